@@ -1,0 +1,2 @@
+//! The forkless command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Start any program at the cost of vfork.
