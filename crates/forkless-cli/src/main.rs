@@ -1,2 +1,20 @@
-//! The forkless command.
-fn main() {}
+//! The `forkless` command: parse, dispatch, turn the outcome into an exit code. It decides nothing about
+//! processes itself; each subcommand is a module of [`commands`] that glues a library to the terminal.
+
+mod cli;
+mod commands;
+mod exit;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::cli::{Cli, Command};
+
+fn main() -> ExitCode {
+    exit::restore_sigpipe();
+    let outcome = match Cli::parse().command {
+        Command::Bench(args) => commands::bench::run(args),
+    };
+    exit::report(outcome)
+}

@@ -1,0 +1,26 @@
+//! The top level of the command line. A subcommand's own flags live beside its code in `commands/NAME`.
+
+use clap::{Parser, Subcommand};
+
+use crate::commands;
+
+/// Measure, explain and remove the cost of starting processes.
+#[derive(Debug, Parser)]
+#[command(
+    name = "forkless",
+    version,
+    arg_required_else_help = true,
+    max_term_width = 110,
+    after_help = "Exit codes: 0 fine, 1 finding or regression, 2 usage, 3 missing privilege or facility."
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// One variant a subcommand, in the order the help shows them.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Measure process creation, memory, system calls and context switches on this machine.
+    Bench(commands::bench::Args),
+}

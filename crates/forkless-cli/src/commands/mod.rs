@@ -1,0 +1,3 @@
+//! One module a subcommand: its flags (`Args`) and its `run`, which returns an [`Exit`](crate::exit::Exit).
+
+pub(crate) mod bench;

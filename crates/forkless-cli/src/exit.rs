@@ -1,0 +1,60 @@
+//! How a subcommand ends: the exit codes every part of the tool shares, and the one place that prints errors.
+
+#![expect(unsafe_code, reason = "the disposition of SIGPIPE is set through libc")]
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// A subcommand's outcome when nothing went wrong with the tool itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// 0: done, nothing to report.
+    Fine,
+}
+
+/// An error the user can mend by changing the command line: exit code 2, as clap's own errors.
+#[derive(Debug)]
+pub(crate) struct Usage(pub(crate) String);
+
+/// A privilege, facility or resource this machine does not give: exit code 3.
+#[derive(Debug)]
+pub(crate) struct Missing(pub(crate) String);
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+impl std::error::Error for Missing {}
+
+/// Prints an error as one line on standard error and picks the exit code.
+pub(crate) fn report(outcome: anyhow::Result<Exit>) -> ExitCode {
+    match outcome {
+        Ok(Exit::Fine) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("forkless: {error:#}");
+            if error.is::<Usage>() {
+                ExitCode::from(2)
+            } else if error.is::<Missing>() {
+                ExitCode::from(3)
+            } else {
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
+
+/// Rust's runtime ignores SIGPIPE, which every exec would hand on to measured and wrapped programs, and which turns
+/// `forkless ... | head` into a panic. Give it back its default action before anything else runs.
+pub(crate) fn restore_sigpipe() {
+    // SAFETY: setting a default disposition installs no handler; no other thread runs yet.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+}
