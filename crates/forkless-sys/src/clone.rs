@@ -1,0 +1,81 @@
+//! Creating a process that starts in a function of ours, on a stack of its own.
+#![expect(
+    unsafe_code,
+    reason = "a child that shares memory cannot be made safely; the contract is on each function"
+)]
+
+use crate::{Errno, Result, raw};
+use core::ffi::c_void;
+use core::mem::size_of;
+use linux_raw_sys::general as k;
+
+pub use k::{
+    CLONE_CHILD_CLEARTID, CLONE_CLEAR_SIGHAND, CLONE_FILES, CLONE_FS, CLONE_INTO_CGROUP, CLONE_PIDFD,
+    CLONE_SETTLS, CLONE_SIGHAND, CLONE_THREAD, CLONE_VFORK, CLONE_VM, clone_args,
+};
+
+/// Where a child begins. It must neither return nor unwind.
+pub type Entry = unsafe extern "C" fn(*mut c_void) -> !;
+
+/// `clone_args` with nothing asked for.
+pub const fn args() -> clone_args {
+    clone_args {
+        flags: 0,
+        pidfd: 0,
+        child_tid: 0,
+        parent_tid: 0,
+        exit_signal: 0,
+        stack: 0,
+        stack_size: 0,
+        tls: 0,
+        set_tid: 0,
+        set_tid_size: 0,
+        cgroup: 0,
+    }
+}
+
+/// `clone3(2)`: the child runs `entry(data)` on the stack of `args`; returns the child's pid to the parent.
+///
+/// # Safety
+/// See [`raw::clone3`]: the stack and everything `args` and `data` point to must stay valid until the child has left this memory.
+#[inline(always)]
+pub unsafe fn clone3(args: &clone_args, entry: Entry, data: *mut c_void) -> Result<i32> {
+    // SAFETY: the caller's contract.
+    let ret = unsafe { raw::clone3((&raw const *args).cast(), size_of::<clone_args>(), entry, data) };
+    Errno::check(ret).map(|pid| pid as i32)
+}
+
+/// `clone(2)` with the same meaning, for kernels or filters without `clone3`. With `CLONE_PIDFD` the descriptor arrives in `parent_tid`.
+///
+/// # Safety
+/// As for [`clone3`].
+#[inline(always)]
+pub unsafe fn clone(
+    flags: u32,
+    exit_signal: u32,
+    stack_top: *mut c_void,
+    parent_tid: *mut i32,
+    child_tid: *mut i32,
+    entry: Entry,
+    data: *mut c_void,
+) -> Result<i32> {
+    // SAFETY: the caller's contract.
+    let ret =
+        unsafe { raw::clone((flags | exit_signal) as usize, stack_top, parent_tid, child_tid, entry, data) };
+    Errno::check(ret).map(|pid| pid as i32)
+}
+
+/// Whether the kernel, and every filter above it, lets `clone3` through. Creates nothing: the argument size is too small, which
+/// the kernel refuses with `EINVAL` before it looks at anything else (`copy_clone_args_from_user`).
+pub fn clone3_allowed() -> Result<()> {
+    use crate::Reg;
+    // SAFETY: a null pointer with size zero is refused before it is read.
+    let ret = unsafe { raw::syscall(k::__NR_clone3, [Reg::ZERO; 6]) };
+    match Errno::check(ret) {
+        Err(Errno::EINVAL) => Ok(()),
+        Err(e) => Err(e),
+        Ok(_) => Err(Errno::ENOSYS),
+    }
+}
+
+const _: () = assert!(size_of::<clone_args>() == 88, "CLONE_ARGS_SIZE_VER2");

@@ -1,0 +1,64 @@
+//! Users and groups. **These act on the calling thread alone**, unlike libc's, which signal every thread of the process:
+//! right for a child between clone and exec, wrong anywhere else.
+#![expect(unsafe_code, reason = "each call states why the kernel writes only to memory it is given")]
+
+use crate::Result;
+
+/// Leaves an id as it is, for the `setres*` calls.
+pub const KEEP: u32 = u32::MAX;
+
+/// `setresuid(2)`, this thread only. Clears the *shared* dumpable flag when memory is shared (`commit_creds`).
+#[inline(always)]
+pub fn setresuid(real: u32, effective: u32, saved: u32) -> Result<()> {
+    // SAFETY: writes no memory.
+    unsafe { call!(__NR_setresuid, real, effective, saved) }.map(drop)
+}
+
+/// `setresgid(2)`, this thread only.
+#[inline(always)]
+pub fn setresgid(real: u32, effective: u32, saved: u32) -> Result<()> {
+    // SAFETY: writes no memory.
+    unsafe { call!(__NR_setresgid, real, effective, saved) }.map(drop)
+}
+
+/// `setgroups(2)`, this thread only.
+#[inline(always)]
+pub fn setgroups(groups: &[u32]) -> Result<()> {
+    // SAFETY: the kernel reads `len` ids.
+    unsafe { call!(__NR_setgroups, groups.len(), groups.as_ptr()) }.map(drop)
+}
+
+/// `setuid(2)`, this thread only: all three ids with CAP_SETUID, the effective one without.
+#[inline(always)]
+pub fn setuid(uid: u32) -> Result<()> {
+    // SAFETY: writes no memory.
+    unsafe { call!(__NR_setuid, uid) }.map(drop)
+}
+
+/// `setgid(2)`, this thread only.
+#[inline(always)]
+pub fn setgid(gid: u32) -> Result<()> {
+    // SAFETY: writes no memory.
+    unsafe { call!(__NR_setgid, gid) }.map(drop)
+}
+
+macro_rules! getter {
+    ($($(#[$doc:meta])* $name:ident = $nr:ident;)*) => {$(
+        $(#[$doc])*
+        #[inline(always)]
+        pub fn $name() -> u32 {
+            // SAFETY: cannot fail, writes no memory.
+            unsafe { call!($nr) }.unwrap_or(0) as u32
+        }
+    )*};
+}
+getter! {
+    /// `getuid(2)`.
+    getuid = __NR_getuid;
+    /// `geteuid(2)`.
+    geteuid = __NR_geteuid;
+    /// `getgid(2)`.
+    getgid = __NR_getgid;
+    /// `getegid(2)`.
+    getegid = __NR_getegid;
+}

@@ -1,0 +1,46 @@
+//! Memory of the calling process.
+#![expect(unsafe_code, reason = "mapping memory; the contract is on each function")]
+
+use crate::Result;
+use core::ffi::c_void;
+use linux_raw_sys::general as k;
+
+pub use k::{
+    MADV_DOFORK, MADV_DONTFORK, MADV_WIPEONFORK, MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE,
+    MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED, MAP_STACK, PROT_EXEC, PROT_NONE, PROT_READ, PROT_WRITE,
+};
+
+/// `mmap(2)` of anonymous memory somewhere the kernel chooses.
+pub fn map_anonymous(len: usize, prot: u32, flags: u32) -> Result<*mut c_void> {
+    let addr: *mut c_void = core::ptr::null_mut();
+    let flags = (flags & !(MAP_FIXED | MAP_FIXED_NOREPLACE)) | MAP_ANONYMOUS;
+    // SAFETY: without MAP_FIXED no existing mapping is touched.
+    unsafe { call!(__NR_mmap, addr, len, prot, flags, -1i32, 0usize) }.map(|p| p as *mut c_void)
+}
+
+/// `mprotect(2)`.
+///
+/// # Safety
+/// Nothing may rely on the old protection of the range.
+pub unsafe fn mprotect(addr: *mut c_void, len: usize, prot: u32) -> Result<()> {
+    // SAFETY: the caller's contract.
+    unsafe { call!(__NR_mprotect, addr, len, prot) }.map(drop)
+}
+
+/// `madvise(2)`.
+///
+/// # Safety
+/// The advice must not destroy or hide data somebody still uses.
+pub unsafe fn madvise(addr: *mut c_void, len: usize, advice: u32) -> Result<()> {
+    // SAFETY: the caller's contract.
+    unsafe { call!(__NR_madvise, addr, len, advice) }.map(drop)
+}
+
+/// `munmap(2)`.
+///
+/// # Safety
+/// Nothing may use the range afterwards.
+pub unsafe fn munmap(addr: *mut c_void, len: usize) -> Result<()> {
+    // SAFETY: the caller's contract.
+    unsafe { call!(__NR_munmap, addr, len) }.map(drop)
+}

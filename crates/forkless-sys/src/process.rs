@@ -1,0 +1,195 @@
+//! The calling process and its children: exec, exit, wait, sessions, attributes.
+#![expect(unsafe_code, reason = "each call states why the kernel writes only to memory it is given")]
+
+use crate::{CPtr, Errno, Result};
+use core::ffi::c_char;
+use linux_raw_sys::{general as k, prctl as p};
+
+pub use k::{P_ALL, P_PID, P_PIDFD, WEXITED, WNOHANG, WNOWAIT, WSTOPPED, WUNTRACED};
+/// Wait for children whatever their exit signal (`__WALL`).
+pub const WALL: u32 = 0x4000_0000;
+
+/// `execve(2)`. Returns only to say why not.
+///
+/// # Safety
+/// `argv` and `envp` end in a null pointer, and each entry before it points to a NUL-terminated string.
+#[inline(always)]
+pub unsafe fn execve(path: CPtr<'_>, argv: *const *const c_char, envp: *const *const c_char) -> Errno {
+    // SAFETY: the caller's contract; the kernel only reads.
+    match unsafe { call!(__NR_execve, path, argv, envp) } {
+        Err(e) => e,
+        Ok(_) => Errno::EINVAL,
+    }
+}
+
+/// `exit_group(2)`: no handler, no flush.
+#[inline(always)]
+pub fn exit_group(status: i32) -> ! {
+    loop {
+        // SAFETY: writes no memory.
+        let _ = unsafe { call!(__NR_exit_group, status) };
+    }
+}
+
+/// How a child ended, or that it stopped: the fields of `siginfo_t` that `waitid(2)` fills.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitInfo {
+    /// The child; 0 when `WNOHANG` found none.
+    pub pid: i32,
+    /// `CLD_EXITED`, `CLD_KILLED`, `CLD_DUMPED`, `CLD_STOPPED`...
+    pub code: i32,
+    /// The exit status, or the signal.
+    pub status: i32,
+}
+
+/// `waitid(2)` on one child by pid or pidfd (`id_type` is `P_PID` or `P_PIDFD`).
+#[inline(always)]
+pub fn waitid(id_type: u32, id: i32, options: u32) -> Result<WaitInfo> {
+    /// `siginfo_t` as far as `waitid` fills it: three ints, padding, then pid, uid, status (`asm-generic/siginfo.h`).
+    #[repr(C, align(8))]
+    struct Info {
+        signo: i32,
+        errno: i32,
+        code: i32,
+        pad: i32,
+        pid: i32,
+        uid: u32,
+        status: i32,
+        rest: [i32; 25],
+    }
+    const _: () = assert!(size_of::<Info>() == 128);
+    let mut info = Info { signo: 0, errno: 0, code: 0, pad: 0, pid: 0, uid: 0, status: 0, rest: [0; 25] };
+    // SAFETY: the kernel writes at most one siginfo_t of 128 bytes; no rusage is asked for.
+    unsafe { call!(__NR_waitid, id_type, id, &raw mut info, options, core::ptr::null::<u8>()) }?;
+    Ok(WaitInfo { pid: info.pid, code: info.code, status: info.status })
+}
+
+/// `kill(2)`. A negative pid names a process group.
+pub fn kill(pid: i32, signal: i32) -> Result<()> {
+    // SAFETY: writes no memory.
+    unsafe { call!(__NR_kill, pid, signal) }.map(drop)
+}
+
+/// `pidfd_open(2)`, close-on-exec.
+#[inline(always)]
+pub fn pidfd_open(pid: i32) -> Result<i32> {
+    // SAFETY: writes no memory.
+    unsafe { call!(__NR_pidfd_open, pid, 0u32) }.map(|n| n as i32)
+}
+
+/// `pidfd_send_signal(2)`: signal 0 only checks.
+pub fn pidfd_send_signal(pidfd: i32, signal: i32) -> Result<()> {
+    // SAFETY: a null siginfo makes the kernel fill in one like kill's.
+    unsafe { call!(__NR_pidfd_send_signal, pidfd, signal, core::ptr::null::<u8>(), 0u32) }.map(drop)
+}
+
+/// The wait status of a process that has been reaped, kept by its pidfd: `PIDFD_GET_INFO` with `PIDFD_INFO_EXIT` (Linux 6.15).
+/// `Ok(None)` while it has not been reaped; `ENOTTY` or `EINVAL` on kernels without it.
+pub fn pidfd_exit_status(pidfd: i32) -> Result<Option<i32>> {
+    /// `struct pidfd_info`, first version with an exit code (`include/uapi/linux/pidfd.h`).
+    #[repr(C)]
+    #[derive(Default)]
+    struct Info {
+        mask: u64,
+        cgroupid: u64,
+        ids: [u32; 11],
+        exit_code: i32,
+    }
+    const INFO_EXIT: u64 = 1 << 3;
+    // _IOWR(PIDFS_IOCTL_MAGIC = 0xFF, 11, struct): the size is part of the number and the kernel accepts any from version 0 on.
+    const GET_INFO: u32 = (3 << 30) | ((size_of::<Info>() as u32) << 16) | (0xFF << 8) | 11;
+    const _: () = assert!(size_of::<Info>() == 64, "PIDFD_INFO_SIZE_VER0");
+    let mut info = Info { mask: INFO_EXIT, ..Info::default() };
+    // SAFETY: the kernel writes at most the size encoded in the request.
+    unsafe { call!(__NR_ioctl, pidfd, GET_INFO, &raw mut info) }?;
+    Ok((info.mask & INFO_EXIT != 0).then_some(info.exit_code))
+}
+
+/// `getpid(2)`, from the kernel and so right after any kind of clone.
+#[inline(always)]
+pub fn getpid() -> i32 {
+    // SAFETY: cannot fail, writes no memory.
+    unsafe { call!(__NR_getpid) }.unwrap_or(0) as i32
+}
+
+/// `gettid(2)`.
+#[inline(always)]
+pub fn gettid() -> i32 {
+    // SAFETY: cannot fail, writes no memory.
+    unsafe { call!(__NR_gettid) }.unwrap_or(0) as i32
+}
+
+/// `getppid(2)`: 0 when the parent is outside the pid namespace, another process once it has died.
+#[inline(always)]
+pub fn getppid() -> i32 {
+    // SAFETY: cannot fail, writes no memory.
+    unsafe { call!(__NR_getppid) }.unwrap_or(0) as i32
+}
+
+/// `setsid(2)`: the new session.
+#[inline(always)]
+pub fn setsid() -> Result<i32> {
+    // SAFETY: writes no memory.
+    unsafe { call!(__NR_setsid) }.map(|n| n as i32)
+}
+
+/// `setpgid(2)` of the caller; 0 makes a group of its own.
+#[inline(always)]
+pub fn setpgid(pgid: i32) -> Result<()> {
+    // SAFETY: writes no memory.
+    unsafe { call!(__NR_setpgid, 0i32, pgid) }.map(drop)
+}
+
+/// `chdir(2)`.
+#[inline(always)]
+pub fn chdir(path: CPtr<'_>) -> Result<()> {
+    // SAFETY: writes no memory.
+    unsafe { call!(__NR_chdir, path) }.map(drop)
+}
+
+/// `fchdir(2)`.
+#[inline(always)]
+pub fn fchdir(fd: i32) -> Result<()> {
+    // SAFETY: writes no memory.
+    unsafe { call!(__NR_fchdir, fd) }.map(drop)
+}
+
+/// `chroot(2)`. Does not change the working directory.
+#[inline(always)]
+pub fn chroot(path: CPtr<'_>) -> Result<()> {
+    // SAFETY: writes no memory.
+    unsafe { call!(__NR_chroot, path) }.map(drop)
+}
+
+/// `umask(2)`: the mask before.
+#[inline(always)]
+pub fn umask(mask: u32) -> u32 {
+    // SAFETY: cannot fail, writes no memory.
+    unsafe { call!(__NR_umask, mask) }.unwrap_or(0) as u32
+}
+
+/// `prctl(PR_SET_PDEATHSIG)`. Cleared by a change of credentials and by exec of a set-id program.
+#[inline(always)]
+pub fn set_pdeathsig(signal: i32) -> Result<()> {
+    // SAFETY: writes no memory.
+    unsafe { call!(__NR_prctl, p::PR_SET_PDEATHSIG, signal) }.map(drop)
+}
+
+/// `prctl(PR_SET_NO_NEW_PRIVS)`. Cannot be undone.
+#[inline(always)]
+pub fn set_no_new_privs() -> Result<()> {
+    // SAFETY: writes no memory.
+    unsafe { call!(__NR_prctl, p::PR_SET_NO_NEW_PRIVS, 1usize, 0usize, 0usize, 0usize) }.map(drop)
+}
+
+/// `prctl(PR_GET_DUMPABLE)`: 0, 1 or 2 (`proc_sys_fs(5)`, suid_dumpable).
+pub fn dumpable() -> Result<i32> {
+    // SAFETY: writes no memory.
+    unsafe { call!(__NR_prctl, p::PR_GET_DUMPABLE) }.map(|n| n as i32)
+}
+
+/// `prctl(PR_SET_DUMPABLE)`: 0 or 1. A property of the memory, so shared with every process that shares it.
+pub fn set_dumpable(value: i32) -> Result<()> {
+    // SAFETY: writes no memory.
+    unsafe { call!(__NR_prctl, p::PR_SET_DUMPABLE, value) }.map(drop)
+}

@@ -1,0 +1,132 @@
+//! Signal masks and dispositions, the whole set: libc hides its own two (32 and 33) from every mask it is given, and a child
+//! that shares memory must not run their handlers either.
+#![expect(unsafe_code, reason = "each call states why the kernel writes only to memory it is given")]
+
+use crate::Result;
+use core::ptr::{null, null_mut};
+use linux_raw_sys::general as k;
+
+/// The number of signals, the highest being this one (`_NSIG`).
+pub const MAX_SIGNAL: i32 = 64;
+
+/// A set of signals as the kernel has it: bit `n - 1` for signal `n`.
+///
+/// ```
+/// use forkless_sys::signal::SigSet;
+/// let s = SigSet::EMPTY.with(15);
+/// assert!(s.has(15) && !s.has(2));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(transparent)]
+pub struct SigSet(pub u64);
+
+impl SigSet {
+    /// No signal.
+    pub const EMPTY: SigSet = SigSet(0);
+    /// Every signal, libc's own included.
+    pub const ALL: SigSet = SigSet(u64::MAX);
+
+    /// The set and `signal`; out-of-range numbers change nothing.
+    #[must_use]
+    pub const fn with(self, signal: i32) -> SigSet {
+        if signal < 1 || signal > MAX_SIGNAL { self } else { SigSet(self.0 | 1 << (signal - 1)) }
+    }
+
+    /// The set without `signal`.
+    #[must_use]
+    pub const fn without(self, signal: i32) -> SigSet {
+        SigSet(self.0 & !SigSet::EMPTY.with(signal).0)
+    }
+
+    /// Whether `signal` is in the set.
+    pub const fn has(self, signal: i32) -> bool {
+        self.0 & SigSet::EMPTY.with(signal).0 != 0
+    }
+
+    /// The signals in both.
+    #[must_use]
+    pub const fn and(self, other: SigSet) -> SigSet {
+        SigSet(self.0 & other.0)
+    }
+}
+
+/// `rt_sigprocmask(SIG_SETMASK)` of the calling thread; returns the mask it replaced.
+#[inline(always)]
+pub fn set_mask(mask: SigSet) -> Result<SigSet> {
+    let mut old = SigSet::EMPTY;
+    // SAFETY: the kernel reads eight bytes and writes eight.
+    unsafe { call!(__NR_rt_sigprocmask, k::SIG_SETMASK, &raw const mask, &raw mut old, 8usize) }?;
+    Ok(old)
+}
+
+/// The calling thread's mask.
+pub fn mask() -> Result<SigSet> {
+    let mut old = SigSet::EMPTY;
+    // SAFETY: the kernel writes eight bytes.
+    unsafe { call!(__NR_rt_sigprocmask, k::SIG_SETMASK, null::<SigSet>(), &raw mut old, 8usize) }?;
+    Ok(old)
+}
+
+/// `rt_sigpending(2)`: blocked signals that wait.
+pub fn pending() -> Result<SigSet> {
+    let mut set = SigSet::EMPTY;
+    // SAFETY: the kernel writes eight bytes.
+    unsafe { call!(__NR_rt_sigpending, &raw mut set, 8usize) }?;
+    Ok(set)
+}
+
+/// What the kernel does with a signal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Disposition {
+    /// The signal's default action.
+    Default,
+    /// Nothing. Survives exec.
+    Ignore,
+    /// A function runs; its address.
+    Handler(usize),
+}
+
+/// `struct sigaction` as the kernel has it, which is not libc's.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct KernelAction {
+    handler: usize,
+    flags: usize,
+    #[cfg(target_arch = "x86_64")]
+    restorer: usize,
+    mask: u64,
+}
+
+impl KernelAction {
+    const DEFAULT: KernelAction = KernelAction {
+        handler: 0,
+        flags: 0,
+        #[cfg(target_arch = "x86_64")]
+        restorer: 0,
+        mask: 0,
+    };
+}
+
+const _: () =
+    assert!(size_of::<KernelAction>() == size_of::<k::kernel_sigaction>() || cfg!(target_arch = "aarch64"));
+
+/// `rt_sigaction(2)`: the disposition now in force. Fails with `EINVAL` for numbers that are no signal.
+#[inline(always)]
+pub fn disposition(signal: i32) -> Result<Disposition> {
+    let mut old = KernelAction::DEFAULT;
+    // SAFETY: the kernel writes one action.
+    unsafe { call!(__NR_rt_sigaction, signal, null::<KernelAction>(), &raw mut old, 8usize) }?;
+    Ok(match old.handler {
+        0 => Disposition::Default,
+        1 => Disposition::Ignore,
+        h => Disposition::Handler(h),
+    })
+}
+
+/// `rt_sigaction(2)` to the default action, or to ignore. `SIGKILL` and `SIGSTOP` are refused with `EINVAL`.
+#[inline(always)]
+pub fn reset(signal: i32, ignore: bool) -> Result<()> {
+    let new = KernelAction { handler: usize::from(ignore), ..KernelAction::DEFAULT };
+    // SAFETY: the kernel reads one action without a handler.
+    unsafe { call!(__NR_rt_sigaction, signal, &raw const new, null_mut::<KernelAction>(), 8usize) }.map(drop)
+}
