@@ -27,9 +27,11 @@ compile_error!("forkless-sys is for Linux; portable measurements live in forkles
 mod macros;
 mod arch;
 pub mod clone;
+pub mod dispatch;
 mod errno;
 pub mod fd;
 pub mod ids;
+pub mod maps;
 pub mod mm;
 pub mod poll;
 pub mod process;
@@ -37,6 +39,7 @@ mod reg;
 pub mod sched;
 pub mod signal;
 pub mod time;
+pub mod timer;
 
 pub use arch::raw;
 pub use errno::Errno;

@@ -87,18 +87,23 @@ pub enum Disposition {
 }
 
 /// `struct sigaction` as the kernel has it, which is not libc's.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-struct KernelAction {
-    handler: usize,
-    flags: usize,
+pub struct KernelAction {
+    /// 0: the default action, 1: ignored, else the address of a function.
+    pub handler: usize,
+    /// `SA_*`.
+    pub flags: usize,
+    /// The code a handler returns to, with `SA_RESTORER`.
     #[cfg(target_arch = "x86_64")]
-    restorer: usize,
-    mask: u64,
+    pub restorer: usize,
+    /// Signals blocked while the handler runs.
+    pub mask: u64,
 }
 
 impl KernelAction {
-    const DEFAULT: KernelAction = KernelAction {
+    /// The default action.
+    pub const DEFAULT: KernelAction = KernelAction {
         handler: 0,
         flags: 0,
         #[cfg(target_arch = "x86_64")]
@@ -110,13 +115,31 @@ impl KernelAction {
 const _: () =
     assert!(size_of::<KernelAction>() == size_of::<k::kernel_sigaction>() || cfg!(target_arch = "aarch64"));
 
-/// `rt_sigaction(2)`: the disposition now in force. Fails with `EINVAL` for numbers that are no signal.
+/// `rt_sigaction(2)`: the whole action now in force.
 #[inline(always)]
-pub fn disposition(signal: i32) -> Result<Disposition> {
+pub fn action(signal: i32) -> Result<KernelAction> {
     let mut old = KernelAction::DEFAULT;
     // SAFETY: the kernel writes one action.
     unsafe { call!(__NR_rt_sigaction, signal, null::<KernelAction>(), &raw mut old, 8usize) }?;
-    Ok(match old.handler {
+    Ok(old)
+}
+
+/// `rt_sigaction(2)`: replaces the action and returns the one before.
+///
+/// # Safety
+/// A handler must be a function that may run at any point of the program, and the restorer one that calls `rt_sigreturn`.
+#[inline(always)]
+pub unsafe fn set_action(signal: i32, new: &KernelAction) -> Result<KernelAction> {
+    let mut old = KernelAction::DEFAULT;
+    // SAFETY: the kernel reads one action and writes one; the caller answers for the handler.
+    unsafe { call!(__NR_rt_sigaction, signal, &raw const *new, &raw mut old, 8usize) }?;
+    Ok(old)
+}
+
+/// `rt_sigaction(2)`: the disposition now in force. Fails with `EINVAL` for numbers that are no signal.
+#[inline(always)]
+pub fn disposition(signal: i32) -> Result<Disposition> {
+    Ok(match action(signal)?.handler {
         0 => Disposition::Default,
         1 => Disposition::Ignore,
         h => Disposition::Handler(h),
@@ -129,4 +152,34 @@ pub fn reset(signal: i32, ignore: bool) -> Result<()> {
     let new = KernelAction { handler: usize::from(ignore), ..KernelAction::DEFAULT };
     // SAFETY: the kernel reads one action without a handler.
     unsafe { call!(__NR_rt_sigaction, signal, &raw const new, null_mut::<KernelAction>(), 8usize) }.map(drop)
+}
+
+/// `stack_t`: where handlers installed with `SA_ONSTACK` run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct AltStack {
+    /// Lowest address.
+    pub start: usize,
+    /// `SS_DISABLE`, `SS_ONSTACK`, `SS_AUTODISARM`.
+    pub flags: i32,
+    /// Bytes.
+    pub size: usize,
+}
+
+impl AltStack {
+    /// No alternate stack (`SS_DISABLE`).
+    pub const NONE: AltStack = AltStack { start: 0, flags: 2, size: 0 };
+    /// Bit of `flags`: the thread runs on it now.
+    pub const ONSTACK: i32 = 1;
+}
+
+/// `sigaltstack(2)` of the calling thread: replaces it and returns the one before. `EPERM` while the thread runs on it.
+///
+/// # Safety
+/// The memory must be writable, used by nobody else, and stay so until replaced.
+pub unsafe fn set_altstack(new: &AltStack) -> Result<AltStack> {
+    let mut old = AltStack::NONE;
+    // SAFETY: the kernel reads one stack_t and writes one; the caller answers for the stack.
+    unsafe { call!(__NR_sigaltstack, &raw const *new, &raw mut old) }?;
+    Ok(old)
 }

@@ -1,0 +1,67 @@
+//! The calling process's mappings, one question at a time: the `PROCMAP_QUERY` ioctl of `/proc/PID/maps` (Linux 6.11).
+#![expect(unsafe_code, reason = "the kernel fills in one structure that lives in the function")]
+
+use crate::Result;
+use linux_raw_sys::general::procmap_query;
+
+/// What a mapping allows and is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mapping {
+    /// First address.
+    pub start: usize,
+    /// First address after it.
+    pub end: usize,
+    /// `READABLE`, `WRITABLE`, `EXECUTABLE`, `SHARED`.
+    pub flags: u64,
+    /// Inode of the backing file; 0 for anonymous memory.
+    pub inode: u64,
+}
+
+/// Readable (`PROCMAP_QUERY_VMA_READABLE`).
+pub const READABLE: u64 = 1;
+/// Writable.
+pub const WRITABLE: u64 = 2;
+/// Executable.
+pub const EXECUTABLE: u64 = 4;
+/// `MAP_SHARED`.
+pub const SHARED: u64 = 8;
+/// As a filter: the mapping covering the address, or the next that matches.
+pub const COVERING_OR_NEXT: u64 = 0x10;
+
+const _: () = assert!(size_of::<procmap_query>() == 104, "PROCMAP_QUERY, include/uapi/linux/fs.h");
+
+/// The mapping at `addr` that has all the properties in `filter`. `ENOENT`: none; `ENOTTY`: the kernel is older than 6.11.
+///
+/// ```
+/// use forkless_sys::{CPtr, fd, maps};
+/// let file = fd::openat(-100, CPtr::from(c"/proc/self/maps"), fd::O_CLOEXEC, 0).unwrap();
+/// let here = 0u8;
+/// match maps::query(file, &raw const here as usize, maps::WRITABLE) {
+///     Ok(stack) => assert!(stack.inode == 0 && stack.end > stack.start),
+///     Err(e) => assert_eq!(e, forkless_sys::Errno::ENOTTY),
+/// }
+/// fd::close(file).unwrap();
+/// ```
+pub fn query(maps_fd: i32, addr: usize, filter: u64) -> Result<Mapping> {
+    const REQUEST: u32 = (3 << 30) | ((size_of::<procmap_query>() as u32) << 16) | (0x66 << 8) | 17;
+    let mut q = procmap_query {
+        size: size_of::<procmap_query>() as u64,
+        query_flags: filter,
+        query_addr: addr as u64,
+        vma_start: 0,
+        vma_end: 0,
+        vma_flags: 0,
+        vma_page_size: 0,
+        vma_offset: 0,
+        inode: 0,
+        dev_major: 0,
+        dev_minor: 0,
+        vma_name_size: 0,
+        build_id_size: 0,
+        vma_name_addr: 0,
+        build_id_addr: 0,
+    };
+    // SAFETY: the kernel writes at most `size` bytes; no name and no build id is asked for.
+    unsafe { call!(__NR_ioctl, maps_fd, REQUEST, &raw mut q) }?;
+    Ok(Mapping { start: q.vma_start as usize, end: q.vma_end as usize, flags: q.vma_flags, inode: q.inode })
+}

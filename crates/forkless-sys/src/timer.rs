@@ -1,0 +1,34 @@
+//! POSIX timers of the calling process. Not inherited by clone, deleted at exec.
+#![expect(unsafe_code, reason = "each call states why the kernel writes only to memory it is given")]
+
+use crate::{Result, time::Timespec};
+use linux_raw_sys::general as k;
+
+/// A timer's kernel id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimerId(pub i32);
+
+/// `timer_create(2)` on the monotonic clock, sending `signal` to the process. `EAGAIN` when `RLIMIT_SIGPENDING` is used up.
+pub fn create(signal: i32) -> Result<TimerId> {
+    /// `struct sigevent` (`asm-generic/siginfo.h`): value, signal, kind of notification, padding to 64 bytes.
+    #[repr(C)]
+    struct SigEvent {
+        value: usize,
+        signo: i32,
+        notify: i32,
+        pad: [u32; 12],
+    }
+    const _: () = assert!(size_of::<SigEvent>() == 64);
+    let event = SigEvent { value: 0, signo: signal, notify: k::SIGEV_SIGNAL as i32, pad: [0; 12] };
+    let mut id = 0i32;
+    // SAFETY: the kernel reads one sigevent and writes one int.
+    unsafe { call!(__NR_timer_create, k::CLOCK_MONOTONIC, &raw const event, &raw mut id) }?;
+    Ok(TimerId(id))
+}
+
+/// `timer_settime(2)`, once, that long from now; zero disarms.
+pub fn set(timer: TimerId, after: Timespec) -> Result<()> {
+    let spec = [Timespec { tv_sec: 0, tv_nsec: 0 }, after];
+    // SAFETY: the kernel reads one itimerspec (interval, then value) and is not asked for the old one.
+    unsafe { call!(__NR_timer_settime, timer.0, 0u32, spec.as_ptr(), core::ptr::null::<u8>()) }.map(drop)
+}
