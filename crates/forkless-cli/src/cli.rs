@@ -23,4 +23,6 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Measure process creation, memory, system calls and context switches on this machine.
     Bench(commands::bench::Args),
+    /// Find out who pays for process creation here, how much, and why.
+    Diagnose(commands::diagnose::Args),
 }

@@ -15,6 +15,7 @@ fn main() -> ExitCode {
     exit::restore_sigpipe();
     let outcome = match Cli::parse().command {
         Command::Bench(args) => commands::bench::run(args),
+        Command::Diagnose(args) => commands::diagnose::run(args),
     };
     exit::report(outcome)
 }

@@ -1,3 +1,4 @@
 //! One module a subcommand: its flags (`Args`) and its `run`, which returns an [`Exit`](crate::exit::Exit).
 
 pub(crate) mod bench;
+pub(crate) mod diagnose;

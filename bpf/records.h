@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * What the kernel side hands to the user side. Mirrored field by field in
+ * crates/forkless-diagnose/src/record.rs; the loader refuses a map whose value size
+ * differs from the mirror's. All times are CLOCK_MONOTONIC nanoseconds, 0 = did not
+ * happen (yet). Explicit padding only: the records are compared as bytes.
+ */
+#pragma once
+#include "helpers.h"
+
+enum { PATH_BYTES = 128, ARGV_BYTES = 384, STACK_BYTES = 8192 };
+
+/* record kinds in the ring */
+enum { KIND_CREATION = 1, KIND_STACK = 2 };
+
+/* creation.state */
+enum {
+	STATE_RETURNED = 1, /* the caller left the system call */
+	STATE_EXITED = 2,   /* the child is gone */
+};
+
+/*
+ * A place that makes a system call. `word` is the first word on the caller's stack
+ * that points into the main program's text: it tells two callers of one libc
+ * function apart without unwinding.
+ */
+struct site {
+	u64 ip;
+	u64 word;
+	u32 tgid;
+	u32 nr;
+};
+
+/* One process creation, from the system call to the exit of what it created. */
+struct creation {
+	u32 kind;
+	u32 state;
+	u64 start_ns;    /* the caller entered the system call */
+	u64 copied_ns;   /* copy_process was done */
+	u64 returned_ns; /* the caller ran on */
+	u64 exec_enter_ns; /* the child's successful (else last) execve began */
+	u64 exec_ns;     /* the new program was in place */
+	u64 exit_ns;
+	u64 flags;       /* clone flags, exit signal not included */
+	u64 cgroup;      /* the caller's, in the unified hierarchy */
+	struct site site;
+	/* the caller's memory at the call, in base pages and bytes */
+	u64 anon_pages;
+	u64 file_pages;
+	u64 shmem_pages;
+	u64 swap_pages;
+	u64 hugetlb_pages;
+	u64 pgtables_bytes;
+	/* write-protect faults of the child before its exec */
+	u64 child_copied;
+	u64 child_reused;
+	u32 caller_tid;
+	u32 child;
+	u32 exec_tid; /* the thread that ran execve */
+	s32 exit_code; /* as wait(2) reports it */
+	u32 execs;      /* that succeeded; the fields above and below tell the first */
+	u32 exec_tries;
+	u32 exec_missing;  /* ENOENT or ENOTDIR */
+	u32 exec_busy;     /* ETXTBSY */
+	u32 exec_other;
+	s32 exec_errno;    /* of the last failure */
+	u32 argv_bytes;
+	u32 pad;
+	char caller_comm[16];
+	char child_comm[16];
+	char exec_path[PATH_BYTES];
+	char failed_path[PATH_BYTES];
+	char argv[ARGV_BYTES]; /* NUL-separated */
+};
+
+/* The top of a user stack at a system call, for unwinding by .eh_frame. */
+struct stack {
+	u32 kind;
+	u32 bytes;
+	struct site site;
+	u64 ns;
+	u64 sp;
+	u64 bp;
+	u32 tid;
+	u32 class;
+	u8 top[STACK_BYTES];
+};
+
+/* Write-protect faults of a process that has forked in full, since that fork. */
+struct after_fork {
+	u64 copied;
+	u64 reused;
+};
+
+/* What a system call was found to be (key of `calls`). */
+enum {
+	CLASS_ANY = 0,
+	CLASS_SIGMASK_NEEDLESS = 1,
+	CLASS_LOCALTIME = 2,
+	CLASS_ZONEINFO = 3,
+	CLASS_CLOSE_UNUSED = 4,
+	CLASS_BLOCK_WRITE_PARTIAL = 5,
+};
+
+struct call_key {
+	u64 ip;
+	u32 tgid;
+	u16 nr;
+	u16 class;
+};
+
+struct call {
+	u64 count;
+	u64 same;      /* results equal to the one before on this CPU */
+	s64 last;
+	u64 bytes;     /* written, for writes */
+};
+
+struct totals {
+	u64 creations;
+	u64 threads;
+	u64 ring_full;   /* records that did not fit into the ring */
+	u64 live_full;   /* creations that did not fit into `live` */
+	u64 calls_full;  /* system calls that did not fit into `calls` */
+	u64 stacks_skipped; /* stacks above the rate limit */
+};

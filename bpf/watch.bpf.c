@@ -1,0 +1,799 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+/*
+ * Follows every process creation of the watched processes from the system call to
+ * the exit of the child, and (when asked) counts system calls by what they turned
+ * out to be. Decides nothing: ranking, prices and remedies are the user side's.
+ *
+ * Two sets of entry points fill the same records: sys_enter/sys_exit (the tp_btf
+ * tier, complete on its own) and fentry/fexit of kernel_clone (the fentry tier, which
+ * costs other system calls nothing). Each program is loaded only if its tier is used.
+ *
+ * Nothing here may assume that a map update succeeds: a full map is counted in
+ * `totals` and shown to the user as lost events.
+ */
+#include "kernel.h"
+#include "records.h"
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+/* Set by the loader before the programs are loaded. */
+HIDDEN_CONST u32 own_tgid = 0;     /* the tool itself is never watched */
+HIDDEN_CONST u32 watch_all = 0;    /* else: by cgroup, else: by `watched` */
+HIDDEN_CONST u64 watch_cgroup = 0; /* id in the unified hierarchy */
+HIDDEN_CONST u32 watch_level = 0;  /* depth of that cgroup below the root */
+HIDDEN_CONST u32 want_calls = 0;   /* system-call findings */
+HIDDEN_CONST u32 want_entry = 1;   /* creations are timed by sys_enter/sys_exit */
+HIDDEN_CONST u32 stacks_per_second = 64;
+
+/* A creation or exec under way in a thread. */
+struct pending {
+	u64 start_ns;
+	struct site site;
+	u32 child;
+	u32 pad;
+};
+
+struct rate {
+	u64 second;
+	u64 used;
+};
+
+/* Which thread's write-protect fault is being served on this CPU. */
+struct fault_now {
+	u32 tid;
+	u32 child; /* its record in `live`, 0 for a parent */
+};
+
+struct {
+	MAP_UINT(type, MAP_RINGBUF);
+	MAP_UINT(max_entries, 8 << 20);
+} ring SEC(".maps");
+
+struct {
+	MAP_UINT(type, MAP_HASH);
+	MAP_UINT(max_entries, 16384);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, struct creation);
+} live SEC(".maps");
+
+struct {
+	MAP_UINT(type, MAP_HASH);
+	MAP_UINT(max_entries, 16384);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, struct pending);
+} pending SEC(".maps");
+
+struct {
+	MAP_UINT(type, MAP_HASH);
+	MAP_UINT(max_entries, 65536);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, u32);
+} watched SEC(".maps");
+
+struct {
+	MAP_UINT(type, MAP_LRU_HASH);
+	MAP_UINT(max_entries, 8192);
+	MAP_TYPE(key, struct site);
+	MAP_TYPE(value, u64);
+} sites SEC(".maps");
+
+struct {
+	MAP_UINT(type, MAP_LRU_HASH);
+	MAP_UINT(max_entries, 8192);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, struct after_fork);
+} after_forks SEC(".maps");
+
+struct {
+	MAP_UINT(type, MAP_LRU_PERCPU_HASH);
+	MAP_UINT(max_entries, 16384);
+	MAP_TYPE(key, struct call_key);
+	MAP_TYPE(value, struct call);
+} calls SEC(".maps");
+
+struct {
+	MAP_UINT(type, MAP_PERCPU_ARRAY);
+	MAP_UINT(max_entries, 1);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, struct totals);
+} totals SEC(".maps");
+
+/* Never written: the initial value of records too large for the BPF stack. */
+struct {
+	MAP_UINT(type, MAP_ARRAY);
+	MAP_UINT(max_entries, 1);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, struct creation);
+} blank SEC(".maps");
+
+struct {
+	MAP_UINT(type, MAP_PERCPU_ARRAY);
+	MAP_UINT(max_entries, 1);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, struct rate);
+} stack_rate SEC(".maps");
+
+struct {
+	MAP_UINT(type, MAP_PERCPU_ARRAY);
+	MAP_UINT(max_entries, 1);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, struct fault_now);
+} faults_now SEC(".maps");
+
+INLINE struct totals *total(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&totals, &zero);
+}
+
+#define COUNT(member)                          \
+	do {                                   \
+		struct totals *t_ = total();   \
+		if (t_)                        \
+			t_->member++;          \
+	} while (0)
+
+/* Is the current process one the user asked about? */
+INLINE int is_watched(u32 tgid)
+{
+	if (tgid == own_tgid)
+		return 0;
+	if (watch_all)
+		return 1;
+	if (watch_cgroup)
+		return bpf_get_current_ancestor_cgroup_id(watch_level) == watch_cgroup;
+	return bpf_map_lookup_elem(&watched, &tgid) != 0;
+}
+
+/* ---- stacks ---------------------------------------------------------------- */
+
+/* One rate for each CPU; a stack costs 2-4 us and the user side's unwinding more. */
+INLINE int stack_allowed(u64 now)
+{
+	u32 zero = 0;
+	struct rate *r = bpf_map_lookup_elem(&stack_rate, &zero);
+	u64 second = now >> 30;
+
+	if (!r)
+		return 0;
+	if (r->second != second) {
+		r->second = second;
+		r->used = 0;
+	}
+	if (r->used >= stacks_per_second)
+		return 0;
+	r->used++;
+	return 1;
+}
+
+/* Not inlined: it is called from several programs and is the largest part of each. */
+static __attribute__((noinline)) int send_stack(struct site *site, u64 sp, u64 bp, u32 class)
+{
+	u64 now = bpf_ktime_get_ns();
+	struct stack *s;
+	u32 at;
+
+	if (!site)
+		return 0;
+	if (!stack_allowed(now)) {
+		COUNT(stacks_skipped);
+		return 0;
+	}
+	s = bpf_ringbuf_reserve(&ring, sizeof(*s), 0);
+	if (!s) {
+		COUNT(ring_full);
+		return 0;
+	}
+	s->kind = KIND_STACK;
+	s->site = *site;
+	s->ns = now;
+	s->sp = sp;
+	s->bp = bp;
+	s->tid = (u32)bpf_get_current_pid_tgid();
+	s->class = class;
+	/* In pieces: the stack may end, or a page of it may be absent, anywhere. */
+#pragma clang loop unroll(disable)
+	for (at = 0; at < STACK_BYTES; at += 512)
+		if (bpf_probe_read_user(s->top + at, 512, (void *)(sp + at)))
+			break;
+	s->bytes = at;
+	/* Wake the reader: the process may be gone by the next regular poll, and its
+	 * maps with it. */
+	bpf_ringbuf_submit(s, RINGBUF_FORCE_WAKEUP);
+	return 0;
+}
+
+/* See struct site. 48 words cover the frames of every libc's fork and vfork seen. */
+INLINE u64 first_code_word(struct task_struct *task, u64 sp)
+{
+	struct mm_struct *mm = task->mm;
+	u64 words[16];
+	u64 low, high;
+	int part, i;
+
+	if (!mm)
+		return 0;
+	low = mm->start_code;
+	high = mm->end_code;
+#pragma clang loop unroll(disable)
+	for (part = 0; part < 3; part++) {
+		if (bpf_probe_read_user(words, sizeof(words), (void *)(sp + part * sizeof(words))))
+			return 0;
+#pragma clang loop unroll(disable)
+		for (i = 0; i < 16; i++)
+			if (words[i] >= low && words[i] < high)
+				return words[i];
+	}
+	return 0;
+}
+
+INLINE void note_site(struct site *site, u64 sp, u64 bp)
+{
+	u64 *seen = bpf_map_lookup_elem(&sites, site);
+	u64 count = 1;
+
+	if (seen)
+		count = __sync_fetch_and_add(seen, 1) + 1;
+	else
+		bpf_map_update_elem(&sites, site, &count, UPDATE_ANY);
+	/* The 1st, 2nd, 4th, 8th ... call: enough to see several callers behind one key. */
+	if (!(count & (count - 1)))
+		send_stack(site, sp, bp, 0);
+}
+
+/* ---- creations ------------------------------------------------------------- */
+
+INLINE void begin_creation(struct task_struct *task, u32 nr, u64 ip, u64 sp, u64 bp)
+{
+	struct pending p = {};
+	u32 tid = task->pid;
+
+	p.site.tgid = task->tgid;
+	p.site.nr = nr;
+	p.site.ip = ip;
+	p.site.word = first_code_word(task, sp);
+	note_site(&p.site, sp, bp);
+	/* Last, so that our own work above is not in the time. */
+	p.start_ns = bpf_ktime_get_ns();
+	bpf_map_update_elem(&pending, &tid, &p, UPDATE_ANY);
+}
+
+INLINE void finish_if_complete(struct creation *c, u32 child, u32 bit)
+{
+	u32 before = __sync_fetch_and_or(&c->state, bit);
+
+	if ((before | bit) != (STATE_RETURNED | STATE_EXITED) || before == (before | bit))
+		return;
+	if (bpf_ringbuf_output(&ring, c, sizeof(*c), RINGBUF_NO_WAKEUP))
+		COUNT(ring_full);
+	bpf_map_delete_elem(&live, &child);
+}
+
+INLINE void end_creation(u32 tid)
+{
+	struct pending *p = bpf_map_lookup_elem(&pending, &tid);
+	struct creation *c;
+	u32 child;
+
+	if (!p)
+		return;
+	child = p->child;
+	if (child) {
+		c = bpf_map_lookup_elem(&live, &child);
+		if (c) {
+			c->returned_ns = bpf_ktime_get_ns();
+			finish_if_complete(c, child, STATE_RETURNED);
+		}
+	}
+	bpf_map_delete_elem(&pending, &tid);
+}
+
+INLINE void memory_of(struct creation *c, struct mm_struct *mm)
+{
+	c->pgtables_bytes = mm->pgtables_bytes.counter;
+	if (core_field_exists(mm->hugetlb_usage))
+		c->hugetlb_pages = mm->hugetlb_usage.counter;
+	if (core_field_exists(mm->rss_stat[0].count)) {
+		c->file_pages = mm->rss_stat[RSS_FILE].count;
+		c->anon_pages = mm->rss_stat[RSS_ANON].count;
+		c->swap_pages = mm->rss_stat[RSS_SWAP].count;
+		c->shmem_pages = mm->rss_stat[RSS_SHMEM].count;
+	} else {
+		struct mm_struct___before62 *old = (void *)mm;
+
+		c->file_pages = old->rss_stat.count[RSS_FILE].counter;
+		c->anon_pages = old->rss_stat.count[RSS_ANON].counter;
+		c->swap_pages = old->rss_stat.count[RSS_SWAP].counter;
+		c->shmem_pages = old->rss_stat.count[RSS_SHMEM].counter;
+	}
+}
+
+/* copy_process() is done; the child is not yet running. */
+SEC("tp_btf/task_newtask")
+int on_newtask(u64 *ctx)
+{
+	u64 now = bpf_ktime_get_ns();
+	struct task_struct *child = (void *)ctx[0];
+	u64 flags = ctx[1];
+	struct task_struct *task = bpf_get_current_task_btf();
+	u32 tgid = task->tgid, tid = task->pid, pid = child->tgid, zero = 0, one = 1;
+	struct mm_struct *mm = task->mm;
+	struct pending *p;
+	struct creation *c;
+	void *empty;
+
+	if (!mm) /* a kernel thread */
+		return 0;
+	if (tgid == own_tgid) {
+		/* The loader lists itself while it starts the command to be watched. */
+		if (!(flags & CLONE_THREAD) && bpf_map_lookup_elem(&watched, &tgid))
+			bpf_map_update_elem(&watched, &pid, &one, UPDATE_ANY);
+		return 0;
+	}
+	if (!is_watched(tgid))
+		return 0;
+	if (flags & CLONE_THREAD) {
+		COUNT(threads);
+		return 0;
+	}
+	COUNT(creations);
+	if (!watch_all && !watch_cgroup)
+		bpf_map_update_elem(&watched, &pid, &one, UPDATE_ANY);
+	if (!(flags & CLONE_VM) && !bpf_map_lookup_elem(&after_forks, &tgid)) {
+		struct after_fork none = {};
+
+		bpf_map_update_elem(&after_forks, &tgid, &none, UPDATE_NOEXIST);
+	}
+
+	empty = bpf_map_lookup_elem(&blank, &zero);
+	if (!empty)
+		return 0;
+	if (bpf_map_update_elem(&live, &pid, empty, UPDATE_ANY)) {
+		COUNT(live_full);
+		return 0;
+	}
+	c = bpf_map_lookup_elem(&live, &pid);
+	if (!c)
+		return 0;
+	c->kind = KIND_CREATION;
+	c->flags = flags;
+	c->copied_ns = now;
+	c->child = pid;
+	c->caller_tid = tid;
+	c->cgroup = bpf_get_current_cgroup_id();
+	bpf_probe_read_kernel(c->caller_comm, sizeof(c->caller_comm), task->comm);
+	memory_of(c, mm);
+	p = bpf_map_lookup_elem(&pending, &tid);
+	if (p) {
+		p->child = pid;
+		c->start_ns = p->start_ns;
+		c->site = p->site;
+	} else {
+		/* An entry we do not know (attached in the middle of the call, or a
+		 * 32-bit call): nobody will report the return. */
+		c->site.tgid = tgid;
+		c->state = STATE_RETURNED;
+	}
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int on_exec(u64 *ctx)
+{
+	u64 now = bpf_ktime_get_ns();
+	struct task_struct *task = (void *)ctx[0];
+	struct linux_binprm *bprm = (void *)ctx[2];
+	u32 tgid = task->tgid;
+	struct creation *c = bpf_map_lookup_elem(&live, &tgid);
+	struct mm_struct *mm;
+	u64 start, length;
+
+	if (!c)
+		return 0;
+	c->execs++;
+	if (c->exec_ns)
+		return 0;
+	c->exec_ns = now;
+	c->exec_tid = (u32)ctx[1]; /* the thread's id before it became the leader */
+	bpf_probe_read_kernel_str(c->exec_path, sizeof(c->exec_path), bprm->filename);
+	bpf_probe_read_kernel(c->child_comm, sizeof(c->child_comm), task->comm);
+	mm = task->mm;
+	if (!mm)
+		return 0;
+	start = mm->arg_start;
+	length = mm->arg_end - start;
+	if (length > ARGV_BYTES)
+		length = ARGV_BYTES;
+	if (length && !bpf_probe_read_user(c->argv, (u32)length, (void *)start))
+		c->argv_bytes = length;
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int on_exit(u64 *ctx)
+{
+	u64 now = bpf_ktime_get_ns();
+	struct task_struct *task = (void *)ctx[0];
+	u32 tid = task->pid, tgid = task->tgid;
+	struct signal_struct *signal = task->signal;
+	struct creation *c;
+	int code;
+
+	/* A thread killed inside clone never reaches sys_exit. */
+	end_creation(tid);
+	/* `live` was lowered before this tracepoint: 0 only in the last thread. */
+	if (signal->live.counter)
+		return 0;
+	c = bpf_map_lookup_elem(&live, &tgid);
+	if (c) {
+		code = signal->group_exit_code;
+		if (!code)
+			code = task->group_leader->exit_code;
+		c->exit_code = code;
+		c->exit_ns = now;
+		if (!c->exec_ns)
+			bpf_probe_read_kernel(c->child_comm, sizeof(c->child_comm), task->comm);
+		finish_if_complete(c, tgid, STATE_EXITED);
+	}
+	if (!watch_all && !watch_cgroup)
+		bpf_map_delete_elem(&watched, &tgid);
+	bpf_map_delete_elem(&after_forks, &tgid);
+	return 0;
+}
+
+/* ---- exec attempts --------------------------------------------------------- */
+
+INLINE void begin_exec(u32 tgid)
+{
+	struct creation *c = bpf_map_lookup_elem(&live, &tgid);
+
+	if (!c)
+		return;
+	c->exec_tries++;
+	if (!c->exec_ns)
+		c->exec_enter_ns = bpf_ktime_get_ns();
+}
+
+INLINE void end_exec(u32 tgid, s64 result, u64 path)
+{
+	struct creation *c;
+
+	if (result >= 0)
+		return;
+	c = bpf_map_lookup_elem(&live, &tgid);
+	if (!c)
+		return;
+	if (result == -2 || result == -20) /* ENOENT, ENOTDIR */
+		c->exec_missing++;
+	else if (result == -26) /* ETXTBSY */
+		c->exec_busy++;
+	else
+		c->exec_other++;
+	c->exec_errno = -result;
+	bpf_probe_read_user_str(c->failed_path, sizeof(c->failed_path), (void *)path);
+}
+
+/* ---- system calls ---------------------------------------------------------- */
+
+INLINE void count_call(u32 tgid, u32 nr, u32 class, u64 ip, s64 result, u64 bytes, u64 sp, u64 bp)
+{
+	struct call_key key = { .ip = ip, .tgid = tgid, .nr = nr, .class = class };
+	struct call *call = bpf_map_lookup_elem(&calls, &key);
+
+	if (!call) {
+		struct call first = { .count = 1, .last = result, .bytes = bytes };
+
+		if (bpf_map_update_elem(&calls, &key, &first, UPDATE_NOEXIST))
+			COUNT(calls_full);
+		if (class)
+			goto stack;
+		return;
+	}
+	call->count++;
+	call->bytes += bytes;
+	if (call->last == result)
+		call->same++;
+	call->last = result;
+	/* Powers of two again; plain calls only once they are many. */
+	if (call->count & (call->count - 1))
+		return;
+	if (!class && call->count < 4096)
+		return;
+stack:;
+	struct site site = { .ip = ip, .tgid = tgid, .nr = nr };
+
+	send_stack(&site, sp, bp, class);
+}
+
+/* Before its exec a child's calls are its creator's doing. */
+INLINE u32 blamed(u32 tgid)
+{
+	struct creation *c = bpf_map_lookup_elem(&live, &tgid);
+
+	if (c && !c->exec_ns)
+		return c->site.tgid;
+	return tgid;
+}
+
+/* Does this rt_sigprocmask leave the mask as it is? Asked at entry, where the old
+ * mask is still there; the kernel ignores SIGKILL and SIGSTOP in the new one. */
+INLINE int sigmask_needless(struct task_struct *task, int how, u64 set)
+{
+	const u64 never = 1ull << 8 | 1ull << 18;
+	u64 old = task->blocked.sig[0], asked;
+
+	if (!set)
+		return 1;
+	if (bpf_probe_read_user(&asked, sizeof(asked), (void *)set))
+		return 0;
+	asked &= ~never;
+	if (how == 0)
+		return (old | asked) == old;
+	if (how == 1)
+		return (old & ~asked) == old;
+	return how == 2 && asked == old;
+}
+
+union path_head {
+	char text[24];
+	u64 words[3];
+};
+
+INLINE u32 path_class(u64 path)
+{
+	static const union path_head localtime = { "/etc/localtime" };
+	static const union path_head zoneinfo = { "/usr/share/zoneinfo/" };
+	union path_head head = {};
+
+	if (bpf_probe_read_user_str(head.text, sizeof(head.text), (void *)path) < 0)
+		return CLASS_ANY;
+	if (head.words[0] == localtime.words[0])
+		return head.words[1] == localtime.words[1] ? CLASS_LOCALTIME : CLASS_ANY;
+	if (head.words[0] == zoneinfo.words[0] && head.words[1] == zoneinfo.words[1] &&
+	    (head.words[2] & 0xffffffff) == zoneinfo.words[2])
+		return CLASS_ZONEINFO;
+	return CLASS_ANY;
+}
+
+/* A buffered write of part of a page to a block device makes the kernel read it. */
+INLINE int partial_block_write(struct task_struct *task, u64 fd, u64 bytes)
+{
+	struct files_struct *files = task->files;
+	struct fdtable *table;
+	struct file *file = 0;
+	struct inode *inode = 0;
+	u32 flags = 0;
+	u16 mode = 0;
+
+	if (!(bytes & 4095) || !files)
+		return 0;
+	table = files->fdt;
+	if (!table || fd >= table->max_fds)
+		return 0;
+	bpf_probe_read_kernel(&file, sizeof(file), table->fd + fd);
+	if (!file)
+		return 0;
+	bpf_probe_read_kernel(&flags, sizeof(flags), &file->f_flags);
+	bpf_probe_read_kernel(&inode, sizeof(inode), &file->f_inode);
+	bpf_probe_read_kernel(&mode, sizeof(mode), &inode->i_mode);
+	return (mode & 0170000) == 0060000 && !(flags & 040000); /* S_IFBLK, O_DIRECT */
+}
+
+INLINE void classify(struct task_struct *task, struct pt_regs *regs, u32 nr, s64 result)
+{
+	u32 tgid = task->tgid, class = CLASS_ANY;
+	u64 bytes = 0;
+
+	switch (nr) {
+	case 3: /* close */
+		if (result == -9) {
+			class = CLASS_CLOSE_UNUSED;
+			tgid = blamed(tgid);
+		}
+		break;
+	case 1:  /* write */
+	case 18: /* pwrite64 */
+		bytes = result > 0 ? result : 0;
+		if (partial_block_write(task, regs->di, regs->dx))
+			class = CLASS_BLOCK_WRITE_PARTIAL;
+		break;
+	case 2:  /* open */
+	case 4:  /* stat */
+	case 6:  /* lstat */
+	case 21: /* access */
+		class = path_class(regs->di);
+		break;
+	case 257: /* openat */
+	case 262: /* newfstatat */
+	case 269: /* faccessat */
+	case 332: /* statx */
+		class = path_class(regs->si);
+		break;
+	}
+	count_call(tgid, nr, class, regs->ip, result, bytes, regs->sp, regs->bp);
+}
+
+/* ---- entry points of the tp_btf tier ---------------------------------------- */
+
+/* Is this a 32-bit system call? (__USER32_CS) Its numbers mean other calls. */
+INLINE int is_compat(struct pt_regs *regs)
+{
+	return regs->cs == 0x23;
+}
+
+SEC("tp_btf/sys_enter")
+int on_sys_enter(u64 *ctx)
+{
+	struct pt_regs *regs = (void *)ctx[0];
+	u64 nr = ctx[1];
+	struct task_struct *task;
+	u32 tgid;
+
+	/* Every system call of the machine passes here: leave as early as possible. */
+	switch (nr) {
+	case 56:  /* clone */
+	case 57:  /* fork */
+	case 58:  /* vfork */
+	case 435: /* clone3 (also as a 32-bit call) */
+		if (!want_entry)
+			return 0;
+	case 59:  /* execve */
+	case 322: /* execveat */
+		break;
+	case 14: /* rt_sigprocmask */
+		if (!want_calls)
+			return 0;
+		break;
+	case 2:   /* 32-bit fork; 64-bit open */
+	case 11:  /* 32-bit execve; 64-bit munmap */
+	case 120: /* 32-bit clone; 64-bit getresgid */
+	case 190: /* 32-bit vfork; 64-bit fsetxattr */
+		if (!is_compat(regs))
+			return 0;
+		break;
+	default:
+		return 0;
+	}
+	task = bpf_get_current_task_btf();
+	tgid = task->tgid;
+	if (nr == 59 || nr == 322 || nr == 11) {
+		begin_exec(tgid);
+		return 0;
+	}
+	if (!is_watched(tgid))
+		return 0;
+	if (nr == 14) {
+		if (!is_compat(regs) && sigmask_needless(task, (int)regs->di, regs->si))
+			count_call(blamed(tgid), 14, CLASS_SIGMASK_NEEDLESS, regs->ip, 0, 0,
+				   regs->sp, regs->bp);
+		return 0;
+	}
+	begin_creation(task, nr, regs->ip, regs->sp, regs->bp);
+	return 0;
+}
+
+SEC("tp_btf/sys_exit")
+int on_sys_exit(u64 *ctx)
+{
+	struct pt_regs *regs = (void *)ctx[0];
+	s64 result = ctx[1];
+	u64 nr = regs->orig_ax;
+	struct task_struct *task;
+
+	switch (nr) {
+	case 56:
+	case 57:
+	case 58:
+	case 435:
+	case 120:
+	case 190:
+	case 2:
+		if (want_entry && (nr > 50 || is_compat(regs)) && result > 0)
+			end_creation((u32)bpf_get_current_pid_tgid());
+		break;
+	case 59:
+	case 322:
+		if (result < 0)
+			end_exec(bpf_get_current_pid_tgid() >> 32, result,
+				 nr == 59 ? regs->di : regs->si);
+		break;
+	}
+	if (want_calls) {
+		task = bpf_get_current_task_btf();
+		if (is_watched(task->tgid) && !is_compat(regs))
+			classify(task, regs, nr, result);
+	}
+	return 0;
+}
+
+/* ---- entry points of the fentry tier ---------------------------------------- */
+
+SEC("fentry/kernel_clone")
+int on_clone_enter(u64 *ctx)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct pt_regs *regs;
+
+	if (!task->mm || !is_watched(task->tgid))
+		return 0;
+	/* kernel_clone knows nothing of the caller: take the registers saved at entry. */
+	regs = bpf_task_pt_regs(task);
+	begin_creation(task, regs->orig_ax, regs->ip, regs->sp, regs->bp);
+	return 0;
+}
+
+SEC("fexit/kernel_clone")
+int on_clone_exit(u64 *ctx)
+{
+	end_creation((u32)bpf_get_current_pid_tgid());
+	return 0;
+}
+
+/* ---- copy-on-write after a fork --------------------------------------------- */
+
+SEC("tp_btf/page_fault_user")
+int on_fault(u64 *ctx)
+{
+	u64 error = ctx[2];
+	struct fault_now *now;
+	struct after_fork *after;
+	struct creation *c;
+	u64 id;
+	u32 tgid, zero = 0;
+
+	if ((error & 7) != 7) /* present, write, user */
+		return 0;
+	id = bpf_get_current_pid_tgid();
+	tgid = id >> 32;
+	now = bpf_map_lookup_elem(&faults_now, &zero);
+	if (!now)
+		return 0;
+	after = bpf_map_lookup_elem(&after_forks, &tgid);
+	if (after) {
+		__sync_fetch_and_add(&after->reused, 1);
+		now->child = 0;
+	} else {
+		c = bpf_map_lookup_elem(&live, &tgid);
+		if (!c || c->exec_ns)
+			return 0;
+		__sync_fetch_and_add(&c->child_reused, 1);
+		now->child = tgid;
+	}
+	now->tid = (u32)id;
+	return 0;
+}
+
+/* A page allocated while the same thread's write-protect fault is served: the fault
+ * was a copy, not a reuse. */
+SEC("tp_btf/mm_page_alloc")
+int on_page_alloc(u64 *ctx)
+{
+	u32 zero = 0, tgid;
+	struct fault_now *now = bpf_map_lookup_elem(&faults_now, &zero);
+	struct after_fork *after;
+	struct creation *c;
+	u64 id;
+
+	if (!now || !now->tid)
+		return 0;
+	id = bpf_get_current_pid_tgid();
+	if (now->tid != (u32)id)
+		return 0;
+	now->tid = 0;
+	tgid = id >> 32;
+	if (now->child) {
+		c = bpf_map_lookup_elem(&live, &tgid);
+		if (c) {
+			__sync_fetch_and_add(&c->child_copied, 1);
+			__sync_fetch_and_add(&c->child_reused, -1);
+		}
+		return 0;
+	}
+	after = bpf_map_lookup_elem(&after_forks, &tgid);
+	if (after) {
+		__sync_fetch_and_add(&after->copied, 1);
+		__sync_fetch_and_add(&after->reused, -1);
+	}
+	return 0;
+}

@@ -1,0 +1,191 @@
+//! `forkless diagnose --log`: one line a process creation, in the order in which the children end; children that live
+//! longer than [`SETTLE`] are printed as running, and once more when they end.
+
+use std::collections::HashSet;
+use std::io::{self, Write};
+use std::time::Duration;
+
+use forkless_diagnose::{Creation, CreationKind, End, Event, Watch};
+
+use super::{Ending, Reason, classify};
+use crate::exit::Exit;
+
+/// A child that lives this long is printed before it ends.
+const SETTLE: Duration = Duration::from_secs(1);
+
+pub(super) fn run(watch: &mut Watch, ending: &Ending, begin: u64, json: bool) -> anyhow::Result<Exit> {
+    let mut out = io::stdout().lock();
+    let mut printed_running: HashSet<(u64, u32)> = HashSet::new();
+    loop {
+        // Asked before the drain, so that what happened before the end is still in it.
+        let reason = ending.reached(watch)?;
+        drain(watch, &mut out, begin, json, &mut printed_running)?;
+        let living = watch.living().map_err(classify)?;
+        printed_running.retain(|key| living.iter().any(|c| key_of(c) == *key));
+        let now = now_ns();
+        for creation in &living {
+            let old = now.saturating_sub(creation.at_ns) >= SETTLE.as_nanos() as u64;
+            if (old || reason.is_some()) && printed_running.insert(key_of(creation)) {
+                print(&mut out, creation, begin, json)?;
+            }
+        }
+        out.flush()?;
+        if let Some(reason) = reason {
+            finish(watch, reason)?;
+            return Ok(Exit::Fine);
+        }
+    }
+}
+
+fn drain(
+    watch: &mut Watch,
+    out: &mut impl Write,
+    begin: u64,
+    json: bool,
+    printed: &mut HashSet<(u64, u32)>,
+) -> anyhow::Result<()> {
+    let mut failed = None;
+    watch
+        .poll(Duration::from_millis(100), |event| {
+            if let Event::Created(creation) = event {
+                printed.remove(&key_of(&creation));
+                if let Err(error) = print(out, &creation, begin, json) {
+                    failed.get_or_insert(error);
+                }
+            }
+        })
+        .map_err(classify)?;
+    failed.map_or(Ok(()), Err)
+}
+
+fn finish(watch: &Watch, reason: Reason) -> anyhow::Result<()> {
+    let totals = watch.totals().map_err(classify)?;
+    let why = match reason {
+        Reason::Time => "",
+        Reason::Interrupted => ", interrupted",
+        Reason::TargetEnded => ", the target ended",
+    };
+    eprintln!(
+        "{} process creations, {} lost, {} threads{why}",
+        totals.creations,
+        totals.lost_ring + totals.lost_live,
+        totals.threads
+    );
+    Ok(())
+}
+
+/// A pid alone may be used again.
+fn key_of(creation: &Creation) -> (u64, u32) {
+    (creation.at_ns, creation.child)
+}
+
+pub(super) fn now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+fn print(out: &mut impl Write, creation: &Creation, begin: u64, json: bool) -> anyhow::Result<()> {
+    if json {
+        serde_json::to_writer(&mut *out, creation)?;
+        return Ok(writeln!(out)?);
+    }
+    Ok(writeln!(out, "{}", line(creation, begin))?)
+}
+
+/// `    1.234 s  clone(CHILD_SETTID|CHILD_CLEARTID) full fork  by 812/815 httpd  rss 478.1 MiB ...`
+fn line(c: &Creation, begin: u64) -> String {
+    let mut text = format!(
+        "{:10.4} s  {}({}) {}  by {}/{} {}  rss {}",
+        c.at_ns.saturating_sub(begin) as f64 / 1e9,
+        c.call.name(),
+        c.flags,
+        match c.kind {
+            CreationKind::FullFork => "full fork",
+            CreationKind::VforkLike => "vfork-like",
+            CreationKind::SharedMemory => "shared memory",
+        },
+        c.caller,
+        c.caller_thread,
+        c.caller_comm,
+        bytes(c.memory.resident()),
+    );
+    if c.memory.hugetlb > 0 {
+        text += &format!(" + {} hugetlb", bytes(c.memory.hugetlb));
+    }
+    text += &format!(" tables {}", bytes(c.memory.page_tables));
+    for (name, value) in
+        [("copy", c.copy_ns), ("exec after", c.until_exec_ns), ("caller ran on after", c.caller_waited_ns)]
+    {
+        if let Some(ns) = value {
+            text += &format!("  {name} {}", duration(ns));
+        }
+    }
+    text += &format!("  -> {}", c.child);
+    match (&c.exec_path, c.exec_failed_path.as_ref(), c.exec_errno) {
+        (Some(path), _, _) => {
+            text += &format!(" {}", quoted(path));
+            if c.argv.len() > 1 {
+                let arguments: Vec<String> = c.argv[1..].iter().map(|a| quoted(a)).collect();
+                text += &format!(" {}{}", arguments.join(" "), if c.argv_cut { "..." } else { "" });
+            }
+        }
+        (None, Some(path), Some(errno)) => {
+            text += &format!(" exec of {} failed: {}", quoted(path), io::Error::from_raw_os_error(errno));
+        }
+        _ => text += " no exec",
+    }
+    let failed = c.exec_missing + c.exec_busy + c.exec_failed_otherwise;
+    if c.exec_path.is_some() && failed > 0 {
+        text += &format!(" after {failed} failed");
+    }
+    text += &match (c.end, c.lifetime_ns) {
+        (End::Running, _) | (_, None) => format!("  {}", c.end),
+        (end, Some(ns)) => format!("  {end} after {}", duration(ns)),
+    };
+    text
+}
+
+/// Control characters would break the one line a creation has.
+fn quoted(text: &str) -> String {
+    let plain =
+        |c: char| c.is_ascii_alphanumeric() || "_-+=/.,:@%".contains(c) || (!c.is_ascii() && !c.is_control());
+    if !text.is_empty() && text.chars().all(plain) { text.to_owned() } else { format!("{text:?}") }
+}
+
+pub(super) fn bytes(bytes: u64) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} B"),
+        1024..1_048_576 => format!("{:.0} KiB", bytes as f64 / 1024.0),
+        1_048_576..1_073_741_824 => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
+        _ => format!("{:.2} GiB", bytes as f64 / 1_073_741_824.0),
+    }
+}
+
+pub(super) fn duration(ns: u64) -> String {
+    match ns {
+        0..1000 => format!("{ns} ns"),
+        1000..1_000_000 => format!("{:.1} us", ns as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.2} ms", ns as f64 / 1e6),
+        _ => format!("{:.2} s", ns as f64 / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_argument_cannot_break_the_line() {
+        assert_eq!(quoted("a\nb"), "\"a\\nb\"");
+        assert_eq!(quoted(""), "\"\"");
+        assert_eq!(quoted("/bin/true"), "/bin/true");
+    }
+
+    #[test]
+    fn units_change_at_their_borders() {
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(1 << 30), "1.00 GiB");
+        assert_eq!(duration(999), "999 ns");
+        assert_eq!(duration(1_500_000), "1.50 ms");
+    }
+}

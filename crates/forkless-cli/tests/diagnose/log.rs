@@ -1,0 +1,218 @@
+//! `--log`: one line a creation, with the right system call, times and endings; and how a watch ends.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use libtest_mimic::{Failed, Trial};
+use serde_json::Value;
+
+use crate::support::{FORKLESS, assert_near, bpf_maps, bpf_programs, diagnose, victim};
+
+pub(crate) fn add(trials: &mut Vec<Trial>) {
+    let tests: [(&str, fn()); 10] = [
+        ("log::a_full_fork_is_timed_as_the_caller_times_it", full_fork),
+        ("log::vfork_and_posix_spawn_are_told_apart_by_their_flags", vfork_and_spawn),
+        ("log::a_child_without_exec_has_none", snapshot),
+        ("log::failed_execs_are_counted_and_named", failed_execs),
+        ("log::the_arguments_of_a_shell_are_shown", shell),
+        ("log::a_killed_child_shows_its_signal", killed),
+        ("log::a_pid_is_followed_until_it_ends", follow_pid),
+        ("log::sigint_ends_with_a_summary_and_unloads", sigint),
+        ("log::sigkill_leaves_nothing_in_the_kernel", sigkill),
+        ("log::bad_targets_are_usage_errors", bad_targets),
+    ];
+    for (name, test) in tests {
+        trials.push(Trial::test(name, move || -> Result<(), Failed> {
+            test();
+            Ok(())
+        }));
+    }
+}
+
+fn full_fork() {
+    let (lines, truth, _) = diagnose(&["--log"], &["forkexec", "8", "128"]);
+    assert_eq!(lines.len(), 8);
+    let mut waited = 0.0;
+    for line in &lines {
+        assert_eq!(line["kind"], "full_fork");
+        assert_eq!(line["exec_path"], "/bin/true");
+        assert_eq!(line["end"], serde_json::json!({"how": "exited", "value": 0}));
+        assert_near(
+            "anonymous memory",
+            line["memory"]["anon"].as_f64().expect("bytes"),
+            f64::from(128 << 20),
+            0.05,
+        );
+        assert!(line["copy_ns"].as_u64() <= line["caller_waited_ns"].as_u64());
+        waited += line["caller_waited_ns"].as_f64().expect("the caller returned");
+    }
+    assert_near("time in fork()", waited, truth.ns("call_ns"), 0.25);
+}
+
+fn vfork_and_spawn() {
+    let (lines, _, _) = diagnose(&["--log"], &["vfork", "5"]);
+    assert_eq!(lines.len(), 5);
+    assert!(lines.iter().all(|line| line["call"] == "vfork" && line["kind"] == "vfork_like"));
+    // The caller waited for the child's exec, at least.
+    assert!(lines.iter().all(|line| line["caller_waited_ns"].as_u64() > line["copy_ns"].as_u64()));
+
+    let (lines, _, _) = diagnose(&["--log"], &["spawn", "5"]);
+    assert_eq!(lines.len(), 5);
+    assert!(lines.iter().all(|line| line["call"] != "vfork" && line["kind"] == "vfork_like"));
+}
+
+fn snapshot() {
+    let (lines, _, _) = diagnose(&["--log"], &["snapshot", "2", "16"]);
+    assert_eq!(lines.len(), 2);
+    assert!(lines.iter().all(|line| line["exec_path"].is_null() && line["until_exec_ns"].is_null()));
+    assert!(lines.iter().all(|line| line["lifetime_ns"].as_u64() >= Some(20_000_000)));
+}
+
+fn failed_execs() {
+    let (lines, _, _) = diagnose(&["--log"], &["pathmiss", "4"]);
+    assert_eq!(lines.len(), 4);
+    assert!(lines.iter().all(|line| line["exec_missing"] == 3 && line["exec_path"] == "/bin/true"));
+
+    let (lines, _, _) = diagnose(&["--log"], &["missing", "4"]);
+    assert_eq!(lines.len(), 4);
+    for line in lines {
+        assert_eq!(line["exec_failed_path"], "/nowhere/gone");
+        assert_eq!(line["exec_errno"], 2);
+        assert_eq!(line["end"]["value"], 127);
+    }
+}
+
+fn shell() {
+    let (lines, _, _) = diagnose(&["--log"], &["shell", "3"]);
+    let shells: Vec<&Value> = lines.iter().filter(|line| line["exec_path"] == "/bin/sh").collect();
+    assert_eq!(shells.len(), 3);
+    assert!(shells.iter().all(|line| line["argv"] == serde_json::json!(["sh", "-c", "/bin/true a b"])));
+}
+
+fn killed() {
+    let output = Command::new(FORKLESS)
+        .args(["diagnose", "--log", "--json", "--", "sh", "-c", "sh -c 'kill -9 $$'; true"])
+        .output()
+        .expect("forkless runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(lines.len(), 1, "{text}");
+    assert_eq!(lines[0]["end"], serde_json::json!({"how": "killed", "value": 9}));
+}
+
+fn follow_pid() {
+    let mut process = Command::new(victim().expect("checked before"))
+        .args(["forkexec", "20", "8"])
+        .env("VICTIM_WAIT", "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the victim runs");
+    let mut victim_out = BufReader::new(process.stdout.take().expect("piped"));
+    let mut first = String::new();
+    victim_out.read_line(&mut first).expect("the victim is ready");
+
+    let before = bpf_programs();
+    let tool = Command::new(FORKLESS)
+        .args(["diagnose", "--log", "--json", "-p", &process.id().to_string()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("forkless runs");
+    wait_for_programs(&before);
+    rustix::process::kill_process(pid(&process), rustix::process::Signal::USR1)
+        .expect("it waits for SIGUSR1");
+    process.wait().expect("it ends");
+    let output = tool.wait_with_output().expect("forkless ends with its target");
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 20);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("the target ended"));
+}
+
+fn pid(child: &std::process::Child) -> rustix::process::Pid {
+    rustix::process::Pid::from_child(child)
+}
+
+/// Until the last program of a watch is attached: the tool says nothing when it begins, for the sake of pipes.
+/// Programs of an earlier watch may still wait for their grace period: only one that is not in `before` counts.
+fn wait_for_programs(before: &[u32]) {
+    let begin = Instant::now();
+    let attached = |info: &aya::programs::ProgramInfo| {
+        info.name_as_str() == Some("on_sys_enter") && !before.contains(&info.id())
+    };
+    while !aya::programs::loaded_programs().flatten().any(|info| attached(&info)) {
+        assert!(begin.elapsed() < Duration::from_secs(20), "the programs never appeared");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_millis(100));
+}
+
+fn sigint() {
+    let before = (bpf_programs(), bpf_maps());
+    let tool = Command::new(FORKLESS)
+        .args(["diagnose", "--log", "--all"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("forkless runs");
+    wait_for_programs(&before.0);
+    rustix::process::kill_process(pid(&tool), rustix::process::Signal::INT).expect("it runs");
+    let output = tool.wait_with_output().expect("forkless ends");
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("interrupted"));
+    settled(&before);
+}
+
+fn sigkill() {
+    let before = (bpf_programs(), bpf_maps());
+    let mut tool = Command::new(FORKLESS)
+        .args(["diagnose", "--log", "--all"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("forkless runs");
+    wait_for_programs(&before.0);
+    assert_ne!(bpf_programs(), before.0);
+    tool.kill().expect("it runs");
+    tool.wait().expect("it ends");
+    settled(&before);
+}
+
+/// Nothing may stay that was not there before. The kernel frees programs after a grace period, those of an earlier
+/// watch too.
+fn settled(before: &(Vec<u32>, Vec<u32>)) {
+    let begin = Instant::now();
+    loop {
+        let new_programs: Vec<u32> = bpf_programs().into_iter().filter(|id| !before.0.contains(id)).collect();
+        let new_maps: Vec<u32> = bpf_maps().into_iter().filter(|id| !before.1.contains(id)).collect();
+        if new_programs.is_empty() && new_maps.is_empty() {
+            return;
+        }
+        assert!(
+            begin.elapsed() < Duration::from_secs(20),
+            "left: programs {new_programs:?}, maps {new_maps:?}"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn bad_targets() {
+    for (arguments, says) in [
+        (&["-p", "8388608"][..], "8388608"),
+        (&["--cgroup", "/etc"], "cgroup"),
+        (&["-d", "nan", "--all"], "seconds"),
+        (&["--", "/nowhere/gone"], "/nowhere/gone"),
+        (&[], "--all"),
+        (&["--all", "-p", "1"], "cannot be used with"),
+    ] {
+        let output = Command::new(FORKLESS)
+            .arg("diagnose")
+            .arg("--log")
+            .args(arguments)
+            .output()
+            .expect("forkless runs");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(says), "{arguments:?}: {stderr}");
+    }
+}

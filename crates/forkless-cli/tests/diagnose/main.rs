@@ -1,0 +1,23 @@
+//! `forkless diagnose` against programs whose truth is known (`fixtures/victims/victim.c`). Counts must be exact where
+//! nothing was lost; times are compared loosely, since this machine does other work too.
+//!
+//! Has a harness of its own so that a test that cannot run here (no root, no BPF, no C compiler) is counted as ignored,
+//! with the reason printed, and never as passed. Tests run one at a time: `--all` would see the others' victims.
+
+mod log;
+mod support;
+
+use libtest_mimic::{Arguments, Trial};
+
+fn main() {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(1);
+    let missing = support::missing();
+    if let Some(why) = &missing {
+        eprintln!("diagnose: ignored, {why}");
+    }
+    let mut trials: Vec<Trial> = Vec::new();
+    log::add(&mut trials);
+    let trials = trials.into_iter().map(|trial| trial.with_ignored_flag(missing.is_some())).collect();
+    libtest_mimic::run(&arguments, trials).exit();
+}

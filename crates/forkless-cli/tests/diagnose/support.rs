@@ -1,0 +1,106 @@
+//! Building the victims, running the tool on them, and reading what both say.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+pub(crate) const FORKLESS: &str = env!("CARGO_BIN_EXE_forkless");
+
+/// Why these tests cannot run here, if they cannot.
+pub(crate) fn missing() -> Option<String> {
+    if !cfg!(target_arch = "x86_64") {
+        return Some("the BPF programs read x86-64 registers".into());
+    }
+    if victim().is_none() {
+        return Some("no C compiler: install gcc or clang as cc".into());
+    }
+    // Asks the tool itself: what it says it lacks is what is missing.
+    let output = Command::new(FORKLESS)
+        .args(["diagnose", "--log", "-d", "0.1", "--all"])
+        .stdin(Stdio::null())
+        .output()
+        .expect("forkless runs");
+    (output.status.code() == Some(3)).then(|| String::from_utf8_lossy(&output.stderr).trim().to_owned())
+}
+
+/// The compiled victim; `None` without a compiler.
+pub(crate) fn victim() -> Option<&'static Path> {
+    static VICTIM: OnceLock<Option<PathBuf>> = OnceLock::new();
+    VICTIM
+        .get_or_init(|| {
+            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/victims/victim.c");
+            let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join("victim");
+            // No frame pointers, as distributions build: stacks must come out all the same.
+            let status = Command::new("cc")
+                .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fomit-frame-pointer", "-o"])
+                .arg(&binary)
+                .arg(source)
+                .status();
+            match status {
+                Ok(status) => {
+                    assert!(status.success(), "fixtures/victims/victim.c does not compile");
+                    Some(binary)
+                }
+                Err(_) => None,
+            }
+        })
+        .as_deref()
+}
+
+/// What the victim printed about itself: the last line of standard output that is its own.
+pub(crate) struct Truth(pub(crate) Value);
+
+impl Truth {
+    pub(crate) fn ns(&self, name: &str) -> f64 {
+        self.0[name].as_f64().expect("the victim prints it")
+    }
+}
+
+/// Runs `forkless diagnose FLAGS -- victim ARGUMENTS` with JSON output.
+pub(crate) fn diagnose(flags: &[&str], victim_arguments: &[&str]) -> (Vec<Value>, Truth, Output) {
+    let output = Command::new(FORKLESS)
+        .arg("diagnose")
+        .arg("--json")
+        .args(flags)
+        .arg("--")
+        .arg(victim().expect("checked before"))
+        .args(victim_arguments)
+        .stdin(Stdio::null())
+        .output()
+        .expect("forkless runs");
+    let text = String::from_utf8(output.stdout.clone()).expect("UTF-8");
+    let mut values = Vec::new();
+    let mut truth = None;
+    for line in text.lines() {
+        let value: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
+        if value.get("wall_ns").is_some() { truth = Some(Truth(value)) } else { values.push(value) }
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    (values, truth.unwrap_or_else(|| panic!("the victim said nothing; {stderr}")), output)
+}
+
+/// `actual` within `share` of `expected`.
+#[track_caller]
+pub(crate) fn assert_near(what: &str, actual: f64, expected: f64, share: f64) {
+    assert!(
+        (actual - expected).abs() <= expected.abs() * share,
+        "{what}: {actual} is not within {:.0} % of {expected}",
+        share * 100.0
+    );
+}
+
+/// Ids of the BPF programs in the kernel, by bpf(2) through the tool's own loader.
+pub(crate) fn bpf_programs() -> Vec<u32> {
+    let mut ids: Vec<u32> = aya::programs::loaded_programs().flatten().map(|info| info.id()).collect();
+    ids.sort_unstable();
+    ids
+}
+
+/// Ids of the BPF maps in the kernel.
+pub(crate) fn bpf_maps() -> Vec<u32> {
+    let mut ids: Vec<u32> = aya::maps::loaded_maps().flatten().map(|info| info.id()).collect();
+    ids.sort_unstable();
+    ids
+}

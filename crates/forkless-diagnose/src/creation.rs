@@ -1,0 +1,363 @@
+//! One process creation as users see it: who asked, by which system call and flags, what was copied, and how the child
+//! went on. Built from a raw record; holds facts only, no judgement.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::record::{self, RawCreation, STATE_RETURNED};
+
+/// The system call that created the process, by the number the kernel saw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum CreatingCall {
+    /// fork(2). glibc's `fork()` does not issue it on x86-64: it issues [`Clone`](Self::Clone).
+    Fork,
+    /// vfork(2).
+    Vfork,
+    /// clone(2).
+    Clone,
+    /// clone3(2).
+    Clone3,
+    /// The watch began in the middle of the call.
+    Unknown,
+}
+
+impl CreatingCall {
+    fn from_number(nr: u32) -> Self {
+        match nr {
+            57 | 2 => Self::Fork,
+            58 | 190 => Self::Vfork,
+            56 | 120 => Self::Clone,
+            435 => Self::Clone3,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// The name in the manual.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fork => "fork",
+            Self::Vfork => "vfork",
+            Self::Clone => "clone",
+            Self::Clone3 => "clone3",
+            Self::Unknown => "?",
+        }
+    }
+}
+
+/// What the clone flags say about memory and waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CreationKind {
+    /// The caller's page tables were copied (no `CLONE_VM`).
+    FullFork,
+    /// Memory shared and the caller suspended until exec or exit (`CLONE_VM | CLONE_VFORK`): vfork, posix_spawn.
+    VforkLike,
+    /// Memory shared and the caller runs on (`CLONE_VM` without `CLONE_VFORK`).
+    SharedMemory,
+}
+
+/// The flags of clone(2) as the kernel saw them, without the exit signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(transparent)]
+pub struct CloneFlags(pub u64);
+
+const FLAG_NAMES: [(u64, &str); 25] = [
+    (0x0000_0100, "VM"),
+    (0x0000_0200, "FS"),
+    (0x0000_0400, "FILES"),
+    (0x0000_0800, "SIGHAND"),
+    (0x0000_1000, "PIDFD"),
+    (0x0000_2000, "PTRACE"),
+    (0x0000_4000, "VFORK"),
+    (0x0000_8000, "PARENT"),
+    (0x0001_0000, "THREAD"),
+    (0x0002_0000, "NEWNS"),
+    (0x0004_0000, "SYSVSEM"),
+    (0x0008_0000, "SETTLS"),
+    (0x0010_0000, "PARENT_SETTID"),
+    (0x0020_0000, "CHILD_CLEARTID"),
+    (0x0080_0000, "UNTRACED"),
+    (0x0100_0000, "CHILD_SETTID"),
+    (0x0200_0000, "NEWCGROUP"),
+    (0x0400_0000, "NEWUTS"),
+    (0x0800_0000, "NEWIPC"),
+    (0x1000_0000, "NEWUSER"),
+    (0x2000_0000, "NEWPID"),
+    (0x4000_0000, "NEWNET"),
+    (0x8000_0000, "IO"),
+    (0x1_0000_0000, "CLEAR_SIGHAND"),
+    (0x2_0000_0000, "INTO_CGROUP"),
+];
+
+impl CloneFlags {
+    const VM: u64 = 0x100;
+    const VFORK: u64 = 0x4000;
+
+    /// What the flags mean for the caller's memory.
+    ///
+    /// ```
+    /// use forkless_diagnose::{CloneFlags, CreationKind};
+    /// assert_eq!(CloneFlags(0x4100).kind(), CreationKind::VforkLike);
+    /// assert_eq!(CloneFlags(0x1200000).kind(), CreationKind::FullFork);
+    /// ```
+    pub fn kind(self) -> CreationKind {
+        match (self.0 & Self::VM != 0, self.0 & Self::VFORK != 0) {
+            (true, true) => CreationKind::VforkLike,
+            (true, false) => CreationKind::SharedMemory,
+            (false, _) => CreationKind::FullFork,
+        }
+    }
+}
+
+/// The names without `CLONE_`, joined by `|`; unknown bits in hexadecimal; `0` for none.
+///
+/// ```
+/// assert_eq!(forkless_diagnose::CloneFlags(0x4100).to_string(), "VM|VFORK");
+/// ```
+impl fmt::Display for CloneFlags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rest = self.0;
+        let mut first = true;
+        for (bit, name) in FLAG_NAMES {
+            if rest & bit != 0 {
+                rest &= !bit;
+                f.write_str(if first { "" } else { "|" })?;
+                f.write_str(name)?;
+                first = false;
+            }
+        }
+        match (first, rest) {
+            (true, 0) => f.write_str("0"),
+            (true, _) => write!(f, "{rest:#x}"),
+            (false, 0) => Ok(()),
+            (false, _) => write!(f, "|{rest:#x}"),
+        }
+    }
+}
+
+/// How the child ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case", tag = "how", content = "value")]
+pub enum End {
+    /// It still ran when the record was made.
+    Running,
+    /// exit status, 0 to 255.
+    Exited(u8),
+    /// Number of the signal that killed it.
+    Killed(u8),
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Running => f.write_str("running"),
+            Self::Exited(status) => write!(f, "exit {status}"),
+            Self::Killed(signal) => write!(f, "signal {signal}"),
+        }
+    }
+}
+
+/// The caller's memory when it made the call, from its kernel counters (exact to some tens of pages), in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct CallerMemory {
+    /// Anonymous memory: what a full fork copies the page-table entries of.
+    pub anon: u64,
+    /// File mappings.
+    pub file: u64,
+    /// Shared memory and tmpfs.
+    pub shmem: u64,
+    /// Swapped out; its page-table entries are copied too.
+    pub swap: u64,
+    /// hugetlb pages, which the resident size leaves out.
+    pub hugetlb: u64,
+    /// Page tables.
+    pub page_tables: u64,
+}
+
+impl CallerMemory {
+    /// The resident size as /proc/PID/status counts it (no hugetlb).
+    pub fn resident(&self) -> u64 {
+        self.anon + self.file + self.shmem
+    }
+}
+
+/// Identifies a place in a process that makes a system call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct Site {
+    /// The process.
+    pub pid: u32,
+    /// The system call's number.
+    pub nr: u32,
+    /// The address after the system call instruction.
+    pub ip: u64,
+    /// The nearest word on the stack that points into the main program.
+    pub word: u64,
+}
+
+/// One process creation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Creation {
+    /// The system call.
+    pub call: CreatingCall,
+    /// Its flags.
+    pub flags: CloneFlags,
+    /// What the flags mean.
+    pub kind: CreationKind,
+    /// The calling process and thread.
+    pub caller: u32,
+    /// The calling thread.
+    pub caller_thread: u32,
+    /// The calling thread's name.
+    pub caller_comm: String,
+    /// The caller's cgroup (inode number in the unified hierarchy).
+    pub caller_cgroup: u64,
+    /// The place of the call.
+    pub site: Site,
+    /// The caller's memory.
+    pub memory: CallerMemory,
+    /// The new process.
+    pub child: u32,
+    /// The child's name after its exec, else at its exit.
+    pub child_comm: String,
+    /// CLOCK_MONOTONIC when the call began; when the child was there if the beginning was missed.
+    pub at_ns: u64,
+    /// From the call to the copied child: what the copy cost the caller.
+    pub copy_ns: Option<u64>,
+    /// From the call to the new program in place.
+    pub until_exec_ns: Option<u64>,
+    /// The exec itself, in the child: it opens the program and tears the old memory down.
+    pub exec_ns: Option<u64>,
+    /// From the call to the caller's return from it: it waited this long.
+    pub caller_waited_ns: Option<u64>,
+    /// From the call to the child's exit.
+    pub lifetime_ns: Option<u64>,
+    /// The first program the child became.
+    pub exec_path: Option<String>,
+    /// Its arguments, cut at 384 bytes.
+    pub argv: Vec<String>,
+    /// `argv` was longer.
+    pub argv_cut: bool,
+    /// The child's thread that called exec, as it was numbered before.
+    pub exec_thread: Option<u32>,
+    /// Execs that succeeded.
+    pub execs: u32,
+    /// Execs that failed because the file or a directory was missing.
+    pub exec_missing: u32,
+    /// Execs that failed because the file was open for writing (ETXTBSY).
+    pub exec_busy: u32,
+    /// Execs that failed otherwise.
+    pub exec_failed_otherwise: u32,
+    /// errno of the last failed exec.
+    pub exec_errno: Option<i32>,
+    /// The path of the last failed exec.
+    pub exec_failed_path: Option<String>,
+    /// Write-protect faults of the child, before its exec, that copied a page.
+    pub child_copied: u64,
+    /// And those that could reuse it.
+    pub child_reused: u64,
+    /// How it ended.
+    pub end: End,
+}
+
+fn page_size() -> u64 {
+    rustix::param::page_size() as u64
+}
+
+/// Per-CPU counters read without their per-CPU parts can be a little below zero.
+fn pages(count: u64) -> u64 {
+    (count as i64).max(0) as u64 * page_size()
+}
+
+fn some_text(bytes: &[u8]) -> Option<String> {
+    Some(record::text(bytes)).filter(|text| !text.is_empty())
+}
+
+impl Creation {
+    pub(crate) fn from_raw(raw: &RawCreation) -> Self {
+        let at_ns = if raw.start_ns != 0 { raw.start_ns } else { raw.copied_ns };
+        let since = |end: u64, begin: u64| (end != 0 && begin != 0).then(|| end.saturating_sub(begin));
+        let argv_bytes = &raw.argv[..(raw.argv_bytes as usize).min(raw.argv.len())];
+        // The kernel stores each argument with its NUL: a cut list is one that does not end in it.
+        let argv_cut = argv_bytes.last().is_some_and(|&last| last != 0);
+        let argv = match argv_bytes {
+            [] => Vec::new(),
+            bytes => bytes
+                .strip_suffix(&[0])
+                .unwrap_or(bytes)
+                .split(|&b| b == 0)
+                .map(|arg| String::from_utf8_lossy(arg).into_owned())
+                .collect(),
+        };
+        let flags = CloneFlags(raw.flags);
+        let returned = raw.state & STATE_RETURNED != 0 && raw.returned_ns != 0;
+        Self {
+            call: CreatingCall::from_number(raw.site.nr),
+            flags,
+            kind: flags.kind(),
+            caller: raw.site.tgid,
+            caller_thread: raw.caller_tid,
+            caller_comm: record::text(&raw.caller_comm),
+            caller_cgroup: raw.cgroup,
+            site: Site { pid: raw.site.tgid, nr: raw.site.nr, ip: raw.site.ip, word: raw.site.word },
+            memory: CallerMemory {
+                anon: pages(raw.anon_pages),
+                file: pages(raw.file_pages),
+                shmem: pages(raw.shmem_pages),
+                swap: pages(raw.swap_pages),
+                hugetlb: pages(raw.hugetlb_pages),
+                page_tables: raw.pgtables_bytes,
+            },
+            child: raw.child,
+            child_comm: record::text(&raw.child_comm),
+            at_ns,
+            copy_ns: since(raw.copied_ns, raw.start_ns),
+            until_exec_ns: since(raw.exec_ns, at_ns),
+            exec_ns: since(raw.exec_ns, raw.exec_enter_ns),
+            caller_waited_ns: if returned { since(raw.returned_ns, raw.start_ns) } else { None },
+            lifetime_ns: since(raw.exit_ns, at_ns),
+            exec_path: some_text(&raw.exec_path),
+            argv,
+            argv_cut,
+            exec_thread: (raw.exec_ns != 0).then_some(raw.exec_tid),
+            execs: raw.execs,
+            exec_missing: raw.exec_missing,
+            exec_busy: raw.exec_busy,
+            exec_failed_otherwise: raw.exec_other,
+            exec_errno: (raw.exec_errno != 0).then_some(raw.exec_errno),
+            exec_failed_path: some_text(&raw.failed_path),
+            child_copied: (raw.child_copied as i64).max(0) as u64,
+            child_reused: (raw.child_reused as i64).max(0) as u64,
+            end: match (raw.exit_ns, raw.exit_code) {
+                (0, _) => End::Running,
+                (_, code) if code & 0x7f == 0 => End::Exited((code >> 8) as u8),
+                (_, code) => End::Killed((code & 0x7f) as u8),
+            },
+        }
+    }
+
+    /// Whether the child became another program.
+    pub fn execed(&self) -> bool {
+        self.until_exec_ns.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_print_unknown_bits_and_none() {
+        assert_eq!(CloneFlags(0).to_string(), "0");
+        assert_eq!(CloneFlags(1 << 50).to_string(), "0x4000000000000");
+        assert_eq!(CloneFlags(1 << 50 | 0x100).to_string(), "VM|0x4000000000000");
+    }
+
+    #[test]
+    fn flags_alone_tell_the_kinds_apart() {
+        assert_eq!(CloneFlags(0x4000).kind(), CreationKind::FullFork);
+        assert_eq!(CloneFlags(0x100).kind(), CreationKind::SharedMemory);
+    }
+}

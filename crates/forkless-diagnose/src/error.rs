@@ -1,0 +1,75 @@
+//! The library's errors. Each says what failed, on what, and what to do next.
+
+use std::path::PathBuf;
+
+/// Why a watch could not begin or go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WatchError {
+    /// There is no such process.
+    #[error("no process {pid} (it may have ended); see `ps -e`")]
+    NoProcess {
+        /// The one asked for.
+        pid: u32,
+    },
+    /// The path is not a cgroup that can be watched.
+    #[error("cgroup {}: {why}", path.display())]
+    NoCgroup {
+        /// The one asked for.
+        path: PathBuf,
+        /// The reason.
+        why: String,
+    },
+    /// `Target::Command` without a word.
+    #[error("no command given after --")]
+    EmptyCommand,
+    /// The command could not be started.
+    #[error("cannot run {program}: {source}")]
+    Command {
+        /// Its first word.
+        program: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// BPF is out of reach for this process.
+    #[error("{why}; run as root, or grant CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE")]
+    NotPermitted {
+        /// What was refused.
+        why: String,
+    },
+    /// The kernel lacks what the programs need.
+    #[error("this kernel cannot run the BPF programs: {why}")]
+    Unsupported {
+        /// What is missing.
+        why: String,
+    },
+    /// The kernel refused one program.
+    #[error("BPF program {program}: {why}")]
+    Program {
+        /// Its name.
+        program: &'static str,
+        /// The kernel's reason.
+        why: String,
+    },
+    /// A map could not be opened or read.
+    #[error("BPF map {map}: {source}")]
+    Map {
+        /// Its name.
+        map: &'static str,
+        /// Why.
+        source: aya::maps::MapError,
+    },
+    /// Waiting for events failed.
+    #[error("waiting for events: {0}")]
+    Wait(std::io::Error),
+}
+
+impl WatchError {
+    /// Whether another tier (more privilege, another kernel) would help, rather than another command line.
+    pub fn is_missing_facility(&self) -> bool {
+        matches!(
+            self,
+            Self::NotPermitted { .. } | Self::Unsupported { .. } | Self::Program { .. } | Self::Map { .. }
+        )
+    }
+}

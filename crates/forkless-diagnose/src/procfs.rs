@@ -1,0 +1,122 @@
+//! What /proc tells of a process. Every answer may be missing: processes end at any time.
+
+use std::collections::HashMap;
+use std::fs;
+
+/// `pid` and every process below it now, `pid` first.
+pub(crate) fn with_descendants(pid: u32) -> Vec<u32> {
+    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        if let Some(parent) = parent_of(pid) {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    let mut found = vec![pid];
+    let mut next = 0;
+    while let Some(&at) = found.get(next) {
+        found.extend(children.remove(&at).into_iter().flatten());
+        next += 1;
+    }
+    found
+}
+
+/// The fields of /proc/PID/stat after the command name, which may hold blanks and parentheses itself.
+fn stat_fields(pid: u32) -> Option<Vec<String>> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(')')?;
+    Some(rest.split_whitespace().map(str::to_owned).collect())
+}
+
+fn parent_of(pid: u32) -> Option<u32> {
+    stat_fields(pid)?.get(1)?.parse().ok()
+}
+
+/// User and system time of a process with its ended threads, in nanoseconds (clock ticks of usually 10 ms).
+pub(crate) fn cpu_ns(pid: u32) -> Option<u64> {
+    let fields = stat_fields(pid)?;
+    let ticks: u64 = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
+    Some(ticks * (1_000_000_000 / rustix::param::clock_ticks_per_second()))
+}
+
+/// Start time of a process in clock ticks since boot: with the pid, a name that is not reused.
+pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
+    stat_fields(pid)?.get(19)?.parse().ok()
+}
+
+/// The page kinds of a process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct PageKinds {
+    /// Anonymous memory, bytes.
+    pub anon: u64,
+    /// Its part in transparent huge pages, bytes.
+    pub anon_huge: u64,
+    /// hugetlb pages, bytes.
+    pub hugetlb: u64,
+}
+
+impl PageKinds {
+    /// The part of anonymous memory in huge pages, 0 to 1.
+    pub fn huge_share(&self) -> f64 {
+        if self.anon == 0 { 0.0 } else { self.anon_huge as f64 / self.anon as f64 }
+    }
+}
+
+/// Reads smaps_rollup, which walks the page tables under the target's mmap lock: milliseconds per GiB. Ask seldom.
+pub(crate) fn page_kinds(pid: u32) -> Option<PageKinds> {
+    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let bytes = |name: &str| {
+        rollup
+            .lines()
+            .filter_map(|line| {
+                let rest = line.strip_prefix(name)?.strip_prefix(':')?;
+                rest.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()
+            })
+            .sum::<u64>()
+            * 1024
+    };
+    Some(PageKinds {
+        anon: bytes("Anonymous"),
+        anon_huge: bytes("AnonHugePages"),
+        hugetlb: bytes("Private_Hugetlb") + bytes("Shared_Hugetlb"),
+    })
+}
+
+/// What the reports call a process by.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+pub struct ProcessName {
+    /// The thread leader's name.
+    pub comm: String,
+    /// The program, as a path in the process's own mount namespace.
+    pub exe: Option<String>,
+    /// Its cgroup in the unified hierarchy.
+    pub cgroup: Option<String>,
+}
+
+pub(crate) fn name_of(pid: u32) -> Option<ProcessName> {
+    let comm = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    let exe = fs::read_link(format!("/proc/{pid}/exe")).ok().map(|path| path.to_string_lossy().into_owned());
+    let cgroup = fs::read_to_string(format!("/proc/{pid}/cgroup"))
+        .ok()
+        .and_then(|text| text.lines().find_map(|line| line.strip_prefix("0::").map(str::to_owned)));
+    Some(ProcessName { comm: comm.trim_end().to_owned(), exe, cgroup })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_process_is_found_with_itself_first() {
+        let own = std::process::id();
+        assert_eq!(with_descendants(own).first(), Some(&own));
+        assert!(cpu_ns(own).is_some());
+        assert!(name_of(own).is_some_and(|name| name.exe.is_some()));
+    }
+
+    #[test]
+    fn no_process_gives_no_answer() {
+        assert_eq!(name_of(1 << 23), None);
+        assert_eq!(page_kinds(1 << 23), None);
+    }
+}

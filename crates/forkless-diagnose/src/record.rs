@@ -1,0 +1,212 @@
+//! The records of `bpf/records.h`, field by field, and their safe decoding from the bytes the kernel hands over.
+//! Nothing is interpreted here.
+//!
+//! A map whose key or value size differs from these types is refused by aya when it is opened, and a ring record of
+//! another length by [`Record::decode`], so a stale object cannot be misread.
+
+#![expect(unsafe_code, reason = "records from the kernel are plain old data, read from their bytes")]
+
+use std::mem::size_of;
+
+pub(crate) const PATH_BYTES: usize = 128;
+pub(crate) const ARGV_BYTES: usize = 384;
+pub(crate) const STACK_BYTES: usize = 8192;
+
+const KIND_CREATION: u32 = 1;
+const KIND_STACK: u32 = 2;
+
+pub(crate) const STATE_RETURNED: u32 = 1;
+
+pub(crate) const CLASS_ANY: u16 = 0;
+pub(crate) const CLASS_SIGMASK_NEEDLESS: u16 = 1;
+pub(crate) const CLASS_LOCALTIME: u16 = 2;
+pub(crate) const CLASS_ZONEINFO: u16 = 3;
+pub(crate) const CLASS_CLOSE_UNUSED: u16 = 4;
+pub(crate) const CLASS_BLOCK_WRITE_PARTIAL: u16 = 5;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub(crate) struct RawSite {
+    pub(crate) ip: u64,
+    pub(crate) word: u64,
+    pub(crate) tgid: u32,
+    pub(crate) nr: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct RawCreation {
+    pub(crate) kind: u32,
+    pub(crate) state: u32,
+    pub(crate) start_ns: u64,
+    pub(crate) copied_ns: u64,
+    pub(crate) returned_ns: u64,
+    pub(crate) exec_enter_ns: u64,
+    pub(crate) exec_ns: u64,
+    pub(crate) exit_ns: u64,
+    pub(crate) flags: u64,
+    pub(crate) cgroup: u64,
+    pub(crate) site: RawSite,
+    pub(crate) anon_pages: u64,
+    pub(crate) file_pages: u64,
+    pub(crate) shmem_pages: u64,
+    pub(crate) swap_pages: u64,
+    pub(crate) hugetlb_pages: u64,
+    pub(crate) pgtables_bytes: u64,
+    pub(crate) child_copied: u64,
+    pub(crate) child_reused: u64,
+    pub(crate) caller_tid: u32,
+    pub(crate) child: u32,
+    pub(crate) exec_tid: u32,
+    pub(crate) exit_code: i32,
+    pub(crate) execs: u32,
+    pub(crate) exec_tries: u32,
+    pub(crate) exec_missing: u32,
+    pub(crate) exec_busy: u32,
+    pub(crate) exec_other: u32,
+    pub(crate) exec_errno: i32,
+    pub(crate) argv_bytes: u32,
+    pub(crate) pad: u32,
+    pub(crate) caller_comm: [u8; 16],
+    pub(crate) child_comm: [u8; 16],
+    pub(crate) exec_path: [u8; PATH_BYTES],
+    pub(crate) failed_path: [u8; PATH_BYTES],
+    pub(crate) argv: [u8; ARGV_BYTES],
+}
+
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct RawStackHead {
+    pub(crate) kind: u32,
+    pub(crate) bytes: u32,
+    pub(crate) site: RawSite,
+    pub(crate) ns: u64,
+    pub(crate) sp: u64,
+    pub(crate) bp: u64,
+    pub(crate) tid: u32,
+    pub(crate) class: u32,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct RawAfterFork {
+    pub(crate) copied: u64,
+    pub(crate) reused: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub(crate) struct RawCallKey {
+    pub(crate) ip: u64,
+    pub(crate) tgid: u32,
+    pub(crate) nr: u16,
+    pub(crate) class: u16,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct RawCall {
+    pub(crate) count: u64,
+    pub(crate) same: u64,
+    pub(crate) last: i64,
+    pub(crate) bytes: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct RawTotals {
+    pub(crate) creations: u64,
+    pub(crate) threads: u64,
+    pub(crate) ring_full: u64,
+    pub(crate) live_full: u64,
+    pub(crate) calls_full: u64,
+    pub(crate) stacks_skipped: u64,
+}
+
+// SAFETY: repr(C), integers and byte arrays only, no implicit padding (the C side pads explicitly).
+unsafe impl aya::Pod for RawSite {}
+// SAFETY: as above.
+unsafe impl aya::Pod for RawCreation {}
+// SAFETY: as above.
+unsafe impl aya::Pod for RawAfterFork {}
+// SAFETY: as above.
+unsafe impl aya::Pod for RawCallKey {}
+// SAFETY: as above.
+unsafe impl aya::Pod for RawCall {}
+// SAFETY: as above.
+unsafe impl aya::Pod for RawTotals {}
+// SAFETY: as above.
+unsafe impl aya::Pod for RawStackHead {}
+
+/// One item of the ring.
+#[derive(Debug)]
+pub(crate) enum Record<'a> {
+    Creation(Box<RawCreation>),
+    Stack(RawStackHead, &'a [u8]),
+}
+
+fn read<T: aya::Pod>(bytes: &[u8]) -> Option<T> {
+    let head = bytes.get(..size_of::<T>())?;
+    // SAFETY: `head` is as long as T, and T is plain old data for which every bit pattern is valid.
+    Some(unsafe { head.as_ptr().cast::<T>().read_unaligned() })
+}
+
+impl<'a> Record<'a> {
+    /// `None` for a record that is not one of ours: another kind, or another length.
+    pub(crate) fn decode(bytes: &'a [u8]) -> Option<Self> {
+        match read::<u32>(bytes)? {
+            KIND_CREATION if bytes.len() == size_of::<RawCreation>() => {
+                Some(Record::Creation(Box::new(read(bytes)?)))
+            }
+            KIND_STACK if bytes.len() == size_of::<RawStackHead>() + STACK_BYTES => {
+                let head: RawStackHead = read(bytes)?;
+                let top = &bytes[size_of::<RawStackHead>()..];
+                let valid = (head.bytes as usize).min(STACK_BYTES);
+                Some(Record::Stack(head, &top[..valid]))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Text up to the first NUL; bytes that are not UTF-8 are replaced, since this is for people.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_of_foreign_kind_or_length_are_refused() {
+        assert!(Record::decode(&[]).is_none());
+        assert!(Record::decode(&9u32.to_ne_bytes()).is_none());
+        let mut short = vec![0u8; size_of::<RawCreation>() - 1];
+        short[..4].copy_from_slice(&KIND_CREATION.to_ne_bytes());
+        assert!(Record::decode(&short).is_none());
+    }
+
+    #[test]
+    fn a_stack_that_claims_more_bytes_than_it_has_is_cut() {
+        let mut bytes = vec![0u8; size_of::<RawStackHead>() + STACK_BYTES];
+        bytes[..4].copy_from_slice(&KIND_STACK.to_ne_bytes());
+        bytes[4..8].copy_from_slice(&u32::MAX.to_ne_bytes());
+        match Record::decode(&bytes) {
+            Some(Record::Stack(_, top)) => assert_eq!(top.len(), STACK_BYTES),
+            other => panic!("not a stack: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_mirrors_have_no_hidden_padding() {
+        assert_eq!(size_of::<RawSite>(), 24);
+        assert_eq!(
+            size_of::<RawCreation>(),
+            8 + 8 * 8 + 24 + 8 * 8 + 12 * 4 + 32 + 2 * PATH_BYTES + ARGV_BYTES
+        );
+        assert_eq!(size_of::<RawStackHead>(), 8 + 24 + 24 + 8);
+        assert_eq!(size_of::<RawCallKey>(), 16);
+    }
+}

@@ -1,0 +1,107 @@
+//! Which processes are watched, and the checks that can be made before anything is loaded.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::error::WatchError;
+use crate::procfs;
+
+/// What to watch. Children of what is watched are watched too.
+///
+/// ```
+/// use forkless_diagnose::Target;
+/// let target = Target::Pid(std::process::id());
+/// assert!(target.resolve().is_ok());
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// One process and the descendants it has and will have.
+    Pid(u32),
+    /// Every process of the machine but the caller.
+    All,
+    /// Every process in a cgroup of the unified hierarchy, or below it.
+    Cgroup(PathBuf),
+    /// A command that [`Watch::start`](crate::Watch::start) runs, and its descendants.
+    Command(Vec<OsString>),
+}
+
+/// A target found on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResolvedTarget {
+    pub(crate) all: bool,
+    pub(crate) cgroup: Option<(u64, u32)>,
+    pub(crate) pids: Vec<u32>,
+    pub(crate) command: Option<Vec<OsString>>,
+}
+
+impl Target {
+    /// Looks the target up.
+    ///
+    /// # Errors
+    /// [`WatchError::NoProcess`] if there is no such process, [`WatchError::NoCgroup`] if the path is not a cgroup of
+    /// the unified hierarchy, [`WatchError::EmptyCommand`] without a command.
+    pub fn resolve(&self) -> Result<ResolvedTarget, WatchError> {
+        let mut resolved = ResolvedTarget { all: false, cgroup: None, pids: Vec::new(), command: None };
+        match self {
+            Self::All => resolved.all = true,
+            Self::Pid(pid) => {
+                if !Path::new(&format!("/proc/{pid}/stat")).exists() {
+                    return Err(WatchError::NoProcess { pid: *pid });
+                }
+                resolved.pids = procfs::with_descendants(*pid);
+            }
+            Self::Cgroup(path) => resolved.cgroup = Some(cgroup_id(path)?),
+            Self::Command(argv) if argv.is_empty() => return Err(WatchError::EmptyCommand),
+            Self::Command(argv) => resolved.command = Some(argv.clone()),
+        }
+        Ok(resolved)
+    }
+}
+
+/// The id and depth of a cgroup. The id is the directory's inode number (`cgroup_id()`, kernfs).
+fn cgroup_id(path: &Path) -> Result<(u64, u32), WatchError> {
+    let error = |why: &str| WatchError::NoCgroup { path: path.to_owned(), why: why.to_owned() };
+    let mounts = fs::read_to_string("/proc/self/mounts").map_err(|e| error(&e.to_string()))?;
+    let roots: Vec<PathBuf> = mounts
+        .lines()
+        .filter_map(|line| {
+            let mut fields = line.split(' ');
+            let (_, at, kind) = (fields.next()?, fields.next()?, fields.next()?);
+            (kind == "cgroup2").then(|| PathBuf::from(at))
+        })
+        .collect();
+    if roots.is_empty() {
+        return Err(error("no cgroup2 file system is mounted: mount -t cgroup2 none /sys/fs/cgroup"));
+    }
+    // Both spellings that people use: a directory, and the name in /proc/PID/cgroup.
+    let named = path.strip_prefix("/").unwrap_or(path);
+    let directory = std::iter::once(path.to_owned())
+        .chain(roots.iter().map(|root| root.join(named)))
+        .filter_map(|candidate| fs::canonicalize(candidate).ok())
+        .find(|candidate| candidate.is_dir() && roots.iter().any(|root| candidate.starts_with(root)))
+        .ok_or_else(|| error("not a directory of the cgroup2 hierarchy"))?;
+    let root =
+        roots.iter().find(|root| directory.starts_with(root)).ok_or_else(|| error("outside of cgroup2"))?;
+    let depth = directory.strip_prefix(root).map_or(0, |below| below.components().count());
+    let id = fs::metadata(&directory).map_err(|e| error(&e.to_string()))?.ino();
+    Ok((id, u32::try_from(depth).unwrap_or(u32::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_is_not_there_is_named() {
+        // pid_max is at most 2^22.
+        let error = Target::Pid(1 << 23).resolve().expect_err("no such process");
+        assert!(error.to_string().contains("8388608"), "{error}");
+    }
+
+    #[test]
+    fn a_path_outside_the_hierarchy_is_refused() {
+        assert!(matches!(Target::Cgroup("/etc".into()).resolve(), Err(WatchError::NoCgroup { .. })));
+    }
+}

@@ -1,0 +1,53 @@
+//! How much this kernel and our privileges let us see, found out by trying.
+
+use std::fmt;
+
+use aya::Btf;
+use serde::Serialize;
+
+use crate::watch;
+
+/// The ways to watch, best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Tier {
+    /// BPF with fentry: creations are timed around `kernel_clone`, other system calls pay for nothing.
+    BpfFentry,
+    /// BPF on tracepoints with type information: complete, some nanoseconds on every system call.
+    BpfTracepoints,
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::BpfFentry => "BPF with fentry",
+            Self::BpfTracepoints => "BPF with tracepoints (tp_btf)",
+        })
+    }
+}
+
+/// One tier, and whether it works here.
+#[derive(Debug, Clone, Serialize)]
+pub struct Probe {
+    /// The tier.
+    pub tier: Tier,
+    /// `None` if it works, else why not.
+    pub refused: Option<String>,
+}
+
+/// Tries each tier. Loads and unloads small BPF programs; needs the same privileges as a watch.
+pub fn probe() -> Vec<Probe> {
+    let attempt = |tier, try_it: fn(&Btf) -> Result<(), crate::WatchError>| {
+        let outcome = match Btf::from_sys_fs() {
+            Ok(btf) => try_it(&btf).map_err(|e| e.to_string()),
+            Err(e) => Err(format!("no type information in /sys/kernel/btf/vmlinux ({e})")),
+        };
+        Probe { tier, refused: outcome.err() }
+    };
+    vec![attempt(Tier::BpfFentry, watch::try_fentry), attempt(Tier::BpfTracepoints, watch::try_tracepoint)]
+}
+
+pub(crate) fn fentry_works(btf: &Btf) -> bool {
+    watch::try_fentry(btf).is_ok()
+}

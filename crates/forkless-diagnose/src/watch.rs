@@ -1,0 +1,431 @@
+//! Loads the BPF programs, hands out what they record, and takes everything out of the kernel again when dropped.
+//!
+//! Nothing is pinned: programs, links and maps live by this process's descriptors, so that even SIGKILL leaves nothing
+//! behind.
+
+use std::ffi::OsString;
+use std::os::fd::AsFd as _;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use aya::maps::{HashMap as BpfHashMap, MapData, PerCpuArray, PerCpuHashMap, RingBuf};
+use aya::programs::{BtfTracePoint, FEntry, FExit, ProgramError};
+use aya::{Btf, Ebpf, EbpfError, EbpfLoader};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::creation::{Creation, Site};
+use crate::error::WatchError;
+use crate::record::{RawAfterFork, RawCall, RawCallKey, RawCreation, RawStackHead, RawTotals, Record};
+use crate::target::{ResolvedTarget, Target};
+use crate::tier::Tier;
+
+/// The kernel side, built from `bpf/` (see its README). Aligned, because the ELF parser reads it in place.
+static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/built/watch.bpf.o");
+
+/// What to watch and how closely.
+#[derive(Debug, Clone)]
+pub struct WatchOptions {
+    /// Which processes.
+    pub target: Target,
+    /// Count system calls too (findings 4 to 8). Costs every system call of a watched process some tens of
+    /// nanoseconds more.
+    pub system_calls: bool,
+    /// Do not use fentry where it works, as if the kernel refused it.
+    pub without_fentry: bool,
+    /// Call stacks a second and CPU, at most.
+    pub stacks_per_second: u32,
+}
+
+impl WatchOptions {
+    /// Everything on, 64 stacks a second and CPU.
+    pub fn new(target: Target) -> Self {
+        Self { target, system_calls: true, without_fentry: false, stacks_per_second: 64 }
+    }
+}
+
+/// Something that the kernel side reported.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A creation whose child has ended and whose caller has run on.
+    Created(Box<Creation>),
+    /// The top of the stack at a system call.
+    Stack(StackTop),
+}
+
+/// The top of a user stack, to be unwound while the process is there.
+#[derive(Debug, Clone)]
+pub struct StackTop {
+    /// The place.
+    pub site: Site,
+    /// Class of the system call; 0 for a creation.
+    pub class: u16,
+    /// The stack pointer at the system call.
+    pub sp: u64,
+    /// The frame pointer register.
+    pub bp: u64,
+    /// The bytes from `sp` up.
+    pub top: Vec<u8>,
+}
+
+impl StackTop {
+    fn new(head: &RawStackHead, top: &[u8]) -> Self {
+        Self { site: site(&head.site), class: head.class as u16, sp: head.sp, bp: head.bp, top: top.to_vec() }
+    }
+}
+
+fn site(raw: &crate::record::RawSite) -> Site {
+    Site { pid: raw.tgid, nr: raw.nr, ip: raw.ip, word: raw.word }
+}
+
+/// What the kernel side counted in all, and what it lost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Totals {
+    /// Process creations.
+    pub creations: u64,
+    /// Thread creations.
+    pub threads: u64,
+    /// Creations and stacks lost because the ring was full.
+    pub lost_ring: u64,
+    /// Creations lost because too many children lived at once.
+    pub lost_live: u64,
+    /// System calls lost because the table of their places was full.
+    pub lost_calls: u64,
+    /// Stacks left out by the rate limit; nothing but stacks is lost by it.
+    pub stacks_skipped: u64,
+}
+
+impl Totals {
+    /// Events that are missing from the counts.
+    pub fn lost(&self) -> u64 {
+        self.lost_ring + self.lost_live + self.lost_calls
+    }
+}
+
+/// System calls of one place, of one class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CallCount {
+    pub(crate) key: RawCallKey,
+    pub(crate) count: u64,
+    /// How many gave the same result as the one before.
+    pub(crate) same: u64,
+    pub(crate) bytes: u64,
+}
+
+/// A running watch. Dropping it detaches and unloads everything, and kills nothing: a command that was started runs on.
+pub struct Watch {
+    // Programs and links live in here.
+    bpf: Ebpf,
+    ring: RingBuf<MapData>,
+    tier: Tier,
+    child: Option<Child>,
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch").field("tier", &self.tier).field("child", &self.child).finish_non_exhaustive()
+    }
+}
+
+impl Watch {
+    /// Loads and attaches, then starts the command if the target is one.
+    ///
+    /// # Errors
+    /// [`WatchError`]: the target is not there, BPF is not permitted or a program is refused.
+    pub fn start(options: &WatchOptions) -> Result<Self, WatchError> {
+        let target = options.target.resolve()?;
+        let btf = Btf::from_sys_fs().map_err(|e| WatchError::Unsupported {
+            why: format!("no type information in /sys/kernel/btf/vmlinux ({e})"),
+        })?;
+        if !options.without_fentry && crate::tier::fentry_works(&btf) {
+            Self::start_in(options, &target, &btf, Tier::BpfFentry)
+        } else {
+            Self::start_in(options, &target, &btf, Tier::BpfTracepoints)
+        }
+    }
+
+    fn start_in(
+        options: &WatchOptions,
+        target: &ResolvedTarget,
+        btf: &Btf,
+        tier: Tier,
+    ) -> Result<Self, WatchError> {
+        let own = std::process::id();
+        let (all, calls) = (u32::from(target.all), u32::from(options.system_calls));
+        let (cgroup, level) = target.cgroup.unwrap_or((0, 0));
+        let entry = u32::from(tier == Tier::BpfTracepoints);
+        let mut loader = EbpfLoader::new();
+        loader
+            .btf(Some(btf))
+            .override_global("own_tgid", &own, true)
+            .override_global("watch_all", &all, true)
+            .override_global("watch_cgroup", &cgroup, true)
+            .override_global("watch_level", &level, true)
+            .override_global("want_calls", &calls, true)
+            .override_global("want_entry", &entry, true)
+            .override_global("stacks_per_second", &options.stacks_per_second, true);
+        if !options.system_calls {
+            loader.map_max_entries("calls", 1);
+        }
+        let mut bpf = loader.load(OBJECT).map_err(load_error)?;
+
+        // The watched set first, so that the first event already finds it.
+        let mut watched = open_watched(&mut bpf)?;
+        for pid in &target.pids {
+            watched.insert(pid, 1, 0).map_err(map_error("watched"))?;
+        }
+        // What ends records before what begins them: a creation is never left half seen.
+        for (program, tracepoint) in [
+            ("on_exit", "sched_process_exit"),
+            ("on_exec", "sched_process_exec"),
+            ("on_fault", "page_fault_user"),
+            ("on_page_alloc", "mm_page_alloc"),
+            ("on_sys_exit", "sys_exit"),
+        ] {
+            attach_tracepoint(&mut bpf, btf, program, tracepoint)?;
+        }
+        if tier == Tier::BpfFentry {
+            attach_fexit(&mut bpf, btf)?;
+            attach_tracepoint(&mut bpf, btf, "on_newtask", "task_newtask")?;
+            attach_fentry(&mut bpf, btf)?;
+        } else {
+            attach_tracepoint(&mut bpf, btf, "on_newtask", "task_newtask")?;
+        }
+        attach_tracepoint(&mut bpf, btf, "on_sys_enter", "sys_enter")?;
+
+        let ring = bpf.take_map("ring").ok_or_else(|| missing_map("ring"))?;
+        let ring = RingBuf::try_from(ring).map_err(map_error("ring"))?;
+        let mut watch = Self { bpf, ring, tier, child: None };
+        if let Some(argv) = &target.command {
+            watch.child = Some(watch.run(argv)?);
+        } else if let Target::Pid(pid) = options.target {
+            // Children made between the first look and the attachment.
+            let mut watched = open_watched(&mut watch.bpf)?;
+            for pid in crate::procfs::with_descendants(pid) {
+                watched.insert(pid, 1, 0).map_err(map_error("watched"))?;
+            }
+        }
+        Ok(watch)
+    }
+
+    /// Starts the command so that it is watched from its first instruction: while our own process is listed, the
+    /// kernel side lists the children we create.
+    fn run(&mut self, argv: &[OsString]) -> Result<Child, WatchError> {
+        let (program, arguments) = argv.split_first().ok_or(WatchError::EmptyCommand)?;
+        let own = std::process::id();
+        let mut watched = open_watched(&mut self.bpf)?;
+        watched.insert(own, 1, 0).map_err(map_error("watched"))?;
+        let child = Command::new(program).args(arguments).spawn();
+        watched.remove(&own).map_err(map_error("watched"))?;
+        child
+            .map_err(|source| WatchError::Command { program: program.to_string_lossy().into_owned(), source })
+    }
+
+    /// How the kernel is asked.
+    pub fn tier(&self) -> Tier {
+        self.tier
+    }
+
+    /// The command, if the target is one.
+    pub fn command(&mut self) -> Option<&mut Child> {
+        self.child.as_mut()
+    }
+
+    /// Waits up to `timeout` and hands over what has arrived. A signal ends the wait early.
+    ///
+    /// # Errors
+    /// [`WatchError::Wait`] if poll(2) fails.
+    pub fn poll(&mut self, timeout: Duration, mut sink: impl FnMut(Event)) -> Result<(), WatchError> {
+        let mut fds = [PollFd::from_borrowed_fd(self.ring.as_fd(), PollFlags::IN)];
+        let timeout = Timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(timeout.subsec_nanos()),
+        };
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(WatchError::Wait(errno.into())),
+        }
+        while let Some(item) = self.ring.next() {
+            match Record::decode(&item) {
+                Some(Record::Creation(raw)) => sink(Event::Created(Box::new(Creation::from_raw(&raw)))),
+                Some(Record::Stack(head, top)) => sink(Event::Stack(StackTop::new(&head, top))),
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The creations whose child still lives (or whose caller still waits).
+    ///
+    /// # Errors
+    /// [`WatchError::Map`].
+    pub fn living(&self) -> Result<Vec<Creation>, WatchError> {
+        let map = self.bpf.map("live").ok_or_else(|| missing_map("live"))?;
+        let map: BpfHashMap<_, u32, RawCreation> = BpfHashMap::try_from(map).map_err(map_error("live"))?;
+        // An entry that is deleted under the iteration restarts it: the same one may come twice.
+        let mut found: Vec<Creation> =
+            map.iter().flatten().map(|(_, raw)| Creation::from_raw(&raw)).collect();
+        found.sort_by_key(|c| (c.at_ns, c.child));
+        found.dedup_by_key(|c| (c.at_ns, c.child));
+        Ok(found)
+    }
+
+    /// What has been counted so far.
+    ///
+    /// # Errors
+    /// [`WatchError::Map`].
+    pub fn totals(&self) -> Result<Totals, WatchError> {
+        let map = self.bpf.map("totals").ok_or_else(|| missing_map("totals"))?;
+        let map: PerCpuArray<_, RawTotals> = PerCpuArray::try_from(map).map_err(map_error("totals"))?;
+        let values = map.get(&0, 0).map_err(map_error("totals"))?;
+        Ok(values.iter().fold(Totals::default(), |sum, raw| Totals {
+            creations: sum.creations + raw.creations,
+            threads: sum.threads + raw.threads,
+            lost_ring: sum.lost_ring + raw.ring_full,
+            lost_live: sum.lost_live + raw.live_full,
+            lost_calls: sum.lost_calls + raw.calls_full,
+            stacks_skipped: sum.stacks_skipped + raw.stacks_skipped,
+        }))
+    }
+
+    /// Write-protect faults of a process since its first full fork that was seen: (pages copied, pages reused).
+    pub fn faults_after_fork(&self, pid: u32) -> Option<(u64, u64)> {
+        let map: BpfHashMap<_, u32, RawAfterFork> =
+            BpfHashMap::try_from(self.bpf.map("after_forks")?).ok()?;
+        let raw = map.get(&pid, 0).ok()?;
+        Some(((raw.copied as i64).max(0) as u64, (raw.reused as i64).max(0) as u64))
+    }
+
+    /// The system calls counted so far, by place and class.
+    pub(crate) fn calls(&self) -> Result<Vec<CallCount>, WatchError> {
+        let map = self.bpf.map("calls").ok_or_else(|| missing_map("calls"))?;
+        let map: PerCpuHashMap<_, RawCallKey, RawCall> =
+            PerCpuHashMap::try_from(map).map_err(map_error("calls"))?;
+        let mut found: Vec<CallCount> = map
+            .iter()
+            .flatten()
+            .map(|(key, values)| {
+                let sum = |field: fn(&RawCall) -> u64| values.iter().map(field).sum::<u64>();
+                CallCount { key, count: sum(|c| c.count), same: sum(|c| c.same), bytes: sum(|c| c.bytes) }
+            })
+            .collect();
+        found.sort_by_key(|c| (c.key.tgid, c.key.nr, c.key.class, c.key.ip));
+        found.dedup_by_key(|c| c.key);
+        Ok(found)
+    }
+}
+
+fn missing_map(name: &str) -> WatchError {
+    WatchError::Unsupported { why: format!("the BPF object has no map {name}") }
+}
+
+fn map_error(map: &'static str) -> impl Fn(aya::maps::MapError) -> WatchError {
+    move |source| WatchError::Map { map, source }
+}
+
+fn open_watched(bpf: &mut Ebpf) -> Result<BpfHashMap<&mut MapData, u32, u32>, WatchError> {
+    let map = bpf.map_mut("watched").ok_or_else(|| missing_map("watched"))?;
+    BpfHashMap::try_from(map).map_err(map_error("watched"))
+}
+
+/// The whole chain of causes: aya's outermost message alone says only "the BPF_PROG_LOAD syscall failed".
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        next = cause.source();
+    }
+    // A verifier's log has thousands of lines; its last ones hold the reason.
+    let lines: Vec<&str> = text.lines().collect();
+    if lines.len() > 6 {
+        format!("{} ... {}", lines[0], lines[lines.len() - 4..].join(" | "))
+    } else {
+        lines.join(" | ")
+    }
+}
+
+fn load_error(error: EbpfError) -> WatchError {
+    let why = chain(&error);
+    if why.contains("not permitted") || why.contains("Permission denied") {
+        WatchError::NotPermitted { why: format!("loading BPF maps is refused ({why})") }
+    } else {
+        WatchError::Unsupported { why }
+    }
+}
+
+fn program_error(program: &'static str) -> impl Fn(ProgramError) -> WatchError {
+    move |error| {
+        let why = chain(&error);
+        if why.contains("not permitted") || why.contains("Permission denied (os error 13)") {
+            WatchError::NotPermitted { why: format!("the kernel refuses BPF program {program} ({why})") }
+        } else {
+            WatchError::Program { program, why }
+        }
+    }
+}
+
+fn no_program(name: &str) -> WatchError {
+    WatchError::Unsupported { why: format!("the BPF object has no program {name}") }
+}
+
+fn attach_tracepoint(
+    bpf: &mut Ebpf,
+    btf: &Btf,
+    name: &'static str,
+    tracepoint: &str,
+) -> Result<(), WatchError> {
+    let program: &mut BtfTracePoint =
+        bpf.program_mut(name).ok_or_else(|| no_program(name))?.try_into().map_err(program_error(name))?;
+    program.load(tracepoint, btf).map_err(program_error(name))?;
+    program.attach().map_err(program_error(name))?;
+    Ok(())
+}
+
+fn attach_fentry(bpf: &mut Ebpf, btf: &Btf) -> Result<(), WatchError> {
+    let name = "on_clone_enter";
+    let program: &mut FEntry =
+        bpf.program_mut(name).ok_or_else(|| no_program(name))?.try_into().map_err(program_error(name))?;
+    program.load("kernel_clone", btf).map_err(program_error(name))?;
+    program.attach().map_err(program_error(name))?;
+    Ok(())
+}
+
+fn attach_fexit(bpf: &mut Ebpf, btf: &Btf) -> Result<(), WatchError> {
+    let name = "on_clone_exit";
+    let program: &mut FExit =
+        bpf.program_mut(name).ok_or_else(|| no_program(name))?.try_into().map_err(program_error(name))?;
+    program.load("kernel_clone", btf).map_err(program_error(name))?;
+    program.attach().map_err(program_error(name))?;
+    Ok(())
+}
+
+/// Loads and attaches the smallest fentry program there is here, and takes it out again.
+pub(crate) fn try_fentry(btf: &Btf) -> Result<(), WatchError> {
+    let mut bpf = EbpfLoader::new()
+        .btf(Some(btf))
+        .map_max_entries("calls", 1)
+        .map_max_entries("live", 1)
+        .map_max_entries("watched", 1)
+        .map_max_entries("ring", 4096)
+        .load(OBJECT)
+        .map_err(load_error)?;
+    attach_fentry(&mut bpf, btf)
+}
+
+/// Loads and attaches one tracepoint program, and takes it out again.
+pub(crate) fn try_tracepoint(btf: &Btf) -> Result<(), WatchError> {
+    let mut bpf = EbpfLoader::new()
+        .btf(Some(btf))
+        .map_max_entries("calls", 1)
+        .map_max_entries("live", 1)
+        .map_max_entries("watched", 1)
+        .map_max_entries("ring", 4096)
+        .load(OBJECT)
+        .map_err(load_error)?;
+    attach_tracepoint(&mut bpf, btf, "on_exec", "sched_process_exec")
+}
