@@ -1,0 +1,57 @@
+//! The environment a line is analysed against: read in place, never copied.
+
+/// The strings of an environment, `NAME=VALUE` each, in their order.
+///
+/// Implemented for slices of byte strings; a C program's `environ` needs a wrapper of a few lines that hands out the
+/// strings behind its pointers.
+///
+/// ```
+/// use forkless_shell::Environment;
+///
+/// let environment: &[&[u8]] = &[b"HOME=/root", b"PATH=/bin"];
+/// assert_eq!(environment.variable(b"PATH"), Some(&b"/bin"[..]));
+/// assert_eq!(environment.variable(b"SHELL"), None);
+/// ```
+pub trait Environment {
+    /// The string at `index` without its terminating NUL, or `None` past the end.
+    fn entry(&self, index: usize) -> Option<&[u8]>;
+
+    /// The value of `name`; of several, the last, which is the one a shell keeps.
+    fn variable(&self, name: &[u8]) -> Option<&[u8]> {
+        let mut found = None;
+        let mut index = 0;
+        while let Some(entry) = self.entry(index) {
+            if let Some(rest) = entry.strip_prefix(name)
+                && let Some((b'=', value)) = rest.split_first()
+            {
+                found = Some(value);
+            }
+            index += 1;
+        }
+        found
+    }
+}
+
+impl Environment for [&[u8]] {
+    fn entry(&self, index: usize) -> Option<&[u8]> {
+        <[&[u8]]>::get(self, index).copied()
+    }
+}
+
+impl<const N: usize> Environment for [&[u8]; N] {
+    fn entry(&self, index: usize) -> Option<&[u8]> {
+        self.as_slice().get(index).copied()
+    }
+}
+
+impl<E: Environment + ?Sized> Environment for &E {
+    fn entry(&self, index: usize) -> Option<&[u8]> {
+        (**self).entry(index)
+    }
+}
+
+/// The name of an environment string, or `None` when it has no `=`.
+pub(crate) fn name_of(entry: &[u8]) -> Option<&[u8]> {
+    let end = entry.iter().position(|&b| b == b'=')?;
+    entry.get(..end)
+}

@@ -1,0 +1,217 @@
+//! The names a shell treats specially: reserved words, builtins, and the variables it manages itself.
+//!
+//! The lists are the union over dash 0.5.12, bash 5.2 and busybox ash 1.35, so that a name missing from one shell but
+//! known to another is never run directly by mistake. They are sorted: lookups are binary searches.
+
+/// Words that are reserved where a command may begin, in any of the supported shells.
+const RESERVED: &[&str] = &[
+    "!", "[[", "]]", "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if",
+    "in", "select", "then", "time", "until", "while", "{", "}",
+];
+
+/// Builtins of any of the supported shells that this crate does not carry out itself.
+const BUILTINS: &[&str] = &[
+    ".",
+    "[",
+    "alias",
+    "bg",
+    "bind",
+    "break",
+    "builtin",
+    "caller",
+    "chdir",
+    "command",
+    "compgen",
+    "complete",
+    "compopt",
+    "continue",
+    "declare",
+    "dirs",
+    "disown",
+    "echo",
+    "enable",
+    "eval",
+    "export",
+    "fc",
+    "fg",
+    "getopts",
+    "hash",
+    "help",
+    "history",
+    "jobs",
+    "kill",
+    "let",
+    "local",
+    "logout",
+    "mapfile",
+    "popd",
+    "printf",
+    "pushd",
+    "pwd",
+    "read",
+    "readarray",
+    "readonly",
+    "return",
+    "set",
+    "shift",
+    "shopt",
+    "source",
+    "suspend",
+    "test",
+    "times",
+    "trap",
+    "type",
+    "typeset",
+    "ulimit",
+    "umask",
+    "unalias",
+    "unset",
+    "wait",
+];
+
+/// Variables some shell sets, resets, computes or reads for itself: neither their value nor their export can be told
+/// from the environment alone.
+const MANAGED: &[&str] = &[
+    "ATTY",
+    "CHILD_MAX",
+    "COLUMNS",
+    "DIRSTACK",
+    "EPOCHREALTIME",
+    "EPOCHSECONDS",
+    "EUID",
+    "EXECIGNORE",
+    "FIGNORE",
+    "FUNCNAME",
+    "FUNCNEST",
+    "GLOBIGNORE",
+    "GROUPS",
+    "HISTCMD",
+    "HISTCONTROL",
+    "HISTFILE",
+    "HISTFILESIZE",
+    "HISTIGNORE",
+    "HISTSIZE",
+    "HISTTIMEFORMAT",
+    "HOSTFILE",
+    "HOSTTYPE",
+    "IFS",
+    "IGNOREEOF",
+    "INSIDE_EMACS",
+    "LINENO",
+    "LINES",
+    "MACHTYPE",
+    "MAPFILE",
+    "OLDPWD",
+    "OPTARG",
+    "OPTERR",
+    "OPTIND",
+    "OSTYPE",
+    "PIPESTATUS",
+    "POSIXLY_CORRECT",
+    "POSIX_PEDANTIC",
+    "PPID",
+    "PROMPT_COMMAND",
+    "PS1",
+    "PS2",
+    "PS3",
+    "PS4",
+    "PWD",
+    "RANDOM",
+    "REPLY",
+    "SECONDS",
+    "SHELLOPTS",
+    "SHLVL",
+    "SRANDOM",
+    "TIMEFORMAT",
+    "TMOUT",
+    "UID",
+    "_",
+    "histchars",
+];
+
+/// Variables a shell may give a value of its own when the environment has none (bash: `set_if_not` and `set_home_var`
+/// of variables.c; dash and ash: `varinit`). Expanding one that is unset is for the shell.
+const DEFAULTED: &[&str] = &[
+    "CDPATH",
+    "ENV",
+    "HISTCONTROL",
+    "HOME",
+    "HOSTNAME",
+    "LC_ALL",
+    "LC_CTYPE",
+    "LOGNAME",
+    "MAIL",
+    "MAILCHECK",
+    "MAILPATH",
+    "PATH",
+    "SHELL",
+    "TERM",
+    "TZ",
+    "USER",
+];
+
+fn contains(list: &[&str], name: &[u8]) -> bool {
+    list.binary_search_by(|candidate| candidate.as_bytes().cmp(name)).is_ok()
+}
+
+pub(crate) fn is_reserved_word(name: &[u8]) -> bool {
+    contains(RESERVED, name)
+}
+
+pub(crate) fn is_builtin(name: &[u8]) -> bool {
+    contains(BUILTINS, name)
+}
+
+/// Whether the shell, not the environment, decides this variable's value.
+pub(crate) fn is_managed(name: &[u8]) -> bool {
+    name.starts_with(b"BASH")
+        || name.starts_with(b"COMP_")
+        || name.starts_with(b"READLINE_")
+        || contains(MANAGED, name)
+}
+
+/// Whether some shell invents a value when the environment has none.
+pub(crate) fn is_defaulted(name: &[u8]) -> bool {
+    contains(DEFAULTED, name)
+}
+
+/// Whether assigning this variable changes how bash itself behaves: its locale, or how its own messages look.
+pub(crate) fn is_locale(name: &[u8]) -> bool {
+    name == b"LANG" || name == b"LANGUAGE" || name.starts_with(b"LC_")
+}
+
+pub(crate) fn is_name_start(byte: u8) -> bool {
+    byte.is_ascii_alphabetic() || byte == b'_'
+}
+
+pub(crate) fn is_name_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+/// Whether a shell can hold a variable of this name.
+pub(crate) fn is_valid_name(name: &[u8]) -> bool {
+    name.first().is_some_and(|&b| is_name_start(b)) && name.iter().all(|&b| is_name_byte(b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_sorted_so_that_binary_search_finds_every_name() {
+        for list in [RESERVED, BUILTINS, MANAGED, DEFAULTED] {
+            assert!(list.windows(2).all(|pair| pair[0] < pair[1]), "{list:?}");
+            assert!(list.iter().all(|name| contains(list, name.as_bytes())));
+        }
+    }
+
+    #[test]
+    fn names_follow_the_posix_grammar() {
+        for good in ["A", "_", "a1", "_9"] {
+            assert!(is_valid_name(good.as_bytes()), "{good}");
+        }
+        for bad in ["", "1", "a.b", "a-b", "a b", "%"] {
+            assert!(!is_valid_name(bad.as_bytes()), "{bad}");
+        }
+    }
+}
