@@ -1,6 +1,26 @@
 //! Workloads, executors, statistics and results of `forkless bench`, as a library that knows nothing of the command
 //! line: it is given a specification, reports progress to an observer, and returns results.
 //!
-//! - [`machine`]: what is recorded about the machine a result was measured on.
+//! - [`spawn`]: the suite of ways to start a program.
+//! - [`engine`]: interleaves methods in rounds; [`stats`]: medians, intervals, histograms; [`clock`], [`noise`]: what is
+//!   measured with, and how quiet it was.
+//! - [`program`], [`parent`], [`memory`]: the measured child, the parent's burden, and how much of it is safe.
+//! - [`guard`]: undoes what a killed measurement leaves behind.
+//! - [`machine`], [`results`]: what is recorded, and its JSON form; [`render`]: tables, CSV, Markdown; [`store`]: where
+//!   results are kept.
 
+pub mod clock;
+pub mod engine;
+pub mod error;
+pub mod guard;
 pub mod machine;
+pub mod memory;
+pub mod noise;
+pub mod parent;
+pub mod program;
+pub mod render;
+pub mod results;
+pub mod spawn;
+pub mod stats;
+mod stdio;
+pub mod store;

@@ -1,6 +1,10 @@
 //! `forkless bench`: the suites of `forkless-bench`, their flags, and how results reach the terminal and files.
 
+mod common;
 mod machine;
+mod progress;
+mod size;
+mod spawn;
 
 use clap::Subcommand;
 
@@ -16,13 +20,23 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Suite {
+    /// Time ways to start a program: vfork, posix_spawn, fork, system, popen and others, interleaved.
+    Spawn(Box<spawn::Args>),
     /// Print the record of this machine that every result carries.
     Machine(machine::Args),
+    /// Undo announced changes when standard input ends; started by the suites, not by users.
+    #[command(hide = true)]
+    Guard,
 }
 
 /// Runs the chosen suite.
 pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
     match args.suite {
+        Suite::Spawn(args) => spawn::run(&args),
         Suite::Machine(args) => machine::run(&args),
+        Suite::Guard => {
+            forkless_bench::guard::serve(std::io::stdin().lock());
+            Ok(Exit::Fine)
+        }
     }
 }

@@ -1,0 +1,261 @@
+//! Runs several methods of doing the same thing so that they can be compared: in rounds, every method once a round, in
+//! an order drawn anew each round, after a warm-up. What disturbs the machine for a while then disturbs all methods
+//! alike.
+//!
+//! A method's turn is a few repetitions, the first of which is not counted: it finds the caches, the page tables and
+//! the branch predictors as another method left them.
+
+use std::time::{Duration, Instant};
+
+use rand::SeedableRng as _;
+use rand::seq::SliceRandom as _;
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use crate::error::Error;
+use crate::stats::bootstrap::Samples;
+
+/// Something to measure: it fills one or more series, the same ones every turn.
+pub trait Arm {
+    /// Repeats the work: `settle` times uncounted, then `counted` times, adding at least one value to every series of
+    /// `turn`.
+    ///
+    /// # Errors
+    /// Ends the whole run.
+    fn turn(&mut self, settle: usize, counted: usize, turn: &mut Turn) -> Result<(), Error>;
+
+    /// How many series a turn fills.
+    fn series(&self) -> usize;
+}
+
+/// What one turn of an [`Arm`] gave.
+#[derive(Debug, Clone, Default)]
+pub struct Turn {
+    series: Vec<Vec<f64>>,
+}
+
+impl Turn {
+    fn with_series(count: usize) -> Turn {
+        // Room for the whole turn: growing would allocate between two timed repetitions.
+        Turn { series: (0..count).map(|_| Vec::with_capacity(256)).collect() }
+    }
+
+    /// Adds a value to a series.
+    pub fn add(&mut self, series: usize, value: f64) {
+        self.series[series].push(value);
+    }
+}
+
+/// How long and how densely to measure.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Plan {
+    /// Counted repetitions of a method fast enough to take all of its turns in full.
+    pub runs: usize,
+    /// Stop at the end of the first round after this time.
+    pub time: Option<Duration>,
+    /// Decides the order of methods in each round.
+    pub seed: u64,
+    /// Counted repetitions a turn, at most.
+    pub per_turn: usize,
+    /// A method slower than this over a whole turn takes fewer repetitions a turn.
+    pub turn_budget: Duration,
+}
+
+impl Default for Plan {
+    fn default() -> Plan {
+        Plan { runs: 1000, time: None, seed: 1, per_turn: 5, turn_budget: Duration::from_millis(10) }
+    }
+}
+
+/// Told how a run goes.
+pub trait Observer {
+    /// `done` of `total` rounds are finished; the total may shrink when time runs out.
+    fn progress(&mut self, done: usize, total: usize);
+
+    /// Something a reader of the result should know now.
+    fn note(&mut self, text: &str);
+}
+
+/// An observer that ignores everything.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Silent;
+
+impl Observer for Silent {
+    fn progress(&mut self, _done: usize, _total: usize) {}
+    fn note(&mut self, _text: &str) {}
+}
+
+/// What a run gave.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// For every arm, in the order given, its series.
+    pub series: Vec<Vec<Samples>>,
+    /// Rounds finished.
+    pub rounds: usize,
+    /// Rounds the plan asked for.
+    pub planned: usize,
+    /// Time all rounds took, warm-up excluded.
+    pub elapsed: Duration,
+}
+
+/// Warms every arm up, finds out how long a repetition takes, and runs the rounds.
+///
+/// # Errors
+/// The first error of any arm; [`Error::Spec`] when nothing is to be measured.
+pub fn run(
+    arms: &mut [Box<dyn Arm + '_>],
+    plan: &Plan,
+    observer: &mut dyn Observer,
+) -> Result<Outcome, Error> {
+    if arms.is_empty() || plan.runs == 0 || plan.per_turn == 0 {
+        return Err(Error::Spec("nothing to measure: choose at least one method and one run".into()));
+    }
+    let mut turns: Vec<Turn> = arms.iter().map(|arm| Turn::with_series(arm.series())).collect();
+    let mut paces = Vec::with_capacity(arms.len());
+    for (arm, turn) in arms.iter_mut().zip(&mut turns) {
+        paces.push(warm_up(arm.as_mut(), turn, plan)?);
+    }
+    let planned = plan.runs.div_ceil(plan.per_turn).max(1);
+    let mut outcome = Outcome {
+        series: arms.iter().map(|arm| vec![Samples::default(); arm.series()]).collect(),
+        rounds: 0,
+        planned,
+        elapsed: Duration::ZERO,
+    };
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(plan.seed);
+    let mut order: Vec<usize> = (0..arms.len()).collect();
+    let start = Instant::now();
+    observer.progress(0, planned);
+    for round in 0..planned {
+        order.shuffle(&mut rng);
+        for &index in &order {
+            let (settle, counted) = paces[index];
+            arms[index].turn(settle, counted, &mut turns[index])?;
+            for (samples, series) in outcome.series[index].iter_mut().zip(&mut turns[index].series) {
+                samples.push_round(series.drain(..));
+            }
+        }
+        outcome.rounds = round + 1;
+        observer.progress(round + 1, planned);
+        if plan.time.is_some_and(|limit| start.elapsed() >= limit) {
+            break;
+        }
+    }
+    outcome.elapsed = start.elapsed();
+    Ok(outcome)
+}
+
+/// Uncounted and counted repetitions a turn for one arm, from its own pace.
+fn warm_up(arm: &mut dyn Arm, turn: &mut Turn, plan: &Plan) -> Result<(usize, usize), Error> {
+    let mut pace = Duration::ZERO;
+    // The first repetition pays for first-touch faults and lazy binding; the last one stands for the rest.
+    for _ in 0..3 {
+        let start = Instant::now();
+        arm.turn(0, 1, turn)?;
+        pace = start.elapsed();
+        for series in &mut turn.series {
+            series.clear();
+        }
+        if pace > plan.turn_budget * 10 {
+            break;
+        }
+    }
+    let fitting = plan.turn_budget.as_nanos() / pace.as_nanos().max(1);
+    let counted = usize::try_from(fitting).unwrap_or(usize::MAX).clamp(1, plan.per_turn);
+    // For a method that fills its turn with one repetition, what the others left behind no longer shows.
+    let settle = usize::from(counted > 1);
+    Ok((settle, counted))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use super::*;
+
+    type Log = Rc<RefCell<Vec<(usize, usize, usize)>>>;
+
+    struct Fake {
+        id: usize,
+        nap: Duration,
+        log: Log,
+    }
+
+    impl Arm for Fake {
+        fn turn(&mut self, settle: usize, counted: usize, turn: &mut Turn) -> Result<(), Error> {
+            self.log.borrow_mut().push((self.id, settle, counted));
+            std::thread::sleep(self.nap);
+            for _ in 0..counted {
+                turn.add(0, 1.0);
+            }
+            turn.add(1, 2.0);
+            Ok(())
+        }
+        fn series(&self) -> usize {
+            2
+        }
+    }
+
+    fn fakes(naps: &[Duration], log: &Log) -> Vec<Box<dyn Arm>> {
+        let arm = |(id, &nap)| Box::new(Fake { id, nap, log: log.clone() }) as Box<dyn Arm>;
+        naps.iter().enumerate().map(arm).collect()
+    }
+
+    #[test]
+    fn every_method_has_one_turn_a_round_in_an_order_that_changes() {
+        let log = Log::default();
+        let mut arms = fakes(&[Duration::ZERO; 3], &log);
+        let outcome = run(&mut arms, &Plan { runs: 100, ..Plan::default() }, &mut Silent).unwrap();
+        assert_eq!((outcome.rounds, outcome.planned), (20, 20));
+        assert_eq!(outcome.series[2][0].values.len(), 100);
+        assert_eq!(outcome.series[2][1].rounds, vec![1; 20]);
+        let log = log.borrow();
+        let measured: Vec<usize> = log[9..].iter().map(|entry| entry.0).collect();
+        let rounds: Vec<&[usize]> = measured.chunks(3).collect();
+        for round in &rounds {
+            let mut sorted = round.to_vec();
+            sorted.sort_unstable();
+            assert_eq!(sorted, [0, 1, 2]);
+        }
+        assert!(rounds.windows(2).any(|pair| pair[0] != pair[1]));
+    }
+
+    #[test]
+    fn the_seed_decides_the_order() {
+        let order = |seed| {
+            let log = Log::default();
+            let mut arms = fakes(&[Duration::ZERO; 4], &log);
+            run(&mut arms, &Plan { runs: 50, seed, ..Plan::default() }, &mut Silent).unwrap();
+            let log = log.borrow().clone();
+            log.into_iter().map(|entry| entry.0).collect::<Vec<_>>()
+        };
+        assert_eq!(order(5), order(5));
+        assert_ne!(order(5), order(6));
+    }
+
+    #[test]
+    fn a_slow_method_takes_shorter_turns_and_no_settling_repetition() {
+        let log = Log::default();
+        let mut arms = fakes(&[Duration::ZERO, Duration::from_millis(11)], &log);
+        run(&mut arms, &Plan { runs: 10, ..Plan::default() }, &mut Silent).unwrap();
+        let log = log.borrow();
+        assert!(log.contains(&(0, 1, 5)));
+        assert!(log[6..].iter().all(|entry| entry.0 == 0 || entry.1 == 0 && entry.2 == 1));
+    }
+
+    #[test]
+    fn time_ends_a_run_at_a_whole_round() {
+        let log = Log::default();
+        let mut arms = fakes(&[Duration::from_millis(2); 2], &log);
+        let plan = Plan { runs: 1_000_000, time: Some(Duration::from_millis(30)), ..Plan::default() };
+        let outcome = run(&mut arms, &plan, &mut Silent).unwrap();
+        assert!(outcome.rounds < outcome.planned);
+        assert_eq!(outcome.series[0][1].rounds.len(), outcome.rounds);
+        assert_eq!(outcome.series[1][1].rounds.len(), outcome.rounds);
+    }
+
+    #[test]
+    fn nothing_to_measure_is_an_error() {
+        assert!(run(&mut [], &Plan::default(), &mut Silent).is_err());
+    }
+}

@@ -1,0 +1,82 @@
+//! What can go wrong while a suite is set up or measured. Every variant says which step failed on what, and its
+//! message what to do next; nothing here is printed by the library.
+
+use std::fmt;
+use std::io;
+
+/// Why a suite could not be set up or measured.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// A system call or file operation failed: what was being done, and the system's answer.
+    Os {
+        /// The step, as a verb phrase: "create the child program in /tmp".
+        step: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A measured child did not end as its program does; its time would be the time of something else.
+    Child {
+        /// The method that started it.
+        method: String,
+        /// `exited with 127`, `was killed by signal 2`.
+        outcome: String,
+    },
+    /// The specification asks for what cannot be: an unknown method, zero threads, no run at all.
+    Spec(String),
+    /// The machine has not got what the specification asks for: memory, descriptors, a facility, a privilege.
+    Missing(String),
+}
+
+impl Error {
+    /// Wraps the calling thread's `errno`.
+    pub(crate) fn last_os(step: impl Into<String>) -> Error {
+        Error::Os { step: step.into(), source: io::Error::last_os_error() }
+    }
+
+    /// Wraps an error number returned by a call that does not set `errno`.
+    pub(crate) fn errno(step: impl Into<String>, errno: i32) -> Error {
+        Error::Os { step: step.into(), source: io::Error::from_raw_os_error(errno) }
+    }
+
+    /// Wraps an `io::Error`; made for `map_err`.
+    pub(crate) fn io(step: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
+        let step = step.into();
+        move |source| Error::Os { step, source }
+    }
+
+    /// Judges a wait status: only a child that exited with 0 did what was timed.
+    pub(crate) fn check_status(method: &str, status: i32) -> Result<(), Error> {
+        if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0 {
+            return Ok(());
+        }
+        let outcome = if libc::WIFSIGNALED(status) {
+            format!("was killed by signal {}", libc::WTERMSIG(status))
+        } else {
+            format!("exited with {}", libc::WEXITSTATUS(status))
+        };
+        Err(Error::Child { method: method.to_owned(), outcome })
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Os { step, source } => write!(f, "cannot {step}: {source}"),
+            Error::Child { method, outcome } => {
+                write!(
+                    f,
+                    "{method}: the child {outcome}, so its time would mean nothing; the run is abandoned"
+                )
+            }
+            Error::Spec(text) | Error::Missing(text) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        // The source is part of the message; naming it again would print it twice in a chain.
+        None
+    }
+}

@@ -1,0 +1,182 @@
+//! A process that undoes what a measurement changed, even when the measuring process is killed.
+//!
+//! Signal handlers and destructors do not run on SIGKILL or an abort. So every lasting change (a temporary directory, a
+//! system setting) is first announced to a separate process over a pipe; when the pipe closes, for whatever reason, that
+//! process undoes the announced changes in reverse order and exits. Undoing is idempotent: a change already undone by its
+//! owner costs nothing.
+//!
+//! This library cannot know how to start itself as a program; the caller gives a [`Command`] whose program calls
+//! [`serve`] on its standard input.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, Read, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use crate::error::Error;
+
+const REMOVE: u8 = b'r';
+const WRITE: u8 = b'w';
+const RUN: u8 = b'x';
+
+/// The measuring process's end: announces changes. Dropping it has them undone and waits until they are.
+#[derive(Debug)]
+pub struct Guard {
+    child: Child,
+    pipe: Option<ChildStdin>,
+}
+
+impl Guard {
+    /// Starts the guarding process in a process group of its own, so that Ctrl-C on the terminal reaches the measuring
+    /// process and not the one that cleans up after it.
+    ///
+    /// # Errors
+    /// When the program cannot be started; then nothing may be changed that would need undoing.
+    pub fn start(mut command: Command) -> Result<Guard, Error> {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .map_err(Error::io("start the process that restores settings"))?;
+        let pipe = child.stdin.take();
+        Ok(Guard { child, pipe })
+    }
+
+    /// Announces a directory to be removed with everything in it.
+    ///
+    /// # Errors
+    /// When the guarding process is gone.
+    pub fn remove_directory(&mut self, path: &Path) -> Result<(), Error> {
+        self.announce(REMOVE, &[path.as_os_str().as_bytes()])
+    }
+
+    /// Announces a setting (a file under `/sys` or `/proc/sys`) to be set back to `value`. Call it before the change.
+    ///
+    /// # Errors
+    /// When the guarding process is gone.
+    pub fn restore_setting(&mut self, path: &Path, value: &str) -> Result<(), Error> {
+        self.announce(WRITE, &[path.as_os_str().as_bytes(), value.as_bytes()])
+    }
+
+    /// Announces a command to be run: a device to be detached, a target to be removed. It is run without a shell.
+    ///
+    /// # Errors
+    /// When the guarding process is gone.
+    pub fn run_at_end(&mut self, arguments: &[&OsStr]) -> Result<(), Error> {
+        let fields: Vec<&[u8]> = arguments.iter().map(|argument| argument.as_bytes()).collect();
+        self.announce(RUN, &fields)
+    }
+
+    fn announce(&mut self, kind: u8, fields: &[&[u8]]) -> Result<(), Error> {
+        // One write below PIPE_BUF: a kill cannot leave half an announcement that reads as another one, since the
+        // record carries its length.
+        let mut record = vec![kind, u8::try_from(fields.len()).unwrap_or(u8::MAX)];
+        for field in fields {
+            let length = u32::try_from(field.len()).unwrap_or(u32::MAX);
+            record.extend(length.to_le_bytes());
+            record.extend(*field);
+        }
+        let Some(pipe) = &mut self.pipe else { return Ok(()) };
+        pipe.write_all(&record).map_err(Error::io("tell the process that restores settings"))
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        drop(self.pipe.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// The guarding process: reads announcements until the other end is gone, then undoes them, last first. What cannot be
+/// undone is named on standard error.
+pub fn serve(input: impl Read) {
+    let mut input = input;
+    let mut changes = Vec::new();
+    while let Ok(change) = read_change(&mut input) {
+        changes.push(change);
+    }
+    for (kind, fields) in changes.into_iter().rev() {
+        if let Err(error) = undo(kind, &fields) {
+            let what =
+                fields.first().map_or_else(String::new, |field| String::from_utf8_lossy(field).into_owned());
+            eprintln!("forkless: could not undo the change to {what}: {error}");
+        }
+    }
+}
+
+fn read_change(input: &mut impl Read) -> io::Result<(u8, Vec<Vec<u8>>)> {
+    let mut head = [0; 2];
+    input.read_exact(&mut head)?;
+    let mut fields = Vec::new();
+    for _ in 0..head[1] {
+        let mut length = [0; 4];
+        input.read_exact(&mut length)?;
+        let mut field = vec![0; u32::from_le_bytes(length) as usize];
+        input.read_exact(&mut field)?;
+        fields.push(field);
+    }
+    Ok((head[0], fields))
+}
+
+fn undo(kind: u8, fields: &[Vec<u8>]) -> io::Result<()> {
+    let path = |index: usize| fields.get(index).map(|field| Path::new(OsStr::from_bytes(field)));
+    match (kind, path(0), fields.get(1)) {
+        (REMOVE, Some(path), _) => match fs::remove_dir_all(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        },
+        (WRITE, Some(path), Some(value)) => fs::OpenOptions::new().write(true).open(path)?.write_all(value),
+        (RUN, Some(program), _) => {
+            let arguments = fields.iter().skip(1).map(|field| OsStr::from_bytes(field));
+            // The command may find its work already done; its own complaint about that is not one of ours.
+            Command::new(program)
+                .args(arguments)
+                .stderr(Stdio::null())
+                .stdin(Stdio::null())
+                .status()
+                .map(drop)
+        }
+        _ => Err(io::Error::from(io::ErrorKind::InvalidData)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(kind: u8, fields: &[&[u8]]) -> Vec<u8> {
+        let mut record = vec![kind, u8::try_from(fields.len()).unwrap()];
+        for field in fields {
+            record.extend(u32::try_from(field.len()).unwrap().to_le_bytes());
+            record.extend(*field);
+        }
+        record
+    }
+
+    #[test]
+    fn changes_are_undone_last_first_and_a_torn_record_is_ignored() {
+        let directory = std::env::temp_dir().join(format!("forkless-guard-test-{}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        let setting = directory.join("setting");
+        fs::write(&setting, "changed").unwrap();
+        let kept = directory.with_extension("kept");
+        let path = |path: &Path| path.as_os_str().as_bytes().to_vec();
+        // First announced, last undone: the setting inside the directory is written before the directory goes.
+        let copy = directory.with_extension("copy");
+        let mut input = record(REMOVE, &[&path(&directory)]);
+        input.extend(record(RUN, &[b"/bin/cp", &path(&setting), &path(&copy)]));
+        input.extend(record(WRITE, &[&path(&setting), b"restored"]));
+        let torn = record(WRITE, &[&path(&kept), b"x"]);
+        input.extend(&torn[..torn.len() - 1]);
+        serve(&input[..]);
+        assert_eq!(fs::read_to_string(&copy).unwrap(), "restored");
+        assert!(!directory.exists());
+        assert!(!kept.exists());
+        fs::remove_file(copy).unwrap();
+    }
+}

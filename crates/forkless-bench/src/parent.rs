@@ -1,0 +1,226 @@
+//! The burden a measured parent carries: memory it has written, descriptors it holds open. Threads are the business of
+//! the suite that uses them. Everything is given back when the value is dropped.
+
+#![expect(unsafe_code, reason = "mmap, madvise and rlimits")]
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+
+use crate::error::Error;
+use crate::machine::page_size;
+use crate::memory;
+
+/// Which pages back the parent's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Pages {
+    /// The base page size, 4 KiB on x86-64: transparent huge pages are declined with `MADV_NOHUGEPAGE`.
+    #[default]
+    Base,
+    /// Transparent huge pages, asked for with `MADV_HUGEPAGE`; the system setting must allow them.
+    Thp,
+}
+
+/// Written anonymous private memory.
+#[derive(Debug)]
+pub struct Memory {
+    start: NonNull<u8>,
+    length: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone and is not tied to a thread.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    /// Maps `bytes` and writes one byte to every base page, after asking whether that is safe.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] when so much memory cannot be taken safely.
+    pub fn touched(bytes: u64, pages: Pages) -> Result<Memory, Error> {
+        memory::require(bytes)?;
+        let mut memory = Memory::mapped(bytes, pages)?;
+        memory.touch(memory.length);
+        Ok(memory)
+    }
+
+    /// Maps `bytes` without touching them.
+    ///
+    /// # Errors
+    /// When the address space or the commit limit does not allow it.
+    pub fn mapped(bytes: u64, pages: Pages) -> Result<Memory, Error> {
+        let too_large = || Error::Spec(format!("{bytes} bytes do not fit this machine's address space"));
+        // Zero bytes cannot be mapped; a page stands for none.
+        let length = usize::try_from(bytes.max(1)).map_err(|_| too_large())?;
+        let length = length.checked_next_multiple_of(2 << 20).ok_or_else(too_large)?;
+        // SAFETY: a new private anonymous mapping at an address the kernel chooses touches no existing memory.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(Error::last_os(format!("map {} MiB", bytes >> 20)));
+        }
+        let Some(start) = NonNull::new(start.cast::<u8>()) else {
+            return Err(Error::Spec("the kernel mapped memory at address 0".into()));
+        };
+        let memory = Memory { start, length: usize::try_from(bytes).map_err(|_| too_large())? };
+        let advice = match pages {
+            Pages::Base => libc::MADV_NOHUGEPAGE,
+            Pages::Thp => libc::MADV_HUGEPAGE,
+        };
+        // SAFETY: the range is the mapping made above. A kernel without huge pages answers EINVAL, which for base pages
+        // means there is nothing to decline; for huge ones the caller looks at what it got.
+        unsafe { libc::madvise(start.as_ptr().cast(), length, advice) };
+        Ok(memory)
+    }
+
+    /// Writes one byte to every base page of the first `bytes`.
+    pub fn touch(&mut self, bytes: usize) {
+        let step = usize::try_from(page_size()).unwrap_or(4096);
+        for offset in (0..bytes.min(self.length)).step_by(step) {
+            // SAFETY: the offset is below the mapping's length.
+            let byte = unsafe { self.start.add(offset) };
+            // SAFETY: the byte is inside a writable mapping that nothing else refers to. Volatile, for the compiler
+            // would otherwise see that nobody reads it.
+            unsafe { byte.write_volatile(1) };
+        }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let length = self.length.max(1).next_multiple_of(2 << 20);
+        // SAFETY: the whole mapping, made in `mapped` with this rounding, is unmapped once.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), length) };
+    }
+}
+
+/// Descriptors held open, each its own open file, close-on-exec as well-kept programs open theirs.
+#[derive(Debug)]
+pub struct Descriptors {
+    // Dropped before the limit goes back, as fields drop in order.
+    _files: Vec<OwnedFd>,
+    _limit: Option<RaisedLimit>,
+}
+
+impl Descriptors {
+    /// Opens `/dev/null` until `count` descriptors are open, those of the program included, raising the soft limit if
+    /// the hard one allows.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] when the hard limit on descriptors is lower.
+    pub fn held(count: u64) -> Result<Descriptors, Error> {
+        // The harness needs some for pipes and pidfds while it measures, times the threads.
+        const SPARE: u64 = 512;
+        let limit = RaisedLimit::at_least(count + SPARE)?;
+        let open =
+            std::fs::read_dir("/proc/self/fd").map_or(3, |entries| entries.count().saturating_sub(1)) as u64;
+        let mut files = Vec::new();
+        for _ in open..count {
+            let file = File::open("/dev/null").map_err(Error::io("open /dev/null once more"))?;
+            files.push(OwnedFd::from(file));
+        }
+        Ok(Descriptors { _files: files, _limit: limit })
+    }
+}
+
+/// The soft limit on descriptors as it was, put back on drop.
+#[derive(Debug)]
+struct RaisedLimit {
+    old: libc::rlimit,
+}
+
+impl RaisedLimit {
+    fn at_least(wanted: u64) -> Result<Option<RaisedLimit>, Error> {
+        let mut old = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: `old` is writable memory of the right type.
+        if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut old) } != 0 {
+            return Err(Error::last_os("read the limit on open descriptors"));
+        }
+        if old.rlim_cur >= wanted {
+            return Ok(None);
+        }
+        let new = libc::rlimit { rlim_cur: wanted.min(old.rlim_max), rlim_max: old.rlim_max };
+        // A few short of the spare ones is fine; being short of the asked-for ones is not.
+        if new.rlim_cur + 256 < wanted {
+            return Err(Error::Missing(format!(
+                "{} open descriptors asked for, but the hard limit here is {}: ask for at most {}, or raise the limit \
+                 (`ulimit -Hn`, as root)",
+                wanted - 512,
+                old.rlim_max,
+                old.rlim_max.saturating_sub(256)
+            )));
+        }
+        // SAFETY: `new` is a valid limit not above the hard one.
+        if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const new) } != 0 {
+            return Err(Error::last_os("raise the soft limit on open descriptors"));
+        }
+        Ok(Some(RaisedLimit { old }))
+    }
+}
+
+impl Drop for RaisedLimit {
+    fn drop(&mut self) {
+        // SAFETY: the limit was read from the kernel; lowering the soft limit is always allowed.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const self.old) };
+    }
+}
+
+/// Binds the calling thread, the threads it will start and all children to the given processors.
+///
+/// # Errors
+/// [`Error::Missing`] when none of them exists or may be used.
+pub fn pin(cpus: &[usize]) -> Result<(), Error> {
+    // SAFETY: cpu_set_t is an array of bits; all zero is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    for &cpu in cpus {
+        if cpu >= 8 * size_of::<libc::cpu_set_t>() {
+            return Err(Error::Spec(format!("there is no processor {cpu}")));
+        }
+        // SAFETY: the number was checked against the size of the set.
+        unsafe { libc::CPU_SET(cpu, &mut set) };
+    }
+    // SAFETY: the set is initialised and as large as said; 0 is the calling thread.
+    if unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) } != 0 {
+        let list: Vec<String> = cpus.iter().map(ToString::to_string).collect();
+        return Err(Error::Missing(format!(
+            "cannot run on processor {}: {}",
+            list.join(","),
+            std::io::Error::last_os_error()
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resident() -> u64 {
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+        statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * page_size()
+    }
+
+    #[test]
+    fn touched_memory_is_resident_and_mapped_memory_is_not() {
+        let before = resident();
+        let mapped = Memory::mapped(64 << 20, Pages::Base).unwrap();
+        assert!(resident() < before + (32 << 20));
+        let touched = Memory::touched(64 << 20, Pages::Base).unwrap();
+        assert!(resident() >= before + (60 << 20));
+        drop((mapped, touched));
+        assert!(resident() < before + (32 << 20));
+    }
+
+    #[test]
+    fn more_memory_than_the_machine_has_is_refused() {
+        assert!(matches!(Memory::touched(1 << 50, Pages::Base), Err(Error::Missing(_))));
+        assert!(Memory::mapped(u64::MAX, Pages::Base).is_err());
+    }
+}

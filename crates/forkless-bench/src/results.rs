@@ -1,0 +1,295 @@
+//! What a run gives: typed results, and their JSON form, whose schema is named in every file (`forkless.bench/1`) and
+//! described in `docs/`.
+
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::machine::Machine;
+use crate::noise::Noise;
+use crate::stats::bootstrap::{Replicates, Resampler, Samples};
+use crate::stats::{Histogram, Summary};
+
+/// The name of the JSON schema, in every file.
+pub const SCHEMA: &str = "forkless.bench/1";
+
+/// Draws behind every interval.
+const RESAMPLES: usize = 2000;
+
+/// Everything one invocation measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Results {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Version of this library.
+    pub version: String,
+    /// When the run began, in seconds since 1970.
+    pub created: u64,
+    /// Where it was measured.
+    pub machine: Machine,
+    /// The suites, in the order run.
+    pub suites: Vec<Suite>,
+}
+
+impl Results {
+    /// Results that begin now, on this machine, without suites.
+    #[must_use]
+    pub fn begin() -> Results {
+        let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        Results {
+            schema: SCHEMA.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            created,
+            machine: Machine::observe(),
+            suites: Vec::new(),
+        }
+    }
+
+    /// The results as one JSON object.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        // Serialising plain structures, strings and numbers into a string cannot fail.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+/// A parameter's value: a number (bytes, a count) or a word.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Param {
+    /// A size in bytes, a count, a share in percent.
+    Number(u64),
+    /// A name.
+    Word(String),
+}
+
+impl std::fmt::Display for Param {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Param::Number(number) => number.fmt(f),
+            Param::Word(word) => word.fmt(f),
+        }
+    }
+}
+
+/// Parameters of a row, by name.
+pub type Params = BTreeMap<String, Param>;
+
+/// One suite's rows and what is to be known about how they were taken.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Suite {
+    /// `spawn`, `memory`, ...
+    pub name: String,
+    /// The seed of the interleaving and of the intervals.
+    pub seed: u64,
+    /// Rounds taken: in each, every method had one turn.
+    pub rounds: usize,
+    /// Wall time of the measurement in seconds.
+    pub seconds: f64,
+    /// Cost of one clock reading in nanoseconds; already subtracted from `wall` and `blocked`.
+    pub clock_overhead_ns: f64,
+    /// How quiet the machine was meanwhile.
+    pub noise: Noise,
+    /// Sentences a reader of the rows needs: what was skipped, scaled down, or looks disturbed.
+    pub notes: Vec<String>,
+    /// The rows.
+    pub rows: Vec<Row>,
+}
+
+/// One method's figures for one metric.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// What was measured.
+    pub method: String,
+    /// Under which parameters.
+    pub params: Params,
+    /// `wall`, `blocked`, `cpu_total`, `cpu_user`, `cpu_system`, `rate`, ...
+    pub metric: String,
+    /// `us`, `ns`, `ms`, `1/s`, ...
+    pub unit: String,
+    /// Whether the metric is an estimate by its nature, as tick-sampled user and system times are.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub estimate: bool,
+    /// What mostly bounds the figure, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<String>,
+    /// Order statistics: `median`, `p05`, `p95` and the others.
+    #[serde(flatten)]
+    pub summary: Summary,
+    /// 95 % interval of the median.
+    pub ci95: [f64; 2],
+    /// The median against another method's, if there is one to compare with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ratio: Option<Ratio>,
+    /// Counts in logarithmic bins.
+    pub histogram: Histogram,
+    /// How many samples each round gave; the samples follow each other in this grouping.
+    pub per_round: Vec<u32>,
+    /// The samples in the order taken.
+    pub samples: Vec<f64>,
+}
+
+impl Row {
+    /// The samples with their grouping.
+    #[must_use]
+    pub fn grouped(&self) -> Samples {
+        Samples { values: self.samples.clone(), rounds: self.per_round.clone() }
+    }
+}
+
+/// A ratio of medians from one interleaved run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ratio {
+    /// The method in the denominator.
+    pub to: String,
+    /// The ratio.
+    pub value: f64,
+    /// Its 95 % interval.
+    pub ci95: [f64; 2],
+}
+
+/// A metric: name, unit, and whether it is an estimate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Metric {
+    /// Name in the results.
+    pub name: &'static str,
+    /// Unit in the results.
+    pub unit: &'static str,
+    /// See [`Row::estimate`].
+    pub estimate: bool,
+}
+
+/// A series on its way to become a row.
+#[derive(Debug, Clone)]
+pub struct Series {
+    /// See [`Row::method`].
+    pub method: String,
+    /// See [`Row::params`].
+    pub params: Params,
+    /// What the samples measure.
+    pub metric: Metric,
+    /// See [`Row::limit`].
+    pub limit: Option<String>,
+    /// The samples.
+    pub samples: Samples,
+}
+
+/// Makes rows of series taken in one interleaved run. Each is compared with the series of the same metric whose method
+/// is `baseline`, with draws common to all.
+#[must_use]
+pub fn rows(series: Vec<Series>, baseline: Option<&str>, seed: u64) -> Vec<Row> {
+    let resampler = Resampler::new(series.iter().map(|one| &one.samples), RESAMPLES, seed);
+    let replicates: Vec<Replicates> = series.iter().map(|one| resampler.medians(&one.samples)).collect();
+    let base = |metric: Metric| {
+        let found =
+            series.iter().position(|one| Some(one.method.as_str()) == baseline && one.metric == metric)?;
+        Some((found, crate::stats::median(&series[found].samples.values)))
+    };
+    let ratios: Vec<Option<Ratio>> = series
+        .iter()
+        .enumerate()
+        .map(|(index, one)| {
+            let (found, denominator) = base(one.metric).filter(|&(found, _)| found != index)?;
+            let ci95 = replicates[index].ratio(&replicates[found]).interval(0.95)?;
+            let value = crate::stats::median(&one.samples.values) / denominator;
+            Some(Ratio { to: baseline.unwrap_or_default().to_owned(), value, ci95 })
+                .filter(|_| denominator > 0.0)
+        })
+        .collect();
+    series
+        .into_iter()
+        .zip(replicates)
+        .zip(ratios)
+        .map(|((one, replicates), ratio)| {
+            let summary = Summary::of(&one.samples.values);
+            Row {
+                method: one.method,
+                params: one.params,
+                metric: one.metric.name.to_owned(),
+                unit: one.metric.unit.to_owned(),
+                estimate: one.metric.estimate,
+                limit: one.limit,
+                summary,
+                ci95: replicates.interval(0.95).unwrap_or([summary.median; 2]),
+                ratio,
+                histogram: Histogram::of(&one.samples.values, 24),
+                per_round: one.samples.rounds,
+                samples: one.samples.values.into_iter().map(six_digits).collect(),
+            }
+        })
+        .collect()
+}
+
+/// Six significant digits: more than any clock here gives, and half the bytes in a file.
+#[expect(clippy::cast_possible_truncation, reason = "the exponent of a timing is between -12 and 12")]
+fn six_digits(value: f64) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    let scale = 10_f64.powi(5 - value.abs().log10().floor() as i32);
+    (value * scale).round() / scale
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WALL: Metric = Metric { name: "wall", unit: "us", estimate: false };
+
+    fn series(method: &str, scale: f64) -> Series {
+        let values = (0..60).map(|i| scale * (10.0 + f64::from(i % 7))).collect();
+        Series {
+            method: method.to_owned(),
+            params: Params::from([("rss".to_owned(), Param::Number(0))]),
+            metric: WALL,
+            limit: None,
+            samples: Samples::one_a_round(values),
+        }
+    }
+
+    #[test]
+    fn rows_carry_the_ratio_to_the_baseline_with_its_interval() {
+        let rows = rows(vec![series("vfork_exec", 1.0), series("fork_exec", 3.0)], Some("vfork_exec"), 1);
+        assert_eq!(rows[0].ratio, None);
+        let ratio = rows[1].ratio.as_ref().unwrap();
+        assert!((ratio.value - 3.0).abs() < 1e-9);
+        assert!(ratio.ci95[0] <= 3.0 + 1e-9 && 3.0 <= ratio.ci95[1] + 1e-9);
+        assert!(rows[1].ci95[0] <= rows[1].summary.median && rows[1].summary.median <= rows[1].ci95[1]);
+    }
+
+    #[test]
+    fn samples_keep_six_digits() {
+        assert!((six_digits(63.123_456_789) - 63.1235).abs() < 1e-12);
+        assert!((six_digits(123_456_789.0) - 123_457_000.0).abs() < 1e-3);
+        assert!(six_digits(0.0).abs() < f64::EPSILON);
+    }
+
+    #[test]
+    fn json_has_the_published_shape_and_reads_back() {
+        let mut results = Results::begin();
+        results.suites.push(Suite {
+            name: "spawn".into(),
+            seed: 1,
+            rounds: 60,
+            seconds: 0.1,
+            clock_overhead_ns: 20.0,
+            noise: Noise::default(),
+            notes: vec![],
+            rows: rows(vec![series("vfork_exec", 1.0)], None, 1),
+        });
+        let json = results.to_json();
+        let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(value["schema"], "forkless.bench/1");
+        let row = &value["suites"][0]["rows"][0];
+        assert_eq!(row["method"], "vfork_exec");
+        assert_eq!(row["params"]["rss"], 0);
+        for field in ["median", "p05", "p95"] {
+            assert!(row[field].is_f64(), "{field}");
+        }
+        assert_eq!(row["ci95"].as_array().unwrap().len(), 2);
+        assert_eq!(row["samples"].as_array().unwrap().len(), 60);
+        let back: Results = serde_json::from_str(&json).unwrap();
+        assert_eq!(back, results);
+    }
+}

@@ -1,0 +1,355 @@
+//! The ways a C program starts another with what its system gives it: vfork, clone, posix_spawn, fork, system, popen.
+
+#![expect(unsafe_code, reason = "the workloads are the C functions themselves")]
+
+use std::ffi::c_void;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd as _;
+use std::ptr;
+use std::sync::Arc;
+
+use libc::{c_char, c_int, c_long, pid_t};
+
+use super::raw::vfork_exec;
+use super::worker::{Lap, Target, Worker, drain, environment, pipe, reap};
+use crate::clock::now;
+use crate::error::Error;
+
+/// `vfork_exec` and `vfork_exec_pipes`.
+pub(super) struct Vfork {
+    pub(super) target: Arc<Target>,
+    pub(super) piped: bool,
+}
+
+impl Vfork {
+    #[inline]
+    fn start(&self, stdout: c_int) -> Result<pid_t, Error> {
+        let argv = self.target.argv();
+        let mut failure: c_int = 0;
+        // SAFETY: the path and vectors outlive the call; no signal handler is installed while a suite runs.
+        let pid: c_long = unsafe {
+            vfork_exec(self.target.path.as_ptr(), argv.as_ptr(), environment(), stdout, &raw mut failure)
+        };
+        let pid = pid_t::try_from(pid).unwrap_or(-1);
+        if pid < 0 {
+            return Err(Error::errno("vfork", -pid));
+        }
+        // SAFETY: `failure` is a local; volatile because the compiler does not see the child write to it.
+        let failure = unsafe { ptr::read_volatile(&raw const failure) };
+        if failure != 0 {
+            reap(pid, 0)?;
+            return Err(Error::errno("exec the child program after vfork", failure));
+        }
+        Ok(pid)
+    }
+}
+
+impl Worker for Vfork {
+    fn spawn(&mut self) -> Result<Lap, Error> {
+        if !self.piped {
+            let start = now();
+            let pid = self.start(-1)?;
+            let returned = now();
+            let status = reap(pid, 0)?;
+            let reaped = now();
+            Error::check_status("vfork_exec", status)?;
+            return Ok(Lap { start, returned, reaped });
+        }
+        let start = now();
+        let (read, write) = pipe()?;
+        let pid = self.start(write.as_raw_fd())?;
+        let returned = now();
+        drop(write);
+        drain(&read)?;
+        drop(read);
+        let status = reap(pid, 0)?;
+        let reaped = now();
+        Error::check_status("vfork_exec_pipes", status)?;
+        Ok(Lap { start, returned, reaped })
+    }
+}
+
+/// `clone_vm`: the stack is made once, as a program that cares would.
+pub(super) struct CloneVm {
+    target: Arc<Target>,
+    stack: Stack,
+}
+
+struct Stack {
+    base: *mut c_void,
+}
+
+// SAFETY: the mapping belongs to this value alone and is not tied to a thread.
+unsafe impl Send for Stack {}
+
+impl Stack {
+    const SIZE: usize = 64 << 10;
+
+    fn new() -> Result<Stack, Error> {
+        // SAFETY: a new private anonymous mapping at an address the kernel chooses touches no existing memory.
+        let base = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                Stack::SIZE,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK,
+                -1,
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(Error::last_os("map a stack for a child"));
+        }
+        Ok(Stack { base })
+    }
+
+    /// The end: stacks grow down. A multiple of the page size, so aligned as the ABI wants it.
+    fn top(&self) -> *mut c_void {
+        self.base.wrapping_byte_add(Stack::SIZE)
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made in `new` with this size; no child runs on it any more, each has been reaped.
+        unsafe { libc::munmap(self.base, Stack::SIZE) };
+    }
+}
+
+/// What a child made by `clone` needs; lives on the parent's stack, which CLONE_VFORK keeps still.
+struct ExecArguments {
+    path: *const c_char,
+    argv: *const *const c_char,
+    envp: *const *const c_char,
+}
+
+extern "C" fn exec_child(arguments: *mut c_void) -> c_int {
+    // SAFETY: the parent passed a pointer to its own `ExecArguments` and is suspended until this child execs or exits.
+    let arguments = unsafe { &*arguments.cast::<ExecArguments>() };
+    // SAFETY: path and vectors are valid C strings and arrays, as `Target` makes them.
+    unsafe { libc::execve(arguments.path, arguments.argv, arguments.envp) };
+    // SAFETY: _exit runs no handler of the parent whose memory this is.
+    unsafe { libc::_exit(127) }
+}
+
+impl CloneVm {
+    pub(super) fn new(target: Arc<Target>) -> Result<CloneVm, Error> {
+        Ok(CloneVm { target, stack: Stack::new()? })
+    }
+}
+
+impl Worker for CloneVm {
+    fn spawn(&mut self) -> Result<Lap, Error> {
+        let start = now();
+        let argv = self.target.argv();
+        let mut arguments =
+            ExecArguments { path: self.target.path.as_ptr(), argv: argv.as_ptr(), envp: environment() };
+        // SAFETY: the stack is used by one child at a time, CLONE_VFORK keeps this frame alive while the child reads
+        // it, and the child calls only execve and _exit.
+        let pid = unsafe {
+            libc::clone(
+                exec_child,
+                self.stack.top(),
+                libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
+                (&raw mut arguments).cast(),
+            )
+        };
+        let returned = now();
+        if pid < 0 {
+            return Err(Error::last_os("clone"));
+        }
+        let status = reap(pid, 0)?;
+        let reaped = now();
+        Error::check_status("clone_vm", status)?;
+        Ok(Lap { start, returned, reaped })
+    }
+}
+
+/// `posix_spawn` and `posix_spawn_pipes`.
+pub(super) struct PosixSpawn {
+    pub(super) target: Arc<Target>,
+    pub(super) piped: bool,
+}
+
+impl PosixSpawn {
+    fn start(&self, actions: *const libc::posix_spawn_file_actions_t) -> Result<pid_t, Error> {
+        let argv = self.target.argv();
+        let mut pid = 0;
+        // SAFETY: path and vectors are valid; `actions` is null or initialised. posix_spawn takes `char *const *` for
+        // historical reasons and does not write through it.
+        let errno = unsafe {
+            libc::posix_spawn(
+                &raw mut pid,
+                self.target.path.as_ptr(),
+                actions,
+                ptr::null(),
+                argv.as_ptr().cast(),
+                environment().cast(),
+            )
+        };
+        if errno == 0 { Ok(pid) } else { Err(Error::errno("posix_spawn", errno)) }
+    }
+}
+
+impl Worker for PosixSpawn {
+    fn spawn(&mut self) -> Result<Lap, Error> {
+        if !self.piped {
+            let start = now();
+            let pid = self.start(ptr::null())?;
+            let returned = now();
+            let status = reap(pid, 0)?;
+            let reaped = now();
+            Error::check_status("posix_spawn", status)?;
+            return Ok(Lap { start, returned, reaped });
+        }
+        let start = now();
+        let (read, write) = pipe()?;
+        let mut actions = FileActions::new()?;
+        actions.dup2(write.as_raw_fd(), 1)?;
+        let pid = self.start(actions.as_ptr())?;
+        drop(actions);
+        let returned = now();
+        drop(write);
+        drain(&read)?;
+        drop(read);
+        let status = reap(pid, 0)?;
+        let reaped = now();
+        Error::check_status("posix_spawn_pipes", status)?;
+        Ok(Lap { start, returned, reaped })
+    }
+}
+
+/// `posix_spawn_file_actions_t` that destroys itself.
+pub(super) struct FileActions(MaybeUninit<libc::posix_spawn_file_actions_t>);
+
+impl FileActions {
+    pub(super) fn new() -> Result<FileActions, Error> {
+        let mut actions = MaybeUninit::uninit();
+        // SAFETY: the call initialises the memory it is given.
+        let errno = unsafe { libc::posix_spawn_file_actions_init(actions.as_mut_ptr()) };
+        FileActions::checked(errno)?;
+        Ok(FileActions(actions))
+    }
+
+    pub(super) fn dup2(&mut self, from: c_int, to: c_int) -> Result<(), Error> {
+        // SAFETY: initialised in `new`.
+        FileActions::checked(unsafe { libc::posix_spawn_file_actions_adddup2(self.0.as_mut_ptr(), from, to) })
+    }
+
+    pub(super) fn close(&mut self, descriptor: c_int) -> Result<(), Error> {
+        // SAFETY: initialised in `new`.
+        FileActions::checked(unsafe {
+            libc::posix_spawn_file_actions_addclose(self.0.as_mut_ptr(), descriptor)
+        })
+    }
+
+    pub(super) fn open_null(&mut self, descriptor: c_int) -> Result<(), Error> {
+        let path = c"/dev/null".as_ptr();
+        // SAFETY: initialised in `new`; the path is a static string.
+        FileActions::checked(unsafe {
+            libc::posix_spawn_file_actions_addopen(self.0.as_mut_ptr(), descriptor, path, libc::O_RDWR, 0o600)
+        })
+    }
+
+    pub(super) fn as_ptr(&self) -> *const libc::posix_spawn_file_actions_t {
+        self.0.as_ptr()
+    }
+
+    fn checked(errno: c_int) -> Result<(), Error> {
+        if errno == 0 { Ok(()) } else { Err(Error::errno("prepare posix_spawn's file actions", errno)) }
+    }
+}
+
+impl Drop for FileActions {
+    fn drop(&mut self) {
+        // SAFETY: initialised in `new` and destroyed only here.
+        unsafe { libc::posix_spawn_file_actions_destroy(self.0.as_mut_ptr()) };
+    }
+}
+
+/// `fork_exec`.
+pub(super) struct Fork {
+    pub(super) target: Arc<Target>,
+}
+
+impl Worker for Fork {
+    fn spawn(&mut self) -> Result<Lap, Error> {
+        let argv = self.target.argv();
+        let start = now();
+        // SAFETY: the child calls only execve and _exit, which are async-signal-safe.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            // SAFETY: path and vectors are valid; the child has its own copy of the memory they are in.
+            unsafe { libc::execve(self.target.path.as_ptr(), argv.as_ptr(), environment()) };
+            // SAFETY: ends the child without running the parent's exit handlers.
+            unsafe { libc::_exit(127) };
+        }
+        let returned = now();
+        if pid < 0 {
+            return Err(Error::last_os("fork"));
+        }
+        let status = reap(pid, 0)?;
+        let reaped = now();
+        Error::check_status("fork_exec", status)?;
+        Ok(Lap { start, returned, reaped })
+    }
+}
+
+/// `system`. The caller is blocked all the way: both times are the same.
+pub(super) struct System {
+    pub(super) target: Arc<Target>,
+}
+
+impl Worker for System {
+    fn spawn(&mut self) -> Result<Lap, Error> {
+        let start = now();
+        // SAFETY: the command is a NUL-terminated string.
+        let status = unsafe { libc::system(self.target.command.as_ptr()) };
+        let reaped = now();
+        if status == -1 {
+            return Err(Error::last_os("system()"));
+        }
+        Error::check_status("system", status)?;
+        Ok(Lap { start, returned: reaped, reaped })
+    }
+}
+
+/// `popen`.
+pub(super) struct Popen {
+    pub(super) target: Arc<Target>,
+}
+
+impl Worker for Popen {
+    fn spawn(&mut self) -> Result<Lap, Error> {
+        let start = now();
+        // SAFETY: command and mode are NUL-terminated strings. "e" keeps other children from inheriting the pipe.
+        let stream = unsafe { libc::popen(self.target.command.as_ptr(), c"re".as_ptr()) };
+        let returned = now();
+        if stream.is_null() {
+            return Err(Error::last_os("popen()"));
+        }
+        let read = read_stream(stream);
+        // SAFETY: the stream came from popen and is closed once.
+        let status = unsafe { libc::pclose(stream) };
+        let reaped = now();
+        read?;
+        if status == -1 {
+            return Err(Error::last_os("pclose()"));
+        }
+        Error::check_status("popen", status)?;
+        Ok(Lap { start, returned, reaped })
+    }
+}
+
+/// Reads a stdio stream to its end, as the users of popen do.
+pub(super) fn read_stream(stream: *mut libc::FILE) -> Result<(), Error> {
+    let mut line = [0 as c_char; 128];
+    // SAFETY: the stream is open, the buffer as long as said.
+    while !unsafe { libc::fgets(line.as_mut_ptr(), 128, stream) }.is_null() {}
+    // SAFETY: the stream is still open.
+    if unsafe { libc::ferror(stream) } != 0 {
+        return Err(Error::Os { step: "read a child's output".into(), source: io::Error::last_os_error() });
+    }
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! The names of the ways to start a program that the suite knows, and what each one is.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::Error;
+
+/// A way to start a program and wait for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "`Method::about` describes each, for programs and readers alike")]
+pub enum Method {
+    VforkExec,
+    VforkExecPipes,
+    CloneVm,
+    NoshellCloneCompat0,
+    NoshellCloneCompat1,
+    NoshellSpawnCompat0,
+    NoshellSpawnCompat1,
+    NoshellForkCompat0,
+    NoshellForkCompat1,
+    PosixSpawn,
+    PosixSpawnPipes,
+    ForkExec,
+    System,
+    Popen,
+}
+
+impl Method {
+    /// All methods, in the order of the table.
+    pub const ALL: [Method; 14] = [
+        Method::VforkExec,
+        Method::CloneVm,
+        Method::NoshellCloneCompat0,
+        Method::NoshellCloneCompat1,
+        Method::NoshellSpawnCompat0,
+        Method::NoshellSpawnCompat1,
+        Method::NoshellForkCompat0,
+        Method::NoshellForkCompat1,
+        Method::PosixSpawn,
+        Method::PosixSpawnPipes,
+        Method::ForkExec,
+        Method::System,
+        Method::Popen,
+        Method::VforkExecPipes,
+    ];
+
+    /// The name used in results and on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Method::VforkExec => "vfork_exec",
+            Method::VforkExecPipes => "vfork_exec_pipes",
+            Method::CloneVm => "clone_vm",
+            Method::NoshellCloneCompat0 => "noshell_clone_compat0",
+            Method::NoshellCloneCompat1 => "noshell_clone_compat1",
+            Method::NoshellSpawnCompat0 => "noshell_spawn_compat0",
+            Method::NoshellSpawnCompat1 => "noshell_spawn_compat1",
+            Method::NoshellForkCompat0 => "noshell_fork_compat0",
+            Method::NoshellForkCompat1 => "noshell_fork_compat1",
+            Method::PosixSpawn => "posix_spawn",
+            Method::PosixSpawnPipes => "posix_spawn_pipes",
+            Method::ForkExec => "fork_exec",
+            Method::System => "system",
+            Method::Popen => "popen",
+        }
+    }
+
+    /// One line: what is timed.
+    #[must_use]
+    pub fn about(self) -> &'static str {
+        match self {
+            Method::VforkExec => "the bare vfork and execve system calls: the yardstick",
+            Method::VforkExecPipes => "pipe2, vfork, dup2, execve, read to the end",
+            Method::CloneVm => "libc's clone(CLONE_VM | CLONE_VFORK) on a stack of its own, then execve",
+            Method::NoshellCloneCompat0 => {
+                "popen-noshell's way: clone on an 8 MiB malloc'd stack, argument vector"
+            }
+            Method::NoshellCloneCompat1 => "the same, splitting a command string",
+            Method::NoshellSpawnCompat0 => "popen-noshell's posix_spawn mode, argument vector",
+            Method::NoshellSpawnCompat1 => "the same, splitting a command string",
+            Method::NoshellForkCompat0 => "popen-noshell's fork (debug) mode, argument vector",
+            Method::NoshellForkCompat1 => "the same, splitting a command string",
+            Method::PosixSpawn => "libc's posix_spawn without actions or attributes",
+            Method::PosixSpawnPipes => "pipe2 and posix_spawn with one dup2 action, read to the end",
+            Method::ForkExec => "libc's fork, then execve",
+            Method::System => "libc's system(): through /bin/sh",
+            Method::Popen => "libc's popen(..., \"r\") and pclose(): through /bin/sh",
+        }
+    }
+
+    /// Whether the caller reads the child's standard output through a pipe.
+    #[must_use]
+    pub fn has_pipe(self) -> bool {
+        !matches!(
+            self,
+            Method::VforkExec | Method::CloneVm | Method::PosixSpawn | Method::ForkExec | Method::System
+        )
+    }
+
+    /// What the time of a method is mostly made of, beyond what every process creation costs.
+    #[must_use]
+    pub fn limit(self) -> Option<&'static str> {
+        match self {
+            Method::ForkExec | Method::NoshellForkCompat0 | Method::NoshellForkCompat1 => {
+                Some("copying page tables: grows with the parent's memory")
+            }
+            Method::System | Method::Popen => Some("the start of /bin/sh"),
+            Method::PosixSpawn
+            | Method::PosixSpawnPipes
+            | Method::NoshellSpawnCompat0
+            | Method::NoshellSpawnCompat1 => Some("what libc's posix_spawn does around the clone"),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Method {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Method, Error> {
+        Method::ALL.into_iter().find(|method| method.name() == name).ok_or_else(|| {
+            let known: Vec<&str> = Method::ALL.iter().map(|method| method.name()).collect();
+            Error::Spec(format!("no method {name:?}; there are: {}", known.join(", ")))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_leads_back_to_its_method() {
+        for method in Method::ALL {
+            assert_eq!(method.name().parse::<Method>().unwrap(), method);
+        }
+        let message = "vfork".parse::<Method>().unwrap_err().to_string();
+        assert!(message.contains("vfork_exec"), "{message}");
+    }
+}

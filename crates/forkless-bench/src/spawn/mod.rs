@@ -1,0 +1,332 @@
+//! The `spawn` suite: ways to start a tiny program and wait for it, in one interleaved run.
+//!
+//! All methods start the same file with the same arguments and environment and wait in the same way; those with a pipe
+//! read it to its end first. A child inherits standard input, output and error unless a method's nature is another
+//! (popen-noshell gives it `/dev/null` to read from).
+//!
+//! Metrics, each a spawn: `wall`, from before the method's first action (its pipe) until the child is reaped; `blocked`,
+//! the part of it until the call that makes the child returned; `cpu_total`, processor time of this process and its
+//! children over a whole turn, with the kernel's estimated division into `cpu_user` and `cpu_system`; with several
+//! threads, `rate`: spawns a second of all threads together.
+
+mod libc_methods;
+mod method;
+mod noshell;
+mod raw;
+mod threads;
+mod worker;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use self::method::Method;
+use self::noshell::{Mode, Noshell};
+use self::threads::Pool;
+use self::worker::{Lap, Target, Worker};
+use crate::clock::{self, CpuTime};
+use crate::engine::{self, Arm, Observer, Outcome, Plan, Turn};
+use crate::error::Error;
+use crate::guard::Guard;
+use crate::noise::Watch;
+use crate::parent::{Descriptors, Memory, Pages};
+use crate::program::{Kind, Program};
+use crate::results::{Metric, Param, Params, Series, Suite, rows};
+use crate::stdio::NullStdout;
+
+/// What to measure.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spec {
+    /// The methods, each once.
+    pub methods: Vec<Method>,
+    /// What the children run.
+    pub child: Kind,
+    /// Bytes the parent has written before the measurement.
+    pub rss: u64,
+    /// Pages behind them.
+    pub pages: Pages,
+    /// Descriptors the parent holds open; 0 for no more than the program has.
+    pub fds: u64,
+    /// Threads that spawn at once; 1 measures in the calling thread.
+    pub threads: usize,
+    /// Length and density.
+    pub plan: Plan,
+}
+
+impl Default for Spec {
+    fn default() -> Spec {
+        Spec {
+            methods: Method::ALL.to_vec(),
+            child: Kind::Exit,
+            rss: 0,
+            pages: Pages::Base,
+            fds: 0,
+            threads: 1,
+            plan: Plan::default(),
+        }
+    }
+}
+
+const WALL: Metric = Metric { name: "wall", unit: "us", estimate: false };
+const BLOCKED: Metric = Metric { name: "blocked", unit: "us", estimate: false };
+const CPU_TOTAL: Metric = Metric { name: "cpu_total", unit: "us", estimate: false };
+const CPU_USER: Metric = Metric { name: "cpu_user", unit: "us", estimate: true };
+const CPU_SYSTEM: Metric = Metric { name: "cpu_system", unit: "us", estimate: true };
+const RATE: Metric = Metric { name: "rate", unit: "1/s", estimate: false };
+const METRICS: [Metric; 6] = [WALL, BLOCKED, CPU_TOTAL, CPU_USER, CPU_SYSTEM, RATE];
+
+/// Measures. The parent's burden is taken up first and given back at the end, whatever the outcome.
+///
+/// # Errors
+/// [`Error::Missing`] when the machine has not got the memory or the descriptors; [`Error::Spec`] for a specification
+/// without methods, runs or threads; the first error of any spawn otherwise.
+///
+/// ```
+/// use forkless_bench::engine::{Plan, Silent};
+/// use forkless_bench::spawn::{self, Method, Spec};
+///
+/// let spec = Spec {
+///     methods: vec![Method::VforkExec, Method::PosixSpawn],
+///     plan: Plan { runs: 20, ..Plan::default() },
+///     ..Spec::default()
+/// };
+/// let suite = spawn::run(&spec, None, &mut Silent)?;
+/// let wall = suite.rows.iter().filter(|row| row.metric == "wall");
+/// assert_eq!(wall.count(), 2);
+/// # Ok::<(), forkless_bench::error::Error>(())
+/// ```
+pub fn run(spec: &Spec, guard: Option<&mut Guard>, observer: &mut dyn Observer) -> Result<Suite, Error> {
+    if spec.threads == 0 {
+        return Err(Error::Spec("--threads must be at least 1".into()));
+    }
+    let program = Program::prepare(&spec.child, guard)?;
+    let target = Target::new(&program);
+    // What a talking child writes must not end up among the results.
+    let _quiet = program.writes().then(NullStdout::new).transpose()?;
+    let _descriptors = (spec.fds > 0).then(|| Descriptors::held(spec.fds)).transpose()?;
+    let _memory = (spec.rss > 0).then(|| Memory::touched(spec.rss, spec.pages)).transpose()?;
+
+    let overhead = clock::overhead();
+    let mut arms = arms(spec, &target, overhead)?;
+    let watch = Watch::start();
+    let outcome = engine::run(&mut arms, &spec.plan, observer)?;
+    drop(arms);
+    let noise = watch.finish(outcome.series.iter().map(|series| &series[0]));
+    let mut notes = noise.warnings();
+    if outcome.rounds < outcome.planned {
+        notes.push(format!(
+            "stopped for time after {} of {} rounds, {:.0} s",
+            outcome.rounds,
+            outcome.planned,
+            outcome.elapsed.as_secs_f64()
+        ));
+    }
+    if outcome.rounds < 20 {
+        notes.push(format!("only {} rounds: the intervals are rough", outcome.rounds));
+    }
+    Ok(Suite {
+        name: "spawn".to_owned(),
+        seed: spec.plan.seed,
+        rounds: outcome.rounds,
+        seconds: outcome.elapsed.as_secs_f64(),
+        clock_overhead_ns: overhead,
+        noise,
+        notes,
+        rows: rows(series(spec, outcome), Some(Method::VforkExec.name()), spec.plan.seed),
+    })
+}
+
+fn series(spec: &Spec, outcome: Outcome) -> Vec<Series> {
+    let params = Params::from([
+        ("child".to_owned(), Param::Word(spec.child.name())),
+        ("fds".to_owned(), Param::Number(spec.fds)),
+        ("rss".to_owned(), Param::Number(spec.rss)),
+        ("threads".to_owned(), Param::Number(spec.threads as u64)),
+    ]);
+    let mut all = Vec::new();
+    for (method, series) in spec.methods.iter().zip(outcome.series) {
+        for (metric, samples) in METRICS.into_iter().zip(series) {
+            all.push(Series {
+                method: method.name().to_owned(),
+                params: params.clone(),
+                metric,
+                limit: method.limit().map(str::to_owned),
+                samples,
+            });
+        }
+    }
+    all
+}
+
+fn worker(method: Method, target: &Arc<Target>) -> Result<Box<dyn Worker>, Error> {
+    let target = target.clone();
+    let noshell = |target, mode, compat| Box::new(Noshell { target, mode, compat, name: method.name() });
+    Ok(match method {
+        Method::VforkExec => Box::new(libc_methods::Vfork { target, piped: false }),
+        Method::VforkExecPipes => Box::new(libc_methods::Vfork { target, piped: true }),
+        Method::CloneVm => Box::new(libc_methods::CloneVm::new(target)?),
+        Method::NoshellCloneCompat0 => noshell(target, Mode::Clone, false),
+        Method::NoshellCloneCompat1 => noshell(target, Mode::Clone, true),
+        Method::NoshellSpawnCompat0 => noshell(target, Mode::Spawn, false),
+        Method::NoshellSpawnCompat1 => noshell(target, Mode::Spawn, true),
+        Method::NoshellForkCompat0 => noshell(target, Mode::Fork, false),
+        Method::NoshellForkCompat1 => noshell(target, Mode::Fork, true),
+        Method::PosixSpawn => Box::new(libc_methods::PosixSpawn { target, piped: false }),
+        Method::PosixSpawnPipes => Box::new(libc_methods::PosixSpawn { target, piped: true }),
+        Method::ForkExec => Box::new(libc_methods::Fork { target }),
+        Method::System => Box::new(libc_methods::System { target }),
+        Method::Popen => Box::new(libc_methods::Popen { target }),
+    })
+}
+
+fn arms(spec: &Spec, target: &Arc<Target>, overhead: f64) -> Result<Vec<Box<dyn Arm>>, Error> {
+    let workers = || spec.methods.iter().map(|&method| worker(method, target)).collect::<Result<Vec<_>, _>>();
+    if spec.threads == 1 {
+        let arm = |worker| Box::new(Single { worker, overhead }) as Box<dyn Arm>;
+        return Ok(workers()?.into_iter().map(arm).collect());
+    }
+    let sets = (0..spec.threads).map(|_| workers()).collect::<Result<Vec<_>, _>>()?;
+    let pool = Rc::new(RefCell::new(Pool::new(sets)?));
+    let arm = |method| Box::new(Crowd { pool: pool.clone(), method, overhead }) as Box<dyn Arm>;
+    Ok((0..spec.methods.len()).map(arm).collect())
+}
+
+/// Adds a lap to the series `wall` and `blocked`, in microseconds, without what the clock readings inside it cost.
+#[expect(clippy::cast_precision_loss, reason = "a double holds a hundred days of nanoseconds exactly")]
+fn add_lap(turn: &mut Turn, lap: Lap, overhead: f64) {
+    let microseconds =
+        |nanoseconds: u64, readings: f64| (nanoseconds as f64 - readings * overhead).max(0.0) / 1e3;
+    // Where the call returns with the child reaped, one reading ended both.
+    let readings = if lap.returned == lap.reaped { 1.0 } else { 2.0 };
+    turn.add(0, microseconds(lap.reaped - lap.start, readings));
+    turn.add(1, microseconds(lap.returned - lap.start, 1.0));
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a handful of spawns")]
+fn add_cpu(turn: &mut Turn, used: CpuTime, spawns: usize) {
+    turn.add(2, used.total() / spawns as f64);
+    turn.add(3, used.user / spawns as f64);
+    turn.add(4, used.system / spawns as f64);
+}
+
+/// A method repeated in the calling thread.
+struct Single {
+    worker: Box<dyn Worker>,
+    overhead: f64,
+}
+
+impl Arm for Single {
+    fn turn(&mut self, settle: usize, counted: usize, turn: &mut Turn) -> Result<(), Error> {
+        let before = CpuTime::of_self_and_children();
+        for _ in 0..settle {
+            self.worker.spawn()?;
+        }
+        for _ in 0..counted {
+            let lap = self.worker.spawn()?;
+            add_lap(turn, lap, self.overhead);
+        }
+        add_cpu(turn, CpuTime::of_self_and_children().since(before), settle + counted);
+        Ok(())
+    }
+
+    fn series(&self) -> usize {
+        5
+    }
+}
+
+/// A method repeated in all threads of a pool at once.
+struct Crowd {
+    pool: Rc<RefCell<Pool>>,
+    method: usize,
+    overhead: f64,
+}
+
+impl Arm for Crowd {
+    #[expect(clippy::cast_precision_loss, reason = "counts and nanoseconds of a turn")]
+    fn turn(&mut self, settle: usize, counted: usize, turn: &mut Turn) -> Result<(), Error> {
+        let pool = self.pool.borrow();
+        let total = counted * pool.len();
+        let before = CpuTime::of_self_and_children();
+        let laps = pool.run(self.method, settle, total)?;
+        let used = CpuTime::of_self_and_children().since(before);
+        // Every thread's laps would swamp the results with thousands of values a turn; every n-th one stands for them.
+        for &lap in laps.iter().skip(pool.len() / 2).step_by(pool.len()) {
+            add_lap(turn, lap, self.overhead);
+        }
+        add_cpu(turn, used, (settle + counted) * pool.len());
+        let (Some(first), Some(last)) = (laps.first(), laps.iter().map(|lap| lap.reaped).max()) else {
+            return Ok(());
+        };
+        let elapsed = Duration::from_nanos(last - first.start).as_secs_f64();
+        turn.add(5, total as f64 / elapsed);
+        Ok(())
+    }
+
+    fn series(&self) -> usize {
+        METRICS.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Silent;
+
+    fn quick(spec: Spec) -> Suite {
+        run(&Spec { plan: Plan { runs: 10, ..Plan::default() }, ..spec }, None, &mut Silent).unwrap()
+    }
+
+    #[test]
+    fn every_method_gives_every_metric() {
+        for child in [Kind::Exit, Kind::Write] {
+            let suite = quick(Spec { child, ..Spec::default() });
+            for method in Method::ALL {
+                for metric in &METRICS[..5] {
+                    let found = suite
+                        .rows
+                        .iter()
+                        .find(|row| row.method == method.name() && row.metric == metric.name);
+                    assert!(found.is_some_and(|row| row.summary.n >= 2), "{method} {metric:?}");
+                }
+            }
+            let vfork =
+                suite.rows.iter().find(|row| row.method == "vfork_exec" && row.metric == "wall").unwrap();
+            assert!(vfork.summary.median > 0.0);
+            assert_eq!(vfork.ratio, None);
+            let fork =
+                suite.rows.iter().find(|row| row.method == "fork_exec" && row.metric == "wall").unwrap();
+            assert_eq!(fork.ratio.as_ref().unwrap().to, "vfork_exec");
+        }
+    }
+
+    #[test]
+    fn threads_give_a_rate() {
+        let suite =
+            quick(Spec { threads: 3, methods: vec![Method::VforkExec, Method::Popen], ..Spec::default() });
+        let rates: Vec<_> = suite.rows.iter().filter(|row| row.metric == "rate").collect();
+        assert_eq!(rates.len(), 2);
+        assert!(rates.iter().all(|row| row.summary.median > 0.0));
+    }
+
+    #[test]
+    fn no_threads_and_no_methods_are_refused() {
+        let refused = |spec: Spec| matches!(run(&spec, None, &mut Silent), Err(Error::Spec(_)));
+        assert!(refused(Spec { threads: 0, ..Spec::default() }));
+        assert!(refused(Spec { methods: vec![], ..Spec::default() }));
+    }
+
+    #[test]
+    fn a_burdened_parent_is_measured_and_left_as_it_was() {
+        let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+        let suite = quick(Spec {
+            rss: 32 << 20,
+            fds: 200,
+            methods: vec![Method::VforkExec, Method::NoshellCloneCompat1],
+            ..Spec::default()
+        });
+        assert_eq!(suite.rows[0].params["rss"], Param::Number(32 << 20));
+        // Other tests of this process hold descriptors too, but not two hundred.
+        assert!(open() < 150);
+    }
+}

@@ -1,0 +1,114 @@
+//! What a method is to the suite: something that starts the child once and times it. And the few system calls that
+//! the workloads share, so that all of them wait and read in the same way.
+
+#![expect(unsafe_code, reason = "waitpid, pipe2, read and environ")]
+
+use std::ffi::CString;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::ptr;
+use std::sync::Arc;
+
+use libc::{c_char, c_int, pid_t};
+
+use crate::error::Error;
+use crate::program::Program;
+
+/// One child, from before it is made until after it is reaped, in nanoseconds of the monotonic clock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lap {
+    /// Before the first thing a method does for this child, its pipe included.
+    pub(super) start: u64,
+    /// When the call that makes the child has returned.
+    pub(super) returned: u64,
+    /// When the child's output is read to its end, if it has a pipe, and the child is reaped.
+    pub(super) reaped: u64,
+}
+
+/// A method ready to be repeated in one thread.
+pub(super) trait Worker: Send {
+    /// Starts the child, waits for it, and judges its status.
+    fn spawn(&mut self) -> Result<Lap, Error>;
+}
+
+/// The program to start, in the forms the methods need it.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) path: CString,
+    pub(super) command: CString,
+}
+
+impl Target {
+    /// `shell_suffix` is added to the command line given to a shell: the published measurements ran system() with the
+    /// child's output sent to /dev/null.
+    pub(super) fn new(program: &Program) -> Arc<Target> {
+        Arc::new(Target { path: program.path().clone(), command: program.command().clone() })
+    }
+
+    /// The argument vector: the program's path alone.
+    pub(super) fn argv(&self) -> [*const c_char; 2] {
+        [self.path.as_ptr(), ptr::null()]
+    }
+}
+
+unsafe extern "C" {
+    static mut environ: *const *const c_char;
+}
+
+/// The environment all methods hand on: this process's own.
+#[inline]
+pub(super) fn environment() -> *const *const c_char {
+    // SAFETY: the suite changes no environment variable while it measures, and nobody else may (as std says of set_var).
+    unsafe { environ }
+}
+
+/// Reaps a child; `flags` as of waitpid.
+#[inline]
+pub(super) fn reap(pid: pid_t, flags: c_int) -> Result<c_int, Error> {
+    let mut status = 0;
+    loop {
+        // SAFETY: `status` is writable; `pid` is a child of this process that nobody else waits for.
+        if unsafe { libc::waitpid(pid, &raw mut status, flags) } == pid {
+            return Ok(status);
+        }
+        let error = std::io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EINTR) {
+            return Err(Error::Os { step: "wait for a child".into(), source: error });
+        }
+    }
+}
+
+/// A close-on-exec pipe: read end, write end.
+#[inline]
+pub(super) fn pipe() -> Result<(OwnedFd, OwnedFd), Error> {
+    let mut ends = [-1; 2];
+    // SAFETY: `ends` has room for the two descriptors the call writes.
+    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
+        return Err(Error::last_os("make a pipe"));
+    }
+    // SAFETY: the descriptor is new and owned by nobody else.
+    let read = unsafe { OwnedFd::from_raw_fd(ends[0]) };
+    // SAFETY: as above.
+    let write = unsafe { OwnedFd::from_raw_fd(ends[1]) };
+    Ok((read, write))
+}
+
+/// Reads until the end of file and returns the number of bytes.
+#[inline]
+pub(super) fn drain(pipe: &OwnedFd) -> Result<usize, Error> {
+    let mut buffer = [0_u8; 4096];
+    let mut total = 0;
+    loop {
+        // SAFETY: the buffer is writable for its whole length.
+        let count = unsafe { libc::read(pipe.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) };
+        match usize::try_from(count) {
+            Ok(0) => return Ok(total),
+            Ok(count) => total += count,
+            Err(_) => {
+                let error = std::io::Error::last_os_error();
+                if error.raw_os_error() != Some(libc::EINTR) {
+                    return Err(Error::Os { step: "read a child's output".into(), source: error });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Results kept in the user's data directory, one JSON file a run, named by time, suites and machine:
+//! `20261121T214501Z-spawn-18025e60.json`.
+
+use std::env;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+use crate::results::Results;
+
+/// A directory of saved results.
+#[derive(Debug, Clone)]
+pub struct Store {
+    directory: PathBuf,
+}
+
+impl Store {
+    /// `$XDG_DATA_HOME/forkless/bench`, or `~/.local/share/forkless/bench`.
+    ///
+    /// # Errors
+    /// When neither variable names an absolute path. The directory itself is made when something is saved.
+    pub fn open() -> Result<Store, Error> {
+        let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let data = absolute("XDG_DATA_HOME")
+            .or_else(|| absolute("HOME").map(|home| home.join(".local/share")))
+            .ok_or_else(|| {
+                Error::Missing("neither XDG_DATA_HOME nor HOME names a directory to keep them in".into())
+            })?;
+        Ok(Store { directory: data.join("forkless/bench") })
+    }
+
+    /// A store in a directory of the caller's choice.
+    #[must_use]
+    pub fn at(directory: impl Into<PathBuf>) -> Store {
+        Store { directory: directory.into() }
+    }
+
+    /// Where the results are.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Writes the results as a new file and returns its path. A reader never sees half a file.
+    ///
+    /// # Errors
+    /// When the directory cannot be made or written: a read-only home, a full disk.
+    pub fn save(&self, results: &Results) -> Result<PathBuf, Error> {
+        let cannot = |path: &Path| format!("write {}", path.display());
+        fs::create_dir_all(&self.directory)
+            .map_err(Error::io(format!("make {}", self.directory.display())))?;
+        let mut suites: Vec<&str> = results.suites.iter().map(|suite| suite.name.as_str()).collect();
+        suites.dedup();
+        let fingerprint = results.machine.fingerprint.get(..8).unwrap_or("unknown");
+        let stem = format!("{}-{}-{fingerprint}", timestamp(results.created), suites.join("+"));
+        let partial = self.directory.join(format!(".{stem}.{}", std::process::id()));
+        let written = fs::File::create_new(&partial)
+            .and_then(|mut file| file.write_all(results.to_json().as_bytes()).and_then(|()| file.sync_all()));
+        let named = written.map_err(Error::io(cannot(&partial))).and_then(|()| {
+            for number in 1..1000 {
+                let suffix = if number == 1 { String::new() } else { format!(".{number}") };
+                let path = self.directory.join(format!("{stem}{suffix}.json"));
+                // A hard link fails where the name is taken, which a rename would silently replace.
+                match fs::hard_link(&partial, &path) {
+                    Ok(()) => return Ok(path),
+                    Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                    Err(error) => return Err(Error::io(cannot(&path))(error)),
+                }
+            }
+            Err(Error::Missing(format!(
+                "{} holds a thousand results of this second",
+                self.directory.display()
+            )))
+        });
+        let _ = fs::remove_file(&partial);
+        named
+    }
+}
+
+/// `20261121T214501Z` for seconds since 1970: sorts by time and needs no quoting.
+#[must_use]
+pub fn timestamp(seconds: u64) -> String {
+    let time = i64::try_from(seconds).ok().and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
+    time.unwrap_or_default().strftime("%Y%m%dT%H%M%SZ").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn saved_results_read_back_and_do_not_replace_each_other() {
+        let directory = env::temp_dir().join(format!("forkless-store-test-{}", std::process::id()));
+        let store = Store::at(&directory);
+        let results = Results { created: 1_795_297_501, ..Results::begin() };
+        let first = store.save(&results).unwrap();
+        let second = store.save(&results).unwrap();
+        assert_ne!(first, second);
+        assert!(first.file_name().unwrap().to_str().unwrap().starts_with("20261121T214501Z-"));
+        let back: Results = serde_json::from_str(&fs::read_to_string(&first).unwrap()).unwrap();
+        assert_eq!(back, results);
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 2, "no partial file stays");
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_made_is_an_error_that_names_it() {
+        let error = Store::at("/proc/forkless").save(&Results::begin()).unwrap_err().to_string();
+        assert!(error.contains("/proc/forkless"), "{error}");
+    }
+}

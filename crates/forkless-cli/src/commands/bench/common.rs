@@ -1,0 +1,186 @@
+//! Flags that every suite has, and what happens to results when it is done: files first, then the table, then the
+//! store in the user's data directory.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use forkless_bench::engine::Plan;
+use forkless_bench::error::Error;
+use forkless_bench::guard::Guard;
+use forkless_bench::render;
+use forkless_bench::results::Results;
+use forkless_bench::store::Store;
+
+use crate::exit::{Missing, Usage};
+
+/// Length, order and output of a run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Common {
+    /// Counted runs of each method (slow methods take fewer).
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    runs: Option<u32>,
+    /// Stop after this many seconds, at a whole round.
+    #[arg(long, value_name = "SECONDS")]
+    time: Option<f64>,
+    /// A rough answer in a few seconds.
+    #[arg(long)]
+    quick: bool,
+    /// Only methods whose name contains one of these words.
+    #[arg(long, value_name = "WORD", value_delimiter = ',')]
+    filter: Vec<String>,
+    /// Seed of the order of methods and of the intervals.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Bind the measurement to these processors, for example 0 or 0,1.
+    #[arg(long, value_name = "CPU", value_delimiter = ',')]
+    pin: Vec<usize>,
+    /// Write results as JSON to a file; - is standard output, in place of the table.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write results as CSV, one line a row; - is standard output, in place of the table.
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Write the table as GitHub-flavoured Markdown; - is standard output, in place of the table.
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// Do not keep the results in the data directory.
+    #[arg(long)]
+    no_save: bool,
+}
+
+impl Common {
+    /// The engine's plan: `--runs` or `runs`, a tenth of them with `--quick`.
+    pub(crate) fn plan(&self, runs: u32) -> anyhow::Result<Plan> {
+        let runs = self.runs.unwrap_or(if self.quick { runs.div_ceil(10) } else { runs });
+        let time = self.time.map(Duration::try_from_secs_f64).transpose();
+        let time = time.map_err(|error| Usage(format!("--time: {error}")))?;
+        // Without a limit of its own a run must still end within the patience of whoever waits for it.
+        let time = time.unwrap_or(Duration::from_secs(if self.quick { 15 } else { 120 }));
+        Ok(Plan { runs: runs as usize, time: Some(time), seed: self.seed, ..Plan::default() })
+    }
+
+    /// Whether `--filter` lets a method through.
+    pub(crate) fn selects(&self, method: &str) -> bool {
+        self.filter.is_empty() || self.filter.iter().any(|word| method.contains(word.as_str()))
+    }
+
+    /// What must happen before anything is measured: output files are opened, so that an hour of measuring is not lost to
+    /// a mistyped path, and the process is bound to its processors.
+    pub(crate) fn prepare(&self) -> anyhow::Result<Outputs> {
+        let outputs = Outputs {
+            json: self.json.as_deref().map(Output::open).transpose()?,
+            csv: self.csv.as_deref().map(Output::open).transpose()?,
+            markdown: self.markdown.as_deref().map(Output::open).transpose()?,
+        };
+        let to_stdout = [&outputs.json, &outputs.csv, &outputs.markdown];
+        if to_stdout.iter().filter(|output| matches!(output, Some(Output::Stdout))).count() > 1 {
+            return Err(
+                Usage("only one of --json, --csv and --markdown can go to standard output".into()).into()
+            );
+        }
+        if !self.pin.is_empty() {
+            forkless_bench::parent::pin(&self.pin).map_err(from_library)?;
+        }
+        Ok(outputs)
+    }
+
+    /// Writes the results everywhere they should go.
+    pub(crate) fn finish(&self, results: &Results, outputs: Outputs) -> anyhow::Result<()> {
+        let taken = outputs.take_stdout();
+        if let Some(output) = outputs.json {
+            output.write(&(results.to_json() + "\n"))?;
+        }
+        if let Some(output) = outputs.csv {
+            output.write(&render::csv(results))?;
+        }
+        if let Some(output) = outputs.markdown {
+            output.write(&render::markdown(results))?;
+        }
+        let mut text = if taken { String::new() } else { render::terminal(results, terminal_width()) };
+        if !self.no_save {
+            match Store::open().and_then(|store| store.save(results)) {
+                Ok(path) if !taken => text.push_str(&format!("\nsaved as {}\n", path.display())),
+                Ok(_) => {}
+                // A result that cannot be kept is still a result.
+                Err(error) => {
+                    eprintln!("forkless: results not saved: {error} (--no-save says this is intended)")
+                }
+            }
+        }
+        io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")
+    }
+}
+
+/// Files given on the command line, open.
+pub(crate) struct Outputs {
+    json: Option<Output>,
+    csv: Option<Output>,
+    markdown: Option<Output>,
+}
+
+impl Outputs {
+    fn take_stdout(&self) -> bool {
+        [&self.json, &self.csv, &self.markdown].iter().any(|output| matches!(output, Some(Output::Stdout)))
+    }
+}
+
+enum Output {
+    Stdout,
+    File(PathBuf, File),
+}
+
+impl Output {
+    fn open(path: &Path) -> anyhow::Result<Output> {
+        if path == Path::new("-") {
+            return Ok(Output::Stdout);
+        }
+        let file =
+            File::create(path).map_err(|error| Usage(format!("cannot write {}: {error}", path.display())))?;
+        Ok(Output::File(path.to_owned(), file))
+    }
+
+    fn write(self, text: &str) -> anyhow::Result<()> {
+        match self {
+            Output::Stdout => {
+                io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")
+            }
+            Output::File(path, mut file) => {
+                // A full disk shows at the latest when the data is forced out.
+                let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+                written.with_context(|| format!("cannot write {}", path.display()))
+            }
+        }
+    }
+}
+
+/// The width to lay tables out for: that of the terminal, or wide enough for a file.
+fn terminal_width() -> u16 {
+    terminal_size().unwrap_or(160)
+}
+
+fn terminal_size() -> Option<u16> {
+    use std::io::IsTerminal as _;
+    let term = console::Term::stdout();
+    io::stdout().is_terminal().then(|| term.size().1)
+}
+
+/// Starts the guarding process from this very program.
+pub(crate) fn guard() -> anyhow::Result<Guard> {
+    // Not current_exe(): the file may have been replaced by a new build since this process started.
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["bench", "guard"]);
+    Guard::start(command).map_err(from_library)
+}
+
+/// Gives a library error the exit code of its kind.
+pub(crate) fn from_library(error: Error) -> anyhow::Error {
+    match error {
+        Error::Spec(text) => Usage(text).into(),
+        Error::Missing(text) => Missing(text).into(),
+        other => other.into(),
+    }
+}

@@ -1,0 +1,116 @@
+//! `forkless bench spawn`: flags of the suite, translated into its specification.
+
+use std::path::PathBuf;
+
+use forkless_bench::memory;
+use forkless_bench::parent::Pages;
+use forkless_bench::program::Kind;
+use forkless_bench::results::Results;
+use forkless_bench::spawn::{self, Method, Spec};
+
+use super::common::{self, Common, from_library};
+use super::progress::Progress;
+use super::size;
+use crate::exit::{Exit, Usage};
+
+/// Flags of `forkless bench spawn`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Memory the parent has written before it spawns, for example 1G.
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size::parse)]
+    rss: u64,
+    /// Pages behind that memory.
+    #[arg(long, value_enum, default_value_t = PagesFlag::Base)]
+    pages: PagesFlag,
+    /// Where there is less memory than --rss asks for, take what is safe and say so.
+    #[arg(long)]
+    shrink: bool,
+    /// Descriptors the parent holds open, its own included.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    fds: u64,
+    /// Threads that spawn at once; adds the metric `rate`.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    threads: u16,
+    /// What the children run: `exit` and `write` are tiny static programs, else the path of a program.
+    #[arg(long, value_name = "PROGRAM", default_value = "exit")]
+    child: String,
+    /// The methods to measure; all by default. `list` prints them.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    methods: Vec<String>,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum PagesFlag {
+    /// The base page size, 4 KiB on x86-64.
+    Base,
+    /// Transparent huge pages.
+    Thp,
+}
+
+/// Runs the suite.
+pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
+    if args.methods.iter().any(|name| name == "list") {
+        for method in Method::ALL {
+            println!("{:<24} {}", method.name(), method.about());
+        }
+        return Ok(Exit::Fine);
+    }
+    let mut spec = Spec {
+        methods: methods(args)?,
+        child: child(&args.child),
+        rss: args.rss,
+        pages: match args.pages {
+            PagesFlag::Base => Pages::Base,
+            PagesFlag::Thp => Pages::Thp,
+        },
+        fds: args.fds,
+        threads: usize::from(args.threads),
+        plan: args.common.plan(1000)?,
+    };
+    let mut shrunk = None;
+    if args.shrink && memory::largest_safe() < spec.rss {
+        let largest = memory::largest_safe() >> 20 << 20;
+        shrunk = Some(format!("scaled down: {} MiB asked for, {} MiB taken", spec.rss >> 20, largest >> 20));
+        spec.rss = largest;
+    }
+    let outputs = args.common.prepare()?;
+    let mut guard = common::guard()?;
+    let mut results = Results::begin();
+    let mut progress = Progress::new("spawn");
+    let mut suite = spawn::run(&spec, Some(&mut guard), &mut progress).map_err(from_library)?;
+    drop((progress, guard));
+    suite.notes.splice(0..0, shrunk);
+    results.suites.push(suite);
+    args.common.finish(&results, outputs)?;
+    Ok(Exit::Fine)
+}
+
+fn child(name: &str) -> Kind {
+    match name {
+        "exit" => Kind::Exit,
+        "write" => Kind::Write,
+        path => Kind::File(PathBuf::from(path)),
+    }
+}
+
+fn methods(args: &Args) -> anyhow::Result<Vec<Method>> {
+    let mut methods: Vec<Method> = if args.methods.is_empty() {
+        Method::ALL.to_vec()
+    } else {
+        args.methods.iter().map(|name| name.parse()).collect::<Result<_, _>>().map_err(from_library)?
+    };
+    methods.retain(|method| args.common.selects(method.name()));
+    let mut seen = Vec::new();
+    methods.retain(|method| {
+        !seen.contains(method) && {
+            seen.push(*method);
+            true
+        }
+    });
+    if methods.is_empty() {
+        return Err(Usage("--filter leaves no method; `--methods list` prints their names".into()).into());
+    }
+    Ok(methods)
+}

@@ -1,0 +1,166 @@
+//! `forkless bench` from outside: what it prints, where it writes, how it fails, and that nothing stays behind.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A directory for one test's home and temporary files.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("forkless-cli-{name}-{}", std::process::id()));
+        fs::create_dir_all(path.join("tmp")).unwrap();
+        Scratch(path)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forkless"));
+        command.args(arguments).env("XDG_DATA_HOME", self.0.join("data")).env("TMPDIR", self.0.join("tmp"));
+        command.stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    fn temporary_files(&self) -> usize {
+        fs::read_dir(self.0.join("tmp")).unwrap().count()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+const SPAWN: [&str; 6] = ["bench", "spawn", "--runs", "10", "--methods", "vfork_exec,posix_spawn"];
+
+#[test]
+fn json_goes_to_standard_output_alone_and_has_the_promised_shape() {
+    let scratch = Scratch::new("json");
+    let output = scratch.run(&[&SPAWN[..], &["--json", "-"]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(value["schema"], "forkless.bench/1");
+    assert!(value["machine"]["fingerprint"].is_string());
+    let suite = &value["suites"][0];
+    assert_eq!(suite["name"], "spawn");
+    let rows = suite["rows"].as_array().unwrap();
+    for metric in ["wall", "blocked", "cpu_total", "cpu_user", "cpu_system"] {
+        let row = rows.iter().find(|row| row["method"] == "vfork_exec" && row["metric"] == metric).unwrap();
+        assert_eq!(row["params"]["rss"], 0);
+        assert_eq!(row["unit"], "us");
+        assert!(
+            row["p05"].as_f64() <= row["median"].as_f64() && row["median"].as_f64() <= row["p95"].as_f64()
+        );
+        let [low, high] = [0, 1].map(|index| row["ci95"][index].as_f64().unwrap());
+        assert!(low <= high);
+        assert!(!row["samples"].as_array().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn results_are_saved_by_default_and_not_with_no_save() {
+    let scratch = Scratch::new("save");
+    let saved = || fs::read_dir(scratch.0.join("data/forkless/bench")).map_or(0, |entries| entries.count());
+    assert!(scratch.run(&[&SPAWN[..], &["--no-save"]].concat()).status.success());
+    assert_eq!(saved(), 0);
+    let output = scratch.run(&SPAWN);
+    assert!(text(&output.stdout).contains("saved as"), "{}", text(&output.stdout));
+    assert_eq!(saved(), 1);
+    assert_eq!(scratch.temporary_files(), 0);
+}
+
+#[test]
+fn a_home_that_cannot_be_written_costs_one_line_and_not_the_result() {
+    let scratch = Scratch::new("readonly");
+    let output = scratch.command(&SPAWN).env("XDG_DATA_HOME", "/proc/nowhere").output().unwrap();
+    assert!(output.status.success());
+    assert!(text(&output.stdout).contains("vfork_exec"));
+    let errors = text(&output.stderr);
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    assert!(errors.contains("not saved"), "{errors}");
+}
+
+#[test]
+fn bad_input_is_one_clear_line_with_the_documented_exit_code() {
+    let scratch = Scratch::new("bad");
+    for (arguments, code, needle) in [
+        (&["--methods", "vfork"][..], 2, "there are: vfork_exec"),
+        (&["--filter", "nothing"], 2, "leaves no method"),
+        (&["--json", "-", "--csv", "-"], 2, "only one of"),
+        (&["--json", "/nonexistent/x.json"], 2, "/nonexistent/x.json"),
+        (&["--child", "relative"], 2, "absolute path"),
+        (&["--child", "/bin/false"], 3, "must exit with 0"),
+        (&["--rss", "900T"], 3, "ask for at most"),
+        (&["--fds", "100000000"], 3, "hard limit"),
+        (&["--pin", "4000"], 2, "no processor 4000"),
+    ] {
+        let output = scratch.run(&[&["bench", "spawn"][..], arguments].concat());
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {errors}");
+        assert_eq!(errors.lines().count(), 1, "{arguments:?}: {errors}");
+        assert!(errors.contains(needle), "{arguments:?}: {errors}");
+    }
+    assert_eq!(scratch.temporary_files(), 0);
+}
+
+/// Polls until `done` or half a minute is over.
+fn wait_until(mut done: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + Duration::from_secs(30);
+    while Instant::now() < end {
+        if done() {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    false
+}
+
+#[test]
+fn a_killed_or_interrupted_run_leaves_no_file_behind() {
+    for signal in ["KILL", "INT", "TERM"] {
+        let scratch = Scratch::new(&format!("kill-{signal}"));
+        let mut child = scratch
+            .command(&["bench", "spawn", "--runs", "10000000", "--methods", "vfork_exec"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        assert!(wait_until(|| scratch.temporary_files() == 1), "the child program was never written");
+        let status = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().unwrap();
+        assert!(status.success());
+        assert!(!child.wait().unwrap().success());
+        assert!(
+            wait_until(|| scratch.temporary_files() == 0),
+            "SIG{signal} left {}",
+            list(&scratch.0.join("tmp"))
+        );
+    }
+}
+
+fn list(directory: &Path) -> String {
+    let names = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path().display().to_string());
+    names.collect::<Vec<_>>().join(", ")
+}
+
+#[test]
+fn threads_and_descriptors_are_parameters_of_the_rows() {
+    let scratch = Scratch::new("threads");
+    let output = scratch.run(&[&SPAWN[..], &["--threads", "2", "--fds", "100", "--json", "-"]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = value["suites"][0]["rows"].as_array().unwrap();
+    let rate = rows.iter().find(|row| row["metric"] == "rate").unwrap();
+    assert_eq!(rate["unit"], "1/s");
+    assert_eq!((&rate["params"]["threads"], &rate["params"]["fds"]), (&2.into(), &100.into()));
+}
