@@ -1,2 +1,183 @@
-//! See `docs/` for the house; this crate is being widened.
+//! What a child does between clone and exec while it shares its parent's memory.
+//!
+//! The parent lays out a [`Launch`]: every byte the child needs, decided and allocated beforehand. [`start`] carries it out
+//! and either becomes the new program or writes one fixed [`Report`] and exits. Nothing here allocates, locks,
+//! calls libc, touches thread-local storage or panics: the thread pointer, the heap and every lock are the parent's, and the
+//! parent may be running (without `CLONE_VFORK`) or may be about to reuse them.
+//!
+//! What is *not* here: any decision. Which steps, in which order and why is the parent's business
+//! (`forkless`, `plan.rs`); this crate only knows how to take each one.
+//!
+//! Signals: the parent blocks all of them around the clone, so no handler can run here; the mask is given
+//! its final value as the last thing before exec, when every disposition is default or ignored.
 #![no_std]
+#![expect(
+    unsafe_code,
+    reason = "entered by clone with a pointer; exec takes raw vectors; pre_exec is a foreign function"
+)]
+
+mod exec;
+mod steps;
+
+use core::ffi::{c_char, c_void};
+use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use forkless_sys::signal::SigSet;
+use forkless_sys::{CPtr, Errno, process};
+
+pub use steps::{Fetch, Hook, Step};
+
+/// One path to try, and the argument vector that runs it as a script when the kernel says `ENOEXEC`.
+#[derive(Clone, Copy)]
+pub struct Candidate<'p> {
+    /// The file to execute.
+    pub path: CPtr<'p>,
+    /// `/bin/sh`, the path, the arguments from 1 on, null: what execvp(3) would run. Null where scripts are not wanted.
+    pub script_argv: *const *const c_char,
+}
+
+/// The program to become.
+#[derive(Clone, Copy)]
+pub struct Exec<'p> {
+    /// Paths in the order of the search.
+    pub candidates: &'p [Candidate<'p>],
+    /// Null-terminated vector of NUL-terminated strings.
+    pub argv: *const *const c_char,
+    /// Likewise.
+    pub envp: *const *const c_char,
+    /// The mask the program starts with.
+    pub mask: SigSet,
+    /// Before Linux 5.16 a core dump kills everyone who shares the memory (`zap_threads`): a pending signal that would dump
+    /// is then turned into SIGKILL.
+    pub no_core_dump: bool,
+}
+
+/// All of one start. Lives, with everything it points to, until the child has left the shared memory.
+pub struct Launch<'p> {
+    /// The descriptor table first: until it is the child's own, the parent may have to wait.
+    pub files: &'p [Step<'p>],
+    /// Then everything else.
+    pub steps: &'p [Step<'p>],
+    /// Then this.
+    pub exec: Exec<'p>,
+    /// The candidate to try before the others: where the search ended last time.
+    pub hint: usize,
+    /// Where the child reports.
+    pub report: &'p Report,
+}
+
+/// Where the child got to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Phase {
+    /// Nothing has failed.
+    None = 0,
+    /// Step of [`Launch::files`].
+    Files = 1,
+    /// Step of [`Launch::steps`].
+    Steps = 2,
+    /// [`Launch::exec`]; the index is the candidate's.
+    Exec = 3,
+}
+
+/// What the child tells the parent, through shared memory: which step failed and why, and nothing on success.
+#[repr(C)]
+pub struct Report {
+    phase: AtomicU32,
+    index: AtomicU32,
+    errno: AtomicI32,
+    tried: AtomicU32,
+    /// Becomes 1 when the descriptor table is the child's own; a futex word.
+    pub staged: AtomicU32,
+}
+
+/// A failure as the child reported it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// In which part.
+    pub phase: Phase,
+    /// Which entry of it.
+    pub index: usize,
+    /// Why.
+    pub errno: Errno,
+}
+
+impl Report {
+    /// Nothing reported.
+    pub const fn new() -> Report {
+        Report {
+            phase: AtomicU32::new(0),
+            index: AtomicU32::new(0),
+            errno: AtomicI32::new(0),
+            tried: AtomicU32::new(0),
+            staged: AtomicU32::new(0),
+        }
+    }
+
+    /// Forgets an earlier child.
+    pub fn reset(&self) {
+        self.index.store(0, Ordering::Relaxed);
+        self.errno.store(0, Ordering::Relaxed);
+        self.tried.store(0, Ordering::Relaxed);
+        self.staged.store(0, Ordering::Relaxed);
+        self.phase.store(Phase::None as u32, Ordering::Release);
+    }
+
+    /// What failed, if anything did. Final once the child has left the shared memory.
+    pub fn failure(&self) -> Option<Failure> {
+        let phase = match self.phase.load(Ordering::Acquire) {
+            0 => return None,
+            1 => Phase::Files,
+            2 => Phase::Steps,
+            _ => Phase::Exec,
+        };
+        let index = self.index.load(Ordering::Relaxed) as usize;
+        Some(Failure { phase, index, errno: Errno::from_raw(self.errno.load(Ordering::Relaxed)) })
+    }
+
+    /// The candidate tried last: the one that became the program, when nothing failed.
+    pub fn tried(&self) -> usize {
+        self.tried.load(Ordering::Relaxed) as usize
+    }
+
+    fn fail(&self, failure: Failure) -> ! {
+        self.index.store(failure.index as u32, Ordering::Relaxed);
+        self.errno.store(failure.errno.raw(), Ordering::Relaxed);
+        // Last, and released: a reader that sees the phase sees the rest.
+        self.phase.store(failure.phase as u32, Ordering::Release);
+        // 127 is what a shell would say; the parent looks at the report first.
+        process::exit_group(127)
+    }
+}
+
+impl Default for Report {
+    fn default() -> Self {
+        Report::new()
+    }
+}
+
+/// Where the clone begins: carries out the launch and does not return.
+///
+/// # Safety
+/// `launch` points to a [`Launch`] that nobody changes until this child has exec'd or exited, all signals are
+/// blocked, and the caller's stack is this child's alone.
+pub unsafe extern "C" fn start(launch: *mut c_void) -> ! {
+    // SAFETY: the caller's contract.
+    let launch = unsafe { &*launch.cast::<Launch<'_>>() };
+    let failure = carry_out(launch);
+    launch.report.fail(failure)
+}
+
+/// Carries out the launch in the calling process; returns only to say what failed, with the steps before it done.
+pub fn carry_out(launch: &Launch<'_>) -> Failure {
+    let report = launch.report;
+    let mut saved = -1;
+    for (phase, steps) in [(Phase::Files, launch.files), (Phase::Steps, launch.steps)] {
+        for (index, step) in steps.iter().enumerate() {
+            if let Err(errno) = step.take(report, &mut saved) {
+                return Failure { phase, index, errno };
+            }
+        }
+    }
+    let (index, errno) = exec::exec(&launch.exec, launch.hint, &report.tried);
+    Failure { phase: Phase::Exec, index, errno }
+}

@@ -193,3 +193,10 @@ pub fn set_dumpable(value: i32) -> Result<()> {
     // SAFETY: writes no memory.
     unsafe { call!(__NR_prctl, p::PR_SET_DUMPABLE, value) }.map(drop)
 }
+
+/// `getpgid(2)` of the caller: its process group.
+#[inline(always)]
+pub fn getpgrp() -> i32 {
+    // SAFETY: cannot fail for the caller itself, writes no memory.
+    unsafe { call!(__NR_getpgid, 0i32) }.unwrap_or(0) as i32
+}

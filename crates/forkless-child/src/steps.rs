@@ -1,0 +1,344 @@
+//! The steps a child can take, one system call or a few each. The order is the parent's.
+
+use crate::Report;
+use core::ffi::c_void;
+use core::sync::atomic::Ordering;
+use forkless_sys::sched::{self, Rlimit};
+use forkless_sys::signal::{self, Disposition, MAX_SIGNAL, SigSet};
+use forkless_sys::{CPtr, Errno, Result, fd, ids, poll, process};
+
+/// A descriptor of the parent to bring into the child's own table, and the number it gets there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fetch {
+    /// Number in the parent.
+    pub from: i32,
+    /// Number here: free, and above every number the other steps use.
+    pub to: i32,
+}
+
+/// The caller's own function, for what no step offers.
+#[derive(Clone, Copy)]
+pub struct Hook {
+    /// Returns 0, or a positive errno.
+    pub call: unsafe extern "C" fn(*mut c_void) -> i32,
+    /// Its argument; valid until the child has left.
+    pub data: *mut c_void,
+}
+
+/// One thing to do before exec.
+#[derive(Clone, Copy)]
+pub enum Step<'p> {
+    /// Takes a private copy of the shared descriptor table below `first`, without the rest. Every step on descriptors
+    /// comes after it: before, it would change the parent's.
+    Unshare {
+        /// The lowest number that is not copied.
+        first: u32,
+    },
+    /// Copies descriptors from the parent's table, which must not have closed them yet.
+    FetchAll {
+        /// The parent's process id.
+        parent: i32,
+        /// What to fetch.
+        fds: &'p [Fetch],
+    },
+    /// Tells a waiting parent that the table is the child's own.
+    Staged,
+    /// dup2 of different numbers.
+    Dup {
+        /// Source.
+        from: i32,
+        /// Target; whatever it was is closed.
+        to: i32,
+    },
+    /// A descriptor that stays where it is: dup2 onto itself would leave close-on-exec set.
+    Keep {
+        /// The descriptor.
+        fd: i32,
+    },
+    /// Moves a source out of the way, to break a cycle.
+    Save {
+        /// Source.
+        from: i32,
+        /// Lowest number to use.
+        min: i32,
+    },
+    /// Puts the source saved last in its place.
+    Restore {
+        /// Target.
+        to: i32,
+    },
+    /// Closes `first..=last`, one by one where `close_range` is refused.
+    CloseRange {
+        /// Lowest number.
+        first: u32,
+        /// Highest number.
+        last: u32,
+        /// Whether `close_range(2)` may be used.
+        by_range: bool,
+        /// One more than the highest number that may be open, for the loop.
+        limit: u32,
+    },
+    /// Marks `first..=last` close-on-exec: what `CloseRange` is to a child, for a process that execs in place and must still
+    /// have its descriptors if that fails. One by one where `close_range` is refused.
+    CloexecRange {
+        /// Lowest number.
+        first: u32,
+        /// Highest number.
+        last: u32,
+        /// Whether `close_range(2)` with `CLOSE_RANGE_CLOEXEC` may be used.
+        by_range: bool,
+        /// One more than the highest number that may be open, for the loop.
+        limit: u32,
+    },
+    /// Opens a file at a number; `open(2)` then a move.
+    Open {
+        /// The path.
+        path: CPtr<'p>,
+        /// `O_*`.
+        flags: u32,
+        /// Permissions for `O_CREAT`, before the umask.
+        mode: u32,
+        /// Where it goes.
+        to: i32,
+    },
+    /// Handlers to default where `CLONE_CLEAR_SIGHAND` was refused. Ignored signals stay ignored, as exec has it.
+    ResetHandlers,
+    /// Dispositions the program is to start with.
+    Dispositions {
+        /// To the default action.
+        default: SigSet,
+        /// To be ignored.
+        ignore: SigSet,
+    },
+    /// A new session.
+    Setsid,
+    /// A process group: 0 for one of its own.
+    Setpgid {
+        /// The group.
+        pgid: i32,
+    },
+    /// Makes a terminal the controlling one of the new session.
+    ControllingTerminal {
+        /// Number in the child.
+        fd: i32,
+    },
+    /// Makes the child's group the terminal's foreground group. SIGTTOU is blocked here, as all signals are.
+    Foreground {
+        /// Number in the child.
+        fd: i32,
+    },
+    /// Joins a cgroup where `CLONE_INTO_CGROUP` was refused. Comes before anything that lowers privilege.
+    JoinCgroup {
+        /// Path of its `cgroup.procs`.
+        procs: CPtr<'p>,
+    },
+    /// The root directory, before credentials (needs CAP_SYS_CHROOT); the working directory becomes its `/`.
+    Chroot {
+        /// The path.
+        path: CPtr<'p>,
+    },
+    /// The working directory, after credentials, so that it is checked with the program's own.
+    Chdir {
+        /// The path.
+        path: CPtr<'p>,
+    },
+    /// Likewise, by descriptor.
+    Fchdir {
+        /// Number in the child.
+        fd: i32,
+    },
+    /// The file mode creation mask.
+    Umask {
+        /// The mask.
+        mask: u32,
+    },
+    /// One resource limit, before credentials (raising a hard one needs CAP_SYS_RESOURCE).
+    Rlimit {
+        /// `RLIMIT_*`.
+        resource: u32,
+        /// The limit.
+        limit: Rlimit,
+    },
+    /// The nice value.
+    Nice {
+        /// -20 to 19.
+        value: i32,
+    },
+    /// The scheduling policy.
+    Scheduler {
+        /// `SCHED_*`.
+        policy: i32,
+        /// 0 where the policy has none.
+        priority: i32,
+    },
+    /// The CPUs it may run on.
+    Affinity {
+        /// One bit a CPU.
+        mask: &'p [u64],
+    },
+    /// Supplementary groups; before the group and user, which give up the right to.
+    Groups {
+        /// The list; replaces all.
+        groups: &'p [u32],
+    },
+    /// Real, effective and saved group.
+    Gid {
+        /// The group.
+        gid: u32,
+    },
+    /// Real, effective and saved user.
+    Uid {
+        /// The user.
+        uid: u32,
+    },
+    /// A signal for the parent's death; after credentials, whose change clears it.
+    DeathSignal {
+        /// The signal.
+        signal: i32,
+        /// The process whose death counts. If it is gone already the signal is raised at once.
+        parent: i32,
+    },
+    /// No gain of privilege by exec from here on.
+    NoNewPrivs,
+    /// The caller's own function.
+    Hook(Hook),
+}
+
+impl Step<'_> {
+    #[inline]
+    pub(crate) fn take(&self, report: &Report, saved: &mut i32) -> Result<()> {
+        match *self {
+            Step::Unshare { first } => fd::close_range(first, u32::MAX, fd::CLOSE_RANGE_UNSHARE),
+            Step::FetchAll { parent, fds } => fetch(parent, fds),
+            Step::Staged => {
+                report.staged.store(1, Ordering::Release);
+                poll::futex_wake(&report.staged, 1).map(drop)
+            }
+            Step::Dup { from, to } => fd::dup3(from, to, 0),
+            Step::Keep { fd } => fd::set_cloexec(fd, false),
+            Step::Save { from, min } => {
+                *saved = fd::dup_cloexec(from, min)?;
+                Ok(())
+            }
+            Step::Restore { to } => {
+                fd::dup3(*saved, to, 0)?;
+                fd::close(*saved)
+            }
+            Step::CloseRange { first, last, by_range, limit } => {
+                each_in_range(first, last, by_range, limit, 0)
+            }
+            Step::CloexecRange { first, last, by_range, limit } => {
+                each_in_range(first, last, by_range, limit, fd::CLOSE_RANGE_CLOEXEC)
+            }
+            Step::Open { path, flags, mode, to } => {
+                let at = fd::openat(fd::AT_FDCWD, path, flags, mode)?;
+                if at == to {
+                    return fd::set_cloexec(at, false);
+                }
+                fd::dup3(at, to, 0)?;
+                fd::close(at)
+            }
+            Step::ResetHandlers => reset_handlers(),
+            Step::Dispositions { default, ignore } => dispositions(default, ignore),
+            Step::Setsid => process::setsid().map(drop),
+            Step::Setpgid { pgid } => process::setpgid(pgid),
+            Step::ControllingTerminal { fd } => fd::set_controlling_terminal(fd, false),
+            Step::Foreground { fd } => fd::set_foreground_group(fd, process::getpgrp()),
+            Step::JoinCgroup { procs } => {
+                let at = fd::openat(fd::AT_FDCWD, procs, fd::O_WRONLY | fd::O_CLOEXEC, 0)?;
+                // "0" means the writer (cgroup_procs_write, kernel/cgroup/cgroup.c).
+                let joined = fd::write(at, b"0").map(drop);
+                fd::close(at)?;
+                joined
+            }
+            Step::Chroot { path } => {
+                process::chroot(path)?;
+                // Without it the working directory stays outside, a way out of the new root.
+                process::chdir(c"/".into())
+            }
+            Step::Chdir { path } => process::chdir(path),
+            Step::Fchdir { fd } => process::fchdir(fd),
+            Step::Umask { mask } => {
+                process::umask(mask);
+                Ok(())
+            }
+            Step::Rlimit { resource, limit } => sched::setrlimit(resource, limit),
+            Step::Nice { value } => sched::set_nice(value),
+            Step::Scheduler { policy, priority } => sched::set_scheduler(policy, priority),
+            Step::Affinity { mask } => sched::set_affinity(mask),
+            Step::Groups { groups } => ids::setgroups(groups),
+            Step::Gid { gid } => ids::setresgid(gid, gid, gid),
+            Step::Uid { uid } => ids::setresuid(uid, uid, uid),
+            Step::DeathSignal { signal, parent } => {
+                process::set_pdeathsig(signal)?;
+                // The parent may have died before the call above; 0 means it is outside this pid namespace, where that cannot be
+                // told. Pending until the mask is lifted, so it kills just before exec.
+                match process::getppid() {
+                    0 => Ok(()),
+                    now if now == parent => Ok(()),
+                    _ => process::kill(process::getpid(), signal),
+                }
+            }
+            Step::NoNewPrivs => process::set_no_new_privs(),
+            Step::Hook(hook) => {
+                // SAFETY: the caller of `pre_exec` vouched for the function.
+                match unsafe { (hook.call)(hook.data) } {
+                    0 => Ok(()),
+                    e => Err(Errno::from_raw(e)),
+                }
+            }
+        }
+    }
+}
+
+/// Needs the right to attach to the parent (`PTRACE_MODE_ATTACH_REALCREDS`), so comes before credentials change.
+fn fetch(parent: i32, fds: &[Fetch]) -> Result<()> {
+    let of = process::pidfd_open(parent)?;
+    for f in fds {
+        let at = fd::pidfd_getfd(of, f.from)?;
+        fd::dup3(at, f.to, fd::O_CLOEXEC)?;
+        fd::close(at)?;
+    }
+    fd::close(of)
+}
+
+fn each_in_range(first: u32, last: u32, by_range: bool, limit: u32, flags: u32) -> Result<()> {
+    if first > last {
+        return Ok(());
+    }
+    if by_range {
+        return fd::close_range(first, last, flags);
+    }
+    let mut n = first;
+    while n <= last && n < limit {
+        // EBADF is the usual answer; close's EINTR and EIO have closed all the same.
+        let _ = if flags == 0 { fd::close(n as i32) } else { fd::set_cloexec(n as i32, true) };
+        n += 1;
+    }
+    Ok(())
+}
+
+fn reset_handlers() -> Result<()> {
+    let mut n = 1;
+    while n <= MAX_SIGNAL {
+        if let Ok(Disposition::Handler(_)) = signal::disposition(n) {
+            signal::reset(n, false)?;
+        }
+        n += 1;
+    }
+    Ok(())
+}
+
+fn dispositions(default: SigSet, ignore: SigSet) -> Result<()> {
+    let mut n = 1;
+    while n <= MAX_SIGNAL {
+        if default.has(n) {
+            signal::reset(n, false)?;
+        }
+        if ignore.has(n) {
+            signal::reset(n, true)?;
+        }
+        n += 1;
+    }
+    Ok(())
+}
