@@ -144,6 +144,9 @@ impl Report {
         self.errno.store(failure.errno.raw(), Ordering::Relaxed);
         // Last, and released: a reader that sees the phase sees the rest.
         self.phase.store(failure.phase as u32, Ordering::Release);
+        // A parent that waits for the table must not wait for ever.
+        self.staged.store(1, Ordering::Release);
+        let _ = forkless_sys::poll::futex_wake(&self.staged, 1);
         // 127 is what a shell would say; the parent looks at the report first.
         process::exit_group(127)
     }

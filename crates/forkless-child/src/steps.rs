@@ -181,12 +181,12 @@ pub enum Step<'p> {
         /// The list; replaces all.
         groups: &'p [u32],
     },
-    /// Real, effective and saved group.
+    /// The group, as setgid(2): all three ids for root, the effective one for others.
     Gid {
         /// The group.
         gid: u32,
     },
-    /// Real, effective and saved user.
+    /// The user, as setuid(2).
     Uid {
         /// The user.
         uid: u32,
@@ -267,8 +267,8 @@ impl Step<'_> {
             Step::Scheduler { policy, priority } => sched::set_scheduler(policy, priority),
             Step::Affinity { mask } => sched::set_affinity(mask),
             Step::Groups { groups } => ids::setgroups(groups),
-            Step::Gid { gid } => ids::setresgid(gid, gid, gid),
-            Step::Uid { uid } => ids::setresuid(uid, uid, uid),
+            Step::Gid { gid } => ids::setgid(gid),
+            Step::Uid { uid } => ids::setuid(uid),
             Step::DeathSignal { signal, parent } => {
                 process::set_pdeathsig(signal)?;
                 // The parent may have died before the call above; 0 means it is outside this pid namespace, where that cannot be

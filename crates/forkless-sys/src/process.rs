@@ -77,10 +77,10 @@ pub fn pidfd_open(pid: i32) -> Result<i32> {
     unsafe { call!(__NR_pidfd_open, pid, 0u32) }.map(|n| n as i32)
 }
 
-/// `pidfd_send_signal(2)`: signal 0 only checks.
-pub fn pidfd_send_signal(pidfd: i32, signal: i32) -> Result<()> {
+/// `pidfd_send_signal(2)`: signal 0 only checks. Flags since Linux 6.9.
+pub fn pidfd_send_signal(pidfd: i32, signal: i32, flags: u32) -> Result<()> {
     // SAFETY: a null siginfo makes the kernel fill in one like kill's.
-    unsafe { call!(__NR_pidfd_send_signal, pidfd, signal, core::ptr::null::<u8>(), 0u32) }.map(drop)
+    unsafe { call!(__NR_pidfd_send_signal, pidfd, signal, core::ptr::null::<u8>(), flags) }.map(drop)
 }
 
 /// The wait status of a process that has been reaped, kept by its pidfd: `PIDFD_GET_INFO` with `PIDFD_INFO_EXIT` (Linux 6.15).

@@ -183,3 +183,11 @@ pub unsafe fn set_altstack(new: &AltStack) -> Result<AltStack> {
     unsafe { call!(__NR_sigaltstack, &raw const *new, &raw mut old) }?;
     Ok(old)
 }
+
+/// `rt_sigtimedwait(2)` with no time: takes one pending signal of the set off the queue. `EAGAIN` when there is none.
+pub fn take_pending(set: SigSet) -> Result<i32> {
+    let now = crate::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel reads the set and the time; no siginfo is asked for.
+    unsafe { call!(__NR_rt_sigtimedwait, &raw const set, null::<u8>(), &raw const now, 8usize) }
+        .map(|n| n as i32)
+}

@@ -1,1 +1,57 @@
-//! Start any program at the cost of vfork.
+//! Start any program, from any process, at the cost of vfork.
+//!
+//! fork(2) copies the page tables of its caller: 10 ms a gigabyte, and as much again in page faults afterwards. posix_spawn(3) does
+//! not, but cannot set credentials, limits or a umask, and does not say what failed. This library creates the child with
+//! `clone3(CLONE_VM)`, on a stack of its own, and can do everything in that child; its cost does not grow with the memory
+//! of the caller, nor with the number of its open descriptors.
+//!
+//! | you have | you want |
+//! |---|---|
+//! | `std::process::Command` | [`Command`], the same but for the `use` |
+//! | a start that must not block, in an event loop | [`Command::spawn_nonblocking`], [`Child::pidfd`] |
+//! | the same program many times | [`Command::prepare`] |
+//! | input, output, a time limit | [`Command::communicate`] |
+//! | `a \| b \| c` | [`Command::pipe`] |
+//!
+//! Linux 5.10 and later, x86-64 and aarch64. What the kernel refuses is done another way, and [`facilities`] tells which.
+//!
+//! ```
+//! use forkless::{Command, Resource};
+//! let status = Command::new("sh")
+//!     .args(["-c", "exit 3"])
+//!     .umask(0o027)
+//!     .rlimit(Resource::Core, 0, 0)
+//!     .status()?;
+//! assert_eq!(status.code(), Some(3));
+//! # Ok::<(), forkless::SpawnError>(())
+//! ```
+
+mod attributes;
+mod child;
+mod command;
+mod communicate;
+mod env;
+mod error;
+mod explain;
+mod facilities;
+mod files;
+mod keeper;
+mod orphans;
+mod pipeline;
+mod plan;
+mod prepared;
+mod slot;
+mod start;
+mod stdio;
+mod strings;
+
+pub use attributes::{OnDrop, Resource, Scheduler};
+pub use child::Child;
+pub use command::Command;
+pub use communicate::{Communicate, Conversation, End};
+pub use error::{SpawnError, Step, WaitError};
+pub use facilities::{Facility, FacilityReport, facilities};
+pub use forkless_sys::signal::SigSet;
+pub use pipeline::{Children, Pipeline};
+pub use prepared::Prepared;
+pub use stdio::Stdio;

@@ -1,0 +1,354 @@
+//! A running child: waiting for it, signalling it, and letting go of it.
+
+use crate::attributes::OnDrop;
+use crate::error::WaitError;
+use crate::explain;
+use crate::facilities;
+use crate::orphans;
+use crate::plan::Plan;
+use crate::slot::Flying;
+use crate::start::Started;
+use forkless_sys::Errno;
+use forkless_sys::poll::{self, POLLIN, PollFd};
+use forkless_sys::process::{self, WEXITED, WNOHANG};
+use forkless_sys::time::Timespec;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ChildStderr, ChildStdin, ChildStdout, ExitStatus};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A child process, held by a pidfd: signals and waits reach this child and no other, however numbers are reused.
+///
+/// Like [`std::process::Child`], and further: a wait with a deadline, signals to its process group, and
+/// a choice of what dropping it does ([`OnDrop`]). Nothing here needs or disturbs a SIGCHLD handler.
+///
+/// ```
+/// use forkless::Command;
+/// let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+/// assert!(child.try_wait().unwrap().is_none());
+/// child.kill().unwrap();
+/// assert!(!child.wait().unwrap().success());
+/// ```
+#[derive(Debug)]
+pub struct Child {
+    /// The parent's end of the child's standard input, if that is a pipe.
+    pub stdin: Option<ChildStdin>,
+    /// The parent's end of the child's standard output, if that is a pipe.
+    pub stdout: Option<ChildStdout>,
+    /// The parent's end of the child's standard error, if that is a pipe.
+    pub stderr: Option<ChildStderr>,
+    pid: i32,
+    pidfd: Option<OwnedFd>,
+    flight: Option<Flight>,
+    pipes: Vec<(RawFd, OwnedFd)>,
+    ended: Option<ExitStatus>,
+    on_drop: OnDrop,
+    leads_group: bool,
+}
+
+/// What is needed to say why a non-blocking start failed.
+pub(crate) struct Flight {
+    flying: Flying,
+    plan: Arc<Plan>,
+    program: OsString,
+    outside: bool,
+}
+
+impl std::fmt::Debug for Flight {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Flight")
+    }
+}
+
+impl Child {
+    pub(crate) fn new(command: &crate::Command, plan: &Arc<Plan>, started: Started) -> Child {
+        let mut pipes = started.pipes;
+        let mut take = |n: RawFd| pipes.iter().position(|p| p.0 == n).map(|i| pipes.swap_remove(i).1);
+        // Only the usual direction: a pipe the other way round stays among the numbered ones.
+        let (stdin, stdout, stderr) = (take(0), take(1), take(2));
+        Child {
+            stdin: stdin.map(ChildStdin::from),
+            stdout: stdout.map(ChildStdout::from),
+            stderr: stderr.map(ChildStderr::from),
+            pid: started.pid,
+            pidfd: started.pidfd,
+            flight: started.flying.map(|flying| Flight {
+                flying,
+                plan: Arc::clone(plan),
+                program: command.program.clone(),
+                outside: explain::paths_mean_something_else(command),
+            }),
+            pipes,
+            ended: None,
+            on_drop: command.on_drop,
+            leads_group: command.attributes.setsid || command.attributes.pgid == Some(0),
+        }
+    }
+
+    /// The process id. A number alone does not keep its meaning: prefer the methods here, or [`Child::pidfd`].
+    pub fn id(&self) -> u32 {
+        self.pid as u32
+    }
+
+    /// The pidfd, close-on-exec, readable once the child has ended; for event loops. `None` only where pidfds are refused.
+    pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
+        self.pidfd.as_ref().map(AsFd::as_fd)
+    }
+
+    /// The parent's end of a pipe made for a descriptor of the child other than 0, 1 and 2.
+    pub fn take_pipe(&mut self, number: RawFd) -> Option<OwnedFd> {
+        self.pipes.iter().position(|p| p.0 == number).map(|i| self.pipes.swap_remove(i).1)
+    }
+
+    /// What dropping this handle does to a child that still runs.
+    pub fn set_on_drop(&mut self, policy: OnDrop) {
+        self.on_drop = policy;
+    }
+
+    /// Waits for the child to end. Its standard input, if still held here, is closed first, so that it sees the end of it.
+    ///
+    /// Does not lose a status to a signal handler or to `SIGCHLD` being ignored where the kernel keeps it (Linux 6.15).
+    ///
+    /// # Errors
+    /// [`WaitError::Start`] when a non-blocking start failed; [`WaitError::Unknown`] when the status is lost.
+    pub fn wait(&mut self) -> Result<ExitStatus, WaitError> {
+        drop(self.stdin.take());
+        self.reap(0).map(|s| s.unwrap_or_default())
+    }
+
+    /// The status if the child has ended, else `None`, at once.
+    ///
+    /// # Errors
+    /// As [`Child::wait`].
+    pub fn try_wait(&mut self) -> Result<Option<ExitStatus>, WaitError> {
+        self.reap(WNOHANG)
+    }
+
+    /// Waits for at most `timeout`.
+    ///
+    /// ```
+    /// use forkless::{Command, WaitError};
+    /// use std::time::Duration;
+    /// let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+    /// assert!(matches!(child.wait_timeout(Duration::ZERO), Err(WaitError::Deadline)));
+    /// child.kill().unwrap();
+    /// child.wait().unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// [`WaitError::Deadline`] when the time is over first: the child goes on, and can be waited for again. Else as [`Child::wait`].
+    pub fn wait_timeout(&mut self, timeout: Duration) -> Result<ExitStatus, WaitError> {
+        drop(self.stdin.take());
+        self.wait_until(Instant::now().checked_add(timeout))
+    }
+
+    /// Waits until `deadline`; `None` is for ever.
+    ///
+    /// # Errors
+    /// As [`Child::wait_timeout`].
+    pub fn wait_until(&mut self, deadline: Option<Instant>) -> Result<ExitStatus, WaitError> {
+        let Some(deadline) = deadline else {
+            return self.reap(0).map(|s| s.unwrap_or_default());
+        };
+        let mut pause = Duration::from_micros(200);
+        loop {
+            if let Some(status) = self.reap(WNOHANG)? {
+                return Ok(status);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(WaitError::Deadline);
+            }
+            match &self.pidfd {
+                Some(fd) => {
+                    let mut p = [PollFd { fd: fd.as_raw_fd(), events: POLLIN, revents: 0 }];
+                    let _ = poll::poll(&mut p, Some(timespec(left)));
+                }
+                None => {
+                    std::thread::sleep(pause.min(left));
+                    pause = (pause * 2).min(Duration::from_millis(20));
+                }
+            }
+        }
+    }
+
+    /// Sends SIGKILL. Fine if the child has ended already.
+    ///
+    /// # Errors
+    /// What the kernel says, as `EPERM` for a child that changed its user.
+    pub fn kill(&mut self) -> io::Result<()> {
+        self.signal(libc::SIGKILL)
+    }
+
+    /// Sends a signal to the child, and to no other process, ever. Fine if the child has ended already.
+    ///
+    /// # Errors
+    /// What the kernel says: `EINVAL` for a number that is no signal, `EPERM`.
+    pub fn signal(&mut self, signal: i32) -> io::Result<()> {
+        if self.ended.is_some() {
+            return Ok(());
+        }
+        let sent = match &self.pidfd {
+            Some(fd) => process::pidfd_send_signal(fd.as_raw_fd(), signal, 0),
+            None => process::kill(self.pid, signal),
+        };
+        match sent {
+            Ok(()) | Err(Errno::ESRCH) => Ok(()),
+            Err(e) => Err(io::Error::from_raw_os_error(e.raw())),
+        }
+    }
+
+    /// Sends a signal to every process of the group the child leads (it was started with `process_group(0)` or `setsid`), also
+    /// when the child itself has ended but others of the group live on.
+    ///
+    /// # Errors
+    /// `InvalidInput` when the child does not lead a group; `NotFound` (`ESRCH`) when the group is empty; on kernels before
+    /// Linux 6.9 `ESRCH` also once the child has been waited for, since the group's number might be another's by then.
+    pub fn signal_group(&mut self, signal: i32) -> io::Result<()> {
+        const PIDFD_SIGNAL_PROCESS_GROUP: u32 = 1 << 2;
+        if !self.leads_group {
+            let why = "signal_group: the child was not started with process_group(0) or setsid";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        if let Some(fd) = &self.pidfd {
+            match process::pidfd_send_signal(fd.as_raw_fd(), signal, PIDFD_SIGNAL_PROCESS_GROUP) {
+                Ok(()) => return Ok(()),
+                Err(Errno::EINVAL) if signal_exists(signal) => {}
+                Err(e) => return Err(io::Error::from_raw_os_error(e.raw())),
+            }
+        }
+        if self.ended.is_some() {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        process::kill(-self.pid, signal).map_err(|e| io::Error::from_raw_os_error(e.raw()))
+    }
+
+    /// SIGKILL to the whole group; see [`Child::signal_group`].
+    ///
+    /// # Errors
+    /// As [`Child::signal_group`].
+    pub fn kill_group(&mut self) -> io::Result<()> {
+        self.signal_group(libc::SIGKILL)
+    }
+
+    /// `None` only with `WNOHANG`.
+    fn reap(&mut self, options: u32) -> Result<Option<ExitStatus>, WaitError> {
+        if let Some(status) = self.ended {
+            return Ok(Some(status));
+        }
+        let (kind, id) = self.handle();
+        let status = loop {
+            match process::waitid(kind, id, WEXITED | options) {
+                Ok(info) if info.pid == 0 => return Ok(None),
+                Ok(info) => break Some(from_info(info.code, info.status)),
+                Err(Errno::EINTR) => {}
+                // Somebody else's wait, or the kernel itself because SIGCHLD is ignored, was first.
+                Err(Errno::ECHILD) => break self.kept_status(),
+                Err(e) => return Err(WaitError::Os(io::Error::from_raw_os_error(e.raw()))),
+            }
+        };
+        if let Some(flight) = self.flight.take() {
+            // The child is gone, so its record is final.
+            let failure = flight.flying.failure();
+            flight.flying.abandon();
+            if let Some(f) = failure {
+                self.ended = status.or(Some(ExitStatus::from_raw(127 << 8)));
+                return Err(WaitError::Start(explain::failure(
+                    &flight.program,
+                    flight.outside,
+                    &flight.plan,
+                    f,
+                )));
+            }
+        }
+        self.ended = status;
+        status.map(Some).ok_or(WaitError::Unknown)
+    }
+
+    fn handle(&self) -> (u32, i32) {
+        self.pidfd.as_ref().map_or((process::P_PID, self.pid), |fd| (process::P_PIDFD, fd.as_raw_fd()))
+    }
+
+    /// The status from the pidfd of a child that is not ours to wait for any more.
+    fn kept_status(&self) -> Option<ExitStatus> {
+        let fd = self.pidfd.as_ref()?.as_raw_fd();
+        // waitid says ECHILD as soon as the child is unhashed, a moment before its status is on the pidfd (release_task).
+        for _ in 0..100 {
+            match process::pidfd_exit_status(fd) {
+                Ok(Some(status)) => {
+                    facilities::get().pidfd_info.confirm();
+                    return Some(ExitStatus::from_raw(status));
+                }
+                Ok(None) => std::thread::sleep(Duration::from_micros(100)),
+                Err(e) => {
+                    facilities::get().pidfd_info.refuse(e);
+                    return None;
+                }
+            }
+        }
+        None
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if let Some(flight) = &self.flight {
+            flight.flying.abandon();
+        }
+        if self.ended.is_some() {
+            return;
+        }
+        drop(self.stdin.take());
+        match self.on_drop {
+            OnDrop::Wait => {}
+            OnDrop::Kill => {
+                let _ = self.kill();
+            }
+            OnDrop::Detach => {
+                let (kind, id) = self.handle();
+                match process::waitid(kind, id, WEXITED | WNOHANG) {
+                    Ok(info) if info.pid == 0 => orphans::adopt(self.pid, self.pidfd.take()),
+                    _ => {}
+                }
+                return;
+            }
+        }
+        let (kind, id) = self.handle();
+        while process::waitid(kind, id, WEXITED) == Err(Errno::EINTR) {}
+    }
+}
+
+impl AsFd for Child {
+    /// The pidfd.
+    ///
+    /// # Panics
+    /// Where pidfds are refused; [`Child::pidfd`] does not.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.pidfd {
+            Some(fd) => fd.as_fd(),
+            None => panic!("this kernel or a filter refuses pidfds; see forkless::facilities()"),
+        }
+    }
+}
+
+fn signal_exists(signal: i32) -> bool {
+    (0..=forkless_sys::signal::MAX_SIGNAL).contains(&signal)
+}
+
+/// `waitid`'s code and status as the word of wait(2).
+fn from_info(code: i32, status: i32) -> ExitStatus {
+    const CLD_EXITED: i32 = 1;
+    const CLD_DUMPED: i32 = 3;
+    ExitStatus::from_raw(match code {
+        CLD_EXITED => (status & 0xff) << 8,
+        CLD_DUMPED => status | 0x80,
+        _ => status,
+    })
+}
+
+pub(crate) fn timespec(d: Duration) -> Timespec {
+    Timespec { tv_sec: d.as_secs().min(i64::MAX as u64) as i64, tv_nsec: i64::from(d.subsec_nanos()) }
+}

@@ -1,0 +1,226 @@
+//! What went wrong: the step, the thing it was about, and the kernel's reason.
+
+use std::fmt;
+use std::io;
+
+/// The step of a start that failed. Names are those of the system call or, where there is none, of the part of the plan.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[non_exhaustive]
+pub enum Step {
+    /// The command itself cannot be carried out: a NUL byte, an empty program, contradictory options.
+    Command,
+    /// Making a pipe or opening a file for the child, in the parent.
+    Pipe,
+    /// Memory for the child's stack.
+    Stack,
+    /// Creating the process.
+    Clone,
+    /// Bringing the child's descriptors in place.
+    Descriptors,
+    /// Signal dispositions.
+    Signals,
+    /// `setsid(2)`.
+    Setsid,
+    /// `setpgid(2)`.
+    ProcessGroup,
+    /// The controlling terminal, or its foreground group.
+    Terminal,
+    /// Joining a cgroup.
+    Cgroup,
+    /// `setrlimit(2)`.
+    Rlimit,
+    /// `setpriority(2)`.
+    Nice,
+    /// `sched_setscheduler(2)`.
+    Scheduler,
+    /// `sched_setaffinity(2)`.
+    Affinity,
+    /// `chroot(2)`.
+    Chroot,
+    /// `setgroups(2)`.
+    Groups,
+    /// `setgid(2)`.
+    Gid,
+    /// `setuid(2)`.
+    Uid,
+    /// `chdir(2)`.
+    Chdir,
+    /// `prctl(PR_SET_NO_NEW_PRIVS)`.
+    NoNewPrivs,
+    /// `prctl(PR_SET_PDEATHSIG)`.
+    DeathSignal,
+    /// The caller's `pre_exec` function.
+    PreExec,
+    /// `execve(2)`.
+    Exec,
+    /// Waiting for the child or talking to it after it was started.
+    Wait,
+}
+
+impl Step {
+    fn verb(self) -> &'static str {
+        match self {
+            Step::Command => "command",
+            Step::Pipe => "pipe",
+            Step::Stack => "stack for the child",
+            Step::Clone => "clone",
+            Step::Descriptors => "descriptor",
+            Step::Signals => "signal dispositions",
+            Step::Setsid => "setsid",
+            Step::ProcessGroup => "setpgid to",
+            Step::Terminal => "terminal",
+            Step::Cgroup => "join cgroup",
+            Step::Rlimit => "setrlimit",
+            Step::Nice => "nice",
+            Step::Scheduler => "sched_setscheduler",
+            Step::Affinity => "sched_setaffinity",
+            Step::Chroot => "chroot to",
+            Step::Groups => "setgroups",
+            Step::Gid => "setgid",
+            Step::Uid => "setuid",
+            Step::Chdir => "chdir to",
+            Step::NoNewPrivs => "no_new_privs",
+            Step::DeathSignal => "parent death signal",
+            Step::PreExec => "pre_exec",
+            Step::Exec => "exec",
+            Step::Wait => "wait for",
+        }
+    }
+}
+
+/// A start that failed: which step, on what, and why.
+///
+/// Nothing of it is left: no child, no descriptor, no changed signal mask.
+///
+/// ```
+/// let err = forkless::Command::new("/bin/true").current_dir("/nowhere").status().unwrap_err();
+/// assert_eq!(err.to_string(), "chdir to /nowhere: No such file or directory");
+/// assert_eq!(err.step(), forkless::Step::Chdir);
+/// assert_eq!(err.kind(), std::io::ErrorKind::NotFound);
+/// ```
+#[derive(Debug, Clone)]
+pub struct SpawnError {
+    step: Step,
+    what: Option<Box<str>>,
+    errno: i32,
+}
+
+impl SpawnError {
+    pub(crate) fn new(step: Step, what: impl Into<Option<String>>, errno: i32) -> SpawnError {
+        SpawnError { step, what: what.into().map(String::into_boxed_str), errno }
+    }
+
+    pub(crate) fn at(step: Step, what: impl fmt::Display, errno: forkless_sys::Errno) -> SpawnError {
+        SpawnError::new(step, what.to_string(), errno.raw())
+    }
+
+    /// Which step failed.
+    pub fn step(&self) -> Step {
+        self.step
+    }
+
+    /// What it was about: a path, a number, an argument.
+    pub fn what(&self) -> Option<&str> {
+        self.what.as_deref()
+    }
+
+    /// The error number (`errno(3)`).
+    pub fn raw_os_error(&self) -> Option<i32> {
+        Some(self.errno)
+    }
+
+    /// The standard library's name for the reason, as `std::io::Error::kind`.
+    pub fn kind(&self) -> io::ErrorKind {
+        io::Error::from_raw_os_error(self.errno).kind()
+    }
+}
+
+/// The text of `strerror(3)` without the number that `io::Error` adds.
+pub(crate) fn message(errno: i32) -> String {
+    let mut text = io::Error::from_raw_os_error(errno).to_string();
+    if let Some(at) = text.find(" (os error") {
+        text.truncate(at);
+    }
+    text
+}
+
+impl fmt::Display for SpawnError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.step.verb())?;
+        if let Some(what) = &self.what {
+            write!(f, " {what}")?;
+        }
+        write!(f, ": {}", message(self.errno))
+    }
+}
+
+impl std::error::Error for SpawnError {}
+
+impl From<SpawnError> for io::Error {
+    fn from(e: SpawnError) -> io::Error {
+        io::Error::new(e.kind(), e)
+    }
+}
+
+/// Why a wait has no exit status to give.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum WaitError {
+    /// The child never became the program: a non-blocking start failed after it returned.
+    Start(SpawnError),
+    /// The child is gone and nobody kept its status: the process ignores SIGCHLD, or another part of it waited for the child,
+    /// and the kernel is older than Linux 6.15 (`PIDFD_GET_INFO`).
+    Unknown,
+    /// The deadline passed first. The child goes on; nothing was lost.
+    Deadline,
+    /// Anything else the kernel said.
+    Os(io::Error),
+}
+
+impl fmt::Display for WaitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WaitError::Start(e) => e.fmt(f),
+            WaitError::Unknown => f.write_str(
+                "wait: the child has ended, but its status is lost (SIGCHLD is ignored or somebody else waited for it)",
+            ),
+            WaitError::Deadline => f.write_str("wait: the deadline passed before the child ended"),
+            WaitError::Os(e) => write!(f, "wait: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for WaitError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            WaitError::Start(e) => Some(e),
+            WaitError::Os(e) => Some(e),
+            _ => None,
+        }
+    }
+}
+
+impl From<WaitError> for io::Error {
+    fn from(e: WaitError) -> io::Error {
+        match e {
+            WaitError::Start(e) => e.into(),
+            WaitError::Os(e) => e,
+            WaitError::Deadline => io::Error::new(io::ErrorKind::TimedOut, e),
+            WaitError::Unknown => io::Error::from_raw_os_error(libc::ECHILD),
+        }
+    }
+}
+
+impl From<WaitError> for SpawnError {
+    fn from(e: WaitError) -> SpawnError {
+        let errno = match &e {
+            WaitError::Start(_) | WaitError::Unknown => libc::ECHILD,
+            WaitError::Deadline => libc::ETIMEDOUT,
+            WaitError::Os(e) => e.raw_os_error().unwrap_or(libc::EIO),
+        };
+        match e {
+            WaitError::Start(e) => e,
+            _ => SpawnError::new(Step::Wait, String::from("the child"), errno),
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! From the child's fixed record to an error that names the step and the thing.
+
+use crate::command::Command;
+use crate::error::{SpawnError, Step as At};
+use crate::plan::Plan;
+use forkless_child::{Failure, Phase, Step};
+use forkless_sys::Errno;
+use std::ffi::OsStr;
+use std::path::Path;
+
+/// A failure after the descriptors. `elsewhere`: see [`paths_mean_something_else`].
+pub(crate) fn failure(program: &OsStr, elsewhere: bool, plan: &Plan, f: Failure) -> SpawnError {
+    match f.phase {
+        Phase::Exec => exec(program, elsewhere, plan, f),
+        _ => failed_step(plan.steps().get(f.index), f.errno),
+    }
+}
+
+/// Whether the child looks paths up from another root or directory than this process.
+pub(crate) fn paths_mean_something_else(command: &Command) -> bool {
+    command.attributes.chroot.is_some() || command.attributes.cwd.is_some()
+}
+
+/// One step, by name.
+pub(crate) fn failed_step(step: Option<&Step<'_>>, errno: Errno) -> SpawnError {
+    let path = |p: forkless_sys::CPtr<'_>| p.to_c_str().to_string_lossy().into_owned();
+    let Some(step) = step else { return SpawnError::new(At::Clone, None, errno.raw()) };
+    let (at, what) = match *step {
+        Step::Unshare { .. } | Step::FetchAll { .. } | Step::Staged => {
+            (At::Descriptors, String::from("table"))
+        }
+        Step::CloseRange { first, last, .. } | Step::CloexecRange { first, last, .. } => {
+            (At::Descriptors, format!("{first} to {last} (closing)"))
+        }
+        Step::Dup { from, to } => (At::Descriptors, format!("{to} from {from}")),
+        Step::Save { from, .. } => (At::Descriptors, format!("{from}")),
+        Step::Keep { fd } | Step::Restore { to: fd } => (At::Descriptors, format!("{fd}")),
+        Step::Open { path: p, to, .. } => (At::Descriptors, format!("{to} from {}", path(p))),
+        Step::ResetHandlers | Step::Dispositions { .. } => {
+            return SpawnError::new(At::Signals, None, errno.raw());
+        }
+        Step::Setsid => return SpawnError::new(At::Setsid, None, errno.raw()),
+        Step::Setpgid { pgid } => (At::ProcessGroup, pgid.to_string()),
+        Step::ControllingTerminal { fd } | Step::Foreground { fd } => {
+            (At::Terminal, format!("on descriptor {fd}"))
+        }
+        Step::JoinCgroup { procs } => (At::Cgroup, path(procs)),
+        Step::Chroot { path: p } => (At::Chroot, path(p)),
+        Step::Chdir { path: p } => (At::Chdir, path(p)),
+        Step::Fchdir { fd } => (At::Chdir, format!("descriptor {fd}")),
+        Step::Umask { .. } => (At::Command, String::from("umask")),
+        Step::Rlimit { resource, .. } => (At::Rlimit, format!("resource {resource}")),
+        Step::Nice { value } => (At::Nice, value.to_string()),
+        Step::Scheduler { policy, priority } => {
+            (At::Scheduler, format!("policy {policy} priority {priority}"))
+        }
+        Step::Affinity { .. } => return SpawnError::new(At::Affinity, None, errno.raw()),
+        Step::Groups { groups } => (At::Groups, format!("{groups:?}")),
+        Step::Gid { gid } => (At::Gid, gid.to_string()),
+        Step::Uid { uid } => (At::Uid, uid.to_string()),
+        Step::DeathSignal { signal, .. } => (At::DeathSignal, signal.to_string()),
+        Step::NoNewPrivs => return SpawnError::new(At::NoNewPrivs, None, errno.raw()),
+        Step::Hook(_) => return SpawnError::new(At::PreExec, None, errno.raw()),
+    };
+    SpawnError::new(at, what, errno.raw())
+}
+
+fn exec(program: &OsStr, elsewhere: bool, plan: &Plan, f: Failure) -> SpawnError {
+    let searched = plan.candidates() > 1;
+    let path = plan.candidate(f.index);
+    let mut what = if searched && f.errno == Errno::ENOENT {
+        program.to_string_lossy().into_owned()
+    } else {
+        path.clone()
+    };
+    if what.is_empty() {
+        what.push_str("\"\" (an empty name)");
+    }
+    // The kernel says ENOENT of a file that is there when the interpreter it names is not, which has cost many an hour.
+    if f.errno == Errno::ENOENT && !elsewhere && !path.is_empty() && Path::new(&path).exists() {
+        what.push_str(" (the interpreter or loader it names is missing)");
+    }
+    SpawnError::new(At::Exec, what, f.errno.raw())
+}

@@ -1,0 +1,186 @@
+//! From "this number in the child is that descriptor" to steps in an order that loses nothing.
+//!
+//! Pure: numbers in, steps out. Opening, owning and closing are elsewhere.
+
+use forkless_child::{Fetch, Step};
+use forkless_sys::CPtr;
+
+/// What one number in the child is to be.
+#[derive(Clone, Copy)]
+pub(crate) enum Source {
+    /// The parent's descriptor of this number, close-on-exec or not.
+    Fd(i32),
+    /// Another number of the child, after everything else is in place.
+    SameAs(i32),
+    /// A file the child opens itself.
+    Open { path: CPtr<'static>, flags: u32, mode: u32 },
+    /// Nothing: closed.
+    Closed,
+}
+
+/// How the child comes by a descriptor table of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Table {
+    /// The clone copies all of it; what is not given is closed afterwards.
+    Copy { close_others: bool },
+    /// It is shared until the child unshares the part it needs; higher numbers are fetched from the parent.
+    Share,
+    /// The process itself execs: the rest is marked close-on-exec, so that a failure leaves it as it was.
+    InPlace { close_others: bool },
+}
+
+/// What the kernel offers, as far as it changes the steps.
+#[derive(Clone, Copy)]
+pub(crate) struct Means {
+    /// `close_range(2)` works.
+    pub close_range: bool,
+    /// One more than the highest number that may be open; for the loop that replaces it.
+    pub limit: u32,
+    /// This process.
+    pub pid: i32,
+}
+
+/// Numbers below this are copied with the table; higher ones are fetched one by one. A copy costs a few ns a number, a fetch
+/// about a microsecond, so the exact place does not matter.
+const LOW: i32 = 64;
+
+/// The steps, and the descriptors that [`Step::FetchAll`] names: it points into `fetches`, so keep both.
+pub(crate) struct Moves {
+    pub steps: Vec<Step<'static>>,
+    pub fetches: Vec<Fetch>,
+}
+
+/// Lays out the steps for `targets` (number in the child, what it is to be; each number once).
+/// Numbers 0, 1 and 2 that are not named stay as they are in the parent.
+pub(crate) fn resolve(targets: &[(i32, Source)], table: Table, means: Means) -> Moves {
+    let mut moves: Vec<(i32, i32)> = targets
+        .iter()
+        .filter_map(|&(to, s)| if let Source::Fd(from) = s { Some((from, to)) } else { None })
+        .collect();
+    let highest_target = targets.iter().map(|&(to, _)| to).max().unwrap_or(0).max(2);
+    let mut steps = Vec::with_capacity(targets.len() + 4);
+    let mut fetches = Vec::new();
+
+    if table == Table::Share {
+        let highest_low =
+            moves.iter().map(|&(from, _)| from).filter(|&from| from < LOW).max().unwrap_or(2).max(2);
+        let first = highest_low + 1;
+        // Above everything the table can hold at that point, the pidfd and one descriptor on its way included.
+        let above = first.max(highest_target + 1) + 2;
+        for (free, m) in (above..).zip(moves.iter_mut().filter(|m| m.0 >= first)) {
+            fetches.push(Fetch { from: m.0, to: free });
+            m.0 = free;
+        }
+        steps.push(Step::Unshare { first: first as u32 });
+        if !fetches.is_empty() {
+            steps.push(Step::FetchAll { parent: means.pid, fds: &[] });
+        }
+        steps.push(Step::Staged);
+    }
+    let highest = moves.iter().map(|&(from, _)| from).max().unwrap_or(0).max(highest_target);
+    parallel_moves(moves, highest + 1, &mut steps);
+
+    for &(to, source) in targets {
+        if let Source::Open { path, flags, mode } = source {
+            steps.push(Step::Open { path, flags, mode, to });
+        }
+    }
+    for &(to, source) in targets {
+        match source {
+            Source::SameAs(other) if other != to => steps.push(Step::Dup { from: other, to }),
+            Source::Closed if to >= 0 => steps.push(close(to as u32, to as u32, means)),
+            _ => {}
+        }
+    }
+    match table {
+        Table::Copy { close_others: true } => {
+            gaps(targets, u32::MAX, |first, last| steps.push(close(first, last, means)))
+        }
+        // Only what was copied below the limit of the unsharing: the fetched ones are close-on-exec.
+        Table::Share => {
+            if let Some(Step::Unshare { first }) = steps.first().copied() {
+                gaps(targets, first - 1, |first, last| steps.push(close(first, last, means)));
+            }
+        }
+        Table::InPlace { close_others: true } => gaps(targets, u32::MAX, |first, last| {
+            steps.push(Step::CloexecRange { first, last, by_range: means.close_range, limit: means.limit });
+        }),
+        Table::Copy { close_others: false } | Table::InPlace { close_others: false } => {}
+    }
+    Moves { steps, fetches }
+}
+
+impl Moves {
+    /// Points the fetching step at the list. To be called once both are where they will stay.
+    ///
+    /// # Safety
+    /// `fetches` must not move or be freed while the steps are in use.
+    #[expect(unsafe_code, reason = "the list and the step that names it live in one structure")]
+    pub(crate) unsafe fn link(&mut self) {
+        // SAFETY: a Vec's elements stay put while it is not changed; the caller keeps it.
+        let fds: &'static [Fetch] =
+            unsafe { std::slice::from_raw_parts(self.fetches.as_ptr(), self.fetches.len()) };
+        for step in &mut self.steps {
+            if let Step::FetchAll { fds: place, .. } = step {
+                *place = fds;
+            }
+        }
+    }
+}
+
+fn close(first: u32, last: u32, means: Means) -> Step<'static> {
+    Step::CloseRange { first, last, by_range: means.close_range, limit: means.limit }
+}
+
+/// Calls `each` for every run of numbers from 3 to `end` that is not a target.
+fn gaps(targets: &[(i32, Source)], end: u32, mut each: impl FnMut(u32, u32)) {
+    let mut kept: Vec<u32> =
+        targets.iter().filter(|t| t.0 >= 3 && !matches!(t.1, Source::Closed)).map(|t| t.0 as u32).collect();
+    kept.sort_unstable();
+    let mut next = 3;
+    for k in kept {
+        if k > end {
+            break;
+        }
+        if k > next {
+            each(next, k - 1);
+        }
+        next = k + 1;
+    }
+    if next <= end {
+        each(next, end);
+    }
+}
+
+/// Parallel assignment: a target is written only once nothing else needs what it holds. What is left then are cycles,
+/// each broken by one copy above everything involved.
+fn parallel_moves(mut pending: Vec<(i32, i32)>, above: i32, steps: &mut Vec<Step<'static>>) {
+    const SAVED: i32 = -1;
+    pending.retain(|&(from, to)| {
+        if from == to {
+            steps.push(Step::Keep { fd: to });
+        }
+        from != to
+    });
+    while !pending.is_empty() {
+        let ready = pending.iter().position(|&(_, to)| !pending.iter().any(|&(from, _)| from == to));
+        match ready {
+            Some(at) => {
+                let (from, to) = pending.swap_remove(at);
+                steps.push(if from == SAVED { Step::Restore { to } } else { Step::Dup { from, to } });
+            }
+            None => {
+                // Only cycles are left, and no SAVED among them: the one saved before has been restored, since saving it freed
+                // its own cycle to unwind.
+                let from = pending[0].0;
+                steps.push(Step::Save { from, min: above });
+                for m in pending.iter_mut().filter(|m| m.0 == from) {
+                    m.0 = SAVED;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+//! Starting children from a thread that lives as long as the process.
+//!
+//! `PR_SET_PDEATHSIG` fires when the *thread* that created the child ends (`forget_original_parent`, kernel/exit.c), which is not
+//! what anybody means by the parent's death. So a start that asks for it from another thread than the first is handed to this one.
+#![expect(unsafe_code, reason = "lends the caller's borrows to a thread the caller waits for")]
+
+use crate::command::Command;
+use crate::error::{SpawnError, Step as At};
+use crate::plan::Plan;
+use crate::start::{self, Started, Until};
+use forkless_child::Step;
+use forkless_sys::signal::{self, SigSet};
+use forkless_sys::{process, sched};
+use std::sync::atomic::AtomicUsize;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The thread's queue, and its process: a fork copies this but not the thread.
+static KEEPER: Mutex<Option<(Sender<Job>, i32)>> = Mutex::new(None);
+
+/// As [`start::start_as`], from the keeper. What Linux keeps for each thread is taken from the caller: its mask, and as steps of the
+/// child its affinity, policy and nice value.
+pub(crate) fn start(
+    command: &Command,
+    plan: &Arc<Plan>,
+    hint: &AtomicUsize,
+    caller_mask: SigSet,
+) -> Result<Started, SpawnError> {
+    let mut affinity = vec![0u64; 1 << 10];
+    let words = sched::affinity(&mut affinity).unwrap_or(0);
+    affinity.truncate(words);
+    let affinity: Arc<[u64]> = affinity.into();
+    let policy = sched::scheduler().ok();
+    let nice = sched::nice().ok();
+    // The child reads the affinity from this call's memory, so every start waits for exec here.
+    let (done, result) = channel();
+    let job = move || {
+        let mask: *const [u64] = &raw const *affinity;
+        let mut first: Vec<Step<'static>> = Vec::new();
+        if words > 0 {
+            // SAFETY: `affinity` lives until the start below has returned, which is after exec.
+            first.push(Step::Affinity { mask: unsafe { &*mask } });
+        }
+        if let Some((policy, priority)) = policy
+            && sched::scheduler() != Ok((policy, priority))
+        {
+            first.push(Step::Scheduler { policy, priority });
+        }
+        if let Some(value) = nice
+            && sched::nice() != Ok(value)
+        {
+            first.push(Step::Nice { value });
+        }
+        let _ = done.send(start::start_as(command, plan, Until::Exec, hint, caller_mask, &first));
+    };
+    let job: Box<dyn FnOnce() + Send + '_> = Box::new(job);
+    // SAFETY: this function does not return before the job has run or been dropped: `recv` ends with either, since the job owns the
+    // sending side. So its borrows are not used afterwards.
+    let job = unsafe { std::mem::transmute::<Box<dyn FnOnce() + Send + '_>, Job>(job) };
+    submit(job)?;
+    result.recv().unwrap_or_else(|_| {
+        Err(SpawnError::new(At::Clone, String::from("the keeper thread is gone"), libc::EAGAIN))
+    })
+}
+
+fn submit(job: Job) -> Result<(), SpawnError> {
+    let me = process::getpid();
+    let mut keeper = KEEPER.lock().unwrap_or_else(PoisonError::into_inner);
+    let job = match &*keeper {
+        Some((queue, pid)) if *pid == me => match queue.send(job) {
+            Ok(()) => return Ok(()),
+            Err(returned) => returned.0,
+        },
+        _ => job,
+    };
+    let (queue, jobs) = channel::<Job>();
+    // It inherits this mask: no handler of the program's is to run on it.
+    let old = signal::set_mask(SigSet::ALL).map_err(|e| SpawnError::at(At::Clone, "signal mask", e))?;
+    let thread = std::thread::Builder::new()
+        .name("forkless-keeper".into())
+        .spawn(move || jobs.iter().for_each(|job| job()));
+    let _ = signal::set_mask(old);
+    if let Err(e) = thread {
+        let what = String::from("keeper thread for the parent death signal");
+        return Err(SpawnError::new(At::Clone, what, e.raw_os_error().unwrap_or(libc::EAGAIN)));
+    }
+    let sent = queue.send(job).is_ok();
+    debug_assert!(sent, "the thread holds the other side");
+    *keeper = Some((queue, me));
+    Ok(())
+}

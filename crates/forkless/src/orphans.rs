@@ -1,0 +1,89 @@
+//! Children nobody holds a handle of any more, reaped when they end, so that none stays a zombie.
+//!
+//! One thread, with every signal blocked, which exists only while there are such children. Where a thread cannot be made they are
+//! reaped on later occasions instead: at each further drop.
+
+use forkless_sys::poll::{self, POLLIN, PollFd};
+use forkless_sys::process::{self, WEXITED, WNOHANG};
+use forkless_sys::signal::{self, SigSet};
+use forkless_sys::{Errno, fd};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+
+struct Orphan {
+    pid: i32,
+    pidfd: Option<OwnedFd>,
+}
+
+#[derive(Default)]
+struct Home {
+    waiting: Vec<Orphan>,
+    /// Writing to it tells the thread to look again; its process, since a fork copies the list but not the thread.
+    bell: Option<(OwnedFd, i32)>,
+}
+
+static HOME: Mutex<Home> = Mutex::new(Home { waiting: Vec::new(), bell: None });
+
+/// Takes over a child that still runs.
+pub(crate) fn adopt(pid: i32, pidfd: Option<OwnedFd>) {
+    let me = process::getpid();
+    let mut home = HOME.lock().unwrap_or_else(PoisonError::into_inner);
+    if home.bell.as_ref().is_some_and(|b| b.1 != me) {
+        // After a fork: those children are the old process's.
+        *home = Home::default();
+    }
+    home.waiting.retain(|o| !ended(o));
+    home.waiting.push(Orphan { pid, pidfd });
+    if let Some((bell, _)) = &home.bell {
+        let _ = fd::write(bell.as_raw_fd(), b"!");
+        return;
+    }
+    let Ok((heard, bell)) = crate::stdio::pipe() else { return };
+    // The new thread inherits this mask: no handler of the program's is to run on it.
+    let Ok(old) = signal::set_mask(SigSet::ALL) else { return };
+    let started = std::thread::Builder::new()
+        .name("forkless-reaper".into())
+        .stack_size(64 * 1024)
+        .spawn(move || run(&heard));
+    let _ = signal::set_mask(old);
+    if started.is_ok() {
+        home.bell = Some((bell, me));
+    }
+}
+
+fn ended(o: &Orphan) -> bool {
+    let (kind, id) = o.pidfd.as_ref().map_or((process::P_PID, o.pid), |f| (process::P_PIDFD, f.as_raw_fd()));
+    match process::waitid(kind, id, WEXITED | WNOHANG) {
+        Ok(info) => info.pid != 0,
+        Err(Errno::EINTR) => false,
+        Err(_) => true,
+    }
+}
+
+fn run(heard: &OwnedFd) {
+    loop {
+        let mut fds = vec![PollFd { fd: heard.as_raw_fd(), events: POLLIN, revents: 0 }];
+        let mut without_pidfd = false;
+        {
+            let mut home = HOME.lock().unwrap_or_else(PoisonError::into_inner);
+            home.waiting.retain(|o| !ended(o));
+            if home.waiting.is_empty() {
+                // Under the lock, so that the next adoption starts a new thread.
+                home.bell = None;
+                return;
+            }
+            for o in &home.waiting {
+                match &o.pidfd {
+                    // Only this thread closes them, in `retain` above or at the next adoption's, whose bell wakes the poll.
+                    Some(f) => fds.push(PollFd { fd: f.as_raw_fd(), events: POLLIN, revents: 0 }),
+                    None => without_pidfd = true,
+                }
+            }
+        }
+        let pause = without_pidfd.then(|| crate::child::timespec(std::time::Duration::from_millis(20)));
+        if poll::poll(&mut fds, pause).is_ok() && fds[0].revents != 0 {
+            let mut buf = [0; 64];
+            let _ = fd::read(heard.as_raw_fd(), &mut buf);
+        }
+    }
+}

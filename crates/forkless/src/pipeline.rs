@@ -1,0 +1,122 @@
+//! Several commands, each one's output the next one's input.
+
+use crate::child::Child;
+use crate::command::Command;
+use crate::error::{SpawnError, WaitError};
+use crate::stdio::{self, Stdio};
+use std::process::{ExitStatus, Output};
+
+/// Commands joined by pipes; made by [`Command::pipe`].
+///
+/// ```
+/// use forkless::Command;
+/// let mut printf = Command::new("printf");
+/// printf.arg("b\\na\\nb\\n");
+/// let sort = Command::new("sort");
+/// let mut uniq = Command::new("uniq");
+/// uniq.arg("-c");
+/// let out = printf.pipe(sort).pipe(uniq).output().unwrap();
+/// assert!(String::from_utf8(out.stdout).unwrap().contains("2 b"));
+/// ```
+#[derive(Debug)]
+pub struct Pipeline {
+    stages: Vec<Command>,
+}
+
+impl Command {
+    /// Joins this command's standard output to the next one's standard input.
+    pub fn pipe(self, next: Command) -> Pipeline {
+        Pipeline { stages: vec![self, next] }
+    }
+}
+
+/// The running stages of a [`Pipeline`], first to last.
+#[derive(Debug)]
+pub struct Children {
+    /// One a stage.
+    pub stages: Vec<Child>,
+}
+
+impl Pipeline {
+    /// Adds a stage.
+    #[must_use]
+    pub fn pipe(mut self, next: Command) -> Pipeline {
+        self.stages.push(next);
+        self
+    }
+
+    /// Starts every stage. The first one's input and the last one's output are as those commands say.
+    ///
+    /// # Errors
+    /// The first stage that cannot start; the ones started before it are killed and waited for.
+    pub fn spawn(&mut self) -> Result<Children, SpawnError> {
+        let mut started: Vec<Child> = Vec::with_capacity(self.stages.len());
+        let mut from_before = None;
+        let last = self.stages.len() - 1;
+        for (i, stage) in self.stages.iter_mut().enumerate() {
+            if let Some(read) = from_before.take() {
+                stage.stdin(Stdio::from(read));
+            }
+            let child = if i == last {
+                stage.spawn()
+            } else {
+                stdio::pipe().and_then(|(read, write)| {
+                    from_before = Some(read);
+                    stage.stdout(Stdio::from(write));
+                    let child = stage.spawn();
+                    // Ours would keep the next stage from seeing the end.
+                    stage.stdout(Stdio::inherit());
+                    child
+                })
+            };
+            if i > 0 {
+                stage.stdin(Stdio::inherit());
+            }
+            match child {
+                Ok(child) => started.push(child),
+                Err(e) => {
+                    for mut child in started {
+                        let _ = child.kill();
+                        let _ = child.wait();
+                    }
+                    return Err(e);
+                }
+            }
+        }
+        Ok(Children { stages: started })
+    }
+
+    /// Runs it; the status of each stage, first to last.
+    ///
+    /// # Errors
+    /// As [`Pipeline::spawn`] and [`Child::wait`].
+    pub fn status(&mut self) -> Result<Vec<ExitStatus>, SpawnError> {
+        Ok(self.spawn()?.wait()?)
+    }
+
+    /// Runs it and collects the last stage's output and error; the status is the last stage's, as a shell has it.
+    ///
+    /// # Errors
+    /// As [`Pipeline::status`].
+    pub fn output(&mut self) -> Result<Output, SpawnError> {
+        if let Some(last) = self.stages.last_mut() {
+            last.capture_by_default();
+        }
+        let mut children = self.spawn()?;
+        let Some(last) = children.stages.pop() else { unreachable!("a pipeline has two stages at least") };
+        let out = last.wait_with_output();
+        children.wait()?;
+        out
+    }
+}
+
+impl Children {
+    /// Waits for every stage; the status of each, first to last.
+    ///
+    /// # Errors
+    /// As [`Child::wait`], for the first stage it fails for; the others are waited for all the same.
+    pub fn wait(&mut self) -> Result<Vec<ExitStatus>, WaitError> {
+        let all: Vec<_> = self.stages.iter_mut().map(Child::wait).collect();
+        all.into_iter().collect()
+    }
+}

@@ -1,0 +1,100 @@
+//! A command laid out once, for many starts.
+
+use crate::child::Child;
+use crate::command::Command;
+use crate::error::{SpawnError, Step};
+use crate::plan::Plan;
+use crate::start::{self, Until};
+use std::process::ExitStatus;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A [`Command`] whose arguments, environment and search path are laid out once, for many starts, from any number of threads.
+///
+/// The environment is that of the moment of [`Command::prepare`]. The place where the program was found is remembered and tried
+/// first; when it is gone, the search begins anew, so an upgrade or a removal does no harm. A file that appears earlier in PATH
+/// is not noticed while the old one works, as with a shell's hash table.
+///
+/// ```
+/// use forkless::Command;
+/// let mut c = Command::new("true");
+/// c.arg("x");
+/// let p = c.prepare().unwrap();
+/// for _ in 0..3 {
+///     assert!(p.status().unwrap().success());
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Prepared {
+    command: Command,
+    plan: Mutex<Arc<Plan>>,
+    hint: AtomicUsize,
+}
+
+impl Prepared {
+    pub(crate) fn new(command: Command) -> Result<Prepared, SpawnError> {
+        let plan = Mutex::new(Arc::new(Plan::new(&command, false)?));
+        Ok(Prepared { command, plan, hint: AtomicUsize::new(0) })
+    }
+
+    /// As [`Command::spawn`].
+    ///
+    /// # Errors
+    /// As [`Command::spawn`].
+    pub fn spawn(&self) -> Result<Child, SpawnError> {
+        self.start(Until::Exec)
+    }
+
+    /// As [`Command::spawn_nonblocking`].
+    ///
+    /// # Errors
+    /// As [`Command::spawn_nonblocking`].
+    pub fn spawn_nonblocking(&self) -> Result<Child, SpawnError> {
+        self.start(Until::Cloned)
+    }
+
+    /// As [`Command::status`].
+    ///
+    /// # Errors
+    /// As [`Command::status`].
+    pub fn status(&self) -> Result<ExitStatus, SpawnError> {
+        let mut child = self.start(Until::Exit)?;
+        drop((child.stdin.take(), child.stdout.take(), child.stderr.take()));
+        Ok(child.wait()?)
+    }
+
+    /// The command this was made from.
+    pub fn command(&self) -> &Command {
+        &self.command
+    }
+
+    /// Where the program was found last, as an index into the search; for tests.
+    #[doc(hidden)]
+    pub fn found_at(&self) -> usize {
+        self.hint.load(Ordering::Relaxed)
+    }
+
+    fn start(&self, until: Until) -> Result<Child, SpawnError> {
+        let plan = self.current()?;
+        match start::start(&self.command, &plan, until, &self.hint) {
+            Ok(started) => Ok(Child::new(&self.command, &plan, started)),
+            Err(e) if e.step() == Step::Cgroup && plan.cgroup.is_some() => {
+                let joining = Arc::new(Plan::new(&self.command, true)?);
+                let started = start::start(&self.command, &joining, until, &self.hint)?;
+                let child = Child::new(&self.command, &joining, started);
+                *self.plan.lock().unwrap_or_else(PoisonError::into_inner) = joining;
+                Ok(child)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The plan, made anew after a fork of this process: it names the process.
+    fn current(&self) -> Result<Arc<Plan>, SpawnError> {
+        let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        if plan.death_signal && plan.pid != forkless_sys::process::getpid() {
+            *plan = Arc::new(Plan::new(&self.command, false)?);
+        }
+        Ok(Arc::clone(&plan))
+    }
+}

@@ -1,0 +1,262 @@
+//! Stacks for children, each with the place its child reports in, and everything the child reads kept beside it.
+//!
+//! A slot is taken for one start and goes back when its child has left this memory: at once after `CLONE_VFORK`, and otherwise
+//! when the kernel has cleared the slot's `tid` word, which it does at exec and at exit (`mm_release`, kernel/fork.c).
+//!
+//! After a fork by anybody, the child process has no children of ours and no use for the slots: the pool's address lies in a page
+//! that the kernel wipes on fork (`MADV_WIPEONFORK`), so the new process starts with a pool of its own; the stacks are not even
+//! copied (`MADV_DONTFORK`). Slots are never freed, since a child may be on any of them.
+#![expect(unsafe_code, reason = "mapping stacks; a cell shared with children under the protocol above")]
+
+use crate::error::{SpawnError, Step};
+use forkless_child::{Launch, Report};
+use forkless_sys::mm;
+use std::any::Any;
+use std::cell::UnsafeCell;
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+const PAGE: usize = 64 * 1024; // The largest page size of the architectures here; a guard of whole pages on all of them.
+const STACK: usize = 128 * 1024;
+
+/// One stack and what goes with it.
+pub(crate) struct Slot {
+    stack: *mut c_void,
+    pub report: Report,
+    /// Not 0 while a child that was not waited for at exec may be in this memory; cleared by the kernel.
+    pub tid: AtomicU32,
+    /// Raised when the slot is taken again: an older handle then knows that its child became the program.
+    generation: AtomicU32,
+    /// The handle was dropped: a failure need not be kept for it.
+    abandoned: AtomicBool,
+    launch: UnsafeCell<MaybeUninit<Launch<'static>>>,
+    kept: UnsafeCell<Option<Box<dyn Any + Send>>>,
+}
+
+// SAFETY: between `take` and `put_back` the cells belong to the taker and its child alone; everything else is atomic.
+unsafe impl Sync for Slot {}
+// SAFETY: the stack pointer is not tied to a thread.
+unsafe impl Send for Slot {}
+
+#[derive(Default)]
+struct Pool {
+    free: Mutex<Vec<&'static Slot>>,
+    /// Taken by starts that did not wait for exec.
+    flying: Mutex<Vec<&'static Slot>>,
+}
+
+/// The pool of this process, in memory that reads as null after a fork.
+fn pool() -> &'static Pool {
+    static HOME: OnceLock<usize> = OnceLock::new();
+    let home = *HOME.get_or_init(wiped_on_fork);
+    // SAFETY: `home` is the address of a mapping, or of a leaked box, that is never unmapped and holds only this pointer; zero
+    // bytes are a null `AtomicPtr`.
+    let home = unsafe { &*(home as *const AtomicPtr<Pool>) };
+    let mut at = home.load(Ordering::Acquire);
+    if at.is_null() {
+        let new = Box::into_raw(Box::<Pool>::default());
+        at = match home.compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => new,
+            Err(first) => {
+                // SAFETY: `new` was not published.
+                drop(unsafe { Box::from_raw(new) });
+                first
+            }
+        };
+    }
+    // SAFETY: pools are never freed.
+    unsafe { &*at }
+}
+
+/// Whether a fork hides the pool: then the stacks need not be copied either. Without it (old sandboxes) a forked process goes on
+/// with its copy of the pool and so must have its copies of the stacks.
+static FORGOTTEN_BY_FORK: AtomicBool = AtomicBool::new(false);
+
+fn wiped_on_fork() -> usize {
+    if let Ok(at) = mm::map_anonymous(PAGE, mm::PROT_READ | mm::PROT_WRITE, mm::MAP_PRIVATE) {
+        // SAFETY: fresh memory, whose contents nobody else knows of.
+        let wiped = unsafe { mm::madvise(at, PAGE, mm::MADV_WIPEONFORK) };
+        FORGOTTEN_BY_FORK.store(wiped.is_ok(), Ordering::Relaxed);
+        return at as usize;
+    }
+    Box::into_raw(Box::new(AtomicPtr::<Pool>::new(null_mut()))) as usize
+}
+
+impl Pool {
+    fn lock<'a>(list: &'a Mutex<Vec<&'static Slot>>) -> std::sync::MutexGuard<'a, Vec<&'static Slot>> {
+        // A panic while the list was held cannot have left it half changed: push and pop are single operations.
+        list.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Returns slots whose children have left to the free list.
+    fn sweep(&self) {
+        let mut flying = Pool::lock(&self.flying);
+        let mut landed = Vec::new();
+        flying.retain(|slot| {
+            let left = slot.tid.load(Ordering::Acquire) == 0;
+            // A failure is kept until its handle has read it.
+            let done = left && (slot.report.failure().is_none() || slot.abandoned.load(Ordering::Acquire));
+            if done {
+                slot.generation.fetch_add(1, Ordering::AcqRel);
+                landed.push(*slot);
+            }
+            !done
+        });
+        drop(flying);
+        for slot in landed {
+            slot.clear();
+            Pool::lock(&self.free).push(slot);
+        }
+    }
+}
+
+/// A slot in use by one start.
+pub(crate) fn take() -> Result<&'static Slot, SpawnError> {
+    let pool = pool();
+    if let Some(slot) = Pool::lock(&pool.free).pop() {
+        return Ok(slot);
+    }
+    pool.sweep();
+    if let Some(slot) = Pool::lock(&pool.free).pop() {
+        return Ok(slot);
+    }
+    let fail = |e: forkless_sys::Errno| SpawnError::new(Step::Stack, None, e.raw());
+    let base =
+        mm::map_anonymous(PAGE + STACK, mm::PROT_NONE, mm::MAP_PRIVATE | mm::MAP_NORESERVE | mm::MAP_STACK)
+            .map_err(fail)?;
+    // SAFETY: inside the mapping just made.
+    let stack = unsafe { base.byte_add(PAGE) };
+    // SAFETY: nobody uses the mapping yet; below `stack` it stays without access, as a guard.
+    if let Err(e) = unsafe { mm::mprotect(stack, STACK, mm::PROT_READ | mm::PROT_WRITE) } {
+        // SAFETY: nobody uses the mapping.
+        let _ = unsafe { mm::munmap(base, PAGE + STACK) };
+        return Err(fail(e));
+    }
+    if FORGOTTEN_BY_FORK.load(Ordering::Relaxed) {
+        // SAFETY: a forked process has no child on it and does not know of it. Kernels that refuse it copy two pages.
+        let _ = unsafe { mm::madvise(base, PAGE + STACK, mm::MADV_DONTFORK) };
+    }
+    Ok(Box::leak(Box::new(Slot {
+        stack,
+        report: Report::new(),
+        tid: AtomicU32::new(0),
+        generation: AtomicU32::new(0),
+        abandoned: AtomicBool::new(false),
+        launch: UnsafeCell::new(MaybeUninit::uninit()),
+        kept: UnsafeCell::new(None),
+    })))
+}
+
+impl Slot {
+    /// The lowest address of the stack, and its size in bytes.
+    pub(crate) fn stack(&self) -> (*mut c_void, usize) {
+        (self.stack, STACK)
+    }
+
+    /// Places the launch and what it points into, and returns the launch's address for the child.
+    ///
+    /// # Safety
+    /// The caller has taken the slot and no child is on it. `launch` points only into `kept`, into this slot, or into
+    /// memory that outlives the child's stay.
+    pub(crate) unsafe fn load(&self, launch: Launch<'static>, kept: Box<dyn Any + Send>) -> *mut c_void {
+        self.report.reset();
+        // SAFETY: the slot is the caller's alone.
+        unsafe { *self.kept.get() = Some(kept) };
+        // SAFETY: as above.
+        let place = unsafe { &mut *self.launch.get() };
+        place.write(launch);
+        self.launch.get().cast()
+    }
+
+    /// Frees what was kept for the child.
+    fn clear(&self) {
+        // SAFETY: called by whoever holds the slot, once no child is on it.
+        unsafe { *self.kept.get() = None };
+        self.abandoned.store(false, Ordering::Relaxed);
+    }
+
+    /// Back to the pool; the child has left.
+    pub(crate) fn put_back(&'static self) {
+        self.clear();
+        Pool::lock(&pool().free).push(self);
+    }
+
+    /// Hands the slot to the pool's care while its child may still be on it.
+    pub(crate) fn fly(&'static self) -> Flying {
+        let generation = self.generation.load(Ordering::Acquire);
+        Pool::lock(&pool().flying).push(self);
+        Flying { slot: self, generation }
+    }
+}
+
+/// A start whose exec was not waited for.
+#[derive(Clone, Copy)]
+pub(crate) struct Flying {
+    slot: &'static Slot,
+    generation: u32,
+}
+
+impl Flying {
+    /// The failure, once there is one. `None` while the child is still on its way and for ever after a success.
+    pub(crate) fn failure(&self) -> Option<forkless_child::Failure> {
+        let _flying = Pool::lock(&pool().flying);
+        if self.slot.generation.load(Ordering::Acquire) != self.generation {
+            return None;
+        }
+        self.slot.report.failure()
+    }
+
+    /// The child is gone, or nobody will ask: the slot may be reused as soon as its child has left it.
+    pub(crate) fn abandon(&self) {
+        let _flying = Pool::lock(&pool().flying);
+        if self.slot.generation.load(Ordering::Acquire) == self.generation {
+            self.slot.abandoned.store(true, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_reused_and_its_guard_is_below_its_stack() {
+        let a = take().unwrap();
+        let (at, size) = a.stack();
+        assert_eq!(at as usize % 16, 0);
+        assert!(size >= 64 * 1024);
+        a.put_back();
+    }
+
+    #[test]
+    fn a_flying_slot_comes_back_only_when_the_kernel_cleared_its_tid() {
+        let slot = take().unwrap();
+        slot.tid.store(1, Ordering::Release);
+        let flying = slot.fly();
+        pool().sweep();
+        assert_eq!(slot.generation.load(Ordering::Acquire), flying.generation);
+        slot.tid.store(0, Ordering::Release);
+        pool().sweep();
+        assert_ne!(slot.generation.load(Ordering::Acquire), flying.generation);
+        assert!(flying.failure().is_none());
+    }
+
+    #[test]
+    fn a_forked_process_gets_a_pool_of_its_own() {
+        let before = std::ptr::from_ref(pool()) as usize;
+        // SAFETY: the child only compares an address and exits.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            let same = std::ptr::from_ref(pool()) as usize == before;
+            // SAFETY: leaves without running the test harness's exit handlers.
+            unsafe { libc::_exit(i32::from(same)) };
+        }
+        let info =
+            forkless_sys::process::waitid(forkless_sys::process::P_PID, pid, forkless_sys::process::WEXITED)
+                .unwrap();
+        assert_eq!(info.status, 0, "the pool's address must be wiped");
+    }
+}
