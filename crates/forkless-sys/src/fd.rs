@@ -120,3 +120,12 @@ pub fn set_foreground_group(fd: i32, pgid: i32) -> Result<()> {
     // SAFETY: the kernel reads one int.
     unsafe { call!(__NR_ioctl, fd, linux_raw_sys::ioctl::TIOCSPGRP, &raw const pgid) }.map(drop)
 }
+
+/// `pread64(2)` to an address: for copying between address spaces, where both sides are known by number.
+///
+/// # Safety
+/// `to..to + len` must be memory of the caller's that nothing else refers to.
+pub unsafe fn pread_raw(fd: i32, to: *mut u8, len: usize, offset: u64) -> Result<usize> {
+    // SAFETY: the caller's contract.
+    unsafe { call!(__NR_pread64, fd, to, len, offset) }
+}

@@ -44,3 +44,20 @@ pub unsafe fn munmap(addr: *mut c_void, len: usize) -> Result<()> {
     // SAFETY: the caller's contract.
     unsafe { call!(__NR_munmap, addr, len) }.map(drop)
 }
+
+/// `mmap(2)` of a file's beginning, somewhere the kernel chooses.
+pub fn map_file(fd: i32, len: usize, prot: u32, flags: u32) -> Result<*mut c_void> {
+    let addr: *mut c_void = core::ptr::null_mut();
+    let flags = flags & !(MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_ANONYMOUS);
+    // SAFETY: without MAP_FIXED no existing mapping is touched.
+    unsafe { call!(__NR_mmap, addr, len, prot, flags, fd, 0usize) }.map(|p| p as *mut c_void)
+}
+
+/// `mmap(2)` of anonymous memory at exactly this address.
+///
+/// # Safety
+/// With `MAP_FIXED` whatever was mapped there is gone: nobody may still use it.
+pub unsafe fn map_anonymous_at(addr: usize, len: usize, prot: u32, flags: u32) -> Result<()> {
+    // SAFETY: the caller's contract.
+    unsafe { call!(__NR_mmap, addr, len, prot, flags | MAP_ANONYMOUS, -1i32, 0usize) }.map(drop)
+}

@@ -200,3 +200,29 @@ pub fn getpgrp() -> i32 {
     // SAFETY: cannot fail for the caller itself, writes no memory.
     unsafe { call!(__NR_getpgid, 0i32) }.unwrap_or(0) as i32
 }
+
+/// `tgkill(2)`: one thread of a process.
+pub fn tgkill(pid: i32, tid: i32, signal: i32) -> Result<()> {
+    // SAFETY: writes no memory.
+    unsafe { call!(__NR_tgkill, pid, tid, signal) }.map(drop)
+}
+
+/// The largest resident set the process has had, in KiB (`getrusage(2)`, `ru_maxrss`). Survives exec.
+pub fn max_rss_kib() -> Result<u64> {
+    // Two timevals come first, then ru_maxrss; 144 bytes in all.
+    let mut usage = [0u64; 18];
+    // SAFETY: the kernel writes one struct rusage.
+    unsafe { call!(__NR_getrusage, 0i32, usage.as_mut_ptr()) }?;
+    Ok(usage[4])
+}
+
+/// Threads of the process: the directory /proc/self/task has two links more than that (fs/proc/base.c, `proc_task_getattr`).
+/// Counts every thread, however it was made. `None` without /proc.
+#[cfg(target_arch = "x86_64")]
+pub fn thread_count() -> Option<u64> {
+    // struct stat: dev, ino, nlink; 144 bytes in all.
+    let mut stat = [0u64; 18];
+    // SAFETY: the kernel reads a constant string and writes one struct stat.
+    unsafe { call!(__NR_stat, c"/proc/self/task".as_ptr(), stat.as_mut_ptr()) }.ok()?;
+    stat[2].checked_sub(2)
+}

@@ -73,3 +73,9 @@ pub fn affinity(mask: &mut [u64]) -> Result<usize> {
     unsafe { call!(__NR_sched_getaffinity, 0i32, size_of_val(mask), mask.as_mut_ptr()) }
         .map(|bytes| bytes / 8)
 }
+
+/// `sched_yield(2)`.
+pub fn yield_now() {
+    // SAFETY: writes no memory.
+    let _ = unsafe { call!(__NR_sched_yield) };
+}

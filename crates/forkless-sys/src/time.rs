@@ -18,3 +18,12 @@ pub fn nanosleep(time: Timespec) -> Result<()> {
     // SAFETY: the kernel reads `time`; the remaining time is not asked for.
     unsafe { call!(__NR_nanosleep, &raw const time, core::ptr::null::<u8>()) }.map(drop)
 }
+
+/// `clock_gettime(CLOCK_MONOTONIC_COARSE)`, from the kernel: a few milliseconds coarse.
+pub fn monotonic_coarse() -> Timespec {
+    let mut now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one timespec; this clock exists on every kernel since 2.6.32.
+    let _ =
+        unsafe { call!(__NR_clock_gettime, linux_raw_sys::general::CLOCK_MONOTONIC_COARSE, &raw mut now) };
+    now
+}

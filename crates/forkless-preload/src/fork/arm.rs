@@ -1,0 +1,313 @@
+//! Arming a thread: signals blocked, a signal stack of ours, the `SIGSYS` handler, dispatch on. And taking all of it back.
+//!
+//! The program's view of its signal mask is kept apart in the slot from here until the fork is resolved. Its handlers do not run
+//! in between, so none ever returns through a dispatched `rt_sigreturn`.
+#![expect(unsafe_code, reason = "signal stacks and handlers")]
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use forkless_record::{Kind, Reason};
+use forkless_sys::signal::{self, AltStack, KernelAction, SigSet};
+use forkless_sys::{Errno, dispatch, sched};
+
+use crate::rt;
+
+use super::{Attempt, NO_DISPATCH, trap};
+
+pub(crate) const SIGILL: i32 = 4;
+pub(crate) const SIGTRAP: i32 = 5;
+pub(crate) const SIGBUS: i32 = 7;
+pub(crate) const SIGFPE: i32 = 8;
+pub(crate) const SIGSEGV: i32 = 11;
+pub(crate) const SIGSYS: i32 = 31;
+
+/// Signals the kernel forces on an instruction. Blocked, they kill; so they never are while speculating.
+pub(crate) const SYNCHRONOUS: SigSet =
+    SigSet::EMPTY.with(SIGILL).with(SIGTRAP).with(SIGBUS).with(SIGFPE).with(SIGSEGV).with(SIGSYS);
+
+/// The real mask from arming to the end of the speculation.
+pub(crate) const BLOCKED: SigSet = SigSet(!SYNCHRONOUS.0);
+
+const SA_SIGINFO: usize = 4;
+const SA_ONSTACK: usize = 0x0800_0000;
+const SA_RESTORER: usize = 0x0400_0000;
+
+/// How a fork went.
+#[derive(Clone, Copy)]
+pub(crate) enum Verdict {
+    Plain(Reason),
+    Committed { bytes: usize },
+    Aborted(Reason),
+}
+
+/// A signal frame with AVX-512 state takes 3.5 KB, with AMX 11 KB; two may nest (a fault inside the dispatch handler), and the
+/// handlers' own frames come on top.
+const STACK: usize = 64 << 10;
+const SLOTS: usize = 8;
+
+#[repr(C, align(4096))]
+struct Stack(UnsafeCell<[u8; STACK]>);
+// SAFETY: only the thread that owns the slot, and the kernel on its behalf, uses the memory.
+unsafe impl Sync for Stack {}
+
+static STACKS: [Stack; SLOTS] = [const { Stack(UnsafeCell::new([0; STACK])) }; SLOTS];
+
+/// A thread between [`arm`] and [`Slot::release`].
+pub(crate) struct Slot {
+    /// Thread pointer of the owner; 0 when free.
+    owner: AtomicUsize,
+    armed: AtomicBool,
+    pub(crate) site: AtomicUsize,
+    /// The program's signal mask, as it sees it.
+    pub(crate) mask: AtomicU64,
+    alt_start: AtomicUsize,
+    alt_flags: AtomicI32,
+    alt_size: AtomicUsize,
+    verdict: AtomicU8,
+    number: AtomicUsize,
+}
+
+static TABLE: [Slot; SLOTS] = [const {
+    Slot {
+        owner: AtomicUsize::new(0),
+        armed: AtomicBool::new(false),
+        site: AtomicUsize::new(0),
+        mask: AtomicU64::new(0),
+        alt_start: AtomicUsize::new(0),
+        alt_flags: AtomicI32::new(0),
+        alt_size: AtomicUsize::new(0),
+        verdict: AtomicU8::new(0),
+        number: AtomicUsize::new(0),
+    }
+}; SLOTS];
+
+/// The `SIGSYS` action is the process's, arming is a thread's: the first thread installs ours, the last puts the program's back.
+struct Handler {
+    lock: AtomicBool,
+    users: AtomicU32,
+    handler: AtomicUsize,
+    flags: AtomicUsize,
+    restorer: AtomicUsize,
+    mask: AtomicU64,
+}
+
+static HANDLER: Handler = Handler {
+    lock: AtomicBool::new(false),
+    users: AtomicU32::new(0),
+    handler: AtomicUsize::new(0),
+    flags: AtomicUsize::new(0),
+    restorer: AtomicUsize::new(0),
+    mask: AtomicU64::new(0),
+};
+
+/// An action of ours on a signal, on our stack. Everything but the synchronous signals is blocked in it.
+pub(crate) fn our_action(handler: usize) -> KernelAction {
+    KernelAction {
+        handler,
+        flags: SA_SIGINFO | SA_ONSTACK | SA_RESTORER,
+        restorer: trap::restorer as *const () as usize,
+        mask: BLOCKED.0,
+    }
+}
+
+/// Arms the calling thread for one fork at `site`.
+pub(crate) fn arm(site: usize) -> Attempt<&'static Slot> {
+    let Ok(before) = signal::set_mask(BLOCKED) else { return Err(Kind::Setup) };
+    let slot = match claim() {
+        Ok(slot) => slot,
+        Err(kind) => {
+            let _ = signal::set_mask(before);
+            return Err(kind);
+        }
+    };
+    slot.site.store(site, Relaxed);
+    slot.mask.store(before.0, Relaxed);
+    slot.set_verdict(Verdict::Plain(Kind::Unusual.into()));
+    let result = slot.take_stack().and_then(|()| {
+        HANDLER.install();
+        let text = rt::text();
+        // SAFETY: the handler is installed, its restorer lies in the range, SIGSYS is not blocked.
+        unsafe { dispatch::on(text.start, text.len()) }.map_err(|_| {
+            NO_DISPATCH.store(true, Relaxed);
+            HANDLER.remove();
+            let _ = slot.give_stack_back();
+            Kind::NoDispatch
+        })
+    });
+    match result {
+        Ok(()) => {
+            slot.armed.store(true, Relaxed);
+            Ok(slot)
+        }
+        Err(kind) => {
+            slot.owner.store(0, Release);
+            let _ = signal::set_mask(before);
+            Err(kind)
+        }
+    }
+}
+
+fn claim() -> Attempt<&'static Slot> {
+    let me = rt::thread_pointer();
+    if mine().is_some() {
+        // A fork handler that forks.
+        return Err(Kind::Busy);
+    }
+    loop {
+        for slot in &TABLE {
+            if slot.owner.compare_exchange(0, me, Acquire, Relaxed).is_ok() {
+                return Ok(slot);
+            }
+        }
+        sched::yield_now();
+    }
+}
+
+/// The calling thread's slot.
+pub(crate) fn mine() -> Option<&'static Slot> {
+    let me = rt::thread_pointer();
+    TABLE.iter().find(|s| s.owner.load(Relaxed) == me)
+}
+
+/// In a plain forked child: only the forking thread lives on, and it is disarmed already.
+pub(crate) fn reset() {
+    for slot in &TABLE {
+        slot.owner.store(0, Relaxed);
+        slot.armed.store(false, Relaxed);
+    }
+    if HANDLER.users.swap(0, Relaxed) != 0 {
+        HANDLER.put_back();
+    }
+    HANDLER.lock.store(false, Relaxed);
+}
+
+impl Slot {
+    fn index(&self) -> usize {
+        (core::ptr::from_ref(self) as usize - TABLE.as_ptr() as usize) / size_of::<Slot>()
+    }
+
+    fn take_stack(&self) -> Attempt<()> {
+        let ours = AltStack { start: STACKS[self.index()].0.get() as usize, flags: 0, size: STACK };
+        // SAFETY: the slot's stack is this thread's until release.
+        let old = match unsafe { signal::set_altstack(&ours) } {
+            Ok(old) => old,
+            // The program forks from a handler on its own alternate stack, which cannot be exchanged under it.
+            Err(Errno::EPERM) => return Err(Kind::AltStack),
+            Err(_) => return Err(Kind::Setup),
+        };
+        self.alt_start.store(old.start, Relaxed);
+        self.alt_flags.store(old.flags, Relaxed);
+        self.alt_size.store(old.size, Relaxed);
+        Ok(())
+    }
+
+    /// The program's alternate stack.
+    pub(crate) fn program_stack(&self) -> AltStack {
+        AltStack {
+            start: self.alt_start.load(Relaxed),
+            flags: self.alt_flags.load(Relaxed),
+            size: self.alt_size.load(Relaxed),
+        }
+    }
+
+    fn give_stack_back(&self) -> forkless_sys::Result<AltStack> {
+        // SAFETY: the stack the program had set itself.
+        unsafe { signal::set_altstack(&self.program_stack()) }
+    }
+
+    /// Puts everything back from inside the handler: what the kernel restores at the handler's return is written into its frame.
+    pub(crate) fn disarm(&self, frame: &mut super::frame::Frame) {
+        let _ = dispatch::off();
+        HANDLER.remove();
+        frame.stack = self.program_stack();
+        frame.mask = self.mask.load(Relaxed);
+        self.armed.store(false, Relaxed);
+    }
+
+    /// After libc's fork has returned. The slot, and with it the stack the handler ran on, becomes free only here.
+    pub(crate) fn release(&self) -> Verdict {
+        if self.armed.swap(false, Relaxed) {
+            // libc made no system call that could have been the fork.
+            let _ = dispatch::off();
+            HANDLER.remove();
+            let _ = self.give_stack_back();
+            let _ = signal::set_mask(SigSet(self.mask.load(Relaxed)));
+        }
+        let verdict = self.verdict();
+        self.owner.store(0, Release);
+        verdict
+    }
+
+    pub(crate) fn set_verdict(&self, verdict: Verdict) {
+        let (kind, number) = match verdict {
+            Verdict::Plain(r) => (0, r.raw() as usize),
+            Verdict::Committed { bytes } => (1, bytes),
+            Verdict::Aborted(r) => (2, r.raw() as usize),
+        };
+        self.verdict.store(kind, Relaxed);
+        self.number.store(number, Relaxed);
+    }
+
+    fn verdict(&self) -> Verdict {
+        let number = self.number.load(Relaxed);
+        let reason = Reason::from_raw(number as u32).unwrap_or(Kind::Unusual.into());
+        match self.verdict.load(Relaxed) {
+            1 => Verdict::Committed { bytes: number },
+            2 => Verdict::Aborted(reason),
+            _ => Verdict::Plain(reason),
+        }
+    }
+}
+
+/// The program's own `SIGSYS` action.
+pub(crate) fn program_action() -> KernelAction {
+    KernelAction {
+        handler: HANDLER.handler.load(Relaxed),
+        flags: HANDLER.flags.load(Relaxed),
+        restorer: HANDLER.restorer.load(Relaxed),
+        mask: HANDLER.mask.load(Relaxed),
+    }
+}
+
+impl Handler {
+    fn locked(&self, f: impl FnOnce()) {
+        // Signals are blocked, so the holder is never interrupted by another user of the lock on its own thread.
+        while self.lock.swap(true, Acquire) {
+            sched::yield_now();
+        }
+        f();
+        self.lock.store(false, Release);
+    }
+
+    fn install(&self) {
+        self.locked(|| {
+            if self.users.fetch_add(1, Relaxed) == 0 {
+                let ours = our_action(trap::on_sigsys as *const () as usize);
+                // SAFETY: a handler written for any point of the program, with a restorer of ours.
+                if let Ok(old) = unsafe { signal::set_action(SIGSYS, &ours) } {
+                    self.handler.store(old.handler, Relaxed);
+                    self.flags.store(old.flags, Relaxed);
+                    self.restorer.store(old.restorer, Relaxed);
+                    self.mask.store(old.mask, Relaxed);
+                }
+            }
+        });
+    }
+
+    fn remove(&self) {
+        self.locked(|| {
+            if self.users.fetch_sub(1, Relaxed) == 1 {
+                self.put_back();
+            }
+        });
+    }
+
+    fn put_back(&self) {
+        // SAFETY: the action the program had.
+        let _ = unsafe { signal::set_action(SIGSYS, &program_action()) };
+    }
+}

@@ -1,0 +1,50 @@
+//! execve: the commit.
+#![expect(unsafe_code, reason = "the program's own exec")]
+
+use forkless_sys::process;
+
+use crate::kernel::{self, Args};
+
+use super::super::outcome;
+use super::{SIGKILL, abort, fds, need, set_timer, signals};
+
+/// `execve`, with the arguments of `execve`.
+pub(crate) fn execve(nr: u32, args: &Args) -> isize {
+    let [path, argv, envp, ..] = *args;
+    need::string(path);
+    need::vector(argv);
+    need::vector(envp);
+    commit(nr, args)
+}
+
+/// `execveat`.
+pub(crate) fn execveat(nr: u32, args: &Args) -> isize {
+    let [dir, path, argv, envp, ..] = *args;
+    if fds::is_hidden(dir) {
+        return -(forkless_sys::Errno::EBADF.raw() as isize);
+    }
+    need::string(path);
+    need::vector(argv);
+    need::vector(envp);
+    commit(nr, args)
+}
+
+/// Gives the kernel what survives exec, executes, and takes everything back when that failed.
+fn commit(nr: u32, args: &Args) -> isize {
+    signals::abort_if_signalled();
+    // A limit that passes from here on until the exec is the exec's: stopped before it, not raced with it.
+    let _ = set_timer(false);
+    let outcome = outcome::get();
+    outcome.set_executing(true);
+    let _ = process::set_pdeathsig(signals::pdeathsig());
+    // Last: from here on a signal acts, and by its default action it ends us, which is an abort like any other.
+    signals::apply();
+    // SAFETY: the program's own exec; what it points to is present.
+    let answer = unsafe { kernel::pass(nr, args) };
+    signals::suspend();
+    outcome.set_executing(false);
+    if process::set_pdeathsig(SIGKILL).is_err() || set_timer(true).is_err() {
+        abort(forkless_record::Kind::Setup);
+    }
+    answer
+}

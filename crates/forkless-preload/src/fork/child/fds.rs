@@ -1,0 +1,163 @@
+//! The child's descriptors. An inherited one shares its open file description with the parent, so only those opened since the fork
+//! are private; and one is ours, invisible to the program.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use forkless_record::Kind;
+use forkless_sys::{Errno, fd};
+
+use crate::kernel::Args;
+
+use super::{abort, fetch};
+
+/// Descriptors kept track of; higher ones count as inherited.
+const TRACKED: usize = 4096;
+
+/// One bit a descriptor.
+struct Set([AtomicU64; TRACKED / 64]);
+
+/// Opened since the fork.
+static PRIVATE: Set = Set([const { AtomicU64::new(0) }; TRACKED / 64]);
+/// Of those, the ones whose reads and writes nobody else can notice.
+static USABLE: Set = Set([const { AtomicU64::new(0) }; TRACKED / 64]);
+
+impl Set {
+    fn has(&self, fd: usize) -> bool {
+        fd < TRACKED && self.0[fd / 64].load(Relaxed) & 1 << (fd % 64) != 0
+    }
+
+    fn put(&self, fd: usize, on: bool) {
+        if fd < TRACKED {
+            let word = &self.0[fd / 64];
+            let bit = 1 << (fd % 64);
+            let now = word.load(Relaxed);
+            let new = if on { now | bit } else { now & !bit };
+            if new != now {
+                word.store(new, Relaxed);
+            }
+        }
+    }
+}
+
+const EBADF: isize = -(Errno::EBADF.raw() as isize);
+
+pub(crate) fn begin(source: i32) {
+    fetch::SOURCE.store(source, Relaxed);
+}
+
+/// Whether the register names our descriptor.
+pub(crate) fn is_hidden(fd: usize) -> bool {
+    fd as i32 == fetch::SOURCE.load(Relaxed)
+}
+
+/// Number of our descriptor.
+pub(crate) fn hidden() -> i32 {
+    fetch::SOURCE.load(Relaxed)
+}
+
+pub(crate) fn is_private(fd: usize) -> bool {
+    PRIVATE.has(fd as u32 as usize)
+}
+
+pub(crate) fn is_usable(fd: usize) -> bool {
+    USABLE.has(fd as u32 as usize)
+}
+
+/// A descriptor the kernel has just handed out as the lowest free one from `lowest` on.
+pub(crate) fn opened(answer: isize, lowest: usize, usable: bool) {
+    if answer == -(Errno::EMFILE.raw() as isize) {
+        // Ours may be the one too many.
+        abort(Kind::Collision);
+    }
+    if answer >= 0 {
+        // Without ours the program would have got this very number.
+        if answer > hidden() as isize && lowest as isize <= hidden() as isize {
+            abort(Kind::Collision);
+        }
+        set(answer as usize, true, usable);
+    }
+}
+
+pub(crate) fn set(fd: usize, private: bool, usable: bool) {
+    PRIVATE.put(fd, private);
+    USABLE.put(fd, usable);
+}
+
+/// The two descriptors of pipe, pipe2 or socketpair.
+pub(crate) fn opened_pair(answer: isize, first: i32, second: i32) {
+    if answer == 0 {
+        opened(first as isize, 0, true);
+        opened(second as isize, 0, true);
+    } else {
+        opened(answer, 0, false);
+    }
+}
+
+/// A copy: as private as what it copies.
+pub(crate) fn duplicated(answer: isize, from: usize, lowest: usize) {
+    let (private, usable) = (is_private(from), is_usable(from));
+    opened(answer, lowest, usable);
+    if answer >= 0 {
+        set(answer as usize, private, usable);
+    }
+}
+
+/// Before `dup2` or `dup3` onto a number: ours moves out of the way.
+pub(crate) fn vacate(target: usize) {
+    if is_hidden(target) {
+        let old = hidden();
+        let Ok(new) = fd::dup_cloexec(old, old + 1) else { abort(Kind::Collision) };
+        fetch::SOURCE.store(new, Relaxed);
+        let _ = fd::close(old);
+    }
+}
+
+/// After `dup2` or `dup3` that succeeded.
+pub(crate) fn replaced(from: usize, to: usize) {
+    if from != to {
+        set(to, is_private(from), is_usable(from));
+    }
+}
+
+pub(crate) fn close(fd: usize) -> isize {
+    let fd = fd as u32 as usize;
+    if is_hidden(fd) {
+        return EBADF;
+    }
+    let answer = fd::close(fd as i32);
+    // Linux closes even where close reports an error; only EBADF left everything as it was.
+    set(fd, false, false);
+    answer.map_or_else(|e| -(e.raw() as isize), |()| 0)
+}
+
+/// `close_range`, around ours.
+pub(crate) fn close_range(args: &Args) -> isize {
+    let (first, last, flags) = (args[0] as u32, args[1] as u32, args[2] as u32);
+    let ours = hidden() as u32;
+    let part = |first, last| {
+        if first > last {
+            0
+        } else {
+            fd::close_range(first, last, flags).map_or_else(|e| -(e.raw() as isize), |()| 0)
+        }
+    };
+    if flags & fd::CLOSE_RANGE_CLOEXEC != 0 || first > last || !(first..=last).contains(&ours) {
+        let answer = fd::close_range(first, last, flags);
+        forget(first, last, flags);
+        return answer.map_or_else(|e| -(e.raw() as isize), |()| 0);
+    }
+    let answer = if ours > 0 { part(first, ours - 1) } else { 0 };
+    if answer != 0 {
+        return answer;
+    }
+    forget(first, last, flags);
+    part(ours + 1, last)
+}
+
+fn forget(first: u32, last: u32, flags: u32) {
+    if flags & fd::CLOSE_RANGE_CLOEXEC == 0 {
+        for fd in first as usize..=(last as usize).min(TRACKED - 1) {
+            set(fd, false, false);
+        }
+    }
+}

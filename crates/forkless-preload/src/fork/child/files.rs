@@ -1,0 +1,171 @@
+//! Opening files: reading a plain file or a directory leaves no trace another process could act on; the rest of what open does
+//! (creating, truncating, waking the other end of a FIFO, taking a terminal, starting a tape) may not happen twice.
+#![expect(unsafe_code, reason = "the program's own open, and stat structures")]
+
+use forkless_record::{Kind, Reason};
+use forkless_sys::{CPtr, Errno, fd};
+use linux_raw_sys::general as k;
+
+use crate::kernel::{self, Args};
+
+use super::super::memory;
+use super::{abort, fds, need};
+
+const S_IFMT: u32 = 0o170_000;
+const S_IFDIR: u32 = 0o040_000;
+const S_IFREG: u32 = 0o100_000;
+const S_IFCHR: u32 = 0o020_000;
+
+// include/uapi/linux/magic.h
+const PROC: usize = 0x9fa0;
+const SYSFS: usize = 0x6265_6572;
+const TRACEFS: usize = 0x7472_6163;
+const DEBUGFS: usize = 0x6462_6720;
+const FUSE: usize = 0x6573_5546;
+const BPF: usize = 0xcafe_4a11;
+const CGROUP2: usize = 0x6367_7270;
+const CGROUP: usize = 0x27_e0eb;
+
+/// `open`, with the arguments of `openat`.
+pub(crate) fn open(dir: usize, path: usize, flags: usize, mode: usize) -> isize {
+    need::string(path);
+    let refuse = || -> ! { abort(Reason::new(Kind::OpenFile, flags as u32)) };
+    let flags32 = flags as u32;
+    let writes = flags32 & k::O_ACCMODE != k::O_RDONLY
+        || flags32 & (k::O_CREAT | k::O_TRUNC | (k::O_TMPFILE & !k::O_DIRECTORY)) != 0;
+    if path == 0 {
+        return -(Errno::EFAULT.raw() as isize);
+    }
+    let mut usable = false;
+    if flags32 & k::O_PATH == 0 {
+        match look(dir as i32, path, flags32 & k::O_NOFOLLOW) {
+            Ok(Found::Null) => usable = true,
+            Ok(Found::Plain { readable }) if !writes => usable = readable,
+            Ok(Found::Directory) if !writes => {}
+            Ok(_) => refuse(),
+            // It does not exist, or cannot be reached: the real call may say so, unless it would create something.
+            Err(_) if flags32 & (k::O_CREAT | k::O_TMPFILE) == 0 => {}
+            Err(_) => refuse(),
+        }
+    }
+    // SAFETY: the program's own open; the path is present.
+    let answer = unsafe { kernel::pass(k::__NR_openat, &[dir, path, flags, mode, 0, 0]) };
+    fds::opened(answer, 0, usable);
+    answer
+}
+
+enum Found {
+    /// A device without memory or effect: null, zero, full, random, urandom.
+    Null,
+    Plain {
+        /// Reading it has no effect on others (in /proc and its like it may).
+        readable: bool,
+    },
+    Directory,
+    Other,
+}
+
+/// What a path leads to, without opening it.
+fn look(dir: i32, path: usize, nofollow: u32) -> Result<Found, Errno> {
+    // SAFETY: the caller has made the string present, and the program has one thread here.
+    let path = unsafe { CPtr::from_raw(path as *const _) };
+    let handle = fd::openat(dir, path, k::O_PATH | k::O_CLOEXEC | nofollow, 0)?;
+    let mut stat = [0u64; 18];
+    let mut statfs = [0usize; 15];
+    // SAFETY: fstat fills in one struct stat of 144 bytes.
+    let a =
+        unsafe { kernel::pass(k::__NR_fstat, &[handle as usize, stat.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    // SAFETY: fstatfs fills in one struct statfs of 120 bytes.
+    let b = unsafe {
+        kernel::pass(k::__NR_fstatfs, &[handle as usize, statfs.as_mut_ptr() as usize, 0, 0, 0, 0])
+    };
+    let _ = fd::close(handle);
+    Errno::check(a)?;
+    Errno::check(b)?;
+    // struct stat: dev, ino, nlink, then mode and uid in one word, gid and padding, rdev.
+    let (mode, device) = (stat[3] as u32, stat[5]);
+    let kind = statfs[0];
+    if kind == FUSE {
+        // Its server sees every open.
+        return Ok(Found::Other);
+    }
+    Ok(match mode & S_IFMT {
+        S_IFREG => Found::Plain {
+            readable: !matches!(kind, PROC | SYSFS | TRACEFS | DEBUGFS | BPF | CGROUP | CGROUP2),
+        },
+        S_IFDIR => Found::Directory,
+        // Major 1: 3 null, 5 zero, 7 full, 8 random, 9 urandom (Documentation/admin-guide/devices.txt).
+        S_IFCHR if matches!(device, 0x103 | 0x105 | 0x107 | 0x108 | 0x109) => Found::Null,
+        _ => Found::Other,
+    })
+}
+
+/// `getdents64` of a directory the child opened, without our descriptor where the directory lists descriptors.
+pub(crate) fn getdents64(args: &Args) -> isize {
+    let [dir, buffer, size, ..] = *args;
+    need::bytes(buffer, size);
+    // SAFETY: the program's own call, its buffer is present.
+    let answer = unsafe { kernel::pass(k::__NR_getdents64, args) };
+    if answer > 0 && lists_descriptors(dir) {
+        return hide(buffer, answer as usize) as isize;
+    }
+    answer
+}
+
+/// Whether a directory is some process's `fd` or `fdinfo`.
+fn lists_descriptors(dir: usize) -> bool {
+    let mut link = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
+    let mut digits = [0u8; 10];
+    let (mut n, mut rest) = (0, dir as u32);
+    loop {
+        digits[n] = b'0' + (rest % 10) as u8;
+        n += 1;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    for i in 0..n {
+        link[14 + i] = digits[n - 1 - i];
+    }
+    let mut target = [0u8; 64];
+    let args = [link.as_ptr() as usize, target.as_mut_ptr() as usize, target.len(), 0, 0, 0];
+    // SAFETY: reads a link's text into a buffer of that length.
+    let len = unsafe { kernel::pass(k::__NR_readlink, &args) };
+    let Ok(len) = usize::try_from(len) else { return false };
+    let target = &target[..len.min(64)];
+    target.starts_with(b"/proc/") && (target.ends_with(b"/fd") || target.ends_with(b"/fdinfo"))
+}
+
+/// Takes our entry out of a buffer of `struct linux_dirent64`; returns the length left.
+fn hide(buffer: usize, len: usize) -> usize {
+    const NAME: usize = 19;
+    let mut at = 0;
+    while at < len {
+        let record = usize::from(memory::value::<u16>(buffer + at + 16));
+        if record == 0 {
+            break;
+        }
+        let mut number = 0usize;
+        let mut i = 0;
+        loop {
+            match memory::byte(buffer + at + NAME + i) {
+                d @ b'0'..=b'9' => number = number * 10 + usize::from(d - b'0'),
+                0 if i > 0 => break,
+                _ => {
+                    number = usize::MAX;
+                    break;
+                }
+            }
+            i += 1;
+        }
+        if fds::is_hidden(number) && number != usize::MAX {
+            for i in at + record..len {
+                memory::store(buffer + i - record, memory::byte(buffer + i));
+            }
+            return len - record;
+        }
+        at += record;
+    }
+    len
+}

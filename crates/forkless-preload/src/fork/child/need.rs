@@ -1,0 +1,62 @@
+//! Memory a system call is about to touch, fetched before it is made. The kernel answers EFAULT where the program's own access would
+//! fault and be served; repeating after EFAULT is wrong, for the first try may have had half of its effect.
+
+use super::super::{memory, plan};
+use super::fetch;
+
+/// `addr..addr + len` is present afterwards, as far as the parent has it.
+pub(crate) fn bytes(addr: usize, len: usize) {
+    if len == 0 || !plan::ABSENT.overlaps(addr, len) {
+        return;
+    }
+    let end = addr.saturating_add(len);
+    let mut i = plan::ABSENT.at_or_after(addr);
+    while i < plan::ABSENT.len() {
+        let (start, stop, _) = plan::ABSENT.get(i);
+        if start >= end {
+            break;
+        }
+        let mut at = addr.max(start);
+        while at < end.min(stop) {
+            fetch::fetch(at);
+            at = (at & !(fetch::CLUSTER - 1)) + fetch::CLUSTER;
+        }
+        i += 1;
+    }
+}
+
+/// A NUL-terminated string. A null pointer is left for the kernel to refuse.
+pub(crate) fn string(addr: usize) {
+    if addr == 0 {
+        return;
+    }
+    let mut at = addr;
+    // Reading fetches by faulting; only the length is not known beforehand.
+    while memory::byte(at) != 0 {
+        at += 1;
+    }
+}
+
+/// A null-terminated vector of strings.
+pub(crate) fn vector(addr: usize) {
+    if addr == 0 {
+        return;
+    }
+    let mut at = addr;
+    loop {
+        let entry = memory::word(at);
+        if entry == 0 {
+            return;
+        }
+        string(entry);
+        at += 8;
+    }
+}
+
+/// An array of `iovec` and what it points to.
+pub(crate) fn iovec(addr: usize, count: usize) {
+    bytes(addr, count.min(1024) * 16);
+    for i in 0..count.min(1024) {
+        bytes(memory::word(addr + 16 * i), memory::word(addr + 16 * i + 8));
+    }
+}

@@ -1,0 +1,278 @@
+//! The child's signals as the program sees them. The real mask blocks all but the synchronous signals until exec, the real
+//! actions stay as inherited: a child's mask and actions matter to nobody before its exec, and then only what exec keeps
+//! does: the mask, and which signals are ignored (`flush_signal_handlers`, kernel/signal.c).
+#![expect(unsafe_code, reason = "installing and restoring actions")]
+
+use core::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use forkless_record::Kind;
+use forkless_sys::Errno;
+use forkless_sys::signal::{self, AltStack, KernelAction, SigSet};
+
+use crate::kernel::Args;
+
+use super::super::arm::{self, SIGSYS, SYNCHRONOUS, Slot};
+use super::super::{memory, outcome};
+use super::need;
+use super::{FAULTS, abort, fault_action};
+
+const SIG_IGN: usize = 1;
+const SIGKILL: usize = 9;
+const SIGSTOP: usize = 19;
+const UNBLOCKABLE: u64 = 1 << (SIGKILL - 1) | 1 << (SIGSTOP - 1);
+
+static MASK: AtomicU64 = AtomicU64::new(0);
+static PDEATHSIG: AtomicI32 = AtomicI32::new(0);
+static ALT_START: AtomicUsize = AtomicUsize::new(0);
+static ALT_FLAGS: AtomicI32 = AtomicI32::new(0);
+static ALT_SIZE: AtomicUsize = AtomicUsize::new(0);
+
+/// Actions learnt or set, by signal number; `KNOWN` says which.
+struct Actions {
+    known: AtomicU64,
+    /// Set by the program since the fork.
+    dirty: AtomicU64,
+    /// Ignored at the fork.
+    was_ignored: AtomicU64,
+    handler: [AtomicUsize; 65],
+    flags: [AtomicUsize; 65],
+    restorer: [AtomicUsize; 65],
+    mask: [AtomicU64; 65],
+}
+
+static ACTIONS: Actions = Actions {
+    known: AtomicU64::new(0),
+    dirty: AtomicU64::new(0),
+    was_ignored: AtomicU64::new(0),
+    handler: [const { AtomicUsize::new(0) }; 65],
+    flags: [const { AtomicUsize::new(0) }; 65],
+    restorer: [const { AtomicUsize::new(0) }; 65],
+    mask: [const { AtomicU64::new(0) }; 65],
+};
+
+fn bit(signal: usize) -> u64 {
+    1 << (signal - 1)
+}
+
+/// Takes over what the parent kept apart, and installs the handlers of the synchronous signals.
+pub(crate) fn begin(slot: &'static Slot) {
+    MASK.store(slot.mask.load(Relaxed), Relaxed);
+    let stack = slot.program_stack();
+    ALT_START.store(stack.start, Relaxed);
+    ALT_FLAGS.store(stack.flags, Relaxed);
+    ALT_SIZE.store(stack.size, Relaxed);
+    ACTIONS.learn(SIGSYS as usize, &arm::program_action());
+    for signal in FAULTS {
+        // SAFETY: a handler written for any point of the program, with a restorer of ours.
+        match unsafe { signal::set_action(signal, &fault_action()) } {
+            Ok(old) => ACTIONS.learn(signal as usize, &old),
+            Err(_) => abort(Kind::Setup),
+        }
+    }
+}
+
+impl Actions {
+    fn learn(&self, signal: usize, action: &KernelAction) {
+        self.set(signal, action);
+        self.known.store(self.known.load(Relaxed) | bit(signal), Relaxed);
+        if action.handler == SIG_IGN {
+            self.was_ignored.store(self.was_ignored.load(Relaxed) | bit(signal), Relaxed);
+        }
+    }
+
+    fn set(&self, signal: usize, action: &KernelAction) {
+        self.handler[signal].store(action.handler, Relaxed);
+        self.flags[signal].store(action.flags, Relaxed);
+        self.restorer[signal].store(action.restorer, Relaxed);
+        self.mask[signal].store(action.mask, Relaxed);
+    }
+
+    fn get(&self, signal: usize) -> Result<KernelAction, Errno> {
+        if self.known.load(Relaxed) & bit(signal) == 0 {
+            self.learn(signal, &signal::action(signal as i32)?);
+        }
+        Ok(KernelAction {
+            handler: self.handler[signal].load(Relaxed),
+            flags: self.flags[signal].load(Relaxed),
+            restorer: self.restorer[signal].load(Relaxed),
+            mask: self.mask[signal].load(Relaxed),
+        })
+    }
+}
+
+/// Exchanges the program's view of an action.
+pub(crate) fn exchange(signal: usize, new: Option<&KernelAction>) -> Result<KernelAction, Errno> {
+    if signal == 0 || signal > 64 || (new.is_some() && UNBLOCKABLE & bit(signal) != 0) {
+        return Err(Errno::EINVAL);
+    }
+    let old = ACTIONS.get(signal)?;
+    if let Some(new) = new {
+        ACTIONS.set(signal, new);
+        ACTIONS.dirty.store(ACTIONS.dirty.load(Relaxed) | bit(signal), Relaxed);
+    }
+    Ok(old)
+}
+
+/// `rt_sigaction`.
+pub(crate) fn rt_sigaction(args: &Args) -> isize {
+    let [signal, new, old, size, ..] = *args;
+    if size != 8 {
+        return -(Errno::EINVAL.raw() as isize);
+    }
+    need::bytes(new, size_of::<KernelAction>());
+    need::bytes(old, size_of::<KernelAction>());
+    let new = (new != 0).then(|| memory::value::<KernelAction>(new));
+    match exchange(signal, new.as_ref()) {
+        Ok(before) => {
+            if old != 0 {
+                memory::store(old, before);
+            }
+            0
+        }
+        Err(e) => -(e.raw() as isize),
+    }
+}
+
+/// What a mask becomes by `rt_sigprocmask(how, set)`.
+pub(crate) fn new_mask(mask: u64, how: usize, set: usize, size: usize) -> Result<u64, Errno> {
+    if size != 8 {
+        return Err(Errno::EINVAL);
+    }
+    if set == 0 {
+        return Ok(mask);
+    }
+    changed(mask, how, memory::word(set) as u64)
+}
+
+/// What a mask becomes when `set` is blocked, unblocked or put in its place.
+pub(crate) fn changed(mask: u64, how: usize, set: u64) -> Result<u64, Errno> {
+    let mask = match how {
+        0 => mask | set,
+        1 => mask & !set,
+        2 => set,
+        _ => return Err(Errno::EINVAL),
+    };
+    Ok(mask & !UNBLOCKABLE)
+}
+
+/// `rt_sigprocmask`.
+pub(crate) fn rt_sigprocmask(args: &Args) -> isize {
+    let [how, set, old, size, ..] = *args;
+    need::bytes(set, 8);
+    need::bytes(old, 8);
+    let before = mask();
+    match new_mask(before, how, set, size) {
+        Ok(after) => set_mask(after),
+        Err(e) => return -(e.raw() as isize),
+    }
+    if old != 0 {
+        memory::store(old, before);
+    }
+    0
+}
+
+pub(crate) fn mask() -> u64 {
+    MASK.load(Relaxed)
+}
+
+pub(crate) fn set_mask(mask: u64) {
+    MASK.store(mask, Relaxed);
+}
+
+/// `sigaltstack`: the kernel keeps ours.
+pub(crate) fn sigaltstack(args: &Args) -> isize {
+    const DISABLE: i32 = 2;
+    const SMALLEST: usize = 2048;
+    let [new, old, ..] = *args;
+    need::bytes(new, size_of::<AltStack>());
+    need::bytes(old, size_of::<AltStack>());
+    let before = AltStack {
+        start: ALT_START.load(Relaxed),
+        flags: ALT_FLAGS.load(Relaxed),
+        size: ALT_SIZE.load(Relaxed),
+    };
+    if new != 0 {
+        let new = memory::value::<AltStack>(new);
+        if new.flags & DISABLE == 0 && new.size < SMALLEST {
+            return -(Errno::ENOMEM.raw() as isize);
+        }
+        ALT_START.store(new.start, Relaxed);
+        ALT_FLAGS.store(new.flags, Relaxed);
+        ALT_SIZE.store(new.size, Relaxed);
+    }
+    if old != 0 {
+        memory::store(old, before);
+    }
+    0
+}
+
+/// `prctl(PR_SET_PDEATHSIG)`: ours stays until exec.
+pub(crate) fn set_pdeathsig(signal: usize) -> isize {
+    if signal > 64 {
+        return -(Errno::EINVAL.raw() as isize);
+    }
+    PDEATHSIG.store(signal as i32, Relaxed);
+    0
+}
+
+pub(crate) fn pdeathsig() -> i32 {
+    PDEATHSIG.load(Relaxed)
+}
+
+/// Signals that wait for the child and that the program would have had delivered by now. Their effect is the program's
+/// business: the replacement gets them.
+pub(crate) fn abort_if_signalled() {
+    let waiting = signal::pending().unwrap_or_default().0 & !mask();
+    let mut meant = 0;
+    for signal in 1..=64 {
+        if waiting & bit(signal) != 0 && ACTIONS.get(signal).is_ok_and(|a| a.handler != SIG_IGN) {
+            meant |= bit(signal);
+        }
+    }
+    if meant != 0 {
+        outcome::get().pending.store(meant, Relaxed);
+        super::interrupted(meant.trailing_zeros() as i32 + 1);
+    }
+}
+
+/// Gives the kernel what exec keeps. [`suspend`] takes it back.
+pub(crate) fn apply() {
+    each_difference(|signal, ignored| {
+        let action = KernelAction { handler: usize::from(ignored), ..KernelAction::DEFAULT };
+        // SAFETY: ignore or default.
+        let _ = unsafe { signal::set_action(signal as i32, &action) };
+    });
+    let _ = signal::set_mask(SigSet(mask()));
+}
+
+/// After an exec that failed: speculating goes on.
+pub(crate) fn suspend() {
+    let _ = signal::set_mask(arm::BLOCKED);
+    each_difference(|signal, _| {
+        if FAULTS.contains(&(signal as i32)) {
+            // SAFETY: as in `begin`.
+            let _ = unsafe { signal::set_action(signal as i32, &fault_action()) };
+        } else if signal == SIGSYS as usize {
+            let ours = arm::our_action(super::super::trap::on_sigsys as *const () as usize);
+            // SAFETY: the dispatch handler.
+            let _ = unsafe { signal::set_action(SIGSYS, &ours) };
+        }
+    });
+}
+
+/// Signals for which the kernel must be told before exec, and whether they are to be ignored.
+fn each_difference(mut each: impl FnMut(usize, bool)) {
+    // Caught synchronous signals become default at exec by themselves; only an ignored one has to be set, whether the
+    // program ignored it before the fork or since.
+    let ours = SYNCHRONOUS.0;
+    let mut candidates = ACTIONS.dirty.load(Relaxed) | (ACTIONS.was_ignored.load(Relaxed) & ours);
+    while candidates != 0 {
+        let signal = candidates.trailing_zeros() as usize + 1;
+        candidates &= candidates - 1;
+        let ignored = ACTIONS.handler[signal].load(Relaxed) == SIG_IGN;
+        let kernel_ignores = ACTIONS.was_ignored.load(Relaxed) & bit(signal) & !ours != 0;
+        if ignored != kernel_ignores {
+            each(signal, ignored);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! The context a signal handler is given (`struct ucontext`, x86-64), as far as dispatch needs it.
+
+use forkless_sys::signal::AltStack;
+
+use crate::kernel::Args;
+
+/// What the kernel pushed, and will restore from at `rt_sigreturn`.
+#[repr(C)]
+pub(crate) struct Frame {
+    flags: u64,
+    link: usize,
+    /// Alternate stack in force afterwards (`restore_altstack`, kernel/signal.c).
+    pub(crate) stack: AltStack,
+    registers: [usize; 23],
+    fpstate: usize,
+    reserved: [u64; 8],
+    /// Signal mask in force afterwards.
+    pub(crate) mask: u64,
+}
+
+const _: () = assert!(core::mem::offset_of!(Frame, mask) == 296, "uc_sigmask");
+
+// Order of `struct sigcontext_64` (arch/x86/include/uapi/asm/sigcontext.h).
+const R8: usize = 0;
+const R9: usize = 1;
+const R10: usize = 2;
+const RDI: usize = 8;
+const RSI: usize = 9;
+const RDX: usize = 12;
+const RAX: usize = 13;
+const RSP: usize = 15;
+const RIP: usize = 16;
+
+impl Frame {
+    /// Number of the dispatched call: dispatch rolls rax back to it (`syscall_rollback`).
+    pub(crate) fn number(&self) -> u32 {
+        self.registers[RAX] as u32
+    }
+
+    pub(crate) fn args(&self) -> Args {
+        [RDI, RSI, RDX, R10, R8, R9].map(|r| self.registers[r])
+    }
+
+    pub(crate) fn sp(&self) -> usize {
+        self.registers[RSP]
+    }
+
+    /// What the call returns.
+    pub(crate) fn answer(&mut self, value: isize) {
+        self.registers[RAX] = value as usize;
+    }
+
+    /// Makes the program execute its system call instruction again. The context points behind it, and `syscall` is two bytes long.
+    pub(crate) fn again(&mut self) {
+        self.registers[RIP] -= 2;
+    }
+}
+
+/// `siginfo_t` as far as our handlers read it.
+#[repr(C)]
+pub(crate) struct Info {
+    signo: i32,
+    errno: i32,
+    /// `SI_*`, `SEGV_*`, `SYS_*`.
+    pub(crate) code: i32,
+    pad: i32,
+    /// Address of a fault.
+    pub(crate) address: usize,
+}

@@ -1,0 +1,81 @@
+//! `/proc/self/maps` read as text, for kernels without `PROCMAP_QUERY`: fields as `proc_pid_maps(5)` has them.
+
+use forkless_record::Kind;
+use forkless_sys::maps::{self, Mapping};
+use forkless_sys::{Errno, fd};
+
+/// Calls `each` for every writable mapping until it says `false`.
+pub(crate) fn each_writable(file: i32, each: &mut impl FnMut(Mapping) -> bool) -> Result<(), Kind> {
+    // The kernel hands out whole lines, at most a page of them at a time.
+    let mut buffer = [0u8; 4096];
+    let mut line = Line::new();
+    loop {
+        let n = match fd::read(file, &mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(n) => n,
+            Err(Errno::EINTR) => continue,
+            Err(_) => return Err(Kind::NoMaps),
+        };
+        for &byte in &buffer[..n] {
+            if let Some(mapping) = line.push(byte)
+                && mapping.flags & maps::WRITABLE != 0
+                && !each(mapping)
+            {
+                return Err(Kind::NoMaps);
+            }
+        }
+    }
+}
+
+/// `start-end rwxp offset major:minor inode path`, byte by byte.
+struct Line {
+    field: usize,
+    number: usize,
+    mapping: Mapping,
+}
+
+const EMPTY: Mapping = Mapping { start: 0, end: 0, flags: 0, inode: 0 };
+
+impl Line {
+    fn new() -> Line {
+        Line { field: 0, number: 0, mapping: EMPTY }
+    }
+
+    fn push(&mut self, byte: u8) -> Option<Mapping> {
+        if byte == b'\n' {
+            if self.field == 5 {
+                self.mapping.inode = self.number as u64;
+            }
+            let done = core::mem::replace(self, Line::new());
+            return Some(done.mapping);
+        }
+        match (self.field, byte) {
+            (0, b'-') => self.end_of_number(|m, n| m.start = n),
+            (1, b' ') => self.end_of_number(|m, n| m.end = n),
+            (2, b'r') => self.mapping.flags |= maps::READABLE,
+            (2, b'w') => self.mapping.flags |= maps::WRITABLE,
+            (2, b'x') => self.mapping.flags |= maps::EXECUTABLE,
+            (2, b's') => self.mapping.flags |= maps::SHARED,
+            (2..=4, b' ') => self.end_of_number(|_, _| {}),
+            (5, b' ') => self.end_of_number(|m, n| m.inode = n as u64),
+            (0 | 1, _) => self.number = self.number * 16 + hex(byte),
+            (5, b'0'..=b'9') => self.number = self.number * 10 + usize::from(byte - b'0'),
+            _ => {}
+        }
+        None
+    }
+
+    fn end_of_number(&mut self, set: impl FnOnce(&mut Mapping, usize)) {
+        set(&mut self.mapping, self.number);
+        self.number = 0;
+        self.field += 1;
+    }
+}
+
+fn hex(digit: u8) -> usize {
+    usize::from(match digit {
+        b'0'..=b'9' => digit - b'0',
+        b'a'..=b'f' => digit - b'a' + 10,
+        _ => 0,
+    })
+}

@@ -1,0 +1,43 @@
+//! The few places where addresses known only as numbers become memory.
+#![expect(unsafe_code, reason = "the purpose of this file")]
+
+use forkless_sys::mm;
+
+use super::outcome::Outcome;
+
+/// The shared pages by their address.
+pub(crate) fn shared(at: *mut Outcome) -> &'static Outcome {
+    // SAFETY: `outcome::prepare` made the mapping and only `forget`, in a process with one thread, unmaps it; zeroed memory is valid.
+    unsafe { &*at }
+}
+
+/// Unmaps memory of our own that nothing refers to any more.
+pub(crate) fn unmap_own(at: *mut core::ffi::c_void, len: usize) {
+    // SAFETY: the caller has dropped the only pointer to it.
+    let _ = unsafe { mm::munmap(at, len) };
+}
+
+/// A byte of the program's memory, wherever the program points. Absent memory is fetched by the fault it causes, and an address the
+/// parent does not have aborts the speculation, as any fault does.
+pub(crate) fn byte(at: usize) -> u8 {
+    // SAFETY: only a speculative child reads through the program's pointers, where a fault is handled.
+    unsafe { core::ptr::read_volatile(at as *const u8) }
+}
+
+/// A word of the program's memory, as [`byte`].
+pub(crate) fn word(at: usize) -> usize {
+    // SAFETY: as above; x86-64 loads need no alignment.
+    unsafe { core::ptr::read_unaligned(at as *const usize) }
+}
+
+/// A plain value of the program's memory, as [`byte`].
+pub(crate) fn value<T: Copy>(at: usize) -> T {
+    // SAFETY: as above; T is one of the kernel's plain structures.
+    unsafe { core::ptr::read_unaligned(at as *const T) }
+}
+
+/// Writes where the program asked for an answer.
+pub(crate) fn store<T>(at: usize, value: T) {
+    // SAFETY: as the kernel would have written there; a fault is handled.
+    unsafe { core::ptr::write_unaligned(at as *mut T, value) }
+}

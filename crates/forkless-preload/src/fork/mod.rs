@@ -1,0 +1,159 @@
+//! Speculative fork (x86-64): the child of `fork` starts on almost no copied memory; exec commits, and anything another process
+//! could notice undoes the child and makes the plain fork instead, as if nothing had happened.
+//!
+//! Order of events, and the module of each:
+//! 1. [`fork_entry`], ordinary code: may this fork speculate? ([`decide`])
+//! 2. [`arm`]: block signals, take a signal stack, turn dispatch on; then libc's own fork runs with its locks and handlers.
+//! 3. [`trap`]: libc's clone arrives as `SIGSYS`.
+//! 4. [`parent`]: mark memory, clone with `CLONE_VFORK`, which wakes us when the child has executed a program or ended; commit or replace.
+//! 5. [`child`]: judge every system call until exec or abort.
+//!
+//! The vfork completion (kernel/fork.c, `mm_release`) is why there is no pipe and no race between a limit and an exec: only the
+//! child itself decides to give up, and the parent looks when it is over.
+
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+
+use forkless_record::{Counter, Kind, Reason};
+
+use linux_raw_sys::prctl;
+
+use crate::{config, next::Next, tally};
+
+pub(crate) mod advice;
+mod arm;
+pub(crate) mod child;
+mod decide;
+mod frame;
+mod mapsfile;
+mod memory;
+mod outcome;
+mod parent;
+mod plan;
+mod sites;
+mod trap;
+
+/// 1 in a speculative child, from its first instruction to its exec or end. The interposers read it.
+pub(crate) static SPECULATING: AtomicU8 = AtomicU8::new(0);
+
+/// Dispatch was refused once: it will be again.
+static NO_DISPATCH: AtomicBool = AtomicBool::new(false);
+
+/// Forks in this process, for tests and the report.
+static FORKS: AtomicU64 = AtomicU64::new(0);
+
+pub(crate) fn speculating() -> bool {
+    SPECULATING.load(Relaxed) != 0
+}
+
+/// The program gives an order to `prctl`: filters and dispatch of its own make its system calls its own business.
+pub(crate) fn note_prctl(option: u32) {
+    match option {
+        prctl::PR_SET_SECCOMP => note_seccomp(),
+        prctl::PR_SET_SYSCALL_USER_DISPATCH => decide::SANDBOXED.store(2, Relaxed),
+        _ => {}
+    }
+}
+
+/// The program installs a seccomp filter.
+pub(crate) fn note_seccomp() {
+    decide::SANDBOXED.store(1, Relaxed);
+}
+
+/// A function of libc's that forks: `fork` and `_Fork`.
+type ForkFn = unsafe extern "C" fn() -> i32;
+
+/// `fork` and `_Fork` after the interposers: `site` is the address the program's call returns to.
+pub(crate) fn fork_entry(real: &'static Next, site: usize) -> i32 {
+    let real = real.get();
+    if real.is_null() {
+        crate::rt::abort();
+    }
+    let real = memory_fn(real);
+    if speculating() || config::fork() == config::Fork::Off {
+        return call(real);
+    }
+    FORKS.store(FORKS.load(Relaxed) + 1, Relaxed);
+    tally::add(Counter::Forks, 1);
+    let attempt = decide::decide(site).and_then(|()| arm::arm(site));
+    let (pid, verdict) = match attempt {
+        Ok(slot) => {
+            let pid = call(real);
+            if speculating() {
+                return pid;
+            }
+            (pid, slot.release())
+        }
+        Err(kind) => (decide::plain(|| call(real)), arm::Verdict::Plain(kind.into())),
+    };
+    if pid == 0 {
+        in_plain_child();
+    } else {
+        report(site, verdict);
+    }
+    pid
+}
+
+/// The child of a plain fork: what it inherited of ours belongs to its parent.
+fn in_plain_child() {
+    outcome::forget();
+    arm::reset();
+    decide::reset();
+}
+
+fn report(site: usize, verdict: arm::Verdict) {
+    let Some(record) = tally::record() else { return };
+    let line = tally::site(site);
+    let count = |f: fn(&forkless_record::Site) -> &core::sync::atomic::AtomicU64| {
+        if let Some(line) = line {
+            f(line).fetch_add(1, Relaxed);
+        }
+    };
+    let because = |reason: Reason| {
+        if let Some(line) = line {
+            line.because(reason);
+        }
+    };
+    count(|s| &s.forks);
+    match verdict {
+        arm::Verdict::Plain(reason) => {
+            record.add(Counter::Plain, 1);
+            because(reason);
+        }
+        arm::Verdict::Committed { bytes } => {
+            record.add(Counter::Speculated, 1);
+            record.add(Counter::Committed, 1);
+            record.add(Counter::BytesSpared, bytes as u64);
+            record.add(Counter::NanosSaved, bytes as u64 / 4096 * decide::NANOS_PER_PAGE);
+            count(|s| &s.speculated);
+            count(|s| &s.committed);
+        }
+        arm::Verdict::Aborted(reason) => {
+            record.add(Counter::Speculated, 1);
+            record.add(Counter::Aborted, 1);
+            count(|s| &s.speculated);
+            count(|s| &s.aborted);
+            because(reason);
+        }
+    }
+    if !matches!(verdict, arm::Verdict::Plain(_)) {
+        let outcome = outcome::get();
+        record.add(Counter::PagesFetched, outcome.pages.load(Relaxed));
+        record.add(Counter::Traps, outcome.traps.load(Relaxed));
+        record.add(Counter::Direct, outcome.direct.load(Relaxed));
+    }
+}
+
+#[expect(unsafe_code, reason = "a function found by name")]
+fn memory_fn(at: *mut core::ffi::c_void) -> ForkFn {
+    // SAFETY: dlsym found it under the name `fork` or `_Fork`, whose type this is.
+    unsafe { core::mem::transmute::<*mut core::ffi::c_void, ForkFn>(at) }
+}
+
+#[expect(unsafe_code, reason = "libc's fork")]
+fn call(real: ForkFn) -> i32 {
+    // SAFETY: the program called fork; so do we.
+    unsafe { real() }
+}
+
+/// Why a step of the way was not taken.
+type Attempt<T> = Result<T, Kind>;

@@ -1,0 +1,115 @@
+//! The pages a speculative child shares with its parent: how it ended, and what it needed.
+//!
+//! One mapping a process, made before its first speculation and kept. A process forked from this one inherits the mapping together
+//! with its parent, so it must make one of its own first: [`forget`].
+
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use forkless_record::Reason;
+use forkless_sys::mm;
+
+/// Ranges a child can report as fetched; further ones are only counted.
+const RANGES: usize = 480;
+
+/// The shared pages.
+#[repr(C)]
+pub(crate) struct Outcome {
+    /// Set just before execve, cleared when it fails.
+    executing: AtomicU32,
+    /// [`Reason::raw`] of an abort.
+    reason: AtomicU32,
+    /// Signals that arrived for the child and must reach its replacement.
+    pub(crate) pending: AtomicU64,
+    pub(crate) traps: AtomicU64,
+    pub(crate) direct: AtomicU64,
+    pub(crate) pages: AtomicU64,
+    ranges: AtomicUsize,
+    range: [(AtomicUsize, AtomicUsize); RANGES],
+}
+
+static OUTCOME: AtomicPtr<Outcome> = AtomicPtr::new(null_mut());
+
+/// The mapping's length.
+pub(crate) const LEN: usize = (size_of::<Outcome>() + 4095) & !4095;
+
+/// Makes the mapping if there is none.
+pub(crate) fn prepare() -> bool {
+    if OUTCOME.load(Relaxed).is_null() {
+        match mm::map_anonymous(LEN, mm::PROT_READ | mm::PROT_WRITE, mm::MAP_SHARED) {
+            Ok(at) => OUTCOME.store(at.cast(), Relaxed),
+            Err(_) => return false,
+        }
+    }
+    true
+}
+
+/// In a plain forked child: the mapping is the parent's.
+pub(crate) fn forget() {
+    let at = OUTCOME.swap(null_mut(), Relaxed);
+    if !at.is_null() {
+        super::memory::unmap_own(at.cast(), LEN);
+    }
+}
+
+/// Its first address: the child must keep it writable.
+pub(crate) fn address() -> usize {
+    OUTCOME.load(Relaxed) as usize
+}
+
+/// The mapping. Only between [`prepare`] and [`forget`].
+pub(crate) fn get() -> &'static Outcome {
+    super::memory::shared(OUTCOME.load(Relaxed))
+}
+
+impl Outcome {
+    /// Empties it for the next child.
+    pub(crate) fn reset(&self) {
+        self.executing.store(0, Relaxed);
+        self.reason.store(0, Relaxed);
+        self.pending.store(0, Relaxed);
+        self.traps.store(0, Relaxed);
+        self.direct.store(0, Relaxed);
+        self.pages.store(0, Relaxed);
+        self.ranges.store(0, Relaxed);
+    }
+
+    pub(crate) fn set_executing(&self, on: bool) {
+        self.executing.store(u32::from(on), Relaxed);
+    }
+
+    pub(crate) fn is_executing(&self) -> bool {
+        self.executing.load(Relaxed) != 0
+    }
+
+    /// The first reason stays: what follows an abort is a consequence.
+    pub(crate) fn abort(&self, reason: Reason) {
+        let _ = self.reason.compare_exchange(0, reason.raw(), Relaxed, Relaxed);
+    }
+
+    pub(crate) fn reason(&self) -> Option<Reason> {
+        Reason::from_raw(self.reason.load(Relaxed))
+    }
+
+    /// Notes a fetched range.
+    pub(crate) fn fetched(&self, start: usize, end: usize) {
+        self.pages.fetch_add(((end - start) / 4096) as u64, Relaxed);
+        let n = self.ranges.load(Relaxed);
+        if let Some((s, e)) = self.range.get(n) {
+            s.store(start, Relaxed);
+            e.store(end, Relaxed);
+            self.ranges.store(n + 1, Relaxed);
+        }
+    }
+
+    /// The fetched ranges noted.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (usize, usize)> {
+        let n = self.ranges.load(Relaxed).min(RANGES);
+        self.range[..n].iter().map(|(s, e)| (s.load(Relaxed), e.load(Relaxed)))
+    }
+}
+
+/// One more call judged; a plain load and store, the child has one thread.
+pub(crate) fn count(counter: &AtomicU64) {
+    counter.store(counter.load(Relaxed) + 1, Relaxed);
+}

@@ -1,0 +1,230 @@
+//! The parent's side: the window between `MADV_DONTFORK` and `MADV_DOFORK`, the clone, and the decision.
+#![expect(unsafe_code, reason = "clone and memory advice")]
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use forkless_record::Kind;
+use forkless_sys::process::{self, P_PID, WALL, WEXITED, WNOHANG, WNOWAIT};
+use forkless_sys::{CPtr, Errno, fd, mm};
+use linux_raw_sys::general as k;
+
+use crate::config;
+use crate::kernel::{self, Args};
+
+use super::arm::{Slot, Verdict};
+use super::frame::Frame;
+use super::{Attempt, child, decide, memory, outcome, plan, sites};
+
+const SIGCHLD: usize = 17;
+/// The flags of a fork; anything else is another kind of clone.
+const FORK_FLAGS: usize = (k::CLONE_CHILD_SETTID | k::CLONE_CHILD_CLEARTID | k::CLONE_PARENT_SETTID) as usize;
+
+/// A mapping smaller than this costs more to mark, reserve and unmark than to copy.
+const SMALLEST: usize = 128 << 10;
+
+/// A system call of an armed thread: libc's fork and the program's fork handlers.
+pub(crate) fn trapped(slot: &'static Slot, frame: &mut Frame) {
+    let (nr, args) = (frame.number(), frame.args());
+    match nr {
+        k::__NR_rt_sigprocmask => {
+            let answer = mask_of(slot, &args);
+            frame.answer(answer);
+        }
+        k::__NR_clone if args[0] & 0xff == SIGCHLD && args[0] & !0xff & !FORK_FLAGS == 0 && args[1] == 0 => {
+            fork(slot, frame, nr, &args);
+        }
+        k::__NR_fork => fork(slot, frame, nr, &args),
+        // Calls that do not come back as calls do, or that would undo the arming: give up and let the kernel have them.
+        k::__NR_clone
+        | k::__NR_clone3
+        | k::__NR_vfork
+        | k::__NR_execve
+        | k::__NR_execveat
+        | k::__NR_exit
+        | k::__NR_exit_group
+        | k::__NR_rt_sigreturn
+        | k::__NR_rt_sigsuspend
+        | k::__NR_sigaltstack
+        | k::__NR_rt_sigaction
+        | k::__NR_prctl
+        | k::__NR_seccomp => {
+            slot.disarm(frame);
+            frame.again();
+        }
+        _ => {
+            // SAFETY: the program's own call.
+            let answer = unsafe { kernel::pass(nr, &args) };
+            frame.answer(answer);
+        }
+    }
+}
+
+/// `rt_sigprocmask` on the program's view of its mask. libc has valid pointers here; an invalid one faults as it would in libc.
+fn mask_of(slot: &Slot, args: &Args) -> isize {
+    let [how, set, old, size, ..] = *args;
+    let before = slot.mask.load(Relaxed);
+    match child::signals::new_mask(before, how, set, size) {
+        Ok(after) => slot.mask.store(after, Relaxed),
+        Err(e) => return -(e.raw() as isize),
+    }
+    if old != 0 {
+        memory::store(old, before);
+    }
+    0
+}
+
+/// libc's clone: speculate, and replace what did not commit.
+fn fork(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) {
+    let site = slot.site.load(Relaxed);
+    let mut again = 0;
+    let verdict = match speculate(slot, frame, nr, args) {
+        Ok(Ended::InChild) => return,
+        Ok(Ended::Committed { pid, bytes }) => {
+            sites::committed(site);
+            slot.set_verdict(Verdict::Committed { bytes });
+            slot.disarm(frame);
+            frame.answer(pid as isize);
+            return;
+        }
+        Ok(Ended::Aborted) => {
+            let outcome = outcome::get();
+            sites::aborted(site);
+            again = outcome.pending.load(Relaxed);
+            Verdict::Aborted(outcome.reason().unwrap_or(Kind::Died.into()))
+        }
+        Err(kind) => Verdict::Plain(kind.into()),
+    };
+    slot.set_verdict(verdict);
+    // Everything is back in place before the clone, so that the child inherits nothing of ours.
+    slot.disarm(frame);
+    // SAFETY: the program's own fork.
+    let pid = unsafe { kernel::pass(nr, args) };
+    if pid > 0 {
+        resend(pid as i32, again);
+    }
+    frame.answer(pid);
+}
+
+/// Signals that had reached the speculative child reach its replacement.
+fn resend(pid: i32, set: u64) {
+    for signal in 1..=64 {
+        if set & 1 << (signal - 1) != 0 {
+            let _ = process::kill(pid, signal);
+        }
+    }
+}
+
+enum Ended {
+    InChild,
+    Committed { pid: i32, bytes: usize },
+    Aborted,
+}
+
+fn speculate(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> Attempt<Ended> {
+    decide::open_window()?;
+    let result = in_window(slot, frame, nr, args);
+    // The child has a window of its own to leave; it never gets here with one that matters.
+    if !matches!(result, Ok(Ended::InChild)) {
+        decide::close_window();
+    }
+    result
+}
+
+fn in_window(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> Attempt<Ended> {
+    let (flags, tid_word) = if nr == k::__NR_clone { (args[0] & FORK_FLAGS, args[3]) } else { (0, args[3]) };
+    let tid_word = if flags & k::CLONE_CHILD_SETTID as usize != 0 { tid_word } else { frame.sp() };
+    let site = slot.site.load(Relaxed);
+    let bytes = plan::list(site, frame.sp(), tid_word, SMALLEST)?;
+    if bytes < config::minimum() {
+        return Err(Kind::Small);
+    }
+    let source = open_memory()?;
+    let outcome = outcome::get();
+    outcome.reset();
+    mark();
+    let parent = process::getpid();
+
+    let flags = flags | k::CLONE_VFORK as usize;
+    let spawn = match nr {
+        k::__NR_clone => [flags, 0, args[2], args[3], args[4], 0],
+        _ => [flags, 0, 0, 0, 0, 0],
+    };
+    // SAFETY: a fork as the program asked for, but with exit signal 0 (an aborted child is nobody's business; exec sets SIGCHLD,
+    // kernel/exec.c, de_thread) and suspending us until it has executed a program or ended.
+    let pid = unsafe { kernel::pass(k::__NR_clone, &spawn) };
+    if pid == 0 {
+        child::begin(slot, source, parent);
+        frame.answer(0);
+        return Ok(Ended::InChild);
+    }
+    unmark();
+    let _ = fd::close(source);
+    if pid < 0 {
+        return Err(Kind::CloneFailed);
+    }
+    let pid = pid as i32;
+    sites::keep(site, outcome.ranges());
+    Ok(if committed(pid) { Ended::Committed { pid, bytes } } else { Ended::Aborted })
+}
+
+/// Whether the child, which has left our memory, executed a program. If it did not it is reaped.
+fn committed(pid: i32) -> bool {
+    // Without __WCLONE only a child whose exit signal is SIGCHLD is seen, and only exec makes it that.
+    match process::waitid(P_PID, pid, WEXITED | WNOHANG | WNOWAIT) {
+        Ok(_) => return true,
+        Err(Errno::ECHILD) => {}
+        Err(_) => return outcome::get().is_executing(),
+    }
+    loop {
+        match process::waitid(P_PID, pid, WEXITED | WALL) {
+            Ok(_) => return false,
+            Err(Errno::EINTR) => {}
+            // Gone without us: a program that ignores SIGCHLD lets the kernel reap what has executed a program and ended (never
+            // what ends with exit signal 0: do_notify_parent, kernel/signal.c), or another thread waits with __WALL.
+            Err(_) => return outcome::get().is_executing(),
+        }
+    }
+}
+
+/// A descriptor of our memory that still reads it in a child, which has memory of its own: /proc/self/mem binds at open
+/// (fs/proc/base.c, mem_open). High up, out of the way of the lowest free numbers the child will get.
+fn open_memory() -> Attempt<i32> {
+    let low = match fd::openat(fd::AT_FDCWD, CPtr::from(c"/proc/self/mem"), fd::O_RDONLY | fd::O_CLOEXEC, 0) {
+        Ok(fd) => fd,
+        Err(Errno::EMFILE | Errno::ENFILE) => return Err(Kind::Descriptors),
+        Err(_) => return Err(Kind::NoProc),
+    };
+    // 255 is bash's own; a table of 256 is the kernel's second size, so most programs' tables need not grow again.
+    const HIGH: i32 = 240;
+    const MARGIN: i32 = 64;
+    let mut high = fd::dup_cloexec(low, HIGH.max(low + MARGIN));
+    if let Ok(got) = high
+        && got != HIGH.max(low + MARGIN)
+    {
+        // In the midst of the program's own descriptors: get clear of them.
+        let _ = fd::close(got);
+        high = fd::dup_cloexec(low, got + MARGIN);
+    }
+    let _ = fd::close(low);
+    high.map_err(|_| Kind::Descriptors)
+}
+
+/// Marks the absent ranges. From the first that refuses on (VM_SPECIAL mappings do), the rest stays with the kernel.
+fn mark() {
+    let mut n = 0;
+    for (start, end) in plan::ABSENT.iter() {
+        // SAFETY: affects only what a child gets, and the child knows how to fetch it.
+        if unsafe { mm::madvise(start as *mut _, end - start, mm::MADV_DONTFORK) }.is_err() {
+            break;
+        }
+        n += 1;
+    }
+    plan::ABSENT.truncate(n);
+}
+
+fn unmark() {
+    for (start, end) in plan::ABSENT.iter() {
+        // SAFETY: takes back what `mark` did; ranges with the program's own mark were never in the list.
+        let _ = unsafe { mm::madvise(start as *mut _, end - start, mm::MADV_DOFORK) };
+    }
+}

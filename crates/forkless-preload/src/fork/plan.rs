@@ -1,0 +1,211 @@
+//! What the child will not have, and what it must not write: the parent's mappings, listed just before the clone.
+//!
+//! Filled in by the parent inside the window (one at a time in a process), read by its child, whose copy it is.
+
+use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
+
+use forkless_record::Kind;
+use forkless_sys::maps::{self, Mapping};
+use forkless_sys::{CPtr, Errno, fd};
+
+use crate::rt;
+
+use super::{advice, outcome, sites};
+
+const MAX: usize = 256;
+
+/// Ranges in ascending order with the protection of each.
+pub(crate) struct Ranges {
+    len: AtomicUsize,
+    start: [AtomicUsize; MAX],
+    end: [AtomicUsize; MAX],
+    exec: [AtomicU8; MAX],
+}
+
+/// Memory the parent has and the child lacks.
+pub(crate) static ABSENT: Ranges = Ranges::new();
+/// Writable shared mappings.
+pub(crate) static SHARED: Ranges = Ranges::new();
+
+impl Ranges {
+    const fn new() -> Ranges {
+        Ranges {
+            len: AtomicUsize::new(0),
+            start: [const { AtomicUsize::new(0) }; MAX],
+            end: [const { AtomicUsize::new(0) }; MAX],
+            exec: [const { AtomicU8::new(0) }; MAX],
+        }
+    }
+
+    pub(crate) fn clear(&self) {
+        self.len.store(0, Relaxed);
+    }
+
+    /// Forgets the ranges from the `n`th on.
+    pub(crate) fn truncate(&self, n: usize) {
+        self.len.store(n, Relaxed);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len.load(Relaxed)
+    }
+
+    /// Appends; `false` when full. The caller goes upwards.
+    fn push(&self, start: usize, end: usize, exec: bool) -> bool {
+        let n = self.len();
+        if n == MAX {
+            return false;
+        }
+        self.start[n].store(start, Relaxed);
+        self.end[n].store(end, Relaxed);
+        self.exec[n].store(u8::from(exec), Relaxed);
+        self.len.store(n + 1, Relaxed);
+        true
+    }
+
+    pub(crate) fn get(&self, i: usize) -> (usize, usize, bool) {
+        (self.start[i].load(Relaxed), self.end[i].load(Relaxed), self.exec[i].load(Relaxed) != 0)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, usize)> {
+        (0..self.len()).map(|i| (self.start[i].load(Relaxed), self.end[i].load(Relaxed)))
+    }
+
+    /// Index of the first range that ends above `addr`.
+    pub(crate) fn at_or_after(&self, addr: usize) -> usize {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let mid = low.midpoint(high);
+            if self.end[mid].load(Relaxed) <= addr {
+                low = mid + 1;
+            } else {
+                high = mid;
+            }
+        }
+        low
+    }
+
+    /// The range `addr` lies in.
+    pub(crate) fn find(&self, addr: usize) -> Option<usize> {
+        let i = self.at_or_after(addr);
+        (i < self.len() && self.start[i].load(Relaxed) <= addr).then_some(i)
+    }
+
+    /// Whether any range has a byte of `addr..addr + len`.
+    pub(crate) fn overlaps(&self, addr: usize, len: usize) -> bool {
+        let i = self.at_or_after(addr);
+        i < self.len() && self.start[i].load(Relaxed) < addr.saturating_add(len)
+    }
+}
+
+/// Below and above the stack pointer: what the kernel writes without being asked (signal frames) and what returning soon needs.
+const STACK_WINDOW: usize = 256 << 10;
+/// Below the thread pointer: static TLS. Above: the thread's descriptor with its robust list, rseq area and the word
+/// CLONE_CHILD_SETTID writes, all of which the kernel touches by itself and does not ask us to fetch.
+const TLS_BELOW: usize = 64 << 10;
+const TLS_ABOVE: usize = 16 << 10;
+
+/// Page ranges that stay with the kernel, whatever mapping they lie in.
+struct Pins {
+    len: usize,
+    range: [(usize, usize); 8 + sites::KEPT],
+}
+
+impl Pins {
+    fn add(&mut self, start: usize, end: usize) {
+        let (start, end) = (start & !4095, end.wrapping_add(4095) & !4095);
+        if self.len == self.range.len() || start >= end {
+            return;
+        }
+        // Insertion keeps them sorted; the kept ranges of a site come sorted already.
+        let mut i = self.len;
+        while i > 0 && self.range[i - 1].0 > start {
+            self.range[i] = self.range[i - 1];
+            i -= 1;
+        }
+        self.range[i] = (start, end);
+        self.len += 1;
+    }
+}
+
+/// Lists the mappings into [`ABSENT`] and [`SHARED`]. Returns the bytes the child will lack.
+///
+/// `tid_word` is where the clone writes the child's id.
+pub(crate) fn list(site: usize, sp: usize, tid_word: usize, smallest: usize) -> Result<usize, Kind> {
+    ABSENT.clear();
+    SHARED.clear();
+    let mut pins = Pins { len: 0, range: [(0, 0); 8 + sites::KEPT] };
+    let image = rt::image();
+    pins.add(image.start, image.end);
+    pins.add(sp.saturating_sub(STACK_WINDOW), sp + STACK_WINDOW);
+    let tp = rt::thread_pointer();
+    pins.add(tp.saturating_sub(TLS_BELOW), tp + TLS_ABOVE);
+    pins.add(tid_word, tid_word + 4);
+    sites::kept(site, |start, end| pins.add(start, end));
+
+    let mut total = 0;
+    each_writable(|m| {
+        if m.flags & maps::SHARED != 0 {
+            return m.start == outcome::address() || SHARED.push(m.start, m.end, false);
+        }
+        if m.inode == 0
+            && m.flags & maps::READABLE != 0
+            && m.end - m.start >= smallest
+            && !advice::touches(m.start, m.end)
+        {
+            total += exclude(&m, &pins, smallest);
+        }
+        true
+    })?;
+    Ok(total)
+}
+
+/// Adds what the pins leave of a mapping. A full table is no error: the rest stays with the kernel.
+fn exclude(m: &Mapping, pins: &Pins, smallest: usize) -> usize {
+    let mut total = 0;
+    let mut at = m.start;
+    let mut add = |start: usize, end: usize| {
+        if end > start && end - start >= smallest && ABSENT.push(start, end, m.flags & maps::EXECUTABLE != 0)
+        {
+            total += end - start;
+        }
+    };
+    for &(start, end) in &pins.range[..pins.len] {
+        if end <= at || start >= m.end {
+            continue;
+        }
+        add(at, start.min(m.end));
+        at = at.max(end);
+    }
+    if at < m.end {
+        add(at, m.end);
+    }
+    total
+}
+
+/// Calls `each` for every writable mapping, upwards, until it says `false`: too many to keep.
+fn each_writable(mut each: impl FnMut(Mapping) -> bool) -> Result<(), Kind> {
+    let flags = fd::O_RDONLY | fd::O_CLOEXEC;
+    let file = match fd::openat(fd::AT_FDCWD, CPtr::from(c"/proc/self/maps"), flags, 0) {
+        Ok(file) => file,
+        Err(Errno::EMFILE | Errno::ENFILE) => return Err(Kind::Descriptors),
+        Err(_) => return Err(Kind::NoProc),
+    };
+    let mut addr = 0;
+    let result = loop {
+        match maps::query(file, addr, maps::WRITABLE | maps::COVERING_OR_NEXT) {
+            Ok(m) => {
+                if !each(m) {
+                    break Err(Kind::NoMaps);
+                }
+                addr = m.end;
+            }
+            Err(Errno::ENOENT) => break Ok(()),
+            // Before Linux 6.11.
+            Err(Errno::ENOTTY) if addr == 0 => break super::mapsfile::each_writable(file, &mut each),
+            Err(_) => break Err(Kind::NoMaps),
+        }
+    };
+    let _ = fd::close(file);
+    result
+}

@@ -1,0 +1,59 @@
+//! The `SIGSYS` handler: where dispatched system calls arrive, in the parent while it forks and in the speculative child.
+#![expect(unsafe_code, reason = "signal handlers")]
+
+use core::arch::naked_asm;
+
+use forkless_sys::dispatch::SYS_USER_DISPATCH;
+use forkless_sys::process;
+use linux_raw_sys::general as k;
+
+use super::arm::{self, SIGSYS};
+use super::child;
+use super::frame::{Frame, Info};
+use super::parent;
+
+/// What our handlers return to. In our own text, or the call that ends the handler would be dispatched itself.
+#[unsafe(naked)]
+pub(crate) extern "C" fn restorer() {
+    naked_asm!("mov eax, {nr}", "syscall", "ud2", nr = const k::__NR_rt_sigreturn)
+}
+
+/// Handler of `SIGSYS`, installed while any thread is armed and in speculative children.
+pub(crate) extern "C" fn on_sigsys(signal: i32, info: &Info, frame: &mut Frame) {
+    if info.code != SYS_USER_DISPATCH {
+        return not_ours(signal, info, frame);
+    }
+    if super::speculating() {
+        let answer = child::trapped(frame.number(), &frame.args());
+        frame.answer(answer);
+    } else if let Some(slot) = arm::mine() {
+        parent::trapped(slot, frame);
+    } else {
+        // Dispatch is ours alone and per thread, so this thread's slot exists.
+        crate::rt::abort();
+    }
+}
+
+/// A `SIGSYS` from elsewhere: another thread's seccomp filter, or kill. The program's action decides, as if ours were not there.
+fn not_ours(signal: i32, info: &Info, frame: &mut Frame) {
+    if super::speculating() {
+        child::interrupted(signal);
+    }
+    let action = arm::program_action();
+    match action.handler {
+        0 => {
+            // SAFETY: the default action.
+            let _ = unsafe { forkless_sys::signal::set_action(SIGSYS, &action) };
+            let _ = process::tgkill(process::getpid(), process::gettid(), SIGSYS);
+            // Delivered when this handler returns.
+            frame.mask &= !(1 << (SIGSYS - 1));
+        }
+        1 => {}
+        handler => {
+            // SAFETY: the program's own handler, called as the kernel would have.
+            let handler =
+                unsafe { core::mem::transmute::<usize, extern "C" fn(i32, &Info, &mut Frame)>(handler) };
+            handler(signal, info, frame);
+        }
+    }
+}

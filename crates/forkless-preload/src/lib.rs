@@ -1,0 +1,22 @@
+//! The library `forkless run` preloads: an unmodified program's `fork` becomes a speculation, simple shell lines lose
+//! their shell, context switches lose their system calls. What is done is decided once, from one environment variable
+//! ([`config`]); with none of it switched on, every interposed function is one jump to the next definition.
+//!
+//! Rules of the house, all of them learnt from a hang or a crash:
+//! - linked against nothing; what it needs of libc is looked up in the program ([`next`]), so glibc and musl both do;
+//! - no allocation, no thread-local storage, no libc call in a signal handler or in a speculative child's system calls;
+//! - all state is in statics made of atomics, so that a handler may read it at any point;
+//! - whatever cannot be proven unnoticeable is not done: fall back to the plain call, count it, report it.
+#![no_std]
+
+#[cfg(not(panic = "abort"))]
+compile_error!("build with --profile preload: a preloaded library must not unwind");
+
+mod config;
+#[cfg(target_arch = "x86_64")]
+mod fork;
+mod interpose;
+mod kernel;
+mod next;
+mod rt;
+mod tally;

@@ -1,0 +1,129 @@
+//! What the compiler expects to find and a library linked against nothing lacks: memory functions, a panic handler, and the
+//! bounds of our own image.
+//!
+//! The memory functions are hidden, so they bind to us alone: libc's are indirect functions that a signal handler has no business
+//! calling, and a handler of ours may run inside the program's own `memcpy`.
+#![expect(unsafe_code, reason = "assembly and linker symbols")]
+
+use core::arch::global_asm;
+use core::ops::Range;
+
+#[cfg(target_arch = "x86_64")]
+global_asm!(
+    ".macro hidden_fn name",
+    ".globl \\name",
+    ".hidden \\name",
+    ".type \\name, @function",
+    "\\name:",
+    ".endm",
+    "hidden_fn memcpy",
+    "mov rax, rdi",
+    "mov rcx, rdx",
+    "rep movsb",
+    "ret",
+    "hidden_fn memmove",
+    "mov rax, rdi",
+    "mov rcx, rdx",
+    "mov r8, rdi",
+    "sub r8, rsi",
+    "cmp r8, rdx",
+    "jb 2f",
+    "rep movsb",
+    "ret",
+    // Overlapping with the destination above: from the end.
+    "2: std",
+    "lea rdi, [rdi + rdx - 1]",
+    "lea rsi, [rsi + rdx - 1]",
+    "rep movsb",
+    "cld",
+    "ret",
+    "hidden_fn memset",
+    "mov r9, rdi",
+    "mov eax, esi",
+    "mov rcx, rdx",
+    "rep stosb",
+    "mov rax, r9",
+    "ret",
+    "hidden_fn bcmp",
+    "hidden_fn memcmp",
+    "xor eax, eax",
+    "test rdx, rdx",
+    "jz 3f",
+    "2: movzx eax, byte ptr [rdi]",
+    "movzx ecx, byte ptr [rsi]",
+    "sub eax, ecx",
+    "jnz 3f",
+    "inc rdi",
+    "inc rsi",
+    "dec rdx",
+    "jnz 2b",
+    "3: ret",
+    "hidden_fn strlen",
+    "mov rax, rdi",
+    "2: cmp byte ptr [rax], 0",
+    "je 3f",
+    "inc rax",
+    "jmp 2b",
+    "3: sub rax, rdi",
+    "ret",
+    // The unwinding tables of the precompiled core library name it; nothing here unwinds.
+    "hidden_fn rust_eh_personality",
+    "hidden_fn _Unwind_Resume",
+    "ud2",
+    ".hidden _end",
+    ".hidden etext",
+    ".hidden __ehdr_start",
+);
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    abort()
+}
+
+/// Ends the process by an illegal instruction. In a speculative child that is one more way to abort the speculation.
+pub(crate) fn abort() -> ! {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: raises SIGILL and does not continue.
+    unsafe {
+        core::arch::asm!("ud2", options(noreturn, nostack))
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: raises SIGTRAP and does not continue.
+    unsafe {
+        core::arch::asm!("brk #1", options(noreturn, nostack))
+    }
+}
+
+/// The addresses from our first instruction (and headers) to the last: what dispatch lets through.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn text() -> Range<usize> {
+    let (start, end): (usize, usize);
+    // SAFETY: takes two addresses.
+    unsafe {
+        core::arch::asm!("lea {}, [rip + __ehdr_start]", "lea {}, [rip + etext]", out(reg) start, out(reg) end,
+            options(nomem, nostack, preserves_flags));
+    }
+    start..end
+}
+
+/// The addresses of the whole library, data included.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn image() -> Range<usize> {
+    let end: usize;
+    // SAFETY: takes one address.
+    unsafe {
+        core::arch::asm!("lea {}, [rip + _end]", out(reg) end, options(nomem, nostack, preserves_flags));
+    }
+    text().start..end
+}
+
+/// The calling thread's thread pointer: distinct for every thread, known without a system call, and a register, so usable anywhere.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn thread_pointer() -> usize {
+    let tp: usize;
+    // SAFETY: the thread control block begins with its own address (x86-64 psABI, TLS variant II).
+    unsafe {
+        core::arch::asm!("mov {}, fs:[0]", out(reg) tp, options(readonly, nostack, preserves_flags));
+    }
+    tp
+}

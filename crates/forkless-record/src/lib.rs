@@ -1,0 +1,21 @@
+//! What `forkless run` and the library it preloads agree on: two environment variables, and the layout of the record that
+//! every process of the tree counts into. Nothing here acts; it is `no_std` because the preloaded library is.
+#![no_std]
+
+mod reason;
+mod record;
+
+pub use reason::{Kind, Reason};
+pub use record::{Counter, RECORD_MAGIC, Record, Site, SiteReason};
+
+/// Options for the preloaded library: `key=value` pairs separated by commas, written by `forkless run`.
+pub const OPTIONS_VARIABLE: &str = "FORKLESS_RUN";
+
+/// The off switch: any of `off`, `0`, `no` leaves every program of the tree as it is.
+pub const SWITCH_VARIABLE: &str = "FORKLESS";
+
+/// File name of the preloaded library.
+pub const LIBRARY_NAME: &str = "libforkless_preload.so";
+
+/// Below this much private memory a fork is left alone, in bytes, unless `min=` says otherwise.
+pub const DEFAULT_MINIMUM: usize = 8 << 20;

@@ -1,0 +1,118 @@
+//! Why a fork was not speculated, or a speculation was undone: one `u32` that fits a shared word.
+
+use core::fmt;
+
+macro_rules! kinds {
+    ($($name:ident = $value:literal, $text:literal;)*) => {
+        /// The kind of a [`Reason`].
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(u8)]
+        pub enum Kind {
+            $(#[doc = $text] $name = $value,)*
+        }
+        impl Kind {
+            const fn from_raw(raw: u8) -> Option<Kind> {
+                match raw { $($value => Some(Kind::$name),)* _ => None }
+            }
+            /// The phrase of the report.
+            pub const fn text(self) -> &'static str {
+                match self { $(Kind::$name => $text,)* }
+            }
+        }
+    };
+}
+kinds! {
+    // Not tried.
+    Off = 1, "switched off";
+    Small = 2, "too little memory to gain";
+    Threads = 3, "more than one thread (--fork=strict)";
+    Traced = 4, "traced by a debugger";
+    Sandbox = 5, "seccomp filter of the program's own";
+    NoDispatch = 6, "no syscall user dispatch here";
+    DispatchTaken = 7, "syscall user dispatch used by the program";
+    NoProc = 8, "no readable /proc/self/mem";
+    NoMaps = 9, "mappings could not be listed";
+    Descriptors = 10, "no free descriptor";
+    AltStack = 11, "on an alternate signal stack";
+    Learned = 12, "call site whose children seldom exec";
+    Busy = 13, "another thread was forking";
+    Unusual = 14, "unusual call in a fork handler";
+    Advice = 15, "too many MADV_DONTFORK ranges of the program's own";
+    CloneFailed = 16, "clone refused";
+    // Undone.
+    Call = 32, "system call";
+    Command = 33, "command of fcntl, ioctl or prctl";
+    Inherited = 34, "inherited descriptor used";
+    Fault = 35, "fault at an address the parent does not have";
+    SharedWrite = 36, "write to shared memory";
+    Timeout = 37, "time limit";
+    Budget = 38, "page budget";
+    Signal = 39, "signal arrived";
+    Died = 40, "child ended without exec";
+    OpenFile = 41, "open of anything but a plain file for reading";
+    Collision = 42, "descriptor number needed by the program";
+    Setup = 43, "child could not be set up";
+    Layout = 44, "change to a mapping the child does not have";
+}
+
+/// A kind, and for some kinds a number: the system call, the command, the signal.
+///
+/// ```
+/// use forkless_record::{Kind, Reason};
+/// let r = Reason::new(Kind::Call, 61);
+/// assert_eq!(Reason::from_raw(r.raw()), Some(r));
+/// assert_eq!(r.kind().text(), "system call");
+/// assert_eq!(Reason::from_raw(0), None);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Reason {
+    kind: Kind,
+    detail: u32,
+}
+
+impl Reason {
+    /// `detail` keeps its low 24 bits.
+    pub const fn new(kind: Kind, detail: u32) -> Reason {
+        Reason { kind, detail: detail & 0xff_ffff }
+    }
+
+    /// The kind.
+    pub const fn kind(self) -> Kind {
+        self.kind
+    }
+
+    /// The number that goes with the kind, 0 when none does.
+    pub const fn detail(self) -> u32 {
+        self.detail
+    }
+
+    /// As one word, never 0.
+    pub const fn raw(self) -> u32 {
+        (self.kind as u32) << 24 | self.detail
+    }
+
+    /// Back from [`raw`](Self::raw); `None` for words that are no reason.
+    pub const fn from_raw(raw: u32) -> Option<Reason> {
+        match Kind::from_raw((raw >> 24) as u8) {
+            Some(kind) => Some(Reason { kind, detail: raw & 0xff_ffff }),
+            None => None,
+        }
+    }
+}
+
+impl From<Kind> for Reason {
+    fn from(kind: Kind) -> Reason {
+        Reason::new(kind, 0)
+    }
+}
+
+impl fmt::Debug for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            Kind::Call | Kind::Inherited | Kind::Command | Kind::Signal | Kind::OpenFile => {
+                write!(f, "{:?}({})", self.kind, self.detail)
+            }
+            kind => write!(f, "{kind:?}"),
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The record: a file mapped by every process of the tree, which all count into with relaxed atomic additions.
+
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use crate::Reason;
+
+/// First word of a record; the last digit is the version of the layout.
+pub const RECORD_MAGIC: u64 = 0x666f_726b_6c65_7301;
+
+macro_rules! counters {
+    ($($name:ident, $key:literal, $text:literal;)*) => {
+        /// A number of the record.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(usize)]
+        pub enum Counter { $(#[doc = $text] $name,)* }
+        impl Counter {
+            /// All of them, in the order of the record.
+            pub const ALL: &'static [Counter] = &[$(Counter::$name,)*];
+            /// Name in JSON.
+            pub const fn key(self) -> &'static str { match self { $(Counter::$name => $key,)* } }
+            /// The line of the report.
+            pub const fn text(self) -> &'static str { match self { $(Counter::$name => $text,)* } }
+        }
+    };
+}
+counters! {
+    Processes, "processes", "processes that loaded the library";
+    Forks, "forks", "forks seen";
+    Speculated, "speculated", "speculated";
+    Committed, "committed", "committed (the child executed a program)";
+    Aborted, "aborted", "aborted and done again as a plain fork";
+    Plain, "plain", "left alone";
+    BytesSpared, "bytes_spared", "bytes of memory not copied by committed forks";
+    PagesFetched, "pages_fetched", "pages fetched by speculative children";
+    Traps, "traps", "system calls judged by the signal handler";
+    Direct, "direct", "system calls judged without a signal";
+    Shells, "shells_skipped", "shells skipped";
+    ShellsKept, "shells_kept", "lines left to the shell";
+    Switches, "context_switches", "context switches without a mask call";
+    NanosSaved, "nanos_saved_estimate", "nanoseconds saved (estimate)";
+}
+
+const COUNTERS: usize = Counter::ALL.len();
+const SITES: usize = 128;
+const REASONS: usize = 8;
+const NAME: usize = 104;
+
+/// How often a reason occurred at a site.
+#[repr(C)]
+#[derive(Debug)]
+pub struct SiteReason {
+    reason: AtomicU32,
+    count: AtomicU32,
+}
+
+/// One place in one program that forks.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Site {
+    key: AtomicU64,
+    /// Forks seen here.
+    pub forks: AtomicU64,
+    /// Speculations begun.
+    pub speculated: AtomicU64,
+    /// Speculations that ended in an exec.
+    pub committed: AtomicU64,
+    /// Speculations undone.
+    pub aborted: AtomicU64,
+    reasons: [SiteReason; REASONS],
+    name: [AtomicU8; NAME],
+}
+
+/// The whole record. All zero but for its magic number is a valid empty one, so a fresh file of [`Record::SIZE`] bytes is nearly that.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Record {
+    magic: AtomicU64,
+    counters: [AtomicU64; COUNTERS],
+    sites: [Site; SITES],
+}
+
+impl Record {
+    /// Bytes of the file.
+    pub const SIZE: usize = size_of::<Record>();
+
+    /// Marks a zeroed record as one.
+    pub fn format(&self) {
+        self.magic.store(RECORD_MAGIC, Relaxed);
+    }
+
+    /// Whether it was made by the same version.
+    pub fn is_valid(&self) -> bool {
+        self.magic.load(Relaxed) == RECORD_MAGIC
+    }
+
+    /// Adds to a counter.
+    pub fn add(&self, counter: Counter, n: u64) {
+        self.counters[counter as usize].fetch_add(n, Relaxed);
+    }
+
+    /// A counter's value.
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.counters[counter as usize].load(Relaxed)
+    }
+
+    /// The site with this key, made when new and named by `name`; `None` when the table is full.
+    ///
+    /// The key tells program and place apart, so it must not be 0.
+    pub fn site(&self, key: u64, name: impl FnOnce(&mut [u8]) -> usize) -> Option<&Site> {
+        let start = (key ^ key >> 17) as usize;
+        for i in 0..SITES {
+            let site = &self.sites[(start + i) % SITES];
+            match site.key.compare_exchange(0, key, Relaxed, Relaxed) {
+                Ok(_) => {
+                    let mut text = [0u8; NAME];
+                    let len = name(&mut text).min(NAME);
+                    for (to, from) in site.name.iter().zip(&text[..len]) {
+                        to.store(*from, Relaxed);
+                    }
+                    return Some(site);
+                }
+                Err(present) if present == key => return Some(site),
+                Err(_) => {}
+            }
+        }
+        None
+    }
+
+    /// The sites in use.
+    pub fn sites(&self) -> impl Iterator<Item = &Site> {
+        self.sites.iter().filter(|s| s.key.load(Relaxed) != 0)
+    }
+}
+
+impl Site {
+    /// Counts a reason; the ninth different one is counted with the eighth.
+    pub fn because(&self, reason: Reason) {
+        for slot in &self.reasons {
+            let now = slot.reason.compare_exchange(0, reason.raw(), Relaxed, Relaxed).unwrap_or_else(|r| r);
+            if now == 0 || now == reason.raw() {
+                slot.count.fetch_add(1, Relaxed);
+                return;
+            }
+        }
+        self.reasons[REASONS - 1].count.fetch_add(1, Relaxed);
+    }
+
+    /// Reasons seen and how often.
+    pub fn reasons(&self) -> impl Iterator<Item = (Reason, u32)> {
+        self.reasons
+            .iter()
+            .filter_map(|s| Some((Reason::from_raw(s.reason.load(Relaxed))?, s.count.load(Relaxed))))
+    }
+
+    /// Copies the name and returns its length.
+    pub fn name(&self, into: &mut [u8]) -> usize {
+        let mut len = 0;
+        for (to, from) in into.iter_mut().zip(&self.name) {
+            *to = from.load(Relaxed);
+            if *to == 0 {
+                break;
+            }
+            len += 1;
+        }
+        len
+    }
+}
