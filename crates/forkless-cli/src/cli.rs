@@ -25,4 +25,6 @@ pub(crate) enum Command {
     Bench(commands::bench::Args),
     /// Find out who pays for process creation here, how much, and why.
     Diagnose(commands::diagnose::Args),
+    /// Run a program unmodified, without the cost of its forks.
+    Run(commands::run::Args),
 }

@@ -10,6 +10,8 @@ use std::process::ExitCode;
 pub(crate) enum Exit {
     /// 0: done, nothing to report.
     Fine,
+    /// A status that is not ours to choose: 125 to 127 of `run`.
+    Code(u8),
 }
 
 /// An error the user can mend by changing the command line: exit code 2, as clap's own errors.
@@ -39,6 +41,7 @@ impl std::error::Error for Missing {}
 pub(crate) fn report(outcome: anyhow::Result<Exit>) -> ExitCode {
     match outcome {
         Ok(Exit::Fine) => ExitCode::SUCCESS,
+        Ok(Exit::Code(code)) => ExitCode::from(code),
         Err(error) => {
             eprintln!("forkless: {error:#}");
             if error.is::<Usage>() {

@@ -16,6 +16,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Bench(args) => commands::bench::run(args),
         Command::Diagnose(args) => commands::diagnose::run(args),
+        Command::Run(args) => commands::run::run(args),
     };
     exit::report(outcome)
 }

@@ -20,6 +20,42 @@ extern "C" fn load(_argc: c_int, _argv: *mut *mut c_char, envp: *mut *mut c_char
 #[unsafe(link_section = ".init_array")]
 static LOAD: extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) = load;
 
+extern "C" fn unload() {
+    crate::tally::finish();
+}
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static UNLOAD: extern "C" fn() = unload;
+
+static EXIT: crate::next::Next = crate::next::Next::new(c"_exit");
+
+/// `_exit(2)`: ends a process without its destructors, ours included.
+#[unsafe(no_mangle)]
+extern "C" fn _exit(status: c_int) -> ! {
+    #[cfg(target_arch = "x86_64")]
+    if crate::fork::speculating() {
+        crate::fork::child::direct(
+            linux_raw_sys::general::__NR_exit_group,
+            &[status as usize, 0, 0, 0, 0, 0],
+        );
+    }
+    crate::tally::finish();
+    let real = EXIT.get();
+    if !real.is_null() {
+        // SAFETY: found under the name of this function.
+        let real = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn(c_int) -> !>(real) };
+        real(status);
+    }
+    forkless_sys::process::exit_group(status)
+}
+
+/// `_Exit(3)`, its other name.
+#[unsafe(no_mangle)]
+extern "C" fn _Exit(status: c_int) -> ! {
+    _exit(status)
+}
+
 /// The environment: libc's own variable, which is set before constructors run.
 fn environment(_passed: *mut *mut c_char) -> *mut *mut c_char {
     let at = crate::next::lookup_default(c"environ").cast::<*mut *mut c_char>();

@@ -9,7 +9,7 @@ use core::ptr::{null, null_mut};
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use forkless_record::{Counter, Record, Site};
-use forkless_sys::{CPtr, fd, mm};
+use forkless_sys::{CPtr, fd, mm, process, time};
 
 use crate::config;
 
@@ -40,6 +40,22 @@ pub(crate) fn record() -> Option<&'static Record> {
 pub(crate) fn add(counter: Counter, n: u64) {
     if let Some(record) = record() {
         record.add(counter, n);
+    }
+}
+
+/// When the process that `forkless run` became is about to exit: lets the report be written, and waits for it, so that whoever waits
+/// for the process finds it. A second is the most it may take.
+pub(crate) fn finish() {
+    if config::root() == 0 || process::getpid() != config::root() {
+        return;
+    }
+    let Some(record) = record() else { return };
+    record.set_done();
+    for _ in 0..1000 {
+        if record.is_rendered() {
+            return;
+        }
+        let _ = time::nanosleep(time::Timespec { tv_sec: 0, tv_nsec: 1_000_000 });
     }
 }
 

@@ -30,7 +30,7 @@ counters! {
     Committed, "committed", "committed (the child executed a program)";
     Aborted, "aborted", "aborted and done again as a plain fork";
     Plain, "plain", "left alone";
-    BytesSpared, "bytes_spared", "bytes of memory not copied by committed forks";
+    BytesSpared, "bytes_spared", "memory not copied by committed forks";
     PagesFetched, "pages_fetched", "pages fetched by speculative children";
     Traps, "traps", "system calls judged by the signal handler";
     Direct, "direct", "system calls judged without a signal";
@@ -75,6 +75,9 @@ pub struct Site {
 #[derive(Debug)]
 pub struct Record {
     magic: AtomicU64,
+    /// The root process is about to exit; its report has been written.
+    done: AtomicU32,
+    rendered: AtomicU32,
     counters: [AtomicU64; COUNTERS],
     sites: [Site; SITES],
 }
@@ -91,6 +94,26 @@ impl Record {
     /// Whether it was made by the same version.
     pub fn is_valid(&self) -> bool {
         self.magic.load(Relaxed) == RECORD_MAGIC
+    }
+
+    /// The root process is about to exit: the report may be written now.
+    pub fn set_done(&self) {
+        self.done.store(1, Relaxed);
+    }
+
+    /// Whether the root process has said so.
+    pub fn is_done(&self) -> bool {
+        self.done.load(Relaxed) != 0
+    }
+
+    /// The report has been written.
+    pub fn set_rendered(&self) {
+        self.rendered.store(1, Relaxed);
+    }
+
+    /// Whether the report has been written.
+    pub fn is_rendered(&self) -> bool {
+        self.rendered.load(Relaxed) != 0
     }
 
     /// Adds to a counter.

@@ -2,3 +2,4 @@
 
 pub(crate) mod bench;
 pub(crate) mod diagnose;
+pub(crate) mod run;

@@ -1,0 +1,58 @@
+//! Where the preloaded library is.
+
+use std::env;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use forkless_record::LIBRARY_NAME;
+
+/// Overrides the search, for packagers and tests.
+const VARIABLE: &str = "FORKLESS_LIBRARY";
+
+/// A reason to run the program plainly.
+#[derive(Debug)]
+pub(super) struct Plainly(pub(super) String);
+
+impl fmt::Display for Plainly {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The library: where `FORKLESS_LIBRARY` says, or beside the executable, in `../lib/forkless`, or where a build of this repository puts
+/// it (`target/preload` beside `target/release`).
+pub(super) fn find() -> Result<PathBuf, Plainly> {
+    let found = match env::var_os(VARIABLE) {
+        Some(path) => {
+            let path = PathBuf::from(path);
+            if !path.is_file() {
+                return Err(Plainly(format!("{VARIABLE} names no file: {}", path.display())));
+            }
+            path
+        }
+        None => search()?,
+    };
+    let found = found.canonicalize().map_err(|e| Plainly(format!("{}: {e}", found.display())))?;
+    // The loader splits LD_PRELOAD at both, and knows no way to quote them.
+    if found.as_os_str().as_encoded_bytes().iter().any(|b| b" :".contains(b)) {
+        return Err(Plainly(format!(
+            "the loader cannot preload {}, whose path has a space or a colon",
+            found.display()
+        )));
+    }
+    Ok(found)
+}
+
+fn search() -> Result<PathBuf, Plainly> {
+    let exe = env::current_exe().map_err(|e| Plainly(format!("cannot find the forkless executable: {e}")))?;
+    let folder = exe.parent().unwrap_or(Path::new("/"));
+    ["", "../lib/forkless", "../preload"]
+        .iter()
+        .map(|relative| folder.join(relative).join(LIBRARY_NAME))
+        .find(|path| path.is_file())
+        .ok_or_else(|| {
+            Plainly(format!(
+                "{LIBRARY_NAME} is not beside the executable nor in ../lib/forkless (set {VARIABLE})"
+            ))
+        })
+}

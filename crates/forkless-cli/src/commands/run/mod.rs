@@ -1,0 +1,181 @@
+//! `forkless run`: prepares the environment the preloaded library reads, then executes the program in this very process: its
+//! status, signals and terminal are the program's own. What the library does is in `crates/forkless-preload`.
+
+mod collector;
+mod environment;
+mod inherited;
+mod library;
+mod record;
+mod report;
+mod target;
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::Context as _;
+
+use crate::exit::Exit;
+
+/// Run a program unmodified, without the cost of its forks.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit status: the program's own; 125 when forkless itself fails, 126 when the program cannot be executed, 127 \
+    when it is not found. FORKLESS=off in the environment leaves everything as it is."
+)]
+pub(crate) struct Args {
+    /// Speculative fork: in processes with one thread, in all, or in none.
+    #[arg(long, value_enum, default_value_t = Fork::Strict, value_name = "MODE")]
+    fork: Fork,
+
+    /// Leave forks of processes with less private memory than this alone.
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "8M")]
+    fork_minimum: u64,
+
+    /// Undo a child that has not executed a program after this many milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    fork_limit: u32,
+
+    /// Speculate at every call site, whatever became of earlier children. For tests.
+    #[arg(long, hide = true)]
+    fork_always: bool,
+
+    /// Whether programs that PROGRAM executes get the same treatment.
+    #[arg(long, value_enum, default_value_t = Children::Follow, value_name = "WHICH")]
+    children: Children,
+
+    /// At exit, say what was done in the whole process tree, on standard error or in FILE.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    report: Option<Option<PathBuf>>,
+
+    /// The report as JSON; implies --report.
+    #[arg(long)]
+    json: bool,
+
+    /// Do not say why a program is run plainly.
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// The program and its arguments.
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    command: Vec<OsString>,
+}
+
+/// Which processes speculate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Fork {
+    /// Processes with one thread.
+    Strict,
+    /// All processes.
+    Speculate,
+    /// None.
+    Off,
+}
+
+/// Who gets the environment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Children {
+    /// Every program that is executed.
+    Follow,
+    /// Only PROGRAM.
+    No,
+}
+
+/// Bytes, with an optional K, M or G (powers of 1024).
+fn size(text: &str) -> Result<u64, String> {
+    let (digits, unit) = match text.char_indices().last() {
+        Some((at, 'k' | 'K')) => (&text[..at], 1 << 10),
+        Some((at, 'm' | 'M')) => (&text[..at], 1 << 20),
+        Some((at, 'g' | 'G')) => (&text[..at], 1 << 30),
+        _ => (text, 1u64),
+    };
+    let number: u64 = digits.parse().map_err(|_| "not a number of bytes, as 4096, 512K or 8M".to_owned())?;
+    number.checked_mul(unit).ok_or_else(|| "too large".to_owned())
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
+    match prepare_and_exec(&args) {
+        Ok(never) => match never {},
+        Err(Failure { code, error }) => {
+            eprintln!("forkless: {error:#}");
+            Ok(Exit::Code(code))
+        }
+    }
+}
+
+/// Why PROGRAM was not executed, with the status a shell would give.
+struct Failure {
+    code: u8,
+    error: anyhow::Error,
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Failure {
+        Failure { code: 125, error }
+    }
+}
+
+/// Nothing: a successful exec does not return.
+enum Never {}
+
+fn prepare_and_exec(args: &Args) -> Result<Never, Failure> {
+    let name = &args.command[0];
+    let program = target::find(name).map_err(|e| not_executable(name, e))?;
+    let mut command = Command::new(&program);
+    command.arg0(name).args(&args.command[1..]);
+
+    let library = library::find().and_then(|library| {
+        target::check(&program)?;
+        Ok(library)
+    });
+    match library {
+        Ok(library) => {
+            let record = match args.report_to() {
+                Some(to) => Some(record::create(to, args.json)?),
+                None => None,
+            };
+            environment::prepare(&mut command, args, &library, record.as_ref(), &program);
+            if let Some(record) = record {
+                collector::start(record).context("the report's collector could not be started")?;
+            }
+        }
+        Err(why) => {
+            if !args.quiet {
+                eprintln!("forkless: {}: {why}; running it plainly", name.to_string_lossy());
+            }
+        }
+    }
+    inherited::give_back();
+    let error = command.exec();
+    Err(not_executable(name, error))
+}
+
+impl Args {
+    /// Where the report goes, if anywhere.
+    fn report_to(&self) -> Option<report::Destination> {
+        match (&self.report, self.json) {
+            (Some(Some(path)), _) => Some(report::Destination::File(path.clone())),
+            (Some(None), _) | (None, true) => Some(report::Destination::StandardError),
+            (None, false) => None,
+        }
+    }
+}
+
+fn not_executable(name: &OsString, error: io::Error) -> Failure {
+    let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
+    Failure { code, error: anyhow::Error::new(error).context(name.to_string_lossy().into_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn sizes_take_binary_units() {
+        assert_eq!(super::size("4096"), Ok(4096));
+        assert_eq!(super::size("8M"), Ok(8 << 20));
+        assert_eq!(super::size("1g"), Ok(1 << 30));
+        assert!(super::size("M").is_err());
+        assert!(super::size("99999999999G").is_err());
+    }
+}
