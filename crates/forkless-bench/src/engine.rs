@@ -62,7 +62,7 @@ pub struct Plan {
 
 impl Default for Plan {
     fn default() -> Plan {
-        Plan { runs: 1000, time: None, seed: 1, per_turn: 5, turn_budget: Duration::from_millis(10) }
+        Plan { runs: 3000, time: None, seed: 1, per_turn: 5, turn_budget: Duration::from_millis(10) }
     }
 }
 

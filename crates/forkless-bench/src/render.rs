@@ -31,7 +31,7 @@ pub enum Style {
 impl Style {
     fn cell(self, value: f64, [low, high]: [f64; 2], format: impl Fn(f64) -> String) -> String {
         match self {
-            _ if low >= high => format(value),
+            _ if low >= high || value == 0.0 => format(value),
             Style::Short => format!("{} ±{:.1}%", format(value), 50.0 * (high - low) / value),
             Style::Bounds => format!("{} [{}, {}]", format(value), format(low), format(high)),
         }
@@ -236,7 +236,8 @@ pub fn markdown(results: &Results) -> String {
 pub fn csv(results: &Results) -> String {
     let mut text = String::from(
         "suite,method,params,metric,unit,estimate,n,median,ci95_low,ci95_high,min,p05,p25,p75,p90,p95,p99,p999,max,mean,\
-         outliers,ratio_to,ratio,ratio_ci95_low,ratio_ci95_high\n",
+         outliers,ratio_to,ratio,ratio_ci95_low,ratio_ci95_high,within_rounds,\
+         within_rounds_ci95_low,within_rounds_ci95_high\n",
     );
     for suite in &results.suites {
         for row in &suite.rows {
@@ -256,9 +257,12 @@ pub fn csv(results: &Results) -> String {
             match &row.ratio {
                 Some(ratio) => {
                     fields.push(quoted(&ratio.to));
-                    fields.extend([ratio.value, ratio.ci95[0], ratio.ci95[1]].map(|value| value.to_string()));
+                    let [low, high] = ratio.ci95;
+                    let [within_low, within_high] = ratio.within_rounds_ci95;
+                    let figures = [ratio.value, low, high, ratio.within_rounds, within_low, within_high];
+                    fields.extend(figures.map(|value| value.to_string()));
                 }
-                None => fields.extend([const { String::new() }; 4]),
+                None => fields.extend([const { String::new() }; 7]),
             }
             let _ = writeln!(text, "{}", fields.join(","));
         }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 use crate::noise::Noise;
-use crate::stats::bootstrap::{Replicates, Resampler, Samples};
+use crate::stats::bootstrap::{Replicates, Resampler, Samples, within_rounds};
 use crate::stats::{Histogram, Summary};
 
 /// The name of the JSON schema, in every file.
@@ -138,15 +138,19 @@ impl Row {
     }
 }
 
-/// A ratio of medians from one interleaved run.
+/// Two methods of one interleaved run against each other.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
     /// The method in the denominator.
     pub to: String,
-    /// The ratio.
+    /// The ratio of the two medians.
     pub value: f64,
     /// Its 95 % interval.
     pub ci95: [f64; 2],
+    /// The median of the ratios within rounds: the sharper of the two on a machine that wanders.
+    pub within_rounds: f64,
+    /// Its 95 % interval.
+    pub within_rounds_ci95: [f64; 2],
 }
 
 /// A metric: name, unit, and whether it is an estimate.
@@ -192,9 +196,16 @@ pub fn rows(series: Vec<Series>, baseline: Option<&str>, seed: u64) -> Vec<Row> 
         .map(|(index, one)| {
             let (found, denominator) = base(one.metric).filter(|&(found, _)| found != index)?;
             let ci95 = replicates[index].ratio(&replicates[found]).interval(0.95)?;
-            let value = crate::stats::median(&one.samples.values) / denominator;
-            Some(Ratio { to: baseline.unwrap_or_default().to_owned(), value, ci95 })
-                .filter(|_| denominator > 0.0)
+            let pairs = within_rounds(&one.samples, &series[found].samples);
+            let within = Resampler::new([&pairs], RESAMPLES, seed).medians(&pairs);
+            let ratio = Ratio {
+                to: baseline.unwrap_or_default().to_owned(),
+                value: crate::stats::median(&one.samples.values) / denominator,
+                ci95,
+                within_rounds: crate::stats::median(&pairs.values),
+                within_rounds_ci95: within.interval(0.95)?,
+            };
+            Some(ratio).filter(|_| denominator > 0.0)
         })
         .collect();
     series

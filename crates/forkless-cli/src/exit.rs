@@ -12,6 +12,8 @@ pub(crate) enum Exit {
     Fine,
     /// A status that is not ours to choose: 125 to 127 of `run`.
     Code(u8),
+    /// 1: something the user asked to be told about: a regression, a diagnosis, a failed check.
+    Finding,
 }
 
 /// An error the user can mend by changing the command line: exit code 2, as clap's own errors.
@@ -42,6 +44,7 @@ pub(crate) fn report(outcome: anyhow::Result<Exit>) -> ExitCode {
     match outcome {
         Ok(Exit::Fine) => ExitCode::SUCCESS,
         Ok(Exit::Code(code)) => ExitCode::from(code),
+        Ok(Exit::Finding) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("forkless: {error:#}");
             if error.is::<Usage>() {

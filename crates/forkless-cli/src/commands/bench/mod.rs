@@ -3,6 +3,7 @@
 mod common;
 mod machine;
 mod progress;
+mod selfcheck;
 mod size;
 mod spawn;
 
@@ -22,6 +23,8 @@ pub(crate) struct Args {
 enum Suite {
     /// Time ways to start a program: vfork, posix_spawn, fork, system, popen and others, interleaved.
     Spawn(Box<spawn::Args>),
+    /// Check the instrument: a method against itself, and against itself slowed down, many times.
+    Selfcheck(selfcheck::Args),
     /// Print the record of this machine that every result carries.
     Machine(machine::Args),
     /// Undo announced changes when standard input ends; started by the suites, not by users.
@@ -33,6 +36,7 @@ enum Suite {
 pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
     match args.suite {
         Suite::Spawn(args) => spawn::run(&args),
+        Suite::Selfcheck(args) => selfcheck::run(&args),
         Suite::Machine(args) => machine::run(&args),
         Suite::Guard => {
             forkless_bench::guard::serve(std::io::stdin().lock());

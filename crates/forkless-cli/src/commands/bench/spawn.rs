@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
         },
         fds: args.fds,
         threads: usize::from(args.threads),
-        plan: args.common.plan(1000)?,
+        plan: args.common.plan(3000)?,
     };
     let mut shrunk = None;
     if args.shrink && memory::largest_safe() < spec.rss {
