@@ -48,12 +48,14 @@
 //!    ends the line there, with that signal.
 //! 4. **Before anything of a pipeline starts**: open its redirections' targets and find its programs, each the first
 //!    regular file with execute permission along `PATH` (names with a `/` as they are). **If anything fails** hand
-//!    `&line[pipeline.span().start..]` to `/bin/sh -c`, with the current directory and, after a `cd`, its environment:
+//!    `&line[pipeline.span().start..]` to `/bin/sh -c --` (a part of a line may begin with `-`), with the current
+//!    directory and, after a `cd`, with its `PWD` and `OLDPWD`:
 //!    nothing a script depends on has happened since the start of that text, so the shell does the rest, its messages,
 //!    126, 127 and redirection errors included. Opening is harmless to repeat. A target that is a FIFO would block the
 //!    caller rather than the shell: leave such lines to it, too.
 //! 5. **If an exec fails later** (no `#!` line, a missing interpreter, a race): run that stage's
-//!    [`span`](Command::span) by `/bin/sh -c` in its place.
+//!    [`span`](Command::span) by `/bin/sh -c --` in its place, with the descriptors it had before its own redirections;
+//!    unless [`Command::replaces_shell`], followed by a newline and `exit`, so that this shell waits, too.
 //! 6. **Redirections** apply in order, after the pipe's own ends; [`RedirectionKind::Duplicate`] refers to what is
 //!    there by then, and a descriptor that is close-on-exec in the caller does not exist for the shell. Paths are
 //!    relative to the directory as the `cd`s before left it. A lone command's redirections are its own only.
@@ -67,18 +69,23 @@
 #![no_std]
 
 mod directory;
+mod effect;
 mod environment;
 mod explain;
+mod message;
 mod names;
 mod parse;
+pub mod probe;
 mod reason;
 mod script;
 mod traits;
 mod word;
 
 pub use directory::resolve_directory;
+pub use effect::{Directory, EnvSlot, EnvString, PreviousDirectory};
 pub use environment::Environment;
 pub use explain::Explanation;
+pub use message::SignalMessage;
 pub use reason::{Reason, Rejection, Span};
 pub use script::{
     Command, CommandKind, Connector, Pipeline, Pipelines, Redirection, RedirectionKind, Script, Stages,
@@ -109,5 +116,5 @@ pub fn analyze<'b, E: Environment + ?Sized>(
         return Err(Rejection::whole(Reason::UnknownShell));
     }
     shell.check_environment(environment)?;
-    parse::parse(line, environment, shell, buf)
+    parse::analyze_unchecked(line, environment, shell, buf)
 }

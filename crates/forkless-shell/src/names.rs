@@ -150,6 +150,10 @@ const DEFAULTED: &[&str] = &[
     "USER",
 ];
 
+/// The exported variables that dash and busybox have in their table before they read the environment, in the order in
+/// which `initvar` enters them; names entered together with others into one bucket stay in front of it.
+pub(crate) const ASH_VARIABLES: &[&str] = &["MAIL", "MAILPATH", "PATH", "PS1", "PS2", "PS4"];
+
 fn contains(list: &[&str], name: &[u8]) -> bool {
     list.binary_search_by(|candidate| candidate.as_bytes().cmp(name)).is_ok()
 }

@@ -8,13 +8,15 @@ use crate::reason::{Reason, Rejection, Span};
 use crate::script::{
     CommandKind, Connector, ITEM_ASSIGNMENT, ITEM_REDIRECTION, ITEM_WORD, RedirectionCode, Script, Writer,
 };
-use crate::traits::{ReplacesShell, ShellTraits};
+use crate::traits::{ReplacesShell, ShellKind, ShellTraits};
 use crate::word::{Cursor, Lexer, Place};
 
-/// More assignments than this before one command are left to the shell: each is compared with all others.
-const MAX_ASSIGNMENTS: usize = 16;
+/// More assignments than this before one command are left to the shell: each is compared with all others, and
+/// bash enlarges the table whose order it exports them in.
+const MAX_ASSIGNMENTS: usize = 7;
 
-pub(crate) fn parse<'b, E: Environment + ?Sized>(
+/// The analysis without the check of the environment.
+pub(crate) fn analyze_unchecked<'b, E: Environment + ?Sized>(
     line: &[u8],
     environment: &E,
     shell: &ShellTraits,
@@ -26,9 +28,12 @@ pub(crate) fn parse<'b, E: Environment + ?Sized>(
         out: Writer::new(buf),
         last: None,
         shape: Shape::default(),
+        keeps_underscore: true,
+        underscore_doubt: None,
+        ran_program: false,
     };
     parser.list()?;
-    parser.mark_last();
+    parser.mark_last()?;
     Ok(parser.out.finish())
 }
 
@@ -65,6 +70,12 @@ struct Parser<'a, 'l, 'b, E: ?Sized> {
     out: Writer<'b>,
     last: Option<Last>,
     shape: Shape,
+    /// bash: no lone simple command was run yet, and none set `_`.
+    keeps_underscore: bool,
+    /// The command that may or may not have done so.
+    underscore_doubt: Option<Span>,
+    /// A lone program came before.
+    ran_program: bool,
 }
 
 impl<E: Environment + ?Sized> Parser<'_, '_, '_, E> {
@@ -166,6 +177,11 @@ impl<E: Environment + ?Sized> Parser<'_, '_, '_, E> {
 
     fn pipeline(&mut self, connector: Connector) -> Result<(), Rejection> {
         let start = self.cursor.at;
+        if let Some(span) = self.underscore_doubt
+            && self.lexer.shell.kind() == ShellKind::Bash
+        {
+            return Err(Rejection::at(Reason::ShellVariable, span.start, span.end));
+        }
         let record = self.out.begin_pipeline()?;
         let negated = self.cursor.peek() == Some(b'!')
             && matches!(
@@ -199,11 +215,32 @@ impl<E: Environment + ?Sized> Parser<'_, '_, '_, E> {
             self.operator(1)?;
             self.skip_lines()?;
         }
+        if self.lexer.shell.kind() == ShellKind::Bash && stages == 1 {
+            match last.kind {
+                // bash has laid out the environment for a program by now, and appends OLDPWD to it instead of putting
+                // it in its place (builtins/cd.def, `setpwd`: `update_export_env_inplace`).
+                CommandKind::ChangeDirectory if self.ran_program => {
+                    return Err(Rejection::at(Reason::BuiltinOperand, start, last.end));
+                }
+                CommandKind::External => self.ran_program = true,
+                _ => {}
+            }
+        }
         if negated && last.kind == CommandKind::Exec {
             return Err(Rejection::at(Reason::BuiltinOperand, start, last.end));
         }
         self.out.end_pipeline(record, connector, negated, stages, Span { start, end: last.end });
+        if last.kind == CommandKind::Exec {
+            self.out.mark_replaces_shell(record);
+        }
         self.shape.nested = self.shape.semicolon_in_line && connector != Connector::Always;
+        if stages == 1 && self.keeps_underscore {
+            // Whether it runs, and sets `_`, is known only for the first pipeline of all.
+            if connector != Connector::Always && self.lexer.environment.variable(b"_").is_some() {
+                self.underscore_doubt = Some(Span { start, end: last.end });
+            }
+            self.keeps_underscore = false;
+        }
         self.last = Some(Last {
             record,
             is_simple: stages == 1 && !negated,
@@ -243,7 +280,7 @@ impl<E: Environment + ?Sized> Parser<'_, '_, '_, E> {
         }
         let kind = self.classify(&command, start, end, has_redirections)?;
         let words = command.count;
-        self.out.end_command(record, kind, words, Span { start, end });
+        self.out.end_command(record, kind, self.keeps_underscore, words, Span { start, end });
         Ok(Parsed { kind, has_redirections, end })
     }
 
@@ -252,7 +289,8 @@ impl<E: Environment + ?Sized> Parser<'_, '_, '_, E> {
         let start = self.cursor.at;
         let place = if command.name.is_none() { Place::Command } else { Place::Argument };
         let before = self.out.len();
-        if command.assignments > 0 {
+        // Up to the command's name only: what is searched for each expansion must not grow with the arguments.
+        if command.assignments > 0 && command.name.is_none() {
             self.lexer.assigned = Some((items, before));
         }
         let item = self.out.begin_item()?;
@@ -456,14 +494,10 @@ impl<E: Environment + ?Sized> Parser<'_, '_, '_, E> {
     }
 
     /// Marks the last command if this shell would exec it without forking.
-    fn mark_last(&mut self) {
-        let Some(last) = &self.last else { return };
-        if last.kind == CommandKind::Exec {
-            self.out.mark_replaces_shell(last.record);
-            return;
-        }
+    fn mark_last(&mut self) -> Result<(), Rejection> {
+        let Some(last) = &self.last else { return Ok(()) };
         if last.kind != CommandKind::External || !last.is_simple {
-            return;
+            return Ok(());
         }
         let replaces = match self.lexer.shell.replaces_shell {
             ReplacesShell::Never => false,
@@ -473,10 +507,17 @@ impl<E: Environment + ?Sized> Parser<'_, '_, '_, E> {
                 let is_last_line = last.next_line.is_none_or(|at| at == self.cursor.line.len());
                 is_last_line && !last.has_redirections && !self.shape.nested
             }
+            ReplacesShell::KnownForLoneCommand => {
+                if last.record > 0 || last.next_line.is_some() {
+                    return Err(Rejection::whole(Reason::UnknownShell));
+                }
+                !last.has_redirections
+            }
         };
         if replaces {
             self.out.mark_replaces_shell(last.record);
         }
+        Ok(())
     }
 }
 

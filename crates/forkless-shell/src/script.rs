@@ -18,6 +18,7 @@ pub(crate) const ITEM_REDIRECTION: u8 = b'r';
 
 const FLAG_NEGATED: u8 = 1;
 const FLAG_REPLACES_SHELL: u8 = 2;
+const FLAG_KEEPS_UNDERSCORE: u8 = 4;
 
 /// How a pipeline follows what came before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -197,9 +198,16 @@ impl<'b> Writer<'b> {
         self.reserve(COMMAND_HEADER)
     }
 
-    pub(crate) fn end_command(&mut self, at: usize, kind: CommandKind, words: usize, span: Span) {
+    pub(crate) fn end_command(
+        &mut self,
+        at: usize,
+        kind: CommandKind,
+        keeps_underscore: bool,
+        words: usize,
+        span: Span,
+    ) {
         let (kind, status) = kind.encode();
-        self.patch(at, &[kind, status]);
+        self.patch(at, &[kind, status, if keeps_underscore { FLAG_KEEPS_UNDERSCORE } else { 0 }]);
         self.patch_u32(at + 4, words);
         self.patch_u32(at + 8, span.start);
         self.patch_u32(at + 12, span.end);
@@ -402,6 +410,11 @@ impl<'b> Command<'b> {
     #[must_use]
     pub fn replaces_shell(&self) -> bool {
         self.record.get(2).is_some_and(|flags| flags & FLAG_REPLACES_SHELL != 0)
+    }
+
+    /// Whether bash's `_` is still the environment's when this command begins.
+    pub(crate) fn keeps_underscore(&self) -> bool {
+        self.record.get(2).is_some_and(|flags| flags & FLAG_KEEPS_UNDERSCORE != 0)
     }
 
     /// Its source, assignments and redirections included: a line that does what this stage does.

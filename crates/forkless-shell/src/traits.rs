@@ -27,6 +27,8 @@ pub(crate) enum ReplacesShell {
     AtEndOfInput,
     /// bash 5.1 and 5.2: `should_suppress_fork` and `can_optimize_connection` of builtins/evalstring.c.
     WhereBashSuppressesFork,
+    /// Other bash: a lone command without redirections and newlines, as the probe is one.
+    KnownForLoneCommand,
 }
 
 /// What is known of this machine's `/bin/sh`.

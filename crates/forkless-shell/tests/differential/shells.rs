@@ -1,0 +1,74 @@
+//! The shells to compare with, each under the name `sh`, and what the probe makes of them.
+
+use std::ffi::{CStr, CString};
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::rc::Rc;
+
+use forkless_shell::{ShellKind, ShellTraits, probe};
+
+use crate::process::{Outcome, start, wait};
+
+pub(crate) const SUPPORTED: &[ShellKind] = &[ShellKind::Dash, ShellKind::Bash, ShellKind::Busybox];
+
+pub(crate) struct Shell {
+    pub(crate) kind: ShellKind,
+    pub(crate) path: CString,
+    /// What the probe found; a shell of an untested version is found unknown, and then nothing is compared.
+    pub(crate) traits: ShellTraits,
+}
+
+impl Shell {
+    pub(crate) fn find(kind: ShellKind, base: &Path) -> Option<Self> {
+        let name = match kind {
+            ShellKind::Dash => "dash",
+            ShellKind::Bash => "bash",
+            ShellKind::Busybox => "busybox",
+            _ => return None,
+        };
+        let program =
+            ["/bin", "/usr/bin"].iter().map(|dir| Path::new(dir).join(name)).find(|path| path.exists())?;
+        let directory = base.join(name);
+        std::fs::create_dir_all(&directory).expect("create a directory for the shell");
+        let path = directory.join("sh");
+        std::os::unix::fs::symlink(program, &path).expect("link the shell");
+        let path = CString::new(path.as_os_str().as_bytes()).expect("no NUL");
+        let traits = Self::probe(&path);
+        Some(Self { kind, path, traits })
+    }
+
+    /// Asks the questions of the crate's probe.
+    fn probe(path: &CStr) -> ShellTraits {
+        let (pid, output) = ask(path, probe::LINE, &probe::ENVIRONMENT);
+        wait(pid);
+        let here = std::env::current_dir().expect("getcwd");
+        let shell = u32::try_from(pid.as_raw()).expect("a process id");
+        let traits = ShellTraits::from_probe(&output, shell, here.as_os_str().as_bytes());
+        if !traits.needs_applet_probe() {
+            return traits;
+        }
+        let (pid, _) = ask(path, probe::APPLET_LINE, &probe::APPLET_ENVIRONMENT);
+        match wait(pid) {
+            Outcome::Code(code) => traits.with_applet_probe(code.into()),
+            Outcome::Signal(..) => traits,
+        }
+    }
+}
+
+fn ask(path: &CStr, line: &CStr, environment: &[&CStr]) -> (nix::unistd::Pid, Vec<u8>) {
+    let (mut read, write) = std::io::pipe().expect("pipe");
+    let null = || Some(Rc::new(std::fs::File::open("/dev/null").expect("open /dev/null")));
+    let mut table = [const { None }; 10];
+    table[0] = null();
+    table[1] = Some(Rc::new(OwnedFd::from(write).into()));
+    table[2] = null();
+    let argv = [c"sh".to_owned(), c"-c".to_owned(), line.to_owned()];
+    let environment: Vec<CString> = environment.iter().map(|&entry| entry.to_owned()).collect();
+    let pid = start(path, &argv, &environment, &table).expect("start the shell");
+    drop(table);
+    let mut output = Vec::new();
+    read.read_to_end(&mut output).expect("read the probe's answer");
+    (pid, output)
+}
