@@ -31,7 +31,11 @@ pub(crate) fn analyze_unchecked<'b, E: Environment + ?Sized>(
         keeps_underscore: true,
         underscore_doubt: None,
         ran_program: false,
+        has_previous: false,
     };
+    if matches!(line.first(), Some(b'-' | b'+')) {
+        return Err(Rejection::at(Reason::ShellOption, 0, 1));
+    }
     parser.list()?;
     parser.mark_last()?;
     Ok(parser.out.finish())
@@ -76,6 +80,8 @@ struct Parser<'a, 'l, 'b, E: ?Sized> {
     underscore_doubt: Option<Span>,
     /// A lone program came before.
     ran_program: bool,
+    /// The line began with `cd`: OLDPWD has its place.
+    has_previous: bool,
 }
 
 impl<E: Environment + ?Sized> Parser<'_, '_, '_, E> {
@@ -219,7 +225,8 @@ impl<E: Environment + ?Sized> Parser<'_, '_, '_, E> {
             match last.kind {
                 // bash has laid out the environment for a program by now, and appends OLDPWD to it instead of putting
                 // it in its place (builtins/cd.def, `setpwd`: `update_export_env_inplace`).
-                CommandKind::ChangeDirectory if self.ran_program => {
+                CommandKind::ChangeDirectory if self.last.is_none() => self.has_previous = true,
+                CommandKind::ChangeDirectory if self.ran_program && !self.has_previous => {
                     return Err(Rejection::at(Reason::BuiltinOperand, start, last.end));
                 }
                 CommandKind::External => self.ran_program = true,

@@ -89,6 +89,8 @@ pub enum Reason {
     DuplicationOperand,
     /// A redirection target that means the opening process (`/proc/self`, `/dev/fd`) or that bash treats specially.
     RedirectionTarget,
+    /// A line that begins with `-` or `+`, which `sh -c` takes for an option.
+    ShellOption,
     /// A `!` that is not plainly the negation of a pipeline.
     Negation,
     /// A line the shell would refuse, or read otherwise than expected.
@@ -153,6 +155,7 @@ impl Reason {
             Reason::DescriptorNumber => "shells disagree on descriptor numbers of more than one digit",
             Reason::DuplicationOperand => "only one digit or `-` may follow `<&` and `>&`",
             Reason::RedirectionTarget => "this path means something else in the process that opens it",
+            Reason::ShellOption => "`sh -c` takes a line that begins like this for an option",
             Reason::Negation => "`!` is only understood before a pipeline",
             Reason::Syntax => "the shell reports this as a syntax error, or reads it differently",
             Reason::ControlCharacter => "shells disagree on control characters",
@@ -205,6 +208,7 @@ impl Reason {
             Reason::DescriptorNumber => "descriptor_number",
             Reason::DuplicationOperand => "duplication_operand",
             Reason::RedirectionTarget => "redirection_target",
+            Reason::ShellOption => "shell_option",
             Reason::Negation => "negation",
             Reason::Syntax => "syntax",
             Reason::ControlCharacter => "control_character",

@@ -199,6 +199,7 @@ fn what_needs_a_shell_goes_to_the_shell() {
             "A=1 set",
         ],
     );
+    shell(Reason::ShellOption, &["-x ls", "+x", "--version"]);
     shell(Reason::JobSpecification, &["%1"]);
     shell(Reason::EmptyCommand, &["''", "\"$UNSET\" a"]);
     shell(Reason::Syntax, &["ls \\"]);

@@ -77,7 +77,7 @@ const USUAL: &[&str] = &[
     "ok; badinterp | obs",
     "noexec",
     "cd missing && obs",
-    "ok; cd missing; obs",
+    "cd sub; ok; cd missing; obs",
     "cd sub; missing; obs",
     "sub/obs",
     "obs >&9",
@@ -108,6 +108,8 @@ const REGRESSIONS: &[(&str, &str)] = &[
     ("bash decrements SHLVL for a waited-for script, too", "true\nobs | script 22;"),
     ("the rest handed over may look like an option", "missing || \\\n --long=value"),
     ("bash appends OLDPWD behind _ once a program ran", "both >out2\ncd sub/. || cd sub/.; obs"),
+    ("a cd that fails after a program", "ok; cd missing; obs"),
+    ("a line that begins like an option", "-TERM=a=b both"),
     ("a continuation before the end is no newline", "t15; \\\n"),
 ];
 
