@@ -24,11 +24,19 @@ pub enum Method {
     ForkExec,
     System,
     Popen,
+    Forkless,
+    ForklessSpawn,
+    ForklessCommand,
+    ForklessNonblocking,
+    ForklessInherit,
+    ForklessPipes,
+    ForklessPipes3,
+    ForklessFull,
 }
 
 impl Method {
     /// All methods, in the order of the table.
-    pub const ALL: [Method; 14] = [
+    pub const ALL: [Method; 22] = [
         Method::VforkExec,
         Method::CloneVm,
         Method::NoshellCloneCompat0,
@@ -37,6 +45,14 @@ impl Method {
         Method::NoshellSpawnCompat1,
         Method::NoshellForkCompat0,
         Method::NoshellForkCompat1,
+        Method::Forkless,
+        Method::ForklessSpawn,
+        Method::ForklessCommand,
+        Method::ForklessNonblocking,
+        Method::ForklessInherit,
+        Method::ForklessPipes,
+        Method::ForklessPipes3,
+        Method::ForklessFull,
         Method::PosixSpawn,
         Method::PosixSpawnPipes,
         Method::ForkExec,
@@ -63,6 +79,14 @@ impl Method {
             Method::ForkExec => "fork_exec",
             Method::System => "system",
             Method::Popen => "popen",
+            Method::Forkless => "forkless",
+            Method::ForklessSpawn => "forkless_spawn",
+            Method::ForklessCommand => "forkless_command",
+            Method::ForklessNonblocking => "forkless_nonblocking",
+            Method::ForklessInherit => "forkless_inherit",
+            Method::ForklessPipes => "forkless_pipes",
+            Method::ForklessPipes3 => "forkless_pipes3",
+            Method::ForklessFull => "forkless_full",
         }
     }
 
@@ -85,17 +109,18 @@ impl Method {
             Method::PosixSpawnPipes => "pipe2 and posix_spawn with one dup2 action, read to the end",
             Method::ForkExec => "libc's fork, then execve",
             Method::System => "libc's system(): through /bin/sh",
+            Method::Forkless => "forkless: a prepared command's status(), start and wait in one call",
+            Method::ForklessSpawn => "forkless: a prepared command's spawn(), then wait()",
+            Method::ForklessCommand => "forkless: Command::new(..).status(), laid out anew each time",
+            Method::ForklessNonblocking => "forkless: spawn_nonblocking(), then wait()",
+            Method::ForklessInherit => "forkless: as `forkless`, the child inheriting every descriptor",
+            Method::ForklessPipes => "forkless: spawn() with standard output piped, read to the end",
+            Method::ForklessPipes3 => "forkless: spawn() with input, output and error piped",
+            Method::ForklessFull => {
+                "forkless: uid, gid, groups (as root), cwd, umask, two rlimits, 20 descriptors mapped"
+            }
             Method::Popen => "libc's popen(..., \"r\") and pclose(): through /bin/sh",
         }
-    }
-
-    /// Whether the caller reads the child's standard output through a pipe.
-    #[must_use]
-    pub fn has_pipe(self) -> bool {
-        !matches!(
-            self,
-            Method::VforkExec | Method::CloneVm | Method::PosixSpawn | Method::ForkExec | Method::System
-        )
     }
 
     /// What the time of a method is mostly made of, beyond what every process creation costs.

@@ -12,6 +12,7 @@
 mod libc_methods;
 mod method;
 mod noshell;
+mod ours;
 mod raw;
 pub mod selfcheck;
 mod threads;
@@ -24,6 +25,7 @@ use std::time::Duration;
 
 pub use self::method::Method;
 use self::noshell::{Mode, Noshell};
+use self::ours::{Ours, Use};
 use self::threads::Pool;
 use self::worker::{Lap, Target, Worker};
 use crate::clock::{self, CpuTime};
@@ -124,6 +126,9 @@ pub fn run(spec: &Spec, guard: Option<&mut Guard>, observer: &mut dyn Observer) 
             outcome.elapsed.as_secs_f64()
         ));
     }
+    if spec.methods.contains(&Method::ForklessFull) && !ours::may_set_groups() {
+        notes.push("forkless_full without groups: setting them needs root".to_owned());
+    }
     if outcome.rounds < 20 {
         notes.push(format!("only {} rounds: the intervals are rough", outcome.rounds));
     }
@@ -169,6 +174,7 @@ fn series(spec: &Spec, outcome: Outcome) -> Vec<Series> {
 fn worker(method: Method, target: &Arc<Target>) -> Result<Box<dyn Worker>, Error> {
     let target = target.clone();
     let noshell = |target, mode, compat| Box::new(Noshell { target, mode, compat, name: method.name() });
+    let ours = |target, how| Ours::new(target, how, method.name()).map(Box::new);
     Ok(match method {
         Method::VforkExec => Box::new(libc_methods::Vfork { target, piped: false }),
         Method::VforkExecPipes => Box::new(libc_methods::Vfork { target, piped: true }),
@@ -184,6 +190,14 @@ fn worker(method: Method, target: &Arc<Target>) -> Result<Box<dyn Worker>, Error
         Method::ForkExec => Box::new(libc_methods::Fork { target }),
         Method::System => Box::new(libc_methods::System { target }),
         Method::Popen => Box::new(libc_methods::Popen { target }),
+        Method::Forkless => ours(target, Use::Status)?,
+        Method::ForklessSpawn => ours(target, Use::Spawn)?,
+        Method::ForklessCommand => ours(target, Use::Command)?,
+        Method::ForklessNonblocking => ours(target, Use::Nonblocking)?,
+        Method::ForklessInherit => ours(target, Use::Inherit)?,
+        Method::ForklessPipes => ours(target, Use::Pipe)?,
+        Method::ForklessPipes3 => ours(target, Use::Pipes3)?,
+        Method::ForklessFull => ours(target, Use::Full)?,
     })
 }
 

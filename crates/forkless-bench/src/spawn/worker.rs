@@ -3,8 +3,9 @@
 
 #![expect(unsafe_code, reason = "waitpid, pipe2, read and environ")]
 
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::ptr;
 use std::sync::Arc;
 
@@ -38,10 +39,13 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// `shell_suffix` is added to the command line given to a shell: the published measurements ran system() with the
-    /// child's output sent to /dev/null.
     pub(super) fn new(program: &Program) -> Arc<Target> {
         Arc::new(Target { path: program.path().clone(), command: program.command().clone() })
+    }
+
+    /// The program for interfaces in terms of `OsStr`.
+    pub(super) fn os_path(&self) -> &OsStr {
+        OsStr::from_bytes(self.path.as_bytes())
     }
 
     /// The argument vector: the program's path alone.
