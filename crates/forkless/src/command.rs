@@ -177,12 +177,14 @@ impl Command {
     /// c.wait().unwrap();
     /// ```
     pub fn fd<T: Into<Stdio>>(&mut self, number: RawFd, cfg: T) -> &mut Command {
+        // No table reaches it (fs/file.c, sysctl_nr_open_max), and the numbers just above a target are used on the way.
+        const BEYOND_ANY_TABLE: RawFd = 1 << 30;
         match number {
             0..=2 => self.std[number as usize] = Some(cfg.into()),
-            3.. => {
+            3..BEYOND_ANY_TABLE => {
                 self.fds.insert(number, cfg.into());
             }
-            _ => self.complain(format!("descriptor {number} is negative")),
+            _ => self.complain(format!("there can be no descriptor {number}")),
         }
         self
     }

@@ -1,0 +1,11 @@
+//! What the library promises, tested from outside: one module a theme, one process a case (`support`).
+
+#![allow(unreachable_pub, reason = "a binary: modules are its only readers")]
+#![allow(dead_code, reason = "support serves every theme")]
+mod descriptors;
+mod parity;
+mod support;
+
+fn main() -> std::process::ExitCode {
+    support::main(&[parity::CASES, descriptors::CASES])
+}
