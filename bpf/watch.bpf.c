@@ -4,9 +4,13 @@
  * the exit of the child, and (when asked) counts system calls by what they turned
  * out to be. Decides nothing: ranking, prices and remedies are the user side's.
  *
- * Two sets of entry points fill the same records: sys_enter/sys_exit (the tp_btf
- * tier, complete on its own) and fentry/fexit of kernel_clone (the fentry tier, which
- * costs other system calls nothing). Each program is loaded only if its tier is used.
+ * A program on sys_enter or sys_exit costs every system call of the machine 50 to
+ * 70 ns before its first instruction, so three ways to time a creation fill the same
+ * records, and each program is loaded only where it is needed:
+ *   TIMING_COPY      from the new memory descriptor's per-CPU counters (allocated just
+ *                    before dup_mmap) to task_newtask: full forks only, but free;
+ *   TIMING_SYSCALLS  sys_enter and sys_exit: exact, with the caller's waiting;
+ *   TIMING_FENTRY    around kernel_clone: exact and free, where the kernel permits it.
  *
  * Nothing here may assume that a map update succeeds: a full map is counted in
  * `totals` and shown to the user as lost events.
@@ -22,10 +26,12 @@ HIDDEN_CONST u32 watch_all = 0;    /* else: by cgroup, else: by `watched` */
 HIDDEN_CONST u64 watch_cgroup = 0; /* id in the unified hierarchy */
 HIDDEN_CONST u32 watch_level = 0;  /* depth of that cgroup below the root */
 HIDDEN_CONST u32 want_calls = 0;   /* system-call findings */
-HIDDEN_CONST u32 want_entry = 1;   /* creations are timed by sys_enter/sys_exit */
+HIDDEN_CONST u32 timing = 0;       /* enum timing */
 HIDDEN_CONST u32 stacks_per_second = 64;
 
-/* A creation or exec under way in a thread. */
+enum timing { TIMING_COPY = 0, TIMING_SYSCALLS = 1, TIMING_FENTRY = 2 };
+
+/* A creation under way in a thread. With TIMING_COPY only start_ns means something. */
 struct pending {
 	u64 start_ns;
 	struct site site;
@@ -90,6 +96,14 @@ struct {
 	MAP_TYPE(key, struct call_key);
 	MAP_TYPE(value, struct call);
 } calls SEC(".maps");
+
+/* A thread's signal mask after its last rt_sigprocmask. */
+struct {
+	MAP_UINT(type, MAP_LRU_HASH);
+	MAP_UINT(max_entries, 8192);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, u64);
+} masks SEC(".maps");
 
 struct {
 	MAP_UINT(type, MAP_PERCPU_ARRAY);
@@ -244,16 +258,25 @@ INLINE void note_site(struct site *site, u64 sp, u64 bp)
 
 /* ---- creations ------------------------------------------------------------- */
 
-INLINE void begin_creation(struct task_struct *task, u32 nr, u64 ip, u64 sp, u64 bp)
+/* Which call of which place brought the thread into the kernel; samples its stack. */
+INLINE void site_of_caller(struct site *site, struct task_struct *task)
+{
+	struct pt_regs *regs = bpf_task_pt_regs(task);
+	u64 sp = regs->sp;
+
+	site->tgid = task->tgid;
+	site->nr = regs->orig_ax;
+	site->ip = regs->ip;
+	site->word = first_code_word(task, sp);
+	note_site(site, sp, regs->bp);
+}
+
+INLINE void begin_creation(struct task_struct *task)
 {
 	struct pending p = {};
 	u32 tid = task->pid;
 
-	p.site.tgid = task->tgid;
-	p.site.nr = nr;
-	p.site.ip = ip;
-	p.site.word = first_code_word(task, sp);
-	note_site(&p.site, sp, bp);
+	site_of_caller(&p.site, task);
 	/* Last, so that our own work above is not in the time. */
 	p.start_ns = bpf_ktime_get_ns();
 	bpf_map_update_elem(&pending, &tid, &p, UPDATE_ANY);
@@ -338,6 +361,9 @@ int on_newtask(u64 *ctx)
 		return 0;
 	}
 	COUNT(creations);
+	/* An entry stays after its process, for the user side to read: not into the next
+	 * process of that number. */
+	bpf_map_delete_elem(&after_forks, &pid);
 	if (!watch_all && !watch_cgroup)
 		bpf_map_update_elem(&watched, &pid, &one, UPDATE_ANY);
 	if (!(flags & CLONE_VM) && !bpf_map_lookup_elem(&after_forks, &tgid)) {
@@ -356,6 +382,7 @@ int on_newtask(u64 *ctx)
 	c = bpf_map_lookup_elem(&live, &pid);
 	if (!c)
 		return 0;
+	p = bpf_map_lookup_elem(&pending, &tid);
 	c->kind = KIND_CREATION;
 	c->flags = flags;
 	c->copied_ns = now;
@@ -364,17 +391,22 @@ int on_newtask(u64 *ctx)
 	c->cgroup = bpf_get_current_cgroup_id();
 	bpf_probe_read_kernel(c->caller_comm, sizeof(c->caller_comm), task->comm);
 	memory_of(c, mm);
-	p = bpf_map_lookup_elem(&pending, &tid);
-	if (p) {
+	if (timing != TIMING_COPY && p) {
 		p->child = pid;
 		c->start_ns = p->start_ns;
 		c->site = p->site;
-	} else {
-		/* An entry we do not know (attached in the middle of the call, or a
-		 * 32-bit call): nobody will report the return. */
-		c->site.tgid = tgid;
-		c->state = STATE_RETURNED;
+		return 0;
 	}
+	/* Nobody will report the return: there is no program for it, or it was attached
+	 * in the middle of the call. */
+	c->state = STATE_RETURNED;
+	site_of_caller(&c->site, task);
+	if (!p)
+		return 0;
+	/* A vfork has no new memory: what is pending is from elsewhere. */
+	if (!(flags & CLONE_VM))
+		c->start_ns = p->start_ns;
+	bpf_map_delete_elem(&pending, &tid);
 	return 0;
 }
 
@@ -389,6 +421,12 @@ int on_exec(u64 *ctx)
 	struct mm_struct *mm;
 	u64 start, length;
 
+	if (timing == TIMING_COPY) {
+		u32 tid = ctx[1];
+
+		/* exec makes a memory descriptor as well */
+		bpf_map_delete_elem(&pending, &tid);
+	}
 	if (!c)
 		return 0;
 	c->execs++;
@@ -438,7 +476,6 @@ int on_exit(u64 *ctx)
 	}
 	if (!watch_all && !watch_cgroup)
 		bpf_map_delete_elem(&watched, &tgid);
-	bpf_map_delete_elem(&after_forks, &tgid);
 	return 0;
 }
 
@@ -516,23 +553,31 @@ INLINE u32 blamed(u32 tgid)
 	return tgid;
 }
 
-/* Does this rt_sigprocmask leave the mask as it is? Asked at entry, where the old
- * mask is still there; the kernel ignores SIGKILL and SIGSTOP in the new one. */
-INLINE int sigmask_needless(struct task_struct *task, int how, u64 set)
+/*
+ * Did this rt_sigprocmask, now over, leave the mask as it was? The old mask is in the
+ * caller's oldset if it asked for it; else it is what the thread's last call left
+ * (a signal handler's return in between may have changed it: then it is a call that
+ * is not counted as needless, never the other way round for a caller that sets twice
+ * the same).
+ */
+INLINE int sigmask_needless(struct task_struct *task, u64 set, u64 oldset)
 {
-	const u64 never = 1ull << 8 | 1ull << 18;
-	u64 old = task->blocked.sig[0], asked;
+	u32 tid = task->pid;
+	u64 new = task->blocked.sig[0], old;
+	u64 *last;
 
 	if (!set)
 		return 1;
-	if (bpf_probe_read_user(&asked, sizeof(asked), (void *)set))
-		return 0;
-	asked &= ~never;
-	if (how == 0)
-		return (old | asked) == old;
-	if (how == 1)
-		return (old & ~asked) == old;
-	return how == 2 && asked == old;
+	if (oldset)
+		return !bpf_probe_read_user(&old, sizeof(old), (void *)oldset) && old == new;
+	last = bpf_map_lookup_elem(&masks, &tid);
+	if (last) {
+		old = *last;
+		*last = new;
+		return old == new;
+	}
+	bpf_map_update_elem(&masks, &tid, &new, UPDATE_ANY);
+	return 0;
 }
 
 union path_head {
@@ -592,6 +637,12 @@ INLINE void classify(struct task_struct *task, struct pt_regs *regs, u32 nr, s64
 			tgid = blamed(tgid);
 		}
 		break;
+	case 14: /* rt_sigprocmask */
+		if (!result && sigmask_needless(task, regs->si, regs->dx)) {
+			class = CLASS_SIGMASK_NEEDLESS;
+			tgid = blamed(tgid);
+		}
+		break;
 	case 1:  /* write */
 	case 18: /* pwrite64 */
 		bytes = result > 0 ? result : 0;
@@ -628,7 +679,6 @@ int on_sys_enter(u64 *ctx)
 	struct pt_regs *regs = (void *)ctx[0];
 	u64 nr = ctx[1];
 	struct task_struct *task;
-	u32 tgid;
 
 	/* Every system call of the machine passes here: leave as early as possible. */
 	switch (nr) {
@@ -636,14 +686,8 @@ int on_sys_enter(u64 *ctx)
 	case 57:  /* fork */
 	case 58:  /* vfork */
 	case 435: /* clone3 (also as a 32-bit call) */
-		if (!want_entry)
-			return 0;
 	case 59:  /* execve */
 	case 322: /* execveat */
-		break;
-	case 14: /* rt_sigprocmask */
-		if (!want_calls)
-			return 0;
 		break;
 	case 2:   /* 32-bit fork; 64-bit open */
 	case 11:  /* 32-bit execve; 64-bit munmap */
@@ -656,20 +700,10 @@ int on_sys_enter(u64 *ctx)
 		return 0;
 	}
 	task = bpf_get_current_task_btf();
-	tgid = task->tgid;
-	if (nr == 59 || nr == 322 || nr == 11) {
-		begin_exec(tgid);
-		return 0;
-	}
-	if (!is_watched(tgid))
-		return 0;
-	if (nr == 14) {
-		if (!is_compat(regs) && sigmask_needless(task, (int)regs->di, regs->si))
-			count_call(blamed(tgid), 14, CLASS_SIGMASK_NEEDLESS, regs->ip, 0, 0,
-				   regs->sp, regs->bp);
-		return 0;
-	}
-	begin_creation(task, nr, regs->ip, regs->sp, regs->bp);
+	if (nr == 59 || nr == 322 || nr == 11)
+		begin_exec(task->tgid);
+	else if (is_watched(task->tgid))
+		begin_creation(task);
 	return 0;
 }
 
@@ -689,7 +723,7 @@ int on_sys_exit(u64 *ctx)
 	case 120:
 	case 190:
 	case 2:
-		if (want_entry && (nr > 50 || is_compat(regs)) && result > 0)
+		if (timing == TIMING_SYSCALLS && (nr > 50 || is_compat(regs)) && result > 0)
 			end_creation((u32)bpf_get_current_pid_tgid());
 		break;
 	case 59:
@@ -707,19 +741,15 @@ int on_sys_exit(u64 *ctx)
 	return 0;
 }
 
-/* ---- entry points of the fentry tier ---------------------------------------- */
+/* ---- entry points of the other timings -------------------------------------- */
 
 SEC("fentry/kernel_clone")
 int on_clone_enter(u64 *ctx)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct pt_regs *regs;
 
-	if (!task->mm || !is_watched(task->tgid))
-		return 0;
-	/* kernel_clone knows nothing of the caller: take the registers saved at entry. */
-	regs = bpf_task_pt_regs(task);
-	begin_creation(task, regs->orig_ax, regs->ip, regs->sp, regs->bp);
+	if (task->mm && is_watched(task->tgid))
+		begin_creation(task);
 	return 0;
 }
 
@@ -727,6 +757,22 @@ SEC("fexit/kernel_clone")
 int on_clone_exit(u64 *ctx)
 {
 	end_creation((u32)bpf_get_current_pid_tgid());
+	return 0;
+}
+
+/* mm_init() of the child's memory, the step before dup_mmap(): since Linux 6.2 it
+ * allocates per-CPU counters. The last allocation before task_newtask is it. */
+SEC("tp_btf/percpu_alloc_percpu")
+int on_percpu_alloc(u64 *ctx)
+{
+	struct pending p = {};
+	u64 id = bpf_get_current_pid_tgid();
+	u32 tid = id;
+
+	if (!is_watched(id >> 32))
+		return 0;
+	p.start_ns = bpf_ktime_get_ns();
+	bpf_map_update_elem(&pending, &tid, &p, UPDATE_ANY);
 	return 0;
 }
 

@@ -1,21 +1,36 @@
 //! Who pays for process creation, how much, and why.
 //!
 //! A [`Watch`] loads the BPF programs of `bpf/` and hands out [`Event`]s: every process creation of the watched
-//! processes from the system call to the exit of the child, and samples of the call stacks behind them.
+//! processes from the system call to the exit of the child, and samples of the call stacks behind them. A [`Diagnosis`]
+//! sums them up and judges them into a [`Report`] of [`Finding`]s, with savings predicted from a [`CostModel`] that is
+//! measured on the machine itself.
 //!
 //! The library prints nothing, and changes nothing in what it watches. Linux on x86-64 only.
 
+mod collect;
 mod creation;
+mod diagnosis;
 mod error;
+mod estimate;
+mod finding;
+mod model;
 mod procfs;
 mod record;
+mod shell;
+mod stack;
+mod symbol;
 mod target;
 mod tier;
 mod watch;
 
 pub use creation::{CallerMemory, CloneFlags, CreatingCall, Creation, CreationKind, End, Site};
+pub use diagnosis::{CreationCounts, Diagnosis, Report};
 pub use error::WatchError;
+pub use estimate::Estimate;
+pub use finding::{Cost, Evidence, Finding, FindingKind, Thresholds};
+pub use model::CostModel;
 pub use procfs::{PageKinds, ProcessName};
+pub use stack::{Frame, Unwinder};
 pub use target::{ResolvedTarget, Target};
 pub use tier::{Probe, Tier, probe};
 pub use watch::{Event, StackTop, Totals, Watch, WatchOptions};

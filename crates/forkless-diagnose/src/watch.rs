@@ -27,9 +27,15 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/built/watch.bpf
 pub struct WatchOptions {
     /// Which processes.
     pub target: Target,
-    /// Count system calls too (findings 4 to 8). Costs every system call of a watched process some tens of
-    /// nanoseconds more.
+    /// Count system calls too (findings 4 to 8). Costs every system call of the machine some 60 nanoseconds, and those
+    /// of watched processes about twice that.
     pub system_calls: bool,
+    /// Time every creation from its system call to the caller's return from it. Without fentry this costs every
+    /// system call of the machine some 100 nanoseconds; when `false`, full forks are timed from the copy of the
+    /// memory on, at no cost, and how long a vfork's caller waited is not known.
+    pub exact_times: bool,
+    /// Count write-protect faults from the start; see [`Watch::track_faults`].
+    pub faults: bool,
     /// Do not use fentry where it works, as if the kernel refused it.
     pub without_fentry: bool,
     /// Call stacks a second and CPU, at most.
@@ -37,10 +43,26 @@ pub struct WatchOptions {
 }
 
 impl WatchOptions {
-    /// Everything on, 64 stacks a second and CPU.
+    /// Everything on but the exact times, 64 stacks a second and CPU.
     pub fn new(target: Target) -> Self {
-        Self { target, system_calls: true, without_fentry: false, stacks_per_second: 64 }
+        Self {
+            target,
+            system_calls: true,
+            exact_times: false,
+            faults: true,
+            without_fentry: false,
+            stacks_per_second: 64,
+        }
     }
+}
+
+/// `enum timing` of `bpf/watch.bpf.c`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+enum Timing {
+    Copy = 0,
+    SystemCalls = 1,
+    Fentry = 2,
 }
 
 /// Something that the kernel side reported.
@@ -110,6 +132,8 @@ pub(crate) struct CallCount {
     /// How many gave the same result as the one before.
     pub(crate) same: u64,
     pub(crate) bytes: u64,
+    /// A result that was seen.
+    pub(crate) last: i64,
 }
 
 /// A running watch. Dropping it detaches and unloads everything, and kills nothing: a command that was started runs on.
@@ -119,6 +143,7 @@ pub struct Watch {
     ring: RingBuf<MapData>,
     tier: Tier,
     child: Option<Child>,
+    tracks_faults: bool,
 }
 
 impl std::fmt::Debug for Watch {
@@ -153,7 +178,13 @@ impl Watch {
         let own = std::process::id();
         let (all, calls) = (u32::from(target.all), u32::from(options.system_calls));
         let (cgroup, level) = target.cgroup.unwrap_or((0, 0));
-        let entry = u32::from(tier == Tier::BpfTracepoints);
+        let timing = match tier {
+            Tier::BpfFentry => Timing::Fentry,
+            // Before Linux 6.2 a new memory descriptor has no per-CPU part to be seen by.
+            Tier::BpfTracepoints if options.exact_times || !kernel_is_at_least(6, 2) => Timing::SystemCalls,
+            Tier::BpfTracepoints => Timing::Copy,
+        };
+        let timing_number = timing as u32;
         let mut loader = EbpfLoader::new();
         loader
             .btf(Some(btf))
@@ -162,7 +193,7 @@ impl Watch {
             .override_global("watch_cgroup", &cgroup, true)
             .override_global("watch_level", &level, true)
             .override_global("want_calls", &calls, true)
-            .override_global("want_entry", &entry, true)
+            .override_global("timing", &timing_number, true)
             .override_global("stacks_per_second", &options.stacks_per_second, true);
         if !options.system_calls {
             loader.map_max_entries("calls", 1);
@@ -175,27 +206,29 @@ impl Watch {
             watched.insert(pid, 1, 0).map_err(map_error("watched"))?;
         }
         // What ends records before what begins them: a creation is never left half seen.
-        for (program, tracepoint) in [
-            ("on_exit", "sched_process_exit"),
-            ("on_exec", "sched_process_exec"),
-            ("on_fault", "page_fault_user"),
-            ("on_page_alloc", "mm_page_alloc"),
-            ("on_sys_exit", "sys_exit"),
-        ] {
-            attach_tracepoint(&mut bpf, btf, program, tracepoint)?;
+        attach_tracepoint(&mut bpf, btf, "on_exit", "sched_process_exit")?;
+        attach_tracepoint(&mut bpf, btf, "on_exec", "sched_process_exec")?;
+        load_tracepoint(&mut bpf, btf, "on_fault", "page_fault_user")?;
+        load_tracepoint(&mut bpf, btf, "on_page_alloc", "mm_page_alloc")?;
+        if options.system_calls || timing == Timing::SystemCalls {
+            attach_tracepoint(&mut bpf, btf, "on_sys_exit", "sys_exit")?;
         }
-        if tier == Tier::BpfFentry {
+        if timing == Timing::Fentry {
             attach_fexit(&mut bpf, btf)?;
-            attach_tracepoint(&mut bpf, btf, "on_newtask", "task_newtask")?;
-            attach_fentry(&mut bpf, btf)?;
-        } else {
-            attach_tracepoint(&mut bpf, btf, "on_newtask", "task_newtask")?;
         }
-        attach_tracepoint(&mut bpf, btf, "on_sys_enter", "sys_enter")?;
+        attach_tracepoint(&mut bpf, btf, "on_newtask", "task_newtask")?;
+        match timing {
+            Timing::Fentry => attach_fentry(&mut bpf, btf)?,
+            Timing::SystemCalls => attach_tracepoint(&mut bpf, btf, "on_sys_enter", "sys_enter")?,
+            Timing::Copy => attach_tracepoint(&mut bpf, btf, "on_percpu_alloc", "percpu_alloc_percpu")?,
+        }
 
         let ring = bpf.take_map("ring").ok_or_else(|| missing_map("ring"))?;
         let ring = RingBuf::try_from(ring).map_err(map_error("ring"))?;
-        let mut watch = Self { bpf, ring, tier, child: None };
+        let mut watch = Self { bpf, ring, tier, child: None, tracks_faults: false };
+        if options.faults {
+            watch.track_faults()?;
+        }
         if let Some(argv) = &target.command {
             watch.child = Some(watch.run(argv)?);
         } else if let Target::Pid(pid) = options.target {
@@ -221,6 +254,20 @@ impl Watch {
             .map_err(|source| WatchError::Command { program: program.to_string_lossy().into_owned(), source })
     }
 
+    /// Begins to count write-protect faults (idempotent). The programs see every page fault and page allocation of the
+    /// machine and cost each some 60 nanoseconds: worth it only while somebody forks in full.
+    ///
+    /// # Errors
+    /// [`WatchError::Program`] or [`WatchError::NotPermitted`].
+    pub fn track_faults(&mut self) -> Result<(), WatchError> {
+        if !self.tracks_faults {
+            attach(&mut self.bpf, "on_fault")?;
+            attach(&mut self.bpf, "on_page_alloc")?;
+            self.tracks_faults = true;
+        }
+        Ok(())
+    }
+
     /// How the kernel is asked.
     pub fn tier(&self) -> Tier {
         self.tier
@@ -229,6 +276,18 @@ impl Watch {
     /// The command, if the target is one.
     pub fn command(&mut self) -> Option<&mut Child> {
         self.child.as_mut()
+    }
+
+    /// Whether the target is a command that has ended. It is left unreaped, so that /proc still knows its times; call
+    /// [`command`](Self::command) to collect its status.
+    pub fn command_ended(&self) -> bool {
+        use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        self.child.as_ref().is_some_and(|child| match waitid(WaitId::Pid(Pid::from_child(child)), options) {
+            Ok(status) => status.is_some(),
+            // Reaped already, by whoever called `command`.
+            Err(_) => true,
+        })
     }
 
     /// Waits up to `timeout` and hands over what has arrived. A signal ends the wait early.
@@ -306,7 +365,14 @@ impl Watch {
             .flatten()
             .map(|(key, values)| {
                 let sum = |field: fn(&RawCall) -> u64| values.iter().map(field).sum::<u64>();
-                CallCount { key, count: sum(|c| c.count), same: sum(|c| c.same), bytes: sum(|c| c.bytes) }
+                let last = values.iter().filter(|c| c.count > 0).map(|c| c.last).next_back().unwrap_or(0);
+                CallCount {
+                    key,
+                    count: sum(|c| c.count),
+                    same: sum(|c| c.same),
+                    bytes: sum(|c| c.bytes),
+                    last,
+                }
             })
             .collect();
         found.sort_by_key(|c| (c.key.tgid, c.key.nr, c.key.class, c.key.ip));
@@ -373,17 +439,42 @@ fn no_program(name: &str) -> WatchError {
     WatchError::Unsupported { why: format!("the BPF object has no program {name}") }
 }
 
+fn tracepoint_program<'b>(
+    bpf: &'b mut Ebpf,
+    name: &'static str,
+) -> Result<&'b mut BtfTracePoint, WatchError> {
+    bpf.program_mut(name).ok_or_else(|| no_program(name))?.try_into().map_err(program_error(name))
+}
+
+fn load_tracepoint(
+    bpf: &mut Ebpf,
+    btf: &Btf,
+    name: &'static str,
+    tracepoint: &str,
+) -> Result<(), WatchError> {
+    tracepoint_program(bpf, name)?.load(tracepoint, btf).map_err(program_error(name))
+}
+
+fn attach(bpf: &mut Ebpf, name: &'static str) -> Result<(), WatchError> {
+    tracepoint_program(bpf, name)?.attach().map(drop).map_err(program_error(name))
+}
+
 fn attach_tracepoint(
     bpf: &mut Ebpf,
     btf: &Btf,
     name: &'static str,
     tracepoint: &str,
 ) -> Result<(), WatchError> {
-    let program: &mut BtfTracePoint =
-        bpf.program_mut(name).ok_or_else(|| no_program(name))?.try_into().map_err(program_error(name))?;
-    program.load(tracepoint, btf).map_err(program_error(name))?;
-    program.attach().map_err(program_error(name))?;
-    Ok(())
+    load_tracepoint(bpf, btf, name, tracepoint)?;
+    attach(bpf, name)
+}
+
+/// By uname(2); an unreadable release counts as old.
+fn kernel_is_at_least(major: u32, minor: u32) -> bool {
+    let uname = rustix::system::uname();
+    let release = uname.release().to_string_lossy();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse::<u32>().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)
 }
 
 fn attach_fentry(bpf: &mut Ebpf, btf: &Btf) -> Result<(), WatchError> {

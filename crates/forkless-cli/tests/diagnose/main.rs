@@ -4,6 +4,7 @@
 //! Has a harness of its own so that a test that cannot run here (no root, no BPF, no C compiler) is counted as ignored,
 //! with the reason printed, and never as passed. Tests run one at a time: `--all` would see the others' victims.
 
+mod findings;
 mod log;
 mod support;
 
@@ -18,6 +19,7 @@ fn main() {
     }
     let mut trials: Vec<Trial> = Vec::new();
     log::add(&mut trials);
+    findings::add(&mut trials);
     let trials = trials.into_iter().map(|trial| trial.with_ignored_flag(missing.is_some())).collect();
     libtest_mimic::run(&arguments, trials).exit();
 }

@@ -2,16 +2,19 @@
 //! `forkless-diagnose` library.
 
 mod log;
+mod text;
 
 use std::ffi::OsString;
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use forkless_diagnose::{Target, Watch, WatchError, WatchOptions, probe};
+use forkless_diagnose::{
+    CostModel, Diagnosis, Report, Target, Thresholds, Watch, WatchError, WatchOptions, probe,
+};
 
 use crate::exit::{Exit, Missing, Usage};
 
@@ -35,13 +38,22 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     duration: Option<Duration>,
 
-    /// Print each process creation as it happens, one line each.
-    #[arg(long, required = true)]
+    /// Print each process creation as it happens, one line each, instead of findings.
+    #[arg(long)]
     log: bool,
 
-    /// Print JSON, one object a line.
+    /// Print JSON: one report, or with --log one object a line.
     #[arg(long)]
     json: bool,
+
+    /// Count system calls too: needed for findings about them, costs every system call some 60 ns [default: yes,
+    /// but no with --all].
+    #[arg(long, value_name = "yes|no", conflicts_with = "log", value_parser = yes_or_no)]
+    system_calls: Option<bool>,
+
+    /// Report what saves at least this share of one CPU, in percent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.1, conflicts_with = "log")]
+    min_share: f64,
 
     /// Run this command and watch it with all that it starts.
     #[arg(last = true, value_name = "CMD")]
@@ -54,6 +66,14 @@ fn seconds(text: &str) -> Result<Duration, String> {
         return Err("must be more than 0 and at most 1e9 seconds".to_owned());
     }
     Ok(Duration::from_secs_f64(seconds))
+}
+
+fn yes_or_no(text: &str) -> Result<bool, String> {
+    match text {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err("must be yes or no".to_owned()),
+    }
 }
 
 impl Args {
@@ -84,20 +104,67 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot handle SIGINT and SIGTERM")?;
     }
+    if args.log { run_log(&args, stop) } else { run_findings(&args, stop) }
+}
+
+fn run_log(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
     let mut options = WatchOptions::new(args.target());
-    options.system_calls = !args.log;
-    print_tiers();
+    options.system_calls = false;
+    options.exact_times = true;
+    options.faults = false;
+    if std::io::stderr().is_terminal() {
+        print_tiers();
+    }
     let begin = log::now_ns();
     let mut watch = Watch::start(&options).map_err(classify)?;
-    let ending = Ending { until: args.duration.map(|d| Instant::now() + d), stop, pid: args.pid };
+    let ending = Ending::new(args, stop);
     log::run(&mut watch, &ending, begin, args.json)
 }
 
-/// On a terminal only: a log that is piped on starts with its first line.
-fn print_tiers() {
-    if !std::io::stderr().is_terminal() {
-        return;
+fn run_findings(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
+    let mut options = WatchOptions::new(args.target());
+    options.system_calls = args.system_calls.unwrap_or(!args.all);
+    // Every page fault of the machine would pay for a fork that may never come.
+    options.faults = !args.all;
+    let thresholds = Thresholds { share: args.min_share / 100.0, ..Thresholds::default() };
+    if !args.json {
+        print_tiers();
     }
+    // Fails for a wrong pid or path before the calibration makes the user wait.
+    options.target.resolve().map_err(classify)?;
+    let model =
+        CostModel::calibrate().context("cannot calibrate: memory or a child process cannot be had")?;
+    let mut diagnosis = Diagnosis::start(&options, model, thresholds).map_err(classify)?;
+    let ending = Ending::new(args, stop);
+    let reason = loop {
+        // Asked before the poll, so that what happened before the end is still in it.
+        let reason = ending.reached(diagnosis.watch())?;
+        diagnosis.poll(Duration::from_millis(100)).map_err(classify)?;
+        if let Some(reason) = reason {
+            break reason;
+        }
+    };
+    let report = diagnosis.report().map_err(classify)?;
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        let partial = (reason == Reason::Interrupted).then_some("interrupted");
+        serde_json::to_writer(&mut out, &JsonReport { partial, report: &report })?;
+        writeln!(out)?;
+    } else {
+        text::print(&mut out, &report, reason)?;
+    }
+    Ok(if report.findings.is_empty() { Exit::Fine } else { Exit::Finding })
+}
+
+/// A report that says itself whether the watch was cut short.
+#[derive(serde::Serialize)]
+struct JsonReport<'r> {
+    partial: Option<&'static str>,
+    #[serde(flatten)]
+    report: &'r Report,
+}
+
+fn print_tiers() {
     for probe in probe() {
         match probe.refused {
             None => eprintln!("tier: {}: works", probe.tier),
@@ -114,6 +181,10 @@ struct Ending {
 }
 
 impl Ending {
+    fn new(args: &Args, stop: Arc<AtomicBool>) -> Self {
+        Self { until: args.duration.map(|d| Instant::now() + d), stop, pid: args.pid }
+    }
+
     /// Why the watch is over, if it is.
     fn reached(&self, watch: &mut Watch) -> anyhow::Result<Option<Reason>> {
         if self.stop.load(Ordering::Relaxed) {
@@ -122,9 +193,7 @@ impl Ending {
         if self.until.is_some_and(|until| Instant::now() >= until) {
             return Ok(Some(Reason::Time));
         }
-        if let Some(child) = watch.command()
-            && child.try_wait().context("waiting for the command")?.is_some()
-        {
+        if watch.command_ended() {
             return Ok(Some(Reason::TargetEnded));
         }
         if self.pid.is_some_and(|pid| !PathBuf::from(format!("/proc/{pid}")).exists()) {

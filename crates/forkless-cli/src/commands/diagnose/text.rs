@@ -1,0 +1,97 @@
+//! The report for people: ranked, each finding with its cost, evidence, place, reason, remedy and what it would save.
+
+use std::io::{self, Write};
+
+use forkless_diagnose::{Estimate, Finding, Report};
+
+use super::Reason;
+
+/// Stacks are long; what matters is near the call.
+const FRAMES: usize = 8;
+
+pub(super) fn print(out: &mut impl Write, report: &Report, reason: Reason) -> io::Result<()> {
+    if reason == Reason::Interrupted {
+        writeln!(out, "PARTIAL: interrupted after {:.1} s", report.window_ns as f64 / 1e9)?;
+    }
+    let c = report.creations;
+    writeln!(
+        out,
+        "{:.1} s watched by {}: {} process creations ({} full forks that exec, {} that do not, {} sharing memory), {} threads, {} events lost",
+        report.window_ns as f64 / 1e9,
+        report.tier,
+        report.totals.creations,
+        c.full_fork_then_exec,
+        c.full_fork_alone,
+        c.shared_memory,
+        report.totals.threads,
+        report.totals.lost(),
+    )?;
+    if !report.system_calls {
+        writeln!(out, "System calls were not counted (--system-calls yes does): no findings about them.")?;
+    }
+    if report.findings.is_empty() {
+        return writeln!(out, "Nothing found.");
+    }
+    for (rank, finding) in report.findings.iter().enumerate() {
+        writeln!(out)?;
+        print_finding(out, rank + 1, finding)?;
+    }
+    Ok(())
+}
+
+fn print_finding(out: &mut impl Write, rank: usize, f: &Finding) -> io::Result<()> {
+    writeln!(out, "{rank}. {}", f.title)?;
+    let mut who = format!("pid {}", f.pid);
+    if f.processes > 1 {
+        who += &format!(" and {} more", f.processes - 1);
+    }
+    if let Some(exe) = &f.process.exe {
+        who += &format!(", {exe}");
+    }
+    if let Some(cgroup) = f.process.cgroup.as_ref().filter(|cgroup| *cgroup != "/") {
+        who += &format!(", cgroup {cgroup}");
+    }
+    writeln!(out, "   who      {who}")?;
+    writeln!(
+        out,
+        "   cost     {:.2} % of a CPU: {} in the caller, {} in children, {} in faults afterwards, over {} times",
+        f.cost.cpu_share * 100.0,
+        time(f.cost.caller_ns),
+        time(f.cost.child_ns),
+        time(f.cost.faults_ns),
+        f.count,
+    )?;
+    for evidence in &f.evidence {
+        writeln!(out, "   evidence {}: {}", evidence.what, evidence.value)?;
+    }
+    match f.call_site.split_first() {
+        None => writeln!(out, "   from     (no stack: the process was gone, or the calls were too few)")?,
+        Some((first, rest)) => {
+            writeln!(out, "   from     {first}")?;
+            for frame in rest.iter().take(FRAMES - 1) {
+                writeln!(out, "            {frame}")?;
+            }
+        }
+    }
+    writeln!(out, "   because  {}", f.reason)?;
+    writeln!(out, "   remedy   {}", f.remedy)?;
+    writeln!(
+        out,
+        "   saves    {} each time; {} of a CPU",
+        range(f.saving_each_ns, time),
+        range(f.saving_share, percent)
+    )?;
+    writeln!(out, "   command  {}", f.command)
+}
+
+fn range(estimate: Estimate, show: fn(f64) -> String) -> String {
+    format!("{} ({} to {})", show(estimate.mid), show(estimate.low), show(estimate.high))
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.2} %", share * 100.0)
+}
+
+fn time(ns: f64) -> String {
+    super::log::duration(ns.max(0.0) as u64)
+}

@@ -1,0 +1,451 @@
+//! Sums up events as they arrive, in bounded memory: by place of the call and by what came of it. Judges nothing.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use crate::creation::{Creation, CreationKind, End, Site};
+use crate::error::WatchError;
+use crate::estimate::Stream;
+use crate::procfs::{self, PageKinds, ProcessName};
+use crate::record::{CLASS_ANY, RawCallKey};
+use crate::shell;
+use crate::stack::{Frame, Unwinder};
+use crate::watch::{Event, StackTop, Totals, Watch};
+
+/// What came of a creation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Outcome {
+    /// Page tables copied, then thrown away by an exec.
+    ForkThenExec,
+    /// Page tables copied and used: a snapshot, a worker, a subshell.
+    ForkAlone,
+    /// Memory shared.
+    Shared,
+}
+
+impl Outcome {
+    fn of(creation: &Creation) -> Self {
+        match (creation.kind, creation.execed() || creation.exec_errno.is_some()) {
+            (CreationKind::FullFork, true) => Self::ForkThenExec,
+            (CreationKind::FullFork, false) => Self::ForkAlone,
+            _ => Self::Shared,
+        }
+    }
+}
+
+/// The creations of one place with one outcome.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Group {
+    pub(crate) count: u64,
+    /// Time in the caller: all of the call where it is known, else the copy.
+    pub(crate) caller: Stream,
+    /// From the child's existence to its exec, or to its end without one.
+    pub(crate) child: Stream,
+    pub(crate) anon: Stream,
+    pub(crate) swap: Stream,
+    pub(crate) resident: Stream,
+    pub(crate) hugetlb: Stream,
+    pub(crate) page_tables: Stream,
+    pub(crate) child_faults: u64,
+    pub(crate) still_running: u64,
+    /// Programs the children became, the most frequent few.
+    pub(crate) programs: Tally,
+    pub(crate) comm: String,
+}
+
+impl Group {
+    fn add(&mut self, creation: &Creation) {
+        self.count += 1;
+        if let Some(ns) = creation.caller_waited_ns.or(creation.copy_ns) {
+            self.caller.add(ns as f64);
+        }
+        let child_ns = match creation.kind {
+            // The copy is over; what follows is the child's own work, its exec, and the teardown of the copy.
+            CreationKind::FullFork => creation.until_exec_ns.or(creation.lifetime_ns),
+            _ => creation.until_exec_ns,
+        };
+        if let Some(ns) = child_ns {
+            self.child.add(ns.saturating_sub(creation.copy_ns.unwrap_or(0)) as f64);
+        }
+        self.anon.add(creation.memory.anon as f64);
+        self.swap.add(creation.memory.swap as f64);
+        self.resident.add(creation.memory.resident() as f64);
+        self.hugetlb.add(creation.memory.hugetlb as f64);
+        self.page_tables.add(creation.memory.page_tables as f64);
+        self.child_faults += creation.child_copied + creation.child_reused;
+        self.still_running += u64::from(creation.end == End::Running);
+        if let Some(path) = creation.exec_path.as_ref().or(creation.exec_failed_path.as_ref()) {
+            self.programs.add(path);
+        }
+        if self.comm.is_empty() {
+            self.comm.clone_from(&creation.caller_comm);
+        }
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.count += other.count;
+        for (mine, theirs) in [
+            (&mut self.caller, &other.caller),
+            (&mut self.child, &other.child),
+            (&mut self.anon, &other.anon),
+            (&mut self.swap, &other.swap),
+            (&mut self.resident, &other.resident),
+            (&mut self.hugetlb, &other.hugetlb),
+            (&mut self.page_tables, &other.page_tables),
+        ] {
+            mine.merge(theirs);
+        }
+        self.child_faults += other.child_faults;
+        self.still_running += other.still_running;
+        self.programs.merge(&other.programs);
+        if self.comm.is_empty() {
+            self.comm.clone_from(&other.comm);
+        }
+    }
+}
+
+/// Counts by name, of a bounded number of names.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Tally {
+    counts: HashMap<String, u64>,
+    others: u64,
+}
+
+const TALLY_NAMES: usize = 32;
+
+impl Tally {
+    pub(crate) fn add(&mut self, name: &str) {
+        self.add_many(name, 1);
+    }
+
+    fn add_many(&mut self, name: &str, count: u64) {
+        if let Some(known) = self.counts.get_mut(name) {
+            *known += count;
+        } else if self.counts.len() < TALLY_NAMES {
+            self.counts.insert(name.to_owned(), count);
+        } else {
+            self.others += count;
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        for (name, count) in &other.counts {
+            self.add_many(name, *count);
+        }
+        self.others += other.others;
+    }
+
+    /// The most frequent names with their counts.
+    pub(crate) fn top(&self, names: usize) -> Vec<(String, u64)> {
+        let mut all: Vec<(String, u64)> =
+            self.counts.iter().map(|(name, count)| (name.clone(), *count)).collect();
+        all.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        all.truncate(names);
+        all
+    }
+}
+
+/// Execs that failed, of one process's children or of a process itself.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct FailedExecs {
+    pub(crate) creations: u64,
+    /// Failed for a missing file before one that succeeded: a search along PATH.
+    pub(crate) searched: u64,
+    pub(crate) searching_creations: u64,
+    /// Never succeeded: the file is missing.
+    pub(crate) missing: u64,
+    pub(crate) missing_paths: Tally,
+    pub(crate) busy: u64,
+    pub(crate) busy_paths: Tally,
+    pub(crate) comm: String,
+}
+
+impl FailedExecs {
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.creations += other.creations;
+        self.searched += other.searched;
+        self.searching_creations += other.searching_creations;
+        self.missing += other.missing;
+        self.missing_paths.merge(&other.missing_paths);
+        self.busy += other.busy;
+        self.busy_paths.merge(&other.busy_paths);
+    }
+}
+
+/// Shells started by one process name for lines of one fate.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ShellGroup {
+    pub(crate) count: u64,
+    /// The shell's life less its programs' lives.
+    pub(crate) overhead: Stream,
+    pub(crate) lines: Tally,
+    pub(crate) sites: HashMap<Site, u64>,
+    pub(crate) comm: String,
+}
+
+/// A process's page kinds, first and last seen.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PageHistory {
+    pub(crate) first: PageKinds,
+    pub(crate) last: PageKinds,
+    asked: Instant,
+}
+
+/// CPU time of a process, as far as it was seen.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CpuTime {
+    first: u64,
+    last: u64,
+}
+
+impl CpuTime {
+    pub(crate) fn used(self) -> u64 {
+        self.last.saturating_sub(self.first)
+    }
+}
+
+/// Calls of one place and class.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Calls {
+    pub(crate) count: u64,
+    pub(crate) same: u64,
+    pub(crate) bytes: u64,
+    /// A result that was seen.
+    pub(crate) last: i64,
+}
+
+/// The stacks seen at one place.
+pub(crate) type Stacks = Vec<(Vec<Frame>, u64)>;
+
+const MAX_GROUPS: usize = 16_384;
+const MAX_NAMES: usize = 16_384;
+/// smaps_rollup walks the page tables under the target's lock: seldom, and only where it matters.
+const PAGE_KINDS_FROM: u64 = 16 << 20;
+const PAGE_KINDS_EVERY: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// Everything that was collected.
+#[derive(Debug)]
+pub(crate) struct Collected {
+    pub(crate) groups: HashMap<(Site, Outcome), Group>,
+    pub(crate) failed: HashMap<u32, FailedExecs>,
+    pub(crate) shells: HashMap<(u32, shell::Fate), ShellGroup>,
+    pub(crate) names: HashMap<u32, ProcessName>,
+    pub(crate) stacks: HashMap<Site, Stacks>,
+    pub(crate) pages: HashMap<u32, PageHistory>,
+    pub(crate) faults: HashMap<u32, (u64, u64)>,
+    pub(crate) calls: HashMap<(u32, u16, u16, u64), Calls>,
+    pub(crate) cpu: HashMap<u32, CpuTime>,
+    pub(crate) totals: Totals,
+    pub(crate) creations: u64,
+    /// Creations that had no room in `groups`.
+    pub(crate) ungrouped: u64,
+    judge: shell::Judge,
+    unwinder: Unwinder,
+    /// Lives of the programs that a living shell has started.
+    shell_children: HashMap<u32, f64>,
+}
+
+impl Collected {
+    pub(crate) fn new() -> Self {
+        Self {
+            groups: HashMap::new(),
+            failed: HashMap::new(),
+            shells: HashMap::new(),
+            names: HashMap::new(),
+            stacks: HashMap::new(),
+            pages: HashMap::new(),
+            faults: HashMap::new(),
+            calls: HashMap::new(),
+            cpu: HashMap::new(),
+            totals: Totals::default(),
+            creations: 0,
+            ungrouped: 0,
+            judge: shell::Judge::new(),
+            unwinder: Unwinder::new(),
+            shell_children: HashMap::new(),
+        }
+    }
+
+    /// Takes one event in. True if somebody copies enough memory for its faults to be worth counting.
+    pub(crate) fn event(&mut self, event: Event) -> bool {
+        match event {
+            Event::Created(creation) => {
+                self.created(&creation);
+                creation.kind == CreationKind::FullFork && creation.memory.anon >= PAGE_KINDS_FROM
+            }
+            Event::Stack(stack) => {
+                self.stack(&stack);
+                false
+            }
+        }
+    }
+
+    fn stack(&mut self, stack: &StackTop) {
+        let pid = stack.site.pid;
+        self.name(pid, None);
+        let Some(frames) = self.unwinder.frames(stack).filter(|frames| !frames.is_empty()) else { return };
+        if self.stacks.len() >= MAX_GROUPS && !self.stacks.contains_key(&stack.site) {
+            return;
+        }
+        let seen = self.stacks.entry(stack.site).or_default();
+        if let Some((_, count)) = seen.iter_mut().find(|(known, _)| *known == frames) {
+            *count += 1;
+        } else if seen.len() < 8 {
+            seen.push((frames, 1));
+        }
+    }
+
+    /// Remembers who a process is, while it can be asked. `comm` tells that it has become somebody else.
+    fn name(&mut self, pid: u32, comm: Option<&str>) {
+        let known = self.names.get(&pid);
+        if known.is_some_and(|name| comm.is_none_or(|comm| name.comm == comm)) {
+            return;
+        }
+        if self.names.len() >= MAX_NAMES {
+            return;
+        }
+        if let Some(name) = procfs::name_of(pid) {
+            self.names.insert(pid, name);
+        } else if let (None, Some(comm)) = (known, comm) {
+            self.names.insert(pid, ProcessName { comm: comm.to_owned(), exe: None, cgroup: None });
+        }
+    }
+
+    fn created(&mut self, creation: &Creation) {
+        self.creations += 1;
+        self.name(creation.caller, None);
+        if creation.kind == CreationKind::FullFork && creation.memory.anon >= PAGE_KINDS_FROM {
+            self.look_at_pages(creation.caller);
+        }
+        self.failed_execs(creation);
+        self.shell(creation);
+        self.group(creation);
+    }
+
+    fn group(&mut self, creation: &Creation) {
+        let key = (creation.site, Outcome::of(creation));
+        if self.groups.len() >= MAX_GROUPS && !self.groups.contains_key(&key) {
+            self.ungrouped += 1;
+            return;
+        }
+        self.groups.entry(key).or_default().add(creation);
+    }
+
+    fn failed_execs(&mut self, creation: &Creation) {
+        let missing = u64::from(creation.exec_missing);
+        let busy = u64::from(creation.exec_busy);
+        if missing + busy == 0
+            || (self.failed.len() >= MAX_NAMES && !self.failed.contains_key(&creation.caller))
+        {
+            return;
+        }
+        let failed = self.failed.entry(creation.caller).or_default();
+        failed.creations += 1;
+        failed.comm.clone_from(&creation.caller_comm);
+        if creation.execed() && missing > 0 {
+            failed.searched += missing;
+            failed.searching_creations += 1;
+        } else if missing > 0 {
+            failed.missing += missing;
+            failed.missing_paths.add(creation.exec_failed_path.as_deref().unwrap_or("?"));
+        }
+        if busy > 0 {
+            failed.busy += busy;
+            failed.busy_paths.add(creation.exec_failed_path.as_deref().unwrap_or("?"));
+        }
+    }
+
+    fn shell(&mut self, creation: &Creation) {
+        let Some(life) = creation.lifetime_ns else { return };
+        // A shell's programs end, and arrive, before the shell itself.
+        if self.shell_children.len() < MAX_NAMES || self.shell_children.contains_key(&creation.caller) {
+            *self.shell_children.entry(creation.caller).or_default() += life as f64;
+        }
+        let programs = self.shell_children.remove(&creation.child);
+        let Some(line) = shell::line_of(creation) else { return };
+        let shell = creation.exec_path.as_deref().unwrap_or_default();
+        let fate = self.judge.fate(line, creation.argv_cut, shell, creation.caller);
+        let key = (creation.caller, fate);
+        if self.shells.len() >= MAX_GROUPS && !self.shells.contains_key(&key) {
+            return;
+        }
+        let group = self.shells.entry(key).or_default();
+        group.count += 1;
+        group.comm.clone_from(&creation.caller_comm);
+        group.lines.add(line);
+        *group.sites.entry(creation.site).or_default() += 1;
+        if let Some(programs) = programs {
+            group.overhead.add((life as f64 - programs).max(0.0));
+        }
+    }
+
+    fn look_at_pages(&mut self, pid: u32) {
+        let now = Instant::now();
+        if let Some(history) = self.pages.get_mut(&pid) {
+            if now.duration_since(history.asked) >= PAGE_KINDS_EVERY {
+                history.asked = now;
+                if let Some(kinds) = procfs::page_kinds(pid) {
+                    history.last = kinds;
+                }
+            }
+        } else if self.pages.len() < MAX_NAMES
+            && let Some(kinds) = procfs::page_kinds(pid)
+        {
+            self.pages.insert(pid, PageHistory { first: kinds, last: kinds, asked: now });
+        }
+    }
+
+    /// Reads what the kernel side sums up itself. To be called about once a second and at the end.
+    pub(crate) fn tick(&mut self, watch: &Watch) -> Result<(), WatchError> {
+        self.totals = watch.totals()?;
+        let forkers: Vec<u32> = self
+            .groups
+            .keys()
+            .filter(|(_, outcome)| *outcome != Outcome::Shared)
+            .map(|(site, _)| site.pid)
+            .collect();
+        for pid in forkers {
+            if let Some(faults) = watch.faults_after_fork(pid) {
+                self.faults.insert(pid, faults);
+            }
+        }
+        for call in watch.calls()? {
+            let RawCallKey { ip, tgid, nr, class } = call.key;
+            if class == CLASS_ANY && call.count < 1000 {
+                continue;
+            }
+            if !self.names.contains_key(&tgid) {
+                self.name(tgid, None);
+            }
+            if let Some(now) = procfs::cpu_ns(tgid) {
+                let cpu = self.cpu.entry(tgid).or_insert(CpuTime { first: now, last: now });
+                cpu.last = now;
+            }
+            if self.calls.len() < MAX_GROUPS || self.calls.contains_key(&(tgid, nr, class, ip)) {
+                self.calls.insert(
+                    (tgid, nr, class, ip),
+                    Calls { count: call.count, same: call.same, bytes: call.bytes, last: call.last },
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the creations whose children still live, for a report; they will come again when they end.
+    pub(crate) fn groups_with(&self, living: &[Creation]) -> HashMap<(Site, Outcome), Group> {
+        let mut groups = self.groups.clone();
+        for creation in living {
+            groups.entry((creation.site, Outcome::of(creation))).or_default().add(creation);
+        }
+        groups
+    }
+
+    /// The CPU time a process had when the watch began, so that shares are of the watch's time.
+    pub(crate) fn baseline_cpu(&mut self, pids: &[u32]) {
+        for &pid in pids {
+            if let Some(now) = procfs::cpu_ns(pid) {
+                self.cpu.insert(pid, CpuTime { first: now, last: now });
+            }
+        }
+    }
+}

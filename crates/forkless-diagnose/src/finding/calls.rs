@@ -1,0 +1,304 @@
+//! Findings 4, 5, 7, 8 and the descriptor part of 6: system calls that need not be made.
+
+use std::collections::HashMap;
+
+use super::{Context, Cost, Finding, FindingKind, evidence, label, time};
+use crate::collect::Calls;
+use crate::creation::Site;
+use crate::estimate::Estimate;
+use crate::procfs::ProcessName;
+use crate::record::{
+    CLASS_ANY, CLASS_BLOCK_WRITE_PARTIAL, CLASS_CLOSE_UNUSED, CLASS_LOCALTIME, CLASS_SIGMASK_NEEDLESS,
+    CLASS_ZONEINFO,
+};
+use crate::stack::Frame;
+
+/// Calls of one process name, class and system call.
+struct Merged {
+    process: ProcessName,
+    pids: Vec<u32>,
+    calls: Calls,
+    /// CPU time of these processes over the watch, nanoseconds; 0 if it could not be read.
+    cpu_ns: u64,
+    /// The place with most calls.
+    place: (u64, Site),
+    nr: u16,
+}
+
+pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
+    let mut merged: HashMap<(String, Option<String>, u16, u16), Merged> = HashMap::new();
+    let mut all: Vec<_> = context.collected.calls.iter().collect();
+    all.sort_by_key(|(key, _)| **key);
+    for ((pid, nr, class, ip), calls) in all {
+        let process = context.name(*pid, "?");
+        // Opening and stat-ing the zone are one finding, whatever the system call.
+        let (family, number) = match *class {
+            CLASS_LOCALTIME | CLASS_ZONEINFO => (CLASS_LOCALTIME, 0),
+            class => (class, *nr),
+        };
+        let site = Site { pid: *pid, nr: u32::from(*nr), ip: *ip, word: 0 };
+        let entry =
+            merged.entry((label(&process), process.cgroup.clone(), family, number)).or_insert_with(|| {
+                Merged {
+                    process,
+                    pids: Vec::new(),
+                    calls: Calls::default(),
+                    cpu_ns: 0,
+                    place: (0, site),
+                    nr: *nr,
+                }
+            });
+        if !entry.pids.contains(pid) {
+            entry.pids.push(*pid);
+            entry.cpu_ns += context.collected.cpu.get(pid).map_or(0, |cpu| cpu.used());
+        }
+        entry.calls.count += calls.count;
+        entry.calls.same += calls.same;
+        entry.calls.bytes += calls.bytes;
+        entry.calls.last = calls.last;
+        if calls.count > entry.place.0 {
+            entry.place = (calls.count, site);
+        }
+    }
+    merged
+        .into_iter()
+        .filter_map(|((_, _, class, _), merged)| match class {
+            CLASS_SIGMASK_NEEDLESS => signal_mask(context, &merged),
+            CLASS_LOCALTIME => localtime(context, &merged),
+            CLASS_CLOSE_UNUSED => close_loop(context, &merged),
+            CLASS_BLOCK_WRITE_PARTIAL => block_writes(context, &merged),
+            CLASS_ANY => constant(context, &merged),
+            _ => None,
+        })
+        .collect()
+}
+
+struct Text {
+    kind: FindingKind,
+    title: String,
+    reason: String,
+    remedy: String,
+    command: String,
+}
+
+/// A finding if the calls are a share of the process's time and of a CPU that is worth a word.
+fn finding(
+    context: &Context<'_>,
+    merged: &Merged,
+    each: Estimate,
+    text: impl FnOnce(&[Frame]) -> Text,
+) -> Option<Finding> {
+    let count = merged.calls.count;
+    let ns = each.mid * count as f64;
+    // CPU time comes in ticks of 10 ms: a process that used less is measured by the clock.
+    let cpu_ns = if merged.cpu_ns >= 50_000_000 { merged.cpu_ns as f64 } else { context.window_ns };
+    let process_share = ns / cpu_ns;
+    if context.share(ns) < context.thresholds.share || process_share < context.thresholds.process_share {
+        return None;
+    }
+    let stack = context.stack(&merged.place.1);
+    let text = text(&stack);
+    let mut list = vec![
+        evidence("calls", format!("{count}, {:.0} a second", context.per_second(count))),
+        evidence(
+            "each costs (measured here)",
+            format!("{} ({} to {})", time(each.mid), time(each.low), time(each.high)),
+        ),
+        evidence("share of the process's CPU time", format!("{:.1} %", process_share.min(1.0) * 100.0)),
+        evidence("from the place with most of them", merged.place.0.to_string()),
+    ];
+    if merged.calls.bytes > 0 {
+        list.push(evidence("bytes a call", (merged.calls.bytes / count.max(1)).to_string()));
+    }
+    Some(Finding {
+        kind: text.kind,
+        title: text.title,
+        process: merged.process.clone(),
+        pid: merged.pids.first().copied().unwrap_or(0),
+        processes: merged.pids.len() as u64,
+        call_site: stack,
+        count,
+        per_second: context.per_second(count),
+        cost: Cost { caller_ns: ns, child_ns: 0.0, faults_ns: 0.0, cpu_share: context.share(ns) },
+        evidence: list,
+        reason: text.reason,
+        remedy: text.remedy,
+        saving_each_ns: each,
+        saving_share: context.shares(each, count),
+        command: text.command,
+    })
+}
+
+/// The innermost named function, which for these calls is the C library's.
+fn function(stack: &[Frame]) -> Option<&str> {
+    stack.iter().find_map(|frame| frame.function.as_deref())
+}
+
+fn run(merged: &Merged) -> String {
+    format!("forkless run -- {} ...", merged.process.exe.as_deref().unwrap_or(&merged.process.comm))
+}
+
+fn signal_mask(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
+    finding(context, merged, context.model.sigprocmask, |stack| {
+        let by = function(stack).unwrap_or("rt_sigprocmask");
+        let switching = stack
+            .iter()
+            .take(2)
+            .filter_map(|frame| frame.function.as_deref())
+            .any(|name| name.contains("context"));
+        Text {
+            kind: FindingKind::NeedlessSignalMask,
+            title: format!(
+                "{} sets its signal mask to what it is, {:.0} times a second, in {by}",
+                label(&merged.process),
+                context.per_second(merged.calls.count)
+            ),
+            reason: if switching {
+                "ucontext's switches save and restore the signal mask by a system call each, though it never changes.".to_owned()
+            } else {
+                "Each of these calls enters the kernel and leaves the mask as it was.".to_owned()
+            },
+            remedy: if switching {
+                "Switch stacks without the mask (_setjmp/_longjmp, an assembly switch), or run unchanged under `forkless run`.".to_owned()
+            } else {
+                "Use the forms that leave the mask alone (_setjmp, sigsetjmp with 0), or keep the mask in the program.".to_owned()
+            },
+            command: run(merged),
+        }
+    })
+}
+
+fn localtime(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
+    finding(context, merged, context.model.stat_localtime, |_| {
+        Text {
+        kind: FindingKind::LocaltimeLookups,
+        title: format!("{} looks at /etc/localtime {:.0} times a second", label(&merged.process), context.per_second(merged.calls.count)),
+        reason: "With TZ unset, the C library's localtime() and mktime() check on every call whether the zone file has changed.".to_owned(),
+        remedy: "Set TZ=:/etc/localtime in the program's environment (the zone is then read once), or use localtime_r.".to_owned(),
+        command: format!("TZ=:/etc/localtime {} ...", merged.process.exe.as_deref().unwrap_or(&merged.process.comm)),
+    }
+    })
+}
+
+fn close_loop(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
+    finding(context, merged, context.model.system_call, |_| Text {
+        kind: FindingKind::CloseLoop,
+        title: format!(
+            "{} closes descriptors that are not open, {:.0} a second",
+            label(&merged.process),
+            context.per_second(merged.calls.count)
+        ),
+        reason: "A loop over all possible descriptor numbers makes a system call for each, open or not."
+            .to_owned(),
+        remedy: "Use close_range(2) or closefrom(3), or open descriptors close-on-exec.".to_owned(),
+        command: format!("forkless diagnose -p {}", merged.pids.first().copied().unwrap_or(0)),
+    })
+}
+
+fn block_writes(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
+    // Any at all is worth a word: the read costs more than the write, but how much the device decides.
+    let each = context.model.system_call;
+    let count = merged.calls.count;
+    if count < 100 {
+        return None;
+    }
+    let ns = each.mid * count as f64;
+    Some(Finding {
+        kind: FindingKind::PartialBlockWrites,
+        title: format!("{} writes parts of blocks to a block device: {count} writes of {} bytes", label(&merged.process), merged.calls.bytes / count),
+        process: merged.process.clone(),
+        pid: merged.pids.first().copied().unwrap_or(0),
+        processes: merged.pids.len() as u64,
+        call_site: context.stack(&merged.place.1),
+        count,
+        per_second: context.per_second(count),
+        cost: Cost { caller_ns: ns, child_ns: 0.0, faults_ns: 0.0, cpu_share: context.share(ns) },
+        evidence: vec![
+            evidence("buffered writes whose size is no multiple of 4096", count.to_string()),
+            evidence("bytes a write", (merged.calls.bytes / count).to_string()),
+        ],
+        reason: "A buffered write of part of a page-cache block that is not cached makes the kernel read the block first.".to_owned(),
+        remedy: "Write multiples of 4096 bytes, aligned (dd: bs=4096 or more), or use O_DIRECT with the sector size.".to_owned(),
+        saving_each_ns: each,
+        saving_share: context.shares(each, count),
+        command: "cat /sys/block/*/stat   # reads grow with the writes".to_owned(),
+    })
+}
+
+/// System calls whose whole result is the number they return, and that have no effect.
+fn asks_only(nr: u16) -> bool {
+    use syscalls::Sysno as S;
+    const CALLS: [S; 16] = [
+        S::getpid,
+        S::getppid,
+        S::gettid,
+        S::getuid,
+        S::geteuid,
+        S::getgid,
+        S::getegid,
+        S::getpgrp,
+        S::getpgid,
+        S::getsid,
+        S::getpriority,
+        S::sched_getscheduler,
+        S::sched_get_priority_max,
+        S::sched_get_priority_min,
+        S::personality,
+        S::uname,
+    ];
+    CALLS.iter().any(|call| call.id() == i32::from(nr))
+}
+
+/// Errors that mean "not yet": asking again is the point.
+fn means_again(result: i64) -> bool {
+    [libc::EAGAIN, libc::EINTR, libc::ETIMEDOUT, libc::EINPROGRESS]
+        .iter()
+        .any(|&errno| result == -i64::from(errno))
+}
+
+fn constant(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
+    let calls = merged.calls;
+    // Each CPU's first result has none before it to be compared with.
+    let same = calls.same as f64 >= calls.count as f64 * 0.99;
+    let fails = calls.last < 0 && !means_again(calls.last);
+    let clock = clock_call(merged.nr);
+    if !(clock || same && (asks_only(merged.nr) || fails)) {
+        return None;
+    }
+    // A large share: these calls are cheap, and a few are in every program.
+    let context =
+        &Context { thresholds: super::Thresholds { process_share: 0.05, ..context.thresholds }, ..*context };
+    let name =
+        syscalls::Sysno::new(usize::from(merged.nr)).map_or("an unknown system call", |call| call.name());
+    finding(context, merged, context.model.system_call, |_| Text {
+        kind: FindingKind::ConstantSystemCall,
+        title: format!(
+            "{} calls {name} {:.0} times a second{}",
+            label(&merged.process),
+            context.per_second(calls.count),
+            if clock { " as a real system call" } else { " and always gets the same" }
+        ),
+        reason: if clock {
+            "The clock is read through the kernel instead of the vDSO: the clock source does not allow it, or it is a CPU-time clock.".to_owned()
+        } else {
+            format!("The result is {} every time, yet each call enters the kernel.", calls.last)
+        },
+        remedy: if clock {
+            "Choose a clock source with a vDSO (tsc, kvm-clock), or read the clock less often.".to_owned()
+        } else {
+            format!(
+                "Call {name} once and keep the result{}.",
+                if fails { ", or stop asking for what fails" } else { "" }
+            )
+        },
+        command: if clock {
+            "cat /sys/devices/system/clocksource/clocksource0/current_clocksource".to_owned()
+        } else {
+            format!("forkless diagnose -p {}", merged.pids.first().copied().unwrap_or(0))
+        },
+    })
+}
+
+fn clock_call(nr: u16) -> bool {
+    matches!(nr, 228 | 96 | 201)
+}

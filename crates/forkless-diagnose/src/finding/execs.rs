@@ -1,0 +1,149 @@
+//! Finding 6, its exec part: searches along PATH, programs that are not there, files still open for writing.
+
+use std::collections::HashMap;
+
+use super::{Context, Cost, Evidence, Finding, FindingKind, evidence, label};
+use crate::collect::FailedExecs;
+use crate::estimate::Estimate;
+use crate::procfs::ProcessName;
+
+/// A program that is missing once is an accident; this many times a loop.
+const MISSING_FROM: u64 = 3;
+
+pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
+    type Sum = (ProcessName, Vec<u32>, FailedExecs);
+    let mut by_name: HashMap<(String, Option<String>), Sum> = HashMap::new();
+    for (pid, failed) in &context.collected.failed {
+        let process = context.name(*pid, &failed.comm);
+        let (_, pids, sum) = by_name
+            .entry((label(&process), process.cgroup.clone()))
+            .or_insert_with(|| (process, Vec::new(), FailedExecs::default()));
+        pids.push(*pid);
+        sum.merge(failed);
+    }
+    by_name
+        .into_values()
+        .flat_map(|(process, pids, failed)| {
+            [
+                path_search(context, &process, &pids, &failed),
+                missing(context, &process, &pids, &failed),
+                busy(context, &process, &pids, &failed),
+            ]
+        })
+        .flatten()
+        .collect()
+}
+
+struct Text {
+    title: String,
+    evidence: Vec<Evidence>,
+    reason: &'static str,
+    remedy: &'static str,
+    command: String,
+}
+
+fn finding(
+    context: &Context<'_>,
+    kind: FindingKind,
+    process: &ProcessName,
+    pids: &[u32],
+    count: u64,
+    saving_each: Estimate,
+    text: Text,
+) -> Finding {
+    let ns = saving_each.mid * count as f64;
+    Finding {
+        kind,
+        title: text.title,
+        process: process.clone(),
+        pid: pids.first().copied().unwrap_or(0),
+        processes: pids.len() as u64,
+        call_site: Vec::new(),
+        count,
+        per_second: context.per_second(count),
+        cost: Cost { caller_ns: 0.0, child_ns: ns, faults_ns: 0.0, cpu_share: context.share(ns) },
+        evidence: text.evidence,
+        reason: text.reason.to_owned(),
+        remedy: text.remedy.to_owned(),
+        saving_each_ns: saving_each,
+        saving_share: context.shares(saving_each, count),
+        command: text.command,
+    }
+}
+
+fn path_search(
+    context: &Context<'_>,
+    process: &ProcessName,
+    pids: &[u32],
+    failed: &FailedExecs,
+) -> Option<Finding> {
+    let count = failed.searched;
+    let each = context.model.failed_exec;
+    if context.share(each.mid * count as f64) < context.thresholds.share {
+        return None;
+    }
+    let per_creation = count as f64 / failed.searching_creations.max(1) as f64;
+    let text = Text {
+        title: format!(
+            "{} finds its programs by failing execs: {per_creation:.1} misses before each",
+            label(process)
+        ),
+        evidence: vec![evidence(
+            "execs of files that are not there",
+            format!("{count}, before {} that succeeded", failed.searching_creations),
+        )],
+        reason: "The child tries each directory of PATH by an exec, and does so again for every child.",
+        remedy: "Look the program up once in the parent and execute its full path (forkless does), or put its directory first in PATH.",
+        command: format!("forkless diagnose --log -p {}", pids.first().copied().unwrap_or(0)),
+    };
+    Some(finding(context, FindingKind::PathSearch, process, pids, count, each, text))
+}
+
+fn missing(
+    context: &Context<'_>,
+    process: &ProcessName,
+    pids: &[u32],
+    failed: &FailedExecs,
+) -> Option<Finding> {
+    let (path, count) = failed.missing_paths.top(1).into_iter().next()?;
+    if count < MISSING_FROM {
+        return None;
+    }
+    let text = Text {
+        title: format!("{} executes {path}, which does not exist: {count} times", label(process)),
+        evidence: vec![evidence("children that could execute nothing", failed.missing.to_string())],
+        reason: "A whole process is created each time only to find that its program is missing.",
+        remedy: "Install the program or correct its path; check for it before creating a process.",
+        command: format!("ls -l {path}"),
+    };
+    // The whole creation is for nothing.
+    let each = context.model.spawn.plus(context.model.failed_exec);
+    Some(finding(context, FindingKind::MissingProgram, process, pids, count, each, text))
+}
+
+fn busy(context: &Context<'_>, process: &ProcessName, pids: &[u32], failed: &FailedExecs) -> Option<Finding> {
+    if failed.busy == 0 {
+        return None;
+    }
+    let path = failed.busy_paths.top(1).into_iter().next().map_or_else(|| "?".to_owned(), |(path, _)| path);
+    let text = Text {
+        title: format!(
+            "{} executes files that are still open for writing: {} times ETXTBSY",
+            label(process),
+            failed.busy
+        ),
+        evidence: vec![evidence("most frequent file", path.clone())],
+        reason: "A writing descriptor of the file was inherited by another child, which holds it open until its own exec.",
+        remedy: "Open files with O_CLOEXEC, and create children without copying descriptors (forkless, posix_spawn with close-on-exec).",
+        command: format!("fuser -v {path}"),
+    };
+    Some(finding(
+        context,
+        FindingKind::TextFileBusy,
+        process,
+        pids,
+        failed.busy,
+        context.model.failed_exec,
+        text,
+    ))
+}

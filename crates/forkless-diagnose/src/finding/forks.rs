@@ -1,0 +1,245 @@
+//! Findings 1 and 2: full forks, those that exec and those that do not.
+
+use std::collections::HashMap;
+
+use super::{Context, Cost, Evidence, Finding, FindingKind, evidence, label, mib, time};
+use crate::collect::{Group, Outcome};
+use crate::creation::Site;
+use crate::estimate::Estimate;
+use crate::procfs::ProcessName;
+use crate::stack::Frame;
+
+/// Groups of one process name, outcome and stack: a prefork server's workers have one call site.
+struct Merged {
+    process: ProcessName,
+    pids: Vec<u32>,
+    stack: Vec<Frame>,
+    group: Group,
+}
+
+fn merge(context: &Context<'_>, outcome: Outcome) -> Vec<Merged> {
+    type Key = (String, Option<String>, Vec<Frame>);
+    let mut merged: HashMap<Key, Merged> = HashMap::new();
+    let mut places: Vec<(&Site, &Group)> = context
+        .groups
+        .iter()
+        .filter(|((_, found), _)| *found == outcome)
+        .map(|((site, _), group)| (site, group))
+        .collect();
+    places.sort_by_key(|(site, _)| **site);
+    for (site, group) in places {
+        let process = context.name(site.pid, &group.comm);
+        // Where samples show several stacks behind one place, they stay together under the most frequent: the samples
+        // are too few to split counts by.
+        let stack = context.stack(site);
+        let key = (label(&process), process.cgroup.clone(), stack.clone());
+        let entry = merged.entry(key).or_insert_with(|| Merged {
+            process,
+            pids: Vec::new(),
+            stack,
+            group: Group::default(),
+        });
+        if !entry.pids.contains(&site.pid) {
+            entry.pids.push(site.pid);
+        }
+        entry.group.merge(group);
+    }
+    merged.into_values().collect()
+}
+
+pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
+    let then_exec =
+        merge(context, Outcome::ForkThenExec).into_iter().filter_map(|m| fork_then_exec(context, &m));
+    let alone = merge(context, Outcome::ForkAlone).into_iter().filter_map(|m| fork_alone(context, &m));
+    then_exec.chain(alone).collect()
+}
+
+/// Page-table entries copied at each fork, as far as the page kinds could be seen.
+struct Copied {
+    entries: f64,
+    huge_share: Option<f64>,
+}
+
+fn copied(context: &Context<'_>, merged: &Merged) -> Copied {
+    let history = merged.pids.iter().find_map(|pid| context.collected.pages.get(pid));
+    let huge_share = history.map(|history| history.last.huge_share());
+    let huge_bytes = merged.group.anon.mean * huge_share.unwrap_or(0.0);
+    Copied {
+        entries: (merged.group.anon.mean - huge_bytes + merged.group.swap.mean).max(0.0) / 4096.0,
+        huge_share,
+    }
+}
+
+/// (copied, reused) of all the processes.
+fn faults(context: &Context<'_>, merged: &Merged) -> (u64, u64) {
+    merged
+        .pids
+        .iter()
+        .filter_map(|pid| context.collected.faults.get(pid))
+        .fold((0, 0), |sum, faults| (sum.0 + faults.0, sum.1 + faults.1))
+}
+
+fn memory_evidence(group: &Group, pages: &Copied) -> Vec<Evidence> {
+    let mut list = vec![
+        evidence("resident memory of the caller", mib(group.resident.mean)),
+        evidence("of it anonymous", mib(group.anon.mean)),
+        evidence("page tables of the caller", mib(group.page_tables.mean)),
+        evidence("page-table entries copied each time (estimate)", format!("{:.0}", pages.entries)),
+        evidence(
+            "anonymous memory in huge pages",
+            pages.huge_share.map_or_else(
+                || "not looked at (small, or the process was gone)".to_owned(),
+                |share| format!("{:.0} %", share * 100.0),
+            ),
+        ),
+    ];
+    if group.hugetlb.mean > 0.0 {
+        list.push(evidence("hugetlb memory", mib(group.hugetlb.mean)));
+    }
+    list
+}
+
+fn interval(estimate: Estimate) -> String {
+    format!("{} ({} to {})", time(estimate.mid), time(estimate.low), time(estimate.high))
+}
+
+fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
+    let group = &merged.group;
+    let model = context.model;
+    let count = group.count;
+    let pages = copied(context, merged);
+    let (faults_copied, faults_reused) = faults(context, merged);
+    let fault_each = model
+        .fault_copied
+        .times(faults_copied as f64 / count as f64)
+        .plus(model.fault_reused.times(faults_reused as f64 / count as f64));
+    let teardown = model.teardown_per_entry.times(pages.entries);
+    let call = group.caller.estimate();
+    // What stays with the remedy is the price of a spawn on this machine.
+    let saving_each = call.plus(fault_each).minus(model.spawn).at_least_zero();
+    let saving_share = context.shares(saving_each, count);
+    if saving_share.mid < context.thresholds.share && saving_each.mid < context.thresholds.pause_ns {
+        return None;
+    }
+    let name = label(&merged.process);
+    let programs = group.programs.top(3);
+    let program_list =
+        programs.iter().map(|(path, times)| format!("{path} ({times})")).collect::<Vec<_>>().join(", ");
+    let mut list = vec![
+        evidence("fork() each time, in the caller", interval(call)),
+        evidence("from the copy to the new program, in the child", interval(group.child.estimate())),
+        evidence("of it taking down the copy (predicted)", interval(teardown)),
+        evidence(
+            "write-protect faults of the caller afterwards",
+            format!("{faults_copied} copied a page, {faults_reused} reused it"),
+        ),
+        evidence("programs executed", program_list),
+        evidence("a spawn here costs its caller (measured)", interval(model.spawn)),
+    ];
+    list.splice(1..1, memory_evidence(group, &pages));
+    let caller_ns = group.caller.sum();
+    let child_ns = teardown.mid * count as f64;
+    let faults_ns = fault_each.mid * count as f64;
+    Some(Finding {
+        kind: FindingKind::FullForkThenExec,
+        title: format!(
+            "{name} forks {} to start {}: {} each, {:.1} a second",
+            mib(group.resident.mean),
+            programs.first().map_or("a program", |(path, _)| path.rsplit('/').next().unwrap_or(path)),
+            time(call.mid),
+            context.per_second(count),
+        ),
+        pid: merged.pids.first().copied().unwrap_or(0),
+        processes: merged.pids.len() as u64,
+        call_site: merged.stack.clone(),
+        count,
+        per_second: context.per_second(count),
+        cost: Cost { caller_ns, child_ns, faults_ns, cpu_share: context.share(caller_ns + child_ns + faults_ns) },
+        evidence: list,
+        reason: format!(
+            "fork() copies about {:.0} page-table entries that the exec throws away, and write-protects every page of the caller.",
+            pages.entries
+        ),
+        remedy: "Start programs with posix_spawn or vfork (libraries: forkless), or run the program unchanged under `forkless run`."
+            .to_owned(),
+        saving_each_ns: saving_each,
+        saving_share,
+        command: match &merged.process.exe {
+            Some(exe) => format!("forkless run -- {exe} ..."),
+            None => format!("forkless diagnose -p {}", merged.pids.first().copied().unwrap_or(0)),
+        },
+        process: merged.process.clone(),
+    })
+}
+
+/// Anonymous memory in huge pages from which on there is nothing to be gained.
+const HUGE_ENOUGH: f64 = 0.9;
+
+fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
+    let group = &merged.group;
+    let model = context.model;
+    let count = group.count;
+    let pages = copied(context, merged);
+    let call = group.caller.estimate();
+    // What stays with the remedy: the same memory in huge pages.
+    let with_huge_pages = model.fork(0, (group.anon.mean / f64::from(2 << 20)) as u64);
+    let saving_each = call.minus(with_huge_pages).at_least_zero();
+    let saving_share = context.shares(saving_each, count);
+    if pages.huge_share.is_some_and(|share| share >= HUGE_ENOUGH)
+        || model.fork_per_huge_page == Estimate::default()
+        || (saving_share.mid < context.thresholds.share && saving_each.mid < context.thresholds.pause_ns)
+    {
+        return None;
+    }
+    let (faults_copied, faults_reused) = faults(context, merged);
+    let pid = merged.pids.first().copied().unwrap_or(0);
+    let name = label(&merged.process);
+    let mut list = vec![evidence("fork() each time, in the caller", interval(call))];
+    list.extend(memory_evidence(group, &pages));
+    if let Some(history) = merged.pids.iter().find_map(|pid| context.collected.pages.get(pid))
+        && history.last.anon_huge < history.first.anon_huge
+    {
+        list.push(evidence(
+            "huge pages lost during the watch",
+            format!(
+                "{} of {}",
+                mib((history.first.anon_huge - history.last.anon_huge) as f64),
+                mib(history.first.anon_huge as f64)
+            ),
+        ));
+    }
+    list.push(evidence(
+        "write-protect faults of the caller afterwards",
+        format!("{faults_copied} copied a page, {faults_reused} reused it"),
+    ));
+    list.push(evidence(
+        "the children live",
+        format!("{} on average, {} still run", time(group.child.mean), group.still_running),
+    ));
+    list.push(evidence("the same fork with huge pages (predicted)", interval(with_huge_pages)));
+    let faults_ns =
+        model.fault_copied.mid * faults_copied as f64 + model.fault_reused.mid * faults_reused as f64;
+    let caller_ns = group.caller.sum();
+    Some(Finding {
+        kind: FindingKind::ForkOfSmallPages,
+        title: format!("{name} forks {} in small pages and goes on: {} each", mib(group.resident.mean), time(call.mid)),
+        process: merged.process.clone(),
+        pid,
+        processes: merged.pids.len() as u64,
+        call_site: merged.stack.clone(),
+        count,
+        per_second: context.per_second(count),
+        cost: Cost { caller_ns, child_ns: 0.0, faults_ns, cpu_share: context.share(caller_ns + faults_ns) },
+        evidence: list,
+        reason: format!(
+            "The child is meant to have the memory, but in 4 KiB pages about {:.0} entries are copied where {:.0} huge pages would do.",
+            pages.entries,
+            group.anon.mean / f64::from(2 << 20)
+        ),
+        remedy: "Put the heap into huge pages: madvise(MADV_HUGEPAGE), GLIBC_TUNABLES=glibc.malloc.hugetlb=1, or from outside `forkless repair`."
+            .to_owned(),
+        saving_each_ns: saving_each,
+        saving_share,
+        command: format!("forkless repair -p {pid}"),
+    })
+}

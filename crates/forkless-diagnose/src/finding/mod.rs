@@ -1,0 +1,200 @@
+//! What is wrong, what it costs, and what removes it. One module a family of findings; each is a function of what was
+//! collected and of the cost model, and reports nothing below the thresholds, so that a healthy machine is left alone.
+
+mod calls;
+mod execs;
+mod forks;
+mod shells;
+
+use serde::Serialize;
+
+use crate::collect::{Collected, Group, Outcome};
+use crate::creation::Site;
+use crate::estimate::Estimate;
+use crate::model::CostModel;
+use crate::procfs::ProcessName;
+use crate::stack::Frame;
+
+/// The kinds of findings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum FindingKind {
+    /// The page tables are copied only to be thrown away by an exec.
+    FullForkThenExec,
+    /// A fork that is meant (a snapshot, a worker) copies more page-table entries than it has to.
+    ForkOfSmallPages,
+    /// A shell is started for a line that does not need one.
+    NeedlessShell,
+    /// rt_sigprocmask calls that change nothing.
+    NeedlessSignalMask,
+    /// /etc/localtime is looked at again and again.
+    LocaltimeLookups,
+    /// Descriptors that nobody opened are closed one by one.
+    CloseLoop,
+    /// Programs are searched along PATH by failing execs.
+    PathSearch,
+    /// A program that does not exist is executed again and again.
+    MissingProgram,
+    /// Execs fail because the file is still open for writing.
+    TextFileBusy,
+    /// A system call that takes a large share of a process's time and always gives the same.
+    ConstantSystemCall,
+    /// Buffered writes of parts of blocks to a device, which make the kernel read.
+    PartialBlockWrites,
+}
+
+/// Where the money goes, summed over the watch.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct Cost {
+    /// Nanoseconds spent in the calling threads.
+    pub caller_ns: f64,
+    /// Nanoseconds spent in the children, before they did anything of their own.
+    pub child_ns: f64,
+    /// Nanoseconds of write-protect faults that followed in the caller (counted, priced by the cost model).
+    pub faults_ns: f64,
+    /// All of it as a share of one CPU over the watch.
+    pub cpu_share: f64,
+}
+
+/// A measured fact behind a finding.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Evidence {
+    /// What it is.
+    pub what: String,
+    /// The value, with its unit.
+    pub value: String,
+}
+
+/// Something to mend.
+#[derive(Debug, Clone, Serialize)]
+pub struct Finding {
+    /// Its kind.
+    pub kind: FindingKind,
+    /// One line that says it all.
+    pub title: String,
+    /// Who.
+    pub process: ProcessName,
+    /// One of the processes, for commands that take a pid.
+    pub pid: u32,
+    /// How many processes of that name.
+    pub processes: u64,
+    /// The place, innermost frame first; empty if its stack could not be had.
+    pub call_site: Vec<Frame>,
+    /// How often.
+    pub count: u64,
+    /// How often a second.
+    pub per_second: f64,
+    /// What it costs.
+    pub cost: Cost,
+    /// The facts.
+    pub evidence: Vec<Evidence>,
+    /// Why it costs that, in a sentence.
+    pub reason: String,
+    /// What to do.
+    pub remedy: String,
+    /// Nanoseconds the remedy saves for each occurrence.
+    pub saving_each_ns: Estimate,
+    /// Saved over the watch, as a share of one CPU.
+    pub saving_share: Estimate,
+    /// The command that applies the remedy, or that verifies it.
+    pub command: String,
+}
+
+/// From where on something is a finding.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Thresholds {
+    /// Saved share of one CPU.
+    pub share: f64,
+    /// Or: pause of the caller at each occurrence, nanoseconds (for forks).
+    pub pause_ns: f64,
+    /// Findings about system calls: share of the process's CPU time.
+    pub process_share: f64,
+}
+
+impl Default for Thresholds {
+    /// 0.1 % of a CPU, pauses of 1 ms, 1 % of a process's time.
+    fn default() -> Self {
+        Self { share: 0.001, pause_ns: 1e6, process_share: 0.01 }
+    }
+}
+
+/// What the finders look at.
+pub(crate) struct Context<'c> {
+    pub(crate) collected: &'c Collected,
+    pub(crate) groups: &'c std::collections::HashMap<(Site, Outcome), Group>,
+    pub(crate) model: &'c CostModel,
+    pub(crate) thresholds: Thresholds,
+    pub(crate) window_ns: f64,
+}
+
+impl Context<'_> {
+    pub(crate) fn name(&self, pid: u32, comm: &str) -> ProcessName {
+        self.collected.names.get(&pid).cloned().unwrap_or_else(|| ProcessName {
+            comm: comm.to_owned(),
+            exe: None,
+            cgroup: None,
+        })
+    }
+
+    pub(crate) fn per_second(&self, count: u64) -> f64 {
+        count as f64 / (self.window_ns / 1e9)
+    }
+
+    pub(crate) fn share(&self, ns: f64) -> f64 {
+        ns / self.window_ns
+    }
+
+    /// A saving that is taken `count` times, as a share of one CPU.
+    pub(crate) fn shares(&self, each: Estimate, count: u64) -> Estimate {
+        each.times(count as f64 / self.window_ns)
+    }
+
+    /// The stack most often seen at a place.
+    pub(crate) fn stack(&self, site: &Site) -> Vec<Frame> {
+        let stacks = self.collected.stacks.get(site);
+        stacks
+            .and_then(|stacks| stacks.iter().max_by_key(|(_, count)| *count))
+            .map_or_else(Vec::new, |s| s.0.clone())
+    }
+}
+
+pub(crate) fn evidence(what: &str, value: impl Into<String>) -> Evidence {
+    Evidence { what: what.to_owned(), value: value.into() }
+}
+
+pub(crate) fn mib(bytes: f64) -> String {
+    if bytes >= 1024.0 * 1024.0 * 1024.0 {
+        format!("{:.2} GiB", bytes / (1024.0 * 1024.0 * 1024.0))
+    } else if bytes >= 1024.0 * 1024.0 {
+        format!("{:.1} MiB", bytes / (1024.0 * 1024.0))
+    } else {
+        format!("{:.0} KiB", bytes / 1024.0)
+    }
+}
+
+pub(crate) fn time(ns: f64) -> String {
+    match ns.abs() {
+        0.0..1e3 => format!("{ns:.0} ns"),
+        1e3..1e6 => format!("{:.1} us", ns / 1e3),
+        1e6..1e9 => format!("{:.2} ms", ns / 1e6),
+        _ => format!("{:.2} s", ns / 1e9),
+    }
+}
+
+/// What a report calls a process: its program's file, else its name.
+pub(crate) fn label(name: &ProcessName) -> String {
+    name.exe
+        .as_deref()
+        .map_or_else(|| name.comm.clone(), |exe| exe.rsplit('/').next().unwrap_or(exe).to_owned())
+}
+
+/// All findings, the largest saving first.
+pub(crate) fn all(context: &Context<'_>) -> Vec<Finding> {
+    let mut findings = forks::find(context);
+    findings.extend(shells::find(context));
+    findings.extend(execs::find(context));
+    findings.extend(calls::find(context));
+    findings.sort_by(|a, b| b.saving_share.mid.total_cmp(&a.saving_share.mid));
+    findings
+}

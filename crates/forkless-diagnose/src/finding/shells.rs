@@ -1,0 +1,95 @@
+//! Finding 3: shells started for lines that do not need one.
+
+use std::collections::HashMap;
+
+use super::{Context, Cost, Finding, FindingKind, evidence, label, time};
+use crate::collect::ShellGroup;
+use crate::estimate::Estimate;
+use crate::procfs::ProcessName;
+use crate::shell::Fate;
+
+pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
+    // By process name: (processes, lines without need, lines with, reasons of need).
+    let mut callers: HashMap<(String, Option<String>), Caller> = HashMap::new();
+    for ((pid, fate), group) in &context.collected.shells {
+        let process = context.name(*pid, &group.comm);
+        let caller = callers.entry((label(&process), process.cgroup.clone())).or_insert_with(|| Caller {
+            process,
+            pids: Vec::new(),
+            needless: Vec::new(),
+            needed: 0,
+            unknown: 0,
+        });
+        if !caller.pids.contains(pid) {
+            caller.pids.push(*pid);
+        }
+        match fate {
+            Fate::OneProgram | Fate::Programs => caller.needless.push(group),
+            Fate::NeedsShell(_) => caller.needed += group.count,
+            Fate::Unknown => caller.unknown += group.count,
+        }
+    }
+    callers.into_values().filter_map(|caller| needless(context, &caller)).collect()
+}
+
+struct Caller<'c> {
+    process: ProcessName,
+    pids: Vec<u32>,
+    needless: Vec<&'c ShellGroup>,
+    needed: u64,
+    unknown: u64,
+}
+
+fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
+    let count: u64 = caller.needless.iter().map(|group| group.count).sum();
+    let mut lines: Vec<(String, u64)> = caller.needless.iter().flat_map(|group| group.lines.top(3)).collect();
+    lines.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    let mut overhead = crate::estimate::Stream::default();
+    for group in &caller.needless {
+        overhead.merge(&group.overhead);
+    }
+    // Measured where the shell's programs were seen to end; else the price of a shell on this machine.
+    let saving_each: Estimate = if overhead.count > 0 {
+        overhead.estimate().at_least_zero()
+    } else {
+        context.model.shell.at_least_zero()
+    };
+    let saving_share = context.shares(saving_each, count);
+    if count == 0 || saving_share.mid < context.thresholds.share {
+        return None;
+    }
+    let site = caller
+        .needless
+        .iter()
+        .flat_map(|group| group.sites.iter())
+        .max_by_key(|(_, times)| **times)
+        .map(|(site, _)| *site);
+    let (line, _) = lines.first()?;
+    let name = label(&caller.process);
+    let total = count + caller.needed + caller.unknown;
+    let caller_ns = saving_each.mid * count as f64;
+    Some(Finding {
+        kind: FindingKind::NeedlessShell,
+        title: format!("{name} starts a shell {:.1} times a second for lines that need none, such as {line:?}", context.per_second(count)),
+        process: caller.process.clone(),
+        pid: caller.pids.first().copied().unwrap_or(0),
+        processes: caller.pids.len() as u64,
+        call_site: site.map(|site| context.stack(&site)).unwrap_or_default(),
+        count,
+        per_second: context.per_second(count),
+        cost: Cost { caller_ns: 0.0, child_ns: caller_ns, faults_ns: 0.0, cpu_share: context.share(caller_ns) },
+        evidence: vec![
+            evidence("shells for one line", format!("{total}: {count} need none, {} do, {} too long to tell", caller.needed, caller.unknown)),
+            evidence("most frequent lines", lines.iter().take(3).map(|(line, times)| format!("{line:?} ({times})")).collect::<Vec<_>>().join(", ")),
+            evidence("the shell's own part of each", format!("{} ({} to {})", time(saving_each.mid), time(saving_each.low), time(saving_each.high))),
+        ],
+        reason: "The line is plain words, pipes and redirections: the shell is loaded, linked and started only to start them.".to_owned(),
+        remedy: "Call the program with an argument vector, use forkless's shell bypass, or run unchanged under `forkless run`.".to_owned(),
+        saving_each_ns: saving_each,
+        saving_share,
+        command: match &caller.process.exe {
+            Some(exe) => format!("forkless run -- {exe} ..."),
+            None => format!("forkless diagnose -p {}", caller.pids.first().copied().unwrap_or(0)),
+        },
+    })
+}

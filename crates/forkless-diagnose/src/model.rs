@@ -1,0 +1,359 @@
+//! What things cost on this machine, measured by the tool itself just before a watch. Predictions come from here and
+//! from what was observed, never from constants.
+//!
+//! Takes some 0.3 s, forks children of its own that exit at once, and uses up to 48 MiB for that long. The interval of
+//! each figure is the spread of its repetitions: a busy machine gives wide ones.
+
+#![expect(unsafe_code, reason = "fork, mmap and raw system calls are what is measured")]
+
+use std::ffi::CString;
+use std::io;
+use std::process::{Command, Stdio};
+use std::ptr;
+use std::time::Instant;
+
+use serde::Serialize;
+
+use crate::estimate::Estimate;
+
+/// Prices in nanoseconds.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct CostModel {
+    /// fork() of a process with next to no memory, time in the caller.
+    pub fork_fixed: Estimate,
+    /// Added by each 4 KiB page-table entry, in the caller.
+    pub fork_per_entry: Estimate,
+    /// Added by each transparent huge page; 0 where there are none.
+    pub fork_per_huge_page: Estimate,
+    /// Taking down each copied entry, in the child (at exec or exit).
+    pub teardown_per_entry: Estimate,
+    /// Write-protect fault that copies a 4 KiB page, the sharer still alive.
+    pub fault_copied: Estimate,
+    /// Write-protect fault that finds itself the last owner.
+    pub fault_reused: Estimate,
+    /// posix_spawn of a small program, time in the caller.
+    pub spawn: Estimate,
+    /// Added by `sh -c` in front of a program, until the program has ended.
+    pub shell: Estimate,
+    /// An execve that fails because the file is missing.
+    pub failed_exec: Estimate,
+    /// A system call that does nothing.
+    pub system_call: Estimate,
+    /// rt_sigprocmask.
+    pub sigprocmask: Estimate,
+    /// stat of /etc/localtime (or its failing).
+    pub stat_localtime: Estimate,
+}
+
+const PAGE: usize = 4096;
+const HUGE: usize = 2 << 20;
+/// Enough for a slope, little enough to be had anywhere.
+const BLOCK: usize = 32 << 20;
+const REPETITIONS: usize = 7;
+
+impl CostModel {
+    /// Measures.
+    ///
+    /// # Errors
+    /// If memory or a child process cannot be had.
+    pub fn calibrate() -> io::Result<Self> {
+        let bare = Forks::measure(None)?;
+        let block = Block::new(BLOCK, libc::MADV_NOHUGEPAGE)?;
+        let full = Forks::measure(Some(&block))?;
+        let (fault_copied, fault_reused) = faults(&block)?;
+        drop(block);
+        // MADV_HUGEPAGE is refused where THP is not built in: then there is nothing to gain by it either.
+        let huge = match Block::new(BLOCK, libc::MADV_HUGEPAGE) {
+            Ok(block) if block.is_huge() => Some(Forks::measure(Some(&block))?),
+            _ => None,
+        };
+        let entries = (BLOCK / PAGE) as f64;
+        let spawn = spawn_blocked()?;
+        Ok(Self {
+            fork_fixed: bare.caller,
+            fork_per_entry: full.caller.minus(bare.caller).at_least_zero().times(1.0 / entries),
+            fork_per_huge_page: huge.map_or(Estimate::default(), |huge| {
+                huge.caller.minus(bare.caller).at_least_zero().times((HUGE as f64) / BLOCK as f64)
+            }),
+            teardown_per_entry: full.child.minus(bare.child).at_least_zero().times(1.0 / entries),
+            fault_copied,
+            fault_reused,
+            spawn,
+            shell: shell_added()?,
+            failed_exec: failed_exec(),
+            system_call: repeated(|| {
+                // SAFETY: getppid has no arguments and no effects.
+                unsafe { libc::syscall(libc::SYS_getppid) };
+            }),
+            sigprocmask: repeated(|| {
+                // SAFETY: both sets are null: the call reads and writes no memory of ours.
+                unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, 0, 0, 8) };
+            }),
+            stat_localtime: stat_localtime(),
+        })
+    }
+
+    /// What a full fork of so many entries and huge pages costs its caller.
+    pub fn fork(&self, entries: u64, huge_pages: u64) -> Estimate {
+        self.fork_fixed
+            .plus(self.fork_per_entry.times(entries as f64))
+            .plus(self.fork_per_huge_page.times(huge_pages as f64))
+    }
+}
+
+/// Written anonymous memory of one page kind.
+struct Block {
+    raw: *mut libc::c_void,
+    length: usize,
+    start: *mut u8,
+    bytes: usize,
+}
+
+impl Block {
+    fn new(bytes: usize, advice: libc::c_int) -> io::Result<Self> {
+        let length = bytes + HUGE;
+        // SAFETY: a fresh private mapping; no address is asked for.
+        let raw = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if raw == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = raw.map_addr(|address| address.next_multiple_of(HUGE)).cast::<u8>();
+        let block = Self { raw, length, start, bytes };
+        // SAFETY: `start..start + bytes` lies within the mapping, which is HUGE longer.
+        if unsafe { libc::madvise(block.start.cast(), bytes, advice) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        block.write(bytes);
+        Ok(block)
+    }
+
+    /// Writes a byte to each page of the first `bytes`.
+    fn write(&self, bytes: usize) {
+        for offset in (0..bytes.min(self.bytes)).step_by(PAGE) {
+            // SAFETY: the offset is within the block.
+            let at = unsafe { self.start.add(offset) };
+            // SAFETY: `at` is mapped, writable, ours alone, and a byte has no invalid values; volatile, because the
+            // write is for its fault.
+            unsafe { at.write_volatile(at.addr() as u8) };
+        }
+    }
+
+    /// Whether the advice was followed, by the kernel's own account.
+    fn is_huge(&self) -> bool {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
+        let address = format!("{:x}-", self.start.addr());
+        let mut in_block = false;
+        for line in smaps.lines() {
+            if line.starts_with(&address) {
+                in_block = true;
+            } else if let Some(size) = line.strip_prefix("AnonHugePages:").filter(|_| in_block) {
+                return size.trim().strip_suffix(" kB").and_then(|kib| kib.trim().parse().ok())
+                    == Some(self.bytes / 1024);
+            }
+        }
+        false
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours and nobody holds a reference into it.
+        unsafe { libc::munmap(self.raw, self.length) };
+    }
+}
+
+/// CPU time of fork() in the caller, and of the whole child. CPU time, because a busy machine preempts either.
+struct Forks {
+    caller: Estimate,
+    child: Estimate,
+}
+
+fn since(begin: Instant) -> f64 {
+    begin.elapsed().as_nanos() as f64
+}
+
+/// Forks a child that exits as soon as it may read from `wait_for`, or at once.
+fn fork_child(wait_for: Option<libc::c_int>) -> io::Result<(libc::pid_t, f64)> {
+    let begin = cpu_time();
+    // SAFETY: the child makes system calls only until it exits: it is safe whatever other threads held.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        if let Some(fd) = wait_for {
+            let mut byte = 0u8;
+            // SAFETY: one byte of the child's own stack; end of file when the parent closes its end.
+            unsafe { libc::read(fd, ptr::from_mut(&mut byte).cast(), 1) };
+        }
+        // SAFETY: runs nothing of the parent's on the way out.
+        unsafe { libc::_exit(0) };
+    }
+    let took = cpu_time() - begin;
+    if pid < 0 { Err(io::Error::last_os_error()) } else { Ok((pid, took)) }
+}
+
+/// CPU time of this thread, nanoseconds.
+fn cpu_time() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+}
+
+/// Waits for a child; its CPU time in nanoseconds.
+fn reap(pid: libc::pid_t) -> io::Result<f64> {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    loop {
+        // SAFETY: a child of ours that nobody else waits for; no status is asked for, and `usage` is a whole rusage.
+        if unsafe { libc::wait4(pid, ptr::null_mut(), 0, usage.as_mut_ptr()) } == pid {
+            // SAFETY: zeroed, and all integers: initialised whether or not the kernel wrote it.
+            let usage = unsafe { usage.assume_init() };
+            let ns = |t: libc::timeval| t.tv_sec as f64 * 1e9 + t.tv_usec as f64 * 1e3;
+            return Ok(ns(usage.ru_utime) + ns(usage.ru_stime));
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+impl Forks {
+    fn measure(block: Option<&Block>) -> io::Result<Self> {
+        let (mut caller, mut child) = (Vec::new(), Vec::new());
+        for round in 0..=REPETITIONS {
+            if let Some(block) = block {
+                block.write(block.bytes); // all pages writable again, as in a program that uses them
+            }
+            let (pid, took) = fork_child(None)?;
+            let childs = reap(pid)?;
+            if round > 0 {
+                caller.push(took);
+                child.push(childs);
+            }
+        }
+        Ok(Self { caller: Estimate::of_samples(&mut caller), child: Estimate::of_samples(&mut child) })
+    }
+}
+
+/// Faults of writes after a fork: with the child alive (copied), and with it gone (reused).
+fn faults(block: &Block) -> io::Result<(Estimate, Estimate)> {
+    const WRITTEN: usize = 4 << 20;
+    let pages = (WRITTEN / PAGE) as f64;
+    let (mut copied, mut reused, mut plain) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..REPETITIONS {
+        let begin = cpu_time();
+        block.write(WRITTEN);
+        plain.push((cpu_time() - begin) / pages);
+
+        let (reader, writer) = io::pipe()?;
+        let (pid, _) = fork_child(Some(std::os::fd::AsRawFd::as_raw_fd(&reader)))?;
+        let begin = cpu_time();
+        block.write(WRITTEN);
+        copied.push((cpu_time() - begin) / pages);
+        // The child holds the writing end too, so one byte, not the end of file, lets it go.
+        let told = io::Write::write_all(&mut &writer, &[0]);
+        reap(pid)?;
+        told?;
+
+        let (pid, _) = fork_child(None)?;
+        reap(pid)?;
+        let begin = cpu_time();
+        block.write(WRITTEN);
+        reused.push((cpu_time() - begin) / pages);
+    }
+    let plain = Estimate::of_samples(&mut plain);
+    Ok((
+        Estimate::of_samples(&mut copied).minus(plain).at_least_zero(),
+        Estimate::of_samples(&mut reused).minus(plain).at_least_zero(),
+    ))
+}
+
+fn quiet(command: &mut Command) -> &mut Command {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null())
+}
+
+/// Time in posix_spawn, which is what the standard library uses for a plain command.
+fn spawn_blocked() -> io::Result<Estimate> {
+    let mut samples = Vec::new();
+    for round in 0..=REPETITIONS {
+        let mut command = Command::new("/bin/true");
+        let begin = Instant::now();
+        let mut child = quiet(&mut command).spawn()?;
+        if round > 0 {
+            samples.push(since(begin));
+        }
+        child.wait()?;
+    }
+    Ok(Estimate::of_samples(&mut samples))
+}
+
+/// `sh -c /bin/true` less /bin/true, interleaved.
+fn shell_added() -> io::Result<Estimate> {
+    let mut samples = Vec::new();
+    for round in 0..=REPETITIONS {
+        let begin = Instant::now();
+        quiet(&mut Command::new("/bin/true")).status()?;
+        let direct = since(begin);
+        let begin = Instant::now();
+        quiet(Command::new("/bin/sh").args(["-c", "/bin/true"])).status()?;
+        if round > 0 {
+            samples.push(since(begin) - direct);
+        }
+    }
+    Ok(Estimate::of_samples(&mut samples))
+}
+
+/// Nanoseconds for each call, of a thousand at a time.
+fn repeated(mut call: impl FnMut()) -> Estimate {
+    const CALLS: u32 = 1000;
+    let mut samples: Vec<f64> = (0..REPETITIONS)
+        .map(|_| {
+            let begin = Instant::now();
+            for _ in 0..CALLS {
+                call();
+            }
+            since(begin) / f64::from(CALLS)
+        })
+        .collect();
+    Estimate::of_samples(&mut samples)
+}
+
+/// The exec fails when it opens the file, before it touches the process.
+fn failed_exec() -> Estimate {
+    let path = c"/proc/self/forkless-calibration-no-such-file";
+    let argv = [path.as_ptr(), ptr::null()];
+    let environment: [*const libc::c_char; 1] = [ptr::null()];
+    repeated(|| {
+        // SAFETY: the arrays end in null, their strings in NUL; /proc never has that file, so the call returns.
+        unsafe { libc::execve(path.as_ptr(), argv.as_ptr(), environment.as_ptr()) };
+    })
+}
+
+fn stat_localtime() -> Estimate {
+    let path = CString::from(c"/etc/localtime");
+    let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
+    repeated(|| {
+        // SAFETY: the path ends in NUL, and the kernel writes at most one stat structure.
+        unsafe { libc::stat(path.as_ptr(), status.as_mut_ptr()) };
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prices_are_ordered_as_physics_has_them() {
+        let model = CostModel::calibrate().expect("memory and children can be had");
+        assert!(model.fork_per_entry.mid > 0.0, "{model:?}");
+        assert!(model.fault_copied.high >= model.fault_reused.low, "{model:?}");
+        assert!(model.spawn.mid > 0.0 && model.system_call.mid > 0.0, "{model:?}");
+        assert!(model.fork(262_144, 0).mid > model.fork(0, 512).mid, "huge pages are cheaper: {model:?}");
+    }
+}

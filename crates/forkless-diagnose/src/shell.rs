@@ -1,0 +1,109 @@
+//! Shells that were started for one line, and whether the line needed one.
+
+use std::collections::HashMap;
+use std::fs;
+
+use forkless_shell::{ShellTraits, analyze};
+
+use crate::creation::Creation;
+
+/// What becomes of a line without a shell.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Fate {
+    /// One program: a spawn does it.
+    OneProgram,
+    /// Several programs: a pipeline or a list.
+    Programs,
+    /// Only a shell can do it.
+    NeedsShell(String),
+    /// The line was longer than what is recorded of it.
+    Unknown,
+}
+
+/// The analysis, for the shells that this machine has.
+#[derive(Debug)]
+pub(crate) struct Judge {
+    traits: HashMap<String, ShellTraits>,
+    /// The callers' environments, as they were at their start.
+    environments: HashMap<u32, Vec<u8>>,
+    buffer: Vec<u8>,
+}
+
+/// Recorded lines are shorter than 384 bytes; a script takes up to 25 times its line, and the values it expands.
+const BUFFER: usize = 64 << 10;
+const MAX_ENVIRONMENTS: usize = 1024;
+
+impl Judge {
+    pub(crate) fn new() -> Self {
+        Self { traits: HashMap::new(), environments: HashMap::new(), buffer: vec![0; BUFFER] }
+    }
+
+    /// Judges `line` as `shell` would be given it by process `caller`. A caller that is gone had, for us, an
+    /// environment with a PATH only: then a line that expands variables is left to the shell.
+    pub(crate) fn fate(&mut self, line: &str, cut: bool, shell: &str, caller: u32) -> Fate {
+        if cut {
+            return Fate::Unknown;
+        }
+        let traits = self.traits.entry(shell.to_owned()).or_insert_with(|| traits_of(shell));
+        if self.environments.len() >= MAX_ENVIRONMENTS {
+            self.environments.clear();
+        }
+        let environment = self.environments.entry(caller).or_insert_with(|| {
+            fs::read(format!("/proc/{caller}/environ"))
+                .ok()
+                .filter(|environment| !environment.is_empty())
+                .unwrap_or_else(|| b"PATH=/usr/local/bin:/usr/bin:/bin".to_vec())
+        });
+        let variables: Vec<&[u8]> =
+            environment.split(|&byte| byte == 0).filter(|variable| !variable.is_empty()).collect();
+        match analyze(line.as_bytes(), variables.as_slice(), traits, &mut self.buffer) {
+            Ok(script) if script.program_count() == 1 => Fate::OneProgram,
+            Ok(_) => Fate::Programs,
+            Err(rejection) => Fate::NeedsShell(rejection.reason.to_string()),
+        }
+    }
+}
+
+/// By the name of the file behind the path: Debian's and Alpine's /bin/sh are links.
+fn traits_of(shell: &str) -> ShellTraits {
+    let file = fs::canonicalize(shell).ok();
+    match (file.as_deref().and_then(|path| path.file_name()?.to_str()), shell.rsplit('/').next()) {
+        (Some("dash"), _) => ShellTraits::DASH,
+        // bash under its own name has more syntax than these traits know.
+        (Some("bash"), Some("sh")) => ShellTraits::BASH,
+        (Some("busybox"), _) => ShellTraits::BUSYBOX,
+        _ => ShellTraits::UNKNOWN,
+    }
+}
+
+/// The line of a `sh -c LINE`, where nothing but `-c` stands before it.
+pub(crate) fn line_of(creation: &Creation) -> Option<&str> {
+    let program = creation.exec_path.as_deref()?.rsplit('/').next()?;
+    if !matches!(program, "sh" | "dash" | "bash" | "ash" | "busybox") {
+        return None;
+    }
+    match creation.argv.as_slice() {
+        [_, dash_c, line] if dash_c == "-c" => Some(line),
+        // system() and popen() of newer C libraries end the options first.
+        [_, dash_c, dashes, line] if dash_c == "-c" && dashes == "--" => Some(line),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_judged_in_the_environment_of_their_caller() {
+        let mut judge = Judge::new();
+        let own = std::process::id();
+        if traits_of("/bin/sh") == ShellTraits::UNKNOWN {
+            return; // another shell than those that are analysed: everything needs it
+        }
+        assert_eq!(judge.fate("/bin/true a b", false, "/bin/sh", own), Fate::OneProgram);
+        assert_eq!(judge.fate("true | cat", false, "/bin/sh", own), Fate::Programs);
+        assert!(matches!(judge.fate("for i in a; do :; done", false, "/bin/sh", own), Fate::NeedsShell(_)));
+        assert_eq!(judge.fate("tru", true, "/bin/sh", own), Fate::Unknown);
+    }
+}

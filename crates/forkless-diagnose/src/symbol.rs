@@ -1,0 +1,96 @@
+//! Function names of an ELF file: its symbol tables, or those of its separate debug file found by build id.
+
+use std::fs;
+
+use object::{Object as _, ObjectSymbol as _, SymbolKind};
+
+/// Functions by address.
+#[derive(Debug, Default)]
+pub(crate) struct Symbols {
+    /// (address, size, mangled name), sorted by address.
+    functions: Vec<(u64, u64, String)>,
+}
+
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Symbols {
+    pub(crate) fn read(file: &object::File<'_>) -> Self {
+        let mut symbols = Self::default();
+        symbols.add(file);
+        // A stripped library's dynamic symbols name only what it exports.
+        if file.symbols().next().is_none()
+            && let Ok(Some(id)) = file.build_id()
+            && let [first, rest @ ..] = id
+        {
+            let path = format!("/usr/lib/debug/.build-id/{first:02x}/{}.debug", hexadecimal(rest));
+            if let Ok(data) = fs::read(path)
+                && let Ok(debug) = object::File::parse(&*data)
+            {
+                symbols.add(&debug);
+            }
+        }
+        symbols.functions.sort_by_key(|(address, size, _)| (*address, std::cmp::Reverse(*size)));
+        symbols.functions.dedup_by_key(|(address, ..)| *address);
+        symbols
+    }
+
+    fn add(&mut self, file: &object::File<'_>) {
+        for symbol in file.symbols().chain(file.dynamic_symbols()) {
+            if symbol.kind() == SymbolKind::Text
+                && !symbol.is_undefined()
+                && let Ok(name) = symbol.name()
+            {
+                self.functions.push((symbol.address(), symbol.size(), name.to_owned()));
+            }
+        }
+    }
+
+    /// The function that holds an address of the file, and the offset into it.
+    pub(crate) fn find(&self, address: u64) -> Option<(String, u64)> {
+        let after = self.functions.partition_point(|(start, ..)| *start <= address);
+        let (start, size, name) = self.functions.get(after.checked_sub(1)?)?;
+        let offset = address - start;
+        // Assembly routines often have no size: believe them for a page.
+        let inside = if *size == 0 { offset < 4096 } else { offset < *size };
+        inside.then(|| (demangled(name), offset))
+    }
+}
+
+/// Rust's and C++'s names as their programmers wrote them.
+pub(crate) fn demangled(name: &str) -> String {
+    if let Ok(rust) = rustc_demangle::try_demangle(name) {
+        return format!("{rust:#}");
+    }
+    // The parser takes bare type names too ("a" is signed char): only names with the prefix are C++'s.
+    name.starts_with("_Z")
+        .then(|| cpp_demangle::Symbol::new(name).ok())
+        .flatten()
+        .and_then(|symbol| symbol.demangle().ok())
+        .unwrap_or_else(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_demangled_by_their_language() {
+        assert_eq!(demangled("main"), "main");
+        assert_eq!(demangled("_ZN3foo3barEv"), "foo::bar()");
+        assert_eq!(
+            demangled("_ZNSt6vectorIiSaIiEE9push_backEOi"),
+            "std::vector<int, std::allocator<int> >::push_back(int&&)"
+        );
+    }
+
+    #[test]
+    fn an_address_past_a_function_belongs_to_none() {
+        let symbols = Symbols { functions: vec![(0x100, 0x10, "a".into()), (0x200, 0, "b".into())] };
+        assert_eq!(symbols.find(0x10f), Some(("a".into(), 0xf)));
+        assert_eq!(symbols.find(0x110), None);
+        assert_eq!(symbols.find(0xff), None);
+        assert_eq!(symbols.find(0x204), Some(("b".into(), 4)));
+    }
+}
