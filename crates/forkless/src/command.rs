@@ -4,9 +4,9 @@ use crate::attributes::{Attributes, HookFn, Mask, OnDrop, Resource, Scheduler};
 use crate::child::Child;
 use crate::env::EnvChanges;
 use crate::error::{SpawnError, Step};
-use crate::plan::Plan;
+use crate::plan::{Cgroup, Life, Plan};
 use crate::prepared::Prepared;
-use crate::start::{self, Until};
+use crate::start::{self, Request, Until};
 use crate::stdio::{Kind, Stdio};
 use crate::strings::Strings;
 use forkless_sys::sched::Rlimit;
@@ -25,6 +25,24 @@ use std::sync::{Arc, Mutex};
 static INHERIT: Stdio = Stdio(Kind::Inherit);
 static NULL: Stdio = Stdio(Kind::Null);
 static PIPED: Stdio = Stdio(Kind::Piped);
+
+/// What 0, 1 and 2 are connected to where a command does not say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Defaults {
+    /// The parent's own.
+    Inherit,
+    /// No input; output and error through pipes.
+    Capture,
+}
+
+impl Defaults {
+    fn stdio(self) -> [&'static Stdio; 3] {
+        match self {
+            Defaults::Inherit => [&INHERIT; 3],
+            Defaults::Capture => [&NULL, &PIPED, &PIPED],
+        }
+    }
+}
 
 /// A program to start, and how; like [`std::process::Command`], so that switching is a change of `use`.
 ///
@@ -55,7 +73,6 @@ pub struct Command {
     pub(crate) bad: Option<String>,
     std: [Option<Stdio>; 3],
     fds: BTreeMap<RawFd, Stdio>,
-    default_std: [&'static Stdio; 3],
 }
 
 impl Command {
@@ -76,7 +93,6 @@ impl Command {
             bad: None,
             std: [None, None, None],
             fds: BTreeMap::new(),
-            default_std: [&INHERIT; 3],
         }
     }
 
@@ -445,14 +461,14 @@ impl Command {
 
     /// Becomes the program: this process is replaced. Returns only to say why not; attributes set before the failing step stay set.
     pub fn exec(&mut self) -> SpawnError {
-        match Plan::new(self, true) {
+        match Plan::new(self, Life::Start, Cgroup::Join) {
             Ok(plan) => start::in_place(self, &plan),
             Err(e) => e,
         }
     }
 
     fn start(&mut self, until: Until) -> Result<Child, SpawnError> {
-        start_planned(self, until, &AtomicUsize::new(0))
+        start_planned(self, until, Defaults::Inherit)
     }
 
     /// The program.
@@ -476,19 +492,10 @@ impl Command {
     }
 
     /// Every descriptor that is connected to something, by number.
-    pub(crate) fn descriptors(&self) -> impl Iterator<Item = (RawFd, &Stdio)> {
-        let std = self.std.iter().zip(self.default_std).enumerate();
+    pub(crate) fn descriptors(&self, defaults: Defaults) -> impl Iterator<Item = (RawFd, &Stdio)> {
+        let std = self.std.iter().zip(defaults.stdio()).enumerate();
         let std = std.map(|(n, (set, default))| (n as RawFd, set.as_ref().unwrap_or(default)));
         std.chain(self.fds.iter().map(|(n, s)| (*n, s)))
-    }
-
-    /// What 0, 1 and 2 are connected to where nothing was said: for capturing.
-    pub(crate) fn capture_by_default(&mut self) -> [&'static Stdio; 3] {
-        std::mem::replace(&mut self.default_std, [&NULL, &PIPED, &PIPED])
-    }
-
-    pub(crate) fn set_default_std(&mut self, of: [&'static Stdio; 3]) {
-        self.default_std = of;
     }
 
     fn c_string(&mut self, what: &str, value: &OsStr) -> Option<CString> {
@@ -506,21 +513,22 @@ impl Command {
 pub(crate) fn start_planned(
     command: &Command,
     until: Until,
-    hint: &AtomicUsize,
+    defaults: Defaults,
 ) -> Result<Child, SpawnError> {
-    let plan = Arc::new(Plan::new(command, false)?);
-    match start::start(command, &plan, until, hint) {
-        Ok(started) => Ok(Child::new(command, &plan, started)),
-        // Born in it or not at all: a filter, an old kernel, a version 1 hierarchy. Joining may still be allowed.
-        Err(e)
-            if e.step() == Step::Cgroup && plan.cgroup.is_some() && e.kind() != io::ErrorKind::NotFound =>
-        {
-            let plan = Arc::new(Plan::new(command, true)?);
-            let started = start::start(command, &plan, until, hint)?;
-            Ok(Child::new(command, &plan, started))
-        }
-        Err(e) => Err(e),
-    }
+    let life = if until == Until::Cloned { Life::Long } else { Life::Start };
+    let hint = AtomicUsize::new(0);
+    let go = |cgroup| {
+        let plan = Arc::new(Plan::new(command, life, cgroup)?);
+        let started = start::start(Request { command, plan: &plan, until, defaults, hint: &hint })?;
+        Ok(Child::new(command, &plan, started))
+    };
+    go(Cgroup::Born).or_else(|e| if may_join(command, &e) { go(Cgroup::Join) } else { Err(e) })
+}
+
+/// Whether a child that could not be born in its cgroup may still join it: a filter, an old kernel and a version 1 hierarchy refuse
+/// the one and not the other.
+pub(crate) fn may_join(command: &Command, e: &SpawnError) -> bool {
+    e.step() == Step::Cgroup && command.attributes.cgroup.is_some() && e.kind() != io::ErrorKind::NotFound
 }
 
 impl fmt::Debug for Command {

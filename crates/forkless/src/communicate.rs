@@ -1,8 +1,9 @@
 //! Talking to a child: input in, output out, however large, without deadlock, within limits and a deadline.
 
 use crate::child::{Child, timespec};
-use crate::command::Command;
+use crate::command::{Command, Defaults, start_planned};
 use crate::error::{SpawnError, Step, WaitError};
+use crate::start::Until;
 use crate::stdio::Stdio;
 use forkless_sys::poll::{self, POLLIN, POLLOUT, PollFd};
 use forkless_sys::signal::{self, Disposition, SigSet};
@@ -181,10 +182,9 @@ impl<'a> Communicate<'a> {
         if how.kill_group && command.attributes.pgid.is_none() && !command.attributes.setsid {
             command.process_group(0);
         }
-        let before = command.capture_by_default();
-        let child = command.spawn();
-        command.set_default_std(before);
-        converse(&mut child?, &mut how, deadline)
+        // Not waiting for exec overlaps it with what comes next; a program that cannot be run shows at the wait.
+        let mut child = start_planned(command, Until::Cloned, Defaults::Capture)?;
+        converse(&mut child, &mut how, deadline)
     }
 }
 

@@ -2,10 +2,12 @@
 
 #![expect(unsafe_code, reason = "libc's environment is a C global, read as getenv does")]
 
-use crate::strings::Strings;
+use crate::layout::{At, Builder};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr, OsString, c_char};
 use std::os::unix::ffi::OsStrExt;
+use std::ptr::null_mut;
+use std::sync::atomic::AtomicPtr;
 
 /// Changes to the inherited environment.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +19,15 @@ pub(crate) struct EnvChanges {
 unsafe extern "C" {
     /// libc's current environment (`environ(7)`).
     static environ: *const *const c_char;
+}
+
+/// The process's own vector, as it stands: what `execv` would pass on. Changes when the program changes its environment.
+pub(crate) fn current() -> *const *const c_char {
+    static EMPTY: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
+    // SAFETY: a C global; reading it is what getenv(3) does.
+    let now = unsafe { environ };
+    // clearenv(3) leaves it null, which exec would warn about.
+    if now.is_null() { (&raw const EMPTY).cast() } else { now }
 }
 
 /// The process's environment strings as they stand.
@@ -72,23 +83,39 @@ impl EnvChanges {
         self.vars.iter().map(|(k, v)| (k.as_os_str(), v.as_deref()))
     }
 
-    /// The strings for exec. Entries without `=` are passed on as they are, as fork would.
-    pub(crate) fn capture(&self) -> Strings {
-        let mut out = Strings::default();
-        out.reserve(4096, 64);
+    /// Whether the child is to have exactly what this process has.
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.clear && self.vars.is_empty()
+    }
+
+    /// The first variable that cannot be passed on: its name or value has a NUL byte.
+    pub(crate) fn with_nul(&self) -> Option<&OsStr> {
+        let nul = |s: &OsStr| s.as_bytes().contains(&0);
+        self.vars
+            .iter()
+            .find(|(k, v)| nul(k) || v.as_ref().is_some_and(|v| nul(v)))
+            .map(|(k, _)| k.as_os_str())
+    }
+
+    /// Appends the vector for exec. Entries without `=` are passed on as they are, as fork would.
+    pub(crate) fn lay_out(&self, layout: &mut Builder) -> At {
+        let mut entries = Vec::with_capacity(64);
         if !self.clear {
             for entry in inherited() {
                 if self.vars.is_empty() || !self.vars.contains_key(OsStr::from_bytes(name_of(entry))) {
-                    out.push(entry);
+                    entries.push(layout.string(&[entry]));
                 }
             }
         }
         for (name, value) in &self.vars {
             if let Some(value) = value {
-                out.push_parts(&[name.as_bytes(), b"=", value.as_bytes()]);
+                entries.push(layout.string(&[name.as_bytes(), b"=", value.as_bytes()]));
             }
         }
-        out
+        let here = layout.here();
+        entries.into_iter().for_each(|e| layout.entry(e));
+        layout.end();
+        here
     }
 
     /// The value the child will see.
@@ -107,19 +134,42 @@ impl EnvChanges {
 mod tests {
     use super::*;
 
+    fn captured(e: &EnvChanges) -> Vec<Vec<u8>> {
+        let mut b = Builder::with_capacity(0, 0);
+        let at = e.lay_out(&mut b);
+        let layout = b.finish();
+        let mut v = layout.vector(at);
+        let mut out = Vec::new();
+        loop {
+            // SAFETY: not past the terminating null.
+            let s = unsafe { *v };
+            if s.is_null() {
+                return out;
+            }
+            // SAFETY: a NUL-terminated string of the layout.
+            let text = unsafe { CStr::from_ptr(s) };
+            out.push(text.to_bytes().to_vec());
+            // SAFETY: the entry was not the last.
+            v = unsafe { v.add(1) };
+        }
+    }
+
     #[test]
     fn changes_apply_to_what_is_inherited_now() {
         let mut e = EnvChanges::default();
+        assert!(e.is_empty());
         let plain: Vec<Vec<u8>> = inherited().map(<[u8]>::to_vec).collect();
-        assert_eq!(e.capture().iter().map(<[u8]>::to_vec).collect::<Vec<_>>(), plain);
+        assert_eq!(captured(&e), plain);
         e.set(OsStr::new("PATH"), OsStr::new("/p"));
         assert_eq!(e.lookup(b"PATH").as_deref(), Some(&b"/p"[..]));
-        assert_eq!(e.capture().iter().filter(|s| s.starts_with(b"PATH=")).collect::<Vec<_>>(), [b"PATH=/p"]);
+        assert_eq!(captured(&e).iter().filter(|s| s.starts_with(b"PATH=")).collect::<Vec<_>>(), [b"PATH=/p"]);
         e.remove(OsStr::new("PATH"));
         assert_eq!(e.lookup(b"PATH"), None);
-        assert!(!e.capture().iter().any(|s| s.starts_with(b"PATH=")));
+        assert!(!captured(&e).iter().any(|s| s.starts_with(b"PATH=")));
         e.clear();
-        assert_eq!(e.capture().iter().len(), 0);
+        assert!(captured(&e).is_empty());
+        e.set(OsStr::new("A"), OsStr::new("b\0"));
+        assert_eq!(e.with_nul(), Some(OsStr::new("A")));
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub(crate) struct Means {
     pub limit: u32,
     /// This process.
     pub pid: i32,
+    /// The parent waits for the table to be the child's own.
+    pub announce: bool,
 }
 
 /// Numbers below this are copied with the table; higher ones are fetched one by one. A copy costs a few ns a number, a fetch
@@ -75,7 +77,9 @@ pub(crate) fn resolve(targets: &[(i32, Source)], table: Table, means: Means) -> 
         if !fetches.is_empty() {
             steps.push(Step::FetchAll { parent: means.pid, fds: &[] });
         }
-        steps.push(Step::Staged);
+        if means.announce {
+            steps.push(Step::Staged);
+        }
     }
     let highest = moves.iter().map(|&(from, _)| from).max().unwrap_or(0).max(highest_target);
     parallel_moves(moves, highest + 1, &mut steps);

@@ -4,14 +4,11 @@
 //! what anybody means by the parent's death. So a start that asks for it from another thread than the first is handed to this one.
 #![expect(unsafe_code, reason = "lends the caller's borrows to a thread the caller waits for")]
 
-use crate::command::Command;
 use crate::error::{SpawnError, Step as At};
-use crate::plan::Plan;
-use crate::start::{self, Started, Until};
+use crate::start::{self, Request, Started, Until};
 use forkless_child::Step;
 use forkless_sys::signal::{self, SigSet};
 use forkless_sys::{process, sched};
-use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -22,12 +19,7 @@ static KEEPER: Mutex<Option<(Sender<Job>, i32)>> = Mutex::new(None);
 
 /// As [`start::start_as`], from the keeper. What Linux keeps for each thread is taken from the caller: its mask, and as steps of the
 /// child its affinity, policy and nice value.
-pub(crate) fn start(
-    command: &Command,
-    plan: &Arc<Plan>,
-    hint: &AtomicUsize,
-    caller_mask: SigSet,
-) -> Result<Started, SpawnError> {
+pub(crate) fn start(request: Request<'_>, caller_mask: SigSet) -> Result<Started, SpawnError> {
     let mut affinity = vec![0u64; 1 << 10];
     let words = sched::affinity(&mut affinity).unwrap_or(0);
     affinity.truncate(words);
@@ -35,6 +27,8 @@ pub(crate) fn start(
     let policy = sched::scheduler().ok();
     let nice = sched::nice().ok();
     // The child reads the affinity from this call's memory, so every start waits for exec here.
+    // The child reads the affinity from this call's memory, so every start waits for exec here.
+    let request = Request { until: Until::Exec, ..request };
     let (done, result) = channel();
     let job = move || {
         let mask: *const [u64] = &raw const *affinity;
@@ -53,7 +47,7 @@ pub(crate) fn start(
         {
             first.push(Step::Nice { value });
         }
-        let _ = done.send(start::start_as(command, plan, Until::Exec, hint, caller_mask, &first));
+        let _ = done.send(start::start_as(request, caller_mask, &first));
     };
     let job: Box<dyn FnOnce() + Send + '_> = Box::new(job);
     // SAFETY: this function does not return before the job has run or been dropped: `recv` ends with either, since the job owns the

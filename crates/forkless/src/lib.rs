@@ -36,6 +36,7 @@ mod explain;
 mod facilities;
 mod files;
 mod keeper;
+mod layout;
 mod orphans;
 mod pipeline;
 mod plan;

@@ -1,8 +1,9 @@
 //! Several commands, each one's output the next one's input.
 
 use crate::child::Child;
-use crate::command::Command;
+use crate::command::{Command, Defaults, start_planned};
 use crate::error::{SpawnError, WaitError};
+use crate::start::Until;
 use crate::stdio::{self, Stdio};
 use std::process::{ExitStatus, Output};
 
@@ -50,6 +51,11 @@ impl Pipeline {
     /// # Errors
     /// The first stage that cannot start; the ones started before it are killed and waited for.
     pub fn spawn(&mut self) -> Result<Children, SpawnError> {
+        self.start(Defaults::Inherit)
+    }
+
+    /// `defaults` are for the last stage's output and error.
+    fn start(&mut self, defaults: Defaults) -> Result<Children, SpawnError> {
         let mut started: Vec<Child> = Vec::with_capacity(self.stages.len());
         let mut from_before = None;
         let last = self.stages.len() - 1;
@@ -58,7 +64,7 @@ impl Pipeline {
                 stage.stdin(Stdio::from(read));
             }
             let child = if i == last {
-                stage.spawn()
+                start_planned(stage, Until::Exec, defaults)
             } else {
                 stdio::pipe().and_then(|(read, write)| {
                     from_before = Some(read);
@@ -99,10 +105,7 @@ impl Pipeline {
     /// # Errors
     /// As [`Pipeline::status`].
     pub fn output(&mut self) -> Result<Output, SpawnError> {
-        if let Some(last) = self.stages.last_mut() {
-            last.capture_by_default();
-        }
-        let mut children = self.spawn()?;
+        let mut children = self.start(Defaults::Capture)?;
         let Some(last) = children.stages.pop() else { unreachable!("a pipeline has two stages at least") };
         let out = last.wait_with_output();
         children.wait()?;

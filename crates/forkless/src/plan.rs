@@ -5,9 +5,10 @@
 
 use crate::attributes::{Attributes, HookFn, Mask};
 use crate::command::Command;
+use crate::env;
 use crate::error::{SpawnError, Step as At};
 use crate::facilities;
-use crate::strings::{Strings, Vector};
+use crate::layout::{self, Builder, Layout};
 use forkless_child::{Candidate, Exec, Hook, Step};
 use forkless_sys::signal::SigSet;
 use forkless_sys::{CPtr, process};
@@ -19,14 +20,31 @@ use std::sync::Mutex;
 /// Directories searched when the child has no PATH: what glibc's `confstr(_CS_PATH)` says.
 const DEFAULT_PATH: &[u8] = b"/bin:/usr/bin";
 
+/// How long what the plan reads from elsewhere will stay as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Life {
+    /// For one start that the caller waits for: the environment need not be copied.
+    Start,
+    /// For as long as the plan.
+    Long,
+}
+
+/// How the child gets into its cgroup.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cgroup {
+    /// It is born there.
+    Born,
+    /// It writes itself into `cgroup.procs`.
+    Join,
+}
+
 pub(crate) struct Plan {
-    argv: Vector,
-    env: Vector,
-    paths: Vector,
-    /// For each candidate the vector that would run it as a script, one after the other.
-    _scripts: Box<[*const c_char]>,
-    candidates: Box<[Candidate<'static>]>,
-    steps: Box<[Step<'static>]>,
+    layout: Layout,
+    argv: *const *const c_char,
+    envp: *const *const c_char,
+    paths: Vec<layout::At>,
+    candidates: Vec<Candidate<'static>>,
+    steps: Vec<Step<'static>>,
     mask: SigSet,
     inherit_mask: bool,
     /// The child changes credentials: the parent must be suspended and its dumpable flag put back.
@@ -45,7 +63,7 @@ pub(crate) struct Plan {
 
 impl std::fmt::Debug for Plan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Plan").field("paths", &self.paths).finish_non_exhaustive()
+        f.debug_struct("Plan").field("layout", &self.layout).finish_non_exhaustive()
     }
 }
 
@@ -63,52 +81,55 @@ unsafe impl Send for Plan {}
 unsafe impl Sync for Plan {}
 
 impl Plan {
-    /// `join_cgroup`: enter the cgroup by writing to `cgroup.procs` instead of being born in it.
-    pub(crate) fn new(command: &Command, join_cgroup: bool) -> Result<Plan, SpawnError> {
+    pub(crate) fn new(command: &Command, life: Life, cgroup: Cgroup) -> Result<Plan, SpawnError> {
         let program = command.program.as_bytes();
-        check_nul(&command.args, program)?;
-        let env = command.env.capture();
-        if let Some(i) = env.nul_in() {
-            let name = env.get(i).map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
-            return Err(SpawnError::new(
-                At::Command,
-                format!("environment variable {name:?} has a NUL byte"),
-                libc::EINVAL,
-            ));
+        check_nul(command)?;
+        let mut b = Builder::with_capacity(256 + command.args.text().len(), 32);
+        let argv = b.here();
+        let args: Vec<layout::At> = b.strings(&command.args).collect();
+        args.iter().for_each(|&a| b.entry(a));
+        b.end();
+        let paths = search(program, command, &mut b);
+        // For each path `/bin/sh`, the path, the arguments from 1 on: what execvp(3) runs when the kernel says ENOEXEC.
+        let mut scripts = Vec::new();
+        if command.scripts {
+            let sh = b.string(&[b"/bin/sh"]);
+            for &path in &paths {
+                scripts.push(b.here());
+                b.entry(sh);
+                b.entry(path);
+                args.iter().skip(1).for_each(|&a| b.entry(a));
+                b.end();
+            }
         }
-        if let Some(what) = &command.bad {
-            return Err(SpawnError::new(At::Command, what.clone(), libc::EINVAL));
-        }
-        let paths = search(program, command).finish();
-        let argv = command.args.clone().finish();
-        let (scripts, per) =
-            if command.scripts { script_vectors(&paths, &argv) } else { (Box::default(), 0) };
+        let borrow_env = life == Life::Start && command.env.is_empty();
+        let env = (!borrow_env).then(|| command.env.lay_out(&mut b));
+        let layout = b.finish();
         let candidates = paths
-            .pointers()
             .iter()
             .enumerate()
             .map(|(i, &p)| Candidate {
-                // SAFETY: a NUL-terminated string in `paths`, which the plan keeps.
-                path: unsafe { CPtr::from_raw(p) },
-                script_argv: if per == 0 { null() } else { scripts[i * per..].as_ptr() },
+                // SAFETY: a NUL-terminated string in the layout, which the plan keeps.
+                path: unsafe { CPtr::from_raw(layout.c_ptr(p)) },
+                script_argv: scripts.get(i).map_or(null(), |&at| layout.vector(at)),
             })
             .collect();
-        let (steps, kept) = steps(&command.attributes, &command.hooks, join_cgroup)?;
+        let (steps, kept) = steps(&command.attributes, &command.hooks, cgroup)?;
         let a = &command.attributes;
         Ok(Plan {
-            argv,
-            env: env.finish(),
+            argv: layout.vector(argv),
+            envp: env.map_or_else(env::current, |at| layout.vector(at)),
+            layout,
             paths,
-            _scripts: scripts,
             candidates,
-            steps: steps.into_boxed_slice(),
+            steps,
             mask: if let Mask::Set(m) = a.mask { m } else { SigSet::EMPTY },
             inherit_mask: matches!(a.mask, Mask::Inherit),
             credentials: a.uid.is_some() || a.gid.is_some() || a.groups.is_some() || a.chroot.is_some(),
             hooked: !command.hooks.lock().is_ok_and(|h| h.is_empty()),
             death_signal: a.death_signal.is_some(),
-            cgroup: if join_cgroup { None } else { a.cgroup.clone() },
-            pid: process::getpid(),
+            cgroup: if cgroup == Cgroup::Born { a.cgroup.clone() } else { None },
+            pid: if a.death_signal.is_some() { process::getpid() } else { 0 },
             _kept: kept,
         })
     }
@@ -123,20 +144,25 @@ impl Plan {
     /// # Safety
     /// The plan must outlive the child's use of it.
     pub(crate) unsafe fn exec(&self, caller_mask: SigSet) -> Exec<'static> {
-        let candidates: *const [Candidate<'static>] = &raw const *self.candidates;
+        let candidates: *const [Candidate<'static>] = self.candidates.as_slice();
         Exec {
             // SAFETY: the caller keeps the plan.
             candidates: unsafe { &*candidates },
-            argv: self.argv.as_ptr(),
-            envp: self.env.as_ptr(),
+            argv: self.argv,
+            envp: self.envp,
             mask: if self.inherit_mask { caller_mask } else { self.mask },
             no_core_dump: facilities::core_dump_kills_sharers(),
         }
     }
 
+    /// Whether the child starts with the caller's mask.
+    pub(crate) fn hands_on_mask(&self) -> bool {
+        self.inherit_mask
+    }
+
     /// The path of a candidate, for messages.
     pub(crate) fn candidate(&self, i: usize) -> String {
-        self.paths.get(i).map(|p| p.to_string_lossy().into_owned()).unwrap_or_default()
+        self.paths.get(i).map(|&p| self.layout.c_str(p).to_string_lossy().into_owned()).unwrap_or_default()
     }
 
     pub(crate) fn candidates(&self) -> usize {
@@ -144,51 +170,33 @@ impl Plan {
     }
 }
 
-fn check_nul(args: &Strings, program: &[u8]) -> Result<(), SpawnError> {
-    if program.contains(&0) {
-        return Err(SpawnError::new(
-            At::Command,
-            String::from("the program's name has a NUL byte"),
-            libc::EINVAL,
-        ));
+fn check_nul(command: &Command) -> Result<(), SpawnError> {
+    let wrong = |what: String| Err(SpawnError::new(At::Command, what, libc::EINVAL));
+    if command.program.as_bytes().contains(&0) {
+        return wrong(String::from("the program's name has a NUL byte"));
     }
-    match args.nul_in() {
-        Some(i) => Err(SpawnError::new(At::Command, format!("argument {i} has a NUL byte"), libc::EINVAL)),
+    if let Some(i) = command.args.nul_in() {
+        return wrong(format!("argument {i} has a NUL byte"));
+    }
+    if let Some(name) = command.env.with_nul() {
+        return wrong(format!("environment variable {name:?} has a NUL byte"));
+    }
+    match &command.bad {
+        Some(what) => wrong(what.clone()),
         None => Ok(()),
     }
 }
 
 /// The files to try, as execvp(3): with the PATH the child will have.
-fn search(program: &[u8], command: &Command) -> Strings {
-    let mut out = Strings::default();
+fn search(program: &[u8], command: &Command, b: &mut Builder) -> Vec<layout::At> {
     if program.is_empty() || program.contains(&b'/') {
-        out.push(program);
-        return out;
+        return vec![b.string(&[program])];
     }
     let path = command.env.lookup(b"PATH");
-    for dir in path.as_deref().unwrap_or(DEFAULT_PATH).split(|b| *b == b':') {
-        // An empty entry is the working directory.
-        if dir.is_empty() {
-            out.push(program);
-        } else {
-            out.push_parts(&[dir, b"/", program]);
-        }
-    }
-    out
-}
-
-/// For each path: `/bin/sh`, the path, the arguments from 1 on, null.
-fn script_vectors(paths: &Vector, argv: &Vector) -> (Box<[*const c_char]>, usize) {
-    let rest = argv.pointers().get(1..).unwrap_or(&[]);
-    let per = rest.len() + 3;
-    let mut all = Vec::with_capacity(per * paths.pointers().len());
-    for &path in paths.pointers() {
-        all.push(c"/bin/sh".as_ptr());
-        all.push(path);
-        all.extend_from_slice(rest);
-        all.push(null());
-    }
-    (all.into_boxed_slice(), per)
+    let dirs = path.as_deref().unwrap_or(DEFAULT_PATH).split(|b| *b == b':');
+    // An empty entry is the working directory.
+    dirs.map(|dir| if dir.is_empty() { b.string(&[program]) } else { b.string(&[dir, b"/", program]) })
+        .collect()
 }
 
 /// Extends a borrow of something the plan keeps in place for as long as the steps.
@@ -203,13 +211,13 @@ unsafe fn kept_str(s: &CStr) -> CPtr<'static> {
 fn steps(
     a: &Attributes,
     hooks: &Mutex<Vec<HookFn>>,
-    join_cgroup: bool,
+    cgroup: Cgroup,
 ) -> Result<(Vec<Step<'static>>, Kept), SpawnError> {
     let kept = Kept {
         _cwd: a.cwd.clone(),
         _chroot: a.chroot.clone(),
         _procs: match &a.cgroup {
-            Some(dir) if join_cgroup => Some(
+            Some(dir) if cgroup == Cgroup::Join => Some(
                 CString::new([dir.to_bytes(), b"/cgroup.procs"].concat())
                     .map_err(|_| SpawnError::new(At::Cgroup, None, libc::EINVAL))?,
             ),

@@ -1,11 +1,11 @@
 //! A command laid out once, for many starts.
 
 use crate::child::Child;
-use crate::command::Command;
-use crate::error::{SpawnError, Step};
-use crate::plan::Plan;
-use crate::start::{self, Until};
-use std::process::ExitStatus;
+use crate::command::{Command, Defaults, may_join};
+use crate::error::SpawnError;
+use crate::plan::{Cgroup, Life, Plan};
+use crate::start::{self, Request, Until};
+use std::process::{ExitStatus, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -33,7 +33,7 @@ pub struct Prepared {
 
 impl Prepared {
     pub(crate) fn new(command: Command) -> Result<Prepared, SpawnError> {
-        let plan = Mutex::new(Arc::new(Plan::new(&command, false)?));
+        let plan = Mutex::new(Arc::new(Plan::new(&command, Life::Long, Cgroup::Born)?));
         Ok(Prepared { command, plan, hint: AtomicUsize::new(0) })
     }
 
@@ -42,7 +42,7 @@ impl Prepared {
     /// # Errors
     /// As [`Command::spawn`].
     pub fn spawn(&self) -> Result<Child, SpawnError> {
-        self.start(Until::Exec)
+        self.start(Until::Exec, Defaults::Inherit)
     }
 
     /// As [`Command::spawn_nonblocking`].
@@ -50,7 +50,7 @@ impl Prepared {
     /// # Errors
     /// As [`Command::spawn_nonblocking`].
     pub fn spawn_nonblocking(&self) -> Result<Child, SpawnError> {
-        self.start(Until::Cloned)
+        self.start(Until::Cloned, Defaults::Inherit)
     }
 
     /// As [`Command::status`].
@@ -58,9 +58,17 @@ impl Prepared {
     /// # Errors
     /// As [`Command::status`].
     pub fn status(&self) -> Result<ExitStatus, SpawnError> {
-        let mut child = self.start(Until::Exit)?;
+        let mut child = self.start(Until::Exit, Defaults::Inherit)?;
         drop((child.stdin.take(), child.stdout.take(), child.stderr.take()));
         Ok(child.wait()?)
+    }
+
+    /// As [`Command::output`].
+    ///
+    /// # Errors
+    /// As [`Command::output`].
+    pub fn output(&self) -> Result<Output, SpawnError> {
+        self.start(Until::Cloned, Defaults::Capture)?.wait_with_output()
     }
 
     /// The command this was made from.
@@ -74,26 +82,29 @@ impl Prepared {
         self.hint.load(Ordering::Relaxed)
     }
 
-    fn start(&self, until: Until) -> Result<Child, SpawnError> {
+    fn start(&self, until: Until, defaults: Defaults) -> Result<Child, SpawnError> {
         let plan = self.current()?;
-        match start::start(&self.command, &plan, until, &self.hint) {
-            Ok(started) => Ok(Child::new(&self.command, &plan, started)),
-            Err(e) if e.step() == Step::Cgroup && plan.cgroup.is_some() => {
-                let joining = Arc::new(Plan::new(&self.command, true)?);
-                let started = start::start(&self.command, &joining, until, &self.hint)?;
-                let child = Child::new(&self.command, &joining, started);
-                *self.plan.lock().unwrap_or_else(PoisonError::into_inner) = joining;
-                Ok(child)
+        let command = &self.command;
+        let go = |plan: &Arc<Plan>| {
+            let started = start::start(Request { command, plan, until, defaults, hint: &self.hint })?;
+            Ok(Child::new(command, plan, started))
+        };
+        go(&plan).or_else(|e| {
+            if !may_join(command, &e) || plan.cgroup.is_none() {
+                return Err(e);
             }
-            Err(e) => Err(e),
-        }
+            let joining = Arc::new(Plan::new(command, Life::Long, Cgroup::Join)?);
+            let child = go(&joining)?;
+            *self.plan.lock().unwrap_or_else(PoisonError::into_inner) = joining;
+            Ok(child)
+        })
     }
 
     /// The plan, made anew after a fork of this process: it names the process.
     fn current(&self) -> Result<Arc<Plan>, SpawnError> {
         let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
         if plan.death_signal && plan.pid != forkless_sys::process::getpid() {
-            *plan = Arc::new(Plan::new(&self.command, false)?);
+            *plan = Arc::new(Plan::new(&self.command, Life::Long, Cgroup::Born)?);
         }
         Ok(Arc::clone(&plan))
     }

@@ -3,7 +3,7 @@
 //! The signal mask is changed in [`clone_masked`] and restored there, on every path.
 #![expect(unsafe_code, reason = "creating a child that shares memory")]
 
-use crate::command::Command;
+use crate::command::{Command, Defaults};
 use crate::error::{SpawnError, Step as At};
 use crate::explain;
 use crate::facilities;
@@ -59,9 +59,9 @@ struct Wiring {
     child_ends: Vec<OwnedFd>,
 }
 
-fn wire(command: &Command) -> Result<Wiring, SpawnError> {
+fn wire(command: &Command, defaults: Defaults) -> Result<Wiring, SpawnError> {
     let mut w = Wiring { targets: Vec::with_capacity(4), parent_ends: Vec::new(), child_ends: Vec::new() };
-    for (number, stdio) in command.descriptors() {
+    for (number, stdio) in command.descriptors(defaults) {
         let source = match &stdio.0 {
             // 0, 1 and 2 stay as they are; higher ones must be named to be kept.
             Kind::Inherit if number < 3 => continue,
@@ -90,14 +90,15 @@ fn wire(command: &Command) -> Result<Wiring, SpawnError> {
     Ok(w)
 }
 
-fn far(wiring: &Wiring) -> bool {
-    wiring.targets.iter().any(|(_, s)| matches!(s, Source::Fd(n) if *n >= FIRST_FETCHED))
+fn far(targets: &[(RawFd, Source)]) -> bool {
+    targets.iter().any(|(_, s)| matches!(s, Source::Fd(n) if *n >= FIRST_FETCHED))
 }
 
 /// Whether what the child will use has worked before.
 fn proven(command: &Command, wiring: &Wiring) -> bool {
     let all = facilities::get();
-    command.inherit_descriptors || (all.unshare_range.confirmed() && (!far(wiring) || all.fetch.confirmed()))
+    command.inherit_descriptors
+        || (all.unshare_range.confirmed() && (!far(&wiring.targets) || all.fetch.confirmed()))
 }
 
 /// How the child is to get its table.
@@ -107,14 +108,14 @@ fn choose_table(command: &Command, wiring: &Wiring, until: Until) -> Table {
         return Table::Copy { close_others: false };
     }
     let worth_waiting = until != Until::Cloned || LOWEST_FREE.load(Ordering::Relaxed) >= LARGE_TABLE;
-    if all.unshare_range.works() && worth_waiting && (!far(wiring) || all.fetch.works()) {
+    if all.unshare_range.works() && worth_waiting && (!far(&wiring.targets) || all.fetch.works()) {
         Table::Share
     } else {
         Table::Copy { close_others: true }
     }
 }
 
-pub(crate) fn means() -> Means {
+fn means(announce: bool, fetches: bool) -> Means {
     let all = facilities::get();
     let close_range = all.close_range.works();
     let limit = if close_range {
@@ -129,35 +130,42 @@ pub(crate) fn means() -> Means {
         let limit = sched::getrlimit(7).map_or(1024, |l| l.soft.min(1 << 20) as u32);
         limit.max(highest)
     };
-    Means { close_range, limit, pid: process::getpid() }
+    Means { close_range, limit, pid: if fetches { process::getpid() } else { 0 }, announce }
 }
 
-/// Starts `command` by `plan`. `hint` is where the search for the program ended last time.
-pub(crate) fn start(
-    command: &Command,
-    plan: &Arc<Plan>,
-    until: Until,
-    hint: &AtomicUsize,
-) -> Result<Started, SpawnError> {
-    let caller_mask = signal::mask().unwrap_or(SigSet::EMPTY);
+/// One start: what, how, and what is waited for.
+#[derive(Clone, Copy)]
+pub(crate) struct Request<'a> {
+    pub command: &'a Command,
+    pub plan: &'a Arc<Plan>,
+    pub until: Until,
+    /// What 0, 1 and 2 are where the command does not say.
+    pub defaults: Defaults,
+    /// Where the search for the program ended last time; updated when it is known where it ended now.
+    pub hint: &'a AtomicUsize,
+}
+
+/// Starts it.
+pub(crate) fn start(request: Request<'_>) -> Result<Started, SpawnError> {
+    let plan = request.plan;
+    let caller_mask =
+        if plan.hands_on_mask() { signal::mask().unwrap_or(SigSet::EMPTY) } else { SigSet::EMPTY };
     if plan.death_signal && process::gettid() != process::getpid() {
-        return keeper::start(command, plan, hint, caller_mask);
+        return keeper::start(request, caller_mask);
     }
-    start_as(command, plan, until, hint, caller_mask, &[])
+    start_as(request, caller_mask, &[])
 }
 
 /// As [`start`], with the mask to hand on and steps that come before all others.
 pub(crate) fn start_as(
-    command: &Command,
-    plan: &Arc<Plan>,
-    until: Until,
-    hint: &AtomicUsize,
+    request: Request<'_>,
     caller_mask: SigSet,
     first: &[Step<'static>],
 ) -> Result<Started, SpawnError> {
+    let Request { command, plan, until, .. } = request;
     // Held while the child runs the hooks: they are FnMut, and two children at once would run them on the same memory.
     let _hooks = plan.hooked.then(|| command.hooks.lock().unwrap_or_else(PoisonError::into_inner));
-    let wiring = wire(command)?;
+    let wiring = wire(command, request.defaults)?;
     // With pipes the caller closes the child's ends next, so the table must be the child's own by then.
     let until = match until {
         Until::Exit if !wiring.child_ends.is_empty() => Until::Exec,
@@ -170,7 +178,7 @@ pub(crate) fn start_as(
     // Each round but the last strikes off a facility, and there are three that matter here.
     for _ in 0..4 {
         let table = choose_table(command, &wiring, until);
-        let once = Once { command, plan, until, hint, caller_mask, first, table };
+        let once = Once { request: Request { until, ..request }, caller_mask, first, table };
         match once.go(&wiring.targets) {
             Ok((pid, pidfd, flying)) => {
                 drop(wiring.child_ends);
@@ -190,10 +198,7 @@ enum Refusal {
 }
 
 struct Once<'a> {
-    command: &'a Command,
-    plan: &'a Arc<Plan>,
-    until: Until,
-    hint: &'a AtomicUsize,
+    request: Request<'a>,
     caller_mask: SigSet,
     first: &'a [Step<'static>],
     table: Table,
@@ -213,7 +218,9 @@ unsafe impl Send for Kept {}
 impl Once<'_> {
     fn go(&self, targets: &[(RawFd, Source)]) -> Result<Made, Refusal> {
         let all = facilities::get();
-        let mut moves = files::resolve(targets, self.table, means());
+        let share = self.table == Table::Share;
+        let means = means(share && self.request.until == Until::Cloned, share && far(targets));
+        let mut moves = files::resolve(targets, self.table, means);
         moves.steps.extend_from_slice(self.first);
         if !(all.clone3.works() && all.clear_sighand.works()) {
             moves.steps.push(Step::ResetHandlers);
@@ -224,7 +231,7 @@ impl Once<'_> {
         let moves = Arc::new(moves);
         let slot = slot::take().map_err(Refusal::Final)?;
         let steps: *const [Step<'static>] = &raw const *moves.steps;
-        let plan_steps: *const [Step<'static>] = self.plan.steps();
+        let plan_steps: *const [Step<'static>] = self.request.plan.steps();
         let report: *const forkless_child::Report = &raw const slot.report;
         let launch = Launch {
             // SAFETY: kept with the slot.
@@ -232,12 +239,12 @@ impl Once<'_> {
             // SAFETY: kept with the slot.
             steps: unsafe { &*plan_steps },
             // SAFETY: kept with the slot.
-            exec: unsafe { self.plan.exec(self.caller_mask) },
-            hint: self.hint.load(Ordering::Relaxed),
+            exec: unsafe { self.request.plan.exec(self.caller_mask) },
+            hint: self.request.hint.load(Ordering::Relaxed),
             // SAFETY: slots are never freed.
             report: unsafe { &*report },
         };
-        let kept = Kept { _moves: Arc::clone(&moves), _plan: Arc::clone(self.plan) };
+        let kept = Kept { _moves: Arc::clone(&moves), _plan: Arc::clone(self.request.plan) };
         // SAFETY: the slot is ours, and all the launch points into is in `kept` or in the slot.
         let data = unsafe { slot.load(launch, Box::new(kept)) };
         let (pid, pidfd) = match self.create(slot, data) {
@@ -250,10 +257,10 @@ impl Once<'_> {
         if let Some(fd) = &pidfd {
             LOWEST_FREE.store(fd.as_raw_fd(), Ordering::Relaxed);
         }
-        if self.until == Until::Exec {
+        if self.request.until == Until::Exec {
             return self.landed(slot, &moves, pid, pidfd);
         }
-        if self.until == Until::Cloned && self.table == Table::Share {
+        if self.request.until == Until::Cloned && self.table == Table::Share {
             wait_until_staged(slot);
             if slot.report.failure().is_some_and(|f| f.phase == Phase::Files) {
                 return self.landed(slot, &moves, pid, pidfd);
@@ -275,7 +282,7 @@ impl Once<'_> {
         let tried = slot.report.tried();
         let Some(failure) = failure else {
             slot.put_back();
-            self.hint.store(tried, Ordering::Relaxed);
+            self.request.hint.store(tried, Ordering::Relaxed);
             self.note_success(moves);
             return Ok((pid, pidfd, None));
         };
@@ -305,8 +312,13 @@ impl Once<'_> {
             }
             return Err(Refusal::Final(explain::failed_step(moves.steps.get(failure.index), failure.errno)));
         }
-        let elsewhere = explain::paths_mean_something_else(self.command);
-        Err(Refusal::Final(explain::failure(&self.command.program, elsewhere, self.plan, failure)))
+        let elsewhere = explain::paths_mean_something_else(self.request.command);
+        Err(Refusal::Final(explain::failure(
+            &self.request.command.program,
+            elsewhere,
+            self.request.plan,
+            failure,
+        )))
     }
 
     fn note_success(&self, moves: &Moves) {
@@ -325,12 +337,12 @@ impl Once<'_> {
         slot: &'static Slot,
         data: *mut std::ffi::c_void,
     ) -> Result<(i32, Option<OwnedFd>), Refusal> {
-        let _dumpable = self.plan.credentials.then(Dumpable::hold);
+        let _dumpable = self.request.plan.credentials.then(Dumpable::hold);
         // Hooks may call libc, which writes errno through the thread pointer the child shares.
-        let before = self.plan.hooked.then(|| errno().load(Ordering::Relaxed));
-        let vfork = self.until == Until::Exec;
+        let before = self.request.plan.hooked.then(|| errno().load(Ordering::Relaxed));
+        let vfork = self.request.until == Until::Exec;
         let share = self.table == Table::Share;
-        let made = with_cgroup(self.plan, |cgroup| clone_masked(slot, data, vfork, share, cgroup));
+        let made = with_cgroup(self.request.plan, |cgroup| clone_masked(slot, data, vfork, share, cgroup));
         if let Some(before) = before {
             errno().store(before, Ordering::Relaxed);
         }
@@ -520,11 +532,11 @@ fn errno() -> &'static AtomicI32 {
 
 /// Execs in this process; returns to say why not.
 pub(crate) fn in_place(command: &Command, plan: &Plan) -> SpawnError {
-    let wiring = match wire(command) {
+    let wiring = match wire(command, Defaults::Inherit) {
         Ok(w) => w,
         Err(e) => return e,
     };
-    let means = Means { close_range: facilities::get().close_range_cloexec.works(), ..means() };
+    let means = Means { close_range: facilities::get().close_range_cloexec.works(), ..means(false, false) };
     let table = Table::InPlace { close_others: !command.inherit_descriptors };
     let moves = files::resolve(&wiring.targets, table, means);
     let caller_mask = signal::mask().unwrap_or(SigSet::EMPTY);

@@ -1,10 +1,4 @@
-//! NUL-terminated strings packed into one allocation, with the null-terminated vector of pointers exec wants.
-
-#![expect(unsafe_code, reason = "pointers into the vector's own immutable bytes")]
-
-use std::ffi::{CStr, OsStr, c_char};
-use std::os::unix::ffi::OsStrExt;
-use std::ptr::null;
+//! NUL-terminated strings packed into one allocation.
 
 /// Strings being collected. The bytes may still move.
 #[derive(Clone, Debug, Default)]
@@ -32,11 +26,6 @@ impl Strings {
         self.bytes.push(0);
     }
 
-    pub(crate) fn reserve(&mut self, bytes: usize, strings: usize) {
-        self.bytes.reserve(bytes);
-        self.starts.reserve(strings);
-    }
-
     pub(crate) fn set_first(&mut self, s: &[u8]) {
         let mut all = Strings::default();
         all.push(s);
@@ -59,50 +48,14 @@ impl Strings {
         })
     }
 
-    pub(crate) fn get(&self, i: usize) -> Option<&OsStr> {
-        self.iter().nth(i).map(OsStr::from_bytes)
+    /// All strings, each with its NUL, one after the other.
+    pub(crate) fn text(&self) -> &[u8] {
+        &self.bytes
     }
 
-    /// Fixes the bytes in place and makes the vector.
-    pub(crate) fn finish(self) -> Vector {
-        let bytes = self.bytes.into_boxed_slice();
-        let pointers = self
-            .starts
-            .iter()
-            .map(|&at| bytes[at..].as_ptr().cast::<c_char>())
-            .chain([null()])
-            .collect::<Box<[_]>>();
-        Vector { _bytes: bytes, pointers }
-    }
-}
-
-/// Strings at their final place.
-#[derive(Debug)]
-pub(crate) struct Vector {
-    /// What the pointers point into: a boxed slice does not move when the `Vector` does.
-    _bytes: Box<[u8]>,
-    pointers: Box<[*const c_char]>,
-}
-// SAFETY: the pointers lead into `_bytes`, which is owned and never changed.
-unsafe impl Send for Vector {}
-// SAFETY: as above; there is no interior mutability.
-unsafe impl Sync for Vector {}
-
-impl Vector {
-    /// The null-terminated vector.
-    pub(crate) fn as_ptr(&self) -> *const *const c_char {
-        self.pointers.as_ptr()
-    }
-
-    /// The pointers without the null at the end.
-    pub(crate) fn pointers(&self) -> &[*const c_char] {
-        &self.pointers[..self.pointers.len() - 1]
-    }
-
-    pub(crate) fn get(&self, i: usize) -> Option<&CStr> {
-        let p = *self.pointers().get(i)?;
-        // SAFETY: every pointer but the last leads to a NUL-terminated string in `_bytes`.
-        Some(unsafe { CStr::from_ptr(p) })
+    /// Where each begins in [`Strings::text`].
+    pub(crate) fn starts(&self) -> &[usize] {
+        &self.starts
     }
 }
 
@@ -111,17 +64,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strings_end_in_nul_and_vectors_in_null() {
+    fn strings_are_packed_with_their_nul() {
         let mut s = Strings::default();
         s.push(b"a");
         s.push(b"");
         s.push_parts(&[b"x", b"=", b"y"]);
         assert_eq!(s.nul_in(), None);
         assert_eq!(s.iter().collect::<Vec<_>>(), [&b"a"[..], b"", b"x=y"]);
-        let v = s.finish();
-        assert_eq!(v.get(2), Some(c"x=y"));
-        assert_eq!(v.get(3), None);
-        assert_eq!(v.pointers().len(), 3);
+        assert_eq!(s.text(), b"a\0\0x=y\0");
+        assert_eq!(s.starts(), [0, 2, 3]);
     }
 
     #[test]
