@@ -1,0 +1,68 @@
+//! The architecture, checked: which crate of the workspace may depend on which.
+//!
+//! The table is CONTRIBUTING.md's. A new crate must be entered in both, with its place.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::tree;
+
+/// Each crate with the crates of this workspace it may depend on. Arrows point down only.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("forkless-sys", &[]),
+    ("forkless-shell", &[]),
+    ("forkless-record", &[]),
+    ("forkless-child", &["forkless-sys"]),
+    ("forkless", &["forkless-sys", "forkless-child", "forkless-shell"]),
+    ("forkless-capi", &["forkless"]),
+    ("forkless-preload", &["forkless-sys", "forkless-child", "forkless-shell", "forkless-record"]),
+    ("forkless-bench", &["forkless"]),
+    ("forkless-diagnose", &["forkless-shell"]),
+    (
+        "forkless-cli",
+        &["forkless", "forkless-bench", "forkless-diagnose", "forkless-record", "forkless-shell"],
+    ),
+    ("victim", &["forkless"]),
+    ("xtask", &[]),
+];
+
+pub(crate) fn check() -> Result<String> {
+    let metadata = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()))
+        .args(["metadata", "--no-deps", "--format-version=1", "--locked"])
+        .current_dir(tree::root())
+        .output()
+        .context("cargo metadata")?;
+    ensure!(
+        metadata.status.success(),
+        "cargo metadata: {}",
+        String::from_utf8_lossy(&metadata.stderr).trim()
+    );
+    let metadata: Value = serde_json::from_slice(&metadata.stdout).context("cargo metadata")?;
+    let packages = metadata["packages"].as_array().context("cargo metadata: no packages")?;
+    let names: Vec<&str> = packages.iter().filter_map(|package| package["name"].as_str()).collect();
+    let allowed: BTreeMap<&str, &[&str]> = ALLOWED.iter().copied().collect();
+
+    let mut wrong = Vec::new();
+    for package in packages {
+        let name = package["name"].as_str().unwrap_or_default();
+        let Some(may) = allowed.get(name) else {
+            wrong
+                .push(format!("{name} has no place in the table of xtask/src/layers.rs and CONTRIBUTING.md"));
+            continue;
+        };
+        for dependency in package["dependencies"].as_array().into_iter().flatten() {
+            let on = dependency["name"].as_str().unwrap_or_default();
+            // Tests may reach across: they see what a user of both sees.
+            if names.contains(&on) && !may.contains(&on) && dependency["kind"] != "dev" {
+                wrong.push(format!("{name} may not depend on {on}"));
+            }
+        }
+    }
+    if !wrong.is_empty() {
+        bail!("the architecture does not allow it:\n{}", wrong.join("\n"));
+    }
+    Ok(format!("{} crates depend only downwards", names.len()))
+}

@@ -1,0 +1,57 @@
+//! What CI and contributors run: each check by its name, and `ci`, which runs them all and counts.
+//!
+//! It does not install anything (that is `./x`), and holds no check that needs more than the tree and a built workspace.
+
+mod ci;
+mod layers;
+mod msrv;
+mod step;
+mod tally;
+mod text;
+mod tree;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Checks of the forkless workspace.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Everything, in the order that fails soonest; closes with "N passed, N failed, N skipped".
+    Ci(ci::Args),
+    /// No tracked file names a place on somebody's machine.
+    Paths,
+    /// Relative links in the Markdown pages lead somewhere.
+    Links,
+    /// Crates depend only downwards, as CONTRIBUTING.md's table says.
+    Layers,
+    /// One minimum Rust version everywhere, and the workspace compiles with it.
+    Msrv,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().task {
+        Task::Ci(args) => return ci::run(&args),
+        Task::Paths => text::paths(),
+        Task::Links => text::links(),
+        Task::Layers => layers::check(),
+        Task::Msrv => msrv::check(),
+    };
+    match outcome {
+        Ok(note) => {
+            println!("{note}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! One minimum Rust version: the manifests, the pages and a compiler agree on it.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::tree;
+
+/// Checks that every package inherits the workspace's version, that CONTRIBUTING.md names it, and that the workspace
+/// compiles with exactly that compiler. Where only a newer one is installed the last part is reported as skipped.
+pub(crate) fn check() -> Result<String> {
+    let manifest = std::fs::read_to_string(tree::root().join("Cargo.toml"))?;
+    let msrv = manifest
+        .lines()
+        .find_map(|line| line.strip_prefix("rust-version = \"")?.strip_suffix('"'))
+        .context("Cargo.toml: no rust-version under [workspace.package]")?
+        .to_owned();
+
+    for file in tree::files()? {
+        if file.file_name().is_some_and(|name| name == "Cargo.toml") && file.components().count() > 1 {
+            let text = tree::text(&file)?.unwrap_or_default();
+            ensure!(
+                text.contains("rust-version.workspace = true"),
+                "{}: add `rust-version.workspace = true`",
+                file.display()
+            );
+        }
+    }
+    let pages = ["CONTRIBUTING.md", "README.md"];
+    for page in pages {
+        let text = std::fs::read_to_string(tree::root().join(page)).with_context(|| page.to_owned())?;
+        ensure!(
+            text.contains(&format!("Rust {msrv}")),
+            "{page} does not say `Rust {msrv}`, the version of Cargo.toml"
+        );
+    }
+
+    let running = version("rustc", &[])?;
+    if same(&running, &msrv) {
+        return Ok(format!(
+            "Rust {msrv} everywhere, and this compiler is {running}: what it builds, the oldest builds"
+        ));
+    }
+    let toolchain = format!("+{msrv}.0");
+    if version("rustc", &[&toolchain]).is_ok_and(|older| same(&older, &msrv)) {
+        let status = Command::new("cargo")
+            .args([
+                &toolchain,
+                "check",
+                "--workspace",
+                "--all-targets",
+                "--locked",
+                "--exclude",
+                "forkless-preload",
+            ])
+            .env("CARGO_TARGET_DIR", tree::root().join("target/msrv"))
+            // Set by `cargo run` to the outer toolchain's compiler.
+            .env_remove("RUSTUP_TOOLCHAIN")
+            .current_dir(tree::root())
+            .status()?;
+        if !status.success() {
+            bail!("the workspace does not compile with Rust {msrv}");
+        }
+        return Ok(format!("Rust {msrv} everywhere, and the workspace compiles with it"));
+    }
+    Ok(format!(
+        "skipped: compiling with Rust {msrv}: only {running} is installed (rustup toolchain install {msrv}.0)"
+    ))
+}
+
+fn version(program: &str, before: &[&str]) -> Result<String> {
+    let output = Command::new(program).args(before).arg("--version").current_dir(tree::root()).output()?;
+    ensure!(output.status.success(), "{program} {before:?}: not installed");
+    let line = String::from_utf8(output.stdout)?;
+    Ok(line.split(' ').nth(1).context("rustc --version")?.to_owned())
+}
+
+/// `1.95.0` and `1.95.3` are both 1.95.
+fn same(full: &str, msrv: &str) -> bool {
+    full.strip_prefix(msrv).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::same;
+
+    #[test]
+    fn a_patch_release_is_the_same_version_and_a_longer_number_is_not() {
+        assert!(same("1.95.3", "1.95"));
+        assert!(!same("1.96.0", "1.95"));
+        assert!(!same("1.950.0", "1.95"));
+    }
+}

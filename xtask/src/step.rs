@@ -1,0 +1,130 @@
+//! Runs one command of the checks: its output shown as it comes, its tests counted, its time limited, and everything
+//! it started gone when it ends or the user presses Ctrl-C.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+
+use crate::tally::{Reader, Show, Tally};
+
+/// How a step's outcome is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Counted {
+    /// One check: it succeeds or not.
+    Once,
+    /// A test runner: its own tests.
+    Tests,
+}
+
+/// Set by SIGINT, SIGTERM and SIGHUP: the steps have process groups of their own, so the signal reaches only this one.
+fn interrupted() -> &'static Arc<AtomicBool> {
+    static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+    FLAG.get_or_init(|| {
+        let flag = Arc::new(AtomicBool::new(false));
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP]
+        {
+            // Fails only for signals that cannot be caught; these can.
+            let _ = signal_hook::flag::register(signal, Arc::clone(&flag));
+        }
+        flag
+    })
+}
+
+/// Runs `command` for at most `limit` and counts what it did.
+pub(crate) fn run(name: &str, command: &mut Command, counted: Counted, limit: Duration) -> Result<Tally> {
+    let interrupted = interrupted();
+    let (reading, writing) = std::io::pipe()?;
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(writing.try_clone()?)
+        .stderr(writing)
+        .process_group(0)
+        .spawn()
+        .with_context(|| format!("{:?}", command.get_program()))?;
+    // The command keeps copies of the pipe's end; without this the reader below never sees its end.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("the child has no pid")?;
+
+    let reader = thread::spawn(move || {
+        let mut reader = Reader::default();
+        let mut lines = BufReader::new(reading);
+        let mut line = Vec::new();
+        while lines.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+            let text = String::from_utf8_lossy(&line);
+            let shown = counted == Counted::Once || reader.line(text.trim_end_matches('\n')) == Show::Yes;
+            if shown {
+                let _ = std::io::stdout().write_all(text.as_bytes());
+            }
+            line.clear();
+        }
+        reader
+    });
+
+    let deadline = Instant::now() + limit;
+    let mut note = None;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if note.is_none() {
+            if interrupted.load(Ordering::Relaxed) {
+                note = Some("interrupted".to_owned());
+            } else if Instant::now() > deadline {
+                note = Some(format!("still running after {} s", limit.as_secs()));
+            }
+            if note.is_some() {
+                let _ = kill_process_group(group, Signal::KILL);
+            }
+        }
+        thread::sleep(Duration::from_millis(20));
+    };
+    // Nothing of the step may live on: it would hold the pipe, and is a defect to see. Orphans on their way out get a moment.
+    let grace = Instant::now() + Duration::from_secs(2);
+    while test_kill_process_group(group).is_ok() {
+        if note.is_some() || Instant::now() > grace {
+            note.get_or_insert_with(|| format!("left behind: {}", members(group).join(", ")));
+            let _ = kill_process_group(group, Signal::KILL);
+            break;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    let reader = reader.join().map_err(|_| anyhow::anyhow!("{name}: the reader of its output panicked"))?;
+
+    let succeeded = status.success() && note.is_none();
+    let label = note.map_or_else(|| name.to_owned(), |note| format!("{name}: {note}"));
+    if interrupted.load(Ordering::Relaxed) {
+        anyhow::bail!("{label}");
+    }
+    Ok(match counted {
+        Counted::Tests => reader.finish(&label, succeeded),
+        Counted::Once => {
+            let mut tally = Tally::default();
+            tally.check(&label, succeeded);
+            tally
+        }
+    })
+}
+
+/// The programs of a process group, each as `name (pid)`; best effort, for a message.
+fn members(group: Pid) -> Vec<String> {
+    let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
+    processes
+        .flatten()
+        .filter_map(|process| {
+            let pid = process.file_name().into_string().ok()?;
+            let stat = std::fs::read_to_string(process.path().join("stat")).ok()?;
+            // pid (comm) state ppid pgrp: comm may hold anything, so from its last parenthesis on.
+            let (before, after) = stat.rsplit_once(')')?;
+            let of = after.split_whitespace().nth(2)?.parse::<i32>().ok()?;
+            (of == group.as_raw_nonzero().get())
+                .then(|| format!("{} ({pid})", before.split_once('(').unwrap_or(("", "?")).1))
+        })
+        .collect()
+}

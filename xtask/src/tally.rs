@@ -1,0 +1,252 @@
+//! Counts tests from what their runners print.
+//!
+//! libtest and libtest-mimic close each binary with `test result: ok. 12 passed; 0 failed; 1 ignored; ...`. A test that
+//! cannot run on this machine prints a line that starts with `skipped:` and returns; libtest calls that passed. Run with
+//! `--show-output` it is printed under the test's name, and counted here as what it is.
+
+use std::collections::BTreeSet;
+
+/// What was counted so far, with the names that the closing summary shows.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
+    pub(crate) skipped: u64,
+    /// What failed.
+    pub(crate) failures: Vec<String>,
+    /// What was skipped, and why where it said so.
+    pub(crate) skips: Vec<String>,
+}
+
+impl Tally {
+    /// Adds one check that is no test runner.
+    pub(crate) fn check(&mut self, name: &str, passed: bool) {
+        if passed {
+            self.passed += 1;
+        } else {
+            self.failed += 1;
+            self.failures.push(name.to_owned());
+        }
+    }
+
+    /// Adds what another tally holds.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+        self.failures.extend(other.failures);
+        self.skips.extend(other.skips);
+    }
+
+    /// The line CI reads.
+    pub(crate) fn closing(&self) -> String {
+        format!("{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
+    }
+}
+
+/// Reads a runner's output line by line.
+#[derive(Debug, Default)]
+pub(crate) struct Reader {
+    tally: Tally,
+    /// The test whose output is being shown, of those that passed.
+    showing: Option<String>,
+    /// In the part of the output that shows what failed tests printed.
+    failures: bool,
+    /// Tests of the present binary that said they were skipped.
+    said_skipped: BTreeSet<String>,
+    /// Binaries whose result line said FAILED, and how many cargo says failed.
+    targets_seen: u64,
+    targets_failed: u64,
+    /// Result lines seen.
+    results: u64,
+}
+
+/// Whether a line is worth showing while the tests run.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Show {
+    Yes,
+    No,
+}
+
+impl Reader {
+    /// Takes one line of output.
+    pub(crate) fn line(&mut self, line: &str) -> Show {
+        if let Some(counts) = line.strip_prefix("test result: ") {
+            self.result(counts);
+            return Show::Yes;
+        }
+        if let Some(rest) = line.strip_prefix("error: ")
+            && let Some((number, _)) = rest.split_once(" target")
+            && rest.ends_with("failed:")
+        {
+            self.targets_failed += number.parse::<u64>().unwrap_or(1);
+            return Show::Yes;
+        }
+        if let Some(name) = line.strip_prefix("---- ").and_then(|rest| rest.split(" stdout ----").next()) {
+            self.showing = Some(name.to_owned());
+            return if self.failures { Show::Yes } else { Show::No };
+        }
+        match line {
+            "successes:" => {
+                self.showing = None;
+                self.failures = false;
+                return Show::No;
+            }
+            "failures:" => {
+                self.showing = None;
+                self.failures = true;
+                return Show::Yes;
+            }
+            _ => {}
+        }
+        if line.starts_with("skipped:") {
+            match (&self.showing, self.failures) {
+                (Some(name), false) => {
+                    self.tally.skips.push(format!("{name}: {}", line.trim_start_matches("skipped:").trim()));
+                    self.said_skipped.insert(name.clone());
+                }
+                (None, false) => {
+                    self.tally.skips.push(line.trim_start_matches("skipped:").trim().to_owned());
+                    self.tally.skipped += 1;
+                }
+                (_, true) => {}
+            }
+            return Show::Yes;
+        }
+        if let Some(rest) = line.strip_prefix("test ")
+            && let Some((name, outcome)) = rest.rsplit_once(" ... ")
+        {
+            if outcome.starts_with("FAILED") {
+                self.tally.failures.push(name.to_owned());
+                return Show::Yes;
+            }
+            if let Some(why) = outcome.strip_prefix("ignored") {
+                self.tally.skips.push(format!("{name}: {}", why.trim_start_matches(", ")));
+                return Show::Yes;
+            }
+            return if outcome.starts_with("ok") { Show::No } else { Show::Yes };
+        }
+        if self.failures {
+            return Show::Yes;
+        }
+        if self.showing.is_some() || line.starts_with("    ") || line.is_empty() {
+            Show::No
+        } else {
+            Show::Yes
+        }
+    }
+
+    fn result(&mut self, counts: &str) {
+        let mut of = [0u64; 3];
+        let mut words = counts.split([' ', ';']).filter(|word| !word.is_empty()).peekable();
+        while let Some(word) = words.next() {
+            let (Ok(number), Some(kind)) = (word.parse::<u64>(), words.peek()) else { continue };
+            match *kind {
+                "passed" => of[0] = number,
+                "failed" => of[1] = number,
+                "ignored" | "skipped" => of[2] += number,
+                _ => {}
+            }
+        }
+        let said = (self.said_skipped.len() as u64).min(of[0]);
+        self.tally.passed += of[0] - said;
+        self.tally.failed += of[1];
+        self.tally.skipped += of[2] + said;
+        self.results += 1;
+        self.targets_seen += u64::from(of[1] > 0);
+        self.said_skipped.clear();
+        self.showing = None;
+        self.failures = false;
+    }
+
+    /// Closes the count with how the runner ended. A binary that died before its result line, a runner that failed
+    /// without naming a test, and one that ran nothing are failures of the step.
+    pub(crate) fn finish(mut self, step: &str, succeeded: bool) -> Tally {
+        let died = self.targets_failed.saturating_sub(self.targets_seen);
+        for _ in 0..died {
+            self.tally.check(&format!("{step}: a test program ended without a result"), false);
+        }
+        if !succeeded && self.tally.failed == 0 {
+            self.tally.check(&format!("{step}: failed"), false);
+        }
+        if succeeded && self.results == 0 {
+            self.tally.check(&format!("{step}: no test ran"), false);
+        }
+        self.tally
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(output: &str, succeeded: bool) -> Tally {
+        let mut reader = Reader::default();
+        for line in output.lines() {
+            reader.line(line);
+        }
+        reader.finish("step", succeeded)
+    }
+
+    fn closing(output: &str, succeeded: bool) -> String {
+        count(output, succeeded).closing()
+    }
+
+    #[test]
+    fn results_of_several_binaries_are_added() {
+        let output = "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.1s\n\
+                      test result: ok. 4 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s";
+        assert_eq!(closing(output, true), "7 passed, 0 failed, 1 skipped");
+    }
+
+    #[test]
+    fn a_passed_test_that_says_skipped_is_skipped_once() {
+        let output = "test a ... ok\ntest b ... ok\n\nsuccesses:\n\n---- a stdout ----\nskipped: no clang\n\
+                      skipped: no gdb\n\n---- b stdout ----\nfine\n\nsuccesses:\n    a\n    b\n\n\
+                      test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured";
+        let tally = count(output, true);
+        assert_eq!(tally.closing(), "1 passed, 0 failed, 1 skipped");
+        assert_eq!(tally.skips, ["a: no clang", "a: no gdb"]);
+    }
+
+    #[test]
+    fn a_failed_test_that_says_skipped_stays_failed() {
+        let output = "test a ... FAILED\n\nfailures:\n\n---- a stdout ----\nskipped: half of it\n\nfailures:\n    a\n\n\
+                      test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured\nerror: 1 target failed:";
+        let tally = count(output, false);
+        assert_eq!(tally.closing(), "0 passed, 1 failed, 0 skipped");
+        assert_eq!(tally.failures, ["a"]);
+    }
+
+    #[test]
+    fn a_skip_outside_any_test_counts() {
+        assert_eq!(
+            closing("skipped: no musl\ntest result: ok. 1 passed; 0 failed", true),
+            "1 passed, 0 failed, 1 skipped"
+        );
+    }
+
+    #[test]
+    fn a_binary_that_died_beside_one_that_failed_is_counted() {
+        let output = "test result: FAILED. 1 passed; 2 failed; 0 ignored\nerror: 2 targets failed:";
+        assert_eq!(closing(output, false), "1 passed, 3 failed, 0 skipped");
+    }
+
+    #[test]
+    fn a_runner_that_fails_before_any_test_is_one_failure() {
+        assert_eq!(closing("error: could not compile `x`", false), "0 passed, 1 failed, 0 skipped");
+    }
+
+    #[test]
+    fn a_runner_that_ran_nothing_has_not_passed() {
+        assert_eq!(closing("", true), "0 passed, 1 failed, 0 skipped");
+    }
+
+    #[test]
+    fn the_words_of_another_harness_are_read_too() {
+        assert_eq!(
+            closing("test result: 30 passed; 0 failed; 12 skipped", true),
+            "30 passed, 0 failed, 12 skipped"
+        );
+    }
+}
