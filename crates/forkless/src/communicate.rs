@@ -51,7 +51,7 @@ type Callback<'a> = Box<dyn FnMut(RawFd, &[u8]) -> ControlFlow<()> + 'a>;
 /// use forkless::{Command, End};
 /// use std::time::Duration;
 /// let mut cmd = Command::new("sh");
-/// cmd.args(["-c", "cat; echo oops >&2; sleep 60 &"]);
+/// cmd.args(["-c", "cat; echo oops >&2; sleep 1 &"]);
 /// let (status, said) = cmd
 ///     .communicate()
 ///     .input(b"to be echoed")
