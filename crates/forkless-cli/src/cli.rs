@@ -25,6 +25,8 @@ pub(crate) enum Command {
     Bench(commands::bench::Args),
     /// Find out who pays for process creation here, how much, and why.
     Diagnose(commands::diagnose::Args),
+    /// Show what this machine lets each part of the tool use, and what is done without.
+    Doctor(commands::doctor::Args),
     /// Run a program unmodified, without the cost of its forks.
     Run(commands::run::Args),
 }

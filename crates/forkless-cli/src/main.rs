@@ -4,6 +4,7 @@
 mod cli;
 mod commands;
 mod exit;
+mod terminal;
 
 use std::process::ExitCode;
 
@@ -16,6 +17,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Bench(args) => commands::bench::run(args),
         Command::Diagnose(args) => commands::diagnose::run(args),
+        Command::Doctor(args) => commands::doctor::run(&args),
         Command::Run(args) => commands::run::run(args),
     };
     exit::report(outcome)

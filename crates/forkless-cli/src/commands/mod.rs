@@ -2,4 +2,5 @@
 
 pub(crate) mod bench;
 pub(crate) mod diagnose;
+pub(crate) mod doctor;
 pub(crate) mod run;

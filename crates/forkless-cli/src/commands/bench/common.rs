@@ -16,6 +16,7 @@ use forkless_bench::results::Results;
 use forkless_bench::store::Store;
 
 use crate::exit::{Missing, Usage};
+use crate::terminal;
 
 /// Length, order and output of a run.
 #[derive(Debug, clap::Args)]
@@ -100,7 +101,7 @@ impl Common {
         if let Some(output) = outputs.markdown {
             output.write(&render::markdown(results))?;
         }
-        let mut text = if taken { String::new() } else { render::terminal(results, terminal_width()) };
+        let mut text = if taken { String::new() } else { render::terminal(results, terminal::width()) };
         if !self.no_save {
             match Store::open().and_then(|store| store.save(results)) {
                 Ok(path) if !taken => text.push_str(&format!("\nsaved as {}\n", path.display())),
@@ -155,17 +156,6 @@ impl Output {
             }
         }
     }
-}
-
-/// The width to lay tables out for: that of the terminal, or wide enough for a file.
-fn terminal_width() -> u16 {
-    terminal_size().unwrap_or(160)
-}
-
-fn terminal_size() -> Option<u16> {
-    use std::io::IsTerminal as _;
-    let term = console::Term::stdout();
-    io::stdout().is_terminal().then(|| term.size().1)
 }
 
 /// Starts the guarding process from this very program.

@@ -1,0 +1,57 @@
+//! What `forkless diagnose` can see with.
+
+use std::path::Path;
+
+use super::{Entry, setting};
+
+pub(super) fn entries() -> Vec<Entry> {
+    let mut entries: Vec<Entry> = forkless_diagnose::probe()
+        .into_iter()
+        .map(|probe| {
+            let outcome = probe.refused.map_or_else(|| Ok("works".to_owned()), Err);
+            Entry::new(
+                probe.tier.to_string(),
+                outcome,
+                "watching process creation system-wide",
+                "the next one",
+            )
+        })
+        .collect();
+    let exists =
+        |path: &str| if Path::new(path).exists() { Ok(path.to_owned()) } else { Err(format!("no {path}")) };
+    entries.push(Entry::new(
+        "kernel type information",
+        exists("/sys/kernel/btf/vmlinux"),
+        "BPF objects that fit any kernel",
+        "",
+    ));
+    entries.push(Entry::new(
+        "tracefs",
+        exists("/sys/kernel/tracing/events")
+            .or_else(|why| exists("/sys/kernel/debug/tracing/events").map_err(|_| why)),
+        "classic tracepoints",
+        "mount -t tracefs tracefs /sys/kernel/tracing",
+    ));
+    for (path, meaning) in [
+        ("/proc/sys/kernel/perf_event_paranoid", "above 1, profiling needs CAP_PERFMON"),
+        ("/proc/sys/kernel/unprivileged_bpf_disabled", "other than 0, BPF needs CAP_BPF"),
+        (
+            "/proc/sys/kernel/yama/ptrace_scope",
+            "above 0, only descendants can be traced without CAP_SYS_PTRACE",
+        ),
+    ] {
+        // A setting that does not exist restricts nothing.
+        let value = setting(path).unwrap_or_else(|_| "not set here".to_owned());
+        entries.push(Entry::info(path.trim_start_matches("/proc/sys/").replace('/', "."), value, meaning));
+    }
+    entries
+}
+
+pub(super) fn path(entries: &[Entry]) -> String {
+    let tier =
+        entries.iter().find(|entry| entry.name.starts_with("BPF") && entry.state == super::State::Works);
+    tier.map_or_else(
+        || "no way to watch other processes: run as root, or grant CAP_BPF and CAP_PERFMON".to_owned(),
+        |entry| format!("watches with {}", entry.name),
+    )
+}

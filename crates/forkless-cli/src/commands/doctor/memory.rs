@@ -1,0 +1,107 @@
+//! The settings that decide what a fork of much memory costs.
+
+#![expect(unsafe_code, reason = "process_madvise and pidfd_open are raw system calls")]
+
+use std::fs;
+use std::io;
+use std::os::fd::{FromRawFd as _, OwnedFd};
+
+use super::{Entry, setting, works};
+
+const COLLAPSE: &str = "process_madvise(MADV_COLLAPSE)";
+
+pub(super) fn entries() -> Vec<Entry> {
+    let thp = "/sys/kernel/mm/transparent_hugepage";
+    let mut entries = vec![
+        Entry::new(
+            "transparent huge pages",
+            setting(&format!("{thp}/enabled")),
+            "memory whose fork copies one entry for 2 MiB",
+            "one entry for 4 KiB",
+        ),
+        Entry::info(
+            "THP defragmentation",
+            setting(&format!("{thp}/defrag")).unwrap_or_else(|why| why),
+            "how hard the kernel tries when a huge page is wanted",
+        ),
+    ];
+    let mut sizes: Vec<String> = fs::read_dir(thp)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter_map(|name| {
+            let size = name.strip_prefix("hugepages-")?.to_owned();
+            let chosen = setting(&format!("{thp}/{name}/enabled")).ok()?;
+            let word = chosen.split('[').nth(1)?.split(']').next()?.to_owned();
+            Some(format!("{size} {word}"))
+        })
+        .collect();
+    sizes.sort_by_key(|text| text.split("kB").next().and_then(|number| number.parse::<u64>().ok()));
+    let outcome =
+        if sizes.is_empty() { Err("the kernel offers none".to_owned()) } else { Ok(sizes.join(", ")) };
+    entries.push(Entry::new(
+        "multi-size THP",
+        outcome,
+        "pages between 4 KiB and 2 MiB",
+        "only 4 KiB and 2 MiB",
+    ));
+    entries.push(Entry::new("hugetlb pools", pools(), "pages reserved beforehand", "none is reserved"));
+    entries.push(Entry::new(
+        COLLAPSE,
+        collapse(),
+        "giving a running program huge pages from outside",
+        "the program must be restarted with other settings",
+    ));
+    entries
+}
+
+pub(super) fn path(entries: &[Entry]) -> String {
+    if works(entries, COLLAPSE) {
+        "a running process can be given huge pages".to_owned()
+    } else {
+        "a running process's pages stay as they are".to_owned()
+    }
+}
+
+fn pools() -> Result<String, String> {
+    let mut pools: Vec<String> = fs::read_dir("/sys/kernel/mm/hugepages")
+        .map_err(|error| format!("no hugetlb: {error}"))?
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let number = |file: &str| setting(&format!("/sys/kernel/mm/hugepages/{name}/{file}")).ok();
+            Some(format!(
+                "{} {} of {} free",
+                name.strip_prefix("hugepages-")?,
+                number("free_hugepages")?,
+                number("nr_hugepages")?
+            ))
+        })
+        .collect();
+    pools.sort_by_key(|text| text.split("kB").next().and_then(|number| number.parse::<u64>().ok()));
+    if pools.is_empty() { Err("none".to_owned()) } else { Ok(pools.join(", ")) }
+}
+
+/// An empty list of ranges is advice about nothing: it succeeds where call and advice are known.
+fn collapse() -> Result<String, String> {
+    const MADV_COLLAPSE: libc::c_int = 25;
+    let last = || io::Error::last_os_error().to_string();
+    // SAFETY: the call makes a descriptor for this very process and has no other effect.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, std::process::id(), 0) };
+    let Ok(fd @ 0..) = i32::try_from(fd) else { return Err(last()) };
+    // SAFETY: the descriptor is new and owned by nobody else.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: the list has no element, so its null pointer is not followed.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_process_madvise,
+            std::os::fd::AsRawFd::as_raw_fd(&pidfd),
+            std::ptr::null::<libc::iovec>(),
+            0_usize,
+            MADV_COLLAPSE,
+            0_u32,
+        )
+    };
+    if result == 0 { Ok("works".into()) } else { Err(last()) }
+}

@@ -1,0 +1,148 @@
+//! `forkless doctor`: what this machine lets each part of the tool use, and what is done without. A section is a part of
+//! the tool; each lives in a module of its own that answers with [`Entry`]s, found out by trying wherever trying is free
+//! of side effects.
+
+mod diagnose;
+mod memory;
+mod run;
+mod spawn;
+
+use std::io::Write as _;
+
+use comfy_table::{ContentArrangement, Table, presets};
+use forkless_bench::machine::Machine;
+use serde::Serialize;
+
+use crate::exit::Exit;
+
+/// Flags of `forkless doctor`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Whether something works here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum State {
+    /// Tried, and it does.
+    Works,
+    /// Tried, and it does not.
+    Missing,
+    /// Neither: a setting, or something that is tried only when it is needed.
+    Info,
+}
+
+/// One facility or setting.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Entry {
+    name: String,
+    state: State,
+    /// The error, the setting's value, or what works.
+    detail: String,
+    used_for: String,
+    /// What is done without it; empty where nothing can be.
+    without: String,
+}
+
+impl Entry {
+    pub(crate) fn new(
+        name: impl Into<String>,
+        outcome: Result<String, String>,
+        used_for: impl Into<String>,
+        without: impl Into<String>,
+    ) -> Entry {
+        let (state, detail) = match outcome {
+            Ok(detail) => (State::Works, detail),
+            Err(detail) => (State::Missing, detail),
+        };
+        Entry { name: name.into(), state, detail, used_for: used_for.into(), without: without.into() }
+    }
+
+    pub(crate) fn info(
+        name: impl Into<String>,
+        detail: impl Into<String>,
+        used_for: impl Into<String>,
+    ) -> Entry {
+        Entry {
+            name: name.into(),
+            state: State::Info,
+            detail: detail.into(),
+            used_for: used_for.into(),
+            without: String::new(),
+        }
+    }
+}
+
+/// A part of the tool and what it found.
+#[derive(Debug, Clone, Serialize)]
+struct Section {
+    name: &'static str,
+    /// The way this part takes here, in a sentence.
+    path: String,
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    schema: &'static str,
+    machine: Machine,
+    sections: Vec<Section>,
+}
+
+/// Probes and prints.
+pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
+    let sections = vec![
+        section("spawn", spawn::entries(), spawn::path),
+        section("run", run::entries(), run::path),
+        section("diagnose", diagnose::entries(), diagnose::path),
+        section("memory", memory::entries(), memory::path),
+    ];
+    let report = Report { schema: "forkless.doctor/1", machine: Machine::observe(), sections };
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        serde_json::to_writer_pretty(&mut out, &report)?;
+        writeln!(out)?;
+        return Ok(Exit::Fine);
+    }
+    let machine = &report.machine;
+    writeln!(
+        out,
+        "{} {} {}, {} processors, {}",
+        machine.os, machine.kernel, machine.arch, machine.cpus, machine.libc
+    )?;
+    for section in &report.sections {
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_BORDERS_ONLY);
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+        table.set_width(crate::terminal::width());
+        table.set_header(["", "facility", "here", "used for", "without it"]);
+        for entry in &section.entries {
+            let mark = match entry.state {
+                State::Works => "yes",
+                State::Missing => "no",
+                State::Info => "",
+            };
+            table.add_row([mark, &entry.name, &entry.detail, &entry.used_for, &entry.without]);
+        }
+        writeln!(out, "\n{}: {}\n{table}", section.name, section.path)?;
+    }
+    Ok(Exit::Fine)
+}
+
+fn section(name: &'static str, entries: Vec<Entry>, path: fn(&[Entry]) -> String) -> Section {
+    Section { name, path: path(&entries), entries }
+}
+
+/// Whether a facility of a section works.
+pub(crate) fn works(entries: &[Entry], name: &str) -> bool {
+    entries.iter().any(|entry| entry.name == name && entry.state == State::Works)
+}
+
+/// The first line of a file, or why there is none.
+pub(crate) fn setting(path: &str) -> Result<String, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+    Ok(text.lines().next().unwrap_or_default().trim().to_owned())
+}

@@ -1,0 +1,48 @@
+//! What process creation can use: the library's own answer.
+
+use std::fs::File;
+
+use forkless::{Command, Facility, Stdio};
+
+use super::{Entry, State, works};
+
+/// Starts a child in the way that uses most: the library finds some facilities out only by using them.
+fn exercise() {
+    let Ok(null) = File::open("/dev/null") else { return };
+    // A high number, so that bringing it along without copying the table is tried.
+    let Ok(high) = rustix::io::fcntl_dupfd_cloexec(&null, 200) else { return };
+    // What this start cannot use is what the report is about.
+    let _ = Command::new("/proc/self/exe")
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .fd(200, Stdio::from(high))
+        .status();
+}
+
+pub(super) fn entries() -> Vec<Entry> {
+    exercise();
+    let reports = forkless::facilities();
+    reports
+        .into_iter()
+        .map(|report| {
+            let state = match report.state {
+                Facility::Works => State::Works,
+                Facility::Refused(_) => State::Missing,
+                Facility::Untried => State::Info,
+            };
+            let detail = report.state.to_string();
+            Entry { state, ..Entry::new(report.name, Ok(detail), report.used_for, report.fallback) }
+        })
+        .collect()
+}
+
+pub(super) fn path(entries: &[Entry]) -> String {
+    let call = if works(entries, "clone3") { "clone3" } else { "clone" };
+    let table = if works(entries, "CLOSE_RANGE_UNSHARE") {
+        "its cost is flat in open descriptors"
+    } else {
+        "the descriptor table is copied"
+    };
+    format!("children are made with {call}(CLONE_VM) on a stack of their own; {table}; never with fork")
+}
