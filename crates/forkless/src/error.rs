@@ -58,6 +58,40 @@ pub enum Step {
 }
 
 impl Step {
+    /// One word, the same in every version: for logs and for programs.
+    ///
+    /// ```
+    /// assert_eq!(forkless::Step::NoNewPrivs.name(), "no_new_privs");
+    /// ```
+    pub fn name(self) -> &'static str {
+        match self {
+            Step::Command => "command",
+            Step::Pipe => "pipe",
+            Step::Stack => "stack",
+            Step::Clone => "clone",
+            Step::Descriptors => "descriptors",
+            Step::Signals => "signals",
+            Step::Setsid => "setsid",
+            Step::ProcessGroup => "process_group",
+            Step::Terminal => "terminal",
+            Step::Cgroup => "cgroup",
+            Step::Rlimit => "rlimit",
+            Step::Nice => "nice",
+            Step::Scheduler => "scheduler",
+            Step::Affinity => "affinity",
+            Step::Chroot => "chroot",
+            Step::Groups => "groups",
+            Step::Gid => "gid",
+            Step::Uid => "uid",
+            Step::Chdir => "chdir",
+            Step::NoNewPrivs => "no_new_privs",
+            Step::DeathSignal => "death_signal",
+            Step::PreExec => "pre_exec",
+            Step::Exec => "exec",
+            Step::Wait => "wait",
+        }
+    }
+
     fn verb(self) -> &'static str {
         match self {
             Step::Command => "command",
