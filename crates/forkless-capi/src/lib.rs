@@ -1,0 +1,28 @@
+//! The C ABI of [`forkless`]: `include/forkless.h` and `include/popen_noshell.h`, which document every function here.
+//!
+//! Translation only. What a call means is decided in `forkless`; here are handles, numbers for names, and what C needs at the
+//! border: negative error numbers, `errno` left as it was, no panic let out, no thread cancelled half way ([`guard`]).
+//!
+//! The exported functions take types that carry what the header promises of an argument ([`ffi`]), so that their bodies are safe
+//! code, and Rust code (the bench) can call them.
+//!
+//! What is *not* here: any way of starting a process. The one fork in the project, popen-noshell's debug mode, is in [`noshell`].
+
+pub mod child;
+pub mod command;
+pub mod communicate;
+pub mod error;
+pub mod facilities;
+pub mod ffi;
+mod guard;
+pub mod noshell;
+pub mod pipeline;
+pub mod popen;
+pub mod prepared;
+mod shell_line;
+mod signals;
+pub mod system;
+pub mod version;
+
+pub use popen::{forkless_pclose, forkless_popen};
+pub use system::forkless_system;

@@ -1,0 +1,204 @@
+//! `forkless_popen` and `forkless_pclose`: popen(3) and pclose(3).
+//!
+//! POSIX wants the streams of earlier calls closed in the child, and without `e` those streams are inheritable. libc keeps the two
+//! together by a lock held while it spawns, so that threads wait for each other. Here spawns run side by side, and a new stream is
+//! made inheritable only once the spawns that cannot know of it are over ([`Streams`]).
+#![expect(unsafe_code, reason = "exported C symbols; stdio streams")]
+
+use crate::error::Failure;
+use crate::ffi::Text;
+use crate::guard::as_libc;
+use crate::shell_line;
+use forkless::{Child, Stdio};
+use libc::{FILE, c_int};
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::unix::process::ExitStatusExt;
+use std::ptr::null_mut;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// A stream that was handed out.
+struct Stream {
+    /// The ticket of the call that made it.
+    id: u64,
+    /// Its address: only ever compared.
+    file: usize,
+    fd: RawFd,
+    /// The pipe, so that a number which was closed behind our back (by fclose) and given to another file is not closed in children.
+    pipe: (u64, u64),
+    /// Gone while `forkless_pclose` closes the stream.
+    child: Option<Child>,
+}
+
+/// The streams handed out, and the calls under way.
+#[derive(Default)]
+struct Streams {
+    next: u64,
+    /// Tickets of calls that have looked at `open` and may not have made their child yet.
+    spawning: Vec<u64>,
+    open: Vec<Stream>,
+}
+
+/// Held for looking and noting only.
+static STREAMS: Mutex<Streams> = Mutex::new(Streams { next: 0, spawning: Vec::new(), open: Vec::new() });
+static SPAWNED: Condvar = Condvar::new();
+
+fn streams() -> MutexGuard<'static, Streams> {
+    STREAMS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A call under way.
+struct Ticket(u64);
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        streams().spawning.retain(|t| *t != self.0);
+        SPAWNED.notify_all();
+    }
+}
+
+/// Which file a number stands for, if any.
+fn identity(fd: RawFd) -> Option<(u64, u64)> {
+    let mut st = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: room for the result.
+    if unsafe { libc::fstat(fd, st.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    // SAFETY: success filled it.
+    let st = unsafe { st.assume_init() };
+    Some((st.st_dev, st.st_ino))
+}
+
+/// Takes a ticket; with it, the numbers this call's child must not have.
+fn begin() -> (Ticket, Vec<RawFd>) {
+    let mut s = streams();
+    let ticket = s.next;
+    s.next += 1;
+    s.spawning.push(ticket);
+    let close = s.open.iter().filter(|o| identity(o.fd) == Some(o.pipe)).map(|o| o.fd).collect();
+    (Ticket(ticket), close)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mode {
+    /// Whether the caller reads.
+    read: bool,
+    cloexec: bool,
+}
+
+/// Exactly one of `r` and `w`, and any `e`, in any order, as glibc takes them.
+fn parse(mode: &CStr) -> Option<Mode> {
+    let has = |c| mode.to_bytes().contains(&c);
+    let known = mode.to_bytes().iter().all(|c| b"rwe".contains(c));
+    (known && has(b'r') != has(b'w')).then(|| Mode { read: has(b'r'), cloexec: has(b'e') })
+}
+
+fn last_error() -> Failure {
+    io::Error::last_os_error().into()
+}
+
+/// A stream on a pipe end, which it owns from then on.
+pub(crate) fn fdopen(end: OwnedFd, read: bool) -> Result<*mut FILE, Failure> {
+    let mode = if read { c"r" } else { c"w" };
+    // SAFETY: an open descriptor and a valid mode.
+    let file = unsafe { libc::fdopen(end.as_raw_fd(), mode.as_ptr()) };
+    if file.is_null() {
+        return Err(last_error());
+    }
+    // The stream's now.
+    let _ = end.into_raw_fd();
+    Ok(file)
+}
+
+/// See `forkless.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn forkless_popen(line: Text<'_>, mode: Text<'_>) -> *mut FILE {
+    as_libc(null_mut(), || {
+        let line = line.get().ok_or_else(|| Failure::null("command"))?;
+        let mode = mode.get().and_then(parse);
+        let mode =
+            mode.ok_or_else(|| Failure::plain(libc::EINVAL, "the mode is not r or w, with or without e"))?;
+        open(line, mode)
+    })
+}
+
+fn open(line: &CStr, mode: Mode) -> Result<*mut FILE, Failure> {
+    let number = if mode.read { 1 } else { 0 };
+    let (ticket, close) = begin();
+    let mut child = shell_line::start(line, |c| {
+        for fd in close {
+            c.fd(fd, Stdio::closed());
+        }
+        // Last: where this process has no standard streams, an earlier stream may have this number.
+        c.fd(number, Stdio::piped());
+    })?;
+    let end: Option<OwnedFd> =
+        if mode.read { child.stdout.take().map(Into::into) } else { child.stdin.take().map(Into::into) };
+    let end = end.ok_or_else(|| Failure::plain(libc::EIO, "no pipe was made"))?;
+    let fd = end.as_raw_fd();
+    let pipe = identity(fd).ok_or_else(last_error)?;
+    let file = fdopen(end, mode.read)?;
+    let id = ticket.0;
+    drop(ticket);
+    let mut s = streams();
+    // One with this address was closed by fclose. Its child is reaped by whoever drops it, outside the lock.
+    let stale: Vec<Stream> =
+        s.open.extract_if(.., |o| o.file == file as usize && o.child.is_some()).collect();
+    s.open.push(Stream { id, file: file as usize, fd, pipe, child: Some(child) });
+    if !mode.cloexec {
+        // Whoever begins from here on knows of the stream. Those before may be about to copy the table, and must not find it
+        // inheritable: their child would keep the pipe open.
+        let until = s.next;
+        while s.spawning.iter().any(|t| *t < until) {
+            s = SPAWNED.wait(s).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(s);
+        // SAFETY: clears the flag of a descriptor that the stream just made owns.
+        unsafe { libc::fcntl(fd, libc::F_SETFD, 0) };
+    } else {
+        drop(s);
+    }
+    drop(stale);
+    Ok(file)
+}
+
+/// See `forkless.h`.
+///
+/// # Safety
+/// The stream was not closed before.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkless_pclose(file: *mut FILE) -> c_int {
+    as_libc(-1, || {
+        let found = streams()
+            .open
+            .iter_mut()
+            .filter(|o| o.file == file as usize)
+            .find_map(|o| o.child.take().map(|child| (o.id, child)));
+        let Some((id, mut child)) = found else {
+            return Err(Failure::plain(libc::EINVAL, "the stream is not from forkless_popen"));
+        };
+        // Before it leaves the list: a child made meanwhile would otherwise keep the pipe open.
+        // SAFETY: handed out by `forkless_popen`, and closed once, since its child was still there.
+        unsafe { libc::fclose(file) };
+        streams().open.retain(|o| o.id != id);
+        Ok(child.wait()?.into_raw())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_are_those_of_glibc() {
+        let mode = |read, cloexec| Some(Mode { read, cloexec });
+        assert_eq!(parse(c"r"), mode(true, false));
+        assert_eq!(parse(c"w"), mode(false, false));
+        assert_eq!(parse(c"re"), mode(true, true));
+        assert_eq!(parse(c"ew"), mode(false, true));
+        for bad in [c"", c"e", c"rw", c"r+", c"a", c"rb"] {
+            assert_eq!(parse(bad), None, "{bad:?}");
+        }
+    }
+}

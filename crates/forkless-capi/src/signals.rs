@@ -1,0 +1,110 @@
+//! What system(3) does to signals while it waits: SIGINT and SIGQUIT ignored in the process, SIGCHLD blocked in the thread.
+#![expect(unsafe_code, reason = "sigaction and pthread_sigmask")]
+
+use forkless::{Command, SigSet};
+use libc::{SIGCHLD, SIGINT, SIGQUIT, c_int, sigaction, sigset_t};
+use std::mem::MaybeUninit;
+use std::ptr::null_mut;
+use std::sync::{Mutex, PoisonError};
+
+/// Calls that wait, in all threads, and what the dispositions were before the first of them.
+struct Waiting {
+    calls: usize,
+    before: Option<[sigaction; 2]>,
+}
+
+/// Held for two calls of sigaction, never while a child is started or waited for.
+static WAITING: Mutex<Waiting> = Mutex::new(Waiting { calls: 0, before: None });
+
+/// The signals as the caller had them, for the child.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Original {
+    mask: SigSet,
+    /// Those of SIGINT and SIGQUIT that only this call ignores.
+    default: SigSet,
+}
+
+impl Original {
+    /// Gives a command's child the signals of the caller rather than those of the wait.
+    pub(crate) fn apply(&self, to: &mut Command) {
+        // In this order: the first sets the mask, too.
+        to.inherit_signals(true).signal_mask(self.mask).default_signals(self.default);
+    }
+}
+
+/// While it lives, signals are as system(3) wants them.
+pub(crate) struct Shield {
+    mask: sigset_t,
+    pub(crate) original: Original,
+}
+
+fn change(signal: c_int, to: &sigaction) -> Option<sigaction> {
+    let mut old = MaybeUninit::uninit();
+    // SAFETY: a valid action, and room for the old one.
+    let changed = unsafe { sigaction(signal, to, old.as_mut_ptr()) };
+    // SAFETY: success filled it.
+    (changed == 0).then(|| unsafe { old.assume_init() })
+}
+
+fn ignoring() -> sigaction {
+    // SAFETY: all zeros is an action without flags and with an empty mask.
+    let mut action: sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+    action.sa_sigaction = libc::SIG_IGN;
+    action
+}
+
+fn has(set: &sigset_t, signal: c_int) -> bool {
+    // SAFETY: an initialised set.
+    unsafe { libc::sigismember(set, signal) == 1 }
+}
+
+impl Shield {
+    pub(crate) fn raise() -> Shield {
+        let mut w = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
+        if w.calls == 0 {
+            let ignore = ignoring();
+            // Neither can fail: both signals exist and may be ignored.
+            w.before = change(SIGINT, &ignore).zip(change(SIGQUIT, &ignore)).map(|(i, q)| [i, q]);
+        }
+        w.calls += 1;
+        let before = w.before;
+        drop(w);
+        let mut chld = MaybeUninit::uninit();
+        // SAFETY: initialises the set.
+        unsafe { libc::sigemptyset(chld.as_mut_ptr()) };
+        // SAFETY: an initialised set.
+        unsafe { libc::sigaddset(chld.as_mut_ptr(), SIGCHLD) };
+        let mut mask = MaybeUninit::zeroed();
+        // SAFETY: an initialised set, and room for the old one.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, chld.as_ptr(), mask.as_mut_ptr()) };
+        // SAFETY: filled by the call above, which cannot fail.
+        let mask: sigset_t = unsafe { mask.assume_init() };
+        let bits = (1..=64).filter(|n| has(&mask, *n)).fold(0, |bits, n| bits | 1u64 << (n - 1));
+        let mut default = SigSet::EMPTY;
+        for (signal, action) in [SIGINT, SIGQUIT].into_iter().zip(before.iter().flatten()) {
+            if action.sa_sigaction != libc::SIG_IGN {
+                default = default.with(signal);
+            }
+        }
+        Shield { mask, original: Original { mask: SigSet(bits), default } }
+    }
+}
+
+impl Drop for Shield {
+    fn drop(&mut self) {
+        let mut w = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
+        w.calls -= 1;
+        if w.calls == 0
+            && let Some(before) = w.before.take()
+        {
+            for (signal, action) in [SIGINT, SIGQUIT].into_iter().zip(&before) {
+                // SAFETY: an action that sigaction gave.
+                unsafe { sigaction(signal, action, null_mut()) };
+            }
+        }
+        drop(w);
+        // Last: a SIGCHLD that waited comes now, and its handler must find everything as it was.
+        // SAFETY: the set this thread had.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.mask, null_mut()) };
+    }
+}

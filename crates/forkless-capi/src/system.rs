@@ -1,0 +1,21 @@
+//! `forkless_system`: system(3).
+#![expect(unsafe_code, reason = "exported C symbols")]
+
+use crate::ffi::Text;
+use crate::guard::as_libc;
+use crate::shell_line;
+use crate::signals::Shield;
+use libc::c_int;
+
+/// See `forkless.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn forkless_system(line: Text<'_>) -> c_int {
+    as_libc(-1, || {
+        let Some(line) = line.get() else {
+            // SAFETY: a static path.
+            return Ok(c_int::from(unsafe { libc::access(c"/bin/sh".as_ptr(), libc::X_OK) } == 0));
+        };
+        let shield = Shield::raise();
+        shell_line::run(line, &shield.original)
+    })
+}
