@@ -6,7 +6,7 @@ use crate::explain;
 use crate::facilities;
 use crate::orphans;
 use crate::plan::Plan;
-use crate::slot::Flying;
+use crate::slot;
 use crate::start::Started;
 use forkless_sys::Errno;
 use forkless_sys::poll::{self, POLLIN, PollFd};
@@ -47,11 +47,13 @@ pub struct Child {
     ended: Option<ExitStatus>,
     on_drop: OnDrop,
     leads_group: bool,
+    /// Where the search for the program ended, where only the end of the child told.
+    pub(crate) tried: Option<usize>,
 }
 
 /// What is needed to say why a non-blocking start failed.
 pub(crate) struct Flight {
-    flying: Flying,
+    slot: slot::Flight,
     plan: Arc<Plan>,
     program: OsString,
     outside: bool,
@@ -75,8 +77,8 @@ impl Child {
             stderr: stderr.map(ChildStderr::from),
             pid: started.pid,
             pidfd: started.pidfd,
-            flight: started.flying.map(|flying| Flight {
-                flying,
+            flight: started.flight.map(|slot| Flight {
+                slot,
                 plan: Arc::clone(plan),
                 program: command.program.clone(),
                 outside: explain::paths_mean_something_else(command),
@@ -84,6 +86,7 @@ impl Child {
             pipes,
             ended: None,
             on_drop: command.on_drop,
+            tried: None,
             leads_group: command.attributes.setsid || command.attributes.pgid == Some(0),
         }
     }
@@ -252,8 +255,8 @@ impl Child {
         };
         if let Some(flight) = self.flight.take() {
             // The child is gone, so its record is final.
-            let failure = flight.flying.failure();
-            flight.flying.abandon();
+            let (failure, tried) = flight.slot.land();
+            self.tried = tried;
             if let Some(f) = failure {
                 self.ended = status.or(Some(ExitStatus::from_raw(127 << 8)));
                 return Err(WaitError::Start(explain::failure(
@@ -296,7 +299,7 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         if let Some(flight) = &self.flight {
-            flight.flying.abandon();
+            flight.slot.abandon();
         }
         if self.ended.is_some() {
             return;

@@ -60,7 +60,11 @@ impl Prepared {
     pub fn status(&self) -> Result<ExitStatus, SpawnError> {
         let mut child = self.start(Until::Exit, Defaults::Inherit)?;
         drop((child.stdin.take(), child.stdout.take(), child.stderr.take()));
-        Ok(child.wait()?)
+        let status = child.wait()?;
+        if let Some(tried) = child.tried {
+            self.hint.store(tried, Ordering::Relaxed);
+        }
+        Ok(status)
     }
 
     /// As [`Command::output`].

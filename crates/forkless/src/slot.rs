@@ -9,7 +9,7 @@
 #![expect(unsafe_code, reason = "mapping stacks; a cell shared with children under the protocol above")]
 
 use crate::error::{SpawnError, Step};
-use forkless_child::{Launch, Report};
+use forkless_child::{Failure, Launch, Report};
 use forkless_sys::mm;
 use std::any::Any;
 use std::cell::UnsafeCell;
@@ -184,36 +184,65 @@ impl Slot {
         Pool::lock(&pool().free).push(self);
     }
 
-    /// Hands the slot to the pool's care while its child may still be on it.
-    pub(crate) fn fly(&'static self) -> Flying {
+    /// Hands the slot to the pool's care while its child may still be on it; the kernel clears `tid` when it has left.
+    pub(crate) fn fly(&'static self) -> Flight {
         let generation = self.generation.load(Ordering::Acquire);
         Pool::lock(&pool().flying).push(self);
-        Flying { slot: self, generation }
+        Flight::Free { slot: self, generation }
     }
 }
 
-/// A start whose exec was not waited for.
+/// A start whose exec was not waited for, as its child's handle sees it.
 #[derive(Clone, Copy)]
-pub(crate) struct Flying {
-    slot: &'static Slot,
-    generation: u32,
+pub(crate) enum Flight {
+    /// The kernel tells the pool when the child has left; the slot may have been reused since.
+    Free {
+        /// The slot.
+        slot: &'static Slot,
+        /// Its generation at the start.
+        generation: u32,
+    },
+    /// The handle alone knows: the slot comes back when it has seen the child's end, and is lost if it never does.
+    Held(&'static Slot),
 }
 
-impl Flying {
+impl Flight {
     /// The failure, once there is one. `None` while the child is still on its way and for ever after a success.
-    pub(crate) fn failure(&self) -> Option<forkless_child::Failure> {
-        let _flying = Pool::lock(&pool().flying);
-        if self.slot.generation.load(Ordering::Acquire) != self.generation {
-            return None;
+    fn failure(&self) -> Option<Failure> {
+        match *self {
+            Flight::Held(slot) => slot.report.failure(),
+            Flight::Free { slot, generation } => {
+                let _flying = Pool::lock(&pool().flying);
+                let mine = slot.generation.load(Ordering::Acquire) == generation;
+                if mine { slot.report.failure() } else { None }
+            }
         }
-        self.slot.report.failure()
     }
 
-    /// The child is gone, or nobody will ask: the slot may be reused as soon as its child has left it.
+    /// The child is gone: its failure, if it had one, and the slot back to the pool. Also the candidate it tried last, where the
+    /// slot still knows.
+    pub(crate) fn land(self) -> (Option<Failure>, Option<usize>) {
+        let failure = self.failure();
+        let tried = match self {
+            Flight::Held(slot) => {
+                let tried = slot.report.tried();
+                slot.put_back();
+                Some(tried)
+            }
+            Flight::Free { .. } => {
+                self.abandon();
+                None
+            }
+        };
+        (failure, tried)
+    }
+
+    /// Nobody will ask any more: the slot may be reused as soon as its child is known to have left it.
     pub(crate) fn abandon(&self) {
+        let Flight::Free { slot, generation } = *self else { return };
         let _flying = Pool::lock(&pool().flying);
-        if self.slot.generation.load(Ordering::Acquire) == self.generation {
-            self.slot.abandoned.store(true, Ordering::Release);
+        if slot.generation.load(Ordering::Acquire) == generation {
+            slot.abandoned.store(true, Ordering::Release);
         }
     }
 }
@@ -237,10 +266,11 @@ mod tests {
         slot.tid.store(1, Ordering::Release);
         let flying = slot.fly();
         pool().sweep();
-        assert_eq!(slot.generation.load(Ordering::Acquire), flying.generation);
+        let Flight::Free { generation, .. } = flying else { panic!("flies") };
+        assert_eq!(slot.generation.load(Ordering::Acquire), generation);
         slot.tid.store(0, Ordering::Release);
         pool().sweep();
-        assert_ne!(slot.generation.load(Ordering::Acquire), flying.generation);
+        assert_ne!(slot.generation.load(Ordering::Acquire), generation);
         assert!(flying.failure().is_none());
     }
 

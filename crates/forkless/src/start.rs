@@ -10,7 +10,7 @@ use crate::facilities;
 use crate::files::{self, Means, Moves, Source, Table};
 use crate::keeper;
 use crate::plan::Plan;
-use crate::slot::{self, Flying, Slot};
+use crate::slot::{self, Flight, Slot};
 use crate::stdio::{self, Kind};
 use forkless_child::{Launch, Phase, Step};
 use forkless_sys::signal::{self, SigSet};
@@ -37,7 +37,7 @@ pub(crate) struct Started {
     /// Absent only where the kernel or a filter refuses pidfds.
     pub pidfd: Option<OwnedFd>,
     /// Present while nobody knows whether it became the program.
-    pub flying: Option<Flying>,
+    pub flight: Option<Flight>,
     /// The parent's ends, by the number of the child's.
     pub pipes: Vec<(RawFd, OwnedFd)>,
 }
@@ -175,16 +175,20 @@ pub(crate) fn start_as(
         _ if plan.credentials || plan.hooked => Until::Exec,
         u => u,
     };
-    // Each round but the last strikes off a facility, and there are three that matter here.
-    for _ in 0..4 {
-        let table = choose_table(command, &wiring, until);
+    let mut table = choose_table(command, &wiring, until);
+    // Once for a copy instead of the shared table, once for closing one by one instead of by range.
+    for _ in 0..3 {
         let once = Once { request: Request { until, ..request }, caller_mask, first, table };
         match once.go(&wiring.targets) {
-            Ok((pid, pidfd, flying)) => {
+            Ok((pid, pidfd, flight)) => {
                 drop(wiring.child_ends);
-                return Ok(Started { pid, pidfd, flying, pipes: wiring.parent_ends });
+                return Ok(Started { pid, pidfd, flight, pipes: wiring.parent_ends });
             }
-            Err(Refusal::Facility) => {}
+            Err(Refusal::Copy) => {
+                if table == Table::Share {
+                    table = Table::Copy { close_others: true };
+                }
+            }
             Err(Refusal::Final(e)) => return Err(e),
         }
     }
@@ -192,8 +196,8 @@ pub(crate) fn start_as(
 }
 
 enum Refusal {
-    /// A facility turned out to be refused, and was struck off: lay the descriptors out anew without it.
-    Facility,
+    /// The shared table, or closing by range, did not work: lay the descriptors out anew for a copy.
+    Copy,
     Final(SpawnError),
 }
 
@@ -204,11 +208,11 @@ struct Once<'a> {
     table: Table,
 }
 
-type Made = (i32, Option<OwnedFd>, Option<Flying>);
+type Made = (i32, Option<OwnedFd>, Option<Flight>);
 
 /// What the child reads, kept until it has left.
 struct Kept {
-    _moves: Arc<Moves>,
+    moves: Moves,
     _plan: Arc<Plan>,
 }
 
@@ -225,12 +229,14 @@ impl Once<'_> {
         if !(all.clone3.works() && all.clear_sighand.works()) {
             moves.steps.push(Step::ResetHandlers);
         }
+        let mut kept = Box::new(Kept { moves, _plan: Arc::clone(self.request.plan) });
         // SAFETY: neither vector is changed again, and both are kept with the slot.
-        unsafe { moves.link() };
-        #[expect(clippy::arc_with_non_send_sync, reason = "Kept says why it may be sent")]
-        let moves = Arc::new(moves);
+        unsafe { kept.moves.link() };
         let slot = slot::take().map_err(Refusal::Final)?;
-        let steps: *const [Step<'static>] = &raw const *moves.steps;
+        let steps: *const [Step<'static>] = kept.moves.steps.as_slice();
+        let moves: *const Moves = &raw const kept.moves;
+        // SAFETY: the box is in the slot until that is put back, after the last use below.
+        let moves = unsafe { &*moves };
         let plan_steps: *const [Step<'static>] = self.request.plan.steps();
         let report: *const forkless_child::Report = &raw const slot.report;
         let launch = Launch {
@@ -244,9 +250,8 @@ impl Once<'_> {
             // SAFETY: slots are never freed.
             report: unsafe { &*report },
         };
-        let kept = Kept { _moves: Arc::clone(&moves), _plan: Arc::clone(self.request.plan) };
         // SAFETY: the slot is ours, and all the launch points into is in `kept` or in the slot.
-        let data = unsafe { slot.load(launch, Box::new(kept)) };
+        let data = unsafe { slot.load(launch, kept) };
         let (pid, pidfd) = match self.create(slot, data) {
             Ok(made) => made,
             Err(refusal) => {
@@ -258,16 +263,17 @@ impl Once<'_> {
             LOWEST_FREE.store(fd.as_raw_fd(), Ordering::Relaxed);
         }
         if self.request.until == Until::Exec {
-            return self.landed(slot, &moves, pid, pidfd);
+            return self.landed(slot, moves, pid, pidfd);
         }
         if self.request.until == Until::Cloned && self.table == Table::Share {
             wait_until_staged(slot);
             if slot.report.failure().is_some_and(|f| f.phase == Phase::Files) {
-                return self.landed(slot, &moves, pid, pidfd);
+                return self.landed(slot, moves, pid, pidfd);
             }
-            self.note_success(&moves);
+            self.note_success(moves);
         }
-        Ok((pid, pidfd, Some(slot.fly())))
+        let flight = if self.request.until == Until::Exit { Flight::Held(slot) } else { slot.fly() };
+        Ok((pid, pidfd, Some(flight)))
     }
 
     /// The child has left the shared memory: it runs the program, or it has reported and is gone.
@@ -281,44 +287,23 @@ impl Once<'_> {
         let failure = slot.report.failure();
         let tried = slot.report.tried();
         let Some(failure) = failure else {
-            slot.put_back();
             self.request.hint.store(tried, Ordering::Relaxed);
             self.note_success(moves);
+            slot.put_back();
             return Ok((pid, pidfd, None));
         };
         // It has called exit_group: this does not block for long, and leaves no zombie.
         reap(pid, pidfd.as_ref());
-        slot.put_back();
-        let all = facilities::get();
-        if failure.phase == Phase::Files {
-            let refused =
-                matches!(failure.errno, Errno::ENOSYS | Errno::EPERM | Errno::EACCES | Errno::EINVAL);
-            match moves.steps.get(failure.index) {
-                // Also EMFILE and EBADF: a low limit on numbers, a policy, or a descriptor nobody has; the copy will tell.
-                Some(Step::FetchAll { .. }) => {
-                    all.fetch.refuse(failure.errno);
-                    return Err(Refusal::Facility);
-                }
-                Some(Step::Unshare { .. }) if refused => {
-                    all.unshare_range.refuse(failure.errno);
-                    return Err(Refusal::Facility);
-                }
-                Some(Step::CloseRange { by_range: true, .. }) if refused => {
-                    all.close_range.refuse(failure.errno);
-                    all.unshare_range.refuse(failure.errno);
-                    return Err(Refusal::Facility);
-                }
-                _ => {}
+        let refusal = match failure.phase {
+            Phase::Files => files_refusal(moves.steps.get(failure.index), failure.errno),
+            _ => {
+                let Request { command, plan, .. } = self.request;
+                let elsewhere = explain::paths_mean_something_else(command);
+                Refusal::Final(explain::failure(&command.program, elsewhere, plan, failure))
             }
-            return Err(Refusal::Final(explain::failed_step(moves.steps.get(failure.index), failure.errno)));
-        }
-        let elsewhere = explain::paths_mean_something_else(self.request.command);
-        Err(Refusal::Final(explain::failure(
-            &self.request.command.program,
-            elsewhere,
-            self.request.plan,
-            failure,
-        )))
+        };
+        slot.put_back();
+        Err(refusal)
     }
 
     fn note_success(&self, moves: &Moves) {
@@ -340,13 +325,39 @@ impl Once<'_> {
         let _dumpable = self.request.plan.credentials.then(Dumpable::hold);
         // Hooks may call libc, which writes errno through the thread pointer the child shares.
         let before = self.request.plan.hooked.then(|| errno().load(Ordering::Relaxed));
-        let vfork = self.request.until == Until::Exec;
         let share = self.table == Table::Share;
-        let made = with_cgroup(self.request.plan, |cgroup| clone_masked(slot, data, vfork, share, cgroup));
+        let made = with_cgroup(self.request.plan, |cgroup| {
+            clone_masked(slot, data, self.request.until, share, cgroup)
+        });
         if let Some(before) = before {
             errno().store(before, Ordering::Relaxed);
         }
         made.map_err(|(what, e)| Refusal::Final(SpawnError::new(what.0, what.1, e.raw())))
+    }
+}
+
+/// What a failure among the descriptors means: a facility that does not exist here, a way that does not work this time, or an error.
+fn files_refusal(step: Option<&Step<'_>>, errno: Errno) -> Refusal {
+    let all = facilities::get();
+    let refused = matches!(errno, Errno::ENOSYS | Errno::EPERM | Errno::EACCES | Errno::EINVAL);
+    match step {
+        Some(Step::FetchAll { .. }) => {
+            if refused {
+                all.fetch.refuse(errno);
+            }
+            // Otherwise a low limit on numbers (EMFILE, EBADF), or a descriptor nobody has: the copy will tell.
+            Refusal::Copy
+        }
+        Some(Step::Unshare { .. }) if refused => {
+            all.unshare_range.refuse(errno);
+            Refusal::Copy
+        }
+        Some(Step::CloseRange { by_range: true, .. }) if refused => {
+            all.close_range.refuse(errno);
+            all.unshare_range.refuse(errno);
+            Refusal::Copy
+        }
+        step => Refusal::Final(explain::failed_step(step, errno)),
     }
 }
 
@@ -372,13 +383,13 @@ fn with_cgroup<T>(
 fn clone_masked(
     slot: &'static Slot,
     data: *mut std::ffi::c_void,
-    vfork: bool,
+    until: Until,
     share: bool,
     cgroup: Option<RawFd>,
 ) -> Result<(i32, Option<OwnedFd>), Errno> {
     // Cannot fail: the set and its size are right (sigprocmask(2), ERRORS).
     let old = signal::set_mask(SigSet::ALL)?;
-    let made = clone_best(slot, data, vfork, share, cgroup);
+    let made = clone_best(slot, data, until, share, cgroup);
     let restored = signal::set_mask(old);
     debug_assert!(restored.is_ok());
     made
@@ -387,7 +398,7 @@ fn clone_masked(
 fn clone_best(
     slot: &'static Slot,
     data: *mut std::ffi::c_void,
-    vfork: bool,
+    until: Until,
     share: bool,
     cgroup: Option<RawFd>,
 ) -> Result<(i32, Option<OwnedFd>), Errno> {
@@ -395,10 +406,15 @@ fn clone_best(
     let all = facilities::get();
     let (stack, size) = slot.stack();
     let mut flags = clone::CLONE_VM;
-    flags |= if vfork { clone::CLONE_VFORK } else { clone::CLONE_CHILD_CLEARTID };
+    flags |= match until {
+        Until::Exec => clone::CLONE_VFORK,
+        Until::Cloned => clone::CLONE_CHILD_CLEARTID,
+        // The slot is held until the child's end is seen.
+        Until::Exit => 0,
+    };
     flags |= if share { clone::CLONE_FILES } else { 0 };
     let mut pidfd: i32 = -1;
-    slot.tid.store(u32::from(!vfork), Ordering::Release);
+    slot.tid.store(u32::from(until == Until::Cloned), Ordering::Release);
     if all.clone3.works() {
         let mut args = clone::args();
         args.flags = u64::from(flags | clone::CLONE_PIDFD);
