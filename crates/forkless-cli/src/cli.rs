@@ -27,8 +27,6 @@ pub(crate) enum Command {
     Diagnose(commands::diagnose::Args),
     /// Show what this machine lets each part of the tool use, and what is done without.
     Doctor(commands::doctor::Args),
-    /// Put a running process's memory into huge pages, so that its forks copy 512 times fewer entries.
-    Repair(commands::repair::Args),
     /// Run a program unmodified, without the cost of its forks.
     Run(commands::run::Args),
 }

@@ -18,7 +18,6 @@ fn main() -> ExitCode {
         Command::Bench(args) => commands::bench::run(args),
         Command::Diagnose(args) => commands::diagnose::run(args),
         Command::Doctor(args) => commands::doctor::run(&args),
-        Command::Repair(args) => commands::repair::run(args),
         Command::Run(args) => commands::run::run(args),
     };
     exit::report(outcome)

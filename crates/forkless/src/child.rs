@@ -1,11 +1,12 @@
 //! A running child: waiting for it, signalling it, and letting go of it.
 
 use crate::attributes::OnDrop;
-use crate::error::WaitError;
+use crate::error::{SpawnError, WaitError};
 use crate::explain;
 use crate::facilities;
 use crate::orphans;
 use crate::plan::Plan;
+use crate::reap;
 use crate::slot;
 use crate::start::Started;
 use forkless_sys::Errno;
@@ -45,6 +46,10 @@ pub struct Child {
     flight: Option<Flight>,
     pipes: Vec<(RawFd, OwnedFd)>,
     ended: Option<ExitStatus>,
+    /// The child is gone though its status was not to be had, so its number may be another's by now.
+    gone: bool,
+    /// A non-blocking start that failed: every wait says so.
+    failed: Option<SpawnError>,
     on_drop: OnDrop,
     leads_group: bool,
     /// Where the search for the program ended, where only the end of the child told.
@@ -85,6 +90,8 @@ impl Child {
             }),
             pipes,
             ended: None,
+            gone: false,
+            failed: None,
             on_drop: command.on_drop,
             tried: None,
             leads_group: command.attributes.setsid || command.attributes.pgid == Some(0),
@@ -157,6 +164,7 @@ impl Child {
             return self.reap(0).map(|s| s.unwrap_or_default());
         };
         let mut pause = Duration::from_micros(200);
+        let mut ready = false;
         loop {
             if let Some(status) = self.reap(WNOHANG)? {
                 return Ok(status);
@@ -166,11 +174,12 @@ impl Child {
                 return Err(WaitError::Deadline);
             }
             match &self.pidfd {
-                Some(fd) => {
+                // A traced child is ready before it can be waited for: its tracer comes first.
+                Some(fd) if !ready => {
                     let mut p = [PollFd { fd: fd.as_raw_fd(), events: POLLIN, revents: 0 }];
-                    let _ = poll::poll(&mut p, Some(timespec(left)));
+                    ready = poll::poll(&mut p, Some(timespec(left))).is_ok_and(|n| n > 0);
                 }
-                None => {
+                _ => {
                     std::thread::sleep(pause.min(left));
                     pause = (pause * 2).min(Duration::from_millis(20));
                 }
@@ -191,14 +200,13 @@ impl Child {
     /// # Errors
     /// What the kernel says: `EINVAL` for a number that is no signal, `EPERM`.
     pub fn signal(&mut self, signal: i32) -> io::Result<()> {
-        if self.ended.is_some() {
+        if !signal_exists(signal) {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        if self.ended.is_some() || self.gone {
             return Ok(());
         }
-        let sent = match &self.pidfd {
-            Some(fd) => process::pidfd_send_signal(fd.as_raw_fd(), signal, 0),
-            None => process::kill(self.pid, signal),
-        };
-        match sent {
+        match reap::signal(self.pid, self.pidfd.as_ref(), signal) {
             Ok(()) | Err(Errno::ESRCH) => Ok(()),
             Err(e) => Err(io::Error::from_raw_os_error(e.raw())),
         }
@@ -219,11 +227,12 @@ impl Child {
         if let Some(fd) = &self.pidfd {
             match process::pidfd_send_signal(fd.as_raw_fd(), signal, PIDFD_SIGNAL_PROCESS_GROUP) {
                 Ok(()) => return Ok(()),
-                Err(Errno::EINVAL) if signal_exists(signal) => {}
+                // Before 6.9, or a filter; the kernel's own EPERM comes again below.
+                Err(Errno::EINVAL | Errno::EPERM | Errno::ENOSYS) if signal_exists(signal) => {}
                 Err(e) => return Err(io::Error::from_raw_os_error(e.raw())),
             }
         }
-        if self.ended.is_some() {
+        if self.ended.is_some() || self.gone {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
         process::kill(-self.pid, signal).map_err(|e| io::Error::from_raw_os_error(e.raw()))
@@ -239,12 +248,17 @@ impl Child {
 
     /// `None` only with `WNOHANG`.
     fn reap(&mut self, options: u32) -> Result<Option<ExitStatus>, WaitError> {
+        if let Some(e) = &self.failed {
+            return Err(WaitError::Start(e.clone()));
+        }
         if let Some(status) = self.ended {
             return Ok(Some(status));
         }
-        let (kind, id) = self.handle();
+        if self.gone {
+            return Err(WaitError::Unknown);
+        }
         let status = loop {
-            match process::waitid(kind, id, WEXITED | options) {
+            match reap::wait(self.pid, self.pidfd.as_ref(), WEXITED | options) {
                 Ok(info) if info.pid == 0 => return Ok(None),
                 Ok(info) => break Some(from_info(info.code, info.status)),
                 Err(Errno::EINTR) => {}
@@ -253,46 +267,41 @@ impl Child {
                 Err(e) => return Err(WaitError::Os(io::Error::from_raw_os_error(e.raw()))),
             }
         };
+        self.gone = true;
+        self.ended = status;
         if let Some(flight) = self.flight.take() {
             // The child is gone, so its record is final.
             let (failure, tried) = flight.slot.land();
             self.tried = tried;
             if let Some(f) = failure {
-                self.ended = status.or(Some(ExitStatus::from_raw(127 << 8)));
-                return Err(WaitError::Start(explain::failure(
-                    &flight.program,
-                    flight.outside,
-                    &flight.plan,
-                    f,
-                )));
+                let e = explain::failure(&flight.program, flight.outside, &flight.plan, f);
+                self.failed = Some(e.clone());
+                return Err(WaitError::Start(e));
             }
         }
-        self.ended = status;
         status.map(Some).ok_or(WaitError::Unknown)
-    }
-
-    fn handle(&self) -> (u32, i32) {
-        self.pidfd.as_ref().map_or((process::P_PID, self.pid), |fd| (process::P_PIDFD, fd.as_raw_fd()))
     }
 
     /// The status from the pidfd of a child that is not ours to wait for any more.
     fn kept_status(&self) -> Option<ExitStatus> {
         let fd = self.pidfd.as_ref()?.as_raw_fd();
-        // waitid says ECHILD as soon as the child is unhashed, a moment before its status is on the pidfd (release_task).
-        for _ in 0..100 {
+        // waitid says ECHILD as soon as the child is dead; its status is on the pidfd a moment later (`release_task`), which on a
+        // loaded machine can be a while.
+        let until = Instant::now() + Duration::from_secs(1);
+        loop {
             match process::pidfd_exit_status(fd) {
                 Ok(Some(status)) => {
                     facilities::get().pidfd_info.confirm();
                     return Some(ExitStatus::from_raw(status));
                 }
-                Ok(None) => std::thread::sleep(Duration::from_micros(100)),
+                Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_micros(100)),
+                Ok(None) => return None,
                 Err(e) => {
                     facilities::get().pidfd_info.refuse(e);
                     return None;
                 }
             }
         }
-        None
     }
 }
 
@@ -301,26 +310,22 @@ impl Drop for Child {
         if let Some(flight) = &self.flight {
             flight.slot.abandon();
         }
-        if self.ended.is_some() {
+        if self.ended.is_some() || self.gone {
             return;
         }
         drop(self.stdin.take());
-        match self.on_drop {
-            OnDrop::Wait => {}
-            OnDrop::Kill => {
-                let _ = self.kill();
-            }
-            OnDrop::Detach => {
-                let (kind, id) = self.handle();
-                match process::waitid(kind, id, WEXITED | WNOHANG) {
-                    Ok(info) if info.pid == 0 => orphans::adopt(self.pid, self.pidfd.take()),
-                    _ => {}
-                }
-                return;
-            }
+        let killed = match self.on_drop {
+            OnDrop::Wait => true,
+            OnDrop::Kill => self.kill().is_ok(),
+            OnDrop::Detach => false,
+        };
+        // A child that may not be killed (it changed its user) must not be waited for either: it goes on, and is reaped at its end.
+        if killed {
+            reap::end(self.pid, self.pidfd.as_ref());
+        } else if matches!(reap::wait(self.pid, self.pidfd.as_ref(), WEXITED | WNOHANG), Ok(i) if i.pid == 0)
+        {
+            orphans::adopt(self.pid, self.pidfd.take());
         }
-        let (kind, id) = self.handle();
-        while process::waitid(kind, id, WEXITED) == Err(Errno::EINTR) {}
     }
 }
 

@@ -41,6 +41,7 @@ mod orphans;
 mod pipeline;
 mod plan;
 mod prepared;
+mod reap;
 mod slot;
 mod start;
 mod stdio;

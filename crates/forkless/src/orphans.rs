@@ -1,13 +1,15 @@
 //! Children nobody holds a handle of any more, reaped when they end, so that none stays a zombie.
 //!
-//! One thread, with every signal blocked, which exists only while there are such children. Where a thread cannot be made they are
-//! reaped on later occasions instead: at each further drop.
+//! One thread, with every signal blocked, which exists only while there are such children. Where a thread cannot be made (glibc's
+//! pthread_create fails where a filter says EPERM to clone3) they are reaped on later occasions instead: at each further drop and start.
 
+use crate::reap;
 use forkless_sys::poll::{self, POLLIN, PollFd};
 use forkless_sys::process::{self, WEXITED, WNOHANG};
 use forkless_sys::signal::{self, SigSet};
 use forkless_sys::{Errno, fd};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 struct Orphan {
@@ -24,6 +26,18 @@ struct Home {
 
 static HOME: Mutex<Home> = Mutex::new(Home { waiting: Vec::new(), bell: None });
 
+/// Children wait and there is no thread for them.
+static UNATTENDED: AtomicBool = AtomicBool::new(false);
+
+/// Reaps what has ended where no thread does.
+pub(crate) fn sweep() {
+    if UNATTENDED.load(Ordering::Relaxed) {
+        let mut home = HOME.lock().unwrap_or_else(PoisonError::into_inner);
+        home.waiting.retain(|o| !ended(o));
+        UNATTENDED.store(home.bell.is_none() && !home.waiting.is_empty(), Ordering::Relaxed);
+    }
+}
+
 /// Takes over a child that still runs.
 pub(crate) fn adopt(pid: i32, pidfd: Option<OwnedFd>) {
     let me = process::getpid();
@@ -32,13 +46,18 @@ pub(crate) fn adopt(pid: i32, pidfd: Option<OwnedFd>) {
         // After a fork: those children are the old process's.
         *home = Home::default();
     }
-    home.waiting.retain(|o| !ended(o));
+    if home.bell.is_none() {
+        home.waiting.retain(|o| !ended(o));
+    }
     home.waiting.push(Orphan { pid, pidfd });
     if let Some((bell, _)) = &home.bell {
         let _ = fd::write(bell.as_raw_fd(), b"!");
         return;
     }
+    UNATTENDED.store(true, Ordering::Relaxed);
     let Ok((heard, bell)) = crate::stdio::pipe() else { return };
+    // A full pipe rings as well as one more byte, and whoever writes holds the lock that the reader needs.
+    let _ = fd::set_status_flags(bell.as_raw_fd(), fd::O_WRONLY | fd::O_NONBLOCK);
     // The new thread inherits this mask: no handler of the program's is to run on it.
     let Ok(old) = signal::set_mask(SigSet::ALL) else { return };
     let started = std::thread::Builder::new()
@@ -47,13 +66,13 @@ pub(crate) fn adopt(pid: i32, pidfd: Option<OwnedFd>) {
         .spawn(move || run(&heard));
     let _ = signal::set_mask(old);
     if started.is_ok() {
+        UNATTENDED.store(false, Ordering::Relaxed);
         home.bell = Some((bell, me));
     }
 }
 
 fn ended(o: &Orphan) -> bool {
-    let (kind, id) = o.pidfd.as_ref().map_or((process::P_PID, o.pid), |f| (process::P_PIDFD, f.as_raw_fd()));
-    match process::waitid(kind, id, WEXITED | WNOHANG) {
+    match reap::wait(o.pid, o.pidfd.as_ref(), WEXITED | WNOHANG) {
         Ok(info) => info.pid != 0,
         Err(Errno::EINTR) => false,
         Err(_) => true,

@@ -9,7 +9,9 @@ use crate::explain;
 use crate::facilities;
 use crate::files::{self, Means, Moves, Source, Table};
 use crate::keeper;
+use crate::orphans;
 use crate::plan::Plan;
+use crate::reap;
 use crate::slot::{self, Flight, Slot};
 use crate::stdio::{self, Kind};
 use forkless_child::{Launch, Phase, Step};
@@ -147,6 +149,7 @@ pub(crate) struct Request<'a> {
 
 /// Starts it.
 pub(crate) fn start(request: Request<'_>) -> Result<Started, SpawnError> {
+    orphans::sweep();
     let plan = request.plan;
     let caller_mask =
         if plan.hands_on_mask() { signal::mask().unwrap_or(SigSet::EMPTY) } else { SigSet::EMPTY };
@@ -176,8 +179,8 @@ pub(crate) fn start_as(
         u => u,
     };
     let mut table = choose_table(command, &wiring, until);
-    // Once for a copy instead of the shared table, once for closing one by one instead of by range.
-    for _ in 0..3 {
+    // Once for a copy instead of the shared table, once for closing one by one instead of by range, twice for the clone.
+    for _ in 0..5 {
         let once = Once { request: Request { until, ..request }, caller_mask, first, table };
         match once.go(&wiring.targets) {
             Ok((pid, pidfd, flight)) => {
@@ -189,6 +192,7 @@ pub(crate) fn start_as(
                     table = Table::Copy { close_others: true };
                 }
             }
+            Err(Refusal::Again) => {}
             Err(Refusal::Final(e)) => return Err(e),
         }
     }
@@ -196,6 +200,8 @@ pub(crate) fn start_as(
 }
 
 enum Refusal {
+    /// A way of cloning was struck off: lay the steps out anew without it.
+    Again,
     /// The shared table, or closing by range, did not work: lay the descriptors out anew for a copy.
     Copy,
     Final(SpawnError),
@@ -226,7 +232,12 @@ impl Once<'_> {
         let means = means(share && self.request.until == Until::Cloned, share && far(targets));
         let mut moves = files::resolve(targets, self.table, means);
         moves.steps.extend_from_slice(self.first);
-        if !(all.clone3.works() && all.clear_sighand.works()) {
+        // Decided once: should another thread strike clone3 off meanwhile, a child without this step must not be made the other way.
+        let means = CloneMeans {
+            clone3: all.clone3.works(),
+            clear_sighand: all.clone3.works() && all.clear_sighand.works(),
+        };
+        if !means.clear_sighand {
             moves.steps.push(Step::ResetHandlers);
         }
         let mut kept = Box::new(Kept { moves, _plan: Arc::clone(self.request.plan) });
@@ -252,7 +263,7 @@ impl Once<'_> {
         };
         // SAFETY: the slot is ours, and all the launch points into is in `kept` or in the slot.
         let data = unsafe { slot.load(launch, kept) };
-        let (pid, pidfd) = match self.create(slot, data) {
+        let (pid, pidfd) = match self.create(slot, data, means) {
             Ok(made) => made,
             Err(refusal) => {
                 slot.put_back();
@@ -293,10 +304,11 @@ impl Once<'_> {
             return Ok((pid, pidfd, None));
         };
         // It has called exit_group: this does not block for long, and leaves no zombie.
-        reap(pid, pidfd.as_ref());
+        reap::end(pid, pidfd.as_ref());
         let refusal = match failure.phase {
             Phase::Files => files_refusal(moves.steps.get(failure.index), failure.errno),
             _ => {
+                self.note_success(moves);
                 let Request { command, plan, .. } = self.request;
                 let elsewhere = explain::paths_mean_something_else(command);
                 Refusal::Final(explain::failure(&command.program, elsewhere, plan, failure))
@@ -321,18 +333,25 @@ impl Once<'_> {
         &self,
         slot: &'static Slot,
         data: *mut std::ffi::c_void,
+        means: CloneMeans,
     ) -> Result<(i32, Option<OwnedFd>), Refusal> {
         let _dumpable = self.request.plan.credentials.then(Dumpable::hold);
         // Hooks may call libc, which writes errno through the thread pointer the child shares.
         let before = self.request.plan.hooked.then(|| errno().load(Ordering::Relaxed));
         let share = self.table == Table::Share;
         let made = with_cgroup(self.request.plan, |cgroup| {
-            clone_masked(slot, data, self.request.until, share, cgroup)
+            clone_masked(slot, data, self.request.until, share, cgroup, means)
         });
         if let Some(before) = before {
             errno().store(before, Ordering::Relaxed);
         }
-        made.map_err(|(what, e)| Refusal::Final(SpawnError::new(what.0, what.1, e.raw())))
+        let all = facilities::get();
+        let struck_off =
+            (means.clone3 && !all.clone3.works()) || (means.clear_sighand && !all.clear_sighand.works());
+        made.map_err(|(what, e)| match struck_off {
+            true => Refusal::Again,
+            false => Refusal::Final(SpawnError::new(what.0, what.1, e.raw())),
+        })
     }
 }
 
@@ -361,6 +380,14 @@ fn files_refusal(step: Option<&Step<'_>>, errno: Errno) -> Refusal {
     }
 }
 
+/// How the steps were laid out, and so how the child must be made.
+#[derive(Clone, Copy)]
+struct CloneMeans {
+    clone3: bool,
+    /// The kernel resets the handlers; else a step does.
+    clear_sighand: bool,
+}
+
 /// Opens the plan's cgroup, if it has one, for the time of the clone.
 fn with_cgroup<T>(
     plan: &Plan,
@@ -386,10 +413,11 @@ fn clone_masked(
     until: Until,
     share: bool,
     cgroup: Option<RawFd>,
+    means: CloneMeans,
 ) -> Result<(i32, Option<OwnedFd>), Errno> {
     // Cannot fail: the set and its size are right (sigprocmask(2), ERRORS).
     let old = signal::set_mask(SigSet::ALL)?;
-    let made = clone_best(slot, data, until, share, cgroup);
+    let made = clone_best(slot, data, until, share, cgroup, means);
     let restored = signal::set_mask(old);
     debug_assert!(restored.is_ok());
     made
@@ -401,6 +429,7 @@ fn clone_best(
     until: Until,
     share: bool,
     cgroup: Option<RawFd>,
+    means: CloneMeans,
 ) -> Result<(i32, Option<OwnedFd>), Errno> {
     const SIGCHLD: u32 = 17;
     let all = facilities::get();
@@ -415,10 +444,10 @@ fn clone_best(
     flags |= if share { clone::CLONE_FILES } else { 0 };
     let mut pidfd: i32 = -1;
     slot.tid.store(u32::from(until == Until::Cloned), Ordering::Release);
-    if all.clone3.works() {
+    if means.clone3 {
         let mut args = clone::args();
         args.flags = u64::from(flags | clone::CLONE_PIDFD);
-        if all.clear_sighand.works() {
+        if means.clear_sighand {
             args.flags |= clone::CLONE_CLEAR_SIGHAND;
         }
         if let Some(fd) = cgroup {
@@ -440,11 +469,19 @@ fn clone_best(
                 }
                 return Ok((pid, Some(stdio::owned(pidfd))));
             }
-            // A filter installed since the probe.
+            // A filter installed since the probe. Not another way from here: the steps are those for this one.
             Err(e @ (Errno::ENOSYS | Errno::EPERM)) if clone::clone3_allowed().is_err() => {
                 all.clone3.refuse(e);
                 all.clear_sighand.refuse(e);
                 all.into_cgroup.refuse(e);
+                slot.tid.store(0, Ordering::Release);
+                return Err(e);
+            }
+            // CLONE_CLEAR_SIGHAND (5.5) is newer than clone3, and emulators of the kernel lack it.
+            Err(Errno::EINVAL) if means.clear_sighand && !all.clear_sighand.confirmed() => {
+                all.clear_sighand.refuse(Errno::EINVAL);
+                slot.tid.store(0, Ordering::Release);
+                return Err(Errno::EINVAL);
             }
             Err(e) => {
                 slot.tid.store(0, Ordering::Release);
@@ -477,14 +514,17 @@ fn clone_plain(
         clone::clone(flags | more, exit_signal, top, at, tid, forkless_child::start, data)
     };
     let made = match with(clone::CLONE_PIDFD, &raw mut pidfd) {
-        Err(Errno::EINVAL | Errno::EPERM) => with(0, std::ptr::null_mut()),
+        // Older than 5.2, or a filter on this flag.
+        Err(Errno::EINVAL | Errno::EPERM | Errno::ENOSYS) => with(0, std::ptr::null_mut()),
         made => made,
     };
     match made {
         Ok(pid) if pidfd >= 0 => Ok((pid, Some(stdio::owned(pidfd)))),
-        // Ours and not reaped, so the number cannot have been given to another process.
+        // Ours and, unless SIGCHLD is ignored or a handler waits for everybody's children, not reaped, so the number has not been
+        // given to another process.
         Ok(pid) => match process::pidfd_open(pid) {
             Ok(fd) => Ok((pid, Some(stdio::owned(fd)))),
+            Err(Errno::ESRCH | Errno::EMFILE | Errno::ENFILE) => Ok((pid, None)),
             Err(e) => {
                 all.pidfd.refuse(e);
                 Ok((pid, None))
@@ -495,11 +535,6 @@ fn clone_plain(
             Err(e)
         }
     }
-}
-
-pub(crate) fn reap(pid: i32, pidfd: Option<&OwnedFd>) {
-    let (kind, id) = pidfd.map_or((process::P_PID, pid), |fd| (process::P_PIDFD, fd.as_raw_fd()));
-    while process::waitid(kind, id, process::WEXITED) == Err(Errno::EINTR) {}
 }
 
 /// The child wakes us; the time-out is for one that was killed before it could.
@@ -581,6 +616,7 @@ pub(crate) fn try_untried() {
     }
     if let Ok(fd) = process::pidfd_open(process::getpid()) {
         let fd = stdio::owned(fd);
+        reap::probe(&fd);
         match process::pidfd_exit_status(fd.as_raw_fd()) {
             Ok(_) => all.pidfd_info.confirm(),
             Err(e) => all.pidfd_info.refuse(e),

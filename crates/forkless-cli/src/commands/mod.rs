@@ -3,5 +3,4 @@
 pub(crate) mod bench;
 pub(crate) mod diagnose;
 pub(crate) mod doctor;
-pub(crate) mod repair;
 pub(crate) mod run;

@@ -3,9 +3,10 @@
 #![allow(unreachable_pub, reason = "a binary: modules are its only readers")]
 #![allow(dead_code, reason = "support serves every theme")]
 mod descriptors;
+mod facilities;
 mod parity;
 mod support;
 
 fn main() -> std::process::ExitCode {
-    support::main(&[parity::CASES, descriptors::CASES])
+    support::main(&[parity::CASES, descriptors::CASES, facilities::CASES], &[facilities::WORKERS])
 }

@@ -3,7 +3,6 @@
 
 mod collector;
 mod environment;
-mod exec;
 mod inherited;
 mod library;
 mod record;
@@ -12,7 +11,9 @@ mod target;
 
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::Context as _;
 
@@ -58,7 +59,7 @@ pub(crate) struct Args {
     quiet: bool,
 
     /// The program and its arguments.
-    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
 }
 
@@ -122,31 +123,32 @@ enum Never {}
 fn prepare_and_exec(args: &Args) -> Result<Never, Failure> {
     let name = &args.command[0];
     let program = target::find(name).map_err(|e| not_executable(name, e))?;
+    let mut command = Command::new(&program);
+    command.arg0(name).args(&args.command[1..]);
+
     let library = library::find().and_then(|library| {
         target::check(&program)?;
         Ok(library)
     });
-    let environment = match library {
+    match library {
         Ok(library) => {
             let record = match args.report_to() {
                 Some(to) => Some(record::create(to, args.json)?),
                 None => None,
             };
-            let environment = environment::prepared(args, &library, record.as_ref(), &program);
+            environment::prepare(&mut command, args, &library, record.as_ref(), &program);
             if let Some(record) = record {
                 collector::start(record).context("the report's collector could not be started")?;
             }
-            environment
         }
         Err(why) => {
             if !args.quiet {
                 eprintln!("forkless: {}: {why}; running it plainly", name.to_string_lossy());
             }
-            environment::current()
         }
-    };
+    }
     inherited::give_back();
-    let error = exec::exec(&program, &args.command, &environment);
+    let error = command.exec();
     Err(not_executable(name, error))
 }
 

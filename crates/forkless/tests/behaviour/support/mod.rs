@@ -73,7 +73,8 @@ fn short(name: &str) -> &str {
     name.strip_prefix("behaviour::").unwrap_or(name)
 }
 
-pub fn main(themes: &[&[Case]]) -> ExitCode {
+/// `workers` are run by other cases only, with `--bare`.
+pub fn main(themes: &[&[Case]], workers: &[&[Case]]) -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let all: Vec<Case> = themes.iter().flat_map(|t| t.iter().copied()).collect();
     if let [flag, name] = &args[..]
@@ -88,7 +89,8 @@ pub fn main(themes: &[&[Case]]) -> ExitCode {
     if let [flag, name] = &args[..]
         && flag == "--bare"
     {
-        (all.iter().find(|c| short(c.name) == name).expect("a case of that name").run)();
+        let workers = workers.iter().flat_map(|w| w.iter());
+        (all.iter().chain(workers).find(|c| short(c.name) == name).expect("a case of that name").run)();
         return ExitCode::SUCCESS;
     }
     let exact = args.iter().any(|a| a == "--exact");

@@ -14,7 +14,9 @@ extern "C" fn before_main(argc: c_int, argv: *const *const c_char, _envp: *const
     let args: Vec<String> = (0..argc as usize)
         .map(|i| {
             // SAFETY: glibc passes main's own arguments to constructors.
-            let at = unsafe { *argv.add(i) };
+            let at = unsafe { argv.add(i) };
+            // SAFETY: as above.
+            let at = unsafe { *at };
             // SAFETY: as above.
             unsafe { CStr::from_ptr(at) }.to_string_lossy().into_owned()
         })

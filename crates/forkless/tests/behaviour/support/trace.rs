@@ -115,7 +115,6 @@ pub fn run_with(name: &str, mut decide: impl FnMut(&Call, &[Call]) -> Act) -> Tr
             Ok(())
         });
     }
-    #[expect(clippy::zombie_processes, reason = "waited for below, by number, with all it starts")]
     let child = match command.spawn() {
         Ok(c) => c,
         Err(e) => super::skip(&format!("ptrace is refused: {e}")),

@@ -1,0 +1,238 @@
+//! What the kernel or a filter refuses is done another way, with the same result: refused from the start, and refused only after
+//! it has worked. The refusals are seccomp filters, each in a process of its own.
+
+use crate::support::filter::{self, Rule, refuse, refuse_when};
+use crate::support::guard;
+use crate::support::report::{self, Report};
+use crate::support::{cases, me, short_of};
+use forkless::{Command, Facility, OnDrop, SigSet, Stdio, WaitError, facilities};
+use forkless_sys::{Errno, signal};
+use std::io::{Read, Write};
+use std::time::Duration;
+
+const PIDFD_FLAG: u32 = 0x1000;
+const P_PIDFD: u32 = 3;
+const PIDFD_GET_INFO: u32 = (3 << 30) | (64 << 16) | (0xFF << 8) | 11;
+
+struct Refused {
+    name: &'static str,
+    rules: fn(Errno) -> Vec<Rule>,
+    /// Facilities that must be reported as refused afterwards.
+    shows: &'static [&'static str],
+    /// Whether the status of a child that the kernel reaped is still to be had.
+    keeps_status: bool,
+}
+
+const ALL: &[Refused] = &[
+    Refused { name: "nothing", rules: |_| vec![], shows: &[], keeps_status: true },
+    Refused {
+        name: "clone3",
+        rules: |e| vec![refuse(libc::SYS_clone3, e)],
+        shows: &["clone3", "CLONE_CLEAR_SIGHAND", "CLONE_INTO_CGROUP"],
+        keeps_status: true,
+    },
+    Refused {
+        name: "clone3 and CLONE_PIDFD",
+        rules: |e| {
+            vec![refuse(libc::SYS_clone3, e), refuse_when(libc::SYS_clone, 0, PIDFD_FLAG, PIDFD_FLAG, e)]
+        },
+        shows: &["clone3"],
+        keeps_status: true,
+    },
+    Refused {
+        name: "every pidfd",
+        rules: |e| {
+            vec![
+                refuse(libc::SYS_clone3, e),
+                refuse_when(libc::SYS_clone, 0, PIDFD_FLAG, PIDFD_FLAG, e),
+                refuse(libc::SYS_pidfd_open, e),
+            ]
+        },
+        shows: &["clone3", "CLONE_PIDFD"],
+        keeps_status: false,
+    },
+    Refused {
+        name: "pidfd_open",
+        rules: |e| vec![refuse(libc::SYS_pidfd_open, e)],
+        shows: &["pidfd_getfd"],
+        keeps_status: true,
+    },
+    Refused {
+        name: "pidfd_send_signal",
+        rules: |e| vec![refuse(libc::SYS_pidfd_send_signal, e)],
+        shows: &["pidfd_send_signal"],
+        keeps_status: true,
+    },
+    Refused {
+        name: "waitid P_PIDFD",
+        rules: |e| vec![refuse_when(libc::SYS_waitid, 0, u32::MAX, P_PIDFD, e)],
+        shows: &["waitid P_PIDFD"],
+        keeps_status: true,
+    },
+    Refused {
+        name: "close_range",
+        rules: |e| vec![refuse(libc::SYS_close_range, e)],
+        shows: &["close_range", "CLOSE_RANGE_UNSHARE"],
+        keeps_status: true,
+    },
+    Refused {
+        name: "CLOSE_RANGE_UNSHARE",
+        rules: |e| vec![refuse_when(libc::SYS_close_range, 2, 2, 2, e)],
+        shows: &["CLOSE_RANGE_UNSHARE"],
+        keeps_status: true,
+    },
+    // As Yama does, which says EPERM.
+    Refused {
+        name: "pidfd_getfd",
+        rules: |e| vec![refuse(libc::SYS_pidfd_getfd, e)],
+        shows: &["pidfd_getfd"],
+        keeps_status: true,
+    },
+    Refused {
+        name: "PIDFD_GET_INFO",
+        rules: |e| vec![refuse_when(libc::SYS_ioctl, 1, u32::MAX, PIDFD_GET_INFO, e)],
+        shows: &["PIDFD_GET_INFO"],
+        keeps_status: false,
+    },
+    Refused {
+        name: "all of them",
+        rules: |e| ALL[1..ALL.len() - 1].iter().flat_map(|r| (r.rules)(e)).collect(),
+        shows: &["clone3", "CLONE_PIDFD", "close_range"],
+        keeps_status: false,
+    },
+];
+
+extern "C" fn ignore_it(_: i32) {}
+
+#[expect(unsafe_code, reason = "signal(2)")]
+fn set_signals() {
+    // SAFETY: the handler does nothing.
+    unsafe { libc::signal(libc::SIGUSR1, ignore_it as *const () as usize) };
+    // SAFETY: no handler.
+    unsafe { libc::signal(libc::SIGUSR2, libc::SIG_IGN) };
+}
+
+/// A sample of everything, with the results it must have.
+fn battery() {
+    let high = rustix::io::fcntl_dupfd_cloexec(std::fs::File::open("/etc/passwd").unwrap(), 300).unwrap();
+    for nonblocking in [false, true] {
+        let (mut r, w) = std::io::pipe().unwrap();
+        let mut c = Command::new(me());
+        c.args(report::args(9))
+            .fd(9, w)
+            .stdin(high.try_clone().unwrap())
+            .fd(7, Stdio::piped())
+            .umask(0o027)
+            .process_group(0);
+        let mut child = if nonblocking { c.spawn_nonblocking() } else { c.spawn() }.unwrap();
+        drop(c);
+        let mut out = Vec::new();
+        r.read_to_end(&mut out).unwrap();
+        assert!(child.wait().unwrap().success());
+        let r = Report::parse(&out);
+        assert_eq!(r.fds(), [0, 1, 2, 7, 9]);
+        assert_eq!(r.fd(0), Some("/etc/passwd"));
+        assert_eq!((r.get("Umask"), r.get("pid")), ("0027", r.get("pgrp")));
+        assert_eq!(r.signals("SigCgt"), 0, "a handler survived");
+        assert_eq!(r.signals("SigBlk"), 0);
+        let ours = (1..=64).filter(|n| signal::disposition(*n) == Ok(signal::Disposition::Ignore));
+        let want = ours.fold(SigSet::EMPTY, SigSet::with).without(libc::SIGPIPE);
+        assert!(want.has(libc::SIGUSR2));
+        assert_eq!(r.signals("SigIgn"), want.0, "ignored stays ignored, SIGPIPE does not");
+    }
+    let e = Command::new("/does/not/exist").spawn().unwrap_err();
+    assert_eq!(e.to_string(), "exec /does/not/exist: No such file or directory");
+    let mut late = Command::new("/does/not/exist").spawn_nonblocking().unwrap();
+    for _ in 0..2 {
+        assert!(matches!(late.wait(), Err(WaitError::Start(e)) if e.step() == forkless::Step::Exec));
+    }
+    let mut sleeper = Command::new("sleep").arg("60").process_group(0).spawn().unwrap();
+    assert!(sleeper.try_wait().unwrap().is_none());
+    assert!(matches!(sleeper.wait_timeout(Duration::from_millis(5)), Err(WaitError::Deadline)));
+    sleeper.signal(libc::SIGTERM).unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&sleeper.wait().unwrap()), Some(libc::SIGTERM));
+    sleeper.kill().unwrap();
+    let mut group = Command::new("sh").args(["-c", "sleep 60 & wait"]).process_group(0).spawn().unwrap();
+    group.kill_group().unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&group.wait().unwrap()), Some(libc::SIGKILL));
+    let mut gone = Command::new("sleep");
+    drop(gone.arg("60").on_drop(OnDrop::Kill).spawn().unwrap());
+    let mut alone = Command::new("true");
+    drop(alone.spawn().unwrap());
+    let input = vec![b'x'; 300_000];
+    let (status, said) = Command::new("cat").communicate().input(&input).run().unwrap();
+    assert!(status.success() && said.stdout == input);
+    assert_eq!(Command::new("sh").args(["-c", "exit 7"]).status().unwrap().code(), Some(7));
+}
+
+/// One worker: the filter is named by the environment.
+fn worker() {
+    let env = |k: &str| std::env::var(k).expect(k);
+    let what = &ALL[env("WHAT").parse::<usize>().unwrap()];
+    let errno = if env("ERRNO") == "EPERM" { Errno::EPERM } else { Errno::ENOSYS };
+    set_signals();
+    let before = guard::descriptors();
+    let mask = signal::mask().unwrap();
+    if env("WHEN") == "later" {
+        battery();
+        let _ = facilities();
+    }
+    filter::install(&(what.rules)(errno));
+    battery();
+    let table = facilities();
+    battery();
+    for name in what.shows {
+        let f = table.iter().find(|f| f.name == *name).unwrap();
+        assert_eq!(f.state, Facility::Refused(errno.raw()), "{name} is to show as refused");
+    }
+    if what.name == "nothing" {
+        for f in &table {
+            assert_eq!(f.state, Facility::Works, "{}", f.name);
+        }
+    }
+    // The reaper of dropped children ends with them. Where it cannot be made, the next start does its work.
+    std::thread::sleep(Duration::from_millis(20));
+    let _ = Command::new("").spawn();
+    guard::settle(1);
+    guard::assert_no_children();
+    signal::reset(libc::SIGCHLD, true).unwrap();
+    let mut reaped = Command::new("sh").args(["-c", "exit 5"]).spawn().unwrap();
+    match reaped.wait() {
+        Ok(status) => assert!(what.keeps_status && status.code() == Some(5), "{status}"),
+        Err(WaitError::Unknown) => assert!(!what.keeps_status, "the status was to be had"),
+        Err(e) => panic!("{e}"),
+    }
+    drop(reaped);
+    assert_eq!(guard::descriptors(), before);
+    assert_eq!(signal::mask().unwrap(), mask);
+}
+
+fn workers(when: &str) {
+    for (i, what) in ALL.iter().enumerate() {
+        for errno in ["EPERM", "ENOSYS"] {
+            let out = std::process::Command::new(me())
+                .args(["--bare", short_of(concat!(module_path!(), "::worker"))])
+                .envs([("WHAT", i.to_string().as_str()), ("ERRNO", errno), ("WHEN", when)])
+                .output()
+                .unwrap();
+            std::io::stdout().write_all(&out.stdout).unwrap();
+            std::io::stderr().write_all(&out.stderr).unwrap();
+            if out.status.code() == Some(77) {
+                crate::support::skip("no seccomp filters here");
+            }
+            assert!(out.status.success(), "{} refused with {errno}, {when}: {}", what.name, out.status);
+        }
+    }
+}
+
+fn refused_from_the_start() {
+    workers("first");
+}
+
+fn refused_after_it_has_worked() {
+    workers("later");
+}
+
+cases![; once refused_from_the_start, refused_after_it_has_worked];
+pub const WORKERS: &[crate::support::Case] =
+    &[crate::support::Case { name: concat!(module_path!(), "::worker"), run: worker, repeatable: false }];
