@@ -27,6 +27,9 @@ pub(crate) enum Command {
     Diagnose(commands::diagnose::Args),
     /// Show what this machine lets each part of the tool use, and what is done without.
     Doctor(commands::doctor::Args),
+    /// Write manual pages or shell completions; for packagers.
+    #[command(hide = true)]
+    Generate(commands::generate::Args),
     /// Run a program unmodified, without the cost of its forks.
     Run(commands::run::Args),
 }

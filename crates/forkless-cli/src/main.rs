@@ -18,6 +18,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => commands::bench::run(args),
         Command::Diagnose(args) => commands::diagnose::run(args),
         Command::Doctor(args) => commands::doctor::run(&args),
+        Command::Generate(args) => commands::generate::run(&args),
         Command::Run(args) => commands::run::run(args),
     };
     exit::report(outcome)

@@ -1,0 +1,59 @@
+//! The manual and the completions that packagers get.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+fn forkless(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_forkless")).args(args).output().unwrap()
+}
+
+/// A directory of this test's own, below the one cargo gives to tests.
+fn directory(name: &str) -> PathBuf {
+    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&directory);
+    directory
+}
+
+#[test]
+fn every_subcommand_the_help_shows_has_a_manual_page() {
+    let directory = directory("man");
+    let output = forkless(&["generate", "man", directory.to_str().unwrap()]);
+    assert!(output.status.success(), "{output:?}");
+
+    let help = String::from_utf8(forkless(&["--help"]).stdout).unwrap();
+    let (_, commands) = help.split_once("Commands:\n").unwrap();
+    let mut pages = 0;
+    for line in commands.lines().take_while(|line| !line.is_empty()) {
+        let name = line.split_whitespace().next().unwrap();
+        if !line.starts_with("   ") && name != "help" {
+            let page = fs::read_to_string(directory.join(format!("forkless-{name}.1"))).unwrap();
+            assert!(page.contains(".TH "), "{name}");
+            pages += 1;
+        }
+    }
+    assert!(pages >= 3, "{help}");
+}
+
+#[test]
+fn bash_accepts_its_completions() {
+    let directory = directory("completions");
+    let output = forkless(&["generate", "completions", directory.to_str().unwrap()]);
+    assert!(output.status.success(), "{output:?}");
+    let check = Command::new("bash").arg("-n").arg(directory.join("forkless.bash")).output().unwrap();
+    assert!(check.status.success() && check.stderr.is_empty(), "{check:?}");
+    for other in ["_forkless", "forkless.fish"] {
+        assert!(fs::read_to_string(directory.join(other)).unwrap().contains("diagnose"), "{other}");
+    }
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_is_one_clear_line() {
+    let output = forkless(&["generate", "man", "/dev/null/man"]);
+    assert_eq!(output.status.code(), Some(1));
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        message.starts_with("forkless: make /dev/null/man: ") && message.lines().count() == 1,
+        "{message}"
+    );
+}
