@@ -3,6 +3,7 @@
 //! It does not install anything (that is `./x`), and holds no check that needs more than the tree and a built workspace.
 
 mod ci;
+mod demo;
 mod layers;
 mod msrv;
 mod step;
@@ -26,6 +27,8 @@ struct Cli {
 enum Task {
     /// Everything, in the order that fails soonest; closes with "N passed, N failed, N skipped".
     Ci(ci::Args),
+    /// What `./x demo` shows once everything is built.
+    Demo(demo::Args),
     /// No tracked file names a place on somebody's machine.
     Paths,
     /// Relative links in the Markdown pages lead somewhere.
@@ -39,6 +42,7 @@ enum Task {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().task {
         Task::Ci(args) => return ci::run(&args),
+        Task::Demo(args) => return demo::run(&args),
         Task::Paths => text::paths(),
         Task::Links => text::links(),
         Task::Layers => layers::check(),
