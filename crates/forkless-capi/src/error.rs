@@ -76,7 +76,7 @@ impl From<io::Error> for Failure {
 }
 
 /// `enum forkless_step`. These numbers are ABI: they never change, and 99 stands for steps younger than this table.
-fn step_number(step: Step) -> c_int {
+pub fn step_number(step: Step) -> c_int {
     match step {
         Step::Command => 1,
         Step::Pipe => 2,

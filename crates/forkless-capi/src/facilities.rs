@@ -5,6 +5,7 @@ use crate::guard::number;
 use forkless::{Facility, facilities};
 use libc::{c_char, c_int};
 use std::ffi::CString;
+use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
@@ -18,6 +19,16 @@ pub struct ForklessFacility {
     used_for: *const c_char,
     fallback: *const c_char,
 }
+
+/// Where `struct forkless_facility` has its members, for comparison with the header: offsets, and the size.
+pub const FACILITY: [usize; 6] = [
+    offset_of!(ForklessFacility, size),
+    offset_of!(ForklessFacility, name),
+    offset_of!(ForklessFacility, state),
+    offset_of!(ForklessFacility, used_for),
+    offset_of!(ForklessFacility, fallback),
+    size_of::<ForklessFacility>(),
+];
 
 /// The texts of one facility as C strings, made once and kept.
 struct Texts {

@@ -13,7 +13,7 @@ use forkless::{Child, Command, Stdio, Step};
 use libc::{FILE, c_int, c_void, pid_t};
 use std::ffi::{CStr, CString, OsStr};
 use std::io;
-use std::mem::MaybeUninit;
+use std::mem::{MaybeUninit, offset_of};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
@@ -36,13 +36,27 @@ const EXEC_FAILED_SPAWN: c_int = 127;
 #[repr(C)]
 #[derive(Debug)]
 pub struct PassToPclose {
-    fp: *mut FILE,
-    pid: pid_t,
-    free_clone_mem: c_int,
+    /// The stream.
+    pub fp: *mut FILE,
+    /// The child.
+    pub pid: pid_t,
+    /// Whether `stack` is set.
+    pub free_clone_mem: c_int,
     /// Here: the child's handle, or null in the fork mode.
     stack: *mut c_void,
-    func_args: *mut c_void,
+    /// Here: not used.
+    pub func_args: *mut c_void,
 }
+
+/// Where `struct popen_noshell_pass_to_pclose` has its members, for comparison with the header: offsets, and the size.
+pub const PASS_TO_PCLOSE: [usize; 6] = [
+    offset_of!(PassToPclose, fp),
+    offset_of!(PassToPclose, pid),
+    offset_of!(PassToPclose, free_clone_mem),
+    offset_of!(PassToPclose, stack),
+    offset_of!(PassToPclose, func_args),
+    size_of::<PassToPclose>(),
+];
 
 /// See `popen_noshell.h`.
 #[unsafe(no_mangle)]
