@@ -10,22 +10,14 @@ use std::ptr::NonNull;
 use crate::error::Error;
 use crate::machine::page_size;
 use crate::memory;
-
-/// Which pages back the parent's memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Pages {
-    /// The base page size, 4 KiB on x86-64: transparent huge pages are declined with `MADV_NOHUGEPAGE`.
-    #[default]
-    Base,
-    /// Transparent huge pages, asked for with `MADV_HUGEPAGE`; the system setting must allow them.
-    Thp,
-}
+use crate::pages::Pages;
 
 /// Written anonymous private memory.
 #[derive(Debug)]
 pub struct Memory {
     start: NonNull<u8>,
     length: usize,
+    mapped: usize,
 }
 
 // SAFETY: the mapping belongs to this value alone and is not tied to a thread.
@@ -51,28 +43,34 @@ impl Memory {
         let too_large = || Error::Spec(format!("{bytes} bytes do not fit this machine's address space"));
         // Zero bytes cannot be mapped; a page stands for none.
         let length = usize::try_from(bytes.max(1)).map_err(|_| too_large())?;
-        let length = length.checked_next_multiple_of(2 << 20).ok_or_else(too_large)?;
+        // Aligned to what the pages need, and to 2 MiB so that transparent ones fit.
+        let unit = usize::try_from(pages.size()).map_err(|_| too_large())?.max(2 << 20);
+        let length = length.checked_next_multiple_of(unit).ok_or_else(too_large)?;
+        let mut flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        match pages {
+            Pages::Hugetlb(kib) => {
+                // Reserved at once: too small a pool is an error here, not a SIGBUS at the first touch.
+                let log2 = i32::try_from((kib << 10).trailing_zeros()).unwrap_or(21);
+                flags |= libc::MAP_HUGETLB | log2 << libc::MAP_HUGE_SHIFT;
+            }
+            Pages::Base | Pages::Thp(_) => flags |= libc::MAP_NORESERVE,
+        }
         // SAFETY: a new private anonymous mapping at an address the kernel chooses touches no existing memory.
         let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                length,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
+            libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
         };
         if start == libc::MAP_FAILED {
-            return Err(Error::last_os(format!("map {} MiB", bytes >> 20)));
+            return Err(Error::last_os(format!("map {} MiB of {pages} pages", bytes >> 20)));
         }
         let Some(start) = NonNull::new(start.cast::<u8>()) else {
             return Err(Error::Spec("the kernel mapped memory at address 0".into()));
         };
-        let memory = Memory { start, length: usize::try_from(bytes).map_err(|_| too_large())? };
+        let memory =
+            Memory { start, length: usize::try_from(bytes).map_err(|_| too_large())?, mapped: length };
         let advice = match pages {
             Pages::Base => libc::MADV_NOHUGEPAGE,
-            Pages::Thp => libc::MADV_HUGEPAGE,
+            Pages::Thp(_) => libc::MADV_HUGEPAGE,
+            Pages::Hugetlb(_) => return Ok(memory),
         };
         // SAFETY: the range is the mapping made above. A kernel without huge pages answers EINVAL, which for base pages
         // means there is nothing to decline; for huge ones the caller looks at what it got.
@@ -80,24 +78,80 @@ impl Memory {
         Ok(memory)
     }
 
+    /// The first byte.
+    #[must_use]
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// Bytes asked for.
+    #[must_use]
+    pub(crate) fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Bytes of this mapping that huge pages of the PMD size back now, transparent or from a pool; `None` where
+    /// `/proc/self/smaps` does not tell.
+    #[must_use]
+    pub fn huge_bytes(&self) -> Option<u64> {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").ok()?;
+        let first = self.start.as_ptr() as u64;
+        let end = first + self.mapped as u64;
+        let mut inside = false;
+        let mut kib = 0;
+        for line in smaps.lines() {
+            let mut words = line.split_whitespace();
+            let Some(head) = words.next() else { continue };
+            if let Some((low, high)) = head.split_once('-')
+                && let (Ok(low), Ok(high)) = (u64::from_str_radix(low, 16), u64::from_str_radix(high, 16))
+            {
+                // The kernel may merge the mapping with a neighbour of the same kind, or split it.
+                inside = low < end && first < high;
+            } else if inside && matches!(head, "AnonHugePages:" | "Private_Hugetlb:") {
+                kib += words.next().and_then(|number| number.parse::<u64>().ok()).unwrap_or(0);
+            }
+        }
+        Some(kib << 10)
+    }
+
     /// Writes one byte to every base page of the first `bytes`.
     pub fn touch(&mut self, bytes: usize) {
         let step = usize::try_from(page_size()).unwrap_or(4096);
-        for offset in (0..bytes.min(self.length)).step_by(step) {
-            // SAFETY: the offset is below the mapping's length.
+        self.write((0..bytes.min(self.length)).step_by(step), 1);
+    }
+
+    /// Writes `value` to one byte of every `stride`-th base page.
+    pub(crate) fn write_every(&mut self, stride: u64, value: u8) {
+        let step = usize::try_from(stride.saturating_mul(page_size())).unwrap_or(usize::MAX);
+        self.write((0..self.length).step_by(step.max(1)), value);
+    }
+
+    fn write(&mut self, offsets: impl Iterator<Item = usize>, value: u8) {
+        for offset in offsets {
+            debug_assert!(offset < self.length);
+            // SAFETY: callers give offsets below the mapping's length.
             let byte = unsafe { self.start.add(offset) };
             // SAFETY: the byte is inside a writable mapping that nothing else refers to. Volatile, for the compiler
             // would otherwise see that nobody reads it.
-            unsafe { byte.write_volatile(1) };
+            unsafe { byte.write_volatile(value) };
         }
+    }
+
+    /// Has the kernel gather the memory into huge pages again; the milliseconds it took, or `None` where it cannot
+    /// (`MADV_COLLAPSE`, Linux 6.1).
+    pub(crate) fn collapse(&self) -> Option<f64> {
+        const MADV_COLLAPSE: libc::c_int = 25;
+        let start = std::time::Instant::now();
+        // SAFETY: the range is this value's own mapping; collapsing changes the pages behind it, not its content.
+        let result = unsafe { libc::madvise(self.start.as_ptr().cast(), self.mapped, MADV_COLLAPSE) };
+        (result == 0).then(|| start.elapsed().as_secs_f64() * 1e3)
     }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        let length = self.length.max(1).next_multiple_of(2 << 20);
-        // SAFETY: the whole mapping, made in `mapped` with this rounding, is unmapped once.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), length) };
+        // SAFETY: the whole mapping, made in `mapped`, is unmapped once.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.mapped) };
     }
 }
 

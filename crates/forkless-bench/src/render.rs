@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 
-use crate::results::{Param, Results, Row, Suite};
+use crate::results::{Fit, Param, Results, Row, Suite};
 
 /// A suite as lines and columns of text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,14 +52,19 @@ impl Grid {
         let mut metrics: Vec<(&str, &str)> = Vec::new();
         let mut keys: Vec<(&str, &crate::results::Params)> = Vec::new();
         for row in &suite.rows {
-            if !metrics.iter().any(|&(name, _)| name == row.metric) {
+            // A terminal has no room for estimates beside figures, but where the published table has them.
+            let shown = style == Style::Bounds || suite.name == "spawn" || !row.estimate;
+            if shown && !metrics.iter().any(|&(name, _)| name == row.metric) {
                 metrics.push((&row.metric, &row.unit));
             }
             if !keys.contains(&(row.method.as_str(), &row.params)) {
                 keys.push((&row.method, &row.params));
             }
         }
-        let has_ratio = |metric: &str| rows_of(suite, metric).any(|row| row.ratio.is_some() && !row.estimate);
+        let has_ratio = |metric: &str| {
+            let room = style == Style::Bounds || suite.name == "spawn" || metric == "wall";
+            room && rows_of(suite, metric).any(|row| row.ratio.is_some() && !row.estimate)
+        };
         let base =
             suite.rows.iter().find_map(|row| Some(row.ratio.as_ref()?.to.as_str())).unwrap_or_default();
 
@@ -93,6 +98,28 @@ impl Grid {
             })
             .collect();
         Grid { heads, lines, text_columns: 1 + varying.len() }
+    }
+
+    /// Lays out a suite's fitted lines.
+    #[must_use]
+    pub fn of_fits(suite: &Suite) -> Grid {
+        let heads = ["method", "pages", "metric", "us with no memory", "ms for each GiB", "R2"];
+        let line = |fit: &Fit| {
+            vec![
+                fit.method.clone(),
+                fit.pages.clone(),
+                fit.metric.clone(),
+                Style::Bounds.cell(fit.constant_us, fit.constant_us_ci95, number),
+                // Half an interval in percent says nothing of a figure that is about zero.
+                Style::Bounds.cell(fit.per_gib_ms, fit.per_gib_ms_ci95, |value| format!("{value:.3}")),
+                format!("{:.4}", fit.r2),
+            ]
+        };
+        Grid {
+            heads: heads.map(str::to_owned).to_vec(),
+            lines: suite.fits.iter().map(line).collect(),
+            text_columns: 3,
+        }
     }
 }
 
@@ -151,19 +178,59 @@ pub fn terminal(results: &Results, width: u16) -> String {
     let mut text = String::new();
     for suite in &results.suites {
         let grid = Grid::of(suite, Style::Short);
-        let mut table = Table::new();
-        table.load_style(presets::UTF8_BORDERS_ONLY);
-        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
-        table.set_header(cells(&grid.heads, grid.text_columns));
-        for line in &grid.lines {
-            table.add_row(cells(line, grid.text_columns));
+        let _ = writeln!(text, "{}\n{}\n{}", title(suite), table(&grid, width), legend(suite));
+        if !suite.fits.is_empty() {
+            let _ = writeln!(text, "\nfitted to the memory used\n{}", table(&Grid::of_fits(suite), width));
         }
-        let _ = writeln!(text, "{}\n{table}\n{}", title(suite), legend(suite));
+        text.push_str(&bars(suite));
         for note in &suite.notes {
             let _ = writeln!(text, "note: {note}");
         }
     }
     text
+}
+
+/// The published picture of the `cow` suite: one `*` a millisecond for the first pass after the child, between the passes
+/// before and after it. Empty for other suites.
+#[must_use]
+pub fn bars(suite: &Suite) -> String {
+    let mut text = String::new();
+    if suite.name != "cow" {
+        return text;
+    }
+    text.push_str("\npass before, first pass after the child, later passes; one * a millisecond\n");
+    for row in suite.rows.iter().filter(|row| row.metric == "first") {
+        let word = |name: &str| row.params.get(name).map(ToString::to_string).unwrap_or_default();
+        let same = |metric: &str| {
+            let found = suite.rows.iter().find(|other| {
+                other.method == row.method && other.params == row.params && other.metric == metric
+            });
+            found.map_or(0.0, |row| row.summary.median)
+        };
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "clamped to a line's length"
+        )]
+        let stars = |milliseconds: f64| "*".repeat(milliseconds.clamp(0.0, 100.0).round() as usize);
+        let name = format!("{} ({}), {}", row.method, word("child"), word("pages"));
+        for (label, value) in [(name.as_str(), same("before")), ("", row.summary.median), ("", same("after"))]
+        {
+            let _ = writeln!(text, "{}", format!("{label:<32}{value:>9.2} ms {}", stars(value)).trim_end());
+        }
+    }
+    text
+}
+
+fn table(grid: &Grid, width: u16) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY);
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+    table.set_header(cells(&grid.heads, grid.text_columns));
+    for line in &grid.lines {
+        table.add_row(cells(line, grid.text_columns));
+    }
+    table
 }
 
 fn cells(line: &[String], text_columns: usize) -> Vec<Cell> {
@@ -189,10 +256,15 @@ pub fn title(suite: &Suite) -> String {
 pub fn legend(suite: &Suite) -> String {
     let outliers: usize = suite.rows.iter().map(|row| row.summary.outliers).sum();
     let samples: usize = suite.rows.iter().map(|row| row.summary.n).sum();
+    let clock = if suite.clock_overhead_ns > 0.0 {
+        format!("; clock overhead of {:.0} ns a reading subtracted", suite.clock_overhead_ns)
+    } else {
+        String::new()
+    };
     format!(
-        "medians, 95 % intervals (± half the width); {} interleaved rounds in {:.1} s, seed {}; clock overhead of {:.0} ns a reading \
-         subtracted; {outliers} of {samples} samples are outliers (kept)",
-        suite.rounds, suite.seconds, suite.seed, suite.clock_overhead_ns
+        "medians, 95 % intervals (± half the width); {} interleaved rounds in {:.1} s, seed {}{clock}; {outliers} of \
+         {samples} samples are outliers (kept)",
+        suite.rounds, suite.seconds, suite.seed
     )
 }
 

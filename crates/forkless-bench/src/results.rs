@@ -77,7 +77,7 @@ impl std::fmt::Display for Param {
 pub type Params = BTreeMap<String, Param>;
 
 /// One suite's rows and what is to be known about how they were taken.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Suite {
     /// `spawn`, `memory`, ...
     pub name: String,
@@ -95,6 +95,30 @@ pub struct Suite {
     pub notes: Vec<String>,
     /// The rows.
     pub rows: Vec<Row>,
+    /// Lines fitted through rows of different sizes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fits: Vec<Fit>,
+}
+
+/// Time as a constant and a growth with memory.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Fit {
+    /// What was measured.
+    pub method: String,
+    /// On which pages.
+    pub pages: String,
+    /// Which time.
+    pub metric: String,
+    /// Microseconds with no memory.
+    pub constant_us: f64,
+    /// Its 95 % interval.
+    pub constant_us_ci95: [f64; 2],
+    /// Milliseconds for each GiB used.
+    pub per_gib_ms: f64,
+    /// Its 95 % interval.
+    pub per_gib_ms_ci95: [f64; 2],
+    /// Share of the differences between sizes that the line explains.
+    pub r2: f64,
 }
 
 /// One method's figures for one metric.
@@ -288,6 +312,7 @@ mod tests {
             noise: Noise::default(),
             notes: vec![],
             rows: rows(vec![series("vfork_exec", 1.0)], None, 1),
+            fits: vec![],
         });
         let json = results.to_json();
         let value: serde_json::Value = serde_json::from_str(&json).unwrap();

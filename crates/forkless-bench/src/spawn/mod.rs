@@ -16,7 +16,7 @@ mod ours;
 mod raw;
 pub mod selfcheck;
 mod threads;
-mod worker;
+pub(crate) mod worker;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -27,13 +27,15 @@ pub use self::method::Method;
 use self::noshell::{Mode, Noshell};
 use self::ours::{Ours, Use};
 use self::threads::Pool;
-use self::worker::{Lap, Target, Worker};
+pub(crate) use self::worker::Target;
+use self::worker::{Lap, Worker};
 use crate::clock::{self, CpuTime};
 use crate::engine::{self, Arm, Observer, Outcome, Plan, Turn};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::noise::Watch;
-use crate::parent::{Descriptors, Memory, Pages};
+use crate::pages::Pages;
+use crate::parent::{Descriptors, Memory};
 use crate::program::{Kind, Program};
 use crate::results::{Metric, Param, Params, Series, Suite, rows};
 use crate::stats::bootstrap::Samples;
@@ -78,7 +80,7 @@ const CPU_TOTAL: Metric = Metric { name: "cpu_total", unit: "us", estimate: fals
 const CPU_USER: Metric = Metric { name: "cpu_user", unit: "us", estimate: true };
 const CPU_SYSTEM: Metric = Metric { name: "cpu_system", unit: "us", estimate: true };
 const RATE: Metric = Metric { name: "rate", unit: "1/s", estimate: false };
-const METRICS: [Metric; 6] = [WALL, BLOCKED, CPU_TOTAL, CPU_USER, CPU_SYSTEM, RATE];
+pub(crate) const METRICS: [Metric; 6] = [WALL, BLOCKED, CPU_TOTAL, CPU_USER, CPU_SYSTEM, RATE];
 
 /// Measures. The parent's burden is taken up first and given back at the end, whatever the outcome.
 ///
@@ -100,15 +102,16 @@ const METRICS: [Metric; 6] = [WALL, BLOCKED, CPU_TOTAL, CPU_USER, CPU_SYSTEM, RA
 /// assert_eq!(wall.count(), 2);
 /// # Ok::<(), forkless_bench::error::Error>(())
 /// ```
-pub fn run(spec: &Spec, guard: Option<&mut Guard>, observer: &mut dyn Observer) -> Result<Suite, Error> {
+pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observer) -> Result<Suite, Error> {
     if spec.threads == 0 {
         return Err(Error::Spec("--threads must be at least 1".into()));
     }
-    let program = Program::prepare(&spec.child, guard)?;
+    let program = Program::prepare(&spec.child, guard.as_deref_mut())?;
     let target = Target::new(&program);
     // What a talking child writes must not end up among the results.
     let _quiet = program.writes().then(NullStdout::new).transpose()?;
     let _descriptors = (spec.fds > 0).then(|| Descriptors::held(spec.fds)).transpose()?;
+    let _pages = (spec.rss > 0).then(|| spec.pages.enable(spec.rss, guard)).transpose()?;
     let _memory = (spec.rss > 0).then(|| Memory::touched(spec.rss, spec.pages)).transpose()?;
 
     let overhead = clock::overhead();
@@ -141,6 +144,7 @@ pub fn run(spec: &Spec, guard: Option<&mut Guard>, observer: &mut dyn Observer) 
         noise,
         notes,
         rows: rows(series(spec, outcome), Some(Method::VforkExec.name()), spec.plan.seed),
+        fits: Vec::new(),
     })
 }
 
@@ -153,6 +157,7 @@ fn series(spec: &Spec, outcome: Outcome) -> Vec<Series> {
     let params = Params::from([
         ("child".to_owned(), Param::Word(spec.child.name())),
         ("fds".to_owned(), Param::Number(spec.fds)),
+        ("pages".to_owned(), Param::Word(spec.pages.to_string())),
         ("rss".to_owned(), Param::Number(spec.rss)),
         ("threads".to_owned(), Param::Number(spec.threads as u64)),
     ]);
@@ -171,7 +176,7 @@ fn series(spec: &Spec, outcome: Outcome) -> Vec<Series> {
     all
 }
 
-fn worker(method: Method, target: &Arc<Target>) -> Result<Box<dyn Worker>, Error> {
+pub(crate) fn worker(method: Method, target: &Arc<Target>) -> Result<Box<dyn Worker>, Error> {
     let target = target.clone();
     let noshell = |target, mode, compat| Box::new(Noshell { target, mode, compat, name: method.name() });
     let ours = |target, how| Ours::new(target, how, method.name()).map(Box::new);
@@ -204,13 +209,24 @@ fn worker(method: Method, target: &Arc<Target>) -> Result<Box<dyn Worker>, Error
 fn arms(spec: &Spec, target: &Arc<Target>, overhead: f64) -> Result<Vec<Box<dyn Arm>>, Error> {
     let workers = || spec.methods.iter().map(|&method| worker(method, target)).collect::<Result<Vec<_>, _>>();
     if spec.threads == 1 {
-        let arm = |worker| Box::new(Single { worker, overhead }) as Box<dyn Arm>;
-        return Ok(workers()?.into_iter().map(arm).collect());
+        return single_arms(&spec.methods, target, overhead);
     }
     let sets = (0..spec.threads).map(|_| workers()).collect::<Result<Vec<_>, _>>()?;
     let pool = Rc::new(RefCell::new(Pool::new(sets)?));
     let arm = |method| Box::new(Crowd { pool: pool.clone(), method, overhead }) as Box<dyn Arm>;
     Ok((0..spec.methods.len()).map(arm).collect())
+}
+
+/// An arm for each method, repeated in the calling thread; its series are the first five of [`METRICS`].
+pub(crate) fn single_arms(
+    methods: &[Method],
+    target: &Arc<Target>,
+    overhead: f64,
+) -> Result<Vec<Box<dyn Arm>>, Error> {
+    let arm = |&method: &Method| {
+        worker(method, target).map(|worker| Box::new(Single { worker, overhead }) as Box<dyn Arm>)
+    };
+    methods.iter().map(arm).collect()
 }
 
 /// Adds a lap to the series `wall` and `blocked`, in microseconds, without what the clock readings inside it cost.

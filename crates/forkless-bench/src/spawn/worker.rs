@@ -16,40 +16,40 @@ use crate::program::Program;
 
 /// One child, from before it is made until after it is reaped, in nanoseconds of the monotonic clock.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Lap {
+pub(crate) struct Lap {
     /// Before the first thing a method does for this child, its pipe included.
-    pub(super) start: u64,
+    pub(crate) start: u64,
     /// When the call that makes the child has returned.
-    pub(super) returned: u64,
+    pub(crate) returned: u64,
     /// When the child's output is read to its end, if it has a pipe, and the child is reaped.
-    pub(super) reaped: u64,
+    pub(crate) reaped: u64,
 }
 
 /// A method ready to be repeated in one thread.
-pub(super) trait Worker: Send {
+pub(crate) trait Worker: Send {
     /// Starts the child, waits for it, and judges its status.
     fn spawn(&mut self) -> Result<Lap, Error>;
 }
 
 /// The program to start, in the forms the methods need it.
 #[derive(Debug)]
-pub(super) struct Target {
-    pub(super) path: CString,
-    pub(super) command: CString,
+pub(crate) struct Target {
+    pub(crate) path: CString,
+    pub(crate) command: CString,
 }
 
 impl Target {
-    pub(super) fn new(program: &Program) -> Arc<Target> {
+    pub(crate) fn new(program: &Program) -> Arc<Target> {
         Arc::new(Target { path: program.path().clone(), command: program.command().clone() })
     }
 
     /// The program for interfaces in terms of `OsStr`.
-    pub(super) fn os_path(&self) -> &OsStr {
+    pub(crate) fn os_path(&self) -> &OsStr {
         OsStr::from_bytes(self.path.as_bytes())
     }
 
     /// The argument vector: the program's path alone.
-    pub(super) fn argv(&self) -> [*const c_char; 2] {
+    pub(crate) fn argv(&self) -> [*const c_char; 2] {
         [self.path.as_ptr(), ptr::null()]
     }
 }
@@ -60,14 +60,14 @@ unsafe extern "C" {
 
 /// The environment all methods hand on: this process's own.
 #[inline]
-pub(super) fn environment() -> *const *const c_char {
+pub(crate) fn environment() -> *const *const c_char {
     // SAFETY: the suite changes no environment variable while it measures, and nobody else may (as std says of set_var).
     unsafe { environ }
 }
 
 /// Reaps a child; `flags` as of waitpid.
 #[inline]
-pub(super) fn reap(pid: pid_t, flags: c_int) -> Result<c_int, Error> {
+pub(crate) fn reap(pid: pid_t, flags: c_int) -> Result<c_int, Error> {
     let mut status = 0;
     loop {
         // SAFETY: `status` is writable; `pid` is a child of this process that nobody else waits for.
@@ -83,7 +83,7 @@ pub(super) fn reap(pid: pid_t, flags: c_int) -> Result<c_int, Error> {
 
 /// A close-on-exec pipe: read end, write end.
 #[inline]
-pub(super) fn pipe() -> Result<(OwnedFd, OwnedFd), Error> {
+pub(crate) fn pipe() -> Result<(OwnedFd, OwnedFd), Error> {
     let mut ends = [-1; 2];
     // SAFETY: `ends` has room for the two descriptors the call writes.
     if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
@@ -98,7 +98,7 @@ pub(super) fn pipe() -> Result<(OwnedFd, OwnedFd), Error> {
 
 /// Reads until the end of file and returns the number of bytes.
 #[inline]
-pub(super) fn drain(pipe: &OwnedFd) -> Result<usize, Error> {
+pub(crate) fn drain(pipe: &OwnedFd) -> Result<usize, Error> {
     let mut buffer = [0_u8; 4096];
     let mut total = 0;
     loop {

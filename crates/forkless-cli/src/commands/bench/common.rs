@@ -64,6 +64,11 @@ impl Common {
         Ok(Plan { runs: runs as usize, time: Some(time), seed: self.seed, ..Plan::default() })
     }
 
+    /// Whether a rough answer is wanted.
+    pub(crate) fn is_quick(&self) -> bool {
+        self.quick
+    }
+
     /// Whether `--filter` lets a method through.
     pub(crate) fn selects(&self, method: &str) -> bool {
         self.filter.is_empty() || self.filter.iter().any(|word| method.contains(word.as_str()))

@@ -1,7 +1,9 @@
 //! `forkless bench`: the suites of `forkless-bench`, their flags, and how results reach the terminal and files.
 
 mod common;
+mod cow;
 mod machine;
+mod memory;
 mod progress;
 mod selfcheck;
 mod size;
@@ -23,6 +25,10 @@ pub(crate) struct Args {
 enum Suite {
     /// Time ways to start a program: vfork, posix_spawn, fork, system, popen and others, interleaved.
     Spawn(Box<spawn::Args>),
+    /// The same against a parent's memory: size, share written, kind of pages; parts of fork's time, fitted lines.
+    Memory(Box<memory::Args>),
+    /// What a fork leaves behind for its parent: the passes over its memory before and after.
+    Cow(Box<cow::Args>),
     /// Check the instrument: a method against itself, and against itself slowed down, many times.
     Selfcheck(selfcheck::Args),
     /// Print the record of this machine that every result carries.
@@ -36,6 +42,8 @@ enum Suite {
 pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
     match args.suite {
         Suite::Spawn(args) => spawn::run(&args),
+        Suite::Memory(args) => memory::run(&args),
+        Suite::Cow(args) => cow::run(&args),
         Suite::Selfcheck(args) => selfcheck::run(&args),
         Suite::Machine(args) => machine::run(&args),
         Suite::Guard => {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use forkless_bench::memory;
-use forkless_bench::parent::Pages;
+use forkless_bench::pages::Pages;
 use forkless_bench::program::Kind;
 use forkless_bench::results::Results;
 use forkless_bench::spawn::{self, Method, Spec};
@@ -19,9 +19,9 @@ pub(crate) struct Args {
     /// Memory the parent has written before it spawns, for example 1G.
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size::parse)]
     rss: u64,
-    /// Pages behind that memory.
-    #[arg(long, value_enum, default_value_t = PagesFlag::Base)]
-    pages: PagesFlag,
+    /// Pages behind that memory: base, thp, thp-64k, hugetlb-2m, hugetlb-1g.
+    #[arg(long, value_name = "KIND", default_value_t = Pages::Base)]
+    pages: Pages,
     /// Where there is less memory than --rss asks for, take what is safe and say so.
     #[arg(long)]
     shrink: bool,
@@ -41,14 +41,6 @@ pub(crate) struct Args {
     common: Common,
 }
 
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum PagesFlag {
-    /// The base page size, 4 KiB on x86-64.
-    Base,
-    /// Transparent huge pages.
-    Thp,
-}
-
 /// Runs the suite.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     if args.methods.iter().any(|name| name == "list") {
@@ -58,13 +50,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
         return Ok(Exit::Fine);
     }
     let mut spec = Spec {
-        methods: methods(args)?,
+        methods: methods(&args.methods, &Method::ALL, &args.common)?,
         child: child(&args.child),
         rss: args.rss,
-        pages: match args.pages {
-            PagesFlag::Base => Pages::Base,
-            PagesFlag::Thp => Pages::Thp,
-        },
+        pages: args.pages,
         fds: args.fds,
         threads: usize::from(args.threads),
         plan: args.common.plan(3000)?,
@@ -95,19 +84,18 @@ fn child(name: &str) -> Kind {
     }
 }
 
-fn methods(args: &Args) -> anyhow::Result<Vec<Method>> {
-    let mut methods: Vec<Method> = if args.methods.is_empty() {
-        Method::ALL.to_vec()
+/// The methods named, or the usual ones, less those that `--filter` leaves out; each once.
+pub(super) fn methods(names: &[String], usual: &[Method], common: &Common) -> anyhow::Result<Vec<Method>> {
+    let mut methods: Vec<Method> = if names.is_empty() {
+        usual.to_vec()
     } else {
-        args.methods.iter().map(|name| name.parse()).collect::<Result<_, _>>().map_err(from_library)?
+        names.iter().map(|name| name.parse()).collect::<Result<_, _>>().map_err(from_library)?
     };
-    methods.retain(|method| args.common.selects(method.name()));
     let mut seen = Vec::new();
     methods.retain(|method| {
-        !seen.contains(method) && {
-            seen.push(*method);
-            true
-        }
+        let wanted = common.selects(method.name()) && !seen.contains(method);
+        seen.push(*method);
+        wanted
     });
     if methods.is_empty() {
         return Err(Usage("--filter leaves no method; `--methods list` prints their names".into()).into());

@@ -1,0 +1,356 @@
+//! The `cow` suite: what a fork leaves behind for its parent. After a fork both processes share every page write-protected, and
+//! the parent's next write to each takes a fault: a copy while the child lives, a mere change of the entry once it is gone.
+//!
+//! One repetition is the published procedure: passes that write one byte to every page, timed with the thread's processor
+//! clock; a child; the same passes again. Metrics, each a pass: `before` and `after` (medians of the undisturbed passes) and `first`, the one
+//! right after the child was made; `faults` in that pass; `copied`, the share of pages that lie elsewhere afterwards, seen
+//! from their physical addresses (root only); with transparent huge pages `huge_left`, the share of memory still backed by
+//! them, and `collapse`, the time MADV_COLLAPSE takes to bring the rest back, which it does after each repetition.
+
+#![expect(unsafe_code, reason = "fork, thread clocks and madvise")]
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+
+use crate::engine::{self, Arm, Observer, Plan, Turn};
+use crate::error::Error;
+use crate::guard::Guard;
+use crate::machine::page_size;
+use crate::noise::Watch;
+use crate::pages::Pages;
+use crate::parent::Memory;
+use crate::program::{Kind, Program};
+use crate::results::{Metric, Param, Params, Series, Suite, rows};
+use crate::spawn::worker::{Worker, reap};
+use crate::spawn::{Method, Target, worker};
+use crate::stats::median;
+use crate::suites::Stages;
+
+/// What to measure.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spec {
+    /// Pages of the base size the parent holds.
+    pub count: u64,
+    /// Every how many pages a pass writes: 1 for all of them.
+    pub stride: Vec<u64>,
+    /// Passes before and after the child.
+    pub passes: usize,
+    /// Kinds of pages.
+    pub pages: Vec<Pages>,
+    /// Methods that run a program; fork alone, its child dead or alive, is always measured.
+    pub methods: Vec<Method>,
+    /// `runs` is the number of repetitions of the whole procedure.
+    pub plan: Plan,
+}
+
+impl Default for Spec {
+    fn default() -> Spec {
+        Spec {
+            count: 100_000,
+            stride: vec![1],
+            passes: 10,
+            pages: vec![Pages::Base, Pages::Thp(2048)],
+            methods: vec![
+                Method::VforkExec,
+                Method::PosixSpawn,
+                Method::System,
+                Method::Forkless,
+                Method::ForkExec,
+            ],
+            plan: Plan { runs: 10, per_turn: 1, ..Plan::default() },
+        }
+    }
+}
+
+const METRICS: [Metric; 7] = [
+    Metric { name: "before", unit: "ms", estimate: false },
+    Metric { name: "first", unit: "ms", estimate: false },
+    Metric { name: "after", unit: "ms", estimate: false },
+    Metric { name: "faults", unit: "faults", estimate: false },
+    Metric { name: "copied", unit: "%", estimate: false },
+    Metric { name: "huge_left", unit: "%", estimate: false },
+    Metric { name: "collapse", unit: "ms", estimate: false },
+];
+
+/// Measures each kind of pages in turn; within it all methods are interleaved.
+///
+/// # Errors
+/// [`Error::Spec`] for no pages or passes; the first error of any child. Kinds of pages the machine does not give are notes.
+pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observer) -> Result<Suite, Error> {
+    if spec.count == 0 || spec.passes == 0 || spec.stride.contains(&0) {
+        return Err(Error::Spec("pages, passes and strides must be at least 1".into()));
+    }
+    let program = Program::prepare(&Kind::Exit, guard.as_deref_mut())?;
+    let target = Target::new(&program);
+    let watch = Watch::start();
+    let mut suite = Suite { name: "cow".into(), seed: spec.plan.seed, ..Suite::default() };
+    let mut stages = Stages::new(observer, spec.pages.len() * spec.stride.len());
+    let mut steady = None;
+    for &pages in &spec.pages {
+        for &stride in &spec.stride {
+            match measure(spec, pages, stride, &target, guard.as_deref_mut(), &mut stages, &mut suite) {
+                Ok(before) => steady = steady.or(before),
+                Err(Error::Missing(why)) => suite.notes.push(format!("skipped: {pages} pages: {why}")),
+                Err(error) => return Err(error),
+            }
+            stages.next();
+        }
+    }
+    suite.noise = watch.finish(&steady);
+    suite.notes.extend(suite.noise.warnings());
+    if File::open("/proc/self/pagemap").is_err() || suite.rows.iter().all(|row| row.metric != "copied") {
+        suite.notes.push("copied: not measured, physical addresses are shown to root only".into());
+    }
+    Ok(suite)
+}
+
+fn measure(
+    spec: &Spec,
+    pages: Pages,
+    stride: u64,
+    target: &Arc<Target>,
+    guard: Option<&mut Guard>,
+    observer: &mut dyn Observer,
+    suite: &mut Suite,
+) -> Result<Option<crate::stats::bootstrap::Samples>, Error> {
+    let bytes = spec.count * page_size();
+    // A child that lives through the passes keeps the old copy of every page.
+    crate::memory::require(2 * bytes)?;
+    let _enabled = pages.enable(2 * bytes, guard)?;
+    let mut memory = Memory::mapped(bytes, pages)?;
+    memory.touch(usize::try_from(bytes).unwrap_or(usize::MAX));
+    let memory = std::cell::RefCell::new(memory);
+
+    let mut names: Vec<(&str, &str)> = vec![("fork", "dead"), ("fork", "alive")];
+    names.extend(spec.methods.iter().map(|method| (method.name(), "dead")));
+    let mut arms: Vec<Box<dyn Arm + '_>> = Vec::new();
+    for index in 0..names.len() {
+        let child = match index {
+            0 => Child::Exits,
+            1 => Child::Lives,
+            _ => Child::Program(worker(spec.methods[index - 2], target)?),
+        };
+        arms.push(Box::new(Procedure { child, memory: &memory, pages, stride, passes: spec.passes }));
+    }
+    let outcome = engine::run(&mut arms, &spec.plan, observer)?;
+    drop(arms);
+    suite.rounds += outcome.rounds;
+    suite.seconds += outcome.elapsed.as_secs_f64();
+    let steady = outcome.series.first().map(|series| series[0].clone());
+    let mut all = Vec::new();
+    for ((method, child), series) in names.into_iter().zip(outcome.series) {
+        let params = Params::from([
+            ("child".to_owned(), Param::Word(child.to_owned())),
+            ("pages".to_owned(), Param::Word(pages.to_string())),
+            ("size".to_owned(), Param::Number(bytes)),
+            ("stride".to_owned(), Param::Number(stride)),
+        ]);
+        for (metric, samples) in METRICS.into_iter().zip(series) {
+            if samples.values.is_empty() {
+                continue;
+            }
+            all.push(Series {
+                method: method.to_owned(),
+                params: params.clone(),
+                metric,
+                limit: None,
+                samples,
+            });
+        }
+    }
+    suite.rows.extend(rows(all, None, spec.plan.seed));
+    Ok(steady)
+}
+
+/// What happens between the passes.
+enum Child {
+    /// Forked; exits at once and is reaped before the passes go on.
+    Exits,
+    /// Forked; lives until the passes are over.
+    Lives,
+    /// Runs a program to its end, by some method.
+    Program(Box<dyn Worker>),
+}
+
+struct Procedure<'a> {
+    child: Child,
+    memory: &'a std::cell::RefCell<Memory>,
+    pages: Pages,
+    stride: u64,
+    passes: usize,
+}
+
+impl Procedure<'_> {
+    /// Milliseconds of processor time for one byte written to every `stride`-th page.
+    fn pass(&self, value: u8) -> f64 {
+        let mut memory = self.memory.borrow_mut();
+        let before = thread_time();
+        memory.write_every(self.stride, value);
+        thread_time() - before
+    }
+
+    fn passes(&self) -> Vec<f64> {
+        (0..self.passes).map(|pass| self.pass(u8::try_from(pass % 251).unwrap_or(0))).collect()
+    }
+
+    /// Makes the child; the pid of one that lives on.
+    fn make_child(&mut self) -> Result<Option<i32>, Error> {
+        let lives = match &mut self.child {
+            Child::Program(worker) => return worker.spawn().map(|_| None),
+            Child::Exits => false,
+            Child::Lives => true,
+        };
+        // SAFETY: the child calls only pause, prctl and _exit.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            if lives {
+                // Dies with its parent: nobody would else kill it if the bench is killed during the passes.
+                // SAFETY: affects only this child.
+                unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+                loop {
+                    // SAFETY: waits for a signal, and the only one coming kills.
+                    unsafe { libc::pause() };
+                }
+            }
+            // SAFETY: ends the child without running the parent's exit handlers.
+            unsafe { libc::_exit(0) };
+        }
+        if pid < 0 {
+            return Err(Error::last_os("fork"));
+        }
+        if lives {
+            return Ok(Some(pid));
+        }
+        Error::check_status("fork", reap(pid, 0)?)?;
+        Ok(None)
+    }
+}
+
+impl Arm for Procedure<'_> {
+    #[expect(clippy::cast_precision_loss, reason = "counts of faults and pages")]
+    fn turn(&mut self, _settle: usize, counted: usize, turn: &mut Turn) -> Result<(), Error> {
+        for _ in 0..counted {
+            // What another arm's child left behind is paid for here, not in the first timed pass.
+            self.pass(0);
+            let before = self.passes();
+            let places = places(&self.memory.borrow());
+            let living = self.make_child()?;
+            let faults = minor_faults();
+            let first = self.pass(255);
+            let faults = minor_faults() - faults;
+            let moved = places.zip(self::places(&self.memory.borrow()));
+            let after: Vec<f64> = (1..self.passes).map(|_| self.pass(1)).collect();
+            if let Some(pid) = living {
+                // SAFETY: the pid is a child of this process that has not been reaped.
+                unsafe { libc::kill(pid, libc::SIGKILL) };
+                reap(pid, 0)?;
+            }
+            turn.add(0, median(&before));
+            turn.add(1, first);
+            if !after.is_empty() {
+                turn.add(2, median(&after));
+            }
+            turn.add(3, faults as f64);
+            if let Some((old, new)) = moved {
+                let moved = old.iter().zip(&new).filter(|(old, new)| old != new).count();
+                turn.add(4, 100.0 * moved as f64 / old.len().max(1) as f64);
+            }
+            if let Pages::Thp(2048) = self.pages {
+                let memory = self.memory.borrow();
+                if let Some(huge) = memory.huge_bytes() {
+                    turn.add(5, (100.0 * huge as f64 / memory.len().max(1) as f64).min(100.0));
+                }
+                if let Some(milliseconds) = memory.collapse() {
+                    turn.add(6, milliseconds);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn series(&self) -> usize {
+        METRICS.len()
+    }
+}
+
+/// Milliseconds of processor time of this thread.
+#[expect(clippy::cast_precision_loss, reason = "a double holds a hundred days of nanoseconds exactly")]
+fn thread_time() -> f64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is writable and the clock exists on every Linux.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    time.tv_sec as f64 * 1e3 + time.tv_nsec as f64 / 1e6
+}
+
+fn minor_faults() -> i64 {
+    // SAFETY: rusage is plain integers; all zero is a valid value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is writable memory of the right type.
+    unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
+    usage.ru_minflt
+}
+
+/// Physical page numbers of up to a thousand pages spread over the memory; `None` where the kernel hides them
+/// (proc_pid_pagemap(5): without CAP_SYS_ADMIN they read as zero).
+fn places(memory: &Memory) -> Option<Vec<u64>> {
+    let map = File::open("/proc/self/pagemap").ok()?;
+    let page = page_size();
+    let count = memory.len() as u64 / page;
+    let first = memory.start().as_ptr() as u64 / page;
+    let step = (count / 1000).max(1);
+    let mut places = Vec::new();
+    for index in (0..count).step_by(usize::try_from(step).ok()?) {
+        let mut entry = [0; 8];
+        map.read_exact_at(&mut entry, (first + index) * 8).ok()?;
+        places.push(u64::from_ne_bytes(entry) & ((1 << 55) - 1));
+    }
+    places.iter().any(|&place| place != 0).then_some(places)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Silent;
+
+    #[test]
+    fn a_fork_makes_the_first_pass_fault_and_other_ways_do_not() {
+        let spec = Spec {
+            count: 2000,
+            passes: 3,
+            pages: vec![Pages::Base],
+            methods: vec![Method::VforkExec, Method::Forkless],
+            plan: Plan { runs: 3, per_turn: 1, ..Plan::default() },
+            ..Spec::default()
+        };
+        let suite = run(&spec, None, &mut Silent).unwrap();
+        let figure = |method: &str, child: &str, metric: &str| {
+            let child = Param::Word(child.to_owned());
+            let row = suite
+                .rows
+                .iter()
+                .find(|row| row.method == method && row.metric == metric && row.params["child"] == child);
+            row.map(|row| row.summary.median)
+        };
+        assert!(figure("fork", "dead", "faults").unwrap() >= 2000.0);
+        assert!(figure("fork", "alive", "faults").unwrap() >= 2000.0);
+        assert!(figure("vfork_exec", "dead", "faults").unwrap() < 200.0);
+        assert!(figure("forkless", "dead", "faults").unwrap() < 200.0);
+        // Root sees that pages move only while somebody else still needs them.
+        if let Some(copied) = figure("fork", "alive", "copied") {
+            assert!(copied > 90.0, "{copied}");
+            assert!(figure("fork", "dead", "copied").unwrap() < 10.0);
+        }
+    }
+
+    #[test]
+    fn nothing_to_write_is_refused() {
+        for spec in [
+            Spec { count: 0, ..Spec::default() },
+            Spec { passes: 0, ..Spec::default() },
+            Spec { stride: vec![0], ..Spec::default() },
+        ] {
+            assert!(matches!(run(&spec, None, &mut Silent), Err(Error::Spec(_))));
+        }
+    }
+}

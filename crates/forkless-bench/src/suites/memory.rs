@@ -1,0 +1,442 @@
+//! The `memory` suite: what starting a program costs a parent that holds much memory, by size, by the share of it that was
+//! ever written, and by the kind of pages behind it.
+//!
+//! Beside the metrics of the `spawn` suite there are, for fork, the parts of its time: `until_exec`, until the child has become
+//! the program (by then the copied page tables are gone again); `wait`, from then until the child is reaped; and
+//! `teardown`, from the last instruction of a forked child that exits at once until the parent has reaped it. What a
+//! method costs is then fitted as a constant and a share a GiB.
+//!
+//! Sizes that do not fit the machine and pages it does not give are left out, and a note says so. System settings change only
+//! as root, and go back to what they were.
+
+#![expect(unsafe_code, reason = "fork, and memory shared with the forked child")]
+
+use std::os::fd::AsRawFd as _;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::clock::{self, now};
+use crate::engine::{self, Arm, Observer, Plan, Turn};
+use crate::error::Error;
+use crate::guard::Guard;
+use crate::memory as room;
+use crate::noise::Watch;
+use crate::pages::Pages;
+use crate::parent::Memory;
+use crate::program::{Kind, Program};
+use crate::results::{Fit, Metric, Param, Params, Row, Series, Suite, rows};
+use crate::spawn::worker::{drain, environment, pipe, reap};
+use crate::spawn::{METRICS, Method, Target, single_arms};
+use crate::stats::bootstrap::Resampler;
+use crate::stats::{Line, fit_line};
+use crate::suites::Stages;
+
+/// What to measure.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spec {
+    /// Bytes the parent has mapped.
+    pub sizes: Vec<u64>,
+    /// Percentages of that which it has written.
+    pub usage: Vec<u64>,
+    /// Kinds of pages.
+    pub pages: Vec<Pages>,
+    /// Methods; `vfork_exec` is what the others are compared with.
+    pub methods: Vec<Method>,
+    /// Length and density of the run at each size.
+    pub plan: Plan,
+}
+
+impl Default for Spec {
+    fn default() -> Spec {
+        Spec {
+            sizes: vec![0, 256 << 20, 512 << 20, 1 << 30],
+            usage: vec![100],
+            pages: vec![Pages::Base, Pages::Thp(2048)],
+            methods: vec![
+                Method::VforkExec,
+                Method::CloneVm,
+                Method::PosixSpawn,
+                Method::Forkless,
+                Method::ForkExec,
+                Method::System,
+                Method::Popen,
+            ],
+            plan: Plan { runs: 200, ..Plan::default() },
+        }
+    }
+}
+
+const UNTIL_EXEC: Metric = Metric { name: "until_exec", unit: "us", estimate: false };
+const TEARDOWN: Metric = Metric { name: "teardown", unit: "us", estimate: false };
+const WAIT: Metric = Metric { name: "wait", unit: "us", estimate: false };
+const PARTS: [Metric; 3] = [UNTIL_EXEC, TEARDOWN, WAIT];
+
+/// One state of the parent.
+#[derive(Debug, Clone, Copy)]
+struct State {
+    pages: Pages,
+    allocated: u64,
+    used: u64,
+}
+
+/// Measures every state in turn; within a state all methods are interleaved.
+///
+/// # Errors
+/// As [`spawn::run`](crate::spawn::run); a state the machine cannot take is a note, not an error.
+pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observer) -> Result<Suite, Error> {
+    let program = Program::prepare(&Kind::Exit, guard.as_deref_mut())?;
+    let target = Target::new(&program);
+    let overhead = clock::overhead();
+    let states = states(spec);
+    let mut stages = Stages::new(observer, states.len());
+    let watch = Watch::start();
+    let mut suite = Suite {
+        name: "memory".into(),
+        seed: spec.plan.seed,
+        clock_overhead_ns: overhead,
+        ..Suite::default()
+    };
+    let mut steady = Vec::new();
+    for state in states {
+        let measured = measure(spec, state, &target, overhead, guard.as_deref_mut(), &mut stages, &mut suite);
+        match measured {
+            Ok(rows) => {
+                if let Some(row) = rows.iter().find(|row| row.metric == "wall") {
+                    steady.push(row.grouped());
+                }
+                suite.rows.extend(rows);
+            }
+            Err(Error::Missing(why)) => {
+                suite.notes.push(format!("skipped: {} of {} pages: {why}", mib(state.used), state.pages));
+            }
+            Err(error) => return Err(error),
+        }
+        stages.next();
+    }
+    suite.noise = watch.finish(steady.first());
+    suite.notes.extend(suite.noise.warnings());
+    suite.fits = fits(&suite.rows, spec.plan.seed);
+    Ok(suite)
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{} MiB", bytes >> 20)
+}
+
+fn states(spec: &Spec) -> Vec<State> {
+    let mut states: Vec<State> = Vec::new();
+    for &pages in &spec.pages {
+        for &allocated in &spec.sizes {
+            for &percent in &spec.usage {
+                let used = allocated / 100 * percent.min(100) + allocated % 100 * percent.min(100) / 100;
+                let state = State { pages, allocated, used };
+                // Without memory there is no share of it to vary.
+                let same =
+                    |other: &State| (other.pages, other.allocated, other.used) == (pages, allocated, used);
+                if !states.iter().any(same) {
+                    states.push(state);
+                }
+            }
+        }
+    }
+    states
+}
+
+fn measure(
+    spec: &Spec,
+    state: State,
+    target: &Arc<Target>,
+    overhead: f64,
+    guard: Option<&mut Guard>,
+    observer: &mut dyn Observer,
+    suite: &mut Suite,
+) -> Result<Vec<Row>, Error> {
+    // A pool takes its pages away from everybody when it grows, so what is written is not all that must fit.
+    let wanted = if matches!(state.pages, Pages::Hugetlb(_)) { state.allocated } else { state.used };
+    room::require(wanted)?;
+    let _enabled = (state.allocated > 0).then(|| state.pages.enable(state.allocated, guard)).transpose()?;
+    let mut memory =
+        (state.allocated > 0).then(|| Memory::mapped(state.allocated, state.pages)).transpose()?;
+    if let Some(memory) = &mut memory {
+        memory.touch(usize::try_from(state.used).unwrap_or(usize::MAX));
+        note_missing_huge_pages(state, memory, suite);
+    }
+    let mut arms = single_arms(&spec.methods, target, overhead)?;
+    let splits = spec.methods.contains(&Method::ForkExec);
+    if splits {
+        arms.push(Box::new(Split { target: target.clone(), stamp: Stamp::new()?, overhead }));
+    }
+    let outcome = engine::run(&mut arms, &spec.plan, observer)?;
+    suite.rounds += outcome.rounds;
+    suite.seconds += outcome.elapsed.as_secs_f64();
+    if outcome.rounds < outcome.planned {
+        suite.notes.push(format!(
+            "{} of {} pages: stopped for time after {} of {} rounds",
+            mib(state.used),
+            state.pages,
+            outcome.rounds,
+            outcome.planned
+        ));
+    }
+    let params = Params::from([
+        ("allocated".to_owned(), Param::Number(state.allocated)),
+        ("pages".to_owned(), Param::Word(state.pages.to_string())),
+        ("used".to_owned(), Param::Number(state.used)),
+    ]);
+    let names = spec.methods.iter().copied().chain(splits.then_some(Method::ForkExec));
+    let mut all = Vec::new();
+    for (index, (method, series)) in names.zip(outcome.series).enumerate() {
+        let metrics: &[Metric] = if index < spec.methods.len() { &METRICS } else { &PARTS };
+        for (&metric, samples) in metrics.iter().zip(series) {
+            all.push(Series {
+                method: method.name().to_owned(),
+                params: params.clone(),
+                metric,
+                limit: method.limit().map(str::to_owned),
+                samples,
+            });
+        }
+    }
+    Ok(rows(all, Some(Method::VforkExec.name()), spec.plan.seed))
+}
+
+/// The kernel falls back to small pages silently; the figures would then be those of something else.
+fn note_missing_huge_pages(state: State, memory: &Memory, suite: &mut Suite) {
+    let Some(huge) = memory.huge_bytes() else { return };
+    let expected = matches!(state.pages, Pages::Thp(2048) | Pages::Hugetlb(_));
+    if expected && huge < state.used / 10 * 9 {
+        suite.notes.push(format!(
+            "{} of {} pages: the kernel gave only {} of them",
+            mib(state.used),
+            state.pages,
+            mib(huge)
+        ));
+    }
+}
+
+/// A page shared with forked children, for the time of their last instruction.
+struct Stamp {
+    page: NonNull<AtomicU64>,
+}
+
+impl Stamp {
+    fn new() -> Result<Stamp, Error> {
+        // SAFETY: a new anonymous mapping at an address the kernel chooses touches no existing memory.
+        let page = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                4096,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        match NonNull::new(page.cast::<AtomicU64>()) {
+            Some(pointer) if page != libc::MAP_FAILED => Ok(Stamp { page: pointer }),
+            _ => Err(Error::last_os("map a page shared with children")),
+        }
+    }
+
+    fn time(&self) -> &AtomicU64 {
+        // SAFETY: the mapping is zeroed, aligned and lives as long as `self`.
+        unsafe { self.page.as_ref() }
+    }
+}
+
+impl Drop for Stamp {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made in `new`; no reference into it outlives `self`.
+        unsafe { libc::munmap(self.page.as_ptr().cast(), 4096) };
+    }
+}
+
+/// The parts of fork's time: one fork that leads to an exec and one that exits at once.
+struct Split {
+    target: Arc<Target>,
+    stamp: Stamp,
+    overhead: f64,
+}
+
+impl Split {
+    /// Fork and exec; a close-on-exec pipe ends when the child has become the program.
+    fn fork_exec(&self) -> Result<[u64; 3], Error> {
+        let argv = self.target.argv();
+        let (read, write) = pipe()?;
+        let start = now();
+        // SAFETY: the child calls only execve and _exit, which are async-signal-safe.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            // SAFETY: path and vectors are valid; the child has its own copy of the memory they are in.
+            unsafe { libc::execve(self.target.path.as_ptr(), argv.as_ptr(), environment()) };
+            // SAFETY: ends the child without running the parent's exit handlers.
+            unsafe { libc::_exit(127) };
+        }
+        if pid < 0 {
+            return Err(Error::last_os("fork"));
+        }
+        drop(write);
+        debug_assert!(read.as_raw_fd() > 2);
+        drain(&read)?;
+        let became = now();
+        let status = reap(pid, 0)?;
+        let reaped = now();
+        Error::check_status("fork_exec", status)?;
+        Ok([start, became, reaped])
+    }
+
+    /// Fork and exit: from the child's last instruction until it is reaped.
+    fn fork_exit(&self) -> Result<[u64; 2], Error> {
+        // SAFETY: the child writes to shared memory and exits.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            self.stamp.time().store(now(), Ordering::Relaxed);
+            // SAFETY: ends the child without running the parent's exit handlers.
+            unsafe { libc::_exit(0) };
+        }
+        if pid < 0 {
+            return Err(Error::last_os("fork"));
+        }
+        let status = reap(pid, 0)?;
+        let reaped = now();
+        Error::check_status("fork", status)?;
+        Ok([self.stamp.time().load(Ordering::Relaxed), reaped])
+    }
+}
+
+impl Arm for Split {
+    #[expect(clippy::cast_precision_loss, reason = "a double holds a hundred days of nanoseconds exactly")]
+    fn turn(&mut self, settle: usize, counted: usize, turn: &mut Turn) -> Result<(), Error> {
+        let us = |from: u64, to: u64| (to.saturating_sub(from) as f64 - self.overhead).max(0.0) / 1e3;
+        for repetition in 0..settle + counted {
+            let [start, became, reaped] = self.fork_exec()?;
+            let [last, gone] = self.fork_exit()?;
+            if repetition >= settle {
+                turn.add(0, us(start, became));
+                turn.add(1, us(last, gone));
+                turn.add(2, us(became, reaped));
+            }
+        }
+        Ok(())
+    }
+
+    fn series(&self) -> usize {
+        PARTS.len()
+    }
+}
+
+/// For every method, kind of pages and time metric: a constant and a growth with the memory used, from the medians; their
+/// intervals from resampled rounds at every size.
+fn fits(rows: &[Row], seed: u64) -> Vec<Fit> {
+    let mut fits: Vec<Fit> = Vec::new();
+    for row in rows {
+        let pages = row.params.get("pages").map(ToString::to_string).unwrap_or_default();
+        let known = |fit: &Fit| fit.method == row.method && fit.metric == row.metric && fit.pages == pages;
+        if row.metric.starts_with("cpu_") || fits.iter().any(known) {
+            continue;
+        }
+        let group: Vec<&Row> = rows
+            .iter()
+            .filter(|other| other.method == row.method && other.metric == row.metric)
+            .filter(|other| other.params.get("pages") == row.params.get("pages"))
+            .collect();
+        fits.extend(fit(&group, pages, seed));
+    }
+    fits
+}
+
+fn fit(group: &[&Row], pages: String, seed: u64) -> Option<Fit> {
+    let gib = |row: &Row| match row.params.get("used") {
+        #[expect(clippy::cast_precision_loss, reason = "sizes of memory fit a double")]
+        Some(&Param::Number(bytes)) => bytes as f64 / f64::from(1 << 30),
+        _ => 0.0,
+    };
+    let points: Vec<(f64, f64)> = group.iter().map(|row| (gib(row), row.summary.median)).collect();
+    if points.len() < 3 {
+        return None;
+    }
+    let line = fit_line(&points)?;
+    let replicates: Vec<_> = group
+        .iter()
+        .map(|row| {
+            let samples = row.grouped();
+            Resampler::new([&samples], 1000, seed).medians(&samples)
+        })
+        .collect();
+    let draws = replicates.iter().map(|one| one.values.len()).min()?;
+    let lines: Vec<Line> = (0..draws)
+        .filter_map(|draw| {
+            let points: Vec<(f64, f64)> =
+                points.iter().zip(&replicates).map(|(&(x, _), one)| (x, one.values[draw])).collect();
+            fit_line(&points)
+        })
+        .collect();
+    let interval = |figure: fn(&Line) -> f64| {
+        let values = lines.iter().map(figure).collect();
+        let blocks = replicates.iter().map(|one| one.blocks).min().unwrap_or(0);
+        crate::stats::bootstrap::Replicates { values, blocks }.interval(0.95)
+    };
+    let first = group.first()?;
+    Some(Fit {
+        method: first.method.clone(),
+        pages,
+        metric: first.metric.clone(),
+        constant_us: line.intercept,
+        constant_us_ci95: interval(|line| line.intercept)?,
+        per_gib_ms: line.slope / 1e3,
+        per_gib_ms_ci95: interval(|line| line.slope).map(|ends| ends.map(|end| end / 1e3))?,
+        r2: line.r2,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Silent;
+
+    #[test]
+    fn states_without_memory_do_not_multiply() {
+        let spec =
+            Spec { sizes: vec![0, 1000], usage: vec![50, 100], pages: vec![Pages::Base], ..Spec::default() };
+        let used: Vec<u64> = states(&spec).iter().map(|state| state.used).collect();
+        assert_eq!(used, [0, 500, 1000]);
+    }
+
+    #[test]
+    fn every_state_has_rows_and_fork_has_parts_and_a_fit() {
+        let spec = Spec {
+            sizes: vec![0, 8 << 20, 16 << 20],
+            pages: vec![Pages::Base],
+            methods: vec![Method::VforkExec, Method::ForkExec],
+            plan: Plan { runs: 20, ..Plan::default() },
+            ..Spec::default()
+        };
+        let suite = run(&spec, None, &mut Silent).unwrap();
+        for used in [0, 8 << 20, 16 << 20] {
+            for metric in ["wall", "blocked", "until_exec", "teardown", "wait"] {
+                let found = suite.rows.iter().find(|row| {
+                    row.method == "fork_exec"
+                        && row.metric == metric
+                        && row.params["used"] == Param::Number(used)
+                });
+                assert!(found.is_some_and(|row| row.summary.median > 0.0), "{metric} at {used}");
+            }
+        }
+        let fit = suite.fits.iter().find(|fit| fit.method == "fork_exec" && fit.metric == "blocked").unwrap();
+        assert!(fit.per_gib_ms_ci95[0] <= fit.per_gib_ms && fit.per_gib_ms <= fit.per_gib_ms_ci95[1]);
+    }
+
+    #[test]
+    fn what_the_machine_has_not_got_is_a_note() {
+        let spec = Spec {
+            sizes: vec![1 << 50],
+            pages: vec![Pages::Base],
+            plan: Plan { runs: 5, ..Plan::default() },
+            ..Spec::default()
+        };
+        let suite = run(&spec, None, &mut Silent).unwrap();
+        assert!(suite.rows.is_empty());
+        assert!(suite.notes.iter().any(|note| note.starts_with("skipped: ")), "{:?}", suite.notes);
+    }
+}

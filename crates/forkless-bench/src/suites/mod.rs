@@ -1,0 +1,34 @@
+//! The suites beyond [`spawn`](crate::spawn), one module each.
+
+pub mod cow;
+pub mod memory;
+
+use crate::engine::Observer;
+
+/// Makes one progress out of several runs of the engine, one after the other.
+pub(crate) struct Stages<'a> {
+    inner: &'a mut dyn Observer,
+    stage: usize,
+    stages: usize,
+}
+
+impl<'a> Stages<'a> {
+    pub(crate) fn new(inner: &'a mut dyn Observer, stages: usize) -> Stages<'a> {
+        Stages { inner, stage: 0, stages }
+    }
+
+    /// The next run begins after this one.
+    pub(crate) fn next(&mut self) {
+        self.stage += 1;
+    }
+}
+
+impl Observer for Stages<'_> {
+    fn progress(&mut self, done: usize, total: usize) {
+        self.inner.progress(self.stage * total + done, self.stages * total);
+    }
+
+    fn note(&mut self, text: &str) {
+        self.inner.note(text);
+    }
+}

@@ -1,0 +1,62 @@
+//! `forkless bench cow`: flags of the suite, translated into its specification.
+
+use forkless_bench::engine::Plan;
+use forkless_bench::results::Results;
+use forkless_bench::suites::cow::{self, Spec};
+
+use super::common::{self, Common, from_library};
+use super::progress::Progress;
+use super::{memory, spawn};
+use crate::exit::{Exit, Missing};
+
+/// Flags of `forkless bench cow`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Base pages the parent holds and writes to.
+    #[arg(long, value_name = "PAGES", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    count: u64,
+    /// Write to every N-th of them; several values are measured one after the other.
+    #[arg(
+        long,
+        value_name = "N",
+        value_delimiter = ',',
+        default_value = "1",
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
+    stride: Vec<u64>,
+    /// Passes before and after the child.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
+    passes: u16,
+    /// Pages behind it: base, thp, thp-64k, hugetlb-2m, or all that this kernel offers.
+    #[arg(long, value_name = "KIND", value_delimiter = ',', default_value = "base,thp")]
+    pages: Vec<String>,
+    /// The methods to measure beside fork; `forkless bench spawn --methods list` prints their names.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    methods: Vec<String>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Runs the suite.
+pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
+    let spec = Spec {
+        count: if args.common.is_quick() { args.count.div_ceil(4) } else { args.count },
+        stride: args.stride.clone(),
+        passes: usize::from(args.passes),
+        pages: memory::pages(&args.pages)?,
+        methods: spawn::methods(&args.methods, &Spec::default().methods, &args.common)?,
+        plan: Plan { per_turn: 1, ..args.common.plan(if args.common.is_quick() { 50 } else { 10 })? },
+    };
+    let outputs = args.common.prepare()?;
+    let mut guard = common::guard()?;
+    let mut results = Results::begin();
+    let mut progress = Progress::new("cow");
+    let suite = cow::run(&spec, Some(&mut guard), &mut progress).map_err(from_library)?;
+    drop((progress, guard));
+    if suite.rows.is_empty() {
+        return Err(Missing(suite.notes.join("; ")).into());
+    }
+    results.suites.push(suite);
+    args.common.finish(&results, outputs)?;
+    Ok(Exit::Fine)
+}
