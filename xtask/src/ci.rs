@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::step::{self, Counted};
 use crate::tally::Tally;
-use crate::{layers, msrv, text, tree};
+use crate::{installed, layers, msrv, symbols, text, tree};
 
 /// Flags of `cargo xtask ci`.
 #[derive(Debug, clap::Args)]
@@ -33,6 +33,8 @@ const STEPS: &[(&str, u64, Work)] = &[
     ("layers", 60, Work::Check(layers::check)),
     ("bpf objects are fresh", 120, Work::Once(&["bpf/build.sh", "--check"])),
     ("build", 900, Work::Once(&["./x", "build"])),
+    ("shared objects", 60, Work::Check(symbols::check)),
+    ("installed", 300, Work::Check(installed::check)),
     ("msrv", 600, Work::Check(msrv::check)),
     (
         "clippy",
@@ -75,6 +77,7 @@ const STEPS: &[(&str, u64, Work)] = &[
             "--show-output",
         ]),
     ),
+    ("demo", 120, Work::Once(&["./x", "demo", "--quick"])),
     (
         "documentation",
         300,

@@ -4,9 +4,11 @@
 
 mod ci;
 mod demo;
+mod installed;
 mod layers;
 mod msrv;
 mod step;
+mod symbols;
 mod tally;
 mod text;
 mod tree;
@@ -35,6 +37,10 @@ enum Task {
     Links,
     /// Crates depend only downwards, as CONTRIBUTING.md's table says.
     Layers,
+    /// The built shared objects export, need and promise what was agreed (after ./x build).
+    Symbols,
+    /// `./x install` puts everything in place, and it can be used from there.
+    Installed,
     /// One minimum Rust version everywhere, and the workspace compiles with it.
     Msrv,
 }
@@ -46,6 +52,8 @@ fn main() -> ExitCode {
         Task::Paths => text::paths(),
         Task::Links => text::links(),
         Task::Layers => layers::check(),
+        Task::Symbols => symbols::check(),
+        Task::Installed => installed::check(),
         Task::Msrv => msrv::check(),
     };
     match outcome {

@@ -10,6 +10,11 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
 }
 
+/// Where cargo builds, as `./x` finds it too.
+pub(crate) fn target() -> PathBuf {
+    root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or("target".into()))
+}
+
 /// The files git tracks, and new ones not ignored, relative to the root; without git (an unpacked archive), every file
 /// outside `target`.
 pub(crate) fn files() -> Result<Vec<PathBuf>> {

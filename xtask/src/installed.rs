@@ -1,0 +1,90 @@
+//! `./x install` as a packager and then a user meet it: everything in place, and usable from there.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::tree;
+
+const PROGRAM: &str = r#"
+#include <forkless.h>
+#include <stdio.h>
+int main(void)
+{
+	int status = forkless_system("exit 7");
+	printf("%s %d\n", forkless_version_string(), status >> 8);
+	return 0;
+}
+"#;
+
+pub(crate) fn check() -> Result<String> {
+    let scratch = tree::target().join("tmp/installed");
+    let _ = fs::remove_dir_all(&scratch);
+    fs::create_dir_all(&scratch)?;
+    let prefix = scratch.join("usr");
+    run(Command::new("./x").args(["install", "/usr"]).env("DESTDIR", &scratch).current_dir(tree::root()))?;
+
+    // The command finds the preloaded library by itself, and says which version it is.
+    let command = prefix.join("bin/forkless");
+    let version = run(Command::new(&command).arg("--version"))?;
+    let version = version.trim().strip_prefix("forkless ").context("forkless --version")?.to_owned();
+    let said = run(Command::new(&command).args(["run", "--", "sh", "-c", "echo through"]))?;
+    ensure!(said == "through\n", "forkless run from an installed tree said: {said}");
+    let preload = prefix.join("lib/forkless/libforkless_preload.so");
+    ensure!(preload.is_file(), "{} is missing", preload.display());
+
+    // pkg-config's flags compile and link, and the loader finds the soname.
+    fs::write(scratch.join("program.c"), PROGRAM)?;
+    let expected = format!("{version} 7\n");
+    if Command::new("pkg-config").arg("--version").output().is_err() {
+        return Ok("skipped: linking through forkless.pc: pkg-config is not installed".to_owned());
+    }
+    let flags = run(Command::new("pkg-config")
+        .args(["--cflags", "--libs", "forkless"])
+        .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"))
+        .env("PKG_CONFIG_SYSROOT_DIR", &scratch))?;
+    compile(&scratch, "shared", flags.split_whitespace())?;
+    let said = run(Command::new(scratch.join("shared")).env("LD_LIBRARY_PATH", prefix.join("lib")))?;
+    ensure!(said == expected, "the program linked with libforkless.so said: {said}");
+
+    // The static library, with what forkless.pc says it needs.
+    let archive = prefix.join("lib/libforkless.a");
+    let include = format!("-I{}", prefix.join("include").display());
+    let private = fs::read_to_string(prefix.join("lib/pkgconfig/forkless.pc"))?;
+    let private =
+        private.lines().find_map(|line| line.strip_prefix("Libs.private:")).context("forkless.pc")?;
+    let flags = [OsStr::new(&include), archive.as_os_str()]
+        .into_iter()
+        .chain(private.split_whitespace().map(OsStr::new));
+    compile(&scratch, "static", flags)?;
+    let said = run(&mut Command::new(scratch.join("static")))?;
+    ensure!(said == expected, "the program linked with libforkless.a said: {said}");
+
+    fs::remove_dir_all(&scratch)?;
+    Ok(format!("version {version} installs, and serves C programs and forkless run from there"))
+}
+
+fn compile<S: AsRef<OsStr>>(scratch: &Path, output: &str, flags: impl Iterator<Item = S>) -> Result<()> {
+    let mut cc = Command::new("cc");
+    cc.current_dir(scratch).args(["-Wall", "-Werror", "-o", output, "program.c"]);
+    for flag in flags {
+        cc.arg(flag);
+    }
+    run(&mut cc).map(drop)
+}
+
+/// Standard output of a command that must succeed.
+fn run(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("{:?}", command.get_program()))?;
+    ensure!(
+        output.status.success(),
+        "{:?}: {}\n{}",
+        command.get_program(),
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(String::from_utf8(output.stdout)?)
+}

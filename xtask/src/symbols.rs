@@ -1,0 +1,143 @@
+//! What the built shared objects say of themselves: names they export and want, libraries they need, how they are bound.
+//!
+//! Signatures and the list of the C library's functions are compared with the headers by crates/forkless-capi's tests;
+//! here are the properties that only the linked object shows.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::tree;
+
+/// What the preloaded library may take from the program's C library: both glibc and musl have these, and a program cannot be
+/// without them. Any other name (`rust_eh_personality` once) makes every program it is preloaded into exit with 127.
+const PRELOAD_MAY_WANT: &[&str] = &["__errno_location", "dladdr", "dlsym", "environ"];
+/// What it must not export: a program's own `memcpy` would become ours.
+const PRELOAD_MUST_NOT_EXPORT: &[&str] =
+    &["mem", "bcmp", "str", "rust_", "__rust", "_R", "_ZN", "_Unwind", "__"];
+/// The most the preloaded library may occupy on disk: it is mapped into every program.
+const PRELOAD_BYTES: u64 = 200_000;
+
+/// Checks `target/release`.
+pub(crate) fn check() -> Result<String> {
+    let built = tree::target().join("release");
+    let c = built.join("libforkless.so");
+    let preload = built.join("libforkless_preload.so");
+    ensure!(c.is_file() && preload.is_file(), "nothing to check in {}: ./x build", built.display());
+
+    let dynamic = tool("readelf", &["-dW"], &c)?;
+    ensure!(
+        dynamic.contains("soname: [libforkless.so.0]"),
+        "libforkless.so: another soname than libforkless.so.0"
+    );
+    ensure!(
+        dynamic.contains("NODELETE"),
+        "libforkless.so: a child could lose its code to dlclose: link with -z nodelete"
+    );
+    bound_at_load("libforkless.so", &dynamic)?;
+    for needed in needed(&dynamic) {
+        ensure!(
+            ["libc.so.", "libgcc_s.so.", "ld-linux"].iter().any(|known| needed.starts_with(known)),
+            "libforkless.so needs {needed}"
+        );
+    }
+
+    let dynamic = tool("readelf", &["-dW"], &preload)?;
+    bound_at_load("libforkless_preload.so", &dynamic)?;
+    ensure!(
+        needed(&dynamic).is_empty(),
+        "libforkless_preload.so needs {:?}: it must serve every libc",
+        needed(&dynamic)
+    );
+    let bytes = std::fs::metadata(&preload)?.len();
+    ensure!(bytes <= PRELOAD_BYTES, "libforkless_preload.so has {bytes} bytes, more than {PRELOAD_BYTES}");
+    let listed = symbols(&preload)?;
+    let wrong = unexpected(&listed);
+    if !wrong.is_empty() {
+        bail!("libforkless_preload.so (nm -D):\n{}", wrong.join("\n"));
+    }
+    Ok(format!(
+        "libforkless.so and libforkless_preload.so ({bytes} bytes, {} names) are as they must be",
+        listed.len()
+    ))
+}
+
+fn unexpected(listed: &[(char, String)]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (kind, name) in listed {
+        match kind {
+            'U' if !PRELOAD_MAY_WANT.contains(&name.as_str()) => {
+                wrong.push(format!(
+                    "wants {name}, which not every program has (xtask/src/symbols.rs lists what it may)"
+                ));
+            }
+            'T' | 'D' | 'B' | 'R'
+                if PRELOAD_MUST_NOT_EXPORT.iter().any(|prefix| name.starts_with(prefix)) =>
+            {
+                wrong.push(format!("exports {name}, which programs would use instead of their own"));
+            }
+            _ => {}
+        }
+    }
+    wrong
+}
+
+fn tool(name: &str, flags: &[&str], file: &Path) -> Result<String> {
+    let output = Command::new(name).args(flags).arg(file).output().with_context(|| name.to_owned())?;
+    ensure!(
+        output.status.success(),
+        "{name} {}: {}",
+        file.display(),
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// Lazy binding would run the loader, its locks included, in a child that shares its parent's memory.
+fn bound_at_load(name: &str, dynamic: &str) -> Result<()> {
+    ensure!(
+        dynamic.contains("BIND_NOW") || dynamic.contains("Flags: NOW"),
+        "{name}: bound lazily: link with -z now"
+    );
+    Ok(())
+}
+
+fn needed(dynamic: &str) -> Vec<&str> {
+    dynamic
+        .lines()
+        .filter(|line| line.contains("(NEEDED)"))
+        .filter_map(|line| line.split_once('[')?.1.split(']').next())
+        .collect()
+}
+
+/// `nm`'s kind and name of each dynamic symbol; versions of libc's left out.
+fn symbols(file: &Path) -> Result<Vec<(char, String)>> {
+    let listed = tool("nm", &["--dynamic"], file)?;
+    Ok(listed
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split_whitespace().rev();
+            let name = words.next()?.split('@').next()?;
+            Some((words.next()?.chars().next()?, name.to_owned()))
+        })
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wanted_panic_handler_and_an_exported_memcpy_are_named() {
+        let listed = [('U', "rust_eh_personality"), ('U', "dlsym"), ('T', "memcpy"), ('T', "fork")];
+        let wrong = unexpected(&listed.map(|(kind, name)| (kind, name.to_owned())));
+        assert_eq!(wrong.len(), 2, "{wrong:?}");
+    }
+
+    #[test]
+    fn needed_libraries_are_read_from_the_dynamic_section() {
+        let dynamic = " 0x01 (NEEDED)  Shared library: [libc.so.6]\n 0x0e (SONAME) Library soname: [x.so]";
+        assert_eq!(needed(dynamic), ["libc.so.6"]);
+    }
+}
