@@ -73,8 +73,11 @@ impl std::fmt::Debug for Flight {
 impl Child {
     pub(crate) fn new(command: &crate::Command, plan: &Arc<Plan>, started: Started) -> Child {
         let mut pipes = started.pipes;
-        let mut take = |n: RawFd| pipes.iter().position(|p| p.0 == n).map(|i| pipes.swap_remove(i).1);
         // Only the usual direction: a pipe the other way round stays among the numbered ones.
+        let mut take = |n: RawFd| {
+            let at = pipes.iter().position(|p| p.0 == n && !command.is_output_reversed(n));
+            at.map(|i| pipes.swap_remove(i).1)
+        };
         let (stdin, stdout, stderr) = (take(0), take(1), take(2));
         Child {
             stdin: stdin.map(ChildStdin::from),

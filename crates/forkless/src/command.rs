@@ -1,6 +1,7 @@
 //! What the user wants: program, arguments, environment, descriptors and attributes. Nothing is checked or opened before a start.
 
 use crate::attributes::{Attributes, HookFn, Mask, OnDrop, Resource, Scheduler};
+use crate::cancel::NotCancelled;
 use crate::child::Child;
 use crate::env::EnvChanges;
 use crate::error::{SpawnError, Step};
@@ -193,15 +194,7 @@ impl Command {
     /// c.wait().unwrap();
     /// ```
     pub fn fd<T: Into<Stdio>>(&mut self, number: RawFd, cfg: T) -> &mut Command {
-        // No table reaches it (fs/file.c, sysctl_nr_open_max), and the numbers just above a target are used on the way.
-        const BEYOND_ANY_TABLE: RawFd = 1 << 30;
-        match number {
-            0..=2 => self.std[number as usize] = Some(cfg.into()),
-            3..BEYOND_ANY_TABLE => {
-                self.fds.insert(number, cfg.into());
-            }
-            _ => self.complain(format!("there can be no descriptor {number}")),
-        }
+        self.rewire(number, Some(cfg.into()));
         self
     }
 
@@ -498,6 +491,23 @@ impl Command {
         std.chain(self.fds.iter().map(|(n, s)| (*n, s)))
     }
 
+    /// Connects a number, or leaves it to its default, and returns what it was connected to.
+    pub(crate) fn rewire(&mut self, number: RawFd, to: Option<Stdio>) -> Option<Stdio> {
+        if let Some(std) = self.std.get_mut(number as usize) {
+            return std::mem::replace(std, to);
+        }
+        match to {
+            Some(to) => self.fds.insert(number, to),
+            None => self.fds.remove(&number),
+        }
+    }
+
+    /// Whether a number that is written to by custom is a pipe the child reads from.
+    pub(crate) fn is_output_reversed(&self, number: RawFd) -> bool {
+        let set = self.std.get(number as usize).and_then(Option::as_ref);
+        number != 0 && set.is_some_and(|s| matches!(s.0, Kind::PipedInput))
+    }
+
     fn c_string(&mut self, what: &str, value: &OsStr) -> Option<CString> {
         CString::new(value.as_bytes())
             .map_err(|_| self.complain(format!("{what}: the path has a NUL byte")))
@@ -515,6 +525,7 @@ pub(crate) fn start_planned(
     until: Until,
     defaults: Defaults,
 ) -> Result<Child, SpawnError> {
+    let _whole = NotCancelled::begin();
     let life = if until == Until::Cloned { Life::Long } else { Life::Start };
     let hint = AtomicUsize::new(0);
     let go = |cgroup| {

@@ -1,5 +1,6 @@
 //! Talking to a child: input in, output out, however large, without deadlock, within limits and a deadline.
 
+use crate::attributes::OnDrop;
 use crate::child::{Child, timespec};
 use crate::command::{Command, Defaults, start_planned};
 use crate::error::{SpawnError, Step, WaitError};
@@ -170,20 +171,26 @@ impl<'a> Communicate<'a> {
     pub fn run(self) -> Result<(ExitStatus, Conversation), SpawnError> {
         let Communicate { command, mut how } = self;
         let deadline = how.timeout.and_then(|t| Instant::now().checked_add(t));
+        let mut wanted: Vec<(RawFd, Stdio)> = how.also.iter().map(|n| (*n, Stdio::piped())).collect();
         if how.input.is_some() {
-            command.stdin(Stdio::piped());
+            wanted.push((0, Stdio::piped()));
         }
         if how.merged {
-            command.stderr(Stdio::same_as(1));
+            wanted.push((2, Stdio::same_as(1)));
         }
-        for n in &how.also {
-            command.fd(*n, Stdio::piped());
-        }
-        if how.kill_group && command.attributes.pgid.is_none() && !command.attributes.setsid {
+        let pgid = command.attributes.pgid;
+        if how.kill_group && pgid.is_none() && !command.attributes.setsid {
             command.process_group(0);
         }
+        let before: Vec<_> = wanted.into_iter().map(|(n, to)| (n, command.rewire(n, Some(to)))).collect();
         // Not waiting for exec overlaps it with what comes next; a program that cannot be run shows at the wait.
-        let mut child = start_planned(command, Until::Cloned, Defaults::Capture)?;
+        let child = start_planned(command, Until::Cloned, Defaults::Capture);
+        // What the conversation needed is not part of the command: it is as it was.
+        command.attributes.pgid = pgid;
+        for (n, was) in before.into_iter().rev() {
+            command.rewire(n, was);
+        }
+        let mut child = child?;
         converse(&mut child, &mut how, deadline)
     }
 }
@@ -375,7 +382,12 @@ fn put_down(child: &mut Child, group: bool) -> Result<ExitStatus, WaitError> {
     if group {
         let _ = child.kill_group();
     }
-    let _ = child.kill();
+    if let Err(e) = child.kill() {
+        // It has become another user's. Waiting for it, here or when the handle is dropped, would break the promise that the
+        // deadline is; it is reaped when it ends.
+        child.set_on_drop(OnDrop::Detach);
+        return Err(WaitError::Os(e));
+    }
     child.wait()
 }
 

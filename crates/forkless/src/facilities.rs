@@ -1,9 +1,9 @@
 //! What this kernel, and every filter above it, lets the library use. Found out once, by trying; a facility refused later
 //! (a seccomp filter installed meanwhile) is struck off when that shows.
 
+use crate::own;
 use forkless_sys::{Errno, clone, fd, process};
 use std::fmt;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 /// Whether a facility works here.
@@ -102,11 +102,18 @@ pub(crate) struct All {
     pub fetch: Switch,
     pub into_cgroup: Switch,
     pub pidfd_info: Switch,
+    pub core_dump_kills_sharers: bool,
 }
 
 pub(crate) fn get() -> &'static All {
-    static ALL: OnceLock<All> = OnceLock::new();
-    ALL.get_or_init(probe)
+    &own::state().facilities
+}
+
+impl Default for All {
+    /// Finds out.
+    fn default() -> All {
+        probe()
+    }
 }
 
 fn probe() -> All {
@@ -127,19 +134,17 @@ fn probe() -> All {
         unshare_range: range.err().map_or_else(Switch::untried, |e| Switch::known(Err(e))),
         fetch: Switch::untried(),
         pidfd_info: Switch::untried(),
+        core_dump_kills_sharers: core_dump_kills_sharers(),
     }
 }
 
 /// Whether a child that dumps core while it shares memory takes its parent with it: before Linux 5.16 (`zap_threads`).
-pub(crate) fn core_dump_kills_sharers() -> bool {
-    static OLD: OnceLock<bool> = OnceLock::new();
-    *OLD.get_or_init(|| {
-        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse::<u32>().unwrap_or(0));
-        let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-        // An unreadable version counts as old: the guard only costs a system call.
-        version < (5, 16)
-    })
+fn core_dump_kills_sharers() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse::<u32>().unwrap_or(0));
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    // An unreadable version counts as old: the guard only costs a system call.
+    version < (5, 16)
 }
 
 /// What was found, for people. Untried facilities that can be tried without side effects are tried now.

@@ -5,17 +5,18 @@
 #![expect(unsafe_code, reason = "lends the caller's borrows to a thread the caller waits for")]
 
 use crate::error::{SpawnError, Step as At};
+use crate::own;
 use crate::start::{self, Request, Started, Until};
 use forkless_child::Step;
+use forkless_sys::sched;
 use forkless_sys::signal::{self, SigSet};
-use forkless_sys::{process, sched};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
-type Job = Box<dyn FnOnce() + Send>;
+pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
-/// The thread's queue, and its process: a fork copies this but not the thread.
-static KEEPER: Mutex<Option<(Sender<Job>, i32)>> = Mutex::new(None);
+/// The thread's queue.
+pub(crate) type Queue = Sender<Job>;
 
 /// As [`start::start_as`], from the keeper. What Linux keeps for each thread is taken from the caller: its mask, and as steps of the
 /// child its affinity, policy and nice value.
@@ -60,14 +61,13 @@ pub(crate) fn start(request: Request<'_>, caller_mask: SigSet) -> Result<Started
 }
 
 fn submit(job: Job) -> Result<(), SpawnError> {
-    let me = process::getpid();
-    let mut keeper = KEEPER.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut keeper = own::state().keeper.lock().unwrap_or_else(PoisonError::into_inner);
     let job = match &*keeper {
-        Some((queue, pid)) if *pid == me => match queue.send(job) {
+        Some(queue) => match queue.send(job) {
             Ok(()) => return Ok(()),
             Err(returned) => returned.0,
         },
-        _ => job,
+        None => job,
     };
     let (queue, jobs) = channel::<Job>();
     // It inherits this mask: no handler of the program's is to run on it.
@@ -82,6 +82,6 @@ fn submit(job: Job) -> Result<(), SpawnError> {
     }
     let sent = queue.send(job).is_ok();
     debug_assert!(sent, "the thread holds the other side");
-    *keeper = Some((queue, me));
+    *keeper = Some(queue);
     Ok(())
 }

@@ -27,6 +27,7 @@
 //! ```
 
 mod attributes;
+mod cancel;
 mod child;
 mod command;
 mod communicate;
@@ -38,6 +39,7 @@ mod files;
 mod keeper;
 mod layout;
 mod orphans;
+mod own;
 mod pipeline;
 mod plan;
 mod prepared;

@@ -3,14 +3,15 @@
 //! One thread, with every signal blocked, which exists only while there are such children. Where a thread cannot be made (glibc's
 //! pthread_create fails where a filter says EPERM to clone3) they are reaped on later occasions instead: at each further drop and start.
 
+use crate::own;
 use crate::reap;
 use forkless_sys::poll::{self, POLLIN, PollFd};
-use forkless_sys::process::{self, WEXITED, WNOHANG};
+use forkless_sys::process::{WEXITED, WNOHANG};
 use forkless_sys::signal::{self, SigSet};
 use forkless_sys::{Errno, fd};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{MutexGuard, PoisonError};
 
 struct Orphan {
     pid: i32,
@@ -18,13 +19,15 @@ struct Orphan {
 }
 
 #[derive(Default)]
-struct Home {
+pub(crate) struct Home {
     waiting: Vec<Orphan>,
-    /// Writing to it tells the thread to look again; its process, since a fork copies the list but not the thread.
-    bell: Option<(OwnedFd, i32)>,
+    /// Writing to it tells the thread to look again.
+    bell: Option<OwnedFd>,
 }
 
-static HOME: Mutex<Home> = Mutex::new(Home { waiting: Vec::new(), bell: None });
+fn lock() -> MutexGuard<'static, Home> {
+    own::state().orphans.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Children wait and there is no thread for them.
 static UNATTENDED: AtomicBool = AtomicBool::new(false);
@@ -32,7 +35,7 @@ static UNATTENDED: AtomicBool = AtomicBool::new(false);
 /// Reaps what has ended where no thread does.
 pub(crate) fn sweep() {
     if UNATTENDED.load(Ordering::Relaxed) {
-        let mut home = HOME.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut home = lock();
         home.waiting.retain(|o| !ended(o));
         UNATTENDED.store(home.bell.is_none() && !home.waiting.is_empty(), Ordering::Relaxed);
     }
@@ -40,17 +43,12 @@ pub(crate) fn sweep() {
 
 /// Takes over a child that still runs.
 pub(crate) fn adopt(pid: i32, pidfd: Option<OwnedFd>) {
-    let me = process::getpid();
-    let mut home = HOME.lock().unwrap_or_else(PoisonError::into_inner);
-    if home.bell.as_ref().is_some_and(|b| b.1 != me) {
-        // After a fork: those children are the old process's.
-        *home = Home::default();
-    }
+    let mut home = lock();
     if home.bell.is_none() {
         home.waiting.retain(|o| !ended(o));
     }
     home.waiting.push(Orphan { pid, pidfd });
-    if let Some((bell, _)) = &home.bell {
+    if let Some(bell) = &home.bell {
         let _ = fd::write(bell.as_raw_fd(), b"!");
         return;
     }
@@ -67,7 +65,7 @@ pub(crate) fn adopt(pid: i32, pidfd: Option<OwnedFd>) {
     let _ = signal::set_mask(old);
     if started.is_ok() {
         UNATTENDED.store(false, Ordering::Relaxed);
-        home.bell = Some((bell, me));
+        home.bell = Some(bell);
     }
 }
 
@@ -84,7 +82,7 @@ fn run(heard: &OwnedFd) {
         let mut fds = vec![PollFd { fd: heard.as_raw_fd(), events: POLLIN, revents: 0 }];
         let mut without_pidfd = false;
         {
-            let mut home = HOME.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut home = lock();
             home.waiting.retain(|o| !ended(o));
             if home.waiting.is_empty() {
                 // Under the lock, so that the next adoption starts a new thread.

@@ -107,9 +107,16 @@ impl Pipeline {
     pub fn output(&mut self) -> Result<Output, SpawnError> {
         let mut children = self.start(Defaults::Capture)?;
         let Some(last) = children.stages.pop() else { unreachable!("a pipeline has two stages at least") };
+        // Else the first stage would never see the end of its input.
+        children.stages.iter_mut().for_each(|c| drop(c.stdin.take()));
         let out = last.wait_with_output();
         children.wait()?;
         out
+    }
+
+    /// The stages, first to last.
+    pub fn stages(&self) -> &[Command] {
+        &self.stages
     }
 }
 

@@ -151,7 +151,7 @@ impl Plan {
             argv: self.argv,
             envp: self.envp,
             mask: if self.inherit_mask { caller_mask } else { self.mask },
-            no_core_dump: facilities::core_dump_kills_sharers(),
+            no_core_dump: facilities::get().core_dump_kills_sharers,
         }
     }
 
@@ -236,7 +236,8 @@ fn steps(
     if a.setsid {
         s.push(Step::Setsid);
     }
-    if let Some(pgid) = a.pgid {
+    // The leader of a session leads a group already, and setpgid(2) refuses to say so again.
+    if let Some(pgid) = a.pgid.filter(|&pgid| pgid != 0 || !a.setsid) {
         s.push(Step::Setpgid { pgid });
     }
     if let Some(fd) = a.terminal {

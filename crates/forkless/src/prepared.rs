@@ -1,5 +1,6 @@
 //! A command laid out once, for many starts.
 
+use crate::cancel::NotCancelled;
 use crate::child::Child;
 use crate::command::{Command, Defaults, may_join};
 use crate::error::SpawnError;
@@ -87,6 +88,7 @@ impl Prepared {
     }
 
     fn start(&self, until: Until, defaults: Defaults) -> Result<Child, SpawnError> {
+        let _whole = NotCancelled::begin();
         let plan = self.current()?;
         let command = &self.command;
         let go = |plan: &Arc<Plan>| {

@@ -3,21 +3,20 @@
 //! A slot is taken for one start and goes back when its child has left this memory: at once after `CLONE_VFORK`, and otherwise
 //! when the kernel has cleared the slot's `tid` word, which it does at exec and at exit (`mm_release`, kernel/fork.c).
 //!
-//! After a fork by anybody, the child process has no children of ours and no use for the slots: the pool's address lies in a page
-//! that the kernel wipes on fork (`MADV_WIPEONFORK`), so the new process starts with a pool of its own; the stacks are not even
-//! copied (`MADV_DONTFORK`). Slots are never freed, since a child may be on any of them.
+//! After a fork by anybody, the child process has no children of ours and no use for the slots: it starts with a pool of its own
+//! (`own.rs`), and the stacks are not even copied (`MADV_DONTFORK`). Slots are never freed, since a child may be on any of them.
 #![expect(unsafe_code, reason = "mapping stacks; a cell shared with children under the protocol above")]
 
 use crate::error::{SpawnError, Step};
+use crate::own;
 use forkless_child::{Failure, Launch, Report};
 use forkless_sys::mm;
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
-use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 const PAGE: usize = 64 * 1024; // The largest page size of the architectures here; a guard of whole pages on all of them.
 const STACK: usize = 128 * 1024;
@@ -42,47 +41,15 @@ unsafe impl Sync for Slot {}
 unsafe impl Send for Slot {}
 
 #[derive(Default)]
-struct Pool {
+pub(crate) struct Pool {
     free: Mutex<Vec<&'static Slot>>,
     /// Taken by starts that did not wait for exec.
     flying: Mutex<Vec<&'static Slot>>,
 }
 
-/// The pool of this process, in memory that reads as null after a fork.
+/// The pool of this process.
 fn pool() -> &'static Pool {
-    static HOME: OnceLock<usize> = OnceLock::new();
-    let home = *HOME.get_or_init(wiped_on_fork);
-    // SAFETY: `home` is the address of a mapping, or of a leaked box, that is never unmapped and holds only this pointer; zero
-    // bytes are a null `AtomicPtr`.
-    let home = unsafe { &*(home as *const AtomicPtr<Pool>) };
-    let mut at = home.load(Ordering::Acquire);
-    if at.is_null() {
-        let new = Box::into_raw(Box::<Pool>::default());
-        at = match home.compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => new,
-            Err(first) => {
-                // SAFETY: `new` was not published.
-                drop(unsafe { Box::from_raw(new) });
-                first
-            }
-        };
-    }
-    // SAFETY: pools are never freed.
-    unsafe { &*at }
-}
-
-/// Whether a fork hides the pool: then the stacks need not be copied either. Without it (old sandboxes) a forked process goes on
-/// with its copy of the pool and so must have its copies of the stacks.
-static FORGOTTEN_BY_FORK: AtomicBool = AtomicBool::new(false);
-
-fn wiped_on_fork() -> usize {
-    if let Ok(at) = mm::map_anonymous(PAGE, mm::PROT_READ | mm::PROT_WRITE, mm::MAP_PRIVATE) {
-        // SAFETY: fresh memory, whose contents nobody else knows of.
-        let wiped = unsafe { mm::madvise(at, PAGE, mm::MADV_WIPEONFORK) };
-        FORGOTTEN_BY_FORK.store(wiped.is_ok(), Ordering::Relaxed);
-        return at as usize;
-    }
-    Box::into_raw(Box::new(AtomicPtr::<Pool>::new(null_mut()))) as usize
+    &own::state().pool
 }
 
 impl Pool {
@@ -135,7 +102,7 @@ pub(crate) fn take() -> Result<&'static Slot, SpawnError> {
         let _ = unsafe { mm::munmap(base, PAGE + STACK) };
         return Err(fail(e));
     }
-    if FORGOTTEN_BY_FORK.load(Ordering::Relaxed) {
+    if own::forgotten_by_fork() {
         // SAFETY: a forked process has no child on it and does not know of it. Kernels that refuse it copy two pages.
         let _ = unsafe { mm::madvise(base, PAGE + STACK, mm::MADV_DONTFORK) };
     }

@@ -10,6 +10,7 @@ use crate::facilities;
 use crate::files::{self, Means, Moves, Source, Table};
 use crate::keeper;
 use crate::orphans;
+use crate::own;
 use crate::plan::Plan;
 use crate::reap;
 use crate::slot::{self, Flight, Slot};
@@ -20,7 +21,7 @@ use forkless_sys::time::Timespec;
 use forkless_sys::{Errno, clone, poll, process, sched};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 /// What the start waits for before it returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,7 +64,13 @@ struct Wiring {
 
 fn wire(command: &Command, defaults: Defaults) -> Result<Wiring, SpawnError> {
     let mut w = Wiring { targets: Vec::with_capacity(4), parent_ends: Vec::new(), child_ends: Vec::new() };
+    // No table reaches it (sysctl_nr_open_max, fs/file.c), and the numbers just above a target are used on the way.
+    const BEYOND_ANY_TABLE: RawFd = 1 << 30;
     for (number, stdio) in command.descriptors(defaults) {
+        if !(0..BEYOND_ANY_TABLE).contains(&number) {
+            let why = format!("there can be no descriptor {number}");
+            return Err(SpawnError::new(At::Command, why, libc::EBADF));
+        }
         let source = match &stdio.0 {
             // 0, 1 and 2 stay as they are; higher ones must be named to be kept.
             Kind::Inherit if number < 3 => continue,
@@ -89,7 +96,39 @@ fn wire(command: &Command, defaults: Defaults) -> Result<Wiring, SpawnError> {
         };
         w.targets.push((number, source));
     }
+    for i in 0..w.targets.len() {
+        if let (number, Source::SameAs(other)) = w.targets[i] {
+            let end = same_as(number, other, &w.targets, command.inherit_descriptors)?;
+            w.targets[i].1 = Source::SameAs(end);
+        }
+    }
     Ok(w)
+}
+
+/// Follows a chain of numbers that are the same as another to the one that is something itself.
+fn same_as(
+    number: RawFd,
+    mut other: RawFd,
+    targets: &[(RawFd, Source)],
+    inherits: bool,
+) -> Result<RawFd, SpawnError> {
+    let fail = |why: String| Err(SpawnError::new(At::Command, why, libc::EBADF));
+    for _ in 0..=targets.len() {
+        match targets.iter().find(|t| t.0 == other).map(|t| t.1) {
+            Some(Source::SameAs(next)) => other = next,
+            Some(Source::Closed) => {
+                return fail(format!("descriptor {number} the same as {other}, which is closed"));
+            }
+            Some(_) => return Ok(other),
+            None if (0..3).contains(&other) || inherits => return Ok(other),
+            None => {
+                return fail(format!(
+                    "descriptor {number} the same as {other}, which the child does not get"
+                ));
+            }
+        }
+    }
+    fail(format!("descriptor {number} the same as itself"))
 }
 
 fn far(targets: &[(RawFd, Source)]) -> bool {
@@ -549,11 +588,9 @@ fn wait_until_staged(slot: &Slot) {
 /// cleared until the last such child has left, since it is what keeps its new user from reading this process through the child.
 struct Dumpable;
 
-static HOLDERS: Mutex<(usize, i32)> = Mutex::new((0, 0));
-
 impl Dumpable {
     fn hold() -> Dumpable {
-        let mut h = HOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut h = own::state().dumpable.lock().unwrap_or_else(PoisonError::into_inner);
         if h.0 == 0 {
             h.1 = process::dumpable().unwrap_or(0);
         }
@@ -564,7 +601,7 @@ impl Dumpable {
 
 impl Drop for Dumpable {
     fn drop(&mut self) {
-        let mut h = HOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut h = own::state().dumpable.lock().unwrap_or_else(PoisonError::into_inner);
         h.0 -= 1;
         // Only 1 can be set, and 0 and 2 were not lost.
         if h.0 == 0 && h.1 == 1 && process::dumpable() != Ok(1) {
@@ -594,7 +631,15 @@ pub(crate) fn in_place(command: &Command, plan: &Plan) -> SpawnError {
     let report = forkless_child::Report::new();
     // SAFETY: the plan outlives the launch below, which ends in this function.
     let exec = unsafe { plan.exec(caller_mask) };
-    let launch = Launch { files: &moves.steps, steps: plan.steps(), exec, hint: 0, report: &report };
+    // Nobody shares this memory, and it is this process's own parent whose death counts.
+    let exec = forkless_child::Exec { no_core_dump: false, ..exec };
+    let mut steps = plan.steps().to_vec();
+    for step in &mut steps {
+        if let Step::DeathSignal { parent, .. } = step {
+            *parent = process::getppid();
+        }
+    }
+    let launch = Launch { files: &moves.steps, steps: &steps, exec, hint: 0, report: &report };
     let f = forkless_child::carry_out(&launch);
     let _ = signal::set_mask(caller_mask);
     match f.phase {

@@ -196,7 +196,8 @@ fn worker() {
     guard::settle(1);
     guard::assert_no_children();
     signal::reset(libc::SIGCHLD, true).unwrap();
-    let mut reaped = Command::new("sh").args(["-c", "exit 5"]).spawn().unwrap();
+    // Not so short that the kernel has forgotten it before pidfd_open, where the clone gives no pidfd.
+    let mut reaped = Command::new("sh").args(["-c", "sleep 0.05; exit 5"]).spawn().unwrap();
     match reaped.wait() {
         Ok(status) => assert!(what.keeps_status && status.code() == Some(5), "{status}"),
         Err(WaitError::Unknown) => assert!(!what.keeps_status, "the status was to be had"),

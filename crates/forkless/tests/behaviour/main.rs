@@ -4,9 +4,14 @@
 #![allow(dead_code, reason = "support serves every theme")]
 mod descriptors;
 mod facilities;
+mod mechanism;
 mod parity;
+mod signals;
 mod support;
 
 fn main() -> std::process::ExitCode {
-    support::main(&[parity::CASES, descriptors::CASES, facilities::CASES], &[facilities::WORKERS])
+    support::main(
+        &[parity::CASES, descriptors::CASES, facilities::CASES, mechanism::CASES, signals::CASES],
+        &[facilities::WORKERS, mechanism::WORKERS, signals::WORKERS],
+    )
 }

@@ -1,0 +1,88 @@
+//! State that belongs to one process and must not be found by another: the pool of slots, the dropped children,
+//! the keeper's queue, and what the kernel was found to allow.
+//!
+//! A fork copies memory but neither threads nor the right to wait for children; worse, it copies locks as they are, so that one held
+//! by another thread at that moment stays held for ever. So all of it hangs on a pointer in a page that the kernel wipes on fork
+//! (`MADV_WIPEONFORK`): the new process finds nothing and begins anew.
+#![expect(unsafe_code, reason = "a pointer kept in a mapping of its own")]
+
+use crate::facilities::All;
+use crate::keeper::Queue;
+use crate::orphans::Home;
+use crate::slot::Pool;
+use forkless_sys::{mm, process};
+use std::ptr::null_mut;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+
+/// What this process has.
+#[derive(Default)]
+pub(crate) struct State {
+    pub pool: Pool,
+    pub facilities: All,
+    pub orphans: Mutex<Home>,
+    pub keeper: Mutex<Option<Queue>>,
+    /// Starts that change credentials just now, and the dumpable flag before the first of them.
+    pub dumpable: Mutex<(usize, i32)>,
+    /// Whose it is, where the page is not wiped.
+    pid: i32,
+}
+
+const PAGE: usize = 64 * 1024;
+
+/// Whether a fork hides the state: then the stacks need not be copied either. Without it (old sandboxes) the process is asked for its
+/// number every time.
+static FORGOTTEN_BY_FORK: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn forgotten_by_fork() -> bool {
+    FORGOTTEN_BY_FORK.load(Ordering::Relaxed)
+}
+
+/// The address of the pointer. Not a `OnceLock`: that is a lock, too.
+fn home() -> &'static AtomicPtr<State> {
+    static HOME: AtomicUsize = AtomicUsize::new(0);
+    let mut at = HOME.load(Ordering::Acquire);
+    if at == 0 {
+        let new = wiped_on_fork();
+        at = match HOME.compare_exchange(0, new, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => new,
+            // Two threads at once: the other's page is used, and this one is left alone, once in a program's life.
+            Err(first) => first,
+        };
+    }
+    // SAFETY: the address of a mapping, or of a leaked box, that is never unmapped and holds only this pointer; zero bytes are a null
+    // `AtomicPtr`.
+    unsafe { &*(at as *const AtomicPtr<State>) }
+}
+
+fn wiped_on_fork() -> usize {
+    if let Ok(at) = mm::map_anonymous(PAGE, mm::PROT_READ | mm::PROT_WRITE, mm::MAP_PRIVATE) {
+        // SAFETY: fresh memory, whose contents nobody else knows of.
+        let wiped = unsafe { mm::madvise(at, PAGE, mm::MADV_WIPEONFORK) };
+        FORGOTTEN_BY_FORK.store(wiped.is_ok(), Ordering::Relaxed);
+        return at as usize;
+    }
+    Box::into_raw(Box::new(AtomicPtr::<State>::new(null_mut()))) as usize
+}
+
+/// This process's.
+#[inline]
+pub(crate) fn state() -> &'static State {
+    let home = home();
+    let mut at = home.load(Ordering::Acquire);
+    // SAFETY: not null, so published below; never freed.
+    let anothers = || !forgotten_by_fork() && unsafe { (*at).pid } != process::getpid();
+    if at.is_null() || anothers() {
+        let new = Box::into_raw(Box::new(State { pid: process::getpid(), ..State::default() }));
+        at = match home.compare_exchange(at, new, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => new,
+            Err(first) => {
+                // SAFETY: `new` was not published.
+                drop(unsafe { Box::from_raw(new) });
+                first
+            }
+        };
+    }
+    // SAFETY: states are never freed.
+    unsafe { &*at }
+}
