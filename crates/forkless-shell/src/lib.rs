@@ -43,9 +43,9 @@
 //!    [`Command::replaces_shell`] holds ends the line, and its death by signal is the line's own. When a waited-for
 //!    program dies by a signal, dash and busybox write [`ShellTraits::signal_message`] to standard error, as that
 //!    command had it (a `2>` of a lone command holds, those inside a pipeline do not).
-//! 3. **SIGINT.** A shell started by a terminal dies with the program it waits for. A runner that ignores SIGINT while
-//!    it waits (as `system()` must) cannot tell `kill -INT child` from the keyboard: when a program dies of SIGINT, it
-//!    ends the line there, with that signal.
+//! 3. **Keyboard signals.** A shell started by a terminal dies with the program it waits for. A runner that ignores
+//!    SIGINT and SIGQUIT while it waits (as `system()` must) cannot tell `kill -INT child` from the keyboard: when a
+//!    program dies of either, it ends the line there, with that signal.
 //! 4. **Before anything of a pipeline starts**: open its redirections' targets and find its programs, each the first
 //!    regular file with execute permission along `PATH` (names with a `/` as they are). **If anything fails** hand
 //!    `&line[pipeline.span().start..]` to `/bin/sh -c --` (a part of a line may begin with `-`), with the current
@@ -53,9 +53,10 @@
 //!    nothing a script depends on has happened since the start of that text, so the shell does the rest, its messages,
 //!    126, 127 and redirection errors included. Opening is harmless to repeat. A target that is a FIFO would block the
 //!    caller rather than the shell: leave such lines to it, too.
-//! 5. **If an exec fails later** (no `#!` line, a missing interpreter, a race): run that stage's
-//!    [`span`](Command::span) by `/bin/sh -c --` in its place, with the descriptors it had before its own redirections;
-//!    unless [`Command::replaces_shell`], followed by a newline and `exit`, so that this shell waits, too.
+//! 5. **If an exec fails later** (no `#!` line, a missing interpreter, a race): if the command
+//!    [`replaces_shell`](Command::replaces_shell), hand over as in 4. Else run its [`span`](Command::span), followed by
+//!    a newline and `exit` so that this shell waits as the line's own would have, by `/bin/sh -c --` in its place, with
+//!    the descriptors it had before its own redirections.
 //! 6. **Redirections** apply in order, after the pipe's own ends; [`RedirectionKind::Duplicate`] refers to what is
 //!    there by then, and a descriptor that is close-on-exec in the caller does not exist for the shell. Paths are
 //!    relative to the directory as the `cd`s before left it. A lone command's redirections are its own only.

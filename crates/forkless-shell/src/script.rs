@@ -43,7 +43,7 @@ pub enum CommandKind {
     Status(u8),
     /// `exit` (the status so far) or `exit N`: nothing after it is run.
     Exit(Option<u8>),
-    /// `cd DIRECTORY`: its one word is the operand; see [`resolve_directory`](crate::resolve_directory).
+    /// `cd DIRECTORY`: see [`Command::operand`] and [`resolve_directory`](crate::resolve_directory).
     ChangeDirectory,
 }
 
@@ -433,9 +433,22 @@ impl<'b> Command<'b> {
         Items { records: self.record.get(COMMAND_HEADER..).unwrap_or_default() }
     }
 
-    /// Its words: `argv` of a program.
+    /// Its words: `argv` of a program; a builtin's begin with its name.
     pub fn words(&self) -> impl Iterator<Item = &'b CStr> + Clone + use<'b> {
         self.items().filter(|item| item.tag == ITEM_WORD).map(|item| item.text)
+    }
+
+    /// The directory of a `cd`.
+    ///
+    /// ```
+    /// # use forkless_shell::{ShellTraits, analyze};
+    /// # let (env, mut buf): ([&[u8]; 0], _) = ([], [0; 512]);
+    /// let script = analyze(b"cd /usr/lib", &env, &ShellTraits::DASH, &mut buf).unwrap();
+    /// assert_eq!(script.single().unwrap().operand(), Some(c"/usr/lib"));
+    /// ```
+    #[must_use]
+    pub fn operand(&self) -> Option<&'b CStr> {
+        if self.kind() == CommandKind::ChangeDirectory { self.words().nth(1) } else { None }
     }
 
     /// The `NAME=VALUE` strings before the command name, in order.

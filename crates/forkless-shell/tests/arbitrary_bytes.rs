@@ -150,14 +150,20 @@ fn time_grows_with_the_length_of_the_line() {
         "12",
     ] {
         let mut times = [0_u128; 2];
-        for (time, count) in times.iter_mut().zip([4_000, 40_000]) {
-            let line = piece.repeat((count / piece.len()).max(count / 4_000));
-            let begin = std::time::Instant::now();
+        for (time, count) in times.iter_mut().zip([2_000, 20_000]) {
+            let line = piece.repeat((count / piece.len()).max(count / 2_000));
             let environment: [&[u8]; 2] = [b"PATH=/bin", b"A=1"];
-            for shell in [ShellTraits::DASH, ShellTraits::BASH] {
-                let _ = analyze(line.as_bytes(), &environment, &shell, &mut buf);
-            }
-            *time = begin.elapsed().as_micros();
+            // The best of some: others may be using this machine.
+            *time = (0..3)
+                .map(|_| {
+                    let begin = std::time::Instant::now();
+                    for shell in [ShellTraits::DASH, ShellTraits::BASH] {
+                        let _ = analyze(line.as_bytes(), &environment, &shell, &mut buf);
+                    }
+                    begin.elapsed().as_micros()
+                })
+                .min()
+                .unwrap();
         }
         // Ten times the line; a hundred times the time would be quadratic. The sum forgives a slow machine's jitter.
         assert!(times[1] < times[0] * 40 + 50_000, "{piece:?}: {times:?} us");

@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "libc's environment is a C global, read as getenv does")]
 
 use crate::layout::{At, Builder};
+use crate::strings::Strings;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr, OsString, c_char};
 use std::os::unix::ffi::OsStrExt;
@@ -14,6 +15,8 @@ use std::sync::atomic::AtomicPtr;
 pub(crate) struct EnvChanges {
     clear: bool,
     vars: BTreeMap<OsString, Option<OsString>>,
+    /// The strings to pass on as they are, in this order, whatever else is set.
+    exact: Option<Strings>,
 }
 
 unsafe extern "C" {
@@ -79,13 +82,18 @@ impl EnvChanges {
         self.vars.clear();
     }
 
+    /// Passes on exactly these strings, in this order.
+    pub(crate) fn set_exact(&mut self, strings: Strings) {
+        self.exact = Some(strings);
+    }
+
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = (&OsStr, Option<&OsStr>)> {
         self.vars.iter().map(|(k, v)| (k.as_os_str(), v.as_deref()))
     }
 
     /// Whether the child is to have exactly what this process has.
     pub(crate) fn is_empty(&self) -> bool {
-        !self.clear && self.vars.is_empty()
+        !self.clear && self.vars.is_empty() && self.exact.is_none()
     }
 
     /// The first variable that cannot be passed on: its name or value has a NUL byte.
@@ -97,21 +105,36 @@ impl EnvChanges {
             .map(|(k, _)| k.as_os_str())
     }
 
-    /// Appends the vector for exec. Entries without `=` are passed on as they are, as fork would.
-    pub(crate) fn lay_out(&self, layout: &mut Builder) -> At {
-        let mut entries = Vec::with_capacity(64);
+    /// The strings the child will have. Entries without `=` are passed on as they are, as fork would.
+    pub(crate) fn strings(&self) -> Strings {
+        let mut all = Strings::default();
+        all.reserve(4096, 64);
+        self.each(|parts| all.push_parts(parts));
+        all
+    }
+
+    fn each(&self, mut take: impl FnMut(&[&[u8]])) {
+        if let Some(exact) = &self.exact {
+            return exact.iter().for_each(|entry| take(&[entry]));
+        }
         if !self.clear {
             for entry in inherited() {
                 if self.vars.is_empty() || !self.vars.contains_key(OsStr::from_bytes(name_of(entry))) {
-                    entries.push(layout.string(&[entry]));
+                    take(&[entry]);
                 }
             }
         }
         for (name, value) in &self.vars {
             if let Some(value) = value {
-                entries.push(layout.string(&[name.as_bytes(), b"=", value.as_bytes()]));
+                take(&[name.as_bytes(), b"=", value.as_bytes()]);
             }
         }
+    }
+
+    /// Appends the vector for exec: the same strings.
+    pub(crate) fn lay_out(&self, layout: &mut Builder) -> At {
+        let mut entries = Vec::with_capacity(64);
+        self.each(|parts| entries.push(layout.string(parts)));
         let here = layout.here();
         entries.into_iter().for_each(|e| layout.entry(e));
         layout.end();

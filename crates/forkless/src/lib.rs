@@ -12,6 +12,7 @@
 //! | the same program many times | [`Command::prepare`] |
 //! | input, output, a time limit | [`Command::communicate`] |
 //! | `a \| b \| c` | [`Command::pipe`] |
+//! | a line for `/bin/sh`, as system(3) and popen(3) take, without the shell | [`shell`] |
 //!
 //! Linux 5.10 and later, x86-64 and aarch64. What the kernel refuses is done another way, and [`facilities`] tells which.
 //!
@@ -44,6 +45,7 @@ mod pipeline;
 mod plan;
 mod prepared;
 mod reap;
+mod shell;
 mod slot;
 mod start;
 mod stdio;
@@ -58,4 +60,5 @@ pub use facilities::{Facility, FacilityReport, facilities};
 pub use forkless_sys::signal::SigSet;
 pub use pipeline::{Children, Pipeline};
 pub use prepared::Prepared;
+pub use shell::{ShellChild, ShellLine, shell, shell_traits};
 pub use stdio::Stdio;

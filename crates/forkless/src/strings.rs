@@ -26,6 +26,11 @@ impl Strings {
         self.bytes.push(0);
     }
 
+    pub(crate) fn reserve(&mut self, bytes: usize, strings: usize) {
+        self.bytes.reserve(bytes);
+        self.starts.reserve(strings);
+    }
+
     pub(crate) fn set_first(&mut self, s: &[u8]) {
         let mut all = Strings::default();
         all.push(s);

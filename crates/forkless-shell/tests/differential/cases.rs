@@ -57,11 +57,16 @@ const USUAL: &[&str] = &[
     "t13 | t9 | t15",
     "t15 || rc3",
     "ok\nobs\n",
+    "sub/obs",
     "exit 7",
     "true",
     "false || exit",
     "",
     "# nothing",
+];
+
+/// Lines of which the shell has to take over a part, since something in them fails.
+const FAILING: &[&str] = &[
     "missing",
     "missing 2>/dev/null",
     "ok; missing; obs",
@@ -79,7 +84,6 @@ const USUAL: &[&str] = &[
     "cd missing && obs",
     "cd sub; ok; cd missing; obs",
     "cd sub; missing; obs",
-    "sub/obs",
     "obs >&9",
 ];
 
@@ -90,8 +94,12 @@ fn usual_lines(bench: &mut Bench, shell: &Shell) -> Result<String, String> {
         &["OLDPWD=/", "_=y"],
     ] {
         let environment = bench.environment(extra);
-        for line in USUAL {
+        let lines = USUAL.iter().map(|line| (line, false)).chain(FAILING.iter().map(|line| (line, true)));
+        for (line, fails) in lines {
             match bench.compare(shell, &environment, line.as_bytes())? {
+                Verdict::Alike(handed_over) if (handed_over > 0) != fails => {
+                    return Err(format!("{line:?}: the shell took over {handed_over} times"));
+                }
                 Verdict::Alike(_) => {}
                 Verdict::Rejected(rejection) => {
                     return Err(format!("{line:?} is left to the shell: {rejection}"));
@@ -99,7 +107,7 @@ fn usual_lines(bench: &mut Bench, shell: &Shell) -> Result<String, String> {
             }
         }
     }
-    Ok(format!("{} lines", USUAL.len() * 3))
+    Ok(format!("{} lines", (USUAL.len() + FAILING.len()) * 3))
 }
 
 /// Lines that once differed, by cause.
@@ -110,6 +118,7 @@ const REGRESSIONS: &[(&str, &str)] = &[
     ("bash appends OLDPWD behind _ once a program ran", "both >out2\ncd sub/. || cd sub/.; obs"),
     ("a cd that fails after a program", "ok; cd missing; obs"),
     ("a line that begins like an option", "-TERM=a=b both"),
+    ("bash runs a script without #! in place, and trips over what follows it", "script then \\\n"),
     ("a continuation before the end is no newline", "t15; \\\n"),
 ];
 

@@ -123,7 +123,7 @@ impl<'a> Runner<'a> {
 
     fn change_directory(&mut self, command: &Command<'_>) -> Option<()> {
         let mut buf = [0; 4200];
-        let to = resolve_directory(&self.current, command.words().next()?.to_bytes(), &mut buf).ok()?;
+        let to = resolve_directory(&self.current, command.operand()?.to_bytes(), &mut buf).ok()?;
         std::env::set_current_dir(OsStr::from_bytes(to.to_bytes())).ok()?;
         self.previous = Some(std::mem::replace(&mut self.current, to.to_bytes().to_vec()));
         Some(())
@@ -149,11 +149,12 @@ impl<'a> Runner<'a> {
             let words: Vec<CString> = command.words().map(CStr::to_owned).collect();
             let path = self.find(words.first()?)?;
             let envp = self.environment_of(&command, path.to_bytes())?;
-            let mut source = command.span().of(self.line).to_vec();
-            if !command.replaces_shell() {
-                // Or the shell that takes over would be replaced where the line's own would have waited.
-                source.extend_from_slice(b"\nexit");
-            }
+            let source = if command.replaces_shell() {
+                self.line[pipeline.span().start..].to_vec()
+            } else {
+                // So that the shell that takes over waits as the line's own would have.
+                [command.span().of(self.line), b"\nexit"].concat()
+            };
             let source = CString::new(source).ok()?;
             stages.push(Stage { path, argv: words, envp, table, base, source });
         }

@@ -1,0 +1,191 @@
+//! A line that was started: its processes, and what its end means.
+
+use super::run::kill_all;
+use super::wiring::{Slot, complain};
+use crate::child::Child;
+use crate::error::WaitError;
+use crate::stdio;
+use forkless_shell::ShellTraits;
+use forkless_sys::fd;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ChildStderr, ChildStdin, ChildStdout, ExitStatus};
+
+/// A line started by [`ShellLine::spawn`](super::ShellLine::spawn): one or several programs, or a shell.
+///
+/// Dropping it neither waits nor kills, as for [`Child`]; nothing is left as a zombie.
+#[derive(Debug)]
+pub struct ShellChild {
+    /// The parent's end of the line's standard input, if that is a pipe.
+    pub stdin: Option<ChildStdin>,
+    /// The parent's end of its standard output, if that is a pipe.
+    pub stdout: Option<ChildStdout>,
+    /// The parent's end of its standard error, if that is a pipe.
+    pub stderr: Option<ChildStderr>,
+    stages: Vec<Child>,
+    /// How the shell would have ended; `None` if there is a shell.
+    ending: Option<Ending>,
+    /// The status as the shell makes it, once all have ended.
+    ended: Option<ExitStatus>,
+    next: usize,
+}
+
+/// What becomes of the status of a program, and of the word that it was killed.
+#[derive(Debug)]
+pub(super) struct Ending {
+    pub(super) traits: ShellTraits,
+    pub(super) replaces_shell: bool,
+    pub(super) stderr: Slot,
+    pub(super) kept: Option<OwnedFd>,
+}
+
+impl Ending {
+    /// Whether the shell would say that a program was killed.
+    pub(super) fn may_complain(&self) -> bool {
+        const SIGKILL: u8 = 9;
+        !self.replaces_shell && self.traits.signal_message(SIGKILL, false).is_some()
+    }
+
+    /// Takes a descriptor of its own for the shell's messages: the parent's is closed after the start.
+    pub(super) fn keep_stderr(&mut self) {
+        if !self.may_complain() {
+            self.stderr = Slot::Closed;
+        } else if let Slot::Raw(number) = self.stderr {
+            self.kept = fd::dup_cloexec(number, 3).ok().map(stdio::owned);
+            self.stderr = self.kept.as_ref().map_or(Slot::Closed, |kept| Slot::Raw(kept.as_raw_fd()));
+        }
+    }
+
+    /// Says what the shell would say of a program that was killed.
+    pub(super) fn complain(&self, status: ExitStatus) {
+        if self.replaces_shell {
+            return;
+        }
+        let signal = status.signal().and_then(|signal| u8::try_from(signal).ok());
+        let message = signal.and_then(|signal| self.traits.signal_message(signal, status.core_dumped()));
+        if let Some(message) = message {
+            complain(self.stderr, &message.to_string());
+        }
+    }
+
+    /// The status of the line whose last program ended so: a shell that waits turns a signal into 128 + n, save those of the
+    /// keyboard, which end the shell as well.
+    pub(super) fn translate(&self, status: ExitStatus) -> ExitStatus {
+        match status.signal() {
+            Some(libc::SIGINT | libc::SIGQUIT) => status,
+            Some(signal) if !self.replaces_shell => ExitStatus::from_raw((128 + signal) << 8),
+            _ => status,
+        }
+    }
+}
+
+impl ShellChild {
+    pub(super) fn of_shell(child: Child) -> ShellChild {
+        ShellChild::new(vec![child], None)
+    }
+
+    pub(super) fn of_programs(stages: Vec<Child>, ending: Ending) -> ShellChild {
+        ShellChild::new(stages, Some(ending))
+    }
+
+    fn new(stages: Vec<Child>, ending: Option<Ending>) -> ShellChild {
+        ShellChild { stdin: None, stdout: None, stderr: None, stages, ending, ended: None, next: 0 }
+    }
+
+    /// Whether it runs without a shell.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.ending.is_some()
+    }
+
+    /// The process id of the last program, or of the shell.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.stages.last().map_or(0, Child::id)
+    }
+
+    /// The processes: each program, or the shell alone.
+    pub fn processes(&mut self) -> &mut [Child] {
+        &mut self.stages
+    }
+
+    /// Waits for every process of the line. Its standard input, if still held here, is closed first.
+    ///
+    /// # Errors
+    /// As [`Child::wait`]; after an error the call may be repeated for what is left.
+    pub fn wait(&mut self) -> Result<ExitStatus, WaitError> {
+        drop(self.stdin.take());
+        loop {
+            if let Some(status) = self.ended {
+                return Ok(status);
+            }
+            let Some(child) = self.stages.get_mut(self.next) else { return Err(WaitError::Unknown) };
+            let status = child.wait();
+            self.next += 1;
+            self.take_in(status?);
+        }
+    }
+
+    /// The status if all have ended, else `None`, at once.
+    ///
+    /// # Errors
+    /// As [`ShellChild::wait`].
+    pub fn try_wait(&mut self) -> Result<Option<ExitStatus>, WaitError> {
+        while self.ended.is_none() {
+            let Some(child) = self.stages.get_mut(self.next) else { return Err(WaitError::Unknown) };
+            let Some(status) = child.try_wait()? else { return Ok(None) };
+            self.next += 1;
+            self.take_in(status);
+        }
+        Ok(self.ended)
+    }
+
+    /// Kills every process of the line, as far as it is known: a shell's own children live on.
+    ///
+    /// # Errors
+    /// As [`Child::kill`].
+    pub fn kill(&mut self) -> io::Result<()> {
+        self.stages.iter_mut().try_for_each(Child::kill)
+    }
+
+    pub(super) fn put_down(&mut self) {
+        kill_all(&mut self.stages);
+    }
+
+    /// What is readable once the next process has ended, if somebody who reads output must also look for that.
+    pub(super) fn watched(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        if self.ending.as_ref().is_none_or(|ending| ending.kept.is_none()) {
+            return None;
+        }
+        self.stages.get(self.next).and_then(Child::pidfd)
+    }
+
+    pub(super) fn stages_until(
+        &mut self,
+        deadline: Option<std::time::Instant>,
+    ) -> Result<ExitStatus, WaitError> {
+        loop {
+            if let Some(status) = self.ended {
+                return Ok(status);
+            }
+            let Some(child) = self.stages.get_mut(self.next) else { return Err(WaitError::Unknown) };
+            let status = child.wait_until(deadline)?;
+            self.next += 1;
+            self.take_in(status);
+        }
+    }
+
+    fn take_in(&mut self, status: ExitStatus) {
+        if let Some(ending) = &self.ending {
+            ending.complain(status);
+        }
+        if self.next == self.stages.len() {
+            self.ended = Some(self.ending.as_ref().map_or(status, |ending| ending.translate(status)));
+            if let Some(ending) = &mut self.ending {
+                ending.stderr = Slot::Closed;
+                ending.kept = None;
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Collecting what a line writes.
+
+use super::run::{self, needs_supervision};
+use super::wiring::Base;
+use super::{ShellChild, ShellLine};
+use crate::child::timespec;
+use crate::error::{SpawnError, Step, WaitError};
+use crate::stdio::Kind;
+use forkless_sys::poll::{self, POLLIN, PollFd};
+use forkless_sys::{Errno, fd};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::process::{ExitStatus, Output};
+use std::time::Instant;
+
+/// The most that is read at once.
+const PIECE: usize = 64 * 1024;
+
+pub(super) fn collect(how: &ShellLine) -> Result<Output, SpawnError> {
+    let deadline = how.deadline();
+    let mut base = Base::open(&how.std, [&Kind::Null, &Kind::Piped, &Kind::Piped])?;
+    let mut streams = base.ours.each_mut().map(Option::take);
+    // Input that nobody writes ends at once.
+    streams[0] = None;
+    let [_, stdout, stderr] = streams;
+    let mut streams = [(stdout, Vec::new()), (stderr, Vec::new())];
+    let status = if needs_supervision(how) {
+        // Somebody has to start one pipeline after the other while the pipes are read.
+        std::thread::scope(|scope| -> Result<_, SpawnError> {
+            let runner = scope.spawn(move || {
+                let status = run::to_the_end(how, &base, deadline);
+                // Our copies of the write ends close with it, so that the reader sees the end.
+                drop(base);
+                status
+            });
+            let read = drain(&mut streams, deadline, None);
+            match runner.join() {
+                Ok(status) => {
+                    let status = status?;
+                    read?;
+                    Ok(status)
+                }
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        })?
+    } else {
+        supervise(how, base, &mut streams, deadline)?
+    };
+    let [(_, stdout), (_, stderr)] = streams;
+    Ok(Output { status, stdout, stderr })
+}
+
+/// One pipeline, or a shell: read to the end, then wait.
+fn supervise(
+    how: &ShellLine,
+    base: Base,
+    streams: &mut [(Option<OwnedFd>, Vec<u8>)],
+    deadline: Option<Instant>,
+) -> Result<ExitStatus, SpawnError> {
+    let mut child = run::start(how, base, true)?;
+    let status = match drain(streams, deadline, Some(&mut child)) {
+        Ok(()) => child.stages_until(deadline),
+        Err(error) => Err(error),
+    };
+    match status {
+        Err(WaitError::Deadline) => {
+            child.put_down();
+            Err(WaitError::Deadline.into())
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Reads all streams to their ends, and takes the statuses of programs that a stream's end waits for.
+fn drain(
+    streams: &mut [(Option<OwnedFd>, Vec<u8>)],
+    deadline: Option<Instant>,
+    mut child: Option<&mut ShellChild>,
+) -> Result<(), WaitError> {
+    let mut piece = vec![0; PIECE];
+    while streams.iter().any(|stream| stream.0.is_some()) {
+        let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return Err(WaitError::Deadline);
+        }
+        // A negative number is passed over (poll(2)).
+        let number = |file: &Option<OwnedFd>| file.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        let mut entries: Vec<PollFd> =
+            streams.iter().map(|(file, _)| PollFd { fd: number(file), events: POLLIN, revents: 0 }).collect();
+        let watched = child.as_ref().and_then(|child| child.watched()).map_or(-1, |pidfd| pidfd.as_raw_fd());
+        entries.push(PollFd { fd: watched, events: POLLIN, revents: 0 });
+        match poll::poll(&mut entries, left.map(timespec)) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => {
+                return Err(WaitError::Start(SpawnError::at(Step::Wait, "the line's output", error)));
+            }
+        }
+        if let (Some(child), Some(true)) = (&mut child, entries.pop().map(|entry| entry.revents != 0)) {
+            child.try_wait()?;
+        }
+        for ((file, kept), entry) in streams.iter_mut().zip(&entries) {
+            if entry.revents == 0 {
+                continue;
+            }
+            match fd::read(entry.fd, &mut piece) {
+                Ok(0) => *file = None,
+                Ok(count) => kept.extend_from_slice(&piece[..count]),
+                Err(Errno::EINTR | Errno::EAGAIN) => {}
+                Err(_) => *file = None,
+            }
+        }
+    }
+    Ok(())
+}

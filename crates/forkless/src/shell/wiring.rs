@@ -1,0 +1,165 @@
+//! Descriptors 0 to 9 of the line and of each of its programs.
+
+use super::place::Place;
+use crate::command::Command;
+use crate::error::{SpawnError, Step};
+use crate::stdio::{self, Kind, Stdio};
+use forkless_shell::RedirectionKind;
+use forkless_sys::fd;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileTypeExt;
+
+/// What one number is for a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Slot {
+    /// The parent's of the same number, as far as it hands it on.
+    Inherit,
+    /// This descriptor of the parent.
+    Raw(RawFd),
+    Closed,
+}
+
+pub(super) type Table = [Slot; 10];
+
+/// The descriptors the line starts with, and our ends of its pipes.
+pub(super) struct Base {
+    pub(super) table: Table,
+    /// Keeps what the table names open.
+    _theirs: Vec<OwnedFd>,
+    pub(super) ours: [Option<OwnedFd>; 3],
+}
+
+impl Base {
+    pub(super) fn open(std: &[Option<Stdio>; 3], default: [&Kind; 3]) -> Result<Base, SpawnError> {
+        let mut base = Base { table: [Slot::Inherit; 10], _theirs: Vec::new(), ours: [None, None, None] };
+        let mut same = Vec::new();
+        for (number, (set, default)) in std.iter().zip(default).enumerate() {
+            let mut keep = |file: OwnedFd| {
+                let slot = Slot::Raw(file.as_raw_fd());
+                base._theirs.push(file);
+                slot
+            };
+            base.table[number] = match set.as_ref().map_or(default, |stdio| &stdio.0) {
+                Kind::Inherit => Slot::Inherit,
+                Kind::Closed => Slot::Closed,
+                Kind::Raw(fd) => Slot::Raw(*fd),
+                Kind::Owned(fd) => Slot::Raw(fd.as_raw_fd()),
+                Kind::Null => {
+                    let null = OpenOptions::new().read(number == 0).write(number != 0).open("/dev/null");
+                    keep(null.map_err(|error| cannot_open("/dev/null", &error))?.into())
+                }
+                Kind::SameAs(other) => {
+                    same.push((number, *other));
+                    Slot::Inherit
+                }
+                kind @ (Kind::Piped | Kind::PipedInput) => {
+                    let (read, write) = stdio::pipe()?;
+                    let is_input = number == 0 || matches!(kind, Kind::PipedInput);
+                    let (theirs, ours) = if is_input { (read, write) } else { (write, read) };
+                    base.ours[number] = Some(ours);
+                    keep(theirs)
+                }
+            };
+        }
+        for (number, other) in same {
+            let of = usize::try_from(other).ok().and_then(|other| base.table.get(other).copied());
+            base.table[number] = match of {
+                Some(Slot::Inherit) | None => Slot::Raw(other),
+                Some(slot) => slot,
+            };
+        }
+        Ok(base)
+    }
+
+    /// Whether this is the other end of one of our pipes: who reads it sees no end before it is closed everywhere.
+    pub(super) fn is_pipe_of_ours(&self, slot: Slot) -> bool {
+        let slot = if slot == Slot::Inherit { self.table[2] } else { slot };
+        matches!(slot, Slot::Raw(_))
+            && self.table.iter().zip(&self.ours).any(|(theirs, ours)| ours.is_some() && *theirs == slot)
+    }
+
+    /// Closes our ends: nobody will use them.
+    pub(super) fn without_our_ends(mut self) -> Base {
+        self.ours = [None, None, None];
+        self
+    }
+}
+
+fn cannot_open(path: &str, error: &io::Error) -> SpawnError {
+    SpawnError::new(Step::Pipe, path.to_owned(), error.raw_os_error().unwrap_or(libc::EIO))
+}
+
+/// Applies one redirection. `None` if the shell would fail, or would block where this process must not.
+pub(super) fn redirect(
+    redirection: forkless_shell::Redirection<'_>,
+    table: &mut Table,
+    files: &mut Vec<OwnedFd>,
+    place: &Place,
+    inherits: bool,
+) -> Option<()> {
+    let mut options = OpenOptions::new();
+    let path = match redirection.kind {
+        RedirectionKind::Read(path) => (options.read(true), path).1,
+        RedirectionKind::Write(path) => (options.write(true).create(true).truncate(true), path).1,
+        RedirectionKind::Append(path) => (options.append(true).create(true), path).1,
+        RedirectionKind::ReadWrite(path) => (options.read(true).write(true).create(true), path).1,
+        RedirectionKind::Duplicate(from) => {
+            table[usize::from(redirection.descriptor)] = duplicate(from, table, inherits)?;
+            return Some(());
+        }
+        RedirectionKind::Close => {
+            table[usize::from(redirection.descriptor)] = Slot::Closed;
+            return Some(());
+        }
+    };
+    let path = place.resolve(path.to_bytes());
+    // Opening a FIFO waits for its other end, which may be a program of this very line.
+    if std::fs::metadata(&path).is_ok_and(|there| there.file_type().is_fifo()) {
+        return None;
+    }
+    let file: File = options.open(path).ok()?;
+    table[usize::from(redirection.descriptor)] = Slot::Raw(file.as_raw_fd());
+    files.push(file.into());
+    Some(())
+}
+
+/// What `N>&from` makes of N.
+fn duplicate(from: u8, table: &Table, inherits: bool) -> Option<Slot> {
+    const FD_CLOEXEC: u32 = 1;
+    match table[usize::from(from)] {
+        Slot::Closed => None,
+        Slot::Raw(fd) => Some(Slot::Raw(fd)),
+        Slot::Inherit => {
+            let number = RawFd::from(from);
+            let flags = fd::get_fd_flags(number).ok()?;
+            // Above 2 the shell has only what is handed on to it.
+            (number <= 2 || (inherits && flags & FD_CLOEXEC == 0)).then_some(Slot::Raw(number))
+        }
+    }
+}
+
+/// Connects a command accordingly.
+pub(super) fn connect(command: &mut Command, table: &Table, inherits: bool) {
+    for (number, slot) in (0..).zip(table) {
+        let stdio = match *slot {
+            Slot::Inherit if number > 2 => continue,
+            Slot::Closed if number > 2 && !inherits => continue,
+            Slot::Inherit => Stdio(Kind::Inherit),
+            Slot::Raw(fd) => Stdio(Kind::Raw(fd)),
+            Slot::Closed => Stdio(Kind::Closed),
+        };
+        command.fd(number, stdio);
+    }
+}
+
+/// Writes what the shell would say to its standard error.
+pub(super) fn complain(to: Slot, message: &str) {
+    let number = match to {
+        Slot::Inherit => 2,
+        Slot::Raw(fd) => fd,
+        Slot::Closed => return,
+    };
+    let _ = fd::write(number, message.as_bytes());
+}

@@ -1,0 +1,296 @@
+//! Lines without a shell: that none was started, and that nothing else differs from when one is.
+
+use forkless::{ShellLine, Stdio, shell};
+use std::io::{Read as _, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// A directory that is gone when the test is.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("forkless-{name}-{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Scratch(path.canonicalize().unwrap())
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The process id of the parent of the last program of `line`, which must print its own `/proc/self/stat`.
+fn parent_of(line: &str, tune: impl FnOnce(&mut ShellLine)) -> u32 {
+    let mut line = shell(line);
+    tune(&mut line);
+    let out = line.output().unwrap();
+    let text = String::from_utf8(out.stdout).unwrap();
+    let after_name = text.rsplit(") ").next().unwrap();
+    after_name.split(' ').nth(1).unwrap_or_else(|| panic!("{text:?}")).parse().unwrap()
+}
+
+/// Lines that end in a program whose parent is this process unless a shell came between. A line of which the shell replaces
+/// itself by the last program cannot tell, so each has something after it.
+const DIRECT: &[&str] = &[
+    "cat /proc/self/stat",
+    "cat /proc/self/stat && exit 0",
+    "true; cat '/proc/self/stat'",
+    "cat /proc/self/stat 2>/dev/null || exit 4",
+    ": && A=1 cat \"/proc/self/stat\" && :",
+    "cat /proc/self/stat | cat",
+    "cd / && cat proc/self/stat; true",
+];
+
+#[test]
+fn lines_that_need_no_shell_start_none() {
+    for line in DIRECT {
+        assert_eq!(parent_of(line, |_| {}), std::process::id(), "{line}");
+    }
+}
+
+#[test]
+fn lines_that_need_a_shell_get_one() {
+    for line in [
+        "cat /proc/self/sta[t]; true",
+        "for x in 1; do cat /proc/self/stat; done; true",
+        "cat $(printf %s /proc/self/stat); true",
+    ] {
+        assert_ne!(parent_of(line, |_| {}), std::process::id(), "{line}");
+    }
+    let forced = parent_of("cat /proc/self/stat; true", |line| {
+        line.always_shell(true);
+    });
+    assert_ne!(forced, std::process::id());
+}
+
+#[test]
+fn a_started_line_says_whether_there_is_a_shell() {
+    for (line, direct) in [
+        ("true_program() { :; }", false),
+        ("cat /dev/null", true),
+        ("cd / && cat /dev/null | cat >/dev/null", true),
+        ("cat /dev/null; cat /dev/null", false),
+        ("cat /dev/null || exit 1", false),
+        ("exit 0", false),
+    ] {
+        let mut child = shell(line).spawn().unwrap();
+        assert_eq!(child.is_direct(), direct, "{line}");
+        assert!(child.wait().unwrap().success(), "{line}");
+    }
+}
+
+/// Everything a run shows.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    code: Option<i32>,
+    signal: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+fn see(line: &str, always_shell: bool, dir: &Path) -> Seen {
+    let mut line = shell(line);
+    line.always_shell(always_shell).current_dir(dir);
+    line.env("NAME", "a value")
+        .env("EMPTY", "")
+        .env("not.valid", "1")
+        .env("OLDPWD", "/nonexistent")
+        .env("SHLVL", "4");
+    let out = line.output().unwrap();
+    Seen {
+        code: out.status.code(),
+        signal: out.status.signal(),
+        stdout: String::from_utf8_lossy(&out.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&out.stderr).into_owned(),
+    }
+}
+
+#[test]
+fn what_is_seen_of_a_line_does_not_depend_on_the_mechanism() {
+    let scratch = Scratch::new("same");
+    std::fs::create_dir(scratch.path().join("sub")).unwrap();
+    std::fs::write(scratch.path().join("file"), "content\n").unwrap();
+    std::fs::write(scratch.path().join("noscript"), "exit 5\n").unwrap();
+    std::fs::write(scratch.path().join("badscript"), "#!/nonexistent\n").unwrap();
+    for name in ["noscript", "badscript"] {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(scratch.path().join(name), mode).unwrap();
+    }
+    for line in [
+        "env",
+        "A=1 NAME=2 env",
+        "cd sub && env",
+        "env | cat",
+        "cat file missing 2>&1",
+        "cat < file > out; cat out",
+        "cat < missing",
+        "ls; cat < missing; cat file",
+        "missing-program",
+        "missing-program 2>/dev/null || cat file",
+        "cat file | missing-program",
+        "./noscript",
+        "./noscript; cat file",
+        "./badscript",
+        "cat file; ./badscript | cat",
+        "./file",
+        "./sub",
+        "cd missing && cat file",
+        "cat file; cd sub; pwd",
+        "cd sub; missing-program; env",
+        "exit 9",
+        "false || exit",
+        "! cat missing 2>/dev/null",
+        "sh -c 'kill -TERM $$'",
+        "sh -c 'kill -KILL $$' 2>&1",
+        "sh -c 'kill -KILL $$'; cat file",
+        "sh -c 'kill -TERM $$' | cat",
+        "sh -c 'kill -PIPE $$'; true",
+        "cat \"$NAME\" \"$EMPTY\" \"x$UNSET\"",
+        "cat file >&5",
+        "cat file 3>&1 1>&2 2>&3 3>&-",
+        "exec cat file",
+        "cat file\n\n# comment\ncat file # comment",
+        "readlink /proc/self/fd/0 /proc/self/fd/3",
+        "cat <&-",
+        "printf '%s\\n' *",
+        "echo $((1 + 1)) `cat file`",
+    ] {
+        let direct = see(line, false, scratch.path());
+        let by_shell = see(line, true, scratch.path());
+        assert_eq!(direct, by_shell, "{line}");
+    }
+}
+
+#[test]
+fn many_programs_write_more_than_a_pipe_holds() {
+    let out = shell("head -c 300000 /dev/zero; head -c 300000 /dev/zero >&2; head -c 1 /dev/zero | cat")
+        .output()
+        .unwrap();
+    assert_eq!((out.stdout.len(), out.stderr.len()), (300_001, 300_000));
+    let out = shell("head -c 300000 /dev/zero | cat").output().unwrap();
+    assert_eq!(out.stdout.len(), 300_000);
+}
+
+#[test]
+fn output_has_no_input_and_status_has_the_callers() {
+    assert!(shell("cat").output().unwrap().stdout.is_empty());
+    assert!(shell("cat; cat").output().unwrap().stdout.is_empty());
+}
+
+#[test]
+fn a_started_line_talks_through_pipes() {
+    for line in ["cat", "cat | cat", "cat; true"] {
+        let mut child = shell(line).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(b"through").unwrap();
+        let mut said = String::new();
+        child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!(said, "through", "{line}");
+        assert!(child.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn standard_error_can_go_where_output_goes() {
+    let mut child = shell("sh -c 'echo out; echo err >&2'")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::same_as(1))
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(said, "out\nerr\n");
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_line_killed_by_the_keyboards_signal_ends_there() {
+    let out = shell("sh -c 'kill -INT $$'; echo_is_not_reached").output().unwrap();
+    assert_eq!(out.status.signal(), Some(libc::SIGINT));
+    assert!(out.stderr.is_empty(), "{}", String::from_utf8_lossy(&out.stderr));
+}
+
+#[test]
+fn a_time_limit_holds_for_every_mechanism() {
+    for line in [
+        "sleep 60",
+        "sleep 60 | sleep 60",
+        "true && sleep 60; sleep 60",
+        "sleep 60 & wait",
+        "sleep 60 | cat; cat",
+    ] {
+        for output in [false, true] {
+            let begin = Instant::now();
+            let mut line_to_run = shell(line);
+            line_to_run.timeout(Duration::from_millis(100)).stdin(Stdio::null());
+            let error = match output {
+                true => line_to_run.output().unwrap_err(),
+                false => line_to_run.status().unwrap_err(),
+            };
+            assert_eq!(error.kind(), std::io::ErrorKind::TimedOut, "{line}");
+            assert!(begin.elapsed() < Duration::from_secs(20), "{line}");
+        }
+    }
+}
+
+#[test]
+fn a_fifo_is_opened_by_the_shell_not_by_the_caller() {
+    let scratch = Scratch::new("fifo");
+    let made = shell("mkfifo fifo").current_dir(scratch.path()).status().unwrap();
+    assert!(made.success());
+    let mut child = shell("cat >fifo").current_dir(scratch.path()).stdin(Stdio::piped()).spawn().unwrap();
+    assert!(!child.is_direct());
+    let mut reader = shell("cat <fifo").current_dir(scratch.path()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"met").unwrap();
+    let mut said = String::new();
+    reader.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(said, "met");
+    assert!(child.wait().unwrap().success() && reader.wait().unwrap().success());
+}
+
+#[test]
+fn nothing_is_left_behind() {
+    let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let lines = [
+        "cat /dev/null | cat",
+        "missing-program 2>/dev/null",
+        "cat /dev/null; exit 3",
+        "cat </missing 2>/dev/null",
+        "ls >/dev/null *",
+    ];
+    for line in lines {
+        shell(line).output().unwrap();
+    }
+    let before = descriptors();
+    for _ in 0..20 {
+        for line in lines {
+            shell(line).output().unwrap();
+            shell(line).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
+            shell(line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap().wait().unwrap();
+        }
+    }
+    // Other tests of this file come and go meanwhile.
+    assert!(descriptors() < before + 40, "{before} before, {} after", descriptors());
+}
+
+#[test]
+fn a_nul_in_line_or_environment_is_an_error() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let line = std::ffi::OsStr::from_bytes(b"ls \0");
+    assert_eq!(shell(line).status().unwrap_err().kind(), std::io::ErrorKind::InvalidInput);
+    assert_eq!(shell("ls").env("A", "b\0").status().unwrap_err().kind(), std::io::ErrorKind::InvalidInput);
+}
+
+#[test]
+fn a_missing_directory_is_an_error_of_the_start() {
+    let error = shell("ls").current_dir("/nonexistent").status().unwrap_err();
+    assert_eq!(error.to_string(), "chdir to /nonexistent: No such file or directory");
+}
