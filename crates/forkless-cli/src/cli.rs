@@ -30,6 +30,8 @@ pub(crate) enum Command {
     /// Write manual pages or shell completions; for packagers.
     #[command(hide = true)]
     Generate(commands::generate::Args),
+    /// Put a running process's memory into huge pages, so that its forks copy 512 times fewer entries.
+    Repair(commands::repair::Args),
     /// Run a program unmodified, without the cost of its forks.
     Run(commands::run::Args),
 }

@@ -19,6 +19,7 @@ fn main() -> ExitCode {
         Command::Diagnose(args) => commands::diagnose::run(args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Generate(args) => commands::generate::run(&args),
+        Command::Repair(args) => commands::repair::run(args),
         Command::Run(args) => commands::run::run(args),
     };
     exit::report(outcome)

@@ -5,7 +5,8 @@
 //! sums them up and judges them into a [`Report`] of [`Finding`]s, with savings predicted from a [`CostModel`] that is
 //! measured on the machine itself.
 //!
-//! The library prints nothing, and changes nothing in what it watches. Linux on x86-64 only.
+//! [`repair()`] puts a running process's memory into huge pages. The library prints nothing, and nothing but `repair` changes
+//! what it looks at. Linux on x86-64 only.
 
 mod collect;
 mod creation;
@@ -16,6 +17,7 @@ mod finding;
 mod model;
 mod procfs;
 mod record;
+mod repair;
 mod shell;
 mod stack;
 mod symbol;
@@ -28,8 +30,9 @@ pub use diagnosis::{CreationCounts, Diagnosis, Report};
 pub use error::WatchError;
 pub use estimate::Estimate;
 pub use finding::{Cost, Evidence, Finding, FindingKind, Thresholds};
-pub use model::CostModel;
+pub use model::{CostModel, ForkProbe, probe_fork};
 pub use procfs::{PageKinds, ProcessName};
+pub use repair::{RepairError, RepairOptions, RepairReport, repair};
 pub use stack::{Frame, Unwinder};
 pub use target::{ResolvedTarget, Target};
 pub use tier::{Probe, Tier, probe};

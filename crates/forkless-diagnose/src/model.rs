@@ -101,6 +101,43 @@ impl CostModel {
     }
 }
 
+/// A fork in a process of a given shape, measured here.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct ForkProbe {
+    /// Time of fork() in its caller, nanoseconds.
+    pub fork: Estimate,
+    /// Measured with that much memory times this; the rest is extrapolated. 1 where the memory was there.
+    pub scale: f64,
+}
+
+/// Forks a process (this one, which gives the memory back afterwards) with `small` bytes in 4 KiB pages and `huge` bytes in
+/// transparent huge pages, as far as a quarter of the free memory allows; beyond that a smaller one, extrapolated.
+///
+/// # Errors
+/// If memory or a child process cannot be had.
+pub fn probe_fork(small: u64, huge: u64) -> io::Result<ForkProbe> {
+    let available = available_memory().unwrap_or(1 << 30) / 4;
+    let wanted = small + huge;
+    let scale = if wanted > available { available as f64 / wanted as f64 } else { 1.0 };
+    let block = |bytes: u64, advice| {
+        let bytes = (bytes as f64 * scale) as usize / HUGE * HUGE;
+        (bytes > 0).then(|| Block::new(bytes, advice)).transpose()
+    };
+    let bare = Forks::measure(None)?;
+    let small = block(small, libc::MADV_NOHUGEPAGE)?;
+    let huge = block(huge, libc::MADV_HUGEPAGE)?;
+    let with = Forks::measure(small.as_ref())?;
+    drop((small, huge));
+    let added = with.caller.minus(bare.caller).at_least_zero().times(1.0 / scale);
+    Ok(ForkProbe { fork: bare.caller.plus(added), scale })
+}
+
+fn available_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let kib = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(kib.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
 /// Written anonymous memory of one page kind.
 struct Block {
     raw: *mut libc::c_void,

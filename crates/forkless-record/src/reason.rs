@@ -39,6 +39,7 @@ kinds! {
     Unusual = 14, "unusual call in a fork handler";
     Advice = 15, "too many MADV_DONTFORK ranges of the program's own";
     CloneFailed = 16, "clone refused";
+    Nested = 17, "forked by a fork handler";
     // Undone.
     Call = 32, "system call";
     Command = 33, "command of fcntl, ioctl or prctl";

@@ -4,4 +4,5 @@ pub(crate) mod bench;
 pub(crate) mod diagnose;
 pub(crate) mod doctor;
 pub(crate) mod generate;
+pub(crate) mod repair;
 pub(crate) mod run;

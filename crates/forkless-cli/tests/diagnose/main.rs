@@ -6,6 +6,7 @@
 
 mod findings;
 mod log;
+mod repair;
 mod support;
 
 use libtest_mimic::{Arguments, Trial};
@@ -20,6 +21,7 @@ fn main() {
     let mut trials: Vec<Trial> = Vec::new();
     log::add(&mut trials);
     findings::add(&mut trials);
+    repair::add(&mut trials);
     let trials = trials.into_iter().map(|trial| trial.with_ignored_flag(missing.is_some())).collect();
     libtest_mimic::run(&arguments, trials).exit();
 }

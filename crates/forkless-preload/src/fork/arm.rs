@@ -116,14 +116,12 @@ pub(crate) fn our_action(handler: usize) -> KernelAction {
 
 /// Arms the calling thread for one fork at `site`.
 pub(crate) fn arm(site: usize) -> Attempt<&'static Slot> {
+    if let Some(outer) = mine() {
+        outer.stand_down();
+        return Err(Kind::Nested);
+    }
     let Ok(before) = signal::set_mask(BLOCKED) else { return Err(Kind::Setup) };
-    let slot = match claim() {
-        Ok(slot) => slot,
-        Err(kind) => {
-            let _ = signal::set_mask(before);
-            return Err(kind);
-        }
-    };
+    let slot = claim();
     slot.site.store(site, Relaxed);
     slot.mask.store(before.0, Relaxed);
     slot.set_verdict(Verdict::Plain(Kind::Unusual.into()));
@@ -151,16 +149,12 @@ pub(crate) fn arm(site: usize) -> Attempt<&'static Slot> {
     }
 }
 
-fn claim() -> Attempt<&'static Slot> {
+fn claim() -> &'static Slot {
     let me = rt::thread_pointer();
-    if mine().is_some() {
-        // A fork handler that forks.
-        return Err(Kind::Busy);
-    }
     loop {
         for slot in &TABLE {
             if slot.owner.compare_exchange(0, me, Acquire, Relaxed).is_ok() {
-                return Ok(slot);
+                return slot;
             }
         }
         sched::yield_now();
@@ -220,23 +214,29 @@ impl Slot {
     }
 
     /// Puts everything back from inside the handler: what the kernel restores at the handler's return is written into its frame.
+    /// The alternate stack is not among that (the kernel refuses while it runs on it), so [`release`](Self::release) gives it back.
     pub(crate) fn disarm(&self, frame: &mut super::frame::Frame) {
         let _ = dispatch::off();
         HANDLER.remove();
-        frame.stack = self.program_stack();
         frame.mask = self.mask.load(Relaxed);
         self.armed.store(false, Relaxed);
     }
 
-    /// After libc's fork has returned. The slot, and with it the stack the handler ran on, becomes free only here.
-    pub(crate) fn release(&self) -> Verdict {
+    /// A fork handler of the program forks itself: the fork that was armed becomes a plain one, and so is the inner.
+    pub(crate) fn stand_down(&self) {
         if self.armed.swap(false, Relaxed) {
-            // libc made no system call that could have been the fork.
             let _ = dispatch::off();
             HANDLER.remove();
             let _ = self.give_stack_back();
             let _ = signal::set_mask(SigSet(self.mask.load(Relaxed)));
         }
+    }
+
+    /// After libc's fork has returned. The slot, and with it the stack the handler ran on, becomes free only here.
+    pub(crate) fn release(&self) -> Verdict {
+        // Still armed if libc made no system call that could have been the fork.
+        self.stand_down();
+        let _ = self.give_stack_back();
         let verdict = self.verdict();
         self.owner.store(0, Release);
         verdict

@@ -9,8 +9,7 @@ use crate::kernel::Args;
 pub(crate) struct Frame {
     flags: u64,
     link: usize,
-    /// Alternate stack in force afterwards (`restore_altstack`, kernel/signal.c).
-    pub(crate) stack: AltStack,
+    stack: AltStack,
     registers: [usize; 23],
     fpstate: usize,
     reserved: [u64; 8],

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use forkless_record::Kind;
 use forkless_sys::process::{self, P_PID, WALL, WEXITED, WNOHANG, WNOWAIT};
-use forkless_sys::{CPtr, Errno, fd, mm};
+use forkless_sys::{CPtr, Errno, fd, mm, sched};
 use linux_raw_sys::general as k;
 
 use crate::config;
@@ -197,13 +197,20 @@ fn open_memory() -> Attempt<i32> {
     // 255 is bash's own; a table of 256 is the kernel's second size, so most programs' tables need not grow again.
     const HIGH: i32 = 240;
     const MARGIN: i32 = 64;
-    let mut high = fd::dup_cloexec(low, HIGH.max(low + MARGIN));
-    if let Ok(got) = high
-        && got != HIGH.max(low + MARGIN)
-    {
-        // In the midst of the program's own descriptors: get clear of them.
-        let _ = fd::close(got);
-        high = fd::dup_cloexec(low, got + MARGIN);
+    let wanted = HIGH.max(low + MARGIN);
+    let mut high = fd::dup_cloexec(low, wanted);
+    match high {
+        Ok(got) if got != wanted => {
+            // In the midst of the program's own descriptors: get clear of them.
+            let _ = fd::close(got);
+            high = fd::dup_cloexec(low, got + MARGIN);
+        }
+        // Above the program's limit: just below it, then.
+        Err(Errno::EINVAL) => {
+            let limit = sched::getrlimit(k::RLIMIT_NOFILE).map_or(0, |l| l.soft.min(i32::MAX as u64) as i32);
+            high = fd::dup_cloexec(low, (limit - 4).max(low + 1));
+        }
+        _ => {}
     }
     let _ = fd::close(low);
     high.map_err(|_| Kind::Descriptors)

@@ -152,7 +152,7 @@ fn quoted(text: &str) -> String {
     if !text.is_empty() && text.chars().all(plain) { text.to_owned() } else { format!("{text:?}") }
 }
 
-pub(super) fn bytes(bytes: u64) -> String {
+pub(in crate::commands) fn bytes(bytes: u64) -> String {
     match bytes {
         0..1024 => format!("{bytes} B"),
         1024..1_048_576 => format!("{:.0} KiB", bytes as f64 / 1024.0),
@@ -161,7 +161,7 @@ pub(super) fn bytes(bytes: u64) -> String {
     }
 }
 
-pub(super) fn duration(ns: u64) -> String {
+pub(in crate::commands) fn duration(ns: u64) -> String {
     match ns {
         0..1000 => format!("{ns} ns"),
         1000..1_000_000 => format!("{:.1} us", ns as f64 / 1e3),

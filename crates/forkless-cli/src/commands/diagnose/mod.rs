@@ -4,6 +4,8 @@
 mod log;
 mod text;
 
+pub(super) use log::{bytes, duration};
+
 use std::ffi::OsString;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;

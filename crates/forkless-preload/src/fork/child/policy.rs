@@ -50,7 +50,8 @@ pub(crate) fn judge(nr: u32, a: &Args) -> isize {
         k::__NR_rt_sigprocmask => signals::rt_sigprocmask(a),
         k::__NR_sigaltstack => signals::sigaltstack(a),
         // Only the question whether a process exists.
-        k::__NR_kill if a[1] == 0 => pass(nr, a),
+        k::__NR_kill | k::__NR_tkill if a[1] == 0 => pass(nr, a),
+        k::__NR_tgkill if a[2] == 0 => pass(nr, a),
         // There are no children to wait for: the kernel says ECHILD.
         k::__NR_wait4 => out(nr, a, a[1], 4),
         k::__NR_waitid => out(nr, a, a[2], 128),
@@ -168,6 +169,7 @@ pub(crate) fn judge(nr: u32, a: &Args) -> isize {
         // Adding the right to write could open a shared mapping.
         k::__NR_mprotect if a[2] as u32 & k::PROT_WRITE == 0 => layout(nr, a),
         // Advice that drops or moves memory is a change of layout; MADV_REMOVE punches files.
+        k::__NR_mincore => layout(nr, a),
         k::__NR_madvise if matches!(a[2], 0..=4 | 8 | 10..=21) => layout(nr, a),
 
         _ => abort(Reason::new(Kind::Call, nr)),

@@ -1,0 +1,102 @@
+//! `forkless repair`: a running process's next forks are cheaper, and nothing else happens to it.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{Child, Command, Stdio};
+
+use libtest_mimic::{Failed, Trial};
+use serde_json::Value;
+
+use crate::support::{FORKLESS, victim};
+
+pub(crate) fn add(trials: &mut Vec<Trial>) {
+    let tests: [(&str, fn()); 4] = [
+        ("repair::forks_of_a_repaired_process_are_cheaper", cheaper),
+        ("repair::a_dry_run_changes_nothing", dry_run),
+        ("repair::what_the_program_excludes_is_left_alone", excluded),
+        ("repair::a_process_that_is_not_there_is_a_usage_error", no_process),
+    ];
+    for (name, test) in tests {
+        trials.push(Trial::test(name, move || -> Result<(), Failed> {
+            test();
+            Ok(())
+        }));
+    }
+}
+
+/// A victim that has its memory and waits for SIGUSR1.
+struct Waiting {
+    process: Child,
+    out: BufReader<std::process::ChildStdout>,
+}
+
+impl Waiting {
+    fn start(mode: &str, count: &str, mib: &str) -> Self {
+        let mut process = Command::new(victim().expect("checked before"))
+            .args([mode, count, mib])
+            .env("VICTIM_WAIT", "1")
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the victim runs");
+        let mut out = BufReader::new(process.stdout.take().expect("piped"));
+        let mut ready = String::new();
+        out.read_line(&mut ready).expect("the victim is ready");
+        Self { process, out }
+    }
+
+    /// Lets it work; what it says about itself.
+    fn finish(mut self) -> Value {
+        let pid = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(pid, rustix::process::Signal::USR1).expect("it waits for SIGUSR1");
+        let mut text = String::new();
+        self.out.read_to_string(&mut text).expect("it speaks UTF-8");
+        assert!(self.process.wait().expect("it ends").success());
+        serde_json::from_str(&text).expect("JSON")
+    }
+}
+
+fn repair(victim: &Waiting, flags: &[&str]) -> Value {
+    let output = Command::new(FORKLESS)
+        .args(["repair", "--json", "-p", &victim.process.id().to_string()])
+        .args(flags)
+        .output()
+        .expect("forkless runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+fn cheaper() {
+    let before = Waiting::start("forkexec-plain", "5", "256").finish();
+    let victim = Waiting::start("forkexec-plain", "5", "256");
+    let report = repair(&victim, &[]);
+    let after = victim.finish();
+    assert!(report["after"]["anon_huge"].as_u64() >= Some(240 << 20), "{report}");
+    assert!(report["stopped"].is_null(), "{report}");
+    let times = before["call_ns"].as_f64().expect("ns") / after["call_ns"].as_f64().expect("ns");
+    assert!(times > 3.0, "only {times:.1} times cheaper: {report}");
+    // The probe of the same shape says so too, before anyone forks.
+    let probe = |name: &str| report[name]["fork"]["mid"].as_f64().expect("ns");
+    assert!(probe("fork_before") > 3.0 * probe("fork_after"), "{report}");
+}
+
+fn dry_run() {
+    let victim = Waiting::start("forkexec-plain", "1", "64");
+    let report = repair(&victim, &["--dry-run"]);
+    assert_eq!(report["calls"], 0);
+    assert!(report["asked"].as_u64() >= Some(60 << 20), "{report}");
+    assert_eq!(report["before"], report["after"]);
+    victim.finish();
+}
+
+fn excluded() {
+    let victim = Waiting::start("forkexec", "1", "64");
+    let report = repair(&victim, &["--no-probe"]);
+    assert!(report["excluded"].as_u64() >= Some(64 << 20), "{report}");
+    assert_eq!(report["after"]["anon_huge"], 0);
+    victim.finish();
+}
+
+fn no_process() {
+    let output = Command::new(FORKLESS).args(["repair", "-p", "8388608"]).output().expect("forkless runs");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("8388608"));
+}

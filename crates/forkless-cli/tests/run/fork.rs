@@ -1,0 +1,168 @@
+//! Speculative fork: one test a case of `fork_cases.c`.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crate::support::{FORK_CASES, observe, plain, reported, run};
+
+/// How the forks of a case must have gone: speculations that committed, and the reasons of all others.
+fn compare(case: &str, commits: u64, reasons: &[&str]) {
+    compare_with(&["--fork-minimum=1M", "--fork-always"], case, commits, reasons);
+}
+
+fn compare_with(options: &[&str], case: &str, commits: u64, reasons: &[&str]) {
+    let without = observe(&mut plain(&FORK_CASES, &[case]));
+    let (with, report) = reported(options, &FORK_CASES, &[case]);
+    assert_eq!(without, with, "{case}");
+    assert_eq!(without.0, Some(0), "{case}: the fixture itself failed: {without:?}");
+    assert_eq!(report.count("committed"), commits, "{case}: {:?}", report.reasons());
+    assert_eq!(report.reasons(), reasons, "{case}");
+}
+
+macro_rules! cases {
+    ($($name:ident: $commits:literal, [$($reason:literal),*];)*) => {
+        $(#[test] fn $name() { compare(stringify!($name), $commits, &[$($reason),*]); })*
+    };
+}
+
+cases! {
+    redirect_and_exec: 1, [];
+    memory_is_the_parents: 1, [];
+    new_mappings_do_not_land_on_absent_memory: 1, [];
+    arguments_in_absent_memory: 1, [];
+    signal_state_survives_exec: 1, [];
+    own_pipe_is_private: 1, [];
+    descriptors_are_the_programs: 1, [];
+    every_number_can_be_dup2d_onto: 1, [];
+    closefrom_and_close_range: 1, [];
+    death_signal_is_the_programs: 2, [];
+    interval_timer_survives_exec: 1, [];
+    exec_failure_goes_on: 1, [];
+    thread_id_is_the_childs: 1, [];
+    credentials_dropped: 1, [];
+    exit_without_exec: 0, ["Call"];
+    writes_to_inherited: 0, ["Inherited"];
+    shared_memory_written: 0, ["SharedWrite"];
+    shared_semaphore_posted: 0, ["SharedWrite"];
+    seeks_inherited: 0, ["Call"];
+    reads_inherited: 0, ["Inherited"];
+    sets_inherited_nonblocking: 0, ["Inherited"];
+    fionbio_on_inherited: 0, ["Command"];
+    locks_inherited: 0, ["Call"];
+    appends_to_a_file: 0, ["OpenFile"];
+    opens_a_fifo: 0, ["OpenFile"];
+    // The child aborts at its own fork; its replacement speculates in turn, and the grandchild commits, which only the
+    // replacement's report line can say.
+    forks_again: 1, ["Call"];
+    takes_too_long: 0, ["Timeout"];
+    blocks_on_its_own_pipe: 0, ["Timeout"];
+    crashes: 0, ["Fault"];
+    own_fault_handler: 0, ["Fault"];
+    one_sigchld_a_child: 1, ["Call"];
+    ignored_sigchld_executes_once: 20, [];
+    in_a_thread: 0, ["Threads"];
+    own_filter: 0, ["Sandbox"];
+    own_filter_by_syscall: 0, ["Sandbox"];
+    no_descriptor_left: 0, ["Descriptors"];
+    few_descriptors_left: 0, ["Collision"];
+    forks_on_an_alternate_stack: 0, ["AltStack"];
+    alternate_stack_is_kept: 1, [];
+    forks_on_a_small_stack: 1, [];
+    fork_handlers_run_once: 1, ["Call"];
+    fork_handler_that_forks: 0, ["Nested", "Unusual"];
+    marked_memory: 2, [];
+    vfork_is_left_alone: 0, [];
+}
+
+#[test]
+fn session_and_directory() {
+    // The shell it executes forks too, below the minimum.
+    compare("session_and_directory", 1, &["Small"]);
+}
+
+#[test]
+fn a_thread_of_a_process_speculates_when_asked() {
+    compare_with(&["--fork=speculate", "--fork-minimum=1M", "--fork-always"], "in_a_thread", 1, &[]);
+}
+
+#[test]
+fn small_processes_are_left_alone() {
+    compare_with(&["--fork-minimum=1G"], "redirect_and_exec", 0, &["Small"]);
+}
+
+#[test]
+fn off_means_off() {
+    compare_with(&["--fork=off"], "redirect_and_exec", 0, &[]);
+}
+
+#[test]
+fn the_switch_in_the_environment_means_off() {
+    let mut command = run(&["--fork-minimum=1M"], &FORK_CASES, &["redirect_and_exec"]);
+    assert_eq!(observe(command.env("FORKLESS", "off")).0, Some(0));
+    let file = std::env::temp_dir().join(format!("forkless-off.{}", std::process::id()));
+    let to = format!("--report={}", file.display());
+    let mut command = run(&["--fork-minimum=1M", "--json", &to], &FORK_CASES, &["redirect_and_exec"]);
+    observe(command.env("FORKLESS", "off"));
+    let text = std::fs::read_to_string(&file).expect("the report of a program that was left alone");
+    let _ = std::fs::remove_file(&file);
+    assert!(text.contains("\"forks\":0"), "{text}");
+}
+
+/// Hazard: a child that is still judged when its parent is killed would be nobody's.
+#[test]
+fn a_speculative_child_does_not_outlive_its_parent() {
+    let options = ["--fork-minimum=1M", "--fork-always", "--fork-limit=20000"];
+    let mut command = run(&options, &FORK_CASES, &["stays_until_killed"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("starts");
+    let mut line = String::new();
+    std::io::BufRead::read_line(
+        &mut std::io::BufReader::new(child.stdout.as_mut().expect("piped")),
+        &mut line,
+    )
+    .expect("a pid");
+    let parent: i32 = line.trim().parse().expect("a pid");
+    let began = Instant::now();
+    let kid = loop {
+        let children =
+            std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
+        if let Some(kid) = children.split_whitespace().next() {
+            break kid.to_owned();
+        }
+        assert!(began.elapsed() < Duration::from_secs(5), "no speculative child appeared");
+    };
+    // The window between the fork and the prctl is the child's first few microseconds.
+    std::thread::sleep(Duration::from_millis(20));
+    rustix::process::kill_process(
+        rustix::process::Pid::from_raw(parent).expect("positive"),
+        rustix::process::Signal::KILL,
+    )
+    .expect("alive");
+    let began = Instant::now();
+    let state = || std::fs::read_to_string(format!("/proc/{kid}/stat")).unwrap_or_default();
+    while !state().is_empty() && !state().contains(") Z ") {
+        assert!(began.elapsed() < Duration::from_secs(2), "the child lives on: {}", state());
+    }
+    let _ = child.wait();
+}
+
+/// Every call site that aborts is left alone for a while.
+#[test]
+fn a_site_whose_children_never_exec_is_left_alone_soon() {
+    let (seen, report) = reported(&["--fork-minimum=1M"], &FORK_CASES, &["forty_workers"]);
+    assert_eq!(seen.0, Some(0), "{seen:?}");
+    let reasons = report.reasons();
+    let tries = reasons.iter().filter(|r| *r == "Call").count();
+    assert!((2..=3).contains(&tries), "{tries} of 40 tried");
+    assert_eq!(reasons.iter().filter(|r| *r == "Learned").count(), 40 - tries);
+}
+
+/// What a site's children touched is there from the start the next time.
+#[test]
+fn ranges_a_site_touched_are_left_to_the_kernel() {
+    let (seen, report) = reported(&["--fork-minimum=1M"], &FORK_CASES, &["touches_the_same_memory"]);
+    assert_eq!(seen.0, Some(0), "{seen:?}");
+    assert_eq!(report.count("committed"), 10);
+    let fetched = report.count("pages_fetched");
+    // Three places in the first child's case; none, or a stray cluster, in the other nine.
+    assert!((48..=128).contains(&fetched), "{fetched} pages");
+}

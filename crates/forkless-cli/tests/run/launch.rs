@@ -1,0 +1,116 @@
+//! Starting PROGRAM: exit statuses, programs that cannot be preloaded, what the environment carries on.
+
+use std::path::Path;
+
+use crate::support::{FORK_CASES, FORKLESS, compile, observe, plain, reported, run};
+
+#[test]
+fn the_status_is_the_programs() {
+    let sh = Path::new("/bin/sh");
+    assert_eq!(observe(&mut run(&[], sh, &["-c", "exit 7"])).0, Some(7));
+    assert_eq!(observe(&mut run(&[], Path::new("no-such-program"), &[])).0, Some(127));
+    let (status, _, text) = observe(&mut run(&[], Path::new("/etc/passwd"), &[]));
+    assert_eq!(status, Some(126));
+    assert!(text.contains("/etc/passwd") && text.lines().count() == 1, "{text}");
+    assert_eq!(observe(&mut run(&["--no-such-option"], sh, &[])).0, Some(2));
+}
+
+#[test]
+fn it_is_the_very_process() {
+    let output = std::process::Command::new("sh")
+        .args(["-c", "exec 9>/dev/null; \"$0\" run -- sh -c 'echo $$'; echo $!", FORKLESS])
+        .output()
+        .expect("starts");
+    assert!(output.status.success());
+    let mut child = run(&[], Path::new("/bin/sh"), &["-c", "echo $PPID"]);
+    let (_, out, _) = observe(&mut child);
+    // Its parent is `timeout`, which started forkless: no process stands between.
+    let parent: u32 = out.trim().parse().expect("a pid");
+    assert_ne!(parent, std::process::id());
+}
+
+#[test]
+fn a_static_program_runs_plainly_and_says_so() {
+    let program = compile("static.c", &["-static"]);
+    let (status, out, text) = observe(&mut run(&[], &program, &[]));
+    assert_eq!((status, out.as_str()), (Some(0), "static\n"));
+    assert!(text.contains("statically linked") && text.lines().count() == 1, "{text}");
+    let (status, _, text) = observe(&mut run(&["--quiet"], &program, &[]));
+    assert_eq!((status, text.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn children_inherit_the_library_only_when_told() {
+    let script = "echo ${LD_PRELOAD:+set} ${FORKLESS_RUN:+set}; env | grep -c ^LD_PRELOAD=.*forkless_preload";
+    let sh = Path::new("/bin/sh");
+    assert_eq!(observe(&mut run(&[], sh, &["-c", script])).1, "set set\n1\n");
+    assert_eq!(observe(&mut run(&["--children=no"], sh, &["-c", script])).1, "\n0\n");
+    let mut with_other = run(&["--children=no"], sh, &["-c", "echo $LD_PRELOAD"]);
+    with_other.env("LD_PRELOAD", "libc.so.6");
+    assert_eq!(observe(&mut with_other).1, "libc.so.6\n");
+}
+
+#[test]
+fn a_dispositions_and_closed_descriptors_are_handed_on() {
+    let script = "grep SigIgn /proc/self/status; ls -l /proc/self/fd | grep -c null";
+    for setup in ["trap '' PIPE;", "", "exec 0<&-;"] {
+        let line = |start: &str| format!("{setup} {start} sh -c \"{script}\"");
+        let sh = Path::new("/bin/sh");
+        let without = observe(&mut plain(sh, &["-c", &line("exec")]));
+        let with_line = line(&format!("exec {FORKLESS} run --quiet --"));
+        let mut with = plain(sh, &["-c", &with_line]);
+        with.env("FORKLESS_LIBRARY", &*crate::support::LIBRARY);
+        assert_eq!(without, observe(&mut with), "{setup}");
+    }
+}
+
+#[test]
+fn the_report_comes_when_the_program_is_killed() {
+    let file = std::env::temp_dir().join(format!("forkless-killed.{}", std::process::id()));
+    let to = format!("--report={}", file.display());
+    let (status, ..) = observe(&mut run(&["--json", &to], Path::new("/bin/sh"), &["-c", "kill -KILL $$"]));
+    assert_eq!(status, None, "killed, as `timeout` passes on");
+    let mut text = String::new();
+    for _ in 0..200 {
+        text = std::fs::read_to_string(&file).unwrap_or_default();
+        if !text.is_empty() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let _ = std::fs::remove_file(&file);
+    assert!(text.contains("\"processes\":"), "{text:?}");
+}
+
+#[test]
+fn a_nested_run_works() {
+    let (seen, report) = reported(
+        &["--fork-minimum=1M"],
+        Path::new(FORKLESS),
+        &["run", "--fork-minimum=1M", "--", FORK_CASES.to_str().expect("UTF-8"), "redirect_and_exec"],
+    );
+    assert_eq!(seen, observe(&mut plain(&FORK_CASES, &["redirect_and_exec"])));
+    assert_eq!(
+        report.count("processes"),
+        3,
+        "forkless itself, the program it becomes, and the echo it executes"
+    );
+    assert_eq!(report.count("committed"), 1);
+}
+
+#[test]
+fn nothing_is_left_behind() {
+    let before = records();
+    reported(&[], Path::new("/bin/true"), &[]);
+    assert!(records().difference(&before).next().is_none(), "a record stayed");
+}
+
+fn records() -> std::collections::BTreeSet<String> {
+    std::fs::read_dir("/dev/shm")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|e| e.file_name().to_string_lossy().into_owned())
+        .filter(|n| n.len() == 41 && n.starts_with("forkless-"))
+        .collect()
+}

@@ -1,0 +1,113 @@
+//! Building the fixtures and the library once, running programs, reading reports.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The command under test.
+pub(crate) const FORKLESS: &str = env!("CARGO_BIN_EXE_forkless");
+
+/// Root of the repository.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn temporary(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+/// The preloaded library, built under its own profile: it is no default member of the workspace.
+pub(crate) static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
+    let target = temporary("preload");
+    let status = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--profile", "preload", "-p", "forkless-preload", "--target-dir"])
+        .arg(&target)
+        .current_dir(root())
+        .status()
+        .expect("cargo starts");
+    assert!(status.success(), "forkless-preload does not build");
+    target.join("preload").join(forkless_record::LIBRARY_NAME)
+});
+
+/// A fixture of `fixtures/run`, compiled with these flags.
+pub(crate) fn compile(source: &str, flags: &[&str]) -> PathBuf {
+    let out = temporary(source.trim_end_matches(".c"));
+    let status = Command::new("cc")
+        .args(["-O1", "-Wall", "-Wextra", "-o"])
+        .arg(&out)
+        .arg(root().join("fixtures/run").join(source))
+        .args(flags)
+        .status()
+        .expect("a C compiler (apt-get install gcc)");
+    assert!(status.success(), "{source} does not compile");
+    out
+}
+
+/// `fixtures/run/fork_cases.c`.
+pub(crate) static FORK_CASES: LazyLock<PathBuf> = LazyLock::new(|| compile("fork_cases.c", &["-lpthread"]));
+
+/// `forkless run` with the library of this build. `timeout` ends what hangs.
+pub(crate) fn run(options: &[&str], program: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new("timeout");
+    command.arg("30").arg(FORKLESS).arg("run").args(options).arg("--").arg(program).args(args);
+    command.env("FORKLESS_LIBRARY", &*LIBRARY).stdin(Stdio::null());
+    command
+}
+
+/// The same program by itself.
+pub(crate) fn plain(program: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new("timeout");
+    command.arg("30").arg(program).args(args).stdin(Stdio::null());
+    command
+}
+
+/// What an observer sees of a run.
+pub(crate) fn observe(command: &mut Command) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = command.output().expect("starts");
+    (
+        status.code(),
+        String::from_utf8_lossy(&stdout).into_owned(),
+        String::from_utf8_lossy(&stderr).into_owned(),
+    )
+}
+
+/// A report, as JSON.
+pub(crate) struct Report(serde_json::Value);
+
+impl Report {
+    /// A counter.
+    pub(crate) fn count(&self, key: &str) -> u64 {
+        self.0["counters"][key].as_u64().unwrap_or_else(|| panic!("no counter {key} in {}", self.0))
+    }
+
+    /// All reasons of all call sites, each as often as it occurred.
+    pub(crate) fn reasons(&self) -> Vec<String> {
+        let sites = self.0["sites"].as_array().expect("sites");
+        let mut all = Vec::new();
+        for reason in sites.iter().flat_map(|s| s["reasons"].as_array().expect("reasons")) {
+            for _ in 0..reason["count"].as_u64().expect("count") {
+                all.push(reason["reason"].as_str().expect("text").to_owned());
+            }
+        }
+        all.sort();
+        all
+    }
+}
+
+/// Runs under forkless and reads the report the run leaves.
+pub(crate) fn reported(
+    options: &[&str],
+    program: &Path,
+    args: &[&str],
+) -> ((Option<i32>, String, String), Report) {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let file = temporary(&format!("report.{}.{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+    let to = format!("--report={}", file.display());
+    let mut all = vec!["--json", to.as_str()];
+    all.extend(options);
+    let seen = observe(&mut run(&all, program, args));
+    let text = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("no report: {e}; {seen:?}"));
+    let _ = std::fs::remove_file(&file);
+    (seen, Report(serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text:?}"))))
+}

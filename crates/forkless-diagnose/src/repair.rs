@@ -1,0 +1,357 @@
+//! Puts the small pages of a running process into huge ones, from outside: `process_madvise(MADV_COLLAPSE)`, in pieces,
+//! at a limited share of the time. Afterwards its forks copy one entry where they copied 512.
+//!
+//! The kernel takes the target's mmap lock anew for each huge page (mm/khugepaged.c, `collapse_huge_page`), so a thread of
+//! the target that faults or maps at that moment waits for the copy of one, under a millisecond on an idle machine. A call
+//! also makes every CPU drain its page lists once, which is why very small pieces are slow; pieces are sized to take about
+//! [`RepairOptions::longest_call`]. Nothing else of the target is touched; what it has excluded (`MADV_NOHUGEPAGE`,
+//! `PR_SET_THP_DISABLE`) the kernel leaves alone, and we leave regions that are mostly untouched, since filling them would
+//! cost memory.
+
+#![expect(unsafe_code, reason = "process_madvise has no safe wrapper")]
+
+use std::fs::{self, File};
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::FileExt as _;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use serde::Serialize;
+
+use crate::procfs::{self, PageKinds};
+
+/// How gently to repair.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RepairOptions {
+    /// One call to the kernel should not take longer than this.
+    pub longest_call: Duration,
+    /// Share of the time spent in such calls, above 0 and up to 1.
+    pub duty: f64,
+    /// Huge pages of which at least this share is in use are put together; the rest of each is new memory.
+    pub populated: f64,
+    /// Only say what would be done.
+    pub dry_run: bool,
+}
+
+impl Default for RepairOptions {
+    /// 50 ms, a quarter of the time, half populated.
+    fn default() -> Self {
+        Self { longest_call: Duration::from_millis(50), duty: 0.25, populated: 0.5, dry_run: false }
+    }
+}
+
+/// What a repair did.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct RepairReport {
+    /// Page kinds before.
+    pub before: PageKinds,
+    /// And after.
+    pub after: PageKinds,
+    /// Bytes in huge pages' worth that were asked for.
+    pub asked: u64,
+    /// Of them, bytes that the kernel reports as collapsed (those that were huge already included).
+    pub collapsed: u64,
+    /// Bytes it refused for now (busy or pinned pages, no free huge page).
+    pub refused: u64,
+    /// Bytes left out because the program excludes them from huge pages.
+    pub excluded: u64,
+    /// Bytes left out because too little of them is in use.
+    pub sparse: u64,
+    /// Calls to the kernel.
+    pub calls: u64,
+    /// Time in these calls, nanoseconds: what one CPU paid.
+    pub busy_ns: u64,
+    /// The longest of them, nanoseconds.
+    pub longest_call_ns: u64,
+    /// From the first to the last, nanoseconds.
+    pub elapsed_ns: u64,
+    /// Stopped before the end, and why.
+    pub stopped: Option<String>,
+}
+
+/// Why nothing could be repaired.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RepairError {
+    /// There is no such process.
+    #[error("no process {pid} (it may have ended); see `ps -e`")]
+    NoProcess {
+        /// The one asked for.
+        pid: u32,
+    },
+    /// The kernel or the permissions do not allow it.
+    #[error("cannot repair process {pid}: {what}: {source}; {hint}")]
+    Refused {
+        /// The process.
+        pid: u32,
+        /// What failed.
+        what: &'static str,
+        /// The kernel's error.
+        source: io::Error,
+        /// What to do.
+        hint: &'static str,
+    },
+}
+
+impl RepairError {
+    /// Whether a privilege or a newer kernel is missing, rather than the process.
+    pub fn is_missing_facility(&self) -> bool {
+        matches!(self, Self::Refused { .. })
+    }
+}
+
+const HUGE: u64 = 2 << 20;
+const PAGE: u64 = 4096;
+/// linux/mman.h; Linux 6.1.
+const MADV_COLLAPSE: libc::c_int = 25;
+/// Where the pieces start; they grow and shrink with how long they take.
+const FIRST_PIECE: u64 = 8 * HUGE;
+const LARGEST_PIECE: u64 = 256 * HUGE;
+
+/// Repairs process `pid`. `progress` is told (bytes done, bytes planned) after each piece and returns `false` to stop.
+///
+/// # Errors
+/// [`RepairError`] if the process is not there, or the first piece shows that it is not permitted or not known to the
+/// kernel.
+pub fn repair(
+    pid: u32,
+    options: &RepairOptions,
+    mut progress: impl FnMut(u64, u64) -> bool,
+) -> Result<RepairReport, RepairError> {
+    let pidfd = open(pid)?;
+    let mut report = RepairReport::default();
+    let refused = |what, source| RepairError::Refused {
+        pid,
+        what,
+        source,
+        hint: "run as root or as its owner with CAP_SYS_PTRACE",
+    };
+    report.before = procfs::page_kinds(pid).ok_or_else(|| {
+        refused("its page kinds cannot be read", io::Error::from(io::ErrorKind::PermissionDenied))
+    })?;
+    report.after = report.before;
+    let plan = plan(pid, options, &mut report).map_err(|e| refused("its mappings cannot be read", e))?;
+    report.asked = plan.iter().map(|range| range.end - range.start).sum();
+    if options.dry_run {
+        return Ok(report);
+    }
+    let begin = Instant::now();
+    let outcome = collapse_all(&pidfd, &plan, options, &mut report, &mut progress);
+    report.elapsed_ns = begin.elapsed().as_nanos() as u64;
+    if let Err(source) = outcome {
+        let hint = match source.raw_os_error() {
+            Some(libc::EPERM) => "needs CAP_SYS_NICE and CAP_SYS_PTRACE: run as root",
+            Some(libc::EINVAL | libc::ENOSYS) => "needs Linux 6.1 with transparent huge pages",
+            _ => "try again",
+        };
+        if report.collapsed == 0 {
+            return Err(RepairError::Refused { pid, what: "process_madvise(MADV_COLLAPSE)", source, hint });
+        }
+        report.stopped = Some(format!("{source}; {hint}"));
+    }
+    if let Some(after) = procfs::page_kinds(pid) {
+        report.after = after;
+    } else {
+        report.stopped = Some("the process ended".to_owned());
+    }
+    Ok(report)
+}
+
+fn open(pid: u32) -> Result<OwnedFd, RepairError> {
+    let none = || RepairError::NoProcess { pid };
+    let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(none)?;
+    pidfd_open(raw, PidfdFlags::empty()).map_err(|errno| match errno {
+        rustix::io::Errno::SRCH | rustix::io::Errno::INVAL => none(),
+        errno => {
+            RepairError::Refused { pid, what: "pidfd_open", source: errno.into(), hint: "needs Linux 5.3" }
+        }
+    })
+}
+
+/// The ranges worth asking for: whole huge pages of written private memory, in use enough.
+fn plan(pid: u32, options: &RepairOptions, report: &mut RepairReport) -> io::Result<Vec<Range<u64>>> {
+    let smaps = fs::read_to_string(format!("/proc/{pid}/smaps"))?;
+    let pagemap = File::open(format!("/proc/{pid}/pagemap"))?;
+    let mut plan: Vec<Range<u64>> = Vec::new();
+    for vma in Vma::all(&smaps) {
+        let aligned = vma.range.start.next_multiple_of(HUGE)..vma.range.end / HUGE * HUGE;
+        // A mapping that is all huge needs nothing; one that is not anonymous would not become so.
+        if !vma.private_writable || aligned.is_empty() || vma.anon <= vma.anon_huge {
+            continue;
+        }
+        if vma.excluded {
+            report.excluded += vma.anon - vma.anon_huge;
+            continue;
+        }
+        for start in aligned.step_by(HUGE as usize) {
+            match populated(&pagemap, start)? {
+                0 => {}
+                pages if (pages as f64) < options.populated * (HUGE / PAGE) as f64 => {
+                    report.sparse += pages * PAGE
+                }
+                _ => match plan.last_mut() {
+                    Some(last) if last.end == start => last.end += HUGE,
+                    _ => plan.push(start..start + HUGE),
+                },
+            }
+        }
+    }
+    Ok(plan)
+}
+
+/// Pages of a huge page's range that are present or swapped (bits 63 and 62 of /proc/PID/pagemap).
+fn populated(pagemap: &File, start: u64) -> io::Result<u64> {
+    let mut entries = [0u8; (HUGE / PAGE * 8) as usize];
+    pagemap.read_exact_at(&mut entries, start / PAGE * 8)?;
+    // The entry's highest byte holds both bits (the kernel writes native words; this is little-endian only).
+    Ok(entries.chunks_exact(8).filter(|entry| entry[7] & 0xc0 != 0).count() as u64)
+}
+
+fn collapse_all(
+    pidfd: &OwnedFd,
+    plan: &[Range<u64>],
+    options: &RepairOptions,
+    report: &mut RepairReport,
+    progress: &mut impl FnMut(u64, u64) -> bool,
+) -> io::Result<()> {
+    let mut piece = FIRST_PIECE;
+    let mut done = 0;
+    for range in plan {
+        let mut at = range.start;
+        while at < range.end {
+            let length = piece.min(range.end - at);
+            let begin = Instant::now();
+            let outcome = collapse(pidfd, at, length);
+            let took = begin.elapsed();
+            report.calls += 1;
+            report.busy_ns += took.as_nanos() as u64;
+            report.longest_call_ns = report.longest_call_ns.max(took.as_nanos() as u64);
+            match outcome {
+                Ok(()) => {
+                    report.collapsed += length;
+                    at += length;
+                    done += length;
+                }
+                // One bad page fails the piece: go on one by one to lose only that.
+                Err(error) if retryable(&error) && length > HUGE => piece = HUGE,
+                Err(error) if retryable(&error) => {
+                    report.refused += length;
+                    at += length;
+                    done += length;
+                }
+                Err(error) => return Err(error),
+            }
+            // Twice as large while there is room for it, half after a call that took too long.
+            if took > options.longest_call {
+                piece = (piece / 2).next_multiple_of(HUGE).max(HUGE);
+            } else if took * 3 < options.longest_call {
+                piece = (piece * 2).min(LARGEST_PIECE);
+            }
+            if !progress(done, report.asked) {
+                report.stopped = Some("interrupted".to_owned());
+                return Ok(());
+            }
+            let duty = options.duty.clamp(0.001, 1.0);
+            std::thread::sleep(took.mul_f64(1.0 / duty - 1.0));
+        }
+    }
+    Ok(())
+}
+
+/// EAGAIN: pages pinned or on their way; ENOMEM: no free huge page, or unmapped meanwhile; EBUSY, EINVAL: a mapping that
+/// has changed. Only this piece is lost.
+fn retryable(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EAGAIN | libc::ENOMEM | libc::EBUSY | libc::EINVAL | libc::EINTR)
+    )
+}
+
+fn collapse(pidfd: &OwnedFd, at: u64, length: u64) -> io::Result<()> {
+    let vector =
+        libc::iovec { iov_base: std::ptr::without_provenance_mut(at as usize), iov_len: length as usize };
+    // SAFETY: the vector is one valid iovec for the time of the call; its address is the other process's and is never
+    // dereferenced here.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_process_madvise,
+            pidfd.as_raw_fd(),
+            &raw const vector,
+            1usize,
+            MADV_COLLAPSE,
+            0u32,
+        )
+    };
+    match done {
+        -1 => Err(io::Error::last_os_error()),
+        bytes if bytes as u64 == length => Ok(()),
+        // Part of it: the rest failed for a reason that the next call will name.
+        _ => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
+    }
+}
+
+/// What matters here of one entry of /proc/PID/smaps.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Vma {
+    range: Range<u64>,
+    private_writable: bool,
+    anon: u64,
+    anon_huge: u64,
+    excluded: bool,
+}
+
+impl Vma {
+    fn all(smaps: &str) -> Vec<Self> {
+        let mut found: Vec<Self> = Vec::new();
+        for line in smaps.lines() {
+            let Some((first, rest)) = line.split_once(' ') else { continue };
+            if let Some((start, end)) = first.split_once('-') {
+                if let (Ok(start), Ok(end)) = (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16)) {
+                    let mode = rest.as_bytes();
+                    let private_writable = mode.get(1) == Some(&b'w') && mode.get(3) == Some(&b'p');
+                    found.push(Self { range: start..end, private_writable, ..Self::default() });
+                }
+                continue;
+            }
+            let Some(vma) = found.last_mut() else { continue };
+            let bytes = || rest.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0) * 1024;
+            match first {
+                "Anonymous:" => vma.anon = bytes(),
+                "AnonHugePages:" => vma.anon_huge = bytes(),
+                // ht: hugetlb; nh: MADV_NOHUGEPAGE; pf: maps physical memory; io: a device's.
+                "VmFlags:" => {
+                    vma.excluded =
+                        rest.split_whitespace().any(|flag| matches!(flag, "nh" | "ht" | "pf" | "io"))
+                }
+                _ => {}
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn smaps_entries_are_told_apart() {
+        let smaps = "7f0000000000-7f0000400000 rw-p 00000000 00:00 0 \n\
+                     Anonymous:          4096 kB\nAnonHugePages:      2048 kB\nVmFlags: rd wr mr mw me ac\n\
+                     7f1000000000-7f1000400000 r--s 00000000 08:01 7 /a-b c\nAnonymous: 0 kB\nVmFlags: rd nh\n";
+        let vmas = Vma::all(smaps);
+        assert_eq!(vmas.len(), 2);
+        assert_eq!((vmas[0].anon, vmas[0].anon_huge), (4 << 20, 2 << 20));
+        assert!(vmas[0].private_writable && !vmas[0].excluded);
+        assert!(!vmas[1].private_writable && vmas[1].excluded);
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_is_named() {
+        let error = repair(1 << 23, &RepairOptions::default(), |_, _| true).expect_err("no such process");
+        assert!(error.to_string().contains("8388608"), "{error}");
+        assert!(!error.is_missing_facility());
+    }
+}
