@@ -133,6 +133,9 @@ fn apply(options: &CStr) {
     if let Some(n) = find(bytes, b"root").and_then(number) {
         ROOT.store(n as u32, Relaxed);
     }
+    if let Some(shell) = find(bytes, b"sh") {
+        crate::shell::configure(shell);
+    }
     if let Some(path) = find(bytes, b"record") {
         RECORD.store(path.as_ptr().cast_mut().cast(), Relaxed);
     }

@@ -19,4 +19,5 @@ mod interpose;
 mod kernel;
 mod next;
 mod rt;
+mod shell;
 mod tally;

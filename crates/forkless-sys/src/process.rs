@@ -226,3 +226,35 @@ pub fn thread_count() -> Option<u64> {
     unsafe { call!(__NR_stat, c"/proc/self/task".as_ptr(), stat.as_mut_ptr()) }.ok()?;
     stat[2].checked_sub(2)
 }
+
+/// `wait4(2)` for one child: the wait status as `waitpid(3)` has it.
+pub fn wait4(pid: i32) -> Result<i32> {
+    let mut status = 0i32;
+    // SAFETY: the kernel writes one int; no rusage is asked for.
+    unsafe { call!(__NR_wait4, pid, &raw mut status, 0u32, core::ptr::null::<u8>()) }?;
+    Ok(status)
+}
+
+/// Device, inode and mode of a file (`stat(2)`, following links).
+pub fn stat(path: CPtr<'_>) -> Result<(u64, u64, u32)> {
+    // struct stat: dev, ino; then x86-64 has nlink before mode, aarch64 (asm-generic/stat.h) mode at once.
+    let mut stat = [0u64; 18];
+    // SAFETY: the kernel writes one struct stat of at most 144 bytes.
+    unsafe { call!(__NR_newfstatat, k::AT_FDCWD, path, stat.as_mut_ptr(), 0u32) }?;
+    let mode = if cfg!(target_arch = "x86_64") { stat[3] } else { stat[2] };
+    Ok((stat[0], stat[1], mode as u32))
+}
+
+/// Whether the file may be executed by the effective user (`faccessat(2)` knows only the real one; they differ in set-id programs,
+/// where this answers for the real one, as `access(2)`).
+pub fn may_execute(path: CPtr<'_>) -> Result<()> {
+    // SAFETY: writes no memory. X_OK is 1.
+    unsafe { call!(__NR_faccessat, k::AT_FDCWD, path, 1u32) }.map(drop)
+}
+
+/// `getcwd(2)`: the length without the NUL that follows. `ENOENT` when the directory was removed, `ERANGE` when `buf` is too short.
+pub fn getcwd(buf: &mut [u8]) -> Result<usize> {
+    // SAFETY: the kernel writes at most the buffer.
+    let len = unsafe { call!(__NR_getcwd, buf.as_mut_ptr(), buf.len()) }?;
+    Ok(len - 1)
+}

@@ -1,31 +1,68 @@
-//! The environment PROGRAM starts with.
+//! The environment PROGRAM starts with: ours, entry by entry as it stands (the standard library would drop malformed ones), with what
+//! the library reads.
+#![expect(unsafe_code, reason = "walks the C environment")]
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{CStr, CString, OsString};
 use std::fmt::Write as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
-use std::process::Command;
 
 use forkless_record::OPTIONS_VARIABLE;
 
 use super::record::RecordFile;
-use super::{Args, Children, Fork, target};
+use super::{Args, Children, Fork, Shell, shell, target};
 
-/// Sets what the library reads, and makes the loader map it.
-pub(super) fn prepare(
-    command: &mut Command,
+unsafe extern "C" {
+    static environ: *const *const libc::c_char;
+}
+
+/// The environment as it is.
+pub(super) fn current() -> Vec<CString> {
+    let mut all = Vec::new();
+    // SAFETY: set by libc before main; this process has one thread and does not change it.
+    let mut at = unsafe { environ };
+    loop {
+        // SAFETY: the vector ends in a null pointer, where the loop stops.
+        let entry = unsafe { *at };
+        if entry.is_null() {
+            return all;
+        }
+        // SAFETY: entries are NUL-terminated.
+        all.push(unsafe { CStr::from_ptr(entry) }.to_owned());
+        at = at.wrapping_add(1);
+    }
+}
+
+fn set(all: &mut Vec<CString>, name: &str, value: OsString) {
+    let named = |e: &CString| e.to_bytes().strip_prefix(name.as_bytes()).is_some_and(|r| r.starts_with(b"="));
+    let mut entry = format!("{name}=").into_bytes();
+    entry.extend(value.into_vec());
+    // Values come from the environment and from paths, neither of which can hold a NUL.
+    let entry = CString::new(entry).unwrap_or_default();
+    match all.iter().position(named) {
+        Some(at) => all[at] = entry,
+        None => all.push(entry),
+    }
+}
+
+/// What the library reads, and what makes the loader map it.
+pub(super) fn prepared(
     args: &Args,
     library: &Path,
     record: Option<&RecordFile>,
     program: &Path,
-) {
-    command.env(OPTIONS_VARIABLE, options(args, record));
+) -> Vec<CString> {
+    let mut all = current();
+    set(&mut all, OPTIONS_VARIABLE, options(args, record).into());
     let mut preload = OsString::from(library);
-    if let Some(others) = env::var_os("LD_PRELOAD").filter(|o| !o.is_empty()) {
-        preload.push(":");
-        preload.push(others);
+    for other in env::var_os("LD_PRELOAD").iter().flat_map(|o| o.as_bytes().split(|b| b" :".contains(b))) {
+        if !other.is_empty() && other != library.as_os_str().as_bytes() {
+            preload.push(":");
+            preload.push(OsString::from_vec(other.to_vec()));
+        }
     }
-    command.env("LD_PRELOAD", preload);
+    set(&mut all, "LD_PRELOAD", preload);
     if target::is_sanitized(program) {
         // The runtime checks that it comes first; it may come second to a library that only passes calls on.
         let mut asan = env::var_os("ASAN_OPTIONS").unwrap_or_default();
@@ -33,8 +70,9 @@ pub(super) fn prepare(
             asan.push(":");
         }
         asan.push("verify_asan_link_order=0");
-        command.env("ASAN_OPTIONS", asan);
+        set(&mut all, "ASAN_OPTIONS", asan);
     }
+    all
 }
 
 /// `key=value` pairs; `config.rs` of the library reads them.
@@ -48,11 +86,21 @@ fn options(args: &Args, record: Option<&RecordFile>) -> String {
     if args.fork_always {
         text.push_str(",learn=no");
     }
+    if args.shell == Shell::Bypass
+        && let Some(known) = shell::option()
+    {
+        let _ = write!(text, ",sh={known}");
+    }
     if args.children == Children::No {
         text.push_str(",children=no");
     }
     if let Some(record) = record {
         let _ = write!(text, ",root={},record={}", std::process::id(), record.path().display());
+    } else if let Ok(outer) = env::var(OPTIONS_VARIABLE) {
+        // A run inside a run counts into the outer one's report.
+        for pair in outer.split(',').filter(|p| p.starts_with("root=") || p.starts_with("record=")) {
+            let _ = write!(text, ",{pair}");
+        }
     }
     text
 }

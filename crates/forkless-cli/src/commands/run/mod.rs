@@ -3,17 +3,17 @@
 
 mod collector;
 mod environment;
+mod exec;
 mod inherited;
 mod library;
 mod record;
 mod report;
+mod shell;
 mod target;
 
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::Command;
 
 use anyhow::Context as _;
 
@@ -42,6 +42,10 @@ pub(crate) struct Args {
     #[arg(long, hide = true)]
     fork_always: bool,
 
+    /// Run lines of system() and popen() that need no shell without one.
+    #[arg(long, value_enum, default_value_t = Shell::Bypass, value_name = "MODE")]
+    shell: Shell,
+
     /// Whether programs that PROGRAM executes get the same treatment.
     #[arg(long, value_enum, default_value_t = Children::Follow, value_name = "WHICH")]
     children: Children,
@@ -59,7 +63,7 @@ pub(crate) struct Args {
     quiet: bool,
 
     /// The program and its arguments.
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
 }
 
@@ -71,6 +75,15 @@ enum Fork {
     /// All processes.
     Speculate,
     /// None.
+    Off,
+}
+
+/// What happens to the lines of system() and popen().
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Shell {
+    /// Those that need no shell lose it.
+    Bypass,
+    /// All go to /bin/sh.
     Off,
 }
 
@@ -123,32 +136,31 @@ enum Never {}
 fn prepare_and_exec(args: &Args) -> Result<Never, Failure> {
     let name = &args.command[0];
     let program = target::find(name).map_err(|e| not_executable(name, e))?;
-    let mut command = Command::new(&program);
-    command.arg0(name).args(&args.command[1..]);
-
     let library = library::find().and_then(|library| {
         target::check(&program)?;
         Ok(library)
     });
-    match library {
+    let environment = match library {
         Ok(library) => {
             let record = match args.report_to() {
                 Some(to) => Some(record::create(to, args.json)?),
                 None => None,
             };
-            environment::prepare(&mut command, args, &library, record.as_ref(), &program);
+            let environment = environment::prepared(args, &library, record.as_ref(), &program);
             if let Some(record) = record {
                 collector::start(record).context("the report's collector could not be started")?;
             }
+            environment
         }
         Err(why) => {
             if !args.quiet {
                 eprintln!("forkless: {}: {why}; running it plainly", name.to_string_lossy());
             }
+            environment::current()
         }
-    }
+    };
     inherited::give_back();
-    let error = command.exec();
+    let error = exec::exec(&program, &args.command, &environment);
     Err(not_executable(name, error))
 }
 

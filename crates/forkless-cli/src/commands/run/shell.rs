@@ -1,0 +1,76 @@
+//! Asking `/bin/sh` what it is: the library may stand in only for a shell whose ways are known.
+#![expect(unsafe_code, reason = "posix_spawn, for an environment in an order of ours")]
+
+use std::ffi::CStr;
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
+use std::ptr::{null, null_mut};
+
+use forkless_shell::{ShellTraits, probe};
+
+/// `dash:DEVICE:INODE`, for the library; `None` when the shell is not one it knows.
+pub(super) fn option() -> Option<String> {
+    let file = fs::metadata("/bin/sh").ok()?;
+    let (output, pid) = ask()?;
+    let directory = std::env::current_dir().ok()?;
+    let traits = ShellTraits::from_probe(&output, pid, directory.as_os_str().as_encoded_bytes());
+    let name = [("dash", ShellTraits::DASH), ("bash", ShellTraits::BASH), ("busybox", ShellTraits::BUSYBOX)]
+        .into_iter()
+        .find(|(_, known)| *known == traits)?
+        .0;
+    Some(format!("{name}:{}:{}", file.dev(), file.ino()))
+}
+
+/// Runs the probe's line with exactly its environment; what it printed, and the shell's pid.
+fn ask() -> Option<(Vec<u8>, u32)> {
+    let (read, write): (OwnedFd, OwnedFd) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).ok()?;
+    let mut envp: Vec<_> = probe::ENVIRONMENT.iter().map(|e| e.as_ptr().cast_mut()).collect();
+    envp.push(null_mut());
+    let argv: [&CStr; 3] = [c"sh", c"-c", probe::LINE];
+    let mut argv: Vec<_> = argv.iter().map(|a| a.as_ptr().cast_mut()).collect();
+    argv.push(null_mut());
+    let mut actions = std::mem::MaybeUninit::<libc::posix_spawn_file_actions_t>::uninit();
+    // SAFETY: initialises the structure.
+    if unsafe { libc::posix_spawn_file_actions_init(actions.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    // SAFETY: initialised above.
+    unsafe { libc::posix_spawn_file_actions_adddup2(actions.as_mut_ptr(), write.as_raw_fd(), 1) };
+    // SAFETY: as above; nobody hears what a shell that is not one says.
+    unsafe {
+        libc::posix_spawn_file_actions_addopen(
+            actions.as_mut_ptr(),
+            2,
+            c"/dev/null".as_ptr(),
+            libc::O_WRONLY,
+            0,
+        )
+    };
+    let mut pid = 0;
+    // SAFETY: null-terminated vectors of strings, alive until the call returns.
+    let result = unsafe {
+        libc::posix_spawn(
+            &raw mut pid,
+            c"/bin/sh".as_ptr(),
+            actions.as_ptr(),
+            null(),
+            argv.as_ptr(),
+            envp.as_ptr(),
+        )
+    };
+    // SAFETY: initialised above, not used again.
+    unsafe { libc::posix_spawn_file_actions_destroy(actions.as_mut_ptr()) };
+    drop(write);
+    if result != 0 {
+        return None;
+    }
+    let mut output = Vec::new();
+    let read = File::from(read).take(1 << 20).read_to_end(&mut output);
+    let mut status = 0;
+    // SAFETY: waits for the child just made.
+    unsafe { libc::waitpid(pid, &raw mut status, 0) };
+    read.ok()?;
+    Some((output, pid as u32))
+}

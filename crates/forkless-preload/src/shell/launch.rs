@@ -1,0 +1,153 @@
+//! Starting a process without copying anything: `clone3` with `CLONE_VM | CLONE_VFORK | CLONE_CLEAR_SIGHAND`, on a stack of its own.
+#![expect(unsafe_code, reason = "a child that shares memory")]
+
+use core::ffi::{CStr, c_char, c_void};
+use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
+
+use forkless_sys::clone::{self, CLONE_CLEAR_SIGHAND, CLONE_VFORK, CLONE_VM};
+use forkless_sys::signal::{self, SigSet};
+use forkless_sys::{CPtr, Errno, fd, mm, process};
+
+use super::SPARE;
+
+const SIGCHLD: u64 = 17;
+
+/// Memory for one launch: the analysis, the vectors, the child's stack.
+pub(super) struct Workspace {
+    at: *mut c_void,
+}
+
+/// Bytes of a workspace.
+const SIZE: usize = 128 << 10;
+const STACK: usize = 32 << 10;
+
+impl Workspace {
+    /// The spare one, or a new one.
+    pub(super) fn take() -> Option<Workspace> {
+        let spare = SPARE.swap(core::ptr::null_mut(), Relaxed);
+        if !spare.is_null() {
+            return Some(Workspace { at: spare });
+        }
+        let at = mm::map_anonymous(SIZE, mm::PROT_READ | mm::PROT_WRITE, mm::MAP_PRIVATE).ok()?;
+        Some(Workspace { at })
+    }
+
+    /// The part that is not the stack.
+    pub(super) fn memory(&mut self) -> &mut [u8] {
+        // SAFETY: ours alone until it is given back.
+        unsafe { core::slice::from_raw_parts_mut(self.at.cast(), SIZE - STACK) }
+    }
+
+    /// Lowest address of the child's stack.
+    pub(super) fn stack(&self) -> usize {
+        self.at as usize + SIZE - STACK
+    }
+}
+
+impl Drop for Workspace {
+    fn drop(&mut self) {
+        if SPARE.compare_exchange(core::ptr::null_mut(), self.at, Relaxed, Relaxed).is_err() {
+            // SAFETY: nothing refers to it any more.
+            let _ = unsafe { mm::munmap(self.at, SIZE) };
+        }
+    }
+}
+
+/// What becomes of a descriptor in the child, in order.
+#[derive(Clone, Copy)]
+pub(super) enum Step {
+    /// `to` becomes a copy of `from`.
+    Copy { from: i32, to: i32 },
+    /// Closed.
+    Close(i32),
+}
+
+/// A process to start.
+pub(super) struct Launch<'a> {
+    pub(super) path: &'a CStr,
+    pub(super) argv: *const *const c_char,
+    pub(super) envp: *const *const c_char,
+    pub(super) steps: &'a [Step],
+    /// Signals the caller ignores for its own sake, which the program gets back as default.
+    pub(super) restore: SigSet,
+    /// The mask the program starts with.
+    pub(super) mask: SigSet,
+}
+
+/// What parent and child share while the parent is suspended.
+struct Shared<'a> {
+    launch: &'a Launch<'a>,
+    errno: AtomicI32,
+}
+
+impl Launch<'_> {
+    /// Starts it on the stack of a workspace and returns its pid. An error means that nothing was executed and no process is left.
+    pub(super) fn start(&self, stack: usize) -> Result<i32, Errno> {
+        let shared = Shared { launch: self, errno: AtomicI32::new(0) };
+        let mut args = clone::args();
+        args.flags = u64::from(CLONE_VM | CLONE_VFORK) | CLONE_CLEAR_SIGHAND as u64;
+        args.exit_signal = SIGCHLD;
+        args.stack = stack as u64;
+        args.stack_size = STACK as u64;
+        // A signal the child received would run the program's handler in shared memory: none until it has handlers no more,
+        // which CLONE_CLEAR_SIGHAND sees to, and its own mask.
+        let before = signal::set_mask(SigSet::ALL)?;
+        // SAFETY: the stack is the workspace's and unused, `shared` outlives the child's use of this memory (CLONE_VFORK), and the
+        // entry never returns.
+        let pid = unsafe { clone::clone3(&args, begin, (&raw const shared).cast_mut().cast()) };
+        let _ = signal::set_mask(before);
+        let pid = pid?;
+        match shared.errno.load(Relaxed) {
+            0 => Ok(pid),
+            errno => {
+                while process::waitid(process::P_PID, pid, process::WEXITED | process::WALL)
+                    == Err(Errno::EINTR)
+                {}
+                Err(Errno::from_raw(errno))
+            }
+        }
+    }
+}
+
+/// The child. Shares the parent's memory: no libc, no allocation.
+unsafe extern "C" fn begin(data: *mut c_void) -> ! {
+    // SAFETY: the parent's `shared`, alive while it is suspended.
+    let shared = unsafe { &*data.cast::<Shared<'_>>() };
+    let launch = shared.launch;
+    let errno = match arrange(launch) {
+        // SAFETY: null-terminated vectors of the parent's.
+        Ok(()) => unsafe { process::execve(CPtr::from(launch.path), launch.argv, launch.envp) },
+        Err(errno) => errno,
+    };
+    shared.errno.store(errno.raw(), Relaxed);
+    process::exit_group(127)
+}
+
+fn arrange(launch: &Launch<'_>) -> Result<(), Errno> {
+    for step in launch.steps {
+        match *step {
+            Step::Copy { from, to } if from == to => fd::set_cloexec(to, false)?,
+            Step::Copy { from, to } => fd::dup3(from, to, 0)?,
+            Step::Close(fd) => drop(fd::close(fd)),
+        }
+    }
+    for signal in 1..=64 {
+        if launch.restore.has(signal) {
+            signal::reset(signal, false)?;
+        }
+    }
+    signal::set_mask(launch.mask).map(drop)
+}
+
+/// The facts of a file that matter here.
+pub(super) struct Stat {
+    pub(super) device: u64,
+    pub(super) inode: u64,
+    pub(super) mode: u32,
+}
+
+/// `stat(2)`.
+pub(super) fn stat(path: &CStr) -> Option<Stat> {
+    let (device, inode, mode) = process::stat(CPtr::from(path)).ok()?;
+    Some(Stat { device, inode, mode })
+}

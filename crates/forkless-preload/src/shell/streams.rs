@@ -1,0 +1,179 @@
+//! `popen(3)` and `pclose(3)`.
+#![expect(unsafe_code, reason = "functions under libc's names; stdio")]
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU8,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use forkless_shell::ShellTraits;
+use forkless_sys::signal::{self, SigSet};
+use forkless_sys::{Errno, fd, sched};
+
+use crate::next::Next;
+
+use super::launch::Step;
+use super::line::{self, Told};
+use super::system::{environ, fail, tell, wait};
+
+unsafe extern "C" {
+    pub(super) fn __errno_location() -> *mut c_int;
+    fn fdopen(fd: c_int, mode: *const c_char) -> *mut c_void;
+    fn fclose(stream: *mut c_void) -> c_int;
+}
+
+static POPEN: Next = Next::new(c"popen");
+static PCLOSE: Next = Next::new(c"pclose");
+
+/// Streams open at a time; further ones are libc's.
+const STREAMS: usize = 16;
+
+struct Stream {
+    /// Null: free. The table's own address: being filled in.
+    file: AtomicPtr<c_void>,
+    pid: AtomicI32,
+    fd: AtomicI32,
+    /// 1 + index of the shell whose way of telling applies; 0: as it is.
+    told: AtomicU8,
+}
+
+static TABLE: [Stream; STREAMS] = [const {
+    Stream {
+        file: AtomicPtr::new(core::ptr::null_mut()),
+        pid: AtomicI32::new(0),
+        fd: AtomicI32::new(-1),
+        told: AtomicU8::new(0),
+    }
+}; STREAMS];
+
+/// Held while a stream is opened: POSIX wants every child to start without the streams of the earlier ones.
+static LOCK: AtomicBool = AtomicBool::new(false);
+
+fn real_popen(line: *const c_char, mode: *const c_char) -> *mut c_void {
+    let real = POPEN.get();
+    if real.is_null() {
+        fail(Errno::ENOSYS);
+        return core::ptr::null_mut();
+    }
+    type Popen = unsafe extern "C" fn(*const c_char, *const c_char) -> *mut c_void;
+    // SAFETY: found under the name of this function.
+    let real = unsafe { core::mem::transmute::<*mut c_void, Popen>(real) };
+    // SAFETY: the caller's arguments.
+    unsafe { real(line, mode) }
+}
+
+/// `popen(3)`.
+#[unsafe(no_mangle)]
+extern "C" fn popen(line: *const c_char, mode: *const c_char) -> *mut c_void {
+    let environ = environ();
+    if line.is_null() || mode.is_null() || super::aside() || environ.is_null() {
+        return real_popen(line, mode);
+    }
+    // SAFETY: strings, by popen's contract.
+    let mode_text = unsafe { CStr::from_ptr(mode) }.to_bytes();
+    let (reads, keeps) = match mode_text {
+        b"r" => (true, false),
+        b"w" => (false, false),
+        b"re" | b"er" => (true, true),
+        b"we" | b"ew" => (false, true),
+        // libc knows what to say.
+        _ => return real_popen(line, mode),
+    };
+    while LOCK.swap(true, Acquire) {
+        sched::yield_now();
+    }
+    let free = TABLE.iter().find(|s| s.file.load(Relaxed).is_null());
+    let result = match free {
+        // SAFETY: a string, by popen's contract.
+        Some(slot) => open(slot, unsafe { CStr::from_ptr(line) }, environ, reads, keeps),
+        None => Ok(real_popen(line, mode)),
+    };
+    LOCK.store(false, Release);
+    result.unwrap_or_else(|errno| {
+        fail(errno);
+        core::ptr::null_mut()
+    })
+}
+
+fn open(
+    slot: &Stream,
+    line: &CStr,
+    environ: *const *const c_char,
+    reads: bool,
+    keeps: bool,
+) -> Result<*mut c_void, Errno> {
+    let (read, write) = fd::pipe2(fd::O_CLOEXEC)?;
+    let (ours, theirs, target) = if reads { (read, write, 1) } else { (write, read, 0) };
+    let mut first = [Step::Close(-1); STREAMS + 1];
+    first[0] = Step::Copy { from: theirs, to: target };
+    let mut n = 1;
+    for other in TABLE.iter().filter(|s| !s.file.load(Relaxed).is_null()) {
+        let fd = other.fd.load(Relaxed);
+        if fd != target {
+            first[n] = Step::Close(fd);
+            n += 1;
+        }
+    }
+    let mask = signal::mask().unwrap_or_default();
+    let terms = line::Terms { first: &first[..n], restore: SigSet::EMPTY, mask, errors_may_move: false };
+    let started = line::start(line, environ, &terms);
+    let _ = fd::close(theirs);
+    let started = match started {
+        Ok(started) => started,
+        Err(errno) => {
+            let _ = fd::close(ours);
+            return Err(errno);
+        }
+    };
+    if !keeps {
+        let _ = fd::set_cloexec(ours, false);
+    }
+    let mode = if reads { c"r" } else { c"w" };
+    // SAFETY: a descriptor that nobody else owns, and a valid mode.
+    let file = unsafe { fdopen(ours, mode.as_ptr()) };
+    if file.is_null() {
+        let _ = fd::close(ours);
+        let _ = wait(started.pid);
+        return Err(Errno::ENOMEM);
+    }
+    slot.pid.store(started.pid, Relaxed);
+    slot.fd.store(ours, Relaxed);
+    let told = started.told.map_or(0, |t| shell_number(&t.shell));
+    slot.told.store(told, Relaxed);
+    slot.file.store(file, Release);
+    Ok(file)
+}
+
+fn shell_number(shell: &ShellTraits) -> u8 {
+    super::KNOWN.iter().position(|(_, known)| known == shell).map_or(0, |at| at as u8 + 1)
+}
+
+/// `pclose(3)`.
+#[unsafe(no_mangle)]
+extern "C" fn pclose(file: *mut c_void) -> c_int {
+    let slot = TABLE.iter().find(|s| !file.is_null() && s.file.load(Acquire) == file);
+    let Some(slot) = slot else {
+        let real = PCLOSE.get();
+        if real.is_null() {
+            return fail(Errno::ECHILD);
+        }
+        // SAFETY: found under the name of this function.
+        let real =
+            unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void) -> c_int>(real) };
+        // SAFETY: the caller's stream.
+        return unsafe { real(file) };
+    };
+    let pid = slot.pid.load(Relaxed);
+    let told = slot.told.load(Relaxed);
+    slot.file.store(core::ptr::null_mut(), Release);
+    // SAFETY: the caller's stream, closed here as pclose does.
+    unsafe { fclose(file) };
+    match wait(pid) {
+        Ok(status) => match told.checked_sub(1).and_then(|at| super::KNOWN.get(usize::from(at))) {
+            Some((_, shell)) => tell(status, &Told { shell: *shell, errors: 2, opened: -1 }),
+            None => status,
+        },
+        Err(errno) => fail(errno),
+    }
+}
