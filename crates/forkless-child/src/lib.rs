@@ -86,6 +86,8 @@ pub struct Report {
     index: AtomicU32,
     errno: AtomicI32,
     tried: AtomicU32,
+    /// What `close_range` was refused with, where the child did without.
+    refused: AtomicI32,
     /// Becomes 1 when the descriptor table is the child's own; a futex word.
     pub staged: AtomicU32,
 }
@@ -109,6 +111,7 @@ impl Report {
             index: AtomicU32::new(0),
             errno: AtomicI32::new(0),
             tried: AtomicU32::new(0),
+            refused: AtomicI32::new(0),
             staged: AtomicU32::new(0),
         }
     }
@@ -118,6 +121,7 @@ impl Report {
         self.index.store(0, Ordering::Relaxed);
         self.errno.store(0, Ordering::Relaxed);
         self.tried.store(0, Ordering::Relaxed);
+        self.refused.store(0, Ordering::Relaxed);
         self.staged.store(0, Ordering::Relaxed);
         self.phase.store(Phase::None as u32, Ordering::Release);
     }
@@ -137,6 +141,14 @@ impl Report {
     /// The candidate tried last: the one that became the program, when nothing failed.
     pub fn tried(&self) -> usize {
         self.tried.load(Ordering::Relaxed) as usize
+    }
+
+    /// The answer of a `close_range` that the child replaced by single calls; the parent had better know.
+    pub fn refused(&self) -> Option<Errno> {
+        match self.refused.load(Ordering::Relaxed) {
+            0 => None,
+            e => Some(Errno::from_raw(e)),
+        }
     }
 
     fn fail(&self, failure: Failure) -> ! {

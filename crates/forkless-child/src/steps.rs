@@ -225,10 +225,10 @@ impl Step<'_> {
                 fd::close(*saved)
             }
             Step::CloseRange { first, last, by_range, limit } => {
-                each_in_range(first, last, by_range, limit, 0)
+                each_in_range(first, last, by_range, limit, 0, report)
             }
             Step::CloexecRange { first, last, by_range, limit } => {
-                each_in_range(first, last, by_range, limit, fd::CLOSE_RANGE_CLOEXEC)
+                each_in_range(first, last, by_range, limit, fd::CLOSE_RANGE_CLOEXEC, report)
             }
             Step::Open { path, flags, mode, to } => {
                 let at = fd::openat(fd::AT_FDCWD, path, flags, mode)?;
@@ -291,6 +291,8 @@ impl Step<'_> {
     }
 }
 
+const RLIMIT_NOFILE: u32 = 7;
+
 /// Needs the right to attach to the parent (`PTRACE_MODE_ATTACH_REALCREDS`), so comes before credentials change.
 fn fetch(parent: i32, fds: &[Fetch]) -> Result<()> {
     let of = process::pidfd_open(parent)?;
@@ -302,12 +304,26 @@ fn fetch(parent: i32, fds: &[Fetch]) -> Result<()> {
     fd::close(of)
 }
 
-fn each_in_range(first: u32, last: u32, by_range: bool, limit: u32, flags: u32) -> Result<()> {
+fn each_in_range(
+    first: u32,
+    last: u32,
+    by_range: bool,
+    mut limit: u32,
+    flags: u32,
+    report: &Report,
+) -> Result<()> {
     if first > last {
         return Ok(());
     }
     if by_range {
-        return fd::close_range(first, last, flags);
+        match fd::close_range(first, last, flags) {
+            // A filter installed since the parent tried it. The parent may not be waiting, so it is made good here, once.
+            Err(e @ (Errno::ENOSYS | Errno::EPERM | Errno::EACCES | Errno::EINVAL)) => {
+                report.refused.store(e.raw(), Ordering::Relaxed);
+                limit = sched::getrlimit(RLIMIT_NOFILE).map_or(1 << 20, |l| l.hard.min(1 << 20) as u32);
+            }
+            done => return done,
+        }
     }
     let mut n = first;
     while n <= last && n < limit {

@@ -14,7 +14,6 @@ mod diagnosis;
 mod error;
 mod estimate;
 mod finding;
-mod metrics;
 mod model;
 mod procfs;
 mod record;

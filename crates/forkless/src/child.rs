@@ -8,7 +8,8 @@ use crate::orphans;
 use crate::plan::Plan;
 use crate::reap;
 use crate::slot;
-use crate::start::Started;
+use crate::start::{self, Started};
+use forkless_child::Phase;
 use forkless_sys::Errno;
 use forkless_sys::poll::{self, POLLIN, PollFd};
 use forkless_sys::process::{self, WEXITED, WNOHANG};
@@ -52,6 +53,8 @@ pub struct Child {
     failed: Option<SpawnError>,
     on_drop: OnDrop,
     leads_group: bool,
+    /// It failed for want of a facility that has been struck off now: the same start made again takes another way.
+    pub(crate) try_again: bool,
     /// Where the search for the program ended, where only the end of the child told.
     pub(crate) tried: Option<usize>,
 }
@@ -96,6 +99,7 @@ impl Child {
             gone: false,
             failed: None,
             on_drop: command.on_drop,
+            try_again: false,
             tried: None,
             leads_group: command.attributes.setsid || command.attributes.pgid == Some(0),
         }
@@ -274,10 +278,16 @@ impl Child {
         self.ended = status;
         if let Some(flight) = self.flight.take() {
             // The child is gone, so its record is final.
-            let (failure, tried) = flight.slot.land();
-            self.tried = tried;
-            if let Some(f) = failure {
-                let e = explain::failure(&flight.program, flight.outside, &flight.plan, f);
+            let landed = flight.slot.land();
+            self.tried = landed.tried;
+            if let Some(f) = landed.failure {
+                let e = match f.phase {
+                    Phase::Files => {
+                        self.try_again = start::struck_off(landed.step.as_ref(), f.errno);
+                        explain::failed_step(landed.step.as_ref(), f.errno)
+                    }
+                    _ => explain::failure(&flight.program, flight.outside, &flight.plan, f),
+                };
                 self.failed = Some(e.clone());
                 return Err(WaitError::Start(e));
             }

@@ -430,9 +430,7 @@ impl Command {
     /// # Errors
     /// As [`Command::spawn`], and with step [`Step::Wait`] when the status is lost ([`crate::WaitError::Unknown`]).
     pub fn status(&mut self) -> Result<ExitStatus, SpawnError> {
-        let mut child = self.start(Until::Exit)?;
-        drop((child.stdin.take(), child.stdout.take(), child.stderr.take()));
-        Ok(child.wait()?)
+        run_to_end(|until| self.start(until), wait_alone)
     }
 
     /// Runs the program and collects what it writes; input is empty unless [`Command::stdin`] says otherwise.
@@ -516,6 +514,25 @@ impl Command {
 
     fn complain(&mut self, what: String) {
         self.bad.get_or_insert(what);
+    }
+}
+
+/// Waits for a child nobody talks to.
+pub(crate) fn wait_alone(child: &mut Child) -> Result<ExitStatus, SpawnError> {
+    drop((child.stdin.take(), child.stdout.take(), child.stderr.take()));
+    Ok(child.wait()?)
+}
+
+/// Starts and waits for the end. Nothing is waited for in between, so a facility refused for the first time shows only at the wait;
+/// the program has not run then, and is started again another way.
+pub(crate) fn run_to_end<T>(
+    mut start: impl FnMut(Until) -> Result<Child, SpawnError>,
+    mut wait: impl FnMut(&mut Child) -> Result<T, SpawnError>,
+) -> Result<T, SpawnError> {
+    let mut child = start(Until::Exit)?;
+    match wait(&mut child) {
+        Err(_) if child.try_again => wait(&mut start(Until::Exec)?),
+        done => done,
     }
 }
 

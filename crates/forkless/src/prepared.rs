@@ -2,7 +2,7 @@
 
 use crate::cancel::NotCancelled;
 use crate::child::Child;
-use crate::command::{Command, Defaults, may_join};
+use crate::command::{Command, Defaults, may_join, run_to_end, wait_alone};
 use crate::error::SpawnError;
 use crate::plan::{Cgroup, Life, Plan};
 use crate::start::{self, Request, Until};
@@ -59,13 +59,16 @@ impl Prepared {
     /// # Errors
     /// As [`Command::status`].
     pub fn status(&self) -> Result<ExitStatus, SpawnError> {
-        let mut child = self.start(Until::Exit, Defaults::Inherit)?;
-        drop((child.stdin.take(), child.stdout.take(), child.stderr.take()));
-        let status = child.wait()?;
-        if let Some(tried) = child.tried {
-            self.hint.store(tried, Ordering::Relaxed);
-        }
-        Ok(status)
+        run_to_end(
+            |until| self.start(until, Defaults::Inherit),
+            |child| {
+                let status = wait_alone(child)?;
+                if let Some(tried) = child.tried {
+                    self.hint.store(tried, Ordering::Relaxed);
+                }
+                Ok(status)
+            },
+        )
     }
 
     /// As [`Command::output`].

@@ -8,10 +8,11 @@
 #![expect(unsafe_code, reason = "mapping stacks; a cell shared with children under the protocol above")]
 
 use crate::error::{SpawnError, Step};
+use crate::facilities;
 use crate::own;
-use forkless_child::{Failure, Launch, Report};
+use crate::start::Kept;
+use forkless_child::{Failure, Launch, Phase, Report, Step as ChildStep};
 use forkless_sys::mm;
-use std::any::Any;
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -32,7 +33,7 @@ pub(crate) struct Slot {
     /// The handle was dropped: a failure need not be kept for it.
     abandoned: AtomicBool,
     launch: UnsafeCell<MaybeUninit<Launch<'static>>>,
-    kept: UnsafeCell<Option<Box<dyn Any + Send>>>,
+    kept: UnsafeCell<Option<Box<Kept>>>,
 }
 
 // SAFETY: between `take` and `put_back` the cells belong to the taker and its child alone; everything else is atomic.
@@ -128,7 +129,7 @@ impl Slot {
     /// # Safety
     /// The caller has taken the slot and no child is on it. `launch` points only into `kept`, into this slot, or into
     /// memory that outlives the child's stay.
-    pub(crate) unsafe fn load(&self, launch: Launch<'static>, kept: Box<dyn Any + Send>) -> *mut c_void {
+    pub(crate) unsafe fn load(&self, launch: Launch<'static>, kept: Box<Kept>) -> *mut c_void {
         self.report.reset();
         // SAFETY: the slot is the caller's alone.
         unsafe { *self.kept.get() = Some(kept) };
@@ -140,6 +141,10 @@ impl Slot {
 
     /// Frees what was kept for the child.
     fn clear(&self) {
+        if let Some(e) = self.report.refused() {
+            facilities::get().close_range.refuse(e);
+            facilities::get().unshare_range.refuse(e);
+        }
         // SAFETY: called by whoever holds the slot, once no child is on it.
         unsafe { *self.kept.get() = None };
         self.abandoned.store(false, Ordering::Relaxed);
@@ -173,6 +178,15 @@ pub(crate) enum Flight {
     Held(&'static Slot),
 }
 
+/// What is known of a child that is gone.
+pub(crate) struct Landed {
+    pub failure: Option<Failure>,
+    /// The candidate it tried last, where the slot still knows.
+    pub tried: Option<usize>,
+    /// The step on descriptors that failed.
+    pub step: Option<ChildStep<'static>>,
+}
+
 impl Flight {
     /// The failure, once there is one. `None` while the child is still on its way and for ever after a success.
     fn failure(&self) -> Option<Failure> {
@@ -186,22 +200,24 @@ impl Flight {
         }
     }
 
-    /// The child is gone: its failure, if it had one, and the slot back to the pool. Also the candidate it tried last, where the
-    /// slot still knows.
-    pub(crate) fn land(self) -> (Option<Failure>, Option<usize>) {
+    /// The child is gone: its failure, if it had one, and the slot back to the pool.
+    pub(crate) fn land(self) -> Landed {
         let failure = self.failure();
-        let tried = match self {
+        let mut landed = Landed { failure, tried: None, step: None };
+        let (Flight::Held(slot) | Flight::Free { slot, .. }) = self;
+        if let Some(Failure { phase: Phase::Files, index, .. }) = failure {
+            // SAFETY: the child is gone, and a slot with a failure that nobody has read is not reused.
+            let kept = unsafe { &*slot.kept.get() };
+            landed.step = kept.as_ref().and_then(|k| k.moves.steps.get(index).copied());
+        }
+        match self {
             Flight::Held(slot) => {
-                let tried = slot.report.tried();
+                landed.tried = Some(slot.report.tried());
                 slot.put_back();
-                Some(tried)
             }
-            Flight::Free { .. } => {
-                self.abandon();
-                None
-            }
-        };
-        (failure, tried)
+            Flight::Free { .. } => self.abandon(),
+        }
+        landed
     }
 
     /// Nobody will ask any more: the slot may be reused as soon as its child is known to have left it.

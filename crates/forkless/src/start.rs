@@ -256,8 +256,8 @@ struct Once<'a> {
 type Made = (i32, Option<OwnedFd>, Option<Flight>);
 
 /// What the child reads, kept until it has left.
-struct Kept {
-    moves: Moves,
+pub(crate) struct Kept {
+    pub moves: Moves,
     _plan: Arc<Plan>,
 }
 
@@ -392,6 +392,11 @@ impl Once<'_> {
             false => Refusal::Final(SpawnError::new(what.0, what.1, e.raw())),
         })
     }
+}
+
+/// Whether a failure that showed only at the wait was a refused facility, which has been struck off now.
+pub(crate) fn struck_off(step: Option<&Step<'_>>, errno: Errno) -> bool {
+    matches!(files_refusal(step, errno), Refusal::Copy)
 }
 
 /// What a failure among the descriptors means: a facility that does not exist here, a way that does not work this time, or an error.

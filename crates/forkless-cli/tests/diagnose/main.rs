@@ -6,7 +6,6 @@
 
 mod findings;
 mod log;
-mod outputs;
 mod repair;
 mod support;
 
@@ -23,9 +22,6 @@ fn main() {
     log::add(&mut trials);
     findings::add(&mut trials);
     repair::add(&mut trials);
-    outputs::add(&mut trials);
-    if missing.is_some() {
-        trials = trials.into_iter().map(|trial| trial.with_ignored_flag(true)).collect();
-    }
+    let trials = trials.into_iter().map(|trial| trial.with_ignored_flag(missing.is_some())).collect();
     libtest_mimic::run(&arguments, trials).exit();
 }

@@ -6,9 +6,8 @@ use super::place::Place;
 use super::traits::shell_traits;
 use super::wiring::{self, Base, Slot, Table};
 use crate::child::Child;
-use crate::command::{Command, Defaults, start_planned};
+use crate::command::{Command, Defaults, run_to_end, start_planned};
 use crate::error::{SpawnError, Step, WaitError};
-use crate::start::Until;
 use crate::stdio;
 use crate::strings::Strings;
 use forkless_shell::{
@@ -355,8 +354,10 @@ impl<'s> Walk<'s> {
         deadline: Option<Instant>,
     ) -> Result<ExitStatus, SpawnError> {
         let Some(stage) = prepared.stages.first_mut() else { return Ok(ExitStatus::default()) };
-        let attempt = start_planned(&stage.command, Until::Exit, Defaults::Inherit)
-            .and_then(|mut child| wait_for_all(std::slice::from_mut(&mut child), ending, deadline));
+        let attempt = run_to_end(
+            |until| start_planned(&stage.command, until, Defaults::Inherit),
+            |child| wait_for_all(std::slice::from_mut(child), ending, deadline),
+        );
         match attempt {
             Err(error) if is_for_the_shell(&error) => {
                 let mut child = self.stage_by_shell(stage, None).spawn()?;

@@ -177,10 +177,23 @@ fn worker() {
         battery();
         let _ = facilities();
     }
+    let ready = Command::new("/bin/true").prepare().unwrap();
+    if env("WHEN") == "later" {
+        ready.status().unwrap();
+    }
     filter::install(&(what.rules)(errno));
+    // Whichever way of starting comes first meets the refusal.
+    match env("FIRST").as_str() {
+        "status" => assert!(Command::new("/bin/true").status().unwrap().success()),
+        "prepared" => assert!(ready.status().unwrap().success()),
+        "nonblocking" => {
+            assert!(Command::new("/bin/true").spawn_nonblocking().unwrap().wait().unwrap().success())
+        }
+        "output" => assert_eq!(Command::new("echo").output().unwrap().stdout, b"\n"),
+        _ => {}
+    }
     battery();
     let table = facilities();
-    battery();
     for name in what.shows {
         let f = table.iter().find(|f| f.name == *name).unwrap();
         assert_eq!(f.state, Facility::Refused(errno.raw()), "{name} is to show as refused");
@@ -210,18 +223,33 @@ fn worker() {
 
 fn workers(when: &str) {
     for (i, what) in ALL.iter().enumerate() {
-        for errno in ["EPERM", "ENOSYS"] {
-            let out = std::process::Command::new(me())
-                .args(["--bare", short_of(concat!(module_path!(), "::worker"))])
-                .envs([("WHAT", i.to_string().as_str()), ("ERRNO", errno), ("WHEN", when)])
-                .output()
-                .unwrap();
-            std::io::stdout().write_all(&out.stdout).unwrap();
-            std::io::stderr().write_all(&out.stderr).unwrap();
-            if out.status.code() == Some(77) {
-                crate::support::skip("no seccomp filters here");
+        for (n, errno) in ["EPERM", "ENOSYS"].into_iter().enumerate() {
+            // Not every combination: each way of starting meets each refusal with one of the two errors.
+            let ways =
+                if n == 0 { ["spawn", "status", "output"] } else { ["prepared", "nonblocking", "spawn"] };
+            for first in ways {
+                let out = std::process::Command::new(me())
+                    .args(["--bare", short_of(concat!(module_path!(), "::worker"))])
+                    .envs([
+                        ("WHAT", i.to_string().as_str()),
+                        ("ERRNO", errno),
+                        ("WHEN", when),
+                        ("FIRST", first),
+                    ])
+                    .output()
+                    .unwrap();
+                std::io::stdout().write_all(&out.stdout).unwrap();
+                std::io::stderr().write_all(&out.stderr).unwrap();
+                if out.status.code() == Some(77) {
+                    crate::support::skip("no seccomp filters here");
+                }
+                assert!(
+                    out.status.success(),
+                    "{} refused with {errno}, {when}, {first} first: {}",
+                    what.name,
+                    out.status
+                );
             }
-            assert!(out.status.success(), "{} refused with {errno}, {when}: {}", what.name, out.status);
         }
     }
 }

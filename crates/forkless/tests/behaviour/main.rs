@@ -4,14 +4,24 @@
 #![allow(dead_code, reason = "support serves every theme")]
 mod descriptors;
 mod facilities;
+mod faults;
 mod mechanism;
 mod parity;
 mod signals;
 mod support;
+mod talk;
 
 fn main() -> std::process::ExitCode {
     support::main(
-        &[parity::CASES, descriptors::CASES, facilities::CASES, mechanism::CASES, signals::CASES],
-        &[facilities::WORKERS, mechanism::WORKERS, signals::WORKERS],
+        &[
+            parity::CASES,
+            descriptors::CASES,
+            facilities::CASES,
+            mechanism::CASES,
+            signals::CASES,
+            talk::CASES,
+            faults::CASES,
+        ],
+        &[facilities::WORKERS, mechanism::WORKERS, signals::WORKERS, talk::WORKERS, faults::WORKERS],
     )
 }

@@ -280,8 +280,10 @@ fn a_cancelled_thread_finishes_its_start() {
         std::ptr::null_mut()
     }
     extern "C" fn cancelled_already(data: *mut libc::c_void) -> *mut libc::c_void {
-        // SAFETY: cancels this thread: pending from here on.
-        unsafe { pthread_cancel(libc::pthread_self()) };
+        // SAFETY: no preconditions.
+        let this = unsafe { libc::pthread_self() };
+        // SAFETY: this thread lives; the cancellation is pending from here on.
+        unsafe { pthread_cancel(this) };
         body(data)
     }
     let mut t = std::mem::MaybeUninit::uninit();

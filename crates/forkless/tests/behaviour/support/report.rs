@@ -29,6 +29,14 @@ extern "C" fn before_main(argc: c_int, argv: *const *const c_char, _envp: *const
             i32::from(forkless_sys::fd::write(to, text.as_bytes()) != Ok(text.len()))
         }
         "exit" => args.get(2).and_then(|n| n.parse().ok()).unwrap_or(0),
+        // Set-user-ID: gives up the user that may kill it.
+        "stubborn" => {
+            let changed = forkless_sys::ids::setresuid(0, 0, 0);
+            std::thread::sleep(std::time::Duration::from_secs(
+                args.get(2).and_then(|n| n.parse().ok()).unwrap_or(0),
+            ));
+            i32::from(changed.is_err())
+        }
         other => {
             let _ = forkless_sys::fd::write(2, format!("no role {other}\n").as_bytes());
             99

@@ -1,0 +1,395 @@
+//! Bad input and faults: a typed error or the documented result, never a hang, and nothing left behind.
+
+use crate::support::guard::{self, mappings};
+use crate::support::{Case, cases, me, need_root, short_of};
+use forkless::{Command, OnDrop, Resource, SpawnError, Stdio, Step};
+use rustix::process::{Resource as R, Rlimit, getrlimit, setrlimit};
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// A directory that goes with the case.
+pub struct Dir(pub PathBuf);
+
+impl Dir {
+    pub fn new() -> Dir {
+        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let at = std::env::temp_dir().join(format!("forkless-test-{}-{n}", std::process::id()));
+        std::fs::create_dir(&at).unwrap();
+        Dir(at)
+    }
+
+    /// An executable file with this text.
+    pub fn program(&self, name: &str, text: &str) -> PathBuf {
+        let at = self.0.join(name);
+        std::fs::write(&at, text).unwrap();
+        std::fs::set_permissions(&at, std::fs::Permissions::from_mode(0o755)).unwrap();
+        at
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The error of a start, the same whether it is waited for or comes with the wait.
+#[track_caller]
+fn error_of(mut c: Command) -> SpawnError {
+    let blocking = c.spawn().unwrap_err();
+    match c.spawn_nonblocking() {
+        Err(e) => assert_eq!(e.to_string(), blocking.to_string()),
+        Ok(mut child) => match child.wait() {
+            Err(forkless::WaitError::Start(e)) => assert_eq!(e.to_string(), blocking.to_string()),
+            other => panic!("{other:?}"),
+        },
+    }
+    assert_eq!(c.status().unwrap_err().to_string(), blocking.to_string());
+    assert_eq!(c.output().unwrap_err().to_string(), blocking.to_string());
+    blocking
+}
+
+#[track_caller]
+fn says(c: Command, step: Step, errno: i32, text: &str) {
+    let e = error_of(c);
+    assert_eq!((e.step(), e.raw_os_error()), (step, Some(errno)), "{e}");
+    assert_eq!(e.to_string(), text);
+}
+
+fn new(program: &str) -> Command {
+    Command::new(program)
+}
+
+fn bad_arguments_are_named() {
+    says(
+        new("a\0b"),
+        Step::Command,
+        libc::EINVAL,
+        "command the program's name has a NUL byte: Invalid argument",
+    );
+    let mut c = new("true");
+    c.args(["x", "y\0z"]);
+    says(c, Step::Command, libc::EINVAL, "command argument 2 has a NUL byte: Invalid argument");
+    let mut c = new("true");
+    c.env("K", "v\0");
+    let e = error_of(c);
+    assert!(e.to_string().contains("\"K\""), "{e}");
+    let mut c = new("true");
+    c.current_dir("/a\0b");
+    assert_eq!(error_of(c).step(), Step::Command);
+    says(new(""), Step::Exec, libc::ENOENT, "exec \"\" (an empty name): No such file or directory");
+    let mut c = new("true");
+    c.args(vec!["x".repeat(100_000); 40]);
+    let e = error_of(c);
+    assert_eq!((e.step(), e.raw_os_error()), (Step::Exec, Some(libc::E2BIG)), "{e}");
+}
+
+fn what_cannot_be_executed_is_named_with_the_reason() {
+    let dir = Dir::new();
+    says(new("/does/not/exist"), Step::Exec, libc::ENOENT, "exec /does/not/exist: No such file or directory");
+    says(new("no-such-program"), Step::Exec, libc::ENOENT, "exec no-such-program: No such file or directory");
+    says(new("/tmp"), Step::Exec, libc::EACCES, "exec /tmp: Permission denied");
+    says(new("/etc/passwd/x"), Step::Exec, libc::ENOTDIR, "exec /etc/passwd/x: Not a directory");
+    let plain = dir.0.join("plain");
+    std::fs::write(&plain, "x").unwrap();
+    says(
+        new(plain.to_str().unwrap()),
+        Step::Exec,
+        libc::EACCES,
+        &format!("exec {}: Permission denied", plain.display()),
+    );
+    let missing = dir.program("missing", "#!/no/such/interpreter\n");
+    says(
+        new(missing.to_str().unwrap()),
+        Step::Exec,
+        libc::ENOENT,
+        &format!(
+            "exec {} (the interpreter or loader it names is missing): No such file or directory",
+            missing.display()
+        ),
+    );
+    let loops = dir.0.join("loop");
+    std::os::unix::fs::symlink(&loops, &loops).unwrap();
+    assert_eq!(error_of(new(loops.to_str().unwrap())).raw_os_error(), Some(libc::ELOOP));
+}
+
+fn a_script_without_interpreter_is_run_by_the_shell_as_execvp_does() {
+    let dir = Dir::new();
+    let script = dir.program("script", "echo \"$0 $1\"; exit 7\n");
+    let out = Command::new(&script).arg("one").output().unwrap();
+    assert_eq!(
+        (out.status.code(), out.stdout),
+        (Some(7), format!("{} one\n", script.display()).into_bytes())
+    );
+    let found = Command::new("script").env("PATH", &dir.0).arg("two").output().unwrap();
+    assert_eq!(found.stdout, format!("{} two\n", script.display()).into_bytes());
+    let mut c = Command::new(&script);
+    c.scripts_without_interpreter(false);
+    assert_eq!(error_of(c).raw_os_error(), Some(libc::ENOEXEC));
+    let empty = dir.program("empty", "");
+    assert!(Command::new(&empty).status().unwrap().success());
+}
+
+fn a_denied_file_in_path_does_not_hide_a_later_one_and_is_the_reason_if_there_is_none() {
+    let (denied, good) = (Dir::new(), Dir::new());
+    std::fs::write(denied.0.join("prog"), "x").unwrap();
+    good.program("prog", "#!/bin/sh\nexit 3\n");
+    let both = format!("{}:/etc/passwd:{}", denied.0.display(), good.0.display());
+    assert_eq!(Command::new("prog").env("PATH", both).status().unwrap().code(), Some(3));
+    let mut only = Command::new("prog");
+    only.env("PATH", format!("{}:/does/not/exist", denied.0.display()));
+    let e = error_of(only);
+    assert_eq!(e.to_string(), format!("exec {}/prog: Permission denied", denied.0.display()));
+}
+
+fn a_file_open_for_writing_is_waited_for_and_not_for_ever() {
+    let dir = Dir::new();
+    let busy = dir.0.join("busy");
+    std::fs::copy("/bin/true", &busy).unwrap();
+    let writer = File::options().write(true).open(&busy).unwrap();
+    let began = Instant::now();
+    let e = Command::new(&busy).spawn().unwrap_err();
+    assert_eq!(e.raw_os_error(), Some(libc::ETXTBSY), "{e}");
+    assert!(began.elapsed() < Duration::from_secs(2));
+    let t = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(15));
+        drop(writer);
+    });
+    assert!(Command::new(&busy).status().unwrap().success());
+    t.join().unwrap();
+}
+
+/// Two threads that each write a program and start it: without patience one fails because the other's child still has the file
+/// open (golang.org/issue/22315).
+fn writing_and_starting_programs_in_two_threads() {
+    let dir = Dir::new();
+    std::thread::scope(|s| {
+        for t in 0..3 {
+            let dir = &dir;
+            s.spawn(move || {
+                for i in 0..25 {
+                    let at = dir.0.join(format!("p{t}-{i}"));
+                    {
+                        let mut f = File::create(&at).unwrap();
+                        f.write_all(b"#!/bin/sh\nexit 0\n").unwrap();
+                        f.set_permissions(std::fs::Permissions::from_mode(0o755)).unwrap();
+                    }
+                    let status = if i % 2 == 0 {
+                        Command::new(&at).status()
+                    } else {
+                        Command::new(&at).inherit_descriptors(true).status()
+                    };
+                    assert!(status.unwrap().success());
+                }
+            });
+        }
+    });
+}
+
+fn a_vanished_directory() {
+    let dir = Dir::new();
+    let gone = dir.0.join("gone");
+    std::fs::create_dir(&gone).unwrap();
+    let here = std::env::current_dir().unwrap();
+    std::env::set_current_dir(&gone).unwrap();
+    std::fs::remove_dir(&gone).unwrap();
+    assert!(Command::new("/bin/true").status().unwrap().success(), "an inherited one is no matter");
+    assert_eq!(Command::new("./true").status().unwrap_err().raw_os_error(), Some(libc::ENOENT));
+    std::env::set_current_dir(&here).unwrap();
+    let mut c = new("true");
+    c.current_dir(&gone);
+    says(c, Step::Chdir, libc::ENOENT, &format!("chdir to {}: No such file or directory", gone.display()));
+    // The program is what is missing here, not the directory.
+    let mut c = new("/does/not/exist");
+    c.current_dir("/");
+    assert_eq!(error_of(c).step(), Step::Exec);
+}
+
+fn no_descriptor_left_is_an_error_at_every_place() {
+    let old = getrlimit(R::Nofile);
+    let mut kinds = std::collections::BTreeSet::new();
+    let mut last = false;
+    for free in 0..14 {
+        let next = File::open("/dev/null").unwrap();
+        let lowest = std::os::fd::AsRawFd::as_raw_fd(&next) as u64;
+        drop(next);
+        setrlimit(R::Nofile, Rlimit { current: Some(lowest + free), maximum: old.maximum }).unwrap();
+        let before = guard::descriptors();
+        for nonblocking in [false, true] {
+            let mut c = Command::new("/bin/true");
+            c.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let got = if nonblocking { c.spawn_nonblocking() } else { c.spawn() };
+            last = got.is_ok();
+            match got {
+                Ok(mut child) => assert!(child.wait().unwrap().success()),
+                Err(e) => {
+                    assert_eq!(e.raw_os_error(), Some(libc::EMFILE), "{e}");
+                    kinds.insert(format!("{:?}", e.step()));
+                }
+            }
+        }
+        setrlimit(R::Nofile, old.clone()).unwrap();
+        guard::assert_no_children();
+        // The listing itself could not be opened under the lowest limits.
+        if !before.is_empty() {
+            assert_eq!(guard::descriptors(), before, "with {free} left");
+        }
+    }
+    assert!(last, "seven are enough");
+    assert!(kinds.contains("Pipe") && kinds.contains("Clone"), "{kinds:?}");
+}
+
+fn a_limit_lowered_for_the_child_does_not_lose_its_descriptors() {
+    let (mut r, w) = std::io::pipe().unwrap();
+    let mut c = Command::new("sh");
+    c.args(["-c", "echo x >&60"]).fd(60, w).rlimit(Resource::OpenFiles, 20, 20);
+    let status = c.status();
+    drop(c);
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut r, &mut said).unwrap();
+    // dash cannot open numbers beyond the limit, but may use one it was given.
+    let _ = status;
+    let mut high = Command::new("/bin/true");
+    high.fd(1 << 24, Stdio::null());
+    let e = error_of(high);
+    assert_eq!((e.step(), e.raw_os_error()), (Step::Descriptors, Some(libc::EBADF)), "{e}");
+}
+
+fn too_many_processes() {
+    let worker = |name: &'static str| {
+        let out = std::process::Command::new(me()).args(["--bare", short_of(name)]).output().unwrap();
+        eprint!("{}", String::from_utf8_lossy(&out.stderr));
+        assert!(out.status.success(), "{name}: {}", out.status);
+    };
+    need_root();
+    worker("nproc");
+    worker("little_memory");
+}
+
+#[expect(unsafe_code, reason = "setresuid(2)")]
+fn nproc() {
+    Command::new("/bin/true").status().unwrap();
+    setrlimit(R::Nproc, Rlimit { current: Some(0), maximum: Some(0) }).unwrap();
+    // SAFETY: this process is a worker of its own.
+    assert_eq!(unsafe { libc::setresuid(54_399, 54_399, 54_399) }, 0);
+    let before = guard::descriptors();
+    for _ in 0..3 {
+        let e = Command::new("/bin/true").stdin(Stdio::piped()).spawn().unwrap_err();
+        assert_eq!((e.step(), e.raw_os_error()), (Step::Clone, Some(libc::EAGAIN)), "{e}");
+        assert_eq!(Command::new("/bin/true").spawn_nonblocking().unwrap_err().step(), Step::Clone);
+    }
+    assert_eq!(guard::descriptors(), before);
+    guard::assert_no_children();
+    assert_eq!(forkless_sys::signal::mask().unwrap().0, 0);
+}
+
+/// The first start of a process needs memory for a stack.
+fn little_memory() {
+    let warm = forkless::facilities().len();
+    assert!(warm > 0);
+    let mut flying: Vec<_> =
+        (0..2).map(|_| Command::new("/bin/sleep").arg("0.3").spawn_nonblocking().unwrap()).collect();
+    let size = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = size.split(' ').next().unwrap().parse().unwrap();
+    let old = getrlimit(R::As);
+    setrlimit(R::As, Rlimit { current: Some(pages * 4096 + 16 * 1024), maximum: old.maximum }).unwrap();
+    let maps = mappings();
+    let mut errors = 0;
+    for _ in 0..8 {
+        // Not executed with this limit: it is the child's as well.
+        match Command::new("/does/not/exist").spawn_nonblocking() {
+            Ok(c) => flying.push(c),
+            Err(e) => {
+                assert_eq!((e.step(), e.raw_os_error()), (Step::Stack, Some(libc::ENOMEM)), "{e}");
+                errors += 1;
+            }
+        }
+    }
+    setrlimit(R::As, old).unwrap();
+    assert!(mappings() <= maps + 2);
+    for mut c in flying {
+        let _ = c.wait();
+    }
+    println!("{errors} refused");
+    assert!(Command::new("/bin/true").status().unwrap().success());
+    guard::assert_no_children();
+}
+
+fn the_last_word_for_a_number_counts() {
+    let (mut r, w) = std::io::pipe().unwrap();
+    let mut c = Command::new("sh");
+    c.args(["-c", "echo x >&5"]).fd(5, Stdio::null()).fd(5, w);
+    c.status().unwrap();
+    drop(c);
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut r, &mut said).unwrap();
+    assert_eq!(said, "x\n");
+}
+
+fn same_as_is_settled_before_the_start() {
+    let mut c = new("true");
+    c.stderr(Stdio::same_as(9));
+    let e = error_of(c);
+    assert_eq!(
+        e.to_string(),
+        "command descriptor 2 the same as 9, which the child does not get: Bad file descriptor"
+    );
+    let mut c = new("true");
+    c.stdin(Stdio::same_as(1)).stdout(Stdio::same_as(0));
+    assert_eq!(error_of(c).step(), Step::Command);
+    let mut c = new("true");
+    c.stdin(Stdio::closed()).stdout(Stdio::same_as(0));
+    assert_eq!(error_of(c).step(), Step::Command);
+    let out = Command::new("sh")
+        .args(["-c", "echo through >&7"])
+        .fd(7, Stdio::same_as(8))
+        .fd(8, Stdio::same_as(1))
+        .output()
+        .unwrap();
+    assert_eq!(out.stdout, b"through\n");
+}
+
+/// A hook that overflows its stack dies on the guard instead of running into other memory.
+#[expect(unsafe_code, reason = "pre_exec is unsafe")]
+fn an_overflowing_hook_kills_the_child_alone() {
+    fn deep(n: u64) -> u64 {
+        let mut room = [n; 512];
+        std::hint::black_box(&mut room);
+        if n == 0 { 0 } else { deep(n - 1) + room[3] }
+    }
+    // The pages around the stack belong to others: neighbours to be hit.
+    let neighbours: Vec<Vec<u8>> = (0..4).map(|_| vec![7u8; 256 * 1024]).collect();
+    let mut c = Command::new("/bin/true");
+    // SAFETY: overflows on purpose.
+    unsafe { c.pre_exec(|| if deep(100_000) == 1 { Err(std::io::Error::other("no")) } else { Ok(()) }) };
+    c.rlimit(Resource::Core, 0, 0).on_drop(OnDrop::Kill);
+    let status = c.spawn().unwrap().wait().unwrap();
+    assert_eq!(status.signal(), Some(libc::SIGSEGV), "{status}");
+    assert!(neighbours.iter().flatten().all(|b| *b == 7));
+}
+
+cases![
+    bad_arguments_are_named,
+    what_cannot_be_executed_is_named_with_the_reason,
+    a_script_without_interpreter_is_run_by_the_shell_as_execvp_does,
+    a_denied_file_in_path_does_not_hide_a_later_one_and_is_the_reason_if_there_is_none,
+    a_file_open_for_writing_is_waited_for_and_not_for_ever,
+    writing_and_starting_programs_in_two_threads,
+    a_vanished_directory,
+    no_descriptor_left_is_an_error_at_every_place,
+    a_limit_lowered_for_the_child_does_not_lose_its_descriptors,
+    the_last_word_for_a_number_counts,
+    same_as_is_settled_before_the_start,
+    ; once
+    too_many_processes,
+    an_overflowing_hook_kills_the_child_alone,
+];
+pub const WORKERS: &[Case] = &[
+    Case { name: "nproc", run: nproc, repeatable: false },
+    Case { name: "little_memory", run: little_memory, repeatable: false },
+];

@@ -1,0 +1,272 @@
+//! Talking to children: any size both ways, limits, deadlines that hold whoever keeps the pipe, lines and chunks; pipelines.
+
+use crate::support::{Case, cases, me, need_root, short_of, skip};
+use forkless::{Command, End, OnDrop, Stdio, Step};
+use std::io::{Read, Write};
+use std::ops::ControlFlow;
+use std::os::unix::process::ExitStatusExt;
+use std::time::{Duration, Instant};
+
+fn sh(script: &str) -> Command {
+    let mut c = Command::new("sh");
+    c.args(["-c", script]);
+    c
+}
+
+#[track_caller]
+fn within<T>(limit: Duration, f: impl FnOnce() -> T) -> T {
+    let began = Instant::now();
+    let r = f();
+    assert!(began.elapsed() < limit, "took {:?}", began.elapsed());
+    r
+}
+
+fn a_hundred_megabytes_both_ways() {
+    let input: Vec<u8> = (0..100_000_000u32).map(|n| (n % 251) as u8).collect();
+    let (status, said) = Command::new("cat").communicate().input(&input).run().unwrap();
+    assert!(status.success());
+    assert_eq!(said.end, End::Complete);
+    assert!(said.stdout == input);
+}
+
+fn three_streams_at_once_and_merged() {
+    let script = "i=0; while [ $i -lt 2000 ]; do echo out-out-out-out; echo err-err-err-err >&2; echo five >&5; i=$((i+1)); done";
+    let (status, said) = sh(script).communicate().capture(5).run().unwrap();
+    assert!(status.success());
+    assert_eq!((said.stdout.len(), said.stderr.len()), (32_000, 32_000));
+    assert_eq!(said.others.len(), 1);
+    assert_eq!((said.others[0].0, said.others[0].1.len()), (5, 10_000));
+    let (_, said) = sh("echo a; echo b >&2; echo c").communicate().merged().run().unwrap();
+    assert_eq!(said.stdout, b"a\nb\nc\n");
+    assert!(said.stderr.is_empty());
+}
+
+fn a_conversation_leaves_the_command_as_it_was() {
+    let mut c = sh("cat; echo err >&2");
+    c.stdin(Stdio::null());
+    let (_, said) = c.communicate().input("in").merged().capture(5).kill_group().run().unwrap();
+    assert_eq!(said.stdout, b"inerr\n");
+    let out = c.output().unwrap();
+    assert_eq!((out.stdout, out.stderr), (vec![], b"err\n".to_vec()));
+    let mut child = c.stderr(Stdio::null()).spawn().unwrap();
+    assert!(child.take_pipe(5).is_none() && child.stdin.is_none());
+    assert!(child.signal_group(0).is_err(), "no group was asked for");
+    child.wait().unwrap();
+}
+
+fn limits_and_stops_kill_the_child() {
+    let (status, said) = sh("yes; exit 0").communicate().limit(100_000).run().unwrap();
+    assert_eq!((said.end, said.stdout.len(), status.signal()), (End::Limit, 100_000, Some(libc::SIGKILL)));
+    let (status, said) = sh("echo 12345; echo 6789 >&2").communicate().limit(6).run().unwrap();
+    assert!(status.success() && said.end == End::Complete, "at the limit is not over it");
+    let mut seen = 0;
+    let stop = |_, piece: &[u8]| {
+        seen += piece.len();
+        if seen > 1000 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let (status, said) = Command::new("yes").communicate().on_chunk(stop).run().unwrap();
+    assert_eq!((said.end, status.signal()), (End::Stopped, Some(libc::SIGKILL)));
+    assert!(said.stdout.is_empty() && seen > 1000);
+}
+
+fn lines_come_as_they_are_written() {
+    let mut lines = Vec::new();
+    let began = Instant::now();
+    let (status, _) =
+        sh("echo one; sleep 0.3; printf 'two\\nthr'; sleep 0.05; printf 'ee\\n\\nlast'; echo e >&2")
+            .communicate()
+            .on_line(|n, line| {
+                lines.push((n, String::from_utf8_lossy(line).into_owned(), began.elapsed()));
+                ControlFlow::Continue(())
+            })
+            .run()
+            .unwrap();
+    assert!(status.success());
+    let out: Vec<_> = lines.iter().filter(|l| l.0 == 1).map(|l| l.1.as_str()).collect();
+    assert_eq!(out, ["one", "two", "three", "", "last"]);
+    assert!(lines.iter().any(|l| l.0 == 2 && l.1 == "e"));
+    assert!(lines[0].2 < lines[1].2 - Duration::from_millis(200), "the first line waited for the second");
+    let (_, said) = sh("yes | tr -d '\\n'")
+        .communicate()
+        .on_line(|_, _| ControlFlow::Continue(()))
+        .limit(1 << 20)
+        .run()
+        .unwrap();
+    assert_eq!(said.end, End::Limit, "a line without end");
+}
+
+fn a_deadline_holds_though_a_grandchild_keeps_the_pipe() {
+    for group in [false, true] {
+        let mut c = sh("sleep 3 & echo started; wait");
+        let talk = c.communicate().timeout(Duration::from_millis(200));
+        let talk = if group { talk.kill_group() } else { talk };
+        let (status, said) = within(Duration::from_secs(2), || talk.run().unwrap());
+        assert_eq!((said.end, status.signal()), (End::Deadline, Some(libc::SIGKILL)));
+        assert_eq!(said.stdout, b"started\n");
+    }
+    // The child itself has ended: its status is what counts.
+    let mut c = sh("sleep 3 & echo started; exit 4");
+    let (status, said) =
+        within(Duration::from_secs(2), || c.communicate().timeout(Duration::from_millis(300)).run().unwrap());
+    assert_eq!((said.end, status.code()), (End::Deadline, Some(4)));
+    let (status, said) =
+        within(Duration::from_secs(2), || c.communicate().linger(Duration::from_millis(50)).run().unwrap());
+    assert_eq!((said.end, status.code()), (End::Lingered, Some(4)));
+}
+
+fn a_deadline_of_zero_is_over_at_once() {
+    let (status, said) = within(Duration::from_secs(2), || {
+        Command::new("sleep").arg("60").communicate().timeout(Duration::ZERO).run().unwrap()
+    });
+    assert_eq!((said.end, status.signal()), (End::Deadline, Some(libc::SIGKILL)));
+    let mut c = Command::new("sleep").arg("60").on_drop(OnDrop::Kill).spawn().unwrap();
+    assert!(matches!(c.wait_timeout(Duration::ZERO), Err(forkless::WaitError::Deadline)));
+    assert!(matches!(c.wait_until(Some(Instant::now())), Err(forkless::WaitError::Deadline)));
+}
+
+fn a_child_may_close_its_pipes_and_live_on() {
+    let (status, said) = sh("exec >&- 2>&-; sleep 0.1; exit 3").communicate().run().unwrap();
+    assert_eq!((status.code(), said.end), (Some(3), End::Complete));
+    let (status, said) = within(Duration::from_secs(2), || {
+        sh("exec >&- 2>&-; sleep 60").communicate().timeout(Duration::from_millis(100)).run().unwrap()
+    });
+    assert_eq!((status.signal(), said.end), (Some(libc::SIGKILL), End::Deadline));
+    let input = vec![0; 1 << 20];
+    let (status, _) = sh("exec <&-; sleep 0.05; exit 5").communicate().input(&input).run().unwrap();
+    assert_eq!(status.code(), Some(5), "a child that does not read is no error");
+}
+
+fn writing_to_a_child_that_went_kills_nobody() {
+    // As in a C program, where SIGPIPE has its default action.
+    forkless_sys::signal::reset(libc::SIGPIPE, false).unwrap();
+    let input = vec![0; 1 << 20];
+    let got = sh("exit 5").communicate().input(&input).run();
+    let pending = forkless_sys::signal::pending().unwrap();
+    forkless_sys::signal::reset(libc::SIGPIPE, true).unwrap();
+    assert_eq!(got.unwrap().0.code(), Some(5));
+    assert!(!pending.has(libc::SIGPIPE));
+}
+
+/// As an unprivileged user: a program that has become root's for good (as sudo's does) cannot be killed, and the deadline must hold all the same.
+fn cannot_kill() {
+    let program = std::env::var("SETUID_SLEEP").unwrap();
+    nix_setuid();
+    let began = Instant::now();
+    let e = Command::new(&program)
+        .args(["--role=stubborn", "2"])
+        .communicate()
+        .timeout(Duration::from_millis(100))
+        .run()
+        .unwrap_err();
+    assert_eq!((e.step(), e.raw_os_error()), (Step::Wait, Some(libc::EPERM)), "{e}");
+    let mut c = Command::new(&program);
+    drop(c.args(["--role=stubborn", "1"]).on_drop(OnDrop::Kill).spawn().unwrap());
+    assert!(began.elapsed() < Duration::from_millis(800), "{:?}", began.elapsed());
+    std::thread::sleep(Duration::from_millis(2300));
+    crate::support::guard::assert_no_children();
+}
+
+#[expect(unsafe_code, reason = "setresuid(2)")]
+fn nix_setuid() {
+    // SAFETY: this process is a worker of its own.
+    assert_eq!(unsafe { libc::setresuid(54_321, 54_321, 54_321) }, 0);
+}
+
+fn a_deadline_holds_for_a_child_that_may_not_be_killed() {
+    need_root();
+    use std::os::unix::fs::PermissionsExt;
+    let dir = std::env::temp_dir().join(format!("forkless-setuid-{}", std::process::id()));
+    std::fs::create_dir(&dir).unwrap();
+    let program = dir.join("stubborn");
+    std::fs::copy(me(), &program).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o4755)).unwrap();
+    std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let worker = std::process::Command::new(me())
+        .args(["--bare", short_of("cannot_kill")])
+        .env("SETUID_SLEEP", &program)
+        .output()
+        .unwrap();
+    std::fs::remove_dir_all(&dir).unwrap();
+    eprint!("{}", String::from_utf8_lossy(&worker.stderr));
+    if !worker.status.success() && String::from_utf8_lossy(&worker.stderr).contains("Result::unwrap_err") {
+        skip("set-user-ID programs have no effect on this file system");
+    }
+    assert!(worker.status.success(), "{}", worker.status);
+}
+
+fn pipelines_report_every_stage_and_do_not_hang() {
+    let out =
+        sh("echo a; echo b; exit 3").pipe(Command::new("cat")).pipe(sh("wc -l; exit 5")).output().unwrap();
+    assert_eq!((out.stdout, out.status.code()), (b"2\n".to_vec(), Some(5)));
+    let all = sh("exit 1").pipe(sh("exit 2")).pipe(sh("exit 3")).status().unwrap();
+    assert_eq!(all.iter().map(|s| s.code()).collect::<Vec<_>>(), [Some(1), Some(2), Some(3)]);
+    // `yes` ends by SIGPIPE once the last stage goes.
+    let all = Command::new("yes").pipe(sh("head -n1 >/dev/null")).status().unwrap();
+    assert_eq!((all[0].signal(), all[1].code()), (Some(libc::SIGPIPE), Some(0)));
+    // Again, and with more than a pipe holds.
+    let mut p = sh("head -c 300000 /dev/zero").pipe(Command::new("cat"));
+    for _ in 0..2 {
+        assert_eq!(p.output().unwrap().stdout.len(), 300_000);
+    }
+    p = sh("true").pipe(sh("cat >/dev/null"));
+    assert_eq!(p.output().unwrap().stdout.len(), 0);
+    assert!(p.status().unwrap().iter().all(|s| s.success()), "output() does not stick to status()");
+    assert_eq!(p.stages().len(), 2);
+}
+
+fn a_pipeline_that_cannot_start_leaves_nothing() {
+    let e = Command::new("yes")
+        .pipe(Command::new("/does/not/exist"))
+        .pipe(Command::new("cat"))
+        .spawn()
+        .unwrap_err();
+    assert_eq!(e.to_string(), "exec /does/not/exist: No such file or directory");
+}
+
+fn a_pipelines_input_may_be_a_pipe() {
+    let mut first = Command::new("cat");
+    first.stdin(Stdio::piped());
+    let mut last = Command::new("cat");
+    last.stdout(Stdio::piped());
+    let mut children = first.pipe(Command::new("cat")).pipe(last).spawn().unwrap();
+    children.stages[0].stdin.take().unwrap().write_all(b"through three").unwrap();
+    let mut said = String::new();
+    children.stages[2].stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(said, "through three");
+    assert!(children.wait().unwrap().iter().all(|s| s.success()));
+    let mut first = Command::new("cat");
+    first.stdin(Stdio::piped());
+    let out = first.pipe(Command::new("cat")).output().unwrap();
+    assert!(out.status.success() && out.stdout.is_empty(), "nobody writes: the end is seen at once");
+}
+
+fn a_pipe_the_child_reads_from_at_a_number_that_is_written_to_by_custom() {
+    let mut c = sh("cat <&1 >&2");
+    c.stdout(Stdio::piped_input()).stderr(Stdio::piped());
+    let mut child = c.spawn().unwrap();
+    assert!(child.stdout.is_none(), "nothing can be read from it");
+    std::fs::File::from(child.take_pipe(1).unwrap()).write_all(b"odd").unwrap();
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(said, "odd");
+    child.wait().unwrap();
+}
+
+cases![
+    three_streams_at_once_and_merged,
+    a_conversation_leaves_the_command_as_it_was,
+    limits_and_stops_kill_the_child,
+    lines_come_as_they_are_written,
+    a_deadline_holds_though_a_grandchild_keeps_the_pipe,
+    a_deadline_of_zero_is_over_at_once,
+    a_child_may_close_its_pipes_and_live_on,
+    writing_to_a_child_that_went_kills_nobody,
+    pipelines_report_every_stage_and_do_not_hang,
+    a_pipeline_that_cannot_start_leaves_nothing,
+    a_pipelines_input_may_be_a_pipe,
+    a_pipe_the_child_reads_from_at_a_number_that_is_written_to_by_custom,
+    ; once
+    a_hundred_megabytes_both_ways,
+    a_deadline_holds_for_a_child_that_may_not_be_killed,
+];
+pub const WORKERS: &[Case] = &[Case { name: "cannot_kill", run: cannot_kill, repeatable: false }];
