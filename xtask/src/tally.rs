@@ -52,6 +52,10 @@ pub(crate) struct Reader {
     showing: Option<String>,
     /// In the part of the output that shows what failed tests printed.
     failures: bool,
+    /// In the part that shows what passed tests printed, or lists them.
+    successes: bool,
+    /// Lines that say `skipped:` outside any test's output, until a result line counts them itself.
+    loose: u64,
     /// Tests of the present binary that said they were skipped.
     said_skipped: BTreeSet<String>,
     /// Binaries whose result line said FAILED, and how many cargo says failed.
@@ -90,11 +94,13 @@ impl Reader {
             "successes:" => {
                 self.showing = None;
                 self.failures = false;
+                self.successes = true;
                 return Show::No;
             }
             "failures:" => {
                 self.showing = None;
                 self.failures = true;
+                self.successes = false;
                 return Show::Yes;
             }
             _ => {}
@@ -107,7 +113,7 @@ impl Reader {
                 }
                 (None, false) => {
                     self.tally.skips.push(line.trim_start_matches("skipped:").trim().to_owned());
-                    self.tally.skipped += 1;
+                    self.loose += 1;
                 }
                 (_, true) => {}
             }
@@ -120,20 +126,13 @@ impl Reader {
                 self.tally.failures.push(name.to_owned());
                 return Show::Yes;
             }
-            if let Some(why) = outcome.strip_prefix("ignored") {
-                self.tally.skips.push(format!("{name}: {}", why.trim_start_matches(", ")));
+            if let Some(why) = outcome.strip_prefix("ignored").or_else(|| outcome.strip_prefix("skipped")) {
+                self.tally.skips.push(format!("{name}: {}", why.trim_start_matches([',', ':', ' '])));
                 return Show::Yes;
             }
             return if outcome.starts_with("ok") { Show::No } else { Show::Yes };
         }
-        if self.failures {
-            return Show::Yes;
-        }
-        if self.showing.is_some() || line.starts_with("    ") || line.is_empty() {
-            Show::No
-        } else {
-            Show::Yes
-        }
+        if self.successes || line.is_empty() { Show::No } else { Show::Yes }
     }
 
     fn result(&mut self, counts: &str) {
@@ -152,16 +151,23 @@ impl Reader {
         self.tally.passed += of[0] - said;
         self.tally.failed += of[1];
         self.tally.skipped += of[2] + said;
+        // A harness of the project's own counts the skips it prints; libtest knows nothing of them.
+        if !counts.contains("skipped") {
+            self.tally.skipped += self.loose;
+        }
+        self.loose = 0;
         self.results += 1;
         self.targets_seen += u64::from(of[1] > 0);
         self.said_skipped.clear();
         self.showing = None;
         self.failures = false;
+        self.successes = false;
     }
 
     /// Closes the count with how the runner ended. A binary that died before its result line, a runner that failed
     /// without naming a test, and one that ran nothing are failures of the step.
     pub(crate) fn finish(mut self, step: &str, succeeded: bool) -> Tally {
+        self.tally.skipped += self.loose;
         let died = self.targets_failed.saturating_sub(self.targets_seen);
         for _ in 0..died {
             self.tally.check(&format!("{step}: a test program ended without a result"), false);
@@ -224,6 +230,24 @@ mod tests {
             closing("skipped: no musl\ntest result: ok. 1 passed; 0 failed", true),
             "1 passed, 0 failed, 1 skipped"
         );
+    }
+
+    #[test]
+    fn a_skip_that_its_harness_counts_is_not_counted_again() {
+        let output =
+            "test a ... skipped: no root\nskipped: no root\ntest result: ok. 1 passed; 0 failed; 1 skipped";
+        assert_eq!(closing(output, true), "1 passed, 0 failed, 1 skipped");
+    }
+
+    #[test]
+    fn what_failed_tests_printed_is_shown_and_what_passed_ones_printed_is_not() {
+        let mut reader = Reader::default();
+        let shown: Vec<Show> =
+            ["successes:", "---- a stdout ----", "noise", "failures:", "---- b stdout ----", "why"]
+                .iter()
+                .map(|line| reader.line(line))
+                .collect();
+        assert_eq!(shown, [Show::No, Show::No, Show::No, Show::Yes, Show::Yes, Show::Yes]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The C ABI of [`forkless`]: `include/forkless.h` and `include/popen_noshell.h`, which document every function here.
 //!
 //! Translation only. What a call means is decided in `forkless`; here are handles, numbers for names, and what C needs at the
-//! border: negative error numbers, `errno` left as it was, no panic let out, no thread cancelled half way ([`guard`]).
+//! border: negative error numbers, `errno` left as it was, no panic let out, no thread cancelled half way (`guard`).
 //!
 //! The exported functions take types that carry what the header promises of an argument ([`ffi`]), so that their bodies are safe
 //! code, and Rust code (the bench) can call them.

@@ -2,7 +2,7 @@
 //!
 //! POSIX wants the streams of earlier calls closed in the child, and without `e` those streams are inheritable. libc keeps the two
 //! together by a lock held while it spawns, so that threads wait for each other. Here spawns run side by side, and a new stream is
-//! made inheritable only once the spawns that cannot know of it are over ([`Streams`]).
+//! made inheritable only once the spawns that cannot know of it are over (`Streams`).
 #![expect(unsafe_code, reason = "exported C symbols; stdio streams")]
 
 use crate::error::Failure;

@@ -102,7 +102,7 @@ mod tests {
             return; // another shell than those that are analysed: everything needs it
         }
         assert_eq!(judge.fate("/bin/true a b", false, "/bin/sh", own), Fate::OneProgram);
-        assert_eq!(judge.fate("true | cat", false, "/bin/sh", own), Fate::Programs);
+        assert_eq!(judge.fate("/bin/true | cat", false, "/bin/sh", own), Fate::Programs);
         assert!(matches!(judge.fate("for i in a; do :; done", false, "/bin/sh", own), Fate::NeedsShell(_)));
         assert_eq!(judge.fate("tru", true, "/bin/sh", own), Fate::Unknown);
     }
