@@ -18,7 +18,9 @@ use crate::command::Command;
 use crate::env::EnvChanges;
 use crate::error::SpawnError;
 use crate::stdio::{Kind, Stdio};
+use forkless_sys::signal::SigSet;
 use std::ffi::OsStr;
+use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Output};
@@ -45,6 +47,9 @@ pub fn shell<S: AsRef<OsStr>>(line: S) -> ShellLine {
         std: [None, None, None],
         inherit_descriptors: false,
         inherit_signals: false,
+        signal_mask: None,
+        default_signals: SigSet::EMPTY,
+        closed: Vec::new(),
         timeout: None,
         always_shell: false,
     }
@@ -63,6 +68,9 @@ pub struct ShellLine {
     std: [Option<Stdio>; 3],
     inherit_descriptors: bool,
     inherit_signals: bool,
+    signal_mask: Option<SigSet>,
+    default_signals: SigSet,
+    closed: Vec<RawFd>,
     timeout: Option<Duration>,
     always_shell: bool,
 }
@@ -122,6 +130,33 @@ impl ShellLine {
         self
     }
 
+    /// The signals blocked in every process of the line; see [`Command::signal_mask`].
+    pub fn signal_mask(&mut self, blocked: SigSet) -> &mut ShellLine {
+        self.signal_mask = Some(blocked);
+        self
+    }
+
+    /// Signals every process of the line starts with at their default action; see [`Command::default_signals`]. For a caller that
+    /// ignores them only while it waits, as system(3) does SIGINT and SIGQUIT.
+    pub fn default_signals(&mut self, signals: SigSet) -> &mut ShellLine {
+        self.default_signals.0 |= signals.0;
+        self
+    }
+
+    /// Keeps a descriptor of this process from the line, where [`inherit_descriptors`](ShellLine::inherit_descriptors) would hand it
+    /// on. What [`stdin`](ShellLine::stdin) and its like connect to that number stays.
+    ///
+    /// ```
+    /// let mut line = forkless::shell("test -e /proc/self/fd/0");
+    /// line.inherit_descriptors(true).close_descriptor(0);
+    /// assert_eq!(line.status()?.code(), Some(1));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn close_descriptor(&mut self, number: RawFd) -> &mut ShellLine {
+        self.closed.push(number);
+        self
+    }
+
     /// The most time for all of it. Then every process of the line is killed, in its process group, and
     /// [`status`](ShellLine::status) and [`output`](ShellLine::output) fail with [`TimedOut`](std::io::ErrorKind::TimedOut).
     ///
@@ -159,7 +194,7 @@ impl ShellLine {
     /// error here.
     pub fn status(&mut self) -> Result<ExitStatus, SpawnError> {
         let deadline = self.deadline();
-        let base = wiring::Base::open(&self.std, [&Kind::Inherit; 3])?.without_our_ends();
+        let base = wiring::Base::open(self, [&Kind::Inherit; 3])?.without_our_ends();
         run::to_the_end(self, &base, deadline)
     }
 
@@ -190,7 +225,7 @@ impl ShellLine {
     /// # Errors
     /// As [`Command::spawn`].
     pub fn spawn(&mut self) -> Result<ShellChild, SpawnError> {
-        let base = wiring::Base::open(&self.std, [&Kind::Inherit; 3])?;
+        let base = wiring::Base::open(self, [&Kind::Inherit; 3])?;
         run::start(self, base, false)
     }
 
@@ -203,6 +238,16 @@ impl ShellLine {
         command.inherit_descriptors(self.inherit_descriptors);
         if self.inherit_signals {
             command.inherit_signals(true);
+        }
+        if let Some(blocked) = self.signal_mask {
+            command.signal_mask(blocked);
+        }
+        if self.default_signals != SigSet::EMPTY {
+            command.default_signals(self.default_signals);
+        }
+        // The lower ones are in the table that redirections change.
+        for number in self.closed.iter().filter(|number| **number >= wiring::TABLE) {
+            command.fd(*number, Stdio::closed());
         }
     }
 }

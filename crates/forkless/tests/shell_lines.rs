@@ -294,3 +294,67 @@ fn a_missing_directory_is_an_error_of_the_start() {
     let error = shell("ls").current_dir("/nonexistent").status().unwrap_err();
     assert_eq!(error.to_string(), "chdir to /nonexistent: No such file or directory");
 }
+
+/// Lines that run directly and lines that do not, each of which prints the masks of a program.
+const MASKS: &[&str] = &[
+    "grep 'Sig[BI]' /proc/self/status",
+    "exec grep 'Sig[BI]' /proc/self/status",
+    "cd / && grep 'Sig[BI]' proc/self/status",
+    "grep 'Sig[BI]' /proc/self/status | cat",
+    "/bin/true; grep 'Sig[BI]' /proc/self/status | cat",
+    "/bin/true; exec grep 'Sig[BI]' /proc/self/status",
+    "cat </dev/null | cat; exec grep 'Sig[BI]' /proc/self/status",
+    "/bin/true; for i in 1; do exec grep 'Sig[BI]' /proc/self/status; done",
+    "grep Sig[BI] /proc/self/status",
+];
+
+#[test]
+fn every_program_of_a_line_has_the_signals_a_shell_would_give_it() {
+    const SIGINT: i32 = 2;
+    const SIGUSR1: i32 = 10;
+    for text in MASKS {
+        let said = |always_shell| {
+            let mut line = shell(text);
+            line.always_shell(always_shell).inherit_signals(true);
+            line.signal_mask(forkless::SigSet::EMPTY.with(SIGUSR1));
+            line.default_signals(forkless::SigSet::EMPTY.with(SIGINT));
+            String::from_utf8(line.output().unwrap().stdout).unwrap()
+        };
+        let direct = said(false);
+        // Which programs have SIGUSR1 blocked is this shell's affair.
+        assert_eq!(direct, said(true), "{text}");
+        let ignored =
+            direct.lines().nth(1).and_then(|l| u64::from_str_radix(l.rsplit('\t').next()?, 16).ok());
+        assert_eq!(ignored.unwrap() & 1 << (SIGINT - 1), 0, "{text}: {direct}");
+    }
+}
+
+#[test]
+fn a_closed_descriptor_is_in_no_program_of_a_line() {
+    use std::os::fd::AsRawFd as _;
+    // Below 10, where redirections work, and above.
+    let files: Vec<std::fs::File> = (0..12).map(|_| std::fs::File::open("/dev/null").unwrap()).collect();
+    for file in &files {
+        let number = file.as_raw_fd();
+        forkless_sys::fd::set_cloexec(number, false).unwrap();
+        let mut there = shell(format!("test -e /proc/self/fd/{number}"));
+        assert_eq!(there.inherit_descriptors(true).status().unwrap().code(), Some(0), "{there:?}");
+        for line in [
+            format!("test -e /proc/self/fd/{number}"),
+            format!("cat </dev/null | test -e /proc/self/fd/{number}"),
+            format!("if test -e /proc/self/fd/{number}; then exit 0; else exit 1; fi"),
+            format!("test -e /proc/self/fd/{number} 1>&{number} 2>/dev/null"),
+        ] {
+            let mut line = shell(line);
+            line.close_descriptor(number).inherit_descriptors(true).stderr(Stdio::null());
+            assert_ne!(line.status().unwrap().code(), Some(0), "{line:?}");
+        }
+    }
+}
+
+#[test]
+fn a_line_that_begins_like_an_option_is_none() {
+    let out = shell("-c 'echo wrong'").output().unwrap();
+    assert_eq!(out.status.code(), Some(127));
+    assert_eq!(out.stdout, b"");
+}

@@ -17,7 +17,7 @@ const PIECE: usize = 64 * 1024;
 
 pub(super) fn collect(how: &ShellLine) -> Result<Output, SpawnError> {
     let deadline = how.deadline();
-    let mut base = Base::open(&how.std, [&Kind::Null, &Kind::Piped, &Kind::Piped])?;
+    let mut base = Base::open(how, [&Kind::Null, &Kind::Piped, &Kind::Piped])?;
     let mut streams = base.ours.each_mut().map(Option::take);
     // Input that nobody writes ends at once.
     streams[0] = None;

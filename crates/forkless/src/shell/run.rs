@@ -11,8 +11,10 @@ use crate::error::{SpawnError, Step, WaitError};
 use crate::stdio;
 use crate::strings::Strings;
 use forkless_shell::{
-    CommandKind, Connector, EnvSlot, EnvString, Environment, Pipeline, Pipelines, ShellTraits, Span, analyze,
+    CommandKind, Connector, EnvSlot, EnvString, Environment, Pipeline, Pipelines, ShellKind, ShellTraits,
+    Span, analyze,
 };
+use forkless_sys::signal::SigSet;
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -40,6 +42,8 @@ struct Walk<'s> {
     pipelines: Pipelines<'s>,
     place: Place,
     status: u8,
+    /// This shell has emptied its signal mask; see [`Walk::mask_is_emptied`].
+    mask_emptied: bool,
     /// A program has run, or a directory was changed: the whole line can no longer be given to the shell.
     begun: bool,
 }
@@ -84,6 +88,7 @@ fn with_walk<T>(
         pipelines: script.pipelines(),
         place,
         status: 0,
+        mask_emptied: false,
         begun: false,
     })
 }
@@ -209,10 +214,22 @@ impl<'s> Walk<'s> {
     /// Takes down how the programs ended.
     fn record(&mut self, pipeline: &Pipeline<'_>, status: ExitStatus) {
         self.begun = true;
+        self.mask_emptied = self.mask_is_emptied(pipeline);
         self.status = u8::try_from(status.code().unwrap_or(1)).unwrap_or(1);
         if pipeline.is_negated() {
             self.status = u8::from(self.status == 0);
         }
+    }
+
+    /// Whether the programs of a pipeline start with no signal blocked, whatever the line was started with.
+    ///
+    /// dash starts a lone command by vfork since 0.5.11, for which it blocks all signals, and lifts the block by emptying the mask, its
+    /// own for good (`vforkexec`, jobs.c). What it forks, as the stages of a pipeline, or becomes by `exec`, has its own mask.
+    fn mask_is_emptied(&self, pipeline: &Pipeline<'_>) -> bool {
+        let mut stages = pipeline.stages();
+        let lone = pipeline.stage_count() == 1;
+        let by_vfork = lone && stages.next().is_some_and(|stage| stage.kind() == CommandKind::External);
+        self.mask_emptied || (by_vfork && self.traits.kind() == ShellKind::Dash)
     }
 
     /// Everything that may fail while nothing has happened yet.
@@ -245,6 +262,9 @@ impl<'s> Walk<'s> {
             command.scripts_without_interpreter(false);
             command.env.set_exact(self.environment_of(&stage, &program)?);
             self.finish(&mut command, &table, index, pipeline.stage_count());
+            if self.mask_is_emptied(pipeline) {
+                command.signal_mask(SigSet::EMPTY);
+            }
             stages.push(Stage {
                 command,
                 table,
@@ -390,6 +410,9 @@ impl<'s> Walk<'s> {
         }
         let mut command = self.continuation(self.how.line.get(from.start..).unwrap_or_default());
         self.finish(&mut command, &base.table, 0, 1);
+        if self.mask_emptied {
+            command.signal_mask(SigSet::EMPTY);
+        }
         command
     }
 
@@ -417,7 +440,12 @@ impl<'s> Walk<'s> {
 /// The shell for all of it.
 fn shell_command(how: &ShellLine, base: &Base) -> Command {
     let mut command = Command::new("/bin/sh");
-    command.arg0("sh").arg("-c").arg(OsStr::from_bytes(&how.line));
+    command.arg0("sh").arg("-c");
+    // A line that begins like an option is none: POSIX 2024 and glibc from 2.38 on have this in system(), for every line.
+    if matches!(how.line.first(), Some(b'-' | b'+')) {
+        command.arg("--");
+    }
+    command.arg(OsStr::from_bytes(&how.line));
     command.env = how.env.clone();
     how.dress(&mut command);
     wiring::connect(&mut command, &base.table, how.inherit_descriptors);

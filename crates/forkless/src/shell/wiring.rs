@@ -1,5 +1,6 @@
 //! Descriptors 0 to 9 of the line and of each of its programs.
 
+use super::ShellLine;
 use super::place::Place;
 use crate::command::Command;
 use crate::error::{SpawnError, Step};
@@ -21,7 +22,10 @@ pub(super) enum Slot {
     Closed,
 }
 
-pub(super) type Table = [Slot; 10];
+/// How many numbers a redirection can name.
+pub(super) const TABLE: RawFd = 10;
+
+pub(super) type Table = [Slot; TABLE as usize];
 
 /// The descriptors the line starts with, and our ends of its pipes.
 pub(super) struct Base {
@@ -32,17 +36,23 @@ pub(super) struct Base {
 }
 
 impl Base {
-    pub(super) fn open(std: &[Option<Stdio>; 3], default: [&Kind; 3]) -> Result<Base, SpawnError> {
-        let mut base = Base { table: [Slot::Inherit; 10], _theirs: Vec::new(), ours: [None, None, None] };
+    pub(super) fn open(how: &ShellLine, default: [&Kind; 3]) -> Result<Base, SpawnError> {
+        let mut base =
+            Base { table: [Slot::Inherit; TABLE as usize], _theirs: Vec::new(), ours: [None, None, None] };
         let mut same = Vec::new();
-        for (number, (set, default)) in std.iter().zip(default).enumerate() {
+        for number in how.closed.iter().filter_map(|number| usize::try_from(*number).ok()) {
+            if let Some(slot) = base.table.get_mut(number) {
+                *slot = Slot::Closed;
+            }
+        }
+        for (number, (set, default)) in how.std.iter().zip(default).enumerate() {
             let mut keep = |file: OwnedFd| {
                 let slot = Slot::Raw(file.as_raw_fd());
                 base._theirs.push(file);
                 slot
             };
             base.table[number] = match set.as_ref().map_or(default, |stdio| &stdio.0) {
-                Kind::Inherit => Slot::Inherit,
+                Kind::Inherit => base.table[number],
                 Kind::Closed => Slot::Closed,
                 Kind::Raw(fd) => Slot::Raw(*fd),
                 Kind::Owned(fd) => Slot::Raw(fd.as_raw_fd()),
