@@ -84,7 +84,8 @@ const char *forkless_version_string(void);
  * As there: the children inherit every descriptor that is not close-on-exec, the caller's signal mask and its
  * dispositions. While it waits, SIGINT and SIGQUIT are ignored in the whole process (until the last of the threads that
  * wait is done) and SIGCHLD is blocked in the calling thread, so a SIGCHLD handler of the program's does not take
- * the status away, and runs afterwards.
+ * the status away, and runs afterwards. A program that dies of SIGINT or SIGQUIT ends the line, with that signal as its
+ * status, since the keyboard sends it to a shell, too.
  *
  * `command`: NULL asks whether there is a shell: not 0 if there is.
  * Returns the wait status; 127 as exit status when the command cannot be executed, or no shell can; -1 with errno when

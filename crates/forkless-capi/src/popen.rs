@@ -9,7 +9,7 @@ use crate::error::Failure;
 use crate::ffi::Text;
 use crate::guard::as_libc;
 use crate::shell_line;
-use forkless::{Child, Stdio};
+use forkless::{ShellChild, Stdio};
 use libc::{FILE, c_int};
 use std::ffi::CStr;
 use std::io;
@@ -28,7 +28,7 @@ struct Stream {
     /// The pipe, so that a number which was closed behind our back (by fclose) and given to another file is not closed in children.
     pipe: (u64, u64),
     /// Gone while `forkless_pclose` closes the stream.
-    child: Option<Child>,
+    child: Option<ShellChild>,
 }
 
 /// The streams handed out, and the calls under way.
@@ -124,15 +124,18 @@ pub extern "C" fn forkless_popen(line: Text<'_>, mode: Text<'_>) -> *mut FILE {
 }
 
 fn open(line: &CStr, mode: Mode) -> Result<*mut FILE, Failure> {
-    let number = if mode.read { 1 } else { 0 };
     let (ticket, close) = begin();
-    let mut child = shell_line::start(line, |c| {
-        for fd in close {
-            c.fd(fd, Stdio::closed());
-        }
-        // Last: where this process has no standard streams, an earlier stream may have this number.
-        c.fd(number, Stdio::piped());
-    })?;
+    let mut line = shell_line::line(line);
+    for fd in close {
+        line.close_descriptor(fd);
+    }
+    // Where this process has no standard streams, an earlier stream may have this number: this one counts.
+    if mode.read {
+        line.stdout(Stdio::piped());
+    } else {
+        line.stdin(Stdio::piped());
+    }
+    let mut child = line.spawn()?;
     let end: Option<OwnedFd> =
         if mode.read { child.stdout.take().map(Into::into) } else { child.stdin.take().map(Into::into) };
     let end = end.ok_or_else(|| Failure::plain(libc::EIO, "no pipe was made"))?;

@@ -1,7 +1,7 @@
 //! What system(3) does to signals while it waits: SIGINT and SIGQUIT ignored in the process, SIGCHLD blocked in the thread.
 #![expect(unsafe_code, reason = "sigaction and pthread_sigmask")]
 
-use forkless::{Command, SigSet};
+use forkless::{ShellLine, SigSet};
 use libc::{SIGCHLD, SIGINT, SIGQUIT, c_int, sigaction, sigset_t};
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
@@ -25,10 +25,9 @@ pub(crate) struct Original {
 }
 
 impl Original {
-    /// Gives a command's child the signals of the caller rather than those of the wait.
-    pub(crate) fn apply(&self, to: &mut Command) {
-        // In this order: the first sets the mask, too.
-        to.inherit_signals(true).signal_mask(self.mask).default_signals(self.default);
+    /// Gives a line's children the signals of the caller rather than those of the wait.
+    pub(crate) fn apply(&self, to: &mut ShellLine) {
+        to.signal_mask(self.mask).default_signals(self.default);
     }
 }
 

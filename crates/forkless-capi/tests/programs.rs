@@ -2,7 +2,9 @@
 
 mod support;
 
-use support::{CLANG, GCC, Link, c_sources, compile, have, run, tiny};
+use std::fs;
+use std::process::Command;
+use support::{CLANG, GCC, Link, c_sources, compile, have, run, scratch, tiny};
 
 /// Compiles with each compiler that is there, links each way once, and runs.
 fn everywhere(program: &str, args: &[&str]) {
@@ -27,4 +29,72 @@ fn null_is_answered_as_documented() {
 fn drop_ins_behave_as_libcs() {
     let tiny = tiny().to_str().expect("a path");
     everywhere("dropins.c", &[tiny]);
+}
+
+#[test]
+fn popen_noshells_functions_behave_as_its_own() {
+    everywhere("noshell.c", &[]);
+}
+
+/// What one call does, of creating and executing: the lines of strace between the program's two marks.
+fn traced(what: &str) -> Option<Vec<String>> {
+    if !have("strace") {
+        return None;
+    }
+    let program = compile(GCC, &c_sources().join("mechanism.c"), Link::Shared);
+    let trace = scratch().join(format!("trace-{what}"));
+    let calls = "trace=clone,clone3,fork,vfork,execve,getsid,waitid,wait4";
+    let done = Command::new("timeout")
+        .args(["60", "strace", "-f", "-qq", "-e", calls, "-e", "signal=none", "-o"])
+        .arg(&trace)
+        .arg(program)
+        .arg(what)
+        .arg(tiny())
+        .output()
+        .expect("strace runs");
+    let said = String::from_utf8_lossy(&done.stderr);
+    if said.contains("Operation not permitted") {
+        println!("skipped: strace may not trace here");
+        return None;
+    }
+    assert!(done.status.success(), "{what}: {said}");
+    let text = fs::read_to_string(trace).expect("trace");
+    let marked: Vec<&str> = text.split("getsid(4242)").collect();
+    assert_eq!(marked.len(), 3, "{text}");
+    Some(marked[1].lines().map(str::to_owned).collect())
+}
+
+/// How often a call was made: its beginnings, since strace shows a call that another process interrupts in two pieces.
+fn count(lines: &[String], call: &str) -> usize {
+    lines.iter().filter(|l| l.contains(call) && !l.contains("resumed")).count()
+}
+
+#[test]
+fn a_simple_line_is_run_without_shell_and_without_fork() {
+    for what in ["system", "popen", "popen-w"] {
+        let Some(lines) = traced(what) else { return };
+        let tiny = format!("execve(\"{}\"", tiny().display());
+        assert_eq!(count(&lines, &tiny), 1, "{what}: {lines:#?}");
+        assert_eq!(count(&lines, "execve("), 1, "{what}: {lines:#?}");
+        assert_eq!(count(&lines, "CLONE_VM"), 1, "{what}: {lines:#?}");
+        let made = count(&lines, "clone") + count(&lines, "fork(");
+        assert_eq!(made, 1, "{what}: one child: {lines:#?}");
+    }
+}
+
+#[test]
+fn a_line_for_the_shell_starts_it_without_fork() {
+    let Some(lines) = traced("shell") else { return };
+    assert_eq!(count(&lines, "execve(\"/bin/sh\", [\"sh\", \"-c\""), 1, "{lines:#?}");
+    assert_eq!(count(&lines, "CLONE_VM"), 1, "{lines:#?}");
+}
+
+#[test]
+fn only_popen_noshells_debug_mode_forks() {
+    for (mode, shares_memory) in [("noshell0", true), ("noshell1", false), ("noshell2", true)] {
+        let Some(lines) = traced(mode) else { return };
+        assert_eq!(count(&lines, "clone") + count(&lines, "fork("), 1, "{mode}: {lines:#?}");
+        assert_eq!(count(&lines, "CLONE_VM") == 1, shares_memory, "{mode}: {lines:#?}");
+        assert_eq!(count(&lines, "execve("), 1, "{mode}: {lines:#?}");
+    }
 }
