@@ -58,12 +58,21 @@ impl Program {
         match kind {
             Kind::File(path) => {
                 let program = Program::new(path.clone(), false, None)?;
-                program.try_run()?;
+                program.try_run(&[])?;
                 Ok(program)
             }
-            Kind::Exit => Program::tiny(&image(b""), false, guard),
-            Kind::Write => Program::tiny(&image(b"Hello, world!\n"), true, guard),
+            Kind::Exit => Program::write(&image(b""), false, &[], guard),
+            Kind::Write => Program::write(&image(b"Hello, world!\n"), true, &[], guard),
         }
+    }
+
+    /// Writes an executable that consists of `code` and is entered at its first byte. It is run once, with `arguments`.
+    pub(crate) fn assembled(
+        code: &[u8],
+        arguments: &[&str],
+        guard: Option<&mut Guard>,
+    ) -> Result<Program, Error> {
+        Program::write(&image_of(code, b""), false, arguments, guard)
     }
 
     /// The absolute path.
@@ -90,7 +99,12 @@ impl Program {
         OsStr::from_bytes(self.path.as_bytes())
     }
 
-    fn tiny(image: &[u8], writes: bool, guard: Option<&mut Guard>) -> Result<Program, Error> {
+    fn write(
+        image: &[u8],
+        writes: bool,
+        arguments: &[&str],
+        guard: Option<&mut Guard>,
+    ) -> Result<Program, Error> {
         let mut failure = None;
         let mut guard = guard;
         for base in directories() {
@@ -100,7 +114,7 @@ impl Program {
                 }
                 let program = Program::new(path, writes, Some(directory))?;
                 // A file system mounted noexec takes the file and refuses to run it.
-                program.try_run()?;
+                program.try_run(arguments)?;
                 Ok(program)
             });
             match attempt {
@@ -137,18 +151,18 @@ impl Program {
         Ok(program)
     }
 
-    fn try_run(&self) -> Result<(), Error> {
+    fn try_run(&self, arguments: &[&str]) -> Result<(), Error> {
         let path = self.os_path();
         // A child that another thread forked while the file was open for writing holds it open until it execs; so long
         // the kernel refuses with ETXTBSY.
         let busy = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ExecutableFileBusy;
-        let mut output = Command::new(path).output();
+        let mut output = Command::new(path).args(arguments).output();
         for _ in 0..100 {
             if !output.as_ref().is_err_and(busy) {
                 break;
             }
             std::thread::sleep(Duration::from_millis(10));
-            output = Command::new(path).output();
+            output = Command::new(path).args(arguments).output();
         }
         let output =
             output.map_err(Error::io(format!("run the child program {}", Path::new(path).display())))?;
@@ -240,24 +254,30 @@ fn code(text: &[u8], data: u32) -> Vec<u8> {
     words.into_iter().flat_map(u32::to_le_bytes).collect()
 }
 
+const BASE: u32 = 0x40_0000;
+const HEADER: u16 = 64;
+const PROGRAM_HEADER: u16 = 56;
+/// Where the code begins: behind the ELF header and two program headers.
+const START: u32 = HEADER as u32 + 2 * PROGRAM_HEADER as u32;
+
+/// The executable that writes `text`, if there is any, and exits.
+fn image(text: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(code(text, 0).len()).unwrap_or(0);
+    image_of(&code(text, BASE + START + length), text)
+}
+
 /// A complete static executable: ELF header, one loadable read-and-execute segment that is the whole file, and a
 /// `PT_GNU_STACK` header without the execute bit (where it is missing the kernel makes the stack executable).
-fn image(text: &[u8]) -> Vec<u8> {
-    const BASE: u32 = 0x40_0000;
-    const HEADER: u16 = 64;
-    const PROGRAM_HEADER: u16 = 56;
+fn image_of(code: &[u8], data: &[u8]) -> Vec<u8> {
     const MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
-    let start = u32::from(HEADER) + 2 * u32::from(PROGRAM_HEADER);
-    let code_length = u32::try_from(code(text, 0).len()).unwrap_or(0);
-    let code = code(text, BASE + start + code_length);
-    let size = u64::from(start) + code.len() as u64 + text.len() as u64;
+    let size = u64::from(START) + code.len() as u64 + data.len() as u64;
 
     let mut file = Vec::new();
     file.extend(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0"); // 64 bit, little endian, version 1, System V
     file.extend(2_u16.to_le_bytes()); // ET_EXEC
     file.extend(MACHINE.to_le_bytes());
     file.extend(1_u32.to_le_bytes());
-    file.extend(u64::from(BASE + start).to_le_bytes()); // entry
+    file.extend(u64::from(BASE + START).to_le_bytes()); // entry
     file.extend(u64::from(HEADER).to_le_bytes()); // program headers follow at once
     file.extend(0_u64.to_le_bytes()); // no section headers
     file.extend(0_u32.to_le_bytes());
@@ -271,7 +291,7 @@ fn image(text: &[u8]) -> Vec<u8> {
         file.extend(fields.into_iter().flat_map(u64::to_le_bytes));
     }
     file.extend(code);
-    file.extend(text);
+    file.extend(data);
     file
 }
 

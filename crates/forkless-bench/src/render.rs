@@ -182,6 +182,10 @@ pub fn terminal(results: &Results, width: u16) -> String {
         if !suite.fits.is_empty() {
             let _ = writeln!(text, "\nfitted to the memory used\n{}", table(&Grid::of_fits(suite), width));
         }
+        for one in &suite.derived {
+            let bounds = Style::Bounds.cell(one.value, one.ci95, number);
+            let _ = writeln!(text, "{:<40} {bounds} {}", one.name, one.unit);
+        }
         text.push_str(&bars(suite));
         for note in &suite.notes {
             let _ = writeln!(text, "note: {note}");
@@ -293,7 +297,11 @@ pub fn markdown(results: &Results) -> String {
         for note in &suite.notes {
             let _ = writeln!(text, "- {note}");
         }
-        if !suite.notes.is_empty() {
+        for one in &suite.derived {
+            let bounds = Style::Bounds.cell(one.value, one.ci95, number);
+            let _ = writeln!(text, "- {}: {bounds} {}", one.name, one.unit);
+        }
+        if !suite.notes.is_empty() || !suite.derived.is_empty() {
             text.push('\n');
         }
     }

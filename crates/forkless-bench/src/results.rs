@@ -98,6 +98,22 @@ pub struct Suite {
     /// Lines fitted through rows of different sizes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fits: Vec<Fit>,
+    /// Figures computed from several rows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub derived: Vec<Derived>,
+}
+
+/// A figure computed from the medians of several rows of one interleaved run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Derived {
+    /// What of what.
+    pub name: String,
+    /// Its unit.
+    pub unit: String,
+    /// The figure.
+    pub value: f64,
+    /// Its 95 % interval.
+    pub ci95: [f64; 2],
 }
 
 /// Time as a constant and a growth with memory.
@@ -313,6 +329,7 @@ mod tests {
             notes: vec![],
             rows: rows(vec![series("vfork_exec", 1.0)], None, 1),
             fits: vec![],
+            derived: vec![],
         });
         let json = results.to_json();
         let value: serde_json::Value = serde_json::from_str(&json).unwrap();

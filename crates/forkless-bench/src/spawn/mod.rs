@@ -13,7 +13,7 @@ mod libc_methods;
 mod method;
 mod noshell;
 mod ours;
-mod raw;
+pub(crate) mod raw;
 pub mod selfcheck;
 mod threads;
 pub(crate) mod worker;
@@ -144,7 +144,7 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
         noise,
         notes,
         rows: rows(series(spec, outcome), Some(Method::VforkExec.name()), spec.plan.seed),
-        fits: Vec::new(),
+        ..Suite::default()
     })
 }
 

@@ -1,7 +1,10 @@
 //! The suites beyond [`spawn`](crate::spawn), one module each.
 
+pub(crate) mod batch;
+pub(crate) mod blobs;
 pub mod cow;
 pub mod memory;
+pub mod syscalls;
 
 use crate::engine::Observer;
 

@@ -8,6 +8,7 @@ mod progress;
 mod selfcheck;
 mod size;
 mod spawn;
+mod syscalls;
 
 use clap::Subcommand;
 
@@ -29,6 +30,8 @@ enum Suite {
     Memory(Box<memory::Args>),
     /// What a fork leaves behind for its parent: the passes over its memory before and after.
     Cow(Box<cow::Args>),
+    /// Single system calls, through libc, raw and vDSO; process creation in parts and as a whole; a tracer for contrast.
+    Syscalls(Box<syscalls::Args>),
     /// Check the instrument: a method against itself, and against itself slowed down, many times.
     Selfcheck(selfcheck::Args),
     /// Print the record of this machine that every result carries.
@@ -44,6 +47,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
         Suite::Spawn(args) => spawn::run(&args),
         Suite::Memory(args) => memory::run(&args),
         Suite::Cow(args) => cow::run(&args),
+        Suite::Syscalls(args) => syscalls::run(&args),
         Suite::Selfcheck(args) => selfcheck::run(&args),
         Suite::Machine(args) => machine::run(&args),
         Suite::Guard => {
