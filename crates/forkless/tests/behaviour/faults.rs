@@ -233,7 +233,7 @@ fn no_descriptor_left_is_an_error_at_every_place() {
                 }
             }
         }
-        setrlimit(R::Nofile, old.clone()).unwrap();
+        setrlimit(R::Nofile, old).unwrap();
         guard::assert_no_children();
         // The listing itself could not be opened under the lowest limits.
         if !before.is_empty() {

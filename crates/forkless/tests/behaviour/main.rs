@@ -2,9 +2,11 @@
 
 #![allow(unreachable_pub, reason = "a binary: modules are its only readers")]
 #![allow(dead_code, reason = "support serves every theme")]
+mod attributes;
 mod descriptors;
 mod facilities;
 mod faults;
+mod life;
 mod mechanism;
 mod parity;
 mod signals;
@@ -21,7 +23,16 @@ fn main() -> std::process::ExitCode {
             signals::CASES,
             talk::CASES,
             faults::CASES,
+            life::CASES,
+            attributes::CASES,
         ],
-        &[facilities::WORKERS, mechanism::WORKERS, signals::WORKERS, talk::WORKERS, faults::WORKERS],
+        &[
+            facilities::WORKERS,
+            mechanism::WORKERS,
+            signals::WORKERS,
+            talk::WORKERS,
+            faults::WORKERS,
+            attributes::WORKERS,
+        ],
     )
 }

@@ -1,0 +1,384 @@
+//! Handles and what outlives them: drop policies, non-blocking starts by the thousand, starts after a fork, prepared commands whose
+//! file goes or changes, threads that do everything at once.
+
+use crate::faults::Dir;
+use crate::support::guard::{self, mappings};
+use crate::support::{cases, report};
+use forkless::{Command, OnDrop, Stdio, WaitError};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// A child that lives until the pipe it holds is closed here, and whose end shows there.
+fn lasting(policy: OnDrop) -> (forkless::Child, std::io::PipeReader) {
+    let (r, w) = std::io::pipe().unwrap();
+    let mut c = Command::new("sleep");
+    c.arg("60").stdout(w).on_drop(policy);
+    (c.spawn().unwrap(), r)
+}
+
+fn ended(mut r: std::io::PipeReader) -> bool {
+    r.read(&mut [0]).unwrap() == 0
+}
+
+fn dropping_kills_waits_or_lets_go_and_leaves_no_zombie() {
+    let (child, r) = lasting(OnDrop::Kill);
+    drop(child);
+    guard::assert_no_children();
+    assert!(ended(r));
+    let began = Instant::now();
+    drop(Command::new("sleep").arg("0.2").on_drop(OnDrop::Wait).spawn().unwrap());
+    assert!(began.elapsed() >= Duration::from_millis(200));
+    guard::assert_no_children();
+    let (mut child, r) = lasting(OnDrop::Detach);
+    child.set_on_drop(OnDrop::Kill);
+    drop(child);
+    assert!(ended(r));
+    // Let go: it runs on, and is reaped when it ends.
+    let began = Instant::now();
+    for _ in 0..20 {
+        drop(Command::new("sleep").arg("0.3").spawn().unwrap());
+        drop(Command::new("sleep").arg("0.1").spawn_nonblocking().unwrap());
+        drop(Command::new("/does/not/exist").spawn_nonblocking().unwrap());
+    }
+    assert!(began.elapsed() < Duration::from_millis(290), "a drop waited");
+    guard::settle(1);
+    guard::assert_no_children();
+    assert!(began.elapsed() >= Duration::from_millis(290));
+}
+
+fn an_ended_child_is_dropped_without_a_thread() {
+    let mut c = Command::new("/bin/true");
+    let child = c.spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    drop(child);
+    guard::assert_no_children();
+    guard::settle(1);
+}
+
+fn thousands_in_flight_at_once() {
+    let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let all = rustix::process::Rlimit { current: hard.maximum, maximum: hard.maximum };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, all).unwrap();
+    let (r, mut w) = std::io::pipe().unwrap();
+    let mut c = Command::new("/bin/cat");
+    c.stdin(r).stdout(Stdio::null());
+    let mut children: Vec<_> = (0..2000).map(|_| c.spawn_nonblocking().unwrap()).collect();
+    let bad: Vec<_> =
+        (0..200).map(|_| Command::new("/does/not/exist").spawn_nonblocking().unwrap()).collect();
+    w.write_all(b"x").unwrap();
+    drop((w, c));
+    for child in &mut children {
+        assert!(child.wait().unwrap().success());
+    }
+    for mut child in bad {
+        assert!(matches!(child.wait(), Err(WaitError::Start(e)) if e.raw_os_error() == Some(libc::ENOENT)));
+    }
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, hard).unwrap();
+}
+
+fn thousands_dropped_at_once() {
+    let began = Instant::now();
+    for _ in 0..1500 {
+        drop(Command::new("sleep").arg("1").spawn_nonblocking().unwrap());
+    }
+    println!("{:?} to start and drop", began.elapsed());
+    guard::settle(1);
+    guard::assert_no_children();
+}
+
+fn stacks_are_used_again() {
+    for _ in 0..50 {
+        Command::new("/bin/true").spawn_nonblocking().unwrap().wait().unwrap();
+    }
+    let before = mappings();
+    for _ in 0..120 {
+        Command::new("/bin/true").spawn_nonblocking().unwrap().wait().unwrap();
+        assert!(Command::new("/bin/true").status().unwrap().success());
+        let _ = Command::new("/none").spawn_nonblocking().unwrap().wait();
+    }
+    assert!(mappings() <= before + 4, "{before} mappings became {}", mappings());
+}
+
+#[expect(unsafe_code, reason = "fork(2), to be in the new process")]
+fn a_forked_process_starts_children_of_its_own() {
+    // Threads that are in the middle of everything when the fork comes.
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        for t in 0..2 {
+            let stop = &stop;
+            s.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    drop(Command::new("/bin/true").on_drop(OnDrop::Wait).spawn_nonblocking());
+                    drop(Command::new("/bin/true").spawn());
+                    let mut c = Command::new("/bin/true");
+                    if forkless_sys::ids::getuid() == 0 {
+                        c.uid(1234);
+                    }
+                    let _ = c.parent_death_signal(libc::SIGTERM).status();
+                    let _ = t;
+                }
+            });
+        }
+        let (mut held, _r) = lasting(OnDrop::Kill);
+        for i in 0..150 {
+            // SAFETY: the new process uses what the library promises to work there, and leaves without cleaning up.
+            let pid = unsafe { libc::fork() };
+            if pid == 0 {
+                // SAFETY: ends the process if it hangs.
+                unsafe { libc::alarm(20) };
+                let mut c = Command::new("/bin/true");
+                if forkless_sys::ids::getuid() == 0 {
+                    c.gid(1234);
+                }
+                let ok = c.status().is_ok_and(|s| s.success())
+                    && Command::new("/bin/true")
+                        .spawn_nonblocking()
+                        .is_ok_and(|mut c| c.wait().is_ok_and(|s| s.success()))
+                    && Command::new("/none")
+                        .spawn_nonblocking()
+                        .is_ok_and(|mut c| matches!(c.wait(), Err(WaitError::Start(_))))
+                    && Command::new("/bin/true")
+                        .parent_death_signal(libc::SIGTERM)
+                        .status()
+                        .is_ok_and(|s| s.success())
+                    && Command::new("echo").output().is_ok_and(|o| o.stdout == b"\n");
+                drop(Command::new("/bin/true").spawn());
+                // SAFETY: as above.
+                unsafe { libc::_exit(i32::from(!ok)) };
+            }
+            assert!(pid > 0);
+            let info = forkless_sys::process::waitid(
+                forkless_sys::process::P_PID,
+                pid,
+                forkless_sys::process::WEXITED,
+            )
+            .unwrap();
+            assert_eq!((info.code, info.status), (1, 0), "the forked process of round {i} failed or hung");
+        }
+        held.kill().unwrap();
+        held.wait().unwrap();
+        stop.store(true, Ordering::Relaxed);
+    });
+    guard::settle(1);
+}
+
+fn a_prepared_command_survives_removal_replacement_and_upgrade() {
+    let (a, b) = (Dir::new(), Dir::new());
+    a.program("prog", "#!/bin/sh\necho first\n");
+    let mut c = Command::new("prog");
+    c.env("PATH", format!("{}:{}", a.0.display(), b.0.display()));
+    let p = c.prepare().unwrap();
+    let says = |text: &str| assert_eq!(String::from_utf8(p.output().unwrap().stdout).unwrap(), text);
+    says("first\n");
+    // An upgrade: another file by the same name.
+    let new = a.program("new", "#!/bin/sh\necho second\n");
+    std::fs::rename(new, a.0.join("prog")).unwrap();
+    says("second\n");
+    std::fs::remove_file(a.0.join("prog")).unwrap();
+    assert_eq!(p.spawn().unwrap_err().raw_os_error(), Some(libc::ENOENT));
+    assert_eq!(p.status().unwrap_err().raw_os_error(), Some(libc::ENOENT));
+    // Elsewhere in the path: found again, and remembered.
+    b.program("prog", "#!/bin/sh\necho third\n");
+    says("third\n");
+    assert!(p.status().unwrap().success());
+    assert!(p.spawn().unwrap().wait().unwrap().success());
+    assert_eq!(p.found_at(), 1);
+    // Gone again, while remembered; and denied is not gone.
+    std::fs::rename(b.0.join("prog"), a.0.join("prog")).unwrap();
+    says("third\n");
+    std::fs::set_permissions(a.0.join("prog"), std::fs::Permissions::from_mode(0o644)).unwrap();
+    assert_eq!(p.spawn().unwrap_err().raw_os_error(), Some(libc::EACCES));
+}
+
+fn a_prepared_command_is_used_by_threads_at_once() {
+    let mut c = Command::new("sh");
+    c.args(["-c", "exit $N"]).env("N", "5");
+    let p = c.prepare().unwrap();
+    std::thread::scope(|s| {
+        for _ in 0..4 {
+            s.spawn(|| {
+                for _ in 0..20 {
+                    assert_eq!(p.status().unwrap().code(), Some(5));
+                    assert_eq!(p.spawn_nonblocking().unwrap().wait().unwrap().code(), Some(5));
+                }
+            });
+        }
+    });
+}
+
+#[expect(unsafe_code, reason = "pre_exec is unsafe")]
+fn hooks_of_a_prepared_command_run_one_at_a_time() {
+    static INSIDE: AtomicU32 = AtomicU32::new(0);
+    static MOST: AtomicU32 = AtomicU32::new(0);
+    let mut c = Command::new("/bin/true");
+    // SAFETY: atomics and one sleep.
+    unsafe {
+        c.pre_exec(|| {
+            MOST.fetch_max(INSIDE.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            let _ =
+                forkless_sys::time::nanosleep(forkless_sys::time::Timespec { tv_sec: 0, tv_nsec: 200_000 });
+            INSIDE.fetch_sub(1, Ordering::SeqCst);
+            Ok(())
+        });
+    }
+    let p = c.prepare().unwrap();
+    std::thread::scope(|s| {
+        for _ in 0..4 {
+            s.spawn(|| (0..20).for_each(|_| assert!(p.status().unwrap().success())));
+        }
+    });
+    assert_eq!(MOST.load(Ordering::SeqCst), 1);
+}
+
+#[expect(unsafe_code, reason = "pre_exec is unsafe")]
+fn a_panic_in_a_hook_fails_the_start_alone() {
+    let mut c = Command::new("/bin/true");
+    // SAFETY: panics on purpose.
+    unsafe { c.pre_exec(|| panic!("on purpose")) };
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| ()));
+    let e = c.spawn().unwrap_err();
+    std::panic::set_hook(hook);
+    assert_eq!((e.step(), e.raw_os_error()), (forkless::Step::PreExec, Some(libc::ECANCELED)), "{e}");
+}
+
+/// Threads open, close and start children all the time, sharing one descriptor table with children on their way. No child ever has
+/// more than it was given, and no thread ever finds one of its own numbers closed or another's.
+fn threads_that_open_close_and_start_never_see_or_lose_a_descriptor() {
+    let filler: Vec<File> = (0..400).map(|_| File::open("/dev/null").unwrap()).collect();
+    let stop = AtomicBool::new(false);
+    let starts = AtomicU32::new(0);
+    std::thread::scope(|s| {
+        for t in 0..3u32 {
+            let (stop, starts) = (&stop, &starts);
+            s.spawn(move || {
+                let mut i = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    i += 1;
+                    let (mut r, w) = std::io::pipe().unwrap();
+                    let mut c = Command::new(crate::support::me());
+                    c.args(report::args(9)).fd(9, w).stdin(Stdio::piped()).stderr(Stdio::null());
+                    if i % 5 == 0 {
+                        c.fd(60 + t as i32, File::open("/etc/passwd").unwrap());
+                    }
+                    let mut child = if i % 2 == 0 { c.spawn_nonblocking() } else { c.spawn() }.unwrap();
+                    drop(c);
+                    let mut out = Vec::new();
+                    r.read_to_end(&mut out).unwrap();
+                    child.stdin.take().unwrap().write_all(b"mine").unwrap_or_default();
+                    assert!(child.wait().unwrap().success());
+                    let fds = report::Report::parse(&out).fds();
+                    let mut want = vec![0, 1, 2, 9];
+                    if i % 5 == 0 {
+                        want.push(60 + t as i32);
+                    }
+                    assert_eq!(fds, want, "a child has what it was not given");
+                    starts.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for _ in 0..2 {
+            let stop = &stop;
+            s.spawn(move || {
+                let mut mine = std::collections::VecDeque::new();
+                let mut i = 0u32;
+                while !stop.load(Ordering::Relaxed) {
+                    i += 1;
+                    // Inheritable, so that only the library keeps it from the children.
+                    let path = ["/etc/passwd", "/etc/group", "/etc/shells"][(i % 3) as usize];
+                    let f = File::open(path).unwrap();
+                    rustix::io::fcntl_setfd(&f, rustix::io::FdFlags::empty()).unwrap();
+                    mine.push_back((f, path));
+                    if mine.len() > 20 {
+                        let (f, path): (File, _) = mine.pop_front().unwrap();
+                        let at = std::fs::read_link(format!("/proc/self/fd/{}", f.as_raw_fd()))
+                            .expect("still open");
+                        assert_eq!(at.to_str(), Some(path), "a number of mine leads elsewhere");
+                        drop(f);
+                    }
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_secs(3));
+        stop.store(true, Ordering::Relaxed);
+    });
+    drop(filler);
+    println!("{} starts", starts.load(Ordering::Relaxed));
+    assert!(starts.load(Ordering::Relaxed) > 20);
+}
+
+fn killing_at_any_moment_of_a_start() {
+    let mut ends = std::collections::BTreeMap::new();
+    for i in 0..400u64 {
+        let mut child = Command::new("/bin/true").stdin(Stdio::piped()).spawn_nonblocking().unwrap();
+        let until = Instant::now() + Duration::from_micros(i % 200);
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+        child.kill().unwrap();
+        let status = child.wait().unwrap();
+        *ends.entry(status.to_string()).or_insert(0) += 1;
+        assert!(status.success() || status.to_string().contains("SIGKILL"), "{status}");
+    }
+    println!("{ends:?}");
+    assert!(ends.keys().any(|k| k.contains("SIGKILL")));
+}
+
+/// Posix record locks belong to a process's table, and are dropped when anybody who shares it closes the file.
+fn record_locks_of_the_parent_survive_starts() {
+    let dir = Dir::new();
+    let path = dir.0.join("locked");
+    let file = File::create(&path).unwrap();
+    rustix::fs::fcntl_lock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let others_see = || {
+        // std's child: it is the judge.
+        let out = std::process::Command::new("sh")
+            .arg("-c")
+            .arg(format!("cat /proc/locks | grep -c ':{} '", inode(&path)))
+            .output()
+            .unwrap();
+        String::from_utf8_lossy(&out.stdout).trim().to_owned()
+    };
+    assert_eq!(others_see(), "1");
+    for nonblocking in [false, true] {
+        for _ in 0..20 {
+            let mut c = Command::new("/bin/true");
+            let mut child = if nonblocking { c.spawn_nonblocking() } else { c.spawn() }.unwrap();
+            child.wait().unwrap();
+            let mut c = Command::new("/bin/true");
+            c.fd(5, file.try_clone().unwrap());
+        }
+    }
+    // Dropping the copies above released it, as close(2) does for any descriptor of the file; take it again and only start.
+    rustix::fs::fcntl_lock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    for _ in 0..20 {
+        Command::new("/bin/true").status().unwrap();
+        Command::new("/bin/true").spawn_nonblocking().unwrap().wait().unwrap();
+    }
+    assert_eq!(others_see(), "1", "a start dropped the lock");
+}
+
+fn inode(path: &std::path::Path) -> u64 {
+    std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path).unwrap())
+}
+
+cases![
+    dropping_kills_waits_or_lets_go_and_leaves_no_zombie,
+    an_ended_child_is_dropped_without_a_thread,
+    stacks_are_used_again,
+    a_prepared_command_survives_removal_replacement_and_upgrade,
+    a_prepared_command_is_used_by_threads_at_once,
+    hooks_of_a_prepared_command_run_one_at_a_time,
+    a_panic_in_a_hook_fails_the_start_alone,
+    killing_at_any_moment_of_a_start,
+    record_locks_of_the_parent_survive_starts,
+    ; once
+    thousands_in_flight_at_once,
+    thousands_dropped_at_once,
+    a_forked_process_starts_children_of_its_own,
+    threads_that_open_close_and_start_never_see_or_lose_a_descriptor,
+];
