@@ -34,4 +34,6 @@ pub(crate) enum Command {
     Repair(commands::repair::Args),
     /// Run a program unmodified, without the cost of its forks.
     Run(commands::run::Args),
+    /// Run a command line as /bin/sh would, without the shell where that makes no difference.
+    Sh(commands::sh::Args),
 }

@@ -21,6 +21,7 @@ fn main() -> ExitCode {
         Command::Generate(args) => commands::generate::run(&args),
         Command::Repair(args) => commands::repair::run(args),
         Command::Run(args) => commands::run::run(args),
+        Command::Sh(args) => commands::sh::run(&args),
     };
     exit::report(outcome)
 }

@@ -6,3 +6,4 @@ pub(crate) mod doctor;
 pub(crate) mod generate;
 pub(crate) mod repair;
 pub(crate) mod run;
+pub(crate) mod sh;

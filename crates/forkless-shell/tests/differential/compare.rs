@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use forkless_shell::{Rejection, analyze};
+use forkless_shell::{RedirectionKind, Rejection, Script, analyze};
 
 use crate::observer;
 use crate::process::{Outcome, Table, start, wait};
@@ -32,10 +32,35 @@ struct Trace {
     files: BTreeMap<PathBuf, Vec<u8>>,
 }
 
+/// Whether two programs of one pipeline use the same file and one of them writes it: what comes of it is nobody's promise.
+fn is_race(script: &Script<'_>) -> bool {
+    script.pipelines().any(|pipeline| {
+        let mut uses: Vec<(usize, Vec<u8>, bool)> = Vec::new();
+        for (stage, command) in pipeline.stages().enumerate() {
+            for redirection in command.redirections() {
+                let (path, writes) = match redirection.kind {
+                    RedirectionKind::Read(path) => (path, false),
+                    RedirectionKind::Write(path)
+                    | RedirectionKind::Append(path)
+                    | RedirectionKind::ReadWrite(path) => (path, true),
+                    RedirectionKind::Duplicate(_) | RedirectionKind::Close => continue,
+                };
+                let path = path.to_bytes();
+                uses.push((stage, path.strip_prefix(b"./").unwrap_or(path).to_vec(), writes));
+            }
+        }
+        uses.iter().any(|one| {
+            one.2 && one.1 != b"/dev/null" && uses.iter().any(|other| other.0 != one.0 && other.1 == one.1)
+        })
+    })
+}
+
 /// How a line was dealt with.
 pub(crate) enum Verdict {
     /// Left to the shell: nothing to compare.
     Rejected(Rejection),
+    /// Its programs race for a file.
+    Race,
     /// Run directly, alike; how often the shell had to take over a part.
     Alike(usize),
 }
@@ -103,6 +128,9 @@ impl Bench {
             Ok(script) => script,
             Err(rejection) => return Ok(Verdict::Rejected(rejection)),
         };
+        if is_race(&script) {
+            return Ok(Verdict::Race);
+        }
         let by_shell = |table: Table| {
             let argv = [c"sh".to_owned(), c"-c".to_owned(), CString::new(line).expect("no NUL")];
             wait(start(&shell.path, &argv, environment, &table).expect("start the shell"))
@@ -122,7 +150,7 @@ impl Bench {
         if expected.alike(&actual, leeway) {
             return Ok(Verdict::Alike(handed_over));
         }
-        // `a >f | b <f` depends on who comes first: what the shell itself does now and then is right.
+        // Who reads a shared input first, or complains first, varies: what the shell itself does now and then is right.
         for _ in 0..if leeway.any_order { RETRIES } else { 0 } {
             let again = self.trace(by_shell);
             if again.alike(&actual, leeway) {

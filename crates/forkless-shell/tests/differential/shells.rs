@@ -18,6 +18,8 @@ pub(crate) struct Shell {
     pub(crate) path: CString,
     /// What the probe found; a shell of an untested version is found unknown, and then nothing is compared.
     pub(crate) traits: ShellTraits,
+    /// A busybox that prefers its own applets to programs; the programs of this test have names of which it has none.
+    pub(crate) runs_applets: bool,
 }
 
 impl Shell {
@@ -35,8 +37,10 @@ impl Shell {
         let path = directory.join("sh");
         std::os::unix::fs::symlink(program, &path).expect("link the shell");
         let path = CString::new(path.as_os_str().as_bytes()).expect("no NUL");
-        let traits = Self::probe(&path);
-        Some(Self { kind, path, traits })
+        let found = Self::probe(&path);
+        let runs_applets = found.needs_applet_probe();
+        let traits = if runs_applets { found.with_applet_probe(127) } else { found };
+        Some(Self { kind, path, traits, runs_applets })
     }
 
     /// Asks the questions of the crate's probe.

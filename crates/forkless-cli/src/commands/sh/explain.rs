@@ -1,0 +1,87 @@
+//! Printing a decision.
+
+use std::io::Write as _;
+
+use super::plan::{Decision, Plan, Stage};
+use crate::exit::Exit;
+
+pub(super) fn json(plan: &Plan) -> anyhow::Result<Exit> {
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer_pretty(&mut out, plan)?;
+    writeln!(out)?;
+    Ok(Exit::Fine)
+}
+
+pub(super) fn text(plan: &Plan) -> anyhow::Result<Exit> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{}", plan.shown)?;
+    if plan.decision == Decision::Shell {
+        let name = plan.reason.as_ref().and_then(|why| why.variable.as_ref());
+        if let Some(name) = name {
+            writeln!(out, "  the variable is {name}")?;
+        }
+        writeln!(out, "would run: /bin/sh -c LINE (/bin/sh is {})", plan.shell)?;
+        return Ok(Exit::Fine);
+    }
+    writeln!(out, "as {} would:", plan.shell)?;
+    let mut number = 0;
+    for pipeline in &plan.pipelines {
+        let mut when = match pipeline.runs {
+            "and" => "if the status is 0",
+            "or" => "if the status is not 0",
+            _ => "",
+        };
+        for (index, command) in pipeline.commands.iter().enumerate() {
+            number += 1;
+            write!(out, "{number:>3}. {}", what(command))?;
+            if index > 0 {
+                when = "reading from the one before";
+            }
+            writeln!(out, "{}{when}", if when.is_empty() { "" } else { "   " })?;
+            details(&mut out, command)?;
+        }
+        if pipeline.negated {
+            writeln!(out, "     then the status is negated")?;
+        }
+    }
+    if number == 0 {
+        writeln!(out, "     nothing to run; the status is 0")?;
+    }
+    Ok(Exit::Fine)
+}
+
+fn what(command: &Stage) -> String {
+    let words = command.argv.iter().map(|word| format!("{word:?}")).collect::<Vec<_>>().join(" ");
+    match command.kind {
+        "program" | "exec" => format!("run {words}"),
+        "status" => format!("{} (no process)", command.argv[0]),
+        "exit" => format!("end with status {}", command.argv.get(1).map_or("so far", String::as_str)),
+        _ => format!("change directory to {}", words.trim_start_matches("\"cd\" ")),
+    }
+}
+
+fn details(out: &mut impl std::io::Write, command: &Stage) -> std::io::Result<()> {
+    for redirection in &command.redirections {
+        let (fd, target) = (redirection.descriptor, &redirection.target);
+        match (redirection.operator, target.as_str()) {
+            (">&", "-") => writeln!(out, "     descriptor {fd}: closed")?,
+            (">&", _) => writeln!(out, "     descriptor {fd}: what {target} is by then")?,
+            ("<", _) => writeln!(out, "     descriptor {fd}: reads {target:?}")?,
+            (">", _) => writeln!(out, "     descriptor {fd}: writes {target:?}, emptied first")?,
+            (">>", _) => writeln!(out, "     descriptor {fd}: appends to {target:?}")?,
+            _ => writeln!(out, "     descriptor {fd}: reads and writes {target:?}")?,
+        }
+    }
+    if let Some(effect) = &command.environment {
+        for (name, value) in &effect.set {
+            writeln!(out, "     environment: {name}={value}")?;
+        }
+        if !effect.dropped.is_empty() {
+            writeln!(out, "     environment: without {}", effect.dropped.join(", "))?;
+        }
+    }
+    if command.replaces_shell {
+        writeln!(out, "     ends the line: a death by signal is the line's own")?;
+    }
+    Ok(())
+}

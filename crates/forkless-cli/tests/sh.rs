@@ -1,0 +1,113 @@
+//! `forkless sh` as its users meet it.
+
+use std::process::{Command, Output, Stdio};
+
+fn forkless_sh(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_forkless"))
+        .arg("sh")
+        .args(arguments)
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("not.valid", "1")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+#[test]
+fn a_line_runs_with_its_own_status_and_output() {
+    for (line, code, stdout) in [
+        ("cat /dev/null; exit 7", 7, ""),
+        ("expr 1 + 1 | cat && ls -d /", 0, "2\n/\n"),
+        ("echo by shell", 0, "by shell\n"),
+        ("no-such-program 2>/dev/null", 127, ""),
+        ("exec sh -c 'kill -TERM $$' 2>/dev/null", 143, ""),
+    ] {
+        for extra in [&[][..], &["--always-shell"]] {
+            let out = forkless_sh(&[extra, &[line]].concat());
+            assert_eq!((out.status.code(), said(&out).as_str()), (Some(code), stdout), "{extra:?} {line}");
+        }
+    }
+}
+
+#[test]
+fn direct_lines_have_no_shell_between() {
+    let ppid = |arguments: &[&str]| {
+        let child = Command::new(env!("CARGO_BIN_EXE_forkless"))
+            .arg("sh")
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let own = child.id().to_string();
+        let text = said(&child.wait_with_output().unwrap());
+        let parent = text.rsplit(") ").next().unwrap().split(' ').nth(1).unwrap().to_owned();
+        (own, parent)
+    };
+    let (own, parent) = ppid(&["cat /proc/self/stat; true"]);
+    assert_eq!(own, parent);
+    let (own, parent) = ppid(&["--always-shell", "cat /proc/self/stat; true"]);
+    assert_ne!(own, parent);
+}
+
+#[test]
+fn an_explanation_runs_nothing_and_marks_the_cause() {
+    let out = forkless_sh(&["--explain", "--shell", "dash", "touch /nonexistent/x; rm *.o"]);
+    assert!(out.status.success());
+    assert_eq!(
+        said(&out),
+        "shell: byte 25: unquoted `*`, `?` and `[` are matched against file names\n  \
+         touch /nonexistent/x; rm *.o\n                           ^\n\
+         would run: /bin/sh -c LINE (/bin/sh is dash)\n"
+    );
+}
+
+#[test]
+fn an_explanation_lists_programs_redirections_and_environment() {
+    let out = forkless_sh(&["--explain", "--shell", "dash", "cd / && A=1 sort -u <in 2>&1 || exit 3"]);
+    assert_eq!(
+        said(&out),
+        "direct: cd / && A=1 sort -u 0<in 2>&1 || exit 3\nas dash would:\n  \
+           1. change directory to \"/\"\n  \
+           2. run \"sort\" \"-u\"   if the status is 0\n     \
+              descriptor 0: reads \"in\"\n     \
+              descriptor 2: what 1 is by then\n     \
+              environment: A=1\n     \
+              environment: OLDPWD="
+            .to_owned()
+            + &std::env::current_dir().unwrap().display().to_string()
+            + "\n     environment: PWD=/\n     environment: without not.valid\n  \
+               3. end with status 3   if the status is not 0\n"
+    );
+}
+
+#[test]
+fn json_has_the_decision_and_the_place() {
+    let out = forkless_sh(&["--json", "--shell", "bash", "ls {a,b}"]);
+    let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(json["schema"], "forkless.sh/1");
+    assert_eq!(json["decision"], "shell");
+    assert_eq!(json["reason"]["code"], "brace_expansion");
+    assert_eq!((json["reason"]["start"].as_u64(), json["reason"]["end"].as_u64()), (Some(3), Some(8)));
+    let out = forkless_sh(&["--json", "--shell", "bash", "A=b ls | wc -l >f"]);
+    let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(json["decision"], "direct");
+    let commands = &json["pipelines"][0]["commands"];
+    assert_eq!(commands[0]["assignments"][0], "A=b");
+    assert_eq!(commands[0]["environment"]["set"]["SHLVL"], "1");
+    assert_eq!(commands[1]["argv"][1], "-l");
+    assert_eq!(commands[1]["redirections"][0]["target"], "f");
+}
+
+#[test]
+fn wrong_usage_is_one_line_and_exit_code_2() {
+    let out = forkless_sh(&["--shell", "dash", "ls"]);
+    assert_eq!(out.status.code(), Some(2));
+    let error = String::from_utf8(out.stderr).unwrap();
+    assert_eq!(error.lines().count(), 1, "{error}");
+    assert_eq!(forkless_sh(&[]).status.code(), Some(2));
+}
