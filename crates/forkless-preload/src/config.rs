@@ -93,6 +93,10 @@ pub(crate) unsafe fn read(envp: *mut *mut c_char) {
     if let Some(options) = options {
         apply(options);
     }
+    if options.is_some_and(|o| find(o.to_bytes(), b"hugetlb") == Some(b"yes")) {
+        // SAFETY: the caller's vector, still ours alone this early; libc has read its tunables before any library is loaded.
+        unsafe { keep_hugetlb_here(envp) };
+    }
     if options.is_some_and(|o| find(o.to_bytes(), b"children").is_some_and(|v| v == b"no")) {
         // SAFETY: the caller's vector, still ours alone this early.
         unsafe { forget(envp) };
@@ -136,6 +140,8 @@ fn apply(options: &CStr) {
     if let Some(shell) = find(bytes, b"sh") {
         crate::shell::configure(shell);
     }
+    #[cfg(target_arch = "x86_64")]
+    crate::context::configure(find(bytes, b"context") == Some(b"fast"));
     if let Some(path) = find(bytes, b"record") {
         RECORD.store(path.as_ptr().cast_mut().cast(), Relaxed);
     }
@@ -194,4 +200,31 @@ unsafe fn strip_preload(entry: *mut c_char, len: usize) -> bool {
     }
     text[write] = 0;
     write == NAME.len()
+}
+
+/// Takes the tunable that `forkless run --huge-pages=hugetlb` put at the end of `GLIBC_TUNABLES` out again: a child that inherited it would
+/// take pages from the pool, and at worst die of SIGBUS.
+///
+/// # Safety
+/// As for [`read`].
+unsafe fn keep_hugetlb_here(envp: *mut *mut c_char) {
+    let mut at = envp;
+    loop {
+        // SAFETY: the vector has not ended before `at`.
+        let entry = unsafe { *at };
+        if entry.is_null() {
+            return;
+        }
+        // SAFETY: entries are NUL-terminated.
+        let text = unsafe { CStr::from_ptr(entry) }.to_bytes();
+        if text.starts_with(b"GLIBC_TUNABLES=")
+            && let Some(rest) = text.strip_suffix(forkless_record::HUGETLB_TUNABLE.as_bytes())
+        {
+            // Without the colon that joined it to what was there.
+            let len = rest.strip_suffix(b":").unwrap_or(rest).len();
+            // SAFETY: inside the entry, which is the process's own writable string.
+            unsafe { *entry.wrapping_add(len) = 0 };
+        }
+        at = at.wrapping_add(1);
+    }
 }

@@ -21,6 +21,12 @@ extern "C" fn load(_argc: c_int, _argv: *mut *mut c_char, envp: *mut *mut c_char
 static LOAD: extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) = load;
 
 extern "C" fn unload() {
+    at_exit();
+}
+
+fn at_exit() {
+    #[cfg(target_arch = "x86_64")]
+    crate::context::report();
     crate::tally::finish();
 }
 
@@ -40,7 +46,7 @@ extern "C" fn _exit(status: c_int) -> ! {
             &[status as usize, 0, 0, 0, 0, 0],
         );
     }
-    crate::tally::finish();
+    at_exit();
     let real = EXIT.get();
     if !real.is_null() {
         // SAFETY: found under the name of this function.

@@ -14,6 +14,8 @@ compile_error!("build with --profile preload: a preloaded library must not unwin
 
 mod config;
 #[cfg(target_arch = "x86_64")]
+mod context;
+#[cfg(target_arch = "x86_64")]
 mod fork;
 mod interpose;
 mod kernel;

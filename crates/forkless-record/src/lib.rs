@@ -17,5 +17,8 @@ pub const SWITCH_VARIABLE: &str = "FORKLESS";
 /// File name of the preloaded library.
 pub const LIBRARY_NAME: &str = "libforkless_preload.so";
 
+/// What `--huge-pages=hugetlb` appends to `GLIBC_TUNABLES`, and the library takes out again before any child can inherit it.
+pub const HUGETLB_TUNABLE: &str = "glibc.malloc.hugetlb=2097152";
+
 /// Below this much private memory a fork is left alone, in bytes, unless `min=` says otherwise.
 pub const DEFAULT_MINIMUM: usize = 8 << 20;

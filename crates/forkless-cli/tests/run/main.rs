@@ -3,4 +3,5 @@
 
 mod fork;
 mod launch;
+mod remedies;
 mod support;

@@ -136,6 +136,10 @@ fn arrange(launch: &Launch<'_>) -> Result<(), Errno> {
             signal::reset(signal, false)?;
         }
     }
+    // glibc's posix_spawn, and so its system and popen, leave its two own signals ignored in the child (sysdeps/unix/sysv/linux/spawni.c).
+    for internal in [32, 33] {
+        signal::reset(internal, true)?;
+    }
     signal::set_mask(launch.mask).map(drop)
 }
 

@@ -11,7 +11,7 @@ use std::path::Path;
 use forkless_record::OPTIONS_VARIABLE;
 
 use super::record::RecordFile;
-use super::{Args, Children, Fork, Shell, shell, target};
+use super::{Args, Children, Context, Fork, Shell, huge_pages, shell, target};
 
 unsafe extern "C" {
     static environ: *const *const libc::c_char;
@@ -52,9 +52,22 @@ pub(super) fn prepared(
     library: &Path,
     record: Option<&RecordFile>,
     program: &Path,
+    huge: &huge_pages::Settings,
 ) -> Vec<CString> {
     let mut all = current();
-    set(&mut all, OPTIONS_VARIABLE, options(args, record).into());
+    let mut options = options(args, record);
+    if huge.hugetlb {
+        options.push_str(",hugetlb=yes");
+    }
+    set(&mut all, OPTIONS_VARIABLE, options.into());
+    for (name, value) in &huge.variables {
+        set(&mut all, name, value.into());
+    }
+    if args.tz && env::var_os("TZ").is_none() {
+        // With the file missing glibc means UTC, and would look for it again at every call.
+        let zone = if Path::new("/etc/localtime").exists() { ":/etc/localtime" } else { "UTC0" };
+        set(&mut all, "TZ", zone.into());
+    }
     let mut preload = OsString::from(library);
     for other in env::var_os("LD_PRELOAD").iter().flat_map(|o| o.as_bytes().split(|b| b" :".contains(b))) {
         if !other.is_empty() && other != library.as_os_str().as_bytes() {
@@ -90,6 +103,9 @@ fn options(args: &Args, record: Option<&RecordFile>) -> String {
         && let Some(known) = shell::option()
     {
         let _ = write!(text, ",sh={known}");
+    }
+    if args.context == Context::Fast {
+        text.push_str(",context=fast");
     }
     if args.children == Children::No {
         text.push_str(",children=no");

@@ -4,6 +4,7 @@
 mod collector;
 mod environment;
 mod exec;
+mod huge_pages;
 mod inherited;
 mod library;
 mod record;
@@ -46,6 +47,20 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = Shell::Bypass, value_name = "MODE")]
     shell: Shell,
 
+    /// Back malloc's memory with huge pages, for forks that cannot be avoided.
+    #[arg(long, value_enum, default_value_t = HugePages::Off, value_name = "KIND")]
+    huge_pages: HugePages,
+
+    /// Set TZ where it is unset, so that localtime() no longer looks at /etc/localtime every time. A change of that file
+    /// is then not noticed until the program starts again.
+    #[arg(long)]
+    tz: bool,
+
+    /// User-level context switches (swapcontext and its kin) without system calls for the signal mask. A context then
+    /// no longer has a mask of its own.
+    #[arg(long, value_enum, default_value_t = Context::Off, value_name = "MODE")]
+    context: Context,
+
     /// Whether programs that PROGRAM executes get the same treatment.
     #[arg(long, value_enum, default_value_t = Children::Follow, value_name = "WHICH")]
     children: Children,
@@ -84,6 +99,26 @@ enum Shell {
     /// Those that need no shell lose it.
     Bypass,
     /// All go to /bin/sh.
+    Off,
+}
+
+/// Huge pages for the heap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum HugePages {
+    /// Transparent: the kernel joins pages where it can.
+    Thp,
+    /// From the pool of the system (vm.nr_hugepages); never passed on to executed programs.
+    Hugetlb,
+    /// As the program has it.
+    Off,
+}
+
+/// How contexts are switched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Context {
+    /// Without the mask.
+    Fast,
+    /// As libc does.
     Off,
 }
 
@@ -146,7 +181,13 @@ fn prepare_and_exec(args: &Args) -> Result<Never, Failure> {
                 Some(to) => Some(record::create(to, args.json)?),
                 None => None,
             };
-            let environment = environment::prepared(args, &library, record.as_ref(), &program);
+            let huge = huge_pages::settings(args.huge_pages);
+            if !args.quiet {
+                for warning in &huge.warnings {
+                    eprintln!("forkless: {warning}");
+                }
+            }
+            let environment = environment::prepared(args, &library, record.as_ref(), &program, &huge);
             if let Some(record) = record {
                 collector::start(record).context("the report's collector could not be started")?;
             }

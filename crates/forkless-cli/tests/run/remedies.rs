@@ -1,0 +1,115 @@
+//! The remedies besides speculative fork: shells, contexts, time zones, huge pages.
+
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use crate::support::{compile, observe, plain, reported, run};
+
+static SHELL_CASES: LazyLock<PathBuf> = LazyLock::new(|| compile("shell_cases.c", &[]));
+static CONTEXT_CASES: LazyLock<PathBuf> = LazyLock::new(|| compile("context_cases.c", &["-lm"]));
+static LOCALTIME: LazyLock<PathBuf> = LazyLock::new(|| compile("localtime.c", &[]));
+
+/// Lines, and whether the shell can be spared for them where `/bin/sh` is one we know. Each is run by system() and by popen().
+const LINES: &[(&str, [bool; 2])] = &[
+    ("/bin/echo hello", [true; 2]),
+    // A builtin, whose ways differ from the program's.
+    ("echo hello", [false; 2]),
+    ("/bin/true", [true; 2]),
+    ("sleep 0.01 > /dev/null", [true; 2]),
+    ("LC_ALL=C ls -d /", [true; 2]),
+    ("cat < /etc/hostname", [true; 2]),
+    ("grep SigIgn /proc/self/status", [true; 2]),
+    ("grep SigBlk /proc/self/status", [true; 2]),
+    ("ls /proc/self/fd", [true; 2]),
+    ("sh -c 'kill -TERM $$'", [true; 2]),
+    ("sh -c 'exit 77'", [true; 2]),
+    // The message about the signal belongs to the redirected stream, which popen could not deliver.
+    ("sh -c 'kill -TERM $$' 2> /dev/null", [true, false]),
+    ("ls /nonexistent 2>&1", [true, false]),
+    ("no-such-program-here", [false; 2]),
+    ("false", [false; 2]),
+    ("exit 3", [false; 2]),
+    ("printf '%s\\n' b a | sort", [false; 2]),
+    ("echo *", [false; 2]),
+    ("kill -9 $$", [false; 2]),
+];
+
+/// What differs of its own accord: buffers in core files, our own variables.
+fn comparable((status, out, err): (Option<i32>, String, String)) -> (Option<i32>, String, String) {
+    (status, out, err.lines().filter(|l| !l.starts_with("forkless")).map(|l| format!("{l}\n")).collect())
+}
+
+#[test]
+fn lines_do_without_a_shell_what_they_do_with_it() {
+    let lines: Vec<&str> = LINES.iter().map(|(line, _)| *line).collect();
+    let without = comparable(observe(&mut plain(&SHELL_CASES, &lines)));
+    let (with, report) = reported(&[], &SHELL_CASES, &lines);
+    assert_eq!(without, comparable(with));
+    assert_eq!(without.0, Some(0));
+    // Each case also writes to `cat` through popen.
+    let spared: usize = LINES.iter().map(|(_, both)| both.iter().filter(|b| **b).count() + 1).sum();
+    let kept = 3 * LINES.len() - spared;
+    assert_eq!((report.count("shells_skipped"), report.count("shells_kept")), (spared as u64, kept as u64));
+}
+
+#[test]
+fn shell_off_leaves_every_line_to_libc() {
+    let (seen, report) = reported(&["--shell=off"], &SHELL_CASES, &["echo hello"]);
+    assert_eq!(seen.0, Some(0));
+    assert_eq!((report.count("shells_skipped"), report.count("shells_kept")), (0, 0));
+}
+
+#[test]
+fn contexts_switch_as_before_but_for_the_mask() {
+    let without = observe(&mut plain(&CONTEXT_CASES, &[]));
+    let (with, report) = reported(&["--context=fast"], &CONTEXT_CASES, &[]);
+    assert_eq!(without, with);
+    assert!(report.count("context_switches") >= 2000);
+    let (with, report) = reported(&[], &CONTEXT_CASES, &[]);
+    assert_eq!(without, with);
+    assert_eq!(report.count("context_switches"), 0);
+}
+
+#[test]
+fn tz_is_set_only_where_it_is_unset() {
+    let without = observe(plain(&LOCALTIME, &[]).env_remove("TZ"));
+    assert_eq!(without, observe(run(&["--tz"], &LOCALTIME, &[]).env_remove("TZ")));
+    let sh = Path::new("/bin/sh");
+    let show = ["-c", "echo ${TZ-unset}"];
+    let (_, set, _) = observe(run(&["--tz"], sh, &show).env_remove("TZ"));
+    assert!(matches!(set.trim(), ":/etc/localtime" | "UTC0"), "{set}");
+    assert_eq!(observe(run(&["--tz"], sh, &show).env("TZ", "Asia/Tokyo")).1, "Asia/Tokyo\n");
+    assert_eq!(observe(run(&[], sh, &show).env_remove("TZ")).1, "unset\n");
+}
+
+#[test]
+fn thp_settings_join_those_that_are_there() {
+    let sh = Path::new("/bin/sh");
+    let show = ["-c", "echo $GLIBC_TUNABLES; echo $MALLOC_CONF"];
+    let mut command = run(&["--huge-pages=thp", "--quiet"], sh, &show);
+    command.env("GLIBC_TUNABLES", "glibc.malloc.check=0").env("MALLOC_CONF", "narenas:1");
+    let (_, out, _) = observe(&mut command);
+    let mut lines = out.lines();
+    let tunables = lines.next().unwrap_or_default();
+    assert!(tunables.starts_with("glibc.malloc.check=0:glibc.malloc.hugetlb=1"), "{out}");
+    assert_eq!(lines.next(), Some("narenas:1,thp:always"));
+}
+
+/// Neither an executed program nor a shell's child may see the tunable, or the pool is theirs.
+#[test]
+fn the_hugetlb_setting_is_not_inherited() {
+    let pool = std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
+    let grows = std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_overcommit_hugepages");
+    let none = |t: &std::io::Result<String>| t.as_ref().map_or("0", |t| t.trim()) == "0";
+    let (_, out, err) = observe(&mut run(
+        &["--huge-pages=hugetlb"],
+        Path::new("/bin/sh"),
+        &["-c", "echo \"<$GLIBC_TUNABLES>\""],
+    ));
+    if none(&pool) && none(&grows) {
+        assert!(err.contains("using transparent ones") && err.lines().count() == 1, "{err}");
+        assert!(out.contains("hugetlb=1"), "{out}");
+    } else {
+        assert_eq!(out, "<>\n", "{err}");
+    }
+}
