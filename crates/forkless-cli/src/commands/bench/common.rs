@@ -69,6 +69,11 @@ impl Common {
         self.quick
     }
 
+    /// The words of `--filter`.
+    pub(crate) fn filter(&self) -> &[String] {
+        &self.filter
+    }
+
     /// Whether `--filter` lets a method through.
     pub(crate) fn selects(&self, method: &str) -> bool {
         self.filter.is_empty() || self.filter.iter().any(|word| method.contains(word.as_str()))

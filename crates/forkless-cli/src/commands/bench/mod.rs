@@ -1,6 +1,7 @@
 //! `forkless bench`: the suites of `forkless-bench`, their flags, and how results reach the terminal and files.
 
 mod common;
+mod context;
 mod cow;
 mod machine;
 mod memory;
@@ -32,6 +33,8 @@ enum Suite {
     Cow(Box<cow::Args>),
     /// Single system calls, through libc, raw and vDSO; process creation in parts and as a whole; a tracer for contrast.
     Syscalls(Box<syscalls::Args>),
+    /// Context switches with and without their system calls; local time with and without TZ.
+    Context(Box<context::Args>),
     /// Check the instrument: a method against itself, and against itself slowed down, many times.
     Selfcheck(selfcheck::Args),
     /// Print the record of this machine that every result carries.
@@ -48,6 +51,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
         Suite::Memory(args) => memory::run(&args),
         Suite::Cow(args) => cow::run(&args),
         Suite::Syscalls(args) => syscalls::run(&args),
+        Suite::Context(args) => context::run(&args),
         Suite::Selfcheck(args) => selfcheck::run(&args),
         Suite::Machine(args) => machine::run(&args),
         Suite::Guard => {

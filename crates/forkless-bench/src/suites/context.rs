@@ -1,0 +1,339 @@
+//! The `context` suite: the cost of switching contexts with and without the system calls that libc's functions make on the way,
+//! and of asking for the local time with and without TZ.
+//!
+//! Metrics, each an operation: `real`, and `syscalls`, the number of system calls it makes, counted in a traced child and so
+//! exact. Everything runs in forked children, for TZ is a process's own and a library's cache of it is for life.
+
+#![expect(unsafe_code, reason = "context switches, ptrace and the C library's time functions")]
+
+use std::ffi::{CStr, c_char, c_int, c_long, c_void};
+use std::hint::black_box;
+use std::io::Read as _;
+use std::ptr;
+
+use crate::clock::now;
+use crate::engine::{self, Arm, Observer, Plan, Turn};
+use crate::error::Error;
+use crate::noise::Watch;
+use crate::results::{Derived, Metric, Param, Params, Series, Suite, rows};
+use crate::spawn::worker::{pipe, reap};
+use crate::stats::bootstrap::{Resampler, Samples};
+
+pub(crate) mod switch;
+
+/// What to measure.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spec {
+    /// Words that a name must contain; all when empty.
+    pub filter: Vec<String>,
+    /// Length and density.
+    pub plan: Plan,
+}
+
+const REAL: Metric = Metric { name: "real", unit: "ns", estimate: false };
+const SYSCALLS: Metric = Metric { name: "syscalls", unit: "calls", estimate: false };
+
+/// An operation: its name, the setting of TZ, and what repeats it.
+struct Operation {
+    name: &'static str,
+    tz: Option<&'static CStr>,
+    /// Operations a batch; cheap ones need more for the clock.
+    batch: u64,
+    repeat: fn(u64),
+}
+
+const ZONE: &CStr = c":/etc/localtime";
+
+fn operations() -> Vec<Operation> {
+    let plain = |name, batch, repeat| Operation { name, tz: None, batch, repeat };
+    let mut all: Vec<Operation> =
+        switch::operations().into_iter().map(|(name, repeat)| plain(name, 2000, repeat)).collect();
+    for tz in [None, Some(ZONE)] {
+        let zoned = |name, repeat| Operation { name, tz, batch: 500, repeat };
+        all.push(zoned("localtime", localtime));
+        all.push(zoned("localtime_r", localtime_r));
+        all.push(zoned("mktime", mktime));
+        all.push(zoned("strftime", strftime));
+    }
+    all
+}
+
+/// Measures, all operations interleaved.
+///
+/// # Errors
+/// [`Error::Spec`] when the filter leaves nothing; the first error of any child.
+pub fn run(spec: &Spec, observer: &mut dyn Observer) -> Result<Suite, Error> {
+    let wanted =
+        |name: &str| spec.filter.is_empty() || spec.filter.iter().any(|word| name.contains(word.as_str()));
+    let operations: Vec<Operation> =
+        operations().into_iter().filter(|operation| wanted(operation.name)).collect();
+    let mut arms: Vec<Box<dyn Arm + '_>> = Vec::new();
+    for operation in &operations {
+        arms.push(Box::new(Isolated { operation }));
+    }
+    let watch = Watch::start();
+    let outcome = engine::run(&mut arms, &spec.plan, observer)?;
+    drop(arms);
+    let noise = watch.finish(outcome.series.iter().map(|series| &series[0]));
+    let mut notes = noise.warnings();
+    if !cfg!(all(target_arch = "x86_64", target_env = "gnu")) {
+        notes.push("skipped: context switches are measured on x86-64 with glibc only".into());
+    }
+    let mut all = Vec::new();
+    for (operation, mut series) in operations.iter().zip(outcome.series) {
+        let tz = operation.tz.map_or_else(|| "unset".into(), CStr::to_string_lossy).into_owned();
+        let params = Params::from([("TZ".to_owned(), Param::Word(tz))]);
+        match count_system_calls(operation) {
+            Ok(calls) => {
+                let samples = Samples::one_a_round(vec![calls; outcome.rounds]);
+                all.push(Series {
+                    method: operation.name.into(),
+                    params: params.clone(),
+                    metric: SYSCALLS,
+                    limit: None,
+                    samples,
+                });
+            }
+            Err(error) => notes.push(format!("skipped: system calls of {}: {error}", operation.name)),
+        }
+        if let Some(samples) = series.pop() {
+            all.push(Series { method: operation.name.into(), params, metric: REAL, limit: None, samples });
+        }
+    }
+    let derived = derived(&all, spec.plan.seed);
+    Ok(Suite {
+        name: "context".into(),
+        seed: spec.plan.seed,
+        rounds: outcome.rounds,
+        seconds: outcome.elapsed.as_secs_f64(),
+        noise,
+        notes,
+        rows: rows(all, None, spec.plan.seed),
+        derived,
+        ..Suite::default()
+    })
+}
+
+/// How many times the one operation costs what the other does.
+fn derived(series: &[Series], seed: u64) -> Vec<Derived> {
+    let real = |name: &str, tz: &str| {
+        let tz = Param::Word(tz.to_owned());
+        series
+            .iter()
+            .find(|one| one.method == name && one.metric == REAL && one.params.get("TZ") == Some(&tz))
+    };
+    let set = ZONE.to_string_lossy();
+    let pairs = [
+        ("swapcontext / mask-free switch", real("swapcontext", "unset"), real("mask_free", "unset")),
+        ("sigsetjmp + siglongjmp / _setjmp + _longjmp", real("sigsetjmp", "unset"), real("_setjmp", "unset")),
+        (
+            "green threads: ucontext / mask-free",
+            real("green_ucontext", "unset"),
+            real("green_mask_free", "unset"),
+        ),
+        ("localtime, TZ unset / set", real("localtime", "unset"), real("localtime", &set)),
+        ("mktime, TZ unset / set", real("mktime", "unset"), real("mktime", &set)),
+    ];
+    let mut all = Vec::new();
+    for (name, slow, fast) in pairs {
+        let (Some(slow), Some(fast)) = (slow, fast) else { continue };
+        let resampler = Resampler::new([&slow.samples, &fast.samples], 2000, seed);
+        let draws = resampler.medians(&slow.samples).ratio(&resampler.medians(&fast.samples));
+        let value = crate::stats::median(&slow.samples.values) / crate::stats::median(&fast.samples.values);
+        let ci95 = draws.interval(0.95).unwrap_or([value; 2]);
+        all.push(Derived { name: name.to_owned(), unit: "times".to_owned(), value, ci95 });
+    }
+    all
+}
+
+/// One operation, repeated in a forked child each turn.
+struct Isolated<'a> {
+    operation: &'a Operation,
+}
+
+impl Arm for Isolated<'_> {
+    fn turn(&mut self, settle: usize, counted: usize, turn: &mut Turn) -> Result<(), Error> {
+        for time in in_child(self.operation, settle + counted)?.into_iter().skip(settle) {
+            turn.add(0, time);
+        }
+        Ok(())
+    }
+
+    fn series(&self) -> usize {
+        1
+    }
+}
+
+/// Sets TZ as the operation wants it. For forked children only: it changes the environment.
+fn set_zone(operation: &Operation) {
+    match operation.tz {
+        // SAFETY: the child has one thread; both strings are static.
+        Some(zone) => unsafe { libc::setenv(c"TZ".as_ptr(), zone.as_ptr(), 1) },
+        // SAFETY: as above.
+        None => unsafe { libc::unsetenv(c"TZ".as_ptr()) },
+    };
+}
+
+/// Runs batches in a forked child; nanoseconds an operation, one for each batch.
+#[expect(clippy::cast_precision_loss, reason = "nanoseconds and counts of a batch")]
+fn in_child(operation: &Operation, batches: usize) -> Result<Vec<f64>, Error> {
+    let (read, write) = pipe()?;
+    // SAFETY: the child runs the operation, writes to a pipe and exits; the suite runs in a program of one thread.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        set_zone(operation);
+        // The first batch fills caches that are the process's own, such as the rules of the time zone.
+        (operation.repeat)(operation.batch.div_ceil(10));
+        for _ in 0..batches {
+            let start = now();
+            (operation.repeat)(operation.batch);
+            let elapsed = (now() - start) as f64 / operation.batch as f64;
+            let bytes = elapsed.to_ne_bytes();
+            // SAFETY: eight bytes of a local, to a pipe that holds thousands.
+            unsafe {
+                libc::write(std::os::fd::AsRawFd::as_raw_fd(&write), bytes.as_ptr().cast(), bytes.len())
+            };
+        }
+        // SAFETY: ends the child without running the parent's exit handlers.
+        unsafe { libc::_exit(0) };
+    }
+    if pid < 0 {
+        return Err(Error::last_os("fork"));
+    }
+    drop(write);
+    let mut bytes = Vec::new();
+    let read = std::fs::File::from(read).read_to_end(&mut bytes);
+    Error::check_status(operation.name, reap(pid, 0)?)?;
+    read.map_err(Error::io("read a child's times"))?;
+    Ok(bytes.as_chunks::<8>().0.iter().map(|chunk| f64::from_ne_bytes(*chunk)).collect())
+}
+
+/// System calls an operation makes, counted by tracing a child through two batches of different length, so that what
+/// surrounds the operations cancels.
+#[expect(clippy::cast_precision_loss, reason = "counts of system calls")]
+fn count_system_calls(operation: &Operation) -> Result<f64, Error> {
+    let short = traced(operation, 20)?;
+    let long = traced(operation, 220)?;
+    Ok(long.saturating_sub(short) as f64 / 200.0)
+}
+
+/// All system calls of a child that makes `count` operations.
+fn traced(operation: &Operation, count: u64) -> Result<u64, Error> {
+    let none = ptr::null_mut::<c_void>();
+    // SAFETY: the child makes itself traceable, runs the operation and exits.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        set_zone(operation);
+        // SAFETY: makes the parent this child's tracer.
+        unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, none, none) };
+        // SAFETY: stops this child until its tracer continues it.
+        unsafe { libc::raise(libc::SIGSTOP) };
+        (operation.repeat)(count);
+        // SAFETY: ends the child without running the parent's exit handlers.
+        unsafe { libc::_exit(0) };
+    }
+    if pid < 0 {
+        return Err(Error::last_os("fork"));
+    }
+    let mut stops = 0;
+    let mut status = reap(pid, 0)?;
+    while libc::WIFSTOPPED(status) {
+        stops += 1;
+        // SAFETY: the pid is a stopped tracee of this thread.
+        if unsafe { libc::ptrace(libc::PTRACE_SYSCALL, pid, none, none) } != 0 {
+            let error = Error::last_os("trace a child");
+            // SAFETY: the pid is a child that has not been reaped.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+            reap(pid, 0)?;
+            return Err(error);
+        }
+        status = reap(pid, 0)?;
+    }
+    Error::check_status(operation.name, status)?;
+    // One stop where a call begins and one where it ends.
+    Ok(stops / 2)
+}
+
+const SOME_DAY: c_long = 1_700_000_000;
+
+fn localtime(count: u64) {
+    for second in 0..count.cast_signed() {
+        let time = SOME_DAY + second;
+        // SAFETY: the pointer is to a local; the result is a static of the library, used by one thread.
+        black_box(unsafe { libc::localtime(&raw const time) });
+    }
+}
+
+fn broken_down(time: c_long) -> libc::tm {
+    // SAFETY: tm is integers and a pointer that may be null; all zero is a valid value.
+    let mut result: libc::tm = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are to locals.
+    unsafe { libc::localtime_r(&raw const time, &raw mut result) };
+    result
+}
+
+fn localtime_r(count: u64) {
+    for second in 0..count.cast_signed() {
+        black_box(broken_down(SOME_DAY + second));
+    }
+}
+
+fn mktime(count: u64) {
+    let day = broken_down(SOME_DAY);
+    for _ in 0..count {
+        let mut copy = day;
+        // SAFETY: the pointer is to a local.
+        black_box(unsafe { libc::mktime(&raw mut copy) });
+    }
+}
+
+fn strftime(count: u64) {
+    let day = broken_down(SOME_DAY);
+    let mut text = [0 as c_char; 64];
+    for _ in 0..count {
+        let format = c"%Y-%m-%d %H:%M:%S".as_ptr();
+        // SAFETY: the buffer is as long as said, the format a static string.
+        black_box(unsafe { libc::strftime(text.as_mut_ptr(), text.len(), format, &raw const day) });
+    }
+}
+
+/// Keeps the return type of C functions that answer with an int out of the way.
+pub(crate) fn ignore(_: c_int) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn system_calls_are_counted_exactly() {
+        let by_name = |name: &str, tz: Option<&CStr>| {
+            let all = operations();
+            let operation = all.into_iter().find(|one| one.name == name && one.tz == tz);
+            operation.map(|operation| count_system_calls(&operation).unwrap())
+        };
+        let near = |count: Option<f64>, expected: f64| {
+            if let Some(count) = count {
+                assert!((count - expected).abs() < 0.06, "{count} for {expected}");
+            }
+        };
+        near(by_name("swapcontext", None), 1.0);
+        near(by_name("getcontext", None), 1.0);
+        near(by_name("sigsetjmp", None), 2.0);
+        near(by_name("_setjmp", None), 0.0);
+        near(by_name("mask_free", None), 0.0);
+        near(by_name("localtime", Some(ZONE)), 0.0);
+        near(by_name("green_mask_free", None), 0.0);
+    }
+
+    #[test]
+    fn every_operation_is_timed() {
+        let spec = Spec { filter: vec![], plan: Plan { runs: 10, ..Plan::default() } };
+        let suite = run(&spec, &mut engine::Silent).unwrap();
+        for operation in operations() {
+            let row =
+                suite.rows.iter().find(|row| row.method == operation.name && row.metric == "real").unwrap();
+            assert!(row.summary.median > 0.0, "{}", operation.name);
+        }
+        assert!(suite.derived.iter().any(|one| one.name.starts_with("localtime")));
+    }
+}
