@@ -19,7 +19,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("forkless", &["forkless-sys", "forkless-child", "forkless-shell"]),
     ("forkless-capi", &["forkless"]),
     ("forkless-preload", &["forkless-sys", "forkless-child", "forkless-shell", "forkless-record"]),
-    ("forkless-bench", &["forkless"]),
+    ("forkless-bench", &["forkless", "forkless-capi"]),
     ("forkless-diagnose", &["forkless-shell"]),
     (
         "forkless-cli",

@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "the workloads are the C functions themselves")]
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd as _;
@@ -299,45 +299,71 @@ impl Worker for Fork {
 /// `system`. The caller is blocked all the way: both times are the same.
 pub(super) struct System {
     pub(super) target: Arc<Target>,
+    pub(super) run: fn(&CStr) -> c_int,
+    pub(super) name: &'static str,
+}
+
+/// libc's function.
+pub(super) fn libc_system(line: &CStr) -> c_int {
+    // SAFETY: a NUL-terminated string.
+    unsafe { libc::system(line.as_ptr()) }
+}
+
+/// The drop-in of the C library here.
+pub(super) fn forkless_system(line: &CStr) -> c_int {
+    forkless_capi::forkless_system(line.into())
 }
 
 impl Worker for System {
     fn spawn(&mut self) -> Result<Lap, Error> {
         let start = now();
-        // SAFETY: the command is a NUL-terminated string.
-        let status = unsafe { libc::system(self.target.command.as_ptr()) };
+        let status = (self.run)(&self.target.command);
         let reaped = now();
         if status == -1 {
-            return Err(Error::last_os("system()"));
+            return Err(Error::last_os(format!("{}()", self.name)));
         }
-        Error::check_status("system", status)?;
+        Error::check_status(self.name, status)?;
         Ok(Lap { start, returned: reaped, reaped })
     }
 }
 
-/// `popen`.
+/// `popen` and `forkless_popen`: the functions that open and close.
 pub(super) struct Popen {
     pub(super) target: Arc<Target>,
+    pub(super) open: fn(&CStr) -> *mut libc::FILE,
+    /// Called once, with what `open` gave.
+    pub(super) close: unsafe extern "C" fn(*mut libc::FILE) -> c_int,
+    pub(super) name: &'static str,
+}
+
+/// libc's function. "e" keeps other children from inheriting the pipe.
+pub(super) fn libc_popen(line: &CStr) -> *mut libc::FILE {
+    // SAFETY: command and mode are NUL-terminated strings.
+    unsafe { libc::popen(line.as_ptr(), c"re".as_ptr()) }
+}
+
+/// The drop-in of the C library here.
+pub(super) fn forkless_popen(line: &CStr) -> *mut libc::FILE {
+    forkless_capi::forkless_popen(line.into(), c"re".into())
 }
 
 impl Worker for Popen {
     fn spawn(&mut self) -> Result<Lap, Error> {
         let start = now();
-        // SAFETY: command and mode are NUL-terminated strings. "e" keeps other children from inheriting the pipe.
-        let stream = unsafe { libc::popen(self.target.command.as_ptr(), c"re".as_ptr()) };
+        let stream = (self.open)(&self.target.command);
         let returned = now();
         if stream.is_null() {
-            return Err(Error::last_os("popen()"));
+            return Err(Error::last_os(format!("{}()", self.name)));
         }
         let read = read_stream(stream);
-        // SAFETY: the stream came from popen and is closed once.
-        let status = unsafe { libc::pclose(stream) };
+        // SAFETY: the stream came from the function that goes with it, and is closed once.
+        let status = unsafe { (self.close)(stream) };
         let reaped = now();
         read?;
         if status == -1 {
-            return Err(Error::last_os("pclose()"));
+            return Err(Error::last_os(format!("closing the stream of {}()", self.name)));
         }
-        Error::check_status("popen", status)?;
+        Error::check_status(self.name, status)?;
         Ok(Lap { start, returned, reaped })
     }
 }

@@ -32,11 +32,13 @@ pub enum Method {
     ForklessPipes,
     ForklessPipes3,
     ForklessFull,
+    ForklessSystem,
+    ForklessPopen,
 }
 
 impl Method {
     /// All methods, in the order of the table.
-    pub const ALL: [Method; 22] = [
+    pub const ALL: [Method; 24] = [
         Method::VforkExec,
         Method::CloneVm,
         Method::NoshellCloneCompat0,
@@ -58,6 +60,8 @@ impl Method {
         Method::ForkExec,
         Method::System,
         Method::Popen,
+        Method::ForklessSystem,
+        Method::ForklessPopen,
         Method::VforkExecPipes,
     ];
 
@@ -87,6 +91,8 @@ impl Method {
             Method::ForklessPipes => "forkless_pipes",
             Method::ForklessPipes3 => "forkless_pipes3",
             Method::ForklessFull => "forkless_full",
+            Method::ForklessSystem => "forkless_system",
+            Method::ForklessPopen => "forkless_popen",
         }
     }
 
@@ -119,6 +125,8 @@ impl Method {
             Method::ForklessFull => {
                 "forkless: uid, gid, groups (as root), cwd, umask, two rlimits, 20 descriptors mapped"
             }
+            Method::ForklessSystem => "forkless_system() of the C library: the same line, without a shell",
+            Method::ForklessPopen => "forkless_popen(..., \"r\") and forkless_pclose(): likewise",
             Method::Popen => "libc's popen(..., \"r\") and pclose(): through /bin/sh",
         }
     }

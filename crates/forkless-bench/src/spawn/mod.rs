@@ -180,6 +180,9 @@ pub(crate) fn worker(method: Method, target: &Arc<Target>) -> Result<Box<dyn Wor
     let target = target.clone();
     let noshell = |target, mode, compat| Box::new(Noshell { target, mode, compat, name: method.name() });
     let ours = |target, how| Ours::new(target, how, method.name()).map(Box::new);
+    let system = |target, run| Box::new(libc_methods::System { target, run, name: method.name() });
+    let popen =
+        |target, open, close| Box::new(libc_methods::Popen { target, open, close, name: method.name() });
     Ok(match method {
         Method::VforkExec => Box::new(libc_methods::Vfork { target, piped: false }),
         Method::VforkExecPipes => Box::new(libc_methods::Vfork { target, piped: true }),
@@ -193,8 +196,10 @@ pub(crate) fn worker(method: Method, target: &Arc<Target>) -> Result<Box<dyn Wor
         Method::PosixSpawn => Box::new(libc_methods::PosixSpawn { target, piped: false }),
         Method::PosixSpawnPipes => Box::new(libc_methods::PosixSpawn { target, piped: true }),
         Method::ForkExec => Box::new(libc_methods::Fork { target }),
-        Method::System => Box::new(libc_methods::System { target }),
-        Method::Popen => Box::new(libc_methods::Popen { target }),
+        Method::System => system(target, libc_methods::libc_system),
+        Method::ForklessSystem => system(target, libc_methods::forkless_system),
+        Method::Popen => popen(target, libc_methods::libc_popen, libc::pclose),
+        Method::ForklessPopen => popen(target, libc_methods::forkless_popen, forkless_capi::forkless_pclose),
         Method::Forkless => ours(target, Use::Status)?,
         Method::ForklessSpawn => ours(target, Use::Spawn)?,
         Method::ForklessCommand => ours(target, Use::Command)?,
