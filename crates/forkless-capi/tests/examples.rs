@@ -4,7 +4,7 @@ mod support;
 
 use std::fs;
 use std::path::PathBuf;
-use support::{CLANG, GCC, Link, compile, have, root, run};
+use support::{CLANG, GCC, Link, compile, have, root, run, scratch};
 
 fn examples() -> Vec<PathBuf> {
     let dir = root().join("examples/c");
@@ -56,4 +56,40 @@ fn examples_print_what_they_say_compiled_by_clang() {
 #[test]
 fn there_are_examples() {
     assert!(examples().len() >= 10);
+}
+
+/// The fenced blocks of a page: language and text, in order.
+fn blocks(page: &str) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    let mut lines = page.lines();
+    while let Some(line) = lines.next() {
+        if let Some(language) = line.strip_prefix("```") {
+            let text = lines.by_ref().take_while(|l| *l != "```").map(|l| format!("{l}\n")).collect();
+            all.push((language.to_owned(), text));
+        }
+    }
+    all
+}
+
+#[test]
+fn programs_in_the_guide_print_what_it_says() {
+    if !have(GCC) {
+        return;
+    }
+    let page = fs::read_to_string(root().join("docs/guide/c.md")).expect("the page");
+    let blocks = blocks(&page);
+    let mut seen = 0;
+    for pair in blocks.windows(2) {
+        if let [(c, source), (text, expected)] = pair
+            && (c.as_str(), text.as_str()) == ("c", "text")
+        {
+            seen += 1;
+            let path = scratch().join(format!("guide-{seen}.c"));
+            fs::write(&path, source).expect("source");
+            let said = run(&compile(GCC, &path, Link::Shared), &[]).stdout;
+            assert_eq!(&String::from_utf8_lossy(&said), expected, "program {seen} of the guide");
+        }
+    }
+    assert_eq!(seen, blocks.iter().filter(|b| b.0 == "c").count(), "each program has its output after it");
+    assert!(seen >= 2);
 }
