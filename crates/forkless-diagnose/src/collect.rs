@@ -6,6 +6,7 @@ use std::time::Instant;
 use crate::creation::{Creation, CreationKind, End, Site};
 use crate::error::WatchError;
 use crate::estimate::Stream;
+use crate::metrics::ByCgroup;
 use crate::procfs::{self, PageKinds, ProcessName};
 use crate::record::{CLASS_ANY, RawCallKey};
 use crate::shell;
@@ -239,6 +240,7 @@ pub(crate) struct Collected {
     pub(crate) creations: u64,
     /// Creations that had no room in `groups`.
     pub(crate) ungrouped: u64,
+    pub(crate) by_cgroup: ByCgroup,
     judge: shell::Judge,
     unwinder: Unwinder,
     /// Lives of the programs that a living shell has started.
@@ -260,6 +262,7 @@ impl Collected {
             totals: Totals::default(),
             creations: 0,
             ungrouped: 0,
+            by_cgroup: ByCgroup::default(),
             judge: shell::Judge::new(),
             unwinder: Unwinder::new(),
             shell_children: HashMap::new(),
@@ -317,6 +320,8 @@ impl Collected {
         if creation.kind == CreationKind::FullFork && creation.memory.anon >= PAGE_KINDS_FROM {
             self.look_at_pages(creation.caller);
         }
+        let cgroup = self.names.get(&creation.caller).and_then(|name| name.cgroup.as_deref());
+        self.by_cgroup.add(cgroup, Outcome::of(creation), creation);
         self.failed_execs(creation);
         self.shell(creation);
         self.group(creation);

@@ -164,4 +164,10 @@ impl Diagnosis {
             findings: finding::all(&context),
         })
     }
+
+    /// The totals, and the findings of `report`, in the OpenMetrics text format. Bounded: a few kinds for each of at most
+    /// 201 cgroups, never a pid.
+    pub fn metrics(&self, report: &Report) -> String {
+        crate::metrics::encode(&self.collected, &self.collected.by_cgroup, &report.findings)
+    }
 }

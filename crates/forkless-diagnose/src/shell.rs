@@ -20,6 +20,17 @@ pub(crate) enum Fate {
     Unknown,
 }
 
+impl Fate {
+    /// For labels: without the reason.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::OneProgram | Self::Programs => "needless",
+            Self::NeedsShell(_) => "needed",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
 /// The analysis, for the shells that this machine has.
 #[derive(Debug)]
 pub(crate) struct Judge {

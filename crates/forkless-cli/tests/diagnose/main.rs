@@ -6,6 +6,7 @@
 
 mod findings;
 mod log;
+mod outputs;
 mod repair;
 mod support;
 
@@ -22,6 +23,9 @@ fn main() {
     log::add(&mut trials);
     findings::add(&mut trials);
     repair::add(&mut trials);
-    let trials = trials.into_iter().map(|trial| trial.with_ignored_flag(missing.is_some())).collect();
+    outputs::add(&mut trials);
+    if missing.is_some() {
+        trials = trials.into_iter().map(|trial| trial.with_ignored_flag(true)).collect();
+    }
     libtest_mimic::run(&arguments, trials).exit();
 }

@@ -44,6 +44,21 @@ pub enum FindingKind {
     PartialBlockWrites,
 }
 
+impl FindingKind {
+    /// The name it has in JSON and in metrics.
+    pub fn name(self) -> String {
+        // The variants' own names in snake case, as serde writes them.
+        let mut name = String::new();
+        for (at, letter) in format!("{self:?}").char_indices() {
+            if at > 0 && letter.is_ascii_uppercase() {
+                name.push('_');
+            }
+            name.push(letter.to_ascii_lowercase());
+        }
+        name
+    }
+}
+
 /// Where the money goes, summed over the watch.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct Cost {

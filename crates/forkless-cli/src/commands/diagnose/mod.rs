@@ -1,13 +1,17 @@
 //! `forkless diagnose`: flags, the loop that drains a watch, and where its output goes. The judgement is in the
 //! `forkless-diagnose` library.
 
+mod html;
+mod live;
 mod log;
+mod serve;
 mod text;
 
 pub(super) use log::{bytes, duration};
 
 use std::ffi::OsString;
 use std::io::{IsTerminal as _, Write as _};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,6 +51,14 @@ pub(crate) struct Args {
     /// Print JSON: one report, or with --log one object a line.
     #[arg(long)]
     json: bool,
+
+    /// Print the report as a page of HTML.
+    #[arg(long, conflicts_with_all = ["json", "log"])]
+    html: bool,
+
+    /// Serve the totals as metrics at http://ADDR/metrics while watching (such as 127.0.0.1:9469; port 0 picks one).
+    #[arg(long, value_name = "ADDR", conflicts_with = "log")]
+    prometheus: Option<SocketAddr>,
 
     /// Count system calls too: needed for findings about them, costs every system call some 60 ns [default: yes,
     /// but no with --all].
@@ -134,28 +146,63 @@ fn run_findings(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
     }
     // Fails for a wrong pid or path before the calibration makes the user wait.
     options.target.resolve().map_err(classify)?;
+    let page = serve::Page::default();
+    if let Some(address) = args.prometheus {
+        let bound = serve::start(address, page.clone())?;
+        eprintln!("metrics at http://{bound}/metrics");
+    }
     let model =
         CostModel::calibrate().context("cannot calibrate: memory or a child process cannot be had")?;
     let mut diagnosis = Diagnosis::start(&options, model, thresholds).map_err(classify)?;
     let ending = Ending::new(args, stop);
-    let reason = loop {
-        // Asked before the poll, so that what happened before the end is still in it.
-        let reason = ending.reached(diagnosis.watch())?;
-        diagnosis.poll(Duration::from_millis(100)).map_err(classify)?;
-        if let Some(reason) = reason {
-            break reason;
+    // A command's own output would be drawn over.
+    let live = std::io::stdout().is_terminal() && !args.json && !args.html && args.command.is_empty();
+    let reason = watch_until(&mut diagnosis, &ending, |diagnosis| {
+        if live || args.prometheus.is_some() {
+            let report = diagnosis.report().map_err(classify)?;
+            page.set(diagnosis.metrics(&report));
+            if live {
+                live::draw(&mut std::io::stdout().lock(), &report)?;
+            }
         }
-    };
+        Ok(())
+    })?;
     let report = diagnosis.report().map_err(classify)?;
     let mut out = std::io::stdout().lock();
+    if live {
+        live::clear(&mut out)?;
+    }
     if args.json {
         let partial = (reason == Reason::Interrupted).then_some("interrupted");
         serde_json::to_writer(&mut out, &JsonReport { partial, report: &report })?;
         writeln!(out)?;
+    } else if args.html {
+        html::print(&mut out, &report, reason)?;
     } else {
         text::print(&mut out, &report, reason)?;
     }
     Ok(if report.findings.is_empty() { Exit::Fine } else { Exit::Finding })
+}
+
+/// Takes events in until the end, and calls `each_second` about so often.
+fn watch_until(
+    diagnosis: &mut Diagnosis,
+    ending: &Ending,
+    mut each_second: impl FnMut(&mut Diagnosis) -> anyhow::Result<()>,
+) -> anyhow::Result<Reason> {
+    let mut next = Instant::now();
+    loop {
+        // Asked before the poll, so that what happened before the end is still in it.
+        let reason = ending.reached(diagnosis.watch())?;
+        diagnosis.poll(Duration::from_millis(100)).map_err(classify)?;
+        if let Some(reason) = reason {
+            return Ok(reason);
+        }
+        if Instant::now() >= next {
+            next = Instant::now() + Duration::from_secs(1);
+            each_second(diagnosis)?;
+        }
+    }
 }
 
 /// A report that says itself whether the watch was cut short.

@@ -1,0 +1,91 @@
+//! `--prometheus ADDR`: the smallest HTTP server that a scraper is content with. One request at a time, each bounded in
+//! size and time, answered from a text that the watching loop renews; it reads nothing else of the watch.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+/// A scraper that sends nothing is cut off after this long.
+const PATIENCE: Duration = Duration::from_secs(2);
+const LARGEST_REQUEST: usize = 8 << 10;
+
+/// The text that is served.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Page(Arc<Mutex<String>>);
+
+impl Page {
+    pub(super) fn set(&self, text: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = text;
+    }
+
+    fn get(&self) -> String {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Binds and serves from a thread of its own until the process ends. Returns the address, whose port may have been 0.
+pub(super) fn start(address: SocketAddr, page: Page) -> anyhow::Result<SocketAddr> {
+    let listener =
+        TcpListener::bind(address).with_context(|| format!("cannot listen on {address} for --prometheus"))?;
+    let bound = listener.local_addr().context("cannot tell the address of --prometheus")?;
+    std::thread::Builder::new()
+        .name("metrics".to_owned())
+        .spawn(move || {
+            for stream in listener.incoming().flatten() {
+                // A scraper that goes away loses its own answer only.
+                let _ = answer(stream, &page);
+            }
+        })
+        .context("cannot start the thread for --prometheus")?;
+    Ok(bound)
+}
+
+fn answer(mut stream: TcpStream, page: &Page) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut request = Vec::new();
+    let mut part = [0u8; 1024];
+    while !request.windows(4).any(|window| window == b"\r\n\r\n") && request.len() < LARGEST_REQUEST {
+        match stream.read(&mut part)? {
+            0 => break,
+            bytes => request.extend_from_slice(&part[..bytes]),
+        }
+    }
+    let (status, kind, body) = respond(&request, page);
+    write!(
+        stream,
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+fn respond(request: &[u8], page: &Page) -> (&'static str, &'static str, String) {
+    const PLAIN: &str = "text/plain; charset=utf-8";
+    let line = request.split(|&byte| byte == b'\r').next().unwrap_or_default();
+    let mut words = line.split(|&byte| byte == b' ');
+    match (words.next(), words.next()) {
+        (Some(b"GET"), Some(b"/metrics")) => {
+            ("200 OK", "application/openmetrics-text; version=1.0.0; charset=utf-8", page.get())
+        }
+        (Some(b"GET"), Some(_)) => ("404 Not Found", PLAIN, "see /metrics\n".to_owned()),
+        _ => ("405 Method Not Allowed", PLAIN, "GET /metrics\n".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_metrics_are_served() {
+        let page = Page::default();
+        page.set("x 1\n".to_owned());
+        assert_eq!(respond(b"GET /metrics HTTP/1.1\r\n\r\n", &page).2, "x 1\n");
+        assert!(respond(b"GET /../etc/passwd HTTP/1.1\r\n", &page).0.starts_with("404"));
+        assert!(respond(b"POST /metrics HTTP/1.1\r\n", &page).0.starts_with("405"));
+        assert!(respond(b"\0\xff", &page).0.starts_with("405"));
+    }
+}

@@ -1,0 +1,211 @@
+//! The other ways to look at a watch: a page of HTML, the live view, and metrics that a real Prometheus scrapes.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use libtest_mimic::{Failed, Trial};
+
+use crate::support::{FORKLESS, victim};
+
+pub(crate) fn add(trials: &mut Vec<Trial>) {
+    type Test = (&'static str, fn(), Option<&'static str>);
+    let tests: [Test; 4] = [
+        ("outputs::html_is_one_page_without_foreign_markup", html, None),
+        (
+            "outputs::the_live_view_is_for_terminals_only",
+            live,
+            find("script").is_none().then_some("no script(1)"),
+        ),
+        ("outputs::metrics_have_cgroups_and_no_pids", metrics, None),
+        (
+            "outputs::prometheus_scrapes_the_metrics",
+            prometheus,
+            find("prometheus").is_none().then_some("no prometheus: apt-get install prometheus"),
+        ),
+    ];
+    for (name, test, missing) in tests {
+        if let Some(why) = missing {
+            eprintln!("{name}: ignored, {why}");
+        }
+        let trial = Trial::test(name, move || -> Result<(), Failed> {
+            test();
+            Ok(())
+        });
+        trials.push(trial.with_ignored_flag(missing.is_some()));
+    }
+}
+
+fn find(program: &str) -> Option<PathBuf> {
+    std::env::split_paths(&std::env::var_os("PATH")?).map(|dir| dir.join(program)).find(|path| path.is_file())
+}
+
+fn html() {
+    let output = Command::new(FORKLESS)
+        .args(["diagnose", "--html", "--", "sh", "-c", "for i in 1 2 3 4 5 6 7 8; do sh -c 'true \"<b>&\"'; /bin/sh -c 'echo \"<i>\" >/dev/null | cat'; done"])
+        .output()
+        .expect("forkless runs");
+    let page = String::from_utf8_lossy(&output.stdout);
+    assert!(page.starts_with("<!DOCTYPE html>") && page.trim_end().ends_with("</html>"), "{page}");
+    assert!(!page.contains("<i>") && !page.contains("<script"), "{page}");
+    assert!(!page.contains("http://") && !page.contains("https://"), "the page stands alone");
+}
+
+/// script(1) gives the tool a terminal.
+fn live() {
+    let mut process = waiting_victim();
+    let output = Command::new("script")
+        .args(["-qec", &format!("{FORKLESS} diagnose -d 2.5 -p {}", process.id()), "/dev/null"])
+        .stdin(Stdio::null())
+        .output()
+        .expect("script runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("\x1b[H") && text.contains("nothing found so far"), "{text:?}");
+    assert!(text.contains("Nothing found."), "the report follows: {text:?}");
+
+    let output = Command::new(FORKLESS)
+        .args(["diagnose", "-d", "1.5", "-p", &process.id().to_string()])
+        .output()
+        .expect("forkless runs");
+    assert!(!output.stdout.contains(&0x1b), "no drawing into a pipe");
+    process.kill().expect("it waits");
+    process.wait().expect("it ends");
+}
+
+fn waiting_victim() -> Child {
+    let mut process = Command::new(victim().expect("checked before"))
+        .args(["nothing", "1"])
+        .env("VICTIM_WAIT", "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the victim runs");
+    let mut ready = [0u8; 6];
+    process.stdout.as_mut().expect("piped").read_exact(&mut ready).expect("the victim is ready");
+    process
+}
+
+/// The tool watching everything with metrics on a free port.
+struct Serving {
+    tool: Child,
+    address: SocketAddr,
+    // Kept open: the tool writes its tiers there.
+    _stderr: BufReader<std::process::ChildStderr>,
+}
+
+impl Serving {
+    fn start() -> Self {
+        let mut tool = Command::new(FORKLESS)
+            .args(["diagnose", "--json", "--all", "--system-calls", "yes", "--prometheus", "127.0.0.1:0"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("forkless runs");
+        let mut stderr = BufReader::new(tool.stderr.take().expect("piped"));
+        let mut line = String::new();
+        stderr.read_line(&mut line).expect("it says where");
+        let address = line.trim().trim_start_matches("metrics at http://").trim_end_matches("/metrics");
+        let address = address.parse().unwrap_or_else(|_| panic!("no address: {line}"));
+        let serving = Self { tool, address, _stderr: stderr };
+        serving.wait_for("forkless_events_lost_total");
+        serving
+    }
+
+    fn get(&self) -> String {
+        get(self.address, "/metrics")
+    }
+
+    #[track_caller]
+    fn wait_for(&self, text: &str) -> String {
+        let begin = Instant::now();
+        loop {
+            let page = self.get();
+            if page.contains(text) {
+                return page;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(20), "no {text} in {page}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // It may have ended by itself, if the test found that it did.
+        let _ = self.tool.kill();
+        let _ = self.tool.wait();
+    }
+}
+
+fn get(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("somebody listens");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("a request");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer in UTF-8");
+    answer
+}
+
+fn run_victim(arguments: &[&str]) {
+    let status =
+        Command::new(victim().expect("checked before")).args(arguments).stdout(Stdio::null()).status();
+    assert!(status.expect("the victim runs").success());
+}
+
+fn metrics() {
+    let serving = Serving::start();
+    run_victim(&["forkexec", "7", "16"]);
+    let page = serving.wait_for("kind=\"full_fork_then_exec\"");
+    assert!(page.starts_with("HTTP/1.1 200 OK"), "{page}");
+    assert!(page.trim_end().ends_with("# EOF"), "{page}");
+    assert!(!page.contains("pid="), "{page}");
+    assert!(get(serving.address, "/").starts_with("HTTP/1.1 404"));
+}
+
+fn prometheus() {
+    let serving = Serving::start();
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("prometheus");
+    std::fs::create_dir_all(&directory).expect("a directory for it");
+    let config = directory.join("prometheus.yml");
+    let target = serving.address;
+    std::fs::write(
+        &config,
+        format!("global: {{scrape_interval: 1s}}\nscrape_configs:\n- job_name: forkless\n  static_configs: [{{targets: ['{target}']}}]\n"),
+    )
+    .expect("its configuration");
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port();
+    let mut prometheus = Command::new("prometheus")
+        .arg(format!("--config.file={}", config.display()))
+        .arg(format!("--storage.tsdb.path={}", directory.join("data").display()))
+        .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("prometheus runs");
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    run_victim(&["forkexec", "7", "16"]);
+
+    let begin = Instant::now();
+    let query =
+        "/api/v1/query?query=sum(forkless_process_creations_total%7Bkind=%22full_fork_then_exec%22%7D)";
+    let mut answer = String::new();
+    while begin.elapsed() < Duration::from_secs(40) {
+        if TcpStream::connect(address).is_ok() {
+            answer = get(address, query);
+            if answer.contains("\"value\"") {
+                break;
+            }
+        }
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    let ended = prometheus.kill().and_then(|()| prometheus.wait());
+    let removed = std::fs::remove_dir_all(&directory);
+    // At least the victim's: other processes of this machine may fork, too.
+    let value = answer
+        .split_once("\"value\":[")
+        .and_then(|(_, value)| value.split('"').nth(1))
+        .and_then(|value| value.parse::<u64>().ok());
+    assert!(value >= Some(7), "{answer}");
+    ended.expect("prometheus ends");
+    removed.expect("its files go");
+}

@@ -1,0 +1,139 @@
+//! What watching costs the watched machine: `cargo run --release -p forkless-diagnose --example overhead`.
+//!
+//! Needs root, cc and a quiet machine; takes about a minute. Runs each load without a watch, with `--all`, and with `--all`
+//! and system calls counted, interleaved, and prints the median of each with its ratio to the first, and the watch's own CPU time
+//! as a share of one CPU. Loads: spawns of the cheapest program there is, one after the other as fast as they go, and
+//! getppid in a loop.
+
+use std::error::Error;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use forkless_diagnose::{CostModel, Diagnosis, Target, Thresholds, WatchOptions};
+
+const ROUNDS: usize = 7;
+const SPAWNS: u32 = 5000;
+const CALLS: u32 = 3_000_000;
+
+#[derive(Debug, Clone, Copy)]
+enum Watching {
+    Nothing,
+    All,
+    AllAndSystemCalls,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["spawns", program] => spawns(program),
+        ["calls"] => calls(),
+        [] => compare(),
+        _ => Err("usage: overhead (without arguments)".into()),
+    }
+}
+
+fn compare() -> Result<(), Box<dyn Error>> {
+    let tiny = std::env::temp_dir().join(format!("forkless-tiny-{}", std::process::id()));
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/victims/tiny.c");
+    let built =
+        Command::new("cc").args(["-O1", "-static", "-nostdlib", "-o"]).arg(&tiny).arg(source).status()?;
+    if !built.success() {
+        return Err("cc cannot build fixtures/victims/tiny.c".into());
+    }
+    let outcome = compare_with(&tiny.to_string_lossy());
+    std::fs::remove_file(&tiny)?;
+    outcome
+}
+
+fn compare_with(tiny: &str) -> Result<(), Box<dyn Error>> {
+    let configurations = [Watching::Nothing, Watching::All, Watching::AllAndSystemCalls];
+    for (name, unit, load) in [("spawn", "us", vec!["spawns", tiny]), ("getppid", "ns", vec!["calls"])] {
+        let mut results = vec![(Vec::new(), Vec::new()); configurations.len()];
+        for _ in 0..ROUNDS {
+            for (at, watching) in configurations.iter().enumerate() {
+                let (began, cpu) = (Instant::now(), own_cpu_time());
+                let each = under(*watching, || run_load(&load))?;
+                results[at].0.push(each);
+                results[at].1.push((own_cpu_time() - cpu) / began.elapsed().as_secs_f64());
+            }
+        }
+        let base = median(&mut results[0].0);
+        for (watching, (each, own)) in configurations.iter().zip(&mut results) {
+            let each = median(each);
+            println!(
+                "{name:8} {watching:?}: {each:.1} {unit} each, ratio {:.3}, {:+.1} {unit}; the watch itself {:.1} % of a CPU",
+                each / base,
+                each - base,
+                median(own) * 100.0,
+            );
+        }
+    }
+    Ok(())
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Runs `load` while a watch goes on in this process, as the command does it.
+fn under<T>(
+    watching: Watching,
+    load: impl FnOnce() -> Result<T, Box<dyn Error>>,
+) -> Result<T, Box<dyn Error>> {
+    let mut options = WatchOptions::new(Target::All);
+    options.faults = false;
+    options.system_calls = match watching {
+        Watching::Nothing => return load(),
+        Watching::All => false,
+        Watching::AllAndSystemCalls => true,
+    };
+    let mut diagnosis = Diagnosis::start(&options, CostModel::default(), Thresholds::default())?;
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let poller = scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                diagnosis.poll(Duration::from_millis(100))?;
+            }
+            diagnosis.report()
+        });
+        let result = load();
+        over.store(true, Ordering::Relaxed);
+        let report = poller.join().map_err(|_| "the watch panicked")??;
+        if report.totals.lost() > 0 {
+            println!("lost {} events: {:?}", report.totals.lost(), report.totals);
+        }
+        result
+    })
+}
+
+/// What the load says of itself.
+fn run_load(arguments: &[&str]) -> Result<f64, Box<dyn Error>> {
+    let output = Command::new(std::env::current_exe()?).args(arguments).stderr(Stdio::inherit()).output()?;
+    Ok(String::from_utf8(output.stdout)?.trim().parse()?)
+}
+
+/// CPU time of this process, its ended threads included, in seconds.
+fn own_cpu_time() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+fn spawns(program: &str) -> Result<(), Box<dyn Error>> {
+    let begin = Instant::now();
+    for _ in 0..SPAWNS {
+        Command::new(program).status()?;
+    }
+    println!("{}", begin.elapsed().as_secs_f64() * 1e6 / f64::from(SPAWNS));
+    Ok(())
+}
+
+fn calls() -> Result<(), Box<dyn Error>> {
+    let begin = Instant::now();
+    for _ in 0..CALLS {
+        std::hint::black_box(rustix::process::getppid());
+    }
+    println!("{}", begin.elapsed().as_secs_f64() * 1e9 / f64::from(CALLS));
+    Ok(())
+}
