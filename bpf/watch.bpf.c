@@ -312,6 +312,14 @@ INLINE void end_creation(u32 tid)
 	bpf_map_delete_elem(&pending, &tid);
 }
 
+INLINE u64 copied_count(const atomic_long_t *from)
+{
+	u64 value = 0;
+
+	bpf_probe_read_kernel(&value, sizeof(value), from);
+	return value;
+}
+
 INLINE void memory_of(struct creation *c, struct mm_struct *mm)
 {
 	c->pgtables_bytes = mm->pgtables_bytes.counter;
@@ -323,12 +331,13 @@ INLINE void memory_of(struct creation *c, struct mm_struct *mm)
 		c->swap_pages = mm->rss_stat[RSS_SWAP].count;
 		c->shmem_pages = mm->rss_stat[RSS_SHMEM].count;
 	} else {
+		/* By copies: the 6.1 verifier does not walk into an array of atomic_long_t. */
 		struct mm_struct___before62 *old = (void *)mm;
 
-		c->file_pages = old->rss_stat.count[RSS_FILE].counter;
-		c->anon_pages = old->rss_stat.count[RSS_ANON].counter;
-		c->swap_pages = old->rss_stat.count[RSS_SWAP].counter;
-		c->shmem_pages = old->rss_stat.count[RSS_SHMEM].counter;
+		c->file_pages = copied_count(&old->rss_stat.count[RSS_FILE]);
+		c->anon_pages = copied_count(&old->rss_stat.count[RSS_ANON]);
+		c->swap_pages = copied_count(&old->rss_stat.count[RSS_SWAP]);
+		c->shmem_pages = copied_count(&old->rss_stat.count[RSS_SHMEM]);
 	}
 }
 

@@ -400,6 +400,11 @@ impl Collected {
         }
     }
 
+    /// The same where there is no kernel side.
+    pub(crate) fn tick_sampled(&mut self, totals: Totals) {
+        self.totals = totals;
+    }
+
     /// Reads what the kernel side sums up itself. To be called about once a second and at the end.
     pub(crate) fn tick(&mut self, watch: &Watch) -> Result<(), WatchError> {
         self.totals = watch.totals()?;

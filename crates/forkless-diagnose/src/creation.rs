@@ -340,7 +340,7 @@ impl Creation {
 
     /// Whether the child became another program.
     pub fn execed(&self) -> bool {
-        self.until_exec_ns.is_some()
+        self.execs > 0
     }
 }
 

@@ -8,6 +8,7 @@ use crate::collect::{Collected, Outcome};
 use crate::error::WatchError;
 use crate::finding::{self, Context, Finding, Thresholds};
 use crate::model::CostModel;
+use crate::sampler::Sampler;
 use crate::target::Target;
 use crate::tier::Tier;
 use crate::watch::{Event, Totals, Watch, WatchOptions};
@@ -34,13 +35,21 @@ const TICK: Duration = Duration::from_secs(1);
 /// ```
 #[derive(Debug)]
 pub struct Diagnosis {
-    watch: Watch,
+    source: Source,
+    limits: Vec<String>,
     collected: Collected,
     model: CostModel,
     thresholds: Thresholds,
     system_calls: bool,
     begin: Instant,
     ticked: Instant,
+}
+
+/// Where events come from.
+#[derive(Debug)]
+enum Source {
+    Bpf(Box<Watch>),
+    Procfs(Sampler),
 }
 
 /// Creations by kind.
@@ -62,6 +71,8 @@ pub struct Report {
     pub schema: u32,
     /// How the kernel was asked.
     pub tier: Tier,
+    /// What this tier cannot see; empty for a complete one.
+    pub limits: Vec<String>,
     /// Length of the watch, nanoseconds.
     pub window_ns: u64,
     /// What the kernel side counted and lost.
@@ -79,7 +90,8 @@ pub struct Report {
 }
 
 impl Diagnosis {
-    /// Begins to watch.
+    /// Begins to watch: through BPF, or where that is refused and the target is a process or a command, through /proc, with
+    /// [`Report::limits`] saying what is then missing.
     ///
     /// # Errors
     /// As [`Watch::start`].
@@ -92,22 +104,35 @@ impl Diagnosis {
         if let Target::Pid(pid) = options.target {
             collected.baseline_cpu(&crate::procfs::with_descendants(pid));
         }
-        let watch = Watch::start(options)?;
+        let mut limits = Vec::new();
+        let source = match Watch::start(options) {
+            Ok(watch) => Source::Bpf(Box::new(watch)),
+            // Own processes can be looked at without privileges; all of them, or a cgroup's, cannot.
+            Err(error)
+                if error.is_missing_facility()
+                    && matches!(options.target, Target::Pid(_) | Target::Command(_)) =>
+            {
+                limits.push(format!("no BPF: {error}"));
+                limits.push(
+                    "sampled through /proc: counts are lower bounds, short-lived children are missed or count as sharing memory, costs are predicted, \
+                     system calls and stacks are not seen"
+                        .to_owned(),
+                );
+                Source::Procfs(Sampler::start(&options.target.resolve()?)?)
+            }
+            Err(error) => return Err(error),
+        };
+        let system_calls = options.system_calls && matches!(source, Source::Bpf(_));
         let now = Instant::now();
-        Ok(Self {
-            watch,
-            collected,
-            model,
-            thresholds,
-            system_calls: options.system_calls,
-            begin: now,
-            ticked: now,
-        })
+        Ok(Self { source, limits, collected, model, thresholds, system_calls, begin: now, ticked: now })
     }
 
-    /// The watch behind it.
-    pub fn watch(&mut self) -> &mut Watch {
-        &mut self.watch
+    /// Whether the target is a command that has ended.
+    pub fn command_ended(&self) -> bool {
+        match &self.source {
+            Source::Bpf(watch) => watch.command_ended(),
+            Source::Procfs(sampler) => sampler.command_ended(),
+        }
     }
 
     /// Waits up to `timeout` for events and takes them in.
@@ -115,15 +140,30 @@ impl Diagnosis {
     /// # Errors
     /// As [`Watch::poll`].
     pub fn poll(&mut self, timeout: Duration) -> Result<(), WatchError> {
-        let Self { watch, collected, .. } = self;
-        let mut copies_much = false;
-        watch.poll(timeout, |event: Event| copies_much |= collected.event(event))?;
-        if copies_much {
-            watch.track_faults()?;
+        let Self { source, collected, .. } = self;
+        match source {
+            Source::Bpf(watch) => {
+                let mut copies_much = false;
+                watch.poll(timeout, |event: Event| copies_much |= collected.event(event))?;
+                if copies_much {
+                    watch.track_faults()?;
+                }
+            }
+            Source::Procfs(sampler) => sampler.poll(timeout, |event| {
+                collected.event(event);
+            }),
         }
         if self.ticked.elapsed() >= TICK {
             self.ticked = Instant::now();
-            self.collected.tick(&self.watch)?;
+            self.tick()?;
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self) -> Result<(), WatchError> {
+        match &self.source {
+            Source::Bpf(watch) => self.collected.tick(watch)?,
+            Source::Procfs(sampler) => self.collected.tick_sampled(sampler.totals()),
         }
         Ok(())
     }
@@ -133,9 +173,12 @@ impl Diagnosis {
     /// # Errors
     /// [`WatchError::Map`] if the kernel side cannot be read.
     pub fn report(&mut self) -> Result<Report, WatchError> {
-        self.collected.tick(&self.watch)?;
+        self.tick()?;
         let window = self.begin.elapsed();
-        let living = self.watch.living()?;
+        let (living, tier) = match &self.source {
+            Source::Bpf(watch) => (watch.living()?, watch.tier()),
+            Source::Procfs(_) => (Vec::new(), Tier::Procfs),
+        };
         let groups = self.collected.groups_with(&living);
         let count = |outcome| {
             groups.iter().filter(|((_, o), _)| *o == outcome).map(|(_, group)| group.count).sum::<u64>()
@@ -154,7 +197,8 @@ impl Diagnosis {
         };
         Ok(Report {
             schema: 1,
-            tier: self.watch.tier(),
+            tier,
+            limits: self.limits.clone(),
             window_ns: window.as_nanos() as u64,
             totals: self.collected.totals,
             creations,

@@ -87,10 +87,6 @@ impl Stream {
         self.count += other.count;
     }
 
-    pub(crate) fn sum(&self) -> f64 {
-        self.mean * self.count as f64
-    }
-
     pub(crate) fn estimate(&self) -> Estimate {
         let deviation = if self.count > 1 { (self.squares / (self.count - 1) as f64).sqrt() } else { 0.0 };
         Estimate::of_mean(self.mean, deviation, self.count)

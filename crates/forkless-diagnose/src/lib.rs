@@ -19,6 +19,7 @@ mod model;
 mod procfs;
 mod record;
 mod repair;
+mod sampler;
 mod shell;
 mod stack;
 mod symbol;

@@ -16,6 +16,8 @@ pub enum Tier {
     BpfFentry,
     /// BPF on tracepoints with type information: complete, some nanoseconds on every system call.
     BpfTracepoints,
+    /// /proc, for one's own processes: counts are lower bounds, nothing is timed, costs are predicted.
+    Procfs,
 }
 
 impl fmt::Display for Tier {
@@ -23,6 +25,7 @@ impl fmt::Display for Tier {
         f.write_str(match self {
             Self::BpfFentry => "BPF with fentry",
             Self::BpfTracepoints => "BPF with tracepoints (tp_btf)",
+            Self::Procfs => "/proc alone (sampled, own processes)",
         })
     }
 }
@@ -45,7 +48,16 @@ pub fn probe() -> Vec<Probe> {
         };
         Probe { tier, refused: outcome.err() }
     };
-    vec![attempt(Tier::BpfFentry, watch::try_fentry), attempt(Tier::BpfTracepoints, watch::try_tracepoint)]
+    vec![
+        attempt(Tier::BpfFentry, watch::try_fentry),
+        attempt(Tier::BpfTracepoints, watch::try_tracepoint),
+        Probe { tier: Tier::Procfs, refused: procfs_refused() },
+    ]
+}
+
+fn procfs_refused() -> Option<String> {
+    let children = format!("/proc/self/task/{}/children", rustix::thread::gettid().as_raw_nonzero());
+    std::fs::read(&children).err().map(|e| format!("{children}: {e} (needs /proc and CONFIG_PROC_CHILDREN)"))
 }
 
 pub(crate) fn fentry_works(btf: &Btf) -> bool {

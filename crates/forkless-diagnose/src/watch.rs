@@ -182,7 +182,7 @@ impl Watch {
             Tier::BpfFentry => Timing::Fentry,
             // Before Linux 6.2 a new memory descriptor has no per-CPU part to be seen by.
             Tier::BpfTracepoints if options.exact_times || !kernel_is_at_least(6, 2) => Timing::SystemCalls,
-            Tier::BpfTracepoints => Timing::Copy,
+            Tier::BpfTracepoints | Tier::Procfs => Timing::Copy,
         };
         let timing_number = timing as u32;
         let mut loader = EbpfLoader::new();
@@ -281,13 +281,7 @@ impl Watch {
     /// Whether the target is a command that has ended. It is left unreaped, so that /proc still knows its times; call
     /// [`command`](Self::command) to collect its status.
     pub fn command_ended(&self) -> bool {
-        use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        self.child.as_ref().is_some_and(|child| match waitid(WaitId::Pid(Pid::from_child(child)), options) {
-            Ok(status) => status.is_some(),
-            // Reaped already, by whoever called `command`.
-            Err(_) => true,
-        })
+        self.child.as_ref().is_some_and(exited_unreaped)
     }
 
     /// Waits up to `timeout` and hands over what has arrived. A signal ends the wait early.
@@ -378,6 +372,17 @@ impl Watch {
         found.sort_by_key(|c| (c.key.tgid, c.key.nr, c.key.class, c.key.ip));
         found.dedup_by_key(|c| c.key);
         Ok(found)
+    }
+}
+
+/// Whether a child of ours has ended; it is not reaped by this.
+pub(crate) fn exited_unreaped(child: &Child) -> bool {
+    use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    match waitid(WaitId::Pid(Pid::from_child(child)), options) {
+        Ok(status) => status.is_some(),
+        // Reaped already, by whoever called `Watch::command`.
+        Err(_) => true,
     }
 }
 

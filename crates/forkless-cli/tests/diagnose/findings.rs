@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::support::{FORKLESS, Truth, assert_near, diagnose};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
-    let tests: [(&str, fn()); 13] = [
+    let tests: [(&str, fn()); 14] = [
         ("findings::full_forks_that_exec", full_forks),
         ("findings::the_saving_of_a_spawn_is_predicted", predicted_spawn),
         ("findings::the_saving_of_huge_pages_is_predicted", predicted_huge_pages),
@@ -22,6 +22,7 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         ("findings::constant_results", constant),
         ("findings::close_loops_and_failing_execs", loops),
         ("findings::the_text_names_the_place_and_the_remedy", text),
+        ("findings::an_unprivileged_user_gets_a_partial_report", unprivileged),
     ];
     for (name, test) in tests {
         trials.push(Trial::test(name, move || -> Result<(), Failed> {
@@ -208,4 +209,37 @@ fn text() {
     }
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(stderr.contains("tier: BPF with tracepoints (tp_btf): works"), "{stderr}");
+}
+
+/// The lowest tier: as an unprivileged user. Needs root only to become one.
+fn unprivileged() {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::process::CommandExt as _;
+
+    let directory = std::env::temp_dir().join(format!("forkless-unprivileged-{}", std::process::id()));
+    std::fs::create_dir(&directory).expect("a directory that others can read");
+    std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o755)).expect("its mode");
+    let (tool, victim) = (directory.join("forkless"), directory.join("victim"));
+    std::fs::copy(FORKLESS, &tool).expect("a copy that others can reach");
+    std::fs::copy(crate::support::victim().expect("checked before"), &victim).expect("a copy");
+    let run = |arguments: &[&str]| {
+        Command::new(&tool).args(arguments).uid(65534).gid(65534).output().expect("forkless runs")
+    };
+    let victim = victim.to_string_lossy().into_owned();
+    let sampled = run(&["diagnose", "--json", "--", &victim, "forkexec", "30", "256"]);
+    let all = run(&["diagnose", "--all", "-d", "1"]);
+    let removed = std::fs::remove_dir_all(&directory);
+
+    let text = String::from_utf8_lossy(&sampled.stdout);
+    let report: Value = serde_json::from_str(text.lines().last().unwrap_or_default()).expect("JSON");
+    assert_eq!(report["tier"], "procfs", "{report}");
+    assert!(!report["limits"].as_array().expect("a list").is_empty());
+    let finding = only(&report, "full_fork_then_exec");
+    // Seen by sampling: some of them, never more.
+    assert!((1..=30).contains(&finding["count"].as_u64().expect("a count")), "{finding}");
+
+    assert_eq!(all.status.code(), Some(3));
+    let stderr = String::from_utf8_lossy(&all.stderr);
+    assert!(stderr.lines().last().is_some_and(|line| line.contains("run as root")), "{stderr}");
+    removed.expect("nothing is left");
 }

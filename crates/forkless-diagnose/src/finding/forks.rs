@@ -103,6 +103,16 @@ fn interval(estimate: Estimate) -> String {
     format!("{} ({} to {})", time(estimate.mid), time(estimate.low), time(estimate.high))
 }
 
+/// What a fork costs its caller: as timed, or where nothing could be timed, predicted from the memory.
+fn call_cost(context: &Context<'_>, group: &Group, pages: &Copied) -> (Estimate, &'static str) {
+    if group.caller.count > 0 {
+        (group.caller.estimate(), "fork() each time, in the caller")
+    } else {
+        let huge = (group.anon.mean / 4096.0 - pages.entries).max(0.0) / 512.0;
+        (context.model.fork(pages.entries as u64, huge as u64), "fork() each time, in the caller (predicted)")
+    }
+}
+
 fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let group = &merged.group;
     let model = context.model;
@@ -114,7 +124,7 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         .times(faults_copied as f64 / count as f64)
         .plus(model.fault_reused.times(faults_reused as f64 / count as f64));
     let teardown = model.teardown_per_entry.times(pages.entries);
-    let call = group.caller.estimate();
+    let (call, how) = call_cost(context, group, &pages);
     // What stays with the remedy is the price of a spawn on this machine.
     let saving_each = call.plus(fault_each).minus(model.spawn).at_least_zero();
     let saving_share = context.shares(saving_each, count);
@@ -126,7 +136,7 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let program_list =
         programs.iter().map(|(path, times)| format!("{path} ({times})")).collect::<Vec<_>>().join(", ");
     let mut list = vec![
-        evidence("fork() each time, in the caller", interval(call)),
+        evidence(how, interval(call)),
         evidence("from the copy to the new program, in the child", interval(group.child.estimate())),
         evidence("of it taking down the copy (predicted)", interval(teardown)),
         evidence(
@@ -136,8 +146,11 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         evidence("programs executed", program_list),
         evidence("a spawn here costs its caller (measured)", interval(model.spawn)),
     ];
+    if group.child.count == 0 {
+        list.remove(1); // nothing was timed
+    }
     list.splice(1..1, memory_evidence(group, &pages));
-    let caller_ns = group.caller.sum();
+    let caller_ns = call.mid * count as f64;
     let child_ns = teardown.mid * count as f64;
     let faults_ns = fault_each.mid * count as f64;
     Some(Finding {
@@ -180,7 +193,7 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let model = context.model;
     let count = group.count;
     let pages = copied(context, merged);
-    let call = group.caller.estimate();
+    let (call, how) = call_cost(context, group, &pages);
     // What stays with the remedy: the same memory in huge pages.
     let with_huge_pages = model.fork(0, (group.anon.mean / f64::from(2 << 20)) as u64);
     let saving_each = call.minus(with_huge_pages).at_least_zero();
@@ -194,7 +207,7 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let (faults_copied, faults_reused) = faults(context, merged);
     let pid = merged.pids.first().copied().unwrap_or(0);
     let name = label(&merged.process);
-    let mut list = vec![evidence("fork() each time, in the caller", interval(call))];
+    let mut list = vec![evidence(how, interval(call))];
     list.extend(memory_evidence(group, &pages));
     if let Some(history) = merged.pids.iter().find_map(|pid| context.collected.pages.get(pid))
         && history.last.anon_huge < history.first.anon_huge
@@ -219,7 +232,7 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     list.push(evidence("the same fork with huge pages (predicted)", interval(with_huge_pages)));
     let faults_ns =
         model.fault_copied.mid * faults_copied as f64 + model.fault_reused.mid * faults_reused as f64;
-    let caller_ns = group.caller.sum();
+    let caller_ns = call.mid * count as f64;
     Some(Finding {
         kind: FindingKind::ForkOfSmallPages,
         title: format!("{name} forks {} in small pages and goes on: {} each", mib(group.resident.mean), time(call.mid)),

@@ -35,6 +35,9 @@ pub(super) fn print(out: &mut impl Write, report: &Report, reason: Reason) -> io
         report.totals.lost(),
         if report.system_calls { "" } else { " System calls were not counted." },
     )?;
+    for limit in &report.limits {
+        writeln!(out, "<p><b>Limited:</b> {}</p>", escape(limit))?;
+    }
     if report.findings.is_empty() {
         writeln!(out, "<p>Nothing found.</p>")?;
     }

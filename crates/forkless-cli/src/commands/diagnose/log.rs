@@ -18,7 +18,7 @@ pub(super) fn run(watch: &mut Watch, ending: &Ending, begin: u64, json: bool) ->
     let mut printed_running: HashSet<(u64, u32)> = HashSet::new();
     loop {
         // Asked before the drain, so that what happened before the end is still in it.
-        let reason = ending.reached(watch)?;
+        let reason = ending.reached(watch.command_ended());
         drain(watch, &mut out, begin, json, &mut printed_running)?;
         let living = watch.living().map_err(classify)?;
         printed_running.retain(|key| living.iter().any(|c| key_of(c) == *key));

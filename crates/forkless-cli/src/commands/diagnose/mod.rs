@@ -193,7 +193,7 @@ fn watch_until(
     let mut next = Instant::now();
     loop {
         // Asked before the poll, so that what happened before the end is still in it.
-        let reason = ending.reached(diagnosis.watch())?;
+        let reason = ending.reached(diagnosis.command_ended());
         diagnosis.poll(Duration::from_millis(100)).map_err(classify)?;
         if let Some(reason) = reason {
             return Ok(reason);
@@ -235,20 +235,20 @@ impl Ending {
     }
 
     /// Why the watch is over, if it is.
-    fn reached(&self, watch: &mut Watch) -> anyhow::Result<Option<Reason>> {
+    fn reached(&self, command_ended: bool) -> Option<Reason> {
         if self.stop.load(Ordering::Relaxed) {
-            return Ok(Some(Reason::Interrupted));
+            return Some(Reason::Interrupted);
         }
         if self.until.is_some_and(|until| Instant::now() >= until) {
-            return Ok(Some(Reason::Time));
+            return Some(Reason::Time);
         }
-        if watch.command_ended() {
-            return Ok(Some(Reason::TargetEnded));
+        if command_ended {
+            return Some(Reason::TargetEnded);
         }
         if self.pid.is_some_and(|pid| !PathBuf::from(format!("/proc/{pid}")).exists()) {
-            return Ok(Some(Reason::TargetEnded));
+            return Some(Reason::TargetEnded);
         }
-        Ok(None)
+        None
     }
 }
 

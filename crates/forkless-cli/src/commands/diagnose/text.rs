@@ -26,7 +26,10 @@ pub(super) fn print(out: &mut impl Write, report: &Report, reason: Reason) -> io
         report.totals.threads,
         report.totals.lost(),
     )?;
-    if !report.system_calls {
+    for limit in &report.limits {
+        writeln!(out, "LIMITED: {limit}")?;
+    }
+    if !report.system_calls && report.limits.is_empty() {
         writeln!(out, "System calls were not counted (--system-calls yes does): no findings about them.")?;
     }
     if report.findings.is_empty() {

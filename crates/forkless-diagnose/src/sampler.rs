@@ -1,0 +1,294 @@
+//! The last tier: without BPF, one's own processes through /proc. Looks at the children of the watched processes every few
+//! milliseconds, so it sees only those that live that long: its counts are lower bounds, and it times nothing. What a
+//! full fork costs is then predicted from the caller's memory.
+
+#![expect(unsafe_code, reason = "kcmp has no safe wrapper")]
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
+use std::fs;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use crate::creation::{CallerMemory, CloneFlags, CreatingCall, Creation, End, Site};
+use crate::error::WatchError;
+use crate::procfs;
+use crate::target::ResolvedTarget;
+use crate::watch::{Event, Totals, exited_unreaped};
+
+/// Between two looks.
+const INTERVAL: Duration = Duration::from_millis(5);
+/// More children than this at once are not followed.
+const MAX_CHILDREN: usize = 4096;
+
+/// A child without an exec for so long is not about to make one.
+const LIVED_ON: Duration = Duration::from_millis(100);
+/// `CLONE_VM`: how a creation is marked of which it is not known that memory was copied. Never an accusation.
+const SHARED: u64 = 0x100;
+
+/// A watch through /proc.
+#[derive(Debug)]
+pub(crate) struct Sampler {
+    watched: Vec<u32>,
+    children: HashMap<(u32, u64), Seen>,
+    command: Option<Child>,
+    totals: Totals,
+}
+
+/// A child, from the first sight of it.
+#[derive(Debug)]
+struct Seen {
+    creation: Creation,
+    callers_exe: Option<String>,
+    first: Instant,
+    reported: bool,
+}
+
+impl Sampler {
+    pub(crate) fn start(target: &ResolvedTarget) -> Result<Self, WatchError> {
+        let mut sampler = Self {
+            watched: target.pids.clone(),
+            children: HashMap::new(),
+            command: None,
+            totals: Totals::default(),
+        };
+        if let Some(argv) = &target.command {
+            let child = run(argv)?;
+            sampler.watched.push(child.id());
+            sampler.command = Some(child);
+        }
+        // Children that are there already were not created under our eyes.
+        for (child, caller) in sampler.children_now() {
+            if let Some(start) = procfs::start_ticks(child) {
+                sampler
+                    .children
+                    .insert((child, start), Seen { reported: true, ..first_sight(child, caller) });
+            }
+        }
+        Ok(sampler)
+    }
+
+    pub(crate) fn command_ended(&self) -> bool {
+        self.command.as_ref().is_some_and(exited_unreaped)
+    }
+
+    pub(crate) fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// Looks again and again until `timeout` is over.
+    pub(crate) fn poll(&mut self, timeout: Duration, mut sink: impl FnMut(Event)) {
+        let until = Instant::now() + timeout;
+        loop {
+            self.look(&mut sink);
+            if Instant::now() + INTERVAL > until || self.command_ended() {
+                return;
+            }
+            std::thread::sleep(INTERVAL);
+        }
+    }
+
+    fn look(&mut self, sink: &mut impl FnMut(Event)) {
+        let mut alive: HashSet<(u32, u64)> = HashSet::new();
+        for (child, caller) in self.children_now() {
+            let Some(start) = procfs::start_ticks(child) else { continue };
+            let key = (child, start);
+            alive.insert(key);
+            if let Some(seen) = self.children.get_mut(&key) {
+                seen.look_again();
+            } else if self.children.len() < MAX_CHILDREN {
+                self.totals.creations += 1;
+                self.children.insert(key, first_sight(child, caller));
+            } else {
+                self.totals.lost_live += 1;
+            }
+        }
+        self.children.retain(|key, seen| {
+            let ended = !alive.contains(key);
+            // A child's own children are watched through it, so it stays known while it lives.
+            if !seen.reported && (ended || seen.creation.execed()) {
+                seen.reported = true;
+                let mut creation = seen.creation.clone();
+                if ended {
+                    creation.end = End::Exited(0);
+                }
+                // It may have executed something between two looks: no exec is known only of one that lived on.
+                if !creation.execed() && seen.first.elapsed() < LIVED_ON {
+                    creation.flags = CloneFlags(SHARED);
+                    creation.kind = creation.flags.kind();
+                }
+                sink(Event::Created(Box::new(creation)));
+            }
+            !ended
+        });
+    }
+
+    /// (child, its parent) below all watched processes.
+    fn children_now(&self) -> Vec<(u32, u32)> {
+        let mut found = Vec::new();
+        let mut next: Vec<u32> = self.watched.clone();
+        while let Some(pid) = next.pop() {
+            for task in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+                let list = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+                for child in list.split_whitespace().filter_map(|word| word.parse().ok()) {
+                    found.push((child, pid));
+                    if found.len() >= MAX_CHILDREN {
+                        return found;
+                    }
+                    next.push(child);
+                }
+            }
+        }
+        found
+    }
+}
+
+fn run(argv: &[OsString]) -> Result<Child, WatchError> {
+    let (program, arguments) = argv.split_first().ok_or(WatchError::EmptyCommand)?;
+    Command::new(program)
+        .args(arguments)
+        .spawn()
+        .map_err(|source| WatchError::Command { program: program.to_string_lossy().into_owned(), source })
+}
+
+fn exe_of(pid: u32) -> Option<String> {
+    fs::read_link(format!("/proc/{pid}/exe")).ok().map(|path| path.to_string_lossy().into_owned())
+}
+
+/// Whether two processes share their memory, by kcmp(2); `None` if it may not be asked or is not built in.
+fn share_memory(a: u32, b: u32) -> Option<bool> {
+    const KCMP_VM: libc::c_int = 1;
+    // SAFETY: kcmp takes numbers only.
+    match unsafe { libc::syscall(libc::SYS_kcmp, a, b, KCMP_VM, 0usize, 0usize) } {
+        0 => Some(true),
+        1..=3 => Some(false),
+        _ => None,
+    }
+}
+
+fn memory_of(pid: u32) -> CallerMemory {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let bytes = |name: &str| {
+        status
+            .lines()
+            .find_map(|line| {
+                line.strip_prefix(name)?.strip_prefix(':')?.trim().strip_suffix(" kB")?.trim().parse().ok()
+            })
+            .map_or(0, |kib: u64| kib * 1024)
+    };
+    CallerMemory {
+        anon: bytes("RssAnon"),
+        file: bytes("RssFile"),
+        shmem: bytes("RssShmem"),
+        swap: bytes("VmSwap"),
+        hugetlb: bytes("HugetlbPages"),
+        page_tables: bytes("VmPTE"),
+    }
+}
+
+fn first_sight(child: u32, caller: u32) -> Seen {
+    let callers_exe = exe_of(caller);
+    // Flags as far as they show: shared memory or not. Unknown counts as shared, which is never accused.
+    let flags = CloneFlags(if share_memory(child, caller) == Some(false) { 0 } else { SHARED });
+    let name = procfs::name_of(child).unwrap_or_default();
+    let mut seen = Seen {
+        creation: Creation {
+            call: CreatingCall::Unknown,
+            flags,
+            kind: flags.kind(),
+            caller,
+            caller_thread: caller,
+            caller_comm: procfs::name_of(caller).map(|name| name.comm).unwrap_or_default(),
+            caller_cgroup: 0,
+            site: Site { pid: caller, nr: 0, ip: 0, word: 0 },
+            memory: memory_of(caller),
+            child,
+            child_comm: name.comm,
+            at_ns: 0,
+            copy_ns: None,
+            until_exec_ns: None,
+            exec_ns: None,
+            caller_waited_ns: None,
+            lifetime_ns: None,
+            exec_path: None,
+            argv: Vec::new(),
+            argv_cut: false,
+            exec_thread: None,
+            execs: 0,
+            exec_missing: 0,
+            exec_busy: 0,
+            exec_failed_otherwise: 0,
+            exec_errno: None,
+            exec_failed_path: None,
+            child_copied: 0,
+            child_reused: 0,
+            end: End::Running,
+        },
+        callers_exe,
+        first: Instant::now(),
+        reported: false,
+    };
+    // After its exec a child has memory of its own in any case: how it was made can no longer be told.
+    if name.exe != seen.callers_exe {
+        seen.creation.flags = CloneFlags(SHARED);
+        seen.creation.kind = seen.creation.flags.kind();
+        seen.look_again();
+    }
+    seen
+}
+
+impl Seen {
+    fn look_again(&mut self) {
+        if self.creation.execs > 0 {
+            return;
+        }
+        let Some(exe) = exe_of(self.creation.child) else { return };
+        if self.callers_exe.as_ref().is_some_and(|callers| *callers != exe) {
+            self.creation.execs = 1;
+            self.creation.exec_path = Some(exe);
+            let arguments = fs::read(format!("/proc/{}/cmdline", self.creation.child)).unwrap_or_default();
+            self.creation.argv = arguments
+                .strip_suffix(&[0])
+                .unwrap_or(&arguments)
+                .split(|&byte| byte == 0)
+                .map(|argument| String::from_utf8_lossy(argument).into_owned())
+                .collect();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_shares_memory_with_itself() {
+        let own = std::process::id();
+        assert!(matches!(share_memory(own, own), Some(true) | None));
+        assert_eq!(share_memory(own, 1 << 23), None);
+    }
+
+    #[test]
+    fn a_child_that_lives_long_enough_is_seen() {
+        let target = ResolvedTarget {
+            all: false,
+            cgroup: None,
+            pids: Vec::new(),
+            command: Some(["sh", "-c", "sleep 0.2; true"].map(OsString::from).to_vec()),
+        };
+        let mut sampler = Sampler::start(&target).expect("sh runs");
+        let mut programs = Vec::new();
+        while !sampler.command_ended() {
+            sampler.poll(Duration::from_millis(50), |event| {
+                if let Event::Created(creation) = event {
+                    programs.extend(creation.exec_path);
+                }
+            });
+        }
+        sampler.command.expect("it was started").wait().expect("it ended");
+        assert!(
+            programs.iter().any(|path| path.ends_with("sleep") || path.ends_with("coreutils")),
+            "{programs:?}"
+        );
+    }
+}
