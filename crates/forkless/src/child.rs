@@ -120,6 +120,12 @@ impl Child {
         self.pipes.iter().position(|p| p.0 == number).map(|i| self.pipes.swap_remove(i).1)
     }
 
+    /// Whether the start is known to have failed: the next wait says how.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.is_some() || self.flight.as_ref().is_some_and(|f| f.slot.failure().is_some())
+    }
+
     /// What dropping this handle does to a child that still runs.
     pub fn set_on_drop(&mut self, policy: OnDrop) {
         self.on_drop = policy;

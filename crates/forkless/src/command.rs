@@ -542,12 +542,23 @@ pub(crate) fn start_planned(
     until: Until,
     defaults: Defaults,
 ) -> Result<Child, SpawnError> {
+    start_holding(command, until, defaults, None)
+}
+
+/// As [`start_planned`], with a descriptor that the child holds until it becomes the program.
+pub(crate) fn start_holding(
+    command: &Command,
+    until: Until,
+    defaults: Defaults,
+    until_exec: Option<RawFd>,
+) -> Result<Child, SpawnError> {
     let _whole = NotCancelled::begin();
     let life = if until == Until::Cloned { Life::Long } else { Life::Start };
     let hint = AtomicUsize::new(0);
     let go = |cgroup| {
         let plan = Arc::new(Plan::new(command, life, cgroup)?);
-        let started = start::start(Request { command, plan: &plan, until, defaults, hint: &hint })?;
+        let started =
+            start::start(Request { command, plan: &plan, until, defaults, until_exec, hint: &hint })?;
         Ok(Child::new(command, &plan, started))
     };
     go(Cgroup::Born).or_else(|e| if may_join(command, &e) { go(Cgroup::Join) } else { Err(e) })

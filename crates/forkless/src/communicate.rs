@@ -347,6 +347,10 @@ fn finish(
     deadline: Option<Instant>,
     mut end: End,
 ) -> Result<(ExitStatus, Conversation), SpawnError> {
+    // Before its pipes are closed: it is to end by this, and not by SIGPIPE, whichever comes first.
+    if matches!(end, End::Deadline | End::Limit | End::Stopped) {
+        put_down(child, how.kill_group)?;
+    }
     for s in &mut streams {
         // Closed before the wait: a child that still writes gets EPIPE instead of blocking for ever.
         s.fd = None;
@@ -364,8 +368,7 @@ fn finish(
             }
             other => other?,
         },
-        End::Lingered => child.wait()?,
-        End::Deadline | End::Limit | End::Stopped => put_down(child, how.kill_group)?,
+        End::Lingered | End::Deadline | End::Limit | End::Stopped => child.wait()?,
     };
     let mut said = Conversation { stdout: Vec::new(), stderr: Vec::new(), others: Vec::new(), end };
     for s in streams {

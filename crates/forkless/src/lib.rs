@@ -50,6 +50,8 @@ mod slot;
 mod start;
 mod stdio;
 mod strings;
+#[cfg(feature = "tokio")]
+pub mod tokio;
 
 pub use attributes::{OnDrop, Resource, Scheduler};
 pub use child::Child;

@@ -95,7 +95,8 @@ impl Prepared {
         let plan = self.current()?;
         let command = &self.command;
         let go = |plan: &Arc<Plan>| {
-            let started = start::start(Request { command, plan, until, defaults, hint: &self.hint })?;
+            let started =
+                start::start(Request { command, plan, until, defaults, until_exec: None, hint: &self.hint })?;
             Ok(Child::new(command, plan, started))
         };
         go(&plan).or_else(|e| {

@@ -189,7 +189,7 @@ pub(crate) struct Landed {
 
 impl Flight {
     /// The failure, once there is one. `None` while the child is still on its way and for ever after a success.
-    fn failure(&self) -> Option<Failure> {
+    pub(crate) fn failure(&self) -> Option<Failure> {
         match *self {
             Flight::Held(slot) => slot.report.failure(),
             Flight::Free { slot, generation } => {

@@ -60,10 +60,17 @@ struct Wiring {
     targets: Vec<(RawFd, Source)>,
     parent_ends: Vec<(RawFd, OwnedFd)>,
     child_ends: Vec<OwnedFd>,
+    /// The child's number of [`Request::until_exec`].
+    until_exec: Option<RawFd>,
 }
 
-fn wire(command: &Command, defaults: Defaults) -> Result<Wiring, SpawnError> {
-    let mut w = Wiring { targets: Vec::with_capacity(4), parent_ends: Vec::new(), child_ends: Vec::new() };
+fn wire(command: &Command, defaults: Defaults, until_exec: Option<RawFd>) -> Result<Wiring, SpawnError> {
+    let mut w = Wiring {
+        targets: Vec::with_capacity(4),
+        parent_ends: Vec::new(),
+        child_ends: Vec::new(),
+        until_exec: None,
+    };
     // No table reaches it (sysctl_nr_open_max, fs/file.c), and the numbers just above a target are used on the way.
     const BEYOND_ANY_TABLE: RawFd = 1 << 30;
     for (number, stdio) in command.descriptors(defaults) {
@@ -95,6 +102,11 @@ fn wire(command: &Command, defaults: Defaults) -> Result<Wiring, SpawnError> {
             Kind::Raw(fd) => Source::Fd(*fd),
         };
         w.targets.push((number, source));
+    }
+    if let Some(fd) = until_exec {
+        let to = w.targets.iter().map(|t| t.0).max().unwrap_or(0).max(2) + 1;
+        w.targets.push((to, Source::Fd(fd)));
+        w.until_exec = Some(to);
     }
     for i in 0..w.targets.len() {
         if let (number, Source::SameAs(other)) = w.targets[i] {
@@ -182,6 +194,8 @@ pub(crate) struct Request<'a> {
     pub until: Until,
     /// What 0, 1 and 2 are where the command does not say.
     pub defaults: Defaults,
+    /// A descriptor the child is to hold until it becomes the program, and no longer.
+    pub until_exec: Option<RawFd>,
     /// Where the search for the program ended last time; updated when it is known where it ended now.
     pub hint: &'a AtomicUsize,
 }
@@ -207,7 +221,7 @@ pub(crate) fn start_as(
     let Request { command, plan, until, .. } = request;
     // Held while the child runs the hooks: they are FnMut, and two children at once would run them on the same memory.
     let _hooks = plan.hooked.then(|| command.hooks.lock().unwrap_or_else(PoisonError::into_inner));
-    let wiring = wire(command, request.defaults)?;
+    let wiring = wire(command, request.defaults, request.until_exec)?;
     // With pipes the caller closes the child's ends next, so the table must be the child's own by then.
     let until = match until {
         Until::Exit if !wiring.child_ends.is_empty() => Until::Exec,
@@ -220,7 +234,8 @@ pub(crate) fn start_as(
     let mut table = choose_table(command, &wiring, until);
     // Once for a copy instead of the shared table, once for closing one by one instead of by range, twice for the clone.
     for _ in 0..5 {
-        let once = Once { request: Request { until, ..request }, caller_mask, first, table };
+        let until_exec = wiring.until_exec;
+        let once = Once { request: Request { until, until_exec, ..request }, caller_mask, first, table };
         match once.go(&wiring.targets) {
             Ok((pid, pidfd, flight)) => {
                 drop(wiring.child_ends);
@@ -270,6 +285,10 @@ impl Once<'_> {
         let share = self.table == Table::Share;
         let means = means(share && self.request.until == Until::Cloned, share && far(targets));
         let mut moves = files::resolve(targets, self.table, means);
+        if let Some(n) = self.request.until_exec {
+            let (first, last) = (n as u32, n as u32);
+            moves.steps.push(Step::CloexecRange { first, last, by_range: false, limit: last + 1 });
+        }
         moves.steps.extend_from_slice(self.first);
         // Decided once: should another thread strike clone3 off meanwhile, a child without this step must not be made the other way.
         let means = CloneMeans {
@@ -625,7 +644,7 @@ fn errno() -> &'static AtomicI32 {
 
 /// Execs in this process; returns to say why not.
 pub(crate) fn in_place(command: &Command, plan: &Plan) -> SpawnError {
-    let wiring = match wire(command, Defaults::Inherit) {
+    let wiring = match wire(command, Defaults::Inherit, None) {
         Ok(w) => w,
         Err(e) => return e,
     };

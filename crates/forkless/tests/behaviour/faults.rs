@@ -354,6 +354,38 @@ fn same_as_is_settled_before_the_start() {
     assert_eq!(out.stdout, b"through\n");
 }
 
+/// What lies below a child's stack may be anybody's: nothing, so that an overflow ends there.
+#[expect(unsafe_code, reason = "pre_exec is unsafe")]
+fn a_guard_lies_below_every_stack() {
+    static STACK: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    let mut c = Command::new("/bin/true");
+    // SAFETY: stores an address.
+    unsafe {
+        c.pre_exec(|| {
+            let here = 0u8;
+            STACK.store(&raw const here as usize, std::sync::atomic::Ordering::Relaxed);
+            Ok(())
+        });
+    }
+    assert!(c.status().unwrap().success());
+    let at = STACK.load(std::sync::atomic::Ordering::Relaxed);
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let ranges: Vec<(usize, usize, &str)> = maps
+        .lines()
+        .map(|l| {
+            let (range, rest) = l.split_once(' ').unwrap();
+            let (from, to) = range.split_once('-').unwrap();
+            let number = |s| usize::from_str_radix(s, 16).unwrap();
+            (number(from), number(to), &rest[..4])
+        })
+        .collect();
+    let stack = ranges.iter().position(|r| (r.0..r.1).contains(&at)).expect("the stack is still mapped");
+    let (below, own) = (ranges[stack - 1], ranges[stack]);
+    assert_eq!(own.2, "rw-p");
+    assert!(own.1 - own.0 >= 128 * 1024, "{own:x?}");
+    assert!(below.1 == own.0 && below.2 == "---p" && below.1 - below.0 >= 64 * 1024, "no guard: {below:x?}");
+}
+
 /// A hook that overflows its stack dies on the guard instead of running into other memory.
 #[expect(unsafe_code, reason = "pre_exec is unsafe")]
 fn an_overflowing_hook_kills_the_child_alone() {
@@ -385,6 +417,7 @@ cases![
     a_limit_lowered_for_the_child_does_not_lose_its_descriptors,
     the_last_word_for_a_number_counts,
     same_as_is_settled_before_the_start,
+    a_guard_lies_below_every_stack,
     ; once
     too_many_processes,
     an_overflowing_hook_kills_the_child_alone,

@@ -16,6 +16,7 @@ pub const WORKERS: &[Case] = &[
     worker("inheriting", inheriting),
     worker("full", full),
     worker("full_nonblocking", full_nonblocking),
+    worker("credentials", credentials),
     worker("full_outcome", full_outcome),
     worker("nonblocking_outcome", nonblocking_outcome),
     worker("dying_parent", dying_parent),
@@ -93,6 +94,18 @@ fn full_nonblocking() {
     c.fd(30, Stdio::null()).fd(31, Stdio::piped()).umask(0o022).rlimit(Resource::Core, 0, 0).setsid(true);
     trace::begin();
     c.spawn_nonblocking().unwrap().wait().unwrap();
+    trace::end();
+}
+
+fn credentials() {
+    warm();
+    trace::begin();
+    let mut c = Command::new("/bin/true");
+    c.uid(1234);
+    c.spawn_nonblocking().unwrap().wait().unwrap();
+    c.status().unwrap();
+    c.output().unwrap();
+    c.prepare().unwrap().status().unwrap();
     trace::end();
 }
 
@@ -248,6 +261,14 @@ fn every_feature_at_once_stays_on_the_fast_path_in_the_right_order() {
     );
 }
 
+fn credentials_suspend_the_caller_however_it_starts() {
+    need_root();
+    let t = traced("credentials");
+    let all = t.creations();
+    assert_eq!(all.len(), 4);
+    all.iter().for_each(|call| has(call, c::CLONE_VM | c::CLONE_VFORK, 0));
+}
+
 fn output_makes_two_pipes_and_one_process() {
     let t = traced("piped");
     the_clone(&t);
@@ -330,6 +351,7 @@ cases![
     inheriting_copies_the_table,
     every_feature_at_once_stays_on_the_fast_path_in_the_right_order,
     output_makes_two_pipes_and_one_process,
+    credentials_suspend_the_caller_however_it_starts,
     ; once
     a_child_killed_at_any_call_is_a_child_that_was_killed,
     a_refusal_of_any_call_in_the_child_is_an_error_and_leaves_nothing,

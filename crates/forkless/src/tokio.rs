@@ -1,0 +1,375 @@
+//! Starts, waits and pipes that are awaited instead of blocking a thread; feature `tokio`.
+//!
+//! [`Command::spawn`] returns as soon as the child process exists and awaits the moment it becomes the program: the child holds a
+//! pipe until then, whose end is what is waited for. [`Child::wait`] awaits the pidfd. No SIGCHLD handler, no
+//! thread, no signal driver of tokio's; a child belongs to no runtime and may be moved between them until its first wait.
+//!
+//! Starts with credentials, `pre_exec` or a parent death signal suspend the calling thread until exec (some 50 us), as
+//! [`crate::Command::spawn_nonblocking`] says.
+//!
+//! ```
+//! # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use forkless::tokio::Command;
+//! let out = Command::new("echo").arg("hello").output().await?;
+//! assert_eq!(out.stdout, b"hello\n");
+//! let err = Command::new("/does/not/exist").spawn().await.unwrap_err();
+//! assert_eq!(err.to_string(), "exec /does/not/exist: No such file or directory");
+//! # Ok(()) }
+//! ```
+#![expect(unsafe_code, reason = "registering a descriptor promises that it stays open")]
+
+use crate::attributes::OnDrop;
+use crate::command::{Defaults, start_holding};
+use crate::error::{SpawnError, Step, WaitError};
+use crate::start::Until;
+use crate::stdio::{self, Stdio};
+use ::tokio::io::unix::AsyncFd;
+use ::tokio::io::{AsyncReadExt, Interest};
+use ::tokio::net::unix::pipe::{Receiver, Sender};
+use std::ffi::OsStr;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::pin::pin;
+use std::process::{ExitStatus, Output};
+use std::task::Poll;
+use std::time::Duration;
+
+/// A program to start, shaped like `tokio::process::Command`. Everything [`crate::Command`] offers is reached through
+/// [`Command::as_inner_mut`].
+///
+/// ```
+/// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), forkless::SpawnError> {
+/// let mut c = forkless::tokio::Command::new("sh");
+/// c.args(["-c", "umask"]).as_inner_mut().umask(0o077);
+/// assert_eq!(c.output().await?.stdout, b"0077\n");
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Command {
+    inner: crate::Command,
+    kill_on_drop: bool,
+}
+
+impl From<crate::Command> for Command {
+    /// The same command, to be awaited. Its [`OnDrop`] policy is kept only as far as [`Command::kill_on_drop`] has it: a
+    /// drop must not wait in an event loop.
+    fn from(inner: crate::Command) -> Command {
+        let kill_on_drop = inner.on_drop == OnDrop::Kill;
+        Command { inner, kill_on_drop }
+    }
+}
+
+impl Command {
+    /// As [`crate::Command::new`].
+    pub fn new<S: AsRef<OsStr>>(program: S) -> Command {
+        Command::from(crate::Command::new(program))
+    }
+
+    /// The command itself, for what has no method here.
+    pub fn as_inner(&self) -> &crate::Command {
+        &self.inner
+    }
+
+    /// The command itself, to be changed.
+    pub fn as_inner_mut(&mut self) -> &mut crate::Command {
+        &mut self.inner
+    }
+
+    /// Adds an argument.
+    pub fn arg<S: AsRef<OsStr>>(&mut self, arg: S) -> &mut Command {
+        self.inner.arg(arg);
+        self
+    }
+
+    /// Adds arguments.
+    pub fn args<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(&mut self, args: I) -> &mut Command {
+        self.inner.args(args);
+        self
+    }
+
+    /// Sets an environment variable.
+    pub fn env<K: AsRef<OsStr>, V: AsRef<OsStr>>(&mut self, key: K, value: V) -> &mut Command {
+        self.inner.env(key, value);
+        self
+    }
+
+    /// The working directory.
+    pub fn current_dir<P: AsRef<Path>>(&mut self, dir: P) -> &mut Command {
+        self.inner.current_dir(dir);
+        self
+    }
+
+    /// Standard input.
+    pub fn stdin<T: Into<Stdio>>(&mut self, cfg: T) -> &mut Command {
+        self.inner.stdin(cfg);
+        self
+    }
+
+    /// Standard output.
+    pub fn stdout<T: Into<Stdio>>(&mut self, cfg: T) -> &mut Command {
+        self.inner.stdout(cfg);
+        self
+    }
+
+    /// Standard error.
+    pub fn stderr<T: Into<Stdio>>(&mut self, cfg: T) -> &mut Command {
+        self.inner.stderr(cfg);
+        self
+    }
+
+    /// Whether dropping the [`Child`], or a future that holds it, kills it. It is reaped either way, in the background.
+    pub fn kill_on_drop(&mut self, yes: bool) -> &mut Command {
+        self.kill_on_drop = yes;
+        self
+    }
+
+    /// Starts the program and awaits the moment it runs.
+    ///
+    /// When the future is dropped before, the child is treated as a dropped [`Child`] is.
+    ///
+    /// # Errors
+    /// As [`crate::Command::spawn`].
+    ///
+    /// # Panics
+    /// Outside a runtime with I/O enabled.
+    pub async fn spawn(&mut self) -> Result<Child, SpawnError> {
+        self.start(Defaults::Inherit).await
+    }
+
+    /// Runs the program and awaits its end.
+    ///
+    /// # Errors
+    /// As [`crate::Command::status`].
+    pub async fn status(&mut self) -> Result<ExitStatus, SpawnError> {
+        let mut child = self.start(Defaults::Inherit).await?;
+        drop((child.stdin.take(), child.stdout.take(), child.stderr.take()));
+        Ok(child.wait().await?)
+    }
+
+    /// Runs the program and collects what it writes; input is empty unless [`Command::stdin`] says otherwise.
+    ///
+    /// # Errors
+    /// As [`crate::Command::output`].
+    pub async fn output(&mut self) -> Result<Output, SpawnError> {
+        self.start(Defaults::Capture).await?.wait_with_output().await
+    }
+
+    async fn start(&mut self, defaults: Defaults) -> Result<Child, SpawnError> {
+        let failed = |e: io::Error| SpawnError::new(Step::Pipe, None, e.raw_os_error().unwrap_or(libc::EIO));
+        let (became, held) = stdio::pipe()?;
+        // Before the child exists: nothing to undo when the runtime refuses it.
+        let mut became = Receiver::from_owned_fd(became).map_err(failed)?;
+        let inner = start_holding(&self.inner, Until::Cloned, defaults, Some(held.as_raw_fd()))?;
+        drop(held);
+        let mut child = Child::new(inner, self.kill_on_drop).map_err(failed)?;
+        // Nobody writes: what is read is the end, when exec or the child's own end has closed the other side.
+        became.read(&mut [0]).await.map_err(failed)?;
+        if child.inner.has_failed() {
+            return match child.wait().await {
+                Err(WaitError::Start(e)) => Err(e),
+                Err(e) => Err(e.into()),
+                Ok(_) => Ok(child),
+            };
+        }
+        Ok(child)
+    }
+}
+
+/// A running child whose end is awaited; shaped like `tokio::process::Child`.
+///
+/// ```
+/// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use forkless::tokio::Command;
+/// let mut child = Command::new("sleep").arg("60").kill_on_drop(true).spawn().await?;
+/// assert!(child.try_wait()?.is_none());
+/// child.kill().await?;
+/// assert!(!child.wait().await?.success());
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Child {
+    /// The parent's end of the child's standard input, if that is a pipe.
+    pub stdin: Option<Sender>,
+    /// The parent's end of the child's standard output, if that is a pipe.
+    pub stdout: Option<Receiver>,
+    /// The parent's end of the child's standard error, if that is a pipe.
+    pub stderr: Option<Receiver>,
+    inner: crate::Child,
+    /// The pidfd, watched since the first wait.
+    exit: Option<AsyncFd<OwnedFd>>,
+    kill_on_drop: bool,
+}
+
+impl Child {
+    fn new(mut inner: crate::Child, kill_on_drop: bool) -> io::Result<Child> {
+        // A drop must not wait in an event loop; the library's reaper does.
+        inner.set_on_drop(OnDrop::Detach);
+        let (stdin, stdout, stderr) = (inner.stdin.take(), inner.stdout.take(), inner.stderr.take());
+        let mut child = Child { stdin: None, stdout: None, stderr: None, inner, exit: None, kill_on_drop };
+        child.stdin = stdin.map(|p| Sender::from_owned_fd(p.into())).transpose()?;
+        child.stdout = stdout.map(|p| Receiver::from_owned_fd(p.into())).transpose()?;
+        child.stderr = stderr.map(|p| Receiver::from_owned_fd(p.into())).transpose()?;
+        Ok(child)
+    }
+
+    /// The process id; prefer [`Child::pidfd`].
+    pub fn id(&self) -> u32 {
+        self.inner.id()
+    }
+
+    /// As [`crate::Child::pidfd`].
+    pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.pidfd()
+    }
+
+    /// As [`crate::Child::take_pipe`]; wrap it with `tokio::net::unix::pipe`.
+    pub fn take_pipe(&mut self, number: RawFd) -> Option<OwnedFd> {
+        self.inner.take_pipe(number)
+    }
+
+    /// Awaits the child's end. Its standard input, if still held here, is closed first. Cancel-safe: nothing is lost when the future
+    /// is dropped, and it can be awaited again.
+    ///
+    /// # Errors
+    /// As [`crate::Child::wait`].
+    ///
+    /// # Panics
+    /// Outside a runtime with I/O enabled.
+    pub async fn wait(&mut self) -> Result<ExitStatus, WaitError> {
+        drop(self.stdin.take());
+        let mut pause = Duration::from_micros(500);
+        loop {
+            if let Some(status) = self.inner.try_wait()? {
+                return Ok(status);
+            }
+            if let Some(exit) = self.watched()? {
+                // Stays ready: a child ends once.
+                exit.readable().await.map_err(WaitError::Os)?.retain_ready();
+                if let Some(status) = self.inner.try_wait()? {
+                    return Ok(status);
+                }
+                // Ended but not to be had yet: a tracer comes first.
+            }
+            ::tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(20));
+        }
+    }
+
+    fn watched(&mut self) -> Result<Option<&AsyncFd<OwnedFd>>, WaitError> {
+        if self.exit.is_none()
+            && let Some(fd) = self.inner.pidfd()
+        {
+            // A copy: the registration must not outlive the number, and the handle keeps its own.
+            let copy = fd.try_clone_to_owned().map_err(WaitError::Os)?;
+            self.exit = Some(watch(copy).map_err(WaitError::Os)?);
+        }
+        Ok(self.exit.as_ref())
+    }
+
+    /// The status if the child has ended.
+    ///
+    /// # Errors
+    /// As [`crate::Child::try_wait`].
+    pub fn try_wait(&mut self) -> Result<Option<ExitStatus>, WaitError> {
+        self.inner.try_wait()
+    }
+
+    /// Sends SIGKILL and does not wait.
+    ///
+    /// # Errors
+    /// As [`crate::Child::kill`].
+    pub fn start_kill(&mut self) -> io::Result<()> {
+        self.inner.kill()
+    }
+
+    /// Sends a signal.
+    ///
+    /// # Errors
+    /// As [`crate::Child::signal`].
+    pub fn signal(&mut self, signal: i32) -> io::Result<()> {
+        self.inner.signal(signal)
+    }
+
+    /// Sends SIGKILL and awaits the end.
+    ///
+    /// # Errors
+    /// As [`crate::Child::kill`] and [`Child::wait`].
+    pub async fn kill(&mut self) -> io::Result<()> {
+        self.start_kill()?;
+        self.wait().await?;
+        Ok(())
+    }
+
+    /// Awaits the end and collects what the child writes meanwhile.
+    ///
+    /// # Errors
+    /// As [`crate::Child::wait_with_output`].
+    pub async fn wait_with_output(mut self) -> Result<Output, SpawnError> {
+        drop(self.stdin.take());
+        let (out, err) = (self.stdout.take(), self.stderr.take());
+        let (stdout, stderr) = both(read_all(out), read_all(err)).await;
+        let failed = |e: io::Error| SpawnError::new(Step::Wait, None, e.raw_os_error().unwrap_or(libc::EIO));
+        let (stdout, stderr) = (stdout.map_err(failed)?, stderr.map_err(failed)?);
+        let status = self.wait().await?;
+        Ok(Output { status, stdout, stderr })
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if self.kill_on_drop {
+            let _ = self.inner.kill();
+        }
+    }
+}
+
+impl AsFd for Child {
+    /// The pidfd.
+    ///
+    /// # Panics
+    /// Where pidfds are refused; [`Child::pidfd`] does not.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.as_fd()
+    }
+}
+
+fn watch(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an `OwnedFd` is open and its own, and nobody takes or replaces it while it is registered.
+    Ok(unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) }?)
+}
+
+async fn read_all(from: Option<Receiver>) -> io::Result<Vec<u8>> {
+    let mut all = Vec::new();
+    if let Some(mut from) = from {
+        from.read_to_end(&mut all).await?;
+    }
+    Ok(all)
+}
+
+/// Both, each as it gets on: a child may fill one pipe before it writes to the other.
+async fn both<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> (A, B) {
+    let (mut a, mut b) = (pin!(a), pin!(b));
+    let (mut got_a, mut got_b) = (None, None);
+    poll_fn(|cx| {
+        if got_a.is_none()
+            && let Poll::Ready(v) = a.as_mut().poll(cx)
+        {
+            got_a = Some(v);
+        }
+        if got_b.is_none()
+            && let Poll::Ready(v) = b.as_mut().poll(cx)
+        {
+            got_b = Some(v);
+        }
+        match (got_a.take(), got_b.take()) {
+            (Some(a), Some(b)) => Poll::Ready((a, b)),
+            (a, b) => {
+                (got_a, got_b) = (a, b);
+                Poll::Pending
+            }
+        }
+    })
+    .await
+}

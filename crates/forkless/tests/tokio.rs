@@ -1,0 +1,144 @@
+//! `forkless::tokio` under both kinds of runtime.
+
+use forkless::tokio::Command;
+use forkless::{SigSet, Stdio, WaitError};
+use std::os::unix::process::ExitStatusExt;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// The same body under a runtime of one thread and under one of several.
+macro_rules! under_both {
+    ($($name:ident $body:block)*) => {
+        mod current_thread {
+            use super::*;
+            $(#[tokio::test(flavor = "current_thread")] async fn $name() $body)*
+        }
+        mod multi_thread {
+            use super::*;
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() $body)*
+        }
+    };
+}
+
+fn open_descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+under_both! {
+    a_start_that_fails_is_an_error_of_spawn {
+        for _ in 0..20 {
+            let e = Command::new("/does/not/exist").spawn().await.unwrap_err();
+            assert_eq!(e.to_string(), "exec /does/not/exist: No such file or directory");
+            let e = Command::new("/bin/true").current_dir("/nowhere").spawn().await.unwrap_err();
+            assert_eq!(e.step(), forkless::Step::Chdir);
+        }
+        let e = Command::new("a\0b").status().await.unwrap_err();
+        assert_eq!(e.step(), forkless::Step::Command);
+    }
+
+    nothing_of_the_notification_reaches_the_program {
+        for inherit in [false, true] {
+            let mut c = Command::new("sh");
+            c.args(["-c", "ls /proc/self/fd | wc -l; ls -l /proc/self/fd"]);
+            c.as_inner_mut().inherit_descriptors(inherit).fd(9, Stdio::null());
+            let out = c.output().await.unwrap();
+            let text = String::from_utf8(out.stdout).unwrap();
+            // 0, 1, 2, 9 and the listing's own; with the rest inherited nothing more, since std opens close-on-exec.
+            if !inherit {
+                assert!(text.starts_with("5\n"), "{text}");
+            }
+        }
+    }
+
+    waiting_holds_up_nobody {
+        let mut child = Command::new("sleep").arg("0.3").spawn().await.unwrap();
+        let began = Instant::now();
+        let mut ticks = 0;
+        let status = {
+            let wait = child.wait();
+            tokio::pin!(wait);
+            loop {
+                tokio::select! {
+                    s = &mut wait => break s.unwrap(),
+                    () = tokio::time::sleep(Duration::from_millis(10)) => ticks += 1,
+                }
+            }
+        };
+        assert!(status.success() && ticks >= 10, "{ticks} ticks in {:?}", began.elapsed());
+        assert!(child.wait().await.unwrap().success(), "and again");
+    }
+
+    a_wait_can_be_given_up_and_taken_up_again {
+        let mut child = Command::new("sleep").arg("0.2").spawn().await.unwrap();
+        assert!(tokio::time::timeout(Duration::from_millis(20), child.wait()).await.is_err());
+        assert!(child.try_wait().unwrap().is_none());
+        assert!(child.wait().await.unwrap().success());
+    }
+
+    pipes_are_awaited_in_both_directions {
+        let mut c = Command::new("cat");
+        let mut child = c.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().await.unwrap();
+        let (mut to, mut from) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let bytes = vec![7u8; 2_000_000];
+        let sent = bytes.clone();
+        let writing = tokio::spawn(async move { to.write_all(&sent).await.unwrap() });
+        let mut got = Vec::new();
+        from.read_to_end(&mut got).await.unwrap();
+        writing.await.unwrap();
+        assert!(got == bytes && child.wait().await.unwrap().success());
+    }
+
+    output_reads_both_streams_at_once {
+        let script = "head -c 300000 /dev/zero >&2; head -c 300000 /dev/zero; exit 3";
+        let out = Command::new("sh").args(["-c", script]).output().await.unwrap();
+        assert_eq!((out.stdout.len(), out.stderr.len(), out.status.code()), (300_000, 300_000, Some(3)));
+    }
+
+    kill_awaits_the_end_and_kill_on_drop_leaves_nothing {
+        let mut child = Command::new("sleep").arg("60").spawn().await.unwrap();
+        child.kill().await.unwrap();
+        assert_eq!(child.wait().await.unwrap().signal(), Some(9));
+        let child = Command::new("sleep").arg("60").kill_on_drop(true).spawn().await.unwrap();
+        let pidfd = child.pidfd().unwrap().try_clone_to_owned().unwrap();
+        drop(child);
+        let mut ended = [rustix::event::PollFd::new(&pidfd, rustix::event::PollFlags::IN)];
+        let limit = rustix::event::Timespec { tv_sec: 10, tv_nsec: 0 };
+        assert_eq!(rustix::event::poll(&mut ended, Some(&limit)).unwrap(), 1, "not killed");
+    }
+
+    a_hundred_at_once_and_no_descriptor_left {
+        let before = open_descriptors();
+        let mut all = Vec::new();
+        for i in 0..100 {
+            all.push(tokio::spawn(async move {
+                if i % 5 == 0 {
+                    assert!(Command::new("/none").spawn().await.is_err());
+                }
+                Command::new("sh").args(["-c", "exit 4"]).status().await.unwrap().code()
+            }));
+        }
+        for one in all {
+            assert_eq!(one.await.unwrap(), Some(4));
+        }
+        // Other tests of this process open and close, too.
+        for _ in 0..200 {
+            if open_descriptors() <= before + 8 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{before} descriptors became {}", open_descriptors());
+    }
+
+    everything_else_is_reached_through_the_inner_command {
+        let mut c = Command::new("sh");
+        c.args(["-c", "umask; kill -TERM $$"]).env("A", "b").stderr(Stdio::null());
+        c.as_inner_mut().umask(0o027).signal_mask(SigSet::EMPTY).process_group(0);
+        let out = c.output().await.unwrap();
+        assert_eq!((out.stdout, out.status.signal()), (b"0027\n".to_vec(), Some(15)));
+        let mut own: Command = forkless::Command::new("true").into();
+        assert!(own.status().await.unwrap().success());
+        assert_eq!(own.as_inner().get_program(), "true");
+        assert!(!matches!(own.spawn().await.unwrap().wait().await, Err(WaitError::Unknown)));
+    }
+}
