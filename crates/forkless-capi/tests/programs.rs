@@ -98,3 +98,8 @@ fn only_popen_noshells_debug_mode_forks() {
         assert_eq!(count(&lines, "execve("), 1, "{mode}: {lines:#?}");
     }
 }
+
+#[test]
+fn every_option_reaches_the_child() {
+    everywhere("features.c", &[]);
+}
