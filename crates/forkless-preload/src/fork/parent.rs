@@ -230,8 +230,12 @@ fn mark() {
 }
 
 fn unmark() {
-    for (start, end) in plan::ABSENT.iter() {
-        // SAFETY: takes back what `mark` did; ranges with the program's own mark were never in the list.
+    let clear = |start: usize, end: usize| {
+        // SAFETY: takes back what `mark` did; mappings with the program's own mark are never among them.
         let _ = unsafe { mm::madvise(start as *mut _, end - start, mm::MADV_DOFORK) };
+    };
+    plan::ABSENT.iter().for_each(|(start, end)| clear(start, end));
+    if config::fork() == config::Fork::Speculate && process::thread_count() != Some(1) {
+        plan::each_candidate(clear);
     }
 }

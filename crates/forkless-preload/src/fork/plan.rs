@@ -160,6 +160,17 @@ pub(crate) fn list(site: usize, sp: usize, tid_word: usize, smallest: usize) -> 
     Ok(total)
 }
 
+/// Every mapping that could carry our mark now, whatever became of the ranges of [`ABSENT`]: another thread's mremap moves a mapping with its
+/// flags, and a mark left behind would be missed by the next plain fork's child.
+pub(crate) fn each_candidate(mut each: impl FnMut(usize, usize)) {
+    let _ = each_writable(|m| {
+        if m.flags & maps::SHARED == 0 && m.inode == 0 && !advice::touches(m.start, m.end) {
+            each(m.start, m.end);
+        }
+        true
+    });
+}
+
 /// Adds what the pins leave of a mapping. A full table is no error: the rest stays with the kernel.
 fn exclude(m: &Mapping, pins: &Pins, smallest: usize) -> usize {
     let mut total = 0;

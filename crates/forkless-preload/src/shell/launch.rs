@@ -85,7 +85,7 @@ impl Launch<'_> {
     pub(super) fn start(&self, stack: usize) -> Result<i32, Errno> {
         let shared = Shared { launch: self, errno: AtomicI32::new(0) };
         let mut args = clone::args();
-        args.flags = u64::from(CLONE_VM | CLONE_VFORK) | CLONE_CLEAR_SIGHAND as u64;
+        args.flags = u64::from(CLONE_VM | CLONE_VFORK) | CLONE_CLEAR_SIGHAND;
         args.exit_signal = SIGCHLD;
         args.stack = stack as u64;
         args.stack_size = STACK as u64;

@@ -166,13 +166,12 @@ fn without_shell(
 }
 
 fn fill(vector: &mut [*const c_char; VECTOR], from: impl Iterator<Item = *const c_char>) -> Option<()> {
-    let mut n = 0;
-    for pointer in from {
+    for (n, pointer) in from.enumerate() {
+        // The last stays null.
         if n + 1 == VECTOR {
             return None;
         }
         vector[n] = pointer;
-        n += 1;
     }
     Some(())
 }
