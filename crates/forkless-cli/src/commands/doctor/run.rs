@@ -4,9 +4,10 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::AsRawFd as _;
 
 use super::{Entry, setting, works};
+use crate::commands::run::{library, shell};
 
 const DISPATCH: &str = "syscall user dispatch";
 
@@ -24,9 +25,27 @@ pub(super) fn entries() -> Vec<Entry> {
             "finding a mapping without reading all of /proc/self/maps",
             "the maps file is read as text",
         ),
-        Entry::new("userfaultfd", userfaultfd(), "watching writes to shared memory", "page protection"),
-        Entry::new("seccomp", seccomp(), "refusing system calls in tests", ""),
+        Entry::new(
+            "/proc/self/mem",
+            own_memory(),
+            "bringing memory into a speculative child",
+            "forks are left as they are",
+        ),
         preload(),
+        Entry::new(
+            "preloaded library",
+            library::find().map(|path| path.display().to_string()).map_err(|why| why.to_string()),
+            "everything run does",
+            "programs run plainly",
+        ),
+        Entry::new(
+            "/bin/sh",
+            shell::option()
+                .map(|known| known.split(':').next().unwrap_or_default().to_owned())
+                .ok_or_else(|| "not a shell whose ways are known".to_owned()),
+            "running lines of system() and popen() without it",
+            "every line goes to the shell",
+        ),
         Entry::info(
             "vm.overcommit_memory",
             setting("/proc/sys/vm/overcommit_memory").unwrap_or_else(|why| why),
@@ -71,22 +90,9 @@ fn procmap_query() -> Result<String, String> {
     }
 }
 
-fn userfaultfd() -> Result<String, String> {
-    const UFFD_USER_MODE_ONLY: libc::c_int = 1;
-    // SAFETY: the call makes a descriptor and has no other effect.
-    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | UFFD_USER_MODE_ONLY) };
-    let Ok(fd @ 0..) = i32::try_from(fd) else { return Err(last_error()) };
-    // SAFETY: the descriptor is new and owned by nobody else.
-    drop(unsafe { OwnedFd::from_raw_fd(fd) });
-    Ok("works (user mode faults)".into())
-}
-
-fn seccomp() -> Result<String, String> {
-    const SECCOMP_GET_ACTION_AVAIL: libc::c_uint = 2;
-    let action: u32 = libc::SECCOMP_RET_ERRNO;
-    // SAFETY: the call reads one word and installs nothing.
-    let result = unsafe { libc::syscall(libc::SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &raw const action) };
-    if result == 0 { Ok("works".into()) } else { Err(last_error()) }
+/// A process that is not dumpable may not open it.
+fn own_memory() -> Result<String, String> {
+    File::open("/proc/self/mem").map(|_| "works".into()).map_err(|error| error.to_string())
 }
 
 /// Whether this very program is dynamically linked tells nothing of others; what does is whether a loader exists.

@@ -11,7 +11,7 @@ const VARIABLE: &str = "FORKLESS_LIBRARY";
 
 /// A reason to run the program plainly.
 #[derive(Debug)]
-pub(super) struct Plainly(pub(super) String);
+pub(in crate::commands) struct Plainly(pub(in crate::commands) String);
 
 impl fmt::Display for Plainly {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -21,7 +21,7 @@ impl fmt::Display for Plainly {
 
 /// The library: where `FORKLESS_LIBRARY` says, or beside the executable, in `../lib/forkless`, or where a build of this repository puts
 /// it (`target/preload` beside `target/release`).
-pub(super) fn find() -> Result<PathBuf, Plainly> {
+pub(in crate::commands) fn find() -> Result<PathBuf, Plainly> {
     let found = match env::var_os(VARIABLE) {
         Some(path) => {
             let path = PathBuf::from(path);

@@ -6,10 +6,10 @@ mod environment;
 mod exec;
 mod huge_pages;
 mod inherited;
-mod library;
+pub(super) mod library;
 mod record;
 mod report;
-mod shell;
+pub(super) mod shell;
 mod target;
 
 use std::ffi::OsString;

@@ -11,7 +11,7 @@ use std::ptr::{null, null_mut};
 use forkless_shell::{ShellTraits, probe};
 
 /// `dash:DEVICE:INODE`, for the library; `None` when the shell is not one it knows.
-pub(super) fn option() -> Option<String> {
+pub(in crate::commands) fn option() -> Option<String> {
     let file = fs::metadata("/bin/sh").ok()?;
     let (output, pid) = ask()?;
     let directory = std::env::current_dir().ok()?;
