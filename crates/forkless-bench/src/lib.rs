@@ -10,6 +10,7 @@
 //!   results are kept.
 
 pub mod clock;
+pub mod compare;
 pub mod engine;
 pub mod error;
 pub mod guard;

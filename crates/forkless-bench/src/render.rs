@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 
+use crate::compare::Change;
 use crate::results::{Fit, Param, Results, Row, Suite};
 
 /// A suite as lines and columns of text.
@@ -98,6 +99,58 @@ impl Grid {
             })
             .collect();
         Grid { heads, lines, text_columns: 1 + varying.len() }
+    }
+
+    /// Lays out comparisons.
+    #[must_use]
+    pub fn of_changes(changes: &[Change]) -> Grid {
+        let heads = ["suite", "method", "params", "metric", "A", "B", "B / A", "95 % interval", "verdict"];
+        let line = |change: &Change| {
+            let params: Vec<String> =
+                change.params.iter().map(|(name, value)| format!("{name} {}", param(name, value))).collect();
+            let [low, high] = change.ci95;
+            let interval = if low < high { format!("[{low:.3}, {high:.3}]") } else { String::new() };
+            vec![
+                change.suite.clone(),
+                change.method.clone(),
+                params.join(", "),
+                format!("{} {}", change.metric, change.unit),
+                number(change.a),
+                number(change.b),
+                format!("{:.3}", change.ratio),
+                interval,
+                change.verdict.words().to_owned(),
+            ]
+        };
+        Grid {
+            heads: heads.map(str::to_owned).to_vec(),
+            lines: changes.iter().map(line).collect(),
+            text_columns: 4,
+        }
+    }
+
+    /// As a table for a terminal of the given width.
+    #[must_use]
+    pub fn to_terminal(&self, width: u16) -> String {
+        table(self, width).to_string()
+    }
+
+    /// As a table of GitHub-flavoured Markdown.
+    #[must_use]
+    pub fn to_markdown(&self) -> String {
+        let mut text = String::new();
+        let mut line = |cells: &[String]| {
+            let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
+            let _ = writeln!(text, "| {} |", cells.join(" | "));
+        };
+        line(&self.heads);
+        let rule =
+            (0..self.heads.len()).map(|i| if i < self.text_columns { ":--" } else { "--:" }.to_owned());
+        line(&rule.collect::<Vec<_>>());
+        for cells in &self.lines {
+            line(cells);
+        }
+        text
     }
 
     /// Lays out a suite's fitted lines.
@@ -276,24 +329,13 @@ pub fn legend(suite: &Suite) -> String {
 #[must_use]
 pub fn markdown(results: &Results) -> String {
     let mut text = String::new();
-    let line = |text: &mut String, cells: &[String]| {
-        let _ = writeln!(
-            text,
-            "| {} |",
-            cells.iter().map(|cell| cell.replace('|', "\\|")).collect::<Vec<_>>().join(" | ")
-        );
-    };
     for suite in &results.suites {
-        let grid = Grid::of(suite, Style::Bounds);
         let _ = writeln!(text, "### {}\n", title(suite));
-        line(&mut text, &grid.heads);
-        let rule =
-            (0..grid.heads.len()).map(|i| if i < grid.text_columns { ":--" } else { "--:" }.to_owned());
-        line(&mut text, &rule.collect::<Vec<_>>());
-        for cells in &grid.lines {
-            line(&mut text, cells);
-        }
+        text.push_str(&Grid::of(suite, Style::Bounds).to_markdown());
         let _ = writeln!(text, "\n{}\n", legend(suite));
+        if !suite.fits.is_empty() {
+            let _ = writeln!(text, "Fitted to the memory used:\n\n{}", Grid::of_fits(suite).to_markdown());
+        }
         for note in &suite.notes {
             let _ = writeln!(text, "- {note}");
         }

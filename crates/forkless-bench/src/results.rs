@@ -138,7 +138,7 @@ pub struct Fit {
 }
 
 /// One method's figures for one metric.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Row {
     /// What was measured.
     pub method: String,
@@ -166,6 +166,9 @@ pub struct Row {
     pub histogram: Histogram,
     /// How many samples each round gave; the samples follow each other in this grouping.
     pub per_round: Vec<u32>,
+    /// How many rounds each restart of the measuring process gave, where there were several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub restarts: Vec<u32>,
     /// The samples in the order taken.
     pub samples: Vec<f64>,
 }
@@ -266,10 +269,81 @@ pub fn rows(series: Vec<Series>, baseline: Option<&str>, seed: u64) -> Vec<Row> 
                 ratio,
                 histogram: Histogram::of(&one.samples.values, 24),
                 per_round: one.samples.rounds,
+                restarts: Vec::new(),
                 samples: one.samples.values.into_iter().map(six_digits).collect(),
             }
         })
         .collect()
+}
+
+/// Puts the results of several restarts of the same run together: one row for each that all have, its samples one restart
+/// after the other. `None` for no results.
+#[must_use]
+pub fn merge(parts: Vec<Results>) -> Option<Results> {
+    let mut parts = parts.into_iter();
+    let mut merged = parts.next()?;
+    let rest: Vec<Results> = parts.collect();
+    for (index, suite) in merged.suites.iter_mut().enumerate() {
+        let others: Vec<&Suite> = rest.iter().filter_map(|part| part.suites.get(index)).collect();
+        let baseline = suite.rows.iter().find_map(|row| Some(row.ratio.as_ref()?.to.clone()));
+        let mut series = Vec::new();
+        let mut restarts = Vec::new();
+        for row in std::mem::take(&mut suite.rows) {
+            let mut samples = row.grouped();
+            let mut counts = vec![count(&row.per_round)];
+            for other in &others {
+                let same = |found: &&Row| {
+                    (&found.method, &found.params, &found.metric) == (&row.method, &row.params, &row.metric)
+                };
+                if let Some(found) = other.rows.iter().find(same) {
+                    samples.values.extend(&found.samples);
+                    samples.rounds.extend(&found.per_round);
+                    counts.push(count(&found.per_round));
+                }
+            }
+            restarts.push((counts, row.unit, row.metric, row.estimate));
+            let metric = Metric { name: "", unit: "", estimate: row.estimate };
+            series.push(Series { method: row.method, params: row.params, metric, limit: row.limit, samples });
+        }
+        suite.rows = merged_rows(series, restarts, baseline.as_deref(), suite.seed);
+        for other in others {
+            suite.rounds += other.rounds;
+            suite.seconds += other.seconds;
+            for note in &other.notes {
+                if !suite.notes.contains(note) {
+                    suite.notes.push(note.clone());
+                }
+            }
+        }
+    }
+    Some(merged)
+}
+
+fn count(per_round: &[u32]) -> u32 {
+    u32::try_from(per_round.len()).unwrap_or(u32::MAX)
+}
+
+/// [`rows`] for metrics known only by name: they are taken one metric at a time.
+fn merged_rows(
+    series: Vec<Series>,
+    names: Vec<(Vec<u32>, String, String, bool)>,
+    baseline: Option<&str>,
+    seed: u64,
+) -> Vec<Row> {
+    let mut order: Vec<(usize, Row)> = Vec::new();
+    let mut metrics: Vec<&String> = names.iter().map(|(_, _, metric, _)| metric).collect();
+    metrics.sort();
+    metrics.dedup();
+    for metric in metrics {
+        let indices: Vec<usize> = (0..names.len()).filter(|&index| names[index].2 == *metric).collect();
+        let group = indices.iter().map(|&index| series[index].clone()).collect();
+        for (index, mut row) in indices.into_iter().zip(rows(group, baseline, seed)) {
+            (row.restarts, row.unit, row.metric, row.estimate) = names[index].clone();
+            order.push((index, row));
+        }
+    }
+    order.sort_by_key(|(index, _)| *index);
+    order.into_iter().map(|(_, row)| row).collect()
 }
 
 /// Six significant digits: more than any clock here gives, and half the bytes in a file.
@@ -307,6 +381,23 @@ mod tests {
         assert!((ratio.value - 3.0).abs() < 1e-9);
         assert!(ratio.ci95[0] <= 3.0 + 1e-9 && 3.0 <= ratio.ci95[1] + 1e-9);
         assert!(rows[1].ci95[0] <= rows[1].summary.median && rows[1].summary.median <= rows[1].ci95[1]);
+    }
+
+    #[test]
+    fn restarts_are_merged_and_remembered() {
+        let part = |scale| {
+            let all =
+                rows(vec![series("vfork_exec", scale), series("system", 2.0 * scale)], Some("vfork_exec"), 1);
+            let suite = Suite { name: "spawn".into(), rows: all, ..Suite::default() };
+            Results { suites: vec![suite], ..Results::begin() }
+        };
+        let merged = merge(vec![part(1.0), part(1.1), part(1.2)]).unwrap();
+        let row = &merged.suites[0].rows[1];
+        assert_eq!((row.method.as_str(), row.metric.as_str(), row.unit.as_str()), ("system", "wall", "us"));
+        assert_eq!(row.restarts, [60, 60, 60]);
+        assert_eq!(row.samples.len(), 180);
+        assert!((row.ratio.as_ref().unwrap().within_rounds - 2.0).abs() < 1e-6);
+        assert!(merge(vec![]).is_none());
     }
 
     #[test]

@@ -42,6 +42,70 @@ impl Store {
         &self.directory
     }
 
+    /// The saved files, oldest first; none where nothing was ever saved.
+    #[must_use]
+    pub fn list(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten().map(|entry| entry.path());
+        let is_result = |path: &PathBuf| {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or(".");
+            !name.starts_with('.') && name.ends_with(".json")
+        };
+        let mut files: Vec<PathBuf> = entries.filter(is_result).collect();
+        files.sort();
+        files
+    }
+
+    /// Reads a result: a path, `published`, `latest`, `latest~N` (the N-th before it), or the beginning of a saved name.
+    ///
+    /// # Errors
+    /// [`Error::Spec`] when nothing or more than one file is meant, or it is not a result.
+    pub fn load(&self, name: &str) -> Result<Results, Error> {
+        if name == "published" {
+            return Ok(crate::compare::published());
+        }
+        let path = self.find(name)?;
+        let text = fs::read_to_string(&path).map_err(Error::io(format!("read {}", path.display())))?;
+        let results: Results = serde_json::from_str(&text).map_err(|error| {
+            Error::Spec(format!("{} is not a result of forkless bench: {error}", path.display()))
+        })?;
+        if results.schema != crate::results::SCHEMA {
+            return Err(Error::Spec(format!(
+                "{} has the schema {:?}, not {:?}",
+                path.display(),
+                results.schema,
+                crate::results::SCHEMA
+            )));
+        }
+        Ok(results)
+    }
+
+    fn find(&self, name: &str) -> Result<PathBuf, Error> {
+        let saved = self.list();
+        if let Some(back) = name.strip_prefix("latest") {
+            let back =
+                if back.is_empty() { Some(0) } else { back.strip_prefix('~').and_then(|n| n.parse().ok()) };
+            let back: usize = back.ok_or_else(|| Error::Spec(format!("{name}: write latest or latest~1")))?;
+            let found = saved.iter().rev().nth(back).cloned();
+            return found.ok_or_else(|| {
+                Error::Spec(format!("{name}: only {} results in {}", saved.len(), self.directory.display()))
+            });
+        }
+        if Path::new(name).exists() {
+            return Ok(PathBuf::from(name));
+        }
+        let begins = |path: &&PathBuf| {
+            path.file_name().and_then(|file| file.to_str()).is_some_and(|file| file.starts_with(name))
+        };
+        let found: Vec<&PathBuf> = saved.iter().filter(begins).collect();
+        match found.as_slice() {
+            [one] => Ok((*one).clone()),
+            [] => Err(Error::Spec(format!(
+                "{name}: no such file, and no saved result begins so; `forkless history` lists them"
+            ))),
+            several => Err(Error::Spec(format!("{name}: {} saved results begin so", several.len()))),
+        }
+    }
+
     /// Writes the results as a new file and returns its path. A reader never sees half a file.
     ///
     /// # Errors
@@ -100,6 +164,10 @@ mod tests {
         assert!(first.file_name().unwrap().to_str().unwrap().starts_with("20261121T214501Z-"));
         let back: Results = serde_json::from_str(&fs::read_to_string(&first).unwrap()).unwrap();
         assert_eq!(back, results);
+        assert_eq!(store.list().len(), 2);
+        assert_eq!(store.load("latest~1").unwrap(), results);
+        assert!(matches!(store.load("2026"), Err(Error::Spec(_))), "both names begin so");
+        assert!(matches!(store.load("1999"), Err(Error::Spec(_))));
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 2, "no partial file stays");
         fs::remove_dir_all(directory).unwrap();
     }

@@ -25,6 +25,10 @@ pub(crate) enum Command {
     Bench(commands::bench::Args),
     /// Find out who pays for process creation here, how much, and why.
     Diagnose(commands::diagnose::Args),
+    /// Compare saved results: faster, slower, or no difference shown.
+    Compare(commands::compare::Args),
+    /// List the saved results.
+    History(commands::compare::HistoryArgs),
     /// Show what this machine lets each part of the tool use, and what is done without.
     Doctor(commands::doctor::Args),
     /// Write manual pages or shell completions; for packagers.

@@ -17,6 +17,8 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Bench(args) => commands::bench::run(args),
         Command::Diagnose(args) => commands::diagnose::run(args),
+        Command::Compare(args) => commands::compare::run(&args),
+        Command::History(args) => commands::compare::history(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Generate(args) => commands::generate::run(&args),
         Command::Repair(args) => commands::repair::run(args),

@@ -164,3 +164,65 @@ fn threads_and_descriptors_are_parameters_of_the_rows() {
     assert_eq!(rate["unit"], "1/s");
     assert_eq!((&rate["params"]["threads"], &rate["params"]["fds"]), (&2.into(), &100.into()));
 }
+
+#[test]
+fn results_can_be_compared_listed_and_judged() {
+    let scratch = Scratch::new("compare");
+    let save = |path: &str| {
+        let output = scratch.run(&[&SPAWN[..], &["--restarts", "3", "--json", path]].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    };
+    let path = |name: &str| scratch.0.join(name).display().to_string();
+    let (a, b) = (path("a.json"), path("b.json"));
+    save(&a);
+    save(&b);
+
+    let value: serde_json::Value = serde_json::from_str(&fs::read_to_string(&a).unwrap()).unwrap();
+    assert_eq!(value["suites"][0]["rows"][0]["restarts"].as_array().unwrap().len(), 3);
+
+    let output = scratch.run(&["compare", &a, &b]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("whole restarts"), "{}", text(&output.stdout));
+
+    // Two methods of one file were interleaved.
+    let methods = [format!("{a}#vfork_exec"), format!("{a}#posix_spawn")];
+    let output = scratch.run(&["compare", &methods[0], &methods[1], "--json"]);
+    let changes: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(changes.as_array().unwrap().iter().all(|change| change["comparison"] == "interleaved"));
+
+    let output = scratch.run(&["compare", "published", &a, "--markdown"]);
+    assert!(text(&output.stdout).contains("yardstick"), "{}", text(&output.stdout));
+
+    let output = scratch.run(&["history"]);
+    assert_eq!(text(&output.stdout).lines().count(), 2, "{}", text(&output.stdout));
+    let output = scratch.run(&["compare", "latest", "nothing-begins-so"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(text(&output.stderr).lines().count(), 1);
+}
+
+#[test]
+fn a_regression_beyond_the_limit_is_exit_code_1() {
+    let scratch = Scratch::new("regression");
+    let path = |name: &str| scratch.0.join(name).display().to_string();
+    let (a, b) = (path("a.json"), path("b.json"));
+    let arguments =
+        ["bench", "spawn", "--runs", "90", "--methods", "vfork_exec", "--restarts", "3", "--json", &a];
+    assert!(scratch.run(&arguments).status.success());
+    // The same result, five times slower.
+    let mut value: serde_json::Value = serde_json::from_str(&fs::read_to_string(&a).unwrap()).unwrap();
+    for row in value["suites"][0]["rows"].as_array_mut().unwrap() {
+        for figure in row["samples"].as_array_mut().unwrap() {
+            *figure = (figure.as_f64().unwrap() * 5.0).into();
+        }
+        row["median"] = (row["median"].as_f64().unwrap() * 5.0).into();
+    }
+    fs::write(&b, value.to_string()).unwrap();
+    let compare = |first: &str, second: &str| {
+        scratch
+            .run(&["compare", first, second, "--metric", "wall", "--fail-on-regression", "50"])
+            .status
+            .code()
+    };
+    assert_eq!(compare(&a, &b), Some(1));
+    assert_eq!(compare(&b, &a), Some(0));
+}

@@ -70,6 +70,12 @@ impl Resampler {
         Resampler::with_blocks(rounds, block_length(rounds, dependence), resamples, seed)
     }
 
+    /// Draws rounds one by one: for units that are independent of each other, such as restarts.
+    #[must_use]
+    pub fn independent(series: &Samples, resamples: usize, seed: u64) -> Resampler {
+        Resampler::with_blocks(series.rounds.len(), 1, resamples, seed)
+    }
+
     fn with_blocks(rounds: usize, block: usize, resamples: usize, seed: u64) -> Resampler {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut weights = vec![0_u16; rounds * resamples];

@@ -8,11 +8,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use forkless_bench::engine::Plan;
+use forkless_bench::engine::{Observer, Plan};
 use forkless_bench::error::Error;
 use forkless_bench::guard::Guard;
 use forkless_bench::render;
-use forkless_bench::results::Results;
+use forkless_bench::results::{self, Results};
 use forkless_bench::store::Store;
 
 use crate::exit::{Missing, Usage};
@@ -48,6 +48,13 @@ pub(crate) struct Common {
     /// Write the table as GitHub-flavoured Markdown; - is standard output, in place of the table.
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
+    /// Measure in so many processes, one after the other, each for its share of the runs: what `compare` needs to tell two
+    /// results apart [default: 5 for spawn, 1 for the others and with --quick].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
+    restarts: Option<u16>,
+    /// One of those processes: its number and their count.
+    #[arg(long, hide = true, value_name = "I/N")]
+    part: Option<String>,
     /// Do not keep the results in the data directory.
     #[arg(long)]
     no_save: bool,
@@ -61,12 +68,53 @@ impl Common {
         let time = time.map_err(|error| Usage(format!("--time: {error}")))?;
         // Without a limit of its own a run must still end within the patience of whoever waits for it.
         let time = time.unwrap_or(Duration::from_secs(if self.quick { 15 } else { 120 }));
-        Ok(Plan { runs: runs as usize, time: Some(time), seed: self.seed, ..Plan::default() })
+        let (part, parts) = self.part().unwrap_or((0, 1));
+        let runs = runs.div_ceil(parts);
+        let seed = self.seed.wrapping_add(u64::from(part));
+        Ok(Plan { runs: runs as usize, time: Some(time / parts), seed, ..Plan::default() })
     }
 
     /// Whether a rough answer is wanted.
     pub(crate) fn is_quick(&self) -> bool {
         self.quick
+    }
+
+    fn part(&self) -> Option<(u32, u32)> {
+        let (part, parts) = self.part.as_deref()?.split_once('/')?;
+        Some((part.parse().ok()?, parts.parse().ok().filter(|&parts| parts > 0)?))
+    }
+
+    /// Has the run made by several processes of this program and puts their results together, unless one is enough or this
+    /// is one of them.
+    pub(crate) fn in_restarts(
+        &self,
+        usual: u16,
+        progress: &mut dyn Observer,
+    ) -> anyhow::Result<Option<Results>> {
+        let parts = self.restarts.unwrap_or(if self.quick { 1 } else { usual });
+        if self.part.is_some() || parts < 2 {
+            return Ok(None);
+        }
+        let mut all = Vec::new();
+        for part in 0..parts {
+            progress.progress(usize::from(part), usize::from(parts));
+            let mut command = forkless::Command::new("/proc/self/exe");
+            command.args(std::env::args_os().skip(1)).arg("--part").arg(format!("{part}/{parts}"));
+            // A part must not go on measuring when its parent is killed; its own guard then cleans up after it.
+            let output = command.stdin(forkless::Stdio::null()).parent_death_signal(libc::SIGKILL).output();
+            let output = output.context("cannot start this program again for another part of the run")?;
+            if !output.status.success() {
+                let text = String::from_utf8_lossy(&output.stderr);
+                let why = text.trim().strip_prefix("forkless: ").unwrap_or(text.trim()).to_owned();
+                return Err(match output.status.code() {
+                    Some(2) => Usage(why).into(),
+                    Some(3) => Missing(why).into(),
+                    _ => anyhow::anyhow!("{why} ({})", output.status),
+                });
+            }
+            all.push(serde_json::from_slice(&output.stdout).context("a part of the run gave no result")?);
+        }
+        Ok(results::merge(all))
     }
 
     /// The words of `--filter`.
@@ -82,6 +130,9 @@ impl Common {
     /// What must happen before anything is measured: output files are opened, so that an hour of measuring is not lost to
     /// a mistyped path, and the process is bound to its processors.
     pub(crate) fn prepare(&self) -> anyhow::Result<Outputs> {
+        if self.part.is_some() {
+            return Ok(Outputs { json: Some(Output::Stdout), csv: None, markdown: None });
+        }
         let outputs = Outputs {
             json: self.json.as_deref().map(Output::open).transpose()?,
             csv: self.csv.as_deref().map(Output::open).transpose()?,
@@ -112,7 +163,7 @@ impl Common {
             output.write(&render::markdown(results))?;
         }
         let mut text = if taken { String::new() } else { render::terminal(results, terminal::width()) };
-        if !self.no_save {
+        if !self.no_save && self.part.is_none() {
             match Store::open().and_then(|store| store.save(results)) {
                 Ok(path) if !taken => text.push_str(&format!("\nsaved as {}\n", path.display())),
                 Ok(_) => {}

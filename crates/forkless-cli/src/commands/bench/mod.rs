@@ -13,6 +13,8 @@ mod syscalls;
 
 use clap::Subcommand;
 
+pub(crate) use self::common::from_library;
+
 use crate::exit::Exit;
 
 /// Flags of `forkless bench`.

@@ -65,9 +65,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
         spec.rss = largest;
     }
     let outputs = args.common.prepare()?;
+    let mut progress = Progress::new("spawn");
+    if let Some(results) = args.common.in_restarts(5, &mut progress)? {
+        drop(progress);
+        args.common.finish(&results, outputs)?;
+        return Ok(Exit::Fine);
+    }
     let mut guard = common::guard()?;
     let mut results = Results::begin();
-    let mut progress = Progress::new("spawn");
     let mut suite = spawn::run(&spec, Some(&mut guard), &mut progress).map_err(from_library)?;
     drop((progress, guard));
     suite.notes.splice(0..0, shrunk);

@@ -1,0 +1,392 @@
+//! One result against another, with a test that fits how they were taken, and words for what it shows.
+//!
+//! - Two methods of one file were *interleaved*: the ratio within rounds is tested, which cancels what both suffered.
+//! - Two files are *separate runs*: their machine may have changed in between, which no number of samples inside a run can
+//!   show. Whole restarts are resampled, and the interval is widened by what restarts made in one sitting do not see
+//!   ([`SITTING`]); a file of fewer than three restarts says so and gets [`SINGLE`] instead.
+//! - *Published* tables are of other machines: only figures relative to each table's own yardstick are compared, and no
+//!   difference is called faster or slower.
+
+use serde::Serialize;
+
+use crate::results::{Param, Params, Results, Row};
+use crate::stats::bootstrap::{Replicates, Resampler, Samples, within_rounds};
+use crate::stats::median;
+
+/// How far two sittings of the same thing on a shared machine lie apart beyond what restarts within one show: the half-width
+/// added to the interval of a ratio, as a share.
+pub const SITTING: f64 = 0.05;
+
+/// The same where a file has too few restarts to resample: absolute times on shared machines move by 20 % and more.
+pub const SINGLE: f64 = 0.25;
+
+/// How the two sides were taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Comparison {
+    /// Side by side in one run.
+    Interleaved,
+    /// Two runs of several restarts each.
+    Restarts,
+    /// Two runs, at least one of fewer than three restarts.
+    SingleRestart,
+    /// With figures of another machine.
+    Published,
+}
+
+impl Comparison {
+    /// One sentence for the report.
+    #[must_use]
+    pub fn about(self) -> &'static str {
+        match self {
+            Comparison::Interleaved => "interleaved in one run: the ratios within rounds are resampled",
+            Comparison::Restarts => {
+                "separate runs: whole restarts are resampled, and 5 % added for what a sitting cannot show"
+            }
+            Comparison::SingleRestart => {
+                "separate runs with fewer than three restarts: the interval is widened by 25 %; --restarts 5 gives a sharper one"
+            }
+            Comparison::Published => {
+                "published figures of another machine: relative to each table's own yardstick, without a verdict"
+            }
+        }
+    }
+}
+
+/// What a comparison shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// The whole interval is on the better side.
+    Faster,
+    /// The whole interval is on the worse side.
+    Slower,
+    /// The interval holds "the same".
+    NoDifferenceShown,
+    /// Nothing can be said.
+    None,
+}
+
+impl Verdict {
+    /// In words.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Verdict::Faster => "faster",
+            Verdict::Slower => "slower",
+            Verdict::NoDifferenceShown => "no difference shown",
+            Verdict::None => "",
+        }
+    }
+}
+
+/// One row of one result against the same row of another.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Change {
+    /// Suite, method, parameters and metric of the row.
+    pub suite: String,
+    /// The method, or both where they differ.
+    pub method: String,
+    /// The parameters of the first side.
+    pub params: Params,
+    /// The metric.
+    pub metric: String,
+    /// Its unit.
+    pub unit: String,
+    /// Median of the first side.
+    pub a: f64,
+    /// Median of the second side.
+    pub b: f64,
+    /// Second over first.
+    pub ratio: f64,
+    /// 95 % interval of the ratio; equal ends where there is none.
+    pub ci95: [f64; 2],
+    /// How the sides were taken.
+    pub comparison: Comparison,
+    /// What it shows.
+    pub verdict: Verdict,
+}
+
+impl Change {
+    /// Whether the second side is worse by more than `percent`, with the whole interval.
+    #[must_use]
+    pub fn is_regression(&self, percent: f64) -> bool {
+        let [low, high] = self.ci95;
+        match self.comparison {
+            Comparison::Published => false,
+            _ if higher_is_better(&self.metric) => high < 1.0 - percent / 100.0,
+            _ => low > 1.0 + percent / 100.0,
+        }
+    }
+}
+
+fn higher_is_better(metric: &str) -> bool {
+    matches!(metric, "rate" | "throughput")
+}
+
+/// A result, and possibly the one method of it that is meant.
+#[derive(Debug, Clone)]
+pub struct Side<'a> {
+    /// The file's content.
+    pub results: &'a Results,
+    /// Only this method, which then is compared with whatever method the other side names.
+    pub method: Option<&'a str>,
+}
+
+/// Compares all rows that both sides have. Estimates are left out: they are no ground for a verdict.
+#[must_use]
+pub fn compare(a: &Side<'_>, b: &Side<'_>, seed: u64) -> Vec<Change> {
+    let published = [a, b].iter().any(|side| side.results.machine.os == "published");
+    let same_run = std::ptr::eq(a.results, b.results) || a.results == b.results;
+    let mut changes = Vec::new();
+    for suite in &a.results.suites {
+        let others = b.results.suites.iter().filter(|other| other.name == suite.name);
+        for other in others {
+            for first in suite.rows.iter().filter(|row| !row.estimate && selected(row, a)) {
+                let partner = other.rows.iter().find(|row| is_partner(first, row, b, published));
+                let Some(second) = partner else { continue };
+                if same_run && first == second {
+                    continue;
+                }
+                let change = if published {
+                    relative(first, second, &suite.rows, &other.rows)
+                } else {
+                    Some(measured(first, second, same_run, seed))
+                };
+                changes.extend(change.map(|change| Change { suite: suite.name.clone(), ..change }));
+            }
+        }
+    }
+    changes
+}
+
+fn selected(row: &Row, side: &Side<'_>) -> bool {
+    side.method.is_none_or(|method| row.method == method)
+}
+
+fn is_partner(first: &Row, row: &Row, side: &Side<'_>, published: bool) -> bool {
+    let method = side.method.map_or(row.method == first.method, |method| row.method == method);
+    // Published tables know nothing of most parameters.
+    method
+        && row.metric == first.metric
+        && row.unit == first.unit
+        && (published || row.params == first.params)
+}
+
+fn name(first: &Row, second: &Row) -> String {
+    if first.method == second.method {
+        first.method.clone()
+    } else {
+        format!("{} -> {}", first.method, second.method)
+    }
+}
+
+fn change(first: &Row, second: &Row) -> Change {
+    Change {
+        suite: String::new(),
+        method: name(first, second),
+        params: first.params.clone(),
+        metric: first.metric.clone(),
+        unit: first.unit.clone(),
+        a: first.summary.median,
+        b: second.summary.median,
+        ratio: second.summary.median / first.summary.median,
+        ci95: [0.0; 2],
+        comparison: Comparison::Published,
+        verdict: Verdict::None,
+    }
+}
+
+fn measured(first: &Row, second: &Row, same_run: bool, seed: u64) -> Change {
+    let mut change = change(first, second);
+    let restarts = first.restarts.len().min(second.restarts.len());
+    let interval = if same_run {
+        change.comparison = Comparison::Interleaved;
+        let ratios = within_rounds(&second.grouped(), &first.grouped());
+        change.ratio = median(&ratios.values);
+        Resampler::new([&ratios], 2000, seed).medians(&ratios).interval(0.95)
+    } else {
+        let (one, other) = if restarts >= 3 {
+            change.comparison = Comparison::Restarts;
+            (restart_replicates(first, seed), restart_replicates(second, seed.wrapping_add(1)))
+        } else {
+            change.comparison = Comparison::SingleRestart;
+            (round_replicates(first, seed), round_replicates(second, seed.wrapping_add(1)))
+        };
+        let extra = if restarts >= 3 { SITTING } else { SINGLE };
+        other.ratio(&one).interval(0.95).map(|[low, high]| [low * (1.0 - extra), high * (1.0 + extra)])
+    };
+    let Some(ci95) = interval else { return change };
+    change.ci95 = ci95;
+    let better_below = !higher_is_better(&change.metric);
+    change.verdict = match ci95 {
+        [low, _] if low > 1.0 && better_below => Verdict::Slower,
+        [low, _] if low > 1.0 => Verdict::Faster,
+        [_, high] if high < 1.0 && better_below => Verdict::Faster,
+        [_, high] if high < 1.0 => Verdict::Slower,
+        _ => Verdict::NoDifferenceShown,
+    };
+    change
+}
+
+/// Medians of draws of whole restarts: every restart is one round to the resampler.
+fn restart_replicates(row: &Row, seed: u64) -> Replicates {
+    let mut samples = Samples { values: row.samples.clone(), rounds: Vec::new() };
+    let mut rounds = row.per_round.iter();
+    for &restart in &row.restarts {
+        samples.rounds.push(rounds.by_ref().take(restart as usize).sum());
+    }
+    Resampler::independent(&samples, 2000, seed).medians(&samples)
+}
+
+fn round_replicates(row: &Row, seed: u64) -> Replicates {
+    let samples = row.grouped();
+    Resampler::new([&samples], 2000, seed).medians(&samples)
+}
+
+/// Both sides relative to the yardstick of their own table.
+fn relative(first: &Row, second: &Row, firsts: &[Row], seconds: &[Row]) -> Option<Change> {
+    let yardstick = |rows: &[Row], row: &Row| {
+        let found = rows.iter().find(|other| {
+            ["vfork_exec", "vfork+execve"].contains(&other.method.as_str())
+                && other.metric == row.metric
+                && other.params == row.params
+        });
+        found
+            .or_else(|| rows.iter().find(|other| other.method == "vfork_exec" && other.metric == row.metric))
+            .map(|row| row.summary.median)
+    };
+    let a = first.summary.median / yardstick(firsts, first)?;
+    let b = second.summary.median / yardstick(seconds, second)?;
+    let mut change = change(first, second);
+    change.unit = "x yardstick".to_owned();
+    (change.a, change.b, change.ratio, change.ci95) = (a, b, b / a, [b / a; 2]);
+    Some(change)
+}
+
+/// The articles' own tables (processor time a run on their machines), as a result to compare with.
+#[must_use]
+pub fn published() -> Results {
+    let mut results = Results::begin();
+    results.created = 0;
+    results.machine.os = "published".to_owned();
+    results.machine.kernel = "Linux 4.15 (spawn), systems of 2009 (syscalls)".to_owned();
+    results.machine.fingerprint = "published".to_owned();
+    let row = |method: &str, metric: &str, unit: &str, value: f64, via: Option<&str>| Row {
+        method: method.to_owned(),
+        params: via.map(|via| ("via".to_owned(), Param::Word(via.to_owned()))).into_iter().collect(),
+        metric: metric.to_owned(),
+        unit: unit.to_owned(),
+        summary: crate::stats::Summary::of(&[value]),
+        ci95: [value; 2],
+        per_round: vec![1],
+        samples: vec![value],
+        ..Row::default()
+    };
+    // Seconds for 60,000 runs, a parent of 200 MB half of it written.
+    let spawn = [
+        ("vfork_exec", 9.0),
+        ("noshell_clone_compat1", 9.7),
+        ("noshell_clone_compat0", 9.9),
+        ("posix_spawn", 11.5),
+        ("noshell_spawn_compat0", 12.3),
+        ("noshell_spawn_compat1", 12.3),
+        ("fork_exec", 84.3),
+        ("noshell_fork_compat1", 86.8),
+        ("noshell_fork_compat0", 86.9),
+        ("system", 115.4),
+        ("popen", 117.5),
+    ];
+    // Seconds for 65,536 runs under Linux.
+    let syscalls =
+        [("vfork", 6.03), ("fork", 9.35), ("vfork+execve", 25.56), ("fork+execve", 31.06), ("execve", 22.02)];
+    let suite = |name: &str, rows: Vec<Row>, note: &str| crate::results::Suite {
+        name: name.to_owned(),
+        rows,
+        notes: vec![note.to_owned()],
+        ..crate::results::Suite::default()
+    };
+    results.suites = vec![
+        suite(
+            "spawn",
+            spawn
+                .iter()
+                .map(|(method, s)| row(method, "cpu_total", "us", s / 60_000.0 * 1e6, None))
+                .collect(),
+            "popen-noshell's table: parent of 200 MB, 60,000 runs",
+        ),
+        suite(
+            "syscalls",
+            syscalls.iter().map(|(method, s)| row(method, "real", "ns", s / 65_536.0 * 1e9, None)).collect(),
+            "the Linux column of the vfork article: 65,536 runs",
+        ),
+    ];
+    results
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::{Metric, Series, Suite, rows};
+
+    const WALL: Metric = Metric { name: "wall", unit: "us", estimate: false };
+
+    /// Five restarts of twenty rounds around `level`, each restart at a level of its own.
+    fn results(level: f64, salt: u64, restarts: usize) -> Results {
+        let mut samples = Samples::default();
+        for restart in 0..restarts {
+            #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+            let mood = 1.0 + 0.01 * (((salt + restart as u64) * 7919 % 13) as f64 - 6.0) / 6.0;
+            for round in 0..20_u32 {
+                samples.push_round([level * mood * (1.0 + f64::from(round % 5) * 0.01)]);
+            }
+        }
+        let series = Series { method: "m".into(), params: Params::new(), metric: WALL, limit: None, samples };
+        let mut rows = rows(vec![series], None, 1);
+        rows[0].restarts = vec![20; restarts];
+        let suite = Suite { name: "spawn".into(), rows, ..Suite::default() };
+        Results { suites: vec![suite], ..Results::begin() }
+    }
+
+    fn one(a: &Results, b: &Results) -> Change {
+        let side = |results| Side { results, method: None };
+        compare(&side(a), &side(b), 1).pop().unwrap()
+    }
+
+    #[test]
+    fn saved_runs_of_the_same_thing_show_no_difference() {
+        for salt in 0..40 {
+            let change = one(&results(60.0, salt, 5), &results(60.0, salt + 100, 5));
+            assert_eq!(change.comparison, Comparison::Restarts);
+            assert_eq!(change.verdict, Verdict::NoDifferenceShown, "{change:?}");
+        }
+    }
+
+    #[test]
+    fn a_large_slowdown_is_a_regression_and_a_gain_is_not() {
+        let slower = one(&results(60.0, 1, 5), &results(90.0, 2, 5));
+        assert_eq!(slower.verdict, Verdict::Slower);
+        assert!(slower.is_regression(20.0) && !slower.is_regression(60.0));
+        let faster = one(&results(90.0, 1, 5), &results(60.0, 2, 5));
+        assert_eq!(faster.verdict, Verdict::Faster);
+        assert!(!faster.is_regression(0.0));
+    }
+
+    #[test]
+    fn a_single_restart_is_said_and_asks_for_a_larger_difference() {
+        let change = one(&results(60.0, 1, 1), &results(66.0, 2, 1));
+        assert_eq!(change.comparison, Comparison::SingleRestart);
+        assert_eq!(change.verdict, Verdict::NoDifferenceShown);
+    }
+
+    #[test]
+    fn published_figures_are_compared_relative_to_their_yardstick() {
+        let published = published();
+        let side = |method| Side { results: &published, method: Some(method) };
+        let all = compare(&side("vfork_exec"), &side("system"), 1);
+        let change = all.iter().find(|change| change.suite == "spawn").unwrap();
+        assert!((change.b - 115.4 / 9.0).abs() < 1e-9);
+        assert_eq!(change.verdict, Verdict::None);
+        assert!(!change.is_regression(0.0));
+    }
+}

@@ -1,0 +1,146 @@
+//! `forkless compare` and `forkless history`: results kept, and one against another.
+
+use std::io::Write as _;
+
+use forkless_bench::compare::{Change, Side, compare};
+use forkless_bench::render::Grid;
+use forkless_bench::results::Results;
+use forkless_bench::store::{Store, timestamp};
+
+use crate::commands::bench::from_library;
+use crate::exit::{Exit, Usage};
+use crate::terminal;
+
+/// Flags of `forkless compare`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Results: a file, the beginning of a saved name, latest, latest~1, or published; #METHOD picks one method. The first is
+    /// what the others are compared with.
+    #[arg(required = true, num_args = 2.., value_name = "RESULT")]
+    results: Vec<String>,
+    /// Exit with 1 when a whole interval is worse by more than this percentage.
+    #[arg(long, value_name = "PCT")]
+    fail_on_regression: Option<f64>,
+    /// Only these metrics.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    metric: Vec<String>,
+    /// Print GitHub-flavoured Markdown.
+    #[arg(long, conflicts_with = "json")]
+    markdown: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// Seed of the intervals.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// Flags of `forkless history`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct HistoryArgs {
+    /// Print JSON, one object a line.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Compares every result with the first.
+pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
+    let store = Store::open().unwrap_or_else(|_| Store::at("."));
+    let mut sides: Vec<(String, Results, Option<String>)> = Vec::new();
+    for name in &args.results {
+        let (file, method) = match name.rsplit_once('#') {
+            Some((file, method)) => (file, Some(method.to_owned())),
+            None => (name.as_str(), None),
+        };
+        sides.push((name.clone(), store.load(file).map_err(from_library)?, method));
+    }
+    let Some(((base_name, base, base_method), others)) = sides.split_first() else {
+        return Err(Usage("two results are needed".into()).into());
+    };
+    let mut out = std::io::stdout().lock();
+    let mut regressions = Vec::new();
+    for (name, results, method) in others {
+        let first = Side { results: base, method: base_method.as_deref() };
+        let second = Side { results, method: method.as_deref() };
+        let mut changes = compare(&first, &second, args.seed);
+        changes.retain(|change| args.metric.is_empty() || args.metric.contains(&change.metric));
+        if changes.is_empty() {
+            return Err(Usage(format!(
+                "{base_name} and {name} have no row in common: the same suite, method, parameters and metric are needed"
+            ))
+            .into());
+        }
+        if args.json {
+            serde_json::to_writer(&mut out, &changes)?;
+            writeln!(out)?;
+        } else {
+            let grid = Grid::of_changes(&changes);
+            let kind = changes.first().map_or("", |change| change.comparison.about());
+            if args.markdown {
+                writeln!(out, "### A = `{base_name}`, B = `{name}`\n\n{}\n{kind}\n", grid.to_markdown())?;
+            } else {
+                writeln!(
+                    out,
+                    "A = {base_name}, B = {name}\n{}\n{kind}",
+                    grid.to_terminal(terminal::width())
+                )?;
+            }
+            if base.machine.fingerprint != results.machine.fingerprint {
+                writeln!(
+                    out,
+                    "different machines: {} and {}",
+                    base.machine.fingerprint, results.machine.fingerprint
+                )?;
+            }
+        }
+        if let Some(percent) = args.fail_on_regression {
+            let worse = changes.into_iter().filter(|change| change.is_regression(percent));
+            regressions.extend(worse.map(|change: Change| format!("{} {}", change.method, change.metric)));
+        }
+    }
+    if regressions.is_empty() {
+        return Ok(Exit::Fine);
+    }
+    eprintln!(
+        "forkless: worse by more than {} %: {}",
+        args.fail_on_regression.unwrap_or(0.0),
+        regressions.join(", ")
+    );
+    Ok(Exit::Finding)
+}
+
+/// Lists the saved results, oldest first.
+pub(crate) fn history(args: &HistoryArgs) -> anyhow::Result<Exit> {
+    let store = Store::open().map_err(from_library)?;
+    let mut out = std::io::stdout().lock();
+    for path in store.list() {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let results = match store.load(&path.to_string_lossy()) {
+            Ok(results) => results,
+            Err(error) => {
+                eprintln!("forkless: {error}");
+                continue;
+            }
+        };
+        let suites: Vec<&str> = results.suites.iter().map(|suite| suite.name.as_str()).collect();
+        if args.json {
+            let line = serde_json::json!({
+                "file": path, "created": results.created, "suites": suites, "machine": results.machine.fingerprint,
+            });
+            writeln!(out, "{line}")?;
+            continue;
+        }
+        let wall = results.suites.iter().flat_map(|suite| &suite.rows).find(|row| row.metric == "wall");
+        let figure = wall.map_or_else(String::new, |row| {
+            format!("{} {} {:.1} {}", row.method, row.metric, row.summary.median, row.unit)
+        });
+        writeln!(
+            out,
+            "{name:<44} {} {:<16} Linux {} {figure}",
+            timestamp(results.created),
+            suites.join("+"),
+            results.machine.kernel
+        )?;
+    }
+    Ok(Exit::Fine)
+}
