@@ -48,6 +48,9 @@ try -- victim snapshot 3 64
 try -- victim swapcontext 20000
 try -- victim missing 10
 try --log -- victim vfork 3
+echo "@tracepoints"
+try --tier tracepoints -- victim forkexec 6 256
+try --tier tracepoints --log -- victim spawn 4
 echo "@end"
 poweroff -f
 INIT
@@ -76,6 +79,8 @@ for package; do
 	expect "needless mask calls" '"kind":"needless_signal_mask"'
 	expect "a missing program, 10 of 10" '"kind":"missing_program".*"count":10,'
 	expect "three vforks in the log" '"call":"vfork","flags":16640,"kind":"vfork_like"'
+	expect "the tracepoint tier, 6 of 6" '"tier":"bpf_tracepoints".*"full_fork_then_exec":6.*"kind":"full_fork_then_exec".*"count":6,'
+	expect "the tracepoint tier logs posix_spawn" '^4 process creations, 0 lost'
 	expect "the system came to its end" '^@end'
 	if [ "$failed" = 1 ]; then tr -d '\r' <"$log" | cut -c1-400 | tail -40; fi
 done

@@ -22,11 +22,14 @@ pub(crate) enum Outcome {
     ForkAlone,
     /// Memory shared.
     Shared,
+    /// A fork under `forkless run`, which has kept most of the memory out of the copy.
+    Speculated,
 }
 
 impl Outcome {
     fn of(creation: &Creation) -> Self {
         match (creation.kind, creation.execed() || creation.exec_errno.is_some()) {
+            (CreationKind::FullFork, _) if creation.flags.is_speculated() => Self::Speculated,
             (CreationKind::FullFork, true) => Self::ForkThenExec,
             (CreationKind::FullFork, false) => Self::ForkAlone,
             _ => Self::Shared,
@@ -411,7 +414,7 @@ impl Collected {
         let forkers: Vec<u32> = self
             .groups
             .keys()
-            .filter(|(_, outcome)| *outcome != Outcome::Shared)
+            .filter(|(_, outcome)| matches!(outcome, Outcome::ForkThenExec | Outcome::ForkAlone))
             .map(|(site, _)| site.pid)
             .collect();
         for pid in forkers {

@@ -112,6 +112,19 @@ impl CloneFlags {
     }
 }
 
+impl CloneFlags {
+    /// Whether the caller was suspended although nothing is shared (`CLONE_VFORK` without `CLONE_VM`). That is how the
+    /// speculative forks of `forkless run` show; no C library creates processes so.
+    ///
+    /// ```
+    /// assert!(forkless_diagnose::CloneFlags(0x4000).is_speculated());
+    /// assert!(!forkless_diagnose::CloneFlags(0x4100).is_speculated());
+    /// ```
+    pub fn is_speculated(self) -> bool {
+        self.0 & (Self::VM | Self::VFORK) == Self::VFORK
+    }
+}
+
 /// The names without `CLONE_`, joined by `|`; unknown bits in hexadecimal; `0` for none.
 ///
 /// ```

@@ -61,6 +61,8 @@ pub struct CreationCounts {
     pub full_fork_alone: u64,
     /// Creations that shared the caller's memory: vfork, posix_spawn, clone(CLONE_VM).
     pub shared_memory: u64,
+    /// Forks that `forkless run` speculated, so that they copied little.
+    pub speculated: u64,
 }
 
 /// The outcome of a diagnosis. Serializes to the JSON that `forkless diagnose --json` prints.
@@ -112,7 +114,9 @@ impl Diagnosis {
                 if error.is_missing_facility()
                     && matches!(options.target, Target::Pid(_) | Target::Command(_)) =>
             {
-                limits.push(format!("no BPF: {error}"));
+                if error.is_missing_facility() {
+                    limits.push(format!("no BPF: {error}"));
+                }
                 limits.push(
                     "sampled through /proc: counts are lower bounds, short-lived children are missed or count as sharing memory, costs are predicted, \
                      system calls and stacks are not seen"
@@ -187,6 +191,7 @@ impl Diagnosis {
             full_fork_then_exec: count(Outcome::ForkThenExec),
             full_fork_alone: count(Outcome::ForkAlone),
             shared_memory: count(Outcome::Shared),
+            speculated: count(Outcome::Speculated),
         };
         let context = Context {
             collected: &self.collected,

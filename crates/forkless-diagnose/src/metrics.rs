@@ -21,9 +21,9 @@ const OTHER: &str = "other";
 /// Sums of one cgroup. They only grow: a counter that fell would read as a restart.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sums {
-    /// By outcome: fork then exec, fork alone, shared.
-    creations: [u64; 3],
-    caller_ns: [u64; 3],
+    /// By outcome: fork then exec, fork alone, shared, speculated.
+    creations: [u64; 4],
+    caller_ns: [u64; 4],
 }
 
 /// Sums by cgroup.
@@ -49,10 +49,11 @@ fn index(outcome: Outcome) -> usize {
         Outcome::ForkThenExec => 0,
         Outcome::ForkAlone => 1,
         Outcome::Shared => 2,
+        Outcome::Speculated => 3,
     }
 }
 
-const KINDS: [&str; 3] = ["full_fork_then_exec", "full_fork_alone", "shared_memory"];
+const KINDS: [&str; 4] = ["full_fork_then_exec", "full_fork_alone", "shared_memory", "speculated"];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CreationLabels {

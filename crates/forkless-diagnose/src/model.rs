@@ -23,8 +23,8 @@ pub struct CostModel {
     pub fork_fixed: Estimate,
     /// Added by each 4 KiB page-table entry, in the caller.
     pub fork_per_entry: Estimate,
-    /// Added by each transparent huge page; 0 where there are none.
-    pub fork_per_huge_page: Estimate,
+    /// Added by each transparent huge page; `None` where none could be had.
+    pub fork_per_huge_page: Option<Estimate>,
     /// Taking down each copied entry, in the child (at exec or exit).
     pub teardown_per_entry: Estimate,
     /// Write-protect fault that copies a 4 KiB page, the sharer still alive.
@@ -62,19 +62,14 @@ impl CostModel {
         let full = Forks::measure(Some(&block))?;
         let (fault_copied, fault_reused) = faults(&block)?;
         drop(block);
-        // MADV_HUGEPAGE is refused where THP is not built in: then there is nothing to gain by it either.
-        let huge = match Block::new(BLOCK, libc::MADV_HUGEPAGE) {
-            Ok(block) if block.is_huge() => Some(Forks::measure(Some(&block))?),
-            _ => None,
-        };
         let entries = (BLOCK / PAGE) as f64;
+        let fork_per_entry = full.caller.minus(bare.caller).at_least_zero().times(1.0 / entries);
+        let fork_per_huge_page = per_huge_page(bare.caller, fork_per_entry)?;
         let spawn = spawn_blocked()?;
         Ok(Self {
             fork_fixed: bare.caller,
-            fork_per_entry: full.caller.minus(bare.caller).at_least_zero().times(1.0 / entries),
-            fork_per_huge_page: huge.map_or(Estimate::default(), |huge| {
-                huge.caller.minus(bare.caller).at_least_zero().times((HUGE as f64) / BLOCK as f64)
-            }),
+            fork_per_entry,
+            fork_per_huge_page,
             teardown_per_entry: full.child.minus(bare.child).at_least_zero().times(1.0 / entries),
             fault_copied,
             fault_reused,
@@ -93,11 +88,11 @@ impl CostModel {
         })
     }
 
-    /// What a full fork of so many entries and huge pages costs its caller.
+    /// What a full fork of so many entries and huge pages costs its caller. Huge pages whose price is unknown count as free.
     pub fn fork(&self, entries: u64, huge_pages: u64) -> Estimate {
         self.fork_fixed
             .plus(self.fork_per_entry.times(entries as f64))
-            .plus(self.fork_per_huge_page.times(huge_pages as f64))
+            .plus(self.fork_per_huge_page.unwrap_or_default().times(huge_pages as f64))
     }
 }
 
@@ -184,8 +179,8 @@ impl Block {
         }
     }
 
-    /// Whether the advice was followed, by the kernel's own account.
-    fn is_huge(&self) -> bool {
+    /// Bytes in huge pages, by the kernel's own account: advice is followed as far as free huge pages go.
+    fn huge_bytes(&self) -> usize {
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
         let address = format!("{:x}-", self.start.addr());
         let mut in_block = false;
@@ -193,12 +188,26 @@ impl Block {
             if line.starts_with(&address) {
                 in_block = true;
             } else if let Some(size) = line.strip_prefix("AnonHugePages:").filter(|_| in_block) {
-                return size.trim().strip_suffix(" kB").and_then(|kib| kib.trim().parse().ok())
-                    == Some(self.bytes / 1024);
+                let kib = size.trim().strip_suffix(" kB").and_then(|kib| kib.trim().parse::<usize>().ok());
+                return kib.unwrap_or(0) * 1024;
             }
         }
-        false
+        0
     }
+}
+
+/// The price of a huge page at a fork; what could not be had as huge pages is taken out again. `None` if less than half
+/// could, or MADV_HUGEPAGE is refused because THP is not built in.
+fn per_huge_page(bare: Estimate, per_entry: Estimate) -> io::Result<Option<Estimate>> {
+    let Ok(block) = Block::new(BLOCK, libc::MADV_HUGEPAGE) else { return Ok(None) };
+    let huge = block.huge_bytes().min(BLOCK);
+    if huge < BLOCK / 2 {
+        return Ok(None);
+    }
+    let small_entries = ((BLOCK - huge) / PAGE) as f64;
+    let forks = Forks::measure(Some(&block))?;
+    let added = forks.caller.minus(bare).minus(per_entry.times(small_entries)).at_least_zero();
+    Ok(Some(added.times(HUGE as f64 / huge as f64)))
 }
 
 impl Drop for Block {
@@ -327,7 +336,7 @@ fn spawn_blocked() -> io::Result<Estimate> {
         }
         child.wait()?;
     }
-    Ok(Estimate::of_samples(&mut samples))
+    Ok(Estimate::of_disturbed(&mut samples))
 }
 
 /// `sh -c /bin/true` less /bin/true, interleaved.

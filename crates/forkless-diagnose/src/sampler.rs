@@ -22,7 +22,7 @@ const INTERVAL: Duration = Duration::from_millis(5);
 const MAX_CHILDREN: usize = 4096;
 
 /// A child without an exec for so long is not about to make one.
-const LIVED_ON: Duration = Duration::from_millis(100);
+const LIVED_ON: Duration = Duration::from_secs(1);
 /// `CLONE_VM`: how a creation is marked of which it is not known that memory was copied. Never an accusation.
 const SHARED: u64 = 0x100;
 

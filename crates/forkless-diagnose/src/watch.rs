@@ -36,8 +36,8 @@ pub struct WatchOptions {
     pub exact_times: bool,
     /// Count write-protect faults from the start; see [`Watch::track_faults`].
     pub faults: bool,
-    /// Do not use fentry where it works, as if the kernel refused it.
-    pub without_fentry: bool,
+    /// Use this tier and no other; `None` takes the best that works.
+    pub tier: Option<Tier>,
     /// Call stacks a second and CPU, at most.
     pub stacks_per_second: u32,
 }
@@ -50,7 +50,7 @@ impl WatchOptions {
             system_calls: true,
             exact_times: false,
             faults: true,
-            without_fentry: false,
+            tier: None,
             stacks_per_second: 64,
         }
     }
@@ -159,14 +159,17 @@ impl Watch {
     /// [`WatchError`]: the target is not there, BPF is not permitted or a program is refused.
     pub fn start(options: &WatchOptions) -> Result<Self, WatchError> {
         let target = options.target.resolve()?;
+        in_first_pid_namespace()?;
         let btf = Btf::from_sys_fs().map_err(|e| WatchError::Unsupported {
             why: format!("no type information in /sys/kernel/btf/vmlinux ({e})"),
         })?;
-        if !options.without_fentry && crate::tier::fentry_works(&btf) {
-            Self::start_in(options, &target, &btf, Tier::BpfFentry)
-        } else {
-            Self::start_in(options, &target, &btf, Tier::BpfTracepoints)
-        }
+        let tier = match options.tier {
+            Some(tier @ (Tier::BpfFentry | Tier::BpfTracepoints)) => tier,
+            Some(Tier::Procfs) => return Err(WatchError::NotThroughBpf),
+            None if crate::tier::fentry_works(&btf) => Tier::BpfFentry,
+            None => Tier::BpfTracepoints,
+        };
+        Self::start_in(options, &target, &btf, tier)
     }
 
     fn start_in(
@@ -474,6 +477,21 @@ fn attach_tracepoint(
     attach(bpf, name)
 }
 
+/// The kernel side counts in the initial pid namespace's numbers. From within another, ours and the target's are other
+/// numbers there, and nothing would ever match.
+pub(crate) fn in_first_pid_namespace() -> Result<(), WatchError> {
+    /// PROC_PID_INIT_INO, include/linux/proc_ns.h.
+    const INITIAL: &str = "pid:[4026531836]";
+    match std::fs::read_link("/proc/self/ns/pid") {
+        Ok(link) if link.as_os_str() != INITIAL => Err(WatchError::Unsupported {
+            why:
+                "this is not the initial pid namespace (a container?): run it on the host, or with --pid=host"
+                    .to_owned(),
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// By uname(2); an unreadable release counts as old.
 fn kernel_is_at_least(major: u32, minor: u32) -> bool {
     let uname = rustix::system::uname();
@@ -502,6 +520,7 @@ fn attach_fexit(bpf: &mut Ebpf, btf: &Btf) -> Result<(), WatchError> {
 
 /// Loads and attaches the smallest fentry program there is here, and takes it out again.
 pub(crate) fn try_fentry(btf: &Btf) -> Result<(), WatchError> {
+    in_first_pid_namespace()?;
     let mut bpf = EbpfLoader::new()
         .btf(Some(btf))
         .map_max_entries("calls", 1)
@@ -515,6 +534,7 @@ pub(crate) fn try_fentry(btf: &Btf) -> Result<(), WatchError> {
 
 /// Loads and attaches one tracepoint program, and takes it out again.
 pub(crate) fn try_tracepoint(btf: &Btf) -> Result<(), WatchError> {
+    in_first_pid_namespace()?;
     let mut bpf = EbpfLoader::new()
         .btf(Some(btf))
         .map_max_entries("calls", 1)

@@ -196,10 +196,13 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let (call, how) = call_cost(context, group, &pages);
     // What stays with the remedy: the same memory in huge pages.
     let with_huge_pages = model.fork(0, (group.anon.mean / f64::from(2 << 20)) as u64);
-    let saving_each = call.minus(with_huge_pages).at_least_zero();
+    let mut saving_each = call.minus(with_huge_pages).at_least_zero();
+    if model.fork_per_huge_page.is_none() {
+        // No huge page was to be had just now: nothing may be saved at all.
+        saving_each.low = 0.0;
+    }
     let saving_share = context.shares(saving_each, count);
     if pages.huge_share.is_some_and(|share| share >= HUGE_ENOUGH)
-        || model.fork_per_huge_page == Estimate::default()
         || (saving_share.mid < context.thresholds.share && saving_each.mid < context.thresholds.pause_ns)
     {
         return None;

@@ -100,6 +100,7 @@ fn line(c: &Creation, begin: u64) -> String {
         c.call.name(),
         c.flags,
         match c.kind {
+            CreationKind::FullFork if c.flags.is_speculated() => "speculated fork",
             CreationKind::FullFork => "full fork",
             CreationKind::VforkLike => "vfork-like",
             CreationKind::SharedMemory => "shared memory",

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use forkless_diagnose::{
-    CostModel, Diagnosis, Report, Target, Thresholds, Watch, WatchError, WatchOptions, probe,
+    CostModel, Diagnosis, Report, Target, Thresholds, Tier, Watch, WatchError, WatchOptions, probe,
 };
 
 use crate::exit::{Exit, Missing, Usage};
@@ -65,6 +65,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "yes|no", conflicts_with = "log", value_parser = yes_or_no)]
     system_calls: Option<bool>,
 
+    /// Use this way of looking and no other [default: the best that works].
+    #[arg(long, value_name = "fentry|tracepoints|procfs", value_parser = tier)]
+    tier: Option<Tier>,
+
     /// Report what saves at least this share of one CPU, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 0.1, conflicts_with = "log")]
     min_share: f64,
@@ -80,6 +84,15 @@ fn seconds(text: &str) -> Result<Duration, String> {
         return Err("must be more than 0 and at most 1e9 seconds".to_owned());
     }
     Ok(Duration::from_secs_f64(seconds))
+}
+
+fn tier(text: &str) -> Result<Tier, String> {
+    match text {
+        "fentry" => Ok(Tier::BpfFentry),
+        "tracepoints" => Ok(Tier::BpfTracepoints),
+        "procfs" => Ok(Tier::Procfs),
+        _ => Err("must be fentry, tracepoints or procfs".to_owned()),
+    }
 }
 
 fn yes_or_no(text: &str) -> Result<bool, String> {
@@ -125,6 +138,7 @@ fn run_log(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
     let mut options = WatchOptions::new(args.target());
     options.system_calls = false;
     options.exact_times = true;
+    options.tier = args.tier;
     options.faults = false;
     if std::io::stderr().is_terminal() {
         print_tiers();
@@ -138,6 +152,7 @@ fn run_log(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
 fn run_findings(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
     let mut options = WatchOptions::new(args.target());
     options.system_calls = args.system_calls.unwrap_or(!args.all);
+    options.tier = args.tier;
     // Every page fault of the machine would pay for a fork that may never come.
     options.faults = !args.all;
     let thresholds = Thresholds { share: args.min_share / 100.0, ..Thresholds::default() };

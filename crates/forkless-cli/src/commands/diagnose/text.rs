@@ -26,6 +26,9 @@ pub(super) fn print(out: &mut impl Write, report: &Report, reason: Reason) -> io
         report.totals.threads,
         report.totals.lost(),
     )?;
+    if c.speculated > 0 {
+        writeln!(out, "{} forks were speculated by `forkless run`.", c.speculated)?;
+    }
     for limit in &report.limits {
         writeln!(out, "LIMITED: {limit}")?;
     }
