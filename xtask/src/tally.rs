@@ -50,6 +50,8 @@ pub(crate) struct Reader {
     tally: Tally,
     /// The test whose output is being shown, of those that passed.
     showing: Option<String>,
+    /// A test whose name was printed without its outcome.
+    begun: Option<String>,
     /// In the part of the output that shows what failed tests printed.
     failures: bool,
     /// In the part that shows what passed tests printed, or lists them.
@@ -119,9 +121,21 @@ impl Reader {
             }
             return Show::Yes;
         }
+        // What a test printed past the capture stands between its name and its outcome.
+        if let Some(name) = line.strip_prefix("test ").and_then(|rest| rest.trim_end().strip_suffix(" ...")) {
+            self.begun = Some(name.trim_end().to_owned());
+            return Show::Yes;
+        }
+        if line == "FAILED"
+            && let Some(name) = self.begun.take()
+        {
+            self.tally.failures.push(name);
+            return Show::Yes;
+        }
         if let Some(rest) = line.strip_prefix("test ")
             && let Some((name, outcome)) = rest.rsplit_once(" ... ")
         {
+            let name = name.trim_end();
             if outcome.starts_with("FAILED") {
                 self.tally.failures.push(name.to_owned());
                 return Show::Yes;
@@ -248,6 +262,13 @@ mod tests {
                 .map(|line| reader.line(line))
                 .collect();
         assert_eq!(shown, [Show::No, Show::No, Show::No, Show::Yes, Show::Yes, Show::Yes]);
+    }
+
+    #[test]
+    fn a_failed_test_that_printed_before_its_outcome_is_named() {
+        let output =
+            "test a::b    ... \npanicked\nFAILED\ntest result: FAILED. 0 passed; 1 failed; 0 ignored";
+        assert_eq!(count(output, false).failures, ["a::b"]);
     }
 
     #[test]

@@ -177,7 +177,7 @@ fn uname() -> [String; 3] {
         return [const { String::new() }; 3];
     }
     [&names.sysname[..], &names.release[..], &names.machine[..]].map(|field| {
-        let bytes: Vec<u8> = field.iter().map(|&c| c.cast_unsigned()).take_while(|&b| b != 0).collect();
+        let bytes: Vec<u8> = field.iter().flat_map(|c| c.to_ne_bytes()).take_while(|&b| b != 0).collect();
         String::from_utf8_lossy(&bytes).into_owned()
     })
 }

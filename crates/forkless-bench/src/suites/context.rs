@@ -6,7 +6,7 @@
 
 #![expect(unsafe_code, reason = "context switches, ptrace and the C library's time functions")]
 
-use std::ffi::{CStr, c_char, c_int, c_long, c_void};
+use std::ffi::{CStr, c_char, c_long, c_void};
 use std::hint::black_box;
 use std::io::Read as _;
 use std::ptr;
@@ -298,7 +298,8 @@ fn strftime(count: u64) {
 }
 
 /// Keeps the return type of C functions that answer with an int out of the way.
-pub(crate) fn ignore(_: c_int) {}
+#[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
+pub(crate) fn ignore(_: std::ffi::c_int) {}
 
 #[cfg(test)]
 mod tests {

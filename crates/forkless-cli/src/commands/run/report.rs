@@ -155,8 +155,10 @@ fn call_name(nr: u32) -> String {
         libc::SYS_wait4 => "wait4",
         libc::SYS_writev => "writev",
         libc::SYS_openat => "openat",
+        #[cfg(target_arch = "x86_64")]
         libc::SYS_unlink => "unlink",
         libc::SYS_flock => "flock",
+        #[cfg(target_arch = "x86_64")]
         libc::SYS_epoll_wait => "epoll_wait",
         libc::SYS_ptrace => "ptrace",
         libc::SYS_getdents64 => "getdents64",
