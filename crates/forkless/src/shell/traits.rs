@@ -8,7 +8,8 @@ use std::ffi::CStr;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::sync::Mutex;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// The file whose behaviour was found out: replaced by an upgrade, it is another one.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -18,7 +19,15 @@ struct Stamp {
     modified: (i64, i64),
 }
 
-static KNOWN: Mutex<Option<(Stamp, ShellTraits)>> = Mutex::new(None);
+/// Null, or a box that is never freed, since somebody may be reading it: there is one for each `/bin/sh` that a program lives to
+/// see. No lock, which a fork might copy while it is held.
+static KNOWN: AtomicPtr<(Stamp, ShellTraits)> = AtomicPtr::new(null_mut());
+
+#[expect(unsafe_code, reason = "a pointer that is published once and never freed")]
+fn known() -> Option<&'static (Stamp, ShellTraits)> {
+    // SAFETY: null or a leaked box, written before it was published.
+    unsafe { KNOWN.load(Ordering::Acquire).as_ref() }
+}
 
 /// What this machine's `/bin/sh` does, as far as lines without a shell need to know.
 ///
@@ -36,17 +45,14 @@ pub fn shell_traits() -> ShellTraits {
         inode: metadata.ino(),
         modified: (metadata.mtime(), metadata.mtime_nsec()),
     };
-    if let Ok(known) = KNOWN.lock()
-        && let Some((of, traits)) = *known
-        && of == stamp
+    if let Some((of, traits)) = known()
+        && *of == stamp
     {
-        return traits;
+        return *traits;
     }
-    // Asked without the lock: a thread that comes meanwhile asks, too, rather than wait for a process.
+    // A thread that comes meanwhile asks, too, rather than wait for a process.
     let traits = ask().unwrap_or(ShellTraits::UNKNOWN);
-    if let Ok(mut known) = KNOWN.lock() {
-        *known = Some((stamp, traits));
-    }
+    KNOWN.store(Box::into_raw(Box::new((stamp, traits))), Ordering::Release);
     traits
 }
 
