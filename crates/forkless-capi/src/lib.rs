@@ -8,6 +8,7 @@
 //!
 //! What is *not* here: any way of starting a process. The one fork in the project, popen-noshell's debug mode, is in [`noshell`].
 
+mod atfork;
 pub mod child;
 pub mod command;
 pub mod communicate;

@@ -33,7 +33,7 @@ struct Stream {
 
 /// The streams handed out, and the calls under way.
 #[derive(Default)]
-struct Streams {
+pub(crate) struct Streams {
     next: u64,
     /// Tickets of calls that have looked at `open` and may not have made their child yet.
     spawning: Vec<u64>,
@@ -44,7 +44,14 @@ struct Streams {
 static STREAMS: Mutex<Streams> = Mutex::new(Streams { next: 0, spawning: Vec::new(), open: Vec::new() });
 static SPAWNED: Condvar = Condvar::new();
 
-fn streams() -> MutexGuard<'static, Streams> {
+impl Streams {
+    /// In a forked process: nobody is in `forkless_popen`, and the streams stay.
+    pub(crate) fn forget_calls(&mut self) {
+        self.spawning.clear();
+    }
+}
+
+pub(crate) fn streams() -> MutexGuard<'static, Streams> {
     STREAMS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -72,6 +79,7 @@ fn identity(fd: RawFd) -> Option<(u64, u64)> {
 
 /// Takes a ticket; with it, the numbers this call's child must not have.
 fn begin() -> (Ticket, Vec<RawFd>) {
+    crate::atfork::register();
     let mut s = streams();
     let ticket = s.next;
     s.next += 1;

@@ -5,16 +5,31 @@ use forkless::{ShellLine, SigSet};
 use libc::{SIGCHLD, SIGINT, SIGQUIT, c_int, sigaction, sigset_t};
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Calls that wait, in all threads, and what the dispositions were before the first of them.
-struct Waiting {
+pub(crate) struct Waiting {
     calls: usize,
     before: Option<[sigaction; 2]>,
 }
 
 /// Held for two calls of sigaction, never while a child is started or waited for.
 static WAITING: Mutex<Waiting> = Mutex::new(Waiting { calls: 0, before: None });
+
+pub(crate) fn waiting() -> MutexGuard<'static, Waiting> {
+    WAITING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Waiting {
+    /// Puts the dispositions back, whoever waits.
+    pub(crate) fn forget(&mut self) {
+        self.calls = 0;
+        for (signal, action) in [SIGINT, SIGQUIT].into_iter().zip(self.before.take().iter().flatten()) {
+            // SAFETY: an action that sigaction gave.
+            unsafe { sigaction(signal, action, null_mut()) };
+        }
+    }
+}
 
 /// The signals as the caller had them, for the child.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +74,8 @@ fn has(set: &sigset_t, signal: c_int) -> bool {
 
 impl Shield {
     pub(crate) fn raise() -> Shield {
-        let mut w = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
+        crate::atfork::register();
+        let mut w = waiting();
         if w.calls == 0 {
             let ignore = ignoring();
             // Neither can fail: both signals exist and may be ignored.
@@ -91,15 +107,10 @@ impl Shield {
 
 impl Drop for Shield {
     fn drop(&mut self) {
-        let mut w = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut w = waiting();
         w.calls -= 1;
-        if w.calls == 0
-            && let Some(before) = w.before.take()
-        {
-            for (signal, action) in [SIGINT, SIGQUIT].into_iter().zip(&before) {
-                // SAFETY: an action that sigaction gave.
-                unsafe { sigaction(signal, action, null_mut()) };
-            }
+        if w.calls == 0 {
+            w.forget();
         }
         drop(w);
         // Last: a SIGCHLD that waited comes now, and its handler must find everything as it was.

@@ -333,6 +333,48 @@ static void after_a_fork(void)
 	CHECK_INT(forkless_pclose(f), 0);
 }
 
+static volatile int busy;
+
+static void *keep_calling(void *arg)
+{
+	while (busy) {
+		FILE *f = forkless_popen(tiny, "w");
+		CHECK(f);
+		forkless_pclose(f);
+		forkless_system(arg);
+	}
+	return NULL;
+}
+
+/* Forks that fall into other threads' calls: the new process waits for none of them, and its keyboard signals are as before. */
+static void forks_during_calls(void)
+{
+	pthread_t t[3];
+	busy = 1;
+	for (int i = 0; i < 3; i++)
+		CHECK(!pthread_create(&t[i], NULL, keep_calling, i ? tiny : "sleep 0.02"));
+	for (int i = 0; i < 60; i++) {
+		pid_t pid = fork();
+		CHECK(pid >= 0);
+		if (!pid) {
+			alarm(20); /* Rather than hang. */
+			if (ignored(SIGINT) || ignored(SIGQUIT))
+				_exit(1);
+			FILE *f = forkless_popen(tiny, "w");
+			if (!f || forkless_pclose(f))
+				_exit(2);
+			_exit(forkless_system("sh -c 'exit 9'") == 9 << 8 ? 0 : 3);
+		}
+		int status;
+		CHECK(waitpid(pid, &status, 0) == pid);
+		CHECK_INT(status, 0);
+	}
+	busy = 0;
+	for (int i = 0; i < 3; i++)
+		CHECK(!pthread_join(t[i], NULL));
+	CHECK(!ignored(SIGINT) && !ignored(SIGQUIT));
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
@@ -348,6 +390,7 @@ static const struct {
 	CASE(threads),
 	CASE(cancellation),
 	CASE(after_a_fork),
+	CASE(forks_during_calls),
 	/* Last: it leaves a child that ends by itself, after a second or so. */
 	CASE(earlier_streams_are_closed_in_children),
 };
@@ -369,7 +412,7 @@ int main(int argc, char **argv)
 		cases[i].run();
 		struct census before = take_census();
 		cases[i].run();
-		if (cases[i].run == threads)
+		if (cases[i].run == threads || cases[i].run == forks_during_calls)
 			before.mappings += 2 * 12; /* As many stacks, kept for later, as were in use at once. */
 		if (cases[i].run != earlier_streams_are_closed_in_children)
 			same_census(cases[i].name, &before);

@@ -1,0 +1,57 @@
+//! What a fork by the program does to the state of the drop-ins.
+//!
+//! The library's own state is forgotten by a forked process (docs/decisions/0004). This cannot be: the streams that `forkless_popen`
+//! handed out are open there, too, and are still to be closed in later children. So it is kept whole as libc keeps its own, by taking
+//! the locks for the time of the fork, lest one be held in the new process by a thread that is not there.
+#![expect(unsafe_code, reason = "pthread_atfork")]
+
+use crate::popen::{self, Streams};
+use crate::signals::{self, Waiting};
+use std::cell::RefCell;
+use std::sync::MutexGuard;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+unsafe extern "C" {
+    /// pthread_atfork(3).
+    fn pthread_atfork(
+        prepare: Option<extern "C" fn()>,
+        parent: Option<extern "C" fn()>,
+        child: Option<extern "C" fn()>,
+    ) -> libc::c_int;
+}
+
+type Held = (MutexGuard<'static, Waiting>, MutexGuard<'static, Streams>);
+
+thread_local! {
+    /// The locks, while this thread is in fork.
+    static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
+}
+
+/// Called before either lock is first taken.
+pub(crate) fn register() {
+    // Not a `Once`, which is a lock. A thread that comes second may be a moment early, in the first call of a program's life.
+    static DONE: AtomicBool = AtomicBool::new(false);
+    if !DONE.load(Ordering::Relaxed) && !DONE.swap(true, Ordering::Relaxed) {
+        // SAFETY: functions that stay, since the library is never unloaded. Without memory for it, a fork is as it was.
+        unsafe { pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+    }
+}
+
+extern "C" fn prepare() {
+    // No other place takes both.
+    let held = (signals::waiting(), popen::streams());
+    let _ = HELD.try_with(|h| *h.borrow_mut() = Some(held));
+}
+
+extern "C" fn parent() {
+    let _ = HELD.try_with(|h| h.borrow_mut().take());
+}
+
+extern "C" fn child() {
+    let held = HELD.try_with(|h| h.borrow_mut().take());
+    if let Ok(Some((mut waiting, mut streams))) = held {
+        // The calls under way are other threads', which do not exist here.
+        waiting.forget();
+        streams.forget_calls();
+    }
+}
