@@ -79,6 +79,7 @@ mod parse;
 pub mod probe;
 mod reason;
 mod script;
+mod simple_command;
 mod traits;
 mod word;
 

@@ -138,7 +138,7 @@ fn regressions(bench: &mut Bench, shell: &Shell) -> Result<String, String> {
 }
 
 /// How many random lines a plain test run compares with each shell.
-const LINES: u64 = 400;
+const LINES: u64 = 300;
 
 fn random_lines(bench: &mut Bench, shell: &Shell) -> Result<String, String> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
