@@ -3,5 +3,6 @@
 
 mod fork;
 mod launch;
+mod random;
 mod remedies;
 mod support;

@@ -4,6 +4,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use forkless_record::Kind;
+use forkless_record::protocol::{self, Answer, Question};
 use forkless_sys::process::{self, P_PID, WALL, WEXITED, WNOHANG, WNOWAIT};
 use forkless_sys::{CPtr, Errno, fd, mm, sched};
 use linux_raw_sys::general as k;
@@ -171,21 +172,18 @@ fn in_window(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> At
 
 /// Whether the child, which has left our memory, executed a program. If it did not it is reaped.
 fn committed(pid: i32) -> bool {
-    // Without __WCLONE only a child whose exit signal is SIGCHLD is seen, and only exec makes it that.
-    match process::waitid(P_PID, pid, WEXITED | WNOHANG | WNOWAIT) {
-        Ok(_) => return true,
-        Err(Errno::ECHILD) => {}
-        Err(_) => return outcome::get().is_executing(),
-    }
-    loop {
-        match process::waitid(P_PID, pid, WEXITED | WALL) {
-            Ok(_) => return false,
-            Err(Errno::EINTR) => {}
-            // Gone without us: a program that ignores SIGCHLD lets the kernel reap what has executed a program and ended (never
-            // what ends with exit signal 0: do_notify_parent, kernel/signal.c), or another thread waits with __WALL.
-            Err(_) => return outcome::get().is_executing(),
+    let ask = |question| {
+        let options = match question {
+            Question::Executed => WEXITED | WNOHANG | WNOWAIT,
+            Question::End => WEXITED | WALL,
+        };
+        match process::waitid(P_PID, pid, options) {
+            Ok(_) => Answer::Yes,
+            Err(Errno::EINTR) => Answer::Interrupted,
+            Err(_) => Answer::NoChild,
         }
-    }
+    };
+    protocol::committed(ask, || outcome::get().is_executing())
 }
 
 /// A descriptor of our memory that still reads it in a child, which has memory of its own: /proc/self/mem binds at open

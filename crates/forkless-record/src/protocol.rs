@@ -1,0 +1,40 @@
+//! How the parent of a speculative child learns what became of it: the decision, apart from the system calls it asks for, so that every
+//! interleaving of parent, child and kernel can be tried (`tests/protocol.rs`).
+
+/// What the parent asks the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Question {
+    /// `waitid(WEXITED | WNOHANG | WNOWAIT)`: is this a child whose exit signal is SIGCHLD, alive or dead? Only exec makes it that.
+    Executed,
+    /// `waitid(WEXITED | __WALL)`: waits for its end, whatever its exit signal, and reaps it.
+    End,
+}
+
+/// What the kernel answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// There is such a child; for [`Question::End`], it has ended and is reaped.
+    Yes,
+    /// `ECHILD`.
+    NoChild,
+    /// `EINTR`.
+    Interrupted,
+}
+
+/// Whether the child, which has left the parent's memory (the vfork completion), executed a program. If not it is reaped afterwards.
+///
+/// `executing` reads the mark the child sets just before execve and takes back when that fails. It decides only when the child is gone
+/// without us: a program that ignores SIGCHLD lets the kernel reap what has executed and ended, but never what ends with exit
+/// signal 0 (kernel/signal.c, `do_notify_parent`); or another thread waits with `__WALL`.
+pub fn committed(mut ask: impl FnMut(Question) -> Answer, executing: impl FnOnce() -> bool) -> bool {
+    if ask(Question::Executed) == Answer::Yes {
+        return true;
+    }
+    loop {
+        match ask(Question::End) {
+            Answer::Yes => return false,
+            Answer::Interrupted => {}
+            Answer::NoChild => return executing(),
+        }
+    }
+}
