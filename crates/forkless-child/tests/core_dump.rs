@@ -1,0 +1,47 @@
+//! Before Linux 5.16 a core dump of the child kills everybody who shares its memory; the child ends by SIGKILL instead.
+#![expect(unsafe_code, reason = "lays out a launch by hand and carries it out in a forked process")]
+
+use forkless_child::{Candidate, Exec, Launch, Report, Step, carry_out};
+use forkless_sys::signal::{self, SigSet};
+use forkless_sys::{CPtr, process};
+use std::ptr::null;
+
+const SIGQUIT: i32 = 3;
+
+/// The signal a child ends by that has a SIGQUIT waiting when its mask is lifted: its parent is not the one it expects.
+fn ends_by(no_core_dump: bool) -> i32 {
+    let path = c"/bin/true";
+    let argv = [path.as_ptr(), null()];
+    let envp = [null()];
+    let candidates = [Candidate { path: CPtr::from(path), script_argv: null() }];
+    let steps = [
+        Step::Rlimit { resource: 4, limit: forkless_sys::sched::Rlimit { soft: 0, hard: 0 } },
+        Step::DeathSignal { signal: SIGQUIT, parent: 1 << 30 },
+    ];
+    let exec = Exec {
+        candidates: &candidates,
+        argv: argv.as_ptr(),
+        envp: envp.as_ptr(),
+        mask: SigSet::EMPTY,
+        no_core_dump,
+    };
+    let report = Report::new();
+    let launch = Launch { files: &[], steps: &steps, exec, hint: 0, report: &report };
+    // SAFETY: the new process makes system calls only.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let _ = signal::set_mask(SigSet::ALL);
+        carry_out(&launch);
+        process::exit_group(99);
+    }
+    assert!(pid > 0);
+    let end = process::waitid(process::P_PID, pid, process::WEXITED).unwrap();
+    assert_ne!(end.code, 1, "ended by itself with {}", end.status);
+    end.status
+}
+
+#[test]
+fn a_signal_that_would_dump_core_kills_instead_where_a_dump_takes_all_along() {
+    assert_eq!(ends_by(true), 9);
+    assert_eq!(ends_by(false), SIGQUIT);
+}
