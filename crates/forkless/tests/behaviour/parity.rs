@@ -196,7 +196,21 @@ fn pre_exec_runs_last_and_its_error_is_the_starts() {
     }));
 }
 
+/// Their assertions are theirs.
+fn the_examples_run() {
+    let built = me().ancestors().nth(2).unwrap().join("examples");
+    for name in ["switch", "limits", "deadline", "nonblocking", "descriptors"] {
+        let program = built.join(name);
+        if !program.exists() {
+            crate::support::skip("the examples are not built: cargo test without --test builds them");
+        }
+        let out = std::process::Command::new(program).output().unwrap();
+        assert!(out.status.success(), "{name}: {out:?}");
+    }
+}
+
 cases![
+    the_examples_run,
     a_plain_child_sees_the_same_world,
     arguments_environment_and_directory,
     exit_codes_and_signals_in_the_status,
