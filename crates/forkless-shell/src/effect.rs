@@ -77,7 +77,14 @@ const OVERHEAD: usize = 64;
 #[derive(Clone, Copy)]
 struct Override<'o> {
     text: &'o CStr,
+    name_len: usize,
     placed: bool,
+}
+
+impl<'o> Override<'o> {
+    fn name(&self) -> &'o [u8] {
+        self.text.to_bytes().get(..self.name_len).unwrap_or_default()
+    }
 }
 
 impl ShellTraits {
@@ -126,7 +133,7 @@ impl ShellTraits {
             let taken = core::mem::take(&mut rest);
             let (text, left) = format(taken, name, value)?;
             rest = left;
-            overrides.own(text)
+            overrides.own(text, name.len())
         };
         let keeps_underscore = self.kind != ShellKind::Bash || command.keeps_underscore();
         match self.kind {
@@ -153,6 +160,7 @@ impl ShellTraits {
             set(b"OLDPWD", path, &mut overrides)?;
         }
 
+        let has_assignments = command.assignments().next().is_some();
         let mut filled = Filled { slots, len: 0 };
         let mut index = 0;
         while let Some(entry) = environment.entry(index) {
@@ -174,11 +182,11 @@ impl ShellTraits {
             }
             let is_dropped = (name == b"OLDPWD" && directory.previous == PreviousDirectory::Stale)
                 || (name == b"_" && !keeps_underscore)
-                || assigns(command, name);
+                || (has_assignments && assigns(command, name));
             if self.kind == ShellKind::Bash && is_dropped {
                 continue;
             }
-            let string = match self.replacement(command, &mut overrides, name) {
+            let string = match self.replacement(command, has_assignments, &mut overrides, name) {
                 Some(text) if text.to_bytes() != entry => EnvString::Own(text),
                 _ => EnvString::Inherited(this),
             };
@@ -186,7 +194,7 @@ impl ShellTraits {
         }
         for (offset, own) in overrides.list.iter().flatten().enumerate() {
             if !own.placed {
-                let name = name_of(own.text.to_bytes()).unwrap_or_default();
+                let name = own.name();
                 let key = if name == b"_" && self.kind == ShellKind::Bash {
                     // Put in last, behind the table's (execute_cmd.c, `put_command_name_into_env`).
                     u64::MAX
@@ -219,14 +227,19 @@ impl ShellTraits {
     fn replacement<'o>(
         &self,
         command: &Command<'o>,
+        has_assignments: bool,
         overrides: &mut Overrides<'o>,
         name: &[u8],
     ) -> Option<&'o CStr> {
         for own in overrides.list.iter_mut().flatten() {
-            if name_of(own.text.to_bytes()) == Some(name) {
+            if own.name() == name {
                 own.placed = true;
                 return Some(own.text);
             }
+        }
+        // Most commands have none, and looking for them goes through all words.
+        if !has_assignments {
+            return None;
         }
         command.assignments().find(|text| name_of(text.to_bytes()) == Some(name))
     }
@@ -277,9 +290,9 @@ impl<'o> Overrides<'o> {
         Self { list: [None; OWN] }
     }
 
-    fn own(&mut self, text: &'o CStr) -> Result<(), Rejection> {
+    fn own(&mut self, text: &'o CStr, name_len: usize) -> Result<(), Rejection> {
         let free = self.list.iter_mut().find(|slot| slot.is_none());
-        *free.ok_or(Rejection::whole(Reason::TooMany))? = Some(Override { text, placed: false });
+        *free.ok_or(Rejection::whole(Reason::TooMany))? = Some(Override { text, name_len, placed: false });
         Ok(())
     }
 }

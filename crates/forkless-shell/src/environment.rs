@@ -21,10 +21,9 @@ pub trait Environment {
         let mut found = None;
         let mut index = 0;
         while let Some(entry) = self.entry(index) {
-            if let Some(rest) = entry.strip_prefix(name)
-                && let Some((b'=', value)) = rest.split_first()
-            {
-                found = Some(value);
+            // The one byte that tells most entries apart is looked at first.
+            if entry.get(name.len()) == Some(&b'=') && entry.starts_with(name) {
+                found = entry.get(name.len() + 1..);
             }
             index += 1;
         }

@@ -29,6 +29,10 @@ pub(crate) fn analyze_unchecked<'b, E: Environment + ?Sized>(
     if matches!(line.first(), Some(b'-' | b'+')) {
         return Err(Rejection::at(Reason::ShellOption, 0, 1));
     }
+    // bash that becomes the interpreter of a script without `#!` takes over the state this leaves its parser in.
+    if shell.kind() == ShellKind::Bash && line.ends_with(b"\\\n") {
+        return Err(Rejection::at(Reason::Continuation, line.len() - 2, line.len()));
+    }
     parser.list()?;
     parser.mark_last()?;
     Ok(parser.out.finish())

@@ -155,9 +155,9 @@ impl<'b> Writer<'b> {
 
     fn reserve(&mut self, bytes: usize) -> Result<usize, Rejection> {
         let start = self.len;
-        for _ in 0..bytes {
-            self.push(0)?;
-        }
+        let end = start + bytes;
+        self.buf.get_mut(start..end).ok_or(Rejection::whole(Reason::BufferTooSmall))?.fill(0);
+        self.len = end;
         Ok(start)
     }
 

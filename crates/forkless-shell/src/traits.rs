@@ -85,12 +85,20 @@ impl ShellTraits {
     ) -> Result<(), Rejection> {
         let mut index = 0;
         while let Some(entry) = environment.entry(index) {
+            index += 1;
+            // The first byte tells nearly all of an environment apart from what the Almquist shells react to.
+            let may_react = match entry.first() {
+                Some(b'E' | b'F' | b'I' | b'L' | b'O' | b'P' | b'R' | b'S') => true,
+                _ => self.kind == ShellKind::Bash,
+            };
+            if !may_react {
+                continue;
+            }
             let name = name_of(entry).unwrap_or(entry);
             let value = entry.get(name.len() + 1..).unwrap_or_default();
             if self.reacts_to(name, value) {
-                return Err(Rejection::environment(Reason::EnvironmentVariable, index));
+                return Err(Rejection::environment(Reason::EnvironmentVariable, index - 1));
             }
-            index += 1;
         }
         Ok(())
     }

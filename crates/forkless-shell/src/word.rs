@@ -57,6 +57,23 @@ impl Cursor<'_> {
     }
 }
 
+/// Bytes that mean nothing but themselves inside an unquoted word, once it can no longer be an assignment.
+const ORDINARY: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        #[expect(clippy::cast_possible_truncation, reason = "below 256")]
+        let this = byte as u8;
+        table[byte] = this.is_ascii_alphanumeric()
+            || matches!(
+                this,
+                b'_' | b'-' | b'.' | b'/' | b'=' | b':' | b',' | b'+' | b'@' | b'%' | b'^' | b']' | b'}'
+            );
+        byte += 1;
+    }
+    table
+};
+
 /// Whether `byte` ends an unquoted word.
 fn is_delimiter(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b';' | b'&' | b'|' | b'<' | b'>' | b'(' | b')')
@@ -90,6 +107,15 @@ impl<E: Environment + ?Sized> Lexer<'_, E> {
         while let Some(byte) = cursor.peek() {
             if is_delimiter(byte) {
                 break;
+            }
+            if !in_name && ORDINARY[usize::from(byte)] {
+                let rest = cursor.line.get(cursor.at..).unwrap_or_default();
+                let len = rest.iter().position(|&byte| !ORDINARY[usize::from(byte)]).unwrap_or(rest.len());
+                let run = rest.get(..len).unwrap_or_default();
+                out.extend(run)?;
+                cursor.at += len;
+                previous = run.last().copied();
+                continue;
             }
             match byte {
                 b'\\' => match cursor.peek_at(1) {
@@ -186,19 +212,17 @@ impl<E: Environment + ?Sized> Lexer<'_, E> {
 
     fn single_quoted(&self, cursor: &mut Cursor<'_>, out: &mut Writer<'_>) -> Result<(), Rejection> {
         let open = cursor.at;
-        cursor.at += 1;
-        loop {
-            match cursor.peek() {
-                None => return Err(Rejection::at(Reason::Syntax, open, open + 1)),
-                Some(b'\'') => break,
-                Some(byte) => {
-                    self.check_byte(byte, cursor)?;
-                    out.push(byte)?;
-                    cursor.at += 1;
-                }
-            }
+        let rest = cursor.line.get(open + 1..).unwrap_or_default();
+        let Some(len) = rest.iter().position(|&byte| byte == b'\'') else {
+            return Err(Rejection::at(Reason::Syntax, open, open + 1));
+        };
+        let text = rest.get(..len).unwrap_or_default();
+        for &byte in text {
+            cursor.at += 1;
+            self.check_byte(byte, cursor)?;
         }
-        cursor.at += 1;
+        out.extend(text)?;
+        cursor.at = open + len + 2;
         Ok(())
     }
 

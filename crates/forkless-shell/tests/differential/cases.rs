@@ -119,6 +119,7 @@ const REGRESSIONS: &[(&str, &str)] = &[
     ("a cd that fails after a program", "ok; cd missing; obs"),
     ("a line that begins like an option", "-TERM=a=b both"),
     ("bash runs a script without #! in place, and trips over what follows it", "script then \\\n"),
+    ("bash does so in a child, too", "no || script >&2 \\\n"),
     ("a continuation before the end is no newline", "t15; \\\n"),
 ];
 
