@@ -72,24 +72,30 @@ fn blocks(page: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn programs_in_the_guide_print_what_it_says() {
+fn programs_in_the_documentation_print_what_it_says() {
     if !have(GCC) {
         return;
     }
-    let page = fs::read_to_string(root().join("docs/guide/c.md")).expect("the page");
-    let blocks = blocks(&page);
-    let mut seen = 0;
-    for pair in blocks.windows(2) {
-        if let [(c, source), (text, expected)] = pair
-            && (c.as_str(), text.as_str()) == ("c", "text")
-        {
-            seen += 1;
-            let path = scratch().join(format!("guide-{seen}.c"));
-            fs::write(&path, source).expect("source");
-            let said = run(&compile(GCC, &path, Link::Shared), &[]).stdout;
-            assert_eq!(&String::from_utf8_lossy(&said), expected, "program {seen} of the guide");
+    for (name, least) in [("docs/guide/c.md", 2), ("README.md", 1)] {
+        let page = fs::read_to_string(root().join(name)).expect("the page");
+        let blocks = blocks(&page);
+        let mut seen = 0;
+        for pair in blocks.windows(2) {
+            if let [(c, source), (text, expected)] = pair
+                && (c.as_str(), text.as_str()) == ("c", "text")
+            {
+                seen += 1;
+                let path = scratch().join(format!("{}-{seen}.c", name.replace('/', "-")));
+                fs::write(&path, source).expect("source");
+                let said = run(&compile(GCC, &path, Link::Shared), &[]).stdout;
+                assert_eq!(&String::from_utf8_lossy(&said), expected, "program {seen} of {name}");
+            }
         }
+        assert_eq!(
+            seen,
+            blocks.iter().filter(|b| b.0 == "c").count(),
+            "{name}: each program has its output after it"
+        );
+        assert!(seen >= least, "{name}");
     }
-    assert_eq!(seen, blocks.iter().filter(|b| b.0 == "c").count(), "each program has its output after it");
-    assert!(seen >= 2);
 }
