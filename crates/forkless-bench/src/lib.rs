@@ -14,6 +14,7 @@ pub mod compare;
 pub mod engine;
 pub mod error;
 pub mod guard;
+pub mod html;
 pub mod machine;
 pub mod memory;
 pub mod noise;

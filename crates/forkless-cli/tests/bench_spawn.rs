@@ -226,3 +226,33 @@ fn a_regression_beyond_the_limit_is_exit_code_1() {
     assert_eq!(compare(&a, &b), Some(1));
     assert_eq!(compare(&b, &a), Some(0));
 }
+
+#[test]
+fn every_suite_writes_what_the_schema_in_docs_describes() {
+    let scratch = Scratch::new("schema");
+    let schema =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/bench.schema.json")).unwrap();
+    let schema: serde_json::Value = serde_json::from_str(&schema).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    for suite in [
+        &["spawn", "--methods", "vfork_exec,fork_exec", "--restarts", "2"][..],
+        &["memory", "--sizes", "0,4M,8M", "--pages", "base", "--methods", "vfork_exec,fork_exec"],
+        &["cow", "--count", "500", "--pages", "base"],
+        &["syscalls", "--calls", "getpid,fork,vfork,execve,fork+execve,vfork+execve"],
+        &["context", "--filter", "localtime"],
+    ] {
+        let page = scratch.0.join("page.html").display().to_string();
+        let output =
+            scratch.run(&[&["bench"], suite, &["--runs", "20", "--json", "-", "--html", &page]].concat());
+        assert!(output.status.success(), "{suite:?}: {}", text(&output.stderr));
+        let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let errors: Vec<String> = validator
+            .iter_errors(&value)
+            .map(|error| format!("{}: {error}", error.instance_path()))
+            .collect();
+        assert!(errors.is_empty(), "{suite:?}: {}", errors.join("; "));
+        assert!(fs::read_to_string(&page).unwrap().contains("</html>"));
+    }
+    // The schema is not so loose that everything passes.
+    assert!(!validator.is_valid(&serde_json::json!({"schema": "forkless.bench/1", "suites": [{}]})));
+}

@@ -11,6 +11,7 @@ use anyhow::Context as _;
 use forkless_bench::engine::{Observer, Plan};
 use forkless_bench::error::Error;
 use forkless_bench::guard::Guard;
+use forkless_bench::html;
 use forkless_bench::render;
 use forkless_bench::results::{self, Results};
 use forkless_bench::store::Store;
@@ -48,6 +49,9 @@ pub(crate) struct Common {
     /// Write the table as GitHub-flavoured Markdown; - is standard output, in place of the table.
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
+    /// Write a page with plots and sortable tables, all in one file; - is standard output, in place of the table.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Measure in so many processes, one after the other, each for its share of the runs: what `compare` needs to tell two
     /// results apart [default: 5 for spawn, 1 for the others and with --quick].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
@@ -131,18 +135,20 @@ impl Common {
     /// a mistyped path, and the process is bound to its processors.
     pub(crate) fn prepare(&self) -> anyhow::Result<Outputs> {
         if self.part.is_some() {
-            return Ok(Outputs { json: Some(Output::Stdout), csv: None, markdown: None });
+            return Ok(Outputs { json: Some(Output::Stdout), csv: None, markdown: None, html: None });
         }
         let outputs = Outputs {
             json: self.json.as_deref().map(Output::open).transpose()?,
             csv: self.csv.as_deref().map(Output::open).transpose()?,
             markdown: self.markdown.as_deref().map(Output::open).transpose()?,
+            html: self.html.as_deref().map(Output::open).transpose()?,
         };
-        let to_stdout = [&outputs.json, &outputs.csv, &outputs.markdown];
+        let to_stdout = [&outputs.json, &outputs.csv, &outputs.markdown, &outputs.html];
         if to_stdout.iter().filter(|output| matches!(output, Some(Output::Stdout))).count() > 1 {
-            return Err(
-                Usage("only one of --json, --csv and --markdown can go to standard output".into()).into()
-            );
+            return Err(Usage(
+                "only one of --json, --csv, --markdown and --html can go to standard output".into(),
+            )
+            .into());
         }
         if !self.pin.is_empty() {
             forkless_bench::parent::pin(&self.pin).map_err(from_library)?;
@@ -161,6 +167,9 @@ impl Common {
         }
         if let Some(output) = outputs.markdown {
             output.write(&render::markdown(results))?;
+        }
+        if let Some(output) = outputs.html {
+            output.write(&html::page(results))?;
         }
         let mut text = if taken { String::new() } else { render::terminal(results, terminal::width()) };
         if !self.no_save && self.part.is_none() {
@@ -182,11 +191,14 @@ pub(crate) struct Outputs {
     json: Option<Output>,
     csv: Option<Output>,
     markdown: Option<Output>,
+    html: Option<Output>,
 }
 
 impl Outputs {
     fn take_stdout(&self) -> bool {
-        [&self.json, &self.csv, &self.markdown].iter().any(|output| matches!(output, Some(Output::Stdout)))
+        [&self.json, &self.csv, &self.markdown, &self.html]
+            .iter()
+            .any(|output| matches!(output, Some(Output::Stdout)))
     }
 }
 

@@ -1,0 +1,334 @@
+//! Results as one self-contained HTML page: a plot with intervals and a sortable table for each suite, light and dark by the
+//! reader's setting, nothing fetched from anywhere.
+
+use std::fmt::Write as _;
+
+use crate::render::{Grid, Style, bars, legend, number, param, title};
+use crate::results::{Param, Results, Row, Suite};
+
+const STYLE: &str = "\
+:root{color-scheme:light dark;--ink:light-dark(#1b1b1f,#e8e8ec);--soft:light-dark(#63636e,#a0a0ab);\
+--line:light-dark(#d8d8de,#3a3a42);--page:light-dark(#fff,#17171a);--mark:light-dark(#0b62c4,#6cb0ff)}\
+body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--page);max-width:76rem;margin:2rem auto;padding:0 1rem}\
+table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:13px}\
+th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}\
+th{cursor:pointer;position:sticky;top:0;background:var(--page)}th:hover{color:var(--mark)}\
+.text{text-align:left}.scroll{overflow-x:auto}p.note,p.legend{color:var(--soft);margin:.3rem 0}\
+svg{max-width:100%;height:auto}svg text{fill:var(--ink);font:12px system-ui,sans-serif}svg .axis{stroke:var(--line)}\
+svg .mark{fill:var(--mark);stroke:var(--mark)}pre{font-size:12px;overflow-x:auto}";
+
+/// Sorts a table by the column whose head is clicked; numbers by value, once up and once down.
+const SCRIPT: &str = "\
+document.querySelectorAll('th').forEach(th=>th.onclick=()=>{const t=th.closest('table'),b=t.tBodies[0],\
+i=[...th.parentNode.children].indexOf(th),d=th.dataset.d=th.dataset.d=='1'?-1:1,v=r=>r.children[i].textContent;\
+[...b.rows].sort((x,y)=>{const a=parseFloat(v(x)),c=parseFloat(v(y));\
+return d*(isNaN(a)||isNaN(c)?v(x).localeCompare(v(y)):a-c)}).forEach(r=>b.append(r))})";
+
+/// The page.
+#[must_use]
+pub fn page(results: &Results) -> String {
+    let names: Vec<&str> = results.suites.iter().map(|suite| suite.name.as_str()).collect();
+    let mut text = format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
+         content=\"width=device-width\"><title>forkless bench: {}</title><style>{STYLE}</style></head><body>\n",
+        escape(&names.join(", "))
+    );
+    for suite in &results.suites {
+        section(&mut text, suite);
+    }
+    text.push_str("<h2>Machine</h2>\n<table><tbody>");
+    for (name, value) in results.machine.lines() {
+        let _ = write!(
+            text,
+            "<tr><td class=text>{}</td><td class=text>{}</td></tr>",
+            escape(name),
+            escape(&value)
+        );
+    }
+    let _ = write!(
+        text,
+        "</tbody></table>\n<p class=legend>forkless {}, {}</p>\n<script>{SCRIPT}</script></body></html>\n",
+        escape(&results.version),
+        crate::store::timestamp(results.created)
+    );
+    text
+}
+
+fn section(text: &mut String, suite: &Suite) {
+    let _ = writeln!(text, "<h1>{}</h1>", escape(&title(suite)));
+    for plot in plots(suite) {
+        let _ = writeln!(text, "{plot}");
+    }
+    table(text, &Grid::of(suite, Style::Bounds));
+    let _ = writeln!(text, "<p class=legend>{}</p>", escape(&legend(suite)));
+    if !suite.fits.is_empty() {
+        text.push_str("<h2>Fitted to the memory used</h2>\n");
+        table(text, &Grid::of_fits(suite));
+    }
+    if !suite.derived.is_empty() {
+        text.push_str("<h2>Derived</h2>\n<table><tbody>");
+        for one in &suite.derived {
+            let [low, high] = one.ci95.map(number);
+            let _ = write!(
+                text,
+                "<tr><td class=text>{}</td><td>{} [{low}, {high}] {}</td></tr>",
+                escape(&one.name),
+                number(one.value),
+                escape(&one.unit)
+            );
+        }
+        text.push_str("</tbody></table>\n");
+    }
+    let stars = bars(suite);
+    if !stars.is_empty() {
+        let _ = writeln!(text, "<pre>{}</pre>", escape(&stars));
+    }
+    for note in &suite.notes {
+        let _ = writeln!(text, "<p class=note>{}</p>", escape(note));
+    }
+}
+
+fn table(text: &mut String, grid: &Grid) {
+    let class = |index: usize| if index < grid.text_columns { " class=text" } else { "" };
+    text.push_str("<div class=scroll><table><thead><tr>");
+    for (index, head) in grid.heads.iter().enumerate() {
+        let _ = write!(text, "<th{}>{}</th>", class(index), escape(head));
+    }
+    text.push_str("</tr></thead><tbody>");
+    for line in &grid.lines {
+        text.push_str("<tr>");
+        for (index, cell) in line.iter().enumerate() {
+            let _ = write!(text, "<td{}>{}</td>", class(index), escape(cell));
+        }
+        text.push_str("</tr>");
+    }
+    text.push_str("</tbody></table></div>\n");
+}
+
+/// What is plotted of a suite: its leading metrics.
+fn plots(suite: &Suite) -> Vec<String> {
+    let wanted: &[&str] = match suite.name.as_str() {
+        "spawn" => &["wall", "blocked", "rate"],
+        "memory" => &["wall", "blocked"],
+        "cow" => &["first"],
+        _ => &["real"],
+    };
+    let mut all = Vec::new();
+    for metric in wanted {
+        let rows: Vec<&Row> = suite.rows.iter().filter(|row| row.metric == *metric).collect();
+        if suite.name == "memory" {
+            all.extend(curves(&rows, metric));
+        } else {
+            all.extend(dots(&rows, metric, suite));
+        }
+    }
+    all
+}
+
+/// A scale of powers of ten between two positive values.
+struct Log {
+    low: f64,
+    high: f64,
+    from: f64,
+    to: f64,
+}
+
+impl Log {
+    fn new(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Option<Log> {
+        let (mut low, mut high) = (f64::INFINITY, 0.0_f64);
+        for value in values.filter(|&value| value > 0.0) {
+            (low, high) = (low.min(value), high.max(value));
+        }
+        if high <= 0.0 {
+            return None;
+        }
+        Some(Log {
+            low: low.log10().floor(),
+            high: high.log10().ceil().max(low.log10().floor() + 1.0),
+            from,
+            to,
+        })
+    }
+
+    fn at(&self, value: f64) -> f64 {
+        let share = (value.max(1e-9).log10() - self.low) / (self.high - self.low);
+        self.from + share.clamp(0.0, 1.0) * (self.to - self.from)
+    }
+
+    fn ticks(&self) -> Vec<f64> {
+        let mut ticks = Vec::new();
+        let mut power = self.low;
+        while power <= self.high {
+            ticks.push(10_f64.powf(power));
+            power += 1.0;
+        }
+        ticks
+    }
+}
+
+/// One line a row: the median as a dot, its 95 % interval as a thick bar, p5 to p95 as a thin one.
+#[expect(clippy::cast_precision_loss, reason = "a number of rows")]
+fn dots(rows: &[&Row], metric: &str, suite: &Suite) -> Option<String> {
+    const LEFT: f64 = 300.0;
+    const WIDTH: f64 = 900.0;
+    let first = rows.first()?;
+    let scale = Log::new(rows.iter().flat_map(|row| [row.summary.p05, row.summary.p95]), LEFT, WIDTH - 20.0)?;
+    let height = 60.0 + 20.0 * rows.len() as f64;
+    let mut svg = format!(
+        "<h2>{metric}, {unit}</h2>\n<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{metric} by method\">",
+        metric = escape(metric),
+        unit = escape(&first.unit)
+    );
+    for tick in scale.ticks() {
+        let x = scale.at(tick);
+        let _ = write!(
+            svg,
+            "<line class=axis x1={x:.1} x2={x:.1} y1=20 y2={:.1} /><text x={x:.1} y=14 text-anchor=middle>{tick}</text>",
+            height - 20.0
+        );
+    }
+    for (index, row) in rows.iter().enumerate() {
+        let y = 38.0 + 20.0 * index as f64;
+        let [low, high] = row.ci95.map(|value| scale.at(value));
+        let varying: Vec<String> = row
+            .params
+            .iter()
+            .filter(|(name, value)| suite.rows.iter().any(|other| other.params.get(*name) != Some(value)))
+            .map(|(name, value)| param(name, value))
+            .collect();
+        let label = format!("{} {}", row.method, varying.join(" "));
+        let _ = write!(
+            svg,
+            "<text x={:.0} y={:.1} text-anchor=end>{}</text>\
+             <line class=mark x1={:.1} x2={:.1} y1={y} y2={y} stroke-width=1 />\
+             <line class=mark x1={low:.1} x2={high:.1} y1={y} y2={y} stroke-width=5 />\
+             <circle class=mark cx={:.1} cy={y} r=4><title>{}: {} [{}, {}]</title></circle>",
+            LEFT - 8.0,
+            y + 4.0,
+            escape(label.trim()),
+            scale.at(row.summary.p05),
+            scale.at(row.summary.p95),
+            scale.at(row.summary.median),
+            escape(label.trim()),
+            number(row.summary.median),
+            number(row.ci95[0]),
+            number(row.ci95[1]),
+        );
+    }
+    svg.push_str("</svg>");
+    Some(svg)
+}
+
+/// Time against memory used, one line for each method and kind of pages.
+#[expect(clippy::cast_precision_loss, reason = "sizes of memory fit a double")]
+fn curves(rows: &[&Row], metric: &str) -> Option<String> {
+    const WIDTH: f64 = 900.0;
+    const HEIGHT: f64 = 420.0;
+    let used = |row: &Row| match row.params.get("used") {
+        Some(&Param::Number(bytes)) => bytes as f64 / f64::from(1 << 20),
+        _ => 0.0,
+    };
+    let first = rows.first()?;
+    let largest = rows.iter().map(|row| used(row)).fold(1.0, f64::max);
+    let x = |mib: f64| 70.0 + mib / largest * (WIDTH - 330.0);
+    let y = Log::new(rows.iter().flat_map(|row| row.ci95), HEIGHT - 40.0, 20.0)?;
+    let mut svg = format!(
+        "<h2>{}, {} by MiB used</h2>\n<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"time by memory\">",
+        escape(metric),
+        escape(&first.unit)
+    );
+    for tick in y.ticks() {
+        let at = y.at(tick);
+        let _ = write!(
+            svg,
+            "<line class=axis x1=70 x2={:.0} y1={at:.1} y2={at:.1} /><text x=64 y={:.1} text-anchor=end>{tick}</text>",
+            WIDTH - 260.0,
+            at + 4.0
+        );
+    }
+    let mut lines: Vec<(String, Vec<&Row>)> = Vec::new();
+    for row in rows {
+        let name = format!(
+            "{} {}",
+            row.method,
+            row.params.get("pages").map(ToString::to_string).unwrap_or_default()
+        );
+        match lines.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, line)) => line.push(row),
+            None => lines.push((name, vec![row])),
+        }
+    }
+    let count = lines.len().max(1);
+    for (index, (name, mut line)) in lines.into_iter().enumerate() {
+        line.sort_by(|a, b| used(a).total_cmp(&used(b)));
+        // Hues spread over the circle; lightness in the middle, so that both backgrounds do.
+        let color = format!("hsl({} 70% 50%)", index * 360 / count);
+        let points: Vec<String> =
+            line.iter().map(|row| format!("{:.1},{:.1}", x(used(row)), y.at(row.summary.median))).collect();
+        let _ = write!(
+            svg,
+            "<polyline fill=none stroke=\"{color}\" stroke-width=2 points=\"{}\" />",
+            points.join(" ")
+        );
+        for row in &line {
+            let [low, high] = row.ci95.map(|value| y.at(value));
+            let at = x(used(row));
+            let _ = write!(
+                svg,
+                "<line stroke=\"{color}\" stroke-width=3 x1={at:.1} x2={at:.1} y1={low:.1} y2={high:.1}><title>{}: {}</title>\
+                 </line>",
+                escape(&name),
+                number(row.summary.median)
+            );
+        }
+        let label = 24.0 + 18.0 * index as f64;
+        let _ = write!(
+            svg,
+            "<rect x={:.0} y={:.1} width=12 height=12 fill=\"{color}\" /><text x={:.0} y={:.1}>{}</text>",
+            WIDTH - 240.0,
+            label - 10.0,
+            WIDTH - 222.0,
+            label,
+            escape(&name)
+        );
+    }
+    for mib in [0.0, largest / 2.0, largest] {
+        let _ =
+            write!(svg, "<text x={:.1} y={:.0} text-anchor=middle>{mib:.0}</text>", x(mib), HEIGHT - 16.0);
+    }
+    svg.push_str("</svg>");
+    Some(svg)
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Plan, Silent};
+    use crate::spawn::{self, Method, Spec};
+    use crate::suites::memory;
+
+    #[test]
+    fn the_page_shows_every_method_escapes_and_fetches_nothing() {
+        let plan = Plan { runs: 10, ..Plan::default() };
+        let methods = vec![Method::VforkExec, Method::ForkExec];
+        let mut suite =
+            spawn::run(&Spec { methods: methods.clone(), plan, ..Spec::default() }, None, &mut Silent)
+                .unwrap();
+        suite.notes.push("<script>alert(1)</script>".into());
+        let sizes = vec![0, 4 << 20, 8 << 20];
+        let pages = vec![crate::pages::Pages::Base];
+        let memory = memory::Spec { sizes, pages, methods, plan, ..memory::Spec::default() };
+        let memory = memory::run(&memory, None, &mut Silent).unwrap();
+        let page = page(&Results { suites: vec![suite, memory], ..Results::begin() });
+        assert!(page.contains("vfork_exec") && page.contains("fork_exec"));
+        assert!(page.matches("<svg").count() >= 4, "{}", page.matches("<svg").count());
+        assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
+        assert!(!page.contains("<script>alert"));
+        assert!(!page.contains("http://") && !page.contains("https://") && !page.contains("src="));
+        assert!(!page.contains("NaN"));
+    }
+}
