@@ -1,5 +1,6 @@
 //! Building the fixtures and the library once, running programs, reading reports.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
@@ -47,18 +48,35 @@ pub(crate) fn compile(source: &str, flags: &[&str]) -> PathBuf {
 /// `fixtures/run/fork_cases.c`.
 pub(crate) static FORK_CASES: LazyLock<PathBuf> = LazyLock::new(|| compile("fork_cases.c", &["-lpthread"]));
 
-/// `forkless run` with the library of this build. `timeout` ends what hangs.
-pub(crate) fn run(options: &[&str], program: &Path, args: &[&str]) -> Command {
+thread_local! {
+    /// Seconds a program of this test may take.
+    static LIMIT: Cell<u32> = const { Cell::new(30) };
+}
+
+/// Lets the programs of the calling test take longer.
+pub(crate) fn allow_seconds(seconds: u32) {
+    LIMIT.set(seconds);
+}
+
+/// `timeout`, which ends what hangs.
+fn limited() -> Command {
     let mut command = Command::new("timeout");
-    command.arg("30").arg(FORKLESS).arg("run").args(options).arg("--").arg(program).args(args);
-    command.env("FORKLESS_LIBRARY", &*LIBRARY).stdin(Stdio::null());
+    command.arg(LIMIT.get().to_string()).stdin(Stdio::null());
+    command
+}
+
+/// `forkless run` with the library of this build.
+pub(crate) fn run(options: &[&str], program: &Path, args: &[&str]) -> Command {
+    let mut command = limited();
+    command.arg(FORKLESS).arg("run").args(options).arg("--").arg(program).args(args);
+    command.env("FORKLESS_LIBRARY", &*LIBRARY);
     command
 }
 
 /// The same program by itself.
 pub(crate) fn plain(program: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new("timeout");
-    command.arg("30").arg(program).args(args).stdin(Stdio::null());
+    let mut command = limited();
+    command.arg(program).args(args);
     command
 }
 
