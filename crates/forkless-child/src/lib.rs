@@ -126,6 +126,18 @@ impl Report {
         self.phase.store(Phase::None as u32, Ordering::Release);
     }
 
+    /// Takes over what another report says: that of a child which could not write to this one.
+    pub fn copy_from(&self, other: &Report) {
+        let take =
+            |to: &AtomicU32, from: &AtomicU32| to.store(from.load(Ordering::Acquire), Ordering::Relaxed);
+        take(&self.index, &other.index);
+        take(&self.tried, &other.tried);
+        take(&self.staged, &other.staged);
+        self.errno.store(other.errno.load(Ordering::Acquire), Ordering::Relaxed);
+        self.refused.store(other.refused.load(Ordering::Acquire), Ordering::Relaxed);
+        self.phase.store(other.phase.load(Ordering::Acquire), Ordering::Release);
+    }
+
     /// What failed, if anything did. Final once the child has left the shared memory.
     pub fn failure(&self) -> Option<Failure> {
         let phase = match self.phase.load(Ordering::Acquire) {

@@ -411,7 +411,7 @@ impl Command {
     ///
     /// The caller is blocked for the clone alone, about a sixth of what `posix_spawn` takes, except when: more than a few hundred
     /// descriptors are open, when it waits for the child to have a table of its own (some 10 us); and with credentials or
-    /// [`Command::pre_exec`], when it is as [`Command::spawn`].
+    /// [`Command::pre_exec`], when it is as [`Command::spawn`]; likewise under emulators that copy memory for `CLONE_VM`.
     ///
     /// ```
     /// use forkless::{Command, WaitError};

@@ -1,6 +1,7 @@
 //! What this kernel, and every filter above it, lets the library use. Found out once, by trying; a facility refused later
 //! (a seccomp filter installed meanwhile) is struck off when that shows.
 
+use crate::copied;
 use crate::own;
 use forkless_sys::{Errno, clone, fd, process};
 use std::fmt;
@@ -93,6 +94,7 @@ impl Switch {
 pub(crate) struct All {
     pub clone3: Switch,
     pub clear_sighand: Switch,
+    pub shared_memory: Switch,
     pub pidfd: Switch,
     pub wait_pidfd: Switch,
     pub signal_pidfd: Switch,
@@ -125,6 +127,7 @@ fn probe() -> All {
         // CLEAR_SIGHAND (5.5) and INTO_CGROUP (5.7) came after clone3 (5.3); a kernel between says EINVAL when they are used.
         clear_sighand: clone3.err().map_or_else(Switch::untried, |e| Switch::known(Err(e))),
         into_cgroup: clone3.err().map_or_else(Switch::untried, |e| Switch::known(Err(e))),
+        shared_memory: Switch::known(clone3.or_else(|_| copied::shares_memory())),
         clone3: Switch::known(clone3),
         pidfd: Switch::known(process::pidfd_open(process::getpid()).and_then(fd::close)),
         wait_pidfd: Switch::untried(),
@@ -165,6 +168,12 @@ pub fn facilities() -> Vec<FacilityReport> {
     };
     vec![
         row("clone3", &all.clone3, "creating the child in one call", "clone(2) with the same flags"),
+        row(
+            "CLONE_VM",
+            &all.shared_memory,
+            "a child that shares memory: nothing is copied, whatever its size",
+            "the emulator's copy; report and exec are learnt of through shared memory and a pipe",
+        ),
         row(
             "CLONE_CLEAR_SIGHAND",
             &all.clear_sighand,

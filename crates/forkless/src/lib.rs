@@ -32,6 +32,7 @@ mod cancel;
 mod child;
 mod command;
 mod communicate;
+mod copied;
 mod env;
 mod error;
 mod explain;

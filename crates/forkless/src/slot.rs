@@ -103,7 +103,8 @@ pub(crate) fn take() -> Result<&'static Slot, SpawnError> {
         let _ = unsafe { mm::munmap(base, PAGE + STACK) };
         return Err(fail(e));
     }
-    if own::forgotten_by_fork() {
+    // Where a child is a copy it needs one of its stack.
+    if own::forgotten_by_fork() && facilities::get().shared_memory.works() {
         // SAFETY: a forked process has no child on it and does not know of it. Kernels that refuse it copy two pages.
         let _ = unsafe { mm::madvise(base, PAGE + STACK, mm::MADV_DONTFORK) };
     }

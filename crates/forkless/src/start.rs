@@ -4,6 +4,7 @@
 #![expect(unsafe_code, reason = "creating a child that shares memory")]
 
 use crate::command::{Command, Defaults};
+use crate::copied::{self, SharedReport};
 use crate::error::{SpawnError, Step as At};
 use crate::explain;
 use crate::facilities;
@@ -19,6 +20,7 @@ use forkless_child::{Launch, Phase, Step};
 use forkless_sys::signal::{self, SigSet};
 use forkless_sys::time::Timespec;
 use forkless_sys::{Errno, clone, poll, process, sched};
+use std::cell::Cell;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -221,9 +223,14 @@ pub(crate) fn start_as(
     let Request { command, plan, until, .. } = request;
     // Held while the child runs the hooks: they are FnMut, and two children at once would run them on the same memory.
     let _hooks = plan.hooked.then(|| command.hooks.lock().unwrap_or_else(PoisonError::into_inner));
-    let wiring = wire(command, request.defaults, request.until_exec)?;
+    let copied = !facilities::get().shared_memory.works();
+    let gate = if copied { Some(stdio::pipe()?) } else { None };
+    let until_exec = gate.as_ref().map(|g| g.1.as_raw_fd()).or(request.until_exec);
+    let wiring = wire(command, request.defaults, until_exec)?;
+    let gate = Cell::new(gate);
     // With pipes the caller closes the child's ends next, so the table must be the child's own by then.
     let until = match until {
+        _ if copied => Until::Exec,
         Until::Exit if !wiring.child_ends.is_empty() => Until::Exec,
         // A refusal that shows only in the child must show here, where another way can still be taken.
         Until::Exit if !proven(command, &wiring) => Until::Exec,
@@ -231,11 +238,20 @@ pub(crate) fn start_as(
         _ if plan.credentials || plan.hooked => Until::Exec,
         u => u,
     };
-    let mut table = choose_table(command, &wiring, until);
+    let mut table = match choose_table(command, &wiring, until) {
+        Table::Share if copied => Table::Copy { close_others: true },
+        table => table,
+    };
     // Once for a copy instead of the shared table, once for closing one by one instead of by range, twice for the clone.
     for _ in 0..5 {
         let until_exec = wiring.until_exec;
-        let once = Once { request: Request { until, until_exec, ..request }, caller_mask, first, table };
+        let once = Once {
+            request: Request { until, until_exec, ..request },
+            caller_mask,
+            first,
+            table,
+            gate: &gate,
+        };
         match once.go(&wiring.targets) {
             Ok((pid, pidfd, flight)) => {
                 drop(wiring.child_ends);
@@ -266,6 +282,8 @@ struct Once<'a> {
     caller_mask: SigSet,
     first: &'a [Step<'static>],
     table: Table,
+    /// Where the child is a copy: the pipe it holds until exec.
+    gate: &'a Cell<Option<(OwnedFd, OwnedFd)>>,
 }
 
 type Made = (i32, Option<OwnedFd>, Option<Flight>);
@@ -307,7 +325,16 @@ impl Once<'_> {
         // SAFETY: the box is in the slot until that is put back, after the last use below.
         let moves = unsafe { &*moves };
         let plan_steps: *const [Step<'static>] = self.request.plan.steps();
-        let report: *const forkless_child::Report = &raw const slot.report;
+        let copied = !all.shared_memory.works();
+        let shared = match copied.then(SharedReport::new).transpose() {
+            Ok(shared) => shared,
+            Err(e) => {
+                slot.put_back();
+                return Err(Refusal::Final(e));
+            }
+        };
+        let report: *const forkless_child::Report =
+            shared.as_ref().map_or(&raw const slot.report, |s| &raw const *s.get());
         let launch = Launch {
             // SAFETY: kept with the slot.
             files: unsafe { &*steps },
@@ -316,7 +343,7 @@ impl Once<'_> {
             // SAFETY: kept with the slot.
             exec: unsafe { self.request.plan.exec(self.caller_mask) },
             hint: self.request.hint.load(Ordering::Relaxed),
-            // SAFETY: slots are never freed.
+            // SAFETY: slots are never freed, and a shared report is kept until the child has left.
             report: unsafe { &*report },
         };
         // SAFETY: the slot is ours, and all the launch points into is in `kept` or in the slot.
@@ -328,6 +355,11 @@ impl Once<'_> {
                 return Err(refusal);
             }
         };
+        if let (Some(shared), Some((read, write))) = (&shared, self.gate.take()) {
+            drop(write);
+            copied::until_closed(&read);
+            slot.report.copy_from(shared.get());
+        }
         if let Some(fd) = &pidfd {
             LOWEST_FREE.store(fd.as_raw_fd(), Ordering::Relaxed);
         }

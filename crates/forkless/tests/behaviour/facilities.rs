@@ -262,6 +262,60 @@ fn refused_after_it_has_worked() {
     workers("later");
 }
 
-cases![; once refused_from_the_start, refused_after_it_has_worked];
-pub const WORKERS: &[crate::support::Case] =
-    &[crate::support::Case { name: concat!(module_path!(), "::worker"), run: worker, repeatable: false }];
+/// In an emulator that carries a vfork out as a fork.
+fn emulated() {
+    let shares = facilities().iter().any(|f| f.name == "CLONE_VM" && f.state.works());
+    println!("memory is shared: {shares}");
+    let before = guard::descriptors();
+    let maps = guard::mappings();
+    for _ in 0..3 {
+        let out = Command::new("sh")
+            .args(["-c", "cat; umask; echo err >&2; exit 3"])
+            .umask(0o027)
+            .output()
+            .unwrap();
+        assert_eq!(
+            (out.status.code(), out.stdout, out.stderr),
+            (Some(3), b"0027\n".to_vec(), b"err\n".to_vec())
+        );
+        let e = Command::new("/does/not/exist").spawn().unwrap_err();
+        assert_eq!(e.to_string(), "exec /does/not/exist: No such file or directory");
+        let e = Command::new("true").current_dir("/nowhere").status().unwrap_err();
+        assert_eq!(e.to_string(), "chdir to /nowhere: No such file or directory");
+        let (mut r, w) = std::io::pipe().unwrap();
+        let mut c = Command::new("sh");
+        c.args(["-c", "echo through >&7"]).fd(7, w);
+        let mut child = c.spawn_nonblocking().unwrap();
+        drop(c);
+        let mut said = String::new();
+        r.read_to_string(&mut said).unwrap();
+        assert!(said == "through\n" && child.wait().unwrap().success());
+        let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
+        assert!(sleeper.try_wait().unwrap().is_none(), "the start waited for the end of the program");
+        sleeper.kill().unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&sleeper.wait().unwrap()), Some(9));
+    }
+    assert_eq!(guard::descriptors(), before);
+    assert!(guard::mappings() <= maps + 8);
+    guard::assert_no_children();
+}
+
+fn an_emulator_whose_vfork_is_a_fork() {
+    let emulator = format!("qemu-{}", std::env::consts::ARCH);
+    let run = std::process::Command::new(&emulator).arg(me()).args(["--bare", short_of("emulated")]).output();
+    let out = match run {
+        Ok(out) => out,
+        Err(e) => crate::support::skip(&format!("{emulator} (Debian's qemu-user): {e}")),
+    };
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success(), "{said}{}", String::from_utf8_lossy(&out.stderr));
+    if said.contains("memory is shared: true") {
+        crate::support::skip(&format!("this {emulator} shares memory after all"));
+    }
+}
+
+cases![; once refused_from_the_start, refused_after_it_has_worked, an_emulator_whose_vfork_is_a_fork];
+pub const WORKERS: &[crate::support::Case] = &[
+    crate::support::Case { name: concat!(module_path!(), "::worker"), run: worker, repeatable: false },
+    crate::support::Case { name: "emulated", run: emulated, repeatable: false },
+];
