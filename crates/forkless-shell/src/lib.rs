@@ -49,7 +49,8 @@
 //! 4. **Before anything of a pipeline starts**: open its redirections' targets and find its programs, each the first
 //!    regular file with execute permission along `PATH` (names with a `/` as they are). **If anything fails** hand
 //!    `&line[pipeline.span().start..]` to `/bin/sh -c --` (a part of a line may begin with `-`), with the current
-//!    directory and, after a `cd`, with its `PWD` and `OLDPWD`:
+//!    directory and, after a `cd`, with its `PWD` and `OLDPWD`; to bash also without `_` once a command that is no
+//!    pipeline has run:
 //!    nothing a script depends on has happened since the start of that text, so the shell does the rest, its messages,
 //!    126, 127 and redirection errors included. Opening is harmless to repeat. A target that is a FIFO would block the
 //!    caller rather than the shell: leave such lines to it, too.

@@ -119,20 +119,23 @@ const REGRESSIONS: &[(&str, &str)] = &[
     ("a cd that fails after a program", "ok; cd missing; obs"),
     ("a line that begins like an option", "-TERM=a=b both"),
     ("bash runs a script without #! in place, and trips over what follows it", "script then \\\n"),
+    ("bash handed a rest must not take _ for inherited", "true && obs >out2 7>&7 && obs"),
     ("bash does so in a child, too", "no || script >&2 \\\n"),
     ("a continuation before the end is no newline", "t15; \\\n"),
 ];
 
 fn regressions(bench: &mut Bench, shell: &Shell) -> Result<String, String> {
-    let environment = bench.environment(&["OLDPWD=/nonexistent", "SHLVL=1"]);
     let (mut alike, mut rejected) = (0, 0);
-    for (cause, line) in REGRESSIONS {
-        match bench
-            .compare(shell, &environment, line.as_bytes())
-            .map_err(|text| format!("{cause}\n{text}"))?
-        {
-            Verdict::Alike(_) => alike += 1,
-            Verdict::Rejected(_) | Verdict::Race => rejected += 1,
+    for extra in [&["OLDPWD=/nonexistent", "SHLVL=1"][..], &["_=/usr/bin/before"]] {
+        let environment = bench.environment(extra);
+        for (cause, line) in REGRESSIONS {
+            match bench
+                .compare(shell, &environment, line.as_bytes())
+                .map_err(|text| format!("{cause}\n{text}"))?
+            {
+                Verdict::Alike(_) => alike += 1,
+                Verdict::Rejected(_) | Verdict::Race => rejected += 1,
+            }
         }
     }
     Ok(format!("{alike} alike; {rejected} left to the shell"))

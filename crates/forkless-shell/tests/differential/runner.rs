@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use forkless_shell::{
     Command, CommandKind, Connector, Directory, EnvSlot, EnvString, Environment, Pipeline, PreviousDirectory,
-    RedirectionKind, Script, ShellTraits, resolve_directory,
+    RedirectionKind, Script, ShellKind, ShellTraits, resolve_directory,
 };
 
 use crate::process::{Outcome, Table, start, wait};
@@ -25,6 +25,8 @@ pub(crate) struct Runner<'a> {
     current: Vec<u8>,
     previous: Option<Vec<u8>>,
     previous_is_stale: bool,
+    /// A command that is no pipeline has run: bash exports no inherited `_` any more.
+    past_underscore: bool,
 }
 
 /// The environment as the analysis wants it.
@@ -80,6 +82,7 @@ impl<'a> Runner<'a> {
             current,
             previous: None,
             previous_is_stale,
+            past_underscore: false,
         }
     }
 
@@ -114,6 +117,7 @@ impl<'a> Runner<'a> {
                     }
                 }
             };
+            self.past_underscore |= pipeline.stage_count() == 1;
             if pipeline.is_negated() {
                 status = u8::from(status == 0);
             }
@@ -202,6 +206,9 @@ impl<'a> Runner<'a> {
                 environment.retain(|entry| !entry.to_bytes().starts_with(name.as_bytes()));
                 environment.push(CString::new([name.as_bytes(), value].concat()).expect("no NUL"));
             }
+        }
+        if self.past_underscore && self.traits.kind() == ShellKind::Bash {
+            environment.retain(|entry| !entry.to_bytes().starts_with(b"_="));
         }
         let argv = [c"sh".to_owned(), c"-c".to_owned(), c"--".to_owned(), text.to_owned()];
         start(self.shell, &argv, &environment, table).expect("start the shell")

@@ -46,6 +46,8 @@ struct Walk<'s> {
     mask_emptied: bool,
     /// A program has run, or a directory was changed: the whole line can no longer be given to the shell.
     begun: bool,
+    /// A command that is no pipeline has run: bash exports no inherited `_` any more.
+    past_underscore: bool,
 }
 
 /// One program of a pipeline, ready to start.
@@ -90,6 +92,7 @@ fn with_walk<T>(
         status: 0,
         mask_emptied: false,
         begun: false,
+        past_underscore: false,
     })
 }
 
@@ -204,6 +207,7 @@ impl<'s> Walk<'s> {
                     0
                 }
             };
+            self.past_underscore = true;
             if pipeline.is_negated() {
                 self.status = u8::from(self.status == 0);
             }
@@ -421,14 +425,18 @@ impl<'s> Walk<'s> {
         let mut command = Command::new("/bin/sh");
         // A part of a line may begin with `-`.
         command.arg0("sh").args(["-c", "--"]).arg(OsStr::from_bytes(text));
-        let mut environment = self.environment.clone();
-        if let Some((current, previous)) = self.place.after_cd() {
-            environment = Strings::default();
-            for entry in self.environment.iter() {
-                if !entry.starts_with(b"PWD=") && !entry.starts_with(b"OLDPWD=") {
-                    environment.push(entry);
-                }
+        let after_cd = self.place.after_cd();
+        let forgets_underscore = self.past_underscore && self.traits.kind() == ShellKind::Bash;
+        let mut environment = Strings::default();
+        for entry in self.environment.iter() {
+            let is_replaced =
+                after_cd.is_some() && (entry.starts_with(b"PWD=") || entry.starts_with(b"OLDPWD="));
+            let is_forgotten = forgets_underscore && entry.starts_with(b"_=");
+            if !is_replaced && !is_forgotten {
+                environment.push(entry);
             }
+        }
+        if let Some((current, previous)) = after_cd {
             environment.push_parts(&[b"PWD=", current]);
             environment.push_parts(&[b"OLDPWD=", previous]);
         }
