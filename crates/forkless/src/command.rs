@@ -5,6 +5,7 @@ use crate::cancel::NotCancelled;
 use crate::child::Child;
 use crate::env::EnvChanges;
 use crate::error::{SpawnError, Step};
+use crate::in_place;
 use crate::plan::{Cgroup, Life, Plan};
 use crate::prepared::Prepared;
 use crate::start::{self, Request, Until};
@@ -453,7 +454,7 @@ impl Command {
     /// Becomes the program: this process is replaced. Returns only to say why not; attributes set before the failing step stay set.
     pub fn exec(&mut self) -> SpawnError {
         match Plan::new(self, Life::Start, Cgroup::Join) {
-            Ok(plan) => start::in_place(self, &plan),
+            Ok(plan) => in_place::exec(self, &plan),
             Err(e) => e,
         }
     }

@@ -158,7 +158,7 @@ fn core_dump_kills_sharers() -> bool {
 /// }
 /// ```
 pub fn facilities() -> Vec<FacilityReport> {
-    crate::start::try_untried();
+    crate::probe::try_untried();
     let all = get();
     let row = |name, switch: &Switch, used_for, fallback| FacilityReport {
         name,

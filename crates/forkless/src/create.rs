@@ -1,0 +1,208 @@
+//! The clone itself, by the best call allowed here, and what it must not leave changed in the parent.
+//!
+//! The signal mask is changed in [`clone_masked`] and restored there, on every path; the dumpable flag is put back by [`Dumpable`].
+#![expect(unsafe_code, reason = "creating a child that shares memory")]
+
+use crate::error::Step as At;
+use crate::facilities;
+use crate::own;
+use crate::plan::Plan;
+use crate::slot::Slot;
+use crate::start::Until;
+use crate::stdio;
+use forkless_sys::signal::{self, SigSet};
+use forkless_sys::{Errno, clone, process};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// How the steps were laid out, and so how the child must be made.
+#[derive(Clone, Copy)]
+pub(crate) struct CloneMeans {
+    pub clone3: bool,
+    /// The kernel resets the handlers; else a step does.
+    pub clear_sighand: bool,
+}
+
+/// Opens the plan's cgroup, if it has one, for the time of the clone.
+pub(crate) fn with_cgroup<T>(
+    plan: &Plan,
+    clone: impl FnOnce(Option<RawFd>) -> Result<T, Errno>,
+) -> Result<T, ((At, Option<String>), Errno)> {
+    let Some(dir) = &plan.cgroup else { return clone(None).map_err(|e| ((At::Clone, None), e)) };
+    let what = || (At::Cgroup, Some(dir.to_string_lossy().into_owned()));
+    let flags = forkless_sys::fd::O_PATH | forkless_sys::fd::O_DIRECTORY | forkless_sys::fd::O_CLOEXEC;
+    let fd = forkless_sys::fd::openat(forkless_sys::fd::AT_FDCWD, dir.as_c_str().into(), flags, 0)
+        .map_err(|e| (what(), e))?;
+    let fd = stdio::owned(fd);
+    clone(Some(fd.as_raw_fd())).map_err(|e| match e {
+        Errno::EAGAIN | Errno::ENOMEM => ((At::Clone, None), e),
+        _ => (what(), e),
+    })
+}
+
+/// Blocks every signal, clones, and restores the mask: a handler must not run in the child, where it would work on the parent's
+/// memory under another pid.
+pub(crate) fn clone_masked(
+    slot: &'static Slot,
+    data: *mut std::ffi::c_void,
+    until: Until,
+    share: bool,
+    cgroup: Option<RawFd>,
+    means: CloneMeans,
+) -> Result<(i32, Option<OwnedFd>), Errno> {
+    // Cannot fail: the set and its size are right (sigprocmask(2), ERRORS).
+    let old = signal::set_mask(SigSet::ALL)?;
+    let made = clone_best(slot, data, until, share, cgroup, means);
+    let restored = signal::set_mask(old);
+    debug_assert!(restored.is_ok());
+    made
+}
+
+fn clone_best(
+    slot: &'static Slot,
+    data: *mut std::ffi::c_void,
+    until: Until,
+    share: bool,
+    cgroup: Option<RawFd>,
+    means: CloneMeans,
+) -> Result<(i32, Option<OwnedFd>), Errno> {
+    const SIGCHLD: u32 = 17;
+    let all = facilities::get();
+    let (stack, size) = slot.stack();
+    let mut flags = clone::CLONE_VM;
+    flags |= match until {
+        Until::Exec => clone::CLONE_VFORK,
+        Until::Cloned => clone::CLONE_CHILD_CLEARTID,
+        // The slot is held until the child's end is seen.
+        Until::Exit => 0,
+    };
+    flags |= if share { clone::CLONE_FILES } else { 0 };
+    let mut pidfd: i32 = -1;
+    slot.tid.store(u32::from(until == Until::Cloned), Ordering::Release);
+    if means.clone3 {
+        let mut args = clone::args();
+        args.flags = u64::from(flags | clone::CLONE_PIDFD);
+        if means.clear_sighand {
+            args.flags |= clone::CLONE_CLEAR_SIGHAND;
+        }
+        if let Some(fd) = cgroup {
+            args.flags |= clone::CLONE_INTO_CGROUP;
+            args.cgroup = fd as u64;
+        }
+        args.exit_signal = u64::from(SIGCHLD);
+        args.pidfd = (&raw mut pidfd) as u64;
+        args.child_tid = slot.tid.as_ptr() as u64;
+        args.stack = stack as u64;
+        args.stack_size = size as u64;
+        // SAFETY: slot and launch are kept until the child has left; all signals are blocked.
+        match unsafe { clone::clone3(&args, forkless_child::start, data) } {
+            Ok(pid) => {
+                all.clear_sighand.confirm();
+                all.pidfd.confirm();
+                if cgroup.is_some() {
+                    all.into_cgroup.confirm();
+                }
+                return Ok((pid, Some(stdio::owned(pidfd))));
+            }
+            // A filter installed since the probe. Not another way from here: the steps are those for this one.
+            Err(e @ (Errno::ENOSYS | Errno::EPERM)) if clone::clone3_allowed().is_err() => {
+                all.clone3.refuse(e);
+                all.clear_sighand.refuse(e);
+                all.into_cgroup.refuse(e);
+                slot.tid.store(0, Ordering::Release);
+                return Err(e);
+            }
+            // CLONE_CLEAR_SIGHAND (5.5) is newer than clone3, and emulators of the kernel lack it.
+            Err(Errno::EINVAL) if means.clear_sighand && !all.clear_sighand.confirmed() => {
+                all.clear_sighand.refuse(Errno::EINVAL);
+                slot.tid.store(0, Ordering::Release);
+                return Err(Errno::EINVAL);
+            }
+            Err(e) => {
+                slot.tid.store(0, Ordering::Release);
+                return Err(e);
+            }
+        }
+    }
+    if cgroup.is_some() {
+        slot.tid.store(0, Ordering::Release);
+        return Err(Errno::ENOSYS);
+    }
+    clone_plain(slot, data, flags, SIGCHLD)
+}
+
+/// `clone(2)`: the caller's steps reset the handlers, since this call cannot.
+fn clone_plain(
+    slot: &'static Slot,
+    data: *mut std::ffi::c_void,
+    flags: u32,
+    exit_signal: u32,
+) -> Result<(i32, Option<OwnedFd>), Errno> {
+    let all = facilities::get();
+    let (stack, size) = slot.stack();
+    // SAFETY: one past the end of the slot's stack.
+    let top = unsafe { stack.byte_add(size) };
+    let tid = slot.tid.as_ptr().cast::<i32>();
+    let mut pidfd: i32 = -1;
+    // SAFETY: as in `clone_best`.
+    let with = |more: u32, at: *mut i32| unsafe {
+        clone::clone(flags | more, exit_signal, top, at, tid, forkless_child::start, data)
+    };
+    let made = match with(clone::CLONE_PIDFD, &raw mut pidfd) {
+        // Older than 5.2, or a filter on this flag.
+        Err(Errno::EINVAL | Errno::EPERM | Errno::ENOSYS) => with(0, std::ptr::null_mut()),
+        made => made,
+    };
+    match made {
+        Ok(pid) if pidfd >= 0 => Ok((pid, Some(stdio::owned(pidfd)))),
+        // Ours and, unless SIGCHLD is ignored or a handler waits for everybody's children, not reaped, so the number has not been
+        // given to another process.
+        Ok(pid) => match process::pidfd_open(pid) {
+            Ok(fd) => Ok((pid, Some(stdio::owned(fd)))),
+            Err(Errno::ESRCH | Errno::EMFILE | Errno::ENFILE) => Ok((pid, None)),
+            Err(e) => {
+                all.pidfd.refuse(e);
+                Ok((pid, None))
+            }
+        },
+        Err(e) => {
+            slot.tid.store(0, Ordering::Release);
+            Err(e)
+        }
+    }
+}
+
+/// Puts the dumpable flag back that a child's change of credentials clears (`commit_creds`): it belongs to the shared memory. Kept
+/// cleared until the last such child has left, since it is what keeps its new user from reading this process through the child.
+pub(crate) struct Dumpable;
+
+impl Dumpable {
+    pub(crate) fn hold() -> Dumpable {
+        let mut h = own::state().dumpable.lock().unwrap_or_else(PoisonError::into_inner);
+        if h.0 == 0 {
+            h.1 = process::dumpable().unwrap_or(0);
+        }
+        h.0 += 1;
+        Dumpable
+    }
+}
+
+impl Drop for Dumpable {
+    fn drop(&mut self) {
+        let mut h = own::state().dumpable.lock().unwrap_or_else(PoisonError::into_inner);
+        h.0 -= 1;
+        // Only 1 can be set, and 0 and 2 were not lost.
+        if h.0 == 0 && h.1 == 1 && process::dumpable() != Ok(1) {
+            let _ = process::set_dumpable(1);
+        }
+    }
+}
+
+/// libc's errno of this thread.
+pub(crate) fn errno() -> &'static AtomicI32 {
+    // SAFETY: always succeeds.
+    let at = unsafe { libc::__errno_location() };
+    // SAFETY: this thread's own word; a child that shares the thread pointer runs only while this thread is suspended.
+    unsafe { AtomicI32::from_ptr(at) }
+}
