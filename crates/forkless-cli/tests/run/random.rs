@@ -10,8 +10,9 @@ use crate::support::{compile, observe, plain, reported};
 
 static RANDOM_CHILD: LazyLock<PathBuf> = LazyLock::new(|| compile("random_child.c", &[]));
 
-/// Seeds that once told the two apart: 141 and 281 sent a signal twice, which may arrive as one.
-const CORPUS: [u64; 2] = [141, 281];
+/// Seeds that once failed, all for what the generator did: 141 and 281 sent a signal twice, which may arrive as one; 1419 read from a pipe
+/// that had taken the number of a file.
+const CORPUS: [u64; 3] = [141, 281, 1419];
 
 fn from_environment(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
