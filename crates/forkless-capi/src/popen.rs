@@ -37,17 +37,21 @@ pub(crate) struct Streams {
     next: u64,
     /// Tickets of calls that have looked at `open` and may not have made their child yet.
     spawning: Vec<u64>,
+    /// Calls that wait for others to have made theirs.
+    waiters: usize,
     open: Vec<Stream>,
 }
 
 /// Held for looking and noting only.
-static STREAMS: Mutex<Streams> = Mutex::new(Streams { next: 0, spawning: Vec::new(), open: Vec::new() });
+static STREAMS: Mutex<Streams> =
+    Mutex::new(Streams { next: 0, spawning: Vec::new(), waiters: 0, open: Vec::new() });
 static SPAWNED: Condvar = Condvar::new();
 
 impl Streams {
     /// In a forked process: nobody is in `forkless_popen`, and the streams stay.
     pub(crate) fn forget_calls(&mut self) {
         self.spawning.clear();
+        self.waiters = 0;
     }
 }
 
@@ -60,8 +64,14 @@ struct Ticket(u64);
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        streams().spawning.retain(|t| *t != self.0);
-        SPAWNED.notify_all();
+        let mut s = streams();
+        s.spawning.retain(|t| *t != self.0);
+        // Whoever waits does so for all before it, so only the end of the oldest can be news.
+        let news = s.waiters > 0 && s.spawning.iter().all(|t| *t > self.0);
+        drop(s);
+        if news {
+            SPAWNED.notify_all();
+        }
     }
 }
 
@@ -161,9 +171,11 @@ fn open(line: &CStr, mode: Mode) -> Result<*mut FILE, Failure> {
         // Whoever begins from here on knows of the stream. Those before may be about to copy the table, and must not find it
         // inheritable: their child would keep the pipe open.
         let until = s.next;
+        s.waiters += 1;
         while s.spawning.iter().any(|t| *t < until) {
             s = SPAWNED.wait(s).unwrap_or_else(PoisonError::into_inner);
         }
+        s.waiters -= 1;
         drop(s);
         // SAFETY: clears the flag of a descriptor that the stream just made owns.
         unsafe { libc::fcntl(fd, libc::F_SETFD, 0) };
