@@ -80,7 +80,8 @@ impl<E: Environment + ?Sized> Parser<'_, '_, '_, E> {
         loop {
             if connector == Connector::Always {
                 if self.skip_lines()? {
-                    self.shape = Shape::default();
+                    // What the last pipeline was stays: a newline may be all that follows it.
+                    self.shape.semicolon_in_line = false;
                 }
                 if self.cursor.peek().is_none() {
                     return Ok(());

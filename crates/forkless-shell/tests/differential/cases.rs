@@ -120,6 +120,7 @@ const REGRESSIONS: &[(&str, &str)] = &[
     ("a line that begins like an option", "-TERM=a=b both"),
     ("bash runs a script without #! in place, and trips over what follows it", "script then \\\n"),
     ("bash handed a rest must not take _ for inherited", "true && obs >out2 7>&7 && obs"),
+    ("the newline at the end does not make bash forget its nested list", "obs; true && obs;\n"),
     ("bash does so in a child, too", "no || script >&2 \\\n"),
     ("a continuation before the end is no newline", "t15; \\\n"),
 ];
