@@ -26,6 +26,9 @@ impl Changed {
         let Some(guard) = guard else {
             return Err(Error::Missing(format!("nobody would restore {} after a crash", path.display())));
         };
+        // What may not be written will not change: the guard must not hear of it, or it would complain of not being able to
+        // undo what never happened.
+        drop(open(path)?);
         guard.restore_setting(path, old)?;
         write(path, value)?;
         Ok(Some(Changed { path: path.to_owned(), old: old.to_owned() }))
@@ -39,17 +42,17 @@ impl Drop for Changed {
     }
 }
 
+fn open(path: &Path) -> Result<fs::File, Error> {
+    fs::OpenOptions::new().write(true).open(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
+            Error::Missing(format!("{} can be set by root only", path.display()))
+        }
+        _ => Error::io(format!("open {}", path.display()))(error),
+    })
+}
+
 fn write(path: &Path, value: &str) -> Result<(), Error> {
-    fs::OpenOptions::new()
-        .write(true)
-        .open(path)
-        .and_then(|mut file| file.write_all(value.as_bytes()))
-        .map_err(|error| match error.kind() {
-            std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
-                Error::Missing(format!("{} can be set by root only", path.display()))
-            }
-            _ => Error::io(format!("set {} to {value}", path.display()))(error),
-        })
+    open(path)?.write_all(value.as_bytes()).map_err(Error::io(format!("set {} to {value}", path.display())))
 }
 
 /// The chosen word of `always [madvise] never`, or the whole text of a plain setting.
