@@ -45,6 +45,7 @@ const STEPS: &[(&str, u64, Work)] = &[
             "--workspace",
             "--exclude=forkless-preload",
             "--all-targets",
+            "--features=forkless/tokio",
             "--locked",
             "--",
             "-Dwarnings",
@@ -71,6 +72,7 @@ const STEPS: &[(&str, u64, Work)] = &[
             "test",
             "--workspace",
             "--exclude=forkless-preload",
+            "--features=forkless/tokio",
             "--locked",
             "--no-fail-fast",
             "--",
@@ -81,7 +83,15 @@ const STEPS: &[(&str, u64, Work)] = &[
     (
         "documentation",
         300,
-        Work::Once(&["cargo", "doc", "--workspace", "--exclude=forkless-preload", "--no-deps", "--locked"]),
+        Work::Once(&[
+            "cargo",
+            "doc",
+            "--workspace",
+            "--exclude=forkless-preload",
+            "--features=forkless/tokio",
+            "--no-deps",
+            "--locked",
+        ]),
     ),
 ];
 
