@@ -32,7 +32,7 @@ pub enum WatchError {
         source: std::io::Error,
     },
     /// BPF is out of reach for this process.
-    #[error("{why}; run as root, or grant CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE")]
+    #[error("{why}; {}", remedy())]
     NotPermitted {
         /// What was refused.
         why: String,
@@ -74,5 +74,14 @@ impl WatchError {
             self,
             Self::NotPermitted { .. } | Self::Unsupported { .. } | Self::Program { .. } | Self::Map { .. }
         )
+    }
+}
+
+/// What to do about a refusal depends on who was refused.
+fn remedy() -> &'static str {
+    if rustix::process::geteuid().is_root() {
+        "root is not enough here: the kernel's configuration, lockdown or a container's policy forbids it"
+    } else {
+        "run as root, or grant CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE"
     }
 }

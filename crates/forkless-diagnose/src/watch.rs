@@ -414,6 +414,8 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         }
         next = cause.source();
     }
+    // Without a log the loader still announces one.
+    let text = text.trim_end().trim_end_matches("Verifier output:").trim_end_matches([' ', '.']).to_owned();
     // A verifier's log has thousands of lines; its last ones hold the reason.
     let lines: Vec<&str> = text.lines().collect();
     if lines.len() > 6 {
