@@ -125,29 +125,32 @@ impl Slot {
         (self.stack, STACK)
     }
 
-    /// Places the launch and what it points into, and returns the launch's address for the child.
+    /// Places the launch and what it points into, and returns the launch's address for the child; also what was kept for the child
+    /// before, to be freed when this one is on its way: freeing it at that child's end would have kept the caller waiting.
     ///
     /// # Safety
     /// The caller has taken the slot and no child is on it. `launch` points only into `kept`, into this slot, or into
     /// memory that outlives the child's stay.
-    pub(crate) unsafe fn load(&self, launch: Launch<'static>, kept: Box<Kept>) -> *mut c_void {
+    pub(crate) unsafe fn load(
+        &self,
+        launch: Launch<'static>,
+        kept: Box<Kept>,
+    ) -> (*mut c_void, Option<Box<Kept>>) {
         self.report.reset();
         // SAFETY: the slot is the caller's alone.
-        unsafe { *self.kept.get() = Some(kept) };
+        let before = unsafe { &mut *self.kept.get() }.replace(kept);
         // SAFETY: as above.
         let place = unsafe { &mut *self.launch.get() };
         place.write(launch);
-        self.launch.get().cast()
+        (self.launch.get().cast(), before)
     }
 
-    /// Frees what was kept for the child.
+    /// Ready for the next start. What was kept for the child stays until then.
     fn clear(&self) {
         if let Some(e) = self.report.refused() {
             facilities::get().close_range.refuse(e);
             facilities::get().unshare_range.refuse(e);
         }
-        // SAFETY: called by whoever holds the slot, once no child is on it.
-        unsafe { *self.kept.get() = None };
         self.abandoned.store(false, Ordering::Relaxed);
     }
 

@@ -207,8 +207,10 @@ impl Once<'_> {
             report: unsafe { &*report },
         };
         // SAFETY: the slot is ours, and all the launch points into is in `kept` or in the slot.
-        let data = unsafe { slot.load(launch, kept) };
-        let (pid, pidfd) = match self.create(slot, data, means) {
+        let (data, before) = unsafe { slot.load(launch, kept) };
+        let made = self.create(slot, data, means);
+        drop(before);
+        let (pid, pidfd) = match made {
             Ok(made) => made,
             Err(refusal) => {
                 slot.put_back();
