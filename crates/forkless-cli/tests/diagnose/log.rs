@@ -47,7 +47,13 @@ fn full_fork() {
         assert!(line["copy_ns"].as_u64() <= line["caller_waited_ns"].as_u64());
         waited += line["caller_waited_ns"].as_f64().expect("the caller returned");
     }
-    assert_near("time in fork()", waited, truth.ns("call_ns"), 0.25);
+    // The victim's own clock also counts what happens to it between the call and its two readings, which on a busy machine is much;
+    // how near the two are on a quiet one is a measurement, not a test.
+    let measured = waited / truth.ns("call_ns");
+    assert!(
+        (0.4..=1.05).contains(&measured),
+        "the log has {measured:.2} of the time the victim saw in fork()"
+    );
 }
 
 fn vfork_and_spawn() {
