@@ -270,11 +270,14 @@ mod tests {
 
     #[test]
     fn a_child_that_lives_long_enough_is_seen() {
+        // Several: on a busy machine one may be looked at between its fork and its exec, or not at all.
         let target = ResolvedTarget {
             all: false,
             cgroup: None,
             pids: Vec::new(),
-            command: Some(["sh", "-c", "sleep 0.2; true"].map(OsString::from).to_vec()),
+            command: Some(
+                ["sh", "-c", "for i in 1 2 3 4 5; do sleep 0.3; done"].map(OsString::from).to_vec(),
+            ),
         };
         let mut sampler = Sampler::start(&target).expect("sh runs");
         let mut programs = Vec::new();
