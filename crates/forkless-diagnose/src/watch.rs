@@ -520,30 +520,28 @@ fn attach_fexit(bpf: &mut Ebpf, btf: &Btf) -> Result<(), WatchError> {
     Ok(())
 }
 
-/// Loads and attaches the smallest fentry program there is here, and takes it out again.
-pub(crate) fn try_fentry(btf: &Btf) -> Result<(), WatchError> {
-    in_first_pid_namespace()?;
-    let mut bpf = EbpfLoader::new()
+/// The object with maps as small as they can be, for a try.
+fn load_smallest(btf: &Btf) -> Result<Ebpf, WatchError> {
+    EbpfLoader::new()
         .btf(Some(btf))
         .map_max_entries("calls", 1)
         .map_max_entries("live", 1)
         .map_max_entries("watched", 1)
         .map_max_entries("ring", 4096)
         .load(OBJECT)
-        .map_err(load_error)?;
+        .map_err(load_error)
+}
+
+/// Loads and attaches the smallest fentry program there is here, and takes it out again.
+pub(crate) fn try_fentry(btf: &Btf) -> Result<(), WatchError> {
+    in_first_pid_namespace()?;
+    let mut bpf = load_smallest(btf)?;
     attach_fentry(&mut bpf, btf)
 }
 
 /// Loads and attaches one tracepoint program, and takes it out again.
 pub(crate) fn try_tracepoint(btf: &Btf) -> Result<(), WatchError> {
     in_first_pid_namespace()?;
-    let mut bpf = EbpfLoader::new()
-        .btf(Some(btf))
-        .map_max_entries("calls", 1)
-        .map_max_entries("live", 1)
-        .map_max_entries("watched", 1)
-        .map_max_entries("ring", 4096)
-        .load(OBJECT)
-        .map_err(load_error)?;
+    let mut bpf = load_smallest(btf)?;
     attach_tracepoint(&mut bpf, btf, "on_exec", "sched_process_exec")
 }
