@@ -9,6 +9,7 @@
 
 use serde::Serialize;
 
+use crate::published::{calls, spawn};
 use crate::results::{Param, Params, Results, Row};
 use crate::stats::bootstrap::{Replicates, Resampler, Samples, within_rounds};
 use crate::stats::median;
@@ -283,23 +284,9 @@ pub fn published() -> Results {
         samples: vec![value],
         ..Row::default()
     };
-    // Seconds for 60,000 runs, a parent of 200 MB half of it written.
-    let spawn = [
-        ("vfork_exec", 9.0),
-        ("noshell_clone_compat1", 9.7),
-        ("noshell_clone_compat0", 9.9),
-        ("posix_spawn", 11.5),
-        ("noshell_spawn_compat0", 12.3),
-        ("noshell_spawn_compat1", 12.3),
-        ("fork_exec", 84.3),
-        ("noshell_fork_compat1", 86.8),
-        ("noshell_fork_compat0", 86.9),
-        ("system", 115.4),
-        ("popen", 117.5),
-    ];
-    // Seconds for 65,536 runs under Linux.
-    let syscalls =
-        [("vfork", 6.03), ("fork", 9.35), ("vfork+execve", 25.56), ("fork+execve", 31.06), ("execve", 22.02)];
+    let runs = f64::from(spawn::RUNS);
+    #[expect(clippy::cast_precision_loss, reason = "65,536")]
+    let repetitions = calls::REPETITIONS as f64;
     let suite = |name: &str, rows: Vec<Row>, note: &str| crate::results::Suite {
         name: name.to_owned(),
         rows,
@@ -309,15 +296,18 @@ pub fn published() -> Results {
     results.suites = vec![
         suite(
             "spawn",
-            spawn
+            spawn::BY_METHOD
                 .iter()
-                .map(|(method, s)| row(method, "cpu_total", "us", s / 60_000.0 * 1e6, None))
+                .map(|(method, [.., total])| row(method, "cpu_total", "us", total / runs * 1e6, None))
                 .collect(),
             "popen-noshell's table: parent of 200 MB, 60,000 runs",
         ),
         suite(
             "syscalls",
-            syscalls.iter().map(|(method, s)| row(method, "real", "ns", s / 65_536.0 * 1e9, None)).collect(),
+            calls::SECONDS
+                .iter()
+                .map(|(method, [_, linux, _])| row(method, "real", "ns", linux / repetitions * 1e9, None))
+                .collect(),
             "the Linux column of the vfork article: 65,536 runs",
         ),
     ];

@@ -6,6 +6,7 @@
 //!   measured with, and how quiet it was.
 //! - [`program`], [`parent`], [`memory`]: the measured child, the parent's burden, and how much of it is safe.
 //! - [`guard`]: undoes what a killed measurement leaves behind.
+//! - [`published`]: the figures of the write-ups this project reproduces.
 //! - [`machine`], [`results`]: what is recorded, and its JSON form; [`render`]: tables, CSV, Markdown; [`store`]: where
 //!   results are kept.
 
@@ -21,6 +22,7 @@ pub mod noise;
 pub mod pages;
 pub mod parent;
 pub mod program;
+pub mod published;
 pub mod render;
 pub mod results;
 mod settings;

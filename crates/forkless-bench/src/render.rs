@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use serde::{Deserialize, Serialize};
 
 use crate::compare::Change;
 use crate::results::{Fit, Param, Results, Row, Suite};
 
 /// A suite as lines and columns of text.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grid {
     /// Column heads.
     pub heads: Vec<String>,
