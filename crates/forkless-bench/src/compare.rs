@@ -122,7 +122,7 @@ impl Change {
 }
 
 fn higher_is_better(metric: &str) -> bool {
-    matches!(metric, "rate" | "throughput")
+    matches!(metric, "rate" | "throughput" | "w/s" | "wsec/s")
 }
 
 /// A result, and possibly the one method of it that is meant.

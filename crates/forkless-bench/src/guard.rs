@@ -21,6 +21,8 @@ use crate::error::Error;
 const REMOVE: u8 = b'r';
 const WRITE: u8 = b'w';
 const RUN: u8 = b'x';
+const LOOP: u8 = b'l';
+const VOLUME: u8 = b'v';
 
 /// The measuring process's end: announces changes. Dropping it has them undone and waits until they are.
 #[derive(Debug)]
@@ -69,6 +71,16 @@ impl Guard {
     pub fn run_at_end(&mut self, arguments: &[&OsStr]) -> Result<(), Error> {
         let fields: Vec<&[u8]> = arguments.iter().map(|argument| argument.as_bytes()).collect();
         self.announce(RUN, &fields)
+    }
+
+    /// Announces a loop device that was added, to be removed again once it is detached.
+    pub(crate) fn remove_loop_device(&mut self, number: u32) -> Result<(), Error> {
+        self.announce(LOOP, &[number.to_string().as_bytes()])
+    }
+
+    /// Announces a device-mapper volume to be removed.
+    pub(crate) fn remove_volume(&mut self, name: &str) -> Result<(), Error> {
+        self.announce(VOLUME, &[name.as_bytes()])
     }
 
     fn announce(&mut self, kind: u8, fields: &[&[u8]]) -> Result<(), Error> {
@@ -131,6 +143,13 @@ fn undo(kind: u8, fields: &[Vec<u8>]) -> io::Result<()> {
             other => other,
         },
         (WRITE, Some(path), Some(value)) => fs::OpenOptions::new().write(true).open(path)?.write_all(value),
+        (LOOP, Some(number), _) => {
+            let number = number.to_str().and_then(|number| number.parse().ok());
+            crate::suites::blockwrite::remove_loop_device(number.ok_or(io::ErrorKind::InvalidData)?)
+        }
+        (VOLUME, Some(name), _) => {
+            crate::suites::blockwrite::mapper::remove(name.to_str().ok_or(io::ErrorKind::InvalidData)?)
+        }
         (RUN, Some(program), _) => {
             let arguments = fields.iter().skip(1).map(|field| OsStr::from_bytes(field));
             // The command may find its work already done; its own complaint about that is not one of ours.

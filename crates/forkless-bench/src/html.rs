@@ -111,6 +111,7 @@ fn plots(suite: &Suite) -> Vec<String> {
         "spawn" => &["wall", "blocked", "rate"],
         "memory" => &["wall", "blocked"],
         "cow" => &["first"],
+        "blockwrite" => &["throughput", "rsec/s"],
         _ => &["real"],
     };
     let mut all = Vec::new();

@@ -193,18 +193,23 @@ fn directories() -> impl Iterator<Item = PathBuf> {
     from_environment.chain(fixed).filter(|path| path.is_absolute() && path.is_dir())
 }
 
-/// Writes the executable into a directory of its own, readable by nobody else: a world-writable one would let others
-/// replace the file between two runs.
-fn write_private(base: &Path, image: &[u8]) -> Result<(PathBuf, PathBuf), Error> {
+/// Makes a directory that nobody else can read or write, with this process's number in its name.
+pub(crate) fn private_directory(base: &Path) -> Result<PathBuf, Error> {
     let mut attempt = 0_u32;
-    let directory = loop {
+    loop {
         let directory = base.join(format!("forkless-bench-{}-{attempt}", std::process::id()));
         match fs::DirBuilder::new().mode(0o700).create(&directory) {
-            Ok(()) => break directory,
+            Ok(()) => return Ok(directory),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && attempt < 1000 => attempt += 1,
             Err(error) => return Err(Error::io(format!("create a directory in {}", base.display()))(error)),
         }
-    };
+    }
+}
+
+/// Writes the executable into a directory of its own, readable by nobody else: a world-writable one would let others
+/// replace the file between two runs.
+fn write_private(base: &Path, image: &[u8]) -> Result<(PathBuf, PathBuf), Error> {
+    let directory = private_directory(base)?;
     let path = directory.join("child");
     let written = fs::OpenOptions::new()
         .write(true)

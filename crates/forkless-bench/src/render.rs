@@ -74,7 +74,9 @@ impl Grid {
         heads.extend(varying.iter().map(|name| (*name).to_owned()));
         for &(metric, unit) in &metrics {
             let estimate = if rows_of(suite, metric).any(|row| row.estimate) { " (estimate)" } else { "" };
-            heads.push(format!("{metric} {unit}{estimate}"));
+            // iostat's names are their own units.
+            let unit = if metric.ends_with("/s") { String::new() } else { format!(" {unit}") };
+            heads.push(format!("{metric}{unit}{estimate}"));
             if has_ratio(metric) {
                 heads.push(format!("x {base}"));
             }

@@ -242,6 +242,7 @@ fn every_suite_writes_what_the_schema_in_docs_describes() {
         &["cow", "--count", "500", "--pages", "base"],
         &["syscalls", "--calls", "getpid,fork,vfork,execve,fork+execve,vfork+execve"],
         &["context", "--filter", "localtime"],
+        &["blockwrite", "--targets", "file", "--bs", "512,4096", "--size", "64K"],
     ] {
         let page = scratch.0.join("page.html").display().to_string();
         let output =

@@ -2,6 +2,7 @@
 
 pub(crate) mod batch;
 pub(crate) mod blobs;
+pub mod blockwrite;
 pub mod context;
 pub mod cow;
 pub mod memory;

@@ -1,5 +1,6 @@
 //! `forkless bench`: the suites of `forkless-bench`, their flags, and how results reach the terminal and files.
 
+mod blockwrite;
 mod common;
 mod context;
 mod cow;
@@ -37,6 +38,8 @@ enum Suite {
     Syscalls(Box<syscalls::Args>),
     /// Context switches with and without their system calls; local time with and without TZ.
     Context(Box<context::Args>),
+    /// Writes by block size on a scratch file, a loop device and a mapped volume: throughput, and the reads they cause.
+    Blockwrite(Box<blockwrite::Args>),
     /// Check the instrument: a method against itself, and against itself slowed down, many times.
     Selfcheck(selfcheck::Args),
     /// Print the record of this machine that every result carries.
@@ -54,6 +57,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
         Suite::Cow(args) => cow::run(&args),
         Suite::Syscalls(args) => syscalls::run(&args),
         Suite::Context(args) => context::run(&args),
+        Suite::Blockwrite(args) => blockwrite::run(&args),
         Suite::Selfcheck(args) => selfcheck::run(&args),
         Suite::Machine(args) => machine::run(&args),
         Suite::Guard => {

@@ -1,0 +1,100 @@
+//! The scratch file: written through once, so that no block of it is a hole, and without a name from then on, so that nothing
+//! of it outlives the process.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use super::counters::Device;
+use crate::error::Error;
+use crate::guard::Guard;
+use crate::program::private_directory;
+
+/// A file without a name, open twice.
+#[derive(Debug)]
+pub(super) struct Scratch {
+    pub(super) buffered: File,
+    /// With `O_DIRECT`, or why not.
+    pub(super) direct: Result<File, String>,
+    /// Where it was made.
+    pub(super) directory: PathBuf,
+}
+
+impl Scratch {
+    pub(super) fn make(
+        size: u64,
+        directory: Option<&Path>,
+        guard: Option<&mut Guard>,
+    ) -> Result<Scratch, Error> {
+        let base = match directory {
+            Some(directory) => directory.to_owned(),
+            None => usual_directory(),
+        };
+        let private = private_directory(&base)?;
+        let made = (|| {
+            if let Some(guard) = guard {
+                guard.remove_directory(&private)?;
+            }
+            let path = private.join("scratch");
+            let cannot = || Error::io(format!("make a scratch file in {}", base.display()));
+            let open = |flags| {
+                let mut options = OpenOptions::new();
+                options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
+                options.open(&path)
+            };
+            let buffered = open(0).map_err(cannot())?;
+            let direct = open(libc::O_DIRECT).map_err(|error| format!("O_DIRECT: {error}"));
+            Ok((buffered, direct))
+        })();
+        // The open files are all that is needed; a kill from here on leaves nothing.
+        let _ = fs::remove_dir_all(&private);
+        let (buffered, direct) = made?;
+        fill(&buffered, size).map_err(|error| match error.raw_os_error() {
+            Some(libc::ENOSPC | libc::EDQUOT) => Error::Missing(format!(
+                "no room for a scratch file of {} KiB in {}: ask for less with --size, or name another --directory",
+                size >> 10,
+                base.display()
+            )),
+            _ => Error::io(format!("fill a scratch file in {}", base.display()))(error),
+        })?;
+        Ok(Scratch { buffered, direct, directory: base })
+    }
+
+    /// The device its file system is on.
+    pub(super) fn device(&self) -> Result<Device, Error> {
+        let number = self.buffered.metadata().map_err(Error::io("look at the scratch file"))?.dev();
+        Device::of(libc::major(number), libc::minor(number)).ok_or_else(|| {
+            Error::Missing(format!(
+                "{} is not on one block device whose reads could be counted: name a --directory that is",
+                self.directory.display()
+            ))
+        })
+    }
+}
+
+fn fill(file: &File, size: u64) -> std::io::Result<()> {
+    let block = vec![0xa5_u8; 1 << 20];
+    let mut offset = 0;
+    while offset < size {
+        let length = (size - offset).min(block.len() as u64);
+        // Not more than a block, which is a usize.
+        file.write_all_at(&block[..usize::try_from(length).unwrap_or(block.len())], offset)?;
+        offset += length;
+    }
+    file.sync_all()
+}
+
+/// The first of the usual places for temporary files that is on a block device, else the first there is.
+fn usual_directory() -> PathBuf {
+    let places: Vec<PathBuf> = std::env::var_os("TMPDIR")
+        .map(PathBuf::from)
+        .into_iter()
+        .chain(["/var/tmp", "/tmp", "."].map(PathBuf::from))
+        .filter(|path| path.is_dir())
+        .collect();
+    let on_device = |path: &&PathBuf| {
+        fs::metadata(path)
+            .is_ok_and(|found| Device::of(libc::major(found.dev()), libc::minor(found.dev())).is_some())
+    };
+    places.iter().find(on_device).or(places.first()).cloned().unwrap_or_else(|| PathBuf::from("/tmp"))
+}

@@ -1,0 +1,63 @@
+//! `forkless bench blockwrite`: flags of the suite, translated into its specification.
+
+use std::path::PathBuf;
+
+use forkless_bench::results::Results;
+use forkless_bench::suites::blockwrite::{self, Mode, On, Spec};
+
+use super::common::{self, Common, from_library};
+use super::progress::Progress;
+use super::size;
+use crate::exit::{Exit, Missing, Usage};
+
+/// Flags of `forkless bench blockwrite`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// What to write to: file, and as root loop, loop-4k (sectors of 4096 bytes) and mapper (a linear volume over a loop
+    /// device); all made for this and removed. No existing device is written to [default: all].
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    targets: Vec<String>,
+    /// Bytes a write [default: 256 to 1M, and 6144].
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = size::parse)]
+    bs: Vec<u64>,
+    /// Bytes a repetition writes, and the size of the targets [default: 4M; with --quick 1M].
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    size: Option<u64>,
+    /// Where the scratch file is made [default: the first of $TMPDIR, /var/tmp, /tmp and . that is on a block device].
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Runs the suite; `--filter` chooses between buffered and direct.
+pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
+    let usual = Spec::default();
+    let targets: Result<Vec<On>, _> = args.targets.iter().map(|name| name.parse()).collect();
+    let targets = targets.map_err(from_library)?;
+    let modes: Vec<Mode> = Mode::ALL.into_iter().filter(|mode| args.common.selects(mode.name())).collect();
+    if modes.is_empty() {
+        return Err(Usage("--filter leaves neither buffered nor direct".into()).into());
+    }
+    let quick = if args.common.is_quick() { 1 << 20 } else { usual.size };
+    let spec = Spec {
+        targets: if targets.is_empty() { usual.targets } else { targets },
+        bs: if args.bs.is_empty() { usual.bs } else { args.bs.clone() },
+        size: args.size.unwrap_or(quick),
+        directory: args.directory.clone(),
+        modes,
+        plan: args.common.plan(if args.common.is_quick() { 50 } else { 20 })?,
+    };
+    let outputs = args.common.prepare()?;
+    let mut guard = common::guard()?;
+    let mut results = Results::begin();
+    let mut progress = Progress::new("blockwrite");
+    let suite = blockwrite::run(&spec, Some(&mut guard), &mut progress).map_err(from_library)?;
+    drop((progress, guard));
+    if suite.rows.is_empty() {
+        return Err(Missing(suite.notes.join("; ")).into());
+    }
+    results.suites.push(suite);
+    args.common.finish(&results, outputs)?;
+    Ok(Exit::Fine)
+}
