@@ -34,9 +34,14 @@ pub struct Turn {
 }
 
 impl Turn {
-    fn with_series(count: usize) -> Turn {
+    pub(crate) fn with_series(count: usize) -> Turn {
         // Room for the whole turn: growing would allocate between two timed repetitions.
         Turn { series: (0..count).map(|_| Vec::with_capacity(256)).collect() }
+    }
+
+    /// The values of every series.
+    pub(crate) fn into_series(self) -> Vec<Vec<f64>> {
+        self.series
     }
 
     /// Adds a value to a series.

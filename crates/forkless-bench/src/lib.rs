@@ -5,6 +5,7 @@
 //! - [`engine`]: interleaves methods in rounds; [`stats`]: medians, intervals, histograms; [`clock`], [`noise`]: what is
 //!   measured with, and how quiet it was.
 //! - [`program`], [`parent`], [`memory`]: the measured child, the parent's burden, and how much of it is safe.
+//! - [`under_run`]: a measurement in a process under `forkless run`.
 //! - [`guard`]: undoes what a killed measurement leaves behind.
 //! - [`published`]: the figures of the write-ups this project reproduces.
 //! - [`machine`], [`results`]: what is recorded, and its JSON form; [`render`]: tables, CSV, Markdown; [`store`]: where
@@ -31,3 +32,4 @@ pub mod stats;
 mod stdio;
 pub mod store;
 pub mod suites;
+pub mod under_run;

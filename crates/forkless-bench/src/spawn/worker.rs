@@ -43,6 +43,12 @@ impl Target {
         Arc::new(Target { path: program.path().clone(), command: program.command().clone() })
     }
 
+    /// The program at a path that another process prepared.
+    pub(crate) fn at(path: &[u8]) -> Result<Arc<Target>, Error> {
+        let path = CString::new(path).map_err(|_| Error::Spec("a path with a NUL".into()))?;
+        Ok(Arc::new(Target { command: path.clone(), path }))
+    }
+
     /// The program for interfaces in terms of `OsStr`.
     pub(crate) fn os_path(&self) -> &OsStr {
         OsStr::from_bytes(self.path.as_bytes())

@@ -9,6 +9,7 @@
 
 #![expect(unsafe_code, reason = "fork, thread clocks and madvise")]
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use crate::spawn::worker::{Worker, reap};
 use crate::spawn::{Method, Target, worker};
 use crate::stats::median;
 use crate::suites::Stages;
+use crate::under_run::{self, Forker, Launcher, Remote, Setup};
 
 /// What to measure.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,6 +42,8 @@ pub struct Spec {
     pub pages: Vec<Pages>,
     /// Methods that run a program; fork alone, its child dead or alive, is always measured.
     pub methods: Vec<Method>,
+    /// Measure the procedure in a process under `forkless run`, too; it holds the same memory once more.
+    pub under_run: Option<Launcher>,
     /// `runs` is the number of repetitions of the whole procedure.
     pub plan: Plan,
 }
@@ -58,6 +62,7 @@ impl Default for Spec {
                 Method::Forkless,
                 Method::ForkExec,
             ],
+            under_run: None,
             plan: Plan { runs: 10, per_turn: 1, ..Plan::default() },
         }
     }
@@ -110,17 +115,39 @@ fn measure(
     pages: Pages,
     stride: u64,
     target: &Arc<Target>,
-    guard: Option<&mut Guard>,
+    mut guard: Option<&mut Guard>,
     observer: &mut dyn Observer,
     suite: &mut Suite,
 ) -> Result<Option<crate::stats::bootstrap::Samples>, Error> {
     let bytes = spec.count * page_size();
     // A child that lives through the passes keeps the old copy of every page.
     crate::memory::require(2 * bytes)?;
-    let _enabled = pages.enable(2 * bytes, guard)?;
+    let launcher = spec.under_run.as_ref().filter(|_| 3 * bytes <= crate::memory::largest_safe());
+    if launcher.is_none() && spec.under_run.is_some() {
+        suite.notes.push(format!(
+            "skipped: {}, {pages} pages: a second process does not fit into memory",
+            under_run::METHOD
+        ));
+    }
+    let _enabled = pages.enable(if launcher.is_some() { 3 } else { 2 } * bytes, guard.as_deref_mut())?;
     let mut memory = Memory::mapped(bytes, pages)?;
     memory.touch(usize::try_from(bytes).unwrap_or(usize::MAX));
-    let memory = std::cell::RefCell::new(memory);
+    let memory = RefCell::new(memory);
+    let setup = Setup::Cow {
+        pages: pages.to_string(),
+        bytes,
+        stride,
+        passes: spec.passes,
+        program: target.path.as_bytes().to_vec(),
+    };
+    let forker = match launcher.map(|launcher| Forker::start(launcher, &setup, guard)).transpose() {
+        Ok(forker) => forker.map(RefCell::new),
+        Err(Error::Missing(why)) => {
+            suite.notes.push(format!("skipped: {}: {why}", under_run::METHOD));
+            None
+        }
+        Err(error) => return Err(error),
+    };
 
     let mut names: Vec<(&str, &str)> = vec![("fork", "dead"), ("fork", "alive")];
     names.extend(spec.methods.iter().map(|method| (method.name(), "dead")));
@@ -133,8 +160,20 @@ fn measure(
         };
         arms.push(Box::new(Procedure { child, memory: &memory, pages, stride, passes: spec.passes }));
     }
+    if let Some(forker) = &forker {
+        arms.push(Box::new(Remote { forker, series: METRICS.len() }));
+    }
     let outcome = engine::run(&mut arms, &spec.plan, observer)?;
     drop(arms);
+    if let Some(forker) = forker {
+        match forker.into_inner().finish() {
+            // A row of plain forks would claim what was not measured.
+            Ok(done) if done.speculated() => names.push((under_run::METHOD, "dead")),
+            Ok(done) => suite.notes.extend(done.note().map(|note| format!("skipped: {note}"))),
+            Err(Error::Missing(why)) => suite.notes.push(format!("skipped: {}: {why}", under_run::METHOD)),
+            Err(error) => return Err(error),
+        }
+    }
     suite.rounds += outcome.rounds;
     suite.seconds += outcome.elapsed.as_secs_f64();
     let steady = outcome.series.first().map(|series| series[0].clone());
@@ -163,6 +202,20 @@ fn measure(
     Ok(steady)
 }
 
+/// The part of a process under `forkless run`: the same procedure around a fork and exec of its own.
+pub(crate) fn host<T>(setup: &Setup, serve: &mut dyn FnMut(&mut dyn Arm) -> T) -> Result<T, Error> {
+    let Setup::Cow { pages, bytes, stride, passes, program } = setup else {
+        return Err(Error::Spec("not a setup of the cow suite".into()));
+    };
+    let pages: Pages = pages.parse()?;
+    let mut memory = Memory::mapped(*bytes, pages)?;
+    memory.touch(usize::try_from(*bytes).unwrap_or(usize::MAX));
+    let memory = RefCell::new(memory);
+    let child = Child::Program(worker(Method::ForkExec, &Target::at(program)?)?);
+    let mut arm = Procedure { child, memory: &memory, pages, stride: *stride, passes: *passes };
+    Ok(serve(&mut arm))
+}
+
 /// What happens between the passes.
 enum Child {
     /// Forked; exits at once and is reaped before the passes go on.
@@ -175,7 +228,7 @@ enum Child {
 
 struct Procedure<'a> {
     child: Child,
-    memory: &'a std::cell::RefCell<Memory>,
+    memory: &'a RefCell<Memory>,
     pages: Pages,
     stride: u64,
     passes: usize,

@@ -11,6 +11,7 @@
 
 #![expect(unsafe_code, reason = "fork, and memory shared with the forked child")]
 
+use std::cell::RefCell;
 use std::os::fd::AsRawFd as _;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -31,6 +32,7 @@ use crate::spawn::{METRICS, Method, Target, single_arms};
 use crate::stats::bootstrap::Resampler;
 use crate::stats::{Line, fit_line};
 use crate::suites::Stages;
+use crate::under_run::{self, Forker, Launcher, Remote, Setup};
 
 /// What to measure.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,6 +45,8 @@ pub struct Spec {
     pub pages: Vec<Pages>,
     /// Methods; `vfork_exec` is what the others are compared with.
     pub methods: Vec<Method>,
+    /// Measure fork and exec in a process under `forkless run`, too; it holds the same memory once more.
+    pub under_run: Option<Launcher>,
     /// Length and density of the run at each size.
     pub plan: Plan,
 }
@@ -62,6 +66,7 @@ impl Default for Spec {
                 Method::System,
                 Method::Popen,
             ],
+            under_run: None,
             plan: Plan { runs: 200, ..Plan::default() },
         }
     }
@@ -148,26 +153,61 @@ fn measure(
     state: State,
     target: &Arc<Target>,
     overhead: f64,
-    guard: Option<&mut Guard>,
+    mut guard: Option<&mut Guard>,
     observer: &mut dyn Observer,
     suite: &mut Suite,
 ) -> Result<Vec<Row>, Error> {
     // A pool takes its pages away from everybody when it grows, so what is written is not all that must fit.
     let wanted = if matches!(state.pages, Pages::Hugetlb(_)) { state.allocated } else { state.used };
     room::require(wanted)?;
-    let _enabled = (state.allocated > 0).then(|| state.pages.enable(state.allocated, guard)).transpose()?;
+    // The process under `forkless run` holds as much again; where that does not fit, it alone is left out.
+    let twice = spec.under_run.as_ref().filter(|_| wanted.saturating_mul(2) <= room::largest_safe());
+    if twice.is_none() && spec.under_run.is_some() {
+        suite.notes.push(format!(
+            "skipped: {} with {} of {} pages: a second process does not fit into memory",
+            under_run::METHOD,
+            mib(state.used),
+            state.pages
+        ));
+    }
+    let pages = if twice.is_some() { state.allocated * 2 } else { state.allocated };
+    let _enabled =
+        (state.allocated > 0).then(|| state.pages.enable(pages, guard.as_deref_mut())).transpose()?;
     let mut memory =
         (state.allocated > 0).then(|| Memory::mapped(state.allocated, state.pages)).transpose()?;
     if let Some(memory) = &mut memory {
         memory.touch(usize::try_from(state.used).unwrap_or(usize::MAX));
         note_missing_huge_pages(state, memory, suite);
     }
-    let mut arms = single_arms(&spec.methods, target, overhead)?;
+    let setup = Setup::Memory {
+        pages: state.pages.to_string(),
+        allocated: state.allocated,
+        used: state.used,
+        program: target.path.as_bytes().to_vec(),
+        overhead,
+    };
+    let forker = match twice.map(|launcher| Forker::start(launcher, &setup, guard)).transpose() {
+        Ok(forker) => forker.map(RefCell::new),
+        Err(Error::Missing(why)) => {
+            suite.notes.push(format!("skipped: {}: {why}", under_run::METHOD));
+            None
+        }
+        Err(error) => return Err(error),
+    };
+    let series = METRICS.len() - 1;
+    let mut arms: Vec<Box<dyn Arm + '_>> = Vec::new();
+    for arm in single_arms(&spec.methods, target, overhead)? {
+        arms.push(arm);
+    }
     let splits = spec.methods.contains(&Method::ForkExec);
     if splits {
         arms.push(Box::new(Split { target: target.clone(), stamp: Stamp::new()?, overhead }));
     }
+    if let Some(forker) = &forker {
+        arms.push(Box::new(Remote { forker, series }));
+    }
     let outcome = engine::run(&mut arms, &spec.plan, observer)?;
+    drop(arms);
     suite.rounds += outcome.rounds;
     suite.seconds += outcome.elapsed.as_secs_f64();
     if outcome.rounds < outcome.planned {
@@ -184,21 +224,55 @@ fn measure(
         ("pages".to_owned(), Param::Word(state.pages.to_string())),
         ("used".to_owned(), Param::Number(state.used)),
     ]);
-    let names = spec.methods.iter().copied().chain(splits.then_some(Method::ForkExec));
+    let mut names: Vec<(&str, Option<String>, &[Metric])> = Vec::new();
+    names.extend(
+        spec.methods
+            .iter()
+            .map(|method| (method.name(), method.limit().map(str::to_owned), &METRICS[..series])),
+    );
+    if splits {
+        names.push((Method::ForkExec.name(), Method::ForkExec.limit().map(str::to_owned), &PARTS));
+    }
+    if let Some(forker) = forker {
+        match forker.into_inner().finish() {
+            Ok(done) if done.speculated() => names.push((under_run::METHOD, None, &METRICS[..series])),
+            Ok(done) => {
+                // Left alone, as below --fork-minimum: what a user gets, and the row says that it is a plain fork.
+                let plain = format!("not speculated: {}", done.reasons.join(", "));
+                names.push((under_run::METHOD, Some(plain), &METRICS[..series]));
+                let note = done.note().unwrap_or_default();
+                suite.notes.push(format!("{} of {} pages: {note}", mib(state.used), state.pages));
+            }
+            Err(Error::Missing(why)) => suite.notes.push(format!("skipped: {}: {why}", under_run::METHOD)),
+            Err(error) => return Err(error),
+        }
+    }
     let mut all = Vec::new();
-    for (index, (method, series)) in names.zip(outcome.series).enumerate() {
-        let metrics: &[Metric] = if index < spec.methods.len() { &METRICS } else { &PARTS };
+    for ((method, limit, metrics), series) in names.into_iter().zip(outcome.series) {
         for (&metric, samples) in metrics.iter().zip(series) {
             all.push(Series {
-                method: method.name().to_owned(),
+                method: method.to_owned(),
                 params: params.clone(),
                 metric,
-                limit: method.limit().map(str::to_owned),
+                limit: limit.clone(),
                 samples,
             });
         }
     }
     Ok(rows(all, Some(Method::VforkExec.name()), spec.plan.seed))
+}
+
+/// The part of a process under `forkless run`: the same memory, the same fork and exec.
+pub(crate) fn host<T>(setup: &Setup, serve: &mut dyn FnMut(&mut dyn Arm) -> T) -> Result<T, Error> {
+    let Setup::Memory { pages, allocated, used, program, overhead } = setup else {
+        return Err(Error::Spec("not a setup of the memory suite".into()));
+    };
+    let mut memory = (*allocated > 0).then(|| Memory::mapped(*allocated, pages.parse()?)).transpose()?;
+    if let Some(memory) = &mut memory {
+        memory.touch(usize::try_from(*used).unwrap_or(usize::MAX));
+    }
+    let mut arms = single_arms(&[Method::ForkExec], &Target::at(program)?, *overhead)?;
+    Ok(serve(arms[0].as_mut()))
 }
 
 /// The kernel falls back to small pages silently; the figures would then be those of something else.

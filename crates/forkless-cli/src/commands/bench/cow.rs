@@ -5,8 +5,8 @@ use forkless_bench::results::Results;
 use forkless_bench::suites::cow::{self, Spec};
 
 use super::common::{self, Common, from_library};
+use super::parent::Parent;
 use super::progress::Progress;
-use super::{memory, spawn};
 use crate::exit::{Exit, Missing};
 
 /// Flags of `forkless bench cow`.
@@ -27,24 +27,22 @@ pub(crate) struct Args {
     /// Passes before and after the child.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
     passes: u16,
-    /// Pages behind it: base, thp, thp-64k, hugetlb-2m, or all that this kernel offers.
-    #[arg(long, value_name = "KIND", value_delimiter = ',', default_value = "base,thp")]
-    pages: Vec<String>,
-    /// The methods to measure beside fork; `forkless bench spawn --methods list` prints their names.
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    methods: Vec<String>,
+    #[command(flatten)]
+    parent: Parent,
     #[command(flatten)]
     common: Common,
 }
 
 /// Runs the suite.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
+    let (methods, under_run) = args.parent.methods(&Spec::default().methods, &args.common)?;
     let spec = Spec {
         count: if args.common.is_quick() { args.count.div_ceil(4) } else { args.count },
         stride: args.stride.clone(),
         passes: usize::from(args.passes),
-        pages: memory::pages(&args.pages)?,
-        methods: spawn::methods(&args.methods, &Spec::default().methods, &args.common)?,
+        pages: args.parent.pages()?,
+        methods,
+        under_run,
         plan: Plan { per_turn: 1, ..args.common.plan(if args.common.is_quick() { 50 } else { 10 })? },
     };
     let outputs = args.common.prepare()?;

@@ -1,13 +1,13 @@
 //! `forkless bench memory`: flags of the suite, translated into its specification.
 
-use forkless_bench::pages::Pages;
 use forkless_bench::results::Results;
 use forkless_bench::suites::memory::{self, Spec};
 
 use super::common::{self, Common, from_library};
+use super::parent::Parent;
 use super::progress::Progress;
-use super::{size, spawn};
-use crate::exit::{Exit, Missing, Usage};
+use super::size;
+use crate::exit::{Exit, Missing};
 
 /// Flags of `forkless bench memory`.
 #[derive(Debug, clap::Args)]
@@ -24,12 +24,8 @@ pub(crate) struct Args {
         value_parser = clap::value_parser!(u64).range(0..=100)
     )]
     usage: Vec<u64>,
-    /// Pages behind it: base, thp, thp-64k, hugetlb-2m, hugetlb-1g, or all that this kernel offers.
-    #[arg(long, value_name = "KIND", value_delimiter = ',', default_value = "base,thp")]
-    pages: Vec<String>,
-    /// The methods to measure; `forkless bench spawn --methods list` prints their names.
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    methods: Vec<String>,
+    #[command(flatten)]
+    parent: Parent,
     #[command(flatten)]
     common: Common,
 }
@@ -42,11 +38,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     } else {
         &[0, 256 << 20, 512 << 20, 1 << 30, 2 << 30]
     };
+    let (methods, under_run) = args.parent.methods(&defaults.methods, &args.common)?;
     let spec = Spec {
         sizes: if args.sizes.is_empty() { sizes.to_vec() } else { args.sizes.clone() },
         usage: args.usage.clone(),
-        pages: pages(&args.pages)?,
-        methods: spawn::methods(&args.methods, &defaults.methods, &args.common)?,
+        pages: args.parent.pages()?,
+        methods,
+        under_run,
         plan: args.common.plan(200)?,
     };
     let outputs = args.common.prepare()?;
@@ -61,21 +59,4 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     results.suites.push(suite);
     args.common.finish(&results, outputs)?;
     Ok(Exit::Fine)
-}
-
-/// Kinds by name; `all` stands for whatever the kernel offers.
-pub(crate) fn pages(names: &[String]) -> anyhow::Result<Vec<Pages>> {
-    let mut kinds: Vec<Pages> = Vec::new();
-    for name in names {
-        let more = if name == "all" { Pages::offered() } else { vec![name.parse().map_err(from_library)?] };
-        for kind in more {
-            if !kinds.contains(&kind) {
-                kinds.push(kind);
-            }
-        }
-    }
-    if kinds.is_empty() {
-        return Err(Usage("--pages names no kind of pages".into()).into());
-    }
-    Ok(kinds)
 }

@@ -6,6 +6,7 @@ mod context;
 mod cow;
 mod machine;
 mod memory;
+mod parent;
 mod progress;
 mod selfcheck;
 mod size;
@@ -47,6 +48,9 @@ enum Suite {
     /// Undo announced changes when standard input ends; started by the suites, not by users.
     #[command(hide = true)]
     Guard,
+    /// Fork and execute as standard input asks; started under `forkless run` by suites, not by users.
+    #[command(hide = true)]
+    Forker,
 }
 
 /// Runs the chosen suite.
@@ -62,6 +66,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
         Suite::Machine(args) => machine::run(&args),
         Suite::Guard => {
             forkless_bench::guard::serve(std::io::stdin().lock());
+            Ok(Exit::Fine)
+        }
+        Suite::Forker => {
+            forkless_bench::under_run::serve(std::io::stdin().lock(), std::io::stdout().lock())?;
             Ok(Exit::Fine)
         }
     }

@@ -90,7 +90,16 @@ fn child(name: &str) -> Kind {
 }
 
 /// The methods named, or the usual ones, less those that `--filter` leaves out; each once.
-pub(super) fn methods(names: &[String], usual: &[Method], common: &Common) -> anyhow::Result<Vec<Method>> {
+fn methods(names: &[String], usual: &[Method], common: &Common) -> anyhow::Result<Vec<Method>> {
+    let methods = chosen(names, usual, common)?;
+    if methods.is_empty() {
+        return Err(Usage("--filter leaves no method; `--methods list` prints their names".into()).into());
+    }
+    Ok(methods)
+}
+
+/// The same where none may be left.
+pub(super) fn chosen(names: &[String], usual: &[Method], common: &Common) -> anyhow::Result<Vec<Method>> {
     let mut methods: Vec<Method> = if names.is_empty() {
         usual.to_vec()
     } else {
@@ -102,8 +111,5 @@ pub(super) fn methods(names: &[String], usual: &[Method], common: &Common) -> an
         seen.push(*method);
         wanted
     });
-    if methods.is_empty() {
-        return Err(Usage("--filter leaves no method; `--methods list` prints their names".into()).into());
-    }
     Ok(methods)
 }

@@ -1,0 +1,312 @@
+//! The same measurement in a process that runs under `forkless run`: a second process of the calling program, started through
+//! `run`, does the work of one [`Arm`] and hands its figures back over a pipe, so that it takes its turns among the others of
+//! the same run. What it forks is libc's `fork`, in a program that knows nothing of the library preloaded into it.
+//!
+//! The figures count only if the library did what they are said to show: when the process ends, the report of `run` must have as
+//! many forks speculated and committed as were made, or the results say otherwise.
+//!
+//! This library cannot know how to start itself as a program; the caller gives the program, whose `bench forker` must call
+//! [`serve`].
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::engine::{Arm, Turn};
+use crate::error::Error;
+use crate::guard::Guard;
+use crate::program::private_directory;
+
+/// The program that has both `run` and `bench forker`: its path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Launcher(pub PathBuf);
+
+/// How results name the method.
+pub const METHOD: &str = "fork_exec_under_run";
+
+/// What the second process is to build and repeat.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Setup {
+    /// [`suites::memory`](crate::suites::memory): fork and exec from a parent with memory.
+    Memory { pages: String, allocated: u64, used: u64, program: Vec<u8>, overhead: f64 },
+    /// [`suites::cow`](crate::suites::cow): the passes around it.
+    Cow { pages: String, bytes: u64, stride: u64, passes: usize, program: Vec<u8> },
+}
+
+/// Answer to a request: figures, or what went wrong.
+#[derive(Debug, Serialize, Deserialize)]
+enum Answer {
+    Ready,
+    Series(Vec<Vec<f64>>),
+    Missing(String),
+    Failed(String),
+}
+
+/// The request for a turn.
+#[derive(Debug, Serialize, Deserialize)]
+struct Request {
+    settle: usize,
+    counted: usize,
+}
+
+/// The second process, as its starter sees it.
+#[derive(Debug)]
+pub(crate) struct Forker {
+    child: Child,
+    requests: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+    directory: PathBuf,
+}
+
+impl Forker {
+    /// Starts it and waits until it has its memory.
+    pub(crate) fn start(
+        launcher: &Launcher,
+        setup: &Setup,
+        guard: Option<&mut Guard>,
+    ) -> Result<Forker, Error> {
+        let directory = private_directory(&std::env::temp_dir())?;
+        let started = (|| {
+            if let Some(guard) = guard {
+                guard.remove_directory(&directory)?;
+            }
+            let complaints =
+                File::create(directory.join("stderr")).map_err(Error::io("make a temporary file"))?;
+            let mut report = OsString::from("--report=");
+            report.push(directory.join("report"));
+            let mut command = Command::new(&launcher.0);
+            command.arg("run").arg(report).args(["--json", "--"]).arg(&launcher.0).args(["bench", "forker"]);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(complaints);
+            command.spawn().map_err(Error::io("start a process under forkless run"))
+        })();
+        let mut child = match started {
+            Ok(child) => child,
+            Err(error) => {
+                let _ = fs::remove_dir_all(&directory);
+                return Err(error);
+            }
+        };
+        let (requests, answers) = (child.stdin.take(), child.stdout.take());
+        let Some(answers) = answers.map(BufReader::new) else {
+            return Err(Error::Missing("a process under forkless run has no output".into()));
+        };
+        let mut forker = Forker { child, requests, answers, directory };
+        match forker.ask(setup)? {
+            Answer::Ready => Ok(forker),
+            other => Err(forker.unexpected(other)),
+        }
+    }
+
+    /// One request, one answer.
+    fn ask(&mut self, request: &impl Serialize) -> Result<Answer, Error> {
+        let step = "talk to the process under forkless run";
+        let line = serde_json::to_string(request).map_err(|error| Error::io(step)(error.into()))?;
+        let sent = self.requests.as_mut().map_or(Ok(()), |pipe| writeln!(pipe, "{line}"));
+        let mut line = String::new();
+        let received = sent.and_then(|()| self.answers.read_line(&mut line));
+        if received.map_err(Error::io(step))? == 0 {
+            return Err(Error::Missing(format!(
+                "the process under forkless run ended: {}",
+                self.complaint()
+            )));
+        }
+        serde_json::from_str(&line).map_err(|error| Error::io(step)(error.into()))
+    }
+
+    fn unexpected(&self, answer: Answer) -> Error {
+        match answer {
+            Answer::Missing(why) => Error::Missing(why),
+            Answer::Failed(why) => Error::Missing(format!("under forkless run: {why}")),
+            Answer::Ready | Answer::Series(_) => Error::Missing("an answer out of turn".into()),
+        }
+    }
+
+    /// What `run` or the process said on standard error, in one line.
+    fn complaint(&self) -> String {
+        let text = fs::read_to_string(self.directory.join("stderr")).unwrap_or_default();
+        text.trim().trim_start_matches("forkless: ").replace('\n', "; ")
+    }
+
+    /// Ends the process and says what the library did in it.
+    pub(crate) fn finish(mut self) -> Result<Outcome, Error> {
+        drop(self.requests.take());
+        self.child.wait().map_err(Error::io("wait for the process under forkless run"))?;
+        // `run` has a collector write the report when the last process of the tree is gone: soon, but later.
+        let path = self.directory.join("report");
+        let end = Instant::now() + Duration::from_secs(5);
+        loop {
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            if let Ok(report) = serde_json::from_str::<Value>(&text) {
+                return Ok(Outcome::of(&report));
+            }
+            // Without a report, which `run` opens before it executes anything, the program ran plainly.
+            if !path.exists() || Instant::now() > end {
+                return Err(Error::Missing(format!("forkless run did nothing: {}", self.complaint())));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Forker {
+    fn drop(&mut self) {
+        // The end of its requests ends the process.
+        drop(self.requests.take());
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// What the library did, from the report of `run`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    /// Forks the library saw.
+    pub(crate) forks: u64,
+    /// Those of them whose child executed a program without the memory ever being copied.
+    pub(crate) committed: u64,
+    /// Why others were not, each once.
+    pub(crate) reasons: Vec<String>,
+}
+
+impl Outcome {
+    fn of(report: &Value) -> Outcome {
+        let counter = |name: &str| report["counters"][name].as_u64().unwrap_or(0);
+        let mut reasons: Vec<String> = Vec::new();
+        for site in report["sites"].as_array().into_iter().flatten() {
+            for reason in site["reasons"].as_array().into_iter().flatten() {
+                let text = reason["detail"].as_str().unwrap_or("unknown").to_owned();
+                if !reasons.contains(&text) {
+                    reasons.push(text);
+                }
+            }
+        }
+        Outcome { forks: counter("forks"), committed: counter("committed"), reasons }
+    }
+
+    /// Whether (all but a hundredth of) what was measured is what the row claims.
+    pub(crate) fn speculated(&self) -> bool {
+        self.forks > 0 && self.committed * 100 >= self.forks * 99
+    }
+
+    /// A sentence on forks that were not speculated; `None` when all were.
+    pub(crate) fn note(&self) -> Option<String> {
+        let reasons =
+            if self.reasons.is_empty() { "no reason given".to_owned() } else { self.reasons.join(", ") };
+        (self.committed < self.forks).then(|| {
+            format!(
+                "{METHOD}: {} of {} forks were speculated and committed ({reasons})",
+                self.committed, self.forks
+            )
+        })
+    }
+}
+
+/// The second process's turns as an arm of the first.
+pub(crate) struct Remote<'a> {
+    pub(crate) forker: &'a std::cell::RefCell<Forker>,
+    pub(crate) series: usize,
+}
+
+impl Arm for Remote<'_> {
+    fn turn(&mut self, settle: usize, counted: usize, turn: &mut Turn) -> Result<(), Error> {
+        let mut forker = self.forker.borrow_mut();
+        match forker.ask(&Request { settle, counted })? {
+            Answer::Series(series) if series.len() == self.series => {
+                for (index, values) in series.into_iter().enumerate() {
+                    values.into_iter().for_each(|value| turn.add(index, value));
+                }
+                Ok(())
+            }
+            other => Err(forker.unexpected(other)),
+        }
+    }
+
+    fn series(&self) -> usize {
+        self.series
+    }
+}
+
+/// The second process: builds what the first line asks for and repeats it as the following lines ask, until there are none.
+///
+/// # Errors
+/// When an answer cannot be written.
+pub fn serve(input: impl BufRead, mut output: impl Write) -> io::Result<()> {
+    let mut answer = |answer: &Answer| -> io::Result<()> {
+        serde_json::to_writer(&mut output, answer)?;
+        output.write_all(b"\n")?;
+        output.flush()
+    };
+    let mut lines = input.lines();
+    let Some(first) = lines.next() else { return Ok(()) };
+    let setup: Setup = serde_json::from_str(&first?)?;
+    let mut host = |arm: &mut dyn Arm| -> io::Result<()> {
+        answer(&Answer::Ready)?;
+        for line in lines.by_ref() {
+            let Request { settle, counted } = serde_json::from_str(&line?)?;
+            let mut turn = Turn::with_series(arm.series());
+            match arm.turn(settle, counted, &mut turn) {
+                Ok(()) => answer(&Answer::Series(turn.into_series()))?,
+                Err(error) => answer(&Answer::Failed(error.to_string()))?,
+            }
+        }
+        Ok(())
+    };
+    let built = match &setup {
+        Setup::Memory { .. } => crate::suites::memory::host(&setup, &mut host),
+        Setup::Cow { .. } => crate::suites::cow::host(&setup, &mut host),
+    };
+    match built {
+        Ok(served) => served,
+        Err(Error::Missing(why)) => answer(&Answer::Missing(why)),
+        Err(error) => answer(&Answer::Failed(error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_read_for_what_was_speculated_and_why_not() {
+        let report = serde_json::json!({
+            "counters": {"forks": 10, "committed": 4},
+            "sites": [{"reasons": [{"detail": "more than one thread", "count": 6}]}],
+        });
+        let outcome = Outcome::of(&report);
+        assert!(!outcome.speculated());
+        assert!(outcome.note().unwrap().contains("4 of 10"), "{outcome:?}");
+        let all = Outcome { forks: 10, committed: 10, reasons: vec![] };
+        assert!(all.speculated() && all.note().is_none());
+        let none = Outcome { forks: 0, committed: 0, reasons: vec![] };
+        assert!(!none.speculated(), "a program the library was not in has not been speculated");
+    }
+
+    #[test]
+    fn the_second_process_answers_each_turn_with_the_arms_series() {
+        let program = crate::program::Program::prepare(&crate::program::Kind::Exit, None).unwrap();
+        let setup = Setup::Memory {
+            pages: "base".into(),
+            allocated: 1 << 20,
+            used: 1 << 20,
+            program: program.path().as_bytes().to_vec(),
+            overhead: 0.0,
+        };
+        let input = format!(
+            "{}\n{}\n",
+            serde_json::to_string(&setup).unwrap(),
+            serde_json::to_string(&Request { settle: 1, counted: 3 }).unwrap()
+        );
+        let mut output = Vec::new();
+        serve(input.as_bytes(), &mut output).unwrap();
+        let text = String::from_utf8(output).unwrap();
+        let answers: Vec<Answer> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let [Answer::Ready, Answer::Series(series)] = answers.as_slice() else { panic!("{answers:?}") };
+        assert_eq!(series.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3, 1, 1, 1]);
+    }
+}

@@ -1,0 +1,68 @@
+//! Flags of the suites that measure from a parent with memory, `memory` and `cow`: kinds of pages, and methods with that of
+//! `forkless run` among them.
+
+use forkless_bench::pages::Pages;
+use forkless_bench::spawn::Method;
+use forkless_bench::under_run::{self, Launcher};
+
+use super::common::{Common, from_library};
+use super::spawn;
+use crate::exit::Usage;
+
+/// Pages and methods.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Parent {
+    /// Pages behind the parent's memory: base, thp, thp-64k, hugetlb-2m, hugetlb-1g, or all that this kernel offers.
+    #[arg(long, value_name = "KIND", value_delimiter = ',', default_value = "base,thp")]
+    pages: Vec<String>,
+    /// The methods to measure: those that `forkless bench spawn --methods list` prints, and fork_exec_under_run, fork and exec
+    /// in a process under `forkless run`.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    methods: Vec<String>,
+}
+
+impl Parent {
+    /// Kinds by name; `all` stands for whatever the kernel offers.
+    pub(crate) fn pages(&self) -> anyhow::Result<Vec<Pages>> {
+        let mut kinds: Vec<Pages> = Vec::new();
+        for name in &self.pages {
+            let more =
+                if name == "all" { Pages::offered() } else { vec![name.parse().map_err(from_library)?] };
+            for kind in more {
+                if !kinds.contains(&kind) {
+                    kinds.push(kind);
+                }
+            }
+        }
+        if kinds.is_empty() {
+            return Err(Usage("--pages names no kind of pages".into()).into());
+        }
+        Ok(kinds)
+    }
+
+    /// The methods asked for, or the usual ones, and whether that of `forkless run` is among them.
+    pub(crate) fn methods(
+        &self,
+        usual: &[Method],
+        common: &Common,
+    ) -> anyhow::Result<(Vec<Method>, Option<Launcher>)> {
+        let (under_run, names): (Vec<String>, Vec<String>) =
+            self.methods.iter().cloned().partition(|name| name == under_run::METHOD);
+        let wanted = (self.methods.is_empty() || !under_run.is_empty()) && common.selects(under_run::METHOD);
+        let launcher = if wanted {
+            // Not /proc/self/exe: it is resolved by another process of this program.
+            let program = std::env::current_exe().map_err(|error| Usage(format!("this program: {error}")))?;
+            Some(Launcher(program))
+        } else {
+            None
+        };
+        let only_run = names.is_empty() && !under_run.is_empty();
+        let methods = if only_run { Vec::new() } else { spawn::chosen(&names, usual, common)? };
+        if methods.is_empty() && launcher.is_none() {
+            return Err(
+                Usage("--filter leaves no method; `--methods list` of spawn prints them".into()).into()
+            );
+        }
+        Ok((methods, launcher))
+    }
+}
