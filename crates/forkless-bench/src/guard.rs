@@ -38,16 +38,12 @@ impl Guard {
     /// # Errors
     /// When the program cannot be started; then nothing may be changed that would need undoing.
     pub fn start(mut command: Command) -> Result<Guard, Error> {
-        let step =
-            format!("start the process that restores settings ({})", command.get_program().to_string_lossy());
         let mut child = command
             .stdin(Stdio::piped())
-            // It prints nothing there, and must not hold open what readers of the results wait for the end of; /dev/null
-            // would do if everybody could open it everywhere.
-            .stdout(io::stderr())
+            .stdout(Stdio::null())
             .process_group(0)
             .spawn()
-            .map_err(Error::io(step))?;
+            .map_err(Error::io("start the process that restores settings"))?;
         let pipe = child.stdin.take();
         Ok(Guard { child, pipe })
     }

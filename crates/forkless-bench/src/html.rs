@@ -65,6 +65,10 @@ fn section(text: &mut String, suite: &Suite) {
         text.push_str("<h2>Fitted to the memory used</h2>\n");
         table(text, &Grid::of_fits(suite));
     }
+    if !suite.checks.is_empty() {
+        text.push_str("<h2>Limits</h2>\n");
+        table(text, &Grid::of_checks(suite));
+    }
     if !suite.derived.is_empty() {
         text.push_str("<h2>Derived</h2>\n<table><tbody>");
         for one in &suite.derived {

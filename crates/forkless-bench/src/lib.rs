@@ -6,17 +6,20 @@
 //!   measured with, and how quiet it was.
 //! - [`program`], [`parent`], [`memory`]: the measured child, the parent's burden, and how much of it is safe.
 //! - [`under_run`]: a measurement in a process under `forkless run`.
-//! - [`guard`]: undoes what a killed measurement leaves behind.
+//! - [`guard`]: undoes what a killed measurement leaves behind; [`keeper`]: ends the programs it has started.
+//! - [`check`]: limits that figures are held to.
 //! - [`published`]: the figures of the write-ups this project reproduces.
 //! - [`machine`], [`results`]: what is recorded, and its JSON form; [`render`]: tables, CSV, Markdown; [`store`]: where
 //!   results are kept.
 
+pub mod check;
 pub mod clock;
 pub mod compare;
 pub mod engine;
 pub mod error;
 pub mod guard;
 pub mod html;
+pub mod keeper;
 pub mod machine;
 pub mod memory;
 pub mod noise;

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 use serde::{Deserialize, Serialize};
 
+use crate::check::{Bound, Check};
 use crate::compare::Change;
 use crate::results::{Fit, Param, Results, Row, Suite};
 
@@ -50,6 +51,9 @@ impl Grid {
     /// interval, and the ratio to the baseline where there is one.
     #[must_use]
     pub fn of(suite: &Suite, style: Style) -> Grid {
+        if suite.name == "victims" {
+            return Grid::of_victims(suite, style);
+        }
         let varying = varying_params(suite);
         let mut metrics: Vec<(&str, &str)> = Vec::new();
         let mut keys: Vec<(&str, &crate::results::Params)> = Vec::new();
@@ -102,6 +106,56 @@ impl Grid {
             })
             .collect();
         Grid { heads, lines, text_columns: 1 + varying.len() }
+    }
+
+    /// Lays out rows that have hardly a metric in common, one a line.
+    fn of_victims(suite: &Suite, style: Style) -> Grid {
+        let line = |row: &Row| {
+            let others = row.params.iter().filter(|(name, _)| *name != "victim");
+            let others: Vec<String> =
+                others.map(|(name, value)| format!("{name} {}", param(name, value))).collect();
+            vec![
+                row.params.get("victim").map(ToString::to_string).unwrap_or_default(),
+                others.join(", "),
+                row.method.clone(),
+                format!("{} {}", row.metric, row.unit),
+                style.cell(row.summary.median, row.ci95, number),
+                style.ratio(row),
+            ]
+        };
+        let heads = ["victim", "parameters", "method", "metric", "median", "x plain"];
+        Grid {
+            heads: heads.map(str::to_owned).to_vec(),
+            lines: suite.rows.iter().map(line).collect(),
+            text_columns: 4,
+        }
+    }
+
+    /// Lays out a suite's limits and what became of them.
+    #[must_use]
+    pub fn of_checks(suite: &Suite) -> Grid {
+        let line = |check: &Check| {
+            let limit = match check.bound {
+                Bound::AtLeast => "at least",
+                Bound::AtMost => "at most",
+            };
+            let measured = check.value.zip(check.ci95);
+            let limited = !check.figure.is_empty();
+            vec![
+                check.name.clone(),
+                check.figure.clone(),
+                if limited { format!("{limit} {} {}", check.limit, check.unit) } else { String::new() },
+                measured.map_or_else(String::new, |(value, ci95)| Style::Bounds.cell(value, ci95, number)),
+                check.verdict.words().to_owned(),
+                check.evidence.clone(),
+            ]
+        };
+        let heads = ["victim", "figure", "limit", "measured", "verdict", "evidence"];
+        Grid {
+            heads: heads.map(str::to_owned).to_vec(),
+            lines: suite.checks.iter().map(line).collect(),
+            text_columns: 6,
+        }
     }
 
     /// Lays out comparisons.
@@ -242,6 +296,9 @@ pub fn terminal(results: &Results, width: u16) -> String {
             let bounds = Style::Bounds.cell(one.value, one.ci95, number);
             let _ = writeln!(text, "{:<40} {bounds} {}", one.name, one.unit);
         }
+        if !suite.checks.is_empty() {
+            let _ = writeln!(text, "\nlimits\n{}", table(&Grid::of_checks(suite), width));
+        }
         text.push_str(&bars(suite));
         for note in &suite.notes {
             let _ = writeln!(text, "note: {note}");
@@ -338,6 +395,9 @@ pub fn markdown(results: &Results) -> String {
         let _ = writeln!(text, "\n{}\n", legend(suite));
         if !suite.fits.is_empty() {
             let _ = writeln!(text, "Fitted to the memory used:\n\n{}", Grid::of_fits(suite).to_markdown());
+        }
+        if !suite.checks.is_empty() {
+            let _ = writeln!(text, "Limits:\n\n{}", Grid::of_checks(suite).to_markdown());
         }
         for note in &suite.notes {
             let _ = writeln!(text, "- {note}");

@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use crate::check::Check;
 use crate::machine::Machine;
 use crate::noise::Noise;
 use crate::stats::bootstrap::{Replicates, Resampler, Samples, within_rounds};
@@ -101,6 +102,9 @@ pub struct Suite {
     /// Figures computed from several rows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub derived: Vec<Derived>,
+    /// Limits that figures are held to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<Check>,
 }
 
 /// A figure computed from the medians of several rows of one interleaved run.
@@ -421,6 +425,7 @@ mod tests {
             rows: rows(vec![series("vfork_exec", 1.0)], None, 1),
             fits: vec![],
             derived: vec![],
+            checks: vec![],
         });
         let json = results.to_json();
         let value: serde_json::Value = serde_json::from_str(&json).unwrap();

@@ -16,7 +16,6 @@ mod estimate;
 mod finding;
 mod metrics;
 mod model;
-mod perf;
 mod procfs;
 mod record;
 mod repair;

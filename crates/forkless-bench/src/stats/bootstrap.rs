@@ -151,7 +151,7 @@ impl Replicates {
     }
 }
 
-fn round_medians(samples: &Samples) -> Vec<f64> {
+pub(crate) fn round_medians(samples: &Samples) -> Vec<f64> {
     let mut rest = samples.values.as_slice();
     let mut medians = Vec::with_capacity(samples.rounds.len());
     for &count in &samples.rounds {

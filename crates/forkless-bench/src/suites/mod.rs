@@ -7,6 +7,7 @@ pub mod context;
 pub mod cow;
 pub mod memory;
 pub mod syscalls;
+pub mod victims;
 
 use crate::engine::Observer;
 

@@ -9,7 +9,6 @@ mod log;
 mod outputs;
 mod repair;
 mod support;
-mod tiers;
 
 use libtest_mimic::{Arguments, Trial};
 
@@ -25,7 +24,6 @@ fn main() {
     findings::add(&mut trials);
     repair::add(&mut trials);
     outputs::add(&mut trials);
-    tiers::add(&mut trials);
     if missing.is_some() {
         trials = trials.into_iter().map(|trial| trial.with_ignored_flag(true)).collect();
     }

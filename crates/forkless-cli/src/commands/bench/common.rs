@@ -78,6 +78,13 @@ impl Common {
         Ok(Plan { runs: runs as usize, time: Some(time / parts), seed, ..Plan::default() })
     }
 
+    /// The same with a time limit of the suite's own, where none is given.
+    pub(crate) fn plan_within(&self, runs: u32, seconds: u64) -> anyhow::Result<Plan> {
+        let plan = self.plan(runs)?;
+        let time = if self.time.is_some() { plan.time } else { Some(Duration::from_secs(seconds)) };
+        Ok(Plan { time, ..plan })
+    }
+
     /// Whether a rough answer is wanted.
     pub(crate) fn is_quick(&self) -> bool {
         self.quick

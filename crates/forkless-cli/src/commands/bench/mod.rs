@@ -12,6 +12,7 @@ mod selfcheck;
 mod size;
 mod spawn;
 mod syscalls;
+mod victims;
 
 use clap::Subcommand;
 
@@ -41,6 +42,8 @@ enum Suite {
     Context(Box<context::Args>),
     /// Writes by block size on a scratch file, a loop device and a mapped volume: throughput, and the reads they cause.
     Blockwrite(Box<blockwrite::Args>),
+    /// Real programs with and without `forkless run`: interpreters, Apache, redis, make, git, each held to a limit.
+    Victims(Box<victims::Args>),
     /// Check the instrument: a method against itself, and against itself slowed down, many times.
     Selfcheck(selfcheck::Args),
     /// Print the record of this machine that every result carries.
@@ -48,6 +51,9 @@ enum Suite {
     /// Undo announced changes when standard input ends; started by the suites, not by users.
     #[command(hide = true)]
     Guard,
+    /// Run a program that ends when standard input does; started by the suites, not by users.
+    #[command(hide = true)]
+    Keep(victims::KeepArgs),
     /// Fork and execute as standard input asks; started under `forkless run` by suites, not by users.
     #[command(hide = true)]
     Forker,
@@ -61,6 +67,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
         Suite::Cow(args) => cow::run(&args),
         Suite::Syscalls(args) => syscalls::run(&args),
         Suite::Context(args) => context::run(&args),
+        Suite::Victims(args) => victims::run(&args),
         Suite::Blockwrite(args) => blockwrite::run(&args),
         Suite::Selfcheck(args) => selfcheck::run(&args),
         Suite::Machine(args) => machine::run(&args),
@@ -72,5 +79,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
             forkless_bench::under_run::serve(std::io::stdin().lock(), std::io::stdout().lock())?;
             Ok(Exit::Fine)
         }
+        Suite::Keep(args) => Ok(victims::keep(&args)),
     }
 }

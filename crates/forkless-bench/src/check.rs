@@ -1,0 +1,156 @@
+//! Limits that figures are held to. A suite that makes a promise states it, what was measured, and whether the promise was
+//! kept; a figure whose interval spans its limit decides nothing, and one taken without the mechanism it is about proves
+//! nothing.
+
+use serde::{Deserialize, Serialize};
+
+use crate::results::Params;
+use crate::stats::bootstrap::{Replicates, Resampler, Samples, within_rounds};
+use crate::stats::median;
+
+/// A figure against its limit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Check {
+    /// Of whom: the victim.
+    pub name: String,
+    /// Under which parameters.
+    pub params: Params,
+    /// What the figure is: `plain / run`.
+    pub figure: String,
+    /// Its unit.
+    pub unit: String,
+    /// Which side of the limit is the right one.
+    pub bound: Bound,
+    /// The limit, in the figure's unit.
+    pub limit: f64,
+    /// The figure; `None` when it was not measured.
+    pub value: Option<f64>,
+    /// Its 95 % interval.
+    pub ci95: Option<[f64; 2]>,
+    /// The verdict.
+    pub verdict: Verdict,
+    /// What shows that the intended mechanism ran, or why there is no figure.
+    pub evidence: String,
+}
+
+/// The right side of a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bound {
+    /// The figure should be as large as the limit or larger.
+    AtLeast,
+    /// The figure should be as small as the limit or smaller.
+    AtMost,
+}
+
+/// Whether a limit was kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// The whole interval is on the right side.
+    Reached,
+    /// The whole interval is on the wrong side.
+    Missed,
+    /// The limit lies inside the interval.
+    Undecided,
+    /// The mechanism did not run, so that the figure would be that of something else.
+    NotShown,
+    /// The machine has not got what it takes.
+    Skipped,
+}
+
+impl Verdict {
+    /// In words.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Verdict::Reached => "reached",
+            Verdict::Missed => "missed",
+            Verdict::Undecided => "undecided",
+            Verdict::NotShown => "not shown",
+            Verdict::Skipped => "skipped",
+        }
+    }
+}
+
+/// A figure with its interval.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Figure {
+    /// The figure.
+    pub value: f64,
+    /// Its 95 % interval; the range of the rounds where these are too few for one.
+    pub ci95: [f64; 2],
+}
+
+impl Figure {
+    /// The median of one value a round.
+    #[must_use]
+    pub fn of_rounds(rounds: &Samples, seed: u64) -> Option<Figure> {
+        if rounds.values.is_empty() {
+            return None;
+        }
+        let range = |fold: fn(f64, f64) -> f64, from| rounds.values.iter().copied().fold(from, fold);
+        let whole = [range(f64::min, f64::INFINITY), range(f64::max, f64::NEG_INFINITY)];
+        let replicates = Resampler::new([rounds], 2000, seed).medians(rounds);
+        Some(Figure { value: median(&rounds.values), ci95: replicates.interval(0.95).unwrap_or(whole) })
+    }
+
+    /// One series divided by another of the same run, round by round.
+    #[must_use]
+    pub fn ratio(numerator: &Samples, denominator: &Samples, seed: u64) -> Option<Figure> {
+        Figure::of_rounds(&within_rounds(numerator, denominator), seed)
+    }
+
+    /// A figure computed from several series, with the same of every draw of rounds.
+    #[must_use]
+    pub fn from_replicates(value: f64, replicates: &Replicates) -> Figure {
+        Figure { value, ci95: replicates.interval(0.95).unwrap_or([value; 2]) }
+    }
+
+    /// On which side of a limit it is.
+    #[must_use]
+    pub fn judge(self, bound: Bound, limit: f64) -> Verdict {
+        let [low, high] = self.ci95;
+        let (right, wrong) = match bound {
+            Bound::AtLeast => (low >= limit, high < limit),
+            Bound::AtMost => (high <= limit, low > limit),
+        };
+        match (right, wrong) {
+            (true, _) => Verdict::Reached,
+            (_, true) => Verdict::Missed,
+            _ => Verdict::Undecided,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_whole_interval_decides() {
+        let figure = |low: f64, high: f64| Figure { value: f64::midpoint(low, high), ci95: [low, high] };
+        for (low, high, bound, verdict) in [
+            (101.0, 120.0, Bound::AtLeast, Verdict::Reached),
+            (80.0, 99.0, Bound::AtLeast, Verdict::Missed),
+            (99.0, 120.0, Bound::AtLeast, Verdict::Undecided),
+            (80.0, 99.0, Bound::AtMost, Verdict::Reached),
+            (101.0, 120.0, Bound::AtMost, Verdict::Missed),
+            (99.0, 120.0, Bound::AtMost, Verdict::Undecided),
+        ] {
+            assert_eq!(figure(low, high).judge(bound, 100.0), verdict, "{low} {high} {bound:?}");
+        }
+    }
+
+    #[test]
+    fn a_ratio_is_taken_round_by_round() {
+        let rounds = |values: Vec<f64>| Samples::one_a_round(values);
+        let figure = Figure::ratio(&rounds(vec![20.0; 30]), &rounds(vec![4.0; 30]), 1).unwrap();
+        assert!((figure.value - 5.0).abs() < 1e-9);
+        assert!(figure.ci95[0] <= 5.0 && 5.0 <= figure.ci95[1]);
+        // One round has no interval of its own, but still a figure.
+        let single = Figure::ratio(&rounds(vec![3.0]), &rounds(vec![1.0]), 1).unwrap();
+        assert_eq!(single.ci95, [3.0, 3.0]);
+        assert!(Figure::ratio(&rounds(vec![]), &rounds(vec![]), 1).is_none());
+    }
+}

@@ -1,0 +1,141 @@
+//! Programs with little memory, for which `run` can only be a cost: what it takes to start them, and what its library adds to
+//! every program they start.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+
+use super::report::Report;
+use super::stage::{MS, Promise, Stage, Subject, US, WALL, params};
+use super::{coprocess, install};
+use crate::check::Figure;
+use crate::engine::Plan;
+use crate::error::Error;
+use crate::results::Metric;
+use crate::stats::bootstrap::{Samples, round_medians};
+
+const WHOLE: Metric = Metric { name: "whole", unit: "ms", estimate: false };
+
+/// A script of a thousand commands.
+pub(super) fn shell(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
+    let script = stage.write("script.sh", &"/bin/true\n".repeat(1000))?;
+    small(name, stage, &["/bin/sh".into(), script.into()])
+}
+
+/// A C project of a dozen files.
+pub(super) fn make(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
+    let make = stage.need("make", "make")?;
+    stage.need("cc", "gcc libc6-dev")?;
+    let project = stage.directory("project")?;
+    let put = |file: String, text: String| {
+        let path = project.join(file);
+        fs::write(&path, text).map_err(Error::io(format!("write {}", path.display())))
+    };
+    let mut objects = String::new();
+    for n in 0..12 {
+        let text = format!("#include <stdio.h>\nint part{n}(int x) {{ return printf(\"%d\", x + {n}); }}\n");
+        put(format!("part{n}.c"), text)?;
+        objects.push_str(&format!(" part{n}.o"));
+    }
+    put("main.c".into(), "int main(void) { return 0; }\n".into())?;
+    put("Makefile".into(), format!("all: main.o{objects}\n\tcc -o all main.o{objects}\n"))?;
+    let project = project.into_os_string();
+    small(name, stage, &[make.into(), "-j2".into(), "-B".into(), "-s".into(), "-C".into(), project])
+}
+
+/// The life of a small repository.
+pub(super) fn git(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
+    stage.need("git", "git")?;
+    let repository = stage.file("repository");
+    let script = stage.write("git.sh", include_str!("programs/git.sh"))?;
+    small(name, stage, &["/bin/sh".into(), script.into(), repository.into()])
+}
+
+/// Without run; with it for this program only; with it for all; and with an empty library for all.
+fn small(name: &'static str, stage: &mut Stage<'_>, program: &[OsString]) -> Result<(), Error> {
+    let empty = stage.compile("empty", "", &["-shared", "-fPIC", "-nostdlib"])?;
+    let mut preload = OsString::from("LD_PRELOAD=");
+    preload.push(empty);
+    let run = |options: &[&str], before: &[OsString]| -> Vec<OsString> {
+        let forkless = [stage.forkless().as_os_str().to_owned(), "run".into(), "--quiet".into()];
+        let mut line = forkless.to_vec();
+        line.extend(options.iter().map(OsString::from));
+        line.push("--".into());
+        line.extend(before.iter().chain(program).cloned());
+        line
+    };
+    // The library under measurement and the empty one come after the same start: through `run`, which is not what is asked
+    // about there, and through env, which the empty one needs.
+    let env = OsString::from("/usr/bin/env");
+    let lines = [
+        ("plain", program.to_vec()),
+        ("children=no", run(&["--children=no"], &[])),
+        ("follow", run(&[], std::slice::from_ref(&env))),
+        ("empty library", run(&["--children=no"], &[env.clone(), preload])),
+    ];
+    let report = reported(stage, program)?;
+    let programs = report.count("processes");
+    let launchers =
+        lines.iter().map(|(_, line)| stage.c(name, None, 0, line)).collect::<Result<Vec<_>, _>>()?;
+    let params = params(name, 0);
+    let subject = |(&(method, _), process)| Subject::order(method, &params, &WHOLE, process, "launch", MS);
+    let subjects = lines.iter().zip(&launchers).map(subject).collect();
+    let series = stage.measure_with(&longer(stage.spec.plan), subjects)?;
+    for launcher in launchers {
+        launcher.into_inner().finish()?;
+    }
+    let evidence = if programs > 0 {
+        Ok(format!("{programs} programs with the library, one without"))
+    } else {
+        Err("the library was in no program".to_owned())
+    };
+    let figure = stage.ratio(&series[1][0], &series[0][0]);
+    stage.check(&params, Promise::at_most("children=no / plain", "times", 1.02), figure, evidence.clone());
+    let figure = a_program(&series[2][0], &series[3][0], programs, stage.seed());
+    let promise = Promise::at_most("follow - empty library, a program", "us", 20.0);
+    stage.check(&params, promise, figure, evidence);
+    Ok(())
+}
+
+/// Small differences between long runs take more of them.
+fn longer(plan: Plan) -> Plan {
+    Plan { time: plan.time.map(|time| time * 3), ..plan }
+}
+
+/// The same program once more with a report, for the number of programs it starts.
+fn reported(stage: &mut Stage<'_>, program: &[OsString]) -> Result<Report, Error> {
+    let report = stage.file("report");
+    let (program, arguments) = program.split_first().ok_or_else(|| Error::Spec("no program".into()))?;
+    let mut command =
+        coprocess::command(stage.forkless(), "--on-input", Some(&report), Some(&[]), program, arguments);
+    let output = command.output().map_err(Error::io("start forkless run"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let last = said.lines().last().unwrap_or("without a word");
+        let outcome = format!("ended with {} ({last})", output.status);
+        return Err(Error::Child { method: Path::new(program).display().to_string(), outcome });
+    }
+    Report::read(&report)
+}
+
+/// What one costs more than the other, divided by so many programs, in microseconds.
+#[expect(clippy::cast_precision_loss, reason = "a number of programs")]
+fn a_program(one: &Samples, other: &Samples, programs: u64, seed: u64) -> Option<Figure> {
+    let pairs = round_medians(one).into_iter().zip(round_medians(other));
+    let differences = pairs.map(|(one, other)| 1e3 * (one - other) / programs.max(1) as f64);
+    Figure::of_rounds(&Samples::one_a_round(differences.collect()), seed)
+}
+
+/// What it takes to start a program through `run`.
+pub(super) fn start(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
+    let program = install::find("true").ok_or_else(|| Error::Missing("there is no program true".into()))?;
+    let plain = stage.c(name, None, 0, &[program.clone().into()])?;
+    let line: [OsString; 4] = [stage.forkless().into(), "run".into(), "--".into(), program.into()];
+    let run = stage.c(name, None, 0, &line)?;
+    let params = params(name, 0);
+    stage.measure(vec![
+        Subject::order("plain", &params, &WALL, &plain, "launch", US),
+        Subject::order("run", &params, &WALL, &run, "launch", US),
+    ])?;
+    Ok(())
+}

@@ -1,0 +1,88 @@
+//! Parents with much memory that start programs: in C against vfork, and interpreters as they come.
+
+use std::ffi::OsString;
+
+use super::coprocess::Options;
+use super::install;
+use super::stage::{Promise, Stage, Subject, US, WALL, params};
+use crate::error::Error;
+use crate::memory;
+use crate::results::Params;
+
+/// Fork, redirect, exec and wait against vfork and execve of the same program.
+pub(super) fn c<const MIB: u64>(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
+    let mib = size(stage, MIB);
+    memory::require(2 * (mib << 20))?;
+    let child = [stage.child()];
+    let plain = stage.c(name, None, mib, &child)?;
+    let run = stage.c(name, Some(&[]), mib, &child)?;
+    let params = params(name, mib);
+    let series = stage.measure(vec![
+        Subject::order("plain", &params, &WALL, &plain, "forkexec", US),
+        Subject::order("run", &params, &WALL, &run, "forkexec", US),
+        Subject::order("vfork", &params, &WALL, &plain, "vfork", US),
+    ])?;
+    let run = run.into_inner();
+    let asked = run.asked("forkexec");
+    let evidence = run.finish()?.most("committed", asked);
+    let promise = Promise::at_most("run / vfork", "times", 4.0);
+    let figure = stage.ratio(&series[1][0], &series[2][0]);
+    stage.check(&params, promise, figure, evidence);
+    Ok(())
+}
+
+/// A rough answer takes smaller parents.
+pub(super) fn size(stage: &Stage<'_>, mib: u64) -> u64 {
+    if stage.spec.quick { mib.min(256) } else { mib }
+}
+
+pub(super) fn perl(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
+    let perl = stage.need("perl", "perl")?;
+    let script = stage.write("system.pl", include_str!("programs/system.pl"))?;
+    interpreter(name, stage, perl.into(), script.into(), &[], 100.0)
+}
+
+pub(super) fn python(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
+    let python = install::python(stage.need("python3", "python3")?);
+    stage.note(format!("{name}: {}", install::version(&python, "--version").unwrap_or_default()));
+    let script = stage.write("preexec.py", include_str!("programs/preexec.py"))?;
+    interpreter(name, stage, python.into(), script.into(), &[], 20.0)
+}
+
+pub(super) fn node(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
+    let node = stage.need("node", "nodejs")?;
+    stage.note(format!(
+        "{name}: Node.js {}",
+        install::version(&node, "--version").unwrap_or_else(|| "of an unknown version".into())
+    ));
+    let script = stage.write("spawn_sync.js", include_str!("programs/spawn_sync.js"))?;
+    interpreter(name, stage, node.into(), script.into(), &["--fork=speculate"], 18.0)
+}
+
+fn interpreter(
+    name: &'static str,
+    stage: &mut Stage<'_>,
+    program: OsString,
+    script: OsString,
+    options: &[&str],
+    times: f64,
+) -> Result<(), Error> {
+    let mib = size(stage, 1024);
+    memory::require(2 * (mib << 20))?;
+    let arguments = [script, mib.to_string().into(), stage.child()];
+    let start =
+        |stage: &mut Stage<'_>, options: Options<'_>| stage.start(name, options, &program, &arguments);
+    let plain = start(stage, None)?;
+    let run = start(stage, Some(options))?;
+    let params: Params = params(name, mib);
+    let series = stage.measure(vec![
+        Subject::order("plain", &params, &WALL, &plain, "start", US),
+        Subject::order("run", &params, &WALL, &run, "start", US),
+    ])?;
+    let run = run.into_inner();
+    let asked = run.asked("start");
+    let evidence = run.finish()?.most("committed", asked);
+    let figure = stage.ratio(&series[0][0], &series[1][0]);
+    stage.check(&params, Promise::faster(times), figure, evidence);
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! Victims that are servers: started with a configuration of the suite's own, told to end by SIGTERM, talked to over sockets.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Stdio};
+use std::time::{Duration, Instant};
+
+use super::coprocess::{Options, command};
+use super::report::Report;
+use super::stage::Stage;
+use crate::error::Error;
+
+/// How long a server may take until it answers.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running server.
+#[derive(Debug)]
+pub(super) struct Server {
+    name: String,
+    child: Child,
+    input: Option<ChildStdin>,
+    report: Option<PathBuf>,
+    errors: PathBuf,
+}
+
+impl Server {
+    /// Starts a server and asks `answers` until it does.
+    pub(super) fn start<T>(
+        stage: &mut Stage<'_>,
+        name: &str,
+        options: Options<'_>,
+        program: &Path,
+        arguments: &[OsString],
+        variables: &[(&str, OsString)],
+        mut answers: impl FnMut() -> Option<T>,
+    ) -> Result<(Server, T), Error> {
+        let report = options.is_some().then(|| stage.file("report"));
+        let errors = stage.file("errors");
+        let file = File::create(&errors).map_err(Error::io(format!("create {}", errors.display())))?;
+        let forkless = stage.forkless();
+        let mut command =
+            command(forkless, "--on-terminate", report.as_deref(), options, program.as_os_str(), arguments);
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
+        let mut child = command
+            .stdout(Stdio::null())
+            .stderr(file)
+            .spawn()
+            .map_err(Error::io(format!("start the server {name}")))?;
+        let input = child.stdin.take();
+        let mut server = Server { name: name.to_owned(), child, input, report, errors };
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if let Some(answer) = answers() {
+                return Ok((server, answer));
+            }
+            if let Ok(Some(status)) = server.child.try_wait() {
+                return Err(server.failure(&format!("ended with {status}")));
+            }
+            if Instant::now() >= end {
+                return Err(server.failure(&format!("did not answer for {} s", PATIENCE.as_secs())));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Ends the server and reads its report; an empty one without `run`.
+    pub(super) fn finish(mut self) -> Result<Report, Error> {
+        drop(self.input.take());
+        let status = self.child.wait().map_err(Error::io("wait for a server"))?;
+        if !status.success() {
+            return Err(self.failure(&format!("ended with {status}")));
+        }
+        self.report.as_deref().map_or_else(|| Ok(Report::default()), Report::read)
+    }
+
+    fn failure(&self, what: &str) -> Error {
+        let said = fs::read_to_string(&self.errors).unwrap_or_default();
+        let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("without a word");
+        Error::Child { method: self.name.clone(), outcome: format!("{what} ({last})") }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The keeper ends the server when the pipe closes, and itself after it.
+        drop(self.input.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// How much of a process's memory lies in huge pages, in KiB, and how much it has.
+pub(super) fn huge(pid: u32) -> Option<(u64, u64)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let field = |name: &str| {
+        let line =
+            text.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(':')));
+        line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok()).unwrap_or(0)
+    };
+    let pool = field("Private_Hugetlb") + field("Shared_Hugetlb");
+    Some((field("AnonHugePages") + pool, field("Anonymous") + pool))
+}
+
+/// Evidence that most of a process's memory lies in huge pages.
+pub(super) fn mostly_huge(pid: u32) -> Result<String, String> {
+    let Some((huge, all)) = huge(pid) else { return Err("its pages cannot be seen".to_owned()) };
+    let words = format!("{} of {} MiB in huge pages", huge >> 10, all >> 10);
+    if all > 0 && huge * 2 > all { Ok(words) } else { Err(format!("only {words}")) }
+}

@@ -1,0 +1,86 @@
+//! `forkless bench victims`: flags of the suite, translated into its specification.
+
+use std::ffi::OsString;
+
+use anyhow::Context as _;
+use forkless_bench::check::Verdict;
+use forkless_bench::keeper::{self, Ending};
+use forkless_bench::results::Results;
+use forkless_bench::suites::victims::{self, Spec};
+
+use super::common::{self, Common, from_library};
+use super::progress::Progress;
+use crate::exit::{Exit, Missing};
+
+/// Forbids installing what is missing, when it is set to anything but nothing. `./x` reads it, too.
+const NO_INSTALL: &str = "FORKLESS_NO_INSTALL";
+
+/// Flags of `forkless bench victims`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "As root, programs that are missing are installed with apt-get; FORKLESS_NO_INSTALL=1 forbids it, and \
+    victims without their program are skipped. --runs and --time are for each victim."
+)]
+pub(crate) struct Args {
+    /// Print the victims with the limits they are held to.
+    #[arg(long)]
+    list: bool,
+    /// Exit with 1 when a limit is missed, or a mechanism was not at work.
+    #[arg(long)]
+    fail_on_miss: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Runs the suite.
+pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
+    if args.list {
+        for (name, about) in victims::list() {
+            println!("{name:<16} {about}");
+        }
+        return Ok(Exit::Fine);
+    }
+    let spec = Spec {
+        filter: args.common.filter().to_vec(),
+        plan: args.common.plan_within(1000, if args.common.is_quick() { 2 } else { 10 })?,
+        // By its path: victims are started by other programs, for which /proc/self/exe is another.
+        forkless: std::env::current_exe().context("cannot find the forkless executable")?,
+        install: std::env::var_os(NO_INSTALL).is_none_or(|value| value.is_empty()),
+        quick: args.common.is_quick(),
+    };
+    let outputs = args.common.prepare()?;
+    let mut guard = common::guard()?;
+    let mut results = Results::begin();
+    let mut progress = Progress::new("victims");
+    let suite = victims::run(&spec, &mut guard, &mut progress).map_err(from_library)?;
+    drop((progress, guard));
+    if suite.rows.is_empty() {
+        return Err(Missing(suite.notes.join("; ")).into());
+    }
+    let missed =
+        suite.checks.iter().any(|check| matches!(check.verdict, Verdict::Missed | Verdict::NotShown));
+    results.suites.push(suite);
+    args.common.finish(&results, outputs)?;
+    Ok(if args.fail_on_miss && missed { Exit::Finding } else { Exit::Fine })
+}
+
+/// Flags of `forkless bench keep`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct KeepArgs {
+    /// The program reads the pipe, and ends with it.
+    #[arg(long, conflicts_with = "on_terminate")]
+    on_input: bool,
+    /// The program is told to end by SIGTERM.
+    #[arg(long)]
+    on_terminate: bool,
+    /// The program and its arguments.
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    command: Vec<OsString>,
+}
+
+/// Runs a program that is to end with the bench.
+pub(crate) fn keep(args: &KeepArgs) -> Exit {
+    let ending = if args.on_terminate { Ending::Terminate } else { Ending::Input };
+    let (program, arguments) = args.command.split_first().unwrap_or((&args.command[0], &[]));
+    Exit::Code(keeper::keep(ending, program, arguments))
+}

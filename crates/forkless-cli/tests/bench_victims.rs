@@ -1,0 +1,202 @@
+//! `forkless bench victims` from outside: that its figures are those of the mechanism they are about, that what is missing is
+//! counted, and that no program, file or setting outlives it.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::LazyLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The preloaded library, built under its own profile where the tests of `forkless run` build it, too.
+static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("preload");
+    let status = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--profile", "preload", "-p", "forkless-preload", "--target-dir"])
+        .arg(&target)
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+        .status()
+        .expect("cargo starts");
+    assert!(status.success(), "forkless-preload does not build");
+    target.join("preload").join(forkless_record::LIBRARY_NAME)
+});
+
+/// A directory for one test's home and temporary files.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("forkless-victims-test-{name}-{}", std::process::id()));
+        fs::create_dir_all(path.join("tmp")).unwrap();
+        Scratch(path)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forkless"));
+        command.args(["bench", "victims", "--no-save"]).args(arguments).stdin(Stdio::null());
+        command.env("TMPDIR", self.0.join("tmp")).env("FORKLESS_LIBRARY", &*LIBRARY);
+        command.env("FORKLESS_NO_INSTALL", "1");
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    fn files(&self) -> usize {
+        fs::read_dir(self.0.join("tmp")).unwrap().count()
+    }
+
+    /// Processes whose command line names something in the directory.
+    fn processes(&self) -> Vec<String> {
+        let all = fs::read_dir("/proc").unwrap().flatten();
+        let lines = all.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+        let tmp = self.0.join("tmp").display().to_string();
+        lines
+            .map(|line| String::from_utf8_lossy(&line).replace('\0', " "))
+            .filter(|line| line.contains(&tmp))
+            .collect()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn json(output: &Output) -> serde_json::Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", text(&output.stderr)))
+}
+
+#[test]
+fn figures_come_with_evidence_that_the_mechanism_was_at_work() {
+    if !cfg!(target_arch = "x86_64") {
+        return;
+    }
+    let scratch = Scratch::new("figures");
+    let filter = ["--quick", "--runs", "30", "--filter", "c-64M,swapcontext,localtime,worker", "--json", "-"];
+    let output = scratch.run(&filter);
+    let value = json(&output);
+    assert!(output.status.success());
+
+    let schema = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/bench.schema.json");
+    let schema = serde_json::from_str(&fs::read_to_string(schema).unwrap()).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let errors: Vec<String> = validator.iter_errors(&value).map(|error| error.to_string()).collect();
+    assert!(errors.is_empty(), "{}", errors.join("; "));
+
+    let suite = &value["suites"][0];
+    let rows = suite["rows"].as_array().unwrap();
+    for (victim, method) in
+        [("c-64M", "vfork"), ("c-64M", "run"), ("swapcontext", "plain"), ("worker", "first")]
+    {
+        let found = rows.iter().find(|row| row["params"]["victim"] == victim && row["method"] == method);
+        assert!(found.unwrap()["median"].as_f64() > Some(0.0), "{victim} {method}");
+    }
+    let checks = suite["checks"].as_array().unwrap();
+    for (name, evidence) in [
+        ("c-64M", "committed in"),
+        ("swapcontext", "context switches in"),
+        ("localtime", "TZ set by run"),
+        ("worker", "aborted in"),
+        ("worker", "left alone and"),
+    ] {
+        let said = |check: &&serde_json::Value| check["evidence"].as_str().unwrap().contains(evidence);
+        let check = checks.iter().filter(|check| check["name"] == name).find(said);
+        let check = check.unwrap_or_else(|| panic!("{name}: no {evidence:?} in {checks:?}"));
+        // How fast it was is for a quiet machine to say.
+        assert!(matches!(check["verdict"].as_str().unwrap(), "reached" | "missed" | "undecided"), "{check}");
+        assert!(check["value"].is_f64() && check["ci95"].is_array(), "{check}");
+    }
+    // These two are far on the right side of their limits on any machine.
+    for name in ["swapcontext", "localtime"] {
+        let check = checks.iter().find(|check| check["name"] == name).unwrap();
+        assert_eq!(check["verdict"], "reached", "{check}");
+    }
+    assert_eq!(scratch.files(), 0);
+    assert_eq!(scratch.processes(), Vec::<String>::new());
+}
+
+#[test]
+fn what_is_missing_is_skipped_and_counted() {
+    let scratch = Scratch::new("missing");
+    // Nothing there but a compiler and what it calls by name.
+    let bin = scratch.0.join("bin");
+    fs::create_dir(&bin).unwrap();
+    for (name, file) in [("cc", "/usr/bin/cc"), ("as", "/usr/bin/as"), ("ld", "/usr/bin/ld")] {
+        symlink(file, bin.join(name)).unwrap();
+    }
+    let mut command =
+        scratch.command(&["--quick", "--runs", "5", "--filter", "perl,localtime", "--json", "-"]);
+    let output = command.env("PATH", &bin).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let value = json(&output);
+    let suite = &value["suites"][0];
+    let check = &suite["checks"][0];
+    assert_eq!((&check["name"], &check["verdict"]), (&"perl-system".into(), &"skipped".into()), "{check}");
+    assert!(check["evidence"].as_str().unwrap().contains("apt-get install perl"), "{check}");
+    let notes = suite["notes"].to_string();
+    assert!(notes.contains("1 of the victims skipped"), "{notes}");
+
+    let output = scratch.command(&["--quick", "--filter", "perl"]).env("PATH", &bin).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("perl is not installed"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn bad_input_and_a_missing_library_are_one_clear_line() {
+    let scratch = Scratch::new("bad");
+    let output = scratch.run(&["--filter", "nobody"]);
+    assert_eq!((output.status.code(), text(&output.stderr).lines().count()), (Some(2), 1));
+    assert!(text(&output.stderr).contains("--list"), "{}", text(&output.stderr));
+
+    let mut command = scratch.command(&["--filter", "localtime"]);
+    let output = command.env("FORKLESS_LIBRARY", "/nonexistent").output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr).lines().count()), (Some(3), 1));
+    assert!(text(&output.stderr).contains("/nonexistent"), "{}", text(&output.stderr));
+
+    let output = scratch.run(&["--list"]);
+    for name in ["c-8G", "apache-cgid", "redis-bgsave", "small-git", "break-even"] {
+        assert!(text(&output.stdout).contains(name), "{name}");
+    }
+    assert_eq!(scratch.files(), 0);
+}
+
+/// Polls until `done` or half a minute is over.
+fn wait_until(mut done: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + Duration::from_secs(30);
+    while Instant::now() < end {
+        if done() {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    false
+}
+
+#[test]
+fn an_interrupted_or_killed_run_leaves_no_process_and_no_file() {
+    LazyLock::force(&LIBRARY);
+    for signal in ["INT", "KILL"] {
+        let scratch = Scratch::new(&format!("signal-{signal}"));
+        let mut child = scratch
+            .command(&["--runs", "1000000", "--time", "100", "--filter", "c-64M"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // Two keepers and the two they keep, one of them through forkless run.
+        assert!(wait_until(|| scratch.processes().len() >= 4), "the victims never started");
+        let status = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().unwrap();
+        assert!(status.success());
+        assert!(!child.wait().unwrap().success());
+        assert!(wait_until(|| scratch.processes().is_empty()), "SIG{signal}: {:?}", scratch.processes());
+        assert!(wait_until(|| scratch.files() == 0), "SIG{signal} left files");
+    }
+}
