@@ -38,12 +38,16 @@ impl Guard {
     /// # Errors
     /// When the program cannot be started; then nothing may be changed that would need undoing.
     pub fn start(mut command: Command) -> Result<Guard, Error> {
+        let step =
+            format!("start the process that restores settings ({})", command.get_program().to_string_lossy());
         let mut child = command
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
+            // It prints nothing there, and must not hold open what readers of the results wait for the end of; /dev/null
+            // would do if everybody could open it everywhere.
+            .stdout(io::stderr())
             .process_group(0)
             .spawn()
-            .map_err(Error::io("start the process that restores settings"))?;
+            .map_err(Error::io(step))?;
         let pipe = child.stdin.take();
         Ok(Guard { child, pipe })
     }

@@ -94,7 +94,8 @@ impl Memory {
     /// `/proc/self/smaps` does not tell.
     #[must_use]
     pub fn huge_bytes(&self) -> Option<u64> {
-        let smaps = std::fs::read_to_string("/proc/self/smaps").ok()?;
+        // Never empty where there is one.
+        let smaps = std::fs::read_to_string("/proc/self/smaps").ok().filter(|text| !text.is_empty())?;
         let first = self.start.as_ptr() as u64;
         let end = first + self.mapped as u64;
         let mut inside = false;

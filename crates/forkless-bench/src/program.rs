@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::error::Error;
@@ -156,13 +156,15 @@ impl Program {
         // A child that another thread forked while the file was open for writing holds it open until it execs; so long
         // the kernel refuses with ETXTBSY.
         let busy = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ExecutableFileBusy;
-        let mut output = Command::new(path).args(arguments).output();
+        // An input of its own, which ends at once: not everybody may open /dev/null everywhere.
+        let run = || Command::new(path).args(arguments).stdin(Stdio::piped()).output();
+        let mut output = run();
         for _ in 0..100 {
             if !output.as_ref().is_err_and(busy) {
                 break;
             }
             std::thread::sleep(Duration::from_millis(10));
-            output = Command::new(path).args(arguments).output();
+            output = run();
         }
         let output =
             output.map_err(Error::io(format!("run the child program {}", Path::new(path).display())))?;

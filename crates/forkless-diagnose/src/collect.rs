@@ -7,6 +7,7 @@ use crate::creation::{Creation, CreationKind, End, Site};
 use crate::error::WatchError;
 use crate::estimate::Stream;
 use crate::metrics::ByCgroup;
+use crate::perf::CpuSamples;
 use crate::procfs::{self, PageKinds, ProcessName};
 use crate::record::{CLASS_ANY, RawCallKey};
 use crate::shell;
@@ -239,6 +240,8 @@ pub(crate) struct Collected {
     pub(crate) faults: HashMap<u32, (u64, u64)>,
     pub(crate) calls: HashMap<(u32, u16, u16, u64), Calls>,
     pub(crate) cpu: HashMap<u32, CpuTime>,
+    /// By process, where the CPU clock is sampled.
+    pub(crate) samples: HashMap<u32, CpuSamples>,
     pub(crate) totals: Totals,
     pub(crate) creations: u64,
     /// Creations that had no room in `groups`.
@@ -262,6 +265,7 @@ impl Collected {
             faults: HashMap::new(),
             calls: HashMap::new(),
             cpu: HashMap::new(),
+            samples: HashMap::new(),
             totals: Totals::default(),
             creations: 0,
             ungrouped: 0,
@@ -408,6 +412,11 @@ impl Collected {
         self.totals = totals;
     }
 
+    /// Takes over what the CPU clock's samples say.
+    pub(crate) fn cpu_samples(&mut self, samples: impl Iterator<Item = (u32, CpuSamples)>) {
+        self.samples.extend(samples);
+    }
+
     /// Reads what the kernel side sums up itself. To be called about once a second and at the end.
     pub(crate) fn tick(&mut self, watch: &Watch) -> Result<(), WatchError> {
         self.totals = watch.totals()?;
@@ -450,6 +459,7 @@ impl Collected {
         for creation in living {
             groups.entry((creation.site, Outcome::of(creation))).or_default().add(creation);
         }
+        place_the_unplaced(&mut groups);
         groups
     }
 
@@ -460,5 +470,50 @@ impl Collected {
                 self.cpu.insert(pid, CpuTime { first: now, last: now });
             }
         }
+    }
+}
+
+/// Where places come from samples (perf), some creations have none: they go to the place of the same process and outcome
+/// that was seen most often.
+fn place_the_unplaced(groups: &mut HashMap<(Site, Outcome), Group>) {
+    let unplaced: Vec<(Site, Outcome)> = groups.keys().filter(|(site, _)| site.ip == 0).copied().collect();
+    for key in unplaced {
+        let known = groups
+            .iter()
+            .filter(|((site, outcome), _)| (site.pid, *outcome) == (key.0.pid, key.1) && site.ip != 0)
+            .max_by_key(|(place, group)| (group.count, place.0))
+            .map(|(place, _)| *place);
+        if let Some(known) = known
+            && let Some(group) = groups.remove(&key)
+            && let Some(place) = groups.get_mut(&known)
+        {
+            place.merge(&group);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_creation_without_a_place_joins_its_processs_most_frequent_one() {
+        let site = |pid, ip| Site { pid, nr: 0, ip, word: 0 };
+        let group = |count| Group { count, ..Group::default() };
+        let mut groups = HashMap::from([
+            ((site(1, 0x10), Outcome::ForkAlone), group(5)),
+            ((site(1, 0x20), Outcome::ForkAlone), group(7)),
+            ((site(1, 0), Outcome::ForkAlone), group(2)),
+            ((site(1, 0), Outcome::Shared), group(3)),
+            ((site(2, 0), Outcome::ForkAlone), group(4)),
+        ]);
+        place_the_unplaced(&mut groups);
+        let count = |pid, ip, outcome| groups.get(&(site(pid, ip), outcome)).map(|group| group.count);
+        assert_eq!(count(1, 0x20, Outcome::ForkAlone), Some(9));
+        assert_eq!(count(1, 0x10, Outcome::ForkAlone), Some(5));
+        assert_eq!(count(1, 0, Outcome::ForkAlone), None);
+        // Another outcome, another process: nothing is known of them.
+        assert_eq!(count(1, 0, Outcome::Shared), Some(3));
+        assert_eq!(count(2, 0, Outcome::ForkAlone), Some(4));
     }
 }

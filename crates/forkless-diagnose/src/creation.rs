@@ -161,6 +161,8 @@ pub enum End {
     Exited(u8),
     /// Number of the signal that killed it.
     Killed(u8),
+    /// It ended, and this tier cannot see how.
+    Unknown,
 }
 
 impl fmt::Display for End {
@@ -169,6 +171,7 @@ impl fmt::Display for End {
             Self::Running => f.write_str("running"),
             Self::Exited(status) => write!(f, "exit {status}"),
             Self::Killed(signal) => write!(f, "signal {signal}"),
+            Self::Unknown => f.write_str("ended"),
         }
     }
 }
@@ -348,6 +351,43 @@ impl Creation {
                 (_, code) if code & 0x7f == 0 => End::Exited((code >> 8) as u8),
                 (_, code) => End::Killed((code & 0x7f) as u8),
             },
+        }
+    }
+
+    /// A creation of which nothing is known: what the tiers without BPF start from.
+    pub(crate) fn unseen() -> Self {
+        let flags = CloneFlags(CloneFlags::VM);
+        Self {
+            call: CreatingCall::Unknown,
+            flags,
+            kind: flags.kind(),
+            caller: 0,
+            caller_thread: 0,
+            caller_comm: String::new(),
+            caller_cgroup: 0,
+            site: Site { pid: 0, nr: 0, ip: 0, word: 0 },
+            memory: CallerMemory::default(),
+            child: 0,
+            child_comm: String::new(),
+            at_ns: 0,
+            copy_ns: None,
+            until_exec_ns: None,
+            exec_ns: None,
+            caller_waited_ns: None,
+            lifetime_ns: None,
+            exec_path: None,
+            argv: Vec::new(),
+            argv_cut: false,
+            exec_thread: None,
+            execs: 0,
+            exec_missing: 0,
+            exec_busy: 0,
+            exec_failed_otherwise: 0,
+            exec_errno: None,
+            exec_failed_path: None,
+            child_copied: 0,
+            child_reused: 0,
+            end: End::Running,
         }
     }
 

@@ -8,6 +8,7 @@ use crate::collect::{Collected, Outcome};
 use crate::error::WatchError;
 use crate::finding::{self, Context, Finding, Thresholds};
 use crate::model::CostModel;
+use crate::perf::PerfWatch;
 use crate::sampler::Sampler;
 use crate::target::Target;
 use crate::tier::Tier;
@@ -49,7 +50,47 @@ pub struct Diagnosis {
 #[derive(Debug)]
 enum Source {
     Bpf(Box<Watch>),
+    Perf(Box<PerfWatch>),
     Procfs(Sampler),
+}
+
+impl Source {
+    /// The best that works here, or the tier asked for, and what it cannot see.
+    fn start(options: &WatchOptions) -> Result<(Self, Vec<String>), WatchError> {
+        let mut limits = Vec::new();
+        if !matches!(options.tier, Some(Tier::Perf | Tier::Procfs)) {
+            match Watch::start(options) {
+                Ok(watch) => return Ok((Self::Bpf(Box::new(watch)), limits)),
+                Err(error) if error.is_missing_facility() && options.tier.is_none() => {
+                    limits.push(format!("no BPF: {error}"));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let own = matches!(options.target, Target::Pid(_) | Target::Command(_));
+        if options.tier != Some(Tier::Procfs) {
+            match PerfWatch::start(&options.target) {
+                Ok(watch) => {
+                    limits.extend(watch.limits());
+                    return Ok((Self::Perf(Box::new(watch)), limits));
+                }
+                // Own processes can be looked at without privileges; all of them, or a cgroup's, cannot.
+                Err(error) if error.is_missing_facility() && options.tier.is_none() && own => {
+                    limits.push(format!("no perf events: {error}"));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if !own {
+            return Err(WatchError::NotThroughBpf);
+        }
+        limits.push(
+            "sampled through /proc: counts are lower bounds, short-lived children are missed or count as sharing memory, costs are predicted, \
+             system calls and stacks are not seen"
+                .to_owned(),
+        );
+        Ok((Self::Procfs(Sampler::start(&options.target.resolve()?)?), limits))
+    }
 }
 
 /// Creations by kind.
@@ -92,8 +133,8 @@ pub struct Report {
 }
 
 impl Diagnosis {
-    /// Begins to watch: through BPF, or where that is refused and the target is a process or a command, through /proc, with
-    /// [`Report::limits`] saying what is then missing.
+    /// Begins to watch: through BPF, where that is refused through perf events, and where those are too and the target is a
+    /// process or a command, through /proc; [`Report::limits`] says what is then missing.
     ///
     /// # Errors
     /// As [`Watch::start`].
@@ -106,26 +147,7 @@ impl Diagnosis {
         if let Target::Pid(pid) = options.target {
             collected.baseline_cpu(&crate::procfs::with_descendants(pid));
         }
-        let mut limits = Vec::new();
-        let source = match Watch::start(options) {
-            Ok(watch) => Source::Bpf(Box::new(watch)),
-            // Own processes can be looked at without privileges; all of them, or a cgroup's, cannot.
-            Err(error)
-                if error.is_missing_facility()
-                    && matches!(options.target, Target::Pid(_) | Target::Command(_)) =>
-            {
-                if error.is_missing_facility() {
-                    limits.push(format!("no BPF: {error}"));
-                }
-                limits.push(
-                    "sampled through /proc: counts are lower bounds, short-lived children are missed or count as sharing memory, costs are predicted, \
-                     system calls and stacks are not seen"
-                        .to_owned(),
-                );
-                Source::Procfs(Sampler::start(&options.target.resolve()?)?)
-            }
-            Err(error) => return Err(error),
-        };
+        let (source, limits) = Source::start(options)?;
         let system_calls = options.system_calls && matches!(source, Source::Bpf(_));
         let now = Instant::now();
         Ok(Self { source, limits, collected, model, thresholds, system_calls, begin: now, ticked: now })
@@ -135,6 +157,7 @@ impl Diagnosis {
     pub fn command_ended(&self) -> bool {
         match &self.source {
             Source::Bpf(watch) => watch.command_ended(),
+            Source::Perf(watch) => watch.command_ended(),
             Source::Procfs(sampler) => sampler.command_ended(),
         }
     }
@@ -153,6 +176,9 @@ impl Diagnosis {
                     watch.track_faults()?;
                 }
             }
+            Source::Perf(watch) => watch.poll(timeout, |event| {
+                collected.event(event);
+            })?,
             Source::Procfs(sampler) => sampler.poll(timeout, |event| {
                 collected.event(event);
             }),
@@ -167,6 +193,10 @@ impl Diagnosis {
     fn tick(&mut self) -> Result<(), WatchError> {
         match &self.source {
             Source::Bpf(watch) => self.collected.tick(watch)?,
+            Source::Perf(watch) => {
+                self.collected.tick_sampled(watch.totals());
+                self.collected.cpu_samples(watch.samples());
+            }
             Source::Procfs(sampler) => self.collected.tick_sampled(sampler.totals()),
         }
         Ok(())
@@ -181,8 +211,18 @@ impl Diagnosis {
         let window = self.begin.elapsed();
         let (living, tier) = match &self.source {
             Source::Bpf(watch) => (watch.living()?, watch.tier()),
+            Source::Perf(watch) => (watch.living(), Tier::Perf),
             Source::Procfs(_) => (Vec::new(), Tier::Procfs),
         };
+        let mut limits = self.limits.clone();
+        if let Source::Perf(watch) = &self.source
+            && watch.lost_samples() > 0
+        {
+            limits.push(format!(
+                "{} page-fault samples lost: some full forks may count as sharing memory",
+                watch.lost_samples()
+            ));
+        }
         let groups = self.collected.groups_with(&living);
         let count = |outcome| {
             groups.iter().filter(|((_, o), _)| *o == outcome).map(|(_, group)| group.count).sum::<u64>()
@@ -203,7 +243,7 @@ impl Diagnosis {
         Ok(Report {
             schema: 1,
             tier,
-            limits: self.limits.clone(),
+            limits,
             window_ns: window.as_nanos() as u64,
             totals: self.collected.totals,
             creations,

@@ -43,8 +43,8 @@ pub enum WatchError {
         /// What is missing.
         why: String,
     },
-    /// The tier asked for is /proc, which cannot do this.
-    #[error("/proc alone cannot watch the whole machine or a cgroup, nor log; leave --tier out")]
+    /// The tier asked for cannot do this.
+    #[error("only BPF can log, and /proc alone cannot watch the whole machine or a cgroup; leave --tier out")]
     NotThroughBpf,
     /// The kernel refused one program.
     #[error("BPF program {program}: {why}")]

@@ -16,6 +16,7 @@ mod estimate;
 mod finding;
 mod metrics;
 mod model;
+mod perf;
 mod procfs;
 mod record;
 mod repair;

@@ -2,6 +2,9 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::ops::Range;
+
+use crate::creation::CallerMemory;
 
 /// `pid` and every process below it now, `pid` first.
 pub(crate) fn with_descendants(pid: u32) -> Vec<u32> {
@@ -42,6 +45,41 @@ pub(crate) fn cpu_ns(pid: u32) -> Option<u64> {
 /// Start time of a process in clock ticks since boot: with the pid, a name that is not reused.
 pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
     stat_fields(pid)?.get(19)?.parse().ok()
+}
+
+/// Where the main program's code is: fields 26 and 27 of /proc/PID/stat, which are zero for who may not trace it.
+pub(crate) fn text_range(pid: u32) -> Option<Range<u64>> {
+    let fields = stat_fields(pid)?;
+    let range = fields.get(23)?.parse().ok()?..fields.get(24)?.parse().ok()?;
+    (range.start > 1 && !range.is_empty()).then_some(range)
+}
+
+/// The command line of a process, in words.
+pub(crate) fn arguments(pid: u32) -> Vec<String> {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let Some(line) = line.strip_suffix(&[0]) else { return Vec::new() };
+    line.split(|&byte| byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+/// The memory of a process as /proc/PID/status has it; nothing if it is gone.
+pub(crate) fn memory_of(pid: u32) -> CallerMemory {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let bytes = |name: &str| {
+        status
+            .lines()
+            .find_map(|line| {
+                line.strip_prefix(name)?.strip_prefix(':')?.trim().strip_suffix(" kB")?.trim().parse().ok()
+            })
+            .map_or(0, |kib: u64| kib * 1024)
+    };
+    CallerMemory {
+        anon: bytes("RssAnon"),
+        file: bytes("RssFile"),
+        shmem: bytes("RssShmem"),
+        swap: bytes("VmSwap"),
+        hugetlb: bytes("HugetlbPages"),
+        page_tables: bytes("VmPTE"),
+    }
 }
 
 /// The page kinds of a process.

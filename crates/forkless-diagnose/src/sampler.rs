@@ -10,7 +10,7 @@ use std::fs;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use crate::creation::{CallerMemory, CloneFlags, CreatingCall, Creation, End, Site};
+use crate::creation::{CloneFlags, CreatingCall, Creation, End, Site};
 use crate::error::WatchError;
 use crate::procfs;
 use crate::target::ResolvedTarget;
@@ -110,7 +110,7 @@ impl Sampler {
                 seen.reported = true;
                 let mut creation = seen.creation.clone();
                 if ended {
-                    creation.end = End::Exited(0);
+                    creation.end = End::Unknown;
                 }
                 // It may have executed something between two looks: no exec is known only of one that lived on.
                 if !creation.execed() && seen.first.elapsed() < LIVED_ON {
@@ -166,26 +166,6 @@ fn share_memory(a: u32, b: u32) -> Option<bool> {
     }
 }
 
-fn memory_of(pid: u32) -> CallerMemory {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let bytes = |name: &str| {
-        status
-            .lines()
-            .find_map(|line| {
-                line.strip_prefix(name)?.strip_prefix(':')?.trim().strip_suffix(" kB")?.trim().parse().ok()
-            })
-            .map_or(0, |kib: u64| kib * 1024)
-    };
-    CallerMemory {
-        anon: bytes("RssAnon"),
-        file: bytes("RssFile"),
-        shmem: bytes("RssShmem"),
-        swap: bytes("VmSwap"),
-        hugetlb: bytes("HugetlbPages"),
-        page_tables: bytes("VmPTE"),
-    }
-}
-
 fn first_sight(child: u32, caller: u32) -> Seen {
     let callers_exe = exe_of(caller);
     // Flags as far as they show: shared memory or not. Unknown counts as shared, which is never accused.
@@ -199,30 +179,11 @@ fn first_sight(child: u32, caller: u32) -> Seen {
             caller,
             caller_thread: caller,
             caller_comm: procfs::name_of(caller).map(|name| name.comm).unwrap_or_default(),
-            caller_cgroup: 0,
             site: Site { pid: caller, nr: 0, ip: 0, word: 0 },
-            memory: memory_of(caller),
+            memory: procfs::memory_of(caller),
             child,
             child_comm: name.comm,
-            at_ns: 0,
-            copy_ns: None,
-            until_exec_ns: None,
-            exec_ns: None,
-            caller_waited_ns: None,
-            lifetime_ns: None,
-            exec_path: None,
-            argv: Vec::new(),
-            argv_cut: false,
-            exec_thread: None,
-            execs: 0,
-            exec_missing: 0,
-            exec_busy: 0,
-            exec_failed_otherwise: 0,
-            exec_errno: None,
-            exec_failed_path: None,
-            child_copied: 0,
-            child_reused: 0,
-            end: End::Running,
+            ..Creation::unseen()
         },
         callers_exe,
         first: Instant::now(),
@@ -246,13 +207,7 @@ impl Seen {
         if self.callers_exe.as_ref().is_some_and(|callers| *callers != exe) {
             self.creation.execs = 1;
             self.creation.exec_path = Some(exe);
-            let arguments = fs::read(format!("/proc/{}/cmdline", self.creation.child)).unwrap_or_default();
-            self.creation.argv = arguments
-                .strip_suffix(&[0])
-                .unwrap_or(&arguments)
-                .split(|&byte| byte == 0)
-                .map(|argument| String::from_utf8_lossy(argument).into_owned())
-                .collect();
+            self.creation.argv = procfs::arguments(self.creation.child);
         }
     }
 }
@@ -274,6 +229,7 @@ mod tests {
         let target = ResolvedTarget {
             all: false,
             cgroup: None,
+            cgroup_directory: None,
             pids: Vec::new(),
             command: Some(
                 ["sh", "-c", "for i in 1 2 3 4 5; do sleep 0.3; done"].map(OsString::from).to_vec(),

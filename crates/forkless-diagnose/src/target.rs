@@ -32,6 +32,7 @@ pub enum Target {
 pub struct ResolvedTarget {
     pub(crate) all: bool,
     pub(crate) cgroup: Option<(u64, u32)>,
+    pub(crate) cgroup_directory: Option<PathBuf>,
     pub(crate) pids: Vec<u32>,
     pub(crate) command: Option<Vec<OsString>>,
 }
@@ -43,7 +44,13 @@ impl Target {
     /// [`WatchError::NoProcess`] if there is no such process, [`WatchError::NoCgroup`] if the path is not a cgroup of
     /// the unified hierarchy, [`WatchError::EmptyCommand`] without a command.
     pub fn resolve(&self) -> Result<ResolvedTarget, WatchError> {
-        let mut resolved = ResolvedTarget { all: false, cgroup: None, pids: Vec::new(), command: None };
+        let mut resolved = ResolvedTarget {
+            all: false,
+            cgroup: None,
+            cgroup_directory: None,
+            pids: Vec::new(),
+            command: None,
+        };
         match self {
             Self::All => resolved.all = true,
             Self::Pid(pid) => {
@@ -52,7 +59,11 @@ impl Target {
                 }
                 resolved.pids = procfs::with_descendants(*pid);
             }
-            Self::Cgroup(path) => resolved.cgroup = Some(cgroup_id(path)?),
+            Self::Cgroup(path) => {
+                let (id, level, directory) = cgroup_id(path)?;
+                resolved.cgroup = Some((id, level));
+                resolved.cgroup_directory = Some(directory);
+            }
             Self::Command(argv) if argv.is_empty() => return Err(WatchError::EmptyCommand),
             Self::Command(argv) => resolved.command = Some(argv.clone()),
         }
@@ -60,8 +71,8 @@ impl Target {
     }
 }
 
-/// The id and depth of a cgroup. The id is the directory's inode number (`cgroup_id()`, kernfs).
-fn cgroup_id(path: &Path) -> Result<(u64, u32), WatchError> {
+/// The id, depth and directory of a cgroup. The id is the directory's inode number (`cgroup_id()`, kernfs).
+fn cgroup_id(path: &Path) -> Result<(u64, u32, PathBuf), WatchError> {
     let error = |why: &str| WatchError::NoCgroup { path: path.to_owned(), why: why.to_owned() };
     let mounts = fs::read_to_string("/proc/self/mounts").map_err(|e| error(&e.to_string()))?;
     let roots: Vec<PathBuf> = mounts
@@ -86,7 +97,7 @@ fn cgroup_id(path: &Path) -> Result<(u64, u32), WatchError> {
         roots.iter().find(|root| directory.starts_with(root)).ok_or_else(|| error("outside of cgroup2"))?;
     let depth = directory.strip_prefix(root).map_or(0, |below| below.components().count());
     let id = fs::metadata(&directory).map_err(|e| error(&e.to_string()))?.ino();
-    Ok((id, u32::try_from(depth).unwrap_or(u32::MAX)))
+    Ok((id, u32::try_from(depth).unwrap_or(u32::MAX), directory))
 }
 
 #[cfg(test)]

@@ -16,6 +16,8 @@ pub enum Tier {
     BpfFentry,
     /// BPF on tracepoints with type information: complete, some nanoseconds on every system call.
     BpfTracepoints,
+    /// Perf events: creations, execs and exits; full forks told by tracepoint or by page faults. No system calls.
+    Perf,
     /// /proc, for one's own processes: counts are lower bounds, nothing is timed, costs are predicted.
     Procfs,
 }
@@ -25,6 +27,7 @@ impl fmt::Display for Tier {
         f.write_str(match self {
             Self::BpfFentry => "BPF with fentry",
             Self::BpfTracepoints => "BPF with tracepoints (tp_btf)",
+            Self::Perf => "perf events and sampling",
             Self::Procfs => "/proc alone (sampled, own processes)",
         })
     }
@@ -51,6 +54,7 @@ pub fn probe() -> Vec<Probe> {
     vec![
         attempt(Tier::BpfFentry, watch::try_fentry),
         attempt(Tier::BpfTracepoints, watch::try_tracepoint),
+        Probe { tier: Tier::Perf, refused: crate::perf::refused() },
         Probe { tier: Tier::Procfs, refused: procfs_refused() },
     ]
 }

@@ -165,7 +165,7 @@ impl Watch {
         })?;
         let tier = match options.tier {
             Some(tier @ (Tier::BpfFentry | Tier::BpfTracepoints)) => tier,
-            Some(Tier::Procfs) => return Err(WatchError::NotThroughBpf),
+            Some(Tier::Perf | Tier::Procfs) => return Err(WatchError::NotThroughBpf),
             None if crate::tier::fentry_works(&btf) => Tier::BpfFentry,
             None => Tier::BpfTracepoints,
         };
@@ -185,7 +185,7 @@ impl Watch {
             Tier::BpfFentry => Timing::Fentry,
             // Before Linux 6.2 a new memory descriptor has no per-CPU part to be seen by.
             Tier::BpfTracepoints if options.exact_times || !kernel_is_at_least(6, 2) => Timing::SystemCalls,
-            Tier::BpfTracepoints | Tier::Procfs => Timing::Copy,
+            Tier::BpfTracepoints | Tier::Perf | Tier::Procfs => Timing::Copy,
         };
         let timing_number = timing as u32;
         let mut loader = EbpfLoader::new();

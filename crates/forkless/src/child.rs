@@ -14,7 +14,6 @@ use forkless_sys::Errno;
 use forkless_sys::poll::{self, POLLIN, PollFd};
 use forkless_sys::process::{self, WEXITED, WNOHANG};
 use forkless_sys::time::Timespec;
-use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::ExitStatusExt;
@@ -63,8 +62,6 @@ pub struct Child {
 pub(crate) struct Flight {
     slot: slot::Flight,
     plan: Arc<Plan>,
-    program: OsString,
-    outside: bool,
 }
 
 impl std::fmt::Debug for Flight {
@@ -88,12 +85,7 @@ impl Child {
             stderr: stderr.map(ChildStderr::from),
             pid: started.pid,
             pidfd: started.pidfd,
-            flight: started.flight.map(|slot| Flight {
-                slot,
-                plan: Arc::clone(plan),
-                program: command.program.clone(),
-                outside: explain::paths_mean_something_else(command),
-            }),
+            flight: started.flight.map(|slot| Flight { slot, plan: Arc::clone(plan) }),
             pipes,
             ended: None,
             gone: false,
@@ -292,7 +284,7 @@ impl Child {
                         self.try_again = start::struck_off(landed.step.as_ref(), f.errno);
                         explain::failed_step(landed.step.as_ref(), f.errno)
                     }
-                    _ => explain::failure(&flight.program, flight.outside, &flight.plan, f),
+                    _ => explain::failure(&flight.plan, f),
                 };
                 self.failed = Some(e.clone());
                 return Err(WaitError::Start(e));

@@ -490,6 +490,11 @@ impl Command {
         std.chain(self.fds.iter().map(|(n, s)| (*n, s)))
     }
 
+    /// Whether 0, 1 and 2 stay as they are here and nothing else is connected: what most commands are.
+    pub(crate) fn connects_nothing(&self, defaults: Defaults) -> bool {
+        self.fds.is_empty() && defaults == Defaults::Inherit && self.std.iter().all(Option::is_none)
+    }
+
     /// Connects a number, or leaves it to its default, and returns what it was connected to.
     pub(crate) fn rewire(&mut self, number: RawFd, to: Option<Stdio>) -> Option<Stdio> {
         if let Some(std) = self.std.get_mut(number as usize) {

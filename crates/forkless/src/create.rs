@@ -4,7 +4,7 @@
 #![expect(unsafe_code, reason = "creating a child that shares memory")]
 
 use crate::error::Step as At;
-use crate::facilities;
+use crate::facilities::All;
 use crate::own;
 use crate::plan::Plan;
 use crate::slot::Slot;
@@ -44,6 +44,7 @@ pub(crate) fn with_cgroup<T>(
 /// Blocks every signal, clones, and restores the mask: a handler must not run in the child, where it would work on the parent's
 /// memory under another pid.
 pub(crate) fn clone_masked(
+    all: &All,
     slot: &'static Slot,
     data: *mut std::ffi::c_void,
     until: Until,
@@ -53,13 +54,14 @@ pub(crate) fn clone_masked(
 ) -> Result<(i32, Option<OwnedFd>), Errno> {
     // Cannot fail: the set and its size are right (sigprocmask(2), ERRORS).
     let old = signal::set_mask(SigSet::ALL)?;
-    let made = clone_best(slot, data, until, share, cgroup, means);
+    let made = clone_best(all, slot, data, until, share, cgroup, means);
     let restored = signal::set_mask(old);
     debug_assert!(restored.is_ok());
     made
 }
 
 fn clone_best(
+    all: &All,
     slot: &'static Slot,
     data: *mut std::ffi::c_void,
     until: Until,
@@ -68,7 +70,6 @@ fn clone_best(
     means: CloneMeans,
 ) -> Result<(i32, Option<OwnedFd>), Errno> {
     const SIGCHLD: u32 = 17;
-    let all = facilities::get();
     let (stack, size) = slot.stack();
     let mut flags = clone::CLONE_VM;
     flags |= match until {
@@ -129,17 +130,17 @@ fn clone_best(
         slot.tid.store(0, Ordering::Release);
         return Err(Errno::ENOSYS);
     }
-    clone_plain(slot, data, flags, SIGCHLD)
+    clone_plain(all, slot, data, flags, SIGCHLD)
 }
 
 /// `clone(2)`: the caller's steps reset the handlers, since this call cannot.
 fn clone_plain(
+    all: &All,
     slot: &'static Slot,
     data: *mut std::ffi::c_void,
     flags: u32,
     exit_signal: u32,
 ) -> Result<(i32, Option<OwnedFd>), Errno> {
-    let all = facilities::get();
     let (stack, size) = slot.stack();
     // SAFETY: one past the end of the slot's stack.
     let top = unsafe { stack.byte_add(size) };

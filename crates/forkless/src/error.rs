@@ -140,6 +140,8 @@ pub struct SpawnError {
 }
 
 impl SpawnError {
+    /// Cold, so that what leads to an error is laid out away from what does not.
+    #[cold]
     pub(crate) fn new(step: Step, what: impl Into<Option<String>>, errno: i32) -> SpawnError {
         SpawnError { step, what: what.into().map(String::into_boxed_str), errno }
     }

@@ -1,24 +1,17 @@
 //! From the child's fixed record to an error that names the step and the thing.
 
-use crate::command::Command;
 use crate::error::{SpawnError, Step as At};
 use crate::plan::Plan;
 use forkless_child::{Failure, Phase, Step};
 use forkless_sys::Errno;
-use std::ffi::OsStr;
 use std::path::Path;
 
-/// A failure after the descriptors. `elsewhere`: see [`paths_mean_something_else`].
-pub(crate) fn failure(program: &OsStr, elsewhere: bool, plan: &Plan, f: Failure) -> SpawnError {
+/// A failure after the descriptors.
+pub(crate) fn failure(plan: &Plan, f: Failure) -> SpawnError {
     match f.phase {
-        Phase::Exec => exec(program, elsewhere, plan, f),
+        Phase::Exec => exec(plan, f),
         _ => failed_step(plan.steps().get(f.index), f.errno),
     }
-}
-
-/// Whether the child looks paths up from another root or directory than this process.
-pub(crate) fn paths_mean_something_else(command: &Command) -> bool {
-    command.attributes.chroot.is_some() || command.attributes.cwd.is_some()
 }
 
 /// One step, by name.
@@ -65,11 +58,11 @@ pub(crate) fn failed_step(step: Option<&Step<'_>>, errno: Errno) -> SpawnError {
     SpawnError::new(at, what, errno.raw())
 }
 
-fn exec(program: &OsStr, elsewhere: bool, plan: &Plan, f: Failure) -> SpawnError {
+fn exec(plan: &Plan, f: Failure) -> SpawnError {
     let searched = plan.candidates() > 1;
     let path = plan.candidate(f.index);
     let mut what = if searched && f.errno == Errno::ENOENT {
-        program.to_string_lossy().into_owned()
+        plan.program().to_string_lossy().into_owned()
     } else {
         path.clone()
     };
@@ -77,7 +70,7 @@ fn exec(program: &OsStr, elsewhere: bool, plan: &Plan, f: Failure) -> SpawnError
         what.push_str("\"\" (an empty name)");
     }
     // The kernel says ENOENT of a file that is there when the interpreter it names is not, which has cost many an hour.
-    if f.errno == Errno::ENOENT && !elsewhere && !path.is_empty() && Path::new(&path).exists() {
+    if f.errno == Errno::ENOENT && !plan.elsewhere && !path.is_empty() && Path::new(&path).exists() {
         what.push_str(" (the interpreter or loader it names is missing)");
     }
     SpawnError::new(At::Exec, what, f.errno.raw())

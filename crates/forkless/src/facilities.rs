@@ -61,21 +61,25 @@ impl Switch {
         Switch(AtomicI32::new(result.err().map_or(0, Errno::raw)))
     }
 
+    #[inline]
     pub(crate) fn works(&self) -> bool {
         self.0.load(Ordering::Relaxed) <= 0
     }
 
     /// Tried, and it worked.
+    #[inline]
     pub(crate) fn confirmed(&self) -> bool {
         self.0.load(Ordering::Relaxed) == 0
     }
 
     /// Strikes it off.
+    #[cold]
     pub(crate) fn refuse(&self, e: Errno) {
         self.0.store(e.raw(), Ordering::Relaxed);
     }
 
     /// Notes that it worked.
+    #[inline]
     pub(crate) fn confirm(&self) {
         if self.0.load(Ordering::Relaxed) != 0 {
             self.0.store(0, Ordering::Relaxed);

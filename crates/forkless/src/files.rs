@@ -47,21 +47,30 @@ pub(crate) struct Means {
 const LOW: i32 = 64;
 
 /// The steps, and the descriptors that [`Step::FetchAll`] names: it points into `fetches`, so keep both.
+#[derive(Default)]
 pub(crate) struct Moves {
     pub steps: Vec<Step<'static>>,
     pub fetches: Vec<Fetch>,
 }
 
-/// Lays out the steps for `targets` (number in the child, what it is to be; each number once).
+/// Lays out the steps for `targets` (number in the child, what it is to be; each number once) in place of those in `out`.
 /// Numbers 0, 1 and 2 that are not named stay as they are in the parent.
-pub(crate) fn resolve(targets: &[(i32, Source)], table: Table, means: Means) -> Moves {
+pub(crate) fn resolve(targets: &[(i32, Source)], table: Table, means: Means, out: &mut Moves) {
+    let Moves { steps, fetches } = out;
+    steps.clear();
+    fetches.clear();
+    if targets.is_empty() && table == Table::Share {
+        steps.push(Step::Unshare { first: 3 });
+        if means.announce {
+            steps.push(Step::Staged);
+        }
+        return;
+    }
     let mut moves: Vec<(i32, i32)> = targets
         .iter()
         .filter_map(|&(to, s)| if let Source::Fd(from) = s { Some((from, to)) } else { None })
         .collect();
     let highest_target = targets.iter().map(|&(to, _)| to).max().unwrap_or(0).max(2);
-    let mut steps = Vec::with_capacity(targets.len() + 4);
-    let mut fetches = Vec::new();
 
     if table == Table::Share {
         let highest_low =
@@ -82,7 +91,7 @@ pub(crate) fn resolve(targets: &[(i32, Source)], table: Table, means: Means) -> 
         }
     }
     let highest = moves.iter().map(|&(from, _)| from).max().unwrap_or(0).max(highest_target);
-    parallel_moves(moves, highest + 1, &mut steps);
+    parallel_moves(moves, highest + 1, steps);
 
     for &(to, source) in targets {
         if let Source::Open { path, flags, mode } = source {
@@ -111,7 +120,6 @@ pub(crate) fn resolve(targets: &[(i32, Source)], table: Table, means: Means) -> 
         }),
         Table::Copy { close_others: false } | Table::InPlace { close_others: false } => {}
     }
-    Moves { steps, fetches }
 }
 
 impl Moves {

@@ -5,7 +5,7 @@ use crate::command::{Command, Defaults};
 use crate::error::SpawnError;
 use crate::explain;
 use crate::facilities;
-use crate::files::{self, Means, Table};
+use crate::files::{self, Means, Moves, Table};
 use crate::plan::Plan;
 use crate::wiring::{means, wire};
 use forkless_child::{Launch, Phase, Step};
@@ -18,13 +18,15 @@ pub(crate) fn exec(command: &Command, plan: &Plan) -> SpawnError {
         Ok(w) => w,
         Err(e) => return e,
     };
-    let means = Means { close_range: facilities::get().close_range_cloexec.works(), ..means(false, false) };
+    let all = facilities::get();
+    let means = Means { close_range: all.close_range_cloexec.works(), ..means(all, false, false) };
     let table = Table::InPlace { close_others: !command.inherit_descriptors };
-    let moves = files::resolve(&wiring.targets, table, means);
+    let mut moves = Moves::default();
+    files::resolve(&wiring.targets, table, means, &mut moves);
     let caller_mask = signal::mask().unwrap_or(SigSet::EMPTY);
     let report = forkless_child::Report::new();
     // SAFETY: the plan outlives the launch below, which ends in this function.
-    let exec = unsafe { plan.exec(caller_mask) };
+    let exec = unsafe { plan.exec(all, caller_mask) };
     // Nobody shares this memory, and it is this process's own parent whose death counts.
     let exec = forkless_child::Exec { no_core_dump: false, ..exec };
     let mut steps = plan.steps().to_vec();
@@ -38,6 +40,6 @@ pub(crate) fn exec(command: &Command, plan: &Plan) -> SpawnError {
     let _ = signal::set_mask(caller_mask);
     match f.phase {
         Phase::Files => explain::failed_step(moves.steps.get(f.index), f.errno),
-        _ => explain::failure(&command.program, explain::paths_mean_something_else(command), plan, f),
+        _ => explain::failure(plan, f),
     }
 }

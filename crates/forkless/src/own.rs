@@ -43,16 +43,21 @@ fn home() -> &'static AtomicPtr<State> {
     static HOME: AtomicUsize = AtomicUsize::new(0);
     let mut at = HOME.load(Ordering::Acquire);
     if at == 0 {
-        let new = wiped_on_fork();
-        at = match HOME.compare_exchange(0, new, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => new,
-            // Two threads at once: the other's page is used, and this one is left alone, once in a program's life.
-            Err(first) => first,
-        };
+        at = make_home(&HOME);
     }
     // SAFETY: the address of a mapping, or of a leaked box, that is never unmapped and holds only this pointer; zero bytes are a null
     // `AtomicPtr`.
     unsafe { &*(at as *const AtomicPtr<State>) }
+}
+
+#[cold]
+fn make_home(home: &AtomicUsize) -> usize {
+    let new = wiped_on_fork();
+    match home.compare_exchange(0, new, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => new,
+        // Two threads at once: the other's page is used, and this one is left alone, once in a program's life.
+        Err(first) => first,
+    }
 }
 
 fn wiped_on_fork() -> usize {
@@ -70,19 +75,27 @@ fn wiped_on_fork() -> usize {
 pub(crate) fn state() -> &'static State {
     let home = home();
     let mut at = home.load(Ordering::Acquire);
-    // SAFETY: not null, so published below; never freed.
-    let anothers = || !forgotten_by_fork() && unsafe { (*at).pid } != process::getpid();
-    if at.is_null() || anothers() {
-        let new = Box::into_raw(Box::new(State { pid: process::getpid(), ..State::default() }));
-        at = match home.compare_exchange(at, new, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => new,
-            Err(first) => {
-                // SAFETY: `new` was not published.
-                drop(unsafe { Box::from_raw(new) });
-                first
-            }
-        };
+    if at.is_null() || !forgotten_by_fork() {
+        at = state_of_this_process(home, at);
     }
     // SAFETY: states are never freed.
     unsafe { &*at }
+}
+
+/// Makes the state, unless the one at `at` is this process's.
+#[cold]
+fn state_of_this_process(home: &AtomicPtr<State>, at: *mut State) -> *mut State {
+    // SAFETY: not null, so published below; never freed.
+    if !at.is_null() && unsafe { (*at).pid } == process::getpid() {
+        return at;
+    }
+    let new = Box::into_raw(Box::new(State { pid: process::getpid(), ..State::default() }));
+    match home.compare_exchange(at, new, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => new,
+        Err(first) => {
+            // SAFETY: `new` was not published.
+            drop(unsafe { Box::from_raw(new) });
+            first
+        }
+    }
 }

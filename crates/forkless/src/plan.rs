@@ -7,12 +7,12 @@ use crate::attributes::{Attributes, HookFn, Mask};
 use crate::command::Command;
 use crate::env;
 use crate::error::{SpawnError, Step as At};
-use crate::facilities;
+use crate::facilities::All;
 use crate::layout::{self, Builder, Layout};
 use forkless_child::{Candidate, Exec, Hook, Step};
 use forkless_sys::signal::SigSet;
 use forkless_sys::{CPtr, process};
-use std::ffi::{CStr, CString, c_char, c_void};
+use std::ffi::{CStr, CString, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr::null;
 use std::sync::Mutex;
@@ -40,6 +40,10 @@ pub(crate) enum Cgroup {
 
 pub(crate) struct Plan {
     layout: Layout,
+    /// The program as the command names it, for messages.
+    program: layout::At,
+    /// The child looks paths up from another root or directory than this process.
+    pub elsewhere: bool,
     argv: *const *const c_char,
     envp: *const *const c_char,
     paths: Vec<layout::At>,
@@ -89,6 +93,7 @@ impl Plan {
         let args: Vec<layout::At> = b.strings(&command.args).collect();
         args.iter().for_each(|&a| b.entry(a));
         b.end();
+        let named = b.string(&[program]);
         let paths = search(program, command, &mut b);
         // For each path `/bin/sh`, the path, the arguments from 1 on: what execvp(3) runs when the kernel says ENOEXEC.
         let mut scripts = Vec::new();
@@ -117,6 +122,8 @@ impl Plan {
         let (steps, kept) = steps(&command.attributes, &command.hooks, cgroup)?;
         let a = &command.attributes;
         Ok(Plan {
+            program: named,
+            elsewhere: a.chroot.is_some() || a.cwd.is_some(),
             argv: layout.vector(argv),
             envp: env.map_or_else(env::current, |at| layout.vector(at)),
             layout,
@@ -143,7 +150,7 @@ impl Plan {
     ///
     /// # Safety
     /// The plan must outlive the child's use of it.
-    pub(crate) unsafe fn exec(&self, caller_mask: SigSet) -> Exec<'static> {
+    pub(crate) unsafe fn exec(&self, all: &All, caller_mask: SigSet) -> Exec<'static> {
         let candidates: *const [Candidate<'static>] = self.candidates.as_slice();
         Exec {
             // SAFETY: the caller keeps the plan.
@@ -151,13 +158,18 @@ impl Plan {
             argv: self.argv,
             envp: self.envp,
             mask: if self.inherit_mask { caller_mask } else { self.mask },
-            no_core_dump: facilities::get().core_dump_kills_sharers,
+            no_core_dump: all.core_dump_kills_sharers,
         }
     }
 
     /// Whether the child starts with the caller's mask.
     pub(crate) fn hands_on_mask(&self) -> bool {
         self.inherit_mask
+    }
+
+    /// The program as the command names it, for messages.
+    pub(crate) fn program(&self) -> &OsStr {
+        OsStr::from_bytes(self.layout.c_str(self.program).to_bytes())
     }
 
     /// The path of a candidate, for messages.

@@ -9,15 +9,16 @@
 
 use crate::error::{SpawnError, Step};
 use crate::facilities;
+use crate::files::Moves;
 use crate::own;
-use crate::start::Kept;
+use crate::plan::Plan;
 use forkless_child::{Failure, Launch, Phase, Report, Step as ChildStep};
 use forkless_sys::mm;
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 const PAGE: usize = 64 * 1024; // The largest page size of the architectures here; a guard of whole pages on all of them.
 const STACK: usize = 128 * 1024;
@@ -33,7 +34,17 @@ pub(crate) struct Slot {
     /// The handle was dropped: a failure need not be kept for it.
     abandoned: AtomicBool,
     launch: UnsafeCell<MaybeUninit<Launch<'static>>>,
-    kept: UnsafeCell<Option<Box<Kept>>>,
+    kept: UnsafeCell<Kept>,
+}
+
+/// What the child reads beside the launch. The vectors are filled anew by every start on the slot, so that a start allocates nothing
+/// for them, and writes to memory that the last child's processor has read already.
+#[derive(Default)]
+pub(crate) struct Kept {
+    pub moves: Moves,
+    /// Of the child that was here last, until the next one is on its way: freeing it at that child's end would have kept the caller
+    /// waiting.
+    pub plan: Option<Arc<Plan>>,
 }
 
 // SAFETY: between `take` and `put_back` the cells belong to the taker and its child alone; everything else is atomic.
@@ -115,7 +126,7 @@ pub(crate) fn take() -> Result<&'static Slot, SpawnError> {
         generation: AtomicU32::new(0),
         abandoned: AtomicBool::new(false),
         launch: UnsafeCell::new(MaybeUninit::uninit()),
-        kept: UnsafeCell::new(None),
+        kept: UnsafeCell::new(Kept::default()),
     })))
 }
 
@@ -125,24 +136,23 @@ impl Slot {
         (self.stack, STACK)
     }
 
-    /// Places the launch and what it points into, and returns the launch's address for the child; also what was kept for the child
-    /// before, to be freed when this one is on its way: freeing it at that child's end would have kept the caller waiting.
+    /// What the child will read, to be filled before [`Slot::load`] and left alone until [`Slot::put_back`]: the taker's alone in
+    /// between.
+    pub(crate) fn kept(&self) -> *mut Kept {
+        self.kept.get()
+    }
+
+    /// Places the launch and returns its address for the child.
     ///
     /// # Safety
-    /// The caller has taken the slot and no child is on it. `launch` points only into `kept`, into this slot, or into
+    /// The caller has taken the slot and no child is on it. `launch` points only into this slot, into what is kept with it, or into
     /// memory that outlives the child's stay.
-    pub(crate) unsafe fn load(
-        &self,
-        launch: Launch<'static>,
-        kept: Box<Kept>,
-    ) -> (*mut c_void, Option<Box<Kept>>) {
+    pub(crate) unsafe fn load(&self, launch: Launch<'static>) -> *mut c_void {
         self.report.reset();
         // SAFETY: the slot is the caller's alone.
-        let before = unsafe { &mut *self.kept.get() }.replace(kept);
-        // SAFETY: as above.
         let place = unsafe { &mut *self.launch.get() };
         place.write(launch);
-        (self.launch.get().cast(), before)
+        self.launch.get().cast()
     }
 
     /// Ready for the next start. What was kept for the child stays until then.
@@ -212,7 +222,7 @@ impl Flight {
         if let Some(Failure { phase: Phase::Files, index, .. }) = failure {
             // SAFETY: the child is gone, and a slot with a failure that nobody has read is not reused.
             let kept = unsafe { &*slot.kept.get() };
-            landed.step = kept.as_ref().and_then(|k| k.moves.steps.get(index).copied());
+            landed.step = kept.moves.steps.get(index).copied();
         }
         match self {
             Flight::Held(slot) => {

@@ -8,7 +8,7 @@ use crate::copied::{self, SharedReport};
 use crate::create::{CloneMeans, Dumpable, clone_masked, errno, with_cgroup};
 use crate::error::{SpawnError, Step as At};
 use crate::explain;
-use crate::facilities;
+use crate::facilities::{self, All};
 use crate::files::{self, Moves, Source, Table};
 use crate::keeper;
 use crate::orphans;
@@ -83,7 +83,8 @@ pub(crate) fn start_as(
     let Request { command, plan, until, .. } = request;
     // Held while the child runs the hooks: they are FnMut, and two children at once would run them on the same memory.
     let _hooks = plan.hooked.then(|| command.hooks.lock().unwrap_or_else(PoisonError::into_inner));
-    let copied = !facilities::get().shared_memory.works();
+    let all = facilities::get();
+    let copied = !all.shared_memory.works();
     let gate = if copied { Some(stdio::pipe()?) } else { None };
     let until_exec = gate.as_ref().map(|g| g.1.as_raw_fd()).or(request.until_exec);
     let wiring = wire(command, request.defaults, until_exec)?;
@@ -93,12 +94,12 @@ pub(crate) fn start_as(
         _ if copied => Until::Exec,
         Until::Exit if !wiring.child_ends.is_empty() => Until::Exec,
         // A refusal that shows only in the child must show here, where another way can still be taken.
-        Until::Exit if !proven(command, &wiring) => Until::Exec,
+        Until::Exit if !proven(all, command, &wiring) => Until::Exec,
         // Credentials clear the shared dumpable flag, and a hook may touch anything: the parent must stand still.
         _ if plan.credentials || plan.hooked => Until::Exec,
         u => u,
     };
-    let mut table = match choose_table(command, &wiring, until) {
+    let mut table = match choose_table(all, command, &wiring, until) {
         Table::Share if copied => Table::Copy { close_others: true },
         table => table,
     };
@@ -107,6 +108,7 @@ pub(crate) fn start_as(
         let until_exec = wiring.until_exec;
         let once = Once {
             request: Request { until, until_exec, ..request },
+            all,
             caller_mask,
             first,
             table,
@@ -139,6 +141,7 @@ enum Refusal {
 
 struct Once<'a> {
     request: Request<'a>,
+    all: &'static All,
     caller_mask: SigSet,
     first: &'a [Step<'static>],
     table: Table,
@@ -148,42 +151,33 @@ struct Once<'a> {
 
 type Made = (i32, Option<OwnedFd>, Option<Flight>);
 
-/// What the child reads, kept until it has left.
-pub(crate) struct Kept {
-    pub moves: Moves,
-    _plan: Arc<Plan>,
-}
-
-// SAFETY: immutable while shared; the pointers in it lead into itself.
-unsafe impl Send for Kept {}
-
 impl Once<'_> {
     fn go(&self, targets: &[(RawFd, Source)]) -> Result<Made, Refusal> {
-        let all = facilities::get();
+        let all = self.all;
         let share = self.table == Table::Share;
-        let means = means(share && self.request.until == Until::Cloned, share && far(targets));
-        let mut moves = files::resolve(targets, self.table, means);
+        let means = means(all, share && self.request.until == Until::Cloned, share && far(targets));
+        let slot = slot::take().map_err(Refusal::Final)?;
+        // SAFETY: the slot is this start's until it is put back, after the last use below.
+        let kept = unsafe { &mut *slot.kept() };
+        files::resolve(targets, self.table, means, &mut kept.moves);
+        let steps = &mut kept.moves.steps;
         if let Some(n) = self.request.until_exec {
             let (first, last) = (n as u32, n as u32);
-            moves.steps.push(Step::CloexecRange { first, last, by_range: false, limit: last + 1 });
+            steps.push(Step::CloexecRange { first, last, by_range: false, limit: last + 1 });
         }
-        moves.steps.extend_from_slice(self.first);
+        steps.extend_from_slice(self.first);
         // Decided once: should another thread strike clone3 off meanwhile, a child without this step must not be made the other way.
         let means = CloneMeans {
             clone3: all.clone3.works(),
             clear_sighand: all.clone3.works() && all.clear_sighand.works(),
         };
         if !means.clear_sighand {
-            moves.steps.push(Step::ResetHandlers);
+            steps.push(Step::ResetHandlers);
         }
-        let mut kept = Box::new(Kept { moves, _plan: Arc::clone(self.request.plan) });
-        // SAFETY: neither vector is changed again, and both are kept with the slot.
+        // SAFETY: neither vector is changed again before the slot is taken the next time.
         unsafe { kept.moves.link() };
-        let slot = slot::take().map_err(Refusal::Final)?;
-        let steps: *const [Step<'static>] = kept.moves.steps.as_slice();
-        let moves: *const Moves = &raw const kept.moves;
-        // SAFETY: the box is in the slot until that is put back, after the last use below.
-        let moves = unsafe { &*moves };
+        let before = kept.plan.replace(Arc::clone(self.request.plan));
+        let moves = &kept.moves;
         let plan_steps: *const [Step<'static>] = self.request.plan.steps();
         let copied = !all.shared_memory.works();
         let shared = match copied.then(SharedReport::new).transpose() {
@@ -196,18 +190,17 @@ impl Once<'_> {
         let report: *const forkless_child::Report =
             shared.as_ref().map_or(&raw const slot.report, |s| &raw const *s.get());
         let launch = Launch {
-            // SAFETY: kept with the slot.
-            files: unsafe { &*steps },
+            files: &moves.steps,
             // SAFETY: kept with the slot.
             steps: unsafe { &*plan_steps },
             // SAFETY: kept with the slot.
-            exec: unsafe { self.request.plan.exec(self.caller_mask) },
+            exec: unsafe { self.request.plan.exec(all, self.caller_mask) },
             hint: self.request.hint.load(Ordering::Relaxed),
             // SAFETY: slots are never freed, and a shared report is kept until the child has left.
             report: unsafe { &*report },
         };
-        // SAFETY: the slot is ours, and all the launch points into is in `kept` or in the slot.
-        let (data, before) = unsafe { slot.load(launch, kept) };
+        // SAFETY: the slot is ours, and all the launch points into is kept with it.
+        let data = unsafe { slot.load(launch) };
         let made = self.create(slot, data, means);
         drop(before);
         let (pid, pidfd) = match made {
@@ -261,9 +254,7 @@ impl Once<'_> {
             Phase::Files => files_refusal(moves.steps.get(failure.index), failure.errno),
             _ => {
                 self.note_success(moves);
-                let Request { command, plan, .. } = self.request;
-                let elsewhere = explain::paths_mean_something_else(command);
-                Refusal::Final(explain::failure(&command.program, elsewhere, plan, failure))
+                Refusal::Final(explain::failure(self.request.plan, failure))
             }
         };
         slot.put_back();
@@ -271,7 +262,7 @@ impl Once<'_> {
     }
 
     fn note_success(&self, moves: &Moves) {
-        let all = facilities::get();
+        let all = self.all;
         if self.table == Table::Share {
             all.unshare_range.confirm();
             if !moves.fetches.is_empty() {
@@ -292,12 +283,12 @@ impl Once<'_> {
         let before = self.request.plan.hooked.then(|| errno().load(Ordering::Relaxed));
         let share = self.table == Table::Share;
         let made = with_cgroup(self.request.plan, |cgroup| {
-            clone_masked(slot, data, self.request.until, share, cgroup, means)
+            clone_masked(self.all, slot, data, self.request.until, share, cgroup, means)
         });
         if let Some(before) = before {
             errno().store(before, Ordering::Relaxed);
         }
-        let all = facilities::get();
+        let all = self.all;
         let struck_off =
             (means.clone3 && !all.clone3.works()) || (means.clear_sighand && !all.clear_sighand.works());
         made.map_err(|(what, e)| match struck_off {

@@ -2,7 +2,7 @@
 
 use crate::command::{Command, Defaults};
 use crate::error::{SpawnError, Step as At};
-use crate::facilities;
+use crate::facilities::All;
 use crate::files::{Means, Source, Table};
 use crate::start::Until;
 use crate::stdio::{self, Kind};
@@ -39,12 +39,11 @@ pub(crate) fn wire(
     defaults: Defaults,
     until_exec: Option<RawFd>,
 ) -> Result<Wiring, SpawnError> {
-    let mut w = Wiring {
-        targets: Vec::with_capacity(4),
-        parent_ends: Vec::new(),
-        child_ends: Vec::new(),
-        until_exec: None,
-    };
+    let mut w =
+        Wiring { targets: Vec::new(), parent_ends: Vec::new(), child_ends: Vec::new(), until_exec: None };
+    if until_exec.is_none() && command.connects_nothing(defaults) {
+        return Ok(w);
+    }
     // No table reaches it (sysctl_nr_open_max, fs/file.c), and the numbers just above a target are used on the way.
     const BEYOND_ANY_TABLE: RawFd = 1 << 30;
     for (number, stdio) in command.descriptors(defaults) {
@@ -122,15 +121,13 @@ pub(crate) fn far(targets: &[(RawFd, Source)]) -> bool {
 }
 
 /// Whether what the child will use has worked before.
-pub(crate) fn proven(command: &Command, wiring: &Wiring) -> bool {
-    let all = facilities::get();
+pub(crate) fn proven(all: &All, command: &Command, wiring: &Wiring) -> bool {
     command.inherit_descriptors
         || (all.unshare_range.confirmed() && (!far(&wiring.targets) || all.fetch.confirmed()))
 }
 
 /// How the child is to get its table.
-pub(crate) fn choose_table(command: &Command, wiring: &Wiring, until: Until) -> Table {
-    let all = facilities::get();
+pub(crate) fn choose_table(all: &All, command: &Command, wiring: &Wiring, until: Until) -> Table {
     if command.inherit_descriptors {
         return Table::Copy { close_others: false };
     }
@@ -142,8 +139,7 @@ pub(crate) fn choose_table(command: &Command, wiring: &Wiring, until: Until) -> 
     }
 }
 
-pub(crate) fn means(announce: bool, fetches: bool) -> Means {
-    let all = facilities::get();
+pub(crate) fn means(all: &All, announce: bool, fetches: bool) -> Means {
     let close_range = all.close_range.works();
     let limit = if close_range {
         0

@@ -104,6 +104,11 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
     }
     suite.noise = watch.finish(&steady);
     suite.notes.extend(suite.noise.warnings());
+    if suite.rows.iter().any(|row| row.params.get("pages") == Some(&Param::Word("thp-2m".into())))
+        && suite.rows.iter().all(|row| row.metric != "huge_left")
+    {
+        suite.notes.push("huge_left: not measured, /proc/self/smaps does not tell".into());
+    }
     if File::open("/proc/self/pagemap").is_err() || suite.rows.iter().all(|row| row.metric != "copied") {
         suite.notes.push("copied: not measured, physical addresses are shown to root only".into());
     }

@@ -277,9 +277,18 @@ pub(crate) fn host<T>(setup: &Setup, serve: &mut dyn FnMut(&mut dyn Arm) -> T) -
 
 /// The kernel falls back to small pages silently; the figures would then be those of something else.
 fn note_missing_huge_pages(state: State, memory: &Memory, suite: &mut Suite) {
-    let Some(huge) = memory.huge_bytes() else { return };
-    let expected = matches!(state.pages, Pages::Thp(2048) | Pages::Hugetlb(_));
-    if expected && huge < state.used / 10 * 9 {
+    if !matches!(state.pages, Pages::Thp(2048) | Pages::Hugetlb(_)) {
+        return;
+    }
+    let Some(huge) = memory.huge_bytes() else {
+        let note =
+            format!("{} pages: /proc/self/smaps does not tell whether the kernel gave them", state.pages);
+        if !suite.notes.contains(&note) {
+            suite.notes.push(note);
+        }
+        return;
+    };
+    if huge < state.used / 10 * 9 {
         suite.notes.push(format!(
             "{} of {} pages: the kernel gave only {} of them",
             mib(state.used),

@@ -425,7 +425,7 @@ mod tests {
         let program = Program::assembled(blobs::countdown(), &["0000000"], None).unwrap();
         let strace = std::path::Path::new("/usr/bin/strace");
         if !strace.exists() {
-            eprintln!("skipped: strace is not installed");
+            println!("skipped: strace is not installed");
             return;
         }
         let output = Command::new(strace)

@@ -9,6 +9,7 @@ mod log;
 mod outputs;
 mod repair;
 mod support;
+mod tiers;
 
 use libtest_mimic::{Arguments, Trial};
 
@@ -24,6 +25,7 @@ fn main() {
     findings::add(&mut trials);
     repair::add(&mut trials);
     outputs::add(&mut trials);
+    tiers::add(&mut trials);
     if missing.is_some() {
         trials = trials.into_iter().map(|trial| trial.with_ignored_flag(true)).collect();
     }

@@ -2,13 +2,13 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Failed, Trial};
 
-use crate::support::{FORKLESS, victim};
+use crate::support::{FORKLESS, find, victim};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     type Test = (&'static str, fn(), Option<&'static str>);
@@ -36,10 +36,6 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         });
         trials.push(trial.with_ignored_flag(missing.is_some()));
     }
-}
-
-fn find(program: &str) -> Option<PathBuf> {
-    std::env::split_paths(&std::env::var_os("PATH")?).map(|dir| dir.join(program)).find(|path| path.is_file())
 }
 
 fn html() {

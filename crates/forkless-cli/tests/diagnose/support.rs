@@ -104,3 +104,24 @@ pub(crate) fn bpf_maps() -> Vec<u32> {
     ids.sort_unstable();
     ids
 }
+
+/// The report's only finding.
+#[track_caller]
+pub(crate) fn only(report: &Value, kind: &str) -> Value {
+    let findings = report["findings"].as_array().expect("a list");
+    let titles: Vec<&Value> = findings.iter().map(|finding| &finding["title"]).collect();
+    assert_eq!(findings.len(), 1, "{titles:?}");
+    assert_eq!(findings[0]["kind"], kind, "{titles:?}");
+    findings[0].clone()
+}
+
+/// The named functions of a finding's call site.
+pub(crate) fn functions(finding: &Value) -> Vec<&str> {
+    let frames = finding["call_site"].as_array().expect("a list");
+    frames.iter().filter_map(|frame| frame["function"].as_str()).collect()
+}
+
+/// A program of PATH.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    std::env::split_paths(&std::env::var_os("PATH")?).map(|dir| dir.join(program)).find(|path| path.is_file())
+}

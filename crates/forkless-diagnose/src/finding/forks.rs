@@ -103,14 +103,41 @@ fn interval(estimate: Estimate) -> String {
     format!("{} ({} to {})", time(estimate.mid), time(estimate.low), time(estimate.high))
 }
 
-/// What a fork costs its caller: as timed, or where nothing could be timed, predicted from the memory.
-fn call_cost(context: &Context<'_>, group: &Group, pages: &Copied) -> (Estimate, &'static str) {
+/// What a fork costs its caller: as timed; where nothing could be timed, as sampled; else predicted from the memory.
+fn call_cost(context: &Context<'_>, merged: &Merged, pages: &Copied) -> (Estimate, &'static str) {
+    let group = &merged.group;
     if group.caller.count > 0 {
-        (group.caller.estimate(), "fork() each time, in the caller")
-    } else {
-        let huge = (group.anon.mean / 4096.0 - pages.entries).max(0.0) / 512.0;
-        (context.model.fork(pages.entries as u64, huge as u64), "fork() each time, in the caller (predicted)")
+        return (group.caller.estimate(), "fork() each time, in the caller");
     }
+    if let Some(sampled) = sampled_cost(context, merged) {
+        return (sampled, "fork() each time, in the caller (CPU samples in kernel_clone)");
+    }
+    let huge = (group.anon.mean / 4096.0 - pages.entries).max(0.0) / 512.0;
+    (context.model.fork(pages.entries as u64, huge as u64), "fork() each time, in the caller (predicted)")
+}
+
+/// The CPU samples of these processes below `kernel_clone`, spread over their creations. `None` below so many samples that
+/// the interval (two standard deviations of a count) would be wider than half the figure.
+fn sampled_cost(context: &Context<'_>, merged: &Merged) -> Option<Estimate> {
+    const ENOUGH: u64 = 16;
+    let samples: u64 =
+        merged.pids.iter().filter_map(|pid| context.collected.samples.get(pid)).map(|s| s.creating).sum();
+    if samples < ENOUGH {
+        return None;
+    }
+    // Samples do not tell which creation they belong to: those that share memory cost next to nothing and count for none.
+    let forks: u64 = context
+        .groups
+        .iter()
+        .filter(|((site, outcome), _)| *outcome != Outcome::Shared && merged.pids.contains(&site.pid))
+        .map(|(_, group)| group.count)
+        .sum();
+    let each = crate::perf::CLOCK_PERIOD as f64 / forks.max(1) as f64;
+    let margin = 2.0 * (samples as f64).sqrt();
+    Some(
+        Estimate { low: samples as f64 - margin, mid: samples as f64, high: samples as f64 + margin }
+            .times(each),
+    )
 }
 
 fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
@@ -124,7 +151,7 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         .times(faults_copied as f64 / count as f64)
         .plus(model.fault_reused.times(faults_reused as f64 / count as f64));
     let teardown = model.teardown_per_entry.times(pages.entries);
-    let (call, how) = call_cost(context, group, &pages);
+    let (call, how) = call_cost(context, merged, &pages);
     // What stays with the remedy is the price of a spawn on this machine.
     let saving_each = call.plus(fault_each).minus(model.spawn).at_least_zero();
     let saving_share = context.shares(saving_each, count);
@@ -193,7 +220,7 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let model = context.model;
     let count = group.count;
     let pages = copied(context, merged);
-    let (call, how) = call_cost(context, group, &pages);
+    let (call, how) = call_cost(context, merged, &pages);
     // What stays with the remedy: the same memory in huge pages.
     let with_huge_pages = model.fork(0, (group.anon.mean / f64::from(2 << 20)) as u64);
     let mut saving_each = call.minus(with_huge_pages).at_least_zero();

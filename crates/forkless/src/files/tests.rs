@@ -8,7 +8,8 @@ const MEANS: Means = Means { close_range: true, limit: 1024, pid: 1, announce: t
 /// A table in which number n of the parent holds the value n; all of 0..top are open.
 fn run(targets: &[(i32, i32)], table: Table, top: i32) -> BTreeMap<i32, i32> {
     let sources: Vec<(i32, Source)> = targets.iter().map(|&(to, from)| (to, Source::Fd(from))).collect();
-    let moves = resolve(&sources, table, MEANS);
+    let mut moves = Moves::default();
+    resolve(&sources, table, MEANS, &mut moves);
     let mut fds: BTreeMap<i32, i32> = (0..top).map(|n| (n, n)).collect();
     let mut cloexec: Vec<i32> = Vec::new();
     let mut saved = -1;
@@ -85,7 +86,8 @@ fn every_mapping_of_four_numbers_is_right() {
 #[test]
 fn high_numbers_are_fetched_and_low_ones_copied() {
     let t = [(0, Source::Fd(19_000)), (1, Source::Fd(7))];
-    let m = resolve(&t, Table::Share, MEANS);
+    let mut m = Moves::default();
+    resolve(&t, Table::Share, MEANS, &mut m);
     assert!(matches!(m.steps[0], Step::Unshare { first: 8 }));
     assert!(matches!(m.steps[1], Step::FetchAll { parent: 1, .. }));
     assert_eq!(m.fetches.len(), 1);

@@ -66,7 +66,7 @@ pub(crate) struct Args {
     system_calls: Option<bool>,
 
     /// Use this way of looking and no other [default: the best that works].
-    #[arg(long, value_name = "fentry|tracepoints|procfs", value_parser = tier)]
+    #[arg(long, value_name = "fentry|tracepoints|perf|procfs", value_parser = tier)]
     tier: Option<Tier>,
 
     /// Report what saves at least this share of one CPU, in percent.
@@ -90,8 +90,9 @@ fn tier(text: &str) -> Result<Tier, String> {
     match text {
         "fentry" => Ok(Tier::BpfFentry),
         "tracepoints" => Ok(Tier::BpfTracepoints),
+        "perf" => Ok(Tier::Perf),
         "procfs" => Ok(Tier::Procfs),
-        _ => Err("must be fentry, tracepoints or procfs".to_owned()),
+        _ => Err("must be fentry, tracepoints, perf or procfs".to_owned()),
     }
 }
 

@@ -1,0 +1,104 @@
+//! The tiers below BPF: what each of them finds without it, and what it says it cannot see.
+
+use std::process::Command;
+
+use libtest_mimic::{Failed, Trial};
+use serde_json::Value;
+
+use crate::support::{FORKLESS, diagnose, find, functions, only, victim};
+
+pub(crate) fn add(trials: &mut Vec<Trial>) {
+    let no_capsh = find("capsh").is_none().then_some("no capsh: apt-get install libcap2-bin");
+    let no_tracefs = (!std::path::Path::new("/sys/kernel/tracing").is_dir() || find("unshare").is_none())
+        .then_some("no tracefs to mount, or no unshare(1)");
+    type Test = (&'static str, fn(), Option<&'static str>);
+    let tests: [Test; 5] = [
+        ("tiers::perf_tells_full_forks_by_their_childs_page_faults", by_faults, None),
+        ("tiers::perf_does_not_accuse_spawns", spawns, None),
+        ("tiers::perf_finds_snapshots_and_their_place", snapshots, None),
+        ("tiers::perf_times_forks_by_tracepoint_where_tracefs_is", by_tracepoint, no_tracefs),
+        ("tiers::without_cap_bpf_perf_takes_over", without_cap_bpf, no_capsh),
+    ];
+    for (name, test, missing) in tests {
+        if let Some(why) = missing {
+            eprintln!("{name}: ignored, {why}");
+        }
+        let trial = Trial::test(name, move || -> Result<(), Failed> {
+            test();
+            Ok(())
+        });
+        trials.push(trial.with_ignored_flag(missing.is_some()));
+    }
+}
+
+fn report(victim: &[&str]) -> Value {
+    let (mut values, _, _) = diagnose(&["--tier", "perf"], victim);
+    assert_eq!(values.len(), 1);
+    values.remove(0)
+}
+
+fn by_faults() {
+    let report = report(&["forkexec", "20", "64"]);
+    assert_eq!(report["tier"], "perf");
+    assert_eq!(report["totals"]["creations"], 20, "{report}");
+    assert_eq!(report["totals"]["lost_ring"], 0);
+    let finding = only(&report, "full_fork_then_exec");
+    // The samples that tell one may be lost while the victim fills its memory, and on a busy machine later.
+    assert!((15..=20).contains(&finding["count"].as_u64().expect("a count")), "{finding}");
+    assert!(functions(&finding).contains(&"fork_for_exec"), "{:?}", functions(&finding));
+    assert!(!report["limits"].as_array().expect("a list").is_empty());
+}
+
+fn spawns() {
+    for mode in ["spawn", "vfork"] {
+        let report = report(&[mode, "50", "64"]);
+        assert_eq!(report["creations"]["shared_memory"], 50, "{mode}: {report}");
+        assert!(report["findings"].as_array().expect("a list").is_empty(), "{mode}: {report}");
+    }
+}
+
+fn snapshots() {
+    let report = report(&["snapshot", "5", "64"]);
+    let finding = only(&report, "fork_of_small_pages");
+    assert!(functions(&finding).contains(&"one_snapshot"), "{:?}", functions(&finding));
+}
+
+/// In a mount namespace of its own, so that the machine stays as it is.
+fn by_tracepoint() {
+    let script = "mount -t tracefs tracefs /sys/kernel/tracing && exec \"$@\"";
+    let output = Command::new("unshare")
+        .args(["-m", "sh", "-c", script, "sh", FORKLESS, "diagnose", "--json", "--tier", "perf", "--"])
+        .arg(victim().expect("checked before"))
+        .args(["forkexec", "20", "64"])
+        .output()
+        .expect("unshare runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let values: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let (truth, report) = (&values[0], &values[1]);
+    let finding = only(report, "full_fork_then_exec");
+    // Flags are told, not inferred: exact.
+    assert_eq!(finding["count"], 20, "{finding}");
+    let share = finding["cost"]["caller_ns"].as_f64().expect("ns") / truth["call_ns"].as_f64().expect("ns");
+    // The victim's own clock also counts its preemption right after the copy, which on a busy machine is much.
+    assert!((0.1..1.05).contains(&share), "{share} of the time that the victim saw");
+    assert!(functions(&finding).contains(&"fork_for_exec"), "{:?}", functions(&finding));
+}
+
+/// Root without CAP_BPF and CAP_SYS_ADMIN, as in many containers.
+fn without_cap_bpf() {
+    let command = format!(
+        "exec {FORKLESS} diagnose --json -- {} forkexec 20 64",
+        victim().expect("checked before").display()
+    );
+    let output = Command::new("capsh")
+        .args(["--drop=cap_bpf,cap_sys_admin", "--", "-c", &command])
+        .output()
+        .expect("capsh runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let report: Value = serde_json::from_str(text.lines().last().unwrap_or_default()).expect("JSON");
+    assert_eq!(report["tier"], "perf", "{report}");
+    let limits = report["limits"].to_string();
+    assert!(limits.contains("no BPF"), "{limits}");
+    assert_eq!(report["totals"]["creations"], 20, "{report}");
+    assert_eq!(only(&report, "full_fork_then_exec")["kind"], "full_fork_then_exec");
+}

@@ -1,0 +1,422 @@
+//! From perf records to process creations, in the order of their times.
+//!
+//! A FORK record does not tell whether memory was copied. Where the tracepoint that does may not be read, the child's own
+//! page faults do: file pages are not copied by a fork (`vma_needs_copy()` in the kernel's mm/memory.c), so the first
+//! instruction that a forked child executes faults on its own address. A child that shares its parent's memory runs on
+//! pages that the parent has just run on. Its stack at that fault is a copy of its parent's at the call, and names the place.
+
+use std::collections::HashMap;
+
+use super::record::{PerfRecord, UserStack, What};
+use crate::creation::{CloneFlags, Creation, End, Site};
+use crate::procfs;
+use crate::watch::{Event, StackTop, Totals};
+
+/// Children that live at once; more are counted as lost.
+const MAX_CHILDREN: usize = 16_384;
+/// Callers whose places, and threads whose allocations, are remembered.
+const MAX_CALLERS: usize = 16_384;
+/// A child that faults so often before its exec has memory of its own, though its first fault was missed. Each fault comes
+/// twice where stacks are sampled.
+const FAULTS_OF_A_COPY: u32 = 16;
+/// `CLONE_VM`. Also how a creation is marked of which it is not known that memory was copied: never an accusation.
+const SHARED: u64 = 0x100;
+/// `CLONE_VFORK` without `CLONE_VM`: what a fork looks like that `forkless run` has speculated.
+const SPECULATED: u64 = 0x4000;
+
+/// A child from its creation to its end.
+#[derive(Debug)]
+struct Tracked {
+    creation: Creation,
+    /// The tracepoint said so, or the child's faults.
+    flags: Option<u64>,
+    /// The caller's last allocation before it.
+    allocated: Option<u64>,
+    faults: u32,
+    awaits_path: bool,
+}
+
+/// CPU time of a process as it was sampled, in samples.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct CpuSamples {
+    pub(crate) all: u64,
+    pub(crate) in_kernel: u64,
+    /// Below `kernel_clone`, creations of threads included.
+    pub(crate) creating: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Follow {
+    children: HashMap<u32, Tracked>,
+    /// The place where a process was last seen to create another.
+    sites: HashMap<u32, Site>,
+    /// Of threads: when they last allocated what a new memory descriptor needs.
+    allocations: HashMap<u32, u64>,
+    /// Of threads: the process they have just created, `None` for a thread. The tracepoint comes right after the record
+    /// (copy_process() and kernel_clone() in kernel/fork.c).
+    made: HashMap<u32, Option<u32>>,
+    texts: HashMap<u32, Option<std::ops::Range<u64>>>,
+    samples: HashMap<u32, CpuSamples>,
+    totals: Totals,
+    /// Page-fault samples that had no room.
+    pub(super) lost_samples: u64,
+    /// The kernel's `kernel_clone`, if its address may be known.
+    kernel_clone: Option<std::ops::Range<u64>>,
+}
+
+impl Follow {
+    pub(super) fn new(kernel_clone: Option<std::ops::Range<u64>>) -> Self {
+        Self { kernel_clone, ..Self::default() }
+    }
+
+    pub(super) fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    pub(super) fn samples(&self) -> &HashMap<u32, CpuSamples> {
+        &self.samples
+    }
+
+    /// The creations whose children still live.
+    pub(super) fn living(&self) -> Vec<Creation> {
+        self.children.values().map(|tracked| self.settled(tracked)).collect()
+    }
+
+    /// Loses so many records of what creations are made of.
+    pub(super) fn lost(&mut self, records: u64) {
+        self.totals.lost_ring += records;
+    }
+
+    /// Takes the next record in; records come in the order of their times.
+    pub(super) fn take(&mut self, record: PerfRecord, sink: &mut impl FnMut(Event)) {
+        let PerfRecord { time, process, thread, what } = record;
+        match what {
+            What::Fork { child, child_process } if child != child_process => {
+                self.totals.threads += 1;
+                self.made.insert(thread, None);
+            }
+            What::Fork { child, .. } => self.forked(time, process, thread, child),
+            What::Exec { comm, argv } => {
+                self.texts.remove(&process);
+                self.sites.remove(&process);
+                self.allocations.remove(&thread);
+                if let Some(tracked) = self.children.get_mut(&process) {
+                    tracked.executed(time, thread, comm, argv);
+                }
+            }
+            What::Map { path } => {
+                if let Some(tracked) = self.children.get_mut(&process)
+                    && std::mem::take(&mut tracked.awaits_path)
+                {
+                    tracked.creation.exec_path = Some(path);
+                }
+            }
+            What::Exit => {
+                self.allocations.remove(&thread);
+                self.made.remove(&thread);
+                if process == thread {
+                    self.ended(time, process, sink);
+                }
+            }
+            What::Fault { ip, address, stack } => self.fault(process, ip, address, stack, sink),
+            What::NewTask { flags, stack } => {
+                if let Some(Some(child)) = self.made.remove(&thread) {
+                    self.told(child, flags, stack, sink);
+                }
+            }
+            What::Allocation => {
+                if self.allocations.len() < MAX_CALLERS || self.allocations.contains_key(&thread) {
+                    self.allocations.insert(thread, time);
+                }
+            }
+            What::Running { kernel } => self.running(process, &kernel),
+            What::Lost(_) => {}
+        }
+    }
+
+    fn forked(&mut self, time: u64, caller: u32, thread: u32, child: u32) {
+        self.totals.creations += 1;
+        if self.children.len() >= MAX_CHILDREN || self.made.len() >= MAX_CALLERS {
+            self.totals.lost_live += 1;
+            return;
+        }
+        self.made.insert(thread, Some(child));
+        // The number's last owner, if its exit was lost.
+        self.sites.remove(&child);
+        self.texts.remove(&child);
+        let allocated = self.allocations.remove(&thread);
+        let creation = creation(time, caller, thread, child);
+        self.children
+            .insert(child, Tracked { creation, flags: None, allocated, faults: 0, awaits_path: false });
+    }
+
+    /// The tracepoint has told of a creation.
+    fn told(&mut self, child: u32, flags: u64, stack: UserStack, sink: &mut impl FnMut(Event)) {
+        let Some(caller) = self.children.get(&child).map(|tracked| tracked.creation.caller) else { return };
+        let site = self.place(caller, stack, sink);
+        let Some(tracked) = self.children.get_mut(&child) else { return };
+        tracked.flags = Some(flags);
+        tracked.creation.site = site;
+        // Who shares memory has made no memory descriptor: what was allocated was something else.
+        if flags & SHARED == 0
+            && let Some(began) = tracked.allocated
+        {
+            let copied = tracked.creation.at_ns;
+            tracked.creation.at_ns = began;
+            tracked.creation.copy_ns = Some(copied.saturating_sub(began));
+        }
+    }
+
+    /// Makes a place of a caller's stack, and hands the stack on.
+    fn place(&mut self, caller: u32, stack: UserStack, sink: &mut impl FnMut(Event)) -> Site {
+        let word = self.code_word(caller, &stack.top);
+        let site = Site { pid: caller, nr: 0, ip: stack.ip, word };
+        if self.sites.len() < MAX_CALLERS || self.sites.contains_key(&caller) {
+            self.sites.insert(caller, site);
+        }
+        if stack.ip != 0 && !stack.top.is_empty() {
+            sink(Event::Stack(StackTop { site, class: 0, sp: stack.sp, bp: stack.bp, top: stack.top }));
+        }
+        site
+    }
+
+    /// The nearest word on the stack that points into the main program, as the BPF tiers' `struct site` has it.
+    fn code_word(&mut self, caller: u32, top: &[u8]) -> u64 {
+        if self.texts.len() >= MAX_CALLERS {
+            self.texts.clear();
+        }
+        let text = self.texts.entry(caller).or_insert_with(|| procfs::text_range(caller));
+        let Some(text) = text else { return 0 };
+        let words =
+            top.chunks_exact(8).take(48).filter_map(|word| word.try_into().ok()).map(u64::from_ne_bytes);
+        words.into_iter().find(|word| text.contains(word)).unwrap_or(0)
+    }
+
+    fn fault(
+        &mut self,
+        process: u32,
+        ip: u64,
+        address: u64,
+        stack: Option<UserStack>,
+        sink: &mut impl FnMut(Event),
+    ) {
+        const PAGE_MASK: u64 = !4095;
+        let Some(tracked) = self.children.get_mut(&process) else { return };
+        if tracked.creation.execed() {
+            return;
+        }
+        let of_an_instruction = ip & PAGE_MASK == address & PAGE_MASK;
+        tracked.faults += 1;
+        if tracked.flags.is_none() && (of_an_instruction || tracked.faults >= FAULTS_OF_A_COPY) {
+            tracked.flags = Some(if is_speculating(tracked.creation.caller) { SPECULATED } else { 0 });
+        }
+        if let Some(stack) = stack {
+            // Only the first one: later stacks are of the child's own calls.
+            if of_an_instruction && tracked.creation.site.nr == UNPLACED {
+                let caller = tracked.creation.caller;
+                let site = self.place(caller, stack, sink);
+                if let Some(tracked) = self.children.get_mut(&process) {
+                    tracked.creation.site = site;
+                }
+            }
+        }
+    }
+
+    fn ended(&mut self, time: u64, process: u32, sink: &mut impl FnMut(Event)) {
+        self.texts.remove(&process);
+        let last_site = self.sites.remove(&process);
+        let Some(mut tracked) = self.children.remove(&process) else {
+            // Still its own children's caller.
+            if let Some(site) = last_site {
+                self.sites.insert(process, site);
+            }
+            return;
+        };
+        tracked.creation.lifetime_ns = Some(time.saturating_sub(tracked.creation.at_ns));
+        tracked.creation.end = End::Unknown;
+        sink(Event::Created(Box::new(self.settled(&tracked))));
+    }
+
+    /// The creation as far as it is known: with its caller's last place if its own was missed.
+    fn settled(&self, tracked: &Tracked) -> Creation {
+        let mut creation = tracked.creation.clone();
+        creation.flags = CloneFlags(tracked.flags.unwrap_or(SHARED));
+        creation.kind = creation.flags.kind();
+        if creation.site.nr == UNPLACED {
+            let known = self.sites.get(&creation.caller).copied();
+            creation.site = known.unwrap_or(Site { nr: 0, ..creation.site });
+        }
+        creation
+    }
+
+    fn running(&mut self, process: u32, kernel: &[u64]) {
+        if self.samples.len() >= MAX_CALLERS && !self.samples.contains_key(&process) {
+            return;
+        }
+        let samples = self.samples.entry(process).or_default();
+        samples.all += 1;
+        samples.in_kernel += u64::from(!kernel.is_empty());
+        if let Some(clone) = &self.kernel_clone {
+            samples.creating += u64::from(kernel.iter().any(|address| clone.contains(address)));
+        }
+    }
+}
+
+/// `Site::nr` of a creation whose place is not known yet.
+const UNPLACED: u32 = u32::MAX;
+
+impl Tracked {
+    fn executed(&mut self, time: u64, thread: u32, comm: String, argv: Vec<String>) {
+        let creation = &mut self.creation;
+        creation.execs += 1;
+        if creation.execs > 1 {
+            return;
+        }
+        creation.until_exec_ns = Some(time.saturating_sub(creation.at_ns));
+        creation.exec_thread = Some(thread);
+        creation.child_comm = comm;
+        creation.argv = argv;
+        self.awaits_path = true;
+    }
+}
+
+/// Whether the library of `forkless run` is in the process: then its forks are its business.
+fn is_speculating(pid: u32) -> bool {
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    environment
+        .split(|&byte| byte == 0)
+        .filter(|variable| variable.starts_with(b"LD_PRELOAD="))
+        .any(|variable| String::from_utf8_lossy(variable).contains("forkless_preload"))
+}
+
+fn creation(time: u64, caller: u32, thread: u32, child: u32) -> Creation {
+    Creation {
+        caller,
+        caller_thread: thread,
+        caller_comm: procfs::name_of(caller).map(|name| name.comm).unwrap_or_default(),
+        site: Site { pid: caller, nr: UNPLACED, ip: 0, word: 0 },
+        memory: procfs::memory_of(caller),
+        child,
+        at_ns: time,
+        ..Creation::unseen()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Above pid_max: nothing in /proc answers for it.
+    const CALLER: u32 = 1 << 23;
+    const CHILD: u32 = CALLER + 1;
+
+    fn run(records: &[(u64, u32, What)]) -> (Follow, Vec<Creation>) {
+        let mut follow = Follow::new(Some(0x1000..0x2000));
+        let mut created = Vec::new();
+        for (time, process, what) in records {
+            let record = PerfRecord { time: *time, process: *process, thread: *process, what: what.clone() };
+            follow.take(record, &mut |event| {
+                if let Event::Created(creation) = event {
+                    created.push(*creation);
+                }
+            });
+        }
+        (follow, created)
+    }
+
+    fn fork() -> What {
+        What::Fork { child: CHILD, child_process: CHILD }
+    }
+
+    fn fault(ip: u64, address: u64) -> What {
+        What::Fault { ip, address, stack: None }
+    }
+
+    #[test]
+    fn a_child_that_faults_on_its_own_instruction_has_copied_memory() {
+        let exec = What::Exec { comm: "true".into(), argv: Vec::new() };
+        let map = What::Map { path: "/bin/true".into() };
+        let (_, created) = run(&[
+            (10, CALLER, fork()),
+            (11, CHILD, fault(0x7000_0123, 0x7000_0123)),
+            (15, CHILD, exec),
+            (16, CHILD, map),
+            (17, CHILD, What::Map { path: "/lib/ld.so".into() }),
+            (30, CHILD, What::Exit),
+        ]);
+        assert_eq!(created.len(), 1);
+        assert_eq!(created[0].kind, crate::CreationKind::FullFork);
+        assert_eq!(created[0].exec_path.as_deref(), Some("/bin/true"));
+        assert_eq!((created[0].until_exec_ns, created[0].lifetime_ns), (Some(5), Some(20)));
+        assert_eq!(created[0].end, End::Unknown);
+    }
+
+    #[test]
+    fn a_child_on_a_fresh_stack_shares_memory() {
+        let (_, created) = run(&[
+            (10, CALLER, fork()),
+            (11, CHILD, fault(0x7000_0123, 0x5000_0ff8)),
+            (12, CHILD, fault(0x7000_0130, 0x5000_2ff8)),
+            (30, CHILD, What::Exit),
+        ]);
+        assert_eq!(created[0].kind, crate::CreationKind::SharedMemory);
+        assert!(!created[0].execed());
+    }
+
+    #[test]
+    fn faults_after_the_exec_say_nothing_about_the_creation() {
+        let exec = What::Exec { comm: "true".into(), argv: Vec::new() };
+        let records =
+            [(10, CALLER, fork()), (11, CHILD, exec), (12, CHILD, fault(1, 1)), (13, CHILD, What::Exit)];
+        assert_eq!(run(&records).1[0].kind, crate::CreationKind::SharedMemory);
+    }
+
+    #[test]
+    fn the_tracepoint_tells_flags_and_the_length_of_the_copy() {
+        let task = What::NewTask { flags: 0x0120_0000, stack: UserStack::default() };
+        let (_, created) = run(&[
+            (5, CALLER, What::Allocation),
+            (105, CALLER, fork()),
+            (106, CALLER, task),
+            (200, CHILD, What::Exit),
+        ]);
+        assert_eq!(created[0].flags, CloneFlags(0x0120_0000));
+        assert_eq!((created[0].at_ns, created[0].copy_ns), (5, Some(100)));
+    }
+
+    #[test]
+    fn what_the_tracepoint_tells_of_a_thread_is_not_the_last_processs() {
+        let task = What::NewTask { flags: 0x0001_0100, stack: UserStack::default() };
+        let thread = What::Fork { child: CHILD + 1, child_process: CALLER };
+        let (follow, created) =
+            run(&[(1, CALLER, fork()), (2, CALLER, thread), (3, CALLER, task), (4, CHILD, What::Exit)]);
+        assert_eq!((follow.totals().threads, follow.totals().creations), (1, 1));
+        assert_eq!(created[0].flags, CloneFlags(SHARED));
+    }
+
+    #[test]
+    fn what_lives_is_bounded_and_what_does_not_fit_is_counted() {
+        let mut follow = Follow::new(None);
+        let mut take = |process, what| {
+            follow.take(PerfRecord { time: 1, process, thread: process, what }, &mut |_| {});
+        };
+        for child in 0..20_000 {
+            take(CALLER, What::Fork { child: CHILD + child, child_process: CHILD + child });
+            take(CHILD + child, What::Running { kernel: Vec::new() });
+            take(CHILD + child, What::Allocation);
+        }
+        assert_eq!(follow.totals().creations, 20_000);
+        assert_eq!(follow.totals().lost_live, 20_000 - MAX_CHILDREN as u64);
+        assert!(follow.samples.len() <= MAX_CALLERS && follow.allocations.len() <= MAX_CALLERS);
+    }
+
+    #[test]
+    fn samples_below_kernel_clone_are_told_from_others() {
+        let (follow, _) = run(&[
+            (1, CALLER, What::Running { kernel: vec![0x9000, 0x1800, 0x9100] }),
+            (2, CALLER, What::Running { kernel: vec![0x9000] }),
+            (3, CALLER, What::Running { kernel: Vec::new() }),
+        ]);
+        assert_eq!(follow.samples()[&CALLER], CpuSamples { all: 3, in_kernel: 2, creating: 1 });
+    }
+}

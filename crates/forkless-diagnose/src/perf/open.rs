@@ -1,0 +1,260 @@
+//! Opens perf events and their rings: one ring for each CPU and kind of event, since an event that children inherit can
+//! have no ring across CPUs (perf_event_mmap in kernel/events/core.c). Everything goes when it is dropped.
+
+#![expect(
+    unsafe_code,
+    reason = "the ring's descriptor is lent as a number, and PERF_EVENT_IOC_SET_OUTPUT takes one"
+)]
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+
+use perf_event::events::{Software, Tracepoint};
+use perf_event::{Builder, Clock, Counter, SampleFlag, Sampler};
+
+use super::record::{self, PerfRecord, Source};
+use crate::error::WatchError;
+use crate::target::{ResolvedTarget, Target};
+
+/// bp, sp and ip: bits 6 to 8 of `enum perf_event_x86_regs`.
+const USER_REGISTERS: u64 = 0b111 << 6;
+/// Enough of a stack for the frames of fork() and some of its callers.
+const FAULT_STACK: u32 = 4096;
+const TASK_STACK: u32 = 8192;
+/// Between two samples, nanoseconds of CPU time.
+pub(crate) const CLOCK_PERIOD: u64 = 1_000_000;
+
+/// A ring and the events that write into it.
+pub(super) struct Ring {
+    pub(super) source: Source,
+    sampler: Sampler,
+    /// Of other threads, on the same CPU.
+    _others: Vec<Counter>,
+}
+
+impl std::fmt::Debug for Ring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ring").field("source", &self.source).finish_non_exhaustive()
+    }
+}
+
+impl Ring {
+    /// The oldest record that has not been taken; one that cannot be read is left out.
+    pub(super) fn next(&mut self) -> Option<PerfRecord> {
+        loop {
+            let raw = self.sampler.next_record()?;
+            if let Some(record) = record::decode(self.source, raw.ty(), raw.misc(), &raw.to_contiguous()) {
+                return Some(record);
+            }
+        }
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the sampler owns the descriptor and closes it no earlier than the borrow of `self` ends.
+        unsafe { BorrowedFd::borrow_raw(self.sampler.as_raw_fd()) }
+    }
+}
+
+/// Whom events are opened on.
+enum Observed {
+    /// These threads, and all that they create from now on.
+    Threads(Vec<i32>),
+    /// What the calling thread is about to start, from its exec on.
+    NextExec,
+    Everybody,
+    Cgroup(File),
+}
+
+pub(super) struct Opener {
+    observed: Observed,
+    cpus: Vec<usize>,
+}
+
+impl Opener {
+    pub(super) fn new(target: &Target, resolved: &ResolvedTarget) -> Result<Self, WatchError> {
+        let observed = match target {
+            Target::All => Observed::Everybody,
+            Target::Command(_) => Observed::NextExec,
+            Target::Pid(_) => Observed::Threads(resolved.pids.iter().flat_map(|pid| threads(*pid)).collect()),
+            Target::Cgroup(path) => {
+                let directory = resolved.cgroup_directory.as_deref().unwrap_or(path);
+                Observed::Cgroup(
+                    File::open(directory)
+                        .map_err(|e| WatchError::NoCgroup { path: path.clone(), why: e.to_string() })?,
+                )
+            }
+        };
+        Ok(Self { observed, cpus: online_cpus() })
+    }
+
+    /// One ring for each CPU, all or none.
+    pub(super) fn open(&self, source: Source) -> io::Result<Vec<Ring>> {
+        self.cpus.iter().map(|&cpu| self.open_on(cpu, source)).collect()
+    }
+
+    fn open_on(&self, cpu: usize, source: Source) -> io::Result<Ring> {
+        let (mut builder, kib) = builder(source);
+        builder.one_cpu(cpu);
+        let size = kib << 10;
+        match &self.observed {
+            Observed::Everybody => {
+                builder.any_pid().enabled(true);
+                ring(source, builder.build()?, size)
+            }
+            Observed::Cgroup(directory) => {
+                builder.enabled(true);
+                // A builder that borrows the directory cannot be the one made above.
+                let mut builder = builder.clone();
+                ring(source, builder.observe_cgroup(directory).build()?, size)
+            }
+            Observed::NextExec => {
+                builder.observe_self().inherit(true).enable_on_exec(true);
+                ring(source, builder.build()?, size)
+            }
+            Observed::Threads(threads) => {
+                builder.inherit(true).enabled(true);
+                of_threads(source, &mut builder, threads, size)
+            }
+        }
+    }
+}
+
+fn ring(source: Source, counter: Counter, size: usize) -> io::Result<Ring> {
+    Ok(Ring { source, sampler: counter.sampled(size)?, _others: Vec::new() })
+}
+
+/// All threads' events on one CPU in one ring; threads that have ended meanwhile are left out.
+fn of_threads(source: Source, builder: &mut Builder<'_>, threads: &[i32], size: usize) -> io::Result<Ring> {
+    let mut ring: Option<Ring> = None;
+    for &thread in threads {
+        let counter = match builder.observe_pid(thread).build() {
+            Ok(counter) => counter,
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => continue,
+            Err(error) => return Err(error),
+        };
+        let Some(ring) = &mut ring else {
+            ring = Some(self::ring(source, counter, size)?);
+            continue;
+        };
+        /// `_IO('$', 5)`, linux/perf_event.h.
+        const SET_OUTPUT: libc::Ioctl = 0x2405;
+        // SAFETY: both are open perf descriptors of ours on the same CPU; the call takes the second as a number.
+        if unsafe { libc::ioctl(counter.as_raw_fd(), SET_OUTPUT, ring.sampler.as_raw_fd()) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        ring._others.push(counter);
+    }
+    ring.ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))
+}
+
+/// The event of a source, and the size of its ring in KiB. Together they stay below the 516 KiB a CPU that an
+/// unprivileged user may lock (perf_event_mlock_kb).
+fn builder(source: Source) -> (Builder<'static>, usize) {
+    let mut builder = match source {
+        Source::Tasks => Builder::new(Software::DUMMY),
+        Source::Faults | Source::FaultStacks => Builder::new(Software::PAGE_FAULTS),
+        Source::NewTask { id, .. } | Source::Allocations { id } => Builder::new(Tracepoint::with_id(id)),
+        Source::Clock => Builder::new(Software::CPU_CLOCK),
+    };
+    builder.sample(SampleFlag::TID | SampleFlag::TIME).sample_id_all(true).clockid(Clock::MONOTONIC);
+    let stack = SampleFlag::REGS_USER | SampleFlag::STACK_USER;
+    let kib = match source {
+        Source::Tasks => {
+            builder.task(true).comm(true).comm_exec(true).mmap(true).mmap2(true).wakeup_events(1);
+            128
+        }
+        Source::Faults => {
+            builder.sample_period(1).sample(SampleFlag::IP | SampleFlag::ADDR).wakeup_watermark(128 << 10);
+            256
+        }
+        Source::FaultStacks => {
+            builder.sample_period(1).sample(SampleFlag::IP | SampleFlag::ADDR | stack);
+            builder
+                .sample_regs_user(USER_REGISTERS)
+                .sample_stack_user(FAULT_STACK)
+                .wakeup_watermark(48 << 10);
+            64
+        }
+        Source::NewTask { .. } => {
+            builder.sample_period(1).exclude_kernel(false).sample(SampleFlag::RAW | stack);
+            builder
+                .sample_regs_user(USER_REGISTERS)
+                .sample_stack_user(TASK_STACK)
+                .wakeup_watermark(128 << 10);
+            256
+        }
+        Source::Allocations { .. } => {
+            builder.sample_period(1).exclude_kernel(false).wakeup_watermark(16 << 10);
+            32
+        }
+        Source::Clock => {
+            builder.sample_period(CLOCK_PERIOD).exclude_kernel(false).sample(SampleFlag::CALLCHAIN);
+            builder.exclude_callchain_user(true).wakeup_watermark(16 << 10);
+            32
+        }
+    };
+    (builder, kib)
+}
+
+fn threads(pid: u32) -> Vec<i32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// From a list such as `0-3,5`.
+fn online_cpus() -> Vec<usize> {
+    let list = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_else(|_| "0".to_owned());
+    cpus_of(&list)
+}
+
+fn cpus_of(list: &str) -> Vec<usize> {
+    list.trim()
+        .split(',')
+        .filter_map(|part| {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            Some(first.parse::<usize>().ok()?..=last.parse::<usize>().ok()?)
+        })
+        .flatten()
+        .collect()
+}
+
+/// What a refusal means.
+pub(super) fn refusal(error: &io::Error) -> String {
+    let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => format!(
+            "perf_event_open is refused ({error}; kernel.perf_event_paranoid is {}: up to 2 permits one's own processes)",
+            paranoid.trim()
+        ),
+        Some(libc::ENOSYS) => "this kernel has no perf events".to_owned(),
+        Some(libc::EMFILE) => format!("too many threads for perf events ({error}): raise ulimit -n"),
+        _ => format!("perf_event_open: {error}"),
+    }
+}
+
+/// Why the task records of one's own processes cannot be had; `None` if they can.
+pub(crate) fn refused() -> Option<String> {
+    let opener = Opener { observed: Observed::NextExec, cpus: online_cpus() };
+    opener.open(Source::Tasks).err().map(|error| refusal(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_cpus_has_ranges_and_gaps() {
+        assert_eq!(cpus_of("0-2,5\n"), [0, 1, 2, 5]);
+        assert_eq!(cpus_of("0\n"), [0]);
+    }
+
+    #[test]
+    fn an_unprivileged_users_rings_fit_into_what_it_may_lock() {
+        let kib: usize = [Source::Tasks, Source::Faults, Source::FaultStacks, Source::Clock]
+            .into_iter()
+            .map(|source| builder(source).1 + 4)
+            .sum();
+        assert!(kib <= 516, "{kib} KiB a CPU");
+    }
+}
