@@ -98,16 +98,39 @@ impl Child {
     }
 
     /// The process id. A number alone does not keep its meaning: prefer the methods here, or [`Child::pidfd`].
+    ///
+    /// ```
+    /// let mut child = forkless::Command::new("true").spawn().unwrap();
+    /// assert!(child.id() > 1);
+    /// child.wait().unwrap();
+    /// ```
     pub fn id(&self) -> u32 {
         self.pid as u32
     }
 
     /// The pidfd, close-on-exec, readable once the child has ended; for event loops. `None` only where pidfds are refused.
+    ///
+    /// ```
+    /// use std::os::fd::AsRawFd;
+    /// let mut child = forkless::Command::new("true").spawn().unwrap();
+    /// let handle = child.pidfd().expect("Linux 5.4, and no filter");
+    /// assert!(handle.as_raw_fd() > 2); // to be polled for reading
+    /// child.wait().unwrap();
+    /// ```
     pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
         self.pidfd.as_ref().map(AsFd::as_fd)
     }
 
     /// The parent's end of a pipe made for a descriptor of the child other than 0, 1 and 2.
+    ///
+    /// ```
+    /// use forkless::{Command, Stdio};
+    /// let mut child = Command::new("sh").args(["-c", "echo hi >&5"]).fd(5, Stdio::piped()).spawn().unwrap();
+    /// let pipe = child.take_pipe(5).unwrap();
+    /// assert_eq!(std::io::read_to_string(std::fs::File::from(pipe)).unwrap(), "hi\n");
+    /// assert!(child.take_pipe(5).is_none());
+    /// child.wait().unwrap();
+    /// ```
     pub fn take_pipe(&mut self, number: RawFd) -> Option<OwnedFd> {
         self.pipes.iter().position(|p| p.0 == number).map(|i| self.pipes.swap_remove(i).1)
     }
@@ -119,6 +142,12 @@ impl Child {
     }
 
     /// What dropping this handle does to a child that still runs.
+    ///
+    /// ```
+    /// use forkless::{Command, OnDrop};
+    /// let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+    /// child.set_on_drop(OnDrop::Kill);
+    /// ```
     pub fn set_on_drop(&mut self, policy: OnDrop) {
         self.on_drop = policy;
     }
@@ -126,6 +155,12 @@ impl Child {
     /// Waits for the child to end. Its standard input, if still held here, is closed first, so that it sees the end of it.
     ///
     /// Does not lose a status to a signal handler or to `SIGCHLD` being ignored where the kernel keeps it (Linux 6.15).
+    ///
+    /// ```
+    /// let mut child = forkless::Command::new("sh").args(["-c", "exit 3"]).spawn().unwrap();
+    /// assert_eq!(child.wait().unwrap().code(), Some(3));
+    /// assert_eq!(child.wait().unwrap().code(), Some(3)); // as often as one likes
+    /// ```
     ///
     /// # Errors
     /// [`WaitError::Start`] when a non-blocking start failed; [`WaitError::Unknown`] when the status is lost.
@@ -135,6 +170,15 @@ impl Child {
     }
 
     /// The status if the child has ended, else `None`, at once.
+    ///
+    /// ```
+    /// use forkless::{Command, Stdio};
+    /// let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+    /// assert!(child.try_wait().unwrap().is_none());
+    /// drop(child.stdin.take());
+    /// child.wait().unwrap();
+    /// assert!(child.try_wait().unwrap().is_some());
+    /// ```
     ///
     /// # Errors
     /// As [`Child::wait`].
@@ -161,6 +205,16 @@ impl Child {
     }
 
     /// Waits until `deadline`; `None` is for ever.
+    ///
+    /// ```
+    /// use forkless::{Command, WaitError};
+    /// use std::time::{Duration, Instant};
+    /// let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+    /// let soon = Instant::now() + Duration::from_millis(5);
+    /// assert!(matches!(child.wait_until(Some(soon)), Err(WaitError::Deadline)));
+    /// child.kill().unwrap();
+    /// assert!(!child.wait_until(None).unwrap().success());
+    /// ```
     ///
     /// # Errors
     /// As [`Child::wait_timeout`].
@@ -194,6 +248,14 @@ impl Child {
 
     /// Sends SIGKILL. Fine if the child has ended already.
     ///
+    /// ```
+    /// use std::os::unix::process::ExitStatusExt;
+    /// let mut child = forkless::Command::new("sleep").arg("60").spawn().unwrap();
+    /// child.kill().unwrap();
+    /// assert_eq!(child.wait().unwrap().signal(), Some(9));
+    /// child.kill().unwrap(); // nothing is hit any more
+    /// ```
+    ///
     /// # Errors
     /// What the kernel says, as `EPERM` for a child that changed its user.
     pub fn kill(&mut self) -> io::Result<()> {
@@ -201,6 +263,14 @@ impl Child {
     }
 
     /// Sends a signal to the child, and to no other process, ever. Fine if the child has ended already.
+    ///
+    /// ```
+    /// use std::os::unix::process::ExitStatusExt;
+    /// let mut child = forkless::Command::new("sleep").arg("60").spawn().unwrap();
+    /// child.signal(15).unwrap();
+    /// assert_eq!(child.wait().unwrap().signal(), Some(15));
+    /// assert!(child.signal(99).is_err());
+    /// ```
     ///
     /// # Errors
     /// What the kernel says: `EINVAL` for a number that is no signal, `EPERM`.
@@ -219,6 +289,12 @@ impl Child {
 
     /// Sends a signal to every process of the group the child leads (it was started with `process_group(0)` or `setsid`), also
     /// when the child itself has ended but others of the group live on.
+    ///
+    /// ```
+    /// let mut child = forkless::Command::new("sh").args(["-c", "sleep 60; true"]).process_group(0).spawn().unwrap();
+    /// child.signal_group(15).unwrap(); // the shell and its sleep
+    /// assert!(!child.wait().unwrap().success());
+    /// ```
     ///
     /// # Errors
     /// `InvalidInput` when the child does not lead a group; `NotFound` (`ESRCH`) when the group is empty; on kernels before
@@ -244,6 +320,12 @@ impl Child {
     }
 
     /// SIGKILL to the whole group; see [`Child::signal_group`].
+    ///
+    /// ```
+    /// let mut child = forkless::Command::new("sh").args(["-c", "sleep 60; true"]).process_group(0).spawn().unwrap();
+    /// child.kill_group().unwrap();
+    /// assert!(!child.wait().unwrap().success());
+    /// ```
     ///
     /// # Errors
     /// As [`Child::signal_group`].

@@ -1,6 +1,6 @@
 //! What the user wants: program, arguments, environment, descriptors and attributes. Nothing is checked or opened before a start.
 
-use crate::attributes::{Attributes, HookFn, Mask, OnDrop, Resource, Scheduler};
+use crate::attributes::{Attributes, HookFn, OnDrop};
 use crate::cancel::NotCancelled;
 use crate::child::Child;
 use crate::env::EnvChanges;
@@ -11,8 +11,6 @@ use crate::prepared::Prepared;
 use crate::start::{self, Request, Until};
 use crate::stdio::{Kind, Stdio};
 use crate::strings::Strings;
-use forkless_sys::sched::Rlimit;
-use forkless_sys::signal::SigSet;
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
 use std::fmt;
@@ -79,6 +77,12 @@ pub struct Command {
 
 impl Command {
     /// A command that runs `program` with no arguments. A name without `/` is searched in the PATH the child will have.
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// assert!(Command::new("true").status().unwrap().success()); // searched
+    /// assert!(Command::new("/bin/true").status().unwrap().success());
+    /// ```
     pub fn new<S: AsRef<OsStr>>(program: S) -> Command {
         let program = program.as_ref();
         let mut args = Strings::default();
@@ -99,12 +103,24 @@ impl Command {
     }
 
     /// Adds an argument.
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// let out = Command::new("printf").arg("%s.").arg("a b").arg("").output().unwrap();
+    /// assert_eq!(out.stdout, b"a b..");
+    /// ```
     pub fn arg<S: AsRef<OsStr>>(&mut self, arg: S) -> &mut Command {
         self.args.push(arg.as_ref().as_bytes());
         self
     }
 
     /// Adds arguments.
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// let out = Command::new("printf").args(["%s.", "a b", "c"]).output().unwrap();
+    /// assert_eq!(out.stdout, b"a b.c.");
+    /// ```
     pub fn args<I, S>(&mut self, args: I) -> &mut Command
     where
         I: IntoIterator<Item = S>,
@@ -128,12 +144,24 @@ impl Command {
     }
 
     /// Sets an environment variable.
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// let out = Command::new("printenv").arg("COLOUR").env("COLOUR", "blue").output().unwrap();
+    /// assert_eq!(out.stdout, b"blue\n");
+    /// ```
     pub fn env<K: AsRef<OsStr>, V: AsRef<OsStr>>(&mut self, key: K, value: V) -> &mut Command {
         self.env.set(key.as_ref(), value.as_ref());
         self
     }
 
     /// Sets environment variables.
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// let out = Command::new("printenv").args(["A", "B"]).envs([("A", "1"), ("B", "2")]).output().unwrap();
+    /// assert_eq!(out.stdout, b"1\n2\n");
+    /// ```
     pub fn envs<I, K, V>(&mut self, vars: I) -> &mut Command
     where
         I: IntoIterator<Item = (K, V)>,
@@ -147,36 +175,76 @@ impl Command {
     }
 
     /// Removes an environment variable.
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// let status = Command::new("printenv").arg("A").env("A", "1").env_remove("A").status().unwrap();
+    /// assert_eq!(status.code(), Some(1));
+    /// ```
     pub fn env_remove<K: AsRef<OsStr>>(&mut self, key: K) -> &mut Command {
         self.env.remove(key.as_ref());
         self
     }
 
     /// Starts with no variable at all, and forgets those set so far.
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// let out = Command::new("/usr/bin/env").env_clear().env("ONLY", "this").output().unwrap();
+    /// assert_eq!(out.stdout, b"ONLY=this\n");
+    /// ```
     pub fn env_clear(&mut self) -> &mut Command {
         self.env.clear();
         self
     }
 
     /// The working directory. Entered with the child's own credentials; a relative program is looked up from there.
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// let out = Command::new("pwd").current_dir("/usr").output().unwrap();
+    /// assert_eq!(out.stdout, b"/usr\n");
+    /// ```
     pub fn current_dir<P: AsRef<Path>>(&mut self, dir: P) -> &mut Command {
         self.attributes.cwd = self.c_string("current_dir", dir.as_ref().as_os_str());
         self
     }
 
     /// Standard input; inherited by default, empty for [`Command::output`].
+    ///
+    /// ```
+    /// use forkless::{Command, Stdio};
+    /// use std::io::Write as _;
+    /// let mut child = Command::new("grep").args(["-q", "needle"]).stdin(Stdio::piped()).spawn().unwrap();
+    /// child.stdin.take().unwrap().write_all(b"hay needle hay\n").unwrap();
+    /// assert!(child.wait().unwrap().success());
+    /// ```
     pub fn stdin<T: Into<Stdio>>(&mut self, cfg: T) -> &mut Command {
         self.std[0] = Some(cfg.into());
         self
     }
 
     /// Standard output; inherited by default, captured by [`Command::output`].
+    ///
+    /// ```
+    /// use forkless::{Command, Stdio};
+    /// let mut child = Command::new("echo").arg("hi").stdout(Stdio::piped()).spawn().unwrap();
+    /// assert_eq!(std::io::read_to_string(child.stdout.take().unwrap()).unwrap(), "hi\n");
+    /// child.wait().unwrap();
+    /// ```
     pub fn stdout<T: Into<Stdio>>(&mut self, cfg: T) -> &mut Command {
         self.std[1] = Some(cfg.into());
         self
     }
 
     /// Standard error; inherited by default, captured by [`Command::output`].
+    ///
+    /// ```
+    /// use forkless::{Command, Stdio};
+    /// let mut c = Command::new("sh");
+    /// c.args(["-c", "echo out; echo err >&2"]).stderr(Stdio::same_as(1));
+    /// assert_eq!(c.output().unwrap().stdout, b"out\nerr\n");
+    /// ```
     pub fn stderr<T: Into<Stdio>>(&mut self, cfg: T) -> &mut Command {
         self.std[2] = Some(cfg.into());
         self
@@ -201,206 +269,53 @@ impl Command {
 
     /// Lets the child have every descriptor of this process that is not close-on-exec, as `std::process` does. The start then copies the
     /// whole table, at a cost that grows with the number of open descriptors.
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// let (read, write) = std::io::pipe()?;
+    /// # let (read, write): (std::os::fd::OwnedFd, std::os::fd::OwnedFd) = (read.into(), write.into());
+    /// // Not close-on-exec, as a C library might leave it.
+    /// let stray = rustix::io::dup(&read)?;
+    /// let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&stray));
+    /// let has_it = |c: &mut Command| c.args(["-e", &path]).status().unwrap().success();
+    /// assert!(!has_it(&mut Command::new("test")));
+    /// assert!(has_it(Command::new("test").inherit_descriptors(true)));
+    /// # drop(write);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn inherit_descriptors(&mut self, yes: bool) -> &mut Command {
         self.inherit_descriptors = yes;
         self
     }
 
     /// Whether a file the kernel refuses as `ENOEXEC` is run by `/bin/sh`, as execvp(3) does; on by default.
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// use std::os::unix::fs::PermissionsExt as _;
+    /// let script = std::env::temp_dir().join(format!("no-interpreter.{}", std::process::id()));
+    /// std::fs::write(&script, "exit 7\n")?;
+    /// std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755))?;
+    /// assert_eq!(Command::new(&script).status()?.code(), Some(7));
+    /// let strict = Command::new(&script).scripts_without_interpreter(false).status();
+    /// assert_eq!(strict.unwrap_err().raw_os_error(), Some(8)); // ENOEXEC
+    /// std::fs::remove_file(&script)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn scripts_without_interpreter(&mut self, yes: bool) -> &mut Command {
         self.scripts = yes;
         self
     }
 
-    /// The user, as `CommandExt::uid`: when root starts a program as somebody else and [`Command::groups`] is not used, the
-    /// supplementary groups are emptied.
-    pub fn uid(&mut self, id: u32) -> &mut Command {
-        self.attributes.uid = Some(id);
-        self
-    }
-
-    /// The group.
-    pub fn gid(&mut self, id: u32) -> &mut Command {
-        self.attributes.gid = Some(id);
-        self
-    }
-
-    /// The supplementary groups.
-    pub fn groups(&mut self, groups: &[u32]) -> &mut Command {
-        self.attributes.groups = Some(groups.to_vec());
-        self
-    }
-
-    /// The process group: 0 for a new one, which [`Child::signal_group`] then reaches.
-    pub fn process_group(&mut self, pgroup: i32) -> &mut Command {
-        self.attributes.pgid = Some(pgroup);
-        self
-    }
-
-    /// A new session (`setsid(2)`), without a controlling terminal.
-    pub fn setsid(&mut self, yes: bool) -> &mut Command {
-        self.attributes.setsid = yes;
-        self
-    }
-
-    /// Makes the terminal at this number *of the child* the controlling one of its new session; implies [`Command::setsid`].
-    pub fn controlling_terminal(&mut self, number: RawFd) -> &mut Command {
-        self.attributes.setsid = true;
-        self.attributes.terminal = Some(number);
-        self
-    }
-
-    /// Makes the child's process group the foreground group of the terminal at this number of the child (`tcsetpgrp(3)`).
-    pub fn foreground(&mut self, number: RawFd) -> &mut Command {
-        self.attributes.foreground = Some(number);
-        self
-    }
-
-    /// The file mode creation mask.
-    ///
-    /// ```
-    /// let out = forkless::Command::new("sh").args(["-c", "umask"]).umask(0o077).output().unwrap();
-    /// assert_eq!(out.stdout, b"0077\n");
-    /// ```
-    pub fn umask(&mut self, mask: u32) -> &mut Command {
-        self.attributes.umask = Some(mask);
-        self
-    }
-
-    /// A resource limit, in the resource's own unit; `u64::MAX` for none. Set before credentials change, so root may raise it.
-    ///
-    /// ```
-    /// use forkless::{Command, Resource};
-    /// let out = Command::new("sh").args(["-c", "ulimit -n"]).rlimit(Resource::OpenFiles, 99, 99).output().unwrap();
-    /// assert_eq!(out.stdout, b"99\n");
-    /// ```
-    pub fn rlimit(&mut self, resource: Resource, soft: u64, hard: u64) -> &mut Command {
-        self.attributes.rlimits.push((resource as u32, Rlimit { soft, hard }));
-        self
-    }
-
-    /// The nice value, -20 to 19; absolute.
-    pub fn nice(&mut self, value: i32) -> &mut Command {
-        self.attributes.nice = Some(value);
-        self
-    }
-
-    /// The scheduling policy.
-    pub fn scheduler(&mut self, policy: Scheduler) -> &mut Command {
-        self.attributes.scheduler = Some(policy);
-        self
-    }
-
-    /// The CPUs it may run on, by number.
-    ///
-    /// ```
-    /// let mut c = forkless::Command::new("true");
-    /// assert!(c.affinity([0]).status().unwrap().success());
-    /// ```
-    pub fn affinity<I: IntoIterator<Item = usize>>(&mut self, cpus: I) -> &mut Command {
-        let mut mask = Vec::new();
-        for cpu in cpus {
-            if cpu >= 1 << 16 {
-                self.complain(format!("CPU {cpu} does not exist"));
-                continue;
-            }
-            if mask.len() <= cpu / 64 {
-                mask.resize(cpu / 64 + 1, 0);
-            }
-            mask[cpu / 64] |= 1 << (cpu % 64);
-        }
-        self.attributes.affinity = Some(mask);
-        self
-    }
-
-    /// A signal the child gets when this **process** dies: also when that happened before the child could ask for it, not when merely
-    /// the calling thread ends, and after the child's change of credentials, which would clear it.
-    ///
-    /// Called from another thread than the first, the start goes through a thread of the library's that lives as long as the
-    /// process, since the kernel watches the creating thread (`PR_SET_PDEATHSIG(2const)`); the child then has that
-    /// thread's namespaces and credentials, and the caller's mask, priority, policy and affinity.
-    pub fn parent_death_signal(&mut self, signal: i32) -> &mut Command {
-        self.attributes.death_signal = Some(signal);
-        self
-    }
-
-    /// Neither the program nor anything it starts can gain privileges by exec (`no_new_privs`).
-    pub fn no_new_privs(&mut self, yes: bool) -> &mut Command {
-        self.attributes.no_new_privs = yes;
-        self
-    }
-
-    /// The root directory, entered before credentials change. The working directory becomes its `/`, unless set.
-    pub fn chroot<P: AsRef<Path>>(&mut self, dir: P) -> &mut Command {
-        self.attributes.chroot = self.c_string("chroot", dir.as_ref().as_os_str());
-        self
-    }
-
-    /// The directory of a cgroup the child is born in (`CLONE_INTO_CGROUP`), or joins before anything else where that is refused.
-    pub fn cgroup<P: AsRef<Path>>(&mut self, dir: P) -> &mut Command {
-        self.attributes.cgroup = self.c_string("cgroup", dir.as_ref().as_os_str());
-        self
-    }
-
-    /// The signals blocked in the program; none by default, as `std::process` has it. Bit n - 1 stands for signal n.
-    pub fn signal_mask(&mut self, blocked: SigSet) -> &mut Command {
-        self.attributes.mask = Mask::Set(blocked);
-        self
-    }
-
-    /// Hands on the calling thread's signal mask, and SIGPIPE as it is, as fork would: the default is an empty mask and SIGPIPE at its
-    /// default action, as `std::process` has it. Ignored signals stay ignored either way, save SIGPIPE.
-    pub fn inherit_signals(&mut self, yes: bool) -> &mut Command {
-        const SIGPIPE: i32 = 13;
-        let a = &mut self.attributes;
-        a.mask = if yes { Mask::Inherit } else { Mask::Empty };
-        a.default = if yes { a.default.without(SIGPIPE) } else { a.default.with(SIGPIPE) };
-        self
-    }
-
-    /// Signals the program is to start with at their default action.
-    pub fn default_signals(&mut self, signals: SigSet) -> &mut Command {
-        self.attributes.default.0 |= signals.0;
-        self.attributes.ignore.0 &= !signals.0;
-        self
-    }
-
-    /// Signals the program is to start with ignored.
-    pub fn ignore_signals(&mut self, signals: SigSet) -> &mut Command {
-        self.attributes.ignore.0 |= signals.0;
-        self.attributes.default.0 &= !signals.0;
-        self
-    }
-
-    /// What dropping the [`Child`] does; [`OnDrop::Detach`] by default, as `std::process`, but without a zombie.
-    pub fn on_drop(&mut self, policy: OnDrop) -> &mut Command {
-        self.on_drop = policy;
-        self
-    }
-
-    /// A function to run in the child as the last thing before exec.
-    ///
-    /// # Safety
-    /// The function runs **in this process's memory**, on a small stack (64 KiB to be counted on), while the calling thread is
-    /// suspended and others run on; it has its own pid and descriptors. So it may make system calls, and must not
-    /// - take a lock or allocate (another thread may hold the lock of the heap and run on, but a lock left held stays held),
-    /// - change memory others rely on: what it writes, the parent sees,
-    /// - call libc functions that signal other threads (`setuid` and its kin) or run code at exit,
-    /// - unwind (a panic is caught and fails the start) or not return.
-    ///
-    /// An `Err` fails the start with its error number. `errno` of the calling thread is put back.
-    #[expect(unsafe_code, reason = "declares an obligation of the caller's; see above")]
-    pub unsafe fn pre_exec<F>(&mut self, f: F) -> &mut Command
-    where
-        F: FnMut() -> io::Result<()> + Send + Sync + 'static,
-    {
-        if let Ok(hooks) = self.hooks.get_mut() {
-            hooks.push(Box::new(f));
-        }
-        self
-    }
-
     /// Starts the program and returns once it runs.
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// let mut child = Command::new("sh").args(["-c", "exit 2"]).spawn().unwrap();
+    /// assert_eq!(child.wait().unwrap().code(), Some(2));
+    /// let error = Command::new("true").current_dir("/nowhere").spawn().unwrap_err();
+    /// assert_eq!(error.to_string(), "chdir to /nowhere: No such file or directory");
+    /// ```
     ///
     /// # Errors
     /// A [`SpawnError`] that names the step and the thing; nothing is left behind then.
@@ -428,6 +343,12 @@ impl Command {
 
     /// Runs the program and waits for it.
     ///
+    /// ```
+    /// use forkless::Command;
+    /// assert!(Command::new("true").status().unwrap().success());
+    /// assert_eq!(Command::new("false").status().unwrap().code(), Some(1));
+    /// ```
+    ///
     /// # Errors
     /// As [`Command::spawn`], and with step [`Step::Wait`] when the status is lost ([`crate::WaitError::Unknown`]).
     pub fn status(&mut self) -> Result<ExitStatus, SpawnError> {
@@ -435,6 +356,12 @@ impl Command {
     }
 
     /// Runs the program and collects what it writes; input is empty unless [`Command::stdin`] says otherwise.
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// let out = Command::new("sh").args(["-c", "echo out; echo err >&2; exit 3"]).output().unwrap();
+    /// assert_eq!((&out.stdout[..], &out.stderr[..], out.status.code()), (&b"out\n"[..], &b"err\n"[..], Some(3)));
+    /// ```
     ///
     /// # Errors
     /// As [`Command::status`].
@@ -445,6 +372,12 @@ impl Command {
 
     /// Resolves and lays out everything once, for many starts.
     ///
+    /// ```
+    /// use forkless::Command;
+    /// let prepared = Command::new("true").prepare().unwrap();
+    /// assert!((0..3).all(|_| prepared.status().unwrap().success()));
+    /// ```
+    ///
     /// # Errors
     /// What is wrong with the command itself; the program need not exist yet.
     pub fn prepare(self) -> Result<Prepared, SpawnError> {
@@ -452,6 +385,12 @@ impl Command {
     }
 
     /// Becomes the program: this process is replaced. Returns only to say why not; attributes set before the failing step stay set.
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// let error = Command::new("/does/not/exist").exec(); // returns only if it fails
+    /// assert_eq!(error.to_string(), "exec /does/not/exist: No such file or directory");
+    /// ```
     pub fn exec(&mut self) -> SpawnError {
         match Plan::new(self, Life::Start, Cgroup::Join) {
             Ok(plan) => in_place::exec(self, &plan),
@@ -464,21 +403,43 @@ impl Command {
     }
 
     /// The program.
+    ///
+    /// ```
+    /// assert_eq!(forkless::Command::new("ls").get_program(), "ls");
+    /// ```
     pub fn get_program(&self) -> &OsStr {
         &self.program
     }
 
     /// The arguments, without `argv[0]`.
+    ///
+    /// ```
+    /// let mut c = forkless::Command::new("ls");
+    /// c.args(["-l", "/"]);
+    /// assert!(c.get_args().eq(["-l", "/"]));
+    /// ```
     pub fn get_args(&self) -> impl ExactSizeIterator<Item = &OsStr> {
         self.args.iter().skip(1).map(OsStr::from_bytes)
     }
 
     /// The changes to the environment: `None` for a variable removed.
+    ///
+    /// ```
+    /// let mut c = forkless::Command::new("ls");
+    /// c.env("A", "1").env_remove("B");
+    /// assert!(c.get_envs().eq([("A".as_ref(), Some("1".as_ref())), ("B".as_ref(), None)]));
+    /// ```
     pub fn get_envs(&self) -> impl ExactSizeIterator<Item = (&OsStr, Option<&OsStr>)> {
         self.env.iter()
     }
 
     /// The working directory, if set.
+    ///
+    /// ```
+    /// let mut c = forkless::Command::new("ls");
+    /// assert_eq!(c.get_current_dir(), None);
+    /// assert_eq!(c.current_dir("/usr").get_current_dir(), Some("/usr".as_ref()));
+    /// ```
     pub fn get_current_dir(&self) -> Option<&Path> {
         self.attributes.cwd.as_ref().map(|d| Path::new(OsStr::from_bytes(d.to_bytes())))
     }
@@ -512,13 +473,13 @@ impl Command {
         number != 0 && set.is_some_and(|s| matches!(s.0, Kind::PipedInput))
     }
 
-    fn c_string(&mut self, what: &str, value: &OsStr) -> Option<CString> {
+    pub(crate) fn c_string(&mut self, what: &str, value: &OsStr) -> Option<CString> {
         CString::new(value.as_bytes())
             .map_err(|_| self.complain(format!("{what}: the path has a NUL byte")))
             .ok()
     }
 
-    fn complain(&mut self, what: String) {
+    pub(crate) fn complain(&mut self, what: String) {
         self.bad.get_or_insert(what);
     }
 }

@@ -15,6 +15,12 @@ use std::process::{ExitStatus, Output};
 use std::time::{Duration, Instant};
 
 /// Why a conversation ended.
+///
+/// ```
+/// use forkless::{Command, End};
+/// let (_, said) = Command::new("yes").communicate().limit(100).run().unwrap();
+/// assert_eq!(said.end, End::Limit);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum End {
@@ -31,6 +37,13 @@ pub enum End {
 }
 
 /// What a child wrote, and how the conversation ended.
+///
+/// ```
+/// use forkless::Command;
+/// let (status, said) = Command::new("sh").args(["-c", "echo a; echo b >&2"]).communicate().run().unwrap();
+/// assert!(status.success());
+/// assert_eq!((said.stdout, said.stderr), (b"a\n".to_vec(), b"b\n".to_vec()));
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Conversation {
@@ -85,6 +98,12 @@ struct How<'a> {
 
 impl Command {
     /// A conversation: what [`Command::output`] does, with input, limits, a deadline and streaming.
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// let (_, said) = Command::new("cat").communicate().input("hello").run().unwrap();
+    /// assert_eq!(said.stdout, b"hello");
+    /// ```
     pub fn communicate(&mut self) -> Communicate<'_> {
         Communicate { command: self, how: How::default() }
     }
@@ -92,6 +111,12 @@ impl Command {
 
 impl<'a> Communicate<'a> {
     /// Bytes for the child's standard input; the pipe is closed after them. A child that does not read them all is no error.
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// let (_, said) = Command::new("wc").arg("-c").communicate().input(&vec![b'x'; 1 << 20]).run().unwrap();
+    /// assert_eq!(said.stdout, b"1048576\n");
+    /// ```
     #[must_use]
     pub fn input<B: AsRef<[u8]> + ?Sized>(mut self, bytes: &'a B) -> Communicate<'a> {
         self.how.input = Some(bytes.as_ref());
@@ -99,6 +124,12 @@ impl<'a> Communicate<'a> {
     }
 
     /// Standard error goes where standard output goes, in the order written.
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// let (_, said) = Command::new("sh").args(["-c", "echo a; echo b >&2; echo c"]).communicate().merged().run().unwrap();
+    /// assert_eq!(said.stdout, b"a\nb\nc\n");
+    /// ```
     #[must_use]
     pub fn merged(mut self) -> Communicate<'a> {
         self.how.merged = true;
@@ -106,6 +137,12 @@ impl<'a> Communicate<'a> {
     }
 
     /// Captures what the child writes to this number, too; it ends up in [`Conversation::others`].
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// let (_, said) = Command::new("sh").args(["-c", "echo result >&3"]).communicate().capture(3).run().unwrap();
+    /// assert_eq!(said.others, [(3, b"result\n".to_vec())]);
+    /// ```
     #[must_use]
     pub fn capture(mut self, number: RawFd) -> Communicate<'a> {
         self.how.also.push(number);
@@ -113,6 +150,12 @@ impl<'a> Communicate<'a> {
     }
 
     /// The most bytes to keep of each stream. A child that writes more is killed ([`End::Limit`]).
+    ///
+    /// ```
+    /// use forkless::{Command, End};
+    /// let (_, said) = Command::new("yes").communicate().limit(1000).run().unwrap();
+    /// assert_eq!((said.stdout.len(), said.end), (1000, End::Limit));
+    /// ```
     #[must_use]
     pub fn limit(mut self, bytes: usize) -> Communicate<'a> {
         self.how.limit = Some(bytes);
@@ -120,6 +163,14 @@ impl<'a> Communicate<'a> {
     }
 
     /// The most time for all of it. Then the child is killed and [`Communicate::run`] returns, whoever holds its pipes.
+    ///
+    /// ```
+    /// use forkless::{Command, End};
+    /// use std::time::Duration;
+    /// let (status, said) = Command::new("sleep").arg("60").communicate().timeout(Duration::from_millis(20)).run().unwrap();
+    /// assert_eq!(said.end, End::Deadline);
+    /// assert!(!status.success());
+    /// ```
     #[must_use]
     pub fn timeout(mut self, time: Duration) -> Communicate<'a> {
         self.how.timeout = Some(time);
@@ -127,6 +178,17 @@ impl<'a> Communicate<'a> {
     }
 
     /// How long to go on reading after the child has ended, when a process it left behind keeps a pipe open; for ever by default.
+    ///
+    /// ```
+    /// use forkless::{Command, End};
+    /// use std::time::Duration;
+    /// // The sleep is not the child, but it has the child's output.
+    /// let mut c = Command::new("sh");
+    /// c.args(["-c", "echo done; sleep 2 &"]);
+    /// let (status, said) = c.communicate().linger(Duration::from_millis(20)).run().unwrap();
+    /// assert!(status.success());
+    /// assert_eq!((&said.stdout[..], said.end), (&b"done\n"[..], End::Lingered));
+    /// ```
     #[must_use]
     pub fn linger(mut self, time: Duration) -> Communicate<'a> {
         self.how.linger = Some(time);
@@ -134,6 +196,15 @@ impl<'a> Communicate<'a> {
     }
 
     /// When the child is killed, so is its whole process group; the child is made to lead one.
+    ///
+    /// ```
+    /// use forkless::{Command, End};
+    /// use std::time::Duration;
+    /// let mut c = Command::new("sh");
+    /// c.args(["-c", "sleep 60 & wait"]);
+    /// let (_, said) = c.communicate().timeout(Duration::from_millis(20)).kill_group().run().unwrap();
+    /// assert_eq!(said.end, End::Deadline); // and no sleep is left
+    /// ```
     #[must_use]
     pub fn kill_group(mut self) -> Communicate<'a> {
         self.how.kill_group = true;
@@ -141,6 +212,17 @@ impl<'a> Communicate<'a> {
     }
 
     /// Called with each piece as it arrives (number, bytes), instead of collecting it. `Break` stops and kills the child.
+    ///
+    /// ```
+    /// use forkless::{Command, End};
+    /// use std::ops::ControlFlow;
+    /// let mut seen = 0;
+    /// let (_, said) = Command::new("yes").communicate()
+    ///     .on_chunk(|_, bytes| { seen += bytes.len(); if seen > 1000 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) } })
+    ///     .run().unwrap();
+    /// assert_eq!(said.end, End::Stopped);
+    /// assert!(said.stdout.is_empty() && seen > 1000);
+    /// ```
     #[must_use]
     pub fn on_chunk(mut self, f: impl FnMut(RawFd, &[u8]) -> ControlFlow<()> + 'a) -> Communicate<'a> {
         self.how.on_chunk = Some(Box::new(f));
@@ -165,6 +247,13 @@ impl<'a> Communicate<'a> {
     }
 
     /// Starts the child and talks to it until both are done.
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// let (status, said) = Command::new("tr").args(["a-z", "A-Z"]).communicate().input("loud").run().unwrap();
+    /// assert!(status.success());
+    /// assert_eq!(said.stdout, b"LOUD");
+    /// ```
     ///
     /// # Errors
     /// As [`Command::status`]. A deadline, a limit and a stop are not errors: see [`Conversation::end`].
@@ -197,6 +286,12 @@ impl<'a> Communicate<'a> {
 
 impl Child {
     /// Closes standard input, collects standard output and error as far as they are pipes, and waits.
+    ///
+    /// ```
+    /// use forkless::{Command, Stdio};
+    /// let child = Command::new("echo").arg("hi").stdout(Stdio::piped()).spawn().unwrap();
+    /// assert_eq!(child.wait_with_output().unwrap().stdout, b"hi\n");
+    /// ```
     ///
     /// # Errors
     /// As [`Child::wait`].

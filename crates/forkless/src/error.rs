@@ -4,6 +4,12 @@ use std::fmt;
 use std::io;
 
 /// The step of a start that failed. Names are those of the system call or, where there is none, of the part of the plan.
+///
+/// ```
+/// use forkless::{Command, Step};
+/// let error = Command::new("true").process_group(-5).status().unwrap_err();
+/// assert_eq!(error.step(), Step::ProcessGroup);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum Step {
@@ -151,21 +157,41 @@ impl SpawnError {
     }
 
     /// Which step failed.
+    ///
+    /// ```
+    /// use forkless::{Command, Step};
+    /// assert_eq!(Command::new("/nowhere").status().unwrap_err().step(), Step::Exec);
+    /// ```
     pub fn step(&self) -> Step {
         self.step
     }
 
     /// What it was about: a path, a number, an argument.
+    ///
+    /// ```
+    /// let error = forkless::Command::new("/nowhere").status().unwrap_err();
+    /// assert_eq!(error.what(), Some("/nowhere"));
+    /// ```
     pub fn what(&self) -> Option<&str> {
         self.what.as_deref()
     }
 
     /// The error number (`errno(3)`).
+    ///
+    /// ```
+    /// let error = forkless::Command::new("/").status().unwrap_err();
+    /// assert_eq!(error.raw_os_error(), Some(13)); // EACCES: a directory
+    /// ```
     pub fn raw_os_error(&self) -> Option<i32> {
         Some(self.errno)
     }
 
     /// The standard library's name for the reason, as `std::io::Error::kind`.
+    ///
+    /// ```
+    /// let error = forkless::Command::new("a\0b").status().unwrap_err();
+    /// assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+    /// ```
     pub fn kind(&self) -> io::ErrorKind {
         io::Error::from_raw_os_error(self.errno).kind()
     }
@@ -199,6 +225,17 @@ impl From<SpawnError> for io::Error {
 }
 
 /// Why a wait has no exit status to give.
+///
+/// ```
+/// use forkless::{Command, WaitError};
+/// use std::time::Duration;
+/// let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+/// match child.wait_timeout(Duration::from_millis(1)) {
+///     Err(WaitError::Deadline) => child.kill().unwrap(),
+///     other => panic!("{other:?}"),
+/// }
+/// child.wait().unwrap();
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum WaitError {

@@ -8,6 +8,12 @@ use std::fmt;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 /// Whether a facility works here.
+///
+/// ```
+/// use forkless::Facility;
+/// assert!(Facility::Works.works() && Facility::Untried.works());
+/// assert_eq!(Facility::Refused(1).to_string(), "refused: Operation not permitted");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Facility {
     /// It does.
@@ -20,6 +26,11 @@ pub enum Facility {
 
 impl Facility {
     /// Whether it is worth trying.
+    ///
+    /// ```
+    /// let usable = forkless::facilities().iter().filter(|f| f.state.works()).count();
+    /// assert!(usable > 0);
+    /// ```
     pub fn works(self) -> bool {
         !matches!(self, Facility::Refused(_))
     }
@@ -36,6 +47,11 @@ impl fmt::Display for Facility {
 }
 
 /// One facility as `forkless doctor` shows it.
+///
+/// ```
+/// let clone3 = forkless::facilities().into_iter().find(|f| f.name == "clone3").unwrap();
+/// assert_eq!(clone3.fallback, "clone(2) with the same flags");
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FacilityReport {

@@ -26,12 +26,26 @@ pub struct Pipeline {
 
 impl Command {
     /// Joins this command's standard output to the next one's standard input.
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// let out = Command::new("echo").pipe(Command::new("wc")).output().unwrap();
+    /// assert!(out.status.success());
+    /// ```
     pub fn pipe(self, next: Command) -> Pipeline {
         Pipeline { stages: vec![self, next] }
     }
 }
 
 /// The running stages of a [`Pipeline`], first to last.
+///
+/// ```
+/// use forkless::Command;
+/// let mut running = Command::new("true").pipe(Command::new("false")).spawn().unwrap();
+/// assert_eq!(running.stages.len(), 2);
+/// let codes: Vec<_> = running.wait().unwrap().iter().map(|s| s.code()).collect();
+/// assert_eq!(codes, [Some(0), Some(1)]);
+/// ```
 #[derive(Debug)]
 pub struct Children {
     /// One a stage.
@@ -40,6 +54,12 @@ pub struct Children {
 
 impl Pipeline {
     /// Adds a stage.
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// let mut p = Command::new("true").pipe(Command::new("cat")).pipe(Command::new("false"));
+    /// assert_eq!(p.status().unwrap().len(), 3);
+    /// ```
     #[must_use]
     pub fn pipe(mut self, next: Command) -> Pipeline {
         self.stages.push(next);
@@ -47,6 +67,12 @@ impl Pipeline {
     }
 
     /// Starts every stage. The first one's input and the last one's output are as those commands say.
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// let error = Command::new("true").pipe(Command::new("/nowhere")).spawn().unwrap_err();
+    /// assert_eq!(error.what(), Some("/nowhere")); // and the first stage is gone
+    /// ```
     ///
     /// # Errors
     /// The first stage that cannot start; the ones started before it are killed and waited for.
@@ -94,6 +120,12 @@ impl Pipeline {
 
     /// Runs it; the status of each stage, first to last.
     ///
+    /// ```
+    /// use forkless::Command;
+    /// let statuses = Command::new("false").pipe(Command::new("true")).status().unwrap();
+    /// assert!(!statuses[0].success() && statuses[1].success());
+    /// ```
+    ///
     /// # Errors
     /// As [`Pipeline::spawn`] and [`Child::wait`].
     pub fn status(&mut self) -> Result<Vec<ExitStatus>, SpawnError> {
@@ -101,6 +133,13 @@ impl Pipeline {
     }
 
     /// Runs it and collects the last stage's output and error; the status is the last stage's, as a shell has it.
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// let mut printf = Command::new("printf");
+    /// printf.arg("b\\na\\n");
+    /// assert_eq!(printf.pipe(Command::new("sort")).output().unwrap().stdout, b"a\nb\n");
+    /// ```
     ///
     /// # Errors
     /// As [`Pipeline::status`].
@@ -115,6 +154,12 @@ impl Pipeline {
     }
 
     /// The stages, first to last.
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// let p = Command::new("ls").pipe(Command::new("wc"));
+    /// assert!(p.stages().iter().map(|c| c.get_program()).eq(["ls", "wc"]));
+    /// ```
     pub fn stages(&self) -> &[Command] {
         &self.stages
     }
@@ -122,6 +167,12 @@ impl Pipeline {
 
 impl Children {
     /// Waits for every stage; the status of each, first to last.
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// let mut running = Command::new("true").pipe(Command::new("true")).spawn().unwrap();
+    /// assert!(running.wait().unwrap().iter().all(|s| s.success()));
+    /// ```
     ///
     /// # Errors
     /// As [`Child::wait`], for the first stage it fails for; the others are waited for all the same.

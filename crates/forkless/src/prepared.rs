@@ -40,6 +40,12 @@ impl Prepared {
 
     /// As [`Command::spawn`].
     ///
+    /// ```
+    /// let p = forkless::Command::new("true").prepare().unwrap();
+    /// let (mut a, mut b) = (p.spawn().unwrap(), p.spawn().unwrap());
+    /// assert!(a.wait().unwrap().success() && b.wait().unwrap().success());
+    /// ```
+    ///
     /// # Errors
     /// As [`Command::spawn`].
     pub fn spawn(&self) -> Result<Child, SpawnError> {
@@ -48,6 +54,12 @@ impl Prepared {
 
     /// As [`Command::spawn_nonblocking`].
     ///
+    /// ```
+    /// let p = forkless::Command::new("true").prepare().unwrap();
+    /// let mut children: Vec<_> = (0..10).map(|_| p.spawn_nonblocking().unwrap()).collect();
+    /// assert!(children.iter_mut().all(|c| c.wait().unwrap().success()));
+    /// ```
+    ///
     /// # Errors
     /// As [`Command::spawn_nonblocking`].
     pub fn spawn_nonblocking(&self) -> Result<Child, SpawnError> {
@@ -55,6 +67,11 @@ impl Prepared {
     }
 
     /// As [`Command::status`].
+    ///
+    /// ```
+    /// let p = forkless::Command::new("false").prepare().unwrap();
+    /// assert_eq!(p.status().unwrap().code(), Some(1));
+    /// ```
     ///
     /// # Errors
     /// As [`Command::status`].
@@ -73,6 +90,13 @@ impl Prepared {
 
     /// As [`Command::output`].
     ///
+    /// ```
+    /// let mut c = forkless::Command::new("echo");
+    /// c.arg("again");
+    /// let p = c.prepare().unwrap();
+    /// assert!((0..2).all(|_| p.output().unwrap().stdout == b"again\n"));
+    /// ```
+    ///
     /// # Errors
     /// As [`Command::output`].
     pub fn output(&self) -> Result<Output, SpawnError> {
@@ -80,6 +104,11 @@ impl Prepared {
     }
 
     /// The command this was made from.
+    ///
+    /// ```
+    /// let p = forkless::Command::new("true").prepare().unwrap();
+    /// assert_eq!(p.command().get_program(), "true");
+    /// ```
     pub fn command(&self) -> &Command {
         &self.command
     }

@@ -60,6 +60,13 @@ pub fn shell<S: AsRef<OsStr>>(line: S) -> ShellLine {
 /// Thread-safe; not async-signal-safe, since it allocates. The caller's directory, mask and dispositions are not changed. As with
 /// [`Command`], programs get descriptors 0, 1, 2 and what the line redirects unless
 /// [`inherit_descriptors`](ShellLine::inherit_descriptors) is set.
+///
+/// ```
+/// let mut line = forkless::shell("exit 3");
+/// assert_eq!(line.status()?.code(), Some(3));
+/// assert_eq!(line.status()?.code(), Some(3)); // again
+/// # Ok::<(), forkless::SpawnError>(())
+/// ```
 #[derive(Debug)]
 pub struct ShellLine {
     line: Vec<u8>,
@@ -77,60 +84,119 @@ pub struct ShellLine {
 
 impl ShellLine {
     /// Sets a variable of the environment the line runs in.
+    ///
+    /// ```
+    /// assert_eq!(forkless::shell("printenv A").env("A", "1").output()?.stdout, b"1\n");
+    /// # Ok::<(), forkless::SpawnError>(())
+    /// ```
     pub fn env<K: AsRef<OsStr>, V: AsRef<OsStr>>(&mut self, key: K, value: V) -> &mut ShellLine {
         self.env.set(key.as_ref(), value.as_ref());
         self
     }
 
     /// Removes a variable.
+    ///
+    /// ```
+    /// assert!(!forkless::shell("printenv HOME").env_remove("HOME").status()?.success());
+    /// # Ok::<(), forkless::SpawnError>(())
+    /// ```
     pub fn env_remove<K: AsRef<OsStr>>(&mut self, key: K) -> &mut ShellLine {
         self.env.remove(key.as_ref());
         self
     }
 
     /// Starts from an empty environment.
+    ///
+    /// ```
+    /// assert!(!forkless::shell("/usr/bin/printenv HOME").env_clear().status()?.success());
+    /// # Ok::<(), forkless::SpawnError>(())
+    /// ```
     pub fn env_clear(&mut self) -> &mut ShellLine {
         self.env.clear();
         self
     }
 
     /// The directory the line runs in.
+    ///
+    /// ```
+    /// assert!(forkless::shell("test -d bin").current_dir("/usr").status()?.success());
+    /// # Ok::<(), forkless::SpawnError>(())
+    /// ```
     pub fn current_dir<P: AsRef<Path>>(&mut self, dir: P) -> &mut ShellLine {
         self.dir = Some(dir.as_ref().to_owned());
         self
     }
 
     /// Standard input of the line.
+    ///
+    /// ```
+    /// assert!(!forkless::shell("grep -q x").stdin(forkless::Stdio::null()).status()?.success());
+    /// # Ok::<(), forkless::SpawnError>(())
+    /// ```
     pub fn stdin<T: Into<Stdio>>(&mut self, cfg: T) -> &mut ShellLine {
         self.std[0] = Some(cfg.into());
         self
     }
 
     /// Standard output of the line.
+    ///
+    /// ```
+    /// assert!(forkless::shell("ls /").stdout(forkless::Stdio::null()).status()?.success());
+    /// # Ok::<(), forkless::SpawnError>(())
+    /// ```
     pub fn stdout<T: Into<Stdio>>(&mut self, cfg: T) -> &mut ShellLine {
         self.std[1] = Some(cfg.into());
         self
     }
 
     /// Standard error of the line.
+    ///
+    /// ```
+    /// assert_eq!(forkless::shell("ls /nowhere").stderr(forkless::Stdio::null()).status()?.code(), Some(2));
+    /// # Ok::<(), forkless::SpawnError>(())
+    /// ```
     pub fn stderr<T: Into<Stdio>>(&mut self, cfg: T) -> &mut ShellLine {
         self.std[2] = Some(cfg.into());
         self
     }
 
     /// Lets programs have every descriptor of this process that is not close-on-exec, as system(3) does.
+    ///
+    /// ```
+    /// let mut line = forkless::shell("test -e /proc/self/fd/9");
+    /// let nine = std::fs::File::open("/")?;
+    /// let nine = rustix::io::fcntl_dupfd_cloexec(&nine, 9)?; // close-on-exec: stays here
+    /// assert!(!line.inherit_descriptors(true).status()?.success());
+    /// # drop(nine);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn inherit_descriptors(&mut self, yes: bool) -> &mut ShellLine {
         self.inherit_descriptors = yes;
         self
     }
 
     /// Hands on the calling thread's signal mask and SIGPIPE's disposition; see [`Command::inherit_signals`].
+    ///
+    /// ```
+    /// assert!(forkless::shell("test -d /").inherit_signals(true).status()?.success());
+    /// # Ok::<(), forkless::SpawnError>(())
+    /// ```
     pub fn inherit_signals(&mut self, yes: bool) -> &mut ShellLine {
         self.inherit_signals = yes;
         self
     }
 
-    /// The signals blocked in every process of the line; see [`Command::signal_mask`].
+    /// The signals blocked where the line begins, as in a shell started so; see [`Command::signal_mask`]. Whether its programs then have
+    /// them blocked is the shell's business: dash empties the mask, bash hands it on, and so it is without the shell.
+    ///
+    /// ```
+    /// let masks = |line: &mut forkless::ShellLine| {
+    ///     line.signal_mask(forkless::SigSet::EMPTY.with(10)).output().map(|out| out.stdout)
+    /// };
+    /// let line = "grep SigBlk /proc/self/status";
+    /// assert_eq!(masks(&mut forkless::shell(line))?, masks(forkless::shell(line).always_shell(true))?);
+    /// # Ok::<(), forkless::SpawnError>(())
+    /// ```
     pub fn signal_mask(&mut self, blocked: SigSet) -> &mut ShellLine {
         self.signal_mask = Some(blocked);
         self
@@ -138,6 +204,13 @@ impl ShellLine {
 
     /// Signals every process of the line starts with at their default action; see [`Command::default_signals`]. For a caller that
     /// ignores them only while it waits, as system(3) does SIGINT and SIGQUIT.
+    ///
+    /// ```
+    /// let line = "grep SigIgn /proc/self/status";
+    /// let out = forkless::shell(line).default_signals(forkless::SigSet::EMPTY.with(2)).output()?;
+    /// assert!(out.status.success());
+    /// # Ok::<(), forkless::SpawnError>(())
+    /// ```
     pub fn default_signals(&mut self, signals: SigSet) -> &mut ShellLine {
         self.default_signals.0 |= signals.0;
         self
@@ -173,6 +246,13 @@ impl ShellLine {
     }
 
     /// Gives every line to `/bin/sh`: to compare, or to rule the analysis out.
+    ///
+    /// ```
+    /// let line = "sleep 0";
+    /// assert!(forkless::shell(line).spawn()?.is_direct());
+    /// assert!(!forkless::shell(line).always_shell(true).spawn()?.is_direct());
+    /// # Ok::<(), forkless::SpawnError>(())
+    /// ```
     pub fn always_shell(&mut self, yes: bool) -> &mut ShellLine {
         self.always_shell = yes;
         self
@@ -199,6 +279,12 @@ impl ShellLine {
     }
 
     /// Runs the line and collects what it writes; input is empty unless [`stdin`](ShellLine::stdin) says otherwise.
+    ///
+    /// ```
+    /// let out = forkless::shell("/usr/bin/printf 'b\\na\\n' | sort").output()?;
+    /// assert_eq!(out.stdout, b"a\nb\n");
+    /// # Ok::<(), forkless::SpawnError>(())
+    /// ```
     ///
     /// # Errors
     /// As [`ShellLine::status`].

@@ -31,36 +31,86 @@ pub(crate) enum Kind {
 
 impl Stdio {
     /// The parent's descriptor of the same number.
+    ///
+    /// ```
+    /// use forkless::{Command, Stdio};
+    /// // For output(), which captures both otherwise.
+    /// let out = Command::new("sh").args(["-c", "echo seen >&2"]).stderr(Stdio::inherit()).output().unwrap();
+    /// assert!(out.stderr.is_empty());
+    /// ```
     pub fn inherit() -> Stdio {
         Stdio(Kind::Inherit)
     }
 
     /// `/dev/null`, opened by the child.
+    ///
+    /// ```
+    /// use forkless::{Command, Stdio};
+    /// assert!(Command::new("echo").arg("unseen").stdout(Stdio::null()).status().unwrap().success());
+    /// ```
     pub fn null() -> Stdio {
         Stdio(Kind::Null)
     }
 
     /// A new pipe; the parent's end is in [`Child`](crate::Child).
+    ///
+    /// ```
+    /// use forkless::{Command, Stdio};
+    /// let mut child = Command::new("echo").stdout(Stdio::piped()).spawn().unwrap();
+    /// assert!(child.stdout.is_some() && child.stdin.is_none());
+    /// child.wait().unwrap();
+    /// ```
     pub fn piped() -> Stdio {
         Stdio(Kind::Piped)
     }
 
     /// A new pipe that the child reads from, whatever the number; [`Stdio::piped`] does so for 0 only.
+    ///
+    /// ```
+    /// use forkless::{Command, Stdio};
+    /// use std::io::Write as _;
+    /// let mut child = Command::new("sh").args(["-c", "read x <&3; test $x = key"]).fd(3, Stdio::piped_input()).spawn().unwrap();
+    /// std::fs::File::from(child.take_pipe(3).unwrap()).write_all(b"key\n").unwrap();
+    /// assert!(child.wait().unwrap().success());
+    /// ```
     pub fn piped_input() -> Stdio {
         Stdio(Kind::PipedInput)
     }
 
     /// Nothing: the number is closed in the child. Most programs do not expect that of 0, 1 and 2.
+    ///
+    /// ```
+    /// use forkless::{Command, Stdio};
+    /// let status = Command::new("test").args(["-e", "/proc/self/fd/0"]).stdin(Stdio::closed()).status().unwrap();
+    /// assert_eq!(status.code(), Some(1));
+    /// ```
     pub fn closed() -> Stdio {
         Stdio(Kind::Closed)
     }
 
     /// The same as another number of the child: `stderr(Stdio::same_as(1))` is the shell's `2>&1`.
+    ///
+    /// ```
+    /// use forkless::{Command, Stdio};
+    /// let mut c = Command::new("sh");
+    /// c.args(["-c", "echo to 7 >&7"]).fd(7, Stdio::same_as(1));
+    /// assert_eq!(c.output().unwrap().stdout, b"to 7\n");
+    /// ```
     pub fn same_as(number: RawFd) -> Stdio {
         Stdio(Kind::SameAs(number))
     }
 
     /// A descriptor of the parent that the caller keeps.
+    ///
+    /// ```
+    /// use forkless::{Command, Stdio};
+    /// use std::os::fd::AsRawFd as _;
+    /// let file = std::fs::File::open("/etc/passwd").unwrap();
+    /// let mut c = Command::new("head");
+    /// // SAFETY: `file` lives until the start is over.
+    /// c.args(["-c", "5"]).stdin(unsafe { Stdio::from_raw_borrowed(file.as_raw_fd()) });
+    /// assert_eq!(c.output().unwrap().stdout, b"root:");
+    /// ```
     ///
     /// # Safety
     /// `fd` must be open, and mean what the caller thinks, whenever the command is started.
@@ -70,6 +120,11 @@ impl Stdio {
     }
 
     /// Whether a pipe will be made.
+    ///
+    /// ```
+    /// use forkless::Stdio;
+    /// assert!(Stdio::piped().makes_pipe() && !Stdio::null().makes_pipe());
+    /// ```
     pub fn makes_pipe(&self) -> bool {
         matches!(self.0, Kind::Piped | Kind::PipedInput)
     }

@@ -63,63 +63,152 @@ impl From<crate::Command> for Command {
 
 impl Command {
     /// As [`crate::Command::new`].
+    ///
+    /// ```
+    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forkless::tokio::Command;
+    /// assert!(Command::new("true").status().await?.success());
+    /// # Ok(()) }
+    /// ```
     pub fn new<S: AsRef<OsStr>>(program: S) -> Command {
         Command::from(crate::Command::new(program))
     }
 
     /// The command itself, for what has no method here.
+    ///
+    /// ```
+    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forkless::tokio::Command;
+    /// assert_eq!(Command::new("true").as_inner().get_program(), "true");
+    /// # Ok(()) }
+    /// ```
     pub fn as_inner(&self) -> &crate::Command {
         &self.inner
     }
 
     /// The command itself, to be changed.
+    ///
+    /// ```
+    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forkless::tokio::Command;
+    /// let mut c = Command::new("nice");
+    /// c.as_inner_mut().nice(19);
+    /// assert_eq!(c.output().await?.stdout, b"19\n");
+    /// # Ok(()) }
+    /// ```
     pub fn as_inner_mut(&mut self) -> &mut crate::Command {
         &mut self.inner
     }
 
     /// Adds an argument.
+    ///
+    /// ```
+    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forkless::tokio::Command;
+    /// assert_eq!(Command::new("echo").arg("a").output().await?.stdout, b"a\n");
+    /// # Ok(()) }
+    /// ```
     pub fn arg<S: AsRef<OsStr>>(&mut self, arg: S) -> &mut Command {
         self.inner.arg(arg);
         self
     }
 
     /// Adds arguments.
+    ///
+    /// ```
+    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forkless::tokio::Command;
+    /// assert_eq!(Command::new("echo").args(["a", "b"]).output().await?.stdout, b"a b\n");
+    /// # Ok(()) }
+    /// ```
     pub fn args<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(&mut self, args: I) -> &mut Command {
         self.inner.args(args);
         self
     }
 
     /// Sets an environment variable.
+    ///
+    /// ```
+    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forkless::tokio::Command;
+    /// assert_eq!(Command::new("printenv").arg("A").env("A", "1").output().await?.stdout, b"1\n");
+    /// # Ok(()) }
+    /// ```
     pub fn env<K: AsRef<OsStr>, V: AsRef<OsStr>>(&mut self, key: K, value: V) -> &mut Command {
         self.inner.env(key, value);
         self
     }
 
     /// The working directory.
+    ///
+    /// ```
+    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forkless::tokio::Command;
+    /// assert_eq!(Command::new("pwd").current_dir("/usr").output().await?.stdout, b"/usr\n");
+    /// # Ok(()) }
+    /// ```
     pub fn current_dir<P: AsRef<Path>>(&mut self, dir: P) -> &mut Command {
         self.inner.current_dir(dir);
         self
     }
 
     /// Standard input.
+    ///
+    /// ```
+    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forkless::tokio::Command;
+    /// use tokio::io::AsyncWriteExt as _;
+    /// let mut child = Command::new("grep").args(["-q", "x"]).stdin(forkless::Stdio::piped()).spawn().await?;
+    /// child.stdin.take().unwrap().write_all(b"x\n").await?;
+    /// assert!(child.wait().await?.success());
+    /// # Ok(()) }
+    /// ```
     pub fn stdin<T: Into<Stdio>>(&mut self, cfg: T) -> &mut Command {
         self.inner.stdin(cfg);
         self
     }
 
     /// Standard output.
+    ///
+    /// ```
+    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forkless::tokio::Command;
+    /// use tokio::io::AsyncReadExt as _;
+    /// let mut child = Command::new("echo").arg("hi").stdout(forkless::Stdio::piped()).spawn().await?;
+    /// let mut said = String::new();
+    /// child.stdout.take().unwrap().read_to_string(&mut said).await?;
+    /// assert_eq!(said, "hi\n");
+    /// child.wait().await?;
+    /// # Ok(()) }
+    /// ```
     pub fn stdout<T: Into<Stdio>>(&mut self, cfg: T) -> &mut Command {
         self.inner.stdout(cfg);
         self
     }
 
     /// Standard error.
+    ///
+    /// ```
+    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forkless::tokio::Command;
+    /// let status = Command::new("ls").arg("/nowhere").stderr(forkless::Stdio::null()).status().await?;
+    /// assert_eq!(status.code(), Some(2));
+    /// # Ok(()) }
+    /// ```
     pub fn stderr<T: Into<Stdio>>(&mut self, cfg: T) -> &mut Command {
         self.inner.stderr(cfg);
         self
     }
 
     /// Whether dropping the [`Child`], or a future that holds it, kills it. It is reaped either way, in the background.
+    ///
+    /// ```
+    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forkless::tokio::Command;
+    /// let child = Command::new("sleep").arg("60").kill_on_drop(true).spawn().await?;
+    /// drop(child); // killed, and reaped in the background
+    /// # Ok(()) }
+    /// ```
     pub fn kill_on_drop(&mut self, yes: bool) -> &mut Command {
         self.kill_on_drop = yes;
         self
@@ -128,6 +217,14 @@ impl Command {
     /// Starts the program and awaits the moment it runs.
     ///
     /// When the future is dropped before, the child is treated as a dropped [`Child`] is.
+    ///
+    /// ```
+    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forkless::tokio::Command;
+    /// let mut child = Command::new("true").spawn().await?; // it runs
+    /// assert!(child.wait().await?.success());
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`crate::Command::spawn`].
@@ -140,6 +237,13 @@ impl Command {
 
     /// Runs the program and awaits its end.
     ///
+    /// ```
+    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forkless::tokio::Command;
+    /// assert_eq!(Command::new("false").status().await?.code(), Some(1));
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`crate::Command::status`].
     pub async fn status(&mut self) -> Result<ExitStatus, SpawnError> {
@@ -149,6 +253,13 @@ impl Command {
     }
 
     /// Runs the program and collects what it writes; input is empty unless [`Command::stdin`] says otherwise.
+    ///
+    /// ```
+    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forkless::tokio::Command;
+    /// assert_eq!(Command::new("echo").output().await?.stdout, b"\n");
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`crate::Command::output`].
@@ -215,22 +326,66 @@ impl Child {
     }
 
     /// The process id; prefer [`Child::pidfd`].
+    ///
+    /// ```
+    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forkless::tokio::Command;
+    /// let mut child = Command::new("true").spawn().await?;
+    /// assert!(child.id() > 1);
+    /// child.wait().await?;
+    /// # Ok(()) }
+    /// ```
     pub fn id(&self) -> u32 {
         self.inner.id()
     }
 
     /// As [`crate::Child::pidfd`].
+    ///
+    /// ```
+    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forkless::tokio::Command;
+    /// let mut child = Command::new("true").spawn().await?;
+    /// assert!(child.pidfd().is_some());
+    /// child.wait().await?;
+    /// # Ok(()) }
+    /// ```
     pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
         self.inner.pidfd()
     }
 
     /// As [`crate::Child::take_pipe`]; wrap it with `tokio::net::unix::pipe`.
+    ///
+    /// ```
+    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forkless::tokio::Command;
+    /// use tokio::io::AsyncReadExt as _;
+    /// let mut c = Command::new("sh");
+    /// c.args(["-c", "echo hi >&3"]).as_inner_mut().fd(3, forkless::Stdio::piped());
+    /// let mut child = c.spawn().await?;
+    /// let mut pipe = tokio::net::unix::pipe::Receiver::from_owned_fd(child.take_pipe(3).unwrap())?;
+    /// let mut said = String::new();
+    /// pipe.read_to_string(&mut said).await?;
+    /// assert_eq!(said, "hi\n");
+    /// child.wait().await?;
+    /// # Ok(()) }
+    /// ```
     pub fn take_pipe(&mut self, number: RawFd) -> Option<OwnedFd> {
         self.inner.take_pipe(number)
     }
 
     /// Awaits the child's end. Its standard input, if still held here, is closed first. Cancel-safe: nothing is lost when the future
     /// is dropped, and it can be awaited again.
+    ///
+    /// ```
+    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forkless::tokio::Command;
+    /// use std::time::Duration;
+    /// let mut child = Command::new("sleep").arg("60").spawn().await?;
+    /// assert!(tokio::time::timeout(Duration::from_millis(10), child.wait()).await.is_err());
+    /// child.kill().await?;
+    /// assert!(!child.wait().await?.success());
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`crate::Child::wait`].
@@ -270,6 +425,14 @@ impl Child {
 
     /// The status if the child has ended.
     ///
+    /// ```
+    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forkless::tokio::Command;
+    /// let mut child = Command::new("sleep").arg("60").kill_on_drop(true).spawn().await?;
+    /// assert!(child.try_wait()?.is_none());
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`crate::Child::try_wait`].
     pub fn try_wait(&mut self) -> Result<Option<ExitStatus>, WaitError> {
@@ -277,6 +440,15 @@ impl Child {
     }
 
     /// Sends SIGKILL and does not wait.
+    ///
+    /// ```
+    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forkless::tokio::Command;
+    /// let mut child = Command::new("sleep").arg("60").spawn().await?;
+    /// child.start_kill()?;
+    /// assert!(!child.wait().await?.success());
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`crate::Child::kill`].
@@ -286,6 +458,15 @@ impl Child {
 
     /// Sends a signal.
     ///
+    /// ```
+    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forkless::tokio::Command;
+    /// let mut child = Command::new("sleep").arg("60").spawn().await?;
+    /// child.signal(15)?;
+    /// assert!(!child.wait().await?.success());
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`crate::Child::signal`].
     pub fn signal(&mut self, signal: i32) -> io::Result<()> {
@@ -293,6 +474,15 @@ impl Child {
     }
 
     /// Sends SIGKILL and awaits the end.
+    ///
+    /// ```
+    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forkless::tokio::Command;
+    /// let mut child = Command::new("sleep").arg("60").spawn().await?;
+    /// child.kill().await?;
+    /// assert!(child.try_wait()?.is_some());
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`crate::Child::kill`] and [`Child::wait`].
@@ -303,6 +493,14 @@ impl Child {
     }
 
     /// Awaits the end and collects what the child writes meanwhile.
+    ///
+    /// ```
+    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forkless::tokio::Command;
+    /// let child = Command::new("echo").arg("hi").stdout(forkless::Stdio::piped()).spawn().await?;
+    /// assert_eq!(child.wait_with_output().await?.stdout, b"hi\n");
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`crate::Child::wait_with_output`].

@@ -15,6 +15,13 @@ use std::process::{ChildStderr, ChildStdin, ChildStdout, ExitStatus};
 /// A line started by [`ShellLine::spawn`](super::ShellLine::spawn): one or several programs, or a shell.
 ///
 /// Dropping it neither waits nor kills, as for [`Child`]; nothing is left as a zombie.
+///
+/// ```
+/// let mut child = forkless::shell("sleep 0.01 | cat").spawn()?;
+/// assert_eq!(child.processes().len(), 2);
+/// assert!(child.wait()?.success());
+/// # Ok::<(), forkless::SpawnError>(())
+/// ```
 #[derive(Debug)]
 pub struct ShellChild {
     /// The parent's end of the line's standard input, if that is a pipe.
@@ -94,23 +101,51 @@ impl ShellChild {
     }
 
     /// Whether it runs without a shell.
+    ///
+    /// ```
+    /// assert!(forkless::shell("ls /").stdout(forkless::Stdio::null()).spawn()?.is_direct());
+    /// assert!(!forkless::shell("ls /*").stdout(forkless::Stdio::null()).spawn()?.is_direct()); // a glob
+    /// # Ok::<(), forkless::SpawnError>(())
+    /// ```
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.ending.is_some()
     }
 
     /// The process id of the last program, or of the shell.
+    ///
+    /// ```
+    /// let mut child = forkless::shell("sleep 0").spawn()?;
+    /// assert!(child.id() > 1);
+    /// child.wait()?;
+    /// # Ok::<(), forkless::SpawnError>(())
+    /// ```
     #[must_use]
     pub fn id(&self) -> u32 {
         self.stages.last().map_or(0, Child::id)
     }
 
     /// The processes: each program, or the shell alone.
+    ///
+    /// ```
+    /// let mut child = forkless::shell("sleep 60 | cat").spawn()?;
+    /// for process in child.processes() {
+    ///     process.kill().unwrap();
+    /// }
+    /// child.wait()?;
+    /// # Ok::<(), forkless::SpawnError>(())
+    /// ```
     pub fn processes(&mut self) -> &mut [Child] {
         &mut self.stages
     }
 
     /// Waits for every process of the line. Its standard input, if still held here, is closed first.
+    ///
+    /// ```
+    /// let mut child = forkless::shell("test -e /nowhere").spawn()?;
+    /// assert_eq!(child.wait()?.code(), Some(1));
+    /// # Ok::<(), forkless::SpawnError>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Child::wait`]; after an error the call may be repeated for what is left.
@@ -129,6 +164,14 @@ impl ShellChild {
 
     /// The status if all have ended, else `None`, at once.
     ///
+    /// ```
+    /// let mut child = forkless::shell("sleep 60").spawn()?;
+    /// assert!(child.try_wait()?.is_none());
+    /// child.kill().unwrap();
+    /// child.wait()?;
+    /// # Ok::<(), forkless::SpawnError>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`ShellChild::wait`].
     pub fn try_wait(&mut self) -> Result<Option<ExitStatus>, WaitError> {
@@ -142,6 +185,13 @@ impl ShellChild {
     }
 
     /// Kills every process of the line, as far as it is known: a shell's own children live on.
+    ///
+    /// ```
+    /// let mut child = forkless::shell("sleep 60").spawn()?;
+    /// child.kill().unwrap();
+    /// assert!(!child.wait()?.success());
+    /// # Ok::<(), forkless::SpawnError>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Child::kill`].
