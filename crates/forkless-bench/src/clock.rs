@@ -66,6 +66,12 @@ impl CpuTime {
         CpuTime { user: own.user + children.user, system: own.system + children.system }
     }
 
+    /// This process with all its threads alone.
+    #[must_use]
+    pub fn of_self() -> CpuTime {
+        usage(libc::RUSAGE_SELF)
+    }
+
     /// What was used between `earlier` and `self`.
     #[must_use]
     pub fn since(self, earlier: CpuTime) -> CpuTime {

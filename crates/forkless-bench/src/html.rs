@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use crate::render::{Grid, Style, bars, legend, number, param, title};
 use crate::results::{Param, Results, Row, Suite};
 
-const STYLE: &str = "\
+pub(crate) const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:light-dark(#1b1b1f,#e8e8ec);--soft:light-dark(#63636e,#a0a0ab);\
 --line:light-dark(#d8d8de,#3a3a42);--page:light-dark(#fff,#17171a);--mark:light-dark(#0b62c4,#6cb0ff)}\
 body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--page);max-width:76rem;margin:2rem auto;padding:0 1rem}\
@@ -18,7 +18,7 @@ svg{max-width:100%;height:auto}svg text{fill:var(--ink);font:12px system-ui,sans
 svg .mark{fill:var(--mark);stroke:var(--mark)}pre{font-size:12px;overflow-x:auto}";
 
 /// Sorts a table by the column whose head is clicked; numbers by value, once up and once down.
-const SCRIPT: &str = "\
+pub(crate) const SCRIPT: &str = "\
 document.querySelectorAll('th').forEach(th=>th.onclick=()=>{const t=th.closest('table'),b=t.tBodies[0],\
 i=[...th.parentNode.children].indexOf(th),d=th.dataset.d=th.dataset.d=='1'?-1:1,v=r=>r.children[i].textContent;\
 [...b.rows].sort((x,y)=>{const a=parseFloat(v(x)),c=parseFloat(v(y));\
@@ -92,7 +92,7 @@ fn section(text: &mut String, suite: &Suite) {
     }
 }
 
-fn table(text: &mut String, grid: &Grid) {
+pub(crate) fn table(text: &mut String, grid: &Grid) {
     let class = |index: usize| if index < grid.text_columns { " class=text" } else { "" };
     text.push_str("<div class=scroll><table><thead><tr>");
     for (index, head) in grid.heads.iter().enumerate() {
@@ -305,7 +305,7 @@ fn curves(rows: &[&Row], metric: &str) -> Option<String> {
     Some(svg)
 }
 
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

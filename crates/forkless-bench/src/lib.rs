@@ -8,7 +8,8 @@
 //! - [`under_run`]: a measurement in a process under `forkless run`.
 //! - [`guard`]: undoes what a killed measurement leaves behind; [`keeper`]: ends the programs it has started.
 //! - [`check`]: limits that figures are held to.
-//! - [`published`]: the figures of the write-ups this project reproduces.
+//! - [`reproduce`]: the published experiments by their authors' procedures, and a ledger of their claims; [`published`]:
+//!   their figures.
 //! - [`machine`], [`results`]: what is recorded, and its JSON form; [`render`]: tables, CSV, Markdown; [`store`]: where
 //!   results are kept.
 
@@ -28,6 +29,7 @@ pub mod parent;
 pub mod program;
 pub mod published;
 pub mod render;
+pub mod reproduce;
 pub mod results;
 mod settings;
 pub mod spawn;

@@ -36,6 +36,8 @@ pub(crate) enum Command {
     Generate(commands::generate::Args),
     /// Put a running process's memory into huge pages, so that its forks copy 512 times fewer entries.
     Repair(commands::repair::Args),
+    /// Execute the published experiments on this machine and close with a ledger of their claims.
+    Reproduce(commands::reproduce::Args),
     /// Run a program unmodified, without the cost of its forks.
     Run(commands::run::Args),
     /// Run a command line as /bin/sh would, without the shell where that makes no difference.

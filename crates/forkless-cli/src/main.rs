@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Generate(args) => commands::generate::run(&args),
         Command::Repair(args) => commands::repair::run(args),
+        Command::Reproduce(args) => commands::reproduce::run(&args),
         Command::Run(args) => commands::run::run(args),
         Command::Sh(args) => commands::sh::run(&args),
     };

@@ -37,12 +37,24 @@ global_asm!(
     ".globl forkless_bench_countdown_end",
     ".hidden forkless_bench_countdown_end",
     "forkless_bench_countdown_end:",
-    // Calls rt_sigprocmask(SIG_SETMASK, NULL, &set, 8) four thousand times.
+    // Calls rt_sigprocmask(SIG_SETMASK, NULL, &set, 8) as often as its first argument says.
     ".globl forkless_bench_mask_loop",
     ".hidden forkless_bench_mask_loop",
     "forkless_bench_mask_loop:",
+    "mov rsi, [rsp + 16]", // argv[1]
+    "xor ebx, ebx",
+    "2:",
+    "movzx eax, byte ptr [rsi]",
+    "test eax, eax",
+    "jz 3f",
+    "imul ebx, ebx, 10",
+    "lea ebx, [rbx + rax - '0']",
+    "inc rsi",
+    "jmp 2b",
+    "3:",
     "sub rsp, 16",
-    "mov ebx, 4000",
+    "test ebx, ebx",
+    "jz 4f",
     "2:",
     "mov edi, 2",
     "xor esi, esi",
@@ -52,6 +64,7 @@ global_asm!(
     "syscall",
     "dec ebx",
     "jnz 2b",
+    "4:",
     "xor edi, edi",
     "mov eax, 60",
     "syscall",
@@ -94,12 +107,22 @@ global_asm!(
     ".globl forkless_bench_countdown_end",
     ".hidden forkless_bench_countdown_end",
     "forkless_bench_countdown_end:",
-    // Calls rt_sigprocmask(SIG_SETMASK, NULL, &set, 8) four thousand times.
+    // Calls rt_sigprocmask(SIG_SETMASK, NULL, &set, 8) as often as its first argument says.
     ".globl forkless_bench_mask_loop",
     ".hidden forkless_bench_mask_loop",
     "forkless_bench_mask_loop:",
+    "ldr x20, [sp, #16]", // argv[1]
+    "mov w19, #0",
+    "mov w22, #10",
+    "2:",
+    "ldrb w21, [x20], #1",
+    "cbz w21, 3f",
+    "madd w19, w19, w22, w21",
+    "sub w19, w19, #0x30",
+    "b 2b",
+    "3:",
     "sub sp, sp, #16",
-    "mov w19, #4000",
+    "cbz w19, 4f",
     "2:",
     "mov x0, #2",
     "mov x1, #0",
@@ -109,6 +132,7 @@ global_asm!(
     "svc #0",
     "subs w19, w19, #1",
     "b.ne 2b",
+    "4:",
     "mov x0, #0",
     "mov x8, #93",
     "svc #0",
@@ -125,15 +149,12 @@ unsafe extern "C" {
     static forkless_bench_mask_loop_end: u8;
 }
 
-/// How many calls the loop of [`mask_loop`] makes.
-pub(crate) const MASK_CALLS: u64 = 4_000;
-
 /// Code that execs its own file until the number in its first argument, seven digits, is used up.
 pub(crate) fn countdown() -> &'static [u8] {
     between(&raw const forkless_bench_countdown, &raw const forkless_bench_countdown_end)
 }
 
-/// Code that asks for its signal mask [`MASK_CALLS`] times and exits.
+/// Code that asks for its signal mask as many times as its first argument, a decimal number, says, and exits.
 pub(crate) fn mask_loop() -> &'static [u8] {
     between(&raw const forkless_bench_mask_loop, &raw const forkless_bench_mask_loop_end)
 }

@@ -334,7 +334,7 @@ impl Arm for Procedure<'_> {
 
 /// Milliseconds of processor time of this thread.
 #[expect(clippy::cast_precision_loss, reason = "a double holds a hundred days of nanoseconds exactly")]
-fn thread_time() -> f64 {
+pub(crate) fn thread_time() -> f64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is writable and the clock exists on every Linux.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };

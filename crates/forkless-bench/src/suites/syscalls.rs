@@ -75,6 +75,9 @@ pub const CALLS: [(&str, &str); 24] = [
 /// Calls in a batch of cheap ones: long enough for the clock not to matter, short enough to stay interleaved.
 const BATCH: u64 = 2000;
 
+/// Calls in a program of their own: enough for its start not to matter, few enough for a tracer.
+const MASK_CALLS: u64 = 4_000;
+
 /// Measures, all calls interleaved.
 ///
 /// # Errors
@@ -88,7 +91,7 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
     let fixture = Fixture {
         exit: Program::prepare(&Kind::Exit, guard.as_deref_mut())?,
         countdown: Program::assembled(blobs::countdown(), &["0000000"], guard.as_deref_mut())?,
-        mask_loop: Program::assembled(blobs::mask_loop(), &[], guard)?,
+        mask_loop: Program::assembled(blobs::mask_loop(), &["0"], guard)?,
         overhead: clock::overhead(),
         tracer: spec.tracer.clone(),
     };
@@ -297,10 +300,11 @@ impl Fixture {
         })
     }
 
-    /// Thousands of calls in a program of their own, with or without a tracer; what it takes to start them is measured each
-    /// time with a program that makes none, and subtracted.
+    /// Thousands of calls in a program of their own, with or without a tracer; what it takes to start it is measured each
+    /// time with none, and subtracted.
     fn external(&self, tracer: Option<PathBuf>) -> Box<dyn Arm + '_> {
-        let run = move |program: &Program| -> Result<f64, Error> {
+        let run = move |calls: u64| -> Result<f64, Error> {
+            let program = &self.mask_loop;
             let mut command = match &tracer {
                 Some(tracer) => {
                     let mut command = Command::new(tracer);
@@ -309,6 +313,7 @@ impl Fixture {
                 }
                 None => Command::new(program.os_path()),
             };
+            command.arg(calls.to_string());
             let start = now();
             let status = command.stdin(Stdio::null()).stderr(Stdio::null()).status();
             let elapsed = now() - start;
@@ -319,7 +324,7 @@ impl Fixture {
             #[expect(clippy::cast_precision_loss, reason = "nanoseconds of one program")]
             Ok(elapsed as f64)
         };
-        Batch::timed_arm(blobs::MASK_CALLS, move |_| Ok((run(&self.mask_loop)? - run(&self.exit)?).max(0.0)))
+        Batch::timed_arm(MASK_CALLS, move |calls| Ok((run(calls)? - run(0)?).max(0.0)))
     }
 
     /// One child that execs itself a hundred times.
@@ -371,7 +376,7 @@ fn stat_with(call: impl FnOnce(*mut libc::stat) -> c_int) {
 }
 
 /// fork; the child exits at once and is waited for.
-fn fork_exit() -> Result<(), Error> {
+pub(crate) fn fork_exit() -> Result<(), Error> {
     // SAFETY: the child only exits.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
@@ -385,7 +390,7 @@ fn fork_exit() -> Result<(), Error> {
 }
 
 /// vfork; the child exits at once and is waited for.
-fn vfork_exit() -> Result<(), Error> {
+pub(crate) fn vfork_exit() -> Result<(), Error> {
     // SAFETY: the routine touches no stack in the child.
     let pid = unsafe { crate::spawn::raw::vfork_exit() };
     let pid = i32::try_from(pid).unwrap_or(-1);

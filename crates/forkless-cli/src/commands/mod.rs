@@ -6,5 +6,6 @@ pub(crate) mod diagnose;
 pub(crate) mod doctor;
 pub(crate) mod generate;
 pub(crate) mod repair;
+pub(crate) mod reproduce;
 pub(crate) mod run;
 pub(crate) mod sh;

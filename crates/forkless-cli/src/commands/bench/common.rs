@@ -209,13 +209,15 @@ impl Outputs {
     }
 }
 
-enum Output {
+/// Where a form of the results goes.
+pub(crate) enum Output {
     Stdout,
     File(PathBuf, File),
 }
 
 impl Output {
-    fn open(path: &Path) -> anyhow::Result<Output> {
+    /// Opens it, so that an hour of measuring is not lost to a mistyped path.
+    pub(crate) fn open(path: &Path) -> anyhow::Result<Output> {
         if path == Path::new("-") {
             return Ok(Output::Stdout);
         }
@@ -224,7 +226,7 @@ impl Output {
         Ok(Output::File(path.to_owned(), file))
     }
 
-    fn write(self, text: &str) -> anyhow::Result<()> {
+    pub(crate) fn write(self, text: &str) -> anyhow::Result<()> {
         match self {
             Output::Stdout => {
                 io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")

@@ -16,7 +16,8 @@ mod victims;
 
 use clap::Subcommand;
 
-pub(crate) use self::common::from_library;
+pub(crate) use self::common::{Output, from_library, guard};
+pub(crate) use self::progress::Progress;
 
 use crate::exit::Exit;
 

@@ -1,0 +1,212 @@
+//! `forkless reproduce` from outside: the shape of its result, that verdicts follow from the figures beside them, how it fails, and
+//! that an interrupted run leaves nothing behind.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// A directory for one test's temporary files.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path =
+            std::env::temp_dir().join(format!("forkless-reproduce-test-{name}-{}", std::process::id()));
+        fs::create_dir_all(path.join("tmp")).unwrap();
+        Scratch(path)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forkless"));
+        command.arg("reproduce").args(arguments).env("TMPDIR", self.0.join("tmp"));
+        // A test installs nothing: what is not there is a claim that was not run.
+        command.env("FORKLESS_NO_INSTALL", "1").stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    fn temporary_files(&self) -> usize {
+        fs::read_dir(self.0.join("tmp")).unwrap().count()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Whether a figure's whole interval is on the right side of the bound.
+fn met(figures: &BTreeMap<String, [f64; 2]>, bound: &Value) -> bool {
+    let [low, high] = figures[bound["figure"].as_str().unwrap()];
+    let value = bound["bound"].as_f64().unwrap();
+    match bound["is"].as_str().unwrap() {
+        "at_least" => low >= value,
+        "at_most" => high <= value,
+        other => panic!("{other}"),
+    }
+}
+
+/// Judges the claims again, from nothing but the figures and bounds in the result.
+fn check_verdicts(experiment: &Value) {
+    let mut figures = BTreeMap::new();
+    for figure in experiment["figures"].as_array().unwrap() {
+        let value = figure["value"].as_f64().unwrap();
+        let bounds = match figure["ci95"].as_array() {
+            Some(ends) => [ends[0].as_f64().unwrap(), ends[1].as_f64().unwrap()],
+            None => [value; 2],
+        };
+        assert!(bounds[0] <= value && value <= bounds[1], "{figure}");
+        figures.insert(figure["name"].as_str().unwrap().to_owned(), bounds);
+    }
+    let claims = experiment["claims"].as_array().unwrap();
+    assert!(!claims.is_empty());
+    for claim in claims {
+        let list = |name: &str| claim[name].as_array().unwrap().clone();
+        let (holds, gone) = (list("holds_if"), list("gone_if"));
+        let known = |bound: &Value| figures.contains_key(bound["figure"].as_str().unwrap());
+        let expected = if !holds.iter().chain(&gone).all(known) {
+            "not_run"
+        } else if holds.iter().all(|bound| met(&figures, bound)) {
+            "holds"
+        } else if !gone.is_empty() && gone.iter().all(|bound| met(&figures, bound)) {
+            "no_longer_holds"
+        } else {
+            "differs"
+        };
+        assert_eq!(claim["verdict"], expected, "{claim}");
+        assert!(!claim["reason"].as_str().unwrap().is_empty(), "{claim}");
+    }
+}
+
+/// Runs one experiment quickly and returns it.
+fn quick(id: &str, claims: usize) -> Value {
+    let scratch = Scratch::new(id);
+    let json = scratch.0.join("result.json");
+    let page = scratch.0.join("page.html");
+    let output = scratch.run(&[
+        id,
+        "--quick",
+        "--short",
+        "--json",
+        json.to_str().unwrap(),
+        "--html",
+        page.to_str().unwrap(),
+    ]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    let value: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    assert_eq!(value["schema"], "forkless.reproduce/1");
+    assert!(value["machine"]["fingerprint"].is_string());
+    let experiments = value["experiments"].as_array().unwrap();
+    assert_eq!(experiments.len(), 1);
+    let experiment = experiments[0].clone();
+    assert_eq!(experiment["id"], id);
+    assert_eq!(experiment["quick"], true);
+    assert!(!experiment["scaled"].as_array().unwrap().is_empty(), "a quick run says what it made smaller");
+    assert_eq!(experiment["claims"].as_array().unwrap().len(), claims);
+    for claim in experiment["claims"].as_array().unwrap() {
+        let number = claim["id"].as_str().unwrap();
+        assert!(said.contains(number), "{number} is not in: {said}");
+    }
+    check_verdicts(&experiment);
+    let page = fs::read_to_string(page).unwrap();
+    assert!(page.contains("</html>") && page.contains("<svg") && !page.contains("http"));
+    assert_eq!(scratch.temporary_files(), 0);
+    // The same result again, without measuring: the claims come out as they were.
+    let again =
+        scratch.run(&["--with", json.to_str().unwrap(), "--expect", json.to_str().unwrap(), "--no-run"]);
+    assert!(again.status.success());
+    experiment
+}
+
+#[test]
+fn the_signal_mask_experiment_counts_exactly() {
+    let experiment = quick("E4", 4);
+    let figure = |name: &str| {
+        let figures = experiment["figures"].as_array().unwrap();
+        figures.iter().find(|figure| figure["name"] == name).and_then(|figure| figure["value"].as_f64())
+    };
+    // Counts do not depend on how busy the machine is.
+    assert_eq!(figure("sigprocmask.syscalls"), Some(1.0));
+    assert_eq!(figure("clock_gettime.syscalls"), Some(0.0));
+    if cfg!(all(target_arch = "x86_64", target_env = "gnu")) {
+        assert_eq!(figure("ucontext.calls_per_switch"), Some(2.0));
+        assert_eq!(figure("setjmp.calls_per_switch"), Some(0.0));
+    }
+}
+
+#[test]
+fn the_passes_after_a_fork_are_judged_by_their_figures() {
+    let experiment = quick("E1", 5);
+    assert!(experiment["picture"].as_str().unwrap().contains('*'));
+}
+
+#[test]
+fn the_ways_to_start_a_program_are_judged_by_their_figures() {
+    let experiment = quick("E5", 6);
+    assert!(experiment["tables"].as_array().unwrap().len() >= 3);
+}
+
+#[test]
+fn bad_input_is_one_clear_line_with_the_documented_exit_code() {
+    let scratch = Scratch::new("bad");
+    let nonsense = scratch.0.join("nonsense.json");
+    fs::write(&nonsense, "{}").unwrap();
+    for (arguments, needle) in [
+        (&["E9"][..], "E1, E2, E3, E4 and E5"),
+        (&["E4", "--json", "-", "--html", "-"], "only one of"),
+        (&["E4", "--json", "/nonexistent/x.json"], "/nonexistent/x.json"),
+        (&["E4", "--with", "/nonexistent/x.json"], "/nonexistent/x.json"),
+        (&["E4", "--expect", nonsense.to_str().unwrap()], "not a result of forkless reproduce"),
+    ] {
+        let output = scratch.run(arguments);
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
+        assert!(errors.contains(needle), "{arguments:?}: {errors}");
+    }
+    assert_eq!(scratch.temporary_files(), 0);
+}
+
+fn setting(name: &str) -> Option<String> {
+    fs::read_to_string(format!("/sys/kernel/mm/{name}")).ok()
+}
+
+#[test]
+fn an_interrupted_run_leaves_no_file_no_child_and_no_setting() {
+    let settings = ["transparent_hugepage/enabled", "hugepages/hugepages-2048kB/nr_hugepages"];
+    let before = settings.map(setting);
+    let scratch = Scratch::new("interrupt");
+    let mut child = scratch.command(&["E1"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    // Its temporary files are there once it measures.
+    let end = Instant::now() + Duration::from_secs(30);
+    while scratch.temporary_files() == 0 && Instant::now() < end {
+        thread::sleep(Duration::from_millis(10));
+    }
+    thread::sleep(Duration::from_millis(700));
+    let pid = i32::try_from(child.id()).unwrap();
+    // The standard library cannot send SIGINT; kill(1) can.
+    assert!(Command::new("/bin/kill").args(["-INT", &pid.to_string()]).status().unwrap().success());
+    let status = child.wait().unwrap();
+    assert_eq!(status.signal(), Some(2), "{status}");
+    // The guard is another process and ends a little later.
+    let end = Instant::now() + Duration::from_secs(30);
+    while (scratch.temporary_files() > 0 || settings.map(setting) != before) && Instant::now() < end {
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(scratch.temporary_files(), 0);
+    assert_eq!(settings.map(setting), before);
+}
