@@ -36,6 +36,7 @@ cases! {
     every_number_can_be_dup2d_onto: 1, [];
     closefrom_and_close_range: 1, [];
     death_signal_is_the_programs: 2, [];
+    death_signal_goes_with_the_credentials: 2, [];
     interval_timer_survives_exec: 1, [];
     exec_failure_goes_on: 1, [];
     thread_id_is_the_childs: 1, [];

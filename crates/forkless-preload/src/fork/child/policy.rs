@@ -276,11 +276,22 @@ fn ioctl(nr: u32, a: &Args) -> isize {
     }
 }
 
-/// Changes of credentials clear PR_SET_PDEATHSIG (kernel/cred.c, commit_creds), which keeps us from outliving the parent.
+/// Changes of credentials clear PR_SET_PDEATHSIG (kernel/cred.c, commit_creds), which keeps us from outliving the parent. When the kernel
+/// has cleared ours, the program's own is gone as well; a call that changed nothing clears neither.
 fn credentials(nr: u32, a: &Args) -> isize {
     let answer = pass(nr, a);
-    if answer >= 0 && process::set_pdeathsig(SIGKILL).is_err() {
-        abort(Kind::Setup);
+    if answer >= 0 {
+        let mut now = 0i32;
+        let get = [p::PR_GET_PDEATHSIG as usize, (&raw mut now) as usize, 0, 0, 0, 0];
+        if pass(k::__NR_prctl, &get) != 0 {
+            abort(Kind::Setup);
+        }
+        if now == 0 {
+            signals::clear_pdeathsig();
+            if process::set_pdeathsig(SIGKILL).is_err() {
+                abort(Kind::Setup);
+            }
+        }
     }
     answer
 }

@@ -215,6 +215,11 @@ pub(crate) fn set_pdeathsig(signal: usize) -> isize {
     0
 }
 
+/// The kernel cleared it.
+pub(crate) fn clear_pdeathsig() {
+    PDEATHSIG.store(0, Relaxed);
+}
+
 pub(crate) fn pdeathsig() -> i32 {
     PDEATHSIG.load(Relaxed)
 }
