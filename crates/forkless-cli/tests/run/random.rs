@@ -10,9 +10,10 @@ use crate::support::{compile, observe, plain, reported};
 
 static RANDOM_CHILD: LazyLock<PathBuf> = LazyLock::new(|| compile("random_child.c", &[]));
 
-/// Seeds that once failed, all for what the generator did: 141 and 281 sent a signal twice, which may arrive as one; 1419 read from a pipe
-/// that had taken the number of a file.
-const CORPUS: [u64; 3] = [141, 281, 1419];
+/// Seeds that once failed, each with the number of kinds of steps the generator had then. So far all for what the generator did: 141 and
+/// 281 sent a signal twice, which may arrive as one; 1419 read from a pipe that had taken the number of a file; 10485 learnt an
+/// errno that only timing decided.
+const CORPUS: [(u64, u32); 4] = [(141, 48), (281, 48), (1419, 48), (10485, 48)];
 
 fn from_environment(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
@@ -21,13 +22,15 @@ fn from_environment(name: &str, default: u64) -> u64 {
 #[test]
 fn random_children_look_the_same_from_outside() {
     let first = from_environment("FORKLESS_FIRST_SEED", 1);
-    let seeds = (first..first + from_environment("FORKLESS_SEEDS", 40)).chain(CORPUS);
+    let seeds = (first..first + from_environment("FORKLESS_SEEDS", 40)).map(|seed| (seed, None));
+    let corpus = CORPUS.into_iter().map(|(seed, kinds)| (seed, Some(kinds)));
     let (mut committed, mut aborted) = (0, 0);
-    for seed in seeds {
-        let seed = seed.to_string();
-        let without = observe(plain(&RANDOM_CHILD, &[&seed]).stdin(Stdio::null()));
+    for (seed, kinds) in seeds.chain(corpus) {
+        let texts = [Some(seed.to_string()), kinds.map(|k| k.to_string())];
+        let args: Vec<&str> = texts.iter().flatten().map(String::as_str).collect();
+        let without = observe(plain(&RANDOM_CHILD, &args).stdin(Stdio::null()));
         let options = ["--fork-minimum=1M", "--fork-always"];
-        let (with, report) = reported(&options, &RANDOM_CHILD, &[&seed]);
+        let (with, report) = reported(&options, &RANDOM_CHILD, &args);
         assert_eq!(without, with, "seed {seed}: {:?}", report.reasons());
         assert_eq!(without.0, Some(0), "seed {seed}");
         committed += report.count("committed");
