@@ -19,22 +19,32 @@ pub enum Answer {
     NoChild,
     /// `EINTR`.
     Interrupted,
+    /// Any other error, however often it is asked: a filter that came into force meanwhile.
+    Refused,
 }
 
 /// Whether the child, which has left the parent's memory (the vfork completion), executed a program. If not it is reaped afterwards.
 ///
 /// `executing` reads the mark the child sets just before execve and takes back when that fails. It decides only when the child is gone
 /// without us: a program that ignores SIGCHLD lets the kernel reap what has executed and ended, but never what ends with exit
-/// signal 0 (kernel/signal.c, `do_notify_parent`); or another thread waits with `__WALL`.
-pub fn committed(mut ask: impl FnMut(Question) -> Answer, executing: impl FnOnce() -> bool) -> bool {
-    if ask(Question::Executed) == Answer::Yes {
-        return true;
+/// signal 0 (kernel/signal.c, `do_notify_parent`); or another thread waits with `__WALL`; or the kernel may not be asked.
+///
+/// The first question must have an answer before the second is put: that one waits for the program's end where it has executed.
+pub fn committed(mut ask: impl FnMut(Question) -> Answer, executing: impl Fn() -> bool) -> bool {
+    loop {
+        match ask(Question::Executed) {
+            Answer::Yes => return true,
+            Answer::NoChild => break,
+            Answer::Interrupted => {}
+            Answer::Refused if executing() => return true,
+            Answer::Refused => break,
+        }
     }
     loop {
         match ask(Question::End) {
             Answer::Yes => return false,
             Answer::Interrupted => {}
-            Answer::NoChild => return executing(),
+            Answer::NoChild | Answer::Refused => return executing(),
         }
     }
 }

@@ -227,11 +227,12 @@ pub fn thread_count() -> Option<u64> {
     stat[2].checked_sub(2)
 }
 
-/// `wait4(2)` for one child: the wait status as `waitpid(3)` has it.
-pub fn wait4(pid: i32) -> Result<i32> {
+/// `wait4(2)` for one child, with [`WALL`] or nothing as `options`: the wait status as `waitpid(3)` has it.
+#[inline(always)]
+pub fn wait4(pid: i32, options: u32) -> Result<i32> {
     let mut status = 0i32;
     // SAFETY: the kernel writes one int; no rusage is asked for.
-    unsafe { call!(__NR_wait4, pid, &raw mut status, 0u32, core::ptr::null::<u8>()) }?;
+    unsafe { call!(__NR_wait4, pid, &raw mut status, options, core::ptr::null::<u8>()) }?;
     Ok(status)
 }
 

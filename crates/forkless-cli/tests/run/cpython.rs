@@ -18,7 +18,9 @@ const SUITES: [&str; 7] = [
 /// The lines of a run that do not depend on how long it took.
 fn summary(out: &str) -> Vec<&str> {
     out.lines()
-        .filter(|l| l.starts_with("Total tests") || l.contains("Result: ") || l.contains("failed"))
+        .filter(|l| {
+            l.starts_with("Total tests") || l.to_lowercase().contains("result: ") || l.contains("failed")
+        })
         .collect()
 }
 

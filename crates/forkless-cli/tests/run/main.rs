@@ -3,6 +3,7 @@
 
 mod bench;
 mod cpython;
+mod faults;
 mod fork;
 mod launch;
 mod random;

@@ -16,7 +16,7 @@ use forkless_sys::{Errno, dispatch, sched};
 
 use crate::rt;
 
-use super::{Attempt, NO_DISPATCH, trap};
+use super::{Attempt, NO_DISPATCH, insist, trap};
 
 pub(crate) const SIGILL: i32 = 4;
 pub(crate) const SIGTRAP: i32 = 5;
@@ -126,15 +126,19 @@ pub(crate) fn arm(site: usize) -> Attempt<&'static Slot> {
     slot.mask.store(before.0, Relaxed);
     slot.set_verdict(Verdict::Plain(Kind::Unusual.into()));
     let result = slot.take_stack().and_then(|()| {
-        HANDLER.install();
-        let text = rt::text();
-        // SAFETY: the handler is installed, its restorer lies in the range, SIGSYS is not blocked.
-        unsafe { dispatch::on(text.start, text.len()) }.map_err(|_| {
-            NO_DISPATCH.store(true, Relaxed);
-            HANDLER.remove();
+        let armed = HANDLER.install().and_then(|()| {
+            let text = rt::text();
+            // SAFETY: the handler is installed, its restorer lies in the range, SIGSYS is not blocked.
+            unsafe { dispatch::on(text.start, text.len()) }.map_err(|_| {
+                NO_DISPATCH.store(true, Relaxed);
+                HANDLER.remove();
+                Kind::NoDispatch
+            })
+        });
+        if armed.is_err() {
             let _ = slot.give_stack_back();
-            Kind::NoDispatch
-        })
+        }
+        armed
     });
     match result {
         Ok(()) => {
@@ -143,7 +147,7 @@ pub(crate) fn arm(site: usize) -> Attempt<&'static Slot> {
         }
         Err(kind) => {
             slot.owner.store(0, Release);
-            let _ = signal::set_mask(before);
+            let _ = insist(|| signal::set_mask(before));
             Err(kind)
         }
     }
@@ -210,13 +214,13 @@ impl Slot {
 
     fn give_stack_back(&self) -> forkless_sys::Result<AltStack> {
         // SAFETY: the stack the program had set itself.
-        unsafe { signal::set_altstack(&self.program_stack()) }
+        insist(|| unsafe { signal::set_altstack(&self.program_stack()) })
     }
 
     /// Puts everything back from inside the handler: what the kernel restores at the handler's return is written into its frame.
     /// The alternate stack is not among that (the kernel refuses while it runs on it), so [`release`](Self::release) gives it back.
     pub(crate) fn disarm(&self, frame: &mut super::frame::Frame) {
-        let _ = dispatch::off();
+        let _ = insist(dispatch::off);
         HANDLER.remove();
         frame.mask = self.mask.load(Relaxed);
         self.armed.store(false, Relaxed);
@@ -225,10 +229,10 @@ impl Slot {
     /// A fork handler of the program forks itself: the fork that was armed becomes a plain one, and so is the inner.
     pub(crate) fn stand_down(&self) {
         if self.armed.swap(false, Relaxed) {
-            let _ = dispatch::off();
+            let _ = insist(dispatch::off);
             HANDLER.remove();
             let _ = self.give_stack_back();
-            let _ = signal::set_mask(SigSet(self.mask.load(Relaxed)));
+            let _ = insist(|| signal::set_mask(SigSet(self.mask.load(Relaxed))));
         }
     }
 
@@ -283,19 +287,28 @@ impl Handler {
         self.lock.store(false, Release);
     }
 
-    fn install(&self) {
+    fn install(&self) -> Attempt<()> {
+        let mut result = Ok(());
         self.locked(|| {
-            if self.users.fetch_add(1, Relaxed) == 0 {
+            if self.users.load(Relaxed) == 0 {
                 let ours = our_action(trap::on_sigsys as *const () as usize);
                 // SAFETY: a handler written for any point of the program, with a restorer of ours.
-                if let Ok(old) = unsafe { signal::set_action(SIGSYS, &ours) } {
-                    self.handler.store(old.handler, Relaxed);
-                    self.flags.store(old.flags, Relaxed);
-                    self.restorer.store(old.restorer, Relaxed);
-                    self.mask.store(old.mask, Relaxed);
+                match unsafe { signal::set_action(SIGSYS, &ours) } {
+                    Ok(old) => {
+                        self.handler.store(old.handler, Relaxed);
+                        self.flags.store(old.flags, Relaxed);
+                        self.restorer.store(old.restorer, Relaxed);
+                        self.mask.store(old.mask, Relaxed);
+                    }
+                    Err(_) => {
+                        result = Err(Kind::Setup);
+                        return;
+                    }
                 }
             }
+            self.users.fetch_add(1, Relaxed);
         });
+        result
     }
 
     fn remove(&self) {
@@ -308,6 +321,6 @@ impl Handler {
 
     fn put_back(&self) {
         // SAFETY: the action the program had.
-        let _ = unsafe { signal::set_action(SIGSYS, &program_action()) };
+        let _ = insist(|| unsafe { signal::set_action(SIGSYS, &program_action()) });
     }
 }

@@ -43,8 +43,12 @@ pub(crate) fn decide(site: usize) -> Attempt<()> {
     if advice::overflowed() {
         return Err(Kind::Advice);
     }
-    if config::fork() == Fork::Strict && process::thread_count().is_none_or(|n| n != 1) {
-        return Err(Kind::Threads);
+    if config::fork() == Fork::Strict {
+        match process::thread_count() {
+            Some(1) => {}
+            Some(_) => return Err(Kind::Threads),
+            None => return Err(Kind::NoProc),
+        }
     }
     if traced() {
         return Err(Kind::Traced);

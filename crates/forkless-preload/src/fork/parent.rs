@@ -14,7 +14,7 @@ use crate::kernel::{self, Args};
 
 use super::arm::{Slot, Verdict};
 use super::frame::Frame;
-use super::{Attempt, child, decide, memory, outcome, plan, sites};
+use super::{Attempt, child, decide, insist, memory, outcome, plan, sites};
 
 const SIGCHLD: usize = 17;
 /// The flags of a fork; anything else is another kind of clone.
@@ -177,11 +177,18 @@ fn committed(pid: i32) -> bool {
             Question::Executed => WEXITED | WNOHANG | WNOWAIT,
             Question::End => WEXITED | WALL,
         };
-        match process::waitid(P_PID, pid, options) {
-            Ok(_) => Answer::Yes,
-            Err(Errno::EINTR) => Answer::Interrupted,
-            Err(_) => Answer::NoChild,
+        let mut told = Answer::Refused;
+        let _ = insist(|| match process::waitid(P_PID, pid, options) {
+            Ok(_) => Ok(told = Answer::Yes),
+            Err(Errno::ECHILD) => Ok(told = Answer::NoChild),
+            Err(Errno::EINTR) => Ok(told = Answer::Interrupted),
+            Err(other) => Err(other),
+        });
+        // Filters that know waitid's older brother only.
+        if told == Answer::Refused && question == Question::End && process::wait4(pid, WALL).is_ok() {
+            told = Answer::Yes;
         }
+        told
     };
     protocol::committed(ask, || outcome::get().is_executing())
 }
@@ -232,7 +239,7 @@ fn mark() {
 fn unmark() {
     let clear = |start: usize, end: usize| {
         // SAFETY: takes back what `mark` did; mappings with the program's own mark are never among them.
-        let _ = unsafe { mm::madvise(start as *mut _, end - start, mm::MADV_DOFORK) };
+        let _ = insist(|| unsafe { mm::madvise(start as *mut _, end - start, mm::MADV_DOFORK) });
     };
     plan::ABSENT.iter().for_each(|(start, end)| clear(start, end));
     if config::fork() == config::Fork::Speculate && process::thread_count() != Some(1) {

@@ -86,7 +86,7 @@ extern "C" fn system(line: *const c_char) -> c_int {
 /// Waits for a child of ours, through interruptions.
 pub(super) fn wait(pid: i32) -> Result<c_int, Errno> {
     loop {
-        match process::wait4(pid) {
+        match process::wait4(pid, 0) {
             Err(Errno::EINTR) => {}
             other => return other,
         }

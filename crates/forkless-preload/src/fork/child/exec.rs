@@ -33,10 +33,11 @@ pub(crate) fn execveat(nr: u32, args: &Args) -> isize {
 fn commit(nr: u32, args: &Args) -> isize {
     signals::abort_if_signalled();
     // A limit that passes from here on until the exec is the exec's: stopped before it, not raced with it.
-    let _ = set_timer(false);
+    if set_timer(false).is_err() || process::set_pdeathsig(signals::pdeathsig()).is_err() {
+        abort(forkless_record::Kind::Setup);
+    }
     let outcome = outcome::get();
     outcome.set_executing(true);
-    let _ = process::set_pdeathsig(signals::pdeathsig());
     // Last: from here on a signal acts, and by its default action it ends us, which is an abort like any other.
     signals::apply();
     // SAFETY: the program's own exec; what it points to is present.

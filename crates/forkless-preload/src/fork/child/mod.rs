@@ -34,7 +34,9 @@ const SI_TIMER: i32 = -2;
 
 /// Undoes the speculation: says why and ends. The parent wakes when our memory is gone, reaps us and forks plainly.
 pub(crate) fn abort(reason: impl Into<Reason>) -> ! {
-    outcome::get().abort(reason.into());
+    let outcome = outcome::get();
+    outcome.abort(reason.into());
+    outcome.set_executing(false);
     process::exit_group(0)
 }
 

@@ -240,29 +240,35 @@ pub(crate) fn abort_if_signalled() {
     }
 }
 
-/// Gives the kernel what exec keeps. [`suspend`] takes it back.
+/// Gives the kernel what exec keeps. [`suspend`] takes it back. What cannot be given undoes the speculation.
 pub(crate) fn apply() {
     each_difference(|signal, ignored| {
         let action = KernelAction { handler: usize::from(ignored), ..KernelAction::DEFAULT };
         // SAFETY: ignore or default.
-        let _ = unsafe { signal::set_action(signal as i32, &action) };
+        done(unsafe { signal::set_action(signal as i32, &action) });
     });
-    let _ = signal::set_mask(SigSet(mask()));
+    done(signal::set_mask(SigSet(mask())));
 }
 
 /// After an exec that failed: speculating goes on.
 pub(crate) fn suspend() {
-    let _ = signal::set_mask(arm::BLOCKED);
+    done(signal::set_mask(arm::BLOCKED));
     each_difference(|signal, _| {
         if FAULTS.contains(&(signal as i32)) {
             // SAFETY: as in `begin`.
-            let _ = unsafe { signal::set_action(signal as i32, &fault_action()) };
+            done(unsafe { signal::set_action(signal as i32, &fault_action()) });
         } else if signal == SIGSYS as usize {
             let ours = arm::our_action(super::super::trap::on_sigsys as *const () as usize);
             // SAFETY: the dispatch handler.
-            let _ = unsafe { signal::set_action(SIGSYS, &ours) };
+            done(unsafe { signal::set_action(SIGSYS, &ours) });
         }
     });
+}
+
+fn done<T>(result: forkless_sys::Result<T>) {
+    if result.is_err() {
+        abort(Kind::Setup);
+    }
 }
 
 /// Signals for which the kernel must be told before exec, and whether they are to be ignored.

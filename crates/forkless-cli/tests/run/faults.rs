@@ -1,0 +1,177 @@
+//! Faults: every system call that the library makes in parent and child is refused once, and every kind of call always; the parent is short of
+//! something; somebody is killed. The outcome is that of the plain fork, and nothing is left behind.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use rustix::io::Errno;
+
+use crate::support::{FORK_CASES, FORKLESS, LIBRARY, compile, observe, plain, reported, temporary};
+
+static INJECT: LazyLock<PathBuf> = LazyLock::new(|| compile("inject.c", &[]));
+static UNDER_FAULTS: LazyLock<PathBuf> = LazyLock::new(|| compile("under_faults.c", &[]));
+
+const ERRORS: [Errno; 5] = [Errno::PERM, Errno::NOMEM, Errno::INTR, Errno::AGAIN, Errno::NOSYS];
+
+/// What is to fail.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    None,
+    /// The nth call, from 1.
+    Call(usize),
+    /// Every call with this number.
+    Number(i64),
+}
+
+/// A run with a fault: what an observer saw, the library's calls (`parent NUMBER` or `child NUMBER`), processes left behind.
+struct Run {
+    seen: (Option<i32>, String, String),
+    calls: Vec<String>,
+    orphans: Option<String>,
+}
+
+fn run_with(fault: Fault, errno: Errno) -> Run {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let log = temporary(&format!("inject.{}.{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+    let which = match fault {
+        Fault::None => "0".to_owned(),
+        Fault::Call(n) => n.to_string(),
+        Fault::Number(nr) => (-nr).to_string(),
+    };
+    let mut command = plain(&INJECT, &[&which, &errno.raw_os_error().to_string()]);
+    command.arg(&log).args([FORKLESS, "run", "--quiet", "--fork-minimum=1M", "--fork-always"]);
+    // Every call of the child takes the way over the harness, so its time is no measure.
+    command.args(["--fork-limit=10000", "--"]).arg(&*UNDER_FAULTS);
+    let seen = observe(command.env("FORKLESS_LIBRARY", &*LIBRARY));
+    let text = std::fs::read_to_string(&log).unwrap_or_default();
+    let _ = std::fs::remove_file(&log);
+    let mut calls: Vec<String> = text.lines().map(str::to_owned).collect();
+    let orphans = calls.pop();
+    Run { seen, calls, orphans }
+}
+
+/// Tries all faults, two at a time; returns what differed from `expected`.
+fn try_all(faults: &[(Fault, Errno)], expected: &(Option<i32>, String, String)) -> Vec<String> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut wrong = Vec::new();
+        while let Some(&(fault, errno)) = faults.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let run = run_with(fault, errno);
+            if run.seen != *expected || run.orphans.as_deref() != Some("orphans 0") {
+                let lines: Vec<&str> =
+                    run.seen.1.lines().filter(|l| !expected.1.lines().any(|e| e == *l)).collect();
+                wrong.push(format!(
+                    "{fault:?} {errno}: status {:?}, {lines:?}, {:?}",
+                    run.seen.0, run.orphans
+                ));
+            }
+        }
+        wrong
+    };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(work);
+        let mut wrong = work();
+        wrong.extend(other.join().expect("a thread of the test"));
+        wrong
+    })
+}
+
+/// The calls of an undisturbed run, checked to be those of speculations that commit and that abort.
+fn undisturbed() -> ((Option<i32>, String, String), Vec<String>) {
+    let expected = observe(&mut plain(&UNDER_FAULTS, &[]));
+    assert_eq!(expected.0, Some(0), "{expected:?}");
+    let run = run_with(Fault::None, Errno::PERM);
+    assert_eq!(run.seen, expected);
+    let count = |line: &str| run.calls.iter().filter(|l| *l == line).count();
+    // execve is 59: two that succeed, one before that fails. madvise is 28.
+    assert!(count("child 59") >= 3 && count("parent 28") >= 8, "nothing was speculated: {:?}", run.calls);
+    (expected, run.calls)
+}
+
+/// Some of the calls, each with one of the errors; [`every_call_refused_with_every_error`] tries them all.
+#[test]
+fn a_refused_call_is_not_noticed() {
+    const STRIDE: usize = 9;
+    let (expected, calls) = undisturbed();
+    let faults: Vec<_> = (1..=calls.len())
+        .step_by(STRIDE)
+        .map(|n| (Fault::Call(n), ERRORS[n / STRIDE % ERRORS.len()]))
+        .collect();
+    let wrong = try_all(&faults, &expected);
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// A container's filter: a kind of call that is refused whoever makes it, whenever.
+#[test]
+fn a_kind_of_call_that_is_always_refused_is_not_noticed() {
+    let (expected, calls) = undisturbed();
+    let numbers: BTreeSet<i64> = calls.iter().filter_map(|l| l.rsplit(' ').next()?.parse().ok()).collect();
+    assert!(numbers.len() > 15, "{numbers:?}");
+    let faults: Vec<_> = numbers
+        .iter()
+        .enumerate()
+        .map(|(i, nr)| (Fault::Number(*nr), if i % 2 == 0 { Errno::PERM } else { Errno::NOSYS }))
+        .collect();
+    let wrong = try_all(&faults, &expected);
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+#[ignore = "every call with every error: minutes"]
+fn every_call_refused_with_every_error() {
+    let (expected, calls) = undisturbed();
+    let faults: Vec<_> =
+        (1..=calls.len()).flat_map(|n| ERRORS.map(|errno| (Fault::Call(n), errno))).collect();
+    let wrong = try_all(&faults, &expected);
+    eprintln!("{} calls, {} runs", calls.len(), faults.len());
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Without a mounted /proc nothing can be speculated, and nothing is said about it.
+#[test]
+fn without_proc_forks_are_plain() {
+    let line = |command: &str| format!("umount -l /proc && exec {command}");
+    let case = format!("{} exec_failure_goes_on", FORK_CASES.display());
+    let in_namespace = |command: &str| {
+        let mut all =
+            plain("unshare".as_ref(), &["--mount", "--propagation=private", "sh", "-c", &line(command)]);
+        observe(all.env("FORKLESS_LIBRARY", &*LIBRARY))
+    };
+    let without = in_namespace(&case);
+    if without.0 != Some(0) {
+        println!("skipped: no mount namespace without /proc here: {}", without.2.trim());
+        return;
+    }
+    let record = temporary(&format!("report.noproc.{}", std::process::id()));
+    let run = format!(
+        "{FORKLESS} run --fork-minimum=1M --fork-always --json --report={} -- {case}",
+        record.display()
+    );
+    let with = in_namespace(&run);
+    let text = std::fs::read_to_string(&record).unwrap_or_default();
+    let _ = std::fs::remove_file(&record);
+    assert_eq!(without, with);
+    assert!(text.contains("no readable /proc/self/mem"), "{text}");
+}
+
+#[test]
+fn short_address_space_ends_as_with_a_plain_fork() {
+    let case = ["address_space_short"];
+    let without = observe(&mut plain(&FORK_CASES, &case));
+    let (with, report) = reported(&["--fork-minimum=1M", "--fork-always"], &FORK_CASES, &case);
+    assert_eq!(without, with, "{:?}", report.reasons());
+    assert_eq!(report.count("forks"), 2);
+}
+
+/// Whoever kills a child that nobody has been told of yet has killed nobody: the fork returns a living one.
+#[test]
+fn a_speculative_child_that_is_killed_is_replaced() {
+    let options = ["--fork-minimum=1M", "--fork-always", "--fork-limit=5000"];
+    let (seen, report) = reported(&options, &FORK_CASES, &["a_stranger_kills_the_child"]);
+    assert_eq!((seen.0, seen.2.as_str()), (Some(0), ""));
+    assert!(seen.1.ends_with("ended 0\nended 0\nended 0\nnothing left 1\n"), "{}", seen.1);
+    assert_eq!(report.count("committed"), 0);
+    assert!(report.reasons().iter().all(|r| r == "Died"), "{:?}", report.reasons());
+}
