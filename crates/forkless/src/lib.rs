@@ -29,6 +29,7 @@
 
 mod attributes;
 mod cancel;
+mod census;
 mod child;
 mod command;
 mod communicate;

@@ -3,6 +3,7 @@
 //! The clone itself, and the signal mask around it, are in `create.rs`; descriptors in `wiring.rs` and `files.rs`.
 #![expect(unsafe_code, reason = "creating a child that shares memory")]
 
+use crate::census;
 use crate::command::{Command, Defaults};
 use crate::copied::{self, SharedReport};
 use crate::create::{CloneMeans, Dumpable, clone_masked, errno, with_cgroup};
@@ -16,7 +17,7 @@ use crate::plan::Plan;
 use crate::reap;
 use crate::slot::{self, Flight, Slot};
 use crate::stdio;
-use crate::wiring::{self, choose_table, far, means, proven, wire};
+use crate::wiring::{choose_table, far, means, proven, wire};
 use forkless_child::{Launch, Phase, Step};
 use forkless_sys::signal::{self, SigSet};
 use forkless_sys::time::Timespec;
@@ -216,7 +217,7 @@ impl Once<'_> {
             slot.report.copy_from(shared.get());
         }
         if let Some(fd) = &pidfd {
-            wiring::note_lowest_free(fd.as_raw_fd());
+            census::note_lowest_free(fd.as_raw_fd());
         }
         if self.request.until == Until::Exec {
             return self.landed(slot, moves, pid, pidfd);

@@ -1,5 +1,6 @@
 //! What each number of the child is connected to, with the pipes that are made for it, and how the child is to come by its table.
 
+use crate::census;
 use crate::command::{Command, Defaults};
 use crate::error::{SpawnError, Step as At};
 use crate::facilities::All;
@@ -8,19 +9,6 @@ use crate::start::Until;
 use crate::stdio::{self, Kind};
 use forkless_sys::{process, sched};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicI32, Ordering};
-
-/// Number of the last pidfd: the lowest free one then, so there were at least as many open. Tells a large table from a small
-/// one without asking.
-static LOWEST_FREE: AtomicI32 = AtomicI32::new(0);
-
-/// Takes note of a number the kernel just gave.
-pub(crate) fn note_lowest_free(fd: RawFd) {
-    LOWEST_FREE.store(fd, Ordering::Relaxed);
-}
-
-/// From here on waiting for the child to unshare (some 10 us) is cheaper than copying (40 ns a descriptor, and exec's walk).
-const LARGE_TABLE: i32 = 256;
 
 /// A number from which on a descriptor is fetched instead of copied; see `files.rs`.
 const FIRST_FETCHED: RawFd = 64;
@@ -131,8 +119,9 @@ pub(crate) fn choose_table(all: &All, command: &Command, wiring: &Wiring, until:
     if command.inherit_descriptors {
         return Table::Copy { close_others: false };
     }
-    let worth_waiting = until != Until::Cloned || LOWEST_FREE.load(Ordering::Relaxed) >= LARGE_TABLE;
-    if all.unshare_range.works() && worth_waiting && (!far(&wiring.targets) || all.fetch.works()) {
+    // Who waits for exec or for the end waits for the unsharing anyway.
+    let worth_waiting = || until != Until::Cloned || census::many_open();
+    if all.unshare_range.works() && worth_waiting() && (!far(&wiring.targets) || all.fetch.works()) {
         Table::Share
     } else {
         Table::Copy { close_others: true }

@@ -13,6 +13,7 @@ pub const WORKERS: &[Case] = &[
     worker("plain", plain),
     worker("piped", piped),
     worker("nonblocking", nonblocking),
+    worker("nonblocking_with_many_open", nonblocking_with_many_open),
     worker("inheriting", inheriting),
     worker("full", full),
     worker("full_nonblocking", full_nonblocking),
@@ -42,6 +43,16 @@ fn piped() {
 }
 
 fn nonblocking() {
+    warm();
+    trace::begin();
+    Command::new("/bin/true").spawn_nonblocking().unwrap().wait().unwrap();
+    trace::end();
+}
+
+/// Two holes at low numbers: the next descriptor says nothing of the rest.
+fn nonblocking_with_many_open() {
+    let mut files: Vec<_> = (0..600).map(|_| std::fs::File::open("/").unwrap()).collect();
+    files.drain(..2);
     warm();
     trace::begin();
     Command::new("/bin/true").spawn_nonblocking().unwrap().wait().unwrap();
@@ -228,6 +239,13 @@ fn nonblocking_does_not_suspend_the_caller() {
     has(the_clone(&t), c::CLONE_VM | c::CLONE_CHILD_CLEARTID, c::CLONE_VFORK);
 }
 
+fn a_large_table_is_not_copied_even_with_holes() {
+    let t = traced("nonblocking");
+    has(the_clone(&t), c::CLONE_VM, c::CLONE_FILES);
+    let t = traced("nonblocking_with_many_open");
+    has(the_clone(&t), c::CLONE_VM | c::CLONE_FILES, c::CLONE_VFORK);
+}
+
 fn inheriting_copies_the_table() {
     let t = traced("inheriting");
     has(the_clone(&t), c::CLONE_VM, c::CLONE_FILES);
@@ -348,6 +366,7 @@ cases![
     the_parent_makes_few_calls_and_maps_nothing,
     the_child_sets_one_disposition_and_allocates_nothing,
     nonblocking_does_not_suspend_the_caller,
+    a_large_table_is_not_copied_even_with_holes,
     inheriting_copies_the_table,
     every_feature_at_once_stays_on_the_fast_path_in_the_right_order,
     output_makes_two_pipes_and_one_process,
