@@ -4,13 +4,15 @@
 //! - Two files are *separate runs*: their machine may have changed in between, which no number of samples inside a run can
 //!   show. Whole restarts are resampled, and the interval is widened by what restarts made in one sitting do not see
 //!   ([`SITTING`]); a file of fewer than three restarts says so and gets [`SINGLE`] instead.
-//! - *Published* tables are of other machines: only figures relative to each table's own yardstick are compared, and no
-//!   difference is called faster or slower.
+//! - *Published* tables are of other machines, and an *emulator*'s clock is not the time of any: only figures relative to each
+//!   side's own yardstick are compared ([`relative`]), and no difference is called faster or slower.
+
+mod relative;
 
 use serde::Serialize;
 
-use crate::published::{calls, spawn};
-use crate::results::{Param, Params, Results, Row};
+pub use self::relative::{published, published_on};
+use crate::results::{Params, Results, Row};
 use crate::stats::bootstrap::{Replicates, Resampler, Samples, within_rounds};
 use crate::stats::median;
 
@@ -33,6 +35,8 @@ pub enum Comparison {
     SingleRestart,
     /// With figures of another machine.
     Published,
+    /// With figures taken in an emulator.
+    Emulated,
 }
 
 impl Comparison {
@@ -49,6 +53,9 @@ impl Comparison {
             }
             Comparison::Published => {
                 "published figures of another machine: relative to each table's own yardstick, without a verdict"
+            }
+            Comparison::Emulated => {
+                "taken in an emulator, whose absolute times are meaningless: relative to each side's own yardstick, without a verdict"
             }
         }
     }
@@ -114,7 +121,7 @@ impl Change {
     pub fn is_regression(&self, percent: f64) -> bool {
         let [low, high] = self.ci95;
         match self.comparison {
-            Comparison::Published => false,
+            Comparison::Published | Comparison::Emulated => false,
             _ if higher_is_better(&self.metric) => high < 1.0 - percent / 100.0,
             _ => low > 1.0 + percent / 100.0,
         }
@@ -137,22 +144,30 @@ pub struct Side<'a> {
 /// Compares all rows that both sides have. Estimates are left out: they are no ground for a verdict.
 #[must_use]
 pub fn compare(a: &Side<'_>, b: &Side<'_>, seed: u64) -> Vec<Change> {
-    let published = [a, b].iter().any(|side| side.results.machine.os == "published");
+    let either = |is: fn(&Results) -> bool| is(a.results) || is(b.results);
+    let by_yardstick = if either(|results| results.machine.os == "published") {
+        Some(Comparison::Published)
+    } else if either(|results| results.machine.emulator.is_some()) && a.results != b.results {
+        Some(Comparison::Emulated)
+    } else {
+        None
+    };
     let same_run = std::ptr::eq(a.results, b.results) || a.results == b.results;
     let mut changes = Vec::new();
     for suite in &a.results.suites {
         let others = b.results.suites.iter().filter(|other| other.name == suite.name);
         for other in others {
             for first in suite.rows.iter().filter(|row| !row.estimate && selected(row, a)) {
-                let partner = other.rows.iter().find(|row| is_partner(first, row, b, published));
+                let partner = other.rows.iter().find(|row| is_partner(first, row, b, by_yardstick));
                 let Some(second) = partner else { continue };
                 if same_run && first == second {
                     continue;
                 }
-                let change = if published {
-                    relative(first, second, &suite.rows, &other.rows)
-                } else {
-                    Some(measured(first, second, same_run, seed))
+                let change = match by_yardstick {
+                    Some(kind) => {
+                        relative::change(&suite.name, first, second, &suite.rows, &other.rows, kind)
+                    }
+                    None => Some(measured(first, second, same_run, seed)),
                 };
                 changes.extend(change.map(|change| Change { suite: suite.name.clone(), ..change }));
             }
@@ -165,13 +180,21 @@ fn selected(row: &Row, side: &Side<'_>) -> bool {
     side.method.is_none_or(|method| row.method == method)
 }
 
-fn is_partner(first: &Row, row: &Row, side: &Side<'_>, published: bool) -> bool {
+fn is_partner(first: &Row, row: &Row, side: &Side<'_>, by_yardstick: Option<Comparison>) -> bool {
     let method = side.method.map_or(row.method == first.method, |method| row.method == method);
-    // Published tables know nothing of most parameters.
-    method
-        && row.metric == first.metric
-        && row.unit == first.unit
-        && (published || row.params == first.params)
+    let params = match by_yardstick {
+        // Published tables know nothing of most parameters; what they know must agree.
+        Some(Comparison::Published) => {
+            let (few, many) = if first.params.len() < row.params.len() {
+                (&first.params, &row.params)
+            } else {
+                (&row.params, &first.params)
+            };
+            few.iter().all(|(name, value)| many.get(name) == Some(value))
+        }
+        _ => row.params == first.params,
+    };
+    method && row.metric == first.metric && row.unit == first.unit && params
 }
 
 fn name(first: &Row, second: &Row) -> String {
@@ -245,75 +268,6 @@ fn round_replicates(row: &Row, seed: u64) -> Replicates {
     Resampler::new([&samples], 2000, seed).medians(&samples)
 }
 
-/// Both sides relative to the yardstick of their own table.
-fn relative(first: &Row, second: &Row, firsts: &[Row], seconds: &[Row]) -> Option<Change> {
-    let yardstick = |rows: &[Row], row: &Row| {
-        let found = rows.iter().find(|other| {
-            ["vfork_exec", "vfork+execve"].contains(&other.method.as_str())
-                && other.metric == row.metric
-                && other.params == row.params
-        });
-        found
-            .or_else(|| rows.iter().find(|other| other.method == "vfork_exec" && other.metric == row.metric))
-            .map(|row| row.summary.median)
-    };
-    let a = first.summary.median / yardstick(firsts, first)?;
-    let b = second.summary.median / yardstick(seconds, second)?;
-    let mut change = change(first, second);
-    change.unit = "x yardstick".to_owned();
-    (change.a, change.b, change.ratio, change.ci95) = (a, b, b / a, [b / a; 2]);
-    Some(change)
-}
-
-/// The articles' own tables (processor time a run on their machines), as a result to compare with.
-#[must_use]
-pub fn published() -> Results {
-    let mut results = Results::begin();
-    results.created = 0;
-    results.machine.os = "published".to_owned();
-    results.machine.kernel = "Linux 4.15 (spawn), systems of 2009 (syscalls)".to_owned();
-    results.machine.fingerprint = "published".to_owned();
-    let row = |method: &str, metric: &str, unit: &str, value: f64, via: Option<&str>| Row {
-        method: method.to_owned(),
-        params: via.map(|via| ("via".to_owned(), Param::Word(via.to_owned()))).into_iter().collect(),
-        metric: metric.to_owned(),
-        unit: unit.to_owned(),
-        summary: crate::stats::Summary::of(&[value]),
-        ci95: [value; 2],
-        per_round: vec![1],
-        samples: vec![value],
-        ..Row::default()
-    };
-    let runs = f64::from(spawn::RUNS);
-    #[expect(clippy::cast_precision_loss, reason = "65,536")]
-    let repetitions = calls::REPETITIONS as f64;
-    let suite = |name: &str, rows: Vec<Row>, note: &str| crate::results::Suite {
-        name: name.to_owned(),
-        rows,
-        notes: vec![note.to_owned()],
-        ..crate::results::Suite::default()
-    };
-    results.suites = vec![
-        suite(
-            "spawn",
-            spawn::BY_METHOD
-                .iter()
-                .map(|(method, [.., total])| row(method, "cpu_total", "us", total / runs * 1e6, None))
-                .collect(),
-            "popen-noshell's table: parent of 200 MB, 60,000 runs",
-        ),
-        suite(
-            "syscalls",
-            calls::SECONDS
-                .iter()
-                .map(|(method, [_, linux, _])| row(method, "real", "ns", linux / repetitions * 1e9, None))
-                .collect(),
-            "the Linux column of the vfork article: 65,536 runs",
-        ),
-    ];
-    results
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -367,6 +321,27 @@ mod tests {
         let change = one(&results(60.0, 1, 1), &results(66.0, 2, 1));
         assert_eq!(change.comparison, Comparison::SingleRestart);
         assert_eq!(change.verdict, Verdict::NoDifferenceShown);
+    }
+
+    #[test]
+    fn what_an_emulator_measured_is_compared_relative_to_its_yardstick_without_a_verdict() {
+        let real = results(60.0, 1, 5);
+        let mut emulated = results(6000.0, 2, 5);
+        emulated.machine.emulator = Some("qemu TCG".into());
+        let add_yardstick = |results: &mut Results, factor: f64| {
+            let mut row = results.suites[0].rows[0].clone();
+            row.summary.median *= factor;
+            row.method = "vfork_exec".into();
+            results.suites[0].rows.push(row);
+        };
+        let mut real = real;
+        add_yardstick(&mut real, 0.5);
+        add_yardstick(&mut emulated, 0.25);
+        let side = |results| Side { results, method: Some("m") };
+        let change = compare(&side(&real), &side(&emulated), 1).pop().unwrap();
+        assert_eq!((change.comparison, change.verdict), (Comparison::Emulated, Verdict::None));
+        assert!((change.a - 2.0).abs() < 1e-9 && (change.b - 4.0).abs() < 1e-9, "{change:?}");
+        assert!(!change.is_regression(0.0));
     }
 
     #[test]

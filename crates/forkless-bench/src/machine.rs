@@ -27,6 +27,9 @@ pub struct Machine {
     pub cpus: usize,
     /// Whether the processor reports a hypervisor.
     pub virtual_machine: Option<bool>,
+    /// The emulator this runs in, where it can be told; its clock is no measure of anything.
+    #[serde(default)]
+    pub emulator: Option<String>,
     /// Total memory in bytes.
     pub memory_total: Option<u64>,
     /// Base page size in bytes.
@@ -67,6 +70,7 @@ impl Machine {
             cpu: cpuinfo.as_deref().and_then(cpu_model),
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
             virtual_machine: cpuinfo.as_deref().and_then(has_hypervisor),
+            emulator: emulator(cpuinfo.as_deref().unwrap_or_default()),
             memory_total: memory_total(),
             page_size: page_size(),
             libc: libc_version(),
@@ -94,6 +98,7 @@ impl Machine {
             ("cpu", or_unknown(self.cpu.clone())),
             ("cpus", self.cpus.to_string()),
             ("virtual machine", or_unknown(self.virtual_machine)),
+            ("emulator", self.emulator.clone().unwrap_or_else(|| "none seen".to_owned())),
             ("memory", or_unknown(self.memory_total.map(|bytes| format!("{} MiB", bytes >> 20)))),
             ("page size", self.page_size.to_string()),
             ("libc", self.libc.clone()),
@@ -151,6 +156,38 @@ fn cpu_model(cpuinfo: &str) -> Option<String> {
 fn has_hypervisor(cpuinfo: &str) -> Option<bool> {
     let flags = cpuinfo.lines().find(|line| line.starts_with("flags"))?;
     Some(flags.split_whitespace().any(|flag| flag == "hypervisor"))
+}
+
+/// qemu without hardware virtualisation: a processor that says so, or one of another architecture than this program's.
+fn emulator(cpuinfo: &str) -> Option<String> {
+    let field = |name: &str| {
+        cpuinfo.lines().filter_map(|line| line.split_once(':')).find(|(key, _)| key.trim() == name)
+    };
+    let is = |name: &str, value: &str| field(name).is_some_and(|(_, found)| found.trim() == value);
+    // Implementer 0 is reserved for software (Arm ARM, MIDR_EL1); qemu's `-cpu max` uses it.
+    if has_tcg_signature() || is("CPU implementer", "0x00") {
+        return Some("qemu TCG".to_owned());
+    }
+    // qemu-user passes the host's file on.
+    let foreign = if cfg!(target_arch = "x86_64") { "CPU implementer" } else { "vendor_id" };
+    field(foreign).is_some().then(|| "qemu-user".to_owned())
+}
+
+/// The hypervisor's name in CPUID leaf 0x4000_0000.
+#[cfg(target_arch = "x86_64")]
+fn has_tcg_signature() -> bool {
+    use std::arch::x86_64::__cpuid;
+    // Bit 31 of ecx of leaf 1 says that there is a hypervisor to ask.
+    if __cpuid(1).ecx & 1 << 31 == 0 {
+        return false;
+    }
+    let leaf = __cpuid(0x4000_0000);
+    [leaf.ebx, leaf.ecx, leaf.edx].map(u32::to_le_bytes).concat() == b"TCGTCGTCGTCG"
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_tcg_signature() -> bool {
+    false
 }
 
 fn memory_total() -> Option<u64> {
@@ -218,6 +255,14 @@ mod tests {
         let arm = "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n";
         assert_eq!(cpu_model(arm).as_deref(), Some("implementer 0x41 part 0xd0c"));
         assert_eq!(cpu_model(""), None);
+    }
+
+    #[test]
+    fn a_processor_of_software_or_of_another_kind_is_an_emulator() {
+        let foreign =
+            if cfg!(target_arch = "x86_64") { "CPU implementer\t: 0x41\n" } else { "vendor_id\t: X\n" };
+        assert_eq!(emulator(foreign).as_deref(), Some("qemu-user"));
+        assert_eq!(emulator("CPU implementer\t: 0x00\n").as_deref(), Some("qemu TCG"));
     }
 
     #[test]

@@ -23,6 +23,18 @@ pub struct Noise {
 }
 
 impl Noise {
+    /// The larger of each figure of two.
+    #[must_use]
+    pub fn worst(&self, other: &Noise) -> Noise {
+        let larger = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
+        Noise {
+            steal_percent: larger(self.steal_percent, other.steal_percent),
+            others_percent: larger(self.others_percent, other.others_percent),
+            drift_percent: larger(self.drift_percent, other.drift_percent),
+            spread_percent: larger(self.spread_percent, other.spread_percent),
+        }
+    }
+
     /// Sentences about what is beyond the usual; none when the machine was quiet.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {

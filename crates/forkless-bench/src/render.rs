@@ -158,31 +158,68 @@ impl Grid {
         }
     }
 
-    /// Lays out comparisons.
+    /// Lays out comparisons of one result, A, with several others, B, C and so on: a line for each row of A that any of them
+    /// has.
     #[must_use]
-    pub fn of_changes(changes: &[Change]) -> Grid {
-        let heads = ["suite", "method", "params", "metric", "A", "B", "B / A", "95 % interval", "verdict"];
-        let line = |change: &Change| {
-            let params: Vec<String> =
-                change.params.iter().map(|(name, value)| format!("{name} {}", param(name, value))).collect();
-            let [low, high] = change.ci95;
-            let interval = if low < high { format!("[{low:.3}, {high:.3}]") } else { String::new() };
-            vec![
-                change.suite.clone(),
-                change.method.clone(),
-                params.join(", "),
-                format!("{} {}", change.metric, change.unit),
-                number(change.a),
-                number(change.b),
-                format!("{:.3}", change.ratio),
-                interval,
-                change.verdict.words().to_owned(),
-            ]
+    pub fn of_changes(others: &[Vec<Change>]) -> Grid {
+        let mut heads = ["suite", "method", "params", "metric", "A"].map(str::to_owned).to_vec();
+        for (letter, _) in ('B'..='Z').zip(others) {
+            heads.extend([
+                letter.to_string(),
+                format!("{letter} / A"),
+                "95 % interval".into(),
+                "verdict".into(),
+            ]);
+        }
+        let same = |a: &Change, b: &Change| {
+            (&a.suite, &a.method, &a.params, &a.metric, &a.unit)
+                == (&b.suite, &b.method, &b.params, &b.metric, &b.unit)
         };
-        Grid {
-            heads: heads.map(str::to_owned).to_vec(),
-            lines: changes.iter().map(line).collect(),
-            text_columns: 4,
+        let mut keys: Vec<&Change> = Vec::new();
+        for change in others.iter().flatten() {
+            if !keys.iter().any(|known| same(known, change)) {
+                keys.push(change);
+            }
+        }
+        let line = |key: &&Change| {
+            let params: Vec<String> =
+                key.params.iter().map(|(name, value)| format!("{name} {}", param(name, value))).collect();
+            let mut line = vec![
+                key.suite.clone(),
+                key.method.clone(),
+                params.join(", "),
+                format!("{} {}", key.metric, key.unit),
+                number(key.a),
+            ];
+            for changes in others {
+                let Some(change) = changes.iter().find(|change| same(change, key)) else {
+                    line.extend([const { String::new() }; 4]);
+                    continue;
+                };
+                let [low, high] = change.ci95;
+                line.extend([
+                    number(change.b),
+                    format!("{:.3}", change.ratio),
+                    if low < high { format!("[{low:.3}, {high:.3}]") } else { String::new() },
+                    change.verdict.words().to_owned(),
+                ]);
+            }
+            line
+        };
+        let mut grid = Grid { heads, lines: keys.iter().map(line).collect(), text_columns: 4 };
+        grid.drop_empty_columns();
+        grid
+    }
+
+    /// Leaves out columns in which nothing is said, as intervals and verdicts of published figures.
+    fn drop_empty_columns(&mut self) {
+        for column in (self.text_columns..self.heads.len()).rev() {
+            if self.lines.iter().all(|line| line[column].is_empty()) {
+                self.heads.remove(column);
+                for line in &mut self.lines {
+                    line.remove(column);
+                }
+            }
         }
     }
 

@@ -107,6 +107,35 @@ pub struct Suite {
     pub checks: Vec<Check>,
 }
 
+impl Suite {
+    /// One suite of the rows of several runs of it under different parameters: rounds and seconds add up, the noise is the
+    /// worst of them. A default suite for none.
+    #[must_use]
+    pub fn join(suites: Vec<Suite>) -> Suite {
+        let mut suites = suites.into_iter();
+        let Some(mut joined) = suites.next() else { return Suite::default() };
+        for suite in suites {
+            joined.rounds += suite.rounds;
+            joined.seconds += suite.seconds;
+            joined.noise = joined.noise.worst(&suite.noise);
+            joined.rows.extend(suite.rows);
+            joined.fits.extend(suite.fits);
+            joined.derived.extend(suite.derived);
+            joined.checks.extend(suite.checks);
+            joined.take_notes(suite.notes);
+        }
+        joined
+    }
+
+    fn take_notes(&mut self, notes: Vec<String>) {
+        for note in notes {
+            if !self.notes.contains(&note) {
+                self.notes.push(note);
+            }
+        }
+    }
+}
+
 /// A figure computed from the medians of several rows of one interleaved run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Derived {
@@ -226,22 +255,23 @@ pub struct Series {
     pub samples: Samples,
 }
 
-/// Makes rows of series taken in one interleaved run. Each is compared with the series of the same metric whose method
-/// is `baseline`, with draws common to all.
+/// Makes rows of series taken in one interleaved run. Each is compared with the series of the same metric and parameters whose
+/// method is `baseline`, with draws common to all.
 #[must_use]
 pub fn rows(series: Vec<Series>, baseline: Option<&str>, seed: u64) -> Vec<Row> {
     let resampler = Resampler::new(series.iter().map(|one| &one.samples), RESAMPLES, seed);
     let replicates: Vec<Replicates> = series.iter().map(|one| resampler.medians(&one.samples)).collect();
-    let base = |metric: Metric| {
-        let found =
-            series.iter().position(|one| Some(one.method.as_str()) == baseline && one.metric == metric)?;
+    let base = |of: &Series| {
+        let found = series.iter().position(|one| {
+            Some(one.method.as_str()) == baseline && one.metric == of.metric && one.params == of.params
+        })?;
         Some((found, crate::stats::median(&series[found].samples.values)))
     };
     let ratios: Vec<Option<Ratio>> = series
         .iter()
         .enumerate()
         .map(|(index, one)| {
-            let (found, denominator) = base(one.metric).filter(|&(found, _)| found != index)?;
+            let (found, denominator) = base(one).filter(|&(found, _)| found != index)?;
             let ci95 = replicates[index].ratio(&replicates[found]).interval(0.95)?;
             let pairs = within_rounds(&one.samples, &series[found].samples);
             let within = Resampler::new([&pairs], RESAMPLES, seed).medians(&pairs);
@@ -313,14 +343,29 @@ pub fn merge(parts: Vec<Results>) -> Option<Results> {
         for other in others {
             suite.rounds += other.rounds;
             suite.seconds += other.seconds;
-            for note in &other.notes {
-                if !suite.notes.contains(note) {
-                    suite.notes.push(note.clone());
-                }
-            }
+            suite.noise = suite.noise.worst(&other.noise);
+            suite.take_notes(other.notes.clone());
+            merge_derived(&mut suite.derived, &other.derived);
+        }
+        if !suite.fits.is_empty() {
+            suite.fits = crate::suites::memory::fits(&suite.rows, suite.seed);
+        }
+        for one in &mut suite.derived {
+            // The sum of one value from each restart that had it: the mean.
+            one.value /= f64::from(u32::try_from(1 + rest.len()).unwrap_or(1));
         }
     }
     Some(merged)
+}
+
+/// Adds up the figures of restarts; the interval becomes the hull of theirs, for restarts differ by more than rounds do.
+fn merge_derived(into: &mut Vec<Derived>, others: &[Derived]) {
+    into.retain_mut(|one| {
+        let Some(other) = others.iter().find(|other| other.name == one.name) else { return false };
+        one.value += other.value;
+        one.ci95 = [one.ci95[0].min(other.ci95[0]), one.ci95[1].max(other.ci95[1])];
+        true
+    });
 }
 
 fn count(per_round: &[u32]) -> u32 {

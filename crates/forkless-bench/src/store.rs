@@ -55,13 +55,20 @@ impl Store {
         files
     }
 
-    /// Reads a result: a path, `published`, `latest`, `latest~N` (the N-th before it), or the beginning of a saved name.
+    /// Reads a result: a path, `published` or `published:SYSTEM`, `latest`, `latest~N` (the N-th before it), or the beginning of a saved name.
     ///
     /// # Errors
     /// [`Error::Spec`] when nothing or more than one file is meant, or it is not a result.
     pub fn load(&self, name: &str) -> Result<Results, Error> {
         if name == "published" {
             return Ok(crate::compare::published());
+        }
+        if let Some(system) = name.strip_prefix("published:") {
+            return crate::compare::published_on(system).ok_or_else(|| {
+                Error::Spec(format!(
+                    "{name}: there are published:macosx, published:linux and published:solaris"
+                ))
+            });
         }
         let path = self.find(name)?;
         let text = fs::read_to_string(&path).map_err(Error::io(format!("read {}", path.display())))?;

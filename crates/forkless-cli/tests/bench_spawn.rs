@@ -166,6 +166,76 @@ fn threads_and_descriptors_are_parameters_of_the_rows() {
 }
 
 #[test]
+fn several_threads_and_children_are_measured_one_after_the_other() {
+    let scratch = Scratch::new("sweep");
+    let sweep = ["--threads", "1,3", "--child", "exit,/bin/true", "--json", "-"];
+    let output = scratch.run(&[&SPAWN[..], &sweep].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = value["suites"][0]["rows"].as_array().unwrap();
+    for threads in [1, 3] {
+        for child in ["exit", "/bin/true"] {
+            let found = rows.iter().filter(|row| {
+                row["metric"] == "wall"
+                    && row["params"]["threads"] == threads
+                    && row["params"]["child"] == child
+            });
+            assert_eq!(found.count(), 2, "{threads} threads, {child}");
+        }
+    }
+}
+
+#[test]
+fn restarts_of_any_suite_are_merged_with_their_fits() {
+    let scratch = Scratch::new("restarts");
+    let memory =
+        ["bench", "memory", "--sizes", "0,4M,8M", "--pages", "base", "--runs", "30", "--restarts", "3"];
+    let output = scratch.run(&[&memory[..], &["--methods", "vfork_exec,fork_exec", "--json", "-"]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let suite = &value["suites"][0];
+    assert_eq!(suite["rows"][0]["restarts"].as_array().unwrap().len(), 3);
+    // A parent of 8 MiB is compared with itself, not with one of none.
+    let ratio = |used: u64| {
+        let rows = suite["rows"].as_array().unwrap();
+        let of = |method: &str| {
+            let found = rows.iter().find(|row| {
+                row["method"] == method && row["metric"] == "wall" && row["params"]["used"] == used
+            });
+            found.unwrap()
+        };
+        let expected =
+            of("fork_exec")["median"].as_f64().unwrap() / of("vfork_exec")["median"].as_f64().unwrap();
+        (of("fork_exec")["ratio"]["value"].as_f64().unwrap(), expected)
+    };
+    for used in [0, 8 << 20] {
+        let (found, expected) = ratio(used);
+        assert!((found / expected - 1.0).abs() < 1e-3, "{used}: {found} {expected}");
+    }
+    let fits = suite["fits"].as_array().unwrap();
+    assert!(fits.iter().any(|fit| fit["method"] == "fork_exec" && fit["metric"] == "wall"), "{fits:?}");
+}
+
+#[test]
+fn several_results_are_compared_in_one_table() {
+    let scratch = Scratch::new("several");
+    let path = |name: &str| scratch.0.join(name).display().to_string();
+    let files = ["a", "b", "c"].map(path);
+    for file in &files {
+        assert!(scratch.run(&[&SPAWN[..], &["--json", file]].concat()).status.success());
+    }
+    let output = scratch.run(&["compare", &files[0], &files[1], &files[2], "--metric", "wall", "--markdown"]);
+    let table = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let head = table.lines().find(|line| line.starts_with("| suite")).unwrap_or_default();
+    assert!(head.contains("B / A") && head.contains("C / A"), "{table}");
+    assert_eq!(table.lines().filter(|line| line.starts_with("| spawn")).count(), 2, "{table}");
+    let output = scratch.run(&["compare", "published", "published:solaris"]);
+    assert!(text(&output.stdout).contains("yardstick"), "{}", text(&output.stderr));
+    assert_eq!(scratch.run(&["compare", "published", "published:plan9"]).status.code(), Some(2));
+}
+
+#[test]
 fn results_can_be_compared_listed_and_judged() {
     let scratch = Scratch::new("compare");
     let save = |path: &str| {
@@ -243,6 +313,7 @@ fn every_suite_writes_what_the_schema_in_docs_describes() {
         &["syscalls", "--calls", "getpid,fork,vfork,execve,fork+execve,vfork+execve"],
         &["context", "--filter", "localtime"],
         &["blockwrite", "--targets", "file", "--bs", "512,4096", "--size", "64K"],
+        &["all", "--suites", "syscalls,context", "--filter", "getpid,localtime_r"],
     ] {
         let page = scratch.0.join("page.html").display().to_string();
         let output =

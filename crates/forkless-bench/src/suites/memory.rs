@@ -411,7 +411,7 @@ impl Arm for Split {
 
 /// For every method, kind of pages and time metric: a constant and a growth with the memory used, from the medians; their
 /// intervals from resampled rounds at every size.
-fn fits(rows: &[Row], seed: u64) -> Vec<Fit> {
+pub(crate) fn fits(rows: &[Row], seed: u64) -> Vec<Fit> {
     let mut fits: Vec<Fit> = Vec::new();
     for row in rows {
         let pages = row.params.get("pages").map(ToString::to_string).unwrap_or_default();

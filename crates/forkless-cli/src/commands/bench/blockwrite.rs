@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
-use forkless_bench::results::Results;
+use forkless_bench::engine::Observer;
+use forkless_bench::guard::Guard;
+use forkless_bench::results::Suite;
 use forkless_bench::suites::blockwrite::{self, Mode, On, Spec};
 
-use super::common::{self, Common, from_library};
-use super::progress::Progress;
+use super::common::{Common, from_library};
 use super::size;
-use crate::exit::{Exit, Missing, Usage};
+use crate::exit::{Exit, Usage};
 
 /// Flags of `forkless bench blockwrite`.
 #[derive(Debug, clap::Args)]
@@ -30,8 +31,20 @@ pub(crate) struct Args {
     common: Common,
 }
 
+impl Args {
+    /// Every flag of the suite's own at its default.
+    pub(super) fn usual(common: &Common) -> Args {
+        Args { common: common.clone(), ..super::all::defaults() }
+    }
+}
+
 /// Runs the suite; `--filter` chooses between buffered and direct.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
+    args.common.run("blockwrite", 1, |guard, progress| measure(args, guard, progress))
+}
+
+/// Measures as the flags say.
+pub(super) fn measure(args: &Args, guard: &mut Guard, progress: &mut dyn Observer) -> anyhow::Result<Suite> {
     let usual = Spec::default();
     let targets: Result<Vec<On>, _> = args.targets.iter().map(|name| name.parse()).collect();
     let targets = targets.map_err(from_library)?;
@@ -48,16 +61,5 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
         modes,
         plan: args.common.plan(if args.common.is_quick() { 50 } else { 20 })?,
     };
-    let outputs = args.common.prepare()?;
-    let mut guard = common::guard()?;
-    let mut results = Results::begin();
-    let mut progress = Progress::new("blockwrite");
-    let suite = blockwrite::run(&spec, Some(&mut guard), &mut progress).map_err(from_library)?;
-    drop((progress, guard));
-    if suite.rows.is_empty() {
-        return Err(Missing(suite.notes.join("; ")).into());
-    }
-    results.suites.push(suite);
-    args.common.finish(&results, outputs)?;
-    Ok(Exit::Fine)
+    blockwrite::run(&spec, Some(guard), progress).map_err(from_library)
 }

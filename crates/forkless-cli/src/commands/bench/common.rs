@@ -13,14 +13,15 @@ use forkless_bench::error::Error;
 use forkless_bench::guard::Guard;
 use forkless_bench::html;
 use forkless_bench::render;
-use forkless_bench::results::{self, Results};
+use forkless_bench::results::{self, Results, Suite};
 use forkless_bench::store::Store;
 
-use crate::exit::{Missing, Usage};
+use super::progress::Progress;
+use crate::exit::{Exit, Missing, Usage};
 use crate::terminal;
 
 /// Length, order and output of a run.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Common {
     /// Counted runs of each method (slow methods take fewer).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -161,6 +162,35 @@ impl Common {
             forkless_bench::parent::pin(&self.pin).map_err(from_library)?;
         }
         Ok(outputs)
+    }
+
+    /// Runs one suite from its preparation to its output: outputs are opened first, the guard and the progress bar live as long
+    /// as the measurement, and a suite that could measure nothing is a facility missing. `usual` is the number of processes
+    /// that share the runs when `--restarts` does not say.
+    pub(crate) fn run(
+        &self,
+        name: &str,
+        usual: u16,
+        measure: impl FnOnce(&mut Guard, &mut dyn Observer) -> anyhow::Result<Suite>,
+    ) -> anyhow::Result<Exit> {
+        let outputs = self.prepare()?;
+        let mut progress = Progress::new(name);
+        if let Some(results) = self.in_restarts(usual, &mut progress)? {
+            drop(progress);
+            self.finish(&results, outputs)?;
+            return Ok(Exit::Fine);
+        }
+        let mut guard = guard()?;
+        let mut results = Results::begin();
+        let suite = measure(&mut guard, &mut progress)?;
+        // What was changed is changed back before anything is said.
+        drop((progress, guard));
+        if suite.rows.is_empty() {
+            return Err(Missing(suite.notes.join("; ")).into());
+        }
+        results.suites.push(suite);
+        self.finish(&results, outputs)?;
+        Ok(Exit::Fine)
     }
 
     /// Writes the results everywhere they should go.

@@ -1,10 +1,10 @@
 //! `forkless bench context`: flags of the suite, translated into its specification.
 
-use forkless_bench::results::Results;
+use forkless_bench::engine::Observer;
+use forkless_bench::results::Suite;
 use forkless_bench::suites::context::{self, Spec};
 
 use super::common::{Common, from_library};
-use super::progress::Progress;
 use crate::exit::Exit;
 
 /// Flags of `forkless bench context`.
@@ -14,15 +14,20 @@ pub(crate) struct Args {
     common: Common,
 }
 
+impl Args {
+    /// The suite has no flags of its own.
+    pub(super) fn usual(common: &Common) -> Args {
+        Args { common: common.clone() }
+    }
+}
+
 /// Runs the suite.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
+    args.common.run("context", 1, |_, progress| measure(args, progress))
+}
+
+/// Measures as the flags say.
+pub(super) fn measure(args: &Args, progress: &mut dyn Observer) -> anyhow::Result<Suite> {
     let spec = Spec { filter: args.common.filter().to_vec(), plan: args.common.plan(500)? };
-    let outputs = args.common.prepare()?;
-    let mut results = Results::begin();
-    let mut progress = Progress::new("context");
-    let suite = context::run(&spec, &mut progress).map_err(from_library)?;
-    drop(progress);
-    results.suites.push(suite);
-    args.common.finish(&results, outputs)?;
-    Ok(Exit::Fine)
+    context::run(&spec, progress).map_err(from_library)
 }

@@ -1,13 +1,13 @@
 //! `forkless bench cow`: flags of the suite, translated into its specification.
 
-use forkless_bench::engine::Plan;
-use forkless_bench::results::Results;
+use forkless_bench::engine::{Observer, Plan};
+use forkless_bench::guard::Guard;
+use forkless_bench::results::Suite;
 use forkless_bench::suites::cow::{self, Spec};
 
-use super::common::{self, Common, from_library};
+use super::common::{Common, from_library};
 use super::parent::Parent;
-use super::progress::Progress;
-use crate::exit::{Exit, Missing};
+use crate::exit::Exit;
 
 /// Flags of `forkless bench cow`.
 #[derive(Debug, clap::Args)]
@@ -33,8 +33,20 @@ pub(crate) struct Args {
     common: Common,
 }
 
+impl Args {
+    /// Every flag of the suite's own at its default.
+    pub(super) fn usual(common: &Common) -> Args {
+        Args { common: common.clone(), ..super::all::defaults() }
+    }
+}
+
 /// Runs the suite.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
+    args.common.run("cow", 1, |guard, progress| measure(args, guard, progress))
+}
+
+/// Measures as the flags say.
+pub(super) fn measure(args: &Args, guard: &mut Guard, progress: &mut dyn Observer) -> anyhow::Result<Suite> {
     let (methods, under_run) = args.parent.methods(&Spec::default().methods, &args.common)?;
     let spec = Spec {
         count: if args.common.is_quick() { args.count.div_ceil(4) } else { args.count },
@@ -45,16 +57,5 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
         under_run,
         plan: Plan { per_turn: 1, ..args.common.plan(if args.common.is_quick() { 50 } else { 10 })? },
     };
-    let outputs = args.common.prepare()?;
-    let mut guard = common::guard()?;
-    let mut results = Results::begin();
-    let mut progress = Progress::new("cow");
-    let suite = cow::run(&spec, Some(&mut guard), &mut progress).map_err(from_library)?;
-    drop((progress, guard));
-    if suite.rows.is_empty() {
-        return Err(Missing(suite.notes.join("; ")).into());
-    }
-    results.suites.push(suite);
-    args.common.finish(&results, outputs)?;
-    Ok(Exit::Fine)
+    cow::run(&spec, Some(guard), progress).map_err(from_library)
 }

@@ -1,13 +1,14 @@
 //! `forkless bench memory`: flags of the suite, translated into its specification.
 
-use forkless_bench::results::Results;
+use forkless_bench::engine::Observer;
+use forkless_bench::guard::Guard;
+use forkless_bench::results::Suite;
 use forkless_bench::suites::memory::{self, Spec};
 
-use super::common::{self, Common, from_library};
+use super::common::{Common, from_library};
 use super::parent::Parent;
-use super::progress::Progress;
 use super::size;
-use crate::exit::{Exit, Missing};
+use crate::exit::Exit;
 
 /// Flags of `forkless bench memory`.
 #[derive(Debug, clap::Args)]
@@ -30,8 +31,20 @@ pub(crate) struct Args {
     common: Common,
 }
 
+impl Args {
+    /// Every flag of the suite's own at its default.
+    pub(super) fn usual(common: &Common) -> Args {
+        Args { common: common.clone(), ..super::all::defaults() }
+    }
+}
+
 /// Runs the suite.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
+    args.common.run("memory", 1, |guard, progress| measure(args, guard, progress))
+}
+
+/// Measures as the flags say.
+pub(super) fn measure(args: &Args, guard: &mut Guard, progress: &mut dyn Observer) -> anyhow::Result<Suite> {
     let defaults = Spec::default();
     let sizes: &[u64] = if args.common.is_quick() {
         &[0, 64 << 20, 128 << 20, 256 << 20]
@@ -47,16 +60,5 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
         under_run,
         plan: args.common.plan(200)?,
     };
-    let outputs = args.common.prepare()?;
-    let mut guard = common::guard()?;
-    let mut results = Results::begin();
-    let mut progress = Progress::new("memory");
-    let suite = memory::run(&spec, Some(&mut guard), &mut progress).map_err(from_library)?;
-    drop((progress, guard));
-    if suite.rows.is_empty() {
-        return Err(Missing(suite.notes.join("; ")).into());
-    }
-    results.suites.push(suite);
-    args.common.finish(&results, outputs)?;
-    Ok(Exit::Fine)
+    memory::run(&spec, Some(guard), progress).map_err(from_library)
 }

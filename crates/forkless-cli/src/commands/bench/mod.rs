@@ -1,5 +1,6 @@
 //! `forkless bench`: the suites of `forkless-bench`, their flags, and how results reach the terminal and files.
 
+mod all;
 mod blockwrite;
 mod common;
 mod context;
@@ -45,6 +46,8 @@ enum Suite {
     Blockwrite(Box<blockwrite::Args>),
     /// Real programs with and without `forkless run`: interpreters, Apache, redis, make, git, each held to a limit.
     Victims(Box<victims::Args>),
+    /// Several of these suites one after the other, as one result.
+    All(Box<all::Args>),
     /// Check the instrument: a method against itself, and against itself slowed down, many times.
     Selfcheck(selfcheck::Args),
     /// Print the record of this machine that every result carries.
@@ -70,6 +73,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
         Suite::Context(args) => context::run(&args),
         Suite::Victims(args) => victims::run(&args),
         Suite::Blockwrite(args) => blockwrite::run(&args),
+        Suite::All(args) => all::run(&args),
         Suite::Selfcheck(args) => selfcheck::run(&args),
         Suite::Machine(args) => machine::run(&args),
         Suite::Guard => {

@@ -2,14 +2,15 @@
 
 use std::path::PathBuf;
 
+use forkless_bench::engine::{Observer, Plan};
+use forkless_bench::guard::Guard;
 use forkless_bench::memory;
 use forkless_bench::pages::Pages;
 use forkless_bench::program::Kind;
-use forkless_bench::results::Results;
+use forkless_bench::results::Suite;
 use forkless_bench::spawn::{self, Method, Spec};
 
-use super::common::{self, Common, from_library};
-use super::progress::Progress;
+use super::common::{Common, from_library};
 use super::size;
 use crate::exit::{Exit, Usage};
 
@@ -28,17 +29,32 @@ pub(crate) struct Args {
     /// Descriptors the parent holds open, its own included.
     #[arg(long, value_name = "N", default_value_t = 0)]
     fds: u64,
-    /// Threads that spawn at once; adds the metric `rate`.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4096))]
-    threads: u16,
-    /// What the children run: `exit` and `write` are tiny static programs, else the path of a program.
-    #[arg(long, value_name = "PROGRAM", default_value = "exit")]
-    child: String,
+    /// Threads that spawn at once; more than one adds the metric `rate`. Several numbers are measured one after the other, for
+    /// example 1,2,4,8,16,32,64.
+    #[arg(
+        long,
+        value_name = "N",
+        value_delimiter = ',',
+        default_value = "1",
+        value_parser = clap::value_parser!(u16).range(1..=4096)
+    )]
+    threads: Vec<u16>,
+    /// What the children run: `exit` and `write` are tiny static programs, else the path of a program, such as the dynamic
+    /// /bin/true. Several are measured one after the other.
+    #[arg(long, value_name = "PROGRAM", value_delimiter = ',', default_value = "exit")]
+    child: Vec<String>,
     /// The methods to measure; all by default. `list` prints them.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     methods: Vec<String>,
     #[command(flatten)]
     common: Common,
+}
+
+impl Args {
+    /// Every flag of the suite's own at its default.
+    pub(super) fn usual(common: &Common) -> Args {
+        Args { common: common.clone(), ..super::all::defaults() }
+    }
 }
 
 /// Runs the suite.
@@ -49,14 +65,26 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
         }
         return Ok(Exit::Fine);
     }
+    args.common.run("spawn", 5, |guard, progress| measure(args, guard, progress))
+}
+
+/// Measures as the flags say; each child and number of threads in a run of its own, within which all methods are interleaved.
+pub(super) fn measure(args: &Args, guard: &mut Guard, progress: &mut dyn Observer) -> anyhow::Result<Suite> {
+    let combinations: Vec<(&String, u16)> = args
+        .child
+        .iter()
+        .flat_map(|child| args.threads.iter().map(move |&threads| (child, threads)))
+        .collect();
+    let plan = args.common.plan(3000)?;
+    let share = u32::try_from(combinations.len()).unwrap_or(u32::MAX).max(1);
     let mut spec = Spec {
         methods: methods(&args.methods, &Method::ALL, &args.common)?,
-        child: child(&args.child),
+        child: Kind::Exit,
         rss: args.rss,
         pages: args.pages,
         fds: args.fds,
-        threads: usize::from(args.threads),
-        plan: args.common.plan(3000)?,
+        threads: 1,
+        plan: Plan { time: plan.time.map(|time| time / share), ..plan },
     };
     let mut shrunk = None;
     if args.shrink && memory::largest_safe() < spec.rss {
@@ -64,21 +92,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
         shrunk = Some(format!("scaled down: {} MiB asked for, {} MiB taken", spec.rss >> 20, largest >> 20));
         spec.rss = largest;
     }
-    let outputs = args.common.prepare()?;
-    let mut progress = Progress::new("spawn");
-    if let Some(results) = args.common.in_restarts(5, &mut progress)? {
-        drop(progress);
-        args.common.finish(&results, outputs)?;
-        return Ok(Exit::Fine);
+    let mut suites = Vec::new();
+    for (name, threads) in combinations {
+        spec.child = child(name);
+        spec.threads = usize::from(threads);
+        suites.push(spawn::run(&spec, Some(guard), progress).map_err(from_library)?);
     }
-    let mut guard = common::guard()?;
-    let mut results = Results::begin();
-    let mut suite = spawn::run(&spec, Some(&mut guard), &mut progress).map_err(from_library)?;
-    drop((progress, guard));
+    let mut suite = Suite::join(suites);
     suite.notes.splice(0..0, shrunk);
-    results.suites.push(suite);
-    args.common.finish(&results, outputs)?;
-    Ok(Exit::Fine)
+    Ok(suite)
 }
 
 fn child(name: &str) -> Kind {

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use forkless_bench::results::Results;
+use forkless_bench::engine::Observer;
+use forkless_bench::guard::Guard;
+use forkless_bench::results::Suite;
 use forkless_bench::suites::syscalls::{self, CALLS, Spec};
 
-use super::common::{self, Common, from_library};
-use super::progress::Progress;
+use super::common::{Common, from_library};
 use crate::exit::{Exit, Usage};
 
 /// Flags of `forkless bench syscalls`.
@@ -22,8 +23,20 @@ pub(crate) struct Args {
     common: Common,
 }
 
+impl Args {
+    /// Every flag of the suite's own at its default.
+    pub(super) fn usual(common: &Common) -> Args {
+        Args { common: common.clone(), ..super::all::defaults() }
+    }
+}
+
 /// Runs the suite.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
+    args.common.run("syscalls", 1, |guard, progress| measure(args, guard, progress))
+}
+
+/// Measures as the flags say.
+pub(super) fn measure(args: &Args, guard: &mut Guard, progress: &mut dyn Observer) -> anyhow::Result<Suite> {
     let mut calls: Vec<String> = if args.calls.is_empty() {
         CALLS.iter().map(|(name, _)| (*name).to_owned()).collect()
     } else {
@@ -37,13 +50,5 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
         .map(|directory| directory.join("strace"))
         .find(|path| path.is_file());
     let spec = Spec { calls, tracer: args.tracer.clone().or(strace), plan: args.common.plan(200)? };
-    let outputs = args.common.prepare()?;
-    let mut guard = common::guard()?;
-    let mut results = Results::begin();
-    let mut progress = Progress::new("syscalls");
-    let suite = syscalls::run(&spec, Some(&mut guard), &mut progress).map_err(from_library)?;
-    drop((progress, guard));
-    results.suites.push(suite);
-    args.common.finish(&results, outputs)?;
-    Ok(Exit::Fine)
+    syscalls::run(&spec, Some(guard), progress).map_err(from_library)
 }

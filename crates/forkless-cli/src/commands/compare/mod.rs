@@ -14,9 +14,9 @@ use crate::terminal;
 /// Flags of `forkless compare`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Results: a file, the beginning of a saved name, latest, latest~1, or published; #METHOD picks one method. The first is
-    /// what the others are compared with.
-    #[arg(required = true, num_args = 2.., value_name = "RESULT")]
+    /// Results: a file, the beginning of a saved name, latest, latest~1, published or published:SYSTEM (macosx, linux,
+    /// solaris); #METHOD picks one method. The first is what the others are compared with.
+    #[arg(required = true, num_args = 2..=26, value_name = "RESULT")]
     results: Vec<String>,
     /// Exit with 1 when a whole interval is worse by more than this percentage.
     #[arg(long, value_name = "PCT")]
@@ -57,8 +57,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     let Some(((base_name, base, base_method), others)) = sides.split_first() else {
         return Err(Usage("two results are needed".into()).into());
     };
-    let mut out = std::io::stdout().lock();
-    let mut regressions = Vec::new();
+    let mut all: Vec<Vec<Change>> = Vec::new();
     for (name, results, method) in others {
         let first = Side { results: base, method: base_method.as_deref() };
         let second = Side { results, method: method.as_deref() };
@@ -70,32 +69,22 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
             ))
             .into());
         }
-        if args.json {
-            serde_json::to_writer(&mut out, &changes)?;
+        all.push(changes);
+    }
+    if args.json {
+        let mut out = std::io::stdout().lock();
+        for changes in &all {
+            serde_json::to_writer(&mut out, changes)?;
             writeln!(out)?;
-        } else {
-            let grid = Grid::of_changes(&changes);
-            let kind = changes.first().map_or("", |change| change.comparison.about());
-            if args.markdown {
-                writeln!(out, "### A = `{base_name}`, B = `{name}`\n\n{}\n{kind}\n", grid.to_markdown())?;
-            } else {
-                writeln!(
-                    out,
-                    "A = {base_name}, B = {name}\n{}\n{kind}",
-                    grid.to_terminal(terminal::width())
-                )?;
-            }
-            if base.machine.fingerprint != results.machine.fingerprint {
-                writeln!(
-                    out,
-                    "different machines: {} and {}",
-                    base.machine.fingerprint, results.machine.fingerprint
-                )?;
-            }
         }
-        if let Some(percent) = args.fail_on_regression {
-            let worse = changes.into_iter().filter(|change| change.is_regression(percent));
-            regressions.extend(worse.map(|change: Change| format!("{} {}", change.method, change.metric)));
+    } else {
+        print(args, &sides, &all)?;
+    }
+    let mut regressions = Vec::new();
+    if let Some(percent) = args.fail_on_regression {
+        for (changes, (name, ..)) in all.iter().zip(others) {
+            let worse = changes.iter().filter(|change| change.is_regression(percent));
+            regressions.extend(worse.map(|change| format!("{} {} in {name}", change.method, change.metric)));
         }
     }
     if regressions.is_empty() {
@@ -107,6 +96,44 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
         regressions.join(", ")
     );
     Ok(Exit::Finding)
+}
+
+/// One table of all results against the first, under what each letter stands for and how it was compared.
+fn print(
+    args: &Args,
+    sides: &[(String, Results, Option<String>)],
+    all: &[Vec<Change>],
+) -> anyhow::Result<()> {
+    let mut text = String::new();
+    let quote = if args.markdown { "`" } else { "" };
+    for (letter, (index, (name, results, _))) in ('A'..='Z').zip(sides.iter().enumerate()) {
+        let machine = &results.machine;
+        let emulator =
+            machine.emulator.as_ref().map_or_else(String::new, |emulator| format!(", in {emulator}"));
+        let system = format!("{} {}{emulator}", machine.os, machine.kernel);
+        // Different ways side by side in one result are each said.
+        let mut kinds: Vec<&str> = Vec::new();
+        for change in index.checked_sub(1).and_then(|index| all.get(index)).into_iter().flatten() {
+            if !kinds.contains(&change.comparison.about()) {
+                kinds.push(change.comparison.about());
+            }
+        }
+        let bullet = if args.markdown { "- " } else { "" };
+        text.push_str(&format!("{bullet}{letter} = {quote}{name}{quote} ({system})"));
+        if !kinds.is_empty() {
+            text.push_str(&format!(": {}", kinds.join("; ")));
+        }
+        if sides[0].1.machine.fingerprint != machine.fingerprint {
+            text.push_str("; another machine or system than A");
+        }
+        text.push('\n');
+    }
+    let grid = Grid::of_changes(all);
+    let table =
+        if args.markdown { format!("\n{}", grid.to_markdown()) } else { grid.to_terminal(terminal::width()) };
+    text.push_str(&table);
+    writeln!(std::io::stdout().lock(), "{}", text.trim_end())?;
+    Ok(())
 }
 
 /// Lists the saved results, oldest first.
