@@ -36,7 +36,11 @@ impl std::fmt::Display for Frame {
         let module = self.module.rsplit('/').next().unwrap_or(&self.module);
         match &self.function {
             Some(function) => write!(f, "{function} ({module})"),
-            None => write!(f, "{module}+{:#x}", self.offset),
+            // What is needed to find the name elsewhere.
+            None => {
+                write!(f, "{module}+{:#x}", self.offset)?;
+                self.build_id.as_ref().map_or(Ok(()), |id| write!(f, " [build id {id}]"))
+            }
         }
     }
 }
@@ -50,9 +54,29 @@ struct ModuleFile {
     eh_frame_hdr: Option<(Range<u64>, Arc<[u8]>)>,
     text: Option<(Range<u64>, Arc<[u8]>)>,
     got: Option<Range<u64>>,
-    /// (file offset, address) of the executable segments: what relates a mapping to the file's own addresses.
-    segments: Vec<(Range<u64>, u64)>,
+    /// The executable segments: what relates a mapping to the file's own addresses.
+    segments: Vec<Segment>,
 }
+
+/// An executable PT_LOAD.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Segment {
+    offset: u64,
+    size: u64,
+    address: u64,
+}
+
+impl Segment {
+    /// The file's own address of what is mapped from `offset`, if this segment was mapped there. Mappings begin at a page's
+    /// start, segments need not: with LLD the first page of the text also holds the end of the segment before it, at
+    /// another distance from its address. Only executable segments may answer for an executable mapping.
+    fn address_of(&self, offset: u64) -> Option<u64> {
+        let mapped = self.offset & !(PAGE - 1)..self.offset + self.size;
+        mapped.contains(&offset).then(|| self.address.wrapping_add(offset.wrapping_sub(self.offset)))
+    }
+}
+
+const PAGE: u64 = 4096;
 
 impl ModuleFile {
     fn read(path: &str) -> Option<Self> {
@@ -72,20 +96,18 @@ impl ModuleFile {
             got: section(".got").map(|(range, _)| range),
             segments: file
                 .segments()
+                .filter(|segment| segment.permissions().executable())
                 .map(|segment| {
                     let (offset, size) = segment.file_range();
-                    (offset..offset + size, segment.address())
+                    Segment { offset, size, address: segment.address() }
                 })
                 .collect(),
         })
     }
 
-    /// The file's own address of a byte at `offset` in the file.
+    /// The file's own address of what is mapped executable from `offset`.
     fn address_of(&self, offset: u64) -> Option<u64> {
-        self.segments
-            .iter()
-            .find(|(range, _)| range.contains(&offset))
-            .map(|(range, address)| address + (offset - range.start))
+        self.segments.iter().find_map(|segment| segment.address_of(offset))
     }
 }
 
@@ -287,6 +309,47 @@ mod tests {
     fn nonsense_in_maps_is_no_mapping() {
         assert_eq!(MapsLine::parse(""), None);
         assert_eq!(MapsLine::parse("zz-11 r-xp 0 0 0"), None);
+    }
+
+    /// As LLD lays files out: text that begins in the middle of a page, at another distance than the segment before it.
+    #[test]
+    fn a_page_that_two_segments_share_belongs_to_the_executable_one() {
+        let text = Segment { offset: 0x18050, size: 0x4e140, address: 0x19050 };
+        assert_eq!(text.address_of(0x18000), Some(0x19000));
+        assert_eq!(text.address_of(0x19000), Some(0x1a000));
+        assert_eq!(text.address_of(0x17000), None);
+        assert_eq!(text.address_of(0x66190), None);
+    }
+
+    #[inline(never)]
+    fn a_place_of_our_own() -> u64 {
+        std::hint::black_box(7)
+    }
+
+    /// This test is linked as Rust links everything, today by LLD.
+    #[test]
+    fn our_own_code_is_found_under_its_name() {
+        a_place_of_our_own();
+        let ip = (a_place_of_our_own as fn() -> u64) as usize as u64 + 1;
+        let site = crate::Site { pid: std::process::id(), nr: 0, ip, word: 0 };
+        let stack = StackTop { site, class: 0, sp: 0, bp: 0, top: Vec::new() };
+        let frames = Unwinder::new().frames(&stack).expect("we are there");
+        let first = frames.first().expect("the innermost frame");
+        assert!(
+            first.function.as_deref().is_some_and(|name| name.ends_with("a_place_of_our_own")),
+            "{first:?}"
+        );
+    }
+
+    #[test]
+    fn a_frame_without_a_name_shows_what_finds_it_elsewhere() {
+        let frame = Frame {
+            function: None,
+            offset: 0x1234,
+            module: "/usr/lib/libx.so".into(),
+            build_id: Some("ab12".into()),
+        };
+        assert_eq!(frame.to_string(), "libx.so+0x1234 [build id ab12]");
     }
 
     #[test]

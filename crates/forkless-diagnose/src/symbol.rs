@@ -11,6 +11,11 @@ pub(crate) struct Symbols {
     functions: Vec<(u64, u64, String)>,
 }
 
+/// How many symbols may lie between the start of a function and an address in it.
+const NESTED: usize = 8;
+/// How far a symbol without a size reaches, bytes.
+const WITHOUT_SIZE: u64 = 512;
+
 pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -50,11 +55,19 @@ impl Symbols {
     /// The function that holds an address of the file, and the offset into it.
     pub(crate) fn find(&self, address: u64) -> Option<(String, u64)> {
         let after = self.functions.partition_point(|(start, ..)| *start <= address);
-        let (start, size, name) = self.functions.get(after.checked_sub(1)?)?;
-        let offset = address - start;
-        // Assembly routines often have no size: believe them for a page.
-        let inside = if *size == 0 { offset < 4096 } else { offset < *size };
-        inside.then(|| (demangled(name), offset))
+        let (nearest, before) = self.functions.get(..after)?.split_last()?;
+        let named = |(start, _, name): &(u64, u64, String)| Some((demangled(name), address - start));
+        let inside = |(start, size, _): &&(u64, u64, String)| address - start < *size;
+        if inside(&nearest) {
+            return named(nearest);
+        }
+        // A symbol within a function ends before the function does.
+        if let Some(around) = before.iter().rev().take(NESTED).find(inside) {
+            return named(around);
+        }
+        // Assembly routines often have no size: the nearest symbol is believed a little way. One that has a size and has
+        // ended is not: what follows it has no name here.
+        (nearest.1 == 0 && address - nearest.0 < WITHOUT_SIZE).then(|| named(nearest)).flatten()
     }
 }
 
@@ -92,5 +105,14 @@ mod tests {
         assert_eq!(symbols.find(0x110), None);
         assert_eq!(symbols.find(0xff), None);
         assert_eq!(symbols.find(0x204), Some(("b".into(), 4)));
+        assert_eq!(symbols.find(0x400), None);
+    }
+
+    #[test]
+    fn a_symbol_within_a_function_does_not_end_it() {
+        let symbols = Symbols { functions: vec![(0x100, 0x100, "f".into()), (0x120, 8, "label".into())] };
+        assert_eq!(symbols.find(0x124), Some(("label".into(), 4)));
+        assert_eq!(symbols.find(0x150), Some(("f".into(), 0x50)));
+        assert_eq!(symbols.find(0x200), None);
     }
 }
