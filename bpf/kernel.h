@@ -86,6 +86,10 @@ struct task_struct {
 	char comm[16];
 } RELOCATED;
 
+struct bio {
+	unsigned int bi_opf;
+} RELOCATED;
+
 struct linux_binprm {
 	const char *filename;
 } RELOCATED;

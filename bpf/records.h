@@ -116,6 +116,13 @@ struct call {
 	u64 bytes;     /* written, for writes */
 };
 
+/* Reads that a process's own partial writes to block devices made it wait for. */
+struct block_reads {
+	u64 reads;
+	u64 timed; /* those whose waiting was seen from its beginning to its end */
+	u64 ns;    /* from the read's submission until the writer ran again, of the timed */
+};
+
 struct totals {
 	u64 creations;
 	u64 threads;

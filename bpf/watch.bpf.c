@@ -105,6 +105,22 @@ struct {
 	MAP_TYPE(value, u64);
 } masks SEC(".maps");
 
+/* By process. */
+struct {
+	MAP_UINT(type, MAP_LRU_HASH);
+	MAP_UINT(max_entries, 1024);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, struct block_reads);
+} block_reads SEC(".maps");
+
+/* When a thread in such a write has submitted a read it now waits for. */
+struct {
+	MAP_UINT(type, MAP_LRU_HASH);
+	MAP_UINT(max_entries, 1024);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, u64);
+} reading SEC(".maps");
+
 struct {
 	MAP_UINT(type, MAP_PERCPU_ARRAY);
 	MAP_UINT(max_entries, 1);
@@ -747,6 +763,66 @@ int on_sys_exit(u64 *ctx)
 		if (is_watched(task->tgid) && !is_compat(regs))
 			classify(task, regs, nr, result);
 	}
+	return 0;
+}
+
+/* ---- reads for partial writes ----------------------------------------------- */
+
+/* The block that a partial write falls into is read by the writer itself
+ * (block_write_begin, fs/buffer.c), which then sleeps until it has come. */
+SEC("tp_btf/block_bio_queue")
+int on_bio_queue(u64 *ctx)
+{
+	struct bio *bio = (void *)ctx[0];
+	struct task_struct *task;
+	struct pt_regs *regs;
+	struct block_reads none = {}, *sum;
+	u64 now;
+	u32 tid, tgid;
+
+	if (bio->bi_opf & 0xff) /* REQ_OP_READ is 0 */
+		return 0;
+	task = bpf_get_current_task_btf();
+	tgid = task->tgid;
+	if (!task->mm || !is_watched(tgid))
+		return 0;
+	regs = bpf_task_pt_regs(task);
+	if ((regs->orig_ax != 1 && regs->orig_ax != 18) || is_compat(regs) ||
+	    !partial_block_write(task, regs->di, regs->dx))
+		return 0;
+	sum = bpf_map_lookup_elem(&block_reads, &tgid);
+	if (!sum) {
+		bpf_map_update_elem(&block_reads, &tgid, &none, UPDATE_NOEXIST);
+		sum = bpf_map_lookup_elem(&block_reads, &tgid);
+		if (!sum)
+			return 0;
+	}
+	__sync_fetch_and_add(&sum->reads, 1);
+	tid = task->pid;
+	now = bpf_ktime_get_ns();
+	bpf_map_update_elem(&reading, &tid, &now, UPDATE_ANY);
+	return 0;
+}
+
+SEC("tp_btf/sched_switch")
+int on_switch(u64 *ctx)
+{
+	struct task_struct *next = (void *)ctx[2];
+	u32 tid = next->pid, tgid = next->tgid;
+	u64 *began;
+	struct block_reads *sum;
+
+	if (!tid)
+		return 0;
+	began = bpf_map_lookup_elem(&reading, &tid);
+	if (!began)
+		return 0;
+	sum = bpf_map_lookup_elem(&block_reads, &tgid);
+	if (sum) {
+		__sync_fetch_and_add(&sum->timed, 1);
+		__sync_fetch_and_add(&sum->ns, bpf_ktime_get_ns() - *began);
+	}
+	bpf_map_delete_elem(&reading, &tid);
 	return 0;
 }
 

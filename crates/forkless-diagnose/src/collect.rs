@@ -9,10 +9,10 @@ use crate::estimate::Stream;
 use crate::metrics::ByCgroup;
 use crate::perf::CpuSamples;
 use crate::procfs::{self, PageKinds, ProcessName};
-use crate::record::{CLASS_ANY, RawCallKey};
+use crate::record::{CLASS_ANY, CLASS_BLOCK_WRITE_PARTIAL, RawCallKey};
 use crate::shell;
 use crate::stack::{Frame, Unwinder};
-use crate::watch::{Event, StackTop, Totals, Watch};
+use crate::watch::{BlockReads, Event, StackTop, Totals, Watch};
 
 /// What came of a creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -239,6 +239,8 @@ pub(crate) struct Collected {
     pub(crate) pages: HashMap<u32, PageHistory>,
     pub(crate) faults: HashMap<u32, (u64, u64)>,
     pub(crate) calls: HashMap<(u32, u16, u16, u64), Calls>,
+    /// By process: reads that its partial writes to devices waited for.
+    pub(crate) block_reads: HashMap<u32, BlockReads>,
     pub(crate) cpu: HashMap<u32, CpuTime>,
     /// By process, where the CPU clock is sampled.
     pub(crate) samples: HashMap<u32, CpuSamples>,
@@ -264,6 +266,7 @@ impl Collected {
             pages: HashMap::new(),
             faults: HashMap::new(),
             calls: HashMap::new(),
+            block_reads: HashMap::new(),
             cpu: HashMap::new(),
             samples: HashMap::new(),
             totals: Totals::default(),
@@ -442,6 +445,12 @@ impl Collected {
             if let Some(now) = procfs::cpu_ns(tgid) {
                 let cpu = self.cpu.entry(tgid).or_insert(CpuTime { first: now, last: now });
                 cpu.last = now;
+            }
+            if class == CLASS_BLOCK_WRITE_PARTIAL
+                && (self.block_reads.len() < MAX_NAMES || self.block_reads.contains_key(&tgid))
+                && let Some(reads) = watch.block_reads(tgid)
+            {
+                self.block_reads.insert(tgid, reads);
             }
             if self.calls.len() < MAX_GROUPS || self.calls.contains_key(&(tgid, nr, class, ip)) {
                 self.calls.insert(

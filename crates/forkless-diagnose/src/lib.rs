@@ -14,6 +14,7 @@ mod diagnosis;
 mod error;
 mod estimate;
 mod finding;
+mod load;
 mod metrics;
 mod model;
 mod perf;

@@ -114,6 +114,14 @@ pub(crate) struct RawCall {
 
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
+pub(crate) struct RawBlockReads {
+    pub(crate) reads: u64,
+    pub(crate) timed: u64,
+    pub(crate) ns: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
 pub(crate) struct RawTotals {
     pub(crate) creations: u64,
     pub(crate) threads: u64,
@@ -133,6 +141,8 @@ unsafe impl aya::Pod for RawAfterFork {}
 unsafe impl aya::Pod for RawCallKey {}
 // SAFETY: as above.
 unsafe impl aya::Pod for RawCall {}
+// SAFETY: as above.
+unsafe impl aya::Pod for RawBlockReads {}
 // SAFETY: as above.
 unsafe impl aya::Pod for RawTotals {}
 // SAFETY: as above.

@@ -5,7 +5,7 @@ use std::fmt;
 use aya::Btf;
 use serde::Serialize;
 
-use crate::watch;
+use crate::load;
 
 /// The ways to watch, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -52,8 +52,8 @@ pub fn probe() -> Vec<Probe> {
         Probe { tier, refused: outcome.err() }
     };
     vec![
-        attempt(Tier::BpfFentry, watch::try_fentry),
-        attempt(Tier::BpfTracepoints, watch::try_tracepoint),
+        attempt(Tier::BpfFentry, load::try_fentry),
+        attempt(Tier::BpfTracepoints, load::try_tracepoint),
         Probe { tier: Tier::Perf, refused: crate::perf::refused() },
         Probe { tier: Tier::Procfs, refused: procfs_refused() },
     ]
@@ -65,5 +65,5 @@ fn procfs_refused() -> Option<String> {
 }
 
 pub(crate) fn fentry_works(btf: &Btf) -> bool {
-    watch::try_fentry(btf).is_ok()
+    load::try_fentry(btf).is_ok()
 }

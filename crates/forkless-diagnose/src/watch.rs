@@ -9,18 +9,20 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use aya::maps::{HashMap as BpfHashMap, MapData, PerCpuArray, PerCpuHashMap, RingBuf};
-use aya::programs::{BtfTracePoint, FEntry, FExit, ProgramError};
-use aya::{Btf, Ebpf, EbpfError, EbpfLoader};
+use aya::{Btf, Ebpf, EbpfLoader};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::creation::{Creation, Site};
 use crate::error::WatchError;
-use crate::record::{RawAfterFork, RawCall, RawCallKey, RawCreation, RawStackHead, RawTotals, Record};
+use crate::load::{
+    OBJECT, attach, attach_fentry, attach_fexit, attach_tracepoint, in_first_pid_namespace,
+    kernel_is_at_least, load_error, load_tracepoint, map_error, missing_map,
+};
+use crate::record::{
+    RawAfterFork, RawBlockReads, RawCall, RawCallKey, RawCreation, RawStackHead, RawTotals, Record,
+};
 use crate::target::{ResolvedTarget, Target};
 use crate::tier::Tier;
-
-/// The kernel side, built from `bpf/` (see its README). Aligned, because the ELF parser reads it in place.
-static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/built/watch.bpf.o");
 
 /// What to watch and how closely.
 #[derive(Debug, Clone)]
@@ -136,6 +138,16 @@ pub(crate) struct CallCount {
     pub(crate) last: i64,
 }
 
+/// Reads from a device for the sake of partial writes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct BlockReads {
+    pub(crate) reads: u64,
+    /// Of them, those whose time is known.
+    pub(crate) timed: u64,
+    /// The writers' waiting for those, nanoseconds.
+    pub(crate) ns: u64,
+}
+
 /// A running watch. Dropping it detaches and unloads everything, and kills nothing: a command that was started runs on.
 pub struct Watch {
     // Programs and links live in here.
@@ -215,6 +227,10 @@ impl Watch {
         load_tracepoint(&mut bpf, btf, "on_page_alloc", "mm_page_alloc")?;
         if options.system_calls || timing == Timing::SystemCalls {
             attach_tracepoint(&mut bpf, btf, "on_sys_exit", "sys_exit")?;
+        }
+        if options.system_calls {
+            attach_tracepoint(&mut bpf, btf, "on_switch", "sched_switch")?;
+            attach_tracepoint(&mut bpf, btf, "on_bio_queue", "block_bio_queue")?;
         }
         if timing == Timing::Fentry {
             attach_fexit(&mut bpf, btf)?;
@@ -352,6 +368,14 @@ impl Watch {
         Some(((raw.copied as i64).max(0) as u64, (raw.reused as i64).max(0) as u64))
     }
 
+    /// The reads that a process's partial writes to block devices have made it wait for.
+    pub(crate) fn block_reads(&self, pid: u32) -> Option<BlockReads> {
+        let map: BpfHashMap<_, u32, RawBlockReads> =
+            BpfHashMap::try_from(self.bpf.map("block_reads")?).ok()?;
+        let RawBlockReads { reads, timed, ns } = map.get(&pid, 0).ok()?;
+        Some(BlockReads { reads, timed, ns })
+    }
+
     /// The system calls counted so far, by place and class.
     pub(crate) fn calls(&self) -> Result<Vec<CallCount>, WatchError> {
         let map = self.bpf.map("calls").ok_or_else(|| missing_map("calls"))?;
@@ -389,159 +413,7 @@ pub(crate) fn exited_unreaped(child: &Child) -> bool {
     }
 }
 
-fn missing_map(name: &str) -> WatchError {
-    WatchError::Unsupported { why: format!("the BPF object has no map {name}") }
-}
-
-fn map_error(map: &'static str) -> impl Fn(aya::maps::MapError) -> WatchError {
-    move |source| WatchError::Map { map, source }
-}
-
 fn open_watched(bpf: &mut Ebpf) -> Result<BpfHashMap<&mut MapData, u32, u32>, WatchError> {
     let map = bpf.map_mut("watched").ok_or_else(|| missing_map("watched"))?;
     BpfHashMap::try_from(map).map_err(map_error("watched"))
-}
-
-/// The whole chain of causes: aya's outermost message alone says only "the BPF_PROG_LOAD syscall failed".
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        next = cause.source();
-    }
-    // Without a log the loader still announces one.
-    let text = text.trim_end().trim_end_matches("Verifier output:").trim_end_matches([' ', '.']).to_owned();
-    // A verifier's log has thousands of lines; its last ones hold the reason.
-    let lines: Vec<&str> = text.lines().collect();
-    if lines.len() > 6 {
-        format!("{} ... {}", lines[0], lines[lines.len() - 4..].join(" | "))
-    } else {
-        lines.join(" | ")
-    }
-}
-
-fn load_error(error: EbpfError) -> WatchError {
-    let why = chain(&error);
-    if why.contains("not permitted") || why.contains("Permission denied") {
-        WatchError::NotPermitted { why: format!("loading BPF maps is refused ({why})") }
-    } else {
-        WatchError::Unsupported { why }
-    }
-}
-
-fn program_error(program: &'static str) -> impl Fn(ProgramError) -> WatchError {
-    move |error| {
-        let why = chain(&error);
-        if why.contains("not permitted") || why.contains("Permission denied (os error 13)") {
-            WatchError::NotPermitted { why: format!("the kernel refuses BPF program {program} ({why})") }
-        } else {
-            WatchError::Program { program, why }
-        }
-    }
-}
-
-fn no_program(name: &str) -> WatchError {
-    WatchError::Unsupported { why: format!("the BPF object has no program {name}") }
-}
-
-fn tracepoint_program<'b>(
-    bpf: &'b mut Ebpf,
-    name: &'static str,
-) -> Result<&'b mut BtfTracePoint, WatchError> {
-    bpf.program_mut(name).ok_or_else(|| no_program(name))?.try_into().map_err(program_error(name))
-}
-
-fn load_tracepoint(
-    bpf: &mut Ebpf,
-    btf: &Btf,
-    name: &'static str,
-    tracepoint: &str,
-) -> Result<(), WatchError> {
-    tracepoint_program(bpf, name)?.load(tracepoint, btf).map_err(program_error(name))
-}
-
-fn attach(bpf: &mut Ebpf, name: &'static str) -> Result<(), WatchError> {
-    tracepoint_program(bpf, name)?.attach().map(drop).map_err(program_error(name))
-}
-
-fn attach_tracepoint(
-    bpf: &mut Ebpf,
-    btf: &Btf,
-    name: &'static str,
-    tracepoint: &str,
-) -> Result<(), WatchError> {
-    load_tracepoint(bpf, btf, name, tracepoint)?;
-    attach(bpf, name)
-}
-
-/// The kernel side counts in the initial pid namespace's numbers. From within another, ours and the target's are other
-/// numbers there, and nothing would ever match.
-pub(crate) fn in_first_pid_namespace() -> Result<(), WatchError> {
-    /// PROC_PID_INIT_INO, include/linux/proc_ns.h.
-    const INITIAL: &str = "pid:[4026531836]";
-    match std::fs::read_link("/proc/self/ns/pid") {
-        Ok(link) if link.as_os_str() != INITIAL => Err(WatchError::Unsupported {
-            why:
-                "this is not the initial pid namespace (a container?): run it on the host, or with --pid=host"
-                    .to_owned(),
-        }),
-        _ => Ok(()),
-    }
-}
-
-/// By uname(2); an unreadable release counts as old.
-fn kernel_is_at_least(major: u32, minor: u32) -> bool {
-    let uname = rustix::system::uname();
-    let release = uname.release().to_string_lossy();
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse::<u32>().ok());
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)
-}
-
-fn attach_fentry(bpf: &mut Ebpf, btf: &Btf) -> Result<(), WatchError> {
-    let name = "on_clone_enter";
-    let program: &mut FEntry =
-        bpf.program_mut(name).ok_or_else(|| no_program(name))?.try_into().map_err(program_error(name))?;
-    program.load("kernel_clone", btf).map_err(program_error(name))?;
-    program.attach().map_err(program_error(name))?;
-    Ok(())
-}
-
-fn attach_fexit(bpf: &mut Ebpf, btf: &Btf) -> Result<(), WatchError> {
-    let name = "on_clone_exit";
-    let program: &mut FExit =
-        bpf.program_mut(name).ok_or_else(|| no_program(name))?.try_into().map_err(program_error(name))?;
-    program.load("kernel_clone", btf).map_err(program_error(name))?;
-    program.attach().map_err(program_error(name))?;
-    Ok(())
-}
-
-/// The object with maps as small as they can be, for a try.
-fn load_smallest(btf: &Btf) -> Result<Ebpf, WatchError> {
-    EbpfLoader::new()
-        .btf(Some(btf))
-        .map_max_entries("calls", 1)
-        .map_max_entries("live", 1)
-        .map_max_entries("watched", 1)
-        .map_max_entries("ring", 4096)
-        .load(OBJECT)
-        .map_err(load_error)
-}
-
-/// Loads and attaches the smallest fentry program there is here, and takes it out again.
-pub(crate) fn try_fentry(btf: &Btf) -> Result<(), WatchError> {
-    in_first_pid_namespace()?;
-    let mut bpf = load_smallest(btf)?;
-    attach_fentry(&mut bpf, btf)
-}
-
-/// Loads and attaches one tracepoint program, and takes it out again.
-pub(crate) fn try_tracepoint(btf: &Btf) -> Result<(), WatchError> {
-    in_first_pid_namespace()?;
-    let mut bpf = load_smallest(btf)?;
-    attach_tracepoint(&mut bpf, btf, "on_exec", "sched_process_exec")
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::support::{FORKLESS, Truth, diagnose, functions, only};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
-    let tests: [(&str, fn()); 15] = [
+    let tests: [(&str, fn()); 16] = [
         ("findings::full_forks_that_exec", full_forks),
         ("findings::the_saving_of_a_spawn_is_predicted", predicted_spawn),
         ("findings::the_saving_of_huge_pages_is_predicted", predicted_huge_pages),
@@ -20,9 +20,10 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         ("findings::mask_calls_of_sigsetjmp", sigsetjmp),
         ("findings::localtime_lookups", localtime),
         ("findings::constant_results", constant),
+        ("findings::partial_writes_to_a_device_and_the_reads_they_cost", block_writes),
         ("findings::close_loops_and_failing_execs", loops),
         ("findings::the_text_names_the_place_and_the_remedy", text),
-        ("findings::another_pid_namespace_is_refused", pid_namespace),
+        ("findings::in_another_pid_namespace_perf_events_take_over", pid_namespace),
         ("findings::an_unprivileged_user_gets_a_partial_report", unprivileged),
     ];
     for (name, test) in tests {
@@ -167,6 +168,66 @@ fn constant() {
     assert!(functions(&finding).contains(&"one_getppid"), "{:?}", functions(&finding));
 }
 
+/// A loop device on a file, taken away again when dropped.
+struct LoopDevice {
+    path: String,
+    file: std::path::PathBuf,
+}
+
+impl LoopDevice {
+    fn new(bytes: u64) -> Result<Self, String> {
+        let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("loop.img");
+        // Written, not sparse: the reads shall reach a disk.
+        std::fs::write(&file, vec![1u8; bytes as usize]).map_err(|e| e.to_string())?;
+        let run = |flags: &[&str]| {
+            let output =
+                Command::new("losetup").args(flags).arg(&file).output().map_err(|e| e.to_string())?;
+            let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+            if output.status.success() {
+                Ok(text)
+            } else {
+                Err(String::from_utf8_lossy(&output.stderr).into_owned())
+            }
+        };
+        match run(&["--direct-io=on", "--find", "--show"]).or_else(|_| run(&["--find", "--show"])) {
+            Ok(path) => Ok(Self { path, file }),
+            Err(why) => {
+                std::fs::remove_file(&file).map_err(|e| e.to_string())?;
+                Err(why)
+            }
+        }
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        // A test that fails unwinds through here: it has its say first.
+        let _ = Command::new("losetup").args(["-d", &self.path]).status();
+        let _ = std::fs::remove_file(&self.file);
+    }
+}
+
+/// Eight writes of 512 bytes a block: the first reads the block, and the writer waits for it.
+fn block_writes() {
+    let device = match LoopDevice::new(8 << 20) {
+        Ok(device) => device,
+        Err(why) => return println!("skipped: no loop device: {why}"),
+    };
+    let (report, small) = report(&["blockwrite", "8000", "0", &device.path]);
+    let finding = only(&report, "partial_block_writes");
+    assert_eq!(finding["count"], 8000);
+    let reads = finding["evidence"].to_string();
+    assert!(reads.contains("1000, 0.12 a write") || reads.contains("1000, 0.13 a write"), "{reads}");
+    let (whole, large) = self::report(&["blockwrite-whole", "1000", "0", &device.path]);
+    nothing(&whole);
+    // The same bytes in whole blocks: the reads are saved, and the calls.
+    let measured = (small.ns("wall_ns") - large.ns("wall_ns")) / 8000.0;
+    let saving = &finding["saving_each_ns"];
+    println!("partial block writes: predicted {saving}, measured {measured:.0}");
+    let share = saving["mid"].as_f64().expect("ns") / measured;
+    assert!((0.3..=1.3).contains(&share), "predicted {saving}, measured {measured}");
+}
+
 fn loops() {
     let (report, _) = self::report(&["closeloop", "100"]);
     // Descriptors that the test's own parents left open are closed for real.
@@ -198,15 +259,30 @@ fn text() {
     assert!(stderr.contains("tier: BPF with tracepoints (tp_btf): works"), "{stderr}");
 }
 
-/// In a container's pid namespace the kernel's pids are not ours: what is seen must not be taken for all there is.
+/// In a container's pid namespace the kernel's pids are not ours: BPF says so, and perf events show the namespace's own processes.
 fn pid_namespace() {
-    let output = Command::new("unshare")
-        .args(["--pid", "--fork", "--mount-proc", FORKLESS, "diagnose", "--all", "-d", "0.5"])
-        .output()
-        .expect("unshare runs");
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(3), "{stderr}");
+    let inside = |arguments: &[&str]| {
+        Command::new("unshare")
+            .args(["--pid", "--fork", "--mount-proc", FORKLESS, "diagnose"])
+            .args(arguments)
+            .output()
+            .expect("unshare runs")
+    };
+    let log = inside(&["--all", "--log", "-d", "0.5"]);
+    let stderr = String::from_utf8_lossy(&log.stderr);
+    assert_eq!(log.status.code(), Some(3), "{stderr}");
     assert!(stderr.contains("--pid=host"), "{stderr}");
+
+    let victim = crate::support::victim().expect("checked before").to_string_lossy().into_owned();
+    let watched = inside(&["--json", "--", &victim, "forkexec", "10", "32"]);
+    let text = String::from_utf8_lossy(&watched.stdout);
+    let report: Value = serde_json::from_str(text.lines().last().unwrap_or_default()).expect("JSON");
+    if report["tier"] == "procfs" {
+        return println!("skipped: no perf events here: {}", report["limits"]);
+    }
+    assert_eq!(report["tier"], "perf", "{report}");
+    assert!(report["limits"].to_string().contains("--pid=host"), "{report}");
+    assert_eq!(report["totals"]["creations"], 10, "{report}");
 }
 
 /// As an unprivileged user, without and with perf events. Needs root only to become one.

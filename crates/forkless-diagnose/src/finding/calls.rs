@@ -12,6 +12,7 @@ use crate::record::{
     CLASS_ZONEINFO,
 };
 use crate::stack::Frame;
+use crate::watch::BlockReads;
 
 /// Calls of one process name, class and system call.
 struct Merged {
@@ -195,17 +196,41 @@ fn close_loop(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     })
 }
 
+/// What the writer waits for the reads it causes: measured, from the submission of each until it ran again. A block that is
+/// written in full is not read first, so all of it is saved.
 fn block_writes(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
-    // Any at all is worth a word: the read costs more than the write, but how much the device decides.
-    let each = context.model.system_call;
     let count = merged.calls.count;
-    if count < 100 {
+    let reads = merged.pids.iter().filter_map(|pid| context.collected.block_reads.get(pid)).fold(
+        BlockReads::default(),
+        |sum, reads| BlockReads {
+            reads: sum.reads + reads.reads,
+            timed: sum.timed + reads.timed,
+            ns: sum.ns + reads.ns,
+        },
+    );
+    // Without reads the blocks were cached, and the writes do no harm.
+    if count < 100 || reads.reads == 0 {
         return None;
     }
-    let ns = each.mid * count as f64;
+    let each_read = reads.ns as f64 / reads.timed.max(1) as f64;
+    let reads_a_write = reads.reads as f64 / count as f64;
+    // Reads come one by one: their number is a count, and two deviations of it the interval.
+    let margin = 1.0 / (reads.timed.max(1) as f64).sqrt();
+    let wait = each_read * reads_a_write;
+    let saving_each = Estimate { low: wait * (1.0 - margin), mid: wait, high: wait * (1.0 + margin) };
+    let ns = each_read * reads.reads as f64;
+    if context.share(ns) < context.thresholds.share {
+        return None;
+    }
+    let bytes = merged.calls.bytes / count;
     Some(Finding {
         kind: FindingKind::PartialBlockWrites,
-        title: format!("{} writes parts of blocks to a block device: {count} writes of {} bytes", label(&merged.process), merged.calls.bytes / count),
+        title: format!(
+            "{} writes parts of blocks to a block device: {count} writes of {bytes} bytes made it wait for {} reads of {} each",
+            label(&merged.process),
+            reads.reads,
+            time(each_read)
+        ),
         process: merged.process.clone(),
         pid: merged.pids.first().copied().unwrap_or(0),
         processes: merged.pids.len() as u64,
@@ -215,12 +240,14 @@ fn block_writes(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         cost: Cost { caller_ns: ns, child_ns: 0.0, faults_ns: 0.0, cpu_share: context.share(ns) },
         evidence: vec![
             evidence("buffered writes whose size is no multiple of 4096", count.to_string()),
-            evidence("bytes a write", (merged.calls.bytes / count).to_string()),
+            evidence("bytes a write", bytes.to_string()),
+            evidence("reads they caused", format!("{}, {reads_a_write:.2} a write", reads.reads)),
+            evidence("the writer's waiting for each read (measured)", time(each_read)),
         ],
-        reason: "A buffered write of part of a page-cache block that is not cached makes the kernel read the block first.".to_owned(),
+        reason: "A buffered write of part of a page-cache block that is not cached makes the kernel read the block first, and the writer wait for it.".to_owned(),
         remedy: "Write multiples of 4096 bytes, aligned (dd: bs=4096 or more), or use O_DIRECT with the sector size.".to_owned(),
-        saving_each_ns: each,
-        saving_share: context.shares(each, count),
+        saving_each_ns: saving_each,
+        saving_share: context.shares(saving_each, count),
         command: "cat /sys/block/*/stat   # reads grow with the writes".to_owned(),
     })
 }

@@ -205,7 +205,8 @@ impl PerfWatch {
                     }
                     // Stacks and CPU samples are samples anyway.
                     PerfRecord { what: What::Lost(_), .. } => {}
-                    record if record.process != self.own => self.waiting.push(record),
+                    // 0: the idle task, or a process that our pid namespace does not have.
+                    record if record.process != self.own && record.process != 0 => self.waiting.push(record),
                     _ => {}
                 }
             }
