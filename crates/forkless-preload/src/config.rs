@@ -142,6 +142,8 @@ fn apply(options: &CStr) {
     }
     #[cfg(target_arch = "x86_64")]
     crate::context::configure(find(bytes, b"context") == Some(b"fast"));
+    #[cfg(target_arch = "x86_64")]
+    crate::fork::collapse::configure(find(bytes, b"collapse") == Some(b"yes"));
     if let Some(path) = find(bytes, b"record") {
         RECORD.store(path.as_ptr().cast_mut().cast(), Relaxed);
     }

@@ -199,6 +199,34 @@ mod x86_64 {
         pthread_sigmask, "pthread_sigmask" => slow_pthread_sigmask;
     }
 
+    /// Defines a libc function that changes the process's user, after which its memory can no longer be opened.
+    macro_rules! changes_user {
+        ($($name:ident, $text:literal, ($($argument:ident),*) => $nr:ident [$($passed:expr),*];)*) => { $(
+            #[unsafe(no_mangle)]
+            extern "C" fn $name($($argument: u32),*) -> c_int {
+                static NEXT: Next = Next::new($text);
+                if fork::speculating() {
+                    return libc_answer(child::direct(k::$nr, &[$($passed as usize),*, 0, 0, 0]));
+                }
+                fork::own_memory::keep();
+                let real = NEXT.get();
+                if real.is_null() {
+                    return absent();
+                }
+                // SAFETY: found under the name of this function.
+                let real = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn($($argument: u32),*) -> c_int>(real) };
+                real($($argument),*)
+            }
+        )* };
+    }
+
+    changes_user! {
+        setuid, c"setuid", (uid) => __NR_setuid [uid, 0, 0];
+        seteuid, c"seteuid", (effective) => __NR_setresuid [u32::MAX, effective, u32::MAX];
+        setreuid, c"setreuid", (real_id, effective) => __NR_setreuid [real_id, effective, 0];
+        setresuid, c"setresuid", (real_id, effective, saved) => __NR_setresuid [real_id, effective, saved];
+    }
+
     extern "C" fn slow_close(fd: c_int) -> c_int {
         libc_answer(child::direct(k::__NR_close, &[fd as usize, 0, 0, 0, 0, 0]))
     }

@@ -86,6 +86,16 @@ pub fn openat(dir: i32, path: CPtr<'_>, flags: u32, mode: u32) -> Result<i32> {
     unsafe { call!(__NR_openat, dir, path, flags, mode) }.map(|n| n as i32)
 }
 
+/// `newfstatat(2)`: device and inode of a file by its path, or of a descriptor for an empty path and `AT_EMPTY_PATH`.
+#[inline(always)]
+pub fn identity(dir: i32, path: CPtr<'_>, flags: u32) -> Result<(u64, u64)> {
+    // struct stat begins with both on the supported architectures; 144 bytes at most.
+    let mut stat = [0u64; 18];
+    // SAFETY: the kernel writes one struct stat; `CPtr` is NUL-terminated.
+    unsafe { call!(__NR_newfstatat, dir, path, stat.as_mut_ptr(), flags) }?;
+    Ok((stat[0], stat[1]))
+}
+
 /// `read(2)`.
 #[inline(always)]
 pub fn read(fd: i32, buf: &mut [u8]) -> Result<usize> {

@@ -6,8 +6,9 @@ use core::ffi::c_void;
 use linux_raw_sys::general as k;
 
 pub use k::{
-    MADV_DOFORK, MADV_DONTFORK, MADV_WIPEONFORK, MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE,
-    MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED, MAP_STACK, PROT_EXEC, PROT_NONE, PROT_READ, PROT_WRITE,
+    MADV_COLLAPSE, MADV_DOFORK, MADV_DONTFORK, MADV_WIPEONFORK, MAP_ANONYMOUS, MAP_FIXED,
+    MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED, MAP_STACK, PROT_EXEC, PROT_NONE, PROT_READ,
+    PROT_WRITE,
 };
 
 /// `mmap(2)` of anonymous memory somewhere the kernel chooses.
@@ -34,6 +35,12 @@ pub unsafe fn mprotect(addr: *mut c_void, len: usize, prot: u32) -> Result<()> {
 pub unsafe fn madvise(addr: *mut c_void, len: usize, advice: u32) -> Result<()> {
     // SAFETY: the caller's contract.
     unsafe { call!(__NR_madvise, addr, len, advice) }.map(drop)
+}
+
+/// `mincore(2)`: which pages from an address on are there, one byte each. The address must be a page's.
+pub fn mincore(addr: usize, pages: &mut [u8]) -> Result<()> {
+    // SAFETY: the kernel writes one byte a page; what the range holds is only looked at.
+    unsafe { call!(__NR_mincore, addr, pages.len() * 4096, pages.as_mut_ptr()) }.map(drop)
 }
 
 /// `munmap(2)`.

@@ -8,4 +8,5 @@ mod fork;
 mod launch;
 mod random;
 mod remedies;
+mod servers;
 mod support;

@@ -22,11 +22,13 @@ use crate::{config, next::Next, tally};
 pub(crate) mod advice;
 mod arm;
 pub(crate) mod child;
+pub(crate) mod collapse;
 mod decide;
 mod frame;
 mod mapsfile;
 mod memory;
 mod outcome;
+pub(crate) mod own_memory;
 mod parent;
 mod plan;
 mod sites;
@@ -69,7 +71,11 @@ pub(crate) fn fork_entry(real: &'static Next, site: usize) -> i32 {
         crate::rt::abort();
     }
     let real = memory_fn(real);
-    if speculating() || config::fork() == config::Fork::Off {
+    if speculating() {
+        return call(real);
+    }
+    collapse::before_fork();
+    if config::fork() == config::Fork::Off {
         return call(real);
     }
     FORKS.store(FORKS.load(Relaxed) + 1, Relaxed);
@@ -96,6 +102,7 @@ pub(crate) fn fork_entry(real: &'static Next, site: usize) -> i32 {
 /// The child of a plain fork: what it inherited of ours belongs to its parent.
 fn in_plain_child() {
     outcome::forget();
+    own_memory::forget();
     arm::reset();
     decide::reset();
 }

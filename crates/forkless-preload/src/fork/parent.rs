@@ -14,7 +14,7 @@ use crate::kernel::{self, Args};
 
 use super::arm::{Slot, Verdict};
 use super::frame::Frame;
-use super::{Attempt, child, decide, insist, memory, outcome, plan, sites};
+use super::{Attempt, child, decide, insist, memory, outcome, own_memory, plan, sites};
 
 const SIGCHLD: usize = 17;
 /// The flags of a fork; anything else is another kind of clone.
@@ -199,7 +199,11 @@ fn open_memory() -> Attempt<i32> {
     let low = match fd::openat(fd::AT_FDCWD, CPtr::from(c"/proc/self/mem"), fd::O_RDONLY | fd::O_CLOEXEC, 0) {
         Ok(fd) => fd,
         Err(Errno::EMFILE | Errno::ENFILE) => return Err(Kind::Descriptors),
-        Err(_) => return Err(Kind::NoProc),
+        // Not dumpable; a copy of the one kept from before is as good, and goes the same way.
+        Err(_) => {
+            let kept = own_memory::get().ok_or(Kind::NoProc)?;
+            fd::dup_cloexec(kept, 3).map_err(|_| Kind::Descriptors)?
+        }
     };
     // 255 is bash's own; a table of 256 is the kernel's second size, so most programs' tables need not grow again.
     const HIGH: i32 = 240;

@@ -195,7 +195,7 @@ fn exclude(m: &Mapping, pins: &Pins, smallest: usize) -> usize {
 }
 
 /// Calls `each` for every writable mapping, upwards, until it says `false`: too many to keep.
-fn each_writable(mut each: impl FnMut(Mapping) -> bool) -> Result<(), Kind> {
+pub(crate) fn each_writable(mut each: impl FnMut(Mapping) -> bool) -> Result<(), Kind> {
     let flags = fd::O_RDONLY | fd::O_CLOEXEC;
     let file = match fd::openat(fd::AT_FDCWD, CPtr::from(c"/proc/self/maps"), flags, 0) {
         Ok(file) => file,

@@ -11,7 +11,7 @@ use std::path::Path;
 use forkless_record::OPTIONS_VARIABLE;
 
 use super::record::RecordFile;
-use super::{Args, Children, Context, Fork, Shell, huge_pages, shell, target};
+use super::{Args, Children, Context, Fork, HugePages, Shell, huge_pages, shell, target};
 
 unsafe extern "C" {
     static environ: *const *const libc::c_char;
@@ -106,6 +106,9 @@ fn options(args: &Args, record: Option<&RecordFile>) -> String {
     }
     if args.context == Context::Fast {
         text.push_str(",context=fast");
+    }
+    if args.huge_pages != HugePages::Off {
+        text.push_str(",collapse=yes");
     }
     if args.children == Children::No {
         text.push_str(",children=no");

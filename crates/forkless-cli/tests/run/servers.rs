@@ -1,0 +1,43 @@
+//! What servers do: give up being root, and map their memory in pieces.
+
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use crate::support::{compile, observe, plain, reported, run};
+
+static SERVERS: LazyLock<PathBuf> = LazyLock::new(|| compile("servers.c", &[]));
+
+/// Regression: Apache's workers run as another user, where /proc/self/mem cannot be opened, and never speculated.
+#[test]
+fn a_process_that_stopped_being_root_speculates_until_its_descriptor_is_taken() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can change its user");
+        return;
+    }
+    let without = observe(&mut plain(&SERVERS, &["drops"]));
+    let (with, report) = reported(&["--fork-minimum=1M", "--fork-always"], &SERVERS, &["drops"]);
+    assert_eq!(without, with);
+    assert_eq!(without.0, Some(0), "{without:?}");
+    // The first commits. The second finds another file behind the number; so does the worker's, and the worker itself execs
+    // nothing.
+    assert_eq!(report.count("committed"), 1, "{:?}", report.reasons());
+    assert_eq!(report.reasons(), ["NoProc", "NoProc", "NoProc"]);
+}
+
+/// Regression: APR maps 8 KiB at a time, past every allocator's setting.
+#[test]
+fn memory_mapped_in_pieces_gets_huge_pages_before_a_fork() {
+    let huge = |(status, out, err): (Option<i32>, String, String)| -> u64 {
+        assert_eq!(status, Some(0), "{err}");
+        out.trim().strip_suffix(" MiB").and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{out} {err}"))
+    };
+    let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    if !enabled.contains("[madvise]") && !enabled.contains("[never]") {
+        eprintln!("skipped: transparent huge pages are everywhere, or nowhere: {enabled:?}");
+        return;
+    }
+    assert_eq!(huge(observe(&mut plain(&SERVERS, &["pieces"]))), 0);
+    let with = huge(observe(&mut run(&["--quiet", "--fork=off", "--huge-pages=thp"], &SERVERS, &["pieces"])));
+    // All of the pieces, and nothing of the sparse mapping.
+    assert!((56..=64).contains(&with), "{with} MiB");
+}
