@@ -11,6 +11,7 @@
 pub mod ledger;
 
 mod e1;
+mod e2;
 mod e4;
 mod e5;
 mod green;
@@ -23,6 +24,7 @@ mod trace;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -94,8 +96,18 @@ pub struct Options {
     pub seed: u64,
     /// Whether missing programs (a Ruby, a web server) may be installed as Debian packages, which only root can.
     pub install: bool,
-    /// What to put before a program to run it without the cost of its forks; without it, those rows are missing.
-    pub launcher: Option<Vec<OsString>>,
+    /// The `forkless` command: it keeps servers from outliving the experiment. Without it there is no server.
+    pub forkless: Option<PathBuf>,
+    /// Whether `forkless run` can be used; without it, its rows are missing.
+    pub run: bool,
+}
+
+impl Options {
+    /// What to put before a program to run it without the cost of its forks.
+    fn launcher(&self) -> Option<Vec<OsString>> {
+        let forkless = self.forkless.as_ref().filter(|_| self.run)?;
+        Some(vec![forkless.into(), "run".into(), "--".into()])
+    }
 }
 
 /// Everything one invocation found out.
@@ -341,7 +353,8 @@ pub fn run(
         Id::E1 => e1::run(&mut bench)?,
         Id::E4 => e4::run(&mut bench)?,
         Id::E5 => e5::run(&mut bench)?,
-        Id::E2 | Id::E3 => return Err(Error::Missing(format!("{id} is not part of this build"))),
+        Id::E2 => e2::run(&mut bench)?,
+        Id::E3 => return Err(Error::Missing(format!("{id} is not part of this build"))),
     };
     experiment.seconds = started.elapsed().as_secs_f64();
     experiment.noise = watch.finish([]);

@@ -38,7 +38,8 @@ pub(super) fn ways(
     let scratch = Scratch::new(bench.guard.as_deref_mut())?;
     let file = scratch.file("passes.pl", SCRIPT)?;
     let mut ways = Vec::new();
-    let launcher = bench.options.launcher.as_deref();
+    let launcher = bench.options.launcher();
+    let launcher = launcher.as_deref();
     for (key, name, launcher) in [
         ("perl_system", "Perl, system(\"true\")", None),
         ("perl_run_system", "the same Perl, under forkless run", launcher),

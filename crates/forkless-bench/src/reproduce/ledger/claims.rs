@@ -142,7 +142,7 @@ pub const CLAIMS: &[Claim] = &[
         id: "2.4",
         text: "The system call behind libc's vfork has another name: a probe on vfork never fires",
         published: "Solaris: libc's vfork calls forksys",
-        beside: &["posix_spawn.clone_flags", "system.clone_flags"],
+        beside: &[],
         holds: &[at_most("vfork.as_named", 0.0)],
         gone: &[at_least("vfork.as_named", 1.0), at_least("fork.as_named", 1.0)],
         because: [
@@ -409,7 +409,7 @@ pub const CLAIMS: &[Claim] = &[
         id: "5.6",
         text: "Writing to a raw device in blocks smaller than its own makes reads, and costs 3 times",
         published: "bs=256 and 512 against 512 and 4096, on a disk and on a device-mapper volume",
-        beside: &["blockwrite.large_reads"],
+        beside: &["blockwrite.mapper_reads", "blockwrite.mapper_slower"],
         holds: &[
             at_least("blockwrite.small_reads", 0.9),
             at_most("blockwrite.large_reads", 0.05),

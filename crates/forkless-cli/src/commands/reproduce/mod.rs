@@ -1,7 +1,6 @@
 //! `forkless reproduce`: the published experiments, executed, and the ledger of their claims.
 
 use std::env;
-use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -105,7 +104,8 @@ fn measure(args: &Args, article: &mut Article) -> anyhow::Result<()> {
         quick: args.quick,
         seed: args.seed,
         install: env::var_os("FORKLESS_NO_INSTALL").is_none_or(|value| value.is_empty() || value == "0"),
-        launcher: launcher(),
+        forkless: env::current_exe().ok(),
+        run: super::run::library::find().is_ok(),
     };
     let mut failures = Vec::new();
     for &id in &wanted {
@@ -131,13 +131,6 @@ fn measure(args: &Args, article: &mut Article) -> anyhow::Result<()> {
         return Err(Missing(format!("no claim could be decided here: {}", why.join("; "))).into());
     }
     Ok(())
-}
-
-/// What starts a program without the cost of its forks: this program's own `run`, where its library is found.
-fn launcher() -> Option<Vec<OsString>> {
-    super::run::library::find().ok()?;
-    let this = env::current_exe().ok()?;
-    Some(vec![this.into(), "run".into(), "--".into()])
 }
 
 fn read(path: &Path) -> anyhow::Result<Article> {
