@@ -9,12 +9,13 @@
 #![expect(unsafe_code, reason = "switching stacks")]
 
 use core::arch::naked_asm;
-use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering::Relaxed};
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use forkless_record::Counter;
 
-use crate::{next, tally};
+use crate::next::jump_slot;
+use crate::tally;
 
 /// 1: on.
 static FAST: AtomicU8 = AtomicU8::new(0);
@@ -60,66 +61,56 @@ const MXCSR: usize = FPMEM + 24;
 const FEATURE: usize = 0x48;
 const SHADOW_STACK: u32 = 2;
 
-macro_rules! chain {
-    ($($next:ident, $find:ident, $resolve:ident, $name:literal;)*) => { $(
-        static $next: AtomicPtr<c_void> = AtomicPtr::new($find as *const () as *mut c_void);
+// A program that calls one of them could not have been linked without it.
+jump_slot!(NEXT_GET = c"getcontext", else crate::rt::abort);
+jump_slot!(NEXT_SET = c"setcontext", else crate::rt::abort);
+jump_slot!(NEXT_SWAP = c"swapcontext", else crate::rt::abort);
+jump_slot!(NEXT_MAKE = c"makecontext", else crate::rt::abort);
 
-        #[unsafe(naked)]
-        extern "C" fn $find() {
-            naked_asm!(
-                "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
-                "call {resolve}",
-                "mov r11, rax",
-                "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
-                "jmp r11",
-                resolve = sym $resolve,
-            )
-        }
-
-        extern "C" fn $resolve() -> *mut c_void {
-            let found = next::lookup($name);
-            if found.is_null() {
-                crate::rt::abort();
-            }
-            $next.store(found, Relaxed);
-            found
-        }
-    )* };
-}
-chain! {
-    NEXT_GET, find_get, resolve_get, c"getcontext";
-    NEXT_SET, find_set, resolve_set, c"setcontext";
-    NEXT_SWAP, find_swap, resolve_swap, c"swapcontext";
-    NEXT_MAKE, find_make, resolve_make, c"makecontext";
+/// The code of a function that saves the calling context at rdi: everything but the floating-point environment, whose address is in
+/// rcx for `$then`, which goes on from there.
+macro_rules! saving {
+    ($next:ident, $($then:literal),+ $(; $($operand:tt)+)?) => {
+        naked_asm!(
+            "cmp byte ptr [rip + {fast}], 0",
+            "je 2f",
+            "test dword ptr fs:[{feature}], {shadow}",
+            "jnz 2f",
+            "mov [rdi + {rbx}], rbx",
+            "mov [rdi + {rbp}], rbp",
+            "mov [rdi + {r12}], r12",
+            "mov [rdi + {r13}], r13",
+            "mov [rdi + {r14}], r14",
+            "mov [rdi + {r15}], r15",
+            "mov [rdi + {rdi}], rdi",
+            "mov [rdi + {rsi}], rsi",
+            "mov [rdi + {rdx}], rdx",
+            "mov [rdi + {rcx}], rcx",
+            "mov [rdi + {r8}], r8",
+            "mov [rdi + {r9}], r9",
+            "mov rcx, [rsp]",
+            "mov [rdi + {rip}], rcx",
+            "lea rcx, [rsp + 8]",
+            "mov [rdi + {rsp}], rcx",
+            "lea rcx, [rdi + {fpmem}]",
+            "mov [rdi + {fpregs}], rcx",
+            $($then,)+
+            "2: jmp [rip + {next}]",
+            fast = sym FAST, next = sym $next, feature = const FEATURE, shadow = const SHADOW_STACK,
+            rbx = const RBX, rbp = const RBP, r12 = const R12, r13 = const R13, r14 = const R14, r15 = const R15,
+            rdi = const RDI, rsi = const RSI, rdx = const RDX, rcx = const RCX, r8 = const R8, r9 = const R9,
+            rip = const RIP, rsp = const RSP, fpregs = const FPREGS, fpmem = const FPMEM, mxcsr = const MXCSR,
+            $($($operand)+)?
+        )
+    };
 }
 
 /// `getcontext(3)`.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 extern "C" fn getcontext() -> c_int {
-    naked_asm!(
-        "cmp byte ptr [rip + {fast}], 0",
-        "je 2f",
-        "test dword ptr fs:[{feature}], {shadow}",
-        "jnz 2f",
-        "mov [rdi + {rbx}], rbx",
-        "mov [rdi + {rbp}], rbp",
-        "mov [rdi + {r12}], r12",
-        "mov [rdi + {r13}], r13",
-        "mov [rdi + {r14}], r14",
-        "mov [rdi + {r15}], r15",
-        "mov [rdi + {rdi}], rdi",
-        "mov [rdi + {rsi}], rsi",
-        "mov [rdi + {rdx}], rdx",
-        "mov [rdi + {rcx}], rcx",
-        "mov [rdi + {r8}], r8",
-        "mov [rdi + {r9}], r9",
-        "mov rcx, [rsp]",
-        "mov [rdi + {rip}], rcx",
-        "lea rcx, [rsp + 8]",
-        "mov [rdi + {rsp}], rcx",
-        "lea rcx, [rdi + {fpmem}]",
-        "mov [rdi + {fpregs}], rcx",
+    saving!(
+        NEXT_GET,
         // The whole environment once, so that the area is valid for libc; switches then save the control word only.
         "fnstenv [rcx]",
         "fldenv [rcx]",
@@ -127,12 +118,7 @@ extern "C" fn getcontext() -> c_int {
         // Never read by us; empty rather than whatever was there, should the program look.
         "mov qword ptr [rdi + 296], 0",
         "xor eax, eax",
-        "ret",
-        "2: jmp [rip + {next}]",
-        fast = sym FAST, next = sym NEXT_GET, feature = const FEATURE, shadow = const SHADOW_STACK,
-        rbx = const RBX, rbp = const RBP, r12 = const R12, r13 = const R13, r14 = const R14, r15 = const R15,
-        rdi = const RDI, rsi = const RSI, rdx = const RDX, rcx = const RCX, r8 = const R8, r9 = const R9,
-        rip = const RIP, rsp = const RSP, fpregs = const FPREGS, fpmem = const FPMEM, mxcsr = const MXCSR,
+        "ret"
     )
 }
 
@@ -188,38 +174,7 @@ extern "C" fn load() -> c_int {
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 extern "C" fn swapcontext() -> c_int {
-    naked_asm!(
-        "cmp byte ptr [rip + {fast}], 0",
-        "je 2f",
-        "test dword ptr fs:[{feature}], {shadow}",
-        "jnz 2f",
-        "mov [rdi + {rbx}], rbx",
-        "mov [rdi + {rbp}], rbp",
-        "mov [rdi + {r12}], r12",
-        "mov [rdi + {r13}], r13",
-        "mov [rdi + {r14}], r14",
-        "mov [rdi + {r15}], r15",
-        "mov [rdi + {rdi}], rdi",
-        "mov [rdi + {rsi}], rsi",
-        "mov [rdi + {rdx}], rdx",
-        "mov [rdi + {rcx}], rcx",
-        "mov [rdi + {r8}], r8",
-        "mov [rdi + {r9}], r9",
-        "mov rcx, [rsp]",
-        "mov [rdi + {rip}], rcx",
-        "lea rcx, [rsp + 8]",
-        "mov [rdi + {rsp}], rcx",
-        "lea rcx, [rdi + {fpmem}]",
-        "mov [rdi + {fpregs}], rcx",
-        "fnstcw [rcx]",
-        "stmxcsr [rdi + {mxcsr}]",
-        "jmp {load}",
-        "2: jmp [rip + {next}]",
-        fast = sym FAST, next = sym NEXT_SWAP, feature = const FEATURE, shadow = const SHADOW_STACK, load = sym load,
-        rbx = const RBX, rbp = const RBP, r12 = const R12, r13 = const R13, r14 = const R14, r15 = const R15,
-        rdi = const RDI, rsi = const RSI, rdx = const RDX, rcx = const RCX, r8 = const R8, r9 = const R9,
-        rip = const RIP, rsp = const RSP, fpregs = const FPREGS, fpmem = const FPMEM, mxcsr = const MXCSR,
-    )
+    saving!(NEXT_SWAP, "fnstcw [rcx]", "stmxcsr [rdi + {mxcsr}]", "jmp {load}"; load = sym load)
 }
 
 /// `makecontext(3)`: variadic, so the arguments are collected here.

@@ -75,14 +75,13 @@ fn environment(_passed: *mut *mut c_char) -> *mut *mut c_char {
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
     use core::arch::naked_asm;
-    use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
     use forkless_sys::signal::KernelAction;
     use linux_raw_sys::general as k;
 
     use super::{CStr, c_char, c_int, c_void};
     use crate::fork::{self, SPECULATING, child};
-    use crate::next::{self, Next};
+    use crate::next::{Next, jump_slot};
 
     static FORK: Next = Next::new(c"fork");
     static FORK_SIGNAL_SAFE: Next = Next::new(c"_Fork");
@@ -132,31 +131,10 @@ mod x86_64 {
             mod $name {
                 use super::*;
 
-                pub(super) static NEXT: AtomicPtr<c_void> = AtomicPtr::new(find as *const () as *mut c_void);
-
-                /// Looks the next definition up and calls it. Keeps the argument registers.
-                #[unsafe(naked)]
-                extern "C" fn find() {
-                    naked_asm!(
-                        "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
-                        "call {resolve}",
-                        "mov r11, rax",
-                        "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
-                        "jmp r11",
-                        resolve = sym resolve,
-                    )
-                }
-
-                extern "C" fn resolve() -> *mut c_void {
-                    const NAME: &CStr = match CStr::from_bytes_with_nul(concat!($text, "\0").as_bytes()) {
-                        Ok(name) => name,
-                        Err(_) => panic!(),
-                    };
-                    let found = next::lookup(NAME);
-                    let found = if found.is_null() { absent as *const () as *mut c_void } else { found };
-                    NEXT.store(found, Relaxed);
-                    found
-                }
+                jump_slot!(pub(super) NEXT = match CStr::from_bytes_with_nul(concat!($text, "\0").as_bytes()) {
+                    Ok(name) => name,
+                    Err(_) => panic!(),
+                }, else absent);
 
                 #[unsafe(no_mangle)]
                 #[unsafe(naked)]
@@ -385,26 +363,7 @@ mod x86_64 {
     mod syscall_function {
         use super::*;
 
-        pub(super) static NEXT: AtomicPtr<c_void> = AtomicPtr::new(find as *const () as *mut c_void);
-
-        #[unsafe(naked)]
-        extern "C" fn find() {
-            naked_asm!(
-                "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
-                "call {resolve}",
-                "mov r11, rax",
-                "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
-                "jmp r11",
-                resolve = sym resolve,
-            )
-        }
-
-        extern "C" fn resolve() -> *mut c_void {
-            let found = next::lookup(c"syscall");
-            let found = if found.is_null() { absent as *const () as *mut c_void } else { found };
-            NEXT.store(found, Relaxed);
-            found
-        }
+        jump_slot!(pub(super) NEXT = c"syscall", else absent);
 
         /// `syscall(2)`: libseccomp and allocators make the watched calls through it.
         #[unsafe(no_mangle)]

@@ -50,3 +50,37 @@ pub(crate) fn lookup_default(name: &CStr) -> *mut c_void {
     // SAFETY: as above.
     unsafe { dlsym(RTLD_DEFAULT, name.as_ptr()) }
 }
+
+/// Defines a static that holds the address of the next definition of a function, for interposers that jump through it with their argument
+/// registers untouched. Until the first call it holds a trampoline that looks the definition up, keeps it there, and goes on to it;
+/// `$absent` stands for a function this libc does not have.
+#[cfg(target_arch = "x86_64")]
+macro_rules! jump_slot {
+    ($visibility:vis $slot:ident = $name:expr, else $absent:expr) => {
+        $visibility static $slot: core::sync::atomic::AtomicPtr<core::ffi::c_void> = {
+            #[unsafe(naked)]
+            extern "C" fn find() {
+                core::arch::naked_asm!(
+                    "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
+                    "call {resolve}",
+                    "mov r11, rax",
+                    "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
+                    "jmp r11",
+                    resolve = sym resolve,
+                )
+            }
+
+            extern "C" fn resolve() -> *mut core::ffi::c_void {
+                const NAME: &core::ffi::CStr = $name;
+                let found = crate::next::lookup(NAME);
+                let found = if found.is_null() { $absent as *const () as *mut core::ffi::c_void } else { found };
+                $slot.store(found, core::sync::atomic::Ordering::Relaxed);
+                found
+            }
+
+            core::sync::atomic::AtomicPtr::new(find as *const () as *mut core::ffi::c_void)
+        };
+    };
+}
+#[cfg(target_arch = "x86_64")]
+pub(crate) use jump_slot;
