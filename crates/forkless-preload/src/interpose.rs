@@ -346,6 +346,27 @@ mod x86_64 {
         real(addr, len, advice)
     }
 
+    static MREMAP: Next = Next::new(c"mremap");
+
+    /// `mremap` is variadic; its fifth argument is there or it is not, and libc looks at it only where it means something.
+    #[unsafe(no_mangle)]
+    extern "C" fn mremap(
+        addr: usize,
+        old_len: usize,
+        new_len: usize,
+        flags: c_int,
+        new_addr: usize,
+    ) -> usize {
+        let real = MREMAP.get();
+        if real.is_null() {
+            return absent() as usize;
+        }
+        type Mremap = extern "C" fn(usize, usize, usize, c_int, usize) -> usize;
+        // SAFETY: found under the name of this function.
+        let real = unsafe { core::mem::transmute::<*mut c_void, Mremap>(real) };
+        fork::advice::moved(addr, old_len, new_len, || real(addr, old_len, new_len, flags, new_addr))
+    }
+
     /// `prctl` is variadic; six registers carry all it can take.
     #[unsafe(no_mangle)]
     extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {

@@ -72,7 +72,19 @@ cases! {
     fork_handlers_run_once: 1, ["Call"];
     fork_handler_that_forks: 0, ["Nested", "Unusual"];
     marked_memory: 2, [];
+    a_mark_moves_with_its_mapping: 1, [];
     vfork_is_left_alone: 0, [];
+}
+
+/// Node's Buffers often lie where V8 had marked memory before.
+#[test]
+fn a_mark_ends_with_its_mapping() {
+    let case = ["a_mark_ends_with_its_mapping"];
+    let without = observe(&mut plain(&FORK_CASES, &case));
+    let (with, report) = reported(&["--fork-minimum=1M"], &FORK_CASES, &case);
+    assert_eq!(without, with);
+    let spared = report.count("bytes_spared");
+    assert!(spared > 31 << 20, "{spared} bytes of 32 MiB");
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! Neither the maps file nor the query shows these flags, and smaps costs milliseconds, so the calls are watched as they are made.
 //! V8 marks its heap (page by page), RDMA libraries their buffers, random generators a page that must read as zero in a child.
-//! A range stays noted when it is unmapped: at worst a new mapping in its place is copied by the kernel as always.
+//! A range stays noted when it is unmapped. That does no harm, for a mapping counts as marked only if all of it is noted: the kernel splits
+//! mappings where a mark begins and ends, so one that is marked was noted from end to end, as long as growing by mremap is noted, too.
 
 use core::sync::atomic::{
     AtomicBool, AtomicUsize,
@@ -27,7 +28,8 @@ pub(crate) fn note(addr: usize, len: usize, advice: u32) {
     while LOCK.swap(true, Acquire) {
         core::hint::spin_loop();
     }
-    let end = addr.saturating_add(len);
+    // The kernel marks whole pages.
+    let end = addr.saturating_add(len).saturating_add(4095) & !4095;
     let n = LEN.load(Relaxed);
     // Neighbours grow together: V8 marks one chunk after the other.
     let neighbour = (0..n).find(|&i| addr <= END[i].load(Relaxed) && START[i].load(Relaxed) <= end);
@@ -49,7 +51,38 @@ pub(crate) fn overflowed() -> bool {
     OVERFLOW.load(Relaxed)
 }
 
-/// Whether a mapping has a noted range in it. The flags are the mapping's (`VM_DONTCOPY`, `VM_WIPEONFORK`), so one byte decides for all.
+/// Whether `start..end` has a noted byte in it.
 pub(crate) fn touches(start: usize, end: usize) -> bool {
     (0..LEN.load(Acquire)).any(|i| START[i].load(Relaxed) < end && END[i].load(Relaxed) > start)
+}
+
+/// Whether a mapping carries a mark (`VM_DONTCOPY`, `VM_WIPEONFORK`): no byte of it is without a note.
+pub(crate) fn is_marked(start: usize, end: usize) -> bool {
+    let n = LEN.load(Acquire);
+    let mut at = start;
+    while at < end {
+        // Notes may overlap, so the search starts anew from where the last one ended.
+        let further = (0..n).find(|&i| START[i].load(Relaxed) <= at && END[i].load(Relaxed) > at);
+        match further {
+            Some(i) => at = END[i].load(Relaxed),
+            None => return false,
+        }
+    }
+    true
+}
+
+/// A mapping is about to be moved or to grow, and may take a mark along. `mremap` makes the call.
+pub(crate) fn moved(addr: usize, old_len: usize, new_len: usize, mremap: impl FnOnce() -> usize) -> usize {
+    // A speculative child's call is judged, and undoes it.
+    if super::speculating() || !touches(addr, addr.saturating_add(old_len.max(1))) {
+        return mremap();
+    }
+    // No other thread may look at the mappings between the move and the note.
+    super::decide::plain(|| {
+        let at = mremap();
+        if at != usize::MAX {
+            note(at, new_len, MADV_DONTFORK);
+        }
+        at
+    })
 }

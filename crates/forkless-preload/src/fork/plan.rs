@@ -151,7 +151,7 @@ pub(crate) fn list(site: usize, sp: usize, tid_word: usize, smallest: usize) -> 
         if m.inode == 0
             && m.flags & maps::READABLE != 0
             && m.end - m.start >= smallest
-            && !advice::touches(m.start, m.end)
+            && !advice::is_marked(m.start, m.end)
         {
             total += exclude(&m, &pins, smallest);
         }
@@ -164,7 +164,7 @@ pub(crate) fn list(site: usize, sp: usize, tid_word: usize, smallest: usize) -> 
 /// flags, and a mark left behind would be missed by the next plain fork's child.
 pub(crate) fn each_candidate(mut each: impl FnMut(usize, usize)) {
     let _ = each_writable(|m| {
-        if m.flags & maps::SHARED == 0 && m.inode == 0 && !advice::touches(m.start, m.end) {
+        if m.flags & maps::SHARED == 0 && m.inode == 0 && !advice::is_marked(m.start, m.end) {
             each(m.start, m.end);
         }
         true
