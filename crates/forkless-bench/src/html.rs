@@ -15,14 +15,22 @@ th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:right;
 th{cursor:pointer;position:sticky;top:0;background:var(--page)}th:hover{color:var(--mark)}\
 .text{text-align:left}.scroll{overflow-x:auto}p.note,p.legend{color:var(--soft);margin:.3rem 0}\
 svg{max-width:100%;height:auto}svg text{fill:var(--ink);font:12px system-ui,sans-serif}svg .axis{stroke:var(--line)}\
-svg .mark{fill:var(--mark);stroke:var(--mark)}pre{font-size:12px;overflow-x:auto}";
+svg .mark{fill:var(--mark);stroke:var(--mark)}svg .bin{fill:var(--mark);opacity:.3}pre{font-size:12px;overflow-x:auto}\
+nav a{color:var(--mark);margin-right:1rem}th[aria-sort=ascending]::after{content:' \\2191'}\
+th[aria-sort=descending]::after{content:' \\2193'}h1{margin-top:2.5rem}";
 
-/// Sorts a table by the column whose head is clicked; numbers by value, once up and once down.
+/// The browser itself keeps the page from fetching anything.
+pub(crate) const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
+
+/// Sorts a table by the column whose head is clicked, or chosen by the Enter key; numbers by value, once up and once down.
 pub(crate) const SCRIPT: &str = "\
-document.querySelectorAll('th').forEach(th=>th.onclick=()=>{const t=th.closest('table'),b=t.tBodies[0],\
-i=[...th.parentNode.children].indexOf(th),d=th.dataset.d=th.dataset.d=='1'?-1:1,v=r=>r.children[i].textContent;\
+document.querySelectorAll('thead th').forEach(th=>{th.tabIndex=0;\
+th.onkeydown=e=>{if(e.key=='Enter')th.click()};\
+th.onclick=()=>{const t=th.closest('table'),b=t.tBodies[0],i=[...th.parentNode.children].indexOf(th),\
+d=th.ariaSort=='ascending'?-1:1,v=r=>r.children[i].textContent;\
+th.parentNode.querySelectorAll('th').forEach(o=>o.ariaSort=null);th.ariaSort=d>0?'ascending':'descending';\
 [...b.rows].sort((x,y)=>{const a=parseFloat(v(x)),c=parseFloat(v(y));\
-return d*(isNaN(a)||isNaN(c)?v(x).localeCompare(v(y)):a-c)}).forEach(r=>b.append(r))})";
+return d*(isNaN(a)||isNaN(c)?v(x).localeCompare(v(y)):a-c)}).forEach(r=>b.append(r))}})";
 
 /// The page.
 #[must_use]
@@ -30,13 +38,19 @@ pub fn page(results: &Results) -> String {
     let names: Vec<&str> = results.suites.iter().map(|suite| suite.name.as_str()).collect();
     let mut text = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width\"><title>forkless bench: {}</title><style>{STYLE}</style></head><body>\n",
+         content=\"width=device-width\"><meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\
+         <title>forkless bench: {}</title><style>{STYLE}</style></head><body>\n",
         escape(&names.join(", "))
     );
-    for suite in &results.suites {
-        section(&mut text, suite);
+    text.push_str("<nav>");
+    for (index, name) in names.iter().enumerate() {
+        let _ = write!(text, "<a href=\"#suite-{index}\">{}</a>", escape(name));
     }
-    text.push_str("<h2>Machine</h2>\n<table><tbody>");
+    text.push_str("<a href=\"#machine\">machine</a></nav>\n");
+    for (index, suite) in results.suites.iter().enumerate() {
+        section(&mut text, suite, index);
+    }
+    text.push_str("<h1 id=machine>Machine</h1>\n<table><tbody>");
     for (name, value) in results.machine.lines() {
         let _ = write!(
             text,
@@ -54,10 +68,17 @@ pub fn page(results: &Results) -> String {
     text
 }
 
-fn section(text: &mut String, suite: &Suite) {
-    let _ = writeln!(text, "<h1>{}</h1>", escape(&title(suite)));
-    for plot in plots(suite) {
+fn section(text: &mut String, suite: &Suite, index: usize) {
+    let _ = writeln!(text, "<h1 id=suite-{index}>{}</h1>", escape(&title(suite)));
+    let plots = plots(suite);
+    for plot in &plots {
         let _ = writeln!(text, "{plot}");
+    }
+    if plots.iter().any(|plot| plot.contains("class=bin")) {
+        text.push_str(
+            "<p class=legend>dot: median; thick line: its 95 % interval; thin line: 5th to 95th percentile; hills: how the samples \
+             are spread, each as high as its fullest bin</p>\n",
+        );
     }
     table(text, &Grid::of(suite, Style::Bounds));
     let _ = writeln!(text, "<p class=legend>{}</p>", escape(&legend(suite)));
@@ -155,6 +176,10 @@ impl Log {
         })
     }
 
+    fn holds(&self, value: f64) -> bool {
+        value > 0.0 && (self.low..=self.high).contains(&value.log10())
+    }
+
     fn at(&self, value: f64) -> f64 {
         let share = (value.max(1e-9).log10() - self.low) / (self.high - self.low);
         self.from + share.clamp(0.0, 1.0) * (self.to - self.from)
@@ -177,7 +202,7 @@ fn dots(rows: &[&Row], metric: &str, suite: &Suite) -> Option<String> {
     const LEFT: f64 = 300.0;
     const WIDTH: f64 = 900.0;
     let first = rows.first()?;
-    let scale = Log::new(rows.iter().flat_map(|row| [row.summary.p05, row.summary.p95]), LEFT, WIDTH - 20.0)?;
+    let scale = Log::new(rows.iter().flat_map(|row| [row.summary.p05, row.summary.p95]), LEFT, WIDTH - 40.0)?;
     let height = 60.0 + 20.0 * rows.len() as f64;
     let mut svg = format!(
         "<h2>{metric}, {unit}</h2>\n<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{metric} by method\">",
@@ -202,6 +227,7 @@ fn dots(rows: &[&Row], metric: &str, suite: &Suite) -> Option<String> {
             .map(|(name, value)| param(name, value))
             .collect();
         let label = format!("{} {}", row.method, varying.join(" "));
+        hills(&mut svg, row, &scale, y);
         let _ = write!(
             svg,
             "<text x={:.0} y={:.1} text-anchor=end>{}</text>\
@@ -222,6 +248,35 @@ fn dots(rows: &[&Row], metric: &str, suite: &Suite) -> Option<String> {
     }
     svg.push_str("</svg>");
     Some(svg)
+}
+
+/// How the row's samples are spread, in bins of equal width on the scale, standing on the row's line; what is beyond the scale
+/// is left out.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a position on the page, not negative"
+)]
+fn hills(svg: &mut String, row: &Row, scale: &Log, y: f64) {
+    const HEIGHT: f64 = 14.0;
+    const WIDTH: f64 = 4.0;
+    let mut counts: std::collections::BTreeMap<u32, u32> = std::collections::BTreeMap::new();
+    for &sample in row.samples.iter().filter(|&&sample| scale.holds(sample)) {
+        *counts.entry(((scale.at(sample) - scale.from) / WIDTH) as u32).or_default() += 1;
+    }
+    let most = f64::from(counts.values().copied().max().unwrap_or(1));
+    for (bin, count) in counts {
+        let height = HEIGHT * f64::from(count) / most;
+        // Less cannot be seen, and thousands of such bins make a page slow.
+        if height >= 0.5 {
+            let x = scale.from + WIDTH * f64::from(bin);
+            let _ = write!(
+                svg,
+                "<rect class=bin x={x:.1} y={:.1} width={WIDTH} height={height:.1} />",
+                y - height
+            );
+        }
+    }
 }
 
 /// Time against memory used, one line for each method and kind of pages.

@@ -102,6 +102,8 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
             stages.next();
         }
     }
+    // Each kind of pages may have said the same.
+    suite.notes.dedup();
     suite.noise = watch.finish(&steady);
     suite.notes.extend(suite.noise.warnings());
     if suite.rows.iter().any(|row| row.params.get("pages") == Some(&Param::Word("thp-2m".into())))
