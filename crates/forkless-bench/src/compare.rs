@@ -37,6 +37,8 @@ pub enum Comparison {
     Published,
     /// With figures taken in an emulator.
     Emulated,
+    /// As the reader asked: each side's figures relative to a figure of its own.
+    Relative,
 }
 
 impl Comparison {
@@ -54,6 +56,7 @@ impl Comparison {
             Comparison::Published => {
                 "published figures of another machine: relative to each table's own yardstick, without a verdict"
             }
+            Comparison::Relative => "relative to each side's own yardstick, without a verdict",
             Comparison::Emulated => {
                 "taken in an emulator, whose absolute times are meaningless: relative to each side's own yardstick, without a verdict"
             }
@@ -105,7 +108,7 @@ pub struct Change {
     pub a: f64,
     /// Median of the second side.
     pub b: f64,
-    /// Second over first.
+    /// Second over first; not finite where the first is zero.
     pub ratio: f64,
     /// 95 % interval of the ratio; equal ends where there is none.
     pub ci95: [f64; 2],
@@ -121,7 +124,7 @@ impl Change {
     pub fn is_regression(&self, percent: f64) -> bool {
         let [low, high] = self.ci95;
         match self.comparison {
-            Comparison::Published | Comparison::Emulated => false,
+            Comparison::Published | Comparison::Emulated | Comparison::Relative => false,
             _ if higher_is_better(&self.metric) => high < 1.0 - percent / 100.0,
             _ => low > 1.0 + percent / 100.0,
         }
@@ -141,16 +144,23 @@ pub struct Side<'a> {
     pub method: Option<&'a str>,
 }
 
-/// Compares all rows that both sides have. Estimates are left out: they are no ground for a verdict.
+/// Whether a result's absolute figures are of another world: published, or taken in an emulator.
 #[must_use]
-pub fn compare(a: &Side<'_>, b: &Side<'_>, seed: u64) -> Vec<Change> {
+pub fn is_of_another_world(results: &Results) -> bool {
+    results.machine.os == "published" || results.machine.emulator.is_some()
+}
+
+/// Compares all rows that both sides have. Estimates are left out: they are no ground for a verdict. With `relative` every figure
+/// is taken relative to its own side's yardstick, as it always is where one side is of another world.
+#[must_use]
+pub fn compare(a: &Side<'_>, b: &Side<'_>, relative: bool, seed: u64) -> Vec<Change> {
     let either = |is: fn(&Results) -> bool| is(a.results) || is(b.results);
     let by_yardstick = if either(|results| results.machine.os == "published") {
         Some(Comparison::Published)
     } else if either(|results| results.machine.emulator.is_some()) && a.results != b.results {
         Some(Comparison::Emulated)
     } else {
-        None
+        relative.then_some(Comparison::Relative)
     };
     let same_run = std::ptr::eq(a.results, b.results) || a.results == b.results;
     let mut changes = Vec::new();
@@ -240,6 +250,11 @@ fn measured(first: &Row, second: &Row, same_run: bool, seed: u64) -> Change {
         let extra = if restarts >= 3 { SITTING } else { SINGLE };
         other.ratio(&one).interval(0.95).map(|[low, high]| [low * (1.0 - extra), high * (1.0 + extra)])
     };
+    if change.a == 0.0 || change.b == 0.0 {
+        // Faults where there are none, times below the clock's grain: equal or not, but no ratio.
+        change.verdict = if change.a == change.b { Verdict::NoDifferenceShown } else { Verdict::None };
+        return change;
+    }
     let Some(ci95) = interval else { return change };
     change.ci95 = ci95;
     let better_below = !higher_is_better(&change.metric);
@@ -294,7 +309,7 @@ mod tests {
 
     fn one(a: &Results, b: &Results) -> Change {
         let side = |results| Side { results, method: None };
-        compare(&side(a), &side(b), 1).pop().unwrap()
+        compare(&side(a), &side(b), false, 1).pop().unwrap()
     }
 
     #[test]
@@ -338,7 +353,7 @@ mod tests {
         add_yardstick(&mut real, 0.5);
         add_yardstick(&mut emulated, 0.25);
         let side = |results| Side { results, method: Some("m") };
-        let change = compare(&side(&real), &side(&emulated), 1).pop().unwrap();
+        let change = compare(&side(&real), &side(&emulated), false, 1).pop().unwrap();
         assert_eq!((change.comparison, change.verdict), (Comparison::Emulated, Verdict::None));
         assert!((change.a - 2.0).abs() < 1e-9 && (change.b - 4.0).abs() < 1e-9, "{change:?}");
         assert!(!change.is_regression(0.0));
@@ -348,7 +363,7 @@ mod tests {
     fn published_figures_are_compared_relative_to_their_yardstick() {
         let published = published();
         let side = |method| Side { results: &published, method: Some(method) };
-        let all = compare(&side("vfork_exec"), &side("system"), 1);
+        let all = compare(&side("vfork_exec"), &side("system"), false, 1);
         let change = all.iter().find(|change| change.suite == "spawn").unwrap();
         assert!((change.b - 115.4 / 9.0).abs() < 1e-9);
         assert_eq!(change.verdict, Verdict::None);

@@ -57,7 +57,9 @@ impl Pages {
             Pages::Base => {}
             Pages::Thp(wanted) => {
                 let path = format!("{THP}/enabled");
-                let enabled = fs::read_to_string(&path).map_err(Error::io(format!("read {path}")))?;
+                let enabled = fs::read_to_string(&path).map_err(|error| {
+                    Error::Missing(format!("no transparent huge pages here: {path}: {error}"))
+                })?;
                 if crate::settings::selected(&enabled) == "never" {
                     set(path, "madvise")?;
                 }

@@ -78,8 +78,9 @@ impl Grid {
         heads.extend(varying.iter().map(|name| (*name).to_owned()));
         for &(metric, unit) in &metrics {
             let estimate = if rows_of(suite, metric).any(|row| row.estimate) { " (estimate)" } else { "" };
-            // iostat's names are their own units.
-            let unit = if metric.ends_with("/s") { String::new() } else { format!(" {unit}") };
+            // iostat's names are their own units, and faults are faults.
+            let own = metric.ends_with("/s") || metric.ends_with(unit);
+            let unit = if own { String::new() } else { format!(" {unit}") };
             heads.push(format!("{metric}{unit}{estimate}"));
             if has_ratio(metric) {
                 heads.push(format!("x {base}"));
@@ -181,9 +182,14 @@ impl Grid {
                 keys.push(change);
             }
         }
+        // Parameters that all rows of a suite share say nothing in a line.
+        let varies = |of: &Change, name: &String| {
+            keys.iter().any(|other| other.suite == of.suite && other.params.get(name) != of.params.get(name))
+        };
         let line = |key: &&Change| {
+            let shown = key.params.iter().filter(|(name, _)| varies(key, name));
             let params: Vec<String> =
-                key.params.iter().map(|(name, value)| format!("{name} {}", param(name, value))).collect();
+                shown.map(|(name, value)| format!("{name} {}", param(name, value))).collect();
             let mut line = vec![
                 key.suite.clone(),
                 key.method.clone(),
@@ -199,7 +205,7 @@ impl Grid {
                 let [low, high] = change.ci95;
                 line.extend([
                     number(change.b),
-                    format!("{:.3}", change.ratio),
+                    if change.ratio.is_finite() { format!("{:.3}", change.ratio) } else { String::new() },
                     if low < high { format!("[{low:.3}, {high:.3}]") } else { String::new() },
                     change.verdict.words().to_owned(),
                 ]);

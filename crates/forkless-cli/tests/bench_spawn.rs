@@ -265,6 +265,16 @@ fn results_can_be_compared_listed_and_judged() {
 
     let output = scratch.run(&["history"]);
     assert_eq!(text(&output.stdout).lines().count(), 2, "{}", text(&output.stdout));
+    for (form, beginning) in [("csv", "suite,method"), ("html", "<!doctype html>"), ("markdown", "### spawn")]
+    {
+        let output = scratch.run(&["history", &a, "--format", form]);
+        assert!(text(&output.stdout).starts_with(beginning), "{form}: {}", text(&output.stderr));
+    }
+    let output = scratch.run(&["history", "latest", "--format", "json"]);
+    assert_eq!(
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()["schema"],
+        "forkless.bench/1"
+    );
     let output = scratch.run(&["compare", "latest", "nothing-begins-so"]);
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(text(&output.stderr).lines().count(), 1);

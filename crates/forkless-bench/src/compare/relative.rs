@@ -149,8 +149,12 @@ mod tests {
         assert!(published_on("plan9").is_none());
         let mac = published_on("macosx").unwrap();
         assert_eq!(mac.suites.len(), 1, "only one article measured it");
-        let change =
-            compare(&Side { results: &published(), method: None }, &Side { results: &mac, method: None }, 1);
+        let change = compare(
+            &Side { results: &published(), method: None },
+            &Side { results: &mac, method: None },
+            false,
+            1,
+        );
         let vfork = change.iter().find(|change| change.method == "vfork").unwrap();
         assert!((vfork.a - 6.03 / 25.56).abs() < 1e-9 && (vfork.b - 0.52 / 161.87).abs() < 1e-9);
     }
@@ -165,7 +169,7 @@ mod tests {
             row.params.insert("stride".into(), Param::Number(1));
             row.summary.median *= 3.0;
         }
-        let changes = compare(&side, &Side { results: &other, method: None }, 1);
+        let changes = compare(&side, &Side { results: &other, method: None }, false, 1);
         let first = changes.iter().find(|change| change.suite == "cow" && change.metric == "first").unwrap();
         assert!((first.a - 65.0 / 7.0).abs() < 1e-9 && (first.ratio - 1.0).abs() < 1e-9, "{first:?}");
     }

@@ -2,8 +2,9 @@
 
 use std::io::Write as _;
 
-use forkless_bench::compare::{Change, Side, compare};
-use forkless_bench::render::Grid;
+use forkless_bench::compare::{Change, Side, compare, is_of_another_world};
+use forkless_bench::html;
+use forkless_bench::render::{self, Grid};
 use forkless_bench::results::Results;
 use forkless_bench::store::{Store, timestamp};
 
@@ -21,6 +22,10 @@ pub(crate) struct Args {
     /// Exit with 1 when a whole interval is worse by more than this percentage.
     #[arg(long, value_name = "PCT")]
     fail_on_regression: Option<f64>,
+    /// Compare every figure relative to its own side's yardstick, without a verdict; so it always is beside published figures
+    /// and those taken in an emulator.
+    #[arg(long, conflicts_with = "fail_on_regression")]
+    relative: bool,
     /// Only these metrics.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     metric: Vec<String>,
@@ -38,9 +43,30 @@ pub(crate) struct Args {
 /// Flags of `forkless history`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct HistoryArgs {
-    /// Print JSON, one object a line.
-    #[arg(long)]
+    /// Show this result instead: a file, the beginning of a saved name, latest, latest~1.
+    #[arg(value_name = "RESULT")]
+    result: Option<String>,
+    /// In which form to show it.
+    #[arg(long, value_enum, default_value = "table", requires = "result")]
+    format: Format,
+    /// Print the list as JSON, one object a line.
+    #[arg(long, conflicts_with = "result")]
     json: bool,
+}
+
+/// Forms of a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// For a terminal.
+    Table,
+    /// As it was saved.
+    Json,
+    /// One line a row.
+    Csv,
+    /// GitHub-flavoured.
+    Markdown,
+    /// A page with plots, all in one file.
+    Html,
 }
 
 /// Compares every result with the first.
@@ -57,11 +83,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     let Some(((base_name, base, base_method), others)) = sides.split_first() else {
         return Err(Usage("two results are needed".into()).into());
     };
+    // One table has one measure: where one of several sides has no absolute figures, none has.
+    let relative = args.relative || sides.iter().any(|(_, results, _)| is_of_another_world(results));
     let mut all: Vec<Vec<Change>> = Vec::new();
     for (name, results, method) in others {
         let first = Side { results: base, method: base_method.as_deref() };
         let second = Side { results, method: method.as_deref() };
-        let mut changes = compare(&first, &second, args.seed);
+        let mut changes = compare(&first, &second, relative, args.seed);
         changes.retain(|change| args.metric.is_empty() || args.metric.contains(&change.metric));
         if changes.is_empty() {
             return Err(Usage(format!(
@@ -136,8 +164,22 @@ fn print(
     Ok(())
 }
 
-/// Lists the saved results, oldest first.
+/// Lists the saved results, oldest first, or shows one.
 pub(crate) fn history(args: &HistoryArgs) -> anyhow::Result<Exit> {
+    if let Some(name) = &args.result {
+        // A file can be shown without a place where results are kept.
+        let store = Store::open().unwrap_or_else(|_| Store::at("."));
+        let results = store.load(name).map_err(from_library)?;
+        let text = match args.format {
+            Format::Table => render::terminal(&results, terminal::width()),
+            Format::Json => results.to_json() + "\n",
+            Format::Csv => render::csv(&results),
+            Format::Markdown => render::markdown(&results),
+            Format::Html => html::page(&results),
+        };
+        std::io::stdout().write_all(text.as_bytes())?;
+        return Ok(Exit::Fine);
+    }
     let store = Store::open().map_err(from_library)?;
     let mut out = std::io::stdout().lock();
     for path in store.list() {
