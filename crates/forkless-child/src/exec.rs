@@ -25,7 +25,9 @@ pub(crate) fn exec(what: &Exec<'_>, hint: usize, tried: &AtomicU32) -> (usize, E
     let hinted = core::iter::once(hint).filter(|h| *h != 0);
     for i in hinted.chain(0..what.candidates.len()) {
         let Some(candidate) = what.candidates.get(i) else { continue };
-        tried.store(i as u32, Ordering::Relaxed);
+        if tried.load(Ordering::Relaxed) != i as u32 {
+            tried.store(i as u32, Ordering::Relaxed);
+        }
         let errno = exec_one(candidate.path, what.argv, candidate.script_argv, what.envp);
         last = (i, errno);
         match errno {

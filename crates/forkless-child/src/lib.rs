@@ -116,14 +116,19 @@ impl Report {
         }
     }
 
-    /// Forgets an earlier child.
+    /// Forgets an earlier child. Most leave nothing to forget, and a word that is not written need not be fetched back from the
+    /// child's processor.
     pub fn reset(&self) {
-        self.index.store(0, Ordering::Relaxed);
-        self.errno.store(0, Ordering::Relaxed);
-        self.tried.store(0, Ordering::Relaxed);
-        self.refused.store(0, Ordering::Relaxed);
-        self.staged.store(0, Ordering::Relaxed);
-        self.phase.store(Phase::None as u32, Ordering::Release);
+        for word in [&self.index, &self.tried, &self.staged, &self.phase] {
+            if word.load(Ordering::Relaxed) != 0 {
+                word.store(0, Ordering::Release);
+            }
+        }
+        for word in [&self.errno, &self.refused] {
+            if word.load(Ordering::Relaxed) != 0 {
+                word.store(0, Ordering::Release);
+            }
+        }
     }
 
     /// Takes over what another report says: that of a child which could not write to this one.

@@ -80,7 +80,11 @@ fn clone_best(
     };
     flags |= if share { clone::CLONE_FILES } else { 0 };
     let mut pidfd: i32 = -1;
-    slot.tid.store(u32::from(until == Until::Cloned), Ordering::Release);
+    let flies = u32::from(until == Until::Cloned);
+    // Read first: the word is on a line the child reads.
+    if slot.tid.load(Ordering::Relaxed) != flies {
+        slot.tid.store(flies, Ordering::Release);
+    }
     if means.clone3 {
         let mut args = clone::args();
         args.flags = u64::from(flags | clone::CLONE_PIDFD);

@@ -14,6 +14,7 @@ use crate::own;
 use crate::plan::Plan;
 use forkless_child::{Failure, Launch, Phase, Report, Step as ChildStep};
 use forkless_sys::mm;
+use forkless_sys::signal::SigSet;
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -45,6 +46,22 @@ pub(crate) struct Kept {
     /// Of the child that was here last, until the next one is on its way: freeing it at that child's end would have kept the caller
     /// waiting.
     pub plan: Option<Arc<Plan>>,
+    /// The launch that was laid out last can serve for a start that is like this.
+    pub likeness: Option<Likeness>,
+}
+
+/// Everything a launch depends on that connects no descriptors. A launch that is there already is not written again: the memory would
+/// have to go back and forth between the caller's processor and the child's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Likeness {
+    /// Kept with the slot, so no other plan can have come to be at this address.
+    pub plan: *const Plan,
+    /// The mask to hand on.
+    pub mask: SigSet,
+    pub hint: usize,
+    /// The child says when the table is its own.
+    pub announce: bool,
+    pub clear_sighand: bool,
 }
 
 // SAFETY: between `take` and `put_back` the cells belong to the taker and its child alone; everything else is atomic.
@@ -140,6 +157,12 @@ impl Slot {
     /// between.
     pub(crate) fn kept(&self) -> *mut Kept {
         self.kept.get()
+    }
+
+    /// The address of the launch that is there already, for another child.
+    pub(crate) fn reload(&self) -> *mut c_void {
+        self.report.reset();
+        self.launch.get().cast()
     }
 
     /// Places the launch and returns its address for the child.

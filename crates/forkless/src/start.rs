@@ -15,10 +15,10 @@ use crate::keeper;
 use crate::orphans;
 use crate::plan::Plan;
 use crate::reap;
-use crate::slot::{self, Flight, Slot};
+use crate::slot::{self, Flight, Kept, Likeness, Slot};
 use crate::stdio;
 use crate::wiring::{choose_table, far, means, proven, wire};
-use forkless_child::{Launch, Phase, Step};
+use forkless_child::{Launch, Phase, Report, Step};
 use forkless_sys::signal::{self, SigSet};
 use forkless_sys::time::Timespec;
 use forkless_sys::{Errno, poll, process};
@@ -157,52 +157,26 @@ impl Once<'_> {
         let all = self.all;
         let share = self.table == Table::Share;
         let means = means(all, share && self.request.until == Until::Cloned, share && far(targets));
-        let slot = slot::take().map_err(Refusal::Final)?;
-        // SAFETY: the slot is this start's until it is put back, after the last use below.
-        let kept = unsafe { &mut *slot.kept() };
-        files::resolve(targets, self.table, means, &mut kept.moves);
-        let steps = &mut kept.moves.steps;
-        if let Some(n) = self.request.until_exec {
-            let (first, last) = (n as u32, n as u32);
-            steps.push(Step::CloexecRange { first, last, by_range: false, limit: last + 1 });
-        }
-        steps.extend_from_slice(self.first);
         // Decided once: should another thread strike clone3 off meanwhile, a child without this step must not be made the other way.
-        let means = CloneMeans {
+        let clone_means = CloneMeans {
             clone3: all.clone3.works(),
             clear_sighand: all.clone3.works() && all.clear_sighand.works(),
         };
-        if !means.clear_sighand {
-            steps.push(Step::ResetHandlers);
-        }
-        // SAFETY: neither vector is changed again before the slot is taken the next time.
-        unsafe { kept.moves.link() };
-        let before = kept.plan.replace(Arc::clone(self.request.plan));
-        let moves = &kept.moves;
-        let plan_steps: *const [Step<'static>] = self.request.plan.steps();
         let copied = !all.shared_memory.works();
-        let shared = match copied.then(SharedReport::new).transpose() {
-            Ok(shared) => shared,
-            Err(e) => {
-                slot.put_back();
-                return Err(Refusal::Final(e));
-            }
+        let shared = copied.then(SharedReport::new).transpose().map_err(Refusal::Final)?;
+        let slot = slot::take().map_err(Refusal::Final)?;
+        // SAFETY: the slot is this start's until it is put back, after the last use below.
+        let kept = unsafe { &mut *slot.kept() };
+        let likeness = self.likeness(targets, clone_means.clear_sighand, copied);
+        let (data, before) = if likeness.is_some() && kept.likeness == likeness {
+            (slot.reload(), None)
+        } else {
+            kept.likeness = likeness;
+            let report = shared.as_ref().map_or(&slot.report, SharedReport::get);
+            self.lay_out(slot, kept, targets, means, clone_means.clear_sighand, report)
         };
-        let report: *const forkless_child::Report =
-            shared.as_ref().map_or(&raw const slot.report, |s| &raw const *s.get());
-        let launch = Launch {
-            files: &moves.steps,
-            // SAFETY: kept with the slot.
-            steps: unsafe { &*plan_steps },
-            // SAFETY: kept with the slot.
-            exec: unsafe { self.request.plan.exec(all, self.caller_mask) },
-            hint: self.request.hint.load(Ordering::Relaxed),
-            // SAFETY: slots are never freed, and a shared report is kept until the child has left.
-            report: unsafe { &*report },
-        };
-        // SAFETY: the slot is ours, and all the launch points into is kept with it.
-        let data = unsafe { slot.load(launch) };
-        let made = self.create(slot, data, means);
+        let moves = &kept.moves;
+        let made = self.create(slot, data, clone_means);
         drop(before);
         let (pid, pidfd) = match made {
             Ok(made) => made,
@@ -231,6 +205,63 @@ impl Once<'_> {
         }
         let flight = if self.request.until == Until::Exit { Flight::Held(slot) } else { slot.fly() };
         Ok((pid, pidfd, Some(flight)))
+    }
+
+    /// What would make the child read the same as the one before, where that is all there is to compare.
+    fn likeness(&self, targets: &[(RawFd, Source)], clear_sighand: bool, copied: bool) -> Option<Likeness> {
+        let plain = self.table == Table::Share
+            && targets.is_empty()
+            && self.first.is_empty()
+            && self.request.until_exec.is_none()
+            && !copied;
+        plain.then(|| Likeness {
+            plan: Arc::as_ptr(self.request.plan),
+            mask: self.caller_mask,
+            hint: self.request.hint.load(Ordering::Relaxed),
+            announce: self.request.until == Until::Cloned,
+            clear_sighand,
+        })
+    }
+
+    /// Writes down for the child what it is to do. Returns the address for it, and the plan of the child before.
+    fn lay_out(
+        &self,
+        slot: &'static Slot,
+        kept: &mut Kept,
+        targets: &[(RawFd, Source)],
+        means: files::Means,
+        clear_sighand: bool,
+        report: &Report,
+    ) -> (*mut std::ffi::c_void, Option<Arc<Plan>>) {
+        files::resolve(targets, self.table, means, &mut kept.moves);
+        let steps = &mut kept.moves.steps;
+        if let Some(n) = self.request.until_exec {
+            let (first, last) = (n as u32, n as u32);
+            steps.push(Step::CloexecRange { first, last, by_range: false, limit: last + 1 });
+        }
+        steps.extend_from_slice(self.first);
+        if !clear_sighand {
+            steps.push(Step::ResetHandlers);
+        }
+        // SAFETY: neither vector is changed again before the slot is taken the next time.
+        unsafe { kept.moves.link() };
+        let before = kept.plan.replace(Arc::clone(self.request.plan));
+        let file_steps: *const [Step<'static>] = kept.moves.steps.as_slice();
+        let plan_steps: *const [Step<'static>] = self.request.plan.steps();
+        let report: *const Report = report;
+        let launch = Launch {
+            // SAFETY: kept with the slot.
+            files: unsafe { &*file_steps },
+            // SAFETY: kept with the slot.
+            steps: unsafe { &*plan_steps },
+            // SAFETY: kept with the slot.
+            exec: unsafe { self.request.plan.exec(self.all, self.caller_mask) },
+            hint: self.request.hint.load(Ordering::Relaxed),
+            // SAFETY: slots are never freed, and a shared report is kept until the child has left.
+            report: unsafe { &*report },
+        };
+        // SAFETY: the slot is ours, and all the launch points into is kept with it.
+        (unsafe { slot.load(launch) }, before)
     }
 
     /// The child has left the shared memory: it runs the program, or it has reported and is gone.

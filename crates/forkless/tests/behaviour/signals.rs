@@ -154,6 +154,30 @@ fn masks_and_dispositions_are_as_asked() {
     assert_eq!(e.step(), forkless::Step::Signals);
 }
 
+/// A launch that is still there serves the next start only if nothing it depends on has changed since.
+fn a_prepared_command_is_laid_out_anew_when_the_callers_mask_changes() {
+    let line = |signal| ["-q".to_owned(), format!("^SigBlk:.*{:x}$", SigSet::EMPTY.with(signal).0)];
+    let prepared = |signal: i32| {
+        let mut c = Command::new("grep");
+        c.args(line(signal)).arg("/proc/self/status").inherit_signals(true);
+        c.prepare().unwrap()
+    };
+    let (ten, twelve) = (prepared(10), prepared(12));
+    let before = signal::mask().unwrap();
+    for blocked in [10, 10, 12, 10, 12, 12] {
+        signal::set_mask(SigSet::EMPTY.with(blocked)).unwrap();
+        assert_eq!(ten.status().unwrap().success(), blocked == 10, "{blocked} blocked");
+        assert_eq!(ten.status().unwrap().success(), blocked == 10, "{blocked} blocked, again");
+        assert_eq!(twelve.status().unwrap().success(), blocked == 12, "{blocked} blocked, another command");
+        assert_eq!(
+            ten.spawn().unwrap().wait().unwrap().success(),
+            blocked == 10,
+            "{blocked} blocked, spawned"
+        );
+    }
+    signal::set_mask(before).unwrap();
+}
+
 fn a_signal_that_comes_during_a_start_is_not_lost() {
     handle(libc::SIGUSR1, note_process);
     HERE.store(process::getpid(), Ordering::Relaxed);
@@ -302,6 +326,7 @@ fn a_cancelled_thread_finishes_its_start() {
 cases![
     every_signal_is_blocked_and_every_handler_gone_until_exec,
     masks_and_dispositions_are_as_asked,
+    a_prepared_command_is_laid_out_anew_when_the_callers_mask_changes,
     a_signal_that_comes_during_a_start_is_not_lost,
     ignoring_sigchld_loses_no_status_where_the_kernel_keeps_it,
     a_handler_that_waits_for_everybodys_children_does_no_harm,
