@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 
-use super::coprocess::{Coprocess, Order};
+use super::coprocess::{Coprocess, Order, fill};
 use super::parents::size;
 use super::stage::{MS, Promise, Stage, Subject, US, WALL, params};
 use crate::check::Figure;
@@ -24,6 +24,7 @@ pub(super) fn pass(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Erro
     let child = [stage.child()];
     let plain = stage.c(name, None, mib, &child)?;
     let run = stage.c(name, Some(&[]), mib, &child)?;
+    fill(&[&plain, &run], mib)?;
     let which = |word: &str| {
         let mut params = params(name, mib);
         params.insert("pass".to_owned(), Param::Word(word.to_owned()));
@@ -54,6 +55,7 @@ pub(super) fn worker(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Er
     let plain = stage.c(name, None, mib, &child)?;
     let first = stage.c(name, Some(&["--fork-always"]), mib, &child)?;
     let again = stage.c(name, Some(&[]), mib, &child)?;
+    fill(&[&plain, &first, &again], mib)?;
     let params = params(name, mib);
     const METRICS: &[Metric] = &[CALL, WALL];
     let subject = |method, process| Subject {
@@ -90,6 +92,7 @@ pub(super) fn stall(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Err
     let child = [stage.child()];
     let plain = stage.c(name, None, mib, &child)?;
     let run = stage.c(name, Some(&["--fork=speculate"]), mib, &child)?;
+    fill(&[&plain, &run], mib)?;
     let params = params(name, mib);
     let series = stage.measure(vec![
         Subject::order("plain", &params, &STALL, &plain, "stall", US),
@@ -112,6 +115,7 @@ pub(super) fn break_even(name: &'static str, stage: &mut Stage<'_>) -> Result<()
     for mib in SIZES {
         let plain = stage.c(name, None, mib, &child)?;
         let run = stage.c(name, Some(&["--fork-minimum=0"]), mib, &child)?;
+        fill(&[&plain, &run], mib)?;
         processes.push((params(name, mib), plain, run));
     }
     let mut subjects = Vec::new();

@@ -34,8 +34,9 @@ pub(super) fn bgsave(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Er
     let redis = stage.need("redis-server", "redis-server")?;
     stage.note(format!("{name}: {}", install::version(&redis, "--version").unwrap_or_default()));
     let mut start = |options: Options<'_>| Redis::start(name, stage, &redis, options, mib);
-    let plain = start(None)?;
+    // The one that comes last gets the memory that is cheaper to copy: let it be the plain one.
     let run = start(Some(&["--fork=off", "--huge-pages=thp"]))?;
+    let plain = start(None)?;
     let params = params(name, mib);
     let subject = |method, redis| Subject {
         method,

@@ -1,5 +1,6 @@
 /*
  * The C victims of `forkless bench victims`: a program that holds memory and does on order what unmodified programs do.
+ * Its memory is written by orders, too, a MiB each, so that several of them can share what the machine has evenly.
  *
  *   victim MIB PROGRAM [ARGS...]
  *
@@ -26,7 +27,7 @@ extern char **environ;
 
 static char **program; /* what children execute, with its arguments */
 static char *memory;
-static size_t bytes;
+static size_t bytes, touched;
 static int null;
 
 static void die(const char *what)
@@ -94,6 +95,14 @@ static void order_vfork(double *result)
 	}
 	reap(pid);
 	result[0] = now() - begin;
+}
+
+static void order_touch(double *result)
+{
+	if (touched < bytes)
+		memset(memory + touched, 1, 1 << 20);
+	touched += 1 << 20;
+	result[0] = 0;
 }
 
 static void pass(double *result)
@@ -269,6 +278,7 @@ static const struct order {
 } orders[] = {
 	{ "forkexec", order_forkexec, 1 },
 	{ "vfork", order_vfork, 1 },
+	{ "touch", order_touch, 1 },
 	{ "clean", pass, 1 },
 	{ "after", order_after, 1 },
 	{ "worker", order_worker, 2 },
@@ -321,7 +331,6 @@ int main(int argc, char **argv)
 	memory = malloc(bytes + 1);
 	if (null < 0 || !memory)
 		die("set up");
-	memset(memory, 1, bytes);
 	printf("ready\n");
 	fflush(stdout);
 	while (scanf("%31s %d", name, &count) == 2)
