@@ -7,6 +7,7 @@ mod faults;
 mod fork;
 mod launch;
 mod random;
+mod real_programs;
 mod remedies;
 mod servers;
 mod support;
