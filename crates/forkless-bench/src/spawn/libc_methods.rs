@@ -12,7 +12,7 @@ use std::sync::Arc;
 use libc::{c_char, c_int, c_long, pid_t};
 
 use super::raw::vfork_exec;
-use super::worker::{Lap, Target, Worker, drain, environment, pipe, reap};
+use super::worker::{Lap, Target, Worker, environment, finish, fork_exec, pipe, reap};
 use crate::clock::now;
 use crate::error::Error;
 
@@ -47,26 +47,16 @@ impl Vfork {
 
 impl Worker for Vfork {
     fn spawn(&mut self) -> Result<Lap, Error> {
-        if !self.piped {
-            let start = now();
-            let pid = self.start(-1)?;
-            let returned = now();
-            let status = reap(pid, 0)?;
-            let reaped = now();
-            Error::check_status("vfork_exec", status)?;
-            return Ok(Lap { start, returned, reaped });
-        }
         let start = now();
+        if !self.piped {
+            let pid = self.start(-1)?;
+            return finish("vfork_exec", start, now(), pid, None);
+        }
         let (read, write) = pipe()?;
         let pid = self.start(write.as_raw_fd())?;
         let returned = now();
         drop(write);
-        drain(&read)?;
-        drop(read);
-        let status = reap(pid, 0)?;
-        let reaped = now();
-        Error::check_status("vfork_exec_pipes", status)?;
-        Ok(Lap { start, returned, reaped })
+        finish("vfork_exec_pipes", start, returned, pid, Some(read))
     }
 }
 
@@ -159,10 +149,7 @@ impl Worker for CloneVm {
         if pid < 0 {
             return Err(Error::last_os("clone"));
         }
-        let status = reap(pid, 0)?;
-        let reaped = now();
-        Error::check_status("clone_vm", status)?;
-        Ok(Lap { start, returned, reaped })
+        finish("clone_vm", start, returned, pid, None)
     }
 }
 
@@ -194,16 +181,11 @@ impl PosixSpawn {
 
 impl Worker for PosixSpawn {
     fn spawn(&mut self) -> Result<Lap, Error> {
-        if !self.piped {
-            let start = now();
-            let pid = self.start(ptr::null())?;
-            let returned = now();
-            let status = reap(pid, 0)?;
-            let reaped = now();
-            Error::check_status("posix_spawn", status)?;
-            return Ok(Lap { start, returned, reaped });
-        }
         let start = now();
+        if !self.piped {
+            let pid = self.start(ptr::null())?;
+            return finish("posix_spawn", start, now(), pid, None);
+        }
         let (read, write) = pipe()?;
         let mut actions = FileActions::new()?;
         actions.dup2(write.as_raw_fd(), 1)?;
@@ -211,12 +193,7 @@ impl Worker for PosixSpawn {
         drop(actions);
         let returned = now();
         drop(write);
-        drain(&read)?;
-        drop(read);
-        let status = reap(pid, 0)?;
-        let reaped = now();
-        Error::check_status("posix_spawn_pipes", status)?;
-        Ok(Lap { start, returned, reaped })
+        finish("posix_spawn_pipes", start, returned, pid, Some(read))
     }
 }
 
@@ -275,24 +252,9 @@ pub(super) struct Fork {
 
 impl Worker for Fork {
     fn spawn(&mut self) -> Result<Lap, Error> {
-        let argv = self.target.argv();
         let start = now();
-        // SAFETY: the child calls only execve and _exit, which are async-signal-safe.
-        let pid = unsafe { libc::fork() };
-        if pid == 0 {
-            // SAFETY: path and vectors are valid; the child has its own copy of the memory they are in.
-            unsafe { libc::execve(self.target.path.as_ptr(), argv.as_ptr(), environment()) };
-            // SAFETY: ends the child without running the parent's exit handlers.
-            unsafe { libc::_exit(127) };
-        }
-        let returned = now();
-        if pid < 0 {
-            return Err(Error::last_os("fork"));
-        }
-        let status = reap(pid, 0)?;
-        let reaped = now();
-        Error::check_status("fork_exec", status)?;
-        Ok(Lap { start, returned, reaped })
+        let pid = fork_exec(&self.target)?;
+        finish("fork_exec", start, now(), pid, None)
     }
 }
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use libc::{c_char, c_int, pid_t};
 
+use crate::clock::now;
 use crate::error::Error;
 use crate::program::Program;
 
@@ -85,6 +86,53 @@ pub(crate) fn reap(pid: pid_t, flags: c_int) -> Result<c_int, Error> {
             return Err(Error::Os { step: "wait for a child".into(), source: error });
         }
     }
+}
+
+/// Forks; the child does `work` and exits with the status it gives.
+///
+/// # Safety
+/// `work` calls only async-signal-safe functions: the child has one thread and whatever locks others held.
+#[inline]
+pub(crate) unsafe fn fork(work: impl FnOnce() -> c_int) -> Result<pid_t, Error> {
+    // SAFETY: the caller answers for what the child does.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let status = work();
+        // SAFETY: ends the child without running the parent's exit handlers.
+        unsafe { libc::_exit(status) };
+    }
+    if pid < 0 { Err(Error::last_os("fork")) } else { Ok(pid) }
+}
+
+/// Forks a child that becomes the target's program.
+#[inline]
+pub(crate) fn fork_exec(target: &Target) -> Result<pid_t, Error> {
+    let argv = target.argv();
+    let exec = || {
+        // SAFETY: path and vectors are valid; the child has its own copy of the memory they are in.
+        unsafe { libc::execve(target.path.as_ptr(), argv.as_ptr(), environment()) };
+        127
+    };
+    // SAFETY: the child calls only execve, which is async-signal-safe.
+    unsafe { fork(exec) }
+}
+
+/// The second half of a lap: reads the child's output to its end, where it has a pipe, reaps the child and judges it.
+#[inline]
+pub(crate) fn finish(
+    method: &str,
+    start: u64,
+    returned: u64,
+    pid: pid_t,
+    output: Option<OwnedFd>,
+) -> Result<Lap, Error> {
+    if let Some(pipe) = output {
+        drain(&pipe)?;
+    }
+    let status = reap(pid, 0)?;
+    let reaped = now();
+    Error::check_status(method, status)?;
+    Ok(Lap { start, returned, reaped })
 }
 
 /// A close-on-exec pipe: read end, write end.

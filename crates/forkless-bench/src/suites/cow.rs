@@ -23,7 +23,7 @@ use crate::pages::Pages;
 use crate::parent::Memory;
 use crate::program::{Kind, Program};
 use crate::results::{Metric, Param, Params, Series, Suite, rows};
-use crate::spawn::worker::{Worker, reap};
+use crate::spawn::worker::{Worker, fork, reap};
 use crate::spawn::{Method, Target, worker};
 use crate::stats::median;
 use crate::suites::Stages;
@@ -261,9 +261,7 @@ impl Procedure<'_> {
             Child::Exits => false,
             Child::Lives => true,
         };
-        // SAFETY: the child calls only pause, prctl and _exit.
-        let pid = unsafe { libc::fork() };
-        if pid == 0 {
+        let live = || {
             if lives {
                 // Dies with its parent: nobody would else kill it if the bench is killed during the passes.
                 // SAFETY: affects only this child.
@@ -273,12 +271,10 @@ impl Procedure<'_> {
                     unsafe { libc::pause() };
                 }
             }
-            // SAFETY: ends the child without running the parent's exit handlers.
-            unsafe { libc::_exit(0) };
-        }
-        if pid < 0 {
-            return Err(Error::last_os("fork"));
-        }
+            0
+        };
+        // SAFETY: the child calls only pause and prctl.
+        let pid = unsafe { fork(live) }?;
         if lives {
             return Ok(Some(pid));
         }

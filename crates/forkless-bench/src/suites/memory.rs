@@ -27,7 +27,7 @@ use crate::pages::Pages;
 use crate::parent::Memory;
 use crate::program::{Kind, Program};
 use crate::results::{Fit, Metric, Param, Params, Row, Series, Suite, rows};
-use crate::spawn::worker::{drain, environment, pipe, reap};
+use crate::spawn::worker::{self, drain, fork_exec, pipe, reap};
 use crate::spawn::{METRICS, Method, Target, single_arms};
 use crate::stats::bootstrap::Resampler;
 use crate::stats::{Line, fit_line};
@@ -345,20 +345,9 @@ struct Split {
 impl Split {
     /// Fork and exec; a close-on-exec pipe ends when the child has become the program.
     fn fork_exec(&self) -> Result<[u64; 3], Error> {
-        let argv = self.target.argv();
         let (read, write) = pipe()?;
         let start = now();
-        // SAFETY: the child calls only execve and _exit, which are async-signal-safe.
-        let pid = unsafe { libc::fork() };
-        if pid == 0 {
-            // SAFETY: path and vectors are valid; the child has its own copy of the memory they are in.
-            unsafe { libc::execve(self.target.path.as_ptr(), argv.as_ptr(), environment()) };
-            // SAFETY: ends the child without running the parent's exit handlers.
-            unsafe { libc::_exit(127) };
-        }
-        if pid < 0 {
-            return Err(Error::last_os("fork"));
-        }
+        let pid = fork_exec(&self.target)?;
         drop(write);
         debug_assert!(read.as_raw_fd() > 2);
         drain(&read)?;
@@ -371,16 +360,12 @@ impl Split {
 
     /// Fork and exit: from the child's last instruction until it is reaped.
     fn fork_exit(&self) -> Result<[u64; 2], Error> {
-        // SAFETY: the child writes to shared memory and exits.
-        let pid = unsafe { libc::fork() };
-        if pid == 0 {
+        let last_instruction = || {
             self.stamp.time().store(now(), Ordering::Relaxed);
-            // SAFETY: ends the child without running the parent's exit handlers.
-            unsafe { libc::_exit(0) };
-        }
-        if pid < 0 {
-            return Err(Error::last_os("fork"));
-        }
+            0
+        };
+        // SAFETY: the child reads the clock and writes to shared memory.
+        let pid = unsafe { worker::fork(last_instruction) }?;
         let status = reap(pid, 0)?;
         let reaped = now();
         Error::check_status("fork", status)?;

@@ -378,14 +378,7 @@ fn stat_with(call: impl FnOnce(*mut libc::stat) -> c_int) {
 /// fork; the child exits at once and is waited for.
 pub(crate) fn fork_exit() -> Result<(), Error> {
     // SAFETY: the child only exits.
-    let pid = unsafe { libc::fork() };
-    if pid == 0 {
-        // SAFETY: ends the child without running the parent's exit handlers.
-        unsafe { libc::_exit(0) };
-    }
-    if pid < 0 {
-        return Err(Error::last_os("fork"));
-    }
+    let pid = unsafe { crate::spawn::worker::fork(|| 0) }?;
     Error::check_status("fork", reap(pid, 0)?)
 }
 
