@@ -4,6 +4,8 @@
 #
 #   tests/kernels/bench.sh BINARY OUTPUT-DIRECTORY [PACKAGE...]   default: the newest 6.1 and 6.12 cloud kernels apt offers
 #
+# With FORKLESS_ARM64 in the environment, a static binary for arm64, a fifth system is Debian's 6.12 for arm64, emulated too.
+#
 # The emulator's absolute times mean nothing, and the report says so: what is compared are ratios within each system. On the
 # emulated kernels the block-device suite runs too, for they have a device mapper. Exit 1 if a system gives no result or
 # shows another behaviour than all kernels should, 3 if something needed is missing; what cannot be had is named.
@@ -65,60 +67,49 @@ else
 	echo "skipped: runsc is not installed"
 fi
 
-# One root for all kernels but their modules: the binary, busybox, and an init that writes the results to the second serial
-# line, whose bytes arrive as they are.
-root=$work/root
-mkdir -p "$root"/{bin,proc,sys,tmp,dev,etc,modules}
-cp "$binary" "$root/bin/forkless"
-cp "$(command -v busybox)" "$root/bin/busybox"
-for applet in sh cat echo mount poweroff uname insmod stty; do ln -s busybox "$root/bin/$applet"; done
-[ ! -e /etc/localtime ] || cp -L /etc/localtime "$root/etc/localtime"
-cat >"$root/init" <<INIT
-#!/bin/sh
-mount -t proc none /proc
-mount -t sysfs none /sys
-mount -t devtmpfs none /dev
-mount -t tmpfs none /tmp
-for module in /modules/*; do insmod \$module; done
-echo "@kernel \$(uname -r)"
-forkless ${bench[*]} --json /tmp/all.json
-echo "@exit \$?"
-forkless bench blockwrite --targets loop,mapper --bs 512,4096,6144 --filter buffered --quick --no-save --json /tmp/block.json
-echo "@exit \$?"
-stty -F /dev/ttyS1 raw
-cat /tmp/all.json >/dev/ttyS1
-stty -F /dev/ttyS2 raw
-cat /tmp/block.json >/dev/ttyS2
-echo "@end"
-poweroff -f
-INIT
-chmod +x "$root/init"
-
-for package; do
-	echo "== $package, in qemu (TCG: its absolute times are meaningless)"
-	tree=$cache/$package.d
-	if [ ! -e "$tree/vmlinuz" ]; then
-		rm -rf "$work/unpacked" "$tree.part"
-		mkdir -p "$tree.part"
-		(cd "$work" && apt-get download -qq -o APT::Sandbox::User=root "$package" && dpkg -x "$package"_*.deb unpacked)
-		cp "$work"/unpacked/boot/vmlinuz-* "$tree.part/vmlinuz"
-		find "$work/unpacked" \( -name 'dm-mod.ko*' -o -name 'loop.ko*' \) -exec cp {} "$tree.part/" \;
-		# busybox reads no compressed modules.
-		find "$tree.part" -name '*.xz' -exec xz -d {} +
-		rm -rf "$work"/*.deb "$tree"
-		mv "$tree.part" "$tree"
-	fi
-	rm -f "$root"/modules/*
+# Boots KERNEL-TREE (vmlinuz, modules) in an emulator with BINARY and BUSYBOX of its architecture. The results come out by the
+# console, compressed and in printable characters, between two lines that nothing else prints.
+emulate() { # NAME KERNEL-TREE BINARY BUSYBOX CONSOLE QEMU...
+	local name=$1 tree=$2 program=$3 busybox=$4 console=$5 root=$work/root part before target
+	shift 5
+	rm -rf "$root"
+	mkdir -p "$root"/{bin,proc,sys,tmp,dev,etc,modules}
+	cp "$program" "$root/bin/forkless"
+	cp "$busybox" "$root/bin/busybox"
+	for applet in sh cat echo mount poweroff uname insmod dmesg gzip base64; do ln -s busybox "$root/bin/$applet"; done
+	[ ! -e /etc/localtime ] || cp -L /etc/localtime "$root/etc/localtime"
 	cp "$tree"/*.ko "$root/modules/" 2>/dev/null || true
+	cat >"$root/init" <<-INIT
+		#!/bin/sh
+		mount -t proc none /proc
+		mount -t sysfs none /sys
+		mount -t devtmpfs none /dev
+		mount -t tmpfs none /tmp
+		for module in /modules/*; do insmod \$module; done
+		dmesg -n 1
+		echo "@kernel \$(uname -r)"
+		forkless ${bench[*]} --json /tmp/all.json
+		echo "@exit \$?"
+		forkless bench blockwrite --targets loop,mapper --bs 512,4096,6144 --filter buffered --quick --no-save --json /tmp/block.json
+		echo "@exit \$?"
+		for part in all block; do
+			echo "@begin \$part"
+			gzip -c /tmp/\$part.json | base64
+			echo "@end \$part"
+		done
+		poweroff -f
+	INIT
+	chmod +x "$root/init"
 	(cd "$root" && find . | cpio -o -H newc --quiet | gzip -1) >"$work/initrd.gz"
-	name=${package#linux-image-}
-	name=${name%-cloud-amd64-unsigned}
-	timeout 900 qemu-system-x86_64 -accel tcg -cpu max -m 2048 -smp 2 -display none -no-reboot -kernel "$tree/vmlinuz" \
-		-initrd "$work/initrd.gz" -append 'console=ttyS0 quiet panic=-1 transparent_hugepage=madvise' \
-		-serial "file:$output/$name.log" -serial "file:$output/$name.json" -serial "file:$output/$name-block.json" \
+	timeout 900 "$@" -m 2048 -smp 2 -display none -monitor none -no-reboot -kernel "$tree/vmlinuz" -initrd "$work/initrd.gz" \
+		-append "console=$console quiet panic=-1 transparent_hugepage=madvise" -serial "file:$output/$name.log" \
 		</dev/null >"$work/qemu.log" 2>&1 || { echo "FAILED  $name: qemu: $(tail -n1 "$work/qemu.log")"; failed=1; }
+	for part in all block; do
+		tr -d '\r' <"$output/$name.log" | sed -n "/^@begin $part\$/,/^@end $part\$/p" | sed '1d;$d' | base64 -d 2>/dev/null |
+			gunzip >"$output/$name-$part.json" 2>/dev/null || true
+	done
+	mv "$output/$name-all.json" "$output/$name.json"
 	delivered "$name"
-	shapes "$name"
 	before=${#results[@]}
 	delivered "$name-block"
 	results=("${results[@]:0:before}")
@@ -126,7 +117,53 @@ for package; do
 		expect "$name-block" "$target: one read per 4 KiB at bs 512" "\$3 == \"bs=512 target=$target\" && \$4 == \"reads\" && \$8 > 0.97 && \$8 < 1.1"
 		expect "$name-block" "$target: none at bs 4096" "\$3 == \"bs=4096 target=$target\" && \$4 == \"reads\" && \$8 < 0.03"
 	done
+}
+
+# Fetches and unpacks a kernel package once; prints where.
+kernel() { # PACKAGE APT-OPTION...
+	local package=$1 tree=$cache/$1.d
+	shift
+	if [ ! -e "$tree/vmlinuz" ]; then
+		rm -rf "$work/unpacked" "$tree.part" "$tree"
+		mkdir -p "$tree.part"
+		(cd "$work" && apt-get -qq -o APT::Sandbox::User=root "$@" download "$package" && dpkg -x "$package"_*.deb unpacked) >&2
+		cp "$work"/unpacked/boot/vmlinuz-* "$tree.part/vmlinuz"
+		find "$work/unpacked" \( -name 'dm-mod.ko*' -o -name 'loop.ko*' \) -exec cp {} "$tree.part/" \;
+		# busybox reads no compressed modules.
+		find "$tree.part" -name '*.xz' -exec xz -d {} +
+		rm -rf "$work"/*.deb
+		mv "$tree.part" "$tree"
+	fi
+	echo "$tree"
+}
+
+for package; do
+	echo "== $package, in qemu (TCG: its absolute times are meaningless)"
+	name=${package#linux-image-}
+	name=${name%-cloud-amd64-unsigned}
+	emulate "$name" "$(kernel "$package")" "$binary" "$(command -v busybox)" ttyS0 qemu-system-x86_64 -accel tcg -cpu max
+	shapes "$name"
 done
+
+# The same on arm64, if the caller built for it.
+if [ -n "${FORKLESS_ARM64-}" ]; then
+	echo "== arm64, in qemu (TCG: its absolute times are meaningless)"
+	mkdir -p "$work"/apt/{lists,archives}/partial
+	# Lists and status of this architecture alone: the machine's own apt does not learn of it.
+	arm64=(-o APT::Architecture=arm64 -o APT::Architectures=arm64 -o "Dir::State::lists=$work/apt/lists" -o Dir::State::status=/dev/null
+		-o "Dir::Cache::archives=$work/apt/archives" -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache=)
+	apt-get -qq -o APT::Sandbox::User=root "${arm64[@]}" update
+	package=$(apt-cache "${arm64[@]}" search --names-only '^linux-image-6[.]12[.].*-cloud-arm64-unsigned$' | cut -d' ' -f1 | sort -V | tail -1)
+	(cd "$work" && apt-get -qq -o APT::Sandbox::User=root "${arm64[@]}" download busybox-static && dpkg -x busybox-static_*.deb busybox && rm ./*.deb)
+	name=${package#linux-image-}
+	name=${name%-cloud-arm64-unsigned}-arm64
+	emulate "$name" "$(kernel "$package" "${arm64[@]}")" "$FORKLESS_ARM64" "$work/busybox/bin/busybox" ttyAMA0 \
+		qemu-system-aarch64 -M virt -accel tcg -cpu max
+	expect "$name" "every page faults after a fork" '$1 == "cow" && $2 == "fork" && $3 ~ /dead pages=base/ && $4 == "faults" && $8 >= 25000'
+	expect "$name" "none after ours" '$1 == "cow" && $2 == "forkless" && $3 ~ /pages=base/ && $4 == "faults" && $8 < 1000'
+else
+	echo "skipped: arm64: no binary was built for it"
+fi
 
 cd "$output"
 "$binary" compare "${results[@]}" --markdown --metric wall,blocked,real,first,after,faults,syscalls >report.md || failed=1
