@@ -70,7 +70,21 @@ fn show(args: &Args) -> Result<()> {
         }
     }
     summary(mib, &measured.map(|runs| Victim::middle(&runs)));
-    Ok(())
+
+    heading(
+        "And what the articles behind it say: their claims about signal masks and passes after a fork, on this machine",
+    );
+    ledger(&forkless)
+}
+
+/// The short form of the ledger, for the two experiments that take seconds.
+fn ledger(forkless: &Path) -> Result<()> {
+    let status = Command::new(forkless).args(["reproduce", "E1", "E4", "--quick", "--short"]).status()?;
+    match status.code() {
+        // 3: nothing could be decided here, and it has said why.
+        Some(0 | 3) => Ok(()),
+        _ => bail!("forkless reproduce: {status}"),
+    }
 }
 
 fn heading(text: &str) {

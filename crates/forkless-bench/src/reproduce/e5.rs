@@ -47,8 +47,8 @@ fn by_memory(bench: &mut Bench<'_>, experiment: &mut Experiment) -> Result<(), E
     let program = Program::prepare(&Kind::Write, bench.guard.as_deref_mut())?;
     let target = Target::new(&program);
     let _quiet = NullStdout::new()?;
-    let rounds: usize = bench.quick(6, 20);
-    let starts: u64 = bench.quick(20, 150);
+    let rounds: usize = bench.quick(6, 12);
+    let starts: u64 = bench.quick(20, 250);
     let mut times: [[Vec<f64>; 2]; PARENTS.len()] = Default::default();
     let mut ways = [worker(Method::VforkExec, &target)?, worker(Method::ForkExec, &target)?];
     for round in 0..rounds {
@@ -131,7 +131,7 @@ fn by_method(bench: &mut Bench<'_>, experiment: &mut Experiment) -> Result<(), E
         published::BY_METHOD.iter().map(|(name, _)| name.parse()).collect::<Result<_, _>>()?;
     methods.extend([Method::Forkless, Method::ForklessPopen, Method::ForklessSystem]);
     let seed = bench.options.seed;
-    let runs = bench.quick(60, 2500);
+    let runs = bench.quick(60, 1200);
     // The slow ways take a whole turn for one start; so short a budget would give them too few rounds.
     let plan = Plan { runs, seed, ..Plan::default() };
     let measure = |bench: &mut Bench<'_>,
@@ -182,8 +182,8 @@ fn by_method(bench: &mut Bench<'_>, experiment: &mut Experiment) -> Result<(), E
 fn small_blocks(bench: &mut Bench<'_>, experiment: &mut Experiment) {
     const NAMES: [&str; 3] = ["blockwrite.small_reads", "blockwrite.large_reads", "blockwrite.slower"];
     let targets = vec![On::Loop, On::Mapper, On::File];
-    let plan = Plan { runs: bench.quick(8, 20), seed: bench.options.seed, per_turn: 1, ..Plan::default() };
-    let size = bench.quick(MB, 4 * MB);
+    let plan = Plan { runs: bench.quick(8, 12), seed: bench.options.seed, per_turn: 1, ..Plan::default() };
+    let size = bench.quick(MB, 2 * MB);
     let spec =
         Spec { targets, bs: vec![256, 512, 4096], size, directory: None, modes: vec![Mode::Buffered], plan };
     let suite = match blockwrite::run(&spec, bench.guard.as_deref_mut(), bench.observer) {

@@ -12,6 +12,7 @@ pub mod ledger;
 
 mod e1;
 mod e2;
+mod e3;
 mod e4;
 mod e5;
 mod green;
@@ -354,7 +355,7 @@ pub fn run(
         Id::E4 => e4::run(&mut bench)?,
         Id::E5 => e5::run(&mut bench)?,
         Id::E2 => e2::run(&mut bench)?,
-        Id::E3 => return Err(Error::Missing(format!("{id} is not part of this build"))),
+        Id::E3 => e3::run(&mut bench)?,
     };
     experiment.seconds = started.elapsed().as_secs_f64();
     experiment.noise = watch.finish([]);

@@ -5,7 +5,7 @@ use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -14,41 +14,13 @@ use forkless::{Command, Stdio};
 use super::Bench;
 use crate::error::Error;
 use crate::guard::Guard;
+use crate::suites::victims::install;
 
-/// Finds a program in `PATH` and where Debian keeps what only root needs.
-pub(super) fn find(program: &str) -> Option<PathBuf> {
-    let path = env::var_os("PATH").unwrap_or_default();
-    let fixed = ["/usr/local/sbin", "/usr/sbin", "/sbin"].into_iter().map(PathBuf::from);
-    env::split_paths(&path).chain(fixed).map(|folder| folder.join(program)).find(|path| path.is_file())
-}
+pub(super) use crate::suites::victims::install::find;
 
 /// Finds a program, or installs the Debian package it is in. The error is a sentence for the reader.
 pub(super) fn provide(bench: &mut Bench<'_>, program: &str, package: &str) -> Result<PathBuf, String> {
-    if let Some(path) = find(program) {
-        return Ok(path);
-    }
-    let missing = |why: &str| Err(format!("{program} is not installed: {why}"));
-    let Some(apt) = find("apt-get") else {
-        return missing("install it, for example from the package of that name");
-    };
-    if !bench.options.install {
-        return missing(&format!("installing is switched off; apt-get install {package}"));
-    }
-    if !is_root() {
-        return missing(&format!("as root it would be installed; apt-get install {package}"));
-    }
-    bench.observer.note(&format!("installing the Debian package {package}"));
-    let mut command = Command::new(apt);
-    command.args(["install", "-y", "--no-install-recommends", package]);
-    command.env("DEBIAN_FRONTEND", "noninteractive");
-    let output = run(&mut command, Duration::from_secs(180)).map_err(|error| error.to_string())?;
-    match find(program) {
-        Some(path) => Ok(path),
-        None => {
-            let last = output.stderr.lines().last().unwrap_or("no reason given").to_owned();
-            missing(&format!("apt-get install {package} failed: {last}"))
-        }
-    }
+    install::need(program, package, bench.options.install, bench.observer).map_err(|error| error.to_string())
 }
 
 /// Whether this process's effective user is root, as `/proc` says.
@@ -117,10 +89,6 @@ impl Scratch {
         let made = fs::DirBuilder::new().mode(0o755).create(&path);
         made.map_err(Error::io(format!("make {}", path.display())))?;
         Ok(Scratch { path })
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Writes a file and returns its path.

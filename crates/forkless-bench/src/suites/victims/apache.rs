@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use super::coprocess::Options;
 use super::install;
-use super::server::{Server, mostly_huge};
+use super::server::{PATIENCE, Server, mostly_huge};
 use super::stage::{Promise, Stage, Subject, params};
 use crate::check::Bound;
 use crate::engine::{Arm, Turn};
@@ -65,7 +65,7 @@ fn hosts(stage: &Stage<'_>) -> u64 {
 }
 
 /// Bytes a server may come to hold: some 3 KiB a host.
-fn footprint(stage: &Stage<'_>) -> u64 {
+pub(crate) fn footprint(stage: &Stage<'_>) -> u64 {
     hosts(stage) * (4 << 10) + (64 << 20)
 }
 
@@ -139,27 +139,31 @@ fn fork_call(name: &'static str, stage: &mut Stage<'_>, options: &[&str]) -> Res
 }
 
 /// Where Apache is.
-struct Apache {
+pub(crate) struct Apache {
     program: PathBuf,
     modules: PathBuf,
     cgi: PathBuf,
+    /// Variables that env(1) sets for the server alone, and not for what keeps it.
+    pub(crate) environment: Vec<OsString>,
+    /// How long it may take until it answers.
+    pub(crate) patience: Duration,
 }
 
 /// A running one.
-struct Instance {
+pub(crate) struct Instance {
     server: Server,
-    port: u16,
-    pid: u32,
+    pub(crate) port: u16,
+    pub(crate) pid: u32,
 }
 
 impl Instance {
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}/hello", self.port)
     }
 }
 
 impl Apache {
-    fn found(name: &str, stage: &mut Stage<'_>) -> Result<Apache, Error> {
+    pub(crate) fn found(name: &str, stage: &mut Stage<'_>) -> Result<Apache, Error> {
         let program = stage.need("apache2", "apache2-bin")?;
         let modules = PathBuf::from("/usr/lib/apache2/modules");
         if !modules.is_dir() {
@@ -167,10 +171,10 @@ impl Apache {
         }
         stage.note(format!("{name}: {}", install::version(&program, "-v").unwrap_or_default()));
         let cgi = stage.compile("cgi", include_str!("programs/cgi.c"), &["-static"])?;
-        Ok(Apache { program, modules, cgi })
+        Ok(Apache { program, modules, cgi, environment: Vec::new(), patience: PATIENCE })
     }
 
-    fn start(
+    pub(crate) fn start(
         &self,
         name: &str,
         stage: &mut Stage<'_>,
@@ -195,10 +199,15 @@ impl Apache {
         let file = root.join("conf");
         let text = self.configuration(&root, &documents, port, module, hosts(stage));
         fs::write(&file, text).map_err(Error::io(format!("write {}", file.display())))?;
-        let arguments = ["-DFOREGROUND".into(), "-f".into(), file.into()];
+        let mut arguments: Vec<OsString> = vec!["-DFOREGROUND".into(), "-f".into(), file.into()];
+        let mut program = self.program.clone();
+        if !self.environment.is_empty() {
+            arguments.insert(0, std::mem::replace(&mut program, stage.need("env", "coreutils")?).into());
+            arguments.splice(0..0, self.environment.iter().cloned());
+        }
         let answers = || get(port).ok();
         let (server, answer) =
-            Server::start(stage, name, options, &self.program, &arguments, variables, answers)?;
+            Server::start(stage, name, options, &program, &arguments, variables, self.patience, answers)?;
         if !answer.contains("hello") {
             let log = fs::read_to_string(root.join("error.log")).unwrap_or_default();
             let last = log.lines().last().unwrap_or_default();
@@ -238,7 +247,7 @@ impl Apache {
 }
 
 /// One request, one answer.
-fn get(port: u16) -> std::io::Result<String> {
+pub(crate) fn get(port: u16) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
     write!(stream, "GET /hello HTTP/1.0\r\nHost: {HOST}\r\n\r\n")?;
@@ -248,14 +257,15 @@ fn get(port: u16) -> std::io::Result<String> {
 }
 
 /// A second under load.
-struct Load<'a> {
-    generator: PathBuf,
-    url: String,
-    served: &'a Cell<u64>,
+pub(crate) struct Load<'a> {
+    pub(crate) generator: PathBuf,
+    pub(crate) url: String,
+    pub(crate) served: &'a Cell<u64>,
 }
 
 impl Load<'_> {
-    fn second(&self) -> Result<f64, Error> {
+    /// Requests a second.
+    pub(crate) fn second(&self) -> Result<f64, Error> {
         let output = Command::new(&self.generator)
             .args(["-q", "-H", &format!("Host: {HOST}")])
             .args(["-t", "1", "-n", "100000", "-c", CONCURRENCY, &self.url])

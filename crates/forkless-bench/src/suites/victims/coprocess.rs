@@ -21,7 +21,7 @@ use crate::error::Error;
 const PATIENCE: Duration = Duration::from_secs(100);
 
 /// With `forkless run` and these options, or without it.
-pub(super) type Options<'a> = Option<&'a [&'a str]>;
+pub(crate) type Options<'a> = Option<&'a [&'a str]>;
 
 /// The command line of a kept program.
 pub(super) fn command(

@@ -11,7 +11,7 @@ use crate::engine::Observer;
 use crate::error::Error;
 
 /// A program by name, from `$PATH` or the directories of servers, which a user's `$PATH` often lacks.
-pub(super) fn find(name: &str) -> Option<PathBuf> {
+pub(crate) fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let servers = [PathBuf::from("/usr/sbin"), PathBuf::from("/sbin")];
     std::env::split_paths(&path).chain(servers).map(|directory| directory.join(name)).find(|file| {
@@ -23,7 +23,7 @@ pub(super) fn find(name: &str) -> Option<PathBuf> {
 ///
 /// # Errors
 /// [`Error::Missing`], saying what to install, where that is forbidden or does not work.
-pub(super) fn need(
+pub(crate) fn need(
     name: &str,
     package: &str,
     allowed: bool,

@@ -10,17 +10,17 @@
 //! ([`SOURCE`](stage)). Each is a [process that takes orders](coprocess), so that all of them hold their memory at the same time and
 //! take turns. All are [kept](crate::keeper): nothing survives the suite.
 
-mod apache;
+pub(crate) mod apache;
 mod calls;
-mod coprocess;
+pub(crate) mod coprocess;
 mod forks;
-mod install;
+pub(crate) mod install;
 mod launch;
 mod parents;
 mod redis;
 mod report;
-mod server;
-mod stage;
+pub(crate) mod server;
+pub(crate) mod stage;
 
 use std::path::PathBuf;
 
@@ -142,6 +142,7 @@ pub fn run(spec: &Spec, guard: &mut Guard, observer: &mut dyn Observer) -> Resul
     }
     let watch = Watch::start();
     let mut stage = Stage::new(spec, guard, observer, victims.len())?;
+    stage.try_run()?;
     for victim in victims {
         let result = (victim.measure)(victim.name, &mut stage);
         match result {

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use super::coprocess::Options;
 use super::install;
 use super::parents::size;
-use super::server::{Server, mostly_huge};
+use super::server::{PATIENCE, Server, mostly_huge};
 use super::stage::{Promise, Stage, Subject, params};
 use crate::engine::{Arm, Turn};
 use crate::error::Error;
@@ -79,7 +79,8 @@ impl Redis {
         arguments.extend(["--unixsocket".into(), socket.clone().into()]);
         arguments.extend(["--dir".into(), directory.into()]);
         let connect = || UnixStream::connect(&socket).ok();
-        let (server, stream) = Server::start(stage, name, options, program, &arguments, &[], connect)?;
+        let (server, stream) =
+            Server::start(stage, name, options, program, &arguments, &[], PATIENCE, connect)?;
         let patience = Some(Duration::from_secs(60));
         stream.set_read_timeout(patience).map_err(Error::io("set a time limit on a socket"))?;
         let mut redis = Redis { server, stream, pid: 0 };

@@ -12,11 +12,11 @@ use super::stage::Stage;
 use crate::error::Error;
 
 /// How long a server may take until it answers.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running server.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(crate) struct Server {
     name: String,
     child: Child,
     input: Option<ChildStdin>,
@@ -26,6 +26,7 @@ pub(super) struct Server {
 
 impl Server {
     /// Starts a server and asks `answers` until it does.
+    #[expect(clippy::too_many_arguments, reason = "a command line and how to know that it works")]
     pub(super) fn start<T>(
         stage: &mut Stage<'_>,
         name: &str,
@@ -33,6 +34,7 @@ impl Server {
         program: &Path,
         arguments: &[OsString],
         variables: &[(&str, OsString)],
+        patience: Duration,
         mut answers: impl FnMut() -> Option<T>,
     ) -> Result<(Server, T), Error> {
         let report = options.is_some().then(|| stage.file("report"));
@@ -49,7 +51,7 @@ impl Server {
             .map_err(Error::io(format!("start the server {name}")))?;
         let input = child.stdin.take();
         let mut server = Server { name: name.to_owned(), child, input, report, errors };
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + patience;
         loop {
             if let Some(answer) = answers() {
                 return Ok((server, answer));
@@ -58,7 +60,7 @@ impl Server {
                 return Err(server.failure(&format!("ended with {status}")));
             }
             if Instant::now() >= end {
-                return Err(server.failure(&format!("did not answer for {} s", PATIENCE.as_secs())));
+                return Err(server.failure(&format!("did not answer for {} s", patience.as_secs())));
             }
             std::thread::sleep(Duration::from_millis(20));
         }

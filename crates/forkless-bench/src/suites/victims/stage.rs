@@ -83,9 +83,9 @@ pub(super) fn params(victim: &str, mib: u64) -> Params {
 }
 
 /// Where the suite is made.
-pub(super) struct Stage<'a> {
+pub(crate) struct Stage<'a> {
     pub(super) spec: &'a Spec,
-    pub(super) guard: &'a mut Guard,
+    pub(crate) guard: &'a mut Guard,
     observer: Stages<'a>,
     /// A private directory, gone at the end.
     scratch: Scratch,
@@ -107,7 +107,7 @@ impl Drop for Scratch {
 }
 
 impl<'a> Stage<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         spec: &'a Spec,
         guard: &'a mut Guard,
         observer: &'a mut dyn Observer,
@@ -124,12 +124,11 @@ impl<'a> Stage<'a> {
                 "quick: parents and configurations are smaller than the limits are about, which some need";
             stage.note(text.to_owned());
         }
-        stage.try_run()?;
         Ok(stage)
     }
 
     /// Fails unless `run` does something to a program here: every figure would be that of two equal runs.
-    fn try_run(&mut self) -> Result<(), Error> {
+    pub(super) fn try_run(&mut self) -> Result<(), Error> {
         let report = self.file("report");
         let mut command = command(
             &self.spec.forkless,
@@ -148,7 +147,7 @@ impl<'a> Stage<'a> {
     }
 
     /// A path in the private directory that nothing has used yet.
-    pub(super) fn file(&mut self, name: &str) -> PathBuf {
+    pub(crate) fn file(&mut self, name: &str) -> PathBuf {
         self.files += 1;
         self.scratch.0.join(format!("{}-{name}", self.files))
     }
@@ -168,7 +167,7 @@ impl<'a> Stage<'a> {
     }
 
     /// A program of the system, installed if need be.
-    pub(super) fn need(&mut self, name: &str, package: &str) -> Result<PathBuf, Error> {
+    pub(crate) fn need(&mut self, name: &str, package: &str) -> Result<PathBuf, Error> {
         install::need(name, package, self.spec.install, &mut self.observer)
     }
 
