@@ -448,8 +448,12 @@ int on_exec(u64 *ctx)
 
 	if (timing == TIMING_COPY) {
 		u32 tid = ctx[1];
+		struct pending *p = bpf_map_lookup_elem(&pending, &tid);
 
-		/* exec makes a memory descriptor as well */
+		/* exec makes a memory descriptor as well, as one of its first steps
+		 * (bprm_mm_init): what has been seen of it is its beginning. */
+		if (p && c && !c->exec_ns)
+			c->exec_enter_ns = p->start_ns;
 		bpf_map_delete_elem(&pending, &tid);
 	}
 	if (!c)

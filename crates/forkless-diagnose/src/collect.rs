@@ -46,6 +46,8 @@ pub(crate) struct Group {
     pub(crate) caller: Stream,
     /// From the child's existence to its exec, or to its end without one.
     pub(crate) child: Stream,
+    /// The exec itself, which takes the copied page tables down.
+    pub(crate) exec: Stream,
     pub(crate) anon: Stream,
     pub(crate) swap: Stream,
     pub(crate) resident: Stream,
@@ -72,6 +74,9 @@ impl Group {
         if let Some(ns) = child_ns {
             self.child.add(ns.saturating_sub(creation.copy_ns.unwrap_or(0)) as f64);
         }
+        if let Some(ns) = creation.exec_ns {
+            self.exec.add(ns as f64);
+        }
         self.anon.add(creation.memory.anon as f64);
         self.swap.add(creation.memory.swap as f64);
         self.resident.add(creation.memory.resident() as f64);
@@ -92,6 +97,7 @@ impl Group {
         for (mine, theirs) in [
             (&mut self.caller, &other.caller),
             (&mut self.child, &other.child),
+            (&mut self.exec, &other.exec),
             (&mut self.anon, &other.anon),
             (&mut self.swap, &other.swap),
             (&mut self.resident, &other.resident),
@@ -193,6 +199,8 @@ pub(crate) struct ShellGroup {
 pub(crate) struct PageHistory {
     pub(crate) first: PageKinds,
     pub(crate) last: PageKinds,
+    /// It asked the kernel for no transparent huge pages.
+    pub(crate) refuses_huge: bool,
     asked: Instant,
 }
 
@@ -224,6 +232,8 @@ pub(crate) type Stacks = Vec<(Vec<Frame>, u64)>;
 
 const MAX_GROUPS: usize = 16_384;
 const MAX_NAMES: usize = 16_384;
+/// Places from which one process starts shells.
+const MAX_SHELL_SITES: usize = 64;
 /// smaps_rollup walks the page tables under the target's lock: seldom, and only where it matters.
 const PAGE_KINDS_FROM: u64 = 16 << 20;
 const PAGE_KINDS_EVERY: std::time::Duration = std::time::Duration::from_secs(5);
@@ -388,7 +398,9 @@ impl Collected {
         group.count += 1;
         group.comm.clone_from(&creation.caller_comm);
         group.lines.add(line);
-        *group.sites.entry(creation.site).or_default() += 1;
+        if group.sites.len() < MAX_SHELL_SITES || group.sites.contains_key(&creation.site) {
+            *group.sites.entry(creation.site).or_default() += 1;
+        }
         if let Some(programs) = programs {
             group.overhead.add((life as f64 - programs).max(0.0));
         }
@@ -406,7 +418,15 @@ impl Collected {
         } else if self.pages.len() < MAX_NAMES
             && let Some(kinds) = procfs::page_kinds(pid)
         {
-            self.pages.insert(pid, PageHistory { first: kinds, last: kinds, asked: now });
+            self.pages.insert(
+                pid,
+                PageHistory {
+                    first: kinds,
+                    last: kinds,
+                    refuses_huge: procfs::refuses_huge_pages(pid),
+                    asked: now,
+                },
+            );
         }
     }
 
@@ -442,7 +462,9 @@ impl Collected {
             if !self.names.contains_key(&tgid) {
                 self.name(tgid, None);
             }
-            if let Some(now) = procfs::cpu_ns(tgid) {
+            if (self.cpu.len() < MAX_NAMES || self.cpu.contains_key(&tgid))
+                && let Some(now) = procfs::cpu_ns(tgid)
+            {
                 let cpu = self.cpu.entry(tgid).or_insert(CpuTime { first: now, last: now });
                 cpu.last = now;
             }
@@ -504,6 +526,58 @@ fn place_the_unplaced(groups: &mut HashMap<(Site, Outcome), Group>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Memory of this process, bytes.
+    fn resident() -> u64 {
+        let own = procfs::memory_of(std::process::id());
+        own.resident()
+    }
+
+    /// Every creation by another process, at another place, of a shell with another line.
+    fn flood(creations: u32) {
+        let mut collected = Collected::new();
+        let before = resident();
+        for i in 0..creations {
+            let pid = (1 << 23) + i;
+            let mut creation = Creation {
+                caller: pid,
+                child: (1 << 24) + i,
+                site: Site { pid, nr: 56, ip: u64::from(i), word: u64::from(i) },
+                flags: crate::CloneFlags(0),
+                kind: CreationKind::FullFork,
+                caller_comm: format!("c{i}"),
+                lifetime_ns: Some(5),
+                exec_missing: 1,
+                ..Creation::unseen()
+            };
+            creation.execs = 1;
+            creation.exec_path = Some("/bin/sh".to_owned());
+            creation.argv = vec!["sh".to_owned(), "-c".to_owned(), format!("/bin/true {i}")];
+            collected.event(Event::Created(Box::new(creation)));
+        }
+        assert_eq!(collected.creations, u64::from(creations));
+        assert!(collected.groups.len() <= MAX_GROUPS && collected.names.len() <= MAX_NAMES);
+        assert!(collected.shells.len() <= MAX_GROUPS && collected.failed.len() <= MAX_NAMES);
+        assert!(collected.shell_children.len() <= MAX_NAMES);
+        // What had no room is counted.
+        let grouped: u64 = collected.groups.values().map(|group| group.count).sum();
+        assert_eq!(grouped + collected.ungrouped, u64::from(creations));
+        let grown = resident().saturating_sub(before) >> 20;
+        println!("{creations} creations of as many processes and places: {grown} MiB");
+        assert!(grown < 128, "{grown} MiB");
+    }
+
+    #[test]
+    fn memory_is_bounded_whatever_comes() {
+        flood(50_000);
+    }
+
+    /// As the issue has it; takes half a minute unoptimized.
+    #[test]
+    #[ignore = "slow; cargo test -p forkless-diagnose --release -- --ignored a_million"]
+    fn a_million_processes_and_places_take_no_more() {
+        flood(1_000_000);
+    }
 
     #[test]
     fn a_creation_without_a_place_joins_its_processs_most_frequent_one() {

@@ -80,10 +80,7 @@ impl CostModel {
                 // SAFETY: getppid has no arguments and no effects.
                 unsafe { libc::syscall(libc::SYS_getppid) };
             }),
-            sigprocmask: repeated(|| {
-                // SAFETY: both sets are null: the call reads and writes no memory of ours.
-                unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, 0, 0, 8) };
-            }),
+            sigprocmask: sigprocmask(),
             stat_localtime: stat_localtime(),
         })
     }
@@ -374,6 +371,19 @@ fn failed_exec() -> Estimate {
     repeated(|| {
         // SAFETY: the arrays end in null, their strings in NUL; /proc never has that file, so the call returns.
         unsafe { libc::execve(path.as_ptr(), argv.as_ptr(), environment.as_ptr()) };
+    })
+}
+
+/// With both sets, as swapcontext and sigsetjmp make it; the mask stays what it is.
+fn sigprocmask() -> Estimate {
+    let (mut mask, mut old) = (0u64, 0u64);
+    // SAFETY: no new set; the old one is written to eight bytes of ours.
+    unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, 0, &raw mut mask, 8) };
+    repeated(|| {
+        // SAFETY: both sets are eight bytes of ours.
+        unsafe {
+            libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, &raw mut old, 8)
+        };
     })
 }
 

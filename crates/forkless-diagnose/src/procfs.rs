@@ -120,6 +120,12 @@ pub(crate) fn page_kinds(pid: u32) -> Option<PageKinds> {
     })
 }
 
+/// Whether a process has excluded itself from transparent huge pages (THP_enabled of /proc/PID/status, Linux 5.0).
+pub(crate) fn refuses_huge_pages(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.lines().any(|line| line.strip_prefix("THP_enabled:").is_some_and(|value| value.trim() == "0"))
+}
+
 /// What the reports call a process by.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct ProcessName {

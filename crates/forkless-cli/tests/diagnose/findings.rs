@@ -73,7 +73,7 @@ fn full_forks() {
 /// because other work on the machine moves both.
 fn predicted_spawn() {
     let (report, before) = report(&["forkexec", "20", "256"]);
-    let saving = only(&report, "full_fork_then_exec")["saving_each_ns"].clone();
+    let saving = only(&report, "full_fork_then_exec")["saving_in_caller_ns"].clone();
     let (_, after, _) = diagnose(&[], &["spawn", "20", "256"]);
     let measured = (before.ns("call_ns") - after.ns("call_ns")) / 20.0;
     assert_predicted(&saving, measured);

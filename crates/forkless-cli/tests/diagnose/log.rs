@@ -2,12 +2,13 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
 
-use crate::support::{FORKLESS, assert_near, bpf_maps, bpf_programs, diagnose, victim};
+use crate::support::{
+    FORKLESS, assert_near, bpf_maps, bpf_programs, diagnose, settled, victim, wait_for_program,
+};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     let tests: [(&str, fn()); 10] = [
@@ -125,7 +126,7 @@ fn follow_pid() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("forkless runs");
-    wait_for_programs(&before);
+    wait_for_program("on_sys_enter", &before);
     rustix::process::kill_process(pid(&process), rustix::process::Signal::USR1)
         .expect("it waits for SIGUSR1");
     process.wait().expect("it ends");
@@ -139,20 +140,6 @@ fn pid(child: &std::process::Child) -> rustix::process::Pid {
     rustix::process::Pid::from_child(child)
 }
 
-/// Until the last program of a watch is attached: the tool says nothing when it begins, for the sake of pipes.
-/// Programs of an earlier watch may still wait for their grace period: only one that is not in `before` counts.
-fn wait_for_programs(before: &[u32]) {
-    let begin = Instant::now();
-    let attached = |info: &aya::programs::ProgramInfo| {
-        info.name_as_str() == Some("on_sys_enter") && !before.contains(&info.id())
-    };
-    while !aya::programs::loaded_programs().flatten().any(|info| attached(&info)) {
-        assert!(begin.elapsed() < Duration::from_secs(20), "the programs never appeared");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    std::thread::sleep(Duration::from_millis(100));
-}
-
 fn sigint() {
     let before = (bpf_programs(), bpf_maps());
     let tool = Command::new(FORKLESS)
@@ -161,7 +148,7 @@ fn sigint() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("forkless runs");
-    wait_for_programs(&before.0);
+    wait_for_program("on_sys_enter", &before.0);
     rustix::process::kill_process(pid(&tool), rustix::process::Signal::INT).expect("it runs");
     let output = tool.wait_with_output().expect("forkless ends");
     assert!(output.status.success());
@@ -177,29 +164,11 @@ fn sigkill() {
         .stderr(Stdio::null())
         .spawn()
         .expect("forkless runs");
-    wait_for_programs(&before.0);
+    wait_for_program("on_sys_enter", &before.0);
     assert_ne!(bpf_programs(), before.0);
     tool.kill().expect("it runs");
     tool.wait().expect("it ends");
     settled(&before);
-}
-
-/// Nothing may stay that was not there before. The kernel frees programs after a grace period, those of an earlier
-/// watch too.
-fn settled(before: &(Vec<u32>, Vec<u32>)) {
-    let begin = Instant::now();
-    loop {
-        let new_programs: Vec<u32> = bpf_programs().into_iter().filter(|id| !before.0.contains(id)).collect();
-        let new_maps: Vec<u32> = bpf_maps().into_iter().filter(|id| !before.1.contains(id)).collect();
-        if new_programs.is_empty() && new_maps.is_empty() {
-            return;
-        }
-        assert!(
-            begin.elapsed() < Duration::from_secs(20),
-            "left: programs {new_programs:?}, maps {new_maps:?}"
-        );
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 fn bad_targets() {

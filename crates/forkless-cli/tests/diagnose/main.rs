@@ -7,7 +7,9 @@
 mod findings;
 mod log;
 mod outputs;
+mod real;
 mod repair;
+mod robust;
 mod support;
 mod tiers;
 
@@ -26,6 +28,8 @@ fn main() {
     repair::add(&mut trials);
     outputs::add(&mut trials);
     tiers::add(&mut trials);
+    robust::add(&mut trials);
+    real::add(&mut trials);
     if missing.is_some() {
         trials = trials.into_iter().map(|trial| trial.with_ignored_flag(true)).collect();
     }

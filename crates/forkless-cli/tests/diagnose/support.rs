@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -124,4 +125,37 @@ pub(crate) fn functions(finding: &Value) -> Vec<&str> {
 /// A program of PATH.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&std::env::var_os("PATH")?).map(|dir| dir.join(program)).find(|path| path.is_file())
+}
+
+/// Until the last program of a watch is attached: the tool says nothing when it begins, for the sake of pipes. Programs of an
+/// earlier watch may still wait for their grace period: only one that is not in `before` counts.
+#[track_caller]
+pub(crate) fn wait_for_program(last: &str, before: &[u32]) {
+    let begin = Instant::now();
+    let attached =
+        |info: &aya::programs::ProgramInfo| info.name_as_str() == Some(last) && !before.contains(&info.id());
+    while !aya::programs::loaded_programs().flatten().any(|info| attached(&info)) {
+        assert!(begin.elapsed() < Duration::from_secs(20), "the programs never appeared");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_millis(100));
+}
+
+/// Nothing may stay that was not there before. The kernel frees programs after a grace period, those of an earlier
+/// watch too.
+#[track_caller]
+pub(crate) fn settled(before: &(Vec<u32>, Vec<u32>)) {
+    let begin = Instant::now();
+    loop {
+        let new_programs: Vec<u32> = bpf_programs().into_iter().filter(|id| !before.0.contains(id)).collect();
+        let new_maps: Vec<u32> = bpf_maps().into_iter().filter(|id| !before.1.contains(id)).collect();
+        if new_programs.is_empty() && new_maps.is_empty() {
+            return;
+        }
+        assert!(
+            begin.elapsed() < Duration::from_secs(20),
+            "left: programs {new_programs:?}, maps {new_maps:?}"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }

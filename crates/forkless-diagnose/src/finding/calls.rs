@@ -125,6 +125,7 @@ fn finding(
         reason: text.reason,
         remedy: text.remedy,
         saving_each_ns: each,
+        saving_in_caller_ns: each,
         saving_share: context.shares(each, count),
         command: text.command,
     })
@@ -247,6 +248,7 @@ fn block_writes(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         reason: "A buffered write of part of a page-cache block that is not cached makes the kernel read the block first, and the writer wait for it.".to_owned(),
         remedy: "Write multiples of 4096 bytes, aligned (dd: bs=4096 or more), or use O_DIRECT with the sector size.".to_owned(),
         saving_each_ns: saving_each,
+        saving_in_caller_ns: saving_each,
         saving_share: context.shares(saving_each, count),
         command: "cat /sys/block/*/stat   # reads grow with the writes".to_owned(),
     })

@@ -66,6 +66,7 @@ fn finding(
         reason: text.reason.to_owned(),
         remedy: text.remedy.to_owned(),
         saving_each_ns: saving_each,
+        saving_in_caller_ns: Estimate::default(),
         saving_share: context.shares(saving_each, count),
         command: text.command,
     }

@@ -153,9 +153,16 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let teardown = model.teardown_per_entry.times(pages.entries);
     let (call, how) = call_cost(context, merged, &pages);
     // What stays with the remedy is the price of a spawn on this machine.
-    let saving_each = call.plus(fault_each).minus(model.spawn).at_least_zero();
+    let in_caller = call.plus(fault_each).minus(model.spawn).at_least_zero();
+    // The child's exec takes the copy down. It was timed as a whole, and a spawn's price holds a whole exec too; where it was
+    // not, the price of taking down so many entries is added.
+    let saving_each = if group.exec.count > 0 {
+        call.plus(fault_each).plus(group.exec.estimate()).minus(model.spawn).at_least_zero()
+    } else {
+        in_caller.plus(teardown)
+    };
     let saving_share = context.shares(saving_each, count);
-    if saving_share.mid < context.thresholds.share && saving_each.mid < context.thresholds.pause_ns {
+    if saving_share.mid < context.thresholds.share && in_caller.mid < context.thresholds.pause_ns {
         return None;
     }
     let name = label(&merged.process);
@@ -165,7 +172,11 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let mut list = vec![
         evidence(how, interval(call)),
         evidence("from the copy to the new program, in the child", interval(group.child.estimate())),
-        evidence("of it taking down the copy (predicted)", interval(teardown)),
+        if group.exec.count > 0 {
+            evidence("of it the exec, which takes the copy down", interval(group.exec.estimate()))
+        } else {
+            evidence("of it taking down the copy (predicted)", interval(teardown))
+        },
         evidence(
             "write-protect faults of the caller afterwards",
             format!("{faults_copied} copied a page, {faults_reused} reused it"),
@@ -178,7 +189,7 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     }
     list.splice(1..1, memory_evidence(group, &pages));
     let caller_ns = call.mid * count as f64;
-    let child_ns = teardown.mid * count as f64;
+    let child_ns = if group.exec.count > 0 { group.exec.mean } else { teardown.mid } * count as f64;
     let faults_ns = fault_each.mid * count as f64;
     Some(Finding {
         kind: FindingKind::FullForkThenExec,
@@ -203,6 +214,7 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         remedy: "Start programs with posix_spawn or vfork (libraries: forkless), or run the program unchanged under `forkless run`."
             .to_owned(),
         saving_each_ns: saving_each,
+        saving_in_caller_ns: in_caller,
         saving_share,
         command: match &merged.process.exe {
             Some(exe) => format!("forkless run -- {exe} ..."),
@@ -260,6 +272,14 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         format!("{} on average, {} still run", time(group.child.mean), group.still_running),
     ));
     list.push(evidence("the same fork with huge pages (predicted)", interval(with_huge_pages)));
+    let refuses =
+        merged.pids.iter().any(|pid| context.collected.pages.get(pid).is_some_and(|p| p.refuses_huge));
+    if refuses {
+        list.push(evidence(
+            "the program has turned transparent huge pages off for itself",
+            "prctl(PR_SET_THP_DISABLE); its own setting decides (redis: disable-thp no)",
+        ));
+    }
     let faults_ns =
         model.fault_copied.mid * faults_copied as f64 + model.fault_reused.mid * faults_reused as f64;
     let caller_ns = call.mid * count as f64;
@@ -282,6 +302,7 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         remedy: "Put the heap into huge pages: madvise(MADV_HUGEPAGE), GLIBC_TUNABLES=glibc.malloc.hugetlb=1, or from outside `forkless repair`."
             .to_owned(),
         saving_each_ns: saving_each,
+        saving_in_caller_ns: saving_each,
         saving_share,
         command: format!("forkless repair -p {pid}"),
     })

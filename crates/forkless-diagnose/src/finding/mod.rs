@@ -108,8 +108,10 @@ pub struct Finding {
     pub reason: String,
     /// What to do.
     pub remedy: String,
-    /// Nanoseconds the remedy saves for each occurrence.
+    /// Nanoseconds the remedy saves for each occurrence, in the caller and in what it creates: whoever waits for both gains it.
     pub saving_each_ns: Estimate,
+    /// Of it, what the caller itself gains at once: its pause in the call, and its faults afterwards.
+    pub saving_in_caller_ns: Estimate,
     /// Saved over the watch, as a share of one CPU.
     pub saving_share: Estimate,
     /// The command that applies the remedy, or that verifies it.

@@ -86,6 +86,7 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
         reason: "The line is plain words, pipes and redirections: the shell is loaded, linked and started only to start them.".to_owned(),
         remedy: "Call the program with an argument vector, use forkless's shell bypass, or run unchanged under `forkless run`.".to_owned(),
         saving_each_ns: saving_each,
+        saving_in_caller_ns: Estimate::default(),
         saving_share,
         command: match &caller.process.exe {
             Some(exe) => format!("forkless run -- {exe} ..."),

@@ -83,8 +83,13 @@ fn print_finding(out: &mut impl Write, rank: usize, f: &Finding) -> io::Result<(
     writeln!(out, "   remedy   {}", f.remedy)?;
     writeln!(
         out,
-        "   saves    {} each time; {} of a CPU",
+        "   saves    {} each time{}; {} of a CPU",
         range(f.saving_each_ns, time),
+        if f.saving_in_caller_ns.mid > 0.0 && f.saving_in_caller_ns != f.saving_each_ns {
+            format!(", {} of it in the caller", time(f.saving_in_caller_ns.mid))
+        } else {
+            String::new()
+        },
         range(f.saving_share, percent)
     )?;
     writeln!(out, "   command  {}", f.command)

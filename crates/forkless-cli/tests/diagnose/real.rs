@@ -1,0 +1,407 @@
+//! Programs that people run: Apache's CGI, node, perl, redis, a switch of contexts. Each must get its finding first, with the
+//! right count and remedy, and the saving that was predicted must come true once the remedy is applied.
+//!
+//! Ignored unless asked for, since they need these programs (as root, with FORKLESS_INSTALL=1, they are installed), a gigabyte of
+//! memory and a quiet machine:
+//!
+//!     FORKLESS_INSTALL=1 cargo test --release -p forkless-cli --test diagnose -- --ignored real::
+//!
+//! One that cannot run says SKIPPED and why, and fails: asked for, it was not shown.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use libtest_mimic::{Failed, Trial};
+use serde_json::Value;
+
+use crate::support::{FORKLESS, diagnose, find, victim};
+
+pub(crate) fn add(trials: &mut Vec<Trial>) {
+    let tests: [(&str, fn()); 5] = [
+        ("real::perl_system", perl),
+        ("real::node_spawn_sync", node),
+        ("real::swapcontext", swapcontext),
+        ("real::redis_bgsave", redis),
+        ("real::apache_cgi", apache),
+    ];
+    for (name, test) in tests {
+        let trial = Trial::test(name, move || -> Result<(), Failed> {
+            test();
+            Ok(())
+        });
+        trials.push(trial.with_ignored_flag(true));
+    }
+}
+
+/// The library that `forkless run` preloads, built under its own profile.
+static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("preload");
+    let status = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--profile", "preload", "-p", "forkless-preload", "--target-dir"])
+        .arg(&target)
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+        .status()
+        .expect("cargo starts");
+    assert!(status.success(), "forkless-preload does not build");
+    let library = std::fs::read_dir(target.join("preload"))
+        .expect("built")
+        .flatten()
+        .find(|file| file.path().extension().is_some_and(|extension| extension == "so"));
+    library.expect("a library").path()
+});
+
+#[track_caller]
+fn need(program: &str, package: &str) {
+    if find(program).is_some() || Path::new("/usr/sbin").join(program).exists() {
+        return;
+    }
+    if std::env::var_os("FORKLESS_INSTALL").is_some() {
+        let status =
+            Command::new("apt-get").args(["install", "-y", "-qq", package]).stdout(Stdio::null()).status();
+        assert!(status.is_ok_and(|status| status.success()), "apt-get install {package}");
+        return;
+    }
+    panic!("SKIPPED: no {program}: apt-get install {package}, or set FORKLESS_INSTALL=1");
+}
+
+/// The first finding, of this kind.
+#[track_caller]
+fn first(report: &Value, kind: &str) -> Value {
+    let findings = report["findings"].as_array().expect("a list");
+    let titles: Vec<&Value> = findings.iter().map(|finding| &finding["title"]).collect();
+    assert_eq!(findings.first().map(|finding| &finding["kind"]), Some(&Value::from(kind)), "{titles:?}");
+    findings[0].clone()
+}
+
+/// Prints what was predicted and what was measured; they must be within 25 %, or the measured within the predicted interval.
+#[track_caller]
+fn came_true(what: &str, finding: &Value, field: &str, measured_ns: f64) {
+    let at = |end: &str| finding[field][end].as_f64().expect("ns");
+    let ratio = at("mid") / measured_ns;
+    println!(
+        "{what}: predicted {:.3} ms ({:.3} to {:.3}), measured {:.3} ms, ratio {ratio:.2}",
+        at("mid") / 1e6,
+        at("low") / 1e6,
+        at("high") / 1e6,
+        measured_ns / 1e6
+    );
+    let inside = (at("low")..=at("high")).contains(&measured_ns);
+    assert!((ratio - 1.0).abs() <= 0.25 || inside, "{what}: {finding}");
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Runs a program that prints the nanoseconds of each of its operations, one a line; their median.
+fn timed(command: &mut Command) -> f64 {
+    let output = command.stdin(Stdio::null()).output().expect("it starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut times: Vec<f64> = text.lines().filter_map(|line| line.parse().ok()).collect();
+    assert!(times.len() >= 10, "{text}");
+    median(&mut times)
+}
+
+fn run(program: &str, arguments: &[&str], options: &[&str]) -> Command {
+    let mut command = Command::new(FORKLESS);
+    command.arg("run").args(options).arg("--").arg(program).args(arguments);
+    command.env("FORKLESS_LIBRARY", &*LIBRARY);
+    command
+}
+
+/// A program that starts 30 others and waits for each.
+fn starter(program: &str, arguments: &[&str]) {
+    let output = Command::new(FORKLESS)
+        .args(["diagnose", "--json", "--", program])
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .expect("forkless runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let report =
+        text.lines().find_map(|line| serde_json::from_str::<Value>(line).ok().filter(|v| v.is_object()));
+    let report = report.expect("a report");
+    let finding = first(&report, "full_fork_then_exec");
+    assert_eq!(finding["count"], 30, "{finding}");
+    assert!(
+        finding["command"].as_str().is_some_and(|command| command.starts_with("forkless run")),
+        "{finding}"
+    );
+
+    let mut saved = Vec::new();
+    for _ in 0..3 {
+        let plain = timed(Command::new(program).args(arguments));
+        let remedied = timed(&mut run(program, arguments, &["--fork", "speculate"]));
+        println!("{program}: {:.3} ms each, under forkless run {:.3} ms", plain / 1e6, remedied / 1e6);
+        saved.push(plain - remedied);
+    }
+    came_true(program, &finding, "saving_each_ns", median(&mut saved));
+}
+
+fn perl() {
+    need("perl", "perl");
+    // A list, so that perl starts no shell; a pattern that is written, so that the memory is there.
+    let script = r#"use Time::HiRes 'time'; $| = 1; my $memory = "x" x (512 << 20);
+        for (1 .. 30) { my $begin = time; system { "/bin/true" } "true", "a"; printf "%.0f\n", (time - $begin) * 1e9 }"#;
+    starter("perl", &["-e", script]);
+}
+
+fn node() {
+    need("node", "nodejs");
+    let script = "const memory = Buffer.alloc(512 << 20, 1); const { spawnSync } = require('child_process');
+        for (let i = 0; i < 30; i++) { const begin = process.hrtime.bigint(); spawnSync('/bin/true', ['a']);
+        console.log(String(process.hrtime.bigint() - begin)); } memory[0] = 2;";
+    starter("node", &["-e", script]);
+}
+
+fn swapcontext() {
+    let switches = "1000000";
+    let (mut values, _, _) = diagnose(&[], &["swapcontext", switches]);
+    let finding = first(&values.remove(0), "needless_signal_mask");
+    assert!(
+        finding["command"].as_str().is_some_and(|command| command.starts_with("forkless run")),
+        "{finding}"
+    );
+    let binary = victim().expect("checked before").to_string_lossy().into_owned();
+    let wall = |command: &mut Command| {
+        let output = command.output().expect("it starts");
+        let text = String::from_utf8_lossy(&output.stdout);
+        serde_json::from_str::<Value>(text.trim()).expect("JSON")["wall_ns"].as_f64().expect("ns")
+    };
+    let mut saved = Vec::new();
+    for _ in 0..5 {
+        let plain = wall(Command::new(&binary).args(["swapcontext", switches]));
+        let remedied = wall(&mut run(&binary, &["swapcontext", switches], &["--context", "fast"]));
+        saved.push((plain - remedied) / finding["count"].as_f64().expect("a count"));
+    }
+    came_true("swapcontext", &finding, "saving_each_ns", median(&mut saved));
+}
+
+/// A server of a test: ended when dropped.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // SIGTERM, for its own children's sake.
+        let _ = rustix::process::kill_process(
+            rustix::process::Pid::from_child(&self.0),
+            rustix::process::Signal::TERM,
+        );
+        let _ = self.0.wait();
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
+}
+
+fn wait_for_port(port: u16) {
+    let begin = Instant::now();
+    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "nobody listens on {port}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// `forkless diagnose -p`, while `work` is done.
+fn diagnose_while(pid: u32, work: impl FnOnce()) -> Value {
+    let before = crate::support::bpf_programs();
+    let tool = Command::new(FORKLESS)
+        .args(["diagnose", "--json", "-p", &pid.to_string()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("forkless runs");
+    crate::support::wait_for_program("on_bio_queue", &before);
+    work();
+    rustix::process::kill_process(rustix::process::Pid::from_child(&tool), rustix::process::Signal::INT)
+        .expect("it runs");
+    let output = tool.wait_with_output().expect("forkless ends");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+fn redis_command(port: u16, command: &str) -> String {
+    let mut stream = BufReader::new(TcpStream::connect(("127.0.0.1", port)).expect("redis listens"));
+    write!(stream.get_mut(), "{command}\r\n").expect("a command");
+    let mut first = String::new();
+    stream.read_line(&mut first).expect("an answer");
+    let Some(length) = first.strip_prefix('$').and_then(|length| length.trim().parse::<usize>().ok()) else {
+        return first;
+    };
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).expect("all of it");
+    String::from_utf8_lossy(&body).into_owned()
+}
+
+/// One snapshot; the time of its fork as redis itself has it, nanoseconds.
+fn snapshot(port: u16) -> f64 {
+    assert!(redis_command(port, "BGSAVE").contains("Background saving started"));
+    let field = |name: &str| -> String {
+        let info = redis_command(port, "INFO");
+        let line = info.lines().find_map(|line| line.strip_prefix(name).map(str::to_owned));
+        line.unwrap_or_else(|| panic!("no {name} in INFO"))
+    };
+    while field("rdb_bgsave_in_progress:") != "0" {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    field("latest_fork_usec:").parse::<f64>().expect("microseconds") * 1e3
+}
+
+fn redis() {
+    need("redis-server", "redis-server");
+    let port = free_port();
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("redis");
+    std::fs::create_dir_all(&directory).expect("a directory");
+    // disable-thp no: else redis forbids the remedy (the report says so).
+    let server = Command::new("redis-server")
+        .args([
+            "--port",
+            &port.to_string(),
+            "--save",
+            "",
+            "--disable-thp",
+            "no",
+            "--enable-debug-command",
+            "yes",
+        ])
+        .arg("--dir")
+        .arg(&directory)
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("redis-server starts");
+    let server = Server(server);
+    wait_for_port(port);
+    assert!(redis_command(port, "DEBUG POPULATE 500000 key 500").contains("OK"));
+
+    let mut before = Vec::new();
+    let report = diagnose_while(server.0.id(), || before.extend((0..3).map(|_| snapshot(port))));
+    let finding = first(&report, "fork_of_small_pages");
+    assert_eq!(finding["count"], 3, "{finding}");
+    assert!(finding["command"].as_str().is_some_and(|command| command.starts_with("forkless repair")));
+
+    let pid = server.0.id().to_string();
+    let repaired = Command::new(FORKLESS).args(["repair", "-p", &pid, "--duty", "1"]).output().expect("runs");
+    assert!(repaired.status.success(), "{}", String::from_utf8_lossy(&repaired.stderr));
+    let after = snapshot(port);
+    println!("redis: fork {:.3} ms, after repair {:.3} ms", median(&mut before) / 1e6, after / 1e6);
+    came_true("redis BGSAVE", &finding, "saving_each_ns", median(&mut before) - after);
+    drop(server);
+    std::fs::remove_dir_all(&directory).expect("its files go");
+}
+
+fn get(port: u16, path: &str) -> f64 {
+    let begin = Instant::now();
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("apache listens");
+    write!(stream, "GET {path} HTTP/1.0\r\n\r\n").expect("a request");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    begin.elapsed().as_nanos() as f64
+}
+
+/// Prefork, mod_cgi, and the memory of many virtual hosts.
+struct Apache {
+    server: Server,
+    directory: PathBuf,
+    port: u16,
+}
+
+impl Apache {
+    fn start(name: &str, through_run: bool) -> Self {
+        let directory = std::env::temp_dir().join(format!("forkless-apache-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(directory.join("cgi")).expect("a directory");
+        let port = free_port();
+        let modules = "/usr/lib/apache2/modules";
+        let root = directory.display();
+        let mut config = format!(
+            "ServerRoot {root}\nServerName localhost\nListen 127.0.0.1:{port}\nPidFile {root}/pid\nErrorLog {root}/error\n\
+             LoadModule mpm_prefork_module {modules}/mod_mpm_prefork.so\nLoadModule cgi_module {modules}/mod_cgi.so\n\
+             LoadModule alias_module {modules}/mod_alias.so\nLoadModule authz_core_module {modules}/mod_authz_core.so\n\
+             StartServers 1\nMinSpareServers 1\nMaxSpareServers 1\nMaxRequestWorkers 1\nMaxConnectionsPerChild 0\n\
+             User www-data\nGroup www-data\nScriptAlias /cgi/ {root}/cgi/\n"
+        );
+        for host in 0..20_000 {
+            config += &format!(
+                "<VirtualHost *:{port}>\nServerName h{host}.example\nDocumentRoot {root}/d{host}\nScriptAlias /cgi/ {root}/cgi/\n</VirtualHost>\n"
+            );
+        }
+        std::fs::write(directory.join("conf"), config).expect("its configuration");
+        let script = directory.join("cgi/true");
+        std::fs::copy(tiny_cgi(), &script).expect("the script");
+        use std::os::unix::fs::PermissionsExt as _;
+        for (path, mode) in [(&directory, 0o755), (&script, 0o755)] {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("its mode");
+        }
+        let conf = directory.join("conf").display().to_string();
+        let arguments = ["-DFOREGROUND", "-f", &conf];
+        let mut command = if through_run {
+            // Readable for www-data, as an installed library is.
+            let library = directory.join(LIBRARY.file_name().expect("a file"));
+            std::fs::copy(&*LIBRARY, &library).expect("the library");
+            std::fs::set_permissions(&library, std::fs::Permissions::from_mode(0o755)).expect("its mode");
+            let mut command = run("/usr/sbin/apache2", &arguments, &["--fork", "speculate"]);
+            command.env("FORKLESS_LIBRARY", library);
+            command
+        } else {
+            let mut command = Command::new("/usr/sbin/apache2");
+            command.args(arguments);
+            command
+        };
+        let server = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("apache2 starts");
+        let apache = Self { server: Server(server), directory, port };
+        wait_for_port(port);
+        for _ in 0..3 {
+            get(port, "/cgi/true");
+        }
+        apache
+    }
+
+    fn requests(&self) -> f64 {
+        let mut times: Vec<f64> = (0..30).map(|_| get(self.port, "/cgi/true")).collect();
+        median(&mut times)
+    }
+
+    fn stop(self) {
+        drop(self.server);
+        std::fs::remove_dir_all(&self.directory).expect("its files go");
+    }
+}
+
+/// A CGI program that costs nothing itself.
+fn tiny_cgi() -> PathBuf {
+    let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cgi");
+    let source = binary.with_extension("c");
+    std::fs::write(
+        &source,
+        "#include <stdio.h>\nint main(void) { puts(\"Content-Type: text/plain\\n\\nok\"); }\n",
+    )
+    .expect("its source");
+    let status = Command::new("cc").args(["-O1", "-static", "-o"]).arg(&binary).arg(&source).status();
+    assert!(status.is_ok_and(|status| status.success()));
+    binary
+}
+
+fn apache() {
+    need("apache2", "apache2");
+    let plain = Apache::start("plain", false);
+    let mut times = Vec::new();
+    let report = diagnose_while(plain.server.0.id(), || times.push(plain.requests()));
+    let finding = first(&report, "full_fork_then_exec");
+    assert_eq!(finding["count"], 30, "{finding}");
+    let remedied = Apache::start("run", true);
+    let mut saved = Vec::new();
+    for _ in 0..3 {
+        let (before, after) = (plain.requests(), remedied.requests());
+        println!("apache: {:.3} ms a request, under forkless run {:.3} ms", before / 1e6, after / 1e6);
+        saved.push(before - after);
+    }
+    plain.stop();
+    remedied.stop();
+    came_true("apache CGI", &finding, "saving_each_ns", median(&mut saved));
+}

@@ -1,0 +1,312 @@
+//! What goes wrong around a watch: refusals, targets that end or hide, floods. Each gives a clear line or a report that says what
+//! is missing, and none leaves a program or a map in the kernel.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Output, Stdio};
+
+use libtest_mimic::{Failed, Trial};
+use serde_json::Value;
+
+use crate::support::{
+    FORKLESS, bpf_maps, bpf_programs, find, functions, only, settled, victim, wait_for_program,
+};
+
+pub(crate) fn add(trials: &mut Vec<Trial>) {
+    type Test = (&'static str, fn(), Option<&'static str>);
+    let no_capsh = find("capsh").is_none().then_some("no capsh: apt-get install libcap2-bin");
+    let no_m32 =
+        (!can_build_32_bit()).then_some("no 32-bit compiler: apt-get install libc6-dev-i386 lib32gcc-12-dev");
+    let tests: [Test; 9] = [
+        ("robust::without_any_capability_the_line_says_what_to_do", no_capability, no_capsh),
+        ("robust::a_kernel_that_refuses_bpf_leaves_perf_events", refused_bpf, None),
+        ("robust::a_target_that_is_killed_midway_ends_the_watch_with_a_report", killed_midway, None),
+        ("robust::a_target_in_a_container_shows_its_own_files_functions", container, None),
+        ("robust::a_32_bit_program_is_timed_and_counted", compat, no_m32),
+        ("robust::a_pid_that_is_used_again_is_another_process", pid_reuse, None),
+        ("robust::ten_thousand_processes_are_counted", many_processes, None),
+        ("robust::what_a_full_ring_loses_is_counted_and_shown", ring_overflow, None),
+        ("robust::sigint_gives_a_partial_report_and_unloads", sigint, None),
+    ];
+    for (name, test, missing) in tests {
+        if let Some(why) = missing {
+            eprintln!("{name}: ignored, {why}");
+        }
+        let trial = Trial::test(name, move || -> Result<(), Failed> {
+            let before = (bpf_programs(), bpf_maps());
+            test();
+            settled(&before);
+            Ok(())
+        });
+        trials.push(trial.with_ignored_flag(missing.is_some()));
+    }
+}
+
+fn victim_path() -> String {
+    victim().expect("checked before").to_string_lossy().into_owned()
+}
+
+fn report_of(output: &Output) -> Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let last = text.lines().last().unwrap_or_default();
+    serde_json::from_str(last).unwrap_or_else(|e| panic!("{e}: {last}\n{stderr}"))
+}
+
+/// Root in name only, and everything but one's own processes out of reach.
+fn no_capability() {
+    let drop_all = |command: &str| {
+        Command::new("capsh").args(["--drop=all", "--", "-c", command]).output().expect("capsh runs")
+    };
+    let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    if paranoid.trim().parse::<i32>().is_ok_and(|level| level < 0) {
+        return println!("skipped: kernel.perf_event_paranoid is {}: nothing is refused", paranoid.trim());
+    }
+    for target in ["--all -d 0.3", "--all --log -d 0.3"] {
+        let output = drop_all(&format!("exec {FORKLESS} diagnose {target}"));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{target}: {stderr}");
+        let last = stderr.lines().last().unwrap_or_default();
+        assert!(last.starts_with("forkless: ") && last.contains("refused"), "{target}: {stderr}");
+    }
+}
+
+/// bpf(2) answers EPERM, as under lockdown or a container's seccomp policy.
+fn refused_bpf() {
+    let output = without_bpf(&["diagnose", "--json", "--", &victim_path(), "forkexec", "10", "32"]);
+    let report = report_of(&output);
+    assert_eq!(report["tier"], "perf", "{report}");
+    assert!(report["limits"].to_string().contains("no BPF"), "{report}");
+    assert_eq!(report["totals"]["creations"], 10);
+    let log = without_bpf(&["diagnose", "--log", "--all", "-d", "0.3"]);
+    assert_eq!(log.status.code(), Some(3));
+    let stderr = String::from_utf8_lossy(&log.stderr);
+    assert!(stderr.contains("forbids it"), "{stderr}");
+}
+
+/// Runs the tool with a seccomp filter that refuses bpf(2).
+#[expect(unsafe_code, reason = "a seccomp filter is installed between fork and exec")]
+fn without_bpf(arguments: &[&str]) -> Output {
+    use std::os::unix::process::CommandExt as _;
+    const LOAD_NUMBER: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS, offset 0 of struct seccomp_data
+    const JUMP_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
+    const RETURN: u16 = 0x06; // BPF_RET | BPF_K
+    let filter = [
+        libc::sock_filter { code: LOAD_NUMBER, jt: 0, jf: 0, k: 0 },
+        libc::sock_filter { code: JUMP_EQUAL, jt: 0, jf: 1, k: libc::SYS_bpf as u32 },
+        libc::sock_filter { code: RETURN, jt: 0, jf: 0, k: libc::SECCOMP_RET_ERRNO | libc::EPERM as u32 },
+        libc::sock_filter { code: RETURN, jt: 0, jf: 0, k: libc::SECCOMP_RET_ALLOW },
+    ];
+    let mut command = Command::new(FORKLESS);
+    command.args(arguments).stdin(Stdio::null());
+    let install = move || {
+        let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
+        // SAFETY: the program and its filter live until the call returns; the kernel copies and does not write them.
+        let outcome =
+            unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
+        if outcome == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    };
+    // SAFETY: the closure makes one system call and touches nothing but its own copy of the filter.
+    unsafe { command.pre_exec(install) };
+    command.output().expect("forkless runs")
+}
+
+/// A victim by itself; the tool is attached to it by pid. What the tool printed.
+fn attached(victim: &mut std::process::Child, work: impl FnOnce(&mut std::process::Child)) -> Output {
+    let mut ready = String::new();
+    BufReader::new(victim.stdout.as_mut().expect("piped")).read_line(&mut ready).expect("it is ready");
+    let before = bpf_programs();
+    let tool = Command::new(FORKLESS)
+        .args(["diagnose", "--json", "-p", &victim.id().to_string()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("forkless runs");
+    wait_for_program("on_page_alloc", &before);
+    work(victim);
+    tool.wait_with_output().expect("forkless ends with its target")
+}
+
+fn begin(victim: &std::process::Child) {
+    rustix::process::kill_process(rustix::process::Pid::from_child(victim), rustix::process::Signal::USR1)
+        .expect("it waits for SIGUSR1");
+}
+
+fn waiting(mut command: Command, arguments: &[&str]) -> std::process::Child {
+    command.args(arguments).env("VICTIM_WAIT", "1").stdout(Stdio::piped()).spawn().expect("the victim runs")
+}
+
+fn killed_midway() {
+    let mut process = waiting(Command::new(victim_path()), &["forkexec", "100000", "32"]);
+    let output = attached(&mut process, |victim| {
+        begin(victim);
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        victim.kill().expect("it runs");
+        victim.wait().expect("it ends");
+    });
+    let report = report_of(&output);
+    assert!(report["partial"].is_null(), "the target's end is the watch's: {report}");
+    let finding = only(&report, "full_fork_then_exec");
+    assert!(finding["count"].as_u64() > Some(5), "{finding}");
+}
+
+/// In a pid and a mount namespace of its own, the program on a file system that is mounted only there.
+fn container() {
+    let directory = std::env::temp_dir().join(format!("forkless-container-{}", std::process::id()));
+    std::fs::create_dir(&directory).expect("a directory");
+    let place = directory.display();
+    let script = format!(
+        "mount -t tmpfs none {place} && cp {} {place}/inside && exec {place}/inside \"$@\"",
+        victim_path()
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--pid", "--fork", "--mount-proc", "sh", "-c", &script, "sh"]);
+    let mut process = waiting(command, &["forkexec", "15", "32"]);
+    let output = attached(&mut process, |unshare| {
+        // The victim is unshare's child; its number outside is found by its name.
+        let children = format!("/proc/{0}/task/{0}/children", unshare.id());
+        let inside: i32 =
+            std::fs::read_to_string(children).expect("/proc").trim().parse().expect("one child");
+        let inside = rustix::process::Pid::from_raw(inside).expect("a pid");
+        rustix::process::kill_process(inside, rustix::process::Signal::USR1).expect("it waits for SIGUSR1");
+        unshare.wait().expect("it ends");
+    });
+    std::fs::remove_dir(&directory).expect("nothing was left in it");
+    let finding = only(&report_of(&output), "full_fork_then_exec");
+    assert_eq!(finding["count"], 15, "{finding}");
+    assert!(functions(&finding).contains(&"fork_for_exec"), "{:?}", functions(&finding));
+}
+
+fn binary_32_bit() -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("victim32")
+}
+
+fn can_build_32_bit() -> bool {
+    let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/victims/victim.c");
+    Command::new("cc")
+        // The headers of the 64-bit packages serve: gcc-multilib, which links them, conflicts with cross compilers.
+        .args(["-m32", "-O1", "-idirafter", "/usr/include/x86_64-linux-gnu", "-o"])
+        .args([binary_32_bit(), source])
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+fn compat() {
+    let binary = binary_32_bit().to_string_lossy().into_owned();
+    let output = Command::new(FORKLESS)
+        .args(["diagnose", "--json", "--", &binary, "forkexec", "12", "64"])
+        .output()
+        .expect("forkless runs");
+    let report = report_of(&output);
+    let finding = only(&report, "full_fork_then_exec");
+    assert_eq!(finding["count"], 12, "{finding}");
+    assert_eq!(report["totals"]["lost_live"], 0);
+    let log = Command::new(FORKLESS)
+        .args(["diagnose", "--json", "--log", "--", &binary, "vfork", "3"])
+        .output()
+        .expect("forkless runs");
+    let text = String::from_utf8_lossy(&log.stdout);
+    let vforks = text.lines().filter(|line| line.contains("\"kind\":\"vfork_like\"")).count();
+    assert_eq!(vforks, 3, "{text}");
+}
+
+/// Every child gets the same number, by ns_last_pid in a pid namespace of the test's own.
+fn pid_reuse() {
+    let script =
+        "for i in 1 2 3 4 5 6; do echo 4999 > /proc/sys/kernel/ns_last_pid || exit 9; /bin/true a; done";
+    let output = Command::new(FORKLESS)
+        .args([
+            "diagnose",
+            "--json",
+            "--log",
+            "--",
+            "unshare",
+            "--pid",
+            "--fork",
+            "--mount-proc",
+            "sh",
+            "-c",
+            script,
+        ])
+        .output()
+        .expect("forkless runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let lines: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let trues: Vec<&Value> = lines.iter().filter(|line| line["exec_path"] == "/bin/true").collect();
+    assert_eq!(trues.len(), 6, "{text}");
+    assert!(trues.iter().all(|line| line["end"]["how"] == "exited" && line["execs"] == 1), "{text}");
+
+    // The perf tier sees the namespace's own numbers, and so the same one six times.
+    let inner = format!("{FORKLESS} diagnose --json --tier perf -- sh -c '{script}'");
+    let output = Command::new("unshare")
+        .args(["--pid", "--fork", "--mount-proc", "sh", "-c", &inner])
+        .output()
+        .expect("unshare runs");
+    let report = report_of(&output);
+    assert_eq!(report["totals"]["creations"], 6, "{report}");
+    assert_eq!(
+        report["creations"]["full_fork_then_exec"]
+            .as_u64()
+            .zip(report["creations"]["shared_memory"].as_u64())
+            .map(|(forks, others)| forks + others),
+        Some(6),
+        "{report}"
+    );
+}
+
+fn many_processes() {
+    let output = Command::new(FORKLESS)
+        .args(["diagnose", "--json", "--system-calls", "no", "--", &victim_path(), "vfork", "10000"])
+        .output()
+        .expect("forkless runs");
+    let report = report_of(&output);
+    let lost = ["lost_ring", "lost_live"].map(|name| report["totals"][name].as_u64().expect("a count"));
+    assert_eq!(report["totals"]["creations"], 10_000, "{report}");
+    // What was lost is counted, so that the sum is right whatever the machine was busy with.
+    let shared = report["creations"]["shared_memory"].as_u64().expect("a count");
+    assert_eq!(shared + lost.iter().sum::<u64>(), 10_000, "{report}");
+}
+
+/// The tool is stopped while more is recorded than the ring holds.
+fn ring_overflow() {
+    let mut process = waiting(Command::new(victim_path()), &["vfork", "12000"]);
+    let mut ready = String::new();
+    BufReader::new(process.stdout.as_mut().expect("piped")).read_line(&mut ready).expect("it is ready");
+    let before = bpf_programs();
+    let tool = Command::new(FORKLESS)
+        .args(["diagnose", "--system-calls", "no", "-p", &process.id().to_string()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("forkless runs");
+    wait_for_program("on_page_alloc", &before);
+    let pid = rustix::process::Pid::from_child(&tool);
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("it runs");
+    begin(&process);
+    process.wait().expect("it ends");
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).expect("it is stopped");
+    let output = tool.wait_with_output().expect("forkless ends with its target");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let lost = text
+        .split(" events lost")
+        .next()
+        .and_then(|head| head.rsplit(' ').next())
+        .and_then(|number| number.parse::<u64>().ok());
+    assert!(lost > Some(0), "{text}");
+    assert!(text.contains(": 12000 process creations"), "counted all the same: {text}");
+}
+
+fn sigint() {
+    let before = bpf_programs();
+    let tool = Command::new(FORKLESS)
+        .args(["diagnose", "--json", "--all", "--system-calls", "yes"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("forkless runs");
+    wait_for_program("on_newtask", &before);
+    rustix::process::kill_process(rustix::process::Pid::from_child(&tool), rustix::process::Signal::INT)
+        .expect("it runs");
+    let output = tool.wait_with_output().expect("forkless ends");
+    assert_eq!(report_of(&output)["partial"], "interrupted");
+}
