@@ -177,10 +177,13 @@ impl Drop for Coprocess {
 pub(super) fn fill(victims: &[&RefCell<Coprocess>], mib: u64) -> Result<(), Error> {
     const PIECE: usize = 16;
     let mut left = usize::try_from(mib).unwrap_or(usize::MAX);
+    let mut order = victims.to_vec();
     while left > 0 {
-        for victim in victims {
+        for victim in &order {
             victim.borrow_mut().ask("touch", left.min(PIECE))?;
         }
+        // Nobody is always first.
+        order.rotate_left(1);
         left = left.saturating_sub(PIECE);
     }
     Ok(())
