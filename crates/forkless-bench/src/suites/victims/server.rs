@@ -91,8 +91,8 @@ impl Drop for Server {
     }
 }
 
-/// How much of a process's memory lies in huge pages, in KiB, and how much it has.
-pub(super) fn huge(pid: u32) -> Option<(u64, u64)> {
+/// A process's memory in KiB: what lies in transparent huge pages, what comes from a pool, and all of it.
+fn huge(pid: u32) -> Option<[u64; 3]> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     let field = |name: &str| {
         let line =
@@ -100,12 +100,17 @@ pub(super) fn huge(pid: u32) -> Option<(u64, u64)> {
         line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok()).unwrap_or(0)
     };
     let pool = field("Private_Hugetlb") + field("Shared_Hugetlb");
-    Some((field("AnonHugePages") + pool, field("Anonymous") + pool))
+    Some([field("AnonHugePages"), pool, field("Anonymous") + pool])
 }
 
-/// Evidence that most of a process's memory lies in huge pages.
+/// Evidence that most of a process's memory lies in huge pages, and in which.
 pub(super) fn mostly_huge(pid: u32) -> Result<String, String> {
-    let Some((huge, all)) = huge(pid) else { return Err("its pages cannot be seen".to_owned()) };
-    let words = format!("{} of {} MiB in huge pages", huge >> 10, all >> 10);
-    if all > 0 && huge * 2 > all { Ok(words) } else { Err(format!("only {words}")) }
+    let Some([transparent, pool, all]) = huge(pid) else { return Err("its pages cannot be seen".to_owned()) };
+    let words = format!(
+        "{} of {} MiB in transparent huge pages, {} from the pool",
+        transparent >> 10,
+        all >> 10,
+        pool >> 10
+    );
+    if all > 0 && (transparent + pool) * 2 > all { Ok(words) } else { Err(format!("only {words}")) }
 }
