@@ -98,6 +98,27 @@ fn a_nested_run_works() {
     assert_eq!(report.count("committed"), 1);
 }
 
+/// Before our library has read its options forks are plain; after that they speculate.
+#[test]
+fn libraries_may_fork_while_they_are_loaded_and_unloaded() {
+    let library = compile("constructor.c", &["-shared", "-fPIC"]).display().to_string();
+    let program = format!("{} redirect_and_exec", FORK_CASES.display());
+    let sh = Path::new("/bin/sh");
+    // Not for `timeout` and the shell, which would be constructed first.
+    let without = observe(&mut plain(sh, &["-c", &format!("LD_PRELOAD={library} exec {program}")]));
+    assert!(
+        without.1.starts_with("executed by a constructor\nstatus 0\nworker of a constructor"),
+        "{without:?}"
+    );
+    assert!(without.1.ends_with("executed by a destructor\nstatus 0\n"), "{without:?}");
+    for order in [format!("{library}:$LD_PRELOAD"), format!("$LD_PRELOAD:{library}")] {
+        let script = format!("LD_PRELOAD={order} exec {program}");
+        let (with, report) = reported(&["--fork-minimum=1M", "--fork-always"], sh, &["-c", &script]);
+        assert_eq!(without, with, "{order}");
+        assert!(report.count("committed") >= 1, "{order}: {:?}", report.reasons());
+    }
+}
+
 #[test]
 fn nothing_is_left_behind() {
     let before = records();
