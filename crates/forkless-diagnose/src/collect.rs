@@ -1,6 +1,6 @@
 //! Sums up events as they arrive, in bounded memory: by place of the call and by what came of it. Judges nothing.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
 use crate::creation::{Creation, CreationKind, End, Site};
@@ -28,7 +28,7 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    fn of(creation: &Creation) -> Self {
+    pub(crate) fn of(creation: &Creation) -> Self {
         match (creation.kind, creation.execed() || creation.exec_errno.is_some()) {
             (CreationKind::FullFork, _) if creation.flags.is_speculated() => Self::Speculated,
             (CreationKind::FullFork, true) => Self::ForkThenExec,
@@ -258,6 +258,8 @@ pub(crate) struct Collected {
     pub(crate) creations: u64,
     /// Creations that had no room in `groups`.
     pub(crate) ungrouped: u64,
+    /// All creations, those without a group included.
+    pub(crate) outcomes: HashMap<Outcome, u64>,
     pub(crate) by_cgroup: ByCgroup,
     judge: shell::Judge,
     unwinder: Unwinder,
@@ -282,6 +284,7 @@ impl Collected {
             totals: Totals::default(),
             creations: 0,
             ungrouped: 0,
+            outcomes: HashMap::new(),
             by_cgroup: ByCgroup::default(),
             judge: shell::Judge::new(),
             unwinder: Unwinder::new(),
@@ -324,13 +327,26 @@ impl Collected {
         if known.is_some_and(|name| comm.is_none_or(|comm| name.comm == comm)) {
             return;
         }
+        let is_new = known.is_none();
         if self.names.len() >= MAX_NAMES {
-            return;
+            self.forget_names();
         }
         if let Some(name) = procfs::name_of(pid) {
             self.names.insert(pid, name);
-        } else if let (None, Some(comm)) = (known, comm) {
+        } else if let (true, Some(comm)) = (is_new, comm) {
             self.names.insert(pid, ProcessName { comm: comm.to_owned(), exe: None, cgroup: None });
+        }
+    }
+
+    /// Forgets the names of processes that nothing is known of any more; all of them if that is not enough.
+    fn forget_names(&mut self) {
+        let mut wanted: HashSet<u32> = self.groups.keys().map(|(site, _)| site.pid).collect();
+        wanted.extend(self.shells.keys().map(|(pid, _)| *pid));
+        wanted.extend(self.failed.keys());
+        wanted.extend(self.calls.keys().map(|(pid, ..)| *pid));
+        self.names.retain(|pid, _| wanted.contains(pid));
+        if self.names.len() >= MAX_NAMES / 2 {
+            self.names.clear();
         }
     }
 
@@ -348,10 +364,17 @@ impl Collected {
     }
 
     fn group(&mut self, creation: &Creation) {
-        let key = (creation.site, Outcome::of(creation));
-        if self.groups.len() >= MAX_GROUPS && !self.groups.contains_key(&key) {
-            self.ungrouped += 1;
+        let outcome = Outcome::of(creation);
+        *self.outcomes.entry(outcome).or_default() += 1;
+        // Nothing is ever found in the others: most of a healthy machine's creations need no place.
+        if !matches!(outcome, Outcome::ForkThenExec | Outcome::ForkAlone) {
             return;
+        }
+        let key = (creation.site, outcome);
+        if self.groups.len() >= MAX_GROUPS && !self.groups.contains_key(&key) {
+            let gone = forget_the_least(&mut self.groups, |group| group.caller.mean * group.count as f64);
+            self.ungrouped += gone.iter().map(|group| group.count).sum::<u64>();
+            self.forget_names();
         }
         self.groups.entry(key).or_default().add(creation);
     }
@@ -359,10 +382,11 @@ impl Collected {
     fn failed_execs(&mut self, creation: &Creation) {
         let missing = u64::from(creation.exec_missing);
         let busy = u64::from(creation.exec_busy);
-        if missing + busy == 0
-            || (self.failed.len() >= MAX_NAMES && !self.failed.contains_key(&creation.caller))
-        {
+        if missing + busy == 0 {
             return;
+        }
+        if self.failed.len() >= MAX_NAMES && !self.failed.contains_key(&creation.caller) {
+            forget_the_least(&mut self.failed, |failed| failed.creations as f64);
         }
         let failed = self.failed.entry(creation.caller).or_default();
         failed.creations += 1;
@@ -392,7 +416,7 @@ impl Collected {
         let fate = self.judge.fate(line, creation.argv_cut, shell, creation.caller);
         let key = (creation.caller, fate);
         if self.shells.len() >= MAX_GROUPS && !self.shells.contains_key(&key) {
-            return;
+            forget_the_least(&mut self.shells, |group| group.count as f64);
         }
         let group = self.shells.entry(key).or_default();
         group.count += 1;
@@ -462,9 +486,10 @@ impl Collected {
             if !self.names.contains_key(&tgid) {
                 self.name(tgid, None);
             }
-            if (self.cpu.len() < MAX_NAMES || self.cpu.contains_key(&tgid))
-                && let Some(now) = procfs::cpu_ns(tgid)
-            {
+            if self.cpu.len() >= MAX_NAMES && !self.cpu.contains_key(&tgid) {
+                forget_the_least(&mut self.cpu, |cpu| cpu.used() as f64);
+            }
+            if let Some(now) = procfs::cpu_ns(tgid) {
                 let cpu = self.cpu.entry(tgid).or_insert(CpuTime { first: now, last: now });
                 cpu.last = now;
             }
@@ -474,12 +499,13 @@ impl Collected {
             {
                 self.block_reads.insert(tgid, reads);
             }
-            if self.calls.len() < MAX_GROUPS || self.calls.contains_key(&(tgid, nr, class, ip)) {
-                self.calls.insert(
-                    (tgid, nr, class, ip),
-                    Calls { count: call.count, same: call.same, bytes: call.bytes, last: call.last },
-                );
+            if self.calls.len() >= MAX_GROUPS && !self.calls.contains_key(&(tgid, nr, class, ip)) {
+                forget_the_least(&mut self.calls, |calls| calls.count as f64);
             }
+            self.calls.insert(
+                (tgid, nr, class, ip),
+                Calls { count: call.count, same: call.same, bytes: call.bytes, last: call.last },
+            );
         }
         Ok(())
     }
@@ -502,6 +528,17 @@ impl Collected {
             }
         }
     }
+}
+
+/// Makes room in a full table: the half with the least weight goes, so that a watch of any length sees what matters now.
+fn forget_the_least<K: Clone + Eq + std::hash::Hash, V>(
+    table: &mut HashMap<K, V>,
+    weight: impl Fn(&V) -> f64,
+) -> Vec<V> {
+    let mut keys: Vec<(f64, K)> = table.iter().map(|(key, value)| (weight(value), key.clone())).collect();
+    keys.sort_by(|a, b| a.0.total_cmp(&b.0));
+    keys.truncate(table.len() / 2);
+    keys.iter().filter_map(|(_, key)| table.remove(key)).collect()
 }
 
 /// Where places come from samples (perf), some creations have none: they go to the place of the same process and outcome
@@ -577,6 +614,34 @@ mod tests {
     #[ignore = "slow; cargo test -p forkless-diagnose --release -- --ignored a_million"]
     fn a_million_processes_and_places_take_no_more() {
         flood(1_000_000);
+    }
+
+    /// Three million creations in an hour filled the table with places that did not matter, and later ones were not seen.
+    #[test]
+    fn what_costs_most_is_seen_however_late_it_comes() {
+        let mut collected = Collected::new();
+        let mut fork = |pid: u32, ns: u64| {
+            let site = Site { pid, nr: 56, ip: 1, word: 0 };
+            let flags = crate::CloneFlags(0);
+            let (caller, child, kind) = (pid, pid + (1 << 22), CreationKind::FullFork);
+            let copy_ns = Some(ns);
+            let creation = Creation { site, flags, kind, caller, child, copy_ns, ..Creation::unseen() };
+            collected.event(Event::Created(Box::new(creation)));
+        };
+        let late = (1 << 23) + 40_000;
+        fork(1 << 23, 5_000_000);
+        (1..40_000).for_each(|i| fork((1 << 23) + i, 1000));
+        (0..3).for_each(|_| fork(late, 9_000_000));
+        let count = |pid| {
+            collected
+                .groups
+                .iter()
+                .filter(|((site, _), _)| site.pid == pid)
+                .map(|(_, group)| group.count)
+                .sum::<u64>()
+        };
+        assert_eq!((count(1 << 23), count(late)), (1, 3));
+        assert_eq!(collected.outcomes[&Outcome::ForkAlone], 40_003);
     }
 
     #[test]

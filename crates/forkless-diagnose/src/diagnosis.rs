@@ -225,7 +225,8 @@ impl Diagnosis {
         }
         let groups = self.collected.groups_with(&living);
         let count = |outcome| {
-            groups.iter().filter(|((_, o), _)| *o == outcome).map(|(_, group)| group.count).sum::<u64>()
+            let alive = living.iter().filter(|creation| Outcome::of(creation) == outcome).count() as u64;
+            self.collected.outcomes.get(&outcome).copied().unwrap_or(0) + alive
         };
         let creations = CreationCounts {
             full_fork_then_exec: count(Outcome::ForkThenExec),
