@@ -177,18 +177,19 @@ fn committed(pid: i32) -> bool {
             Question::Executed => WEXITED | WNOHANG | WNOWAIT,
             Question::End => WEXITED | WALL,
         };
-        let mut told = Answer::Refused;
-        let _ = insist(|| match process::waitid(P_PID, pid, options) {
-            Ok(_) => Ok(told = Answer::Yes),
-            Err(Errno::ECHILD) => Ok(told = Answer::NoChild),
-            Err(Errno::EINTR) => Ok(told = Answer::Interrupted),
+        let asked = insist(|| match process::waitid(P_PID, pid, options) {
+            Ok(_) => Ok(Answer::Yes),
+            Err(Errno::ECHILD) => Ok(Answer::NoChild),
+            Err(Errno::EINTR) => Ok(Answer::Interrupted),
             Err(other) => Err(other),
         });
+        let told = asked.unwrap_or(Answer::Refused);
         // Filters that know waitid's older brother only.
         if told == Answer::Refused && question == Question::End && process::wait4(pid, WALL).is_ok() {
-            told = Answer::Yes;
+            Answer::Yes
+        } else {
+            told
         }
-        told
     };
     protocol::committed(ask, || outcome::get().is_executing())
 }
