@@ -256,7 +256,8 @@ fn snapshot(port: u16) -> f64 {
 fn redis() {
     need("redis-server", "redis-server");
     let port = free_port();
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("redis");
+    // Of this run alone: redis loads what an earlier one left behind.
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("redis-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory");
     // disable-thp no: else redis forbids the remedy (the report says so).
     let server = Command::new("redis-server")
