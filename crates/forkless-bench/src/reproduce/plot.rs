@@ -85,8 +85,10 @@ fn curves(title: &str, x_name: &str, y_name: &str, lines: &[Line]) -> String {
     let span = (x_high - x_low).max(1e-9);
     let x = |value: f64| 60.0 + (value - x_low) / span * (WIDTH - 320.0);
     let y = |value: f64| HEIGHT - 44.0 - value / y_high * (HEIGHT - 70.0);
+    // The names beside the lines may need more room than the lines.
+    let height = HEIGHT.max(44.0 + 18.0 * lines.len() as f64);
     let mut svg = format!(
-        "<h3>{}</h3>\n<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">",
+        "<h3>{}</h3>\n<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\">",
         escape(title),
         escape(title)
     );
