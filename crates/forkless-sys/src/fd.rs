@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "each call states why the kernel writes only to memory it is given")]
 
 use crate::{CPtr, Result};
+use core::mem::MaybeUninit;
 use linux_raw_sys::general as k;
 
 pub use k::{
@@ -101,6 +102,17 @@ pub fn identity(dir: i32, path: CPtr<'_>, flags: u32) -> Result<(u64, u64)> {
 pub fn read(fd: i32, buf: &mut [u8]) -> Result<usize> {
     // SAFETY: the kernel writes at most `buf.len()` bytes.
     unsafe { call!(__NR_read, fd, buf.as_mut_ptr(), buf.len()) }
+}
+
+/// `getdents64(2)`: entries of a directory, as many as fit; none at its end.
+///
+/// Each is `struct linux_dirent64`: 16 bytes, the entry's length in 2, a type, and the name up to a NUL.
+#[inline(always)]
+pub fn getdents64(fd: i32, buf: &mut [MaybeUninit<u8>]) -> Result<&[u8]> {
+    // SAFETY: the kernel writes at most `buf.len()` bytes.
+    let n = unsafe { call!(__NR_getdents64, fd, buf.as_mut_ptr(), buf.len()) }?;
+    // SAFETY: the kernel has written the first `n` bytes, and `n` is at most the length.
+    Ok(unsafe { core::slice::from_raw_parts(buf.as_ptr().cast(), n) })
 }
 
 /// `write(2)`.

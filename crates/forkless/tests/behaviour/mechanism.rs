@@ -1,5 +1,6 @@
 //! Which mechanism ran, not only that it worked: the system calls of parent and child, by ptrace.
 
+use crate::support::filter;
 use crate::support::trace::{self, Act, Call, Trace};
 use crate::support::{Case, cases, need_root};
 use forkless::{Command, OnDrop, Resource, SigSet, Stdio};
@@ -14,6 +15,7 @@ pub const WORKERS: &[Case] = &[
     worker("piped", piped),
     worker("nonblocking", nonblocking),
     worker("nonblocking_with_many_open", nonblocking_with_many_open),
+    worker("without_close_range", without_close_range),
     worker("inheriting", inheriting),
     worker("full", full),
     worker("full_nonblocking", full_nonblocking),
@@ -56,6 +58,15 @@ fn nonblocking_with_many_open() {
     warm();
     trace::begin();
     Command::new("/bin/true").spawn_nonblocking().unwrap().wait().unwrap();
+    trace::end();
+}
+
+fn without_close_range() {
+    let _strays: Vec<_> = (0..20).map(|_| std::fs::File::open("/").unwrap()).collect();
+    filter::install(&[filter::refuse(libc::SYS_close_range, forkless_sys::Errno::ENOSYS)]);
+    warm();
+    trace::begin();
+    Command::new("/bin/true").spawn().unwrap().wait().unwrap();
     trace::end();
 }
 
@@ -246,6 +257,14 @@ fn a_large_table_is_not_copied_even_with_holes() {
     has(the_clone(&t), c::CLONE_VM | c::CLONE_FILES, c::CLONE_VFORK);
 }
 
+/// Not one call for each number up to the limit: a second of them, where a call costs what it does under gVisor.
+fn without_close_range_only_what_is_open_is_closed() {
+    let t = traced("without_close_range");
+    let closed = t.of(libc::SYS_close).iter().filter(|call| call.pid != t.main).count();
+    assert!((20..60).contains(&closed), "{closed} calls of close");
+    assert!(t.of(libc::SYS_getdents64).iter().any(|call| call.pid != t.main));
+}
+
 fn inheriting_copies_the_table() {
     let t = traced("inheriting");
     has(the_clone(&t), c::CLONE_VM, c::CLONE_FILES);
@@ -367,6 +386,7 @@ cases![
     the_child_sets_one_disposition_and_allocates_nothing,
     nonblocking_does_not_suspend_the_caller,
     a_large_table_is_not_copied_even_with_holes,
+    without_close_range_only_what_is_open_is_closed,
     inheriting_copies_the_table,
     every_feature_at_once_stays_on_the_fast_path_in_the_right_order,
     output_makes_two_pipes_and_one_process,
