@@ -5,7 +5,7 @@
 //!   show. Whole restarts are resampled, and the interval is widened by what restarts made in one sitting do not see
 //!   ([`SITTING`]); a file of fewer than three restarts says so and gets [`SINGLE`] instead.
 //! - *Published* tables are of other machines, and an *emulator*'s clock is not the time of any: only figures relative to each
-//!   side's own yardstick are compared ([`relative`]), and no difference is called faster or slower.
+//!   side's own yardstick are compared (`relative.rs`), and no difference is called faster or slower.
 
 mod relative;
 

@@ -215,7 +215,7 @@ impl Command {
         self
     }
 
-    /// The process group: 0 for a new one, which [`Child::signal_group`] then reaches.
+    /// The process group: 0 for a new one, which [`Child::signal_group`](crate::Child::signal_group) then reaches.
     ///
     /// ```
     /// use forkless::Command;
@@ -472,7 +472,7 @@ impl Command {
         self
     }
 
-    /// What dropping the [`Child`] does; [`OnDrop::Detach`] by default, as `std::process`, but without a zombie.
+    /// What dropping the [`Child`](crate::Child) does; [`OnDrop::Detach`] by default, as `std::process`, but without a zombie.
     ///
     /// ```
     /// use forkless::{Command, OnDrop};

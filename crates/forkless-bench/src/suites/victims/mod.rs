@@ -7,7 +7,7 @@
 //! *skipped*, with the reason.
 //!
 //! The victims are programs as they come: interpreters and servers of the system, and one C program compiled on the spot
-//! ([`SOURCE`](stage)). Each is a [process that takes orders](coprocess), so that all of them hold their memory at the same time and
+//! (`stage.rs`). Each is a process that takes orders (`coprocess.rs`), so that all of them hold their memory at the same time and
 //! take turns. All are [kept](crate::keeper): nothing survives the suite.
 
 pub(crate) mod apache;
