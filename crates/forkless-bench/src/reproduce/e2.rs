@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "the workloads are system calls")]
 
 use std::arch::naked_asm;
-use std::ffi::{CString, c_int};
+use std::ffi::c_int;
 use std::fs::File;
 use std::hint::black_box;
 use std::mem::MaybeUninit;
@@ -18,12 +18,11 @@ use crate::clock::{CpuTime, now};
 use crate::error::Error;
 use crate::program::{Kind, Program};
 use crate::published::calls;
-use crate::spawn::worker::{environment, reap};
 use crate::spawn::{Method, Target, worker};
 use crate::stats::bootstrap::Samples;
 use crate::stats::median;
 use crate::suites::blobs;
-use crate::suites::syscalls::{fork_exit, vfork_exit};
+use crate::suites::syscalls::{exec_chain, fork_exit, vfork_exit};
 
 const THEIRS: &str = "65,536 each of fork, vfork, execve, their combinations, fstat, lstat, getpid, gettimeofday, time and umask on Mac OS X, \
     Linux and Solaris. vfork took 1.9 % of fork's time on Mac OS X, 64.5 % on Linux, 23.4 % on Solaris; with execve it saved no more \
@@ -126,28 +125,6 @@ fn umask_work() -> Work {
         }
         Ok(())
     })
-}
-
-/// A child that execs itself so many times.
-fn exec_chain(path: &CString, count: u64) -> Result<(), Error> {
-    let digits = CString::new(format!("{count:07}")).unwrap_or_default();
-    let argv = [path.as_ptr(), digits.as_ptr(), ptr::null()];
-    let mut pid = 0;
-    // SAFETY: path and vectors are valid C strings and arrays.
-    let errno = unsafe {
-        libc::posix_spawn(
-            &raw mut pid,
-            path.as_ptr(),
-            ptr::null(),
-            ptr::null(),
-            argv.as_ptr().cast(),
-            environment().cast(),
-        )
-    };
-    if errno != 0 {
-        return Err(Error::errno("start a program that execs itself", errno));
-    }
-    Error::check_status("execve", reap(pid, 0)?)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts and nanoseconds")]

@@ -331,26 +331,7 @@ impl Fixture {
     fn exec_chain(&self) -> Box<dyn Arm + '_> {
         const EXECS: u64 = 100;
         let path = self.countdown.path();
-        Batch::arm(EXECS, self.overhead, move |execs| {
-            let digits = CString::new(format!("{execs:07}")).unwrap_or_default();
-            let argv = [path.as_ptr(), digits.as_ptr(), ptr::null()];
-            let mut pid = 0;
-            // SAFETY: path and vectors are valid C strings and arrays.
-            let errno = unsafe {
-                libc::posix_spawn(
-                    &raw mut pid,
-                    path.as_ptr(),
-                    ptr::null(),
-                    ptr::null(),
-                    argv.as_ptr().cast(),
-                    environment().cast(),
-                )
-            };
-            if errno != 0 {
-                return Err(Error::errno("start a program that execs itself", errno));
-            }
-            Error::check_status("execve", reap(pid, 0)?)
-        })
+        Batch::arm(EXECS, self.overhead, move |execs| exec_chain(path, execs))
     }
 }
 
@@ -391,6 +372,28 @@ pub(crate) fn vfork_exit() -> Result<(), Error> {
         return Err(Error::errno("vfork", -pid));
     }
     Error::check_status("vfork", reap(pid, 0)?)
+}
+
+/// A child that execs itself so many times.
+pub(crate) fn exec_chain(path: &CString, count: u64) -> Result<(), Error> {
+    let digits = CString::new(format!("{count:07}")).unwrap_or_default();
+    let argv = [path.as_ptr(), digits.as_ptr(), ptr::null()];
+    let mut pid = 0;
+    // SAFETY: path and vectors are valid C strings and arrays.
+    let errno = unsafe {
+        libc::posix_spawn(
+            &raw mut pid,
+            path.as_ptr(),
+            ptr::null(),
+            ptr::null(),
+            argv.as_ptr().cast(),
+            environment().cast(),
+        )
+    };
+    if errno != 0 {
+        return Err(Error::errno("start a program that execs itself", errno));
+    }
+    Error::check_status("execve", reap(pid, 0)?)
 }
 
 #[cfg(test)]
