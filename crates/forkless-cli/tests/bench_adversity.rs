@@ -9,7 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard};
 use std::thread;
-use std::time::{Duration, Instant};
+
+use scratch::{Scratch, text, wait_until};
+
+mod scratch;
 
 const FORKLESS: &str = env!("CARGO_BIN_EXE_forkless");
 
@@ -20,17 +23,14 @@ fn settings() -> MutexGuard<'static, ()> {
     SETTINGS.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// A directory for one test's home and temporary files, which others may enter.
-struct Scratch(PathBuf);
-
 impl Scratch {
-    fn new(name: &str) -> Scratch {
-        let path = std::env::temp_dir().join(format!("forkless-adversity-{name}-{}", std::process::id()));
-        fs::create_dir_all(path.join("tmp")).unwrap();
-        for directory in [path.clone(), path.join("tmp")] {
+    /// One that others may enter.
+    fn shared(name: &str) -> Scratch {
+        let scratch = Scratch::new(name);
+        for directory in [scratch.0.clone(), scratch.0.join("tmp")] {
             fs::set_permissions(directory, fs::Permissions::from_mode(0o777)).unwrap();
         }
-        Scratch(path)
+        scratch
     }
 
     fn path(&self, name: &str) -> String {
@@ -60,20 +60,6 @@ impl Scratch {
         command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
         self.environment(&mut command).spawn().unwrap()
     }
-
-    fn temporary_files(&self) -> usize {
-        fs::read_dir(self.0.join("tmp")).unwrap().count()
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Whether this is root in the first user namespace; says so otherwise.
@@ -86,17 +72,6 @@ fn is_root() -> bool {
         println!("skipped: needs root and the right to mount");
     }
     may
-}
-
-fn wait_until(mut done: impl FnMut() -> bool) -> bool {
-    let end = Instant::now() + Duration::from_secs(30);
-    while Instant::now() < end {
-        if done() {
-            return true;
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
-    false
 }
 
 fn signal(child: &Child, name: &str) {
@@ -112,7 +87,7 @@ fn setting_survives(path: &str, arguments: &[&str]) {
         return;
     }
     for name in ["KILL", "INT"] {
-        let scratch = Scratch::new(&format!("setting-{name}"));
+        let scratch = Scratch::shared(&format!("setting-{name}"));
         let mut child = scratch.start(arguments);
         let changed = wait_until(|| read() != before || child.try_wait().unwrap().is_some());
         let during = read();
@@ -163,7 +138,7 @@ fn a_killed_bench_leaves_no_loop_device_attached() {
     if !is_root() {
         return;
     }
-    let scratch = Scratch::new("loop");
+    let scratch = Scratch::shared("loop");
     let directory = scratch.path("tmp");
     let mut child = scratch.start(&[
         "bench",
@@ -201,7 +176,7 @@ fn a_full_disk_costs_one_line_and_leaves_no_part_of_a_file() {
     if !is_root() {
         return;
     }
-    let scratch = Scratch::new("full");
+    let scratch = Scratch::shared("full");
     // 8 KiB hold the directories, not a result.
     let full = "mkdir -p \"$SCRATCH/data\"; mount -t tmpfs -o size=8k none \"$SCRATCH/data\"; ";
     let output = scratch.in_namespace(&format!("{full} {SPAWN}; find \"$SCRATCH/data\" -type f"));
@@ -232,7 +207,7 @@ fn a_read_only_home_costs_one_line_and_not_the_result() {
     if !is_root() {
         return;
     }
-    let scratch = Scratch::new("read-only");
+    let scratch = Scratch::shared("read-only");
     let output = scratch.in_namespace(&format!(
         "mkdir -p \"$SCRATCH/home\"; mount -t tmpfs -o ro none \"$SCRATCH/home\"; \
          unset XDG_DATA_HOME; HOME=\"$SCRATCH/home\" {SPAWN}"
@@ -249,7 +224,7 @@ fn without_smaps_the_kind_of_pages_is_said_to_be_unchecked() {
     if !is_root() {
         return;
     }
-    let scratch = Scratch::new("smaps");
+    let scratch = Scratch::shared("smaps");
     // exec keeps the number, and with it what is mounted over the file.
     let output = scratch.in_namespace(
         "mount --bind /dev/null /proc/$$/smaps; exec \"$0\" bench memory --sizes 0,8M --pages thp --runs 5 \
@@ -269,7 +244,7 @@ fn without_proc_there_is_one_line_and_nothing_is_changed() {
     if !is_root() {
         return;
     }
-    let scratch = Scratch::new("proc");
+    let scratch = Scratch::shared("proc");
     let output = scratch.in_namespace("mount -t tmpfs none /proc; exec \"$0\" bench spawn --quick --no-save");
     let errors = text(&output.stderr);
     assert!(!output.status.success());
@@ -314,7 +289,7 @@ fn a_memory_limit_is_kept_and_named() {
         println!("skipped: no memory control group can be made here");
         return;
     };
-    let scratch = Scratch::new("limit");
+    let scratch = Scratch::shared("limit");
     let line = format!(
         "echo $$ > {}/cgroup.procs; exec \"$0\" bench memory --sizes 0,16M,2G --pages base --runs 5 --methods \
          vfork_exec,fork_exec --no-save",
@@ -334,7 +309,7 @@ fn missing_privileges_are_named_and_the_rest_is_measured() {
         return;
     }
     let _turn = settings();
-    let scratch = Scratch::new("nobody");
+    let scratch = Scratch::shared("nobody");
     // Where the tests are built others may not enter.
     let program = scratch.path("forkless");
     fs::copy(FORKLESS, &program).unwrap();
@@ -366,7 +341,7 @@ fn missing_privileges_are_named_and_the_rest_is_measured() {
 
 #[test]
 fn a_mistyped_directory_is_one_line() {
-    let scratch = Scratch::new("directory");
+    let scratch = Scratch::shared("directory");
     let output = scratch.run(&["bench", "blockwrite", "--targets", "file", "--directory", "/nonexistent"]);
     let errors = text(&output.stderr);
     assert!(!output.status.success());

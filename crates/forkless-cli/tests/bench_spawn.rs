@@ -1,21 +1,14 @@
 //! `forkless bench` from outside: what it prints, where it writes, how it fails, and that nothing stays behind.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
-/// A directory for one test's home and temporary files.
-struct Scratch(PathBuf);
+use scratch::{Scratch, text, wait_until};
+
+mod scratch;
 
 impl Scratch {
-    fn new(name: &str) -> Scratch {
-        let path = std::env::temp_dir().join(format!("forkless-cli-{name}-{}", std::process::id()));
-        fs::create_dir_all(path.join("tmp")).unwrap();
-        Scratch(path)
-    }
-
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_forkless"));
         command.args(arguments).env("XDG_DATA_HOME", self.0.join("data")).env("TMPDIR", self.0.join("tmp"));
@@ -26,20 +19,6 @@ impl Scratch {
     fn run(&self, arguments: &[&str]) -> Output {
         self.command(arguments).output().unwrap()
     }
-
-    fn temporary_files(&self) -> usize {
-        fs::read_dir(self.0.join("tmp")).unwrap().count()
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 const SPAWN: [&str; 6] = ["bench", "spawn", "--runs", "10", "--methods", "vfork_exec,posix_spawn"];
@@ -112,18 +91,6 @@ fn bad_input_is_one_clear_line_with_the_documented_exit_code() {
         assert!(errors.contains(needle), "{arguments:?}: {errors}");
     }
     assert_eq!(scratch.temporary_files(), 0);
-}
-
-/// Polls until `done` or half a minute is over.
-fn wait_until(mut done: impl FnMut() -> bool) -> bool {
-    let end = Instant::now() + Duration::from_secs(30);
-    while Instant::now() < end {
-        if done() {
-            return true;
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-    false
 }
 
 #[test]

@@ -6,8 +6,10 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
-use std::thread;
-use std::time::{Duration, Instant};
+
+use scratch::{Scratch, text, wait_until};
+
+mod scratch;
 
 /// The preloaded library, built under its own profile where the tests of `forkless run` build it, too.
 static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -22,16 +24,7 @@ static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
     target.join("preload").join(forkless_record::LIBRARY_NAME)
 });
 
-/// A directory for one test's home and temporary files.
-struct Scratch(PathBuf);
-
 impl Scratch {
-    fn new(name: &str) -> Scratch {
-        let path = std::env::temp_dir().join(format!("forkless-victims-test-{name}-{}", std::process::id()));
-        fs::create_dir_all(path.join("tmp")).unwrap();
-        Scratch(path)
-    }
-
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_forkless"));
         command.args(["bench", "victims", "--no-save"]).args(arguments).stdin(Stdio::null());
@@ -44,10 +37,6 @@ impl Scratch {
         self.command(arguments).output().unwrap()
     }
 
-    fn files(&self) -> usize {
-        fs::read_dir(self.0.join("tmp")).unwrap().count()
-    }
-
     /// Processes whose command line names something in the directory.
     fn processes(&self) -> Vec<String> {
         let all = fs::read_dir("/proc").unwrap().flatten();
@@ -58,16 +47,6 @@ impl Scratch {
             .filter(|line| line.contains(&tmp))
             .collect()
     }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn json(output: &Output) -> serde_json::Value {
@@ -119,7 +98,7 @@ fn figures_come_with_evidence_that_the_mechanism_was_at_work() {
         let check = checks.iter().find(|check| check["name"] == name).unwrap();
         assert_eq!(check["verdict"], "reached", "{check}");
     }
-    assert_eq!(scratch.files(), 0);
+    assert_eq!(scratch.temporary_files(), 0);
     assert_eq!(scratch.processes(), Vec::<String>::new());
 }
 
@@ -165,19 +144,7 @@ fn bad_input_and_a_missing_library_are_one_clear_line() {
     for name in ["c-8G", "apache-cgid", "redis-bgsave", "small-git", "break-even"] {
         assert!(text(&output.stdout).contains(name), "{name}");
     }
-    assert_eq!(scratch.files(), 0);
-}
-
-/// Polls until `done` or half a minute is over.
-fn wait_until(mut done: impl FnMut() -> bool) -> bool {
-    let end = Instant::now() + Duration::from_secs(30);
-    while Instant::now() < end {
-        if done() {
-            return true;
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-    false
+    assert_eq!(scratch.temporary_files(), 0);
 }
 
 #[test]
@@ -197,6 +164,6 @@ fn an_interrupted_or_killed_run_leaves_no_process_and_no_file() {
         assert!(status.success());
         assert!(!child.wait().unwrap().success());
         assert!(wait_until(|| scratch.processes().is_empty()), "SIG{signal}: {:?}", scratch.processes());
-        assert!(wait_until(|| scratch.files() == 0), "SIG{signal} left files");
+        assert!(wait_until(|| scratch.temporary_files() == 0), "SIG{signal} left files");
     }
 }

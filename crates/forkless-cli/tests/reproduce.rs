@@ -4,24 +4,17 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
-/// A directory for one test's temporary files.
-struct Scratch(PathBuf);
+use scratch::{Scratch, text, wait_until};
+
+mod scratch;
 
 impl Scratch {
-    fn new(name: &str) -> Scratch {
-        let path =
-            std::env::temp_dir().join(format!("forkless-reproduce-test-{name}-{}", std::process::id()));
-        fs::create_dir_all(path.join("tmp")).unwrap();
-        Scratch(path)
-    }
-
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_forkless"));
         command.arg("reproduce").args(arguments).env("TMPDIR", self.0.join("tmp"));
@@ -33,20 +26,6 @@ impl Scratch {
     fn run(&self, arguments: &[&str]) -> Output {
         self.command(arguments).output().unwrap()
     }
-
-    fn temporary_files(&self) -> usize {
-        fs::read_dir(self.0.join("tmp")).unwrap().count()
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Whether a figure's whole interval is on the right side of the bound.
@@ -192,10 +171,7 @@ fn an_interrupted_run_leaves_no_file_no_child_and_no_setting() {
     let scratch = Scratch::new("interrupt");
     let mut child = scratch.command(&["E1"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     // Its temporary files are there once it measures.
-    let end = Instant::now() + Duration::from_secs(30);
-    while scratch.temporary_files() == 0 && Instant::now() < end {
-        thread::sleep(Duration::from_millis(10));
-    }
+    wait_until(|| scratch.temporary_files() > 0);
     thread::sleep(Duration::from_millis(700));
     let pid = i32::try_from(child.id()).unwrap();
     // The standard library cannot send SIGINT; kill(1) can.
@@ -203,10 +179,7 @@ fn an_interrupted_run_leaves_no_file_no_child_and_no_setting() {
     let status = child.wait().unwrap();
     assert_eq!(status.signal(), Some(2), "{status}");
     // The guard is another process and ends a little later.
-    let end = Instant::now() + Duration::from_secs(30);
-    while (scratch.temporary_files() > 0 || settings.map(setting) != before) && Instant::now() < end {
-        thread::sleep(Duration::from_millis(20));
-    }
+    wait_until(|| scratch.temporary_files() == 0 && settings.map(setting) == before);
     assert_eq!(scratch.temporary_files(), 0);
     assert_eq!(settings.map(setting), before);
 }

@@ -1,0 +1,44 @@
+//! What the tests of `bench` and `reproduce` share: a directory that goes away, and patience.
+
+use std::fs;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A directory for one test's home and temporary files.
+pub(crate) struct Scratch(pub(crate) PathBuf);
+
+impl Scratch {
+    pub(crate) fn new(name: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("forkless-cli-{name}-{}", std::process::id()));
+        fs::create_dir_all(path.join("tmp")).unwrap();
+        Scratch(path)
+    }
+
+    /// How many there are in the directory that is the command's TMPDIR.
+    pub(crate) fn temporary_files(&self) -> usize {
+        fs::read_dir(self.0.join("tmp")).unwrap().count()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Polls until `done` or half a minute is over.
+pub(crate) fn wait_until(mut done: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + Duration::from_secs(30);
+    while Instant::now() < end {
+        if done() {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    false
+}
