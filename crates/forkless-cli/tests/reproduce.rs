@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -71,6 +72,18 @@ fn check_verdicts(experiment: &Value) {
     }
 }
 
+fn schema(name: &str) -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// What of a result is not as `docs/reproduce.schema.json` describes it.
+fn against_the_schema(value: &Value) -> Vec<String> {
+    let validator = jsonschema::validator_for(&schema("reproduce.schema.json")).unwrap();
+    let wrong = validator.iter_errors(value);
+    wrong.map(|error| format!("{}: {error}", error.instance_path())).collect()
+}
+
 /// Runs one experiment quickly and returns it.
 fn quick(id: &str, claims: usize) -> Value {
     let scratch = Scratch::new(id);
@@ -88,8 +101,7 @@ fn quick(id: &str, claims: usize) -> Value {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let said = text(&output.stdout);
     let value: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
-    assert_eq!(value["schema"], "forkless.reproduce/1");
-    assert!(value["machine"]["fingerprint"].is_string());
+    assert_eq!(against_the_schema(&value), [""; 0]);
     let experiments = value["experiments"].as_array().unwrap();
     assert_eq!(experiments.len(), 1);
     let experiment = experiments[0].clone();
@@ -138,6 +150,37 @@ fn the_passes_after_a_fork_are_judged_by_their_figures() {
 fn the_ways_to_start_a_program_are_judged_by_their_figures() {
     let experiment = quick("E5", 6);
     assert!(experiment["tables"].as_array().unwrap().len() >= 3);
+}
+
+#[test]
+fn the_schema_fits_the_ledgers_that_are_kept_and_is_not_so_loose_that_everything_passes() {
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reproduction");
+    let mut good = None;
+    for entry in fs::read_dir(kept).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "json") {
+            let value: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+            assert_eq!(against_the_schema(&value), [""; 0], "{}", path.display());
+            good = Some(value);
+        }
+    }
+    let good = good.expect("a ledger is kept in docs/reproduction");
+    for (place, wrong) in [
+        ("/schema", "forkless.reproduce/2".into()),
+        ("/machine/cpus", 0.into()),
+        ("/experiments/0/claims/0/verdict", "perhaps".into()),
+        ("/experiments/0/claims/0/holds_if/0/is", "about".into()),
+        ("/experiments/0/figures/0/ci95", serde_json::json!([1.0])),
+        ("/experiments/0/plots/0/kind", "pie".into()),
+        ("/experiments/0/tables/0/grid/lines/0/0", 1.into()),
+    ] {
+        let mut bad = good.clone();
+        *bad.pointer_mut(place).unwrap() = wrong;
+        assert_eq!(against_the_schema(&bad).len(), 1, "{place}");
+    }
+    // Two files, so that each can be used alone; the machine is the same in both.
+    let machine = |name: &str| schema(name)["properties"]["machine"].clone();
+    assert_eq!(machine("reproduce.schema.json"), machine("bench.schema.json"));
 }
 
 #[test]
