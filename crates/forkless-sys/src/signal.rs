@@ -110,6 +110,16 @@ impl KernelAction {
         restorer: 0,
         mask: 0,
     };
+
+    /// What the handler's number means.
+    #[inline(always)]
+    pub fn disposition(&self) -> Disposition {
+        match self.handler {
+            0 => Disposition::Default,
+            1 => Disposition::Ignore,
+            h => Disposition::Handler(h),
+        }
+    }
 }
 
 const _: () =
@@ -139,11 +149,7 @@ pub unsafe fn set_action(signal: i32, new: &KernelAction) -> Result<KernelAction
 /// `rt_sigaction(2)`: the disposition now in force. Fails with `EINVAL` for numbers that are no signal.
 #[inline(always)]
 pub fn disposition(signal: i32) -> Result<Disposition> {
-    Ok(match action(signal)?.handler {
-        0 => Disposition::Default,
-        1 => Disposition::Ignore,
-        h => Disposition::Handler(h),
-    })
+    Ok(action(signal)?.disposition())
 }
 
 /// `rt_sigaction(2)` to the default action, or to ignore. `SIGKILL` and `SIGSTOP` are refused with `EINVAL`.

@@ -22,6 +22,8 @@ pub(crate) struct CloneMeans {
     pub clone3: bool,
     /// The kernel resets the handlers; else a step does.
     pub clear_sighand: bool,
+    /// The caller gets a handle; else the number serves it as well.
+    pub pidfd: bool,
 }
 
 /// Opens the plan's cgroup, if it has one, for the time of the clone.
@@ -87,7 +89,10 @@ fn clone_best(
     }
     if means.clone3 {
         let mut args = clone::args();
-        args.flags = u64::from(flags | clone::CLONE_PIDFD);
+        args.flags = u64::from(flags);
+        if means.pidfd {
+            args.flags |= u64::from(clone::CLONE_PIDFD);
+        }
         if means.clear_sighand {
             args.flags |= clone::CLONE_CLEAR_SIGHAND;
         }
@@ -104,11 +109,13 @@ fn clone_best(
         match unsafe { clone::clone3(&args, forkless_child::start, data) } {
             Ok(pid) => {
                 all.clear_sighand.confirm();
-                all.pidfd.confirm();
+                if means.pidfd {
+                    all.pidfd.confirm();
+                }
                 if cgroup.is_some() {
                     all.into_cgroup.confirm();
                 }
-                return Ok((pid, Some(stdio::owned(pidfd))));
+                return Ok((pid, means.pidfd.then(|| stdio::owned(pidfd))));
             }
             // A filter installed since the probe. Not another way from here: the steps are those for this one.
             Err(e @ (Errno::ENOSYS | Errno::EPERM)) if clone::clone3_allowed().is_err() => {
@@ -134,7 +141,7 @@ fn clone_best(
         slot.tid.store(0, Ordering::Release);
         return Err(Errno::ENOSYS);
     }
-    clone_plain(all, slot, data, flags, SIGCHLD)
+    clone_plain(all, slot, data, flags, SIGCHLD, means.pidfd)
 }
 
 /// `clone(2)`: the caller's steps reset the handlers, since this call cannot.
@@ -144,6 +151,7 @@ fn clone_plain(
     data: *mut std::ffi::c_void,
     flags: u32,
     exit_signal: u32,
+    wanted: bool,
 ) -> Result<(i32, Option<OwnedFd>), Errno> {
     let (stack, size) = slot.stack();
     // SAFETY: one past the end of the slot's stack.
@@ -154,6 +162,11 @@ fn clone_plain(
     let with = |more: u32, at: *mut i32| unsafe {
         clone::clone(flags | more, exit_signal, top, at, tid, forkless_child::start, data)
     };
+    if !wanted {
+        return with(0, std::ptr::null_mut())
+            .map(|pid| (pid, None))
+            .inspect_err(|_| slot.tid.store(0, Ordering::Release));
+    }
     let made = match with(clone::CLONE_PIDFD, &raw mut pidfd) {
         // Older than 5.2, or a filter on this flag.
         Err(Errno::EINVAL | Errno::EPERM | Errno::ENOSYS) => with(0, std::ptr::null_mut()),

@@ -27,6 +27,7 @@
 //! # Ok::<(), forkless::SpawnError>(())
 //! ```
 
+mod alone;
 mod attributes;
 mod cancel;
 mod census;

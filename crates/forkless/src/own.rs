@@ -6,6 +6,7 @@
 //! (`MADV_WIPEONFORK`): the new process finds nothing and begins anew.
 #![expect(unsafe_code, reason = "a pointer kept in a mapping of its own")]
 
+use crate::alone::SingleThreaded;
 use crate::facilities::All;
 use crate::keeper::Queue;
 use crate::orphans::Home;
@@ -24,6 +25,7 @@ pub(crate) struct State {
     pub keeper: Mutex<Option<Queue>>,
     /// Starts that change credentials just now, and the dumpable flag before the first of them.
     pub dumpable: Mutex<(usize, i32)>,
+    pub single_threaded: SingleThreaded,
     /// Whose it is, where the page is not wiped.
     pid: i32,
 }

@@ -3,6 +3,7 @@
 //! The clone itself, and the signal mask around it, are in `create.rs`; descriptors in `wiring.rs` and `files.rs`.
 #![expect(unsafe_code, reason = "creating a child that shares memory")]
 
+use crate::alone;
 use crate::census;
 use crate::command::{Command, Defaults};
 use crate::copied::{self, SharedReport};
@@ -85,6 +86,8 @@ pub(crate) fn start_as(
     // Held while the child runs the hooks: they are FnMut, and two children at once would run them on the same memory.
     let _hooks = plan.hooked.then(|| command.hooks.lock().unwrap_or_else(PoisonError::into_inner));
     let all = facilities::get();
+    // Without a wait of its own the caller gets a handle.
+    let pidfd = until != Until::Exit || !alone::nobody_else_reaps();
     let copied = !all.shared_memory.works();
     let gate = if copied { Some(stdio::pipe()?) } else { None };
     let until_exec = gate.as_ref().map(|g| g.1.as_raw_fd()).or(request.until_exec);
@@ -113,6 +116,7 @@ pub(crate) fn start_as(
             caller_mask,
             first,
             table,
+            pidfd,
             gate: &gate,
         };
         match once.go(&wiring.targets) {
@@ -146,6 +150,7 @@ struct Once<'a> {
     caller_mask: SigSet,
     first: &'a [Step<'static>],
     table: Table,
+    pidfd: bool,
     /// Where the child is a copy: the pipe it holds until exec.
     gate: &'a Cell<Option<(OwnedFd, OwnedFd)>>,
 }
@@ -161,6 +166,7 @@ impl Once<'_> {
         let clone_means = CloneMeans {
             clone3: all.clone3.works(),
             clear_sighand: all.clone3.works() && all.clear_sighand.works(),
+            pidfd: self.pidfd,
         };
         let copied = !all.shared_memory.works();
         let shared = copied.then(SharedReport::new).transpose().map_err(Refusal::Final)?;

@@ -1,10 +1,12 @@
 //! Which mechanism ran, not only that it worked: the system calls of parent and child, by ptrace.
 
+use crate::signals::{handle, reap_everything};
 use crate::support::filter;
 use crate::support::trace::{self, Act, Call, Trace};
 use crate::support::{Case, cases, need_root};
 use forkless::{Command, OnDrop, Resource, SigSet, Stdio};
 use forkless_sys::clone as c;
+use forkless_sys::signal;
 
 const fn worker(name: &'static str, run: fn()) -> Case {
     Case { name, run, repeatable: false }
@@ -13,6 +15,10 @@ const fn worker(name: &'static str, run: fn()) -> Case {
 pub const WORKERS: &[Case] = &[
     worker("plain", plain),
     worker("piped", piped),
+    worker("to_the_end", to_the_end),
+    worker("to_the_end_with_a_handler", to_the_end_with_a_handler),
+    worker("to_the_end_ignoring", to_the_end_ignoring),
+    worker("to_the_end_with_a_thread", to_the_end_with_a_thread),
     worker("nonblocking", nonblocking),
     worker("nonblocking_with_many_open", nonblocking_with_many_open),
     worker("without_close_range", without_close_range),
@@ -34,6 +40,39 @@ fn plain() {
     warm();
     trace::begin();
     Command::new("/bin/true").spawn().unwrap().wait().unwrap();
+    trace::end();
+}
+
+fn to_the_end() {
+    warm();
+    trace::begin();
+    assert_eq!(Command::new("/bin/false").status().unwrap().code(), Some(1));
+    trace::end();
+}
+
+fn to_the_end_with_a_handler() {
+    handle(libc::SIGCHLD, reap_everything);
+    to_the_end_somehow();
+}
+
+fn to_the_end_ignoring() {
+    signal::reset(libc::SIGCHLD, true).unwrap();
+    to_the_end_somehow();
+}
+
+fn to_the_end_with_a_thread() {
+    std::thread::spawn(|| ()).join().unwrap();
+    to_the_end_somehow();
+}
+
+/// The status, or that it is lost, which is what kernels before 6.15 leave.
+fn to_the_end_somehow() {
+    let _ = Command::new("/bin/true").status();
+    trace::begin();
+    match Command::new("/bin/false").status() {
+        Ok(status) => assert_eq!(status.code(), Some(1)),
+        Err(e) => assert!(e.to_string().contains("status"), "{e}"),
+    }
     trace::end();
 }
 
@@ -215,6 +254,18 @@ fn spawning_shares_memory_and_table_and_waits_for_exec() {
     );
 }
 
+/// Where somebody else may reap the child, a handle keeps its status; where nobody can, the start does without.
+fn only_a_wait_that_can_be_overtaken_takes_a_pidfd() {
+    let t = traced("to_the_end");
+    has(the_clone(&t), c::CLONE_VM | c::CLONE_FILES, c::CLONE_PIDFD | c::CLONE_VFORK);
+    assert!(t.of(libc::SYS_waitid).iter().all(|w| w.args[0] == u64::from(libc::P_PID)), "by number");
+    for worker in ["to_the_end_with_a_handler", "to_the_end_ignoring", "to_the_end_with_a_thread"] {
+        let t = traced(worker);
+        has(the_clone(&t), c::CLONE_VM | c::CLONE_FILES | c::CLONE_PIDFD, c::CLONE_VFORK);
+        assert!(t.of(libc::SYS_waitid).iter().any(|w| w.args[0] == u64::from(libc::P_PIDFD)), "{worker}");
+    }
+}
+
 fn the_parent_makes_few_calls_and_maps_nothing() {
     let t = traced("plain");
     let parent: Vec<i64> = t.calls.iter().filter(|c| c.pid == t.main).map(|c| c.nr).collect();
@@ -382,6 +433,7 @@ fn a_parent_that_dies_before_the_death_signal_is_set_takes_its_child_along() {
 
 cases![
     spawning_shares_memory_and_table_and_waits_for_exec,
+    only_a_wait_that_can_be_overtaken_takes_a_pidfd,
     the_parent_makes_few_calls_and_maps_nothing,
     the_child_sets_one_disposition_and_allocates_nothing,
     nonblocking_does_not_suspend_the_caller,

@@ -24,7 +24,7 @@ extern "C" fn note_process(_: i32) {
 }
 
 #[expect(unsafe_code, reason = "sigaction(2)")]
-fn handle(signal: i32, f: extern "C" fn(i32)) {
+pub fn handle(signal: i32, f: extern "C" fn(i32)) {
     // SAFETY: the handlers of this file make system calls and atomic stores only; SA_RESTART is what libc's signal() sets.
     unsafe { libc::signal(signal, f as *const () as usize) };
 }
@@ -222,7 +222,7 @@ fn ignoring_sigchld_loses_no_status_where_the_kernel_keeps_it() {
     }
 }
 
-extern "C" fn reap_everything(_: i32) {
+pub extern "C" fn reap_everything(_: i32) {
     while matches!(process::waitid(process::P_ALL, 0, process::WEXITED | process::WNOHANG), Ok(i) if i.pid != 0)
     {
     }
