@@ -19,6 +19,9 @@ use std::sync::atomic::{AtomicI32, Ordering};
 /// How the steps were laid out, and so how the child must be made.
 #[derive(Clone, Copy)]
 pub(crate) struct CloneMeans {
+    pub until: Until,
+    /// The descriptor table is the caller's until the child unshares it.
+    pub share: bool,
     pub clone3: bool,
     /// The kernel resets the handlers; else a step does.
     pub clear_sighand: bool,
@@ -49,14 +52,12 @@ pub(crate) fn clone_masked(
     all: &All,
     slot: &'static Slot,
     data: *mut std::ffi::c_void,
-    until: Until,
-    share: bool,
     cgroup: Option<RawFd>,
     means: CloneMeans,
 ) -> Result<(i32, Option<OwnedFd>), Errno> {
     // Cannot fail: the set and its size are right (sigprocmask(2), ERRORS).
     let old = signal::set_mask(SigSet::ALL)?;
-    let made = clone_best(all, slot, data, until, share, cgroup, means);
+    let made = clone_best(all, slot, data, cgroup, means);
     let restored = signal::set_mask(old);
     debug_assert!(restored.is_ok());
     made
@@ -66,23 +67,21 @@ fn clone_best(
     all: &All,
     slot: &'static Slot,
     data: *mut std::ffi::c_void,
-    until: Until,
-    share: bool,
     cgroup: Option<RawFd>,
     means: CloneMeans,
 ) -> Result<(i32, Option<OwnedFd>), Errno> {
     const SIGCHLD: u32 = 17;
     let (stack, size) = slot.stack();
     let mut flags = clone::CLONE_VM;
-    flags |= match until {
+    flags |= match means.until {
         Until::Exec => clone::CLONE_VFORK,
         Until::Cloned => clone::CLONE_CHILD_CLEARTID,
         // The slot is held until the child's end is seen.
         Until::Exit => 0,
     };
-    flags |= if share { clone::CLONE_FILES } else { 0 };
+    flags |= if means.share { clone::CLONE_FILES } else { 0 };
     let mut pidfd: i32 = -1;
-    let flies = u32::from(until == Until::Cloned);
+    let flies = u32::from(means.until == Until::Cloned);
     // Read first: the word is on a line the child reads.
     if slot.tid.load(Ordering::Relaxed) != flies {
         slot.tid.store(flies, Ordering::Release);

@@ -164,6 +164,8 @@ impl Once<'_> {
         let means = means(all, share && self.request.until == Until::Cloned, share && far(targets));
         // Decided once: should another thread strike clone3 off meanwhile, a child without this step must not be made the other way.
         let clone_means = CloneMeans {
+            until: self.request.until,
+            share,
             clone3: all.clone3.works(),
             clear_sighand: all.clone3.works() && all.clear_sighand.works(),
             pidfd: self.pidfd,
@@ -319,10 +321,7 @@ impl Once<'_> {
         let _dumpable = self.request.plan.credentials.then(Dumpable::hold);
         // Hooks may call libc, which writes errno through the thread pointer the child shares.
         let before = self.request.plan.hooked.then(|| errno().load(Ordering::Relaxed));
-        let share = self.table == Table::Share;
-        let made = with_cgroup(self.request.plan, |cgroup| {
-            clone_masked(self.all, slot, data, self.request.until, share, cgroup, means)
-        });
+        let made = with_cgroup(self.request.plan, |cgroup| clone_masked(self.all, slot, data, cgroup, means));
         if let Some(before) = before {
             errno().store(before, Ordering::Relaxed);
         }

@@ -3,6 +3,7 @@
 use crate::descriptors::report_with;
 use crate::faults::Dir;
 use crate::support::filter::{self, refuse};
+use crate::support::report::LIMITS;
 use crate::support::{Case, cases, me, need_root, report, short_of, skip};
 use forkless::{Command, Resource, Scheduler, Stdio, Step};
 use forkless_sys::{Errno, process, sched};
@@ -159,27 +160,7 @@ fn umask_limits_and_scheduling() {
         }
         c.umask(0o137).nice(7).scheduler(Scheduler::Batch).affinity([0]);
     });
-    for (i, name) in [
-        "cpu",
-        "fsize",
-        "data",
-        "stack",
-        "core",
-        "rss",
-        "nproc",
-        "nofile",
-        "memlock",
-        "as",
-        "locks",
-        "sigpending",
-        "msgqueue",
-        "nice",
-        "rtprio",
-        "rttime",
-    ]
-    .into_iter()
-    .enumerate()
-    {
+    for (i, name) in LIMITS.into_iter().enumerate() {
         let hard = lower(now[i].hard, i as u64);
         assert_eq!(
             r.get(&format!("limit.{name}")),

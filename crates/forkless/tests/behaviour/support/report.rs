@@ -6,6 +6,26 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt::Write;
 
+/// The resources whose limits are reported, by the kernel's numbers (`RLIMIT_*`, x86-64 and aarch64).
+pub const LIMITS: [&str; 16] = [
+    "cpu",
+    "fsize",
+    "data",
+    "stack",
+    "core",
+    "rss",
+    "nproc",
+    "nofile",
+    "memlock",
+    "as",
+    "locks",
+    "sigpending",
+    "msgqueue",
+    "nice",
+    "rtprio",
+    "rttime",
+];
+
 #[unsafe(link_section = ".init_array")]
 #[used]
 static BEFORE_MAIN: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = before_main;
@@ -83,27 +103,7 @@ fn report(rest: &[String]) -> String {
     }
     let _ = writeln!(out, "pid={}", forkless_sys::process::getpid());
     let _ = writeln!(out, "policy={:?}", forkless_sys::sched::scheduler());
-    for (i, name) in [
-        "cpu",
-        "fsize",
-        "data",
-        "stack",
-        "core",
-        "rss",
-        "nproc",
-        "nofile",
-        "memlock",
-        "as",
-        "locks",
-        "sigpending",
-        "msgqueue",
-        "nice",
-        "rtprio",
-        "rttime",
-    ]
-    .iter()
-    .enumerate()
-    {
+    for (i, name) in LIMITS.iter().enumerate() {
         if let Ok(l) = forkless_sys::sched::getrlimit(i as u32) {
             let _ = writeln!(out, "limit.{name}={} {}", l.soft, l.hard);
         }
