@@ -140,6 +140,31 @@ fn sampled_cost(context: &Context<'_>, merged: &Merged) -> Option<Estimate> {
     )
 }
 
+/// Whether a saving at each fork, in all and in the caller, is worth a word: as a share of a CPU, or as a pause. Of what was
+/// timed only as much counts as the memory explains, with a margin for caches and a model that was measured in quiet: the rest
+/// is preemption, and one shell that was kept off its CPU in a fork of next to nothing is no finding.
+fn is_worth_a_word(
+    context: &Context<'_>,
+    group: &Group,
+    pages: &Copied,
+    each: f64,
+    in_caller: f64,
+    fault_each: f64,
+) -> bool {
+    const MARGIN: f64 = 4.0;
+    let model = context.model;
+    let huge_pages = ((group.anon.mean / 4096.0 - pages.entries).max(0.0) * 4096.0 + group.hugetlb.mean)
+        / f64::from(2 << 20);
+    let copy = model.fork_per_entry.mid * pages.entries
+        + model.fork_per_huge_page.unwrap_or_default().mid * huge_pages;
+    let teardown = model.teardown_per_entry.mid * pages.entries;
+    let explained_in_caller = MARGIN * copy + fault_each;
+    let each = each.min(explained_in_caller + MARGIN * teardown);
+    let in_caller = in_caller.min(explained_in_caller);
+    context.share(each * group.count as f64) >= context.thresholds.share
+        || in_caller >= context.thresholds.pause_ns
+}
+
 fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let group = &merged.group;
     let model = context.model;
@@ -162,7 +187,7 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         in_caller.plus(teardown)
     };
     let saving_share = context.shares(saving_each, count);
-    if saving_share.mid < context.thresholds.share && in_caller.mid < context.thresholds.pause_ns {
+    if !is_worth_a_word(context, group, &pages, saving_each.mid, in_caller.mid, fault_each.mid) {
         return None;
     }
     let name = label(&merged.process);
@@ -242,7 +267,7 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     }
     let saving_share = context.shares(saving_each, count);
     if pages.huge_share.is_some_and(|share| share >= HUGE_ENOUGH)
-        || (saving_share.mid < context.thresholds.share && saving_each.mid < context.thresholds.pause_ns)
+        || !is_worth_a_word(context, group, &pages, saving_each.mid, saving_each.mid, 0.0)
     {
         return None;
     }
@@ -306,4 +331,47 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         saving_share,
         command: format!("forkless repair -p {pid}"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collect::Collected;
+    use crate::finding::Thresholds;
+    use crate::model::CostModel;
+
+    fn exact(ns: f64) -> Estimate {
+        Estimate { low: ns, mid: ns, high: ns }
+    }
+
+    /// Findings of a single fork and exec in a minute, so much memory copied in so many nanoseconds.
+    fn findings(anon_bytes: f64, fork_ns: f64) -> Vec<Finding> {
+        let model = CostModel {
+            fork_fixed: exact(60e3),
+            fork_per_entry: exact(25.0),
+            teardown_per_entry: exact(20.0),
+            spawn: exact(80e3),
+            ..CostModel::default()
+        };
+        let site = Site { pid: 1, nr: 56, ip: 1, word: 0 };
+        let mut group = Group { count: 1, ..Group::default() };
+        group.caller.add(fork_ns);
+        group.anon.add(anon_bytes);
+        let groups = HashMap::from([((site, Outcome::ForkThenExec), group)]);
+        let context = Context {
+            collected: &Collected::new(),
+            groups: &groups,
+            model: &model,
+            thresholds: Thresholds::default(),
+            window_ns: 60e9,
+        };
+        find(&context)
+    }
+
+    #[test]
+    fn a_pause_is_a_finding_where_the_memory_explains_it() {
+        assert_eq!(findings(f64::from(512 << 20), 5e6).len(), 1);
+        assert_eq!(findings(0.0, 200e6).len(), 0, "a shell that was preempted in fork");
+        assert_eq!(findings(f64::from(2 << 20), 200e6).len(), 0);
+    }
 }
