@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::step::{self, Counted};
 use crate::tally::Tally;
-use crate::{installed, layers, msrv, symbols, text, tree};
+use crate::{elsewhere, installed, layers, msrv, symbols, text, tree};
 
 /// Flags of `cargo xtask ci`.
 #[derive(Debug, clap::Args)]
@@ -36,6 +36,7 @@ const STEPS: &[(&str, u64, Work)] = &[
     ("shared objects", 60, Work::Check(symbols::check)),
     ("installed", 300, Work::Check(installed::check)),
     ("msrv", 600, Work::Check(msrv::check)),
+    ("other systems", 300, Work::Check(elsewhere::check)),
     (
         "clippy",
         600,

@@ -4,6 +4,7 @@
 
 mod ci;
 mod demo;
+mod elsewhere;
 mod installed;
 mod layers;
 mod msrv;

@@ -21,7 +21,9 @@ use crate::error::Error;
 const REMOVE: u8 = b'r';
 const WRITE: u8 = b'w';
 const RUN: u8 = b'x';
+#[cfg(target_os = "linux")]
 const LOOP: u8 = b'l';
+#[cfg(target_os = "linux")]
 const VOLUME: u8 = b'v';
 
 /// The measuring process's end: announces changes. Dropping it has them undone and waits until they are.
@@ -78,11 +80,13 @@ impl Guard {
     }
 
     /// Announces a loop device that was added, to be removed again once it is detached.
+    #[cfg(target_os = "linux")]
     pub(crate) fn remove_loop_device(&mut self, number: u32) -> Result<(), Error> {
         self.announce(LOOP, &[number.to_string().as_bytes()])
     }
 
     /// Announces a device-mapper volume to be removed.
+    #[cfg(target_os = "linux")]
     pub(crate) fn remove_volume(&mut self, name: &str) -> Result<(), Error> {
         self.announce(VOLUME, &[name.as_bytes()])
     }
@@ -147,10 +151,12 @@ fn undo(kind: u8, fields: &[Vec<u8>]) -> io::Result<()> {
             other => other,
         },
         (WRITE, Some(path), Some(value)) => fs::OpenOptions::new().write(true).open(path)?.write_all(value),
+        #[cfg(target_os = "linux")]
         (LOOP, Some(number), _) => {
             let number = number.to_str().and_then(|number| number.parse().ok());
             crate::suites::blockwrite::remove_loop_device(number.ok_or(io::ErrorKind::InvalidData)?)
         }
+        #[cfg(target_os = "linux")]
         (VOLUME, Some(name), _) => {
             crate::suites::blockwrite::mapper::remove(name.to_str().ok_or(io::ErrorKind::InvalidData)?)
         }

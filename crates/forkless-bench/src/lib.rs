@@ -1,6 +1,9 @@
 //! Workloads, executors, statistics and results of `forkless bench`, as a library that knows nothing of the command
 //! line: it is given a specification, reports progress to an observer, and returns results.
 //!
+//! It is for Linux. On FreeBSD and macOS the suites `spawn`, `memory`, `cow`, `syscalls` and `context` measure what these
+//! have; where a thing is told or done in another way, a module has two files of one face, `linux.rs` and the other.
+//!
 //! - [`spawn`]: the suite of ways to start a program.
 //! - [`engine`]: interleaves methods in rounds; [`stats`]: medians, intervals, histograms; [`clock`], [`noise`]: what is
 //!   measured with, and how quiet it was.
@@ -20,6 +23,7 @@ pub mod engine;
 pub mod error;
 pub mod guard;
 pub mod html;
+#[cfg(target_os = "linux")]
 pub mod keeper;
 pub mod machine;
 pub mod memory;
@@ -29,6 +33,7 @@ pub mod parent;
 pub mod program;
 pub mod published;
 pub mod render;
+#[cfg(target_os = "linux")]
 pub mod reproduce;
 pub mod results;
 mod settings;
@@ -37,4 +42,6 @@ pub mod stats;
 mod stdio;
 pub mod store;
 pub mod suites;
+#[cfg(not(target_os = "linux"))]
+mod sysctl;
 pub mod under_run;

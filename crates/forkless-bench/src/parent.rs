@@ -12,6 +12,15 @@ use crate::machine::page_size;
 use crate::memory;
 use crate::pages::Pages;
 
+#[cfg(target_os = "linux")]
+#[path = "parent/linux.rs"]
+mod system;
+#[cfg(not(target_os = "linux"))]
+#[path = "parent/elsewhere.rs"]
+mod system;
+
+pub use self::system::pin;
+
 /// Written anonymous private memory.
 #[derive(Debug)]
 pub struct Memory {
@@ -46,15 +55,7 @@ impl Memory {
         // Aligned to what the pages need, and to 2 MiB so that transparent ones fit.
         let unit = usize::try_from(pages.size()).map_err(|_| too_large())?.max(2 << 20);
         let length = length.checked_next_multiple_of(unit).ok_or_else(too_large)?;
-        let mut flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        match pages {
-            Pages::Hugetlb(kib) => {
-                // Reserved at once: too small a pool is an error here, not a SIGBUS at the first touch.
-                let log2 = i32::try_from((kib << 10).trailing_zeros()).unwrap_or(21);
-                flags |= libc::MAP_HUGETLB | log2 << libc::MAP_HUGE_SHIFT;
-            }
-            Pages::Base | Pages::Thp(_) => flags |= libc::MAP_NORESERVE,
-        }
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | system::map_flags(pages)?;
         // SAFETY: a new private anonymous mapping at an address the kernel chooses touches no existing memory.
         let start = unsafe {
             libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
@@ -67,14 +68,8 @@ impl Memory {
         };
         let memory =
             Memory { start, length: usize::try_from(bytes).map_err(|_| too_large())?, mapped: length };
-        let advice = match pages {
-            Pages::Base => libc::MADV_NOHUGEPAGE,
-            Pages::Thp(_) => libc::MADV_HUGEPAGE,
-            Pages::Hugetlb(_) => return Ok(memory),
-        };
-        // SAFETY: the range is the mapping made above. A kernel without huge pages answers EINVAL, which for base pages
-        // means there is nothing to decline; for huge ones the caller looks at what it got.
-        unsafe { libc::madvise(start.as_ptr().cast(), length, advice) };
+        // SAFETY: the range is the mapping made above.
+        unsafe { system::advise(start, length, pages) };
         Ok(memory)
     }
 
@@ -90,29 +85,12 @@ impl Memory {
         self.length
     }
 
-    /// Bytes of this mapping that huge pages of the PMD size back now, transparent or from a pool; `None` where
-    /// `/proc/self/smaps` does not tell.
+    /// Bytes of this mapping that huge pages of the PMD size back now, transparent or from a pool; `None` where the system
+    /// (`/proc/self/smaps` on Linux) does not tell.
     #[must_use]
     pub fn huge_bytes(&self) -> Option<u64> {
-        // Never empty where there is one.
-        let smaps = std::fs::read_to_string("/proc/self/smaps").ok().filter(|text| !text.is_empty())?;
         let first = self.start.as_ptr() as u64;
-        let end = first + self.mapped as u64;
-        let mut inside = false;
-        let mut kib = 0;
-        for line in smaps.lines() {
-            let mut words = line.split_whitespace();
-            let Some(head) = words.next() else { continue };
-            if let Some((low, high)) = head.split_once('-')
-                && let (Ok(low), Ok(high)) = (u64::from_str_radix(low, 16), u64::from_str_radix(high, 16))
-            {
-                // The kernel may merge the mapping with a neighbour of the same kind, or split it.
-                inside = low < end && first < high;
-            } else if inside && matches!(head, "AnonHugePages:" | "Private_Hugetlb:") {
-                kib += words.next().and_then(|number| number.parse::<u64>().ok()).unwrap_or(0);
-            }
-        }
-        Some(kib << 10)
+        system::huge_bytes(first, first + self.mapped as u64)
     }
 
     /// Writes one byte to every base page of the first `bytes`.
@@ -141,11 +119,10 @@ impl Memory {
     /// Has the kernel gather the memory into huge pages again; the milliseconds it took, or `None` where it cannot
     /// (`MADV_COLLAPSE`, Linux 6.1).
     pub(crate) fn collapse(&self) -> Option<f64> {
-        const MADV_COLLAPSE: libc::c_int = 25;
         let start = std::time::Instant::now();
-        // SAFETY: the range is this value's own mapping; collapsing changes the pages behind it, not its content.
-        let result = unsafe { libc::madvise(self.start.as_ptr().cast(), self.mapped, MADV_COLLAPSE) };
-        (result == 0).then(|| start.elapsed().as_secs_f64() * 1e3)
+        // SAFETY: the range is this value's own mapping.
+        let collapsed = unsafe { system::collapse(self.start, self.mapped) };
+        collapsed.then(|| start.elapsed().as_secs_f64() * 1e3)
     }
 }
 
@@ -174,8 +151,8 @@ impl Descriptors {
         // The harness needs some for pipes and pidfds while it measures, times the threads.
         const SPARE: u64 = 512;
         let limit = RaisedLimit::at_least(count + SPARE)?;
-        let open =
-            std::fs::read_dir("/proc/self/fd").map_or(3, |entries| entries.count().saturating_sub(1)) as u64;
+        let entries = std::fs::read_dir(system::DESCRIPTORS);
+        let open = entries.map_or(3, |entries| entries.count().saturating_sub(1)) as u64;
         let mut files = Vec::new();
         for _ in open..count {
             let file = File::open("/dev/null").map_err(Error::io("open /dev/null once more"))?;
@@ -198,6 +175,8 @@ impl RaisedLimit {
         if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut old) } != 0 {
             return Err(Error::last_os("read the limit on open descriptors"));
         }
+        // Signed on FreeBSD; no system opens so many files.
+        let wanted = libc::rlim_t::try_from(wanted).unwrap_or(libc::rlim_t::MAX);
         if old.rlim_cur >= wanted {
             return Ok(None);
         }
@@ -225,32 +204,6 @@ impl Drop for RaisedLimit {
         // SAFETY: the limit was read from the kernel; lowering the soft limit is always allowed.
         unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const self.old) };
     }
-}
-
-/// Binds the calling thread, the threads it will start and all children to the given processors.
-///
-/// # Errors
-/// [`Error::Missing`] when none of them exists or may be used.
-pub fn pin(cpus: &[usize]) -> Result<(), Error> {
-    // SAFETY: cpu_set_t is an array of bits; all zero is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    for &cpu in cpus {
-        if cpu >= 8 * size_of::<libc::cpu_set_t>() {
-            return Err(Error::Spec(format!("there is no processor {cpu}")));
-        }
-        // SAFETY: the number was checked against the size of the set.
-        unsafe { libc::CPU_SET(cpu, &mut set) };
-    }
-    // SAFETY: the set is initialised and as large as said; 0 is the calling thread.
-    if unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) } != 0 {
-        let list: Vec<String> = cpus.iter().map(ToString::to_string).collect();
-        return Err(Error::Missing(format!(
-            "cannot run on processor {}: {}",
-            list.join(","),
-            std::io::Error::last_os_error()
-        )));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

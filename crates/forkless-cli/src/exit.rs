@@ -11,6 +11,7 @@ pub(crate) enum Exit {
     /// 0: done, nothing to report.
     Fine,
     /// A status that is not ours to choose: 125 to 127 of `run`.
+    #[cfg(target_os = "linux")]
     Code(u8),
     /// 1: something the user asked to be told about: a regression, a diagnosis, a failed check.
     Finding,
@@ -43,6 +44,7 @@ impl std::error::Error for Missing {}
 pub(crate) fn report(outcome: anyhow::Result<Exit>) -> ExitCode {
     match outcome {
         Ok(Exit::Fine) => ExitCode::SUCCESS,
+        #[cfg(target_os = "linux")]
         Ok(Exit::Code(code)) => ExitCode::from(code),
         Ok(Exit::Finding) => ExitCode::FAILURE,
         Err(error) => {

@@ -1,5 +1,6 @@
 //! The `forkless` command: parse, dispatch, turn the outcome into an exit code. It decides nothing about
-//! processes itself; each subcommand is a module of [`commands`] that glues a library to the terminal.
+//! processes itself; each subcommand is a module of [`commands`] that glues a library to the terminal. Those that measure and
+//! compare are for FreeBSD and macOS, too.
 
 mod cli;
 mod commands;
@@ -16,14 +17,20 @@ fn main() -> ExitCode {
     exit::restore_sigpipe();
     let outcome = match Cli::parse().command {
         Command::Bench(args) => commands::bench::run(args),
+        #[cfg(target_os = "linux")]
         Command::Diagnose(args) => commands::diagnose::run(args),
         Command::Compare(args) => commands::compare::run(&args),
         Command::History(args) => commands::compare::history(&args),
+        #[cfg(target_os = "linux")]
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Generate(args) => commands::generate::run(&args),
+        #[cfg(target_os = "linux")]
         Command::Repair(args) => commands::repair::run(args),
+        #[cfg(target_os = "linux")]
         Command::Reproduce(args) => commands::reproduce::run(&args),
+        #[cfg(target_os = "linux")]
         Command::Run(args) => commands::run::run(args),
+        #[cfg(target_os = "linux")]
         Command::Sh(args) => commands::sh::run(&args),
     };
     exit::report(outcome)

@@ -1,8 +1,8 @@
-//! The ways a C program starts another with what its system gives it: vfork, clone, posix_spawn, fork, system, popen.
+//! The ways a C program starts another with what every system gives it: vfork, posix_spawn, fork, system, popen.
 
 #![expect(unsafe_code, reason = "the workloads are the C functions themselves")]
 
-use std::ffi::{CStr, c_void};
+use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd as _;
@@ -57,99 +57,6 @@ impl Worker for Vfork {
         let returned = now();
         drop(write);
         finish("vfork_exec_pipes", start, returned, pid, Some(read))
-    }
-}
-
-/// `clone_vm`: the stack is made once, as a program that cares would.
-pub(super) struct CloneVm {
-    target: Arc<Target>,
-    stack: Stack,
-}
-
-struct Stack {
-    base: *mut c_void,
-}
-
-// SAFETY: the mapping belongs to this value alone and is not tied to a thread.
-unsafe impl Send for Stack {}
-
-impl Stack {
-    const SIZE: usize = 64 << 10;
-
-    fn new() -> Result<Stack, Error> {
-        // SAFETY: a new private anonymous mapping at an address the kernel chooses touches no existing memory.
-        let base = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                Stack::SIZE,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK,
-                -1,
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(Error::last_os("map a stack for a child"));
-        }
-        Ok(Stack { base })
-    }
-
-    /// The end: stacks grow down. A multiple of the page size, so aligned as the ABI wants it.
-    fn top(&self) -> *mut c_void {
-        self.base.wrapping_byte_add(Stack::SIZE)
-    }
-}
-
-impl Drop for Stack {
-    fn drop(&mut self) {
-        // SAFETY: the mapping was made in `new` with this size; no child runs on it any more, each has been reaped.
-        unsafe { libc::munmap(self.base, Stack::SIZE) };
-    }
-}
-
-/// What a child made by `clone` needs; lives on the parent's stack, which CLONE_VFORK keeps still.
-struct ExecArguments {
-    path: *const c_char,
-    argv: *const *const c_char,
-    envp: *const *const c_char,
-}
-
-extern "C" fn exec_child(arguments: *mut c_void) -> c_int {
-    // SAFETY: the parent passed a pointer to its own `ExecArguments` and is suspended until this child execs or exits.
-    let arguments = unsafe { &*arguments.cast::<ExecArguments>() };
-    // SAFETY: path and vectors are valid C strings and arrays, as `Target` makes them.
-    unsafe { libc::execve(arguments.path, arguments.argv, arguments.envp) };
-    // SAFETY: _exit runs no handler of the parent whose memory this is.
-    unsafe { libc::_exit(127) }
-}
-
-impl CloneVm {
-    pub(super) fn new(target: Arc<Target>) -> Result<CloneVm, Error> {
-        Ok(CloneVm { target, stack: Stack::new()? })
-    }
-}
-
-impl Worker for CloneVm {
-    fn spawn(&mut self) -> Result<Lap, Error> {
-        let start = now();
-        let argv = self.target.argv();
-        let mut arguments =
-            ExecArguments { path: self.target.path.as_ptr(), argv: argv.as_ptr(), envp: environment() };
-        // SAFETY: the stack is used by one child at a time, CLONE_VFORK keeps this frame alive while the child reads
-        // it, and the child calls only execve and _exit.
-        let pid = unsafe {
-            libc::clone(
-                exec_child,
-                self.stack.top(),
-                libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
-                (&raw mut arguments).cast(),
-            )
-        };
-        let returned = now();
-        if pid < 0 {
-            return Err(Error::last_os("clone"));
-        }
-        finish("clone_vm", start, returned, pid, None)
     }
 }
 
@@ -214,6 +121,7 @@ impl FileActions {
         FileActions::checked(unsafe { libc::posix_spawn_file_actions_adddup2(self.0.as_mut_ptr(), from, to) })
     }
 
+    #[cfg(target_os = "linux")]
     pub(super) fn close(&mut self, descriptor: c_int) -> Result<(), Error> {
         // SAFETY: initialised in `new`.
         FileActions::checked(unsafe {
@@ -221,6 +129,7 @@ impl FileActions {
         })
     }
 
+    #[cfg(target_os = "linux")]
     pub(super) fn open_null(&mut self, descriptor: c_int) -> Result<(), Error> {
         let path = c"/dev/null".as_ptr();
         // SAFETY: initialised in `new`; the path is a static string.
@@ -271,11 +180,6 @@ pub(super) fn libc_system(line: &CStr) -> c_int {
     unsafe { libc::system(line.as_ptr()) }
 }
 
-/// The drop-in of the C library here.
-pub(super) fn forkless_system(line: &CStr) -> c_int {
-    forkless_capi::forkless_system(line.into())
-}
-
 impl Worker for System {
     fn spawn(&mut self) -> Result<Lap, Error> {
         let start = now();
@@ -298,15 +202,11 @@ pub(super) struct Popen {
     pub(super) name: &'static str,
 }
 
-/// libc's function. "e" keeps other children from inheriting the pipe.
+/// libc's function. "e" keeps other children from inheriting the pipe; macOS does not know it.
 pub(super) fn libc_popen(line: &CStr) -> *mut libc::FILE {
+    let mode = if cfg!(target_os = "macos") { c"r" } else { c"re" };
     // SAFETY: command and mode are NUL-terminated strings.
-    unsafe { libc::popen(line.as_ptr(), c"re".as_ptr()) }
-}
-
-/// The drop-in of the C library here.
-pub(super) fn forkless_popen(line: &CStr) -> *mut libc::FILE {
-    forkless_capi::forkless_popen(line.into(), c"re".into())
+    unsafe { libc::popen(line.as_ptr(), mode.as_ptr()) }
 }
 
 impl Worker for Popen {

@@ -37,7 +37,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// All methods, in the order of the table.
+    /// All methods, in the order of the table; what of them there is here, [`Method::offered`] says.
     pub const ALL: [Method; 24] = [
         Method::VforkExec,
         Method::CloneVm,
@@ -64,6 +64,30 @@ impl Method {
         Method::ForklessPopen,
         Method::VforkExecPipes,
     ];
+
+    /// Those that this system has: all on Linux, elsewhere what every Unix has.
+    #[must_use]
+    pub fn offered() -> Vec<Method> {
+        Method::only_offered(&Method::ALL)
+    }
+
+    /// Those of some methods that this system has.
+    pub(crate) fn only_offered(methods: &[Method]) -> Vec<Method> {
+        methods.iter().copied().filter(|method| cfg!(target_os = "linux") || method.is_portable()).collect()
+    }
+
+    fn is_portable(self) -> bool {
+        matches!(
+            self,
+            Method::VforkExec
+                | Method::VforkExecPipes
+                | Method::PosixSpawn
+                | Method::PosixSpawnPipes
+                | Method::ForkExec
+                | Method::System
+                | Method::Popen
+        )
+    }
 
     /// The name used in results and on the command line.
     #[must_use]
@@ -100,7 +124,10 @@ impl Method {
     #[must_use]
     pub fn about(self) -> &'static str {
         match self {
-            Method::VforkExec => "the bare vfork and execve system calls: the yardstick",
+            Method::VforkExec if cfg!(target_os = "linux") => {
+                "the bare vfork and execve system calls: the yardstick"
+            }
+            Method::VforkExec => "libc's vfork and execve: the yardstick",
             Method::VforkExecPipes => "pipe2, vfork, dup2, execve, read to the end",
             Method::CloneVm => "libc's clone(CLONE_VM | CLONE_VFORK) on a stack of its own, then execve",
             Method::NoshellCloneCompat0 => {
@@ -159,7 +186,7 @@ impl FromStr for Method {
 
     fn from_str(name: &str) -> Result<Method, Error> {
         Method::ALL.into_iter().find(|method| method.name() == name).ok_or_else(|| {
-            let known: Vec<&str> = Method::ALL.iter().map(|method| method.name()).collect();
+            let known: Vec<&str> = Method::offered().into_iter().map(Method::name).collect();
             Error::Spec(format!("no method {name:?}; there are: {}", known.join(", ")))
         })
     }

@@ -10,12 +10,13 @@
 //! threads, `rate`: spawns a second of all threads together.
 
 mod libc_methods;
+#[cfg(target_os = "linux")]
+mod linux;
 mod method;
-mod noshell;
-mod ours;
-pub(crate) mod raw;
 pub mod selfcheck;
 mod threads;
+#[cfg(any(not(target_os = "linux"), test))]
+pub(crate) mod vfork;
 pub(crate) mod worker;
 
 use std::cell::RefCell;
@@ -23,10 +24,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(target_os = "linux")]
+pub(crate) use self::linux::raw;
 pub use self::method::Method;
-use self::noshell::{Mode, Noshell};
-use self::ours::{Ours, Use};
 use self::threads::Pool;
+#[cfg(not(target_os = "linux"))]
+pub(crate) use self::vfork as raw;
 pub(crate) use self::worker::Target;
 use self::worker::{Lap, Worker};
 use crate::clock::{self, CpuTime};
@@ -63,7 +66,7 @@ pub struct Spec {
 impl Default for Spec {
     fn default() -> Spec {
         Spec {
-            methods: Method::ALL.to_vec(),
+            methods: Method::offered(),
             child: Kind::Exit,
             rss: 0,
             pages: Pages::Base,
@@ -129,7 +132,8 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
             outcome.elapsed.as_secs_f64()
         ));
     }
-    if spec.methods.contains(&Method::ForklessFull) && !ours::may_set_groups() {
+    #[cfg(target_os = "linux")]
+    if spec.methods.contains(&Method::ForklessFull) && !linux::may_set_groups() {
         notes.push("forkless_full without groups: setting them needs root".to_owned());
     }
     if outcome.rounds < 20 {
@@ -177,37 +181,22 @@ fn series(spec: &Spec, outcome: Outcome) -> Vec<Series> {
 }
 
 pub(crate) fn worker(method: Method, target: &Arc<Target>) -> Result<Box<dyn Worker>, Error> {
-    let target = target.clone();
-    let noshell = |target, mode, compat| Box::new(Noshell { target, mode, compat, name: method.name() });
-    let ours = |target, how| Ours::new(target, how, method.name()).map(Box::new);
-    let system = |target, run| Box::new(libc_methods::System { target, run, name: method.name() });
-    let popen =
-        |target, open, close| Box::new(libc_methods::Popen { target, open, close, name: method.name() });
+    let (target, name) = (target.clone(), method.name());
     Ok(match method {
         Method::VforkExec => Box::new(libc_methods::Vfork { target, piped: false }),
         Method::VforkExecPipes => Box::new(libc_methods::Vfork { target, piped: true }),
-        Method::CloneVm => Box::new(libc_methods::CloneVm::new(target)?),
-        Method::NoshellCloneCompat0 => noshell(target, Mode::Clone, false),
-        Method::NoshellCloneCompat1 => noshell(target, Mode::Clone, true),
-        Method::NoshellSpawnCompat0 => noshell(target, Mode::Spawn, false),
-        Method::NoshellSpawnCompat1 => noshell(target, Mode::Spawn, true),
-        Method::NoshellForkCompat0 => noshell(target, Mode::Fork, false),
-        Method::NoshellForkCompat1 => noshell(target, Mode::Fork, true),
         Method::PosixSpawn => Box::new(libc_methods::PosixSpawn { target, piped: false }),
         Method::PosixSpawnPipes => Box::new(libc_methods::PosixSpawn { target, piped: true }),
         Method::ForkExec => Box::new(libc_methods::Fork { target }),
-        Method::System => system(target, libc_methods::libc_system),
-        Method::ForklessSystem => system(target, libc_methods::forkless_system),
-        Method::Popen => popen(target, libc_methods::libc_popen, libc::pclose),
-        Method::ForklessPopen => popen(target, libc_methods::forkless_popen, forkless_capi::forkless_pclose),
-        Method::Forkless => ours(target, Use::Status)?,
-        Method::ForklessSpawn => ours(target, Use::Spawn)?,
-        Method::ForklessCommand => ours(target, Use::Command)?,
-        Method::ForklessNonblocking => ours(target, Use::Nonblocking)?,
-        Method::ForklessInherit => ours(target, Use::Inherit)?,
-        Method::ForklessPipes => ours(target, Use::Pipe)?,
-        Method::ForklessPipes3 => ours(target, Use::Pipes3)?,
-        Method::ForklessFull => ours(target, Use::Full)?,
+        Method::System => Box::new(libc_methods::System { target, run: libc_methods::libc_system, name }),
+        Method::Popen => {
+            let open = libc_methods::libc_popen;
+            Box::new(libc_methods::Popen { target, open, close: libc::pclose, name })
+        }
+        #[cfg(target_os = "linux")]
+        _ => return linux::worker(method, target),
+        #[cfg(not(target_os = "linux"))]
+        _ => return Err(Error::Missing(format!("{name} is for Linux"))),
     })
 }
 
@@ -323,7 +312,7 @@ mod tests {
     fn every_method_gives_every_metric() {
         for child in [Kind::Exit, Kind::Write] {
             let suite = quick(Spec { child, ..Spec::default() });
-            for method in Method::ALL {
+            for method in Method::offered() {
                 for metric in &METRICS[..5] {
                     let found = suite
                         .rows

@@ -3,9 +3,8 @@
 
 #![expect(unsafe_code, reason = "waitpid, pipe2, read and environ")]
 
-use std::ffi::{CString, OsStr};
+use std::ffi::CString;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
 use std::ptr;
 use std::sync::Arc;
 
@@ -48,11 +47,6 @@ impl Target {
     pub(crate) fn at(path: &[u8]) -> Result<Arc<Target>, Error> {
         let path = CString::new(path).map_err(|_| Error::Spec("a path with a NUL".into()))?;
         Ok(Arc::new(Target { command: path.clone(), path }))
-    }
-
-    /// The program for interfaces in terms of `OsStr`.
-    pub(crate) fn os_path(&self) -> &OsStr {
-        OsStr::from_bytes(self.path.as_bytes())
     }
 
     /// The argument vector: the program's path alone.
@@ -139,8 +133,7 @@ pub(crate) fn finish(
 #[inline]
 pub(crate) fn pipe() -> Result<(OwnedFd, OwnedFd), Error> {
     let mut ends = [-1; 2];
-    // SAFETY: `ends` has room for the two descriptors the call writes.
-    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
+    if new_pipe(&mut ends) != 0 {
         return Err(Error::last_os("make a pipe"));
     }
     // SAFETY: the descriptor is new and owned by nobody else.
@@ -148,6 +141,28 @@ pub(crate) fn pipe() -> Result<(OwnedFd, OwnedFd), Error> {
     // SAFETY: as above.
     let write = unsafe { OwnedFd::from_raw_fd(ends[1]) };
     Ok((read, write))
+}
+
+#[cfg(not(target_os = "macos"))]
+#[inline]
+fn new_pipe(ends: &mut [c_int; 2]) -> c_int {
+    // SAFETY: `ends` has room for the two descriptors the call writes.
+    unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) }
+}
+
+/// macOS has no pipe2. A child that another thread starts between these calls inherits the ends, and with them the wait
+/// for its end; it is as short as the others.
+#[cfg(target_os = "macos")]
+fn new_pipe(ends: &mut [c_int; 2]) -> c_int {
+    // SAFETY: `ends` has room for the two descriptors the call writes.
+    if unsafe { libc::pipe(ends.as_mut_ptr()) } != 0 {
+        return -1;
+    }
+    for &mut end in ends {
+        // SAFETY: a descriptor made above.
+        unsafe { libc::fcntl(end, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+    0
 }
 
 /// Reads until the end of file and returns the number of bytes.

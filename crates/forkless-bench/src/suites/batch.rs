@@ -37,6 +37,7 @@ impl<'a> Batch<'a> {
     }
 
     /// `work` times itself, because it runs elsewhere.
+    #[cfg(target_os = "linux")]
     pub(crate) fn timed_arm(
         calls: u64,
         work: impl FnMut(u64) -> Result<f64, Error> + 'a,

@@ -6,10 +6,9 @@
 
 #![expect(unsafe_code, reason = "context switches, ptrace and the C library's time functions")]
 
-use std::ffi::{CStr, c_char, c_long, c_void};
+use std::ffi::{CStr, c_char};
 use std::hint::black_box;
 use std::io::Read as _;
-use std::ptr;
 
 use crate::clock::now;
 use crate::engine::{self, Arm, Observer, Plan, Turn};
@@ -19,6 +18,7 @@ use crate::results::{Derived, Metric, Param, Params, Series, Suite, rows};
 use crate::spawn::worker::{pipe, reap};
 use crate::stats::bootstrap::{Resampler, Samples};
 
+mod count;
 pub(crate) mod switch;
 
 /// What to measure.
@@ -76,15 +76,15 @@ pub fn run(spec: &Spec, observer: &mut dyn Observer) -> Result<Suite, Error> {
     drop(arms);
     let noise = watch.finish(outcome.series.iter().map(|series| &series[0]));
     let mut notes = noise.warnings();
-    if !cfg!(all(target_arch = "x86_64", target_env = "gnu")) {
-        notes.push("skipped: context switches are measured on x86-64 with glibc only".into());
-    }
+    notes.extend(switch::missing().map(|why| format!("skipped: {why}")));
+    notes.extend(count::missing().map(|why| format!("skipped: {why}")));
     let mut all = Vec::new();
     for (operation, mut series) in operations.iter().zip(outcome.series) {
         let tz = operation.tz.map_or_else(|| "unset".into(), CStr::to_string_lossy).into_owned();
         let params = Params::from([("TZ".to_owned(), Param::Word(tz))]);
-        match count_system_calls(operation) {
-            Ok(calls) => {
+        match count::system_calls(operation) {
+            None => {}
+            Some(Ok(calls)) => {
                 let samples = Samples::one_a_round(vec![calls; outcome.rounds]);
                 all.push(Series {
                     method: operation.name.into(),
@@ -94,7 +94,7 @@ pub fn run(spec: &Spec, observer: &mut dyn Observer) -> Result<Suite, Error> {
                     samples,
                 });
             }
-            Err(error) => notes.push(format!("skipped: system calls of {}: {error}", operation.name)),
+            Some(Err(error)) => notes.push(format!("skipped: system calls of {}: {error}", operation.name)),
         }
         if let Some(samples) = series.pop() {
             all.push(Series { method: operation.name.into(), params, metric: REAL, limit: None, samples });
@@ -208,53 +208,7 @@ fn in_child(operation: &Operation, batches: usize) -> Result<Vec<f64>, Error> {
     Ok(bytes.as_chunks::<8>().0.iter().map(|chunk| f64::from_ne_bytes(*chunk)).collect())
 }
 
-/// System calls an operation makes, counted by tracing a child through two batches of different length, so that what
-/// surrounds the operations cancels.
-#[expect(clippy::cast_precision_loss, reason = "counts of system calls")]
-fn count_system_calls(operation: &Operation) -> Result<f64, Error> {
-    let short = traced(operation, 20)?;
-    let long = traced(operation, 220)?;
-    Ok(long.saturating_sub(short) as f64 / 200.0)
-}
-
-/// All system calls of a child that makes `count` operations.
-fn traced(operation: &Operation, count: u64) -> Result<u64, Error> {
-    let none = ptr::null_mut::<c_void>();
-    // SAFETY: the child makes itself traceable, runs the operation and exits.
-    let pid = unsafe { libc::fork() };
-    if pid == 0 {
-        set_zone(operation);
-        // SAFETY: makes the parent this child's tracer.
-        unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, none, none) };
-        // SAFETY: stops this child until its tracer continues it.
-        unsafe { libc::raise(libc::SIGSTOP) };
-        (operation.repeat)(count);
-        // SAFETY: ends the child without running the parent's exit handlers.
-        unsafe { libc::_exit(0) };
-    }
-    if pid < 0 {
-        return Err(Error::last_os("fork"));
-    }
-    let mut stops = 0;
-    let mut status = reap(pid, 0)?;
-    while libc::WIFSTOPPED(status) {
-        stops += 1;
-        // SAFETY: the pid is a stopped tracee of this thread.
-        if unsafe { libc::ptrace(libc::PTRACE_SYSCALL, pid, none, none) } != 0 {
-            let error = Error::last_os("trace a child");
-            // SAFETY: the pid is a child that has not been reaped.
-            unsafe { libc::kill(pid, libc::SIGKILL) };
-            reap(pid, 0)?;
-            return Err(error);
-        }
-        status = reap(pid, 0)?;
-    }
-    Error::check_status(operation.name, status)?;
-    // One stop where a call begins and one where it ends.
-    Ok(stops / 2)
-}
-
-const SOME_DAY: c_long = 1_700_000_000;
+const SOME_DAY: libc::time_t = 1_700_000_000;
 
 fn localtime(count: u64) {
     for second in 0..count.cast_signed() {
@@ -264,7 +218,7 @@ fn localtime(count: u64) {
     }
 }
 
-fn broken_down(time: c_long) -> libc::tm {
+fn broken_down(time: libc::time_t) -> libc::tm {
     // SAFETY: tm is integers and a pointer that may be null; all zero is a valid value.
     let mut result: libc::tm = unsafe { std::mem::zeroed() };
     // SAFETY: both pointers are to locals.
@@ -297,10 +251,6 @@ fn strftime(count: u64) {
     }
 }
 
-/// Keeps the return type of C functions that answer with an int out of the way.
-#[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
-pub(crate) fn ignore(_: std::ffi::c_int) {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -310,7 +260,7 @@ mod tests {
         let by_name = |name: &str, tz: Option<&CStr>| {
             let all = operations();
             let operation = all.into_iter().find(|one| one.name == name && one.tz == tz);
-            operation.map(|operation| count_system_calls(&operation).unwrap())
+            operation.map(|operation| count::system_calls(&operation).unwrap().unwrap())
         };
         let near = |count: Option<f64>, expected: f64| {
             if let Some(count) = count {

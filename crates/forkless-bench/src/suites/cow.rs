@@ -55,13 +55,13 @@ impl Default for Spec {
             stride: vec![1],
             passes: 10,
             pages: vec![Pages::Base, Pages::Thp(2048)],
-            methods: vec![
+            methods: Method::only_offered(&[
                 Method::VforkExec,
                 Method::PosixSpawn,
                 Method::System,
                 Method::Forkless,
                 Method::ForkExec,
-            ],
+            ]),
             under_run: None,
             plan: Plan { runs: 10, per_turn: 1, ..Plan::default() },
         }
@@ -112,7 +112,8 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
         suite.notes.push("huge_left: not measured, /proc/self/smaps does not tell".into());
     }
     if File::open("/proc/self/pagemap").is_err() || suite.rows.iter().all(|row| row.metric != "copied") {
-        suite.notes.push("copied: not measured, physical addresses are shown to root only".into());
+        let to_whom = if cfg!(target_os = "linux") { "to root only" } else { "on Linux only" };
+        suite.notes.push(format!("copied: not measured, physical addresses are shown {to_whom}"));
     }
     Ok(suite)
 }
@@ -263,17 +264,11 @@ impl Procedure<'_> {
         };
         let live = || {
             if lives {
-                // Dies with its parent: nobody would else kill it if the bench is killed during the passes.
-                // SAFETY: affects only this child.
-                unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-                loop {
-                    // SAFETY: waits for a signal, and the only one coming kills.
-                    unsafe { libc::pause() };
-                }
+                live_as_long_as_the_parent();
             }
             0
         };
-        // SAFETY: the child calls only pause and prctl.
+        // SAFETY: the child makes only system calls.
         let pid = unsafe { fork(live) }?;
         if lives {
             return Ok(Some(pid));
@@ -330,11 +325,34 @@ impl Arm for Procedure<'_> {
     }
 }
 
+/// Waits to be killed. Nobody would kill this child if the bench itself is killed during the passes: it dies with its parent.
+#[cfg(target_os = "linux")]
+fn live_as_long_as_the_parent() {
+    // SAFETY: affects only this child.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    loop {
+        // SAFETY: waits for a signal, and the only one coming kills.
+        unsafe { libc::pause() };
+    }
+}
+
+/// Where no signal tells of the parent's death, looks after it each second: an orphan has got another parent.
+#[cfg(not(target_os = "linux"))]
+fn live_as_long_as_the_parent() {
+    // SAFETY: getppid has no preconditions.
+    let parent = unsafe { libc::getppid() };
+    // SAFETY: as above.
+    while unsafe { libc::getppid() } == parent {
+        // SAFETY: sleep has no preconditions; this child has one thread.
+        unsafe { libc::sleep(1) };
+    }
+}
+
 /// Milliseconds of processor time of this thread.
 #[expect(clippy::cast_precision_loss, reason = "a double holds a hundred days of nanoseconds exactly")]
 pub(crate) fn thread_time() -> f64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is writable and the clock exists on every Linux.
+    // SAFETY: `time` is writable and every supported system has the clock.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     time.tv_sec as f64 * 1e3 + time.tv_nsec as f64 / 1e6
 }

@@ -57,7 +57,7 @@ impl Default for Spec {
             sizes: vec![0, 256 << 20, 512 << 20, 1 << 30],
             usage: vec![100],
             pages: vec![Pages::Base, Pages::Thp(2048)],
-            methods: vec![
+            methods: Method::only_offered(&[
                 Method::VforkExec,
                 Method::CloneVm,
                 Method::PosixSpawn,
@@ -65,7 +65,7 @@ impl Default for Spec {
                 Method::ForkExec,
                 Method::System,
                 Method::Popen,
-            ],
+            ]),
             under_run: None,
             plan: Plan { runs: 200, ..Plan::default() },
         }

@@ -1,12 +1,15 @@
 //! The suites beyond [`spawn`](crate::spawn), one module each.
 
 pub(crate) mod batch;
+#[cfg(target_os = "linux")]
 pub(crate) mod blobs;
+#[cfg(target_os = "linux")]
 pub mod blockwrite;
 pub mod context;
 pub mod cow;
 pub mod memory;
 pub mod syscalls;
+#[cfg(target_os = "linux")]
 pub mod victims;
 
 use crate::engine::Observer;

@@ -2,35 +2,44 @@
 //! together; and a system call under a tracer, for contrast.
 //!
 //! Metrics, each a call: `real`; `cpu_total`, exact; `cpu_user` and `cpu_system`, the kernel's estimate. `execve` alone is
-//! measured by a program that execs itself, counting an argument down.
+//! measured by a program that execs itself, counting an argument down. What other systems than Linux have is what goes through
+//! libc.
 
 #![expect(unsafe_code, reason = "the workloads are system calls")]
 
-use std::ffi::{CString, c_int, c_long};
+use std::ffi::c_int;
 use std::fs::File;
 use std::hint::black_box;
 use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::ptr;
 
-use crate::clock::{self, now};
+use crate::clock;
 use crate::engine::{self, Arm, Observer, Plan};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::noise::Watch;
 use crate::program::{Kind, Program};
 use crate::results::{Derived, Param, Params, Series, Suite, rows};
-use crate::spawn::worker::{Worker, environment, reap};
+use crate::spawn::worker::{Worker, reap};
 use crate::spawn::{Method, Target, worker};
 use crate::stats::bootstrap::{Replicates, Resampler, Samples};
 use crate::suites::batch::{Batch, METRICS};
-use crate::suites::blobs;
+
+#[cfg(target_os = "linux")]
+#[path = "syscalls/linux.rs"]
+mod system;
+#[cfg(not(target_os = "linux"))]
+#[path = "syscalls/elsewhere.rs"]
+mod system;
+
+#[cfg(target_os = "linux")]
+pub(crate) use self::system::exec_chain;
 
 /// What to measure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
-    /// Names of calls to measure, as in [`CALLS`]; all when empty.
+    /// Names of calls to measure, as [`offered`] has them; all when empty.
     pub calls: Vec<String>,
     /// A tracer that takes `-o FILE PROGRAM`, such as strace.
     pub tracer: Option<PathBuf>,
@@ -45,7 +54,7 @@ impl Default for Spec {
 }
 
 /// Every call the suite knows, and the way it is made.
-pub const CALLS: [(&str, &str); 24] = [
+const CALLS: [(&str, &str); 24] = [
     ("getpid", "libc"),
     ("getpid", "raw"),
     ("fstat", "libc"),
@@ -72,34 +81,42 @@ pub const CALLS: [(&str, &str); 24] = [
     ("system", "libc"),
 ];
 
+/// What of them there is here: everywhere the ways that go through libc, vfork among them where its system call is no interface.
+#[must_use]
+pub fn offered() -> Vec<(&'static str, &'static str)> {
+    let here = |(name, via)| match (name, via) {
+        _ if cfg!(target_os = "linux") => Some((name, via)),
+        ("vfork" | "vfork+execve", _) => Some((name, "libc")),
+        (_, "libc") => Some((name, via)),
+        _ => None,
+    };
+    CALLS.into_iter().filter_map(here).collect()
+}
+
 /// Calls in a batch of cheap ones: long enough for the clock not to matter, short enough to stay interleaved.
 const BATCH: u64 = 2000;
-
-/// Calls in a program of their own: enough for its start not to matter, few enough for a tracer.
-const MASK_CALLS: u64 = 4_000;
 
 /// Measures, all calls interleaved.
 ///
 /// # Errors
-/// [`Error::Spec`] for a name that is not in [`CALLS`]; the first error of any child.
+/// [`Error::Spec`] for a name that is not [`offered`]; the first error of any child.
 pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observer) -> Result<Suite, Error> {
-    if let Some(name) = spec.calls.iter().find(|name| !CALLS.iter().any(|(known, _)| known == name)) {
-        let mut known: Vec<&str> = CALLS.iter().map(|(name, _)| *name).collect();
+    let offered = offered();
+    if let Some(name) = spec.calls.iter().find(|name| !offered.iter().any(|(known, _)| known == name)) {
+        let mut known: Vec<&str> = offered.iter().map(|(name, _)| *name).collect();
         known.dedup();
         return Err(Error::Spec(format!("no call {name:?}; there are: {}", known.join(", "))));
     }
     let fixture = Fixture {
         exit: Program::prepare(&Kind::Exit, guard.as_deref_mut())?,
-        countdown: Program::assembled(blobs::countdown(), &["0000000"], guard.as_deref_mut())?,
-        mask_loop: Program::assembled(blobs::mask_loop(), &["0"], guard)?,
+        system: system::Programs::prepare(spec.tracer.clone(), guard)?,
         overhead: clock::overhead(),
-        tracer: spec.tracer.clone(),
     };
     let wanted = |name: &str| spec.calls.is_empty() || spec.calls.iter().any(|call| call == name);
     let mut notes = Vec::new();
     let mut names = Vec::new();
     let mut arms: Vec<Box<dyn Arm + '_>> = Vec::new();
-    for (name, via) in CALLS.into_iter().filter(|(name, _)| wanted(name)) {
+    for (name, via) in offered.into_iter().filter(|(name, _)| wanted(name)) {
         match fixture.arm(name, via) {
             Ok(arm) => {
                 names.push((name, via));
@@ -181,10 +198,8 @@ fn derived(names: &[(&str, &str)], series: &[Vec<Samples>], seed: u64) -> Vec<De
 /// What the arms share.
 struct Fixture {
     exit: Program,
-    countdown: Program,
-    mask_loop: Program,
+    system: system::Programs,
     overhead: f64,
-    tracer: Option<PathBuf>,
 }
 
 impl Fixture {
@@ -197,6 +212,9 @@ impl Fixture {
                 Ok(())
             })
         };
+        if let Some(arm) = self.system.arm(name, via, self.overhead) {
+            return arm;
+        }
         let target = Target::new(&self.exit);
         let spawning = |method| -> Result<Box<dyn Arm + 'a>, Error> {
             let mut worker: Box<dyn Worker> = worker(method, &target)?;
@@ -205,12 +223,9 @@ impl Fixture {
             }))
         };
         Ok(match (name, via) {
-            ("getpid", "libc") => cheap(|| {
+            ("getpid", _) => cheap(|| {
                 // SAFETY: getpid has no preconditions.
                 black_box(unsafe { libc::getpid() });
-            }),
-            ("getpid", "raw") => cheap(|| {
-                black_box(raw(libc::SYS_getpid, [0; 4]));
             }),
             ("fstat", _) => {
                 let file = File::open("/dev/null").map_err(Error::io("open /dev/null"))?;
@@ -230,30 +245,17 @@ impl Fixture {
                     unsafe { libc::lstat(c"/dev/null".as_ptr(), buffer) }
                 });
             }),
-            ("gettimeofday", "libc") => cheap(|| {
+            ("gettimeofday", _) => cheap(|| {
                 let mut time = libc::timeval { tv_sec: 0, tv_usec: 0 };
                 // SAFETY: `time` is writable; the time zone may be null.
                 unsafe { libc::gettimeofday(&raw mut time, ptr::null_mut()) };
-                black_box(time);
-            }),
-            ("gettimeofday", _) => cheap(|| {
-                let mut time = libc::timeval { tv_sec: 0, tv_usec: 0 };
-                raw(libc::SYS_gettimeofday, [(&raw mut time) as usize, 0, 0, 0]);
                 black_box(time);
             }),
             ("time", _) => cheap(|| {
                 // SAFETY: a null pointer asks for the return value alone.
                 black_box(unsafe { libc::time(ptr::null_mut()) });
             }),
-            ("clock_monotonic", "libc") => cheap(|| read_clock(libc::CLOCK_MONOTONIC)),
-            ("clock_monotonic", _) => cheap(|| {
-                let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-                raw(
-                    libc::SYS_clock_gettime,
-                    [libc::CLOCK_MONOTONIC as usize, (&raw mut time) as usize, 0, 0],
-                );
-                black_box(time);
-            }),
+            ("clock_monotonic", _) => cheap(|| read_clock(libc::CLOCK_MONOTONIC)),
             ("clock_process_cpu", _) => cheap(|| read_clock(libc::CLOCK_PROCESS_CPUTIME_ID)),
             ("clock_thread_cpu", _) => cheap(|| read_clock(libc::CLOCK_THREAD_CPUTIME_ID)),
             ("umask", _) => {
@@ -270,28 +272,14 @@ impl Fixture {
                     Ok(())
                 })
             }
-            ("sigprocmask", "libc") => cheap(|| {
+            ("sigprocmask", _) => cheap(|| {
                 let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
                 // SAFETY: a null new set only asks; the old one is written to `set`.
                 unsafe { libc::sigprocmask(libc::SIG_SETMASK, ptr::null(), set.as_mut_ptr()) };
                 black_box(&set);
             }),
-            ("sigprocmask", "raw") => cheap(|| {
-                let mut set = 0_u64;
-                let arguments = [libc::SIG_SETMASK as usize, 0, (&raw mut set) as usize, 8];
-                raw(libc::SYS_rt_sigprocmask, arguments);
-                black_box(set);
-            }),
-            ("sigprocmask", "program") => self.external(None),
-            ("sigprocmask", _) => {
-                let tracer = self.tracer.clone().ok_or_else(|| {
-                    Error::Missing("no tracer; install strace, or name one with --tracer".into())
-                })?;
-                self.external(Some(tracer))
-            }
             ("fork", _) => Batch::arm(4, self.overhead, |calls| (0..calls).try_for_each(|_| fork_exit())),
             ("vfork", _) => Batch::arm(4, self.overhead, |calls| (0..calls).try_for_each(|_| vfork_exit())),
-            ("execve", _) => self.exec_chain(),
             ("fork+execve", _) => spawning(Method::ForkExec)?,
             ("vfork+execve", _) => spawning(Method::VforkExec)?,
             ("posix_spawn", _) => spawning(Method::PosixSpawn)?,
@@ -299,46 +287,6 @@ impl Fixture {
             _ => spawning(Method::System)?,
         })
     }
-
-    /// Thousands of calls in a program of their own, with or without a tracer; what it takes to start it is measured each
-    /// time with none, and subtracted.
-    fn external(&self, tracer: Option<PathBuf>) -> Box<dyn Arm + '_> {
-        let run = move |calls: u64| -> Result<f64, Error> {
-            let program = &self.mask_loop;
-            let mut command = match &tracer {
-                Some(tracer) => {
-                    let mut command = Command::new(tracer);
-                    command.args(["-o", "/dev/null"]).arg(program.os_path());
-                    command
-                }
-                None => Command::new(program.os_path()),
-            };
-            command.arg(calls.to_string());
-            let start = now();
-            let status = command.stdin(Stdio::null()).stderr(Stdio::null()).status();
-            let elapsed = now() - start;
-            let status = status.map_err(Error::io("run a program of system calls"))?;
-            if !status.success() {
-                return Err(Error::Missing(format!("the program of system calls ended with {status}")));
-            }
-            #[expect(clippy::cast_precision_loss, reason = "nanoseconds of one program")]
-            Ok(elapsed as f64)
-        };
-        Batch::timed_arm(MASK_CALLS, move |calls| Ok((run(calls)? - run(0)?).max(0.0)))
-    }
-
-    /// One child that execs itself a hundred times.
-    fn exec_chain(&self) -> Box<dyn Arm + '_> {
-        const EXECS: u64 = 100;
-        let path = self.countdown.path();
-        Batch::arm(EXECS, self.overhead, move |execs| exec_chain(path, execs))
-    }
-}
-
-#[inline]
-fn raw(number: c_long, [a, b, c, d]: [usize; 4]) -> c_long {
-    // SAFETY: callers pass what the call wants: numbers, or pointers to locals of the right size.
-    unsafe { libc::syscall(number, a, b, c, d) }
 }
 
 #[inline]
@@ -374,28 +322,6 @@ pub(crate) fn vfork_exit() -> Result<(), Error> {
     Error::check_status("vfork", reap(pid, 0)?)
 }
 
-/// A child that execs itself so many times.
-pub(crate) fn exec_chain(path: &CString, count: u64) -> Result<(), Error> {
-    let digits = CString::new(format!("{count:07}")).unwrap_or_default();
-    let argv = [path.as_ptr(), digits.as_ptr(), ptr::null()];
-    let mut pid = 0;
-    // SAFETY: path and vectors are valid C strings and arrays.
-    let errno = unsafe {
-        libc::posix_spawn(
-            &raw mut pid,
-            path.as_ptr(),
-            ptr::null(),
-            ptr::null(),
-            argv.as_ptr().cast(),
-            environment().cast(),
-        )
-    };
-    if errno != 0 {
-        return Err(Error::errno("start a program that execs itself", errno));
-    }
-    Error::check_status("execve", reap(pid, 0)?)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -409,7 +335,7 @@ mod tests {
     #[test]
     fn every_call_is_measured_and_the_sums_are_derived() {
         let suite = quick(&[], None);
-        for (name, via) in CALLS.into_iter().filter(|(_, via)| *via != "traced") {
+        for (name, via) in offered().into_iter().filter(|(_, via)| *via != "traced") {
             let via = Param::Word(via.to_owned());
             let row = suite
                 .rows
@@ -419,26 +345,6 @@ mod tests {
         }
         assert_eq!(suite.derived.len(), 6);
         assert!(suite.notes.iter().any(|note| note.contains("no tracer")), "{:?}", suite.notes);
-    }
-
-    #[test]
-    fn the_program_that_execs_itself_counts_down_exactly() {
-        let program = Program::assembled(blobs::countdown(), &["0000000"], None).unwrap();
-        let strace = std::path::Path::new("/usr/bin/strace");
-        if !strace.exists() {
-            println!("skipped: strace is not installed");
-            return;
-        }
-        let output = Command::new(strace)
-            .args(["-e", "trace=execve"])
-            .arg(program.os_path())
-            .arg("0000012")
-            .output()
-            .unwrap();
-        let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{text}");
-        // The tracer's own exec of the program, and twelve of itself.
-        assert_eq!(text.lines().filter(|line| line.starts_with("execve(")).count(), 13, "{text}");
     }
 
     #[test]

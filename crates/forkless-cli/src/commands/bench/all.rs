@@ -4,10 +4,19 @@ use forkless_bench::engine::Observer;
 use forkless_bench::guard::Guard;
 use forkless_bench::results::{Results, Suite};
 
+#[cfg(target_os = "linux")]
+use super::blockwrite;
 use super::common::{self, Common};
 use super::progress::Progress;
-use super::{blockwrite, context, cow, memory, spawn, syscalls};
+use super::{context, cow, memory, spawn, syscalls};
 use crate::exit::{Exit, Missing};
+
+/// The suites that this system has.
+const USUAL: &str = if cfg!(target_os = "linux") {
+    "spawn,memory,cow,syscalls,context,blockwrite"
+} else {
+    "spawn,memory,cow,syscalls,context"
+};
 
 /// Flags of `forkless bench all`.
 #[derive(Debug, clap::Args)]
@@ -18,7 +27,7 @@ pub(crate) struct Args {
         value_name = "NAME",
         value_enum,
         value_delimiter = ',',
-        default_value = "spawn,memory,cow,syscalls,context,blockwrite"
+        default_value = USUAL
     )]
     suites: Vec<Name>,
     #[command(flatten)]
@@ -33,6 +42,7 @@ enum Name {
     Cow,
     Syscalls,
     Context,
+    #[cfg(target_os = "linux")]
     Blockwrite,
 }
 
@@ -44,6 +54,7 @@ impl Name {
             Name::Cow => "cow",
             Name::Syscalls => "syscalls",
             Name::Context => "context",
+            #[cfg(target_os = "linux")]
             Name::Blockwrite => "blockwrite",
         }
     }
@@ -60,6 +71,7 @@ impl Name {
             Name::Cow => cow::measure(&cow::Args::usual(common), guard, progress),
             Name::Syscalls => syscalls::measure(&syscalls::Args::usual(common), guard, progress),
             Name::Context => context::measure(&context::Args::usual(common), progress),
+            #[cfg(target_os = "linux")]
             Name::Blockwrite => blockwrite::measure(&blockwrite::Args::usual(common), guard, progress),
         }
     }

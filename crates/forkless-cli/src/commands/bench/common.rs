@@ -80,6 +80,7 @@ impl Common {
     }
 
     /// The same with a time limit of the suite's own, where none is given.
+    #[cfg(target_os = "linux")]
     pub(crate) fn plan_within(&self, runs: u32, seconds: u64) -> anyhow::Result<Plan> {
         let plan = self.plan(runs)?;
         let time = if self.time.is_some() { plan.time } else { Some(Duration::from_secs(seconds)) };
@@ -110,10 +111,7 @@ impl Common {
         let mut all = Vec::new();
         for part in 0..parts {
             progress.progress(usize::from(part), usize::from(parts));
-            let mut command = forkless::Command::new("/proc/self/exe");
-            command.args(std::env::args_os().skip(1)).arg("--part").arg(format!("{part}/{parts}"));
-            // A part must not go on measuring when its parent is killed; its own guard then cleans up after it.
-            let output = command.stdin(forkless::Stdio::null()).parent_death_signal(libc::SIGKILL).output();
+            let output = run_part(&format!("{part}/{parts}"));
             let output = output.context("cannot start this program again for another part of the run")?;
             if !output.status.success() {
                 let text = String::from_utf8_lossy(&output.stderr);
@@ -270,10 +268,35 @@ impl Output {
     }
 }
 
+/// Runs this program once more, for one part of the run. A part must not go on measuring when its parent is killed; its own
+/// guard then cleans up after it.
+#[cfg(target_os = "linux")]
+fn run_part(part: &str) -> anyhow::Result<std::process::Output> {
+    let mut command = forkless::Command::new(this_program()?);
+    command.args(std::env::args_os().skip(1)).arg("--part").arg(part);
+    Ok(command.stdin(forkless::Stdio::null()).parent_death_signal(libc::SIGKILL).output()?)
+}
+
+/// Runs this program once more, for one part of the run.
+#[cfg(not(target_os = "linux"))]
+fn run_part(part: &str) -> anyhow::Result<std::process::Output> {
+    let mut command = Command::new(this_program()?);
+    command.args(std::env::args_os().skip(1)).arg("--part").arg(part);
+    Ok(command.stdin(std::process::Stdio::null()).output()?)
+}
+
+/// The path by which this very program is started again.
+fn this_program() -> anyhow::Result<PathBuf> {
+    if cfg!(target_os = "linux") {
+        // Not current_exe(): the file may have been replaced by a new build since this process started.
+        return Ok(PathBuf::from("/proc/self/exe"));
+    }
+    std::env::current_exe().context("cannot find the forkless executable")
+}
+
 /// Starts the guarding process from this very program.
 pub(crate) fn guard() -> anyhow::Result<Guard> {
-    // Not current_exe(): the file may have been replaced by a new build since this process started.
-    let mut command = Command::new("/proc/self/exe");
+    let mut command = Command::new(this_program()?);
     command.args(["bench", "guard"]);
     Guard::start(command).map_err(from_library)
 }

@@ -1,6 +1,7 @@
 //! `forkless bench`: the suites of `forkless-bench`, their flags, and how results reach the terminal and files.
 
 mod all;
+#[cfg(target_os = "linux")]
 mod blockwrite;
 mod common;
 mod context;
@@ -13,11 +14,15 @@ mod selfcheck;
 mod size;
 mod spawn;
 mod syscalls;
+#[cfg(target_os = "linux")]
 mod victims;
 
 use clap::Subcommand;
 
-pub(crate) use self::common::{Output, from_library, guard};
+pub(crate) use self::common::from_library;
+#[cfg(target_os = "linux")]
+pub(crate) use self::common::{Output, guard};
+#[cfg(target_os = "linux")]
 pub(crate) use self::progress::Progress;
 
 use crate::exit::Exit;
@@ -43,8 +48,10 @@ enum Suite {
     /// Context switches with and without their system calls; local time with and without TZ.
     Context(Box<context::Args>),
     /// Writes by block size on a scratch file, a loop device and a mapped volume: throughput, and the reads they cause.
+    #[cfg(target_os = "linux")]
     Blockwrite(Box<blockwrite::Args>),
     /// Real programs with and without `forkless run`: interpreters, Apache, redis, make, git, each held to a limit.
+    #[cfg(target_os = "linux")]
     Victims(Box<victims::Args>),
     /// Several of these suites one after the other, as one result.
     All(Box<all::Args>),
@@ -57,9 +64,11 @@ enum Suite {
     Guard,
     /// Run a program that ends when standard input does; started by the suites, not by users.
     #[command(hide = true)]
+    #[cfg(target_os = "linux")]
     Keep(victims::KeepArgs),
     /// Fork and execute as standard input asks; started under `forkless run` by suites, not by users.
     #[command(hide = true)]
+    #[cfg(target_os = "linux")]
     Forker,
 }
 
@@ -71,7 +80,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
         Suite::Cow(args) => cow::run(&args),
         Suite::Syscalls(args) => syscalls::run(&args),
         Suite::Context(args) => context::run(&args),
+        #[cfg(target_os = "linux")]
         Suite::Victims(args) => victims::run(&args),
+        #[cfg(target_os = "linux")]
         Suite::Blockwrite(args) => blockwrite::run(&args),
         Suite::All(args) => all::run(&args),
         Suite::Selfcheck(args) => selfcheck::run(&args),
@@ -80,10 +91,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
             forkless_bench::guard::serve(std::io::stdin().lock());
             Ok(Exit::Fine)
         }
+        #[cfg(target_os = "linux")]
         Suite::Forker => {
             forkless_bench::under_run::serve(std::io::stdin().lock(), std::io::stdout().lock())?;
             Ok(Exit::Fine)
         }
+        #[cfg(target_os = "linux")]
         Suite::Keep(args) => Ok(victims::keep(&args)),
     }
 }

@@ -7,7 +7,7 @@ use forkless_bench::under_run::{self, Launcher};
 
 use super::common::{Common, from_library};
 use super::spawn;
-use crate::exit::Usage;
+use crate::exit::{Missing, Usage};
 
 /// Pages and methods.
 #[derive(Debug, clap::Args)]
@@ -48,7 +48,12 @@ impl Parent {
     ) -> anyhow::Result<(Vec<Method>, Option<Launcher>)> {
         let (under_run, names): (Vec<String>, Vec<String>) =
             self.methods.iter().cloned().partition(|name| name == under_run::METHOD);
-        let wanted = (self.methods.is_empty() || !under_run.is_empty()) && common.selects(under_run::METHOD);
+        if !under_run.is_empty() && !cfg!(target_os = "linux") {
+            return Err(Missing(format!("{}: forkless run is for Linux", under_run::METHOD)).into());
+        }
+        let wanted = cfg!(target_os = "linux")
+            && (self.methods.is_empty() || !under_run.is_empty())
+            && common.selects(under_run::METHOD);
         let launcher = if wanted {
             // Not /proc/self/exe: it is resolved by another process of this program.
             let program = std::env::current_exe().map_err(|error| Usage(format!("this program: {error}")))?;

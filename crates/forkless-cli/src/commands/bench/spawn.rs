@@ -60,7 +60,7 @@ impl Args {
 /// Runs the suite.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     if args.methods.iter().any(|name| name == "list") {
-        for method in Method::ALL {
+        for method in Method::offered() {
             println!("{:<24} {}", method.name(), method.about());
         }
         return Ok(Exit::Fine);
@@ -78,7 +78,7 @@ pub(super) fn measure(args: &Args, guard: &mut Guard, progress: &mut dyn Observe
     let plan = args.common.plan(3000)?;
     let share = u32::try_from(combinations.len()).unwrap_or(u32::MAX).max(1);
     let mut spec = Spec {
-        methods: methods(&args.methods, &Method::ALL, &args.common)?,
+        methods: methods(&args.methods, &Method::offered(), &args.common)?,
         child: Kind::Exit,
         rss: args.rss,
         pages: args.pages,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use forkless_bench::engine::Observer;
 use forkless_bench::guard::Guard;
 use forkless_bench::results::Suite;
-use forkless_bench::suites::syscalls::{self, CALLS, Spec};
+use forkless_bench::suites::syscalls::{self, Spec};
 
 use super::common::{Common, from_library};
 use crate::exit::{Exit, Usage};
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
 /// Measures as the flags say.
 pub(super) fn measure(args: &Args, guard: &mut Guard, progress: &mut dyn Observer) -> anyhow::Result<Suite> {
     let mut calls: Vec<String> = if args.calls.is_empty() {
-        CALLS.iter().map(|(name, _)| (*name).to_owned()).collect()
+        syscalls::offered().iter().map(|(name, _)| (*name).to_owned()).collect()
     } else {
         args.calls.clone()
     };

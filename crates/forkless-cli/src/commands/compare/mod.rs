@@ -205,9 +205,10 @@ pub(crate) fn history(args: &HistoryArgs) -> anyhow::Result<Exit> {
         });
         writeln!(
             out,
-            "{name:<44} {} {:<16} Linux {} {figure}",
+            "{name:<44} {} {:<16} {} {} {figure}",
             timestamp(results.created),
             suites.join("+"),
+            results.machine.os,
             results.machine.kernel
         )?;
     }

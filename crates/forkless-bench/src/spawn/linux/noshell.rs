@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use libc::{c_char, c_int, pid_t};
 
-use super::libc_methods::{FileActions, read_stream};
-use super::worker::{Lap, Target, Worker, environment, pipe, reap};
+use super::super::libc_methods::{FileActions, read_stream};
+use super::super::worker::{Lap, Target, Worker, environment, pipe, reap};
 use crate::clock::now;
 use crate::error::Error;
 

@@ -1,15 +1,17 @@
-//! The ways of this project's own library, used as its users use it.
+//! The ways of this project's own libraries, used as their users use them.
 
 #![expect(unsafe_code, reason = "names descriptors by number, and asks libc for ids and limits")]
 
+use std::ffi::{CStr, OsStr, c_int};
 use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 
 use forkless::{Child, Command, Prepared, Resource, SpawnError, Stdio, WaitError};
 
-use super::worker::{Lap, Target, Worker};
+use super::super::worker::{Lap, Target, Worker};
 use crate::clock::now;
 use crate::error::Error;
 
@@ -32,6 +34,12 @@ pub(super) enum Use {
     Pipes3,
     /// Credentials, directory, umask, limits and twenty descriptors.
     Full,
+}
+
+impl Target {
+    fn os_path(&self) -> &OsStr {
+        OsStr::from_bytes(self.path.as_bytes())
+    }
 }
 
 /// A `forkless*` method.
@@ -122,8 +130,18 @@ fn waited(name: &str, error: &WaitError) -> Error {
     Error::Missing(format!("{name}: {error}"))
 }
 
+/// The drop-in of the C library here.
+pub(super) fn system(line: &CStr) -> c_int {
+    forkless_capi::forkless_system(line.into())
+}
+
+/// The drop-in of the C library here.
+pub(super) fn popen(line: &CStr) -> *mut libc::FILE {
+    forkless_capi::forkless_popen(line.into(), c"re".into())
+}
+
 /// Whether this process may set supplementary groups; without the privilege `forkless_full` leaves them out.
-pub(super) fn may_set_groups() -> bool {
+pub(in crate::spawn) fn may_set_groups() -> bool {
     // SAFETY: geteuid has no preconditions and cannot fail.
     unsafe { libc::geteuid() == 0 }
 }

@@ -20,7 +20,7 @@ use libc::{c_char, c_int, c_long};
 /// this stack, as this one has not.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
-pub(super) unsafe extern "C" fn vfork_exec(
+pub(crate) unsafe extern "C" fn vfork_exec(
     path: *const c_char,
     argv: *const *const c_char,
     envp: *const *const c_char,
@@ -64,7 +64,7 @@ pub(super) unsafe extern "C" fn vfork_exec(
 /// As on x86-64.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
-pub(super) unsafe extern "C" fn vfork_exec(
+pub(crate) unsafe extern "C" fn vfork_exec(
     path: *const c_char,
     argv: *const *const c_char,
     envp: *const *const c_char,

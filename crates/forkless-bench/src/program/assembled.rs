@@ -1,0 +1,83 @@
+//! Writes the executables of [`image`](super::image) where they can be run and nobody else can touch them.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use super::{Kind, Program, image, private_directory};
+use crate::error::Error;
+use crate::guard::Guard;
+
+/// How results name [`Kind::Exit`].
+pub(super) const EXIT: &str = "exit";
+
+impl Program {
+    /// The tiny program of a kind.
+    pub(super) fn assemble(kind: &Kind, guard: Option<&mut Guard>) -> Result<Program, Error> {
+        match kind {
+            Kind::Write => Program::write(&image::image(b"Hello, world!\n"), true, &[], guard),
+            _ => Program::write(&image::image(b""), false, &[], guard),
+        }
+    }
+
+    /// Writes an executable that consists of `code` and is entered at its first byte. It is run once, with `arguments`.
+    pub(crate) fn assembled(
+        code: &[u8],
+        arguments: &[&str],
+        guard: Option<&mut Guard>,
+    ) -> Result<Program, Error> {
+        Program::write(&image::image_of(code, b""), false, arguments, guard)
+    }
+
+    fn write(
+        image: &[u8],
+        writes: bool,
+        arguments: &[&str],
+        guard: Option<&mut Guard>,
+    ) -> Result<Program, Error> {
+        let mut failure = None;
+        let mut guard = guard;
+        for base in directories() {
+            let attempt = write_private(&base, image).and_then(|(directory, path)| {
+                if let Some(guard) = guard.as_deref_mut() {
+                    guard.remove_directory(&directory)?;
+                }
+                let program = Program::new(path, writes, Some(directory))?;
+                // A file system mounted noexec takes the file and refuses to run it.
+                program.try_run(arguments)?;
+                Ok(program)
+            });
+            match attempt {
+                Ok(program) => return Ok(program),
+                Err(error) => failure = Some(error),
+            }
+        }
+        Err(failure.unwrap_or_else(|| Error::Missing("no directory for temporary files: set TMPDIR".into())))
+    }
+}
+
+fn directories() -> impl Iterator<Item = PathBuf> {
+    let from_environment =
+        ["TMPDIR", "XDG_RUNTIME_DIR"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
+    let fixed = ["/dev/shm", "/tmp", "/var/tmp"].into_iter().map(PathBuf::from);
+    from_environment.chain(fixed).filter(|path| path.is_absolute() && path.is_dir())
+}
+
+/// Writes the executable into a directory of its own, readable by nobody else: a world-writable one would let others
+/// replace the file between two runs.
+fn write_private(base: &Path, image: &[u8]) -> Result<(PathBuf, PathBuf), Error> {
+    let directory = private_directory(base)?;
+    let path = directory.join("child");
+    let written = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o700)
+        .open(&path)
+        .and_then(|mut file| file.write_all(image));
+    if let Err(error) = written {
+        let _ = fs::remove_dir_all(&directory);
+        return Err(Error::io(format!("write the child program {}", path.display()))(error));
+    }
+    Ok((directory, path))
+}
