@@ -3,26 +3,14 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
 
+use library::LIBRARY;
 use scratch::{Scratch, text, wait_until};
 
+mod library;
 mod scratch;
-
-/// The preloaded library, built under its own profile where the tests of `forkless run` build it, too.
-static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("preload");
-    let status = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--profile", "preload", "-p", "forkless-preload", "--target-dir"])
-        .arg(&target)
-        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
-        .status()
-        .expect("cargo starts");
-    assert!(status.success(), "forkless-preload does not build");
-    target.join("preload").join(forkless_record::LIBRARY_NAME)
-});
 
 impl Scratch {
     fn command(&self, arguments: &[&str]) -> Command {

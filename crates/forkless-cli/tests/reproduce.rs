@@ -11,8 +11,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use library::LIBRARY;
 use scratch::{Scratch, text, wait_until};
 
+mod library;
 mod scratch;
 
 impl Scratch {
@@ -20,7 +22,7 @@ impl Scratch {
         let mut command = Command::new(env!("CARGO_BIN_EXE_forkless"));
         command.arg("reproduce").args(arguments).env("TMPDIR", self.0.join("tmp"));
         // A test installs nothing: what is not there is a claim that was not run.
-        command.env("FORKLESS_NO_INSTALL", "1").stdin(Stdio::null());
+        command.env("FORKLESS_NO_INSTALL", "1").env("FORKLESS_LIBRARY", &*LIBRARY).stdin(Stdio::null());
         command
     }
 
@@ -125,7 +127,7 @@ fn quick(id: &str, claims: usize) -> Value {
 }
 
 #[test]
-fn the_signal_mask_experiment_counts_exactly() {
+fn the_signal_mask_experiment_counts_exactly_and_removes_the_calls() {
     let experiment = quick("E4", 4);
     let figure = |name: &str| {
         let figures = experiment["figures"].as_array().unwrap();
@@ -137,6 +139,19 @@ fn the_signal_mask_experiment_counts_exactly() {
     if cfg!(all(target_arch = "x86_64", target_env = "gnu")) {
         assert_eq!(figure("ucontext.calls_per_switch"), Some(2.0));
         assert_eq!(figure("setjmp.calls_per_switch"), Some(0.0));
+        assert_eq!(figure("run.calls_per_switch"), Some(0.0), "the same program, unmodified");
+        // Where forkless diagnose may count system calls it sees each of them before, and none after.
+        match figure("mask.found") {
+            Some(found) => {
+                assert!((80_000.0..81_000.0).contains(&found), "{found}");
+                assert_eq!(figure("mask.found_after"), Some(0.0));
+            }
+            None => eprintln!("skipped: forkless diagnose: {}", experiment["missing"]["mask.found"]),
+        }
+    }
+    match figure("perl.calls") {
+        Some(calls) => assert_eq!((calls, figure("perl.run_calls")), (1.0, Some(0.0))),
+        None => eprintln!("skipped: Perl: {}", experiment["missing"]["perl.calls"]),
     }
 }
 

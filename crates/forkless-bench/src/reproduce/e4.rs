@@ -1,6 +1,7 @@
-//! E4: mask calls plain and traced; a program of green threads built both ways; what has a way through the vDSO; localtime and TZ.
+//! E4: mask calls plain and traced; a program of green threads built both ways, and run unmodified without the calls; what has a way
+//! through the vDSO; localtime and TZ; both kinds of needless call found in running programs.
 
-#![expect(unsafe_code, reason = "fork, signal masks and clocks")]
+#![expect(unsafe_code, reason = "signal masks")]
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;
@@ -9,22 +10,22 @@ use std::time::{Duration, Instant};
 
 use forkless::Command;
 
-use super::green::{self, How};
 use super::plot::{Mark, Plot};
 use super::tools;
 use super::trace::trace;
 use super::{Bench, Experiment, Figure, Id, Table};
-use crate::clock::CpuTime;
 use crate::engine::{Plan, Silent};
 use crate::error::Error;
 use crate::program::Program;
 use crate::published::masks;
 use crate::render::number;
 use crate::results::Param;
-use crate::spawn::worker::reap;
 use crate::stats::bootstrap::Samples;
 use crate::stats::median;
 use crate::suites::{blobs, context};
+
+mod found;
+mod threads;
 
 const THEIRS: &str = "The author found a Ruby with two green threads making twenty million calls of rt_sigprocmask that no line of \
     the program asks for: glibc's getcontext and setcontext save and restore the signal mask. Built to switch by _setjmp and \
@@ -32,21 +33,25 @@ const THEIRS: &str = "The author found a Ruby with two green threads making twen
     price: a million of them take 0.047 s, under the tracer 52 s, and its summary gives 0. The article follows one about localtime, \
     which looks at /etc/localtime at every call unless TZ is set.";
 const OURS: &str = "A static program makes the same million calls, alone and under strace. A small interpreter with two green threads \
-    stands in for Ruby 1.8, once with each way of switching; its mask calls are counted by tracing two lengths of it. What enters \
-    the kernel is counted the same way, and the functions of the vDSO are read from its own symbol names.";
+    stands in for Ruby 1.8, once with each way of switching, and once more as it is with the first way, under forkless run \
+    --context=fast; its mask calls are counted by tracing two lengths of it. What enters the kernel is counted the same way, and the \
+    functions of the vDSO are read from its own symbol names. Then forkless diagnose looks for the needless calls in the running \
+    program, and in a Perl that asks for the local time, before and after forkless run has removed them.";
 
 const MASK_FIGURES: [&str; 3] = ["mask.traced", "mask.traced_ns", "mask.summary_us"];
 
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<Experiment, Error> {
     let mut experiment = Experiment::begin(Id::E4, bench.options, THEIRS, OURS);
     masks_plain_and_traced(bench, &mut experiment)?;
-    bench.observer.progress(1, 4);
-    green_threads(bench, &mut experiment)?;
-    bench.observer.progress(2, 4);
+    bench.observer.progress(1, 5);
+    threads::measure(bench, &mut experiment)?;
+    bench.observer.progress(2, 5);
     kernel_entries(&mut experiment);
-    bench.observer.progress(3, 4);
+    bench.observer.progress(3, 5);
     local_time(bench, &mut experiment)?;
-    bench.observer.progress(4, 4);
+    bench.observer.progress(4, 5);
+    found::measure(bench, &mut experiment)?;
+    bench.observer.progress(5, 5);
     Ok(experiment)
 }
 
@@ -145,123 +150,6 @@ fn summary(strace: &Path, program: &Program, calls: u64, experiment: &mut Experi
 fn summary_usecs(text: &str) -> Option<f64> {
     let line = text.lines().find(|line| line.split_whitespace().last() == Some("rt_sigprocmask"))?;
     line.split_whitespace().nth(2)?.parse().ok()
-}
-
-/// Real, user and system seconds of `body` in a process of its own.
-fn timed(body: impl FnOnce()) -> Result<[f64; 3], Error> {
-    let before = CpuTime::of_self_and_children();
-    let start = Instant::now();
-    // SAFETY: the child runs the body and exits; this program has one thread that matters to it.
-    let pid = unsafe { libc::fork() };
-    if pid == 0 {
-        // SAFETY: a long body must not outlive a killed parent.
-        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-        body();
-        // SAFETY: ends the child without running the parent's exit handlers.
-        unsafe { libc::_exit(0) };
-    }
-    if pid < 0 {
-        return Err(Error::last_os("fork"));
-    }
-    Error::check_status("the program of green threads", reap(pid, 0)?)?;
-    let used = CpuTime::of_self_and_children().since(before);
-    Ok([start.elapsed().as_secs_f64(), used.user / 1e6, used.system / 1e6])
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts of operations")]
-fn green_threads(bench: &mut Bench<'_>, experiment: &mut Experiment) -> Result<(), Error> {
-    const NAMES: [&str; 5] = [
-        "ucontext.calls_per_switch",
-        "setjmp.calls_per_switch",
-        "setjmp.gain_percent",
-        "ucontext.seconds",
-        "setjmp.seconds",
-    ];
-    if !green::AVAILABLE {
-        experiment.miss(&NAMES, "the program of green threads is for x86-64 with glibc");
-        return Ok(());
-    }
-    let operations = bench.quick(100_000, masks::OPERATIONS);
-    let rounds = bench.quick(5, 3);
-    let seed = bench.options.seed;
-    if operations < masks::OPERATIONS {
-        experiment.scaled.push(format!("{operations} pushes and pops instead of {}", masks::OPERATIONS));
-    }
-    let mut times: [Vec<[f64; 3]>; 2] = Default::default();
-    for round in 0..rounds {
-        let mut order = [(How::Ucontext, 0), (How::Setjmp, 1)];
-        if round % 2 == 1 {
-            order.reverse();
-        }
-        for (how, index) in order {
-            times[index].push(timed(|| green::run(how, operations))?);
-        }
-    }
-    let mut table = Table::new(
-        format!("Two green threads, {operations} pushes and pops each, seconds"),
-        &[
-            "switching by",
-            "real",
-            "user",
-            "system",
-            "mask calls",
-            "published real",
-            "user",
-            "system",
-            "mask calls",
-        ],
-        1,
-    );
-    let ways = [
-        ("ucontext", "getcontext, setcontext", How::Ucontext, masks::UCONTEXT_S),
-        ("setjmp", "_setjmp, _longjmp", How::Setjmp, masks::SETJMP_S),
-    ];
-    for (index, (key, name, how, published)) in ways.into_iter().enumerate() {
-        let column = |column: usize| {
-            Samples::one_a_round(times[index].iter().map(|time: &[f64; 3]| time[column]).collect())
-        };
-        let calls = mask_calls(how);
-        let whole = match &calls {
-            Ok((a_switch, beside)) => {
-                let about = format!("mask calls a switch, {name}");
-                experiment.add(Figure::exact(&format!("{key}.calls_per_switch"), &about, "", *a_switch));
-                let whole = beside + a_switch * 2.0 * operations as f64;
-                let about = format!("mask calls of the whole program, {name} (from two traced lengths)");
-                experiment.add(Figure::exact(&format!("{key}.mask_calls"), &about, "", whole));
-                format!("{whole:.0}")
-            }
-            Err(error) => {
-                experiment.miss(&NAMES[..2], error.to_string());
-                String::new()
-            }
-        };
-        let about = format!("the program, {name}");
-        experiment.add(Figure::of(&format!("{key}.seconds"), &about, "s", &column(0), seed));
-        let mut cells = vec![name.to_owned()];
-        cells.extend((0..3).map(|one| format!("{:.3}", median(&column(one).values))));
-        cells.push(whole);
-        cells.extend(published.map(|seconds| format!("{seconds:.3}")));
-        cells.push(masks::MASK_CALLS[index].to_string());
-        table.line(cells);
-    }
-    let saved =
-        times[0].iter().zip(&times[1]).map(|(slow, fast)| 100.0 * (1.0 - fast[0] / slow[0])).collect();
-    let about = "real time saved by _setjmp";
-    experiment.add(Figure::of("setjmp.gain_percent", about, "%", &Samples::one_a_round(saved), seed));
-    experiment.tables.push(table);
-    Ok(())
-}
-
-/// Mask calls a switch, and those that do not grow with the number of switches: from traced runs of two lengths, so both are exact.
-#[expect(clippy::cast_precision_loss, reason = "counts of calls")]
-fn mask_calls(how: How) -> Result<(f64, f64), Error> {
-    const LENGTHS: [u64; 2] = [50, 250];
-    let count = |operations| -> Result<f64, Error> {
-        Ok(trace(|| green::run(how, operations))?.count(libc::SYS_rt_sigprocmask) as f64)
-    };
-    let [short, long] = [count(LENGTHS[0])?, count(LENGTHS[1])?];
-    let a_switch = (long - short) / (2.0 * (LENGTHS[1] - LENGTHS[0]) as f64);
-    Ok((a_switch, short - a_switch * 2.0 * LENGTHS[0] as f64))
 }
 
 /// What enters the kernel, counted; and what the vDSO has.

@@ -4,25 +4,66 @@
 //!
 //! The interpreter walks a tree, finds variables by name and methods in a table, as the Ruby of the time did; so there is about as much
 //! work between two switches as the original had. x86-64 with glibc only.
+//!
+//! It runs as a program of its own (`forkless bench green-threads`), so that others can look at it, and change what it runs on,
+//! without its help.
+
+use std::str::FromStr;
+
+use crate::error::Error;
 
 /// How the threads are switched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum How {
+pub enum How {
     /// getcontext, setcontext.
     Ucontext,
     /// `_setjmp`, `_longjmp`.
     Setjmp,
 }
 
-#[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
-pub(super) use here::run;
+impl How {
+    /// Its name on a command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            How::Ucontext => "ucontext",
+            How::Setjmp => "setjmp",
+        }
+    }
+}
 
-/// Runs both threads, each `operations` long.
+impl FromStr for How {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<How, Error> {
+        let found = [How::Ucontext, How::Setjmp].into_iter().find(|how| how.name() == name);
+        found.ok_or_else(|| Error::Spec(format!("no way to switch {name:?}: there are ucontext and setjmp")))
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
+use here::run;
+
 #[cfg(not(all(target_arch = "x86_64", target_env = "gnu")))]
-pub(super) fn run(_how: How, _operations: u64) {}
+fn run(_how: How, _operations: u64) {}
 
 /// Whether the program can be had here.
 pub(super) const AVAILABLE: bool = cfg!(all(target_arch = "x86_64", target_env = "gnu"));
+
+/// Runs both threads, each `operations` long. Memory of the second one is not given back: for processes of their own.
+///
+/// # Errors
+/// [`Error::Missing`] where the program cannot be had: it is for x86-64 with glibc.
+pub fn main(how: How, operations: u64) -> Result<(), Error> {
+    if !AVAILABLE {
+        return Err(Error::Missing(ELSEWHERE.into()));
+    }
+    run(how, operations);
+    Ok(())
+}
+
+/// Why there is no such program on other systems.
+pub(super) const ELSEWHERE: &str = "the program of green threads is for x86-64 with glibc";
 
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 mod here {
@@ -222,9 +263,7 @@ mod here {
         }
     }
 
-    /// Runs both threads, each `operations` long. What the second one holds when the first is done is never given back: for
-    /// processes of their own.
-    pub(in crate::reproduce) fn run(how: How, operations: u64) {
+    pub(super) fn run(how: How, operations: u64) {
         let methods: [(&str, Method); 4] = [
             ("push", |world, values| {
                 world.array.borrow_mut().extend(values);
@@ -258,8 +297,9 @@ mod tests {
 
     #[test]
     fn both_builds_push_and_pop_to_the_end() {
-        for how in [How::Ucontext, How::Setjmp] {
-            run(how, 1000);
+        for name in ["ucontext", "setjmp"] {
+            main(name.parse().unwrap(), 1000).unwrap();
         }
+        assert!("longjmp".parse::<How>().is_err());
     }
 }

@@ -15,7 +15,7 @@ mod e2;
 mod e3;
 mod e4;
 mod e5;
-mod green;
+pub mod green;
 pub mod page;
 mod plot;
 pub mod text;

@@ -2,9 +2,10 @@
 //! that outlives its time is killed with all it started, and dies with this process.
 
 use std::env;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -30,8 +31,28 @@ pub(super) fn is_root() -> bool {
     line.and_then(|ids| ids.split_whitespace().nth(1)) == Some("0")
 }
 
+/// The command of a program's words, its name first.
+pub(super) fn command(words: &[OsString]) -> Command {
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
+    command
+}
+
+/// Executes a program in this process, a forked child, without these variables of its environment and with nothing to read or to
+/// write to. When that fails the child ends with 127.
+pub(super) fn become_program(words: &[OsString], without: &[&str]) {
+    let mut command = std::process::Command::new(&words[0]);
+    let null = std::process::Stdio::null;
+    command.args(&words[1..]).stdin(null()).stdout(null()).stderr(null());
+    for name in without {
+        command.env_remove(name);
+    }
+    let _ = command.exec();
+    std::process::exit(127);
+}
+
 /// What a program said and how it ended.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Said {
     pub(super) stdout: String,
     pub(super) stderr: String,
@@ -107,7 +128,7 @@ impl Drop for Scratch {
 }
 
 /// A command that starts `program`, put behind `launcher` where there is one.
-pub(super) fn behind(launcher: Option<&[std::ffi::OsString]>, program: &OsStr) -> Command {
+pub(super) fn behind(launcher: Option<&[OsString]>, program: &OsStr) -> Command {
     match launcher.and_then(|words| words.split_first()) {
         Some((first, rest)) => {
             let mut command = Command::new(first);

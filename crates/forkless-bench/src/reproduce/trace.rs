@@ -26,8 +26,8 @@ pub(super) enum Event {
     Exec { task: pid_t },
     /// Was let go on by the end of a vfork.
     VforkDone { task: pid_t },
-    /// Ended.
-    Exit { task: pid_t },
+    /// Ended, with this wait status.
+    Exit { task: pid_t, status: c_int },
 }
 
 /// What was seen, and which of the tasks was the first.
@@ -42,6 +42,11 @@ impl Trace {
     pub(super) fn count(&self, number: i64) -> usize {
         let wanted = |event: &&Event| matches!(event, Event::Call { task, number: n, .. } if *task == self.root && *n == number);
         self.events.iter().filter(wanted).count()
+    }
+
+    /// Whether the first task ended well.
+    pub(super) fn succeeded(&self) -> bool {
+        self.events.iter().any(|event| matches!(event, Event::Exit { task, status: 0 } if *task == self.root))
     }
 
     /// How often the first task made any call.
@@ -118,7 +123,7 @@ fn follow(root: pid_t) -> Result<Vec<Event>, Error> {
         let (task, status) = wait(-1)?;
         if !libc::WIFSTOPPED(status) {
             living.remove(&task);
-            events.push(Event::Exit { task });
+            events.push(Event::Exit { task, status });
             continue;
         }
         let mut signal = 0;

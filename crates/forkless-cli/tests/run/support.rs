@@ -19,18 +19,10 @@ pub(crate) fn temporary(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
-/// The preloaded library, built under its own profile: it is no default member of the workspace.
-pub(crate) static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
-    let target = temporary("preload");
-    let status = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--profile", "preload", "-p", "forkless-preload", "--target-dir"])
-        .arg(&target)
-        .current_dir(root())
-        .status()
-        .expect("cargo starts");
-    assert!(status.success(), "forkless-preload does not build");
-    target.join("preload").join(forkless_record::LIBRARY_NAME)
-});
+#[path = "../library/mod.rs"]
+mod library;
+
+pub(crate) use library::LIBRARY;
 
 /// A fixture of `fixtures/run`, compiled with these flags.
 pub(crate) fn compile(source: &str, flags: &[&str]) -> PathBuf {

@@ -18,6 +18,8 @@ mod syscalls;
 mod victims;
 
 use clap::Subcommand;
+#[cfg(target_os = "linux")]
+use forkless_bench::reproduce::green::{self, How};
 
 pub(crate) use self::common::from_library;
 #[cfg(target_os = "linux")]
@@ -70,6 +72,16 @@ enum Suite {
     #[command(hide = true)]
     #[cfg(target_os = "linux")]
     Forker,
+    /// Two green threads, one pushing and one popping; started by `forkless reproduce`, not by users.
+    #[command(hide = true)]
+    #[cfg(target_os = "linux")]
+    GreenThreads {
+        /// How they are switched: ucontext or setjmp.
+        #[arg(value_parser = |name: &str| name.parse::<How>())]
+        how: How,
+        /// Pushes, and as many pops.
+        operations: u64,
+    },
 }
 
 /// Runs the chosen suite.
@@ -94,6 +106,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
         #[cfg(target_os = "linux")]
         Suite::Forker => {
             forkless_bench::under_run::serve(std::io::stdin().lock(), std::io::stdout().lock())?;
+            Ok(Exit::Fine)
+        }
+        #[cfg(target_os = "linux")]
+        Suite::GreenThreads { how, operations } => {
+            green::main(how, operations).map_err(from_library)?;
             Ok(Exit::Fine)
         }
         #[cfg(target_os = "linux")]
