@@ -8,23 +8,30 @@
 #
 # The emulator's absolute times mean nothing, and the report says so: what is compared are ratios within each system. On the
 # emulated kernels the block-device suite runs too, for they have a device mapper. Exit 1 if a system gives no result or
-# shows another behaviour than all kernels should, 3 if something needed is missing; what cannot be had is named.
+# shows another behaviour than all kernels should, 3 if something needed is missing. A system that cannot be had is named, here and
+# in the report, and is no failure.
 set -euo pipefail
 binary=$(realpath "$1")
 output=$(realpath -m "$2")
 shift 2
-for need in qemu-system-x86_64 busybox cpio dpkg apt-get; do
+for need in qemu-system-x86_64 busybox cpio dpkg apt-get xz; do
 	command -v $need >/dev/null || { echo "kernels: $need is missing" >&2; exit 3; }
 done
-cache=${FORKLESS_KERNEL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/forkless-kernels}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-mkdir -p "$cache" "$output"
+root=$work/root
+mkdir -p "$output"
+# shellcheck source=tests/kernels/fetch.sh
+. "$(dirname "$0")/fetch.sh"
 rm -f "$output"/*.json "$output"/*.log
 bench=(bench all --suites spawn,cow,syscalls,context --quick --time 10 --no-save)
 
-newest() { apt-cache search --names-only "^linux-image-$1.*-cloud-amd64-unsigned\$" | cut -d' ' -f1 | sort -V | tail -1; }
-[ $# -gt 0 ] || set -- "$(newest '6[.]1[.]')" "$(newest '6[.]12[.]')"
+absent=()
+if [ $# = 0 ]; then
+	for series in 6.1 6.12; do
+		if package=$(newest "${series/./[.]}[.]" amd64); then set -- "$@" "$package"; else absent+=("Linux $series: apt has no such kernel"); fi
+	done
+fi
 
 failed=0
 results=()
@@ -53,30 +60,39 @@ shapes() {
 	expect "$1" "a mask-free switch makes none" '$1 == "context" && $2 == "mask_free" && $4 == "syscalls" && $8 == 0'
 }
 
-echo "== this kernel"
+# What follows is about one system; ends the one before with the time it took.
+system= begun=0
+begin() { # WHAT
+	[ -z "$system" ] || echo "        $((SECONDS - begun)) s"
+	system=$1 begun=$SECONDS
+	[ -z "$system" ] || echo "== $system"
+}
+lacks() { # WHAT WHY: a system that cannot be had
+	echo "skipped: $1: $2"
+	absent+=("$1: $2")
+}
+
+begin "this kernel"
 "$binary" "${bench[@]}" --json "$output/this.json" >"$output/this.log"
 delivered this
 shapes this
 
-echo "== gVisor"
+begin "gVisor"
 if command -v runsc >/dev/null; then
 	timeout 600 runsc --root "$work/runsc" --platform=ptrace --network=none --ignore-cgroups do "$binary" "${bench[@]}" --json - \
 		>"$output/gvisor.json" 2>"$output/gvisor.log" || true
 	delivered gvisor
 else
-	echo "skipped: runsc is not installed"
+	lacks gVisor "runsc is not installed"
 fi
 
 # Boots KERNEL-TREE (vmlinuz, modules) in an emulator with BINARY and BUSYBOX of its architecture. The results come out by the
 # console, compressed and in printable characters, between two lines that nothing else prints.
 emulate() { # NAME KERNEL-TREE BINARY BUSYBOX CONSOLE QEMU...
-	local name=$1 tree=$2 program=$3 busybox=$4 console=$5 root=$work/root part before target
+	local name=$1 tree=$2 program=$3 busybox=$4 console=$5 part before target
 	shift 5
-	rm -rf "$root"
-	mkdir -p "$root"/{bin,proc,sys,tmp,dev,etc,modules}
+	furnish "$busybox" sh cat echo mount poweroff uname insmod dmesg gzip base64
 	cp "$program" "$root/bin/forkless"
-	cp "$busybox" "$root/bin/busybox"
-	for applet in sh cat echo mount poweroff uname insmod dmesg gzip base64; do ln -s busybox "$root/bin/$applet"; done
 	[ ! -e /etc/localtime ] || cp -L /etc/localtime "$root/etc/localtime"
 	cp "$tree"/*.ko "$root/modules/" 2>/dev/null || true
 	cat >"$root/init" <<-INIT
@@ -99,8 +115,7 @@ emulate() { # NAME KERNEL-TREE BINARY BUSYBOX CONSOLE QEMU...
 		done
 		poweroff -f
 	INIT
-	chmod +x "$root/init"
-	(cd "$root" && find . | cpio -o -H newc --quiet | gzip -1) >"$work/initrd.gz"
+	pack
 	timeout 900 "$@" -m 2048 -smp 2 -display none -monitor none -no-reboot -kernel "$tree/vmlinuz" -initrd "$work/initrd.gz" \
 		-append "console=$console quiet panic=-1 transparent_hugepage=madvise" -serial "file:$output/$name.log" \
 		</dev/null >"$work/qemu.log" 2>&1 || { echo "FAILED  $name: qemu: $(tail -n1 "$work/qemu.log")"; failed=1; }
@@ -119,54 +134,49 @@ emulate() { # NAME KERNEL-TREE BINARY BUSYBOX CONSOLE QEMU...
 	done
 }
 
-# Fetches and unpacks a kernel package once; prints where.
-kernel() { # PACKAGE APT-OPTION...
-	local package=$1 tree=$cache/$1.d
-	shift
-	if [ ! -e "$tree/vmlinuz" ]; then
-		rm -rf "$work/unpacked" "$tree.part" "$tree"
-		mkdir -p "$tree.part"
-		(cd "$work" && apt-get -qq -o APT::Sandbox::User=root "$@" download "$package" && dpkg -x "$package"_*.deb unpacked) >&2
-		cp "$work"/unpacked/boot/vmlinuz-* "$tree.part/vmlinuz"
-		find "$work/unpacked" \( -name 'dm-mod.ko*' -o -name 'loop.ko*' \) -exec cp {} "$tree.part/" \;
-		# busybox reads no compressed modules.
-		find "$tree.part" -name '*.xz' -exec xz -d {} +
-		rm -rf "$work"/*.deb
-		mv "$tree.part" "$tree"
-	fi
-	echo "$tree"
-}
-
 for package; do
-	echo "== $package, in qemu (TCG: its absolute times are meaningless)"
 	name=${package#linux-image-}
 	name=${name%-cloud-amd64-unsigned}
-	emulate "$name" "$(kernel "$package")" "$binary" "$(command -v busybox)" ttyS0 qemu-system-x86_64 -accel tcg -cpu max
-	shapes "$name"
+	begin "Linux $name, in qemu (TCG: its absolute times are meaningless)"
+	if tree=$(kernel "$package"); then
+		emulate "$name" "$tree" "$binary" "$(command -v busybox)" ttyS0 qemu-system-x86_64 -accel tcg -cpu max
+		shapes "$name"
+	else
+		lacks "Linux $name" "its package could not be fetched"
+	fi
 done
 
 # The same on arm64, if the caller built for it.
-if [ -n "${FORKLESS_ARM64-}" ]; then
-	echo "== arm64, in qemu (TCG: its absolute times are meaningless)"
+arm64() {
+	local options package name tree
 	mkdir -p "$work"/apt/{lists,archives}/partial
 	# Lists and status of this architecture alone: the machine's own apt does not learn of it.
-	arm64=(-o APT::Architecture=arm64 -o APT::Architectures=arm64 -o "Dir::State::lists=$work/apt/lists" -o Dir::State::status=/dev/null
+	options=(-o APT::Architecture=arm64 -o APT::Architectures=arm64 -o "Dir::State::lists=$work/apt/lists" -o Dir::State::status=/dev/null
 		-o "Dir::Cache::archives=$work/apt/archives" -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache=)
-	apt-get -qq -o APT::Sandbox::User=root "${arm64[@]}" update
-	package=$(apt-cache "${arm64[@]}" search --names-only '^linux-image-6[.]12[.].*-cloud-arm64-unsigned$' | cut -d' ' -f1 | sort -V | tail -1)
-	(cd "$work" && apt-get -qq -o APT::Sandbox::User=root "${arm64[@]}" download busybox-static && dpkg -x busybox-static_*.deb busybox && rm ./*.deb)
+	if ! apt-get -qq -o APT::Sandbox::User=root "${options[@]}" update ||
+		! package=$(newest '6[.]12[.]' arm64 "${options[@]}") || ! tree=$(kernel "$package" "${options[@]}") ||
+		! (cd "$work" && apt-get -qq -o APT::Sandbox::User=root "${options[@]}" download busybox-static && dpkg -x busybox-static_*.deb busybox); then
+		lacks arm64 "Debian's packages for it could not be fetched"
+		return
+	fi
 	name=${package#linux-image-}
 	name=${name%-cloud-arm64-unsigned}-arm64
-	emulate "$name" "$(kernel "$package" "${arm64[@]}")" "$FORKLESS_ARM64" "$work/busybox/bin/busybox" ttyAMA0 \
-		qemu-system-aarch64 -M virt -accel tcg -cpu max
+	emulate "$name" "$tree" "$FORKLESS_ARM64" "$work/busybox/bin/busybox" ttyAMA0 qemu-system-aarch64 -M virt -accel tcg -cpu max
 	expect "$name" "every page faults after a fork" '$1 == "cow" && $2 == "fork" && $3 ~ /dead pages=base/ && $4 == "faults" && $8 >= 25000'
 	expect "$name" "none after ours" '$1 == "cow" && $2 == "forkless" && $3 ~ /pages=base/ && $4 == "faults" && $8 < 1000'
+}
+if [ -n "${FORKLESS_ARM64-}" ]; then
+	begin "Linux for arm64, in qemu (TCG: its absolute times are meaningless)"
+	arm64
 else
-	echo "skipped: arm64: no binary was built for it"
+	lacks arm64 "no binary was built for it"
 fi
+begin ""
 
 cd "$output"
 "$binary" compare "${results[@]}" --markdown --metric wall,blocked,real,first,after,faults,syscalls >report.md || failed=1
+for one in "${absent[@]}"; do printf '%s\n' "- not here: $one" >>report.md; done
 echo
 echo "the report: $output/report.md, $(grep -c '^|' report.md) lines; $(grep -c 'in qemu TCG' report.md) systems marked as emulated"
+echo "not here: ${#absent[@]}${absent:+ (${absent[*]})}; $SECONDS s"
 exit $failed

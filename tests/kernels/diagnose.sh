@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/bin/bash
 # Runs `forkless diagnose` on Debian's other kernels in an emulator. Commands of their own, not for every push: they download
 # kernels (apt) and take minutes.
 #
@@ -22,24 +22,23 @@ case ${1-} in
 	;;
 -*) sed -n '5,7s/^# *//p' "$0" >&2; exit 2 ;;
 esac
-for need in qemu-system-x86_64 busybox cpio cc dpkg apt-get; do
+for need in qemu-system-x86_64 busybox cpio cc dpkg apt-get xz; do
 	command -v $need >/dev/null || { echo "SKIPPED: no $need"; exit 4; }
 done
-cache=${FORKLESS_KERNEL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/forkless-kernels}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-mkdir -p "$cache"
-
-newest() { apt-cache search --names-only "^linux-image-$1.*-cloud-amd64-unsigned\$" | cut -d' ' -f1 | sort -V | tail -1; }
-[ $# -gt 0 ] || set -- "$(newest '6[.]1[.]')" "$(newest '6[.]12[.]')"
+root=$work/root
+# shellcheck source=tests/kernels/fetch.sh
+. "$(dirname "$0")/fetch.sh"
+if [ $# = 0 ]; then
+	old=$(newest '6[.]1[.]' amd64) && new=$(newest '6[.]12[.]' amd64) || exit 4
+	set -- "$old" "$new"
+fi
 
 cargo build --release -q -p forkless-cli --manifest-path "$top/Cargo.toml"
-root=$work/root
-mkdir -p "$root/bin" "$root/lib64" "$root/proc" "$root/sys" "$root/tmp" "$root/dev" "$root/etc" "$root/usr/bin"
+furnish "$(command -v busybox)" sh true sleep cat echo mount poweroff uname
 cp "$top/target/release/forkless" "$root/bin/forkless"
 cc -O1 -g -static -fomit-frame-pointer -o "$root/bin/victim" "$top/fixtures/victims/victim.c"
-cp "$(command -v busybox)" "$root/bin/busybox"
-for applet in sh true sleep cat echo mount poweroff uname; do ln -s busybox "$root/bin/$applet"; done
 # The tool is linked dynamically: take its libraries to where they are looked for.
 ldd "$root/bin/forkless" | grep -o '/[^ ]*' | while read -r library; do
 	mkdir -p "$root$(dirname "$library")"
@@ -114,8 +113,7 @@ esac
 	echo "$body"
 	echo 'echo "@end"; poweroff -f'
 } >"$root/init"
-chmod +x "$root/init"
-(cd "$root" && find . | cpio -o -H newc --quiet | gzip -1) >"$work/initrd.gz"
+pack
 
 failed=0
 expect() { # DESCRIPTION PATTERN
@@ -157,12 +155,7 @@ check_healthy() {
 }
 
 for package; do
-	image=$cache/$package
-	if [ ! -e "$image" ]; then
-		(cd "$work" && apt-get download -qq -o APT::Sandbox::User=root "$package" && dpkg -x "$package"_*.deb unpacked && mv unpacked/boot/vmlinuz-* "$image.part")
-		mv "$image.part" "$image"
-		rm -rf "$work/unpacked" "$work"/*.deb
-	fi
+	image=$(kernel "$package")/vmlinuz || exit 4
 	log=$work/$package.log
 	timeout $((seconds + 900)) qemu-system-x86_64 -accel tcg -cpu max -m 1536 -smp 2 -nographic -no-reboot -kernel "$image" \
 		-initrd "$work/initrd.gz" -append 'console=ttyS0 quiet panic=-1' >"$log" 2>&1 </dev/null || true

@@ -203,6 +203,27 @@ fn several_results_are_compared_in_one_table() {
 }
 
 #[test]
+fn a_result_is_compared_with_the_published_tables_call_by_call() {
+    let scratch = Scratch::new("published");
+    let file = scratch.0.join("calls.json").display().to_string();
+    let calls = ["--calls", "vfork,fork,fstat,vfork+execve", "--runs", "20", "--no-save"];
+    let output = scratch.run(&[&["bench", "syscalls", "--json", &file], &calls[..]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    for (system, version) in [("published", "Linux 2.6.32"), ("published:macosx", "Mac OS X 10.7.5")] {
+        let output = scratch.run(&["compare", &file, system]);
+        let said = text(&output.stdout);
+        assert!(output.status.success() && said.contains(version), "{said}{}", text(&output.stderr));
+        let output = scratch.run(&["compare", &file, system, "--json"]);
+        let changes: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let mut methods: Vec<&str> =
+            changes.as_array().unwrap().iter().map(|change| change["method"].as_str().unwrap()).collect();
+        methods.sort_unstable();
+        methods.dedup();
+        assert_eq!(methods, ["fork", "fstat", "vfork", "vfork+execve"]);
+    }
+}
+
+#[test]
 fn results_can_be_compared_listed_and_judged() {
     let scratch = Scratch::new("compare");
     let save = |path: &str| {

@@ -18,6 +18,7 @@ use crate::clock::{CpuTime, now};
 use crate::error::Error;
 use crate::program::{Kind, Program};
 use crate::published::calls;
+use crate::render::number;
 use crate::spawn::{Method, Target, worker};
 use crate::stats::bootstrap::Samples;
 use crate::stats::median;
@@ -182,8 +183,7 @@ fn table(bench: &mut Bench<'_>, experiment: &mut Experiment, target: &Arc<Target
     add("fork.sum_error_percent", about, "% of the whole", &|i| error(&fork_exec, &fork, i));
 
     let mut derived = Table::new("Derived rows", &["", "Mac OS X", "Linux", "Solaris", "here"], 1);
-    let known =
-        |name: &str| calls::SECONDS.iter().find(|(call, _)| *call == name).map_or([0.0; 3], |(_, s)| *s);
+    let known = |name: &str| calls::one(name).unwrap_or_default();
     let published = |figure: &dyn Fn(usize) -> f64| {
         (0..3).map(|system| format!("{:.1} %", figure(system))).collect::<Vec<_>>()
     };
@@ -215,6 +215,7 @@ fn table(bench: &mut Bench<'_>, experiment: &mut Experiment, target: &Arc<Target
     Ok(())
 }
 
+#[expect(clippy::cast_precision_loss, reason = "65,536")]
 fn rows(experiment: &mut Experiment, times: &[[Vec<f64>; 3]], seed: u64) {
     let mut table = Table::new(
         "Seconds for 65,536 calls; user and system are estimates",
@@ -224,11 +225,11 @@ fn rows(experiment: &mut Experiment, times: &[[Vec<f64>; 3]], seed: u64) {
     let mut marks = Vec::new();
     for (name, times) in CALLS.iter().zip(times) {
         let figure = Figure::of("", "", "", &Samples::one_a_round(times[0].clone()), seed);
-        let author = calls::SECONDS.iter().find(|(call, _)| call == name);
+        let author = calls::one(name);
         let mut cells = vec![(*name).to_owned(), super::text::figure(&figure)];
         cells.extend(times[1..].iter().map(|column| format!("{:.3}", median(column))));
         cells.extend(
-            (0..3).map(|i| author.map_or_else(String::new, |(_, seconds)| format!("{:.2}", seconds[i]))),
+            (0..3).map(|i| author.map_or_else(String::new, |one| number(one[i] * calls::REPETITIONS as f64))),
         );
         table.line(cells);
         let ci95 = figure.bounds().map(|bound| bound.clamp(0.0, 1e9));
