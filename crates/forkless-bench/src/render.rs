@@ -314,6 +314,8 @@ pub fn number(value: f64) -> String {
     let magnitude = value.abs();
     if magnitude == 0.0 {
         "0".to_owned()
+    } else if magnitude < 0.001 {
+        format!("{value:.1e}")
     } else if magnitude < 1.0 {
         format!("{value:.3}")
     } else if magnitude < 10.0 {
@@ -549,6 +551,7 @@ mod tests {
         assert_eq!(size(512), "512");
         assert_eq!(number(63.456), "63.5");
         assert_eq!(number(0.1234), "0.123");
+        assert_eq!(number(0.000_321), "3.2e-4");
         assert_eq!(number(123_456.7), "123457");
         assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
     }
