@@ -12,10 +12,21 @@ static RANDOM_CHILD: LazyLock<PathBuf> = LazyLock::new(|| compile("random_child.
 
 /// Seeds that once failed, each with the number of kinds of steps the generator had then. So far all for what the generator did: 141 and
 /// 281 sent a signal twice, which may arrive as one; 1419 read from a pipe that had taken the number of a file; 10485 learnt an errno that
-/// only timing decided; 19916 made the parent's own pipe blocking, 20669 read below its memory, where anything may lie, and 31693 showed
-/// the number of its terminal.
-const CORPUS: [(u64, u32); 7] =
-    [(141, 48), (281, 48), (1419, 48), (10485, 48), (19916, 84), (20669, 84), (31693, 84)];
+/// only timing decided; 19916 made the parent's own pipe blocking, 20669 read below its memory, where anything may lie, 31693 showed
+/// the number of its terminal, and the last four learnt what an fstat that failed had left on the stack.
+const CORPUS: [(u64, u32); 11] = [
+    (141, 48),
+    (281, 48),
+    (1419, 48),
+    (10485, 48),
+    (19916, 84),
+    (20669, 84),
+    (31693, 84),
+    (201240, 84),
+    (202586, 84),
+    (203623, 84),
+    (205661, 84),
+];
 
 fn from_environment(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
