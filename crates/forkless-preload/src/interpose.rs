@@ -9,16 +9,16 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 
 use crate::config;
 
-/// Runs when the library is loaded, before the program's constructors; glibc and musl both pass main's arguments.
-extern "C" fn load(_argc: c_int, _argv: *mut *mut c_char, envp: *mut *mut c_char) {
-    // SAFETY: glibc passes the environment. musl passes nothing, which `environment` notices.
-    unsafe { config::read(environment(envp)) };
+/// Runs when the library is loaded, before the program's constructors. glibc passes main's arguments, musl nothing.
+extern "C" fn load() {
+    // SAFETY: libc's own vector, set before constructors run.
+    unsafe { config::read(crate::next::environment()) };
     crate::tally::add(forkless_record::Counter::Processes, 1);
 }
 
 #[used]
 #[unsafe(link_section = ".init_array")]
-static LOAD: extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) = load;
+static LOAD: extern "C" fn() = load;
 
 extern "C" fn unload() {
     at_exit();
@@ -60,16 +60,6 @@ extern "C" fn _exit(status: c_int) -> ! {
 #[unsafe(no_mangle)]
 extern "C" fn _Exit(status: c_int) -> ! {
     _exit(status)
-}
-
-/// The environment: libc's own variable, which is set before constructors run.
-fn environment(_passed: *mut *mut c_char) -> *mut *mut c_char {
-    let at = crate::next::lookup_default(c"environ").cast::<*mut *mut c_char>();
-    if at.is_null() {
-        return core::ptr::null_mut();
-    }
-    // SAFETY: `environ` is a `char **`.
-    unsafe { *at }
 }
 
 #[cfg(target_arch = "x86_64")]

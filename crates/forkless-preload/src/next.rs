@@ -9,11 +9,11 @@ use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 unsafe extern "C" {
     /// Of libc (or libdl before glibc 2.34).
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
+    static environ: *mut *mut c_char;
 }
 
 /// `RTLD_NEXT`: after the library the call comes from, which is why `dlsym` may be called only from here.
 const RTLD_NEXT: *mut c_void = usize::MAX as *mut c_void;
-const RTLD_DEFAULT: *mut c_void = null_mut();
 
 /// A function looked up at first use.
 pub(crate) struct Next {
@@ -45,10 +45,11 @@ pub(crate) fn lookup(name: &CStr) -> *mut c_void {
     unsafe { dlsym(RTLD_NEXT, name.as_ptr()) }
 }
 
-/// The definition the program itself would use.
-pub(crate) fn lookup_default(name: &CStr) -> *mut c_void {
-    // SAFETY: as above.
-    unsafe { dlsym(RTLD_DEFAULT, name.as_ptr()) }
+/// The environment, as the program may have changed it: libc's own variable, bound by the
+/// loader: a search by name at every start would cost 2 us.
+pub(crate) fn environment() -> *mut *mut c_char {
+    // SAFETY: a pointer, read as every reader of the environment does.
+    unsafe { environ }
 }
 
 /// Defines a static that holds the address of the next definition of a function, for interposers that jump through it with their argument

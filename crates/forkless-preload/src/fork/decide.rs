@@ -95,6 +95,7 @@ pub(crate) fn plain<T>(fork: impl FnOnce() -> T) -> T {
     if config::fork() != Fork::Speculate {
         return fork();
     }
+    super::touched();
     PLAIN.fetch_add(1, SeqCst);
     while WINDOW.load(SeqCst) {
         sched::yield_now();

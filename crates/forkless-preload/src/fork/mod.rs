@@ -11,7 +11,7 @@
 //! The vfork completion (kernel/fork.c, `mm_release`) is why there is no pipe and no race between a limit and an exec: only the
 //! child itself decides to give up, and the parent looks when it is over.
 
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
 use forkless_record::{Counter, Kind, Reason};
 
@@ -40,8 +40,9 @@ pub(crate) static SPECULATING: AtomicU8 = AtomicU8::new(0);
 /// Dispatch was refused once: it will be again.
 static NO_DISPATCH: AtomicBool = AtomicBool::new(false);
 
-/// Forks in this process, for tests and the report.
-static FORKS: AtomicU64 = AtomicU64::new(0);
+/// Something here is no longer as it was at the load. A shell forks for every command, and each page written between two forks costs
+/// it, or its child, a fault.
+static TOUCHED: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn speculating() -> bool {
     SPECULATING.load(Relaxed) != 0
@@ -61,6 +62,12 @@ pub(crate) fn note_seccomp() {
     decide::SANDBOXED.store(1, Relaxed);
 }
 
+fn touched() {
+    if !TOUCHED.load(Relaxed) {
+        TOUCHED.store(true, Relaxed);
+    }
+}
+
 /// A function of libc's that forks: `fork` and `_Fork`.
 type ForkFn = unsafe extern "C" fn() -> i32;
 
@@ -78,9 +85,11 @@ pub(crate) fn fork_entry(real: &'static Next, site: usize) -> i32 {
     if config::fork() == config::Fork::Off {
         return call(real);
     }
-    FORKS.store(FORKS.load(Relaxed) + 1, Relaxed);
     tally::add(Counter::Forks, 1);
-    let attempt = decide::decide(site).and_then(|()| arm::arm(site));
+    let attempt = decide::decide(site).and_then(|()| {
+        touched();
+        arm::arm(site)
+    });
     let (pid, verdict) = match attempt {
         Ok(slot) => {
             let pid = call(real);
@@ -101,6 +110,9 @@ pub(crate) fn fork_entry(real: &'static Next, site: usize) -> i32 {
 
 /// The child of a plain fork: what it inherited of ours belongs to its parent.
 fn in_plain_child() {
+    if !TOUCHED.load(Relaxed) {
+        return;
+    }
     outcome::forget();
     own_memory::forget();
     arm::reset();

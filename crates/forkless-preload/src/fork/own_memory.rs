@@ -42,6 +42,7 @@ pub(crate) fn keep() {
     };
     DEVICE.store(device, Relaxed);
     INODE.store(inode, Relaxed);
+    super::touched();
     KEPT.store(high, Relaxed);
 }
 

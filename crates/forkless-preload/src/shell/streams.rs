@@ -15,7 +15,7 @@ use crate::next::Next;
 
 use super::launch::Step;
 use super::line::{self, Told};
-use super::system::{environ, fail, tell, wait};
+use super::system::{fail, tell, wait};
 
 unsafe extern "C" {
     pub(super) fn __errno_location() -> *mut c_int;
@@ -66,7 +66,7 @@ fn real_popen(line: *const c_char, mode: *const c_char) -> *mut c_void {
 /// `popen(3)`.
 #[unsafe(no_mangle)]
 extern "C" fn popen(line: *const c_char, mode: *const c_char) -> *mut c_void {
-    let environ = environ();
+    let environ = crate::next::environment().cast_const().cast::<*const c_char>();
     if line.is_null() || mode.is_null() || super::aside() || environ.is_null() {
         return real_popen(line, mode);
     }

@@ -22,19 +22,6 @@ const SIG_IGN: usize = 1;
 
 static SYSTEM: Next = Next::new(c"system");
 
-/// The environment, as the program may have changed it.
-pub(super) fn environ() -> *const *const c_char {
-    static ENVIRON: AtomicUsize = AtomicUsize::new(0);
-    let mut at = ENVIRON.load(Relaxed);
-    if at == 0 {
-        at = crate::next::lookup_default(c"environ") as usize;
-        ENVIRON.store(at, Relaxed);
-    }
-    let at = at as *const *const *const c_char;
-    // SAFETY: libc's `char **environ`.
-    unsafe { *at }
-}
-
 pub(super) fn fail(errno: Errno) -> c_int {
     // SAFETY: the calling thread's errno.
     let at = unsafe { super::streams::__errno_location() };
@@ -46,7 +33,7 @@ pub(super) fn fail(errno: Errno) -> c_int {
 /// `system(3)`.
 #[unsafe(no_mangle)]
 extern "C" fn system(line: *const c_char) -> c_int {
-    let environ = environ();
+    let environ = crate::next::environment().cast_const().cast::<*const c_char>();
     if line.is_null() || super::aside() || environ.is_null() {
         let real = SYSTEM.get();
         if real.is_null() {
