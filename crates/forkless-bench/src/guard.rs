@@ -3,7 +3,8 @@
 //! Signal handlers and destructors do not run on SIGKILL or an abort. So every lasting change (a temporary directory, a
 //! system setting) is first announced to a separate process over a pipe; when the pipe closes, for whatever reason, that
 //! process undoes the announced changes in reverse order and exits. Undoing is idempotent: a change already undone by its
-//! owner costs nothing.
+//! owner costs nothing. A pipe that closes without a word means that the measuring process was interrupted or killed; the guard is
+//! then the only one left to say so.
 //!
 //! This library cannot know how to start itself as a program; the caller gives a [`Command`] whose program calls
 //! [`serve`] on its standard input.
@@ -21,6 +22,8 @@ use crate::error::Error;
 const REMOVE: u8 = b'r';
 const WRITE: u8 = b'w';
 const RUN: u8 = b'x';
+/// No change: the measuring process ends by itself.
+const DONE: u8 = b'd';
 #[cfg(target_os = "linux")]
 const LOOP: u8 = b'l';
 #[cfg(target_os = "linux")]
@@ -107,26 +110,42 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
+        // Whoever is not told says that there was an interruption, and is right about that if the pipe is broken.
+        let _ = self.announce(DONE, &[]);
         drop(self.pipe.take());
         let _ = self.child.wait();
     }
 }
 
-/// The guarding process: reads announcements until the other end is gone, then undoes them, last first. What cannot be
-/// undone is named on standard error.
-pub fn serve(input: impl Read) {
-    let mut input = input;
+/// The guarding process: reads announcements until the other end is gone, then undoes them, last first. Returns what there is to
+/// say about it, in sentences: what could not be undone, and that the other end went without a word. The caller prints them and must
+/// bear it when nobody is there to read: the terminal may be gone, too.
+#[must_use]
+pub fn serve(mut input: impl Read) -> Vec<String> {
     let mut changes = Vec::new();
+    let mut done = false;
     while let Ok(change) = read_change(&mut input) {
-        changes.push(change);
+        if change.0 == DONE {
+            done = true;
+        } else {
+            changes.push(change);
+        }
     }
+    let changed = !changes.is_empty();
+    let mut said = Vec::new();
     for (kind, fields) in changes.into_iter().rev() {
         if let Err(error) = undo(kind, &fields) {
             let what =
                 fields.first().map_or_else(String::new, |field| String::from_utf8_lossy(field).into_owned());
-            eprintln!("forkless: could not undo the change to {what}: {error}");
+            said.push(format!("could not undo the change to {what}: {error}"));
         }
     }
+    if !done {
+        let restored =
+            if changed && said.is_empty() { ", and what had been changed is as it was" } else { "" };
+        said.push(format!("interrupted: nothing is kept{restored}"));
+    }
+    said
 }
 
 fn read_change(input: &mut impl Read) -> io::Result<(u8, Vec<Vec<u8>>)> {
@@ -202,10 +221,21 @@ mod tests {
         input.extend(record(WRITE, &[&path(&setting), b"restored"]));
         let torn = record(WRITE, &[&path(&kept), b"x"]);
         input.extend(&torn[..torn.len() - 1]);
-        serve(&input[..]);
+        assert_eq!(
+            serve(&input[..]),
+            ["interrupted: nothing is kept, and what had been changed is as it was"]
+        );
         assert_eq!(fs::read_to_string(&copy).unwrap(), "restored");
         assert!(!directory.exists());
         assert!(!kept.exists());
         fs::remove_file(copy).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_undone_is_named_and_a_good_end_is_silent() {
+        let said = serve(&record(WRITE, &[b"/nonexistent/setting", b"x"])[..]);
+        assert!(said[0].contains("/nonexistent/setting"), "{said:?}");
+        assert_eq!(said[1..], ["interrupted: nothing is kept"]);
+        assert!(serve(&record(DONE, &[])[..]).is_empty());
     }
 }

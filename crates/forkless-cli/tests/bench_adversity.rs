@@ -55,9 +55,11 @@ impl Scratch {
         self.environment(&mut command).output().unwrap()
     }
 
+    /// Starts a bench; what it says goes to the file `errors`.
     fn start(&self, arguments: &[&str]) -> Child {
         let mut command = Command::new(FORKLESS);
-        command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
+        let errors = fs::File::create(self.0.join("errors")).unwrap();
+        command.args(arguments).stdout(Stdio::null()).stderr(errors);
         self.environment(&mut command).spawn().unwrap()
     }
 }
@@ -104,6 +106,9 @@ fn setting_survives(path: &str, arguments: &[&str]) {
         assert!(changed && during != before, "{path} was never changed: {status}");
         assert!(!status.success());
         assert!(restored, "SIG{name}: {path} was {before:?} and is {after:?}");
+        let said = || fs::read_to_string(scratch.0.join("errors")).unwrap();
+        assert!(wait_until(|| said().contains("interrupted: nothing is kept")), "SIG{name}: {:?}", said());
+        assert_eq!(said().lines().count(), 1, "SIG{name}: {:?}", said());
     }
 }
 

@@ -17,6 +17,8 @@ mod syscalls;
 #[cfg(target_os = "linux")]
 mod victims;
 
+use std::io::{IsTerminal as _, Write as _};
+
 use clap::Subcommand;
 #[cfg(target_os = "linux")]
 use forkless_bench::reproduce::green::{self, How};
@@ -100,7 +102,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
         Suite::Selfcheck(args) => selfcheck::run(&args),
         Suite::Machine(args) => machine::run(&args),
         Suite::Guard => {
-            forkless_bench::guard::serve(std::io::stdin().lock());
+            let said = forkless_bench::guard::serve(std::io::stdin().lock());
+            let mut errors = std::io::stderr();
+            // Over what is left of a progress bar.
+            let bar = if errors.is_terminal() { "\r\x1b[2K" } else { "" };
+            for line in said {
+                // The terminal may be gone with the process that was killed.
+                let _ = writeln!(errors, "{bar}forkless: {line}");
+            }
             Ok(Exit::Fine)
         }
         #[cfg(target_os = "linux")]
