@@ -15,7 +15,8 @@ use crate::parent::Memory;
 use crate::published::huge_pages;
 use crate::spawn::worker::reap;
 use crate::stats::bootstrap::Samples;
-use crate::stats::{fit_line, median};
+use crate::stats::line::fit_medians;
+use crate::stats::median;
 
 mod pool;
 mod profile;
@@ -41,7 +42,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<Experiment, Error> {
     Ok(experiment)
 }
 
-/// The time of a fork by the number of entries it copies: one line through all sizes, in each round anew.
+/// The time of a fork by the number of entries it copies: one line through the medians of all sizes.
 #[expect(clippy::cast_precision_loss, reason = "numbers of entries and nanoseconds")]
 fn sweep(bench: &mut Bench<'_>, experiment: &mut Experiment) -> Result<(), Error> {
     const MIB: u64 = 1 << 20;
@@ -55,7 +56,6 @@ fn sweep(bench: &mut Bench<'_>, experiment: &mut Experiment) -> Result<(), Error
     let rounds: usize = bench.quick(4, 8);
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); sizes.len()];
     let mut table_bytes = 0.0;
-    let (mut lines, mut slopes) = (Vec::new(), Vec::new());
     for round in 0..rounds {
         for step in 0..sizes.len() {
             let index = (step + round) % sizes.len();
@@ -67,29 +67,26 @@ fn sweep(bench: &mut Bench<'_>, experiment: &mut Experiment) -> Result<(), Error
                 table_bytes = (page_table_kib() - before) * 1024.0 / (sizes[index] / page_size()) as f64;
             }
             fork_us()?;
-            let three = [fork_us()?, fork_us()?, fork_us()?];
-            times[index].push(median(&three));
-        }
-        let points: Vec<(f64, f64)> = sizes
-            .iter()
-            .zip(&times)
-            .map(|(&size, times)| ((size / page_size()) as f64, times[round]))
-            .collect();
-        if let Some(line) = fit_line(&points) {
-            lines.push(line.r2);
-            slopes.push(line.slope * 1e3);
+            let five = [fork_us()?, fork_us()?, fork_us()?, fork_us()?, fork_us()?];
+            times[index].push(median(&five));
         }
     }
     let seed = bench.options.seed;
     let entries = largest / page_size();
-    experiment.add(Figure::of(
-        "clone.r2",
-        "R2 of a line through time and entries",
-        "",
-        &Samples::one_a_round(lines),
-        seed,
-    ));
-    experiment.add(Figure::of("clone.ns_per_entry", "an entry", "ns", &Samples::one_a_round(slopes), seed));
+    let series: Vec<_> = sizes
+        .iter()
+        .zip(&times)
+        .map(|(&size, times)| ((size / page_size()) as f64, Samples::one_a_round(times.clone())))
+        .collect();
+    if let Some(fitted) = fit_medians(&series, super::RESAMPLES, seed) {
+        let about = "R2 of a line through time and entries";
+        let undecided = Some([f64::MIN, f64::MAX]);
+        let ci95 = fitted.r2.or(undecided);
+        experiment.add(Figure { ci95, ..Figure::exact("clone.r2", about, "", fitted.line.r2) });
+        let ci95 = fitted.slope.map(|ends| ends.map(|us| us * 1e3)).or(undecided);
+        let ns = fitted.line.slope * 1e3;
+        experiment.add(Figure { ci95, ..Figure::exact("clone.ns_per_entry", "an entry", "ns", ns) });
+    }
     experiment.add(Figure::exact("clone.entries", "entries of the largest parent", "", entries as f64));
     experiment.add(Figure::exact("entry.bytes", "page table for each page of 4 KiB", "bytes", table_bytes));
     let mut table =

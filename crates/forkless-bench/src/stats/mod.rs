@@ -2,6 +2,7 @@
 //! and intervals from [resampling](bootstrap) that say how far the figures can be trusted.
 
 pub mod bootstrap;
+pub mod line;
 
 use serde::{Deserialize, Serialize};
 
@@ -141,34 +142,6 @@ impl Histogram {
     }
 }
 
-/// A straight line fitted by least squares.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Line {
-    /// Value at zero.
-    pub intercept: f64,
-    /// Growth per unit.
-    pub slope: f64,
-    /// Share of the variance the line explains, 0 to 1.
-    pub r2: f64,
-}
-
-/// Fits a line through points; `None` for fewer than two different abscissae.
-#[must_use]
-pub fn fit_line(points: &[(f64, f64)]) -> Option<Line> {
-    let x_mean = mean(&points.iter().map(|p| p.0).collect::<Vec<_>>());
-    let y_mean = mean(&points.iter().map(|p| p.1).collect::<Vec<_>>());
-    let sxx: f64 = points.iter().map(|p| (p.0 - x_mean).powi(2)).sum();
-    let sxy: f64 = points.iter().map(|p| (p.0 - x_mean) * (p.1 - y_mean)).sum();
-    let syy: f64 = points.iter().map(|p| (p.1 - y_mean).powi(2)).sum();
-    if sxx <= 0.0 {
-        return None;
-    }
-    let slope = sxy / sxx;
-    // A flat line through equal values explains all there is to explain.
-    let r2 = if syy > 0.0 { sxy * sxy / (sxx * syy) } else { 1.0 };
-    Some(Line { intercept: y_mean - slope * x_mean, slope, r2 })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,14 +176,5 @@ mod tests {
         assert_eq!(*histogram.counts.last().unwrap(), 1);
         let same = Histogram::of(&[5.0; 4], 3);
         assert_eq!(same.counts, [4, 0, 0]);
-    }
-
-    #[test]
-    fn a_line_is_recovered_and_flat_data_is_flat() {
-        let line = fit_line(&[(0.0, 1.0), (1.0, 3.0), (2.0, 5.0)]).unwrap();
-        assert!((line.slope - 2.0).abs() < 1e-12);
-        assert!((line.intercept - 1.0).abs() < 1e-12);
-        assert!((line.r2 - 1.0).abs() < 1e-12);
-        assert!(fit_line(&[(1.0, 1.0), (1.0, 2.0)]).is_none());
     }
 }

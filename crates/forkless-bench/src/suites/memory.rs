@@ -29,8 +29,7 @@ use crate::program::{Kind, Program};
 use crate::results::{Fit, Metric, Param, Params, Row, Series, Suite, rows};
 use crate::spawn::worker::{self, drain, fork_exec, pipe, reap};
 use crate::spawn::{METRICS, Method, Target, single_arms};
-use crate::stats::bootstrap::Resampler;
-use crate::stats::{Line, fit_line};
+use crate::stats::line::fit_medians;
 use crate::suites::Stages;
 use crate::under_run::{self, Forker, Launcher, Remote, Setup};
 
@@ -420,41 +419,21 @@ fn fit(group: &[&Row], pages: String, seed: u64) -> Option<Fit> {
         Some(&Param::Number(bytes)) => bytes as f64 / f64::from(1 << 30),
         _ => 0.0,
     };
-    let points: Vec<(f64, f64)> = group.iter().map(|row| (gib(row), row.summary.median)).collect();
-    if points.len() < 3 {
+    if group.len() < 3 {
         return None;
     }
-    let line = fit_line(&points)?;
-    let replicates: Vec<_> = group
-        .iter()
-        .map(|row| {
-            let samples = row.grouped();
-            Resampler::new([&samples], 1000, seed).medians(&samples)
-        })
-        .collect();
-    let draws = replicates.iter().map(|one| one.values.len()).min()?;
-    let lines: Vec<Line> = (0..draws)
-        .filter_map(|draw| {
-            let points: Vec<(f64, f64)> =
-                points.iter().zip(&replicates).map(|(&(x, _), one)| (x, one.values[draw])).collect();
-            fit_line(&points)
-        })
-        .collect();
-    let interval = |figure: fn(&Line) -> f64| {
-        let values = lines.iter().map(figure).collect();
-        let blocks = replicates.iter().map(|one| one.blocks).min().unwrap_or(0);
-        crate::stats::bootstrap::Replicates { values, blocks }.interval(0.95)
-    };
+    let series: Vec<_> = group.iter().map(|row| (gib(row), row.grouped())).collect();
+    let fitted = fit_medians(&series, 1000, seed)?;
     let first = group.first()?;
     Some(Fit {
         method: first.method.clone(),
         pages,
         metric: first.metric.clone(),
-        constant_us: line.intercept,
-        constant_us_ci95: interval(|line| line.intercept)?,
-        per_gib_ms: line.slope / 1e3,
-        per_gib_ms_ci95: interval(|line| line.slope).map(|ends| ends.map(|end| end / 1e3))?,
-        r2: line.r2,
+        constant_us: fitted.line.intercept,
+        constant_us_ci95: fitted.intercept?,
+        per_gib_ms: fitted.line.slope / 1e3,
+        per_gib_ms_ci95: fitted.slope?.map(|end| end / 1e3),
+        r2: fitted.line.r2,
     })
 }
 
