@@ -194,13 +194,15 @@ pub(crate) struct ShellGroup {
     pub(crate) comm: String,
 }
 
-/// A process's page kinds, first and last seen.
+/// What is seldom asked of a process that forks much memory: its page kinds, first and last seen, and its settings.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PageHistory {
     pub(crate) first: PageKinds,
     pub(crate) last: PageKinds,
     /// It asked the kernel for no transparent huge pages.
     pub(crate) refuses_huge: bool,
+    /// It has had more than one thread.
+    pub(crate) has_threads: bool,
     asked: Instant,
 }
 
@@ -435,6 +437,7 @@ impl Collected {
         if let Some(history) = self.pages.get_mut(&pid) {
             if now.duration_since(history.asked) >= PAGE_KINDS_EVERY {
                 history.asked = now;
+                history.has_threads |= procfs::has_threads(pid);
                 if let Some(kinds) = procfs::page_kinds(pid) {
                     history.last = kinds;
                 }
@@ -448,6 +451,7 @@ impl Collected {
                     first: kinds,
                     last: kinds,
                     refuses_huge: procfs::refuses_huge_pages(pid),
+                    has_threads: procfs::has_threads(pid),
                     asked: now,
                 },
             );

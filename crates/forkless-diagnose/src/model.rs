@@ -6,6 +6,9 @@
 
 #![expect(unsafe_code, reason = "fork, mmap and raw system calls are what is measured")]
 
+#[cfg(target_env = "gnu")]
+mod context;
+
 use std::ffi::CString;
 use std::io;
 use std::process::Command;
@@ -41,6 +44,10 @@ pub struct CostModel {
     pub system_call: Estimate,
     /// rt_sigprocmask.
     pub sigprocmask: Estimate,
+    /// swapcontext, its mask call and all; `None` where the C library has none.
+    pub swapcontext: Option<Estimate>,
+    /// getcontext (and setcontext), the same.
+    pub getcontext: Option<Estimate>,
     /// stat of /etc/localtime (or its failing).
     pub stat_localtime: Estimate,
 }
@@ -81,6 +88,14 @@ impl CostModel {
                 unsafe { libc::syscall(libc::SYS_getppid) };
             }),
             sigprocmask: sigprocmask(),
+            #[cfg(target_env = "gnu")]
+            swapcontext: Some(context::swapcontext()),
+            #[cfg(target_env = "gnu")]
+            getcontext: Some(context::getcontext()),
+            #[cfg(not(target_env = "gnu"))]
+            swapcontext: None,
+            #[cfg(not(target_env = "gnu"))]
+            getcontext: None,
             stat_localtime: stat_localtime(),
         })
     }
@@ -406,6 +421,9 @@ mod tests {
         assert!(model.fork_per_entry.mid > 0.0, "{model:?}");
         assert!(model.fault_copied.high >= model.fault_reused.low, "{model:?}");
         assert!(model.spawn.mid > 0.0 && model.system_call.mid > 0.0, "{model:?}");
+        if let Some(switch) = model.swapcontext {
+            assert!(switch.mid > model.system_call.low, "a switch makes a system call: {model:?}");
+        }
         assert!(model.fork(262_144, 0).mid > model.fork(0, 512).mid, "huge pages are cheaper: {model:?}");
     }
 }

@@ -136,18 +136,25 @@ fn function(stack: &[Frame]) -> Option<&str> {
     stack.iter().find_map(|frame| frame.function.as_deref())
 }
 
-fn run(merged: &Merged) -> String {
-    format!("forkless run -- {} ...", merged.process.exe.as_deref().unwrap_or(&merged.process.comm))
+fn program(merged: &Merged) -> &str {
+    merged.process.exe.as_deref().unwrap_or(&merged.process.comm)
+}
+
+fn watch_again(merged: &Merged) -> String {
+    format!("forkless diagnose -p {}", merged.pids.first().copied().unwrap_or(0))
 }
 
 fn signal_mask(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
-    finding(context, merged, context.model.sigprocmask, |stack| {
+    let model = context.model;
+    let stack = context.stack(&merged.place.1);
+    let names = || stack.iter().take(2).filter_map(|frame| frame.function.as_deref());
+    let switching = names().any(|name| name.contains("context"));
+    // A switch without the mask spares more than the call: glibc saves the floating-point environment around it.
+    let switch =
+        if names().any(|name| name.contains("swapcontext")) { model.swapcontext } else { model.getcontext };
+    let each = switch.filter(|_| switching).unwrap_or(model.sigprocmask);
+    finding(context, merged, each, |stack| {
         let by = function(stack).unwrap_or("rt_sigprocmask");
-        let switching = stack
-            .iter()
-            .take(2)
-            .filter_map(|frame| frame.function.as_deref())
-            .any(|name| name.contains("context"));
         Text {
             kind: FindingKind::NeedlessSignalMask,
             title: format!(
@@ -161,11 +168,15 @@ fn signal_mask(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
                 "Each of these calls enters the kernel and leaves the mask as it was.".to_owned()
             },
             remedy: if switching {
-                "Switch stacks without the mask (_setjmp/_longjmp, an assembly switch), or run unchanged under `forkless run`.".to_owned()
+                "Switch stacks without the mask (_setjmp/_longjmp, an assembly switch), or run unchanged under `forkless run --context=fast`.".to_owned()
             } else {
                 "Use the forms that leave the mask alone (_setjmp, sigsetjmp with 0), or keep the mask in the program.".to_owned()
             },
-            command: run(merged),
+            command: if switching {
+                format!("forkless run --context=fast -- {} ...", program(merged))
+            } else {
+                watch_again(merged)
+            },
         }
     })
 }
@@ -177,7 +188,7 @@ fn localtime(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         title: format!("{} looks at /etc/localtime {:.0} times a second", label(&merged.process), context.per_second(merged.calls.count)),
         reason: "With TZ unset, the C library's localtime() and mktime() check on every call whether the zone file has changed.".to_owned(),
         remedy: "Set TZ=:/etc/localtime in the program's environment (the zone is then read once), or use localtime_r.".to_owned(),
-        command: format!("TZ=:/etc/localtime {} ...", merged.process.exe.as_deref().unwrap_or(&merged.process.comm)),
+        command: format!("TZ=:/etc/localtime {} ...", program(merged)),
     }
     })
 }
@@ -193,7 +204,7 @@ fn close_loop(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         reason: "A loop over all possible descriptor numbers makes a system call for each, open or not."
             .to_owned(),
         remedy: "Use close_range(2) or closefrom(3), or open descriptors close-on-exec.".to_owned(),
-        command: format!("forkless diagnose -p {}", merged.pids.first().copied().unwrap_or(0)),
+        command: watch_again(merged),
     })
 }
 
@@ -325,7 +336,7 @@ fn constant(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         command: if clock {
             "cat /sys/devices/system/clocksource/clocksource0/current_clocksource".to_owned()
         } else {
-            format!("forkless diagnose -p {}", merged.pids.first().copied().unwrap_or(0))
+            watch_again(merged)
         },
     })
 }

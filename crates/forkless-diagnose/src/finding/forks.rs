@@ -165,6 +165,53 @@ fn is_worth_a_word(
         || in_caller >= context.thresholds.pause_ns
 }
 
+/// How `forkless run` would treat a program's forks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unchanged {
+    /// By its defaults.
+    Speculated,
+    /// It has threads: only if it is told to.
+    SpeculatedIfTold,
+    /// It has less memory than makes a speculative fork worth while.
+    LeftAlone,
+}
+
+impl Unchanged {
+    fn of(context: &Context<'_>, merged: &Merged) -> Self {
+        // The default of `forkless run --fork-minimum`.
+        if merged.group.anon.mean < f64::from(8 << 20) {
+            Self::LeftAlone
+        } else if merged
+            .pids
+            .iter()
+            .any(|pid| context.collected.pages.get(pid).is_some_and(|history| history.has_threads))
+        {
+            Self::SpeculatedIfTold
+        } else {
+            Self::Speculated
+        }
+    }
+
+    fn remedy(self) -> &'static str {
+        match self {
+            Self::Speculated => ", or run the program unchanged under `forkless run`",
+            Self::SpeculatedIfTold => {
+                ", or run the program unchanged under `forkless run --fork=speculate` (it has threads: what its children do \
+                 before their exec must be async-signal-safe)"
+            }
+            Self::LeftAlone => "",
+        }
+    }
+
+    fn flag(self) -> Option<&'static str> {
+        match self {
+            Self::Speculated => Some(""),
+            Self::SpeculatedIfTold => Some("--fork=speculate "),
+            Self::LeftAlone => None,
+        }
+    }
+}
+
 fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let group = &merged.group;
     let model = context.model;
@@ -213,6 +260,7 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         list.remove(1); // nothing was timed
     }
     list.splice(1..1, memory_evidence(group, &pages));
+    let unchanged = Unchanged::of(context, merged);
     let caller_ns = call.mid * count as f64;
     let child_ns = if group.exec.count > 0 { group.exec.mean } else { teardown.mid } * count as f64;
     let faults_ns = fault_each.mid * count as f64;
@@ -230,20 +278,27 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         call_site: merged.stack.clone(),
         count,
         per_second: context.per_second(count),
-        cost: Cost { caller_ns, child_ns, faults_ns, cpu_share: context.share(caller_ns + child_ns + faults_ns) },
+        cost: Cost {
+            caller_ns,
+            child_ns,
+            faults_ns,
+            cpu_share: context.share(caller_ns + child_ns + faults_ns),
+        },
         evidence: list,
         reason: format!(
             "fork() copies about {:.0} page-table entries that the exec throws away, and write-protects every page of the caller.",
             pages.entries
         ),
-        remedy: "Start programs with posix_spawn or vfork (libraries: forkless), or run the program unchanged under `forkless run`."
-            .to_owned(),
+        remedy: format!(
+            "Start programs with posix_spawn or vfork (libraries: forkless){}.",
+            unchanged.remedy()
+        ),
         saving_each_ns: saving_each,
         saving_in_caller_ns: in_caller,
         saving_share,
-        command: match &merged.process.exe {
-            Some(exe) => format!("forkless run -- {exe} ..."),
-            None => format!("forkless diagnose -p {}", merged.pids.first().copied().unwrap_or(0)),
+        command: match (unchanged.flag(), &merged.process.exe) {
+            (Some(flag), Some(exe)) => format!("forkless run {flag}-- {exe} ..."),
+            _ => format!("forkless diagnose -p {}", merged.pids.first().copied().unwrap_or(0)),
         },
         process: merged.process.clone(),
     })
