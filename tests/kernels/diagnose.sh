@@ -2,7 +2,8 @@
 # Runs `forkless diagnose` on Debian's other kernels in an emulator. Commands of their own, not for every push: they download
 # kernels (apt) and take minutes.
 #
-#   tests/kernels/diagnose.sh [PACKAGE ...]                  each tier that works there gives the same findings
+#   tests/kernels/diagnose.sh [PACKAGE ...]                  each tier that works there gives the same findings, and under
+#                                                            lockdown it says what is refused and falls back
 #   tests/kernels/diagnose.sh --idle SECONDS [PACKAGE ...]   a machine that does nothing: nothing found, nothing lost, no growth
 #   tests/kernels/diagnose.sh --spawn SECONDS [PACKAGE ...]  the same of a machine busy with posix_spawn and vfork alone
 #
@@ -20,7 +21,7 @@ case ${1-} in
 	esac
 	shift 2
 	;;
--*) sed -n '5,7s/^# *//p' "$0" >&2; exit 2 ;;
+-*) sed -n '5,8s/^# *//p' "$0" >&2; exit 2 ;;
 esac
 for need in qemu-system-x86_64 busybox cpio cc dpkg apt-get xz; do
 	command -v $need >/dev/null || { echo "SKIPPED: no $need"; exit 4; }
@@ -101,23 +102,44 @@ healthy_init() { # SECONDS LOAD
 	INIT
 }
 
-case $part in
-tiers) body=$(tiers_init) ;;
-idle) body=$(healthy_init "$seconds" '') ;;
-spawn)
-	body=$(healthy_init "$seconds" '(while :; do victim spawn 2000 64; victim vfork 2000 64; done) >/dev/null &')
-	;;
-esac
-{
-	begin_init
-	echo "$body"
-	echo 'echo "@end"; poweroff -f'
-} >"$root/init"
-pack
+# Under lockdown: what the tool says of BPF, and what it finds without. securityfs and tracefs are where systemd mounts them.
+lockdown_init() {
+	cat <<-'INIT'
+		mount -t securityfs none /sys/kernel/security
+		mount -t tracefs none /sys/kernel/tracing
+		echo "@lockdown $(cat /sys/kernel/security/lockdown)"
+		forkless doctor --json 2>&1
+		echo "@exit doctor $?"
+		forkless diagnose --json -- victim forkexec 5 256 2>&1
+		echo "@exit findings $?"
+		forkless diagnose --log --all -d 1 2>&1
+		echo "@exit log $?"
+	INIT
+}
 
-failed=0
+boot() { # BODY PARAMETERS: a guest that runs it, with these parameters of its kernel besides; what it says, into $log
+	{
+		begin_init
+		echo "$1"
+		echo 'echo "@end"; poweroff -f'
+	} >"$root/init"
+	pack
+	timeout $((seconds + 900)) qemu-system-x86_64 -accel tcg -cpu max -m 1536 -smp 2 -nographic -no-reboot -kernel "$image" \
+		-initrd "$work/initrd.gz" -append "console=ttyS0 quiet panic=-1 $2" 2>&1 </dev/null | tr -d '\r' >"$log" || true
+}
+
+failed=0 failures=
 expect() { # DESCRIPTION PATTERN
-	if grep -aqE "$2" "$log"; then echo "   ok      $1"; else echo "   FAILED  $1"; failed=1; fi
+	if grep -aqE "$2" "$log"; then echo "   ok      $1"; else fail "$1"; fi
+}
+fail() {
+	echo "   FAILED  $1"
+	failed=1 failures=yes
+}
+finish() { # shows the end of a guest's log if something failed in it
+	expect "the system came to its end" '^@end'
+	[ -z "$failures" ] || cut -c1-4000 "$log" | tail -60
+	failures=
 }
 
 check_tiers() {
@@ -138,33 +160,58 @@ check_healthy() {
 		expect "$watch: nothing found" "^@report $watch .*\"findings\":\[\]"
 		expect "$watch: nothing lost" "^@report $watch .*\"lost_ring\":0,\"lost_live\":0,\"lost_calls\":0"
 		# From a quarter on, when the calibration's memory has gone; what grows for ever shows in 2 MiB, if it is given an hour.
-		if tr -d '\r' <"$log" | awk -v watch=$watch '
+		if awk -v watch=$watch '
 			$1 == "@memory" && $2 == watch { looks[n++] = $3 }
 			END {
 				first = looks[int(n / 4)]; last = looks[n - 1]
 				printf "           %s: %d KiB after a quarter, %d KiB at last, %d looks\n", watch, first, last, n
 				exit !(n > 4 && last <= first + 2048)
-			}'; then
+			}' "$log"; then
 			echo "   ok      $watch: its memory does not grow"
 		else
-			echo "   FAILED  $watch: its memory does not grow"
-			failed=1
+			fail "$watch: its memory does not grow"
 		fi
 	done
-	tr -d '\r' <"$log" | sed -nE 's/^@report (plain|calls) .*("totals":\{[^}]*\}).*/           \1: \2/p'
+	sed -nE 's/^@report (plain|calls) .*("totals":\{[^}]*\}).*/           \1: \2/p' "$log"
 }
+
+check_integrity() {
+	expect "the kernel is locked down" '^@lockdown .*\[integrity\]'
+	expect "BPF works as without" '"tier":"bpf_.*"full_fork_then_exec":5.*"kind":"full_fork_then_exec".*"count":5,'
+	expect "and the log" '^@exit log 0'
+}
+
+check_confidentiality() {
+	expect "the kernel is locked down" '^@lockdown .*\[confidentiality\]'
+	expect "doctor says so" 'lockdown=confidentiality'
+	expect "the report says so, too, and is made through perf events" '"tier":"perf","limits":\["no BPF: .*lockdown=confidentiality'
+	expect "with all the forks" '"kind":"full_fork_then_exec".*"count":5,'
+	expect "the log ends with exit code 3" '^@exit log 3'
+	expect "and one line" '^forkless: .*lockdown=confidentiality'
+}
+
+case $part in
+tiers) body=$(tiers_init) ;;
+idle) body=$(healthy_init "$seconds" '') ;;
+spawn) body=$(healthy_init "$seconds" '(while :; do victim spawn 2000 64; victim vfork 2000 64; done) >/dev/null &') ;;
+esac
 
 for package; do
 	image=$(kernel "$package")/vmlinuz || exit 4
 	log=$work/$package.log
-	timeout $((seconds + 900)) qemu-system-x86_64 -accel tcg -cpu max -m 1536 -smp 2 -nographic -no-reboot -kernel "$image" \
-		-initrd "$work/initrd.gz" -append 'console=ttyS0 quiet panic=-1' >"$log" 2>&1 </dev/null || true
-	echo "== $package: $(grep -a '^tier: ' "$log" | tr -d '\r' | tr '\n' ';')"
+	boot "$body" ''
+	echo "== $package: $(grep -a '^tier: ' "$log" | sort -u | tr '\n' ';')"
 	case $part in
 	tiers) check_tiers ;;
 	*) check_healthy ;;
 	esac
-	expect "the system came to its end" '^@end'
-	if [ "$failed" = 1 ]; then tr -d "\r" <"$log" | cut -c1-4000 | tail -40; fi
+	finish
+	[ "$part" = tiers ] || continue
+	for level in integrity confidentiality; do
+		boot "$(lockdown_init)" "lsm=lockdown lockdown=$level"
+		echo "== $package, lockdown=$level"
+		check_$level
+		finish
+	done
 done
 exit $failed

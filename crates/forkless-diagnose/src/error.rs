@@ -37,6 +37,11 @@ pub enum WatchError {
         /// What was refused.
         why: String,
     },
+    /// BPF may not read the kernel's memory.
+    #[error(
+        "lockdown=confidentiality keeps BPF from reading the kernel's memory; boot with lockdown=integrity or without lockdown"
+    )]
+    LockedDown,
     /// The kernel lacks what the programs need.
     #[error("this kernel cannot run the BPF programs: {why}")]
     Unsupported {
@@ -72,7 +77,11 @@ impl WatchError {
     pub fn is_missing_facility(&self) -> bool {
         matches!(
             self,
-            Self::NotPermitted { .. } | Self::Unsupported { .. } | Self::Program { .. } | Self::Map { .. }
+            Self::NotPermitted { .. }
+                | Self::LockedDown
+                | Self::Unsupported { .. }
+                | Self::Program { .. }
+                | Self::Map { .. }
         )
     }
 }
@@ -80,7 +89,7 @@ impl WatchError {
 /// What to do about a refusal depends on who was refused.
 fn remedy() -> &'static str {
     if rustix::process::geteuid().is_root() {
-        "root is not enough here: the kernel's configuration, lockdown or a container's policy forbids it"
+        "root is not enough here: the kernel's configuration or a container's policy forbids it"
     } else {
         "run as root, or grant CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE"
     }

@@ -54,6 +54,14 @@ fn program_error(program: &'static str) -> impl Fn(ProgramError) -> WatchError {
         let why = chain(&error);
         if why.contains("not permitted") || why.contains("Permission denied (os error 13)") {
             WatchError::NotPermitted { why: format!("the kernel refuses BPF program {program} ({why})") }
+        } else if ["unknown func bpf_probe_read", "cannot use helper bpf_probe_read"]
+            .iter()
+            .any(|says| why.contains(says))
+        {
+            // bpf_tracing_func_proto() has none of them under lockdown (kernel/trace/bpf_trace.c), which the verifier says in one way on Linux 6.1 and
+            // in the other later; the loader has then replaced
+            // bpf_probe_read_kernel by the older helper.
+            WatchError::LockedDown
         } else {
             WatchError::Program { program, why }
         }

@@ -44,14 +44,29 @@ pub(super) fn entries() -> Vec<Entry> {
         let value = setting(path).unwrap_or_else(|_| "not set here".to_owned());
         entries.push(Entry::info(path.trim_start_matches("/proc/sys/").replace('/', "."), value, meaning));
     }
+    entries.push(Entry::info(
+        "lockdown",
+        setting("/sys/kernel/security/lockdown").unwrap_or_else(|_| "not built in or not mounted".to_owned()),
+        "[confidentiality] refuses BPF that reads kernel memory, and tracefs",
+    ));
     entries
 }
 
 pub(super) fn path(entries: &[Entry]) -> String {
-    let tier =
-        entries.iter().find(|entry| entry.name.starts_with("BPF") && entry.state == super::State::Works);
-    tier.map_or_else(
-        || "no way to watch other processes: run as root, or grant CAP_BPF and CAP_PERFMON".to_owned(),
-        |entry| format!("watches with {}", entry.name),
-    )
+    // The tiers come first, the best of them first.
+    let works = |kind: &str| {
+        entries
+            .iter()
+            .find(|entry| entry.name.starts_with(kind) && entry.state == super::State::Works)
+            .map(|entry| &entry.name)
+    };
+    if let Some(name) = works("BPF") {
+        return format!("watches with {name}");
+    }
+    let refused =
+        "BPF is refused: run as root, or grant CAP_BPF and CAP_PERFMON, unless it says otherwise below";
+    match works("perf").or_else(|| works("/proc")) {
+        Some(name) => format!("watches with {name}; {refused}"),
+        None => format!("no way to watch processes; {refused}"),
+    }
 }
