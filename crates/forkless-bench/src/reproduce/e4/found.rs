@@ -79,7 +79,7 @@ pub(super) fn measure(bench: &mut Bench<'_>, experiment: &mut Experiment) -> Res
         4,
     );
     if green::AVAILABLE {
-        let operations = bench.quick(20_000, 100_000);
+        let operations = 100_000;
         let words = [false, true].map(|run| threads::words(&forkless, How::Ucontext, run, operations));
         let seconds = ["ucontext.seconds", "run.seconds"]
             .map(|name| experiment.figure(name).map_or(f64::NAN, |figure| figure.value));
