@@ -9,9 +9,15 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::ptr;
 
-use libc::{c_int, c_uint, pid_t};
+use libc::{c_int, pid_t};
 
 use crate::error::Error;
+
+/// The type of ptrace's first parameter: the enumeration of glibc's header, musl's int.
+#[cfg(target_env = "gnu")]
+type Request = libc::c_uint;
+#[cfg(not(target_env = "gnu"))]
+type Request = c_int;
 
 /// Something a traced task did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,7 +159,7 @@ fn follow(root: pid_t) -> Result<Vec<Event>, Error> {
     Ok(events)
 }
 
-fn request(what: c_uint, task: pid_t, data: usize) -> Result<(), Error> {
+fn request(what: Request, task: pid_t, data: usize) -> Result<(), Error> {
     // SAFETY: requests that take a number and touch no memory of this process.
     let result = unsafe { libc::ptrace(what, task, ptr::null_mut::<c_void>(), data) };
     if result < 0 { Err(refused()) } else { Ok(()) }
@@ -172,7 +178,7 @@ fn message(task: pid_t) -> Result<pid_t, Error> {
 /// The call a stopped task is at, by PTRACE_GET_SYSCALL_INFO (Linux 5.3), whose record is the same on every architecture: one byte
 /// for entry (1) or exit (2), the architecture, instruction and stack pointers, then number and arguments, or the result.
 fn call(task: pid_t) -> Result<Option<Event>, Error> {
-    const GET_SYSCALL_INFO: c_uint = 0x420e;
+    const GET_SYSCALL_INFO: Request = 0x420e;
     let mut words = [0_u64; 12];
     let size = ptr::without_provenance_mut::<c_void>(size_of_val(&words));
     let target = words.as_mut_ptr().cast::<c_void>();

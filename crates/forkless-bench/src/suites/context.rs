@@ -208,7 +208,8 @@ fn in_child(operation: &Operation, batches: usize) -> Result<Vec<f64>, Error> {
     Ok(bytes.as_chunks::<8>().0.iter().map(|chunk| f64::from_ne_bytes(*chunk)).collect())
 }
 
-const SOME_DAY: libc::time_t = 1_700_000_000;
+/// `time_t` has 64 bits wherever this is compiled.
+const SOME_DAY: i64 = 1_700_000_000;
 
 fn localtime(count: u64) {
     for second in 0..count.cast_signed() {
@@ -218,7 +219,7 @@ fn localtime(count: u64) {
     }
 }
 
-fn broken_down(time: libc::time_t) -> libc::tm {
+fn broken_down(time: i64) -> libc::tm {
     // SAFETY: tm is integers and a pointer that may be null; all zero is a valid value.
     let mut result: libc::tm = unsafe { std::mem::zeroed() };
     // SAFETY: both pointers are to locals.

@@ -25,6 +25,7 @@ fn ended(mut r: std::io::PipeReader) -> bool {
 }
 
 fn dropping_kills_waits_or_lets_go_and_leaves_no_zombie() {
+    crate::support::need_real_time();
     let (child, r) = lasting(OnDrop::Kill);
     drop(child);
     guard::assert_no_children();

@@ -40,7 +40,7 @@ impl LoopDevice {
         for _ in 0..20 {
             let before: Vec<u32> = known();
             // SAFETY: the ioctl takes no argument and returns a device number.
-            let number = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE.into()) };
+            let number = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE as libc::Ioctl) };
             let Ok(number) = u32::try_from(number) else {
                 return Err(missing("find a free loop device"));
             };
@@ -60,7 +60,8 @@ impl LoopDevice {
             // Direct I/O below: else reads of the device would be answered from memory and cost nothing.
             config.info.lo_flags = LO_FLAGS_AUTOCLEAR as u32 | LO_FLAGS_DIRECT_IO as u32;
             // SAFETY: the configuration is a complete structure; the driver takes its own reference to the backing file.
-            let result = unsafe { libc::ioctl(file.as_raw_fd(), LOOP_CONFIGURE.into(), &raw const config) };
+            let result =
+                unsafe { libc::ioctl(file.as_raw_fd(), LOOP_CONFIGURE as libc::Ioctl, &raw const config) };
             if result == 0 {
                 device.file = Some(file);
                 return Ok(device);
@@ -108,8 +109,9 @@ pub(crate) fn remove(number: u32) -> std::io::Result<()> {
     let control = OpenOptions::new().read(true).write(true).open(CONTROL)?;
     for _ in 0..100 {
         // SAFETY: the ioctl takes a device number; it refuses a device in use.
-        if unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_REMOVE.into(), libc::c_ulong::from(number)) }
-            >= 0
+        if unsafe {
+            libc::ioctl(control.as_raw_fd(), LOOP_CTL_REMOVE as libc::Ioctl, libc::c_ulong::from(number))
+        } >= 0
         {
             return Ok(());
         }

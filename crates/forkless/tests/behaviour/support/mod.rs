@@ -60,6 +60,20 @@ pub fn need_root() {
     }
 }
 
+/// Ends the case where time passes too slowly for what it promises: `tests/kernels/library.sh` says so to its emulated systems.
+pub fn need_real_time() {
+    if std::env::var_os("FORKLESS_TEST_EMULATED").is_some() {
+        skip("an emulator's times mean nothing");
+    }
+}
+
+/// The running kernel's version.
+pub fn kernel() -> (u32, u32) {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel's release");
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().expect("a number"));
+    (numbers.next().expect("a version"), numbers.next().expect("a version"))
+}
+
 /// This test's own program, with the arguments that make it play a role instead of testing.
 pub fn me() -> std::path::PathBuf {
     std::env::current_exe().expect("the test knows its own path")

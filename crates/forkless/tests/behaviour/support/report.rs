@@ -3,7 +3,9 @@
 #![expect(unsafe_code, reason = "a constructor has no safe form")]
 
 use std::collections::BTreeMap;
-use std::ffi::{CStr, c_char, c_int};
+#[cfg(target_env = "gnu")]
+use std::ffi::CStr;
+use std::ffi::{c_char, c_int};
 use std::fmt::Write;
 
 /// The resources whose limits are reported, by the kernel's numbers (`RLIMIT_*`, x86-64 and aarch64).
@@ -31,16 +33,8 @@ pub const LIMITS: [&str; 16] = [
 static BEFORE_MAIN: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = before_main;
 
 extern "C" fn before_main(argc: c_int, argv: *const *const c_char, _envp: *const *const c_char) {
-    let args: Vec<String> = (0..argc as usize)
-        .map(|i| {
-            // SAFETY: glibc passes main's own arguments to constructors.
-            let at = unsafe { argv.add(i) };
-            // SAFETY: as above.
-            let at = unsafe { *at };
-            // SAFETY: as above.
-            unsafe { CStr::from_ptr(at) }.to_string_lossy().into_owned()
-        })
-        .collect();
+    // SAFETY: glibc passes main's own arguments to constructors; others do not use them.
+    let args = unsafe { arguments(argc, argv) };
     let Some(role) = args.get(1).and_then(|a| a.strip_prefix("--role=")) else { return };
     let code = match role {
         "report" => {
@@ -63,6 +57,33 @@ extern "C" fn before_main(argc: c_int, argv: *const *const c_char, _envp: *const
         }
     };
     forkless_sys::process::exit_group(code)
+}
+
+/// # Safety
+/// The parameters are those of main.
+#[cfg(target_env = "gnu")]
+unsafe fn arguments(argc: c_int, argv: *const *const c_char) -> Vec<String> {
+    (0..argc as usize)
+        .map(|i| {
+            // SAFETY: the caller's promise.
+            let at = unsafe { argv.add(i) };
+            // SAFETY: as above.
+            let at = unsafe { *at };
+            // SAFETY: as above.
+            unsafe { CStr::from_ptr(at) }.to_string_lossy().into_owned()
+        })
+        .collect()
+}
+
+/// musl calls constructors without parameters.
+///
+/// # Safety
+/// None is needed: the face is that for glibc.
+#[cfg(not(target_env = "gnu"))]
+unsafe fn arguments(_argc: c_int, _argv: *const *const c_char) -> Vec<String> {
+    let line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    let words = line.split_inclusive(|&byte| byte == 0);
+    words.map(|word| String::from_utf8_lossy(word.strip_suffix(b"\0").unwrap_or(word)).into_owned()).collect()
 }
 
 /// Arguments that make this program report to a descriptor.

@@ -92,9 +92,15 @@ pub fn is_fork(_nr: i64) -> bool {
     false
 }
 
-fn ptrace(request: u32, pid: i32, addr: usize, data: usize) -> i64 {
+/// The type of ptrace's first parameter: the enumeration of glibc's header, musl's int.
+#[cfg(target_env = "gnu")]
+type Request = u32;
+#[cfg(not(target_env = "gnu"))]
+type Request = i32;
+
+fn ptrace(request: Request, pid: i32, addr: usize, data: usize) -> i64 {
     // SAFETY: requests that write do so into buffers of this module, passed by address.
-    unsafe { libc::ptrace(request as _, pid, addr, data) }
+    unsafe { libc::ptrace(request, pid, addr, data) }
 }
 
 /// Runs the case called `name` (a path within this test) and records its calls.
@@ -224,7 +230,7 @@ struct Info {
 }
 
 fn syscall_info(pid: i32) -> Info {
-    const PTRACE_GET_SYSCALL_INFO: u32 = 0x420e;
+    const PTRACE_GET_SYSCALL_INFO: Request = 0x420e;
     let mut raw = Raw::default();
     ptrace(PTRACE_GET_SYSCALL_INFO, pid, size_of::<Raw>(), &raw mut raw as usize);
     let mut args = [0; 6];
