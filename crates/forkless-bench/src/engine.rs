@@ -112,7 +112,9 @@ pub fn run(
     observer: &mut dyn Observer,
 ) -> Result<Outcome, Error> {
     if arms.is_empty() || plan.runs == 0 || plan.per_turn == 0 {
-        return Err(Error::Spec("nothing to measure: choose at least one method and one run".into()));
+        return Err(Error::Spec(
+            "nothing to measure: the filter leaves nothing, or no run was asked for".into(),
+        ));
     }
     let mut turns: Vec<Turn> = arms.iter().map(|arm| Turn::with_series(arm.series())).collect();
     let mut paces = Vec::with_capacity(arms.len());

@@ -140,14 +140,18 @@ impl Program {
             std::thread::sleep(Duration::from_millis(10));
             output = run();
         }
+        let name = Path::new(path).display();
+        // Whoever asked for a program of the system can ask for another one; those made here are the machine's to run.
+        let wrong =
+            |text: String| if self.directory.is_none() { Error::Spec(text) } else { Error::Missing(text) };
         let output =
-            output.map_err(Error::io(format!("run the child program {}", Path::new(path).display())))?;
+            output.map_err(|error| wrong(format!("cannot run the child program {name}: {error}")))?;
         if output.status.success() && output.stdout.is_empty() != self.writes {
             return Ok(());
         }
-        Err(Error::Missing(format!(
-            "the child program {} must exit with 0 and print nothing, but gave {}",
-            Path::new(path).display(),
+        let what = if self.writes { "print a line" } else { "print nothing" };
+        Err(wrong(format!(
+            "the child program {name} must exit with 0 and {what}, but gave {}",
             output.status
         )))
     }

@@ -294,6 +294,12 @@ fn this_program() -> anyhow::Result<PathBuf> {
     std::env::current_exe().context("cannot find the forkless executable")
 }
 
+/// Whether missing programs may be installed: `FORKLESS_NO_INSTALL`, set to anything but nothing, forbids it. `./x` reads it, too.
+#[cfg(target_os = "linux")]
+pub(crate) fn may_install() -> bool {
+    std::env::var_os("FORKLESS_NO_INSTALL").is_none_or(|value| value.is_empty())
+}
+
 /// Starts the guarding process from this very program.
 pub(crate) fn guard() -> anyhow::Result<Guard> {
     let mut command = Command::new(this_program()?);

@@ -25,7 +25,7 @@ use forkless_bench::reproduce::green::{self, How};
 
 pub(crate) use self::common::from_library;
 #[cfg(target_os = "linux")]
-pub(crate) use self::common::{Output, guard};
+pub(crate) use self::common::{Output, guard, may_install};
 #[cfg(target_os = "linux")]
 pub(crate) use self::progress::Progress;
 

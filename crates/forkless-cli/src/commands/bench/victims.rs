@@ -12,9 +12,6 @@ use super::common::{self, Common, from_library};
 use super::progress::Progress;
 use crate::exit::{Exit, Missing};
 
-/// Forbids installing what is missing, when it is set to anything but nothing. `./x` reads it, too.
-const NO_INSTALL: &str = "FORKLESS_NO_INSTALL";
-
 /// Flags of `forkless bench victims`.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -45,7 +42,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
         plan: args.common.plan_within(1000, if args.common.is_quick() { 2 } else { 10 })?,
         // By its path: victims are started by other programs, for which /proc/self/exe is another.
         forkless: std::env::current_exe().context("cannot find the forkless executable")?,
-        install: std::env::var_os(NO_INSTALL).is_none_or(|value| value.is_empty()),
+        install: common::may_install(),
         quick: args.common.is_quick(),
     };
     let outputs = args.common.prepare()?;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use forkless_bench::reproduce::{self, Article, Id, Options, Verdict, page, text};
 
-use super::bench::{Output, Progress, from_library, guard};
+use super::bench::{Output, Progress, from_library, guard, may_install};
 use crate::exit::{Exit, Missing, Usage};
 use crate::terminal;
 
@@ -103,7 +103,7 @@ fn measure(args: &Args, article: &mut Article) -> anyhow::Result<()> {
     let options = Options {
         quick: args.quick,
         seed: args.seed,
-        install: env::var_os("FORKLESS_NO_INSTALL").is_none_or(|value| value.is_empty() || value == "0"),
+        install: may_install(),
         forkless: env::current_exe().ok(),
         run: super::run::library::find().is_ok(),
     };

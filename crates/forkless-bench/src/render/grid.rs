@@ -1,0 +1,359 @@
+//! Results as lines and columns of text, and how figures are written in them.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use serde::{Deserialize, Serialize};
+
+use crate::check::{Bound, Check};
+use crate::compare::Change;
+use crate::results::{Fit, Param, Row, Suite};
+
+/// A suite as lines and columns of text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grid {
+    /// Column heads.
+    pub heads: Vec<String>,
+    /// Lines, each as long as the heads.
+    pub lines: Vec<Vec<String>>,
+    /// How many columns at the left hold text; the others hold figures.
+    pub text_columns: usize,
+}
+
+/// How an interval is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Style {
+    /// `63.4 ±1.2%`: half the interval's width in percent of the median. For narrow places.
+    Short,
+    /// `63.4 [62.9, 64.5]`.
+    Bounds,
+}
+
+impl Style {
+    pub(super) fn cell(self, value: f64, [low, high]: [f64; 2], format: impl Fn(f64) -> String) -> String {
+        match self {
+            _ if low >= high || value == 0.0 => format(value),
+            Style::Short => format!("{} ±{:.1}%", format(value), 50.0 * (high - low) / value),
+            Style::Bounds => format!("{} [{}, {}]", format(value), format(low), format(high)),
+        }
+    }
+
+    fn ratio(self, row: &Row) -> String {
+        let three = |value: f64| format!("{value:.3}");
+        row.ratio.as_ref().map_or_else(String::new, |ratio| self.cell(ratio.value, ratio.ci95, three))
+    }
+}
+
+impl Grid {
+    /// Lays out a suite: method, the parameters that differ between rows, then for each metric its median with the 95 %
+    /// interval, and the ratio to the baseline where there is one.
+    #[must_use]
+    pub fn of(suite: &Suite, style: Style) -> Grid {
+        if suite.name == "victims" {
+            return Grid::of_victims(suite, style);
+        }
+        let varying = varying_params(suite);
+        let mut metrics: Vec<(&str, &str)> = Vec::new();
+        let mut keys: Vec<(&str, &crate::results::Params)> = Vec::new();
+        for row in &suite.rows {
+            // A terminal has no room for estimates beside figures, but where the published table has them.
+            let shown = style == Style::Bounds || suite.name == "spawn" || !row.estimate;
+            if shown && !metrics.iter().any(|&(name, _)| name == row.metric) {
+                metrics.push((&row.metric, &row.unit));
+            }
+            if !keys.contains(&(row.method.as_str(), &row.params)) {
+                keys.push((&row.method, &row.params));
+            }
+        }
+        let has_ratio = |metric: &str| {
+            let room = style == Style::Bounds || suite.name == "spawn" || metric == "wall";
+            room && rows_of(suite, metric).any(|row| row.ratio.is_some() && !row.estimate)
+        };
+        let base =
+            suite.rows.iter().find_map(|row| Some(row.ratio.as_ref()?.to.as_str())).unwrap_or_default();
+
+        let mut heads = vec!["method".to_owned()];
+        heads.extend(varying.iter().map(|name| (*name).to_owned()));
+        for &(metric, unit) in &metrics {
+            let estimate = if rows_of(suite, metric).any(|row| row.estimate) { " (estimate)" } else { "" };
+            // iostat's names are their own units, and faults are faults.
+            let own = metric.ends_with("/s") || metric.ends_with(unit);
+            let unit = if own { String::new() } else { format!(" {unit}") };
+            heads.push(format!("{metric}{unit}{estimate}"));
+            if has_ratio(metric) {
+                heads.push(format!("x {base}"));
+            }
+        }
+        let lines = keys
+            .iter()
+            .map(|&(method, params)| {
+                let mut line = vec![method.to_owned()];
+                line.extend(
+                    varying.iter().map(|&name| params.get(name).map_or_else(String::new, |v| param(name, v))),
+                );
+                for &(metric, _) in &metrics {
+                    let row =
+                        rows_of(suite, metric).find(|row| row.method == method && row.params == *params);
+                    line.push(
+                        row.map_or_else(String::new, |row| style.cell(row.summary.median, row.ci95, number)),
+                    );
+                    if has_ratio(metric) {
+                        line.push(row.map_or_else(String::new, |row| style.ratio(row)));
+                    }
+                }
+                line
+            })
+            .collect();
+        Grid { heads, lines, text_columns: 1 + varying.len() }
+    }
+
+    /// Lays out rows that have hardly a metric in common, one a line.
+    fn of_victims(suite: &Suite, style: Style) -> Grid {
+        let line = |row: &Row| {
+            let others = row.params.iter().filter(|(name, _)| *name != "victim");
+            let others: Vec<String> =
+                others.map(|(name, value)| format!("{name} {}", param(name, value))).collect();
+            vec![
+                row.params.get("victim").map(ToString::to_string).unwrap_or_default(),
+                others.join(", "),
+                row.method.clone(),
+                format!("{} {}", row.metric, row.unit),
+                style.cell(row.summary.median, row.ci95, number),
+                style.ratio(row),
+            ]
+        };
+        let heads = ["victim", "parameters", "method", "metric", "median", "x plain"];
+        Grid {
+            heads: heads.map(str::to_owned).to_vec(),
+            lines: suite.rows.iter().map(line).collect(),
+            text_columns: 4,
+        }
+    }
+
+    /// Lays out a suite's limits and what became of them.
+    #[must_use]
+    pub fn of_checks(suite: &Suite) -> Grid {
+        let line = |check: &Check| {
+            let limit = match check.bound {
+                Bound::AtLeast => "at least",
+                Bound::AtMost => "at most",
+            };
+            let measured = check.value.zip(check.ci95);
+            let limited = !check.figure.is_empty();
+            vec![
+                check.name.clone(),
+                check.figure.clone(),
+                if limited { format!("{limit} {} {}", check.limit, check.unit) } else { String::new() },
+                measured.map_or_else(String::new, |(value, ci95)| Style::Bounds.cell(value, ci95, number)),
+                check.verdict.words().to_owned(),
+                check.evidence.clone(),
+            ]
+        };
+        let heads = ["victim", "figure", "limit", "measured", "verdict", "evidence"];
+        Grid {
+            heads: heads.map(str::to_owned).to_vec(),
+            lines: suite.checks.iter().map(line).collect(),
+            text_columns: 6,
+        }
+    }
+
+    /// Lays out comparisons of one result, A, with several others, B, C and so on: a line for each row of A that any of them
+    /// has.
+    #[must_use]
+    pub fn of_changes(others: &[Vec<Change>]) -> Grid {
+        let mut heads = ["suite", "method", "params", "metric", "A"].map(str::to_owned).to_vec();
+        for (letter, _) in ('B'..='Z').zip(others) {
+            heads.extend([
+                letter.to_string(),
+                format!("{letter} / A"),
+                "95 % interval".into(),
+                "verdict".into(),
+            ]);
+        }
+        let same = |a: &Change, b: &Change| {
+            (&a.suite, &a.method, &a.params, &a.metric, &a.unit)
+                == (&b.suite, &b.method, &b.params, &b.metric, &b.unit)
+        };
+        let mut keys: Vec<&Change> = Vec::new();
+        for change in others.iter().flatten() {
+            if !keys.iter().any(|known| same(known, change)) {
+                keys.push(change);
+            }
+        }
+        // Parameters that all rows of a suite share say nothing in a line.
+        let varies = |of: &Change, name: &String| {
+            keys.iter().any(|other| other.suite == of.suite && other.params.get(name) != of.params.get(name))
+        };
+        let line = |key: &&Change| {
+            let shown = key.params.iter().filter(|(name, _)| varies(key, name));
+            let params: Vec<String> =
+                shown.map(|(name, value)| format!("{name} {}", param(name, value))).collect();
+            let mut line = vec![
+                key.suite.clone(),
+                key.method.clone(),
+                params.join(", "),
+                format!("{} {}", key.metric, key.unit),
+                number(key.a),
+            ];
+            for changes in others {
+                let Some(change) = changes.iter().find(|change| same(change, key)) else {
+                    line.extend([const { String::new() }; 4]);
+                    continue;
+                };
+                let [low, high] = change.ci95;
+                line.extend([
+                    number(change.b),
+                    if change.ratio.is_finite() { format!("{:.3}", change.ratio) } else { String::new() },
+                    if low < high { format!("[{low:.3}, {high:.3}]") } else { String::new() },
+                    change.verdict.words().to_owned(),
+                ]);
+            }
+            line
+        };
+        let mut grid = Grid { heads, lines: keys.iter().map(line).collect(), text_columns: 4 };
+        grid.drop_empty_columns();
+        grid
+    }
+
+    /// Leaves out columns in which nothing is said, as intervals and verdicts of published figures.
+    fn drop_empty_columns(&mut self) {
+        for column in (self.text_columns..self.heads.len()).rev() {
+            if self.lines.iter().all(|line| line[column].is_empty()) {
+                self.heads.remove(column);
+                for line in &mut self.lines {
+                    line.remove(column);
+                }
+            }
+        }
+    }
+
+    /// As a table for a terminal of the given width.
+    #[must_use]
+    pub fn to_terminal(&self, width: u16) -> String {
+        table(self, width).to_string()
+    }
+
+    /// As a table of GitHub-flavoured Markdown.
+    #[must_use]
+    pub fn to_markdown(&self) -> String {
+        let mut text = String::new();
+        let mut line = |cells: &[String]| {
+            let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
+            let _ = writeln!(text, "| {} |", cells.join(" | "));
+        };
+        line(&self.heads);
+        let rule =
+            (0..self.heads.len()).map(|i| if i < self.text_columns { ":--" } else { "--:" }.to_owned());
+        line(&rule.collect::<Vec<_>>());
+        for cells in &self.lines {
+            line(cells);
+        }
+        text
+    }
+
+    /// Lays out a suite's fitted lines.
+    #[must_use]
+    pub fn of_fits(suite: &Suite) -> Grid {
+        let heads = ["method", "pages", "metric", "us with no memory", "ms for each GiB", "R2"];
+        let line = |fit: &Fit| {
+            vec![
+                fit.method.clone(),
+                fit.pages.clone(),
+                fit.metric.clone(),
+                Style::Bounds.cell(fit.constant_us, fit.constant_us_ci95, number),
+                // Half an interval in percent says nothing of a figure that is about zero.
+                Style::Bounds.cell(fit.per_gib_ms, fit.per_gib_ms_ci95, |value| format!("{value:.3}")),
+                format!("{:.4}", fit.r2),
+            ]
+        };
+        Grid {
+            heads: heads.map(str::to_owned).to_vec(),
+            lines: suite.fits.iter().map(line).collect(),
+            text_columns: 3,
+        }
+    }
+}
+
+fn rows_of<'a>(suite: &'a Suite, metric: &'a str) -> impl Iterator<Item = &'a Row> {
+    suite.rows.iter().filter(move |row| row.metric == metric)
+}
+
+pub(super) fn varying_params(suite: &Suite) -> Vec<&str> {
+    let names: BTreeSet<&str> =
+        suite.rows.iter().flat_map(|row| row.params.keys().map(String::as_str)).collect();
+    let first = suite.rows.first();
+    let varies = |name: &&str| {
+        suite.rows.iter().any(|row| row.params.get(*name) != first.and_then(|row| row.params.get(*name)))
+    };
+    names.into_iter().filter(varies).collect()
+}
+
+/// A parameter as a reader wants it: bytes with their unit.
+#[must_use]
+pub fn param(name: &str, value: &Param) -> String {
+    match value {
+        Param::Number(bytes) if matches!(name, "rss" | "allocated" | "used" | "bs" | "size") => size(*bytes),
+        other => other.to_string(),
+    }
+}
+
+fn size(bytes: u64) -> String {
+    for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
+        if bytes >= 1 << shift && bytes.is_multiple_of(1 << shift) {
+            return format!("{} {unit}", bytes >> shift);
+        }
+    }
+    bytes.to_string()
+}
+
+/// Three or four significant digits: what the intervals leave standing.
+#[must_use]
+pub fn number(value: f64) -> String {
+    let magnitude = value.abs();
+    if magnitude == 0.0 {
+        "0".to_owned()
+    } else if magnitude < 0.001 {
+        format!("{value:.1e}")
+    } else if magnitude < 1.0 {
+        format!("{value:.3}")
+    } else if magnitude < 10.0 {
+        format!("{value:.2}")
+    } else if magnitude < 1000.0 {
+        format!("{value:.1}")
+    } else {
+        format!("{value:.0}")
+    }
+}
+
+pub(super) fn table(grid: &Grid, width: u16) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY);
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+    table.set_header(cells(&grid.heads, grid.text_columns));
+    for line in &grid.lines {
+        table.add_row(cells(line, grid.text_columns));
+    }
+    table
+}
+
+fn cells(line: &[String], text_columns: usize) -> Vec<Cell> {
+    let align = |index| if index < text_columns { CellAlignment::Left } else { CellAlignment::Right };
+    line.iter().enumerate().map(|(index, text)| Cell::new(text).set_alignment(align(index))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_numbers_are_short() {
+        assert_eq!(size(1 << 30), "1 GiB");
+        assert_eq!(size(1536 << 20), "1536 MiB");
+        assert_eq!(size(512), "512");
+        assert_eq!(number(63.456), "63.5");
+        assert_eq!(number(0.1234), "0.123");
+        assert_eq!(number(0.000_321), "3.2e-4");
+        assert_eq!(number(123_456.7), "123457");
+    }
+}
