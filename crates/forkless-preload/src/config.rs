@@ -144,6 +144,11 @@ fn apply(options: &CStr) {
     crate::context::configure(find(bytes, b"context") == Some(b"fast"));
     #[cfg(target_arch = "x86_64")]
     crate::fork::collapse::configure(find(bytes, b"collapse") == Some(b"yes"));
+    #[cfg(target_arch = "x86_64")]
+    crate::fork::pool::configure(
+        find(bytes, b"hugetlb") == Some(b"yes"),
+        find(bytes, b"quiet") != Some(b"yes"),
+    );
     if let Some(path) = find(bytes, b"record") {
         RECORD.store(path.as_ptr().cast_mut().cast(), Relaxed);
     }

@@ -325,6 +325,7 @@ mod x86_64 {
     #[unsafe(no_mangle)]
     extern "C" fn madvise(addr: *mut c_void, len: usize, advice: c_int) -> c_int {
         fork::advice::note(addr as usize, len, advice as u32);
+        fork::pool::before_use(addr as usize, len);
         let real = MADVISE.get();
         if real.is_null() {
             return absent();
@@ -334,6 +335,52 @@ mod x86_64 {
             core::mem::transmute::<*mut c_void, extern "C" fn(*mut c_void, usize, c_int) -> c_int>(real)
         };
         real(addr, len, advice)
+    }
+
+    /// Defines a function that huge pages make fail: they are taken out of the way first. Before there are any, and that is mostly always,
+    /// one compare and one jump.
+    macro_rules! clears_the_way {
+        ($($name:ident, $text:literal => $before:path;)*) => { $(
+            mod $name {
+                use super::*;
+
+                jump_slot!(pub(super) NEXT = match CStr::from_bytes_with_nul(concat!($text, "\0").as_bytes()) {
+                    Ok(name) => name,
+                    Err(_) => panic!(),
+                }, else absent);
+
+                #[unsafe(no_mangle)]
+                #[unsafe(naked)]
+                extern "C" fn $name() {
+                    naked_asm!(
+                        "cmp byte ptr [rip + {moved}], 0",
+                        "jne 2f",
+                        "jmp [rip + {next}]",
+                        "2: push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
+                        "call {before}",
+                        "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
+                        "jmp [rip + {next}]",
+                        moved = sym fork::pool::MOVED,
+                        next = sym NEXT,
+                        before = sym before,
+                    )
+                }
+
+                extern "C" fn before(addr: usize, len: usize) {
+                    $before(addr, len);
+                }
+            }
+        )* };
+    }
+
+    clears_the_way! {
+        munmap, "munmap" => fork::pool::before_unmap;
+        mprotect, "mprotect" => fork::pool::before_use;
+        pthread_create, "pthread_create" => before_thread;
+    }
+
+    fn before_thread(_: usize, _: usize) {
+        fork::pool::before_thread();
     }
 
     static MREMAP: Next = Next::new(c"mremap");
@@ -347,6 +394,7 @@ mod x86_64 {
         flags: c_int,
         new_addr: usize,
     ) -> usize {
+        fork::pool::before_use(addr, old_len);
         let real = MREMAP.get();
         if real.is_null() {
             return absent() as usize;

@@ -15,6 +15,8 @@ pub struct Mapping {
     pub flags: u64,
     /// Inode of the backing file; 0 for anonymous memory.
     pub inode: u64,
+    /// Bytes a page: more than the base page size for memory from a pool of huge pages.
+    pub page_size: u64,
 }
 
 /// Readable (`PROCMAP_QUERY_VMA_READABLE`).
@@ -63,5 +65,11 @@ pub fn query(maps_fd: i32, addr: usize, filter: u64) -> Result<Mapping> {
     };
     // SAFETY: the kernel writes at most `size` bytes; no name and no build id is asked for.
     unsafe { call!(__NR_ioctl, maps_fd, REQUEST, &raw mut q) }?;
-    Ok(Mapping { start: q.vma_start as usize, end: q.vma_end as usize, flags: q.vma_flags, inode: q.inode })
+    Ok(Mapping {
+        start: q.vma_start as usize,
+        end: q.vma_end as usize,
+        flags: q.vma_flags,
+        inode: q.inode,
+        page_size: q.vma_page_size,
+    })
 }

@@ -6,9 +6,9 @@ use core::ffi::c_void;
 use linux_raw_sys::general as k;
 
 pub use k::{
-    MADV_COLLAPSE, MADV_DOFORK, MADV_DONTFORK, MADV_WIPEONFORK, MAP_ANONYMOUS, MAP_FIXED,
-    MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED, MAP_STACK, PROT_EXEC, PROT_NONE, PROT_READ,
-    PROT_WRITE,
+    MADV_COLLAPSE, MADV_DOFORK, MADV_DONTFORK, MADV_HUGEPAGE, MADV_WIPEONFORK, MAP_ANONYMOUS, MAP_FIXED,
+    MAP_FIXED_NOREPLACE, MAP_HUGE_2MB, MAP_HUGETLB, MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED, MAP_STACK,
+    PROT_EXEC, PROT_NONE, PROT_READ, PROT_WRITE,
 };
 
 /// `mmap(2)` of anonymous memory somewhere the kernel chooses.
@@ -50,6 +50,15 @@ pub fn mincore(addr: usize, pages: &mut [u8]) -> Result<()> {
 pub unsafe fn munmap(addr: *mut c_void, len: usize) -> Result<()> {
     // SAFETY: the caller's contract.
     unsafe { call!(__NR_munmap, addr, len) }.map(drop)
+}
+
+/// `mremap(2)` of a whole range onto another address of the same length: what was mapped there gives way in one step.
+///
+/// # Safety
+/// Nobody may still use the range at `from`, nor what was at `to` as anything but what comes in its place.
+pub unsafe fn move_onto(from: *mut c_void, len: usize, to: usize) -> Result<()> {
+    // SAFETY: the caller's contract.
+    unsafe { call!(__NR_mremap, from, len, len, k::MREMAP_MAYMOVE | k::MREMAP_FIXED, to) }.map(drop)
 }
 
 /// `mmap(2)` of a file's beginning, somewhere the kernel chooses.

@@ -5,6 +5,7 @@ mod bench;
 mod cpython;
 mod faults;
 mod fork;
+mod huge_pages;
 mod launch;
 mod random;
 mod real_programs;

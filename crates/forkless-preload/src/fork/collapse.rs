@@ -11,7 +11,7 @@ use forkless_sys::{CPtr, fd, maps, mm};
 
 use crate::config;
 
-use super::plan;
+use super::{plan, pool};
 
 static WANTED: AtomicBool = AtomicBool::new(false);
 
@@ -31,24 +31,38 @@ pub(crate) fn before_fork() {
     if !WANTED.load(Relaxed) {
         return;
     }
-    let Some(resident) = resident() else { return };
-    let done = DONE.load(Relaxed);
-    if resident < config::minimum() || resident < done + done / 4 {
+    let grown = has_grown();
+    pool::before_fork(grown);
+    if !grown {
         return;
     }
-    DONE.store(resident, Relaxed);
     // The list may end early (no /proc): what was not reached stays as it is.
     let _ = plan::each_writable(|m| {
         if m.flags & maps::SHARED == 0 && m.inode == 0 {
-            collapse(m.start.next_multiple_of(HUGE), m.end & !(HUGE - 1));
+            dense(m.start.next_multiple_of(HUGE), m.end & !(HUGE - 1), advise);
         }
         true
     });
 }
 
-/// Collapses what is at least half there: a huge page for a few bytes would be memory lost.
-fn collapse(start: usize, end: usize) {
+fn has_grown() -> bool {
+    let Some(resident) = resident() else { return false };
+    let done = DONE.load(Relaxed);
+    if resident < config::minimum() || resident < done + done / 4 {
+        return false;
+    }
+    DONE.store(resident, Relaxed);
+    true
+}
+
+/// Calls `each` for ranges of whole huge pages that are at least half there: one for a few bytes would be memory lost.
+pub(crate) fn dense(start: usize, end: usize, mut each: impl FnMut(usize, usize)) {
     let mut from = start;
+    let mut each = |start, end| {
+        if end > start {
+            each(start, end);
+        }
+    };
     let mut at = start;
     while at < end {
         let mut there = [0u8; PAGES];
@@ -56,20 +70,18 @@ fn collapse(start: usize, end: usize) {
             && there.iter().filter(|page| **page & 1 != 0).count() * 2 >= PAGES;
         at += HUGE;
         if !dense {
-            advise(from, at - HUGE);
+            each(from, at - HUGE);
             from = at;
         }
     }
-    advise(from, at);
+    each(from, at);
 }
 
 #[expect(unsafe_code, reason = "memory advice")]
-fn advise(start: usize, end: usize) {
-    if end > start {
-        // Refused where the program declined huge pages, on older kernels, and when memory is short: no harm done.
-        // SAFETY: the contents stay as they are.
-        let _ = unsafe { mm::madvise(start as *mut _, end - start, mm::MADV_COLLAPSE) };
-    }
+pub(crate) fn advise(start: usize, end: usize) {
+    // Refused where the program declined huge pages, on older kernels, and when memory is short: no harm done.
+    // SAFETY: the contents stay as they are.
+    let _ = unsafe { mm::madvise(start as *mut _, end - start, mm::MADV_COLLAPSE) };
 }
 
 /// Resident private memory: the second field of /proc/self/statm less the third.

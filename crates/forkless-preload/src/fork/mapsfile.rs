@@ -32,19 +32,27 @@ struct Line {
     field: usize,
     number: usize,
     mapping: Mapping,
+    /// Bytes of the name that are those of [`POOL`] so far.
+    pool: usize,
 }
 
-const EMPTY: Mapping = Mapping { start: 0, end: 0, flags: 0, inode: 0 };
+const EMPTY: Mapping = Mapping { start: 0, end: 0, flags: 0, inode: 0, page_size: 4096 };
+
+/// What anonymous memory from a pool of huge pages is called (fs/hugetlbfs/inode.c, `HUGETLB_ANON_FILE`); of which pool the file does not say.
+const POOL: &[u8] = b"/anon_hugepage";
 
 impl Line {
     fn new() -> Line {
-        Line { field: 0, number: 0, mapping: EMPTY }
+        Line { field: 0, number: 0, mapping: EMPTY, pool: 0 }
     }
 
     fn push(&mut self, byte: u8) -> Option<Mapping> {
         if byte == b'\n' {
             if self.field == 5 {
                 self.mapping.inode = self.number as u64;
+            }
+            if self.pool == POOL.len() {
+                self.mapping.page_size = 2 << 20;
             }
             let done = core::mem::replace(self, Line::new());
             return Some(done.mapping);
@@ -59,6 +67,9 @@ impl Line {
             (2..=4, b' ') => self.end_of_number(|_, _| {}),
             (5, b' ') => self.end_of_number(|m, n| m.inode = n as u64),
             (0 | 1, _) => self.number = self.number * 16 + hex(byte),
+            (6, _) if self.pool < POOL.len() => {
+                self.pool = if byte == POOL[self.pool] { self.pool + 1 } else { 0 }
+            }
             (5, b'0'..=b'9') => self.number = self.number * 10 + usize::from(byte - b'0'),
             _ => {}
         }

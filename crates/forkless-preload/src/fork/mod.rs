@@ -31,6 +31,7 @@ mod outcome;
 pub(crate) mod own_memory;
 mod parent;
 mod plan;
+pub(crate) mod pool;
 mod sites;
 mod trap;
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use super::coprocess::Options;
 use super::install;
-use super::server::{PATIENCE, Server, mostly_huge};
+use super::server::{PATIENCE, Server, mostly_huge, mostly_pool};
 use super::stage::{Promise, Stage, Subject, params};
 use crate::check::Bound;
 use crate::engine::{Arm, Turn};
@@ -49,15 +49,16 @@ pub(super) fn cgid(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Erro
 }
 
 pub(super) fn thp(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
-    fork_call(name, stage, &["--fork=off", "--huge-pages=thp"])
+    fork_call(name, stage, &["--fork=off", "--huge-pages=thp"], mostly_huge)
 }
 
-/// With a pool of twice what the server holds, so that nothing falls back.
+/// With a pool of four times what the server holds: its workers write, too, each to pages of its own, and a process forks with pages of the
+/// pool only while as many are free as it holds.
 pub(super) fn hugetlb(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
-    let bytes = 2 * footprint(stage);
+    let bytes = 4 * footprint(stage);
     memory::require(2 * bytes)?;
     let _pool = Pages::Hugetlb(2048).enable(bytes, Some(stage.guard))?;
-    fork_call(name, stage, &["--fork=off", "--huge-pages=hugetlb"])
+    fork_call(name, stage, &["--fork=off", "--huge-pages=hugetlb"], mostly_pool)
 }
 
 fn hosts(stage: &Stage<'_>) -> u64 {
@@ -102,7 +103,12 @@ fn requests(name: &'static str, stage: &mut Stage<'_>, module: &str) -> Result<(
 }
 
 /// The time of the fork call alone, for one request after the other.
-fn fork_call(name: &'static str, stage: &mut Stage<'_>, options: &[&str]) -> Result<(), Error> {
+fn fork_call(
+    name: &'static str,
+    stage: &mut Stage<'_>,
+    options: &[&str],
+    evidence: fn(u32) -> Result<String, String>,
+) -> Result<(), Error> {
     let apache = Apache::found(name, stage)?;
     memory::require(3 * footprint(stage))?;
     let library =
@@ -130,7 +136,7 @@ fn fork_call(name: &'static str, stage: &mut Stage<'_>, options: &[&str]) -> Res
     };
     let series =
         stage.measure(vec![subject("plain", &plain, &plain_times), subject("run", &run, &run_times)])?;
-    let evidence = mostly_huge(run.pid);
+    let evidence = evidence(run.pid);
     plain.server.finish()?;
     run.server.finish()?;
     let figure = stage.ratio(&series[0][0], &series[1][0]);

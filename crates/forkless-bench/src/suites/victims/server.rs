@@ -105,6 +105,15 @@ fn huge(pid: u32) -> Option<[u64; 3]> {
 
 /// Evidence that most of a process's memory lies in huge pages, and in which.
 pub(super) fn mostly_huge(pid: u32) -> Result<String, String> {
+    mostly(pid, |transparent, pool| transparent + pool)
+}
+
+/// Evidence that most of a process's memory lies in huge pages of the pool.
+pub(super) fn mostly_pool(pid: u32) -> Result<String, String> {
+    mostly(pid, |_, pool| pool)
+}
+
+fn mostly(pid: u32, counts: impl Fn(u64, u64) -> u64) -> Result<String, String> {
     let Some([transparent, pool, all]) = huge(pid) else { return Err("its pages cannot be seen".to_owned()) };
     let words = format!(
         "{} of {} MiB in transparent huge pages, {} from the pool",
@@ -112,5 +121,5 @@ pub(super) fn mostly_huge(pid: u32) -> Result<String, String> {
         all >> 10,
         pool >> 10
     );
-    if all > 0 && (transparent + pool) * 2 > all { Ok(words) } else { Err(format!("only {words}")) }
+    if all > 0 && counts(transparent, pool) * 2 > all { Ok(words) } else { Err(format!("only {words}")) }
 }

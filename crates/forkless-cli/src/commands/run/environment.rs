@@ -58,6 +58,9 @@ pub(super) fn prepared(
     let mut options = options(args, record);
     if huge.hugetlb {
         options.push_str(",hugetlb=yes");
+        if args.quiet {
+            options.push_str(",quiet=yes");
+        }
     }
     set(&mut all, OPTIONS_VARIABLE, options.into());
     for (name, value) in &huge.variables {

@@ -41,7 +41,7 @@ impl System {
 
 /// Clears a THP-disable inherited through exec, and decides the settings.
 pub(super) fn settings(mode: HugePages) -> Settings {
-    let mut settings = decide(mode, &System::read());
+    let mut settings = decide(mode, &System::read(), &env::var("GLIBC_TUNABLES").unwrap_or_default());
     if mode != HugePages::Off && thp_was_disabled() {
         settings
             .warnings
@@ -56,23 +56,31 @@ fn thp_was_disabled() -> bool {
     disabled && rustix::thread::disable_transparent_huge_pages(false).is_ok()
 }
 
-fn decide(mode: HugePages, system: &System) -> Settings {
+fn decide(mode: HugePages, system: &System, tunables: &str) -> Settings {
     let mut s = Settings::default();
     let mut mode = mode;
+    if mode == HugePages::Off {
+        return s;
+    }
+    // A setting of the user's own would reach every program that is executed later, and a size of 1 GiB its first child's SIGBUS.
+    let (asked, own): (Vec<&str>, Vec<&str>) =
+        tunables.split(':').filter(|t| !t.is_empty()).partition(|t| t.starts_with("glibc.malloc.hugetlb="));
+    let own = own.join(":");
+    let pages = |t: &&str| t.rsplit('=').next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
+    if let Some(large) = asked.iter().find(|t| pages(t) > 2 << 20) {
+        s.warnings
+            .push(format!("{large} in GLIBC_TUNABLES: taking 2 MiB pages, of which a child can get one"));
+    }
     if mode == HugePages::Hugetlb {
         if system.free == 0 && system.overcommit == 0 {
+            // One line is enough: this one says what is used instead.
+            s.warnings.clear();
             s.warnings.push(
                 "no free 2 MiB huge pages, and none may be added (sysctl vm.nr_hugepages, \
                  vm.nr_overcommit_hugepages): using transparent ones"
                     .to_owned(),
             );
             mode = HugePages::Thp;
-        } else if system.overcommit == 0 {
-            s.warnings.push(
-                "vm.nr_overcommit_hugepages is 0: when the pool runs out, a forked child that shares its \
-                 parent's huge pages may be killed by SIGBUS; a value above 0 lets the pool grow instead"
-                    .to_owned(),
-            );
         }
     }
     match mode {
@@ -90,18 +98,23 @@ fn decide(mode: HugePages, system: &System) -> Settings {
             // madvise for what malloc gets from the kernel, and large blocks from the heap too, which a threshold of 128 KiB would
             // put into mappings of their own, too small for a huge page.
             let tunables = "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=33554432";
-            s.variables.push(("GLIBC_TUNABLES", appended("GLIBC_TUNABLES", ":", tunables)));
+            s.variables.push(("GLIBC_TUNABLES", joined(&own, tunables)));
             s.variables.push(("MALLOC_CONF", appended("MALLOC_CONF", ",", "thp:always")));
             s.variables.push(("MIMALLOC_ALLOW_THP", "1".to_owned()));
         }
         HugePages::Hugetlb => {
             // Last, where the library finds it. Two MiB by size: a default size of 1 GiB would hand the only such page to whoever
             // comes first.
-            s.variables.push(("GLIBC_TUNABLES", appended("GLIBC_TUNABLES", ":", HUGETLB_TUNABLE)));
+            s.variables.push(("GLIBC_TUNABLES", joined(&own, HUGETLB_TUNABLE)));
             s.hugetlb = true;
         }
     }
     s
+}
+
+/// Tunables, ours last.
+fn joined(own: &str, ours: &str) -> String {
+    if own.is_empty() { ours.to_owned() } else { format!("{own}:{ours}") }
 }
 
 fn appended(name: &str, separator: &str, value: &str) -> String {
@@ -121,24 +134,31 @@ mod tests {
 
     #[test]
     fn an_empty_pool_that_cannot_grow_means_transparent_pages() {
-        let s = decide(HugePages::Hugetlb, &system("madvise", 0, 0));
+        let s = decide(HugePages::Hugetlb, &system("madvise", 0, 0), "");
         assert!(!s.hugetlb);
         assert_eq!(s.warnings.len(), 1);
         assert!(s.variables.iter().any(|(n, v)| *n == "GLIBC_TUNABLES" && v.contains("hugetlb=1")));
     }
 
     #[test]
-    fn a_pool_that_cannot_grow_is_warned_about() {
-        let s = decide(HugePages::Hugetlb, &system("madvise", 100, 0));
+    fn pages_of_a_gibibyte_are_not_asked_for() {
+        let tunables = "glibc.malloc.check=0:glibc.malloc.hugetlb=1073741824";
+        let s = decide(HugePages::Hugetlb, &system("madvise", 100, 0), tunables);
+        assert_eq!(s.warnings.len(), 1, "{:?}", s.warnings);
+        let (_, value) = s.variables.iter().find(|(n, _)| *n == "GLIBC_TUNABLES").unwrap();
+        assert_eq!(value, "glibc.malloc.check=0:glibc.malloc.hugetlb=2097152");
         assert!(s.hugetlb);
-        assert!(s.warnings[0].contains("SIGBUS"), "{:?}", s.warnings);
-        assert!(decide(HugePages::Hugetlb, &system("madvise", 100, 10)).warnings.is_empty());
+        let s = decide(HugePages::Hugetlb, &system("madvise", 0, 0), tunables);
+        assert_eq!(s.warnings.len(), 1, "{:?}", s.warnings);
+        assert!(!s.variables.iter().any(|(_, v)| v.contains("1073741824")), "{:?}", s.variables);
     }
 
     #[test]
     fn thp_switched_off_is_said() {
-        assert!(decide(HugePages::Thp, &system("madvise", 0, 0)).warnings.is_empty());
-        assert!(decide(HugePages::Thp, &system("never", 0, 0)).warnings[0].contains("off on this system"));
-        assert_eq!(decide(HugePages::Off, &system("never", 0, 0)), super::Settings::default());
+        assert!(decide(HugePages::Thp, &system("madvise", 0, 0), "").warnings.is_empty());
+        assert!(
+            decide(HugePages::Thp, &system("never", 0, 0), "").warnings[0].contains("off on this system")
+        );
+        assert_eq!(decide(HugePages::Off, &system("never", 0, 0), ""), super::Settings::default());
     }
 }

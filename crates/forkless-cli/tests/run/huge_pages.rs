@@ -1,0 +1,123 @@
+//! `--huge-pages=hugetlb` with a real pool: as the pool is set, a server that forks workers lives on huge pages or on smaller ones, and no
+//! worker of its is ever killed. The pool's size is the system's: it is changed for the moment of a test, and set back even if that fails.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+use crate::support::{compile, observe, plain, run};
+
+static HUGE_PAGES: LazyLock<PathBuf> = LazyLock::new(|| compile("huge_pages.c", &["-pthread"]));
+
+const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
+
+/// MiB the server holds.
+const MIB: &str = "48";
+
+fn number(name: &str) -> Option<u64> {
+    fs::read_to_string(format!("{POOL}/{name}")).ok()?.trim().parse().ok()
+}
+
+/// A pool of a size, alone with it.
+struct Pool {
+    before: [(&'static str, u64); 2],
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Pool {
+    /// `None`, said aloud: it cannot be set here.
+    fn of(pages: u64) -> Option<Pool> {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let skipped = |why: &str| println!("skipped: {why}");
+        let (Some(nr), Some(overcommit)) = (number("nr_hugepages"), number("nr_overcommit_hugepages")) else {
+            skipped("this kernel has no 2 MiB huge pages");
+            return None;
+        };
+        if number("free_hugepages") != Some(nr) {
+            skipped("somebody uses the pool of huge pages");
+            return None;
+        }
+        let pool =
+            Pool { before: [("nr_hugepages", nr), ("nr_overcommit_hugepages", overcommit)], _alone: alone };
+        let set = |name, value: u64| fs::write(format!("{POOL}/{name}"), value.to_string()).is_ok();
+        if !set("nr_overcommit_hugepages", 0) || !set("nr_hugepages", pages) {
+            skipped("the pool of huge pages may not be set (root may)");
+            return None;
+        }
+        if number("free_hugepages") != Some(pages) {
+            skipped(&format!("memory for {pages} huge pages is not to be had"));
+            return None;
+        }
+        Some(pool)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        for (name, value) in self.before {
+            let _ = fs::write(format!("{POOL}/{name}"), value.to_string());
+        }
+    }
+}
+
+/// Serves with huge pages and without forkless; the output must be the same. KiB of the pool used, and lines of forkless.
+fn serve(way: &str, environment: &[(&str, &str)]) -> (u64, Vec<String>) {
+    let args = [way, MIB, "environment"];
+    let (status, expected, _) = observe(plain(&HUGE_PAGES, &args).env_remove("GLIBC_TUNABLES"));
+    assert_eq!(status, Some(0), "{expected}");
+    let mut command = run(&["--fork=off", "--huge-pages=hugetlb"], &HUGE_PAGES, &args);
+    command.env_remove("GLIBC_TUNABLES").envs(environment.iter().copied());
+    let (status, out, err) = observe(&mut command);
+    assert_eq!((status, &out), (Some(0), &expected), "{err}");
+    let pool = err.lines().find_map(|l| l.strip_prefix("pool ")).and_then(|n| n.parse().ok());
+    let lines = err.lines().filter(|l| l.starts_with("forkless")).map(str::to_owned).collect();
+    (pool.unwrap_or_else(|| panic!("{err}")), lines)
+}
+
+#[test]
+fn ample_pool_holds_what_malloc_gives() {
+    let Some(_pool) = Pool::of(100) else { return };
+    let (kib, lines) = serve("malloc", &[]);
+    assert!(kib > 48 << 10, "{kib} KiB");
+    assert!(lines.is_empty(), "{lines:?}");
+}
+
+/// Memory that never passed malloc moves into the pool; its parts can be unmapped, protected, dropped and moved all the same.
+#[test]
+fn ample_pool_holds_what_was_mapped_in_pieces() {
+    let Some(_pool) = Pool::of(100) else { return };
+    let (kib, lines) = serve("pieces", &[]);
+    assert!(kib > 44 << 10, "{kib} KiB");
+    assert!(lines.is_empty(), "{lines:?}");
+}
+
+#[test]
+fn pool_too_small_at_the_start_means_smaller_pages_and_one_line() {
+    let Some(_pool) = Pool::of(4) else { return };
+    for way in ["malloc", "pieces"] {
+        let (kib, lines) = serve(way, &[]);
+        assert!(kib <= 8 << 10, "{way}: {kib} KiB");
+        assert_eq!(lines.len(), 1, "{way}: {lines:?}");
+    }
+}
+
+/// All of the server's memory fits, but not the copies that a worker and its parent need: without the library this worker is killed.
+#[test]
+fn pool_that_runs_out_while_serving_kills_no_worker() {
+    let Some(_pool) = Pool::of(32) else { return };
+    for way in ["malloc", "pieces"] {
+        let (_, lines) = serve(way, &[]);
+        assert_eq!(lines.len(), 1, "{way}: {lines:?}");
+        assert!(lines[0].contains("going on with smaller pages"), "{lines:?}");
+    }
+}
+
+/// The first process to inherit such a setting takes the only page, and its first child dies.
+#[test]
+fn pages_of_a_gibibyte_asked_for_are_not_taken() {
+    let Some(_pool) = Pool::of(100) else { return };
+    let (kib, lines) = serve("malloc", &[("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1073741824")]);
+    assert!(kib > 48 << 10, "{kib} KiB");
+    assert_eq!(lines.len(), 1, "{lines:?}");
+}
