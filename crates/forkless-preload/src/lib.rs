@@ -8,6 +8,14 @@
 //! - all state is in statics made of atomics, so that a handler may read it at any point;
 //! - whatever cannot be proven unnoticeable is not done: fall back to the plain call, count it, report it.
 #![no_std]
+#![cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "speculative forks and context switches are x86-64's; what serves them alone is unused"
+    )
+)]
 
 #[cfg(not(panic = "abort"))]
 compile_error!("build with --profile preload: a preloaded library must not unwind");

@@ -502,6 +502,9 @@ impl Command {
     /// - call libc functions that signal other threads (`setuid` and its kin) or run code at exit,
     /// - unwind (a panic is caught and fails the start) or not return.
     ///
+    /// A function that dies by a signal kills the child alone; before Linux 5.16, if the signal's default action is to dump core, this
+    /// process dies with it.
+    ///
     /// An `Err` fails the start with its error number. `errno` of the calling thread is put back.
     #[expect(unsafe_code, reason = "declares an obligation of the caller's; see above")]
     pub unsafe fn pre_exec<F>(&mut self, f: F) -> &mut Command

@@ -309,7 +309,7 @@ fn threads_that_open_close_and_start_never_see_or_lose_a_descriptor() {
     });
     drop(filler);
     println!("{} starts", starts.load(Ordering::Relaxed));
-    assert!(starts.load(Ordering::Relaxed) > 20);
+    assert!(starts.load(Ordering::Relaxed) > if crate::support::emulated() { 0 } else { 20 });
 }
 
 fn killing_at_any_moment_of_a_start() {

@@ -43,8 +43,10 @@ macro_rules! cases {
 pub(crate) use cases;
 
 const SKIPPED: i32 = 77;
-/// Long for a loaded machine, short for a hang.
-const LIMIT: Duration = Duration::from_secs(60);
+/// Long for a loaded machine, short for a hang; an emulator takes ten times as long.
+fn limit() -> Duration {
+    Duration::from_secs(if emulated() { 600 } else { 60 })
+}
 
 /// Ends the case as not run, with the reason.
 pub fn skip(reason: &str) -> ! {
@@ -62,9 +64,13 @@ pub fn need_root() {
 
 /// Ends the case where time passes too slowly for what it promises: `tests/kernels/library.sh` says so to its emulated systems.
 pub fn need_real_time() {
-    if std::env::var_os("FORKLESS_TEST_EMULATED").is_some() {
+    if emulated() {
         skip("an emulator's times mean nothing");
     }
+}
+
+pub fn emulated() -> bool {
+    std::env::var_os("FORKLESS_TEST_EMULATED").is_some()
 }
 
 /// The running kernel's version.
@@ -194,10 +200,10 @@ fn run_one(case: &Case, show: bool) -> Outcome {
     let (mut out, mut err) = (child.stdout.take().expect("piped"), child.stderr.take().expect("piped"));
     let (tell, done) = std::sync::mpsc::channel::<()>();
     let late = std::thread::spawn(move || {
-        let late = done.recv_timeout(LIMIT) == Err(std::sync::mpsc::RecvTimeoutError::Timeout);
+        let late = done.recv_timeout(limit()) == Err(std::sync::mpsc::RecvTimeoutError::Timeout);
         if late {
             let stuck = std::fs::read_to_string(format!("/proc/{pid}/stack")).unwrap_or_default();
-            println!("test took longer than {LIMIT:?}; kernel stack of {pid}:\n{stuck}");
+            println!("test took longer than {:?}; kernel stack of {pid}:\n{stuck}", limit());
             let _ = forkless_sys::process::kill(-pid, 9);
         }
         late
