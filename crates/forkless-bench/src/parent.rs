@@ -99,6 +99,31 @@ impl Memory {
         self.write((0..bytes.min(self.length)).step_by(step), 1);
     }
 
+    /// Writes one byte to every base page of `parts` equal parts, a page of each in turn: so the pages of all parts lie alike in
+    /// physical memory.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn touch_in_turns(&mut self, parts: usize) {
+        let step = usize::try_from(page_size()).unwrap_or(4096);
+        let part = self.length / parts / step * step;
+        self.write((0..part).step_by(step).flat_map(|page| (0..parts).map(move |one| one * part + page)), 1);
+    }
+
+    /// Lets forks copy only the first `bytes`, a multiple of the page size.
+    ///
+    /// # Errors
+    /// When the kernel does not know `MADV_DONTFORK`.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn fork_only(&mut self, bytes: usize) -> Result<(), Error> {
+        let bytes = bytes.min(self.mapped);
+        // SAFETY: the range is this value's own mapping; only what becomes of it in a fork changes.
+        let whole = unsafe { libc::madvise(self.start.as_ptr().cast(), self.mapped, libc::MADV_DOFORK) };
+        // SAFETY: at most one past the end of the mapping.
+        let rest = unsafe { self.start.add(bytes) };
+        // SAFETY: as above.
+        let part = unsafe { libc::madvise(rest.as_ptr().cast(), self.mapped - bytes, libc::MADV_DONTFORK) };
+        if whole != 0 || part != 0 { Err(Error::last_os("keep memory out of a fork")) } else { Ok(()) }
+    }
+
     /// Writes `value` to one byte of every `stride`-th base page.
     pub(crate) fn write_every(&mut self, stride: u64, value: u8) {
         let step = usize::try_from(stride.saturating_mul(page_size())).unwrap_or(usize::MAX);
