@@ -2,7 +2,7 @@
 //! something; somebody is killed. The outcome is that of the plain fork, and nothing is left behind.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -163,6 +163,65 @@ fn short_address_space_ends_as_with_a_plain_fork() {
     let (with, report) = reported(&["--fork-minimum=1M", "--fork-always"], &FORK_CASES, &case);
     assert_eq!(without, with, "{:?}", report.reasons());
     assert_eq!(report.count("forks"), 2);
+}
+
+/// A memory cgroup below our own; removed again.
+struct Cgroup(PathBuf, &'static str);
+
+impl Cgroup {
+    /// Of the first or the second version, whichever may be made here.
+    fn make(name: &str) -> Option<Cgroup> {
+        let all = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+        let path = |mark: &str| all.lines().find_map(|l| Some(l.split_once(mark)?.1.trim_start_matches('/')));
+        let kinds = [
+            ("/sys/fs/cgroup/memory", ":memory:", "memory.limit_in_bytes"),
+            ("/sys/fs/cgroup", "0::", "memory.max"),
+        ];
+        kinds.into_iter().find_map(|(mount, mark, limit)| {
+            let made = Cgroup(Path::new(mount).join(path(mark)?).join(name), limit);
+            std::fs::create_dir(&made.0).ok()?;
+            made.0.join(limit).exists().then_some(made)
+        })
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // Its processes are gone, but the kernel may not be done with them.
+        for _ in 0..100 {
+            if std::fs::remove_dir(&self.0).is_ok() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+}
+
+/// What a speculative child fetches counts as memory. Near the limit of a cgroup the kernel would make room by killing the largest
+/// process, its parent; once it did, at all these limits.
+#[test]
+fn memory_limit_kills_nobody_who_lives_without_forkless() {
+    const LIMITS: [u64; 3] = [67, 70, 80];
+    let Some(cgroup) = Cgroup::make(&format!("forkless-test-{}", std::process::id())) else {
+        println!("skipped: no memory cgroup may be made here (root may, where the controller is passed on)");
+        return;
+    };
+    let program = compile("memory_limit.c", &[]);
+    for limit in LIMITS {
+        let file = cgroup.0.join(cgroup.1);
+        let case = format!("{} {} {}", program.display(), file.display(), limit << 20);
+        let enter = |command: &str| {
+            // The limit of the round before would hold for the start of this one.
+            let _ = std::fs::write(&file, (1u64 << 40).to_string());
+            let procs = cgroup.0.join("cgroup.procs");
+            let line = format!("echo $$ > {} && exec {command}", procs.display());
+            observe(plain("sh".as_ref(), &["-c", &line]).env("FORKLESS_LIBRARY", &*LIBRARY))
+        };
+        let without = enter(&case);
+        assert_eq!(without.0, Some(0), "{limit} MiB: {without:?}");
+        let with = enter(&format!("{FORKLESS} run --fork-minimum=1M --fork-always -- {case}"));
+        assert_eq!(without, with, "{limit} MiB");
+    }
 }
 
 /// Whoever kills a child that nobody has been told of yet has killed nobody: the fork returns a living one.

@@ -201,6 +201,38 @@ get() { curl -s --unix-socket s http://x/; }; workers() { pgrep -c -P $(cat pid)
 $RUN $(command -v nginx) -p $PWD -c $PWD/c; echo $?; sleep 0.5; get; workers; kill -HUP $(cat pid); sleep 1; get; workers
 kill -USR2 $(cat pid); sleep 1; get; kill -QUIT $(cat pid.oldbin); sleep 1; get; kill -QUIT $(cat pid); sleep 1; ls; grep -c 'exited on signal' logs/error; true"#,
     ),
+    case(
+        "apache with mod_cgi and mod_cgid",
+        &["apache2", "curl"],
+        r#"mkdir www; cat > www/env <<'END'
+#!/bin/sh
+printf 'Content-Type: text/plain\n\n%s %s %s\n' "$REQUEST_METHOD" "$QUERY_STRING" "$(head -c 20)"; ls /proc/self/fd | tr '\n' ' '; grep -E 'SigBlk|SigIgn' /proc/self/status
+END
+printf '#!/bin/sh\nexit 3\n' > www/fails; chmod -R 755 www; chmod 755 .; M=/usr/lib/apache2/modules
+for how in cgi cgid; do cat > $how.conf <<END
+ServerRoot $PWD
+DefaultRuntimeDir $PWD
+PidFile $PWD/$how.pid
+ErrorLog $PWD/$how.log
+ServerName localhost
+Listen 127.0.0.1:$((20000 + $$ % 20000))
+LoadModule mpm_prefork_module $M/mod_mpm_prefork.so
+LoadModule authz_core_module $M/mod_authz_core.so
+LoadModule ${how}_module $M/mod_$how.so
+ScriptSock $PWD/$how.sock
+StartServers 2
+DocumentRoot $PWD/www
+<Directory $PWD/www>
+Options +ExecCGI
+SetHandler cgi-script
+</Directory>
+END
+[ $(id -u) = 0 ] && printf 'User www-data\nGroup www-data\n' >> $how.conf
+$RUN $(command -v apache2) -DFOREGROUND -f $PWD/$how.conf & server=$!; url=http://127.0.0.1:$((20000 + $$ % 20000))
+n=0; while ! curl -s $url/env >/dev/null && [ $n -lt 100 ]; do sleep 0.1; n=$((n+1)); done
+for i in 1 2 3 4 5; do curl -s "$url/env?$i"; curl -s -d "posted $i" $url/env; curl -s -o /dev/null -w '%{http_code}\n' $url/fails; done
+kill -USR1 $(cat $how.pid); sleep 1; curl -s "$url/env?again"; kill -TERM $server; wait $server; echo $?; grep -c 'exit signal' $how.log; ls *.pid *.sock 2>/dev/null; done; true"#,
+    ),
     Case {
         name: "postgres and its archive_command",
         needs: &["postgres", "initdb", "psql", "runuser"],

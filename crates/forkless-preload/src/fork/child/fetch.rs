@@ -1,13 +1,13 @@
 //! Bringing absent memory from the parent, a cluster at a time.
 #![expect(unsafe_code, reason = "maps memory at addresses that were reserved")]
 
-use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use forkless_record::Kind;
 use forkless_sys::{fd, mm};
 
 use super::super::{outcome, plan};
-use super::abort;
+use super::{abort, limit};
 
 /// Sixteen pages: a fault costs 3 us in signal and mapping, a page 0.5 us.
 pub(crate) const CLUSTER: usize = 64 << 10;
@@ -82,8 +82,19 @@ pub(crate) fn fetch(addr: usize) -> bool {
 /// plain fork is cheaper.
 fn budget() {
     const FREE: u64 = 1024;
+    /// Looked at from here on: few children need more, and looking costs as much as sixty pages.
+    const UNLIMITED: u64 = 48;
+    static ROOM: AtomicU64 = AtomicU64::new(0);
+    let pages = outcome::get().pages.load(Relaxed);
+    if pages <= UNLIMITED {
+        return;
+    }
+    if ROOM.load(Relaxed) == 0 {
+        // Half of what is left, for the plain fork may have to follow.
+        ROOM.store(limit::room() / 4096 / 2 + 1, Relaxed);
+    }
     let absent: usize = plan::ABSENT.iter().map(|(s, e)| e - s).sum();
-    if outcome::get().pages.load(Relaxed) > FREE + absent as u64 / 4096 / 16 {
+    if pages > (FREE + absent as u64 / 4096 / 16).min(ROOM.load(Relaxed)) {
         abort(Kind::Budget);
     }
 }

@@ -23,6 +23,7 @@ mod exec;
 mod fds;
 mod fetch;
 mod files;
+mod limit;
 mod need;
 mod policy;
 pub(crate) mod signals;
