@@ -219,7 +219,6 @@ Listen 127.0.0.1:$((20000 + $$ % 20000))
 LoadModule mpm_prefork_module $M/mod_mpm_prefork.so
 LoadModule authz_core_module $M/mod_authz_core.so
 LoadModule ${how}_module $M/mod_$how.so
-ScriptSock $PWD/$how.sock
 StartServers 2
 DocumentRoot $PWD/www
 <Directory $PWD/www>
@@ -227,8 +226,10 @@ Options +ExecCGI
 SetHandler cgi-script
 </Directory>
 END
+[ $how = cgi ] || echo "ScriptSock $PWD/$how.sock" >> $how.conf
 [ $(id -u) = 0 ] && printf 'User www-data\nGroup www-data\n' >> $how.conf
-$RUN $(command -v apache2) -DFOREGROUND -f $PWD/$how.conf & server=$!; url=http://127.0.0.1:$((20000 + $$ % 20000))
+# At its end Apache signals its whole process group.
+setsid $RUN $(command -v apache2) -DFOREGROUND -f $PWD/$how.conf & server=$!; url=http://127.0.0.1:$((20000 + $$ % 20000))
 n=0; while ! curl -s $url/env >/dev/null && [ $n -lt 100 ]; do sleep 0.1; n=$((n+1)); done
 for i in 1 2 3 4 5; do curl -s "$url/env?$i"; curl -s -d "posted $i" $url/env; curl -s -o /dev/null -w '%{http_code}\n' $url/fails; done
 kill -USR1 $(cat $how.pid); sleep 1; curl -s "$url/env?again"; kill -TERM $server; wait $server; echo $?; grep -c 'exit signal' $how.log; ls *.pid *.sock 2>/dev/null; done; true"#,
