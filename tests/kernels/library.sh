@@ -150,7 +150,7 @@ judge() {
 	expect "the tests of shell lines" '^@exit lines 0$'
 	expect "bench spawn" '^spawn\| spawn,forkless,.*,wall,'
 	expect "bench syscalls" '^syscalls\| syscalls,vfork\+execve,.*,real,'
-	expect "swapcontext makes a system call" '^context\| context,swapcontext,[^,]*,syscalls,[^,]*,[^,]*,[^,]*,1(\.0*)?,'
+	expect "swapcontext makes a system call" '^context\| context,swapcontext,[^,]*,syscalls,[^,]*,[^,]*,[^,]*,[12](\.0*)?,'
 	expect "a mask-free switch makes none" '^context\| context,mask_free,[^,]*,syscalls,[^,]*,[^,]*,[^,]*,0(\.0*)?,'
 	expect "run runs a program" '^run\| \{.*"mode": ?"forkexec"'
 	expect "run runs a shell" '^shell\| sh runs'

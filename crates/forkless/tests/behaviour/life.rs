@@ -52,6 +52,7 @@ fn dropping_kills_waits_or_lets_go_and_leaves_no_zombie() {
 }
 
 fn an_ended_child_is_dropped_without_a_thread() {
+    crate::support::need_real_time();
     let mut c = Command::new("/bin/true");
     let child = c.spawn().unwrap();
     std::thread::sleep(Duration::from_millis(50));
