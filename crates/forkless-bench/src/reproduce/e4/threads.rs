@@ -119,7 +119,7 @@ pub(super) fn measure(bench: &mut Bench<'_>, experiment: &mut Experiment) -> Res
             return Ok(());
         }
     };
-    let operations = bench.quick(100_000, masks::OPERATIONS);
+    let operations = bench.quick(300_000, masks::OPERATIONS);
     if operations < masks::OPERATIONS {
         experiment.scaled.push(format!("{operations} pushes and pops instead of {}", masks::OPERATIONS));
     }
@@ -127,7 +127,7 @@ pub(super) fn measure(bench: &mut Bench<'_>, experiment: &mut Experiment) -> Res
         experiment.miss(&["run.calls_per_switch", "run.gain_percent"], super::found::NO_RUN);
     }
     let ways: Vec<&Way> = WAYS.iter().filter(|way| bench.options.run || !way.under_run).collect();
-    let rounds = bench.quick(5, 3);
+    let rounds = 3;
     let seed = bench.options.seed;
     let mut times: Vec<Vec<[f64; 3]>> = vec![Vec::new(); ways.len()];
     for round in 0..rounds {
