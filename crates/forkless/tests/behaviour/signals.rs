@@ -255,7 +255,11 @@ fn a_handler_that_waits_for_everybodys_children_does_no_harm() {
 
 fn a_stopped_child_is_neither_ended_nor_lost() {
     let mut c = Command::new("sh").args(["-c", "kill -STOP $$; exit 6"]).spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(30));
+    // A SIGCONT before the stop would be lost, and the child stopped for ever.
+    let stat = format!("/proc/{}/stat", c.id());
+    while !std::fs::read_to_string(&stat).unwrap().contains(") T ") {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     assert!(c.try_wait().unwrap().is_none());
     assert!(matches!(c.wait_timeout(Duration::from_millis(30)), Err(WaitError::Deadline)));
     c.signal(libc::SIGCONT).unwrap();
