@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 /// The command under test.
 pub(crate) const FORKLESS: &str = env!("CARGO_BIN_EXE_forkless");
@@ -118,7 +119,15 @@ pub(crate) fn reported(
     let mut all = vec!["--json", to.as_str()];
     all.extend(options);
     let seen = observe(&mut run(&all, program, args));
-    let text = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("no report: {e}; {seen:?}"));
+    // The program waits a second for its report; on a busy machine it may take longer.
+    let end = Instant::now() + Duration::from_secs(20);
+    let text = loop {
+        let text = std::fs::read_to_string(&file);
+        if text.as_ref().is_ok_and(|t| t.ends_with('\n')) || Instant::now() > end {
+            break text.unwrap_or_else(|e| panic!("no report: {e}; {seen:?}"));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
     let _ = std::fs::remove_file(&file);
     (seen, Report(serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text:?}"))))
 }
