@@ -71,17 +71,15 @@ fn decide(mode: HugePages, system: &System, tunables: &str) -> Settings {
         s.warnings
             .push(format!("{large} in GLIBC_TUNABLES: taking 2 MiB pages, of which a child can get one"));
     }
-    if mode == HugePages::Hugetlb {
-        if system.free == 0 && system.overcommit == 0 {
-            // One line is enough: this one says what is used instead.
-            s.warnings.clear();
-            s.warnings.push(
-                "no free 2 MiB huge pages, and none may be added (sysctl vm.nr_hugepages, \
+    if mode == HugePages::Hugetlb && system.free == 0 && system.overcommit == 0 {
+        // One line is enough: this one says what is used instead.
+        s.warnings.clear();
+        s.warnings.push(
+            "no free 2 MiB huge pages, and none may be added (sysctl vm.nr_hugepages, \
                  vm.nr_overcommit_hugepages): using transparent ones"
-                    .to_owned(),
-            );
-            mode = HugePages::Thp;
-        }
+                .to_owned(),
+        );
+        mode = HugePages::Thp;
     }
     match mode {
         HugePages::Off => return s,
