@@ -1,7 +1,7 @@
 //! The record of the machine a result was measured on: enough to tell two machines apart and to judge whether this
 //! one was quiet, nothing that identifies its user. A field the system does not tell is `None`, never a guess.
 
-#![expect(unsafe_code, reason = "sysconf, uname and gnu_get_libc_version are C functions")]
+#![expect(unsafe_code, reason = "sysconf, uname, geteuid and gnu_get_libc_version are C functions")]
 
 #[cfg(target_env = "gnu")]
 use std::ffi::CStr;
@@ -144,6 +144,13 @@ impl Machine {
         }
         format!("{hash:016x}")
     }
+}
+
+/// Whether this process's effective user is root.
+#[cfg(target_os = "linux")]
+pub(crate) fn is_root() -> bool {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::geteuid() == 0 }
 }
 
 /// The base page size in bytes.

@@ -24,13 +24,6 @@ pub(super) fn provide(bench: &mut Bench<'_>, program: &str, package: &str) -> Re
     install::need(program, package, bench.options.install, bench.observer).map_err(|error| error.to_string())
 }
 
-/// Whether this process's effective user is root, as `/proc` says.
-pub(super) fn is_root() -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
-    line.and_then(|ids| ids.split_whitespace().nth(1)) == Some("0")
-}
-
 /// The command of a program's words, its name first.
 pub(super) fn command(words: &[OsString]) -> Command {
     let mut command = Command::new(&words[0]);

@@ -89,7 +89,7 @@ fn with(
         way.runs = said.runs;
         ways.push(way);
     }
-    if tools::is_root() {
+    if crate::machine::is_root() {
         let mut way = Way::new("ruby_root_system", "Ruby, system(\"true\"), by root");
         way.runs = script::run(None, ruby, &file, "system", size, User::Own)?.runs;
         ways.push(way);

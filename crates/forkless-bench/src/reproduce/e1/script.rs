@@ -43,7 +43,7 @@ pub(super) fn run(
     let mut command = tools::behind(launcher, interpreter.as_os_str());
     command.arg(script).arg(mode);
     command.args([size[0].to_string(), cow::PASSES.to_string(), size[1].to_string()]);
-    if user == User::Ordinary && tools::is_root() {
+    if user == User::Ordinary && crate::machine::is_root() {
         command.uid(NOBODY).gid(NOBODY).groups(&[]);
     }
     let name = format!("{} ({mode})", interpreter.display());

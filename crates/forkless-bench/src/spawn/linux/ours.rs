@@ -142,8 +142,7 @@ pub(super) fn popen(line: &CStr) -> *mut libc::FILE {
 
 /// Whether this process may set supplementary groups; without the privilege `forkless_full` leaves them out.
 pub(in crate::spawn) fn may_set_groups() -> bool {
-    // SAFETY: geteuid has no preconditions and cannot fail.
-    unsafe { libc::geteuid() == 0 }
+    crate::machine::is_root()
 }
 
 /// The child becomes who this process is, elsewhere, under the limits it has, with twenty descriptors at new numbers.

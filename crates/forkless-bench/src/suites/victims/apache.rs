@@ -4,8 +4,6 @@
 //! loopback address. Started by root it changes to another user, as distributed. The fork call itself is timed by a small
 //! preloaded library (`fork_times.c`), the same with and without `run`: a tracer would cost more than what is timed.
 
-#![expect(unsafe_code, reason = "geteuid")]
-
 use std::cell::Cell;
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -240,8 +238,7 @@ impl Apache {
         if module == "cgid" {
             let _ = writeln!(text, "ScriptSock \"{root}/socket\"");
         }
-        // SAFETY: no arguments, cannot fail.
-        if unsafe { libc::geteuid() } == 0 {
+        if crate::machine::is_root() {
             text.push_str("User www-data\nGroup www-data\n");
         }
         for host in 0..hosts {

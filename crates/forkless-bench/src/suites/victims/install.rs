@@ -1,7 +1,5 @@
 //! Programs of the system: found, or installed where that is allowed.
 
-#![expect(unsafe_code, reason = "geteuid")]
-
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -9,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use crate::engine::Observer;
 use crate::error::Error;
+use crate::machine::is_root;
 
 /// A program by name, from `$PATH` or the directories of servers, which a user's `$PATH` often lacks.
 pub(crate) fn find(name: &str) -> Option<PathBuf> {
@@ -33,9 +32,7 @@ pub(crate) fn need(
         return Ok(found);
     }
     let advice = format!("{name} is not installed: as root, apt-get install {package}");
-    // SAFETY: no arguments, cannot fail.
-    let root = unsafe { libc::geteuid() } == 0;
-    if !allowed || !root || find("apt-get").is_none() {
+    if !allowed || !is_root() || find("apt-get").is_none() {
         return Err(Error::Missing(advice));
     }
     observer.note(&format!("installing {package}, for {name} (FORKLESS_NO_INSTALL=1 forbids it)"));
