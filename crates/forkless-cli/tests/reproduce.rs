@@ -236,14 +236,20 @@ fn the_server_experiment_measures_a_real_server_and_leaves_the_settings_as_they_
         assert!((7.9..8.5).contains(&bytes), "{bytes}");
     }
     assert!(figure("clone.r2").is_some() && figure("clone.ns_per_entry").is_some_and(|ns| ns > 0.0));
-    if experiment["missing"].get("clone.gain").is_some() {
-        return eprintln!("skipped: the server: {}", experiment["missing"]["clone.gain"]);
-    }
+    let missing = |name: &str| experiment["missing"].get(name);
     let known = |name: &str| figure(name).unwrap_or_else(|| panic!("{name}: {experiment}"));
-    assert!(known("clone.before_ms") > 0.0 && known("clone.after_ms") > 0.0);
-    assert!(known("requests.before") > 0.0 && known("requests.after") > 0.0);
+    for (gain, sides) in [
+        ("clone.gain", ["clone.before_ms", "clone.after_ms"]),
+        ("requests.gain", ["requests.before", "requests.after"]),
+    ] {
+        match missing(gain) {
+            // No Apache; or the machine is so busy that it did not answer in time.
+            Some(why) => eprintln!("skipped: {gain}: {why}"),
+            None => assert!(sides.iter().all(|side| known(side) > 0.0), "{experiment}"),
+        }
+    }
     for name in ["profile.copy_percent_of_clone", "rss.after_percent", "pool.sigbus", "gigantic.serves"] {
-        if let Some(why) = experiment["missing"].get(name) {
+        if let Some(why) = missing(name) {
             eprintln!("skipped: {name}: {why}");
         }
     }
