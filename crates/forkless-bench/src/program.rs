@@ -207,10 +207,10 @@ mod tests {
     #[test]
     fn a_failing_or_talking_child_is_refused_before_the_measurement() {
         let failing = Program::prepare(&Kind::File("/bin/false".into()), None);
-        assert!(matches!(failing, Err(Error::Missing(_))), "{failing:?}");
+        assert!(matches!(failing, Err(Error::Spec(_))), "{failing:?}");
         let relative = Program::prepare(&Kind::File("true".into()), None);
         assert!(matches!(relative, Err(Error::Spec(_))), "{relative:?}");
         let missing = Program::prepare(&Kind::File("/nonexistent".into()), None);
-        assert!(matches!(missing, Err(Error::Os { .. })), "{missing:?}");
+        assert!(matches!(missing, Err(Error::Spec(_))), "{missing:?}");
     }
 }
