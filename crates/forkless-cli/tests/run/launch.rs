@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::support::{FORK_CASES, FORKLESS, compile, observe, plain, reported, run};
+use crate::support::{FORK_CASES, FORKLESS, compile, compile_as, observe, plain, reported, run};
 
 #[test]
 fn the_status_is_the_programs() {
@@ -38,6 +38,17 @@ fn a_static_program_runs_plainly_and_says_so() {
     assert!(text.contains("statically linked") && text.lines().count() == 1, "{text}");
     let (status, _, text) = observe(&mut run(&["--quiet"], &program, &[]));
     assert_eq!((status, text.as_str()), (Some(0), ""));
+}
+
+/// A sanitizer's runtime ends the program when another library comes before it, unless told not to.
+#[test]
+fn a_sanitized_program_runs_with_the_library() {
+    let program = compile_as("sanitized", "static.c", &["-fsanitize=address"]);
+    let mut with = run(&["--report"], &program, &[]);
+    with.env("ASAN_OPTIONS", "detect_leaks=0");
+    let (status, out, text) = observe(&mut with);
+    assert_eq!((status, out.as_str()), (Some(0), "static\n"), "{text}");
+    assert!(text.contains("forks seen"), "{text}");
 }
 
 #[test]

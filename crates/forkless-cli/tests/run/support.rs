@@ -27,7 +27,12 @@ pub(crate) use library::LIBRARY;
 
 /// A fixture of `fixtures/run`, compiled with these flags.
 pub(crate) fn compile(source: &str, flags: &[&str]) -> PathBuf {
-    let out = temporary(source.trim_end_matches(".c"));
+    compile_as(source.trim_end_matches(".c"), source, flags)
+}
+
+/// The same under a name of its own, beside the one that another test makes of the same source.
+pub(crate) fn compile_as(name: &str, source: &str, flags: &[&str]) -> PathBuf {
+    let out = temporary(name);
     let status = Command::new("cc")
         .args(["-O1", "-Wall", "-Wextra", "-o"])
         .arg(&out)

@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
+use object::read::{ReadCache, ReadRef};
 use object::{Endianness, elf};
 
 use super::library::Plainly;
@@ -105,10 +106,19 @@ fn effective_gid() -> u32 {
     rustix::process::getegid().as_raw()
 }
 
-/// Whether a program carries a sanitizer's runtime, which insists on being the first library.
+/// Whether a program names a sanitizer's runtime among its libraries, which insists on being the first of them.
 pub(super) fn is_sanitized(program: &Path) -> bool {
-    let Ok(bytes) = fs::read(program) else { return false };
-    [b"libasan.so".as_slice(), b"libtsan.so".as_slice()]
-        .iter()
-        .any(|name| bytes.windows(name.len()).any(|w| w == *name))
+    let runtimes = [b"libasan.so".as_slice(), b"libtsan.so".as_slice()];
+    let Ok(file) = File::open(program) else { return false };
+    // Reads what is asked for: programs of tens of megabytes are common.
+    let file = ReadCache::new(file);
+    needed(&file).is_ok_and(|names| names.iter().any(|n| runtimes.iter().any(|r| n.starts_with(r))))
+}
+
+/// The libraries a program is linked with (`DT_NEEDED`).
+fn needed<'data>(file: impl ReadRef<'data>) -> object::Result<Vec<&'data [u8]>> {
+    let header = elf::FileHeader64::<Endianness>::parse(file)?;
+    let endian = header.endian()?;
+    let table = header.sections(endian, file)?.dynamic_table(endian, file)?;
+    table.iter().filter(|entry| entry.tag == elf::DT_NEEDED).map(|entry| table.string(entry)).collect()
 }
