@@ -1,223 +1,26 @@
 //! Sums up events as they arrive, in bounded memory: by place of the call and by what came of it. Judges nothing.
 
-use std::collections::{HashMap, HashSet};
-use std::time::Instant;
+mod group;
+mod process;
+mod start;
+mod table;
 
-use crate::creation::{Creation, CreationKind, End, Site};
+use std::collections::{HashMap, HashSet};
+
+use self::group::place_the_unplaced;
+pub(crate) use self::group::{Group, Outcome};
+pub(crate) use self::process::{CpuTime, PageHistory};
+pub(crate) use self::start::{FailedExecs, ShellGroup};
+use self::table::forget_the_least;
+use crate::creation::{Creation, CreationKind, Site};
 use crate::error::WatchError;
-use crate::estimate::Stream;
 use crate::metrics::ByCgroup;
 use crate::perf::CpuSamples;
-use crate::procfs::{self, PageKinds, ProcessName};
+use crate::procfs::{self, ProcessName};
 use crate::record::{CLASS_ANY, CLASS_BLOCK_WRITE_PARTIAL, RawCallKey};
 use crate::shell;
 use crate::stack::{Frame, Unwinder};
 use crate::watch::{BlockReads, Event, StackTop, Totals, Watch};
-
-/// What came of a creation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Outcome {
-    /// Page tables copied, then thrown away by an exec.
-    ForkThenExec,
-    /// Page tables copied and used: a snapshot, a worker, a subshell.
-    ForkAlone,
-    /// Memory shared.
-    Shared,
-    /// A fork under `forkless run`, which has kept most of the memory out of the copy.
-    Speculated,
-}
-
-impl Outcome {
-    pub(crate) fn of(creation: &Creation) -> Self {
-        match (creation.kind, creation.execed() || creation.exec_errno.is_some()) {
-            (CreationKind::FullFork, _) if creation.flags.is_speculated() => Self::Speculated,
-            (CreationKind::FullFork, true) => Self::ForkThenExec,
-            (CreationKind::FullFork, false) => Self::ForkAlone,
-            _ => Self::Shared,
-        }
-    }
-}
-
-/// The creations of one place with one outcome.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Group {
-    pub(crate) count: u64,
-    /// Time in the caller: all of the call where it is known, else the copy.
-    pub(crate) caller: Stream,
-    /// From the child's existence to its exec, or to its end without one.
-    pub(crate) child: Stream,
-    /// The exec itself, which takes the copied page tables down.
-    pub(crate) exec: Stream,
-    pub(crate) anon: Stream,
-    pub(crate) swap: Stream,
-    pub(crate) resident: Stream,
-    pub(crate) hugetlb: Stream,
-    pub(crate) page_tables: Stream,
-    pub(crate) child_faults: u64,
-    pub(crate) still_running: u64,
-    /// Programs the children became, the most frequent few.
-    pub(crate) programs: Tally,
-    pub(crate) comm: String,
-}
-
-impl Group {
-    fn add(&mut self, creation: &Creation) {
-        self.count += 1;
-        if let Some(ns) = creation.caller_waited_ns.or(creation.copy_ns) {
-            self.caller.add(ns as f64);
-        }
-        let child_ns = match creation.kind {
-            // The copy is over; what follows is the child's own work, its exec, and the teardown of the copy.
-            CreationKind::FullFork => creation.until_exec_ns.or(creation.lifetime_ns),
-            _ => creation.until_exec_ns,
-        };
-        if let Some(ns) = child_ns {
-            self.child.add(ns.saturating_sub(creation.copy_ns.unwrap_or(0)) as f64);
-        }
-        if let Some(ns) = creation.exec_ns {
-            self.exec.add(ns as f64);
-        }
-        self.anon.add(creation.memory.anon as f64);
-        self.swap.add(creation.memory.swap as f64);
-        self.resident.add(creation.memory.resident() as f64);
-        self.hugetlb.add(creation.memory.hugetlb as f64);
-        self.page_tables.add(creation.memory.page_tables as f64);
-        self.child_faults += creation.child_copied + creation.child_reused;
-        self.still_running += u64::from(creation.end == End::Running);
-        if let Some(path) = creation.exec_path.as_ref().or(creation.exec_failed_path.as_ref()) {
-            self.programs.add(path);
-        }
-        if self.comm.is_empty() {
-            self.comm.clone_from(&creation.caller_comm);
-        }
-    }
-
-    pub(crate) fn merge(&mut self, other: &Self) {
-        self.count += other.count;
-        for (mine, theirs) in [
-            (&mut self.caller, &other.caller),
-            (&mut self.child, &other.child),
-            (&mut self.exec, &other.exec),
-            (&mut self.anon, &other.anon),
-            (&mut self.swap, &other.swap),
-            (&mut self.resident, &other.resident),
-            (&mut self.hugetlb, &other.hugetlb),
-            (&mut self.page_tables, &other.page_tables),
-        ] {
-            mine.merge(theirs);
-        }
-        self.child_faults += other.child_faults;
-        self.still_running += other.still_running;
-        self.programs.merge(&other.programs);
-        if self.comm.is_empty() {
-            self.comm.clone_from(&other.comm);
-        }
-    }
-}
-
-/// Counts by name, of a bounded number of names.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Tally {
-    counts: HashMap<String, u64>,
-    others: u64,
-}
-
-const TALLY_NAMES: usize = 32;
-
-impl Tally {
-    pub(crate) fn add(&mut self, name: &str) {
-        self.add_many(name, 1);
-    }
-
-    fn add_many(&mut self, name: &str, count: u64) {
-        if let Some(known) = self.counts.get_mut(name) {
-            *known += count;
-        } else if self.counts.len() < TALLY_NAMES {
-            self.counts.insert(name.to_owned(), count);
-        } else {
-            self.others += count;
-        }
-    }
-
-    fn merge(&mut self, other: &Self) {
-        for (name, count) in &other.counts {
-            self.add_many(name, *count);
-        }
-        self.others += other.others;
-    }
-
-    /// The most frequent names with their counts.
-    pub(crate) fn top(&self, names: usize) -> Vec<(String, u64)> {
-        let mut all: Vec<(String, u64)> =
-            self.counts.iter().map(|(name, count)| (name.clone(), *count)).collect();
-        all.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-        all.truncate(names);
-        all
-    }
-}
-
-/// Execs that failed, of one process's children or of a process itself.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct FailedExecs {
-    pub(crate) creations: u64,
-    /// Failed for a missing file before one that succeeded: a search along PATH.
-    pub(crate) searched: u64,
-    pub(crate) searching_creations: u64,
-    /// Never succeeded: the file is missing.
-    pub(crate) missing: u64,
-    pub(crate) missing_paths: Tally,
-    pub(crate) busy: u64,
-    pub(crate) busy_paths: Tally,
-    pub(crate) comm: String,
-}
-
-impl FailedExecs {
-    pub(crate) fn merge(&mut self, other: &Self) {
-        self.creations += other.creations;
-        self.searched += other.searched;
-        self.searching_creations += other.searching_creations;
-        self.missing += other.missing;
-        self.missing_paths.merge(&other.missing_paths);
-        self.busy += other.busy;
-        self.busy_paths.merge(&other.busy_paths);
-    }
-}
-
-/// Shells started by one process name for lines of one fate.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct ShellGroup {
-    pub(crate) count: u64,
-    /// The shell's life less its programs' lives.
-    pub(crate) overhead: Stream,
-    pub(crate) lines: Tally,
-    pub(crate) sites: HashMap<Site, u64>,
-    pub(crate) comm: String,
-}
-
-/// What is seldom asked of a process that forks much memory: its page kinds, first and last seen, and its settings.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct PageHistory {
-    pub(crate) first: PageKinds,
-    pub(crate) last: PageKinds,
-    /// It asked the kernel for no transparent huge pages.
-    pub(crate) refuses_huge: bool,
-    /// It has had more than one thread.
-    pub(crate) has_threads: bool,
-    asked: Instant,
-}
-
-/// CPU time of a process, as far as it was seen.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct CpuTime {
-    first: u64,
-    last: u64,
-}
-
-impl CpuTime {
-    pub(crate) fn used(self) -> u64 {
-        self.last.saturating_sub(self.first)
-    }
-}
 
 /// Calls of one place and class.
 #[derive(Debug, Clone, Copy, Default)]
@@ -236,9 +39,8 @@ const MAX_GROUPS: usize = 16_384;
 const MAX_NAMES: usize = 16_384;
 /// Places from which one process starts shells.
 const MAX_SHELL_SITES: usize = 64;
-/// smaps_rollup walks the page tables under the target's lock: seldom, and only where it matters.
+/// Memory, in bytes, from which on a forking process is asked for its page kinds.
 const PAGE_KINDS_FROM: u64 = 16 << 20;
-const PAGE_KINDS_EVERY: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// Everything that was collected.
 #[derive(Debug)]
@@ -352,6 +154,15 @@ impl Collected {
         }
     }
 
+    /// Forgets the stacks of places that are forgotten: without, later places would have none.
+    fn forget_stacks(&mut self) {
+        let Self { stacks, groups, shells, calls, .. } = self;
+        let mut wanted: HashSet<(u32, u64)> = groups.keys().map(|(site, _)| (site.pid, site.ip)).collect();
+        wanted.extend(shells.values().flat_map(|group| group.sites.keys()).map(|site| (site.pid, site.ip)));
+        wanted.extend(calls.keys().map(|(pid, _, _, ip)| (*pid, *ip)));
+        stacks.retain(|site, _| wanted.contains(&(site.pid, site.ip)));
+    }
+
     fn created(&mut self, creation: &Creation) {
         self.creations += 1;
         self.name(creation.caller, None);
@@ -377,6 +188,7 @@ impl Collected {
             let gone = forget_the_least(&mut self.groups, |group| group.caller.mean * group.count as f64);
             self.ungrouped += gone.iter().map(|group| group.count).sum::<u64>();
             self.forget_names();
+            self.forget_stacks();
         }
         self.groups.entry(key).or_default().add(creation);
     }
@@ -433,28 +245,15 @@ impl Collected {
     }
 
     fn look_at_pages(&mut self, pid: u32) {
-        let now = Instant::now();
         if let Some(history) = self.pages.get_mut(&pid) {
-            if now.duration_since(history.asked) >= PAGE_KINDS_EVERY {
-                history.asked = now;
-                history.has_threads |= procfs::has_threads(pid);
-                if let Some(kinds) = procfs::page_kinds(pid) {
-                    history.last = kinds;
-                }
-            }
-        } else if self.pages.len() < MAX_NAMES
-            && let Some(kinds) = procfs::page_kinds(pid)
-        {
-            self.pages.insert(
-                pid,
-                PageHistory {
-                    first: kinds,
-                    last: kinds,
-                    refuses_huge: procfs::refuses_huge_pages(pid),
-                    has_threads: procfs::has_threads(pid),
-                    asked: now,
-                },
-            );
+            history.follow(pid);
+            return;
+        }
+        if self.pages.len() >= MAX_NAMES {
+            forget_the_least(&mut self.pages, |history| history.last.anon as f64);
+        }
+        if let Some(history) = PageHistory::of(pid) {
+            self.pages.insert(pid, history);
         }
     }
 
@@ -471,12 +270,13 @@ impl Collected {
     /// Reads what the kernel side sums up itself. To be called about once a second and at the end.
     pub(crate) fn tick(&mut self, watch: &Watch) -> Result<(), WatchError> {
         self.totals = watch.totals()?;
-        let forkers: Vec<u32> = self
+        let forkers: HashSet<u32> = self
             .groups
             .keys()
             .filter(|(_, outcome)| matches!(outcome, Outcome::ForkThenExec | Outcome::ForkAlone))
             .map(|(site, _)| site.pid)
             .collect();
+        self.faults.retain(|pid, _| forkers.contains(pid));
         for pid in forkers {
             if let Some(faults) = watch.faults_after_fork(pid) {
                 self.faults.insert(pid, faults);
@@ -494,8 +294,7 @@ impl Collected {
                 forget_the_least(&mut self.cpu, |cpu| cpu.used() as f64);
             }
             if let Some(now) = procfs::cpu_ns(tgid) {
-                let cpu = self.cpu.entry(tgid).or_insert(CpuTime { first: now, last: now });
-                cpu.last = now;
+                self.cpu.entry(tgid).or_insert(CpuTime::since(now)).follow(now);
             }
             if class == CLASS_BLOCK_WRITE_PARTIAL
                 && (self.block_reads.len() < MAX_NAMES || self.block_reads.contains_key(&tgid))
@@ -528,38 +327,8 @@ impl Collected {
     pub(crate) fn baseline_cpu(&mut self, pids: &[u32]) {
         for &pid in pids {
             if let Some(now) = procfs::cpu_ns(pid) {
-                self.cpu.insert(pid, CpuTime { first: now, last: now });
+                self.cpu.insert(pid, CpuTime::since(now));
             }
-        }
-    }
-}
-
-/// Makes room in a full table: the half with the least weight goes, so that a watch of any length sees what matters now.
-fn forget_the_least<K: Clone + Eq + std::hash::Hash, V>(
-    table: &mut HashMap<K, V>,
-    weight: impl Fn(&V) -> f64,
-) -> Vec<V> {
-    let mut keys: Vec<(f64, K)> = table.iter().map(|(key, value)| (weight(value), key.clone())).collect();
-    keys.sort_by(|a, b| a.0.total_cmp(&b.0));
-    keys.truncate(table.len() / 2);
-    keys.iter().filter_map(|(_, key)| table.remove(key)).collect()
-}
-
-/// Where places come from samples (perf), some creations have none: they go to the place of the same process and outcome
-/// that was seen most often.
-fn place_the_unplaced(groups: &mut HashMap<(Site, Outcome), Group>) {
-    let unplaced: Vec<(Site, Outcome)> = groups.keys().filter(|(site, _)| site.ip == 0).copied().collect();
-    for key in unplaced {
-        let known = groups
-            .iter()
-            .filter(|((site, outcome), _)| (site.pid, *outcome) == (key.0.pid, key.1) && site.ip != 0)
-            .max_by_key(|(place, group)| (group.count, place.0))
-            .map(|(place, _)| *place);
-        if let Some(known) = known
-            && let Some(group) = groups.remove(&key)
-            && let Some(place) = groups.get_mut(&known)
-        {
-            place.merge(&group);
         }
     }
 }
@@ -646,26 +415,5 @@ mod tests {
         };
         assert_eq!((count(1 << 23), count(late)), (1, 3));
         assert_eq!(collected.outcomes[&Outcome::ForkAlone], 40_003);
-    }
-
-    #[test]
-    fn a_creation_without_a_place_joins_its_processs_most_frequent_one() {
-        let site = |pid, ip| Site { pid, nr: 0, ip, word: 0 };
-        let group = |count| Group { count, ..Group::default() };
-        let mut groups = HashMap::from([
-            ((site(1, 0x10), Outcome::ForkAlone), group(5)),
-            ((site(1, 0x20), Outcome::ForkAlone), group(7)),
-            ((site(1, 0), Outcome::ForkAlone), group(2)),
-            ((site(1, 0), Outcome::Shared), group(3)),
-            ((site(2, 0), Outcome::ForkAlone), group(4)),
-        ]);
-        place_the_unplaced(&mut groups);
-        let count = |pid, ip, outcome| groups.get(&(site(pid, ip), outcome)).map(|group| group.count);
-        assert_eq!(count(1, 0x20, Outcome::ForkAlone), Some(9));
-        assert_eq!(count(1, 0x10, Outcome::ForkAlone), Some(5));
-        assert_eq!(count(1, 0, Outcome::ForkAlone), None);
-        // Another outcome, another process: nothing is known of them.
-        assert_eq!(count(1, 0, Outcome::Shared), Some(3));
-        assert_eq!(count(2, 0, Outcome::ForkAlone), Some(4));
     }
 }

@@ -1,0 +1,153 @@
+//! The creations of one place with one outcome, summed up.
+
+use std::collections::HashMap;
+
+use super::table::Tally;
+use crate::creation::{Creation, CreationKind, End, Site};
+use crate::estimate::Stream;
+
+/// What came of a creation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Outcome {
+    /// Page tables copied, then thrown away by an exec.
+    ForkThenExec,
+    /// Page tables copied and used: a snapshot, a worker, a subshell.
+    ForkAlone,
+    /// Memory shared.
+    Shared,
+    /// A fork under `forkless run`, which has kept most of the memory out of the copy.
+    Speculated,
+}
+
+impl Outcome {
+    pub(crate) fn of(creation: &Creation) -> Self {
+        match (creation.kind, creation.execed() || creation.exec_errno.is_some()) {
+            (CreationKind::FullFork, _) if creation.flags.is_speculated() => Self::Speculated,
+            (CreationKind::FullFork, true) => Self::ForkThenExec,
+            (CreationKind::FullFork, false) => Self::ForkAlone,
+            _ => Self::Shared,
+        }
+    }
+}
+
+/// The creations of one place with one outcome.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Group {
+    pub(crate) count: u64,
+    /// Time in the caller: all of the call where it is known, else the copy.
+    pub(crate) caller: Stream,
+    /// From the child's existence to its exec, or to its end without one.
+    pub(crate) child: Stream,
+    /// The exec itself, which takes the copied page tables down.
+    pub(crate) exec: Stream,
+    pub(crate) anon: Stream,
+    pub(crate) swap: Stream,
+    pub(crate) resident: Stream,
+    pub(crate) hugetlb: Stream,
+    pub(crate) page_tables: Stream,
+    pub(crate) child_faults: u64,
+    pub(crate) still_running: u64,
+    /// Programs the children became, the most frequent few.
+    pub(crate) programs: Tally,
+    pub(crate) comm: String,
+}
+
+impl Group {
+    pub(super) fn add(&mut self, creation: &Creation) {
+        self.count += 1;
+        if let Some(ns) = creation.caller_waited_ns.or(creation.copy_ns) {
+            self.caller.add(ns as f64);
+        }
+        let child_ns = match creation.kind {
+            // The copy is over; what follows is the child's own work, its exec, and the teardown of the copy.
+            CreationKind::FullFork => creation.until_exec_ns.or(creation.lifetime_ns),
+            _ => creation.until_exec_ns,
+        };
+        if let Some(ns) = child_ns {
+            self.child.add(ns.saturating_sub(creation.copy_ns.unwrap_or(0)) as f64);
+        }
+        if let Some(ns) = creation.exec_ns {
+            self.exec.add(ns as f64);
+        }
+        self.anon.add(creation.memory.anon as f64);
+        self.swap.add(creation.memory.swap as f64);
+        self.resident.add(creation.memory.resident() as f64);
+        self.hugetlb.add(creation.memory.hugetlb as f64);
+        self.page_tables.add(creation.memory.page_tables as f64);
+        self.child_faults += creation.child_copied + creation.child_reused;
+        self.still_running += u64::from(creation.end == End::Running);
+        if let Some(path) = creation.exec_path.as_ref().or(creation.exec_failed_path.as_ref()) {
+            self.programs.add(path);
+        }
+        if self.comm.is_empty() {
+            self.comm.clone_from(&creation.caller_comm);
+        }
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.count += other.count;
+        for (mine, theirs) in [
+            (&mut self.caller, &other.caller),
+            (&mut self.child, &other.child),
+            (&mut self.exec, &other.exec),
+            (&mut self.anon, &other.anon),
+            (&mut self.swap, &other.swap),
+            (&mut self.resident, &other.resident),
+            (&mut self.hugetlb, &other.hugetlb),
+            (&mut self.page_tables, &other.page_tables),
+        ] {
+            mine.merge(theirs);
+        }
+        self.child_faults += other.child_faults;
+        self.still_running += other.still_running;
+        self.programs.merge(&other.programs);
+        if self.comm.is_empty() {
+            self.comm.clone_from(&other.comm);
+        }
+    }
+}
+
+/// Where places come from samples (perf), some creations have none: they go to the place of the same process and outcome
+/// that was seen most often.
+pub(super) fn place_the_unplaced(groups: &mut HashMap<(Site, Outcome), Group>) {
+    let unplaced: Vec<(Site, Outcome)> = groups.keys().filter(|(site, _)| site.ip == 0).copied().collect();
+    for key in unplaced {
+        let known = groups
+            .iter()
+            .filter(|((site, outcome), _)| (site.pid, *outcome) == (key.0.pid, key.1) && site.ip != 0)
+            .max_by_key(|(place, group)| (group.count, place.0))
+            .map(|(place, _)| *place);
+        if let Some(known) = known
+            && let Some(group) = groups.remove(&key)
+            && let Some(place) = groups.get_mut(&known)
+        {
+            place.merge(&group);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_creation_without_a_place_joins_its_processs_most_frequent_one() {
+        let site = |pid, ip| Site { pid, nr: 0, ip, word: 0 };
+        let group = |count| Group { count, ..Group::default() };
+        let mut groups = HashMap::from([
+            ((site(1, 0x10), Outcome::ForkAlone), group(5)),
+            ((site(1, 0x20), Outcome::ForkAlone), group(7)),
+            ((site(1, 0), Outcome::ForkAlone), group(2)),
+            ((site(1, 0), Outcome::Shared), group(3)),
+            ((site(2, 0), Outcome::ForkAlone), group(4)),
+        ]);
+        place_the_unplaced(&mut groups);
+        let count = |pid, ip, outcome| groups.get(&(site(pid, ip), outcome)).map(|group| group.count);
+        assert_eq!(count(1, 0x20, Outcome::ForkAlone), Some(9));
+        assert_eq!(count(1, 0x10, Outcome::ForkAlone), Some(5));
+        assert_eq!(count(1, 0, Outcome::ForkAlone), None);
+        // Another outcome, another process: nothing is known of them.
+        assert_eq!(count(1, 0, Outcome::Shared), Some(3));
+        assert_eq!(count(2, 0, Outcome::ForkAlone), Some(4));
+    }
+}

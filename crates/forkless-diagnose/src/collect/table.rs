@@ -1,0 +1,55 @@
+//! Tables of bounded size, for watches of any length.
+
+use std::collections::HashMap;
+
+/// Counts by name, of a bounded number of names.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Tally {
+    counts: HashMap<String, u64>,
+    others: u64,
+}
+
+const TALLY_NAMES: usize = 32;
+
+impl Tally {
+    pub(crate) fn add(&mut self, name: &str) {
+        self.add_many(name, 1);
+    }
+
+    fn add_many(&mut self, name: &str, count: u64) {
+        if let Some(known) = self.counts.get_mut(name) {
+            *known += count;
+        } else if self.counts.len() < TALLY_NAMES {
+            self.counts.insert(name.to_owned(), count);
+        } else {
+            self.others += count;
+        }
+    }
+
+    pub(super) fn merge(&mut self, other: &Self) {
+        for (name, count) in &other.counts {
+            self.add_many(name, *count);
+        }
+        self.others += other.others;
+    }
+
+    /// The most frequent names with their counts.
+    pub(crate) fn top(&self, names: usize) -> Vec<(String, u64)> {
+        let mut all: Vec<(String, u64)> =
+            self.counts.iter().map(|(name, count)| (name.clone(), *count)).collect();
+        all.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        all.truncate(names);
+        all
+    }
+}
+
+/// Makes room in a full table: the half with the least weight goes, so that a watch of any length sees what matters now.
+pub(super) fn forget_the_least<K: Clone + Eq + std::hash::Hash, V>(
+    table: &mut HashMap<K, V>,
+    weight: impl Fn(&V) -> f64,
+) -> Vec<V> {
+    let mut keys: Vec<(f64, K)> = table.iter().map(|(key, value)| (weight(value), key.clone())).collect();
+    keys.sort_by(|a, b| a.0.total_cmp(&b.0));
+    keys.truncate(table.len() / 2);
+    keys.iter().filter_map(|(_, key)| table.remove(key)).collect()
+}
