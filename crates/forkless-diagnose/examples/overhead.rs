@@ -1,8 +1,8 @@
 //! What watching costs the watched machine: `cargo run --release -p forkless-diagnose --example overhead`.
 //!
-//! Needs root, cc and a quiet machine; takes about a minute. Runs each load without a watch, with `--all`, and with `--all`
-//! and system calls counted, interleaved, and prints the median of each with its ratio to the first, and the watch's own CPU time
-//! as a share of one CPU. Loads: spawns of the cheapest program there is, one after the other as fast as they go, and
+//! Needs root, cc and a quiet machine; takes about two minutes. Runs each load without a watch, with `--all`, and with `--all`
+//! and system calls counted, interleaved, and prints the median of each, the median of its ratios to the first of the same round
+//! with the middle half of them, and the watch's own CPU time, its start included, as a share of one CPU. Loads: spawns of the cheapest program there is, one after the other as fast as they go, and
 //! getppid in a loop.
 
 use std::error::Error;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use forkless_diagnose::{CostModel, Diagnosis, Target, Thresholds, WatchOptions};
 
-const ROUNDS: usize = 7;
+const ROUNDS: usize = 15;
 const SPAWNS: u32 = 5000;
 const CALLS: u32 = 3_000_000;
 
@@ -58,13 +58,18 @@ fn compare_with(tiny: &str) -> Result<(), Box<dyn Error>> {
                 results[at].1.push((own_cpu_time() - cpu) / began.elapsed().as_secs_f64());
             }
         }
-        let base = median(&mut results[0].0);
+        let base = results[0].0.clone();
         for (watching, (each, own)) in configurations.iter().zip(&mut results) {
-            let each = median(each);
+            let against = |f: fn(f64, f64) -> f64| {
+                let mut values: Vec<f64> = each.iter().zip(&base).map(|(e, b)| f(*e, *b)).collect();
+                values.sort_by(f64::total_cmp);
+                [1, 2, 3].map(|quarter| values[values.len() * quarter / 4])
+            };
+            let ([low, ratio, high], [_, more, _]) = (against(|e, b| e / b), against(|e, b| e - b));
             println!(
-                "{name:8} {watching:?}: {each:.1} {unit} each, ratio {:.3}, {:+.1} {unit}; the watch itself {:.1} % of a CPU",
-                each / base,
-                each - base,
+                "{name:8} {watching:?}: {:.1} {unit} each, ratio {ratio:.3} ({low:.3} to {high:.3}), {more:+.1} {unit}; \
+                 the watch itself {:.1} % of a CPU",
+                median(each),
                 median(own) * 100.0,
             );
         }

@@ -10,6 +10,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
@@ -359,6 +360,8 @@ impl Apache {
             command.args(arguments);
             command
         };
+        // At its end it signals its process group, which is not to be the tests'.
+        command.process_group(0);
         let server = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("apache2 starts");
         let apache = Self { server: Server(server), directory, port };
         wait_for_port(port);
