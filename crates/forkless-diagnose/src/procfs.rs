@@ -47,6 +47,15 @@ pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
     stat_fields(pid)?.get(19)?.parse().ok()
 }
 
+/// The code that ends right before an address of a process; `None` where its memory may not be read.
+pub(crate) fn code_before<const LENGTH: usize>(pid: u32, address: u64) -> Option<[u8; LENGTH]> {
+    use std::os::unix::fs::FileExt as _;
+    let memory = fs::File::open(format!("/proc/{pid}/mem")).ok()?;
+    let mut code = [0; LENGTH];
+    memory.read_exact_at(&mut code, address.checked_sub(LENGTH as u64)?).ok()?;
+    Some(code)
+}
+
 /// Where the main program's code is: fields 26 and 27 of /proc/PID/stat, which are zero for who may not trace it.
 pub(crate) fn text_range(pid: u32) -> Option<Range<u64>> {
     let fields = stat_fields(pid)?;

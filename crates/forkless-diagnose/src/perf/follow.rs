@@ -19,6 +19,11 @@ const MAX_CALLERS: usize = 16_384;
 /// A child that faults so often before its exec has memory of its own, though its first fault was missed. Each fault comes
 /// twice where stacks are sampled.
 const FAULTS_OF_A_COPY: u32 = 16;
+/// `syscall`, or `svc #0`.
+#[cfg(target_arch = "x86_64")]
+const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
+#[cfg(target_arch = "aarch64")]
+const SYSTEM_CALL: [u8; 4] = 0xd400_0001_u32.to_le_bytes();
 /// `CLONE_VM`. Also how a creation is marked of which it is not known that memory was copied: never an accusation.
 const SHARED: u64 = 0x100;
 /// `CLONE_VFORK` without `CLONE_VM`: what a fork looks like that `forkless run` has speculated.
@@ -56,6 +61,8 @@ pub(super) struct Follow {
     /// (copy_process() and kernel_clone() in kernel/fork.c).
     made: HashMap<u32, Option<u32>>,
     texts: HashMap<u32, Option<std::ops::Range<u64>>>,
+    /// Addresses of a process: whether a system call returns there.
+    returns: HashMap<(u32, u64), bool>,
     samples: HashMap<u32, CpuSamples>,
     totals: Totals,
     /// Page-fault samples that had no room.
@@ -201,18 +208,22 @@ impl Follow {
         sink: &mut impl FnMut(Event),
     ) {
         const PAGE_MASK: u64 = !4095;
-        let Some(tracked) = self.children.get_mut(&process) else { return };
-        if tracked.creation.execed() {
+        let Some(tracked) = self.children.get(&process).filter(|tracked| !tracked.creation.execed()) else {
             return;
-        }
-        let of_an_instruction = ip & PAGE_MASK == address & PAGE_MASK;
+        };
+        let undecided = tracked.flags.is_none() || tracked.creation.site.nr == UNPLACED;
+        // Where the creation returned to, and nowhere else: a child that shares memory may be the first to run another page of it.
+        let is_first = ip & PAGE_MASK == address & PAGE_MASK
+            && undecided
+            && self.is_after_system_call(tracked.creation.caller, process, ip);
+        let Some(tracked) = self.children.get_mut(&process) else { return };
         tracked.faults += 1;
-        if tracked.flags.is_none() && (of_an_instruction || tracked.faults >= FAULTS_OF_A_COPY) {
+        if tracked.flags.is_none() && (is_first || tracked.faults >= FAULTS_OF_A_COPY) {
             tracked.flags = Some(if is_speculating(tracked.creation.caller) { SPECULATED } else { 0 });
         }
         if let Some(stack) = stack {
             // Only the first one: later stacks are of the child's own calls.
-            if of_an_instruction && tracked.creation.site.nr == UNPLACED {
+            if is_first && tracked.creation.site.nr == UNPLACED {
                 let caller = tracked.creation.caller;
                 let site = self.place(caller, stack, sink);
                 if let Some(tracked) = self.children.get_mut(&process) {
@@ -220,6 +231,21 @@ impl Follow {
                 }
             }
         }
+    }
+
+    /// Whether the instruction before this address is a system call. Unreadable memory counts as such: then it is as likely as before.
+    fn is_after_system_call(&mut self, caller: u32, child: u32, ip: u64) -> bool {
+        if self.returns.len() >= MAX_CALLERS {
+            self.returns.clear();
+        }
+        let answer = self.returns.entry((caller, ip));
+        *answer.or_insert_with(|| {
+            // The caller may have ended; the child's code is the same.
+            let before = [caller, child]
+                .into_iter()
+                .find_map(|pid| procfs::code_before::<{ SYSTEM_CALL.len() }>(pid, ip));
+            before.is_none_or(|code| code == SYSTEM_CALL)
+        })
     }
 
     fn ended(&mut self, time: u64, process: u32, sink: &mut impl FnMut(Event)) {
@@ -349,6 +375,15 @@ mod tests {
         assert_eq!(created[0].exec_path.as_deref(), Some("/bin/true"));
         assert_eq!((created[0].until_exec_ns, created[0].lifetime_ns), (Some(5), Some(20)));
         assert_eq!(created[0].end, End::Unknown);
+    }
+
+    #[test]
+    fn a_fault_on_another_instruction_than_the_first_is_no_copy() {
+        let here = std::process::id();
+        let function = a_child_on_a_fresh_stack_shares_memory as fn() as usize as u64;
+        let (_, created) =
+            run(&[(10, here, fork()), (11, CHILD, fault(function, function)), (30, CHILD, What::Exit)]);
+        assert_eq!(created[0].kind, crate::CreationKind::SharedMemory);
     }
 
     #[test]
