@@ -21,6 +21,14 @@ mod system;
 
 pub use self::system::pin;
 
+/// Why the last system call did not bind to these processors.
+#[cfg(any(target_os = "linux", target_os = "freebsd"))]
+fn cannot_run_on(cpus: &[usize]) -> Error {
+    let reason = std::io::Error::last_os_error();
+    let list: Vec<String> = cpus.iter().map(ToString::to_string).collect();
+    Error::Missing(format!("cannot run on processor {}: {reason}", list.join(",")))
+}
+
 /// Written anonymous private memory.
 #[derive(Debug)]
 pub struct Memory {

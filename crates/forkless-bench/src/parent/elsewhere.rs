@@ -59,12 +59,7 @@ pub fn pin(cpus: &[usize]) -> Result<(), Error> {
     // SAFETY: the set is initialised and as large as said; -1 is the calling process (cpuset_setaffinity(2)).
     if unsafe { libc::cpuset_setaffinity(level, which, -1, size_of::<libc::cpuset_t>(), &raw const set) } != 0
     {
-        let list: Vec<String> = cpus.iter().map(ToString::to_string).collect();
-        return Err(Error::Missing(format!(
-            "cannot run on processor {}: {}",
-            list.join(","),
-            std::io::Error::last_os_error()
-        )));
+        return Err(super::cannot_run_on(cpus));
     }
     Ok(())
 }

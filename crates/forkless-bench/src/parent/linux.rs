@@ -84,12 +84,7 @@ pub fn pin(cpus: &[usize]) -> Result<(), Error> {
     }
     // SAFETY: the set is initialised and as large as said; 0 is the calling thread.
     if unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) } != 0 {
-        let list: Vec<String> = cpus.iter().map(ToString::to_string).collect();
-        return Err(Error::Missing(format!(
-            "cannot run on processor {}: {}",
-            list.join(","),
-            std::io::Error::last_os_error()
-        )));
+        return Err(super::cannot_run_on(cpus));
     }
     Ok(())
 }
