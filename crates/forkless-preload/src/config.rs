@@ -140,7 +140,6 @@ fn apply(options: &CStr) {
     if let Some(shell) = find(bytes, b"sh") {
         crate::shell::configure(shell);
     }
-    #[cfg(target_arch = "x86_64")]
     crate::context::configure(find(bytes, b"context") == Some(b"fast"));
     #[cfg(target_arch = "x86_64")]
     crate::fork::collapse::configure(find(bytes, b"collapse") == Some(b"yes"));

@@ -25,7 +25,6 @@ extern "C" fn unload() {
 }
 
 fn at_exit() {
-    #[cfg(target_arch = "x86_64")]
     crate::context::report();
     crate::tally::finish();
 }

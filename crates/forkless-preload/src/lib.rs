@@ -21,7 +21,6 @@
 compile_error!("build with --profile preload: a preloaded library must not unwind");
 
 mod config;
-#[cfg(target_arch = "x86_64")]
 mod context;
 #[cfg(target_arch = "x86_64")]
 mod fork;

@@ -83,5 +83,45 @@ macro_rules! jump_slot {
         };
     };
 }
-#[cfg(target_arch = "x86_64")]
+/// The same on arm64, where the way to a function in another object goes through x16 and x17. x8 may hold the address of a large result.
+#[cfg(target_arch = "aarch64")]
+macro_rules! jump_slot {
+    ($visibility:vis $slot:ident = $name:expr, else $absent:expr) => {
+        $visibility static $slot: core::sync::atomic::AtomicPtr<core::ffi::c_void> = {
+            #[unsafe(naked)]
+            extern "C" fn find() {
+                core::arch::naked_asm!(
+                    "hint #34",
+                    "stp x29, x30, [sp, #-96]!",
+                    "mov x29, sp",
+                    "stp x0, x1, [sp, #16]",
+                    "stp x2, x3, [sp, #32]",
+                    "stp x4, x5, [sp, #48]",
+                    "stp x6, x7, [sp, #64]",
+                    "str x8, [sp, #80]",
+                    "bl {resolve}",
+                    "mov x16, x0",
+                    "ldr x8, [sp, #80]",
+                    "ldp x6, x7, [sp, #64]",
+                    "ldp x4, x5, [sp, #48]",
+                    "ldp x2, x3, [sp, #32]",
+                    "ldp x0, x1, [sp, #16]",
+                    "ldp x29, x30, [sp], #96",
+                    "br x16",
+                    resolve = sym resolve,
+                )
+            }
+
+            extern "C" fn resolve() -> *mut core::ffi::c_void {
+                const NAME: &core::ffi::CStr = $name;
+                let found = crate::next::lookup(NAME);
+                let found = if found.is_null() { $absent as *const () as *mut core::ffi::c_void } else { found };
+                $slot.store(found, core::sync::atomic::Ordering::Relaxed);
+                found
+            }
+
+            core::sync::atomic::AtomicPtr::new(find as *const () as *mut core::ffi::c_void)
+        };
+    };
+}
 pub(crate) use jump_slot;

@@ -1,42 +1,11 @@
-//! `--context=fast`: `getcontext`, `setcontext`, `swapcontext` and `makecontext` without the two system calls a switch spends on the signal mask
-//! (x86-64).
-//!
-//! That is a change of semantics, and why it is off by default: contexts no longer carry signal masks of their own; a mask set in
-//! one stays when another runs. Everything else a context holds by glibc's layout is kept: callee-saved and argument registers, the x87 and SSE
-//! control words, `uc_link`. With a user shadow stack in force libc's own functions are called, which know how to switch it.
-//!
-//! All four are replaced together: a context made by libc's `makecontext` would end in libc's `setcontext`, which would set a mask nobody saved.
-#![expect(unsafe_code, reason = "switching stacks")]
+//! The instructions of x86-64. Callee-saved and argument registers are kept, and the x87 and SSE control words.
+
+// The parent module's expectation of unsafe code covers this file.
 
 use core::arch::naked_asm;
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
-use forkless_record::Counter;
-
-use crate::next::jump_slot;
-use crate::tally;
-
-/// 1: on.
-static FAST: AtomicU8 = AtomicU8::new(0);
-/// Switches; racing threads may lose some, which a report can bear and a switch of 13 ns cannot.
-static SWITCHES: AtomicU64 = AtomicU64::new(0);
-
-pub(crate) fn configure(fast: bool) {
-    FAST.store(u8::from(fast), Relaxed);
-}
-
-/// Adds what this process did to the record.
-pub(crate) fn report() {
-    let n = SWITCHES.swap(0, Relaxed);
-    if n != 0 {
-        tally::add(Counter::Switches, n);
-        tally::add(Counter::NanosSaved, n * SAVED);
-    }
-}
-
-/// 225 ns a switch with the mask, 20 without.
-const SAVED: u64 = 200;
+use super::{FAST, NEXT_GET, NEXT_MAKE, NEXT_SET, NEXT_SWAP, SWITCHES, exit_process};
 
 // Offsets in glibc's `ucontext_t` (sysdeps/unix/sysv/linux/x86_64/ucontext_i.sym); musl has the same up to the mask.
 const R8: usize = 40;
@@ -60,12 +29,6 @@ const MXCSR: usize = FPMEM + 24;
 /// Of `tcbhead_t`: features of control-flow enforcement in force; bit 1 is the shadow stack.
 const FEATURE: usize = 0x48;
 const SHADOW_STACK: u32 = 2;
-
-// A program that calls one of them could not have been linked without it.
-jump_slot!(NEXT_GET = c"getcontext", else crate::rt::abort);
-jump_slot!(NEXT_SET = c"setcontext", else crate::rt::abort);
-jump_slot!(NEXT_SWAP = c"swapcontext", else crate::rt::abort);
-jump_slot!(NEXT_MAKE = c"makecontext", else crate::rt::abort);
 
 /// The code of a function that saves the calling context at rdi: everything but the floating-point environment, whose address is in
 /// rcx for `$then`, which goes on from there.
@@ -251,10 +214,6 @@ unsafe extern "C" fn make(
     set(RIP, function);
 }
 
-unsafe extern "C" {
-    fn exit(status: c_int) -> !;
-}
-
 /// Where a context's function returns to: the linked context, or the end of the process.
 #[unsafe(naked)]
 extern "C" fn finished() {
@@ -269,9 +228,4 @@ extern "C" fn finished() {
         "ud2",
         load = sym load, exit = sym exit_process,
     )
-}
-
-extern "C" fn exit_process(status: c_int) -> ! {
-    // SAFETY: libc's exit.
-    unsafe { exit(status) }
 }
