@@ -94,8 +94,7 @@ pub struct KernelAction {
     pub handler: usize,
     /// `SA_*`.
     pub flags: usize,
-    /// The code a handler returns to, with `SA_RESTORER`.
-    #[cfg(target_arch = "x86_64")]
+    /// The code a handler returns to, with `SA_RESTORER`. Part of the structure on arm64, too, which has no use for it.
     pub restorer: usize,
     /// Signals blocked while the handler runs.
     pub mask: u64,
@@ -103,13 +102,7 @@ pub struct KernelAction {
 
 impl KernelAction {
     /// The default action.
-    pub const DEFAULT: KernelAction = KernelAction {
-        handler: 0,
-        flags: 0,
-        #[cfg(target_arch = "x86_64")]
-        restorer: 0,
-        mask: 0,
-    };
+    pub const DEFAULT: KernelAction = KernelAction { handler: 0, flags: 0, restorer: 0, mask: 0 };
 
     /// What the handler's number means.
     #[inline(always)]
@@ -122,8 +115,11 @@ impl KernelAction {
     }
 }
 
-const _: () =
-    assert!(size_of::<KernelAction>() == size_of::<k::kernel_sigaction>() || cfg!(target_arch = "aarch64"));
+const _: () = {
+    use core::mem::offset_of;
+    assert!(size_of::<KernelAction>() == size_of::<k::kernel_sigaction>());
+    assert!(offset_of!(KernelAction, mask) == offset_of!(k::kernel_sigaction, sa_mask));
+};
 
 /// `rt_sigaction(2)`: the whole action now in force.
 #[inline(always)]

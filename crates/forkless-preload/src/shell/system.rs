@@ -155,7 +155,6 @@ impl Quiet {
                     if let Ok(old) = unsafe { signal::set_action(signal, &ignore) } {
                         self.saved[i][0].store(old.handler, Relaxed);
                         self.saved[i][1].store(old.flags, Relaxed);
-                        #[cfg(target_arch = "x86_64")]
                         self.saved[i][2].store(old.restorer, Relaxed);
                         self.masks[i].store(old.mask, Relaxed);
                     }
@@ -171,7 +170,6 @@ impl Quiet {
                     let old = KernelAction {
                         handler: self.saved[i][0].load(Relaxed),
                         flags: self.saved[i][1].load(Relaxed),
-                        #[cfg(target_arch = "x86_64")]
                         restorer: self.saved[i][2].load(Relaxed),
                         mask: self.masks[i].load(Relaxed),
                     };
