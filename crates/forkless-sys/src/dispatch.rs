@@ -16,6 +16,25 @@ pub const SYS_USER_DISPATCH: i32 = 2;
 /// # Safety
 /// A `SIGSYS` handler that returns through an `rt_sigreturn` inside the range must be installed, and `SIGSYS` must stay unblocked:
 /// a dispatched call kills the process otherwise.
+///
+/// ```
+/// # use forkless_sys::{dispatch, sched};
+/// # use std::io::Error;
+/// # use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+/// let mut child = std::process::Command::new("true");
+/// // SAFETY: async-signal-safe; its next system call, the exec, is meant to kill the child.
+/// unsafe {
+///     child.pre_exec(|| {
+/// #       // A death by SIGSYS dumps core.
+/// #       let _ = sched::setrlimit(4, sched::Rlimit { soft: 0, hard: 0 });
+///         dispatch::on(1, 1).map_err(|e| Error::from_raw_os_error(e.raw()))
+///     })
+/// };
+/// match child.status() {
+///     Ok(status) => assert_eq!(status.signal(), Some(31)), // SIGSYS
+///     Err(e) => assert_eq!(e.raw_os_error(), Some(22)),    // EINVAL: not on this kernel
+/// }
+/// ```
 pub unsafe fn on(allowed_start: usize, len: usize) -> Result<()> {
     // SAFETY: the kernel writes no memory; the caller answers for what follows.
     unsafe {
@@ -32,6 +51,14 @@ pub unsafe fn on(allowed_start: usize, len: usize) -> Result<()> {
 }
 
 /// Turns dispatch off for the calling thread. Fails with `EINVAL` where the kernel does not have it.
+///
+/// ```
+/// # use forkless_sys::{Errno, dispatch};
+/// match dispatch::off() {
+///     Ok(()) => {} // it is off, whether it was on or not
+///     Err(e) => assert_eq!(e, Errno::EINVAL),
+/// }
+/// ```
 pub fn off() -> Result<()> {
     // SAFETY: the kernel writes no memory, and every later call goes to it as usual.
     unsafe {

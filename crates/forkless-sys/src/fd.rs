@@ -16,6 +16,15 @@ pub const CLOSE_RANGE_UNSHARE: u32 = 1 << 1;
 pub const CLOSE_RANGE_CLOEXEC: u32 = 1 << 2;
 
 /// `close(2)`. The descriptor is gone even on `EINTR`.
+///
+/// ```
+/// # use forkless_sys::{Errno, fd};
+/// let (read, write) = fd::pipe2(fd::O_CLOEXEC)?;
+/// fd::close(write)?;
+/// assert_eq!(fd::read(read, &mut [0]), Ok(0)); // end of file: nobody can write any more
+/// # fd::close(read)?;
+/// # Ok::<(), Errno>(())
+/// ```
 #[inline(always)]
 pub fn close(fd: i32) -> Result<()> {
     // SAFETY: writes no memory.
@@ -23,6 +32,17 @@ pub fn close(fd: i32) -> Result<()> {
 }
 
 /// `close_range(2)`, Linux 5.9: `first..=last`.
+///
+/// ```
+/// # use forkless_sys::{Errno, fd};
+/// let (read, write) = fd::pipe2(0)?;
+/// fd::close_range(read as u32, read as u32, 0)?;
+/// assert_eq!(fd::get_fd_flags(read), Err(Errno::EBADF));
+/// fd::close_range(write as u32, write as u32, fd::CLOSE_RANGE_CLOEXEC)?;
+/// assert_eq!(fd::get_fd_flags(write), Ok(1)); // still open, FD_CLOEXEC
+/// # fd::close(write)?;
+/// # Ok::<(), Errno>(())
+/// ```
 #[inline(always)]
 pub fn close_range(first: u32, last: u32, flags: u32) -> Result<()> {
     // SAFETY: writes no memory.
@@ -30,6 +50,18 @@ pub fn close_range(first: u32, last: u32, flags: u32) -> Result<()> {
 }
 
 /// `dup3(2)`; `EINVAL` when the two are equal.
+///
+/// ```
+/// # use forkless_sys::{Errno, fd};
+/// let (read, write) = fd::pipe2(fd::O_CLOEXEC)?;
+/// fd::dup3(write, 100, fd::O_CLOEXEC)?;
+/// assert_eq!(fd::write(100, b"x"), Ok(1));
+/// assert_eq!(fd::dup3(read, read, 0), Err(Errno::EINVAL));
+/// # for n in [read, write, 100] {
+/// #     fd::close(n)?;
+/// # }
+/// # Ok::<(), Errno>(())
+/// ```
 #[inline(always)]
 pub fn dup3(from: i32, to: i32, flags: u32) -> Result<()> {
     // SAFETY: writes no memory.
@@ -37,6 +69,15 @@ pub fn dup3(from: i32, to: i32, flags: u32) -> Result<()> {
 }
 
 /// `fcntl(F_DUPFD_CLOEXEC)`: a copy at the lowest free number not below `min`.
+///
+/// ```
+/// # use forkless_sys::{Errno, fd};
+/// let copy = fd::dup_cloexec(1, 50)?;
+/// assert!(copy >= 50);
+/// assert_eq!(fd::get_fd_flags(copy), Ok(1)); // FD_CLOEXEC
+/// fd::close(copy)?;
+/// # Ok::<(), Errno>(())
+/// ```
 #[inline(always)]
 pub fn dup_cloexec(fd: i32, min: i32) -> Result<i32> {
     // SAFETY: writes no memory.
@@ -44,6 +85,16 @@ pub fn dup_cloexec(fd: i32, min: i32) -> Result<i32> {
 }
 
 /// `fcntl(F_GETFD)`: the descriptor's flags; `EBADF` tells that it is closed.
+///
+/// ```
+/// # use forkless_sys::{Errno, fd};
+/// let (read, write) = fd::pipe2(fd::O_CLOEXEC)?;
+/// assert_eq!(fd::get_fd_flags(read), Ok(1)); // FD_CLOEXEC
+/// fd::close(read)?;
+/// assert_eq!(fd::get_fd_flags(read), Err(Errno::EBADF));
+/// # fd::close(write)?;
+/// # Ok::<(), Errno>(())
+/// ```
 #[inline(always)]
 pub fn get_fd_flags(fd: i32) -> Result<u32> {
     // SAFETY: writes no memory.
@@ -51,6 +102,16 @@ pub fn get_fd_flags(fd: i32) -> Result<u32> {
 }
 
 /// `fcntl(F_SETFD)`: sets or clears close-on-exec.
+///
+/// ```
+/// # use forkless_sys::{Errno, fd};
+/// let (read, write) = fd::pipe2(fd::O_CLOEXEC)?;
+/// fd::set_cloexec(read, false)?; // a child is to have it
+/// assert_eq!((fd::get_fd_flags(read), fd::get_fd_flags(write)), (Ok(0), Ok(1)));
+/// # fd::close(read)?;
+/// # fd::close(write)?;
+/// # Ok::<(), Errno>(())
+/// ```
 #[inline(always)]
 pub fn set_cloexec(fd: i32, on: bool) -> Result<()> {
     // SAFETY: writes no memory.
@@ -58,6 +119,17 @@ pub fn set_cloexec(fd: i32, on: bool) -> Result<()> {
 }
 
 /// `fcntl(F_GETFL)`: the open file description's status flags.
+///
+/// ```
+/// # use forkless_sys::{Errno, fd};
+/// let (read, write) = fd::pipe2(fd::O_CLOEXEC | fd::O_NONBLOCK)?;
+/// let asked = fd::O_NONBLOCK | fd::O_WRONLY;
+/// assert_eq!(fd::get_status_flags(write)? & asked, asked);
+/// assert_eq!(fd::get_status_flags(read)? & asked, fd::O_NONBLOCK);
+/// # fd::close(read)?;
+/// # fd::close(write)?;
+/// # Ok::<(), Errno>(())
+/// ```
 #[inline(always)]
 pub fn get_status_flags(fd: i32) -> Result<u32> {
     // SAFETY: writes no memory.
@@ -65,6 +137,16 @@ pub fn get_status_flags(fd: i32) -> Result<u32> {
 }
 
 /// `fcntl(F_SETFL)`. Seen by everyone who shares the open file description.
+///
+/// ```
+/// # use forkless_sys::{Errno, fd};
+/// let (read, write) = fd::pipe2(fd::O_CLOEXEC)?;
+/// fd::set_status_flags(read, fd::get_status_flags(read)? | fd::O_NONBLOCK)?;
+/// assert_eq!(fd::read(read, &mut [0]), Err(Errno::EAGAIN)); // instead of waiting
+/// # fd::close(read)?;
+/// # fd::close(write)?;
+/// # Ok::<(), Errno>(())
+/// ```
 #[inline(always)]
 pub fn set_status_flags(fd: i32, flags: u32) -> Result<()> {
     // SAFETY: writes no memory.
@@ -72,6 +154,17 @@ pub fn set_status_flags(fd: i32, flags: u32) -> Result<()> {
 }
 
 /// `pipe2(2)`: read end, write end.
+///
+/// ```
+/// # use forkless_sys::{Errno, fd};
+/// let (read, write) = fd::pipe2(fd::O_CLOEXEC)?;
+/// fd::write(write, b"report")?;
+/// let mut buf = [0; 16];
+/// assert_eq!(fd::read(read, &mut buf), Ok(6));
+/// # fd::close(read)?;
+/// # fd::close(write)?;
+/// # Ok::<(), Errno>(())
+/// ```
 #[inline(always)]
 pub fn pipe2(flags: u32) -> Result<(i32, i32)> {
     let mut ends = [-1i32; 2];
@@ -81,6 +174,16 @@ pub fn pipe2(flags: u32) -> Result<(i32, i32)> {
 }
 
 /// `openat(2)`.
+///
+/// ```
+/// # use forkless_sys::{Errno, fd};
+/// let null = fd::openat(fd::AT_FDCWD, c"/dev/null".into(), fd::O_RDWR | fd::O_CLOEXEC, 0)?;
+/// assert_eq!(fd::write(null, b"gone"), Ok(4));
+/// fd::close(null)?;
+/// let missing = fd::openat(fd::AT_FDCWD, c"/nonexistent".into(), fd::O_RDONLY, 0);
+/// assert_eq!(missing, Err(Errno::ENOENT));
+/// # Ok::<(), Errno>(())
+/// ```
 #[inline(always)]
 pub fn openat(dir: i32, path: CPtr<'_>, flags: u32, mode: u32) -> Result<i32> {
     // SAFETY: writes no memory; `CPtr` is NUL-terminated.
@@ -88,6 +191,16 @@ pub fn openat(dir: i32, path: CPtr<'_>, flags: u32, mode: u32) -> Result<i32> {
 }
 
 /// `newfstatat(2)`: device and inode of a file by its path, or of a descriptor for an empty path and `AT_EMPTY_PATH`.
+///
+/// ```
+/// # use forkless_sys::{Errno, fd};
+/// let root = fd::openat(fd::AT_FDCWD, c"/".into(), fd::O_PATH | fd::O_CLOEXEC, 0)?;
+/// let by_path = fd::identity(fd::AT_FDCWD, c"/".into(), 0)?;
+/// assert_eq!(fd::identity(root, c"".into(), fd::AT_EMPTY_PATH), Ok(by_path));
+/// assert_ne!(fd::identity(fd::AT_FDCWD, c"/proc".into(), 0), Ok(by_path));
+/// # fd::close(root)?;
+/// # Ok::<(), Errno>(())
+/// ```
 #[inline(always)]
 pub fn identity(dir: i32, path: CPtr<'_>, flags: u32) -> Result<(u64, u64)> {
     // struct stat begins with both on the supported architectures; 144 bytes at most.
@@ -98,6 +211,19 @@ pub fn identity(dir: i32, path: CPtr<'_>, flags: u32) -> Result<(u64, u64)> {
 }
 
 /// `read(2)`.
+///
+/// ```
+/// # use forkless_sys::{Errno, fd};
+/// # let (read, write) = fd::pipe2(fd::O_CLOEXEC)?;
+/// # fd::write(write, b"abc")?;
+/// let mut buf = [0; 2];
+/// assert_eq!((fd::read(read, &mut buf), &buf), (Ok(2), b"ab"));
+/// assert_eq!(fd::read(read, &mut buf), Ok(1)); // less than asked for
+/// assert_eq!(buf[0], b'c');
+/// # fd::close(read)?;
+/// # fd::close(write)?;
+/// # Ok::<(), Errno>(())
+/// ```
 #[inline(always)]
 pub fn read(fd: i32, buf: &mut [u8]) -> Result<usize> {
     // SAFETY: the kernel writes at most `buf.len()` bytes.
@@ -107,6 +233,20 @@ pub fn read(fd: i32, buf: &mut [u8]) -> Result<usize> {
 /// `getdents64(2)`: entries of a directory, as many as fit; none at its end.
 ///
 /// Each is `struct linux_dirent64`: 16 bytes, the entry's length in 2, a type, and the name up to a NUL.
+///
+/// ```
+/// # use core::{ffi::CStr, mem::MaybeUninit};
+/// # use forkless_sys::{Errno, fd};
+/// let dir = fd::openat(fd::AT_FDCWD, c"/proc/self".into(), fd::O_DIRECTORY | fd::O_CLOEXEC, 0)?;
+/// let mut buf = [const { MaybeUninit::uninit() }; 2048];
+/// let entries = fd::getdents64(dir, &mut buf)?;
+/// let length = usize::from(u16::from_ne_bytes([entries[16], entries[17]]));
+/// let first = CStr::from_bytes_until_nul(&entries[19..length]).unwrap();
+/// let found = fd::openat(dir, first.into(), fd::O_PATH | fd::O_CLOEXEC, 0)?;
+/// # fd::close(found)?;
+/// # fd::close(dir)?;
+/// # Ok::<(), Errno>(())
+/// ```
 #[inline(always)]
 pub fn getdents64(fd: i32, buf: &mut [MaybeUninit<u8>]) -> Result<&[u8]> {
     // SAFETY: the kernel writes at most `buf.len()` bytes.
@@ -116,6 +256,16 @@ pub fn getdents64(fd: i32, buf: &mut [MaybeUninit<u8>]) -> Result<&[u8]> {
 }
 
 /// `write(2)`.
+///
+/// ```
+/// # use forkless_sys::{Errno, fd};
+/// let (read, write) = fd::pipe2(fd::O_CLOEXEC)?;
+/// assert_eq!(fd::write(write, b"abc"), Ok(3));
+/// fd::close(read)?;
+/// assert_eq!(fd::write(write, b"abc"), Err(Errno::EPIPE)); // SIGPIPE where it is not ignored
+/// # fd::close(write)?;
+/// # Ok::<(), Errno>(())
+/// ```
 #[inline(always)]
 pub fn write(fd: i32, buf: &[u8]) -> Result<usize> {
     // SAFETY: writes no memory.
@@ -123,6 +273,24 @@ pub fn write(fd: i32, buf: &[u8]) -> Result<usize> {
 }
 
 /// `pidfd_getfd(2)`: a copy, close-on-exec, of a descriptor of another process.
+///
+/// ```
+/// # use forkless_sys::{Errno, fd, process};
+/// let (read, write) = fd::pipe2(fd::O_CLOEXEC)?;
+/// let pidfd = process::pidfd_open(process::getpid())?;
+/// match fd::pidfd_getfd(pidfd, write) {
+///     Ok(copy) => {
+///         assert_eq!(fd::write(copy, b"x"), Ok(1));
+///         assert_eq!(fd::read(read, &mut [0]), Ok(1));
+/// #       fd::close(copy)?;
+///     }
+///     Err(e) => assert!(matches!(e, Errno::EPERM | Errno::ENOSYS)), // a container's filter
+/// }
+/// # for n in [pidfd, read, write] {
+/// #     fd::close(n)?;
+/// # }
+/// # Ok::<(), Errno>(())
+/// ```
 #[inline(always)]
 pub fn pidfd_getfd(pidfd: i32, target: i32) -> Result<i32> {
     // SAFETY: writes no memory.
@@ -130,6 +298,19 @@ pub fn pidfd_getfd(pidfd: i32, target: i32) -> Result<i32> {
 }
 
 /// `ioctl(TIOCSCTTY)`: makes the terminal the caller's controlling one; 1 steals it (root only).
+///
+/// ```
+/// # use forkless_sys::{Errno, fd, process};
+/// process::setsid()?; // what had a terminal has none now
+/// if let Ok(terminal) = fd::openat(fd::AT_FDCWD, c"/dev/ptmx".into(), fd::O_RDWR | fd::O_CLOEXEC, 0) {
+///     fd::set_controlling_terminal(terminal, false)?;
+///     let current = fd::openat(fd::AT_FDCWD, c"/dev/tty".into(), fd::O_RDWR | fd::O_CLOEXEC, 0);
+///     assert_ne!(current, Err(Errno::ENXIO)); // what it says without one
+/// }
+/// # let (read, write) = fd::pipe2(fd::O_CLOEXEC)?;
+/// assert_eq!(fd::set_controlling_terminal(read, false), Err(Errno::ENOTTY)); // a pipe
+/// # Ok::<(), Errno>(())
+/// ```
 #[inline(always)]
 pub fn set_controlling_terminal(fd: i32, steal: bool) -> Result<()> {
     // SAFETY: the argument is a number, not an address (`ioctl_tty(2)`).
@@ -137,6 +318,22 @@ pub fn set_controlling_terminal(fd: i32, steal: bool) -> Result<()> {
 }
 
 /// `tcsetpgrp(3)`: the terminal's foreground group. Block SIGTTOU before.
+///
+/// ```
+/// # use forkless_sys::{Errno, fd, process};
+/// # process::setsid()?;
+/// # let terminal = fd::openat(fd::AT_FDCWD, c"/dev/ptmx".into(), fd::O_RDWR | fd::O_CLOEXEC, 0);
+/// # if let Ok(terminal) = terminal {
+/// // In a new session whose controlling terminal this is.
+/// # assert_eq!(fd::set_foreground_group(terminal, process::getpgrp()), Err(Errno::ENOTTY));
+/// # fd::set_controlling_terminal(terminal, false)?;
+/// fd::set_foreground_group(terminal, process::getpgrp())?;
+/// assert_eq!(fd::set_foreground_group(terminal, 1), Err(Errno::EPERM)); // a group of another session
+/// # }
+/// # let (read, write) = fd::pipe2(fd::O_CLOEXEC)?;
+/// # assert_eq!(fd::set_foreground_group(read, process::getpgrp()), Err(Errno::ENOTTY));
+/// # Ok::<(), Errno>(())
+/// ```
 #[inline(always)]
 pub fn set_foreground_group(fd: i32, pgid: i32) -> Result<()> {
     // SAFETY: the kernel reads one int.
@@ -147,6 +344,17 @@ pub fn set_foreground_group(fd: i32, pgid: i32) -> Result<()> {
 ///
 /// # Safety
 /// `to..to + len` must be memory of the caller's that nothing else refers to.
+///
+/// ```
+/// # use forkless_sys::{Errno, fd};
+/// let program = fd::openat(fd::AT_FDCWD, c"/proc/self/exe".into(), fd::O_CLOEXEC, 0)?;
+/// let mut magic = [0; 3];
+/// // SAFETY: three bytes of ours, referred to by nothing else.
+/// assert_eq!(unsafe { fd::pread_raw(program, magic.as_mut_ptr(), 3, 1) }, Ok(3));
+/// assert_eq!(&magic, b"ELF");
+/// # fd::close(program)?;
+/// # Ok::<(), Errno>(())
+/// ```
 pub unsafe fn pread_raw(fd: i32, to: *mut u8, len: usize, offset: u64) -> Result<usize> {
     // SAFETY: the caller's contract.
     unsafe { call!(__NR_pread64, fd, to, len, offset) }

@@ -8,6 +8,13 @@ use crate::Result;
 pub const KEEP: u32 = u32::MAX;
 
 /// `setresuid(2)`, this thread only. Clears the *shared* dumpable flag when memory is shared (`commit_creds`).
+///
+/// ```
+/// # use forkless_sys::{Errno, ids};
+/// ids::setresuid(ids::KEEP, ids::getuid(), ids::KEEP)?; // what a set-user-id program gives up
+/// assert_eq!(ids::geteuid(), ids::getuid());
+/// # Ok::<(), Errno>(())
+/// ```
 #[inline(always)]
 pub fn setresuid(real: u32, effective: u32, saved: u32) -> Result<()> {
     // SAFETY: writes no memory.
@@ -15,6 +22,13 @@ pub fn setresuid(real: u32, effective: u32, saved: u32) -> Result<()> {
 }
 
 /// `setresgid(2)`, this thread only.
+///
+/// ```
+/// # use forkless_sys::{Errno, ids};
+/// ids::setresgid(ids::KEEP, ids::getgid(), ids::KEEP)?;
+/// assert_eq!(ids::getegid(), ids::getgid());
+/// # Ok::<(), Errno>(())
+/// ```
 #[inline(always)]
 pub fn setresgid(real: u32, effective: u32, saved: u32) -> Result<()> {
     // SAFETY: writes no memory.
@@ -22,6 +36,17 @@ pub fn setresgid(real: u32, effective: u32, saved: u32) -> Result<()> {
 }
 
 /// `setgroups(2)`, this thread only.
+///
+/// ```
+/// # use forkless_sys::{Errno, ids};
+/// match ids::setgroups(&[]) {
+///     Ok(()) => {
+///         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+///         assert!(status.lines().any(|line| line.trim_end() == "Groups:"));
+///     }
+///     Err(e) => assert_eq!(e, Errno::EPERM), // without CAP_SETGID
+/// }
+/// ```
 #[inline(always)]
 pub fn setgroups(groups: &[u32]) -> Result<()> {
     // SAFETY: the kernel reads `len` ids.
@@ -29,6 +54,14 @@ pub fn setgroups(groups: &[u32]) -> Result<()> {
 }
 
 /// `setuid(2)`, this thread only: all three ids with CAP_SETUID, the effective one without.
+///
+/// ```
+/// # use forkless_sys::{Errno, ids};
+/// ids::setuid(ids::getuid())?;
+/// assert_eq!(ids::geteuid(), ids::getuid());
+/// assert_eq!(ids::setuid(u32::MAX), Err(Errno::EINVAL)); // no user's
+/// # Ok::<(), Errno>(())
+/// ```
 #[inline(always)]
 pub fn setuid(uid: u32) -> Result<()> {
     // SAFETY: writes no memory.
@@ -36,6 +69,14 @@ pub fn setuid(uid: u32) -> Result<()> {
 }
 
 /// `setgid(2)`, this thread only.
+///
+/// ```
+/// # use forkless_sys::{Errno, ids};
+/// ids::setgid(ids::getgid())?;
+/// assert_eq!(ids::getegid(), ids::getgid());
+/// assert_eq!(ids::setgid(u32::MAX), Err(Errno::EINVAL)); // no group's
+/// # Ok::<(), Errno>(())
+/// ```
 #[inline(always)]
 pub fn setgid(gid: u32) -> Result<()> {
     // SAFETY: writes no memory.
@@ -54,11 +95,31 @@ macro_rules! getter {
 }
 getter! {
     /// `getuid(2)`.
+    ///
+    /// ```
+    /// # use forkless_sys::ids;
+    /// ids::setuid(ids::getuid()).unwrap(); // one may always become oneself
+    /// ```
     getuid = __NR_getuid;
     /// `geteuid(2)`.
+    ///
+    /// ```
+    /// # use std::os::unix::fs::MetadataExt as _;
+    /// assert_eq!(forkless_sys::ids::geteuid(), std::fs::metadata("/proc/self").unwrap().uid());
+    /// ```
     geteuid = __NR_geteuid;
     /// `getgid(2)`.
+    ///
+    /// ```
+    /// # use forkless_sys::ids;
+    /// ids::setgid(ids::getgid()).unwrap(); // one may always go back to one's own group
+    /// ```
     getgid = __NR_getgid;
     /// `getegid(2)`.
+    ///
+    /// ```
+    /// # use std::os::unix::fs::MetadataExt as _;
+    /// assert_eq!(forkless_sys::ids::getegid(), std::fs::metadata("/proc/self").unwrap().gid());
+    /// ```
     getegid = __NR_getegid;
 }

@@ -5,6 +5,21 @@ use crate::Result;
 use linux_raw_sys::general::procmap_query;
 
 /// What a mapping allows and is.
+///
+/// ```
+/// # use forkless_sys::{CPtr, Errno, fd, maps};
+/// # fn code() {}
+/// let address = code as fn() as usize;
+/// let file = fd::openat(fd::AT_FDCWD, c"/proc/self/maps".into(), fd::O_CLOEXEC, 0)?;
+/// match maps::query(file, address, maps::EXECUTABLE) {
+///     Ok(maps::Mapping { start, end, flags, inode, .. }) => {
+///         assert!((start..end).contains(&address) && flags & maps::WRITABLE == 0 && inode != 0);
+///     }
+///     Err(e) => assert_eq!(e, Errno::ENOTTY), // before Linux 6.11
+/// }
+/// # fd::close(file)?;
+/// # Ok::<(), Errno>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mapping {
     /// First address.

@@ -12,6 +12,16 @@ pub use k::{
 };
 
 /// `mmap(2)` of anonymous memory somewhere the kernel chooses.
+///
+/// ```
+/// # use forkless_sys::{Errno, mm};
+/// let page = mm::map_anonymous(4096, mm::PROT_READ | mm::PROT_WRITE, mm::MAP_PRIVATE)?;
+/// // SAFETY: fresh memory, ours alone.
+/// assert_eq!(unsafe { page.cast::<[u8; 4096]>().read() }, [0; 4096]);
+/// // SAFETY: nothing uses it any more.
+/// unsafe { mm::munmap(page, 4096) }?;
+/// # Ok::<(), Errno>(())
+/// ```
 pub fn map_anonymous(len: usize, prot: u32, flags: u32) -> Result<*mut c_void> {
     let addr: *mut c_void = core::ptr::null_mut();
     let flags = (flags & !(MAP_FIXED | MAP_FIXED_NOREPLACE)) | MAP_ANONYMOUS;
@@ -23,6 +33,20 @@ pub fn map_anonymous(len: usize, prot: u32, flags: u32) -> Result<*mut c_void> {
 ///
 /// # Safety
 /// Nothing may rely on the old protection of the range.
+///
+/// ```
+/// # use forkless_sys::{Errno, fd, mm};
+/// # let zero = fd::openat(fd::AT_FDCWD, c"/dev/zero".into(), fd::O_CLOEXEC, 0)?;
+/// # let page = mm::map_anonymous(4096, mm::PROT_READ | mm::PROT_WRITE, mm::MAP_PRIVATE)?;
+/// // SAFETY: nothing writes to the page.
+/// unsafe { mm::mprotect(page, 4096, mm::PROT_READ) }?;
+/// // SAFETY: memory of ours that nothing refers to; now not even the kernel writes to it.
+/// assert_eq!(unsafe { fd::pread_raw(zero, page.cast(), 1, 0) }, Err(Errno::EFAULT));
+/// # // SAFETY: nothing uses it any more.
+/// # unsafe { mm::munmap(page, 4096) }?;
+/// # fd::close(zero)?;
+/// # Ok::<(), Errno>(())
+/// ```
 pub unsafe fn mprotect(addr: *mut c_void, len: usize, prot: u32) -> Result<()> {
     // SAFETY: the caller's contract.
     unsafe { call!(__NR_mprotect, addr, len, prot) }.map(drop)
@@ -32,12 +56,44 @@ pub unsafe fn mprotect(addr: *mut c_void, len: usize, prot: u32) -> Result<()> {
 ///
 /// # Safety
 /// The advice must not destroy or hide data somebody still uses.
+///
+/// ```
+/// # use forkless_sys::{Errno, mm, process};
+/// # use std::os::unix::process::CommandExt as _;
+/// # let page = mm::map_anonymous(4096, mm::PROT_READ | mm::PROT_WRITE, mm::MAP_PRIVATE)?;
+/// # let address = page as usize;
+/// // SAFETY: no child uses the page.
+/// unsafe { mm::madvise(page, 4096, mm::MADV_DONTFORK) }?;
+/// let mut child = std::process::Command::new("true");
+/// let missing = move || mm::mincore(address, &mut [0]) == Err(Errno::ENOMEM);
+/// // SAFETY: async-signal-safe.
+/// unsafe { child.pre_exec(move || process::exit_group(i32::from(missing()))) };
+/// assert_eq!(child.status().unwrap().code(), Some(1)); // in the forked child it is
+/// assert!(!missing());
+/// # // SAFETY: nothing uses it any more.
+/// # unsafe { mm::munmap(page, 4096) }?;
+/// # Ok::<(), Errno>(())
+/// ```
 pub unsafe fn madvise(addr: *mut c_void, len: usize, advice: u32) -> Result<()> {
     // SAFETY: the caller's contract.
     unsafe { call!(__NR_madvise, addr, len, advice) }.map(drop)
 }
 
 /// `mincore(2)`: which pages from an address on are there, one byte each. The address must be a page's.
+///
+/// ```
+/// # use forkless_sys::{Errno, mm};
+/// # let page = mm::map_anonymous(4096, mm::PROT_READ | mm::PROT_WRITE, mm::MAP_PRIVATE)?;
+/// let mut there = [0];
+/// // SAFETY: ours, and writable.
+/// unsafe { page.cast::<u8>().write(1) };
+/// mm::mincore(page as usize, &mut there)?;
+/// assert_eq!(there[0] & 1, 1);
+/// assert_eq!(mm::mincore(page as usize + 1, &mut there), Err(Errno::EINVAL)); // no page's address
+/// # // SAFETY: nothing uses it any more.
+/// # unsafe { mm::munmap(page, 4096) }?;
+/// # Ok::<(), Errno>(())
+/// ```
 pub fn mincore(addr: usize, pages: &mut [u8]) -> Result<()> {
     // SAFETY: the kernel writes one byte a page; what the range holds is only looked at.
     unsafe { call!(__NR_mincore, addr, pages.len() * 4096, pages.as_mut_ptr()) }.map(drop)
@@ -47,6 +103,15 @@ pub fn mincore(addr: usize, pages: &mut [u8]) -> Result<()> {
 ///
 /// # Safety
 /// Nothing may use the range afterwards.
+///
+/// ```
+/// # use forkless_sys::{Errno, mm};
+/// let page = mm::map_anonymous(4096, mm::PROT_READ, mm::MAP_PRIVATE)?;
+/// // SAFETY: nothing uses the page.
+/// unsafe { mm::munmap(page, 4096) }?;
+/// assert_eq!(mm::mincore(page as usize, &mut [0]), Err(Errno::ENOMEM));
+/// # Ok::<(), Errno>(())
+/// ```
 pub unsafe fn munmap(addr: *mut c_void, len: usize) -> Result<()> {
     // SAFETY: the caller's contract.
     unsafe { call!(__NR_munmap, addr, len) }.map(drop)
@@ -56,12 +121,40 @@ pub unsafe fn munmap(addr: *mut c_void, len: usize) -> Result<()> {
 ///
 /// # Safety
 /// Nobody may still use the range at `from`, nor what was at `to` as anything but what comes in its place.
+///
+/// ```
+/// # use forkless_sys::{Errno, mm};
+/// # let page = || mm::map_anonymous(4096, mm::PROT_READ | mm::PROT_WRITE, mm::MAP_PRIVATE);
+/// let (new, old) = (page()?, page()?);
+/// // SAFETY: ours, and writable.
+/// unsafe { new.cast::<u8>().write(7) };
+/// // SAFETY: nothing uses either page.
+/// unsafe { mm::move_onto(new, 4096, old as usize) }?;
+/// // SAFETY: what was at `new` is here.
+/// assert_eq!(unsafe { old.cast::<u8>().read() }, 7);
+/// assert_eq!(mm::mincore(new as usize, &mut [0]), Err(Errno::ENOMEM)); // and not there
+/// # // SAFETY: nothing uses it any more.
+/// # unsafe { mm::munmap(old, 4096) }?;
+/// # Ok::<(), Errno>(())
+/// ```
 pub unsafe fn move_onto(from: *mut c_void, len: usize, to: usize) -> Result<()> {
     // SAFETY: the caller's contract.
     unsafe { call!(__NR_mremap, from, len, len, k::MREMAP_MAYMOVE | k::MREMAP_FIXED, to) }.map(drop)
 }
 
 /// `mmap(2)` of a file's beginning, somewhere the kernel chooses.
+///
+/// ```
+/// # use forkless_sys::{Errno, fd, mm};
+/// let program = fd::openat(fd::AT_FDCWD, c"/proc/self/exe".into(), fd::O_CLOEXEC, 0)?;
+/// let start = mm::map_file(program, 4096, mm::PROT_READ, mm::MAP_PRIVATE)?;
+/// // SAFETY: a program that runs has a header and is not changed (ETXTBSY).
+/// assert_eq!(unsafe { start.cast::<[u8; 4]>().read() }, *b"\x7fELF");
+/// # // SAFETY: nothing uses it any more.
+/// # unsafe { mm::munmap(start, 4096) }?;
+/// # fd::close(program)?;
+/// # Ok::<(), Errno>(())
+/// ```
 pub fn map_file(fd: i32, len: usize, prot: u32, flags: u32) -> Result<*mut c_void> {
     let addr: *mut c_void = core::ptr::null_mut();
     let flags = flags & !(MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_ANONYMOUS);
@@ -73,6 +166,20 @@ pub fn map_file(fd: i32, len: usize, prot: u32, flags: u32) -> Result<*mut c_voi
 ///
 /// # Safety
 /// With `MAP_FIXED` whatever was mapped there is gone: nobody may still use it.
+///
+/// ```
+/// # use forkless_sys::{Errno, mm};
+/// # let page = mm::map_anonymous(4096, mm::PROT_READ | mm::PROT_WRITE, mm::MAP_PRIVATE)?;
+/// # // SAFETY: ours, and writable.
+/// # unsafe { page.cast::<u8>().write(7) };
+/// // SAFETY: nothing uses what is on the page.
+/// unsafe { mm::map_anonymous_at(page as usize, 4096, mm::PROT_READ, mm::MAP_PRIVATE | mm::MAP_FIXED) }?;
+/// // SAFETY: readable.
+/// assert_eq!(unsafe { page.cast::<u8>().read() }, 0); // it was 7
+/// # // SAFETY: nothing uses it any more.
+/// # unsafe { mm::munmap(page, 4096) }?;
+/// # Ok::<(), Errno>(())
+/// ```
 pub unsafe fn map_anonymous_at(addr: usize, len: usize, prot: u32, flags: u32) -> Result<()> {
     // SAFETY: the caller's contract.
     unsafe { call!(__NR_mmap, addr, len, prot, flags | MAP_ANONYMOUS, -1i32, 0usize) }.map(drop)

@@ -13,6 +13,22 @@ pub const WALL: u32 = 0x4000_0000;
 ///
 /// # Safety
 /// `argv` and `envp` end in a null pointer, and each entry before it points to a NUL-terminated string.
+///
+/// ```
+/// # use core::ptr::null;
+/// # use forkless_sys::process;
+/// # use std::os::unix::process::CommandExt as _;
+/// let mut child = std::process::Command::new("true");
+/// let instead = || {
+///     let argv = [c"sh".as_ptr(), c"-c".as_ptr(), c"exit 3".as_ptr(), null()];
+///     // SAFETY: both vectors end in null.
+///     let errno = unsafe { process::execve(c"/bin/sh".into(), argv.as_ptr(), &null()) };
+///     Err(std::io::Error::from_raw_os_error(errno.raw()))
+/// };
+/// // SAFETY: async-signal-safe.
+/// unsafe { child.pre_exec(instead) };
+/// assert_eq!(child.status().unwrap().code(), Some(3));
+/// ```
 #[inline(always)]
 pub unsafe fn execve(path: CPtr<'_>, argv: *const *const c_char, envp: *const *const c_char) -> Errno {
     // SAFETY: the caller's contract; the kernel only reads.
@@ -23,6 +39,15 @@ pub unsafe fn execve(path: CPtr<'_>, argv: *const *const c_char, envp: *const *c
 }
 
 /// `exit_group(2)`: no handler, no flush.
+///
+/// ```
+/// # use forkless_sys::process;
+/// # use std::os::unix::process::CommandExt as _;
+/// let mut child = std::process::Command::new("true");
+/// // SAFETY: async-signal-safe.
+/// unsafe { child.pre_exec(|| process::exit_group(3)) };
+/// assert_eq!(child.status().unwrap().code(), Some(3)); // `true` was never executed
+/// ```
 #[inline(always)]
 pub fn exit_group(status: i32) -> ! {
     loop {
@@ -32,6 +57,13 @@ pub fn exit_group(status: i32) -> ! {
 }
 
 /// How a child ended, or that it stopped: the fields of `siginfo_t` that `waitid(2)` fills.
+///
+/// ```
+/// # use forkless_sys::process::{self, WaitInfo};
+/// let pid = std::process::Command::new("false").spawn().unwrap().id() as i32;
+/// let end = process::waitid(process::P_PID, pid, process::WEXITED).unwrap();
+/// assert_eq!(end, WaitInfo { pid, code: 1, status: 1 }); // CLD_EXITED, with 1
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitInfo {
     /// The child; 0 when `WNOHANG` found none.
@@ -43,6 +75,18 @@ pub struct WaitInfo {
 }
 
 /// `waitid(2)` on one child by pid or pidfd (`id_type` is `P_PID` or `P_PIDFD`).
+///
+/// ```
+/// # use forkless_sys::{Errno, process};
+/// # use std::process::{Command, Stdio};
+/// let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+/// let pid = child.id() as i32;
+/// assert_eq!(process::waitid(process::P_PID, pid, process::WEXITED | process::WNOHANG)?.pid, 0);
+/// drop(child.stdin.take());
+/// assert_eq!(process::waitid(process::P_PID, pid, process::WEXITED)?.pid, pid);
+/// assert_eq!(process::waitid(process::P_PID, pid, process::WEXITED), Err(Errno::ECHILD));
+/// # Ok::<(), Errno>(())
+/// ```
 #[inline(always)]
 pub fn waitid(id_type: u32, id: i32, options: u32) -> Result<WaitInfo> {
     /// `siginfo_t` as far as `waitid` fills it: three ints, padding, then pid, uid, status (`asm-generic/siginfo.h`).
@@ -65,12 +109,30 @@ pub fn waitid(id_type: u32, id: i32, options: u32) -> Result<WaitInfo> {
 }
 
 /// `kill(2)`. A negative pid names a process group.
+///
+/// ```
+/// # use forkless_sys::process;
+/// # use std::os::unix::process::ExitStatusExt as _;
+/// # use std::process::{Command, Stdio};
+/// let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+/// process::kill(child.id() as i32, 9).unwrap();
+/// assert_eq!(child.wait().unwrap().signal(), Some(9));
+/// ```
 pub fn kill(pid: i32, signal: i32) -> Result<()> {
     // SAFETY: writes no memory.
     unsafe { call!(__NR_kill, pid, signal) }.map(drop)
 }
 
 /// `pidfd_open(2)`, close-on-exec.
+///
+/// ```
+/// # use forkless_sys::{Errno, fd, process};
+/// let pid = std::process::Command::new("true").spawn().unwrap().id() as i32;
+/// let pidfd = process::pidfd_open(pid)?; // not reaped, so the pid is still its
+/// assert_eq!(process::waitid(process::P_PIDFD, pidfd, process::WEXITED)?.pid, pid);
+/// fd::close(pidfd)?;
+/// # Ok::<(), Errno>(())
+/// ```
 #[inline(always)]
 pub fn pidfd_open(pid: i32) -> Result<i32> {
     // SAFETY: writes no memory.
@@ -78,6 +140,19 @@ pub fn pidfd_open(pid: i32) -> Result<i32> {
 }
 
 /// `pidfd_send_signal(2)`: signal 0 only checks. Flags since Linux 6.9.
+///
+/// ```
+/// # use forkless_sys::{Errno, fd, process};
+/// # use std::os::unix::process::ExitStatusExt as _;
+/// # use std::process::{Command, Stdio};
+/// let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+/// let pidfd = process::pidfd_open(child.id() as i32)?;
+/// process::pidfd_send_signal(pidfd, 15, 0)?;
+/// assert_eq!(child.wait().unwrap().signal(), Some(15));
+/// assert_eq!(process::pidfd_send_signal(pidfd, 0, 0), Err(Errno::ESRCH)); // never another process
+/// fd::close(pidfd)?;
+/// # Ok::<(), Errno>(())
+/// ```
 pub fn pidfd_send_signal(pidfd: i32, signal: i32, flags: u32) -> Result<()> {
     // SAFETY: a null siginfo makes the kernel fill in one like kill's.
     unsafe { call!(__NR_pidfd_send_signal, pidfd, signal, core::ptr::null::<u8>(), flags) }.map(drop)
@@ -85,6 +160,19 @@ pub fn pidfd_send_signal(pidfd: i32, signal: i32, flags: u32) -> Result<()> {
 
 /// The wait status of a process that has been reaped, kept by its pidfd: `PIDFD_GET_INFO` with `PIDFD_INFO_EXIT` (Linux 6.15).
 /// `Ok(None)` while it has not been reaped; `ENOTTY` or `EINVAL` on kernels without it.
+///
+/// ```
+/// # use forkless_sys::{Errno, fd, process};
+/// let mut child = std::process::Command::new("false").spawn().unwrap();
+/// let pidfd = process::pidfd_open(child.id() as i32)?;
+/// child.wait().unwrap();
+/// match process::pidfd_exit_status(pidfd) {
+///     Ok(status) => assert_eq!(status, Some(1 << 8)),
+///     Err(e) => assert!(matches!(e, Errno::ENOTTY | Errno::EINVAL)), // before Linux 6.15
+/// }
+/// fd::close(pidfd)?;
+/// # Ok::<(), Errno>(())
+/// ```
 pub fn pidfd_exit_status(pidfd: i32) -> Result<Option<i32>> {
     /// `struct pidfd_info`, first version with an exit code (`include/uapi/linux/pidfd.h`).
     #[repr(C)]
@@ -106,6 +194,10 @@ pub fn pidfd_exit_status(pidfd: i32) -> Result<Option<i32>> {
 }
 
 /// `getpid(2)`, from the kernel and so right after any kind of clone.
+///
+/// ```
+/// assert_eq!(forkless_sys::process::getpid() as u32, std::process::id());
+/// ```
 #[inline(always)]
 pub fn getpid() -> i32 {
     // SAFETY: cannot fail, writes no memory.
@@ -113,6 +205,12 @@ pub fn getpid() -> i32 {
 }
 
 /// `gettid(2)`.
+///
+/// ```
+/// # use forkless_sys::process;
+/// assert_eq!(process::gettid(), process::getpid()); // in the first thread
+/// assert_ne!(std::thread::spawn(process::gettid).join().unwrap(), process::getpid());
+/// ```
 #[inline(always)]
 pub fn gettid() -> i32 {
     // SAFETY: cannot fail, writes no memory.
@@ -120,6 +218,10 @@ pub fn gettid() -> i32 {
 }
 
 /// `getppid(2)`: 0 when the parent is outside the pid namespace, another process once it has died.
+///
+/// ```
+/// assert_eq!(forkless_sys::process::getppid() as u32, std::os::unix::process::parent_id());
+/// ```
 #[inline(always)]
 pub fn getppid() -> i32 {
     // SAFETY: cannot fail, writes no memory.
@@ -127,6 +229,13 @@ pub fn getppid() -> i32 {
 }
 
 /// `setsid(2)`: the new session.
+///
+/// ```
+/// # use forkless_sys::{Errno, process};
+/// assert_eq!(process::setsid(), Ok(process::getpid()));
+/// assert_eq!(process::getpgrp(), process::getpid());
+/// assert_eq!(process::setsid(), Err(Errno::EPERM)); // it leads a group by now
+/// ```
 #[inline(always)]
 pub fn setsid() -> Result<i32> {
     // SAFETY: writes no memory.
@@ -134,6 +243,13 @@ pub fn setsid() -> Result<i32> {
 }
 
 /// `setpgid(2)` of the caller; 0 makes a group of its own.
+///
+/// ```
+/// # use forkless_sys::{Errno, process};
+/// process::setpgid(0)?;
+/// assert_eq!(process::getpgrp(), process::getpid());
+/// # Ok::<(), Errno>(())
+/// ```
 #[inline(always)]
 pub fn setpgid(pgid: i32) -> Result<()> {
     // SAFETY: writes no memory.
@@ -141,6 +257,14 @@ pub fn setpgid(pgid: i32) -> Result<()> {
 }
 
 /// `chdir(2)`.
+///
+/// ```
+/// # use forkless_sys::{Errno, process};
+/// process::chdir(c"/".into())?;
+/// assert_eq!(std::env::current_dir().unwrap().as_os_str(), "/");
+/// assert_eq!(process::chdir(c"/dev/null".into()), Err(Errno::ENOTDIR));
+/// # Ok::<(), Errno>(())
+/// ```
 #[inline(always)]
 pub fn chdir(path: CPtr<'_>) -> Result<()> {
     // SAFETY: writes no memory.
@@ -148,6 +272,15 @@ pub fn chdir(path: CPtr<'_>) -> Result<()> {
 }
 
 /// `fchdir(2)`.
+///
+/// ```
+/// # use forkless_sys::{Errno, fd, process};
+/// let root = fd::openat(fd::AT_FDCWD, c"/".into(), fd::O_PATH | fd::O_CLOEXEC, 0)?;
+/// process::fchdir(root)?;
+/// assert_eq!(std::env::current_dir().unwrap().as_os_str(), "/");
+/// # fd::close(root)?;
+/// # Ok::<(), Errno>(())
+/// ```
 #[inline(always)]
 pub fn fchdir(fd: i32) -> Result<()> {
     // SAFETY: writes no memory.
@@ -155,6 +288,14 @@ pub fn fchdir(fd: i32) -> Result<()> {
 }
 
 /// `chroot(2)`. Does not change the working directory.
+///
+/// ```
+/// # use forkless_sys::{Errno, process};
+/// match process::chroot(c"/proc".into()) {
+///     Ok(()) => assert!(process::stat(c"/self/status".into()).is_ok()),
+///     Err(e) => assert_eq!(e, Errno::EPERM), // without CAP_SYS_CHROOT
+/// }
+/// ```
 #[inline(always)]
 pub fn chroot(path: CPtr<'_>) -> Result<()> {
     // SAFETY: writes no memory.
@@ -162,6 +303,12 @@ pub fn chroot(path: CPtr<'_>) -> Result<()> {
 }
 
 /// `umask(2)`: the mask before.
+///
+/// ```
+/// # use forkless_sys::process;
+/// let before = process::umask(0o077);
+/// assert_eq!(process::umask(before), 0o077);
+/// ```
 #[inline(always)]
 pub fn umask(mask: u32) -> u32 {
     // SAFETY: cannot fail, writes no memory.
@@ -169,6 +316,14 @@ pub fn umask(mask: u32) -> u32 {
 }
 
 /// `prctl(PR_SET_PDEATHSIG)`. Cleared by a change of credentials and by exec of a set-id program.
+///
+/// ```
+/// # use forkless_sys::{Errno, process};
+/// process::set_pdeathsig(15)?;
+/// process::set_pdeathsig(0)?; // none after all
+/// assert_eq!(process::set_pdeathsig(65), Err(Errno::EINVAL));
+/// # Ok::<(), Errno>(())
+/// ```
 #[inline(always)]
 pub fn set_pdeathsig(signal: i32) -> Result<()> {
     // SAFETY: writes no memory.
@@ -176,6 +331,14 @@ pub fn set_pdeathsig(signal: i32) -> Result<()> {
 }
 
 /// `prctl(PR_SET_NO_NEW_PRIVS)`. Cannot be undone.
+///
+/// ```
+/// # use forkless_sys::{Errno, process};
+/// process::set_no_new_privs()?;
+/// let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+/// assert!(status.contains("NoNewPrivs:\t1"));
+/// # Ok::<(), Errno>(())
+/// ```
 #[inline(always)]
 pub fn set_no_new_privs() -> Result<()> {
     // SAFETY: writes no memory.
@@ -183,18 +346,40 @@ pub fn set_no_new_privs() -> Result<()> {
 }
 
 /// `prctl(PR_GET_DUMPABLE)`: 0, 1 or 2 (`proc_sys_fs(5)`, suid_dumpable).
+///
+/// ```
+/// # use forkless_sys::{Errno, process};
+/// process::set_dumpable(1)?;
+/// assert_eq!(process::dumpable(), Ok(1));
+/// # Ok::<(), Errno>(())
+/// ```
 pub fn dumpable() -> Result<i32> {
     // SAFETY: writes no memory.
     unsafe { call!(__NR_prctl, p::PR_GET_DUMPABLE) }.map(|n| n as i32)
 }
 
 /// `prctl(PR_SET_DUMPABLE)`: 0 or 1. A property of the memory, so shared with every process that shares it.
+///
+/// ```
+/// # use forkless_sys::{Errno, process};
+/// process::set_dumpable(0)?; // no core, no debugger of the same user
+/// assert_eq!(process::dumpable(), Ok(0));
+/// assert_eq!(process::set_dumpable(2), Err(Errno::EINVAL)); // the kernel's alone to give
+/// # Ok::<(), Errno>(())
+/// ```
 pub fn set_dumpable(value: i32) -> Result<()> {
     // SAFETY: writes no memory.
     unsafe { call!(__NR_prctl, p::PR_SET_DUMPABLE, value) }.map(drop)
 }
 
 /// `getpgid(2)` of the caller: its process group.
+///
+/// ```
+/// # use forkless_sys::{Errno, process};
+/// process::setpgid(0)?;
+/// assert_eq!(process::getpgrp(), process::getpid());
+/// # Ok::<(), Errno>(())
+/// ```
 #[inline(always)]
 pub fn getpgrp() -> i32 {
     // SAFETY: cannot fail for the caller itself, writes no memory.
@@ -202,12 +387,29 @@ pub fn getpgrp() -> i32 {
 }
 
 /// `tgkill(2)`: one thread of a process.
+///
+/// ```
+/// # use forkless_sys::{Errno, process, signal};
+/// let usr1 = signal::SigSet::EMPTY.with(10);
+/// let old = signal::set_mask(usr1)?;
+/// process::tgkill(process::getpid(), process::gettid(), 10)?;
+/// assert_eq!(signal::take_pending(usr1), Ok(10));
+/// signal::set_mask(old)?;
+/// # Ok::<(), Errno>(())
+/// ```
 pub fn tgkill(pid: i32, tid: i32, signal: i32) -> Result<()> {
     // SAFETY: writes no memory.
     unsafe { call!(__NR_tgkill, pid, tid, signal) }.map(drop)
 }
 
 /// The largest resident set the process has had, in KiB (`getrusage(2)`, `ru_maxrss`). Survives exec.
+///
+/// ```
+/// # use forkless_sys::process;
+/// let filled = std::hint::black_box(vec![1u8; 8 << 20]);
+/// assert!(process::max_rss_kib().unwrap() > 4 << 10);
+/// # drop(filled);
+/// ```
 pub fn max_rss_kib() -> Result<u64> {
     // Two timevals come first, then ru_maxrss; 144 bytes in all.
     let mut usage = [0u64; 18];
@@ -218,6 +420,13 @@ pub fn max_rss_kib() -> Result<u64> {
 
 /// Threads of the process: the directory /proc/self/task has two links more than that (fs/proc/base.c, `proc_task_getattr`).
 /// Counts every thread, however it was made. `None` without /proc.
+///
+/// ```
+/// # use forkless_sys::process;
+/// let here = process::thread_count().unwrap();
+/// let there = std::thread::spawn(process::thread_count).join().unwrap();
+/// assert_eq!(there, Some(here + 1));
+/// ```
 #[cfg(target_arch = "x86_64")]
 pub fn thread_count() -> Option<u64> {
     // struct stat: dev, ino, nlink; 144 bytes in all.
@@ -228,6 +437,12 @@ pub fn thread_count() -> Option<u64> {
 }
 
 /// `wait4(2)` for one child, with [`WALL`] or nothing as `options`: the wait status as `waitpid(3)` has it.
+///
+/// ```
+/// # use forkless_sys::process;
+/// let pid = std::process::Command::new("false").spawn().unwrap().id() as i32;
+/// assert_eq!(process::wait4(pid, 0), Ok(1 << 8)); // exited with 1
+/// ```
 #[inline(always)]
 pub fn wait4(pid: i32, options: u32) -> Result<i32> {
     let mut status = 0i32;
@@ -237,6 +452,14 @@ pub fn wait4(pid: i32, options: u32) -> Result<i32> {
 }
 
 /// Device, inode and mode of a file (`stat(2)`, following links).
+///
+/// ```
+/// # use forkless_sys::{Errno, fd, process};
+/// let (device, inode, mode) = process::stat(c"/".into())?;
+/// assert_eq!(mode & 0o170000, 0o040000); // S_IFDIR
+/// assert_eq!(fd::identity(fd::AT_FDCWD, c"/".into(), 0), Ok((device, inode)));
+/// # Ok::<(), Errno>(())
+/// ```
 pub fn stat(path: CPtr<'_>) -> Result<(u64, u64, u32)> {
     // struct stat: dev, ino; then x86-64 has nlink before mode, aarch64 (asm-generic/stat.h) mode at once.
     let mut stat = [0u64; 18];
@@ -248,12 +471,27 @@ pub fn stat(path: CPtr<'_>) -> Result<(u64, u64, u32)> {
 
 /// Whether the file may be executed by the effective user (`faccessat(2)` knows only the real one; they differ in set-id programs,
 /// where this answers for the real one, as `access(2)`).
+///
+/// ```
+/// # use forkless_sys::{Errno, process};
+/// assert_eq!(process::may_execute(c"/bin/sh".into()), Ok(()));
+/// assert_eq!(process::may_execute(c"/dev/null".into()), Err(Errno::EACCES)); // not even by root
+/// ```
 pub fn may_execute(path: CPtr<'_>) -> Result<()> {
     // SAFETY: writes no memory. X_OK is 1.
     unsafe { call!(__NR_faccessat, k::AT_FDCWD, path, 1u32) }.map(drop)
 }
 
 /// `getcwd(2)`: the length without the NUL that follows. `ENOENT` when the directory was removed, `ERANGE` when `buf` is too short.
+///
+/// ```
+/// # use forkless_sys::{Errno, process};
+/// let mut buf = [0; 4096];
+/// let length = process::getcwd(&mut buf)?;
+/// assert_eq!(buf[..length], *std::env::current_dir().unwrap().as_os_str().as_encoded_bytes());
+/// assert_eq!(process::getcwd(&mut buf[..1]), Err(Errno::ERANGE));
+/// # Ok::<(), Errno>(())
+/// ```
 pub fn getcwd(buf: &mut [u8]) -> Result<usize> {
     // SAFETY: the kernel writes at most the buffer.
     let len = unsafe { call!(__NR_getcwd, buf.as_mut_ptr(), buf.len()) }?;

@@ -5,6 +5,14 @@ use core::ffi::{CStr, c_char, c_void};
 use core::marker::PhantomData;
 
 /// One argument register. Made only by `From` from the types a system call may be given.
+///
+/// ```
+/// use forkless_sys::{Errno, Reg, raw};
+/// let args = [Reg::from(-1), Reg::ZERO, Reg::ZERO, Reg::ZERO, Reg::ZERO, Reg::ZERO];
+/// // SAFETY: closing a descriptor that does not exist changes nothing.
+/// let answer = unsafe { raw::syscall(linux_raw_sys::general::__NR_close, args) };
+/// assert_eq!(Errno::check(answer), Err(Errno::EBADF));
+/// ```
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Reg(pub(crate) usize);
@@ -70,18 +78,37 @@ unsafe impl Sync for CPtr<'_> {}
 impl<'a> CPtr<'a> {
     /// # Safety
     /// `ptr` must point to a NUL-terminated string that nobody changes during `'a`.
+    ///
+    /// ```
+    /// use forkless_sys::CPtr;
+    /// let name = c"/tmp";
+    /// // SAFETY: terminated, and never changed.
+    /// let path = unsafe { CPtr::from_raw(name.as_ptr()) };
+    /// assert_eq!(path.to_c_str(), name);
+    /// ```
     #[inline(always)]
     pub const unsafe fn from_raw(ptr: *const c_char) -> CPtr<'a> {
         CPtr { ptr, of: PhantomData }
     }
 
     /// The address, for argument vectors.
+    ///
+    /// ```
+    /// use forkless_sys::CPtr;
+    /// let argv = [CPtr::from(c"true").as_ptr(), core::ptr::null()];
+    /// assert_eq!(argv[0], c"true".as_ptr());
+    /// ```
     #[inline(always)]
     pub const fn as_ptr(self) -> *const c_char {
         self.ptr
     }
 
     /// The string with its length, found by a scan.
+    ///
+    /// ```
+    /// use forkless_sys::CPtr;
+    /// assert_eq!(CPtr::from(c"/tmp").to_c_str().count_bytes(), 4);
+    /// ```
     pub fn to_c_str(self) -> &'a CStr {
         // SAFETY: the type's invariant is that of `CStr::from_ptr`.
         unsafe { CStr::from_ptr(self.ptr) }

@@ -27,23 +27,46 @@ impl SigSet {
     pub const ALL: SigSet = SigSet(u64::MAX);
 
     /// The set and `signal`; out-of-range numbers change nothing.
+    ///
+    /// ```
+    /// # use forkless_sys::signal::SigSet;
+    /// assert_eq!(SigSet::EMPTY.with(1).with(64), SigSet(1 | 1 << 63));
+    /// assert_eq!(SigSet::EMPTY.with(65), SigSet::EMPTY);
+    /// ```
     #[must_use]
     pub const fn with(self, signal: i32) -> SigSet {
         if signal < 1 || signal > MAX_SIGNAL { self } else { SigSet(self.0 | 1 << (signal - 1)) }
     }
 
     /// The set without `signal`.
+    ///
+    /// ```
+    /// # use forkless_sys::signal::SigSet;
+    /// assert_eq!(SigSet::ALL.without(9).0, !(1 << 8));
+    /// ```
     #[must_use]
     pub const fn without(self, signal: i32) -> SigSet {
         SigSet(self.0 & !SigSet::EMPTY.with(signal).0)
     }
 
     /// Whether `signal` is in the set.
+    ///
+    /// ```
+    /// # use forkless_sys::signal::SigSet;
+    /// assert!(SigSet::EMPTY.with(64).has(64));
+    /// assert!(!SigSet::ALL.has(0) && !SigSet::ALL.has(65));
+    /// ```
     pub const fn has(self, signal: i32) -> bool {
         self.0 & SigSet::EMPTY.with(signal).0 != 0
     }
 
     /// The signals in both.
+    ///
+    /// ```
+    /// # use forkless_sys::signal::SigSet;
+    /// let blocked = SigSet::EMPTY.with(2).with(15);
+    /// assert_eq!(blocked.and(SigSet::EMPTY.with(15).with(17)), SigSet::EMPTY.with(15));
+    /// ```
     #[must_use]
     pub const fn and(self, other: SigSet) -> SigSet {
         SigSet(self.0 & other.0)
@@ -51,6 +74,13 @@ impl SigSet {
 }
 
 /// `rt_sigprocmask(SIG_SETMASK)` of the calling thread; returns the mask it replaced.
+///
+/// ```
+/// # use forkless_sys::{Errno, signal::{self, SigSet}};
+/// let old = signal::set_mask(SigSet::ALL)?;
+/// assert_eq!(signal::set_mask(old)?, SigSet::ALL.without(9).without(19)); // SIGKILL and SIGSTOP stay
+/// # Ok::<(), Errno>(())
+/// ```
 #[inline(always)]
 pub fn set_mask(mask: SigSet) -> Result<SigSet> {
     let mut old = SigSet::EMPTY;
@@ -60,6 +90,14 @@ pub fn set_mask(mask: SigSet) -> Result<SigSet> {
 }
 
 /// The calling thread's mask.
+///
+/// ```
+/// # use forkless_sys::{Errno, signal};
+/// let old = signal::set_mask(signal::mask()?.with(15))?;
+/// assert!(signal::mask()?.has(15));
+/// signal::set_mask(old)?;
+/// # Ok::<(), Errno>(())
+/// ```
 pub fn mask() -> Result<SigSet> {
     let mut old = SigSet::EMPTY;
     // SAFETY: the kernel writes eight bytes.
@@ -68,6 +106,17 @@ pub fn mask() -> Result<SigSet> {
 }
 
 /// `rt_sigpending(2)`: blocked signals that wait.
+///
+/// ```
+/// # use forkless_sys::{Errno, process, signal};
+/// let usr1 = signal::SigSet::EMPTY.with(10);
+/// let old = signal::set_mask(usr1)?;
+/// process::kill(process::getpid(), 10)?;
+/// assert_eq!(signal::pending(), Ok(usr1));
+/// # signal::take_pending(usr1)?;
+/// # signal::set_mask(old)?;
+/// # Ok::<(), Errno>(())
+/// ```
 pub fn pending() -> Result<SigSet> {
     let mut set = SigSet::EMPTY;
     // SAFETY: the kernel writes eight bytes.
@@ -76,6 +125,15 @@ pub fn pending() -> Result<SigSet> {
 }
 
 /// What the kernel does with a signal.
+///
+/// ```
+/// # use forkless_sys::{Errno, signal::{self, Disposition}};
+/// signal::reset(10, true)?;
+/// assert_eq!(signal::disposition(10), Ok(Disposition::Ignore));
+/// signal::reset(10, false)?;
+/// assert_eq!(signal::disposition(10), Ok(Disposition::Default));
+/// # Ok::<(), Errno>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Disposition {
     /// The signal's default action.
@@ -87,6 +145,12 @@ pub enum Disposition {
 }
 
 /// `struct sigaction` as the kernel has it, which is not libc's.
+///
+/// ```
+/// # use forkless_sys::signal::{Disposition, KernelAction};
+/// let ignore = KernelAction { handler: 1, ..KernelAction::DEFAULT };
+/// assert_eq!(ignore.disposition(), Disposition::Ignore);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct KernelAction {
@@ -105,6 +169,19 @@ impl KernelAction {
     pub const DEFAULT: KernelAction = KernelAction { handler: 0, flags: 0, restorer: 0, mask: 0 };
 
     /// What the handler's number means.
+    ///
+    /// ```
+    /// # use forkless_sys::signal::{Disposition, KernelAction};
+    /// assert_eq!(KernelAction::DEFAULT.disposition(), Disposition::Default);
+    /// let handled = KernelAction { handler: 0x1000, ..KernelAction::DEFAULT };
+    /// assert_eq!(handled.disposition(), Disposition::Handler(0x1000));
+    /// ```
+    ///
+    /// ```
+    /// # use forkless_sys::{Errno, signal::{self, Disposition}};
+    /// assert_eq!(signal::disposition(9), Ok(Disposition::Default)); // SIGKILL cannot have another
+    /// assert_eq!(signal::disposition(65), Err(Errno::EINVAL));
+    /// ```
     #[inline(always)]
     pub fn disposition(&self) -> Disposition {
         match self.handler {
@@ -122,6 +199,14 @@ const _: () = {
 };
 
 /// `rt_sigaction(2)`: the whole action now in force.
+///
+/// ```
+/// # use forkless_sys::{Errno, signal};
+/// signal::reset(10, true)?;
+/// assert_eq!(signal::action(10)?.handler, 1);
+/// # signal::reset(10, false)?;
+/// # Ok::<(), Errno>(())
+/// ```
 #[inline(always)]
 pub fn action(signal: i32) -> Result<KernelAction> {
     let mut old = KernelAction::DEFAULT;
@@ -134,6 +219,17 @@ pub fn action(signal: i32) -> Result<KernelAction> {
 ///
 /// # Safety
 /// A handler must be a function that may run at any point of the program, and the restorer one that calls `rt_sigreturn`.
+///
+/// ```
+/// # use forkless_sys::{Errno, signal::{self, KernelAction}};
+/// let ignore = KernelAction { handler: 1, ..KernelAction::DEFAULT };
+/// // SAFETY: no handler.
+/// let before = unsafe { signal::set_action(10, &ignore) }?;
+/// // SAFETY: as it was.
+/// let between = unsafe { signal::set_action(10, &before) }?;
+/// assert_eq!((between.handler, signal::action(10)), (1, Ok(before)));
+/// # Ok::<(), Errno>(())
+/// ```
 #[inline(always)]
 pub unsafe fn set_action(signal: i32, new: &KernelAction) -> Result<KernelAction> {
     let mut old = KernelAction::DEFAULT;
@@ -149,6 +245,15 @@ pub fn disposition(signal: i32) -> Result<Disposition> {
 }
 
 /// `rt_sigaction(2)` to the default action, or to ignore. `SIGKILL` and `SIGSTOP` are refused with `EINVAL`.
+///
+/// ```
+/// # use forkless_sys::{Errno, signal::{self, Disposition}};
+/// signal::reset(10, true)?;
+/// assert_eq!(signal::disposition(10), Ok(Disposition::Ignore));
+/// assert_eq!(signal::reset(9, true), Err(Errno::EINVAL));
+/// # signal::reset(10, false)?;
+/// # Ok::<(), Errno>(())
+/// ```
 #[inline(always)]
 pub fn reset(signal: i32, ignore: bool) -> Result<()> {
     let new = KernelAction { handler: usize::from(ignore), ..KernelAction::DEFAULT };
@@ -157,6 +262,16 @@ pub fn reset(signal: i32, ignore: bool) -> Result<()> {
 }
 
 /// `stack_t`: where handlers installed with `SA_ONSTACK` run.
+///
+/// ```
+/// # use forkless_sys::{Errno, signal::{self, AltStack}};
+/// // SAFETY: no memory, so none that others use.
+/// let old = unsafe { signal::set_altstack(&AltStack::NONE) }?;
+/// assert_eq!(old.flags & AltStack::ONSTACK, 0); // else it would have been EPERM
+/// // SAFETY: as it was.
+/// assert_eq!(unsafe { signal::set_altstack(&old) }, Ok(AltStack::NONE));
+/// # Ok::<(), Errno>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct AltStack {
@@ -179,6 +294,17 @@ impl AltStack {
 ///
 /// # Safety
 /// The memory must be writable, used by nobody else, and stay so until replaced.
+///
+/// ```
+/// # use forkless_sys::{Errno, signal::{self, AltStack}};
+/// let mut memory = vec![0u8; 64 << 10];
+/// let new = AltStack { start: memory.as_mut_ptr() as usize, flags: 0, size: memory.len() };
+/// // SAFETY: `memory` is used for nothing else, and lives until the old one is back.
+/// let old = unsafe { signal::set_altstack(&new) }?;
+/// // SAFETY: as it was.
+/// assert_eq!(unsafe { signal::set_altstack(&old) }, Ok(new));
+/// # Ok::<(), Errno>(())
+/// ```
 pub unsafe fn set_altstack(new: &AltStack) -> Result<AltStack> {
     let mut old = AltStack::NONE;
     // SAFETY: the kernel reads one stack_t and writes one; the caller answers for the stack.
@@ -187,6 +313,17 @@ pub unsafe fn set_altstack(new: &AltStack) -> Result<AltStack> {
 }
 
 /// `rt_sigtimedwait(2)` with no time: takes one pending signal of the set off the queue. `EAGAIN` when there is none.
+///
+/// ```
+/// # use forkless_sys::{Errno, process, signal};
+/// let usr1 = signal::SigSet::EMPTY.with(10);
+/// let old = signal::set_mask(usr1)?;
+/// process::kill(process::getpid(), 10)?;
+/// assert_eq!(signal::take_pending(usr1), Ok(10));
+/// assert_eq!(signal::take_pending(usr1), Err(Errno::EAGAIN));
+/// signal::set_mask(old)?;
+/// # Ok::<(), Errno>(())
+/// ```
 pub fn take_pending(set: SigSet) -> Result<i32> {
     let now = crate::time::Timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel reads the set and the time; no siginfo is asked for.

@@ -5,10 +5,25 @@ use crate::{Result, time::Timespec};
 use linux_raw_sys::general as k;
 
 /// A timer's kernel id.
+///
+/// ```
+/// # use forkless_sys::{Errno, timer};
+/// let (one, other) = (timer::create(14)?, timer::create(14)?);
+/// assert_ne!(one, other);
+/// # Ok::<(), Errno>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimerId(pub i32);
 
 /// `timer_create(2)` on the monotonic clock, sending `signal` to the process. `EAGAIN` when `RLIMIT_SIGPENDING` is used up.
+///
+/// ```
+/// # use forkless_sys::{Errno, time::Timespec, timer};
+/// let timer = timer::create(14)?;
+/// timer::set(timer, Timespec { tv_sec: 0, tv_nsec: 0 })?; // not armed
+/// assert_eq!(timer::create(65), Err(Errno::EINVAL)); // no signal's
+/// # Ok::<(), Errno>(())
+/// ```
 pub fn create(signal: i32) -> Result<TimerId> {
     /// `struct sigevent` (`asm-generic/siginfo.h`): value, signal, kind of notification, padding to 64 bytes.
     #[repr(C)]
@@ -27,6 +42,20 @@ pub fn create(signal: i32) -> Result<TimerId> {
 }
 
 /// `timer_settime(2)`, once, that long from now; zero disarms.
+///
+/// ```
+/// # use forkless_sys::{Errno, signal, time::{self, Timespec}, timer};
+/// let alarm = signal::SigSet::EMPTY.with(14);
+/// let old = signal::set_mask(alarm)?;
+/// let millisecond = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+/// timer::set(timer::create(14)?, millisecond)?;
+/// while !signal::pending()?.has(14) {
+///     time::nanosleep(millisecond)?;
+/// }
+/// assert_eq!(signal::take_pending(alarm), Ok(14));
+/// signal::set_mask(old)?;
+/// # Ok::<(), Errno>(())
+/// ```
 pub fn set(timer: TimerId, after: Timespec) -> Result<()> {
     let spec = [Timespec { tv_sec: 0, tv_nsec: 0 }, after];
     // SAFETY: the kernel reads one itimerspec (interval, then value) and is not asked for the old one.

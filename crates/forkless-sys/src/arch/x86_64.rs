@@ -9,6 +9,13 @@ use core::ffi::c_void;
 ///
 /// # Safety
 /// The call named by `nr` must be sound with these arguments: no memory the caller does not own may be written.
+///
+/// ```
+/// use forkless_sys::{Reg, process, raw};
+/// // SAFETY: takes no arguments, writes no memory.
+/// let pid = unsafe { raw::syscall(linux_raw_sys::general::__NR_getpid, [Reg::ZERO; 6]) };
+/// assert_eq!(pid, process::getpid() as isize);
+/// ```
 #[inline(always)]
 pub unsafe fn syscall(nr: u32, args: [Reg; 6]) -> isize {
     let ret: isize;
@@ -28,7 +35,7 @@ pub unsafe fn syscall(nr: u32, args: [Reg; 6]) -> isize {
 /// `args` points to `size` bytes of a valid `clone_args` whose stack is writable, unused, 16-byte aligned and outlives the child;
 /// with `CLONE_VM`, `entry` must not return, unwind, or disturb memory the parent uses.
 #[inline(always)]
-pub unsafe fn clone3(
+pub(crate) unsafe fn clone3(
     args: *const c_void,
     size: usize,
     entry: unsafe extern "C" fn(*mut c_void) -> !,
@@ -59,7 +66,7 @@ pub unsafe fn clone3(
 /// # Safety
 /// As for [`clone3`]; `parent_tid` and `child_tid` must be null or writable for as long as `flags` lets the kernel write them.
 #[inline(always)]
-pub unsafe fn clone(
+pub(crate) unsafe fn clone(
     flags: usize,
     stack_top: *mut c_void,
     parent_tid: *mut i32,
