@@ -27,6 +27,19 @@ use forkless_sys::{CPtr, Errno, process};
 pub use steps::{Fetch, Hook, Step};
 
 /// One path to try, and the argument vector that runs it as a script when the kernel says `ENOEXEC`.
+///
+/// ```
+/// # use core::ptr::null;
+/// # use forkless_child::{Candidate, Exec, Launch, Report, carry_out};
+/// # use forkless_sys::{CPtr, Errno, signal::SigSet};
+/// # let (report, end) = (Report::new(), null());
+/// # let mask = SigSet::EMPTY;
+/// let candidates = [c"/nonexistent/ls", c"/dev/null"]
+///     .map(|path| Candidate { path: CPtr::from(path), script_argv: null() });
+/// let exec = Exec { candidates: &candidates, argv: &end, envp: &end, mask, no_core_dump: false };
+/// let failure = carry_out(&Launch { files: &[], steps: &[], exec, hint: 0, report: &report });
+/// assert_eq!((failure.index, failure.errno), (1, Errno::EACCES)); // there, but not to be executed
+/// ```
 #[derive(Clone, Copy)]
 pub struct Candidate<'p> {
     /// The file to execute.
@@ -36,6 +49,32 @@ pub struct Candidate<'p> {
 }
 
 /// The program to become.
+///
+/// ```
+/// # use core::ptr::null;
+/// # use forkless_child::{Candidate, Exec, Launch, Report, carry_out};
+/// # use forkless_sys::signal::SigSet;
+/// # use std::os::unix::process::CommandExt as _;
+/// # let mut child = std::process::Command::new("true");
+/// let become_sh = || {
+///     let candidates = [Candidate { path: c"/bin/sh".into(), script_argv: null() }];
+///     let argv = [c"sh".as_ptr(), c"-c".as_ptr(), c"exit $CODE".as_ptr(), null()];
+///     let envp = [c"CODE=3".as_ptr(), null()];
+///     let exec = Exec {
+///         candidates: &candidates,
+///         argv: argv.as_ptr(),
+///         envp: envp.as_ptr(),
+///         mask: SigSet::EMPTY,
+///         no_core_dump: false,
+///     };
+///     let report = Report::new();
+///     let failure = carry_out(&Launch { files: &[], steps: &[], exec, hint: 0, report: &report });
+///     Err(std::io::Error::from_raw_os_error(failure.errno.raw()))
+/// };
+/// # // SAFETY: async-signal-safe.
+/// # unsafe { child.pre_exec(become_sh) };
+/// assert_eq!(child.status().unwrap().code(), Some(3)); // of a child that called it
+/// ```
 #[derive(Clone, Copy)]
 pub struct Exec<'p> {
     /// Paths in the order of the search.
@@ -52,6 +91,21 @@ pub struct Exec<'p> {
 }
 
 /// All of one start. Lives, with everything it points to, until the child has left the shared memory.
+///
+/// ```
+/// # use core::ptr::null;
+/// # use forkless_child::{Exec, Launch, Report, Step, carry_out};
+/// # use forkless_sys::{Errno, fd, process, signal::SigSet};
+/// # let (report, end) = (Report::new(), null());
+/// # let mask = SigSet::EMPTY;
+/// # let (read, write) = fd::pipe2(fd::O_CLOEXEC)?;
+/// let files = [Step::Dup { from: write, to: 100 }];
+/// let steps = [Step::Umask { mask: 0o077 }];
+/// let exec = Exec { candidates: &[], argv: &end, envp: &end, mask, no_core_dump: false };
+/// carry_out(&Launch { files: &files, steps: &steps, exec, hint: 0, report: &report });
+/// assert_eq!((fd::write(100, b"x"), process::umask(0o022)), (Ok(1), 0o077));
+/// # Ok::<(), Errno>(())
+/// ```
 pub struct Launch<'p> {
     /// The descriptor table first: until it is the child's own, the parent may have to wait.
     pub files: &'p [Step<'p>],
@@ -66,6 +120,22 @@ pub struct Launch<'p> {
 }
 
 /// Where the child got to.
+///
+/// ```
+/// # use core::ptr::null;
+/// # use forkless_child::{Exec, Launch, Phase, Report, Step, carry_out};
+/// # use forkless_sys::signal::SigSet;
+/// # let (report, end) = (Report::new(), null());
+/// # let mask = SigSet::EMPTY;
+/// # let exec = Exec { candidates: &[], argv: &end, envp: &end, mask, no_core_dump: false };
+/// let keep = [Step::Keep { fd: -1 }];
+/// let mut launch = Launch { files: &keep, steps: &keep, exec, hint: 0, report: &report };
+/// assert_eq!(carry_out(&launch).phase, Phase::Files);
+/// launch.files = &[];
+/// assert_eq!(carry_out(&launch).phase, Phase::Steps);
+/// launch.steps = &[];
+/// assert_eq!(carry_out(&launch).phase, Phase::Exec);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Phase {
@@ -80,6 +150,20 @@ pub enum Phase {
 }
 
 /// What the child tells the parent, through shared memory: which step failed and why, and nothing on success.
+///
+/// ```
+/// # use core::ptr::null;
+/// # use forkless_child::{Candidate, Exec, Launch, Report, carry_out};
+/// # use forkless_sys::signal::SigSet;
+/// # let end = null();
+/// # let mask = SigSet::EMPTY;
+/// # let missing = Candidate { path: c"/nonexistent".into(), script_argv: null() };
+/// # let exec = Exec { candidates: &[missing; 3], argv: &end, envp: &end, mask, no_core_dump: false };
+/// let report = Report::new();
+/// carry_out(&Launch { files: &[], steps: &[], exec, hint: 0, report: &report });
+/// assert_eq!(report.tried(), 2); // the last of three
+/// assert_eq!(report.failure(), None); // what `start` would have said
+/// ```
 #[repr(C)]
 pub struct Report {
     phase: AtomicU32,
@@ -93,6 +177,18 @@ pub struct Report {
 }
 
 /// A failure as the child reported it.
+///
+/// ```
+/// # use core::ptr::null;
+/// # use forkless_child::{Exec, Failure, Launch, Phase, Report, Step, carry_out};
+/// # use forkless_sys::{Errno, signal::SigSet};
+/// # let (report, end) = (Report::new(), null());
+/// # let mask = SigSet::EMPTY;
+/// # let exec = Exec { candidates: &[], argv: &end, envp: &end, mask, no_core_dump: false };
+/// let steps = [Step::Chdir { path: c"/".into() }, Step::Chdir { path: c"/dev/null".into() }];
+/// let failure = carry_out(&Launch { files: &[], steps: &steps, exec, hint: 0, report: &report });
+/// assert_eq!(failure, Failure { phase: Phase::Steps, index: 1, errno: Errno::ENOTDIR });
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Failure {
     /// In which part.
@@ -105,6 +201,12 @@ pub struct Failure {
 
 impl Report {
     /// Nothing reported.
+    ///
+    /// ```
+    /// use forkless_child::Report;
+    /// let report = Report::new();
+    /// assert_eq!((report.failure(), report.refused(), report.tried()), (None, None, 0));
+    /// ```
     pub const fn new() -> Report {
         Report {
             phase: AtomicU32::new(0),
@@ -118,6 +220,15 @@ impl Report {
 
     /// Forgets an earlier child. Most leave nothing to forget, and a word that is not written need not be fetched back from the
     /// child's processor.
+    ///
+    /// ```
+    /// # use core::sync::atomic::Ordering;
+    /// # use forkless_child::Report;
+    /// let report = Report::new();
+    /// report.staged.store(1, Ordering::Release); // as Step::Staged
+    /// report.reset();
+    /// assert_eq!(report.staged.load(Ordering::Acquire), 0);
+    /// ```
     pub fn reset(&self) {
         for word in [&self.index, &self.tried, &self.staged, &self.phase] {
             if word.load(Ordering::Relaxed) != 0 {
@@ -132,6 +243,15 @@ impl Report {
     }
 
     /// Takes over what another report says: that of a child which could not write to this one.
+    ///
+    /// ```
+    /// # use core::sync::atomic::Ordering;
+    /// # use forkless_child::Report;
+    /// let (ours, theirs) = (Report::new(), Report::new());
+    /// theirs.staged.store(1, Ordering::Release); // as Step::Staged
+    /// ours.copy_from(&theirs);
+    /// assert_eq!(ours.staged.load(Ordering::Acquire), 1);
+    /// ```
     pub fn copy_from(&self, other: &Report) {
         let take =
             |to: &AtomicU32, from: &AtomicU32| to.store(from.load(Ordering::Acquire), Ordering::Relaxed);
@@ -144,6 +264,37 @@ impl Report {
     }
 
     /// What failed, if anything did. Final once the child has left the shared memory.
+    ///
+    /// ```
+    /// # use core::ptr::null;
+    /// # use forkless_child::{Exec, Failure, Launch, Phase, Report, Step, start};
+    /// # use forkless_sys::{Errno, mm, signal::{self, SigSet}};
+    /// # use std::os::unix::process::CommandExt as _;
+    /// # let page = mm::map_anonymous(4096, mm::PROT_READ | mm::PROT_WRITE, mm::MAP_SHARED)?;
+    /// # // SAFETY: fresh memory, shared with the child, large enough and never unmapped.
+    /// # let report: &Report = unsafe {
+    /// #     page.cast::<Report>().write(Report::new());
+    /// #     &*page.cast()
+    /// # };
+    /// # let mut child = std::process::Command::new("true");
+    /// # let call_start = move || {
+    /// #     let end = null();
+    /// #     let steps = [Step::Keep { fd: -1 }];
+    /// #     let mask = SigSet::EMPTY;
+    /// #     let exec = Exec { candidates: &[], argv: &end, envp: &end, mask, no_core_dump: false };
+    /// #     let mut launch = Launch { files: &[], steps: &steps, exec, hint: 0, report };
+    /// #     let _ = signal::set_mask(SigSet::ALL);
+    /// #     // SAFETY: all signals are blocked, and the launch is this process's alone.
+    /// #     unsafe { start((&raw mut launch).cast()) }
+    /// # };
+    /// # // SAFETY: async-signal-safe.
+    /// # unsafe { child.pre_exec(call_start) };
+    /// // A child calls `start`; its only step is to keep a descriptor that is not open.
+    /// assert_eq!(child.status().unwrap().code(), Some(127));
+    /// let why = Failure { phase: Phase::Steps, index: 0, errno: Errno::EBADF };
+    /// assert_eq!(report.failure(), Some(why));
+    /// # Ok::<(), Errno>(())
+    /// ```
     pub fn failure(&self) -> Option<Failure> {
         let phase = match self.phase.load(Ordering::Acquire) {
             0 => return None,
@@ -156,11 +307,38 @@ impl Report {
     }
 
     /// The candidate tried last: the one that became the program, when nothing failed.
+    ///
+    /// ```
+    /// # use core::ptr::null;
+    /// # use forkless_child::{Candidate, Exec, Launch, Report, carry_out};
+    /// # use forkless_sys::signal::SigSet;
+    /// # let (report, end) = (Report::new(), null());
+    /// # let mask = SigSet::EMPTY;
+    /// # let missing = Candidate { path: c"/nonexistent".into(), script_argv: null() };
+    /// # let exec = Exec { candidates: &[missing; 2], argv: &end, envp: &end, mask, no_core_dump: false };
+    /// carry_out(&Launch { files: &[], steps: &[], exec, hint: 0, report: &report });
+    /// assert_eq!(report.tried(), 1); // of two that are missing
+    /// ```
     pub fn tried(&self) -> usize {
         self.tried.load(Ordering::Relaxed) as usize
     }
 
     /// The answer of a `close_range` that the child replaced by single calls; the parent had better know.
+    ///
+    /// ```
+    /// # use core::ptr::null;
+    /// # use forkless_child::{Exec, Launch, Report, Step, carry_out};
+    /// # use forkless_sys::{Errno, fd, signal::SigSet};
+    /// # let (report, end) = (Report::new(), null());
+    /// # let mask = SigSet::EMPTY;
+    /// # let exec = Exec { candidates: &[], argv: &end, envp: &end, mask, no_core_dump: false };
+    /// # let from = fd::dup_cloexec(1, 100)? as u32;
+    /// let close = [Step::CloseRange { first: from, last: from, by_range: true, limit: 1024 }];
+    /// carry_out(&Launch { files: &close, steps: &[], exec, hint: 0, report: &report });
+    /// assert_eq!(fd::close(from as i32), Err(Errno::EBADF)); // closed, however it was
+    /// assert_eq!(report.refused(), fd::close_range(from, from, 0).err());
+    /// # Ok::<(), Errno>(())
+    /// ```
     pub fn refused(&self) -> Option<Errno> {
         match self.refused.load(Ordering::Relaxed) {
             0 => None,
@@ -192,6 +370,30 @@ impl Default for Report {
 /// # Safety
 /// `launch` points to a [`Launch`] that nobody changes until this child has exec'd or exited, all signals are
 /// blocked, and the caller's stack is this child's alone.
+///
+/// ```
+/// # use core::ptr::null;
+/// # use forkless_child::{Candidate, Exec, Launch, Report, Step, start};
+/// # use forkless_sys::signal::{self, SigSet};
+/// # use std::os::unix::process::CommandExt as _;
+/// # let mut child = std::process::Command::new("true");
+/// let call_start = || {
+///     let report = Report::new();
+///     let candidates = [Candidate { path: c"/bin/sh".into(), script_argv: null() }];
+///     let argv = [c"sh".as_ptr(), c"-c".as_ptr(), c"exit $(umask)".as_ptr(), null()];
+///     let (argv, envp) = (argv.as_ptr(), &null());
+///     let mask = SigSet::EMPTY;
+///     let exec = Exec { candidates: &candidates, argv, envp, mask, no_core_dump: false };
+///     let steps = [Step::Umask { mask: 0o077 }];
+///     let mut launch = Launch { files: &[], steps: &steps, exec, hint: 0, report: &report };
+///     let _ = signal::set_mask(SigSet::ALL);
+///     // SAFETY: all signals are blocked, and the launch is this process's alone.
+///     unsafe { start((&raw mut launch).cast()) }
+/// };
+/// # // SAFETY: async-signal-safe.
+/// # unsafe { child.pre_exec(call_start) };
+/// assert_eq!(child.status().unwrap().code(), Some(77)); // of a child that called it
+/// ```
 pub unsafe extern "C" fn start(launch: *mut c_void) -> ! {
     // SAFETY: the caller's contract.
     let launch = unsafe { &*launch.cast::<Launch<'_>>() };
@@ -200,6 +402,19 @@ pub unsafe extern "C" fn start(launch: *mut c_void) -> ! {
 }
 
 /// Carries out the launch in the calling process; returns only to say what failed, with the steps before it done.
+///
+/// ```
+/// # use core::ptr::null;
+/// # use forkless_child::{Exec, Launch, Phase, Report, Step, carry_out};
+/// # use forkless_sys::{Errno, sched, signal::SigSet};
+/// # let (report, end) = (Report::new(), null());
+/// # let mask = SigSet::EMPTY;
+/// let exec = Exec { candidates: &[], argv: &end, envp: &end, mask, no_core_dump: false };
+/// let steps = [Step::Nice { value: 19 }];
+/// let failure = carry_out(&Launch { files: &[], steps: &steps, exec, hint: 0, report: &report });
+/// assert_eq!((failure.phase, failure.errno), (Phase::Exec, Errno::ENOENT)); // no candidate
+/// assert_eq!(sched::nice(), Ok(19)); // and the step done
+/// ```
 pub fn carry_out(launch: &Launch<'_>) -> Failure {
     let report = launch.report;
     let mut saved = -1;

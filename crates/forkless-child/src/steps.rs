@@ -9,6 +9,24 @@ use forkless_sys::signal::{self, Disposition, MAX_SIGNAL, SigSet};
 use forkless_sys::{CPtr, Errno, Result, fd, ids, poll, process};
 
 /// A descriptor of the parent to bring into the child's own table, and the number it gets there.
+///
+/// ```
+/// # use core::ptr::null;
+/// # use forkless_child::{Exec, Fetch, Launch, Phase, Report, Step, carry_out};
+/// # use forkless_sys::{Errno, fd, process, signal::SigSet};
+/// # let (read, write) = fd::pipe2(fd::O_CLOEXEC)?;
+/// # let (report, end) = (Report::new(), null());
+/// # let mask = SigSet::EMPTY;
+/// # let exec = Exec { candidates: &[], argv: &end, envp: &end, mask, no_core_dump: false };
+/// let fds = [Fetch { from: write, to: 100 }];
+/// let steps = [Step::FetchAll { parent: process::getpid(), fds: &fds }];
+/// let failure = carry_out(&Launch { files: &steps, steps: &[], exec, hint: 0, report: &report });
+/// match failure.phase {
+///     Phase::Exec => assert_eq!(fd::write(100, b"x"), Ok(1)), // past the steps; there is no candidate
+///     _ => assert!(matches!(failure.errno, Errno::EPERM | Errno::ENOSYS)), // a container's filter
+/// }
+/// # Ok::<(), Errno>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fetch {
     /// Number in the parent.
@@ -18,6 +36,24 @@ pub struct Fetch {
 }
 
 /// The caller's own function, for what no step offers.
+///
+/// ```
+/// # use core::{ffi::c_void, ptr::null};
+/// # use forkless_child::{Exec, Hook, Launch, Report, Step, carry_out};
+/// # use forkless_sys::{Errno, signal::SigSet};
+/// # let (report, end) = (Report::new(), null());
+/// # let mask = SigSet::EMPTY;
+/// # let exec = Exec { candidates: &[], argv: &end, envp: &end, mask, no_core_dump: false };
+/// unsafe extern "C" fn refuse(data: *mut c_void) -> i32 {
+///     // SAFETY: the variable below, used by nobody else meanwhile.
+///     unsafe { *data.cast::<i32>() += 1 };
+///     Errno::EIO.raw()
+/// }
+/// let mut calls = 0i32;
+/// let steps = [Step::Hook(Hook { call: refuse, data: (&raw mut calls).cast() })];
+/// let failure = carry_out(&Launch { files: &[], steps: &steps, exec, hint: 0, report: &report });
+/// assert_eq!((failure.errno, calls), (Errno::EIO, 1));
+/// ```
 #[derive(Clone, Copy)]
 pub struct Hook {
     /// Returns 0, or a positive errno.
@@ -27,6 +63,19 @@ pub struct Hook {
 }
 
 /// One thing to do before exec.
+///
+/// ```
+/// # use core::ptr::null;
+/// # use forkless_child::{Exec, Launch, Report, Step, carry_out};
+/// # use forkless_sys::{process, signal::SigSet};
+/// # let (report, end) = (Report::new(), null());
+/// # let mask = SigSet::EMPTY;
+/// # let exec = Exec { candidates: &[], argv: &end, envp: &end, mask, no_core_dump: false };
+/// let steps = [Step::Setpgid { pgid: 0 }, Step::Umask { mask: 0o077 }, Step::Chdir { path: c"/".into() }];
+/// carry_out(&Launch { files: &[], steps: &steps, exec, hint: 0, report: &report });
+/// assert_eq!((process::getpgrp(), process::umask(0o022)), (process::getpid(), 0o077));
+/// assert_eq!(std::env::current_dir().unwrap().as_os_str(), "/");
+/// ```
 #[derive(Clone, Copy)]
 pub enum Step<'p> {
     /// Takes a private copy of the shared descriptor table below `first`, without the rest. Every step on descriptors
