@@ -5,6 +5,12 @@ use core::fmt;
 macro_rules! kinds {
     ($($name:ident = $value:literal, $text:literal;)*) => {
         /// The kind of a [`Reason`].
+        ///
+        /// ```
+        /// use forkless_record::{Kind, Reason};
+        /// let reason = Reason::from(Kind::Timeout);
+        /// assert_eq!((reason.kind(), reason.detail()), (Kind::Timeout, 0));
+        /// ```
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[repr(u8)]
         pub enum Kind {
@@ -15,6 +21,10 @@ macro_rules! kinds {
                 match raw { $($value => Some(Kind::$name),)* _ => None }
             }
             /// The phrase of the report.
+            ///
+            /// ```
+            /// assert_eq!(forkless_record::Kind::Busy.text(), "another thread was forking");
+            /// ```
             pub const fn text(self) -> &'static str {
                 match self { $(Kind::$name => $text,)* }
             }
@@ -73,26 +83,54 @@ pub struct Reason {
 
 impl Reason {
     /// `detail` keeps its low 24 bits.
+    ///
+    /// ```
+    /// use forkless_record::{Kind, Reason};
+    /// assert_eq!(Reason::new(Kind::Signal, 15).detail(), 15);
+    /// assert_eq!(Reason::new(Kind::Fault, 0x7fff_1234).detail(), 0xff_1234);
+    /// ```
     pub const fn new(kind: Kind, detail: u32) -> Reason {
         Reason { kind, detail: detail & 0xff_ffff }
     }
 
     /// The kind.
+    ///
+    /// ```
+    /// use forkless_record::{Kind, Reason};
+    /// assert_eq!(Reason::new(Kind::Signal, 15).kind(), Kind::Signal);
+    /// ```
     pub const fn kind(self) -> Kind {
         self.kind
     }
 
     /// The number that goes with the kind, 0 when none does.
+    ///
+    /// ```
+    /// use forkless_record::{Kind, Reason};
+    /// assert_eq!(Reason::new(Kind::Call, 61).detail(), 61);
+    /// assert_eq!(Reason::from(Kind::Budget).detail(), 0);
+    /// ```
     pub const fn detail(self) -> u32 {
         self.detail
     }
 
     /// As one word, never 0.
+    ///
+    /// ```
+    /// use forkless_record::{Kind, Reason};
+    /// assert_eq!(Reason::new(Kind::Off, 0).raw(), 1 << 24);
+    /// ```
     pub const fn raw(self) -> u32 {
         (self.kind as u32) << 24 | self.detail
     }
 
     /// Back from [`raw`](Self::raw); `None` for words that are no reason.
+    ///
+    /// ```
+    /// use forkless_record::{Kind, Reason};
+    /// assert_eq!(Reason::from_raw(32 << 24 | 61), Some(Reason::new(Kind::Call, 61)));
+    /// assert_eq!(Reason::from_raw(255 << 24), None);
+    /// ```
     pub const fn from_raw(raw: u32) -> Option<Reason> {
         match Kind::from_raw((raw >> 24) as u8) {
             Some(kind) => Some(Reason { kind, detail: raw & 0xff_ffff }),

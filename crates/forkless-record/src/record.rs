@@ -5,11 +5,16 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::Reason;
 
 /// First word of a record; the last digit is the version of the layout.
-pub const RECORD_MAGIC: u64 = 0x666f_726b_6c65_7301;
+const RECORD_MAGIC: u64 = 0x666f_726b_6c65_7301;
 
 macro_rules! counters {
     ($($name:ident, $key:literal, $text:literal;)*) => {
         /// A number of the record.
+        ///
+        /// ```
+        /// use forkless_record::Counter;
+        /// assert_eq!(Counter::ALL.iter().position(|c| *c == Counter::Forks), Some(Counter::Forks as usize));
+        /// ```
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[repr(usize)]
         pub enum Counter { $(#[doc = $text] $name,)* }
@@ -17,8 +22,18 @@ macro_rules! counters {
             /// All of them, in the order of the record.
             pub const ALL: &'static [Counter] = &[$(Counter::$name,)*];
             /// Name in JSON.
+            ///
+            /// ```
+            /// use forkless_record::Counter;
+            /// assert_eq!(Counter::NanosSaved.key(), "nanos_saved_estimate");
+            /// ```
             pub const fn key(self) -> &'static str { match self { $(Counter::$name => $key,)* } }
             /// The line of the report.
+            ///
+            /// ```
+            /// use forkless_record::Counter;
+            /// assert_eq!(Counter::Forks.text(), "forks seen");
+            /// ```
             pub const fn text(self) -> &'static str { match self { $(Counter::$name => $text,)* } }
         }
     };
@@ -48,12 +63,25 @@ const NAME: usize = 104;
 /// How often a reason occurred at a site.
 #[repr(C)]
 #[derive(Debug)]
-pub struct SiteReason {
+struct SiteReason {
     reason: AtomicU32,
     count: AtomicU32,
 }
 
 /// One place in one program that forks.
+///
+/// ```
+/// # use forkless_record::{Counter, Kind, Reason, Record};
+/// # use std::sync::atomic::Ordering::Relaxed;
+/// # // SAFETY: made of atomic numbers, for which zero is a value.
+/// # let record: Record = unsafe { std::mem::zeroed() };
+/// let site = record.site(0x1234, |_| 0).unwrap(); // no name
+/// site.forks.fetch_add(1, Relaxed);
+/// site.because(Kind::Small.into());
+/// let again = record.sites().next().unwrap();
+/// assert_eq!(again.forks.load(Relaxed), 1);
+/// assert!(again.reasons().eq([(Reason::from(Kind::Small), 1)]));
+/// ```
 #[repr(C)]
 #[derive(Debug)]
 pub struct Site {
@@ -71,6 +99,16 @@ pub struct Site {
 }
 
 /// The whole record. All zero but for its magic number is a valid empty one, so a fresh file of [`Record::SIZE`] bytes is nearly that.
+///
+/// ```
+/// use forkless_record::{Counter, Record};
+/// // SAFETY: made of atomic numbers, for which zero is a value; as a file that was only given its size.
+/// let record: Record = unsafe { std::mem::zeroed() };
+/// assert!(!record.is_valid());
+/// record.format();
+/// record.add(Counter::Forks, 2);
+/// assert!(record.is_valid() && record.get(Counter::Forks) == 2);
+/// ```
 #[repr(C)]
 #[derive(Debug)]
 pub struct Record {
@@ -87,41 +125,109 @@ impl Record {
     pub const SIZE: usize = size_of::<Record>();
 
     /// Marks a zeroed record as one.
+    ///
+    /// ```
+    /// # use forkless_record::Record;
+    /// # // SAFETY: made of atomic numbers, for which zero is a value.
+    /// # let record: Record = unsafe { std::mem::zeroed() };
+    /// record.format();
+    /// assert!(record.is_valid());
+    /// ```
     pub fn format(&self) {
         self.magic.store(RECORD_MAGIC, Relaxed);
     }
 
     /// Whether it was made by the same version.
+    ///
+    /// ```
+    /// # use forkless_record::Record;
+    /// # // SAFETY: made of atomic numbers, for which zero is a value.
+    /// # let record: Record = unsafe { std::mem::zeroed() };
+    /// assert!(!record.is_valid()); // only zeros
+    /// record.format();
+    /// assert!(record.is_valid());
+    /// ```
     pub fn is_valid(&self) -> bool {
         self.magic.load(Relaxed) == RECORD_MAGIC
     }
 
     /// The root process is about to exit: the report may be written now.
+    ///
+    /// ```
+    /// # use forkless_record::Record;
+    /// # // SAFETY: made of atomic numbers, for which zero is a value.
+    /// # let record: Record = unsafe { std::mem::zeroed() };
+    /// record.set_done();
+    /// assert!(record.is_done() && !record.is_rendered());
+    /// ```
     pub fn set_done(&self) {
         self.done.store(1, Relaxed);
     }
 
     /// Whether the root process has said so.
+    ///
+    /// ```
+    /// # use forkless_record::Record;
+    /// # // SAFETY: made of atomic numbers, for which zero is a value.
+    /// # let record: Record = unsafe { std::mem::zeroed() };
+    /// assert!(!record.is_done());
+    /// record.set_done();
+    /// assert!(record.is_done());
+    /// ```
     pub fn is_done(&self) -> bool {
         self.done.load(Relaxed) != 0
     }
 
     /// The report has been written.
+    ///
+    /// ```
+    /// # use forkless_record::Record;
+    /// # // SAFETY: made of atomic numbers, for which zero is a value.
+    /// # let record: Record = unsafe { std::mem::zeroed() };
+    /// record.set_rendered();
+    /// assert!(record.is_rendered() && !record.is_done());
+    /// ```
     pub fn set_rendered(&self) {
         self.rendered.store(1, Relaxed);
     }
 
     /// Whether the report has been written.
+    ///
+    /// ```
+    /// # use forkless_record::Record;
+    /// # // SAFETY: made of atomic numbers, for which zero is a value.
+    /// # let record: Record = unsafe { std::mem::zeroed() };
+    /// assert!(!record.is_rendered());
+    /// record.set_rendered();
+    /// assert!(record.is_rendered());
+    /// ```
     pub fn is_rendered(&self) -> bool {
         self.rendered.load(Relaxed) != 0
     }
 
     /// Adds to a counter.
+    ///
+    /// ```
+    /// # use forkless_record::{Counter, Record};
+    /// # // SAFETY: made of atomic numbers, for which zero is a value.
+    /// # let record: Record = unsafe { std::mem::zeroed() };
+    /// record.add(Counter::BytesSpared, 4096);
+    /// record.add(Counter::BytesSpared, 4096);
+    /// assert_eq!(record.get(Counter::BytesSpared), 8192);
+    /// ```
     pub fn add(&self, counter: Counter, n: u64) {
         self.counters[counter as usize].fetch_add(n, Relaxed);
     }
 
     /// A counter's value.
+    ///
+    /// ```
+    /// # use forkless_record::{Counter, Record};
+    /// # // SAFETY: made of atomic numbers, for which zero is a value.
+    /// # let record: Record = unsafe { std::mem::zeroed() };
+    /// record.add(Counter::Aborted, 1);
+    /// assert_eq!((record.get(Counter::Aborted), record.get(Counter::Committed)), (1, 0));
+    /// ```
     pub fn get(&self, counter: Counter) -> u64 {
         self.counters[counter as usize].load(Relaxed)
     }
@@ -129,6 +235,18 @@ impl Record {
     /// The site with this key, made when new and named by `name`; `None` when the table is full.
     ///
     /// The key tells program and place apart, so it must not be 0.
+    ///
+    /// ```
+    /// # use forkless_record::Record;
+    /// # // SAFETY: made of atomic numbers, for which zero is a value.
+    /// # let record: Record = unsafe { std::mem::zeroed() };
+    /// let made = record.site(7, |into| {
+    ///     into[..4].copy_from_slice(b"make");
+    ///     4
+    /// });
+    /// let found = record.site(7, |_| unreachable!("named already"));
+    /// assert!(std::ptr::eq(made.unwrap(), found.unwrap()));
+    /// ```
     pub fn site(&self, key: u64, name: impl FnOnce(&mut [u8]) -> usize) -> Option<&Site> {
         let start = (key ^ key >> 17) as usize;
         for i in 0..SITES {
@@ -150,6 +268,17 @@ impl Record {
     }
 
     /// The sites in use.
+    ///
+    /// ```
+    /// # use forkless_record::Record;
+    /// # // SAFETY: made of atomic numbers, for which zero is a value.
+    /// # let record: Record = unsafe { std::mem::zeroed() };
+    /// assert_eq!(record.sites().count(), 0);
+    /// for key in [7, 8, 7] {
+    ///     record.site(key, |_| 0).unwrap();
+    /// }
+    /// assert_eq!(record.sites().count(), 2);
+    /// ```
     pub fn sites(&self) -> impl Iterator<Item = &Site> {
         self.sites.iter().filter(|s| s.key.load(Relaxed) != 0)
     }
@@ -157,6 +286,17 @@ impl Record {
 
 impl Site {
     /// Counts a reason; the ninth different one is counted with the eighth.
+    ///
+    /// ```
+    /// # use forkless_record::{Kind, Reason, Record};
+    /// # // SAFETY: made of atomic numbers, for which zero is a value.
+    /// # let record: Record = unsafe { std::mem::zeroed() };
+    /// let site = record.site(7, |_| 0).unwrap();
+    /// let socket = Reason::new(Kind::Call, 41);
+    /// site.because(socket);
+    /// site.because(socket);
+    /// assert!(site.reasons().eq([(socket, 2)]));
+    /// ```
     pub fn because(&self, reason: Reason) {
         for slot in &self.reasons {
             let now = slot.reason.compare_exchange(0, reason.raw(), Relaxed, Relaxed).unwrap_or_else(|r| r);
@@ -169,6 +309,18 @@ impl Site {
     }
 
     /// Reasons seen and how often.
+    ///
+    /// ```
+    /// # use forkless_record::{Kind, Reason, Record};
+    /// # // SAFETY: made of atomic numbers, for which zero is a value.
+    /// # let record: Record = unsafe { std::mem::zeroed() };
+    /// let site = record.site(7, |_| 0).unwrap();
+    /// for number in 0..9 {
+    ///     site.because(Reason::new(Kind::Call, number));
+    /// }
+    /// assert_eq!(site.reasons().count(), 8);
+    /// assert_eq!(site.reasons().last(), Some((Reason::new(Kind::Call, 7), 2))); // and the ninth
+    /// ```
     pub fn reasons(&self) -> impl Iterator<Item = (Reason, u32)> {
         self.reasons
             .iter()
@@ -176,6 +328,18 @@ impl Site {
     }
 
     /// Copies the name and returns its length.
+    ///
+    /// ```
+    /// # use forkless_record::Record;
+    /// # // SAFETY: made of atomic numbers, for which zero is a value.
+    /// # let record: Record = unsafe { std::mem::zeroed() };
+    /// let site = record.site(7, |into| {
+    ///     into[..4].copy_from_slice(b"make");
+    ///     4
+    /// });
+    /// let mut name = [0; 16];
+    /// assert_eq!((site.unwrap().name(&mut name), &name[..4]), (4, &b"make"[..]));
+    /// ```
     pub fn name(&self, into: &mut [u8]) -> usize {
         let mut len = 0;
         for (to, from) in into.iter_mut().zip(&self.name) {
