@@ -18,6 +18,16 @@ use crate::script::{Command, CommandKind};
 use crate::traits::{ShellKind, ShellTraits, parse_level};
 
 /// Where the shell is, by its own account: what it exports as `PWD` and `OLDPWD`.
+///
+/// ```
+/// use forkless_shell::{Directory, PreviousDirectory, resolve_directory};
+/// let mut buf = [0; 64];
+/// let mut directory = Directory { current: b"/usr/lib", previous: PreviousDirectory::Inherited };
+/// // After `cd ../bin`:
+/// let to = resolve_directory(directory.current, b"../bin", &mut buf).unwrap();
+/// directory = Directory { current: to.to_bytes(), previous: PreviousDirectory::Left(directory.current) };
+/// assert_eq!(directory.current, b"/usr/bin");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Directory<'a> {
     /// The value of `PWD`.
@@ -31,6 +41,21 @@ pub struct Directory<'a> {
 }
 
 /// What becomes of `OLDPWD`.
+///
+/// ```
+/// # use forkless_shell::{Directory, EnvSlot, EnvString, PreviousDirectory, ShellTraits, analyze};
+/// # let env: [&[u8]; 3] = [b"PATH=/bin", b"PWD=/", b"OLDPWD=/nonexistent"];
+/// # let (mut buf, mut text) = ([0; 256], [0; 256]);
+/// # let script = analyze(b"ls", &env, &ShellTraits::DASH, &mut buf).unwrap();
+/// # let ls = script.single().unwrap();
+/// let directory = Directory { current: b"/", previous: PreviousDirectory::Stale };
+/// let mut exports_old = |shell: ShellTraits| {
+///     let mut slots = [EnvSlot::EMPTY; 16];
+///     let count = shell.environment(&env, &ls, &directory, b"/bin/ls", &mut text, &mut slots).unwrap();
+///     slots[..count].iter().any(|slot| slot.string() == EnvString::Inherited(2))
+/// };
+/// assert!(exports_old(ShellTraits::DASH) && !exports_old(ShellTraits::BASH));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PreviousDirectory<'a> {
     /// No `cd` yet, and the environment's names a directory (or there is none).
@@ -42,6 +67,19 @@ pub enum PreviousDirectory<'a> {
 }
 
 /// One string of a program's environment.
+///
+/// ```
+/// # use forkless_shell::{Directory, EnvSlot, EnvString, PreviousDirectory, ShellTraits, analyze};
+/// # let env: [&[u8]; 2] = [b"PATH=/bin", b"PWD=/"];
+/// # let (mut buf, mut text) = ([0; 256], [0; 256]);
+/// # let directory = Directory { current: b"/", previous: PreviousDirectory::Inherited };
+/// let script = analyze(b"A=1 ls", &env, &ShellTraits::DASH, &mut buf).unwrap();
+/// # let ls = script.single().unwrap();
+/// # let mut slots = [EnvSlot::EMPTY; 16];
+/// # let count = ShellTraits::DASH.environment(&env, &ls, &directory, b"/bin/ls", &mut text, &mut slots);
+/// let strings: Vec<EnvString> = slots[..count.unwrap()].iter().map(|slot| slot.string()).collect();
+/// assert!(strings.contains(&EnvString::Inherited(0)) && strings.contains(&EnvString::Own(c"A=1")));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EnvString<'o> {
     /// The string at this index of the environment that was given, unchanged.
@@ -51,6 +89,19 @@ pub enum EnvString<'o> {
 }
 
 /// Room for one string while the environment is put in order.
+///
+/// ```
+/// # use forkless_shell::{Directory, EnvSlot, PreviousDirectory, ShellTraits, analyze};
+/// # let env: [&[u8]; 2] = [b"PATH=/bin", b"PWD=/"];
+/// # let (mut buf, mut text) = ([0; 256], [0; 256]);
+/// # let script = analyze(b"ls", &env, &ShellTraits::DASH, &mut buf).unwrap();
+/// # let ls = script.single().unwrap();
+/// # let directory = Directory { current: b"/", previous: PreviousDirectory::Inherited };
+/// let mut slots = [EnvSlot::EMPTY; 2 + 4]; // what is inherited, and four
+/// let count = ShellTraits::DASH.environment(&env, &ls, &directory, b"/bin/ls", &mut text, &mut slots);
+/// assert_eq!(count, Ok(2));
+/// assert!(slots[..2].iter().all(|slot| slot.string() != EnvSlot::EMPTY.string()));
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct EnvSlot<'o> {
     string: EnvString<'o>,
@@ -62,6 +113,11 @@ impl<'o> EnvSlot<'o> {
     pub const EMPTY: Self = Self { string: EnvString::Inherited(usize::MAX), key: 0 };
 
     /// The string in this slot.
+    ///
+    /// ```
+    /// use forkless_shell::{EnvSlot, EnvString};
+    /// assert_eq!(EnvSlot::EMPTY.string(), EnvString::Inherited(usize::MAX));
+    /// ```
     #[must_use]
     pub const fn string(&self) -> EnvString<'o> {
         self.string
@@ -259,6 +315,19 @@ impl ShellTraits {
 
 impl Command<'_> {
     /// The size of `buf` that always suffices for [`ShellTraits::environment`], given the lengths of its three paths.
+    ///
+    /// ```
+    /// # use forkless_shell::{Command, Directory, EnvSlot, PreviousDirectory, ShellTraits, analyze};
+    /// # let env: [&[u8]; 2] = [b"PATH=/bin", b"PWD=/nonexistent"];
+    /// # let mut buf = [0; 256];
+    /// # let script = analyze(b"ls", &env, &ShellTraits::BASH, &mut buf).unwrap();
+    /// # let ls = script.single().unwrap();
+    /// # let mut slots = [EnvSlot::EMPTY; 16];
+    /// let directory = Directory { current: b"/usr", previous: PreviousDirectory::Left(b"/tmp") };
+    /// let mut text = vec![0; Command::environment_bytes(4, 4, 7)];
+    /// let count = ShellTraits::BASH.environment(&env, &ls, &directory, b"/bin/ls", &mut text, &mut slots);
+    /// assert_eq!(count, Ok(5)); // PATH, PWD, OLDPWD, SHLVL, _
+    /// ```
     #[must_use]
     pub const fn environment_bytes(current: usize, previous: usize, program: usize) -> usize {
         current + previous + program + OVERHEAD

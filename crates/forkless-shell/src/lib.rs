@@ -106,6 +106,16 @@ const MAX_LINE: usize = 1 << 30;
 ///
 /// # Errors
 /// A [`Rejection`] means that the line has to be given to `/bin/sh -c` as it is.
+///
+/// ```
+/// use forkless_shell::{Reason, ShellTraits, analyze};
+/// let env: [&[u8]; 1] = [b"PATH=/bin"];
+/// let mut buf = [0; 256];
+/// let script = analyze(b"sort -u names", &env, &ShellTraits::DASH, &mut buf).unwrap();
+/// assert!(script.single().unwrap().words().eq([c"sort", c"-u", c"names"]));
+/// let rejection = analyze(b"sort $(ls)", &env, &ShellTraits::DASH, &mut buf).unwrap_err();
+/// assert_eq!(rejection.reason, Reason::CommandSubstitution);
+/// ```
 pub fn analyze<'b, E: Environment + ?Sized>(
     line: &[u8],
     environment: &E,

@@ -45,6 +45,12 @@ const SIGPIPE: u8 = 13;
 const SIGRTMIN: u8 = 34;
 
 /// The line a shell writes to standard error, newline included.
+///
+/// ```
+/// use forkless_shell::{ShellTraits, SignalMessage};
+/// let message: Option<SignalMessage> = ShellTraits::DASH.signal_message(9, false);
+/// assert_eq!(message.unwrap().to_string(), "Killed\n");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SignalMessage {
     signal: u8,

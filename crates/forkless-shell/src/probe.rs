@@ -53,6 +53,20 @@ impl ShellTraits {
     /// process id it was started with, `directory` what getcwd(3) gives where it was started.
     ///
     /// [`ShellTraits::UNKNOWN`] when the answer is not exactly what one of the known shells gives.
+    ///
+    /// ```
+    /// use forkless_shell::{ShellKind, ShellTraits, probe};
+    /// let mut ask = std::process::Command::new("env"); // which puts strings in their order
+    /// ask.arg("-i").args(probe::ENVIRONMENT.map(|string| string.to_str().unwrap()));
+    /// ask.args(["/bin/sh", "-c", probe::LINE.to_str().unwrap()]).current_dir("/");
+    /// let sh = ask.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    /// let (pid, answer) = (sh.id(), sh.wait_with_output().unwrap().stdout);
+    /// let traits = ShellTraits::from_probe(&answer, pid, b"/");
+    /// if std::fs::canonicalize("/bin/sh").unwrap().ends_with("dash") {
+    ///     assert_eq!(traits.kind(), ShellKind::Dash);
+    /// }
+    /// assert_eq!(ShellTraits::from_probe(&answer, 0, b"/"), ShellTraits::UNKNOWN); // another process's
+    /// ```
     #[must_use]
     pub fn from_probe(output: &[u8], shell: u32, directory: &[u8]) -> Self {
         Self::read_probe(output, shell, directory).unwrap_or(Self::UNKNOWN)
@@ -126,12 +140,26 @@ impl ShellTraits {
 
     /// Whether [`APPLET_LINE`](crate::probe::APPLET_LINE) has to be asked, too, before names without `/` can be run
     /// directly.
+    ///
+    /// ```
+    /// use forkless_shell::ShellTraits;
+    /// assert!(!ShellTraits::DASH.needs_applet_probe() && !ShellTraits::UNKNOWN.needs_applet_probe());
+    /// assert!(ShellTraits::BUSYBOX.with_applet_probe(0).needs_applet_probe());
+    /// ```
     #[must_use]
     pub const fn needs_applet_probe(&self) -> bool {
         self.may_run_applets && !matches!(self.kind, crate::ShellKind::Unknown)
     }
 
     /// These traits with the answer to [`APPLET_LINE`](crate::probe::APPLET_LINE): its exit code.
+    ///
+    /// ```
+    /// use forkless_shell::{Reason, ShellTraits, analyze};
+    /// let env: [&[u8]; 1] = [b"PATH=/bin"];
+    /// let decide = |shell| analyze(b"cat x", &env, &shell, &mut [0; 256]).map(|_| ()).map_err(|e| e.reason);
+    /// assert_eq!(decide(ShellTraits::BUSYBOX.with_applet_probe(127)), Ok(())); // `cat` was not found
+    /// assert_eq!(decide(ShellTraits::BUSYBOX.with_applet_probe(0)), Err(Reason::Applet));
+    /// ```
     #[must_use]
     pub const fn with_applet_probe(mut self, exit_code: i32) -> Self {
         self.may_run_applets = exit_code != 127;

@@ -3,6 +3,13 @@
 use core::fmt;
 
 /// A range of bytes of the analysed line.
+///
+/// ```
+/// use forkless_shell::{ShellTraits, analyze};
+/// let env: [&[u8]; 1] = [b"PATH=/bin"];
+/// let rejection = analyze(b"ls *.o", &env, &ShellTraits::DASH, &mut [0; 256]).unwrap_err();
+/// assert_eq!((rejection.span.start, rejection.span.end), (3, 4));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Span {
     /// Offset of the first byte.
@@ -13,6 +20,12 @@ pub struct Span {
 
 impl Span {
     /// The bytes of `line` this span covers (empty when `line` is not the line that was analysed).
+    ///
+    /// ```
+    /// let span = forkless_shell::Span { start: 3, end: 6 };
+    /// assert_eq!(span.of(b"rm *.o"), b"*.o");
+    /// assert_eq!(span.of(b"rm"), b"");
+    /// ```
     #[must_use]
     pub fn of<'l>(&self, line: &'l [u8]) -> &'l [u8] {
         line.get(self.start..self.end).unwrap_or_default()
@@ -20,6 +33,16 @@ impl Span {
 }
 
 /// What only the shell can do, or what this crate does not prove.
+///
+/// ```
+/// use forkless_shell::{Reason, ShellTraits, analyze};
+/// let env: [&[u8]; 1] = [b"PATH=/bin"];
+/// let mut reason = |line: &str| {
+///     analyze(line.as_bytes(), &env, &ShellTraits::DASH, &mut [0; 256]).unwrap_err().reason
+/// };
+/// assert_eq!(reason("sleep 9 &"), Reason::Background);
+/// assert_eq!(reason("ls `pwd`"), Reason::CommandSubstitution);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
@@ -115,6 +138,11 @@ pub enum Reason {
 
 impl Reason {
     /// One line, fit to follow "because".
+    ///
+    /// ```
+    /// use forkless_shell::Reason;
+    /// assert_eq!(Reason::Background.describe(), "background jobs need a shell");
+    /// ```
     #[must_use]
     pub const fn describe(self) -> &'static str {
         match self {
@@ -172,6 +200,10 @@ impl Reason {
     }
 
     /// A name for machine-readable output: the variant's, in snake case.
+    ///
+    /// ```
+    /// assert_eq!(forkless_shell::Reason::HereDocument.code(), "here_document");
+    /// ```
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
@@ -230,6 +262,17 @@ impl fmt::Display for Reason {
 }
 
 /// "Ask the shell": what stopped the analysis, and where.
+///
+/// ```
+/// use forkless_shell::{ShellTraits, analyze};
+/// let env: [&[u8]; 1] = [b"PATH=/bin"];
+/// let rejection = analyze(b"make & ls", &env, &ShellTraits::DASH, &mut [0; 256]).unwrap_err();
+/// assert_eq!(rejection.to_string(), "byte 5: background jobs need a shell");
+/// assert_eq!(rejection.variable, None);
+/// let env: [&[u8]; 2] = [b"PATH=/bin", b"IFS=:"];
+/// let rejection = analyze(b"ls", &env, &ShellTraits::DASH, &mut [0; 256]).unwrap_err();
+/// assert_eq!(rejection.variable, Some(1));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Rejection {
     /// What only the shell can do.

@@ -5,6 +5,12 @@ use crate::names;
 use crate::reason::{Reason, Rejection};
 
 /// Which shell `/bin/sh` is.
+///
+/// ```
+/// use forkless_shell::{ShellKind, ShellTraits};
+/// assert_eq!(ShellTraits::from_probe(b"sh: not found\n", 7, b"/"), ShellTraits::UNKNOWN);
+/// assert_eq!(ShellTraits::UNKNOWN.kind(), ShellKind::Unknown);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ShellKind {
@@ -35,6 +41,15 @@ pub(crate) enum ReplacesShell {
 ///
 /// The constants describe the shells this crate was tested against; a program should use what
 /// [`ShellTraits::from_probe`] finds.
+///
+/// ```
+/// use forkless_shell::{Reason, ShellTraits, analyze};
+/// let env: [&[u8]; 1] = [b"PATH=/bin"];
+/// let decide = |shell| analyze(b"ls {a,b}", &env, &shell, &mut [0; 256]).map(|_| ()).map_err(|e| e.reason);
+/// assert_eq!(decide(ShellTraits::DASH), Ok(())); // one word as it stands
+/// assert_eq!(decide(ShellTraits::BASH), Err(Reason::BraceExpansion));
+/// assert_eq!(decide(ShellTraits::UNKNOWN), Err(Reason::UnknownShell));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ShellTraits {
     pub(crate) kind: ShellKind,
@@ -63,6 +78,11 @@ impl ShellTraits {
     };
 
     /// Which shell it is.
+    ///
+    /// ```
+    /// use forkless_shell::{ShellKind, ShellTraits};
+    /// assert_eq!(ShellTraits::BUSYBOX.kind(), ShellKind::Busybox);
+    /// ```
     #[must_use]
     pub const fn kind(&self) -> ShellKind {
         self.kind
