@@ -52,11 +52,6 @@ impl Sampler {
             command: None,
             totals: Totals::default(),
         };
-        if let Some(argv) = &target.command {
-            let child = run(argv)?;
-            sampler.watched.push(child.id());
-            sampler.command = Some(child);
-        }
         // Children that are there already were not created under our eyes.
         for (child, caller) in sampler.children_now() {
             if let Some(start) = procfs::start_ticks(child) {
@@ -64,6 +59,12 @@ impl Sampler {
                     .children
                     .insert((child, start), Seen { reported: true, ..first_sight(child, caller) });
             }
+        }
+        // Only now: all that the command creates is new, what it has created before the first look included.
+        if let Some(argv) = &target.command {
+            let child = run(argv)?;
+            sampler.watched.push(child.id());
+            sampler.command = Some(child);
         }
         Ok(sampler)
     }
