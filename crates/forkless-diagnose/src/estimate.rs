@@ -3,6 +3,11 @@
 use serde::Serialize;
 
 /// A value in nanoseconds with the interval it is expected in.
+///
+/// ```
+/// let each = forkless_diagnose::Estimate { low: 8e3, mid: 1e4, high: 2e4 };
+/// assert_eq!(serde_json::to_string(&each).unwrap(), r#"{"low":8000.0,"mid":10000.0,"high":20000.0}"#);
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Estimate {
     /// Lower end.
@@ -15,7 +20,7 @@ pub struct Estimate {
 
 impl Estimate {
     /// Median of samples with the values at one and nine tenths as the interval; zero without samples.
-    pub fn of_samples(samples: &mut [f64]) -> Self {
+    pub(crate) fn of_samples(samples: &mut [f64]) -> Self {
         samples.sort_by(f64::total_cmp);
         let at = |share: f64| {
             let last = samples.len().checked_sub(1)?;
@@ -26,7 +31,7 @@ impl Estimate {
 
     /// As [`of_samples`](Self::of_samples) for wall-clock times of something that other work can only make longer: the
     /// lower quartile, between the least and the median.
-    pub fn of_disturbed(samples: &mut [f64]) -> Self {
+    pub(crate) fn of_disturbed(samples: &mut [f64]) -> Self {
         samples.sort_by(f64::total_cmp);
         let at =
             |part: usize| samples.get(samples.len().saturating_sub(1) * part / 4).copied().unwrap_or(0.0);
@@ -34,20 +39,20 @@ impl Estimate {
     }
 
     /// A mean of `count` samples with a standard deviation, at about 95 % confidence.
-    pub fn of_mean(mean: f64, deviation: f64, count: u64) -> Self {
+    pub(crate) fn of_mean(mean: f64, deviation: f64, count: u64) -> Self {
         let margin = if count > 0 { 2.0 * deviation / (count as f64).sqrt() } else { 0.0 };
         Self { low: mean - margin, mid: mean, high: mean + margin }
     }
 
     /// Every end multiplied (by a factor that is not negative).
     #[must_use]
-    pub fn times(self, factor: f64) -> Self {
+    pub(crate) fn times(self, factor: f64) -> Self {
         Self { low: self.low * factor, mid: self.mid * factor, high: self.high * factor }
     }
 
     /// Sum; the intervals are taken as independent.
     #[must_use]
-    pub fn plus(self, other: Self) -> Self {
+    pub(crate) fn plus(self, other: Self) -> Self {
         let mid = self.mid + other.mid;
         Self {
             low: mid - (self.mid - self.low).hypot(other.mid - other.low),
@@ -58,13 +63,13 @@ impl Estimate {
 
     /// Difference; the intervals are taken as independent.
     #[must_use]
-    pub fn minus(self, other: Self) -> Self {
+    pub(crate) fn minus(self, other: Self) -> Self {
         self.plus(Self { low: -other.high, mid: -other.mid, high: -other.low })
     }
 
     /// Nothing below zero: a remedy that costs more saves nothing.
     #[must_use]
-    pub fn at_least_zero(self) -> Self {
+    pub(crate) fn at_least_zero(self) -> Self {
         Self { low: self.low.max(0.0), mid: self.mid.max(0.0), high: self.high.max(0.0) }
     }
 }

@@ -19,6 +19,16 @@ use crate::symbol::{self, Symbols};
 use crate::watch::StackTop;
 
 /// One frame, innermost first in a stack.
+///
+/// ```
+/// let frame = forkless_diagnose::Frame {
+///     function: Some("spawn_worker".into()),
+///     offset: 0x2a,
+///     module: "/usr/sbin/httpd".into(),
+///     build_id: None,
+/// };
+/// assert_eq!(frame.to_string(), "spawn_worker (httpd)");
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct Frame {
     /// The function, demangled; `None` without symbols.
@@ -130,6 +140,15 @@ struct Process {
 
 /// Processes' mappings and modules, kept from stack to stack. Bounded: it forgets everything when it has seen
 /// `MAX_PROCESSES` processes or `MAX_MODULES` modules.
+///
+/// ```
+/// use forkless_diagnose::{Site, StackTop, Unwinder};
+/// fn here() -> u32 { 4711 }
+/// let site = Site { pid: std::process::id(), nr: 56, ip: here as fn() -> u32 as usize as u64, word: 0 };
+/// let top = StackTop { site, class: 0, sp: 0, bp: 0, top: Vec::new() };
+/// let frames = Unwinder::new().frames(&top).expect("the process is there");
+/// assert!(frames[0].function.as_deref().is_some_and(|name| name.contains("here")), "{frames:?}");
+/// ```
 #[derive(Default)]
 pub struct Unwinder {
     processes: HashMap<u32, Process>,
@@ -150,11 +169,23 @@ impl std::fmt::Debug for Unwinder {
 
 impl Unwinder {
     /// An unwinder that knows no process yet.
+    ///
+    /// ```
+    /// let unwinder = forkless_diagnose::Unwinder::new();
+    /// assert_eq!(format!("{unwinder:?}"), "Unwinder { processes: 0, .. }");
+    /// ```
     pub fn new() -> Self {
         Self::default()
     }
 
     /// The frames of a stack, innermost first. `None` if the process is gone.
+    ///
+    /// ```
+    /// use forkless_diagnose::{Site, StackTop, Unwinder};
+    /// let nowhere = Site { pid: 0, nr: 56, ip: 0x401136, word: 0 };
+    /// let top = StackTop { site: nowhere, class: 0, sp: 0, bp: 0, top: Vec::new() };
+    /// assert_eq!(Unwinder::new().frames(&top), None);
+    /// ```
     pub fn frames(&mut self, stack: &StackTop) -> Option<Vec<Frame>> {
         let pid = stack.site.pid;
         let fresh = self.processes.get(&pid).is_none_or(|process| {

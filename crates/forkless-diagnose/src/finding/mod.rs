@@ -16,6 +16,11 @@ use crate::procfs::ProcessName;
 use crate::stack::Frame;
 
 /// The kinds of findings.
+///
+/// ```
+/// use forkless_diagnose::FindingKind;
+/// assert_eq!(serde_json::to_string(&FindingKind::FullForkThenExec).unwrap(), "\"full_fork_then_exec\"");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -46,7 +51,7 @@ pub enum FindingKind {
 
 impl FindingKind {
     /// The name it has in JSON and in metrics.
-    pub fn name(self) -> String {
+    pub(crate) fn name(self) -> String {
         // The variants' own names in snake case, as serde writes them.
         let mut name = String::new();
         for (at, letter) in format!("{self:?}").char_indices() {
@@ -60,6 +65,12 @@ impl FindingKind {
 }
 
 /// Where the money goes, summed over the watch.
+///
+/// ```
+/// use forkless_diagnose::Cost;
+/// let cost = Cost { caller_ns: 8e6, child_ns: 1e6, faults_ns: 1e6, cpu_share: 0.01 };
+/// assert_eq!(serde_json::to_value(cost).unwrap()["faults_ns"], 1e6);
+/// ```
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct Cost {
     /// Nanoseconds spent in the calling threads.
@@ -73,6 +84,13 @@ pub struct Cost {
 }
 
 /// A measured fact behind a finding.
+///
+/// ```
+/// use forkless_diagnose::Evidence;
+/// let fact = Evidence { what: "resident memory of the caller".into(), value: "1.00 GiB".into() };
+/// let json = r#"{"what":"resident memory of the caller","value":"1.00 GiB"}"#;
+/// assert_eq!(serde_json::to_string(&fact).unwrap(), json);
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Evidence {
     /// What it is.
@@ -82,6 +100,26 @@ pub struct Evidence {
 }
 
 /// Something to mend.
+///
+/// ```
+/// use std::time::Duration;
+/// use forkless_diagnose::{CostModel, Diagnosis, FindingKind, Target, Thresholds, WatchOptions};
+/// let target = Target::Command(["sh", "-c", "sh -c 'sleep 0'; true"].map(Into::into).to_vec());
+/// let all = Thresholds { share: 0.0, ..Thresholds::default() };
+/// let mut diagnosis = Diagnosis::start(&WatchOptions::new(target), CostModel::default(), all)?;
+/// let mut ended = false;
+/// while !ended {
+///     ended = diagnosis.command_ended();
+///     diagnosis.poll(Duration::from_millis(10))?;
+/// }
+/// let report = diagnosis.report()?;
+/// match report.findings.iter().find(|finding| finding.kind == FindingKind::NeedlessShell) {
+///     Some(finding) => assert_eq!(finding.count, 1),
+///     // /proc alone does not show shells.
+///     None => assert!(!report.limits.is_empty()),
+/// }
+/// # Ok::<(), forkless_diagnose::WatchError>(())
+/// ```
 #[derive(Debug, Clone, Serialize)]
 pub struct Finding {
     /// Its kind.
@@ -119,6 +157,12 @@ pub struct Finding {
 }
 
 /// From where on something is a finding.
+///
+/// ```
+/// use forkless_diagnose::Thresholds;
+/// let from_a_hundredth_of_a_cpu = Thresholds { share: 0.01, ..Thresholds::default() };
+/// assert_eq!(from_a_hundredth_of_a_cpu.pause_ns, 1e6);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Thresholds {
     /// Saved share of one CPU.
