@@ -8,6 +8,7 @@ use forkless_bench::results::{Results, Suite};
 use super::blockwrite;
 use super::common::{self, Common};
 use super::progress::Progress;
+use super::suite::{self, Flags};
 use super::{context, cow, memory, spawn, syscalls};
 use crate::exit::{Exit, Missing};
 
@@ -46,45 +47,24 @@ enum Name {
     Blockwrite,
 }
 
+/// Measures with the flags that all suites share.
+type Measure = fn(&Common, &mut Guard, &mut dyn Observer) -> anyhow::Result<Suite>;
+
 impl Name {
-    fn as_str(self) -> &'static str {
+    fn suite(self) -> (&'static str, Measure) {
+        fn of<F: Flags>() -> (&'static str, Measure) {
+            (F::NAME, suite::measure_by_default::<F>)
+        }
         match self {
-            Name::Spawn => "spawn",
-            Name::Memory => "memory",
-            Name::Cow => "cow",
-            Name::Syscalls => "syscalls",
-            Name::Context => "context",
+            Name::Spawn => of::<spawn::Flags>(),
+            Name::Memory => of::<memory::Flags>(),
+            Name::Cow => of::<cow::Flags>(),
+            Name::Syscalls => of::<syscalls::Flags>(),
+            Name::Context => of::<context::Flags>(),
             #[cfg(target_os = "linux")]
-            Name::Blockwrite => "blockwrite",
+            Name::Blockwrite => of::<blockwrite::Flags>(),
         }
     }
-
-    fn measure(
-        self,
-        common: &Common,
-        guard: &mut Guard,
-        progress: &mut dyn Observer,
-    ) -> anyhow::Result<Suite> {
-        match self {
-            Name::Spawn => spawn::measure(&spawn::Args::usual(common), guard, progress),
-            Name::Memory => memory::measure(&memory::Args::usual(common), guard, progress),
-            Name::Cow => cow::measure(&cow::Args::usual(common), guard, progress),
-            Name::Syscalls => syscalls::measure(&syscalls::Args::usual(common), guard, progress),
-            Name::Context => context::measure(&context::Args::usual(common), progress),
-            #[cfg(target_os = "linux")]
-            Name::Blockwrite => blockwrite::measure(&blockwrite::Args::usual(common), guard, progress),
-        }
-    }
-}
-
-/// A suite's flags as its own command line without any would give them.
-pub(super) fn defaults<A: clap::Args>() -> A {
-    #[derive(clap::Parser)]
-    struct Alone<A: clap::Args> {
-        #[command(flatten)]
-        args: A,
-    }
-    <Alone<A> as clap::Parser>::parse_from(["bench"]).args
 }
 
 /// Runs the suites. One that cannot be measured here at all is a note in the result, not the end of the others.
@@ -98,12 +78,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     }
     drop(restarts);
     let mut results = Results::begin();
-    for name in &args.suites {
+    for (name, measure) in args.suites.iter().map(|suite| suite.suite()) {
         let mut guard = common::guard()?;
-        let mut progress = Progress::new(name.as_str());
-        let suite = match name.measure(&args.common, &mut guard, &mut progress) {
+        let mut progress = Progress::new(name);
+        let suite = match measure(&args.common, &mut guard, &mut progress) {
             Err(error) if error.is::<Missing>() => Suite {
-                name: name.as_str().to_owned(),
+                name: name.to_owned(),
                 notes: vec![format!("skipped: {error:#}")],
                 ..Suite::default()
             },

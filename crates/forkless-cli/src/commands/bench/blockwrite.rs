@@ -2,18 +2,19 @@
 
 use std::path::PathBuf;
 
+use anyhow::Result;
 use forkless_bench::engine::Observer;
 use forkless_bench::guard::Guard;
 use forkless_bench::results::Suite;
 use forkless_bench::suites::blockwrite::{self, Mode, On, Spec};
 
 use super::common::{Common, from_library};
-use super::size;
-use crate::exit::{Exit, Usage};
+use super::{size, suite};
+use crate::exit::Usage;
 
 /// Flags of `forkless bench blockwrite`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(super) struct Flags {
     /// What to write to: file, and as root loop, loop-4k (sectors of 4096 bytes) and mapper (a linear volume over a loop
     /// device); all made for this and removed. No existing device is written to [default: all].
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
@@ -27,39 +28,29 @@ pub(crate) struct Args {
     /// Where the scratch file is made [default: the first of $TMPDIR, /var/tmp, /tmp and . that is on a block device].
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
-    #[command(flatten)]
-    common: Common,
 }
 
-impl Args {
-    /// Every flag of the suite's own at its default.
-    pub(super) fn usual(common: &Common) -> Args {
-        Args { common: common.clone(), ..super::all::defaults() }
+impl suite::Flags for Flags {
+    const NAME: &'static str = "blockwrite";
+
+    // `--filter` chooses between buffered and direct.
+    fn measure(&self, common: &Common, guard: &mut Guard, progress: &mut dyn Observer) -> Result<Suite> {
+        let usual = Spec::default();
+        let targets: Result<Vec<On>, _> = self.targets.iter().map(|name| name.parse()).collect();
+        let targets = targets.map_err(from_library)?;
+        let modes: Vec<Mode> = Mode::ALL.into_iter().filter(|mode| common.selects(mode.name())).collect();
+        if modes.is_empty() {
+            return Err(Usage("--filter leaves neither buffered nor direct".into()).into());
+        }
+        let quick = if common.is_quick() { 1 << 20 } else { usual.size };
+        let spec = Spec {
+            targets: if targets.is_empty() { usual.targets } else { targets },
+            bs: if self.bs.is_empty() { usual.bs } else { self.bs.clone() },
+            size: self.size.unwrap_or(quick),
+            directory: self.directory.clone(),
+            modes,
+            plan: common.plan(if common.is_quick() { 50 } else { 20 })?,
+        };
+        blockwrite::run(&spec, Some(guard), progress).map_err(from_library)
     }
-}
-
-/// Runs the suite; `--filter` chooses between buffered and direct.
-pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
-    args.common.run("blockwrite", 1, |guard, progress| measure(args, guard, progress))
-}
-
-/// Measures as the flags say.
-pub(super) fn measure(args: &Args, guard: &mut Guard, progress: &mut dyn Observer) -> anyhow::Result<Suite> {
-    let usual = Spec::default();
-    let targets: Result<Vec<On>, _> = args.targets.iter().map(|name| name.parse()).collect();
-    let targets = targets.map_err(from_library)?;
-    let modes: Vec<Mode> = Mode::ALL.into_iter().filter(|mode| args.common.selects(mode.name())).collect();
-    if modes.is_empty() {
-        return Err(Usage("--filter leaves neither buffered nor direct".into()).into());
-    }
-    let quick = if args.common.is_quick() { 1 << 20 } else { usual.size };
-    let spec = Spec {
-        targets: if targets.is_empty() { usual.targets } else { targets },
-        bs: if args.bs.is_empty() { usual.bs } else { args.bs.clone() },
-        size: args.size.unwrap_or(quick),
-        directory: args.directory.clone(),
-        modes,
-        plan: args.common.plan(if args.common.is_quick() { 50 } else { 20 })?,
-    };
-    blockwrite::run(&spec, Some(guard), progress).map_err(from_library)
 }

@@ -1,33 +1,23 @@
 //! `forkless bench context`: flags of the suite, translated into its specification.
 
+use anyhow::Result;
 use forkless_bench::engine::Observer;
+use forkless_bench::guard::Guard;
 use forkless_bench::results::Suite;
 use forkless_bench::suites::context::{self, Spec};
 
 use super::common::{Common, from_library};
-use crate::exit::Exit;
+use super::suite;
 
-/// Flags of `forkless bench context`.
+/// The suite has no flags of its own.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    #[command(flatten)]
-    common: Common,
-}
+pub(super) struct Flags {}
 
-impl Args {
-    /// The suite has no flags of its own.
-    pub(super) fn usual(common: &Common) -> Args {
-        Args { common: common.clone() }
+impl suite::Flags for Flags {
+    const NAME: &'static str = "context";
+
+    fn measure(&self, common: &Common, _: &mut Guard, progress: &mut dyn Observer) -> Result<Suite> {
+        let spec = Spec { filter: common.filter().to_vec(), plan: common.plan(500)? };
+        context::run(&spec, progress).map_err(from_library)
     }
-}
-
-/// Runs the suite.
-pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
-    args.common.run("context", 1, |_, progress| measure(args, progress))
-}
-
-/// Measures as the flags say.
-pub(super) fn measure(args: &Args, progress: &mut dyn Observer) -> anyhow::Result<Suite> {
-    let spec = Spec { filter: args.common.filter().to_vec(), plan: args.common.plan(500)? };
-    context::run(&spec, progress).map_err(from_library)
 }

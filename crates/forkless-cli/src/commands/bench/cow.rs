@@ -1,5 +1,6 @@
 //! `forkless bench cow`: flags of the suite, translated into its specification.
 
+use anyhow::Result;
 use forkless_bench::engine::{Observer, Plan};
 use forkless_bench::guard::Guard;
 use forkless_bench::results::Suite;
@@ -7,11 +8,11 @@ use forkless_bench::suites::cow::{self, Spec};
 
 use super::common::{Common, from_library};
 use super::parent::Parent;
-use crate::exit::Exit;
+use super::suite;
 
 /// Flags of `forkless bench cow`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(super) struct Flags {
     /// Base pages the parent holds and writes to.
     #[arg(long, value_name = "PAGES", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
@@ -29,33 +30,22 @@ pub(crate) struct Args {
     passes: u16,
     #[command(flatten)]
     parent: Parent,
-    #[command(flatten)]
-    common: Common,
 }
 
-impl Args {
-    /// Every flag of the suite's own at its default.
-    pub(super) fn usual(common: &Common) -> Args {
-        Args { common: common.clone(), ..super::all::defaults() }
+impl suite::Flags for Flags {
+    const NAME: &'static str = "cow";
+
+    fn measure(&self, common: &Common, guard: &mut Guard, progress: &mut dyn Observer) -> Result<Suite> {
+        let (methods, under_run) = self.parent.methods(&Spec::default().methods, common)?;
+        let spec = Spec {
+            count: if common.is_quick() { self.count.div_ceil(4) } else { self.count },
+            stride: self.stride.clone(),
+            passes: usize::from(self.passes),
+            pages: self.parent.pages()?,
+            methods,
+            under_run,
+            plan: Plan { per_turn: 1, ..common.plan(if common.is_quick() { 50 } else { 10 })? },
+        };
+        cow::run(&spec, Some(guard), progress).map_err(from_library)
     }
-}
-
-/// Runs the suite.
-pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
-    args.common.run("cow", 1, |guard, progress| measure(args, guard, progress))
-}
-
-/// Measures as the flags say.
-pub(super) fn measure(args: &Args, guard: &mut Guard, progress: &mut dyn Observer) -> anyhow::Result<Suite> {
-    let (methods, under_run) = args.parent.methods(&Spec::default().methods, &args.common)?;
-    let spec = Spec {
-        count: if args.common.is_quick() { args.count.div_ceil(4) } else { args.count },
-        stride: args.stride.clone(),
-        passes: usize::from(args.passes),
-        pages: args.parent.pages()?,
-        methods,
-        under_run,
-        plan: Plan { per_turn: 1, ..args.common.plan(if args.common.is_quick() { 50 } else { 10 })? },
-    };
-    cow::run(&spec, Some(guard), progress).map_err(from_library)
 }

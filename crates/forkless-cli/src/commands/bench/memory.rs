@@ -1,5 +1,6 @@
 //! `forkless bench memory`: flags of the suite, translated into its specification.
 
+use anyhow::Result;
 use forkless_bench::engine::Observer;
 use forkless_bench::guard::Guard;
 use forkless_bench::results::Suite;
@@ -7,12 +8,11 @@ use forkless_bench::suites::memory::{self, Spec};
 
 use super::common::{Common, from_library};
 use super::parent::Parent;
-use super::size;
-use crate::exit::Exit;
+use super::{size, suite};
 
 /// Flags of `forkless bench memory`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(super) struct Flags {
     /// Memory of the parent [default: 0,256M,512M,1G,2G; with --quick 0,64M,128M,256M].
     #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = size::parse)]
     sizes: Vec<u64>,
@@ -27,38 +27,27 @@ pub(crate) struct Args {
     usage: Vec<u64>,
     #[command(flatten)]
     parent: Parent,
-    #[command(flatten)]
-    common: Common,
 }
 
-impl Args {
-    /// Every flag of the suite's own at its default.
-    pub(super) fn usual(common: &Common) -> Args {
-        Args { common: common.clone(), ..super::all::defaults() }
+impl suite::Flags for Flags {
+    const NAME: &'static str = "memory";
+
+    fn measure(&self, common: &Common, guard: &mut Guard, progress: &mut dyn Observer) -> Result<Suite> {
+        let defaults = Spec::default();
+        let sizes: &[u64] = if common.is_quick() {
+            &[0, 64 << 20, 128 << 20, 256 << 20]
+        } else {
+            &[0, 256 << 20, 512 << 20, 1 << 30, 2 << 30]
+        };
+        let (methods, under_run) = self.parent.methods(&defaults.methods, common)?;
+        let spec = Spec {
+            sizes: if self.sizes.is_empty() { sizes.to_vec() } else { self.sizes.clone() },
+            usage: self.usage.clone(),
+            pages: self.parent.pages()?,
+            methods,
+            under_run,
+            plan: common.plan(200)?,
+        };
+        memory::run(&spec, Some(guard), progress).map_err(from_library)
     }
-}
-
-/// Runs the suite.
-pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
-    args.common.run("memory", 1, |guard, progress| measure(args, guard, progress))
-}
-
-/// Measures as the flags say.
-pub(super) fn measure(args: &Args, guard: &mut Guard, progress: &mut dyn Observer) -> anyhow::Result<Suite> {
-    let defaults = Spec::default();
-    let sizes: &[u64] = if args.common.is_quick() {
-        &[0, 64 << 20, 128 << 20, 256 << 20]
-    } else {
-        &[0, 256 << 20, 512 << 20, 1 << 30, 2 << 30]
-    };
-    let (methods, under_run) = args.parent.methods(&defaults.methods, &args.common)?;
-    let spec = Spec {
-        sizes: if args.sizes.is_empty() { sizes.to_vec() } else { args.sizes.clone() },
-        usage: args.usage.clone(),
-        pages: args.parent.pages()?,
-        methods,
-        under_run,
-        plan: args.common.plan(200)?,
-    };
-    memory::run(&spec, Some(guard), progress).map_err(from_library)
 }

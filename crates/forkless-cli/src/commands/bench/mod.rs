@@ -13,6 +13,7 @@ mod progress;
 mod selfcheck;
 mod size;
 mod spawn;
+mod suite;
 mod syscalls;
 #[cfg(target_os = "linux")]
 mod victims;
@@ -42,18 +43,18 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 enum Suite {
     /// Time ways to start a program: vfork, posix_spawn, fork, system, popen and others, interleaved.
-    Spawn(Box<spawn::Args>),
+    Spawn(Box<suite::Args<spawn::Flags>>),
     /// The same against a parent's memory: size, share written, kind of pages; parts of fork's time, fitted lines.
-    Memory(Box<memory::Args>),
+    Memory(Box<suite::Args<memory::Flags>>),
     /// What a fork leaves behind for its parent: the passes over its memory before and after.
-    Cow(Box<cow::Args>),
+    Cow(Box<suite::Args<cow::Flags>>),
     /// Single system calls, through libc, raw and vDSO; process creation in parts and as a whole; a tracer for contrast.
-    Syscalls(Box<syscalls::Args>),
+    Syscalls(Box<suite::Args<syscalls::Flags>>),
     /// Context switches with and without their system calls; local time with and without TZ.
-    Context(Box<context::Args>),
+    Context(Box<suite::Args<context::Flags>>),
     /// Writes by block size on a scratch file, a loop device and a mapped volume: throughput, and the reads they cause.
     #[cfg(target_os = "linux")]
-    Blockwrite(Box<blockwrite::Args>),
+    Blockwrite(Box<suite::Args<blockwrite::Flags>>),
     /// Real programs with and without `forkless run`: interpreters, Apache, redis, make, git, each held to a limit.
     #[cfg(target_os = "linux")]
     Victims(Box<victims::Args>),
@@ -90,14 +91,14 @@ enum Suite {
 pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
     match args.suite {
         Suite::Spawn(args) => spawn::run(&args),
-        Suite::Memory(args) => memory::run(&args),
-        Suite::Cow(args) => cow::run(&args),
-        Suite::Syscalls(args) => syscalls::run(&args),
-        Suite::Context(args) => context::run(&args),
+        Suite::Memory(args) => suite::run(&args),
+        Suite::Cow(args) => suite::run(&args),
+        Suite::Syscalls(args) => suite::run(&args),
+        Suite::Context(args) => suite::run(&args),
         #[cfg(target_os = "linux")]
         Suite::Victims(args) => victims::run(&args),
         #[cfg(target_os = "linux")]
-        Suite::Blockwrite(args) => blockwrite::run(&args),
+        Suite::Blockwrite(args) => suite::run(&args),
         Suite::All(args) => all::run(&args),
         Suite::Selfcheck(args) => selfcheck::run(&args),
         Suite::Machine(args) => machine::run(&args),

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use anyhow::Result;
 use forkless_bench::engine::{Observer, Plan};
 use forkless_bench::guard::Guard;
 use forkless_bench::memory;
@@ -11,12 +12,12 @@ use forkless_bench::results::Suite;
 use forkless_bench::spawn::{self, Method, Spec};
 
 use super::common::{Common, from_library};
-use super::size;
+use super::{size, suite};
 use crate::exit::{Exit, Usage};
 
 /// Flags of `forkless bench spawn`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(super) struct Flags {
     /// Memory the parent has written before it spawns, for example 1G.
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size::parse)]
     rss: u64,
@@ -46,61 +47,58 @@ pub(crate) struct Args {
     /// The methods to measure; all by default. `list` prints them.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     methods: Vec<String>,
-    #[command(flatten)]
-    common: Common,
 }
 
-impl Args {
-    /// Every flag of the suite's own at its default.
-    pub(super) fn usual(common: &Common) -> Args {
-        Args { common: common.clone(), ..super::all::defaults() }
-    }
-}
-
-/// Runs the suite.
-pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
-    if args.methods.iter().any(|name| name == "list") {
+/// Runs the suite, or lists its methods.
+pub(super) fn run(args: &suite::Args<Flags>) -> Result<Exit> {
+    if args.flags.methods.iter().any(|name| name == "list") {
         for method in Method::offered() {
             println!("{:<24} {}", method.name(), method.about());
         }
         return Ok(Exit::Fine);
     }
-    args.common.run("spawn", 5, |guard, progress| measure(args, guard, progress))
+    suite::run(args)
 }
 
-/// Measures as the flags say; each child and number of threads in a run of its own, within which all methods are interleaved.
-pub(super) fn measure(args: &Args, guard: &mut Guard, progress: &mut dyn Observer) -> anyhow::Result<Suite> {
-    let combinations: Vec<(&String, u16)> = args
-        .child
-        .iter()
-        .flat_map(|child| args.threads.iter().map(move |&threads| (child, threads)))
-        .collect();
-    let plan = args.common.plan(3000)?;
-    let share = u32::try_from(combinations.len()).unwrap_or(u32::MAX).max(1);
-    let mut spec = Spec {
-        methods: methods(&args.methods, &Method::offered(), &args.common)?,
-        child: Kind::Exit,
-        rss: args.rss,
-        pages: args.pages,
-        fds: args.fds,
-        threads: 1,
-        plan: Plan { time: plan.time.map(|time| time / share), ..plan },
-    };
-    let mut shrunk = None;
-    if args.shrink && memory::largest_safe() < spec.rss {
-        let largest = memory::largest_safe() >> 20 << 20;
-        shrunk = Some(format!("scaled down: {} MiB asked for, {} MiB taken", spec.rss >> 20, largest >> 20));
-        spec.rss = largest;
+impl suite::Flags for Flags {
+    const NAME: &'static str = "spawn";
+    const RESTARTS: u16 = 5;
+
+    // Each child and number of threads in a run of its own, within which all methods are interleaved.
+    fn measure(&self, common: &Common, guard: &mut Guard, progress: &mut dyn Observer) -> Result<Suite> {
+        let combinations: Vec<(&String, u16)> = self
+            .child
+            .iter()
+            .flat_map(|child| self.threads.iter().map(move |&threads| (child, threads)))
+            .collect();
+        let plan = common.plan(3000)?;
+        let share = u32::try_from(combinations.len()).unwrap_or(u32::MAX).max(1);
+        let mut spec = Spec {
+            methods: methods(&self.methods, &Method::offered(), common)?,
+            child: Kind::Exit,
+            rss: self.rss,
+            pages: self.pages,
+            fds: self.fds,
+            threads: 1,
+            plan: Plan { time: plan.time.map(|time| time / share), ..plan },
+        };
+        let mut shrunk = None;
+        if self.shrink && memory::largest_safe() < spec.rss {
+            let largest = memory::largest_safe() >> 20 << 20;
+            shrunk =
+                Some(format!("scaled down: {} MiB asked for, {} MiB taken", spec.rss >> 20, largest >> 20));
+            spec.rss = largest;
+        }
+        let mut suites = Vec::new();
+        for (name, threads) in combinations {
+            spec.child = child(name);
+            spec.threads = usize::from(threads);
+            suites.push(spawn::run(&spec, Some(guard), progress).map_err(from_library)?);
+        }
+        let mut suite = Suite::join(suites);
+        suite.notes.splice(0..0, shrunk);
+        Ok(suite)
     }
-    let mut suites = Vec::new();
-    for (name, threads) in combinations {
-        spec.child = child(name);
-        spec.threads = usize::from(threads);
-        suites.push(spawn::run(&spec, Some(guard), progress).map_err(from_library)?);
-    }
-    let mut suite = Suite::join(suites);
-    suite.notes.splice(0..0, shrunk);
-    Ok(suite)
 }
 
 fn child(name: &str) -> Kind {
@@ -112,7 +110,7 @@ fn child(name: &str) -> Kind {
 }
 
 /// The methods named, or the usual ones, less those that `--filter` leaves out; each once.
-fn methods(names: &[String], usual: &[Method], common: &Common) -> anyhow::Result<Vec<Method>> {
+fn methods(names: &[String], usual: &[Method], common: &Common) -> Result<Vec<Method>> {
     let methods = chosen(names, usual, common)?;
     if methods.is_empty() {
         return Err(Usage("--filter leaves no method; `--methods list` prints their names".into()).into());
@@ -121,7 +119,7 @@ fn methods(names: &[String], usual: &[Method], common: &Common) -> anyhow::Resul
 }
 
 /// The same where none may be left.
-pub(super) fn chosen(names: &[String], usual: &[Method], common: &Common) -> anyhow::Result<Vec<Method>> {
+pub(super) fn chosen(names: &[String], usual: &[Method], common: &Common) -> Result<Vec<Method>> {
     let mut methods: Vec<Method> = if names.is_empty() {
         usual.to_vec()
     } else {

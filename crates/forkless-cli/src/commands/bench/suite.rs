@@ -1,0 +1,50 @@
+//! What the suites are to the command: flags of their own beside those that all have, and a measurement.
+
+use anyhow::Result;
+use forkless_bench::engine::Observer;
+use forkless_bench::guard::Guard;
+use forkless_bench::results::Suite;
+
+use super::common::Common;
+use crate::exit::Exit;
+
+/// The flags of one suite alone.
+pub(super) trait Flags: clap::Args {
+    /// The suite's name.
+    const NAME: &'static str;
+    /// How many processes share the runs where `--restarts` does not say.
+    const RESTARTS: u16 = 1;
+
+    /// Measures as the flags say.
+    fn measure(&self, common: &Common, guard: &mut Guard, progress: &mut dyn Observer) -> Result<Suite>;
+}
+
+/// All flags of a suite's command.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args<F: Flags> {
+    #[command(flatten)]
+    pub(super) flags: F,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Runs a suite by itself.
+pub(super) fn run<F: Flags>(args: &Args<F>) -> Result<Exit> {
+    let measure =
+        |guard: &mut Guard, progress: &mut dyn Observer| args.flags.measure(&args.common, guard, progress);
+    args.common.run(F::NAME, F::RESTARTS, measure)
+}
+
+/// Measures with the suite's own flags as a command line without any would give them.
+pub(super) fn measure_by_default<F: Flags>(
+    common: &Common,
+    guard: &mut Guard,
+    progress: &mut dyn Observer,
+) -> Result<Suite> {
+    #[derive(clap::Parser)]
+    struct Alone<F: clap::Args> {
+        #[command(flatten)]
+        flags: F,
+    }
+    <Alone<F> as clap::Parser>::parse_from(["bench"]).flags.measure(common, guard, progress)
+}
