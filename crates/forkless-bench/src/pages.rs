@@ -10,6 +10,8 @@ use crate::guard::Guard;
 use crate::settings::Changed;
 
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";
+/// Writing to it has the kernel move what can be moved together (Documentation/admin-guide/sysctl/vm.rst).
+const COMPACT: &str = "/proc/sys/vm/compact_memory";
 
 /// Which pages back the parent's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, PartialOrd, Ord)]
@@ -49,13 +51,14 @@ impl Pages {
     /// Has the kernel give pages of this kind for `bytes` of memory that asks for them, until the result is dropped.
     pub(crate) fn enable(self, bytes: u64, mut guard: Option<&mut Guard>) -> Result<Enabled, Error> {
         let mut settings = Vec::new();
-        let mut set = |path: String, value: &str| -> Result<(), Error> {
-            settings.extend(Changed::set(&PathBuf::from(path), value, guard.as_deref_mut())?);
-            Ok(())
-        };
+        let mut compacted = false;
         match self {
             Pages::Base => {}
             Pages::Thp(wanted) => {
+                let mut set = |path: String, value: &str| -> Result<(), Error> {
+                    settings.extend(Changed::set(&PathBuf::from(path), value, guard.as_deref_mut())?);
+                    Ok(())
+                };
                 let path = format!("{THP}/enabled");
                 let enabled = fs::read_to_string(&path).map_err(|error| {
                     Error::Missing(format!("no transparent huge pages here: {path}: {error}"))
@@ -81,22 +84,34 @@ impl Pages {
                     let text = fs::read_to_string(format!("{pool}/{name}")).unwrap_or_default();
                     text.trim().parse::<u64>().unwrap_or(0)
                 };
+                let free = || number("free_hugepages").saturating_sub(number("resv_hugepages"));
                 // One page more than the memory needs: a child that writes would else be killed.
                 let needed = bytes.div_ceil(self.size()) + 1;
-                let free = number("free_hugepages").saturating_sub(number("resv_hugepages"));
-                if free < needed {
-                    let total = number("nr_hugepages") + needed - free;
-                    set(format!("{pool}/nr_hugepages"), &total.to_string())?;
+                if free() < needed {
+                    let total = (number("nr_hugepages") + needed - free()).to_string();
+                    let pool = PathBuf::from(format!("{pool}/nr_hugepages"));
+                    let changed = Changed::set(&pool, &total, guard)?;
+                    // The kernel gives as many as it finds and says nothing. Free memory may be there, but in smaller pieces.
+                    if free() < needed
+                        && let Some(changed) = &changed
+                    {
+                        compacted = fs::write(COMPACT, "1").is_ok();
+                        changed.again(&total)?;
+                    }
+                    settings.extend(changed);
                 }
-                let free = number("free_hugepages").saturating_sub(number("resv_hugepages"));
-                if free < needed {
+                if free() < needed {
+                    let tried = if compacted { ", after compacting memory, too" } else { "" };
                     return Err(Error::Missing(format!(
-                        "the kernel found only {free} of {needed} pages of {size} KiB: memory is fragmented"
+                        "the kernel found only {} of {needed} pages of {size} KiB{tried}: memory is fragmented by what cannot be \
+                         moved (to have them from the start: hugepagesz={size}K hugepages={needed} on the kernel's command line)",
+                        free()
                     )));
                 }
             }
         }
-        Ok(Enabled { _settings: settings })
+        let note = compacted.then(|| format!("memory was compacted to have {self} pages ({COMPACT}, once)"));
+        Ok(Enabled { _settings: settings, note })
     }
 }
 
@@ -104,6 +119,8 @@ impl Pages {
 #[derive(Debug)]
 pub(crate) struct Enabled {
     _settings: Vec<Changed>,
+    /// What was done to the machine beside settings, to be said with the results.
+    pub(crate) note: Option<String>,
 }
 
 /// The sizes in KiB of the `hugepages-NkB` directories below `path`, ascending.

@@ -243,20 +243,26 @@ impl Drop for RaisedLimit {
 mod tests {
     use super::*;
 
-    fn resident() -> u64 {
-        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-        statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * page_size()
+    /// Pages of this mapping that are in memory. Not the process's resident size: other tests allocate and free beside this one.
+    fn resident(memory: &Memory) -> usize {
+        let mut pages = vec![0_u8; memory.mapped.div_ceil(usize::try_from(page_size()).unwrap())];
+        let start = memory.start.as_ptr().cast();
+        // SAFETY: the vector has a byte for each page of the mapping.
+        let answer = unsafe { libc::mincore(start, memory.mapped, pages.as_mut_ptr().cast()) };
+        assert_eq!(answer, 0, "{}", std::io::Error::last_os_error());
+        pages.iter().filter(|page| **page & 1 != 0).count()
     }
 
     #[test]
     fn touched_memory_is_resident_and_mapped_memory_is_not() {
-        let before = resident();
-        let mapped = Memory::mapped(64 << 20, Pages::Base).unwrap();
-        assert!(resident() < before + (32 << 20));
-        let touched = Memory::touched(64 << 20, Pages::Base).unwrap();
-        assert!(resident() >= before + (60 << 20));
-        drop((mapped, touched));
-        assert!(resident() < before + (32 << 20));
+        const PAGES: usize = 4096;
+        let bytes = PAGES as u64 * page_size();
+        assert_eq!(resident(&Memory::mapped(bytes, Pages::Base).unwrap()), 0);
+        let mut touched = Memory::touched(bytes, Pages::Base).unwrap();
+        assert_eq!(resident(&touched), PAGES);
+        touched = Memory::mapped(bytes, Pages::Base).unwrap();
+        touched.write_every(4, 1);
+        assert_eq!(resident(&touched), PAGES / 4);
     }
 
     #[test]

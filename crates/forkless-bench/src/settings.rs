@@ -33,6 +33,11 @@ impl Changed {
         write(path, value)?;
         Ok(Some(Changed { path: path.to_owned(), old: old.to_owned() }))
     }
+
+    /// Sets it to another value, or asks for the same once more; what it goes back to stays what it was.
+    pub(crate) fn again(&self, value: &str) -> Result<(), Error> {
+        write(&self.path, value)
+    }
 }
 
 impl Drop for Changed {

@@ -137,7 +137,8 @@ fn measure(
             under_run::METHOD
         ));
     }
-    let _enabled = pages.enable(if launcher.is_some() { 3 } else { 2 } * bytes, guard.as_deref_mut())?;
+    let enabled = pages.enable(if launcher.is_some() { 3 } else { 2 } * bytes, guard.as_deref_mut())?;
+    suite.notes.extend(enabled.note.clone());
     let mut memory = Memory::mapped(bytes, pages)?;
     memory.touch(usize::try_from(bytes).unwrap_or(usize::MAX));
     let memory = RefCell::new(memory);

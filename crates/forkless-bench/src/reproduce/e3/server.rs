@@ -340,12 +340,11 @@ fn profiled(ab: &Path, server: &Instance, stage: &mut Stage<'_>, seed: u64, expe
 
 /// Pages of 1 GiB, two of them.
 fn gigantic(apache: &Apache, stage: &mut Stage<'_>, experiment: &mut Experiment) {
-    // Free memory in pieces of 1 GiB is rare: the kernel gathers it on request.
-    let _ = fs::write("/proc/sys/vm/compact_memory", "1");
-    let _pool = match Pages::Hugetlb(1 << 20).enable(1 << 30, Some(stage.guard)) {
+    let pool = match Pages::Hugetlb(1 << 20).enable(1 << 30, Some(stage.guard)) {
         Ok(pool) => pool,
         Err(error) => return experiment.miss(&["gigantic.serves"], error.to_string()),
     };
+    experiment.notes.extend(pool.note.clone());
     let served = apache.start(NAME, stage, None, "cgid", &[]).map(|server| {
         let answered =
             (0..10).filter(|_| get(server.port).is_ok_and(|answer| answer.contains("hello"))).count();
