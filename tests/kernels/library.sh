@@ -3,7 +3,9 @@
 # supported, 6.1, 6.12, and 6.12 for arm64. A command of its own, not for every push: it downloads kernels and programs (apt), builds
 # for arm64 where rustup and Debian's cross compiler are at hand, and takes a quarter of an hour.
 #
-#   tests/kernels/library.sh [5.10] [6.1] [6.12] [arm64]      default: all of them
+#   tests/kernels/library.sh [--tests WORD] [5.10] [6.1] [6.12] [arm64]      default: all of them
+#
+# With --tests only the library's tests whose names hold the word are run, and nothing else.
 #
 # The guests have Debian's own dash, bash and coreutils. TCG's times mean nothing: the few tests that are about time are skipped, and
 # counted. Exit 1 if a system behaves otherwise than it should, 3 if something needed is missing; what cannot be had is named.
@@ -17,6 +19,11 @@ trap 'rm -rf "$work"' EXIT
 root=$work/root
 # shellcheck source=tests/kernels/fetch.sh
 . "$(dirname "$0")/fetch.sh"
+only=
+if [ "${1-}" = --tests ]; then
+	only=${2:?kernels: --tests needs a word}
+	shift 2
+fi
 [ $# -gt 0 ] || set -- 5.10 6.1 6.12 arm64
 failed=0 absent=()
 target=${CARGO_TARGET_DIR:-$top/target}
@@ -86,6 +93,7 @@ boot() { # NAME KERNEL-TREE USERLAND CONSOLE QEMU...
 	for file in hosts hostname shells profile; do echo "$name" >"$root/etc/$file"; done
 	for applet in mount poweroff dmesg ip ps sed grep; do ln -sf busybox "$root/bin/$applet"; done
 	cp "$work/bin/"* "$root/bin/"
+	[ -z "$only" ] || echo "$only" >"$root/only"
 	cat >"$root/init" <<-'INIT'
 		#!/bin/sh
 		export PATH=/bin:/usr/bin HOME=/root FORKLESS_TEST_EMULATED=1
@@ -108,6 +116,11 @@ boot() { # NAME KERNEL-TREE USERLAND CONSOLE QEMU...
 		}
 		cd /tmp
 		echo "@kernel $(uname -r) $(uname -m)"
+		if [ -e /only ]; then
+			try library behaviour "$(cat /only)"
+			echo "@end"
+			poweroff -f
+		fi
 		try doctor forkless doctor
 		try library behaviour
 		try lines shell_lines
@@ -143,10 +156,12 @@ expect() { # DESCRIPTION PATTERN: some line of the log matches
 
 # What holds on every system.
 judge() {
-	expect "doctor" '^@exit doctor 0$'
 	expect "the library's tests" '^@exit library 0$'
 	echo "        $(sed -n 's/^library| test result: //p' "$log")"
 	grep -a '^library|.*\.\.\. \(skipped\|FAILED\)' "$log" | sed 's/^library| test/       /' || true
+	expect "the system came to its end" '^@end'
+	[ -z "$only" ] || return 0
+	expect "doctor" '^@exit doctor 0$'
 	expect "the tests of shell lines" '^@exit lines 0$'
 	expect "bench spawn" '^spawn\| spawn,forkless,.*,wall,'
 	expect "bench syscalls" '^syscalls\| syscalls,vfork\+execve,.*,real,'
@@ -154,13 +169,14 @@ judge() {
 	expect "a mask-free switch makes none" '^context\| context,mask_free,[^,]*,syscalls,[^,]*,[^,]*,[^,]*,0(\.0*)?,'
 	expect "run runs a program" '^run\| \{.*"mode": ?"forkexec"'
 	expect "run runs a shell" '^shell\| sh runs'
-	expect "the system came to its end" '^@end'
 }
 
 speculated() {
+	[ -z "$only" ] || return 0
 	expect "run speculates: 5 of 5 forks committed" '^report\| .*"committed": ?5'
 }
 not_speculated() { # WHY, a pattern
+	[ -z "$only" ] || return 0
 	expect "run says once why forks are left as they are" "^doctor\| run: .*$1"
 	if grep -aqE '^report\| .*"committed": ?[1-9]' "$log"; then echo "FAILED  a fork was speculated"; failed=1; fi
 }

@@ -4,7 +4,7 @@ use crate::descriptors::report_with;
 use crate::faults::Dir;
 use crate::support::filter::{self, refuse};
 use crate::support::report::LIMITS;
-use crate::support::{Case, cases, me, need_root, report, short_of, skip};
+use crate::support::{Case, cases, me, need_root, patience, report, short_of, skip};
 use forkless::{Command, Resource, Scheduler, Stdio, Step};
 use forkless_sys::{Errno, process, sched};
 use std::io::{BufRead, BufReader, Read};
@@ -256,7 +256,7 @@ fn a_terminal_of_its_own_and_the_foreground() {
     let mut sleeper = Command::new("sleep");
     let mut sleeper = sleeper.arg("60").stdin(terminal).controlling_terminal(0).spawn().unwrap();
     drop(pty);
-    let status = sleeper.wait_timeout(Duration::from_secs(10)).unwrap();
+    let status = sleeper.wait_timeout(patience(10)).unwrap();
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGHUP));
 }
 
@@ -393,7 +393,7 @@ fn the_death_signal_comes_with_the_process_and_not_with_a_thread() {
         let (pid, alive) = line.trim().split_once(' ').unwrap_or_else(|| panic!("{how}: {line:?}"));
         assert_eq!(alive, "true", "{how}: the child died with the thread");
         let pid: i32 = pid.parse().unwrap();
-        let until = Instant::now() + Duration::from_secs(10);
+        let until = Instant::now() + patience(10);
         loop {
             // It is ours now, since its parent is gone.
             match process::waitid(process::P_PID, pid, process::WEXITED | process::WNOHANG) {

@@ -3,7 +3,7 @@
 
 use crate::faults::Dir;
 use crate::support::guard::{self, mappings};
-use crate::support::{cases, report};
+use crate::support::{cases, many, patience, report};
 use forkless::{Command, OnDrop, Stdio, WaitError};
 use std::fs::File;
 use std::io::{Read, Write};
@@ -68,9 +68,9 @@ fn thousands_in_flight_at_once() {
     let (r, mut w) = std::io::pipe().unwrap();
     let mut c = Command::new("/bin/cat");
     c.stdin(r).stdout(Stdio::null());
-    let mut children: Vec<_> = (0..2000).map(|_| c.spawn_nonblocking().unwrap()).collect();
+    let mut children: Vec<_> = (0..many(2000)).map(|_| c.spawn_nonblocking().unwrap()).collect();
     let bad: Vec<_> =
-        (0..200).map(|_| Command::new("/does/not/exist").spawn_nonblocking().unwrap()).collect();
+        (0..many(200)).map(|_| Command::new("/does/not/exist").spawn_nonblocking().unwrap()).collect();
     w.write_all(b"x").unwrap();
     drop((w, c));
     for child in &mut children {
@@ -84,7 +84,7 @@ fn thousands_in_flight_at_once() {
 
 fn thousands_dropped_at_once() {
     let began = Instant::now();
-    for _ in 0..1500 {
+    for _ in 0..many(1500) {
         drop(Command::new("sleep").arg("1").spawn_nonblocking().unwrap());
     }
     println!("{:?} to start and drop", began.elapsed());
@@ -107,10 +107,18 @@ fn stacks_are_used_again() {
 
 #[expect(unsafe_code, reason = "fork(2), to be in the new process")]
 fn a_forked_process_starts_children_of_its_own() {
-    // Threads that are in the middle of everything when the fork comes.
+    // Threads that are in the middle of everything when the fork comes. They end when this one fails, too: the scope waits for them.
+    struct Stop<'a>(&'a AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
     let stop = AtomicBool::new(false);
+    let patience = u32::try_from(patience(20).as_secs()).unwrap();
     std::thread::scope(|s| {
-        for t in 0..2 {
+        let _stop = Stop(&stop);
+        for _ in 0..2 {
             let stop = &stop;
             s.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
@@ -121,7 +129,6 @@ fn a_forked_process_starts_children_of_its_own() {
                         c.uid(1234);
                     }
                     let _ = c.parent_death_signal(libc::SIGTERM).status();
-                    let _ = t;
                 }
             });
         }
@@ -131,7 +138,7 @@ fn a_forked_process_starts_children_of_its_own() {
             let pid = unsafe { libc::fork() };
             if pid == 0 {
                 // SAFETY: ends the process if it hangs.
-                unsafe { libc::alarm(20) };
+                unsafe { libc::alarm(patience) };
                 let mut c = Command::new("/bin/true");
                 if forkless_sys::ids::getuid() == 0 {
                     c.gid(1234);
@@ -163,7 +170,6 @@ fn a_forked_process_starts_children_of_its_own() {
         }
         held.kill().unwrap();
         held.wait().unwrap();
-        stop.store(true, Ordering::Relaxed);
     });
     guard::settle(1);
 }

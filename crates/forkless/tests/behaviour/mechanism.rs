@@ -3,7 +3,7 @@
 use crate::signals::{handle, reap_everything};
 use crate::support::filter;
 use crate::support::trace::{self, Act, Call, Trace};
-use crate::support::{Case, cases, need_root};
+use crate::support::{Case, cases, need_root, patience};
 use forkless::{Command, OnDrop, Resource, SigSet, Stdio};
 use forkless_sys::clone as c;
 use forkless_sys::signal;
@@ -177,7 +177,7 @@ fn outcome(start: impl Fn() -> Result<forkless::Child, forkless::SpawnError>) {
     let mask = forkless_sys::signal::mask().unwrap();
     trace::begin();
     match start() {
-        Ok(mut child) => match child.wait_timeout(std::time::Duration::from_secs(20)) {
+        Ok(mut child) => match child.wait_timeout(patience(20)) {
             Ok(status) => println!("{status}"),
             Err(e) => {
                 assert!(matches!(e, forkless::WaitError::Start(_)), "{e}");

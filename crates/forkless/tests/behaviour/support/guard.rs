@@ -89,7 +89,7 @@ pub fn assert_no_children() {
 
 /// Until only the threads named are left: the library's reaper ends a moment after its last child.
 pub fn settle(threads_before: usize) {
-    let until = Instant::now() + Duration::from_secs(5);
+    let until = Instant::now() + super::patience(5);
     while threads().len() > threads_before {
         assert!(Instant::now() < until, "threads left: {:?}", threads());
         std::thread::sleep(Duration::from_millis(2));

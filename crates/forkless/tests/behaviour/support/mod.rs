@@ -43,9 +43,19 @@ macro_rules! cases {
 pub(crate) use cases;
 
 const SKIPPED: i32 = 77;
-/// Long for a loaded machine, short for a hang; an emulator takes ten times as long.
+
+/// Long for a loaded machine, short for a hang: so many seconds, ten times as many in an emulator.
+pub fn patience(seconds: u64) -> Duration {
+    Duration::from_secs(if emulated() { 10 * seconds } else { seconds })
+}
+
+/// So many, a fifth of them in an emulator, where a start takes a tenth of a second.
+pub fn many(number: usize) -> usize {
+    if emulated() { number / 5 } else { number }
+}
+
 fn limit() -> Duration {
-    Duration::from_secs(if emulated() { 600 } else { 60 })
+    patience(60)
 }
 
 /// Ends the case as not run, with the reason.
