@@ -39,11 +39,13 @@ pub(crate) fn minimum() -> usize {
 }
 
 /// How long a child may speculate, in milliseconds.
+#[cfg(target_arch = "x86_64")]
 pub(crate) fn limit_ms() -> u32 {
     LIMIT_MS.load(Relaxed)
 }
 
 /// Whether call sites whose children do not exec are left alone after a while. Off only in tests.
+#[cfg(target_arch = "x86_64")]
 pub(crate) fn learn() -> bool {
     LEARN.load(Relaxed)
 }
@@ -141,10 +143,8 @@ fn apply(options: &CStr) {
         crate::shell::configure(shell);
     }
     crate::context::configure(find(bytes, b"context") == Some(b"fast"));
-    #[cfg(target_arch = "x86_64")]
-    crate::fork::collapse::configure(find(bytes, b"collapse") == Some(b"yes"));
-    #[cfg(target_arch = "x86_64")]
-    crate::fork::pool::configure(
+    crate::huge::configure(find(bytes, b"collapse") == Some(b"yes"));
+    crate::huge::pool::configure(
         find(bytes, b"hugetlb") == Some(b"yes"),
         find(bytes, b"quiet") != Some(b"yes"),
     );

@@ -8,25 +8,22 @@
 //! - all state is in statics made of atomics, so that a handler may read it at any point;
 //! - whatever cannot be proven unnoticeable is not done: fall back to the plain call, count it, report it.
 #![no_std]
-#![cfg_attr(
-    not(target_arch = "x86_64"),
-    allow(
-        dead_code,
-        unused_imports,
-        reason = "speculative forks and context switches are x86-64's; what serves them alone is unused"
-    )
-)]
 
 #[cfg(not(panic = "abort"))]
 compile_error!("build with --profile preload: a preloaded library must not unwind");
 
 mod config;
 mod context;
-#[cfg(target_arch = "x86_64")]
+#[cfg_attr(not(target_arch = "x86_64"), path = "fork/plain.rs")]
 mod fork;
+mod huge;
+mod insist;
 mod interpose;
+#[cfg(target_arch = "x86_64")]
 mod kernel;
+mod mappings;
 mod next;
 mod rt;
 mod shell;
+mod signals;
 mod tally;

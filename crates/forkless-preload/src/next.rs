@@ -83,7 +83,38 @@ macro_rules! jump_slot {
         };
     };
 }
-/// The same on arm64, where the way to a function in another object goes through x16 and x17. x8 may hold the address of a large result.
+/// Puts the registers that carry arguments on the stack, x8 among them, which may hold the address of a large result.
+#[cfg(target_arch = "aarch64")]
+macro_rules! keep_arguments {
+    () => {
+        "stp x29, x30, [sp, #-96]!
+        mov x29, sp
+        stp x0, x1, [sp, #16]
+        stp x2, x3, [sp, #32]
+        stp x4, x5, [sp, #48]
+        stp x6, x7, [sp, #64]
+        str x8, [sp, #80]"
+    };
+}
+#[cfg(target_arch = "aarch64")]
+pub(crate) use keep_arguments;
+
+/// Takes them back.
+#[cfg(target_arch = "aarch64")]
+macro_rules! arguments_back {
+    () => {
+        "ldr x8, [sp, #80]
+        ldp x6, x7, [sp, #64]
+        ldp x4, x5, [sp, #48]
+        ldp x2, x3, [sp, #32]
+        ldp x0, x1, [sp, #16]
+        ldp x29, x30, [sp], #96"
+    };
+}
+#[cfg(target_arch = "aarch64")]
+pub(crate) use arguments_back;
+
+/// The same as on x86-64. Functions of other objects are reached through x16, as a landing pad of theirs allows.
 #[cfg(target_arch = "aarch64")]
 macro_rules! jump_slot {
     ($visibility:vis $slot:ident = $name:expr, else $absent:expr) => {
@@ -92,21 +123,10 @@ macro_rules! jump_slot {
             extern "C" fn find() {
                 core::arch::naked_asm!(
                     "hint #34",
-                    "stp x29, x30, [sp, #-96]!",
-                    "mov x29, sp",
-                    "stp x0, x1, [sp, #16]",
-                    "stp x2, x3, [sp, #32]",
-                    "stp x4, x5, [sp, #48]",
-                    "stp x6, x7, [sp, #64]",
-                    "str x8, [sp, #80]",
+                    crate::next::keep_arguments!(),
                     "bl {resolve}",
                     "mov x16, x0",
-                    "ldr x8, [sp, #80]",
-                    "ldp x6, x7, [sp, #64]",
-                    "ldp x4, x5, [sp, #48]",
-                    "ldp x2, x3, [sp, #32]",
-                    "ldp x0, x1, [sp, #16]",
-                    "ldp x29, x30, [sp], #96",
+                    crate::next::arguments_back!(),
                     "br x16",
                     resolve = sym resolve,
                 )

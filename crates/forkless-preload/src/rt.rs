@@ -75,6 +75,76 @@ global_asm!(
     ".hidden __ehdr_start",
 );
 
+#[cfg(target_arch = "aarch64")]
+global_asm!(
+    ".macro hidden_fn name",
+    ".globl \\name",
+    ".hidden \\name",
+    ".type \\name, @function",
+    "\\name:",
+    ".endm",
+    "hidden_fn memcpy",
+    "mov x3, x0",
+    "2: cmp x2, #16",
+    "b.lo 3f",
+    "ldp x4, x5, [x1], #16",
+    "stp x4, x5, [x3], #16",
+    "sub x2, x2, #16",
+    "b 2b",
+    "3: cbz x2, 4f",
+    "ldrb w4, [x1], #1",
+    "strb w4, [x3], #1",
+    "sub x2, x2, #1",
+    "b 3b",
+    "4: ret",
+    "hidden_fn memmove",
+    "sub x3, x0, x1",
+    "cmp x3, x2",
+    "b.hs memcpy",
+    // Overlapping with the destination above: from the end.
+    "2: cbz x2, 3f",
+    "sub x2, x2, #1",
+    "ldrb w4, [x1, x2]",
+    "strb w4, [x0, x2]",
+    "b 2b",
+    "3: ret",
+    "hidden_fn memset",
+    "mov x3, x0",
+    "2: cbz x2, 3f",
+    "strb w1, [x3], #1",
+    "sub x2, x2, #1",
+    "b 2b",
+    "3: ret",
+    "hidden_fn bcmp",
+    "hidden_fn memcmp",
+    "mov x3, x0",
+    "mov w0, wzr",
+    "2: cbz x2, 3f",
+    "ldrb w4, [x3], #1",
+    "ldrb w5, [x1], #1",
+    "sub x2, x2, #1",
+    "subs w0, w4, w5",
+    "b.eq 2b",
+    "3: ret",
+    "hidden_fn strlen",
+    "mov x1, x0",
+    "2: ldrb w2, [x1], #1",
+    "cbnz w2, 2b",
+    "sub x0, x1, x0",
+    "sub x0, x0, #1",
+    "ret",
+    // The compiler's atomics ask it once whether the processor has the larger instructions (AT_HWCAP): the smaller ones do.
+    "hidden_fn getauxval",
+    "mov x0, xzr",
+    "ret",
+    "hidden_fn rust_eh_personality",
+    "hidden_fn _Unwind_Resume",
+    "brk #1",
+    ".hidden _end",
+    ".hidden etext",
+    ".hidden __ehdr_start",
+);
+
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     abort()
@@ -117,6 +187,18 @@ pub(crate) fn image() -> Range<usize> {
     text().start..end
 }
 
+/// The addresses of the whole library, data included.
+#[cfg(target_arch = "aarch64")]
+pub(crate) fn image() -> Range<usize> {
+    let (start, end): (usize, usize);
+    // SAFETY: takes two addresses.
+    unsafe {
+        core::arch::asm!("adrp {0}, __ehdr_start", "add {0}, {0}, :lo12:__ehdr_start", "adrp {1}, _end",
+            "add {1}, {1}, :lo12:_end", out(reg) start, out(reg) end, options(nomem, nostack, preserves_flags));
+    }
+    start..end
+}
+
 /// The calling thread's thread pointer: distinct for every thread, known without a system call, and a register, so usable anywhere.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn thread_pointer() -> usize {
@@ -124,6 +206,17 @@ pub(crate) fn thread_pointer() -> usize {
     // SAFETY: the thread control block begins with its own address (x86-64 psABI, TLS variant II).
     unsafe {
         core::arch::asm!("mov {}, fs:[0]", out(reg) tp, options(readonly, nostack, preserves_flags));
+    }
+    tp
+}
+
+/// The calling thread's thread pointer.
+#[cfg(target_arch = "aarch64")]
+pub(crate) fn thread_pointer() -> usize {
+    let tp: usize;
+    // SAFETY: reads a register.
+    unsafe {
+        core::arch::asm!("mrs {}, tpidr_el0", out(reg) tp, options(nomem, nostack, preserves_flags));
     }
     tp
 }

@@ -427,13 +427,18 @@ pub fn max_rss_kib() -> Result<u64> {
 /// let there = std::thread::spawn(process::thread_count).join().unwrap();
 /// assert_eq!(there, Some(here + 1));
 /// ```
-#[cfg(target_arch = "x86_64")]
 pub fn thread_count() -> Option<u64> {
-    // struct stat: dev, ino, nlink; 144 bytes in all.
+    let path = c"/proc/self/task".as_ptr();
+    // struct stat: dev, ino, then nlink, or (asm-generic/stat.h) mode and nlink in half a word each; 144 bytes at most.
     let mut stat = [0u64; 18];
+    #[cfg(target_arch = "x86_64")]
     // SAFETY: the kernel reads a constant string and writes one struct stat.
-    unsafe { call!(__NR_stat, c"/proc/self/task".as_ptr(), stat.as_mut_ptr()) }.ok()?;
-    stat[2].checked_sub(2)
+    unsafe { call!(__NR_stat, path, stat.as_mut_ptr()) }.ok()?;
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe { call!(__NR_newfstatat, k::AT_FDCWD, path, stat.as_mut_ptr(), 0u32) }.ok()?;
+    let links = if cfg!(target_arch = "x86_64") { stat[2] } else { stat[2] >> 32 };
+    links.checked_sub(2)
 }
 
 /// `wait4(2)` for one child, with [`WALL`] or nothing as `options`: the wait status as `waitpid(3)` has it.

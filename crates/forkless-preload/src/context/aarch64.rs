@@ -30,7 +30,6 @@ const PC: usize = 440;
 const PSTATE: usize = 448;
 /// Tagged records. First is that of the vector registers (`struct fpsimd_context`), by libc's hand and by the kernel's.
 const RECORDS: usize = 464;
-const FPSR: usize = RECORDS + 8;
 const Q8: usize = RECORDS + 16 + 8 * 16;
 const SECOND_RECORD: usize = RECORDS + FPSIMD_SIZE;
 
@@ -219,11 +218,10 @@ unsafe extern "C" fn make(context: *mut u8, function: usize, count: c_int, argum
     for i in 0..count {
         // SAFETY: the caller passed that many.
         let value = unsafe { *arguments.wrapping_add(i) };
-        if i < REGISTERS {
-            set(X[i], value);
-        } else {
+        match X[..REGISTERS].get(i) {
+            Some(register) => set(*register, value),
             // SAFETY: inside the stack the caller gave.
-            unsafe { *((sp + 8 * (i - REGISTERS)) as *mut usize) = value };
+            None => unsafe { *((sp + 8 * (i - REGISTERS)) as *mut usize) = value },
         }
     }
     set(X[19], get(LINK));

@@ -14,23 +14,11 @@ use forkless_record::{Kind, Reason};
 use forkless_sys::signal::{self, AltStack, KernelAction, SigSet};
 use forkless_sys::{Errno, dispatch, sched};
 
+use crate::insist::insist;
 use crate::rt;
+use crate::signals::{BLOCKED, SIGSYS};
 
-use super::{Attempt, NO_DISPATCH, insist, trap};
-
-pub(crate) const SIGILL: i32 = 4;
-pub(crate) const SIGTRAP: i32 = 5;
-pub(crate) const SIGBUS: i32 = 7;
-pub(crate) const SIGFPE: i32 = 8;
-pub(crate) const SIGSEGV: i32 = 11;
-pub(crate) const SIGSYS: i32 = 31;
-
-/// Signals the kernel forces on an instruction. Blocked, they kill; so they never are while speculating.
-pub(crate) const SYNCHRONOUS: SigSet =
-    SigSet::EMPTY.with(SIGILL).with(SIGTRAP).with(SIGBUS).with(SIGFPE).with(SIGSEGV).with(SIGSYS);
-
-/// The real mask from arming to the end of the speculation.
-pub(crate) const BLOCKED: SigSet = SigSet(!SYNCHRONOUS.0);
+use super::{Attempt, NO_DISPATCH, trap};
 
 const SA_SIGINFO: usize = 4;
 const SA_ONSTACK: usize = 0x0800_0000;

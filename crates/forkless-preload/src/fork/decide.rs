@@ -9,8 +9,9 @@ use forkless_record::Kind;
 use forkless_sys::{CPtr, fd, process, sched, time};
 
 use crate::config::{self, Fork};
+use crate::mappings::advice;
 
-use super::{Attempt, NO_DISPATCH, advice, outcome, sites};
+use super::{Attempt, NO_DISPATCH, outcome, sites};
 
 /// What copying one page table entry and tearing it down again costs, for the estimate in the report: 17 to 28 ms for the 262,144
 /// pages of 1 GB, most of it in `dup_mmap` and `exit_mmap`.

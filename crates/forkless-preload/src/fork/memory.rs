@@ -1,20 +1,12 @@
 //! The few places where addresses known only as numbers become memory.
 #![expect(unsafe_code, reason = "the purpose of this file")]
 
-use forkless_sys::mm;
-
 use super::outcome::Outcome;
 
 /// The shared pages by their address.
 pub(crate) fn shared(at: *mut Outcome) -> &'static Outcome {
     // SAFETY: `outcome::prepare` made the mapping and only `forget`, in a process with one thread, unmaps it; zeroed memory is valid.
     unsafe { &*at }
-}
-
-/// Unmaps memory of our own that nothing refers to any more.
-pub(crate) fn unmap_own(at: *mut core::ffi::c_void, len: usize) {
-    // SAFETY: the caller has dropped the only pointer to it.
-    let _ = unsafe { mm::munmap(at, len) };
 }
 
 /// A byte of the program's memory, wherever the program points. Absent memory is fetched by the fault it causes, and an address the

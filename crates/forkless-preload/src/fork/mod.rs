@@ -17,23 +17,21 @@ use forkless_record::{Counter, Kind, Reason};
 
 use linux_raw_sys::prctl;
 
-use crate::{config, next::Next, tally};
+use crate::{config, huge, next::Next, tally};
 
-pub(crate) mod advice;
 mod arm;
 pub(crate) mod child;
-pub(crate) mod collapse;
 mod decide;
 mod frame;
-mod mapsfile;
 mod memory;
 mod outcome;
 pub(crate) mod own_memory;
 mod parent;
 mod plan;
-pub(crate) mod pool;
 mod sites;
 mod trap;
+
+pub(crate) use decide::plain;
 
 /// 1 in a speculative child, from its first instruction to its exec or end. The interposers read it.
 pub(crate) static SPECULATING: AtomicU8 = AtomicU8::new(0);
@@ -82,7 +80,7 @@ pub(crate) fn fork_entry(real: &'static Next, site: usize) -> i32 {
     if speculating() {
         return call(real);
     }
-    collapse::before_fork();
+    huge::before_fork();
     if config::fork() == config::Fork::Off {
         return call(real);
     }
@@ -177,17 +175,3 @@ fn call(real: ForkFn) -> i32 {
 
 /// Why a step of the way was not taken.
 type Attempt<T> = Result<T, Kind>;
-
-/// What takes something back: one refusal (memory short for a moment, a signal) must not leave the program with our handler, our
-/// signal stack, or memory that its children will lack.
-fn insist<T>(mut call: impl FnMut() -> forkless_sys::Result<T>) -> forkless_sys::Result<T> {
-    const TRIES: u32 = 16;
-    let mut result = call();
-    for _ in 1..TRIES {
-        if result.is_ok() {
-            break;
-        }
-        result = call();
-    }
-    result
-}

@@ -48,7 +48,7 @@ pub(crate) fn prepare() -> bool {
 pub(crate) fn forget() {
     let at = OUTCOME.swap(null_mut(), Relaxed);
     if !at.is_null() {
-        super::memory::unmap_own(at.cast(), LEN);
+        crate::mappings::unmap_own(at.cast(), LEN);
     }
 }
 

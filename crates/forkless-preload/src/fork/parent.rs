@@ -10,11 +10,12 @@ use forkless_sys::{CPtr, Errno, fd, mm, sched};
 use linux_raw_sys::general as k;
 
 use crate::config;
+use crate::insist::insist;
 use crate::kernel::{self, Args};
 
 use super::arm::{Slot, Verdict};
 use super::frame::Frame;
-use super::{Attempt, child, decide, insist, memory, outcome, own_memory, plan, sites};
+use super::{Attempt, child, decide, memory, outcome, own_memory, plan, sites};
 
 const SIGCHLD: usize = 17;
 /// The flags of a fork; anything else is another kind of clone.

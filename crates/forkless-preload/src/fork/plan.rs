@@ -6,11 +6,11 @@ use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
 use forkless_record::Kind;
 use forkless_sys::maps::{self, Mapping};
-use forkless_sys::{CPtr, Errno, fd};
 
+use crate::mappings::{advice, each_writable};
 use crate::rt;
 
-use super::{advice, outcome, sites};
+use super::{outcome, sites};
 
 const MAX: usize = 256;
 
@@ -192,31 +192,4 @@ fn exclude(m: &Mapping, pins: &Pins, smallest: usize) -> usize {
         add(at, m.end);
     }
     total
-}
-
-/// Calls `each` for every writable mapping, upwards, until it says `false`: too many to keep.
-pub(crate) fn each_writable(mut each: impl FnMut(Mapping) -> bool) -> Result<(), Kind> {
-    let flags = fd::O_RDONLY | fd::O_CLOEXEC;
-    let file = match fd::openat(fd::AT_FDCWD, CPtr::from(c"/proc/self/maps"), flags, 0) {
-        Ok(file) => file,
-        Err(Errno::EMFILE | Errno::ENFILE) => return Err(Kind::Descriptors),
-        Err(_) => return Err(Kind::NoProc),
-    };
-    let mut addr = 0;
-    let result = loop {
-        match maps::query(file, addr, maps::WRITABLE | maps::COVERING_OR_NEXT) {
-            Ok(m) => {
-                if !each(m) {
-                    break Err(Kind::NoMaps);
-                }
-                addr = m.end;
-            }
-            Err(Errno::ENOENT) => break Ok(()),
-            // Before Linux 6.11.
-            Err(Errno::ENOTTY) if addr == 0 => break super::mapsfile::each_writable(file, &mut each),
-            Err(_) => break Err(Kind::NoMaps),
-        }
-    };
-    let _ = fd::close(file);
-    result
 }

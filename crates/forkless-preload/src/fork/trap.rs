@@ -7,7 +7,9 @@ use forkless_sys::dispatch::SYS_USER_DISPATCH;
 use forkless_sys::process;
 use linux_raw_sys::general as k;
 
-use super::arm::{self, SIGSYS};
+use crate::signals::SIGSYS;
+
+use super::arm;
 use super::child;
 use super::frame::{Frame, Info};
 use super::parent;

@@ -44,11 +44,7 @@ fn traits() -> Option<ShellTraits> {
 
 /// Whether to stand aside: switched off, or in a speculative child, whose processes are to be judged as libc makes them.
 fn aside() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    if crate::fork::speculating() {
-        return true;
-    }
-    SHELL.load(Relaxed) == 0
+    crate::fork::speculating() || SHELL.load(Relaxed) == 0
 }
 
 /// One workspace is kept for the next call.

@@ -14,8 +14,9 @@ use forkless_sys::{dispatch, mm, process, timer};
 use crate::config;
 use crate::kernel::Args;
 use crate::rt;
+use crate::signals::{SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP};
 
-use super::arm::{self, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP, Slot};
+use super::arm::{self, Slot};
 use super::frame::{Frame, Info};
 use super::{SPECULATING, memory, outcome, plan};
 

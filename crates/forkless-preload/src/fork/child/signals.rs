@@ -10,8 +10,9 @@ use forkless_sys::Errno;
 use forkless_sys::signal::{self, AltStack, KernelAction, SigSet};
 
 use crate::kernel::Args;
+use crate::signals::{BLOCKED, SIGSYS, SYNCHRONOUS};
 
-use super::super::arm::{self, SIGSYS, SYNCHRONOUS, Slot};
+use super::super::arm::{self, Slot};
 use super::super::{memory, outcome};
 use super::need;
 use super::{FAULTS, abort, fault_action};
@@ -252,7 +253,7 @@ pub(crate) fn apply() {
 
 /// After an exec that failed: speculating goes on.
 pub(crate) fn suspend() {
-    done(signal::set_mask(arm::BLOCKED));
+    done(signal::set_mask(BLOCKED));
     each_difference(|signal, _| {
         if FAULTS.contains(&(signal as i32)) {
             // SAFETY: as in `begin`.

@@ -12,6 +12,8 @@ use core::sync::atomic::{
 
 use forkless_sys::mm::{MADV_DONTFORK, MADV_WIPEONFORK};
 
+use crate::fork;
+
 const MAX: usize = 512;
 
 static LOCK: AtomicBool = AtomicBool::new(false);
@@ -47,6 +49,7 @@ pub(crate) fn note(addr: usize, len: usize, advice: u32) {
 }
 
 /// Whether there were more ranges than can be kept: then nothing may be assumed about any mapping.
+#[cfg(target_arch = "x86_64")]
 pub(crate) fn overflowed() -> bool {
     OVERFLOW.load(Relaxed)
 }
@@ -57,6 +60,7 @@ pub(crate) fn touches(start: usize, end: usize) -> bool {
 }
 
 /// Whether a mapping carries a mark (`VM_DONTCOPY`, `VM_WIPEONFORK`): no byte of it is without a note.
+#[cfg(target_arch = "x86_64")]
 pub(crate) fn is_marked(start: usize, end: usize) -> bool {
     let n = LEN.load(Acquire);
     let mut at = start;
@@ -74,11 +78,11 @@ pub(crate) fn is_marked(start: usize, end: usize) -> bool {
 /// A mapping is about to be moved or to grow, and may take a mark along. `mremap` makes the call.
 pub(crate) fn moved(addr: usize, old_len: usize, new_len: usize, mremap: impl FnOnce() -> usize) -> usize {
     // A speculative child's call is judged, and undoes it.
-    if super::speculating() || !touches(addr, addr.saturating_add(old_len.max(1))) {
+    if fork::speculating() || !touches(addr, addr.saturating_add(old_len.max(1))) {
         return mremap();
     }
     // No other thread may look at the mappings between the move and the note.
-    super::decide::plain(|| {
+    fork::plain(|| {
         let at = mremap();
         if at != usize::MAX {
             note(at, new_len, MADV_DONTFORK);

@@ -16,12 +16,14 @@ use core::sync::atomic::{
 };
 
 use forkless_sys::maps::{self, Mapping};
-use forkless_sys::signal::{self, SigSet};
+use forkless_sys::signal;
 use forkless_sys::{CPtr, fd, mm, process};
 
+use crate::fork::speculating;
+use crate::insist::insist;
+use crate::mappings::{advice, each_writable, unmap_own};
 use crate::rt;
-
-use super::{advice, arm, plan};
+use crate::signals::BLOCKED;
 
 const HUGE: usize = 2 << 20;
 
@@ -56,7 +58,7 @@ pub(crate) fn before_fork(grown: bool) {
 
 /// The program is about to unmap `addr..addr + len`, which the kernel does for whole huge pages only.
 pub(crate) fn before_unmap(addr: usize, len: usize) {
-    if !MOVED.load(Acquire) || super::speculating() || len == 0 {
+    if !MOVED.load(Acquire) || speculating() || len == 0 {
         return;
     }
     let end = addr.saturating_add(len);
@@ -71,14 +73,14 @@ pub(crate) fn before_unmap(addr: usize, len: usize) {
 
 /// The program is about to do something else to `addr..addr + len`.
 pub(crate) fn before_use(addr: usize, len: usize) {
-    if MOVED.load(Acquire) && !super::speculating() && len > 0 {
+    if MOVED.load(Acquire) && !speculating() && len > 0 {
         take_back(addr, addr.saturating_add(len));
     }
 }
 
 /// The program is about to start a thread, which could write while memory is replaced.
 pub(crate) fn before_thread() {
-    if MOVED.load(Acquire) && !super::speculating() {
+    if MOVED.load(Acquire) && !speculating() {
         take_out(0, usize::MAX);
         RANGES.remove(0, usize::MAX);
         MOVED.store(false, Release);
@@ -165,7 +167,7 @@ fn in_pool(m: &Mapping) -> bool {
 /// Huge pages of this process's private memory.
 fn held() -> usize {
     let mut bytes = 0;
-    let _ = plan::each_writable(|m| {
+    let _ = each_writable(|m| {
         if in_pool(&m) {
             bytes += m.end - m.start;
         }
@@ -252,11 +254,11 @@ fn move_in(held: usize) {
             gather(from, |m| candidate(m).then(|| (m.start.next_multiple_of(HUGE), m.end & !(HUGE - 1))));
         for &(start, end) in &found[..n] {
             from = end;
-            super::collapse::dense(start, end, |start, end| {
+            super::dense(start, end, |start, end| {
                 let pages = (end - start) / HUGE;
                 full = full || free < pages || free - pages < held + pages;
                 if full || RANGES.is_full() {
-                    super::collapse::advise(start, end);
+                    super::advise(start, end);
                 } else if replace(start, end, true) {
                     RANGES.add(start, end);
                     free -= pages;
@@ -296,7 +298,7 @@ fn gather(
 ) -> ([(usize, usize); BATCH], usize) {
     let mut found = [(0, 0); BATCH];
     let mut n = 0;
-    let _ = plan::each_writable(|m| {
+    let _ = each_writable(|m| {
         if m.end > from
             && let Some((start, end)) = pick(&m)
             && start < end
@@ -326,8 +328,8 @@ fn replace(start: usize, end: usize, huge: bool) -> bool {
         // SAFETY: fresh memory of our own.
         let _ = unsafe { mm::madvise(copy as *mut _, len, mm::MADV_HUGEPAGE) };
     }
-    let Ok(before) = signal::set_mask(SigSet(!arm::SYNCHRONOUS.0)) else {
-        super::memory::unmap_own(area as *mut _, len + slack);
+    let Ok(before) = signal::set_mask(BLOCKED) else {
+        unmap_own(area as *mut _, len + slack);
         return false;
     };
     for offset in (0..len).step_by(HUGE) {
@@ -347,16 +349,16 @@ fn replace(start: usize, end: usize, huge: bool) -> bool {
     }
     // SAFETY: the range gets exactly what it had; the copy's own address is forgotten.
     let moved = unsafe { mm::move_onto(copy as *mut _, len, start) }.is_ok();
-    let _ = super::insist(|| signal::set_mask(before));
+    let _ = insist(|| signal::set_mask(before));
     if !moved {
-        super::memory::unmap_own(area as *mut _, len + slack);
+        unmap_own(area as *mut _, len + slack);
         return false;
     }
     if copy > area {
-        super::memory::unmap_own(area as *mut _, copy - area);
+        unmap_own(area as *mut _, copy - area);
     }
     if area + slack > copy {
-        super::memory::unmap_own((copy + len) as *mut _, area + slack - copy);
+        unmap_own((copy + len) as *mut _, area + slack - copy);
     }
     true
 }

@@ -10,8 +10,9 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use forkless_sys::{CPtr, fd, maps, mm};
 
 use crate::config;
+use crate::mappings::each_writable;
 
-use super::{plan, pool};
+pub(crate) mod pool;
 
 static WANTED: AtomicBool = AtomicBool::new(false);
 
@@ -37,7 +38,7 @@ pub(crate) fn before_fork() {
         return;
     }
     // The list may end early (no /proc): what was not reached stays as it is.
-    let _ = plan::each_writable(|m| {
+    let _ = each_writable(|m| {
         if m.flags & maps::SHARED == 0 && m.inode == 0 {
             dense(m.start.next_multiple_of(HUGE), m.end & !(HUGE - 1), advise);
         }

@@ -1,0 +1,49 @@
+//! `fork` where no kernel hands a child's system calls back to it, which speculation needs (syscall user dispatch; arm64 gets it with the generic
+//! system call entry): forks are libc's, counted for the report, and memory may become huge pages before one.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use forkless_record::{Counter, Kind};
+
+use crate::{config, huge, next::Next, tally};
+
+/// Never in a speculative child.
+pub(crate) const fn speculating() -> bool {
+    false
+}
+
+/// Makes a fork or what must not fall into one: nothing here marks memory.
+pub(crate) fn plain<T>(fork: impl FnOnce() -> T) -> T {
+    fork()
+}
+
+/// `fork` and `_Fork` after the interposers: `site` is the address the program's call returns to.
+pub(crate) fn fork_entry(real: &'static Next, site: usize) -> i32 {
+    let real = real.get();
+    if real.is_null() {
+        crate::rt::abort();
+    }
+    huge::before_fork();
+    let pid = call(real);
+    if config::fork() != config::Fork::Off && pid != 0 {
+        report(site);
+    }
+    pid
+}
+
+fn report(site: usize) {
+    tally::add(Counter::Forks, 1);
+    tally::add(Counter::Plain, 1);
+    if let Some(line) = tally::site(site) {
+        line.forks.fetch_add(1, Relaxed);
+        line.because(Kind::NoDispatch.into());
+    }
+}
+
+#[expect(unsafe_code, reason = "a function found by name")]
+fn call(real: *mut core::ffi::c_void) -> i32 {
+    // SAFETY: dlsym found it under the name `fork` or `_Fork`, whose type this is.
+    let real = unsafe { core::mem::transmute::<*mut core::ffi::c_void, unsafe extern "C" fn() -> i32>(real) };
+    // SAFETY: the program called fork; so do we.
+    unsafe { real() }
+}

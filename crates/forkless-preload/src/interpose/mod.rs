@@ -1,0 +1,138 @@
+//! The symbols this library puts in front of libc's.
+//!
+//! `fork` and `_Fork` are the point. Most of the others are libc functions that children call between fork and exec, dozens of times: in a
+//! speculative child they go straight to the judgement and skip the signal (2 us each); everywhere else they are one compare
+//! and one jump to the next definition, arguments untouched. Where there are no speculative children they are not interposed.
+#![expect(unsafe_code, reason = "functions under libc's names, with libc's contracts")]
+
+use core::ffi::{c_int, c_void};
+
+use crate::config;
+use crate::fork;
+use crate::huge::pool;
+use crate::mappings::advice;
+use crate::next::Next;
+
+#[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
+#[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
+mod arch;
+
+/// Runs when the library is loaded, before the program's constructors. glibc passes main's arguments, musl nothing.
+extern "C" fn load() {
+    // SAFETY: libc's own vector, set before constructors run.
+    unsafe { config::read(crate::next::environment()) };
+    crate::tally::add(forkless_record::Counter::Processes, 1);
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOAD: extern "C" fn() = load;
+
+extern "C" fn unload() {
+    at_exit();
+}
+
+fn at_exit() {
+    crate::context::report();
+    crate::tally::finish();
+}
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static UNLOAD: extern "C" fn() = unload;
+
+static EXIT: Next = Next::new(c"_exit");
+
+/// `_exit(2)`: ends a process without its destructors, ours included.
+#[unsafe(no_mangle)]
+extern "C" fn _exit(status: c_int) -> ! {
+    #[cfg(target_arch = "x86_64")]
+    if fork::speculating() {
+        fork::child::direct(linux_raw_sys::general::__NR_exit_group, &[status as usize, 0, 0, 0, 0, 0]);
+    }
+    at_exit();
+    let real = EXIT.get();
+    if !real.is_null() {
+        // SAFETY: found under the name of this function.
+        let real = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn(c_int) -> !>(real) };
+        real(status);
+    }
+    forkless_sys::process::exit_group(status)
+}
+
+/// `_Exit(3)`, its other name.
+#[unsafe(no_mangle)]
+extern "C" fn _Exit(status: c_int) -> ! {
+    _exit(status)
+}
+
+static FORK: Next = Next::new(c"fork");
+static FORK_SIGNAL_SAFE: Next = Next::new(c"_Fork");
+
+/// `fork(2)`, called at `site`.
+extern "C" fn fork_entry(site: usize) -> c_int {
+    fork::fork_entry(&FORK, site)
+}
+
+/// `_Fork(3)`, fork without the fork handlers.
+extern "C" fn fork_signal_safe_entry(site: usize) -> c_int {
+    fork::fork_entry(&FORK_SIGNAL_SAFE, site)
+}
+
+unsafe extern "C" {
+    fn __errno_location() -> *mut c_int;
+}
+
+/// libc's convention: -1 and errno.
+fn libc_answer(answer: isize) -> c_int {
+    if (-4095..0).contains(&answer) {
+        // SAFETY: the calling thread's errno.
+        let errno = unsafe { __errno_location() };
+        // SAFETY: as above.
+        unsafe { *errno = -answer as c_int };
+        -1
+    } else {
+        answer as c_int
+    }
+}
+
+/// Stands for a function this libc does not have; a program that calls it could not have been linked.
+extern "C" fn absent() -> c_int {
+    libc_answer(-(forkless_sys::Errno::ENOSYS.raw() as isize))
+}
+
+// Watched rather than replaced: what the program tells the kernel about its memory.
+
+static MADVISE: Next = Next::new(c"madvise");
+
+/// `madvise(2)`.
+#[unsafe(no_mangle)]
+extern "C" fn madvise(addr: *mut c_void, len: usize, advice: c_int) -> c_int {
+    advice::note(addr as usize, len, advice as u32);
+    pool::before_use(addr as usize, len);
+    let real = MADVISE.get();
+    if real.is_null() {
+        return absent();
+    }
+    // SAFETY: found under the name of this function.
+    let real = unsafe {
+        core::mem::transmute::<*mut c_void, extern "C" fn(*mut c_void, usize, c_int) -> c_int>(real)
+    };
+    real(addr, len, advice)
+}
+
+static MREMAP: Next = Next::new(c"mremap");
+
+/// `mremap` is variadic; its fifth argument is there or it is not, and libc looks at it only where it means something.
+#[unsafe(no_mangle)]
+extern "C" fn mremap(addr: usize, old_len: usize, new_len: usize, flags: c_int, new_addr: usize) -> usize {
+    pool::before_use(addr, old_len);
+    let real = MREMAP.get();
+    if real.is_null() {
+        return absent() as usize;
+    }
+    type Mremap = extern "C" fn(usize, usize, usize, c_int, usize) -> usize;
+    // SAFETY: found under the name of this function.
+    let real = unsafe { core::mem::transmute::<*mut c_void, Mremap>(real) };
+    advice::moved(addr, old_len, new_len, || real(addr, old_len, new_len, flags, new_addr))
+}

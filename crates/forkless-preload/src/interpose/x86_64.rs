@@ -1,0 +1,329 @@
+//! The interposers of x86-64: the calls that children make between fork and exec, and what must be known of a program before its forks may speculate.
+
+// The parent module's expectation of unsafe code covers this file.
+
+use core::arch::naked_asm;
+use core::ffi::{CStr, c_char, c_int, c_void};
+
+use forkless_sys::signal::KernelAction;
+use linux_raw_sys::general as k;
+
+use crate::fork::{self, SPECULATING, child};
+use crate::huge::pool;
+use crate::mappings::advice;
+use crate::next::{Next, jump_slot};
+
+use super::{absent, fork_entry, fork_signal_safe_entry, libc_answer};
+
+/// `fork(2)`. The call's return address is the call site.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+extern "C" fn fork() -> c_int {
+    naked_asm!("mov rdi, [rsp]", "jmp {entry}", entry = sym fork_entry)
+}
+
+/// `_Fork(3)`, fork without the fork handlers.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+extern "C" fn _Fork() -> c_int {
+    naked_asm!("mov rdi, [rsp]", "jmp {entry}", entry = sym fork_signal_safe_entry)
+}
+
+/// Defines a libc function: in a speculative child `$slow`, elsewhere the next definition, found at the first call.
+macro_rules! interpose {
+    ($($name:ident, $text:literal => $slow:path;)*) => { $(
+        mod $name {
+            use super::*;
+
+            jump_slot!(pub(super) NEXT = match CStr::from_bytes_with_nul(concat!($text, "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => panic!(),
+            }, else absent);
+
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            extern "C" fn $name() {
+                naked_asm!(
+                    "cmp byte ptr [rip + {speculating}], 0",
+                    "jne 2f",
+                    "jmp [rip + {next}]",
+                    "2: jmp {slow}",
+                    speculating = sym SPECULATING,
+                    next = sym NEXT,
+                    slow = sym $slow,
+                )
+            }
+        }
+    )* };
+}
+
+interpose! {
+    close, "close" => slow_close;
+    dup, "dup" => slow_dup;
+    dup2, "dup2" => slow_dup2;
+    dup3, "dup3" => slow_dup3;
+    fcntl, "fcntl" => slow_fcntl;
+    fcntl64, "fcntl64" => slow_fcntl;
+    open, "open" => slow_open;
+    open64, "open64" => slow_open;
+    setsid, "setsid" => slow_setsid;
+    setpgid, "setpgid" => slow_setpgid;
+    chdir, "chdir" => slow_chdir;
+    umask, "umask" => slow_umask;
+    execve, "execve" => slow_execve;
+    sigaction, "sigaction" => slow_sigaction;
+    sigprocmask, "sigprocmask" => slow_sigprocmask;
+    pthread_sigmask, "pthread_sigmask" => slow_pthread_sigmask;
+}
+
+/// Defines a libc function that changes the process's user, after which its memory can no longer be opened.
+macro_rules! changes_user {
+    ($($name:ident, $text:literal, ($($argument:ident),*) => $nr:ident [$($passed:expr),*];)*) => { $(
+        #[unsafe(no_mangle)]
+        extern "C" fn $name($($argument: u32),*) -> c_int {
+            static NEXT: Next = Next::new($text);
+            if fork::speculating() {
+                return libc_answer(child::direct(k::$nr, &[$($passed as usize),*, 0, 0, 0]));
+            }
+            fork::own_memory::keep();
+            let real = NEXT.get();
+            if real.is_null() {
+                return absent();
+            }
+            // SAFETY: found under the name of this function.
+            let real = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn($($argument: u32),*) -> c_int>(real) };
+            real($($argument),*)
+        }
+    )* };
+}
+
+changes_user! {
+    setuid, c"setuid", (uid) => __NR_setuid [uid, 0, 0];
+    seteuid, c"seteuid", (effective) => __NR_setresuid [u32::MAX, effective, u32::MAX];
+    setreuid, c"setreuid", (real_id, effective) => __NR_setreuid [real_id, effective, 0];
+    setresuid, c"setresuid", (real_id, effective, saved) => __NR_setresuid [real_id, effective, saved];
+}
+
+extern "C" fn slow_close(fd: c_int) -> c_int {
+    libc_answer(child::direct(k::__NR_close, &[fd as usize, 0, 0, 0, 0, 0]))
+}
+
+extern "C" fn slow_dup(fd: c_int) -> c_int {
+    libc_answer(child::direct(k::__NR_dup, &[fd as usize, 0, 0, 0, 0, 0]))
+}
+
+extern "C" fn slow_dup2(from: c_int, to: c_int) -> c_int {
+    libc_answer(child::direct(k::__NR_dup2, &[from as usize, to as usize, 0, 0, 0, 0]))
+}
+
+extern "C" fn slow_dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
+    libc_answer(child::direct(k::__NR_dup3, &[from as usize, to as usize, flags as usize, 0, 0, 0]))
+}
+
+/// The third argument is there or it is not; the kernel looks at it only where it means something.
+extern "C" fn slow_fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+    libc_answer(child::direct(k::__NR_fcntl, &[fd as usize, command as usize, argument, 0, 0, 0]))
+}
+
+extern "C" fn slow_open(path: *const c_char, flags: c_int, mode: u32) -> c_int {
+    libc_answer(child::direct(k::__NR_open, &[path as usize, flags as usize, mode as usize, 0, 0, 0]))
+}
+
+extern "C" fn slow_setsid() -> c_int {
+    libc_answer(child::direct(k::__NR_setsid, &[0; 6]))
+}
+
+extern "C" fn slow_setpgid(pid: c_int, pgid: c_int) -> c_int {
+    libc_answer(child::direct(k::__NR_setpgid, &[pid as usize, pgid as usize, 0, 0, 0, 0]))
+}
+
+extern "C" fn slow_chdir(path: *const c_char) -> c_int {
+    libc_answer(child::direct(k::__NR_chdir, &[path as usize, 0, 0, 0, 0, 0]))
+}
+
+extern "C" fn slow_umask(mask: u32) -> c_int {
+    libc_answer(child::direct(k::__NR_umask, &[mask as usize, 0, 0, 0, 0, 0]))
+}
+
+extern "C" fn slow_execve(
+    path: *const c_char,
+    argv: *const *const c_char,
+    envp: *const *const c_char,
+) -> c_int {
+    libc_answer(child::direct(k::__NR_execve, &[path as usize, argv as usize, envp as usize, 0, 0, 0]))
+}
+
+/// libc's `struct sigaction`: handler, 128 bytes of mask, flags, restorer.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct LibcAction {
+    handler: usize,
+    mask: [u64; 16],
+    flags: c_int,
+    restorer: usize,
+}
+
+/// Signals libc keeps to itself: cancellation and set*id broadcasts.
+const LIBC_OWN: u64 = 1 << 31 | 1 << 32;
+
+extern "C" fn slow_sigaction(signal: c_int, new: usize, old: usize) -> c_int {
+    const SA_RESTORER: usize = 0x0400_0000;
+    if matches!(signal, 32 | 33) {
+        return libc_answer(-22);
+    }
+    child::count_direct();
+    child::need_bytes(new, size_of::<LibcAction>());
+    child::need_bytes(old, size_of::<LibcAction>());
+    let action = (new != 0).then(|| {
+        let a = child::read::<LibcAction>(new);
+        KernelAction {
+            handler: a.handler,
+            flags: a.flags as u32 as usize | SA_RESTORER,
+            restorer: a.restorer,
+            mask: a.mask[0],
+        }
+    });
+    match child::signals::exchange(signal as usize, action.as_ref()) {
+        Ok(before) => {
+            if old != 0 {
+                let mut mask = [0; 16];
+                mask[0] = before.mask;
+                let flags = (before.flags & !SA_RESTORER) as c_int;
+                child::write(
+                    old,
+                    LibcAction { handler: before.handler, mask, flags, restorer: before.restorer },
+                );
+            }
+            0
+        }
+        Err(e) => libc_answer(-(e.raw() as isize)),
+    }
+}
+
+fn change_mask(how: c_int, set: usize, old: usize) -> isize {
+    child::count_direct();
+    child::need_bytes(set, 8);
+    child::need_bytes(old, 8);
+    let before = child::signals::mask();
+    if set != 0 {
+        let set = child::read::<u64>(set) & !LIBC_OWN;
+        match child::signals::changed(before, how as usize, set) {
+            Ok(after) => child::signals::set_mask(after),
+            Err(e) => return -(e.raw() as isize),
+        }
+    }
+    if old != 0 {
+        child::write(old, before);
+    }
+    0
+}
+
+extern "C" fn slow_sigprocmask(how: c_int, set: usize, old: usize) -> c_int {
+    libc_answer(change_mask(how, set, old))
+}
+
+extern "C" fn slow_pthread_sigmask(how: c_int, set: usize, old: usize) -> c_int {
+    -change_mask(how, set, old) as c_int
+}
+
+// Watched rather than replaced: what the program tells the kernel about its own filters.
+
+static PRCTL: Next = Next::new(c"prctl");
+
+/// Defines a function that huge pages make fail: they are taken out of the way first. Before there are any, and that is mostly always,
+/// one compare and one jump.
+macro_rules! clears_the_way {
+    ($($name:ident, $text:literal => $before:path;)*) => { $(
+        mod $name {
+            use super::*;
+
+            jump_slot!(pub(super) NEXT = match CStr::from_bytes_with_nul(concat!($text, "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => panic!(),
+            }, else absent);
+
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            extern "C" fn $name() {
+                naked_asm!(
+                    "cmp byte ptr [rip + {moved}], 0",
+                    "jne 2f",
+                    "jmp [rip + {next}]",
+                    "2: push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
+                    "call {before}",
+                    "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
+                    "jmp [rip + {next}]",
+                    moved = sym pool::MOVED,
+                    next = sym NEXT,
+                    before = sym before,
+                )
+            }
+
+            extern "C" fn before(addr: usize, len: usize) {
+                $before(addr, len);
+            }
+        }
+    )* };
+}
+
+clears_the_way! {
+    munmap, "munmap" => pool::before_unmap;
+    mprotect, "mprotect" => pool::before_use;
+    pthread_create, "pthread_create" => before_thread;
+}
+
+fn before_thread(_: usize, _: usize) {
+    pool::before_thread();
+}
+
+/// `prctl` is variadic; six registers carry all it can take.
+#[unsafe(no_mangle)]
+extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
+    fork::note_prctl(option as u32);
+    let real = PRCTL.get();
+    if real.is_null() {
+        return absent();
+    }
+    type Prctl = extern "C" fn(c_int, usize, usize, usize, usize) -> c_int;
+    // SAFETY: found under the name of this function.
+    let real = unsafe { core::mem::transmute::<*mut c_void, Prctl>(real) };
+    real(option, a, b, c, d)
+}
+
+mod syscall_function {
+    use super::*;
+
+    jump_slot!(pub(super) NEXT = c"syscall", else absent);
+
+    /// `syscall(2)`: libseccomp and allocators make the watched calls through it.
+    #[unsafe(no_mangle)]
+    #[unsafe(naked)]
+    extern "C" fn syscall() {
+        naked_asm!(
+            "cmp edi, {madvise}",
+            "je 2f",
+            "cmp edi, {prctl}",
+            "je 2f",
+            "cmp edi, {seccomp}",
+            "je 2f",
+            "jmp [rip + {next}]",
+            "2: push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
+            "call {note}",
+            "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
+            "jmp [rip + {next}]",
+            madvise = const k::__NR_madvise,
+            prctl = const k::__NR_prctl,
+            seccomp = const k::__NR_seccomp,
+            next = sym NEXT,
+            note = sym note,
+        )
+    }
+
+    extern "C" fn note(nr: usize, a: usize, b: usize, c: usize) {
+        match nr as u32 {
+            k::__NR_madvise => advice::note(a, b, c as u32),
+            k::__NR_prctl => fork::note_prctl(a as u32),
+            _ => fork::note_seccomp(),
+        }
+    }
+}
