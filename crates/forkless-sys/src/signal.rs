@@ -176,12 +176,6 @@ impl KernelAction {
     /// let handled = KernelAction { handler: 0x1000, ..KernelAction::DEFAULT };
     /// assert_eq!(handled.disposition(), Disposition::Handler(0x1000));
     /// ```
-    ///
-    /// ```
-    /// # use forkless_sys::{Errno, signal::{self, Disposition}};
-    /// assert_eq!(signal::disposition(9), Ok(Disposition::Default)); // SIGKILL cannot have another
-    /// assert_eq!(signal::disposition(65), Err(Errno::EINVAL));
-    /// ```
     #[inline(always)]
     pub fn disposition(&self) -> Disposition {
         match self.handler {
@@ -239,6 +233,12 @@ pub unsafe fn set_action(signal: i32, new: &KernelAction) -> Result<KernelAction
 }
 
 /// `rt_sigaction(2)`: the disposition now in force. Fails with `EINVAL` for numbers that are no signal.
+///
+/// ```
+/// # use forkless_sys::{Errno, signal::{self, Disposition}};
+/// assert_eq!(signal::disposition(9), Ok(Disposition::Default)); // SIGKILL cannot have another
+/// assert_eq!(signal::disposition(65), Err(Errno::EINVAL));
+/// ```
 #[inline(always)]
 pub fn disposition(signal: i32) -> Result<Disposition> {
     Ok(action(signal)?.disposition())
