@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::step::{self, Counted};
 use crate::tally::Tally;
-use crate::{elsewhere, installed, layers, msrv, symbols, text, tree};
+use crate::{elsewhere, examples, installed, layers, msrv, symbols, text, tree};
 
 /// Flags of `cargo xtask ci`.
 #[derive(Debug, clap::Args)]
@@ -31,6 +31,7 @@ const STEPS: &[(&str, u64, Work)] = &[
     ("paths", 60, Work::Check(text::paths)),
     ("links", 60, Work::Check(text::links)),
     ("layers", 60, Work::Check(layers::check)),
+    ("examples", 60, Work::Check(examples::check)),
     ("bpf objects are fresh", 120, Work::Once(&["bpf/build.sh", "--check"])),
     ("build", 900, Work::Once(&["./x", "build"])),
     ("shared objects", 60, Work::Check(symbols::check)),

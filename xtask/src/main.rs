@@ -5,6 +5,7 @@
 mod ci;
 mod demo;
 mod elsewhere;
+mod examples;
 mod installed;
 mod layers;
 mod msrv;
@@ -38,6 +39,8 @@ enum Task {
     Links,
     /// Crates depend only downwards, as CONTRIBUTING.md's table says.
     Layers,
+    /// Every public item of the libraries has an example that is run as a test.
+    Examples,
     /// The built shared objects export, need and promise what was agreed (after ./x build).
     Symbols,
     /// `./x install` puts everything in place, and it can be used from there.
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Task::Paths => text::paths(),
         Task::Links => text::links(),
         Task::Layers => layers::check(),
+        Task::Examples => examples::check(),
         Task::Symbols => symbols::check(),
         Task::Installed => installed::check(),
         Task::Msrv => msrv::check(),
