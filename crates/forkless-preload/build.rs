@@ -22,6 +22,8 @@ fn main() {
     }
     if links_with_lld() {
         println!("cargo:rustc-cdylib-link-arg=-Wl,--no-rosegment");
+        // Both at the beginning of a page of the file: what is relocated is just under a page, and lies in one instead of two.
+        println!("cargo:rustc-cdylib-link-arg=-Wl,-z,separate-loadable-segments");
     }
 }
 

@@ -13,7 +13,9 @@ use forkless_sys::{CPtr, fd, mm, process, time};
 
 use crate::config;
 
-static RECORD: AtomicPtr<Record> = AtomicPtr::new(null_mut());
+at_hand! {
+    static RECORD: AtomicPtr<Record> = AtomicPtr::new(null_mut());
+}
 /// Marks a record that could not be mapped, so that it is not tried for every fork.
 static NONE: u8 = 0;
 

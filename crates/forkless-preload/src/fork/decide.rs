@@ -17,8 +17,10 @@ use super::{Attempt, NO_DISPATCH, outcome, sites};
 /// pages of 1 GB, most of it in `dup_mmap` and `exit_mmap`.
 pub(crate) const NANOS_PER_PAGE: u64 = 80;
 
-/// Set when the program installs a seccomp filter or uses dispatch itself: its own rules for system calls are in force from then on.
-pub(crate) static SANDBOXED: AtomicU32 = AtomicU32::new(0);
+at_hand! {
+    /// Set when the program installs a seccomp filter or uses dispatch itself: its own rules for system calls are in force from then on.
+    pub(crate) static SANDBOXED: AtomicU32 = AtomicU32::new(0);
+}
 
 /// Plain forks under way while other threads might open a window.
 static PLAIN: AtomicU32 = AtomicU32::new(0);

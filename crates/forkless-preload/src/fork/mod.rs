@@ -33,15 +33,17 @@ mod trap;
 
 pub(crate) use decide::plain;
 
-/// 1 in a speculative child, from its first instruction to its exec or end. The interposers read it.
-pub(crate) static SPECULATING: AtomicU8 = AtomicU8::new(0);
+at_hand! {
+    /// 1 in a speculative child, from its first instruction to its exec or end. The interposers read it.
+    pub(crate) static SPECULATING: AtomicU8 = AtomicU8::new(0);
 
-/// Dispatch was refused once: it will be again.
-static NO_DISPATCH: AtomicBool = AtomicBool::new(false);
+    /// Dispatch was refused once: it will be again.
+    static NO_DISPATCH: AtomicBool = AtomicBool::new(false);
 
-/// Something here is no longer as it was at the load. A shell forks for every command, and each page written between two forks costs
-/// it, or its child, a fault.
-static TOUCHED: AtomicBool = AtomicBool::new(false);
+    /// Something here is no longer as it was at the load. A shell forks for every command, and each page written between two forks costs
+    /// it, or its child, a fault.
+    static TOUCHED: AtomicBool = AtomicBool::new(false);
+}
 
 pub(crate) fn speculating() -> bool {
     SPECULATING.load(Relaxed) != 0

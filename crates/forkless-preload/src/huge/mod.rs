@@ -14,7 +14,9 @@ use crate::mappings::each_writable;
 
 pub(crate) mod pool;
 
-static WANTED: AtomicBool = AtomicBool::new(false);
+at_hand! {
+    static WANTED: AtomicBool = AtomicBool::new(false);
+}
 
 /// Resident bytes at the last time; the next is due when a quarter has come on top.
 static DONE: AtomicUsize = AtomicUsize::new(0);

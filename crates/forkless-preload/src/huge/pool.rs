@@ -27,11 +27,13 @@ use crate::signals::BLOCKED;
 
 const HUGE: usize = 2 << 20;
 
-static WANTED: AtomicBool = AtomicBool::new(false);
-static WARN: AtomicBool = AtomicBool::new(false);
+at_hand! {
+    static WANTED: AtomicBool = AtomicBool::new(false);
+    static WARN: AtomicBool = AtomicBool::new(false);
 
-/// Memory of this process may lie in the pool by our doing. Read by the interposers.
-pub(crate) static MOVED: AtomicBool = AtomicBool::new(false);
+    /// Memory of this process may lie in the pool by our doing. Read by the interposers.
+    pub(crate) static MOVED: AtomicBool = AtomicBool::new(false);
+}
 
 pub(crate) fn configure(wanted: bool, warn: bool) {
     WANTED.store(wanted, Relaxed);

@@ -13,11 +13,13 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use forkless_shell::ShellTraits;
 
-/// 0: off. Else an index into [`KNOWN`], plus one.
-static SHELL: AtomicU8 = AtomicU8::new(0);
-/// Device and inode of `/bin/sh` when it was asked what it is.
-static DEVICE: AtomicU64 = AtomicU64::new(0);
-static INODE: AtomicU64 = AtomicU64::new(0);
+at_hand! {
+    /// 0: off. Else an index into [`KNOWN`], plus one.
+    static SHELL: AtomicU8 = AtomicU8::new(0);
+    /// Device and inode of `/bin/sh` when it was asked what it is.
+    static DEVICE: AtomicU64 = AtomicU64::new(0);
+    static INODE: AtomicU64 = AtomicU64::new(0);
+}
 
 const KNOWN: [(&[u8], ShellTraits); 3] =
     [(b"dash", ShellTraits::DASH), (b"bash", ShellTraits::BASH), (b"busybox", ShellTraits::BUSYBOX)];
