@@ -52,6 +52,19 @@ fn lines_do_without_a_shell_what_they_do_with_it() {
     assert_eq!((report.count("shells_skipped"), report.count("shells_kept")), (spared as u64, kept as u64));
 }
 
+/// glibc's fclose waits for the program of a stream of popen's. Once the program stayed, a zombie, and later ones were started without
+/// what had come to have the stream's descriptor.
+#[test]
+fn fclose_ends_a_stream_of_popen() {
+    for line in ["ls /proc/self/fd", "sh -c 'exit 77'"] {
+        let args = ["--fclose", line];
+        let without = observe(&mut plain(&SHELL_CASES, &args));
+        let (with, report) = reported(&[], &SHELL_CASES, &args);
+        assert_eq!(without, with, "{line}");
+        assert_eq!(report.count("shells_skipped"), 40, "{line}");
+    }
+}
+
 #[test]
 fn shell_off_leaves_every_line_to_libc() {
     let (seen, report) = reported(&["--shell=off"], &SHELL_CASES, &["echo hello"]);

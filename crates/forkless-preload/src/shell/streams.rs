@@ -1,9 +1,9 @@
-//! `popen(3)` and `pclose(3)`.
+//! `popen(3)`, `pclose(3)`, and `fclose(3)` of such a stream.
 #![expect(unsafe_code, reason = "functions under libc's names; stdio")]
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicPtr, AtomicU8,
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
 };
 
@@ -20,17 +20,17 @@ use super::system::{fail, tell, wait};
 unsafe extern "C" {
     pub(super) fn __errno_location() -> *mut c_int;
     fn fdopen(fd: c_int, mode: *const c_char) -> *mut c_void;
-    fn fclose(stream: *mut c_void) -> c_int;
 }
 
 static POPEN: Next = Next::new(c"popen");
 static PCLOSE: Next = Next::new(c"pclose");
+static FCLOSE: Next = Next::new(c"fclose");
 
 /// Streams open at a time; further ones are libc's.
 const STREAMS: usize = 16;
 
 struct Stream {
-    /// Null: free. The table's own address: being filled in.
+    /// Null: free.
     file: AtomicPtr<c_void>,
     pid: AtomicI32,
     fd: AtomicI32,
@@ -42,10 +42,15 @@ static TABLE: [Stream; STREAMS] = [const {
     Stream {
         file: AtomicPtr::new(core::ptr::null_mut()),
         pid: AtomicI32::new(0),
-        fd: AtomicI32::new(-1),
+        fd: AtomicI32::new(0),
         told: AtomicU8::new(0),
     }
 }; STREAMS];
+
+at_hand! {
+    /// Streams of ours that are open: with none, `fclose` asks no further.
+    static OPEN: AtomicU32 = AtomicU32::new(0);
+}
 
 /// Held while a stream is opened: POSIX wants every child to start without the streams of the earlier ones.
 static LOCK: AtomicBool = AtomicBool::new(false);
@@ -142,6 +147,7 @@ fn open(
     let told = started.told.map_or(0, |t| shell_number(&t.shell));
     slot.told.store(told, Relaxed);
     slot.file.store(file, Release);
+    OPEN.fetch_add(1, Release);
     Ok(file)
 }
 
@@ -149,31 +155,68 @@ fn shell_number(shell: &ShellTraits) -> u8 {
     super::KNOWN.iter().position(|(_, known)| known == shell).map_or(0, |at| at as u8 + 1)
 }
 
+/// Our stream behind `file`.
+fn slot_of(file: *mut c_void) -> Option<&'static Stream> {
+    if file.is_null() || OPEN.load(Acquire) == 0 {
+        return None;
+    }
+    TABLE.iter().find(|s| s.file.load(Acquire) == file)
+}
+
+impl Stream {
+    /// Frees the slot, before the stream is closed and its address may be another's.
+    fn forget(&self) {
+        self.file.store(core::ptr::null_mut(), Release);
+        OPEN.fetch_sub(1, Release);
+    }
+
+    /// Closes the stream and waits for its program, as `pclose` does.
+    fn end(&self, file: *mut c_void) -> c_int {
+        let pid = self.pid.load(Relaxed);
+        let told = self.told.load(Relaxed);
+        self.forget();
+        let _ = real_close(&FCLOSE, file);
+        match wait(pid) {
+            Ok(status) => match told.checked_sub(1).and_then(|at| super::KNOWN.get(usize::from(at))) {
+                Some((_, shell)) => tell(status, &Told { shell: *shell, errors: 2, opened: -1 }),
+                None => status,
+            },
+            Err(errno) => fail(errno),
+        }
+    }
+}
+
+/// The next `pclose` or `fclose`.
+fn real_close(next: &Next, file: *mut c_void) -> c_int {
+    let real = next.get();
+    if real.is_null() {
+        return fail(Errno::ENOSYS);
+    }
+    // SAFETY: found under the name of one of the two, which have one type.
+    let real =
+        unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void) -> c_int>(real) };
+    // SAFETY: the caller's stream.
+    unsafe { real(file) }
+}
+
 /// `pclose(3)`.
 #[unsafe(no_mangle)]
 extern "C" fn pclose(file: *mut c_void) -> c_int {
-    let slot = TABLE.iter().find(|s| !file.is_null() && s.file.load(Acquire) == file);
-    let Some(slot) = slot else {
-        let real = PCLOSE.get();
-        if real.is_null() {
-            return fail(Errno::ECHILD);
-        }
-        // SAFETY: found under the name of this function.
-        let real =
-            unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void) -> c_int>(real) };
-        // SAFETY: the caller's stream.
-        return unsafe { real(file) };
-    };
-    let pid = slot.pid.load(Relaxed);
-    let told = slot.told.load(Relaxed);
-    slot.file.store(core::ptr::null_mut(), Release);
-    // SAFETY: the caller's stream, closed here as pclose does.
-    unsafe { fclose(file) };
-    match wait(pid) {
-        Ok(status) => match told.checked_sub(1).and_then(|at| super::KNOWN.get(usize::from(at))) {
-            Some((_, shell)) => tell(status, &Told { shell: *shell, errors: 2, opened: -1 }),
-            None => status,
-        },
-        Err(errno) => fail(errno),
+    match slot_of(file) {
+        Some(slot) => slot.end(file),
+        None => real_close(&PCLOSE, file),
     }
+}
+
+/// `fclose(3)`: glibc's closes a stream of `popen` as `pclose` does (libio/iopopen.c, `_IO_new_proc_close`), and programs rely on it; musl's
+/// leaves the program to whoever waits for it.
+#[unsafe(no_mangle)]
+extern "C" fn fclose(file: *mut c_void) -> c_int {
+    if let Some(slot) = slot_of(file) {
+        if !crate::next::lookup(c"gnu_get_libc_version").is_null() {
+            return slot.end(file);
+        }
+        slot.forget();
+    }
+    real_close(&FCLOSE, file)
 }
