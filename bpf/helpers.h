@@ -32,7 +32,7 @@ enum {
 	MAP_RINGBUF = 27,
 };
 
-enum { UPDATE_ANY = 0, UPDATE_NOEXIST = 1 };
+enum { UPDATE_ANY = 0, UPDATE_NOEXIST = 1, UPDATE_EXIST = 2 };
 enum { RINGBUF_NO_WAKEUP = 1, RINGBUF_FORCE_WAKEUP = 2 };
 
 static void *(*const bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;

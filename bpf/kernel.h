@@ -94,18 +94,6 @@ struct linux_binprm {
 	const char *filename;
 } RELOCATED;
 
-struct pt_regs {
-	unsigned long r10;
-	unsigned long bp;
-	unsigned long dx;
-	unsigned long si;
-	unsigned long di;
-	unsigned long orig_ax;
-	unsigned long ip;
-	unsigned long cs;
-	unsigned long sp;
-} RELOCATED;
-
 /* linux/sched.h */
 #define CLONE_VM 0x00000100ull
 #define CLONE_VFORK 0x00004000ull

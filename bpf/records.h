@@ -80,7 +80,8 @@ struct stack {
 	struct site site;
 	u64 ns;
 	u64 sp;
-	u64 bp;
+	u64 fp; /* frame pointer */
+	u64 lr; /* link register, 0 where there is none */
 	u32 tid;
 	u32 class;
 	u8 top[STACK_BYTES];
@@ -127,7 +128,7 @@ struct totals {
 	u64 creations;
 	u64 threads;
 	u64 ring_full;   /* records that did not fit into the ring */
-	u64 live_full;   /* creations that did not fit into `live` */
+	u64 live_full;   /* creations that did not fit into `live`, children that did not into `watched` */
 	u64 calls_full;  /* system calls that did not fit into `calls` */
 	u64 stacks_skipped; /* stacks above the rate limit */
 };

@@ -15,7 +15,7 @@
  * Nothing here may assume that a map update succeeds: a full map is counted in
  * `totals` and shown to the user as lost events.
  */
-#include "kernel.h"
+#include "arch.h"
 #include "records.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
@@ -27,6 +27,9 @@ HIDDEN_CONST u64 watch_cgroup = 0; /* id in the unified hierarchy */
 HIDDEN_CONST u32 watch_level = 0;  /* depth of that cgroup below the root */
 HIDDEN_CONST u32 want_calls = 0;   /* system-call findings */
 HIDDEN_CONST u32 timing = 0;       /* enum timing */
+/* System calls that do nothing but answer, by number: a bit each. Of the others only those
+ * that fail are counted, since a success has had an effect. */
+HIDDEN_CONST u64 answering[8] = {};
 HIDDEN_CONST u32 stacks_per_second = 64;
 
 enum timing { TIMING_COPY = 0, TIMING_SYSCALLS = 1, TIMING_FENTRY = 2 };
@@ -46,7 +49,7 @@ struct rate {
 
 /* Which thread's write-protect fault is being served on this CPU. */
 struct fault_now {
-	u32 tid;
+	u32 tid;   /* 0: nobody's, or not a write-protect fault */
 	u32 child; /* its record in `live`, 0 for a parent */
 };
 
@@ -198,7 +201,7 @@ INLINE int stack_allowed(u64 now)
 }
 
 /* Not inlined: it is called from several programs and is the largest part of each. */
-static __attribute__((noinline)) int send_stack(struct site *site, u64 sp, u64 bp, u32 class)
+static __attribute__((noinline)) int send_stack(struct site *site, u64 sp, u64 fp, u64 lr, u32 class)
 {
 	u64 now = bpf_ktime_get_ns();
 	struct stack *s;
@@ -219,7 +222,8 @@ static __attribute__((noinline)) int send_stack(struct site *site, u64 sp, u64 b
 	s->site = *site;
 	s->ns = now;
 	s->sp = sp;
-	s->bp = bp;
+	s->fp = fp;
+	s->lr = lr;
 	s->tid = (u32)bpf_get_current_pid_tgid();
 	s->class = class;
 	/* In pieces: the stack may end, or a page of it may be absent, anywhere. */
@@ -258,7 +262,7 @@ INLINE u64 first_code_word(struct task_struct *task, u64 sp)
 	return 0;
 }
 
-INLINE void note_site(struct site *site, u64 sp, u64 bp)
+INLINE void note_site(struct site *site, u64 sp, u64 fp, u64 lr)
 {
 	u64 *seen = bpf_map_lookup_elem(&sites, site);
 	u64 count = 1;
@@ -269,7 +273,7 @@ INLINE void note_site(struct site *site, u64 sp, u64 bp)
 		bpf_map_update_elem(&sites, site, &count, UPDATE_ANY);
 	/* The 1st, 2nd, 4th, 8th ... call: enough to see several callers behind one key. */
 	if (!(count & (count - 1)))
-		send_stack(site, sp, bp, 0);
+		send_stack(site, sp, fp, lr, 0);
 }
 
 /* ---- creations ------------------------------------------------------------- */
@@ -278,13 +282,13 @@ INLINE void note_site(struct site *site, u64 sp, u64 bp)
 INLINE void site_of_caller(struct site *site, struct task_struct *task)
 {
 	struct pt_regs *regs = bpf_task_pt_regs(task);
-	u64 sp = regs->sp;
+	u64 sp = sp_of(regs);
 
 	site->tgid = task->tgid;
-	site->nr = regs->orig_ax;
-	site->ip = regs->ip;
+	site->nr = nr_of(regs);
+	site->ip = ip_of(regs);
 	site->word = first_code_word(task, sp);
-	note_site(site, sp, regs->bp);
+	note_site(site, sp, fp_of(regs), lr_of(regs));
 }
 
 INLINE void begin_creation(struct task_struct *task)
@@ -320,7 +324,8 @@ INLINE void end_creation(u32 tid)
 	child = p->child;
 	if (child) {
 		c = bpf_map_lookup_elem(&live, &child);
-		if (c) {
+		/* The number may be another creator's child by now. */
+		if (c && c->caller_tid == tid) {
 			c->returned_ns = bpf_ktime_get_ns();
 			finish_if_complete(c, child, STATE_RETURNED);
 		}
@@ -357,6 +362,14 @@ INLINE void memory_of(struct creation *c, struct mm_struct *mm)
 	}
 }
 
+INLINE void watch_child(u32 tgid)
+{
+	u32 one = 1;
+
+	if (bpf_map_update_elem(&watched, &tgid, &one, UPDATE_ANY))
+		COUNT(live_full);
+}
+
 /* copy_process() is done; the child is not yet running. */
 SEC("tp_btf/task_newtask")
 int on_newtask(u64 *ctx)
@@ -365,7 +378,7 @@ int on_newtask(u64 *ctx)
 	struct task_struct *child = (void *)ctx[0];
 	u64 flags = ctx[1];
 	struct task_struct *task = bpf_get_current_task_btf();
-	u32 tgid = task->tgid, tid = task->pid, pid = child->tgid, zero = 0, one = 1;
+	u32 tgid = task->tgid, tid = task->pid, pid = child->tgid, zero = 0;
 	struct mm_struct *mm = task->mm;
 	struct pending *p;
 	struct creation *c;
@@ -376,7 +389,7 @@ int on_newtask(u64 *ctx)
 	if (tgid == own_tgid) {
 		/* The loader lists itself while it starts the command to be watched. */
 		if (!(flags & CLONE_THREAD) && bpf_map_lookup_elem(&watched, &tgid))
-			bpf_map_update_elem(&watched, &pid, &one, UPDATE_ANY);
+			watch_child(pid);
 		return 0;
 	}
 	if (!is_watched(tgid))
@@ -390,7 +403,7 @@ int on_newtask(u64 *ctx)
 	 * process of that number. */
 	bpf_map_delete_elem(&after_forks, &pid);
 	if (!watch_all && !watch_cgroup)
-		bpf_map_update_elem(&watched, &pid, &one, UPDATE_ANY);
+		watch_child(pid);
 	if (!(flags & CLONE_VM) && !bpf_map_lookup_elem(&after_forks, &tgid)) {
 		struct after_fork none = {};
 
@@ -400,9 +413,11 @@ int on_newtask(u64 *ctx)
 	empty = bpf_map_lookup_elem(&blank, &zero);
 	if (!empty)
 		return 0;
-	if (bpf_map_update_elem(&live, &pid, empty, UPDATE_ANY)) {
+	/* A record that is still there belongs to the number's last owner, and is lost. */
+	if (bpf_map_update_elem(&live, &pid, empty, UPDATE_NOEXIST)) {
 		COUNT(live_full);
-		return 0;
+		if (bpf_map_update_elem(&live, &pid, empty, UPDATE_EXIST))
+			return 0;
 	}
 	c = bpf_map_lookup_elem(&live, &pid);
 	if (!c)
@@ -489,6 +504,8 @@ int on_exit(u64 *ctx)
 
 	/* A thread killed inside clone never reaches sys_exit. */
 	end_creation(tid);
+	if (want_calls)
+		bpf_map_delete_elem(&masks, &tid); /* not the next thread's of that number */
 	/* `live` was lowered before this tracepoint: 0 only in the last thread. */
 	if (signal->live.counter)
 		return 0;
@@ -542,34 +559,49 @@ INLINE void end_exec(u32 tgid, s64 result, u64 path)
 
 /* ---- system calls ---------------------------------------------------------- */
 
-INLINE void count_call(u32 tgid, u32 nr, u32 class, u64 ip, s64 result, u64 bytes, u64 sp, u64 bp)
+INLINE int only_answers(u32 nr)
 {
-	struct call_key key = { .ip = ip, .tgid = tgid, .nr = nr, .class = class };
+	return nr < 512 && (answering[nr / 64] >> (nr % 64)) & 1;
+}
+
+INLINE void count_call(u32 tgid, u32 class, struct pt_regs *regs, s64 result, u64 bytes)
+{
+	u32 nr = nr_of(regs);
+	struct call_key key = { .ip = ip_of(regs), .tgid = tgid, .nr = nr, .class = class };
 	struct call *call = bpf_map_lookup_elem(&calls, &key);
+	struct site site = { .ip = key.ip, .tgid = tgid, .nr = nr };
 
 	if (!call) {
 		struct call first = { .count = 1, .last = result, .bytes = bytes };
 
-		if (bpf_map_update_elem(&calls, &key, &first, UPDATE_NOEXIST))
+		/* Nothing would ever be said of it, and short-lived processes make many. */
+		if (!class && result >= 0 && !only_answers(nr))
+			return;
+		if (!bpf_map_update_elem(&calls, &key, &first, UPDATE_NOEXIST)) {
+			if (class)
+				goto stack;
+			return;
+		}
+		/* Another thread was faster at the same place, or there is no room. */
+		call = bpf_map_lookup_elem(&calls, &key);
+		if (!call) {
 			COUNT(calls_full);
-		if (class)
-			goto stack;
-		return;
+			return;
+		}
 	}
+	/* The first on this CPU has none before it. */
+	if (call->count && call->last == result)
+		call->same++;
 	call->count++;
 	call->bytes += bytes;
-	if (call->last == result)
-		call->same++;
 	call->last = result;
 	/* Powers of two again; plain calls only once they are many. */
 	if (call->count & (call->count - 1))
 		return;
 	if (!class && call->count < 4096)
 		return;
-stack:;
-	struct site site = { .ip = ip, .tgid = tgid, .nr = nr };
-
-	send_stack(&site, sp, bp, class);
+stack:
+	send_stack(&site, sp_of(regs), fp_of(regs), lr_of(regs), class);
 }
 
 /* Before its exec a child's calls are its creator's doing. */
@@ -660,47 +692,45 @@ INLINE void classify(struct task_struct *task, struct pt_regs *regs, u32 nr, s64
 	u64 bytes = 0;
 
 	switch (nr) {
-	case 3: /* close */
-		if (result == -9) {
+	case NR_CLOSE:
+		if (result == -9) { /* EBADF */
 			class = CLASS_CLOSE_UNUSED;
 			tgid = blamed(tgid);
 		}
 		break;
-	case 14: /* rt_sigprocmask */
-		if (!result && sigmask_needless(task, regs->si, regs->dx)) {
+	case NR_RT_SIGPROCMASK:
+		if (!result && sigmask_needless(task, argument2(regs), argument3(regs))) {
 			class = CLASS_SIGMASK_NEEDLESS;
 			tgid = blamed(tgid);
 		}
 		break;
-	case 1:  /* write */
-	case 18: /* pwrite64 */
+	case NR_WRITE:
+	case NR_PWRITE64:
 		bytes = result > 0 ? result : 0;
-		if (partial_block_write(task, regs->di, regs->dx))
+		if (partial_block_write(task, argument1(regs), argument3(regs)))
 			class = CLASS_BLOCK_WRITE_PARTIAL;
 		break;
-	case 2:  /* open */
-	case 4:  /* stat */
-	case 6:  /* lstat */
-	case 21: /* access */
-		class = path_class(regs->di);
+#ifdef NR_OPEN /* the calls that *at() replaces, of the older architectures */
+	case NR_OPEN:
+	case NR_STAT:
+	case NR_LSTAT:
+	case NR_ACCESS:
+		class = path_class(argument1(regs));
 		break;
-	case 257: /* openat */
-	case 262: /* newfstatat */
-	case 269: /* faccessat */
-	case 332: /* statx */
-		class = path_class(regs->si);
+#endif
+	case NR_OPENAT:
+	case NR_OPENAT2:
+	case NR_NEWFSTATAT:
+	case NR_FACCESSAT:
+	case NR_FACCESSAT2:
+	case NR_STATX:
+		class = path_class(argument2(regs));
 		break;
 	}
-	count_call(tgid, nr, class, regs->ip, result, bytes, regs->sp, regs->bp);
+	count_call(tgid, class, regs, result, bytes);
 }
 
 /* ---- entry points of the tp_btf tier ---------------------------------------- */
-
-/* Is this a 32-bit system call? (__USER32_CS) Its numbers mean other calls. */
-INLINE int is_compat(struct pt_regs *regs)
-{
-	return regs->cs == 0x23;
-}
 
 SEC("tp_btf/sys_enter")
 int on_sys_enter(u64 *ctx)
@@ -711,17 +741,19 @@ int on_sys_enter(u64 *ctx)
 
 	/* Every system call of the machine passes here: leave as early as possible. */
 	switch (nr) {
-	case 56:  /* clone */
-	case 57:  /* fork */
-	case 58:  /* vfork */
-	case 435: /* clone3 (also as a 32-bit call) */
-	case 59:  /* execve */
-	case 322: /* execveat */
+	case NR_CLONE:
+#ifdef NR_FORK
+	case NR_FORK:
+	case NR_VFORK:
+#endif
+	case NR_CLONE3: /* also as a 32-bit call */
+	case NR_EXECVE:
+	case NR_EXECVEAT:
 		break;
-	case 2:   /* 32-bit fork; 64-bit open */
-	case 11:  /* 32-bit execve; 64-bit munmap */
-	case 120: /* 32-bit clone; 64-bit getresgid */
-	case 190: /* 32-bit vfork; 64-bit fsetxattr */
+	case NR32_FORK: /* as 64-bit numbers these are other, common calls */
+	case NR32_EXECVE:
+	case NR32_CLONE:
+	case NR32_VFORK:
 		if (!is_compat(regs))
 			return 0;
 		break;
@@ -729,7 +761,7 @@ int on_sys_enter(u64 *ctx)
 		return 0;
 	}
 	task = bpf_get_current_task_btf();
-	if (nr == 59 || nr == 322 || nr == 11)
+	if (nr == NR_EXECVE || nr == NR_EXECVEAT || nr == NR32_EXECVE)
 		begin_exec(task->tgid);
 	else if (is_watched(task->tgid))
 		begin_creation(task);
@@ -741,25 +773,30 @@ int on_sys_exit(u64 *ctx)
 {
 	struct pt_regs *regs = (void *)ctx[0];
 	s64 result = ctx[1];
-	u64 nr = regs->orig_ax;
+	u32 nr = nr_of(regs);
 	struct task_struct *task;
 
 	switch (nr) {
-	case 56:
-	case 57:
-	case 58:
-	case 435:
-	case 120:
-	case 190:
-	case 2:
-		if (timing == TIMING_SYSCALLS && (nr > 50 || is_compat(regs)) && result > 0)
+	case NR32_CLONE:
+	case NR32_VFORK:
+	case NR32_FORK:
+		if (!is_compat(regs))
+			break;
+		/* fall through */
+	case NR_CLONE:
+#ifdef NR_FORK
+	case NR_FORK:
+	case NR_VFORK:
+#endif
+	case NR_CLONE3:
+		if (timing == TIMING_SYSCALLS && result > 0)
 			end_creation((u32)bpf_get_current_pid_tgid());
 		break;
-	case 59:
-	case 322:
+	case NR_EXECVE:
+	case NR_EXECVEAT:
 		if (result < 0)
 			end_exec(bpf_get_current_pid_tgid() >> 32, result,
-				 nr == 59 ? regs->di : regs->si);
+				 nr == NR_EXECVE ? argument1(regs) : argument2(regs));
 		break;
 	}
 	if (want_calls) {
@@ -791,8 +828,8 @@ int on_bio_queue(u64 *ctx)
 	if (!task->mm || !is_watched(tgid))
 		return 0;
 	regs = bpf_task_pt_regs(task);
-	if ((regs->orig_ax != 1 && regs->orig_ax != 18) || is_compat(regs) ||
-	    !partial_block_write(task, regs->di, regs->dx))
+	if ((nr_of(regs) != NR_WRITE && nr_of(regs) != NR_PWRITE64) || is_compat(regs) ||
+	    !partial_block_write(task, argument1(regs), argument3(regs)))
 		return 0;
 	sum = bpf_map_lookup_elem(&block_reads, &tgid);
 	if (!sum) {
@@ -867,6 +904,7 @@ int on_percpu_alloc(u64 *ctx)
 
 /* ---- copy-on-write after a fork --------------------------------------------- */
 
+#ifdef HAS_PAGE_FAULT_USER
 SEC("tp_btf/page_fault_user")
 int on_fault(u64 *ctx)
 {
@@ -877,13 +915,15 @@ int on_fault(u64 *ctx)
 	u64 id;
 	u32 tgid, zero = 0;
 
+	now = bpf_map_lookup_elem(&faults_now, &zero);
+	if (!now)
+		return 0;
+	/* Whatever is allocated from here on is not for the fault before. */
+	now->tid = 0;
 	if ((error & 7) != 7) /* present, write, user */
 		return 0;
 	id = bpf_get_current_pid_tgid();
 	tgid = id >> 32;
-	now = bpf_map_lookup_elem(&faults_now, &zero);
-	if (!now)
-		return 0;
 	after = bpf_map_lookup_elem(&after_forks, &tgid);
 	if (after) {
 		__sync_fetch_and_add(&after->reused, 1);
@@ -916,6 +956,9 @@ int on_page_alloc(u64 *ctx)
 	if (now->tid != (u32)id)
 		return 0;
 	now->tid = 0;
+	/* The fault was served without a page, and this one is for a system call. */
+	if (!in_exception(bpf_task_pt_regs(bpf_get_current_task_btf())))
+		return 0;
 	tgid = id >> 32;
 	if (now->child) {
 		c = bpf_map_lookup_elem(&live, &tgid);
@@ -932,3 +975,4 @@ int on_page_alloc(u64 *ctx)
 	}
 	return 0;
 }
+#endif

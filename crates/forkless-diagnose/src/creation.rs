@@ -17,9 +17,9 @@ use crate::record::{self, RawCreation, STATE_RETURNED};
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum CreatingCall {
-    /// fork(2). glibc's `fork()` does not issue it on x86-64: it issues [`Clone`](Self::Clone).
+    /// fork(2). glibc's `fork()` does not issue it: it issues [`Clone`](Self::Clone). aarch64 does not have it.
     Fork,
-    /// vfork(2).
+    /// vfork(2). aarch64 does not have it: `vfork()` is a [`Clone`](Self::Clone) there.
     Vfork,
     /// clone(2).
     Clone,
@@ -32,10 +32,19 @@ pub enum CreatingCall {
 impl CreatingCall {
     fn from_number(nr: u32) -> Self {
         match nr {
-            57 | 2 => Self::Fork,
-            58 | 190 => Self::Vfork,
-            56 | 120 => Self::Clone,
+            #[cfg(target_arch = "x86_64")]
+            57 => Self::Fork,
+            #[cfg(target_arch = "x86_64")]
+            58 => Self::Vfork,
+            #[cfg(target_arch = "x86_64")]
+            56 => Self::Clone,
+            #[cfg(target_arch = "aarch64")]
+            220 => Self::Clone,
             435 => Self::Clone3,
+            // Of 32-bit programs, the same on i386 and 32-bit ARM.
+            2 => Self::Fork,
+            190 => Self::Vfork,
+            120 => Self::Clone,
             _ => Self::Unknown,
         }
     }

@@ -63,7 +63,10 @@ impl Source {
         let mut limits = Vec::new();
         if !matches!(options.tier, Some(Tier::Perf | Tier::Procfs)) {
             match Watch::start(options) {
-                Ok(watch) => return Ok((Self::Bpf(Box::new(watch)), limits)),
+                Ok(watch) => {
+                    limits.extend(watch.limits());
+                    return Ok((Self::Bpf(Box::new(watch)), limits));
+                }
                 Err(error) if error.is_missing_facility() && options.tier.is_none() => {
                     limits.push(format!("no BPF: {error}"));
                 }
@@ -249,14 +252,15 @@ impl Diagnosis {
         }
         if self.ticked.elapsed() >= TICK {
             self.ticked = Instant::now();
-            self.tick()?;
+            self.tick(false)?;
         }
         Ok(())
     }
 
-    fn tick(&mut self) -> Result<(), WatchError> {
+    /// Takes over what is summed up elsewhere: what is due, or everything.
+    fn tick(&mut self, everything: bool) -> Result<(), WatchError> {
         match &self.source {
-            Source::Bpf(watch) => self.collected.tick(watch)?,
+            Source::Bpf(watch) => self.collected.tick(watch, everything)?,
             Source::Perf(watch) => {
                 self.collected.tick_sampled(watch.totals());
                 self.collected.cpu_samples(watch.samples());
@@ -284,7 +288,7 @@ impl Diagnosis {
     /// # Ok::<(), forkless_diagnose::WatchError>(())
     /// ```
     pub fn report(&mut self) -> Result<Report, WatchError> {
-        self.tick()?;
+        self.tick(true)?;
         let window = self.begin.elapsed();
         let (living, tier) = match &self.source {
             Source::Bpf(watch) => (watch.living()?, watch.tier()),

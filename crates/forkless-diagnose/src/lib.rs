@@ -6,8 +6,9 @@
 //! measured on the machine itself.
 //!
 //! [`repair()`] puts a running process's memory into huge pages. The library prints nothing, and nothing but `repair` changes
-//! what it looks at. Linux on x86-64 only.
+//! what it looks at. Linux on x86-64 and aarch64.
 
+mod batch;
 mod collect;
 mod creation;
 mod diagnosis;

@@ -7,7 +7,10 @@ use aya::{Btf, Ebpf, EbpfError, EbpfLoader};
 use crate::error::WatchError;
 
 /// The kernel side, built from `bpf/` (see its README). Aligned, because the ELF parser reads it in place.
-pub(crate) static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/built/watch.bpf.o");
+#[cfg(target_arch = "x86_64")]
+pub(crate) static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/built/watch-x86_64.bpf.o");
+#[cfg(target_arch = "aarch64")]
+pub(crate) static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/built/watch-aarch64.bpf.o");
 
 pub(crate) fn missing_map(name: &str) -> WatchError {
     WatchError::Unsupported { why: format!("the BPF object has no map {name}") }
@@ -49,6 +52,17 @@ pub(crate) fn load_error(error: EbpfError) -> WatchError {
     }
 }
 
+/// What the oldest kernel has that the programs need: bpf_task_pt_regs() came last, after atomics with a result (5.12).
+const NEEDED: (u32, u32) = (5, 15);
+
+/// The reason itself, of what a verifier says.
+fn last_of(why: &str) -> &str {
+    let lines = || why.split(" | ").map(str::trim);
+    lines()
+        .find(|line| line.contains("func") || line.contains("reserved") || line.contains("opcode"))
+        .unwrap_or(why)
+}
+
 fn program_error(program: &'static str) -> impl Fn(ProgramError) -> WatchError {
     move |error| {
         let why = chain(&error);
@@ -62,6 +76,19 @@ fn program_error(program: &'static str) -> impl Fn(ProgramError) -> WatchError {
             // in the other later; the loader has then replaced
             // bpf_probe_read_kernel by the older helper.
             WatchError::LockedDown
+        } else if !kernel_is_at_least(NEEDED.0, NEEDED.1)
+            && ["invalid func unknown#", "unknown func bpf_", "uses reserved fields", "unknown opcode"]
+                .iter()
+                .any(|says| why.contains(says))
+        {
+            WatchError::Unsupported {
+                why: format!(
+                    "they need Linux {}.{} (refused here: {program}, {})",
+                    NEEDED.0,
+                    NEEDED.1,
+                    last_of(&why)
+                ),
+            }
         } else {
             WatchError::Program { program, why }
         }
@@ -79,11 +106,10 @@ fn tracepoint_program<'b>(
     bpf.program_mut(name).ok_or_else(|| no_program(name))?.try_into().map_err(program_error(name))
 }
 
-pub(crate) fn load_tracepoint(
+fn load_tracepoint(
     bpf: &mut Ebpf,
     btf: &Btf,
-    name: &'static str,
-    tracepoint: &str,
+    (name, tracepoint): (&'static str, &str),
 ) -> Result<(), WatchError> {
     tracepoint_program(bpf, name)?.load(tracepoint, btf).map_err(program_error(name))
 }
@@ -92,14 +118,77 @@ pub(crate) fn attach(bpf: &mut Ebpf, name: &'static str) -> Result<(), WatchErro
     tracepoint_program(bpf, name)?.attach().map(drop).map_err(program_error(name))
 }
 
-pub(crate) fn attach_tracepoint(
-    bpf: &mut Ebpf,
-    btf: &Btf,
-    name: &'static str,
-    tracepoint: &str,
-) -> Result<(), WatchError> {
-    load_tracepoint(bpf, btf, name, tracepoint)?;
-    attach(bpf, name)
+/// `enum timing` of `bpf/watch.bpf.c`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Timing {
+    Copy = 0,
+    SystemCalls = 1,
+    Fentry = 2,
+}
+
+impl Timing {
+    /// Where there is no fentry.
+    pub(crate) fn without_fentry(exact: bool) -> Self {
+        // Before Linux 6.2 a new memory descriptor has no per-CPU part to be seen by.
+        if exact || !kernel_is_at_least(6, 2) { Self::SystemCalls } else { Self::Copy }
+    }
+}
+
+/// What counts write-protect faults, attached when somebody forks.
+pub(crate) const FAULTS: [(&str, &str); 2] =
+    [("on_fault", "page_fault_user"), ("on_page_alloc", "mm_page_alloc")];
+
+/// Whether the object has the programs of [`FAULTS`]: on aarch64 no tracepoint tells a write-protect fault.
+pub(crate) fn sees_faults(bpf: &Ebpf) -> bool {
+    FAULTS.iter().all(|(name, _)| bpf.program(name).is_some())
+}
+
+/// The programs on tracepoints of a watch, in the order in which they are attached. What ends records comes before what begins them: a
+/// creation is never left half seen.
+fn tracepoints(timing: Timing, system_calls: bool) -> Vec<(&'static str, &'static str)> {
+    let mut programs = vec![("on_exit", "sched_process_exit"), ("on_exec", "sched_process_exec")];
+    if system_calls || timing == Timing::SystemCalls {
+        programs.push(("on_sys_exit", "sys_exit"));
+    }
+    if system_calls {
+        programs.extend([("on_switch", "sched_switch"), ("on_bio_queue", "block_bio_queue")]);
+    }
+    programs.push(("on_newtask", "task_newtask"));
+    match timing {
+        Timing::Fentry => {}
+        Timing::SystemCalls => programs.push(("on_sys_enter", "sys_enter")),
+        Timing::Copy => programs.push(("on_percpu_alloc", "percpu_alloc_percpu")),
+    }
+    programs
+}
+
+/// Has the kernel verify every program of a watch, and attaches none.
+fn load_tracepoints(bpf: &mut Ebpf, btf: &Btf, timing: Timing, system_calls: bool) -> Result<(), WatchError> {
+    for program in tracepoints(timing, system_calls) {
+        load_tracepoint(bpf, btf, program)?;
+    }
+    if sees_faults(bpf) {
+        for program in FAULTS {
+            load_tracepoint(bpf, btf, program)?;
+        }
+    }
+    Ok(())
+}
+
+/// Loads all of a watch's programs, and attaches all but those of [`FAULTS`].
+pub(crate) fn start(bpf: &mut Ebpf, btf: &Btf, timing: Timing, system_calls: bool) -> Result<(), WatchError> {
+    load_tracepoints(bpf, btf, timing, system_calls)?;
+    if timing == Timing::Fentry {
+        attach_fexit(bpf, btf)?;
+    }
+    for (name, _) in tracepoints(timing, system_calls) {
+        attach(bpf, name)?;
+    }
+    if timing == Timing::Fentry {
+        attach_fentry(bpf, btf)?;
+    }
+    Ok(())
 }
 
 /// The kernel side counts in the initial pid namespace's numbers. From within another, ours and the target's are other
@@ -118,14 +207,14 @@ pub(crate) fn in_first_pid_namespace() -> Result<(), WatchError> {
 }
 
 /// By uname(2); an unreadable release counts as old.
-pub(crate) fn kernel_is_at_least(major: u32, minor: u32) -> bool {
+fn kernel_is_at_least(major: u32, minor: u32) -> bool {
     let uname = rustix::system::uname();
     let release = uname.release().to_string_lossy();
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse::<u32>().ok());
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)
 }
 
-pub(crate) fn attach_fentry(bpf: &mut Ebpf, btf: &Btf) -> Result<(), WatchError> {
+fn attach_fentry(bpf: &mut Ebpf, btf: &Btf) -> Result<(), WatchError> {
     let name = "on_clone_enter";
     let program: &mut FEntry =
         bpf.program_mut(name).ok_or_else(|| no_program(name))?.try_into().map_err(program_error(name))?;
@@ -134,7 +223,7 @@ pub(crate) fn attach_fentry(bpf: &mut Ebpf, btf: &Btf) -> Result<(), WatchError>
     Ok(())
 }
 
-pub(crate) fn attach_fexit(bpf: &mut Ebpf, btf: &Btf) -> Result<(), WatchError> {
+fn attach_fexit(bpf: &mut Ebpf, btf: &Btf) -> Result<(), WatchError> {
     let name = "on_clone_exit";
     let program: &mut FExit =
         bpf.program_mut(name).ok_or_else(|| no_program(name))?.try_into().map_err(program_error(name))?;
@@ -162,9 +251,14 @@ pub(crate) fn try_fentry(btf: &Btf) -> Result<(), WatchError> {
     attach_fentry(&mut bpf, btf)
 }
 
-/// Loads and attaches one tracepoint program, and takes it out again.
+/// Loads every tracepoint program that a watch may need, attaches one, and takes all out again.
 pub(crate) fn try_tracepoint(btf: &Btf) -> Result<(), WatchError> {
     in_first_pid_namespace()?;
     let mut bpf = load_smallest(btf)?;
-    attach_tracepoint(&mut bpf, btf, "on_exec", "sched_process_exec")
+    let timing = Timing::without_fentry(false);
+    load_tracepoints(&mut bpf, btf, timing, true)?;
+    if timing != Timing::SystemCalls {
+        load_tracepoint(&mut bpf, btf, ("on_sys_enter", "sys_enter"))?;
+    }
+    attach(&mut bpf, "on_exec")
 }

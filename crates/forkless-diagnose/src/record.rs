@@ -82,7 +82,8 @@ pub(crate) struct RawStackHead {
     pub(crate) site: RawSite,
     pub(crate) ns: u64,
     pub(crate) sp: u64,
-    pub(crate) bp: u64,
+    pub(crate) fp: u64,
+    pub(crate) lr: u64,
     pub(crate) tid: u32,
     pub(crate) class: u32,
 }
@@ -216,7 +217,7 @@ mod tests {
             size_of::<RawCreation>(),
             8 + 8 * 8 + 24 + 8 * 8 + 12 * 4 + 32 + 2 * PATH_BYTES + ARGV_BYTES
         );
-        assert_eq!(size_of::<RawStackHead>(), 8 + 24 + 24 + 8);
+        assert_eq!(size_of::<RawStackHead>(), 8 + 24 + 32 + 8);
         assert_eq!(size_of::<RawCallKey>(), 16);
     }
 }

@@ -10,8 +10,10 @@ use std::fs;
 use std::ops::Range;
 use std::sync::Arc;
 
-use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
-use framehop::{ExplicitModuleSectionInfo, Module, Unwinder as _};
+use framehop::{
+    CacheNative, ExplicitModuleSectionInfo, MayAllocateDuringUnwind, Module, UnwindRegsNative, Unwinder as _,
+    UnwinderNative,
+};
 use object::{Object as _, ObjectSection as _, ObjectSegment as _};
 use serde::Serialize;
 
@@ -81,12 +83,11 @@ impl Segment {
     /// start, segments need not: with LLD the first page of the text also holds the end of the segment before it, at
     /// another distance from its address. Only executable segments may answer for an executable mapping.
     fn address_of(&self, offset: u64) -> Option<u64> {
-        let mapped = self.offset & !(PAGE - 1)..self.offset + self.size;
+        let page = rustix::param::page_size() as u64;
+        let mapped = self.offset & !(page - 1)..self.offset + self.size;
         mapped.contains(&offset).then(|| self.address.wrapping_add(offset.wrapping_sub(self.offset)))
     }
 }
-
-const PAGE: u64 = 4096;
 
 impl ModuleFile {
     fn read(path: &str) -> Option<Self> {
@@ -134,8 +135,8 @@ struct Mapping {
 struct Process {
     start_ticks: u64,
     mappings: Vec<Mapping>,
-    unwinder: UnwinderX86_64<Arc<[u8]>>,
-    cache: CacheX86_64,
+    unwinder: UnwinderNative<Arc<[u8]>, MayAllocateDuringUnwind>,
+    cache: CacheNative<MayAllocateDuringUnwind>,
 }
 
 /// Processes' mappings and modules, kept from stack to stack. Bounded: it forgets everything when it has seen
@@ -145,7 +146,7 @@ struct Process {
 /// use forkless_diagnose::{Site, StackTop, Unwinder};
 /// fn here() -> u32 { 4711 }
 /// let site = Site { pid: std::process::id(), nr: 56, ip: here as fn() -> u32 as usize as u64, word: 0 };
-/// let top = StackTop { site, class: 0, sp: 0, bp: 0, top: Vec::new() };
+/// let top = StackTop { site, class: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
 /// let frames = Unwinder::new().frames(&top).expect("the process is there");
 /// assert!(frames[0].function.as_deref().is_some_and(|name| name.contains("here")), "{frames:?}");
 /// ```
@@ -183,7 +184,7 @@ impl Unwinder {
     /// ```
     /// use forkless_diagnose::{Site, StackTop, Unwinder};
     /// let nowhere = Site { pid: 0, nr: 56, ip: 0x401136, word: 0 };
-    /// let top = StackTop { site: nowhere, class: 0, sp: 0, bp: 0, top: Vec::new() };
+    /// let top = StackTop { site: nowhere, class: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
     /// assert_eq!(Unwinder::new().frames(&top), None);
     /// ```
     pub fn frames(&mut self, stack: &StackTop) -> Option<Vec<Frame>> {
@@ -207,9 +208,8 @@ impl Unwinder {
             let word = stack.top.get(at..at.checked_add(8).ok_or(())?).ok_or(())?;
             Ok(u64::from_ne_bytes(word.try_into().map_err(drop)?))
         };
-        let registers = UnwindRegsX86_64::new(stack.site.ip, stack.sp, stack.bp);
         let mut frames =
-            process.unwinder.iter_frames(stack.site.ip, registers, &mut process.cache, &mut read);
+            process.unwinder.iter_frames(stack.site.ip, registers(stack), &mut process.cache, &mut read);
         while let Ok(Some(frame)) = frames.next() {
             addresses.push(frame.address_for_lookup());
             if addresses.len() == MAX_FRAMES {
@@ -225,8 +225,8 @@ impl Unwinder {
         let mut process = Process {
             start_ticks,
             mappings: Vec::new(),
-            unwinder: UnwinderX86_64::new(),
-            cache: CacheX86_64::new(),
+            unwinder: UnwinderNative::new(),
+            cache: CacheNative::new(),
         };
         for line in maps.lines() {
             let Some(map) = MapsLine::parse(line).filter(|map| map.executable) else { continue };
@@ -274,6 +274,18 @@ impl Process {
             build_id: mapping.module.as_ref().and_then(|module| module.build_id.clone()),
         })
     }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn registers(stack: &StackTop) -> UnwindRegsNative {
+    UnwindRegsNative::new(stack.site.ip, stack.sp, stack.fp)
+}
+
+#[cfg(target_arch = "aarch64")]
+fn registers(stack: &StackTop) -> UnwindRegsNative {
+    // Above the 48 bits of an address a return address may be signed (pointer authentication).
+    let address = framehop::aarch64::PtrAuthMask(u64::MAX >> 16);
+    UnwindRegsNative::new_with_ptr_auth_mask(address, stack.lr, stack.sp, stack.fp)
 }
 
 fn unwind_module(map: &MapsLine, file: &ModuleFile, bias: u64) -> Module<Arc<[u8]>> {
@@ -363,7 +375,7 @@ mod tests {
         a_place_of_our_own();
         let ip = (a_place_of_our_own as fn() -> u64) as usize as u64 + 1;
         let site = crate::Site { pid: std::process::id(), nr: 0, ip, word: 0 };
-        let stack = StackTop { site, class: 0, sp: 0, bp: 0, top: Vec::new() };
+        let stack = StackTop { site, class: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
         let frames = Unwinder::new().frames(&stack).expect("we are there");
         let first = frames.first().expect("the innermost frame");
         assert!(
@@ -386,7 +398,7 @@ mod tests {
     #[test]
     fn a_process_that_is_gone_has_no_frames() {
         let site = crate::Site { pid: 1 << 23, nr: 56, ip: 0, word: 0 };
-        let stack = StackTop { site, class: 0, sp: 0, bp: 0, top: Vec::new() };
+        let stack = StackTop { site, class: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
         assert_eq!(Unwinder::new().frames(&stack), None);
     }
 }

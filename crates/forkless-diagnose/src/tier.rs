@@ -71,9 +71,13 @@ pub fn probe() -> Vec<Probe> {
         };
         Probe { tier, refused: outcome.err() }
     };
+    let tracepoints = attempt(Tier::BpfTracepoints, load::try_tracepoint);
+    let mut fentry = attempt(Tier::BpfFentry, load::try_fentry);
+    // It is the other tier's programs, timed in another way.
+    fentry.refused = fentry.refused.or_else(|| tracepoints.refused.clone());
     vec![
-        attempt(Tier::BpfFentry, load::try_fentry),
-        attempt(Tier::BpfTracepoints, load::try_tracepoint),
+        fentry,
+        tracepoints,
         Probe { tier: Tier::Perf, refused: crate::perf::refused() },
         Probe { tier: Tier::Procfs, refused: procfs_refused() },
     ]

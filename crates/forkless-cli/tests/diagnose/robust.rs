@@ -8,7 +8,7 @@ use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
 
 use crate::support::{
-    FORKLESS, bpf_maps, bpf_programs, find, functions, only, settled, victim, wait_for_program,
+    FORKLESS, bpf_maps, bpf_programs, diagnose, find, functions, only, settled, victim, wait_for_program,
 };
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
@@ -16,7 +16,8 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
     let no_capsh = find("capsh").is_none().then_some("no capsh: apt-get install libcap2-bin");
     let no_m32 =
         (!can_build_32_bit()).then_some("no 32-bit compiler: apt-get install libc6-dev-i386 lib32gcc-12-dev");
-    let tests: [Test; 9] = [
+    let no_faults = cfg!(not(target_arch = "x86_64")).then_some("no tracepoint tells write-protect faults");
+    let tests: [Test; 11] = [
         ("robust::without_any_capability_the_line_says_what_to_do", no_capability, no_capsh),
         ("robust::a_kernel_that_refuses_bpf_leaves_perf_events", refused_bpf, None),
         ("robust::a_target_that_is_killed_midway_ends_the_watch_with_a_report", killed_midway, None),
@@ -25,6 +26,12 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         ("robust::a_pid_that_is_used_again_is_another_process", pid_reuse, None),
         ("robust::ten_thousand_processes_are_counted", many_processes, None),
         ("robust::what_a_full_ring_loses_is_counted_and_shown", ring_overflow, None),
+        ("robust::threads_that_call_from_a_new_place_at_once_are_all_counted", first_calls_at_once, None),
+        (
+            "robust::faults_that_copy_nothing_are_told_though_pages_are_allocated_between_them",
+            reused_pages,
+            no_faults,
+        ),
         ("robust::sigint_gives_a_partial_report_and_unloads", sigint, None),
     ];
     for (name, test, missing) in tests {
@@ -309,4 +316,27 @@ fn sigint() {
         .expect("it runs");
     let output = tool.wait_with_output().expect("forkless ends");
     assert_eq!(report_of(&output)["partial"], "interrupted");
+}
+
+/// Two threads found no entry for their place, both made one, and the slower one's call was lost.
+fn first_calls_at_once() {
+    let (reports, _, _) = diagnose(&["--system-calls", "yes"], &["race", "300"]);
+    let totals = &reports[0]["totals"];
+    assert_eq!((&totals["creations"], &totals["lost_calls"]), (&300.into(), &0.into()), "{totals}");
+}
+
+/// A page allocated for a system call was taken for the copy of the page that had faulted before.
+fn reused_pages() {
+    let (reports, _, _) = diagnose(&[], &["reuse", "2", "32"]);
+    let finding = only(&reports[0], "fork_of_small_pages");
+    let faults = finding["evidence"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|one| one["value"].as_str())
+        .find(|value| value.contains("copied a page"))
+        .expect("faults are counted");
+    let numbers: Vec<u64> = faults.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let [copied, reused] = numbers[..] else { panic!("{faults}") };
+    assert!(reused > 16_000 && copied < reused / 20, "{faults}");
 }

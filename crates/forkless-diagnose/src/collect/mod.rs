@@ -6,6 +6,7 @@ mod start;
 mod table;
 
 use std::collections::{HashMap, HashSet};
+use std::time::Instant;
 
 use self::group::place_the_unplaced;
 pub(crate) use self::group::{Group, Outcome};
@@ -20,7 +21,7 @@ use crate::procfs::{self, ProcessName};
 use crate::record::{CLASS_ANY, CLASS_BLOCK_WRITE_PARTIAL, RawCallKey};
 use crate::shell;
 use crate::stack::{Frame, Unwinder};
-use crate::watch::{BlockReads, Event, StackTop, Totals, Watch};
+use crate::watch::{BlockReads, CallCount, Event, StackTop, Totals, Watch};
 
 /// Calls of one place and class.
 #[derive(Debug, Clone, Copy, Default)]
@@ -30,6 +31,44 @@ pub(crate) struct Calls {
     pub(crate) bytes: u64,
     /// A result that was seen.
     pub(crate) last: i64,
+    /// What the kernel side's entry said at the last look: it may make room and begin again.
+    seen: (u64, u64, u64),
+}
+
+impl Calls {
+    fn follow(&mut self, now: &CallCount) {
+        let (count, same, bytes) = if now.count < self.seen.0 { (0, 0, 0) } else { self.seen };
+        self.count += now.count - count;
+        self.same += now.same.saturating_sub(same);
+        self.bytes += now.bytes.saturating_sub(bytes);
+        self.last = now.last;
+        self.seen = (now.count, now.same, now.bytes);
+    }
+}
+
+/// When to look through the kernel side's table of system calls: each look may cost milliseconds, and is to stay a fiftieth of the
+/// time at most.
+#[derive(Debug, Default)]
+struct Walk {
+    began: Option<Instant>,
+    next: Option<Instant>,
+}
+
+impl Walk {
+    const SHARE: u32 = 50;
+
+    fn is_due(&self) -> bool {
+        self.next.is_none_or(|next| Instant::now() >= next)
+    }
+
+    fn began(&mut self) {
+        self.began = Some(Instant::now());
+    }
+
+    fn ended(&mut self) {
+        let now = Instant::now();
+        self.next = self.began.map(|began| now + (now - began) * Self::SHARE);
+    }
 }
 
 /// The stacks seen at one place.
@@ -65,6 +104,7 @@ pub(crate) struct Collected {
     /// All creations, those without a group included.
     pub(crate) outcomes: HashMap<Outcome, u64>,
     pub(crate) by_cgroup: ByCgroup,
+    calls_walk: Walk,
     judge: shell::Judge,
     unwinder: Unwinder,
     /// Lives of the programs that a living shell has started.
@@ -90,6 +130,7 @@ impl Collected {
             ungrouped: 0,
             outcomes: HashMap::new(),
             by_cgroup: ByCgroup::default(),
+            calls_walk: Walk::default(),
             judge: shell::Judge::new(),
             unwinder: Unwinder::new(),
             shell_children: HashMap::new(),
@@ -267,8 +308,8 @@ impl Collected {
         self.samples.extend(samples);
     }
 
-    /// Reads what the kernel side sums up itself. To be called about once a second and at the end.
-    pub(crate) fn tick(&mut self, watch: &Watch) -> Result<(), WatchError> {
+    /// Reads what the kernel side sums up itself. To be called about once a second, and with `end` when all of it is wanted.
+    pub(crate) fn tick(&mut self, watch: &Watch, end: bool) -> Result<(), WatchError> {
         self.totals = watch.totals()?;
         let forkers: HashSet<u32> = self
             .groups
@@ -282,19 +323,33 @@ impl Collected {
                 self.faults.insert(pid, faults);
             }
         }
+        if end || self.calls_walk.is_due() {
+            self.calls_walk.began();
+            self.take_calls(watch)?;
+            self.calls_walk.ended();
+        }
+        Ok(())
+    }
+
+    /// Takes over the system calls counted, and asks who made those that may matter, while that can be asked.
+    fn take_calls(&mut self, watch: &Watch) -> Result<(), WatchError> {
+        // Of each process once: it may have many places.
+        let mut asked = HashSet::new();
         for call in watch.calls()? {
             let RawCallKey { ip, tgid, nr, class } = call.key;
             if class == CLASS_ANY && call.count < 1000 {
                 continue;
             }
-            if !self.names.contains_key(&tgid) {
-                self.name(tgid, None);
-            }
-            if self.cpu.len() >= MAX_NAMES && !self.cpu.contains_key(&tgid) {
-                forget_the_least(&mut self.cpu, |cpu| cpu.used() as f64);
-            }
-            if let Some(now) = procfs::cpu_ns(tgid) {
-                self.cpu.entry(tgid).or_insert(CpuTime::since(now)).follow(now);
+            if asked.insert(tgid) {
+                if !self.names.contains_key(&tgid) {
+                    self.name(tgid, None);
+                }
+                if self.cpu.len() >= MAX_NAMES && !self.cpu.contains_key(&tgid) {
+                    forget_the_least(&mut self.cpu, |cpu| cpu.used() as f64);
+                }
+                if let Some(now) = procfs::cpu_ns(tgid) {
+                    self.cpu.entry(tgid).or_insert(CpuTime::since(now)).follow(now);
+                }
             }
             if class == CLASS_BLOCK_WRITE_PARTIAL
                 && (self.block_reads.len() < MAX_NAMES || self.block_reads.contains_key(&tgid))
@@ -305,10 +360,7 @@ impl Collected {
             if self.calls.len() >= MAX_GROUPS && !self.calls.contains_key(&(tgid, nr, class, ip)) {
                 forget_the_least(&mut self.calls, |calls| calls.count as f64);
             }
-            self.calls.insert(
-                (tgid, nr, class, ip),
-                Calls { count: call.count, same: call.same, bytes: call.bytes, last: call.last },
-            );
+            self.calls.entry((tgid, nr, class, ip)).or_default().follow(&call);
         }
         Ok(())
     }
@@ -387,6 +439,17 @@ mod tests {
     #[ignore = "slow; cargo test -p forkless-diagnose --release -- --ignored a_million"]
     fn a_million_processes_and_places_take_no_more() {
         flood(1_000_000);
+    }
+
+    /// An entry of the kernel side that had to make room begins again at nothing, and what it said before stays counted.
+    #[test]
+    fn calls_whose_entry_began_again_are_added_up() {
+        let key = RawCallKey { ip: 1, tgid: 2, nr: 3, class: 0 };
+        let mut calls = Calls::default();
+        for (count, sum) in [(5000, 5000), (7000, 7000), (100, 7100), (6000, 13_000), (6000, 13_000)] {
+            calls.follow(&CallCount { key, count, same: count, bytes: 2 * count, last: 9 });
+            assert_eq!((calls.count, calls.same, calls.bytes, calls.last), (sum, sum, 2 * sum, 9));
+        }
     }
 
     /// Three million creations in an hour filled the table with places that did not matter, and later ones were not seen.

@@ -6,6 +6,7 @@ mod execs;
 mod forks;
 mod shells;
 
+pub(crate) use self::calls::only_answers;
 use serde::Serialize;
 
 use crate::collect::{Collected, Group, Outcome};

@@ -182,7 +182,8 @@ impl Follow {
             self.sites.insert(caller, site);
         }
         if stack.ip != 0 && !stack.top.is_empty() {
-            sink(Event::Stack(StackTop { site, class: 0, sp: stack.sp, bp: stack.bp, top: stack.top }));
+            let UserStack { fp, lr, sp, top, .. } = stack;
+            sink(Event::Stack(StackTop { site, class: 0, sp, fp, lr, top }));
         }
         site
     }
@@ -207,13 +208,13 @@ impl Follow {
         stack: Option<UserStack>,
         sink: &mut impl FnMut(Event),
     ) {
-        const PAGE_MASK: u64 = !4095;
+        let page_mask = !(rustix::param::page_size() as u64 - 1);
         let Some(tracked) = self.children.get(&process).filter(|tracked| !tracked.creation.execed()) else {
             return;
         };
         let undecided = tracked.flags.is_none() || tracked.creation.site.nr == UNPLACED;
         // Where the creation returned to, and nowhere else: a child that shares memory may be the first to run another page of it.
-        let is_first = ip & PAGE_MASK == address & PAGE_MASK
+        let is_first = ip & page_mask == address & page_mask
             && undecided
             && self.is_after_system_call(tracked.creation.caller, process, ip);
         let Some(tracked) = self.children.get_mut(&process) else { return };

@@ -17,8 +17,12 @@ use super::record::{self, PerfRecord, Source};
 use crate::error::WatchError;
 use crate::target::{ResolvedTarget, Target};
 
-/// bp, sp and ip: bits 6 to 8 of `enum perf_event_x86_regs`.
+/// bp, sp and ip: bits 6 to 8 of `enum perf_event_x86_regs`. `Fields::user_stack` takes them apart.
+#[cfg(target_arch = "x86_64")]
 const USER_REGISTERS: u64 = 0b111 << 6;
+/// x29 (the frame pointer), lr, sp and pc: bits 29 to 32 of `enum perf_event_arm_regs`.
+#[cfg(target_arch = "aarch64")]
+const USER_REGISTERS: u64 = 0b1111 << 29;
 /// Enough of a stack for the frames of fork() and some of its callers.
 const FAULT_STACK: u32 = 4096;
 const TASK_STACK: u32 = 8192;

@@ -44,7 +44,9 @@ pub(super) enum Source {
 /// User registers and the bytes from the stack pointer up.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct UserStack {
-    pub(super) bp: u64,
+    pub(super) fp: u64,
+    /// The link register; 0 where there is none.
+    pub(super) lr: u64,
     pub(super) sp: u64,
     pub(super) ip: u64,
     pub(super) top: Vec<u8>,
@@ -99,12 +101,17 @@ impl<'b> Fields<'b> {
         self.bytes(8)?.try_into().ok().map(u64::from_ne_bytes)
     }
 
-    /// `REGS_USER` with bp, sp and ip asked for (ascending by their number), then `STACK_USER`.
+    /// `REGS_USER` with frame pointer, link register (where there is one), sp and ip asked for, ascending by their number, then
+    /// `STACK_USER`.
     fn user_stack(&mut self) -> Option<UserStack> {
         const ABI_NONE: u64 = 0;
         let mut stack = UserStack::default();
         if self.u64()? != ABI_NONE {
-            (stack.bp, stack.sp, stack.ip) = (self.u64()?, self.u64()?, self.u64()?);
+            stack.fp = self.u64()?;
+            if cfg!(target_arch = "aarch64") {
+                stack.lr = self.u64()?;
+            }
+            (stack.sp, stack.ip) = (self.u64()?, self.u64()?);
         }
         let size = usize::try_from(self.u64()?).ok()?;
         if size > 0 {
@@ -219,12 +226,14 @@ mod tests {
 
     #[test]
     fn a_stack_is_as_long_as_the_kernel_could_read() {
-        let body = words(&[0x1000, pair(5, 5), 7, 0x2000, 2, 0xb, 0xa, 0x1, 16, 1, 2, 8]);
+        let registers: &[u64] =
+            if cfg!(target_arch = "aarch64") { &[0xb, 0xc, 0xa, 0x1] } else { &[0xb, 0xa, 0x1] };
+        let body = words(&[&[0x1000, pair(5, 5), 7, 0x2000, 2], registers, &[16, 1, 2, 8]].concat());
         let record = decode(Source::FaultStacks, SAMPLE, 0, &body).expect("a fault");
         let What::Fault { stack: Some(stack), address: 0x2000, ip: 0x1000 } = record.what else {
             panic!("{record:?}")
         };
-        assert_eq!((stack.bp, stack.sp, stack.ip, stack.top.len()), (0xb, 0xa, 0x1, 8));
+        assert_eq!((stack.fp, stack.sp, stack.ip, stack.top.len()), (0xb, 0xa, 0x1, 8));
     }
 
     #[test]
