@@ -1,15 +1,15 @@
 #!/bin/bash
-# Runs `forkless diagnose` on Debian's other kernels in an emulator. Commands of their own, not for every push: they download
-# kernels (apt) and take minutes.
+# Runs `forkless diagnose` on Debian's other kernels in an emulator: 5.10, 6.1, 6.12, and 6.12 for arm64. Commands of their own, not for every
+# push: they download kernels (apt), build for arm64 where rustup and Debian's cross compiler are at hand, and take minutes.
 #
-#   tests/kernels/diagnose.sh [PACKAGE ...]                  each tier that works there gives the same findings, and under
-#                                                            lockdown it says what is refused and falls back
-#   tests/kernels/diagnose.sh --idle SECONDS [PACKAGE ...]   a machine that does nothing: nothing found, nothing lost, no growth
-#   tests/kernels/diagnose.sh --spawn SECONDS [PACKAGE ...]  the same of a machine busy with posix_spawn and vfork alone
+#   tests/kernels/diagnose.sh [SYSTEM ...]                  each tier that works there gives the same findings, doctor says which do, and
+#                                                           under lockdown it says what is refused and falls back
+#   tests/kernels/diagnose.sh --idle SECONDS [SYSTEM ...]   a machine that does nothing: nothing found, nothing lost, no growth
+#   tests/kernels/diagnose.sh --spawn SECONDS [SYSTEM ...]  the same of a machine busy with posix_spawn and vfork alone
 #
-# The kernels are the newest 6.1 and 6.12 cloud kernels apt offers. Needs qemu-system-x86_64, busybox (static), cpio, cc, dpkg
-# and apt; exits 4 and says so without them. TCG's times mean nothing and are not looked at. Exit 1 if a kernel gives another
-# answer.
+# SYSTEM is 5.10, 6.1, 6.12 or arm64; without any all of them, of --idle and --spawn 6.1 and 6.12. Needs qemu-system-x86_64, busybox (static), cpio,
+# cc, dpkg and apt. TCG's times mean nothing and are not looked at. Exit 1 if a kernel gives another answer, 4 if something needed is missing, of
+# everything or of one system: it says so.
 set -eu
 top=$(cd "$(dirname "$0")/../.." && pwd)
 part=tiers seconds=0
@@ -17,34 +17,65 @@ case ${1-} in
 --idle | --spawn)
 	part=${1#--} seconds=${2-}
 	case $seconds in
-	'' | *[!0-9]*) echo "usage: ${0##*/} $1 SECONDS [PACKAGE ...]" >&2; exit 2 ;;
+	'' | *[!0-9]*) echo "usage: ${0##*/} $1 SECONDS [SYSTEM ...]" >&2; exit 2 ;;
 	esac
 	shift 2
 	;;
--*) sed -n '5,8s/^# *//p' "$0" >&2; exit 2 ;;
+-*) sed -n '5,9s/^# *//p' "$0" >&2; exit 2 ;;
 esac
+for system; do
+	case $system in 5.10 | 6.1 | 6.12 | arm64) ;; *) echo "${0##*/}: $system: known are 5.10, 6.1, 6.12 and arm64" >&2; exit 2 ;; esac
+done
 for need in qemu-system-x86_64 busybox cpio cc dpkg apt-get xz; do
 	command -v $need >/dev/null || { echo "SKIPPED: no $need"; exit 4; }
 done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 root=$work/root
+target=${CARGO_TARGET_DIR:-$top/target}
 # shellcheck source=tests/kernels/fetch.sh
 . "$(dirname "$0")/fetch.sh"
-if [ $# = 0 ]; then
-	old=$(newest '6[.]1[.]' amd64) && new=$(newest '6[.]12[.]' amd64) || exit 4
-	set -- "$old" "$new"
-fi
+[ $# -gt 0 ] || if [ $part = tiers ]; then set -- 5.10 6.1 6.12 arm64; else set -- 6.1 6.12; fi
 
-cargo build --release -q -p forkless-cli --manifest-path "$top/Cargo.toml"
-furnish "$(command -v busybox)" sh true sleep cat echo mount poweroff uname
-cp "$top/target/release/forkless" "$root/bin/forkless"
-cc -O1 -g -static -fomit-frame-pointer -o "$root/bin/victim" "$top/fixtures/victims/victim.c"
-# The tool is linked dynamically: take its libraries to where they are looked for.
-ldd "$root/bin/forkless" | grep -o '/[^ ]*' | while read -r library; do
-	mkdir -p "$root$(dirname "$library")"
-	cp -L "$library" "$root$library"
-done
+# The initial file system: the tool, and a victim that needs nothing else.
+fill() { # BUSYBOX TOOL COMPILER
+	furnish "$1" sh true sleep cat echo mount poweroff uname
+	cp "$2" "$root/bin/forkless"
+	"$3" -O1 -g -static -fomit-frame-pointer -o "$root/bin/victim" "$top/fixtures/victims/victim.c"
+}
+
+# The tool is linked dynamically: its libraries go to where they are looked for.
+x86() {
+	qemu=(qemu-system-x86_64 -accel tcg -cpu max) console=ttyS0
+	[ "$filled" = x86 ] && return
+	cargo build --release -q -p forkless-cli --manifest-path "$top/Cargo.toml"
+	fill "$(command -v busybox)" "$target/release/forkless" cc
+	ldd "$root/bin/forkless" | grep -o '/[^ ]*' | while read -r library; do
+		mkdir -p "$root$(dirname "$library")"
+		cp -L "$library" "$root$library"
+	done
+	filled=x86
+}
+
+# Fails and says why where this machine cannot build for it.
+arm64() { # APT-OPTION...
+	local triple=aarch64-unknown-linux-gnu libraries=/usr/aarch64-linux-gnu/lib
+	qemu=(qemu-system-aarch64 -M virt -accel tcg -cpu max) console=ttyAMA0
+	[ "$filled" = arm64 ] && return
+	rustup target add $triple >/dev/null 2>&1 || { echo "rustup has no standard library for it"; return 1; }
+	for need in aarch64-linux-gnu-gcc qemu-system-aarch64; do
+		command -v $need >/dev/null || { echo "$need is missing"; return 1; }
+	done
+	[ -e "$cache/busybox-arm64" ] || (cd "$work" && apt-get -qq -o APT::Sandbox::User=root "$@" download busybox-static &&
+		dpkg -x busybox-static_*.deb busybox && cp busybox/bin/busybox "$cache/busybox-arm64") >&2 || { echo "no busybox for it"; return 1; }
+	# Its times mean nothing, so it need not be optimised.
+	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc CARGO_PROFILE_DEV_DEBUG=0 \
+		cargo build -q -p forkless-cli --manifest-path "$top/Cargo.toml" --target $triple >&2
+	fill "$cache/busybox-arm64" "$target/$triple/debug/forkless" aarch64-linux-gnu-gcc
+	mkdir -p "$root/lib"
+	cp -L $libraries/{ld-linux-aarch64.so.1,libc.so.6,libm.so.6,libgcc_s.so.1} "$root/lib/"
+	filled=arm64
+}
 
 begin_init() { # what each guest begins with
 	cat <<-'INIT'
@@ -64,6 +95,7 @@ tiers_init() {
 			echo "@exit $?"
 		}
 		forkless diagnose -d 0.1 -p 1 2>&1
+		forkless doctor --json 2>&1
 		try -- victim forkexec 5 256
 		try -- victim snapshot 3 64
 		try -- victim swapcontext 20000
@@ -72,6 +104,10 @@ tiers_init() {
 		echo "@tracepoints"
 		try --tier tracepoints -- victim forkexec 6 256
 		try --tier tracepoints --log -- victim spawn 4
+		echo "@perf"
+		try --tier perf -- victim forkexec 7 256
+		echo "@procfs"
+		try --tier procfs -- victim snapshot 8 64
 	INIT
 }
 
@@ -124,8 +160,8 @@ boot() { # BODY PARAMETERS: a guest that runs it, with these parameters of its k
 		echo 'echo "@end"; poweroff -f'
 	} >"$root/init"
 	pack
-	timeout $((seconds + 900)) qemu-system-x86_64 -accel tcg -cpu max -m 1536 -smp 2 -nographic -no-reboot -kernel "$image" \
-		-initrd "$work/initrd.gz" -append "console=ttyS0 quiet panic=-1 $2" 2>&1 </dev/null | tr -d '\r' >"$log" || true
+	timeout $((seconds + 900)) "${qemu[@]}" -m 1536 -smp 2 -nographic -no-reboot -kernel "$image" \
+		-initrd "$work/initrd.gz" -append "console=$console quiet panic=-1 $2" 2>&1 </dev/null | tr -d '\r' >"$log" || true
 }
 
 failed=0 failures=
@@ -144,14 +180,32 @@ finish() { # shows the end of a guest's log if something failed in it
 
 check_tiers() {
 	expect "a BPF tier works" '^tier: BPF .*works'
-	expect "full forks that exec, 5 of 5" '"full_fork_then_exec":5.*"kind":"full_fork_then_exec".*"count":5,'
-	expect "their call site" '"function":"fork_for_exec"'
+	expect "full forks that exec, 5 of 5" '"tier":"bpf_.*"full_fork_then_exec":5.*"kind":"full_fork_then_exec".*"count":5,'
+	expect "their call site" '"tier":"bpf_.*"function":"fork_for_exec"'
 	expect "forks that do not exec" '"full_fork_alone":3'
 	expect "needless mask calls" '"kind":"needless_signal_mask"'
 	expect "a missing program, 10 of 10" '"kind":"missing_program".*"count":10,'
-	expect "three vforks in the log" '"call":"vfork","flags":16640,"kind":"vfork_like"'
+	# arm64 has no such system call: vfork() is a clone there.
+	expect "three vforks in the log" '"call":"(vfork|clone)","flags":16640,"kind":"vfork_like"'
 	expect "the tracepoint tier, 6 of 6" '"tier":"bpf_tracepoints".*"full_fork_then_exec":6.*"kind":"full_fork_then_exec".*"count":6,'
 	expect "the tracepoint tier logs posix_spawn" '^4 process creations, 0 lost'
+	check_others
+}
+
+# The tiers without BPF.
+check_others() {
+	expect "perf events, 7 of 7" '"tier":"perf".*"full_fork_then_exec":7.*"kind":"full_fork_then_exec".*"count":7,'
+	expect "and the call site" '"tier":"perf".*"function":"fork_for_exec"'
+	expect "/proc sees forks that live" '"tier":"procfs".*"full_fork_alone":[1-8],'
+}
+
+# Before 5.15 the BPF programs cannot run: it says so, and perf events serve.
+check_5_10() {
+	expect "no BPF tier is said to work" '^tier: BPF with tracepoints.*: not here: .*need Linux 5\.15'
+	expect "nor by doctor" '"name": ?"BPF with tracepoints[^}]*need Linux 5\.15'
+	if grep -aqE '^tier: BPF .*works' "$log"; then fail "a BPF tier is said to work"; fi
+	expect "full forks that exec, 5 of 5, through perf events" '"tier":"perf","limits":\["no BPF: [^"]*need Linux 5\.15.*"full_fork_then_exec":5.*"count":5,'
+	check_others
 }
 
 check_healthy() {
@@ -196,22 +250,50 @@ idle) body=$(healthy_init "$seconds" '') ;;
 spawn) body=$(healthy_init "$seconds" '(while :; do victim spawn 2000 64; victim vfork 2000 64; done) >/dev/null &') ;;
 esac
 
-for package; do
-	image=$(kernel "$package")/vmlinuz || exit 4
-	log=$work/$package.log
+begun=0 filled= absent=()
+lacks() { # WHY
+	echo "SKIPPED: $system: $1"
+	absent+=("$system: $1")
+}
+for system; do
+	case $system in
+	5.10)
+		image=$(oldest)/vmlinuz || { lacks "Debian's package could not be fetched"; continue; }
+		x86
+		;;
+	6.*)
+		image=$(kernel "$(newest "${system/./[.]}[.]" amd64)")/vmlinuz || { lacks "Debian's package could not be fetched"; continue; }
+		x86
+		;;
+	arm64)
+		if ! apart arm64 arm64 || ! package=$(newest '6[.]12[.]' arm64 "${apt[@]}") || ! image=$(kernel "$package" "${apt[@]}")/vmlinuz; then
+			lacks "Debian's packages for it could not be fetched"
+			continue
+		fi
+		arm64 "${apt[@]}" >"$work/why" || { lacks "$(cat "$work/why")"; continue; }
+		;;
+	esac
+	begun=$SECONDS log=$work/$system.log
 	boot "$body" ''
-	echo "== $package: $(grep -a '^tier: ' "$log" | sort -u | tr '\n' ';')"
-	case $part in
-	tiers) check_tiers ;;
+	echo "== $system ($(sed -n 's/^@kernel //p' "$log")): $(grep -a '^tier: ' "$log" | sort -u | tr '\n' ';')"
+	case $part,$system in
+	tiers,5.10) check_5_10 ;;
+	tiers,*) check_tiers ;;
 	*) check_healthy ;;
 	esac
 	finish
-	[ "$part" = tiers ] || continue
-	for level in integrity confidentiality; do
-		boot "$(lockdown_init)" "lsm=lockdown lockdown=$level"
-		echo "== $package, lockdown=$level"
-		check_$level
-		finish
-	done
+	case $part,$system in
+	tiers,6.*)
+		for level in integrity confidentiality; do
+			boot "$(lockdown_init)" "lsm=lockdown lockdown=$level"
+			echo "== $system, lockdown=$level"
+			check_$level
+			finish
+		done
+		;;
+	esac
+	echo "   $((SECONDS - begun)) s"
 done
-exit $failed
+[ ${#absent[@]} = 0 ] || echo "not here: ${#absent[@]} (${absent[*]})"
+[ $failed = 0 ] || exit 1
+[ ${#absent[@]} = 0 ] || exit 4

@@ -16,6 +16,20 @@ newest() { # SERIES ARCHITECTURE APT-OPTION...
 	[ -n "$found" ]
 }
 
+# apt of another release or architecture, of which the machine's own does not learn: fills the array `apt`.
+apart() { # NAME ARCHITECTURE [SOURCE...]
+	local state=$work/apt-$1 arch=$2
+	shift 2
+	mkdir -p "$state"/{lists,archives}/partial
+	apt=(-o "APT::Architecture=$arch" -o "APT::Architectures=$arch" -o "Dir::State::lists=$state/lists" -o Dir::State::status=/dev/null
+		-o "Dir::Cache::archives=$state/archives" -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache=)
+	if [ $# -gt 0 ]; then
+		printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s\n' "$@" >"$state/sources.list"
+		apt+=(-o "Dir::Etc::sourcelist=$state/sources.list" -o Dir::Etc::sourceparts=/dev/null)
+	fi
+	apt-get -qq -o APT::Sandbox::User=root "${apt[@]}" update
+}
+
 # Fetches and unpacks a package unless that was done before: the directory. Fails, and says why, where it cannot be had.
 kernel() { # PACKAGE APT-OPTION...
 	local package=$1 tree=$cache/$1.d
@@ -35,6 +49,20 @@ kernel() { # PACKAGE APT-OPTION...
 		mv "$tree.part" "$tree"
 	fi
 	echo "$tree"
+}
+
+# The directory of Linux 5.10, the oldest kernel that is supported. bullseye is no longer in the archives of this machine's release, and some
+# of its packages are gone from the mirrors before their lists are: the newest that can be had.
+oldest() {
+	local package tree
+	apart bullseye amd64 "http://deb.debian.org/debian bullseye main" "http://deb.debian.org/debian-security bullseye-security main" || return 1
+	for package in $(apt-cache "${apt[@]}" search --names-only '^linux-image-5[.]10[.].*-cloud-amd64(-unsigned)?$' | cut -d' ' -f1 | sort -rV | head -n 6); do
+		if tree=$(kernel "$package" "${apt[@]}" 2>/dev/null); then
+			echo "$tree"
+			return
+		fi
+	done
+	return 1
 }
 
 # Makes $root an initial file system with busybox under these names, packed by pack.

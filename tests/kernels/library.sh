@@ -28,20 +28,6 @@ fi
 failed=0 absent=()
 target=${CARGO_TARGET_DIR:-$top/target}
 
-# apt of another release or architecture, of which the machine's own does not learn: fills the array `apt`.
-apart() { # NAME ARCHITECTURE [SOURCE...]
-	local state=$work/apt-$1 arch=$2
-	shift 2
-	mkdir -p "$state"/{lists,archives}/partial
-	apt=(-o "APT::Architecture=$arch" -o "APT::Architectures=$arch" -o "Dir::State::lists=$state/lists" -o Dir::State::status=/dev/null
-		-o "Dir::Cache::archives=$state/archives" -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache=)
-	if [ $# -gt 0 ]; then
-		printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s\n' "$@" >"$state/sources.list"
-		apt+=(-o "Dir::Etc::sourcelist=$state/sources.list" -o Dir::Etc::sourceparts=/dev/null)
-	fi
-	apt-get -qq -o APT::Sandbox::User=root "${apt[@]}" update
-}
-
 # What a program expects of a system: Debian's C library, shells and small programs, unpacked once. Prints where.
 userland() { # ARCHITECTURE APT-OPTION...
 	local tree=$cache/userland-$1.d
@@ -192,20 +178,6 @@ x86() { # NAME KERNEL-TREE
 	[ -e "$work/bin/behaviour" ] || build cc
 	boot "$1" "$2" "$userland" ttyS0 qemu-system-x86_64 -accel tcg -cpu max
 	judge
-}
-
-# bullseye is no longer in the archives of this machine's release. Some of its packages are gone from the mirrors before their lists are:
-# the newest that can be had.
-oldest() {
-	local package tree
-	apart bullseye amd64 "http://deb.debian.org/debian bullseye main" "http://deb.debian.org/debian-security bullseye-security main" || return 1
-	for package in $(apt-cache "${apt[@]}" search --names-only '^linux-image-5[.]10[.].*-cloud-amd64(-unsigned)?$' | cut -d' ' -f1 | sort -rV | head -n 6); do
-		if tree=$(kernel "$package" "${apt[@]}" 2>/dev/null); then
-			echo "$tree"
-			return
-		fi
-	done
-	return 1
 }
 
 arm64() {
