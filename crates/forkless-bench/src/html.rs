@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::render::{Grid, Style, bars, legend, number, param, title};
+use crate::render::{Grid, Style, bars, legend, limits, number, param, title};
 use crate::results::{Param, Results, Row, Suite};
 
 pub(crate) const STYLE: &str = "\
@@ -107,6 +107,9 @@ fn section(text: &mut String, suite: &Suite, index: usize) {
     let stars = bars(suite);
     if !stars.is_empty() {
         let _ = writeln!(text, "<pre>{}</pre>", escape(&stars));
+    }
+    for limit in limits(suite) {
+        let _ = writeln!(text, "<p class=note>limited by {}</p>", escape(&limit));
     }
     for note in &suite.notes {
         let _ = writeln!(text, "<p class=note>{}</p>", escape(note));

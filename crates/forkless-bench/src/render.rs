@@ -6,9 +6,11 @@ use std::fmt::Write as _;
 use crate::results::{Results, Suite};
 
 mod grid;
+mod limits;
 
 pub use self::grid::{Grid, Style, number, param};
 use self::grid::{table, varying_params};
+pub use self::limits::limits;
 
 /// Tables for a terminal of the given width, each under its suite's name and followed by its notes.
 #[must_use]
@@ -28,6 +30,9 @@ pub fn terminal(results: &Results, width: u16) -> String {
             let _ = writeln!(text, "\nlimits\n{}", table(&Grid::of_checks(suite), width));
         }
         text.push_str(&bars(suite));
+        for limit in limits(suite) {
+            let _ = writeln!(text, "limited by {limit}");
+        }
         for note in &suite.notes {
             let _ = writeln!(text, "note: {note}");
         }
@@ -111,6 +116,10 @@ pub fn markdown(results: &Results) -> String {
         if !suite.checks.is_empty() {
             let _ = writeln!(text, "Limits:\n\n{}", Grid::of_checks(suite).to_markdown());
         }
+        let limits = limits(suite);
+        for limit in &limits {
+            let _ = writeln!(text, "- limited by {limit}");
+        }
         for note in &suite.notes {
             let _ = writeln!(text, "- {note}");
         }
@@ -118,7 +127,7 @@ pub fn markdown(results: &Results) -> String {
             let bounds = Style::Bounds.cell(one.value, one.ci95, number);
             let _ = writeln!(text, "- {}: {bounds} {}", one.name, one.unit);
         }
-        if !suite.notes.is_empty() || !suite.derived.is_empty() {
+        if !(limits.is_empty() && suite.notes.is_empty() && suite.derived.is_empty()) {
             text.push('\n');
         }
     }
@@ -134,7 +143,7 @@ pub fn csv(results: &Results) -> String {
     let mut text = String::from(
         "suite,method,params,metric,unit,estimate,n,median,ci95_low,ci95_high,min,p05,p25,p75,p90,p95,p99,p999,max,mean,\
          outliers,ratio_to,ratio,ratio_ci95_low,ratio_ci95_high,within_rounds,\
-         within_rounds_ci95_low,within_rounds_ci95_high\n",
+         within_rounds_ci95_low,within_rounds_ci95_high,limit\n",
     );
     for suite in &results.suites {
         for row in &suite.rows {
@@ -161,6 +170,7 @@ pub fn csv(results: &Results) -> String {
                 }
                 None => fields.extend([const { String::new() }; 7]),
             }
+            fields.push(quoted(row.limit.as_deref().unwrap_or_default()));
             let _ = writeln!(text, "{}", fields.join(","));
         }
     }
@@ -208,7 +218,9 @@ mod tests {
         assert_eq!(bars.len(), 1, "{markdown}");
 
         let csv = csv(&results);
-        let commas: BTreeSet<usize> = csv.lines().map(|line| line.matches(',').count()).collect();
+        // Between quotes, of which these fields hold none, a comma separates nothing.
+        let outside = |line: &str| line.split('"').step_by(2).map(|part| part.matches(',').count()).sum();
+        let commas: BTreeSet<usize> = csv.lines().map(outside).collect();
         assert_eq!(commas.len(), 1, "{csv}");
         assert_eq!(csv.lines().count(), 1 + results.suites[0].rows.len());
     }

@@ -160,17 +160,22 @@ impl Method {
 
     /// What the time of a method is mostly made of, beyond what every process creation costs.
     #[must_use]
-    pub fn limit(self) -> Option<&'static str> {
+    pub fn limit(self) -> &'static str {
         match self {
             Method::ForkExec | Method::NoshellForkCompat0 | Method::NoshellForkCompat1 => {
-                Some("copying page tables: grows with the parent's memory")
+                "copying page tables: grows with the parent's memory"
             }
-            Method::System | Method::Popen => Some("the start of /bin/sh"),
+            Method::System | Method::Popen => "the start of /bin/sh",
             Method::PosixSpawn
             | Method::PosixSpawnPipes
             | Method::NoshellSpawnCompat0
-            | Method::NoshellSpawnCompat1 => Some("what libc's posix_spawn does around the clone"),
-            _ => None,
+            | Method::NoshellSpawnCompat1 => "what libc's posix_spawn does around the clone",
+            Method::ForklessFull => "the system calls of the child before it becomes the program",
+            Method::VforkExecPipes
+            | Method::ForklessPipes
+            | Method::ForklessPipes3
+            | Method::ForklessPopen => "the kernel's work for clone, exec and exit, and the pipes",
+            _ => "the kernel's work for clone, exec and exit",
         }
     }
 }

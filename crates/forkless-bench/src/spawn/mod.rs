@@ -172,7 +172,7 @@ fn series(spec: &Spec, outcome: Outcome) -> Vec<Series> {
                 method: method.name().to_owned(),
                 params: params.clone(),
                 metric,
-                limit: method.limit().map(str::to_owned),
+                limit: Some(method.limit().to_owned()),
                 samples,
             });
         }

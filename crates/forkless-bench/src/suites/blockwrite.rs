@@ -261,6 +261,13 @@ fn series(on: On, kinds: &[(Mode, u64)], outcome: Outcome) -> Vec<Series> {
             ("bs".to_owned(), Param::Number(bs)),
             ("target".to_owned(), Param::Word(on.name().to_owned())),
         ]);
+        let limit = match mode {
+            Mode::Buffered if bs % 4096 != 0 => {
+                "a read of every block that is written in part, one after the other"
+            }
+            Mode::Buffered => "the page cache and what writes it back",
+            Mode::Direct => "the device: a request for every write",
+        };
         for (metric, samples) in METRICS.into_iter().zip(series) {
             if samples.values.is_empty() {
                 continue;
@@ -269,7 +276,7 @@ fn series(on: On, kinds: &[(Mode, u64)], outcome: Outcome) -> Vec<Series> {
                 method: mode.name().to_owned(),
                 params: params.clone(),
                 metric,
-                limit: None,
+                limit: Some(limit.to_owned()),
                 samples,
             });
         }

@@ -42,6 +42,19 @@ struct Operation {
     repeat: fn(u64),
 }
 
+impl Operation {
+    fn limit(&self) -> &'static str {
+        match self.name {
+            "getcontext" | "swapcontext" | "sigsetjmp" | "green_ucontext" => {
+                "the system calls for the signal mask"
+            }
+            "localtime" | "mktime" if self.tz.is_none() => "a look at /etc/localtime at every call",
+            "localtime" | "localtime_r" | "mktime" | "strftime" => "arithmetic",
+            _ => "registers stored and loaded",
+        }
+    }
+}
+
 const ZONE: &CStr = c":/etc/localtime";
 
 fn operations() -> Vec<Operation> {
@@ -82,6 +95,7 @@ pub fn run(spec: &Spec, observer: &mut dyn Observer) -> Result<Suite, Error> {
     for (operation, mut series) in operations.iter().zip(outcome.series) {
         let tz = operation.tz.map_or_else(|| "unset".into(), CStr::to_string_lossy).into_owned();
         let params = Params::from([("TZ".to_owned(), Param::Word(tz))]);
+        let limit = Some(operation.limit().to_owned());
         match count::system_calls(operation) {
             None => {}
             Some(Ok(calls)) => {
@@ -90,14 +104,14 @@ pub fn run(spec: &Spec, observer: &mut dyn Observer) -> Result<Suite, Error> {
                     method: operation.name.into(),
                     params: params.clone(),
                     metric: SYSCALLS,
-                    limit: None,
+                    limit: limit.clone(),
                     samples,
                 });
             }
             Some(Err(error)) => notes.push(format!("skipped: system calls of {}: {error}", operation.name)),
         }
         if let Some(samples) = series.pop() {
-            all.push(Series { method: operation.name.into(), params, metric: REAL, limit: None, samples });
+            all.push(Series { method: operation.name.into(), params, metric: REAL, limit, samples });
         }
     }
     let derived = derived(&all, spec.plan.seed);

@@ -194,6 +194,12 @@ fn measure(
             ("size".to_owned(), Param::Number(bytes)),
             ("stride".to_owned(), Param::Number(stride)),
         ]);
+        // A process under `forkless run` that was not speculated has no row.
+        let limit = if method == "fork" || method == Method::ForkExec.name() {
+            "a write fault for every page: a copy while a child shares it, else only the permission"
+        } else {
+            "no page is shared: a pass is its writes"
+        };
         for (metric, samples) in METRICS.into_iter().zip(series) {
             if samples.values.is_empty() {
                 continue;
@@ -202,7 +208,7 @@ fn measure(
                 method: method.to_owned(),
                 params: params.clone(),
                 metric,
-                limit: None,
+                limit: Some(limit.to_owned()),
                 samples,
             });
         }

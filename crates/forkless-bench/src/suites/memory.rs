@@ -224,7 +224,7 @@ fn measure(
         ("pages".to_owned(), Param::Word(state.pages.to_string())),
         ("used".to_owned(), Param::Number(state.used)),
     ]);
-    let mut names: Vec<(&str, Option<String>, &[Metric])> = Vec::new();
+    let mut names: Vec<(&str, String, &[Metric])> = Vec::new();
     names.extend(
         spec.methods.iter().map(|&method| (method.name(), limit(method, state.pages), &METRICS[..series])),
     );
@@ -233,11 +233,13 @@ fn measure(
     }
     if let Some(forker) = forker {
         match forker.into_inner().finish() {
-            Ok(done) if done.speculated() => names.push((under_run::METHOD, None, &METRICS[..series])),
+            Ok(done) if done.speculated() => {
+                names.push((under_run::METHOD, Method::Forkless.limit().to_owned(), &METRICS[..series]));
+            }
             Ok(done) => {
                 // Left alone, as below --fork-minimum: what a user gets, and the row says that it is a plain fork.
                 let plain = format!("not speculated: {}", done.reasons.join(", "));
-                names.push((under_run::METHOD, Some(plain), &METRICS[..series]));
+                names.push((under_run::METHOD, plain, &METRICS[..series]));
                 let note = done.note().unwrap_or_default();
                 suite.notes.push(format!("{} of {} pages: {note}", mib(state.used), state.pages));
             }
@@ -252,7 +254,7 @@ fn measure(
                 method: method.to_owned(),
                 params: params.clone(),
                 metric,
-                limit: limit.clone(),
+                limit: Some(limit.clone()),
                 samples,
             });
         }
@@ -261,17 +263,17 @@ fn measure(
 }
 
 /// What a row is limited by.
-fn limit(method: Method, pages: Pages) -> Option<String> {
+fn limit(method: Method, pages: Pages) -> String {
     let limit = match (method, pages) {
         // copy_huge_pmd, mm/huge_memory.c: pte_alloc_one for every huge page, kept for the day it is split. The child's exit frees
         // them, the next fork takes the same ones. Forks with a cold cache lie on a straight line, at twice the price.
-        (Method::ForkExec, Pages::Thp(2048)) => Some(
+        (Method::ForkExec, Pages::Thp(2048)) => {
             "a page table zeroed for every huge page: forks in a row find them in the processor's cache while they fit, so \
-             the line bends upwards",
-        ),
+             the line bends upwards"
+        }
         _ => method.limit(),
     };
-    limit.map(str::to_owned)
+    limit.to_owned()
 }
 
 /// The part of a process under `forkless run`: the same memory, the same fork and exec.

@@ -143,7 +143,7 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
                 method: name.to_owned(),
                 params: params.clone(),
                 metric,
-                limit: None,
+                limit: Some(limit(name, via).to_owned()),
                 samples,
             });
         }
@@ -160,6 +160,25 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
         derived,
         ..Suite::default()
     })
+}
+
+/// What a row is limited by.
+fn limit(name: &str, via: &str) -> &'static str {
+    match (name, via) {
+        (_, "traced") => "two stops at every call, and the way to the tracer and back",
+        ("gettimeofday" | "time" | "clock_monotonic", "libc") if cfg!(target_os = "linux") => {
+            "no system call: the vDSO reads the clock"
+        }
+        ("clock_process_cpu" | "clock_thread_cpu", _) => {
+            "the system call: a vDSO does not know processor times"
+        }
+        ("fstat" | "lstat", _) => "the system call, and for lstat the way along the path",
+        ("fork" | "fork+execve", _) => Method::ForkExec.limit(),
+        ("posix_spawn", _) => Method::PosixSpawn.limit(),
+        ("system", _) => Method::System.limit(),
+        ("vfork" | "execve" | "vfork+execve" | "forkless", _) => Method::VforkExec.limit(),
+        _ => "the way into the kernel and back",
+    }
 }
 
 /// The published derived rows, each with an interval from draws common to all its parts.
