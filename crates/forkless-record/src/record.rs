@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::Reason;
 
 /// First word of a record; the last digit is the version of the layout.
-const RECORD_MAGIC: u64 = 0x666f_726b_6c65_7301;
+const RECORD_MAGIC: u64 = 0x666f_726b_6c65_7302;
 
 macro_rules! counters {
     ($($name:ident, $key:literal, $text:literal;)*) => {
@@ -52,6 +52,7 @@ counters! {
     Shells, "shells_skipped", "shells skipped";
     ShellsKept, "shells_kept", "lines left to the shell";
     Switches, "context_switches", "context switches without a mask call";
+    Declined, "huge_pages_declined", "forks of programs that turned transparent huge pages off for themselves";
     NanosSaved, "nanos_saved_estimate", "nanoseconds saved (estimate)";
 }
 

@@ -358,6 +358,19 @@ pub fn dumpable() -> Result<i32> {
     unsafe { call!(__NR_prctl, p::PR_GET_DUMPABLE) }.map(|n| n as i32)
 }
 
+/// `prctl(PR_GET_THP_DISABLE)`: whether the process gets no transparent huge pages, by its own order or by one it inherited.
+///
+/// ```
+/// # use forkless_sys::process;
+/// if process::thp_disabled() == Ok(true) {
+///     println!("no transparent huge pages here, whatever the system's setting");
+/// }
+/// ```
+pub fn thp_disabled() -> Result<bool> {
+    // SAFETY: no pointers; the kernel insists on the zeros.
+    unsafe { call!(__NR_prctl, p::PR_GET_THP_DISABLE, 0usize, 0usize, 0usize, 0usize) }.map(|n| n != 0)
+}
+
 /// `prctl(PR_SET_DUMPABLE)`: 0 or 1. A property of the memory, so shared with every process that shares it.
 ///
 /// ```

@@ -24,6 +24,22 @@ fn a_process_that_stopped_being_root_speculates_until_its_descriptor_is_taken() 
     assert_eq!(report.reasons(), ["NoProc", "NoProc", "NoProc"]);
 }
 
+/// Ruby 2.6 and redis do so by themselves: whoever asked for huge pages learns why there are none.
+#[test]
+fn a_program_that_turns_huge_pages_off_for_itself_is_reported() {
+    let declines = |options: &[&str], case: &str| {
+        let ((status, out, err), report) =
+            reported(&[&["--fork=off", "--huge-pages=thp"], options].concat(), &SERVERS, &[case]);
+        assert_eq!(status, Some(0), "{options:?}: {err}");
+        let lines = err.lines().filter(|l| l.contains("huge pages off for itself")).count();
+        (out, report.count("huge_pages_declined"), lines)
+    };
+    assert_eq!(declines(&[], "declines"), ("0 MiB\n".to_owned(), 1, 1));
+    assert_eq!(declines(&["--quiet"], "declines"), ("0 MiB\n".to_owned(), 1, 0));
+    let (_, forks, lines) = declines(&[], "pieces");
+    assert_eq!((forks, lines), (0, 0));
+}
+
 /// Regression: APR maps 8 KiB at a time, past every allocator's setting.
 #[test]
 fn memory_mapped_in_pieces_gets_huge_pages_before_a_fork() {

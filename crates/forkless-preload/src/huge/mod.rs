@@ -7,10 +7,11 @@
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-use forkless_sys::{CPtr, fd, maps, mm};
+use forkless_record::Counter;
+use forkless_sys::{CPtr, fd, maps, mm, process};
 
-use crate::config;
 use crate::mappings::each_writable;
+use crate::{config, tally};
 
 pub(crate) mod pool;
 
@@ -39,6 +40,12 @@ pub(crate) fn before_fork() {
     if !grown {
         return;
     }
+    // Ruby 2.6 and redis do that themselves, past the settings of `run`, which had cleared what was inherited.
+    if !pool::wanted() && process::thp_disabled() == Ok(true) {
+        tally::add(Counter::Declined, 1);
+        pool::warn(DECLINED);
+        return;
+    }
     // The list may end early (no /proc): what was not reached stays as it is.
     let _ = each_writable(|m| {
         if m.flags & maps::SHARED == 0 && m.inode == 0 {
@@ -47,6 +54,9 @@ pub(crate) fn before_fork() {
         true
     });
 }
+
+const DECLINED: &[u8] = b"forkless: the program turned transparent huge pages off for itself (PR_SET_THP_DISABLE), so --huge-pages changes \
+    nothing: it may have a setting for that (redis: disable-thp no)\n";
 
 fn has_grown() -> bool {
     let Some(resident) = resident() else { return false };

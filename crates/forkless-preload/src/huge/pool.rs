@@ -215,8 +215,13 @@ const SMALLER: &[u8] = b"forkless: the pool of huge pages is too small for this 
 const AT_RISK: &[u8] = b"forkless: the pool of huge pages is too small for this fork, and memory of a process with threads cannot \
     be moved out of it: the child may be killed by SIGBUS (raise vm.nr_hugepages or vm.nr_overcommit_hugepages)\n";
 
-/// Says it, once.
-fn warn(line: &[u8]) {
+/// Whether the option is there.
+pub(super) fn wanted() -> bool {
+    WANTED.load(Relaxed)
+}
+
+/// Says it, and nothing more after it.
+pub(super) fn warn(line: &[u8]) {
     static WARNED: AtomicBool = AtomicBool::new(false);
     if WARN.load(Relaxed) && !WARNED.swap(true, Relaxed) {
         let _ = fd::write(2, line);

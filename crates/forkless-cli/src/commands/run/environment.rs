@@ -58,9 +58,6 @@ pub(super) fn prepared(
     let mut options = options(args, record);
     if huge.hugetlb {
         options.push_str(",hugetlb=yes");
-        if args.quiet {
-            options.push_str(",quiet=yes");
-        }
     }
     set(&mut all, OPTIONS_VARIABLE, options.into());
     for (name, value) in &huge.variables {
@@ -112,6 +109,9 @@ fn options(args: &Args, record: Option<&RecordFile>) -> String {
     }
     if args.huge_pages != HugePages::Off {
         text.push_str(",collapse=yes");
+        if args.quiet {
+            text.push_str(",quiet=yes");
+        }
     }
     if args.children == Children::No {
         text.push_str(",children=no");
