@@ -16,6 +16,8 @@ use crate::watch::{Event, Totals, Watch, WatchOptions};
 
 /// Between two looks at what the kernel side sums up.
 const TICK: Duration = Duration::from_secs(1);
+/// How long a poll goes on finding names after it has taken events in.
+const NAMING: Duration = Duration::from_millis(100);
 
 /// A watch that is turned into findings.
 ///
@@ -234,6 +236,20 @@ impl Diagnosis {
     /// # Ok::<(), forkless_diagnose::WatchError>(())
     /// ```
     pub fn poll(&mut self, timeout: Duration) -> Result<(), WatchError> {
+        self.take_in(timeout)?;
+        // Between two stacks a look at what has come, or it would wait behind the symbols of a large library.
+        let begin = Instant::now();
+        while begin.elapsed() < NAMING && self.collected.name_a_stack() {
+            self.take_in(Duration::ZERO)?;
+        }
+        if self.ticked.elapsed() >= TICK {
+            self.ticked = Instant::now();
+            self.tick(false)?;
+        }
+        Ok(())
+    }
+
+    fn take_in(&mut self, timeout: Duration) -> Result<(), WatchError> {
         let Self { source, collected, .. } = self;
         match source {
             Source::Bpf(watch) => {
@@ -249,10 +265,6 @@ impl Diagnosis {
             Source::Procfs(sampler) => sampler.poll(timeout, |event| {
                 collected.event(event);
             }),
-        }
-        if self.ticked.elapsed() >= TICK {
-            self.ticked = Instant::now();
-            self.tick(false)?;
         }
         Ok(())
     }
@@ -290,6 +302,7 @@ impl Diagnosis {
     pub fn report(&mut self) -> Result<Report, WatchError> {
         self.tick(true)?;
         let window = self.begin.elapsed();
+        while self.collected.name_a_stack() {}
         let (living, tier) = match &self.source {
             Source::Bpf(watch) => (watch.living()?, watch.tier()),
             Source::Perf(watch) => (watch.living(), Tier::Perf),

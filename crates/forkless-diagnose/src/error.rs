@@ -30,7 +30,7 @@ pub enum WatchError {
     #[error("no command given after --")]
     EmptyCommand,
     /// The command could not be started.
-    #[error("cannot run {program}: {source}")]
+    #[error("cannot run {program}: {source}; {}", mend(source))]
     Command {
         /// Its first word.
         program: String,
@@ -95,6 +95,14 @@ impl WatchError {
                 | Self::Program { .. }
                 | Self::Map { .. }
         )
+    }
+}
+
+fn mend(source: &std::io::Error) -> &'static str {
+    match source.kind() {
+        std::io::ErrorKind::NotFound => "check its path, or the PATH",
+        std::io::ErrorKind::PermissionDenied => "it must be a program that may be executed (chmod +x)",
+        _ => "try it without `forkless diagnose --`",
     }
 }
 

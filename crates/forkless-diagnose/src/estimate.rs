@@ -38,12 +38,6 @@ impl Estimate {
         Self { low: at(0), mid: at(1), high: at(2) }
     }
 
-    /// A mean of `count` samples with a standard deviation, at about 95 % confidence.
-    pub(crate) fn of_mean(mean: f64, deviation: f64, count: u64) -> Self {
-        let margin = if count > 0 { 2.0 * deviation / (count as f64).sqrt() } else { 0.0 };
-        Self { low: mean - margin, mid: mean, high: mean + margin }
-    }
-
     /// Every end multiplied (by a factor that is not negative).
     #[must_use]
     pub(crate) fn times(self, factor: f64) -> Self {
@@ -74,20 +68,17 @@ impl Estimate {
     }
 }
 
-/// Count, mean and deviation of a stream, without keeping it (Welford).
+/// Count and mean of a stream, without keeping it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Stream {
     pub(crate) count: u64,
     pub(crate) mean: f64,
-    squares: f64,
 }
 
 impl Stream {
     pub(crate) fn add(&mut self, value: f64) {
         self.count += 1;
-        let before = value - self.mean;
-        self.mean += before / self.count as f64;
-        self.squares += before * (value - self.mean);
+        self.mean += (value - self.mean) / self.count as f64;
     }
 
     pub(crate) fn merge(&mut self, other: &Self) {
@@ -95,15 +86,81 @@ impl Stream {
             return;
         }
         let count = (self.count + other.count) as f64;
-        let apart = other.mean - self.mean;
-        self.squares += other.squares + apart * apart * self.count as f64 * other.count as f64 / count;
-        self.mean += apart * other.count as f64 / count;
+        self.mean += (other.mean - self.mean) * other.count as f64 / count;
         self.count += other.count;
     }
+}
 
-    pub(crate) fn estimate(&self) -> Estimate {
-        let deviation = if self.count > 1 { (self.squares / (self.count - 1) as f64).sqrt() } else { 0.0 };
-        Estimate::of_mean(self.mean, deviation, self.count)
+/// Wall-clock times: their mean, which sums up to what was spent, and their median, which is what one of them takes. The scheduler
+/// makes the two differ: a fork that is preempted for 50 ms once is not a slower fork.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Times {
+    all: Stream,
+    /// Some of them, each as likely as any other (reservoir sampling).
+    kept: Vec<f32>,
+    random: u64,
+}
+
+/// Enough for a median within a fifth of the deviation; a group of creations has three such lists.
+const KEPT: usize = 31;
+
+impl Times {
+    pub(crate) fn count(&self) -> u64 {
+        self.all.count
+    }
+
+    pub(crate) fn mean(&self) -> f64 {
+        self.all.mean
+    }
+
+    pub(crate) fn add(&mut self, value: f64) {
+        self.all.add(value);
+        if self.kept.len() < KEPT {
+            self.kept.push(value as f32);
+            return;
+        }
+        let at = self.random_below(self.all.count);
+        if let Some(place) = usize::try_from(at).ok().and_then(|at| self.kept.get_mut(at)) {
+            *place = value as f32;
+        }
+    }
+
+    /// Which samples are kept need not be unpredictable, only unrelated to their values (an LCG's upper bits).
+    fn random_below(&mut self, end: u64) -> u64 {
+        self.random =
+            self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.random >> 33) % end.max(1)
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        let before = self.all.count;
+        self.all.merge(&other.all);
+        if self.kept.len() + other.kept.len() <= KEPT {
+            self.kept.extend(&other.kept);
+            return;
+        }
+        // Each side keeps a share of the places as large as its share of all values.
+        let mut from = [std::mem::take(&mut self.kept), other.kept.clone()];
+        while self.kept.len() < KEPT && from.iter().any(|side| !side.is_empty()) {
+            let wanted = usize::from(self.random_below(self.all.count) >= before);
+            let side = if from[wanted].is_empty() { 1 - wanted } else { wanted };
+            let at = self.random_below(from[side].len() as u64) as usize;
+            self.kept.push(from[side].swap_remove(at));
+        }
+    }
+
+    /// The median, and where it lies at about 95 % confidence: the order statistics a root of their number away from it.
+    pub(crate) fn median(&self) -> Estimate {
+        let mut sorted = self.kept.clone();
+        sorted.sort_by(f32::total_cmp);
+        let Some(last) = sorted.len().checked_sub(1) else { return Estimate::default() };
+        let (middle, margin) = (last as f64 / 2.0, (sorted.len() as f64).sqrt());
+        let at = |place: f64| sorted.get(place.round() as usize).copied().map_or(0.0, f64::from);
+        Estimate {
+            low: at((middle - margin).max(0.0)),
+            mid: f64::midpoint(at(middle.floor()), at(middle.ceil())),
+            high: at((middle + margin).min(last as f64)),
+        }
     }
 }
 
@@ -122,8 +179,30 @@ mod tests {
         }
         left.merge(&right);
         assert!((one.mean - left.mean).abs() < 1e-9);
-        assert!((one.squares - left.squares).abs() < 1e-9);
         assert_eq!(one.count, left.count);
+    }
+
+    #[test]
+    fn a_median_is_not_moved_by_one_that_was_preempted() {
+        let mut times = Times::default();
+        for value in [5.0, 5.1, 4.9, 5.0, 500.0] {
+            times.add(value);
+        }
+        assert!((times.median().mid - 5.0).abs() < 1e-6, "{:?}", times.median());
+        assert!(times.mean() > 100.0);
+        assert_eq!(Times::default().median(), Estimate::default());
+    }
+
+    #[test]
+    fn kept_times_stand_for_all_of_them_in_a_merge_too() {
+        let (mut many, mut few) = (Times::default(), Times::default());
+        (0..10_000).for_each(|i| many.add(f64::from(i % 100)));
+        (0..100).for_each(|_| few.add(1e6));
+        few.merge(&many);
+        assert_eq!((few.count(), few.kept.len()), (10_100, KEPT));
+        let median = few.median();
+        assert!((20.0..80.0).contains(&median.mid), "{median:?}");
+        assert!(median.low <= median.mid && median.mid <= median.high);
     }
 
     #[test]

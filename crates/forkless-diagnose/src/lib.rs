@@ -34,11 +34,11 @@ pub use creation::{CallerMemory, CloneFlags, CreatingCall, Creation, CreationKin
 pub use diagnosis::{CreationCounts, Diagnosis, Report};
 pub use error::WatchError;
 pub use estimate::Estimate;
-pub use finding::{Cost, Evidence, Finding, FindingKind, Thresholds};
+pub use finding::{Cost, Evidence, Finding, FindingKind, ForkTimes, Thresholds};
 pub use model::{CostModel, ForkProbe, probe_fork};
 pub use procfs::{PageKinds, ProcessName};
 pub use repair::{RepairError, RepairOptions, RepairReport, repair};
-pub use stack::{Frame, Unwinder};
+pub use stack::{Frame, Sighting, Unwinder};
 pub use target::{ResolvedTarget, Target};
 pub use tier::{Probe, Tier, probe};
 pub use watch::{Event, StackTop, Totals, Watch, WatchOptions};

@@ -35,6 +35,8 @@ use crate::estimate::Estimate;
 pub struct CostModel {
     /// fork() of a process with next to no memory, time in the caller.
     pub fork_fixed: Estimate,
+    /// Creating a process that copies no memory (`CLONE_VM`), time in the caller: what a fork does before and after its copy.
+    pub create: Estimate,
     /// Added by each 4 KiB page-table entry, in the caller.
     pub fork_per_entry: Estimate,
     /// Added by each transparent huge page; `None` where none could be had.
@@ -92,6 +94,7 @@ impl CostModel {
         let spawn = spawn_blocked()?;
         Ok(Self {
             fork_fixed: bare.caller,
+            create: create_without_copy()?,
             fork_per_entry,
             fork_per_huge_page,
             teardown_per_entry: full.child.minus(bare.child).at_least_zero().times(1.0 / entries),
@@ -362,6 +365,34 @@ fn faults(block: &Block) -> io::Result<(Estimate, Estimate)> {
     ))
 }
 
+extern "C" fn nothing(_: *mut libc::c_void) -> libc::c_int {
+    0
+}
+
+/// CPU time in the caller of a clone that shares the memory. The child returns at once.
+fn create_without_copy() -> io::Result<Estimate> {
+    // The child's, which lives in our memory; aligned as the ABI wants a stack's top.
+    let mut stack = vec![0u128; 4096];
+    let mut samples = Vec::new();
+    for round in 0..=REPETITIONS {
+        let top = stack.as_mut_ptr_range().end;
+        let begin = cpu_time();
+        // SAFETY: `nothing` touches no memory but its stack, which is ours until the child has been waited for below, and what
+        // glibc's clone does after it is to exit.
+        let pid =
+            unsafe { libc::clone(nothing, top.cast(), libc::CLONE_VM | libc::SIGCHLD, ptr::null_mut()) };
+        let took = cpu_time() - begin;
+        if pid < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        reap(pid)?;
+        if round > 0 {
+            samples.push(took);
+        }
+    }
+    Ok(Estimate::of_samples(&mut samples))
+}
+
 /// Time in posix_spawn (descriptors are inherited: /bin/true uses none, and /dev/null may be closed to us), which is what the standard library uses for a plain command.
 fn spawn_blocked() -> io::Result<Estimate> {
     let mut samples = Vec::new();
@@ -449,6 +480,7 @@ mod tests {
     fn prices_are_ordered_as_physics_has_them() {
         let model = CostModel::calibrate().expect("memory and children can be had");
         assert!(model.fork_per_entry.mid > 0.0, "{model:?}");
+        assert!((1.0..model.fork_fixed.high).contains(&model.create.mid), "{model:?}");
         assert!(model.fault_copied.high >= model.fault_reused.low, "{model:?}");
         assert!(model.spawn.mid > 0.0 && model.system_call.mid > 0.0, "{model:?}");
         if let Some(switch) = model.swapcontext {

@@ -92,7 +92,7 @@ fn cgroup_id(path: &Path) -> Result<(u64, u32, PathBuf), WatchError> {
         .chain(roots.iter().map(|root| root.join(named)))
         .filter_map(|candidate| fs::canonicalize(candidate).ok())
         .find(|candidate| candidate.is_dir() && roots.iter().any(|root| candidate.starts_with(root)))
-        .ok_or_else(|| error("not a directory of the cgroup2 hierarchy"))?;
+        .ok_or_else(|| error("not a directory of the cgroup2 hierarchy; /proc/PID/cgroup names a process's, `systemd-cgls` shows all"))?;
     let root =
         roots.iter().find(|root| directory.starts_with(root)).ok_or_else(|| error("outside of cgroup2"))?;
     let depth = directory.strip_prefix(root).map_or(0, |below| below.components().count());

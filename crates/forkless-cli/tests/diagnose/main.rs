@@ -5,6 +5,7 @@
 //! with the reason printed, and never as passed. Tests run one at a time: `--all` would see the others' victims.
 
 mod findings;
+mod healthy;
 mod log;
 mod outputs;
 mod real;
@@ -12,6 +13,7 @@ mod repair;
 mod robust;
 mod support;
 mod tiers;
+mod times;
 
 use libtest_mimic::{Arguments, Trial};
 
@@ -30,6 +32,8 @@ fn main() {
     tiers::add(&mut trials);
     robust::add(&mut trials);
     real::add(&mut trials);
+    times::add(&mut trials);
+    healthy::add(&mut trials);
     if missing.is_some() {
         trials = trials.into_iter().map(|trial| trial.with_ignored_flag(true)).collect();
     }

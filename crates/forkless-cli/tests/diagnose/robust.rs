@@ -17,13 +17,14 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
     let no_m32 =
         (!can_build_32_bit()).then_some("no 32-bit compiler: apt-get install libc6-dev-i386 lib32gcc-12-dev");
     let no_faults = cfg!(not(target_arch = "x86_64")).then_some("no tracepoint tells write-protect faults");
-    let tests: [Test; 11] = [
+    let tests: [Test; 12] = [
         ("robust::without_any_capability_the_line_says_what_to_do", no_capability, no_capsh),
         ("robust::a_kernel_that_refuses_bpf_leaves_perf_events", refused_bpf, None),
         ("robust::a_target_that_is_killed_midway_ends_the_watch_with_a_report", killed_midway, None),
         ("robust::a_target_in_a_container_shows_its_own_files_functions", container, None),
         ("robust::a_32_bit_program_is_timed_and_counted", compat, no_m32),
         ("robust::a_pid_that_is_used_again_is_another_process", pid_reuse, None),
+        ("robust::a_program_that_is_gone_in_milliseconds_has_its_frames_named", short_lived, None),
         ("robust::ten_thousand_processes_are_counted", many_processes, None),
         ("robust::what_a_full_ring_loses_is_counted_and_shown", ring_overflow, None),
         ("robust::threads_that_call_from_a_new_place_at_once_are_all_counted", first_calls_at_once, None),
@@ -259,6 +260,30 @@ fn pid_reuse() {
         Some(6),
         "{report}"
     );
+}
+
+/// Each with other libraries than the one before, as far as the tool can tell: mapped elsewhere.
+fn short_lived() {
+    let script = format!(
+        "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do {} forkexec 1 32 >/dev/null; done",
+        victim_path()
+    );
+    let output = Command::new(FORKLESS)
+        .args(["diagnose", "--json", "--", "sh", "-c", &script])
+        .output()
+        .expect("forkless runs");
+    let report = report_of(&output);
+    let findings = report["findings"].as_array().expect("a list").iter();
+    let of_victims = findings.filter(|finding| finding["kind"] == "full_fork_then_exec");
+    let (mut named, mut all) = (0, 0);
+    for finding in of_victims {
+        let count = finding["count"].as_u64().expect("a count");
+        all += count;
+        named += if functions(finding).contains(&"fork_for_exec") { count } else { 0 };
+    }
+    // A process may be gone before anybody was woken, on a busy machine.
+    println!("{named} of {all} forks are named");
+    assert!(all >= 20 && named >= 15, "{named} of {all}: {report}");
 }
 
 fn many_processes() {

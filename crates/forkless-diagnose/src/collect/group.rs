@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::table::Tally;
 use crate::creation::{Creation, CreationKind, End, Site};
-use crate::estimate::Stream;
+use crate::estimate::{Stream, Times};
 
 /// What came of a creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -35,11 +35,13 @@ impl Outcome {
 pub(crate) struct Group {
     pub(crate) count: u64,
     /// Time in the caller: all of the call where it is known, else the copy.
-    pub(crate) caller: Stream,
+    pub(crate) caller: Times,
+    /// Of those times, how many are of the copy alone.
+    pub(crate) copies_timed: u64,
     /// From the child's existence to its exec, or to its end without one.
-    pub(crate) child: Stream,
+    pub(crate) child: Times,
     /// The exec itself, which takes the copied page tables down.
-    pub(crate) exec: Stream,
+    pub(crate) exec: Times,
     pub(crate) anon: Stream,
     pub(crate) swap: Stream,
     pub(crate) resident: Stream,
@@ -57,6 +59,7 @@ impl Group {
         self.count += 1;
         if let Some(ns) = creation.caller_waited_ns.or(creation.copy_ns) {
             self.caller.add(ns as f64);
+            self.copies_timed += u64::from(creation.caller_waited_ns.is_none());
         }
         let child_ns = match creation.kind {
             // The copy is over; what follows is the child's own work, its exec, and the teardown of the copy.
@@ -86,10 +89,15 @@ impl Group {
 
     pub(crate) fn merge(&mut self, other: &Self) {
         self.count += other.count;
+        self.copies_timed += other.copies_timed;
         for (mine, theirs) in [
             (&mut self.caller, &other.caller),
             (&mut self.child, &other.child),
             (&mut self.exec, &other.exec),
+        ] {
+            mine.merge(theirs);
+        }
+        for (mine, theirs) in [
             (&mut self.anon, &other.anon),
             (&mut self.swap, &other.swap),
             (&mut self.resident, &other.resident),

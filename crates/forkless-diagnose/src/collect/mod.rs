@@ -5,7 +5,7 @@ mod process;
 mod start;
 mod table;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Instant;
 
 use self::group::place_the_unplaced;
@@ -20,7 +20,7 @@ use crate::perf::CpuSamples;
 use crate::procfs::{self, ProcessName};
 use crate::record::{CLASS_ANY, CLASS_BLOCK_WRITE_PARTIAL, RawCallKey};
 use crate::shell;
-use crate::stack::{Frame, Unwinder};
+use crate::stack::{Frame, Sighting, Unwinder};
 use crate::watch::{BlockReads, CallCount, Event, StackTop, Totals, Watch};
 
 /// Calls of one place and class.
@@ -78,6 +78,8 @@ const MAX_GROUPS: usize = 16_384;
 const MAX_NAMES: usize = 16_384;
 /// Places from which one process starts shells.
 const MAX_SHELL_SITES: usize = 64;
+/// Stacks that wait for their names, each of some 8 KiB.
+const MAX_UNNAMED: usize = 1024;
 /// Memory, in bytes, from which on a forking process is asked for its page kinds.
 const PAGE_KINDS_FROM: u64 = 16 << 20;
 
@@ -107,6 +109,8 @@ pub(crate) struct Collected {
     calls_walk: Walk,
     judge: shell::Judge,
     unwinder: Unwinder,
+    /// Stacks whose processes were met and may be gone by now; their symbols are still to be read.
+    unnamed: VecDeque<Sighting>,
     /// Lives of the programs that a living shell has started.
     shell_children: HashMap<u32, f64>,
 }
@@ -133,6 +137,7 @@ impl Collected {
             calls_walk: Walk::default(),
             judge: shell::Judge::new(),
             unwinder: Unwinder::new(),
+            unnamed: VecDeque::new(),
             shell_children: HashMap::new(),
         }
     }
@@ -145,25 +150,41 @@ impl Collected {
                 creation.kind == CreationKind::FullFork && creation.memory.anon >= PAGE_KINDS_FROM
             }
             Event::Stack(stack) => {
-                self.stack(&stack);
+                self.stack(stack);
                 false
             }
         }
     }
 
-    fn stack(&mut self, stack: &StackTop) {
+    /// Only what must be done while the process is there; reading symbols takes long enough for the next one to end meanwhile.
+    fn stack(&mut self, stack: StackTop) {
         let pid = stack.site.pid;
+        let Some(sighting) = self.unwinder.meet(stack) else { return };
         self.name(pid, None);
-        let Some(frames) = self.unwinder.frames(stack).filter(|frames| !frames.is_empty()) else { return };
-        if self.stacks.len() >= MAX_GROUPS && !self.stacks.contains_key(&stack.site) {
-            return;
+        if self.unnamed.len() >= MAX_UNNAMED {
+            self.name_a_stack();
         }
-        let seen = self.stacks.entry(stack.site).or_default();
+        self.unnamed.push_back(sighting);
+    }
+
+    /// Finds the names of the stack that has waited longest. False if none waits.
+    pub(crate) fn name_a_stack(&mut self) -> bool {
+        let Some(sighting) = self.unnamed.pop_front() else { return false };
+        let site = sighting.site();
+        if self.stacks.len() >= MAX_GROUPS && !self.stacks.contains_key(&site) {
+            return true;
+        }
+        let frames = sighting.frames();
+        if frames.is_empty() {
+            return true;
+        }
+        let seen = self.stacks.entry(site).or_default();
         if let Some((_, count)) = seen.iter_mut().find(|(known, _)| *known == frames) {
             *count += 1;
         } else if seen.len() < 8 {
             seen.push((frames, 1));
         }
+        true
     }
 
     /// Remembers who a process is, while it can be asked. `comm` tells that it has become somebody else.
@@ -226,7 +247,7 @@ impl Collected {
         }
         let key = (creation.site, outcome);
         if self.groups.len() >= MAX_GROUPS && !self.groups.contains_key(&key) {
-            let gone = forget_the_least(&mut self.groups, |group| group.caller.mean * group.count as f64);
+            let gone = forget_the_least(&mut self.groups, |group| group.caller.mean() * group.count as f64);
             self.ungrouped += gone.iter().map(|group| group.count).sum::<u64>();
             self.forget_names();
             self.forget_stacks();

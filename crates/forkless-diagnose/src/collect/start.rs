@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::table::Tally;
 use crate::creation::Site;
-use crate::estimate::Stream;
+use crate::estimate::Times;
 
 /// Execs that failed, of one process's children or of a process itself.
 #[derive(Debug, Clone, Default)]
@@ -38,7 +38,7 @@ impl FailedExecs {
 pub(crate) struct ShellGroup {
     pub(crate) count: u64,
     /// The shell's life less its programs' lives.
-    pub(crate) overhead: Stream,
+    pub(crate) overhead: Times,
     pub(crate) lines: Tally,
     pub(crate) sites: HashMap<Site, u64>,
     pub(crate) comm: String,

@@ -121,6 +121,7 @@ fn finding(
         count,
         per_second: context.per_second(count),
         cost: Cost { caller_ns: ns, child_ns: 0.0, faults_ns: 0.0, cpu_share: context.share(ns) },
+        fork_times: None,
         evidence: list,
         reason: text.reason,
         remedy: text.remedy,
@@ -141,7 +142,7 @@ fn program(merged: &Merged) -> &str {
 }
 
 fn watch_again(merged: &Merged) -> String {
-    format!("forkless diagnose -p {}", merged.pids.first().copied().unwrap_or(0))
+    super::watch_again(&merged.pids)
 }
 
 fn signal_mask(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
@@ -250,6 +251,7 @@ fn block_writes(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         count,
         per_second: context.per_second(count),
         cost: Cost { caller_ns: ns, child_ns: 0.0, faults_ns: 0.0, cpu_share: context.share(ns) },
+        fork_times: None,
         evidence: vec![
             evidence("buffered writes whose size is no multiple of 4096", count.to_string()),
             evidence("bytes a write", bytes.to_string()),

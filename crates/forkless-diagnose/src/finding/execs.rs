@@ -62,6 +62,7 @@ fn finding(
         count,
         per_second: context.per_second(count),
         cost: Cost { caller_ns: 0.0, child_ns: ns, faults_ns: 0.0, cpu_share: context.share(ns) },
+        fork_times: None,
         evidence: text.evidence,
         reason: text.reason.to_owned(),
         remedy: text.remedy.to_owned(),

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::{Context, Cost, Evidence, Finding, FindingKind, evidence, label, mib, time};
+use super::{
+    Context, Cost, Evidence, Finding, FindingKind, ForkTimes, evidence, label, living, mib, time, watch_again,
+};
 use crate::collect::{Group, Outcome};
 use crate::creation::Site;
 use crate::estimate::Estimate;
@@ -70,13 +72,28 @@ fn copied(context: &Context<'_>, merged: &Merged) -> Copied {
     }
 }
 
-/// (copied, reused) of all the processes.
+/// (copied, reused) of all the processes, as far as these forks have to do with them. The kernel side counts a process's faults
+/// since its first fork, whichever fork made them: each of its forks gets the same share.
 fn faults(context: &Context<'_>, merged: &Merged) -> (u64, u64) {
-    merged
+    let (copied, reused) = merged
         .pids
         .iter()
         .filter_map(|pid| context.collected.faults.get(pid))
-        .fold((0, 0), |sum, faults| (sum.0 + faults.0, sum.1 + faults.1))
+        .fold((0, 0), |sum, faults| (sum.0 + faults.0, sum.1 + faults.1));
+    let part =
+        |faults: u64| (faults as f64 * merged.group.count as f64 / forks_of(context, merged) as f64) as u64;
+    (part(copied), part(reused))
+}
+
+/// All the full forks of these processes, of other places and outcomes too.
+fn forks_of(context: &Context<'_>, merged: &Merged) -> u64 {
+    let of_these = context
+        .groups
+        .iter()
+        .filter(|((site, outcome), _)| *outcome != Outcome::Shared && merged.pids.contains(&site.pid))
+        .map(|(_, group)| group.count)
+        .sum::<u64>();
+    of_these.max(1)
 }
 
 fn memory_evidence(group: &Group, pages: &Copied) -> Vec<Evidence> {
@@ -103,17 +120,50 @@ fn interval(estimate: Estimate) -> String {
     format!("{} ({} to {})", time(estimate.mid), time(estimate.low), time(estimate.high))
 }
 
-/// What a fork costs its caller: as timed; where nothing could be timed, as sampled; else predicted from the memory.
-fn call_cost(context: &Context<'_>, merged: &Merged, pages: &Copied) -> (Estimate, &'static str) {
+/// What a fork costs its caller.
+struct Call {
+    /// One of them.
+    each: Estimate,
+    /// All of them.
+    sum_ns: f64,
+    how: &'static str,
+}
+
+/// As timed, where only the copy was with the rest of the call as it costs here; where nothing could be timed, as sampled; else
+/// predicted from the memory.
+fn call_cost(context: &Context<'_>, merged: &Merged, pages: &Copied) -> Call {
     let group = &merged.group;
-    if group.caller.count > 0 {
-        return (group.caller.estimate(), "fork() each time, in the caller");
-    }
-    if let Some(sampled) = sampled_cost(context, merged) {
-        return (sampled, "fork() each time, in the caller (CPU samples in kernel_clone)");
+    let timed = group.caller.count();
+    if timed > 0 {
+        let rest = context.model.create.times(group.copies_timed as f64 / timed as f64);
+        return Call {
+            each: group.caller.median().plus(rest),
+            sum_ns: (group.caller.mean() + rest.mid) * group.count as f64,
+            how: if group.copies_timed > 0 {
+                "fork() each time, in the caller (its copy timed, the rest as calibrated)"
+            } else {
+                "fork() each time, in the caller"
+            },
+        };
     }
     let huge = (group.anon.mean / 4096.0 - pages.entries).max(0.0) / 512.0;
-    (context.model.fork(pages.entries as u64, huge as u64), "fork() each time, in the caller (predicted)")
+    let (each, how) = match sampled_cost(context, merged) {
+        Some(sampled) => (sampled, "fork() each time, in the caller (CPU samples in kernel_clone)"),
+        None => (
+            context.model.fork(pages.entries as u64, huge as u64),
+            "fork() each time, in the caller (predicted)",
+        ),
+    };
+    Call { each, sum_ns: each.mid * group.count as f64, how }
+}
+
+/// How long one of them takes, as far as it was timed.
+fn fork_times(call: Estimate, group: &Group, execs: bool) -> ForkTimes {
+    ForkTimes {
+        call,
+        until_exec: (execs && group.child.count() > 0).then(|| group.child.median()),
+        exec: (group.exec.count() > 0).then(|| group.exec.median()),
+    }
 }
 
 /// The CPU samples of these processes below `kernel_clone`, spread over their creations. `None` below so many samples that
@@ -126,13 +176,7 @@ fn sampled_cost(context: &Context<'_>, merged: &Merged) -> Option<Estimate> {
         return None;
     }
     // Samples do not tell which creation they belong to: those that share memory cost next to nothing and count for none.
-    let forks: u64 = context
-        .groups
-        .iter()
-        .filter(|((site, outcome), _)| *outcome != Outcome::Shared && merged.pids.contains(&site.pid))
-        .map(|(_, group)| group.count)
-        .sum();
-    let each = crate::perf::CLOCK_PERIOD as f64 / forks.max(1) as f64;
+    let each = crate::perf::CLOCK_PERIOD as f64 / forks_of(context, merged) as f64;
     let margin = 2.0 * (samples as f64).sqrt();
     Some(
         Estimate { low: samples as f64 - margin, mid: samples as f64, high: samples as f64 + margin }
@@ -223,13 +267,13 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         .times(faults_copied as f64 / count as f64)
         .plus(model.fault_reused.times(faults_reused as f64 / count as f64));
     let teardown = model.teardown_per_entry.times(pages.entries);
-    let (call, how) = call_cost(context, merged, &pages);
+    let Call { each: call, sum_ns: caller_ns, how } = call_cost(context, merged, &pages);
     // What stays with the remedy is the price of a spawn on this machine.
     let in_caller = call.plus(fault_each).minus(model.spawn).at_least_zero();
     // The child's exec takes the copy down. It was timed as a whole, and a spawn's price holds a whole exec too; where it was
     // not, the price of taking down so many entries is added.
-    let saving_each = if group.exec.count > 0 {
-        call.plus(fault_each).plus(group.exec.estimate()).minus(model.spawn).at_least_zero()
+    let saving_each = if group.exec.count() > 0 {
+        call.plus(fault_each).plus(group.exec.median()).minus(model.spawn).at_least_zero()
     } else {
         in_caller.plus(teardown)
     };
@@ -243,9 +287,9 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         programs.iter().map(|(path, times)| format!("{path} ({times})")).collect::<Vec<_>>().join(", ");
     let mut list = vec![
         evidence(how, interval(call)),
-        evidence("from the copy to the new program, in the child", interval(group.child.estimate())),
-        if group.exec.count > 0 {
-            evidence("of it the exec, which takes the copy down", interval(group.exec.estimate()))
+        evidence("from the copy to the new program, in the child", interval(group.child.median())),
+        if group.exec.count() > 0 {
+            evidence("of it the exec, which takes the copy down", interval(group.exec.median()))
         } else {
             evidence("of it taking down the copy (predicted)", interval(teardown))
         },
@@ -256,13 +300,12 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         evidence("programs executed", program_list),
         evidence("a spawn here costs its caller (measured)", interval(model.spawn)),
     ];
-    if group.child.count == 0 {
+    if group.child.count() == 0 {
         list.remove(1); // nothing was timed
     }
     list.splice(1..1, memory_evidence(group, &pages));
     let unchanged = Unchanged::of(context, merged);
-    let caller_ns = call.mid * count as f64;
-    let child_ns = if group.exec.count > 0 { group.exec.mean } else { teardown.mid } * count as f64;
+    let child_ns = if group.exec.count() > 0 { group.exec.mean() } else { teardown.mid } * count as f64;
     let faults_ns = fault_each.mid * count as f64;
     Some(Finding {
         kind: FindingKind::FullForkThenExec,
@@ -284,6 +327,7 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             faults_ns,
             cpu_share: context.share(caller_ns + child_ns + faults_ns),
         },
+        fork_times: Some(fork_times(call, group, true)),
         evidence: list,
         reason: format!(
             "fork() copies about {:.0} page-table entries that the exec throws away, and write-protects every page of the caller.",
@@ -298,7 +342,7 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         saving_share,
         command: match (unchanged.flag(), &merged.process.exe) {
             (Some(flag), Some(exe)) => format!("forkless run {flag}-- {exe} ..."),
-            _ => format!("forkless diagnose -p {}", merged.pids.first().copied().unwrap_or(0)),
+            _ => watch_again(&merged.pids),
         },
         process: merged.process.clone(),
     })
@@ -312,7 +356,7 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let model = context.model;
     let count = group.count;
     let pages = copied(context, merged);
-    let (call, how) = call_cost(context, merged, &pages);
+    let Call { each: call, sum_ns: caller_ns, how } = call_cost(context, merged, &pages);
     // What stays with the remedy: the same memory in huge pages.
     let with_huge_pages = model.fork(0, (group.anon.mean / f64::from(2 << 20)) as u64);
     let mut saving_each = call.minus(with_huge_pages).at_least_zero();
@@ -349,7 +393,7 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     ));
     list.push(evidence(
         "the children live",
-        format!("{} on average, {} still run", time(group.child.mean), group.still_running),
+        format!("{} on average, {} still run", time(group.child.mean()), group.still_running),
     ));
     list.push(evidence("the same fork with huge pages (predicted)", interval(with_huge_pages)));
     let refuses =
@@ -362,7 +406,6 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     }
     let faults_ns =
         model.fault_copied.mid * faults_copied as f64 + model.fault_reused.mid * faults_reused as f64;
-    let caller_ns = call.mid * count as f64;
     Some(Finding {
         kind: FindingKind::ForkOfSmallPages,
         title: format!("{name} forks {} in small pages and goes on: {} each", mib(group.resident.mean), time(call.mid)),
@@ -373,6 +416,7 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         count,
         per_second: context.per_second(count),
         cost: Cost { caller_ns, child_ns: 0.0, faults_ns, cpu_share: context.share(caller_ns + faults_ns) },
+        fork_times: Some(fork_times(call, group, false)),
         evidence: list,
         reason: format!(
             "The child is meant to have the memory, but in 4 KiB pages about {:.0} entries are copied where {:.0} huge pages would do.",
@@ -384,7 +428,11 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         saving_each_ns: saving_each,
         saving_in_caller_ns: saving_each,
         saving_share,
-        command: format!("forkless repair -p {pid}"),
+        command: match (living(&merged.pids), &merged.process.exe) {
+            (None, Some(exe)) => format!("forkless run --huge-pages=thp -- {exe} ..."),
+            (None, None) => watch_again(&merged.pids),
+            (Some(pid), _) => format!("forkless repair -p {pid}"),
+        },
     })
 }
 
@@ -421,6 +469,31 @@ mod tests {
             window_ns: 60e9,
         };
         find(&context)
+    }
+
+    /// A shell that forks a hundred subshells and one program had all their faults laid at the program's door: 1.7 ms it never took.
+    #[test]
+    fn the_faults_of_a_process_are_shared_by_all_its_forks() {
+        let site = |ip| Site { pid: 1, nr: 56, ip, word: 0 };
+        let group = |count| Group { count, ..Group::default() };
+        let groups = HashMap::from([
+            ((site(1), Outcome::ForkThenExec), group(1)),
+            ((site(2), Outcome::ForkAlone), group(99)),
+        ]);
+        let mut collected = Collected::new();
+        collected.faults.insert(1, (500, 1000));
+        let context = Context {
+            collected: &collected,
+            groups: &groups,
+            model: &CostModel::default(),
+            thresholds: Thresholds::default(),
+            window_ns: 60e9,
+        };
+        let of = |outcome| {
+            merge(&context, outcome).iter().map(|merged| faults(&context, merged)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(Outcome::ForkThenExec), [(5, 10)]);
+        assert_eq!(of(Outcome::ForkAlone), [(495, 990)]);
     }
 
     #[test]

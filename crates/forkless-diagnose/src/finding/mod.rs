@@ -84,6 +84,24 @@ pub struct Cost {
     pub cpu_share: f64,
 }
 
+/// How long one full fork takes: medians, since the scheduler makes some of them longer. Nanoseconds.
+///
+/// ```
+/// use forkless_diagnose::{Estimate, ForkTimes};
+/// let call = Estimate { low: 7e6, mid: 8e6, high: 9e6 };
+/// let snapshot = ForkTimes { call, until_exec: None, exec: None };
+/// assert_eq!(serde_json::to_value(snapshot).unwrap()["call"]["mid"], 8e6);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct ForkTimes {
+    /// fork() in its caller, from the system call's entry until the caller runs on.
+    pub call: Estimate,
+    /// From the finished copy to the new program in place, in the child.
+    pub until_exec: Option<Estimate>,
+    /// Of it, the exec, which also takes the copied page tables down.
+    pub exec: Option<Estimate>,
+}
+
 /// A measured fact behind a finding.
 ///
 /// ```
@@ -141,6 +159,8 @@ pub struct Finding {
     pub per_second: f64,
     /// What it costs.
     pub cost: Cost,
+    /// Each time, for forks.
+    pub fork_times: Option<ForkTimes>,
     /// The facts.
     pub evidence: Vec<Evidence>,
     /// Why it costs that, in a sentence.
@@ -179,6 +199,19 @@ impl Default for Thresholds {
     fn default() -> Self {
         Self { share: 0.001, pause_ns: 1e6, process_share: 0.01 }
     }
+}
+
+/// One of the processes that still is there.
+fn living(pids: &[u32]) -> Option<u32> {
+    pids.iter().copied().find(|pid| std::path::Path::new("/proc").join(pid.to_string()).exists())
+}
+
+/// The command that shows whether a finding is gone. Not by the number of a process that is gone.
+fn watch_again(pids: &[u32]) -> String {
+    living(pids).map_or_else(
+        || "forkless diagnose --all -d 60".to_owned(),
+        |pid| format!("forkless diagnose -p {pid}"),
+    )
 }
 
 /// What the finders look at.

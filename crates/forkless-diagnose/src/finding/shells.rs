@@ -44,13 +44,13 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
     let count: u64 = caller.needless.iter().map(|group| group.count).sum();
     let mut lines: Vec<(String, u64)> = caller.needless.iter().flat_map(|group| group.lines.top(3)).collect();
     lines.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-    let mut overhead = crate::estimate::Stream::default();
+    let mut overhead = crate::estimate::Times::default();
     for group in &caller.needless {
         overhead.merge(&group.overhead);
     }
     // Measured where the shell's programs were seen to end; else the price of a shell on this machine.
-    let saving_each: Estimate = if overhead.count > 0 {
-        overhead.estimate().at_least_zero()
+    let saving_each: Estimate = if overhead.count() > 0 {
+        overhead.median().at_least_zero()
     } else {
         context.model.shell.at_least_zero()
     };
@@ -78,6 +78,7 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
         count,
         per_second: context.per_second(count),
         cost: Cost { caller_ns: 0.0, child_ns: caller_ns, faults_ns: 0.0, cpu_share: context.share(caller_ns) },
+        fork_times: None,
         evidence: vec![
             evidence("shells for one line", format!("{total}: {count} need none, {} do, {} too long to tell", caller.needed, caller.unknown)),
             evidence("most frequent lines", lines.iter().take(3).map(|(line, times)| format!("{line:?} ({times})")).collect::<Vec<_>>().join(", ")),
@@ -90,7 +91,7 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
         saving_share,
         command: match &caller.process.exe {
             Some(exe) => format!("forkless run -- {exe} ..."),
-            None => format!("forkless diagnose -p {}", caller.pids.first().copied().unwrap_or(0)),
+            None => super::watch_again(&caller.pids),
         },
     })
 }

@@ -7,13 +7,13 @@ use forkless_diagnose::{Estimate, Finding, Report};
 use super::{Reason, duration};
 
 const HEAD: &str = "<!DOCTYPE html>
-<html lang=\"en\"><head><meta charset=\"utf-8\"><title>forkless diagnose</title>
+<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\"><title>forkless diagnose</title>
 <style>
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em; color: #222; background: #fff }
 h2 { font-size: 1.1em; margin: 0 } section { border-top: 1px solid #ccc; padding: 1em 0 }
 dt { color: #666; float: left; clear: left; width: 7em } dd { margin: 0 0 .2em 7.5em }
 .bar { background: #d33; height: .6em; margin: .4em 0 } pre { margin: 0; white-space: pre-wrap }
-@media (prefers-color-scheme: dark) { body { color: #ddd; background: #181818 } section { border-color: #444 } }
+@media (prefers-color-scheme: dark) { body { color: #ddd; background: #181818 } section { border-color: #444 } dt { color: #aaa } }
 </style></head><body>
 <h1>forkless diagnose</h1>
 ";
@@ -71,6 +71,18 @@ fn section(out: &mut impl Write, f: &Finding, most: f64) -> io::Result<()> {
             f.pid,
             if f.processes > 1 { format!(" and {} more,", f.processes - 1) } else { ",".to_owned() },
             f.process.exe.as_deref().unwrap_or(&f.process.comm)
+        ),
+    )?;
+    let ns = |ns: f64| duration(ns.max(0.0) as u64);
+    entry(
+        "cost",
+        &format!(
+            "{:.2} % of a CPU: {} in the caller, {} in children, {} in faults afterwards, over {} times",
+            f.cost.cpu_share * 100.0,
+            ns(f.cost.caller_ns),
+            ns(f.cost.child_ns),
+            ns(f.cost.faults_ns),
+            f.count
         ),
     )?;
     entry("because", &f.reason)?;

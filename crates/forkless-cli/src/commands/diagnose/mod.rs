@@ -29,7 +29,7 @@ use crate::exit::{Exit, Missing, Usage};
 #[command(group(clap::ArgGroup::new("target").required(true).args(["pid", "all", "cgroup", "command"])))]
 pub(crate) struct Args {
     /// Watch this process and its descendants.
-    #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short, long, value_name = "PID", value_parser = pid, allow_negative_numbers = true)]
     pid: Option<u32>,
 
     /// Watch every process of the machine.
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     cgroup: Option<PathBuf>,
 
     /// Stop after this many seconds [default: until interrupted, or until CMD ends].
-    #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(short, long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     duration: Option<Duration>,
 
     /// Print each process creation as it happens, one line each, instead of findings.
@@ -56,8 +56,12 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["json", "log"])]
     html: bool,
 
+    /// Write the report to this file instead of standard output, which a watched command may use itself.
+    #[arg(short, long, value_name = "FILE", conflicts_with = "log")]
+    output: Option<PathBuf>,
+
     /// Serve the totals as metrics at http://ADDR/metrics while watching (such as 127.0.0.1:9469; port 0 picks one).
-    #[arg(long, value_name = "ADDR", conflicts_with = "log")]
+    #[arg(long, value_name = "ADDR", conflicts_with = "log", value_parser = address)]
     prometheus: Option<SocketAddr>,
 
     /// Count system calls too: needed for findings about them, costs every system call some 60 ns [default: yes,
@@ -70,12 +74,31 @@ pub(crate) struct Args {
     tier: Option<Tier>,
 
     /// Report what saves at least this share of one CPU, in percent.
-    #[arg(long, value_name = "PERCENT", default_value_t = 0.1, conflicts_with = "log")]
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.1, conflicts_with = "log", value_parser = percent, allow_negative_numbers = true)]
     min_share: f64,
 
     /// Run this command and watch it with all that it starts.
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
+}
+
+fn pid(text: &str) -> Result<u32, String> {
+    // The kernel's own limit is 2^22; its numbers are positive ints.
+    text.parse::<i32>()
+        .ok()
+        .filter(|pid| *pid > 0)
+        .map(i32::cast_unsigned)
+        .ok_or_else(|| "not the number of a process; see `ps -e`".to_owned())
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse()
+        .map_err(|_| "must be an IP address and a port, such as 127.0.0.1:9469 or [::1]:9469".to_owned())
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let percent: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if (0.0..=1e6).contains(&percent) { Ok(percent) } else { Err("must be 0 or more percent".to_owned()) }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -157,11 +180,18 @@ fn run_findings(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
     // Every page fault of the machine would pay for a fork that may never come.
     options.faults = !args.all;
     let thresholds = Thresholds { share: args.min_share / 100.0, ..Thresholds::default() };
+    // Fails for a wrong pid or path before the calibration makes the user wait.
+    options.target.resolve().map_err(classify)?;
     if !args.json {
         print_tiers();
     }
-    // Fails for a wrong pid or path before the calibration makes the user wait.
-    options.target.resolve().map_err(classify)?;
+    // Before the watch, which would be lost.
+    let file = match &args.output {
+        Some(path) => Some(std::fs::File::create(path).map_err(|error| {
+            Usage(format!("cannot write the report to {}: {error}; give another --output", path.display()))
+        })?),
+        None => None,
+    };
     let page = serve::Page::default();
     if let Some(address) = args.prometheus {
         let bound = serve::start(address, page.clone())?;
@@ -184,10 +214,13 @@ fn run_findings(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
         Ok(())
     })?;
     let report = diagnosis.report().map_err(classify)?;
-    let mut out = std::io::stdout().lock();
     if live {
-        live::clear(&mut out)?;
+        live::clear(&mut std::io::stdout().lock())?;
     }
+    let mut out: Box<dyn std::io::Write> = match file {
+        Some(file) => Box::new(std::io::BufWriter::new(file)),
+        None => Box::new(std::io::stdout().lock()),
+    };
     if args.json {
         let partial = (reason == Reason::Interrupted).then_some("interrupted");
         serde_json::to_writer(&mut out, &JsonReport { partial, report: &report })?;
@@ -197,6 +230,7 @@ fn run_findings(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
     } else {
         text::print(&mut out, &report, reason)?;
     }
+    out.flush().context("cannot write the report")?;
     Ok(if report.findings.is_empty() { Exit::Fine } else { Exit::Finding })
 }
 

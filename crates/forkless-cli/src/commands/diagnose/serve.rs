@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
+use crate::exit::Usage;
+
 /// A scraper that sends nothing is cut off after this long.
 const PATIENCE: Duration = Duration::from_secs(2);
 const LARGEST_REQUEST: usize = 8 << 10;
@@ -28,8 +30,11 @@ impl Page {
 
 /// Binds and serves from a thread of its own until the process ends. Returns the address, whose port may have been 0.
 pub(super) fn start(address: SocketAddr, page: Page) -> anyhow::Result<SocketAddr> {
-    let listener =
-        TcpListener::bind(address).with_context(|| format!("cannot listen on {address} for --prometheus"))?;
+    let listener = TcpListener::bind(address).map_err(|error| {
+        Usage(format!(
+            "cannot listen on {address} for --prometheus: {error}; give another address of this machine, or port 0 for a free one"
+        ))
+    })?;
     let bound = listener.local_addr().context("cannot tell the address of --prometheus")?;
     std::thread::Builder::new()
         .name("metrics".to_owned())
@@ -68,7 +73,12 @@ fn respond(request: &[u8], page: &Page) -> (&'static str, &'static str, String) 
     let mut words = line.split(|&byte| byte == b' ');
     match (words.next(), words.next()) {
         (Some(b"GET"), Some(b"/metrics")) => {
-            ("200 OK", "application/openmetrics-text; version=1.0.0; charset=utf-8", page.get())
+            let text = page.get();
+            if text.is_empty() {
+                // A scraper takes an empty answer for a target whose metrics are all gone.
+                return ("503 Service Unavailable", PLAIN, "the watch is about to begin\n".to_owned());
+            }
+            ("200 OK", "application/openmetrics-text; version=1.0.0; charset=utf-8", text)
         }
         (Some(b"GET"), Some(_)) => ("404 Not Found", PLAIN, "see /metrics\n".to_owned()),
         _ => ("405 Method Not Allowed", PLAIN, "GET /metrics\n".to_owned()),
@@ -82,6 +92,7 @@ mod tests {
     #[test]
     fn only_metrics_are_served() {
         let page = Page::default();
+        assert!(respond(b"GET /metrics HTTP/1.1\r\n\r\n", &page).0.starts_with("503"));
         page.set("x 1\n".to_owned());
         assert_eq!(respond(b"GET /metrics HTTP/1.1\r\n\r\n", &page).2, "x 1\n");
         assert!(respond(b"GET /../etc/passwd HTTP/1.1\r\n", &page).0.starts_with("404"));

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use forkless_diagnose::Tier;
+
 use super::{Entry, setting};
 
 pub(super) fn entries() -> Vec<Entry> {
@@ -9,12 +11,13 @@ pub(super) fn entries() -> Vec<Entry> {
         .into_iter()
         .map(|probe| {
             let outcome = probe.refused.map_or_else(|| Ok("works".to_owned()), Err);
-            Entry::new(
-                probe.tier.to_string(),
-                outcome,
-                "watching process creation system-wide",
-                "the next one",
-            )
+            let (used_for, without) = match probe.tier {
+                Tier::BpfFentry => ("all findings, at no cost to other system calls", "the next one"),
+                Tier::BpfTracepoints => ("all findings, --log, --all and --cgroup", "the next one"),
+                Tier::Perf => ("full forks and their place, where BPF is refused", "the next one"),
+                _ => ("children of one's own processes, by looking often", "no diagnosis"),
+            };
+            Entry::new(probe.tier.to_string(), outcome, used_for, without)
         })
         .collect();
     let exists =
@@ -23,13 +26,13 @@ pub(super) fn entries() -> Vec<Entry> {
         "kernel type information",
         exists("/sys/kernel/btf/vmlinux"),
         "BPF objects that fit any kernel",
-        "",
+        "perf events: no BPF",
     ));
     entries.push(Entry::new(
         "tracefs",
         exists("/sys/kernel/tracing/events")
             .or_else(|why| exists("/sys/kernel/debug/tracing/events").map_err(|_| why)),
-        "classic tracepoints",
+        "clone flags and copy times where BPF is refused",
         "mount -t tracefs tracefs /sys/kernel/tracing",
     ));
     for (path, meaning) in [

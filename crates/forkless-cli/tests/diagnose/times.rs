@@ -1,0 +1,121 @@
+//! The times that `diagnose` says against those that the victim takes of itself, by its own clock: within 10 %, in every tier.
+//!
+//! Ignored unless asked for, since they are only as good as the machine is quiet:
+//!
+//!     cargo test --release -p forkless-cli --test diagnose -- --ignored times::
+//!
+//! Medians on both sides: what the scheduler does to one of them between the kernel's stamp and the victim's clock is nobody's time.
+
+use std::process::Command;
+
+use libtest_mimic::{Failed, Trial};
+use serde_json::Value;
+
+use crate::support::{FORKLESS, Truth, assert_near, diagnose, find, only, victim};
+
+pub(crate) fn add(trials: &mut Vec<Trial>) {
+    let tests: [(&str, fn()); 5] = [
+        ("times::of_the_log", log),
+        ("times::of_findings_with_tracepoints", tracepoints),
+        ("times::of_findings_with_fentry", fentry),
+        ("times::of_findings_with_perf_and_tracefs", perf_with_tracefs),
+        ("times::of_findings_with_perf_alone", perf_alone),
+    ];
+    for (name, test) in tests {
+        let trial = Trial::test(name, move || -> Result<(), Failed> {
+            test();
+            Ok(())
+        });
+        trials.push(trial.with_ignored_flag(true));
+    }
+}
+
+const NEAR: f64 = 0.10;
+/// As many times as the report keeps for its medians.
+const TIMED: [&str; 3] = ["timed", "31", "512"];
+
+#[track_caller]
+fn near(what: &str, said: f64, truth: f64) {
+    println!(
+        "{what}: {:.3} ms, by the victim's clock {:.3} ms, {:.3} of it",
+        said / 1e6,
+        truth / 1e6,
+        said / truth
+    );
+    assert_near(what, said, truth, NEAR);
+}
+
+fn log() {
+    let (lines, truth, _) = diagnose(&["--log"], &TIMED);
+    assert_eq!(lines.len(), 31);
+    let median = |field: &str| {
+        let mut values: Vec<f64> = lines.iter().filter_map(|line| line[field].as_f64()).collect();
+        assert_eq!(values.len(), 31, "{field}");
+        values.sort_by(f64::total_cmp);
+        values[15]
+    };
+    near("the call", median("caller_waited_ns"), truth.ns("call_median_ns"));
+    near("until the exec", median("until_exec_ns"), truth.ns("until_exec_median_ns"));
+    near("the exec with its teardown", median("exec_ns"), truth.ns("exec_median_ns"));
+    near("until the child's end", median("lifetime_ns"), truth.ns("until_reaped_median_ns"));
+}
+
+#[track_caller]
+fn findings_are_near(report: &Value, truth: &Truth, stamps: bool) {
+    let finding = only(report, "full_fork_then_exec");
+    let times = &finding["fork_times"];
+    let mid = |field: &str| times[field]["mid"].as_f64().unwrap_or_else(|| panic!("no {field}: {times}"));
+    near("the call", mid("call"), truth.ns("call_median_ns"));
+    if stamps {
+        near("from the copy to the exec", mid("until_exec"), truth.ns("returned_to_exec_median_ns"));
+        near("the exec with its teardown", mid("exec"), truth.ns("exec_median_ns"));
+    }
+}
+
+fn tracepoints() {
+    let (values, truth, _) = diagnose(&["--tier", "tracepoints"], &TIMED);
+    findings_are_near(&values[0], &truth, true);
+}
+
+fn fentry() {
+    let probe = Command::new(FORKLESS).args(["diagnose", "--tier", "fentry", "--", "true"]).output();
+    let probe = probe.expect("forkless runs");
+    if probe.status.code() == Some(3) {
+        return println!(
+            "skipped: {}",
+            String::from_utf8_lossy(&probe.stderr).lines().last().unwrap_or_default()
+        );
+    }
+    let (values, truth, _) = diagnose(&["--tier", "fentry"], &TIMED);
+    findings_are_near(&values[0], &truth, true);
+}
+
+/// In a mount namespace of its own, so that the machine stays as it is.
+fn perf_with_tracefs() {
+    if find("unshare").is_none() {
+        return println!("skipped: no unshare(1)");
+    }
+    let script = "{ test -e /sys/kernel/tracing/events || mount -t tracefs tracefs /sys/kernel/tracing; } && exec \"$@\"";
+    let output = Command::new("unshare")
+        .args(["-m", "sh", "-c", script, "sh", FORKLESS, "diagnose", "--json", "--tier", "perf", "--"])
+        .arg(victim().expect("checked before"))
+        .args(TIMED)
+        .output()
+        .expect("unshare runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut values = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let (truth, report) = (Truth(values.next().expect("the victim's")), values.next().expect("a report"));
+    findings_are_near(&report, &truth, false);
+}
+
+/// Where tracefs can be read there are no samples to be judged. CPU samples are as exact as they are many: some 600 here.
+fn perf_alone() {
+    if std::path::Path::new("/sys/kernel/tracing/events").exists() {
+        return println!("skipped: tracefs is mounted");
+    }
+    let (values, truth, _) = diagnose(&["--tier", "perf"], &["timed", "80", "1024"]);
+    // Samples know all forks together, not one of them: against the mean.
+    let finding = only(&values[0], "full_fork_then_exec");
+    let said = finding["fork_times"]["call"]["mid"].as_f64().expect("ns");
+    near("the call", said, truth.ns("call_ns") / 80.0);
+}

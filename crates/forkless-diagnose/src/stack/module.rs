@@ -1,0 +1,170 @@
+//! A mapped file: opened at once, while the process that maps it is there, and read when a stack needs it.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use framehop::{ExplicitModuleSectionInfo, Module};
+use object::{Object as _, ObjectSection as _, ObjectSegment as _};
+
+use super::maps::MapsLine;
+use crate::symbol::{self, Symbols};
+
+/// A file that some process maps. Holds a descriptor until it is read.
+#[derive(Debug)]
+pub(super) struct MappedFile {
+    unread: Mutex<Option<File>>,
+    read: OnceLock<Option<ModuleFile>>,
+}
+
+impl MappedFile {
+    /// Opens the file behind a mapping: through the process's own view (the very file, deleted or in a container, then the path below
+    /// its root), and where the process is gone under the same path here, if that is the same file.
+    pub(super) fn open(pid: u32, map: &MapsLine) -> Option<Self> {
+        let exact = format!("/proc/{pid}/map_files/{:x}-{:x}", map.range.start, map.range.end);
+        let path = map.path.trim_end_matches(" (deleted)");
+        let file = File::open(exact)
+            .or_else(|_| File::open(format!("/proc/{pid}/root{path}")))
+            .ok()
+            .or_else(|| File::open(path).ok().filter(|file| is_the_file_of(file, map)))?;
+        Some(Self { unread: Mutex::new(Some(file)), read: OnceLock::new() })
+    }
+
+    /// What is kept of it; `None` if it is no ELF file. Takes milliseconds the first time.
+    pub(super) fn module(&self) -> Option<&ModuleFile> {
+        self.read
+            .get_or_init(|| {
+                let file = self.unread.lock().unwrap_or_else(PoisonError::into_inner).take();
+                file.and_then(ModuleFile::read)
+            })
+            .as_ref()
+    }
+}
+
+/// Whether a file found by its path is the one that was mapped. File systems whose devices are anonymous (overlay, btrfs) say two
+/// different devices: then it counts as another file.
+fn is_the_file_of(file: &File, map: &MapsLine) -> bool {
+    let device = |device| format!("{:02x}:{:02x}", libc::major(device), libc::minor(device));
+    file.metadata().is_ok_and(|found| found.ino() == map.inode && device(found.dev()) == map.device)
+}
+
+/// What is kept of one mapped file.
+#[derive(Debug)]
+pub(super) struct ModuleFile {
+    pub(super) symbols: Symbols,
+    pub(super) build_id: Option<String>,
+    eh_frame: Option<(Range<u64>, Arc<[u8]>)>,
+    eh_frame_hdr: Option<(Range<u64>, Arc<[u8]>)>,
+    text: Option<(Range<u64>, Arc<[u8]>)>,
+    got: Option<Range<u64>>,
+    /// The executable segments: what relates a mapping to the file's own addresses.
+    segments: Vec<Segment>,
+}
+
+/// An executable PT_LOAD.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Segment {
+    offset: u64,
+    size: u64,
+    address: u64,
+}
+
+impl Segment {
+    /// The file's own address of what is mapped from `offset`, if this segment was mapped there. Mappings begin at a page's
+    /// start, segments need not: with LLD the first page of the text also holds the end of the segment before it, at
+    /// another distance from its address. Only executable segments may answer for an executable mapping.
+    fn address_of(&self, offset: u64) -> Option<u64> {
+        let page = rustix::param::page_size() as u64;
+        let mapped = self.offset & !(page - 1)..self.offset + self.size;
+        mapped.contains(&offset).then(|| self.address.wrapping_add(offset.wrapping_sub(self.offset)))
+    }
+}
+
+impl ModuleFile {
+    fn read(mut opened: File) -> Option<Self> {
+        let size = opened.metadata().map_or(0, |metadata| metadata.len());
+        let mut data = Vec::with_capacity(usize::try_from(size).ok()?);
+        opened.read_to_end(&mut data).ok()?;
+        let file = object::File::parse(&*data).ok()?;
+        let section = |name: &str| {
+            let section = file.section_by_name(name)?;
+            let bytes: Arc<[u8]> = section.uncompressed_data().ok()?.into();
+            Some((section.address()..section.address() + section.size(), bytes))
+        };
+        Some(Self {
+            symbols: Symbols::read(&file),
+            build_id: file.build_id().ok().flatten().map(symbol::hexadecimal),
+            eh_frame: section(".eh_frame"),
+            eh_frame_hdr: section(".eh_frame_hdr"),
+            text: section(".text"),
+            got: section(".got").map(|(range, _)| range),
+            segments: file
+                .segments()
+                .filter(|segment| segment.permissions().executable())
+                .map(|segment| {
+                    let (offset, size) = segment.file_range();
+                    Segment { offset, size, address: segment.address() }
+                })
+                .collect(),
+        })
+    }
+
+    /// The file's own address of what is mapped executable from `offset`.
+    pub(super) fn address_of(&self, offset: u64) -> Option<u64> {
+        self.segments.iter().find_map(|segment| segment.address_of(offset))
+    }
+
+    /// For the unwinder, mapped so.
+    pub(super) fn unwind_module(&self, map: &MapsLine, bias: u64) -> Module<Arc<[u8]>> {
+        let range = |part: &Option<(Range<u64>, Arc<[u8]>)>| part.as_ref().map(|(range, _)| range.clone());
+        let bytes =
+            |part: &Option<(Range<u64>, Arc<[u8]>)>| part.as_ref().map(|(_, bytes)| Arc::clone(bytes));
+        let sections = ExplicitModuleSectionInfo {
+            base_svma: 0,
+            text_svma: range(&self.text),
+            text: bytes(&self.text),
+            got_svma: self.got.clone(),
+            eh_frame_svma: range(&self.eh_frame),
+            eh_frame: bytes(&self.eh_frame),
+            eh_frame_hdr_svma: range(&self.eh_frame_hdr),
+            eh_frame_hdr: bytes(&self.eh_frame_hdr),
+            ..Default::default()
+        };
+        Module::new(map.path.clone(), map.range.clone(), bias, sections)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As LLD lays files out: text that begins in the middle of a page, at another distance than the segment before it.
+    #[test]
+    fn a_page_that_two_segments_share_belongs_to_the_executable_one() {
+        let text = Segment { offset: 0x18050, size: 0x4e140, address: 0x19050 };
+        assert_eq!(text.address_of(0x18000), Some(0x19000));
+        assert_eq!(text.address_of(0x19000), Some(0x1a000));
+        assert_eq!(text.address_of(0x17000), None);
+        assert_eq!(text.address_of(0x66190), None);
+    }
+
+    #[test]
+    fn a_file_opened_after_its_process_has_gone_is_the_same_or_none() {
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("our own");
+        let map = maps
+            .lines()
+            .filter_map(MapsLine::parse)
+            .find(|map| map.executable && map.inode != 0)
+            .expect("our own code");
+        let file = File::open(&map.path).expect("our own binary");
+        if !is_the_file_of(&file, &map) {
+            return println!("skipped: a file system whose devices differ between stat and maps");
+        }
+        let gone = 1 << 23;
+        assert!(MappedFile::open(gone, &map).is_some());
+        let replaced = MapsLine { inode: map.inode + 1, ..map };
+        assert!(MappedFile::open(gone, &replaced).is_none());
+    }
+}
