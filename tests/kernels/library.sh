@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs the library's tests, `forkless doctor`, `bench` and `run` on Debian's other kernels in an emulator: 5.10, the oldest that is
 # supported, 6.1, 6.12, and 6.12 for arm64. A command of its own, not for every push: it downloads kernels and programs (apt), builds
-# for arm64 where rustup and Debian's cross compiler are at hand, and takes a quarter of an hour.
+# for arm64 where rustup and Debian's cross compiler are at hand, and takes a quarter of an hour a system on an idle machine.
 #
 #   tests/kernels/library.sh [--tests WORD] [5.10] [6.1] [6.12] [arm64]      default: all of them
 #
@@ -124,7 +124,7 @@ boot() { # NAME KERNEL-TREE USERLAND CONSOLE QEMU...
 	INIT
 	pack
 	log=$work/$name.log
-	timeout 1500 "$@" -m 2048 -smp 2 -display none -monitor none -no-reboot -kernel "$tree/vmlinuz" -initrd "$work/initrd.gz" \
+	timeout 3600 "$@" -m 2048 -smp 2 -display none -monitor none -no-reboot -kernel "$tree/vmlinuz" -initrd "$work/initrd.gz" \
 		-append "console=$console quiet panic=-1" -serial "file:$log.raw" </dev/null >"$work/qemu.log" 2>&1 ||
 		echo "        qemu: $(tail -n1 "$work/qemu.log")"
 	tr -d '\r' <"$log.raw" >"$log"
