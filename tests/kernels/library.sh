@@ -3,9 +3,9 @@
 # supported, 6.1, 6.12, and 6.12 for arm64. A command of its own, not for every push: it downloads kernels and programs (apt), builds
 # for arm64 where rustup and Debian's cross compiler are at hand, and takes a quarter of an hour a system on an idle machine.
 #
-#   tests/kernels/library.sh [--tests WORD] [5.10] [6.1] [6.12] [arm64]      default: all of them
+#   tests/kernels/library.sh [--tests "WORD..."] [5.10] [6.1] [6.12] [arm64]      default: all of them
 #
-# With --tests only the library's tests whose names hold the word are run, and nothing else.
+# With --tests only the library's tests whose names hold one of the words are run, and nothing else.
 #
 # The guests have Debian's own dash, bash and coreutils. TCG's times mean nothing: the few tests that are about time are skipped, and
 # counted. Exit 1 if a system behaves otherwise than it should, 3 if something needed is missing; what cannot be had is named.
@@ -21,7 +21,7 @@ root=$work/root
 . "$(dirname "$0")/fetch.sh"
 only=
 if [ "${1-}" = --tests ]; then
-	only=${2:?kernels: --tests needs a word}
+	only=${2:?kernels: --tests needs words}
 	shift 2
 fi
 [ $# -gt 0 ] || set -- 5.10 6.1 6.12 arm64
@@ -53,13 +53,15 @@ build() { # COMPILER CARGO-OPTION...
 	(
 		cd "$top"
 		export CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_TEST_DEBUG=0
-		cargo build --quiet --locked --package forkless-cli "$@"
-		cargo build --quiet --locked --profile preload --package forkless-preload "$@" 2>/dev/null
+		if [ -z "$only" ]; then
+			cargo build --quiet --locked --package forkless-cli "$@"
+			cargo build --quiet --locked --profile preload --package forkless-preload "$@" 2>/dev/null
+		fi
 		cargo test --no-run --locked --package forkless --test behaviour --test shell_lines "$@" 2>"$work/built" ||
 			{ cat "$work/built" >&2; exit 1; }
 	)
 	[ $# -gt 0 ] && path=$target/$2 || path=$target
-	cp "$path/debug/forkless" "$path/preload/libforkless_preload.so" "$work/bin/"
+	[ -n "$only" ] || cp "$path/debug/forkless" "$path/preload/libforkless_preload.so" "$work/bin/"
 	sed -n 's/^ *Executable.*(\(.*\))$/\1/p' "$work/built" | while read -r path; do
 		(cd "$top" && cp "$path" "$work/bin/$(basename "${path%-*}")")
 	done
@@ -103,7 +105,7 @@ boot() { # NAME KERNEL-TREE USERLAND CONSOLE QEMU...
 		cd /tmp
 		echo "@kernel $(uname -r) $(uname -m)"
 		if [ -e /only ]; then
-			try library behaviour "$(cat /only)"
+			try library behaviour $(cat /only)
 			echo "@end"
 			poweroff -f
 		fi

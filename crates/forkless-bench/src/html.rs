@@ -282,6 +282,14 @@ fn hills(svg: &mut String, row: &Row, scale: &Log, y: f64) {
     }
 }
 
+/// Where something stands in a list, which it joins if it is new.
+fn place<T: PartialEq>(list: &mut Vec<T>, one: T) -> usize {
+    list.iter().position(|known| *known == one).unwrap_or_else(|| {
+        list.push(one);
+        list.len() - 1
+    })
+}
+
 /// Time against memory used, one line for each method and kind of pages.
 #[expect(clippy::cast_precision_loss, reason = "sizes of memory fit a double")]
 fn curves(rows: &[&Row], metric: &str) -> Option<String> {
@@ -309,28 +317,30 @@ fn curves(rows: &[&Row], metric: &str) -> Option<String> {
             at + 4.0
         );
     }
-    let mut lines: Vec<(String, Vec<&Row>)> = Vec::new();
+    let mut lines: Vec<(&str, String, Vec<&Row>)> = Vec::new();
     for row in rows {
-        let name = format!(
-            "{} {}",
-            row.method,
-            row.params.get("pages").map(ToString::to_string).unwrap_or_default()
-        );
-        match lines.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, line)) => line.push(row),
-            None => lines.push((name, vec![row])),
+        let pages = row.params.get("pages").map(ToString::to_string).unwrap_or_default();
+        match lines.iter_mut().find(|(method, known, _)| *method == row.method && *known == pages) {
+            Some((.., line)) => line.push(row),
+            None => lines.push((&row.method, pages, vec![row])),
         }
     }
-    let count = lines.len().max(1);
-    for (index, (name, mut line)) in lines.into_iter().enumerate() {
+    let mut methods: Vec<&str> = Vec::new();
+    let mut kinds: Vec<String> = Vec::new();
+    for (index, (method, pages, mut line)) in lines.into_iter().enumerate() {
         line.sort_by(|a, b| used(a).total_cmp(&used(b)));
-        // Hues spread over the circle; lightness in the middle, so that both backgrounds do.
-        let color = format!("hsl({} 70% 50%)", index * 360 / count);
+        let name = format!("{method} {pages}");
+        // A method has a hue, by the golden angle as different from those before as can be, with lightness in the middle, so that
+        // both backgrounds do; a kind of pages has a pattern.
+        let hue = place(&mut methods, method) as f64 * 137.5 % 360.0;
+        let color = format!("hsl({hue:.0} 70% 50%)");
+        let dashes = ["none", "7 4", "2 3", "10 3 2 3", "1 5"];
+        let dashes = dashes[place(&mut kinds, pages) % dashes.len()];
         let points: Vec<String> =
             line.iter().map(|row| format!("{:.1},{:.1}", x(used(row)), y.at(row.summary.median))).collect();
         let _ = write!(
             svg,
-            "<polyline fill=none stroke=\"{color}\" stroke-width=2 points=\"{}\" />",
+            "<polyline fill=none stroke=\"{color}\" stroke-width=2 stroke-dasharray=\"{dashes}\" points=\"{}\" />",
             points.join(" ")
         );
         for row in &line {
@@ -347,12 +357,13 @@ fn curves(rows: &[&Row], metric: &str) -> Option<String> {
         let label = 24.0 + 18.0 * index as f64;
         let _ = write!(
             svg,
-            "<rect x={:.0} y={:.1} width=12 height=12 fill=\"{color}\" /><text x={:.0} y={:.1}>{}</text>",
-            WIDTH - 240.0,
-            label - 10.0,
-            WIDTH - 222.0,
-            label,
-            escape(&name)
+            "<line stroke=\"{color}\" stroke-width=3 stroke-dasharray=\"{dashes}\" x1={:.0} x2={:.0} y1={y:.1} y2={y:.1} />\
+             <text x={:.0} y={label:.1}>{}</text>",
+            WIDTH - 246.0,
+            WIDTH - 218.0,
+            WIDTH - 212.0,
+            escape(&name),
+            y = label - 4.0
         );
     }
     for mib in [0.0, largest / 2.0, largest] {

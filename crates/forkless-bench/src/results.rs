@@ -127,7 +127,8 @@ impl Suite {
         joined
     }
 
-    fn take_notes(&mut self, notes: Vec<String>) {
+    /// Adds notes that are not there yet.
+    pub(crate) fn take_notes(&mut self, notes: Vec<String>) {
         for note in notes {
             if !self.notes.contains(&note) {
                 self.notes.push(note);

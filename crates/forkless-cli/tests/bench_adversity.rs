@@ -345,10 +345,15 @@ fn missing_privileges_are_named_and_the_rest_is_measured() {
 }
 
 #[test]
-fn a_mistyped_directory_is_one_line() {
+fn a_mistyped_path_is_one_line() {
     let scratch = Scratch::shared("directory");
     let output = scratch.run(&["bench", "blockwrite", "--targets", "file", "--directory", "/nonexistent"]);
     let errors = text(&output.stderr);
-    assert!(!output.status.success());
+    assert_eq!(output.status.code(), Some(2), "{errors}");
     assert!(errors.lines().count() == 1 && errors.contains("/nonexistent"), "{errors}");
+    let tracer = ["bench", "syscalls", "--calls", "sigprocmask", "--quick", "--tracer", "/nonexistent"];
+    let output = scratch.run(&tracer);
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.lines().count() == 1 && errors.contains("the tracer /nonexistent"), "{errors}");
 }

@@ -84,6 +84,7 @@ fn bad_input_is_one_clear_line_with_the_documented_exit_code() {
         (&["--rss", "900T"], 3, "ask for at most"),
         (&["--fds", "100000000"], 3, "hard limit"),
         (&["--pin", "4000"], 2, "no processor 4000"),
+        (&["--time", "nan"], 2, "not a number of seconds"),
     ] {
         let output = scratch.run(&[&["bench", "spawn"][..], arguments].concat());
         let errors = text(&output.stderr);
@@ -267,6 +268,9 @@ fn results_can_be_compared_listed_and_judged() {
     let output = scratch.run(&["compare", "latest", "nothing-begins-so"]);
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(text(&output.stderr).lines().count(), 1);
+    let output = scratch.run(&["compare", &a, &a]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("are the same run"), "{}", text(&output.stderr));
 }
 
 #[test]

@@ -118,6 +118,9 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
         }
         stages.next();
     }
+    // Every state may have said the same.
+    let notes = std::mem::take(&mut suite.notes);
+    suite.take_notes(notes);
     suite.noise = watch.finish(steady.first());
     suite.notes.extend(suite.noise.warnings());
     suite.fits = fits(&suite.rows, spec.plan.seed);

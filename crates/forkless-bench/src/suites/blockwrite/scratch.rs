@@ -30,7 +30,11 @@ impl Scratch {
             Some(directory) => directory.to_owned(),
             None => usual_directory(),
         };
-        let private = private_directory(&base)?;
+        let private = private_directory(&base).map_err(|error| match directory {
+            // Of the caller's choice, and so is the remedy.
+            Some(_) => Error::Spec(format!("{error}: name another --directory")),
+            None => error,
+        })?;
         let made = (|| {
             if let Some(guard) = guard {
                 guard.remove_directory(&private)?;

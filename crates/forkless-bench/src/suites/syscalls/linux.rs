@@ -105,7 +105,10 @@ impl Programs {
             let start = now();
             let status = command.stdin(Stdio::null()).stderr(Stdio::null()).status();
             let elapsed = now() - start;
-            let status = status.map_err(Error::io("run a program of system calls"))?;
+            let status = status.map_err(|error| match &tracer {
+                Some(tracer) => Error::Spec(format!("cannot run the tracer {}: {error}", tracer.display())),
+                None => Error::io("run a program of system calls")(error),
+            })?;
             if !status.success() {
                 return Err(Error::Missing(format!("the program of system calls ended with {status}")));
             }

@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     }
     if results.suites.iter().all(|suite| suite.rows.is_empty()) {
         let notes: Vec<String> = results.suites.into_iter().flat_map(|suite| suite.notes).collect();
-        return Err(Missing(notes.join("; ")).into());
+        return Err(Missing(common::skipped(&notes)).into());
     }
     args.common.finish(&results, outputs)?;
     Ok(Exit::Fine)

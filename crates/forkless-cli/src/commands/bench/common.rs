@@ -70,7 +70,7 @@ impl Common {
     pub(crate) fn plan(&self, runs: u32) -> anyhow::Result<Plan> {
         let runs = self.runs.unwrap_or(if self.quick { runs.div_ceil(10) } else { runs });
         let time = self.time.map(Duration::try_from_secs_f64).transpose();
-        let time = time.map_err(|error| Usage(format!("--time: {error}")))?;
+        let time = time.map_err(|_| Usage("--time: not a number of seconds to measure for".into()))?;
         // Without a limit of its own a run must still end within the patience of whoever waits for it.
         let time = time.unwrap_or(Duration::from_secs(if self.quick { 15 } else { 120 }));
         let (part, parts) = self.part().unwrap_or((0, 1));
@@ -184,7 +184,7 @@ impl Common {
         // What was changed is changed back before anything is said.
         drop((progress, guard));
         if suite.rows.is_empty() {
-            return Err(Missing(suite.notes.join("; ")).into());
+            return Err(Missing(skipped(&suite.notes)).into());
         }
         results.suites.push(suite);
         self.finish(&results, outputs)?;
@@ -298,6 +298,13 @@ fn this_program() -> anyhow::Result<PathBuf> {
 #[cfg(target_os = "linux")]
 pub(crate) fn may_install() -> bool {
     std::env::var_os("FORKLESS_NO_INSTALL").is_none_or(|value| value.is_empty())
+}
+
+/// Why nothing was measured: of the notes, those that say what was skipped.
+pub(super) fn skipped(notes: &[String]) -> String {
+    let said: Vec<&str> =
+        notes.iter().map(String::as_str).filter(|note| note.starts_with("skipped: ")).collect();
+    if said.is_empty() { notes.join("; ") } else { said.join("; ") }
 }
 
 /// Starts the guarding process from this very program.

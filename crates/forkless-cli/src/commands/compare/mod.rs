@@ -91,6 +91,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
         let second = Side { results, method: method.as_deref() };
         let mut changes = compare(&first, &second, relative, args.seed);
         changes.retain(|change| args.metric.is_empty() || args.metric.contains(&change.metric));
+        if changes.is_empty() && base == results && base_method == method {
+            return Err(Usage(format!(
+                "{base_name} and {name} are the same run: to compare two methods of it, name them: FILE#METHOD FILE#METHOD"
+            ))
+            .into());
+        }
         if changes.is_empty() {
             return Err(Usage(format!(
                 "{base_name} and {name} have no row in common: the same suite, method, parameters and metric are needed"
