@@ -28,7 +28,7 @@ at_hand! {
 static SWITCHES: AtomicU64 = AtomicU64::new(0);
 
 pub(crate) fn configure(fast: bool) {
-    FAST.store(u8::from(fast), Relaxed);
+    FAST.store(u8::from(fast && arch::keeps_all()), Relaxed);
 }
 
 /// Adds what this process did to the record.

@@ -7,6 +7,11 @@ use core::ffi::c_int;
 
 use super::{FAST, NEXT_GET, NEXT_MAKE, NEXT_SET, NEXT_SWAP, SWITCHES, exit_process};
 
+/// Whether a context here is no more than what these functions keep.
+pub(super) const fn keeps_all() -> bool {
+    true
+}
+
 // Offsets in glibc's `ucontext_t` (sysdeps/unix/sysv/linux/x86_64/ucontext_i.sym); musl has the same up to the mask.
 const R8: usize = 40;
 const R9: usize = 48;

@@ -55,8 +55,8 @@ pub(super) fn entries() -> Vec<Entry> {
 }
 
 pub(super) fn path(entries: &[Entry]) -> String {
-    if !cfg!(target_arch = "x86_64") {
-        return "speculative fork exists on x86-64 only; forks are left as they are".to_owned();
+    if let Some(why) = library::NEVER_SPECULATES {
+        return why.to_owned();
     }
     if works(entries, DISPATCH) {
         "forks that only lead to an exec are speculated about".to_owned()
@@ -97,7 +97,12 @@ fn own_memory() -> Result<String, String> {
 
 /// Whether this very program is dynamically linked tells nothing of others; what does is whether a loader exists.
 fn preload() -> Entry {
-    let loaders = ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1", "/lib/ld-musl-x86_64.so.1"];
+    let loaders = [
+        "/lib64/ld-linux-x86-64.so.2",
+        "/lib/ld-linux-aarch64.so.1",
+        "/lib/ld-musl-x86_64.so.1",
+        "/lib/ld-musl-aarch64.so.1",
+    ];
     let found: Vec<&str> = loaders.into_iter().filter(|path| std::path::Path::new(path).exists()).collect();
     let outcome =
         if found.is_empty() { Err("no dynamic loader found".to_owned()) } else { Ok(found.join(", ")) };

@@ -9,6 +9,13 @@ use forkless_record::LIBRARY_NAME;
 /// Overrides the search, for packagers and tests.
 const VARIABLE: &str = "FORKLESS_LIBRARY";
 
+/// Why the library leaves forks as they are here, whatever the kernel has: it reads and writes the registers of x86-64.
+pub(in crate::commands) const NEVER_SPECULATES: Option<&str> = if cfg!(target_arch = "x86_64") {
+    None
+} else {
+    Some("speculative fork exists on x86-64 only; forks are left as they are")
+};
+
 /// A reason to run the program plainly.
 #[derive(Debug)]
 pub(in crate::commands) struct Plainly(pub(in crate::commands) String);

@@ -181,6 +181,13 @@ fn prepare_and_exec(args: &Args) -> Result<Never, Failure> {
                 Some(to) => Some(record::create(to, args.json)?),
                 None => None,
             };
+            // The default is no request: who asks for the usual gets what there is without a line at every start.
+            if args.fork == Fork::Speculate
+                && let Some(why) = library::NEVER_SPECULATES
+                && !args.quiet
+            {
+                eprintln!("forkless: {why}");
+            }
             let huge = huge_pages::settings(args.huge_pages);
             if !args.quiet {
                 for warning in &huge.warnings {
