@@ -153,7 +153,8 @@ lockdown_init() {
 	INIT
 }
 
-boot() { # BODY PARAMETERS: a guest that runs it, with these parameters of its kernel besides; what it says, into $log
+# A guest that runs BODY, with PARAMETERS of its kernel besides; what it says, into $log. On a busy machine the emulated timer fails the kernel's check.
+boot() { # BODY PARAMETERS
 	{
 		begin_init
 		echo "$1"
@@ -161,7 +162,7 @@ boot() { # BODY PARAMETERS: a guest that runs it, with these parameters of its k
 	} >"$root/init"
 	pack
 	timeout $((seconds + 900)) "${qemu[@]}" -m 1536 -smp 2 -nographic -no-reboot -kernel "$image" \
-		-initrd "$work/initrd.gz" -append "console=$console quiet panic=-1 $2" 2>&1 </dev/null | tr -d '\r' >"$log" || true
+		-initrd "$work/initrd.gz" -append "console=$console quiet panic=-1 no_timer_check $2" 2>&1 </dev/null | tr -d '\r' >"$log" || true
 }
 
 failed=0 failures=
@@ -202,7 +203,7 @@ check_others() {
 # Before 5.15 the BPF programs cannot run: it says so, and perf events serve.
 check_5_10() {
 	expect "no BPF tier is said to work" '^tier: BPF with tracepoints.*: not here: .*need Linux 5\.15'
-	expect "nor by doctor" '"name": ?"BPF with tracepoints[^}]*need Linux 5\.15'
+	expect "nor by doctor" '^ *"detail": ".*they need Linux 5\.15'
 	if grep -aqE '^tier: BPF .*works' "$log"; then fail "a BPF tier is said to work"; fi
 	expect "full forks that exec, 5 of 5, through perf events" '"tier":"perf","limits":\["no BPF: [^"]*need Linux 5\.15.*"full_fork_then_exec":5.*"count":5,'
 	check_others
@@ -275,7 +276,7 @@ for system; do
 	esac
 	begun=$SECONDS log=$work/$system.log
 	boot "$body" ''
-	echo "== $system ($(sed -n 's/^@kernel //p' "$log")): $(grep -a '^tier: ' "$log" | sort -u | tr '\n' ';')"
+	echo "== $system ($(sed -n 's/.*@kernel //p' "$log")): $(grep -a '^tier: ' "$log" | sort -u | tr '\n' ';')"
 	case $part,$system in
 	tiers,5.10) check_5_10 ;;
 	tiers,*) check_tiers ;;

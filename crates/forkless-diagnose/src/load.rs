@@ -57,11 +57,14 @@ const NEEDED: (u32, u32) = (5, 15);
 
 /// The reason itself, of what a verifier says.
 fn last_of(why: &str) -> &str {
-    let lines = || why.split(" | ").map(str::trim);
-    lines()
-        .find(|line| line.contains("func") || line.contains("reserved") || line.contains("opcode"))
-        .unwrap_or(why)
+    let said = why.rsplit("Verifier output:").next().unwrap_or(why);
+    let mut lines = said.split(" | ").map(str::trim);
+    lines.find(|line| LACKING.iter().any(|says| line.contains(says))).unwrap_or(said.trim())
 }
+
+/// How verifiers say that they do not know what a program uses.
+const LACKING: [&str; 4] =
+    ["invalid func unknown#", "unknown func bpf_", "uses reserved fields", "unknown opcode"];
 
 fn program_error(program: &'static str) -> impl Fn(ProgramError) -> WatchError {
     move |error| {
@@ -76,14 +79,10 @@ fn program_error(program: &'static str) -> impl Fn(ProgramError) -> WatchError {
             // in the other later; the loader has then replaced
             // bpf_probe_read_kernel by the older helper.
             WatchError::LockedDown
-        } else if !kernel_is_at_least(NEEDED.0, NEEDED.1)
-            && ["invalid func unknown#", "unknown func bpf_", "uses reserved fields", "unknown opcode"]
-                .iter()
-                .any(|says| why.contains(says))
-        {
+        } else if !kernel_is_at_least(NEEDED.0, NEEDED.1) && LACKING.iter().any(|says| why.contains(says)) {
             WatchError::Unsupported {
                 why: format!(
-                    "they need Linux {}.{} (refused here: {program}, {})",
+                    "they need Linux {}.{} (program {program} is refused: {})",
                     NEEDED.0,
                     NEEDED.1,
                     last_of(&why)
@@ -261,4 +260,19 @@ pub(crate) fn try_tracepoint(btf: &Btf) -> Result<(), WatchError> {
         load_tracepoint(&mut bpf, btf, ("on_sys_enter", "sys_enter"))?;
     }
     attach(&mut bpf, "on_exec")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As Linux 5.10 says it.
+    #[test]
+    fn of_a_refusal_the_reason_is_shown() {
+        let said = "the BPF_PROG_LOAD syscall returned Invalid argument (os error 22). Verifier output: BPF_STX uses reserved fields";
+        assert_eq!(last_of(said), "BPF_STX uses reserved fields");
+        let long = "Invalid argument (os error 22). Verifier output: 0: (bf) r6 = r1 ... | invalid func unknown#175 | processed 9";
+        assert_eq!(last_of(long), "invalid func unknown#175");
+        assert_eq!(last_of("something else"), "something else");
+    }
 }
