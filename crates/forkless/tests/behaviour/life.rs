@@ -133,7 +133,7 @@ fn a_forked_process_starts_children_of_its_own() {
             });
         }
         let (mut held, _r) = lasting(OnDrop::Kill);
-        for i in 0..150 {
+        for i in 0..many(150) {
             // SAFETY: the new process uses what the library promises to work there, and leaves without cleaning up.
             let pid = unsafe { libc::fork() };
             if pid == 0 {
