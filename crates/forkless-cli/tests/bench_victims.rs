@@ -47,7 +47,8 @@ fn figures_come_with_evidence_that_the_mechanism_was_at_work() {
         return;
     }
     let scratch = Scratch::new("figures");
-    let filter = ["--quick", "--runs", "30", "--filter", "c-64M,swapcontext,localtime,worker", "--json", "-"];
+    let filter =
+        ["--quick", "--runs", "30", "--filter", "c-64M,swapcontext,localtime,worker,load", "--json", "-"];
     let output = scratch.run(&filter);
     let value = json(&output);
     assert!(output.status.success());
@@ -60,9 +61,13 @@ fn figures_come_with_evidence_that_the_mechanism_was_at_work() {
 
     let suite = &value["suites"][0];
     let rows = suite["rows"].as_array().unwrap();
-    for (victim, method) in
-        [("c-64M", "vfork"), ("c-64M", "run"), ("swapcontext", "plain"), ("worker", "first")]
-    {
+    for (victim, method) in [
+        ("c-64M", "vfork"),
+        ("c-64M", "run"),
+        ("swapcontext", "plain"),
+        ("worker", "plain"),
+        ("load", "empty library"),
+    ] {
         let found = rows.iter().find(|row| row["params"]["victim"] == victim && row["method"] == method);
         assert!(found.unwrap()["median"].as_f64() > Some(0.0), "{victim} {method}");
     }
@@ -73,6 +78,7 @@ fn figures_come_with_evidence_that_the_mechanism_was_at_work() {
         ("localtime", "TZ set by run"),
         ("worker", "aborted in"),
         ("worker", "left alone and"),
+        ("load", "the library was in the program"),
     ] {
         let said = |check: &&serde_json::Value| check["evidence"].as_str().unwrap().contains(evidence);
         let check = checks.iter().filter(|check| check["name"] == name).find(said);

@@ -126,6 +126,42 @@ fn a_program(one: &Samples, other: &Samples, programs: u64, seed: u64) -> Option
     Figure::of_rounds(&Samples::one_a_round(differences.collect()), seed)
 }
 
+/// What the library adds to the start of one program, against an empty library: the loader maps either.
+pub(super) fn load(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
+    let program = install::find("true").ok_or_else(|| Error::Missing("there is no program true".into()))?;
+    let empty = stage.compile("empty", "", &["-shared", "-fPIC", "-nostdlib"])?;
+    let mut preload = OsString::from("LD_PRELOAD=");
+    preload.push(empty);
+    let program = OsString::from(program);
+    let processes = reported(stage, std::slice::from_ref(&program))?.count("processes");
+    // A launcher has the library that the programs it starts are to load. No report: mapping its record is not asked about.
+    let victim = [stage.victim()?.into_os_string(), "0".into(), program];
+    let [forkless, env] = [stage.forkless().as_os_str().to_owned(), "/usr/bin/env".into()];
+    let with_run = [&["run".into(), "--quiet".into(), "--".into()], &victim[..]].concat();
+    let with_empty = [&[preload], &victim[..]].concat();
+    let plain = stage.c(name, None, 0, &victim[2..])?;
+    let run = stage.start(name, None, &forkless, &with_run)?;
+    let empty = stage.start(name, None, &env, &with_empty)?;
+    let params = params(name, 0);
+    let series = stage.measure(vec![
+        Subject::order("plain", &params, &WALL, &plain, "launch", US),
+        Subject::order("run", &params, &WALL, &run, "launch", US),
+        Subject::order("empty library", &params, &WALL, &empty, "launch", US),
+    ])?;
+    for launcher in [plain, run, empty] {
+        launcher.into_inner().finish()?;
+    }
+    let evidence = match processes {
+        1 => Ok("the library was in the program".to_owned()),
+        n => Err(format!("the library was in {n} programs instead of one")),
+    };
+    let pairs = round_medians(&series[1][0]).into_iter().zip(round_medians(&series[2][0]));
+    let differences = Samples::one_a_round(pairs.map(|(run, empty)| run - empty).collect());
+    let figure = Figure::of_rounds(&differences, stage.seed());
+    stage.check(&params, Promise::at_most("run - empty library", "us", 20.0), figure, evidence);
+    Ok(())
+}
+
 /// What it takes to start a program through `run`.
 pub(super) fn start(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
     let program = install::find("true").ok_or_else(|| Error::Missing("there is no program true".into()))?;

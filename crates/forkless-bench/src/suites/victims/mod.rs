@@ -117,6 +117,11 @@ const VICTIMS: &[Victim] = &[
     ),
     victim("small-make", "make -j2 of a C project: the same", launch::make),
     victim("small-git", "git commands: the same", launch::git),
+    victim(
+        "load",
+        "what the library adds to the start of a program, beyond an empty one: 20 us",
+        launch::load,
+    ),
     victim("start", "what `forkless run` itself takes to start a program", launch::start),
     victim("break-even", "the size from which speculation pays: at most 16 MB", forks::break_even),
 ];

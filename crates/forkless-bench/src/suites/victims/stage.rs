@@ -205,6 +205,11 @@ impl<'a> Stage<'a> {
         Ok(program)
     }
 
+    /// The C victim.
+    pub(super) fn victim(&mut self) -> Result<PathBuf, Error> {
+        self.compile("victim", SOURCE, &["-pthread"])
+    }
+
     /// The C victim holding so much memory, with a program and its arguments to execute; with `run` or without.
     pub(super) fn c(
         &mut self,
@@ -213,7 +218,7 @@ impl<'a> Stage<'a> {
         mib: u64,
         program: &[OsString],
     ) -> Result<RefCell<Coprocess>, Error> {
-        let victim = self.compile("victim", SOURCE, &["-pthread"])?;
+        let victim = self.victim()?;
         let mut arguments = vec![OsString::from(mib.to_string())];
         arguments.extend(program.iter().cloned());
         self.start(name, options, victim.as_os_str(), &arguments)
