@@ -5,10 +5,22 @@
 use serde::{Deserialize, Serialize};
 
 use crate::results::Params;
+#[cfg(target_os = "linux")]
 use crate::stats::bootstrap::{Replicates, Resampler, Samples, within_rounds};
+#[cfg(target_os = "linux")]
 use crate::stats::median;
 
 /// A figure against its limit.
+///
+/// ```
+/// use forkless_bench::check::{Bound, Check, Verdict};
+/// let check: Check = serde_json::from_str(
+///     r#"{"name": "system", "params": {}, "figure": "plain / run", "unit": "times", "bound": "at_least",
+///         "limit": 4.0, "value": 5.2, "ci95": [5.0, 5.4], "verdict": "reached", "evidence": "12 lines"}"#,
+/// )?;
+/// assert_eq!((check.bound, check.verdict), (Bound::AtLeast, Verdict::Reached));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Check {
     /// Of whom: the victim.
@@ -34,6 +46,11 @@ pub struct Check {
 }
 
 /// The right side of a limit.
+///
+/// ```
+/// use forkless_bench::check::Bound;
+/// assert_eq!(serde_json::to_string(&Bound::AtMost).unwrap(), "\"at_most\"");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
@@ -44,6 +61,11 @@ pub enum Bound {
 }
 
 /// Whether a limit was kept.
+///
+/// ```
+/// use forkless_bench::check::Verdict;
+/// assert_eq!(serde_json::from_str::<Verdict>("\"not_shown\"").unwrap(), Verdict::NotShown);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -62,7 +84,7 @@ pub enum Verdict {
 impl Verdict {
     /// In words.
     #[must_use]
-    pub fn words(self) -> &'static str {
+    pub(crate) fn words(self) -> &'static str {
         match self {
             Verdict::Reached => "reached",
             Verdict::Missed => "missed",
@@ -74,18 +96,20 @@ impl Verdict {
 }
 
 /// A figure with its interval.
+#[cfg(target_os = "linux")]
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Figure {
+pub(crate) struct Figure {
     /// The figure.
     pub value: f64,
     /// Its 95 % interval; the range of the rounds where these are too few for one.
     pub ci95: [f64; 2],
 }
 
+#[cfg(target_os = "linux")]
 impl Figure {
     /// The median of one value a round.
     #[must_use]
-    pub fn of_rounds(rounds: &Samples, seed: u64) -> Option<Figure> {
+    pub(crate) fn of_rounds(rounds: &Samples, seed: u64) -> Option<Figure> {
         if rounds.values.is_empty() {
             return None;
         }
@@ -97,19 +121,19 @@ impl Figure {
 
     /// One series divided by another of the same run, round by round.
     #[must_use]
-    pub fn ratio(numerator: &Samples, denominator: &Samples, seed: u64) -> Option<Figure> {
+    pub(crate) fn ratio(numerator: &Samples, denominator: &Samples, seed: u64) -> Option<Figure> {
         Figure::of_rounds(&within_rounds(numerator, denominator), seed)
     }
 
     /// A figure computed from several series, with the same of every draw of rounds.
     #[must_use]
-    pub fn from_replicates(value: f64, replicates: &Replicates) -> Figure {
+    pub(crate) fn from_replicates(value: f64, replicates: &Replicates) -> Figure {
         Figure { value, ci95: replicates.interval(0.95).unwrap_or([value; 2]) }
     }
 
     /// On which side of a limit it is.
     #[must_use]
-    pub fn judge(self, bound: Bound, limit: f64) -> Verdict {
+    pub(crate) fn judge(self, bound: Bound, limit: f64) -> Verdict {
         let [low, high] = self.ci95;
         let (right, wrong) = match bound {
             Bound::AtLeast => (low >= limit, high < limit),
@@ -123,7 +147,7 @@ impl Figure {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
 

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::stats::bootstrap::Samples;
 
 /// Something to measure: it fills one or more series, the same ones every turn.
-pub trait Arm {
+pub(crate) trait Arm {
     /// Repeats the work: `settle` times uncounted, then `counted` times, adding at least one value to every series of
     /// `turn`.
     ///
@@ -29,7 +29,7 @@ pub trait Arm {
 
 /// What one turn of an [`Arm`] gave.
 #[derive(Debug, Clone, Default)]
-pub struct Turn {
+pub(crate) struct Turn {
     series: Vec<Vec<f64>>,
 }
 
@@ -45,12 +45,19 @@ impl Turn {
     }
 
     /// Adds a value to a series.
-    pub fn add(&mut self, series: usize, value: f64) {
+    pub(crate) fn add(&mut self, series: usize, value: f64) {
         self.series[series].push(value);
     }
 }
 
 /// How long and how densely to measure.
+///
+/// ```
+/// use std::time::Duration;
+/// use forkless_bench::engine::Plan;
+/// let rough = Plan { runs: 200, time: Some(Duration::from_secs(5)), ..Plan::default() };
+/// assert_eq!((rough.per_turn, rough.seed), (5, 1));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Plan {
     /// Counted repetitions of a method fast enough to take all of its turns in full.
@@ -72,6 +79,23 @@ impl Default for Plan {
 }
 
 /// Told how a run goes.
+///
+/// ```
+/// use forkless_bench::engine::{Observer, Plan};
+/// use forkless_bench::spawn::{self, Method, Spec};
+/// struct Last(usize, usize);
+/// impl Observer for Last {
+///     fn progress(&mut self, done: usize, total: usize) {
+///         *self = Last(done, total);
+///     }
+///     fn note(&mut self, _text: &str) {}
+/// }
+/// let mut last = Last(0, 0);
+/// let plan = Plan { runs: 20, ..Plan::default() };
+/// spawn::run(&Spec { methods: vec![Method::PosixSpawn], plan, ..Spec::default() }, None, &mut last)?;
+/// assert!(last.0 > 0 && last.0 == last.1);
+/// # Ok::<(), forkless_bench::error::Error>(())
+/// ```
 pub trait Observer {
     /// `done` of `total` rounds are finished; the total may shrink when time runs out.
     fn progress(&mut self, done: usize, total: usize);
@@ -81,6 +105,13 @@ pub trait Observer {
 }
 
 /// An observer that ignores everything.
+///
+/// ```
+/// use forkless_bench::engine::{Observer, Silent};
+/// let observer: &mut dyn Observer = &mut Silent;
+/// observer.note("nobody hears this");
+/// assert_eq!(size_of::<Silent>(), 0);
+/// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silent;
 
@@ -91,7 +122,7 @@ impl Observer for Silent {
 
 /// What a run gave.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// For every arm, in the order given, its series.
     pub series: Vec<Vec<Samples>>,
     /// Rounds finished.
@@ -106,7 +137,7 @@ pub struct Outcome {
 ///
 /// # Errors
 /// The first error of any arm; [`Error::Spec`] when nothing is to be measured.
-pub fn run(
+pub(crate) fn run(
     arms: &mut [Box<dyn Arm + '_>],
     plan: &Plan,
     observer: &mut dyn Observer,

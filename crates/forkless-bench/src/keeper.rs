@@ -19,6 +19,12 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// How the program hears that it is to end.
+///
+/// ```
+/// use forkless_bench::keeper::Ending;
+/// // Apache ends by a signal, a program of the bench at the end of its input.
+/// assert_ne!(Ending::Terminate, Ending::Input);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// Its standard input, the pipe, comes to an end.
@@ -34,6 +40,13 @@ const REST: Duration = Duration::from_millis(500);
 
 /// Runs the program until it ends or the pipe on standard input is hung up, then ends what is left of it. Returns the status to
 /// exit with: the program's own, 128 and the number of the signal that killed it, or 127 if it could not be started.
+///
+/// ```
+/// use forkless_bench::keeper::{Ending, keep};
+/// let status = keep(Ending::Terminate, &"sh".into(), &["-c".into(), "exit 3".into()]);
+/// # // Where standard input is at its end at once, the program may have been told to end first.
+/// assert!(status == 3 || status == 128 + 15);
+/// ```
 pub fn keep(ending: Ending, program: &OsString, arguments: &[OsString]) -> u8 {
     // SAFETY: affects which process adopts this one's orphaned descendants.
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };

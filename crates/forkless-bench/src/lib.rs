@@ -5,9 +5,8 @@
 //! have; where a thing is told or done in another way, a module has two files of one face, `linux.rs` and the other.
 //!
 //! - [`spawn`]: the suite of ways to start a program.
-//! - [`engine`]: interleaves methods in rounds; [`stats`]: medians, intervals, histograms; [`clock`], [`noise`]: what is
-//!   measured with, and how quiet it was.
-//! - [`program`], [`parent`], [`memory`]: the measured child, the parent's burden, and how much of it is safe.
+//! - [`engine`]: interleaves methods in rounds.
+//! - [`program`], [`pages`], [`memory`]: the measured child, the parent's burden, and how much of it is safe.
 //! - [`under_run`]: a measurement in a process under `forkless run`.
 //! - [`guard`]: undoes what a killed measurement leaves behind; [`keeper`]: ends the programs it has started.
 //! - [`check`]: limits that figures are held to.
@@ -17,7 +16,7 @@
 //!   results are kept.
 
 pub mod check;
-pub mod clock;
+mod clock;
 pub mod compare;
 pub mod engine;
 pub mod error;
@@ -27,7 +26,7 @@ pub mod html;
 pub mod keeper;
 pub mod machine;
 pub mod memory;
-pub mod noise;
+mod noise;
 pub mod pages;
 pub mod parent;
 pub mod program;
@@ -38,7 +37,7 @@ pub mod reproduce;
 pub mod results;
 mod settings;
 pub mod spawn;
-pub mod stats;
+mod stats;
 mod stdio;
 pub mod store;
 pub mod suites;

@@ -31,6 +31,14 @@ struct Told {
 }
 
 /// What a result says about where and in which state it was measured.
+///
+/// ```
+/// use forkless_bench::machine::Machine;
+/// let machine = Machine::observe();
+/// let back: Machine = serde_json::from_str(&serde_json::to_string(&machine)?)?;
+/// assert_eq!(back, machine);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// Sixteen hexadecimal digits that change with processor, processor count, memory size, kernel or C library.
@@ -106,6 +114,11 @@ impl Machine {
     }
 
     /// Every field as a name and a printable value, in the order of the structure.
+    ///
+    /// ```
+    /// let lines = forkless_bench::machine::Machine::observe().lines();
+    /// assert!(lines.iter().any(|(name, value)| *name == "page size" && value.parse::<u64>().is_ok()));
+    /// ```
     #[must_use]
     pub fn lines(&self) -> Vec<(&'static str, String)> {
         fn or_unknown<T: ToString>(value: Option<T>) -> String {
@@ -155,7 +168,7 @@ pub(crate) fn is_root() -> bool {
 
 /// The base page size in bytes.
 #[must_use]
-pub fn page_size() -> u64 {
+pub(crate) fn page_size() -> u64 {
     // SAFETY: sysconf reads a constant of the system and has no preconditions.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     u64::try_from(size).unwrap_or(4096)

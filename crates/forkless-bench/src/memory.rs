@@ -15,7 +15,7 @@ const RESERVE: u64 = 256 << 20;
 
 /// Bytes that can be allocated and touched now without pushing others out; `None` where the system does not tell.
 #[must_use]
-pub fn available() -> Option<u64> {
+pub(crate) fn available() -> Option<u64> {
     system::available()
 }
 
@@ -23,7 +23,7 @@ pub fn available() -> Option<u64> {
 ///
 /// # Errors
 /// [`Error::Missing`], naming what is wanted, what there is, and the largest size that would pass.
-pub fn require(wanted: u64) -> Result<(), Error> {
+pub(crate) fn require(wanted: u64) -> Result<(), Error> {
     let largest = largest_safe();
     if wanted <= largest {
         return Ok(());
@@ -36,7 +36,13 @@ pub fn require(wanted: u64) -> Result<(), Error> {
     )))
 }
 
-/// The most that [`require`] grants now; no limit where the system does not tell.
+/// The most that `require` grants now; no limit where the system does not tell.
+///
+/// ```
+/// let bytes = forkless_bench::memory::largest_safe();
+/// println!("a sweep may go up to {} MiB", bytes >> 20);
+/// assert!(bytes < 1 << 60 || bytes == u64::MAX, "known, or no limit");
+/// ```
 #[must_use]
 pub fn largest_safe() -> u64 {
     // A 32nd of the memory goes into page tables of the parent and of forked children, and into the harness.

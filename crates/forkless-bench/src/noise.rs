@@ -10,6 +10,11 @@ use crate::stats::bootstrap::Samples;
 use crate::stats::{Summary, median};
 
 /// What disturbed a measurement. A field the system does not tell is `None`.
+///
+/// ```
+/// let noise = forkless_bench::results::Noise { steal_percent: Some(2.5), ..Default::default() };
+/// assert_eq!(serde_json::to_value(&noise).unwrap()["steal_percent"], 2.5);
+/// ```
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Noise {
     /// Percentage of all processor time that a hypervisor gave to others.
@@ -25,7 +30,7 @@ pub struct Noise {
 impl Noise {
     /// The larger of each figure of two.
     #[must_use]
-    pub fn worst(&self, other: &Noise) -> Noise {
+    pub(crate) fn worst(&self, other: &Noise) -> Noise {
         let larger = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
         Noise {
             steal_percent: larger(self.steal_percent, other.steal_percent),
@@ -37,7 +42,7 @@ impl Noise {
 
     /// Sentences about what is beyond the usual; none when the machine was quiet.
     #[must_use]
-    pub fn warnings(&self) -> Vec<String> {
+    pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         let mut warn = |value: Option<f64>, limit: f64, text: &str| {
             if let Some(value) = value.filter(|&value| value > limit) {
@@ -62,7 +67,7 @@ impl Noise {
 
 /// A snapshot to measure noise from.
 #[derive(Debug, Clone, Copy)]
-pub struct Watch {
+pub(crate) struct Watch {
     system: Option<SystemTime>,
     own: CpuTime,
 }
@@ -70,13 +75,13 @@ pub struct Watch {
 impl Watch {
     /// Starts watching.
     #[must_use]
-    pub fn start() -> Watch {
+    pub(crate) fn start() -> Watch {
         Watch { system: SystemTime::read(), own: CpuTime::of_self_and_children() }
     }
 
     /// What disturbed the machine since the start. `series` are the samples of one metric, one set a method.
     #[must_use]
-    pub fn finish<'a>(self, series: impl IntoIterator<Item = &'a Samples>) -> Noise {
+    pub(crate) fn finish<'a>(self, series: impl IntoIterator<Item = &'a Samples>) -> Noise {
         let own = CpuTime::of_self_and_children().since(self.own).total() / 1e6;
         let mut noise = Noise::default();
         if let (Some(before), Some(after)) = (self.system, SystemTime::read()) {

@@ -31,7 +31,7 @@ fn cannot_run_on(cpus: &[usize]) -> Error {
 
 /// Written anonymous private memory.
 #[derive(Debug)]
-pub struct Memory {
+pub(crate) struct Memory {
     start: NonNull<u8>,
     length: usize,
     mapped: usize,
@@ -45,7 +45,7 @@ impl Memory {
     ///
     /// # Errors
     /// [`Error::Missing`] when so much memory cannot be taken safely.
-    pub fn touched(bytes: u64, pages: Pages) -> Result<Memory, Error> {
+    pub(crate) fn touched(bytes: u64, pages: Pages) -> Result<Memory, Error> {
         memory::require(bytes)?;
         let mut memory = Memory::mapped(bytes, pages)?;
         memory.touch(memory.length);
@@ -56,7 +56,7 @@ impl Memory {
     ///
     /// # Errors
     /// When the address space or the commit limit does not allow it.
-    pub fn mapped(bytes: u64, pages: Pages) -> Result<Memory, Error> {
+    pub(crate) fn mapped(bytes: u64, pages: Pages) -> Result<Memory, Error> {
         let too_large = || Error::Spec(format!("{bytes} bytes do not fit this machine's address space"));
         // Zero bytes cannot be mapped; a page stands for none.
         let length = usize::try_from(bytes.max(1)).map_err(|_| too_large())?;
@@ -96,13 +96,13 @@ impl Memory {
     /// Bytes of this mapping that huge pages of the PMD size back now, transparent or from a pool; `None` where the system
     /// (`/proc/self/smaps` on Linux) does not tell.
     #[must_use]
-    pub fn huge_bytes(&self) -> Option<u64> {
+    pub(crate) fn huge_bytes(&self) -> Option<u64> {
         let first = self.start.as_ptr() as u64;
         system::huge_bytes(first, first + self.mapped as u64)
     }
 
     /// Writes one byte to every base page of the first `bytes`.
-    pub fn touch(&mut self, bytes: usize) {
+    pub(crate) fn touch(&mut self, bytes: usize) {
         let step = usize::try_from(page_size()).unwrap_or(4096);
         self.write((0..bytes.min(self.length)).step_by(step), 1);
     }
@@ -168,7 +168,7 @@ impl Drop for Memory {
 
 /// Descriptors held open, each its own open file, close-on-exec as well-kept programs open theirs.
 #[derive(Debug)]
-pub struct Descriptors {
+pub(crate) struct Descriptors {
     // Dropped before the limit goes back, as fields drop in order.
     _files: Vec<OwnedFd>,
     _limit: Option<RaisedLimit>,
@@ -180,7 +180,7 @@ impl Descriptors {
     ///
     /// # Errors
     /// [`Error::Missing`] when the hard limit on descriptors is lower.
-    pub fn held(count: u64) -> Result<Descriptors, Error> {
+    pub(crate) fn held(count: u64) -> Result<Descriptors, Error> {
         // The harness needs some for pipes and pidfds while it measures, times the threads.
         const SPARE: u64 = 512;
         let limit = RaisedLimit::at_least(count + SPARE)?;

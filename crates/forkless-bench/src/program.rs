@@ -1,7 +1,7 @@
 //! The programs that measured children run. The usual one is a static ELF file of under 300 bytes assembled here, so
 //! that a measurement needs no compiler and what is timed is process creation, not the start of a C library: it calls
 //! `_exit(0)` at once, or writes one line first. Its file lives in a private directory that goes away with
-//! [`Program`], or with the [guard](crate::guard) if this process is killed. Such files are for Linux: elsewhere children
+//! `Program`, or with the [guard](crate::guard) if this process is killed. Such files are for Linux: elsewhere children
 //! run the system's `/usr/bin/true`, and results name it.
 
 use std::ffi::{CString, OsStr};
@@ -24,6 +24,19 @@ mod assembled;
 mod image;
 
 /// Which program the children run.
+///
+/// ```
+/// use forkless_bench::engine::{Plan, Silent};
+/// use forkless_bench::program::Kind;
+/// use forkless_bench::spawn::{self, Method, Spec};
+/// let spec = Spec {
+///     methods: vec![Method::PosixSpawn],
+///     child: Kind::File("/nonexistent/program".into()),
+///     plan: Plan { runs: 20, ..Plan::default() },
+///     ..Spec::default()
+/// };
+/// assert!(spawn::run(&spec, None, &mut Silent).is_err());
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     /// A tiny static program that exits at once; `/usr/bin/true` on other systems than Linux.
@@ -37,7 +50,7 @@ pub enum Kind {
 impl Kind {
     /// `exit`, `write`, or the path: how results name the child.
     #[must_use]
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         match self {
             Kind::Exit => assembled::EXIT.to_owned(),
             Kind::Write => "write".to_owned(),
@@ -48,7 +61,7 @@ impl Kind {
 
 /// A program ready to be started; removes what it created when dropped.
 #[derive(Debug)]
-pub struct Program {
+pub(crate) struct Program {
     path: CString,
     command: CString,
     writes: bool,
@@ -62,7 +75,7 @@ impl Program {
     /// # Errors
     /// When no directory among `$TMPDIR`, `$XDG_RUNTIME_DIR`, `/dev/shm`, `/tmp` and `/var/tmp` takes an executable
     /// file, or the program does not exit with 0.
-    pub fn prepare(kind: &Kind, guard: Option<&mut Guard>) -> Result<Program, Error> {
+    pub(crate) fn prepare(kind: &Kind, guard: Option<&mut Guard>) -> Result<Program, Error> {
         match kind {
             Kind::File(path) => Program::of_the_system(path.clone()),
             Kind::Exit | Kind::Write => Program::assemble(kind, guard),
@@ -77,25 +90,25 @@ impl Program {
 
     /// The absolute path.
     #[must_use]
-    pub fn path(&self) -> &CString {
+    pub(crate) fn path(&self) -> &CString {
         &self.path
     }
 
     /// The path as a shell command, quoted where needed.
     #[must_use]
-    pub fn command(&self) -> &CString {
+    pub(crate) fn command(&self) -> &CString {
         &self.command
     }
 
     /// Whether the program writes to its standard output.
     #[must_use]
-    pub fn writes(&self) -> bool {
+    pub(crate) fn writes(&self) -> bool {
         self.writes
     }
 
     /// The path for `std`'s interfaces.
     #[must_use]
-    pub fn os_path(&self) -> &OsStr {
+    pub(crate) fn os_path(&self) -> &OsStr {
         OsStr::from_bytes(self.path.as_bytes())
     }
 

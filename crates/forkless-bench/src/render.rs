@@ -8,11 +8,20 @@ use crate::results::{Results, Suite};
 mod grid;
 mod limits;
 
-pub use self::grid::{Grid, Style, number, param};
+pub use self::grid::Grid;
+pub(crate) use self::grid::{Style, number, param};
 use self::grid::{table, varying_params};
 pub use self::limits::limits;
 
 /// Tables for a terminal of the given width, each under its suite's name and followed by its notes.
+///
+/// ```
+/// use forkless_bench::results::{Results, Row, Suite};
+/// let row = Row { method: "forkless".into(), metric: "wall".into(), unit: "us".into(), ..Row::default() };
+/// let mut results = Results::begin();
+/// results.suites.push(Suite { name: "spawn".into(), rows: vec![row], ..Suite::default() });
+/// assert!(forkless_bench::render::terminal(&results, 80).contains("forkless"));
+/// ```
 #[must_use]
 pub fn terminal(results: &Results, width: u16) -> String {
     let mut text = String::new();
@@ -43,7 +52,7 @@ pub fn terminal(results: &Results, width: u16) -> String {
 /// The published picture of the `cow` suite: one `*` a millisecond for the first pass after the child, between the passes
 /// before and after it. Empty for other suites.
 #[must_use]
-pub fn bars(suite: &Suite) -> String {
+pub(crate) fn bars(suite: &Suite) -> String {
     let mut text = String::new();
     if suite.name != "cow" {
         return text;
@@ -74,7 +83,7 @@ pub fn bars(suite: &Suite) -> String {
 
 /// The suite's name with the parameters common to all rows.
 #[must_use]
-pub fn title(suite: &Suite) -> String {
+pub(crate) fn title(suite: &Suite) -> String {
     let varying = varying_params(suite);
     let mut title = suite.name.clone();
     if let Some(row) = suite.rows.first() {
@@ -87,7 +96,7 @@ pub fn title(suite: &Suite) -> String {
 
 /// One line on how the figures came about.
 #[must_use]
-pub fn legend(suite: &Suite) -> String {
+pub(crate) fn legend(suite: &Suite) -> String {
     let outliers: usize = suite.rows.iter().map(|row| row.summary.outliers).sum();
     let samples: usize = suite.rows.iter().map(|row| row.summary.n).sum();
     let clock = if suite.clock_overhead_ns > 0.0 {
@@ -103,6 +112,15 @@ pub fn legend(suite: &Suite) -> String {
 }
 
 /// GitHub-flavoured Markdown: a heading, a table and the notes for each suite, the machine at the end.
+///
+/// ```
+/// use forkless_bench::results::{Results, Row, Suite};
+/// let row = Row { method: "forkless".into(), metric: "wall".into(), unit: "us".into(), ..Row::default() };
+/// let mut results = Results::begin();
+/// results.suites.push(Suite { name: "spawn".into(), rows: vec![row], ..Suite::default() });
+/// let text = forkless_bench::render::markdown(&results);
+/// assert!(text.starts_with("### spawn") && text.contains("| forkless |"), "{text}");
+/// ```
 #[must_use]
 pub fn markdown(results: &Results) -> String {
     let mut text = String::new();
@@ -138,6 +156,15 @@ pub fn markdown(results: &Results) -> String {
 }
 
 /// One line a row, without the samples; parameters as `name=value` pairs in one field.
+///
+/// ```
+/// use forkless_bench::results::{Results, Row, Suite};
+/// let row = Row { method: "forkless".into(), metric: "wall".into(), unit: "us".into(), ..Row::default() };
+/// let mut results = Results::begin();
+/// results.suites.push(Suite { name: "spawn".into(), rows: vec![row], ..Suite::default() });
+/// let text = forkless_bench::render::csv(&results);
+/// assert!(text.lines().nth(1).is_some_and(|line| line.starts_with("spawn,forkless,,wall,us,false,0,")));
+/// ```
 #[must_use]
 pub fn csv(results: &Results) -> String {
     let mut text = String::from(

@@ -1,5 +1,5 @@
 //! The same measurement in a process that runs under `forkless run`: a second process of the calling program, started through
-//! `run`, does the work of one [`Arm`] and hands its figures back over a pipe, so that it takes its turns among the others of
+//! `run`, does the work of one `Arm` and hands its figures back over a pipe, so that it takes its turns among the others of
 //! the same run. What it forks is libc's `fork`, in a program that knows nothing of the library preloaded into it.
 //!
 //! The figures count only if the library did what they are said to show: when the process ends, the report of `run` must have as
@@ -24,6 +24,12 @@ use crate::guard::Guard;
 use crate::program::private_directory;
 
 /// The program that has both `run` and `bench forker`: its path.
+///
+/// ```
+/// use forkless_bench::{suites::cow::Spec, under_run::Launcher};
+/// let spec = Spec { under_run: Some(Launcher("/usr/bin/forkless".into())), ..Spec::default() };
+/// assert!(spec.under_run.is_some());
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launcher(pub PathBuf);
 
@@ -236,6 +242,13 @@ impl Arm for Remote<'_> {
 ///
 /// # Errors
 /// When an answer cannot be written.
+///
+/// ```
+/// let mut answers = Vec::new();
+/// forkless_bench::under_run::serve(std::io::empty(), &mut answers)?;
+/// assert!(answers.is_empty(), "nothing asked, nothing answered");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn serve(input: impl BufRead, mut output: impl Write) -> io::Result<()> {
     let mut answer = |answer: &Answer| -> io::Result<()> {
         serde_json::to_writer(&mut output, answer)?;

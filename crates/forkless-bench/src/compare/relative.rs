@@ -54,13 +54,13 @@ fn yardstick(suite: &str, rows: &[Row], row: &Row) -> Option<f64> {
 
 /// The articles' own tables, their Linux columns where there are several, as a result to compare with.
 #[must_use]
-pub fn published() -> Results {
+pub(crate) fn published() -> Results {
     tables(1)
 }
 
 /// The same of the system of this name, as `published:solaris`: `macosx`, `linux`, `solaris`.
 #[must_use]
-pub fn published_on(system: &str) -> Option<Results> {
+pub(crate) fn published_on(system: &str) -> Option<Results> {
     let name = |system: &str| system.to_lowercase().replace(' ', "");
     calls::SYSTEMS.iter().position(|known| name(known) == name(system)).map(tables)
 }

@@ -11,6 +11,12 @@ use crate::compare::Change;
 use crate::results::{Fit, Param, Row, Suite};
 
 /// A suite as lines and columns of text.
+///
+/// ```
+/// use forkless_bench::render::Grid;
+/// let grid = Grid { heads: vec!["size".into()], lines: vec![vec!["1 GiB".into()]], text_columns: 1 };
+/// assert!(grid.to_markdown().contains("| 1 GiB |"));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grid {
     /// Column heads.
@@ -23,7 +29,7 @@ pub struct Grid {
 
 /// How an interval is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Style {
+pub(crate) enum Style {
     /// `63.4 ±1.2%`: half the interval's width in percent of the median. For narrow places.
     Short,
     /// `63.4 [62.9, 64.5]`.
@@ -49,7 +55,7 @@ impl Grid {
     /// Lays out a suite: method, the parameters that differ between rows, then for each metric its median with the 95 %
     /// interval, and the ratio to the baseline where there is one.
     #[must_use]
-    pub fn of(suite: &Suite, style: Style) -> Grid {
+    pub(crate) fn of(suite: &Suite, style: Style) -> Grid {
         if suite.name == "victims" {
             return Grid::of_victims(suite, style);
         }
@@ -133,7 +139,7 @@ impl Grid {
 
     /// Lays out a suite's limits and what became of them.
     #[must_use]
-    pub fn of_checks(suite: &Suite) -> Grid {
+    pub(crate) fn of_checks(suite: &Suite) -> Grid {
         let line = |check: &Check| {
             let limit = match check.bound {
                 Bound::AtLeast => "at least",
@@ -160,6 +166,18 @@ impl Grid {
 
     /// Lays out comparisons of one result, A, with several others, B, C and so on: a line for each row of A that any of them
     /// has.
+    ///
+    /// ```
+    /// use forkless_bench::compare::{Side, compare};
+    /// use forkless_bench::render::Grid;
+    /// use forkless_bench::store::Store;
+    /// let store = Store::at("/nonexistent");
+    /// let (linux, solaris) = (store.load("published:linux")?, store.load("published:solaris")?);
+    /// let side = |results| Side { results, method: None };
+    /// let grid = Grid::of_changes(&[compare(&side(&linux), &side(&solaris), false, 1)]);
+    /// assert_eq!(grid.heads[..4], ["suite", "method", "params", "metric"]);
+    /// # Ok::<(), forkless_bench::error::Error>(())
+    /// ```
     #[must_use]
     pub fn of_changes(others: &[Vec<Change>]) -> Grid {
         let mut heads = ["suite", "method", "params", "metric", "A"].map(str::to_owned).to_vec();
@@ -229,12 +247,24 @@ impl Grid {
     }
 
     /// As a table for a terminal of the given width.
+    ///
+    /// ```
+    /// use forkless_bench::render::Grid;
+    /// let grid = Grid { heads: vec!["size".into()], lines: vec![vec!["1 GiB".into()]], text_columns: 1 };
+    /// assert!(grid.to_terminal(80).contains("1 GiB"));
+    /// ```
     #[must_use]
     pub fn to_terminal(&self, width: u16) -> String {
         table(self, width).to_string()
     }
 
     /// As a table of GitHub-flavoured Markdown.
+    ///
+    /// ```
+    /// use forkless_bench::render::Grid;
+    /// let grid = Grid { heads: vec!["line".into()], lines: vec![vec!["a | b".into()]], text_columns: 1 };
+    /// assert!(grid.to_markdown().contains(r"| a \| b |"));
+    /// ```
     #[must_use]
     pub fn to_markdown(&self) -> String {
         let mut text = String::new();
@@ -254,7 +284,7 @@ impl Grid {
 
     /// Lays out a suite's fitted lines.
     #[must_use]
-    pub fn of_fits(suite: &Suite) -> Grid {
+    pub(crate) fn of_fits(suite: &Suite) -> Grid {
         let heads = ["method", "pages", "metric", "us with no memory", "ms for each GiB", "R2"];
         let line = |fit: &Fit| {
             vec![
@@ -291,7 +321,7 @@ pub(super) fn varying_params(suite: &Suite) -> Vec<&str> {
 
 /// A parameter as a reader wants it: bytes with their unit.
 #[must_use]
-pub fn param(name: &str, value: &Param) -> String {
+pub(crate) fn param(name: &str, value: &Param) -> String {
     match value {
         Param::Number(bytes) if matches!(name, "rss" | "allocated" | "used" | "bs" | "size") => size(*bytes),
         other => other.to_string(),
@@ -309,7 +339,7 @@ fn size(bytes: u64) -> String {
 
 /// Three or four significant digits: what the intervals leave standing.
 #[must_use]
-pub fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     let magnitude = value.abs();
     if magnitude == 0.0 {
         "0".to_owned()

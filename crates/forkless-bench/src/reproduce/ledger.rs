@@ -15,15 +15,20 @@ use super::{Experiment, Figure, Id};
 
 mod claims;
 
-pub use self::claims::CLAIMS;
+use self::claims::CLAIMS;
 
 /// How far a size may lie from the published one, up or down, before the claim differs.
-pub const SIZE: f64 = 3.0;
+pub(crate) const SIZE: f64 = 3.0;
 
 /// A pass, a time or a count that is at most so many times another is the same.
-pub const SAME: f64 = 1.5;
+pub(crate) const SAME: f64 = 1.5;
 
 /// What became of a claim on this machine.
+///
+/// ```
+/// use forkless_bench::reproduce::Verdict;
+/// assert_eq!(serde_json::to_string(&Verdict::NoLongerHolds).unwrap(), "\"no_longer_holds\"");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -39,6 +44,10 @@ pub enum Verdict {
 
 impl Verdict {
     /// In words.
+    ///
+    /// ```
+    /// assert_eq!(forkless_bench::reproduce::Verdict::NotRun.words(), "not run here");
+    /// ```
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -51,6 +60,11 @@ impl Verdict {
 }
 
 /// Which side of a bound a figure's whole interval must lie on.
+///
+/// ```
+/// use forkless_bench::reproduce::Side;
+/// assert_eq!(serde_json::to_string(&Side::AtLeast).unwrap(), "\"at_least\"");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
@@ -74,7 +88,7 @@ pub struct Bound {
 impl Bound {
     /// Whether the figure's whole interval is on the right side.
     #[must_use]
-    pub fn met_by(&self, figure: &Figure) -> bool {
+    pub(crate) fn met_by(&self, figure: &Figure) -> bool {
         let [low, high] = figure.bounds();
         match self.side {
             Side::AtLeast => low >= self.bound,
@@ -93,7 +107,7 @@ const fn at_most(figure: &'static str, bound: f64) -> Bound {
 
 /// A claim, and how it is judged.
 #[derive(Debug, Clone, Copy)]
-pub struct Claim {
+pub(crate) struct Claim {
     /// Its number: the experiment's, a dot, and its own.
     pub id: &'static str,
     /// What is claimed.
@@ -113,13 +127,13 @@ pub struct Claim {
 impl Claim {
     /// The experiment it is of.
     #[must_use]
-    pub fn experiment(&self) -> Id {
+    pub(crate) fn experiment(&self) -> Id {
         Id::ALL.into_iter().find(|id| id.to_string()[1..] == self.id[..1]).unwrap_or(Id::E1)
     }
 
     /// The verdict that the figures give.
     #[must_use]
-    pub fn judge(&self, experiment: &Experiment) -> Judged {
+    pub(crate) fn judge(&self, experiment: &Experiment) -> Judged {
         let mut deciding: Vec<&str> = Vec::new();
         for bound in self.holds.iter().chain(self.gone) {
             if !deciding.contains(&bound.figure) {
@@ -165,6 +179,13 @@ impl Claim {
 }
 
 /// A bound as results show it.
+///
+/// ```
+/// use forkless_bench::reproduce::{Criterion, Side};
+/// let text = r#"{"figure": "sigprocmask.syscalls", "is": "at_most", "bound": 0.0}"#;
+/// assert_eq!(serde_json::from_str::<Criterion>(text)?.is, Side::AtMost);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Criterion {
     /// The figure's name.
@@ -182,6 +203,14 @@ impl From<&Bound> for Criterion {
 }
 
 /// A claim with its verdict.
+///
+/// ```
+/// use forkless_bench::reproduce::{Judged, Verdict};
+/// let text = r#"{"id": "4.3", "claim": "", "published": "", "verdict": "holds", "reason": "",
+///                "figures": [], "holds_if": [], "gone_if": []}"#;
+/// assert_eq!(serde_json::from_str::<Judged>(text)?.verdict, Verdict::Holds);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Judged {
     /// Its number.
@@ -204,7 +233,7 @@ pub struct Judged {
 
 /// Judges every claim of an experiment.
 #[must_use]
-pub fn judge(experiment: &Experiment) -> Vec<Judged> {
+pub(crate) fn judge(experiment: &Experiment) -> Vec<Judged> {
     let own = CLAIMS.iter().filter(|claim| claim.experiment() == experiment.id);
     own.map(|claim| claim.judge(experiment)).collect()
 }

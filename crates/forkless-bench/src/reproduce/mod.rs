@@ -1,4 +1,4 @@
-//! The published experiments, each by its author's own procedure, closed with a [ledger] of the claims made in them: what was
+//! The published experiments, each by its author's own procedure, closed with a ledger of the claims made in them: what was
 //! claimed, what this machine says, and why.
 //!
 //! An experiment measures and names [figures](Figure); it judges nothing. The ledger states for every claim, in one table, which
@@ -8,7 +8,7 @@
 //! Where the machine is too small, or a rough answer is asked for, an experiment is scaled down and says so; what could not be
 //! measured is missing with its reason, and the claims that rest on it are `not run here`.
 
-pub mod ledger;
+mod ledger;
 
 mod e1;
 mod e2;
@@ -31,7 +31,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-pub use self::ledger::{Judged, Verdict};
+pub use self::ledger::{Criterion, Judged, Side, Verdict};
 pub use self::plot::Plot;
 use crate::engine::Observer;
 use crate::error::Error;
@@ -46,6 +46,13 @@ use crate::stats::median;
 pub const SCHEMA: &str = "forkless.reproduce/1";
 
 /// One of the five experiments.
+///
+/// ```
+/// use forkless_bench::reproduce::Id;
+/// assert_eq!("e4".parse::<Id>()?, Id::E4);
+/// assert_eq!(Id::ALL.len(), 5);
+/// # Ok::<(), forkless_bench::error::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "`title` says what each is about")]
 pub enum Id {
@@ -62,7 +69,7 @@ impl Id {
 
     /// What the experiment is about.
     #[must_use]
-    pub fn title(self) -> &'static str {
+    pub(crate) fn title(self) -> &'static str {
         match self {
             Id::E1 => "fork slows the parent down afterwards",
             Id::E2 => "The cost of system calls, and of vfork beside fork",
@@ -89,6 +96,12 @@ impl FromStr for Id {
 }
 
 /// How to run the experiments.
+///
+/// ```
+/// use forkless_bench::reproduce::Options;
+/// let rough = Options { quick: true, seed: 1, ..Options::default() };
+/// assert!(!rough.install, "only on request");
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Smaller sizes and fewer runs: a rough answer in seconds.
@@ -112,6 +125,12 @@ impl Options {
 }
 
 /// Everything one invocation found out.
+///
+/// ```
+/// use forkless_bench::reproduce::{Article, SCHEMA};
+/// let article = Article::begin();
+/// assert_eq!((article.schema.as_str(), article.experiments.len()), (SCHEMA, 0));
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Article {
     /// [`SCHEMA`].
@@ -128,6 +147,11 @@ pub struct Article {
 
 impl Article {
     /// An article that begins now, on this machine, without experiments.
+    ///
+    /// ```
+    /// let article = forkless_bench::reproduce::Article::begin();
+    /// assert_eq!(article.claims().count(), 0);
+    /// ```
     #[must_use]
     pub fn begin() -> Article {
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -141,6 +165,12 @@ impl Article {
     }
 
     /// The article as one JSON object.
+    ///
+    /// ```
+    /// use forkless_bench::reproduce::Article;
+    /// let json: serde_json::Value = serde_json::from_str(&Article::begin().to_json()).unwrap();
+    /// assert_eq!(json["schema"], "forkless.reproduce/1");
+    /// ```
     #[must_use]
     pub fn to_json(&self) -> String {
         // Serialising plain structures, strings and numbers into a string cannot fail.
@@ -151,6 +181,14 @@ impl Article {
     ///
     /// # Errors
     /// [`Error::Spec`] when the text is something else.
+    ///
+    /// ```
+    /// use forkless_bench::reproduce::Article;
+    /// let article = Article::begin();
+    /// assert_eq!(Article::from_json(&article.to_json())?, article);
+    /// assert!(Article::from_json("{}").is_err());
+    /// # Ok::<(), forkless_bench::error::Error>(())
+    /// ```
     pub fn from_json(text: &str) -> Result<Article, Error> {
         let mut article: Article = serde_json::from_str(text)
             .map_err(|error| Error::Spec(format!("not a result of forkless reproduce: {error}")))?;
@@ -164,6 +202,18 @@ impl Article {
     }
 
     /// Takes an experiment in, in the place of an earlier one of the same name.
+    ///
+    /// ```
+    /// use forkless_bench::reproduce::{Article, Experiment};
+    /// let again = r#"{"id": "E4", "quick": true, "created": 0, "seconds": 1.5, "theirs": "", "ours": "", "scaled": [],
+    ///     "tables": [], "plots": [], "picture": "", "figures": [], "missing": {}, "notes": [], "claims": [],
+    ///     "noise": {"steal_percent": null, "others_percent": null, "drift_percent": null, "spread_percent": null}}"#;
+    /// let experiment: Experiment = serde_json::from_str(again).unwrap();
+    /// let mut article = Article::begin();
+    /// article.put(experiment.clone());
+    /// article.put(experiment);
+    /// assert_eq!(article.experiments.len(), 1);
+    /// ```
     pub fn put(&mut self, experiment: Experiment) {
         self.experiments.retain(|other| other.id != experiment.id);
         self.experiments.push(experiment);
@@ -171,12 +221,32 @@ impl Article {
     }
 
     /// Every judged claim, in order.
+    ///
+    /// ```
+    /// use forkless_bench::reproduce::{Article, Verdict};
+    /// let article = Article::begin();
+    /// let differ = article.claims().filter(|claim| claim.verdict == Verdict::Differs);
+    /// assert_eq!(differ.count(), 0);
+    /// ```
     pub fn claims(&self) -> impl Iterator<Item = &Judged> {
         self.experiments.iter().flat_map(|experiment| &experiment.claims)
     }
 }
 
 /// One experiment as it was run here.
+///
+/// ```
+/// use forkless_bench::reproduce::{Article, Experiment, Verdict};
+/// # let text = r#"{"id": "E4", "quick": true, "created": 0, "seconds": 1.5, "theirs": "", "ours": "", "scaled": [],
+/// #     "tables": [], "plots": [], "picture": "", "figures": [], "missing": {}, "notes": [], "claims": [],
+/// #     "noise": {"steal_percent": null, "others_percent": null, "drift_percent": null, "spread_percent": null}}"#;
+/// let nothing_measured: Experiment = serde_json::from_str(text).unwrap();
+/// let mut article = Article::begin();
+/// article.put(nothing_measured);
+/// let judged_anew = Article::from_json(&article.to_json())?;
+/// assert!(judged_anew.claims().all(|claim| claim.verdict == Verdict::NotRun));
+/// # Ok::<(), forkless_bench::error::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Experiment {
     /// Which.
@@ -234,7 +304,7 @@ impl Experiment {
 
     /// The figure of this name.
     #[must_use]
-    pub fn figure(&self, name: &str) -> Option<&Figure> {
+    pub(crate) fn figure(&self, name: &str) -> Option<&Figure> {
         self.figures.iter().find(|figure| figure.name == name)
     }
 
@@ -256,6 +326,13 @@ impl Experiment {
 }
 
 /// A table of the published shape.
+///
+/// ```
+/// use forkless_bench::{render::Grid, reproduce::Table};
+/// let grid = Grid { heads: vec!["calls".into()], lines: vec![vec!["2".into()]], text_columns: 0 };
+/// let table = Table { title: "System calls of a switch".into(), grid };
+/// assert_eq!(serde_json::to_value(&table).unwrap()["grid"]["heads"][0], "calls");
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Table {
     /// What it shows.
@@ -276,6 +353,13 @@ impl Table {
 }
 
 /// A measured or counted figure that claims are judged by.
+///
+/// ```
+/// use forkless_bench::reproduce::Figure;
+/// let text = r#"{"name": "sigprocmask.syscalls", "about": "", "unit": "", "value": 1.0, "ci95": null}"#;
+/// assert_eq!(serde_json::from_str::<Figure>(text)?.ci95, None); // a count
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// Its name among the experiment's figures.
@@ -319,7 +403,7 @@ impl Figure {
 
     /// The interval, or the value twice where the figure is exact.
     #[must_use]
-    pub fn bounds(&self) -> [f64; 2] {
+    pub(crate) fn bounds(&self) -> [f64; 2] {
         self.ci95.unwrap_or([self.value; 2])
     }
 }
@@ -341,6 +425,15 @@ impl Bench<'_> {
 ///
 /// # Errors
 /// Only what makes the whole experiment impossible; a part that cannot be measured here is missing with its reason.
+///
+/// ```no_run
+/// use forkless_bench::engine::Silent;
+/// use forkless_bench::reproduce::{self, Id, Options};
+/// let options = Options { quick: true, seed: 1, ..Options::default() };
+/// let experiment = reproduce::run(Id::E2, &options, None, &mut Silent)?;
+/// assert!(!experiment.claims.is_empty());
+/// # Ok::<(), forkless_bench::error::Error>(())
+/// ```
 pub fn run(
     id: Id,
     options: &Options,

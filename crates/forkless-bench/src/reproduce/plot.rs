@@ -8,6 +8,13 @@ use crate::html::escape;
 use crate::render::number;
 
 /// A picture.
+///
+/// ```
+/// use forkless_bench::reproduce::Plot;
+/// let text = r#"{"kind": "lines", "title": "fork", "x": "GiB", "y": "ms", "lines": []}"#;
+/// assert!(matches!(serde_json::from_str(text)?, Plot::Lines { .. }));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Plot {
@@ -56,7 +63,7 @@ pub struct Mark {
 impl Plot {
     /// As an SVG element with its heading.
     #[must_use]
-    pub fn to_svg(&self) -> String {
+    pub(crate) fn to_svg(&self) -> String {
         match self {
             Plot::Lines { title, x, y, lines } => curves(title, x, y, lines),
             Plot::Marks { title, unit, marks } => dots(title, unit, marks),

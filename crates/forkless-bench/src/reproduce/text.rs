@@ -7,7 +7,7 @@ use crate::render::{Grid, number};
 
 /// A figure with its interval and unit: `9.27 [9.11, 9.40] x`.
 #[must_use]
-pub fn figure(figure: &Figure) -> String {
+pub(crate) fn figure(figure: &Figure) -> String {
     let unit = if figure.unit.is_empty() { String::new() } else { format!(" {}", figure.unit) };
     match figure.ci95 {
         // A count is a whole number, and written as one.
@@ -23,14 +23,14 @@ pub fn figure(figure: &Figure) -> String {
 
 /// The figures of a claim, each with its description.
 #[must_use]
-pub fn figures(experiment: &Experiment, claim: &Judged) -> Vec<String> {
+pub(crate) fn figures(experiment: &Experiment, claim: &Judged) -> Vec<String> {
     let known = claim.figures.iter().filter_map(|name| experiment.figure(name));
     known.map(|one| format!("{}: {}", one.about, figure(one))).collect()
 }
 
 /// The ledger of an article as a table. `short` leaves the published figures and the reasons out.
 #[must_use]
-pub fn ledger(article: &Article, short: bool) -> Grid {
+pub(crate) fn ledger(article: &Article, short: bool) -> Grid {
     let heads: &[&str] = if short {
         &["", "claim", "verdict", "measured here"]
     } else {
@@ -61,7 +61,7 @@ pub fn ledger(article: &Article, short: bool) -> Grid {
 
 /// How many claims came out how: `19 hold, 4 differ, 1 no longer holds, 1 not run here`.
 #[must_use]
-pub fn tally(article: &Article) -> String {
+pub(crate) fn tally(article: &Article) -> String {
     let count = |verdict| article.claims().filter(|claim| claim.verdict == verdict).count();
     let words =
         |count: usize, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
@@ -75,6 +75,11 @@ pub fn tally(article: &Article) -> String {
 }
 
 /// Everything for a terminal of the given width.
+///
+/// ```
+/// use forkless_bench::reproduce::{Article, text};
+/// assert!(text::terminal(&Article::begin(), 80).starts_with("The ledger of claims\n"));
+/// ```
 #[must_use]
 pub fn terminal(article: &Article, width: u16) -> String {
     let mut text = String::new();
@@ -101,6 +106,12 @@ pub fn terminal(article: &Article, width: u16) -> String {
 }
 
 /// The ledger alone, for the end of something longer.
+///
+/// ```
+/// use forkless_bench::reproduce::{Article, text};
+/// let text = text::short(&Article::begin(), 80);
+/// assert!(text.ends_with("0 hold, 0 differ, 0 no longer hold, 0 not run here\n"), "{text}");
+/// ```
 #[must_use]
 pub fn short(article: &Article, width: u16) -> String {
     format!("{}\n{}\n", ledger(article, true).to_terminal(width), tally(article))
@@ -108,19 +119,24 @@ pub fn short(article: &Article, width: u16) -> String {
 
 /// What was scaled down, and the notes.
 #[must_use]
-pub fn remarks(experiment: &Experiment) -> Vec<String> {
+pub(crate) fn remarks(experiment: &Experiment) -> Vec<String> {
     let scaled = experiment.scaled.iter().map(|line| format!("scaled down: {line}"));
     scaled.chain(experiment.notes.iter().cloned()).collect()
 }
 
 /// When an experiment was run: `2026-11-22`.
 #[must_use]
-pub fn day(seconds: u64) -> String {
+pub(crate) fn day(seconds: u64) -> String {
     let stamp = crate::store::timestamp(seconds);
     format!("{}-{}-{}", &stamp[..4], &stamp[4..6], &stamp[6..8])
 }
 
 /// GitHub-flavoured Markdown: machine, ledger, and the tables of every experiment.
+///
+/// ```
+/// use forkless_bench::reproduce::{Article, text};
+/// assert!(text::markdown(&Article::begin()).starts_with("# The published experiments on this machine\n"));
+/// ```
 #[must_use]
 pub fn markdown(article: &Article) -> String {
     let mut text = format!(

@@ -6,6 +6,12 @@ use std::str::FromStr;
 use crate::error::Error;
 
 /// A way to start a program and wait for it.
+///
+/// ```
+/// use forkless_bench::spawn::Method;
+/// assert_eq!("posix_spawn".parse::<Method>()?, Method::PosixSpawn);
+/// # Ok::<(), forkless_bench::error::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "`Method::about` describes each, for programs and readers alike")]
@@ -66,6 +72,11 @@ impl Method {
     ];
 
     /// Those that this system has: all on Linux, elsewhere what every Unix has.
+    ///
+    /// ```
+    /// use forkless_bench::spawn::Method;
+    /// assert!(Method::offered().contains(&Method::VforkExec));
+    /// ```
     #[must_use]
     pub fn offered() -> Vec<Method> {
         Method::only_offered(&Method::ALL)
@@ -90,6 +101,10 @@ impl Method {
     }
 
     /// The name used in results and on the command line.
+    ///
+    /// ```
+    /// assert_eq!(forkless_bench::spawn::Method::CloneVm.name(), "clone_vm");
+    /// ```
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -121,6 +136,11 @@ impl Method {
     }
 
     /// One line: what is timed.
+    ///
+    /// ```
+    /// use forkless_bench::spawn::Method;
+    /// assert!(Method::System.about().contains("/bin/sh"));
+    /// ```
     #[must_use]
     pub fn about(self) -> &'static str {
         match self {
@@ -160,7 +180,7 @@ impl Method {
 
     /// What the time of a method is mostly made of, beyond what every process creation costs.
     #[must_use]
-    pub fn limit(self) -> &'static str {
+    pub(crate) fn limit(self) -> &'static str {
         match self {
             Method::ForkExec | Method::NoshellForkCompat0 | Method::NoshellForkCompat1 => {
                 "copying page tables: grows with the parent's memory"

@@ -45,6 +45,13 @@ use crate::stats::bootstrap::Samples;
 use crate::stdio::NullStdout;
 
 /// What to measure.
+///
+/// ```
+/// use forkless_bench::engine::Silent;
+/// use forkless_bench::spawn::{self, Spec};
+/// let nobody = Spec { threads: 0, ..Spec::default() };
+/// assert!(spawn::run(&nobody, None, &mut Silent).is_err());
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     /// The methods, each once.

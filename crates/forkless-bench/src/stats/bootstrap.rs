@@ -17,7 +17,7 @@ use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
 
 /// Samples of one method, in the order taken, grouped by round.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Samples {
+pub(crate) struct Samples {
     /// The values, round after round.
     pub values: Vec<f64>,
     /// How many values each round gave; sums to the number of values.
@@ -27,13 +27,13 @@ pub struct Samples {
 impl Samples {
     /// Samples with one value a round.
     #[must_use]
-    pub fn one_a_round(values: Vec<f64>) -> Samples {
+    pub(crate) fn one_a_round(values: Vec<f64>) -> Samples {
         let rounds = vec![1; values.len()];
         Samples { values, rounds }
     }
 
     /// Appends a round.
-    pub fn push_round(&mut self, values: impl IntoIterator<Item = f64>) {
+    pub(crate) fn push_round(&mut self, values: impl IntoIterator<Item = f64>) {
         let before = self.values.len();
         self.values.extend(values);
         self.rounds.push(u32::try_from(self.values.len() - before).unwrap_or(u32::MAX));
@@ -46,14 +46,14 @@ impl Samples {
 /// interleaved runs of a spawn against itself on a busy virtual machine it scattered by a quarter of what the ratio of the
 /// two overall medians did.
 #[must_use]
-pub fn within_rounds(numerator: &Samples, denominator: &Samples) -> Samples {
+pub(crate) fn within_rounds(numerator: &Samples, denominator: &Samples) -> Samples {
     let pairs = round_medians(numerator).into_iter().zip(round_medians(denominator));
     Samples::one_a_round(pairs.filter(|&(_, d)| d > 0.0).map(|(n, d)| n / d).collect())
 }
 
 /// The draws of rounds shared by all series of one run.
 #[derive(Debug, Clone)]
-pub struct Resampler {
+pub(crate) struct Resampler {
     rounds: usize,
     block: usize,
     /// How often each round was drawn, one row a draw.
@@ -63,7 +63,11 @@ pub struct Resampler {
 impl Resampler {
     /// Draws `resamples` times as many rounds as the series have, in blocks long enough for the most dependent of them.
     #[must_use]
-    pub fn new<'a>(series: impl IntoIterator<Item = &'a Samples>, resamples: usize, seed: u64) -> Resampler {
+    pub(crate) fn new<'a>(
+        series: impl IntoIterator<Item = &'a Samples>,
+        resamples: usize,
+        seed: u64,
+    ) -> Resampler {
         let medians: Vec<Vec<f64>> = series.into_iter().map(round_medians).collect();
         let rounds = medians.iter().map(Vec::len).max().unwrap_or(0);
         let dependence = medians.iter().map(|medians| autocorrelation(medians)).fold(0.0, f64::max);
@@ -72,7 +76,7 @@ impl Resampler {
 
     /// Draws rounds one by one: for units that are independent of each other, such as restarts.
     #[must_use]
-    pub fn independent(series: &Samples, resamples: usize, seed: u64) -> Resampler {
+    pub(crate) fn independent(series: &Samples, resamples: usize, seed: u64) -> Resampler {
         Resampler::with_blocks(series.rounds.len(), 1, resamples, seed)
     }
 
@@ -95,7 +99,7 @@ impl Resampler {
 
     /// The median of each draw. A series of another number of rounds than the draws gives nothing.
     #[must_use]
-    pub fn medians(&self, samples: &Samples) -> Replicates {
+    pub(crate) fn medians(&self, samples: &Samples) -> Replicates {
         if samples.rounds.len() != self.rounds || samples.values.is_empty() {
             return Replicates::default();
         }
@@ -114,7 +118,7 @@ impl Resampler {
 
 /// A figure computed from each draw.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Replicates {
+pub(crate) struct Replicates {
     /// The figure for each draw.
     pub values: Vec<f64>,
     /// Independent units behind each draw.
@@ -129,7 +133,7 @@ impl Replicates {
     /// The American Statistician 69(4), 2015).
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a number of blocks")]
-    pub fn interval(&self, confidence: f64) -> Option<[f64; 2]> {
+    pub(crate) fn interval(&self, confidence: f64) -> Option<[f64; 2]> {
         let n = self.blocks as f64;
         if self.values.len() < 2 || self.blocks < 2 {
             return None;
@@ -144,7 +148,7 @@ impl Replicates {
 
     /// This figure divided by another, draw by draw; both from the same [`Resampler`].
     #[must_use]
-    pub fn ratio(&self, denominator: &Replicates) -> Replicates {
+    pub(crate) fn ratio(&self, denominator: &Replicates) -> Replicates {
         let pairs = self.values.iter().zip(&denominator.values);
         let values = pairs.filter(|&(_, &d)| d > 0.0).map(|(n, d)| n / d).collect();
         Replicates { values, blocks: self.blocks.min(denominator.blocks) }

@@ -1,12 +1,18 @@
 //! What can be said about a set of timings: quantiles that say where most of them lie, outliers counted and not hidden,
 //! and intervals from [resampling](bootstrap) that say how far the figures can be trusted.
 
-pub mod bootstrap;
-pub mod line;
+pub(crate) mod bootstrap;
+pub(crate) mod line;
 
 use serde::{Deserialize, Serialize};
 
 /// Order statistics of one series.
+///
+/// ```
+/// use forkless_bench::results::Summary;
+/// let summary = Summary { n: 3, min: 1.0, median: 2.0, max: 3.0, ..Summary::default() };
+/// assert_eq!(serde_json::to_value(summary).unwrap()["median"], 2.0);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Summary {
     /// Number of samples.
@@ -40,14 +46,8 @@ pub struct Summary {
 
 impl Summary {
     /// Summarises samples in any order; all zero for none.
-    ///
-    /// ```
-    /// use forkless_bench::stats::Summary;
-    /// let summary = Summary::of(&[3.0, 1.0, 2.0]);
-    /// assert_eq!((summary.min, summary.median, summary.max), (1.0, 2.0, 3.0));
-    /// ```
     #[must_use]
-    pub fn of(samples: &[f64]) -> Summary {
+    pub(crate) fn of(samples: &[f64]) -> Summary {
         let mut sorted = samples.to_vec();
         sorted.sort_unstable_by(f64::total_cmp);
         let at = |p| quantile_sorted(&sorted, p);
@@ -75,7 +75,7 @@ impl Summary {
 /// The arithmetic mean; 0 for no samples.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "sample counts are far below 2^52")]
-pub fn mean(samples: &[f64]) -> f64 {
+pub(crate) fn mean(samples: &[f64]) -> f64 {
     if samples.is_empty() { 0.0 } else { samples.iter().sum::<f64>() / samples.len() as f64 }
 }
 
@@ -88,7 +88,7 @@ pub fn mean(samples: &[f64]) -> f64 {
     clippy::cast_sign_loss,
     reason = "an index into the samples, made from a position between 0 and their count"
 )]
-pub fn quantile_sorted(sorted: &[f64], p: f64) -> f64 {
+pub(crate) fn quantile_sorted(sorted: &[f64], p: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
     let position = p.clamp(0.0, 1.0) * last as f64;
     let below = position.floor() as usize;
@@ -99,13 +99,19 @@ pub fn quantile_sorted(sorted: &[f64], p: f64) -> f64 {
 
 /// The median of samples in any order; 0 for none.
 #[must_use]
-pub fn median(samples: &[f64]) -> f64 {
+pub(crate) fn median(samples: &[f64]) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     quantile_sorted(&sorted, 0.5)
 }
 
 /// Counts in logarithmic bins: what a reader needs to see two humps or a long tail.
+///
+/// ```
+/// use forkless_bench::results::Histogram;
+/// let histogram = Histogram { edges: vec![50.0, 100.0], counts: vec![97, 3] };
+/// assert_eq!(histogram.counts.iter().sum::<u64>(), 100);
+/// ```
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Histogram {
     /// Lower edge of each bin, ascending; a bin ends where the next begins.
@@ -124,7 +130,7 @@ impl Histogram {
         clippy::cast_sign_loss,
         reason = "bin numbers are small and not negative"
     )]
-    pub fn of(samples: &[f64], bins: usize) -> Histogram {
+    pub(crate) fn of(samples: &[f64], bins: usize) -> Histogram {
         let positive = || samples.iter().copied().filter(|&x| x > 0.0);
         let low = positive().fold(f64::INFINITY, f64::min);
         let high = positive().fold(0.0, f64::max);

@@ -15,7 +15,7 @@ const SHELL: f64 = spawn::BY_METHOD[10].1[2] / spawn::BY_METHOD[0].1[2];
 const POSIX_SPAWN: f64 = 1.37;
 
 /// Every numbered claim, in order.
-pub const CLAIMS: &[Claim] = &[
+pub(crate) const CLAIMS: &[Claim] = &[
     Claim {
         id: "1.1",
         text: "The first pass after a fork is about 10 times slower, and only that one",
