@@ -19,7 +19,19 @@ mod system;
 #[path = "parent/elsewhere.rs"]
 mod system;
 
-pub use self::system::pin;
+/// Binds what calls it to the given processors: the thread, on FreeBSD the process; the threads it will start, and all children.
+///
+/// # Errors
+/// [`Error::Missing`] when none of them exists or may be used, and on macOS, which binds nothing; [`Error::Spec`] for a number that
+/// no processor can have.
+///
+/// ```
+/// use forkless_bench::{error::Error, parent::pin};
+/// assert!(matches!(pin(&[1 << 20]), Err(Error::Spec(_) | Error::Missing(_))));
+/// ```
+pub fn pin(cpus: &[usize]) -> Result<(), Error> {
+    system::pin(cpus)
+}
 
 /// Why the last system call did not bind to these processors.
 #[cfg(any(target_os = "linux", target_os = "freebsd"))]

@@ -11,7 +11,7 @@ mod limits;
 pub use self::grid::Grid;
 pub(crate) use self::grid::{Style, number, param};
 use self::grid::{table, varying_params};
-pub use self::limits::limits;
+pub(crate) use self::limits::limits;
 
 /// Tables for a terminal of the given width, each under its suite's name and followed by its notes.
 ///

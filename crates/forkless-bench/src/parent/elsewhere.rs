@@ -40,12 +40,9 @@ pub(super) unsafe fn collapse(_start: NonNull<u8>, _length: usize) -> bool {
     false
 }
 
-/// Binds the calling process and all children to the given processors.
-///
-/// # Errors
-/// [`Error::Missing`] when none of them exists or may be used.
+/// The calling process, and what comes of it.
 #[cfg(target_os = "freebsd")]
-pub fn pin(cpus: &[usize]) -> Result<(), Error> {
+pub(super) fn pin(cpus: &[usize]) -> Result<(), Error> {
     // SAFETY: cpuset_t is an array of bits; all zero is the empty set.
     let mut set: libc::cpuset_t = unsafe { std::mem::zeroed() };
     for &cpu in cpus {
@@ -65,10 +62,7 @@ pub fn pin(cpus: &[usize]) -> Result<(), Error> {
 }
 
 /// macOS binds nothing to a processor.
-///
-/// # Errors
-/// [`Error::Missing`], always.
 #[cfg(not(target_os = "freebsd"))]
-pub fn pin(_cpus: &[usize]) -> Result<(), Error> {
+pub(super) fn pin(_cpus: &[usize]) -> Result<(), Error> {
     Err(Error::Missing("this system does not bind processes to processors: leave --pin out".into()))
 }

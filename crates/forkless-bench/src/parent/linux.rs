@@ -68,16 +68,8 @@ pub(super) unsafe fn collapse(start: NonNull<u8>, length: usize) -> bool {
     unsafe { libc::madvise(start.as_ptr().cast(), length, MADV_COLLAPSE) == 0 }
 }
 
-/// Binds the calling thread, the threads it will start and all children to the given processors.
-///
-/// # Errors
-/// [`Error::Missing`] when none of them exists or may be used.
-///
-/// ```
-/// use forkless_bench::{error::Error, parent::pin};
-/// assert!(matches!(pin(&[1 << 20]), Err(Error::Spec(_))));
-/// ```
-pub fn pin(cpus: &[usize]) -> Result<(), Error> {
+/// The calling thread, and what comes of it.
+pub(super) fn pin(cpus: &[usize]) -> Result<(), Error> {
     // SAFETY: cpu_set_t is an array of bits; all zero is the empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     for &cpu in cpus {

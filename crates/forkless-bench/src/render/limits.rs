@@ -5,7 +5,7 @@ use crate::results::{Row, Suite};
 
 /// `REASON: METHODS` for every reason among the rows; a method that has several is named with the parameter that decides.
 #[must_use]
-pub fn limits(suite: &Suite) -> Vec<String> {
+pub(crate) fn limits(suite: &Suite) -> Vec<String> {
     let mut all: Vec<(&str, Vec<String>)> = Vec::new();
     for row in &suite.rows {
         let Some(limit) = row.limit.as_deref() else { continue };

@@ -76,7 +76,7 @@ pub enum Side {
 
 /// A bound on a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Bound {
+pub(crate) struct Bound {
     /// The figure's name.
     pub figure: &'static str,
     /// Which side of the bound.

@@ -32,7 +32,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 pub use self::ledger::{Criterion, Judged, Side, Verdict};
-pub use self::plot::Plot;
+pub use self::plot::{Line, Mark, Plot};
 use crate::engine::Observer;
 use crate::error::Error;
 use crate::guard::Guard;
@@ -425,6 +425,8 @@ impl Bench<'_> {
 ///
 /// # Errors
 /// Only what makes the whole experiment impossible; a part that cannot be measured here is missing with its reason.
+///
+/// Compiled only, for it takes minutes; the tests of `forkless reproduce` run it.
 ///
 /// ```no_run
 /// use forkless_bench::engine::Silent;

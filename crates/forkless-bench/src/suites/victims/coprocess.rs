@@ -9,6 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -48,7 +49,8 @@ pub(super) fn command(
     for name in ["FORKLESS", "FORKLESS_RUN", "LD_PRELOAD", "TZ", "GLIBC_TUNABLES", "MALLOC_CONF"] {
         command.env_remove(name);
     }
-    command.env("LC_ALL", "C").stdin(Stdio::piped());
+    // Of a group of its own: a ^C, or a timeout(1), ends the bench's whole group, and the keeper has work to do then.
+    command.env("LC_ALL", "C").stdin(Stdio::piped()).process_group(0);
     command
 }
 
@@ -222,5 +224,22 @@ impl Arm for Order<'_> {
 
     fn series(&self) -> usize {
         self.series
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_to_the_whole_bench_does_not_reach_the_keeper() {
+        let mut keeper = command(Path::new("/bin/cat"), "--on-terminate", None, None, "-".as_ref(), &[]);
+        let mut keeper = keeper.stderr(Stdio::null()).spawn().unwrap();
+        let pid = keeper.id();
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        keeper.wait().unwrap();
+        // The fields behind the name: state, parent, process group.
+        let group = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(2)).unwrap();
+        assert_eq!(group, pid.to_string());
     }
 }
