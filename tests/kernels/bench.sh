@@ -163,7 +163,7 @@ arm64() {
 	fi
 	name=${package#linux-image-}
 	name=${name%-cloud-arm64-unsigned}-arm64
-	emulate "$name" "$tree" "$FORKLESS_ARM64" "$work/busybox/bin/busybox" ttyAMA0 qemu-system-aarch64 -M virt -accel tcg -cpu max
+	emulate "$name" "$tree" "$FORKLESS_ARM64" "$work/busybox/bin/busybox" ttyAMA0 qemu-system-aarch64 -M virt -accel tcg -cpu max,pauth-impdef=on
 	expect "$name" "every page faults after a fork" '$1 == "cow" && $2 == "fork" && $3 ~ /dead pages=base/ && $4 == "faults" && $8 >= 25000'
 	expect "$name" "none after ours" '$1 == "cow" && $2 == "forkless" && $3 ~ /pages=base/ && $4 == "faults" && $8 < 1000'
 }

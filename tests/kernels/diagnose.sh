@@ -60,7 +60,7 @@ x86() {
 # Fails and says why where this machine cannot build for it.
 arm64() { # APT-OPTION...
 	local triple=aarch64-unknown-linux-gnu libraries=/usr/aarch64-linux-gnu/lib
-	qemu=(qemu-system-aarch64 -M virt -accel tcg -cpu max) console=ttyAMA0
+	qemu=(qemu-system-aarch64 -M virt -accel tcg -cpu max,pauth-impdef=on) console=ttyAMA0
 	[ "$filled" = arm64 ] && return
 	rustup target add $triple >/dev/null 2>&1 || { echo "rustup has no standard library for it"; return 1; }
 	for need in aarch64-linux-gnu-gcc qemu-system-aarch64; do

@@ -195,7 +195,7 @@ arm64() {
 	fi
 	export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
 	build aarch64-linux-gnu-gcc --target aarch64-unknown-linux-gnu
-	boot arm64 "$tree" "$userland" ttyAMA0 qemu-system-aarch64 -M virt -accel tcg -cpu max
+	boot arm64 "$tree" "$userland" ttyAMA0 qemu-system-aarch64 -M virt -accel tcg -cpu max,pauth-impdef=on
 	judge
 	not_speculated 'exists on x86-64 only'
 	rm -rf "$work/bin"

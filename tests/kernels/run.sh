@@ -55,7 +55,7 @@ userland=$(unpacked run-arm64 libc6 libgcc-s1 coreutils dash grep sed strace lib
 )
 library=$target/$triple/preload/libforkless_preload.so
 wanted=$(aarch64-linux-gnu-nm -D "$library" | awk '$1 == "U" { sub("@.*", "", $2); print $2 }' | sort | xargs)
-expected="__errno_location dladdr dlsym environ exit fclose fdopen"
+expected="__errno_location dladdr dlsym environ exit fdopen"
 if [ "$wanted" = "$expected" ] && [ "$(stat -c %s "$library")" -le 200000 ]; then
 	echo "ok      the library: $(stat -c %s "$library") bytes, wants $wanted"
 else
@@ -196,7 +196,7 @@ cat >"$root/init" <<-'INIT'
 INIT
 pack
 log=$work/log
-timeout 1500 qemu-system-aarch64 -M virt -accel tcg -cpu max -m 2048 -smp 2 -display none -monitor none -no-reboot \
+timeout 1500 qemu-system-aarch64 -M virt -accel tcg -cpu max,pauth-impdef=on -m 2048 -smp 2 -display none -monitor none -no-reboot \
 	-kernel "$tree/vmlinuz" -initrd "$work/initrd.gz" -append "console=ttyAMA0 quiet panic=-1" -serial "file:$log.raw" \
 	</dev/null >"$work/qemu.log" 2>&1 || echo "        qemu: $(tail -n1 "$work/qemu.log")"
 tr -d '\r' <"$log.raw" >"$log"
