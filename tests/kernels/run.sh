@@ -91,7 +91,7 @@ if musl=$(unpacked musl-arm64 musl musl-dev); then
 	at=$musl/usr/lib/aarch64-linux-musl libc=$musl/lib/aarch64-linux-musl/libc.so
 	$cc -O1 -nostdinc -isystem "$musl/usr/include/aarch64-linux-musl" -nostdlib -no-pie -fno-stack-protector \
 		-Wl,--dynamic-linker=/lib/ld-musl-aarch64.so.1 -o "$root/bin/shell_cases_musl" "$at/crt1.o" "$at/crti.o" \
-		"$fixtures/shell_cases.c" "$libc" "$at/crtn.o"
+		"$fixtures/shell_cases.c" -L "$(dirname "$libc")" -l:libc.so "$at/crtn.o"
 	cp "$libc" "$root/lib/ld-musl-aarch64.so.1"
 else
 	echo "skipped: musl: Debian's packages could not be fetched"
@@ -112,7 +112,7 @@ cat >"$root/init" <<-'INIT'
 	cd /tmp
 	echo "@kernel $(uname -r) $(uname -m)"
 
-	# Standard output and status with and without; standard error is kept.
+	# Standard output and status with and without, but for times that were measured; standard error is kept.
 	same() { # NAME OPTIONS PROGRAM ARGS...
 		name=$1 options=$2
 		shift 2
@@ -120,6 +120,7 @@ cat >"$root/init" <<-'INIT'
 		echo "status $?" >>plain
 		timeout 300 forkless run $options -- "$@" >with 2>errors
 		echo "status $?" >>with
+		sed -i '/ ns a call$/d' plain with
 		if cmp -s plain with; then
 			echo "@same $name $(tail -n1 with)"
 		else
@@ -131,16 +132,17 @@ cat >"$root/init" <<-'INIT'
 	}
 	report() { # NAME: that of the last program
 		sleep 1
-		sed "s/^/$1 report| /" /tmp/report
-		rm -f /tmp/report
+		sed "s/^/$1 report| /" /dev/shm/report
+		rm -f /dev/shm/report
 	}
 	calls() { # NAME CALL PROGRAM ARGS...: how often it is made
 		name=$1 call=$2
 		shift 2
-		strace -f -o trace -e trace=$call "$@" >/dev/null 2>&1
+		strace -f --seccomp-bpf -o trace -e trace=$call "$@" >/dev/null 2>&1
 		echo "@calls $name $(grep -c "$call(" trace)"
 	}
-	counted="--json --report=/tmp/report"
+	# Not in the working directory, which a line lists.
+	counted="--json --report=/dev/shm/report"
 	lines() {
 		same $1 "$counted" $2 '/bin/echo hello' 'sleep 0.01 > /dev/null' 'LC_ALL=C ls -d /' 'cat < /etc/hostname' \
 			'grep SigIgn /proc/self/status' 'grep SigBlk /proc/self/status' 'ls /proc/self/fd' "sh -c 'kill -TERM \$\$'" 'exit 3' 'echo *' \
@@ -181,7 +183,7 @@ cat >"$root/init" <<-'INIT'
 
 	echo madvise >/sys/kernel/mm/transparent_hugepage/enabled
 	same thp '--fork=off --huge-pages=thp' huge_pages pieces 48
-	strace -f -o trace -e trace=madvise forkless run --fork=off --huge-pages=thp -- huge_pages pieces 48 >/dev/null 2>&1
+	strace -f --seccomp-bpf -o trace -e trace=madvise forkless run --fork=off --huge-pages=thp -- huge_pages pieces 48 >/dev/null 2>&1
 	echo "@collapsed $(grep -c 'COLLAPSE) = 0' trace)"
 	pool=/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages
 	for pages in 100 32; do
