@@ -16,8 +16,6 @@ use crate::watch::{Event, Totals, Watch, WatchOptions};
 
 /// Between two looks at what the kernel side sums up.
 const TICK: Duration = Duration::from_secs(1);
-/// How long a poll goes on finding names after it has taken events in.
-const NAMING: Duration = Duration::from_millis(100);
 
 /// A watch that is turned into findings.
 ///
@@ -237,11 +235,7 @@ impl Diagnosis {
     /// ```
     pub fn poll(&mut self, timeout: Duration) -> Result<(), WatchError> {
         self.take_in(timeout)?;
-        // Between two stacks a look at what has come, or it would wait behind the symbols of a large library.
-        let begin = Instant::now();
-        while begin.elapsed() < NAMING && self.collected.name_a_stack() {
-            self.take_in(Duration::ZERO)?;
-        }
+        self.collected.take_names();
         if self.ticked.elapsed() >= TICK {
             self.ticked = Instant::now();
             self.tick(false)?;
@@ -282,7 +276,8 @@ impl Diagnosis {
         Ok(())
     }
 
-    /// Judges what has been collected so far. The watch goes on.
+    /// Judges what has been collected so far, once every stack of it has its names: where programs have large libraries that takes
+    /// seconds, in which nothing is taken in. The watch goes on; while it does, [`report_so_far`](Self::report_so_far) is for looks.
     ///
     /// # Errors
     /// [`WatchError::Map`] if the kernel side cannot be read.
@@ -302,7 +297,36 @@ impl Diagnosis {
     pub fn report(&mut self) -> Result<Report, WatchError> {
         self.tick(true)?;
         let window = self.begin.elapsed();
-        while self.collected.name_a_stack() {}
+        self.collected.take_all_names();
+        self.judge(window)
+    }
+
+    /// The same without a wait: call sites whose symbols are still being read are missing from it.
+    ///
+    /// # Errors
+    /// As [`report`](Self::report).
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use forkless_diagnose::{CostModel, Diagnosis, Target, Thresholds, Tier, WatchOptions};
+    /// # let own = Target::Pid(std::process::id());
+    /// # let options = WatchOptions { tier: Some(Tier::Procfs), ..WatchOptions::new(own) };
+    /// # let mut diagnosis = Diagnosis::start(&options, CostModel::default(), Thresholds::default())?;
+    /// for _ in 0..3 {
+    ///     diagnosis.poll(Duration::from_millis(10))?;
+    ///     println!("{} findings", diagnosis.report_so_far()?.findings.len());
+    /// }
+    /// assert!(diagnosis.report()?.findings.is_empty());
+    /// # Ok::<(), forkless_diagnose::WatchError>(())
+    /// ```
+    pub fn report_so_far(&mut self) -> Result<Report, WatchError> {
+        self.tick(true)?;
+        let window = self.begin.elapsed();
+        self.collected.take_names();
+        self.judge(window)
+    }
+
+    fn judge(&self, window: Duration) -> Result<Report, WatchError> {
         let (living, tier) = match &self.source {
             Source::Bpf(watch) => (watch.living()?, watch.tier()),
             Source::Perf(watch) => (watch.living(), Tier::Perf),
@@ -317,6 +341,8 @@ impl Diagnosis {
                 watch.lost_samples()
             ));
         }
+        let mut totals = self.collected.totals;
+        totals.stacks_skipped += self.collected.stacks_left_out();
         let groups = self.collected.groups_with(&living);
         let count = |outcome| {
             let alive = living.iter().filter(|creation| Outcome::of(creation) == outcome).count() as u64;
@@ -340,7 +366,7 @@ impl Diagnosis {
             tier,
             limits,
             window_ns: window.as_nanos() as u64,
-            totals: self.collected.totals,
+            totals,
             creations,
             system_calls: self.system_calls,
             thresholds: self.thresholds,

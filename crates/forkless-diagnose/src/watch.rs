@@ -160,7 +160,7 @@ pub struct Totals {
     pub lost_live: u64,
     /// System calls lost because the table of their places was full.
     pub lost_calls: u64,
-    /// Stacks left out by the rate limit; nothing but stacks is lost by it.
+    /// Stacks left out by the rate limit, or because too many waited for their symbols; nothing but stacks is lost by it.
     pub stacks_skipped: u64,
 }
 

@@ -1,15 +1,17 @@
 //! Sums up events as they arrive, in bounded memory: by place of the call and by what came of it. Judges nothing.
 
 mod group;
+mod naming;
 mod process;
 mod start;
 mod table;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
 use self::group::place_the_unplaced;
 pub(crate) use self::group::{Group, Outcome};
+use self::naming::{Named, Naming};
 pub(crate) use self::process::{CpuTime, PageHistory};
 pub(crate) use self::start::{FailedExecs, ShellGroup};
 use self::table::forget_the_least;
@@ -78,8 +80,6 @@ const MAX_GROUPS: usize = 16_384;
 const MAX_NAMES: usize = 16_384;
 /// Places from which one process starts shells.
 const MAX_SHELL_SITES: usize = 64;
-/// Stacks that wait for their names, each of some 8 KiB.
-const MAX_UNNAMED: usize = 1024;
 /// Memory, in bytes, from which on a forking process is asked for its page kinds.
 const PAGE_KINDS_FROM: u64 = 16 << 20;
 
@@ -109,8 +109,10 @@ pub(crate) struct Collected {
     calls_walk: Walk,
     judge: shell::Judge,
     unwinder: Unwinder,
-    /// Stacks whose processes were met and may be gone by now; their symbols are still to be read.
-    unnamed: VecDeque<Sighting>,
+    /// Where stacks whose processes were met, and may be gone by now, get their names. Started for the first of them.
+    naming: Option<Naming>,
+    /// Stacks that came while no thread could be started.
+    never_named: u64,
     /// Lives of the programs that a living shell has started.
     shell_children: HashMap<u32, f64>,
 }
@@ -137,7 +139,8 @@ impl Collected {
             calls_walk: Walk::default(),
             judge: shell::Judge::new(),
             unwinder: Unwinder::new(),
-            unnamed: VecDeque::new(),
+            naming: None,
+            never_named: 0,
             shell_children: HashMap::new(),
         }
     }
@@ -156,27 +159,42 @@ impl Collected {
         }
     }
 
-    /// Only what must be done while the process is there; reading symbols takes long enough for the next one to end meanwhile.
+    /// Only what must be done while the process is there: its maps are read and its files opened. Symbols are read by another thread.
     fn stack(&mut self, stack: StackTop) {
         let pid = stack.site.pid;
         let Some(sighting) = self.unwinder.meet(stack) else { return };
         self.name(pid, None);
-        if self.unnamed.len() >= MAX_UNNAMED {
-            self.name_a_stack();
+        if self.naming.is_none() {
+            self.naming = Naming::start(Sighting::frames).ok();
         }
-        self.unnamed.push_back(sighting);
+        match &mut self.naming {
+            Some(naming) => naming.add(sighting),
+            None => self.never_named += 1,
+        }
     }
 
-    /// Finds the names of the stack that has waited longest. False if none waits.
-    pub(crate) fn name_a_stack(&mut self) -> bool {
-        let Some(sighting) = self.unnamed.pop_front() else { return false };
-        let site = sighting.site();
-        if self.stacks.len() >= MAX_GROUPS && !self.stacks.contains_key(&site) {
-            return true;
+    /// Takes back the stacks that have their names by now. Never waits.
+    pub(crate) fn take_names(&mut self) {
+        while let Some(named) = self.naming.as_mut().and_then(Naming::ready) {
+            self.named(named);
         }
-        let frames = sighting.frames();
-        if frames.is_empty() {
-            return true;
+    }
+
+    /// Waits until every stack taken in has its names.
+    pub(crate) fn take_all_names(&mut self) {
+        while let Some(named) = self.naming.as_mut().and_then(Naming::next) {
+            self.named(named);
+        }
+    }
+
+    /// Stacks taken in that will have no names: too many waited.
+    pub(crate) fn stacks_left_out(&self) -> u64 {
+        self.never_named + self.naming.as_ref().map_or(0, Naming::left_out)
+    }
+
+    fn named(&mut self, (site, frames): Named) {
+        if frames.is_empty() || self.stacks.len() >= MAX_GROUPS && !self.stacks.contains_key(&site) {
+            return;
         }
         let seen = self.stacks.entry(site).or_default();
         if let Some((_, count)) = seen.iter_mut().find(|(known, _)| *known == frames) {
@@ -184,7 +202,6 @@ impl Collected {
         } else if seen.len() < 8 {
             seen.push((frames, 1));
         }
-        true
     }
 
     /// Remembers who a process is, while it can be asked. `comm` tells that it has become somebody else.
@@ -408,6 +425,8 @@ impl Collected {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::RecvTimeoutError;
+
     use super::*;
 
     /// Memory of this process, bytes.
@@ -471,6 +490,52 @@ mod tests {
             calls.follow(&CallCount { key, count, same: count, bytes: 2 * count, last: 9 });
             assert_eq!((calls.count, calls.same, calls.bytes, calls.last), (sum, sum, 2 * sum, 9));
         }
+    }
+
+    /// The symbols of rustc's libraries took seconds to read on the thread that empties the ring, and thousands of records were lost.
+    #[test]
+    fn events_are_taken_in_while_symbols_are_read() {
+        let (open, gate) = std::sync::mpsc::channel::<()>();
+        let mut collected = Collected::new();
+        let slow = move |_: &Sighting| {
+            // Opened, or given up by a test that has failed: then nothing has a name.
+            let opened =
+                gate.recv_timeout(std::time::Duration::from_secs(20)) != Err(RecvTimeoutError::Timeout);
+            let frame =
+                Frame { function: Some("slow".into()), offset: 0, module: "/x".into(), build_id: None };
+            if opened { vec![frame] } else { Vec::new() }
+        };
+        collected.naming = Some(Naming::start(slow).expect("a thread"));
+        let ip = std::process::id as fn() -> u32 as usize as u64;
+        let site = Site { pid: std::process::id(), nr: 56, ip, word: 0 };
+        let left_out = 7;
+        for _ in 0..naming::MAX_UNNAMED + left_out {
+            let stack = StackTop { site, class: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
+            collected.event(Event::Stack(stack));
+            collected.take_names();
+        }
+        collected.event(Event::Created(Box::new(Creation { site, ..Creation::unseen() })));
+        assert_eq!((collected.creations, collected.stacks.len()), (1, 0));
+        assert_eq!(collected.stacks_left_out(), left_out as u64);
+
+        drop(open);
+        collected.take_all_names();
+        let named: Vec<u64> = collected.stacks[&site].iter().map(|(_, count)| *count).collect();
+        assert_eq!(named, [naming::MAX_UNNAMED as u64]);
+    }
+
+    #[test]
+    fn a_panic_in_a_parser_costs_names_and_nothing_else() {
+        let mut collected = Collected::new();
+        collected.naming = Some(Naming::start(|_| panic!("as a parser might")).expect("a thread"));
+        let ip = std::process::id as fn() -> u32 as usize as u64;
+        let site = Site { pid: std::process::id(), nr: 56, ip, word: 0 };
+        for _ in 0..3 {
+            let stack = StackTop { site, class: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
+            collected.event(Event::Stack(stack));
+            collected.take_all_names();
+        }
+        assert_eq!((collected.stacks.len(), collected.stacks_left_out()), (0, 3));
     }
 
     /// Three million creations in an hour filled the table with places that did not matter, and later ones were not seen.

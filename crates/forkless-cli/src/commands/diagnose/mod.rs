@@ -205,7 +205,7 @@ fn run_findings(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
     let live = std::io::stdout().is_terminal() && !args.json && !args.html && args.command.is_empty();
     let reason = watch_until(&mut diagnosis, &ending, |diagnosis| {
         if live || args.prometheus.is_some() {
-            let report = diagnosis.report().map_err(classify)?;
+            let report = diagnosis.report_so_far().map_err(classify)?;
             page.set(diagnosis.metrics(&report));
             if live {
                 live::draw(&mut std::io::stdout().lock(), &report)?;

@@ -1,0 +1,97 @@
+//! Names stacks on a thread of its own: reading the symbols of a compiler's libraries takes seconds, and the thread that empties the
+//! kernel's ring must be back within milliseconds. Does not look at processes; what is needed of them was taken when they were met.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::{self, JoinHandle};
+
+use crate::creation::Site;
+use crate::stack::{Frame, Sighting};
+
+/// Stacks that wait for their names or to be taken back, each of some 8 KiB.
+pub(super) const MAX_UNNAMED: usize = 1024;
+
+/// A place and its frames.
+pub(super) type Named = (Site, Vec<Frame>);
+
+/// The thread and what is on the way to it and back. Dropping it waits for the one stack that is being named.
+#[derive(Debug)]
+pub(super) struct Naming {
+    to_name: Option<Sender<Sighting>>,
+    named: Receiver<Named>,
+    thread: Option<JoinHandle<()>>,
+    stop: Arc<AtomicBool>,
+    waiting: usize,
+    left_out: u64,
+}
+
+impl Naming {
+    /// Starts the thread; `frames` is what takes its time.
+    pub(super) fn start(frames: impl Fn(&Sighting) -> Vec<Frame> + Send + 'static) -> io::Result<Self> {
+        let (to_name, sightings) = mpsc::channel::<Sighting>();
+        let (names, named) = mpsc::channel();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::Builder::new().name("naming".to_owned()).spawn(move || {
+            for sighting in sightings {
+                if stopped.load(Ordering::Relaxed)
+                    || names.send((sighting.site(), frames(&sighting))).is_err()
+                {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { to_name: Some(to_name), named, thread: Some(thread), stop, waiting: 0, left_out: 0 })
+    }
+
+    /// Hands a stack over. Never waits: where too many are on their way it is left out, and counted.
+    pub(super) fn add(&mut self, sighting: Sighting) {
+        let taken = self.waiting < MAX_UNNAMED
+            && self.to_name.as_ref().is_some_and(|to_name| to_name.send(sighting).is_ok());
+        if taken {
+            self.waiting += 1;
+        } else {
+            self.left_out += 1;
+        }
+    }
+
+    /// A stack that has its names by now.
+    pub(super) fn ready(&mut self) -> Option<Named> {
+        let named = self.named.try_recv().ok()?;
+        self.waiting -= 1;
+        Some(named)
+    }
+
+    /// The next stack, waiting for its names; `None` if none is on its way.
+    pub(super) fn next(&mut self) -> Option<Named> {
+        if self.waiting == 0 {
+            return None;
+        }
+        let Ok(named) = self.named.recv() else {
+            // A file that the parsers panic on has ended the thread.
+            self.left_out += self.waiting as u64;
+            self.waiting = 0;
+            return None;
+        };
+        self.waiting -= 1;
+        Some(named)
+    }
+
+    /// Stacks that got no names for want of room.
+    pub(super) fn left_out(&self) -> u64 {
+        self.left_out
+    }
+}
+
+impl Drop for Naming {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.to_name = None;
+        if let Some(thread) = self.thread.take() {
+            // Its panic was printed when it happened.
+            let _ = thread.join();
+        }
+    }
+}
