@@ -27,7 +27,14 @@ pub enum Target {
     Command(Vec<OsString>),
 }
 
-/// A target found on this machine.
+/// A target found on this machine: proof that it is there, and what the tiers need to watch it.
+///
+/// ```
+/// use forkless_diagnose::{ResolvedTarget, Target};
+/// let found: ResolvedTarget = Target::Pid(std::process::id()).resolve()?;
+/// assert_ne!(found, Target::All.resolve()?);
+/// # Ok::<(), forkless_diagnose::WatchError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResolvedTarget {
     pub(crate) all: bool,
@@ -43,6 +50,13 @@ impl Target {
     /// # Errors
     /// [`WatchError::NoProcess`] if there is no such process, [`WatchError::NoCgroup`] if the path is not a cgroup of
     /// the unified hierarchy, [`WatchError::EmptyCommand`] without a command.
+    ///
+    /// ```
+    /// use forkless_diagnose::{Target, WatchError};
+    /// Target::Pid(std::process::id()).resolve().expect("we are there");
+    /// let nobody = Target::Pid(1 << 23).resolve(); // above every pid that Linux gives
+    /// assert!(matches!(nobody, Err(WatchError::NoProcess { pid: 8_388_608 })));
+    /// ```
     pub fn resolve(&self) -> Result<ResolvedTarget, WatchError> {
         let mut resolved = ResolvedTarget {
             all: false,
