@@ -116,6 +116,7 @@ cat >"$root/init" <<-'INIT'
 	same() { # NAME OPTIONS PROGRAM ARGS...
 		name=$1 options=$2
 		shift 2
+		: >with >errors # a line lists the directory
 		timeout 300 "$@" >plain 2>/dev/null
 		echo "status $?" >>plain
 		timeout 300 forkless run $options -- "$@" >with 2>errors
