@@ -45,6 +45,12 @@ pub(crate) fn lookup(name: &CStr) -> *mut c_void {
     unsafe { dlsym(RTLD_NEXT, name.as_ptr()) }
 }
 
+/// Whether the program's libc is glibc; else it is musl.
+pub(crate) fn is_glibc() -> bool {
+    static VERSION: Next = Next::new(c"gnu_get_libc_version");
+    !VERSION.get().is_null()
+}
+
 /// The environment, as the program may have changed it: libc's own variable, bound by the
 /// loader: a search by name at every start would cost 2 us.
 pub(crate) fn environment() -> *mut *mut c_char {

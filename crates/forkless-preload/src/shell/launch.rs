@@ -5,10 +5,11 @@ use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 use forkless_sys::clone::{self, CLONE_CLEAR_SIGHAND, CLONE_VFORK, CLONE_VM};
-use forkless_sys::signal::{self, SigSet};
+use forkless_sys::signal::{self, Disposition, SigSet};
 use forkless_sys::{CPtr, Errno, fd, mm, process};
 
 use super::SPARE;
+use crate::next;
 
 const SIGCHLD: u64 = 17;
 
@@ -77,13 +78,15 @@ pub(super) struct Launch<'a> {
 /// What parent and child share while the parent is suspended.
 struct Shared<'a> {
     launch: &'a Launch<'a>,
+    /// libc's own signals that the program starts with ignored.
+    ignored: SigSet,
     errno: AtomicI32,
 }
 
 impl Launch<'_> {
     /// Starts it on the stack of a workspace and returns its pid. An error means that nothing was executed and no process is left.
     pub(super) fn start(&self, stack: usize) -> Result<i32, Errno> {
-        let shared = Shared { launch: self, errno: AtomicI32::new(0) };
+        let shared = Shared { launch: self, ignored: left_ignored(), errno: AtomicI32::new(0) };
         let mut args = clone::args();
         args.flags = u64::from(CLONE_VM | CLONE_VFORK) | CLONE_CLEAR_SIGHAND;
         args.exit_signal = SIGCHLD;
@@ -114,7 +117,7 @@ unsafe extern "C" fn begin(data: *mut c_void) -> ! {
     // SAFETY: the parent's `shared`, alive while it is suspended.
     let shared = unsafe { &*data.cast::<Shared<'_>>() };
     let launch = shared.launch;
-    let errno = match arrange(launch) {
+    let errno = match arrange(launch, shared.ignored) {
         // SAFETY: null-terminated vectors of the parent's.
         Ok(()) => unsafe { process::execve(CPtr::from(launch.path), launch.argv, launch.envp) },
         Err(errno) => errno,
@@ -123,7 +126,7 @@ unsafe extern "C" fn begin(data: *mut c_void) -> ! {
     process::exit_group(127)
 }
 
-fn arrange(launch: &Launch<'_>) -> Result<(), Errno> {
+fn arrange(launch: &Launch<'_>, ignored: SigSet) -> Result<(), Errno> {
     for step in launch.steps {
         match *step {
             Step::Copy { from, to } if from == to => fd::set_cloexec(to, false)?,
@@ -132,15 +135,25 @@ fn arrange(launch: &Launch<'_>) -> Result<(), Errno> {
         }
     }
     for signal in 1..=64 {
-        if launch.restore.has(signal) {
-            signal::reset(signal, false)?;
+        if launch.restore.has(signal) || ignored.has(signal) {
+            signal::reset(signal, ignored.has(signal))?;
         }
     }
-    // glibc's posix_spawn, and so its system and popen, leave its two own signals ignored in the child (sysdeps/unix/sysv/linux/spawni.c).
-    for internal in [32, 33] {
-        signal::reset(internal, true)?;
-    }
     signal::set_mask(launch.mask).map(drop)
+}
+
+/// The signals of libc's own that its posix_spawn, and so its system and popen, leave ignored in the child: glibc both of its two
+/// (sysdeps/unix/sysv/linux/spawni.c), musl those of its three that have a handler (src/process/posix_spawn.c).
+fn left_ignored() -> SigSet {
+    let glibc = next::is_glibc();
+    let has_handler = |signal| matches!(signal::disposition(signal), Ok(Disposition::Handler(_)));
+    let mut ignored = SigSet::EMPTY;
+    for signal in 32..=if glibc { 33 } else { 34 } {
+        if glibc || has_handler(signal) {
+            ignored = ignored.with(signal);
+        }
+    }
+    ignored
 }
 
 /// The facts of a file that matter here.

@@ -213,7 +213,7 @@ extern "C" fn pclose(file: *mut c_void) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn fclose(file: *mut c_void) -> c_int {
     if let Some(slot) = slot_of(file) {
-        if !crate::next::lookup(c"gnu_get_libc_version").is_null() {
+        if crate::next::is_glibc() {
             return slot.end(file);
         }
         slot.forget();
