@@ -128,13 +128,19 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
 }
 
 /// Until the last program of a watch is attached: the tool says nothing when it begins, for the sake of pipes. Programs of an
-/// earlier watch may still wait for their grace period: only one that is not in `before` counts.
+/// earlier watch may still wait for their grace period: only one that is not in `before` counts. Those that the tool loads first, to learn what
+/// the kernel accepts, are never attached.
 #[track_caller]
 pub(crate) fn wait_for_program(last: &str, before: &[u32]) {
     let begin = Instant::now();
-    let attached =
+    let named =
         |info: &aya::programs::ProgramInfo| info.name_as_str() == Some(last) && !before.contains(&info.id());
-    while !aya::programs::loaded_programs().flatten().any(|info| attached(&info)) {
+    let is_attached = || {
+        let linked: Vec<u32> =
+            aya::programs::loaded_links().flatten().map(|link| link.program_id()).collect();
+        aya::programs::loaded_programs().flatten().any(|info| named(&info) && linked.contains(&info.id()))
+    };
+    while !is_attached() {
         assert!(begin.elapsed() < Duration::from_secs(20), "the programs never appeared");
         std::thread::sleep(Duration::from_millis(5));
     }
