@@ -58,37 +58,49 @@ pub(crate) fn environment() -> *mut *mut c_char {
     unsafe { environ }
 }
 
-/// Defines a static that holds the address of the next definition of a function, for interposers that jump through it with their argument
-/// registers untouched. Until the first call it holds a trampoline that looks the definition up, keeps it there, and goes on to it;
-/// `$absent` stands for a function this libc does not have.
+/// Puts the registers that carry arguments on the stack, rax among them, which counts the vector registers in use.
 #[cfg(target_arch = "x86_64")]
-macro_rules! jump_slot {
-    ($visibility:vis $slot:ident = $name:expr, else $absent:expr) => {
-        $visibility static $slot: core::sync::atomic::AtomicPtr<core::ffi::c_void> = {
-            #[unsafe(naked)]
-            extern "C" fn find() {
-                core::arch::naked_asm!(
-                    "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
-                    "call {resolve}",
-                    "mov r11, rax",
-                    "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
-                    "jmp r11",
-                    resolve = sym resolve,
-                )
-            }
-
-            extern "C" fn resolve() -> *mut core::ffi::c_void {
-                const NAME: &core::ffi::CStr = $name;
-                let found = crate::next::lookup(NAME);
-                let found = if found.is_null() { $absent as *const () as *mut core::ffi::c_void } else { found };
-                $slot.store(found, core::sync::atomic::Ordering::Relaxed);
-                found
-            }
-
-            core::sync::atomic::AtomicPtr::new(find as *const () as *mut core::ffi::c_void)
-        };
+macro_rules! keep_arguments {
+    () => {
+        "push rdi
+        push rsi
+        push rdx
+        push rcx
+        push r8
+        push r9
+        push rax"
     };
 }
+
+/// Takes them back.
+#[cfg(target_arch = "x86_64")]
+macro_rules! arguments_back {
+    () => {
+        "pop rax
+        pop r9
+        pop r8
+        pop rcx
+        pop rdx
+        pop rsi
+        pop rdi"
+    };
+}
+
+/// The instructions that ask `$resolve` for a function and go on to it with the arguments as they came.
+#[cfg(target_arch = "x86_64")]
+macro_rules! find_and_go_on {
+    ($resolve:ident) => {
+        core::arch::naked_asm!(
+            crate::next::keep_arguments!(),
+            "call {resolve}",
+            "mov r11, rax",
+            crate::next::arguments_back!(),
+            "jmp r11",
+            resolve = sym $resolve,
+        )
+    };
+}
+
 /// Puts the registers that carry arguments on the stack, x8 among them, which may hold the address of a large result.
 #[cfg(target_arch = "aarch64")]
 macro_rules! keep_arguments {
@@ -102,8 +114,6 @@ macro_rules! keep_arguments {
         str x8, [sp, #80]"
     };
 }
-#[cfg(target_arch = "aarch64")]
-pub(crate) use keep_arguments;
 
 /// Takes them back.
 #[cfg(target_arch = "aarch64")]
@@ -117,25 +127,34 @@ macro_rules! arguments_back {
         ldp x29, x30, [sp], #96"
     };
 }
-#[cfg(target_arch = "aarch64")]
-pub(crate) use arguments_back;
 
-/// The same as on x86-64. Functions of other objects are reached through x16, as a landing pad of theirs allows.
+/// As on x86-64. Functions of other objects are reached through x16, as a landing pad of theirs allows.
 #[cfg(target_arch = "aarch64")]
+macro_rules! find_and_go_on {
+    ($resolve:ident) => {
+        core::arch::naked_asm!(
+            "hint #34",
+            crate::next::keep_arguments!(),
+            "bl {resolve}",
+            "mov x16, x0",
+            crate::next::arguments_back!(),
+            "br x16",
+            resolve = sym $resolve,
+        )
+    };
+}
+
+pub(crate) use {arguments_back, find_and_go_on, keep_arguments};
+
+/// Defines a static that holds the address of the next definition of a function, for interposers that jump through it with their argument
+/// registers untouched. Until the first call it holds a trampoline that looks the definition up, keeps it there, and goes on to it;
+/// `$absent` stands for a function this libc does not have.
 macro_rules! jump_slot {
     ($visibility:vis $slot:ident = $name:expr, else $absent:expr) => {
         $visibility static $slot: core::sync::atomic::AtomicPtr<core::ffi::c_void> = {
             #[unsafe(naked)]
             extern "C" fn find() {
-                core::arch::naked_asm!(
-                    "hint #34",
-                    crate::next::keep_arguments!(),
-                    "bl {resolve}",
-                    "mov x16, x0",
-                    crate::next::arguments_back!(),
-                    "br x16",
-                    resolve = sym resolve,
-                )
+                crate::next::find_and_go_on!(resolve)
             }
 
             extern "C" fn resolve() -> *mut core::ffi::c_void {

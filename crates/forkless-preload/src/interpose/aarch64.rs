@@ -3,11 +3,10 @@
 // The parent module's expectation of unsafe code covers this file.
 
 use core::arch::naked_asm;
-use core::ffi::{CStr, c_int};
+use core::ffi::c_int;
 
 use linux_raw_sys::general as k;
 
-use crate::huge::pool;
 use crate::mappings::advice;
 use crate::next::{arguments_back, jump_slot, keep_arguments};
 
@@ -27,59 +26,32 @@ extern "C" fn _Fork() -> c_int {
     naked_asm!("hint #34", "mov x0, x30", "b {entry}", entry = sym fork_signal_safe_entry)
 }
 
-/// Defines a function that huge pages make fail: they are taken out of the way first. Before there are any, and that is mostly always,
-/// one compare and one jump.
-macro_rules! clears_the_way {
-    ($($name:ident, $text:literal => $before:path;)*) => { $(
-        mod $name {
-            use super::*;
-
-            jump_slot!(pub(super) NEXT = match CStr::from_bytes_with_nul(concat!($text, "\0").as_bytes()) {
-                Ok(name) => name,
-                Err(_) => panic!(),
-            }, else absent);
-
-            #[unsafe(no_mangle)]
-            #[unsafe(naked)]
-            extern "C" fn $name() {
-                naked_asm!(
-                    "hint #34",
-                    "adrp x16, {moved}",
-                    "ldrb w16, [x16, :lo12:{moved}]",
-                    "cbz w16, 2f",
-                    keep_arguments!(),
-                    "bl {before}",
-                    arguments_back!(),
-                    "2: adrp x16, {next}",
-                    "ldr x16, [x16, :lo12:{next}]",
-                    "br x16",
-                    moved = sym pool::MOVED,
-                    next = sym NEXT,
-                    before = sym before,
-                )
-            }
-
-            extern "C" fn before(addr: usize, len: usize) {
-                $before(addr, len);
-            }
-        }
-    )* };
+/// The instructions that go on to `$next`, once huge pages have been moved to by way of `$before`.
+macro_rules! once_moved {
+    ($before:ident, $next:ident) => {
+        core::arch::naked_asm!(
+            "hint #34",
+            "adrp x16, {moved}",
+            "ldrb w16, [x16, :lo12:{moved}]",
+            "cbz w16, 2f",
+            crate::next::keep_arguments!(),
+            "bl {before}",
+            crate::next::arguments_back!(),
+            "2: adrp x16, {next}",
+            "ldr x16, [x16, :lo12:{next}]",
+            "br x16",
+            moved = sym crate::huge::pool::MOVED,
+            next = sym $next,
+            before = sym $before,
+        )
+    };
 }
-
-clears_the_way! {
-    munmap, "munmap" => pool::before_unmap;
-    mprotect, "mprotect" => pool::before_use;
-    pthread_create, "pthread_create" => before_thread;
-}
-
-fn before_thread(_: usize, _: usize) {
-    pool::before_thread();
-}
+pub(super) use once_moved;
 
 mod syscall_function {
     use super::*;
 
-    jump_slot!(pub(super) NEXT = c"syscall", else absent);
+    jump_slot!(NEXT = c"syscall", else absent);
 
     /// `syscall(2)`: allocators make the watched call through it.
     #[unsafe(no_mangle)]

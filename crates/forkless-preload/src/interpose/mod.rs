@@ -11,7 +11,7 @@ use crate::config;
 use crate::fork;
 use crate::huge::pool;
 use crate::mappings::advice;
-use crate::next::Next;
+use crate::next::{Next, jump_slot};
 
 #[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
 #[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
@@ -135,4 +135,36 @@ extern "C" fn mremap(addr: usize, old_len: usize, new_len: usize, flags: c_int, 
     // SAFETY: found under the name of this function.
     let real = unsafe { core::mem::transmute::<*mut c_void, Mremap>(real) };
     advice::moved(addr, old_len, new_len, || real(addr, old_len, new_len, flags, new_addr))
+}
+
+/// Defines a function that huge pages make fail: they are taken out of the way first. Before there are any, and that is mostly always,
+/// one compare and one jump.
+macro_rules! clears_the_way {
+    ($($name:ident, $text:literal => $before:path;)*) => { $(
+        mod $name {
+            use super::*;
+
+            jump_slot!(NEXT = $text, else absent);
+
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            extern "C" fn $name() {
+                arch::once_moved!(before, NEXT)
+            }
+
+            extern "C" fn before(addr: usize, len: usize) {
+                $before(addr, len);
+            }
+        }
+    )* };
+}
+
+clears_the_way! {
+    munmap, c"munmap" => pool::before_unmap;
+    mprotect, c"mprotect" => pool::before_use;
+    pthread_create, c"pthread_create" => before_thread;
+}
+
+fn before_thread(_: usize, _: usize) {
+    pool::before_thread();
 }

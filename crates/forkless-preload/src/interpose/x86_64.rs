@@ -3,15 +3,14 @@
 // The parent module's expectation of unsafe code covers this file.
 
 use core::arch::naked_asm;
-use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ffi::{c_char, c_int, c_void};
 
 use forkless_sys::signal::KernelAction;
 use linux_raw_sys::general as k;
 
 use crate::fork::{self, SPECULATING, child};
-use crate::huge::pool;
 use crate::mappings::advice;
-use crate::next::{Next, jump_slot};
+use crate::next::{Next, arguments_back, jump_slot, keep_arguments};
 
 use super::{absent, fork_entry, fork_signal_safe_entry, libc_answer};
 
@@ -35,10 +34,7 @@ macro_rules! interpose {
         mod $name {
             use super::*;
 
-            jump_slot!(pub(super) NEXT = match CStr::from_bytes_with_nul(concat!($text, "\0").as_bytes()) {
-                Ok(name) => name,
-                Err(_) => panic!(),
-            }, else absent);
+            jump_slot!(NEXT = $text, else absent);
 
             #[unsafe(no_mangle)]
             #[unsafe(naked)]
@@ -58,22 +54,22 @@ macro_rules! interpose {
 }
 
 interpose! {
-    close, "close" => slow_close;
-    dup, "dup" => slow_dup;
-    dup2, "dup2" => slow_dup2;
-    dup3, "dup3" => slow_dup3;
-    fcntl, "fcntl" => slow_fcntl;
-    fcntl64, "fcntl64" => slow_fcntl;
-    open, "open" => slow_open;
-    open64, "open64" => slow_open;
-    setsid, "setsid" => slow_setsid;
-    setpgid, "setpgid" => slow_setpgid;
-    chdir, "chdir" => slow_chdir;
-    umask, "umask" => slow_umask;
-    execve, "execve" => slow_execve;
-    sigaction, "sigaction" => slow_sigaction;
-    sigprocmask, "sigprocmask" => slow_sigprocmask;
-    pthread_sigmask, "pthread_sigmask" => slow_pthread_sigmask;
+    close, c"close" => slow_close;
+    dup, c"dup" => slow_dup;
+    dup2, c"dup2" => slow_dup2;
+    dup3, c"dup3" => slow_dup3;
+    fcntl, c"fcntl" => slow_fcntl;
+    fcntl64, c"fcntl64" => slow_fcntl;
+    open, c"open" => slow_open;
+    open64, c"open64" => slow_open;
+    setsid, c"setsid" => slow_setsid;
+    setpgid, c"setpgid" => slow_setpgid;
+    chdir, c"chdir" => slow_chdir;
+    umask, c"umask" => slow_umask;
+    execve, c"execve" => slow_execve;
+    sigaction, c"sigaction" => slow_sigaction;
+    sigprocmask, c"sigprocmask" => slow_sigprocmask;
+    pthread_sigmask, c"pthread_sigmask" => slow_pthread_sigmask;
 }
 
 /// Defines a libc function that changes the process's user, after which its memory can no longer be opened.
@@ -230,52 +226,6 @@ extern "C" fn slow_pthread_sigmask(how: c_int, set: usize, old: usize) -> c_int 
 
 static PRCTL: Next = Next::new(c"prctl");
 
-/// Defines a function that huge pages make fail: they are taken out of the way first. Before there are any, and that is mostly always,
-/// one compare and one jump.
-macro_rules! clears_the_way {
-    ($($name:ident, $text:literal => $before:path;)*) => { $(
-        mod $name {
-            use super::*;
-
-            jump_slot!(pub(super) NEXT = match CStr::from_bytes_with_nul(concat!($text, "\0").as_bytes()) {
-                Ok(name) => name,
-                Err(_) => panic!(),
-            }, else absent);
-
-            #[unsafe(no_mangle)]
-            #[unsafe(naked)]
-            extern "C" fn $name() {
-                naked_asm!(
-                    "cmp byte ptr [rip + {moved}], 0",
-                    "jne 2f",
-                    "jmp [rip + {next}]",
-                    "2: push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
-                    "call {before}",
-                    "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
-                    "jmp [rip + {next}]",
-                    moved = sym pool::MOVED,
-                    next = sym NEXT,
-                    before = sym before,
-                )
-            }
-
-            extern "C" fn before(addr: usize, len: usize) {
-                $before(addr, len);
-            }
-        }
-    )* };
-}
-
-clears_the_way! {
-    munmap, "munmap" => pool::before_unmap;
-    mprotect, "mprotect" => pool::before_use;
-    pthread_create, "pthread_create" => before_thread;
-}
-
-fn before_thread(_: usize, _: usize) {
-    pool::before_thread();
-}
-
 /// `prctl` is variadic; six registers carry all it can take.
 #[unsafe(no_mangle)]
 extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
@@ -290,10 +240,30 @@ extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_
     real(option, a, b, c, d)
 }
 
+/// The instructions that go on to `$next`, once huge pages have been moved to by way of `$before`.
+macro_rules! once_moved {
+    ($before:ident, $next:ident) => {
+        core::arch::naked_asm!(
+            "cmp byte ptr [rip + {moved}], 0",
+            "jne 2f",
+            "jmp [rip + {next}]",
+            "2:",
+            crate::next::keep_arguments!(),
+            "call {before}",
+            crate::next::arguments_back!(),
+            "jmp [rip + {next}]",
+            moved = sym crate::huge::pool::MOVED,
+            next = sym $next,
+            before = sym $before,
+        )
+    };
+}
+pub(super) use once_moved;
+
 mod syscall_function {
     use super::*;
 
-    jump_slot!(pub(super) NEXT = c"syscall", else absent);
+    jump_slot!(NEXT = c"syscall", else absent);
 
     /// `syscall(2)`: libseccomp and allocators make the watched calls through it.
     #[unsafe(no_mangle)]
@@ -307,9 +277,10 @@ mod syscall_function {
             "cmp edi, {seccomp}",
             "je 2f",
             "jmp [rip + {next}]",
-            "2: push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
+            "2:",
+            keep_arguments!(),
             "call {note}",
-            "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
+            arguments_back!(),
             "jmp [rip + {next}]",
             madvise = const k::__NR_madvise,
             prctl = const k::__NR_prctl,
