@@ -2,10 +2,10 @@
 
 use std::process::Command;
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use serde_json::Value;
 
-use crate::support::{FORKLESS, Truth, diagnose, functions, only};
+use crate::support::{FORKLESS, Truth, diagnose, functions, only, trial};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     let tests: [(&str, fn()); 16] = [
@@ -27,10 +27,7 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         ("findings::an_unprivileged_user_gets_a_partial_report", unprivileged),
     ];
     for (name, test) in tests {
-        trials.push(Trial::test(name, move || -> Result<(), Failed> {
-            test();
-            Ok(())
-        }));
+        trials.push(trial(name, test));
     }
 }
 

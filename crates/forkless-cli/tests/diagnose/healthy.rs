@@ -7,10 +7,10 @@
 
 use std::process::{Child, Command, Stdio};
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use serde_json::Value;
 
-use crate::support::{FORKLESS, victim};
+use crate::support::{FORKLESS, trial, victim};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     let tests: [(&str, fn()); 2] = [
@@ -18,11 +18,7 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         ("healthy::three_minutes_without_a_load", idle),
     ];
     for (name, test) in tests {
-        let trial = Trial::test(name, move || -> Result<(), Failed> {
-            test();
-            Ok(())
-        });
-        trials.push(trial.with_ignored_flag(true));
+        trials.push(trial(name, test).with_ignored_flag(true));
     }
 }
 

@@ -3,11 +3,11 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use serde_json::Value;
 
 use crate::support::{
-    FORKLESS, assert_near, bpf_maps, bpf_programs, diagnose, settled, victim, wait_for_program,
+    FORKLESS, assert_near, bpf_maps, bpf_programs, diagnose, settled, trial, victim, wait_for_program,
 };
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
@@ -24,10 +24,7 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         ("log::bad_targets_are_usage_errors", bad_targets),
     ];
     for (name, test) in tests {
-        trials.push(Trial::test(name, move || -> Result<(), Failed> {
-            test();
-            Ok(())
-        }));
+        trials.push(trial(name, test));
     }
 }
 

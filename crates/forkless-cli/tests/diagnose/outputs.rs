@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 
-use crate::support::{FORKLESS, find, victim};
+use crate::support::{FORKLESS, find, trial, victim};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     type Test = (&'static str, fn(), Option<&'static str>);
@@ -30,11 +30,7 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         if let Some(why) = missing {
             eprintln!("{name}: ignored, {why}");
         }
-        let trial = Trial::test(name, move || -> Result<(), Failed> {
-            test();
-            Ok(())
-        });
-        trials.push(trial.with_ignored_flag(missing.is_some()));
+        trials.push(trial(name, test).with_ignored_flag(missing.is_some()));
     }
 }
 

@@ -16,10 +16,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use serde_json::Value;
 
-use crate::support::{FORKLESS, diagnose, find, victim};
+use crate::support::{FORKLESS, diagnose, find, trial, victim};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     let tests: [(&str, fn()); 5] = [
@@ -30,11 +30,7 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         ("real::apache_cgi", apache),
     ];
     for (name, test) in tests {
-        let trial = Trial::test(name, move || -> Result<(), Failed> {
-            test();
-            Ok(())
-        });
-        trials.push(trial.with_ignored_flag(true));
+        trials.push(trial(name, test).with_ignored_flag(true));
     }
 }
 

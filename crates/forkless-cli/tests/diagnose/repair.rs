@@ -3,10 +3,10 @@
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Command, Stdio};
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use serde_json::Value;
 
-use crate::support::{FORKLESS, victim};
+use crate::support::{FORKLESS, trial, victim};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     let tests: [(&str, fn()); 4] = [
@@ -16,10 +16,7 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         ("repair::a_process_that_is_not_there_is_a_usage_error", no_process),
     ];
     for (name, test) in tests {
-        trials.push(Trial::test(name, move || -> Result<(), Failed> {
-            test();
-            Ok(())
-        }));
+        trials.push(trial(name, test));
     }
 }
 

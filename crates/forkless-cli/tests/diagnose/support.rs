@@ -5,6 +5,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use libtest_mimic::Trial;
 use serde_json::Value;
 
 pub(crate) const FORKLESS: &str = env!("CARGO_BIN_EXE_forkless");
@@ -164,4 +165,12 @@ pub(crate) fn settled(before: &(Vec<u32>, Vec<u32>)) {
         );
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// A test that fails by a panic.
+pub(crate) fn trial(name: &str, test: fn()) -> Trial {
+    Trial::test(name, move || {
+        test();
+        Ok(())
+    })
 }

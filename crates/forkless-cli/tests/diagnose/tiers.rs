@@ -2,10 +2,10 @@
 
 use std::process::Command;
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use serde_json::Value;
 
-use crate::support::{FORKLESS, diagnose, find, functions, only, victim};
+use crate::support::{FORKLESS, diagnose, find, functions, only, trial, victim};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     let no_capsh = find("capsh").is_none().then_some("no capsh: apt-get install libcap2-bin");
@@ -23,11 +23,7 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         if let Some(why) = missing {
             eprintln!("{name}: ignored, {why}");
         }
-        let trial = Trial::test(name, move || -> Result<(), Failed> {
-            test();
-            Ok(())
-        });
-        trials.push(trial.with_ignored_flag(missing.is_some()));
+        trials.push(trial(name, test).with_ignored_flag(missing.is_some()));
     }
 }
 

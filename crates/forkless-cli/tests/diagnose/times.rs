@@ -8,10 +8,10 @@
 
 use std::process::Command;
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use serde_json::Value;
 
-use crate::support::{FORKLESS, Truth, assert_near, diagnose, find, only, victim};
+use crate::support::{FORKLESS, Truth, assert_near, diagnose, find, only, trial, victim};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     let tests: [(&str, fn()); 5] = [
@@ -22,11 +22,7 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         ("times::of_findings_with_perf_alone", perf_alone),
     ];
     for (name, test) in tests {
-        let trial = Trial::test(name, move || -> Result<(), Failed> {
-            test();
-            Ok(())
-        });
-        trials.push(trial.with_ignored_flag(true));
+        trials.push(trial(name, test).with_ignored_flag(true));
     }
 }
 
