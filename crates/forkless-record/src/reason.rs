@@ -50,6 +50,7 @@ kinds! {
     Advice = 15, "too many MADV_DONTFORK ranges of the program's own";
     CloneFailed = 16, "clone refused";
     Nested = 17, "forked by a fork handler";
+    Namespace = 18, "its children are in another PID namespace";
     // Undone.
     Call = 32, "system call";
     Command = 33, "command of fcntl, ioctl or prctl";

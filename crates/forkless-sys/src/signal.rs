@@ -330,3 +330,48 @@ pub fn take_pending(set: SigSet) -> Result<i32> {
     unsafe { call!(__NR_rt_sigtimedwait, &raw const set, null::<u8>(), &raw const now, 8usize) }
         .map(|n| n as i32)
 }
+
+/// A signal that was taken off the queue, and where it came from.
+///
+/// ```
+/// # use forkless_sys::signal::Taken;
+/// // What alarm(2) sends: nobody's, so the kernel's.
+/// assert_ne!(Taken { signal: 14, code: Taken::KERNEL, sender: 0 }.code, Taken::USER);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Its number.
+    pub signal: i32,
+    /// `si_code`: zero or below where a process sent it.
+    pub code: i32,
+    /// `si_pid`: who sent it, where `code` says that a process did.
+    pub sender: i32,
+}
+
+impl Taken {
+    /// `SI_USER`: kill, or the kernel on behalf of the process that made a call (a broken pipe).
+    pub const USER: i32 = 0;
+    /// `SI_KERNEL`: a timer, a limit, a terminal.
+    pub const KERNEL: i32 = 0x80;
+}
+
+/// [`take_pending`], with where the signal came from.
+///
+/// ```
+/// # use forkless_sys::{Errno, process, signal};
+/// let usr1 = signal::SigSet::EMPTY.with(10);
+/// let old = signal::set_mask(usr1)?;
+/// process::kill(process::getpid(), 10)?;
+/// let taken = signal::take_pending_from(usr1)?;
+/// assert_eq!((taken.signal, taken.code, taken.sender), (10, signal::Taken::USER, process::getpid()));
+/// # signal::set_mask(old)?;
+/// # Ok::<(), Errno>(())
+/// ```
+pub fn take_pending_from(set: SigSet) -> Result<Taken> {
+    let now = crate::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+    // siginfo_t is 128 bytes: signal, error, code, padding, then for a sender its id.
+    let mut info = [0i32; 32];
+    // SAFETY: the kernel reads the set and the time, and writes one siginfo_t.
+    unsafe { call!(__NR_rt_sigtimedwait, &raw const set, &raw mut info, &raw const now, 8usize) }
+        .map(|n| Taken { signal: n as i32, code: info[2], sender: info[4] })
+}

@@ -41,7 +41,7 @@ pub fn create(signal: i32) -> Result<TimerId> {
     Ok(TimerId(id))
 }
 
-/// `timer_settime(2)`, once, that long from now; zero disarms.
+/// `timer_settime(2)`, once, that long from now; zero disarms. Returns how long it had been from going off, zero when not armed.
 ///
 /// ```
 /// # use forkless_sys::{Errno, signal, time::{self, Timespec}, timer};
@@ -56,8 +56,9 @@ pub fn create(signal: i32) -> Result<TimerId> {
 /// signal::set_mask(old)?;
 /// # Ok::<(), Errno>(())
 /// ```
-pub fn set(timer: TimerId, after: Timespec) -> Result<()> {
-    let spec = [Timespec { tv_sec: 0, tv_nsec: 0 }, after];
-    // SAFETY: the kernel reads one itimerspec (interval, then value) and is not asked for the old one.
-    unsafe { call!(__NR_timer_settime, timer.0, 0u32, spec.as_ptr(), core::ptr::null::<u8>()) }.map(drop)
+pub fn set(timer: TimerId, after: Timespec) -> Result<Timespec> {
+    let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let (spec, mut old) = ([none, after], [none, none]);
+    // SAFETY: the kernel reads one itimerspec (interval, then value) and writes one.
+    unsafe { call!(__NR_timer_settime, timer.0, 0u32, spec.as_ptr(), old.as_mut_ptr()) }.map(|_| old[1])
 }

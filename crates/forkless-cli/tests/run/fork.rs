@@ -64,6 +64,8 @@ cases! {
     in_a_thread: 0, ["Threads"];
     own_filter: 0, ["Sandbox"];
     own_filter_by_syscall: 0, ["Sandbox"];
+    // Regression: one that the child itself had caused was sent to the replacement before that had its handler.
+    own_signals_come_once: 0, ["Signal", "Signal"];
     no_descriptor_left: 0, ["Descriptors"];
     few_descriptors_left: 0, ["Collision"];
     forks_on_an_alternate_stack: 0, ["AltStack"];
@@ -74,6 +76,44 @@ cases! {
     marked_memory: 2, [];
     a_mark_moves_with_its_mapping: 1, [];
     vfork_is_left_alone: 0, [];
+}
+
+/// A limit that no machine is too busy for: the child waits for a stranger.
+const PATIENT: [&str; 3] = ["--fork-minimum=1M", "--fork-always", "--fork-limit=20000"];
+
+/// Regression: of what reached a child while it speculated, only what could be blocked and waited until an exec came through.
+#[test]
+fn signals_reach_the_replacement() {
+    // Seven signals for a child that executes and for one that writes; the last four cannot wait for what it does.
+    let reasons = [&["Inherited"; 3][..], &["Signal"; 11]].concat();
+    compare_with(&PATIENT, "signals_reach_the_replacement", 0, &reasons);
+}
+
+#[test]
+fn a_stop_reaches_the_replacement() {
+    compare_with(&PATIENT, "a_stop_reaches_the_replacement", 0, &["Signal"]);
+}
+
+#[test]
+fn an_ignored_signal_is_ignored() {
+    compare_with(&PATIENT, "an_ignored_signal_is_ignored", 1, &[]);
+}
+
+/// Regression: every exec that failed began the limit anew, and the child never gave up but where it lost the processor for as long as that.
+#[test]
+fn tries_until_it_can_execute() {
+    let limit = ["--fork-minimum=1M", "--fork-always", "--fork-limit=1000"];
+    compare_with(&limit, "tries_until_it_can_execute", 0, &["Timeout"]);
+}
+
+/// Regression: its init ended with the speculation, and the plain fork failed.
+#[test]
+fn the_first_child_of_a_pid_namespace_is_no_speculation() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can make a PID namespace");
+        return;
+    }
+    compare("first_of_a_pid_namespace", 0, &["Namespace"]);
 }
 
 /// Counted in page faults, which a busy machine cannot change: a pass over 8,192 pages after a fork faults on each of them, after a

@@ -56,6 +56,7 @@ pub(crate) fn decide(site: usize) -> Attempt<()> {
     if traced() {
         return Err(Kind::Traced);
     }
+    stays_in_namespace()?;
     if !outcome::prepare() {
         return Err(Kind::Setup);
     }
@@ -75,6 +76,16 @@ fn traced() -> bool {
     ANSWER.store(answer, Relaxed);
     CHECKED_MS.store(now, Relaxed);
     answer
+}
+
+/// Whether a child would be in this thread's own PID namespace. After `unshare(CLONE_NEWPID)` the first child is the init of a new one, and
+/// with it the namespace ends: the fork that replaced it would fail with ENOMEM (kernel/pid.c, `alloc_pid`). In a namespace that was entered
+/// by `setns` a child cannot tell whether its parent lives. Looked up each time, for `unshare` is in force beyond an exec.
+fn stays_in_namespace() -> Attempt<()> {
+    let of = |path| fd::identity(fd::AT_FDCWD, CPtr::from(path), 0);
+    let own = of(c"/proc/thread-self/ns/pid").map_err(|_| Kind::NoProc)?;
+    // Nothing is behind the second link before the new namespace has an init.
+    if of(c"/proc/thread-self/ns/pid_for_children") == Ok(own) { Ok(()) } else { Err(Kind::Namespace) }
 }
 
 /// `TracerPid` of /proc/self/status; `None` when it cannot be read, which the steps that need /proc will meet too.

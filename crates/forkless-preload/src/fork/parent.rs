@@ -5,13 +5,15 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use forkless_record::Kind;
 use forkless_record::protocol::{self, Answer, Question};
-use forkless_sys::process::{self, P_PID, WALL, WEXITED, WNOHANG, WNOWAIT};
+use forkless_sys::process::{self, P_PID, WALL, WEXITED, WNOHANG, WNOWAIT, WaitInfo};
+use forkless_sys::signal::{self, SigSet};
 use forkless_sys::{CPtr, Errno, fd, mm, sched};
 use linux_raw_sys::general as k;
 
 use crate::config;
 use crate::insist::insist;
 use crate::kernel::{self, Args};
+use crate::signals::{BLOCKED, OF_TIMERS, SYNCHRONOUS};
 
 use super::arm::{Slot, Verdict};
 use super::frame::Frame;
@@ -101,17 +103,20 @@ fn fork(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) {
     slot.disarm(frame);
     // SAFETY: the program's own fork.
     let pid = unsafe { kernel::pass(nr, args) };
-    if pid > 0 {
-        resend(pid as i32, again);
+    if pid == 0 && again != 0 {
+        resend(again);
     }
     frame.answer(pid);
 }
 
-/// Signals that had reached the speculative child reach its replacement.
-fn resend(pid: i32, set: u64) {
+/// In the replacement: what had reached the speculative child reaches it, when the handler we are in is left. Sent by the parent it could
+/// come after something that the sender of the signal knows the child had not done.
+fn resend(set: u64) {
+    let _ = signal::set_mask(SigSet::ALL);
+    let me = process::getpid();
     for signal in 1..=64 {
         if set & 1 << (signal - 1) != 0 {
-            let _ = process::kill(pid, signal);
+            let _ = process::kill(me, signal);
         }
     }
 }
@@ -151,6 +156,12 @@ fn in_window(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> At
         k::__NR_clone => [flags, 0, args[2], args[3], args[4], 0],
         _ => [flags, 0, 0, 0, 0, 0],
     };
+    // Nor those that are never blocked, until the child has handlers for them; it puts this back as we do.
+    if signal::set_mask(SigSet::ALL).is_err() {
+        unmark();
+        let _ = fd::close(source);
+        return Err(Kind::Setup);
+    }
     // SAFETY: a fork as the program asked for, but with exit signal 0 (an aborted child is nobody's business; exec sets SIGCHLD,
     // kernel/exec.c, de_thread) and suspending us until it has executed a program or ended.
     let pid = unsafe { kernel::pass(k::__NR_clone, &spawn) };
@@ -159,6 +170,7 @@ fn in_window(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> At
         frame.answer(0);
         return Ok(Ended::InChild);
     }
+    let _ = insist(|| signal::set_mask(BLOCKED));
     unmark();
     let _ = fd::close(source);
     if pid < 0 {
@@ -179,7 +191,12 @@ fn committed(pid: i32) -> bool {
             Question::End => WEXITED | WALL,
         };
         let asked = insist(|| match process::waitid(P_PID, pid, options) {
-            Ok(_) => Ok(Answer::Yes),
+            Ok(ended) => {
+                if question == Question::End {
+                    killed(&ended);
+                }
+                Ok(Answer::Yes)
+            }
             Err(Errno::ECHILD) => Ok(Answer::NoChild),
             Err(Errno::EINTR) => Ok(Answer::Interrupted),
             Err(other) => Err(other),
@@ -193,6 +210,21 @@ fn committed(pid: i32) -> bool {
         }
     };
     protocol::committed(ask, || outcome::get().is_executing())
+}
+
+/// While the child is in execve, signals act on it by their default. What ended it then was sent, for the replacement as well; but not what
+/// its own timers sent, what only our own faults send, or a kill: that one would also come where there is no memory for a speculation.
+fn killed(child: &WaitInfo) {
+    const CLD_KILLED: i32 = 2;
+    const CLD_DUMPED: i32 = 3;
+    const SIGKILL: i32 = 9;
+    if matches!(child.code, CLD_KILLED | CLD_DUMPED)
+        && child.status != SIGKILL
+        && !SYNCHRONOUS.has(child.status)
+        && !OF_TIMERS.has(child.status)
+    {
+        outcome::get().pending.fetch_or(1 << (child.status - 1), Relaxed);
+    }
 }
 
 /// A descriptor of our memory that still reads it in a child, which has memory of its own: /proc/self/mem binds at open

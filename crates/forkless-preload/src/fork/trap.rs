@@ -39,7 +39,7 @@ pub(crate) extern "C" fn on_sigsys(signal: i32, info: &Info, frame: &mut Frame) 
 /// A `SIGSYS` from elsewhere: another thread's seccomp filter, or kill. The program's action decides, as if ours were not there.
 fn not_ours(signal: i32, info: &Info, frame: &mut Frame) {
     if super::speculating() {
-        child::interrupted(signal);
+        child::interrupted(signal, info.code);
     }
     let action = arm::program_action();
     match action.handler {

@@ -6,7 +6,7 @@ use forkless_sys::process;
 use crate::kernel::{self, Args};
 
 use super::super::outcome;
-use super::{SIGKILL, abort, fds, need, set_timer, signals};
+use super::{SIGKILL, abort, fds, need, pause_timer, resume_timer, signals};
 
 /// `execve`, with the arguments of `execve`.
 pub(crate) fn execve(nr: u32, args: &Args) -> isize {
@@ -33,7 +33,7 @@ pub(crate) fn execveat(nr: u32, args: &Args) -> isize {
 fn commit(nr: u32, args: &Args) -> isize {
     signals::abort_if_signalled();
     // A limit that passes from here on until the exec is the exec's: stopped before it, not raced with it.
-    if set_timer(false).is_err() || process::set_pdeathsig(signals::pdeathsig()).is_err() {
+    if pause_timer().is_err() || process::set_pdeathsig(signals::pdeathsig()).is_err() {
         abort(forkless_record::Kind::Setup);
     }
     let outcome = outcome::get();
@@ -44,7 +44,7 @@ fn commit(nr: u32, args: &Args) -> isize {
     let answer = unsafe { kernel::pass(nr, args) };
     signals::suspend();
     outcome.set_executing(false);
-    if process::set_pdeathsig(SIGKILL).is_err() || set_timer(true).is_err() {
+    if process::set_pdeathsig(SIGKILL).is_err() || resume_timer().is_err() {
         abort(forkless_record::Kind::Setup);
     }
     answer

@@ -5,7 +5,7 @@
 //! the exec is an abort too: the parent then makes the plain fork, so an error in this code costs time, not behaviour.
 #![expect(unsafe_code, reason = "signal handlers, memory and the program's own system calls")]
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicI32, AtomicI64, Ordering::Relaxed};
 
 use forkless_record::{Kind, Reason};
 use forkless_sys::time::Timespec;
@@ -38,6 +38,7 @@ const SI_TIMER: i32 = -2;
 pub(crate) fn abort(reason: impl Into<Reason>) -> ! {
     let outcome = outcome::get();
     outcome.abort(reason.into());
+    signals::hand_over();
     outcome.set_executing(false);
     process::exit_group(0)
 }
@@ -74,8 +75,12 @@ pub(crate) fn write<T>(at: usize, value: T) {
     memory::store(at, value);
 }
 
-/// A signal reached a handler of ours that it was not meant for.
-pub(crate) fn interrupted(signal: i32) -> ! {
+/// A signal reached a handler of ours that it was not meant for: sent by somebody, or the fault of an instruction, which the replacement
+/// will execute as well.
+pub(crate) fn interrupted(signal: i32, code: i32) -> ! {
+    if code <= 0 {
+        signals::sent(signal);
+    }
     abort(Reason::new(Kind::Signal, signal as u32))
 }
 
@@ -104,16 +109,25 @@ const SIGKILL: i32 = 9;
 fn start_timer() -> forkless_sys::Result<()> {
     let id = timer::create(SIGBUS)?;
     TIMER.store(id.0, Relaxed);
-    set_timer(true)
+    LEFT.store(i64::from(config::limit_ms()) * 1_000_000, Relaxed);
+    resume_timer()
 }
 
-static TIMER: core::sync::atomic::AtomicI32 = core::sync::atomic::AtomicI32::new(0);
+static TIMER: AtomicI32 = AtomicI32::new(0);
+/// Nanoseconds of the time limit while the timer stands still. A limit that began anew after each exec that failed would have no end for a
+/// child that tries until its parent, which waits for it, has made the file.
+static LEFT: AtomicI64 = AtomicI64::new(0);
 
-/// Starts or stops the time limit.
-fn set_timer(on: bool) -> forkless_sys::Result<()> {
-    let ms = if on { i64::from(config::limit_ms()) } else { 0 };
-    let after = Timespec { tv_sec: ms / 1000, tv_nsec: ms % 1000 * 1_000_000 };
-    timer::set(timer::TimerId(TIMER.load(Relaxed)), after)
+fn pause_timer() -> forkless_sys::Result<()> {
+    let left = timer::set(timer::TimerId(TIMER.load(Relaxed)), Timespec { tv_sec: 0, tv_nsec: 0 })?;
+    LEFT.store(left.tv_sec * 1_000_000_000 + left.tv_nsec, Relaxed);
+    Ok(())
+}
+
+fn resume_timer() -> forkless_sys::Result<()> {
+    let left = LEFT.load(Relaxed);
+    let after = Timespec { tv_sec: left / 1_000_000_000, tv_nsec: left % 1_000_000_000 };
+    timer::set(timer::TimerId(TIMER.load(Relaxed)), after).map(drop)
 }
 
 /// Reserves the absent ranges, or the next mmap of the child would be placed in one of them, over data it believes it has; and takes
@@ -145,7 +159,7 @@ extern "C" fn on_fault(signal: i32, info: &Info, _: &mut Frame) {
             abort(if shared { Kind::SharedWrite } else { Kind::Fault });
         }
         SIGBUS if info.code == SI_TIMER => abort(Kind::Timeout),
-        _ => interrupted(signal),
+        _ => interrupted(signal, info.code),
     }
 }
 

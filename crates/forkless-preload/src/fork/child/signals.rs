@@ -5,12 +5,12 @@
 
 use core::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use forkless_record::Kind;
-use forkless_sys::Errno;
-use forkless_sys::signal::{self, AltStack, KernelAction, SigSet};
+use forkless_record::{Kind, Reason};
+use forkless_sys::signal::{self, AltStack, KernelAction, SigSet, Taken};
+use forkless_sys::{Errno, process};
 
 use crate::kernel::Args;
-use crate::signals::{BLOCKED, SIGSYS, SYNCHRONOUS};
+use crate::signals::{BLOCKED, OF_TIMERS, SIGSYS, SYNCHRONOUS};
 
 use super::super::arm::{self, Slot};
 use super::super::{memory, outcome};
@@ -70,6 +70,8 @@ pub(crate) fn begin(slot: &'static Slot) {
             Err(_) => abort(Kind::Setup),
         }
     }
+    // Until here a signal of these would have ended the child by its default, and been lost.
+    done(signal::set_mask(BLOCKED));
 }
 
 impl Actions {
@@ -229,15 +231,41 @@ pub(crate) fn pdeathsig() -> i32 {
 /// business: the replacement gets them.
 pub(crate) fn abort_if_signalled() {
     let waiting = signal::pending().unwrap_or_default().0 & !mask();
-    let mut meant = 0;
     for signal in 1..=64 {
-        if waiting & bit(signal) != 0 && ACTIONS.get(signal).is_ok_and(|a| a.handler != SIG_IGN) {
-            meant |= bit(signal);
+        if waiting & bit(signal) != 0 && is_meant(signal) {
+            abort(Reason::new(Kind::Signal, signal as u32));
         }
     }
-    if meant != 0 {
-        outcome::get().pending.store(meant, Relaxed);
-        super::interrupted(meant.trailing_zeros() as i32 + 1);
+}
+
+fn is_meant(signal: usize) -> bool {
+    ACTIONS.get(signal).is_ok_and(|a| a.handler != SIG_IGN)
+}
+
+/// Somebody sent a signal that cannot be kept waiting.
+pub(crate) fn sent(signal: i32) {
+    if is_meant(signal as usize) {
+        outcome::get().pending.fetch_or(bit(signal as usize), Relaxed);
+    }
+}
+
+/// What waits for a child that gives up goes to its replacement, but not what the child brought about itself: its replacement will, and
+/// may have a handler for it by then.
+pub(crate) fn hand_over() {
+    while let Ok(taken) = signal::take_pending_from(BLOCKED) {
+        if !is_own(&taken) {
+            sent(taken.signal);
+        }
+    }
+}
+
+fn is_own(taken: &Taken) -> bool {
+    match taken.code {
+        // Timers and limits of its own; SIGINT from a terminal has the same code.
+        Taken::KERNEL => OF_TIMERS.has(taken.signal),
+        // A broken pipe, a file past its limit: the kernel names the caller as the sender.
+        Taken::USER => taken.sender == process::getpid(),
+        _ => false,
     }
 }
 
