@@ -212,6 +212,22 @@ pub fn identity(dir: i32, path: CPtr<'_>, flags: u32) -> Result<(u64, u64)> {
     Ok((stat[0], stat[1]))
 }
 
+/// `readlinkat(2)`: how many bytes of the link's text were written to `text`; no NUL ends it.
+///
+/// ```
+/// # use forkless_sys::{Errno, fd};
+/// let mut text = [0; 32];
+/// let long = fd::readlinkat(fd::AT_FDCWD, c"/proc/self/ns/pid".into(), &mut text)?;
+/// assert!(text[..long].starts_with(b"pid:["));
+/// assert_eq!(fd::readlinkat(fd::AT_FDCWD, c"/".into(), &mut text), Err(Errno::EINVAL)); // no link
+/// # Ok::<(), Errno>(())
+/// ```
+#[inline(always)]
+pub fn readlinkat(dir: i32, path: CPtr<'_>, text: &mut [u8]) -> Result<usize> {
+    // SAFETY: the kernel writes at most the length of `text`; `CPtr` is NUL-terminated.
+    unsafe { call!(__NR_readlinkat, dir, path, text.as_mut_ptr(), text.len()) }
+}
+
 /// `read(2)`.
 ///
 /// ```
