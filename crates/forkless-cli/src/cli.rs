@@ -1,5 +1,8 @@
 //! The top level of the command line. A subcommand's own flags live beside its code in `commands/NAME`.
 
+#[cfg(target_os = "linux")]
+use std::env;
+
 use clap::{Parser, Subcommand};
 
 use crate::commands;
@@ -48,4 +51,60 @@ pub(crate) enum Command {
     /// Run a command line as /bin/sh would, without the shell where that makes no difference.
     #[cfg(target_os = "linux")]
     Sh(commands::sh::Args),
+}
+
+impl Cli {
+    /// What was asked for; ends the process with help or an error where that is the answer.
+    ///
+    /// `run` stands before programs that are to notice nothing, the clock included: for it the flags of the others, several hundred, are
+    /// not even built.
+    pub(crate) fn read() -> Cli {
+        #[cfg(target_os = "linux")]
+        if env::args_os().nth(1).is_some_and(|word| word == "run") {
+            let OnlyRun::Run(args) = RunCli::parse().command;
+            return Cli { command: Command::Run(args) };
+        }
+        Cli::parse()
+    }
+}
+
+/// The top level with one subcommand.
+#[cfg(target_os = "linux")]
+#[derive(Debug, Parser)]
+#[command(name = "forkless", max_term_width = 110)]
+struct RunCli {
+    #[command(subcommand)]
+    command: OnlyRun,
+}
+
+#[cfg(target_os = "linux")]
+#[derive(Debug, Subcommand)]
+enum OnlyRun {
+    /// Run a program unmodified, without the cost of its forks.
+    Run(commands::run::Args),
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::{Cli, RunCli};
+
+    #[test]
+    fn run_by_itself_reads_as_among_the_others() {
+        let help = |mut all: clap::Command| {
+            all.build();
+            all.find_subcommand_mut("run").expect("run").render_long_help().to_string()
+        };
+        assert_eq!(help(RunCli::command()), help(Cli::command()));
+        for line in [
+            &["forkless", "run"][..],
+            &["forkless", "run", "--fork=never", "--", "x"],
+            &["forkless", "run", "--forc", "x"],
+        ] {
+            let [one, other] = [RunCli::command(), Cli::command()]
+                .map(|all| all.try_get_matches_from(line).unwrap_err().to_string());
+            assert_eq!(one, other);
+        }
+    }
 }

@@ -9,13 +9,11 @@ mod terminal;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
-
 use crate::cli::{Cli, Command};
 
 fn main() -> ExitCode {
     exit::restore_sigpipe();
-    let outcome = match Cli::parse().command {
+    let outcome = match Cli::read().command {
         Command::Bench(args) => commands::bench::run(args),
         #[cfg(target_os = "linux")]
         Command::Diagnose(args) => commands::diagnose::run(args),

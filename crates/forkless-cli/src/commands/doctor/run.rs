@@ -40,7 +40,8 @@ pub(super) fn entries() -> Vec<Entry> {
         ),
         Entry::new(
             "/bin/sh",
-            shell::option()
+            shell::ask()
+                .and_then(shell::Asked::known)
                 .map(|known| known.split(':').next().unwrap_or_default().to_owned())
                 .ok_or_else(|| "not a shell whose ways are known".to_owned()),
             "running lines of system() and popen() without it",

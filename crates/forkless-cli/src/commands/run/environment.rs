@@ -11,7 +11,8 @@ use std::path::Path;
 use forkless_record::OPTIONS_VARIABLE;
 
 use super::record::RecordFile;
-use super::{Args, Children, Context, Fork, HugePages, Shell, huge_pages, shell, target};
+use super::target::Target;
+use super::{Args, Children, Context, Fork, HugePages, huge_pages, shell};
 
 unsafe extern "C" {
     static environ: *const *const libc::c_char;
@@ -51,11 +52,12 @@ pub(super) fn prepared(
     args: &Args,
     library: &Path,
     record: Option<&RecordFile>,
-    program: &Path,
+    target: &Target,
     huge: &huge_pages::Settings,
+    shell: Option<shell::Asked>,
 ) -> Vec<CString> {
     let mut all = current();
-    let mut options = options(args, record);
+    let mut options = options(args, record, shell);
     if huge.hugetlb {
         options.push_str(",hugetlb=yes");
     }
@@ -76,7 +78,7 @@ pub(super) fn prepared(
         }
     }
     set(&mut all, "LD_PRELOAD", preload);
-    if target::is_sanitized(program) {
+    if target.sanitized {
         // The runtime checks that it comes first; it may come second to a library that only passes calls on.
         let mut asan = env::var_os("ASAN_OPTIONS").unwrap_or_default();
         if !asan.is_empty() {
@@ -89,7 +91,7 @@ pub(super) fn prepared(
 }
 
 /// `key=value` pairs; `config.rs` of the library reads them.
-fn options(args: &Args, record: Option<&RecordFile>) -> String {
+fn options(args: &Args, record: Option<&RecordFile>, shell: Option<shell::Asked>) -> String {
     let fork = match args.fork {
         Fork::Strict => "strict",
         Fork::Speculate => "speculate",
@@ -99,9 +101,7 @@ fn options(args: &Args, record: Option<&RecordFile>) -> String {
     if args.fork_always {
         text.push_str(",learn=no");
     }
-    if args.shell == Shell::Bypass
-        && let Some(known) = shell::option()
-    {
+    if let Some(known) = shell.and_then(shell::Asked::known) {
         let _ = write!(text, ",sh={known}");
     }
     if args.context == Context::Fast {

@@ -41,8 +41,11 @@ impl System {
 
 /// Clears a THP-disable inherited through exec, and decides the settings.
 pub(super) fn settings(mode: HugePages) -> Settings {
+    if mode == HugePages::Off {
+        return Settings::default();
+    }
     let mut settings = decide(mode, &System::read(), &env::var("GLIBC_TUNABLES").unwrap_or_default());
-    if mode != HugePages::Off && thp_was_disabled() {
+    if thp_was_disabled() {
         settings
             .warnings
             .push("transparent huge pages were disabled for this process; enabled again".to_owned());

@@ -171,12 +171,11 @@ enum Never {}
 fn prepare_and_exec(args: &Args) -> Result<Never, Failure> {
     let name = &args.command[0];
     let program = target::find(name).map_err(|e| not_executable(name, e))?;
-    let library = library::find().and_then(|library| {
-        target::check(&program)?;
-        Ok(library)
-    });
-    let environment = match library {
-        Ok(library) => {
+    // First, so that it answers while the rest is prepared.
+    let shell = if args.shell == Shell::Bypass { shell::ask() } else { None };
+    let examined = library::find().and_then(|library| Ok((library, target::examine(&program)?)));
+    let environment = match examined {
+        Ok((library, target)) => {
             let record = match args.report_to() {
                 Some(to) => Some(record::create(to, args.json)?),
                 None => None,
@@ -194,7 +193,7 @@ fn prepare_and_exec(args: &Args) -> Result<Never, Failure> {
                     eprintln!("forkless: {warning}");
                 }
             }
-            let environment = environment::prepared(args, &library, record.as_ref(), &program, &huge);
+            let environment = environment::prepared(args, &library, record.as_ref(), &target, &huge, shell);
             if let Some(record) = record {
                 collector::start(record).context("the report's collector could not be started")?;
             }

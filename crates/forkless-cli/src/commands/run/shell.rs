@@ -3,28 +3,50 @@
 
 use std::ffi::CStr;
 use std::fs::{self, File};
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::ptr::{null, null_mut};
 
 use forkless_shell::{ShellTraits, probe};
 
-/// `dash:DEVICE:INODE`, for the library; `None` when the shell is not one it knows.
-pub(in crate::commands) fn option() -> Option<String> {
-    let file = fs::metadata("/bin/sh").ok()?;
-    let (output, pid) = ask()?;
-    let directory = std::env::current_dir().ok()?;
-    let traits = ShellTraits::from_probe(&output, pid, directory.as_os_str().as_encoded_bytes());
-    let name = [("dash", ShellTraits::DASH), ("bash", ShellTraits::BASH), ("busybox", ShellTraits::BUSYBOX)]
-        .into_iter()
-        .find(|(_, known)| *known == traits)?
-        .0;
-    Some(format!("{name}:{}:{}", file.dev(), file.ino()))
+/// A shell that was asked and has not been listened to yet: it answers while its asker does other things.
+pub(in crate::commands) struct Asked {
+    shell: libc::pid_t,
+    answer: File,
 }
 
-/// Runs the probe's line with exactly its environment; what it printed, and the shell's pid.
-fn ask() -> Option<(Vec<u8>, u32)> {
+impl Asked {
+    /// Listens: `dash:DEVICE:INODE`, for the library; `None` when the shell is not one it knows.
+    pub(in crate::commands) fn known(mut self) -> Option<String> {
+        let mut output = Vec::new();
+        (&mut self.answer).take(1 << 20).read_to_end(&mut output).ok()?;
+        let file = fs::metadata("/bin/sh").ok()?;
+        let directory = std::env::current_dir().ok()?;
+        let directory = directory.as_os_str().as_encoded_bytes();
+        let traits = ShellTraits::from_probe(&output, self.shell.cast_unsigned(), directory);
+        let name =
+            [("dash", ShellTraits::DASH), ("bash", ShellTraits::BASH), ("busybox", ShellTraits::BUSYBOX)]
+                .into_iter()
+                .find(|(_, known)| *known == traits)?
+                .0;
+        Some(format!("{name}:{}:{}", file.dev(), file.ino()))
+    }
+}
+
+impl Drop for Asked {
+    /// Listened to or not, nothing is left behind: the program that is executed next would find a child it never had.
+    fn drop(&mut self) {
+        let mut status = 0;
+        // SAFETY: the child that `ask` made, which nobody else waits for. Its line is short, so it ends by itself.
+        while unsafe { libc::waitpid(self.shell, &raw mut status, 0) } < 0
+            && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+        {}
+    }
+}
+
+/// Runs the probe's line with exactly its environment. `None` when there is no shell.
+pub(in crate::commands) fn ask() -> Option<Asked> {
     let (read, write): (OwnedFd, OwnedFd) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).ok()?;
     let mut envp: Vec<_> = probe::ENVIRONMENT.iter().map(|e| e.as_ptr().cast_mut()).collect();
     envp.push(null_mut());
@@ -66,11 +88,5 @@ fn ask() -> Option<(Vec<u8>, u32)> {
     if result != 0 {
         return None;
     }
-    let mut output = Vec::new();
-    let read = File::from(read).take(1 << 20).read_to_end(&mut output);
-    let mut status = 0;
-    // SAFETY: waits for the child just made.
-    unsafe { libc::waitpid(pid, &raw mut status, 0) };
-    read.ok()?;
-    Some((output, pid as u32))
+    Some(Asked { shell: pid, answer: File::from(read) })
 }

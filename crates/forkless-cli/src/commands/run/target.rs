@@ -3,7 +3,7 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -36,38 +36,43 @@ pub(super) fn find(name: &OsStr) -> io::Result<PathBuf> {
 /// Scripts may name scripts; the kernel follows four (fs/exec.c, `exec_binprm`).
 const INTERPRETERS: usize = 5;
 
-/// Whether the loader of this program will map our library. Says why not.
-pub(super) fn check(program: &Path) -> Result<(), Plainly> {
-    let mut file = program.to_owned();
-    for _ in 0..INTERPRETERS {
-        match interpreter(&file)? {
-            Some(next) => file = next,
-            None => return check_elf(&file),
-        }
-    }
-    // The kernel will refuse with a better message than we could give.
-    Ok(())
+/// What is of interest in the program that the kernel will map in the end.
+#[derive(Debug, Default)]
+pub(super) struct Target {
+    /// It is linked with a sanitizer's runtime, which insists on being the first library.
+    pub(super) sanitized: bool,
 }
 
-fn read_start(file: &Path) -> Option<Vec<u8>> {
-    let mut start = Vec::new();
-    File::open(file).ok()?.take(64 << 10).read_to_end(&mut start).ok()?;
-    Some(start)
+/// Follows scripts to the program. Says why, if its loader will not map our library.
+pub(super) fn examine(program: &Path) -> Result<Target, Plainly> {
+    let mut path = program.to_owned();
+    for _ in 0..INTERPRETERS {
+        // Executable but not readable: the loader may still be able to preload; it will say so itself if not.
+        let Ok(file) = File::open(&path) else { break };
+        // Reads what is asked for: programs of tens of megabytes are common, and this is before every start.
+        let file = ReadCache::new(file);
+        match interpreter(&file) {
+            Some(next) => path = next,
+            None => return examine_elf(&path, &file),
+        }
+    }
+    // If the kernel refuses, then with a better message than we could give.
+    Ok(Target::default())
 }
 
 /// The program on a script's first line.
-fn interpreter(file: &Path) -> Result<Option<PathBuf>, Plainly> {
-    // Executable but not readable: the loader may still be able to preload; it will say so itself if not.
-    let Some(start) = read_start(file) else { return Ok(None) };
-    let Some(line) = start.strip_prefix(b"#!") else { return Ok(None) };
-    let line = line.split(|b| *b == b'\n').next().unwrap_or_default();
-    let word = line.split(|b| b" \t".contains(b)).find(|w| !w.is_empty());
-    Ok(word.map(|w| PathBuf::from(OsStr::from_bytes(w))))
+fn interpreter<'data>(file: impl ReadRef<'data>) -> Option<PathBuf> {
+    /// `BINPRM_BUF_SIZE`: where the kernel ends the line.
+    const LINE: u64 = 256;
+    let start = file.read_bytes_at(0, file.len().ok()?.min(LINE)).ok()?;
+    let line = start.strip_prefix(b"#!")?.split(|b| *b == b'\n').next()?;
+    let word = line.split(|b| b" \t".contains(b)).find(|w| !w.is_empty())?;
+    Some(PathBuf::from(OsStr::from_bytes(word)))
 }
 
-fn check_elf(file: &Path) -> Result<(), Plainly> {
+fn examine_elf<'data>(path: &Path, file: impl ReadRef<'data>) -> Result<Target, Plainly> {
     let plainly = |why: &str| Err(Plainly(why.to_owned()));
-    if let Ok(meta) = fs::metadata(file) {
+    if let Ok(meta) = fs::metadata(path) {
         // Secure execution: the loader ignores paths in LD_PRELOAD (ld.so(8)).
         let set_id = (meta.mode() & 0o4000 != 0 && meta.uid() != effective_uid())
             || (meta.mode() & 0o2010 == 0o2010 && meta.gid() != effective_gid());
@@ -75,22 +80,24 @@ fn check_elf(file: &Path) -> Result<(), Plainly> {
             return plainly("it is set-user-ID or set-group-ID");
         }
     }
-    let Some(start) = read_start(file) else { return Ok(()) };
-    if !start.starts_with(b"\x7fELF") {
-        return Ok(());
+    if file.read_bytes_at(0, 4) != Ok(b"\x7fELF") {
+        return Ok(Target::default());
     }
-    let Ok(header) = elf::FileHeader64::<Endianness>::parse(&*start) else {
+    let Ok(header) = elf::FileHeader64::<Endianness>::parse(file) else {
         return plainly("it is not a 64-bit program");
     };
     let Ok(endian) = header.endian() else { return plainly("its byte order is not this machine's") };
     if header.e_machine(endian) != MACHINE {
         return plainly("it is built for another processor");
     }
-    let Ok(segments) = header.program_headers(endian, &*start) else { return Ok(()) };
+    let Ok(segments) = header.program_headers(endian, file) else { return Ok(Target::default()) };
     if !segments.iter().any(|s| s.p_type(endian) == elf::PT_INTERP) {
         return plainly("it is statically linked");
     }
-    Ok(())
+    let runtimes = [b"libasan.so".as_slice(), b"libtsan.so".as_slice()];
+    let sanitized = needed(header, endian, file)
+        .is_ok_and(|names| names.iter().any(|name| runtimes.iter().any(|runtime| name.starts_with(runtime))));
+    Ok(Target { sanitized })
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -106,19 +113,12 @@ fn effective_gid() -> u32 {
     rustix::process::getegid().as_raw()
 }
 
-/// Whether a program names a sanitizer's runtime among its libraries, which insists on being the first of them.
-pub(super) fn is_sanitized(program: &Path) -> bool {
-    let runtimes = [b"libasan.so".as_slice(), b"libtsan.so".as_slice()];
-    let Ok(file) = File::open(program) else { return false };
-    // Reads what is asked for: programs of tens of megabytes are common.
-    let file = ReadCache::new(file);
-    needed(&file).is_ok_and(|names| names.iter().any(|n| runtimes.iter().any(|r| n.starts_with(r))))
-}
-
 /// The libraries a program is linked with (`DT_NEEDED`).
-fn needed<'data>(file: impl ReadRef<'data>) -> object::Result<Vec<&'data [u8]>> {
-    let header = elf::FileHeader64::<Endianness>::parse(file)?;
-    let endian = header.endian()?;
+fn needed<'data, R: ReadRef<'data>>(
+    header: &elf::FileHeader64<Endianness>,
+    endian: Endianness,
+    file: R,
+) -> object::Result<Vec<&'data [u8]>> {
     let table = header.sections(endian, file)?.dynamic_table(endian, file)?;
     table.iter().filter(|entry| entry.tag == elf::DT_NEEDED).map(|entry| table.string(entry)).collect()
 }
