@@ -11,37 +11,25 @@
 # counted. Exit 1 if a system behaves otherwise than it should, 3 if something needed is missing; what cannot be had is named.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/../.." && pwd)
-for need in qemu-system-x86_64 busybox cpio cc dpkg apt-get xz; do
-	command -v $need >/dev/null || { echo "kernels: $need is missing" >&2; exit 3; }
-done
+target=${CARGO_TARGET_DIR:-$top/target}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-root=$work/root
-# shellcheck source=tests/kernels/fetch.sh
-. "$(dirname "$0")/fetch.sh"
+# shellcheck source=tests/kernels/guest.sh
+. "$(dirname "$0")/guest.sh"
 only=
 if [ "${1-}" = --tests ]; then
 	only=${2:?kernels: --tests needs words}
 	shift 2
 fi
 [ $# -gt 0 ] || set -- 5.10 6.1 6.12 arm64
-failed=0 absent=()
-target=${CARGO_TARGET_DIR:-$top/target}
+check_systems qemu-system-x86_64 busybox cpio cc dpkg apt-get xz -- "$@"
 
-# What a program expects of a system: Debian's C library, shells and small programs, unpacked once. Prints where.
+# What a program expects of a system: Debian's C library, shells and small programs. Prints where.
 userland() { # ARCHITECTURE APT-OPTION...
-	local tree=$cache/userland-$1.d
+	local architecture=$1
 	shift
-	if [ ! -e "$tree" ]; then
-		rm -rf "$tree.part"
-		mkdir -p "$tree.part" "$work/debs"
-		(cd "$work/debs" && apt-get -qq -o APT::Sandbox::User=root "$@" download libc6 libgcc-s1 coreutils dash bash libtinfo6 \
-			libselinux1 libpcre2-8-0 libgmp10 libacl1 libattr1 busybox-static base-files >&2) || return 1
-		for deb in "$work"/debs/*.deb; do dpkg -x "$deb" "$tree.part"; done
-		rm -rf "$work/debs" "$tree.part"/usr/share/{doc,man,locale,info}
-		mv "$tree.part" "$tree"
-	fi
-	echo "$tree"
+	unpacked "userland-$architecture" "libc6 libgcc-s1 coreutils dash bash libtinfo6 libselinux1 libpcre2-8-0 libgmp10 libacl1 libattr1 \
+		busybox-static base-files" "$@"
 }
 
 # Builds the command, the preloaded library, the victim and the tests: into $work/bin.
@@ -69,41 +57,13 @@ build() { # COMPILER CARGO-OPTION...
 }
 
 # Boots a kernel with all of it, and keeps what is said in $log.
-boot() { # NAME KERNEL-TREE USERLAND CONSOLE QEMU...
-	local name=$1 tree=$2 userland=$3 console=$4
-	shift 4
-	furnish "$userland/bin/busybox"
-	cp -a "$userland"/* "$root/"
-	# base-files has none of these, and an initial file system no /usr/share/zoneinfo.
-	mkdir -p "$root"/{root,home,usr/share,etc}
-	printf 'root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n' >"$root/etc/passwd"
-	printf 'root:x:0:\nnogroup:x:65534:\n' >"$root/etc/group"
-	for file in hosts hostname shells profile; do echo "$name" >"$root/etc/$file"; done
-	for applet in mount poweroff dmesg ip ps sed grep; do ln -sf busybox "$root/bin/$applet"; done
+boot() { # NAME KERNEL-TREE USERLAND QEMU...
+	local name=$1 tree=$2 userland=$3
+	shift 3
+	furnish_with "$userland" ps sed grep
 	cp "$work/bin/"* "$root/bin/"
 	[ -z "$only" ] || echo "$only" >"$root/only"
-	cat >"$root/init" <<-'INIT'
-		#!/bin/sh
-		export PATH=/bin:/usr/bin HOME=/root FORKLESS_TEST_EMULATED=1
-		mount -t proc none /proc
-		mount -t sysfs none /sys
-		mount -t devtmpfs none /dev
-		mount -t tmpfs none /tmp
-		mkdir -p /dev/pts /dev/shm
-		mount -t devpts none /dev/pts
-		mount -t cgroup2 none /sys/fs/cgroup
-		ln -sf /proc/self/fd /dev/fd
-		ip link set lo up
-		dmesg -n 1
-		try() {
-			local name=$1
-			shift
-			"$@" >/tmp/said 2>&1
-			echo "@exit $name $?"
-			sed "s/^/$name| /" /tmp/said
-		}
-		cd /tmp
-		echo "@kernel $(uname -r) $(uname -m)"
+	first_process <<-'INIT'
 		if [ -e /only ]; then
 			try library behaviour $(cat /only)
 			echo "@end"
@@ -121,25 +81,8 @@ boot() { # NAME KERNEL-TREE USERLAND CONSOLE QEMU...
 		try shell forkless run -- sh -c 'echo "$0 runs"'
 		try fast forkless run --context=fast -- victim swapcontext 1000
 		try tiers forkless diagnose -d 0.1 -p 1
-		echo "@end"
-		poweroff -f
 	INIT
-	pack
-	log=$work/$name.log
-	timeout 3600 "$@" -m 2048 -smp 2 -display none -monitor none -no-reboot -kernel "$tree/vmlinuz" -initrd "$work/initrd.gz" \
-		-append "console=$console quiet panic=-1" -serial "file:$log.raw" </dev/null >"$work/qemu.log" 2>&1 ||
-		echo "        qemu: $(tail -n1 "$work/qemu.log")"
-	tr -d '\r' <"$log.raw" >"$log"
-	[ -z "${FORKLESS_KERNEL_LOGS-}" ] || cp "$log" "$FORKLESS_KERNEL_LOGS/"
-}
-
-expect() { # DESCRIPTION PATTERN: some line of the log matches
-	if grep -aqE "$2" "$log"; then
-		echo "ok      $1"
-	else
-		echo "FAILED  $1"
-		failed=1
-	fi
+	start "$name" "$tree" 2048 3600 "$@"
 }
 
 # What holds on every system.
@@ -166,36 +109,25 @@ speculated() {
 not_speculated() { # WHY, a pattern
 	[ -z "$only" ] || return 0
 	expect "run says once why forks are left as they are" "^doctor\| run: .*$1"
-	if grep -aqE '^report\| .*"committed": ?[1-9]' "$log"; then echo "FAILED  a fork was speculated"; failed=1; fi
+	if grep -aqE '^report\| .*"committed": ?[1-9]' "$log"; then fail "a fork was speculated"; fi
 }
 
-lacks() { # WHAT WHY
-	echo "skipped: $1: $2"
-	absent+=("$1: $2")
-}
-
-x86() { # NAME KERNEL-TREE
-	local userland
-	userland=$(userland amd64) || { lacks "Linux $1" "its programs could not be fetched"; return 1; }
+x86() { # NAME
+	local tree userland
+	tree=$(x86_kernel "$1") || { lacks "Linux $1" "Debian's package could not be fetched"; return; }
+	userland=$(userland amd64) || { lacks "Linux $1" "its programs could not be fetched"; return; }
 	[ -e "$work/bin/behaviour" ] || build cc
-	boot "$1" "$2" "$userland" ttyS0 qemu-system-x86_64 -accel tcg -cpu max
+	boot "$1" "$tree" "$userland" "${qemu_x86[@]}"
 	judge
+	if [ "$1" = 5.10 ]; then not_speculated 'lacks syscall user dispatch'; else speculated; fi
 }
 
 arm64() {
-	local package tree userland
-	rustup target add aarch64-unknown-linux-gnu >/dev/null 2>&1 || { lacks arm64 "rustup has no standard library for it"; return; }
-	for need in aarch64-linux-gnu-gcc qemu-system-aarch64; do
-		command -v $need >/dev/null || { lacks arm64 "$need is missing"; return; }
-	done
-	if ! apart arm64 arm64 || ! package=$(newest '6[.]12[.]' arm64 "${apt[@]}") || ! tree=$(kernel "$package" "${apt[@]}") ||
-		! userland=$(userland arm64 "${apt[@]}"); then
-		lacks arm64 "Debian's packages for it could not be fetched"
-		return
-	fi
-	export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
+	local tree userland
+	arm64_tools || return 0
+	userland=$(userland arm64 "${apt[@]}") || { lacks arm64 "its programs could not be fetched"; return; }
 	build aarch64-linux-gnu-gcc --target aarch64-unknown-linux-gnu
-	boot arm64 "$tree" "$userland" ttyAMA0 qemu-system-aarch64 -M virt -accel tcg -cpu max,pauth-impdef=on
+	boot arm64 "$tree" "$userland" "${qemu_arm64[@]}"
 	judge
 	not_speculated 'exists on x86-64 only'
 	rm -rf "$work/bin"
@@ -204,20 +136,7 @@ arm64() {
 for system; do
 	echo "== $system"
 	begun=$SECONDS
-	case $system in
-	5.10)
-		if tree=$(oldest); then x86 5.10 "$tree" && not_speculated 'lacks syscall user dispatch'; else lacks "Linux 5.10" "Debian's package could not be fetched"; fi
-		;;
-	6.*)
-		if package=$(newest "${system/./[.]}[.]" amd64) && tree=$(kernel "$package"); then
-			x86 "$system" "$tree" && speculated
-		else
-			lacks "Linux $system" "Debian's package could not be fetched"
-		fi
-		;;
-	arm64) arm64 ;;
-	*) echo "kernels: $system: known are 5.10, 6.1, 6.12 and arm64" >&2; exit 2 ;;
-	esac
+	if [ "$system" = arm64 ]; then arm64; else x86 "$system"; fi
 	echo "        $((SECONDS - begun)) s"
 done
 echo "not here: ${#absent[@]}${absent:+ (${absent[*]})}; $SECONDS s"

@@ -25,6 +25,41 @@ mod library;
 
 pub(crate) use library::LIBRARY;
 
+/// Whether this is one of the systems of `tests/kernels/run.sh`: nothing is compiled there, and time passes slowly.
+pub(crate) fn emulated() -> bool {
+    std::env::var_os("FORKLESS_TEST_EMULATED").is_some()
+}
+
+/// Whether the running kernel is one before Linux MAJOR.MINOR. What a kernel has is not found out by trying: where it is refused unexpectedly,
+/// tests are to fail.
+pub(crate) fn before_linux(major: u32, minor: u32) -> bool {
+    let uname = rustix::system::uname();
+    let release = uname.release().to_str().expect("ASCII");
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().expect("a number"));
+    (numbers.next().expect("a version"), numbers.next().expect("a version")) < (major, minor)
+}
+
+/// Whether this kernel lacks syscall user dispatch: forks are left as they are.
+pub(crate) fn without_dispatch() -> bool {
+    before_linux(5, 11)
+}
+
+/// For what is about speculation alone: whether the kernel is one without it, which counts as skipped.
+pub(crate) fn nothing_speculates() -> bool {
+    if without_dispatch() {
+        println!("skipped: without syscall user dispatch (Linux 5.11) nothing is speculated");
+    }
+    without_dispatch()
+}
+
+/// What takes so many seconds at most, where time is what it seems.
+pub(crate) fn seconds(n: u32) -> Duration {
+    Duration::from_secs(u64::from(if emulated() { n * SLOWER } else { n }))
+}
+
+/// An emulator's processor, several tests at once.
+const SLOWER: u32 = 20;
+
 /// A fixture of `fixtures/run`, compiled with these flags.
 pub(crate) fn compile(source: &str, flags: &[&str]) -> PathBuf {
     compile_as(source.trim_end_matches(".c"), source, flags)
@@ -33,6 +68,10 @@ pub(crate) fn compile(source: &str, flags: &[&str]) -> PathBuf {
 /// The same under a name of its own, beside the one that another test makes of the same source.
 pub(crate) fn compile_as(name: &str, source: &str, flags: &[&str]) -> PathBuf {
     let out = temporary(name);
+    if emulated() {
+        assert!(out.exists(), "{} was not brought along", out.display());
+        return out;
+    }
     let status = Command::new("cc")
         .args(["-O1", "-Wall", "-Wextra", "-o"])
         .arg(&out)
@@ -60,14 +99,19 @@ pub(crate) fn allow_seconds(seconds: u32) {
 /// `timeout`, which ends what hangs.
 fn limited() -> Command {
     let mut command = Command::new("timeout");
-    command.arg(LIMIT.get().to_string()).stdin(Stdio::null());
+    command.arg(seconds(LIMIT.get()).as_secs().to_string()).stdin(Stdio::null());
     command
 }
 
 /// `forkless run` with the library of this build.
 pub(crate) fn run(options: &[&str], program: &Path, args: &[&str]) -> Command {
     let mut command = limited();
-    command.arg(FORKLESS).arg("run").args(options).arg("--").arg(program).args(args);
+    command.arg(FORKLESS).arg("run").args(options);
+    // A child that an emulator runs is not to be undone for that.
+    if emulated() && !options.iter().any(|o| o.starts_with("--fork-limit")) {
+        command.arg("--fork-limit=5000");
+    }
+    command.arg("--").arg(program).args(args);
     command.env("FORKLESS_LIBRARY", &*LIBRARY);
     command
 }
@@ -124,15 +168,21 @@ pub(crate) fn reported(
     let mut all = vec!["--json", to.as_str()];
     all.extend(options);
     let seen = observe(&mut run(&all, program, args));
+    let report = report_in(&file, &seen);
+    (seen, report)
+}
+
+/// The report that a run leaves in a file, which is removed. `seen` is for a message that it is not there.
+pub(crate) fn report_in(file: &Path, seen: &dyn std::fmt::Debug) -> Report {
     // The program waits a second for its report; on a busy machine it may take longer.
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + seconds(20);
     let text = loop {
-        let text = std::fs::read_to_string(&file);
+        let text = std::fs::read_to_string(file);
         if text.as_ref().is_ok_and(|t| t.ends_with('\n')) || Instant::now() > end {
             break text.unwrap_or_else(|e| panic!("no report: {e}; {seen:?}"));
         }
         std::thread::sleep(Duration::from_millis(20));
     };
-    let _ = std::fs::remove_file(&file);
-    (seen, Report(serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text:?}"))))
+    let _ = std::fs::remove_file(file);
+    Report(serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text:?}")))
 }
