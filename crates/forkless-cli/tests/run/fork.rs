@@ -56,6 +56,7 @@ cases! {
     signal_state_survives_exec: 1, [];
     own_pipe_is_private: 1, [];
     descriptors_are_the_programs: 1, [];
+    no_question_finds_a_descriptor: 2, ["Collision", "Collision", "Collision", "Collision", "Collision", "Collision"];
     every_number_can_be_dup2d_onto: 1, [];
     closefrom_and_close_range: 1, [];
     death_signal_is_the_programs: 2, [];

@@ -6,12 +6,12 @@ use forkless_sys::process;
 use crate::kernel::{self, Args};
 
 use super::super::outcome;
-use super::{SIGKILL, abort, fds, need, pause_timer, resume_timer, signals};
+use super::{SIGKILL, abort, need, pause_timer, resume_timer, signals};
 
 /// `execve`, with the arguments of `execve`.
 pub(crate) fn execve(nr: u32, args: &Args) -> isize {
     let [path, argv, envp, ..] = *args;
-    need::string(path);
+    need::path(path);
     need::vector(argv);
     need::vector(envp);
     commit(nr, args)
@@ -20,10 +20,7 @@ pub(crate) fn execve(nr: u32, args: &Args) -> isize {
 /// `execveat`.
 pub(crate) fn execveat(nr: u32, args: &Args) -> isize {
     let [dir, path, argv, envp, ..] = *args;
-    if fds::is_hidden(dir) {
-        return -(forkless_sys::Errno::EBADF.raw() as isize);
-    }
-    need::string(path);
+    need::path_at(dir, path);
     need::vector(argv);
     need::vector(envp);
     commit(nr, args)

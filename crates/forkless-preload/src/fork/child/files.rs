@@ -28,7 +28,7 @@ const CGROUP: usize = 0x27_e0eb;
 
 /// `open`, with the arguments of `openat`.
 pub(crate) fn open(dir: usize, path: usize, flags: usize, mode: usize) -> isize {
-    need::string(path);
+    need::path_at(dir, path);
     let refuse = || -> ! { abort(Reason::new(Kind::OpenFile, flags as u32)) };
     let flags32 = flags as u32;
     let writes = flags32 & k::O_ACCMODE != k::O_RDONLY

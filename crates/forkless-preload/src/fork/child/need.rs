@@ -1,8 +1,10 @@
 //! Memory a system call is about to touch, fetched before it is made. The kernel answers EFAULT where the program's own access would
 //! fault and be served; repeating after EFAULT is wrong, for the first try may have had half of its effect.
 
+use forkless_record::Kind;
+
 use super::super::{memory, plan};
-use super::fetch;
+use super::{abort, fds, fetch};
 
 /// `addr..addr + len` is present afterwards, as far as the parent has it.
 pub(crate) fn bytes(addr: usize, len: usize) {
@@ -35,6 +37,36 @@ pub(crate) fn string(addr: usize) {
     while memory::byte(at) != 0 {
         at += 1;
     }
+}
+
+/// The name of a file. One that may lead to our own descriptor, through a directory that has a link for each, ends the speculation.
+pub(crate) fn path(addr: usize) {
+    string(addr);
+    if addr == 0 {
+        return;
+    }
+    // The last part, if it is a number.
+    let (mut at, mut number) = (addr, Some(0usize));
+    loop {
+        number = match memory::byte(at) {
+            0 => break,
+            b'/' => Some(0),
+            digit @ b'0'..=b'9' => number.map(|n| n.wrapping_mul(10).wrapping_add(usize::from(digit - b'0'))),
+            _ => None,
+        };
+        at += 1;
+    }
+    if number.is_some_and(fds::is_hidden) {
+        abort(Kind::Collision);
+    }
+}
+
+/// The same, from a directory, which is not ours to look from.
+pub(crate) fn path_at(dir: usize, addr: usize) {
+    if fds::is_hidden(dir) {
+        abort(Kind::Collision);
+    }
+    path(addr);
 }
 
 /// A null-terminated vector of strings.

@@ -71,7 +71,7 @@ pub(crate) fn judge(nr: u32, a: &Args) -> isize {
         }
 
         k::__NR_open => files::open(fd_cwd(), a[0], a[1], a[2]),
-        k::__NR_openat if !fds::is_hidden(a[0]) => files::open(a[0], a[1], a[2], a[3]),
+        k::__NR_openat => files::open(a[0], a[1], a[2], a[3]),
         k::__NR_read | k::__NR_write | k::__NR_lseek | k::__NR_getdents64 if fds::is_hidden(a[0]) => EBADF,
         k::__NR_read | k::__NR_write | k::__NR_pread64 | k::__NR_pwrite64 => {
             need_usable(nr, a[0]);
@@ -88,14 +88,17 @@ pub(crate) fn judge(nr: u32, a: &Args) -> isize {
 
         k::__NR_stat | k::__NR_lstat => path_out(nr, a, a[0], a[1], STAT),
         k::__NR_fstat => fd_out(nr, a, a[1], STAT),
-        k::__NR_newfstatat => path_out(nr, a, a[1], a[2], STAT),
-        k::__NR_statx => path_out(nr, a, a[1], a[4], STATX),
+        // What libc makes of fstat.
+        k::__NR_newfstatat if a[3] as u32 & k::AT_EMPTY_PATH != 0 && fds::is_hidden(a[0]) => EBADF,
+        k::__NR_statx if a[2] as u32 & k::AT_EMPTY_PATH != 0 && fds::is_hidden(a[0]) => EBADF,
+        k::__NR_newfstatat => path_at_out(nr, a, a[2], STAT),
+        k::__NR_statx => path_at_out(nr, a, a[4], STATX),
         k::__NR_statfs => path_out(nr, a, a[0], a[1], STATFS),
         k::__NR_fstatfs => fd_out(nr, a, a[1], STATFS),
         k::__NR_access | k::__NR_chdir | k::__NR_chroot => path(nr, a, a[0]),
-        k::__NR_faccessat | k::__NR_faccessat2 => path(nr, a, a[1]),
+        k::__NR_faccessat | k::__NR_faccessat2 => path_at_out(nr, a, 0, 0),
         k::__NR_readlink => path_out(nr, a, a[0], a[1], a[2]),
-        k::__NR_readlinkat => path_out(nr, a, a[1], a[2], a[3]),
+        k::__NR_readlinkat => path_at_out(nr, a, a[2], a[3]),
         k::__NR_getcwd => out(nr, a, a[0], a[1]),
         k::__NR_fchdir => fd_out(nr, a, 0, 0),
 
@@ -190,12 +193,18 @@ fn out(nr: u32, a: &Args, at: usize, len: usize) -> isize {
 }
 
 fn path(nr: u32, a: &Args, path: usize) -> isize {
-    need::string(path);
+    need::path(path);
     pass(nr, a)
 }
 
 fn path_out(nr: u32, a: &Args, path: usize, at: usize, len: usize) -> isize {
-    need::string(path);
+    need::path(path);
+    out(nr, a, at, len)
+}
+
+/// The same for calls that begin with a directory and a path.
+fn path_at_out(nr: u32, a: &Args, at: usize, len: usize) -> isize {
+    need::path_at(a[0], a[1]);
     out(nr, a, at, len)
 }
 
