@@ -11,7 +11,7 @@
 //! asked for again after that page has been taken out.
 
 use core::sync::atomic::{
-    AtomicBool, AtomicUsize,
+    AtomicBool, AtomicU8, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 
@@ -212,6 +212,8 @@ fn read_number(path: CPtr<'_>) -> Option<usize> {
 
 const SMALLER: &[u8] = b"forkless: the pool of huge pages is too small for this fork (vm.nr_hugepages, \
     vm.nr_overcommit_hugepages): going on with smaller pages\n";
+const UNMOVABLE: &[u8] = b"forkless: this kernel cannot move memory into the pool of huge pages (Linux 5.16 can): what malloc did not give \
+    stays in smaller pages\n";
 const AT_RISK: &[u8] = b"forkless: the pool of huge pages is too small for this fork, and memory of a process with threads cannot \
     be moved out of it: the child may be killed by SIGBUS (raise vm.nr_hugepages or vm.nr_overcommit_hugepages)\n";
 
@@ -255,7 +257,7 @@ fn move_in(held: usize) {
     let mut held = held;
     let mut free = free();
     let mut from = 0;
-    let mut full = false;
+    let (mut full, mut unmovable) = (false, false);
     loop {
         let (found, n) =
             gather(from, |m| candidate(m).then(|| (m.start.next_multiple_of(HUGE), m.end & !(HUGE - 1))));
@@ -264,7 +266,8 @@ fn move_in(held: usize) {
             super::dense(start, end, |start, end| {
                 let pages = (end - start) / HUGE;
                 full = full || free < pages || free - pages < held + pages;
-                if full || RANGES.is_full() {
+                unmovable = unmovable || !movable();
+                if unmovable || full || RANGES.is_full() {
                     super::advise(start, end);
                 } else if replace(start, end, true) {
                     RANGES.add(start, end);
@@ -278,9 +281,45 @@ fn move_in(held: usize) {
             break;
         }
     }
-    if full {
+    if unmovable {
+        warn(UNMOVABLE);
+    } else if full {
         warn(SMALLER);
     }
+}
+
+/// Whether the kernel moves memory of the pool. Before Linux 5.16 mremap refuses to, and only after it has unmapped what lies at the new place
+/// (mm/mremap.c, `mremap_to`): the program's memory would be gone.
+fn movable() -> bool {
+    static ANSWER: AtomicU8 = AtomicU8::new(UNKNOWN);
+    const UNKNOWN: u8 = 2;
+    if ANSWER.load(Relaxed) == UNKNOWN {
+        ANSWER.store(try_move().into(), Relaxed);
+    }
+    ANSWER.load(Relaxed) == 1
+}
+
+/// Moves a huge page that is not there, and so takes none of the pool, onto memory of our own.
+#[expect(unsafe_code, reason = "memory is moved")]
+fn try_move() -> bool {
+    let flags = mm::MAP_PRIVATE | mm::MAP_NORESERVE;
+    let Ok(area) = mm::map_anonymous(2 * HUGE, mm::PROT_NONE, flags) else { return false };
+    let to = (area as usize).next_multiple_of(HUGE);
+    let moved = mm::map_anonymous(HUGE, mm::PROT_NONE, flags | mm::MAP_HUGETLB | mm::MAP_HUGE_2MB).is_ok_and(
+        |page| {
+            // SAFETY: both are ours, and nothing refers to either.
+            let moved = unsafe { mm::move_onto(page, HUGE, to) }.is_ok();
+            if !moved {
+                unmap_own(page, HUGE);
+            }
+            moved
+        },
+    );
+    // The kernel unmaps part of a huge page only with the whole of it: it goes first.
+    unmap_own(to as *mut _, HUGE);
+    unmap_own(area, to - area as usize);
+    unmap_own((to + HUGE) as *mut _, area as usize + 2 * HUGE - (to + HUGE));
+    moved
 }
 
 /// Readable and writable anonymous memory of the program's that nothing else keeps track of: not what a fork treats in its own way, not the
