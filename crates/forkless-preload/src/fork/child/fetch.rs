@@ -72,20 +72,20 @@ pub(crate) fn fetch(addr: usize) -> bool {
         mark_fetched(first + i * CLUSTER, range);
     }
     let (start, end) = (first.max(low), (first + n * CLUSTER).min(high));
+    keep_to_budget((end - start) as u64 / 4096);
     copy(start, end, exec);
     outcome::get().fetched(start, end);
-    budget();
     true
 }
 
 /// Copying a page costs about sixteen times what the kernel pays for its table entry: past a sixteenth of the memory, the
-/// plain fork is cheaper.
-fn budget() {
+/// plain fork is cheaper. Asked before so many more are copied: near a limit of memory a megabyte may be too much.
+fn keep_to_budget(more: u64) {
     const FREE: u64 = 1024;
     /// Looked at from here on: few children need more, and looking costs as much as sixty pages.
     const UNLIMITED: u64 = 48;
     static ROOM: AtomicU64 = AtomicU64::new(0);
-    let pages = outcome::get().pages.load(Relaxed);
+    let pages = outcome::get().pages.load(Relaxed) + more;
     if pages <= UNLIMITED {
         return;
     }
