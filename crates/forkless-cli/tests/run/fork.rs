@@ -68,6 +68,8 @@ cases! {
     exit_without_exec: 0, ["Call"];
     writes_to_inherited: 0, ["Inherited"];
     shared_memory_written: 0, ["SharedWrite"];
+    // Regression: the call failed with EFAULT.
+    shared_memory_as_a_buffer: 0, ["SharedWrite", "SharedWrite"];
     shared_semaphore_posted: 0, ["SharedWrite"];
     seeks_inherited: 0, ["Call"];
     reads_inherited: 0, ["Inherited"];
@@ -124,10 +126,11 @@ fn an_ignored_signal_is_ignored() {
 }
 
 /// Regression: every exec that failed began the limit anew, and the child never gave up but where it lost the processor for as long as that.
+/// Later, one in twenty had no limit any more: the one that passed in the call that was to stop it.
 #[test]
 fn tries_until_it_can_execute() {
-    let limit = ["--fork-minimum=1M", "--fork-always", "--fork-limit=1000"];
-    compare_with(&limit, "tries_until_it_can_execute", 0, &["Timeout"]);
+    let limit = ["--fork-minimum=1M", "--fork-always", "--fork-limit=5"];
+    compare_with(&limit, "tries_until_it_can_execute", 0, &["Timeout"; 100]);
 }
 
 /// Regression: its init ended with the speculation, and the plain fork failed.

@@ -120,7 +120,13 @@ static LEFT: AtomicI64 = AtomicI64::new(0);
 
 fn pause_timer() -> forkless_sys::Result<()> {
     let left = timer::set(timer::TimerId(TIMER.load(Relaxed)), Timespec { tv_sec: 0, tv_nsec: 0 })?;
-    LEFT.store(left.tv_sec * 1_000_000_000 + left.tv_nsec, Relaxed);
+    let left = left.tv_sec * 1_000_000_000 + left.tv_nsec;
+    if left == 0 {
+        // It went off while we were on our way to it; since Linux 6.13 a timer that is set anew takes its signal back
+        // (kernel/time/posix-timers.c, posixtimer_deliver_signal).
+        abort(Kind::Timeout);
+    }
+    LEFT.store(left, Relaxed);
     Ok(())
 }
 

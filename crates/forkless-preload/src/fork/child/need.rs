@@ -8,6 +8,11 @@ use super::{abort, fds, fetch};
 
 /// `addr..addr + len` is present afterwards, as far as the parent has it.
 pub(crate) fn bytes(addr: usize, len: usize) {
+    // Memory that we have made read-only: EFAULT here, too, where the program's own write would abort. A call that only reads it is given
+    // up as well, which nobody can tell.
+    if len != 0 && plan::SHARED.overlaps(addr, len) {
+        abort(Kind::SharedWrite);
+    }
     if len == 0 || !plan::ABSENT.overlaps(addr, len) {
         return;
     }
