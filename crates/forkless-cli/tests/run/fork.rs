@@ -1,5 +1,6 @@
 //! Speculative fork: one test a case of `fork_cases.c`.
 
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -17,8 +18,13 @@ fn compare(case: &str, commits: u64, reasons: &[&str]) {
 }
 
 fn compare_with(options: &[&str], case: &str, commits: u64, reasons: &[&str]) {
-    let without = observe(&mut plain(&FORK_CASES, &[case]));
-    let (with, report) = reported(options, &FORK_CASES, &[case]);
+    compare_in(&FORK_CASES, options, case, commits, reasons);
+}
+
+/// The same for a case of another fixture.
+pub(crate) fn compare_in(program: &Path, options: &[&str], case: &str, commits: u64, reasons: &[&str]) {
+    let without = observe(&mut plain(program, &[case]));
+    let (with, report) = reported(options, program, &[case]);
     assert_eq!(without, with, "{case}");
     assert_eq!(without.0, Some(0), "{case}: the fixture itself failed: {without:?}");
     if without_dispatch() {
@@ -105,7 +111,7 @@ cases! {
 }
 
 /// A limit that no machine is too busy for: the child waits for a stranger.
-const PATIENT: [&str; 3] = ["--fork-minimum=1M", "--fork-always", "--fork-limit=20000"];
+pub(crate) const PATIENT: [&str; 3] = ["--fork-minimum=1M", "--fork-always", "--fork-limit=20000"];
 
 /// Regression: of what reached a child while it speculated, only what could be blocked and waited until an exec came through.
 #[test]

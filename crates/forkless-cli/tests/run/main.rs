@@ -7,6 +7,7 @@ mod faults;
 mod fork;
 mod huge_pages;
 mod launch;
+mod outside;
 mod random;
 mod real_programs;
 mod remedies;

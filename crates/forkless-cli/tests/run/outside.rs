@@ -1,0 +1,108 @@
+//! What is to stay as it was, seen from outside: execs that fail, whatever parents and strangers can learn of a child, and children of
+//! processes with threads. One test a case of `exec_cases.c`, `outside_cases.c` and `thread_cases.c`.
+
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use crate::fork::{PATIENT, compare_in};
+use crate::support::{compile, nothing_speculates, observe, plain, reported};
+
+static EXEC: LazyLock<PathBuf> = LazyLock::new(|| compile("exec_cases.c", &[]));
+static OUTSIDE: LazyLock<PathBuf> = LazyLock::new(|| compile("outside_cases.c", &[]));
+static THREADS: LazyLock<PathBuf> = LazyLock::new(|| compile("thread_cases.c", &["-lpthread"]));
+
+/// No child is undone for being slow, and what a child executes has no report of its own.
+fn only_its_own<'a>(mode: &[&'a str]) -> Vec<&'a str> {
+    [&PATIENT, mode, &["--children=no"]].concat()
+}
+
+macro_rules! cases {
+    ($program:ident, $mode:expr; $($name:ident: $commits:literal, [$($reason:literal),*];)*) => {
+        $(#[test] fn $name() {
+            compare_in(&$program, &only_its_own($mode), stringify!($name), $commits, &[$($reason),*]);
+        })*
+    };
+}
+
+cases! {
+    EXEC, &[];
+    searches_the_path: 1, ["Call", "Call", "Call"];
+    every_error_of_exec: 1, ["Fault", "Fault"];
+    executes_a_descriptor: 3, ["Call"];
+    a_pipe_tells_that_exec_failed: 1, ["Inherited", "Inherited"];
+    goes_on_with_its_signals: 1, [];
+    prints_after_exec_failed: 0, ["Call", "Inherited", "Inherited"];
+    dies_in_exec: 2, ["Call"];
+    many_arguments_and_another_environment: 2, [];
+}
+
+cases! {
+    OUTSIDE, &[];
+    waits_in_every_way: 7, [];
+    stops_before_it_executes: 0, ["Call"];
+    sigchld_says_whose_and_why: 3, ["Call"];
+    asks_to_be_traced: 0, ["Call"];
+    both_sides_make_the_group: 10, [];
+    system_v_objects: 1, ["Call", "Call", "Call", "SharedWrite"];
+    locks_of_every_kind: 1, ["Command", "Command", "Command"];
+    a_lease_is_broken_once: 0, ["Call"];
+    what_descriptors_share: 1, ["Call", "Call", "Call", "Call", "Command", "Inherited"];
+    maps_a_file_three_times: 1, ["Call", "SharedWrite"];
+    timers_are_not_inherited: 2, ["Call"];
+    makes_processes_in_every_way: 0, ["Call", "Call", "Call", "Call"];
+    a_daemon: 1, ["Call", "Call"];
+    takes_a_terminal: 0, ["Command", "OpenFile"];
+    clones_of_its_own: 0, ["Call"];
+    deep_recursion: 2, ["Fault"];
+    jumps_before_it_executes: 1, [];
+    memory_of_every_kind: 3, ["Call", "Call", "Fault", "Fault", "Layout", "Layout"];
+    opens_what_is_no_file: 4, ["OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile"];
+}
+
+/// What only root can do at all; another user's kernel refuses in other places.
+macro_rules! root_cases {
+    ($($name:ident: $commits:literal, [$($reason:literal),*];)*) => {
+        $(#[test] fn $name() {
+            if !rustix::process::geteuid().is_root() {
+                println!("skipped: only root can do that");
+                return;
+            }
+            compare_in(&OUTSIDE, &only_its_own(&[]), stringify!($name), $commits, &[$($reason),*]);
+        })*
+    };
+}
+
+root_cases! {
+    attributes_survive_exec: 1, ["Collision", "Command"];
+    privileges_of_root_are_dropped_in_part: 2, [];
+    new_namespaces_and_a_filter: 1, ["Call", "Call", "Call", "Call", "Call", "Call", "Command"];
+}
+
+cases! {
+    THREADS, &["--fork=speculate"];
+    a_lock_held_by_another_thread: 5, [];
+    locks_held_by_the_forking_thread: 2, [];
+    what_a_thread_has_of_its_own: 1, ["Inherited"];
+    locks_in_shared_memory: 1, ["Call", "SharedWrite", "SharedWrite"];
+    children_allocate_while_threads_do: 40, [];
+    signals_come_all_the_time: 40, [];
+    the_forking_thread_ends_first: 1, [];
+}
+
+#[test]
+fn fork_handlers_that_lock() {
+    compare_in(&THREADS, &only_its_own(&["--fork=speculate"]), "fork_handlers_that_lock", 20, &["Call"; 10]);
+}
+
+/// How many commit depends on when mappings come and go: some children meet one that is no longer there, and are undone.
+#[test]
+fn threads_map_and_open_meanwhile() {
+    let case = ["threads_map_and_open_meanwhile"];
+    let without = observe(&mut plain(&THREADS, &case));
+    let (with, report) = reported(&only_its_own(&["--fork=speculate"]), &THREADS, &case);
+    assert_eq!(without, with);
+    assert_eq!(without.0, Some(0), "{without:?}");
+    if !nothing_speculates() {
+        assert!(report.count("committed") > 0, "{:?}", report.reasons());
+    }
+}
