@@ -42,12 +42,13 @@ cases! {
     stops_before_it_executes: 0, ["Call"];
     sigchld_says_whose_and_why: 3, ["Call"];
     asks_to_be_traced: 0, ["Call"];
+    is_traced_itself: 0, ["Traced"];
     both_sides_make_the_group: 10, [];
     system_v_objects: 1, ["Call", "Call", "Call", "SharedWrite"];
     locks_of_every_kind: 1, ["Command", "Command", "Command"];
     a_lease_is_broken_once: 0, ["Call"];
     what_descriptors_share: 1, ["Call", "Call", "Call", "Call", "Command", "Inherited"];
-    maps_a_file_three_times: 1, ["Call", "SharedWrite"];
+    maps_a_file_in_every_way: 1, ["Call", "Call", "SharedWrite"];
     timers_are_not_inherited: 2, ["Call"];
     makes_processes_in_every_way: 0, ["Call", "Call", "Call", "Call"];
     a_daemon: 1, ["Call", "Call"];
@@ -92,6 +93,22 @@ cases! {
 #[test]
 fn fork_handlers_that_lock() {
     compare_in(&THREADS, &only_its_own(&["--fork=speculate"]), "fork_handlers_that_lock", 20, &["Call"; 10]);
+}
+
+/// Call sites are learnt about here, so that there are plain forks beside speculations.
+#[test]
+fn workers_beside_a_thread_that_executes() {
+    let case = ["workers_beside_a_thread_that_executes"];
+    let without = observe(&mut plain(&THREADS, &case));
+    let (with, report) =
+        reported(&["--fork=speculate", "--fork-minimum=1M", "--children=no"], &THREADS, &case);
+    assert_eq!(without, with);
+    assert_eq!(without.0, Some(0), "{without:?}");
+    if !nothing_speculates() {
+        let reasons = report.reasons();
+        assert!(report.count("committed") > 0, "{reasons:?}");
+        assert!(reasons.iter().any(|r| r == "Learned"), "{reasons:?}");
+    }
 }
 
 /// How many commit depends on when mappings come and go: some children meet one that is no longer there, and are undone.
