@@ -37,7 +37,7 @@ pub(crate) fn compare_in(program: &Path, options: &[&str], case: &str, commits: 
 /// Where the kernel lacks syscall user dispatch every fork is plain and the report says why: for want of it, or of something that is looked at
 /// before.
 fn left_as_they_are(report: &Report, case: &str, commits: u64, elsewhere: &[&str]) {
-    const BEFORE: [&str; 5] = ["AltStack", "Namespace", "Sandbox", "Small", "Threads"];
+    const BEFORE: [&str; 6] = ["AltStack", "Namespace", "Sandbox", "Small", "Threads", "Traced"];
     let reasons = report.reasons();
     assert_eq!((report.count("speculated"), report.count("committed")), (0, 0), "{case}: {reasons:?}");
     let wanting = reasons.iter().filter(|r| *r == "NoDispatch").count();
