@@ -8,10 +8,6 @@ pub(crate) const SIGBUS: i32 = 7;
 pub(crate) const SIGFPE: i32 = 8;
 pub(crate) const SIGSEGV: i32 = 11;
 pub(crate) const SIGSYS: i32 = 31;
-const SIGALRM: i32 = 14;
-const SIGXCPU: i32 = 24;
-const SIGVTALRM: i32 = 26;
-const SIGPROF: i32 = 27;
 
 /// Signals the kernel forces on an instruction. Blocked, they kill; so they never are while speculating.
 pub(crate) const SYNCHRONOUS: SigSet =
@@ -19,7 +15,13 @@ pub(crate) const SYNCHRONOUS: SigSet =
 
 /// What timers and limits of a process send it: its replacement has the same.
 #[cfg(target_arch = "x86_64")]
-pub(crate) const OF_TIMERS: SigSet = SigSet::EMPTY.with(SIGALRM).with(SIGXCPU).with(SIGVTALRM).with(SIGPROF);
+pub(crate) const OF_TIMERS: SigSet = {
+    const SIGALRM: i32 = 14;
+    const SIGXCPU: i32 = 24;
+    const SIGVTALRM: i32 = 26;
+    const SIGPROF: i32 = 27;
+    SigSet::EMPTY.with(SIGALRM).with(SIGXCPU).with(SIGVTALRM).with(SIGPROF)
+};
 
 /// The mask from arming to the end of a speculation, and while memory is replaced.
 pub(crate) const BLOCKED: SigSet = SigSet(!SYNCHRONOUS.0);

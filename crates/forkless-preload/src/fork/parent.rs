@@ -281,6 +281,16 @@ fn unmark() {
     };
     plan::ABSENT.iter().for_each(|(start, end)| clear(start, end));
     if config::fork() == config::Fork::Speculate && process::thread_count() != Some(1) {
-        plan::each_candidate(clear);
+        // What moves downwards while they are gone through upwards is passed by: until a look finds all where the one before found it, or
+        // threads that never rest have had their share.
+        const LOOKS: usize = 8;
+        let mut before = plan::each_candidate(clear);
+        for _ in 1..LOOKS {
+            let now = plan::each_candidate(clear);
+            if now == before {
+                break;
+            }
+            before = now;
+        }
     }
 }

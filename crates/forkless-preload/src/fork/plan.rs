@@ -161,14 +161,24 @@ pub(crate) fn list(site: usize, sp: usize, tid_word: usize, smallest: usize) -> 
 }
 
 /// Every mapping that could carry our mark now, whatever became of the ranges of [`ABSENT`]: another thread's mremap moves a mapping with its
-/// flags, and a mark left behind would be missed by the next plain fork's child.
-pub(crate) fn each_candidate(mut each: impl FnMut(usize, usize)) {
+/// flags, and a mark left behind would be missed by the next plain fork's child. Returns a number that tells where they lay.
+pub(crate) fn each_candidate(mut each: impl FnMut(usize, usize)) -> usize {
+    let (mut places, mut end) = (0usize, 0);
+    // Of stretches, not of mappings, which join when their marks go.
+    let mut place = |at: usize| places = (places ^ at).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
     let _ = each_writable(|m| {
+        if m.start != end {
+            place(end);
+            place(m.start);
+        }
+        end = m.end;
         if m.flags & maps::SHARED == 0 && m.inode == 0 && !advice::is_marked(m.start, m.end) {
             each(m.start, m.end);
         }
         true
     });
+    place(end);
+    places
 }
 
 /// Adds what the pins leave of a mapping. A full table is no error: the rest stays with the kernel.
