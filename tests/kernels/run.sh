@@ -98,7 +98,7 @@ x86_init() {
 			for number in 0 16 56; do echo "@calls $number $(grep -c "^parent $number\$" /tmp/calls 2>/dev/null)"; done
 		fi
 		# A line lists its directory.
-		mkdir /root/empty && cd /root/empty
+		mkdir /empty && cd /empty
 		(unset FORKLESS_LIBRARY; run-tests --show-output $words 2>&1) | sed 's/^/tests| /'
 	INIT
 }
