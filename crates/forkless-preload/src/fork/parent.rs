@@ -101,8 +101,9 @@ fn fork(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) {
     slot.set_verdict(verdict);
     // Everything is back in place before the clone, so that the child inherits nothing of ours.
     slot.disarm(frame);
+    // Nor memory that another thread has marked meanwhile.
     // SAFETY: the program's own fork.
-    let pid = unsafe { kernel::pass(nr, args) };
+    let pid = decide::plain(|| unsafe { kernel::pass(nr, args) });
     if pid == 0 && again != 0 {
         resend(again);
     }
