@@ -325,10 +325,7 @@ pub unsafe fn set_altstack(new: &AltStack) -> Result<AltStack> {
 /// # Ok::<(), Errno>(())
 /// ```
 pub fn take_pending(set: SigSet) -> Result<i32> {
-    let now = crate::time::Timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel reads the set and the time; no siginfo is asked for.
-    unsafe { call!(__NR_rt_sigtimedwait, &raw const set, null::<u8>(), &raw const now, 8usize) }
-        .map(|n| n as i32)
+    take_pending_from(set).map(|taken| taken.signal)
 }
 
 /// A signal that was taken off the queue, and where it came from.

@@ -285,9 +285,9 @@ fn unmark() {
         // What moves downwards while they are gone through upwards is passed by: until a look finds all where the one before found it, or
         // threads that never rest have had their share.
         const LOOKS: usize = 8;
-        let mut before = plan::each_candidate(clear);
-        for _ in 1..LOOKS {
-            let now = plan::each_candidate(clear);
+        let mut before = None;
+        for _ in 0..LOOKS {
+            let now = Some(plan::each_candidate(clear));
             if now == before {
                 break;
             }

@@ -8,12 +8,15 @@ use super::{abort, fds, fetch};
 
 /// `addr..addr + len` is present afterwards, as far as the parent has it.
 pub(crate) fn bytes(addr: usize, len: usize) {
+    if len == 0 {
+        return;
+    }
     // Memory that we have made read-only: EFAULT here, too, where the program's own write would abort. A call that only reads it is given
     // up as well, which nobody can tell.
-    if len != 0 && plan::SHARED.overlaps(addr, len) {
+    if plan::SHARED.overlaps(addr, len) {
         abort(Kind::SharedWrite);
     }
-    if len == 0 || !plan::ABSENT.overlaps(addr, len) {
+    if !plan::ABSENT.overlaps(addr, len) {
         return;
     }
     let end = addr.saturating_add(len);
@@ -46,11 +49,10 @@ pub(crate) fn string(addr: usize) {
 
 /// The name of a file. One that may lead to our own descriptor, through a directory that has a link for each, ends the speculation.
 pub(crate) fn path(addr: usize) {
-    string(addr);
     if addr == 0 {
         return;
     }
-    // The last part, if it is a number.
+    // The last part, if it is a number. Reading fetches, as in `string`.
     let (mut at, mut number) = (addr, Some(0usize));
     loop {
         number = match memory::byte(at) {
