@@ -97,6 +97,63 @@ fn figures_come_with_evidence_that_the_mechanism_was_at_work() {
 }
 
 #[test]
+fn interpreters_are_also_measured_without_the_memory_and_no_limit_is_set_for_that() {
+    if !cfg!(target_arch = "x86_64") {
+        return;
+    }
+    let scratch = Scratch::new("small");
+    let file = scratch.0.join("result.json");
+    let path = file.to_str().unwrap();
+    let output = scratch.run(&[
+        "--quick",
+        "--runs",
+        "10",
+        "--filter",
+        "perl,python,node",
+        "--fail-on-miss",
+        "--json",
+        path,
+        "--markdown",
+        "-",
+    ]);
+    if output.status.code() == Some(3) {
+        assert!(text(&output.stderr).contains("not installed"), "{}", text(&output.stderr));
+        println!("skipped: {}", text(&output.stderr));
+        return;
+    }
+    let value: serde_json::Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    let suite = &value["suites"][0];
+    let all = |list: &str| suite[list].as_array().cloned().unwrap_or_default();
+    let (rows, derived, checks) = (all("rows"), all("derived"), all("checks"));
+    // One a victim: that it is measured in a third way adds no limit, and only limits decide the exit status.
+    assert_eq!(checks.len(), 3, "{checks:?}");
+    let missed = checks.iter().any(|check| check["verdict"] == "missed" || check["verdict"] == "not_shown");
+    assert_eq!(output.status.code(), Some(i32::from(missed)), "{}", text(&output.stderr));
+    for check in &checks {
+        let name = check["name"].as_str().unwrap();
+        if check["verdict"] == "skipped" {
+            println!("skipped: {name}: {}", check["evidence"]);
+            continue;
+        }
+        assert_eq!(check["figure"], "plain / run", "{check}");
+        let row = |method: &str| {
+            let found = rows.iter().find(|row| row["params"]["victim"] == name && row["method"] == method);
+            found.unwrap_or_else(|| panic!("{name}: no {method}"))
+        };
+        assert_eq!(row("small")["params"]["rss"], 1 << 20);
+        let rounds = |method: &str| row(method)["per_round"].as_array().map(Vec::len);
+        assert_eq!(rounds("small"), rounds("plain"), "{name}: not of the same rounds");
+        let figure = |what: &str| derived.iter().find(|one| one["name"] == format!("{name}: {what}"));
+        let bound = figure("plain / small").unwrap_or_else(|| panic!("{name}: {derived:?}"));
+        assert!(bound["value"].as_f64() > Some(1.0), "{bound}");
+        assert!(bound.get("limit").is_none() && bound.get("verdict").is_none(), "{bound}");
+        // What is said of run needs the evidence that the check needs.
+        assert_eq!(figure("run / small").is_some(), check["verdict"] != "not_shown", "{check}");
+        assert!(text(&output.stdout).contains(&format!("- {name}: plain / small: ")));
+    }
+}
+
+#[test]
 fn what_is_missing_is_skipped_and_counted() {
     let scratch = Scratch::new("missing");
     // Nothing there but a compiler and what it calls by name.

@@ -1,8 +1,9 @@
 //! The `victims` suite: real programs with and without `forkless run`, interleaved in one run, each held to the limit it was
 //! promised.
 //!
-//! Rows are what was measured, by method: `plain`, `run`, and where there is one the yardstick, such as `vfork`. Checks set
-//! figures made of them against their limits. Every figure about `run` needs evidence from the report `run` gives
+//! Rows are what was measured, by method: `plain`, `run`, and where there is one the yardstick, such as `vfork` or `small`, the
+//! same program without the memory. Checks set figures made of them against their limits; derived figures have none, and no
+//! verdict. Every figure about `run` needs evidence from the report `run` gives
 //! (`--report --json`): without it the check is *not shown*, whatever the clock said. What the machine has not got is
 //! *skipped*, with the reason.
 //!

@@ -7,7 +7,6 @@ use super::install;
 use super::stage::{Promise, Stage, Subject, US, WALL, params};
 use crate::error::Error;
 use crate::memory;
-use crate::results::Params;
 
 /// Fork, redirect, exec and wait against vfork and execve of the same program.
 pub(super) fn c<const MIB: u64>(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
@@ -60,6 +59,7 @@ pub(super) fn node(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Erro
     interpreter(name, stage, node.into(), script.into(), &["--fork=speculate"], 18.0)
 }
 
+/// With much memory, plain and under run; and plain with 1 MiB, which is what the program's own ways and its child cost in any case.
 fn interpreter(
     name: &'static str,
     stage: &mut Stage<'_>,
@@ -70,21 +70,33 @@ fn interpreter(
 ) -> Result<(), Error> {
     let mib = size(stage, 1024);
     memory::require(2 * (mib << 20))?;
-    let arguments = [script, mib.to_string().into(), stage.child()];
-    let start =
-        |stage: &mut Stage<'_>, options: Options<'_>| stage.start(name, options, &program, &arguments);
+    let child = stage.child();
+    let start = |stage: &mut Stage<'_>, options: Options<'_>, mib: u64| {
+        stage.start(name, options, &program, &[script.clone(), mib.to_string().into(), child.clone()])
+    };
+    let small = start(stage, None, 1)?;
     // The one that comes last gets the memory that is cheaper to copy (`fill` says more): let it be the plain one.
-    let run = start(stage, Some(options))?;
-    let plain = start(stage, None)?;
-    let params: Params = params(name, mib);
+    let run = start(stage, Some(options), mib)?;
+    let plain = start(stage, None, mib)?;
+    let (large, little) = (params(name, mib), params(name, 1));
     let series = stage.measure(vec![
-        Subject::order("plain", &params, &WALL, &plain, "start", US),
-        Subject::order("run", &params, &WALL, &run, "start", US),
+        Subject::order("plain", &large, &WALL, &plain, "start", US),
+        Subject::order("run", &large, &WALL, &run, "start", US),
+        Subject::order("small", &little, &WALL, &small, "start", US),
     ])?;
     let run = run.into_inner();
     let asked = run.asked("start");
     let evidence = run.finish()?.most("committed", asked);
+    stage.note(
+        "small: the same program with 1 MiB, plain; its figures have no limit, and plain / small is what plain / run would be if \
+         the memory cost nothing"
+            .into(),
+    );
+    stage.derive(name, "plain / small", &series[0][0], &series[2][0]);
+    if evidence.is_ok() {
+        stage.derive(name, "run / small", &series[1][0], &series[2][0]);
+    }
     let figure = stage.ratio(&series[0][0], &series[1][0]);
-    stage.check(&params, Promise::faster(times), figure, evidence);
+    stage.check(&large, Promise::faster(times), figure, evidence);
     Ok(())
 }

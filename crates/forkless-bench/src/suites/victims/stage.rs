@@ -16,7 +16,7 @@ use crate::engine::{self, Arm, Observer, Plan};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::program::{Kind, Program};
-use crate::results::{Metric, Param, Params, Series, Suite, rows};
+use crate::results::{Derived, Metric, Param, Params, Series, Suite, rows};
 use crate::stats::bootstrap::Samples;
 use crate::suites::Stages;
 
@@ -320,14 +320,21 @@ impl<'a> Stage<'a> {
         Figure::ratio(numerator, denominator, self.suite.seed)
     }
 
+    /// A ratio that no limit is set for, so that nothing can be missed by it. One of `run` needs evidence like any other.
+    pub(super) fn derive(&mut self, victim: &str, what: &str, numerator: &Samples, denominator: &Samples) {
+        let Some(Figure { value, ci95 }) = self.ratio(numerator, denominator) else { return };
+        let (name, unit) = (format!("{victim}: {what}"), "times".to_owned());
+        self.suite.derived.push(Derived { name, unit, value, ci95 });
+    }
+
     /// The seed of all intervals.
     pub(super) fn seed(&self) -> u64 {
         self.suite.seed
     }
 
-    /// A sentence for the reader.
+    /// A sentence for the reader, who needs it once.
     pub(super) fn note(&mut self, text: String) {
-        self.suite.notes.push(text);
+        self.suite.take_notes(vec![text]);
     }
 
     /// A victim without a figure.

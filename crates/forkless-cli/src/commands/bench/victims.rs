@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use anyhow::Context as _;
 use forkless_bench::check::Verdict;
 use forkless_bench::keeper::{self, Ending};
-use forkless_bench::results::Results;
+use forkless_bench::results::{Results, Suite};
 use forkless_bench::suites::victims::{self, Spec};
 
 use super::common::{self, Common, from_library};
@@ -54,11 +54,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     if suite.rows.is_empty() {
         return Err(Missing(suite.notes.join("; ")).into());
     }
-    let missed =
-        suite.checks.iter().any(|check| matches!(check.verdict, Verdict::Missed | Verdict::NotShown));
+    let missed = misses(&suite);
     results.suites.push(suite);
     args.common.finish(&results, outputs)?;
     Ok(if args.fail_on_miss && missed { Exit::Finding } else { Exit::Fine })
+}
+
+/// Whether a limit was missed, or nothing shows that it was kept. Figures without a limit have no say.
+fn misses(suite: &Suite) -> bool {
+    suite.checks.iter().any(|check| matches!(check.verdict, Verdict::Missed | Verdict::NotShown))
 }
 
 /// Flags of `forkless bench keep`.
@@ -80,4 +84,31 @@ pub(crate) fn keep(args: &KeepArgs) -> Exit {
     let ending = if args.on_terminate { Ending::Terminate } else { Ending::Input };
     let (program, arguments) = args.command.split_first().unwrap_or((&args.command[0], &[]));
     Exit::Code(keeper::keep(ending, program, arguments))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_figures_with_a_limit_can_miss() {
+        let derived =
+            r#"{"name": "perl-system: plain / small", "unit": "times", "value": 0.5, "ci95": [0.4, 0.6]}"#;
+        let slow = Suite { derived: vec![serde_json::from_str(derived).unwrap()], ..Suite::default() };
+        assert!(!misses(&slow));
+        for (verdict, missed) in [
+            ("reached", false),
+            ("undecided", false),
+            ("skipped", false),
+            ("missed", true),
+            ("not_shown", true),
+        ] {
+            let check = serde_json::json!({
+                "name": "perl-system", "params": {}, "figure": "plain / run", "unit": "times", "bound": "at_least",
+                "limit": 100.0, "value": null, "ci95": null, "verdict": verdict, "evidence": "",
+            });
+            let suite = Suite { checks: vec![serde_json::from_value(check).unwrap()], ..slow.clone() };
+            assert_eq!(misses(&suite), missed, "{verdict}");
+        }
+    }
 }
