@@ -23,6 +23,18 @@ macro_rules! at_hand {
     )* };
 }
 
+/// Statics that every speculation writes, in the parent or in the child: side by side on as few pages as hold them. After a fork each page
+/// that is written costs the parent a fault, and the child a fault and a copy (1 us together).
+#[cfg(target_arch = "x86_64")]
+macro_rules! side_by_side {
+    ($($(#[$meta:meta])* $visibility:vis static $name:ident: $type:ty = $value:expr;)*) => { $(
+        $(#[$meta])*
+        #[expect(unsafe_code, reason = "the name of a section that holds what this is: zeroes")]
+        #[unsafe(link_section = ".bss.side_by_side")]
+        $visibility static $name: $type = $value;
+    )* };
+}
+
 mod config;
 mod context;
 #[cfg_attr(not(target_arch = "x86_64"), path = "fork/plain.rs")]

@@ -454,6 +454,32 @@ pub fn thread_count() -> Option<u64> {
     links.checked_sub(2)
 }
 
+/// `unshare(2)` of `CLONE_THREAD`, which changes nothing and is refused (`EINVAL`) unless the process has one thread
+/// (kernel/fork.c, `check_unshare_flags`): a tenth of what [`thread_count`] takes. A sandbox may refuse it, too, so an error says nothing.
+///
+/// ```
+/// # use forkless_sys::{Errno, process};
+/// let refused = std::thread::spawn(process::unshare_thread).join().unwrap(); // beside the one that waits
+/// assert!(matches!(refused, Err(Errno::EINVAL | Errno::EPERM)));
+/// ```
+pub fn unshare_thread() -> Result<()> {
+    // SAFETY: with this flag alone the call only checks.
+    unsafe { call!(__NR_unshare, k::CLONE_THREAD) }.map(drop)
+}
+
+/// `prctl(PR_GET_SECCOMP)`: 0 without a filter, 2 with one.
+///
+/// ```
+/// # use forkless_sys::process;
+/// let mode = process::seccomp_mode().unwrap();
+/// let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+/// assert!(status.contains(&format!("Seccomp:\t{mode}\n")));
+/// ```
+pub fn seccomp_mode() -> Result<i32> {
+    // SAFETY: writes no memory.
+    unsafe { call!(__NR_prctl, p::PR_GET_SECCOMP) }.map(|n| n as i32)
+}
+
 /// `wait4(2)` for one child, with [`WALL`] or nothing as `options`: the wait status as `waitpid(3)` has it.
 ///
 /// ```

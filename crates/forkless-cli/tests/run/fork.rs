@@ -147,6 +147,16 @@ fn the_first_child_of_a_pid_namespace_is_no_speculation() {
         return;
     }
     compare("first_of_a_pid_namespace", 0, &["Namespace"]);
+    // The namespaces are looked up once, and again when the program has changed them.
+    compare("a_pid_namespace_later", 1, &["Namespace"]);
+    compare("a_pid_namespace_by_number", 1, &["Namespace"]);
+    compare("its_own_pid_namespace", 3, &[]);
+}
+
+/// Whether there is one thread is asked by a call that a filter from outside may not know; it must not be made then.
+#[test]
+fn under_a_filter_that_kills() {
+    compare("under_a_filter_that_kills", 1, &[]);
 }
 
 /// Counted in page faults, which a busy machine cannot change: a pass over 8,192 pages after a fork faults on each of them, after a

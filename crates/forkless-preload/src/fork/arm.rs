@@ -59,19 +59,17 @@ pub(crate) struct Slot {
     number: AtomicUsize,
 }
 
-static TABLE: [Slot; SLOTS] = [const {
-    Slot {
-        owner: AtomicUsize::new(0),
-        armed: AtomicBool::new(false),
-        site: AtomicUsize::new(0),
+side_by_side! {
+    static TABLE: [Slot; SLOTS] = [const { Slot::free() }; SLOTS];
+    static HANDLER: Handler = Handler {
+        lock: AtomicBool::new(false),
+        users: AtomicU32::new(0),
+        handler: AtomicUsize::new(0),
+        flags: AtomicUsize::new(0),
+        restorer: AtomicUsize::new(0),
         mask: AtomicU64::new(0),
-        alt_start: AtomicUsize::new(0),
-        alt_flags: AtomicI32::new(0),
-        alt_size: AtomicUsize::new(0),
-        verdict: AtomicU8::new(0),
-        number: AtomicUsize::new(0),
-    }
-}; SLOTS];
+    };
+}
 
 /// The `SIGSYS` action is the process's, arming is a thread's: the first thread installs ours, the last puts the program's back.
 struct Handler {
@@ -82,15 +80,6 @@ struct Handler {
     restorer: AtomicUsize,
     mask: AtomicU64,
 }
-
-static HANDLER: Handler = Handler {
-    lock: AtomicBool::new(false),
-    users: AtomicU32::new(0),
-    handler: AtomicUsize::new(0),
-    flags: AtomicUsize::new(0),
-    restorer: AtomicUsize::new(0),
-    mask: AtomicU64::new(0),
-};
 
 /// An action of ours on a signal, on our stack. Everything but the synchronous signals is blocked in it.
 pub(crate) fn our_action(handler: usize) -> KernelAction {
@@ -172,6 +161,20 @@ pub(crate) fn reset() {
 }
 
 impl Slot {
+    const fn free() -> Slot {
+        Slot {
+            owner: AtomicUsize::new(0),
+            armed: AtomicBool::new(false),
+            site: AtomicUsize::new(0),
+            mask: AtomicU64::new(0),
+            alt_start: AtomicUsize::new(0),
+            alt_flags: AtomicI32::new(0),
+            alt_size: AtomicUsize::new(0),
+            verdict: AtomicU8::new(0),
+            number: AtomicUsize::new(0),
+        }
+    }
+
     fn index(&self) -> usize {
         (core::ptr::from_ref(self) as usize - TABLE.as_ptr() as usize) / size_of::<Slot>()
     }

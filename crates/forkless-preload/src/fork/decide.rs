@@ -1,7 +1,7 @@
 //! Whether this fork may speculate: questions answered before anything is changed, the cheapest first.
 
 use core::sync::atomic::{
-    AtomicBool, AtomicI64, AtomicU32,
+    AtomicBool, AtomicI64, AtomicU8, AtomicU32,
     Ordering::{Relaxed, SeqCst},
 };
 
@@ -22,10 +22,30 @@ at_hand! {
     pub(crate) static SANDBOXED: AtomicU32 = AtomicU32::new(0);
 }
 
-/// Plain forks under way while other threads might open a window.
-static PLAIN: AtomicU32 = AtomicU32::new(0);
-/// A thread is between MADV_DONTFORK and MADV_DOFORK.
-static WINDOW: AtomicBool = AtomicBool::new(false);
+side_by_side! {
+    /// Plain forks under way while other threads might open a window.
+    static PLAIN: AtomicU32 = AtomicU32::new(0);
+    /// A thread is between MADV_DONTFORK and MADV_DOFORK.
+    static WINDOW: AtomicBool = AtomicBool::new(false);
+    /// Millisecond up to which [`TRACED`] holds.
+    static LOOK_AGAIN_MS: AtomicI64 = AtomicI64::new(0);
+    static TRACED: AtomicBool = AtomicBool::new(false);
+    /// 1: no filter came with the program. 2: one did. 0: not asked yet.
+    static UNFILTERED: AtomicU8 = AtomicU8::new(0);
+    static NAMESPACE: AtomicU8 = AtomicU8::new(UNKNOWN);
+}
+
+/// Values of [`NAMESPACE`].
+const UNKNOWN: u8 = 0;
+/// Children are in the PID namespace of their parents.
+const SAME: u8 = 1;
+/// A thread has changed namespaces, so each fork looks where its own children would be.
+const CHANGED: u8 = 2;
+
+/// A thread is about to change namespaces.
+pub(crate) fn note_namespaces() {
+    NAMESPACE.store(CHANGED, Relaxed);
+}
 
 pub(crate) fn decide(site: usize) -> Attempt<()> {
     if NO_DISPATCH.load(Relaxed) {
@@ -47,9 +67,9 @@ pub(crate) fn decide(site: usize) -> Attempt<()> {
         return Err(Kind::Advice);
     }
     if config::fork() == Fork::Strict {
-        match process::thread_count() {
-            Some(1) => {}
-            Some(_) => return Err(Kind::Threads),
+        match single_threaded() {
+            Some(true) => {}
+            Some(false) => return Err(Kind::Threads),
             None => return Err(Kind::NoProc),
         }
     }
@@ -63,32 +83,51 @@ pub(crate) fn decide(site: usize) -> Attempt<()> {
     Ok(())
 }
 
+/// Whether the process has one thread; `None` when that cannot be found out.
+fn single_threaded() -> Option<bool> {
+    // A filter that the process was started under may kill whoever makes a call it does not know.
+    if UNFILTERED.load(Relaxed) == 0 {
+        UNFILTERED.store(if process::seccomp_mode() == Ok(0) { 1 } else { 2 }, Relaxed);
+    }
+    if UNFILTERED.load(Relaxed) == 1 && process::unshare_thread().is_ok() {
+        return Some(true);
+    }
+    process::thread_count().map(|n| n == 1)
+}
+
 /// Whether a debugger would see our signals. Reading the status file costs 11 us, so the answer holds for 20 ms.
 fn traced() -> bool {
-    static CHECKED_MS: AtomicI64 = AtomicI64::new(i64::MIN);
-    static ANSWER: AtomicBool = AtomicBool::new(false);
     let now = time::monotonic_coarse();
     let now = now.tv_sec * 1000 + now.tv_nsec / 1_000_000;
-    if now < CHECKED_MS.load(Relaxed).saturating_add(20) {
-        return ANSWER.load(Relaxed);
+    if now < LOOK_AGAIN_MS.load(Relaxed) {
+        return TRACED.load(Relaxed);
     }
     let answer = read_tracer().unwrap_or(false);
-    ANSWER.store(answer, Relaxed);
-    CHECKED_MS.store(now, Relaxed);
+    TRACED.store(answer, Relaxed);
+    LOOK_AGAIN_MS.store(now + 20, Relaxed);
     answer
 }
 
 /// Whether a child would be in this thread's own PID namespace. After `unshare(CLONE_NEWPID)` the first child is the init of a new one, and
 /// with it the namespace ends: the fork that replaced it would fail with ENOMEM (kernel/pid.c, `alloc_pid`). In a namespace that was entered
-/// by `setns` a child cannot tell whether its parent lives. Looked up each time, for `unshare` is in force beyond an exec.
+/// by `setns` a child cannot tell whether its parent lives. Both are in force beyond an exec, so it is looked up once; and again after the
+/// program has called one of them.
 fn stays_in_namespace() -> Attempt<()> {
+    if NAMESPACE.load(Relaxed) == SAME {
+        return Ok(());
+    }
     // `pid:[NUMBER]`. Reading the links takes half of what it takes to look at what is behind them.
     let mut names = [[0; 24]; 2];
     let [own, children] = &mut names;
     fd::readlinkat(fd::AT_FDCWD, CPtr::from(c"/proc/thread-self/ns/pid"), own).map_err(|_| Kind::NoProc)?;
     // Nothing is behind the second link before the new namespace has an init.
     let read = fd::readlinkat(fd::AT_FDCWD, CPtr::from(c"/proc/thread-self/ns/pid_for_children"), children);
-    if read.is_ok() && own == children { Ok(()) } else { Err(Kind::Namespace) }
+    if read.is_err() || own != children {
+        return Err(Kind::Namespace);
+    }
+    // Unless another thread has changed its own meanwhile.
+    let _ = NAMESPACE.compare_exchange(UNKNOWN, SAME, Relaxed, Relaxed);
+    Ok(())
 }
 
 /// `TracerPid` of /proc/self/status; `None` when it cannot be read, which the steps that need /proc will meet too.

@@ -28,7 +28,9 @@ pub(crate) struct Outcome {
     range: [(AtomicUsize, AtomicUsize); RANGES],
 }
 
-static OUTCOME: AtomicPtr<Outcome> = AtomicPtr::new(null_mut());
+side_by_side! {
+    static OUTCOME: AtomicPtr<Outcome> = AtomicPtr::new(null_mut());
+}
 
 /// The mapping's length.
 pub(crate) const LEN: usize = (size_of::<Outcome>() + 4095) & !4095;

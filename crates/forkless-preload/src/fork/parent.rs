@@ -178,8 +178,13 @@ fn in_window(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> At
         return Err(Kind::CloneFailed);
     }
     let pid = pid as i32;
-    // What is mapped need not be there: sanitizers reserve terabytes. The peak resident set bounds what a fork would have copied.
-    let bytes = bytes.min(process::max_rss_kib().unwrap_or(0) as usize * 1024);
+    // For the report. What is mapped need not be there: sanitizers reserve terabytes. The peak resident set bounds what a fork would have
+    // copied.
+    let bytes = if config::record().is_null() {
+        bytes
+    } else {
+        bytes.min(process::max_rss_kib().unwrap_or(0) as usize * 1024)
+    };
     sites::keep(site, outcome.ranges());
     Ok(if committed(pid) { Ended::Committed { pid, bytes } } else { Ended::Aborted })
 }

@@ -2,7 +2,7 @@
 //!
 //! Filled in by the parent inside the window (one at a time in a process), read by its child, whose copy it is.
 
-use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use forkless_record::Kind;
 use forkless_sys::maps::{self, Mapping};
@@ -17,28 +17,33 @@ const MAX: usize = 256;
 /// Ranges in ascending order with the protection of each.
 pub(crate) struct Ranges {
     len: AtomicUsize,
-    start: [AtomicUsize; MAX],
-    end: [AtomicUsize; MAX],
-    exec: [AtomicU8; MAX],
+    /// The start, which is a page's, with [`EXEC`]; and the end.
+    range: [(AtomicUsize, AtomicUsize); MAX],
 }
 
-/// Memory the parent has and the child lacks.
-pub(crate) static ABSENT: Ranges = Ranges::new();
-/// Writable shared mappings.
-pub(crate) static SHARED: Ranges = Ranges::new();
+/// In the low bits of a start: the range is executable.
+const EXEC: usize = 1;
+
+side_by_side! {
+    /// Memory the parent has and the child lacks.
+    pub(crate) static ABSENT: Ranges = Ranges::new();
+    /// Writable shared mappings.
+    pub(crate) static SHARED: Ranges = Ranges::new();
+}
 
 impl Ranges {
     const fn new() -> Ranges {
         Ranges {
             len: AtomicUsize::new(0),
-            start: [const { AtomicUsize::new(0) }; MAX],
-            end: [const { AtomicUsize::new(0) }; MAX],
-            exec: [const { AtomicU8::new(0) }; MAX],
+            range: [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; MAX],
         }
     }
 
-    pub(crate) fn clear(&self) {
-        self.len.store(0, Relaxed);
+    fn clear(&self) {
+        // Most programs share nothing: what is empty is not written.
+        if self.len() != 0 {
+            self.truncate(0);
+        }
     }
 
     /// Forgets the ranges from the `n`th on.
@@ -56,19 +61,27 @@ impl Ranges {
         if n == MAX {
             return false;
         }
-        self.start[n].store(start, Relaxed);
-        self.end[n].store(end, Relaxed);
-        self.exec[n].store(u8::from(exec), Relaxed);
+        self.range[n].0.store(start | if exec { EXEC } else { 0 }, Relaxed);
+        self.range[n].1.store(end, Relaxed);
         self.len.store(n + 1, Relaxed);
         true
     }
 
     pub(crate) fn get(&self, i: usize) -> (usize, usize, bool) {
-        (self.start[i].load(Relaxed), self.end[i].load(Relaxed), self.exec[i].load(Relaxed) != 0)
+        let start = self.range[i].0.load(Relaxed);
+        (start & !EXEC, self.end(i), start & EXEC != 0)
+    }
+
+    fn start(&self, i: usize) -> usize {
+        self.get(i).0
+    }
+
+    fn end(&self, i: usize) -> usize {
+        self.range[i].1.load(Relaxed)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, usize)> {
-        (0..self.len()).map(|i| (self.start[i].load(Relaxed), self.end[i].load(Relaxed)))
+        (0..self.len()).map(|i| (self.start(i), self.end(i)))
     }
 
     /// Index of the first range that ends above `addr`.
@@ -76,7 +89,7 @@ impl Ranges {
         let (mut low, mut high) = (0, self.len());
         while low < high {
             let mid = low.midpoint(high);
-            if self.end[mid].load(Relaxed) <= addr {
+            if self.end(mid) <= addr {
                 low = mid + 1;
             } else {
                 high = mid;
@@ -88,13 +101,13 @@ impl Ranges {
     /// The range `addr` lies in.
     pub(crate) fn find(&self, addr: usize) -> Option<usize> {
         let i = self.at_or_after(addr);
-        (i < self.len() && self.start[i].load(Relaxed) <= addr).then_some(i)
+        (i < self.len() && self.start(i) <= addr).then_some(i)
     }
 
     /// Whether any range has a byte of `addr..addr + len`.
     pub(crate) fn overlaps(&self, addr: usize, len: usize) -> bool {
         let i = self.at_or_after(addr);
-        i < self.len() && self.start[i].load(Relaxed) < addr.saturating_add(len)
+        i < self.len() && self.start(i) < addr.saturating_add(len)
     }
 }
 

@@ -38,8 +38,12 @@ static TABLE: [Site; SITES] = [const {
 
 fn site(address: usize) -> &'static Site {
     for site in &TABLE {
-        let known = site.address.compare_exchange(0, address, Relaxed, Relaxed).unwrap_or_else(|k| k);
-        if known == 0 || known == address {
+        // Looked at first: the exchange writes to its page, whatever comes of it.
+        let mut known = site.address.load(Relaxed);
+        if known == 0 {
+            known = site.address.compare_exchange(0, address, Relaxed, Relaxed).err().unwrap_or(address);
+        }
+        if known == address {
             return site;
         }
     }
@@ -62,8 +66,11 @@ pub(crate) fn worth_trying(address: usize) -> bool {
 /// The child executed a program.
 pub(crate) fn committed(address: usize) {
     let site = site(address);
-    site.streak.store(0, Relaxed);
-    site.skip.store(0, Relaxed);
+    // Both are zero nearly always, and the page need not be written then.
+    if site.streak.load(Relaxed) != 0 || site.skip.load(Relaxed) != 0 {
+        site.streak.store(0, Relaxed);
+        site.skip.store(0, Relaxed);
+    }
 }
 
 /// The child had to be replaced. The pauses grow fourfold, to 4,096 forks: a worker's fork pays next to nothing, and a program that
@@ -85,8 +92,12 @@ pub(crate) fn keep(address: usize, ranges: impl Iterator<Item = (usize, usize)>)
                 && site.start[i].load(Relaxed) <= end.saturating_add(GAP)
         });
         if let Some(i) = near {
-            site.start[i].fetch_min(start, Relaxed);
-            site.end[i].fetch_max(end, Relaxed);
+            if start < site.start[i].load(Relaxed) {
+                site.start[i].store(start, Relaxed);
+            }
+            if end > site.end[i].load(Relaxed) {
+                site.end[i].store(end, Relaxed);
+            }
         } else if n < KEPT {
             site.start[n].store(start, Relaxed);
             site.end[n].store(end, Relaxed);

@@ -32,9 +32,15 @@ pub(crate) fn configure(wanted: bool) {
 
 /// Ordinary code, before libc's fork takes its locks.
 pub(crate) fn before_fork() {
-    if !WANTED.load(Relaxed) {
-        return;
+    if WANTED.load(Relaxed) {
+        collapse();
     }
+}
+
+/// Out of line: its arrays would make the frame of every fork span a page more of the stack.
+#[cold]
+#[inline(never)]
+fn collapse() {
     let grown = has_grown();
     pool::before_fork(grown);
     if !grown {

@@ -240,6 +240,29 @@ extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_
     real(option, a, b, c, d)
 }
 
+/// Defines a libc function of two arguments that changes the calling thread's namespaces.
+macro_rules! changes_namespaces {
+    ($($name:ident, $text:literal;)*) => { $(
+        #[unsafe(no_mangle)]
+        extern "C" fn $name(a: c_int, b: c_int) -> c_int {
+            static NEXT: Next = Next::new($text);
+            fork::note_namespaces();
+            let real = NEXT.get();
+            if real.is_null() {
+                return absent();
+            }
+            // SAFETY: found under the name of this function, which takes one or two of these.
+            let real = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn(c_int, c_int) -> c_int>(real) };
+            real(a, b)
+        }
+    )* };
+}
+
+changes_namespaces! {
+    unshare, c"unshare";
+    setns, c"setns";
+}
+
 /// The instructions that go on to `$next`, once huge pages have been moved to by way of `$before`.
 macro_rules! once_moved {
     ($before:ident, $next:ident) => {
@@ -276,6 +299,10 @@ mod syscall_function {
             "je 2f",
             "cmp edi, {seccomp}",
             "je 2f",
+            "cmp edi, {unshare}",
+            "je 2f",
+            "cmp edi, {setns}",
+            "je 2f",
             "jmp [rip + {next}]",
             "2:",
             keep_arguments!(),
@@ -285,6 +312,8 @@ mod syscall_function {
             madvise = const k::__NR_madvise,
             prctl = const k::__NR_prctl,
             seccomp = const k::__NR_seccomp,
+            unshare = const k::__NR_unshare,
+            setns = const k::__NR_setns,
             next = sym NEXT,
             note = sym note,
         )
@@ -294,6 +323,7 @@ mod syscall_function {
         match nr as u32 {
             k::__NR_madvise => advice::note(a, b, c as u32),
             k::__NR_prctl => fork::note_prctl(a as u32),
+            k::__NR_unshare | k::__NR_setns => fork::note_namespaces(),
             _ => fork::note_seccomp(),
         }
     }

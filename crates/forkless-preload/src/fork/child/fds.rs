@@ -16,10 +16,12 @@ const TRACKED: usize = 4096;
 /// One bit a descriptor.
 struct Set([AtomicU64; TRACKED / 64]);
 
-/// Opened since the fork.
-static PRIVATE: Set = Set([const { AtomicU64::new(0) }; TRACKED / 64]);
-/// Of those, the ones whose reads and writes nobody else can notice.
-static USABLE: Set = Set([const { AtomicU64::new(0) }; TRACKED / 64]);
+side_by_side! {
+    /// Opened since the fork.
+    static PRIVATE: Set = Set([const { AtomicU64::new(0) }; TRACKED / 64]);
+    /// Of those, the ones whose reads and writes nobody else can notice.
+    static USABLE: Set = Set([const { AtomicU64::new(0) }; TRACKED / 64]);
+}
 
 impl Set {
     fn has(&self, fd: usize) -> bool {

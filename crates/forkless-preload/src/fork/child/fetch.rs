@@ -21,9 +21,11 @@ const TRACKED: usize = 1024;
 /// Open-addressed set of fetched clusters. An entry is the cluster's address with the number of its range plus one in the low bits,
 /// because two ranges may meet inside one cluster.
 static FETCHED: [AtomicUsize; TRACKED] = [const { AtomicUsize::new(0) }; TRACKED];
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-static LAST_END: AtomicUsize = AtomicUsize::new(0);
-static STREAK: AtomicUsize = AtomicUsize::new(0);
+side_by_side! {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    static LAST_END: AtomicUsize = AtomicUsize::new(0);
+    static STREAK: AtomicUsize = AtomicUsize::new(0);
+}
 /// Descriptor of the parent's memory.
 pub(crate) static SOURCE: AtomicI32 = AtomicI32::new(-1);
 

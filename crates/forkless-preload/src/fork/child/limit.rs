@@ -8,7 +8,9 @@ use forkless_sys::{CPtr, fd};
 const PATH: usize = 512;
 
 /// Bytes left below every limit that this process's cgroup and those above it have, counting file pages that the kernel would give up first.
-/// No limit, or none that can be read: `u64::MAX`.
+/// No limit, or none that can be read: `u64::MAX`. Out of line, for its text would be part of every fetch's frame.
+#[cold]
+#[inline(never)]
 pub(crate) fn room() -> u64 {
     let mut text = [0u8; 2048];
     let Some(listed) = read(c"/proc/self/cgroup", &mut text) else { return u64::MAX };

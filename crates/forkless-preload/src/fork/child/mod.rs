@@ -113,10 +113,12 @@ fn start_timer() -> forkless_sys::Result<()> {
     resume_timer()
 }
 
-static TIMER: AtomicI32 = AtomicI32::new(0);
-/// Nanoseconds of the time limit while the timer stands still. A limit that began anew after each exec that failed would have no end for a
-/// child that tries until its parent, which waits for it, has made the file.
-static LEFT: AtomicI64 = AtomicI64::new(0);
+side_by_side! {
+    static TIMER: AtomicI32 = AtomicI32::new(0);
+    /// Nanoseconds of the time limit while the timer stands still. A limit that began anew after each exec that failed would have no end for
+    /// a child that tries until its parent, which waits for it, has made the file.
+    static LEFT: AtomicI64 = AtomicI64::new(0);
+}
 
 fn pause_timer() -> forkless_sys::Result<()> {
     let left = timer::set(timer::TimerId(TIMER.load(Relaxed)), Timespec { tv_sec: 0, tv_nsec: 0 })?;

@@ -22,11 +22,23 @@ const SIGKILL: usize = 9;
 const SIGSTOP: usize = 19;
 const UNBLOCKABLE: u64 = 1 << (SIGKILL - 1) | 1 << (SIGSTOP - 1);
 
-static MASK: AtomicU64 = AtomicU64::new(0);
-static PDEATHSIG: AtomicI32 = AtomicI32::new(0);
-static ALT_START: AtomicUsize = AtomicUsize::new(0);
-static ALT_FLAGS: AtomicI32 = AtomicI32::new(0);
-static ALT_SIZE: AtomicUsize = AtomicUsize::new(0);
+side_by_side! {
+    static MASK: AtomicU64 = AtomicU64::new(0);
+    static PDEATHSIG: AtomicI32 = AtomicI32::new(0);
+    static ALT_START: AtomicUsize = AtomicUsize::new(0);
+    static ALT_FLAGS: AtomicI32 = AtomicI32::new(0);
+    static ALT_SIZE: AtomicUsize = AtomicUsize::new(0);
+
+    static ACTIONS: Actions = Actions {
+        known: AtomicU64::new(0),
+        dirty: AtomicU64::new(0),
+        was_ignored: AtomicU64::new(0),
+        handler: [const { AtomicUsize::new(0) }; 65],
+        flags: [const { AtomicUsize::new(0) }; 65],
+        restorer: [const { AtomicUsize::new(0) }; 65],
+        mask: [const { AtomicU64::new(0) }; 65],
+    };
+}
 
 /// Actions learnt or set, by signal number; `KNOWN` says which.
 struct Actions {
@@ -40,16 +52,6 @@ struct Actions {
     restorer: [AtomicUsize; 65],
     mask: [AtomicU64; 65],
 }
-
-static ACTIONS: Actions = Actions {
-    known: AtomicU64::new(0),
-    dirty: AtomicU64::new(0),
-    was_ignored: AtomicU64::new(0),
-    handler: [const { AtomicUsize::new(0) }; 65],
-    flags: [const { AtomicUsize::new(0) }; 65],
-    restorer: [const { AtomicUsize::new(0) }; 65],
-    mask: [const { AtomicU64::new(0) }; 65],
-};
 
 fn bit(signal: usize) -> u64 {
     1 << (signal - 1)
