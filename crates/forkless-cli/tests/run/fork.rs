@@ -60,6 +60,7 @@ cases! {
     new_mappings_do_not_land_on_absent_memory: 1, [];
     arguments_in_absent_memory: 1, [];
     signal_state_survives_exec: 1, [];
+    signals_by_the_old_name: 4, [];
     own_pipe_is_private: 1, [];
     descriptors_are_the_programs: 1, [];
     no_question_finds_a_descriptor: 2, ["Collision", "Collision", "Collision", "Collision", "Collision", "Collision"];

@@ -4,13 +4,14 @@
 
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_void};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use forkless_sys::signal::KernelAction;
 use linux_raw_sys::general as k;
 
 use crate::fork::{self, SPECULATING, child};
 use crate::mappings::advice;
-use crate::next::{Next, arguments_back, jump_slot, keep_arguments};
+use crate::next::{self, Next, arguments_back, jump_slot, keep_arguments};
 
 use super::{absent, fork_entry, fork_signal_safe_entry, libc_answer};
 
@@ -34,7 +35,7 @@ macro_rules! interpose {
         mod $name {
             use super::*;
 
-            jump_slot!(NEXT = $text, else absent);
+            jump_slot!(pub(super) NEXT = $text, else absent);
 
             #[unsafe(no_mangle)]
             #[unsafe(naked)]
@@ -67,6 +68,7 @@ interpose! {
     chdir, c"chdir" => slow_chdir;
     umask, c"umask" => slow_umask;
     execve, c"execve" => slow_execve;
+    signal, c"signal" => slow_signal;
     sigaction, c"sigaction" => slow_sigaction;
     sigprocmask, c"sigprocmask" => slow_sigprocmask;
     pthread_sigmask, c"pthread_sigmask" => slow_pthread_sigmask;
@@ -162,10 +164,43 @@ pub(crate) struct LibcAction {
 /// Signals libc keeps to itself: cancellation and set*id broadcasts.
 const LIBC_OWN: u64 = 1 << 31 | 1 << 32;
 
+const EINVAL: isize = -22;
+const SA_RESTORER: usize = 0x0400_0000;
+
+/// Whether libc refuses to tell about a signal, or to change it, since it is one of its own.
+fn is_libcs_own(signal: c_int) -> bool {
+    matches!(signal, 32 | 33) || signal == 34 && !next::is_glibc()
+}
+
+/// `signal(3)` for the two actions that a child on its way to exec sets, Node.js for all signals.
+extern "C" fn slow_signal(signal: c_int, handler: usize) -> usize {
+    const SA_RESTART: usize = 0x1000_0000;
+    const SIG_IGN: usize = 1;
+    if handler > SIG_IGN || SIGINTERRUPT.load(Relaxed) {
+        // SAFETY: found under the name of the function that has this type; until it is found, what finds it keeps the arguments.
+        let real = unsafe {
+            core::mem::transmute::<*mut c_void, extern "C" fn(c_int, usize) -> usize>(
+                signal::NEXT.load(Relaxed),
+            )
+        };
+        return real(signal, handler);
+    }
+    if is_libcs_own(signal) {
+        return libc_answer(EINVAL) as usize;
+    }
+    child::count_direct();
+    // What glibc's asks for (sysdeps/posix/signal.c), and musl's, which blocks nothing in the handler.
+    let itself = if next::is_glibc() { 1u64.wrapping_shl(signal as u32 - 1) } else { 0 };
+    let action = KernelAction { handler, flags: SA_RESTART | SA_RESTORER, restorer: 0, mask: itself };
+    match child::signals::exchange(signal as usize, Some(&action)) {
+        Ok(before) => before.handler,
+        Err(e) => libc_answer(-(e.raw() as isize)) as usize,
+    }
+}
+
 extern "C" fn slow_sigaction(signal: c_int, new: usize, old: usize) -> c_int {
-    const SA_RESTORER: usize = 0x0400_0000;
-    if matches!(signal, 32 | 33) {
-        return libc_answer(-22);
+    if is_libcs_own(signal) {
+        return libc_answer(EINVAL);
     }
     child::count_direct();
     child::need_bytes(new, size_of::<LibcAction>());
@@ -184,7 +219,7 @@ extern "C" fn slow_sigaction(signal: c_int, new: usize, old: usize) -> c_int {
             if old != 0 {
                 let mut mask = [0; 16];
                 mask[0] = before.mask;
-                let flags = (before.flags & !SA_RESTORER) as c_int;
+                let flags = before.flags as c_int;
                 child::write(
                     old,
                     LibcAction { handler: before.handler, mask, flags, restorer: before.restorer },
@@ -220,6 +255,23 @@ extern "C" fn slow_sigprocmask(how: c_int, set: usize, old: usize) -> c_int {
 
 extern "C" fn slow_pthread_sigmask(how: c_int, set: usize, old: usize) -> c_int {
     -change_mask(how, set, old) as c_int
+}
+
+/// The program has told libc which signals are to interrupt calls: what `signal` does from then on, libc alone knows.
+static SIGINTERRUPT: AtomicBool = AtomicBool::new(false);
+
+/// `siginterrupt(3)`.
+#[unsafe(no_mangle)]
+extern "C" fn siginterrupt(signal: c_int, yes: c_int) -> c_int {
+    static NEXT: Next = Next::new(c"siginterrupt");
+    SIGINTERRUPT.store(true, Relaxed);
+    let real = NEXT.get();
+    if real.is_null() {
+        return absent();
+    }
+    // SAFETY: found under the name of this function.
+    let real = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn(c_int, c_int) -> c_int>(real) };
+    real(signal, yes)
 }
 
 // Watched rather than replaced: what the program tells the kernel about its own filters.
