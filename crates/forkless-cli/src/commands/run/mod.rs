@@ -200,6 +200,8 @@ fn prepare_and_exec(args: &Args) -> Result<Never, Failure> {
             environment
         }
         Err(why) => {
+            // Before the exec, or the asked shell would be a child of PROGRAM's.
+            drop(shell);
             if !args.quiet {
                 eprintln!("forkless: {}: {why}; running it plainly", name.to_string_lossy());
             }
