@@ -183,6 +183,19 @@ impl ShellTraits {
         buf: &'o mut [u8],
         slots: &mut [EnvSlot<'o>],
     ) -> Result<usize, Rejection> {
+        self.environment_in(&environment, command, directory, program, buf, slots)
+    }
+
+    /// One for all kinds of environment, as the analysis is.
+    fn environment_in<'o>(
+        &self,
+        environment: &dyn Environment,
+        command: &Command<'o>,
+        directory: &Directory<'_>,
+        program: &[u8],
+        buf: &'o mut [u8],
+        slots: &mut [EnvSlot<'o>],
+    ) -> Result<usize, Rejection> {
         let mut overrides = Overrides::new();
         let mut rest = buf;
         let mut set = |name: &[u8], value: &[u8], overrides: &mut Overrides<'o>| {

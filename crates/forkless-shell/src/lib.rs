@@ -122,6 +122,16 @@ pub fn analyze<'b, E: Environment + ?Sized>(
     shell: &ShellTraits,
     buf: &'b mut [u8],
 ) -> Result<Script<'b>, Rejection> {
+    analyze_in(line, &environment, shell, buf)
+}
+
+/// One analysis, whatever holds the environment: a preloaded library needs it for two kinds, and has no room for two of it.
+fn analyze_in<'b>(
+    line: &[u8],
+    environment: &dyn Environment,
+    shell: &ShellTraits,
+    buf: &'b mut [u8],
+) -> Result<Script<'b>, Rejection> {
     if line.len() > MAX_LINE {
         return Err(Rejection::whole(Reason::LineTooLong));
     }

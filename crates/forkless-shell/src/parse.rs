@@ -9,9 +9,9 @@ use crate::traits::{ReplacesShell, ShellKind, ShellTraits};
 use crate::word::{Cursor, Lexer};
 
 /// The analysis without the check of the environment.
-pub(crate) fn analyze_unchecked<'b, E: Environment + ?Sized>(
+pub(crate) fn analyze_unchecked<'b>(
     line: &[u8],
-    environment: &E,
+    environment: &dyn Environment,
     shell: &ShellTraits,
     buf: &'b mut [u8],
 ) -> Result<Script<'b>, Rejection> {

@@ -104,6 +104,7 @@ impl ShellTraits {
     /// Whether a shell with these traits would have exported exactly this.
     fn explains(&self, exported: &[u8], replaced: bool, directory: &[u8]) -> bool {
         let environment = ENVIRONMENT.map(CStr::to_bytes);
+        let environment = environment.as_slice();
         let mut script = [0; 256];
         let mut text = [0; 4352];
         let mut slots = [EnvSlot::EMPTY; ENVIRONMENT.len() + 4];
@@ -116,7 +117,7 @@ impl ShellTraits {
         }
         let directory = Directory { current: directory, previous: PreviousDirectory::Stale };
         let Ok(count) =
-            self.environment(&environment, &command, &directory, b"/bin/cat", &mut text, &mut slots)
+            self.environment(environment, &command, &directory, b"/bin/cat", &mut text, &mut slots)
         else {
             return false;
         };

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use rustix::io::Errno;
 
+use crate::asking::ASKING;
 use crate::support::{
     FORK_CASES, FORKLESS, LIBRARY, compile, nothing_speculates, observe, plain, report_in, reported,
     temporary, without_dispatch,
@@ -28,6 +29,23 @@ enum Fault {
     Number(i64),
 }
 
+/// What is run, and how.
+struct Subject {
+    options: &'static [&'static str],
+    program: &'static LazyLock<PathBuf>,
+    args: &'static [&'static str],
+}
+
+/// Forks. Every call of the child takes the way over the harness, so its time is no measure.
+const FORKS: Subject = Subject {
+    options: &["--fork-minimum=1M", "--fork-always", "--fork-limit=10000"],
+    program: &UNDER_FAULTS,
+    args: &[],
+};
+
+/// A line for which the library asks `/bin/sh` what it is.
+const ASKS: Subject = Subject { options: &["--children=no"], program: &ASKING, args: &["under_faults"] };
+
 /// A run with a fault: what an observer saw, the library's calls (`parent NUMBER` or `child NUMBER`), processes left behind.
 struct Run {
     seen: (Option<i32>, String, String),
@@ -35,7 +53,7 @@ struct Run {
     orphans: Option<String>,
 }
 
-fn run_with(fault: Fault, errno: Errno) -> Run {
+fn run_with(subject: &Subject, fault: Fault, errno: Errno) -> Run {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let log = temporary(&format!("inject.{}.{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
     let which = match fault {
@@ -44,9 +62,8 @@ fn run_with(fault: Fault, errno: Errno) -> Run {
         Fault::Number(nr) => (-nr).to_string(),
     };
     let mut command = plain(&INJECT, &[&which, &errno.raw_os_error().to_string()]);
-    command.arg(&log).args([FORKLESS, "run", "--quiet", "--fork-minimum=1M", "--fork-always"]);
-    // Every call of the child takes the way over the harness, so its time is no measure.
-    command.args(["--fork-limit=10000", "--"]).arg(&*UNDER_FAULTS);
+    command.arg(&log).args([FORKLESS, "run", "--quiet"]).args(subject.options).arg("--");
+    command.arg(&**subject.program).args(subject.args);
     let seen = observe(command.env("FORKLESS_LIBRARY", &*LIBRARY));
     let text = std::fs::read_to_string(&log).unwrap_or_default();
     let _ = std::fs::remove_file(&log);
@@ -56,12 +73,16 @@ fn run_with(fault: Fault, errno: Errno) -> Run {
 }
 
 /// Tries all faults, two at a time; returns what differed from `expected`.
-fn try_all(faults: &[(Fault, Errno)], expected: &(Option<i32>, String, String)) -> Vec<String> {
+fn try_all(
+    subject: &Subject,
+    faults: &[(Fault, Errno)],
+    expected: &(Option<i32>, String, String),
+) -> Vec<String> {
     let next = AtomicUsize::new(0);
     let work = || {
         let mut wrong = Vec::new();
         while let Some(&(fault, errno)) = faults.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let run = run_with(fault, errno);
+            let run = run_with(subject, fault, errno);
             if run.seen != *expected || run.orphans.as_deref() != Some("orphans 0") {
                 let lines: Vec<&str> =
                     run.seen.1.lines().filter(|l| !expected.1.lines().any(|e| e == *l)).collect();
@@ -85,7 +106,7 @@ fn try_all(faults: &[(Fault, Errno)], expected: &(Option<i32>, String, String)) 
 fn undisturbed() -> ((Option<i32>, String, String), Vec<String>) {
     let expected = observe(&mut plain(&UNDER_FAULTS, &[]));
     assert_eq!(expected.0, Some(0), "{expected:?}");
-    let run = run_with(Fault::None, Errno::PERM);
+    let run = run_with(&FORKS, Fault::None, Errno::PERM);
     assert_eq!(run.seen, expected);
     let count = |line: &str| run.calls.iter().filter(|l| *l == line).count();
     // execve is 59: two that succeed, one before that fails. madvise is 28.
@@ -105,7 +126,7 @@ fn a_refused_call_is_not_noticed() {
         .step_by(STRIDE)
         .map(|n| (Fault::Call(n), ERRORS[n / STRIDE % ERRORS.len()]))
         .collect();
-    let wrong = try_all(&faults, &expected);
+    let wrong = try_all(&FORKS, &faults, &expected);
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
@@ -123,7 +144,7 @@ fn a_kind_of_call_that_is_always_refused_is_not_noticed() {
         .enumerate()
         .map(|(i, nr)| (Fault::Number(*nr), if i % 2 == 0 { Errno::PERM } else { Errno::NOSYS }))
         .collect();
-    let wrong = try_all(&faults, &expected);
+    let wrong = try_all(&FORKS, &faults, &expected);
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
@@ -133,8 +154,40 @@ fn every_call_refused_with_every_error() {
     let (expected, calls) = undisturbed();
     let faults: Vec<_> =
         (1..=calls.len()).flat_map(|n| ERRORS.map(|errno| (Fault::Call(n), errno))).collect();
-    let wrong = try_all(&faults, &expected);
+    let wrong = try_all(&FORKS, &faults, &expected);
     eprintln!("{} calls, {} runs", calls.len(), faults.len());
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+#[ignore = "every call with every error: minutes"]
+fn every_call_while_asking_refused_with_every_error() {
+    let expected = observe(&mut plain(&ASKING, ASKS.args));
+    let calls = run_with(&ASKS, Fault::None, Errno::PERM).calls.len();
+    let faults: Vec<_> = (1..=calls).flat_map(|n| ERRORS.map(|errno| (Fault::Call(n), errno))).collect();
+    let wrong = try_all(&ASKS, &faults, &expected);
+    eprintln!("asking: {calls} calls, {} runs", faults.len());
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Every call of the library's while it asks which shell this is, refused once with one of the errors, and every kind of call always, but for
+/// those without which the program itself cannot wait or block a signal.
+#[test]
+fn a_refused_call_while_asking_is_not_noticed() {
+    let expected = observe(&mut plain(&ASKING, ASKS.args));
+    assert_eq!(expected.0, Some(0), "{expected:?}");
+    let run = run_with(&ASKS, Fault::None, Errno::PERM);
+    assert_eq!(run.seen, expected);
+    // clone3 is 435: the asker and its shell.
+    assert_eq!(run.calls.iter().filter(|line| line.ends_with(" 435")).count(), 2, "{:?}", run.calls);
+    let once = (1..=run.calls.len()).map(|n| (Fault::Call(n), ERRORS[n % ERRORS.len()]));
+    let numbers: BTreeSet<i64> =
+        run.calls.iter().filter_map(|line| line.rsplit(' ').next()?.parse().ok()).collect();
+    // rt_sigprocmask and wait4.
+    let always =
+        numbers.iter().filter(|nr| ![14, 61].contains(*nr)).map(|nr| (Fault::Number(*nr), Errno::NOSYS));
+    let faults: Vec<_> = once.chain(always).collect();
+    let wrong = try_all(&ASKS, &faults, &expected);
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 

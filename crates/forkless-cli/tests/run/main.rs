@@ -1,6 +1,7 @@
 //! `forkless run` from outside: every case runs plainly and under forkless, what an observer sees is compared, and the report says which
 //! mechanism ran. The programs are C, under `fixtures/run`, compiled here.
 
+mod asking;
 mod bench;
 mod cpython;
 mod faults;

@@ -43,13 +43,17 @@ fn comparable((status, out, err): (Option<i32>, String, String)) -> (Option<i32>
 fn lines_do_without_a_shell_what_they_do_with_it() {
     let lines: Vec<&str> = LINES.iter().map(|(line, _)| *line).collect();
     let without = comparable(observe(&mut plain(&SHELL_CASES, &lines)));
-    let (with, report) = reported(&[], &SHELL_CASES, &lines);
-    assert_eq!(without, comparable(with));
     assert_eq!(without.0, Some(0));
     // Each case also writes to `cat` through popen.
     let spared: usize = LINES.iter().map(|(_, both)| both.iter().filter(|b| **b).count() + 1).sum();
     let kept = 3 * LINES.len() - spared;
-    assert_eq!((report.count("shells_skipped"), report.count("shells_kept")), (spared as u64, kept as u64));
+    // The command asks which shell it is, or the library does.
+    for children in ["--children=follow", "--children=no"] {
+        let (with, report) = reported(&[children], &SHELL_CASES, &lines);
+        assert_eq!(without, comparable(with), "{children}");
+        let counts = (report.count("shells_skipped"), report.count("shells_kept"));
+        assert_eq!(counts, (spared as u64, kept as u64), "{children}");
+    }
 }
 
 /// glibc's fclose waits for the program of a stream of popen's. Once the program stayed, a zombie, and later ones were started without

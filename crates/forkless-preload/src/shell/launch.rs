@@ -9,9 +9,10 @@ use forkless_sys::signal::{self, Disposition, SigSet};
 use forkless_sys::{CPtr, Errno, fd, mm, process};
 
 use super::SPARE;
+use crate::insist::insist;
 use crate::next;
 
-const SIGCHLD: u64 = 17;
+pub(super) const SIGCHLD: u64 = 17;
 
 /// Memory for one launch: the analysis, the vectors, the child's stack.
 pub(super) struct Workspace {
@@ -19,8 +20,9 @@ pub(super) struct Workspace {
 }
 
 /// Bytes of a workspace.
-const SIZE: usize = 128 << 10;
-const STACK: usize = 32 << 10;
+pub(super) const SIZE: usize = 128 << 10;
+/// Bytes of a child's stack.
+pub(super) const STACK: usize = 32 << 10;
 
 impl Workspace {
     /// The spare one, or a new one.
@@ -71,6 +73,8 @@ pub(super) struct Launch<'a> {
     pub(super) steps: &'a [Step],
     /// Signals the caller ignores for its own sake, which the program gets back as default.
     pub(super) restore: SigSet,
+    /// Signals the program starts with ignored, whatever the caller does with them.
+    pub(super) ignored: SigSet,
     /// The mask the program starts with.
     pub(super) mask: SigSet,
 }
@@ -78,38 +82,61 @@ pub(super) struct Launch<'a> {
 /// What parent and child share while the parent is suspended.
 struct Shared<'a> {
     launch: &'a Launch<'a>,
-    /// libc's own signals that the program starts with ignored.
-    ignored: SigSet,
     errno: AtomicI32,
 }
 
 impl Launch<'_> {
     /// Starts it on the stack of a workspace and returns its pid. An error means that nothing was executed and no process is left.
     pub(super) fn start(&self, stack: usize) -> Result<i32, Errno> {
-        let shared = Shared { launch: self, ignored: left_ignored(), errno: AtomicI32::new(0) };
-        let mut args = clone::args();
-        args.flags = u64::from(CLONE_VM | CLONE_VFORK) | CLONE_CLEAR_SIGHAND;
-        args.exit_signal = SIGCHLD;
-        args.stack = stack as u64;
-        args.stack_size = STACK as u64;
-        // A signal the child received would run the program's handler in shared memory: none until it has handlers no more,
-        // which CLONE_CLEAR_SIGHAND sees to, and its own mask.
-        let before = signal::set_mask(SigSet::ALL)?;
-        // SAFETY: the stack is the workspace's and unused, `shared` outlives the child's use of this memory (CLONE_VFORK), and the
-        // entry never returns.
-        let pid = unsafe { clone::clone3(&args, begin, (&raw const shared).cast_mut().cast()) };
-        let _ = signal::set_mask(before);
-        let pid = pid?;
+        let shared = Shared { launch: self, errno: AtomicI32::new(0) };
+        // SAFETY: the stack is the caller's to give and unused, `shared` outlives the child's use of this memory, and the entry never returns.
+        let pid = unsafe { suspended(stack, SIGCHLD, begin, (&raw const shared).cast_mut().cast()) }?;
         match shared.errno.load(Relaxed) {
             0 => Ok(pid),
             errno => {
-                while process::waitid(process::P_PID, pid, process::WEXITED | process::WALL)
-                    == Err(Errno::EINTR)
-                {}
+                reap(pid);
                 Err(Errno::from_raw(errno))
             }
         }
     }
+}
+
+/// Runs `entry(data)` in a child that shares this memory; the caller is suspended until the child executes a program or ends. With an
+/// `exit_signal` of 0 it ends without a signal, and no wait without `__WALL` or `__WCLONE` finds it (`eligible_child` of kernel/exit.c).
+///
+/// # Safety
+/// `stack` is the lowest address of [`STACK`] unused bytes, on a page. `entry` never returns, calls no libc and allocates nothing.
+pub(super) unsafe fn suspended(
+    stack: usize,
+    exit_signal: u64,
+    entry: clone::Entry,
+    data: *mut c_void,
+) -> Result<i32, Errno> {
+    let mut args = clone::args();
+    args.flags = u64::from(CLONE_VM | CLONE_VFORK) | CLONE_CLEAR_SIGHAND;
+    args.exit_signal = exit_signal;
+    args.stack = stack as u64;
+    args.stack_size = STACK as u64;
+    // A signal the child received would run the program's handler in shared memory: none until it has handlers no more,
+    // which CLONE_CLEAR_SIGHAND sees to, and its own mask.
+    let before = signal::set_mask(SigSet::ALL)?;
+    // SAFETY: the caller's contract; `data` stays in use no longer than we are suspended (CLONE_VFORK).
+    let pid = unsafe { clone::clone3(&args, entry, data) };
+    let _ = insist(|| signal::set_mask(before));
+    pid
+}
+
+/// Waits for a child of our own, whatever its exit signal. It may be gone: where SIGCHLD is ignored, children that send it reap themselves.
+pub(super) fn reap(pid: i32) {
+    let _ = insist(|| {
+        loop {
+            match process::wait4(pid, process::WALL) {
+                Err(Errno::EINTR) => {}
+                Err(Errno::ECHILD) => return Ok(0),
+                other => return other,
+            }
+        }
+    });
 }
 
 /// The child. Shares the parent's memory: no libc, no allocation.
@@ -117,7 +144,7 @@ unsafe extern "C" fn begin(data: *mut c_void) -> ! {
     // SAFETY: the parent's `shared`, alive while it is suspended.
     let shared = unsafe { &*data.cast::<Shared<'_>>() };
     let launch = shared.launch;
-    let errno = match arrange(launch, shared.ignored) {
+    let errno = match arrange(launch) {
         // SAFETY: null-terminated vectors of the parent's.
         Ok(()) => unsafe { process::execve(CPtr::from(launch.path), launch.argv, launch.envp) },
         Err(errno) => errno,
@@ -126,7 +153,7 @@ unsafe extern "C" fn begin(data: *mut c_void) -> ! {
     process::exit_group(127)
 }
 
-fn arrange(launch: &Launch<'_>, ignored: SigSet) -> Result<(), Errno> {
+fn arrange(launch: &Launch<'_>) -> Result<(), Errno> {
     for step in launch.steps {
         match *step {
             Step::Copy { from, to } if from == to => fd::set_cloexec(to, false)?,
@@ -135,8 +162,8 @@ fn arrange(launch: &Launch<'_>, ignored: SigSet) -> Result<(), Errno> {
         }
     }
     for signal in 1..=64 {
-        if launch.restore.has(signal) || ignored.has(signal) {
-            signal::reset(signal, ignored.has(signal))?;
+        if launch.restore.has(signal) || launch.ignored.has(signal) {
+            signal::reset(signal, launch.ignored.has(signal))?;
         }
     }
     signal::set_mask(launch.mask).map(drop)
@@ -144,7 +171,7 @@ fn arrange(launch: &Launch<'_>, ignored: SigSet) -> Result<(), Errno> {
 
 /// The signals of libc's own that its posix_spawn, and so its system and popen, leave ignored in the child: glibc both of its two
 /// (sysdeps/unix/sysv/linux/spawni.c), musl those of its three that have a handler (src/process/posix_spawn.c).
-fn left_ignored() -> SigSet {
+pub(super) fn left_ignored() -> SigSet {
     let glibc = next::is_glibc();
     let has_handler = |signal| matches!(signal::disposition(signal), Ok(Disposition::Handler(_)));
     let mut ignored = SigSet::EMPTY;

@@ -98,9 +98,16 @@ fn with_shell(
         envp: environ,
         steps: terms.first,
         restore: terms.restore,
+        ignored: launch::left_ignored(),
         mask: terms.mask,
     }
     .start(workspace.stack())
+}
+
+/// Whether it matters for this line what `/bin/sh` is: dash, which does the least of its own, could be spared.
+pub(super) fn depends_on_the_shell(line: &CStr, environ: *const *const c_char, memory: &mut [u8]) -> bool {
+    analyze(line.to_bytes(), &Environ(environ), &ShellTraits::DASH, memory)
+        .is_ok_and(|script| script.single().is_some_and(|command| command.is_program()))
 }
 
 /// `None`: ask the shell; nothing has happened that it would not repeat.
@@ -153,6 +160,7 @@ fn without_shell(
             envp: envp.as_ptr(),
             steps: &plan.steps[..plan.len],
             restore: terms.restore,
+            ignored: launch::left_ignored(),
             mask: terms.mask,
         }
         .start(stack)

@@ -85,14 +85,16 @@ extern "C" fn popen(line: *const c_char, mode: *const c_char) -> *mut c_void {
         // libc knows what to say.
         _ => return real_popen(line, mode),
     };
+    // SAFETY: a string, by popen's contract.
+    let line = unsafe { CStr::from_ptr(line) };
+    super::ask::if_needed(line, environ);
     while LOCK.swap(true, Acquire) {
         sched::yield_now();
     }
     let free = TABLE.iter().find(|s| s.file.load(Relaxed).is_null());
     let result = match free {
-        // SAFETY: a string, by popen's contract.
-        Some(slot) => open(slot, unsafe { CStr::from_ptr(line) }, environ, reads, keeps),
-        None => Ok(real_popen(line, mode)),
+        Some(slot) => open(slot, line, environ, reads, keeps),
+        None => Ok(real_popen(line.as_ptr(), mode)),
     };
     LOCK.store(false, Release);
     result.unwrap_or_else(|errno| {

@@ -15,8 +15,8 @@ use crate::next::Next;
 
 use super::line::{self, Told};
 
-const SIGINT: i32 = 2;
-const SIGQUIT: i32 = 3;
+pub(super) const SIGINT: i32 = 2;
+pub(super) const SIGQUIT: i32 = 3;
 const SIGCHLD: i32 = 17;
 const SIG_IGN: usize = 1;
 
@@ -48,6 +48,7 @@ extern "C" fn system(line: *const c_char) -> c_int {
     }
     // SAFETY: not null, so a string, by system's contract.
     let line = unsafe { CStr::from_ptr(line) };
+    super::ask::if_needed(line, environ);
     QUIET.enter();
     let before = signal::mask().unwrap_or_default();
     let _ = signal::set_mask(before.with(SIGCHLD));

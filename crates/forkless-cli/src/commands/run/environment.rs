@@ -54,7 +54,7 @@ pub(super) fn prepared(
     record: Option<&RecordFile>,
     target: &Target,
     huge: &huge_pages::Settings,
-    shell: Option<shell::Asked>,
+    shell: shell::Answer,
 ) -> Vec<CString> {
     let mut all = current();
     let mut options = options(args, record, shell);
@@ -91,7 +91,7 @@ pub(super) fn prepared(
 }
 
 /// `key=value` pairs; `config.rs` of the library reads them.
-fn options(args: &Args, record: Option<&RecordFile>, shell: Option<shell::Asked>) -> String {
+fn options(args: &Args, record: Option<&RecordFile>, shell: shell::Answer) -> String {
     let fork = match args.fork {
         Fork::Strict => "strict",
         Fork::Speculate => "speculate",
@@ -101,7 +101,7 @@ fn options(args: &Args, record: Option<&RecordFile>, shell: Option<shell::Asked>
     if args.fork_always {
         text.push_str(",learn=no");
     }
-    if let Some(known) = shell.and_then(shell::Asked::known) {
+    if let Some(known) = shell.for_the_library() {
         let _ = write!(text, ",sh={known}");
     }
     if args.context == Context::Fast {

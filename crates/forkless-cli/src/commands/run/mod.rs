@@ -171,8 +171,15 @@ enum Never {}
 fn prepare_and_exec(args: &Args) -> Result<Never, Failure> {
     let name = &args.command[0];
     let program = target::find(name).map_err(|e| not_executable(name, e))?;
-    // First, so that it answers while the rest is prepared.
-    let shell = if args.shell == Shell::Bypass { shell::ask() } else { None };
+    let shell = match (args.shell, args.children) {
+        (Shell::Off, _) => shell::Answer::None,
+        // A single program, which may never come to need the answer. A tree of them would ask again and again.
+        (Shell::Bypass, Children::No) => shell::Answer::LeftToTheLibrary,
+        // First, so that it answers while the rest is prepared.
+        (Shell::Bypass, Children::Follow) => {
+            shell::ask().map_or(shell::Answer::None, shell::Answer::Expected)
+        }
+    };
     let examined = library::find().and_then(|library| Ok((library, target::examine(&program)?)));
     let environment = match examined {
         Ok((library, target)) => {

@@ -10,6 +10,27 @@ use std::ptr::{null, null_mut};
 
 use forkless_shell::{ShellTraits, probe};
 
+/// What the library is told of the shell.
+pub(super) enum Answer {
+    /// Nothing: every line is the shell's.
+    None,
+    /// What this one says.
+    Expected(Asked),
+    /// To ask by itself, when the first line depends on it.
+    LeftToTheLibrary,
+}
+
+impl Answer {
+    /// The value of its option `sh`.
+    pub(super) fn for_the_library(self) -> Option<String> {
+        match self {
+            Answer::None => None,
+            Answer::Expected(asked) => asked.known(),
+            Answer::LeftToTheLibrary => Some("ask".to_owned()),
+        }
+    }
+}
+
 /// A shell that was asked and has not been listened to yet: it answers while its asker does other things.
 pub(in crate::commands) struct Asked {
     shell: libc::pid_t,

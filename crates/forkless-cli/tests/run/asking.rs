@@ -1,0 +1,116 @@
+//! With `--children=no` the library asks `/bin/sh` what it is, inside the program and when a line first depends on it: once, and unseen.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+
+use crate::support::{FORKLESS, LIBRARY, compile, emulated, observe, plain, reported, temporary};
+
+pub(crate) static ASKING: LazyLock<PathBuf> = LazyLock::new(|| compile("asking.c", &["-lpthread"]));
+
+const ONLY_IT: &[&str] = &["--children=no"];
+
+/// What is executed under `forkless run --children=no`, by path, in order; `None` where nobody may trace.
+fn executed(case: &str) -> Option<Vec<String>> {
+    if emulated() || Command::new("strace").arg("-V").output().is_err() {
+        println!("skipped: no strace here (apt-get install strace)");
+        return None;
+    }
+    let log = temporary(&format!("asking.{case}.{}", std::process::id()));
+    let mut command =
+        plain(Path::new("strace"), &["-f", "-qq", "-e", "trace=execve", "-e", "signal=none", "-o"]);
+    command.arg(&log).args([FORKLESS, "run"]).args(ONLY_IT).arg("--").arg(&*ASKING).arg(case);
+    let (status, _, said) = observe(command.env("FORKLESS_LIBRARY", &*LIBRARY));
+    if said.contains("Operation not permitted") {
+        println!("skipped: strace may not trace here");
+        return None;
+    }
+    assert_eq!(status, Some(0), "{said}");
+    let text = std::fs::read_to_string(&log).expect("a trace");
+    let _ = std::fs::remove_file(&log);
+    let path = |line: &str| Some(line.split_once("execve(\"")?.1.split_once('"')?.0.to_owned());
+    Some(text.lines().filter_map(path).collect())
+}
+
+#[test]
+fn a_shell_is_asked_when_a_line_first_depends_on_it() {
+    let (forkless, program) = (FORKLESS, ASKING.to_str().expect("UTF-8"));
+    let cases = [
+        ("no_line", vec![]),
+        // The shells of the lines, which none could spare.
+        ("lines_for_the_shell", vec!["/bin/sh"; 3]),
+        ("three_lines", vec!["/bin/sh", "/bin/cat", "/bin/true", "/bin/true", "/bin/true"]),
+        ("three_streams", vec!["/bin/sh", "/bin/cat", "/bin/echo", "/bin/echo", "/bin/echo"]),
+    ];
+    for (case, expected) in cases {
+        let Some(seen) = executed(case) else { return };
+        assert_eq!(seen, [vec![forkless, program], expected].concat(), "{case}");
+    }
+}
+
+/// What cases print, with and without, and how many lines went without and with a shell.
+#[test]
+fn asking_is_not_noticed() {
+    let cases = [
+        ("no_line", [0, 0]),
+        ("three_lines", [3, 0]),
+        ("three_streams", [3, 0]),
+        ("lines_for_the_shell", [0, 3]),
+        ("a_thread_that_waits_for_any_child", [3, 0]),
+        ("adopts_orphans", [3, 0]),
+        ("all_closed", [2, 0]),
+        ("children_ask", [4, 0]),
+        // The first child has to be the line's shell.
+        ("the_first_child_of_a_namespace", [0, 2]),
+    ];
+    for (case, [skipped, kept]) in cases {
+        let without = observe(&mut plain(&ASKING, &[case]));
+        if case == "the_first_child_of_a_namespace" && without.0 == Some(99) {
+            println!("skipped: no PID namespace may be made here");
+            continue;
+        }
+        assert_eq!(without.0, Some(0), "{case}: {without:?}");
+        let (with, report) = reported(ONLY_IT, &ASKING, &[case]);
+        assert_eq!(without, with, "{case}");
+        let counts = [report.count("shells_skipped"), report.count("shells_kept")];
+        assert_eq!(counts, [skipped, kept], "{case}");
+    }
+}
+
+/// Where the shell cannot be asked it gets the lines, which then fail as they do without us.
+#[test]
+fn a_shell_that_cannot_be_asked_gets_the_lines() {
+    for (case, lines) in [
+        ("no_descriptor_left", 2),
+        ("a_descriptor_left", 2),
+        ("descriptors_for_itself", 2),
+        ("no_process_left", 1),
+        ("a_process_left", 1),
+        ("two_processes_left", 1),
+    ] {
+        let without = observe(&mut plain(&ASKING, &[case]));
+        if without.0 == Some(99) {
+            println!("skipped: {case}: the user cannot be changed here");
+            continue;
+        }
+        assert_eq!(without.0, Some(0), "{case}: {without:?}");
+        let (with, report) = reported(ONLY_IT, &ASKING, &[case]);
+        assert_eq!(without, with, "{case}");
+        assert_eq!((report.count("shells_skipped"), report.count("shells_kept")), (0, lines), "{case}");
+    }
+}
+
+/// Threads that come while another asks do not wait for the answer.
+#[test]
+fn threads_ask_once() {
+    let case = ["threads_that_ask_together"];
+    let without = observe(&mut plain(&ASKING, &case));
+    let (with, report) = reported(ONLY_IT, &ASKING, &case);
+    assert_eq!(without, with);
+    let [skipped, kept] = ["shells_skipped", "shells_kept"].map(|name| report.count(name));
+    assert_eq!(skipped + kept, 250);
+    assert!(skipped > 0);
+    if let Some(executed) = executed(case[0]) {
+        assert_eq!(executed.iter().filter(|path| *path == "/bin/cat").count(), 1, "{executed:?}");
+    }
+}

@@ -1,0 +1,139 @@
+//! Asking `/bin/sh` what it is from within the program (`sh=ask`): when the first line depends on it, once for the process.
+//!
+//! The program must not find the asked shell among its children. So it is the child of an asker, a process that shares the program's memory
+//! until it ends, that sends no signal then and that only we can wait for. The asker executes nothing: an exec would give it
+//! SIGCHLD for its exit signal (kernel exec.c, `begin_new_exec`). Whatever fails, the shell stays unknown and gets every line.
+//!
+//! While a thread asks, lines of others go to the shell. A child forked meanwhile, without that thread, stays so.
+#![expect(unsafe_code, reason = "a child that shares memory")]
+
+use core::ffi::{CStr, c_char, c_void};
+use core::ptr::null;
+use core::sync::atomic::Ordering::{Relaxed, Release};
+
+use forkless_shell::{ShellTraits, probe};
+use forkless_sys::signal::{self, SigSet};
+use forkless_sys::{CPtr, Errno, fd, process};
+
+use crate::insist::insist;
+
+use super::launch::{self, Launch, SIGCHLD, SIZE, STACK, Step, Workspace};
+use super::system::{SIGINT, SIGQUIT};
+use super::{ASKING, KNOWN, SHELL, UNASKED, UNKNOWN, line};
+
+const SIGTSTP: i32 = 20;
+
+/// Before anything is locked, blocked or ignored for the line: all of that would last as long as the shell takes to answer.
+pub(super) fn if_needed(line: &CStr, environ: *const *const c_char) {
+    if SHELL.load(Relaxed) != UNASKED {
+        return;
+    }
+    let Some(mut workspace) = Workspace::take() else { return };
+    if line::depends_on_the_shell(line, environ, workspace.memory())
+        && SHELL.compare_exchange(UNASKED, ASKING, Relaxed, Relaxed).is_ok()
+        && ask(&mut workspace).is_none()
+    {
+        SHELL.store(UNKNOWN, Release);
+    }
+}
+
+fn ask(workspace: &mut Workspace) -> Option<()> {
+    if !stays_in_namespace() {
+        return None;
+    }
+    // Before the question: the answer is then never one of an older file.
+    let file = launch::stat(c"/bin/sh")?;
+    let stack = workspace.stack();
+    let (answer, shells_stack) = workspace.memory().split_at_mut_checked(ANSWER)?;
+    let mut question = Question { stack: shells_stack.as_mut_ptr() as usize, answer, len: 0, shell: 0 };
+    // A handler that jumped away would leave the asker unreaped.
+    let before = signal::set_mask(SigSet::ALL).ok()?;
+    // SAFETY: the workspace's stack; `question` is used by nobody else until the asker ends; `asker` keeps the rules.
+    let asker = unsafe { launch::suspended(stack, 0, asker, (&raw mut question).cast()) };
+    if let Ok(asker) = asker {
+        launch::reap(asker);
+    }
+    let _ = insist(|| signal::set_mask(before));
+    let answer = question.answer.get(..question.len)?;
+    let shell = ShellTraits::from_probe(answer, question.shell.cast_unsigned(), b"/");
+    let at = KNOWN.iter().position(|(_, known)| *known == shell)?;
+    super::learnt(at, file.device, file.inode);
+    Some(())
+}
+
+/// Bytes of a workspace for the answer; the asked shell's stack is behind it, and the asker's behind that.
+const ANSWER: usize = SIZE - 2 * STACK;
+
+/// What the caller and the asker share.
+struct Question<'a> {
+    /// Where the asked shell starts.
+    stack: usize,
+    answer: &'a mut [u8],
+    /// How much of it there is.
+    len: usize,
+    /// The asked shell's process id, as its parent and so its /proc have it.
+    shell: i32,
+}
+
+/// The process between. Shares the caller's memory, and nothing else: no libc, no allocation.
+unsafe extern "C" fn asker(data: *mut c_void) -> ! {
+    // SAFETY: the caller's question, which it does not look at while it is suspended.
+    let question = unsafe { &mut *data.cast::<Question<'_>>() };
+    let _ = question.put();
+    process::exit_group(0)
+}
+
+impl Question<'_> {
+    fn put(&mut self) -> Result<(), Errno> {
+        // The program's descriptors are not held open for as long as this takes: who closes a pipe or a lock means it. And it may have
+        // used up all its numbers.
+        fd::close_range(0, u32::MAX, 0)?;
+        process::chdir(CPtr::from(c"/"))?;
+        let nowhere = fd::openat(fd::AT_FDCWD, CPtr::from(c"/dev/null"), fd::O_RDWR, 0)?;
+        let (read, write) = fd::pipe2(fd::O_CLOEXEC)?;
+        self.shell = self.start(nowhere, write)?;
+        let _ = fd::close(write);
+        while let Some(room @ [_, ..]) = self.answer.get_mut(self.len..) {
+            match fd::read(read, room) {
+                Err(Errno::EINTR) => {}
+                Ok(0) | Err(_) => break,
+                Ok(n) => self.len += n,
+            }
+        }
+        // One that has more to say is told that nobody listens.
+        let _ = fd::close(read);
+        launch::reap(self.shell);
+        Ok(())
+    }
+
+    fn start(&self, nowhere: i32, write: i32) -> Result<i32, Errno> {
+        let argv = [c"sh".as_ptr(), c"-c".as_ptr(), probe::LINE.as_ptr(), null()];
+        let mut envp = [null(); probe::ENVIRONMENT.len() + 1];
+        for (pointer, entry) in envp.iter_mut().zip(&probe::ENVIRONMENT) {
+            *pointer = entry.as_ptr();
+        }
+        Launch {
+            path: c"/bin/sh",
+            argv: argv.as_ptr(),
+            envp: envp.as_ptr(),
+            // All were closed: `nowhere` is 0, the pipe 1 and 2.
+            steps: &[Step::Copy { from: write, to: 1 }, Step::Copy { from: nowhere, to: 2 }],
+            restore: SigSet::EMPTY.with(SIGCHLD as i32),
+            // The terminal's keys are for the program, which could not be stopped before this shell has ended.
+            ignored: SigSet::EMPTY.with(SIGINT).with(SIGQUIT).with(SIGTSTP),
+            mask: SigSet::EMPTY,
+        }
+        .start(self.stack)
+    }
+}
+
+/// Whether children are in this thread's own PID namespace. After `unshare(CLONE_NEWPID)` the first child is the init of a new one, which has
+/// to be the line's: with it the namespace ends.
+fn stays_in_namespace() -> bool {
+    let mut names = [[0; 24]; 2];
+    let [own, children] = &mut names;
+    let link = |path, text: &mut [u8]| fd::readlinkat(fd::AT_FDCWD, CPtr::from(path), text).is_ok();
+    link(c"/proc/thread-self/ns/pid", own)
+        && link(c"/proc/thread-self/ns/pid_for_children", children)
+        && own == children
+}
