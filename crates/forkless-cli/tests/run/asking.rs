@@ -58,6 +58,7 @@ fn asking_is_not_noticed() {
         ("lines_for_the_shell", [0, 3]),
         ("a_thread_that_waits_for_any_child", [3, 0]),
         ("adopts_orphans", [3, 0]),
+        ("signals_of_its_own", [2, 0]),
         ("all_closed", [2, 0]),
         ("children_ask", [4, 0]),
         // The first child has to be the line's shell.

@@ -14,7 +14,7 @@ use forkless_sys::{CPtr, Errno, fd, process};
 
 use crate::tally;
 
-use super::launch::{self, Launch, Step, Workspace};
+use super::launch::{self, Launch, SIGCHLD, Step, Workspace};
 
 const S_IFMT: u32 = 0o170_000;
 const S_IFREG: u32 = 0o100_000;
@@ -153,15 +153,16 @@ fn without_shell(
     let mut plan = Plan::new(terms.first)?;
     let ready = plan.redirect(&command, terms, shell.kind());
     let replaces = command.replaces_shell();
+    let (restore, mask) = signals(shell.kind(), replaces, terms);
     let launched = ready.and_then(|()| {
         Launch {
             path,
             argv: argv.as_ptr(),
             envp: envp.as_ptr(),
             steps: &plan.steps[..plan.len],
-            restore: terms.restore,
+            restore,
             ignored: launch::left_ignored(),
-            mask: terms.mask,
+            mask,
         }
         .start(stack)
         // No #! line, a missing interpreter, a race: the shell knows what to do and say.
@@ -171,6 +172,18 @@ fn without_shell(
     plan.close_opened(if launched.is_some() && !replaces { keep } else { -1 });
     let pid = launched?;
     Some(Started { pid, told: (!replaces).then_some(Told { shell: *shell, errors, opened: keep }) })
+}
+
+/// What becomes in the shell of signals that the caller ignores or blocks: which are back at their default for the program, and its mask. dash and
+/// busybox handle SIGCHLD; bash leaves it ignored, but unblocks it. dash starts a program by vfork, for which it blocks all signals, and lifts
+/// the block by emptying the mask (`vforkexec`, jobs.c); what it becomes by `exec` has its own.
+fn signals(shell: ShellKind, replaces: bool, terms: &Terms<'_>) -> (SigSet, SigSet) {
+    let handled = if shell == ShellKind::Bash { terms.restore } else { terms.restore.with(SIGCHLD as i32) };
+    match shell {
+        ShellKind::Dash if !replaces => (handled, SigSet::EMPTY),
+        ShellKind::Bash => (handled, terms.mask.without(SIGCHLD as i32)),
+        _ => (handled, terms.mask),
+    }
 }
 
 fn fill(vector: &mut [*const c_char; VECTOR], from: impl Iterator<Item = *const c_char>) -> Option<()> {
