@@ -45,6 +45,7 @@ mod interpose;
 #[cfg(target_arch = "x86_64")]
 mod kernel;
 mod mappings;
+mod namespace;
 mod next;
 mod rt;
 mod shell;

@@ -10,6 +10,7 @@ use forkless_sys::{CPtr, fd, process, sched, time};
 
 use crate::config::{self, Fork};
 use crate::mappings::advice;
+use crate::namespace;
 
 use super::{Attempt, NO_DISPATCH, outcome, sites};
 
@@ -108,21 +109,12 @@ fn traced() -> bool {
     answer
 }
 
-/// Whether a child would be in this thread's own PID namespace. After `unshare(CLONE_NEWPID)` the first child is the init of a new one, and
-/// with it the namespace ends: the fork that replaced it would fail with ENOMEM (kernel/pid.c, `alloc_pid`). In a namespace that was entered
-/// by `setns` a child cannot tell whether its parent lives. Both are in force beyond an exec, so it is looked up once; and again after the
-/// program has called one of them.
+/// Looked up once, for it is inherited over exec; and again each time after the program has changed namespaces.
 fn stays_in_namespace() -> Attempt<()> {
     if NAMESPACE.load(Relaxed) == SAME {
         return Ok(());
     }
-    // `pid:[NUMBER]`. Reading the links takes half of what it takes to look at what is behind them.
-    let mut names = [[0; 24]; 2];
-    let [own, children] = &mut names;
-    fd::readlinkat(fd::AT_FDCWD, CPtr::from(c"/proc/thread-self/ns/pid"), own).map_err(|_| Kind::NoProc)?;
-    // Nothing is behind the second link before the new namespace has an init.
-    let read = fd::readlinkat(fd::AT_FDCWD, CPtr::from(c"/proc/thread-self/ns/pid_for_children"), children);
-    if read.is_err() || own != children {
+    if !namespace::children_stay().map_err(|_| Kind::NoProc)? {
         return Err(Kind::Namespace);
     }
     // Unless another thread has changed its own meanwhile.

@@ -16,6 +16,7 @@ use forkless_sys::signal::{self, SigSet};
 use forkless_sys::{CPtr, Errno, fd, process};
 
 use crate::insist::insist;
+use crate::namespace;
 
 use super::launch::{self, Launch, SIGCHLD, SIZE, STACK, Step, Workspace};
 use super::system::{SIGINT, SIGQUIT};
@@ -38,7 +39,8 @@ pub(super) fn if_needed(line: &CStr, environ: *const *const c_char) {
 }
 
 fn ask(workspace: &mut Workspace) -> Option<()> {
-    if !stays_in_namespace() {
+    // The first child of a new namespace has to be the line's.
+    if namespace::children_stay() != Ok(true) {
         return None;
     }
     // Before the question: the answer is then never one of an older file.
@@ -125,15 +127,4 @@ impl Question<'_> {
         }
         .start(self.stack)
     }
-}
-
-/// Whether children are in this thread's own PID namespace. After `unshare(CLONE_NEWPID)` the first child is the init of a new one, which has
-/// to be the line's: with it the namespace ends.
-fn stays_in_namespace() -> bool {
-    let mut names = [[0; 24]; 2];
-    let [own, children] = &mut names;
-    let link = |path, text: &mut [u8]| fd::readlinkat(fd::AT_FDCWD, CPtr::from(path), text).is_ok();
-    link(c"/proc/thread-self/ns/pid", own)
-        && link(c"/proc/thread-self/ns/pid_for_children", children)
-        && own == children
 }

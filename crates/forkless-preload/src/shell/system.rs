@@ -35,17 +35,9 @@ pub(super) fn fail(errno: Errno) -> c_int {
 extern "C" fn system(line: *const c_char) -> c_int {
     let environ = crate::next::environment().cast_const().cast::<*const c_char>();
     if line.is_null() || super::aside() || environ.is_null() {
-        let real = SYSTEM.get();
-        if real.is_null() {
-            return fail(Errno::ENOSYS);
-        }
-        // SAFETY: found under the name of this function.
-        let real = unsafe {
-            core::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const c_char) -> c_int>(real)
-        };
-        // SAFETY: the caller's argument.
-        return unsafe { real(line) };
+        return libcs_own(line);
     }
+    let given = line;
     // SAFETY: not null, so a string, by system's contract.
     let line = unsafe { CStr::from_ptr(line) };
     super::ask::if_needed(line, environ);
@@ -64,11 +56,24 @@ extern "C" fn system(line: *const c_char) -> c_int {
             }
             fail(errno)
         }
-        // As when the shell cannot be executed; a process that cannot be made is an error.
-        Err(Errno::EAGAIN) => fail(Errno::EAGAIN),
-        Err(Errno::ENOMEM) => fail(Errno::ENOMEM),
+        // What it means that no process can be made, each libc says in its own way, if it cannot either.
+        Err(Errno::EAGAIN | Errno::ENOMEM) => libcs_own(given),
+        // As when the shell cannot be executed.
         Err(_) => 127 << 8,
     }
+}
+
+/// The next definition of `system`, with the caller's argument.
+fn libcs_own(line: *const c_char) -> c_int {
+    let real = SYSTEM.get();
+    if real.is_null() {
+        return fail(Errno::ENOSYS);
+    }
+    // SAFETY: found under the name of this function.
+    let real =
+        unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const c_char) -> c_int>(real) };
+    // SAFETY: the argument that `system` was called with.
+    unsafe { real(line) }
 }
 
 /// Waits for a child of ours, through interruptions.
