@@ -37,7 +37,6 @@ extern "C" fn system(line: *const c_char) -> c_int {
     if line.is_null() || super::aside() || environ.is_null() {
         return libcs_own(line);
     }
-    let given = line;
     // SAFETY: not null, so a string, by system's contract.
     let line = unsafe { CStr::from_ptr(line) };
     super::ask::if_needed(line, environ);
@@ -57,7 +56,7 @@ extern "C" fn system(line: *const c_char) -> c_int {
             fail(errno)
         }
         // What it means that no process can be made, each libc says in its own way, if it cannot either.
-        Err(Errno::EAGAIN | Errno::ENOMEM) => libcs_own(given),
+        Err(Errno::EAGAIN | Errno::ENOMEM) => libcs_own(line.as_ptr()),
         // As when the shell cannot be executed.
         Err(_) => 127 << 8,
     }
