@@ -206,10 +206,15 @@ fn a_thread_of_a_process_speculates_when_asked() {
     compare_with(&["--fork=speculate", "--fork-minimum=1M", "--fork-always"], "in_a_thread", 1, &[]);
 }
 
-/// Both would crash a child, or hang, where the window between marking and unmarking is not guarded.
+/// They would crash a child, hang, or be refused what every kernel grants, where the window between marking and unmarking is not guarded.
 #[test]
 fn threads_that_fork_and_move_memory_meanwhile() {
-    for (case, commits_at_least) in [("threads_fork_at_once", 40), ("a_thread_moves_memory", 100)] {
+    for (case, commits_at_least) in [
+        ("threads_fork_at_once", 40),
+        ("a_thread_moves_memory", 100),
+        ("a_thread_reallocates_memory", 100),
+        ("a_thread_resizes_memory", 100),
+    ] {
         let without = observe(&mut plain(&FORK_CASES, &[case]));
         let options = ["--fork=speculate", "--fork-minimum=1M", "--fork-always"];
         let (with, report) = reported(&options, &FORK_CASES, &[case]);

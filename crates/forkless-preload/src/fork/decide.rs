@@ -28,6 +28,8 @@ side_by_side! {
     static PLAIN: AtomicU32 = AtomicU32::new(0);
     /// A thread is between MADV_DONTFORK and MADV_DOFORK.
     static WINDOW: AtomicBool = AtomicBool::new(false);
+    /// Calls under way that move memory.
+    static MOVES: AtomicU32 = AtomicU32::new(0);
     /// Millisecond up to which [`TRACED`] holds.
     static LOOK_AGAIN_MS: AtomicI64 = AtomicI64::new(0);
     static TRACED: AtomicBool = AtomicBool::new(false);
@@ -153,12 +155,43 @@ pub(crate) fn plain<T>(fork: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Makes a call that moves memory, never while another thread has memory marked: what is marked in part lies in several mappings, and cannot be
+/// moved or grow as one (EFAULT, mm/mremap.c); what is marked takes its mark along.
+///
+/// It holds no lock that a fork takes, so unlike a plain fork it is waited for.
+pub(crate) fn outside_window<T>(call: impl FnOnce() -> T) -> T {
+    if config::fork() != Fork::Speculate {
+        return call();
+    }
+    super::touched();
+    loop {
+        MOVES.fetch_add(1, SeqCst);
+        if !WINDOW.load(SeqCst) {
+            break;
+        }
+        MOVES.fetch_sub(1, SeqCst);
+        while WINDOW.load(SeqCst) {
+            sched::yield_now();
+        }
+    }
+    let result = call();
+    MOVES.fetch_sub(1, SeqCst);
+    result
+}
+
 /// Enters the window, waiting for another speculation to leave it.
 pub(crate) fn open_window() -> Attempt<()> {
     while WINDOW.swap(true, SeqCst) {
         sched::yield_now();
     }
-    if PLAIN.load(SeqCst) != 0 {
+    // Not for ever: this may be a fork in a signal handler, in the midst of such a call.
+    const PATIENCE: usize = 1000;
+    let mut turns = 0;
+    while MOVES.load(SeqCst) != 0 && turns < PATIENCE {
+        sched::yield_now();
+        turns += 1;
+    }
+    if PLAIN.load(SeqCst) != 0 || turns == PATIENCE {
         close_window();
         return Err(Kind::Busy);
     }
@@ -173,4 +206,5 @@ pub(crate) fn close_window() {
 pub(crate) fn reset() {
     PLAIN.store(0, Relaxed);
     WINDOW.store(false, Relaxed);
+    MOVES.store(0, Relaxed);
 }

@@ -31,7 +31,7 @@ mod plan;
 mod sites;
 mod trap;
 
-pub(crate) use decide::{note_namespaces, plain};
+pub(crate) use decide::{note_namespaces, outside_window};
 
 at_hand! {
     /// 1 in a speculative child, from its first instruction to its exec or end. The interposers read it.

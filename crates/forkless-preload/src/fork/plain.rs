@@ -12,9 +12,9 @@ pub(crate) const fn speculating() -> bool {
     false
 }
 
-/// Makes a fork or what must not fall into one: nothing here marks memory.
-pub(crate) fn plain<T>(fork: impl FnOnce() -> T) -> T {
-    fork()
+/// Makes a call that moves memory: nothing here marks any.
+pub(crate) fn outside_window<T>(call: impl FnOnce() -> T) -> T {
+    call()
 }
 
 /// `fork` and `_Fork` after the interposers: `site` is the address the program's call returns to.

@@ -78,13 +78,14 @@ pub(crate) fn is_marked(start: usize, end: usize) -> bool {
 /// A mapping is about to be moved or to grow, and may take a mark along. `mremap` makes the call.
 pub(crate) fn moved(addr: usize, old_len: usize, new_len: usize, mremap: impl FnOnce() -> usize) -> usize {
     // A speculative child's call is judged, and undoes it.
-    if fork::speculating() || !touches(addr, addr.saturating_add(old_len.max(1))) {
+    if fork::speculating() {
         return mremap();
     }
     // No other thread may look at the mappings between the move and the note.
-    fork::plain(|| {
+    fork::outside_window(|| {
+        let noted = touches(addr, addr.saturating_add(old_len.max(1)));
         let at = mremap();
-        if at != usize::MAX {
+        if noted && at != usize::MAX {
             note(at, new_len, MADV_DONTFORK);
         }
         at
