@@ -12,27 +12,27 @@
 #[cfg(not(panic = "abort"))]
 compile_error!("build with --profile preload: a preloaded library must not unwind");
 
-/// Statics that every program of the tree reads or writes while it starts, forks or ends. The loader has written the page of `.data` by then;
-/// in `.bss` each would be one more page fault (about 1 us, in every program).
-macro_rules! at_hand {
-    ($($(#[$meta:meta])* $visibility:vis static $name:ident: $type:ty = $value:expr;)*) => { $(
+/// Statics in a section of the linker's.
+macro_rules! statics_in {
+    ($section:literal: $($(#[$meta:meta])* $visibility:vis static $name:ident: $type:ty = $value:expr;)*) => { $(
         $(#[$meta])*
         #[expect(unsafe_code, reason = "the name of a section that holds what this is")]
-        #[unsafe(link_section = ".data")]
+        #[unsafe(link_section = $section)]
         $visibility static $name: $type = $value;
     )* };
 }
 
-/// Statics that every speculation writes, in the parent or in the child: side by side on as few pages as hold them. After a fork each page
-/// that is written costs the parent a fault, and the child a fault and a copy (1 us together).
+/// Statics that every program of the tree reads or writes while it starts, forks or ends. The loader has written the page of `.data` by then;
+/// in `.bss` each would be one more page fault (about 1 us, in every program).
+macro_rules! at_hand {
+    ($($statics:tt)*) => { statics_in! { ".data": $($statics)* } };
+}
+
+/// Statics that every speculation writes, in the parent or in the child, zero at first: side by side on as few pages as hold them. After a
+/// fork each page that is written costs the parent a fault, and the child a fault and a copy (1 us together).
 #[cfg(target_arch = "x86_64")]
 macro_rules! side_by_side {
-    ($($(#[$meta:meta])* $visibility:vis static $name:ident: $type:ty = $value:expr;)*) => { $(
-        $(#[$meta])*
-        #[expect(unsafe_code, reason = "the name of a section that holds what this is: zeroes")]
-        #[unsafe(link_section = ".bss.side_by_side")]
-        $visibility static $name: $type = $value;
-    )* };
+    ($($statics:tt)*) => { statics_in! { ".bss.side_by_side": $($statics)* } };
 }
 
 mod config;

@@ -1,12 +1,16 @@
-//! Signals that are never blocked while something of the program's is in our hands.
+//! Numbers of signals, and which are never blocked while something of the program's is in our hands.
 
 use forkless_sys::signal::SigSet;
 
+pub(crate) const SIGINT: i32 = 2;
+pub(crate) const SIGQUIT: i32 = 3;
 pub(crate) const SIGILL: i32 = 4;
 pub(crate) const SIGTRAP: i32 = 5;
 pub(crate) const SIGBUS: i32 = 7;
 pub(crate) const SIGFPE: i32 = 8;
 pub(crate) const SIGSEGV: i32 = 11;
+pub(crate) const SIGCHLD: i32 = 17;
+pub(crate) const SIGTSTP: i32 = 20;
 pub(crate) const SIGSYS: i32 = 31;
 
 /// Signals the kernel forces on an instruction. Blocked, they kill; so they never are while speculating.

@@ -147,9 +147,7 @@ pub(crate) fn plain<T>(fork: impl FnOnce() -> T) -> T {
     }
     super::touched();
     PLAIN.fetch_add(1, SeqCst);
-    while WINDOW.load(SeqCst) {
-        sched::yield_now();
-    }
+    until_closed();
     let result = fork();
     PLAIN.fetch_sub(1, SeqCst);
     result
@@ -170,13 +168,17 @@ pub(crate) fn outside_window<T>(call: impl FnOnce() -> T) -> T {
             break;
         }
         MOVES.fetch_sub(1, SeqCst);
-        while WINDOW.load(SeqCst) {
-            sched::yield_now();
-        }
+        until_closed();
     }
     let result = call();
     MOVES.fetch_sub(1, SeqCst);
     result
+}
+
+fn until_closed() {
+    while WINDOW.load(SeqCst) {
+        sched::yield_now();
+    }
 }
 
 /// Enters the window, waiting for another speculation to leave it.

@@ -13,13 +13,12 @@ use linux_raw_sys::general as k;
 use crate::config;
 use crate::insist::insist;
 use crate::kernel::{self, Args};
-use crate::signals::{BLOCKED, OF_TIMERS, SYNCHRONOUS};
+use crate::signals::{BLOCKED, OF_TIMERS, SIGCHLD, SYNCHRONOUS};
 
 use super::arm::{Slot, Verdict};
 use super::frame::Frame;
 use super::{Attempt, child, decide, memory, outcome, own_memory, plan, sites};
 
-const SIGCHLD: usize = 17;
 /// The flags of a fork; anything else is another kind of clone.
 const FORK_FLAGS: usize = (k::CLONE_CHILD_SETTID | k::CLONE_CHILD_CLEARTID | k::CLONE_PARENT_SETTID) as usize;
 
@@ -34,7 +33,9 @@ pub(crate) fn trapped(slot: &'static Slot, frame: &mut Frame) {
             let answer = mask_of(slot, &args);
             frame.answer(answer);
         }
-        k::__NR_clone if args[0] & 0xff == SIGCHLD && args[0] & !0xff & !FORK_FLAGS == 0 && args[1] == 0 => {
+        k::__NR_clone
+            if args[0] & 0xff == SIGCHLD as usize && args[0] & !0xff & !FORK_FLAGS == 0 && args[1] == 0 =>
+        {
             fork(slot, frame, nr, &args);
         }
         k::__NR_fork => fork(slot, frame, nr, &args),

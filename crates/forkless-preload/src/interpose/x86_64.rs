@@ -6,6 +6,7 @@ use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use forkless_sys::Errno;
 use forkless_sys::signal::KernelAction;
 use linux_raw_sys::general as k;
 
@@ -164,7 +165,7 @@ pub(crate) struct LibcAction {
 /// Signals libc keeps to itself: cancellation and set*id broadcasts.
 const LIBC_OWN: u64 = 1 << 31 | 1 << 32;
 
-const EINVAL: isize = -22;
+const EINVAL: isize = -(Errno::EINVAL.raw() as isize);
 const SA_RESTORER: usize = 0x0400_0000;
 
 /// Whether libc refuses to tell about a signal, or to change it, since it is one of its own.
@@ -260,59 +261,31 @@ extern "C" fn slow_pthread_sigmask(how: c_int, set: usize, old: usize) -> c_int 
 /// The program has told libc which signals are to interrupt calls: what `signal` does from then on, libc alone knows.
 static SIGINTERRUPT: AtomicBool = AtomicBool::new(false);
 
-/// `siginterrupt(3)`.
-#[unsafe(no_mangle)]
-extern "C" fn siginterrupt(signal: c_int, yes: c_int) -> c_int {
-    static NEXT: Next = Next::new(c"siginterrupt");
-    SIGINTERRUPT.store(true, Relaxed);
-    let real = NEXT.get();
-    if real.is_null() {
-        return absent();
-    }
-    // SAFETY: found under the name of this function.
-    let real = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn(c_int, c_int) -> c_int>(real) };
-    real(signal, yes)
-}
-
-// Watched rather than replaced: what the program tells the kernel about its own filters.
-
-static PRCTL: Next = Next::new(c"prctl");
-
-/// `prctl` is variadic; six registers carry all it can take.
-#[unsafe(no_mangle)]
-extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
-    fork::note_prctl(option as u32);
-    let real = PRCTL.get();
-    if real.is_null() {
-        return absent();
-    }
-    type Prctl = extern "C" fn(c_int, usize, usize, usize, usize) -> c_int;
-    // SAFETY: found under the name of this function.
-    let real = unsafe { core::mem::transmute::<*mut c_void, Prctl>(real) };
-    real(option, a, b, c, d)
-}
-
-/// Defines a libc function of two arguments that changes the calling thread's namespaces.
-macro_rules! changes_namespaces {
-    ($($name:ident, $text:literal;)*) => { $(
+/// Defines a libc function that is watched rather than replaced: `$note` is done before the next definition gets the same arguments.
+macro_rules! watches {
+    ($($(#[$meta:meta])* $name:ident, $text:literal, ($($argument:ident: $type:ty),*) => $note:expr;)*) => { $(
+        $(#[$meta])*
         #[unsafe(no_mangle)]
-        extern "C" fn $name(a: c_int, b: c_int) -> c_int {
+        extern "C" fn $name($($argument: $type),*) -> c_int {
             static NEXT: Next = Next::new($text);
-            fork::note_namespaces();
+            $note;
             let real = NEXT.get();
             if real.is_null() {
                 return absent();
             }
-            // SAFETY: found under the name of this function, which takes one or two of these.
-            let real = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn(c_int, c_int) -> c_int>(real) };
-            real(a, b)
+            // SAFETY: found under the name of this function.
+            let real = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn($($type),*) -> c_int>(real) };
+            real($($argument),*)
         }
     )* };
 }
 
-changes_namespaces! {
-    unshare, c"unshare";
-    setns, c"setns";
+watches! {
+    siginterrupt, c"siginterrupt", (signal: c_int, yes: c_int) => SIGINTERRUPT.store(true, Relaxed);
+    unshare, c"unshare", (flags: c_int) => fork::note_namespaces();
+    setns, c"setns", (namespace: c_int, kind: c_int) => fork::note_namespaces();
+    /// Variadic; six registers carry all it can take.
+    prctl, c"prctl", (option: c_int, a: usize, b: usize, c: usize, d: usize) => fork::note_prctl(option as u32);
 }
 
 /// The instructions that go on to `$next`, once huge pages have been moved to by way of `$before`.

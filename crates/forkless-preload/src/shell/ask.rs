@@ -17,12 +17,10 @@ use forkless_sys::{CPtr, Errno, fd, process};
 
 use crate::insist::insist;
 use crate::namespace;
+use crate::signals::{SIGCHLD, SIGINT, SIGQUIT, SIGTSTP};
 
-use super::launch::{self, Launch, SIGCHLD, SIZE, STACK, Step, Workspace};
-use super::system::{SIGINT, SIGQUIT};
+use super::launch::{self, Launch, SIZE, STACK, Step, Workspace};
 use super::{ASKING, KNOWN, SHELL, UNASKED, UNKNOWN, line};
-
-const SIGTSTP: i32 = 20;
 
 /// Before anything is locked, blocked or ignored for the line: all of that would last as long as the shell takes to answer.
 pub(super) fn if_needed(line: &CStr, environ: *const *const c_char) {
@@ -120,7 +118,7 @@ impl Question<'_> {
             envp: envp.as_ptr(),
             // All were closed: `nowhere` is 0, the pipe 1 and 2.
             steps: &[Step::Copy { from: write, to: 1 }, Step::Copy { from: nowhere, to: 2 }],
-            restore: SigSet::EMPTY.with(SIGCHLD as i32),
+            restore: SigSet::EMPTY.with(SIGCHLD),
             // The terminal's keys are for the program, which could not be stopped before this shell has ended.
             ignored: SigSet::EMPTY.with(SIGINT).with(SIGQUIT).with(SIGTSTP),
             mask: SigSet::EMPTY,

@@ -11,8 +11,7 @@ use forkless_sys::{CPtr, Errno, fd, mm, process};
 use super::SPARE;
 use crate::insist::insist;
 use crate::next;
-
-pub(super) const SIGCHLD: u64 = 17;
+use crate::signals::SIGCHLD;
 
 /// Memory for one launch: the analysis, the vectors, the child's stack.
 pub(super) struct Workspace {
@@ -108,13 +107,13 @@ impl Launch<'_> {
 /// `stack` is the lowest address of [`STACK`] unused bytes, on a page. `entry` never returns, calls no libc and allocates nothing.
 pub(super) unsafe fn suspended(
     stack: usize,
-    exit_signal: u64,
+    exit_signal: i32,
     entry: clone::Entry,
     data: *mut c_void,
 ) -> Result<i32, Errno> {
     let mut args = clone::args();
     args.flags = u64::from(CLONE_VM | CLONE_VFORK) | CLONE_CLEAR_SIGHAND;
-    args.exit_signal = exit_signal;
+    args.exit_signal = exit_signal as u64;
     args.stack = stack as u64;
     args.stack_size = STACK as u64;
     // A signal the child received would run the program's handler in shared memory: none until it has handlers no more,

@@ -12,9 +12,10 @@ use forkless_shell::{
 use forkless_sys::signal::SigSet;
 use forkless_sys::{CPtr, Errno, fd, process};
 
+use crate::signals::SIGCHLD;
 use crate::tally;
 
-use super::launch::{self, Launch, SIGCHLD, Step, Workspace};
+use super::launch::{self, Launch, Step, Workspace};
 
 const S_IFMT: u32 = 0o170_000;
 const S_IFREG: u32 = 0o100_000;
@@ -178,10 +179,10 @@ fn without_shell(
 /// busybox handle SIGCHLD; bash leaves it ignored, but unblocks it. dash starts a program by vfork, for which it blocks all signals, and lifts
 /// the block by emptying the mask (`vforkexec`, jobs.c); what it becomes by `exec` has its own.
 fn signals(shell: ShellKind, replaces: bool, terms: &Terms<'_>) -> (SigSet, SigSet) {
-    let handled = if shell == ShellKind::Bash { terms.restore } else { terms.restore.with(SIGCHLD as i32) };
+    let handled = if shell == ShellKind::Bash { terms.restore } else { terms.restore.with(SIGCHLD) };
     match shell {
         ShellKind::Dash if !replaces => (handled, SigSet::EMPTY),
-        ShellKind::Bash => (handled, terms.mask.without(SIGCHLD as i32)),
+        ShellKind::Bash => (handled, terms.mask.without(SIGCHLD)),
         _ => (handled, terms.mask),
     }
 }

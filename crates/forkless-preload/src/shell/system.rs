@@ -12,12 +12,10 @@ use forkless_sys::signal::{self, KernelAction, SigSet};
 use forkless_sys::{Errno, fd, process, sched};
 
 use crate::next::Next;
+use crate::signals::{SIGCHLD, SIGINT, SIGQUIT};
 
 use super::line::{self, Told};
 
-pub(super) const SIGINT: i32 = 2;
-pub(super) const SIGQUIT: i32 = 3;
-const SIGCHLD: i32 = 17;
 const SIG_IGN: usize = 1;
 
 static SYSTEM: Next = Next::new(c"system");
