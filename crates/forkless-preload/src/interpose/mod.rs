@@ -71,12 +71,20 @@ static FORK_SIGNAL_SAFE: Next = Next::new(c"_Fork");
 
 /// `fork(2)`, called at `site`.
 extern "C" fn fork_entry(site: usize) -> c_int {
+    before_children_exit();
     fork::fork_entry(&FORK, site)
 }
 
 /// `_Fork(3)`, fork without the fork handlers.
 extern "C" fn fork_signal_safe_entry(site: usize) -> c_int {
+    before_children_exit();
     fork::fork_entry(&FORK_SIGNAL_SAFE, site)
+}
+
+/// Finds the next `_exit` while the loader can be asked: a child of `_Fork` would wait for ever for the loader's lock, if another thread held it
+/// at the fork (dlopen, dlsym).
+fn before_children_exit() {
+    let _ = EXIT.get();
 }
 
 unsafe extern "C" {
