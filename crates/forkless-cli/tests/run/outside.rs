@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use crate::fork::{PATIENT, compare_in};
-use crate::support::{compile, nothing_speculates, observe, plain, reported};
+use crate::support::{compile, nothing_speculates, observe, plain, reported, run};
 
 static EXEC: LazyLock<PathBuf> = LazyLock::new(|| compile("exec_cases.c", &[]));
 static OUTSIDE: LazyLock<PathBuf> = LazyLock::new(|| compile("outside_cases.c", &[]));
@@ -109,6 +109,13 @@ fn workers_beside_a_thread_that_executes() {
         assert!(report.count("committed") > 0, "{reasons:?}");
         assert!(reasons.iter().any(|r| r == "Learned"), "{reasons:?}");
     }
+}
+
+/// Regression: the library's `_exit` asked the loader in every child.
+#[test]
+fn children_end_beside_the_loader() {
+    let case = ["children_end_beside_the_loader"];
+    assert_eq!(observe(&mut plain(&THREADS, &case)), observe(&mut run(&[], &THREADS, &case)));
 }
 
 /// How many commit depends on when mappings come and go: some children meet one that is no longer there, and are undone.
