@@ -146,6 +146,15 @@ macro_rules! find_and_go_on {
 
 pub(crate) use {arguments_back, find_and_go_on, keep_arguments};
 
+/// Finds what a slot jumps to, before its first call does.
+/// `absent` stands for a function this libc does not have.
+pub(crate) fn settle(slot: &AtomicPtr<c_void>, name: &CStr, absent: *const ()) -> *mut c_void {
+    let found = lookup(name);
+    let found = if found.is_null() { absent.cast_mut().cast() } else { found };
+    slot.store(found, Relaxed);
+    found
+}
+
 /// Defines a static that holds the address of the next definition of a function, for interposers that jump through it with their argument
 /// registers untouched. Until the first call it holds a trampoline that looks the definition up, keeps it there, and goes on to it;
 /// `$absent` stands for a function this libc does not have.
@@ -158,11 +167,7 @@ macro_rules! jump_slot {
             }
 
             extern "C" fn resolve() -> *mut core::ffi::c_void {
-                const NAME: &core::ffi::CStr = $name;
-                let found = crate::next::lookup(NAME);
-                let found = if found.is_null() { $absent as *const () as *mut core::ffi::c_void } else { found };
-                $slot.store(found, core::sync::atomic::Ordering::Relaxed);
-                found
+                crate::next::settle(&$slot, $name, $absent as *const ())
             }
 
             core::sync::atomic::AtomicPtr::new(find as *const () as *mut core::ffi::c_void)

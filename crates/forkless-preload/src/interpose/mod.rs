@@ -6,12 +6,13 @@
 #![expect(unsafe_code, reason = "functions under libc's names, with libc's contracts")]
 
 use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::config;
 use crate::fork;
 use crate::huge::pool;
 use crate::mappings::advice;
-use crate::next::{Next, jump_slot};
+use crate::next::{self, Next, jump_slot};
 
 #[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
 #[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
@@ -71,20 +72,29 @@ static FORK_SIGNAL_SAFE: Next = Next::new(c"_Fork");
 
 /// `fork(2)`, called at `site`.
 extern "C" fn fork_entry(site: usize) -> c_int {
-    before_children_exit();
+    let _ = EXIT.get();
     fork::fork_entry(&FORK, site)
 }
 
 /// `_Fork(3)`, fork without the fork handlers.
 extern "C" fn fork_signal_safe_entry(site: usize) -> c_int {
-    before_children_exit();
+    find_childrens();
     fork::fork_entry(&FORK_SIGNAL_SAFE, site)
 }
 
-/// Finds the next `_exit` while the loader can be asked: a child of `_Fork` would wait for ever for the loader's lock, if another thread held it
-/// at the fork (dlopen, dlsym).
-fn before_children_exit() {
-    let _ = EXIT.get();
+/// Finds what children call while the loader can be asked: a child of `_Fork` or of a system call of the program's own would wait for ever for
+/// the loader's lock, if another thread held it at the fork (dlopen, dlsym). libc's `fork` leaves that lock free in children.
+fn find_childrens() {
+    static FOUND: AtomicBool = AtomicBool::new(false);
+    if FOUND.load(Relaxed) {
+        return;
+    }
+    for next in [&EXIT, &MADVISE, &MREMAP] {
+        next.get();
+    }
+    find_clearing();
+    arch::find_childrens();
+    FOUND.store(true, Relaxed);
 }
 
 unsafe extern "C" {
@@ -148,11 +158,15 @@ extern "C" fn mremap(addr: usize, old_len: usize, new_len: usize, flags: c_int, 
 /// Defines a function that huge pages make fail: they are taken out of the way first. Before there are any, and that is mostly always,
 /// one compare and one jump.
 macro_rules! clears_the_way {
-    ($($name:ident, $text:literal => $before:path;)*) => { $(
-        mod $name {
+    ($($name:ident, $text:literal => $before:path;)*) => {
+        fn find_clearing() {
+            $(next::settle(&$name::NEXT, $text, absent as *const ());)*
+        }
+
+        $(mod $name {
             use super::*;
 
-            jump_slot!(NEXT = $text, else absent);
+            jump_slot!(pub(super) NEXT = $text, else absent);
 
             #[unsafe(no_mangle)]
             #[unsafe(naked)]
@@ -163,8 +177,8 @@ macro_rules! clears_the_way {
             extern "C" fn before(addr: usize, len: usize) {
                 $before(addr, len);
             }
-        }
-    )* };
+        })*
+    };
 }
 
 clears_the_way! {

@@ -32,8 +32,12 @@ extern "C" fn _Fork() -> c_int {
 
 /// Defines a libc function: in a speculative child `$slow`, elsewhere the next definition, found at the first call.
 macro_rules! interpose {
-    ($($name:ident, $text:literal => $slow:path;)*) => { $(
-        mod $name {
+    ($($name:ident, $text:literal => $slow:path;)*) => {
+        fn find_replaced() {
+            $(next::settle(&$name::NEXT, $text, absent as *const ());)*
+        }
+
+        $(mod $name {
             use super::*;
 
             jump_slot!(pub(super) NEXT = $text, else absent);
@@ -51,8 +55,8 @@ macro_rules! interpose {
                     slow = sym $slow,
                 )
             }
-        }
-    )* };
+        })*
+    };
 }
 
 interpose! {
@@ -77,23 +81,32 @@ interpose! {
 
 /// Defines a libc function that changes the process's user, after which its memory can no longer be opened.
 macro_rules! changes_user {
-    ($($name:ident, $text:literal, ($($argument:ident),*) => $nr:ident [$($passed:expr),*];)*) => { $(
-        #[unsafe(no_mangle)]
-        extern "C" fn $name($($argument: u32),*) -> c_int {
-            static NEXT: Next = Next::new($text);
-            if fork::speculating() {
-                return libc_answer(child::direct(k::$nr, &[$($passed as usize),*, 0, 0, 0]));
-            }
-            fork::own_memory::keep();
-            let real = NEXT.get();
-            if real.is_null() {
-                return absent();
-            }
-            // SAFETY: found under the name of this function.
-            let real = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn($($argument: u32),*) -> c_int>(real) };
-            real($($argument),*)
+    ($($name:ident, $text:literal, ($($argument:ident),*) => $nr:ident [$($passed:expr),*];)*) => {
+        fn find_changes_of_user() {
+            $($name::NEXT.get();)*
         }
-    )* };
+
+        $(mod $name {
+            use super::*;
+
+            pub(super) static NEXT: Next = Next::new($text);
+
+            #[unsafe(no_mangle)]
+            extern "C" fn $name($($argument: u32),*) -> c_int {
+                if fork::speculating() {
+                    return libc_answer(child::direct(k::$nr, &[$($passed as usize),*, 0, 0, 0]));
+                }
+                fork::own_memory::keep();
+                let real = NEXT.get();
+                if real.is_null() {
+                    return absent();
+                }
+                // SAFETY: found under the name of this function.
+                let real = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn($($argument: u32),*) -> c_int>(real) };
+                real($($argument),*)
+            }
+        })*
+    };
 }
 
 changes_user! {
@@ -263,21 +276,30 @@ static SIGINTERRUPT: AtomicBool = AtomicBool::new(false);
 
 /// Defines a libc function that is watched rather than replaced: `$note` is done before the next definition gets the same arguments.
 macro_rules! watches {
-    ($($(#[$meta:meta])* $name:ident, $text:literal, ($($argument:ident: $type:ty),*) => $note:expr;)*) => { $(
-        $(#[$meta])*
-        #[unsafe(no_mangle)]
-        extern "C" fn $name($($argument: $type),*) -> c_int {
-            static NEXT: Next = Next::new($text);
-            $note;
-            let real = NEXT.get();
-            if real.is_null() {
-                return absent();
-            }
-            // SAFETY: found under the name of this function.
-            let real = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn($($type),*) -> c_int>(real) };
-            real($($argument),*)
+    ($($(#[$meta:meta])* $name:ident, $text:literal, ($($argument:ident: $type:ty),*) => $note:expr;)*) => {
+        fn find_watched() {
+            $($name::NEXT.get();)*
         }
-    )* };
+
+        $(mod $name {
+            use super::*;
+
+            pub(super) static NEXT: Next = Next::new($text);
+
+            $(#[$meta])*
+            #[unsafe(no_mangle)]
+            extern "C" fn $name($($argument: $type),*) -> c_int {
+                $note;
+                let real = NEXT.get();
+                if real.is_null() {
+                    return absent();
+                }
+                // SAFETY: found under the name of this function.
+                let real = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn($($type),*) -> c_int>(real) };
+                real($($argument),*)
+            }
+        })*
+    };
 }
 
 watches! {
@@ -308,12 +330,20 @@ macro_rules! once_moved {
 }
 pub(super) use once_moved;
 
+/// Finds the functions that children call between fork and exec.
+pub(super) fn find_childrens() {
+    find_replaced();
+    find_changes_of_user();
+    find_watched();
+    next::settle(&syscall_function::NEXT, c"syscall", absent as *const ());
+}
+
 mod syscall_function {
     use super::*;
 
-    jump_slot!(NEXT = c"syscall", else absent);
+    jump_slot!(pub(super) NEXT = c"syscall", else absent);
 
-    /// `syscall(2)`: libseccomp and allocators make the watched calls through it.
+    /// `syscall(2)`: libseccomp, allocators and sandboxes make the watched calls through it.
     #[unsafe(no_mangle)]
     #[unsafe(naked)]
     extern "C" fn syscall() {
@@ -328,6 +358,12 @@ mod syscall_function {
             "je 2f",
             "cmp edi, {setns}",
             "je 2f",
+            "cmp edi, {clone}",
+            "je 2f",
+            "cmp edi, {clone3}",
+            "je 2f",
+            "cmp edi, {fork}",
+            "je 2f",
             "jmp [rip + {next}]",
             "2:",
             keep_arguments!(),
@@ -339,6 +375,9 @@ mod syscall_function {
             seccomp = const k::__NR_seccomp,
             unshare = const k::__NR_unshare,
             setns = const k::__NR_setns,
+            clone = const k::__NR_clone,
+            clone3 = const k::__NR_clone3,
+            fork = const k::__NR_fork,
             next = sym NEXT,
             note = sym note,
         )
@@ -349,6 +388,7 @@ mod syscall_function {
             k::__NR_madvise => advice::note(a, b, c as u32),
             k::__NR_prctl => fork::note_prctl(a as u32),
             k::__NR_unshare | k::__NR_setns => fork::note_namespaces(),
+            k::__NR_clone | k::__NR_clone3 | k::__NR_fork => super::super::find_childrens(),
             _ => fork::note_seccomp(),
         }
     }
