@@ -1,7 +1,8 @@
 /*
  * forkless.h - start any program, from any process, at the cost of vfork.
  *
- * Link with `pkg-config --cflags --libs forkless`. Linux 5.10 and later, x86-64 and aarch64. C99 and C++98.
+ * Link with `pkg-config --cflags --libs forkless`. Linux 5.10 and later, x86-64 and aarch64. C89 (with
+ * <stdint.h>), C++98, and all later ones, with or without feature test macros.
  *
  * CONVENTIONS
  *
@@ -55,6 +56,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+/* For sigset_t, which <signal.h> leaves out where a program asks for the C standard alone. */
+#include <sys/select.h>
 #include <sys/types.h>
 
 #ifdef __cplusplus

@@ -216,10 +216,13 @@ fn headers_stand_alone_in_every_dialect() {
             if !have(compiler) {
                 continue;
             }
-            for std in ["c99", "c11", "c17"] {
-                let args = [&format!("-std={std}"), "-D_POSIX_C_SOURCE=200809L"];
-                accept(compiler, &args, &format!("alone-{header}.c"), &alone);
-                accept(compiler, &args, "both.c", both);
+            // The second time with nothing but the C standard, where <signal.h> has no sigset_t.
+            for posix in ["-D_POSIX_C_SOURCE=200809L", "-U_POSIX_C_SOURCE"] {
+                for std in ["c89", "c99", "c11", "c17"] {
+                    let args = [&format!("-std={std}"), posix, "-Wconversion", "-Wstrict-prototypes"];
+                    accept(compiler, &args, &format!("alone-{header}.c"), &alone);
+                    accept(compiler, &args, "both.c", both);
+                }
             }
         }
         for compiler in ["g++", "clang++"] {
