@@ -32,8 +32,14 @@ pub(crate) fn exec(what: &Exec<'_>, hint: usize, tried: &AtomicU32) -> (usize, E
         last = (i, errno);
         match errno {
             Errno::EACCES => denied = denied.or(Some(last)),
-            // The same list as glibc's execvpe: the next directory may still have it.
-            Errno::ENOENT | Errno::ENOTDIR | Errno::ESTALE | Errno::ENODEV | Errno::ETIMEDOUT => {}
+            // The same list as glibc's execvpe: the next directory may still have it. A directory too long for a path is passed over
+            // there before it is tried.
+            Errno::ENOENT
+            | Errno::ENOTDIR
+            | Errno::ESTALE
+            | Errno::ENODEV
+            | Errno::ETIMEDOUT
+            | Errno::ENAMETOOLONG => {}
             _ => return last,
         }
     }

@@ -60,18 +60,27 @@ pub(crate) fn failed_step(step: Option<&Step<'_>>, errno: Errno) -> SpawnError {
 
 fn exec(plan: &Plan, f: Failure) -> SpawnError {
     let searched = plan.candidates() > 1;
-    let path = plan.candidate(f.index);
+    // The kernel says ENOENT of a file that is there when the interpreter it names is not, which has cost many an hour; and
+    // a search goes on after it, so that the last directory's answer is the one that is left.
+    if f.errno == Errno::ENOENT
+        && let Some(path) = (0..plan.candidates()).map(|i| plan.candidate(i)).find(|p| is_there(plan, p))
+    {
+        let what = format!("{path} (the interpreter or loader it names is missing)");
+        return SpawnError::new(At::Exec, what, f.errno.raw());
+    }
     let mut what = if searched && f.errno == Errno::ENOENT {
         plan.program().to_string_lossy().into_owned()
     } else {
-        path.clone()
+        plan.candidate(f.index)
     };
     if what.is_empty() {
         what.push_str("\"\" (an empty name)");
     }
-    // The kernel says ENOENT of a file that is there when the interpreter it names is not, which has cost many an hour.
-    if f.errno == Errno::ENOENT && !plan.elsewhere && !path.is_empty() && Path::new(&path).exists() {
-        what.push_str(" (the interpreter or loader it names is missing)");
-    }
     SpawnError::new(At::Exec, what, f.errno.raw())
+}
+
+/// Whether the child finds a file at the path, as far as this process can tell.
+fn is_there(plan: &Plan, path: &str) -> bool {
+    let known = !plan.other_root && (path.starts_with('/') || !plan.other_directory);
+    known && Path::new(path).is_file()
 }

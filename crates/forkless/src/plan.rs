@@ -42,8 +42,10 @@ pub(crate) struct Plan {
     layout: Layout,
     /// The program as the command names it, for messages.
     program: layout::At,
-    /// The child looks paths up from another root or directory than this process.
-    pub elsewhere: bool,
+    /// The child looks paths up from another root than this process.
+    pub other_root: bool,
+    /// The child looks relative paths up from another directory than this process.
+    pub other_directory: bool,
     argv: *const *const c_char,
     envp: *const *const c_char,
     paths: Vec<layout::At>,
@@ -123,7 +125,8 @@ impl Plan {
         let a = &command.attributes;
         Ok(Plan {
             program: named,
-            elsewhere: a.chroot.is_some() || a.cwd.is_some(),
+            other_root: a.chroot.is_some(),
+            other_directory: a.cwd.is_some(),
             argv: layout.vector(argv),
             envp: env.map_or_else(env::current, |at| layout.vector(at)),
             layout,
@@ -201,7 +204,9 @@ fn check_nul(command: &Command) -> Result<(), SpawnError> {
 
 /// The files to try, as execvp(3): with the PATH the child will have.
 fn search(program: &[u8], command: &Command, b: &mut Builder) -> Vec<layout::At> {
-    if program.is_empty() || program.contains(&b'/') {
+    // A name that no directory can hold is tried once, for the kernel to say so, whatever the last directory would answer.
+    const NAME_MAX: usize = 255;
+    if program.is_empty() || program.contains(&b'/') || program.len() > NAME_MAX {
         return vec![b.string(&[program])];
     }
     let path = command.env.lookup(b"PATH");

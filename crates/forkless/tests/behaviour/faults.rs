@@ -113,6 +113,18 @@ fn what_cannot_be_executed_is_named_with_the_reason() {
             missing.display()
         ),
     );
+    // Found in a search that went on after it, and from another directory.
+    let mut c = new("missing");
+    c.env("PATH", format!("/does/not/exist:{}:/also/not", dir.0.display())).current_dir("/");
+    says(
+        c,
+        Step::Exec,
+        libc::ENOENT,
+        &format!(
+            "exec {} (the interpreter or loader it names is missing): No such file or directory",
+            missing.display()
+        ),
+    );
     let loops = dir.0.join("loop");
     std::os::unix::fs::symlink(&loops, &loops).unwrap();
     assert_eq!(error_of(new(loops.to_str().unwrap())).raw_os_error(), Some(libc::ELOOP));
@@ -145,6 +157,20 @@ fn a_denied_file_in_path_does_not_hide_a_later_one_and_is_the_reason_if_there_is
     only.env("PATH", format!("{}:/does/not/exist", denied.0.display()));
     let e = error_of(only);
     assert_eq!(e.to_string(), format!("exec {}/prog: Permission denied", denied.0.display()));
+}
+
+fn a_directory_in_path_that_is_too_long_does_not_hide_a_later_one() {
+    let good = Dir::new();
+    good.program("prog", "#!/bin/sh\nexit 3\n");
+    let path = format!("{}:{}", "/long".repeat(1000), good.0.display());
+    assert_eq!(Command::new("prog").env("PATH", &path).status().unwrap().code(), Some(3));
+    let mut missing = new("no-such-program");
+    missing.env("PATH", format!("{path}:/does/not/exist"));
+    says(missing, Step::Exec, libc::ENOENT, "exec no-such-program: No such file or directory");
+    // The name's own length is said whatever the directories are, as execvp(3) does.
+    let mut long = new(&"n".repeat(256));
+    long.env("PATH", format!("{path}:/does/not/exist"));
+    assert_eq!(error_of(long).raw_os_error(), Some(libc::ENAMETOOLONG));
 }
 
 fn a_file_open_for_writing_is_waited_for_and_not_for_ever() {
@@ -415,6 +441,7 @@ cases![
     what_cannot_be_executed_is_named_with_the_reason,
     a_script_without_interpreter_is_run_by_the_shell_as_execvp_does,
     a_denied_file_in_path_does_not_hide_a_later_one_and_is_the_reason_if_there_is_none,
+    a_directory_in_path_that_is_too_long_does_not_hide_a_later_one,
     a_file_open_for_writing_is_waited_for_and_not_for_ever,
     writing_and_starting_programs_in_two_threads,
     a_vanished_directory,
