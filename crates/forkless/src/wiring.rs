@@ -6,8 +6,8 @@ use crate::error::{SpawnError, Step as At};
 use crate::facilities::All;
 use crate::files::{Means, Source, Table};
 use crate::start::Until;
-use crate::stdio::{self, Kind};
-use forkless_sys::{process, sched};
+use crate::stdio::{self, Kind, Stdio};
+use forkless_sys::{fd, process, sched};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 /// A number from which on a descriptor is fetched instead of copied; see `files.rs`.
@@ -32,13 +32,8 @@ pub(crate) fn wire(
     if until_exec.is_none() && command.connects_nothing(defaults) {
         return Ok(w);
     }
-    // No table reaches it (sysctl_nr_open_max, fs/file.c), and the numbers just above a target are used on the way.
-    const BEYOND_ANY_TABLE: RawFd = 1 << 30;
+    check(command, defaults)?;
     for (number, stdio) in command.descriptors(defaults) {
-        if !(0..BEYOND_ANY_TABLE).contains(&number) {
-            let why = format!("there can be no descriptor {number}");
-            return Err(SpawnError::new(At::Command, why, libc::EBADF));
-        }
         let source = match &stdio.0 {
             // 0, 1 and 2 stay as they are; higher ones must be named to be kept.
             Kind::Inherit if number < 3 => continue,
@@ -76,6 +71,32 @@ pub(crate) fn wire(
         }
     }
     Ok(w)
+}
+
+/// Whether every number can be one, and every descriptor named by its number is open. Asked before any is made here: a pipe's end or the
+/// pidfd would take the number of one that is not, and the child would get that instead of an error.
+fn check(command: &Command, defaults: Defaults) -> Result<(), SpawnError> {
+    // No table reaches it (sysctl_nr_open_max, fs/file.c), and the numbers just above a target are used on the way.
+    const BEYOND_ANY_TABLE: RawFd = 1 << 30;
+    for (number, stdio) in command.descriptors(defaults) {
+        if !(0..BEYOND_ANY_TABLE).contains(&number) {
+            let why = format!("there can be no descriptor {number}");
+            return Err(SpawnError::new(At::Command, why, libc::EBADF));
+        }
+        let from = match &stdio.0 {
+            Kind::Inherit if number >= 3 => number,
+            Kind::Raw(from) => *from,
+            Kind::SameAs(other) => match command.descriptors(defaults).find(|d| d.0 == *other) {
+                Some((0..3, Stdio(Kind::Inherit))) => *other,
+                None if command.inherit_descriptors => *other,
+                _ => continue,
+            },
+            _ => continue,
+        };
+        fd::get_fd_flags(from)
+            .map_err(|e| SpawnError::at(At::Descriptors, format_args!("{number} from {from}"), e))?;
+    }
+    Ok(())
 }
 
 /// Follows a chain of numbers that are the same as another to the one that is something itself.

@@ -2,7 +2,7 @@
 
 use crate::support::report::{self, Report};
 use crate::support::{cases, me};
-use forkless::{Command, Stdio};
+use forkless::{Command, Stdio, Step};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -210,6 +210,30 @@ fn every_combination_of_closed_0_1_2() {
     }
 }
 
+/// Pipes and the pidfd take the lowest free numbers: the one that was named, where it is not open.
+fn a_closed_descriptor_is_an_error_and_never_one_of_the_librarys_own() {
+    let lowest = std::fs::File::open("/dev/null").unwrap().as_raw_fd();
+    let says = |c: &mut Command, what: &str| {
+        for nonblocking in [false, true] {
+            c.stdin(Stdio::piped());
+            let e = if nonblocking { c.spawn_nonblocking() } else { c.spawn() }.unwrap_err();
+            assert_eq!((e.step(), e.raw_os_error()), (Step::Descriptors, Some(libc::EBADF)), "{e}");
+            assert_eq!(e.what(), Some(what));
+        }
+    };
+    says(Command::new("true").fd(lowest, Stdio::inherit()), &format!("{lowest} from {lowest}"));
+    // SAFETY: that it is not open is what is tested; the number is nobody's.
+    #[expect(unsafe_code, reason = "breaks a promise on purpose")]
+    let closed = unsafe { Stdio::from_raw_borrowed(lowest) };
+    says(Command::new("true").fd(7, closed), &format!("7 from {lowest}"));
+    with_closed(&[1], || {
+        says(Command::new("true").fd(7, Stdio::same_as(1)), "7 from 1");
+        // Connected, so the caller's own does not matter.
+        let out = Command::new("sh").args(["-c", "echo hi >&7"]).fd(7, Stdio::same_as(1)).output().unwrap();
+        assert_eq!(out.stdout, b"hi\n");
+    });
+}
+
 fn numbers_beyond_any_table_are_an_error_of_the_start() {
     for n in [i32::MAX, i32::MAX - 1, 1 << 30, -1] {
         for inherit in [false, true] {
@@ -227,5 +251,6 @@ cases![
     null_closed_and_same_as,
     numbered_pipes_in_both_directions,
     every_combination_of_closed_0_1_2,
+    a_closed_descriptor_is_an_error_and_never_one_of_the_librarys_own,
     numbers_beyond_any_table_are_an_error_of_the_start,
 ];
