@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use support::{CLANG, GCC, have, include, libraries, root, scratch};
+use support::{CLANG, GCC, c_sources, have, include, libraries, root, scratch};
 
 /// The exported functions of the crate's source: name to (return type, parameter types), as C writes them.
 fn exported() -> BTreeMap<String, (String, Vec<String>)> {
@@ -262,6 +262,66 @@ fn every_declared_function_exists_and_is_documented() {
                 documented = false;
             }
         }
+    }
+}
+
+/// C without its comments and strings, which name functions that nobody calls there.
+fn code_of(c: &str) -> String {
+    let mut code = String::new();
+    let mut rest = c;
+    while let Some(at) = rest.find(['"', '\'', '/']) {
+        code.push_str(&rest[..at]);
+        let here = &rest[at..];
+        let skipped = if here.starts_with("/*") {
+            here.find("*/").expect("the comment ends") + 2
+        } else if here.starts_with('/') {
+            code.push('/');
+            1
+        } else {
+            let quote = here.as_bytes()[0];
+            let mut end = 1;
+            while here.as_bytes()[end] != quote {
+                end += if here.as_bytes()[end] == b'\\' { 2 } else { 1 };
+            }
+            end + 1
+        };
+        rest = &here[skipped..];
+    }
+    code + rest
+}
+
+/// Whether the code has the name as a whole word.
+fn mentions(code: &str, name: &str) -> bool {
+    let in_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    code.match_indices(name)
+        .any(|(at, _)| !code[..at].ends_with(in_word) && !code[at + name.len()..].starts_with(in_word))
+}
+
+/// By a test that looks at what it does: `nulls.c` alone does not count, and has a list of its own. The compiler sees to it that no
+/// test stands there uncalled (`-Wunused-function`).
+#[test]
+fn every_function_is_used_by_a_c_test_and_given_null_by_another() {
+    let (mut used, mut nulls) = (String::new(), String::new());
+    for entry in fs::read_dir(c_sources()).expect("tests/c") {
+        let path = entry.expect("entry").path();
+        let to = if path.ends_with("nulls.c") { &mut nulls } else { &mut used };
+        to.push_str(&code_of(&fs::read_to_string(path).expect("source")));
+    }
+    let all = exported();
+    let unused: Vec<&String> = all.keys().filter(|name| !mentions(&used, name)).collect();
+    assert!(unused.is_empty(), "no test in tests/c uses {unused:?}");
+    let takes_pointer = |params: &[String]| params.iter().any(|p| p.contains('*'));
+    let not_null: Vec<&String> =
+        all.iter().filter(|(name, f)| takes_pointer(&f.1) && !mentions(&nulls, name)).map(|f| f.0).collect();
+    assert!(not_null.is_empty(), "tests/c/nulls.c does not pass NULL to {not_null:?}");
+}
+
+#[test]
+fn code_is_told_from_comments_and_strings() {
+    let code = code_of("a_b(x) /* c_d(y) */ / \"e_f(\\\"z\" '\\'' g");
+    assert!(mentions(&code, "a_b") && mentions(&code, "g") && mentions(&code, "x"), "{code}");
+    for absent in ["c_d", "e_f", "z", "a", "b"] {
+        assert!(!mentions(&code, absent), "{absent} in {code}");
     }
 }
 

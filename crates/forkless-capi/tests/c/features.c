@@ -102,6 +102,18 @@ static void descriptors(void)
 	c = sh(line);
 	SET(forkless_command_fd_inherit(c, plain));
 	says(c, number);
+	/* A pipe the child reads at a number that is written to by custom. */
+	c = sh("read word <&7; test \"$word\" = key");
+	SET(forkless_command_fd_pipe_input(c, 7));
+	forkless_child *child;
+	SET(forkless_command_spawn(c, &child));
+	int seven = forkless_child_take_pipe(child, 7), status;
+	CHECK(seven >= 0 && write(seven, "key\n", 4) == 4);
+	close(seven);
+	SET(forkless_child_wait(child, &status));
+	CHECK_INT(status, 0);
+	forkless_child_free(child);
+	forkless_command_free(c);
 	close(file);
 	close(plain);
 }
@@ -419,6 +431,65 @@ static int on_chunk(void *data, int number, const void *bytes, size_t size)
 	return 0;
 }
 
+struct lines {
+	char text[64];
+	int stop_at;
+};
+
+/* Collects "NUMBER:LINE|". */
+static int on_line(void *data, int number, const void *bytes, size_t size)
+{
+	struct lines *l = data;
+	size_t used = strlen(l->text);
+	snprintf(l->text + used, sizeof l->text - used, "%d:%.*s|", number, (int)size, (const char *)bytes);
+	return l->stop_at && --l->stop_at == 0;
+}
+
+static void lines_of_a_conversation(void)
+{
+	struct lines l = {"", 0};
+	forkless_command *c = sh("echo one; sleep 0.05; echo two >&2; sleep 0.05; echo; printf last");
+	forkless_communicate *how = forkless_communicate_new();
+	SET(forkless_communicate_on_line(how, on_line, &l));
+	int status;
+	forkless_conversation *said;
+	const void *text;
+	size_t size;
+	SET(forkless_command_communicate(c, how, &status, &said));
+	CHECK_STR(l.text, "1:one|2:two|1:|1:last|");
+	CHECK_INT(forkless_conversation_end(said), FORKLESS_END_COMPLETE);
+	SET(forkless_conversation_output(said, 1, &text, &size));
+	CHECK(size == 0); /* the function had them */
+	forkless_conversation_free(said);
+	/* A function that has enough. */
+	l = (struct lines){"", 2};
+	SET(forkless_command_communicate(c, how, &status, &said));
+	CHECK_STR(l.text, "1:one|2:two|");
+	CHECK_INT(forkless_conversation_end(said), FORKLESS_END_STOPPED);
+	CHECK_INT(status, SIGKILL);
+	forkless_conversation_free(said);
+	/* NULL takes it away again. */
+	SET(forkless_communicate_on_line(how, NULL, NULL));
+	SET(forkless_command_communicate(c, how, &status, &said));
+	SET(forkless_conversation_output(said, 1, &text, NULL));
+	CHECK_STR((const char *)text, "one\n\nlast");
+	forkless_conversation_free(said);
+	forkless_communicate_free(how);
+	forkless_command_free(c);
+}
+
+static void versions_and_texts(void)
+{
+	CHECK_INT(forkless_version(), FORKLESS_VERSION);
+	char version[32];
+	snprintf(version, sizeof version, "%d.%d.%d", FORKLESS_VERSION_MAJOR, FORKLESS_VERSION_MINOR,
+	         FORKLESS_VERSION_PATCH);
+	CHECK_STR(forkless_version_string(), version);
+	CHECK_STR(forkless_strerror(ENOENT), "No such file or directory");
+	CHECK_STR(forkless_strerror(-ENOENT), "No such file or directory");
+	CHECK(forkless_strerror(0) && forkless_strerror(123456));
+}
+
 static void conversations(void)
 {
 	/* Far more than a pipe holds, both ways at once. */
@@ -562,6 +633,8 @@ static const struct {
 	CASE(children),
 	CASE(output_of_a_child),
 	CASE(conversations),
+	CASE(lines_of_a_conversation),
+	CASE(versions_and_texts),
 	CASE(pipelines),
 	CASE(prepared),
 };
