@@ -51,7 +51,7 @@ impl Pages {
     #[must_use]
     pub fn offered() -> Vec<Pages> {
         let mut kinds = vec![Pages::Base];
-        let mut thp = sizes(THP);
+        let mut thp = thp_sizes();
         if thp.is_empty() && PathBuf::from(THP).exists() {
             thp.push(2048);
         }
@@ -62,6 +62,14 @@ impl Pages {
 
     /// Has the kernel give pages of this kind for `bytes` of memory that asks for them, until the result is dropped.
     pub(crate) fn enable(self, bytes: u64, mut guard: Option<&mut Guard>) -> Result<Enabled, Error> {
+        let offered = Pages::offered();
+        if !offered.contains(&self) {
+            let offered: Vec<String> = offered.iter().map(ToString::to_string).collect();
+            return Err(Error::Missing(format!(
+                "this kernel has no {self} pages: it offers {}",
+                offered.join(", ")
+            )));
+        }
         let mut settings = Vec::new();
         let mut compacted = false;
         match self {
@@ -78,7 +86,7 @@ impl Pages {
                 if crate::settings::selected(&enabled) == "never" {
                     set(path, "madvise")?;
                 }
-                for size in sizes(THP) {
+                for size in thp_sizes() {
                     // The kernel takes the largest size allowed that fits; only the wanted one may be allowed.
                     let value = if size == wanted { "madvise" } else { "never" };
                     let path = format!("{THP}/hugepages-{size}kB/enabled");
@@ -133,6 +141,14 @@ pub(crate) struct Enabled {
     _settings: Vec<Changed>,
     /// What was done to the machine beside settings, to be said with the results.
     pub(crate) note: Option<String>,
+}
+
+/// The sizes in KiB in which anonymous memory can have transparent huge pages. Some directories are of shared memory alone
+/// (8 KiB on x86-64: `shmem_enabled` without `enabled`; mm/huge_memory.c, `thpsize_create`).
+fn thp_sizes() -> Vec<u64> {
+    let mut sizes = sizes(THP);
+    sizes.retain(|size| PathBuf::from(format!("{THP}/hugepages-{size}kB/enabled")).exists());
+    sizes
 }
 
 /// The sizes in KiB of the `hugepages-NkB` directories below `path`, ascending.
@@ -211,5 +227,27 @@ mod tests {
             assert!(name.parse::<Pages>().is_err(), "{name}");
         }
         assert_eq!(Pages::offered()[0], Pages::Base);
+    }
+
+    #[test]
+    fn a_size_that_the_kernel_has_not_got_is_missing_and_those_it_has_are_named() {
+        for kind in [Pages::Thp(4), Pages::Hugetlb(1 << 11 << 4)] {
+            let error = kind.enable(0, None).unwrap_err();
+            assert!(matches!(&error, Error::Missing(text) if text.contains("it offers base")), "{error}");
+        }
+    }
+
+    /// Linux from 6.11 on has a directory for 8 KiB, of shared memory alone.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn every_transparent_size_that_is_offered_can_be_asked_for() {
+        for kind in Pages::offered() {
+            if let Pages::Thp(size) = kind
+                && !sizes(THP).is_empty()
+            {
+                let path = format!("{THP}/hugepages-{size}kB/enabled");
+                assert!(fs::exists(&path).unwrap(), "{kind}: {path}");
+            }
+        }
     }
 }

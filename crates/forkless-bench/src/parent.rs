@@ -38,7 +38,10 @@ pub fn pin(cpus: &[usize]) -> Result<(), Error> {
 fn cannot_run_on(cpus: &[usize]) -> Error {
     let reason = std::io::Error::last_os_error();
     let list: Vec<String> = cpus.iter().map(ToString::to_string).collect();
-    Error::Missing(format!("cannot run on processor {}: {reason}", list.join(",")))
+    Error::Missing(format!(
+        "cannot run on processor {}: {reason} (`taskset -p $$` and `nproc` tell which there are)",
+        list.join(",")
+    ))
 }
 
 /// Written anonymous private memory.

@@ -44,7 +44,7 @@ impl Store {
         let data = absolute("XDG_DATA_HOME")
             .or_else(|| absolute("HOME").map(|home| home.join(".local/share")))
             .ok_or_else(|| {
-                Error::Missing("neither XDG_DATA_HOME nor HOME names a directory to keep them in".into())
+                Error::Missing("neither XDG_DATA_HOME nor HOME names a directory to keep results in".into())
             })?;
         Ok(Store { directory: data.join("forkless/bench") })
     }
@@ -111,7 +111,8 @@ impl Store {
             });
         }
         let path = self.find(name)?;
-        let text = fs::read_to_string(&path).map_err(Error::io(format!("read {}", path.display())))?;
+        let text = fs::read_to_string(&path)
+            .map_err(|error| Error::Spec(format!("cannot read {}: {error}", path.display())))?;
         let results: Results = serde_json::from_str(&text).map_err(|error| {
             Error::Spec(format!("{} is not a result of forkless bench: {error}", path.display()))
         })?;
@@ -127,6 +128,9 @@ impl Store {
     }
 
     fn find(&self, name: &str) -> Result<PathBuf, Error> {
+        if name.is_empty() {
+            return Err(Error::Spec("an empty name is no result: write a file, latest or published".into()));
+        }
         let saved = self.list();
         if let Some(back) = name.strip_prefix("latest") {
             let back =
@@ -137,8 +141,11 @@ impl Store {
                 Error::Spec(format!("{name}: only {} results in {}", saved.len(), self.directory.display()))
             });
         }
-        if Path::new(name).exists() {
-            return Ok(PathBuf::from(name));
+        let not_there = [std::io::ErrorKind::NotFound, std::io::ErrorKind::InvalidFilename];
+        match fs::metadata(name) {
+            Ok(_) => return Ok(PathBuf::from(name)),
+            Err(error) if not_there.contains(&error.kind()) => {}
+            Err(error) => return Err(Error::Spec(format!("cannot read {name}: {error}"))),
         }
         let begins = |path: &&PathBuf| {
             path.file_name().and_then(|file| file.to_str()).is_some_and(|file| file.starts_with(name))
@@ -149,7 +156,10 @@ impl Store {
             [] => Err(Error::Spec(format!(
                 "{name}: no such file, and no saved result begins so; `forkless history` lists them"
             ))),
-            several => Err(Error::Spec(format!("{name}: {} saved results begin so", several.len()))),
+            several => Err(Error::Spec(format!(
+                "{name}: {} saved results begin so: write more of the name",
+                several.len()
+            ))),
         }
     }
 

@@ -2,6 +2,8 @@
 
 #[cfg(target_os = "linux")]
 use std::env;
+use std::io::{self, Write as _};
+use std::process;
 
 use clap::{Parser, Subcommand};
 
@@ -61,11 +63,24 @@ impl Cli {
     pub(crate) fn read() -> Cli {
         #[cfg(target_os = "linux")]
         if env::args_os().nth(1).is_some_and(|word| word == "run") {
-            let OnlyRun::Run(args) = RunCli::parse().command;
+            let OnlyRun::Run(args) = RunCli::try_parse().unwrap_or_else(|answer| end_with(&answer)).command;
             return Cli { command: Command::Run(args) };
         }
-        Cli::parse()
+        Cli::try_parse().unwrap_or_else(|answer| end_with(&answer))
     }
+}
+
+/// Prints help or an error and ends with its exit code; unlike [`clap::Error::exit`] not with success where it could not be printed.
+fn end_with(answer: &clap::Error) -> ! {
+    let printed = answer.print().and_then(|()| io::stdout().flush());
+    let code = match printed {
+        Err(error) if !answer.use_stderr() => {
+            eprintln!("forkless: cannot write to standard output: {error}");
+            1
+        }
+        _ => answer.exit_code(),
+    };
+    process::exit(code);
 }
 
 /// The top level with one subcommand.

@@ -1,6 +1,25 @@
-//! The width tables are laid out for.
+//! Standard output: the width tables are laid out for, and writing to it.
 
-use std::io::{IsTerminal as _, stdout};
+use std::io::{IsTerminal as _, Write as _, stdout};
+
+use anyhow::Context as _;
+
+/// Writes a whole output. `print!` would panic on a full disk.
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
+}
+
+/// Writes a value as JSON, a line of its own.
+pub(crate) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
+    print(&(serde_json::to_string_pretty(value)? + "\n"))
+}
+
+/// Whether standard output is a terminal whose screen can be drawn over.
+pub(crate) fn can_redraw() -> bool {
+    let plain = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+    stdout().is_terminal() && !plain
+}
 
 /// The width of the terminal, or one wide enough for a file.
 pub(crate) fn width() -> u16 {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::io;
 use std::ops::Range;
 
 use crate::creation::CallerMemory;
@@ -121,7 +122,12 @@ impl PageKinds {
 
 /// Reads smaps_rollup, which walks the page tables under the target's mmap lock: milliseconds per GiB. Ask seldom.
 pub(crate) fn page_kinds(pid: u32) -> Option<PageKinds> {
-    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    read_page_kinds(pid).ok()
+}
+
+/// The same, or why they cannot be read: `ESRCH` for a process without memory.
+pub(crate) fn read_page_kinds(pid: u32) -> io::Result<PageKinds> {
+    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
     let bytes = |name: &str| {
         rollup
             .lines()
@@ -132,7 +138,7 @@ pub(crate) fn page_kinds(pid: u32) -> Option<PageKinds> {
             .sum::<u64>()
             * 1024
     };
-    Some(PageKinds {
+    Ok(PageKinds {
         anon: bytes("Anonymous"),
         anon_huge: bytes("AnonHugePages"),
         hugetlb: bytes("Private_Hugetlb") + bytes("Shared_Hugetlb"),

@@ -103,6 +103,12 @@ pub enum RepairError {
         /// The one asked for.
         pid: u32,
     },
+    /// It has no memory of its own.
+    #[error("process {pid} has no memory of its own: it is a thread of the kernel, or has ended")]
+    NoMemory {
+        /// The one asked for.
+        pid: u32,
+    },
     /// The kernel or the permissions do not allow it.
     #[error("cannot repair process {pid}: {what}: {source}; {hint}")]
     Refused {
@@ -170,8 +176,10 @@ pub fn repair(
         source,
         hint: "run as root or as its owner with CAP_SYS_PTRACE",
     };
-    report.before = procfs::page_kinds(pid).ok_or_else(|| {
-        refused("its page kinds cannot be read", io::Error::from(io::ErrorKind::PermissionDenied))
+    report.before = procfs::read_page_kinds(pid).map_err(|error| match error.raw_os_error() {
+        // fs/proc/task_mmu.c, show_smaps_rollup: no mm.
+        Some(libc::ESRCH) => RepairError::NoMemory { pid },
+        _ => refused("its page kinds cannot be read", error),
     })?;
     report.after = report.before;
     let plan = plan(pid, options, &mut report).map_err(|e| refused("its mappings cannot be read", e))?;

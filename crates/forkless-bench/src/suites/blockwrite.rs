@@ -186,7 +186,10 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
         return Err(Error::Spec("nothing to write: choose a target, a block size and a mode".into()));
     }
     if let Some(bs) = spec.bs.iter().find(|&&bs| bs == 0 || bs > spec.size) {
-        return Err(Error::Spec(format!("a block of {bs} bytes does not fit the size of {}", spec.size)));
+        return Err(Error::Spec(format!(
+            "blocks of {bs} bytes cannot be written: from 1 to {} bytes, what a repetition writes",
+            spec.size
+        )));
     }
     let overhead = clock::overhead();
     let watch = Watch::start();

@@ -1,5 +1,8 @@
 //! One module a subcommand: its flags (`Args`) and its `run`, which returns an [`Exit`](crate::exit::Exit).
 
+#[cfg(target_os = "linux")]
+use crate::exit::Missing;
+
 pub(crate) mod bench;
 pub(crate) mod compare;
 #[cfg(target_os = "linux")]
@@ -15,3 +18,16 @@ pub(crate) mod reproduce;
 pub(crate) mod run;
 #[cfg(target_os = "linux")]
 pub(crate) mod sh;
+
+/// Fails where /proc is not mounted, as in a bare `chroot`: without it, what is missing looks like a process that has ended, or a
+/// permission that is refused.
+#[cfg(target_os = "linux")]
+pub(crate) fn need_proc() -> anyhow::Result<()> {
+    match std::fs::symlink_metadata("/proc/self/exe") {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            let remedy = "mount it (as root: mount -t proc proc /proc)";
+            Err(Missing(format!("/proc is needed, and is not to be seen here ({error}): {remedy}")).into())
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! `forkless repair`: flags, progress and the summary of a repair. What is repaired, and how gently, is the
 //! `forkless-diagnose` library's.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,6 +11,7 @@ use forkless_diagnose::{ForkProbe, PageKinds, RepairOptions, RepairReport, probe
 
 use super::diagnose::{bytes, duration};
 use crate::exit::{Exit, Missing, Usage};
+use crate::terminal;
 
 /// Put a running process's memory into huge pages, so that its forks copy 512 times fewer entries.
 #[derive(Debug, clap::Args)]
@@ -67,6 +68,7 @@ struct Output<'o> {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
+    super::need_proc()?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot handle SIGINT and SIGTERM")?;
@@ -107,13 +109,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
     };
     let output =
         Output { fork_before: probe(&report.before)?, fork_after: probe(&report.after)?, report: &report };
-    let mut out = std::io::stdout().lock();
+    let mut text = Vec::new();
     if args.json {
-        serde_json::to_writer(&mut out, &output)?;
-        writeln!(out)?;
+        serde_json::to_writer(&mut text, &output)?;
+        text.push(b'\n');
     } else {
-        print(&mut out, &args, &output)?;
+        print(&mut text, &args, &output)?;
     }
+    terminal::print(&String::from_utf8_lossy(&text))?;
     Ok(Exit::Fine)
 }
 

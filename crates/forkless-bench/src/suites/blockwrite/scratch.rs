@@ -1,7 +1,10 @@
 //! The scratch file: written through once, so that no block of it is a hole, and without a name from then on, so that nothing
 //! of it outlives the process.
 
+#![expect(unsafe_code, reason = "statvfs has no wrapper in std")]
+
 use std::fs::{self, File, OpenOptions};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -39,6 +42,7 @@ impl Scratch {
             if let Some(guard) = guard {
                 guard.remove_directory(&private)?;
             }
+            room(&private, size, &base)?;
             let path = private.join("scratch");
             let cannot = || Error::io(format!("make a scratch file in {}", base.display()));
             let open = |flags| {
@@ -54,11 +58,7 @@ impl Scratch {
         let _ = fs::remove_dir_all(&private);
         let (buffered, direct) = made?;
         fill(&buffered, size).map_err(|error| match error.raw_os_error() {
-            Some(libc::ENOSPC | libc::EDQUOT) => Error::Missing(format!(
-                "no room for a scratch file of {} KiB in {}: ask for less with --size, or name another --directory",
-                size >> 10,
-                base.display()
-            )),
+            Some(libc::ENOSPC | libc::EDQUOT) => no_room(size, &base),
             _ => Error::io(format!("fill a scratch file in {}", base.display()))(error),
         })?;
         Ok(Scratch { buffered, direct, directory: base })
@@ -74,6 +74,33 @@ impl Scratch {
             ))
         })
     }
+}
+
+/// Fails unless the file system has room for `size` bytes and some for others: to find out by writing would fill it meanwhile.
+fn room(place: &Path, size: u64, named: &Path) -> Result<(), Error> {
+    let cannot = || Error::last_os(format!("look for room in {}", named.display()));
+    let path = std::ffi::CString::new(place.as_os_str().as_bytes())
+        .map_err(|error| Error::io(format!("look for room in {}", named.display()))(error.into()))?;
+    let mut found = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
+    // SAFETY: the path is terminated, and the structure is as large as the call expects.
+    if unsafe { libc::statvfs(path.as_ptr(), found.as_mut_ptr()) } != 0 {
+        return Err(cannot());
+    }
+    // SAFETY: zeroed, which is a value of it, and filled by the call.
+    let found = unsafe { found.assume_init() };
+    let free = found.f_bavail.saturating_mul(found.f_frsize);
+    if size <= free / 2 {
+        return Ok(());
+    }
+    Err(no_room(size, named))
+}
+
+fn no_room(size: u64, named: &Path) -> Error {
+    Error::Missing(format!(
+        "no room for a scratch file of {} KiB in {}: ask for less with --size, or name another --directory",
+        size >> 10,
+        named.display()
+    ))
 }
 
 fn fill(file: &File, size: u64) -> std::io::Result<()> {

@@ -71,12 +71,13 @@ impl Name {
 pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     let outputs = args.common.prepare()?;
     let mut restarts = Progress::new("all");
+    let guard = common::guard()?;
     if let Some(results) = args.common.in_restarts(1, &mut restarts)? {
-        drop(restarts);
+        drop((restarts, guard));
         args.common.finish(&results, outputs)?;
         return Ok(Exit::Fine);
     }
-    drop(restarts);
+    drop((restarts, guard));
     let mut results = Results::begin();
     for (name, measure) in args.suites.iter().map(|suite| suite.suite()) {
         let mut guard = common::guard()?;

@@ -2,7 +2,7 @@
 //! store in the user's data directory.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -92,6 +92,12 @@ impl Common {
         self.quick
     }
 
+    /// Whether the number of processes was given.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn has_restarts(&self) -> bool {
+        self.restarts.is_some()
+    }
+
     fn part(&self) -> Option<(u32, u32)> {
         let (part, parts) = self.part.as_deref()?.split_once('/')?;
         Some((part.parse().ok()?, parts.parse().ok().filter(|&parts| parts > 0)?))
@@ -112,7 +118,7 @@ impl Common {
         for part in 0..parts {
             progress.progress(usize::from(part), usize::from(parts));
             let output = run_part(&format!("{part}/{parts}"));
-            let output = output.context("cannot start this program again for another part of the run")?;
+            let output = output?;
             if !output.status.success() {
                 let text = String::from_utf8_lossy(&output.stderr);
                 let why = text.trim().strip_prefix("forkless: ").unwrap_or(text.trim()).to_owned();
@@ -173,12 +179,13 @@ impl Common {
     ) -> anyhow::Result<Exit> {
         let outputs = self.prepare()?;
         let mut progress = Progress::new(name);
+        // Beside the parts of a divided run, too: it is what says that the run was interrupted.
+        let mut guard = guard()?;
         if let Some(results) = self.in_restarts(usual, &mut progress)? {
-            drop(progress);
+            drop((progress, guard));
             self.finish(&results, outputs)?;
             return Ok(Exit::Fine);
         }
-        let mut guard = guard()?;
         let mut results = Results::begin();
         let suite = measure(&mut guard, &mut progress)?;
         // What was changed is changed back before anything is said.
@@ -217,7 +224,7 @@ impl Common {
                 }
             }
         }
-        io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")
+        terminal::print(&text)
     }
 }
 
@@ -256,9 +263,7 @@ impl Output {
 
     pub(crate) fn write(self, text: &str) -> anyhow::Result<()> {
         match self {
-            Output::Stdout => {
-                io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")
-            }
+            Output::Stdout => terminal::print(text),
             Output::File(path, mut file) => {
                 // A full disk shows at the latest when the data is forced out.
                 let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
@@ -274,7 +279,8 @@ impl Output {
 fn run_part(part: &str) -> anyhow::Result<std::process::Output> {
     let mut command = forkless::Command::new(this_program()?);
     command.args(std::env::args_os().skip(1)).arg("--part").arg(part);
-    Ok(command.stdin(forkless::Stdio::null()).parent_death_signal(libc::SIGKILL).output()?)
+    command.stdin(forkless::Stdio::null()).parent_death_signal(libc::SIGKILL);
+    command.output().context("cannot start this program again for another part of the run")
 }
 
 /// Runs this program once more, for one part of the run.
@@ -282,11 +288,14 @@ fn run_part(part: &str) -> anyhow::Result<std::process::Output> {
 fn run_part(part: &str) -> anyhow::Result<std::process::Output> {
     let mut command = Command::new(this_program()?);
     command.args(std::env::args_os().skip(1)).arg("--part").arg(part);
-    Ok(command.stdin(std::process::Stdio::null()).output()?)
+    command.stdin(std::process::Stdio::null());
+    command.output().context("cannot start this program again for another part of the run")
 }
 
 /// The path by which this very program is started again.
 fn this_program() -> anyhow::Result<PathBuf> {
+    #[cfg(target_os = "linux")]
+    super::super::need_proc()?;
     if cfg!(target_os = "linux") {
         // Not current_exe(): the file may have been replaced by a new build since this process started.
         return Ok(PathBuf::from("/proc/self/exe"));

@@ -1,10 +1,9 @@
 //! `forkless bench machine`: what a result will say about where it was measured.
 
-use std::io::Write as _;
-
 use forkless_bench::machine::Machine;
 
 use crate::exit::Exit;
+use crate::terminal;
 
 /// Flags of `forkless bench machine`.
 #[derive(Debug, clap::Args)]
@@ -17,14 +16,12 @@ pub(crate) struct Args {
 /// Prints the record.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     let machine = Machine::observe();
-    let mut out = std::io::stdout().lock();
     if args.json {
-        serde_json::to_writer_pretty(&mut out, &machine)?;
-        writeln!(out)?;
+        terminal::print_json(&machine)?;
     } else {
-        for (name, value) in machine.lines() {
-            writeln!(out, "{name:<20} {value}")?;
-        }
+        let lines = machine.lines();
+        let lines = lines.into_iter().map(|(name, value)| format!("{name:<20} {value}\n"));
+        terminal::print(&lines.collect::<String>())?;
     }
     Ok(Exit::Fine)
 }

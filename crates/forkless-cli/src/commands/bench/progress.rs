@@ -8,24 +8,37 @@ use indicatif::{ProgressBar, ProgressStyle};
 /// A bar of rounds, or nothing.
 pub(crate) struct Progress {
     bar: ProgressBar,
+    /// Whether one is done, and of how many, when the bar was last laid out.
+    rounds: (bool, usize),
 }
 
 impl Progress {
     /// A bar named after what runs; hidden unless standard error is a terminal.
     pub(crate) fn new(name: &str) -> Progress {
-        let bar = if stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
-        if let Ok(style) = ProgressStyle::with_template("{prefix} {wide_bar} {pos}/{len} rounds, {eta} left")
-        {
+        let bar = if stderr().is_terminal() { ProgressBar::no_length() } else { ProgressBar::hidden() };
+        // Until it is known how many rounds there are, a bar would show 0 of 0: all of them.
+        if let Ok(style) = ProgressStyle::with_template("{prefix}: getting ready") {
             bar.set_style(style);
         }
         bar.set_prefix(name.to_owned());
-        Progress { bar }
+        Progress { bar, rounds: (false, 0) }
     }
 }
 
 impl Observer for Progress {
     fn progress(&mut self, done: usize, total: usize) {
-        self.bar.set_length(total as u64);
+        // An estimate needs a round to go by.
+        let template = match done {
+            0 => "{prefix} {wide_bar} {pos}/{len} rounds",
+            _ => "{prefix} {wide_bar} {pos}/{len} rounds, {eta} left",
+        };
+        if let Ok(style) = ProgressStyle::with_template(template)
+            && self.rounds != (done > 0, total)
+        {
+            self.bar.set_style(style);
+            self.bar.set_length(total as u64);
+            self.rounds = (done > 0, total);
+        }
         self.bar.set_position(done as u64);
     }
 

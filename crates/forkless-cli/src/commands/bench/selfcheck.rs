@@ -7,6 +7,7 @@ use forkless_bench::spawn::selfcheck::{Spec, self_check};
 use super::common::{self, from_library};
 use super::progress::Progress;
 use crate::exit::Exit;
+use crate::terminal;
 
 /// Flags of `forkless bench selfcheck`.
 #[derive(Debug, clap::Args)]
@@ -18,7 +19,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 3000, value_parser = clap::value_parser!(u32).range(100..))]
     runs: u32,
     /// The injected slowdown in percent.
-    #[arg(long, value_name = "PERCENT", default_value_t = 3.0)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 3.0, value_parser = percent, allow_negative_numbers = true)]
     slowdown: f64,
     /// The method measured against itself.
     #[arg(long, value_name = "NAME", default_value = "vfork_exec")]
@@ -26,6 +27,11 @@ pub(crate) struct Args {
     /// Seed of the orders and the intervals.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let percent = text.parse().ok().filter(|percent: &f64| *percent > 0.0 && *percent <= 1000.0);
+    percent.ok_or_else(|| "must be above 0 and at most 1000".to_owned())
 }
 
 /// Runs the check; a finding (exit code 1) where more than 5 % of the comparisons are false alarms or fewer than 90 %
@@ -36,7 +42,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     let spec = Spec {
         method,
         comparisons: args.comparisons as usize,
-        slowdown: args.slowdown.max(0.0) / 100.0,
+        slowdown: args.slowdown / 100.0,
         confidence: 0.99,
         plan,
     };
@@ -44,19 +50,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     let mut progress = Progress::new("selfcheck");
     let verdict = self_check(&spec, Some(&mut guard), &mut progress).map_err(from_library)?;
     drop((progress, guard));
-    println!(
-        "{method} against itself: a difference reported in {} of {} runs (99 % intervals, {:.2} % wide)",
+    terminal::print(&format!(
+        "{method} against itself: a difference reported in {} of {} runs (99 % intervals, {:.2} % wide)\n\
+         {method} slowed down by {:.1} %: found in {} of {} runs, measured as {:.2} %\n",
         verdict.false_alarms,
         verdict.comparisons,
-        100.0 * verdict.width
-    );
-    println!(
-        "{method} slowed down by {:.1} %: found in {} of {} runs, measured as {:.2} %",
+        100.0 * verdict.width,
         args.slowdown,
         verdict.found,
         verdict.comparisons,
         100.0 * (verdict.measured - 1.0)
-    );
+    ))?;
     let honest =
         verdict.false_alarms * 20 <= verdict.comparisons && verdict.found * 10 >= verdict.comparisons * 9;
     Ok(if honest { Exit::Fine } else { Exit::Finding })

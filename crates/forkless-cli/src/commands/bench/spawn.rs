@@ -14,6 +14,7 @@ use forkless_bench::spawn::{self, Method, Spec};
 use super::common::{Common, from_library};
 use super::{size, suite};
 use crate::exit::{Exit, Usage};
+use crate::terminal;
 
 /// Flags of `forkless bench spawn`.
 #[derive(Debug, clap::Args)]
@@ -52,9 +53,9 @@ pub(super) struct Flags {
 /// Runs the suite, or lists its methods.
 pub(super) fn run(args: &suite::Args<Flags>) -> Result<Exit> {
     if args.flags.methods.iter().any(|name| name == "list") {
-        for method in Method::offered() {
-            println!("{:<24} {}", method.name(), method.about());
-        }
+        let offered = Method::offered();
+        let lines = offered.iter().map(|method| format!("{:<24} {}\n", method.name(), method.about()));
+        terminal::print(&lines.collect::<String>())?;
         return Ok(Exit::Fine);
     }
     suite::run(args)

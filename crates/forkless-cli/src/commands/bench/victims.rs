@@ -10,7 +10,8 @@ use forkless_bench::suites::victims::{self, Spec};
 
 use super::common::{self, Common, from_library};
 use super::progress::Progress;
-use crate::exit::{Exit, Missing};
+use crate::exit::{Exit, Missing, Usage};
+use crate::terminal;
 
 /// Flags of `forkless bench victims`.
 #[derive(Debug, clap::Args)]
@@ -32,11 +33,17 @@ pub(crate) struct Args {
 /// Runs the suite.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     if args.list {
-        for (name, about) in victims::list() {
-            println!("{name:<16} {about}");
-        }
+        let lines = victims::list().into_iter().map(|(name, about)| format!("{name:<16} {about}\n"));
+        terminal::print(&lines.collect::<String>())?;
         return Ok(Exit::Fine);
     }
+    if args.common.has_restarts() {
+        return Err(Usage(
+            "--restarts is not for victims: they are started anew for each of their runs".into(),
+        )
+        .into());
+    }
+    crate::commands::need_proc()?;
     let spec = Spec {
         filter: args.common.filter().to_vec(),
         plan: args.common.plan_within(1000, if args.common.is_quick() { 2 } else { 10 })?,

@@ -1,12 +1,13 @@
 //! `forkless compare` and `forkless history`: results kept, and one against another.
 
-use std::io::Write as _;
+use std::collections::BTreeSet;
+use std::path::Path;
 
 use forkless_bench::compare::{Change, Side, compare, is_of_another_world};
 use forkless_bench::html;
 use forkless_bench::render::{self, Grid};
-use forkless_bench::results::Results;
-use forkless_bench::store::{Store, timestamp};
+use forkless_bench::results::{Results, Row};
+use forkless_bench::store::Store;
 
 use crate::commands::bench::from_library;
 use crate::exit::{Exit, Usage};
@@ -20,7 +21,7 @@ pub(crate) struct Args {
     #[arg(required = true, num_args = 2..=26, value_name = "RESULT")]
     results: Vec<String>,
     /// Exit with 1 when a whole interval is worse by more than this percentage.
-    #[arg(long, value_name = "PCT")]
+    #[arg(long, value_name = "PERCENT", value_parser = percent, allow_negative_numbers = true)]
     fail_on_regression: Option<f64>,
     /// Compare every figure relative to its own side's yardstick, without a verdict; so it always is beside published figures
     /// and those taken in an emulator.
@@ -69,16 +70,52 @@ enum Format {
     Html,
 }
 
+/// A limit that can be held: with NaN no regression would ever be one.
+fn percent(text: &str) -> Result<f64, String> {
+    let percent = text.parse().ok().filter(|percent: &f64| percent.is_finite() && *percent >= 0.0);
+    percent.ok_or_else(|| "must be 0 or more".to_owned())
+}
+
+/// Reads a result. A file can be shown without a place where results are kept.
+fn load(name: &str) -> anyhow::Result<Results> {
+    let store = match Store::open() {
+        Ok(store) => store,
+        Err(_) if name.starts_with("published") || Path::new(name).exists() => Store::at(""),
+        Err(nowhere) => return Err(from_library(nowhere)),
+    };
+    store.load(name).map_err(from_library)
+}
+
+/// What a side has of something, for the messages that say what to write instead.
+fn names<'a>(rows: impl Iterator<Item = &'a str>) -> String {
+    let names: BTreeSet<&str> = rows.collect();
+    names.into_iter().collect::<Vec<_>>().join(", ")
+}
+
+fn suites(results: &Results) -> String {
+    results.suites.iter().map(|suite| suite.name.as_str()).collect::<Vec<_>>().join("+")
+}
+
+fn rows(results: &Results) -> impl Iterator<Item = &Row> {
+    results.suites.iter().flat_map(|suite| &suite.rows)
+}
+
 /// Compares every result with the first.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
-    let store = Store::open().unwrap_or_else(|_| Store::at("."));
     let mut sides: Vec<(String, Results, Option<String>)> = Vec::new();
     for name in &args.results {
         let (file, method) = match name.rsplit_once('#') {
             Some((file, method)) => (file, Some(method.to_owned())),
             None => (name.as_str(), None),
         };
-        sides.push((name.clone(), store.load(file).map_err(from_library)?, method));
+        let results = load(file)?;
+        if let Some(method) = &method
+            && !rows(&results).any(|row| row.method == *method)
+        {
+            let there = names(rows(&results).map(|row| row.method.as_str()));
+            return Err(Usage(format!("{file} has no method {method}; there are: {there}")).into());
+        }
+        sides.push((name.clone(), results, method));
     }
     let Some(((base_name, base, base_method), others)) = sides.split_first() else {
         return Err(Usage("two results are needed".into()).into());
@@ -90,7 +127,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
         let first = Side { results: base, method: base_method.as_deref() };
         let second = Side { results, method: method.as_deref() };
         let mut changes = compare(&first, &second, relative, args.seed);
+        let metrics = names(changes.iter().map(|change| change.metric.as_str()));
         changes.retain(|change| args.metric.is_empty() || args.metric.contains(&change.metric));
+        if changes.is_empty() && !metrics.is_empty() {
+            return Err(Usage(format!(
+                "{base_name} and {name} have no metric {} in common; there are: {metrics}",
+                args.metric.join(", ")
+            ))
+            .into());
+        }
         if changes.is_empty() && base == results && base_method == method {
             return Err(Usage(format!(
                 "{base_name} and {name} are the same run: to compare two methods of it, name them: FILE#METHOD FILE#METHOD"
@@ -99,18 +144,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
         }
         if changes.is_empty() {
             return Err(Usage(format!(
-                "{base_name} and {name} have no row in common: the same suite, method, parameters and metric are needed"
+                "{base_name} ({}) and {name} ({}) have no row in common: the same suite, method, parameters and metric are needed",
+                suites(base),
+                suites(results)
             ))
             .into());
         }
         all.push(changes);
     }
     if args.json {
-        let mut out = std::io::stdout().lock();
-        for changes in &all {
-            serde_json::to_writer(&mut out, changes)?;
-            writeln!(out)?;
-        }
+        let lines: Result<Vec<String>, _> = all.iter().map(serde_json::to_string).collect();
+        terminal::print(&(lines?.join("\n") + "\n"))?;
     } else {
         print(args, &sides, &all)?;
     }
@@ -166,16 +210,13 @@ fn print(
     let table =
         if args.markdown { format!("\n{}", grid.to_markdown()) } else { grid.to_terminal(terminal::width()) };
     text.push_str(&table);
-    writeln!(std::io::stdout().lock(), "{}", text.trim_end())?;
-    Ok(())
+    terminal::print(&format!("{}\n", text.trim_end()))
 }
 
 /// Lists the saved results, oldest first, or shows one.
 pub(crate) fn history(args: &HistoryArgs) -> anyhow::Result<Exit> {
     if let Some(name) = &args.result {
-        // A file can be shown without a place where results are kept.
-        let store = Store::open().unwrap_or_else(|_| Store::at("."));
-        let results = store.load(name).map_err(from_library)?;
+        let results = load(name)?;
         let text = match args.format {
             Format::Table => render::terminal(&results, terminal::width()),
             Format::Json => results.to_json() + "\n",
@@ -183,12 +224,19 @@ pub(crate) fn history(args: &HistoryArgs) -> anyhow::Result<Exit> {
             Format::Markdown => render::markdown(&results),
             Format::Html => html::page(&results),
         };
-        std::io::stdout().write_all(text.as_bytes())?;
+        terminal::print(&text)?;
         return Ok(Exit::Fine);
     }
     let store = Store::open().map_err(from_library)?;
-    let mut out = std::io::stdout().lock();
-    for path in store.list() {
+    let mut text = String::new();
+    let saved = store.list();
+    if saved.is_empty() {
+        eprintln!(
+            "forkless: no results in {}: `forkless bench` keeps them there",
+            store.directory().display()
+        );
+    }
+    for path in saved {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let results = match store.load(&path.to_string_lossy()) {
             Ok(results) => results,
@@ -197,26 +245,22 @@ pub(crate) fn history(args: &HistoryArgs) -> anyhow::Result<Exit> {
                 continue;
             }
         };
-        let suites: Vec<&str> = results.suites.iter().map(|suite| suite.name.as_str()).collect();
         if args.json {
+            let suites: Vec<&str> = results.suites.iter().map(|suite| suite.name.as_str()).collect();
             let line = serde_json::json!({
                 "file": path, "created": results.created, "suites": suites, "machine": results.machine.fingerprint,
             });
-            writeln!(out, "{line}")?;
+            text.push_str(&format!("{line}\n"));
             continue;
         }
-        let wall = results.suites.iter().flat_map(|suite| &suite.rows).find(|row| row.metric == "wall");
-        let figure = wall.map_or_else(String::new, |row| {
+        let first = rows(&results).find(|row| row.metric == "wall").or_else(|| rows(&results).next());
+        let figure = first.map_or_else(String::new, |row| {
             format!("{} {} {:.1} {}", row.method, row.metric, row.summary.median, row.unit)
         });
-        writeln!(
-            out,
-            "{name:<44} {} {:<16} {} {} {figure}",
-            timestamp(results.created),
-            suites.join("+"),
-            results.machine.os,
-            results.machine.kernel
-        )?;
+        let machine = &results.machine;
+        let line = format!("{name:<44} {:<16} {} {} {figure}", suites(&results), machine.os, machine.kernel);
+        text.push_str(&format!("{}\n", line.trim_end()));
     }
+    terminal::print(&text)?;
     Ok(Exit::Fine)
 }

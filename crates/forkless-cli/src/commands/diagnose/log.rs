@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::io::{self, Write};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use forkless_diagnose::{Creation, CreationKind, End, Event, Watch};
 
 use super::{Ending, Reason, classify};
@@ -29,7 +30,7 @@ pub(super) fn run(watch: &mut Watch, ending: &Ending, begin: u64, json: bool) ->
                 print(&mut out, creation, begin, json)?;
             }
         }
-        out.flush()?;
+        out.flush().context("cannot write to standard output")?;
         if let Some(reason) = reason {
             finish(watch, reason)?;
             return Ok(Exit::Fine);
@@ -86,10 +87,10 @@ pub(super) fn now_ns() -> u64 {
 
 fn print(out: &mut impl Write, creation: &Creation, begin: u64, json: bool) -> anyhow::Result<()> {
     if json {
-        serde_json::to_writer(&mut *out, creation)?;
-        return Ok(writeln!(out)?);
+        let json = serde_json::to_string(creation)?;
+        return writeln!(out, "{json}").context("cannot write to standard output");
     }
-    Ok(writeln!(out, "{}", line(creation, begin))?)
+    writeln!(out, "{}", line(creation, begin)).context("cannot write to standard output")
 }
 
 /// `    1.234 s  clone(CHILD_SETTID|CHILD_CLEARTID) full fork  by 812/815 httpd  rss 478.1 MiB ...`

@@ -23,6 +23,7 @@ use forkless_diagnose::{
 };
 
 use crate::exit::{Exit, Missing, Usage};
+use crate::terminal;
 
 /// Find out who pays for process creation here, how much, and why.
 #[derive(Debug, clap::Args)]
@@ -64,7 +65,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDR", conflicts_with = "log", value_parser = address)]
     prometheus: Option<SocketAddr>,
 
-    /// Count system calls too: needed for findings about them, costs every system call some 60 ns [default: yes,
+    /// Count system calls too: needed for findings about them, costs every system call of the machine some 110 ns [default: yes,
     /// but no with --all].
     #[arg(long, value_name = "yes|no", conflicts_with = "log", value_parser = yes_or_no)]
     system_calls: Option<bool>,
@@ -155,6 +156,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot handle SIGINT and SIGTERM")?;
     }
+    if args.pid.is_some() {
+        super::need_proc()?;
+    }
     if args.log { run_log(&args, stop) } else { run_findings(&args, stop) }
 }
 
@@ -182,14 +186,17 @@ fn run_findings(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
     let thresholds = Thresholds { share: args.min_share / 100.0, ..Thresholds::default() };
     // Fails for a wrong pid or path before the calibration makes the user wait.
     options.target.resolve().map_err(classify)?;
-    if !args.json {
-        print_tiers();
-    }
     // Before the watch, which would be lost.
     let file = match &args.output {
-        Some(path) => Some(std::fs::File::create(path).map_err(|error| {
-            Usage(format!("cannot write the report to {}: {error}; give another --output", path.display()))
-        })?),
+        Some(path) => {
+            let file = std::fs::File::create(path).map_err(|error| {
+                Usage(format!(
+                    "cannot write the report to {}: {error}; give another --output",
+                    path.display()
+                ))
+            })?;
+            Some((file, path))
+        }
         None => None,
     };
     let page = serve::Page::default();
@@ -197,12 +204,15 @@ fn run_findings(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
         let bound = serve::start(address, page.clone())?;
         eprintln!("metrics at http://{bound}/metrics");
     }
+    if !args.json {
+        print_tiers();
+    }
     let model =
         CostModel::calibrate().context("cannot calibrate: memory or a child process cannot be had")?;
     let mut diagnosis = Diagnosis::start(&options, model, thresholds).map_err(classify)?;
     let ending = Ending::new(args, stop);
     // A command's own output would be drawn over.
-    let live = std::io::stdout().is_terminal() && !args.json && !args.html && args.command.is_empty();
+    let live = terminal::can_redraw() && !args.json && !args.html && args.command.is_empty();
     let reason = watch_until(&mut diagnosis, &ending, |diagnosis| {
         if live || args.prometheus.is_some() {
             let report = diagnosis.report_so_far().map_err(classify)?;
@@ -217,20 +227,23 @@ fn run_findings(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
     if live {
         live::clear(&mut std::io::stdout().lock())?;
     }
-    let mut out: Box<dyn std::io::Write> = match file {
-        Some(file) => Box::new(std::io::BufWriter::new(file)),
-        None => Box::new(std::io::stdout().lock()),
-    };
+    let mut text = Vec::new();
     if args.json {
         let partial = (reason == Reason::Interrupted).then_some("interrupted");
-        serde_json::to_writer(&mut out, &JsonReport { partial, report: &report })?;
-        writeln!(out)?;
+        serde_json::to_writer(&mut text, &JsonReport { partial, report: &report })?;
+        text.push(b'\n');
     } else if args.html {
-        html::print(&mut out, &report, reason)?;
+        html::print(&mut text, &report, reason)?;
     } else {
-        text::print(&mut out, &report, reason)?;
+        text::print(&mut text, &report, reason)?;
     }
-    out.flush().context("cannot write the report")?;
+    match file {
+        Some((mut file, path)) => {
+            file.write_all(&text)
+                .with_context(|| format!("cannot write the report to {}", path.display()))?;
+        }
+        None => terminal::print(&String::from_utf8_lossy(&text))?,
+    }
     Ok(if report.findings.is_empty() { Exit::Fine } else { Exit::Finding })
 }
 

@@ -7,13 +7,12 @@ mod memory;
 mod run;
 mod spawn;
 
-use std::io::Write as _;
-
 use comfy_table::{ContentArrangement, Table, presets};
 use forkless_bench::machine::Machine;
 use serde::Serialize;
 
 use crate::exit::Exit;
+use crate::terminal;
 
 /// Flags of `forkless doctor`.
 #[derive(Debug, clap::Args)]
@@ -101,23 +100,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
         section("memory", memory::entries(), memory::path),
     ];
     let report = Report { schema: "forkless.doctor/1", machine: Machine::observe(), sections };
-    let mut out = std::io::stdout().lock();
     if args.json {
-        serde_json::to_writer_pretty(&mut out, &report)?;
-        writeln!(out)?;
+        terminal::print_json(&report)?;
         return Ok(Exit::Fine);
     }
     let machine = &report.machine;
-    writeln!(
-        out,
-        "{} {} {}, {} processors, {}",
+    let mut text = format!(
+        "{} {} {}, {} processors, {}\n",
         machine.os, machine.kernel, machine.arch, machine.cpus, machine.libc
-    )?;
+    );
     for section in &report.sections {
         let mut table = Table::new();
         table.load_style(presets::UTF8_BORDERS_ONLY);
         table.set_content_arrangement(ContentArrangement::Dynamic);
-        table.set_width(crate::terminal::width());
+        table.set_width(terminal::width());
         table.set_header(["", "facility", "here", "used for", "without it"]);
         for entry in &section.entries {
             let mark = match entry.state {
@@ -127,8 +123,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
             };
             table.add_row([mark, &entry.name, &entry.detail, &entry.used_for, &entry.without]);
         }
-        writeln!(out, "\n{}: {}\n{table}", section.name, section.path)?;
+        text.push_str(&format!("\n{}: {}\n{table}\n", section.name, section.path));
     }
+    terminal::print(&text)?;
     Ok(Exit::Fine)
 }
 

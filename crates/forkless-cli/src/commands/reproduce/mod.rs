@@ -1,10 +1,8 @@
 //! `forkless reproduce`: the published experiments, executed, and the ledger of their claims.
 
 use std::env;
-use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
 use forkless_bench::reproduce::{self, Article, Id, Options, Verdict, page, text};
 
 use super::bench::{Output, Progress, from_library, guard, may_install};
@@ -82,7 +80,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     if to_stdout == 0 {
         let width = terminal::width();
         let text = if args.short { text::short(&article, width) } else { text::terminal(&article, width) };
-        io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
+        terminal::print(&text)?;
     }
     Ok(match expected {
         Some(expected) if changed(&expected, &article) => Exit::Finding,
@@ -134,9 +132,10 @@ fn measure(args: &Args, article: &mut Article) -> anyhow::Result<()> {
 }
 
 fn read(path: &Path) -> anyhow::Result<Article> {
-    let cannot = |error: String| Usage(format!("{}: {error}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(|error| cannot(error.to_string()))?;
-    Article::from_json(&text).map_err(|error| cannot(error.to_string()).into())
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Usage(format!("cannot read {}: {error}", path.display())))?;
+    let article = Article::from_json(&text);
+    article.map_err(|error| Usage(format!("{} is {error}", path.display())).into())
 }
 
 /// Names every claim whose verdict is another than expected, on standard error.

@@ -1,19 +1,24 @@
 //! Printing a decision.
 
-use std::io::Write as _;
+use std::fmt::{self, Write as _};
 
 use super::plan::{Decision, Plan, Stage};
 use crate::exit::Exit;
+use crate::terminal;
 
 pub(super) fn json(plan: &Plan) -> anyhow::Result<Exit> {
-    let mut out = std::io::stdout().lock();
-    serde_json::to_writer_pretty(&mut out, plan)?;
-    writeln!(out)?;
+    terminal::print_json(plan)?;
     Ok(Exit::Fine)
 }
 
 pub(super) fn text(plan: &Plan) -> anyhow::Result<Exit> {
-    let mut out = std::io::stdout().lock();
+    let mut out = String::new();
+    describe(&mut out, plan)?;
+    terminal::print(&out)?;
+    Ok(Exit::Fine)
+}
+
+fn describe(out: &mut String, plan: &Plan) -> fmt::Result {
     writeln!(out, "{}", plan.shown)?;
     if plan.decision == Decision::Shell {
         let name = plan.reason.as_ref().and_then(|why| why.variable.as_ref());
@@ -21,7 +26,7 @@ pub(super) fn text(plan: &Plan) -> anyhow::Result<Exit> {
             writeln!(out, "  the variable is {name}")?;
         }
         writeln!(out, "would run: /bin/sh -c LINE (/bin/sh is {})", plan.shell)?;
-        return Ok(Exit::Fine);
+        return Ok(());
     }
     writeln!(out, "as {} would:", plan.shell)?;
     let mut number = 0;
@@ -38,7 +43,7 @@ pub(super) fn text(plan: &Plan) -> anyhow::Result<Exit> {
                 when = "reading from the one before";
             }
             writeln!(out, "{}{when}", if when.is_empty() { "" } else { "   " })?;
-            details(&mut out, command)?;
+            details(out, command)?;
         }
         if pipeline.negated {
             writeln!(out, "     then the status is negated")?;
@@ -47,7 +52,7 @@ pub(super) fn text(plan: &Plan) -> anyhow::Result<Exit> {
     if number == 0 {
         writeln!(out, "     nothing to run; the status is 0")?;
     }
-    Ok(Exit::Fine)
+    Ok(())
 }
 
 fn what(command: &Stage) -> String {
@@ -60,7 +65,7 @@ fn what(command: &Stage) -> String {
     }
 }
 
-fn details(out: &mut impl std::io::Write, command: &Stage) -> std::io::Result<()> {
+fn details(out: &mut String, command: &Stage) -> fmt::Result {
     for redirection in &command.redirections {
         let (fd, target) = (redirection.descriptor, &redirection.target);
         match (redirection.operator, target.as_str()) {

@@ -1,0 +1,196 @@
+//! What the command says to what it cannot do: one line that names it, the exit code of its kind, and no panic. The texts of `run`
+//! are among its own tests, those about settings and limits in `bench_adversity`.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Output};
+
+use scratch::{Scratch, text, wait_until};
+
+mod scratch;
+
+const FORKLESS: &str = env!("CARGO_BIN_EXE_forkless");
+
+/// The command in a directory without results of its own.
+fn forkless(scratch: &Scratch, arguments: &[&str]) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["60", FORKLESS]).args(arguments).current_dir(&scratch.0);
+    command.env("XDG_DATA_HOME", scratch.0.join("data")).env("TMPDIR", scratch.0.join("tmp"));
+    command
+}
+
+/// The one line of its complaint: of clap's several lines, the first.
+fn complaint(output: &Output) -> String {
+    let said = text(&output.stderr);
+    let mut lines = said.lines();
+    let first = lines.next().unwrap_or_default().to_owned();
+    if first.starts_with("forkless: ") {
+        assert_eq!(lines.next(), None, "more than one line: {said}");
+    } else {
+        assert!(first.starts_with("error: "), "{said}");
+    }
+    first
+}
+
+/// Results of one run, for what compares them.
+fn result(scratch: &Scratch) -> String {
+    let line = ["bench", "spawn", "--quick", "--methods", "vfork_exec", "--runs", "5", "--no-save", "--json"];
+    let output = forkless(scratch, &[&line[..], &["result.json"]].concat()).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    scratch.0.join("result.json").display().to_string()
+}
+
+#[test]
+fn what_cannot_be_read_or_compared_is_usage_and_named() {
+    let scratch = Scratch::new("complaints-usage");
+    let result = result(&scratch);
+    let method = format!("{result}#popen");
+    for (arguments, said) in [
+        (&["compare", "/", &result][..], "cannot read /: Is a directory"),
+        (&["compare", "/etc/passwd/x", &result], "cannot read /etc/passwd/x: Not a directory"),
+        (&["compare", "", &result], "an empty name is no result"),
+        (&["compare", &result, "published", "--metric", "wal"], "have no metric wal in common; there are:"),
+        (&["compare", &method, &result], "has no method popen; there are: vfork_exec"),
+        (
+            &["compare", &result, "published:macosx"],
+            "(spawn) and published:macosx (syscalls) have no row in common",
+        ),
+        (&["compare", &result, &result, "--fail-on-regression", "nan"], "must be 0 or more"),
+        (&["compare", &result, &result, "--fail-on-regression", "-1"], "must be 0 or more"),
+        (&["reproduce", "--no-run", "--with", "/nonexistent"], "cannot read /nonexistent: No such file"),
+        (&["reproduce", "--no-run", "--with", &result], "is not a result of forkless reproduce"),
+        (&["bench", "blockwrite", "--bs", "0"], "from 1 to 4194304 bytes"),
+        (&["bench", "victims", "--restarts", "2"], "--restarts is not for victims"),
+        (&["bench", "selfcheck", "--slowdown", "-1"], "must be above 0"),
+        (&["diagnose", "-o", "/nonexistent/x", "--", "true"], "cannot write the report to /nonexistent/x"),
+    ] {
+        let output = forkless(&scratch, arguments).output().unwrap();
+        let line = complaint(&output);
+        assert!(line.contains(said), "{arguments:?}: {line}");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {line}");
+    }
+}
+
+#[test]
+fn what_the_machine_has_not_got_is_missing_and_named() {
+    let scratch = Scratch::new("complaints-missing");
+    for (arguments, said) in [
+        (
+            &["bench", "spawn", "--quick", "--rss", "1M", "--pages", "hugetlb-4k"][..],
+            "no hugetlb-4k pages: it offers base",
+        ),
+        (&["bench", "blockwrite", "--targets", "file", "--size", "100000T"], "no room for a scratch file"),
+        (&["bench", "spawn", "--quick", "--pin", "1000"], "cannot run on processor 1000"),
+    ] {
+        let output = forkless(&scratch, arguments).output().unwrap();
+        let line = complaint(&output);
+        assert!(line.contains(said), "{arguments:?}: {line}");
+        assert_eq!(output.status.code(), Some(3), "{arguments:?}: {line}");
+    }
+    assert!(wait_until(|| scratch.temporary_files() == 0));
+}
+
+#[test]
+fn without_a_home_no_file_around_passes_for_a_saved_result() {
+    let scratch = Scratch::new("complaints-home");
+    let result = result(&scratch);
+    for (arguments, code) in
+        [(&["history", "latest"][..], 3), (&["history", "re"], 3), (&["history", &result], 0)]
+    {
+        let mut command = forkless(&scratch, arguments);
+        let output = command.env_remove("XDG_DATA_HOME").env_remove("HOME").output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", text(&output.stderr));
+        if code == 3 {
+            assert!(complaint(&output).contains("neither XDG_DATA_HOME nor HOME"), "{arguments:?}");
+        }
+    }
+}
+
+#[test]
+fn an_empty_history_says_where_results_would_be() {
+    let scratch = Scratch::new("complaints-history");
+    let output = forkless(&scratch, &["history"]).output().unwrap();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(0), 0));
+    assert!(complaint(&output).contains("data/forkless/bench: `forkless bench` keeps them there"));
+}
+
+#[test]
+fn a_full_disk_behind_standard_output_is_said_and_no_panic() {
+    let Ok(_) = File::create("/dev/full") else {
+        println!("skipped: no /dev/full");
+        return;
+    };
+    let scratch = Scratch::new("complaints-full");
+    let result = result(&scratch);
+    for arguments in [
+        &["--help"][..],
+        &["run", "--help"],
+        &["--version"],
+        &["bench", "spawn", "--methods", "list"],
+        &["bench", "victims", "--list"],
+        &["bench", "machine"],
+        &["bench", "machine", "--json"],
+        &["doctor"],
+        &["doctor", "--json"],
+        &["history", &result],
+        &["compare", &result, "published"],
+        &["sh", "--explain", "true"],
+        &["sh", "--json", "true"],
+        &["repair", "--dry-run", "--pid", "self"],
+    ] {
+        let own = std::process::id().to_string();
+        let arguments: Vec<&str> =
+            arguments.iter().map(|&word| if word == "self" { &own } else { word }).collect();
+        let full = File::create("/dev/full").unwrap();
+        let output = forkless(&scratch, &arguments).stdout(full).output().unwrap();
+        let line = complaint(&output);
+        assert!(line.contains("cannot write to standard output: No space left"), "{arguments:?}: {line}");
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {line}");
+    }
+}
+
+#[test]
+fn a_thread_of_the_kernel_has_no_memory_to_repair() {
+    let is_thread = fs::read_to_string("/proc/2/status").is_ok_and(|status| !status.contains("VmSize"));
+    if !is_thread {
+        println!("skipped: process 2 is no thread of the kernel here");
+        return;
+    }
+    let scratch = Scratch::new("complaints-kernel");
+    let output = forkless(&scratch, &["repair", "--pid", "2"]).output().unwrap();
+    let line = complaint(&output);
+    // Another user's smaps are refused before anything is said of its memory.
+    if line.contains("Permission denied") {
+        println!("skipped: needs root");
+        return;
+    }
+    assert!(line.contains("process 2 has no memory of its own"), "{line}");
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn without_proc_that_is_what_is_missing() {
+    let bare = "umount -l /proc && exec \"$@\"";
+    let may = Command::new("unshare").args(["--mount", "sh", "-c", bare, "sh", "true"]).output();
+    if !may.is_ok_and(|output| output.status.success()) {
+        println!("skipped: needs root and the right to mount");
+        return;
+    }
+    let scratch = Scratch::new("complaints-proc");
+    for arguments in [
+        &["bench", "spawn", "--quick", "--methods", "vfork_exec"][..],
+        &["bench", "spawn", "--restarts", "2", "--methods", "vfork_exec"],
+        &["bench", "victims", "--filter", "system"],
+        &["diagnose", "--pid", "1"],
+        &["repair", "--pid", "1"],
+        &["reproduce", "E4", "--quick"],
+    ] {
+        let mut command = Command::new("timeout");
+        command.args(["60", "unshare", "--mount", "sh", "-c", bare, "sh", FORKLESS]).args(arguments);
+        let output = command.env("XDG_DATA_HOME", scratch.0.join("data")).output().unwrap();
+        let line = complaint(&output);
+        assert!(line.contains("/proc is needed"), "{arguments:?}: {line}");
+        assert_eq!(output.status.code(), Some(3), "{arguments:?}: {line}");
+    }
+    assert!(!Path::new(&scratch.0).join("data").exists());
+}
