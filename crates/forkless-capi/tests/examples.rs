@@ -4,7 +4,8 @@ mod support;
 
 use std::fs;
 use std::path::PathBuf;
-use support::{CLANG, GCC, Link, compile, have, root, run, scratch};
+use std::process::Command;
+use support::{CLANG, GCC, Link, compile, compile_with, have, root, run, scratch};
 
 fn examples() -> Vec<PathBuf> {
     let dir = root().join("examples/c");
@@ -52,6 +53,24 @@ fn examples_print_what_they_say_compiled_by_gcc() {
 fn examples_print_what_they_say_compiled_by_clang() {
     every_example_with(CLANG);
 }
+
+/// What a program with AddressSanitizer in its CI sees: nothing of the library's own may be taken for lost.
+#[test]
+fn a_leak_checker_finds_nothing_in_the_examples() {
+    let nothing = scratch().join("nothing.c");
+    fs::write(&nothing, "int main(void) { return 0; }\n").expect("source");
+    let probe = Command::new(GCC).args(ASAN).arg(nothing).arg("-o").arg(scratch().join("nothing")).output();
+    let checks = Command::new(scratch().join("nothing")).status();
+    if !probe.is_ok_and(|o| o.status.success()) || !checks.is_ok_and(|s| s.success()) {
+        println!("skipped: gcc has no AddressSanitizer here, or it may not look for leaks");
+        return;
+    }
+    for example in examples() {
+        run(&compile_with(GCC, &example, Link::Shared, &ASAN), &[]);
+    }
+}
+
+const ASAN: [&str; 2] = ["-fsanitize=address", "-fno-omit-frame-pointer"];
 
 #[test]
 fn there_are_examples() {

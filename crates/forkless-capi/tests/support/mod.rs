@@ -71,9 +71,15 @@ pub(crate) enum Link {
 
 /// Compiles and links one C program; warnings are errors.
 pub(crate) fn compile(compiler: &str, source: &Path, link: Link) -> PathBuf {
+    compile_with(compiler, source, link, &[])
+}
+
+/// Likewise with more options.
+pub(crate) fn compile_with(compiler: &str, source: &Path, link: Link, options: &[&str]) -> PathBuf {
     let stem = source.file_stem().expect("a name").to_string_lossy();
-    let out = scratch().join(format!("{stem}-{compiler}-{link:?}"));
+    let out = scratch().join(format!("{stem}-{compiler}-{link:?}{}", options.concat()));
     let mut cc = Command::new(compiler);
+    cc.args(options);
     cc.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-pthread", "-g", "-D_GNU_SOURCE", "-I"]);
     cc.arg(include()).arg(source).arg("-o").arg(&out);
     match link {
