@@ -156,6 +156,11 @@ impl SpawnError {
         SpawnError::new(step, what.to_string(), errno.raw())
     }
 
+    /// Whether the clone failed for want of a descriptor: the pidfd's is the only one that it makes.
+    pub(crate) fn table_full(&self) -> bool {
+        self.step == Step::Clone && matches!(self.errno, libc::EMFILE | libc::ENFILE)
+    }
+
     /// Which step failed.
     ///
     /// ```

@@ -16,7 +16,10 @@ pub(crate) fn failure(plan: &Plan, f: Failure) -> SpawnError {
 
 /// One step, by name.
 pub(crate) fn failed_step(step: Option<&Step<'_>>, errno: Errno) -> SpawnError {
-    let path = |p: forkless_sys::CPtr<'_>| p.to_c_str().to_string_lossy().into_owned();
+    let path = |p: forkless_sys::CPtr<'_>| match p.to_c_str().to_string_lossy() {
+        empty if empty.is_empty() => String::from("\"\""),
+        path => path.into_owned(),
+    };
     let Some(step) = step else { return SpawnError::new(At::Clone, None, errno.raw()) };
     let (at, what) = match *step {
         Step::Unshare { .. } | Step::FetchAll { .. } | Step::Staged => {
@@ -48,7 +51,7 @@ pub(crate) fn failed_step(step: Option<&Step<'_>>, errno: Errno) -> SpawnError {
             (At::Scheduler, format!("policy {policy} priority {priority}"))
         }
         Step::Affinity { .. } => return SpawnError::new(At::Affinity, None, errno.raw()),
-        Step::Groups { groups } => (At::Groups, format!("{groups:?}")),
+        Step::Groups { groups } => (At::Groups, list(groups)),
         Step::Gid { gid } => (At::Gid, gid.to_string()),
         Step::Uid { uid } => (At::Uid, uid.to_string()),
         Step::DeathSignal { signal, .. } => (At::DeathSignal, signal.to_string()),
@@ -56,6 +59,15 @@ pub(crate) fn failed_step(step: Option<&Step<'_>>, errno: Errno) -> SpawnError {
         Step::Hook(_) => return SpawnError::new(At::PreExec, None, errno.raw()),
     };
     SpawnError::new(at, what, errno.raw())
+}
+
+/// The first few numbers: the kernel takes 65,536 groups, a message of one line does not.
+fn list(numbers: &[u32]) -> String {
+    const FEW: usize = 8;
+    match numbers.len() {
+        0..=FEW => format!("{numbers:?}"),
+        n => format!("{:?} and {} more", &numbers[..FEW], n - FEW),
+    }
 }
 
 fn exec(plan: &Plan, f: Failure) -> SpawnError {

@@ -87,7 +87,8 @@ pub(crate) fn start_as(
     let _hooks = plan.hooked.then(|| command.hooks.lock().unwrap_or_else(PoisonError::into_inner));
     let all = facilities::get();
     // Without a wait of its own the caller gets a handle.
-    let pidfd = until != Until::Exit || !alone::nobody_else_reaps();
+    let handle = until != Until::Exit;
+    let mut pidfd = handle || !alone::nobody_else_reaps();
     let copied = !all.shared_memory.works();
     let gate = if copied { Some(stdio::pipe()?) } else { None };
     let until_exec = gate.as_ref().map(|g| g.1.as_raw_fd()).or(request.until_exec);
@@ -107,8 +108,9 @@ pub(crate) fn start_as(
         Table::Share if copied => Table::Copy { close_others: true },
         table => table,
     };
-    // Once for a copy instead of the shared table, once for closing one by one instead of by range, twice for the clone.
-    for _ in 0..5 {
+    // Once for a copy instead of the shared table, once for closing one by one instead of by range, twice for the clone, once for
+    // doing without a pidfd.
+    for _ in 0..6 {
         let until_exec = wiring.until_exec;
         let once = Once {
             request: Request { until, until_exec, ..request },
@@ -130,6 +132,8 @@ pub(crate) fn start_as(
                 }
             }
             Err(Refusal::Again) => {}
+            // A full table is no reason for system(3) to fail. What is lost is the status, if somebody else waits for any child.
+            Err(Refusal::Final(e)) if pidfd && !handle && e.table_full() => pidfd = false,
             Err(Refusal::Final(e)) => return Err(e),
         }
     }

@@ -8,6 +8,7 @@ use super::wiring::{self, Base, Slot, Table};
 use crate::child::Child;
 use crate::command::{Command, Defaults, run_to_end, start_planned};
 use crate::error::{SpawnError, Step, WaitError};
+use crate::start::Until;
 use crate::stdio;
 use crate::strings::Strings;
 use forkless_shell::{
@@ -379,7 +380,7 @@ impl<'s> Walk<'s> {
     ) -> Result<ExitStatus, SpawnError> {
         let Some(stage) = prepared.stages.first_mut() else { return Ok(ExitStatus::default()) };
         let attempt = run_to_end(
-            |until| start_planned(&stage.command, until, Defaults::Inherit),
+            |until| start_planned(&stage.command, with_limit(until, deadline), Defaults::Inherit),
             |child| wait_for_all(std::slice::from_mut(child), ending, deadline),
         );
         match attempt {
@@ -466,9 +467,16 @@ fn shell_command(how: &ShellLine, base: &Base) -> Command {
     command
 }
 
-fn await_shell(mut command: Command, deadline: Option<Instant>) -> Result<ExitStatus, SpawnError> {
-    let mut child = command.spawn()?;
-    wait_or_kill(std::slice::from_mut(&mut child), deadline, |_| {})
+fn await_shell(command: Command, deadline: Option<Instant>) -> Result<ExitStatus, SpawnError> {
+    run_to_end(
+        |until| start_planned(&command, with_limit(until, deadline), Defaults::Inherit),
+        |child| wait_or_kill(std::slice::from_mut(child), deadline, |_| {}),
+    )
+}
+
+/// A wait with a time limit needs the handle: without one it looks again every so many milliseconds.
+fn with_limit(until: Until, deadline: Option<Instant>) -> Until {
+    if deadline.is_some() { Until::Exec } else { until }
 }
 
 /// Waits for all stages; the last one's status as the shell makes it.

@@ -87,6 +87,15 @@ fn bad_arguments_are_named() {
     c.args(vec!["x".repeat(100_000); 40]);
     let e = error_of(c);
     assert_eq!((e.step(), e.raw_os_error()), (Step::Exec, Some(libc::E2BIG)), "{e}");
+    let mut c = new("true");
+    c.current_dir("");
+    says(c, Step::Chdir, libc::ENOENT, "chdir to \"\": No such file or directory");
+    // One line, however many there are.
+    let mut c = new("true");
+    c.groups(&vec![1; 100_000]);
+    let e = error_of(c);
+    assert_eq!(e.step(), Step::Groups);
+    assert_eq!(e.what(), Some("[1, 1, 1, 1, 1, 1, 1, 1] and 99992 more"), "{e}");
 }
 
 fn what_cannot_be_executed_is_named_with_the_reason() {
@@ -270,6 +279,31 @@ fn no_descriptor_left_is_an_error_at_every_place() {
     assert!(kinds.contains("Pipe") && kinds.contains("Clone"), "{kinds:?}");
 }
 
+/// As system(3), which needs none; with a second thread, so that a pidfd would be taken.
+fn running_to_the_end_needs_no_descriptor() {
+    let (done, wait) = std::sync::mpsc::channel::<()>();
+    let thread = std::thread::spawn(move || wait.recv());
+    let prepared = new("/bin/false").prepare().unwrap();
+    let old = getrlimit(R::Nofile);
+    setrlimit(R::Nofile, Rlimit { current: Some(64), maximum: old.maximum }).unwrap();
+    let mut all = Vec::new();
+    while let Ok(file) = File::open("/dev/null") {
+        all.push(file);
+    }
+    let status = new("/bin/true").status();
+    let of_prepared = prepared.status();
+    let line = forkless::shell("exit 3").status();
+    let handle = new("/bin/true").spawn();
+    drop(all);
+    setrlimit(R::Nofile, old).unwrap();
+    assert!(status.unwrap().success());
+    assert_eq!(of_prepared.unwrap().code(), Some(1));
+    assert_eq!(line.unwrap().code(), Some(3));
+    assert_eq!(handle.unwrap_err().raw_os_error(), Some(libc::EMFILE), "a handle is a descriptor");
+    drop(done);
+    let _ = thread.join();
+}
+
 fn a_limit_lowered_for_the_child_does_not_lose_its_descriptors() {
     let (mut r, w) = std::io::pipe().unwrap();
     let mut c = Command::new("sh");
@@ -446,6 +480,7 @@ cases![
     writing_and_starting_programs_in_two_threads,
     a_vanished_directory,
     no_descriptor_left_is_an_error_at_every_place,
+    running_to_the_end_needs_no_descriptor,
     a_limit_lowered_for_the_child_does_not_lose_its_descriptors,
     the_last_word_for_a_number_counts,
     same_as_is_settled_before_the_start,
