@@ -445,21 +445,26 @@ impl Command {
         self
     }
 
-    /// Signals the program is to start with at their default action.
+    /// Signals the program is to start with at their default action; adds to those of earlier calls. SIGKILL and SIGSTOP are always
+    /// there, so [`SigSet::ALL`] is a set like any other.
     ///
     /// ```
     /// use forkless::{Command, SigSet};
+    /// assert!(Command::new("true").default_signals(SigSet::ALL).status().unwrap().success());
     /// use std::os::unix::process::ExitStatusExt as _;
     /// let status = Command::new("sh").args(["-c", "kill -HUP $$"]).default_signals(SigSet::EMPTY.with(1)).status().unwrap();
     /// assert_eq!(status.signal(), Some(1));
     /// ```
     pub fn default_signals(&mut self, signals: SigSet) -> &mut Command {
-        self.attributes.default.0 |= signals.0;
+        // They cannot be set, not even to what they are (do_sigaction, kernel/signal.c).
+        const ALWAYS: SigSet = SigSet::EMPTY.with(9).with(19);
+        self.attributes.default.0 |= signals.0 & !ALWAYS.0;
         self.attributes.ignore.0 &= !signals.0;
         self
     }
 
-    /// Signals the program is to start with ignored.
+    /// Signals the program is to start with ignored; adds to those of earlier calls. SIGKILL and SIGSTOP among them fail the start
+    /// (`EINVAL`).
     ///
     /// ```
     /// use forkless::{Command, SigSet};

@@ -186,7 +186,7 @@ impl Child {
         self.reap(WNOHANG)
     }
 
-    /// Waits for at most `timeout`.
+    /// Waits for at most `timeout`. Closes the child's standard input first, as [`Child::wait`] does, also when the time is over first.
     ///
     /// ```
     /// use forkless::{Command, WaitError};
@@ -200,11 +200,10 @@ impl Child {
     /// # Errors
     /// [`WaitError::Deadline`] when the time is over first: the child goes on, and can be waited for again. Else as [`Child::wait`].
     pub fn wait_timeout(&mut self, timeout: Duration) -> Result<ExitStatus, WaitError> {
-        drop(self.stdin.take());
         self.wait_until(Instant::now().checked_add(timeout))
     }
 
-    /// Waits until `deadline`; `None` is for ever.
+    /// Waits until `deadline`; `None` is for ever. Closes the child's standard input first, as [`Child::wait`] does.
     ///
     /// ```
     /// use forkless::{Command, WaitError};
@@ -219,6 +218,7 @@ impl Child {
     /// # Errors
     /// As [`Child::wait_timeout`].
     pub fn wait_until(&mut self, deadline: Option<Instant>) -> Result<ExitStatus, WaitError> {
+        drop(self.stdin.take());
         let Some(deadline) = deadline else {
             return self.reap(0).map(|s| s.unwrap_or_default());
         };

@@ -138,6 +138,18 @@ fn a_child_may_close_its_pipes_and_live_on() {
     assert_eq!(status.code(), Some(5), "a child that does not read is no error");
 }
 
+fn every_wait_lets_the_child_see_the_end_of_its_input() {
+    for wait in [
+        |c: &mut forkless::Child| c.wait(),
+        |c: &mut forkless::Child| c.wait_timeout(Duration::from_secs(20)),
+        |c: &mut forkless::Child| c.wait_until(Some(Instant::now() + Duration::from_secs(20))),
+        |c: &mut forkless::Child| c.wait_until(None),
+    ] {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        assert!(within(Duration::from_secs(20), || wait(&mut child)).unwrap().success());
+    }
+}
+
 fn writing_to_a_child_that_went_kills_nobody() {
     // As in a C program, where SIGPIPE has its default action.
     forkless_sys::signal::reset(libc::SIGPIPE, false).unwrap();
@@ -262,6 +274,7 @@ cases![
     a_deadline_holds_though_a_grandchild_keeps_the_pipe,
     a_deadline_of_zero_is_over_at_once,
     a_child_may_close_its_pipes_and_live_on,
+    every_wait_lets_the_child_see_the_end_of_its_input,
     writing_to_a_child_that_went_kills_nobody,
     pipelines_report_every_stage_and_do_not_hang,
     a_pipeline_that_cannot_start_leaves_nothing,
