@@ -16,7 +16,9 @@ use crate::commands;
     version,
     arg_required_else_help = true,
     max_term_width = 110,
-    after_help = "Exit codes: 0 fine, 1 finding or regression, 2 usage, 3 missing privilege or facility."
+    after_help = "Examples:\n  forkless doctor\n  forkless bench spawn --rss 1G\n  forkless diagnose -- make\n  forkless run --report -- \
+    PROGRAM ARGS...\n\nExit codes: 0 fine, 1 finding or regression, 2 usage, 3 missing privilege or facility; `run` and `sh` give the \
+    program's own."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -27,11 +29,22 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Measure process creation, memory, system calls and context switches on this machine.
+    ///
+    /// The methods of a suite take turns in rounds, and every figure is a median with its 95 % interval. No suite needs root or a
+    /// compiler; root lets some of them measure more kinds of pages and devices, and settings they change are put back however they
+    /// end. Results are kept in $XDG_DATA_HOME/forkless/bench (else below ~/.local/share), where `forkless history` lists them.
     Bench(commands::bench::Args),
     /// Find out who pays for process creation here, how much, and why.
+    ///
+    /// Watches a command, a process with its descendants, a cgroup or the machine, and ranks what it found by what the remedy would
+    /// save: forks of much memory, shells that no line needs, searches along PATH, and system calls that do nothing. As root it looks
+    /// through BPF; with less it sees less and says so (`forkless doctor`).
     #[cfg(target_os = "linux")]
     Diagnose(commands::diagnose::Args),
     /// Compare saved results: faster, slower, or no difference shown.
+    ///
+    /// Two methods of one result were interleaved, and their ratios within rounds are tested. Two results are separate runs: whole
+    /// restarts are resampled, and the interval is widened by what one sitting cannot show.
     Compare(commands::compare::Args),
     /// List the saved results.
     History(commands::compare::HistoryArgs),
@@ -42,12 +55,19 @@ pub(crate) enum Command {
     #[command(hide = true)]
     Generate(commands::generate::Args),
     /// Put a running process's memory into huge pages, so that its forks copy 512 times fewer entries.
+    ///
+    /// From outside, by process_madvise(MADV_COLLAPSE), in short calls at a limited share of the time. Needs Linux 6.1 and root, or
+    /// CAP_SYS_NICE and CAP_SYS_PTRACE. Memory that the program excluded and huge pages that are mostly unused are left out.
     #[cfg(target_os = "linux")]
     Repair(commands::repair::Args),
     /// Execute the published experiments on this machine and close with a ledger of their claims.
     #[cfg(target_os = "linux")]
     Reproduce(commands::reproduce::Args),
     /// Run a program unmodified, without the cost of its forks.
+    ///
+    /// The program is executed in this process, under a preloaded library. Its forks become speculative: the child runs on almost
+    /// no copied memory, execve commits, and anything that another process could notice aborts to a real fork. Lines of system() and
+    /// popen() run without their shell where that is provably the same.
     #[cfg(target_os = "linux")]
     Run(commands::run::Args),
     /// Run a command line as /bin/sh would, without the shell where that makes no difference.
@@ -96,6 +116,10 @@ struct RunCli {
 #[derive(Debug, Subcommand)]
 enum OnlyRun {
     /// Run a program unmodified, without the cost of its forks.
+    ///
+    /// The program is executed in this process, under a preloaded library. Its forks become speculative: the child runs on almost
+    /// no copied memory, execve commits, and anything that another process could notice aborts to a real fork. Lines of system() and
+    /// popen() run without their shell where that is provably the same.
     Run(commands::run::Args),
 }
 

@@ -29,6 +29,13 @@ fn every_subcommand_the_help_shows_has_a_manual_page() {
         if !line.starts_with("   ") && name != "help" {
             let page = fs::read_to_string(directory.join(format!("forkless-{name}.1"))).unwrap();
             assert!(page.contains(".TH "), "{name}");
+            for section in ["SYNOPSIS", "DESCRIPTION", "OPTIONS", "SEE ALSO"] {
+                assert!(
+                    page.contains(&format!(".SH {section}")) || page.contains(&format!(".SH \"{section}\"")),
+                    "{name}: {section}"
+                );
+            }
+            assert!(!page.contains("EXTRA"), "{name}: a section that clap_mangen has no name for");
             pages += 1;
         }
     }
@@ -50,10 +57,10 @@ fn bash_accepts_its_completions() {
 #[test]
 fn a_directory_that_cannot_be_made_is_one_clear_line() {
     let output = forkless(&["generate", "man", "/dev/null/man"]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     let message = String::from_utf8(output.stderr).unwrap();
     assert!(
-        message.starts_with("forkless: make /dev/null/man: ") && message.lines().count() == 1,
+        message.starts_with("forkless: cannot write into /dev/null/man: ") && message.lines().count() == 1,
         "{message}"
     );
 }

@@ -111,3 +111,25 @@ fn wrong_usage_is_one_line_and_exit_code_2() {
     assert_eq!(error.lines().count(), 1, "{error}");
     assert_eq!(forkless_sh(&[]).status.code(), Some(2));
 }
+
+/// Rust's runtime opens /dev/null in place of standard descriptors that are closed, and ignores SIGPIPE.
+#[test]
+fn a_line_meets_closed_descriptors_and_an_ignored_sigpipe_as_under_a_shell() {
+    let outcome = |starter: &str, around: &str, line: &str| {
+        let script = format!("trap '' PIPE; {starter} \"$1\" {around}");
+        let output = Command::new("sh")
+            .args(["-c", &script, env!("CARGO_BIN_EXE_forkless"), line])
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        (output.status.code(), said(&output), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for (around, line) in [
+        (">&-", "/bin/echo to nobody"),
+        ("<&-", "cat"),
+        (">&-", "/bin/echo through a pipe | cat >&2"),
+        ("", "grep SigIgn /proc/self/status"),
+    ] {
+        assert_eq!(outcome("\"$0\" sh", around, line), outcome("sh -c", around, line), "{line} {around}");
+    }
+}

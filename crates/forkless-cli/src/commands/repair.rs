@@ -15,8 +15,12 @@ use crate::terminal;
 
 /// Put a running process's memory into huge pages, so that its forks copy 512 times fewer entries.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  forkless repair -p 4711 --dry-run\n  forkless repair -p 4711 --duty 10\n\nExit codes: 0 done; 2 no such \
+    process, or one of the kernel's; 3 not permitted, or unknown to this kernel."
+)]
 pub(crate) struct Args {
-    /// The process.
+    /// The process, by its number.
     #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pid: u32,
 

@@ -85,6 +85,18 @@ fn faults(context: &Context<'_>, merged: &Merged) -> (u64, u64) {
     (part(copied), part(reused))
 }
 
+/// How many they were, where they were counted: of the lower tiers' 0 nothing follows.
+fn faults_evidence(context: &Context<'_>, merged: &Merged) -> Option<Evidence> {
+    let counted = merged.pids.iter().any(|pid| context.collected.faults.contains_key(pid));
+    let (copied, reused) = faults(context, merged);
+    counted.then(|| {
+        evidence(
+            "write-protect faults of the caller afterwards",
+            format!("{copied} copied a page, {reused} reused it"),
+        )
+    })
+}
+
 /// All the full forks of these processes, of other places and outcomes too.
 fn forks_of(context: &Context<'_>, merged: &Merged) -> u64 {
     let of_these = context
@@ -293,13 +305,10 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         } else {
             evidence("of it taking down the copy (predicted)", interval(teardown))
         },
-        evidence(
-            "write-protect faults of the caller afterwards",
-            format!("{faults_copied} copied a page, {faults_reused} reused it"),
-        ),
-        evidence("programs executed", program_list),
-        evidence("a spawn here costs its caller (measured)", interval(model.spawn)),
     ];
+    list.extend(faults_evidence(context, merged));
+    list.push(evidence("programs executed", program_list));
+    list.push(evidence("a spawn here costs its caller (measured)", interval(model.spawn)));
     if group.child.count() == 0 {
         list.remove(1); // nothing was timed
     }
@@ -387,10 +396,7 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             ),
         ));
     }
-    list.push(evidence(
-        "write-protect faults of the caller afterwards",
-        format!("{faults_copied} copied a page, {faults_reused} reused it"),
-    ));
+    list.extend(faults_evidence(context, merged));
     list.push(evidence(
         "the children live",
         format!("{} on average, {} still run", time(group.child.mean()), group.still_running),
@@ -492,13 +498,18 @@ mod tests {
         let of = |outcome| {
             merge(&context, outcome).iter().map(|merged| faults(&context, merged)).collect::<Vec<_>>()
         };
+        let said = |outcome| faults_evidence(&context, &merge(&context, outcome)[0]).map(|said| said.value);
+        assert_eq!(said(Outcome::ForkThenExec).as_deref(), Some("5 copied a page, 10 reused it"));
         assert_eq!(of(Outcome::ForkThenExec), [(5, 10)]);
         assert_eq!(of(Outcome::ForkAlone), [(495, 990)]);
     }
 
     #[test]
     fn a_pause_is_a_finding_where_the_memory_explains_it() {
-        assert_eq!(findings(f64::from(512 << 20), 5e6).len(), 1);
+        let found = findings(f64::from(512 << 20), 5e6);
+        assert_eq!(found.len(), 1);
+        let about_faults = found[0].evidence.iter().find(|said| said.what.contains("faults"));
+        assert_eq!(about_faults, None, "nobody counted them");
         assert_eq!(findings(0.0, 200e6).len(), 0, "a shell that was preempted in fork");
         assert_eq!(findings(f64::from(2 << 20), 200e6).len(), 0);
     }

@@ -34,7 +34,12 @@ use crate::exit::Exit;
 
 /// Flags of `forkless bench`.
 #[derive(Debug, clap::Args)]
-#[command(arg_required_else_help = true)]
+#[command(
+    arg_required_else_help = true,
+    after_help = "Examples:\n  forkless bench spawn --rss 1G --fds 10000\n  forkless bench memory --pages all --html memory.html\n  \
+    forkless bench all --quick --no-save --json -\n\nExit codes: 0 measured; 1 a measurement failed, or what --fail-on-miss or \
+    selfcheck say; 2 usage; 3 memory, a privilege or a facility is missing, and nothing was measured."
+)]
 pub(crate) struct Args {
     #[command(subcommand)]
     suite: Suite,
@@ -44,7 +49,7 @@ pub(crate) struct Args {
 enum Suite {
     /// Time ways to start a program: vfork, posix_spawn, fork, system, popen and others, interleaved.
     Spawn(Box<suite::Args<spawn::Flags>>),
-    /// The same against a parent's memory: size, share written, kind of pages; parts of fork's time, fitted lines.
+    /// Time process creation against the parent's memory: size, share written, kind of pages; fork's time in parts, fitted lines.
     Memory(Box<suite::Args<memory::Flags>>),
     /// What a fork leaves behind for its parent: the passes over its memory before and after.
     Cow(Box<suite::Args<cow::Flags>>),

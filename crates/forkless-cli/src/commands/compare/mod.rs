@@ -15,6 +15,11 @@ use crate::terminal;
 
 /// Flags of `forkless compare`.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  forkless compare latest~1 latest --fail-on-regression 10\n  forkless compare run.json#vfork_exec \
+    run.json#forkless\n  forkless compare latest published\n\nExit codes: 0 no regression beyond the limit, or none was set; 1 a \
+    regression; 2 usage."
+)]
 pub(crate) struct Args {
     /// Results: a file, the beginning of a saved name, latest, latest~1, published or published:SYSTEM (macosx, linux,
     /// solaris); #METHOD picks one method. The first is what the others are compared with.
@@ -43,6 +48,9 @@ pub(crate) struct Args {
 
 /// Flags of `forkless history`.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  forkless history\n  forkless history latest --format html > latest.html"
+)]
 pub(crate) struct HistoryArgs {
     /// Show this result instead: a file, the beginning of a saved name, latest, latest~1.
     #[arg(value_name = "RESULT")]

@@ -27,7 +27,14 @@ use crate::terminal;
 
 /// Find out who pays for process creation here, how much, and why.
 #[derive(Debug, clap::Args)]
-#[command(group(clap::ArgGroup::new("target").required(true).args(["pid", "all", "cgroup", "command"])))]
+#[command(
+    group(clap::ArgGroup::new("target").required(true).args(["pid", "all", "cgroup", "command"])),
+    override_usage = "forkless diagnose [OPTIONS] -- <CMD> [ARGS]...\n       \
+    forkless diagnose [OPTIONS] --pid <PID> | --all | --cgroup <PATH>",
+    after_help = "Examples:\n  forkless diagnose -- make\n  forkless diagnose -p 4711 -d 30\n  forkless diagnose --all -d 60 --json \
+    -o report.json\n  forkless diagnose --log -- ./configure\n\nExit codes: 0 nothing was found (with --log: always), 1 something was; \
+    2 usage; 3 this machine or user lacks what it takes. The status of CMD is not part of it."
+)]
 pub(crate) struct Args {
     /// Watch this process and its descendants.
     #[arg(short, long, value_name = "PID", value_parser = pid, allow_negative_numbers = true)]

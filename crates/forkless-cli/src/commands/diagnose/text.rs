@@ -58,13 +58,17 @@ fn print_finding(out: &mut impl Write, rank: usize, f: &Finding) -> io::Result<(
         who += &format!(", cgroup {cgroup}");
     }
     writeln!(out, "   who      {who}")?;
+    // Where faults are not counted, a 0 would say that there were none.
+    let faults = match f.cost.faults_ns {
+        0.0 => String::new(),
+        ns => format!(", {} in faults afterwards", time(ns)),
+    };
     writeln!(
         out,
-        "   cost     {:.2} % of a CPU: {} in the caller, {} in children, {} in faults afterwards, over {} times",
+        "   cost     {:.2} % of a CPU: {} in the caller, {} in children{faults}, over {} times",
         f.cost.cpu_share * 100.0,
         time(f.cost.caller_ns),
         time(f.cost.child_ns),
-        time(f.cost.faults_ns),
         f.count,
     )?;
     for evidence in &f.evidence {

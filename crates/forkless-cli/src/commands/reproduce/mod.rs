@@ -13,7 +13,7 @@ use crate::terminal;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Exit codes: 0 the experiments were run, whatever became of the claims (some may say `not run here`); 1 a verdict is another than in \
---expect, or the machine failed; 2 usage; 3 nothing could be run here.\n\
+--expect, or the machine failed; 2 usage; 3 nothing could be run here.\n\n\
 Missing programs (a Ruby for E1, Apache for E3, strace) are installed from Debian when root runs this; FORKLESS_NO_INSTALL=1 forbids it.")]
 pub(crate) struct Args {
     /// The experiments: E1 passes after a fork, E2 system calls, E3 a server and huge pages, E4 signal masks, E5 popen [default: all].

@@ -30,7 +30,7 @@ extern "C" fn observe() {
 static OBSERVE: extern "C" fn() = observe;
 
 /// Just before exec: nothing may print afterwards.
-pub(super) fn give_back() {
+pub(in crate::commands) fn give_back() {
     if SIGPIPE_IGNORED.load(Relaxed) {
         // SAFETY: no handler is installed.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };

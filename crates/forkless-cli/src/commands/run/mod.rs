@@ -5,7 +5,7 @@ mod collector;
 mod environment;
 mod exec;
 mod huge_pages;
-mod inherited;
+pub(super) mod inherited;
 pub(super) mod library;
 mod record;
 mod report;
@@ -23,7 +23,9 @@ use crate::exit::Exit;
 /// Run a program unmodified, without the cost of its forks.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Exit status: the program's own; 125 when forkless itself fails, 126 when the program cannot be executed, 127 \
+    override_usage = "forkless run [OPTIONS] [--] <PROGRAM> [ARGS]...",
+    after_help = "Examples:\n  forkless run --report -- perl script.pl\n  forkless run --fork=speculate -- node server.js\n  \
+    forkless run --fork=off --huge-pages=thp -- redis-server\n\nExit status: the program's own; 125 when forkless itself fails, 126 when the program cannot be executed, 127 \
     when it is not found. FORKLESS=off in the environment leaves everything as it is."
 )]
 pub(crate) struct Args {

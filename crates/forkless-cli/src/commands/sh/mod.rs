@@ -62,6 +62,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
             Usage("--shell is for --explain: a line is run as this machine's /bin/sh would".into()).into()
         );
     }
+    // The programs of the line get what `sh -c` would have handed on to them.
+    super::run::inherited::give_back();
     let status = forkless::shell(&args.line)
         .inherit_descriptors(true)
         .inherit_signals(true)
