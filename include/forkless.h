@@ -24,13 +24,15 @@
  *
  * Threads. Different handles can be used by different threads at once; one handle by one thread at a time, except
  * `forkless_prepared`. No lock is held while a child is started. The functions without a handle may be called from any
- * thread at any time.
+ * thread at any time. The environment is read as getenv(3) does: no thread may change it while another starts a child.
  *
  * Signals. Nothing here installs a signal handler or needs one for SIGCHLD. No function is async-signal-safe. A signal
  * that interrupts a wait runs its handler, and the wait goes on.
  *
  * Cancellation. No function is a cancellation point: a thread that is cancelled meanwhile (pthread_cancel) goes on to
- * the end of the call, with its child reaped and its descriptors closed. To end a wait early, kill the child.
+ * the end of the call, with its child reaped and its descriptors closed. To end a wait early, another thread kills the
+ * child: not through the handle, which is in use, but by pidfd_send_signal(2) to what `forkless_child_pidfd` gave before
+ * the wait. Or do not wait: poll that descriptor together with whatever else is to end it.
  *
  * fork. A process forked from one that uses this library may use it, with handles of its own. The children of its
  * parent are not its own; waiting for them gives -ECHILD.
@@ -196,7 +198,8 @@ typedef struct forkless_prepared forkless_prepared;
  * A command that runs `program` without arguments. A name without '/' is searched in the PATH that the child will have.
  *
  * The child gets descriptors 0, 1 and 2 and those named by the functions below, and no others, close-on-exec or not;
- * `forkless_command_inherit_descriptors` changes that. It starts with no signal blocked and SIGPIPE at its default;
+ * `forkless_command_inherit_descriptors` changes that. Of 0, 1 and 2 what no function names is as it is in the caller:
+ * closed in the program if it is closed or close-on-exec there. It starts with no signal blocked and SIGPIPE at its default;
  * `forkless_command_inherit_signals` changes that.
  *
  * Returns NULL with EINVAL when `program` is NULL.
@@ -235,13 +238,15 @@ int forkless_command_current_dir(forkless_command *command, const char *dir);
  * included. The last call for a number counts. -EBADF for a negative one.
  */
 
-/* Connects `number` to `from`, a descriptor of the caller's that it keeps, and keeps open until the last start. */
+/* Connects `number` to `from`, a descriptor of the caller's that it keeps, and keeps open until the last start: -EBADF then
+ * if it is not. */
 int forkless_command_fd(forkless_command *command, int number, int from);
 
 /* Likewise, and on success `from` belongs to the command, which closes it when it is freed. -EBADF if it is not open. */
 int forkless_command_fd_take(forkless_command *command, int number, int from);
 
-/* Connects `number` to the same number of the caller: the default for 0, 1 and 2. */
+/* Connects `number` to the same number of the caller: the default for 0, 1 and 2, which stay as they are, close-on-exec
+ * included. A higher one is not closed by exec; -EBADF at the start if it is not open. */
 int forkless_command_fd_inherit(forkless_command *command, int number);
 
 /* Connects `number` to /dev/null. */
@@ -274,7 +279,7 @@ int forkless_command_uid(forkless_command *command, uid_t uid);
 /* The group, as setgid(2) by the child. */
 int forkless_command_gid(forkless_command *command, gid_t gid);
 
-/* The supplementary groups; `count` of them. */
+/* The supplementary groups; `count` of them, 0 for none. -EPERM at the start without the right to set them. */
 int forkless_command_groups(forkless_command *command, const gid_t *groups, size_t count);
 
 /* The process group; 0 for a new one, which `forkless_child_signal_group` then reaches. */
@@ -289,24 +294,26 @@ int forkless_command_controlling_terminal(forkless_command *command, int number)
 /* Makes the child's process group the foreground group of the terminal at this number of the child. */
 int forkless_command_foreground(forkless_command *command, int number);
 
-/* The file mode creation mask. */
+/* The file mode creation mask, of which umask(2) takes the permission bits (0777). */
 int forkless_command_umask(forkless_command *command, mode_t mask);
 
 /* A resource limit, RLIMIT_* of <sys/resource.h>, in the resource's own unit; UINT64_MAX for none. -EINVAL for a
  * resource that does not exist. */
 int forkless_command_rlimit(forkless_command *command, int resource, uint64_t soft, uint64_t hard);
 
-/* The nice value, -20 to 19; absolute. */
+/* The nice value, -20 to 19; absolute, and brought into that range. -EACCES at the start for one below the caller's without
+ * the right to it. */
 int forkless_command_nice(forkless_command *command, int value);
 
 /* The scheduling policy, SCHED_OTHER, SCHED_FIFO, SCHED_RR, SCHED_BATCH or SCHED_IDLE, and its priority: 1 to 99 for FIFO
  * and RR, else 0. -EINVAL for another policy. */
 int forkless_command_scheduler(forkless_command *command, int policy, int priority);
 
-/* The CPUs it may run on, by number; `count` of them. */
+/* The CPUs it may run on, by number; `count` of them. -EINVAL at the start if none of them is there. */
 int forkless_command_affinity(forkless_command *command, const unsigned *cpus, size_t count);
 
-/* A signal the child gets when this process (not merely the calling thread) dies. */
+/* A signal the child gets when this process (not merely the calling thread) dies; 0 for none, -EINVAL at the start for a
+ * number that is no signal. A child that execs a program with more privileges loses it (prctl(2)). */
 int forkless_command_parent_death_signal(forkless_command *command, int signal);
 
 /* Not 0: neither the program nor what it starts can gain privileges by exec. */
@@ -325,10 +332,11 @@ int forkless_command_signal_mask(forkless_command *command, const sigset_t *bloc
  * signals stay ignored either way, except SIGPIPE. */
 int forkless_command_inherit_signals(forkless_command *command, int yes);
 
-/* Signals the program starts with at their default action; adds to those of earlier calls. */
+/* Signals the program starts with at their default action; adds to those of earlier calls. A full set will do. */
 int forkless_command_default_signals(forkless_command *command, const sigset_t *signals);
 
-/* Signals the program starts with ignored; adds to those of earlier calls. */
+/* Signals the program starts with ignored; adds to those of earlier calls. -EINVAL at the start if SIGKILL or SIGSTOP is
+ * among them. */
 int forkless_command_ignore_signals(forkless_command *command, const sigset_t *signals);
 
 /* What `forkless_child_free` does to a child that still runs. No choice leaves a zombie. */
@@ -421,6 +429,7 @@ int forkless_child_on_free(forkless_child *child, int on_free);
 
 /*
  * Waits for the child to end. Its standard input, if that is a pipe not taken, is closed first, so that it sees the end.
+ * Its output is not read: a child that fills a pipe which nobody reads does not end (`forkless_child_output` reads).
  * Can be called again, and gives the same status. `status` may be NULL.
  *
  * -ECHILD when the child is gone and its status lost: the process ignores SIGCHLD, or another part of it waited for any

@@ -26,6 +26,19 @@ use std::time::{Duration, Instant};
 /// Like [`std::process::Child`], and further: a wait with a deadline, signals to its process group, and
 /// a choice of what dropping it does ([`OnDrop`]). Nothing here needs or disturbs a SIGCHLD handler.
 ///
+/// It may be moved to another thread and waited for there. To signal it from one thread while another waits, keep a copy of its
+/// [`pidfd`](Child::pidfd): it goes on meaning this child alone, also when that has been waited for.
+///
+/// ```
+/// use std::os::unix::process::ExitStatusExt;
+/// let mut child = forkless::Command::new("sleep").arg("60").spawn()?;
+/// let pidfd = child.pidfd().expect("Linux 5.4, and no filter").try_clone_to_owned()?;
+/// let waiting = std::thread::spawn(move || child.wait());
+/// rustix::process::pidfd_send_signal(&pidfd, rustix::process::Signal::TERM)?;
+/// assert_eq!(waiting.join().unwrap()?.signal(), Some(15));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
 /// ```
 /// use forkless::Command;
 /// let mut child = Command::new("sleep").arg("60").spawn().unwrap();
@@ -152,7 +165,9 @@ impl Child {
         self.on_drop = policy;
     }
 
-    /// Waits for the child to end. Its standard input, if still held here, is closed first, so that it sees the end of it.
+    /// Waits for the child to end. Its standard input, if still held here, is closed first, so that it sees the end of it. Its output is
+    /// not read: a child that fills a pipe which nobody reads does not end ([`Child::wait_with_output`] reads, and so does
+    /// [`Command::communicate`](crate::Command::communicate)).
     ///
     /// Does not lose a status to a signal handler or to `SIGCHLD` being ignored where the kernel keeps it (Linux 6.15).
     ///
@@ -406,7 +421,8 @@ impl Drop for Child {
         if self.ended.is_some() || self.gone {
             return;
         }
-        drop(self.stdin.take());
+        // Before a wait: a child that has filled one of them would never end.
+        drop((self.stdin.take(), self.stdout.take(), self.stderr.take(), std::mem::take(&mut self.pipes)));
         let killed = match self.on_drop {
             OnDrop::Wait => true,
             OnDrop::Kill => self.kill().is_ok(),

@@ -47,7 +47,8 @@ impl Defaults {
 /// A program to start, and how; like [`std::process::Command`], so that switching is a change of `use`.
 ///
 /// **One difference**: the child gets descriptors 0, 1, 2 and those it is given by [`Command::fd`], and no others, close-on-exec or
-/// not. [`Command::inherit_descriptors`] restores what `std::process` does.
+/// not. [`Command::inherit_descriptors`] restores what `std::process` does. Of 0, 1 and 2 what is not connected to something is left as
+/// it is here: what is closed or close-on-exec (a file that took the number of a closed one, say) is closed in the program.
 ///
 /// No option leaves the fast path: the child is created sharing the caller's memory, so the cost does not grow with it, and there is
 /// no fork to fall back to.

@@ -132,6 +132,20 @@ impl Step {
 ///
 /// Nothing of it is left: no child, no descriptor, no changed signal mask.
 ///
+/// Becomes an [`io::Error`] with `?`, of the same [`kind`](SpawnError::kind) and text. That one's own `raw_os_error` is `None`, as with every
+/// error that has something in it; the number and the step are in `get_ref`:
+///
+/// ```
+/// use forkless::{SpawnError, Step};
+/// fn run() -> std::io::Result<std::process::ExitStatus> {
+///     Ok(forkless::Command::new("/nowhere").status()?)
+/// }
+/// let err = run().unwrap_err();
+/// assert_eq!(err.kind(), std::io::ErrorKind::NotFound);
+/// let start = err.get_ref().and_then(|e| e.downcast_ref::<SpawnError>()).unwrap();
+/// assert_eq!((start.raw_os_error(), start.step()), (Some(2), Step::Exec));
+/// ```
+///
 /// ```
 /// let err = forkless::Command::new("/bin/true").current_dir("/nowhere").status().unwrap_err();
 /// assert_eq!(err.to_string(), "chdir to /nowhere: No such file or directory");

@@ -14,6 +14,10 @@
 //! | `a \| b \| c` | [`Command::pipe`] |
 //! | a line for `/bin/sh`, as system(3) and popen(3) take, without the shell | [`shell`] |
 //!
+//! Any thread may start, wait and signal, at once with others, without a lock held while a process is created. Nothing here is
+//! async-signal-safe (a start allocates). The environment is read at the start as getenv(3) does: no other thread may change it just
+//! then, which [`std::env::set_var`] asks of its callers, too; std's own lock for it does not reach here.
+//!
 //! Linux 5.10 and later, x86-64 and aarch64. What the kernel refuses is done another way, and [`facilities`] tells which.
 //!
 //! ```
@@ -70,4 +74,7 @@ pub use forkless_sys::signal::SigSet;
 pub use pipeline::{Children, Pipeline};
 pub use prepared::Prepared;
 pub use shell::{ShellChild, ShellLine, shell, shell_traits};
+/// The standard library's own, so that one changed `use` brings all of `std::process` that goes with a command.
+#[doc(no_inline)]
+pub use std::process::{ChildStderr, ChildStdin, ChildStdout, ExitStatus, Output};
 pub use stdio::Stdio;

@@ -30,7 +30,8 @@ pub(crate) enum Kind {
 }
 
 impl Stdio {
-    /// The parent's descriptor of the same number.
+    /// The parent's descriptor of the same number: 0, 1 and 2 as they are there, so that what is closed or close-on-exec is closed in the
+    /// program; a higher one in any case, and `EBADF` at the start if it is not open.
     ///
     /// ```
     /// use forkless::{Command, Stdio};

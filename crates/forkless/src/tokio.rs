@@ -235,7 +235,7 @@ impl Command {
         self.start(Defaults::Inherit).await
     }
 
-    /// Runs the program and awaits its end.
+    /// Runs the program and awaits its end. When the future is dropped before, the child is treated as a dropped [`Child`] is.
     ///
     /// ```
     /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -246,13 +246,17 @@ impl Command {
     ///
     /// # Errors
     /// As [`crate::Command::status`].
+    ///
+    /// # Panics
+    /// Outside a runtime with I/O enabled.
     pub async fn status(&mut self) -> Result<ExitStatus, SpawnError> {
         let mut child = self.start(Defaults::Inherit).await?;
         drop((child.stdin.take(), child.stdout.take(), child.stderr.take()));
         Ok(child.wait().await?)
     }
 
-    /// Runs the program and collects what it writes; input is empty unless [`Command::stdin`] says otherwise.
+    /// Runs the program and collects what it writes; input is empty unless [`Command::stdin`] says otherwise. When the future is dropped
+    /// before, so is what was read, and the child is treated as a dropped [`Child`] is.
     ///
     /// ```
     /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -263,6 +267,9 @@ impl Command {
     ///
     /// # Errors
     /// As [`crate::Command::output`].
+    ///
+    /// # Panics
+    /// Outside a runtime with I/O enabled.
     pub async fn output(&mut self) -> Result<Output, SpawnError> {
         self.start(Defaults::Capture).await?.wait_with_output().await
     }
@@ -486,6 +493,9 @@ impl Child {
     ///
     /// # Errors
     /// As [`crate::Child::kill`] and [`Child::wait`].
+    ///
+    /// # Panics
+    /// As [`Child::wait`].
     pub async fn kill(&mut self) -> io::Result<()> {
         self.start_kill()?;
         self.wait().await?;
@@ -504,6 +514,9 @@ impl Child {
     ///
     /// # Errors
     /// As [`crate::Child::wait_with_output`].
+    ///
+    /// # Panics
+    /// As [`Child::wait`].
     pub async fn wait_with_output(mut self) -> Result<Output, SpawnError> {
         drop(self.stdin.take());
         let (out, err) = (self.stdout.take(), self.stderr.take());

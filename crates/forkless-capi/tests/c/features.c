@@ -390,6 +390,51 @@ static void children(void)
 	forkless_command_free(c);
 }
 
+static void *wait_for(void *child)
+{
+	int status = -1;
+	CHECK_INT(forkless_child_wait(child, &status), 0);
+	return (void *)(long)status;
+}
+
+/* As the header says: by the pidfd, since the handle is in use. */
+static void ending_the_wait_of_another_thread(void)
+{
+	forkless_command *c = forkless_command_new("sleep");
+	SET(forkless_command_arg(c, "60"));
+	forkless_child *child;
+	SET(forkless_command_spawn(c, &child));
+	int pidfd = forkless_child_pidfd(child);
+	pthread_t waiting;
+	CHECK_INT(pthread_create(&waiting, NULL, wait_for, child), 0);
+	sleep_ms(20);
+	CHECK_INT(syscall(SYS_pidfd_send_signal, pidfd, SIGTERM, NULL, 0), 0);
+	void *status;
+	CHECK_INT(pthread_join(waiting, &status), 0);
+	CHECK_INT((long)status, SIGTERM);
+	forkless_child_free(child);
+	forkless_command_free(c);
+}
+
+static void full_signal_sets(void)
+{
+	sigset_t all;
+	sigfillset(&all);
+	void (*before)(int) = signal(SIGHUP, SIG_IGN);
+	forkless_command *c = sh("kill -HUP $$");
+	int status;
+	SET(forkless_command_default_signals(c, &all));
+	SET(forkless_command_status(c, &status));
+	CHECK_INT(status, SIGHUP);
+	forkless_command_free(c);
+	signal(SIGHUP, before);
+	c = forkless_command_new("true");
+	SET(forkless_command_ignore_signals(c, &all));
+	CHECK_INT(forkless_command_status(c, NULL), -EINVAL);
+	CHECK_INT(forkless_error_step(forkless_command_error(c)), FORKLESS_STEP_SIGNALS);
+	forkless_command_free(c);
+}
+
 static void output_of_a_child(void)
 {
 	forkless_command *c = sh("cat; echo err >&2");
@@ -631,6 +676,8 @@ static const struct {
 	CASE(function_in_the_child),
 	CASE(exec_in_place),
 	CASE(children),
+	CASE(ending_the_wait_of_another_thread),
+	CASE(full_signal_sets),
 	CASE(output_of_a_child),
 	CASE(conversations),
 	CASE(lines_of_a_conversation),

@@ -34,6 +34,11 @@ fn dropping_kills_waits_or_lets_go_and_leaves_no_zombie() {
     drop(Command::new("sleep").arg("0.2").on_drop(OnDrop::Wait).spawn().unwrap());
     assert!(began.elapsed() >= Duration::from_millis(200));
     guard::assert_no_children();
+    // More than a pipe holds, and nobody to read it any more.
+    let mut talkative = Command::new("sh");
+    talkative.args(["-c", "yes; yes >&5"]).stdout(Stdio::piped()).fd(5, Stdio::piped()).on_drop(OnDrop::Wait);
+    drop(talkative.spawn().unwrap());
+    guard::assert_no_children();
     let (mut child, r) = lasting(OnDrop::Detach);
     child.set_on_drop(OnDrop::Kill);
     drop(child);
