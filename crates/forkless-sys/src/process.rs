@@ -415,20 +415,32 @@ pub fn tgkill(pid: i32, tid: i32, signal: i32) -> Result<()> {
     unsafe { call!(__NR_tgkill, pid, tid, signal) }.map(drop)
 }
 
-/// The largest resident set the process has had, in KiB (`getrusage(2)`, `ru_maxrss`). Survives exec.
+/// What `getrusage(2)` tells of the memory of a process.
+#[derive(Clone, Copy, Debug)]
+pub struct MemoryUsage {
+    /// The largest resident set the process has had, in KiB (`ru_maxrss`). Survives exec.
+    pub max_rss_kib: u64,
+    /// Page faults of all its threads, minor and major. Survives exec; a child of fork begins with none.
+    pub faults: u64,
+}
+
+/// The calling process's own.
 ///
 /// ```
 /// # use forkless_sys::process;
+/// let before = process::memory_usage().unwrap();
 /// let filled = std::hint::black_box(vec![1u8; 8 << 20]);
-/// assert!(process::max_rss_kib().unwrap() > 4 << 10);
+/// let after = process::memory_usage().unwrap();
+/// assert!(after.max_rss_kib > 4 << 10);
+/// assert!(after.faults > before.faults);
 /// # drop(filled);
 /// ```
-pub fn max_rss_kib() -> Result<u64> {
-    // Two timevals come first, then ru_maxrss; 144 bytes in all.
+pub fn memory_usage() -> Result<MemoryUsage> {
+    // Two timevals come first, then ru_maxrss; ru_minflt is the ninth word, ru_majflt the tenth; 144 bytes in all.
     let mut usage = [0u64; 18];
     // SAFETY: the kernel writes one struct rusage.
     unsafe { call!(__NR_getrusage, 0i32, usage.as_mut_ptr()) }?;
-    Ok(usage[4])
+    Ok(MemoryUsage { max_rss_kib: usage[4], faults: usage[8] + usage[9] })
 }
 
 /// Threads of the process: the directory /proc/self/task has two links more than that (fs/proc/base.c, `proc_task_getattr`).

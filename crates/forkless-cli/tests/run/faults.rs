@@ -114,6 +114,25 @@ fn undisturbed() -> ((Option<i32>, String, String), Vec<String>) {
     (expected, run.calls)
 }
 
+/// A process whose peak is no guide is looked at closely, but not again before it can have grown: to arm for a fork that is left alone costs a
+/// small program a quarter.
+#[test]
+fn a_small_process_is_looked_at_now_and_then() {
+    if nothing_speculates() {
+        return;
+    }
+    const SMALL: Subject =
+        Subject { options: &["--fork-minimum=8M"], program: &UNDER_FAULTS, args: &["small"] };
+    let run = run_with(&SMALL, Fault::None, Errno::PERM);
+    assert_eq!(run.seen.0, Some(0), "{:?}", run.seen);
+    assert_eq!(run.orphans.as_deref(), Some("orphans 0"));
+    // sigaltstack is 131: twice for each of the 200 forks, if each were looked at.
+    let armed = run.calls.iter().filter(|l| *l == "parent 131").count() / 2;
+    assert!((1..20).contains(&armed), "{armed}");
+    let (_, report) = reported(&["--fork-minimum=8M"], &UNDER_FAULTS, &["small"]);
+    assert_eq!((report.count("forks"), report.count("committed")), (201, 1), "{:?}", report.reasons());
+}
+
 /// Some of the calls, each with one of the errors; [`every_call_refused_with_every_error`] tries them all.
 #[test]
 fn a_refused_call_is_not_noticed() {

@@ -148,16 +148,22 @@ pub(crate) fn mine() -> Option<&'static Slot> {
     TABLE.iter().find(|s| s.owner.load(Relaxed) == me)
 }
 
-/// In a plain forked child: only the forking thread lives on, and it is disarmed already.
+/// In a plain forked child: only the forking thread lives on, and it is disarmed already. Nothing is written that need not be: a page that
+/// the child writes is copied for it.
 pub(crate) fn reset() {
     for slot in &TABLE {
-        slot.owner.store(0, Relaxed);
-        slot.armed.store(false, Relaxed);
+        if slot.owner.load(Relaxed) != 0 {
+            slot.owner.store(0, Relaxed);
+            slot.armed.store(false, Relaxed);
+        }
     }
-    if HANDLER.users.swap(0, Relaxed) != 0 {
+    if HANDLER.users.load(Relaxed) != 0 {
+        HANDLER.users.store(0, Relaxed);
         HANDLER.put_back();
     }
-    HANDLER.lock.store(false, Relaxed);
+    if HANDLER.lock.load(Relaxed) {
+        HANDLER.lock.store(false, Relaxed);
+    }
 }
 
 impl Slot {

@@ -1,11 +1,12 @@
 //! Whether this fork may speculate: questions answered before anything is changed, the cheapest first.
 
 use core::sync::atomic::{
-    AtomicBool, AtomicI64, AtomicU8, AtomicU32,
+    AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
 
 use forkless_record::Kind;
+use forkless_sys::process::MemoryUsage;
 use forkless_sys::{CPtr, fd, process, sched, time};
 
 use crate::config::{self, Fork};
@@ -33,6 +34,7 @@ side_by_side! {
     /// Millisecond up to which [`TRACED`] holds.
     static LOOK_AGAIN_MS: AtomicI64 = AtomicI64::new(0);
     static TRACED: AtomicBool = AtomicBool::new(false);
+    static SMALL: Small = Small { pid: AtomicI32::new(0), faults: AtomicU64::new(0), bytes: AtomicUsize::new(0) };
     /// 1: no filter came with the program. 2: one did. 0: not asked yet.
     static UNFILTERED: AtomicU8 = AtomicU8::new(0);
     static NAMESPACE: AtomicU8 = AtomicU8::new(UNKNOWN);
@@ -59,8 +61,8 @@ pub(crate) fn decide(site: usize) -> Attempt<()> {
         1 => return Err(Kind::Sandbox),
         _ => return Err(Kind::DispatchTaken),
     }
-    // The peak, so never too small; survives exec, so it may be too large, and the listing decides.
-    if process::max_rss_kib().unwrap_or(u64::MAX) * 1024 < config::minimum() as u64 {
+    let usage = process::memory_usage();
+    if usage.is_ok_and(is_small) {
         return Err(Kind::Small);
     }
     if !sites::worth_trying(site) {
@@ -109,6 +111,45 @@ fn traced() -> bool {
     TRACED.store(answer, Relaxed);
     LOOK_AGAIN_MS.store(now + 20, Relaxed);
     answer
+}
+
+/// What the listing found in a process with too little memory.
+///
+/// To get that far costs a fork 30 us and its cycle 45, a quarter of a small program's. So it holds until the process can have grown
+/// enough: by a page with every fault. With huge pages it may have grown more; but then there are as few entries to copy, which is what a
+/// fork costs.
+struct Small {
+    /// Whose: a child counts its faults anew.
+    pid: AtomicI32,
+    /// Faults at that time.
+    faults: AtomicU64,
+    /// Its private memory.
+    bytes: AtomicUsize,
+}
+
+fn is_small(usage: MemoryUsage) -> bool {
+    let minimum = config::minimum() as u64;
+    // The peak, so never too small; it survives exec and counts files, so it may be too large.
+    if usage.max_rss_kib * 1024 < minimum {
+        return true;
+    }
+    let more = usage.faults.saturating_sub(SMALL.faults.load(Relaxed)) * 4096;
+    let bytes = SMALL.bytes.load(Relaxed) as u64;
+    bytes != 0 && bytes + more < minimum && SMALL.pid.load(Relaxed) == process::getpid()
+}
+
+/// The listing has found too little to gain at a call site. It is too little at all of them if all private memory is.
+pub(super) fn note_small(private: usize) {
+    if private >= config::minimum() {
+        return;
+    }
+    let Ok(usage) = process::memory_usage() else { return };
+    SMALL.pid.store(process::getpid(), Relaxed);
+    SMALL.faults.store(usage.faults, Relaxed);
+    SMALL.bytes.store(private.max(1), Relaxed);
+    if config::fork() == Fork::Strict {
+        outcome::forget();
+    }
 }
 
 /// Looked up once, for it is inherited over exec; and again each time after the program has changed namespaces.
@@ -206,7 +247,9 @@ pub(crate) fn close_window() {
 
 /// In a plain forked child: threads that were in the middle of something are not here.
 pub(crate) fn reset() {
-    PLAIN.store(0, Relaxed);
-    WINDOW.store(false, Relaxed);
-    MOVES.store(0, Relaxed);
+    if PLAIN.load(Relaxed) != 0 || WINDOW.load(Relaxed) || MOVES.load(Relaxed) != 0 {
+        PLAIN.store(0, Relaxed);
+        WINDOW.store(false, Relaxed);
+        MOVES.store(0, Relaxed);
+    }
 }

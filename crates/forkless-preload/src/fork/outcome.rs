@@ -46,10 +46,11 @@ pub(crate) fn prepare() -> bool {
     true
 }
 
-/// In a plain forked child: the mapping is the parent's.
+/// In a plain forked child: the mapping is the parent's. And in a process with one thread that will not need it for a while.
 pub(crate) fn forget() {
-    let at = OUTCOME.swap(null_mut(), Relaxed);
+    let at = OUTCOME.load(Relaxed);
     if !at.is_null() {
+        OUTCOME.store(null_mut(), Relaxed);
         crate::mappings::unmap_own(at.cast(), LEN);
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn keep() {
     if config::fork() == Fork::Off || ids::geteuid() != 0 || get().is_some() {
         return;
     }
-    if process::max_rss_kib().unwrap_or(0) * 1024 < config::minimum() as u64 {
+    if process::memory_usage().map_or(0, |u| u.max_rss_kib) * 1024 < config::minimum() as u64 {
         return;
     }
     let Ok(low) = fd::openat(fd::AT_FDCWD, CPtr::from(PATH), fd::O_RDONLY | fd::O_CLOEXEC, 0) else { return };
@@ -67,8 +67,12 @@ pub(crate) fn get() -> Option<i32> {
 
 /// In the child of a plain fork: what is kept is the parent's memory.
 pub(crate) fn forget() {
-    let kept = KEPT.swap(-1, Relaxed);
-    if kept >= 0 && is_kept(kept) {
+    let kept = KEPT.load(Relaxed);
+    if kept < 0 {
+        return;
+    }
+    KEPT.store(-1, Relaxed);
+    if is_kept(kept) {
         let _ = fd::close(kept);
     }
 }

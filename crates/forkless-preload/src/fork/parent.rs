@@ -143,8 +143,9 @@ fn in_window(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> At
     let (flags, tid_word) = if nr == k::__NR_clone { (args[0] & FORK_FLAGS, args[3]) } else { (0, args[3]) };
     let tid_word = if flags & k::CLONE_CHILD_SETTID as usize != 0 { tid_word } else { frame.sp() };
     let site = slot.site.load(Relaxed);
-    let bytes = plan::list(site, frame.sp(), tid_word, SMALLEST)?;
+    let plan::Listed { absent: bytes, private } = plan::list(site, frame.sp(), tid_word, SMALLEST)?;
     if bytes < config::minimum() {
+        decide::note_small(private);
         return Err(Kind::Small);
     }
     let source = open_memory()?;
@@ -184,7 +185,7 @@ fn in_window(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> At
     let bytes = if config::record().is_null() {
         bytes
     } else {
-        bytes.min(process::max_rss_kib().unwrap_or(0) as usize * 1024)
+        bytes.min(process::memory_usage().map_or(0, |u| u.max_rss_kib) as usize * 1024)
     };
     sites::keep(site, outcome.ranges());
     Ok(if committed(pid) { Ended::Committed { pid, bytes } } else { Ended::Aborted })

@@ -126,7 +126,8 @@ pub(super) fn stall(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Err
 
 const SIZES: [u64; 7] = [1, 2, 4, 8, 16, 32, 64];
 
-/// Sizes below which a fork costs less than a speculation.
+/// Sizes below which a fork costs less than a speculation. And the smallest with the default threshold, which leaves its forks alone: what
+/// `run` costs a program it does nothing for.
 pub(super) fn break_even(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
     let child = [stage.child()];
     let mut processes = Vec::new();
@@ -136,12 +137,24 @@ pub(super) fn break_even(name: &'static str, stage: &mut Stage<'_>) -> Result<()
         fill(&[&plain, &run], mib)?;
         processes.push((params(name, mib), plain, run));
     }
+    let smallest = params(name, SIZES[0]);
+    let alone = stage.c(name, Some(&["--children=no"]), SIZES[0], &child)?;
+    fill(&[&alone], SIZES[0])?;
     let mut subjects = Vec::new();
     for (params, plain, run) in &processes {
         subjects.push(Subject::order("plain", params, &WALL, plain, "forkexec", US));
         subjects.push(Subject::order("run", params, &WALL, run, "forkexec", US));
     }
-    let series: Vec<Samples> = stage.measure(subjects)?.into_iter().flatten().collect();
+    subjects.push(Subject::order("left alone", &smallest, &WALL, &alone, "forkexec", US));
+    let mut series: Vec<Samples> = stage.measure(subjects)?.into_iter().flatten().collect();
+    let left_alone = series.pop();
+    let alone = alone.into_inner();
+    let asked = alone.asked("forkexec");
+    if let Some(left_alone) = left_alone
+        && alone.finish()?.most("plain", asked).is_ok()
+    {
+        stage.derive(name, "left alone / plain", &left_alone, &series[0]);
+    }
     let mut evidence = Ok(String::new());
     for (_, _, run) in processes {
         let run = run.into_inner();
