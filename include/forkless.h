@@ -507,7 +507,8 @@ int forkless_communicate_on_chunk(forkless_communicate *how,
                                   void *data);
 
 /* Likewise with each line, without its newline; a last line without one counts. `forkless_communicate_limit` is then the
- * longest line. The bytes are not followed by a NUL. */
+ * longest line: no part of a longer one is handed over. The bytes are not followed by a NUL. There is no call after one
+ * that asked to stop. */
 int forkless_communicate_on_line(forkless_communicate *how,
                                  int (*function)(void *data, int number, const void *bytes, size_t size), void *data);
 

@@ -230,7 +230,8 @@ impl<'a> Communicate<'a> {
     }
 
     /// Called with each line, without its newline, instead of collecting it; a last line without one counts.
-    /// [`Communicate::limit`] is then the longest line.
+    /// [`Communicate::limit`] is then the longest line in bytes: a longer one ends the conversation, and no part of it is handed over.
+    /// `Break` stops and kills the child; there is no call after it.
     ///
     /// ```
     /// use std::ops::ControlFlow;
@@ -311,6 +312,9 @@ struct Stream {
 /// The most that is read at once. A pipe holds 64 KiB unless told otherwise (`pipe(7)`).
 const PIECE: usize = 64 * 1024;
 
+/// How often the child is looked at where nothing tells of its end.
+const LOOK: Duration = Duration::from_millis(20);
+
 fn converse(
     child: &mut Child,
     how: &mut How<'_>,
@@ -365,11 +369,14 @@ fn converse(
             .then(|| child.pidfd().map(|f| f.as_raw_fd()))
             .flatten();
         fds.push(entry(watched.unwrap_or(-1), POLLIN));
+        // Where pidfds are refused, by looking from time to time.
+        let looks = how.linger.is_some() && ended_at.is_none() && watched.is_none();
+        let left = if looks { Some(left.map_or(LOOK, |l| l.min(LOOK))) } else { left };
         match poll::poll(&mut fds, left.map(timespec)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(e) => return Err(SpawnError::at(Step::Wait, "the child's pipes", e)),
         }
-        if fds[streams.len() + 1].revents != 0 {
+        if fds[streams.len() + 1].revents != 0 || (looks && !matches!(child.try_wait(), Ok(None))) {
             ended_at = Some(Instant::now());
         }
         if fds[streams.len()].revents != 0
@@ -418,13 +425,20 @@ fn take_in(s: &mut Stream, piece: &[u8], how: &mut How<'_>) -> Option<End> {
         let mut done = 0;
         while let Some(at) = s.kept[done.max(searched)..].iter().position(|b| *b == b'\n') {
             let at = done.max(searched) + at;
-            if f(s.number, &s.kept[done..at]).is_break() {
+            let line = &s.kept[done..at];
+            let over = how.limit.is_some_and(|limit| line.len() > limit);
+            if over || f(s.number, line).is_break() {
                 s.kept.clear();
-                return Some(End::Stopped);
+                return Some(if over { End::Limit } else { End::Stopped });
             }
             done = at + 1;
         }
         s.kept.drain(..done);
+        if how.limit.is_some_and(|limit| s.kept.len() > limit) {
+            // Not a line, and not to be taken for the last one.
+            s.kept.clear();
+            return Some(End::Limit);
+        }
     }
     match how.limit {
         Some(limit) if s.kept.len() > limit => {
@@ -449,9 +463,12 @@ fn finish(
     for s in &mut streams {
         // Closed before the wait: a child that still writes gets EPIPE instead of blocking for ever.
         s.fd = None;
-        if let (Some(f), false) = (&mut how.on_line, s.kept.is_empty()) {
-            let _ = f(s.number, &s.kept);
-            s.kept.clear();
+        let Some(f) = &mut how.on_line else { continue };
+        let last = std::mem::take(&mut s.kept);
+        // Who has asked to stop is not called again.
+        if !last.is_empty() && end != End::Stopped && f(s.number, &last).is_break() && end != End::Deadline {
+            end = End::Stopped;
+            put_down(child, how.kill_group)?;
         }
     }
     let status = match end {

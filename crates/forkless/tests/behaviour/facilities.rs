@@ -169,6 +169,14 @@ fn battery() {
     let (status, said) = Command::new("cat").communicate().input(&input).run().unwrap();
     assert!(status.success() && said.stdout == input);
     assert_eq!(Command::new("sh").args(["-c", "exit 7"]).status().unwrap().code(), Some(7));
+    // A grandchild that keeps the pipe for longer than is waited for.
+    let mut leaves = Command::new("sh");
+    leaves.args(["-c", "sleep 60 & echo $!"]);
+    let (status, said) = leaves.communicate().linger(Duration::from_millis(10)).run().unwrap();
+    assert!(status.success());
+    assert_eq!(said.end, forkless::End::Lingered);
+    let left: i32 = String::from_utf8(said.stdout).unwrap().trim().parse().unwrap();
+    forkless_sys::process::kill(left, libc::SIGKILL).unwrap();
 }
 
 /// One worker: the filter is named by the environment.

@@ -70,6 +70,33 @@ fn limits_and_stops_kill_the_child() {
     assert!(said.stdout.is_empty() && seen > 1000);
 }
 
+fn a_line_over_the_limit_is_not_handed_over_and_a_stop_is_the_last_call() {
+    let talk = |script: &str, stop_at: &str| {
+        let mut lines = Vec::new();
+        let each = |number, line: &[u8]| {
+            let line = format!("{number}:{}", String::from_utf8_lossy(line));
+            let stop = line == stop_at;
+            lines.push(line);
+            if stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let (status, said) = sh(script).communicate().limit(5).on_line(each).run().unwrap();
+        (lines, said.end, status.signal())
+    };
+    // Whole in one piece, and without an end.
+    let over = talk("printf 'one\\n123456\\ntwo\\n'; sleep 60", "");
+    assert_eq!(over, (vec![String::from("1:one")], End::Limit, Some(libc::SIGKILL)));
+    let over = talk("printf 'one\\n123456'; sleep 60", "");
+    assert_eq!(over, (vec![String::from("1:one")], End::Limit, Some(libc::SIGKILL)));
+    let at_limit = talk("printf '12345\\n12345'", "");
+    assert_eq!(at_limit, (vec![String::from("1:12345"), String::from("1:12345")], End::Complete, None));
+    // What standard error has begun with is not handed over after the stop.
+    let stopped = talk("printf part >&2; sleep 0.1; echo stop; sleep 60", "1:stop");
+    assert_eq!(stopped, (vec![String::from("1:stop")], End::Stopped, Some(libc::SIGKILL)));
+    // Nor is a stop at the last line passed over.
+    let stopped = talk("printf stop; exec >&- 2>&-; sleep 60", "1:stop");
+    assert_eq!(stopped, (vec![String::from("1:stop")], End::Stopped, Some(libc::SIGKILL)));
+}
+
 fn lines_come_as_they_are_written() {
     let mut lines = Vec::new();
     let began = Instant::now();
@@ -270,6 +297,7 @@ cases![
     three_streams_at_once_and_merged,
     a_conversation_leaves_the_command_as_it_was,
     limits_and_stops_kill_the_child,
+    a_line_over_the_limit_is_not_handed_over_and_a_stop_is_the_last_call,
     lines_come_as_they_are_written,
     a_deadline_holds_though_a_grandchild_keeps_the_pipe,
     a_deadline_of_zero_is_over_at_once,
