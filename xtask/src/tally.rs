@@ -60,6 +60,8 @@ pub(crate) struct Reader {
     loose: u64,
     /// Tests of the present binary that said they were skipped.
     said_skipped: BTreeSet<String>,
+    /// Tests that said so between their name and their outcome: libtest-mimic captures nothing, and counts them as passed.
+    skipped_on_the_way: BTreeSet<String>,
     /// Binaries whose result line said FAILED, and how many cargo says failed.
     targets_seen: u64,
     targets_failed: u64,
@@ -142,6 +144,9 @@ impl Reader {
             }
             if let Some(why) = outcome.strip_prefix("ignored").or_else(|| outcome.strip_prefix("skipped")) {
                 self.tally.skips.push(format!("{name}: {}", why.trim_start_matches([',', ':', ' '])));
+                if outcome.starts_with("skipped") {
+                    self.skipped_on_the_way.insert(name.to_owned());
+                }
                 return Show::Yes;
             }
             return if outcome.starts_with("ok") { Show::No } else { Show::Yes };
@@ -161,6 +166,10 @@ impl Reader {
                 _ => {}
             }
         }
+        if !counts.contains("skipped") {
+            self.said_skipped.append(&mut self.skipped_on_the_way);
+        }
+        self.skipped_on_the_way.clear();
         let said = (self.said_skipped.len() as u64).min(of[0]);
         self.tally.passed += of[0] - said;
         self.tally.failed += of[1];
@@ -236,6 +245,15 @@ mod tests {
         let tally = count(output, false);
         assert_eq!(tally.closing(), "0 passed, 1 failed, 0 skipped");
         assert_eq!(tally.failures, ["a"]);
+    }
+
+    #[test]
+    fn a_test_of_libtest_mimic_that_says_skipped_is_not_passed() {
+        let output = "test of_the_log ... ok\ntest of_fentry ... skipped: the kernel refuses it\nok\n\n\
+                      test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 3 filtered out; finished in 1.2s";
+        let tally = count(output, true);
+        assert_eq!(tally.closing(), "1 passed, 0 failed, 1 skipped");
+        assert_eq!(tally.skips, ["of_fentry: the kernel refuses it"]);
     }
 
     #[test]

@@ -99,6 +99,17 @@ impl Source {
     }
 }
 
+impl Source {
+    /// The command that was started, if the target is one.
+    fn command_pid(&self) -> Option<u32> {
+        match self {
+            Self::Bpf(watch) => watch.command_pid(),
+            Self::Perf(watch) => watch.command_pid(),
+            Self::Procfs(sampler) => sampler.command_pid(),
+        }
+    }
+}
+
 /// Creations by kind.
 ///
 /// ```
@@ -187,6 +198,9 @@ impl Diagnosis {
             collected.baseline_cpu(&crate::procfs::with_descendants(pid));
         }
         let (source, limits) = Source::start(options)?;
+        if let (Target::Command(argv), Some(pid)) = (&options.target, source.command_pid()) {
+            collected.command(pid, argv);
+        }
         let system_calls = options.system_calls && matches!(source, Source::Bpf(_));
         let now = Instant::now();
         Ok(Self { source, limits, collected, model, thresholds, system_calls, begin: now, ticked: now })

@@ -15,6 +15,7 @@ mod diagnosis;
 mod error;
 mod estimate;
 mod finding;
+mod invocation;
 mod load;
 mod metrics;
 mod model;

@@ -12,7 +12,6 @@ use prometheus_client::registry::Registry;
 use crate::collect::{Collected, Outcome};
 use crate::creation::Creation;
 use crate::finding::Finding;
-use crate::record::{CLASS_LOCALTIME, CLASS_SIGMASK_NEEDLESS, CLASS_ZONEINFO};
 
 /// More cgroups than this share the label `other`.
 const MAX_CGROUPS: usize = 200;
@@ -32,7 +31,7 @@ pub(crate) struct ByCgroup(HashMap<String, Sums>);
 
 impl ByCgroup {
     pub(crate) fn add(&mut self, cgroup: Option<&str>, outcome: Outcome, creation: &Creation) {
-        let sums = self.of(cgroup.unwrap_or("/"));
+        let sums = self.of(cgroup.unwrap_or(OTHER));
         let at = index(outcome);
         sums.creations[at] += 1;
         sums.caller_ns[at] += creation.caller_waited_ns.or(creation.copy_ns).unwrap_or(0);
@@ -86,19 +85,17 @@ pub(crate) fn encode(collected: &Collected, by_cgroup: &ByCgroup, findings: &[Fi
     );
 
     let shells = Family::<KindLabel, Counter>::default();
-    for ((_, fate), group) in &collected.shells {
-        shells.get_or_create(&KindLabel { kind: fate.name().to_owned() }).inc_by(group.count);
+    for (fate, count) in &collected.sums.shells {
+        shells.get_or_create(&KindLabel { kind: (*fate).to_owned() }).inc_by(*count);
     }
     registry.register("shells", "Shells started for one line, by whether the line needs one", shells);
 
     let calls = Family::<KindLabel, Counter>::default();
-    for ((_, _, class, _), counted) in &collected.calls {
-        let kind = match *class {
-            CLASS_SIGMASK_NEEDLESS => "signal_mask_unchanged",
-            CLASS_LOCALTIME | CLASS_ZONEINFO => "localtime",
-            _ => continue,
-        };
-        calls.get_or_create(&KindLabel { kind: kind.to_owned() }).inc_by(counted.count);
+    let sums = &collected.sums;
+    for (kind, count) in
+        [("signal_mask_unchanged", sums.signal_mask_unchanged), ("localtime", sums.localtime)]
+    {
+        calls.get_or_create(&KindLabel { kind: kind.to_owned() }).inc_by(count);
     }
     registry.register("needless_system_calls", "System calls that need not be made", calls);
 

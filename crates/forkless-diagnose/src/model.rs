@@ -83,21 +83,20 @@ impl CostModel {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn calibrate() -> io::Result<Self> {
-        let bare = Forks::measure(None)?;
         let block = Block::new(BLOCK, libc::MADV_NOHUGEPAGE)?;
-        let full = Forks::measure(Some(&block))?;
+        let forks = Forks::measure(&block)?;
         let (fault_copied, fault_reused) = faults(&block)?;
         drop(block);
         let entries = (BLOCK / PAGE) as f64;
-        let fork_per_entry = full.caller.minus(bare.caller).at_least_zero().times(1.0 / entries);
-        let fork_per_huge_page = per_huge_page(bare.caller, fork_per_entry)?;
+        let fork_per_entry = forks.caller_added.times(1.0 / entries);
+        let fork_per_huge_page = per_huge_page(fork_per_entry)?;
         let spawn = spawn_blocked()?;
         Ok(Self {
-            fork_fixed: bare.caller,
+            fork_fixed: forks.bare,
             create: create_without_copy()?,
             fork_per_entry,
             fork_per_huge_page,
-            teardown_per_entry: full.child.minus(bare.child).at_least_zero().times(1.0 / entries),
+            teardown_per_entry: forks.child_added.times(1.0 / entries),
             fault_copied,
             fault_reused,
             spawn,
@@ -163,13 +162,11 @@ pub fn probe_fork(small: u64, huge: u64) -> io::Result<ForkProbe> {
         let bytes = (bytes as f64 * scale) as usize / HUGE * HUGE;
         (bytes > 0).then(|| Block::new(bytes, advice)).transpose()
     };
-    let bare = Forks::measure(None)?;
     let small = block(small, libc::MADV_NOHUGEPAGE)?;
     let huge = block(huge, libc::MADV_HUGEPAGE)?;
-    let with = Forks::measure(small.as_ref())?;
-    drop((small, huge));
-    let added = with.caller.minus(bare.caller).at_least_zero().times(1.0 / scale);
-    Ok(ForkProbe { fork: bare.caller.plus(added), scale })
+    let blocks: Vec<&Block> = small.iter().chain(&huge).collect();
+    let forks = Forks::measure_with(&blocks)?;
+    Ok(ForkProbe { fork: forks.bare.plus(forks.caller_added.times(1.0 / scale)), scale })
 }
 
 fn available_memory() -> Option<u64> {
@@ -224,6 +221,16 @@ impl Block {
         }
     }
 
+    /// Whether children get a copy of it.
+    fn inherit(&self, inherited: bool) -> io::Result<()> {
+        let advice = if inherited { libc::MADV_DOFORK } else { libc::MADV_DONTFORK };
+        // SAFETY: the range lies within our mapping, and the advice changes no content.
+        if unsafe { libc::madvise(self.start.cast(), self.bytes, advice) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+
     /// Bytes in huge pages, by the kernel's own account: advice is followed as far as free huge pages go.
     fn huge_bytes(&self) -> usize {
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
@@ -243,15 +250,14 @@ impl Block {
 
 /// The price of a huge page at a fork; what could not be had as huge pages is taken out again. `None` if less than half
 /// could, or MADV_HUGEPAGE is refused because THP is not built in.
-fn per_huge_page(bare: Estimate, per_entry: Estimate) -> io::Result<Option<Estimate>> {
+fn per_huge_page(per_entry: Estimate) -> io::Result<Option<Estimate>> {
     let Ok(block) = Block::new(BLOCK, libc::MADV_HUGEPAGE) else { return Ok(None) };
     let huge = block.huge_bytes().min(BLOCK);
     if huge < BLOCK / 2 {
         return Ok(None);
     }
     let small_entries = ((BLOCK - huge) / PAGE) as f64;
-    let forks = Forks::measure(Some(&block))?;
-    let added = forks.caller.minus(bare).minus(per_entry.times(small_entries)).at_least_zero();
+    let added = Forks::measure(&block)?.caller_added.minus(per_entry.times(small_entries)).at_least_zero();
     Ok(Some(added.times(HUGE as f64 / huge as f64)))
 }
 
@@ -264,8 +270,12 @@ impl Drop for Block {
 
 /// CPU time of fork() in the caller, and of the whole child. CPU time, because a busy machine preempts either.
 struct Forks {
-    caller: Estimate,
-    child: Estimate,
+    /// In the caller, with next to no memory to copy.
+    bare: Estimate,
+    /// What a block adds in the caller.
+    caller_added: Estimate,
+    /// And in the child, which takes it down.
+    child_added: Estimate,
 }
 
 fn since(begin: Instant) -> f64 {
@@ -315,20 +325,43 @@ fn reap(pid: libc::pid_t) -> io::Result<f64> {
 }
 
 impl Forks {
-    fn measure(block: Option<&Block>) -> io::Result<Self> {
-        let (mut caller, mut child) = (Vec::new(), Vec::new());
+    fn measure(block: &Block) -> io::Result<Self> {
+        Self::measure_with(&[block])
+    }
+
+    /// With and without the blocks in turns, each difference of two neighbours: one after the other, a machine that was slower at first
+    /// made copying appear to cost nothing, and then no fork was worth a finding.
+    fn measure_with(blocks: &[&Block]) -> io::Result<Self> {
+        let (mut bare, mut in_caller, mut in_child) = (Vec::new(), Vec::new(), Vec::new());
         for round in 0..=REPETITIONS {
-            if let Some(block) = block {
-                block.write(block.bytes); // all pages writable again, as in a program that uses them
-            }
-            let (pid, took) = fork_child(None)?;
-            let childs = reap(pid)?;
+            let once = |inherited: bool| {
+                for block in blocks {
+                    block.inherit(inherited)?;
+                    if inherited {
+                        block.write(block.bytes); // all pages writable again, as in a program that uses them
+                    }
+                }
+                let (pid, took) = fork_child(None)?;
+                io::Result::Ok((took, reap(pid)?))
+            };
+            let (without, with) = if round % 2 == 0 {
+                let without = once(false)?;
+                (without, once(true)?)
+            } else {
+                let with = once(true)?;
+                (once(false)?, with)
+            };
             if round > 0 {
-                caller.push(took);
-                child.push(childs);
+                bare.push(without.0);
+                in_caller.push(with.0 - without.0);
+                in_child.push(with.1 - without.1);
             }
         }
-        Ok(Self { caller: Estimate::of_samples(&mut caller), child: Estimate::of_samples(&mut child) })
+        Ok(Self {
+            bare: Estimate::of_samples(&mut bare),
+            caller_added: Estimate::of_samples(&mut in_caller).at_least_zero(),
+            child_added: Estimate::of_samples(&mut in_child).at_least_zero(),
+        })
     }
 }
 

@@ -25,9 +25,15 @@ pub(crate) fn with_descendants(pid: u32) -> Vec<u32> {
     found
 }
 
+/// A file of /proc as text. A process's name is any 15 bytes (prctl(2), PR_SET_NAME), and it stands in `stat`, `status` and `comm`: what is
+/// no UTF-8 there must not take the rest of the file with it.
+pub(crate) fn read(path: &str) -> Option<String> {
+    fs::read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
 /// The fields of /proc/PID/stat after the command name, which may hold blanks and parentheses itself.
 fn stat_fields(pid: u32) -> Option<Vec<String>> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = read(&format!("/proc/{pid}/stat"))?;
     let (_, rest) = stat.rsplit_once(')')?;
     Some(rest.split_whitespace().map(str::to_owned).collect())
 }
@@ -48,6 +54,19 @@ pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
     stat_fields(pid)?.get(19)?.parse().ok()
 }
 
+/// Whether a process runs: it is there, and no zombie that waits for its parent.
+pub(crate) fn runs(pid: u32) -> bool {
+    stat_fields(pid)
+        .is_some_and(|fields| fields.first().is_some_and(|state| !matches!(state.as_str(), "Z" | "X")))
+}
+
+/// Now, in the unit of [`start_ticks`].
+pub(crate) fn ticks_since_boot() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    now.tv_sec as u64 * rustix::param::clock_ticks_per_second()
+        + now.tv_nsec as u64 / (1_000_000_000 / rustix::param::clock_ticks_per_second())
+}
+
 /// The code that ends right before an address of a process; `None` where its memory may not be read.
 pub(crate) fn code_before<const LENGTH: usize>(pid: u32, address: u64) -> Option<[u8; LENGTH]> {
     use std::os::unix::fs::FileExt as _;
@@ -64,6 +83,12 @@ pub(crate) fn text_range(pid: u32) -> Option<Range<u64>> {
     (range.start > 1 && !range.is_empty()).then_some(range)
 }
 
+/// Where the arguments of a process lie (field 48 of /proc/PID/stat): somewhere else after each exec, where addresses are randomised.
+/// `None` for who may not trace it, and for kernel threads.
+pub(crate) fn arguments_at(pid: u32) -> Option<u64> {
+    stat_fields(pid)?.get(45)?.parse().ok().filter(|&address| address != 0)
+}
+
 /// The command line of a process, in words.
 pub(crate) fn arguments(pid: u32) -> Vec<String> {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -73,7 +98,7 @@ pub(crate) fn arguments(pid: u32) -> Vec<String> {
 
 /// The memory of a process as /proc/PID/status has it; nothing if it is gone.
 pub(crate) fn memory_of(pid: u32) -> CallerMemory {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = read(&format!("/proc/{pid}/status")).unwrap_or_default();
     let bytes = |name: &str| {
         status
             .lines()
@@ -147,7 +172,7 @@ pub(crate) fn read_page_kinds(pid: u32) -> io::Result<PageKinds> {
 
 /// Whether a process has excluded itself from transparent huge pages (THP_enabled of /proc/PID/status, Linux 5.0).
 pub(crate) fn refuses_huge_pages(pid: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = read(&format!("/proc/{pid}/status")).unwrap_or_default();
     status.lines().any(|line| line.strip_prefix("THP_enabled:").is_some_and(|value| value.trim() == "0"))
 }
 
@@ -173,13 +198,23 @@ pub struct ProcessName {
     pub cgroup: Option<String>,
 }
 
+/// The program of a process. The kernel appends to the name of a file that has been removed, as an upgrade does under a running server.
+pub(crate) fn exe_of(pid: u32) -> Option<String> {
+    use std::os::unix::fs::MetadataExt as _;
+    let link = format!("/proc/{pid}/exe");
+    let exe = fs::read_link(&link).ok()?.to_string_lossy().into_owned();
+    match exe.strip_suffix(" (deleted)") {
+        Some(was) if fs::metadata(link).is_ok_and(|file| file.nlink() == 0) => Some(was.to_owned()),
+        _ => Some(exe),
+    }
+}
+
 pub(crate) fn name_of(pid: u32) -> Option<ProcessName> {
-    let comm = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-    let exe = fs::read_link(format!("/proc/{pid}/exe")).ok().map(|path| path.to_string_lossy().into_owned());
-    let cgroup = fs::read_to_string(format!("/proc/{pid}/cgroup"))
-        .ok()
+    let comm = read(&format!("/proc/{pid}/comm"))?;
+    let exe = exe_of(pid);
+    let cgroup = read(&format!("/proc/{pid}/cgroup"))
         .and_then(|text| text.lines().find_map(|line| line.strip_prefix("0::").map(str::to_owned)));
-    Some(ProcessName { comm: comm.trim_end().to_owned(), exe, cgroup })
+    Some(ProcessName { comm: comm.strip_suffix('\n').unwrap_or(&comm).to_owned(), exe, cgroup })
 }
 
 #[cfg(test)]
@@ -195,6 +230,31 @@ mod tests {
         assert!(has_threads(own));
         assert!(!has_threads(1 << 23));
         assert!(name_of(own).is_some_and(|name| name.exe.is_some()));
+    }
+
+    #[test]
+    fn a_process_whose_name_is_no_text_is_read_like_any_other() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep runs");
+        let pid = child.id();
+        // Only the process itself may write it, so a thread of ours does: its directory has the same files.
+        let named = std::thread::spawn(|| {
+            // The kernel copies 16 bytes at most, up to the NUL.
+            rustix::thread::set_name(c"\xff\xfe) R 1").expect("a name");
+            let thread = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+            (name_of(thread), parent_of(thread), start_ticks(thread), memory_of(thread))
+        });
+        let (name, parent, start, memory) = named.join().expect("no panic");
+        assert_eq!(name.expect("it is there").comm, "\u{fffd}\u{fffd}) R 1");
+        assert!(parent.is_some() && start.is_some() && memory.file > 0);
+
+        assert!(runs(pid));
+        child.kill().expect("it is ours");
+        while runs(pid) {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        assert!(name_of(pid).is_some(), "a zombie is still there");
+        child.wait().expect("it ended");
+        assert!(!runs(pid));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::creation::{CloneFlags, CreatingCall, Creation, End, Site};
 use crate::error::WatchError;
-use crate::procfs;
+use crate::procfs::{self, exe_of};
 use crate::target::ResolvedTarget;
 use crate::watch::{Event, Totals, exited_unreaped};
 
@@ -40,6 +40,8 @@ pub(crate) struct Sampler {
 struct Seen {
     creation: Creation,
     callers_exe: Option<String>,
+    /// Where the caller's arguments lie: every exec puts them somewhere else, a fork leaves them there.
+    callers_arguments: Option<u64>,
     first: Instant,
     reported: bool,
 }
@@ -71,6 +73,11 @@ impl Sampler {
 
     pub(crate) fn command_ended(&self) -> bool {
         self.command.as_ref().is_some_and(exited_unreaped)
+    }
+
+    /// The number of the command, if the target is one.
+    pub(crate) fn command_pid(&self) -> Option<u32> {
+        self.command.as_ref().map(Child::id)
     }
 
     pub(crate) fn totals(&self) -> Totals {
@@ -152,10 +159,6 @@ fn run(argv: &[OsString]) -> Result<Child, WatchError> {
         .map_err(|source| WatchError::Command { program: program.to_string_lossy().into_owned(), source })
 }
 
-fn exe_of(pid: u32) -> Option<String> {
-    fs::read_link(format!("/proc/{pid}/exe")).ok().map(|path| path.to_string_lossy().into_owned())
-}
-
 /// Whether two processes share their memory, by kcmp(2); `None` if it may not be asked or is not built in.
 fn share_memory(a: u32, b: u32) -> Option<bool> {
     const KCMP_VM: libc::c_int = 1;
@@ -187,14 +190,15 @@ fn first_sight(child: u32, caller: u32) -> Seen {
             ..Creation::unseen()
         },
         callers_exe,
+        callers_arguments: procfs::arguments_at(caller),
         first: Instant::now(),
         reported: false,
     };
+    seen.look_again();
     // After its exec a child has memory of its own in any case: how it was made can no longer be told.
-    if name.exe != seen.callers_exe {
+    if seen.creation.execed() {
         seen.creation.flags = CloneFlags(SHARED);
         seen.creation.kind = seen.creation.flags.kind();
-        seen.look_again();
     }
     seen
 }
@@ -205,7 +209,12 @@ impl Seen {
             return;
         }
         let Some(exe) = exe_of(self.creation.child) else { return };
-        if self.callers_exe.as_ref().is_some_and(|callers| *callers != exe) {
+        // The same file again, too: a shell that starts a shell, busybox's applets.
+        let moved = self
+            .callers_arguments
+            .zip(procfs::arguments_at(self.creation.child))
+            .is_some_and(|(callers, childs)| callers != childs);
+        if moved || self.callers_exe.as_ref().is_some_and(|callers| *callers != exe) {
             self.creation.execs = 1;
             self.creation.exec_path = Some(exe);
             self.creation.argv = procfs::arguments(self.creation.child);
@@ -216,12 +225,48 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::target::Target;
 
     #[test]
     fn a_process_shares_memory_with_itself() {
         let own = std::process::id();
         assert!(matches!(share_memory(own, own), Some(true) | None));
         assert_eq!(share_memory(own, 1 << 23), None);
+    }
+
+    /// A shell's subshell that lives on is a fork alone; a shell that it starts is none, though it runs the same file.
+    #[test]
+    fn an_exec_of_the_same_file_is_told_from_a_fork() {
+        let of = |line: &str| {
+            let command = ["sh", "-c", line].map(OsString::from).to_vec();
+            let target =
+                ResolvedTarget { command: Some(command), ..Target::All.resolve().expect("all is there") };
+            let target = ResolvedTarget { all: false, ..target };
+            let mut sampler = Sampler::start(&target).expect("sh runs");
+            let mut created = Vec::new();
+            while !sampler.command_ended() {
+                sampler.poll(Duration::from_millis(50), |event| {
+                    if let Event::Created(creation) = event {
+                        created.push(creation);
+                    }
+                });
+            }
+            sampler.poll(Duration::from_millis(50), |event| {
+                if let Event::Created(creation) = event {
+                    created.push(creation);
+                }
+            });
+            let command = sampler.command.as_mut().expect("it was started");
+            let pid = command.id();
+            command.wait().expect("it ended");
+            created.into_iter().find(|creation| creation.caller == pid).expect("its child was seen")
+        };
+        // `read` waits without another process; the writer of the pipe is the test's own clock.
+        let wait = "sleep 1.5 | { read x; :; }";
+        let fork = of(&format!("( {wait} ) ; :"));
+        assert!(!fork.execed() && fork.kind == crate::CreationKind::FullFork, "{fork:?}");
+        let exec = of(&format!("sh -c '{wait}' ; :"));
+        assert!(exec.execed(), "{exec:?}");
     }
 
     #[test]

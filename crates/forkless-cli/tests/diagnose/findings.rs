@@ -5,7 +5,7 @@ use std::process::Command;
 use libtest_mimic::Trial;
 use serde_json::Value;
 
-use crate::support::{FORKLESS, Truth, diagnose, functions, only, trial};
+use crate::support::{FORKLESS, Truth, diagnose, functions, only, skip, trial};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     let tests: [(&str, fn()); 16] = [
@@ -209,7 +209,7 @@ impl Drop for LoopDevice {
 fn block_writes() {
     let device = match LoopDevice::new(8 << 20) {
         Ok(device) => device,
-        Err(why) => return println!("skipped: no loop device: {why}"),
+        Err(why) => return skip(format!("no loop device: {why}")),
     };
     let (report, small) = report(&["blockwrite", "8000", "0", &device.path]);
     let finding = only(&report, "partial_block_writes");
@@ -276,7 +276,7 @@ fn pid_namespace() {
     let text = String::from_utf8_lossy(&watched.stdout);
     let report: Value = serde_json::from_str(text.lines().last().unwrap_or_default()).expect("JSON");
     if report["tier"] == "procfs" {
-        return println!("skipped: no perf events here: {}", report["limits"]);
+        return skip(format!("no perf events here: {}", report["limits"]));
     }
     assert_eq!(report["tier"], "perf", "{report}");
     assert!(report["limits"].to_string().contains("--pid=host"), "{report}");
@@ -314,13 +314,13 @@ fn unprivileged() {
         assert_eq!(best["totals"]["creations"], 20, "{best}");
         only(&best, "full_fork_then_exec");
     } else {
-        println!("skipped: perf events are not for users here: {}", best["limits"]);
+        skip(format!("perf events are not for users here: {}", best["limits"]));
     }
     let sampled = report(&sampled);
     assert_eq!(sampled["tier"], "procfs", "{sampled}");
     if sampled["findings"].as_array().expect("a list").is_empty() {
         // Between fork and exec there is so little time that a sampler may never be there.
-        println!("skipped: the sampler met none of 40 children between its fork and its exec");
+        skip("the sampler met none of 40 children between its fork and its exec");
     } else {
         let finding = only(&sampled, "full_fork_then_exec");
         // Seen by sampling: some of them, never more.

@@ -8,7 +8,8 @@ use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
 
 use crate::support::{
-    FORKLESS, bpf_maps, bpf_programs, diagnose, find, functions, only, settled, victim, wait_for_program,
+    FORKLESS, bpf_maps, bpf_programs, diagnose, find, functions, only, settled, skip, victim,
+    wait_for_program,
 };
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
@@ -17,10 +18,12 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
     let no_m32 =
         (!can_build_32_bit()).then_some("no 32-bit compiler: apt-get install libc6-dev-i386 lib32gcc-12-dev");
     let no_faults = cfg!(not(target_arch = "x86_64")).then_some("no tracepoint tells write-protect faults");
-    let tests: [Test; 12] = [
+    let tests: [Test; 14] = [
         ("robust::without_any_capability_the_line_says_what_to_do", no_capability, no_capsh),
         ("robust::a_kernel_that_refuses_bpf_leaves_perf_events", refused_bpf, None),
         ("robust::a_target_that_is_killed_midway_ends_the_watch_with_a_report", killed_midway, None),
+        ("robust::a_target_that_nobody_waits_for_ends_the_watch_of_every_tier", unreaped, None),
+        ("robust::a_program_whose_name_is_no_text_has_its_memory_all_the_same", odd_name, None),
         ("robust::a_target_in_a_container_shows_its_own_files_functions", container, None),
         ("robust::a_32_bit_program_is_timed_and_counted", compat, no_m32),
         ("robust::a_pid_that_is_used_again_is_another_process", pid_reuse, None),
@@ -60,6 +63,38 @@ fn report_of(output: &Output) -> Value {
     serde_json::from_str(last).unwrap_or_else(|e| panic!("{e}: {last}\n{stderr}"))
 }
 
+/// A zombie keeps its directory in /proc, and perf events of a thread that has ended are hung up: either kept a watch from its end.
+fn unreaped() {
+    for tier in ["tracepoints", "perf", "procfs"] {
+        let mut target = Command::new("sleep").arg("1").spawn().expect("sleep runs");
+        let begin = std::time::Instant::now();
+        let pid = target.id().to_string();
+        let output = Command::new("timeout")
+            .args(["-k", "1", "15", FORKLESS, "diagnose", "--json", "--tier", tier, "-p", &pid])
+            .output()
+            .expect("timeout runs");
+        let report = report_of(&output);
+        assert_eq!(output.status.code(), Some(0), "{tier}: {report}");
+        assert!(report["partial"].is_null(), "{tier}: {report}");
+        assert!(begin.elapsed().as_secs() < 10, "{tier}");
+        target.wait().expect("it ended");
+    }
+}
+
+/// The name of a thread is any 15 bytes, and stands among its process's figures in /proc: without them nothing was copied, and nothing found.
+fn odd_name() {
+    let output = Command::new(FORKLESS)
+        .args(["diagnose", "--json", "--tier", "perf", "--", &victim_path(), "forkexec", "10", "64"])
+        .env("VICTIM_NAME", "")
+        .output()
+        .expect("forkless runs");
+    let report = report_of(&output);
+    let finding = only(&report, "full_fork_then_exec");
+    assert_eq!(finding["count"], 10);
+    let title = finding["title"].as_str().expect("a text");
+    assert!(title.starts_with("victim forks 6"), "{title}");
+}
+
 /// Root in name only, and everything but one's own processes out of reach.
 fn no_capability() {
     let drop_all = |command: &str| {
@@ -67,7 +102,7 @@ fn no_capability() {
     };
     let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
     if paranoid.trim().parse::<i32>().is_ok_and(|level| level < 0) {
-        return println!("skipped: kernel.perf_event_paranoid is {}: nothing is refused", paranoid.trim());
+        return skip(format!("kernel.perf_event_paranoid is {}: nothing is refused", paranoid.trim()));
     }
     for target in ["--all -d 0.3", "--all --log -d 0.3"] {
         let output = drop_all(&format!("exec {FORKLESS} diagnose {target}"));

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
@@ -165,6 +165,24 @@ pub(crate) fn settled(before: &(Vec<u32>, Vec<u32>)) {
         );
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+static SKIPS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// What a test calls that finds while it runs that it cannot, or not all of it: counted and said at the end. `cargo xtask ci` counts the line.
+#[track_caller]
+pub(crate) fn skip(why: impl std::fmt::Display) {
+    println!("skipped: {why}");
+    let place = std::panic::Location::caller();
+    SKIPS.lock().unwrap_or_else(PoisonError::into_inner).push(format!(
+        "{}:{}: {why}",
+        place.file(),
+        place.line()
+    ));
+}
+
+pub(crate) fn skips() -> Vec<String> {
+    SKIPS.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 /// A test that fails by a panic.

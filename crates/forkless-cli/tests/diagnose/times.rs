@@ -11,7 +11,7 @@ use std::process::Command;
 use libtest_mimic::Trial;
 use serde_json::Value;
 
-use crate::support::{FORKLESS, Truth, assert_near, diagnose, find, only, trial, victim};
+use crate::support::{FORKLESS, Truth, assert_near, diagnose, find, only, skip, trial, victim};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     let tests: [(&str, fn()); 5] = [
@@ -77,10 +77,7 @@ fn fentry() {
     let probe = Command::new(FORKLESS).args(["diagnose", "--tier", "fentry", "--", "true"]).output();
     let probe = probe.expect("forkless runs");
     if probe.status.code() == Some(3) {
-        return println!(
-            "skipped: {}",
-            String::from_utf8_lossy(&probe.stderr).lines().last().unwrap_or_default()
-        );
+        return skip(String::from_utf8_lossy(&probe.stderr).lines().last().unwrap_or_default());
     }
     let (values, truth, _) = diagnose(&["--tier", "fentry"], &TIMED);
     findings_are_near(&values[0], &truth, true);
@@ -89,7 +86,7 @@ fn fentry() {
 /// In a mount namespace of its own, so that the machine stays as it is.
 fn perf_with_tracefs() {
     if find("unshare").is_none() {
-        return println!("skipped: no unshare(1)");
+        return skip("no unshare(1)");
     }
     let script = "{ test -e /sys/kernel/tracing/events || mount -t tracefs tracefs /sys/kernel/tracing; } && exec \"$@\"";
     let output = Command::new("unshare")
@@ -107,7 +104,7 @@ fn perf_with_tracefs() {
 /// Where tracefs can be read there are no samples to be judged. CPU samples are as exact as they are many: some 600 here.
 fn perf_alone() {
     if std::path::Path::new("/sys/kernel/tracing/events").exists() {
-        return println!("skipped: tracefs is mounted");
+        return skip("tracefs is mounted");
     }
     let (values, truth, _) = diagnose(&["--tier", "perf"], &["timed", "80", "1024"]);
     // Samples know all forks together, not one of them: against the mean.

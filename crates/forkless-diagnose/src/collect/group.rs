@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::table::Tally;
-use crate::creation::{Creation, CreationKind, End, Site};
+use crate::creation::{CallerMemory, Creation, CreationKind, End, Site};
 use crate::estimate::{Stream, Times};
 
 /// What came of a creation.
@@ -72,11 +72,14 @@ impl Group {
         if let Some(ns) = creation.exec_ns {
             self.exec.add(ns as f64);
         }
-        self.anon.add(creation.memory.anon as f64);
-        self.swap.add(creation.memory.swap as f64);
-        self.resident.add(creation.memory.resident() as f64);
-        self.hugetlb.add(creation.memory.hugetlb as f64);
-        self.page_tables.add(creation.memory.page_tables as f64);
+        // Without BPF it is read from /proc, and the caller may be gone by then: that is no process without memory.
+        if creation.memory != CallerMemory::default() {
+            self.anon.add(creation.memory.anon as f64);
+            self.swap.add(creation.memory.swap as f64);
+            self.resident.add(creation.memory.resident() as f64);
+            self.hugetlb.add(creation.memory.hugetlb as f64);
+            self.page_tables.add(creation.memory.page_tables as f64);
+        }
         self.child_faults += creation.child_copied + creation.child_reused;
         self.still_running += u64::from(creation.end == End::Running);
         if let Some(path) = creation.exec_path.as_ref().or(creation.exec_failed_path.as_ref()) {
@@ -137,6 +140,18 @@ pub(super) fn place_the_unplaced(groups: &mut HashMap<(Site, Outcome), Group>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A program's last fork was read when the program had ended, and made all of them smaller.
+    #[test]
+    fn memory_that_could_not_be_read_is_not_averaged() {
+        let mut group = Group::default();
+        let memory =
+            CallerMemory { anon: 64 << 20, file: 1 << 20, page_tables: 1 << 17, ..Default::default() };
+        group.add(&Creation { memory, ..Creation::unseen() });
+        group.add(&Creation::unseen());
+        assert_eq!(group.count, 2);
+        assert_eq!(group.anon.mean, f64::from(64 << 20));
+    }
 
     #[test]
     fn a_creation_without_a_place_joins_its_processs_most_frequent_one() {

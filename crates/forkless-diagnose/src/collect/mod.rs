@@ -1,5 +1,6 @@
 //! Sums up events as they arrive, in bounded memory: by place of the call and by what came of it. Judges nothing.
 
+mod cgroup;
 mod group;
 mod naming;
 mod process;
@@ -9,18 +10,22 @@ mod table;
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
+use self::cgroup::CgroupNames;
 use self::group::place_the_unplaced;
 pub(crate) use self::group::{Group, Outcome};
 use self::naming::{Named, Naming};
 pub(crate) use self::process::{CpuTime, PageHistory};
 pub(crate) use self::start::{FailedExecs, ShellGroup};
-use self::table::forget_the_least;
+use self::table::{forget_the_least, forget_the_least_of};
 use crate::creation::{Creation, CreationKind, Site};
 use crate::error::WatchError;
+use crate::invocation::Invocation;
 use crate::metrics::ByCgroup;
 use crate::perf::CpuSamples;
 use crate::procfs::{self, ProcessName};
-use crate::record::{CLASS_ANY, CLASS_BLOCK_WRITE_PARTIAL, RawCallKey};
+use crate::record::{
+    CLASS_ANY, CLASS_BLOCK_WRITE_PARTIAL, CLASS_LOCALTIME, CLASS_SIGMASK_NEEDLESS, CLASS_ZONEINFO, RawCallKey,
+};
 use crate::shell;
 use crate::stack::{Frame, Sighting, Unwinder};
 use crate::watch::{BlockReads, CallCount, Event, StackTop, Totals, Watch};
@@ -38,13 +43,15 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    fn follow(&mut self, now: &CallCount) {
+    /// Takes over what is new; returns how many calls that is.
+    fn follow(&mut self, now: &CallCount) -> u64 {
         let (count, same, bytes) = if now.count < self.seen.0 { (0, 0, 0) } else { self.seen };
         self.count += now.count - count;
         self.same += now.same.saturating_sub(same);
         self.bytes += now.bytes.saturating_sub(bytes);
         self.last = now.last;
         self.seen = (now.count, now.same, now.bytes);
+        now.count - count
     }
 }
 
@@ -73,6 +80,15 @@ impl Walk {
     }
 }
 
+/// What metrics count. Apart from the tables, which forget: a counter must not fall.
+#[derive(Debug, Default)]
+pub(crate) struct Sums {
+    pub(crate) signal_mask_unchanged: u64,
+    pub(crate) localtime: u64,
+    /// By [`shell::Fate::name`].
+    pub(crate) shells: HashMap<&'static str, u64>,
+}
+
 /// The stacks seen at one place.
 pub(crate) type Stacks = Vec<(Vec<Frame>, u64)>;
 
@@ -83,6 +99,9 @@ const MAX_SHELL_SITES: usize = 64;
 /// Memory, in bytes, from which on a forking process is asked for its page kinds.
 const PAGE_KINDS_FROM: u64 = 16 << 20;
 
+/// The same, for how it was started (the default of `forkless run --fork-minimum`).
+const INVOCATION_FROM: u64 = 8 << 20;
+
 /// Everything that was collected.
 #[derive(Debug)]
 pub(crate) struct Collected {
@@ -90,6 +109,8 @@ pub(crate) struct Collected {
     pub(crate) failed: HashMap<u32, FailedExecs>,
     pub(crate) shells: HashMap<(u32, shell::Fate), ShellGroup>,
     pub(crate) names: HashMap<u32, ProcessName>,
+    /// Of processes that a remedy may start anew.
+    pub(crate) invocations: HashMap<u32, Invocation>,
     pub(crate) stacks: HashMap<Site, Stacks>,
     pub(crate) pages: HashMap<u32, PageHistory>,
     pub(crate) faults: HashMap<u32, (u64, u64)>,
@@ -106,6 +127,10 @@ pub(crate) struct Collected {
     /// All creations, those without a group included.
     pub(crate) outcomes: HashMap<Outcome, u64>,
     pub(crate) by_cgroup: ByCgroup,
+    cgroups: CgroupNames,
+    pub(crate) sums: Sums,
+    /// The beginning of the watch, as processes' starts are told.
+    began_ticks: u64,
     calls_walk: Walk,
     judge: shell::Judge,
     unwinder: Unwinder,
@@ -124,6 +149,7 @@ impl Collected {
             failed: HashMap::new(),
             shells: HashMap::new(),
             names: HashMap::new(),
+            invocations: HashMap::new(),
             stacks: HashMap::new(),
             pages: HashMap::new(),
             faults: HashMap::new(),
@@ -136,6 +162,9 @@ impl Collected {
             ungrouped: 0,
             outcomes: HashMap::new(),
             by_cgroup: ByCgroup::default(),
+            cgroups: CgroupNames::default(),
+            sums: Sums::default(),
+            began_ticks: procfs::ticks_since_boot(),
             calls_walk: Walk::default(),
             judge: shell::Judge::new(),
             unwinder: Unwinder::new(),
@@ -216,8 +245,28 @@ impl Collected {
         }
         if let Some(name) = procfs::name_of(pid) {
             self.names.insert(pid, name);
+            if !is_new {
+                self.invocations.remove(&pid);
+            }
         } else if let (true, Some(comm)) = (is_new, comm) {
             self.names.insert(pid, ProcessName { comm: comm.to_owned(), exe: None, cgroup: None });
+        }
+    }
+
+    /// The same for a command of our own.
+    pub(crate) fn command(&mut self, pid: u32, argv: &[std::ffi::OsString]) {
+        if let Some(invocation) = Invocation::of_command(argv) {
+            self.invocations.insert(pid, invocation);
+        }
+    }
+
+    /// Remembers how a process was started, if that is not known yet.
+    fn invocation(&mut self, pid: u32) {
+        if self.invocations.contains_key(&pid) || self.invocations.len() >= MAX_NAMES {
+            return;
+        }
+        if let Some(invocation) = Invocation::of(pid) {
+            self.invocations.insert(pid, invocation);
         }
     }
 
@@ -228,6 +277,7 @@ impl Collected {
         wanted.extend(self.failed.keys());
         wanted.extend(self.calls.keys().map(|(pid, ..)| *pid));
         self.names.retain(|pid, _| wanted.contains(pid));
+        self.invocations.retain(|pid, _| wanted.contains(pid));
         if self.names.len() >= MAX_NAMES / 2 {
             self.names.clear();
         }
@@ -248,7 +298,12 @@ impl Collected {
         if creation.kind == CreationKind::FullFork && creation.memory.anon >= PAGE_KINDS_FROM {
             self.look_at_pages(creation.caller);
         }
+        // What a plain fork of little memory costs has another remedy.
+        if creation.kind == CreationKind::FullFork && creation.memory.anon >= INVOCATION_FROM {
+            self.invocation(creation.caller);
+        }
         let cgroup = self.names.get(&creation.caller).and_then(|name| name.cgroup.as_deref());
+        let cgroup = self.cgroups.name(creation.caller_cgroup, cgroup);
         self.by_cgroup.add(cgroup, Outcome::of(creation), creation);
         self.failed_execs(creation);
         self.shell(creation);
@@ -311,6 +366,10 @@ impl Collected {
         if self.shells.len() >= MAX_GROUPS && !self.shells.contains_key(&key) {
             forget_the_least(&mut self.shells, |group| group.count as f64);
         }
+        if matches!(key.1, shell::Fate::OneProgram | shell::Fate::Programs) {
+            self.invocation(creation.caller);
+        }
+        *self.sums.shells.entry(key.1.name()).or_default() += 1;
         let group = self.shells.entry(key).or_default();
         group.count += 1;
         group.comm.clone_from(&creation.caller_comm);
@@ -373,8 +432,9 @@ impl Collected {
     fn take_calls(&mut self, watch: &Watch) -> Result<(), WatchError> {
         // Of each process once: it may have many places.
         let mut asked = HashSet::new();
-        for call in watch.calls()? {
-            let RawCallKey { ip, tgid, nr, class } = call.key;
+        let counted = watch.calls()?;
+        for &call in &counted {
+            let RawCallKey { tgid, class, .. } = call.key;
             if class == CLASS_ANY && call.count < 1000 {
                 continue;
             }
@@ -386,8 +446,16 @@ impl Collected {
                     forget_the_least(&mut self.cpu, |cpu| cpu.used() as f64);
                 }
                 if let Some(now) = procfs::cpu_ns(tgid) {
-                    self.cpu.entry(tgid).or_insert(CpuTime::since(now)).follow(now);
+                    // What has begun under our eyes has used none of its time before.
+                    let is_new = procfs::start_ticks(tgid).is_some_and(|start| start >= self.began_ticks);
+                    let before = if is_new { 0 } else { now };
+                    self.cpu.entry(tgid).or_insert(CpuTime::since(before)).follow(now);
                 }
+            }
+            if matches!(class, CLASS_SIGMASK_NEEDLESS | CLASS_LOCALTIME | CLASS_ZONEINFO)
+                && call.count >= 1000
+            {
+                self.invocation(tgid);
             }
             if class == CLASS_BLOCK_WRITE_PARTIAL
                 && (self.block_reads.len() < MAX_NAMES || self.block_reads.contains_key(&tgid))
@@ -395,12 +463,27 @@ impl Collected {
             {
                 self.block_reads.insert(tgid, reads);
             }
-            if self.calls.len() >= MAX_GROUPS && !self.calls.contains_key(&(tgid, nr, class, ip)) {
-                forget_the_least(&mut self.calls, |calls| calls.count as f64);
-            }
-            self.calls.entry((tgid, nr, class, ip)).or_default().follow(&call);
+            self.call(&call, &counted);
         }
         Ok(())
+    }
+
+    /// `counted` is all that the kernel side has at present.
+    fn call(&mut self, call: &CallCount, counted: &[CallCount]) {
+        let key = |call: &CallCount| (call.key.tgid, call.key.nr, call.key.class, call.key.ip);
+        if self.calls.len() >= MAX_GROUPS && !self.calls.contains_key(&key(call)) {
+            // Only what the kernel side has forgotten, too: else all of it would be counted once more at the next look. It has room for no
+            // more than this table.
+            let there: HashSet<_> = counted.iter().map(key).collect();
+            forget_the_least_of(&mut self.calls, |key, _| !there.contains(key), |calls| calls.count as f64);
+        }
+        let new = self.calls.entry(key(call)).or_default().follow(call);
+        let sum = match call.key.class {
+            CLASS_SIGMASK_NEEDLESS => &mut self.sums.signal_mask_unchanged,
+            CLASS_LOCALTIME | CLASS_ZONEINFO => &mut self.sums.localtime,
+            _ => return,
+        };
+        *sum += new;
     }
 
     /// Adds the creations whose children still live, for a report; they will come again when they end.
@@ -490,6 +573,32 @@ mod tests {
             calls.follow(&CallCount { key, count, same: count, bytes: 2 * count, last: 9 });
             assert_eq!((calls.count, calls.same, calls.bytes, calls.last), (sum, sum, 2 * sum, 9));
         }
+    }
+
+    /// `needless_system_calls` fell when the table of places had to make room, and an entry that was forgotten too early was counted twice.
+    #[test]
+    fn sums_of_calls_neither_fall_nor_count_twice_when_places_are_forgotten() {
+        let mut collected = Collected::new();
+        let call = |tgid: u32, count| CallCount {
+            key: RawCallKey { ip: 1, tgid, nr: 14, class: CLASS_SIGMASK_NEEDLESS },
+            count,
+            same: 0,
+            bytes: 0,
+            last: 0,
+        };
+        // The kernel side keeps the first process, and replaces all others at each look.
+        let places = MAX_GROUPS as u32 / 2;
+        let mut made = 0;
+        for look in 1..=6_u32 {
+            let mut counted = vec![call(1, u64::from(look))];
+            counted.extend((0..places).map(|i| call(10 + look * places + i, 3)));
+            made = u64::from(look) + u64::from(look * places) * 3;
+            counted.iter().for_each(|now| collected.call(now, &counted));
+            assert_eq!(collected.sums.signal_mask_unchanged, made);
+            assert!(collected.calls.len() <= MAX_GROUPS);
+        }
+        let kept: u64 = collected.calls.values().map(|calls| calls.count).sum();
+        assert!(kept < made, "places were forgotten");
     }
 
     /// The symbols of rustc's libraries took seconds to read on the thread that empties the ring, and thousands of records were lost.

@@ -48,8 +48,18 @@ pub(super) fn forget_the_least<K: Clone + Eq + std::hash::Hash, V>(
     table: &mut HashMap<K, V>,
     weight: impl Fn(&V) -> f64,
 ) -> Vec<V> {
-    let mut keys: Vec<(f64, K)> = table.iter().map(|(key, value)| (weight(value), key.clone())).collect();
+    forget_the_least_of(table, |_, _| true, weight)
+}
+
+/// The same, of entries that may go: half of them.
+pub(super) fn forget_the_least_of<K: Clone + Eq + std::hash::Hash, V>(
+    table: &mut HashMap<K, V>,
+    may_go: impl Fn(&K, &V) -> bool,
+    weight: impl Fn(&V) -> f64,
+) -> Vec<V> {
+    let going = table.iter().filter(|(key, value)| may_go(key, value));
+    let mut keys: Vec<(f64, K)> = going.map(|(key, value)| (weight(value), key.clone())).collect();
     keys.sort_by(|a, b| a.0.total_cmp(&b.0));
-    keys.truncate(table.len() / 2);
+    keys.truncate(keys.len().div_ceil(2));
     keys.iter().filter_map(|(_, key)| table.remove(key)).collect()
 }

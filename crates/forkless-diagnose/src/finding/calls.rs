@@ -174,7 +174,7 @@ fn signal_mask(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
                 "Use the forms that leave the mask alone (_setjmp, sigsetjmp with 0), or keep the mask in the program.".to_owned()
             },
             command: if switching {
-                format!("forkless run --context=fast -- {} ...", program(merged))
+                context.start_again("forkless run --context=fast -- ", &merged.pids, program(merged))
             } else {
                 watch_again(merged)
             },
@@ -189,7 +189,7 @@ fn localtime(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         title: format!("{} looks at /etc/localtime {:.0} times a second", label(&merged.process), context.per_second(merged.calls.count)),
         reason: "With TZ unset, the C library's localtime() and mktime() check on every call whether the zone file has changed.".to_owned(),
         remedy: "Set TZ=:/etc/localtime in the program's environment (the zone is then read once), or use localtime_r.".to_owned(),
-        command: format!("TZ=:/etc/localtime {} ...", program(merged)),
+        command: context.start_again("TZ=:/etc/localtime ", &merged.pids, program(merged)),
     }
     })
 }

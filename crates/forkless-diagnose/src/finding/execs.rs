@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::{Context, Cost, Evidence, Finding, FindingKind, evidence, label};
 use crate::collect::FailedExecs;
 use crate::estimate::Estimate;
+use crate::invocation::quoted;
 use crate::procfs::ProcessName;
 
 /// A program that is missing once is an accident; this many times a loop.
@@ -73,6 +74,11 @@ fn finding(
     }
 }
 
+/// A command that asks about a file; its path may be anything that some program has made up.
+fn about_file(command: &str, path: &str, pids: &[u32]) -> String {
+    quoted(path).map_or_else(|| super::watch_again(pids), |path| format!("{command} {path}"))
+}
+
 fn path_search(
     context: &Context<'_>,
     process: &ProcessName,
@@ -96,7 +102,10 @@ fn path_search(
         )],
         reason: "The child tries each directory of PATH by an exec, and does so again for every child.",
         remedy: "Look the program up once in the parent and execute its full path (forkless does), or put its directory first in PATH.",
-        command: format!("forkless diagnose --log -p {}", pids.first().copied().unwrap_or(0)),
+        command: super::living(pids).map_or_else(
+            || "forkless diagnose --log --all -d 60".to_owned(),
+            |pid| format!("forkless diagnose --log -p {pid}"),
+        ),
     };
     Some(finding(context, FindingKind::PathSearch, process, pids, count, each, text))
 }
@@ -116,7 +125,7 @@ fn missing(
         evidence: vec![evidence("children that could execute nothing", failed.missing.to_string())],
         reason: "A whole process is created each time only to find that its program is missing.",
         remedy: "Install the program or correct its path; check for it before creating a process.",
-        command: format!("ls -l {path}"),
+        command: about_file("ls -l", &path, pids),
     };
     // The whole creation is for nothing.
     let each = context.model.spawn.plus(context.model.failed_exec);
@@ -137,7 +146,7 @@ fn busy(context: &Context<'_>, process: &ProcessName, pids: &[u32], failed: &Fai
         evidence: vec![evidence("most frequent file", path.clone())],
         reason: "A writing descriptor of the file was inherited by another child, which holds it open until its own exec.",
         remedy: "Open files with O_CLOEXEC, and create children without copying descriptors (forkless, posix_spawn with close-on-exec).",
-        command: format!("fuser -v {path}"),
+        command: about_file("fuser -v", &path, pids),
     };
     Some(finding(
         context,

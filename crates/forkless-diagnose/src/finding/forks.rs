@@ -197,8 +197,8 @@ fn sampled_cost(context: &Context<'_>, merged: &Merged) -> Option<Estimate> {
 }
 
 /// Whether a saving at each fork, in all and in the caller, is worth a word: as a share of a CPU, or as a pause. Of what was
-/// timed only as much counts as the memory explains, with a margin for caches and a model that was measured in quiet: the rest
-/// is preemption, and one shell that was kept off its CPU in a fork of next to nothing is no finding.
+/// timed only as much counts as the memory explains, at the upper ends of the prices and with a margin for caches and a model that was
+/// measured in quiet: the rest is preemption, and one shell that was kept off its CPU in a fork of next to nothing is no finding.
 fn is_worth_a_word(
     context: &Context<'_>,
     group: &Group,
@@ -211,9 +211,9 @@ fn is_worth_a_word(
     let model = context.model;
     let huge_pages = ((group.anon.mean / 4096.0 - pages.entries).max(0.0) * 4096.0 + group.hugetlb.mean)
         / f64::from(2 << 20);
-    let copy = model.fork_per_entry.mid * pages.entries
-        + model.fork_per_huge_page.unwrap_or_default().mid * huge_pages;
-    let teardown = model.teardown_per_entry.mid * pages.entries;
+    let copy = model.fork_per_entry.high * pages.entries
+        + model.fork_per_huge_page.unwrap_or_default().high * huge_pages;
+    let teardown = model.teardown_per_entry.high * pages.entries;
     let explained_in_caller = MARGIN * copy + fault_each;
     let each = each.min(explained_in_caller + MARGIN * teardown);
     let in_caller = in_caller.min(explained_in_caller);
@@ -350,7 +350,9 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         saving_in_caller_ns: in_caller,
         saving_share,
         command: match (unchanged.flag(), &merged.process.exe) {
-            (Some(flag), Some(exe)) => format!("forkless run {flag}-- {exe} ..."),
+            (Some(flag), Some(exe)) => {
+                context.start_again(&format!("forkless run {flag}-- "), &merged.pids, exe)
+            }
             _ => watch_again(&merged.pids),
         },
         process: merged.process.clone(),
@@ -435,7 +437,7 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         saving_in_caller_ns: saving_each,
         saving_share,
         command: match (living(&merged.pids), &merged.process.exe) {
-            (None, Some(exe)) => format!("forkless run --huge-pages=thp -- {exe} ..."),
+            (None, Some(exe)) => context.start_again("forkless run --huge-pages=thp -- ", &merged.pids, exe),
             (None, None) => watch_again(&merged.pids),
             (Some(pid), _) => format!("forkless repair -p {pid}"),
         },
@@ -455,13 +457,20 @@ mod tests {
 
     /// Findings of a single fork and exec in a minute, so much memory copied in so many nanoseconds.
     fn findings(anon_bytes: f64, fork_ns: f64) -> Vec<Finding> {
-        let model = CostModel {
+        findings_by(&model(), anon_bytes, fork_ns)
+    }
+
+    fn model() -> CostModel {
+        CostModel {
             fork_fixed: exact(60e3),
             fork_per_entry: exact(25.0),
             teardown_per_entry: exact(20.0),
             spawn: exact(80e3),
             ..CostModel::default()
-        };
+        }
+    }
+
+    fn findings_by(model: &CostModel, anon_bytes: f64, fork_ns: f64) -> Vec<Finding> {
         let site = Site { pid: 1, nr: 56, ip: 1, word: 0 };
         let mut group = Group { count: 1, ..Group::default() };
         group.caller.add(fork_ns);
@@ -470,7 +479,7 @@ mod tests {
         let context = Context {
             collected: &Collected::new(),
             groups: &groups,
-            model: &model,
+            model,
             thresholds: Thresholds::default(),
             window_ns: 60e9,
         };
@@ -502,6 +511,14 @@ mod tests {
         assert_eq!(said(Outcome::ForkThenExec).as_deref(), Some("5 copied a page, 10 reused it"));
         assert_eq!(of(Outcome::ForkThenExec), [(5, 10)]);
         assert_eq!(of(Outcome::ForkAlone), [(495, 990)]);
+    }
+
+    /// On a machine that was slower at first, 32 MiB more appeared to cost a fork nothing, and forks of 256 MiB were no finding.
+    #[test]
+    fn prices_that_were_lost_in_noise_hide_no_fork() {
+        let lost = Estimate { low: 0.0, mid: 0.0, high: 500.0 };
+        let noisy = CostModel { fork_per_entry: lost, teardown_per_entry: lost, ..model() };
+        assert_eq!(findings_by(&noisy, f64::from(256 << 20), 13e6).len(), 1);
     }
 
     #[test]

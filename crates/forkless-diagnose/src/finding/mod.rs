@@ -12,6 +12,7 @@ use serde::Serialize;
 use crate::collect::{Collected, Group, Outcome};
 use crate::creation::Site;
 use crate::estimate::Estimate;
+use crate::invocation::quoted;
 use crate::model::CostModel;
 use crate::procfs::ProcessName;
 use crate::stack::Frame;
@@ -201,9 +202,9 @@ impl Default for Thresholds {
     }
 }
 
-/// One of the processes that still is there.
+/// One of the processes that still run. A zombie, such as the command that was watched to its end, does not.
 fn living(pids: &[u32]) -> Option<u32> {
-    pids.iter().copied().find(|pid| std::path::Path::new("/proc").join(pid.to_string()).exists())
+    pids.iter().copied().find(|pid| crate::procfs::runs(*pid))
 }
 
 /// The command that shows whether a finding is gone. Not by the number of a process that is gone.
@@ -243,6 +244,14 @@ impl Context<'_> {
     /// A saving that is taken `count` times, as a share of one CPU.
     pub(crate) fn shares(&self, each: Estimate, count: u64) -> Estimate {
         each.times(count as f64 / self.window_ns)
+    }
+
+    /// The line that starts one of these processes again, with `before` in front of it; where their arguments are not known, dots stand
+    /// for them.
+    pub(crate) fn start_again(&self, before: &str, pids: &[u32], exe: &str) -> String {
+        let known = pids.iter().find_map(|pid| self.collected.invocations.get(pid)?.line(before));
+        known
+            .unwrap_or_else(|| format!("{before}{} ...", quoted(exe).unwrap_or_else(|| "PROGRAM".to_owned())))
     }
 
     /// The stack most often seen at a place.

@@ -90,7 +90,7 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
         saving_in_caller_ns: Estimate::default(),
         saving_share,
         command: match &caller.process.exe {
-            Some(exe) => format!("forkless run -- {exe} ..."),
+            Some(exe) => context.start_again("forkless run -- ", &caller.pids, exe),
             None => super::watch_again(&caller.pids),
         },
     })

@@ -33,6 +33,8 @@ use crate::watch::{Event, Totals, exited_unreaped};
 
 /// After a wake-up: let more records come, so that a busy creator does not wake us for each.
 const GATHER: Duration = Duration::from_micros(200);
+/// Between looks at rings that poll(2) cannot wait for.
+const HUNG_UP: Duration = Duration::from_millis(5);
 /// A record's time is taken before it is in the ring: younger ones may still be overtaken.
 const SETTLE_NS: u64 = 1_000_000;
 
@@ -138,6 +140,11 @@ impl PerfWatch {
         self.command.as_ref().is_some_and(exited_unreaped)
     }
 
+    /// The number of the command, if the target is one.
+    pub(crate) fn command_pid(&self) -> Option<u32> {
+        self.command.as_ref().map(Child::id)
+    }
+
     pub(crate) fn totals(&self) -> Totals {
         self.follow.totals()
     }
@@ -159,7 +166,8 @@ impl PerfWatch {
         let until = Instant::now() + timeout;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            if !self.wait(left)? || self.command_ended() {
+            // Without a look at the clock a busy ring would keep us here for ever.
+            if !self.wait(left)? || left.is_zero() || self.command_ended() {
                 self.drain(&mut sink);
                 return Ok(());
             }
@@ -169,15 +177,22 @@ impl PerfWatch {
     }
 
     /// True if there was something before the time was over.
-    fn wait(&self, timeout: Duration) -> Result<bool, WatchError> {
+    fn wait(&self, wanted: Duration) -> Result<bool, WatchError> {
         let mut fds: Vec<PollFd<'_>> =
             self.rings.iter().map(|ring| PollFd::from_borrowed_fd(ring.fd(), PollFlags::IN)).collect();
         let timeout = Timespec {
-            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(timeout.subsec_nanos()),
+            tv_sec: i64::try_from(wanted.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(wanted.subsec_nanos()),
         };
         match poll(&mut fds, Some(&timeout)) {
-            Ok(ready) => Ok(ready > 0),
+            Ok(0) => Ok(false),
+            Ok(_) if fds.iter().any(|fd| fd.revents().contains(PollFlags::IN)) => Ok(true),
+            // The events of a thread that has ended are hung up from then on (perf_poll() in kernel/events/core.c), also when its
+            // children go on to write into its ring: poll returns at once, over and over, and says nothing.
+            Ok(_) => {
+                std::thread::sleep(wanted.min(HUNG_UP));
+                Ok(false)
+            }
             Err(rustix::io::Errno::INTR) => Ok(false),
             Err(errno) => Err(WatchError::Wait(errno.into())),
         }

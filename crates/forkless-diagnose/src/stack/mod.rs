@@ -12,7 +12,6 @@ mod maps;
 mod module;
 
 use std::collections::HashMap;
-use std::fs;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -48,7 +47,11 @@ pub struct Frame {
 
 impl std::fmt::Display for Frame {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let module = self.module.rsplit('/').next().unwrap_or(&self.module);
+        let module = match self.module.rsplit('/').next() {
+            // What a compiler has put into memory while the program runs.
+            None | Some("") => "code without a file",
+            Some(module) => module,
+        };
         match &self.function {
             Some(function) => write!(f, "{function} ({module})"),
             // What is needed to find the name elsewhere.
@@ -73,6 +76,21 @@ struct Process {
     start_ticks: u64,
     mappings: Vec<Mapping>,
     tables: Mutex<Option<Tables>>,
+}
+
+impl Process {
+    /// Whether an address is in code that we know.
+    fn covers(&self, address: u64) -> bool {
+        self.mappings.iter().any(|mapping| mapping.map.range.contains(&address))
+    }
+
+    /// Whether the files' code lies as in another look. What a compiler at run time maps has no tables anyway.
+    fn is_the_same(&self, other: &Self) -> bool {
+        fn files(process: &Process) -> impl Iterator<Item = &MapsLine> {
+            process.mappings.iter().map(|mapping| &mapping.map).filter(|map| map.inode != 0)
+        }
+        self.start_ticks == other.start_ticks && files(self).eq(files(other))
+    }
 }
 
 /// What unwinding needs of the modules. Made when it is first needed.
@@ -168,19 +186,24 @@ impl Unwinder {
     /// ```
     pub fn meet(&mut self, stack: StackTop) -> Option<Sighting> {
         let pid = stack.site.pid;
-        let known = self.processes.get(&pid).filter(|process| {
-            // An exec or a dlopen moves the code: what we do not know means that we have to look again.
-            process.mappings.iter().any(|mapping| mapping.map.range.contains(&stack.site.ip))
-                && crate::procfs::start_ticks(pid).is_none_or(|ticks| ticks == process.start_ticks)
-        });
-        if let Some(process) = known {
-            return Some(Sighting { process: Arc::clone(process), stack });
-        }
-        let process = Arc::new(self.look_at(pid)?);
-        if self.processes.len() >= MAX_PROCESSES {
-            self.processes.clear();
-        }
-        self.processes.insert(pid, Arc::clone(&process));
+        // Each time: a library that was loaded since the last stack would be missing from this one, though its place (in libc) is known.
+        let Some(now) = self.look_at(pid) else {
+            // It was met before, and has ended since: this stack was taken before its end.
+            let process = Arc::clone(self.processes.get(&pid)?);
+            return process.covers(stack.site.ip).then_some(Sighting { stack, process });
+        };
+        let process = match self.processes.get(&pid) {
+            // The same code: what was read of it is kept.
+            Some(known) if known.is_the_same(&now) => Arc::clone(known),
+            _ => {
+                if self.processes.len() >= MAX_PROCESSES {
+                    self.processes.clear();
+                }
+                let process = Arc::new(now);
+                self.processes.insert(pid, Arc::clone(&process));
+                process
+            }
+        };
         Some(Sighting { stack, process })
     }
 
@@ -197,7 +220,7 @@ impl Unwinder {
     }
 
     fn look_at(&mut self, pid: u32) -> Option<Process> {
-        let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok().filter(|maps| !maps.is_empty())?;
+        let maps = crate::procfs::read(&format!("/proc/{pid}/maps")).filter(|maps| !maps.is_empty())?;
         let mut mappings = Vec::new();
         for map in maps.lines().filter_map(MapsLine::parse).filter(|map| map.executable) {
             let file = self.file(pid, &map);
@@ -309,6 +332,9 @@ impl Tables {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::fd::AsRawFd as _;
+
     use super::*;
 
     #[inline(never)]
@@ -332,6 +358,12 @@ mod tests {
     }
 
     #[test]
+    fn a_frame_in_code_without_a_file_says_so() {
+        let jit = Frame { function: None, offset: 0xd5d9, module: String::new(), build_id: None };
+        assert_eq!(jit.to_string(), "code without a file+0xd5d9");
+    }
+
+    #[test]
     fn a_frame_without_a_name_shows_what_finds_it_elsewhere() {
         let frame = Frame {
             function: None,
@@ -340,6 +372,38 @@ mod tests {
             build_id: Some("ab12".into()),
         };
         assert_eq!(frame.to_string(), "libx.so+0x1234 [build id ab12]");
+    }
+
+    /// Java's first stack comes while it starts, and its fork long after, from a library that was not there then.
+    #[test]
+    #[expect(unsafe_code, reason = "maps code as a loader does")]
+    fn code_that_is_mapped_later_is_found_and_what_was_read_is_kept() {
+        let pid = std::process::id();
+        let ip = (a_place_of_our_own as fn() -> u64) as usize as u64 + 1;
+        let at = |ip| StackTop {
+            site: crate::Site { pid, nr: 0, ip, word: 0 },
+            class: 0,
+            sp: 0,
+            fp: 0,
+            lr: 0,
+            top: Vec::new(),
+        };
+        let mut unwinder = Unwinder::new();
+        let first = unwinder.meet(at(ip)).expect("we are there");
+        let again = unwinder.meet(at(ip)).expect("we are there");
+        assert!(Arc::ptr_eq(&first.process, &again.process));
+
+        let file = fs::File::open("/proc/self/exe").expect("our own");
+        let (length, flags) = (4096, libc::MAP_PRIVATE);
+        let protection = libc::PROT_READ | libc::PROT_EXEC;
+        // SAFETY: a fresh mapping, wherever there is room; nothing runs in it.
+        let code =
+            unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, file.as_raw_fd(), 0) };
+        assert_ne!(code, libc::MAP_FAILED);
+        let later = unwinder.meet(at(ip)).expect("we are there");
+        assert!(!first.process.covers(code.addr() as u64) && later.process.covers(code.addr() as u64));
+        // SAFETY: our own mapping, which nobody refers to.
+        unsafe { libc::munmap(code, length) };
     }
 
     #[test]

@@ -108,7 +108,7 @@ fn line(c: &Creation, begin: u64) -> String {
         },
         c.caller,
         c.caller_thread,
-        c.caller_comm,
+        quoted(&c.caller_comm),
         bytes(c.memory.resident()),
     );
     if c.memory.hugetlb > 0 {

@@ -296,12 +296,13 @@ fn print_tiers() {
 struct Ending {
     until: Option<Instant>,
     stop: Arc<AtomicBool>,
-    pid: Option<u32>,
+    target: Option<Watched>,
 }
 
 impl Ending {
     fn new(args: &Args, stop: Arc<AtomicBool>) -> Self {
-        Self { until: args.duration.map(|d| Instant::now() + d), stop, pid: args.pid }
+        let until = args.duration.map(|d| Instant::now() + d);
+        Self { until, stop, target: args.pid.map(Watched::new) }
     }
 
     /// Why the watch is over, if it is.
@@ -315,10 +316,43 @@ impl Ending {
         if command_ended {
             return Some(Reason::TargetEnded);
         }
-        if self.pid.is_some_and(|pid| !PathBuf::from(format!("/proc/{pid}")).exists()) {
+        if self.target.as_ref().is_some_and(Watched::has_ended) {
             return Some(Reason::TargetEnded);
         }
         None
+    }
+}
+
+/// The process of `--pid`. /proc alone would not do: a process that nobody waits for keeps its directory, and its number may be given
+/// to another.
+enum Watched {
+    Handle(rustix::fd::OwnedFd),
+    /// Before Linux 5.3, or where a policy refuses pidfd_open.
+    Number(u32),
+    Gone,
+}
+
+impl Watched {
+    fn new(pid: u32) -> Self {
+        use rustix::process::{Pid, PidfdFlags, pidfd_open};
+        let Some(number) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Self::Gone };
+        match pidfd_open(number, PidfdFlags::empty()) {
+            Ok(handle) => Self::Handle(handle),
+            Err(rustix::io::Errno::SRCH) => Self::Gone,
+            Err(_) => Self::Number(pid),
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        match self {
+            Self::Gone => true,
+            Self::Number(pid) => !PathBuf::from(format!("/proc/{pid}")).exists(),
+            Self::Handle(handle) => {
+                let mut fds = [PollFd::new(handle, PollFlags::IN)];
+                poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
+            }
+        }
     }
 }
 

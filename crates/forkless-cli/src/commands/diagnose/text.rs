@@ -40,9 +40,20 @@ pub(super) fn print(out: &mut impl Write, report: &Report, reason: Reason) -> io
     }
     for (rank, finding) in report.findings.iter().enumerate() {
         writeln!(out)?;
-        print_finding(out, rank + 1, finding)?;
+        let mut text = Vec::new();
+        print_finding(&mut text, rank + 1, finding)?;
+        out.write_all(plain(&String::from_utf8_lossy(&text)).as_bytes())?;
     }
     Ok(())
+}
+
+/// Names, paths and lines of watched processes are in a finding, and may be anything: nothing of them may steer the terminal.
+fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() && c != '\n' { plain.extend(c.escape_default()) } else { plain.push(c) }
+    }
+    plain
 }
 
 fn print_finding(out: &mut impl Write, rank: usize, f: &Finding) -> io::Result<()> {
@@ -109,4 +120,12 @@ fn percent(share: f64) -> String {
 
 fn time(ns: f64) -> String {
     super::log::duration(ns.max(0.0) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_name_cannot_steer_the_terminal() {
+        assert_eq!(super::plain("a\x1b[2Jb\u{9b}c\td\n"), "a\\u{1b}[2Jb\\u{9b}c\\td\n");
+    }
 }

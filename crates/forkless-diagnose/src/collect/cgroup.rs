@@ -1,0 +1,100 @@
+//! Names of cgroups by their numbers, for creations whose caller was gone before it could be asked: a service's shells live for a
+//! millisecond, and are the service's all the same.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Between two walks through the hierarchy for numbers that nobody has told.
+const EVERY: Duration = Duration::from_secs(10);
+/// Larger hierarchies are not walked to their end.
+const MAX_NAMES: usize = 16_384;
+
+/// What is known of the unified hierarchy.
+#[derive(Debug, Default)]
+pub(super) struct CgroupNames {
+    names: HashMap<u64, String>,
+    walked: Option<Instant>,
+}
+
+impl CgroupNames {
+    /// The name of cgroup `id` (the number of its directory; 0 where it was not seen), which /proc has just told if `told` is there.
+    pub(super) fn name<'n>(&'n mut self, id: u64, told: Option<&'n str>) -> Option<&'n str> {
+        if let Some(told) = told {
+            // A process that was moved had another number when it made the call.
+            if id != 0 && self.names.len() < MAX_NAMES && !self.names.contains_key(&id) {
+                self.learn_if_right(id, told);
+            }
+            return Some(told);
+        }
+        if id != 0 && !self.names.contains_key(&id) && self.walked.is_none_or(|at| at.elapsed() >= EVERY) {
+            self.walked = Some(Instant::now());
+            roots().iter().for_each(|root| self.walk(root));
+        }
+        self.names.get(&id).map(String::as_str)
+    }
+
+    fn learn_if_right(&mut self, id: u64, told: &str) {
+        let directory = |root: &PathBuf| root.join(told.strip_prefix('/').unwrap_or(told));
+        if roots().iter().any(|root| fs::metadata(directory(root)).is_ok_and(|found| found.ino() == id)) {
+            self.names.insert(id, told.to_owned());
+        }
+    }
+
+    fn walk(&mut self, root: &Path) {
+        let mut next = vec![root.to_owned()];
+        while let Some(directory) = next.pop() {
+            if self.names.len() >= MAX_NAMES {
+                return;
+            }
+            let Ok(found) = fs::metadata(&directory) else { continue };
+            let below = directory.strip_prefix(root).unwrap_or(&directory).to_string_lossy();
+            self.names.insert(found.ino(), format!("/{below}"));
+            let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
+            next.extend(
+                entries
+                    .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+                    .map(|entry| entry.path()),
+            );
+        }
+    }
+}
+
+/// Where the unified hierarchy is mounted.
+fn roots() -> Vec<PathBuf> {
+    let mounts = crate::procfs::read("/proc/self/mounts").unwrap_or_default();
+    let second = |line: &str| {
+        let mut fields = line.split(' ');
+        let (_, at, kind) = (fields.next()?, fields.next()?, fields.next()?);
+        (kind == "cgroup2").then(|| PathBuf::from(at))
+    };
+    mounts.lines().filter_map(second).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caller_that_is_gone_is_its_cgroups_all_the_same() {
+        let Some(root) = roots().into_iter().next() else {
+            return println!("skipped: no cgroup2 is mounted");
+        };
+        let id = fs::metadata(&root).expect("it is mounted").ino();
+        let mut names = CgroupNames::default();
+        assert_eq!(names.name(id, None), Some("/"));
+        assert_eq!(names.name(0, None), None);
+        assert_eq!(names.name(u64::MAX, Some("/told")), Some("/told"));
+        assert_eq!(
+            names.name(u64::MAX, None),
+            None,
+            "what /proc says of a process that was moved is not the number's name"
+        );
+        let mut names = CgroupNames::default();
+        assert_eq!(names.name(id, Some("/")), Some("/"));
+        assert_eq!(names.name(id, None), Some("/"));
+        assert_eq!(names.walked, None, "it had been told");
+    }
+}

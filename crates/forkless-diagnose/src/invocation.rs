@@ -1,0 +1,144 @@
+//! How a process was started, as a line that a shell takes: for the commands that a report ends its findings with. What cannot be told
+//! with certainty (a title that the process has written over its arguments, control characters) gives no line.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// Longer lines are for nobody to read: the program's path stands for them.
+const LONGEST: usize = 240;
+
+/// A process's arguments and where it looks for the files they name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Invocation {
+    words: Vec<String>,
+    directory: Option<String>,
+}
+
+impl Invocation {
+    /// `None` if the process is gone, or has no arguments of its own to tell (a kernel thread, a zombie).
+    pub(crate) fn of(pid: u32) -> Option<Self> {
+        let line = String::from_utf8(fs::read(format!("/proc/{pid}/cmdline")).ok()?).ok()?;
+        let mut words: Vec<String> = line.strip_suffix('\0')?.split('\0').map(str::to_owned).collect();
+        let exe = format!("/proc/{pid}/exe");
+        let directory = fs::read_link(format!("/proc/{pid}/cwd")).ok();
+        let first = words.first()?;
+        if !starts(first, directory.as_deref()?, &exe) {
+            // A title, or a name like `-bash`: only the latter is followed by what was given.
+            if first.contains(char::is_whitespace) || first.contains(':') {
+                return None;
+            }
+            words[0] = fs::read_link(exe).ok()?.to_str()?.to_owned();
+        }
+        // Only where it matters: an argument that names a file there.
+        let relative =
+            |word: &String| !word.starts_with(['/', '-']) && (word.contains('/') || word.contains('.'));
+        let here = std::env::current_dir().ok();
+        let directory = directory.filter(|there| {
+            Some(there) != here.as_ref()
+                && words.iter().any(|word| relative(word) && there.join(word).exists())
+        });
+        let directory = directory.and_then(|there| there.to_str().map(str::to_owned));
+        Some(Self { words, directory })
+    }
+
+    /// Of a command that is run in our own directory.
+    pub(crate) fn of_command(argv: &[std::ffi::OsString]) -> Option<Self> {
+        let words: Option<Vec<String>> = argv.iter().map(|word| word.to_str().map(str::to_owned)).collect();
+        Some(Self { words: words?, directory: None })
+    }
+
+    /// A line that starts it again, with `before` in front of the program.
+    pub(crate) fn line(&self, before: &str) -> Option<String> {
+        let words: Option<Vec<String>> = self.words.iter().map(|word| quoted(word)).collect();
+        let line = format!("{before}{}", words?.join(" "));
+        let line = match &self.directory {
+            Some(directory) => format!("cd {} && {line}", quoted(directory)?),
+            None => line,
+        };
+        (line.len() <= LONGEST).then_some(line)
+    }
+}
+
+/// Whether this name, in that directory or along our PATH, is the file that the process runs.
+fn starts(name: &str, directory: &Path, exe: &str) -> bool {
+    let Ok(runs) = fs::metadata(exe) else { return false };
+    let is_it = |path: PathBuf| {
+        fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == (runs.dev(), runs.ino()))
+    };
+    if name.contains('/') {
+        return is_it(directory.join(name));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .map(|directory| directory.join(name))
+        .find(|path| path.is_file())
+        .is_some_and(is_it)
+}
+
+/// A word for a shell; `None` with characters that a terminal would not print.
+pub(crate) fn quoted(word: &str) -> Option<String> {
+    if word.chars().any(char::is_control) {
+        return None;
+    }
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-+=/.,:@%".contains(c);
+    // `=` in the first word would make it an assignment.
+    if !word.is_empty() && word.chars().all(plain) && !word.starts_with('=') {
+        return Some(word.to_owned());
+    }
+    Some(format!("'{}'", word.replace('\'', "'\\''")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_gives_a_shell_the_same_words() {
+        let words = ["printf", "%s|", "a b", "it's", "", "$HOME", "x=1", "~", "*"].map(str::to_owned);
+        let invocation = Invocation { words: words.to_vec(), directory: Some("/usr/share".into()) };
+        let line = invocation.line("exec ").expect("it is short and plain");
+        let output = std::process::Command::new("sh").args(["-c", &line]).output().expect("sh runs");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "a b|it's||$HOME|x=1|~|*|", "{line}");
+        assert_eq!(quoted("a\nb"), None);
+        let long = Invocation { words: vec!["x".repeat(LONGEST + 1)], directory: None };
+        assert_eq!(long.line(""), None);
+    }
+
+    #[test]
+    fn what_was_started_is_found_and_a_title_is_not_taken_for_it() {
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "read x; exec sleep 60", "./sh"])
+            .current_dir("/bin")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .expect("sh runs");
+        // The caller goes on before the new program's arguments are in place (exec_mmap() in the kernel's fs/exec.c).
+        let arrived = |pid: u32| {
+            while fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.is_empty()) {
+                std::thread::yield_now();
+            }
+            Invocation::of(pid)
+        };
+        let found = arrived(child.id());
+        child.kill().expect("it is ours");
+        child.wait().expect("it ends");
+        let line = found.and_then(|found| found.line("forkless run -- "));
+        assert_eq!(
+            line.as_deref(),
+            Some("cd /usr/bin && forkless run -- sh -c 'read x; exec sleep 60' ./sh")
+        );
+        assert_eq!(Invocation::of(child.id()), None);
+
+        use std::os::unix::process::CommandExt as _;
+        let mut titled = std::process::Command::new("sleep")
+            .arg0("redis-server *:6379")
+            .arg("60")
+            .spawn()
+            .expect("sleep runs");
+        let found = arrived(titled.id());
+        titled.kill().expect("it is ours");
+        titled.wait().expect("it ends");
+        assert_eq!(found, None);
+    }
+}
