@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::results::{Results, Suite};
+use crate::results::{Results, Row, Suite};
 
 mod grid;
 mod limits;
@@ -26,14 +26,19 @@ pub(crate) use self::limits::limits;
 pub fn terminal(results: &Results, width: u16) -> String {
     let mut text = String::new();
     for suite in &results.suites {
-        let grid = Grid::of(suite, Style::Short);
+        let mut grid = Grid::of(suite, Style::Short);
+        let left_out = grid.narrow(width);
         let _ = writeln!(text, "{}\n{}\n{}", title(suite), table(&grid, width), legend(suite));
+        if !left_out.is_empty() {
+            let _ = writeln!(text, "left out for want of width, not of other forms: {}", left_out.join(", "));
+        }
         if !suite.fits.is_empty() {
             let _ = writeln!(text, "\nfitted to the memory used\n{}", table(&Grid::of_fits(suite), width));
         }
+        let name = suite.derived.iter().map(|one| one.name.chars().count()).max().unwrap_or(0);
         for one in &suite.derived {
             let bounds = Style::Bounds.cell(one.value, one.ci95, number);
-            let _ = writeln!(text, "{:<40} {bounds} {}", one.name, one.unit);
+            let _ = writeln!(text, "{:<name$}  {bounds} {}", one.name, one.unit);
         }
         if !suite.checks.is_empty() {
             let _ = writeln!(text, "\nlimits\n{}", table(&Grid::of_checks(suite), width));
@@ -58,8 +63,13 @@ pub(crate) fn bars(suite: &Suite) -> String {
         return text;
     }
     text.push_str("\npass before, first pass after the child, later passes; one * a millisecond\n");
-    for row in suite.rows.iter().filter(|row| row.metric == "first") {
+    let named = |row: &Row| {
         let word = |name: &str| row.params.get(name).map(ToString::to_string).unwrap_or_default();
+        format!("{} ({}), {}", row.method, word("child"), word("pages"))
+    };
+    let firsts = || suite.rows.iter().filter(|row| row.metric == "first");
+    let width = firsts().map(|row| named(row).len()).max().unwrap_or(0);
+    for row in firsts() {
         let same = |metric: &str| {
             let found = suite.rows.iter().find(|other| {
                 other.method == row.method && other.params == row.params && other.metric == metric
@@ -72,10 +82,11 @@ pub(crate) fn bars(suite: &Suite) -> String {
             reason = "clamped to a line's length"
         )]
         let stars = |milliseconds: f64| "*".repeat(milliseconds.clamp(0.0, 100.0).round() as usize);
-        let name = format!("{} ({}), {}", row.method, word("child"), word("pages"));
+        let name = named(row);
         for (label, value) in [(name.as_str(), same("before")), ("", row.summary.median), ("", same("after"))]
         {
-            let _ = writeln!(text, "{}", format!("{label:<32}{value:>9.2} ms {}", stars(value)).trim_end());
+            let _ =
+                writeln!(text, "{}", format!("{label:<width$} {value:>8.2} ms {}", stars(value)).trim_end());
         }
     }
     text

@@ -2,6 +2,7 @@
 //! are among its own tests, those about settings and limits in `bench_adversity`.
 
 use std::fs::{self, File};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -166,6 +167,26 @@ fn a_thread_of_the_kernel_has_no_memory_to_repair() {
     }
     assert!(line.contains("process 2 has no memory of its own"), "{line}");
     assert_eq!(output.status.code(), Some(2));
+}
+
+/// It reported every fork of another user's process as harmless, and ended with 0.
+#[test]
+fn without_privilege_another_users_process_is_not_watched() {
+    let scratch = Scratch::new("complaints-others");
+    let mut command = forkless(&scratch, &["diagnose", "--json", "--tier", "procfs", "-d", "0.1", "-p", "1"]);
+    if fs::read_link("/proc/1/exe").is_ok() {
+        command.uid(65534).gid(65534);
+    }
+    let output = match command.output() {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            println!("skipped: another user may not execute {FORKLESS}");
+            return;
+        }
+        output => output.unwrap(),
+    };
+    let line = complaint(&output);
+    assert!(line.contains("process 1 may not be looked at"), "{line}");
+    assert_eq!(output.status.code(), Some(3));
 }
 
 #[test]

@@ -48,6 +48,17 @@ struct Seen {
 
 impl Sampler {
     pub(crate) fn start(target: &ResolvedTarget) -> Result<Self, WatchError> {
+        // Whether another user's process shares its memory with its children may not be asked: all its forks would count as harmless.
+        if let Some(pid) = target.pids.first()
+            && let Err(error) = fs::read_link(format!("/proc/{pid}/exe"))
+            && error.kind() == std::io::ErrorKind::PermissionDenied
+        {
+            return Err(WatchError::NotPermitted {
+                why: format!(
+                    "process {pid} may not be looked at: through /proc alone only one's own can be watched"
+                ),
+            });
+        }
         let mut sampler = Self {
             watched: target.pids.clone(),
             children: HashMap::new(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{Cell, CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
 use serde::{Deserialize, Serialize};
 
 use crate::check::{Bound, Check};
@@ -246,6 +246,36 @@ impl Grid {
         }
     }
 
+    /// Leaves out the last columns of figures as long as the rest would not fit without being broken within words and figures, and
+    /// returns their heads.
+    pub(super) fn narrow(&mut self, width: u16) -> Vec<String> {
+        // A border on either side, a blank on either side of each column, and one more between two.
+        let needed = |grid: &Grid| {
+            let columns = grid.heads.len();
+            (0..columns).map(|column| grid.least_width(column)).sum::<usize>() + 3 * columns + 1
+        };
+        let mut left_out = Vec::new();
+        while needed(self) > usize::from(width) && self.heads.len() > self.text_columns + 1 {
+            left_out.extend(self.heads.pop());
+            for line in &mut self.lines {
+                line.truncate(self.heads.len());
+            }
+        }
+        left_out.reverse();
+        left_out
+    }
+
+    /// The longest word of a column, or the longest figure with its interval.
+    fn least_width(&self, column: usize) -> usize {
+        let word = |text: &str| text.split(' ').map(|word| word.chars().count()).max().unwrap_or(0);
+        let cells = self.lines.iter().filter_map(|line| line.get(column)).map(|cell| {
+            let whole = cell.chars().count();
+            // A size with its unit stays together; a sentence need not.
+            if column < self.text_columns && whole > 16 { word(cell) } else { whole }
+        });
+        cells.chain([word(&self.heads[column])]).max().unwrap_or(0)
+    }
+
     /// As a table for a terminal of the given width.
     ///
     /// ```
@@ -361,6 +391,12 @@ pub(super) fn table(grid: &Grid, width: u16) -> Table {
     table.load_style(presets::UTF8_BORDERS_ONLY);
     table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
     table.set_header(cells(&grid.heads, grid.text_columns));
+    // Else every column would give up as much of its width, figures in the middle.
+    let least = (0..grid.heads.len()).map(|column| {
+        let width = u16::try_from(grid.least_width(column)).unwrap_or(u16::MAX).saturating_add(2);
+        ColumnConstraint::LowerBoundary(Width::Fixed(width))
+    });
+    table.set_constraints(least);
     for line in &grid.lines {
         table.add_row(cells(line, grid.text_columns));
     }
@@ -375,6 +411,31 @@ fn cells(line: &[String], text_columns: usize) -> Vec<Cell> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_narrow_terminal_gets_fewer_figures_and_none_in_pieces() {
+        let whole = Grid {
+            heads: ["method", "wall us", "x vfork_exec", "blocked us", "cpu_total us"]
+                .map(str::to_owned)
+                .to_vec(),
+            lines: vec![
+                ["forkless_nonblocking", "86.9 ±1.0%", "1.070 ±1.0%", "14.9 ±1.9%", "94.8 ±3.3%"]
+                    .map(str::to_owned)
+                    .to_vec(),
+            ],
+            text_columns: 1,
+        };
+        for (width, left_out) in [(160, 0), (80, 0), (60, 2), (40, 3), (10, 3)] {
+            let mut grid = Grid { heads: whole.heads.clone(), lines: whole.lines.clone(), text_columns: 1 };
+            assert_eq!(grid.narrow(width).len(), left_out, "{width}");
+            let text = grid.to_terminal(width);
+            assert!(text.contains("forkless_nonblocking") && text.contains("86.9 ±1.0%"), "{text}");
+            assert!(
+                width < 40 || text.lines().all(|line| line.chars().count() <= usize::from(width)),
+                "{text}"
+            );
+        }
+    }
 
     #[test]
     fn sizes_and_numbers_are_short() {

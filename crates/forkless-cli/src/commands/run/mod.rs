@@ -235,7 +235,10 @@ impl Args {
 
 fn not_executable(name: &OsString, error: io::Error) -> Failure {
     let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
-    Failure { code, error: anyhow::Error::new(error).context(name.to_string_lossy().into_owned()) }
+    Failure {
+        code,
+        error: anyhow::Error::new(error).context(format!("cannot run {}", name.to_string_lossy())),
+    }
 }
 
 #[cfg(test)]

@@ -20,7 +20,9 @@ impl Destination {
             Destination::StandardError => {
                 Ok(File::from(io::stderr().as_fd().try_clone_to_owned().context("standard error")?))
             }
-            Destination::File(path) => File::create(path).with_context(|| path.display().to_string()),
+            Destination::File(path) => {
+                File::create(path).with_context(|| format!("cannot write the report to {}", path.display()))
+            }
         }
     }
 }
