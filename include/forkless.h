@@ -35,7 +35,7 @@
  * the wait. Or do not wait: poll that descriptor together with whatever else is to end it.
  *
  * fork. A process forked from one that uses this library may use it, with handles of its own. The children of its
- * parent are not its own; waiting for them gives -ECHILD.
+ * parent are not its own; waiting for them gives -ECHILD, and freeing their handles neither kills nor waits.
  *
  * Wait statuses are those of waitpid(2): look at them with WIFEXITED, WEXITSTATUS, WIFSIGNALED and WTERMSIG.
  * Times are in milliseconds.

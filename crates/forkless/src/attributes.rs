@@ -87,7 +87,8 @@ impl Scheduler {
     }
 }
 
-/// What dropping a [`Child`](crate::Child) that has not been waited for does. No choice leaves a zombie.
+/// What dropping a [`Child`](crate::Child) that has not been waited for does. No choice leaves a zombie. In a process forked from the
+/// one that started the child a drop closes the handle's descriptors, and that is all: the child is not its own.
 ///
 /// ```
 /// use forkless::{Command, OnDrop};

@@ -5,6 +5,7 @@ use crate::error::{SpawnError, WaitError};
 use crate::explain;
 use crate::facilities;
 use crate::orphans;
+use crate::own;
 use crate::plan::Plan;
 use crate::reap;
 use crate::slot;
@@ -64,6 +65,8 @@ pub struct Child {
     /// A non-blocking start that failed: every wait says so.
     failed: Option<SpawnError>,
     on_drop: OnDrop,
+    /// The process it was started by.
+    parent: own::Mark,
     leads_group: bool,
     /// It failed for want of a facility that has been struck off now: the same start made again takes another way.
     pub(crate) try_again: bool,
@@ -106,6 +109,7 @@ impl Child {
             on_drop: command.on_drop,
             try_again: false,
             tried: None,
+            parent: own::mark(),
             leads_group: command.attributes.setsid || command.attributes.pgid == Some(0),
         }
     }
@@ -146,6 +150,11 @@ impl Child {
     /// ```
     pub fn take_pipe(&mut self, number: RawFd) -> Option<OwnedFd> {
         self.pipes.iter().position(|p| p.0 == number).map(|i| self.pipes.swap_remove(i).1)
+    }
+
+    /// Whether this process started it, and not the one it was forked from.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.parent == own::mark()
     }
 
     /// Whether the start is known to have failed: the next wait says how.
@@ -418,7 +427,7 @@ impl Drop for Child {
         if let Some(flight) = &self.flight {
             flight.slot.abandon();
         }
-        if self.ended.is_some() || self.gone {
+        if self.ended.is_some() || self.gone || !self.is_ours() {
             return;
         }
         // Before a wait: a child that has filled one of them would never end.

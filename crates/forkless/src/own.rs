@@ -90,6 +90,16 @@ pub(crate) fn state() -> &'static State {
     unsafe { &*at }
 }
 
+/// Which process this is, as far as one forked from another needs to be told apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Mark(usize);
+
+/// This process's.
+pub(crate) fn mark() -> Mark {
+    // States are never freed, so no two that live in one memory have the same address.
+    Mark(std::ptr::from_ref(state()) as usize)
+}
+
 /// Makes the state, unless the one at `at` is this process's.
 #[cold]
 fn state_of_this_process(home: &AtomicPtr<State>, at: *mut State) -> *mut State {

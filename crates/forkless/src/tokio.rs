@@ -530,7 +530,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        if self.kill_on_drop {
+        if self.kill_on_drop && self.inner.is_ours() {
             let _ = self.inner.kill();
         }
     }

@@ -137,7 +137,8 @@ fn a_forked_process_starts_children_of_its_own() {
                 }
             });
         }
-        let (mut held, _r) = lasting(OnDrop::Kill);
+        let (held, _r) = lasting(OnDrop::Kill);
+        let mut held = Some(held);
         for i in 0..many(150) {
             // SAFETY: the new process uses what the library promises to work there, and leaves without cleaning up.
             let pid = unsafe { libc::fork() };
@@ -161,6 +162,8 @@ fn a_forked_process_starts_children_of_its_own() {
                         .is_ok_and(|s| s.success())
                     && Command::new("echo").output().is_ok_and(|o| o.stdout == b"\n");
                 drop(Command::new("/bin/true").spawn());
+                // Its parent's, and not to be killed from here.
+                drop(held.take());
                 // SAFETY: as above.
                 unsafe { libc::_exit(i32::from(!ok)) };
             }
@@ -173,6 +176,8 @@ fn a_forked_process_starts_children_of_its_own() {
             .unwrap();
             assert_eq!((info.code, info.status), (1, 0), "the forked process of round {i} failed or hung");
         }
+        let mut held = held.unwrap();
+        assert!(held.try_wait().unwrap().is_none(), "killed by a forked process that dropped its copy");
         held.kill().unwrap();
         held.wait().unwrap();
     });
