@@ -74,7 +74,28 @@ fn show(args: &Args) -> Result<()> {
     heading(
         "And what the articles behind it say: their claims about signal masks and passes after a fork, on this machine",
     );
-    ledger(&forkless)
+    ledger(&forkless)?;
+    next(&forkless);
+    Ok(())
+}
+
+/// The same steps for the reader's own program.
+fn next(forkless: &Path) {
+    heading("Next: the same for a program of your own");
+    // As it can be typed here.
+    let here = std::env::current_dir().unwrap_or_default();
+    let forkless = forkless.strip_prefix(&here).unwrap_or(forkless).display();
+    for (arguments, about) in [
+        ("diagnose -- PROGRAM ARGS...", "who pays for process creation in it, and what a change would save"),
+        ("run --report -- PROGRAM ARGS...", "the program as it is, without the cost of its forks"),
+        ("sh --explain 'LINE'", "whether a line of system() or popen() needs its shell"),
+        ("doctor", "what of all this works here"),
+    ] {
+        println!("{:<56} {about}", format!("{forkless} {arguments}"));
+    }
+    println!(
+        "README.md and docs/guide say the rest; ./x install PREFIX puts the command and the libraries in place"
+    );
 }
 
 /// The short form of the ledger, for the two experiments that take seconds.
@@ -214,6 +235,23 @@ fn times(before: f64, after: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// It took a release build to find out.
+    #[test]
+    fn wrong_arguments_are_refused_in_a_line_before_anything_is_built() {
+        let x = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("x");
+        for (arguments, said) in [
+            (&["demo", "--nope"][..], "./x: demo takes no argument but --quick\n"),
+            (&["nope"], "./x: no command 'nope': `./x help` lists them\n"),
+            (&["install", "relative"], "./x: install: relative: the prefix must be an absolute path\n"),
+        ] {
+            let output = Command::new(&x).args(arguments).output().unwrap();
+            assert_eq!(
+                (output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()),
+                (Some(2), said)
+            );
+        }
+    }
 
     #[test]
     fn the_middle_run_is_taken_figure_by_figure() {
