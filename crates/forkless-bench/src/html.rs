@@ -211,12 +211,21 @@ impl Log {
 #[expect(clippy::cast_precision_loss, reason = "a number of rows")]
 fn dots(rows: &[&Row], metric: &str, suite: &Suite) -> Option<String> {
     const LEFT: f64 = 300.0;
-    const WIDTH: f64 = 900.0;
     let first = rows.first()?;
-    let scale = Log::new(rows.iter().flat_map(|row| [row.summary.p05, row.summary.p95]), LEFT, WIDTH - 40.0)?;
+    let label = |row: &Row| {
+        let varies =
+            |name: &str, value: &Param| suite.rows.iter().any(|other| other.params.get(name) != Some(value));
+        let varying = row.params.iter().filter(|(name, value)| varies(name, value));
+        let varying: Vec<String> = varying.map(|(name, value)| param(name, value)).collect();
+        format!("{} {}", row.method, varying.join(" ")).trim().to_owned()
+    };
+    let labels: Vec<String> = rows.iter().map(|row| label(row)).collect();
+    let left = room_for(labels.iter().map(String::as_str), LEFT);
+    let width = 900.0 - LEFT + left;
+    let scale = Log::new(rows.iter().flat_map(|row| [row.summary.p05, row.summary.p95]), left, width - 40.0)?;
     let height = 60.0 + 20.0 * rows.len() as f64;
     let mut svg = format!(
-        "<h2>{metric}, {unit}</h2>\n<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{metric} by method\">",
+        "<h2>{metric}, {unit}</h2>\n<svg viewBox=\"0 0 {width:.0} {height}\" role=\"img\" aria-label=\"{metric} by method\">",
         metric = escape(metric),
         unit = escape(&first.unit)
     );
@@ -228,16 +237,9 @@ fn dots(rows: &[&Row], metric: &str, suite: &Suite) -> Option<String> {
             height - 20.0
         );
     }
-    for (index, row) in rows.iter().enumerate() {
+    for (index, (row, label)) in rows.iter().zip(&labels).enumerate() {
         let y = 38.0 + 20.0 * index as f64;
         let [low, high] = row.ci95.map(|value| scale.at(value));
-        let varying: Vec<String> = row
-            .params
-            .iter()
-            .filter(|(name, value)| suite.rows.iter().any(|other| other.params.get(*name) != Some(value)))
-            .map(|(name, value)| param(name, value))
-            .collect();
-        let label = format!("{} {}", row.method, varying.join(" "));
         hills(&mut svg, row, &scale, y);
         let _ = write!(
             svg,
@@ -245,13 +247,13 @@ fn dots(rows: &[&Row], metric: &str, suite: &Suite) -> Option<String> {
              <line class=mark x1={:.1} x2={:.1} y1={y} y2={y} stroke-width=1 />\
              <line class=mark x1={low:.1} x2={high:.1} y1={y} y2={y} stroke-width=5 />\
              <circle class=mark cx={:.1} cy={y} r=4><title>{}: {} [{}, {}]</title></circle>",
-            LEFT - 8.0,
+            left - 8.0,
             y + 4.0,
-            escape(label.trim()),
+            escape(label),
             scale.at(row.summary.p05),
             scale.at(row.summary.p95),
             scale.at(row.summary.median),
-            escape(label.trim()),
+            escape(label),
             number(row.summary.median),
             number(row.ci95[0]),
             number(row.ci95[1]),
@@ -311,8 +313,20 @@ fn curves(rows: &[&Row], metric: &str) -> Option<String> {
     let largest = rows.iter().map(|row| used(row)).fold(1.0, f64::max);
     let x = |mib: f64| 70.0 + mib / largest * (WIDTH - 330.0);
     let y = Log::new(rows.iter().flat_map(|row| row.ci95), HEIGHT - 40.0, 20.0)?;
+    let mut lines: Vec<(&str, String, Vec<&Row>)> = Vec::new();
+    for row in rows {
+        let pages = row.params.get("pages").map(ToString::to_string).unwrap_or_default();
+        match lines.iter_mut().find(|(method, known, _)| *method == row.method && *known == pages) {
+            Some((.., line)) => line.push(row),
+            None => lines.push((&row.method, pages, vec![row])),
+        }
+    }
+    let names: Vec<String> = lines.iter().map(|(method, pages, _)| format!("{method} {pages}")).collect();
+    // The names beside the lines may need more room than the lines.
+    let width = WIDTH - 212.0 + room_for(names.iter().map(String::as_str), 212.0);
+    let height = HEIGHT.max(30.0 + 18.0 * lines.len() as f64);
     let mut svg = format!(
-        "<h2>{}, {} by MiB used</h2>\n<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"time by memory\">",
+        "<h2>{}, {} by MiB used</h2>\n<svg viewBox=\"0 0 {width:.0} {height}\" role=\"img\" aria-label=\"time by memory\">",
         escape(metric),
         escape(&first.unit)
     );
@@ -325,19 +339,10 @@ fn curves(rows: &[&Row], metric: &str) -> Option<String> {
             at + 4.0
         );
     }
-    let mut lines: Vec<(&str, String, Vec<&Row>)> = Vec::new();
-    for row in rows {
-        let pages = row.params.get("pages").map(ToString::to_string).unwrap_or_default();
-        match lines.iter_mut().find(|(method, known, _)| *method == row.method && *known == pages) {
-            Some((.., line)) => line.push(row),
-            None => lines.push((&row.method, pages, vec![row])),
-        }
-    }
     let mut methods: Vec<&str> = Vec::new();
     let mut kinds: Vec<String> = Vec::new();
-    for (index, (method, pages, mut line)) in lines.into_iter().enumerate() {
+    for (index, ((method, pages, mut line), name)) in lines.into_iter().zip(&names).enumerate() {
         line.sort_by(|a, b| used(a).total_cmp(&used(b)));
-        let name = format!("{method} {pages}");
         // A method has a hue, by the golden angle as different from those before as can be, with lightness in the middle, so that
         // both backgrounds do; a kind of pages has a pattern.
         let hue = place(&mut methods, method) as f64 * 137.5 % 360.0;
@@ -358,7 +363,7 @@ fn curves(rows: &[&Row], metric: &str) -> Option<String> {
                 svg,
                 "<line stroke=\"{color}\" stroke-width=3 x1={at:.1} x2={at:.1} y1={low:.1} y2={high:.1}><title>{}: {}</title>\
                  </line>",
-                escape(&name),
+                escape(name),
                 number(row.summary.median)
             );
         }
@@ -370,7 +375,7 @@ fn curves(rows: &[&Row], metric: &str) -> Option<String> {
             WIDTH - 246.0,
             WIDTH - 218.0,
             WIDTH - 212.0,
-            escape(&name),
+            escape(name),
             y = label - 4.0
         );
     }
@@ -380,6 +385,13 @@ fn curves(rows: &[&Row], metric: &str) -> Option<String> {
     }
     svg.push_str("</svg>");
     Some(svg)
+}
+
+/// The width that the longest of these names takes in a picture, or the least that is wanted. A browser alone knows: 12 px letters are
+/// half as wide as high, and some more.
+#[expect(clippy::cast_precision_loss, reason = "a number of letters")]
+pub(crate) fn room_for<'t>(names: impl Iterator<Item = &'t str>, least: f64) -> f64 {
+    names.map(|name| 6.8 * name.chars().count() as f64 + 12.0).fold(least, f64::max)
 }
 
 pub(crate) fn escape(text: &str) -> String {

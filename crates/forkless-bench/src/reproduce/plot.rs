@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use crate::html::escape;
+use crate::html::{escape, room_for};
 use crate::render::number;
 
 /// A picture.
@@ -106,8 +106,9 @@ fn curves(title: &str, x_name: &str, y_name: &str, lines: &[Line]) -> String {
     let y = |value: f64| HEIGHT - 44.0 - value / y_high * (HEIGHT - 70.0);
     // The names beside the lines may need more room than the lines.
     let height = HEIGHT.max(44.0 + 18.0 * lines.len() as f64);
+    let width = WIDTH - 212.0 + room_for(lines.iter().map(|line| line.name.as_str()), 212.0);
     let mut svg = format!(
-        "<h3>{}</h3>\n<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\">",
+        "<h3>{}</h3>\n<svg viewBox=\"0 0 {width:.0} {height}\" role=\"img\" aria-label=\"{}\">",
         escape(title),
         escape(title)
     );
@@ -179,6 +180,8 @@ fn curves(title: &str, x_name: &str, y_name: &str, lines: &[Line]) -> String {
 #[expect(clippy::cast_precision_loss, reason = "a number of marks")]
 fn dots(title: &str, unit: &str, marks: &[Mark]) -> String {
     const LEFT: f64 = 260.0;
+    let left = room_for(marks.iter().map(|mark| mark.name.as_str()), LEFT);
+    let width = WIDTH - LEFT + left;
     let values =
         || marks.iter().flat_map(|mark| [mark.value, mark.ci95[0], mark.ci95[1]]).filter(|&v| v > 0.0);
     let low = values().fold(f64::INFINITY, f64::min).log10().floor();
@@ -187,11 +190,11 @@ fn dots(title: &str, unit: &str, marks: &[Mark]) -> String {
         return String::new();
     }
     let x = |value: f64| {
-        LEFT + ((value.max(1e-12).log10() - low) / (high - low)).clamp(0.0, 1.0) * (WIDTH - LEFT - 110.0)
+        left + ((value.max(1e-12).log10() - low) / (high - low)).clamp(0.0, 1.0) * (width - left - 110.0)
     };
     let height = 50.0 + 20.0 * marks.len() as f64;
     let mut svg = format!(
-        "<h3>{}, {}</h3>\n<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\">",
+        "<h3>{}, {}</h3>\n<svg viewBox=\"0 0 {width:.0} {height}\" role=\"img\" aria-label=\"{}\">",
         escape(title),
         escape(unit),
         escape(title)
@@ -216,7 +219,7 @@ fn dots(title: &str, unit: &str, marks: &[Mark]) -> String {
              <line class=mark x1={from:.1} x2={to:.1} y1={y} y2={y} stroke-width=5 />\
              <circle class=mark cx={at:.1} cy={y} r=4><title>{name}: {value}</title></circle>\
              <text x={:.1} y={:.1}>{value}</text>",
-            LEFT - 8.0,
+            left - 8.0,
             y + 4.0,
             to.max(x(mark.value)) + 10.0,
             y + 4.0,
@@ -245,6 +248,28 @@ mod tests {
             let svg = plot.to_svg();
             assert_eq!((svg.matches("<svg").count(), svg.matches("</svg>").count()), (1, 1));
             assert!(!svg.contains("NaN") && !svg.contains("inf") && !svg.contains("a<b"), "{svg}");
+        }
+    }
+
+    /// The legend of E1, "fork, child dead, THP switched off by prctl", ended beyond the picture.
+    #[test]
+    fn long_names_have_room() {
+        let name = "fork, child dead, transparent huge pages switched off by prctl, by root";
+        let line = Line { name: name.into(), points: vec![[0.0, 1.0], [1.0, 5.0]] };
+        let mark = Mark { name: name.into(), value: 3.0, ci95: [2.0, 4.0] };
+        for plot in [
+            Plot::Lines { title: "t".into(), x: "x".into(), y: "y".into(), lines: vec![line] },
+            Plot::Marks { title: "t".into(), unit: "ms".into(), marks: vec![mark] },
+        ] {
+            let svg = plot.to_svg();
+            let number = |text: &str| text.split([' ', '"']).next().and_then(|word| word.parse::<f64>().ok());
+            let width = svg.split("viewBox=\"0 0 ").nth(1).and_then(number).expect("a view box");
+            let text = svg.split("<text x=").find(|text| text.contains(name)).expect("the name");
+            let at = number(text).expect("its place");
+            // 12 px; letters of the usual faces are half as wide, and seldom more.
+            let long = 6.2 * name.len() as f64;
+            let (from, to) = if text.contains("text-anchor=end") { (at - long, at) } else { (at, at + long) };
+            assert!(from >= 0.0 && to <= width, "{from} to {to} of {width}");
         }
     }
 
