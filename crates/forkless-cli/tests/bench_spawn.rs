@@ -244,6 +244,17 @@ fn results_can_be_compared_listed_and_judged() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(text(&output.stdout).contains("whole restarts"), "{}", text(&output.stdout));
 
+    // What a run says of its machine is not lost on the way.
+    let mut noisy = value;
+    noisy["created"] = 1.into();
+    noisy["suites"][0]["notes"] =
+        serde_json::json!(["noisy: other processes used 88.7 % of the processor time", "a note"]);
+    let file = path("noisy.json");
+    fs::write(&file, noisy.to_string()).unwrap();
+    let output = scratch.run(&["compare", &b, &file]);
+    let shown = text(&output.stdout).lines().nth(1).unwrap().to_owned();
+    assert!(shown.ends_with("; noisy: other processes used 88.7 % of the processor time"), "{shown}");
+
     // Two methods of one file were interleaved.
     let methods = [format!("{a}#vfork_exec"), format!("{a}#posix_spawn")];
     let output = scratch.run(&["compare", &methods[0], &methods[1], "--json"]);

@@ -368,9 +368,11 @@ impl Diagnosis {
             shared_memory: count(Outcome::Shared),
             speculated: count(Outcome::Speculated),
         };
+        let namesakes = finding::namesakes(&self.collected);
         let context = Context {
             collected: &self.collected,
             groups: &groups,
+            namesakes: &namesakes,
             model: &self.model,
             thresholds: self.thresholds,
             window_ns: window.as_nanos() as f64,

@@ -117,6 +117,8 @@ fn shells() {
     let finding = only(&report, "needless_shell");
     assert_eq!(finding["count"], 50);
     assert!(functions(&finding).contains(&"one_shell"), "{:?}", functions(&finding));
+    let victim = crate::support::victim().expect("checked before").to_string_lossy();
+    assert_eq!(finding["command"], format!("forkless run -- {victim} shell 50"));
 }
 
 fn needed_shells() {

@@ -17,10 +17,22 @@ struct Merged {
     pids: Vec<u32>,
     stack: Vec<Frame>,
     group: Group,
+    /// Of them, how many had no stack.
+    unplaced: u64,
 }
 
+impl Merged {
+    fn unplaced_evidence(&self) -> Option<Evidence> {
+        let (unplaced, all) = (self.unplaced, self.group.count);
+        (unplaced > 0)
+            .then(|| evidence("of them, at a place that was not seen", format!("{unplaced} of {all}")))
+    }
+}
+
+/// Name, cgroup and stack.
+type Key = (String, Option<String>, Vec<Frame>);
+
 fn merge(context: &Context<'_>, outcome: Outcome) -> Vec<Merged> {
-    type Key = (String, Option<String>, Vec<Frame>);
     let mut merged: HashMap<Key, Merged> = HashMap::new();
     let mut places: Vec<(&Site, &Group)> = context
         .groups
@@ -40,13 +52,36 @@ fn merge(context: &Context<'_>, outcome: Outcome) -> Vec<Merged> {
             pids: Vec::new(),
             stack,
             group: Group::default(),
+            unplaced: 0,
         });
         if !entry.pids.contains(&site.pid) {
             entry.pids.push(site.pid);
         }
         entry.group.merge(group);
     }
+    place_the_stackless(&mut merged);
     merged.into_values().collect()
+}
+
+/// Creations whose stack could not be had, since the process was gone, join those of the same program whose most frequent one could: a
+/// script's subshells were a finding of their own, at no place.
+fn place_the_stackless(merged: &mut HashMap<Key, Merged>) {
+    let without: Vec<Key> = merged.keys().filter(|(.., stack)| stack.is_empty()).cloned().collect();
+    for key in without {
+        let known = merged
+            .iter()
+            .filter(|(other, _)| (&other.0, &other.1) == (&key.0, &key.1) && !other.2.is_empty())
+            .max_by_key(|(other, found)| (found.group.count, other.2.len()))
+            .map(|(other, _)| other.clone());
+        if let Some(known) = known
+            && let Some(gone) = merged.remove(&key)
+            && let Some(place) = merged.get_mut(&known)
+        {
+            place.unplaced += gone.group.count;
+            place.pids.extend(gone.pids);
+            place.group.merge(&gone.group);
+        }
+    }
 }
 
 pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
@@ -313,6 +348,7 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         list.remove(1); // nothing was timed
     }
     list.splice(1..1, memory_evidence(group, &pages));
+    list.extend(merged.unplaced_evidence());
     let unchanged = Unchanged::of(context, merged);
     let child_ns = if group.exec.count() > 0 { group.exec.mean() } else { teardown.mid } * count as f64;
     let faults_ns = fault_each.mid * count as f64;
@@ -404,6 +440,7 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         format!("{} on average, {} still run", time(group.child.mean()), group.still_running),
     ));
     list.push(evidence("the same fork with huge pages (predicted)", interval(with_huge_pages)));
+    list.extend(merged.unplaced_evidence());
     let refuses =
         merged.pids.iter().any(|pid| context.collected.pages.get(pid).is_some_and(|p| p.refuses_huge));
     if refuses {
@@ -479,6 +516,7 @@ mod tests {
         let context = Context {
             collected: &Collected::new(),
             groups: &groups,
+            namesakes: &HashMap::new(),
             model,
             thresholds: Thresholds::default(),
             window_ns: 60e9,
@@ -500,6 +538,7 @@ mod tests {
         let context = Context {
             collected: &collected,
             groups: &groups,
+            namesakes: &HashMap::new(),
             model: &CostModel::default(),
             thresholds: Thresholds::default(),
             window_ns: 60e9,
@@ -511,6 +550,43 @@ mod tests {
         assert_eq!(said(Outcome::ForkThenExec).as_deref(), Some("5 copied a page, 10 reused it"));
         assert_eq!(of(Outcome::ForkThenExec), [(5, 10)]);
         assert_eq!(of(Outcome::ForkAlone), [(495, 990)]);
+    }
+
+    /// Subshells live for a millisecond: of a script's hundred forks some had no name and no stack, and were findings of their own.
+    #[test]
+    fn forks_of_processes_that_were_gone_join_those_that_were_met() {
+        let site = |pid| Site { pid, nr: 56, ip: 1, word: 0 };
+        let group = |count| Group { count, comm: "bash".to_owned(), ..Group::default() };
+        let groups = HashMap::from([
+            ((site(1), Outcome::ForkThenExec), group(60)),
+            ((site(2), Outcome::ForkThenExec), group(40)),
+            ((site(3), Outcome::ForkThenExec), Group { comm: "other".to_owned(), ..group(5) }),
+        ]);
+        let mut collected = Collected::new();
+        let bash = ProcessName { comm: "bash".into(), exe: Some("/bin/bash".into()), cgroup: None };
+        collected.names.insert(1, bash);
+        collected.names.insert(2, ProcessName { comm: "bash".into(), ..ProcessName::default() });
+        let frame = Frame {
+            function: Some("make_child".into()),
+            offset: 1,
+            module: "/bin/bash".into(),
+            build_id: None,
+        };
+        collected.stacks.insert(site(1), vec![(vec![frame], 1)]);
+        let namesakes = crate::finding::namesakes(&collected);
+        let context = Context {
+            collected: &collected,
+            groups: &groups,
+            namesakes: &namesakes,
+            model: &CostModel::default(),
+            thresholds: Thresholds::default(),
+            window_ns: 60e9,
+        };
+        let mut found = merge(&context, Outcome::ForkThenExec);
+        found.sort_by_key(|merged| merged.group.count);
+        let counts: Vec<_> =
+            found.iter().map(|merged| (merged.group.count, merged.unplaced, merged.pids.len())).collect();
+        assert_eq!(counts, [(5, 0, 1), (100, 40, 2)]);
     }
 
     /// On a machine that was slower at first, 32 MiB more appeared to cost a fork nothing, and forks of 256 MiB were no finding.

@@ -7,6 +7,8 @@ mod forks;
 mod shells;
 
 pub(crate) use self::calls::only_answers;
+use std::collections::HashMap;
+
 use serde::Serialize;
 
 use crate::collect::{Collected, Group, Outcome};
@@ -215,10 +217,26 @@ fn watch_again(pids: &[u32]) -> String {
     )
 }
 
+/// By the name of the thread leader: who all processes of that name are, or `None` if they differ.
+pub(crate) type Namesakes<'c> = HashMap<&'c str, Option<&'c ProcessName>>;
+
+/// The processes whose programs are known, by name.
+pub(crate) fn namesakes(collected: &Collected) -> Namesakes<'_> {
+    let mut by_name: Namesakes<'_> = HashMap::new();
+    for name in collected.names.values().filter(|name| name.exe.is_some()) {
+        by_name
+            .entry(&name.comm)
+            .and_modify(|known| *known = known.filter(|first| *first == name))
+            .or_insert(Some(name));
+    }
+    by_name
+}
+
 /// What the finders look at.
 pub(crate) struct Context<'c> {
     pub(crate) collected: &'c Collected,
-    pub(crate) groups: &'c std::collections::HashMap<(Site, Outcome), Group>,
+    pub(crate) groups: &'c HashMap<(Site, Outcome), Group>,
+    pub(crate) namesakes: &'c Namesakes<'c>,
     pub(crate) model: &'c CostModel,
     pub(crate) thresholds: Thresholds,
     pub(crate) window_ns: f64,
@@ -226,11 +244,19 @@ pub(crate) struct Context<'c> {
 
 impl Context<'_> {
     pub(crate) fn name(&self, pid: u32, comm: &str) -> ProcessName {
-        self.collected.names.get(&pid).cloned().unwrap_or_else(|| ProcessName {
-            comm: comm.to_owned(),
-            exe: None,
-            cgroup: None,
-        })
+        match self.collected.names.get(&pid) {
+            Some(name) if name.exe.is_some() => name.clone(),
+            // It was gone when it was asked. Others of the same name tell, where all of that name are the same.
+            gone => {
+                let comm = gone.map_or(comm, |name| name.comm.as_str());
+                let alike = self.namesakes.get(comm).copied().flatten();
+                alike.cloned().unwrap_or_else(|| ProcessName {
+                    comm: comm.to_owned(),
+                    exe: None,
+                    cgroup: None,
+                })
+            }
+        }
     }
 
     pub(crate) fn per_second(&self, count: u64) -> f64 {

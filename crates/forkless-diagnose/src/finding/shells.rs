@@ -5,8 +5,10 @@ use std::collections::HashMap;
 use super::{Context, Cost, Finding, FindingKind, evidence, label, time};
 use crate::collect::ShellGroup;
 use crate::estimate::Estimate;
+use crate::invocation::quoted;
 use crate::procfs::ProcessName;
 use crate::shell::Fate;
+use crate::stack::Frame;
 
 pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
     // By process name: (processes, lines without need, lines with, reasons of need).
@@ -30,6 +32,22 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
         }
     }
     callers.into_values().filter_map(|caller| needless(context, &caller)).collect()
+}
+
+/// Whether the C library's system() or popen() has started the shell. `forkless run` knows their lines; a program that executes
+/// `/bin/sh -c` itself (Perl, Node.js, Python's subprocess) gets its shell there, too.
+fn is_libcs(stack: &[Frame]) -> bool {
+    let names = [
+        "system",
+        "do_system",
+        "__libc_system",
+        "popen",
+        "_IO_popen",
+        "_IO_new_popen",
+        "_IO_proc_open",
+        "_IO_new_proc_open",
+    ];
+    stack.iter().filter_map(|frame| frame.function.as_deref()).any(|function| names.contains(&function))
 }
 
 struct Caller<'c> {
@@ -65,6 +83,8 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
         .max_by_key(|(_, times)| **times)
         .map(|(site, _)| *site);
     let (line, _) = lines.first()?;
+    let stack = site.map(|site| context.stack(&site)).unwrap_or_default();
+    let by_libc = is_libcs(&stack);
     let name = label(&caller.process);
     let total = count + caller.needed + caller.unknown;
     let caller_ns = saving_each.mid * count as f64;
@@ -74,7 +94,7 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
         process: caller.process.clone(),
         pid: caller.pids.first().copied().unwrap_or(0),
         processes: caller.pids.len() as u64,
-        call_site: site.map(|site| context.stack(&site)).unwrap_or_default(),
+        call_site: stack,
         count,
         per_second: context.per_second(count),
         cost: Cost { caller_ns: 0.0, child_ns: caller_ns, faults_ns: 0.0, cpu_share: context.share(caller_ns) },
@@ -85,13 +105,40 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
             evidence("the shell's own part of each", format!("{} ({} to {})", time(saving_each.mid), time(saving_each.low), time(saving_each.high))),
         ],
         reason: "The line is plain words, pipes and redirections: the shell is loaded, linked and started only to start them.".to_owned(),
-        remedy: "Call the program with an argument vector, use forkless's shell bypass, or run unchanged under `forkless run`.".to_owned(),
+        remedy: format!(
+            "Call the program with an argument vector, or use forkless's shell bypass{}.",
+            if by_libc { ", or run unchanged under `forkless run`" } else { "" }
+        ),
         saving_each_ns: saving_each,
         saving_in_caller_ns: Estimate::default(),
         saving_share,
-        command: match &caller.process.exe {
-            Some(exe) => context.start_again("forkless run -- ", &caller.pids, exe),
-            None => super::watch_again(&caller.pids),
+        command: match (&caller.process.exe, quoted(line)) {
+            (Some(exe), _) if by_libc => context.start_again("forkless run -- ", &caller.pids, exe),
+            (_, Some(line)) => format!("forkless sh --explain {line}"),
+            (_, None) => super::watch_again(&caller.pids),
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `forkless run` was the remedy for the shells of Node.js and of Python's subprocess, which it does not spare.
+    #[test]
+    fn only_the_c_librarys_shells_are_spared_by_run() {
+        let stack = |functions: &[&str]| -> Vec<Frame> {
+            let frame = |name: &&str| Frame {
+                function: Some((*name).to_owned()),
+                offset: 0,
+                module: "/x".to_owned(),
+                build_id: None,
+            };
+            functions.iter().map(frame).collect()
+        };
+        assert!(is_libcs(&stack(&["__clone3", "__spawni", "posix_spawn", "do_system", "main"])));
+        assert!(is_libcs(&stack(&["posix_spawn", "_IO_new_proc_open", "_IO_new_popen", "main"])));
+        assert!(!is_libcs(&stack(&["__libc_fork", "Perl_pp_system", "main"])));
+        assert!(!is_libcs(&stack(&["__libc_fork", "uv_spawn"])) && !is_libcs(&[]));
+    }
 }

@@ -184,6 +184,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     Ok(Exit::Finding)
 }
 
+/// What a run said of its machine: a difference to another may be no more than that.
+fn warnings(results: &Results) -> BTreeSet<&str> {
+    let notes = results.suites.iter().flat_map(|suite| &suite.notes);
+    notes.map(String::as_str).filter(|note| note.starts_with("noisy:")).collect()
+}
+
 /// One table of all results against the first, under what each letter stands for and how it was compared.
 fn print(
     args: &Args,
@@ -211,6 +217,9 @@ fn print(
         }
         if sides[0].1.machine.fingerprint != machine.fingerprint {
             text.push_str("; another machine or system than A");
+        }
+        for warning in warnings(results) {
+            text.push_str(&format!("; {warning}"));
         }
         text.push('\n');
     }
