@@ -84,7 +84,15 @@ impl Memory {
             libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
         };
         if start == libc::MAP_FAILED {
-            return Err(Error::last_os(format!("map {} MiB of {pages} pages", bytes >> 20)));
+            let error = std::io::Error::last_os_error();
+            let what = format!("map {} MiB of {pages} pages", bytes >> 20);
+            // A limit that is not among those asked for beforehand (`ulimit -v`), or vm.overcommit_memory.
+            return Err(match error.raw_os_error() {
+                Some(libc::ENOMEM) => {
+                    Error::Missing(format!("cannot {what}: {error}: ask for less, or raise the limit"))
+                }
+                _ => Error::io(what)(error),
+            });
         }
         let Some(start) = NonNull::new(start.cast::<u8>()) else {
             return Err(Error::Spec("the kernel mapped memory at address 0".into()));

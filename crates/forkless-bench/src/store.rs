@@ -110,8 +110,21 @@ impl Store {
                 ))
             });
         }
-        let path = self.find(name)?;
-        let text = fs::read_to_string(&path)
+        Store::read(&self.find(name)?)
+    }
+
+    /// Reads a result by its path, whatever bytes it has.
+    ///
+    /// # Errors
+    /// [`Error::Spec`] when it cannot be read, or is not a result.
+    ///
+    /// ```
+    /// use std::path::Path;
+    /// let error = forkless_bench::store::Store::read(Path::new("/nonexistent")).unwrap_err();
+    /// assert!(error.to_string().starts_with("cannot read /nonexistent: "));
+    /// ```
+    pub fn read(path: &Path) -> Result<Results, Error> {
+        let text = fs::read_to_string(path)
             .map_err(|error| Error::Spec(format!("cannot read {}: {error}", path.display())))?;
         let results: Results = serde_json::from_str(&text).map_err(|error| {
             Error::Spec(format!("{} is not a result of forkless bench: {error}", path.display()))

@@ -95,7 +95,7 @@ fn end_with(answer: &clap::Error) -> ! {
     let printed = answer.print().and_then(|()| io::stdout().flush());
     let code = match printed {
         Err(error) if !answer.use_stderr() => {
-            eprintln!("forkless: cannot write to standard output: {error}");
+            crate::terminal::complain!("forkless: cannot write to standard output: {error}");
             1
         }
         _ => answer.exit_code(),

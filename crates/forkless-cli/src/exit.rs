@@ -48,7 +48,7 @@ pub(crate) fn report(outcome: anyhow::Result<Exit>) -> ExitCode {
         Ok(Exit::Code(code)) => ExitCode::from(code),
         Ok(Exit::Finding) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("forkless: {error:#}");
+            crate::terminal::complain!("forkless: {error:#}");
             if error.is::<Usage>() {
                 ExitCode::from(2)
             } else if error.is::<Missing>() {

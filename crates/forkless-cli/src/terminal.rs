@@ -4,6 +4,16 @@ use std::io::{IsTerminal as _, Write as _, stdout};
 
 use anyhow::Context as _;
 
+/// A line on standard error. Unlike `eprintln!` it does not panic where that cannot be written: what is to be done is done all the
+/// same, with its own exit code.
+macro_rules! complain {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
+pub(crate) use complain;
+
 /// Writes a whole output. `print!` would panic on a full disk.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut out = stdout().lock();

@@ -1,7 +1,9 @@
 //! What the command says to what it cannot do: one line that names it, the exit code of its kind, and no panic. The texts of `run`
 //! are among its own tests, those about settings and limits in `bench_adversity`.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -167,6 +169,54 @@ fn a_thread_of_the_kernel_has_no_memory_to_repair() {
     }
     assert!(line.contains("process 2 has no memory of its own"), "{line}");
     assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn results_are_kept_and_read_whatever_bytes_their_path_has() {
+    let scratch = Scratch::new("complaints-bytes");
+    let result = result(&scratch);
+    let data = scratch.0.join(OsStr::from_bytes(b"d\xff"));
+    let kept = data.join("forkless/bench");
+    fs::create_dir_all(&kept).unwrap();
+    fs::copy(&result, kept.join("20261122T000000Z-spawn-0.json")).unwrap();
+    let listed = forkless(&scratch, &["history"]).env("XDG_DATA_HOME", &data).output().unwrap();
+    assert_eq!((listed.status.code(), text(&listed.stderr).as_str()), (Some(0), ""));
+    assert!(text(&listed.stdout).starts_with("20261122T000000Z-spawn-0.json"), "{}", text(&listed.stdout));
+    let mut compare = forkless(&scratch, &["compare", "published"]);
+    let output = compare.arg(kept.join("20261122T000000Z-spawn-0.json")).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_full_disk_behind_standard_error_changes_no_exit_code() {
+    let Ok(full) = File::create("/dev/full") else {
+        println!("skipped: no /dev/full");
+        return;
+    };
+    let scratch = Scratch::new("complaints-stderr");
+    // Whatever makes `run` say that it runs a program plainly: the program runs.
+    for (arguments, library, code) in [
+        (&["compare", "a", "b"][..], None, 2),
+        (&["bench", "spawn", "--quick", "--rss", "1T"], None, 3),
+        (&["run", "--", "sh", "-c", "exit 7"], Some("/nonexistent"), 7),
+        (&["run", "--", "/nonexistent"], None, 127),
+    ] {
+        let mut command = forkless(&scratch, arguments);
+        command.envs(library.map(|library| ("FORKLESS_LIBRARY", library)));
+        let status = command.stderr(full.try_clone().unwrap()).status().unwrap();
+        assert_eq!(status.code(), Some(code), "{arguments:?}");
+    }
+}
+
+#[test]
+fn an_address_space_too_small_is_memory_missing() {
+    let scratch = Scratch::new("complaints-limit");
+    let mut command = Command::new("sh");
+    let line = "ulimit -v 500000; exec \"$0\" bench spawn --quick --no-save --methods vfork_exec --rss 600M --shrink";
+    let output = command.args(["-c", line, FORKLESS]).env("TMPDIR", scratch.0.join("tmp")).output().unwrap();
+    let line = complaint(&output);
+    assert!(line.contains("ask for less, or raise the limit"), "{line}");
+    assert_eq!(output.status.code(), Some(3));
 }
 
 /// It reported every fork of another user's process as harmless, and ended with 0.

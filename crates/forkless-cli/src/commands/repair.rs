@@ -98,7 +98,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
         }
     })?;
     if live {
-        eprintln!();
+        crate::terminal::complain!();
     }
     // The same shape in this process: forking the target itself is not ours to do.
     let probe = |kinds: &PageKinds| -> anyhow::Result<Option<ForkProbe>> {

@@ -220,7 +220,9 @@ impl Common {
                 Ok(_) => {}
                 // A result that cannot be kept is still a result.
                 Err(error) => {
-                    eprintln!("forkless: results not saved: {error} (--no-save says this is intended)")
+                    crate::terminal::complain!(
+                        "forkless: results not saved: {error} (--no-save says this is intended)"
+                    )
                 }
             }
         }

@@ -43,7 +43,7 @@ impl Observer for Progress {
     }
 
     fn note(&mut self, text: &str) {
-        self.bar.suspend(|| eprintln!("forkless: {text}"));
+        self.bar.suspend(|| crate::terminal::complain!("forkless: {text}"));
     }
 }
 

@@ -1,6 +1,7 @@
 //! `forkless compare` and `forkless history`: results kept, and one against another.
 
 use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use forkless_bench::compare::{Change, Side, compare, is_of_another_world};
@@ -24,7 +25,7 @@ pub(crate) struct Args {
     /// Results: a file, the beginning of a saved name, latest, latest~1, published or published:SYSTEM (macosx, linux,
     /// solaris); #METHOD picks one method. The first is what the others are compared with.
     #[arg(required = true, num_args = 2..=26, value_name = "RESULT")]
-    results: Vec<String>,
+    results: Vec<OsString>,
     /// Exit with 1 when a whole interval is worse by more than this percentage.
     #[arg(long, value_name = "PERCENT", value_parser = percent, allow_negative_numbers = true)]
     fail_on_regression: Option<f64>,
@@ -54,7 +55,7 @@ pub(crate) struct Args {
 pub(crate) struct HistoryArgs {
     /// Show this result instead: a file, the beginning of a saved name, latest, latest~1.
     #[arg(value_name = "RESULT")]
-    result: Option<String>,
+    result: Option<OsString>,
     /// In which form to show it.
     #[arg(long, value_enum, default_value = "table", requires = "result")]
     format: Format,
@@ -85,7 +86,9 @@ fn percent(text: &str) -> Result<f64, String> {
 }
 
 /// Reads a result. A file can be shown without a place where results are kept.
-fn load(name: &str) -> anyhow::Result<Results> {
+fn load(name: &OsStr) -> anyhow::Result<Results> {
+    // No saved name: those are all of ASCII.
+    let Some(name) = name.to_str() else { return Store::read(Path::new(name)).map_err(from_library) };
     let store = match Store::open() {
         Ok(store) => store,
         Err(_) if name.starts_with("published") || Path::new(name).exists() => Store::at(""),
@@ -112,18 +115,19 @@ fn rows(results: &Results) -> impl Iterator<Item = &Row> {
 pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     let mut sides: Vec<(String, Results, Option<String>)> = Vec::new();
     for name in &args.results {
-        let (file, method) = match name.rsplit_once('#') {
-            Some((file, method)) => (file, Some(method.to_owned())),
-            None => (name.as_str(), None),
+        let (file, method) = match name.to_str().and_then(|name| name.rsplit_once('#')) {
+            Some((file, method)) => (OsStr::new(file), Some(method.to_owned())),
+            None => (name.as_os_str(), None),
         };
         let results = load(file)?;
+        let (name, file) = (name.to_string_lossy().into_owned(), file.to_string_lossy());
         if let Some(method) = &method
             && !rows(&results).any(|row| row.method == *method)
         {
             let there = names(rows(&results).map(|row| row.method.as_str()));
             return Err(Usage(format!("{file} has no method {method}; there are: {there}")).into());
         }
-        sides.push((name.clone(), results, method));
+        sides.push((name, results, method));
     }
     let Some(((base_name, base, base_method), others)) = sides.split_first() else {
         return Err(Usage("two results are needed".into()).into());
@@ -176,7 +180,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     if regressions.is_empty() {
         return Ok(Exit::Fine);
     }
-    eprintln!(
+    crate::terminal::complain!(
         "forkless: worse by more than {} %: {}",
         args.fail_on_regression.unwrap_or(0.0),
         regressions.join(", ")
@@ -248,17 +252,17 @@ pub(crate) fn history(args: &HistoryArgs) -> anyhow::Result<Exit> {
     let mut text = String::new();
     let saved = store.list();
     if saved.is_empty() {
-        eprintln!(
+        crate::terminal::complain!(
             "forkless: no results in {}: `forkless bench` keeps them there",
             store.directory().display()
         );
     }
     for path in saved {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let results = match store.load(&path.to_string_lossy()) {
+        let results = match Store::read(&path) {
             Ok(results) => results,
             Err(error) => {
-                eprintln!("forkless: {error}");
+                crate::terminal::complain!("forkless: {error}");
                 continue;
             }
         };

@@ -66,7 +66,7 @@ fn finish(watch: &Watch, reason: Reason) -> anyhow::Result<()> {
         Reason::Interrupted => ", interrupted",
         Reason::TargetEnded => ", the target ended",
     };
-    eprintln!(
+    crate::terminal::complain!(
         "{} process creations, {} lost, {} threads{why}",
         totals.creations,
         totals.lost_ring + totals.lost_live,

@@ -209,7 +209,7 @@ fn run_findings(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
     let page = serve::Page::default();
     if let Some(address) = args.prometheus {
         let bound = serve::start(address, page.clone())?;
-        eprintln!("metrics at http://{bound}/metrics");
+        crate::terminal::complain!("metrics at http://{bound}/metrics");
     }
     if !args.json {
         print_tiers();
@@ -286,8 +286,8 @@ struct JsonReport<'r> {
 fn print_tiers() {
     for probe in probe() {
         match probe.refused {
-            None => eprintln!("tier: {}: works", probe.tier),
-            Some(why) => eprintln!("tier: {}: not here: {why}", probe.tier),
+            None => crate::terminal::complain!("tier: {}: works", probe.tier),
+            Some(why) => crate::terminal::complain!("tier: {}: not here: {why}", probe.tier),
         }
     }
 }

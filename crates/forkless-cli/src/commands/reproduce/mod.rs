@@ -120,7 +120,7 @@ fn measure(args: &Args, article: &mut Article) -> anyhow::Result<()> {
         if article.experiments.is_empty() {
             return Err(from_library(error).context(id.to_string()));
         }
-        eprintln!("forkless: {id}: {error}");
+        crate::terminal::complain!("forkless: {id}: {error}");
     }
     let judged = article.claims().any(|claim| claim.verdict != Verdict::NotRun);
     if !wanted.is_empty() && !judged {
@@ -144,7 +144,12 @@ fn changed(expected: &Article, article: &Article) -> bool {
     for claim in article.claims() {
         let before = expected.claims().find(|other| other.id == claim.id);
         if let Some(before) = before.filter(|before| before.verdict != claim.verdict) {
-            eprintln!("forkless: {}: {}, was: {}", claim.id, claim.verdict.words(), before.verdict.words());
+            crate::terminal::complain!(
+                "forkless: {}: {}, was: {}",
+                claim.id,
+                claim.verdict.words(),
+                before.verdict.words()
+            );
             any = true;
         }
     }

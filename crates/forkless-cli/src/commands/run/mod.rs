@@ -149,7 +149,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
     match prepare_and_exec(&args) {
         Ok(never) => match never {},
         Err(Failure { code, error }) => {
-            eprintln!("forkless: {error:#}");
+            crate::terminal::complain!("forkless: {error:#}");
             Ok(Exit::Code(code))
         }
     }
@@ -194,12 +194,12 @@ fn prepare_and_exec(args: &Args) -> Result<Never, Failure> {
                 && let Some(why) = library::NEVER_SPECULATES
                 && !args.quiet
             {
-                eprintln!("forkless: {why}");
+                crate::terminal::complain!("forkless: {why}");
             }
             let huge = huge_pages::settings(args.huge_pages);
             if !args.quiet {
                 for warning in &huge.warnings {
-                    eprintln!("forkless: {warning}");
+                    crate::terminal::complain!("forkless: {warning}");
                 }
             }
             let environment = environment::prepared(args, &library, record.as_ref(), &target, &huge, shell);
@@ -212,7 +212,7 @@ fn prepare_and_exec(args: &Args) -> Result<Never, Failure> {
             // Before the exec, or the asked shell would be a child of PROGRAM's.
             drop(shell);
             if !args.quiet {
-                eprintln!("forkless: {}: {why}; running it plainly", name.to_string_lossy());
+                crate::terminal::complain!("forkless: {}: {why}; running it plainly", name.to_string_lossy());
             }
             environment::current()
         }
