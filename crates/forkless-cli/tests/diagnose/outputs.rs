@@ -12,7 +12,8 @@ use crate::support::{FORKLESS, find, skip, trial, victim};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     type Test = (&'static str, fn(), Option<&'static str>);
-    let tests: [Test; 4] = [
+    let tests: [Test; 5] = [
+        ("outputs::json_is_what_the_schema_in_docs_describes", schema, None),
         ("outputs::html_is_one_page_without_foreign_markup", html, None),
         (
             "outputs::the_live_view_is_for_terminals_only",
@@ -32,6 +33,32 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
         }
         trials.push(trial(name, test).with_ignored_flag(missing.is_some()));
     }
+}
+
+fn schema() {
+    let schema = include_str!("../../../../docs/diagnose.schema.json");
+    let schema: serde_json::Value = serde_json::from_str(schema).expect("JSON");
+    let validator = jsonschema::validator_for(&schema).expect("a schema");
+    for (flags, victim) in [
+        (&["--tier", "tracepoints"][..], &["forkexec", "5", "64"][..]),
+        (&["--tier", "tracepoints"], &["swapcontext", "200000"]),
+        (&["--tier", "tracepoints"], &["nothing", "10"]),
+        (&["--tier", "perf"], &["forkexec", "5", "64"]),
+        (&["--tier", "procfs"], &["snapshot", "2", "16"]),
+        (&["--log"], &["missing", "3"]),
+    ] {
+        let (values, ..) = crate::support::diagnose(flags, victim);
+        assert!(!values.is_empty());
+        for value in values {
+            let errors: Vec<String> = validator
+                .iter_errors(&value)
+                .map(|error| format!("{}: {error}", error.instance_path()))
+                .collect();
+            assert!(errors.is_empty(), "{flags:?} {victim:?}: {}: {value}", errors.join("; "));
+        }
+    }
+    // It is not so loose that everything passes.
+    assert!(!validator.is_valid(&serde_json::json!({"schema": 1, "findings": []})));
 }
 
 fn html() {

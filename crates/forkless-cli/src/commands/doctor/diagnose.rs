@@ -30,13 +30,15 @@ pub(super) fn entries() -> Vec<Entry> {
     ));
     entries.push(Entry::new(
         "tracefs",
-        exists("/sys/kernel/tracing/events")
-            .or_else(|why| exists("/sys/kernel/debug/tracing/events").map_err(|_| why)),
+        tracefs(),
         "clone flags and copy times where BPF is refused",
         "mount -t tracefs tracefs /sys/kernel/tracing",
     ));
     for (path, meaning) in [
-        ("/proc/sys/kernel/perf_event_paranoid", "above 1, profiling needs CAP_PERFMON"),
+        (
+            "/proc/sys/kernel/perf_event_paranoid",
+            "above 1, sampling the kernel needs CAP_PERFMON; above 2 (Debian's patch), everything does",
+        ),
         ("/proc/sys/kernel/unprivileged_bpf_disabled", "other than 0, BPF needs CAP_BPF"),
         (
             "/proc/sys/kernel/yama/ptrace_scope",
@@ -53,6 +55,28 @@ pub(super) fn entries() -> Vec<Entry> {
         "[confidentiality] refuses BPF that reads kernel memory, and tracefs",
     ));
     entries
+}
+
+/// Mounted by most systems, for root alone.
+fn tracefs() -> Result<String, String> {
+    let places = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+    let look = |place: &str| std::fs::read_dir(Path::new(place).join("events"));
+    let mut why = format!("no {}/events", places[0]);
+    for place in places {
+        match look(place) {
+            Ok(_) => return Ok(format!("{place}/events")),
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied && mounted(place) => {
+                why = format!("{place} is there, and not for this user ({error})");
+            }
+            Err(_) => {}
+        }
+    }
+    Err(why)
+}
+
+fn mounted(place: &str) -> bool {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    mounts.lines().any(|line| line.split(' ').nth(1) == Some(place))
 }
 
 pub(super) fn path(entries: &[Entry]) -> String {
