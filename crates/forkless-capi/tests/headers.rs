@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use support::{CLANG, GCC, c_sources, have, include, libraries, root, scratch};
+use support::{CLANG, GCC, c_sources, have, include, libraries, root, run, scratch};
 
 /// The exported functions of the crate's source: name to (return type, parameter types), as C writes them.
 fn exported() -> BTreeMap<String, (String, Vec<String>)> {
@@ -396,5 +396,25 @@ fn the_pkg_config_template_has_what_a_static_link_needs() {
     let said = String::from_utf8(out.stdout).expect("flags");
     for flag in ["-I/opt/x/include", "-L/opt/x/lib", "-lforkless", "-lpthread"] {
         assert!(said.contains(flag), "{flag} is not in {said}");
+    }
+    // A program that is static altogether finds all of it: the compiler adds its own unwinder, shared or static as the program is.
+    for compiler in [GCC, CLANG] {
+        if !have(compiler) {
+            continue;
+        }
+        let source = scratch().join("static.c");
+        fs::write(
+            &source,
+            "#include <forkless.h>\nint main(void) { return forkless_system(\"exit 7\") != 7 << 8; }\n",
+        )
+        .expect("source");
+        let program = scratch().join(format!("static-{compiler}"));
+        let mut cc = Command::new(compiler);
+        cc.args(["-static", "-I"]).arg(include()).arg(&source).arg("-o").arg(&program);
+        cc.arg("-L").arg(libraries()).args(said.split_whitespace().filter(|f| f.starts_with("-l")));
+        let made = cc.output().expect("the compiler runs");
+        let errors = String::from_utf8_lossy(&made.stderr);
+        assert!(made.status.success(), "{compiler}: {errors}");
+        run(&program, &[]);
     }
 }

@@ -89,7 +89,7 @@ pub(crate) fn compile_with(compiler: &str, source: &Path, link: Link, options: &
         }
         Link::Static => {
             cc.arg(libraries().join("libforkless.a"));
-            cc.args(["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl", "-lc"]);
+            cc.args(["-lutil", "-lrt", "-lpthread", "-lm", "-ldl", "-lc"]);
         }
     }
     let done = cc.output().expect("the compiler runs");
