@@ -32,7 +32,7 @@ fn known() -> Option<&'static (Stamp, ShellTraits)> {
 /// What this machine's `/bin/sh` does, as far as lines without a shell need to know.
 ///
 /// The first call runs it (for busybox twice), later ones only look whether it is still the same file. `UNKNOWN` when it does not
-/// behave as one of the known shells: every line is then left to it.
+/// behave as one of the known shells: every line is then left to it; also when it cannot be started now, which the next call tries again.
 ///
 /// ```
 /// let traits = forkless::shell_traits();
@@ -51,25 +51,31 @@ pub fn shell_traits() -> ShellTraits {
         return *traits;
     }
     // A thread that comes meanwhile asks, too, rather than wait for a process.
-    let traits = ask().unwrap_or(ShellTraits::UNKNOWN);
+    // What cannot be asked now, for want of descriptors or processes, is asked again by the next line.
+    let Some(traits) = ask() else { return ShellTraits::UNKNOWN };
     KNOWN.store(Box::into_raw(Box::new((stamp, traits))), Ordering::Release);
     traits
 }
 
+/// `None` when the shell could not be started.
 fn ask() -> Option<ShellTraits> {
     let mut command = question(probe::LINE, &probe::ENVIRONMENT);
     let mut child = command.stdout(Stdio::piped()).spawn().ok()?;
     let mut answer = Vec::new();
     let read = child.stdout.take()?.take(64 << 10).read_to_end(&mut answer);
     let pid = child.id();
-    child.wait().ok()?;
-    read.ok()?;
+    // What it said counts, also where its status is lost: the program may ignore SIGCHLD.
+    let _ = child.wait();
+    if read.is_err() {
+        return Some(ShellTraits::UNKNOWN);
+    }
     let traits = ShellTraits::from_probe(&answer, pid, b"/");
     if !traits.needs_applet_probe() {
         return Some(traits);
     }
-    let code = question(probe::APPLET_LINE, &probe::APPLET_ENVIRONMENT).status().ok()?.code()?;
-    Some(traits.with_applet_probe(code))
+    let asked = question(probe::APPLET_LINE, &probe::APPLET_ENVIRONMENT).status();
+    let code = asked.ok().and_then(|status| status.code());
+    Some(code.map_or(ShellTraits::UNKNOWN, |code| traits.with_applet_probe(code)))
 }
 
 fn question(line: &CStr, environment: &[&CStr]) -> Command {

@@ -293,12 +293,18 @@ fn running_to_the_end_needs_no_descriptor() {
     let status = new("/bin/true").status();
     let of_prepared = prepared.status();
     let line = forkless::shell("exit 3").status();
+    // The first that asks what /bin/sh is, which takes a pipe: it gets the shell.
+    let asks = forkless::shell("/bin/true").status();
     let handle = new("/bin/true").spawn();
     drop(all);
     setrlimit(R::Nofile, old).unwrap();
     assert!(status.unwrap().success());
     assert_eq!(of_prepared.unwrap().code(), Some(1));
     assert_eq!(line.unwrap().code(), Some(3));
+    assert!(asks.unwrap().success());
+    let mut later = forkless::shell("/bin/true").spawn().unwrap();
+    assert!(later.is_direct(), "that it could not be asked once was remembered");
+    assert!(later.wait().unwrap().success());
     assert_eq!(handle.unwrap_err().raw_os_error(), Some(libc::EMFILE), "a handle is a descriptor");
     drop(done);
     let _ = thread.join();
