@@ -357,6 +357,10 @@ impl Forks {
                 in_child.push(with.1 - without.1);
             }
         }
+        // What is measured next wants the blocks copied again.
+        for block in blocks {
+            block.inherit(true)?;
+        }
         Ok(Self {
             bare: Estimate::of_samples(&mut bare),
             caller_added: Estimate::of_samples(&mut in_caller).at_least_zero(),
@@ -515,6 +519,9 @@ mod tests {
         assert!(model.fork_per_entry.mid > 0.0, "{model:?}");
         assert!((1.0..model.fork_fixed.high).contains(&model.create.mid), "{model:?}");
         assert!(model.fault_copied.high >= model.fault_reused.low, "{model:?}");
+        // A fault enters the kernel, as a system call does: less is no fault, of memory that no child had.
+        let least = model.system_call.low / 2.0;
+        assert!(model.fault_reused.mid > least && model.fault_copied.mid > least, "{model:?}");
         assert!(model.spawn.mid > 0.0 && model.system_call.mid > 0.0, "{model:?}");
         if let Some(switch) = model.swapcontext {
             assert!(switch.mid > model.system_call.low, "a switch makes a system call: {model:?}");

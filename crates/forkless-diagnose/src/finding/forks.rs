@@ -29,8 +29,13 @@ impl Merged {
     }
 }
 
-/// Name, cgroup and stack.
-type Key = (String, Option<String>, Vec<Frame>);
+/// Name, cgroup and stack; without a stack, what is started.
+type Key = (String, Option<String>, Vec<Frame>, Option<String>);
+
+/// The program that most of a group's children became.
+fn started(group: &Group) -> Option<String> {
+    group.programs.top(1).pop().map(|(path, _)| path)
+}
 
 fn merge(context: &Context<'_>, outcome: Outcome) -> Vec<Merged> {
     let mut merged: HashMap<Key, Merged> = HashMap::new();
@@ -46,7 +51,8 @@ fn merge(context: &Context<'_>, outcome: Outcome) -> Vec<Merged> {
         // Where samples show several stacks behind one place, they stay together under the most frequent: the samples
         // are too few to split counts by.
         let stack = context.stack(site);
-        let key = (label(&process), process.cgroup.clone(), stack.clone());
+        let starts = if stack.is_empty() { started(group) } else { None };
+        let key = (label(&process), process.cgroup.clone(), stack.clone(), starts);
         let entry = merged.entry(key).or_insert_with(|| Merged {
             process,
             pids: Vec::new(),
@@ -63,14 +69,18 @@ fn merge(context: &Context<'_>, outcome: Outcome) -> Vec<Merged> {
     merged.into_values().collect()
 }
 
-/// Creations whose stack could not be had, since the process was gone, join those of the same program whose most frequent one could: a
-/// script's subshells were a finding of their own, at no place.
+/// Creations whose stack could not be had, since the process was gone, join those of the same program that started the same, and whose
+/// most frequent one could: a script's subshells were a finding of their own, at no place.
 fn place_the_stackless(merged: &mut HashMap<Key, Merged>) {
-    let without: Vec<Key> = merged.keys().filter(|(.., stack)| stack.is_empty()).cloned().collect();
+    let without: Vec<Key> = merged.keys().filter(|(_, _, stack, _)| stack.is_empty()).cloned().collect();
     for key in without {
         let known = merged
             .iter()
-            .filter(|(other, _)| (&other.0, &other.1) == (&key.0, &key.1) && !other.2.is_empty())
+            .filter(|(other, found)| {
+                (&other.0, &other.1) == (&key.0, &key.1)
+                    && !other.2.is_empty()
+                    && started(&found.group) == key.3
+            })
             .max_by_key(|(other, found)| (found.group.count, other.2.len()))
             .map(|(other, _)| other.clone());
         if let Some(known) = known
@@ -557,10 +567,14 @@ mod tests {
     fn forks_of_processes_that_were_gone_join_those_that_were_met() {
         let site = |pid| Site { pid, nr: 56, ip: 1, word: 0 };
         let group = |count| Group { count, comm: "bash".to_owned(), ..Group::default() };
+        // Another place of the same program, as it starts something else.
+        let mut sed = group(7);
+        sed.programs.add("/bin/sed");
         let groups = HashMap::from([
             ((site(1), Outcome::ForkThenExec), group(60)),
             ((site(2), Outcome::ForkThenExec), group(40)),
             ((site(3), Outcome::ForkThenExec), Group { comm: "other".to_owned(), ..group(5) }),
+            ((site(4), Outcome::ForkThenExec), sed),
         ]);
         let mut collected = Collected::new();
         let bash = ProcessName { comm: "bash".into(), exe: Some("/bin/bash".into()), cgroup: None };
@@ -586,7 +600,7 @@ mod tests {
         found.sort_by_key(|merged| merged.group.count);
         let counts: Vec<_> =
             found.iter().map(|merged| (merged.group.count, merged.unplaced, merged.pids.len())).collect();
-        assert_eq!(counts, [(5, 0, 1), (100, 40, 2)]);
+        assert_eq!(counts, [(5, 0, 1), (7, 0, 1), (100, 40, 2)]);
     }
 
     /// On a machine that was slower at first, 32 MiB more appeared to cost a fork nothing, and forks of 256 MiB were no finding.

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use super::record::{PerfRecord, UserStack, What};
-use crate::creation::{CloneFlags, Creation, End, Site};
+use crate::creation::{CallerMemory, CloneFlags, Creation, End, Site};
 use crate::procfs;
 use crate::watch::{Event, StackTop, Totals};
 
@@ -61,6 +61,8 @@ pub(super) struct Follow {
     /// (copy_process() and kernel_clone() in kernel/fork.c).
     made: HashMap<u32, Option<u32>>,
     texts: HashMap<u32, Option<std::ops::Range<u64>>>,
+    /// Of callers, as they were when their record came: by the time it is in order a short program is gone.
+    memories: HashMap<u32, CallerMemory>,
     /// Addresses of a process: whether a system call returns there.
     returns: HashMap<(u32, u64), bool>,
     samples: HashMap<u32, CpuSamples>,
@@ -92,6 +94,17 @@ impl Follow {
     /// Loses so many records of what creations are made of.
     pub(super) fn lost(&mut self, records: u64) {
         self.totals.lost_ring += records;
+    }
+
+    /// Looks at a caller while it is there.
+    pub(super) fn meet(&mut self, caller: u32) {
+        if self.memories.len() >= MAX_CALLERS {
+            self.memories.clear();
+        }
+        let memory = procfs::memory_of(caller);
+        if memory != CallerMemory::default() {
+            self.memories.insert(caller, memory);
+        }
     }
 
     /// Takes the next record in; records come in the order of their times.
@@ -152,7 +165,8 @@ impl Follow {
         self.sites.remove(&child);
         self.texts.remove(&child);
         let allocated = self.allocations.remove(&thread);
-        let creation = creation(time, caller, thread, child);
+        let memory = self.memories.get(&caller).copied().unwrap_or_else(|| procfs::memory_of(caller));
+        let creation = Creation { memory, ..creation(time, caller, thread, child) };
         self.children
             .insert(child, Tracked { creation, flags: None, allocated, faults: 0, awaits_path: false });
     }
@@ -322,7 +336,6 @@ fn creation(time: u64, caller: u32, thread: u32, child: u32) -> Creation {
         caller_thread: thread,
         caller_comm: procfs::name_of(caller).map(|name| name.comm).unwrap_or_default(),
         site: Site { pid: caller, nr: UNPLACED, ip: 0, word: 0 },
-        memory: procfs::memory_of(caller),
         child,
         at_ns: time,
         ..Creation::unseen()

@@ -211,6 +211,11 @@ impl PerfWatch {
                 if let What::Exec { argv, .. } = &mut record.what {
                     *argv = procfs::arguments(record.process);
                 }
+                if let What::Fork { child, child_process } = record.what
+                    && child == child_process
+                {
+                    self.follow.meet(record.process);
+                }
                 match record {
                     PerfRecord { what: What::Lost(count), .. } if source == Source::Tasks => {
                         self.follow.lost(count);
