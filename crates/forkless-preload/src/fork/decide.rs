@@ -1,19 +1,19 @@
 //! Whether this fork may speculate: questions answered before anything is changed, the cheapest first.
 
+use core::ffi::CStr;
 use core::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
+    AtomicBool, AtomicI64, AtomicU8, AtomicU32,
     Ordering::{Relaxed, SeqCst},
 };
 
 use forkless_record::Kind;
-use forkless_sys::process::MemoryUsage;
 use forkless_sys::{CPtr, fd, process, sched, time};
 
 use crate::config::{self, Fork};
 use crate::mappings::advice;
 use crate::namespace;
 
-use super::{Attempt, NO_DISPATCH, outcome, sites};
+use super::{Attempt, NO_DISPATCH, outcome, sites, size};
 
 /// What copying one page table entry and tearing it down again costs, for the estimate in the report: 17 to 28 ms for the 262,144
 /// pages of 1 GB, most of it in `dup_mmap` and `exit_mmap`.
@@ -34,7 +34,6 @@ side_by_side! {
     /// Millisecond up to which [`TRACED`] holds.
     static LOOK_AGAIN_MS: AtomicI64 = AtomicI64::new(0);
     static TRACED: AtomicBool = AtomicBool::new(false);
-    static SMALL: Small = Small { pid: AtomicI32::new(0), faults: AtomicU64::new(0), bytes: AtomicUsize::new(0) };
     /// 1: no filter came with the program. 2: one did. 0: not asked yet.
     static UNFILTERED: AtomicU8 = AtomicU8::new(0);
     static NAMESPACE: AtomicU8 = AtomicU8::new(UNKNOWN);
@@ -61,8 +60,7 @@ pub(crate) fn decide(site: usize) -> Attempt<()> {
         1 => return Err(Kind::Sandbox),
         _ => return Err(Kind::DispatchTaken),
     }
-    let usage = process::memory_usage();
-    if usage.is_ok_and(is_small) {
+    if process::memory_usage().is_ok_and(|usage| size::is_small(usage, site)) {
         return Err(Kind::Small);
     }
     if !sites::worth_trying(site) {
@@ -113,45 +111,6 @@ fn traced() -> bool {
     answer
 }
 
-/// What the listing found in a process with too little memory.
-///
-/// To get that far costs a fork 30 us and its cycle 45, a quarter of a small program's. So it holds until the process can have grown
-/// enough: by a page with every fault. With huge pages it may have grown more; but then there are as few entries to copy, which is what a
-/// fork costs.
-struct Small {
-    /// Whose: a child counts its faults anew.
-    pid: AtomicI32,
-    /// Faults at that time.
-    faults: AtomicU64,
-    /// Its private memory.
-    bytes: AtomicUsize,
-}
-
-fn is_small(usage: MemoryUsage) -> bool {
-    let minimum = config::minimum() as u64;
-    // The peak, so never too small; it survives exec and counts files, so it may be too large.
-    if usage.max_rss_kib * 1024 < minimum {
-        return true;
-    }
-    let more = usage.faults.saturating_sub(SMALL.faults.load(Relaxed)) * 4096;
-    let bytes = SMALL.bytes.load(Relaxed) as u64;
-    bytes != 0 && bytes + more < minimum && SMALL.pid.load(Relaxed) == process::getpid()
-}
-
-/// The listing has found too little to gain at a call site. It is too little at all of them if all private memory is.
-pub(super) fn note_small(private: usize) {
-    if private >= config::minimum() {
-        return;
-    }
-    let Ok(usage) = process::memory_usage() else { return };
-    SMALL.pid.store(process::getpid(), Relaxed);
-    SMALL.faults.store(usage.faults, Relaxed);
-    SMALL.bytes.store(private.max(1), Relaxed);
-    if config::fork() == Fork::Strict {
-        outcome::forget();
-    }
-}
-
 /// Looked up once, for it is inherited over exec; and again each time after the program has changed namespaces.
 fn stays_in_namespace() -> Attempt<()> {
     if NAMESPACE.load(Relaxed) == SAME {
@@ -167,15 +126,19 @@ fn stays_in_namespace() -> Attempt<()> {
 
 /// `TracerPid` of /proc/self/status; `None` when it cannot be read, which the steps that need /proc will meet too.
 fn read_tracer() -> Option<bool> {
-    let file =
-        fd::openat(fd::AT_FDCWD, CPtr::from(c"/proc/self/status"), fd::O_RDONLY | fd::O_CLOEXEC, 0).ok()?;
     let mut text = [0u8; 512];
-    let n = fd::read(file, &mut text);
-    let _ = fd::close(file);
-    let text = &text[..n.ok()?];
+    let text = proc_file(c"/proc/self/status", &mut text)?;
     const KEY: &[u8] = b"TracerPid:\t";
     let at = text.windows(KEY.len()).position(|w| w == KEY)?;
     text.get(at + KEY.len()).map(|digit| *digit != b'0')
+}
+
+/// The beginning of a file of /proc.
+pub(super) fn proc_file<'a>(path: &CStr, text: &'a mut [u8]) -> Option<&'a [u8]> {
+    let file = fd::openat(fd::AT_FDCWD, CPtr::from(path), fd::O_RDONLY | fd::O_CLOEXEC, 0).ok()?;
+    let n = fd::read(file, text);
+    let _ = fd::close(file);
+    text.get(..n.ok()?)
 }
 
 /// Makes a fork that does not speculate, never while another thread has memory marked: its child would lack it.

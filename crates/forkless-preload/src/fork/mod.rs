@@ -2,7 +2,7 @@
 //! could notice undoes the child and makes the plain fork instead, as if nothing had happened.
 //!
 //! Order of events, and the module of each:
-//! 1. [`fork_entry`], ordinary code: may this fork speculate? ([`decide`])
+//! 1. [`fork_entry`], ordinary code: may this fork speculate? ([`decide`], [`size`])
 //! 2. [`arm`]: block signals, take a signal stack, turn dispatch on; then libc's own fork runs with its locks and handlers.
 //! 3. [`trap`]: libc's clone arrives as `SIGSYS`.
 //! 4. [`parent`]: mark memory, clone with `CLONE_VFORK`, which wakes us when the child has executed a program or ended; commit or replace.
@@ -29,6 +29,7 @@ pub(crate) mod own_memory;
 mod parent;
 mod plan;
 mod sites;
+mod size;
 mod trap;
 
 pub(crate) use decide::{note_namespaces, outside_window};

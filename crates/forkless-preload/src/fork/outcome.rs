@@ -46,7 +46,7 @@ pub(crate) fn prepare() -> bool {
     true
 }
 
-/// In a plain forked child: the mapping is the parent's. And in a process with one thread that will not need it for a while.
+/// In a plain forked child: the mapping is the parent's.
 pub(crate) fn forget() {
     let at = OUTCOME.load(Relaxed);
     if !at.is_null() {

@@ -17,7 +17,7 @@ use crate::signals::{BLOCKED, OF_TIMERS, SIGCHLD, SYNCHRONOUS};
 
 use super::arm::{Slot, Verdict};
 use super::frame::Frame;
-use super::{Attempt, child, decide, memory, outcome, own_memory, plan, sites};
+use super::{Attempt, child, decide, memory, outcome, own_memory, plan, sites, size};
 
 /// The flags of a fork; anything else is another kind of clone.
 const FORK_FLAGS: usize = (k::CLONE_CHILD_SETTID | k::CLONE_CHILD_CLEARTID | k::CLONE_PARENT_SETTID) as usize;
@@ -143,11 +143,12 @@ fn in_window(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> At
     let (flags, tid_word) = if nr == k::__NR_clone { (args[0] & FORK_FLAGS, args[3]) } else { (0, args[3]) };
     let tid_word = if flags & k::CLONE_CHILD_SETTID as usize != 0 { tid_word } else { frame.sp() };
     let site = slot.site.load(Relaxed);
-    let plan::Listed { absent: bytes, private } = plan::list(site, frame.sp(), tid_word, SMALLEST)?;
+    let bytes = plan::list(site, frame.sp(), tid_word, SMALLEST)?;
     if bytes < config::minimum() {
-        decide::note_small(private);
+        size::note_small(site, bytes);
         return Err(Kind::Small);
     }
+    size::note_large();
     let source = open_memory()?;
     let outcome = outcome::get();
     outcome.reset();

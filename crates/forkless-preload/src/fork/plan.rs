@@ -141,18 +141,10 @@ impl Pins {
     }
 }
 
-/// What a listing comes to, in bytes.
-pub(crate) struct Listed {
-    /// What the child will lack.
-    pub(crate) absent: usize,
-    /// All private memory that a fork copies, wherever it is called.
-    pub(crate) private: usize,
-}
-
-/// Lists the mappings into [`ABSENT`] and [`SHARED`].
+/// Lists the mappings into [`ABSENT`] and [`SHARED`]. Returns the bytes the child will lack.
 ///
 /// `tid_word` is where the clone writes the child's id.
-pub(crate) fn list(site: usize, sp: usize, tid_word: usize, smallest: usize) -> Result<Listed, Kind> {
+pub(crate) fn list(site: usize, sp: usize, tid_word: usize, smallest: usize) -> Result<usize, Kind> {
     ABSENT.clear();
     SHARED.clear();
     let mut pins = Pins { len: 0, range: [(0, 0); 8 + sites::KEPT] };
@@ -164,22 +156,21 @@ pub(crate) fn list(site: usize, sp: usize, tid_word: usize, smallest: usize) -> 
     pins.add(tid_word, tid_word + 4);
     sites::kept(site, |start, end| pins.add(start, end));
 
-    let mut listed = Listed { absent: 0, private: 0 };
+    let mut total = 0;
     each_writable(|m| {
         if m.flags & maps::SHARED != 0 {
             return m.start == outcome::address() || SHARED.push(m.start, m.end, false);
         }
-        listed.private += m.end - m.start;
         if m.inode == 0
             && m.flags & maps::READABLE != 0
             && m.end - m.start >= smallest
             && !advice::is_marked(m.start, m.end)
         {
-            listed.absent += exclude(&m, &pins, smallest);
+            total += exclude(&m, &pins, smallest);
         }
         true
     })?;
-    Ok(listed)
+    Ok(total)
 }
 
 /// Every mapping that could carry our mark now, whatever became of the ranges of [`ABSENT`]: another thread's mremap moves a mapping with its

@@ -1,0 +1,118 @@
+//! Whether a process has enough memory for a speculation to gain anything, found out as rarely and as cheaply as can be: most processes have
+//! not, and their forks should cost what they cost without us (decision 26).
+
+use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use forkless_sys::process::{self, MemoryUsage};
+
+use crate::config;
+
+use super::decide::proc_file;
+
+side_by_side! {
+    static SIZE: Size = Size {
+        pid: AtomicI32::new(0),
+        kind: AtomicU8::new(0),
+        site: AtomicUsize::new(0),
+        bytes: AtomicUsize::new(0),
+        anonymous: AtomicUsize::new(0),
+        faults: AtomicU64::new(0),
+    };
+}
+
+/// Whether there is much to gain, as it was found out last.
+///
+/// A listing costs a fork 30 us and its cycle 45, a quarter of a small program's. So what was found holds until the process can have grown: by one
+/// page with every fault. With huge pages it may have grown more; but then there are as few entries to copy, which is what a fork costs.
+struct Size {
+    /// Whose: a child counts its faults anew.
+    pid: AtomicI32,
+    kind: AtomicU8,
+    /// Where a fork copies `bytes`. 0: anywhere.
+    site: AtomicUsize,
+    bytes: AtomicUsize,
+    /// Anonymous memory at that time.
+    anonymous: AtomicUsize,
+    /// Faults at that time.
+    faults: AtomicU64,
+}
+
+/// Values of [`Size::kind`].
+const SMALL: u8 = 1;
+const LARGE: u8 = 2;
+
+impl Size {
+    fn note_small(&self, site: usize, bytes: usize, anonymous: usize, faults: u64) {
+        self.pid.store(process::getpid(), Relaxed);
+        self.site.store(site, Relaxed);
+        self.bytes.store(bytes, Relaxed);
+        self.anonymous.store(anonymous, Relaxed);
+        self.faults.store(faults, Relaxed);
+        self.kind.store(SMALL, Relaxed);
+    }
+}
+
+/// Whether a child forked at `site` would lack too little.
+pub(super) fn is_small(usage: MemoryUsage, site: usize) -> bool {
+    let minimum = config::minimum();
+    // The peak, so never too small; it survives exec and counts files, so it may be too large.
+    if usage.max_rss_kib as usize * 1024 < minimum {
+        return true;
+    }
+    let kind = SIZE.kind.load(Relaxed);
+    if kind == LARGE {
+        return false;
+    }
+    if kind == SMALL && SIZE.pid.load(Relaxed) == process::getpid() {
+        let of = SIZE.site.load(Relaxed);
+        if of != 0 && of != site {
+            return false;
+        }
+        let bytes = SIZE.bytes.load(Relaxed);
+        let faults = usage.faults.saturating_sub(SIZE.faults.load(Relaxed)) as usize;
+        if bytes + faults * 4096 < minimum {
+            return true;
+        }
+        // After a fork most faults copy a page, and add none.
+        let Some(now) = anonymous() else { return false };
+        let bytes = bytes + now.saturating_sub(SIZE.anonymous.load(Relaxed));
+        if bytes < minimum {
+            SIZE.note_small(of, bytes, now, usage.faults);
+        }
+        return bytes < minimum;
+    }
+    match anonymous() {
+        Some(bytes) if bytes < minimum => {
+            SIZE.note_small(0, bytes, bytes, usage.faults);
+            true
+        }
+        _ => false,
+    }
+}
+
+/// A child forked at `site` would lack too little, `absent` bytes.
+pub(super) fn note_small(site: usize, absent: usize) {
+    if let (Ok(usage), Some(now)) = (process::memory_usage(), anonymous()) {
+        SIZE.note_small(site, absent, now, usage.faults);
+    }
+}
+
+/// There is much to gain.
+pub(super) fn note_large() {
+    if SIZE.kind.load(Relaxed) != LARGE {
+        SIZE.kind.store(LARGE, Relaxed);
+    }
+}
+
+/// Anonymous memory that has entries for a fork to copy, in pages or in swap (proc(5), status): 11 us.
+fn anonymous() -> Option<usize> {
+    let mut text = [0u8; 2048];
+    let text = proc_file(c"/proc/self/status", &mut text)?;
+    let kib = |key: &[u8]| {
+        let at = text.windows(key.len()).position(|w| w == key)?;
+        let line = text[at..].split(|b| *b == b'\n').next()?;
+        let digits = line.iter().filter(|b| b.is_ascii_digit());
+        Some(digits.fold(0usize, |n, digit| n.wrapping_mul(10).wrapping_add(usize::from(digit - b'0'))))
+    };
+    Some((kib(b"RssAnon:")? + kib(b"VmSwap:")?) * 1024)
+}
