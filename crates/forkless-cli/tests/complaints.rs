@@ -200,6 +200,7 @@ fn a_full_disk_behind_standard_error_changes_no_exit_code() {
         (&["bench", "spawn", "--quick", "--rss", "1T"], None, 3),
         (&["run", "--", "sh", "-c", "exit 7"], Some("/nonexistent"), 7),
         (&["run", "--", "/nonexistent"], None, 127),
+        (&["run", "--", ""], None, 127),
     ] {
         let mut command = forkless(&scratch, arguments);
         command.envs(library.map(|library| ("FORKLESS_LIBRARY", library)));

@@ -85,7 +85,7 @@ pub(crate) unsafe fn read(envp: *mut *mut c_char) {
             if let Some(value) = value_of(text, OPTIONS_VARIABLE) {
                 options = Some(value);
             } else if let Some(value) = value_of(text, SWITCH_VARIABLE) {
-                off = matches!(value.to_bytes(), b"off" | b"0" | b"no");
+                off = forkless_record::is_off(value.to_bytes());
             }
         }
         at = at.wrapping_add(1);

@@ -15,6 +15,17 @@ pub const OPTIONS_VARIABLE: &str = "FORKLESS_RUN";
 /// The off switch: any of `off`, `0`, `no` leaves every program of the tree as it is.
 pub const SWITCH_VARIABLE: &str = "FORKLESS";
 
+/// Whether a value of [`SWITCH_VARIABLE`] switches the library off.
+///
+/// ```
+/// assert!(forkless_record::is_off(b"off"));
+/// assert!(!forkless_record::is_off(b""));
+/// ```
+#[must_use]
+pub fn is_off(value: &[u8]) -> bool {
+    matches!(value, b"off" | b"0" | b"no")
+}
+
 /// File name of the preloaded library.
 pub const LIBRARY_NAME: &str = "libforkless_preload.so";
 

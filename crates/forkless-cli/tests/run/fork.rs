@@ -246,7 +246,8 @@ fn the_switch_in_the_environment_means_off() {
     let file = std::env::temp_dir().join(format!("forkless-off.{}", std::process::id()));
     let to = format!("--report={}", file.display());
     let mut command = run(&["--fork-minimum=1M", "--json", &to], &FORK_CASES, &["redirect_and_exec"]);
-    observe(command.env("FORKLESS", "off"));
+    let (_, _, complaint) = observe(command.env("FORKLESS", "off"));
+    assert_eq!(complaint, "forkless: FORKLESS is off in the environment: the report will show nothing\n");
     // Nobody in a program that was left alone waits for the report: it comes a moment after the end.
     let late = Instant::now() + seconds(30);
     let mut text = String::new();

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use forkless_record::LIBRARY_NAME;
@@ -24,6 +25,12 @@ impl fmt::Display for Plainly {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
+}
+
+/// Whether the operator's switch is off, in one of the words that the library knows.
+pub(super) fn switched_off() -> bool {
+    env::var_os(forkless_record::SWITCH_VARIABLE)
+        .is_some_and(|value| forkless_record::is_off(value.as_bytes()))
 }
 
 /// The library: where `FORKLESS_LIBRARY` says, or beside the executable, in `../lib/forkless`, or where a build of this repository puts

@@ -173,7 +173,9 @@ enum Never {}
 fn prepare_and_exec(args: &Args) -> Result<Never, Failure> {
     let name = &args.command[0];
     let program = target::find(name).map_err(|e| not_executable(name, e))?;
+    let off = library::switched_off();
     let shell = match (args.shell, args.children) {
+        _ if off => shell::Answer::None,
         (Shell::Off, _) => shell::Answer::None,
         // A single program, which may never come to need the answer. A tree of them would ask again and again.
         (Shell::Bypass, Children::No) => shell::Answer::LeftToTheLibrary,
@@ -189,6 +191,13 @@ fn prepare_and_exec(args: &Args) -> Result<Never, Failure> {
                 Some(to) => Some(record::create(to, args.json)?),
                 None => None,
             };
+            // An operator who switched it off knows; who reads a report of zeros may not.
+            if off && record.is_some() && !args.quiet {
+                crate::terminal::complain!(
+                    "forkless: {} is off in the environment: the report will show nothing",
+                    forkless_record::SWITCH_VARIABLE
+                );
+            }
             // The default is no request: who asks for the usual gets what there is without a line at every start.
             if args.fork == Fork::Speculate
                 && let Some(why) = library::NEVER_SPECULATES
@@ -237,7 +246,10 @@ fn not_executable(name: &OsString, error: io::Error) -> Failure {
     let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
     Failure {
         code,
-        error: anyhow::Error::new(error).context(format!("cannot run {}", name.to_string_lossy())),
+        error: anyhow::Error::new(error).context(match name.to_string_lossy() {
+            empty if empty.is_empty() => "cannot run ''".to_owned(),
+            name => format!("cannot run {name}"),
+        }),
     }
 }
 

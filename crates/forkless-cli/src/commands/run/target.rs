@@ -14,8 +14,11 @@ use object::{Endianness, elf};
 
 use super::library::Plainly;
 
-/// Looks a name up as `execvp(3)` does: with a slash it is a path, else `PATH` is searched.
+/// Looks a name up as `execvp(3)` does: with a slash it is a path, else `PATH` is searched; no program is called nothing.
 pub(super) fn find(name: &OsStr) -> io::Result<PathBuf> {
+    if name.is_empty() {
+        return Err(io::Error::from_raw_os_error(libc::ENOENT));
+    }
     if name.as_bytes().contains(&b'/') {
         return Ok(PathBuf::from(name));
     }
