@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -25,7 +26,10 @@ pub(crate) fn check() -> Result<String> {
     let _ = fs::remove_dir_all(&scratch);
     fs::create_dir_all(&scratch)?;
     let prefix = scratch.join("usr");
-    run(Command::new("./x").args(["install", "/usr"]).env("DESTDIR", &scratch).current_dir(tree::root()))?;
+    let install = || {
+        run(Command::new("./x").args(["install", "/usr"]).env("DESTDIR", &scratch).current_dir(tree::root()))
+    };
+    install()?;
 
     // The command finds the preloaded library by itself, and says which version it is.
     let command = prefix.join("bin/forkless");
@@ -35,6 +39,21 @@ pub(crate) fn check() -> Result<String> {
     ensure!(said == "through\n", "forkless run from an installed tree said: {said}");
     let preload = prefix.join("lib/forkless/libforkless_preload.so");
     ensure!(preload.is_file(), "{} is missing", preload.display());
+
+    // An upgrade leaves the files alone that running programs have mapped. The links keep their inodes from being used again.
+    let shared = prefix.join(format!("lib/libforkless.so.{version}"));
+    let built = tree::target().join("release/libforkless_preload.so");
+    let mapped = [&command, &preload, &shared, &built];
+    let mut before = Vec::new();
+    for (number, file) in mapped.iter().enumerate() {
+        let kept = scratch.join(format!("mapped.{number}"));
+        fs::hard_link(file, &kept)?;
+        before.push(fs::metadata(&kept)?.ino());
+    }
+    install()?;
+    for (file, inode) in mapped.iter().zip(before) {
+        ensure!(fs::metadata(file)?.ino() != inode, "{} was written over in place", file.display());
+    }
 
     // pkg-config's flags compile and link, and the loader finds the soname.
     fs::write(scratch.join("program.c"), PROGRAM)?;
