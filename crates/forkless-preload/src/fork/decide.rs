@@ -1,6 +1,5 @@
 //! Whether this fork may speculate: questions answered before anything is changed, the cheapest first.
 
-use core::ffi::CStr;
 use core::sync::atomic::{
     AtomicBool, AtomicI64, AtomicU8, AtomicU32,
     Ordering::{Relaxed, SeqCst},
@@ -126,19 +125,35 @@ fn stays_in_namespace() -> Attempt<()> {
 
 /// `TracerPid` of /proc/self/status; `None` when it cannot be read, which the steps that need /proc will meet too.
 fn read_tracer() -> Option<bool> {
-    let mut text = [0u8; 512];
-    let text = proc_file(c"/proc/self/status", &mut text)?;
-    const KEY: &[u8] = b"TracerPid:\t";
-    let at = text.windows(KEY.len()).position(|w| w == KEY)?;
-    text.get(at + KEY.len()).map(|digit| *digit != b'0')
+    let mut tracer = None;
+    status_lines(|line| {
+        tracer = line.strip_prefix(b"TracerPid:\t").map(|pid| pid != b"0");
+        tracer.is_none()
+    });
+    tracer
 }
 
-/// The beginning of a file of /proc.
-pub(super) fn proc_file<'a>(path: &CStr, text: &'a mut [u8]) -> Option<&'a [u8]> {
-    let file = fd::openat(fd::AT_FDCWD, CPtr::from(path), fd::O_RDONLY | fd::O_CLOEXEC, 0).ok()?;
-    let n = fd::read(file, text);
+/// The lines of /proc/self/status, as long as `go_on` says so. In small pieces: a fork may come from a handler on a stack of a few KiB.
+pub(super) fn status_lines(mut go_on: impl FnMut(&[u8]) -> bool) {
+    let path = CPtr::from(c"/proc/self/status");
+    let Ok(file) = fd::openat(fd::AT_FDCWD, path, fd::O_RDONLY | fd::O_CLOEXEC, 0) else { return };
+    let mut text = [0u8; 256];
+    let mut len = 0;
+    'file: while let Ok(n @ 1..) = fd::read(file, &mut text[len..]) {
+        len += n;
+        let mut start = 0;
+        while let Some(end) = text[start..len].iter().position(|b| *b == b'\n') {
+            if !go_on(&text[start..start + end]) {
+                break 'file;
+            }
+            start += end + 1;
+        }
+        // Of a line that does not fit (Groups) nothing is wanted: it comes in pieces, that begin like no other.
+        let rest = if len - start == text.len() { len } else { start };
+        text.copy_within(rest..len, 0);
+        len -= rest;
+    }
     let _ = fd::close(file);
-    text.get(..n.ok()?)
 }
 
 /// Makes a fork that does not speculate, never while another thread has memory marked: its child would lack it.

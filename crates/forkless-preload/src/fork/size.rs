@@ -7,7 +7,7 @@ use forkless_sys::process::{self, MemoryUsage};
 
 use crate::config;
 
-use super::decide::proc_file;
+use super::decide::status_lines;
 
 side_by_side! {
     static SIZE: Size = Size {
@@ -106,13 +106,14 @@ pub(super) fn note_large() {
 
 /// Anonymous memory that has entries for a fork to copy, in pages or in swap (proc(5), status): 11 us.
 fn anonymous() -> Option<usize> {
-    let mut text = [0u8; 2048];
-    let text = proc_file(c"/proc/self/status", &mut text)?;
-    let kib = |key: &[u8]| {
-        let at = text.windows(key.len()).position(|w| w == key)?;
-        let line = text[at..].split(|b| *b == b'\n').next()?;
-        let digits = line.iter().filter(|b| b.is_ascii_digit());
-        Some(digits.fold(0usize, |n, digit| n.wrapping_mul(10).wrapping_add(usize::from(digit - b'0'))))
-    };
-    Some((kib(b"RssAnon:")? + kib(b"VmSwap:")?) * 1024)
+    let (mut kib, mut found) = (0, 0);
+    status_lines(|line| {
+        if line.starts_with(b"RssAnon:") || line.starts_with(b"VmSwap:") {
+            let digits = line.iter().filter(|b| b.is_ascii_digit());
+            kib += digits.fold(0usize, |n, digit| n.wrapping_mul(10).wrapping_add(usize::from(digit - b'0')));
+            found += 1;
+        }
+        found < 2
+    });
+    (found == 2).then_some(kib * 1024)
 }
