@@ -26,6 +26,7 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
 }
 
 /// Whether standard output is a terminal whose screen can be drawn over.
+#[cfg(target_os = "linux")]
 pub(crate) fn can_redraw() -> bool {
     let plain = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
     stdout().is_terminal() && !plain

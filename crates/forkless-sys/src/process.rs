@@ -415,7 +415,13 @@ pub fn tgkill(pid: i32, tid: i32, signal: i32) -> Result<()> {
     unsafe { call!(__NR_tgkill, pid, tid, signal) }.map(drop)
 }
 
-/// What `getrusage(2)` tells of the memory of a process.
+/// What `getrusage(2)` tells of the memory of a process: [`memory_usage`].
+///
+/// ```
+/// # use forkless_sys::process::{self, MemoryUsage};
+/// let MemoryUsage { max_rss_kib, faults } = process::memory_usage().unwrap();
+/// assert!(max_rss_kib > 100 && faults > 25);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryUsage {
     /// The largest resident set the process has had, in KiB (`ru_maxrss`). Survives exec.

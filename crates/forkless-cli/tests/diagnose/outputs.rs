@@ -77,6 +77,8 @@ fn live() {
     let mut process = waiting_victim();
     let output = Command::new("script")
         .args(["-qec", &format!("{FORKLESS} diagnose -d 2.5 -p {}", process.id()), "/dev/null"])
+        // A dumb terminal, and none is said of one without a name, is not drawn on.
+        .env("TERM", "xterm")
         .stdin(Stdio::null())
         .output()
         .expect("script runs");

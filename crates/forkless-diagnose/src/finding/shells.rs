@@ -47,7 +47,14 @@ fn is_libcs(stack: &[Frame]) -> bool {
         "_IO_proc_open",
         "_IO_new_proc_open",
     ];
-    stack.iter().filter_map(|frame| frame.function.as_deref()).any(|function| names.contains(&function))
+    let named = |frame: &Frame| frame.function.as_deref().is_some_and(|function| names.contains(&function));
+    // Of a stripped libc only what it exports has names: there something nameless of its own calls posix_spawn.
+    let nameless = |pair: &[Frame]| {
+        pair[0].function.as_deref() == Some("posix_spawn")
+            && pair[1].function.is_none()
+            && pair[0].module == pair[1].module
+    };
+    stack.iter().any(named) || stack.windows(2).any(nameless)
 }
 
 struct Caller<'c> {
@@ -138,6 +145,12 @@ mod tests {
         };
         assert!(is_libcs(&stack(&["__clone3", "__spawni", "posix_spawn", "do_system", "main"])));
         assert!(is_libcs(&stack(&["posix_spawn", "_IO_new_proc_open", "_IO_new_popen", "main"])));
+        // A stripped libc's system(), and a program's own posix_spawn beside it.
+        let mut stripped = stack(&["posix_spawn", "", "main"]);
+        stripped[1].function = None;
+        assert!(is_libcs(&stripped));
+        stripped[1].module = "/program".to_owned();
+        assert!(!is_libcs(&stripped));
         assert!(!is_libcs(&stack(&["__libc_fork", "Perl_pp_system", "main"])));
         assert!(!is_libcs(&stack(&["__libc_fork", "uv_spawn"])) && !is_libcs(&[]));
     }
