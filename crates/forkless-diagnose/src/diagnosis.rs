@@ -73,6 +73,10 @@ impl Source {
                 Err(error) => return Err(error),
             }
         }
+        // Here, not in each tier: no lower one would help.
+        if crate::procfs::is_foreign() {
+            return Err(WatchError::ForeignProc);
+        }
         let own = matches!(options.target, Target::Pid(_) | Target::Command(_));
         if options.tier != Some(Tier::Procfs) {
             match PerfWatch::start(&options.target) {
@@ -347,13 +351,8 @@ impl Diagnosis {
             Source::Procfs(_) => (Vec::new(), Tier::Procfs),
         };
         let mut limits = self.limits.clone();
-        if let Source::Perf(watch) = &self.source
-            && watch.lost_samples() > 0
-        {
-            limits.push(format!(
-                "{} page-fault samples lost: some full forks may count as sharing memory",
-                watch.lost_samples()
-            ));
+        if let Source::Perf(watch) = &self.source {
+            limits.extend(watch.losses());
         }
         let mut totals = self.collected.totals;
         totals.stacks_skipped += self.collected.stacks_left_out();

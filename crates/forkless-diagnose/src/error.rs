@@ -54,6 +54,11 @@ pub enum WatchError {
         /// What is missing.
         why: String,
     },
+    /// What /proc says of a number is said of another process.
+    #[error(
+        "/proc shows the processes of another pid namespace; mount this one's: mount -t proc proc /proc, or unshare --mount-proc"
+    )]
+    ForeignProc,
     /// The tier asked for cannot do this.
     #[error("only BPF can log, and /proc alone cannot watch the whole machine or a cgroup; leave --tier out")]
     NotThroughBpf,
@@ -92,6 +97,7 @@ impl WatchError {
             Self::NotPermitted { .. }
                 | Self::LockedDown
                 | Self::Unsupported { .. }
+                | Self::ForeignProc
                 | Self::Program { .. }
                 | Self::Map { .. }
         )

@@ -25,6 +25,12 @@ pub(crate) fn with_descendants(pid: u32) -> Vec<u32> {
     found
 }
 
+/// Whether /proc shows another pid namespace than ours, as under `unshare --pid` without `--mount-proc`: what it says of a number is said of
+/// another process. Not where it is missing.
+pub(crate) fn is_foreign() -> bool {
+    fs::read_link("/proc/self").is_ok_and(|own| own.as_os_str() != std::process::id().to_string().as_str())
+}
+
 /// A file of /proc as text. A process's name is any 15 bytes (prctl(2), PR_SET_NAME), and it stands in `stat`, `status` and `comm`: what is
 /// no UTF-8 there must not take the rest of the file with it.
 pub(crate) fn read(path: &str) -> Option<String> {

@@ -273,6 +273,15 @@ fn pid_namespace() {
     assert_eq!(log.status.code(), Some(3), "{stderr}");
     assert!(stderr.contains("--pid=host"), "{stderr}");
 
+    // Without --mount-proc: /proc would answer for other processes of these numbers.
+    let foreign = Command::new("unshare")
+        .args(["--pid", "--fork", FORKLESS, "diagnose", "--tier", "perf", "--", "true"])
+        .output()
+        .expect("unshare runs");
+    let stderr = String::from_utf8_lossy(&foreign.stderr);
+    assert_eq!(foreign.status.code(), Some(3), "{stderr}");
+    assert!(stderr.contains("mount -t proc proc /proc"), "{stderr}");
+
     let victim = crate::support::victim().expect("checked before").to_string_lossy().into_owned();
     let watched = inside(&["--json", "--", &victim, "forkexec", "10", "32"]);
     let text = String::from_utf8_lossy(&watched.stdout);

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use super::record::{PerfRecord, UserStack, What};
-use crate::creation::{CallerMemory, CloneFlags, Creation, End, Site};
+use crate::creation::{CallerMemory, CloneFlags, Creation, CreationKind, End, Site};
 use crate::procfs;
 use crate::watch::{Event, StackTop, Totals};
 
@@ -61,7 +61,7 @@ pub(super) struct Follow {
     /// (copy_process() and kernel_clone() in kernel/fork.c).
     made: HashMap<u32, Option<u32>>,
     texts: HashMap<u32, Option<std::ops::Range<u64>>>,
-    /// Of callers, as they were when their record came: by the time it is in order a short program is gone.
+    /// Of callers since their exec, as they last were: the last forks of a short program are read when it is gone.
     memories: HashMap<u32, CallerMemory>,
     /// Addresses of a process: whether a system call returns there.
     returns: HashMap<(u32, u64), bool>,
@@ -69,6 +69,8 @@ pub(super) struct Follow {
     totals: Totals,
     /// Page-fault samples that had no room.
     pub(super) lost_samples: u64,
+    /// Full forks of which it is not known how much memory they copied: their callers were gone.
+    pub(super) unpriced: u64,
     /// The kernel's `kernel_clone`, if its address may be known.
     kernel_clone: Option<std::ops::Range<u64>>,
 }
@@ -96,29 +98,22 @@ impl Follow {
         self.totals.lost_ring += records;
     }
 
-    /// Looks at a caller while it is there.
-    pub(super) fn meet(&mut self, caller: u32) {
-        if self.memories.len() >= MAX_CALLERS {
-            self.memories.clear();
-        }
-        let memory = procfs::memory_of(caller);
-        if memory != CallerMemory::default() {
-            self.memories.insert(caller, memory);
-        }
-    }
-
     /// Takes the next record in; records come in the order of their times.
     pub(super) fn take(&mut self, record: PerfRecord, sink: &mut impl FnMut(Event)) {
         let PerfRecord { time, process, thread, what } = record;
         match what {
-            What::Fork { child, child_process } if child != child_process => {
+            What::Fork { child, child_process, .. } if child != child_process => {
                 self.totals.threads += 1;
                 self.made.insert(thread, None);
             }
-            What::Fork { child, .. } => self.forked(time, process, thread, child),
+            What::Fork { child, memory, .. } => {
+                let memory = self.memory_of(process, memory);
+                self.forked(Creation { memory, ..creation(time, process, thread, child) });
+            }
             What::Exec { comm, argv } => {
                 self.texts.remove(&process);
                 self.sites.remove(&process);
+                self.memories.remove(&process);
                 self.allocations.remove(&thread);
                 if let Some(tracked) = self.children.get_mut(&process) {
                     tracked.executed(time, thread, comm, argv);
@@ -154,7 +149,19 @@ impl Follow {
         }
     }
 
-    fn forked(&mut self, time: u64, caller: u32, thread: u32, child: u32) {
+    /// A caller's memory; what it last was if the caller was gone.
+    fn memory_of(&mut self, caller: u32, seen: CallerMemory) -> CallerMemory {
+        if seen == CallerMemory::default() {
+            return self.memories.get(&caller).copied().unwrap_or_default();
+        }
+        if self.memories.len() < MAX_CALLERS || self.memories.contains_key(&caller) {
+            self.memories.insert(caller, seen);
+        }
+        seen
+    }
+
+    fn forked(&mut self, creation: Creation) {
+        let (thread, child) = (creation.caller_thread, creation.child);
         self.totals.creations += 1;
         if self.children.len() >= MAX_CHILDREN || self.made.len() >= MAX_CALLERS {
             self.totals.lost_live += 1;
@@ -164,9 +171,8 @@ impl Follow {
         // The number's last owner, if its exit was lost.
         self.sites.remove(&child);
         self.texts.remove(&child);
+        self.memories.remove(&child);
         let allocated = self.allocations.remove(&thread);
-        let memory = self.memories.get(&caller).copied().unwrap_or_else(|| procfs::memory_of(caller));
-        let creation = Creation { memory, ..creation(time, caller, thread, child) };
         self.children
             .insert(child, Tracked { creation, flags: None, allocated, faults: 0, awaits_path: false });
     }
@@ -265,6 +271,7 @@ impl Follow {
 
     fn ended(&mut self, time: u64, process: u32, sink: &mut impl FnMut(Event)) {
         self.texts.remove(&process);
+        self.memories.remove(&process);
         let last_site = self.sites.remove(&process);
         let Some(mut tracked) = self.children.remove(&process) else {
             // Still its own children's caller.
@@ -275,7 +282,11 @@ impl Follow {
         };
         tracked.creation.lifetime_ns = Some(time.saturating_sub(tracked.creation.at_ns));
         tracked.creation.end = End::Unknown;
-        sink(Event::Created(Box::new(self.settled(&tracked))));
+        let creation = self.settled(&tracked);
+        if creation.kind == CreationKind::FullFork && creation.memory == CallerMemory::default() {
+            self.unpriced += 1;
+        }
+        sink(Event::Created(Box::new(creation)));
     }
 
     /// The creation as far as it is known: with its caller's last place if its own was missed.
@@ -365,7 +376,11 @@ mod tests {
     }
 
     fn fork() -> What {
-        What::Fork { child: CHILD, child_process: CHILD }
+        fork_of(CallerMemory::default())
+    }
+
+    fn fork_of(memory: CallerMemory) -> What {
+        What::Fork { child: CHILD, child_process: CHILD, memory }
     }
 
     fn fault(ip: u64, address: u64) -> What {
@@ -436,7 +451,7 @@ mod tests {
     #[test]
     fn what_the_tracepoint_tells_of_a_thread_is_not_the_last_processs() {
         let task = What::NewTask { flags: 0x0001_0100, stack: UserStack::default() };
-        let thread = What::Fork { child: CHILD + 1, child_process: CALLER };
+        let thread = What::Fork { child: CHILD + 1, child_process: CALLER, memory: CallerMemory::default() };
         let (follow, created) =
             run(&[(1, CALLER, fork()), (2, CALLER, thread), (3, CALLER, task), (4, CHILD, What::Exit)]);
         assert_eq!((follow.totals().threads, follow.totals().creations), (1, 1));
@@ -450,13 +465,35 @@ mod tests {
             follow.take(PerfRecord { time: 1, process, thread: process, what }, &mut |_| {});
         };
         for child in 0..20_000 {
-            take(CALLER, What::Fork { child: CHILD + child, child_process: CHILD + child });
+            let memory = CallerMemory { anon: 4096, ..CallerMemory::default() };
+            take(CALLER, What::Fork { child: CHILD + child, child_process: CHILD + child, memory });
             take(CHILD + child, What::Running { kernel: Vec::new() });
             take(CHILD + child, What::Allocation);
         }
         assert_eq!(follow.totals().creations, 20_000);
         assert_eq!(follow.totals().lost_live, 20_000 - MAX_CHILDREN as u64);
         assert!(follow.samples.len() <= MAX_CALLERS && follow.allocations.len() <= MAX_CALLERS);
+    }
+
+    #[test]
+    fn a_caller_that_was_gone_had_the_memory_that_it_last_had_since_its_exec() {
+        let memory = CallerMemory { anon: 64 << 20, ..CallerMemory::default() };
+        let exec = What::Exec { comm: "true".into(), argv: Vec::new() };
+        let copied = || fault(0x7000_0123, 0x7000_0123);
+        let (follow, created) = run(&[
+            (10, CALLER, fork_of(memory)),
+            (20, CHILD, What::Exit),
+            (30, CALLER, fork()),
+            (31, CHILD, copied()),
+            (40, CHILD, What::Exit),
+            (50, CALLER, exec),
+            (60, CALLER, fork()),
+            (61, CHILD, copied()),
+            (70, CHILD, What::Exit),
+        ]);
+        let memories: Vec<_> = created.iter().map(|creation| creation.memory).collect();
+        assert_eq!(memories, [memory, memory, CallerMemory::default()]);
+        assert_eq!(follow.unpriced, 1);
     }
 
     #[test]

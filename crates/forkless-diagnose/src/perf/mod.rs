@@ -15,10 +15,13 @@ mod open;
 mod record;
 mod tracepoint;
 
+use std::collections::HashMap;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 pub(crate) use self::follow::CpuSamples;
 use self::follow::Follow;
@@ -31,12 +34,20 @@ use crate::procfs;
 use crate::target::Target;
 use crate::watch::{Event, Totals, exited_unreaped};
 
-/// After a wake-up: let more records come, so that a busy creator does not wake us for each.
+/// After a drain: let more records come, so that a busy creator does not wake us for each.
 const GATHER: Duration = Duration::from_micros(200);
-/// Between looks at rings that poll(2) cannot wait for.
-const HUNG_UP: Duration = Duration::from_millis(5);
+/// Between looks at rings that poll(2) cannot wait for, or that nobody is expected to write into.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// A record's time is taken before it is in the ring: younger ones may still be overtaken.
-const SETTLE_NS: u64 = 1_000_000;
+const SETTLE: Duration = Duration::from_millis(1);
+
+/// Why a wait for records is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WokenBy {
+    Records,
+    Time,
+    Signal,
+}
 
 /// A watch through perf events.
 #[derive(Debug)]
@@ -47,6 +58,8 @@ pub(crate) struct PerfWatch {
     waiting: Vec<PerfRecord>,
     own: u32,
     command: Option<Child>,
+    /// Tells its end to poll(2); `None` where pidfd_open is refused.
+    command_handle: Option<OwnedFd>,
     sees: Sees,
 }
 
@@ -95,16 +108,19 @@ impl PerfWatch {
             waiting: Vec::new(),
             own: std::process::id(),
             command: None,
+            command_handle: None,
             sees,
         };
         if let Some(argv) = &resolved.command {
             let (program, arguments) = argv.split_first().ok_or(WatchError::EmptyCommand)?;
             // Events of this thread are inherited by what it starts now; they begin to count at its exec.
             let child = Command::new(program).args(arguments).spawn();
-            watch.command = Some(child.map_err(|source| WatchError::Command {
+            let child = child.map_err(|source| WatchError::Command {
                 program: program.to_string_lossy().into_owned(),
                 source,
-            })?);
+            })?;
+            watch.command_handle = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).ok();
+            watch.command = Some(child);
         }
         Ok(watch)
     }
@@ -131,9 +147,22 @@ impl PerfWatch {
         limits
     }
 
-    /// Records that were lost besides those that count: without them a full fork may pass for one that shares memory.
-    pub(crate) fn lost_samples(&self) -> u64 {
-        self.follow.lost_samples
+    /// What was missed besides the records that count, for the report.
+    pub(crate) fn losses(&self) -> Vec<String> {
+        let mut losses = Vec::new();
+        if self.follow.lost_samples > 0 {
+            losses.push(format!(
+                "{} page-fault samples lost: some full forks may count as sharing memory",
+                self.follow.lost_samples
+            ));
+        }
+        if self.follow.unpriced > 0 {
+            losses.push(format!(
+                "the callers of {} full forks had ended before their memory could be read: nothing is known of what these cost",
+                self.follow.unpriced
+            ));
+        }
+        losses
     }
 
     pub(crate) fn command_ended(&self) -> bool {
@@ -165,35 +194,52 @@ impl PerfWatch {
     pub(crate) fn poll(&mut self, timeout: Duration, mut sink: impl FnMut(Event)) -> Result<(), WatchError> {
         let until = Instant::now() + timeout;
         loop {
-            let left = until.saturating_duration_since(Instant::now());
+            let ended = self.command_ended();
+            let mut left = until.saturating_duration_since(Instant::now());
+            if ended {
+                left = left.min(LOOK_AGAIN);
+            }
+            // Young records are taken in whether or not more come: their processes must still be there to be asked.
+            let settling = !self.waiting.is_empty();
+            let woken = self.wait(if settling { left.min(SETTLE) } else { left }, ended)?;
+            // At once: whoever made the record may be about to end.
+            self.drain(&mut sink);
+            let goes_on = match woken {
+                WokenBy::Records => true,
+                WokenBy::Time => settling,
+                WokenBy::Signal => false,
+            };
             // Without a look at the clock a busy ring would keep us here for ever.
-            if !self.wait(left)? || left.is_zero() || self.command_ended() {
-                self.drain(&mut sink);
+            if left.is_zero() || ended || !goes_on {
                 return Ok(());
             }
-            std::thread::sleep(GATHER.min(left));
-            self.drain(&mut sink);
+            if woken == WokenBy::Records {
+                std::thread::sleep(GATHER.min(left));
+            }
         }
     }
 
-    /// True if there was something before the time was over.
-    fn wait(&self, wanted: Duration) -> Result<bool, WatchError> {
+    /// Also for the command's end, unless that has been seen.
+    fn wait(&self, wanted: Duration, ended: bool) -> Result<WokenBy, WatchError> {
         let mut fds: Vec<PollFd<'_>> =
             self.rings.iter().map(|ring| PollFd::from_borrowed_fd(ring.fd(), PollFlags::IN)).collect();
+        if !ended {
+            fds.extend(self.command_handle.as_ref().map(|handle| PollFd::new(handle, PollFlags::IN)));
+        }
         let timeout = Timespec {
             tv_sec: i64::try_from(wanted.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(wanted.subsec_nanos()),
         };
         match poll(&mut fds, Some(&timeout)) {
-            Ok(0) => Ok(false),
-            Ok(_) if fds.iter().any(|fd| fd.revents().contains(PollFlags::IN)) => Ok(true),
+            Ok(0) => Ok(WokenBy::Time),
+            Ok(_) if fds.iter().any(|fd| fd.revents().contains(PollFlags::IN)) => Ok(WokenBy::Records),
             // The events of a thread that has ended are hung up from then on (perf_poll() in kernel/events/core.c), also when its
             // children go on to write into its ring: poll returns at once, over and over, and says nothing.
             Ok(_) => {
-                std::thread::sleep(wanted.min(HUNG_UP));
-                Ok(false)
+                std::thread::sleep(wanted.min(LOOK_AGAIN));
+                Ok(WokenBy::Time)
             }
-            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(rustix::io::Errno::INTR) => Ok(WokenBy::Signal),
             Err(errno) => Err(WatchError::Wait(errno.into())),
         }
     }
@@ -201,20 +247,23 @@ impl PerfWatch {
     /// Takes in what is old enough to be in order; everything once the command is over and nothing more will come.
     fn drain(&mut self, sink: &mut impl FnMut(Event)) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        let mut horizon = (now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64).saturating_sub(SETTLE_NS);
+        let now = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
+        let mut horizon = now.saturating_sub(SETTLE).as_nanos() as u64;
         if self.command_ended() {
             horizon = u64::MAX;
         }
+        // A busy caller is asked once.
+        let mut memories = HashMap::new();
         for ring in &mut self.rings {
             let source = ring.source;
             while let Some(mut record) = ring.next() {
-                if let What::Exec { argv, .. } = &mut record.what {
-                    *argv = procfs::arguments(record.process);
-                }
-                if let What::Fork { child, child_process } = record.what
-                    && child == child_process
-                {
-                    self.follow.meet(record.process);
+                match &mut record.what {
+                    What::Exec { argv, .. } => *argv = procfs::arguments(record.process),
+                    What::Fork { child, child_process, memory } if child == child_process => {
+                        let caller = record.process;
+                        *memory = *memories.entry(caller).or_insert_with(|| procfs::memory_of(caller));
+                    }
+                    _ => {}
                 }
                 match record {
                     PerfRecord { what: What::Lost(count), .. } if source == Source::Tasks => {
@@ -236,5 +285,31 @@ impl PerfWatch {
         for record in self.waiting.drain(..settled) {
             self.follow.take(record, sink);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What had been drained waited for the next record, or for the end of the wait, until it was taken in.
+    #[test]
+    fn a_creation_is_handed_over_while_its_caller_lives() {
+        let command = ["sh", "-c", "/bin/true; sleep 1"].map(Into::into).to_vec();
+        let mut watch = match PerfWatch::start(&Target::Command(command)) {
+            Ok(watch) => watch,
+            Err(error) => return println!("skipped: {error}"),
+        };
+        let mut created = None;
+        let handed_over = |event| {
+            if let Event::Created(creation) = event {
+                created.get_or_insert((creation, Instant::now()));
+            }
+        };
+        watch.poll(Duration::from_secs(20), handed_over).expect("poll works");
+        watch.command.as_mut().expect("it was started").wait().expect("it ended");
+        let (creation, at) = created.expect("true was started");
+        assert!(at.elapsed() >= Duration::from_millis(500), "only at the end of the watch");
+        assert!(creation.memory.anon > 0, "{creation:?}");
     }
 }

@@ -165,7 +165,9 @@ fn builder(source: Source) -> (Builder<'static>, usize) {
     let stack = SampleFlag::REGS_USER | SampleFlag::STACK_USER;
     let kib = match source {
         Source::Tasks => {
-            builder.task(true).comm(true).comm_exec(true).mmap(true).mmap2(true).wakeup_events(1);
+            // Each record is to wake us, since what it leaves out is asked of a process that may be about to end. wakeup_events would
+            // not do it: it counts samples, of which this event has none (perf_event_open(2)).
+            builder.task(true).comm(true).comm_exec(true).mmap(true).mmap2(true).wakeup_watermark(1);
             128
         }
         Source::Faults => {
@@ -245,7 +247,25 @@ pub(crate) fn refused() -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
     use super::*;
+
+    /// A program of 15 ms was gone when its forks were read, with the timeout: how much memory they had copied was not known.
+    #[test]
+    fn a_record_of_a_task_wakes_who_waits_for_it() {
+        let opener = Opener { observed: Observed::NextExec, cpus: online_cpus() };
+        let rings = match opener.open(Source::Tasks) {
+            Ok(rings) => rings,
+            Err(error) => return println!("skipped: {}", refusal(&error)),
+        };
+        let mut child = std::process::Command::new("true").spawn().expect("true runs");
+        let mut fds: Vec<PollFd<'_>> =
+            rings.iter().map(|ring| PollFd::from_borrowed_fd(ring.fd(), PollFlags::IN)).collect();
+        let woken = poll(&mut fds, Some(&Timespec { tv_sec: 10, tv_nsec: 0 })).expect("poll works");
+        child.wait().expect("it ends");
+        assert!(woken > 0, "nobody was woken for an exec and an exit");
+    }
 
     #[test]
     fn a_list_of_cpus_has_ranges_and_gaps() {

@@ -3,6 +3,8 @@
 //! Layouts are those of the manual page, "MMAP layout". Every event of ours has `TID` and `TIME` in its sample type and
 //! `sample_id_all`, so every record that is not a sample ends in process, thread and time.
 
+use crate::creation::CallerMemory;
+
 const LOST: u32 = 2;
 const COMM: u32 = 3;
 const EXIT: u32 = 4;
@@ -54,8 +56,9 @@ pub(super) struct UserStack {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum What {
-    /// A process or thread `child` (its process: `child_process`) was created.
-    Fork { child: u32, child_process: u32 },
+    /// A process or thread `child` (its process: `child_process`) was created. Its caller's memory is not in the record: whoever takes it from
+    /// the ring asks for it while the caller is there.
+    Fork { child: u32, child_process: u32, memory: CallerMemory },
     /// The thread exits.
     Exit,
     /// The process became another program, whose name this is. The arguments are not in the record: whoever takes it from
@@ -141,7 +144,7 @@ pub(super) fn decode(source: Source, kind: u32, misc: u16, body: &[u8]) -> Optio
             let (child_process, _parent, child, _parent_thread) =
                 (fields.u32()?, fields.u32()?, fields.u32()?, fields.u32()?);
             fields.u64()?; // the time once more
-            record(What::Fork { child, child_process })
+            record(What::Fork { child, child_process, memory: CallerMemory::default() })
         }
         EXIT => {
             let (process, _parent, thread) = (fields.u32()?, fields.u32()?, fields.u32()?);
@@ -211,7 +214,7 @@ mod tests {
         let body = words(&[pair(20, 10), pair(20, 11), 99, pair(10, 11), 100]);
         let record = decode(Source::Tasks, FORK, 0, &body).expect("a fork");
         assert_eq!((record.process, record.thread, record.time), (10, 11, 100));
-        assert_eq!(record.what, What::Fork { child: 20, child_process: 20 });
+        assert!(matches!(record.what, What::Fork { child: 20, child_process: 20, .. }), "{record:?}");
     }
 
     #[test]
