@@ -47,6 +47,7 @@ mod kernel;
 mod mappings;
 mod namespace;
 mod next;
+mod objects;
 mod rt;
 mod shell;
 mod signals;

@@ -1,10 +1,12 @@
-//! The next definition of an interposed function, found once with `dlsym(RTLD_NEXT)`: other preloaded libraries and the
+//! The next definition of an interposed function, found once as `dlsym(RTLD_NEXT)` would find it: other preloaded libraries and the
 //! sanitizers' runtimes keep their place in the chain.
 #![expect(unsafe_code, reason = "calling functions found by name")]
 
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+
+use crate::objects;
 
 unsafe extern "C" {
     /// Of libc (or libdl before glibc 2.34).
@@ -39,8 +41,11 @@ impl Next {
     }
 }
 
-/// The definition after ours.
+/// The definition after ours. The loader, with its lock, is asked only where its own list cannot be read.
 pub(crate) fn lookup(name: &CStr) -> *mut c_void {
+    if let Some(found) = objects::find(name) {
+        return found;
+    }
     // SAFETY: a NUL-terminated name; dlsym is called from ordinary code only, never from a handler.
     unsafe { dlsym(RTLD_NEXT, name.as_ptr()) }
 }

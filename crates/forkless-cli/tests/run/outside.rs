@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use crate::fork::{PATIENT, compare_in};
-use crate::support::{compile, nothing_speculates, observe, plain, reported, run};
+use crate::support::{compile, compile_as, nothing_speculates, observe, plain, reported, run};
 
 static EXEC: LazyLock<PathBuf> = LazyLock::new(|| compile("exec_cases.c", &[]));
 static OUTSIDE: LazyLock<PathBuf> = LazyLock::new(|| compile("outside_cases.c", &[]));
@@ -116,6 +116,21 @@ fn workers_beside_a_thread_that_executes() {
 fn children_beside_the_loader() {
     let case = ["children_beside_the_loader"];
     assert_eq!(observe(&mut plain(&THREADS, &case)), observe(&mut run(&[], &THREADS, &case)));
+}
+
+/// Regression: the first call of each of the library's functions asked the loader, whose lock was held by who waited for the caller.
+#[test]
+fn a_constructor_that_waits_for_a_thread() {
+    let plugin = compile("plugin.c", &["-shared", "-fPIC", "-lpthread"]);
+    let program = compile_as("loads_plugin", "plugin.c", &["-DPROGRAM", "-ldl"]);
+    let plugin = [plugin.to_str().expect("a path of ours")];
+    let without = observe(&mut plain(&program, &plugin));
+    assert!(without.1.ends_with("elsewhere\nloaded\n"), "{without:?}");
+    for options in
+        [&[][..], &["--children=no"], &["--fork=speculate", "--fork-minimum=0"], &["--context=fast"]]
+    {
+        assert_eq!(without, observe(&mut run(options, &program, &plugin)), "{options:?}");
+    }
 }
 
 /// How many commit depends on when mappings come and go: some children meet one that is no longer there, and are undone.

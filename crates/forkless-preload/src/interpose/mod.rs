@@ -20,6 +20,7 @@ mod arch;
 
 /// Runs when the library is loaded, before the program's constructors. glibc passes main's arguments, musl nothing.
 extern "C" fn load() {
+    crate::objects::remember();
     // SAFETY: libc's own vector, set before constructors run.
     unsafe { config::read(crate::next::environment()) };
     crate::tally::add(forkless_record::Counter::Processes, 1);
@@ -94,8 +95,8 @@ at_hand! {
     static FOUND: AtomicBool = AtomicBool::new(false);
 }
 
-/// Finds what children call while the loader can be asked: a child of `_Fork` or of a system call of the program's own would wait for ever for
-/// the loader's lock, if another thread held it at the fork (dlopen, dlsym). libc's `fork` leaves that lock free in children.
+/// Finds what children call, in their parent. Where the loader has to be asked ([`crate::objects`] says when), a child of `_Fork` or of a system
+/// call of the program's own would wait for ever for its lock, if another thread held it at the fork; libc's `fork` leaves it free in children.
 fn find_childrens() {
     if FOUND.load(Relaxed) {
         return;

@@ -1,0 +1,264 @@
+//! The objects that were loaded with the program, from our own on, looked through for a symbol without asking the loader: `dlsym` takes its lock, and
+//! whoever holds that may be waiting for the very thread that asks. The constructor of a plugin may wait for a thread that forks; and a child of
+//! `_Fork` has the lock as it was.
+//!
+//! These objects stay for as long as the process. What was loaded later is left to the loader: it may go at any time.
+#![expect(unsafe_code, reason = "reads the loader's list and the tables of loaded objects")]
+
+use core::ffi::{CStr, c_char, c_int, c_ulong, c_void};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+
+use crate::rt;
+
+/// What debuggers read (glibc's link.h); musl's list begins with the same fields.
+#[repr(C)]
+struct Map {
+    base: usize,
+    name: *const c_char,
+    dynamic: *const Dynamic,
+    next: *mut Map,
+}
+
+#[repr(C)]
+struct Debug {
+    version: c_int,
+    first: *mut Map,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Dynamic {
+    tag: usize,
+    value: usize,
+}
+
+#[repr(C)]
+struct Header {
+    kind: u32,
+    flags: u32,
+    offset: usize,
+    address: usize,
+    rest: [usize; 4],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Symbol {
+    name: u32,
+    info: u8,
+    other: u8,
+    section: u16,
+    value: usize,
+    size: usize,
+}
+
+unsafe extern "C" {
+    fn getauxval(kind: c_ulong) -> c_ulong;
+}
+
+at_hand! {
+    /// The object after ours, and the last that was loaded with the program. Null where the list was not found.
+    static FIRST: AtomicPtr<Map> = AtomicPtr::new(null_mut());
+    static LAST: AtomicPtr<Map> = AtomicPtr::new(null_mut());
+}
+
+/// Remembers the objects there are: when the library is loaded, before the program can have loaded more.
+pub(crate) fn remember() {
+    let Some(debug) = debug() else { return };
+    // SAFETY: the loader's own, which it fills in before any constructor runs.
+    let mut at = unsafe { (*debug).first };
+    let mut ours = None;
+    while let Some(map) = map(at) {
+        if map.base == rt::image().start {
+            ours = Some(map);
+        }
+        LAST.store(at, Relaxed);
+        at = map.next;
+    }
+    if let Some(ours) = ours {
+        FIRST.store(ours.next, Relaxed);
+    }
+}
+
+/// An entry of the loader's list, of an object that stays.
+fn map(at: *mut Map) -> Option<&'static Map> {
+    // SAFETY: null, or an entry that lives as long as its object; objects of the program stay loaded, and so do their places in the list.
+    unsafe { at.as_ref() }
+}
+
+/// The debuggers' entry, from the program's own dynamic section.
+fn debug() -> Option<*const Debug> {
+    const AT_PHDR: c_ulong = 3;
+    const AT_PHNUM: c_ulong = 5;
+    const PT_DYNAMIC: u32 = 2;
+    const PT_PHDR: u32 = 6;
+    const DT_DEBUG: usize = 21;
+    // SAFETY: takes no lock and no memory.
+    let headers = unsafe { getauxval(AT_PHDR) } as usize as *const Header;
+    // SAFETY: as above.
+    let count = unsafe { getauxval(AT_PHNUM) } as usize;
+    if headers.is_null() {
+        return None;
+    }
+    // SAFETY: the program's headers, where the kernel or the loader says they are.
+    let headers = unsafe { core::slice::from_raw_parts(headers, count) };
+    let itself = headers.iter().find(|h| h.kind == PT_PHDR)?;
+    let base = (headers.as_ptr() as usize).wrapping_sub(itself.address);
+    let dynamic = headers.iter().find(|h| h.kind == PT_DYNAMIC)?;
+    let debug = tag(Table(base.wrapping_add(dynamic.address) as *const Dynamic), DT_DEBUG)?;
+    (debug != 0).then_some(debug as *const Debug)
+}
+
+/// The value of a tag in the dynamic section of a loaded object, which ends with `DT_NULL`.
+fn tag(section: Table<Dynamic>, wanted: usize) -> Option<usize> {
+    let entry = (0..).map(|i| section.get(i)).find(|entry| entry.tag == wanted || entry.tag == 0)?;
+    (entry.tag == wanted).then_some(entry.value)
+}
+
+/// Where the next definition of `name` is: `Some(null)` if none of the objects has one, `None` if they cannot tell.
+pub(crate) fn find(name: &CStr) -> Option<*mut c_void> {
+    let (mut at, last) = (FIRST.load(Relaxed), LAST.load(Relaxed));
+    loop {
+        let object = map(at)?;
+        match Symbols::of(object)?.find(name) {
+            Some(Definition::At(address)) => return Some(address),
+            Some(Definition::Computed) => return None,
+            None if at == last => return Some(null_mut()),
+            None => at = object.next,
+        }
+    }
+}
+
+/// A table in a loaded object. Its length is known from elsewhere.
+#[derive(Clone, Copy)]
+struct Table<T>(*const T);
+
+impl<T: Copy> Table<T> {
+    fn get(self, index: usize) -> T {
+        // SAFETY: tables are those of loaded objects, and looked at only as far as the object's own words say that they go.
+        unsafe { self.0.wrapping_add(index).read() }
+    }
+
+    fn from(self, index: usize) -> Table<T> {
+        Table(self.0.wrapping_add(index))
+    }
+}
+
+enum Definition {
+    At(*mut c_void),
+    /// A function has to be asked (STT_GNU_IFUNC): the loader does.
+    Computed,
+}
+
+/// What an object says of its symbols.
+struct Symbols {
+    base: usize,
+    symbols: Table<Symbol>,
+    strings: Table<c_char>,
+    versions: Option<Table<u16>>,
+    hash: Hash,
+}
+
+#[derive(Clone, Copy)]
+enum Hash {
+    Gnu(Table<u32>),
+    SystemV(Table<u32>),
+}
+
+impl Symbols {
+    /// `None` if it has no table that is known here.
+    fn of(object: &Map) -> Option<Symbols> {
+        const DT_HASH: usize = 4;
+        const DT_STRTAB: usize = 5;
+        const DT_SYMTAB: usize = 6;
+        const DT_VERSYM: usize = 0x6fff_fff0;
+        const DT_GNU_HASH: usize = 0x6fff_fef5;
+        let base = object.base;
+        let address = |wanted| {
+            let value = tag(Table(object.dynamic), wanted)?;
+            // glibc has made addresses of these values, musl has not.
+            Some(if value < base { value + base } else { value })
+        };
+        let hash = match address(DT_GNU_HASH) {
+            Some(table) => Hash::Gnu(Table(table as *const u32)),
+            None => Hash::SystemV(Table(address(DT_HASH)? as *const u32)),
+        };
+        Some(Symbols {
+            base,
+            symbols: Table(address(DT_SYMTAB)? as *const Symbol),
+            strings: Table(address(DT_STRTAB)? as *const c_char),
+            versions: address(DT_VERSYM).map(|at| Table(at as *const u16)),
+            hash,
+        })
+    }
+
+    fn find(&self, name: &CStr) -> Option<Definition> {
+        match self.hash {
+            Hash::Gnu(table) => self.find_gnu(table, name),
+            Hash::SystemV(table) => self.find_system_v(table, name),
+        }
+    }
+
+    /// Buckets of chains of neighbouring symbols; the filter in front of them is passed over, for libc's would let nearly all through.
+    fn find_gnu(&self, table: Table<u32>, name: &CStr) -> Option<Definition> {
+        let wanted =
+            name.to_bytes().iter().fold(5381u32, |h, b| h.wrapping_mul(33).wrapping_add(u32::from(*b)));
+        let (buckets, offset, filter) = (table.get(0), table.get(1), table.get(2) as usize);
+        let bucket = table.from(4 + filter * 2);
+        let chain = bucket.from(buckets as usize);
+        let mut symbol = bucket.get(wanted.checked_rem(buckets)? as usize);
+        // An empty bucket has 0, and the first that is hashed is never that.
+        while symbol >= offset && symbol != 0 {
+            let hash = chain.get((symbol - offset) as usize);
+            if hash | 1 == wanted | 1
+                && let Some(found) = self.defines(symbol as usize, name)
+            {
+                return Some(found);
+            }
+            if hash & 1 != 0 {
+                break;
+            }
+            symbol += 1;
+        }
+        None
+    }
+
+    fn find_system_v(&self, table: Table<u32>, name: &CStr) -> Option<Definition> {
+        let wanted = name.to_bytes().iter().fold(0u32, |h, b| {
+            let h = (h << 4).wrapping_add(u32::from(*b));
+            (h ^ (h >> 24 & 0xf0)) & 0x0fff_ffff
+        });
+        let buckets = table.get(0);
+        let chain = table.from(2 + buckets as usize);
+        let mut symbol = table.get(2 + wanted.checked_rem(buckets)? as usize);
+        while symbol != 0 {
+            if let Some(found) = self.defines(symbol as usize, name) {
+                return Some(found);
+            }
+            symbol = chain.get(symbol as usize);
+        }
+        None
+    }
+
+    /// Whether a symbol is what `name` means where no version is asked for: not hidden behind another version, not local, not merely used.
+    fn defines(&self, symbol: usize, name: &CStr) -> Option<Definition> {
+        const LOCAL: u16 = 0;
+        const HIDDEN: u16 = 0x8000;
+        const IFUNC: u8 = 10;
+        let entry = self.symbols.get(symbol);
+        let text = self.strings.from(entry.name as usize);
+        let is_named =
+            || name.to_bytes_with_nul().iter().enumerate().all(|(i, byte)| text.get(i) as u8 == *byte);
+        let version = self.versions.map(|versions| versions.get(symbol));
+        if entry.section == 0 || !is_named() || version.is_some_and(|v| v & HIDDEN != 0 || v == LOCAL) {
+            return None;
+        }
+        match entry.info & 15 {
+            // Code, data, or of no type.
+            0..=2 => Some(Definition::At((self.base + entry.value) as *mut c_void)),
+            IFUNC => Some(Definition::Computed),
+            _ => None,
+        }
+    }
+}
