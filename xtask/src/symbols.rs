@@ -12,7 +12,8 @@ use crate::tree;
 
 /// What the preloaded library may take from the program's C library: both glibc and musl have these, and a program cannot be
 /// without them. Any other name (`rust_eh_personality` once) makes every program it is preloaded into exit with 127.
-const PRELOAD_MAY_WANT: &[&str] = &["__errno_location", "dladdr", "dlsym", "environ", "exit", "fdopen"];
+const PRELOAD_MAY_WANT: &[&str] =
+    &["__errno_location", "dladdr", "dlsym", "environ", "exit", "fdopen", "getauxval"];
 /// What it must not export: a program's own `memcpy` would become ours.
 const PRELOAD_MUST_NOT_EXPORT: &[&str] =
     &["mem", "bcmp", "str", "rust_", "__rust", "_R", "_ZN", "_Unwind", "__"];

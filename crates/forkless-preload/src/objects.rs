@@ -155,7 +155,7 @@ enum Definition {
 struct Symbols {
     base: usize,
     symbols: Table<Symbol>,
-    strings: Table<c_char>,
+    strings: Table<u8>,
     versions: Option<Table<u16>>,
     hash: Hash,
 }
@@ -187,7 +187,7 @@ impl Symbols {
         Some(Symbols {
             base,
             symbols: Table(address(DT_SYMTAB)? as *const Symbol),
-            strings: Table(address(DT_STRTAB)? as *const c_char),
+            strings: Table(address(DT_STRTAB)? as *const u8),
             versions: address(DT_VERSYM).map(|at| Table(at as *const u16)),
             hash,
         })
@@ -248,8 +248,7 @@ impl Symbols {
         const IFUNC: u8 = 10;
         let entry = self.symbols.get(symbol);
         let text = self.strings.from(entry.name as usize);
-        let is_named =
-            || name.to_bytes_with_nul().iter().enumerate().all(|(i, byte)| text.get(i) as u8 == *byte);
+        let is_named = || name.to_bytes_with_nul().iter().enumerate().all(|(i, byte)| text.get(i) == *byte);
         let version = self.versions.map(|versions| versions.get(symbol));
         if entry.section == 0 || !is_named() || version.is_some_and(|v| v & HIDDEN != 0 || v == LOCAL) {
             return None;
