@@ -11,9 +11,11 @@
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 
-use forkless_sys::{CPtr, fd, ids, process};
+use forkless_sys::{CPtr, fd, ids};
 
 use crate::config::{self, Fork};
+
+use super::size;
 
 static KEPT: AtomicI32 = AtomicI32::new(-1);
 static DEVICE: AtomicU64 = AtomicU64::new(0);
@@ -29,7 +31,7 @@ pub(crate) fn keep() {
     if config::fork() == Fork::Off || ids::geteuid() != 0 || get().is_some() {
         return;
     }
-    if process::memory_usage().map_or(0, |u| u.max_rss_kib) * 1024 < config::minimum() as u64 {
+    if size::peak() < config::minimum() {
         return;
     }
     let Ok(low) = fd::openat(fd::AT_FDCWD, CPtr::from(PATH), fd::O_RDONLY | fd::O_CLOEXEC, 0) else { return };

@@ -183,11 +183,7 @@ fn in_window(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> At
     let pid = pid as i32;
     // For the report. What is mapped need not be there: sanitizers reserve terabytes. The peak resident set bounds what a fork would have
     // copied.
-    let bytes = if config::record().is_null() {
-        bytes
-    } else {
-        bytes.min(process::memory_usage().map_or(0, |u| u.max_rss_kib) as usize * 1024)
-    };
+    let bytes = if config::record().is_null() { bytes } else { bytes.min(size::peak()) };
     sites::keep(site, outcome.ranges());
     Ok(if committed(pid) { Ended::Committed { pid, bytes } } else { Ended::Aborted })
 }

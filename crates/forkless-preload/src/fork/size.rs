@@ -52,6 +52,11 @@ impl Size {
     }
 }
 
+/// The largest resident set the process has had, in bytes; 0 where that cannot be told.
+pub(super) fn peak() -> usize {
+    process::memory_usage().map_or(0, |usage| usage.max_rss_kib as usize * 1024)
+}
+
 /// Whether a child forked at `site` would lack too little.
 pub(super) fn is_small(usage: MemoryUsage, site: usize) -> bool {
     let minimum = config::minimum();

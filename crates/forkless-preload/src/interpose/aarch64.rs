@@ -58,19 +58,14 @@ mod syscall_function {
 
     jump_slot!(pub(super) NEXT = c"syscall", else absent);
 
-    /// `syscall(2)`: allocators and sandboxes make the watched calls through it.
+    /// `syscall(2)`: allocators make the watched call through it.
     #[unsafe(no_mangle)]
     #[unsafe(naked)]
     extern "C" fn syscall() {
         naked_asm!(
             "hint #34",
             "cmp w0, #{madvise}",
-            "b.eq 3f",
-            "cmp w0, #{clone}",
-            "b.eq 3f",
-            "cmp w0, #{clone3}",
             "b.ne 2f",
-            "3:",
             keep_arguments!(),
             "bl {note}",
             arguments_back!(),
@@ -78,17 +73,12 @@ mod syscall_function {
             "ldr x16, [x16, :lo12:{next}]",
             "br x16",
             madvise = const k::__NR_madvise,
-            clone = const k::__NR_clone,
-            clone3 = const k::__NR_clone3,
             next = sym NEXT,
             note = sym note,
         )
     }
 
-    extern "C" fn note(nr: usize, addr: usize, len: usize, advice: usize) {
-        match nr as u32 {
-            k::__NR_madvise => advice::note(addr, len, advice as u32),
-            _ => super::super::find_childrens(),
-        }
+    extern "C" fn note(_: usize, addr: usize, len: usize, advice: usize) {
+        advice::note(addr, len, advice as u32);
     }
 }

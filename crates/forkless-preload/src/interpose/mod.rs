@@ -6,7 +6,7 @@
 #![expect(unsafe_code, reason = "functions under libc's names, with libc's contracts")]
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use crate::config;
 use crate::fork;
@@ -73,12 +73,7 @@ static FORK_SIGNAL_SAFE: Next = Next::new(c"_Fork");
 
 /// `fork(2)`, called at `site`.
 extern "C" fn fork_entry(site: usize) -> c_int {
-    if FORKED.load(Relaxed) {
-        find_childrens();
-    } else {
-        FORKED.store(true, Relaxed);
-        EXIT.get();
-    }
+    find_childrens();
     fork::fork_entry(&FORK, site)
 }
 
@@ -89,24 +84,25 @@ extern "C" fn fork_signal_safe_entry(site: usize) -> c_int {
 }
 
 at_hand! {
-    /// The process has forked. If it does so again, what each child would look up for itself is looked up for all of them: a lookup takes a child
-    /// 5 us and more, for it has nothing mapped yet; all of them take this process 20 us, once.
-    static FORKED: AtomicBool = AtomicBool::new(false);
-    static FOUND: AtomicBool = AtomicBool::new(false);
+    /// How often the process has forked, as far as [`find_childrens`] wants to know.
+    static FORKS: AtomicU8 = AtomicU8::new(0);
 }
 
-/// Finds what children call, in their parent. Where the loader has to be asked ([`crate::objects`] says when), a child of `_Fork` or of a system
-/// call of the program's own would wait for ever for its lock, if another thread held it at the fork; libc's `fork` leaves it free in children.
+/// At the second fork of a process, finds what its children call: each of them would look it up for itself, with nothing mapped yet that the
+/// lookup reads. Most processes fork once or never.
 fn find_childrens() {
-    if FOUND.load(Relaxed) {
-        return;
+    match FORKS.load(Relaxed) {
+        0 => FORKS.store(1, Relaxed),
+        1 => {
+            for next in [&EXIT, &MADVISE, &MREMAP] {
+                next.get();
+            }
+            find_clearing();
+            arch::find_childrens();
+            FORKS.store(2, Relaxed);
+        }
+        _ => {}
     }
-    for next in [&EXIT, &MADVISE, &MREMAP] {
-        next.get();
-    }
-    find_clearing();
-    arch::find_childrens();
-    FOUND.store(true, Relaxed);
 }
 
 unsafe extern "C" {

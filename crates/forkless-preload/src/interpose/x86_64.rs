@@ -343,7 +343,7 @@ mod syscall_function {
 
     jump_slot!(pub(super) NEXT = c"syscall", else absent);
 
-    /// `syscall(2)`: libseccomp, allocators and sandboxes make the watched calls through it.
+    /// `syscall(2)`: libseccomp and allocators make the watched calls through it.
     #[unsafe(no_mangle)]
     #[unsafe(naked)]
     extern "C" fn syscall() {
@@ -358,12 +358,6 @@ mod syscall_function {
             "je 2f",
             "cmp edi, {setns}",
             "je 2f",
-            "cmp edi, {clone}",
-            "je 2f",
-            "cmp edi, {clone3}",
-            "je 2f",
-            "cmp edi, {fork}",
-            "je 2f",
             "jmp [rip + {next}]",
             "2:",
             keep_arguments!(),
@@ -375,9 +369,6 @@ mod syscall_function {
             seccomp = const k::__NR_seccomp,
             unshare = const k::__NR_unshare,
             setns = const k::__NR_setns,
-            clone = const k::__NR_clone,
-            clone3 = const k::__NR_clone3,
-            fork = const k::__NR_fork,
             next = sym NEXT,
             note = sym note,
         )
@@ -388,7 +379,6 @@ mod syscall_function {
             k::__NR_madvise => advice::note(a, b, c as u32),
             k::__NR_prctl => fork::note_prctl(a as u32),
             k::__NR_unshare | k::__NR_setns => fork::note_namespaces(),
-            k::__NR_clone | k::__NR_clone3 | k::__NR_fork => super::super::find_childrens(),
             _ => fork::note_seccomp(),
         }
     }
