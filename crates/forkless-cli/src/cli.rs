@@ -63,11 +63,6 @@ pub(crate) enum Command {
     /// Execute the published experiments on this machine and close with a ledger of their claims.
     #[cfg(target_os = "linux")]
     Reproduce(commands::reproduce::Args),
-    /// Run a program unmodified, without the cost of its forks.
-    ///
-    /// The program is executed in this process, under a preloaded library. Its forks become speculative: the child runs on almost
-    /// no copied memory, execve commits, and anything that another process could notice aborts to a real fork. Lines of system() and
-    /// popen() run without their shell where that is provably the same.
     #[cfg(target_os = "linux")]
     Run(commands::run::Args),
     /// Run a command line as /bin/sh would, without the shell where that makes no difference.
@@ -115,11 +110,6 @@ struct RunCli {
 #[cfg(target_os = "linux")]
 #[derive(Debug, Subcommand)]
 enum OnlyRun {
-    /// Run a program unmodified, without the cost of its forks.
-    ///
-    /// The program is executed in this process, under a preloaded library. Its forks become speculative: the child runs on almost
-    /// no copied memory, execve commits, and anything that another process could notice aborts to a real fork. Lines of system() and
-    /// popen() run without their shell where that is provably the same.
     Run(commands::run::Args),
 }
 

@@ -21,6 +21,10 @@ use anyhow::Context as _;
 use crate::exit::Exit;
 
 /// Run a program unmodified, without the cost of its forks.
+///
+/// The program is executed in this process, under a preloaded library. Its forks become speculative: the child runs on almost
+/// no copied memory, execve commits, and anything that another process could notice aborts to a real fork. Lines of system() and
+/// popen() run without their shell where that is provably the same.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "forkless run [OPTIONS] [--] <PROGRAM> [ARGS]...",
