@@ -97,6 +97,8 @@ cases! {
     own_filter_by_syscall: 0, ["Sandbox"];
     // Regression: one that the child itself had caused was sent to the replacement before that had its handler.
     own_signals_come_once: 0, ["Signal", "Signal"];
+    // Regression: a handler did not run where the child then blocked or ignored its signal; and not before its next instruction.
+    own_signals_are_handled: 3, ["Signal", "Signal", "Signal", "Signal", "Signal"];
     no_descriptor_left: 0, ["Descriptors"];
     few_descriptors_left: 0, ["Collision"];
     forks_on_an_alternate_stack: 0, ["AltStack"];

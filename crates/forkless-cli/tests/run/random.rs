@@ -10,11 +10,12 @@ use crate::support::{compile, observe, plain, reported, without_dispatch};
 
 static RANDOM_CHILD: LazyLock<PathBuf> = LazyLock::new(|| compile("random_child.c", &[]));
 
-/// Seeds that once failed, each with the number of kinds of steps the generator had then. So far all for what the generator did: 141 and
-/// 281 sent a signal twice, which may arrive as one; 1419 read from a pipe that had taken the number of a file; 10485 learnt an errno that
-/// only timing decided; 19916 made the parent's own pipe blocking, 20669 read below its memory, where anything may lie, 31693 showed
-/// the number of its terminal, and the last four learnt what an fstat that failed had left on the stack.
-const CORPUS: [(u64, u32); 11] = [
+/// Seeds that once failed, each with the number of kinds of steps the generator had then. 1002761 found a handler that had not run when the
+/// child blocked its signal. All others failed for what the generator did: 141 and 281 sent a signal twice, which may arrive as one; 1419
+/// read from a pipe that had taken the number of a file; 10485 learnt an errno that only timing decided; 19916 made the parent's own pipe
+/// blocking, 20669 read below its memory, where anything may lie, 31693 showed the number of its terminal, and the four from 201240 on
+/// learnt what an fstat that failed had left on the stack.
+const CORPUS: [(u64, u32); 12] = [
     (141, 48),
     (281, 48),
     (1419, 48),
@@ -26,6 +27,7 @@ const CORPUS: [(u64, u32); 11] = [
     (202586, 84),
     (203623, 84),
     (205661, 84),
+    (1_002_761, 108),
 ];
 
 fn from_environment(name: &str, default: u64) -> u64 {

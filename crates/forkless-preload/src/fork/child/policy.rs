@@ -12,6 +12,8 @@ use super::super::{memory, plan};
 use super::{SIGKILL, abort, exec, fds, files, need, signals};
 
 const EBADF: isize = -(Errno::EBADF.raw() as isize);
+const EPIPE: isize = -(Errno::EPIPE.raw() as isize);
+const EFBIG: isize = -(Errno::EFBIG.raw() as isize);
 
 const STAT: usize = 144;
 const STATX: usize = 256;
@@ -76,12 +78,12 @@ pub(crate) fn judge(nr: u32, a: &Args) -> isize {
         k::__NR_read | k::__NR_write | k::__NR_pread64 | k::__NR_pwrite64 => {
             need_usable(nr, a[0]);
             need::bytes(a[1], a[2]);
-            pass(nr, a)
+            transfer(nr, a)
         }
         k::__NR_readv | k::__NR_writev => {
             need_usable(nr, a[0]);
             need::iovec(a[1], a[2]);
-            pass(nr, a)
+            transfer(nr, a)
         }
         k::__NR_lseek if fds::is_private(a[0]) => pass(nr, a),
         k::__NR_getdents64 if fds::is_private(a[0]) => files::getdents64(a),
@@ -226,6 +228,15 @@ fn need_usable(nr: u32, fd: usize) {
     if !fds::is_usable(fd) {
         abort(Reason::new(Kind::Inherited, nr));
     }
+}
+
+/// Input or output. What fails may have raised a signal (SIGPIPE, SIGXFSZ), whose handler would have run before the call returned.
+fn transfer(nr: u32, a: &Args) -> isize {
+    let answer = pass(nr, a);
+    if answer == EPIPE || answer == EFBIG {
+        signals::abort_if_signalled();
+    }
+    answer
 }
 
 fn duplicate(nr: u32, a: &Args, lowest: usize) -> isize {

@@ -112,6 +112,7 @@ pub(crate) fn exchange(signal: usize, new: Option<&KernelAction>) -> Result<Kern
     }
     let old = ACTIONS.get(signal)?;
     if let Some(new) = new {
+        abort_if_due(bit(signal));
         ACTIONS.set(signal, new);
         ACTIONS.dirty.store(ACTIONS.dirty.load(Relaxed) | bit(signal), Relaxed);
     }
@@ -181,6 +182,7 @@ pub(crate) fn mask() -> u64 {
 }
 
 pub(crate) fn set_mask(mask: u64) {
+    abort_if_due(mask);
     MASK.store(mask, Relaxed);
 }
 
@@ -232,9 +234,19 @@ pub(crate) fn pdeathsig() -> i32 {
 /// Signals that wait for the child and that the program would have had delivered by now. Their effect is the program's
 /// business: the replacement gets them.
 pub(crate) fn abort_if_signalled() {
-    let waiting = signal::pending().unwrap_or_default().0 & !mask();
+    abort_if_due(u64::MAX);
+}
+
+/// The same of some signals, before they are blocked or get another action: from then on it cannot be told what they would have done.
+fn abort_if_due(signals: u64) {
+    let signals = signals & !mask();
+    // Most of what is set is what is set already, or is about a signal that is ignored: no question of the kernel.
+    if signals == 0 || (signals.is_power_of_two() && !is_meant(signals.trailing_zeros() as usize + 1)) {
+        return;
+    }
+    let due = signal::pending().unwrap_or_default().0 & signals;
     for signal in 1..=64 {
-        if waiting & bit(signal) != 0 && is_meant(signal) {
+        if due & bit(signal) != 0 && is_meant(signal) {
             abort(Reason::new(Kind::Signal, signal as u32));
         }
     }
