@@ -20,6 +20,10 @@ const PRELOAD_MUST_NOT_EXPORT: &[&str] =
 /// The most the preloaded library may occupy on disk: it is mapped into every program.
 const PRELOAD_BYTES: u64 = 200_000;
 
+/// The most of its file that it may have in writable memory. The loader relocates it in every program of a tree; a second page would be another
+/// fault and another copy there, about 2 us.
+const PRELOAD_WRITABLE_BYTES: u64 = 4096;
+
 /// Checks `target/release`.
 pub(crate) fn check() -> Result<String> {
     let built = tree::target().join("release");
@@ -53,6 +57,11 @@ pub(crate) fn check() -> Result<String> {
     );
     let bytes = std::fs::metadata(&preload)?.len();
     ensure!(bytes <= PRELOAD_BYTES, "libforkless_preload.so has {bytes} bytes, more than {PRELOAD_BYTES}");
+    let writable = writable(&tool("readelf", &["-lW"], &preload)?)?;
+    ensure!(
+        writable <= PRELOAD_WRITABLE_BYTES,
+        "libforkless_preload.so has {writable} bytes to relocate, more than a page: tables of text without pointers have none"
+    );
     let listed = symbols(&preload)?;
     let wrong = unexpected(&listed);
     if !wrong.is_empty() {
@@ -104,6 +113,16 @@ fn bound_at_load(name: &str, dynamic: &str) -> Result<()> {
     Ok(())
 }
 
+/// Bytes of the file in the writable segment, by `readelf -lW`: kind, offset, two addresses, size in the file, size in memory, rights.
+fn writable(headers: &str) -> Result<u64> {
+    let sizes = headers.lines().filter_map(|line| match line.split_whitespace().collect::<Vec<_>>()[..] {
+        ["LOAD", _, _, _, in_file, _, "RW", ..] => Some(in_file),
+        _ => None,
+    });
+    let [size] = sizes.collect::<Vec<_>>()[..] else { bail!("not one writable segment:\n{headers}") };
+    Ok(u64::from_str_radix(size.trim_start_matches("0x"), 16)?)
+}
+
 fn needed(dynamic: &str) -> Vec<&str> {
     dynamic
         .lines()
@@ -134,6 +153,14 @@ mod tests {
         let listed = [('U', "rust_eh_personality"), ('U', "dlsym"), ('T', "memcpy"), ('T', "fork")];
         let wrong = unexpected(&listed.map(|(kind, name)| (kind, name.to_owned())));
         assert_eq!(wrong.len(), 2, "{wrong:?}");
+    }
+
+    #[test]
+    fn the_writable_segment_is_read_from_the_program_headers() {
+        let code = "  LOAD           0x000000 0x0000 0x0000 0x025636 0x025636 R E 0x1000\n";
+        let data = "  LOAD           0x026000 0x26000 0x26000 0x000730 0x0968a0 RW  0x1000\n";
+        assert_eq!(writable(&format!("{code}{data}")).expect("one segment"), 0x730);
+        assert!(writable(code).is_err());
     }
 
     #[test]

@@ -1,16 +1,43 @@
 //! The names a shell treats specially: reserved words, builtins, and the variables it manages itself.
 //!
 //! The lists are the union over dash 0.5.12, bash 5.2 and busybox ash 1.35, so that a name missing from one shell but
-//! known to another is never run directly by mistake. They are sorted: lookups are binary searches.
+//! known to another is never run directly by mistake. They are sorted: lookups are binary searches. And they hold no pointers, which the loader
+//! would have to relocate in every program that has the preloaded library.
+
+/// A name and its length, in the order of names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Name([u8; LONGEST], u8);
+
+const LONGEST: usize = 15;
+
+impl Name {
+    /// `None` for one that is longer than any in a list.
+    const fn new(name: &[u8]) -> Option<Name> {
+        let mut padded = [0; LONGEST];
+        let Some((text, _)) = padded.split_at_mut_checked(name.len()) else { return None };
+        text.copy_from_slice(name);
+        Some(Name(padded, name.len() as u8))
+    }
+}
+
+const fn list<const N: usize>(names: [&str; N]) -> [Name; N] {
+    let mut list = [Name([0; LONGEST], 0); N];
+    let mut at = 0;
+    while at < N {
+        list[at] = Name::new(names[at].as_bytes()).expect("no name in a list is longer");
+        at += 1;
+    }
+    list
+}
 
 /// Words that are reserved where a command may begin, in any of the supported shells.
-const RESERVED: &[&str] = &[
+const RESERVED: &[Name] = &list([
     "!", "[[", "]]", "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if",
     "in", "select", "then", "time", "until", "while", "{", "}",
-];
+]);
 
 /// Builtins of any of the supported shells that this crate does not carry out itself.
-const BUILTINS: &[&str] = &[
+const BUILTINS: &[Name] = &list([
     ".",
     "[",
     "alias",
@@ -67,11 +94,11 @@ const BUILTINS: &[&str] = &[
     "unalias",
     "unset",
     "wait",
-];
+]);
 
 /// Variables some shell sets, resets, computes or reads for itself: neither their value nor their export can be told
 /// from the environment alone.
-const MANAGED: &[&str] = &[
+const MANAGED: &[Name] = &list([
     "ATTY",
     "CHILD_MAX",
     "COLUMNS",
@@ -127,11 +154,11 @@ const MANAGED: &[&str] = &[
     "UID",
     "_",
     "histchars",
-];
+]);
 
 /// Variables a shell may give a value of its own when the environment has none (bash: `set_if_not` and `set_home_var`
 /// of variables.c; dash and ash: `varinit`). Expanding one that is unset is for the shell.
-const DEFAULTED: &[&str] = &[
+const DEFAULTED: &[Name] = &list([
     "CDPATH",
     "ENV",
     "HISTCONTROL",
@@ -148,14 +175,14 @@ const DEFAULTED: &[&str] = &[
     "TERM",
     "TZ",
     "USER",
-];
+]);
 
 /// The exported variables that dash and busybox have in their table before they read the environment, in the order in
 /// which `initvar` enters them; names entered together with others into one bucket stay in front of it.
 pub(crate) const ASH_VARIABLES: &[&str] = &["MAIL", "MAILPATH", "PATH", "PS1", "PS2", "PS4"];
 
-fn contains(list: &[&str], name: &[u8]) -> bool {
-    list.binary_search_by(|candidate| candidate.as_bytes().cmp(name)).is_ok()
+fn contains(list: &[Name], name: &[u8]) -> bool {
+    Name::new(name).is_some_and(|name| list.binary_search(&name).is_ok())
 }
 
 pub(crate) fn is_reserved_word(name: &[u8]) -> bool {
@@ -205,7 +232,14 @@ mod tests {
     fn lists_are_sorted_so_that_binary_search_finds_every_name() {
         for list in [RESERVED, BUILTINS, MANAGED, DEFAULTED] {
             assert!(list.windows(2).all(|pair| pair[0] < pair[1]), "{list:?}");
-            assert!(list.iter().all(|name| contains(list, name.as_bytes())));
+            assert!(list.iter().all(|Name(text, len)| contains(list, &text[..usize::from(*len)])));
+        }
+    }
+
+    #[test]
+    fn only_the_name_itself_is_found() {
+        for other in ["i", "iff", "fi\0", "", "whilst", "a_name_longer_than_any"] {
+            assert!(!contains(RESERVED, other.as_bytes()), "{other:?}");
         }
     }
 
