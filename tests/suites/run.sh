@@ -1,0 +1,134 @@
+#!/bin/bash
+# Runs the test suites of programs that fork, with and without `forkless run`. With it every fork is speculated, once in processes with
+# one thread (strict) and once in all (speculate), and what each test says and how it ends must be the same. A command of its own, not for
+# every push: it fetches the sources of Debian's packages, and takes from minutes to hours a suite.
+#
+#   tests/suites/run.sh [--cases "WORD..."] [--list] [SUITE...]      default: every suite there is a file of here
+#
+# With --cases only the cases whose names hold one of the words are run; --list prints the cases instead.
+#
+# A case whose outcome is another one is run three times more in each way. It counts as different unless it does not always end the same
+# without forkless either. What differs is printed, with the directory that both outputs are kept in.
+#
+# A suite is a file SUITE.sh, which defines
+#   prepare      gets what the suite needs into $source, which is kept between runs ($FORKLESS_SUITES, else ~/.cache/forkless-suites);
+#                returns 1 after a line about what is missing
+#   cases        prints their names, one a line, without spaces
+#   one CASE     runs one, in an empty current directory, with $RUN (a list of words, often empty) before the program
+#   said         standard input without what differs from run to run: times, process ids. Optional
+#
+# Exit 1 if a case differs, 2 for a wrong argument, 3 if something needed is missing.
+set -uo pipefail
+top=$(cd "$(dirname "$0")/../.." && pwd)
+suites=$(cd "$(dirname "$0")" && ls -- *.sh | sed 's/\.sh$//' | grep -vx run)
+store=${FORKLESS_SUITES:-${XDG_CACHE_HOME:-$HOME/.cache}/forkless-suites}
+words=() wanted=() list=
+while [ $# -gt 0 ]; do
+	case $1 in
+	--cases) read -ra words <<<"${2:?suites: --cases needs words}" && shift ;;
+	--list) list=1 ;;
+	*)
+		grep -qx -- "$1" <<<"$suites" || { echo "suites: no suite is called $1; there are: ${suites//$'\n'/ }" >&2; exit 2; }
+		wanted+=("$1")
+		;;
+	esac
+	shift
+done
+[ ${#wanted[@]} -gt 0 ] || mapfile -t wanted <<<"$suites"
+
+work=$(mktemp -d)
+kept=
+trap '[ -n "$kept" ] || rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+(cd "$top" && cargo build --quiet --locked --release --package forkless-cli && cargo build --quiet --locked --profile preload --package forkless-preload) || exit 3
+target=$(realpath -m "${CARGO_TARGET_DIR:-$top/target}")
+forkless=$target/release/forkless
+# The one just built: a copy, which nobody builds over while programs run with it.
+cp "$target/preload/libforkless_preload.so" "$work/libforkless_preload.so"
+export FORKLESS_LIBRARY=$work/libforkless_preload.so
+
+# Unpacks the source of a Debian package, as its authors released it, into $source. apt gets lists of its own: the system's are not changed.
+fetch_source() { # PACKAGE
+	local apt=$store/apt file
+	[ -e "$source/.fetched" ] && return
+	mkdir -p "$apt/lists/partial" "$source/archives"
+	. /etc/os-release
+	printf 'deb-src http://deb.debian.org/%s main\n' "debian $VERSION_CODENAME" "debian $VERSION_CODENAME-updates" \
+		"debian-security $VERSION_CODENAME-security" >"$apt/sources.list"
+	local own=(-qq -o "Dir::Etc::sourcelist=$apt/sources.list" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$apt/lists" -o APT::Sandbox::User=root)
+	apt-get "${own[@]}" update && (cd "$source/archives" && apt-get "${own[@]}" source --download-only "$1") ||
+		{ echo "suites: no source of $1 can be had by apt-get"; return 1; }
+	file=$(ls "$source"/archives/*.orig.tar.* | grep -v '\.asc$' | head -1)
+	tar -xf "$file" -C "$source" --strip-components=1 && rm -r "$source/archives" && touch "$source/.fetched"
+}
+
+# Runs one case in one way: its output, then its status, into a file.
+once() { # MODE CASE FILE
+	local here=$work/here RUN=() status
+	rm -rf "$here" && mkdir "$here"
+	[ "$1" = plain ] || RUN=("$forkless" run "--fork=$1" --fork-minimum=0 --fork-always --quiet --json "--report=$work/report" --)
+	(cd "$here" && one "$2") </dev/null >"$work/output" 2>&1
+	status=$?
+	{ said <"$work/output"; echo "status $status"; } >"$3"
+	if [ "$1" != plain ]; then
+		# The report comes a moment after the end.
+		for _ in $(seq 50); do [ -s "$work/report" ] && break; sleep 0.1; done
+		[ ! -s "$work/report" ] || { cat "$work/report"; echo; } >>"$work/reports"
+		rm -f "$work/report"
+	fi
+}
+
+# How often a case ended in each way it did: plainly, and in one mode.
+again() { # MODE CASE DIRECTORY
+	local i
+	for i in 2 3 4; do
+		once plain "$2" "$3/plain.$i"
+		once "$1" "$2" "$3/$1.$i"
+	done
+	[ "$(cd "$3" && sha256sum plain.? | cut -d' ' -f1 | sort -u | wc -l)" = 1 ]
+}
+
+counter() { # NAME: summed over the reports of a suite
+	grep -oh "\"$1\":[0-9]*" "$work/reports" 2>/dev/null | awk -F: '{ sum += $2 } END { print sum + 0 }'
+}
+
+suite() { # NAME
+	local case mode all same=0 vary=0 differ=0 dir
+	source=$store/$1
+	mkdir -p "$source"
+	: >"$work/reports"
+	prepare || { missing=$((missing + 1)); return; }
+	all=$(cases)
+	[ ${#words[@]} -eq 0 ] || all=$(grep -F -- "$(printf '%s\n' "${words[@]}")" <<<"$all")
+	if [ -n "$list" ]; then echo "$all"; return; fi
+	for case in $all; do
+		dir=$work/$1/${case//\//_}
+		mkdir -p "$dir"
+		once plain "$case" "$dir/plain.1"
+		for mode in strict speculate; do
+			once "$mode" "$case" "$dir/$mode.1"
+			if cmp -s "$dir/plain.1" "$dir/$mode.1"; then
+				same=$((same + 1))
+			elif again "$mode" "$case" "$dir"; then
+				differ=$((differ + 1)) kept=1
+				echo "differs: $1 $case with --fork=$mode, $(for i in 1 2 3 4; do cmp -s "$dir/plain.1" "$dir/$mode.$i" || echo; done | wc -l) times of 4: $dir"
+			else
+				vary=$((vary + 1))
+				echo "varies without forkless, too: $1 $case"
+			fi
+		done
+	done
+	echo "$1: $(wc -w <<<"$all") cases, each with strict and speculate: $same the same, $vary vary without forkless too, $differ differ;" \
+		"$(counter speculated) forks speculated, $(counter committed) committed"
+	[ "$differ" = 0 ] || failed=1
+}
+
+failed=0 missing=0
+for name in "${wanted[@]}"; do
+	said() { cat; }
+	# shellcheck disable=SC1090
+	. "$(dirname "$0")/$name.sh"
+	suite "$name"
+done
+[ "$failed" = 0 ] || exit 1
+[ "$missing" = 0 ] || exit 3
