@@ -3,9 +3,10 @@
 # one thread (strict) and once in all (speculate), and what each test says and how it ends must be the same. A command of its own, not for
 # every push: it fetches the sources of Debian's packages, and takes from minutes to hours a suite.
 #
-#   tests/suites/run.sh [--cases "WORD..."] [--list] [SUITE...]      default: every suite there is a file of here
+#   tests/suites/run.sh [--cases "WORD..."] [--list] [--forkless COMMAND] [SUITE...]      default: every suite there is a file of here
 #
-# With --cases only the cases whose names hold one of the words are run; --list prints the cases instead.
+# With --cases only the cases whose names hold one of the words are run; --list prints the cases instead. --forkless names a command that is
+# built, with its library beside it; else both are built here.
 #
 # A case whose outcome is another one is run three times more in each way. It counts as different unless it does not always end the same
 # without forkless either. What differs is printed, with the directory that both outputs are kept in.
@@ -22,11 +23,12 @@ set -uo pipefail
 top=$(cd "$(dirname "$0")/../.." && pwd)
 suites=$(cd "$(dirname "$0")" && ls -- *.sh | sed 's/\.sh$//' | grep -vx run)
 store=${FORKLESS_SUITES:-${XDG_CACHE_HOME:-$HOME/.cache}/forkless-suites}
-words=() wanted=() list=
+words=() wanted=() list='' forkless=''
 while [ $# -gt 0 ]; do
 	case $1 in
 	--cases) read -ra words <<<"${2:?suites: --cases needs words}" && shift ;;
 	--list) list=1 ;;
+	--forkless) forkless=$(realpath -- "${2:?suites: --forkless needs a command}") && shift ;;
 	*)
 		grep -qx -- "$1" <<<"$suites" || { echo "suites: no suite is called $1; there are: ${suites//$'\n'/ }" >&2; exit 2; }
 		wanted+=("$1")
@@ -40,12 +42,15 @@ work=$(mktemp -d)
 kept=
 trap '[ -n "$kept" ] || rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
-(cd "$top" && cargo build --quiet --locked --release --package forkless-cli && cargo build --quiet --locked --profile preload --package forkless-preload) || exit 3
-target=$(realpath -m "${CARGO_TARGET_DIR:-$top/target}")
-forkless=$target/release/forkless
-# The one just built: a copy, which nobody builds over while programs run with it.
-cp "$target/preload/libforkless_preload.so" "$work/libforkless_preload.so"
-export FORKLESS_LIBRARY=$work/libforkless_preload.so
+if [ -z "$forkless" ]; then
+	(cd "$top" && cargo build --quiet --locked --release --package forkless-cli &&
+		cargo build --quiet --locked --profile preload --package forkless-preload) || exit 3
+	target=$(realpath -m "${CARGO_TARGET_DIR:-$top/target}")
+	forkless=$target/release/forkless
+	# The one just built: a copy, which nobody builds over while programs run with it.
+	cp "$target/preload/libforkless_preload.so" "$work/libforkless_preload.so"
+	export FORKLESS_LIBRARY=$work/libforkless_preload.so
+fi
 
 # Unpacks the source of a Debian package, as its authors released it, into $source. apt gets lists of its own: the system's are not changed.
 fetch_source() { # PACKAGE
