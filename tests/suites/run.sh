@@ -53,17 +53,21 @@ if [ -z "$forkless" ]; then
 fi
 
 # Unpacks the source of a Debian package, as its authors released it, into $source. apt gets lists of its own: the system's are not changed.
-fetch_source() { # PACKAGE
-	local apt=$store/apt file
+# The newest is taken that can be had: a mirror may lack the newest one it lists.
+fetch_source() { # PACKAGE [RELEASE OF DEBIAN]
+	local apt=$store/apt file version release=${2:-}
 	[ -e "$source/.fetched" ] && return
+	[ -n "$release" ] || release=$(. /etc/os-release && echo "$VERSION_CODENAME")
 	mkdir -p "$apt/lists/partial" "$source/archives"
-	. /etc/os-release
-	printf 'deb-src http://deb.debian.org/%s main\n' "debian $VERSION_CODENAME" "debian $VERSION_CODENAME-updates" \
-		"debian-security $VERSION_CODENAME-security" >"$apt/sources.list"
+	printf 'deb-src http://deb.debian.org/%s main\n' "debian $release" "debian $release-updates" \
+		"debian-security $release-security" >"$apt/sources.list"
 	local own=(-qq -o "Dir::Etc::sourcelist=$apt/sources.list" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$apt/lists" -o APT::Sandbox::User=root)
-	apt-get "${own[@]}" update && (cd "$source/archives" && apt-get "${own[@]}" source --download-only "$1") ||
-		{ echo "suites: no source of $1 can be had by apt-get"; return 1; }
-	file=$(ls "$source"/archives/*.orig.tar.* | grep -v '\.asc$' | head -1)
+	apt-get "${own[@]}" update
+	for version in $(apt-cache "${own[@]}" showsrc --only-source "$1" | sed -n 's/^Version: //p' | sort -rVu); do
+		(cd "$source/archives" && apt-get "${own[@]}" source --download-only "$1=$version") && break
+	done
+	file=$(ls "$source"/archives/*.orig.tar.* 2>/dev/null | grep -v '\.asc$' | head -1)
+	[ -n "$file" ] || { echo "suites: no source of $1 can be had by apt-get"; return 1; }
 	tar -xf "$file" -C "$source" --strip-components=1 && rm -r "$source/archives" && touch "$source/.fetched"
 }
 
