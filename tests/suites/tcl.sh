@@ -1,0 +1,18 @@
+# Tcl's own tests (tests/*.test), of the release of the tclsh8.6 that is installed; each says which of its tests passed.
+# shellcheck shell=bash
+
+prepare() {
+	command -v tclsh8.6 >/dev/null || { echo "suites: tclsh8.6 is not installed"; return 1; }
+	fetch_source tcl8.6
+}
+
+# Those that make processes or threads.
+cases() { (cd "$source/tests" && grep -lE '\bexec\b|\bopen +["{]?\||\bthread::|testfork' -- *.test); }
+
+one() {
+	# They write beside themselves.
+	cp -r "$source/tests" t && cd t || return
+	env TERM=dumb timeout -k 5 300 "${RUN[@]}" tclsh8.6 "$1" -verbose bpe
+}
+
+said() { cat; }
