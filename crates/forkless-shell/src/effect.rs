@@ -246,6 +246,11 @@ impl ShellTraits {
                         EnvString::Inherited(this),
                         key(0, fnv1(name) % 64, 0, u32::MAX - position(this)),
                     )?;
+                } else if self.exports_any_name && entry.contains(&b'=') {
+                    if name.is_empty() {
+                        return Err(Rejection::environment(Reason::EnvironmentVariable, this));
+                    }
+                    filled.push(EnvString::Inherited(this), self.place(name, this))?;
                 }
                 continue;
             }

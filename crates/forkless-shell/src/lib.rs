@@ -65,7 +65,7 @@
 //! 8. `cd` ([`CommandKind::ChangeDirectory`]) fails unless the directory of [`resolve_directory`] can be entered; a
 //!    failure is handled as in 4. It must not change the caller's own directory.
 //! 9. **Signals and the rest**: sh changes no signal disposition, mask, process group or limit for what it runs in the
-//!    foreground, and neither may the runner. A child's parent is the runner instead of a shell; that is the one
+//!    foreground, and neither may the runner; but for [`ShellTraits::ignores_sigquit`]. A child's parent is the runner instead of a shell; that is the one
 //!    difference, and getppid() can see it.
 //! 10. A script without programs (`exit 3`) has no child at all: where one is expected (`popen`), use the shell.
 #![no_std]

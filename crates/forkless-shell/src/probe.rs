@@ -96,6 +96,7 @@ impl ShellTraits {
         let candidates = [
             Self { replaces_shell: ash, ..Self::DASH },
             Self { replaces_shell: ash, may_run_applets: true, ..Self::BUSYBOX },
+            Self { replaces_shell: ash, may_run_applets: true, exports_any_name: true, ..Self::BUSYBOX },
             Self { replaces_shell: bash, ..Self::BASH },
         ];
         candidates.into_iter().find(|candidate| candidate.explains(exported, replaced, directory))

@@ -1,8 +1,11 @@
 //! What is known of this machine's `/bin/sh`, and how it is found out.
 
+use core::fmt;
+
 use crate::environment::{Environment, name_of};
 use crate::names;
 use crate::reason::{Reason, Rejection};
+use crate::script::{Command, CommandKind};
 
 /// Which shell `/bin/sh` is.
 ///
@@ -10,6 +13,7 @@ use crate::reason::{Reason, Rejection};
 /// use forkless_shell::{ShellKind, ShellTraits};
 /// assert_eq!(ShellTraits::from_probe(b"sh: not found\n", 7, b"/"), ShellTraits::UNKNOWN);
 /// assert_eq!(ShellTraits::UNKNOWN.kind(), ShellKind::Unknown);
+/// assert_eq!(ShellKind::Busybox.to_string(), "busybox");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -22,6 +26,18 @@ pub enum ShellKind {
     Bash,
     /// busybox ash.
     Busybox,
+}
+
+/// Its name, in small letters.
+impl fmt::Display for ShellKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ShellKind::Unknown => "unknown",
+            ShellKind::Dash => "dash",
+            ShellKind::Bash => "bash",
+            ShellKind::Busybox => "busybox",
+        })
+    }
 }
 
 /// When a shell replaces itself by the last program of the line instead of waiting for it.
@@ -55,27 +71,27 @@ pub struct ShellTraits {
     pub(crate) kind: ShellKind,
     pub(crate) replaces_shell: ReplacesShell,
     pub(crate) may_run_applets: bool,
+    /// Exports what came in under a name that no variable can have, in its hash's place: busybox as its authors release it
+    /// (shell/ash.c, `init`); Debian's drops it.
+    pub(crate) exports_any_name: bool,
 }
 
 impl ShellTraits {
     /// Nothing is known: every analysis answers "ask the shell".
-    pub const UNKNOWN: Self =
-        Self { kind: ShellKind::Unknown, replaces_shell: ReplacesShell::Never, may_run_applets: true };
+    pub const UNKNOWN: Self = Self { kind: ShellKind::Unknown, may_run_applets: true, ..Self::DASH };
     /// dash 0.5.12 as Debian 12 builds it.
-    pub const DASH: Self =
-        Self { kind: ShellKind::Dash, replaces_shell: ReplacesShell::Never, may_run_applets: false };
+    pub const DASH: Self = Self {
+        kind: ShellKind::Dash,
+        replaces_shell: ReplacesShell::Never,
+        may_run_applets: false,
+        exports_any_name: false,
+    };
     /// bash 5.2 called `sh`.
-    pub const BASH: Self = Self {
-        kind: ShellKind::Bash,
-        replaces_shell: ReplacesShell::WhereBashSuppressesFork,
-        may_run_applets: false,
-    };
-    /// busybox ash 1.35, built so that it looks for programs in `PATH` before its own applets.
-    pub const BUSYBOX: Self = Self {
-        kind: ShellKind::Busybox,
-        replaces_shell: ReplacesShell::AtEndOfInput,
-        may_run_applets: false,
-    };
+    pub const BASH: Self =
+        Self { kind: ShellKind::Bash, replaces_shell: ReplacesShell::WhereBashSuppressesFork, ..Self::DASH };
+    /// busybox ash 1.35 of Debian 12, built so that it looks for programs in `PATH` before its own applets.
+    pub const BUSYBOX: Self =
+        Self { kind: ShellKind::Busybox, replaces_shell: ReplacesShell::AtEndOfInput, ..Self::DASH };
 
     /// Which shell it is.
     ///
@@ -86,6 +102,86 @@ impl ShellTraits {
     #[must_use]
     pub const fn kind(&self) -> ShellKind {
         self.kind
+    }
+
+    /// These traits as a number from 1 to 127, for another process that has this version of the crate; 0 for
+    /// [`UNKNOWN`](ShellTraits::UNKNOWN). What the bits mean is not promised.
+    ///
+    /// ```
+    /// use forkless_shell::ShellTraits;
+    /// for shell in [ShellTraits::DASH, ShellTraits::BASH, ShellTraits::BUSYBOX.with_applet_probe(0)] {
+    ///     assert_eq!(ShellTraits::from_bits(shell.to_bits()), shell);
+    /// }
+    /// assert_eq!(ShellTraits::UNKNOWN.to_bits(), 0);
+    /// ```
+    #[must_use]
+    pub const fn to_bits(&self) -> u8 {
+        let kind = match self.kind {
+            ShellKind::Unknown => return 0,
+            ShellKind::Dash => 1,
+            ShellKind::Bash => 2,
+            ShellKind::Busybox => 3,
+        };
+        let replaces_shell = match self.replaces_shell {
+            ReplacesShell::Never => 0,
+            ReplacesShell::AtEndOfInput => 1,
+            ReplacesShell::WhereBashSuppressesFork => 2,
+            ReplacesShell::KnownForLoneCommand => 3,
+        };
+        kind | replaces_shell << 2 | (self.may_run_applets as u8) << 4 | (self.exports_any_name as u8) << 5
+    }
+
+    /// The traits that [`to_bits`](ShellTraits::to_bits) made a number; [`UNKNOWN`](ShellTraits::UNKNOWN) for any other number.
+    ///
+    /// ```
+    /// use forkless_shell::ShellTraits;
+    /// assert_eq!(ShellTraits::from_bits(0), ShellTraits::UNKNOWN);
+    /// assert_eq!(ShellTraits::from_bits(0xff), ShellTraits::UNKNOWN);
+    /// ```
+    #[must_use]
+    pub const fn from_bits(bits: u8) -> Self {
+        let kind = match bits & 3 {
+            1 => ShellKind::Dash,
+            2 => ShellKind::Bash,
+            3 => ShellKind::Busybox,
+            _ => return Self::UNKNOWN,
+        };
+        let replaces_shell = match bits >> 2 & 3 {
+            0 => ReplacesShell::Never,
+            1 => ReplacesShell::AtEndOfInput,
+            2 => ReplacesShell::WhereBashSuppressesFork,
+            _ => ReplacesShell::KnownForLoneCommand,
+        };
+        if bits >> 6 != 0 {
+            return Self::UNKNOWN;
+        }
+        Self {
+            kind,
+            replaces_shell,
+            may_run_applets: bits & 1 << 4 != 0,
+            exports_any_name: bits & 1 << 5 != 0,
+        }
+    }
+
+    /// Whether the program of `command` starts with SIGQUIT ignored, whatever the line was started with.
+    ///
+    /// busybox ignores that signal. It takes this back in what it forks, and before `exec`, but not in the program that takes its
+    /// place at the end of a line (shell/ash.c: `setsignal`, `execcmd`).
+    ///
+    /// ```
+    /// use forkless_shell::{ShellTraits, analyze};
+    /// let (env, mut buf): ([&[u8]; 1], _) = ([b"PATH=/bin"], [0; 512]);
+    /// let mut ignores = |line: &str, shell: ShellTraits| {
+    ///     let script = analyze(line.as_bytes(), &env, &shell, &mut buf).unwrap();
+    ///     script.pipelines().map(|p| shell.ignores_sigquit(&p.stages().last().unwrap())).collect::<Vec<_>>()
+    /// };
+    /// assert_eq!(ignores("ls; ls", ShellTraits::BUSYBOX), [false, true]);
+    /// assert_eq!(ignores("exec ls", ShellTraits::BUSYBOX), [false]);
+    /// assert_eq!(ignores("ls; ls", ShellTraits::DASH), [false, false]);
+    /// ```
+    #[must_use]
+    pub fn ignores_sigquit(&self, command: &Command<'_>) -> bool {
+        self.kind == ShellKind::Busybox && command.replaces_shell() && command.kind() == CommandKind::External
     }
 
     pub(crate) fn expands_braces(&self) -> bool {

@@ -1,6 +1,6 @@
 //! One table per rule: what is run directly and as what, what is left to the shell and why.
 
-use forkless_shell::{Reason, ShellTraits, analyze};
+use forkless_shell::{Directory, EnvSlot, PreviousDirectory, Reason, ShellKind, ShellTraits, analyze};
 
 const ENVIRONMENT: [&[u8]; 7] = [
     b"PATH=/usr/bin:/bin",
@@ -299,6 +299,51 @@ fn environments_that_change_the_shell_are_left_to_it() {
         let rejection = analyze(b"ls", &environment, &shell, &mut buf).unwrap_err();
         assert_eq!((rejection.reason, rejection.variable), (Reason::EnvironmentVariable, Some(1)), "{entry}");
     }
+}
+
+/// Debian's busybox drops what has the name of no variable, its authors' exports it, in its hash's place.
+#[test]
+fn both_kinds_of_busybox_are_known_by_their_answers() {
+    let exported = |odd: &str| {
+        let entries = [
+            "MAIL=",
+            "CH=before MAIL",
+            "SHLVL=6",
+            "OLDPWD=/nonexistent/forkless",
+            "Z=",
+            odd,
+            "_=forkless",
+            "CX=before TERM",
+            "TERM=dumb",
+            "PATH=/usr/bin:/bin",
+            "C4=before PATH",
+            "MAILPATH=",
+            "DS=before MAILPATH",
+            "DV=before PWD and LC_ALL",
+            "LC_ALL=C",
+            "PWD=/",
+            "BASH_VERSION=0",
+        ];
+        let entries = entries.iter().filter(|entry| !entry.is_empty());
+        entries.fold("7 (cat) R 6 7 6 0\n".to_owned(), |answer, entry| answer + entry + "\0")
+    };
+    let environment: [&[u8]; 3] = [b"PATH=/bin", b"odd.name=1", b"PWD=/"];
+    let mut known = Vec::new();
+    for (odd, variables) in [("", 3), ("not.a.name=1", 4)] {
+        let shell = ShellTraits::from_probe(exported(odd).as_bytes(), 7, b"/");
+        assert_eq!(shell.kind(), ShellKind::Busybox);
+        assert!(shell.needs_applet_probe());
+        assert_eq!(ShellTraits::from_bits(shell.to_bits()), shell);
+        let (mut buf, mut text, mut slots) = ([0; 256], [0; 256], [EnvSlot::EMPTY; 8]);
+        let script = analyze(b"/bin/ls", &environment, &shell, &mut buf).expect("a program by its path");
+        let ls = script.single().expect("one command");
+        let directory = Directory { current: b"/", previous: PreviousDirectory::Stale };
+        let count = shell.environment(&environment, &ls, &directory, b"/bin/ls", &mut text, &mut slots);
+        // SHLVL is its own.
+        assert_eq!(count, Ok(variables), "{odd}");
+        known.push(shell);
+    }
+    assert_ne!(known[0], known[1]);
 }
 
 #[test]

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
-use crate::support::{FORKLESS, LIBRARY, compile, emulated, observe, plain, reported, temporary};
+use crate::support::{
+    FORKLESS, LIBRARY, compile, emulated, observe, plain, reported, reported_by, temporary,
+};
 
 pub(crate) static ASKING: LazyLock<PathBuf> = LazyLock::new(|| compile("asking.c", &["-lpthread"]));
 
@@ -98,6 +100,46 @@ fn a_shell_that_cannot_be_asked_gets_the_lines() {
         let (with, report) = reported(ONLY_IT, &ASKING, &[case]);
         assert_eq!(without, with, "{case}");
         assert_eq!((report.count("shells_skipped"), report.count("shells_kept")), (0, lines), "{case}");
+    }
+}
+
+/// A command in a mount namespace where `/bin/sh` is this shell.
+fn with_shell(shell: &Path, command: &[&str]) -> Command {
+    let bind = r#"mount --bind "$0" /bin/sh && exec "$@""#;
+    let mut all = plain("unshare".as_ref(), &["--mount", "--propagation=private", "sh", "-c", bind]);
+    all.arg(shell).args(command).env("FORKLESS_LIBRARY", &*LIBRARY);
+    all
+}
+
+/// bash, which executes a lone command in its own place, and busybox, which is asked whether it runs names by itself (Debian's does).
+#[test]
+fn other_shells_are_asked_too() {
+    let program = ASKING.to_str().expect("UTF-8");
+    for name in ["bash", "busybox"] {
+        let shell = Path::new("/bin").join(name);
+        let without = observe(&mut with_shell(&shell, &[program, "three_lines"]));
+        if without.0 != Some(0) {
+            println!("skipped: {name} cannot be made /bin/sh here: {}", without.2.trim());
+            continue;
+        }
+        let has_applets = name == "busybox" && {
+            let mut by_itself = Command::new(&shell);
+            by_itself.args(["sh", "-c", "cat /dev/null"]).env("PATH", "/nonexistent");
+            observe(&mut by_itself).0 != Some(127)
+        };
+        let names = if has_applets { 0 } else { 3 };
+        for (case, skipped) in [("three_lines", 3), ("three_lists", 3), ("three_names", names)] {
+            let without = observe(&mut with_shell(&shell, &[program, case]));
+            for children in ["--children=follow", "--children=no"] {
+                let (with, report) = reported_by(|options| {
+                    let run = [&[FORKLESS, "run", children], options, &["--", program, case]].concat();
+                    with_shell(&shell, &run)
+                });
+                assert_eq!(without, with, "{name} {case} {children}");
+                let counts = ["shells_skipped", "shells_kept"].map(|counter| report.count(counter));
+                assert_eq!(counts, [skipped, 3 - skipped], "{name} {case} {children}");
+            }
+        }
     }
 }
 

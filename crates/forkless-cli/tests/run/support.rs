@@ -162,12 +162,17 @@ pub(crate) fn reported(
     program: &Path,
     args: &[&str],
 ) -> ((Option<i32>, String, String), Report) {
+    reported_by(|more| run(&[more, options].concat(), program, args))
+}
+
+/// The same for a command that takes the options to report.
+pub(crate) fn reported_by(
+    command: impl FnOnce(&[&str]) -> Command,
+) -> ((Option<i32>, String, String), Report) {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let file = temporary(&format!("report.{}.{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
     let to = format!("--report={}", file.display());
-    let mut all = vec!["--json", to.as_str()];
-    all.extend(options);
-    let seen = observe(&mut run(&all, program, args));
+    let seen = observe(&mut command(&["--json", to.as_str()]));
     let report = report_in(&file, &seen);
     (seen, report)
 }

@@ -20,7 +20,7 @@ use crate::namespace;
 use crate::signals::{SIGCHLD, SIGINT, SIGQUIT, SIGTSTP};
 
 use super::launch::{self, Launch, SIZE, STACK, Step, Workspace};
-use super::{ASKING, KNOWN, SHELL, UNASKED, UNKNOWN, line};
+use super::{ASKING, SHELL, UNASKED, UNKNOWN, line};
 
 /// Before anything is locked, blocked or ignored for the line: all of that would last as long as the shell takes to answer.
 pub(super) fn if_needed(line: &CStr, environ: *const *const c_char) {
@@ -43,9 +43,38 @@ fn ask(workspace: &mut Workspace) -> Option<()> {
     }
     // Before the question: the answer is then never one of an older file.
     let file = launch::stat(c"/bin/sh")?;
+    let heard = put(workspace, probe::LINE, &probe::ENVIRONMENT)?;
+    let output = workspace.memory().get(..heard.len)?;
+    let mut shell = ShellTraits::from_probe(output, heard.shell.cast_unsigned(), b"/");
+    if shell.needs_applet_probe() {
+        let heard = put(workspace, probe::APPLET_LINE, &probe::APPLET_ENVIRONMENT)?;
+        if let Some(status) = heard.status {
+            shell = shell.with_applet_probe(status >> 8 & 0xff);
+        }
+    }
+    if shell == ShellTraits::UNKNOWN {
+        return None;
+    }
+    super::learnt(shell, file.device, file.inode);
+    Some(())
+}
+
+/// What a shell answered, in the workspace's memory.
+struct Heard {
+    len: usize,
+    /// The asked shell's process id, as its parent and so its /proc have it.
+    shell: i32,
+    /// Its wait status.
+    status: Option<i32>,
+}
+
+/// Has an asker run a line by `/bin/sh` with an environment.
+fn put(workspace: &mut Workspace, line: &CStr, environment: &[&CStr]) -> Option<Heard> {
     let stack = workspace.stack();
     let (answer, shells_stack) = workspace.memory().split_at_mut_checked(ANSWER)?;
-    let mut question = Question { stack: shells_stack.as_mut_ptr() as usize, answer, len: 0, shell: 0 };
+    let heard = Heard { len: 0, shell: 0, status: None };
+    let mut question =
+        Question { line, environment, stack: shells_stack.as_mut_ptr() as usize, answer, heard };
     // A handler that jumped away would leave the asker unreaped.
     let before = signal::set_mask(SigSet::ALL).ok()?;
     // SAFETY: the workspace's stack; `question` is used by nobody else until the asker ends; `asker` keeps the rules.
@@ -54,11 +83,7 @@ fn ask(workspace: &mut Workspace) -> Option<()> {
         launch::reap(asker);
     }
     let _ = insist(|| signal::set_mask(before));
-    let answer = question.answer.get(..question.len)?;
-    let shell = ShellTraits::from_probe(answer, question.shell.cast_unsigned(), b"/");
-    let at = KNOWN.iter().position(|(_, known)| *known == shell)?;
-    super::learnt(at, file.device, file.inode);
-    Some(())
+    Some(question.heard)
 }
 
 /// Bytes of a workspace for the answer; the asked shell's stack is behind it, and the asker's behind that.
@@ -66,13 +91,12 @@ const ANSWER: usize = SIZE - 2 * STACK;
 
 /// What the caller and the asker share.
 struct Question<'a> {
+    line: &'a CStr,
+    environment: &'a [&'a CStr],
     /// Where the asked shell starts.
     stack: usize,
     answer: &'a mut [u8],
-    /// How much of it there is.
-    len: usize,
-    /// The asked shell's process id, as its parent and so its /proc have it.
-    shell: i32,
+    heard: Heard,
 }
 
 /// The process between. Shares the caller's memory, and nothing else: no libc, no allocation.
@@ -88,28 +112,30 @@ impl Question<'_> {
         // The program's descriptors are not held open for as long as this takes: who closes a pipe or a lock means it. And it may have
         // used up all its numbers.
         fd::close_range(0, u32::MAX, 0)?;
+        // A program that ignores SIGCHLD would have the shell reap itself, and its status lost.
+        signal::reset(SIGCHLD, false)?;
         process::chdir(CPtr::from(c"/"))?;
         let nowhere = fd::openat(fd::AT_FDCWD, CPtr::from(c"/dev/null"), fd::O_RDWR, 0)?;
         let (read, write) = fd::pipe2(fd::O_CLOEXEC)?;
-        self.shell = self.start(nowhere, write)?;
+        self.heard.shell = self.start(nowhere, write)?;
         let _ = fd::close(write);
-        while let Some(room @ [_, ..]) = self.answer.get_mut(self.len..) {
+        while let Some(room @ [_, ..]) = self.answer.get_mut(self.heard.len..) {
             match fd::read(read, room) {
                 Err(Errno::EINTR) => {}
                 Ok(0) | Err(_) => break,
-                Ok(n) => self.len += n,
+                Ok(n) => self.heard.len += n,
             }
         }
         // One that has more to say is told that nobody listens.
         let _ = fd::close(read);
-        launch::reap(self.shell);
+        self.heard.status = launch::reap(self.heard.shell);
         Ok(())
     }
 
     fn start(&self, nowhere: i32, write: i32) -> Result<i32, Errno> {
-        let argv = [c"sh".as_ptr(), c"-c".as_ptr(), probe::LINE.as_ptr(), null()];
+        let argv = [c"sh".as_ptr(), c"-c".as_ptr(), self.line.as_ptr(), null()];
         let mut envp = [null(); probe::ENVIRONMENT.len() + 1];
-        for (pointer, entry) in envp.iter_mut().zip(&probe::ENVIRONMENT) {
+        for (pointer, entry) in envp.iter_mut().zip(self.environment) {
             *pointer = entry.as_ptr();
         }
         Launch {

@@ -125,17 +125,19 @@ pub(super) unsafe fn suspended(
     pid
 }
 
-/// Waits for a child of our own, whatever its exit signal. It may be gone: where SIGCHLD is ignored, children that send it reap themselves.
-pub(super) fn reap(pid: i32) {
-    let _ = insist(|| {
+/// Waits for a child of our own, whatever its exit signal: its status. It may be gone, `None`: where SIGCHLD is ignored, children that send it
+/// reap themselves.
+pub(super) fn reap(pid: i32) -> Option<i32> {
+    insist(|| {
         loop {
             match process::wait4(pid, process::WALL) {
                 Err(Errno::EINTR) => {}
-                Err(Errno::ECHILD) => return Ok(0),
-                other => return other,
+                Err(Errno::ECHILD) => return Ok(None),
+                other => return other.map(Some),
             }
         }
-    });
+    })
+    .unwrap_or(None)
 }
 
 /// The child. Shares the parent's memory: no libc, no allocation.

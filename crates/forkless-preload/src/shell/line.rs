@@ -12,7 +12,7 @@ use forkless_shell::{
 use forkless_sys::signal::SigSet;
 use forkless_sys::{CPtr, Errno, fd, process};
 
-use crate::signals::SIGCHLD;
+use crate::signals::{SIGCHLD, SIGQUIT};
 use crate::tally;
 
 use super::launch::{self, Launch, Step, Workspace};
@@ -155,6 +155,10 @@ fn without_shell(
     let ready = plan.redirect(&command, terms, shell.kind());
     let replaces = command.replaces_shell();
     let (restore, mask) = signals(shell.kind(), replaces, terms);
+    let mut ignored = launch::left_ignored();
+    if shell.ignores_sigquit(&command) {
+        ignored = ignored.with(SIGQUIT);
+    }
     let launched = ready.and_then(|()| {
         Launch {
             path,
@@ -162,7 +166,7 @@ fn without_shell(
             envp: envp.as_ptr(),
             steps: &plan.steps[..plan.len],
             restore,
-            ignored: launch::left_ignored(),
+            ignored,
             mask,
         }
         .start(stack)

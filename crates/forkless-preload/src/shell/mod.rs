@@ -15,10 +15,10 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use forkless_shell::ShellTraits;
+use forkless_shell::{ShellKind, ShellTraits};
 
 at_hand! {
-    /// 0: off. Else an index into [`KNOWN`], plus one, or one of the numbers below.
+    /// 0: off. Else what it is (`ShellTraits::to_bits`), or one of the numbers below, which are larger.
     static SHELL: AtomicU8 = AtomicU8::new(0);
     /// Device and inode of `/bin/sh` when it was asked what it is.
     static DEVICE: AtomicU64 = AtomicU64::new(0);
@@ -32,36 +32,33 @@ const ASKING: u8 = 0x81;
 /// Asked, without an answer that we know. Lines go to the shell, by our launcher and not by libc's: lines of ours may be under way.
 const UNKNOWN: u8 = 0x82;
 
-const KNOWN: [(&[u8], ShellTraits); 3] =
-    [(b"dash", ShellTraits::DASH), (b"bash", ShellTraits::BASH), (b"busybox", ShellTraits::BUSYBOX)];
-
-/// `sh=NAME:DEVICE:INODE` of the options, or `sh=ask`.
+/// `sh=TRAITS:DEVICE:INODE` of the options, all three numbers, or `sh=ask`.
 pub(crate) fn configure(option: &[u8]) {
     if option == b"ask" {
         SHELL.store(UNASKED, Relaxed);
         return;
     }
     let mut parts = option.split(|b| *b == b':');
-    let (name, mut number) = (parts.next(), || core::str::from_utf8(parts.next()?).ok()?.parse::<u64>().ok());
-    let (Some(device), Some(inode)) = (number(), number()) else { return };
-    if let Some(at) = KNOWN.iter().position(|(known, _)| Some(*known) == name) {
-        learnt(at, device, inode);
-    }
+    let mut number = || core::str::from_utf8(parts.next()?).ok()?.parse::<u64>().ok();
+    let (Some(traits), Some(device), Some(inode)) = (number(), number(), number()) else { return };
+    learnt(ShellTraits::from_bits(traits as u8), device, inode);
 }
 
-/// `/bin/sh` is this one of [`KNOWN`], as long as it is this file.
-fn learnt(at: usize, device: u64, inode: u64) {
+/// `/bin/sh` is this, as long as it is this file.
+fn learnt(shell: ShellTraits, device: u64, inode: u64) {
     DEVICE.store(device, Relaxed);
     INODE.store(inode, Relaxed);
-    SHELL.store(at as u8 + 1, Release);
+    SHELL.store(shell.to_bits(), Release);
 }
 
 /// What `/bin/sh` is; `None` when this is not known, or the file is another one by now (a chroot).
 fn traits() -> Option<ShellTraits> {
-    let at = SHELL.load(Acquire).checked_sub(1)?;
-    let (_, shell) = KNOWN.get(usize::from(at))?;
+    let shell = ShellTraits::from_bits(SHELL.load(Acquire));
+    if shell.kind() == ShellKind::Unknown {
+        return None;
+    }
     let stat = launch::stat(c"/bin/sh")?;
-    (stat.device == DEVICE.load(Relaxed) && stat.inode == INODE.load(Relaxed)).then_some(*shell)
+    (stat.device == DEVICE.load(Relaxed) && stat.inode == INODE.load(Relaxed)).then_some(shell)
 }
 
 /// Whether to stand aside: switched off, or in a speculative child, whose processes are to be judged as libc makes them.

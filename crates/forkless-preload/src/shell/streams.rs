@@ -34,7 +34,7 @@ struct Stream {
     file: AtomicPtr<c_void>,
     pid: AtomicI32,
     fd: AtomicI32,
-    /// 1 + index of the shell whose way of telling applies; 0: as it is.
+    /// The shell whose way of telling applies (`ShellTraits::to_bits`); 0: as it is.
     told: AtomicU8,
 }
 
@@ -146,15 +146,11 @@ fn open(
     }
     slot.pid.store(started.pid, Relaxed);
     slot.fd.store(ours, Relaxed);
-    let told = started.told.map_or(0, |t| shell_number(&t.shell));
+    let told = started.told.map_or(0, |t| t.shell.to_bits());
     slot.told.store(told, Relaxed);
     slot.file.store(file, Release);
     OPEN.fetch_add(1, Release);
     Ok(file)
-}
-
-fn shell_number(shell: &ShellTraits) -> u8 {
-    super::KNOWN.iter().position(|(_, known)| known == shell).map_or(0, |at| at as u8 + 1)
 }
 
 /// Our stream behind `file`.
@@ -175,14 +171,12 @@ impl Stream {
     /// Closes the stream and waits for its program, as `pclose` does.
     fn end(&self, file: *mut c_void) -> c_int {
         let pid = self.pid.load(Relaxed);
-        let told = self.told.load(Relaxed);
+        let shell = ShellTraits::from_bits(self.told.load(Relaxed));
         self.forget();
         let _ = real_close(&FCLOSE, file);
         match wait(pid) {
-            Ok(status) => match told.checked_sub(1).and_then(|at| super::KNOWN.get(usize::from(at))) {
-                Some((_, shell)) => tell(status, &Told { shell: *shell, errors: 2, opened: -1 }),
-                None => status,
-            },
+            Ok(status) if shell == ShellTraits::UNKNOWN => status,
+            Ok(status) => tell(status, &Told { shell, errors: 2, opened: -1 }),
             Err(errno) => fail(errno),
         }
     }

@@ -1,7 +1,7 @@
 //! Runs lines through real shells and through the analysis, and compares all that can be seen.
 //!
 //! Compared are the outcome, standard output and error, every file the line left behind, and what each program reports
-//! about its arguments, environment (values and order), directory and descriptors. A shell that is not installed is
+//! about its arguments, environment (values and order), directory, descriptors and signals. A shell that is not installed is
 //! counted as skipped and named.
 //!
 //! `FORKLESS_SHELL_FUZZ_SECONDS=600` runs random lines for that long instead of the fixed number; `FORKLESS_SHELL_SEED`

@@ -53,6 +53,10 @@ fn observe() -> i32 {
     }
     let cwd = std::env::current_dir().map(|path| path.display().to_string());
     let _ = writeln!(report, " in {cwd:?}");
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    for line in status.lines().filter(|line| line.starts_with("SigBlk") || line.starts_with("SigIgn")) {
+        let _ = writeln!(report, " {line}");
+    }
     for fd in 0..10 {
         // Pipes have different numbers in each run.
         if let Ok(link) = std::fs::read_link(format!("/proc/self/fd/{fd}")) {

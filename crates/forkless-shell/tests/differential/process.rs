@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::rc::Rc;
 
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawn};
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
@@ -47,6 +47,18 @@ pub(crate) fn start(path: &CStr, argv: &[CString], envp: &[CString], table: &Tab
     attributes.set_sigdefault(&defaults)?;
     attributes.set_flags(PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF)?;
     posix_spawn(path, &actions, &attributes, argv, envp)
+}
+
+/// What is started inherits that it is ignored: posix_spawn has no attribute for it.
+#[expect(unsafe_code, reason = "signal(2) takes a handler")]
+pub(crate) fn ignoring_sigquit<T>(start: impl FnOnce() -> T) -> T {
+    // SAFETY: no handler, so no code of ours can run in a signal's context.
+    let before =
+        unsafe { signal(Signal::SIGQUIT, SigHandler::SigIgn) }.expect("a signal that can be ignored");
+    let result = start();
+    // SAFETY: what it was.
+    unsafe { signal(Signal::SIGQUIT, before) }.expect("what it was");
+    result
 }
 
 pub(crate) fn wait(pid: Pid) -> Outcome {

@@ -12,7 +12,7 @@ use forkless_shell::{
     RedirectionKind, Script, ShellKind, ShellTraits, resolve_directory,
 };
 
-use crate::process::{Outcome, Table, start, wait};
+use crate::process::{Outcome, Table, ignoring_sigquit, start, wait};
 
 pub(crate) struct Runner<'a> {
     pub(crate) shell: &'a CStr,
@@ -46,6 +46,7 @@ struct Stage {
     table: Table,
     base: Table,
     source: CString,
+    ignores_sigquit: bool,
 }
 
 impl<'a> Runner<'a> {
@@ -160,7 +161,8 @@ impl<'a> Runner<'a> {
                 [command.span().of(self.line), b"\nexit"].concat()
             };
             let source = CString::new(source).ok()?;
-            stages.push(Stage { path, argv: words, envp, table, base, source });
+            let ignores_sigquit = self.traits.ignores_sigquit(&command);
+            stages.push(Stage { path, argv: words, envp, table, base, source, ignores_sigquit });
         }
         Some(stages)
     }
@@ -170,7 +172,12 @@ impl<'a> Runner<'a> {
         let messages = if is_lone { stages[0].table[2].clone() } else { self.table[2].clone() };
         let mut pids = Vec::new();
         for stage in stages {
-            let pid = start(&stage.path, &stage.argv, &stage.envp, &stage.table).unwrap_or_else(|_| {
+            let started = if stage.ignores_sigquit {
+                ignoring_sigquit(|| start(&stage.path, &stage.argv, &stage.envp, &stage.table))
+            } else {
+                start(&stage.path, &stage.argv, &stage.envp, &stage.table)
+            };
+            let pid = started.unwrap_or_else(|_| {
                 self.handed_over += 1;
                 self.start_shell(&stage.source, &stage.base)
             });

@@ -270,6 +270,9 @@ impl<'s> Walk<'s> {
             if self.mask_is_emptied(pipeline) {
                 command.signal_mask(SigSet::EMPTY);
             }
+            if self.traits.ignores_sigquit(&stage) {
+                command.ignore_signals(SigSet::EMPTY.with(libc::SIGQUIT));
+            }
             stages.push(Stage {
                 command,
                 table,

@@ -42,7 +42,7 @@ pub(super) fn entries() -> Vec<Entry> {
             "/bin/sh",
             shell::ask()
                 .and_then(shell::Asked::known)
-                .map(|known| known.split(':').next().unwrap_or_default().to_owned())
+                .map(|known| known.traits.kind().to_string())
                 .ok_or_else(|| "not a shell whose ways are known".to_owned()),
             "running lines of system() and popen() without it",
             "every line goes to the shell",

@@ -6,6 +6,8 @@ use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
 use std::ptr::{null, null_mut};
 
 use forkless_shell::{ShellTraits, probe};
@@ -25,7 +27,10 @@ impl Answer {
     pub(super) fn for_the_library(self) -> Option<String> {
         match self {
             Answer::None => None,
-            Answer::Expected(asked) => asked.known(),
+            Answer::Expected(asked) => {
+                let Known { traits, device, inode } = asked.known()?;
+                Some(format!("{}:{device}:{inode}", traits.to_bits()))
+            }
             Answer::LeftToTheLibrary => Some("ask".to_owned()),
         }
     }
@@ -33,45 +38,73 @@ impl Answer {
 
 /// A shell that was asked and has not been listened to yet: it answers while its asker does other things.
 pub(in crate::commands) struct Asked {
-    shell: libc::pid_t,
+    /// Until it is reaped.
+    shell: Option<libc::pid_t>,
     answer: File,
 }
 
+/// What `/bin/sh` is, as long as it is this file.
+pub(in crate::commands) struct Known {
+    pub(in crate::commands) traits: ShellTraits,
+    device: u64,
+    inode: u64,
+}
+
 impl Asked {
-    /// Listens: `dash:DEVICE:INODE`, for the library; `None` when the shell is not one it knows.
-    pub(in crate::commands) fn known(mut self) -> Option<String> {
-        let mut output = Vec::new();
-        (&mut self.answer).take(1 << 20).read_to_end(&mut output).ok()?;
+    /// Listens. `None` when the shell is not one whose ways are known.
+    pub(in crate::commands) fn known(mut self) -> Option<Known> {
+        let output = self.listen()?;
         let file = fs::metadata("/bin/sh").ok()?;
         let directory = std::env::current_dir().ok()?;
         let directory = directory.as_os_str().as_encoded_bytes();
-        let traits = ShellTraits::from_probe(&output, self.shell.cast_unsigned(), directory);
-        let name =
-            [("dash", ShellTraits::DASH), ("bash", ShellTraits::BASH), ("busybox", ShellTraits::BUSYBOX)]
-                .into_iter()
-                .find(|(_, known)| *known == traits)?
-                .0;
-        Some(format!("{name}:{}:{}", file.dev(), file.ino()))
+        let mut traits = ShellTraits::from_probe(&output, self.shell?.cast_unsigned(), directory);
+        if traits.needs_applet_probe() {
+            let mut second = start(probe::APPLET_LINE, &probe::APPLET_ENVIRONMENT)?;
+            second.listen()?;
+            let code = second.wait().and_then(|status| status.code());
+            traits = code.map_or(traits, |code| traits.with_applet_probe(code));
+        }
+        (traits != ShellTraits::UNKNOWN).then(|| Known { traits, device: file.dev(), inode: file.ino() })
+    }
+
+    fn listen(&mut self) -> Option<Vec<u8>> {
+        let mut output = Vec::new();
+        (&mut self.answer).take(1 << 20).read_to_end(&mut output).ok()?;
+        Some(output)
+    }
+
+    /// Its status; `None` where SIGCHLD is ignored, and it reaped itself.
+    fn wait(&mut self) -> Option<ExitStatus> {
+        let shell = self.shell.take()?;
+        let mut status = 0;
+        // SAFETY: the child that `start` made, which nobody else waits for. Its line is short, so it ends by itself.
+        while unsafe { libc::waitpid(shell, &raw mut status, 0) } < 0 {
+            if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+                return None;
+            }
+        }
+        Some(ExitStatus::from_raw(status))
     }
 }
 
 impl Drop for Asked {
     /// Listened to or not, nothing is left behind: the program that is executed next would find a child it never had.
     fn drop(&mut self) {
-        let mut status = 0;
-        // SAFETY: the child that `ask` made, which nobody else waits for. Its line is short, so it ends by itself.
-        while unsafe { libc::waitpid(self.shell, &raw mut status, 0) } < 0
-            && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
-        {}
+        self.wait();
     }
 }
 
-/// Runs the probe's line with exactly its environment. `None` when there is no shell.
+/// Asks what it is.
 pub(in crate::commands) fn ask() -> Option<Asked> {
+    start(probe::LINE, &probe::ENVIRONMENT)
+}
+
+/// Runs a line of the probe with exactly its environment. `None` when there is no shell.
+fn start(line: &CStr, environment: &[&CStr]) -> Option<Asked> {
     let (read, write): (OwnedFd, OwnedFd) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).ok()?;
-    let mut envp: Vec<_> = probe::ENVIRONMENT.iter().map(|e| e.as_ptr().cast_mut()).collect();
+    let mut envp: Vec<_> = environment.iter().map(|e| e.as_ptr().cast_mut()).collect();
     envp.push(null_mut());
-    let argv: [&CStr; 3] = [c"sh", c"-c", probe::LINE];
+    let argv: [&CStr; 3] = [c"sh", c"-c", line];
     let mut argv: Vec<_> = argv.iter().map(|a| a.as_ptr().cast_mut()).collect();
     argv.push(null_mut());
     let mut actions = std::mem::MaybeUninit::<libc::posix_spawn_file_actions_t>::uninit();
@@ -109,5 +142,5 @@ pub(in crate::commands) fn ask() -> Option<Asked> {
     if result != 0 {
         return None;
     }
-    Some(Asked { shell: pid, answer: File::from(read) })
+    Some(Asked { shell: Some(pid), answer: File::from(read) })
 }

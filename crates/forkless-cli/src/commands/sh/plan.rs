@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStringExt as _;
 
 use forkless_shell::{
     Command, CommandKind, Connector, Directory, EnvSlot, EnvString, PreviousDirectory, RedirectionKind,
-    Rejection, Script, ShellKind, ShellTraits, analyze,
+    Rejection, Script, ShellTraits, analyze,
 };
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ pub(super) struct Plan {
     pub(super) schema: &'static str,
     pub(super) line: String,
     /// What is known of `/bin/sh`.
-    pub(super) shell: &'static str,
+    pub(super) shell: String,
     pub(super) decision: Decision,
     /// Why a shell is needed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -97,12 +97,7 @@ impl Plan {
         let mut plan = Plan {
             schema: "forkless.sh/1",
             line: text(line),
-            shell: match traits.kind() {
-                ShellKind::Dash => "dash",
-                ShellKind::Bash => "bash",
-                ShellKind::Busybox => "busybox",
-                _ => "unknown",
-            },
+            shell: traits.kind().to_string(),
             decision: Decision::Direct,
             reason: None,
             pipelines: Vec::new(),
