@@ -29,6 +29,19 @@ fn a_process_that_stopped_being_root_speculates_until_its_descriptor_is_taken() 
     assert_eq!(report.reasons(), ["NoProc", "NoProc", "NoProc"]);
 }
 
+/// Regression: the descriptor was opened and kept for changes of the user that change nothing, which Ruby's tests for leaks noticed.
+#[test]
+fn a_process_that_stays_root_has_no_descriptor_more() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can change its user");
+        return;
+    }
+    let without = observe(&mut plain(&SERVERS, &["stays_root"]));
+    let (with, _) = reported(&["--fork-minimum=1M", "--fork-always"], &SERVERS, &["stays_root"]);
+    assert_eq!(without, with);
+    assert_eq!(without.1, "0 0 0 0\n", "{without:?}");
+}
+
 /// Ruby 2.6 and redis do so by themselves: whoever asked for huge pages learns why there are none.
 #[test]
 fn a_program_that_turns_huge_pages_off_for_itself_is_reported() {

@@ -5,17 +5,18 @@
 //! moment it takes to open the file would let every other process of that user attach to it. So the file is opened while that is
 //! still allowed, just before the change.
 //!
-//! Only in processes large enough to speculate. The descriptor is close-on-exec; a child of a plain fork closes it, for it shows the
+//! Only in processes large enough to speculate, and only while they are not root. The descriptor is close-on-exec; a child of a plain fork closes it, for it shows the
 //! parent's memory; and whatever the program does to its number meanwhile is noticed before each use.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 
-use forkless_sys::{CPtr, fd, ids};
+use forkless_record::Kind;
+use forkless_sys::{CPtr, Errno, fd, ids};
 
 use crate::config::{self, Fork};
 
-use super::size;
+use super::{Attempt, size};
 
 static KEPT: AtomicI32 = AtomicI32::new(-1);
 static DEVICE: AtomicU64 = AtomicU64::new(0);
@@ -28,7 +29,8 @@ const PATH: &CStr = c"/proc/self/mem";
 
 /// The program is about to change its user.
 pub(crate) fn keep() {
-    if config::fork() == Fork::Off || ids::geteuid() != 0 || get().is_some() {
+    let kept = KEPT.load(Relaxed);
+    if config::fork() == Fork::Off || ids::geteuid() != 0 || (kept >= 0 && is_ours(kept)) {
         return;
     }
     if size::peak() < config::minimum() {
@@ -56,15 +58,32 @@ fn is_kept(descriptor: i32) -> bool {
     of(descriptor) == Ok((DEVICE.load(Relaxed), INODE.load(Relaxed)))
 }
 
-/// The descriptor, if it still is one of this very process: a child made without libc, or the program itself, may have another file
-/// behind that number. Looking at the file's identity is allowed where opening it is not.
-pub(crate) fn get() -> Option<i32> {
+/// A copy of the descriptor, if it still is one of this very process: a child made without libc, or the program itself, may have another
+/// file behind that number, or another thread may come to at any moment. Looking at the file's identity is allowed where opening it is not.
+pub(crate) fn copy() -> Attempt<i32> {
     let kept = KEPT.load(Relaxed);
     if kept < 0 {
-        return None;
+        return Err(Kind::NoProc);
     }
-    let now = fd::identity(fd::AT_FDCWD, CPtr::from(PATH), 0).ok()?;
-    (of(kept) == Ok(now)).then_some(kept)
+    let copy = fd::dup_cloexec(kept, 3)
+        .map_err(|e| if e == Errno::EBADF { Kind::NoProc } else { Kind::Descriptors })?;
+    if is_ours(copy) {
+        return Ok(copy);
+    }
+    let _ = fd::close(copy);
+    Err(Kind::NoProc)
+}
+
+/// Whether a descriptor is one of this process's memory.
+fn is_ours(descriptor: i32) -> bool {
+    fd::identity(fd::AT_FDCWD, CPtr::from(PATH), 0).is_ok_and(|now| of(descriptor) == Ok(now))
+}
+
+/// The program has tried to change its user. One that still is root, or is it again, can open the file whenever it needs it.
+pub(crate) fn keep_while_needed() {
+    if KEPT.load(Relaxed) >= 0 && ids::geteuid() == 0 {
+        forget();
+    }
 }
 
 /// In the child of a plain fork: what is kept is the parent's memory.

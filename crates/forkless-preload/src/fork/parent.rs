@@ -239,10 +239,7 @@ fn open_memory() -> Attempt<i32> {
         Ok(fd) => fd,
         Err(Errno::EMFILE | Errno::ENFILE) => return Err(Kind::Descriptors),
         // Not dumpable; a copy of the one kept from before is as good, and goes the same way.
-        Err(_) => {
-            let kept = own_memory::get().ok_or(Kind::NoProc)?;
-            fd::dup_cloexec(kept, 3).map_err(|_| Kind::Descriptors)?
-        }
+        Err(_) => own_memory::copy()?,
     };
     // 255 is bash's own; a table of 256 is the kernel's second size, so most programs' tables need not grow again.
     const HIGH: i32 = 240;

@@ -103,7 +103,9 @@ macro_rules! changes_user {
                 }
                 // SAFETY: found under the name of this function.
                 let real = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn($($argument: u32),*) -> c_int>(real) };
-                real($($argument),*)
+                let answer = real($($argument),*);
+                fork::own_memory::keep_while_needed();
+                answer
             }
         })*
     };
