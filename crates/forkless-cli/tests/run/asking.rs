@@ -63,6 +63,12 @@ fn asking_is_not_noticed() {
         ("signals_of_its_own", [2, 0]),
         ("all_closed", [2, 0]),
         ("children_ask", [4, 0]),
+        // Regression: files were opened by the program itself, so the lowest number was taken for a moment; and a terminal became its own.
+        ("a_thread_opens_meanwhile", [200, 3]),
+        ("a_daemon_and_a_terminal", [0, 1]),
+        ("a_file_that_is_missing", [0, 1]),
+        // Regression: a second SIGCHLD, of the process that could not execute it.
+        ("a_script_without_interpreter", [0, 1]),
         // The first child has to be the line's shell.
         ("the_first_child_of_a_namespace", [0, 2]),
     ];

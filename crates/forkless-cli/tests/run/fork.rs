@@ -201,6 +201,12 @@ fn session_and_directory() {
     compare("session_and_directory", 1, &["Small"]);
 }
 
+/// Regression: the size was asked for before the threads, by a file that took the lowest number for a moment.
+#[test]
+fn a_thread_opens_beside_forks_that_are_left_alone() {
+    compare("a_thread_opens_meanwhile", 0, &["Threads"; 200]);
+}
+
 #[test]
 fn a_thread_of_a_process_speculates_when_asked() {
     compare_with(&["--fork=speculate", "--fork-minimum=1M", "--fork-always"], "in_a_thread", 1, &[]);

@@ -6,9 +6,11 @@ use core::sync::atomic::{
 };
 
 use forkless_record::Kind;
+use forkless_sys::signal::{self, SigSet};
 use forkless_sys::{CPtr, fd, process, sched, time};
 
 use crate::config::{self, Fork};
+use crate::insist::insist;
 use crate::mappings::advice;
 use crate::namespace;
 
@@ -59,14 +61,11 @@ pub(crate) fn decide(site: usize) -> Attempt<()> {
         1 => return Err(Kind::Sandbox),
         _ => return Err(Kind::DispatchTaken),
     }
-    if process::memory_usage().is_ok_and(|usage| size::is_small(usage, site)) {
+    // What a file has to be opened for comes after the look for threads: another one could get a number that is not the lowest.
+    let usage = process::memory_usage();
+    let guess = usage.map_or(Some(false), |usage| size::guess(usage, site));
+    if guess == Some(true) {
         return Err(Kind::Small);
-    }
-    if !sites::worth_trying(site) {
-        return Err(Kind::Learned);
-    }
-    if advice::overflowed() {
-        return Err(Kind::Advice);
     }
     if config::fork() == Fork::Strict {
         match single_threaded() {
@@ -74,6 +73,15 @@ pub(crate) fn decide(site: usize) -> Attempt<()> {
             Some(false) => return Err(Kind::Threads),
             None => return Err(Kind::NoProc),
         }
+    }
+    if guess.is_none() && usage.is_ok_and(size::is_small) {
+        return Err(Kind::Small);
+    }
+    if !sites::worth_trying(site) {
+        return Err(Kind::Learned);
+    }
+    if advice::overflowed() {
+        return Err(Kind::Advice);
     }
     if traced() {
         return Err(Kind::Traced);
@@ -134,7 +142,14 @@ fn read_tracer() -> Option<bool> {
 }
 
 /// The lines of /proc/self/status, as long as `go_on` says so. In small pieces: a fork may come from a handler on a stack of a few KiB.
-pub(super) fn status_lines(mut go_on: impl FnMut(&[u8]) -> bool) {
+pub(super) fn status_lines(go_on: impl FnMut(&[u8]) -> bool) {
+    // A handler would find the lowest number taken, and one that jumped away would leave it so.
+    let Ok(before) = signal::set_mask(SigSet::ALL) else { return };
+    read_status(go_on);
+    let _ = insist(|| signal::set_mask(before));
+}
+
+fn read_status(mut go_on: impl FnMut(&[u8]) -> bool) {
     let path = CPtr::from(c"/proc/self/status");
     let Ok(file) = fd::openat(fd::AT_FDCWD, path, fd::O_RDONLY | fd::O_CLOEXEC, 0) else { return };
     let mut text = [0u8; 256];

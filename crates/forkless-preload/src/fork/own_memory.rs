@@ -74,6 +74,13 @@ pub(crate) fn copy() -> Attempt<i32> {
     Err(Kind::NoProc)
 }
 
+/// Closes a descriptor of this process's memory, but not a file that another thread has put behind its number meanwhile.
+pub(crate) fn close(descriptor: i32) {
+    if config::fork() != Fork::Speculate || is_ours(descriptor) {
+        let _ = fd::close(descriptor);
+    }
+}
+
 /// Whether a descriptor is one of this process's memory.
 fn is_ours(descriptor: i32) -> bool {
     fd::identity(fd::AT_FDCWD, CPtr::from(PATH), 0).is_ok_and(|now| of(descriptor) == Ok(now))

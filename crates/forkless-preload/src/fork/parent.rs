@@ -163,7 +163,7 @@ fn in_window(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> At
     // Nor those that are never blocked, until the child has handlers for them; it puts this back as we do.
     if signal::set_mask(SigSet::ALL).is_err() {
         unmark();
-        let _ = fd::close(source);
+        own_memory::close(source);
         return Err(Kind::Setup);
     }
     // SAFETY: a fork as the program asked for, but with exit signal 0 (an aborted child is nobody's business; exec sets SIGCHLD,
@@ -176,7 +176,7 @@ fn in_window(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> At
     }
     let _ = insist(|| signal::set_mask(BLOCKED));
     unmark();
-    let _ = fd::close(source);
+    own_memory::close(source);
     if pid < 0 {
         return Err(Kind::CloneFailed);
     }

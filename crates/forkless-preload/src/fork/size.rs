@@ -57,42 +57,47 @@ pub(super) fn peak() -> usize {
     process::memory_usage().map_or(0, |usage| usage.max_rss_kib as usize * 1024)
 }
 
-/// Whether a child forked at `site` would lack too little.
-pub(super) fn is_small(usage: MemoryUsage, site: usize) -> bool {
+/// Whether a child forked at `site` would lack too little, as far as that can be told without opening a file; else [`is_small`] can.
+pub(super) fn guess(usage: MemoryUsage, site: usize) -> Option<bool> {
     let minimum = config::minimum();
     // The peak, so never too small; it survives exec and counts files, so it may be too large.
     if usage.max_rss_kib as usize * 1024 < minimum {
-        return true;
+        return Some(true);
     }
-    let kind = SIZE.kind.load(Relaxed);
-    if kind == LARGE {
-        return false;
+    if SIZE.kind.load(Relaxed) == LARGE {
+        return Some(false);
     }
-    if kind == SMALL && SIZE.pid.load(Relaxed) == process::getpid() {
-        let of = SIZE.site.load(Relaxed);
-        if of != 0 && of != site {
-            return false;
-        }
-        let bytes = SIZE.bytes.load(Relaxed);
-        let faults = usage.faults.saturating_sub(SIZE.faults.load(Relaxed)) as usize;
-        if bytes + faults * 4096 < minimum {
-            return true;
-        }
+    if !is_known() {
+        return None;
+    }
+    let of = SIZE.site.load(Relaxed);
+    if of != 0 && of != site {
+        return Some(false);
+    }
+    let faults = usage.faults.saturating_sub(SIZE.faults.load(Relaxed)) as usize;
+    (SIZE.bytes.load(Relaxed) + faults * 4096 < minimum).then_some(true)
+}
+
+/// Whether this process was looked at while it was small.
+fn is_known() -> bool {
+    SIZE.kind.load(Relaxed) == SMALL && SIZE.pid.load(Relaxed) == process::getpid()
+}
+
+/// Whether a child would lack too little, by what the kernel says of this process.
+pub(super) fn is_small(usage: MemoryUsage) -> bool {
+    let Some(now) = anonymous() else { return false };
+    let (of, bytes) = if is_known() {
         // After a fork most faults copy a page, and add none.
-        let Some(now) = anonymous() else { return false };
-        let bytes = bytes + now.saturating_sub(SIZE.anonymous.load(Relaxed));
-        if bytes < minimum {
-            SIZE.note_small(of, bytes, now, usage.faults);
-        }
-        return bytes < minimum;
+        let more = now.saturating_sub(SIZE.anonymous.load(Relaxed));
+        (SIZE.site.load(Relaxed), SIZE.bytes.load(Relaxed) + more)
+    } else {
+        (0, now)
+    };
+    let is_small = bytes < config::minimum();
+    if is_small {
+        SIZE.note_small(of, bytes, now, usage.faults);
     }
-    match anonymous() {
-        Some(bytes) if bytes < minimum => {
-            SIZE.note_small(0, bytes, bytes, usage.faults);
-            true
-        }
-        _ => false,
-    }
+    is_small
 }
 
 /// A child forked at `site` would lack too little, `absent` bytes.

@@ -11,7 +11,6 @@ use forkless_sys::{CPtr, Errno, fd, mm, process};
 use super::SPARE;
 use crate::insist::insist;
 use crate::next;
-use crate::signals::SIGCHLD;
 
 /// Memory for one launch: the analysis, the vectors, the child's stack.
 pub(super) struct Workspace {
@@ -57,11 +56,14 @@ impl Drop for Workspace {
 
 /// What becomes of a descriptor in the child, in order.
 #[derive(Clone, Copy)]
-pub(super) enum Step {
+pub(super) enum Step<'a> {
     /// `to` becomes a copy of `from`.
     Copy { from: i32, to: i32 },
     /// Closed.
     Close(i32),
+    /// `to` becomes this file. The child opens it: in the caller it would take a number that another thread may be about to get, and a
+    /// terminal could become that of the caller's session.
+    Open { path: &'a CStr, flags: u32, to: i32 },
 }
 
 /// A process to start.
@@ -69,7 +71,7 @@ pub(super) struct Launch<'a> {
     pub(super) path: &'a CStr,
     pub(super) argv: *const *const c_char,
     pub(super) envp: *const *const c_char,
-    pub(super) steps: &'a [Step],
+    pub(super) steps: &'a [Step<'a>],
     /// Signals the caller ignores for its own sake, which the program gets back as default.
     pub(super) restore: SigSet,
     /// Signals the program starts with ignored, whatever the caller does with them.
@@ -85,11 +87,12 @@ struct Shared<'a> {
 }
 
 impl Launch<'_> {
-    /// Starts it on the stack of a workspace and returns its pid. An error means that nothing was executed and no process is left.
+    /// Starts it on the stack of a workspace and returns its pid. An error means that nothing was executed and no process is left, nor a
+    /// signal of one: until it executes the child has no exit signal, then it gets SIGCHLD (`de_thread` of fs/exec.c).
     pub(super) fn start(&self, stack: usize) -> Result<i32, Errno> {
         let shared = Shared { launch: self, errno: AtomicI32::new(0) };
         // SAFETY: the stack is the caller's to give and unused, `shared` outlives the child's use of this memory, and the entry never returns.
-        let pid = unsafe { suspended(stack, SIGCHLD, begin, (&raw const shared).cast_mut().cast()) }?;
+        let pid = unsafe { suspended(stack, 0, begin, (&raw const shared).cast_mut().cast()) }?;
         match shared.errno.load(Relaxed) {
             0 => Ok(pid),
             errno => {
@@ -160,6 +163,13 @@ fn arrange(launch: &Launch<'_>) -> Result<(), Errno> {
             Step::Copy { from, to } if from == to => fd::set_cloexec(to, false)?,
             Step::Copy { from, to } => fd::dup3(from, to, 0)?,
             Step::Close(fd) => drop(fd::close(fd)),
+            Step::Open { path, flags, to } => {
+                let at = fd::openat(fd::AT_FDCWD, CPtr::from(path), flags, 0o666)?;
+                if at != to {
+                    fd::dup3(at, to, 0)?;
+                    fd::close(at)?;
+                }
+            }
         }
     }
     for signal in 1..=64 {

@@ -13,13 +13,15 @@ use forkless_sys::signal::SigSet;
 use forkless_sys::{CPtr, Errno, fd, process};
 
 use crate::signals::{SIGCHLD, SIGQUIT};
+
 use crate::tally;
 
 use super::launch::{self, Launch, Step, Workspace};
 
 const S_IFMT: u32 = 0o170_000;
 const S_IFREG: u32 = 0o100_000;
-const S_IFIFO: u32 = 0o010_000;
+const S_IFCHR: u32 = 0o020_000;
+const SIGKILL: u8 = 9;
 
 /// Strings of environment and argument vectors that are laid out; longer ones are for the shell.
 const VECTOR: usize = 256;
@@ -60,7 +62,7 @@ pub(super) struct Told {
 /// How the caller wants it started.
 pub(super) struct Terms<'a> {
     /// Descriptor steps before the line's own redirections: a pipe's end, streams to close.
-    pub(super) first: &'a [Step],
+    pub(super) first: &'a [Step<'a>],
     pub(super) restore: SigSet,
     pub(super) mask: SigSet,
     /// Whether descriptor 2 may be redirected: for a stream its message could not be delivered later.
@@ -152,7 +154,7 @@ fn without_shell(
         }),
     )?;
     let mut plan = Plan::new(terms.first)?;
-    let ready = plan.redirect(&command, terms, shell.kind());
+    let ready = plan.redirect(&command, terms, shell);
     let replaces = command.replaces_shell();
     let (restore, mask) = signals(shell.kind(), replaces, terms);
     let mut ignored = launch::left_ignored();
@@ -277,22 +279,31 @@ fn previous(environment: &Environ) -> PreviousDirectory<'static> {
     }
 }
 
-/// The child's descriptor steps, and what the parent opened for them.
-struct Plan {
-    steps: [Step; STEPS],
+/// The child's descriptor steps, and what the caller opened for them.
+struct Plan<'a> {
+    steps: [Step<'a>; STEPS],
     len: usize,
     opened: [i32; STEPS],
-    /// What descriptor n of the child is, as a descriptor of ours; -1: closed.
-    now: [i32; 10],
+    /// Where the child's descriptors come from.
+    now: [Source; 10],
 }
 
-impl Plan {
-    fn new(first: &[Step]) -> Option<Plan> {
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Closed,
+    /// A descriptor of the caller's.
+    Ours(i32),
+    /// A file that the child opens.
+    Opened,
+}
+
+impl<'a> Plan<'a> {
+    fn new(first: &[Step<'a>]) -> Option<Plan<'a>> {
         let mut plan = Plan {
             steps: [Step::Close(-1); STEPS],
             len: 0,
             opened: [-1; STEPS],
-            now: core::array::from_fn(|n| n as i32),
+            now: core::array::from_fn(|n| Source::Ours(n as i32)),
         };
         for step in first {
             plan.push(*step)?;
@@ -300,16 +311,22 @@ impl Plan {
         Some(plan)
     }
 
-    fn push(&mut self, step: Step) -> Option<()> {
+    fn push(&mut self, step: Step<'a>) -> Option<()> {
         *self.steps.get_mut(self.len)? = step;
         self.len += 1;
         Some(())
     }
 
-    fn redirect(&mut self, command: &Command<'_>, terms: &Terms<'_>, shell: ShellKind) -> Option<()> {
+    /// The child opens the files, one by one and in order, as the shell would: a number that the caller took for a moment another of its
+    /// threads would miss. Only where a message of the shell goes to one of them the caller opens all, if it has one thread.
+    fn redirect(&mut self, command: &Command<'a>, terms: &Terms<'_>, shell: &ShellTraits) -> Option<()> {
         use linux_raw_sys::general as k;
+        let by_us = says_into_a_file(command, shell);
+        if by_us && process::thread_count() != Some(1) {
+            return None;
+        }
         for r in command.redirections() {
-            if r.descriptor == 2 && !terms.errors_may_move && shell != ShellKind::Bash {
+            if r.descriptor == 2 && !terms.errors_may_move && shell.kind() != ShellKind::Bash {
                 return None;
             }
             let to = i32::from(r.descriptor);
@@ -320,8 +337,9 @@ impl Plan {
                 RedirectionKind::ReadWrite(path) => (path, k::O_RDWR | k::O_CREAT),
                 RedirectionKind::Duplicate(from) => {
                     let source = self.now[usize::from(from)];
+                    let ours = source == Source::Ours(i32::from(from));
                     // Close-on-exec in the caller: it would not exist for the shell.
-                    if source < 0 || (source == i32::from(from) && fd::get_fd_flags(source).ok()? & 1 != 0) {
+                    if source == Source::Closed || (ours && fd::get_fd_flags(from.into()).ok()? & 1 != 0) {
                         return None;
                     }
                     self.now[usize::from(r.descriptor)] = source;
@@ -329,31 +347,38 @@ impl Plan {
                     continue;
                 }
                 RedirectionKind::Close => {
-                    self.now[usize::from(r.descriptor)] = -1;
+                    self.now[usize::from(r.descriptor)] = Source::Closed;
                     self.push(Step::Close(to))?;
                     continue;
                 }
             };
-            // A FIFO would block the caller rather than the shell.
-            if launch::stat(path).is_some_and(|s| s.mode & S_IFMT == S_IFIFO) {
-                return None;
+            match launch::stat(path).map(|s| s.mode & S_IFMT) {
+                Some(S_IFREG) => {}
+                None if flags & k::O_CREAT != 0 => {}
+                Some(S_IFCHR) if path == NULL_DEVICE => {}
+                // What may block (a FIFO, a line without a carrier) would block the caller rather than the shell.
+                _ => return None,
             }
-            let low = fd::openat(fd::AT_FDCWD, CPtr::from(path), flags | k::O_CLOEXEC, 0o666).ok()?;
-            // Above the numbers that lines can name.
-            let high = fd::dup_cloexec(low, 10);
-            let _ = fd::close(low);
-            let opened = high.ok()?;
-            *self.opened.iter_mut().find(|slot| **slot < 0)? = opened;
-            self.now[usize::from(r.descriptor)] = opened;
-            self.push(Step::Copy { from: opened, to })?;
+            let source = if by_us {
+                let opened = open_above(path, flags)?;
+                *self.opened.iter_mut().find(|slot| **slot < 0)? = opened;
+                self.push(Step::Copy { from: opened, to })?;
+                Source::Ours(opened)
+            } else {
+                self.push(Step::Open { path, flags, to })?;
+                Source::Opened
+            };
+            self.now[usize::from(r.descriptor)] = source;
         }
         Some(())
     }
 
-    /// Where the command's standard error is, and the descriptor to keep for it (-1: none of the opened ones).
+    /// Where the command's standard error is (-1: where nobody hears of it), and the descriptor to keep for it (-1: none of the opened ones).
     fn errors(&self) -> (i32, i32) {
-        let at = self.now[2];
-        (at, if self.opened.contains(&at) { at } else { -1 })
+        match self.now[2] {
+            Source::Ours(at) => (at, if self.opened.contains(&at) { at } else { -1 }),
+            Source::Closed | Source::Opened => (-1, -1),
+        }
     }
 
     fn close_opened(&self, keep: i32) {
@@ -363,4 +388,36 @@ impl Plan {
             }
         }
     }
+}
+
+const NULL_DEVICE: &CStr = c"/dev/null";
+
+/// Whether the shell would say into a file of the command's that the program was killed: where its standard error is in the end.
+fn says_into_a_file(command: &Command<'_>, shell: &ShellTraits) -> bool {
+    if command.replaces_shell() || shell.signal_message(SIGKILL, false).is_none() {
+        return false;
+    }
+    let mut files: [Option<&CStr>; 10] = [None; 10];
+    for r in command.redirections() {
+        files[usize::from(r.descriptor)] = match r.kind {
+            RedirectionKind::Read(path)
+            | RedirectionKind::Write(path)
+            | RedirectionKind::Append(path)
+            | RedirectionKind::ReadWrite(path) => Some(path),
+            RedirectionKind::Duplicate(from) => files[usize::from(from)],
+            RedirectionKind::Close => None,
+        };
+    }
+    files[2].is_some_and(|path| {
+        path != NULL_DEVICE || launch::stat(path).is_none_or(|s| s.mode & S_IFMT != S_IFCHR)
+    })
+}
+
+/// Opens a file above the numbers that lines can name.
+fn open_above(path: &CStr, flags: u32) -> Option<i32> {
+    let low =
+        fd::openat(fd::AT_FDCWD, CPtr::from(path), flags | linux_raw_sys::general::O_CLOEXEC, 0o666).ok()?;
+    let high = fd::dup_cloexec(low, 10);
+    let _ = fd::close(low);
+    high.ok()
 }
