@@ -6,11 +6,12 @@ prepare() {
 	fetch_source "$(php -r 'echo "php", PHP_MAJOR_VERSION, ".", PHP_MINOR_VERSION;')"
 }
 
+# pcntl/tests/002.phpt now and then waits for a signal that has been, without forkless too, and then stays for ever.
 cases() {
 	(cd "$source" && ls -- ext/standard/tests/general_functions/proc_*.phpt ext/standard/tests/general_functions/*bug*.phpt ext/standard/tests/misc/*.phpt \
 		ext/{pcntl,posix,sysvmsg,sysvsem,sysvshm,shmop}/tests/*.phpt sapi/cli/tests/*.phpt
 		grep -lrE '\b(exec|shell_exec|proc_open|popen|passthru|system|pcntl_fork|mail)\(' --include=*.phpt ext/standard/tests ext/sockets/tests ext/opcache/tests Zend/tests tests
-	) 2>/dev/null | awk '!seen[$0]++'
+	) 2>/dev/null | awk '!/pcntl.tests.002/ && !seen[$0]++'
 }
 
 # run-tests.php writes beside the test.
