@@ -27,4 +27,7 @@ one() {
 	env NODE_TEST_DIR="$here" NODE_TEST_KNOWN_GLOBALS=0 TMPDIR="$here" timeout -k 5 60 "${RUN[@]}" node "${flags[@]}" "$file"
 }
 
-said() { sed -E 's/0x[0-9a-f]{6,}/ADDRESS/g; s/\(node:[0-9]+\)/(node:N)/g; s/\b(pid|PID)([ :=]+)[0-9]+/\1\2N/g; s/duration_ms: [0-9.]+/duration_ms: N/g'; }
+said() {
+	sed -E -e 's/0x[0-9a-f]{6,}/ADDRESS/g; s/\(node:[0-9]+\)/(node:N)/g; s/\b(pid|PID)([ :=]+)[0-9]+/\1\2N/g; s/duration_ms:? [0-9.]+/duration_ms N/g' \
+		-e 's/^\[[0-9]+\]/[N]/; s/^[0-9]+\.[0-9]{6,}$/TIME/'
+}
