@@ -6,7 +6,7 @@ prepare() {
 	for program in tclsh redis-server redis-cli redis-benchmark redis-check-aof redis-check-rdb; do
 		command -v $program >/dev/null || { echo "suites: $program is not installed"; return 1; }
 	done
-	fetch_source redis
+	fetch_source redis || return 1
 	for program in server cli benchmark check-aof check-rdb; do
 		ln -sf "$(command -v redis-$program)" "$source/src/redis-$program"
 	done
