@@ -67,6 +67,7 @@ cases! {
     death_signal_is_the_programs: 2, [];
     death_signal_goes_with_the_credentials: 2, [];
     interval_timer_survives_exec: 1, [];
+    odd_requests_of_the_child: 1, [];
     exec_failure_goes_on: 1, [];
     thread_id_is_the_childs: 1, [];
     credentials_dropped: 1, [];

@@ -81,7 +81,7 @@ interpose! {
 
 /// Defines a libc function that changes the process's user, after which its memory can no longer be opened.
 macro_rules! changes_user {
-    ($($name:ident, $text:literal, ($($argument:ident),*) => $nr:ident [$($passed:expr),*];)*) => {
+    ($($name:ident, $text:literal, ($($argument:ident),*) => $nr:ident [$($passed:expr),*] $(unless $refused:expr)?;)*) => {
         fn find_changes_of_user() {
             $($name::NEXT.get();)*
         }
@@ -94,6 +94,9 @@ macro_rules! changes_user {
             #[unsafe(no_mangle)]
             extern "C" fn $name($($argument: u32),*) -> c_int {
                 if fork::speculating() {
+                    $(if $refused {
+                        return libc_answer(EINVAL);
+                    })?
                     return libc_answer(child::direct(k::$nr, &[$($passed as usize),*, 0, 0, 0]));
                 }
                 fork::own_memory::keep();
@@ -113,7 +116,9 @@ macro_rules! changes_user {
 
 changes_user! {
     setuid, c"setuid", (uid) => __NR_setuid [uid, 0, 0];
-    seteuid, c"seteuid", (effective) => __NR_setresuid [u32::MAX, effective, u32::MAX];
+    // glibc's does not ask the kernel for nobody (sysdeps/unix/sysv/linux/seteuid.c).
+    seteuid, c"seteuid", (effective) => __NR_setresuid [u32::MAX, effective, u32::MAX]
+        unless effective == u32::MAX && next::is_glibc();
     setreuid, c"setreuid", (real_id, effective) => __NR_setreuid [real_id, effective, 0];
     setresuid, c"setresuid", (real_id, effective, saved) => __NR_setresuid [real_id, effective, saved];
 }

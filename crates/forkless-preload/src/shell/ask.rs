@@ -142,6 +142,7 @@ impl Question<'_> {
             path: c"/bin/sh",
             argv: argv.as_ptr(),
             envp: envp.as_ptr(),
+            close: &[],
             // All were closed: `nowhere` is 0, the pipe 1 and 2.
             steps: &[Step::Copy { from: write, to: 1 }, Step::Copy { from: nowhere, to: 2 }],
             restore: SigSet::EMPTY.with(SIGCHLD),

@@ -71,6 +71,8 @@ pub(super) struct Launch<'a> {
     pub(super) path: &'a CStr,
     pub(super) argv: *const *const c_char,
     pub(super) envp: *const *const c_char,
+    /// Descriptors that are closed before the steps.
+    pub(super) close: &'a [i32],
     pub(super) steps: &'a [Step<'a>],
     /// Signals the caller ignores for its own sake, which the program gets back as default.
     pub(super) restore: SigSet,
@@ -158,6 +160,9 @@ unsafe extern "C" fn begin(data: *mut c_void) -> ! {
 }
 
 fn arrange(launch: &Launch<'_>) -> Result<(), Errno> {
+    for &descriptor in launch.close {
+        let _ = fd::close(descriptor);
+    }
     for step in launch.steps {
         match *step {
             Step::Copy { from, to } if from == to => fd::set_cloexec(to, false)?,

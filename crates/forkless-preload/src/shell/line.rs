@@ -61,7 +61,9 @@ pub(super) struct Told {
 
 /// How the caller wants it started.
 pub(super) struct Terms<'a> {
-    /// Descriptor steps before the line's own redirections: a pipe's end, streams to close.
+    /// Descriptors that are closed in the child: streams.
+    pub(super) close: &'a [i32],
+    /// Steps before the line's own redirections: a pipe's end.
     pub(super) first: &'a [Step<'a>],
     pub(super) restore: SigSet,
     pub(super) mask: SigSet,
@@ -99,6 +101,7 @@ fn with_shell(
         path: c"/bin/sh",
         argv: if guarded { argv.as_ptr() } else { plain.as_ptr() },
         envp: environ,
+        close: terms.close,
         steps: terms.first,
         restore: terms.restore,
         ignored: launch::left_ignored(),
@@ -166,6 +169,7 @@ fn without_shell(
             path,
             argv: argv.as_ptr(),
             envp: envp.as_ptr(),
+            close: terms.close,
             steps: &plan.steps[..plan.len],
             restore,
             ignored,

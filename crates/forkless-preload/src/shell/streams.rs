@@ -3,7 +3,7 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32,
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 
@@ -26,8 +26,8 @@ static POPEN: Next = Next::new(c"popen");
 static PCLOSE: Next = Next::new(c"pclose");
 static FCLOSE: Next = Next::new(c"fclose");
 
-/// Streams open at a time; further ones are libc's.
-const STREAMS: usize = 16;
+/// Streams open at a time. With one more all further ones are libc's.
+const STREAMS: usize = 1024;
 
 struct Stream {
     /// Null: free.
@@ -36,6 +36,8 @@ struct Stream {
     fd: AtomicI32,
     /// The shell whose way of telling applies (`ShellTraits::to_bits`); 0: as it is.
     told: AtomicU8,
+    /// Not close-on-exec: opened without `e`.
+    is_inherited: AtomicBool,
 }
 
 static TABLE: [Stream; STREAMS] = [const {
@@ -44,12 +46,22 @@ static TABLE: [Stream; STREAMS] = [const {
         pid: AtomicI32::new(0),
         fd: AtomicI32::new(0),
         told: AtomicU8::new(0),
+        is_inherited: AtomicBool::new(false),
     }
 }; STREAMS];
 
 at_hand! {
     /// Streams of ours that are open: with none, `fclose` asks no further.
     static OPEN: AtomicU32 = AtomicU32::new(0);
+}
+
+/// Of [`TABLE`], how many were ever in use.
+static USED: AtomicUsize = AtomicUsize::new(0);
+/// Some streams are libc's.
+static OVERFLOWN: AtomicBool = AtomicBool::new(false);
+
+fn streams() -> &'static [Stream] {
+    TABLE.get(..USED.load(Acquire)).unwrap_or_default()
 }
 
 /// Held while a stream is opened: POSIX wants every child to start without the streams of the earlier ones.
@@ -91,16 +103,36 @@ extern "C" fn popen(line: *const c_char, mode: *const c_char) -> *mut c_void {
     while LOCK.swap(true, Acquire) {
         sched::yield_now();
     }
-    let free = TABLE.iter().find(|s| s.file.load(Relaxed).is_null());
+    let free = TABLE.iter().position(|s| s.file.load(Relaxed).is_null());
     let result = match free {
-        Some(slot) => open(slot, line, environ, reads, keeps),
-        None => Ok(real_popen(line.as_ptr(), mode)),
+        Some(at) if !OVERFLOWN.load(Relaxed) => {
+            USED.fetch_max(at + 1, Release);
+            open(&TABLE[at], line, environ, reads, keeps)
+        }
+        _ => Ok(libcs(line, mode)),
     };
     LOCK.store(false, Release);
     result.unwrap_or_else(|errno| {
         fail(errno);
         core::ptr::null_mut()
     })
+}
+
+/// One of libc's, which closes its own streams in the child, and not ours.
+fn libcs(line: &CStr, mode: *const c_char) -> *mut c_void {
+    OVERFLOWN.store(true, Relaxed);
+    let each_inherited = |keep: bool| {
+        for stream in streams() {
+            let descriptor = stream.fd.load(Relaxed);
+            if !stream.file.load(Acquire).is_null() && stream.is_inherited.load(Relaxed) {
+                let _ = fd::set_cloexec(descriptor, keep);
+            }
+        }
+    };
+    each_inherited(true);
+    let file = real_popen(line.as_ptr(), mode);
+    each_inherited(false);
+    file
 }
 
 fn open(
@@ -112,18 +144,21 @@ fn open(
 ) -> Result<*mut c_void, Errno> {
     let (read, write) = fd::pipe2(fd::O_CLOEXEC)?;
     let (ours, theirs, target) = if reads { (read, write, 1) } else { (write, read, 0) };
-    let mut first = [Step::Close(-1); STREAMS + 1];
-    first[0] = Step::Copy { from: theirs, to: target };
-    let mut n = 1;
-    for other in TABLE.iter().filter(|s| !s.file.load(Relaxed).is_null()) {
-        let fd = other.fd.load(Relaxed);
-        if fd != target {
-            first[n] = Step::Close(fd);
-            n += 1;
-        }
+    let mut others = [-1; STREAMS];
+    let mut n = 0;
+    for other in streams().iter().filter(|s| !s.file.load(Relaxed).is_null()) {
+        others[n] = other.fd.load(Relaxed);
+        n += 1;
     }
+    let first = [Step::Copy { from: theirs, to: target }];
     let mask = signal::mask().unwrap_or_default();
-    let terms = line::Terms { first: &first[..n], restore: SigSet::EMPTY, mask, errors_may_move: false };
+    let terms = line::Terms {
+        close: &others[..n],
+        first: &first,
+        restore: SigSet::EMPTY,
+        mask,
+        errors_may_move: false,
+    };
     let started = line::start(line, environ, &terms);
     let _ = fd::close(theirs);
     let started = match started {
@@ -148,6 +183,7 @@ fn open(
     slot.fd.store(ours, Relaxed);
     let told = started.told.map_or(0, |t| t.shell.to_bits());
     slot.told.store(told, Relaxed);
+    slot.is_inherited.store(!keeps, Relaxed);
     slot.file.store(file, Release);
     OPEN.fetch_add(1, Release);
     Ok(file)
@@ -158,7 +194,7 @@ fn slot_of(file: *mut c_void) -> Option<&'static Stream> {
     if file.is_null() || OPEN.load(Acquire) == 0 {
         return None;
     }
-    TABLE.iter().find(|s| s.file.load(Acquire) == file)
+    streams().iter().find(|s| s.file.load(Acquire) == file)
 }
 
 impl Stream {
@@ -168,17 +204,26 @@ impl Stream {
         OPEN.fetch_sub(1, Release);
     }
 
-    /// Closes the stream and waits for its program, as `pclose` does.
+    /// Closes the stream and waits for its program, as `pclose` does. In glibc a stream that could not be closed does not wait
+    /// (libio/iopopen.c, `_IO_new_proc_close`), and what could not be written is told where the program says nothing (libio/fileops.c,
+    /// `_IO_new_file_close_it`); musl tells neither.
     fn end(&self, file: *mut c_void) -> c_int {
         let pid = self.pid.load(Relaxed);
         let shell = ShellTraits::from_bits(self.told.load(Relaxed));
+        let is_open = fd::get_fd_flags(self.fd.load(Relaxed)).is_ok();
         self.forget();
-        let _ = real_close(&FCLOSE, file);
-        match wait(pid) {
+        let closed = real_close(&FCLOSE, file);
+        let tells = crate::next::is_glibc();
+        if tells && !is_open {
+            return fail(Errno::EBADF);
+        }
+        let status = match wait(pid) {
             Ok(status) if shell == ShellTraits::UNKNOWN => status,
             Ok(status) => tell(status, &Told { shell, errors: 2, opened: -1 }),
-            Err(errno) => fail(errno),
-        }
+            Err(errno) => return fail(errno),
+        };
+        // With the errno of closing it.
+        if tells && status == 0 && closed != 0 { -1 } else { status }
     }
 }
 

@@ -41,7 +41,8 @@ extern "C" fn system(line: *const c_char) -> c_int {
     QUIET.enter();
     let before = signal::mask().unwrap_or_default();
     let _ = signal::set_mask(before.with(SIGCHLD));
-    let terms = line::Terms { first: &[], restore: QUIET.restore(), mask: before, errors_may_move: true };
+    let terms =
+        line::Terms { close: &[], first: &[], restore: QUIET.restore(), mask: before, errors_may_move: true };
     let result = line::start(line, environ, &terms).map(|s| (wait(s.pid), s.told));
     QUIET.leave();
     let _ = signal::set_mask(before);

@@ -135,6 +135,9 @@ pub(crate) fn close(fd: usize) -> isize {
 /// `close_range`, around ours.
 pub(crate) fn close_range(args: &Args) -> isize {
     let (first, last, flags) = (args[0] as u32, args[1] as u32, args[2] as u32);
+    if flags & !(fd::CLOSE_RANGE_UNSHARE | fd::CLOSE_RANGE_CLOEXEC) != 0 {
+        return -(Errno::EINVAL.raw() as isize);
+    }
     let ours = hidden() as u32;
     let part = |first, last| {
         if first > last {

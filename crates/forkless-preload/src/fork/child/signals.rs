@@ -20,6 +20,8 @@ use super::{FAULTS, abort, fault_action};
 const SIG_IGN: usize = 1;
 const SIGKILL: usize = 9;
 const SIGSTOP: usize = 19;
+/// `UAPI_SA_FLAGS`: NOCLDSTOP, NOCLDWAIT, SIGINFO, EXPOSE_TAGBITS, RESTORER, ONSTACK, RESTART, NODEFER, RESETHAND.
+const KNOWN_FLAGS: usize = 0xdc00_0807;
 const UNBLOCKABLE: u64 = 1 << (SIGKILL - 1) | 1 << (SIGSTOP - 1);
 
 side_by_side! {
@@ -105,15 +107,18 @@ impl Actions {
     }
 }
 
-/// Exchanges the program's view of an action.
+/// Exchanges the program's view of an action, of which the kernel keeps what it knows (`do_sigaction`, kernel/signal.c).
 pub(crate) fn exchange(signal: usize, new: Option<&KernelAction>) -> Result<KernelAction, Errno> {
+    // An int.
+    let signal = signal as u32 as usize;
     if signal == 0 || signal > 64 || (new.is_some() && UNBLOCKABLE & bit(signal) != 0) {
         return Err(Errno::EINVAL);
     }
     let old = ACTIONS.get(signal)?;
     if let Some(new) = new {
         abort_if_due(bit(signal));
-        ACTIONS.set(signal, new);
+        let kept = KernelAction { flags: new.flags & KNOWN_FLAGS, mask: new.mask & !UNBLOCKABLE, ..*new };
+        ACTIONS.set(signal, &kept);
         ACTIONS.dirty.store(ACTIONS.dirty.load(Relaxed) | bit(signal), Relaxed);
     }
     Ok(old)
@@ -188,7 +193,9 @@ pub(crate) fn set_mask(mask: u64) {
 
 /// `sigaltstack`: the kernel keeps ours.
 pub(crate) fn sigaltstack(args: &Args) -> isize {
+    const ONSTACK: i32 = 1;
     const DISABLE: i32 = 2;
+    const AUTODISARM: i32 = 1 << 31;
     const SMALLEST: usize = 2048;
     let [new, old, ..] = *args;
     need::bytes(new, size_of::<AltStack>());
@@ -200,12 +207,16 @@ pub(crate) fn sigaltstack(args: &Args) -> isize {
     };
     if new != 0 {
         let new = memory::value::<AltStack>(new);
-        if new.flags & DISABLE == 0 && new.size < SMALLEST {
-            return -(Errno::ENOMEM.raw() as isize);
-        }
-        ALT_START.store(new.start, Relaxed);
-        ALT_FLAGS.store(new.flags, Relaxed);
-        ALT_SIZE.store(new.size, Relaxed);
+        let (start, size) = match new.flags & !AUTODISARM {
+            DISABLE => (0, 0),
+            0 | ONSTACK if new.size < SMALLEST => return -(Errno::ENOMEM.raw() as isize),
+            0 | ONSTACK => (new.start, new.size),
+            _ => return -(Errno::EINVAL.raw() as isize),
+        };
+        ALT_START.store(start, Relaxed);
+        // ONSTACK says that it is in use (do_sigaltstack, kernel/signal.c).
+        ALT_FLAGS.store(new.flags & AUTODISARM | if size == 0 { DISABLE } else { 0 }, Relaxed);
+        ALT_SIZE.store(size, Relaxed);
     }
     if old != 0 {
         memory::store(old, before);
