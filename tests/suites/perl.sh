@@ -41,4 +41,4 @@ one() {
 }
 
 # Numbers of processes and times, wherever they stand, but for the numbers of tests; names of temporary files; addresses.
-said() { sed -E '/^ *(not )?ok [0-9]+ *$/b; s/0x[0-9a-f]+|\b[0-9a-f]{8,}\b/N/g; s/[0-9]+\.[0-9]{2,}|[0-9]+(:[0-9]{2})+|[0-9]{3,}/N/g; s/tmp_[A-Z]+_/tmp_N_/g; s/tmpN[A-Z]+/tmpN/g; s#(/temporary/)\w{10}#\1N#g'; }
+said() { sed -E '/^ *(not )?ok [0-9]+ *$/b; s/0x[0-9a-f]+|\b[0-9a-f]{8,}\b/N/g; s/[0-9]+\.[0-9]{2,}|[0-9]+(:[0-9]{2})+| *[0-9]{3,}/N/g; s/tmp_[A-Z]+_/tmp_N_/g; s/tmpN[A-Z]+/tmpN/g; s#(/temporary/)\w{10}#\1N#g'; }
