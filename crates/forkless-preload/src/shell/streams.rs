@@ -27,7 +27,7 @@ static PCLOSE: Next = Next::new(c"pclose");
 static FCLOSE: Next = Next::new(c"fclose");
 
 /// Streams open at a time. With one more all further ones are libc's.
-const STREAMS: usize = 1024;
+const STREAMS: usize = 64;
 
 struct Stream {
     /// Null: free.
