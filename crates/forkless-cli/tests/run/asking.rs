@@ -74,6 +74,8 @@ fn asking_is_not_noticed() {
         // Of these six are libc's.
         ("too_many_streams", [64, 0]),
         ("streams_that_fail", [3, 0]),
+        ("a_stream_closed_behind_its_back", [2, 0]),
+        ("a_lease_of_its_own", [0, 1]),
         // The first child has to be the line's shell.
         ("the_first_child_of_a_namespace", [0, 2]),
     ];

@@ -169,7 +169,7 @@ fn arrange(launch: &Launch<'_>) -> Result<(), Errno> {
             Step::Copy { from, to } => fd::dup3(from, to, 0)?,
             Step::Close(fd) => drop(fd::close(fd)),
             Step::Open { path, flags, to } => {
-                let at = fd::openat(fd::AT_FDCWD, CPtr::from(path), flags, 0o666)?;
+                let at = open(path, flags)?;
                 if at != to {
                     fd::dup3(at, to, 0)?;
                     fd::close(at)?;
@@ -183,6 +183,13 @@ fn arrange(launch: &Launch<'_>) -> Result<(), Errno> {
         }
     }
     signal::set_mask(launch.mask).map(drop)
+}
+
+/// Opens a regular file or the null device; an error where that would wait for somebody (a lease, maybe the caller's own), as the shell can.
+pub(super) fn open(path: &CStr, flags: u32) -> Result<i32, Errno> {
+    let at = fd::openat(fd::AT_FDCWD, CPtr::from(path), flags | fd::O_NONBLOCK, 0o666)?;
+    fd::set_status_flags(at, flags)?;
+    Ok(at)
 }
 
 /// The signals of libc's own that its posix_spawn, and so its system and popen, leave ignored in the child: glibc both of its two

@@ -147,8 +147,12 @@ fn open(
     let mut others = [-1; STREAMS];
     let mut n = 0;
     for other in streams().iter().filter(|s| !s.file.load(Relaxed).is_null()) {
-        others[n] = other.fd.load(Relaxed);
-        n += 1;
+        let descriptor = other.fd.load(Relaxed);
+        // The program may have closed a stream's itself, and the number is the pipe's by now.
+        if descriptor != read && descriptor != write {
+            others[n] = descriptor;
+            n += 1;
+        }
     }
     let first = [Step::Copy { from: theirs, to: target }];
     let mask = signal::mask().unwrap_or_default();
