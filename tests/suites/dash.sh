@@ -23,5 +23,3 @@ one() {
 	env PATH="$PWD/..:$PATH" THIS_SH=/bin/dash TERM=dumb TMPDIR="$PWD" "${RUN[@]}" /bin/dash -c \
 		'for x in *.tests; do echo "$x:"; timeout -k 5 20 $THIS_SH "./$x" 2>&1; echo "status $?"; done'
 }
-
-said() { cat; }

@@ -16,5 +16,3 @@ one() {
 	sed "s/'PATH', 'PERLIO'/'LD_PRELOAD', 'FORKLESS_RUN', &/" "$source/check.pl" >check.pl
 	env TERM=dumb timeout -k 5 300 "${RUN[@]}" perl check.pl -v -T "$PWD" -C regress:no-ctty,shell:legacy-no,shell:textmode-no -s "$source/check.t" -p "$(command -v mksh)" "${names[@]}"
 }
-
-said() { cat; }

@@ -141,7 +141,7 @@ fn other_shells_are_asked_too() {
             observe(&mut by_itself).0 != Some(127)
         };
         let names = if has_applets { 0 } else { 3 };
-        for (case, skipped) in [("three_lines", 3), ("three_lists", 3), ("three_names", names)] {
+        for (case, skipped) in [("three_lines", 3), ("three_dispositions", 3), ("three_names", names)] {
             let without = observe(&mut with_shell(&shell, &[program, case]));
             for children in ["--children=follow", "--children=no"] {
                 let (with, report) = reported_by(|options| {

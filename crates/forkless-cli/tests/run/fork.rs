@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    FORK_CASES, Report, nothing_speculates, observe, plain, reported, run, seconds, without_dispatch,
+    FORK_CASES, Report, nothing_speculates, observe, plain, reported, root_to, run, seconds, without_dispatch,
 };
 
 /// How the forks of a case must have gone: speculations that committed, and the reasons of all others.
@@ -144,8 +144,7 @@ fn tries_until_it_can_execute() {
 /// Regression: its init ended with the speculation, and the plain fork failed.
 #[test]
 fn the_first_child_of_a_pid_namespace_is_no_speculation() {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can make a PID namespace");
+    if !root_to("make a PID namespace") {
         return;
     }
     compare("first_of_a_pid_namespace", 0, &["Namespace"]);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use crate::fork::{PATIENT, compare_in};
-use crate::support::{compile, compile_as, nothing_speculates, observe, plain, reported, run};
+use crate::support::{compile, compile_as, nothing_speculates, observe, plain, reported, root_to, run};
 
 static EXEC: LazyLock<PathBuf> = LazyLock::new(|| compile("exec_cases.c", &[]));
 static OUTSIDE: LazyLock<PathBuf> = LazyLock::new(|| compile("outside_cases.c", &[]));
@@ -64,8 +64,7 @@ cases! {
 macro_rules! root_cases {
     ($($name:ident: $commits:literal, [$($reason:literal),*];)*) => {
         $(#[test] fn $name() {
-            if !rustix::process::geteuid().is_root() {
-                println!("skipped: only root can do that");
+            if !root_to("do that") {
                 return;
             }
             compare_in(&OUTSIDE, &only_its_own(&[]), stringify!($name), $commits, &[$($reason),*]);

@@ -3,15 +3,14 @@
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use crate::support::{before_linux, compile, observe, plain, reported, run, without_dispatch};
+use crate::support::{before_linux, compile, observe, plain, reported, root_to, run, without_dispatch};
 
 static SERVERS: LazyLock<PathBuf> = LazyLock::new(|| compile("servers.c", &[]));
 
 /// Regression: Apache's workers run as another user, where /proc/self/mem cannot be opened, and never speculated.
 #[test]
 fn a_process_that_stopped_being_root_speculates_until_its_descriptor_is_taken() {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can change its user");
+    if !root_to("change its user") {
         return;
     }
     let without = observe(&mut plain(&SERVERS, &["drops"]));
@@ -32,8 +31,7 @@ fn a_process_that_stopped_being_root_speculates_until_its_descriptor_is_taken() 
 /// Regression: the descriptor was opened and kept for changes of the user that change nothing, which Ruby's tests for leaks noticed.
 #[test]
 fn a_process_that_stays_root_has_no_descriptor_more() {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can change its user");
+    if !root_to("change its user") {
         return;
     }
     let without = observe(&mut plain(&SERVERS, &["stays_root"]));

@@ -44,6 +44,15 @@ pub(crate) fn without_dispatch() -> bool {
     before_linux(5, 11)
 }
 
+/// Whether this is root, and so may do this; else what needs it counts as skipped.
+pub(crate) fn root_to(what: &str) -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        println!("skipped: only root can {what}");
+    }
+    root
+}
+
 /// For what is about speculation alone: whether the kernel is one without it, which counts as skipped.
 pub(crate) fn nothing_speculates() -> bool {
     if without_dispatch() {

@@ -5,8 +5,8 @@
 //! moment it takes to open the file would let every other process of that user attach to it. So the file is opened while that is
 //! still allowed, just before the change.
 //!
-//! Only in processes large enough to speculate, and only while they are not root. The descriptor is close-on-exec; a child of a plain fork closes it, for it shows the
-//! parent's memory; and whatever the program does to its number meanwhile is noticed before each use.
+//! Only in processes large enough to speculate, and only while they are not root. The descriptor is close-on-exec; a child of a plain
+//! fork closes it, for it shows the parent's memory; and whatever the program does to its number meanwhile is noticed before each use.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};

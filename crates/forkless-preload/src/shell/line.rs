@@ -13,7 +13,6 @@ use forkless_sys::signal::SigSet;
 use forkless_sys::{CPtr, Errno, fd, process};
 
 use crate::signals::{SIGCHLD, SIGQUIT};
-
 use crate::tally;
 
 use super::launch::{self, Launch, Step, Workspace};
@@ -223,10 +222,8 @@ fn find<'b>(name: &CStr, environment: &Environ, buf: &'b mut [u8]) -> Option<&'b
         buf[len] = 0;
         Some(len)
     };
-    let executable = |path: &CStr| {
-        launch::stat(path).is_some_and(|s| s.mode & S_IFMT == S_IFREG)
-            && process::may_execute(CPtr::from(path)).is_ok()
-    };
+    let executable =
+        |path: &CStr| file_type(path) == Some(S_IFREG) && process::may_execute(CPtr::from(path)).is_ok();
     if bytes.contains(&b'/') {
         let len = joined(buf, b"")?;
         let path = CStr::from_bytes_with_nul(&buf[..=len]).ok()?;
@@ -356,10 +353,10 @@ impl<'a> Plan<'a> {
                     continue;
                 }
             };
-            match launch::stat(path).map(|s| s.mode & S_IFMT) {
+            match file_type(path) {
                 Some(S_IFREG) => {}
                 None if flags & k::O_CREAT != 0 => {}
-                Some(S_IFCHR) if path == NULL_DEVICE => {}
+                kind if is_null_device(path, kind) => {}
                 // What may block (a FIFO, a line without a carrier) would block the caller rather than the shell.
                 _ => return None,
             }
@@ -394,7 +391,13 @@ impl<'a> Plan<'a> {
     }
 }
 
-const NULL_DEVICE: &CStr = c"/dev/null";
+fn file_type(path: &CStr) -> Option<u32> {
+    launch::stat(path).map(|s| s.mode & S_IFMT)
+}
+
+fn is_null_device(path: &CStr, file_type: Option<u32>) -> bool {
+    path == c"/dev/null" && file_type == Some(S_IFCHR)
+}
 
 /// Whether the shell would say into a file of the command's that the program was killed: where its standard error is in the end.
 fn says_into_a_file(command: &Command<'_>, shell: &ShellTraits) -> bool {
@@ -412,15 +415,12 @@ fn says_into_a_file(command: &Command<'_>, shell: &ShellTraits) -> bool {
             RedirectionKind::Close => None,
         };
     }
-    files[2].is_some_and(|path| {
-        path != NULL_DEVICE || launch::stat(path).is_none_or(|s| s.mode & S_IFMT != S_IFCHR)
-    })
+    files[2].is_some_and(|path| !is_null_device(path, file_type(path)))
 }
 
 /// Opens a file above the numbers that lines can name.
 fn open_above(path: &CStr, flags: u32) -> Option<i32> {
-    let low =
-        fd::openat(fd::AT_FDCWD, CPtr::from(path), flags | linux_raw_sys::general::O_CLOEXEC, 0o666).ok()?;
+    let low = launch::open(path, flags | fd::O_CLOEXEC).ok()?;
     let high = fd::dup_cloexec(low, 10);
     let _ = fd::close(low);
     high.ok()

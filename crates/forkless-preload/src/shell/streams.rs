@@ -36,8 +36,6 @@ struct Stream {
     fd: AtomicI32,
     /// The shell whose way of telling applies (`ShellTraits::to_bits`); 0: as it is.
     told: AtomicU8,
-    /// Not close-on-exec: opened without `e`.
-    is_inherited: AtomicBool,
 }
 
 static TABLE: [Stream; STREAMS] = [const {
@@ -46,7 +44,6 @@ static TABLE: [Stream; STREAMS] = [const {
         pid: AtomicI32::new(0),
         fd: AtomicI32::new(0),
         told: AtomicU8::new(0),
-        is_inherited: AtomicBool::new(false),
     }
 }; STREAMS];
 
@@ -121,17 +118,18 @@ extern "C" fn popen(line: *const c_char, mode: *const c_char) -> *mut c_void {
 /// One of libc's, which closes its own streams in the child, and not ours.
 fn libcs(line: &CStr, mode: *const c_char) -> *mut c_void {
     OVERFLOWN.store(true, Relaxed);
-    let each_inherited = |keep: bool| {
-        for stream in streams() {
-            let descriptor = stream.fd.load(Relaxed);
-            if !stream.file.load(Acquire).is_null() && stream.is_inherited.load(Relaxed) {
-                let _ = fd::set_cloexec(descriptor, keep);
-            }
+    let mut marked = [-1; STREAMS];
+    for (mark, stream) in marked.iter_mut().zip(streams()) {
+        let descriptor = stream.fd.load(Relaxed);
+        if !stream.file.load(Acquire).is_null() && fd::get_fd_flags(descriptor) == Ok(0) {
+            *mark = descriptor;
+            let _ = fd::set_cloexec(descriptor, true);
         }
-    };
-    each_inherited(true);
+    }
     let file = real_popen(line.as_ptr(), mode);
-    each_inherited(false);
+    for descriptor in marked.into_iter().filter(|d| *d >= 0) {
+        let _ = fd::set_cloexec(descriptor, false);
+    }
     file
 }
 
@@ -187,7 +185,6 @@ fn open(
     slot.fd.store(ours, Relaxed);
     let told = started.told.map_or(0, |t| t.shell.to_bits());
     slot.told.store(told, Relaxed);
-    slot.is_inherited.store(!keeps, Relaxed);
     slot.file.store(file, Release);
     OPEN.fetch_add(1, Release);
     Ok(file)
