@@ -313,34 +313,55 @@ fn a_regression_beyond_the_limit_is_exit_code_1() {
     assert_eq!(compare(&b, &a), Some(0));
 }
 
-#[test]
-fn every_suite_writes_what_the_schema_in_docs_describes() {
-    let scratch = Scratch::new("schema");
+fn schema_in_docs() -> jsonschema::Validator {
     let schema =
         fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/bench.schema.json")).unwrap();
-    let schema: serde_json::Value = serde_json::from_str(&schema).unwrap();
-    let validator = jsonschema::validator_for(&schema).unwrap();
+    jsonschema::validator_for(&serde_json::from_str(&schema).unwrap()).unwrap()
+}
+
+/// Runs a suite, and says in one line why it cannot be run here.
+fn writes_what_the_schema_describes(suite: &[&str]) -> Result<(), String> {
+    let scratch = Scratch::new("schema");
+    let page = scratch.0.join("page.html").display().to_string();
+    let output =
+        scratch.run(&[&["bench"], suite, &["--runs", "20", "--json", "-", "--html", &page]].concat());
+    let stderr = text(&output.stderr);
+    if output.status.code() == Some(3) {
+        return Err(stderr);
+    }
+    assert!(output.status.success(), "{suite:?}: {stderr}");
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let errors: Vec<String> = schema_in_docs()
+        .iter_errors(&value)
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect();
+    assert!(errors.is_empty(), "{suite:?}: {}", errors.join("; "));
+    assert!(fs::read_to_string(&page).unwrap().contains("</html>"));
+    Ok(())
+}
+
+#[test]
+fn every_suite_writes_what_the_schema_in_docs_describes() {
     for suite in [
         &["spawn", "--methods", "vfork_exec,fork_exec", "--restarts", "2"][..],
         &["memory", "--sizes", "0,4M,8M", "--pages", "base", "--methods", "vfork_exec,fork_exec"],
         &["cow", "--count", "500", "--pages", "base"],
         &["syscalls", "--calls", "getpid,fork,vfork,execve,fork+execve,vfork+execve"],
         &["context", "--filter", "localtime"],
-        &["blockwrite", "--targets", "file", "--bs", "512,4096", "--size", "64K"],
         &["all", "--suites", "syscalls,context", "--filter", "getpid,localtime_r"],
     ] {
-        let page = scratch.0.join("page.html").display().to_string();
-        let output =
-            scratch.run(&[&["bench"], suite, &["--runs", "20", "--json", "-", "--html", &page]].concat());
-        assert!(output.status.success(), "{suite:?}: {}", text(&output.stderr));
-        let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-        let errors: Vec<String> = validator
-            .iter_errors(&value)
-            .map(|error| format!("{}: {error}", error.instance_path()))
-            .collect();
-        assert!(errors.is_empty(), "{suite:?}: {}", errors.join("; "));
-        assert!(fs::read_to_string(&page).unwrap().contains("</html>"));
+        assert_eq!(writes_what_the_schema_describes(suite), Ok(()));
     }
     // The schema is not so loose that everything passes.
-    assert!(!validator.is_valid(&serde_json::json!({"schema": "forkless.bench/1", "suites": [{}]})));
+    assert!(!schema_in_docs().is_valid(&serde_json::json!({"schema": "forkless.bench/1", "suites": [{}]})));
+}
+
+/// On the overlay that a container has for its root, whose reads no block device counts, there is nothing to measure.
+#[test]
+fn writes_by_size_are_what_the_schema_in_docs_describes() {
+    let suite = ["blockwrite", "--targets", "file", "--bs", "512,4096", "--size", "64K"];
+    if let Err(why) = writes_what_the_schema_describes(&suite) {
+        assert!(why.contains("is not on one block device"), "{why}");
+        println!("skipped: {}", why.trim());
+    }
 }
