@@ -42,6 +42,7 @@ impl Next {
 }
 
 /// The definition after ours. The loader, with its lock, is asked only where its own list cannot be read.
+#[inline(never)]
 pub(crate) fn lookup(name: &CStr) -> *mut c_void {
     if let Some(found) = objects::find(name) {
         return found;
@@ -50,10 +51,25 @@ pub(crate) fn lookup(name: &CStr) -> *mut c_void {
     unsafe { dlsym(RTLD_NEXT, name.as_ptr()) }
 }
 
+static VERSION: Next = Next::new(c"gnu_get_libc_version");
+
 /// Whether the program's libc is glibc; else it is musl.
 pub(crate) fn is_glibc() -> bool {
-    static VERSION: Next = Next::new(c"gnu_get_libc_version");
     !VERSION.get().is_null()
+}
+
+/// Whether this libc's `system` and `popen` tell the shell where its options end: glibc from 2.38 on (bug 27143).
+pub(crate) fn ends_options() -> bool {
+    let version = VERSION.get();
+    if version.is_null() {
+        return false;
+    }
+    // SAFETY: found under the name of the function that has this type.
+    let version = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn() -> *const c_char>(version) };
+    // SAFETY: a string of libc's.
+    let version = unsafe { CStr::from_ptr(version()) }.to_bytes();
+    // As text, for as long as it begins with 2 and two digits.
+    version >= b"2.38"
 }
 
 /// The environment, as the program may have changed it: libc's own variable, bound by the

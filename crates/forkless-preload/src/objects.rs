@@ -130,6 +130,29 @@ pub(crate) fn find(name: &CStr) -> Option<*mut c_void> {
     }
 }
 
+/// Whether an object after ours that is no part of libc defines one of `names`, each ended by a NUL: another preloaded library, a sanitizer's
+/// runtime, a wrapper that the program is linked with. Also where that cannot be told.
+pub(crate) fn others_define(names: &'static str) -> bool {
+    let (mut at, last) = (FIRST.load(Relaxed), LAST.load(Relaxed));
+    loop {
+        let Some(object) = map(at) else { return true };
+        let Some(symbols) = Symbols::of(object) else { return true };
+        let defines = |name| {
+            // SAFETY: ended by its only NUL.
+            symbols.find(unsafe { CStr::from_bytes_with_nul_unchecked(name) }).is_some()
+        };
+        // libc itself has this, and so has libpthread before glibc 2.34.
+        let is_libcs = defines(b"__errno_location\0");
+        if !is_libcs && names.as_bytes().split_inclusive(|byte| *byte == 0).any(defines) {
+            return true;
+        }
+        if at == last {
+            return false;
+        }
+        at = object.next;
+    }
+}
+
 /// A table in a loaded object. Its length is known from elsewhere.
 #[derive(Clone, Copy)]
 struct Table<T>(*const T);

@@ -472,17 +472,18 @@ pub fn thread_count() -> Option<u64> {
     links.checked_sub(2)
 }
 
-/// `unshare(2)` of `CLONE_THREAD`, which changes nothing and is refused (`EINVAL`) unless the process has one thread
-/// (kernel/fork.c, `check_unshare_flags`): a tenth of what [`thread_count`] takes. A sandbox may refuse it, too, so an error says nothing.
+/// `unshare(2)` of `CLONE_VM`, which changes nothing and is refused (`EINVAL`) unless the process has one thread, and shares its memory
+/// with no other process (kernel/fork.c, `check_unshare_flags`; lib/is_single_threaded.c): a tenth of what [`thread_count`] takes.
+/// A sandbox may refuse it, too, with an error of its choice.
 ///
 /// ```
 /// # use forkless_sys::{Errno, process};
-/// let refused = std::thread::spawn(process::unshare_thread).join().unwrap(); // beside the one that waits
+/// let refused = std::thread::spawn(process::unshare_memory).join().unwrap(); // beside the one that waits
 /// assert!(matches!(refused, Err(Errno::EINVAL | Errno::EPERM)));
 /// ```
-pub fn unshare_thread() -> Result<()> {
+pub fn unshare_memory() -> Result<()> {
     // SAFETY: with this flag alone the call only checks.
-    unsafe { call!(__NR_unshare, k::CLONE_THREAD) }.map(drop)
+    unsafe { call!(__NR_unshare, k::CLONE_VM) }.map(drop)
 }
 
 /// `prctl(PR_GET_SECCOMP)`: 0 without a filter, 2 with one.

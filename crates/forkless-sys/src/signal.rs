@@ -325,7 +325,7 @@ pub unsafe fn set_altstack(new: &AltStack) -> Result<AltStack> {
 /// # Ok::<(), Errno>(())
 /// ```
 pub fn take_pending(set: SigSet) -> Result<i32> {
-    take_pending_from(set).map(|taken| taken.signal)
+    take_pending_from(set).map(|taken| taken.signal())
 }
 
 /// A signal that was taken off the queue, and where it came from.
@@ -333,19 +333,66 @@ pub fn take_pending(set: SigSet) -> Result<i32> {
 /// ```
 /// # use forkless_sys::signal::Taken;
 /// // What alarm(2) sends: nobody's, so the kernel's.
-/// assert_ne!(Taken { signal: 14, code: Taken::KERNEL, sender: 0 }.code, Taken::USER);
+/// let mut info = [0; 32];
+/// (info[0], info[2]) = (14, Taken::KERNEL);
+/// assert_eq!((Taken(info).signal(), Taken(info).code()), (14, Taken::KERNEL));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taken {
-    /// Its number.
-    pub signal: i32,
-    /// `si_code`: zero or below where a process sent it.
-    pub code: i32,
-    /// `si_pid`: who sent it, where `code` says that a process did.
-    pub sender: i32,
-}
+pub struct Taken(
+    /// `siginfo_t`, of 128 bytes.
+    pub [i32; 32],
+);
 
 impl Taken {
+    /// Its number.
+    ///
+    /// ```
+    /// assert_eq!(forkless_sys::signal::Taken([15; 32]).signal(), 15);
+    /// ```
+    #[must_use]
+    pub const fn signal(&self) -> i32 {
+        self.0[0]
+    }
+
+    /// `si_code`: zero or below where a process sent it.
+    ///
+    /// ```
+    /// # use forkless_sys::signal::Taken;
+    /// assert_eq!(Taken([0; 32]).code(), Taken::USER);
+    /// ```
+    #[must_use]
+    pub const fn code(&self) -> i32 {
+        self.0[2]
+    }
+
+    /// `si_pid`: who sent it, where the code says that a process did.
+    ///
+    /// ```
+    /// assert_eq!(forkless_sys::signal::Taken([7; 32]).sender(), 7);
+    /// ```
+    #[must_use]
+    pub const fn sender(&self) -> i32 {
+        self.0[4]
+    }
+
+    /// Sends it to the calling process, with all that is said of it: `rt_sigqueueinfo(2)`, which allows that for oneself only.
+    ///
+    /// ```
+    /// # use forkless_sys::{Errno, process, signal};
+    /// let usr1 = signal::SigSet::EMPTY.with(10);
+    /// let old = signal::set_mask(usr1)?;
+    /// let mut info = [0; 32];
+    /// (info[0], info[4]) = (10, 4711); // from somebody who is long gone
+    /// signal::Taken(info).send_again(process::getpid())?;
+    /// assert_eq!(signal::take_pending_from(usr1)?.sender(), 4711);
+    /// # signal::set_mask(old)?;
+    /// # Ok::<(), Errno>(())
+    /// ```
+    pub fn send_again(&self, me: i32) -> Result<()> {
+        // SAFETY: the kernel reads one siginfo_t.
+        unsafe { call!(__NR_rt_sigqueueinfo, me, self.signal(), self.0.as_ptr()) }.map(drop)
+    }
+
     /// `SI_USER`: kill, or the kernel on behalf of the process that made a call (a broken pipe).
     pub const USER: i32 = 0;
     /// `SI_KERNEL`: a timer, a limit, a terminal.
@@ -360,15 +407,15 @@ impl Taken {
 /// let old = signal::set_mask(usr1)?;
 /// process::kill(process::getpid(), 10)?;
 /// let taken = signal::take_pending_from(usr1)?;
-/// assert_eq!((taken.signal, taken.code, taken.sender), (10, signal::Taken::USER, process::getpid()));
+/// assert_eq!((taken.signal(), taken.code(), taken.sender()), (10, signal::Taken::USER, process::getpid()));
 /// # signal::set_mask(old)?;
 /// # Ok::<(), Errno>(())
 /// ```
 pub fn take_pending_from(set: SigSet) -> Result<Taken> {
     let now = crate::time::Timespec { tv_sec: 0, tv_nsec: 0 };
-    // siginfo_t is 128 bytes: signal, error, code, padding, then for a sender its id.
+    // signal, error, code, padding, then for a sender its id.
     let mut info = [0i32; 32];
     // SAFETY: the kernel reads the set and the time, and writes one siginfo_t.
     unsafe { call!(__NR_rt_sigtimedwait, &raw const set, &raw mut info, &raw const now, 8usize) }
-        .map(|n| Taken { signal: n as i32, code: info[2], sender: info[4] })
+        .map(|_| Taken(info))
 }

@@ -5,7 +5,8 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    FORK_CASES, Report, nothing_speculates, observe, plain, reported, root_to, run, seconds, without_dispatch,
+    FORK_CASES, Report, before_linux, nothing_speculates, observe, plain, reported, root_to, run, seconds,
+    without_dispatch,
 };
 
 /// How the forks of a case must have gone: speculations that committed, and the reasons of all others.
@@ -77,6 +78,8 @@ cases! {
     // Regression: the call failed with EFAULT.
     shared_memory_as_a_buffer: 0, ["SharedWrite", "SharedWrite"];
     shared_semaphore_posted: 0, ["SharedWrite"];
+    wakes_on_memory_it_may_only_read: 0, ["Call"];
+    signals_keep_their_senders: 0, ["Call", "Inherited"];
     seeks_inherited: 0, ["Call"];
     reads_inherited: 0, ["Inherited"];
     sets_inherited_nonblocking: 0, ["Inherited"];
@@ -205,6 +208,19 @@ fn session_and_directory() {
 #[test]
 fn a_thread_opens_beside_forks_that_are_left_alone() {
     compare("a_thread_opens_meanwhile", 0, &["Threads"; 200]);
+}
+
+/// Since Linux 6.2 the size of a directory of descriptors says how many there are. Regression: ours among them.
+#[test]
+fn counts_its_descriptors() {
+    let (commits, reasons) = if before_linux(6, 2) { (4, &[][..]) } else { (3, &["Call"][..]) };
+    compare("counts_its_descriptors", commits, reasons);
+}
+
+/// Regression: one thread, but another process changes its memory, and what a speculative child read was of different moments.
+#[test]
+fn memory_shared_with_another_process() {
+    compare("memory_shared_with_another_process", 0, &["Threads"; 5]);
 }
 
 #[test]

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use crate::fork::{PATIENT, compare_in};
-use crate::support::{compile, compile_as, nothing_speculates, observe, plain, reported, root_to, run};
+use crate::support::{
+    compile, compile_as, nothing_speculates, observe, plain, reported, reported_by, root_to, run,
+};
 
 static EXEC: LazyLock<PathBuf> = LazyLock::new(|| compile("exec_cases.c", &[]));
 static OUTSIDE: LazyLock<PathBuf> = LazyLock::new(|| compile("outside_cases.c", &[]));
@@ -129,6 +131,31 @@ fn a_constructor_that_waits_for_a_thread() {
         [&[][..], &["--children=no"], &["--fork=speculate", "--fork-minimum=0"], &["--context=fast"]]
     {
         assert_eq!(without, observe(&mut run(options, &program, &plugin)), "{options:?}");
+    }
+}
+
+/// Regression: children that took the short cut past libc, and lines that ran without a shell, went past other libraries' functions, too.
+#[test]
+fn a_library_between_program_and_libc() {
+    let wrapper = compile("wrapper.c", &["-shared", "-fPIC", "-ldl"]);
+    let directory = wrapper.parent().expect("a file").display();
+    let (flag, path) = (wrapper.display().to_string(), format!("-Wl,--no-as-needed,-rpath,{directory}"));
+    let linked = compile_as("linked_with_wrapper", "wrapper.c", &["-DPROGRAM", &path, &flag]);
+    let preloaded = compile_as("preloads_wrapper", "wrapper.c", &["-DPROGRAM"]);
+    for (program, preload) in [(&linked, ""), (&preloaded, flag.as_str())] {
+        let without = observe(plain(program, &[]).env("LD_PRELOAD", preload));
+        assert!(without.1.starts_with("umask 77, /usr, setuid -1 13\nstatus 0\n"), "{without:?}");
+        assert!(without.1.ends_with("status 200\nsystem\nsystem 0\npopen popen\npclose 1\n"), "{without:?}");
+        let (with, report) = reported_by(|more| {
+            let mut command = run(&[more, &["--fork-minimum=0", "--children=no"]].concat(), program, &[]);
+            command.env("LD_PRELOAD", preload);
+            command
+        });
+        assert_eq!(without, with, "{preload}");
+        assert_eq!((report.count("shells_skipped"), report.count("shells_kept")), (0, 2), "{preload}");
+        if !nothing_speculates() {
+            assert_eq!((report.count("committed"), report.count("direct")), (3, 0), "{preload}");
+        }
     }
 }
 

@@ -32,6 +32,9 @@ const LINES: &[(&str, [bool; 2])] = &[
     ("printf '%s\\n' b a | sort", [false; 2]),
     ("echo *", [false; 2]),
     ("kill -9 $$", [false; 2]),
+    // Options of the shell's, unless libc says that they have ended.
+    ("-x", [false; 2]),
+    ("+x", [false; 2]),
 ];
 
 /// What differs of its own accord: buffers in core files, our own variables.

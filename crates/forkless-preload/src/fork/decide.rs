@@ -7,7 +7,7 @@ use core::sync::atomic::{
 
 use forkless_record::Kind;
 use forkless_sys::signal::{self, SigSet};
-use forkless_sys::{CPtr, fd, process, sched, time};
+use forkless_sys::{CPtr, Errno, fd, process, sched, time};
 
 use crate::config::{self, Fork};
 use crate::insist::insist;
@@ -93,14 +93,18 @@ pub(crate) fn decide(site: usize) -> Attempt<()> {
     Ok(())
 }
 
-/// Whether the process has one thread; `None` when that cannot be found out.
+/// Whether the process has one thread, and no other process changes its memory; `None` when that cannot be found out.
 fn single_threaded() -> Option<bool> {
     // A filter that the process was started under may kill whoever makes a call it does not know.
     if UNFILTERED.load(Relaxed) == 0 {
         UNFILTERED.store(if process::seccomp_mode() == Ok(0) { 1 } else { 2 }, Relaxed);
     }
-    if UNFILTERED.load(Relaxed) == 1 && process::unshare_thread().is_ok() {
-        return Some(true);
+    if UNFILTERED.load(Relaxed) == 1 {
+        match process::unshare_memory() {
+            Ok(()) => return Some(true),
+            Err(Errno::EINVAL) => return Some(false),
+            Err(_) => {}
+        }
     }
     process::thread_count().map(|n| n == 1)
 }

@@ -17,7 +17,7 @@ use forkless_record::{Counter, Kind, Reason};
 
 use linux_raw_sys::prctl;
 
-use crate::{config, huge, next::Next, tally};
+use crate::{config, huge, interpose, next::Next, tally};
 
 mod arm;
 pub(crate) mod child;
@@ -35,8 +35,13 @@ mod trap;
 pub(crate) use decide::{note_namespaces, outside_window};
 
 at_hand! {
-    /// 1 in a speculative child, from its first instruction to its exec or end. The interposers read it.
+    /// Not 0 in a speculative child, from its first instruction to its exec or end. The interposers read it: where it is [`SHORT_CUTS`]
+    /// they go to the judgement themselves.
     pub(crate) static SPECULATING: AtomicU8 = AtomicU8::new(0);
+
+    /// What [`SPECULATING`] is to be. Another library's functions, which may do more than libc's, are called in children as well: then the
+    /// system calls that they make are judged where they arrive, in the signal handler.
+    static WAY: AtomicU8 = AtomicU8::new(0);
 
     /// Dispatch was refused once: it will be again.
     static NO_DISPATCH: AtomicBool = AtomicBool::new(false);
@@ -46,8 +51,24 @@ at_hand! {
     static TOUCHED: AtomicBool = AtomicBool::new(false);
 }
 
+/// Values of [`SPECULATING`].
+pub(crate) const SHORT_CUTS: u8 = 1;
+const DETOURS: u8 = 2;
+
 pub(crate) fn speculating() -> bool {
     SPECULATING.load(Relaxed) != 0
+}
+
+/// Whether this is a speculative child in which libc's functions are passed over.
+pub(crate) fn takes_short_cuts() -> bool {
+    SPECULATING.load(Relaxed) == SHORT_CUTS
+}
+
+/// Chooses the way of all children of this program, before its first speculation: looking takes some microseconds.
+fn choose_way() {
+    if WAY.load(Relaxed) == 0 {
+        WAY.store(if interpose::passes_others_over() { DETOURS } else { SHORT_CUTS }, Relaxed);
+    }
 }
 
 /// The program gives an order to `prctl`: filters and dispatch of its own make its system calls its own business.
@@ -90,6 +111,7 @@ pub(crate) fn fork_entry(real: &'static Next, site: usize) -> i32 {
     tally::add(Counter::Forks, 1);
     let attempt = decide::decide(site).and_then(|()| {
         touched();
+        choose_way();
         arm::arm(site)
     });
     let (pid, verdict) = match attempt {

@@ -4,13 +4,17 @@
 //! with its parent, so it must make one of its own first: [`forget`].
 
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use forkless_record::Reason;
 use forkless_sys::mm;
+use forkless_sys::signal::Taken;
 
 /// Ranges a child can report as fetched; further ones are only counted.
 const RANGES: usize = 480;
+
+/// Signals that are handed on with their senders and values, each as often as it came; of further ones that there was one.
+const SIGNALS: usize = 32;
 
 /// The shared pages.
 #[repr(C)]
@@ -19,13 +23,16 @@ pub(crate) struct Outcome {
     executing: AtomicU32,
     /// [`Reason::raw`] of an abort.
     reason: AtomicU32,
-    /// Signals that arrived for the child and must reach its replacement.
+    /// Signals that arrived for the child and must reach its replacement, as far as nothing more is known of them.
     pub(crate) pending: AtomicU64,
+    /// Of how many [`SIGNALS`] are known in full.
+    signals: AtomicUsize,
     pub(crate) traps: AtomicU64,
     pub(crate) direct: AtomicU64,
     pub(crate) pages: AtomicU64,
     ranges: AtomicUsize,
     range: [(AtomicUsize, AtomicUsize); RANGES],
+    signal: [[AtomicI32; 32]; SIGNALS],
 }
 
 side_by_side! {
@@ -71,6 +78,7 @@ impl Outcome {
         self.executing.store(0, Relaxed);
         self.reason.store(0, Relaxed);
         self.pending.store(0, Relaxed);
+        self.signals.store(0, Relaxed);
         self.traps.store(0, Relaxed);
         self.direct.store(0, Relaxed);
         self.pages.store(0, Relaxed);
@@ -92,6 +100,30 @@ impl Outcome {
 
     pub(crate) fn reason(&self) -> Option<Reason> {
         Reason::from_raw(self.reason.load(Relaxed))
+    }
+
+    /// Notes a signal; whether there was room.
+    pub(crate) fn keep_signal(&self, taken: &Taken) -> bool {
+        let n = self.signals.load(Relaxed);
+        let Some(place) = self.signal.get(n) else { return false };
+        place.iter().zip(taken.0).for_each(|(place, word)| place.store(word, Relaxed));
+        self.signals.store(n + 1, Relaxed);
+        true
+    }
+
+    /// A copy of the signals noted; the others have the number 0.
+    pub(crate) fn signals(&self) -> [Taken; SIGNALS] {
+        let n = self.signals.load(Relaxed);
+        let mut all = [Taken([0; 32]); SIGNALS];
+        for (taken, words) in all.iter_mut().zip(&self.signal).take(n) {
+            *taken = Taken(words.each_ref().map(|word| word.load(Relaxed)));
+        }
+        all
+    }
+
+    /// Whether a replacement is to get any.
+    pub(crate) fn has_signals(&self) -> bool {
+        self.pending.load(Relaxed) != 0 || self.signals.load(Relaxed) != 0
     }
 
     /// Notes a fetched range.

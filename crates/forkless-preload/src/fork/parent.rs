@@ -81,7 +81,7 @@ fn mask_of(slot: &Slot, args: &Args) -> isize {
 /// libc's clone: speculate, and replace what did not commit.
 fn fork(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) {
     let site = slot.site.load(Relaxed);
-    let mut again = 0;
+    let mut again = false;
     let verdict = match speculate(slot, frame, nr, args) {
         Ok(Ended::InChild) => return,
         Ok(Ended::Committed { pid, bytes }) => {
@@ -94,7 +94,7 @@ fn fork(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) {
         Ok(Ended::Aborted) => {
             let outcome = outcome::get();
             sites::aborted(site);
-            again = outcome.pending.load(Relaxed);
+            again = outcome.has_signals();
             Verdict::Aborted(outcome.reason().unwrap_or(Kind::Died.into()))
         }
         Err(kind) => Verdict::Plain(kind.into()),
@@ -104,23 +104,33 @@ fn fork(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) {
     slot.disarm(frame);
     // Nor memory that another thread has marked meanwhile.
     // SAFETY: the program's own fork.
-    let pid = decide::plain(|| unsafe { kernel::pass(nr, args) });
-    if pid == 0 && again != 0 {
-        resend(again);
-    }
-    frame.answer(pid);
+    let replace = || decide::plain(|| unsafe { kernel::pass(nr, args) });
+    frame.answer(if again { with_signals(replace) } else { replace() });
 }
 
 /// In the replacement: what had reached the speculative child reaches it, when the handler we are in is left. Sent by the parent it could
-/// come after something that the sender of the signal knows the child had not done.
-fn resend(set: u64) {
+/// come after something that the sender of the signal knows the child had not done. Out of line, for what it remembers: the shared pages are
+/// the parent's, and another of its threads may be using them by then.
+#[cold]
+#[inline(never)]
+fn with_signals(replace: impl FnOnce() -> isize) -> isize {
+    let outcome = outcome::get();
+    let (known, rest) = (outcome.signals(), outcome.pending.load(Relaxed));
+    let pid = replace();
+    if pid != 0 {
+        return pid;
+    }
     let _ = signal::set_mask(SigSet::ALL);
     let me = process::getpid();
+    for taken in known.iter().filter(|taken| taken.signal() != 0) {
+        let _ = taken.send_again(me);
+    }
     for signal in 1..=64 {
-        if set & 1 << (signal - 1) != 0 {
+        if rest & 1 << (signal - 1) != 0 {
             let _ = process::kill(me, signal);
         }
     }
+    pid
 }
 
 enum Ended {

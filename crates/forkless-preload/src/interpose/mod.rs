@@ -49,10 +49,12 @@ static EXIT: Next = Next::new(c"_exit");
 #[unsafe(no_mangle)]
 extern "C" fn _exit(status: c_int) -> ! {
     #[cfg(target_arch = "x86_64")]
-    if fork::speculating() {
+    if fork::takes_short_cuts() {
         fork::child::direct(linux_raw_sys::general::__NR_exit_group, &[status as usize, 0, 0, 0, 0, 0]);
     }
-    at_exit();
+    if !fork::speculating() {
+        at_exit();
+    }
     let real = EXIT.get();
     if !real.is_null() {
         // SAFETY: found under the name of this function.
@@ -103,6 +105,18 @@ fn find_childrens() {
         }
         _ => {}
     }
+}
+
+/// Whether another library has functions of its own under the names of those that speculative children pass over. Then all of them are
+/// looked up now: a child that calls them would look for them with hardly any memory.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn passes_others_over() -> bool {
+    let passes = arch::passes_others_over() || crate::objects::others_define("_exit\0_Exit\0");
+    if passes {
+        FORKS.store(1, Relaxed);
+        find_childrens();
+    }
+    passes
 }
 
 unsafe extern "C" {

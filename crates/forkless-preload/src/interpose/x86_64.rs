@@ -30,9 +30,12 @@ extern "C" fn _Fork() -> c_int {
     naked_asm!("mov rdi, [rsp]", "jmp {entry}", entry = sym fork_signal_safe_entry)
 }
 
-/// Defines a libc function: in a speculative child `$slow`, elsewhere the next definition, found at the first call.
+/// Defines a libc function: in a speculative child that takes short cuts `$slow`, elsewhere the next definition, found at the first call.
 macro_rules! interpose {
     ($($name:ident, $text:literal => $slow:path;)*) => {
+        /// The names of these functions.
+        const REPLACED: &str = concat!($(stringify!($name), "\0"),*);
+
         fn find_replaced() {
             $(next::settle(&$name::NEXT, $text, absent as *const ());)*
         }
@@ -46,11 +49,12 @@ macro_rules! interpose {
             #[unsafe(naked)]
             extern "C" fn $name() {
                 naked_asm!(
-                    "cmp byte ptr [rip + {speculating}], 0",
-                    "jne 2f",
+                    "cmp byte ptr [rip + {speculating}], {short_cuts}",
+                    "je 2f",
                     "jmp [rip + {next}]",
                     "2: jmp {slow}",
                     speculating = sym SPECULATING,
+                    short_cuts = const fork::SHORT_CUTS,
                     next = sym NEXT,
                     slow = sym $slow,
                 )
@@ -82,6 +86,8 @@ interpose! {
 /// Defines a libc function that changes the process's user, after which its memory can no longer be opened.
 macro_rules! changes_user {
     ($($name:ident, $text:literal, ($($argument:ident),*) => $nr:ident [$($passed:expr),*] $(unless $refused:expr)?;)*) => {
+        const CHANGE_USER: &str = concat!($(stringify!($name), "\0"),*);
+
         fn find_changes_of_user() {
             $($name::NEXT.get();)*
         }
@@ -93,13 +99,16 @@ macro_rules! changes_user {
 
             #[unsafe(no_mangle)]
             extern "C" fn $name($($argument: u32),*) -> c_int {
-                if fork::speculating() {
+                if fork::takes_short_cuts() {
                     $(if $refused {
                         return libc_answer(EINVAL);
                     })?
                     return libc_answer(child::direct(k::$nr, &[$($passed as usize),*, 0, 0, 0]));
                 }
-                fork::own_memory::keep();
+                let speculating = fork::speculating();
+                if !speculating {
+                    fork::own_memory::keep();
+                }
                 let real = NEXT.get();
                 if real.is_null() {
                     return absent();
@@ -107,7 +116,9 @@ macro_rules! changes_user {
                 // SAFETY: found under the name of this function.
                 let real = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn($($argument: u32),*) -> c_int>(real) };
                 let answer = real($($argument),*);
-                fork::own_memory::keep_while_needed();
+                if !speculating {
+                    fork::own_memory::keep_while_needed();
+                }
                 answer
             }
         })*
@@ -343,6 +354,11 @@ pub(super) fn find_childrens() {
     find_changes_of_user();
     find_watched();
     next::settle(&syscall_function::NEXT, c"syscall", absent as *const ());
+}
+
+/// Whether speculative children that take short cuts would pass over another library's functions.
+pub(super) fn passes_others_over() -> bool {
+    crate::objects::others_define(REPLACED) || crate::objects::others_define(CHANGE_USER)
 }
 
 mod syscall_function {

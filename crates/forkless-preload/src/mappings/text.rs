@@ -5,10 +5,10 @@ use forkless_sys::maps::{self, Mapping};
 use forkless_sys::{Errno, fd};
 
 /// Calls `each` for every writable mapping until it says `false`. Out of line, for its buffer would make the frames of all callers span
-/// two pages more of a stack that parent and child both write.
+/// two pages more of a stack that parent and child both write; and once for all of them.
 #[cold]
 #[inline(never)]
-pub(crate) fn each_writable(file: i32, each: &mut impl FnMut(Mapping) -> bool) -> Result<(), Kind> {
+pub(crate) fn each_writable(file: i32, each: &mut dyn FnMut(Mapping) -> bool) -> Result<(), Kind> {
     // The kernel hands out whole lines, at most a page of them at a time.
     let mut buffer = [0u8; 4096];
     let mut line = Line::new();

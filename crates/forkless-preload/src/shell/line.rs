@@ -13,7 +13,7 @@ use forkless_sys::signal::SigSet;
 use forkless_sys::{CPtr, Errno, fd, process};
 
 use crate::signals::{SIGCHLD, SIGQUIT};
-use crate::tally;
+use crate::{next, tally};
 
 use super::launch::{self, Launch, Step, Workspace};
 
@@ -95,10 +95,9 @@ fn with_shell(
 ) -> Result<i32, Errno> {
     let argv = [c"sh".as_ptr(), c"-c".as_ptr(), c"--".as_ptr(), line.as_ptr(), null()];
     let plain = [c"sh".as_ptr(), c"-c".as_ptr(), line.as_ptr(), null()];
-    let guarded = matches!(line.to_bytes().first(), Some(b'-' | b'+'));
     Launch {
         path: c"/bin/sh",
-        argv: if guarded { argv.as_ptr() } else { plain.as_ptr() },
+        argv: if next::ends_options() { argv.as_ptr() } else { plain.as_ptr() },
         envp: environ,
         close: terms.close,
         steps: terms.first,

@@ -15,7 +15,10 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
+use forkless_record::Counter;
 use forkless_shell::{ShellKind, ShellTraits};
+
+use crate::tally;
 
 at_hand! {
     /// 0: off. Else what it is (`ShellTraits::to_bits`), or one of the numbers below, which are larger.
@@ -61,9 +64,17 @@ fn traits() -> Option<ShellTraits> {
     (stat.device == DEVICE.load(Relaxed) && stat.inode == INODE.load(Relaxed)).then_some(shell)
 }
 
-/// Whether to stand aside: switched off, or in a speculative child, whose processes are to be judged as libc makes them.
+/// Whether to stand aside: switched off, or in a speculative child, whose processes are to be judged as libc makes them; or another library
+/// has functions of its own for this, which may do more than libc's.
 fn aside() -> bool {
-    crate::fork::speculating() || SHELL.load(Relaxed) == 0
+    if crate::fork::speculating() || SHELL.load(Relaxed) == 0 {
+        return true;
+    }
+    let others = crate::objects::others_define("system\0popen\0pclose\0");
+    if others {
+        tally::add(Counter::ShellsKept, 1);
+    }
+    others
 }
 
 /// One workspace is kept for the next call.

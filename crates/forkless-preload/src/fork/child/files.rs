@@ -100,6 +100,42 @@ fn look(dir: i32, path: usize, nofollow: u32) -> Result<Found, Errno> {
     })
 }
 
+/// What a question about a file was answered, in the structure at `at`. Since Linux 6.2 the size of a directory of descriptors is their number
+/// (fs/proc/fd.c), and ours is taken from it.
+pub(crate) fn counted(nr: u32, at: usize, answer: isize) -> isize {
+    if answer != 0 {
+        return answer;
+    }
+    // struct statx: mode at 28, inode at 32, size at 40, the device's minor number at 140. struct stat: device, inode, mode at 24, size at 48.
+    let extended = nr == k::__NR_statx;
+    let (mode, size) = if extended { (at + 28, at + 40) } else { (at + 24, at + 48) };
+    let count = memory::value::<u64>(size);
+    if u32::from(memory::value::<u16>(mode)) & S_IFMT != S_IFDIR || count == 0 {
+        return answer;
+    }
+    let mut ours = [0u64; 18];
+    let args = [fds::hidden() as usize, ours.as_mut_ptr() as usize, 0, 0, 0, 0];
+    // SAFETY: fstat fills in one struct stat of 144 bytes.
+    unsafe { kernel::pass(k::__NR_fstat, &args) };
+    let (device, inode) = if extended {
+        let minor = memory::value::<u32>(at + 140);
+        (u64::from(minor & 0xff | (minor & !0xff) << 12), memory::value::<u64>(at + 32))
+    } else {
+        (memory::value::<u64>(at), memory::value::<u64>(at + 8))
+    };
+    if device == ours[0] {
+        let own = c"/proc/self/fd".as_ptr() as usize;
+        // SAFETY: stat fills in one struct stat of 144 bytes.
+        unsafe { kernel::pass(k::__NR_stat, &[own, ours.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+        if inode != ours[1] {
+            // Another process's: which may have ours open as well.
+            abort(Reason::new(Kind::Call, nr));
+        }
+        memory::store(size, count - 1);
+    }
+    answer
+}
+
 /// `getdents64` of a directory the child opened, without our descriptor where the directory lists descriptors.
 pub(crate) fn getdents64(args: &Args) -> isize {
     let [dir, buffer, size, ..] = *args;

@@ -18,7 +18,7 @@ use crate::signals::{SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP};
 
 use super::arm::{self, Slot};
 use super::frame::{Frame, Info};
-use super::{SPECULATING, memory, outcome, plan};
+use super::{SPECULATING, WAY, memory, outcome, plan};
 
 mod exec;
 mod fds;
@@ -86,7 +86,7 @@ pub(crate) fn interrupted(signal: i32, code: i32) -> ! {
 
 /// The first thing the child does, still inside the handler that made it. Signals other than the synchronous are blocked.
 pub(crate) fn begin(slot: &'static Slot, source: i32, parent: i32) {
-    SPECULATING.store(1, Relaxed);
+    SPECULATING.store(WAY.load(Relaxed), Relaxed);
     // A child whose parent was killed must not go on to execute anything the program did not live to see.
     if process::set_pdeathsig(SIGKILL).is_err() || process::getppid() != parent {
         abort(Kind::Setup);

@@ -88,13 +88,13 @@ pub(crate) fn judge(nr: u32, a: &Args) -> isize {
         k::__NR_lseek if fds::is_private(a[0]) => pass(nr, a),
         k::__NR_getdents64 if fds::is_private(a[0]) => files::getdents64(a),
 
-        k::__NR_stat | k::__NR_lstat => path_out(nr, a, a[0], a[1], STAT),
-        k::__NR_fstat => fd_out(nr, a, a[1], STAT),
+        k::__NR_stat | k::__NR_lstat => files::counted(nr, a[1], path_out(nr, a, a[0], a[1], STAT)),
+        k::__NR_fstat => files::counted(nr, a[1], fd_out(nr, a, a[1], STAT)),
         // What libc makes of fstat.
         k::__NR_newfstatat if a[3] as u32 & k::AT_EMPTY_PATH != 0 && fds::is_hidden(a[0]) => EBADF,
         k::__NR_statx if a[2] as u32 & k::AT_EMPTY_PATH != 0 && fds::is_hidden(a[0]) => EBADF,
-        k::__NR_newfstatat => path_at_out(nr, a, a[2], STAT),
-        k::__NR_statx => path_at_out(nr, a, a[4], STATX),
+        k::__NR_newfstatat => files::counted(nr, a[2], path_at_out(nr, a, a[2], STAT)),
+        k::__NR_statx => files::counted(nr, a[4], path_at_out(nr, a, a[4], STATX)),
         k::__NR_statfs => path_out(nr, a, a[0], a[1], STATFS),
         k::__NR_fstatfs => fd_out(nr, a, a[1], STATFS),
         k::__NR_access | k::__NR_chdir | k::__NR_chroot => path(nr, a, a[0]),
@@ -165,8 +165,9 @@ pub(crate) fn judge(nr: u32, a: &Args) -> isize {
             need::bytes(a[1], 32);
             out(nr, a, a[2], 32)
         }
-        // Waking: nobody else waits on memory that is ours alone.
-        k::__NR_futex if matches!(a[1] & 0x7f, 1 | 10) && plan::SHARED.find(a[0]).is_none() => pass(nr, a),
+        // FUTEX_WAKE and FUTEX_WAKE_BITSET, FUTEX_PRIVATE: nobody else waits there. Without that flag the kernel goes by the file, of a mapping
+        // that may only be read, too (kernel/futex/core.c, get_futex_key).
+        k::__NR_futex if matches!(a[1], 0x81 | 0x8a) => pass(nr, a),
 
         k::__NR_mmap => mmap(nr, a),
         k::__NR_brk => brk(nr, a),

@@ -278,18 +278,18 @@ pub(crate) fn sent(signal: i32) {
 /// may have a handler for it by then.
 pub(crate) fn hand_over() {
     while let Ok(taken) = signal::take_pending_from(BLOCKED) {
-        if !is_own(&taken) {
-            sent(taken.signal);
+        if !is_own(&taken) && is_meant(taken.signal() as usize) && !outcome::get().keep_signal(&taken) {
+            sent(taken.signal());
         }
     }
 }
 
 fn is_own(taken: &Taken) -> bool {
-    match taken.code {
+    match taken.code() {
         // Timers and limits of its own; SIGINT from a terminal has the same code.
-        Taken::KERNEL => OF_TIMERS.has(taken.signal),
+        Taken::KERNEL => OF_TIMERS.has(taken.signal()),
         // A broken pipe, a file past its limit: the kernel names the caller as the sender.
-        Taken::USER => taken.sender == process::getpid(),
+        Taken::USER => taken.sender() == process::getpid(),
         _ => false,
     }
 }
