@@ -399,6 +399,17 @@ pub fn getpgrp() -> i32 {
     unsafe { call!(__NR_getpgid, 0i32) }.unwrap_or(0) as i32
 }
 
+/// `getpgid(2)`: the group of a process.
+///
+/// ```
+/// # use forkless_sys::process;
+/// assert_eq!(process::getpgid(process::getpid()), Ok(process::getpgrp()));
+/// ```
+pub fn getpgid(pid: i32) -> Result<i32> {
+    // SAFETY: writes no memory.
+    unsafe { call!(__NR_getpgid, pid) }.map(|group| group as i32)
+}
+
 /// `tgkill(2)`: one thread of a process.
 ///
 /// ```

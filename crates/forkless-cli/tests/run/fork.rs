@@ -79,6 +79,7 @@ cases! {
     shared_memory_as_a_buffer: 0, ["SharedWrite", "SharedWrite"];
     shared_semaphore_posted: 0, ["SharedWrite"];
     wakes_on_memory_it_may_only_read: 0, ["Call"];
+    joins_a_group_of_orphans: 0, ["Call", "Call", "Inherited"];
     signals_keep_their_senders: 0, ["Call", "Inherited"];
     seeks_inherited: 0, ["Call"];
     reads_inherited: 0, ["Inherited"];

@@ -10,6 +10,8 @@ use forkless_record::Reason;
 use forkless_sys::mm;
 use forkless_sys::signal::Taken;
 
+use super::memory;
+
 /// Ranges a child can report as fetched; further ones are only counted.
 const RANGES: usize = 480;
 
@@ -106,19 +108,14 @@ impl Outcome {
     pub(crate) fn keep_signal(&self, taken: &Taken) -> bool {
         let n = self.signals.load(Relaxed);
         let Some(place) = self.signal.get(n) else { return false };
-        place.iter().zip(taken.0).for_each(|(place, word)| place.store(word, Relaxed));
+        memory::store(place.as_ptr() as usize, *taken);
         self.signals.store(n + 1, Relaxed);
         true
     }
 
-    /// A copy of the signals noted; the others have the number 0.
-    pub(crate) fn signals(&self) -> [Taken; SIGNALS] {
-        let n = self.signals.load(Relaxed);
-        let mut all = [Taken([0; 32]); SIGNALS];
-        for (taken, words) in all.iter_mut().zip(&self.signal).take(n) {
-            *taken = Taken(words.each_ref().map(|word| word.load(Relaxed)));
-        }
-        all
+    /// How many signals are noted, and a copy of them.
+    pub(crate) fn signals(&self) -> (usize, [Taken; SIGNALS]) {
+        (self.signals.load(Relaxed), memory::value(self.signal.as_ptr() as usize))
     }
 
     /// Whether a replacement is to get any.

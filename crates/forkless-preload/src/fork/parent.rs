@@ -115,14 +115,14 @@ fn fork(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) {
 #[inline(never)]
 fn with_signals(replace: impl FnOnce() -> isize) -> isize {
     let outcome = outcome::get();
-    let (known, rest) = (outcome.signals(), outcome.pending.load(Relaxed));
+    let ((count, known), rest) = (outcome.signals(), outcome.pending.load(Relaxed));
     let pid = replace();
     if pid != 0 {
         return pid;
     }
     let _ = signal::set_mask(SigSet::ALL);
     let me = process::getpid();
-    for taken in known.iter().filter(|taken| taken.signal() != 0) {
+    for taken in known.iter().take(count) {
         let _ = taken.send_again(me);
     }
     for signal in 1..=64 {

@@ -36,11 +36,26 @@ const SI_TIMER: i32 = -2;
 
 /// Undoes the speculation: says why and ends. The parent wakes when our memory is gone, reaps us and forks plainly.
 pub(crate) fn abort(reason: impl Into<Reason>) -> ! {
+    end(reason.into())
+}
+
+#[cold]
+#[inline(never)]
+fn end(reason: Reason) -> ! {
     let outcome = outcome::get();
-    outcome.abort(reason.into());
+    outcome.abort(reason);
     signals::hand_over();
+    leave_group();
     outcome.set_executing(false);
     process::exit_group(0)
+}
+
+/// The end of a process makes a group an orphaned one that has no other member with a parent in another group of the session, and the kernel
+/// hangs up on what is stopped there (kernel/exit.c, kill_orphaned_pgrp). Changing the group does not.
+fn leave_group() {
+    if let Ok(group) = process::getpgid(process::getppid()) {
+        let _ = process::setpgid(group);
+    }
 }
 
 /// A dispatched system call.
