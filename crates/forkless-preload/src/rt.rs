@@ -199,6 +199,26 @@ pub(crate) fn image() -> Range<usize> {
     start..end
 }
 
+/// Whether valgrind translates this program: then system calls are made by its code, not the program's. What it takes for a question is, to a
+/// processor, nothing (valgrind.h, `RUNNING_ON_VALGRIND`).
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn is_translated() -> bool {
+    let question = [0x1001usize, 0, 0, 0, 0, 0];
+    let answer: usize;
+    // SAFETY: turns a register around twice, and exchanges one with itself.
+    unsafe {
+        core::arch::asm!("rol rdi, 3", "rol rdi, 13", "rol rdi, 61", "rol rdi, 51", "xchg rbx, rbx",
+            in("rax") question.as_ptr(), inout("rdx") 0usize => answer, options(nostack));
+    }
+    answer != 0
+}
+
+/// What only x86-64 can be asked here, where it matters.
+#[cfg(target_arch = "aarch64")]
+pub(crate) const fn is_translated() -> bool {
+    false
+}
+
 /// The calling thread's thread pointer: distinct for every thread, known without a system call, and a register, so usable anywhere.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn thread_pointer() -> usize {

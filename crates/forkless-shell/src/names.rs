@@ -207,6 +207,7 @@ pub(crate) fn is_defaulted(name: &[u8]) -> bool {
 }
 
 /// Whether assigning this variable changes how bash itself behaves: its locale, or how its own messages look.
+#[inline(always)]
 pub(crate) fn is_locale(name: &[u8]) -> bool {
     name == b"LANG" || name == b"LANGUAGE" || name.starts_with(b"LC_")
 }

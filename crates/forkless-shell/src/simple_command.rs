@@ -77,6 +77,10 @@ impl<E: Environment + ?Sized> Parser<'_, '_, '_, E> {
             return Err(self.cursor.reject(Reason::Parenthesis, 1));
         }
         if let Some(name_len) = word.name_len {
+            if command.is_exec {
+                // No assignment any more: the name of a program.
+                return Err(Rejection::at(Reason::BuiltinOperand, span.0, span.1));
+            }
             let text = self.out.since(word.payload);
             let name = text.get(..name_len).unwrap_or_default();
             let value = text.get(name_len + 1..).unwrap_or_default();

@@ -31,6 +31,7 @@ const CASES: &[Case] = &[
     case("thread sanitizer", &["gcc"], "gcc -g -fsanitize=thread -o p $SOURCE -pthread && $RUN ./p"),
     case("strace on top", &["gcc", "strace"], "gcc -o p $SOURCE -pthread && strace -f -o log $RUN ./p"),
     case("strace below", &["gcc", "strace"], "gcc -o p $SOURCE -pthread && $RUN strace -f -o log ./p"),
+    case("valgrind", &["gcc", "valgrind"], "gcc -g -o p $SOURCE -pthread && $RUN valgrind -q ./p"),
     case(
         "gdb",
         &["gcc", "gdb"],

@@ -1,9 +1,11 @@
 //! The remedies besides speculative fork: shells, contexts, time zones, huge pages.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::LazyLock;
 
-use crate::support::{compile, observe, plain, reported, run};
+use crate::support::{LIBRARY, compile, observe, plain, reported, reported_by, run};
 
 static SHELL_CASES: LazyLock<PathBuf> = LazyLock::new(|| compile("shell_cases.c", &[]));
 static CONTEXT_CASES: LazyLock<PathBuf> = LazyLock::new(|| compile("context_cases.c", &["-lm"]));
@@ -32,6 +34,8 @@ const LINES: &[(&str, [bool; 2])] = &[
     ("printf '%s\\n' b a | sort", [false; 2]),
     ("echo *", [false; 2]),
     ("kill -9 $$", [false; 2]),
+    // A program of that name.
+    ("exec A=1 /bin/true", [false; 2]),
     // Options of the shell's, unless libc says that they have ended.
     ("-x", [false; 2]),
     ("+x", [false; 2]),
@@ -57,6 +61,33 @@ fn lines_do_without_a_shell_what_they_do_with_it() {
         let counts = (report.count("shells_skipped"), report.count("shells_kept"));
         assert_eq!(counts, (spared as u64, kept as u64), "{children}");
     }
+}
+
+/// As in a container with Docker's filter, which cannot look into the arguments of clone3. Regression: no line ran at all.
+#[test]
+fn lines_do_without_a_shell_where_clone3_is_refused() {
+    let filter = compile("refuses.c", &[]);
+    let clone3 = libc::SYS_clone3.to_string();
+    let mut args = vec![clone3.as_str(), SHELL_CASES.to_str().expect("a path of ours")];
+    args.extend(LINES.iter().map(|(line, _)| *line));
+    let without = comparable(observe(&mut plain(&filter, &args)));
+    assert_eq!(without.0, Some(0));
+    for children in ["--children=follow", "--children=no"] {
+        // The filter is a program of its own, so that `forkless run` is under it, too.
+        let (with, report) = reported_by(|more| {
+            let run = run(&[more, &[children]].concat(), &SHELL_CASES, &args[2..]);
+            let mut command = plain(&filter, &[&clone3]);
+            command.args(run_of(&run)).env("FORKLESS_LIBRARY", &*LIBRARY);
+            command
+        });
+        assert_eq!(without, comparable(with), "{children}");
+        assert!(report.count("shells_skipped") > LINES.len() as u64, "{children}");
+    }
+}
+
+/// The words of a command.
+fn run_of(command: &Command) -> Vec<&OsStr> {
+    std::iter::once(command.get_program()).chain(command.get_args()).collect()
 }
 
 /// glibc's fclose waits for the program of a stream of popen's. Once the program stayed, a zombie, and later ones were started without

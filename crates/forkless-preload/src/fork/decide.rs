@@ -13,6 +13,7 @@ use crate::config::{self, Fork};
 use crate::insist::insist;
 use crate::mappings::advice;
 use crate::namespace;
+use crate::rt;
 
 use super::{Attempt, NO_DISPATCH, outcome, sites, size};
 
@@ -83,7 +84,7 @@ pub(crate) fn decide(site: usize) -> Attempt<()> {
     if advice::overflowed() {
         return Err(Kind::Advice);
     }
-    if traced() {
+    if traced() || rt::is_translated() {
         return Err(Kind::Traced);
     }
     stays_in_namespace()?;

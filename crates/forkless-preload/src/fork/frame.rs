@@ -63,6 +63,12 @@ pub(crate) struct Info {
     /// `SI_*`, `SEGV_*`, `SYS_*`.
     pub(crate) code: i32,
     pad: i32,
-    /// Address of a fault.
+    /// Address of a fault; or of the system call that was dispatched, of which follow:
     pub(crate) address: usize,
+    number: u32,
+    /// `AUDIT_ARCH_*`: whose table the number is of.
+    pub(crate) table: u32,
 }
+
+/// `AUDIT_ARCH_X86_64`: EM_X86_64, 64 bits, little-endian.
+pub(crate) const OWN_TABLE: u32 = 62 | 0x8000_0000 | 0x4000_0000;

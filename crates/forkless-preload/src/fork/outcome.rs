@@ -7,8 +7,8 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use forkless_record::Reason;
-use forkless_sys::mm;
 use forkless_sys::signal::Taken;
+use forkless_sys::{mm, process};
 
 use super::memory;
 
@@ -39,16 +39,27 @@ pub(crate) struct Outcome {
 
 side_by_side! {
     static OUTCOME: AtomicPtr<Outcome> = AtomicPtr::new(null_mut());
+    /// The process that made it.
+    static OWNER: AtomicI32 = AtomicI32::new(0);
 }
 
 /// The mapping's length.
 pub(crate) const LEN: usize = (size_of::<Outcome>() + 4095) & !4095;
 
-/// Makes the mapping if there is none.
+/// Makes the mapping if there is none of this process's own.
+#[inline(always)]
 pub(crate) fn prepare() -> bool {
+    let me = process::getpid();
+    if !OUTCOME.load(Relaxed).is_null() && OWNER.load(Relaxed) != me {
+        // This process was made past `fork`, by libc's forkpty or daemon, or without libc.
+        super::in_plain_child();
+    }
     if OUTCOME.load(Relaxed).is_null() {
         match mm::map_anonymous(LEN, mm::PROT_READ | mm::PROT_WRITE, mm::MAP_SHARED) {
-            Ok(at) => OUTCOME.store(at.cast(), Relaxed),
+            Ok(at) => {
+                OWNER.store(me, Relaxed);
+                OUTCOME.store(at.cast(), Relaxed);
+            }
             Err(_) => return false,
         }
     }

@@ -105,7 +105,7 @@ fn fork(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) {
     // Nor memory that another thread has marked meanwhile.
     // SAFETY: the program's own fork.
     let replace = || decide::plain(|| unsafe { kernel::pass(nr, args) });
-    frame.answer(if again { with_signals(replace) } else { replace() });
+    frame.answer(if again { resend(replace) } else { replace() });
 }
 
 /// In the replacement: what had reached the speculative child reaches it, when the handler we are in is left. Sent by the parent it could
@@ -113,7 +113,7 @@ fn fork(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) {
 /// the parent's, and another of its threads may be using them by then.
 #[cold]
 #[inline(never)]
-fn with_signals(replace: impl FnOnce() -> isize) -> isize {
+fn resend(replace: impl FnOnce() -> isize) -> isize {
     let outcome = outcome::get();
     let ((count, known), rest) = (outcome.signals(), outcome.pending.load(Relaxed));
     let pid = replace();

@@ -3,6 +3,7 @@
 
 use core::arch::naked_asm;
 
+use forkless_record::Kind;
 use forkless_sys::dispatch::SYS_USER_DISPATCH;
 use forkless_sys::process;
 use linux_raw_sys::general as k;
@@ -11,7 +12,7 @@ use crate::signals::SIGSYS;
 
 use super::arm;
 use super::child;
-use super::frame::{Frame, Info};
+use super::frame::{Frame, Info, OWN_TABLE};
 use super::parent;
 
 /// What our handlers return to. In our own text, or the call that ends the handler would be dispatched itself.
@@ -26,10 +27,19 @@ pub(crate) extern "C" fn on_sigsys(signal: i32, info: &Info, frame: &mut Frame) 
         return not_ours(signal, info, frame);
     }
     if super::speculating() {
+        if info.table != OWN_TABLE {
+            // A call of i386's (int 0x80).
+            child::abort(Kind::Unusual);
+        }
         let answer = child::trapped(frame.number(), &frame.args());
         frame.answer(answer);
     } else if let Some(slot) = arm::mine() {
-        parent::trapped(slot, frame);
+        if info.table == OWN_TABLE {
+            parent::trapped(slot, frame);
+        } else {
+            slot.disarm(frame);
+            frame.again();
+        }
     } else {
         // Dispatch is ours alone and per thread, so this thread's slot exists.
         crate::rt::abort();

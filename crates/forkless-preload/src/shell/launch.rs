@@ -2,7 +2,8 @@
 #![expect(unsafe_code, reason = "a child that shares memory")]
 
 use core::ffi::{CStr, c_char, c_void};
-use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
 
 use forkless_sys::clone::{self, CLONE_CLEAR_SIGHAND, CLONE_VFORK, CLONE_VM};
 use forkless_sys::signal::{self, Disposition, SigSet};
@@ -82,6 +83,9 @@ pub(super) struct Launch<'a> {
     pub(super) mask: SigSet,
 }
 
+/// Without clone3, which has `CLONE_CLEAR_SIGHAND`: the child takes the program's handlers out itself.
+static NO_CLONE3: AtomicBool = AtomicBool::new(false);
+
 /// What parent and child share while the parent is suspended.
 struct Shared<'a> {
     launch: &'a Launch<'a>,
@@ -89,12 +93,13 @@ struct Shared<'a> {
 }
 
 impl Launch<'_> {
-    /// Starts it on the stack of a workspace and returns its pid. An error means that nothing was executed and no process is left, nor a
+    /// Starts it on the stack of a workspace and returns its pid: `EAGAIN` where no process can be made, for whatever reason. An error means that nothing was executed and no process is left, nor a
     /// signal of one: until it executes the child has no exit signal, then it gets SIGCHLD (`de_thread` of fs/exec.c).
     pub(super) fn start(&self, stack: usize) -> Result<i32, Errno> {
         let shared = Shared { launch: self, errno: AtomicI32::new(0) };
         // SAFETY: the stack is the caller's to give and unused, `shared` outlives the child's use of this memory, and the entry never returns.
-        let pid = unsafe { suspended(stack, 0, begin, (&raw const shared).cast_mut().cast()) }?;
+        let pid = unsafe { suspended(stack, 0, begin, (&raw const shared).cast_mut().cast()) };
+        let pid = pid.map_err(|_| Errno::EAGAIN)?;
         match shared.errno.load(Relaxed) {
             0 => Ok(pid),
             errno => {
@@ -125,7 +130,16 @@ pub(super) unsafe fn suspended(
     // which CLONE_CLEAR_SIGHAND sees to, and its own mask.
     let before = signal::set_mask(SigSet::ALL)?;
     // SAFETY: the caller's contract; `data` stays in use no longer than we are suspended (CLONE_VFORK).
-    let pid = unsafe { clone::clone3(&args, entry, data) };
+    let mut pid = unsafe { clone::clone3(&args, entry, data) };
+    if matches!(pid, Err(Errno::ENOSYS | Errno::EPERM)) {
+        // As in containers whose filter cannot look into its arguments (Docker's).
+        NO_CLONE3.store(true, Relaxed);
+        let top = (stack + STACK) as *mut c_void;
+        // SAFETY: as above.
+        pid = unsafe {
+            clone::clone(CLONE_VM | CLONE_VFORK, exit_signal as u32, top, null_mut(), null_mut(), entry, data)
+        };
+    }
     let _ = insist(|| signal::set_mask(before));
     pid
 }
@@ -177,8 +191,10 @@ fn arrange(launch: &Launch<'_>) -> Result<(), Errno> {
             }
         }
     }
+    let stay = NO_CLONE3.load(Relaxed);
     for signal in 1..=64 {
-        if launch.restore.has(signal) || launch.ignored.has(signal) {
+        let has_handler = || matches!(signal::disposition(signal), Ok(Disposition::Handler(_)));
+        if launch.restore.has(signal) || launch.ignored.has(signal) || (stay && has_handler()) {
             signal::reset(signal, launch.ignored.has(signal))?;
         }
     }

@@ -18,7 +18,7 @@ use core::sync::atomic::{
 use forkless_record::Counter;
 use forkless_shell::{ShellKind, ShellTraits};
 
-use crate::tally;
+use crate::{rt, tally};
 
 at_hand! {
     /// 0: off. Else what it is (`ShellTraits::to_bits`), or one of the numbers below, which are larger.
@@ -64,10 +64,10 @@ fn traits() -> Option<ShellTraits> {
     (stat.device == DEVICE.load(Relaxed) && stat.inode == INODE.load(Relaxed)).then_some(shell)
 }
 
-/// Whether to stand aside: switched off, or in a speculative child, whose processes are to be judged as libc makes them; or another library
+/// Whether to stand aside: switched off, under valgrind, or in a speculative child, whose processes are to be judged as libc makes them; or another library
 /// has functions of its own for this, which may do more than libc's.
 fn aside() -> bool {
-    if crate::fork::speculating() || SHELL.load(Relaxed) == 0 {
+    if crate::fork::speculating() || SHELL.load(Relaxed) == 0 || rt::is_translated() {
         return true;
     }
     let others = crate::objects::others_define("system\0popen\0pclose\0");

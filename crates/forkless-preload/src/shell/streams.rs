@@ -106,7 +106,12 @@ extern "C" fn popen(line: *const c_char, mode: *const c_char) -> *mut c_void {
             USED.fetch_max(at + 1, Release);
             open(&TABLE[at], line, environ, reads, keeps)
         }
-        _ => Ok(libcs(line, mode)),
+        _ => Err(Errno::EAGAIN),
+    };
+    // What it means that no process can be made, libc says in its own way, if it cannot either.
+    let result = match result {
+        Err(Errno::EAGAIN) => Ok(libcs(line, mode)),
+        other => other,
     };
     LOCK.store(false, Release);
     result.unwrap_or_else(|errno| {
