@@ -93,8 +93,8 @@ struct Shared<'a> {
 }
 
 impl Launch<'_> {
-    /// Starts it on the stack of a workspace and returns its pid: `EAGAIN` where no process can be made, for whatever reason. An error means that nothing was executed and no process is left, nor a
-    /// signal of one: until it executes the child has no exit signal, then it gets SIGCHLD (`de_thread` of fs/exec.c).
+    /// Starts it on the stack of a workspace and returns its pid: `EAGAIN` where no process can be made, for whatever reason. An error means
+    /// that nothing was executed and no process is left, nor a signal of one: until it executes the child has no exit signal, then it gets SIGCHLD (`de_thread` of fs/exec.c).
     pub(super) fn start(&self, stack: usize) -> Result<i32, Errno> {
         let shared = Shared { launch: self, errno: AtomicI32::new(0) };
         // SAFETY: the stack is the caller's to give and unused, `shared` outlives the child's use of this memory, and the entry never returns.

@@ -64,8 +64,8 @@ fn traits() -> Option<ShellTraits> {
     (stat.device == DEVICE.load(Relaxed) && stat.inode == INODE.load(Relaxed)).then_some(shell)
 }
 
-/// Whether to stand aside: switched off, under valgrind, or in a speculative child, whose processes are to be judged as libc makes them; or another library
-/// has functions of its own for this, which may do more than libc's.
+/// Whether to stand aside: switched off, under valgrind, or in a speculative child, whose processes are to be judged as libc makes them; or
+/// another library has functions of its own for this, which may do more than libc's.
 fn aside() -> bool {
     if crate::fork::speculating() || SHELL.load(Relaxed) == 0 || rt::is_translated() {
         return true;

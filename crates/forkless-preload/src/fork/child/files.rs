@@ -113,21 +113,15 @@ pub(crate) fn counted(nr: u32, at: usize, answer: isize) -> isize {
     if u32::from(memory::value::<u16>(mode)) & S_IFMT != S_IFDIR || count == 0 {
         return answer;
     }
-    let mut ours = [0u64; 18];
-    let args = [fds::hidden() as usize, ours.as_mut_ptr() as usize, 0, 0, 0, 0];
-    // SAFETY: fstat fills in one struct stat of 144 bytes.
-    unsafe { kernel::pass(k::__NR_fstat, &args) };
     let (device, inode) = if extended {
         let minor = memory::value::<u32>(at + 140);
         (u64::from(minor & 0xff | (minor & !0xff) << 12), memory::value::<u64>(at + 32))
     } else {
         (memory::value::<u64>(at), memory::value::<u64>(at + 8))
     };
-    if device == ours[0] {
-        let own = c"/proc/self/fd".as_ptr() as usize;
-        // SAFETY: stat fills in one struct stat of 144 bytes.
-        unsafe { kernel::pass(k::__NR_stat, &[own, ours.as_mut_ptr() as usize, 0, 0, 0, 0]) };
-        if inode != ours[1] {
+    let ours = fd::identity(fds::hidden(), CPtr::from(c""), fd::AT_EMPTY_PATH);
+    if ours.is_ok_and(|(proc, _)| proc == device) {
+        if fd::identity(fd::AT_FDCWD, CPtr::from(c"/proc/self/fd"), 0) != Ok((device, inode)) {
             // Another process's: which may have ours open as well.
             abort(Reason::new(Kind::Call, nr));
         }
