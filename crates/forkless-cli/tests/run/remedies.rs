@@ -103,6 +103,17 @@ fn fclose_ends_a_stream_of_popen() {
     }
 }
 
+/// One stream that could not be opened for want of a process once left all later ones to libc.
+#[test]
+fn a_refused_stream_leaves_the_later_ones_as_they_were() {
+    let args = ["--refused", "/bin/echo hello"];
+    let without = observe(&mut plain(&SHELL_CASES, &args));
+    assert!(without.1.starts_with("refused: 1, "), "{without:?}");
+    let (with, report) = reported(&[], &SHELL_CASES, &args);
+    assert_eq!(without, with);
+    assert_eq!(report.count("shells_skipped"), 3);
+}
+
 #[test]
 fn shell_off_leaves_every_line_to_libc() {
     let (seen, report) = reported(&["--shell=off"], &SHELL_CASES, &["echo hello"]);

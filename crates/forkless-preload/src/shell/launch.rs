@@ -129,8 +129,11 @@ pub(super) unsafe fn suspended(
     // A signal the child received would run the program's handler in shared memory: none until it has handlers no more,
     // which CLONE_CLEAR_SIGHAND sees to, and its own mask.
     let before = signal::set_mask(SigSet::ALL)?;
-    // SAFETY: the caller's contract; `data` stays in use no longer than we are suspended (CLONE_VFORK).
-    let mut pid = unsafe { clone::clone3(&args, entry, data) };
+    let mut pid = Err(Errno::ENOSYS);
+    if !NO_CLONE3.load(Relaxed) {
+        // SAFETY: the caller's contract; `data` stays in use no longer than we are suspended (CLONE_VFORK).
+        pid = unsafe { clone::clone3(&args, entry, data) };
+    }
     if matches!(pid, Err(Errno::ENOSYS | Errno::EPERM)) {
         // As in containers whose filter cannot look into its arguments (Docker's).
         NO_CLONE3.store(true, Relaxed);

@@ -70,12 +70,19 @@ fn aside() -> bool {
     if crate::fork::speculating() || SHELL.load(Relaxed) == 0 || rt::is_translated() {
         return true;
     }
-    let others = crate::objects::others_define("system\0popen\0pclose\0");
+    if OTHERS.load(Relaxed) == 0 {
+        let others = crate::objects::others_define("system\0popen\0pclose\0");
+        OTHERS.store(1 + u8::from(others), Relaxed);
+    }
+    let others = OTHERS.load(Relaxed) == 2;
     if others {
         tally::add(Counter::ShellsKept, 1);
     }
     others
 }
+
+/// Whether they have: 1 if not, 2 if they have, 0 until it was looked up.
+static OTHERS: AtomicU8 = AtomicU8::new(0);
 
 /// One workspace is kept for the next call.
 static SPARE: AtomicPtr<core::ffi::c_void> = AtomicPtr::new(core::ptr::null_mut());

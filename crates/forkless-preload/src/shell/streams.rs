@@ -122,7 +122,6 @@ extern "C" fn popen(line: *const c_char, mode: *const c_char) -> *mut c_void {
 
 /// One of libc's, which closes its own streams in the child, and not ours.
 fn libcs(line: &CStr, mode: *const c_char) -> *mut c_void {
-    OVERFLOWN.store(true, Relaxed);
     let mut marked = [-1; STREAMS];
     for (mark, stream) in marked.iter_mut().zip(streams()) {
         let descriptor = stream.fd.load(Relaxed);
@@ -132,6 +131,9 @@ fn libcs(line: &CStr, mode: *const c_char) -> *mut c_void {
         }
     }
     let file = real_popen(line.as_ptr(), mode);
+    if !file.is_null() {
+        OVERFLOWN.store(true, Relaxed);
+    }
     for descriptor in marked.into_iter().filter(|d| *d >= 0) {
         let _ = fd::set_cloexec(descriptor, false);
     }
