@@ -135,6 +135,22 @@ fn libraries_may_fork_while_they_are_loaded_and_unloaded() {
     }
 }
 
+/// The report's names of call sites are kept, for the loader takes long to tell them; but not when another object has come to lie there.
+#[test]
+fn call_sites_of_objects_that_replace_each_other() {
+    let flags = ["-shared", "-fPIC"];
+    let [first, second] =
+        ["first_plugin", "second_plugin"].map(|name| compile_as(name, "replaced.c", &flags));
+    let program = compile_as("loads_replaced", "replaced.c", &["-DPROGRAM", "-ldl"]);
+    let plugins = [&first, &second, &first].map(|p| p.to_str().expect("a path of ours"));
+    let without = observe(&mut plain(&program, &plugins));
+    assert_eq!(without.1.matches("in its place").count(), 2, "{without:?}");
+    let (with, report) = reported(&[], &program, &plugins);
+    assert_eq!(without, with);
+    let name = |path: &Path| path.file_name().expect("a file").to_string_lossy().into_owned();
+    assert_eq!(report.forks_by_object(), [(name(&first), 6), (name(&second), 3)]);
+}
+
 #[test]
 fn nothing_is_left_behind() {
     let before = records();

@@ -151,6 +151,20 @@ impl Report {
         self.0["counters"][key].as_u64().unwrap_or_else(|| panic!("no counter {key} in {}", self.0))
     }
 
+    /// The object of each call site, and how many forks it made, in the order of names.
+    pub(crate) fn forks_by_object(&self) -> Vec<(String, u64)> {
+        let sites = self.0["sites"].as_array().expect("sites");
+        let mut all: Vec<_> = sites
+            .iter()
+            .map(|s| {
+                let (object, _) = s["site"].as_str().and_then(|s| s.split_once('+')).expect("object+offset");
+                (object.to_owned(), s["forks"].as_u64().expect("a number"))
+            })
+            .collect();
+        all.sort();
+        all
+    }
+
     /// All reasons of all call sites, each as often as it occurred.
     pub(crate) fn reasons(&self) -> Vec<String> {
         let sites = self.0["sites"].as_array().expect("sites");
