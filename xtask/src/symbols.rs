@@ -13,8 +13,8 @@ use crate::tree;
 /// What the preloaded library may take from the program's C library: both glibc and musl have these, and a program cannot be
 /// without them. Any other name (`rust_eh_personality` once) makes every program it is preloaded into exit with 127.
 const PRELOAD_MAY_WANT: &[&str] =
-    &["__errno_location", "dladdr", "dlsym", "environ", "exit", "fdopen", "getauxval"];
-/// What it must not export: a program's own `memcpy` would become ours.
+    &["__errno_location", "dl_iterate_phdr", "dladdr", "dlsym", "environ", "exit", "fdopen", "getauxval"];
+/// What it must not export, but for glibc's `__register_atfork`: a program's own `memcpy` would become ours.
 const PRELOAD_MUST_NOT_EXPORT: &[&str] =
     &["mem", "bcmp", "str", "rust_", "__rust", "_R", "_ZN", "_Unwind", "__"];
 /// The most the preloaded library may occupy on disk: it is mapped into every program.
@@ -83,7 +83,8 @@ fn unexpected(listed: &[(char, String)]) -> Vec<String> {
                 ));
             }
             'T' | 'D' | 'B' | 'R'
-                if PRELOAD_MUST_NOT_EXPORT.iter().any(|prefix| name.starts_with(prefix)) =>
+                if name != "__register_atfork"
+                    && PRELOAD_MUST_NOT_EXPORT.iter().any(|prefix| name.starts_with(prefix)) =>
             {
                 wrong.push(format!("exports {name}, which programs would use instead of their own"));
             }

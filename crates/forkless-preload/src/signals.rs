@@ -1,6 +1,7 @@
 //! Numbers of signals, and which are never blocked while something of the program's is in our hands.
 
-use forkless_sys::signal::SigSet;
+use forkless_sys::Result;
+use forkless_sys::signal::{self, SigSet};
 
 pub(crate) const SIGINT: i32 = 2;
 pub(crate) const SIGQUIT: i32 = 3;
@@ -27,5 +28,12 @@ pub(crate) const OF_TIMERS: SigSet = {
     SigSet::EMPTY.with(SIGALRM).with(SIGXCPU).with(SIGVTALRM).with(SIGPROF)
 };
 
-/// The mask from arming to the end of a speculation, and while memory is replaced.
+/// The mask of a speculative child, and of our handlers.
 pub(crate) const BLOCKED: SigSet = SigSet(!SYNCHRONOUS.0);
+
+/// Blocks all but the synchronous signals, and none of those that is blocked is let through. Returns the mask there was.
+pub(crate) fn block_others() -> Result<SigSet> {
+    let before = signal::mask()?;
+    signal::set_mask(SigSet(before.0 | BLOCKED.0))?;
+    Ok(before)
+}

@@ -338,6 +338,7 @@ pub fn take_pending(set: SigSet) -> Result<i32> {
 /// assert_eq!((Taken(info).signal(), Taken(info).code()), (14, Taken::KERNEL));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
 pub struct Taken(
     /// `siginfo_t`, of 128 bytes.
     pub [i32; 32],

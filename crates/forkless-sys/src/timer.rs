@@ -25,6 +25,33 @@ pub struct TimerId(pub i32);
 /// # Ok::<(), Errno>(())
 /// ```
 pub fn create(signal: i32) -> Result<TimerId> {
+    create_as(signal, 0)
+}
+
+/// The same with the largest number there is, after which the kernel starts anew: the next timer, also one that is made after an exec, gets 0, as
+/// in a process that has made none. Needs Linux 6.15; before that it is [`create`]. Only where no other thread makes timers.
+///
+/// ```
+/// # use forkless_sys::{Errno, timer};
+/// let last = timer::create_last(14)?;
+/// let next = timer::create(14)?;
+/// assert!((last.0 == i32::MAX && next.0 == 0) || next.0 == last.0 + 1);
+/// # Ok::<(), Errno>(())
+/// ```
+pub fn create_last(signal: i32) -> Result<TimerId> {
+    /// Of linux/prctl.h; a timer is then made with the number that is asked for.
+    const PR_TIMER_CREATE_RESTORE_IDS: u32 = 77;
+    // SAFETY: changes how timers are numbered.
+    let restore = |on: u32| unsafe { call!(__NR_prctl, PR_TIMER_CREATE_RESTORE_IDS, on, 0u32, 0u32, 0u32) };
+    if restore(1).is_err() {
+        return create(signal);
+    }
+    let timer = create_as(signal, i32::MAX);
+    restore(0)?;
+    timer
+}
+
+fn create_as(signal: i32, mut id: i32) -> Result<TimerId> {
     /// `struct sigevent` (`asm-generic/siginfo.h`): value, signal, kind of notification, padding to 64 bytes.
     #[repr(C)]
     struct SigEvent {
@@ -35,8 +62,7 @@ pub fn create(signal: i32) -> Result<TimerId> {
     }
     const _: () = assert!(size_of::<SigEvent>() == 64);
     let event = SigEvent { value: 0, signo: signal, notify: k::SIGEV_SIGNAL as i32, pad: [0; 12] };
-    let mut id = 0i32;
-    // SAFETY: the kernel reads one sigevent and writes one int.
+    // SAFETY: the kernel reads one sigevent, and reads and writes one int.
     unsafe { call!(__NR_timer_create, k::CLOCK_MONOTONIC, &raw const event, &raw mut id) }?;
     Ok(TimerId(id))
 }

@@ -96,6 +96,19 @@ fn fork_handlers_that_lock() {
     compare_in(&THREADS, &only_its_own(&["--fork=speculate"]), "fork_handlers_that_lock", 20, &["Call"; 10]);
 }
 
+/// Regression: threads in fork handlers had their signals blocked, and the table of threads that fork is smaller than twelve: both hung.
+#[test]
+fn fork_handlers_that_wait_for_other_threads() {
+    for case in ["a_collector_stops_the_world", "many_threads_wait_in_fork_handlers"] {
+        let without = observe(&mut plain(&THREADS, &[case]));
+        let (with, report) = reported(&only_its_own(&["--fork=speculate"]), &THREADS, &[case]);
+        assert_eq!((without.1.as_str(), &without), ("done\n", &with), "{case}");
+        // The twelve may all come upon plain forks under way.
+        let some = nothing_speculates() || report.count("committed") > 0;
+        assert!(some || report.reasons().contains(&"Busy".to_owned()), "{case}: {:?}", report.reasons());
+    }
+}
+
 /// Call sites are learnt about here, so that there are plain forks beside speculations.
 #[test]
 fn workers_beside_a_thread_that_executes() {

@@ -1,7 +1,10 @@
 //! Arming a thread: signals blocked, a signal stack of ours, the `SIGSYS` handler, dispatch on. And taking all of it back.
 //!
 //! The program's view of its signal mask is kept apart in the slot from here until the fork is resolved. Its handlers do not run
-//! in between, so none ever returns through a dispatched `rt_sigreturn`.
+//! in between, so none ever returns through a dispatched `rt_sigreturn`, or is killed for one: a handler may have `SIGSYS` blocked.
+//!
+//! Its fork handlers may wait for a signal. So they run before: where there are any, the thread is armed by one of ours ([`prepare`]), the last that
+//! runs before libc forks.
 #![expect(unsafe_code, reason = "signal stacks and handlers")]
 
 use core::cell::UnsafeCell;
@@ -18,7 +21,7 @@ use crate::insist::insist;
 use crate::rt;
 use crate::signals::{BLOCKED, SIGSYS};
 
-use super::{Attempt, NO_DISPATCH, trap};
+use super::{Attempt, NO_DISPATCH, decide, trap};
 
 const SA_SIGINFO: usize = 4;
 const SA_ONSTACK: usize = 0x0800_0000;
@@ -48,10 +51,16 @@ static STACKS: [Stack; SLOTS] = [const { Stack(UnsafeCell::new([0; STACK])) }; S
 pub(crate) struct Slot {
     /// Thread pointer of the owner; 0 when free.
     owner: AtomicUsize,
+    /// To be armed when the program's fork handlers have run.
+    waiting: AtomicBool,
     armed: AtomicBool,
+    /// Counted among the plain forks that no memory may be marked for, until [`Slot::release`].
+    plain: AtomicBool,
     pub(crate) site: AtomicUsize,
     /// The program's signal mask, as it sees it.
     pub(crate) mask: AtomicU64,
+    /// The program's alternate stack was taken from it.
+    has_stack: AtomicBool,
     alt_start: AtomicUsize,
     alt_flags: AtomicI32,
     alt_size: AtomicUsize,
@@ -91,55 +100,46 @@ pub(crate) fn our_action(handler: usize) -> KernelAction {
     }
 }
 
-/// Arms the calling thread for one fork at `site`.
-pub(crate) fn arm(site: usize) -> Attempt<&'static Slot> {
+/// Arms the calling thread for one fork at `site`; with `late`, when libc has run the fork handlers.
+pub(crate) fn arm(site: usize, late: bool) -> Attempt<&'static Slot> {
     if let Some(outer) = mine() {
         outer.stand_down();
         return Err(Kind::Nested);
     }
-    let Ok(before) = signal::set_mask(BLOCKED) else { return Err(Kind::Setup) };
-    let slot = claim();
+    let slot = claim().ok_or(Kind::Busy)?;
     slot.site.store(site, Relaxed);
-    slot.mask.store(before.0, Relaxed);
     slot.set_verdict(Verdict::Plain(Kind::Unusual.into()));
-    let result = slot.take_stack().and_then(|()| {
-        let armed = HANDLER.install().and_then(|()| {
-            let text = rt::text();
-            // SAFETY: the handler is installed, its restorer lies in the range, SIGSYS is not blocked.
-            unsafe { dispatch::on(text.start, text.len()) }.map_err(|_| {
-                NO_DISPATCH.store(true, Relaxed);
-                HANDLER.remove();
-                Kind::NoDispatch
-            })
-        });
-        if armed.is_err() {
-            let _ = slot.give_stack_back();
-        }
-        armed
-    });
-    match result {
-        Ok(()) => {
-            slot.armed.store(true, Relaxed);
-            Ok(slot)
-        }
-        Err(kind) => {
-            slot.owner.store(0, Release);
-            let _ = insist(|| signal::set_mask(before));
-            Err(kind)
-        }
+    if late {
+        slot.waiting.store(true, Relaxed);
+    } else if let Err(kind) = slot.arm() {
+        slot.owner.store(0, Release);
+        return Err(kind);
+    }
+    Ok(slot)
+}
+
+/// The fork handler of ours: what the others have done may forbid the speculation.
+pub(crate) extern "C" fn prepare() {
+    let Some(slot) = mine().filter(|slot| slot.waiting.swap(false, Relaxed)) else { return };
+    if let Err(kind) = decide::again().and_then(|()| slot.arm()) {
+        slot.set_verdict(Verdict::Plain(kind.into()));
+        slot.goes_plain();
     }
 }
 
-fn claim() -> &'static Slot {
+/// A free slot. Not waited for without end: who has one may be waiting in a fork handler for the caller, or have left it by a jump.
+fn claim() -> Option<&'static Slot> {
+    const PATIENCE: usize = 20_000;
     let me = rt::thread_pointer();
-    loop {
+    for _ in 0..PATIENCE {
         for slot in &TABLE {
             if slot.owner.compare_exchange(0, me, Acquire, Relaxed).is_ok() {
-                return slot;
+                return Some(slot);
             }
         }
         sched::yield_now();
     }
+    None
 }
 
 /// The calling thread's slot.
@@ -154,7 +154,10 @@ pub(crate) fn reset() {
     for slot in &TABLE {
         if slot.owner.load(Relaxed) != 0 {
             slot.owner.store(0, Relaxed);
+            slot.waiting.store(false, Relaxed);
             slot.armed.store(false, Relaxed);
+            slot.plain.store(false, Relaxed);
+            slot.has_stack.store(false, Relaxed);
         }
     }
     if HANDLER.users.load(Relaxed) != 0 {
@@ -170,9 +173,12 @@ impl Slot {
     const fn free() -> Slot {
         Slot {
             owner: AtomicUsize::new(0),
+            waiting: AtomicBool::new(false),
             armed: AtomicBool::new(false),
+            plain: AtomicBool::new(false),
             site: AtomicUsize::new(0),
             mask: AtomicU64::new(0),
+            has_stack: AtomicBool::new(false),
             alt_start: AtomicUsize::new(0),
             alt_flags: AtomicI32::new(0),
             alt_size: AtomicUsize::new(0),
@@ -183,6 +189,38 @@ impl Slot {
 
     fn index(&self) -> usize {
         (core::ptr::from_ref(self) as usize - TABLE.as_ptr() as usize) / size_of::<Slot>()
+    }
+
+    fn arm(&self) -> Attempt<()> {
+        // Nothing but SIGSYS is delivered from here on.
+        let Ok(before) = signal::set_mask(SigSet::ALL) else { return Err(Kind::Setup) };
+        self.mask.store(before.0, Relaxed);
+        let result = self.arm_blocked(before);
+        let mask = if result.is_ok() { SigSet::ALL.without(SIGSYS) } else { before };
+        let _ = insist(|| signal::set_mask(mask));
+        result
+    }
+
+    fn arm_blocked(&self, before: SigSet) -> Attempt<()> {
+        // One that waits for the program would be delivered, and by an action that ignores it taken away.
+        if before.has(SIGSYS) && signal::pending().is_ok_and(|waiting| waiting.has(SIGSYS)) {
+            return Err(Kind::Unusual);
+        }
+        self.take_stack()?;
+        let armed = HANDLER.install().and_then(|()| {
+            let text = rt::text();
+            // SAFETY: the handler is installed, its restorer lies in the range, SIGSYS is not blocked when the program goes on.
+            unsafe { dispatch::on(text.start, text.len()) }.map_err(|_| {
+                NO_DISPATCH.store(true, Relaxed);
+                HANDLER.remove();
+                Kind::NoDispatch
+            })
+        });
+        match armed {
+            Ok(()) => self.armed.store(true, Relaxed),
+            Err(_) => self.give_stack_back(),
+        }
+        armed
     }
 
     fn take_stack(&self) -> Attempt<()> {
@@ -197,6 +235,7 @@ impl Slot {
         self.alt_start.store(old.start, Relaxed);
         self.alt_flags.store(old.flags, Relaxed);
         self.alt_size.store(old.size, Relaxed);
+        self.has_stack.store(true, Relaxed);
         Ok(())
     }
 
@@ -209,9 +248,11 @@ impl Slot {
         }
     }
 
-    fn give_stack_back(&self) -> forkless_sys::Result<AltStack> {
-        // SAFETY: the stack the program had set itself.
-        insist(|| unsafe { signal::set_altstack(&self.program_stack()) })
+    fn give_stack_back(&self) {
+        if self.has_stack.swap(false, Relaxed) {
+            // SAFETY: the stack the program had set itself.
+            let _ = insist(|| unsafe { signal::set_altstack(&self.program_stack()) });
+        }
     }
 
     /// Puts everything back from inside the handler: what the kernel restores at the handler's return is written into its frame.
@@ -223,13 +264,24 @@ impl Slot {
         self.armed.store(false, Relaxed);
     }
 
-    /// A fork handler of the program forks itself: the fork that was armed becomes a plain one, and so is the inner.
+    /// The fork becomes a plain one: no memory may be marked while it is made, and it is not made while some is.
+    pub(crate) fn goes_plain(&self) {
+        if !self.plain.swap(true, Relaxed) {
+            decide::begin_plain();
+        }
+    }
+
+    /// A fork handler of the program forks itself: the fork that was to be armed becomes a plain one, and so is the inner.
     pub(crate) fn stand_down(&self) {
+        if self.waiting.swap(false, Relaxed) {
+            self.goes_plain();
+        }
         if self.armed.swap(false, Relaxed) {
             let _ = insist(dispatch::off);
             HANDLER.remove();
-            let _ = self.give_stack_back();
+            self.give_stack_back();
             let _ = insist(|| signal::set_mask(SigSet(self.mask.load(Relaxed))));
+            self.goes_plain();
         }
     }
 
@@ -237,7 +289,10 @@ impl Slot {
     pub(crate) fn release(&self) -> Verdict {
         // Still armed if libc made no system call that could have been the fork.
         self.stand_down();
-        let _ = self.give_stack_back();
+        self.give_stack_back();
+        if self.plain.swap(false, Relaxed) {
+            decide::end_plain();
+        }
         let verdict = self.verdict();
         self.owner.store(0, Release);
         verdict

@@ -33,8 +33,8 @@ side_by_side! {
     static WINDOW: AtomicBool = AtomicBool::new(false);
     /// Calls under way that move memory.
     static MOVES: AtomicU32 = AtomicU32::new(0);
-    /// Millisecond up to which [`TRACED`] holds.
-    static LOOK_AGAIN_MS: AtomicI64 = AtomicI64::new(0);
+    /// The tick, in nanoseconds, for which [`TRACED`] holds.
+    static LOOKED: AtomicI64 = AtomicI64::new(0);
     static TRACED: AtomicBool = AtomicBool::new(false);
     /// 1: no filter came with the program. 2: one did. 0: not asked yet.
     static UNFILTERED: AtomicU8 = AtomicU8::new(0);
@@ -57,24 +57,14 @@ pub(crate) fn decide(site: usize) -> Attempt<()> {
     if NO_DISPATCH.load(Relaxed) {
         return Err(Kind::NoDispatch);
     }
-    match SANDBOXED.load(Relaxed) {
-        0 => {}
-        1 => return Err(Kind::Sandbox),
-        _ => return Err(Kind::DispatchTaken),
-    }
+    its_own_rules()?;
     // What a file has to be opened for comes after the look for threads: another one could get a number that is not the lowest.
     let usage = process::memory_usage();
     let guess = usage.map_or(Some(false), |usage| size::guess(usage, site));
     if guess == Some(true) {
         return Err(Kind::Small);
     }
-    if config::fork() == Fork::Strict {
-        match single_threaded() {
-            Some(true) => {}
-            Some(false) => return Err(Kind::Threads),
-            None => return Err(Kind::NoProc),
-        }
-    }
+    stays_strict()?;
     if guess.is_none() && usage.is_ok_and(size::is_small) {
         return Err(Kind::Small);
     }
@@ -94,6 +84,32 @@ pub(crate) fn decide(site: usize) -> Attempt<()> {
     Ok(())
 }
 
+/// What fork handlers may have changed since.
+pub(crate) fn again() -> Attempt<()> {
+    its_own_rules()?;
+    stays_strict()?;
+    stays_in_namespace()
+}
+
+fn its_own_rules() -> Attempt<()> {
+    match SANDBOXED.load(Relaxed) {
+        0 => Ok(()),
+        1 => Err(Kind::Sandbox),
+        _ => Err(Kind::DispatchTaken),
+    }
+}
+
+fn stays_strict() -> Attempt<()> {
+    if config::fork() != Fork::Strict {
+        return Ok(());
+    }
+    match single_threaded() {
+        Some(true) => Ok(()),
+        Some(false) => Err(Kind::Threads),
+        None => Err(Kind::NoProc),
+    }
+}
+
 /// Whether the process has one thread, and no other process changes its memory; `None` when that cannot be found out.
 fn single_threaded() -> Option<bool> {
     // A filter that the process was started under may kill whoever makes a call it does not know.
@@ -110,16 +126,16 @@ fn single_threaded() -> Option<bool> {
     process::thread_count().map(|n| n == 1)
 }
 
-/// Whether a debugger would see our signals. Reading the status file costs 11 us, so the answer holds for 20 ms.
+/// Whether a debugger would see our signals. Reading the status file costs 11 us, so the answer holds for a tick of the clock, at most 10 ms.
 fn traced() -> bool {
     let now = time::monotonic_coarse();
-    let now = now.tv_sec * 1000 + now.tv_nsec / 1_000_000;
-    if now < LOOK_AGAIN_MS.load(Relaxed) {
+    let now = now.tv_sec * 1_000_000_000 + now.tv_nsec;
+    if now == LOOKED.load(Relaxed) {
         return TRACED.load(Relaxed);
     }
     let answer = read_tracer().unwrap_or(false);
     TRACED.store(answer, Relaxed);
-    LOOK_AGAIN_MS.store(now + 20, Relaxed);
+    LOOKED.store(now, Relaxed);
     answer
 }
 
@@ -184,12 +200,21 @@ pub(crate) fn plain<T>(fork: impl FnOnce() -> T) -> T {
     if config::fork() != Fork::Speculate {
         return fork();
     }
+    begin_plain();
+    let result = fork();
+    end_plain();
+    result
+}
+
+/// From here on no window is opened, until [`end_plain`].
+pub(crate) fn begin_plain() {
     super::touched();
     PLAIN.fetch_add(1, SeqCst);
     until_closed();
-    let result = fork();
+}
+
+pub(crate) fn end_plain() {
     PLAIN.fetch_sub(1, SeqCst);
-    result
 }
 
 /// Makes a call that moves memory, never while another thread has memory marked: what is marked in part lies in several mappings, and cannot be

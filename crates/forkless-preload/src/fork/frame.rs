@@ -1,8 +1,10 @@
 //! The context a signal handler is given (`struct ucontext`, x86-64), as far as dispatch needs it.
 
-use forkless_sys::signal::AltStack;
+use forkless_sys::signal::{AltStack, Taken};
 
 use crate::kernel::Args;
+
+use super::memory;
 
 /// What the kernel pushed, and will restore from at `rt_sigreturn`.
 #[repr(C)]
@@ -55,7 +57,7 @@ impl Frame {
     }
 }
 
-/// `siginfo_t` as far as our handlers read it.
+/// `siginfo_t` as far as our handlers read it. The kernel's, never one of our own.
 #[repr(C)]
 pub(crate) struct Info {
     signo: i32,
@@ -68,6 +70,13 @@ pub(crate) struct Info {
     number: u32,
     /// `AUDIT_ARCH_*`: whose table the number is of.
     pub(crate) table: u32,
+}
+
+impl Info {
+    /// All of what the kernel says.
+    pub(crate) fn taken(&self) -> &Taken {
+        memory::taken(self)
+    }
 }
 
 /// `AUDIT_ARCH_X86_64`: EM_X86_64, 64 bits, little-endian.

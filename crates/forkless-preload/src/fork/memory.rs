@@ -1,6 +1,9 @@
 //! The few places where addresses known only as numbers become memory.
 #![expect(unsafe_code, reason = "the purpose of this file")]
 
+use forkless_sys::signal::Taken;
+
+use super::frame::Info;
 use super::outcome::Outcome;
 
 /// The shared pages by their address.
@@ -32,4 +35,10 @@ pub(crate) fn value<T: Copy>(at: usize) -> T {
 pub(crate) fn store<T>(at: usize, value: T) {
     // SAFETY: as the kernel would have written there; a fault is handled.
     unsafe { core::ptr::write_unaligned(at as *mut T, value) }
+}
+
+/// The same in full.
+pub(crate) fn taken(info: &Info) -> &Taken {
+    // SAFETY: the kernel pushes all 128 bytes for a handler, of which `Info` are the first.
+    unsafe { &*core::ptr::from_ref(info).cast() }
 }

@@ -32,6 +32,7 @@ mod sites;
 mod size;
 mod trap;
 
+pub(crate) use arm::prepare;
 pub(crate) use decide::{note_namespaces, outside_window};
 
 at_hand! {
@@ -71,6 +72,14 @@ fn choose_way() {
     }
 }
 
+/// From here on no child passes over libc's functions.
+pub(crate) fn take_detours() {
+    WAY.store(DETOURS, Relaxed);
+    if speculating() {
+        SPECULATING.store(DETOURS, Relaxed);
+    }
+}
+
 /// The program gives an order to `prctl`: filters and dispatch of its own make its system calls its own business.
 pub(crate) fn note_prctl(option: u32) {
     match option {
@@ -94,8 +103,9 @@ fn touched() {
 /// A function of libc's that forks: `fork` and `_Fork`.
 type ForkFn = unsafe extern "C" fn() -> i32;
 
-/// `fork` and `_Fork` after the interposers: `site` is the address the program's call returns to.
-pub(crate) fn fork_entry(real: &'static Next, site: usize) -> i32 {
+/// `fork` and `_Fork` after the interposers: `site` is the address the program's call returns to. `late`: fork handlers are run, of which the last
+/// is [`arm::prepare`].
+pub(crate) fn fork_entry(real: &'static Next, site: usize, late: bool) -> i32 {
     let real = real.get();
     if real.is_null() {
         crate::rt::abort();
@@ -112,7 +122,7 @@ pub(crate) fn fork_entry(real: &'static Next, site: usize) -> i32 {
     let attempt = decide::decide(site).and_then(|()| {
         touched();
         choose_way();
-        arm::arm(site)
+        arm::arm(site, late)
     });
     let (pid, verdict) = match attempt {
         Ok(slot) => {

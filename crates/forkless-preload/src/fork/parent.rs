@@ -7,6 +7,7 @@ use forkless_record::Kind;
 use forkless_record::protocol::{self, Answer, Question};
 use forkless_sys::process::{self, P_PID, WALL, WEXITED, WNOHANG, WNOWAIT, WaitInfo};
 use forkless_sys::signal::{self, SigSet};
+use forkless_sys::time::Timespec;
 use forkless_sys::{CPtr, Errno, fd, mm, sched};
 use linux_raw_sys::general as k;
 
@@ -45,23 +46,50 @@ pub(crate) fn trapped(slot: &'static Slot, frame: &mut Frame) {
         | k::__NR_vfork
         | k::__NR_execve
         | k::__NR_execveat
-        | k::__NR_exit
-        | k::__NR_exit_group
         | k::__NR_rt_sigreturn
         | k::__NR_rt_sigsuspend
         | k::__NR_sigaltstack
         | k::__NR_rt_sigaction
         | k::__NR_prctl
-        | k::__NR_seccomp => {
+        | k::__NR_seccomp => give_up(slot, frame),
+        k::__NR_exit | k::__NR_exit_group => {
             slot.disarm(frame);
             frame.again();
         }
+        k::__NR_futex => match futex(&args) {
+            Some(answer) => frame.answer(answer),
+            None => give_up(slot, frame),
+        },
         _ => {
             // SAFETY: the program's own call.
             let answer = unsafe { kernel::pass(nr, &args) };
             frame.answer(answer);
         }
     }
+}
+
+/// The call is made when the handler returns, and the fork is a plain one.
+fn give_up(slot: &Slot, frame: &mut Frame) {
+    slot.disarm(frame);
+    slot.goes_plain();
+    frame.again();
+}
+
+/// A lock of libc's, mostly. Who has it may be waiting for us to handle a signal (collectors stop all threads so), and we have them blocked: what
+/// takes longer than such a lock is held, `None`, is done without us.
+fn futex(args: &Args) -> Option<isize> {
+    const WAIT: usize = k::FUTEX_WAIT as usize;
+    const WAKE: usize = k::FUTEX_WAKE as usize;
+    static PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+    let mut args = *args;
+    match args[1] & !(k::FUTEX_PRIVATE_FLAG as usize) {
+        WAIT if args[3] == 0 => args[3] = (&raw const PATIENCE) as usize,
+        WAKE => {}
+        _ => return None,
+    }
+    // SAFETY: libc's own call, but for the time.
+    let answer = unsafe { kernel::pass(k::__NR_futex, &args) };
+    (answer != -(Errno::ETIMEDOUT.raw() as isize)).then_some(answer)
 }
 
 /// `rt_sigprocmask` on the program's view of its mask. libc has valid pointers here; an invalid one faults as it would in libc.
@@ -170,21 +198,22 @@ fn in_window(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> At
         k::__NR_clone => [flags, 0, args[2], args[3], args[4], 0],
         _ => [flags, 0, 0, 0, 0, 0],
     };
-    // Nor those that are never blocked, until the child has handlers for them; it puts this back as we do.
-    if signal::set_mask(SigSet::ALL).is_err() {
+    // Nor those that are never blocked, until the child has handlers for them.
+    let Ok(before) = signal::set_mask(SigSet::ALL) else {
         unmark();
         own_memory::close(source);
         return Err(Kind::Setup);
-    }
+    };
     // SAFETY: a fork as the program asked for, but with exit signal 0 (an aborted child is nobody's business; exec sets SIGCHLD,
     // kernel/exec.c, de_thread) and suspending us until it has executed a program or ended.
     let pid = unsafe { kernel::pass(k::__NR_clone, &spawn) };
     if pid == 0 {
         child::begin(slot, source, parent);
+        frame.mask = BLOCKED.0;
         frame.answer(0);
         return Ok(Ended::InChild);
     }
-    let _ = insist(|| signal::set_mask(BLOCKED));
+    let _ = insist(|| signal::set_mask(before));
     unmark();
     own_memory::close(source);
     if pid < 0 {

@@ -18,7 +18,7 @@ pub(crate) fn outside_window<T>(call: impl FnOnce() -> T) -> T {
 }
 
 /// `fork` and `_Fork` after the interposers: `site` is the address the program's call returns to.
-pub(crate) fn fork_entry(real: &'static Next, site: usize) -> i32 {
+pub(crate) fn fork_entry(real: &'static Next, site: usize, _: bool) -> i32 {
     let real = real.get();
     if real.is_null() {
         crate::rt::abort();

@@ -2,10 +2,12 @@
 #![expect(unsafe_code, reason = "signal handlers")]
 
 use core::arch::naked_asm;
+use core::sync::atomic::Ordering::Relaxed;
 
 use forkless_record::Kind;
 use forkless_sys::dispatch::SYS_USER_DISPATCH;
 use forkless_sys::process;
+use forkless_sys::signal::KernelAction;
 use linux_raw_sys::general as k;
 
 use crate::signals::SIGSYS;
@@ -51,11 +53,22 @@ fn not_ours(signal: i32, info: &Info, frame: &mut Frame) {
     if super::speculating() {
         child::interrupted(signal, info.code);
     }
+    let blocking = arm::mine().filter(|slot| slot.mask.load(Relaxed) & 1 << (SIGSYS - 1) != 0);
+    if let Some(slot) = blocking
+        && info.code <= 0
+    {
+        // For the program it waits.
+        slot.disarm(frame);
+        slot.goes_plain();
+        let _ = info.taken().send_again(process::getpid());
+        return;
+    }
     let action = arm::program_action();
     match action.handler {
-        0 => {
+        // The default; also of one that the kernel forces on a call and that cannot be delivered.
+        handler if handler == 0 || (info.code > 0 && (blocking.is_some() || handler == 1)) => {
             // SAFETY: the default action.
-            let _ = unsafe { forkless_sys::signal::set_action(SIGSYS, &action) };
+            let _ = unsafe { forkless_sys::signal::set_action(SIGSYS, &KernelAction::DEFAULT) };
             let _ = process::tgkill(process::getpid(), process::gettid(), SIGSYS);
             // Delivered when this handler returns.
             frame.mask &= !(1 << (SIGSYS - 1));

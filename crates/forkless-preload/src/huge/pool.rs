@@ -23,7 +23,7 @@ use crate::fork::speculating;
 use crate::insist::insist;
 use crate::mappings::{advice, each_writable, unmap_own};
 use crate::rt;
-use crate::signals::BLOCKED;
+use crate::signals;
 
 const HUGE: usize = 2 << 20;
 
@@ -374,7 +374,7 @@ fn replace(start: usize, end: usize, huge: bool) -> bool {
         // SAFETY: fresh memory of our own.
         let _ = unsafe { mm::madvise(copy as *mut _, len, mm::MADV_HUGEPAGE) };
     }
-    let Ok(before) = signal::set_mask(BLOCKED) else {
+    let Ok(before) = signals::block_others() else {
         unmap_own(area as *mut _, len + slack);
         return false;
     };

@@ -53,6 +53,14 @@ pub(super) fn find_childrens() {
     next::settle(&syscall_function::NEXT, c"syscall", absent as *const ());
 }
 
+/// Fork handlers matter to speculation only.
+pub(super) const fn has_ours() -> bool {
+    false
+}
+
+/// Nothing to be left alone with.
+pub(super) const fn alone() {}
+
 mod syscall_function {
     use super::*;
 

@@ -17,6 +17,8 @@ use crate::next::{self, Next, jump_slot};
 #[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
 #[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
 mod arch;
+#[cfg(target_arch = "x86_64")]
+mod fork_handlers;
 
 /// Runs when the library is loaded, before the program's constructors. glibc passes main's arguments, musl nothing.
 extern "C" fn load() {
@@ -76,13 +78,17 @@ static FORK_SIGNAL_SAFE: Next = Next::new(c"_Fork");
 /// `fork(2)`, called at `site`.
 extern "C" fn fork_entry(site: usize) -> c_int {
     find_childrens();
-    fork::fork_entry(&FORK, site)
+    let pid = fork::fork_entry(&FORK, site, arch::has_ours());
+    if pid == 0 {
+        arch::alone();
+    }
+    pid
 }
 
 /// `_Fork(3)`, fork without the fork handlers.
 extern "C" fn fork_signal_safe_entry(site: usize) -> c_int {
     find_childrens();
-    fork::fork_entry(&FORK_SIGNAL_SAFE, site)
+    fork::fork_entry(&FORK_SIGNAL_SAFE, site, false)
 }
 
 at_hand! {
@@ -117,6 +123,17 @@ pub(crate) fn passes_others_over() -> bool {
         find_childrens();
     }
     passes
+}
+
+/// A thread is being cancelled. Children that it forks find that waiting, and end in the next of libc's functions that is a cancellation point:
+/// none is passed over from here on.
+#[cfg(target_arch = "x86_64")]
+fn note_cancel() {
+    if !fork::speculating() {
+        FORKS.store(1, Relaxed);
+        find_childrens();
+    }
+    fork::take_detours();
 }
 
 unsafe extern "C" {

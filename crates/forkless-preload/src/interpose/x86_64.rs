@@ -14,7 +14,9 @@ use crate::fork::{self, SPECULATING, child};
 use crate::mappings::advice;
 use crate::next::{self, Next, arguments_back, jump_slot, keep_arguments};
 
-use super::{absent, fork_entry, fork_signal_safe_entry, libc_answer};
+use super::{absent, fork_entry, fork_signal_safe_entry, libc_answer, note_cancel};
+
+pub(super) use super::fork_handlers::{alone, has_ours};
 
 /// `fork(2)`. The call's return address is the call site.
 #[unsafe(no_mangle)]
@@ -322,8 +324,12 @@ macro_rules! watches {
 
 watches! {
     siginterrupt, c"siginterrupt", (signal: c_int, yes: c_int) => SIGINTERRUPT.store(true, Relaxed);
+    pthread_cancel, c"pthread_cancel", (thread: usize) => note_cancel();
     unshare, c"unshare", (flags: c_int) => fork::note_namespaces();
     setns, c"setns", (namespace: c_int, kind: c_int) => fork::note_namespaces();
+    /// Of whatever process.
+    process_madvise, c"process_madvise", (process: c_int, ranges: usize, count: usize, advice: c_int, flags: u32) =>
+        advice::note_each(ranges, count, advice as u32);
     /// Variadic; six registers carry all it can take.
     prctl, c"prctl", (option: c_int, a: usize, b: usize, c: usize, d: usize) => fork::note_prctl(option as u32);
 }
@@ -373,6 +379,8 @@ mod syscall_function {
         naked_asm!(
             "cmp edi, {madvise}",
             "je 2f",
+            "cmp edi, {process_madvise}",
+            "je 2f",
             "cmp edi, {prctl}",
             "je 2f",
             "cmp edi, {seccomp}",
@@ -388,6 +396,7 @@ mod syscall_function {
             arguments_back!(),
             "jmp [rip + {next}]",
             madvise = const k::__NR_madvise,
+            process_madvise = const k::__NR_process_madvise,
             prctl = const k::__NR_prctl,
             seccomp = const k::__NR_seccomp,
             unshare = const k::__NR_unshare,
@@ -397,9 +406,10 @@ mod syscall_function {
         )
     }
 
-    extern "C" fn note(nr: usize, a: usize, b: usize, c: usize) {
+    extern "C" fn note(nr: usize, a: usize, b: usize, c: usize, d: usize) {
         match nr as u32 {
             k::__NR_madvise => advice::note(a, b, c as u32),
+            k::__NR_process_madvise => advice::note_each(b, c, d as u32),
             k::__NR_prctl => fork::note_prctl(a as u32),
             k::__NR_unshare | k::__NR_setns => fork::note_namespaces(),
             _ => fork::note_seccomp(),

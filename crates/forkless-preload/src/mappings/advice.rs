@@ -48,6 +48,21 @@ pub(crate) fn note(addr: usize, len: usize, advice: u32) {
     LOCK.store(false, Release);
 }
 
+/// The same of a `process_madvise`, which on oneself takes this advice since Linux 6.13. In a child, whose call is judged, nothing is read.
+#[cfg(target_arch = "x86_64")]
+#[expect(unsafe_code, reason = "reads the program's vector")]
+pub(crate) fn note_each(ranges: usize, count: usize, advice: u32) {
+    if !matches!(advice, MADV_DONTFORK | MADV_WIPEONFORK) || fork::speculating() {
+        return;
+    }
+    // As many as the kernel takes.
+    for i in 0..count.min(1024) {
+        // SAFETY: the caller's iovecs.
+        let [addr, len] = unsafe { *(ranges as *const [usize; 2]).wrapping_add(i) };
+        note(addr, len, advice);
+    }
+}
+
 /// Whether there were more ranges than can be kept: then nothing may be assumed about any mapping.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn overflowed() -> bool {

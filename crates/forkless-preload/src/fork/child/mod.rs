@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicI32, AtomicI64, Ordering::Relaxed};
 
 use forkless_record::{Kind, Reason};
 use forkless_sys::time::Timespec;
-use forkless_sys::{dispatch, mm, process, timer};
+use forkless_sys::{Errno, dispatch, mm, process, timer};
 
 use crate::config;
 use crate::kernel::Args;
@@ -122,7 +122,7 @@ pub(crate) fn begin(slot: &'static Slot, source: i32, parent: i32) {
 const SIGKILL: i32 = 9;
 
 fn start_timer() -> forkless_sys::Result<()> {
-    let id = timer::create(SIGBUS)?;
+    let id = timer::create_last(SIGBUS)?;
     TIMER.store(id.0, Relaxed);
     LEFT.store(i64::from(config::limit_ms()) * 1_000_000, Relaxed);
     resume_timer()
@@ -165,7 +165,9 @@ fn guard_memory() {
     }
     for (start, end) in plan::SHARED.iter() {
         // SAFETY: a write to it is caught and aborts.
-        if unsafe { mm::mprotect(start as *mut _, end - start, mm::PROT_READ) }.is_err() {
+        let guarded = unsafe { mm::mprotect(start as *mut _, end - start, mm::PROT_READ) };
+        // Unless a child has not got it anyway: drivers, and programs, mark such mappings.
+        if guarded.is_err() && mm::mincore(start, &mut [0]) != Err(Errno::ENOMEM) {
             abort(Kind::Setup);
         }
     }

@@ -52,19 +52,17 @@ pub(crate) fn path(addr: usize) {
     if addr == 0 {
         return;
     }
-    // The last part, if it is a number. Reading fetches, as in `string`.
+    // Parts that are numbers. Reading fetches, as in `string`.
     let (mut at, mut number) = (addr, Some(0usize));
     loop {
         number = match memory::byte(at) {
+            0 | b'/' if number.is_some_and(fds::is_hidden) => abort(Kind::Collision),
             0 => break,
             b'/' => Some(0),
             digit @ b'0'..=b'9' => number.map(|n| n.wrapping_mul(10).wrapping_add(usize::from(digit - b'0'))),
             _ => None,
         };
         at += 1;
-    }
-    if number.is_some_and(fds::is_hidden) {
-        abort(Kind::Collision);
     }
 }
 

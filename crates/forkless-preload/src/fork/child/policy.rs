@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "the program's own system calls")]
 
 use forkless_record::{Kind, Reason};
-use forkless_sys::{Errno, process};
+use forkless_sys::{Errno, process, sched};
 use linux_raw_sys::{general as k, ioctl as io, prctl as p};
 
 use crate::kernel::{self, Args};
@@ -356,7 +356,16 @@ fn mmap(nr: u32, a: &Args) -> isize {
     if flags & k::MAP_FIXED != 0 && plan::ABSENT.overlaps(addr, len) {
         abort(Kind::Layout);
     }
+    within_data_limit();
     pass(nr, a)
+}
+
+/// What is absent does not count as data, by which the limit goes that a plain child would meet.
+fn within_data_limit() {
+    const NONE: u64 = u64::MAX;
+    if sched::getrlimit(k::RLIMIT_DATA).map_or(NONE, |limit| limit.soft) != NONE {
+        abort(Kind::Layout);
+    }
 }
 
 /// The heap may grow; shrinking it could give up memory that is absent.
@@ -365,7 +374,11 @@ fn brk(nr: u32, a: &Args) -> isize {
     if a[0] != 0 && a[0] < now as usize && plan::ABSENT.overlaps(a[0], now as usize - a[0]) {
         abort(Kind::Layout);
     }
-    if a[0] == 0 { now } else { pass(nr, a) }
+    if a[0] == 0 {
+        return now;
+    }
+    within_data_limit();
+    pass(nr, a)
 }
 
 /// A change to a range of mappings: not where the child lacks them.

@@ -116,7 +116,11 @@ pub(crate) fn exchange(signal: usize, new: Option<&KernelAction>) -> Result<Kern
     }
     let old = ACTIONS.get(signal)?;
     if let Some(new) = new {
-        abort_if_due(bit(signal));
+        if flushes(signal, new.handler) {
+            abort_if_pending(bit(signal));
+        } else {
+            abort_if_due(bit(signal));
+        }
         let kept = KernelAction { flags: new.flags & KNOWN_FLAGS, mask: new.mask & !UNBLOCKABLE, ..*new };
         ACTIONS.set(signal, &kept);
         ACTIONS.dirty.store(ACTIONS.dirty.load(Relaxed) | bit(signal), Relaxed);
@@ -187,8 +191,24 @@ pub(crate) fn mask() -> u64 {
 }
 
 pub(crate) fn set_mask(mask: u64) {
-    abort_if_due(mask);
+    // Of one that is ignored, too: it would not have waited, and from here on it does.
+    abort_if_pending(mask & !self::mask());
     MASK.store(mask, Relaxed);
+}
+
+/// Whether the kernel throws away what waits of a signal that gets this action (`sig_handler_ignored`, kernel/signal.c).
+fn flushes(signal: usize, handler: usize) -> bool {
+    /// SIGCHLD, SIGCONT, SIGURG and SIGWINCH.
+    const IGNORED_BY_DEFAULT: u64 = 1 << 16 | 1 << 17 | 1 << 22 | 1 << 27;
+    handler == SIG_IGN || handler == 0 && IGNORED_BY_DEFAULT & bit(signal) != 0
+}
+
+/// Signals of which it could not be told any more whether they would wait.
+fn abort_if_pending(signals: u64) {
+    let waiting = if signals == 0 { 0 } else { signal::pending().unwrap_or_default().0 & signals };
+    if waiting != 0 {
+        abort(Reason::new(Kind::Signal, waiting.trailing_zeros() + 1));
+    }
 }
 
 /// `sigaltstack`: the kernel keeps ours.
@@ -248,10 +268,10 @@ pub(crate) fn abort_if_signalled() {
     abort_if_due(u64::MAX);
 }
 
-/// The same of some signals, before they are blocked or get another action: from then on it cannot be told what they would have done.
+/// The same of some signals, before they get another action: from then on it cannot be told what they would have done.
 fn abort_if_due(signals: u64) {
     let signals = signals & !mask();
-    // Most of what is set is what is set already, or is about a signal that is ignored: no question of the kernel.
+    // Much of what is set is about a signal that is ignored: no question of the kernel.
     if signals == 0 || (signals.is_power_of_two() && !is_meant(signals.trailing_zeros() as usize + 1)) {
         return;
     }
@@ -297,6 +317,10 @@ fn is_own(taken: &Taken) -> bool {
 /// Gives the kernel what exec keeps. [`suspend`] takes it back. What cannot be given undoes the speculation.
 pub(crate) fn apply() {
     each_difference(|signal, ignored| {
+        if ignored {
+            // Of one that is blocked, too, the kernel would throw away what waits.
+            abort_if_pending(bit(signal) & mask());
+        }
         let action = KernelAction { handler: usize::from(ignored), ..KernelAction::DEFAULT };
         // SAFETY: ignore or default.
         done(unsafe { signal::set_action(signal as i32, &action) });

@@ -1,0 +1,89 @@
+//! `pthread_atfork`: what the program has libc do before a fork is done before the thread is armed.
+//!
+//! Fork handlers may make system calls and wait for signals. libc runs those that prepare a fork in the reverse order of their
+//! registration, so one of ours is registered before the first of the program's, and arms the thread when all the others have run.
+#![expect(unsafe_code, reason = "functions under libc's names")]
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{
+    AtomicU8,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use forkless_sys::{Errno, sched};
+
+use crate::fork;
+use crate::next::{self, Next};
+
+at_hand! {
+    /// Whether there are fork handlers, of which the first is then [`fork::prepare`]: libc runs those that prepare a fork in the reverse order.
+    static HANDLERS: AtomicU8 = AtomicU8::new(0);
+}
+
+/// Values of [`HANDLERS`]; 0: none.
+const BEING_ADDED: u8 = 1;
+const OURS: u8 = 2;
+/// Ours could not be added.
+const NOT_OURS: u8 = 3;
+
+/// `__register_atfork`, glibc's: the `pthread_atfork` that is a part of every object calls it.
+type RegisterAtfork = extern "C" fn(*const c_void, *const c_void, *const c_void, *const c_void) -> c_int;
+
+static REGISTER_ATFORK: Next = Next::new(c"__register_atfork");
+static PTHREAD_ATFORK: Next = Next::new(c"pthread_atfork");
+
+/// With glibc the one, with musl, and for programs that were linked long ago, the other.
+fn add_handlers(
+    next: &Next,
+    prepare: *const c_void,
+    parent: *const c_void,
+    child: *const c_void,
+    object: *const c_void,
+) -> c_int {
+    let real = next.get();
+    if real.is_null() {
+        return Errno::ENOSYS.raw();
+    }
+    // SAFETY: found under the name of one of the two; the second takes no notice of a fourth argument.
+    let real = unsafe { core::mem::transmute::<*mut c_void, RegisterAtfork>(real) };
+    if HANDLERS.compare_exchange(0, BEING_ADDED, Acquire, Relaxed).is_ok() {
+        let none = core::ptr::null();
+        let ours = real(fork::prepare as *const c_void, none, none, none);
+        HANDLERS.store(if ours == 0 { OURS } else { NOT_OURS }, Release);
+    }
+    // Another thread's handlers come after ours.
+    while HANDLERS.load(Acquire) == BEING_ADDED {
+        sched::yield_now();
+    }
+    real(prepare, parent, child, object)
+}
+
+/// glibc's, since 2.0.
+#[unsafe(no_mangle)]
+extern "C" fn __register_atfork(
+    prepare: *const c_void,
+    parent: *const c_void,
+    child: *const c_void,
+    object: *const c_void,
+) -> c_int {
+    add_handlers(&REGISTER_ATFORK, prepare, parent, child, object)
+}
+
+/// `pthread_atfork(3)`.
+#[unsafe(no_mangle)]
+extern "C" fn pthread_atfork(prepare: *const c_void, parent: *const c_void, child: *const c_void) -> c_int {
+    let next = if next::is_glibc() { &REGISTER_ATFORK } else { &PTHREAD_ATFORK };
+    add_handlers(next, prepare, parent, child, core::ptr::null())
+}
+
+/// Whether ours is among the handlers.
+pub(crate) fn has_ours() -> bool {
+    HANDLERS.load(Relaxed) == OURS
+}
+
+/// In a child: who was adding ours is not here.
+pub(crate) fn alone() {
+    if HANDLERS.load(Relaxed) == BEING_ADDED {
+        HANDLERS.store(NOT_OURS, Relaxed);
+    }
+}
