@@ -290,6 +290,20 @@ impl AltStack {
     pub const ONSTACK: i32 = 1;
 }
 
+/// The calling thread's alternate stack, and whether it runs on it.
+///
+/// ```
+/// # use forkless_sys::{Errno, signal::{self, AltStack}};
+/// assert_eq!(signal::altstack()?.flags & AltStack::ONSTACK, 0); // no handler calls this
+/// # Ok::<(), Errno>(())
+/// ```
+pub fn altstack() -> Result<AltStack> {
+    let mut now = AltStack::NONE;
+    // SAFETY: the kernel writes one stack_t.
+    unsafe { call!(__NR_sigaltstack, null::<AltStack>(), &raw mut now) }?;
+    Ok(now)
+}
+
 /// `sigaltstack(2)` of the calling thread: replaces it and returns the one before. `EPERM` while the thread runs on it.
 ///
 /// # Safety

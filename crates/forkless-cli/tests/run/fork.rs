@@ -240,16 +240,33 @@ fn both_sides_of_a_fork_by_number_execute() {
     }
 }
 
+/// A case whose signals may come before a fork, after it, or to a child, so that every fork may go either way.
+fn compare_under_signals(case: &str) -> Report {
+    let without = observe(&mut plain(&FORK_CASES, &[case]));
+    let options = ["--fork-minimum=1M", "--fork-always", "--fork-limit=20000", "--children=no"];
+    let (with, report) = reported(&options, &FORK_CASES, &[case]);
+    assert_eq!((without.0, &without), (Some(0), &with), "{case}");
+    assert!(without_dispatch() || report.count("speculated") > 0, "{case}: {:?}", report.reasons());
+    report
+}
+
 /// Regression: such a handler interrupted ours, in which SIGSYS is blocked, and the process was killed for its first system call.
 #[test]
 fn handles_what_faults_send() {
-    let case = ["handles_what_faults_send"];
-    let without = observe(&mut plain(&FORK_CASES, &case));
-    let options = ["--fork-minimum=1M", "--fork-always", "--fork-limit=20000", "--children=no"];
-    let (with, report) = reported(&options, &FORK_CASES, &case);
-    assert!(without.1.ends_with("some came: 1\n"), "{without:?}");
-    assert_eq!(without, with);
-    assert!(without_dispatch() || report.count("speculated") > 0, "{:?}", report.reasons());
+    compare_under_signals("handles_what_faults_send");
+}
+
+/// Regression: they had the library's, of 64 KiB.
+#[test]
+fn handlers_have_their_own_stack() {
+    compare_under_signals("handlers_have_their_own_stack");
+}
+
+/// Regression: the program's alternate stack was lost, and all later forks were plain.
+#[test]
+fn jumps_out_of_forks() {
+    let report = compare_under_signals("jumps_out_of_forks");
+    assert!(!report.reasons().contains(&"Nested".to_owned()), "{:?}", report.reasons());
 }
 
 /// Regression: the number of the timer for the time limit. Before Linux 6.15 it cannot be chosen.

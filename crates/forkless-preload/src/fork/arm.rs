@@ -26,6 +26,9 @@ use super::{Attempt, NO_DISPATCH, decide, trap};
 const SA_SIGINFO: usize = 4;
 const SA_ONSTACK: usize = 0x0800_0000;
 const SA_RESTORER: usize = 0x0400_0000;
+/// A handler on the stack is no longer on it for the kernel, which takes the stack there is afterwards from the handler's frame. What comes on top of
+/// the handler goes further down.
+const SS_AUTODISARM: i32 = 1 << 31;
 
 /// How a fork went.
 #[derive(Clone, Copy)]
@@ -51,6 +54,10 @@ static STACKS: [Stack; SLOTS] = [const { Stack(UnsafeCell::new([0; STACK])) }; S
 pub(crate) struct Slot {
     /// Thread pointer of the owner; 0 when free.
     owner: AtomicUsize,
+    /// How often it was taken: who had it before may have lost it.
+    turn: AtomicU32,
+    /// Where on its stack the owner took it; 0 until it has said so.
+    taken_at: AtomicUsize,
     /// To be armed when the program's fork handlers have run.
     waiting: AtomicBool,
     armed: AtomicBool,
@@ -69,7 +76,7 @@ pub(crate) struct Slot {
 }
 
 side_by_side! {
-    static TABLE: [Slot; SLOTS] = [const { Slot::free() }; SLOTS];
+    static TABLE: [Slot; SLOTS] = [const { Slot::unused() }; SLOTS];
     static HANDLER: Handler = Handler {
         lock: AtomicBool::new(false),
         users: AtomicU32::new(0),
@@ -100,22 +107,45 @@ pub(crate) fn our_action(handler: usize) -> KernelAction {
     }
 }
 
+/// A slot, for one fork.
+pub(crate) struct Turn {
+    slot: &'static Slot,
+    turn: u32,
+}
+
 /// Arms the calling thread for one fork at `site`; with `late`, when libc has run the fork handlers.
-pub(crate) fn arm(site: usize, late: bool) -> Attempt<&'static Slot> {
+pub(crate) fn arm(site: usize, late: bool) -> Attempt<Turn> {
+    let here = core::ptr::from_ref(&site) as usize;
+    forget_left(here);
     if let Some(outer) = mine() {
         outer.stand_down();
         return Err(Kind::Nested);
     }
     let slot = claim().ok_or(Kind::Busy)?;
+    let turn = slot.turn.fetch_add(1, Relaxed) + 1;
+    slot.taken_at.store(here, Relaxed);
     slot.site.store(site, Relaxed);
     slot.set_verdict(Verdict::Plain(Kind::Unusual.into()));
     if late {
         slot.waiting.store(true, Relaxed);
     } else if let Err(kind) = slot.arm() {
-        slot.owner.store(0, Release);
+        slot.free();
         return Err(kind);
     }
-    Ok(slot)
+    Ok(Turn { slot, turn })
+}
+
+/// Frees what the calling thread took in a fork that it has left by a jump out of a signal handler or a fork handler: in a frame that is no more. What
+/// interrupts a fork under way runs further down on its stack, or on the alternate one.
+fn forget_left(here: usize) {
+    let is_left =
+        |slot: &&'static Slot| !slot.armed.load(Relaxed) && (1..=here).contains(&slot.taken_at.load(Relaxed));
+    if let Some(slot) = mine().filter(is_left)
+        && signal::altstack().is_ok_and(|stack| stack.flags & AltStack::ONSTACK == 0)
+    {
+        slot.waiting.store(false, Relaxed);
+        slot.free();
+    }
 }
 
 /// The fork handler of ours: what the others have done may forbid the speculation.
@@ -154,6 +184,7 @@ pub(crate) fn reset() {
     for slot in &TABLE {
         if slot.owner.load(Relaxed) != 0 {
             slot.owner.store(0, Relaxed);
+            slot.taken_at.store(0, Relaxed);
             slot.waiting.store(false, Relaxed);
             slot.armed.store(false, Relaxed);
             slot.plain.store(false, Relaxed);
@@ -169,10 +200,27 @@ pub(crate) fn reset() {
     }
 }
 
+impl Turn {
+    /// After libc's fork has returned. The slot, and with it the stack the handler ran on, becomes free only here.
+    pub(crate) fn release(self) -> Verdict {
+        let slot = self.slot;
+        if slot.owner.load(Relaxed) != rt::thread_pointer() || slot.turn.load(Relaxed) != self.turn {
+            return Verdict::Plain(Kind::Unusual.into());
+        }
+        // Still armed if libc made no system call that could have been the fork.
+        slot.stand_down();
+        let verdict = slot.verdict();
+        slot.free();
+        verdict
+    }
+}
+
 impl Slot {
-    const fn free() -> Slot {
+    const fn unused() -> Slot {
         Slot {
             owner: AtomicUsize::new(0),
+            turn: AtomicU32::new(0),
+            taken_at: AtomicUsize::new(0),
             waiting: AtomicBool::new(false),
             armed: AtomicBool::new(false),
             plain: AtomicBool::new(false),
@@ -224,7 +272,8 @@ impl Slot {
     }
 
     fn take_stack(&self) -> Attempt<()> {
-        let ours = AltStack { start: STACKS[self.index()].0.get() as usize, flags: 0, size: STACK };
+        let ours =
+            AltStack { start: STACKS[self.index()].0.get() as usize, flags: SS_AUTODISARM, size: STACK };
         // SAFETY: the slot's stack is this thread's until release.
         let old = match unsafe { signal::set_altstack(&ours) } {
             Ok(old) => old,
@@ -255,12 +304,15 @@ impl Slot {
         }
     }
 
-    /// Puts everything back from inside the handler: what the kernel restores at the handler's return is written into its frame.
-    /// The alternate stack is not among that (the kernel refuses while it runs on it), so [`release`](Self::release) gives it back.
+    /// Puts everything back from inside the handler: what the kernel restores at the handler's return is written into its frame. From
+    /// then on the program's handlers run, on its own stack, and may jump away.
     pub(crate) fn disarm(&self, frame: &mut super::frame::Frame) {
         let _ = insist(dispatch::off);
         HANDLER.remove();
         frame.mask = self.mask.load(Relaxed);
+        if self.has_stack.swap(false, Relaxed) {
+            frame.stack = self.program_stack();
+        }
         self.armed.store(false, Relaxed);
     }
 
@@ -285,17 +337,14 @@ impl Slot {
         }
     }
 
-    /// After libc's fork has returned. The slot, and with it the stack the handler ran on, becomes free only here.
-    pub(crate) fn release(&self) -> Verdict {
-        // Still armed if libc made no system call that could have been the fork.
-        self.stand_down();
+    /// Gives the slot to whoever wants one.
+    fn free(&self) {
         self.give_stack_back();
         if self.plain.swap(false, Relaxed) {
             decide::end_plain();
         }
-        let verdict = self.verdict();
+        self.taken_at.store(0, Relaxed);
         self.owner.store(0, Release);
-        verdict
     }
 
     pub(crate) fn set_verdict(&self, verdict: Verdict) {

@@ -11,7 +11,8 @@ use super::memory;
 pub(crate) struct Frame {
     flags: u64,
     link: usize,
-    stack: AltStack,
+    /// Alternate stack in force afterwards.
+    pub(crate) stack: AltStack,
     registers: [usize; 23],
     fpstate: usize,
     reserved: [u64; 8],

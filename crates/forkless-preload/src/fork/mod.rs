@@ -125,12 +125,12 @@ pub(crate) fn fork_entry(real: &'static Next, site: usize, late: bool) -> i32 {
         arm::arm(site, late)
     });
     let (pid, verdict) = match attempt {
-        Ok(slot) => {
+        Ok(turn) => {
             let pid = call(real);
             if speculating() {
                 return pid;
             }
-            (pid, slot.release())
+            (pid, turn.release())
         }
         Err(kind) => (decide::plain(|| call(real)), arm::Verdict::Plain(kind.into())),
     };
