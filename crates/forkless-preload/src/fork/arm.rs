@@ -288,6 +288,15 @@ impl Slot {
         Ok(())
     }
 
+    pub(crate) fn is_armed(&self) -> bool {
+        self.armed.load(Relaxed)
+    }
+
+    /// Whether the program has `SIGSYS` blocked.
+    pub(crate) fn blocks_sigsys(&self) -> bool {
+        SigSet(self.mask.load(Relaxed)).has(SIGSYS)
+    }
+
     /// The program's alternate stack.
     pub(crate) fn program_stack(&self) -> AltStack {
         AltStack {

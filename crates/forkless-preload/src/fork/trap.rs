@@ -2,7 +2,6 @@
 #![expect(unsafe_code, reason = "signal handlers")]
 
 use core::arch::naked_asm;
-use core::sync::atomic::Ordering::Relaxed;
 
 use forkless_record::Kind;
 use forkless_sys::dispatch::SYS_USER_DISPATCH;
@@ -12,7 +11,7 @@ use linux_raw_sys::general as k;
 
 use crate::signals::SIGSYS;
 
-use super::arm;
+use super::arm::{self, Slot};
 use super::child;
 use super::frame::{Frame, Info, OWN_TABLE};
 use super::parent;
@@ -53,20 +52,21 @@ fn not_ours(signal: i32, info: &Info, frame: &mut Frame) {
     if super::speculating() {
         child::interrupted(signal, info.code);
     }
-    let blocking = arm::mine().filter(|slot| slot.mask.load(Relaxed) & 1 << (SIGSYS - 1) != 0);
-    if let Some(slot) = blocking
+    let slot = arm::mine().filter(|slot| slot.is_armed());
+    if let Some(slot) = slot
         && info.code <= 0
     {
-        // For the program it waits.
+        // When all is back: the program may have it blocked, and its handler makes calls that must not come to us here.
         slot.disarm(frame);
         slot.goes_plain();
         let _ = info.taken().send_again(process::getpid());
         return;
     }
+    let is_blocked = slot.is_some_and(Slot::blocks_sigsys);
     let action = arm::program_action();
     match action.handler {
         // The default; also of one that the kernel forces on a call and that cannot be delivered.
-        handler if handler == 0 || (info.code > 0 && (blocking.is_some() || handler == 1)) => {
+        handler if handler == 0 || (info.code > 0 && (is_blocked || handler == 1)) => {
             // SAFETY: the default action.
             let _ = unsafe { forkless_sys::signal::set_action(SIGSYS, &KernelAction::DEFAULT) };
             let _ = process::tgkill(process::getpid(), process::gettid(), SIGSYS);
