@@ -50,7 +50,7 @@ unsafe impl Sync for Stack {}
 
 static STACKS: [Stack; SLOTS] = [const { Stack(UnsafeCell::new([0; STACK])) }; SLOTS];
 
-/// A thread between [`arm`] and [`Slot::release`].
+/// A thread between [`arm`] and [`Turn::release`].
 pub(crate) struct Slot {
     /// Thread pointer of the owner; 0 when free.
     owner: AtomicUsize,
@@ -61,7 +61,7 @@ pub(crate) struct Slot {
     /// To be armed when the program's fork handlers have run.
     waiting: AtomicBool,
     armed: AtomicBool,
-    /// Counted among the plain forks that no memory may be marked for, until [`Slot::release`].
+    /// Counted among the plain forks that no memory may be marked for, until [`Turn::release`].
     plain: AtomicBool,
     pub(crate) site: AtomicUsize,
     /// The program's signal mask, as it sees it.

@@ -3,7 +3,8 @@
 //!
 //! Order of events, and the module of each:
 //! 1. [`fork_entry`], ordinary code: may this fork speculate? ([`decide`], [`size`])
-//! 2. [`arm`]: block signals, take a signal stack, turn dispatch on; then libc's own fork runs with its locks and handlers.
+//! 2. libc's own fork runs: the program's fork handlers, and after them [`arm`]: block signals, take a signal stack, turn dispatch on. Where there are
+//!    no fork handlers, before it is called.
 //! 3. [`trap`]: libc's clone arrives as `SIGSYS`.
 //! 4. [`parent`]: mark memory, clone with `CLONE_VFORK`, which wakes us when the child has executed a program or ended; commit or replace.
 //! 5. [`child`]: judge every system call until exec or abort.
