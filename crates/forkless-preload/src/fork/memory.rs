@@ -37,7 +37,7 @@ pub(crate) fn store<T>(at: usize, value: T) {
     unsafe { core::ptr::write_unaligned(at as *mut T, value) }
 }
 
-/// The same in full.
+/// All that the kernel says of a signal, to whose handler it gave this.
 pub(crate) fn taken(info: &Info) -> &Taken {
     // SAFETY: the kernel pushes all 128 bytes for a handler, of which `Info` are the first.
     unsafe { &*core::ptr::from_ref(info).cast() }

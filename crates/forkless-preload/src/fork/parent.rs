@@ -69,7 +69,7 @@ pub(crate) fn trapped(slot: &'static Slot, frame: &mut Frame) {
 }
 
 /// The call is made when the handler returns, and the fork is a plain one.
-fn give_up(slot: &Slot, frame: &mut Frame) {
+pub(crate) fn give_up(slot: &Slot, frame: &mut Frame) {
     slot.disarm(frame);
     slot.goes_plain();
     frame.again();

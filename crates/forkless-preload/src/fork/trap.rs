@@ -38,8 +38,7 @@ pub(crate) extern "C" fn on_sigsys(signal: i32, info: &Info, frame: &mut Frame) 
         if info.table == OWN_TABLE {
             parent::trapped(slot, frame);
         } else {
-            slot.disarm(frame);
-            frame.again();
+            parent::give_up(slot, frame);
         }
     } else {
         // Dispatch is ours alone and per thread, so this thread's slot exists.

@@ -77,18 +77,22 @@ static FORK_SIGNAL_SAFE: Next = Next::new(c"_Fork");
 
 /// `fork(2)`, called at `site`.
 extern "C" fn fork_entry(site: usize) -> c_int {
-    find_childrens();
-    let pid = fork::fork_entry(&FORK, site, arch::has_ours());
-    if pid == 0 {
-        arch::alone();
-    }
-    pid
+    fork_by(&FORK, site, arch::has_ours())
 }
 
 /// `_Fork(3)`, fork without the fork handlers.
 extern "C" fn fork_signal_safe_entry(site: usize) -> c_int {
+    fork_by(&FORK_SIGNAL_SAFE, site, false)
+}
+
+/// `late`: when libc has run the fork handlers.
+fn fork_by(real: &'static Next, site: usize, late: bool) -> c_int {
     find_childrens();
-    fork::fork_entry(&FORK_SIGNAL_SAFE, site, false)
+    let pid = fork::fork_entry(real, site, late);
+    if pid == 0 {
+        arch::alone();
+    }
+    pid
 }
 
 at_hand! {
