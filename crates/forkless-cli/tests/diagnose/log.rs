@@ -116,14 +116,13 @@ fn follow_pid() {
     let mut first = String::new();
     victim_out.read_line(&mut first).expect("the victim is ready");
 
-    let before = bpf_programs();
     let tool = Command::new(FORKLESS)
         .args(["diagnose", "--log", "--json", "-p", &process.id().to_string()])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .expect("forkless runs");
-    wait_for_program("on_sys_enter", &before);
+    wait_for_program(&tool, "on_sys_enter");
     rustix::process::kill_process(pid(&process), rustix::process::Signal::USR1)
         .expect("it waits for SIGUSR1");
     process.wait().expect("it ends");
@@ -145,7 +144,7 @@ fn sigint() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("forkless runs");
-    wait_for_program("on_sys_enter", &before.0);
+    wait_for_program(&tool, "on_sys_enter");
     rustix::process::kill_process(pid(&tool), rustix::process::Signal::INT).expect("it runs");
     let output = tool.wait_with_output().expect("forkless ends");
     assert!(output.status.success());
@@ -161,7 +160,7 @@ fn sigkill() {
         .stderr(Stdio::null())
         .spawn()
         .expect("forkless runs");
-    wait_for_program("on_sys_enter", &before.0);
+    wait_for_program(&tool, "on_sys_enter");
     assert_ne!(bpf_programs(), before.0);
     tool.kill().expect("it runs");
     tool.wait().expect("it ends");

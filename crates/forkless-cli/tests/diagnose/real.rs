@@ -220,14 +220,13 @@ fn wait_for_port(port: u16) {
 
 /// `forkless diagnose -p`, while `work` is done.
 fn diagnose_while(pid: u32, work: impl FnOnce()) -> Value {
-    let before = crate::support::bpf_programs();
     let tool = Command::new(FORKLESS)
         .args(["diagnose", "--json", "-p", &pid.to_string()])
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
         .expect("forkless runs");
-    crate::support::wait_for_program("on_bio_queue", &before);
+    crate::support::wait_for_program(&tool, "on_bio_queue");
     work();
     rustix::process::kill_process(rustix::process::Pid::from_child(&tool), rustix::process::Signal::INT)
         .expect("it runs");

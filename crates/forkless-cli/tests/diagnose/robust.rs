@@ -157,14 +157,13 @@ fn without_bpf(arguments: &[&str]) -> Output {
 fn attached(victim: &mut std::process::Child, work: impl FnOnce(&mut std::process::Child)) -> Output {
     let mut ready = String::new();
     BufReader::new(victim.stdout.as_mut().expect("piped")).read_line(&mut ready).expect("it is ready");
-    let before = bpf_programs();
     let tool = Command::new(FORKLESS)
         .args(["diagnose", "--json", "-p", &victim.id().to_string()])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .expect("forkless runs");
-    wait_for_program("on_page_alloc", &before);
+    wait_for_program(&tool, "on_page_alloc");
     work(victim);
     tool.wait_with_output().expect("forkless ends with its target")
 }
@@ -339,14 +338,13 @@ fn ring_overflow() {
     let mut process = waiting(Command::new(victim_path()), &["vfork", "12000"]);
     let mut ready = String::new();
     BufReader::new(process.stdout.as_mut().expect("piped")).read_line(&mut ready).expect("it is ready");
-    let before = bpf_programs();
     let tool = Command::new(FORKLESS)
         .args(["diagnose", "--system-calls", "no", "-p", &process.id().to_string()])
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
         .expect("forkless runs");
-    wait_for_program("on_page_alloc", &before);
+    wait_for_program(&tool, "on_page_alloc");
     let pid = rustix::process::Pid::from_child(&tool);
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("it runs");
     begin(&process);
@@ -364,14 +362,13 @@ fn ring_overflow() {
 }
 
 fn sigint() {
-    let before = bpf_programs();
     let tool = Command::new(FORKLESS)
         .args(["diagnose", "--json", "--all", "--system-calls", "yes"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .expect("forkless runs");
-    wait_for_program("on_newtask", &before);
+    wait_for_program(&tool, "on_newtask");
     rustix::process::kill_process(rustix::process::Pid::from_child(&tool), rustix::process::Signal::INT)
         .expect("it runs");
     let output = tool.wait_with_output().expect("forkless ends");

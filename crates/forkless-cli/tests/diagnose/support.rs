@@ -1,7 +1,7 @@
 //! Building the victims, running the tool on them, and reading what both say.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -112,8 +112,8 @@ pub(crate) fn bpf_maps() -> Vec<u32> {
 pub(crate) fn only(report: &Value, kind: &str) -> Value {
     let findings = report["findings"].as_array().expect("a list");
     let titles: Vec<&Value> = findings.iter().map(|finding| &finding["title"]).collect();
-    assert_eq!(findings.len(), 1, "{titles:?}");
-    assert_eq!(findings[0]["kind"], kind, "{titles:?}");
+    assert_eq!(findings.len(), 1, "{titles:?}: {report}");
+    assert_eq!(findings[0]["kind"], kind, "{titles:?}: {report}");
     findings[0].clone()
 }
 
@@ -128,24 +128,31 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&std::env::var_os("PATH")?).map(|dir| dir.join(program)).find(|path| path.is_file())
 }
 
-/// Until the last program of a watch is attached: the tool says nothing when it begins, for the sake of pipes. Programs of an
-/// earlier watch may still wait for their grace period: only one that is not in `before` counts. Those that the tool loads first, to learn what
-/// the kernel accepts, are never attached.
+/// Until the last program of the tool's watch is attached: the tool says nothing when it begins, for the sake of pipes. It is asked for the links that
+/// it holds itself: other watches on the machine have programs of the same names, and what it loads first, to learn what the kernel accepts, is
+/// not attached.
 #[track_caller]
-pub(crate) fn wait_for_program(last: &str, before: &[u32]) {
+pub(crate) fn wait_for_program(tool: &Child, last: &str) {
     let begin = Instant::now();
-    let named =
-        |info: &aya::programs::ProgramInfo| info.name_as_str() == Some(last) && !before.contains(&info.id());
-    let is_attached = || {
-        let linked: Vec<u32> =
-            aya::programs::loaded_links().flatten().map(|link| link.program_id()).collect();
-        aya::programs::loaded_programs().flatten().any(|info| named(&info) && linked.contains(&info.id()))
-    };
-    while !is_attached() {
+    while !attached_programs(tool.id()).iter().any(|name| name == last) {
         assert!(begin.elapsed() < Duration::from_secs(20), "the programs never appeared");
         std::thread::sleep(Duration::from_millis(5));
     }
     std::thread::sleep(Duration::from_millis(100));
+}
+
+/// The names of the programs to which a process holds links, by the `prog_id` of its descriptors in /proc.
+fn attached_programs(pid: u32) -> Vec<String> {
+    let links: Vec<u32> = std::fs::read_dir(format!("/proc/{pid}/fdinfo"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| std::fs::read_to_string(entry.path()).ok())
+        .filter(|info| info.contains("link_type:"))
+        .filter_map(|info| info.lines().find_map(|line| line.strip_prefix("prog_id:")?.trim().parse().ok()))
+        .collect();
+    let programs = aya::programs::loaded_programs().flatten().filter(|info| links.contains(&info.id()));
+    programs.filter_map(|info| info.name_as_str().map(str::to_owned)).collect()
 }
 
 /// Nothing may stay that was not there before. The kernel frees programs after a grace period, those of an earlier
