@@ -26,7 +26,7 @@ pub(super) fn shell(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Err
 pub(super) fn make(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
     let make = stage.need("make", "make")?;
     stage.need("cc", "gcc libc6-dev")?;
-    let project = stage.directory("project")?;
+    let project = stage.directory_in_memory("project")?;
     let put = |file: String, text: String| {
         let path = project.join(file);
         fs::write(&path, text).map_err(Error::io(format!("write {}", path.display())))
@@ -46,7 +46,7 @@ pub(super) fn make(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Erro
 /// The life of a small repository.
 pub(super) fn git(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
     stage.need("git", "git")?;
-    let repository = stage.file("repository");
+    let repository = stage.directory_in_memory("repositories")?.join("repository");
     let script = stage.write("git.sh", include_str!("programs/git.sh"))?;
     small(name, stage, &["/bin/sh".into(), script.into(), repository.into()])
 }
@@ -64,14 +64,14 @@ fn small(name: &'static str, stage: &mut Stage<'_>, program: &[OsString]) -> Res
         line.extend(before.iter().chain(program).cloned());
         line
     };
-    // The library under measurement and the empty one come after the same start: through `run`, which is not what is asked
-    // about there, and through env, which the empty one needs.
+    // The library under measurement and the empty one come after the same start, with the same questions asked: through `run`, which is not what
+    // is asked about there, and through env, which takes the library out of the programs that follow and puts the empty one in.
     let env = OsString::from("/usr/bin/env");
     let lines = [
         ("plain", program.to_vec()),
         ("children=no", run(&["--children=no"], &[])),
         ("follow", run(&[], std::slice::from_ref(&env))),
-        ("empty library", run(&["--children=no"], &[env.clone(), preload])),
+        ("empty library", run(&[], &[env.clone(), preload])),
     ];
     let report = reported(stage, program)?;
     let programs = report.count("processes");

@@ -87,8 +87,10 @@ pub(crate) struct Stage<'a> {
     pub(super) spec: &'a Spec,
     pub(crate) guard: &'a mut Guard,
     observer: Stages<'a>,
-    /// A private directory, gone at the end.
+    /// A private directory below `$TMPDIR` or `/tmp`, gone at the end.
     scratch: Scratch,
+    /// One more, in memory, for victims that write many files: made when the first asks.
+    memory: Option<Scratch>,
     child: Program,
     compiled: Vec<(&'static str, PathBuf)>,
     files: u32,
@@ -114,11 +116,13 @@ impl<'a> Stage<'a> {
         victims: usize,
     ) -> Result<Stage<'a>, Error> {
         let child = Program::prepare(&Kind::Exit, Some(guard))?;
-        let scratch = scratch(guard)?;
+        let scratch = scratch(guard, &std::env::temp_dir())?;
         let suite = Suite { name: "victims".into(), seed: spec.plan.seed, ..Suite::default() };
         let observer = Stages::new(observer, victims);
         let (compiled, steady) = (Vec::new(), Vec::new());
-        let mut stage = Stage { spec, guard, observer, scratch, child, compiled, files: 0, suite, steady };
+        let memory = None;
+        let mut stage =
+            Stage { spec, guard, observer, scratch, memory, child, compiled, files: 0, suite, steady };
         if spec.quick {
             let text =
                 "quick: parents and configurations are smaller than the limits are about, which some need";
@@ -157,6 +161,22 @@ impl<'a> Stage<'a> {
         let path = self.file(name);
         fs::create_dir(&path).map_err(Error::io(format!("create {}", path.display())))?;
         Ok(path)
+    }
+
+    /// A new directory in memory, where a disk's time is not measured with the victim's; in the private one where `/dev/shm` is not to be had.
+    pub(super) fn directory_in_memory(&mut self, name: &str) -> Result<PathBuf, Error> {
+        if self.memory.is_none() {
+            self.memory = scratch(self.guard, Path::new("/dev/shm")).ok();
+        }
+        match &self.memory {
+            Some(memory) => {
+                self.files += 1;
+                let path = memory.0.join(format!("{}-{name}", self.files));
+                fs::create_dir(&path).map_err(Error::io(format!("create {}", path.display())))?;
+                Ok(path)
+            }
+            None => self.directory(name),
+        }
     }
 
     /// Writes a file into the private directory.
@@ -369,9 +389,8 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// A directory of the suite's own below `$TMPDIR` or `/tmp`, which servers that have dropped their privileges can enter.
-fn scratch(guard: &mut Guard) -> Result<Scratch, Error> {
-    let base = std::env::temp_dir();
+/// A directory of the suite's own below `base`, which servers that have dropped their privileges can enter.
+fn scratch(guard: &mut Guard, base: &Path) -> Result<Scratch, Error> {
     for attempt in 0..1000 {
         let path = base.join(format!("forkless-victims-{}-{attempt}", std::process::id()));
         match fs::DirBuilder::new().mode(0o711).create(&path) {
