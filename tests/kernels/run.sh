@@ -17,6 +17,7 @@ set -euo pipefail
 top=$(cd "$(dirname "$0")/../.." && pwd)
 target=$(realpath -m "${CARGO_TARGET_DIR:-$top/target}")
 work=$(mktemp -d)
+[ -z "${FORKLESS_KERNEL_LOGS-}" ] || mkdir -p "$FORKLESS_KERNEL_LOGS"
 trap 'rm -rf "$work"' EXIT
 # shellcheck source=tests/kernels/guest.sh
 . "$(dirname "$0")/guest.sh"

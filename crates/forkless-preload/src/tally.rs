@@ -1,10 +1,10 @@
 //! Counting into the record that `forkless run --report` shares with every process of the tree. Without a record everything here is
 //! one load and a branch.
 //!
-//! Called from ordinary code only: opening and naming make system calls and use libc.
-#![expect(unsafe_code, reason = "maps the record and asks the loader for names")]
+//! Called from ordinary code only, in children of processes with threads as well: what is asked of libc takes no lock.
+#![expect(unsafe_code, reason = "maps the record and asks the loader which object has called")]
 
-use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int};
 use core::ptr::{null, null_mut};
 use core::sync::atomic::{
     AtomicPtr, AtomicUsize,
@@ -14,7 +14,8 @@ use core::sync::atomic::{
 use forkless_record::{Counter, Record, Site};
 use forkless_sys::{CPtr, fd, mm, process, time};
 
-use crate::config;
+use crate::next::Next;
+use crate::{config, mappings};
 
 at_hand! {
     static RECORD: AtomicPtr<Record> = AtomicPtr::new(null_mut());
@@ -90,8 +91,7 @@ const AT_FDCWD: i32 = -100;
 /// The record's line for a return address.
 pub(crate) fn site(address: usize) -> Option<&'static Site> {
     let record = record()?;
-    // Objects are loaded below 2^47, and where one was unloaded another may lie now.
-    let key = address | unloaded() << 47;
+    let key = hash(object(address), &address.to_ne_bytes()) as usize | 1;
     let entry = &FOUND[(address >> 2) % FOUND.len()];
     entry.get(key).or_else(|| {
         let found = named(record, address)?;
@@ -100,7 +100,7 @@ pub(crate) fn site(address: usize) -> Option<&'static Site> {
     })
 }
 
-/// A line that was found before: for a name the loader goes through all symbols of an object, of which node has enough for half a millisecond.
+/// A line that was found before: the list of mappings is long.
 struct Found {
     /// 0 while `site` is another's.
     key: AtomicUsize,
@@ -126,34 +126,37 @@ impl Found {
     }
 }
 
-/// How many objects have been unloaded so far.
-fn unloaded() -> usize {
-    extern "C" fn first(info: &Loaded, _: usize, count: &mut usize) -> c_int {
-        *count = info.unloaded as usize;
-        1
+/// Tells the object at an address from another that lies there later. glibc's `_dl_find_object` (2.35) takes no lock; without it a call site in an
+/// object that was unloaded may give its name to one that came in its place.
+fn object(address: usize) -> u64 {
+    static FIND: Next = Next::new(c"_dl_find_object");
+    let find = FIND.get();
+    if find.is_null() {
+        return 0;
     }
-    let mut count = 0;
-    // SAFETY: the function keeps nothing of what it is given, and does not unwind.
-    unsafe { dl_iterate_phdr(first, &mut count) };
-    count
+    // SAFETY: found under the name of the function that has this type.
+    let find = unsafe {
+        core::mem::transmute::<*mut core::ffi::c_void, extern "C" fn(usize, &mut Loaded) -> c_int>(find)
+    };
+    let mut loaded = Loaded { flags: 0, start: 0, end: 0, map: null(), rest: [0; 28] };
+    if find(address, &mut loaded) != 0 {
+        return 0;
+    }
+    // SAFETY: of an object that is loaded as long as its code runs: it called us.
+    let name = unsafe { loaded.map.as_ref() }.map_or(c"", |map| unsafe { CStr::from_ptr(map.name) });
+    hash(loaded.start as u64, name.to_bytes())
 }
 
-/// Asks the loader.
+fn hash(from: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(from, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// By the list of mappings.
 fn named(record: &'static Record, address: usize) -> Option<&'static Site> {
-    let mut place = Place { name: null(), base: null(), symbol: null(), address: null() };
-    // SAFETY: fills in one structure; any address may be asked about.
-    let known = unsafe { dladdr(address as *const c_void, &raw mut place) } != 0 && !place.name.is_null();
-    let offset = if known { address.wrapping_sub(place.base as usize) } else { address };
-    let name = if known {
-        // SAFETY: the loader's own NUL-terminated name, kept while the object is loaded, which it is: it called us.
-        unsafe { CStr::from_ptr(place.name) }.to_bytes()
-    } else {
-        b"?".as_slice()
-    };
-    let name = name.rsplit(|b| *b == b'/').next().unwrap_or(name);
-    let key =
-        name.iter().fold(offset as u64 | 1, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3)) | 1;
-    record.site(key, |into| describe(name, offset, into))
+    let file = mappings::file_at(address);
+    let (name, base) = file.as_ref().map_or((b"?".as_slice(), 0), |(name, base)| (name.bytes(), *base));
+    let offset = address.wrapping_sub(base);
+    record.site(hash(offset as u64 | 1, name) | 1, |into| describe(name, offset, into))
 }
 
 /// `name+0xoffset`.
@@ -174,27 +177,19 @@ fn describe(name: &[u8], offset: usize, into: &mut [u8]) -> usize {
     len
 }
 
-/// `Dl_info`.
-#[repr(C)]
-struct Place {
-    name: *const c_char,
-    base: *const c_void,
-    symbol: *const c_char,
-    address: *const c_void,
-}
-
-/// `struct dl_phdr_info`.
+/// `struct dl_find_object`, with room for what may be added.
 #[repr(C)]
 struct Loaded {
-    base: usize,
-    name: *const c_char,
-    headers: *const c_void,
-    header_count: u16,
-    loaded: u64,
-    unloaded: u64,
+    flags: u64,
+    start: usize,
+    end: usize,
+    map: *const LinkMap,
+    rest: [u64; 28],
 }
 
-unsafe extern "C" {
-    fn dl_iterate_phdr(each: extern "C" fn(&Loaded, usize, &mut usize) -> c_int, data: &mut usize) -> c_int;
-    fn dladdr(address: *const c_void, info: *mut Place) -> c_int;
+/// `struct link_map`, what is public of it.
+#[repr(C)]
+struct LinkMap {
+    base: usize,
+    name: *const c_char,
 }

@@ -1,6 +1,7 @@
-//! Property: no sequence of steps a child takes lets an observer tell a speculative fork from a plain one.
+//! Property: no sequence of steps a child takes lets an observer tell a speculative fork from a plain one, nor any of threads that all fork.
 //!
-//! `FORKLESS_SEEDS=N` tries N seeds (from `FORKLESS_FIRST_SEED` on) instead of the 40 of every test run; what ever failed is in `CORPUS`.
+//! `FORKLESS_SEEDS=N` tries N seeds (from `FORKLESS_FIRST_SEED` on) instead of the 40 of every test run, 20 of threads; what ever failed is
+//! in `CORPUS`.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -9,6 +10,8 @@ use std::sync::LazyLock;
 use crate::support::{compile, observe, plain, reported, without_dispatch};
 
 static RANDOM_CHILD: LazyLock<PathBuf> = LazyLock::new(|| compile("random_child.c", &[]));
+static RANDOM_THREADS: LazyLock<PathBuf> =
+    LazyLock::new(|| compile("random_threads.c", &["-lpthread", "-ldl", "-lm"]));
 
 /// Seeds that once failed, each with the number of kinds of steps the generator had then. 1002761 found a handler that had not run when the
 /// child blocked its signal. All others failed for what the generator did: 141 and 281 sent a signal twice, which may arrive as one; 1419
@@ -52,6 +55,33 @@ fn random_children_look_the_same_from_outside() {
         aborted += report.count("aborted");
     }
     // A generator whose children all go one way tests half of the matter.
+    if without_dispatch() {
+        assert_eq!((committed, aborted), (0, 0), "none was speculated");
+    } else {
+        assert!(committed >= 5 && aborted >= 5, "{committed} committed, {aborted} aborted");
+    }
+}
+
+/// Each step says itself what it found wrong; how the threads' steps fall together differs from run to run, with and without.
+#[test]
+fn random_threads_find_what_they_are_promised() {
+    let first = from_environment("FORKLESS_FIRST_SEED", 11);
+    let (mut committed, mut aborted, mut plainly) = (0, 0, 0);
+    for seed in first..first + from_environment("FORKLESS_SEEDS", 20) {
+        let seed = seed.to_string();
+        let without = observe(plain(&RANDOM_THREADS, &[&seed]).stdin(Stdio::null()));
+        let options = ["--fork=speculate", "--fork-minimum=1M", "--fork-always"];
+        let (with, report) = reported(&options, &RANDOM_THREADS, &[&seed]);
+        assert_eq!(without, with, "seed {seed}: {:?}", report.reasons());
+        assert_eq!(without.0, Some(0), "seed {seed}");
+        committed += report.count("committed");
+        aborted += report.count("aborted");
+        // As by default: in a process with threads none.
+        let (strict, report) = reported(&["--fork-minimum=1M"], &RANDOM_THREADS, &[&seed]);
+        assert_eq!(without, strict, "strict, seed {seed}: {:?}", report.reasons());
+        plainly += report.count("plain");
+    }
+    assert!(plainly >= 5, "{plainly} plain forks by default");
     if without_dispatch() {
         assert_eq!((committed, aborted), (0, 0), "none was speculated");
     } else {

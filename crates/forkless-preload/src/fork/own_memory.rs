@@ -47,7 +47,8 @@ pub(crate) fn keep() {
     DEVICE.store(device, Relaxed);
     INODE.store(inode, Relaxed);
     super::touched();
-    KEPT.store(high, Relaxed);
+    // Another thread may have come here at the same time.
+    let_go(KEPT.swap(high, Relaxed));
 }
 
 fn of(descriptor: i32) -> forkless_sys::Result<(u64, u64)> {
@@ -95,12 +96,14 @@ pub(crate) fn keep_while_needed() {
 
 /// In the child of a plain fork: what is kept is the parent's memory.
 pub(crate) fn forget() {
-    let kept = KEPT.load(Relaxed);
-    if kept < 0 {
-        return;
+    // What is not there is not written.
+    if KEPT.load(Relaxed) >= 0 {
+        let_go(KEPT.swap(-1, Relaxed));
     }
-    KEPT.store(-1, Relaxed);
-    if is_kept(kept) {
+}
+
+fn let_go(kept: i32) {
+    if kept >= 0 && is_kept(kept) {
         let _ = fd::close(kept);
     }
 }

@@ -181,7 +181,9 @@ fn in_window(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> At
     let (flags, tid_word) = if nr == k::__NR_clone { (args[0] & FORK_FLAGS, args[3]) } else { (0, args[3]) };
     let tid_word = if flags & k::CLONE_CHILD_SETTID as usize != 0 { tid_word } else { frame.sp() };
     let site = slot.site.load(Relaxed);
-    let bytes = plan::list(site, frame.sp(), tid_word, SMALLEST)?;
+    // From one no other is made meanwhile: it waits here.
+    let beside_threads = config::fork() == config::Fork::Speculate && process::thread_count() != Some(1);
+    let bytes = plan::list(site, frame.sp(), tid_word, SMALLEST, beside_threads)?;
     if bytes < config::minimum() {
         size::note_small(site, bytes);
         return Err(Kind::Small);
@@ -200,7 +202,7 @@ fn in_window(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> At
     };
     // Nor those that are never blocked, until the child has handlers for them.
     let Ok(before) = signal::set_mask(SigSet::ALL) else {
-        unmark();
+        unmark(beside_threads);
         own_memory::close(source);
         return Err(Kind::Setup);
     };
@@ -214,7 +216,7 @@ fn in_window(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> At
         return Ok(Ended::InChild);
     }
     let _ = insist(|| signal::set_mask(before));
-    unmark();
+    unmark(beside_threads);
     own_memory::close(source);
     if pid < 0 {
         return Err(Kind::CloneFailed);
@@ -308,6 +310,8 @@ fn mark() {
     for (start, end) in plan::ABSENT.iter() {
         // SAFETY: affects only what a child gets, and the child knows how to fetch it.
         if unsafe { mm::madvise(start as *mut _, end - start, mm::MADV_DONTFORK) }.is_err() {
+            // Where another thread has unmapped a part of it the others are marked all the same.
+            clear(start, end);
             break;
         }
         n += 1;
@@ -315,13 +319,14 @@ fn mark() {
     plan::ABSENT.truncate(n);
 }
 
-fn unmark() {
-    let clear = |start: usize, end: usize| {
-        // SAFETY: takes back what `mark` did; mappings with the program's own mark are never among them.
-        let _ = insist(|| unsafe { mm::madvise(start as *mut _, end - start, mm::MADV_DOFORK) });
-    };
+fn clear(start: usize, end: usize) {
+    // SAFETY: takes back what `mark` did; mappings with the program's own mark are never among them.
+    let _ = insist(|| unsafe { mm::madvise(start as *mut _, end - start, mm::MADV_DOFORK) });
+}
+
+fn unmark(beside_threads: bool) {
     plan::ABSENT.iter().for_each(|(start, end)| clear(start, end));
-    if config::fork() == config::Fork::Speculate && process::thread_count() != Some(1) {
+    if beside_threads {
         // What moves downwards while they are gone through upwards is passed by: until a look finds all where the one before found it, or
         // threads that never rest have had their share.
         const LOOKS: usize = 8;

@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use forkless_record::Kind;
 use forkless_sys::maps::{self, Mapping};
+use forkless_sys::mm;
 
 use crate::mappings::{advice, each_writable};
 use crate::rt;
@@ -122,6 +123,7 @@ const TLS_ABOVE: usize = 16 << 10;
 struct Pins {
     len: usize,
     range: [(usize, usize); 8 + sites::KEPT],
+    beside_threads: bool,
 }
 
 impl Pins {
@@ -139,15 +141,45 @@ impl Pins {
         self.range[i] = (start, end);
         self.len += 1;
     }
+
+    /// Whether a mapping may be split around `start..end`. Not one without a page beside other threads: the first that writes to it meanwhile gives
+    /// each part an `anon_vma` of its own, so that they never become one mapping again, which mremap then refuses to move (EFAULT). With a
+    /// page there it has one, which all parts share.
+    fn may_split(&self, start: usize, end: usize) -> bool {
+        let image = rt::image();
+        !self.beside_threads || (start < image.end && image.start < end) || has_a_page(start, end)
+    }
+}
+
+/// Whether part of a mapping is in memory; also where that cannot be found out.
+#[inline(never)]
+fn has_a_page(start: usize, end: usize) -> bool {
+    const PAGES: usize = 512;
+    let mut there = [0u8; PAGES];
+    let mut at = start;
+    while at < end {
+        let pages = (end - at).div_ceil(4096).min(PAGES);
+        if mm::mincore(at, &mut there[..pages]).is_err() || there[..pages].iter().any(|page| page & 1 != 0) {
+            return true;
+        }
+        at += pages * 4096;
+    }
+    false
 }
 
 /// Lists the mappings into [`ABSENT`] and [`SHARED`]. Returns the bytes the child will lack.
 ///
-/// `tid_word` is where the clone writes the child's id.
-pub(crate) fn list(site: usize, sp: usize, tid_word: usize, smallest: usize) -> Result<usize, Kind> {
+/// `tid_word` is where the clone writes the child's id. `beside_threads`: others run meanwhile.
+pub(crate) fn list(
+    site: usize,
+    sp: usize,
+    tid_word: usize,
+    smallest: usize,
+    beside_threads: bool,
+) -> Result<usize, Kind> {
     ABSENT.clear();
     SHARED.clear();
-    let mut pins = Pins { len: 0, range: [(0, 0); 8 + sites::KEPT] };
+    let mut pins = Pins { len: 0, range: [(0, 0); 8 + sites::KEPT], beside_threads };
     let image = rt::image();
     pins.add(image.start, image.end);
     pins.add(sp.saturating_sub(STACK_WINDOW), sp + STACK_WINDOW);
@@ -205,7 +237,7 @@ fn exclude(m: &Mapping, pins: &Pins, smallest: usize) -> usize {
         }
     };
     for &(start, end) in &pins.range[..pins.len] {
-        if end <= at || start >= m.end {
+        if end <= at || start >= m.end || !pins.may_split(start.max(at), end.min(m.end)) {
             continue;
         }
         add(at, start.min(m.end));

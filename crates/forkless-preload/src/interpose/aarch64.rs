@@ -87,6 +87,6 @@ mod syscall_function {
     }
 
     extern "C" fn note(_: usize, addr: usize, len: usize, advice: usize) {
-        advice::note(addr, len, advice as u32);
+        advice::about_to_be_given(addr, len, advice as u32);
     }
 }

@@ -169,7 +169,6 @@ static MADVISE: Next = Next::new(c"madvise");
 /// `madvise(2)`.
 #[unsafe(no_mangle)]
 extern "C" fn madvise(addr: *mut c_void, len: usize, advice: c_int) -> c_int {
-    advice::note(addr as usize, len, advice as u32);
     pool::before_use(addr as usize, len);
     let real = MADVISE.get();
     if real.is_null() {
@@ -179,7 +178,7 @@ extern "C" fn madvise(addr: *mut c_void, len: usize, advice: c_int) -> c_int {
     let real = unsafe {
         core::mem::transmute::<*mut c_void, extern "C" fn(*mut c_void, usize, c_int) -> c_int>(real)
     };
-    real(addr, len, advice)
+    advice::given(addr as usize, len, advice as u32, || real(addr, len, advice))
 }
 
 static MREMAP: Next = Next::new(c"mremap");

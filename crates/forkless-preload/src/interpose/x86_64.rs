@@ -408,7 +408,7 @@ mod syscall_function {
 
     extern "C" fn note(nr: usize, a: usize, b: usize, c: usize, d: usize) {
         match nr as u32 {
-            k::__NR_madvise => advice::note(a, b, c as u32),
+            k::__NR_madvise => advice::about_to_be_given(a, b, c as u32),
             k::__NR_process_madvise => advice::note_each(b, c, d as u32),
             k::__NR_prctl => fork::note_prctl(a as u32),
             k::__NR_unshare | k::__NR_setns => fork::note_namespaces(),

@@ -22,9 +22,32 @@ static START: [AtomicUsize; MAX] = [const { AtomicUsize::new(0) }; MAX];
 static END: [AtomicUsize; MAX] = [const { AtomicUsize::new(0) }; MAX];
 static OVERFLOW: AtomicBool = AtomicBool::new(false);
 
+const fn is_mark(advice: u32) -> bool {
+    matches!(advice, MADV_DONTFORK | MADV_WIPEONFORK)
+}
+
+/// The program gives an advice by `madvise`, which makes the call: a mark never while another thread's speculation has marks of its own, which
+/// are all taken back after it.
+pub(crate) fn given<T>(addr: usize, len: usize, advice: u32, madvise: impl FnOnce() -> T) -> T {
+    if !is_mark(advice) {
+        return madvise();
+    }
+    let noted = || {
+        note(addr, len, advice);
+        madvise()
+    };
+    // A speculative child's call is judged, in a window that is not its own.
+    if fork::speculating() { noted() } else { fork::outside_window(noted) }
+}
+
+/// Notes an advice that the program is about to give by a call that is only watched. If it is a mark it comes after a speculation under way.
+pub(crate) fn about_to_be_given(addr: usize, len: usize, advice: u32) {
+    given(addr, len, advice, || ());
+}
+
 /// Notes a madvise the program is about to make.
-pub(crate) fn note(addr: usize, len: usize, advice: u32) {
-    if !matches!(advice, MADV_DONTFORK | MADV_WIPEONFORK) || len == 0 {
+fn note(addr: usize, len: usize, advice: u32) {
+    if !is_mark(advice) || len == 0 {
         return;
     }
     while LOCK.swap(true, Acquire) {
@@ -52,14 +75,14 @@ pub(crate) fn note(addr: usize, len: usize, advice: u32) {
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "reads the program's vector")]
 pub(crate) fn note_each(ranges: usize, count: usize, advice: u32) {
-    if !matches!(advice, MADV_DONTFORK | MADV_WIPEONFORK) || fork::speculating() {
+    if !is_mark(advice) || fork::speculating() {
         return;
     }
     // As many as the kernel takes.
     for i in 0..count.min(1024) {
         // SAFETY: the caller's iovecs.
         let [addr, len] = unsafe { *(ranges as *const [usize; 2]).wrapping_add(i) };
-        note(addr, len, advice);
+        about_to_be_given(addr, len, advice);
     }
 }
 

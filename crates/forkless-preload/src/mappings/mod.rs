@@ -8,10 +8,24 @@ use forkless_sys::{CPtr, Errno, fd, mm};
 pub(crate) mod advice;
 mod text;
 
+pub(crate) use text::Name;
+
+fn open() -> Result<i32, Errno> {
+    fd::openat(fd::AT_FDCWD, CPtr::from(c"/proc/self/maps"), fd::O_RDONLY | fd::O_CLOEXEC, 0)
+}
+
+/// The file that is mapped at an address, by the last part of its path, and where its first mapping begins. Takes no lock: the loader, which
+/// would know, takes one that another thread may hold, or may have held when this process was forked.
+pub(crate) fn file_at(address: usize) -> Option<(Name, usize)> {
+    let file = open().ok()?;
+    let found = text::file_at(file, address);
+    let _ = fd::close(file);
+    found
+}
+
 /// Calls `each` for every writable mapping, upwards, until it says `false`: too many to keep.
 pub(crate) fn each_writable(mut each: impl FnMut(Mapping) -> bool) -> Result<(), Kind> {
-    let flags = fd::O_RDONLY | fd::O_CLOEXEC;
-    let file = match fd::openat(fd::AT_FDCWD, CPtr::from(c"/proc/self/maps"), flags, 0) {
+    let file = match open() {
         Ok(file) => file,
         Err(Errno::EMFILE | Errno::ENFILE) => return Err(Kind::Descriptors),
         Err(_) => return Err(Kind::NoProc),

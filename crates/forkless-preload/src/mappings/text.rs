@@ -30,6 +30,59 @@ pub(crate) fn each_writable(file: i32, each: &mut dyn FnMut(Mapping) -> bool) ->
     }
 }
 
+/// The file that is mapped at an address, and where its first mapping begins; `None` for memory without one.
+#[cold]
+#[inline(never)]
+pub(crate) fn file_at(file: i32, address: usize) -> Option<(Name, usize)> {
+    let mut buffer = [0u8; 4096];
+    let mut line = Line::new();
+    // Of the file whose mappings are being gone through; what lies between them has none.
+    let (mut inode, mut first) = (0, 0);
+    loop {
+        let n = match fd::read(file, &mut buffer) {
+            Ok(0) | Err(_) => return None,
+            Ok(n) => n,
+        };
+        for &byte in &buffer[..n] {
+            // Complete before the end of the line is.
+            let name = line.name;
+            let Some(mapping) = line.push(byte) else { continue };
+            if mapping.inode != 0 && mapping.inode != inode {
+                (inode, first) = (mapping.inode, mapping.start);
+            }
+            if (mapping.start..mapping.end).contains(&address) {
+                return (mapping.inode != 0).then_some((name, first));
+            }
+        }
+    }
+}
+
+/// The last part of a path, or the beginning of it.
+#[derive(Clone, Copy)]
+pub(crate) struct Name {
+    bytes: [u8; 64],
+    len: usize,
+}
+
+impl Name {
+    fn push(&mut self, byte: u8) {
+        match byte {
+            b'/' => self.len = 0,
+            // What fills the line up before the path.
+            b' ' if self.len == 0 => {}
+            _ if self.len < self.bytes.len() => {
+                self.bytes[self.len] = byte;
+                self.len += 1;
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+}
+
 /// `start-end rwxp offset major:minor inode path`, byte by byte.
 struct Line {
     field: usize,
@@ -37,6 +90,7 @@ struct Line {
     mapping: Mapping,
     /// Bytes of the name that are those of [`POOL`] so far.
     pool: usize,
+    name: Name,
 }
 
 const EMPTY: Mapping = Mapping { start: 0, end: 0, flags: 0, inode: 0, page_size: 4096 };
@@ -46,7 +100,7 @@ const POOL: &[u8] = b"/anon_hugepage";
 
 impl Line {
     fn new() -> Line {
-        Line { field: 0, number: 0, mapping: EMPTY, pool: 0 }
+        Line { field: 0, number: 0, mapping: EMPTY, pool: 0, name: Name { bytes: [0; 64], len: 0 } }
     }
 
     fn push(&mut self, byte: u8) -> Option<Mapping> {
@@ -59,6 +113,9 @@ impl Line {
             }
             let done = core::mem::replace(self, Line::new());
             return Some(done.mapping);
+        }
+        if self.field == 6 {
+            self.name.push(byte);
         }
         match (self.field, byte) {
             (0, b'-') => self.end_of_number(|m, n| m.start = n),
