@@ -44,9 +44,9 @@ pub(crate) fn file_at(file: i32, address: usize) -> Option<(Name, usize)> {
             Ok(n) => n,
         };
         for &byte in &buffer[..n] {
-            // Complete before the end of the line is.
-            let name = line.name;
-            let Some(mapping) = line.push(byte) else { continue };
+            // Gone with the end of the line.
+            let name = (byte == b'\n').then_some(line.name);
+            let (Some(mapping), Some(name)) = (line.push(byte), name) else { continue };
             if mapping.inode != 0 && mapping.inode != inode {
                 (inode, first) = (mapping.inode, mapping.start);
             }
