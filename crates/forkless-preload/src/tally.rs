@@ -14,8 +14,9 @@ use core::sync::atomic::{
 use forkless_record::{Counter, Record, Site};
 use forkless_sys::{CPtr, fd, mm, process, time};
 
+use crate::config;
+use crate::mappings::{self, Name};
 use crate::next::Next;
-use crate::{config, mappings};
 
 at_hand! {
     static RECORD: AtomicPtr<Record> = AtomicPtr::new(null_mut());
@@ -91,16 +92,17 @@ const AT_FDCWD: i32 = -100;
 /// The record's line for a return address.
 pub(crate) fn site(address: usize) -> Option<&'static Site> {
     let record = record()?;
-    let key = hash(object(address), &address.to_ne_bytes()) as usize | 1;
+    let owner = Owner::of(address);
+    let key = hash(owner.hash(), &address.to_ne_bytes()) as usize | 1;
     let entry = &FOUND[(address >> 2) % FOUND.len()];
     entry.get(key).or_else(|| {
-        let found = named(record, address)?;
+        let found = named(record, address, &owner)?;
         entry.put(key, found);
         Some(found)
     })
 }
 
-/// A line that was found before: the list of mappings is long.
+/// A line that was found before: the list of mappings may have to be read for a name.
 struct Found {
     /// 0 while `site` is another's.
     key: AtomicUsize,
@@ -126,35 +128,73 @@ impl Found {
     }
 }
 
-/// Tells the object at an address from another that lies there later. glibc's `_dl_find_object` (2.35) takes no lock; without it a call site in an
-/// object that was unloaded may give its name to one that came in its place.
-fn object(address: usize) -> u64 {
-    static FIND: Next = Next::new(c"_dl_find_object");
-    let find = FIND.get();
-    if find.is_null() {
-        return 0;
+/// Whose code has called.
+enum Owner {
+    /// An object's, by its path, which is empty for the program's own, and where it begins.
+    Object(&'static CStr, usize),
+    /// No object's: made as the program runs.
+    Nobody,
+    /// There is no `_dl_find_object`.
+    Unknown,
+}
+
+impl Owner {
+    /// By glibc's `_dl_find_object` (2.35), which takes no lock. `dladdr` does, and another thread may hold it, or may have held it when
+    /// this process was forked.
+    fn of(address: usize) -> Owner {
+        static FIND: Next = Next::new(c"_dl_find_object");
+        let find = FIND.get();
+        if find.is_null() {
+            return Owner::Unknown;
+        }
+        // SAFETY: found under the name of the function that has this type.
+        let find = unsafe {
+            core::mem::transmute::<*mut core::ffi::c_void, extern "C" fn(usize, &mut Loaded) -> c_int>(find)
+        };
+        let mut loaded = Loaded { flags: 0, start: 0, end: 0, map: null(), rest: [0; 28] };
+        if find(address, &mut loaded) != 0 {
+            return Owner::Nobody;
+        }
+        // SAFETY: of an object that is loaded as long as its code runs: it called us.
+        let path = unsafe { loaded.map.as_ref() }.map_or(c"", |map| unsafe { CStr::from_ptr(map.name) });
+        Owner::Object(path, loaded.start)
     }
-    // SAFETY: found under the name of the function that has this type.
-    let find = unsafe {
-        core::mem::transmute::<*mut core::ffi::c_void, extern "C" fn(usize, &mut Loaded) -> c_int>(find)
-    };
-    let mut loaded = Loaded { flags: 0, start: 0, end: 0, map: null(), rest: [0; 28] };
-    if find(address, &mut loaded) != 0 {
-        return 0;
+
+    /// Tells an object from another that lies there later. Where that is not known a call site may give its name to one that came in its place.
+    fn hash(&self) -> u64 {
+        match self {
+            Owner::Object(path, start) => hash(*start as u64, path.to_bytes()),
+            Owner::Nobody | Owner::Unknown => 0,
+        }
     }
-    // SAFETY: of an object that is loaded as long as its code runs: it called us.
-    let name = unsafe { loaded.map.as_ref() }.map_or(c"", |map| unsafe { CStr::from_ptr(map.name) });
-    hash(loaded.start as u64, name.to_bytes())
+
+    /// The last part of its path, and where it begins.
+    fn name(&self, address: usize) -> (Name, usize) {
+        let nobody = (Name::last_of(b"?"), 0);
+        match self {
+            Owner::Object(path, start) if path.is_empty() => (program(), *start),
+            Owner::Object(path, start) => (Name::last_of(path.to_bytes()), *start),
+            Owner::Nobody => nobody,
+            // For a moment there is a descriptor more.
+            Owner::Unknown => mappings::file_at(address).unwrap_or(nobody),
+        }
+    }
+}
+
+/// What this process executes.
+fn program() -> Name {
+    let mut path = [0; 1024];
+    let length = fd::readlinkat(AT_FDCWD, CPtr::from(c"/proc/self/exe"), &mut path);
+    Name::last_of(length.ok().and_then(|length| path.get(..length)).unwrap_or(b"?"))
 }
 
 fn hash(from: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(from, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// By the list of mappings.
-fn named(record: &'static Record, address: usize) -> Option<&'static Site> {
-    let file = mappings::file_at(address);
-    let (name, base) = file.as_ref().map_or((b"?".as_slice(), 0), |(name, base)| (name.bytes(), *base));
+fn named(record: &'static Record, address: usize, owner: &Owner) -> Option<&'static Site> {
+    let (name, base) = owner.name(address);
+    let name = name.bytes();
     let offset = address.wrapping_sub(base);
     record.site(hash(offset as u64 | 1, name) | 1, |into| describe(name, offset, into))
 }

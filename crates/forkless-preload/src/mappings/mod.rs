@@ -14,8 +14,7 @@ fn open() -> Result<i32, Errno> {
     fd::openat(fd::AT_FDCWD, CPtr::from(c"/proc/self/maps"), fd::O_RDONLY | fd::O_CLOEXEC, 0)
 }
 
-/// The file that is mapped at an address, by the last part of its path, and where its first mapping begins. Takes no lock: the loader, which
-/// would know, takes one that another thread may hold, or may have held when this process was forked.
+/// The file that is mapped at an address, by the last part of its path, and where its first mapping begins.
 pub(crate) fn file_at(address: usize) -> Option<(Name, usize)> {
     let file = open().ok()?;
     let found = text::file_at(file, address);

@@ -65,6 +65,14 @@ pub(crate) struct Name {
 }
 
 impl Name {
+    const EMPTY: Name = Name { bytes: [0; 64], len: 0 };
+
+    pub(crate) fn last_of(path: &[u8]) -> Name {
+        let mut name = Name::EMPTY;
+        path.iter().for_each(|byte| name.push(*byte));
+        name
+    }
+
     fn push(&mut self, byte: u8) {
         match byte {
             b'/' => self.len = 0,
@@ -100,7 +108,7 @@ const POOL: &[u8] = b"/anon_hugepage";
 
 impl Line {
     fn new() -> Line {
-        Line { field: 0, number: 0, mapping: EMPTY, pool: 0, name: Name { bytes: [0; 64], len: 0 } }
+        Line { field: 0, number: 0, mapping: EMPTY, pool: 0, name: Name::EMPTY }
     }
 
     fn push(&mut self, byte: u8) -> Option<Mapping> {
