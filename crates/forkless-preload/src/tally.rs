@@ -4,7 +4,7 @@
 //! Called from ordinary code only, in children of processes with threads as well: what is asked of libc takes no lock.
 #![expect(unsafe_code, reason = "maps the record and asks the loader which object has called")]
 
-use core::ffi::{CStr, c_char, c_int};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::{null, null_mut};
 use core::sync::atomic::{
     AtomicPtr, AtomicUsize,
@@ -77,7 +77,7 @@ fn map(path: *const c_char) -> Option<*mut Record> {
         copy[i] = byte;
     }
     let path = CStr::from_bytes_until_nul(&copy).ok()?;
-    let file = fd::openat(AT_FDCWD, CPtr::from(path), fd::O_RDWR | fd::O_CLOEXEC, 0).ok()?;
+    let file = fd::openat(fd::AT_FDCWD, CPtr::from(path), fd::O_RDWR | fd::O_CLOEXEC, 0).ok()?;
     let mapped = mm::map_file(file, Record::SIZE, mm::PROT_READ | mm::PROT_WRITE, mm::MAP_SHARED);
     let _ = fd::close(file);
     let at = mapped.ok()?.cast::<Record>();
@@ -86,8 +86,6 @@ fn map(path: *const c_char) -> Option<*mut Record> {
     let record = unsafe { &*at };
     record.is_valid().then_some(at)
 }
-
-const AT_FDCWD: i32 = -100;
 
 /// The record's line for a return address.
 pub(crate) fn site(address: usize) -> Option<&'static Site> {
@@ -148,9 +146,8 @@ impl Owner {
             return Owner::Unknown;
         }
         // SAFETY: found under the name of the function that has this type.
-        let find = unsafe {
-            core::mem::transmute::<*mut core::ffi::c_void, extern "C" fn(usize, &mut Loaded) -> c_int>(find)
-        };
+        let find =
+            unsafe { core::mem::transmute::<*mut c_void, extern "C" fn(usize, &mut Loaded) -> c_int>(find) };
         let mut loaded = Loaded { flags: 0, start: 0, end: 0, map: null(), rest: [0; 28] };
         if find(address, &mut loaded) != 0 {
             return Owner::Nobody;
@@ -184,7 +181,7 @@ impl Owner {
 /// What this process executes.
 fn program() -> Name {
     let mut path = [0; 1024];
-    let length = fd::readlinkat(AT_FDCWD, CPtr::from(c"/proc/self/exe"), &mut path);
+    let length = fd::readlinkat(fd::AT_FDCWD, CPtr::from(c"/proc/self/exe"), &mut path);
     Name::last_of(length.ok().and_then(|length| path.get(..length)).unwrap_or(b"?"))
 }
 

@@ -217,8 +217,9 @@ pub(crate) fn end_plain() {
     PLAIN.fetch_sub(1, SeqCst);
 }
 
-/// Makes a call that moves memory, never while another thread has memory marked: what is marked in part lies in several mappings, and cannot be
-/// moved or grow as one (EFAULT, mm/mremap.c); what is marked takes its mark along.
+/// Makes a call that moves or marks memory, never while another thread has memory marked: what is marked in part lies in several mappings, and cannot be
+/// moved or grow as one (EFAULT, mm/mremap.c); what is marked takes its mark along. Nor one that marks memory for the program, whose mark would be
+/// taken back with ours.
 ///
 /// It holds no lock that a fork takes, so unlike a plain fork it is waited for.
 pub(crate) fn outside_window<T>(call: impl FnOnce() -> T) -> T {

@@ -158,9 +158,7 @@ impl<'a> Stage<'a> {
 
     /// A new directory in the private one.
     pub(super) fn directory(&mut self, name: &str) -> Result<PathBuf, Error> {
-        let path = self.file(name);
-        fs::create_dir(&path).map_err(Error::io(format!("create {}", path.display())))?;
-        Ok(path)
+        new_directory(self.file(name))
     }
 
     /// A new directory in memory, where a disk's time is not measured with the victim's; in the private one where `/dev/shm` is not to be had.
@@ -168,15 +166,11 @@ impl<'a> Stage<'a> {
         if self.memory.is_none() {
             self.memory = scratch(self.guard, Path::new("/dev/shm")).ok();
         }
-        match &self.memory {
-            Some(memory) => {
-                self.files += 1;
-                let path = memory.0.join(format!("{}-{name}", self.files));
-                fs::create_dir(&path).map_err(Error::io(format!("create {}", path.display())))?;
-                Ok(path)
-            }
-            None => self.directory(name),
-        }
+        let path = self.file(name);
+        new_directory(match (&self.memory, path.file_name()) {
+            (Some(memory), Some(name)) => memory.0.join(name),
+            _ => path,
+        })
     }
 
     /// Writes a file into the private directory.
@@ -387,6 +381,11 @@ impl<'a> Stage<'a> {
         }
         (self.suite, self.steady)
     }
+}
+
+fn new_directory(path: PathBuf) -> Result<PathBuf, Error> {
+    fs::create_dir(&path).map_err(Error::io(format!("create {}", path.display())))?;
+    Ok(path)
 }
 
 /// A directory of the suite's own below `base`, which servers that have dropped their privileges can enter.
