@@ -51,6 +51,7 @@ kinds! {
     CloneFailed = 16, "clone refused";
     Nested = 17, "forked by a fork handler";
     Namespace = 18, "its children are in another PID namespace";
+    Lock = 19, "lock held for long by another thread";
     // Undone.
     Call = 32, "system call";
     Command = 33, "command of fcntl, ioctl or prctl";

@@ -57,8 +57,11 @@ pub(crate) fn trapped(slot: &'static Slot, frame: &mut Frame) {
             frame.again();
         }
         k::__NR_futex => match futex(&args) {
-            Some(answer) => frame.answer(answer),
-            None => give_up(slot, frame),
+            Ok(answer) => frame.answer(answer),
+            Err(kind) => {
+                slot.set_verdict(Verdict::Plain(kind.into()));
+                give_up(slot, frame);
+            }
         },
         _ => {
             // SAFETY: the program's own call.
@@ -76,8 +79,8 @@ pub(crate) fn give_up(slot: &Slot, frame: &mut Frame) {
 }
 
 /// A lock of libc's, mostly. Who has it may be waiting for us to handle a signal (collectors stop all threads so), and we have them blocked: what
-/// takes longer than such a lock is held, `None`, is done without us.
-fn futex(args: &Args) -> Option<isize> {
+/// takes longer than such a lock is held is done without us.
+fn futex(args: &Args) -> Attempt<isize> {
     const WAIT: usize = k::FUTEX_WAIT as usize;
     const WAKE: usize = k::FUTEX_WAKE as usize;
     static PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
@@ -85,11 +88,11 @@ fn futex(args: &Args) -> Option<isize> {
     match args[1] & !(k::FUTEX_PRIVATE_FLAG as usize) {
         WAIT if args[3] == 0 => args[3] = (&raw const PATIENCE) as usize,
         WAKE => {}
-        _ => return None,
+        _ => return Err(Kind::Unusual),
     }
     // SAFETY: libc's own call, but for the time.
     let answer = unsafe { kernel::pass(k::__NR_futex, &args) };
-    (answer != -(Errno::ETIMEDOUT.raw() as isize)).then_some(answer)
+    if answer == -(Errno::ETIMEDOUT.raw() as isize) { Err(Kind::Lock) } else { Ok(answer) }
 }
 
 /// `rt_sigprocmask` on the program's view of its mask. libc has valid pointers here; an invalid one faults as it would in libc.
