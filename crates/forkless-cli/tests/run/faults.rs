@@ -10,8 +10,8 @@ use rustix::io::Errno;
 
 use crate::asking::ASKING;
 use crate::support::{
-    FORK_CASES, FORKLESS, LIBRARY, compile, nothing_speculates, observe, plain, report_in, reported,
-    temporary, without_dispatch,
+    FORK_CASES, FORKLESS, LIBRARY, MEMORY_CASES, compile, nothing_speculates, observe, plain, report_in,
+    reported, temporary, without_dispatch,
 };
 
 static INJECT: LazyLock<PathBuf> = LazyLock::new(|| compile("inject.c", &[]));
@@ -240,8 +240,8 @@ fn without_proc_forks_are_plain() {
 #[test]
 fn short_address_space_ends_as_with_a_plain_fork() {
     let case = ["address_space_short"];
-    let without = observe(&mut plain(&FORK_CASES, &case));
-    let (with, report) = reported(&["--fork-minimum=1M", "--fork-always"], &FORK_CASES, &case);
+    let without = observe(&mut plain(&MEMORY_CASES, &case));
+    let (with, report) = reported(&["--fork-minimum=1M", "--fork-always"], &MEMORY_CASES, &case);
     assert_eq!(without, with, "{:?}", report.reasons());
     assert_eq!(report.count("forks"), 2);
 }

@@ -10,17 +10,13 @@ use crate::support::{
 };
 
 /// How the forks of a case must have gone: speculations that committed, and the reasons of all others.
-fn compare(case: &str, commits: u64, reasons: &[&str]) {
+pub(crate) fn compare(program: &Path, case: &str, commits: u64, reasons: &[&str]) {
     // A busy machine takes longer than any usual limit, so there is one only where it is what is looked for.
     let limit = if reasons.contains(&"Timeout") { "--fork-limit=50" } else { "--fork-limit=20000" };
-    compare_with(&["--fork-minimum=1M", "--fork-always", limit], case, commits, reasons);
+    compare_in(program, &["--fork-minimum=1M", "--fork-always", limit], case, commits, reasons);
 }
 
-fn compare_with(options: &[&str], case: &str, commits: u64, reasons: &[&str]) {
-    compare_in(&FORK_CASES, options, case, commits, reasons);
-}
-
-/// The same for a case of another fixture.
+/// The same with other options.
 pub(crate) fn compare_in(program: &Path, options: &[&str], case: &str, commits: u64, reasons: &[&str]) {
     let without = observe(&mut plain(program, &[case]));
     let (with, report) = reported(options, program, &[case]);
@@ -47,26 +43,46 @@ fn left_as_they_are(report: &Report, case: &str, commits: u64, elsewhere: &[&str
     assert_eq!(wanting > 0, tried, "{case}: {reasons:?}");
 }
 
+/// A test for each case of a fixture.
 macro_rules! cases {
-    ($($name:ident: $commits:literal, [$($reason:literal),*];)*) => {
-        $(#[test] fn $name() { compare(stringify!($name), $commits, &[$($reason),*]); })*
+    ($program:ident; $($name:ident: $commits:literal, [$($reason:literal),*];)*) => {
+        $(#[test] fn $name() {
+            crate::fork::compare(&$program, stringify!($name), $commits, &[$($reason),*]);
+        })*
     };
+}
+pub(crate) use cases;
+
+/// A limit that no machine is too busy for: the child waits for a stranger.
+pub(crate) const PATIENT: [&str; 3] = ["--fork-minimum=1M", "--fork-always", "--fork-limit=20000"];
+
+/// No child is undone for being slow, and what a child executes has no report of its own.
+pub(crate) fn only_its_own<'a>(mode: &[&'a str]) -> Vec<&'a str> {
+    [&PATIENT, mode, &["--children=no"]].concat()
+}
+
+/// Threads meet in the window between marking and unmarking. Where it is not guarded a child crashes, hangs, or is refused what every kernel grants.
+pub(crate) fn compare_threads(program: &Path, case: &str) {
+    let without = observe(&mut plain(program, &[case]));
+    let options = ["--fork=speculate", "--fork-minimum=1M", "--fork-always"];
+    let (with, report) = reported(&options, program, &[case]);
+    assert_eq!((without.0, &without), (Some(0), &with), "{case}");
+    if without_dispatch() {
+        return left_as_they_are(&report, case, 1, &[]);
+    }
+    // Of 100 or 200. The others found the window taken: in an emulator more than half of them.
+    let commits = report.count("committed");
+    assert!(commits >= 40, "{case}: {commits} committed, {:?}", report.reasons());
 }
 
 cases! {
+    FORK_CASES;
     redirect_and_exec: 1, [];
-    memory_is_the_parents: 1, [];
-    new_mappings_do_not_land_on_absent_memory: 1, [];
-    arguments_in_absent_memory: 1, [];
-    signal_state_survives_exec: 1, [];
-    signals_by_the_old_name: 4, [];
     own_pipe_is_private: 1, [];
     descriptors_are_the_programs: 1, [];
     no_question_finds_a_descriptor: 2, ["Collision", "Collision", "Collision", "Collision", "Collision", "Collision"];
     every_number_can_be_dup2d_onto: 1, [];
     closefrom_and_close_range: 1, [];
-    death_signal_is_the_programs: 2, [];
-    death_signal_goes_with_the_credentials: 2, [];
     interval_timer_survives_exec: 1, [];
     odd_requests_of_the_child: 1, [];
     exec_failure_goes_on: 1, [];
@@ -74,14 +90,7 @@ cases! {
     credentials_dropped: 1, [];
     exit_without_exec: 0, ["Call"];
     writes_to_inherited: 0, ["Inherited"];
-    shared_memory_written: 0, ["SharedWrite"];
-    // Regression: the call failed with EFAULT.
-    shared_memory_as_a_buffer: 0, ["SharedWrite", "SharedWrite"];
-    shared_semaphore_posted: 0, ["SharedWrite"];
-    wakes_on_memory_it_may_only_read: 0, ["Call"];
-    joins_a_group_of_orphans: 0, ["Call", "Call", "Inherited"];
     calls_by_int_0x80: 0, ["Unusual"];
-    signals_keep_their_senders: 0, ["Call", "Inherited"];
     seeks_inherited: 0, ["Call"];
     reads_inherited: 0, ["Inherited"];
     sets_inherited_nonblocking: 0, ["Inherited"];
@@ -95,58 +104,17 @@ cases! {
     takes_too_long: 0, ["Timeout"];
     blocks_on_its_own_pipe: 0, ["Timeout"];
     crashes: 0, ["Fault"];
-    own_fault_handler: 0, ["Fault"];
-    one_sigchld_a_child: 1, ["Call"];
     ignored_sigchld_executes_once: 20, [];
     in_a_thread: 0, ["Threads"];
     own_filter: 0, ["Sandbox"];
     own_filter_by_syscall: 0, ["Sandbox"];
-    // Regression: one that the child itself had caused was sent to the replacement before that had its handler.
-    own_signals_come_once: 0, ["Signal", "Signal"];
-    // Regression: a handler did not run where the child then blocked or ignored its signal; and not before its next instruction.
-    own_signals_are_handled: 1, ["Signal", "Signal", "Signal", "Signal", "Signal", "Signal", "Signal"];
     no_descriptor_left: 0, ["Descriptors"];
     few_descriptors_left: 0, ["Collision"];
-    forks_on_an_alternate_stack: 0, ["AltStack"];
-    alternate_stack_is_kept: 1, [];
-    forks_on_a_small_stack: 1, [];
     fork_handlers_run_once: 1, ["Call"];
     fork_handler_that_forks: 0, ["Nested", "Unusual"];
-    // Regression: signals are blocked where a thread is armed, which was before the program's fork handlers ran: they waited for ever, and
-    // what handled a fault in one left all signals blocked.
-    fork_handlers_wait_for_signals: 5, [];
-    // Regression: the process was killed by it.
-    blocks_every_signal: 5, ["Unusual", "Unusual"];
-    // Regression: each of its speculations was undone.
-    shared_memory_that_is_marked: 1, [];
-    ignored_signals_that_wait: 0, ["Signal", "Signal", "Signal"];
-    maps_as_much_as_it_may: 0, ["Layout"];
     cancels_itself: 1, ["Call"];
     paths_through_descriptors: 0, ["Collision"];
-    marked_memory: 2, [];
-    a_mark_moves_with_its_mapping: 1, [];
     vfork_is_left_alone: 0, [];
-}
-
-/// A limit that no machine is too busy for: the child waits for a stranger.
-pub(crate) const PATIENT: [&str; 3] = ["--fork-minimum=1M", "--fork-always", "--fork-limit=20000"];
-
-/// Regression: of what reached a child while it speculated, only what could be blocked and waited until an exec came through.
-#[test]
-fn signals_reach_the_replacement() {
-    // Seven signals for a child that executes and for one that writes; the last four cannot wait for what it does.
-    let reasons = [&["Inherited"; 3][..], &["Signal"; 11]].concat();
-    compare_with(&PATIENT, "signals_reach_the_replacement", 0, &reasons);
-}
-
-#[test]
-fn a_stop_reaches_the_replacement() {
-    compare_with(&PATIENT, "a_stop_reaches_the_replacement", 0, &["Signal"]);
-}
-
-#[test]
-fn an_ignored_signal_is_ignored() {
-    compare_with(&PATIENT, "an_ignored_signal_is_ignored", 1, &[]);
 }
 
 /// Regression: every exec that failed began the limit anew, and the child never gave up but where it lost the processor for as long as that.
@@ -154,7 +122,7 @@ fn an_ignored_signal_is_ignored() {
 #[test]
 fn tries_until_it_can_execute() {
     let limit = ["--fork-minimum=1M", "--fork-always", "--fork-limit=5"];
-    compare_with(&limit, "tries_until_it_can_execute", 0, &["Timeout"; 100]);
+    compare_in(&FORK_CASES, &limit, "tries_until_it_can_execute", 0, &["Timeout"; 100]);
 }
 
 /// Regression: its init ended with the speculation, and the plain fork failed.
@@ -163,64 +131,29 @@ fn the_first_child_of_a_pid_namespace_is_no_speculation() {
     if !root_to("make a PID namespace") {
         return;
     }
-    compare("first_of_a_pid_namespace", 0, &["Namespace"]);
+    compare(&FORK_CASES, "first_of_a_pid_namespace", 0, &["Namespace"]);
     // The namespaces are looked up once, and again when the program has changed them.
-    compare("a_pid_namespace_later", 1, &["Namespace"]);
-    compare("a_pid_namespace_by_number", 1, &["Namespace"]);
-    compare("its_own_pid_namespace", 3, &[]);
+    compare(&FORK_CASES, "a_pid_namespace_later", 1, &["Namespace"]);
+    compare(&FORK_CASES, "a_pid_namespace_by_number", 1, &["Namespace"]);
+    compare(&FORK_CASES, "its_own_pid_namespace", 3, &[]);
 }
 
 /// Whether there is one thread is asked by a call that a filter from outside may not know; it must not be made then.
 #[test]
 fn under_a_filter_that_kills() {
-    compare("under_a_filter_that_kills", 1, &[]);
-}
-
-/// Counted in page faults, which a busy machine cannot change: a pass over 8,192 pages after a fork faults on each of them, after a
-/// speculation on those that were left to the kernel.
-#[test]
-fn no_page_has_to_be_faulted_again() {
-    if nothing_speculates() {
-        return;
-    }
-    let case = ["writes_after_a_fork"];
-    let faults = |seen: &(Option<i32>, String, String)| -> Vec<u32> {
-        assert_eq!(seen.0, Some(0), "{seen:?}");
-        seen.2.lines().map(|line| line.parse().expect("a number")).collect()
-    };
-    let without = observe(&mut plain(&FORK_CASES, &case));
-    let (with, report) = reported(&["--fork-minimum=1M"], &FORK_CASES, &case);
-    assert_eq!((&without.1, report.count("committed")), (&with.1, 3));
-    let (without, with) = (faults(&without), faults(&with));
-    // Huge pages, where the system gives them unasked, fault once for 512 pages.
-    assert!(without.iter().all(|n| *n >= 16), "{without:?}");
-    assert!(with.iter().zip(&without).all(|(with, without)| with * 16 < *without), "{with:?}, {without:?}");
-}
-
-/// Node's Buffers often lie where V8 had marked memory before.
-#[test]
-fn a_mark_ends_with_its_mapping() {
-    if nothing_speculates() {
-        return;
-    }
-    let case = ["a_mark_ends_with_its_mapping"];
-    let without = observe(&mut plain(&FORK_CASES, &case));
-    let (with, report) = reported(&["--fork-minimum=1M"], &FORK_CASES, &case);
-    assert_eq!(without, with);
-    let spared = report.count("bytes_spared");
-    assert!(spared > 31 << 20, "{spared} bytes of 32 MiB");
+    compare(&FORK_CASES, "under_a_filter_that_kills", 1, &[]);
 }
 
 #[test]
 fn session_and_directory() {
     // The shell it executes forks too, below the minimum.
-    compare("session_and_directory", 1, &["Small"]);
+    compare(&FORK_CASES, "session_and_directory", 1, &["Small"]);
 }
 
 /// Regression: the size was asked for before the threads, by a file that took the lowest number for a moment.
 #[test]
 fn a_thread_opens_beside_forks_that_are_left_alone() {
-    compare("a_thread_opens_meanwhile", 0, &["Threads"; 200]);
+    compare(&FORK_CASES, "a_thread_opens_meanwhile", 0, &["Threads"; 200]);
 }
 
 /// Regression: a process that was made past `fork`, as forkpty's is, shared the page on which its parent is told how a child ended; programs
@@ -229,8 +162,7 @@ fn a_thread_opens_beside_forks_that_are_left_alone() {
 fn both_sides_of_a_fork_by_number_execute() {
     let case = ["both_sides_of_a_fork_by_number_execute"];
     let without = observe(&mut plain(&FORK_CASES, &case));
-    let options = ["--fork-minimum=1M", "--fork-always", "--fork-limit=20000", "--children=no"];
-    let (with, report) = reported(&options, &FORK_CASES, &case);
+    let (with, report) = reported(&only_its_own(&[]), &FORK_CASES, &case);
     assert_eq!((without, with.clone()), (with, (Some(0), "executed 150 of 150\n".to_owned(), String::new())));
     if !without_dispatch() {
         // The first, and one side's.
@@ -238,48 +170,11 @@ fn both_sides_of_a_fork_by_number_execute() {
     }
 }
 
-/// A case whose signals may come before a fork, after it, or to a child, so that every fork may go either way.
-fn compare_under_signals(case: &str) -> Report {
-    let without = observe(&mut plain(&FORK_CASES, &[case]));
-    let options = ["--fork-minimum=1M", "--fork-always", "--fork-limit=20000", "--children=no"];
-    let (with, report) = reported(&options, &FORK_CASES, &[case]);
-    assert_eq!((without.0, &without), (Some(0), &with), "{case}");
-    assert!(without_dispatch() || report.count("speculated") > 0, "{case}: {:?}", report.reasons());
-    report
-}
-
-/// Regression: such a handler interrupted ours, in which SIGSYS is blocked, and the process was killed for its first system call.
-#[test]
-fn handles_what_faults_send() {
-    compare_under_signals("handles_what_faults_send");
-}
-
-/// Regression: they had the library's, of 64 KiB.
-#[test]
-fn handlers_have_their_own_stack() {
-    compare_under_signals("handlers_have_their_own_stack");
-}
-
-/// Regression: the program's alternate stack was lost, and all later forks were plain.
-#[test]
-fn jumps_out_of_forks() {
-    let report = compare_under_signals("jumps_out_of_forks");
-    assert!(!report.reasons().contains(&"Nested".to_owned()), "{:?}", report.reasons());
-}
-
-/// Regression: the mark was taken for ours, and gone after the first fork. Before Linux 6.13 the kernel refuses to mark memory so.
-#[test]
-fn marked_by_process_madvise() {
-    if !before_linux(6, 13) {
-        compare("marked_by_process_madvise", 4, &[]);
-    }
-}
-
 /// Regression: the number of the timer for the time limit. Before Linux 6.15 it cannot be chosen.
 #[test]
 fn executes_what_makes_a_timer() {
     if !before_linux(6, 15) {
-        compare("executes_what_makes_a_timer", 2, &[]);
+        compare(&FORK_CASES, "executes_what_makes_a_timer", 2, &[]);
     }
 }
 
@@ -287,52 +182,28 @@ fn executes_what_makes_a_timer() {
 #[test]
 fn counts_its_descriptors() {
     let (commits, reasons) = if before_linux(6, 2) { (4, &[][..]) } else { (3, &["Call"][..]) };
-    compare("counts_its_descriptors", commits, reasons);
-}
-
-/// Regression: one thread, but another process changes its memory, and what a speculative child read was of different moments.
-#[test]
-fn memory_shared_with_another_process() {
-    compare("memory_shared_with_another_process", 0, &["Threads"; 5]);
+    compare(&FORK_CASES, "counts_its_descriptors", commits, reasons);
 }
 
 #[test]
 fn a_thread_of_a_process_speculates_when_asked() {
-    compare_with(&["--fork=speculate", "--fork-minimum=1M", "--fork-always"], "in_a_thread", 1, &[]);
-}
-
-/// They would crash a child, hang, or be refused what every kernel grants, where the window between marking and unmarking is not guarded.
-#[test]
-fn threads_that_fork_and_move_memory_meanwhile() {
-    for case in [
-        "threads_fork_at_once",
-        "a_thread_moves_memory",
-        "a_thread_reallocates_memory",
-        "a_thread_resizes_memory",
-    ] {
-        let without = observe(&mut plain(&FORK_CASES, &[case]));
-        let options = ["--fork=speculate", "--fork-minimum=1M", "--fork-always"];
-        let (with, report) = reported(&options, &FORK_CASES, &[case]);
-        assert_eq!(without, with, "{case}");
-        assert_eq!(without.0, Some(0));
-        if without_dispatch() {
-            left_as_they_are(&report, case, 1, &[]);
-            continue;
-        }
-        // Of 100 or 200. The others found the window taken: in an emulator more than half of them.
-        let commits = report.count("committed");
-        assert!(commits >= 40, "{case}: {commits} committed, {:?}", report.reasons());
-    }
+    compare_in(
+        &FORK_CASES,
+        &["--fork=speculate", "--fork-minimum=1M", "--fork-always"],
+        "in_a_thread",
+        1,
+        &[],
+    );
 }
 
 #[test]
 fn small_processes_are_left_alone() {
-    compare_with(&["--fork-minimum=1G"], "redirect_and_exec", 0, &["Small"]);
+    compare_in(&FORK_CASES, &["--fork-minimum=1G"], "redirect_and_exec", 0, &["Small"]);
 }
 
 #[test]
 fn off_means_off() {
-    compare_with(&["--fork=off"], "redirect_and_exec", 0, &[]);
+    compare_in(&FORK_CASES, &["--fork=off"], "redirect_and_exec", 0, &[]);
 }
 
 #[test]
@@ -409,16 +280,7 @@ fn a_site_whose_children_never_exec_is_left_alone_soon() {
     assert_eq!(reasons.iter().filter(|r| *r == "Learned").count(), 40 - tries);
 }
 
-/// What a site's children touched is there from the start the next time.
 #[test]
-fn ranges_a_site_touched_are_left_to_the_kernel() {
-    if nothing_speculates() {
-        return;
-    }
-    let (seen, report) = reported(&["--fork-minimum=1M"], &FORK_CASES, &["touches_the_same_memory"]);
-    assert_eq!(seen.0, Some(0), "{seen:?}");
-    assert_eq!(report.count("committed"), 10);
-    let fetched = report.count("pages_fetched");
-    // Three places in the first child's case; none, or a stray cluster, in the other nine.
-    assert!((48..=128).contains(&fetched), "{fetched} pages");
+fn threads_that_fork_at_once() {
+    compare_threads(&FORK_CASES, "threads_fork_at_once");
 }

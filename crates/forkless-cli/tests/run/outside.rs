@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use crate::fork::{PATIENT, compare_in};
+use crate::fork::{compare_in, only_its_own};
 use crate::support::{
     compile, compile_as, nothing_speculates, observe, plain, reported, reported_by, root_to, run,
 };
@@ -12,11 +12,6 @@ use crate::support::{
 static EXEC: LazyLock<PathBuf> = LazyLock::new(|| compile("exec_cases.c", &[]));
 static OUTSIDE: LazyLock<PathBuf> = LazyLock::new(|| compile("outside_cases.c", &[]));
 static THREADS: LazyLock<PathBuf> = LazyLock::new(|| compile("thread_cases.c", &["-lpthread"]));
-
-/// No child is undone for being slow, and what a child executes has no report of its own.
-fn only_its_own<'a>(mode: &[&'a str]) -> Vec<&'a str> {
-    [&PATIENT, mode, &["--children=no"]].concat()
-}
 
 macro_rules! cases {
     ($program:ident, $mode:expr; $($name:ident: $commits:literal, [$($reason:literal),*];)*) => {

@@ -95,6 +95,10 @@ pub(crate) fn compile_as(name: &str, source: &str, flags: &[&str]) -> PathBuf {
 /// `fixtures/run/fork_cases.c`.
 pub(crate) static FORK_CASES: LazyLock<PathBuf> = LazyLock::new(|| compile("fork_cases.c", &["-lpthread"]));
 
+/// `fixtures/run/memory_cases.c`.
+pub(crate) static MEMORY_CASES: LazyLock<PathBuf> =
+    LazyLock::new(|| compile("memory_cases.c", &["-lpthread"]));
+
 thread_local! {
     /// Seconds a program of this test may take.
     static LIMIT: Cell<u32> = const { Cell::new(30) };

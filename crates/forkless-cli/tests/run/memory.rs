@@ -1,0 +1,91 @@
+//! Memory of speculative children and of those beside them: one test a case of `memory_cases.c`.
+
+use crate::fork::{cases, compare, compare_threads};
+use crate::support::{MEMORY_CASES, before_linux, nothing_speculates, observe, plain, reported};
+
+cases! {
+    MEMORY_CASES;
+    memory_is_the_parents: 1, [];
+    new_mappings_do_not_land_on_absent_memory: 1, [];
+    arguments_in_absent_memory: 1, [];
+    shared_memory_written: 0, ["SharedWrite"];
+    // Regression: the call failed with EFAULT.
+    shared_memory_as_a_buffer: 0, ["SharedWrite", "SharedWrite"];
+    shared_semaphore_posted: 0, ["SharedWrite"];
+    wakes_on_memory_it_may_only_read: 0, ["Call"];
+    // Regression: each of its speculations was undone.
+    shared_memory_that_is_marked: 1, [];
+    maps_as_much_as_it_may: 0, ["Layout"];
+    marked_memory: 2, [];
+    a_mark_moves_with_its_mapping: 1, [];
+}
+
+/// Counted in page faults, which a busy machine cannot change: a pass over 8,192 pages after a fork faults on each of them, after a
+/// speculation on those that were left to the kernel.
+#[test]
+fn no_page_has_to_be_faulted_again() {
+    if nothing_speculates() {
+        return;
+    }
+    let case = ["writes_after_a_fork"];
+    let faults = |seen: &(Option<i32>, String, String)| -> Vec<u32> {
+        assert_eq!(seen.0, Some(0), "{seen:?}");
+        seen.2.lines().map(|line| line.parse().expect("a number")).collect()
+    };
+    let without = observe(&mut plain(&MEMORY_CASES, &case));
+    let (with, report) = reported(&["--fork-minimum=1M"], &MEMORY_CASES, &case);
+    assert_eq!((&without.1, report.count("committed")), (&with.1, 3));
+    let (without, with) = (faults(&without), faults(&with));
+    // Huge pages, where the system gives them unasked, fault once for 512 pages.
+    assert!(without.iter().all(|n| *n >= 16), "{without:?}");
+    assert!(with.iter().zip(&without).all(|(with, without)| with * 16 < *without), "{with:?}, {without:?}");
+}
+
+/// Node's Buffers often lie where V8 had marked memory before.
+#[test]
+fn a_mark_ends_with_its_mapping() {
+    if nothing_speculates() {
+        return;
+    }
+    let case = ["a_mark_ends_with_its_mapping"];
+    let without = observe(&mut plain(&MEMORY_CASES, &case));
+    let (with, report) = reported(&["--fork-minimum=1M"], &MEMORY_CASES, &case);
+    assert_eq!(without, with);
+    let spared = report.count("bytes_spared");
+    assert!(spared > 31 << 20, "{spared} bytes of 32 MiB");
+}
+
+/// Regression: the mark was taken for ours, and gone after the first fork. Before Linux 6.13 the kernel refuses to mark memory so.
+#[test]
+fn marked_by_process_madvise() {
+    if !before_linux(6, 13) {
+        compare(&MEMORY_CASES, "marked_by_process_madvise", 4, &[]);
+    }
+}
+
+/// Regression: one thread, but another process changes its memory, and what a speculative child read was of different moments.
+#[test]
+fn memory_shared_with_another_process() {
+    compare(&MEMORY_CASES, "memory_shared_with_another_process", 0, &["Threads"; 5]);
+}
+
+/// What a site's children touched is there from the start the next time.
+#[test]
+fn ranges_a_site_touched_are_left_to_the_kernel() {
+    if nothing_speculates() {
+        return;
+    }
+    let (seen, report) = reported(&["--fork-minimum=1M"], &MEMORY_CASES, &["touches_the_same_memory"]);
+    assert_eq!(seen.0, Some(0), "{seen:?}");
+    assert_eq!(report.count("committed"), 10);
+    let fetched = report.count("pages_fetched");
+    // Three places in the first child's case; none, or a stray cluster, in the other nine.
+    assert!((48..=128).contains(&fetched), "{fetched} pages");
+}
+
+#[test]
+fn threads_that_move_memory_meanwhile() {
+    for case in ["a_thread_moves_memory", "a_thread_reallocates_memory", "a_thread_resizes_memory"] {
+        compare_threads(&MEMORY_CASES, case);
+    }
+}

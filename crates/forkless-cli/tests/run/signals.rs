@@ -1,0 +1,80 @@
+//! Signals around speculative forks: one test a case of `signal_cases.c`.
+
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use crate::fork::{PATIENT, cases, compare_in, only_its_own};
+use crate::support::{Report, compile, observe, plain, reported, without_dispatch};
+
+static SIGNAL_CASES: LazyLock<PathBuf> = LazyLock::new(|| compile("signal_cases.c", &["-lpthread"]));
+
+cases! {
+    SIGNAL_CASES;
+    signal_state_survives_exec: 1, [];
+    signals_by_the_old_name: 4, [];
+    death_signal_is_the_programs: 2, [];
+    death_signal_goes_with_the_credentials: 2, [];
+    joins_a_group_of_orphans: 0, ["Call", "Call", "Inherited"];
+    signals_keep_their_senders: 0, ["Call", "Inherited"];
+    own_fault_handler: 0, ["Fault"];
+    one_sigchld_a_child: 1, ["Call"];
+    // Regression: one that the child itself had caused was sent to the replacement before that had its handler.
+    own_signals_come_once: 0, ["Signal", "Signal"];
+    // Regression: a handler did not run where the child then blocked or ignored its signal; and not before its next instruction.
+    own_signals_are_handled: 1, ["Signal", "Signal", "Signal", "Signal", "Signal", "Signal", "Signal"];
+    forks_on_an_alternate_stack: 0, ["AltStack"];
+    alternate_stack_is_kept: 1, [];
+    forks_on_a_small_stack: 1, [];
+    // Regression: signals are blocked where a thread is armed, which was before the program's fork handlers ran: they waited for ever, and
+    // what handled a fault in one left all signals blocked.
+    fork_handlers_wait_for_signals: 5, [];
+    // Regression: the process was killed by it.
+    blocks_every_signal: 5, ["Unusual", "Unusual"];
+    ignored_signals_that_wait: 0, ["Signal", "Signal", "Signal"];
+}
+
+/// Regression: of what reached a child while it speculated, only what could be blocked and waited until an exec came through.
+#[test]
+fn signals_reach_the_replacement() {
+    // Seven signals for a child that executes and for one that writes; the last four cannot wait for what it does.
+    let reasons = [&["Inherited"; 3][..], &["Signal"; 11]].concat();
+    compare_in(&SIGNAL_CASES, &PATIENT, "signals_reach_the_replacement", 0, &reasons);
+}
+
+#[test]
+fn a_stop_reaches_the_replacement() {
+    compare_in(&SIGNAL_CASES, &PATIENT, "a_stop_reaches_the_replacement", 0, &["Signal"]);
+}
+
+#[test]
+fn an_ignored_signal_is_ignored() {
+    compare_in(&SIGNAL_CASES, &PATIENT, "an_ignored_signal_is_ignored", 1, &[]);
+}
+
+/// A case whose signals may come before a fork, after it, or to a child, so that every fork may go either way.
+fn compare_under_signals(case: &str) -> Report {
+    let without = observe(&mut plain(&SIGNAL_CASES, &[case]));
+    let (with, report) = reported(&only_its_own(&[]), &SIGNAL_CASES, &[case]);
+    assert_eq!((without.0, &without), (Some(0), &with), "{case}");
+    assert!(without_dispatch() || report.count("speculated") > 0, "{case}: {:?}", report.reasons());
+    report
+}
+
+/// Regression: such a handler interrupted ours, in which SIGSYS is blocked, and the process was killed for its first system call.
+#[test]
+fn handles_what_faults_send() {
+    compare_under_signals("handles_what_faults_send");
+}
+
+/// Regression: they had the library's, of 64 KiB.
+#[test]
+fn handlers_have_their_own_stack() {
+    compare_under_signals("handlers_have_their_own_stack");
+}
+
+/// Regression: the program's alternate stack was lost, and all later forks were plain.
+#[test]
+fn jumps_out_of_forks() {
+    let report = compare_under_signals("jumps_out_of_forks");
+    assert!(!report.reasons().contains(&"Nested".to_owned()), "{:?}", report.reasons());
+}
