@@ -1,7 +1,7 @@
 //! Memory of speculative children and of those beside them: one test a case of `memory_cases.c`.
 
 use crate::fork::{cases, compare, compare_threads};
-use crate::support::{MEMORY_CASES, before_linux, nothing_speculates, observe, plain, reported};
+use crate::support::{MEMORY_CASES, Report, before_linux, nothing_speculates, observe, plain, reported};
 
 cases! {
     MEMORY_CASES;
@@ -69,18 +69,55 @@ fn memory_shared_with_another_process() {
     compare(&MEMORY_CASES, "memory_shared_with_another_process", 0, &["Threads"; 5]);
 }
 
-/// What a site's children touched is there from the start the next time.
+/// What a site's children touched is there from the start the next time, and withheld once more from the third.
 #[test]
 fn ranges_a_site_touched_are_left_to_the_kernel() {
-    if nothing_speculates() {
-        return;
-    }
-    let (seen, report) = reported(&["--fork-minimum=1M"], &MEMORY_CASES, &["touches_the_same_memory"]);
-    assert_eq!(seen.0, Some(0), "{seen:?}");
+    let Some(report) = touched_by("touches_the_same_memory", &[]) else { return };
     assert_eq!(report.count("committed"), 10);
     let fetched = report.count("pages_fetched");
-    // Three places in the first child's case; none, or a stray cluster, in the other nine.
-    assert!((48..=128).contains(&fetched), "{fetched} pages");
+    // Three places in two children's case; none, or a stray cluster, in the other eight.
+    assert!((96..=176).contains(&fetched), "{fetched} pages");
+}
+
+/// Regression: every range that a child had touched was kept for good, so that forks of a long-lived process cost more and more, up to what plain
+/// ones cost, and then were.
+#[test]
+fn ranges_a_site_no_longer_touches_are_withheld() {
+    let spared = |case: &str, forks: u64| {
+        let report = touched_by(case, &[])?;
+        assert_eq!(report.count("committed"), forks, "{case}: {:?}", report.reasons());
+        Some(report.count("bytes_spared") >> 20)
+    };
+    // Of 32 MiB a child.
+    let (Some(each_time), Some(less)) =
+        (spared("touches_other_memory_each_time", 400), spared("needs_less_later", 330))
+    else {
+        return;
+    };
+    assert!(each_time > 400 * 30, "{each_time} MiB");
+    // 27 MiB of each were spared at first.
+    assert!(less > 330 * 30, "{less} MiB");
+}
+
+/// Regression: once nearly everything was kept at a site its forks were plain for good.
+#[test]
+fn a_site_that_needed_everything_is_tried_again() {
+    let Some(report) = touched_by("needs_everything_at_first", &["--fork-always"]) else { return };
+    let reasons = report.reasons();
+    assert!(reasons.contains(&"Budget".to_owned()) && reasons.contains(&"Small".to_owned()), "{reasons:?}");
+    assert!(report.count("committed") >= 25, "{reasons:?}");
+}
+
+/// A case that ends the same, and what the report says; `None` where nothing speculates.
+fn touched_by(case: &str, options: &[&str]) -> Option<Report> {
+    if nothing_speculates() {
+        return None;
+    }
+    let without = observe(&mut plain(&MEMORY_CASES, &[case]));
+    let options = [&["--fork-minimum=1M", "--fork-limit=20000", "--children=no"], options].concat();
+    let (with, report) = reported(&options, &MEMORY_CASES, &[case]);
+    assert_eq!((without.0, &without), (Some(0), &with), "{case}");
+    Some(report)
 }
 
 #[test]

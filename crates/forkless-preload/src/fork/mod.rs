@@ -24,6 +24,7 @@ mod arm;
 pub(crate) mod child;
 mod decide;
 mod frame;
+mod kept;
 mod memory;
 mod outcome;
 pub(crate) mod own_memory;

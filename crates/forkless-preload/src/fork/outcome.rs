@@ -146,7 +146,7 @@ impl Outcome {
     }
 
     /// The fetched ranges noted.
-    pub(crate) fn ranges(&self) -> impl Iterator<Item = (usize, usize)> {
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (usize, usize)> + Clone {
         let n = self.ranges.load(Relaxed).min(RANGES);
         self.range[..n].iter().map(|(s, e)| (s.load(Relaxed), e.load(Relaxed)))
     }

@@ -188,7 +188,9 @@ fn in_window(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> At
     let beside_threads = config::fork() == config::Fork::Speculate && process::thread_count() != Some(1);
     let bytes = plan::list(site, frame.sp(), tid_word, SMALLEST, beside_threads)?;
     if bytes < config::minimum() {
-        size::note_small(site, bytes);
+        if !sites::gave_too_much(site, bytes) {
+            size::note_small(site, bytes);
+        }
         return Err(Kind::Small);
     }
     size::note_large();
@@ -228,8 +230,9 @@ fn in_window(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> At
     // For the report. What is mapped need not be there: sanitizers reserve terabytes. The peak resident set bounds what a fork would have
     // copied.
     let bytes = if config::record().is_null() { bytes } else { bytes.min(size::peak()) };
-    sites::keep(site, outcome.ranges());
-    Ok(if committed(pid) { Ended::Committed { pid, bytes } } else { Ended::Aborted })
+    let committed = committed(pid);
+    sites::learn(site, outcome.ranges(), committed);
+    Ok(if committed { Ended::Committed { pid, bytes } } else { Ended::Aborted })
 }
 
 /// Whether the child, which has left our memory, executed a program. If it did not it is reaped.

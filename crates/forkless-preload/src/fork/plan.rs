@@ -11,7 +11,7 @@ use forkless_sys::mm;
 use crate::mappings::{advice, each_writable};
 use crate::rt;
 
-use super::{outcome, sites};
+use super::{kept, outcome, sites};
 
 const MAX: usize = 256;
 
@@ -119,10 +119,13 @@ const STACK_WINDOW: usize = 256 << 10;
 const TLS_BELOW: usize = 64 << 10;
 const TLS_ABOVE: usize = 16 << 10;
 
+/// Those above, and what is kept at a site, with a piece out of the middle.
+const PINS: usize = 4 + kept::MAX + 1;
+
 /// Page ranges that stay with the kernel, whatever mapping they lie in.
 struct Pins {
     len: usize,
-    range: [(usize, usize); 8 + sites::KEPT],
+    range: [(usize, usize); PINS],
     beside_threads: bool,
 }
 
@@ -132,7 +135,7 @@ impl Pins {
         if self.len == self.range.len() || start >= end {
             return;
         }
-        // Insertion keeps them sorted; the kept ranges of a site come sorted already.
+        // Insertion keeps them sorted.
         let mut i = self.len;
         while i > 0 && self.range[i - 1].0 > start {
             self.range[i] = self.range[i - 1];
@@ -179,14 +182,14 @@ pub(crate) fn list(
 ) -> Result<usize, Kind> {
     ABSENT.clear();
     SHARED.clear();
-    let mut pins = Pins { len: 0, range: [(0, 0); 8 + sites::KEPT], beside_threads };
+    let mut pins = Pins { len: 0, range: [(0, 0); PINS], beside_threads };
     let image = rt::image();
     pins.add(image.start, image.end);
     pins.add(sp.saturating_sub(STACK_WINDOW), sp + STACK_WINDOW);
     let tp = rt::thread_pointer();
     pins.add(tp.saturating_sub(TLS_BELOW), tp + TLS_ABOVE);
     pins.add(tid_word, tid_word + 4);
-    sites::kept(site, |start, end| pins.add(start, end));
+    sites::each_kept(site, |start, end| pins.add(start, end));
 
     let mut total = 0;
     each_writable(|m| {

@@ -6,13 +6,10 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 use crate::config;
 
+use super::kept::Kept;
+
 /// Call sites remembered; further ones share the last entry.
 const SITES: usize = 64;
-/// Ranges left to the kernel at a site.
-pub(crate) const KEPT: usize = 48;
-/// Ranges closer together than this are kept as one: each one splits a mapping, and copying a page table entry costs 25 ns where a
-/// split and its undoing cost about 2 us.
-const GAP: usize = 512 << 10;
 
 struct Site {
     address: AtomicUsize,
@@ -20,9 +17,7 @@ struct Site {
     streak: AtomicU32,
     /// Forks to let pass before the next attempt.
     skip: AtomicU32,
-    kept: AtomicUsize,
-    start: [AtomicUsize; KEPT],
-    end: [AtomicUsize; KEPT],
+    kept: Kept,
 }
 
 static TABLE: [Site; SITES] = [const {
@@ -30,9 +25,7 @@ static TABLE: [Site; SITES] = [const {
         address: AtomicUsize::new(0),
         streak: AtomicU32::new(0),
         skip: AtomicU32::new(0),
-        kept: AtomicUsize::new(0),
-        start: [const { AtomicUsize::new(0) }; KEPT],
-        end: [const { AtomicUsize::new(0) }; KEPT],
+        kept: Kept::nothing(),
     }
 }; SITES];
 
@@ -82,34 +75,24 @@ pub(crate) fn aborted(address: usize) {
     site.skip.store(4 << (2 * streak), Relaxed);
 }
 
-/// Adds ranges the child had to fetch to those kept from now on.
-pub(crate) fn keep(address: usize, ranges: impl Iterator<Item = (usize, usize)>) {
-    let site = site(address);
-    for (start, end) in ranges {
-        let n = site.kept.load(Relaxed);
-        let near = (0..n).find(|&i| {
-            start <= site.end[i].load(Relaxed).saturating_add(GAP)
-                && site.start[i].load(Relaxed) <= end.saturating_add(GAP)
-        });
-        if let Some(i) = near {
-            if start < site.start[i].load(Relaxed) {
-                site.start[i].store(start, Relaxed);
-            }
-            if end > site.end[i].load(Relaxed) {
-                site.end[i].store(end, Relaxed);
-            }
-        } else if n < KEPT {
-            site.start[n].store(start, Relaxed);
-            site.end[n].store(end, Relaxed);
-            site.kept.store(n + 1, Relaxed);
-        }
-    }
+/// What a child made at the site had fetched when it executed a program, or was undone.
+pub(crate) fn learn(address: usize, fetched: impl Iterator<Item = (usize, usize)> + Clone, committed: bool) {
+    site(address).kept.learn(fetched, committed);
 }
 
-/// Calls `each` for every range kept at a site.
-pub(crate) fn kept(address: usize, mut each: impl FnMut(usize, usize)) {
-    let site = site(address);
-    for i in 0..site.kept.load(Relaxed) {
-        each(site.start[i].load(Relaxed), site.end[i].load(Relaxed));
+/// Calls `each` for every range that is left to the kernel in the fork that is about to be made at a site.
+pub(crate) fn each_kept(address: usize, each: impl FnMut(usize, usize)) {
+    site(address).kept.each(each);
+}
+
+/// A fork at the site would lack `absent` bytes, which are too few. Where they were more but for what is kept there, children once needed
+/// nearly everything: that is forgotten, and the site tried again as one whose children do not exec.
+pub(crate) fn gave_too_much(address: usize, absent: usize) -> bool {
+    let kept = &site(address).kept;
+    let is_why = absent + kept.bytes() >= config::minimum();
+    if is_why {
+        kept.forget();
+        aborted(address);
     }
+    is_why
 }
