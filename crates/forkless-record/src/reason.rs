@@ -47,7 +47,7 @@ kinds! {
     Learned = 12, "call site whose children seldom exec";
     Busy = 13, "another thread was forking";
     Unusual = 14, "unusual call in a fork handler";
-    Advice = 15, "too many MADV_DONTFORK ranges of the program's own";
+    Advice = 15, "not all MADV_DONTFORK ranges of the program are known";
     CloneFailed = 16, "clone refused";
     Nested = 17, "forked by a fork handler";
     Namespace = 18, "its children are in another PID namespace";

@@ -17,6 +17,8 @@ cases! {
     shared_memory_that_is_marked: 1, [];
     maps_as_much_as_it_may: 0, ["Layout"];
     marked_memory: 2, [];
+    // Regression: forks of a process with more than 512 such places were plain for good.
+    marked_in_many_places: 2, [];
     a_mark_moves_with_its_mapping: 1, [];
 }
 

@@ -3,9 +3,7 @@
 //! Leaving a range costs each fork 2 us and 80 ns a page, and the parent a fault for each page that it writes afterwards; fetching one costs a
 //! child 11 us a cluster. So it pays for what nearly every child touches, and for nothing else. What is left to the kernel is touched unseen, so
 //! whether it still is can only be found out by withholding it once: each range soon after it was first kept, and of those that stood
-//! this trial a piece now and then ([decision 29]).
-//!
-//! [decision 29]: ../../../../docs/decisions/0029-what-is-kept-is-tried-again.md
+//! this trial a piece now and then (decision 29).
 
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 

@@ -170,7 +170,15 @@ fn has_a_page(start: usize, end: usize) -> bool {
     false
 }
 
-/// Lists the mappings into [`ABSENT`] and [`SHARED`]. Returns the bytes the child will lack.
+/// What a listing found.
+pub(crate) struct Listed {
+    /// Bytes the child will lack.
+    pub(crate) absent: usize,
+    /// Mappings that were looked at.
+    pub(crate) mappings: usize,
+}
+
+/// Lists the mappings into [`ABSENT`] and [`SHARED`].
 ///
 /// `tid_word` is where the clone writes the child's id. `beside_threads`: others run meanwhile.
 pub(crate) fn list(
@@ -179,7 +187,7 @@ pub(crate) fn list(
     tid_word: usize,
     smallest: usize,
     beside_threads: bool,
-) -> Result<usize, Kind> {
+) -> Result<Listed, Kind> {
     ABSENT.clear();
     SHARED.clear();
     let mut pins = Pins { len: 0, range: [(0, 0); PINS], beside_threads };
@@ -191,8 +199,9 @@ pub(crate) fn list(
     pins.add(tid_word, tid_word + 4);
     sites::each_kept(site, |start, end| pins.add(start, end));
 
-    let mut total = 0;
+    let mut listed = Listed { absent: 0, mappings: 0 };
     each_writable(|m| {
+        listed.mappings += 1;
         if m.flags & maps::SHARED != 0 {
             return m.start == outcome::address() || SHARED.push(m.start, m.end, false);
         }
@@ -201,11 +210,11 @@ pub(crate) fn list(
             && m.end - m.start >= smallest
             && !advice::is_marked(m.start, m.end)
         {
-            total += exclude(&m, &pins, smallest);
+            listed.absent += exclude(&m, &pins, smallest);
         }
         true
     })?;
-    Ok(total)
+    Ok(listed)
 }
 
 /// Every mapping that could carry our mark now, whatever became of the ranges of [`ABSENT`]: another thread's mremap moves a mapping with its

@@ -106,7 +106,7 @@ fn find_childrens() {
     match FORKS.load(Relaxed) {
         0 => FORKS.store(1, Relaxed),
         1 => {
-            for next in [&EXIT, &MADVISE, &MREMAP] {
+            for next in [&EXIT, &MADVISE, &MREMAP, &MUNMAP] {
                 next.get();
             }
             find_clearing();
@@ -197,6 +197,22 @@ extern "C" fn mremap(addr: usize, old_len: usize, new_len: usize, flags: c_int, 
     advice::moved(addr, old_len, new_len, || real(addr, old_len, new_len, flags, new_addr))
 }
 
+static MUNMAP: Next = Next::new(c"munmap");
+
+/// `munmap(2)`.
+#[unsafe(no_mangle)]
+extern "C" fn munmap(addr: *mut c_void, len: usize) -> c_int {
+    pool::before_unmap(addr as usize, len);
+    let real = MUNMAP.get();
+    if real.is_null() {
+        return absent();
+    }
+    // SAFETY: found under the name of this function.
+    let real =
+        unsafe { core::mem::transmute::<*mut c_void, extern "C" fn(*mut c_void, usize) -> c_int>(real) };
+    advice::unmapped(addr as usize, len, || real(addr, len))
+}
+
 /// Defines a function that huge pages make fail: they are taken out of the way first. Before there are any, and that is mostly always,
 /// one compare and one jump.
 macro_rules! clears_the_way {
@@ -224,7 +240,6 @@ macro_rules! clears_the_way {
 }
 
 clears_the_way! {
-    munmap, c"munmap" => pool::before_unmap;
     mprotect, c"mprotect" => pool::before_use;
     pthread_create, c"pthread_create" => before_thread;
 }

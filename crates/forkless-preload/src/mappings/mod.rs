@@ -6,6 +6,7 @@ use forkless_sys::maps::{self, Mapping};
 use forkless_sys::{CPtr, Errno, fd, mm};
 
 pub(crate) mod advice;
+mod notes;
 mod text;
 
 pub(crate) use text::Name;

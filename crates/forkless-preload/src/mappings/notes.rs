@@ -1,0 +1,230 @@
+//! The ranges noted by [`super::advice`]: disjoint, in order, as many as a process may have mappings.
+//!
+//! Programs with a collector have thousands (each 256 KiB of V8's heap is one), most have none, which costs one load to find out. The lock is held for
+//! some microseconds, with all signals blocked. It says whose it is: in a child that was forked meanwhile the holder is not there, and what it
+//! was changing is of no use.
+#![expect(unsafe_code, reason = "a table that moves when it grows")]
+
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use forkless_sys::signal::{self, SigSet};
+use forkless_sys::{mm, process, sched};
+
+use crate::insist::insist;
+
+type Note = (AtomicUsize, AtomicUsize);
+
+/// What is there from the start.
+const FEW: usize = 512;
+/// Linux allows a process 65,530 mappings (vm.max_map_count), and each range is one at least.
+const MOST: usize = 1 << 16;
+
+static FIRST: [Note; FEW] = [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; FEW];
+/// A larger table instead, once there has been need of one, with room for [`ROOM`].
+static LARGER: AtomicPtr<Note> = AtomicPtr::new(core::ptr::null_mut());
+static ROOM: AtomicUsize = AtomicUsize::new(FEW);
+
+at_hand! {
+    static LEN: AtomicUsize = AtomicUsize::new(0);
+    /// The process whose thread has it, or 0.
+    static LOCK: AtomicI32 = AtomicI32::new(0);
+    /// Not everything is noted.
+    static INCOMPLETE: AtomicBool = AtomicBool::new(false);
+    /// The process that last asked whether everything is.
+    #[cfg(target_arch = "x86_64")]
+    static ASKING: AtomicI32 = AtomicI32::new(0);
+}
+
+/// Whether nothing is noted, and nothing was to be.
+pub(super) fn is_empty() -> bool {
+    LEN.load(Relaxed) == 0 && !INCOMPLETE.load(Relaxed)
+}
+
+/// Whether not everything is noted.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn is_incomplete() -> bool {
+    if is_empty() {
+        return false;
+    }
+    let me = process::getpid();
+    ASKING.store(me, Relaxed);
+    exclusive(me, |_| ()).is_none()
+}
+
+/// Notes all of `start..end`.
+pub(super) fn add(start: usize, end: usize) {
+    locked(|table| {
+        if !table.add(start, end) {
+            INCOMPLETE.store(true, Relaxed);
+        }
+    });
+}
+
+/// Forgets what lies in `start..end`. Returns whether anything did.
+pub(super) fn remove(start: usize, end: usize) -> bool {
+    locked(|table| table.remove(start, end)).unwrap_or(false)
+}
+
+/// Whether `start..end` has a noted byte in it.
+pub(super) fn touch(start: usize, end: usize) -> bool {
+    locked(|table| table.touch(start, end)).unwrap_or(true)
+}
+
+/// Whether every byte of `start..end` is noted. After [`is_incomplete`], with all signals blocked: this is asked for each mapping there is.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn cover(start: usize, end: usize) -> bool {
+    exclusive(ASKING.load(Relaxed), |table| table.cover(start, end)).unwrap_or(true)
+}
+
+/// `None`: nothing is known.
+fn locked<T>(work: impl FnOnce(Table) -> T) -> Option<T> {
+    // A handler that marks memory as well would wait for itself.
+    let before = signal::set_mask(SigSet::ALL);
+    let result = exclusive(process::getpid(), work);
+    if let Ok(before) = before {
+        let _ = insist(|| signal::set_mask(before));
+    }
+    result
+}
+
+fn exclusive<T>(me: i32, work: impl FnOnce(Table) -> T) -> Option<T> {
+    while let Err(owner) = LOCK.compare_exchange(0, me, Acquire, Relaxed) {
+        if owner != me {
+            INCOMPLETE.store(true, Relaxed);
+            return None;
+        }
+        sched::yield_now();
+    }
+    let result = (!INCOMPLETE.load(Relaxed)).then(|| work(Table::current()));
+    LOCK.store(0, Release);
+    result
+}
+
+/// The table, by whoever has the lock.
+struct Table {
+    notes: &'static [Note],
+}
+
+impl Table {
+    fn current() -> Table {
+        let larger = LARGER.load(Relaxed);
+        if larger.is_null() {
+            return Table { notes: &FIRST };
+        }
+        // SAFETY: `grow` mapped so many, zeroed, and unmaps them only with the lock that the caller has.
+        Table { notes: unsafe { core::slice::from_raw_parts(larger, ROOM.load(Relaxed)) } }
+    }
+
+    fn len(&self) -> usize {
+        LEN.load(Relaxed)
+    }
+
+    fn get(&self, i: usize) -> (usize, usize) {
+        (self.notes[i].0.load(Relaxed), self.notes[i].1.load(Relaxed))
+    }
+
+    fn set(&self, i: usize, (start, end): (usize, usize)) {
+        self.notes[i].0.store(start, Relaxed);
+        self.notes[i].1.store(end, Relaxed);
+    }
+
+    /// Index of the first range that ends at `addr` or above.
+    fn first_from(&self, addr: usize) -> usize {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let mid = low.midpoint(high);
+            if self.get(mid).1 < addr {
+                low = mid + 1;
+            } else {
+                high = mid;
+            }
+        }
+        low
+    }
+
+    fn touch(&self, start: usize, end: usize) -> bool {
+        let i = self.first_from(start.saturating_add(1));
+        i < self.len() && self.get(i).0 < end
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn cover(&self, start: usize, end: usize) -> bool {
+        let i = self.first_from(start.saturating_add(1));
+        i < self.len() && self.get(i).0 <= start && end <= self.get(i).1
+    }
+
+    /// `false`: there is no room.
+    fn add(self, mut start: usize, mut end: usize) -> bool {
+        let from = self.first_from(start);
+        let mut to = from;
+        // Neighbours become one: V8 marks one chunk after the other.
+        while to < self.len() && self.get(to).0 <= end {
+            let (s, e) = self.get(to);
+            (start, end) = (start.min(s), end.max(e));
+            to += 1;
+        }
+        self.replace(from, to, &[(start, end)])
+    }
+
+    fn remove(self, start: usize, end: usize) -> bool {
+        let from = self.first_from(start.saturating_add(1));
+        let mut to = from;
+        while to < self.len() && self.get(to).0 < end {
+            to += 1;
+        }
+        if from == to {
+            return false;
+        }
+        let (below, above) = ((self.get(from).0, start), (end, self.get(to - 1).1));
+        // Where there is no room for both, all of it stays noted, which does no harm.
+        match (below.0 < below.1, above.0 < above.1) {
+            (true, true) => self.replace(from, to, &[below, above]),
+            (true, false) => self.replace(from, to, &[below]),
+            (false, true) => self.replace(from, to, &[above]),
+            (false, false) => self.replace(from, to, &[]),
+        }
+    }
+
+    /// Puts others into the place of `from..to`.
+    fn replace(mut self, from: usize, to: usize, by: &[(usize, usize)]) -> bool {
+        let (len, behind) = (self.len(), from + by.len());
+        let longer = len - (to - from) + by.len();
+        if longer > self.notes.len() {
+            let Some(larger) = self.grow() else { return false };
+            self = larger;
+        }
+        if behind > to {
+            (to..len).rev().for_each(|i| self.set(i + behind - to, self.get(i)));
+        } else if behind < to {
+            (to..len).for_each(|i| self.set(i + behind - to, self.get(i)));
+        }
+        for (i, note) in by.iter().enumerate() {
+            self.set(from + i, *note);
+        }
+        LEN.store(longer, Relaxed);
+        true
+    }
+
+    fn grow(&self) -> Option<Table> {
+        let room = self.notes.len();
+        if room == MOST {
+            return None;
+        }
+        let size = |room: usize| room * size_of::<Note>();
+        let larger = (room * 4).min(MOST);
+        let at = mm::map_anonymous(size(larger), mm::PROT_READ | mm::PROT_WRITE, mm::MAP_PRIVATE).ok()?;
+        let old = LARGER.swap(at.cast(), Relaxed);
+        ROOM.store(larger, Relaxed);
+        let table = Table::current();
+        for i in 0..self.len() {
+            table.set(i, self.get(i));
+        }
+        if !old.is_null() {
+            super::unmap_own(old.cast(), size(room));
+        }
+        Some(table)
+    }
+}
