@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use rustix::io::Errno;
 
 use crate::asking::ASKING;
+use crate::fork::same_as_plain;
 use crate::support::{
     FORK_CASES, FORKLESS, LIBRARY, MEMORY_CASES, compile, nothing_speculates, observe, plain, report_in,
     reported, temporary, without_dispatch,
@@ -239,10 +240,7 @@ fn without_proc_forks_are_plain() {
 
 #[test]
 fn short_address_space_ends_as_with_a_plain_fork() {
-    let case = ["address_space_short"];
-    let without = observe(&mut plain(&MEMORY_CASES, &case));
-    let (with, report) = reported(&["--fork-minimum=1M", "--fork-always"], &MEMORY_CASES, &case);
-    assert_eq!(without, with, "{:?}", report.reasons());
+    let report = same_as_plain(&MEMORY_CASES, &["--fork-minimum=1M", "--fork-always"], "address_space_short");
     assert_eq!(report.count("forks"), 2);
 }
 

@@ -18,15 +18,21 @@ pub(crate) fn compare(program: &Path, case: &str, commits: u64, reasons: &[&str]
 
 /// The same with other options.
 pub(crate) fn compare_in(program: &Path, options: &[&str], case: &str, commits: u64, reasons: &[&str]) {
-    let without = observe(&mut plain(program, &[case]));
-    let (with, report) = reported(options, program, &[case]);
-    assert_eq!(without, with, "{case}");
-    assert_eq!(without.0, Some(0), "{case}: the fixture itself failed: {without:?}");
+    let report = same_as_plain(program, options, case);
     if without_dispatch() {
         return left_as_they_are(&report, case, commits, reasons);
     }
     assert_eq!(report.count("committed"), commits, "{case}: {:?}", report.reasons());
     assert_eq!(report.reasons(), reasons, "{case}");
+}
+
+/// Runs a case with and without, which must look the same and succeed. What the report says is the caller's to judge.
+pub(crate) fn same_as_plain(program: &Path, options: &[&str], case: &str) -> Report {
+    let without = observe(&mut plain(program, &[case]));
+    let (with, report) = reported(options, program, &[case]);
+    assert_eq!(without, with, "{case}: {:?}", report.reasons());
+    assert_eq!(without.0, Some(0), "{case}: the fixture itself failed: {without:?}");
+    report
 }
 
 /// Where the kernel lacks syscall user dispatch every fork is plain and the report says why: for want of it, or of something that is looked at
@@ -64,10 +70,7 @@ pub(crate) fn only_its_own<'a>(mode: &[&'a str]) -> Vec<&'a str> {
 
 /// Threads meet in the window between marking and unmarking. Where it is not guarded a child crashes, hangs, or is refused what every kernel grants.
 pub(crate) fn compare_threads(program: &Path, case: &str) {
-    let without = observe(&mut plain(program, &[case]));
-    let options = ["--fork=speculate", "--fork-minimum=1M", "--fork-always"];
-    let (with, report) = reported(&options, program, &[case]);
-    assert_eq!((without.0, &without), (Some(0), &with), "{case}");
+    let report = same_as_plain(program, &["--fork=speculate", "--fork-minimum=1M", "--fork-always"], case);
     if without_dispatch() {
         return left_as_they_are(&report, case, 1, &[]);
     }

@@ -1,6 +1,6 @@
 //! Memory of speculative children and of those beside them: one test a case of `memory_cases.c`.
 
-use crate::fork::{cases, compare, compare_threads};
+use crate::fork::{cases, compare, compare_threads, same_as_plain};
 use crate::support::{MEMORY_CASES, Report, before_linux, nothing_speculates, observe, plain, reported};
 
 cases! {
@@ -49,10 +49,7 @@ fn a_mark_ends_with_its_mapping() {
     if nothing_speculates() {
         return;
     }
-    let case = ["a_mark_ends_with_its_mapping"];
-    let without = observe(&mut plain(&MEMORY_CASES, &case));
-    let (with, report) = reported(&["--fork-minimum=1M"], &MEMORY_CASES, &case);
-    assert_eq!(without, with);
+    let report = same_as_plain(&MEMORY_CASES, &["--fork-minimum=1M"], "a_mark_ends_with_its_mapping");
     let spared = report.count("bytes_spared");
     assert!(spared > 31 << 20, "{spared} bytes of 32 MiB");
 }
@@ -115,11 +112,8 @@ fn touched_by(case: &str, options: &[&str]) -> Option<Report> {
     if nothing_speculates() {
         return None;
     }
-    let without = observe(&mut plain(&MEMORY_CASES, &[case]));
     let options = [&["--fork-minimum=1M", "--fork-limit=20000", "--children=no"], options].concat();
-    let (with, report) = reported(&options, &MEMORY_CASES, &[case]);
-    assert_eq!((without.0, &without), (Some(0), &with), "{case}");
-    Some(report)
+    Some(same_as_plain(&MEMORY_CASES, &options, case))
 }
 
 #[test]

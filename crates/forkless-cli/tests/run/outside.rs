@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use crate::fork::{compare_in, only_its_own};
+use crate::fork::{compare_in, only_its_own, same_as_plain};
 use crate::support::{
     compile, compile_as, nothing_speculates, observe, plain, reported, reported_by, root_to, run,
 };
@@ -98,10 +98,8 @@ fn fork_handlers_that_lock() {
 /// On a machine that is busy with something else a thread that holds a lock of libc's may be away for longer than a fork waits for it (50 ms).
 #[test]
 fn children_allocate_while_threads_do() {
-    let case = ["children_allocate_while_threads_do"];
-    let without = observe(&mut plain(&THREADS, &case));
-    let (with, report) = reported(&only_its_own(&["--fork=speculate"]), &THREADS, &case);
-    assert_eq!((without.0, &without), (Some(0), &with));
+    let report =
+        same_as_plain(&THREADS, &only_its_own(&["--fork=speculate"]), "children_allocate_while_threads_do");
     if !nothing_speculates() {
         let (committed, reasons) = (report.count("committed"), report.reasons());
         assert!(committed >= 20 && reasons.iter().all(|r| r == "Lock"), "{committed}: {reasons:?}");
@@ -125,12 +123,8 @@ fn fork_handlers_that_wait_for_other_threads() {
 /// Call sites are learnt about here, so that there are plain forks beside speculations.
 #[test]
 fn workers_beside_a_thread_that_executes() {
-    let case = ["workers_beside_a_thread_that_executes"];
-    let without = observe(&mut plain(&THREADS, &case));
-    let (with, report) =
-        reported(&["--fork=speculate", "--fork-minimum=1M", "--children=no"], &THREADS, &case);
-    assert_eq!(without, with);
-    assert_eq!(without.0, Some(0), "{without:?}");
+    let options = ["--fork=speculate", "--fork-minimum=1M", "--children=no"];
+    let report = same_as_plain(&THREADS, &options, "workers_beside_a_thread_that_executes");
     if !nothing_speculates() {
         let reasons = report.reasons();
         assert!(report.count("committed") > 0, "{reasons:?}");
@@ -188,11 +182,8 @@ fn a_library_between_program_and_libc() {
 /// How many commit depends on when mappings come and go: some children meet one that is no longer there, and are undone.
 #[test]
 fn threads_map_and_open_meanwhile() {
-    let case = ["threads_map_and_open_meanwhile"];
-    let without = observe(&mut plain(&THREADS, &case));
-    let (with, report) = reported(&only_its_own(&["--fork=speculate"]), &THREADS, &case);
-    assert_eq!(without, with);
-    assert_eq!(without.0, Some(0), "{without:?}");
+    let report =
+        same_as_plain(&THREADS, &only_its_own(&["--fork=speculate"]), "threads_map_and_open_meanwhile");
     if !nothing_speculates() {
         assert!(report.count("committed") > 0, "{:?}", report.reasons());
     }

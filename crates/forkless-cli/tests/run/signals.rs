@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use crate::fork::{PATIENT, cases, compare_in, only_its_own};
-use crate::support::{Report, compile, observe, plain, reported, without_dispatch};
+use crate::fork::{PATIENT, cases, compare_in, only_its_own, same_as_plain};
+use crate::support::{Report, compile, without_dispatch};
 
 static SIGNAL_CASES: LazyLock<PathBuf> = LazyLock::new(|| compile("signal_cases.c", &["-lpthread"]));
 
@@ -53,9 +53,7 @@ fn an_ignored_signal_is_ignored() {
 
 /// A case whose signals may come before a fork, after it, or to a child, so that every fork may go either way.
 fn compare_under_signals(case: &str) -> Report {
-    let without = observe(&mut plain(&SIGNAL_CASES, &[case]));
-    let (with, report) = reported(&only_its_own(&[]), &SIGNAL_CASES, &[case]);
-    assert_eq!((without.0, &without), (Some(0), &with), "{case}");
+    let report = same_as_plain(&SIGNAL_CASES, &only_its_own(&[]), case);
     assert!(without_dispatch() || report.count("speculated") > 0, "{case}: {:?}", report.reasons());
     report
 }

@@ -87,16 +87,7 @@ impl Ranges {
 
     /// Index of the first range that ends above `addr`.
     pub(crate) fn at_or_after(&self, addr: usize) -> usize {
-        let (mut low, mut high) = (0, self.len());
-        while low < high {
-            let mid = low.midpoint(high);
-            if self.end(mid) <= addr {
-                low = mid + 1;
-            } else {
-                high = mid;
-            }
-        }
-        low
+        self.range[..self.len()].partition_point(|(_, end)| end.load(Relaxed) <= addr)
     }
 
     /// The range `addr` lies in.

@@ -19,11 +19,8 @@ const fn is_mark(advice: u32) -> bool {
 /// The program gives an advice by `madvise`, which makes the call: a mark never while another thread's speculation has marks of its own, which
 /// are all taken back after it.
 pub(crate) fn given<T>(addr: usize, len: usize, advice: u32, madvise: impl FnOnce() -> T) -> T {
-    if !is_mark(advice) {
-        return madvise();
-    }
     // A speculative child's call is judged, in a window that is not its own; it forks no children that would be speculative.
-    if fork::speculating() {
+    if !is_mark(advice) || fork::speculating() {
         return madvise();
     }
     fork::outside_window(|| {

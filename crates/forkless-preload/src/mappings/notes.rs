@@ -133,16 +133,7 @@ impl Table {
 
     /// Index of the first range that ends at `addr` or above.
     fn first_from(&self, addr: usize) -> usize {
-        let (mut low, mut high) = (0, self.len());
-        while low < high {
-            let mid = low.midpoint(high);
-            if self.get(mid).1 < addr {
-                low = mid + 1;
-            } else {
-                high = mid;
-            }
-        }
-        low
+        self.notes[..self.len()].partition_point(|(_, end)| end.load(Relaxed) < addr)
     }
 
     fn touch(&self, start: usize, end: usize) -> bool {
