@@ -22,6 +22,18 @@ cases! {
     a_mark_moves_with_its_mapping: 1, [];
 }
 
+/// Runs a case that says numbers on standard error and the same as without on standard output. The numbers without, with, and the report.
+fn counted(case: &str) -> (Vec<u64>, Vec<u64>, Report) {
+    let numbers = |seen: &(Option<i32>, String, String)| {
+        assert_eq!(seen.0, Some(0), "{case}: {seen:?}");
+        seen.2.lines().map(|line| line.parse().expect("a number")).collect()
+    };
+    let without = observe(&mut plain(&MEMORY_CASES, &[case]));
+    let (with, report) = reported(&["--fork-minimum=1M", "--fork-limit=20000"], &MEMORY_CASES, &[case]);
+    assert_eq!(without.1, with.1, "{case}");
+    (numbers(&without), numbers(&with), report)
+}
+
 /// Counted in page faults, which a busy machine cannot change: a pass over 8,192 pages after a fork faults on each of them, after a
 /// speculation on those that were left to the kernel.
 #[test]
@@ -29,18 +41,39 @@ fn no_page_has_to_be_faulted_again() {
     if nothing_speculates() {
         return;
     }
-    let case = ["writes_after_a_fork"];
-    let faults = |seen: &(Option<i32>, String, String)| -> Vec<u32> {
-        assert_eq!(seen.0, Some(0), "{seen:?}");
-        seen.2.lines().map(|line| line.parse().expect("a number")).collect()
-    };
-    let without = observe(&mut plain(&MEMORY_CASES, &case));
-    let (with, report) = reported(&["--fork-minimum=1M"], &MEMORY_CASES, &case);
-    assert_eq!((&without.1, report.count("committed")), (&with.1, 3));
-    let (without, with) = (faults(&without), faults(&with));
+    let (without, with, report) = counted("writes_after_a_fork");
+    assert_eq!(report.count("committed"), 3);
     // Huge pages, where the system gives them unasked, fault once for 512 pages.
     assert!(without.iter().all(|n| *n >= 16), "{without:?}");
     assert!(with.iter().zip(&without).all(|(with, without)| with * 16 < *without), "{with:?}, {without:?}");
+}
+
+/// Of a kernel that can be asked for them, many mappings are read from the file from the second fork on, unless most of its lines are of others.
+#[test]
+fn many_mappings_are_read_from_the_file() {
+    if nothing_speculates() {
+        return;
+    }
+    let cannot_ask = before_linux(6, 11);
+    for (case, read) in [
+        ("many_writable_mappings", [cannot_ask, true, true, true]),
+        ("many_mappings_of_others", [cannot_ask, true, cannot_ask, cannot_ask]),
+    ] {
+        let (_, bytes, report) = counted(case);
+        assert_eq!(
+            (report.count("committed"), report.reasons()),
+            (3, vec!["SharedWrite".to_owned()]),
+            "{case}"
+        );
+        // Of 32 MiB each. It lies above what has a path of several pages.
+        assert!(report.count("bytes_spared") > 90 << 20, "{case}: {}", report.count("bytes_spared"));
+        // A line of the file has 40 at least.
+        assert_eq!(
+            bytes.iter().map(|bytes| *bytes > 1400 * 40).collect::<Vec<_>>(),
+            read,
+            "{case}: {bytes:?}"
+        );
+    }
 }
 
 /// Node's Buffers often lie where V8 had marked memory before.

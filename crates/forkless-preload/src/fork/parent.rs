@@ -170,8 +170,8 @@ fn resend(replace: impl FnOnce() -> isize) -> isize {
 fn costs_too_many_looks(listed: &Listed, beside_threads: bool) -> bool {
     /// As many are in the smallest size that is worth a speculation.
     const USUAL: usize = 128;
-    /// Each takes 0.8 us.
-    const PAGES_A_LOOK: usize = 800 / NANOS_PER_PAGE as usize;
+    /// Each takes 0.4 us, where there are many.
+    const PAGES_A_LOOK: usize = 400 / NANOS_PER_PAGE as usize;
     let looks = listed.mappings.saturating_sub(USUAL) * if beside_threads { 3 } else { 1 };
     config::learn() && listed.absent / 4096 < looks * PAGES_A_LOOK
 }

@@ -1,58 +1,67 @@
-//! `/proc/self/maps` read as text, for kernels without `PROCMAP_QUERY`: fields as `proc_pid_maps(5)` has them.
+//! `/proc/self/maps` read as text, where there are many mappings or the kernel has no `PROCMAP_QUERY`: fields as `proc_pid_maps(5)` has them.
 
 use forkless_record::Kind;
 use forkless_sys::maps::{self, Mapping};
 use forkless_sys::{Errno, fd};
 
-/// Calls `each` for every writable mapping until it says `false`. Out of line, for its buffer would make the frames of all callers span
-/// two pages more of a stack that parent and child both write; and once for all of them.
-#[cold]
-#[inline(never)]
-pub(crate) fn each_writable(file: i32, each: &mut dyn FnMut(Mapping) -> bool) -> Result<(), Kind> {
-    // The kernel hands out whole lines, at most a page of them at a time.
-    let mut buffer = [0u8; 4096];
-    let mut line = Line::new();
-    loop {
-        let n = match fd::read(file, &mut buffer) {
-            Ok(0) => return Ok(()),
-            Ok(n) => n,
-            Err(Errno::EINTR) => continue,
-            Err(_) => return Err(Kind::NoMaps),
-        };
-        for &byte in &buffer[..n] {
-            if let Some(mapping) = line.push(byte)
-                && mapping.flags & maps::WRITABLE != 0
-                && !each(mapping)
-            {
-                return Err(Kind::NoMaps);
-            }
-        }
-    }
+/// Calls `each` for every writable mapping until it says `false`. Returns how many mappings there were of any kind.
+pub(crate) fn each_writable(file: i32, each: &mut dyn FnMut(Mapping) -> bool) -> Result<usize, Kind> {
+    let (mut count, mut all) = (0, true);
+    let read = each_line(file, &mut |mapping, _| {
+        count += 1;
+        all = mapping.flags & maps::WRITABLE == 0 || each(mapping);
+        all
+    });
+    if read.is_ok() && all { Ok(count) } else { Err(Kind::NoMaps) }
 }
 
 /// The file that is mapped at an address, and where its first mapping begins; `None` for memory without one.
-#[cold]
-#[inline(never)]
 pub(crate) fn file_at(file: i32, address: usize) -> Option<(Name, usize)> {
-    let mut buffer = [0u8; 4096];
-    let mut line = Line::new();
     // Of the file whose mappings are being gone through; what lies between them has none.
     let (mut inode, mut first) = (0, 0);
+    let mut found = None;
+    let read = each_line(file, &mut |mapping, path| {
+        if mapping.inode != 0 && mapping.inode != inode {
+            (inode, first) = (mapping.inode, mapping.start);
+        }
+        let here = (mapping.start..mapping.end).contains(&address);
+        if here && mapping.inode != 0 {
+            found = Some((Name::last_of(path), first));
+        }
+        !here
+    });
+    read.ok().and(found)
+}
+
+/// Calls `each` for every line until it says `false`. Out of line, for its buffer would make the frames of all callers span two pages more of a stack
+/// that parent and child both write; and once for all of them.
+#[cold]
+#[inline(never)]
+fn each_line(file: i32, each: &mut dyn FnMut(Mapping, &[u8]) -> bool) -> Result<(), Errno> {
+    // The kernel hands out whole lines, a page of them at most, but one that is longer in parts.
+    let mut buffer = [0u8; 4096];
+    let mut kept = 0;
     loop {
-        let n = match fd::read(file, &mut buffer) {
-            Ok(0) | Err(_) => return None,
+        let n = match fd::read(file, &mut buffer[kept..]) {
+            Ok(0) => return Ok(()),
             Ok(n) => n,
+            Err(Errno::EINTR) => continue,
+            Err(e) => return Err(e),
         };
-        for &byte in &buffer[..n] {
-            // Gone with the end of the line.
-            let name = (byte == b'\n').then_some(line.name);
-            let (Some(mapping), Some(name)) = (line.push(byte), name) else { continue };
-            if mapping.inode != 0 && mapping.inode != inode {
-                (inode, first) = (mapping.inode, mapping.start);
+        let end = kept + n;
+        let whole = buffer[..end].iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+        let mut lines = Fields(&buffer[..whole]);
+        while !lines.0.is_empty() {
+            let (mapping, path) = lines.mapping();
+            if !each(mapping, path) {
+                return Ok(());
             }
-            if (mapping.start..mapping.end).contains(&address) {
-                return (mapping.inode != 0).then_some((name, first));
-            }
+        }
+        buffer.copy_within(whole..end, 0);
+        // Of one that is longer than the buffer the middle of the path is left out.
+        kept = end - whole;
+        if kept == buffer.len() {
+            kept = 1024;
         }
     }
 }
@@ -91,70 +100,54 @@ impl Name {
     }
 }
 
-/// `start-end rwxp offset major:minor inode path`, byte by byte.
-struct Line {
-    field: usize,
-    number: usize,
-    mapping: Mapping,
-    /// Bytes of the name that are those of [`POOL`] so far.
-    pool: usize,
-    name: Name,
-}
-
-const EMPTY: Mapping = Mapping { start: 0, end: 0, flags: 0, inode: 0, page_size: 4096 };
-
 /// What anonymous memory from a pool of huge pages is called (fs/hugetlbfs/inode.c, `HUGETLB_ANON_FILE`); of which pool the file does not say.
 const POOL: &[u8] = b"/anon_hugepage";
 
-impl Line {
-    fn new() -> Line {
-        Line { field: 0, number: 0, mapping: EMPTY, pool: 0, name: Name::EMPTY }
+/// Whole lines, whose fields are taken off the front: `start-end rwxp offset major:minor inode path`.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    /// A line, and the path in it.
+    fn mapping(&mut self) -> (Mapping, &'a [u8]) {
+        let (start, end) = (self.number(16), self.number(16));
+        let mut flags = 0;
+        while let Some(byte) = self.byte()
+            && byte != b' '
+        {
+            flags |= match byte {
+                b'r' => maps::READABLE,
+                b'w' => maps::WRITABLE,
+                b'x' => maps::EXECUTABLE,
+                b's' => maps::SHARED,
+                _ => 0,
+            };
+        }
+        let _offset_and_device = (self.number(16), self.number(16), self.number(16));
+        let inode = self.number(10) as u64;
+        let length = self.0.iter().position(|byte| *byte == b'\n').unwrap_or(self.0.len());
+        let path = self.0[..length].trim_ascii_start();
+        self.0 = self.0.get(length + 1..).unwrap_or_default();
+        let page_size = if path.starts_with(POOL) { 2 << 20 } else { 4096 };
+        (Mapping { start, end, flags, inode, page_size }, path)
     }
 
-    fn push(&mut self, byte: u8) -> Option<Mapping> {
-        if byte == b'\n' {
-            if self.field == 5 {
-                self.mapping.inode = self.number as u64;
-            }
-            if self.pool == POOL.len() {
-                self.mapping.page_size = 2 << 20;
-            }
-            let done = core::mem::replace(self, Line::new());
-            return Some(done.mapping);
-        }
-        if self.field == 6 {
-            self.name.push(byte);
-        }
-        match (self.field, byte) {
-            (0, b'-') => self.end_of_number(|m, n| m.start = n),
-            (1, b' ') => self.end_of_number(|m, n| m.end = n),
-            (2, b'r') => self.mapping.flags |= maps::READABLE,
-            (2, b'w') => self.mapping.flags |= maps::WRITABLE,
-            (2, b'x') => self.mapping.flags |= maps::EXECUTABLE,
-            (2, b's') => self.mapping.flags |= maps::SHARED,
-            (2..=4, b' ') => self.end_of_number(|_, _| {}),
-            (5, b' ') => self.end_of_number(|m, n| m.inode = n as u64),
-            (0 | 1, _) => self.number = self.number * 16 + hex(byte),
-            (6, _) if self.pool < POOL.len() => {
-                self.pool = if byte == POOL[self.pool] { self.pool + 1 } else { 0 }
-            }
-            (5, b'0'..=b'9') => self.number = self.number * 10 + usize::from(byte - b'0'),
-            _ => {}
-        }
-        None
+    fn byte(&mut self) -> Option<u8> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*first)
     }
 
-    fn end_of_number(&mut self, set: impl FnOnce(&mut Mapping, usize)) {
-        set(&mut self.mapping, self.number);
-        self.number = 0;
-        self.field += 1;
+    /// A number, and the byte that ends it.
+    fn number(&mut self, radix: usize) -> usize {
+        let mut number = 0;
+        while let Some(byte) = self.byte() {
+            let digit = match byte {
+                b'0'..=b'9' => byte - b'0',
+                b'a'..=b'f' => byte - b'a' + 10,
+                _ => break,
+            };
+            number = number * radix + usize::from(digit);
+        }
+        number
     }
-}
-
-fn hex(digit: u8) -> usize {
-    usize::from(match digit {
-        b'0'..=b'9' => digit - b'0',
-        b'a'..=b'f' => digit - b'a' + 10,
-        _ => 0,
-    })
 }
