@@ -97,6 +97,7 @@ const VICTIMS: &[Victim] = &[
         "Node.js's spawnSync, 1 GB of Buffers, --fork=speculate: 18 times",
         parents::node,
     ),
+    victim("node-heap", "the same, a quarter of it JavaScript objects: no limit", parents::node_heap),
     victim(
         "apache-cgi",
         "Apache with 100,000 hosts, mod_cgi under prefork: 5 times the requests",

@@ -1,10 +1,12 @@
-// The Node.js victim: node spawn_sync.js MIB PROGRAM; orders as victim.c takes them.
+// The Node.js victim: node spawn_sync.js MIB PROGRAM [HEAP_MIB]; orders as victim.c takes them. MIB is of Buffers, which lie outside V8's heap.
 'use strict';
 const { spawnSync } = require('node:child_process');
 const fs = require('node:fs');
 
-const [mib, program] = process.argv.slice(2);
+const [mib, program, heap = 0] = process.argv.slice(2);
 const memory = Array.from({ length: Number(mib) }, () => Buffer.alloc(1 << 20, 1));
+// A KiB each: 126 words and the two of an array's header.
+for (let n = 0; n < heap * 1024; n++) memory.push(new Array(124).fill(n));
 
 function line() {
   const byte = Buffer.alloc(1);
