@@ -27,22 +27,27 @@ fn median(suite: &serde_json::Value, method: &str, metric: &str) -> Option<f64> 
 
 const UNDER_RUN: &str = "fork_exec_under_run";
 
+fn limit_is_too_short() -> bool {
+    if emulated() {
+        println!("skipped: a child in an emulator may take longer than bench lets it speculate");
+    }
+    emulated()
+}
+
 #[test]
 fn bench_memory_has_a_row_for_a_speculated_fork() {
     if nothing_speculates() {
         return;
     }
-    if emulated() {
-        println!("skipped: an emulator's times mean nothing");
+    if limit_is_too_short() {
         return;
     }
     let arguments =
         ["memory", "--sizes", "256M", "--runs", "10", "--methods", "fork_exec,fork_exec_under_run"];
     let suite = results(&arguments, &LIBRARY);
-    let speculated = median(&suite, UNDER_RUN, "wall").unwrap_or_else(|| panic!("{}", suite["notes"]));
-    // Some 14 ms against 0.4.
-    assert!(speculated * 3.0 < median(&suite, "fork_exec", "wall").unwrap(), "{speculated} us");
-    let row = suite["rows"].as_array().unwrap().iter().find(|row| row["method"] == UNDER_RUN).unwrap();
+    assert!(median(&suite, "fork_exec", "wall").is_some(), "{}", suite["notes"]);
+    let row = suite["rows"].as_array().unwrap().iter().find(|row| row["method"] == UNDER_RUN);
+    let row = row.unwrap_or_else(|| panic!("{}", suite["notes"]));
     let limit = row["limit"].as_str().expect("every row names its limit");
     assert!(!limit.contains("not speculated"), "{limit}");
 }
@@ -52,8 +57,7 @@ fn bench_cow_has_no_slow_pass_after_a_speculated_fork() {
     if nothing_speculates() {
         return;
     }
-    if emulated() {
-        println!("skipped: a child in an emulator may take longer than bench lets it speculate");
+    if limit_is_too_short() {
         return;
     }
     let arguments = ["cow", "--count", "10000", "--runs", "5", "--methods", "fork_exec_under_run"];
