@@ -36,28 +36,23 @@ fn limit_is_too_short() -> bool {
 
 #[test]
 fn bench_memory_has_a_row_for_a_speculated_fork() {
-    if nothing_speculates() {
-        return;
-    }
-    if limit_is_too_short() {
+    if nothing_speculates() || limit_is_too_short() {
         return;
     }
     let arguments =
         ["memory", "--sizes", "256M", "--runs", "10", "--methods", "fork_exec,fork_exec_under_run"];
     let suite = results(&arguments, &LIBRARY);
-    assert!(median(&suite, "fork_exec", "wall").is_some(), "{}", suite["notes"]);
-    let row = suite["rows"].as_array().unwrap().iter().find(|row| row["method"] == UNDER_RUN);
-    let row = row.unwrap_or_else(|| panic!("{}", suite["notes"]));
+    for method in ["fork_exec", UNDER_RUN] {
+        assert!(median(&suite, method, "wall").is_some(), "{method}: {}", suite["notes"]);
+    }
+    let row = suite["rows"].as_array().unwrap().iter().find(|row| row["method"] == UNDER_RUN).unwrap();
     let limit = row["limit"].as_str().expect("every row names its limit");
     assert!(!limit.contains("not speculated"), "{limit}");
 }
 
 #[test]
 fn bench_cow_has_no_slow_pass_after_a_speculated_fork() {
-    if nothing_speculates() {
-        return;
-    }
-    if limit_is_too_short() {
+    if nothing_speculates() || limit_is_too_short() {
         return;
     }
     let arguments = ["cow", "--count", "10000", "--runs", "5", "--methods", "fork_exec_under_run"];

@@ -5,7 +5,7 @@ const fs = require('node:fs');
 
 const [mib, program, heap = 0] = process.argv.slice(2);
 const memory = Array.from({ length: Number(mib) }, () => Buffer.alloc(1 << 20, 1));
-// A KiB each: 126 words and the two of an array's header.
+// A KiB each, with what an array has besides its elements.
 for (let n = 0; n < heap * 1024; n++) memory.push(new Array(124).fill(n));
 
 function line() {
