@@ -4,6 +4,7 @@ use std::env;
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=layout.ld");
     for arg in [
         // No DT_NEEDED: the program's own C library is the one we call, glibc or musl.
         "-nostdlib",
@@ -24,6 +25,7 @@ fn main() {
         println!("cargo:rustc-cdylib-link-arg=-Wl,--no-rosegment");
         // Both at the beginning of a page of the file: what is relocated is just under a page, and lies in one instead of two.
         println!("cargo:rustc-cdylib-link-arg=-Wl,-z,separate-loadable-segments");
+        println!("cargo:rustc-cdylib-link-arg=-Wl,-T,{}/layout.ld", env!("CARGO_MANIFEST_DIR"));
     }
 }
 

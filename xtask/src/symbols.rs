@@ -11,9 +11,9 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::tree;
 
 /// What the preloaded library may take from the program's C library: both glibc and musl have these, and a program cannot be
-/// without them. Any other name (`rust_eh_personality` once) makes every program it is preloaded into exit with 127.
-const PRELOAD_MAY_WANT: &[&str] =
-    &["__errno_location", "dl_iterate_phdr", "dladdr", "dlsym", "environ", "exit", "fdopen", "getauxval"];
+/// without them. Any other name (`rust_eh_personality` once) makes every program it is preloaded into exit with 127; and each is looked up
+/// through all objects of every program of a tree, in about 0.3 us.
+const PRELOAD_MAY_WANT: &[&str] = &["__errno_location", "dlsym", "environ", "getauxval"];
 /// What it must not export, but for glibc's `__register_atfork`: a program's own `memcpy` would become ours.
 const PRELOAD_MUST_NOT_EXPORT: &[&str] =
     &["mem", "bcmp", "str", "rust_", "__rust", "_R", "_ZN", "_Unwind", "__"];
@@ -23,6 +23,10 @@ const PRELOAD_BYTES: u64 = 200_000;
 /// The most of its file that it may have in writable memory. The loader relocates it in every program of a tree; a second page would be another
 /// fault and another copy there, about 2 us.
 const PRELOAD_WRITABLE_BYTES: u64 = 4096;
+
+/// Where in its file the functions end that programs run through when they start, fork and end (crates/forkless-preload/layout.ld): the kernel maps
+/// that much at a time, and each time more costs every program 4 us.
+const PRELOAD_START_BYTES: u64 = 64 << 10;
 
 /// Checks `target/release`.
 pub(crate) fn check() -> Result<String> {
@@ -61,6 +65,11 @@ pub(crate) fn check() -> Result<String> {
     ensure!(
         writable <= PRELOAD_WRITABLE_BYTES,
         "libforkless_preload.so has {writable} bytes to relocate, more than a page: tables of text without pointers have none"
+    );
+    let end = end_of(".text.start", &tool("readelf", &["-SW"], &preload)?)?;
+    ensure!(
+        end <= PRELOAD_START_BYTES,
+        "libforkless_preload.so: what programs start with ends at {end} bytes: crates/forkless-preload/layout.ld says where functions lie"
     );
     let listed = symbols(&preload)?;
     let wrong = unexpected(&listed);
@@ -122,6 +131,16 @@ fn writable(headers: &str) -> Result<u64> {
     });
     let [size] = sizes.collect::<Vec<_>>()[..] else { bail!("not one writable segment:\n{headers}") };
     Ok(u64::from_str_radix(size.trim_start_matches("0x"), 16)?)
+}
+
+/// Where a section ends in the file, by `readelf -SW`: number, name, kind, address, offset, size.
+fn end_of(name: &str, sections: &str) -> Result<u64> {
+    let fields = sections
+        .lines()
+        .find_map(|line| line.split_once(name))
+        .map(|(_, rest)| rest.split_whitespace().collect::<Vec<_>>());
+    let Some([_, _, offset, size, ..]) = fields.as_deref() else { bail!("no section {name}:\n{sections}") };
+    Ok(u64::from_str_radix(offset, 16)? + u64::from_str_radix(size, 16)?)
 }
 
 fn needed(dynamic: &str) -> Vec<&str> {

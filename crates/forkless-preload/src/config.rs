@@ -7,6 +7,8 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize
 
 use forkless_record::{DEFAULT_MINIMUM, OPTIONS_VARIABLE, SWITCH_VARIABLE};
 
+use crate::decimal::decimal;
+
 /// Which processes speculate.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -79,14 +81,11 @@ pub(crate) unsafe fn read(envp: *mut *mut c_char) {
             break;
         }
         // SAFETY: entries are NUL-terminated.
-        let text = unsafe { CStr::from_ptr(entry) };
-        // Two byte comparisons reject nearly every variable; the loader time of every program of the tree is at stake.
-        if text.to_bytes().starts_with(SWITCH_VARIABLE.as_bytes()) {
-            if let Some(value) = value_of(text, OPTIONS_VARIABLE) {
-                options = Some(value);
-            } else if let Some(value) = value_of(text, SWITCH_VARIABLE) {
-                off = forkless_record::is_off(value.to_bytes());
-            }
+        if let Some(value) = unsafe { value_of(entry, OPTIONS_VARIABLE) } {
+            options = Some(value);
+        // SAFETY: as above.
+        } else if let Some(value) = unsafe { value_of(entry, SWITCH_VARIABLE) } {
+            off = forkless_record::is_off(value.to_bytes());
         }
         at = at.wrapping_add(1);
     }
@@ -94,65 +93,70 @@ pub(crate) unsafe fn read(envp: *mut *mut c_char) {
         return;
     }
     FORK.store(Fork::Strict as u8, Relaxed);
-    if let Some(options) = options {
-        apply(options);
-    }
-    if options.is_some_and(|o| find(o.to_bytes(), b"hugetlb") == Some(b"yes")) {
+    let Some(options) = options else { return };
+    let environment = apply(options.to_bytes());
+    if environment.keep_hugetlb_here {
         // SAFETY: the caller's vector, still ours alone this early; libc has read its tunables before any library is loaded.
         unsafe { keep_hugetlb_here(envp) };
     }
-    if options.is_some_and(|o| find(o.to_bytes(), b"children").is_some_and(|v| v == b"no")) {
+    if environment.forget {
         // SAFETY: the caller's vector, still ours alone this early.
         unsafe { forget(envp) };
     }
 }
 
-/// The text after `name=`, when the variable is called so.
-fn value_of<'a>(variable: &'a CStr, name: &str) -> Option<&'a CStr> {
-    let bytes = variable.to_bytes_with_nul();
-    let rest = bytes.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
-    CStr::from_bytes_with_nul(rest).ok()
+/// The text after `name=`, when the variable is called so. Of the others, which every program of the tree goes through when it is loaded, one byte is read.
+///
+/// # Safety
+/// `entry` is a NUL-terminated string that stays as long as the process.
+unsafe fn value_of(entry: *const c_char, name: &str) -> Option<&'static CStr> {
+    let mut at = entry.cast::<u8>();
+    for byte in name.bytes().chain(*b"=") {
+        // SAFETY: the string has not ended before `at`: what came before was equal to a byte that is not NUL.
+        if unsafe { *at } != byte {
+            return None;
+        }
+        at = at.wrapping_add(1);
+    }
+    // SAFETY: the rest of the caller's string.
+    Some(unsafe { CStr::from_ptr(at.cast()) })
 }
 
-fn find<'a>(options: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
-    options.split(|b| *b == b',').find_map(|pair| pair.strip_prefix(key)?.strip_prefix(b"="))
+/// What is to be done to the environment.
+#[derive(Default)]
+struct Environment {
+    keep_hugetlb_here: bool,
+    forget: bool,
 }
 
-fn number(text: &[u8]) -> Option<usize> {
-    core::str::from_utf8(text).ok()?.parse().ok()
-}
-
-fn apply(options: &CStr) {
-    let bytes = options.to_bytes();
-    match find(bytes, b"fork") {
-        Some(b"off") => FORK.store(Fork::Off as u8, Relaxed),
-        Some(b"speculate") => FORK.store(Fork::Speculate as u8, Relaxed),
-        _ => {}
+/// `KEY=VALUE,...`, as `forkless run` has written it.
+fn apply(options: &'static [u8]) -> Environment {
+    let mut environment = Environment::default();
+    let (mut fast, mut collapse, mut warn) = (false, false, true);
+    for option in options.split(|byte| *byte == b',') {
+        let Some(equals) = option.iter().position(|byte| *byte == b'=') else { continue };
+        let (key, value) = (&option[..equals], &option[equals + 1..]);
+        match (key, value) {
+            (b"fork", b"off") => FORK.store(Fork::Off as u8, Relaxed),
+            (b"fork", b"speculate") => FORK.store(Fork::Speculate as u8, Relaxed),
+            (b"min", _) => decimal(value).into_iter().for_each(|n| MINIMUM.store(n as usize, Relaxed)),
+            (b"limit", _) => decimal(value).into_iter().for_each(|n| LIMIT_MS.store(n as u32, Relaxed)),
+            (b"learn", b"no") => LEARN.store(false, Relaxed),
+            (b"root", _) => decimal(value).into_iter().for_each(|n| ROOT.store(n as u32, Relaxed)),
+            (b"sh", _) => crate::shell::configure(value),
+            (b"context", b"fast") => fast = true,
+            (b"collapse", b"yes") => collapse = true,
+            (b"hugetlb", b"yes") => environment.keep_hugetlb_here = true,
+            (b"quiet", b"yes") => warn = false,
+            (b"children", b"no") => environment.forget = true,
+            (b"record", _) => RECORD.store(value.as_ptr().cast_mut().cast(), Relaxed),
+            _ => {}
+        }
     }
-    if let Some(n) = find(bytes, b"min").and_then(number) {
-        MINIMUM.store(n, Relaxed);
-    }
-    if let Some(n) = find(bytes, b"limit").and_then(number) {
-        LIMIT_MS.store(n as u32, Relaxed);
-    }
-    if find(bytes, b"learn") == Some(b"no") {
-        LEARN.store(false, Relaxed);
-    }
-    if let Some(n) = find(bytes, b"root").and_then(number) {
-        ROOT.store(n as u32, Relaxed);
-    }
-    if let Some(shell) = find(bytes, b"sh") {
-        crate::shell::configure(shell);
-    }
-    crate::context::configure(find(bytes, b"context") == Some(b"fast"));
-    crate::huge::configure(find(bytes, b"collapse") == Some(b"yes"));
-    crate::huge::pool::configure(
-        find(bytes, b"hugetlb") == Some(b"yes"),
-        find(bytes, b"quiet") != Some(b"yes"),
-    );
-    if let Some(path) = find(bytes, b"record") {
-        RECORD.store(path.as_ptr().cast_mut().cast(), Relaxed);
-    }
+    crate::context::configure(fast);
+    crate::huge::configure(collapse);
+    crate::huge::pool::configure(environment.keep_hugetlb_here, warn);
+    environment
 }
 
 /// Takes our variables out of the environment, and our library out of `LD_PRELOAD`: programs executed later start without us.
@@ -169,11 +173,11 @@ unsafe fn forget(envp: *mut *mut c_char) {
         if entry.is_null() {
             return;
         }
-        // SAFETY: entries are NUL-terminated.
-        let text = unsafe { CStr::from_ptr(entry) };
-        let ours = value_of(text, OPTIONS_VARIABLE).is_some() || value_of(text, SWITCH_VARIABLE).is_some();
+        // SAFETY: entries are NUL-terminated, and stay.
+        let ours =
+            [OPTIONS_VARIABLE, SWITCH_VARIABLE].iter().any(|name| unsafe { value_of(entry, name) }.is_some());
         // SAFETY: the entry is the process's own writable string.
-        let emptied = unsafe { strip_preload(entry, text.to_bytes().len()) };
+        let emptied = unsafe { strip_preload(entry) };
         if !ours && !emptied {
             to = to.wrapping_add(1);
         }
@@ -184,20 +188,21 @@ unsafe fn forget(envp: *mut *mut c_char) {
 /// Removes our library from an `LD_PRELOAD=` entry in place; says whether nothing is left of the list.
 ///
 /// # Safety
-/// `entry` is a writable string of `len` bytes and a NUL.
-unsafe fn strip_preload(entry: *mut c_char, len: usize) -> bool {
-    const NAME: &[u8] = b"LD_PRELOAD=";
-    // SAFETY: the caller's contract; nobody else looks at the environment while constructors run.
-    let text = unsafe { core::slice::from_raw_parts_mut(entry.cast::<u8>(), len + 1) };
-    if !text.starts_with(NAME) {
-        return false;
-    }
-    let (mut read, mut write) = (NAME.len(), NAME.len());
+/// `entry` is a writable string that ends in a NUL.
+unsafe fn strip_preload(entry: *mut c_char) -> bool {
+    const NAME: &str = "LD_PRELOAD";
+    // SAFETY: the caller's contract.
+    let Some(list) = (unsafe { value_of(entry, NAME) }) else { return false };
+    let len = list.to_bytes().len();
+    // SAFETY: as above; nobody else looks at the environment while constructors run.
+    let text =
+        unsafe { core::slice::from_raw_parts_mut(entry.cast::<u8>().wrapping_add(NAME.len() + 1), len + 1) };
+    let (mut read, mut write) = (0, 0);
     while read < len {
         let end = (read..len).find(|&i| matches!(text[i], b':' | b' ')).unwrap_or(len);
         let ours = text[read..end].ends_with(forkless_record::LIBRARY_NAME.as_bytes());
         if !ours && end > read {
-            if write > NAME.len() {
+            if write > 0 {
                 text[write] = b':';
                 write += 1;
             }
@@ -207,7 +212,7 @@ unsafe fn strip_preload(entry: *mut c_char, len: usize) -> bool {
         read = end + 1;
     }
     text[write] = 0;
-    write == NAME.len()
+    write == 0
 }
 
 /// Takes the tunable that `forkless run --huge-pages=hugetlb` put at the end of `GLIBC_TUNABLES` out again: a child that inherited it would
@@ -223,15 +228,14 @@ unsafe fn keep_hugetlb_here(envp: *mut *mut c_char) {
         if entry.is_null() {
             return;
         }
-        // SAFETY: entries are NUL-terminated.
-        let text = unsafe { CStr::from_ptr(entry) }.to_bytes();
-        if text.starts_with(b"GLIBC_TUNABLES=")
-            && let Some(rest) = text.strip_suffix(forkless_record::HUGETLB_TUNABLE.as_bytes())
+        // SAFETY: entries are NUL-terminated, and stay.
+        if let Some(value) = unsafe { value_of(entry, "GLIBC_TUNABLES") }
+            && let Some(rest) = value.to_bytes().strip_suffix(forkless_record::HUGETLB_TUNABLE.as_bytes())
         {
             // Without the colon that joined it to what was there.
-            let len = rest.strip_suffix(b":").unwrap_or(rest).len();
+            let kept = rest.strip_suffix(b":").unwrap_or(rest);
             // SAFETY: inside the entry, which is the process's own writable string.
-            unsafe { *entry.wrapping_add(len) = 0 };
+            unsafe { *kept.as_ptr().cast_mut().wrapping_add(kept.len()) = 0 };
         }
         at = at.wrapping_add(1);
     }

@@ -37,6 +37,7 @@ macro_rules! side_by_side {
 
 mod config;
 mod context;
+mod decimal;
 #[cfg_attr(not(target_arch = "x86_64"), path = "fork/plain.rs")]
 mod fork;
 mod huge;

@@ -5,11 +5,11 @@
 //! These objects stay for as long as the process. What was loaded later is left to the loader: it may go at any time.
 #![expect(unsafe_code, reason = "reads the loader's list and the tables of loaded objects")]
 
-use core::ffi::{CStr, c_char, c_int, c_ulong, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
-use crate::rt;
+use crate::{next, rt};
 
 /// What debuggers read (glibc's link.h); musl's list begins with the same fields.
 #[repr(C)]
@@ -53,10 +53,6 @@ struct Symbol {
     size: usize,
 }
 
-unsafe extern "C" {
-    fn getauxval(kind: c_ulong) -> c_ulong;
-}
-
 at_hand! {
     /// The object after ours, and the last that was loaded with the program. Null where the list was not found.
     static FIRST: AtomicPtr<Map> = AtomicPtr::new(null_mut());
@@ -89,15 +85,12 @@ fn map(at: *mut Map) -> Option<&'static Map> {
 
 /// The debuggers' entry, from the program's own dynamic section.
 fn debug() -> Option<*const Debug> {
-    const AT_PHDR: c_ulong = 3;
-    const AT_PHNUM: c_ulong = 5;
+    const AT_PHDR: usize = 3;
+    const AT_PHNUM: usize = 5;
     const PT_DYNAMIC: u32 = 2;
     const PT_PHDR: u32 = 6;
     const DT_DEBUG: usize = 21;
-    // SAFETY: takes no lock and no memory.
-    let headers = unsafe { getauxval(AT_PHDR) } as usize as *const Header;
-    // SAFETY: as above.
-    let count = unsafe { getauxval(AT_PHNUM) } as usize;
+    let (headers, count) = (next::auxiliary(AT_PHDR) as *const Header, next::auxiliary(AT_PHNUM));
     if headers.is_null() {
         return None;
     }
@@ -106,14 +99,14 @@ fn debug() -> Option<*const Debug> {
     let itself = headers.iter().find(|h| h.kind == PT_PHDR)?;
     let base = (headers.as_ptr() as usize).wrapping_sub(itself.address);
     let dynamic = headers.iter().find(|h| h.kind == PT_DYNAMIC)?;
-    let debug = tag(Table(base.wrapping_add(dynamic.address) as *const Dynamic), DT_DEBUG)?;
+    let mut entries = entries(Table(base.wrapping_add(dynamic.address) as *const Dynamic));
+    let debug = entries.find(|entry| entry.tag == DT_DEBUG)?.value;
     (debug != 0).then_some(debug as *const Debug)
 }
 
-/// The value of a tag in the dynamic section of a loaded object, which ends with `DT_NULL`.
-fn tag(section: Table<Dynamic>, wanted: usize) -> Option<usize> {
-    let entry = (0..).map(|i| section.get(i)).find(|entry| entry.tag == wanted || entry.tag == 0)?;
-    (entry.tag == wanted).then_some(entry.value)
+/// The dynamic section of a loaded object, which ends with `DT_NULL`.
+fn entries(section: Table<Dynamic>) -> impl Iterator<Item = Dynamic> {
+    (0..).map(move |i| section.get(i)).take_while(|entry| entry.tag != 0)
 }
 
 /// Where the next definition of `name` is: `Some(null)` if none of the objects has one, `None` if they cannot tell.
@@ -195,23 +188,31 @@ impl Symbols {
         const DT_HASH: usize = 4;
         const DT_STRTAB: usize = 5;
         const DT_SYMTAB: usize = 6;
-        const DT_VERSYM: usize = 0x6fff_fff0;
         const DT_GNU_HASH: usize = 0x6fff_fef5;
+        const DT_VERSYM: usize = 0x6fff_fff0;
         let base = object.base;
-        let address = |wanted| {
-            let value = tag(Table(object.dynamic), wanted)?;
+        let (mut hash, mut gnu_hash, mut symbols, mut strings, mut versions) = (None, None, None, None, None);
+        for entry in entries(Table(object.dynamic)) {
+            let wanted = match entry.tag {
+                DT_HASH => &mut hash,
+                DT_STRTAB => &mut strings,
+                DT_SYMTAB => &mut symbols,
+                DT_GNU_HASH => &mut gnu_hash,
+                DT_VERSYM => &mut versions,
+                _ => continue,
+            };
             // glibc has made addresses of these values, musl has not.
-            Some(if value < base { value + base } else { value })
-        };
-        let hash = match address(DT_GNU_HASH) {
+            *wanted = Some(if entry.value < base { entry.value + base } else { entry.value });
+        }
+        let hash = match gnu_hash {
             Some(table) => Hash::Gnu(Table(table as *const u32)),
-            None => Hash::SystemV(Table(address(DT_HASH)? as *const u32)),
+            None => Hash::SystemV(Table(hash? as *const u32)),
         };
         Some(Symbols {
             base,
-            symbols: Table(address(DT_SYMTAB)? as *const Symbol),
-            strings: Table(address(DT_STRTAB)? as *const u8),
-            versions: address(DT_VERSYM).map(|at| Table(at as *const u16)),
+            symbols: Table(symbols? as *const Symbol),
+            strings: Table(strings? as *const u8),
+            versions: versions.map(|at| Table(at as *const u16)),
             hash,
         })
     }

@@ -7,9 +7,9 @@
 // The parent module's expectation of unsafe code covers this file.
 
 use core::arch::naked_asm;
-use core::ffi::{c_int, c_void};
+use core::ffi::c_int;
 
-use crate::next::lookup;
+use crate::next::auxiliary;
 
 use super::{FAST, NEXT_GET, NEXT_MAKE, NEXT_SET, NEXT_SWAP, SWITCHES, exit_process};
 
@@ -44,14 +44,7 @@ pub(super) fn keeps_all() -> bool {
     const AT_HWCAP2: usize = 26;
     /// arch/arm64/include/uapi/asm/hwcap.h
     const HWCAP2_SME: usize = 1 << 23;
-    // Ours of that name is for the compiler.
-    let getauxval = lookup(c"getauxval");
-    if getauxval.is_null() {
-        return false;
-    }
-    // SAFETY: found under the name of this function.
-    let getauxval = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn(usize) -> usize>(getauxval) };
-    getauxval(AT_HWCAP2) & HWCAP2_SME == 0
+    auxiliary(AT_HWCAP2) & HWCAP2_SME == 0
 }
 
 /// How all four begin: to libc's function, at label 2, when switched off, or with a shadow stack in force (a guarded control stack: CHKFEAT,

@@ -8,12 +8,12 @@
 //! musl has none of them.
 #![expect(unsafe_code, reason = "switching stacks")]
 
-use core::ffi::c_int;
+use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use forkless_record::Counter;
 
-use crate::next::jump_slot;
+use crate::next::{Next, jump_slot};
 use crate::tally;
 
 #[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
@@ -53,12 +53,15 @@ jump_slot!(NEXT_SET = c"setcontext", else crate::rt::abort);
 jump_slot!(NEXT_SWAP = c"swapcontext", else crate::rt::abort);
 jump_slot!(NEXT_MAKE = c"makecontext", else crate::rt::abort);
 
-unsafe extern "C" {
-    fn exit(status: c_int) -> !;
-}
+static EXIT: Next = Next::new(c"exit");
 
 /// The end of a context without a successor.
 extern "C" fn exit_process(status: c_int) -> ! {
-    // SAFETY: libc's exit.
-    unsafe { exit(status) }
+    let exit = EXIT.get();
+    if exit.is_null() {
+        crate::rt::abort();
+    }
+    // SAFETY: found under the name of the function that has this type.
+    let exit = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn(c_int) -> !>(exit) };
+    exit(status)
 }

@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use forkless_record::Counter;
 use forkless_sys::{CPtr, fd, maps, mm, process};
 
+use crate::decimal::decimal;
 use crate::mappings::each_writable;
 use crate::{config, tally};
 
@@ -110,8 +111,8 @@ fn resident() -> Option<usize> {
     let mut text = [0u8; 128];
     let read = fd::read(file, &mut text);
     let _ = fd::close(file);
-    let mut fields = core::str::from_utf8(text.get(..read.ok()?)?).ok()?.split(' ');
-    let all: usize = fields.nth(1)?.parse().ok()?;
-    let shared: usize = fields.next()?.parse().ok()?;
-    Some(all.saturating_sub(shared) * 4096)
+    let mut fields = text.get(..read.ok()?)?.split(|byte| *byte == b' ');
+    let all = decimal(fields.nth(1)?)?;
+    let shared = decimal(fields.next()?)?;
+    Some(all.saturating_sub(shared) as usize * 4096)
 }

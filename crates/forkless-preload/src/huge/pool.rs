@@ -19,6 +19,7 @@ use forkless_sys::maps::{self, Mapping};
 use forkless_sys::signal;
 use forkless_sys::{CPtr, fd, mm, process};
 
+use crate::decimal::decimal;
 use crate::fork::speculating;
 use crate::insist::insist;
 use crate::mappings::{advice, each_writable, unmap_own};
@@ -207,7 +208,7 @@ fn read_number(path: CPtr<'_>) -> Option<usize> {
     let mut text = [0u8; 32];
     let read = fd::read(file, &mut text);
     let _ = fd::close(file);
-    core::str::from_utf8(text.get(..read.ok()?)?).ok()?.trim().parse().ok()
+    Some(decimal(text.get(..read.ok()?)?.trim_ascii_end())? as usize)
 }
 
 const SMALLER: &[u8] = b"forkless: the pool of huge pages is too small for this fork (vm.nr_hugepages, \

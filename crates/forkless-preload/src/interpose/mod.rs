@@ -50,6 +50,16 @@ static EXIT: Next = Next::new(c"_exit");
 /// `_exit(2)`: ends a process without its destructors, ours included.
 #[unsafe(no_mangle)]
 extern "C" fn _exit(status: c_int) -> ! {
+    end(status)
+}
+
+/// `_Exit(3)`, its other name.
+#[unsafe(no_mangle)]
+extern "C" fn _Exit(status: c_int) -> ! {
+    end(status)
+}
+
+fn end(status: c_int) -> ! {
     #[cfg(target_arch = "x86_64")]
     if fork::takes_short_cuts() {
         fork::child::direct(linux_raw_sys::general::__NR_exit_group, &[status as usize, 0, 0, 0, 0, 0]);
@@ -64,12 +74,6 @@ extern "C" fn _exit(status: c_int) -> ! {
         real(status);
     }
     forkless_sys::process::exit_group(status)
-}
-
-/// `_Exit(3)`, its other name.
-#[unsafe(no_mangle)]
-extern "C" fn _Exit(status: c_int) -> ! {
-    _exit(status)
 }
 
 static FORK: Next = Next::new(c"fork");

@@ -74,25 +74,11 @@ pub(crate) struct Name {
 }
 
 impl Name {
-    const EMPTY: Name = Name { bytes: [0; 64], len: 0 };
-
     pub(crate) fn last_of(path: &[u8]) -> Name {
-        let mut name = Name::EMPTY;
-        path.iter().for_each(|byte| name.push(*byte));
+        let last = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+        let mut name = Name { bytes: [0; 64], len: last.len().min(64) };
+        name.bytes[..name.len].copy_from_slice(&last[..name.len]);
         name
-    }
-
-    fn push(&mut self, byte: u8) {
-        match byte {
-            b'/' => self.len = 0,
-            // What fills the line up before the path.
-            b' ' if self.len == 0 => {}
-            _ if self.len < self.bytes.len() => {
-                self.bytes[self.len] = byte;
-                self.len += 1;
-            }
-            _ => {}
-        }
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {

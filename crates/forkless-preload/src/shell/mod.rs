@@ -18,6 +18,7 @@ use core::sync::atomic::{
 use forkless_record::Counter;
 use forkless_shell::{ShellKind, ShellTraits};
 
+use crate::decimal::decimal;
 use crate::{rt, tally};
 
 at_hand! {
@@ -42,7 +43,7 @@ pub(crate) fn configure(option: &[u8]) {
         return;
     }
     let mut parts = option.split(|b| *b == b':');
-    let mut number = || core::str::from_utf8(parts.next()?).ok()?.parse::<u64>().ok();
+    let mut number = || decimal(parts.next()?);
     let (Some(traits), Some(device), Some(inode)) = (number(), number(), number()) else { return };
     learnt(ShellTraits::from_bits(traits as u8), device, inode);
 }

@@ -19,9 +19,9 @@ use super::system::{fail, tell, wait};
 
 unsafe extern "C" {
     pub(super) fn __errno_location() -> *mut c_int;
-    fn fdopen(fd: c_int, mode: *const c_char) -> *mut c_void;
 }
 
+static FDOPEN: Next = Next::new(c"fdopen");
 static POPEN: Next = Next::new(c"popen");
 static PCLOSE: Next = Next::new(c"pclose");
 static FCLOSE: Next = Next::new(c"fclose");
@@ -181,8 +181,16 @@ fn open(
         let _ = fd::set_cloexec(ours, false);
     }
     let mode = if reads { c"r" } else { c"w" };
-    // SAFETY: a descriptor that nobody else owns, and a valid mode.
-    let file = unsafe { fdopen(ours, mode.as_ptr()) };
+    let fdopen = FDOPEN.get();
+    let file = if fdopen.is_null() {
+        core::ptr::null_mut()
+    } else {
+        // SAFETY: found under the name of the function that has this type.
+        let fdopen = unsafe {
+            core::mem::transmute::<*mut c_void, extern "C" fn(c_int, *const c_char) -> *mut c_void>(fdopen)
+        };
+        fdopen(ours, mode.as_ptr())
+    };
     if file.is_null() {
         let _ = fd::close(ours);
         let _ = wait(started.pid);

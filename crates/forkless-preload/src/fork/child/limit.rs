@@ -5,6 +5,8 @@ use core::ffi::CStr;
 
 use forkless_sys::{CPtr, fd};
 
+use crate::decimal::decimal;
+
 const PATH: usize = 512;
 
 /// Bytes left below every limit that this process's cgroup and those above it have, counting file pages that the kernel would give up first.
@@ -46,17 +48,13 @@ fn upwards(mount: &[u8], group: &[u8], [limit, usage]: [&[u8]; 2]) -> u64 {
 fn number(mount: &[u8], group: &[u8], file: &[u8]) -> Option<u64> {
     let mut text = [0u8; 32];
     // "max" is no number.
-    parse(at(mount, group, file, &mut text)?)
+    decimal(at(mount, group, file, &mut text)?.trim_ascii_end())
 }
 
 fn reclaimable(mount: &[u8], group: &[u8]) -> Option<u64> {
     let mut text = [0u8; 4096];
     let all = at(mount, group, b"/memory.stat", &mut text)?;
-    all.split(|b| *b == b'\n').find_map(|line| parse(line.strip_prefix(b"inactive_file ")?))
-}
-
-fn parse(text: &[u8]) -> Option<u64> {
-    core::str::from_utf8(text).ok()?.trim().parse().ok()
+    all.split(|b| *b == b'\n').find_map(|line| decimal(line.strip_prefix(b"inactive_file ")?))
 }
 
 fn at<'a>(mount: &[u8], group: &[u8], file: &[u8], text: &'a mut [u8]) -> Option<&'a [u8]> {
