@@ -2,9 +2,11 @@
 //! counted, and that no program, file or setting outlives it.
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::symlink;
 use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
+use std::time::Instant;
 
 use library::LIBRARY;
 use scratch::{Scratch, text, wait_until};
@@ -25,14 +27,18 @@ impl Scratch {
         self.command(arguments).output().unwrap()
     }
 
-    /// Processes whose command line names something in the directory.
+    /// Processes whose command line names something in the directory for temporary files.
     fn processes(&self) -> Vec<String> {
+        self.processes_naming("tmp")
+    }
+
+    fn processes_naming(&self, name: &str) -> Vec<String> {
         let all = fs::read_dir("/proc").unwrap().flatten();
         let lines = all.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
-        let tmp = self.0.join("tmp").display().to_string();
+        let path = self.0.join(name).display().to_string();
         lines
             .map(|line| String::from_utf8_lossy(&line).replace('\0', " "))
-            .filter(|line| line.contains(&tmp))
+            .filter(|line| line.contains(&path))
             .collect()
     }
 }
@@ -158,6 +164,57 @@ fn interpreters_are_also_measured_without_the_memory_and_no_limit_is_set_for_tha
         assert_eq!(figure(name, "run / small").is_some(), check["verdict"] != "not_shown", "{check}");
         assert!(text(&output.stdout).contains(&format!("- {name}: plain / small: ")));
     }
+}
+
+/// The launcher of `small-*`: lines side by side, of which one runs at a time.
+#[test]
+fn lines_run_in_turns() {
+    let scratch = Scratch::new("turns");
+    let program = scratch.0.join("in_turns");
+    let source =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../forkless-bench/src/suites/victims/programs/in_turns.c");
+    let compiled = Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(source).status().unwrap();
+    assert!(compiled.success());
+    let log = scratch.0.join("log");
+    let script = "n=0; while [ $n -lt 2000 ]; do n=$((n+1)); printf $0 >> \"$1\"; done; (exit $2)";
+    let turns = |first: &str, orders: &str| {
+        let path = log.to_str().unwrap();
+        let lines = ["a", "b"].map(|letter| ["6", "/bin/sh", "-c", script, letter, path]);
+        let mut command = Command::new(&program);
+        command.arg("5").args(lines[0]).arg(first).args(lines[1]).arg("0");
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(orders.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    };
+    let begun = Instant::now();
+    let output = turns("0", "turns 2\n");
+    let (all, said) = (begun.elapsed(), text(&output.stdout));
+    let said: Vec<&str> = said.lines().collect();
+    assert!(output.status.success() && said[0] == "ready" && said.len() == 2, "{said:?}");
+    let times: Vec<f64> = said[1].split_whitespace().map(|time| time.parse().unwrap()).collect();
+    assert_eq!(times.len(), 4);
+    assert!(times.iter().all(|time| *time > 0.0) && times.iter().sum::<f64>() <= all.as_nanos() as f64);
+    // Each has done all of it, and in pieces: neither one after the other nor both at a time, which would be a change at every letter.
+    let letters = fs::read(&log).unwrap();
+    assert_eq!(letters.iter().filter(|letter| **letter == b'a').count(), 4000);
+    assert_eq!(letters.len(), 8000);
+    let changes = letters.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    assert!((4..2000).contains(&changes), "{changes} changes");
+
+    // One that fails ends them all.
+    let output = turns("7", "turns 1\n");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stderr).contains("/bin/sh ended with wait status 0x700"),
+        "{}",
+        text(&output.stderr)
+    );
+    assert!(
+        wait_until(|| scratch.processes_naming("log").is_empty()),
+        "{:?}",
+        scratch.processes_naming("log")
+    );
 }
 
 #[test]

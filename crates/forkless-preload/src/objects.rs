@@ -7,7 +7,10 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicPtr, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 use crate::{next, rt};
 
@@ -111,39 +114,40 @@ fn entries(section: Table<Dynamic>) -> impl Iterator<Item = Dynamic> {
 
 /// Where the next definition of `name` is: `Some(null)` if none of the objects has one, `None` if they cannot tell.
 pub(crate) fn find(name: &CStr) -> Option<*mut c_void> {
-    let (mut at, last) = (FIRST.load(Relaxed), LAST.load(Relaxed));
-    loop {
-        let object = map(at)?;
-        match Symbols::of(object)?.find(name) {
-            Some(Definition::At(address)) => return Some(address),
-            Some(Definition::Computed) => return None,
-            None if at == last => return Some(null_mut()),
-            None => at = object.next,
-        }
+    match look_through(|symbols| symbols.find(name))? {
+        Some(Definition::At(address)) => Some(address),
+        Some(Definition::Computed) => None,
+        None => Some(null_mut()),
     }
 }
 
 /// Whether an object after ours that is no part of libc defines one of `names`, each ended by a NUL: another preloaded library, a sanitizer's
 /// runtime, a wrapper that the program is linked with. Also where that cannot be told.
 pub(crate) fn others_define(names: &'static str) -> bool {
-    let (mut at, last) = (FIRST.load(Relaxed), LAST.load(Relaxed));
-    loop {
-        let Some(object) = map(at) else { return true };
-        let Some(symbols) = Symbols::of(object) else { return true };
+    let found = look_through(|symbols| {
         let defines = |name| {
             // SAFETY: ended by its only NUL.
             symbols.find(unsafe { CStr::from_bytes_with_nul_unchecked(name) }).is_some()
         };
         // libc itself has this, and so has libpthread before glibc 2.34.
         let is_libcs = defines(b"__errno_location\0");
-        if !is_libcs && names.as_bytes().split_inclusive(|byte| *byte == 0).any(defines) {
-            return true;
-        }
-        if at == last {
-            return false;
+        (!is_libcs && names.as_bytes().split_inclusive(|byte| *byte == 0).any(defines)).then_some(())
+    });
+    found != Some(None)
+}
+
+/// Goes through the objects after ours, in the loader's order, until one has an answer: `Some(None)` if none has, `None` if they cannot tell.
+fn look_through<T>(answer: impl Fn(Symbols) -> Option<T>) -> Option<Option<T>> {
+    let (mut at, last) = (FIRST.load(Relaxed), LAST.load(Relaxed));
+    for place in 0.. {
+        let object = map(at)?;
+        let found = answer(Symbols::at(place, object)?);
+        if found.is_some() || at == last {
+            return Some(found);
         }
         at = object.next;
     }
+    None
 }
 
 /// A table in a loaded object. Its length is known from elsewhere.
@@ -182,7 +186,64 @@ enum Hash {
     SystemV(Table<u32>),
 }
 
+/// Where the tables of an object are, kept for the next lookup: going through its dynamic section is most of one.
+struct Known {
+    symbols: AtomicUsize,
+    strings: AtomicUsize,
+    /// 0: none.
+    versions: AtomicUsize,
+    /// One more for System V's. 0: not known yet.
+    hash: AtomicUsize,
+}
+
+at_hand! {
+    /// Of the first objects after ours.
+    static KNOWN: [Known; 12] = [const { Known::not_yet() }; 12];
+}
+
+impl Known {
+    const fn not_yet() -> Known {
+        let [symbols, strings, versions, hash] = [const { AtomicUsize::new(0) }; 4];
+        Known { symbols, strings, versions, hash }
+    }
+
+    fn get(&self, base: usize) -> Option<Symbols> {
+        let hash = self.hash.load(Acquire);
+        let table = Table((hash & !1) as *const u32);
+        let versions = self.versions.load(Relaxed);
+        (hash != 0).then(|| Symbols {
+            base,
+            symbols: Table(self.symbols.load(Relaxed) as *const Symbol),
+            strings: Table(self.strings.load(Relaxed) as *const u8),
+            versions: (versions != 0).then_some(Table(versions as *const u16)),
+            hash: if hash & 1 == 0 { Hash::Gnu(table) } else { Hash::SystemV(table) },
+        })
+    }
+
+    /// Another thread may be putting the same.
+    fn put(&self, found: &Symbols) {
+        self.symbols.store(found.symbols.0 as usize, Relaxed);
+        self.strings.store(found.strings.0 as usize, Relaxed);
+        self.versions.store(found.versions.map_or(0, |table| table.0 as usize), Relaxed);
+        let hash = match found.hash {
+            Hash::Gnu(table) => table.0 as usize,
+            Hash::SystemV(table) => table.0 as usize | 1,
+        };
+        self.hash.store(hash, Release);
+    }
+}
+
 impl Symbols {
+    /// Those of an object at this place of the list.
+    fn at(place: usize, object: &Map) -> Option<Symbols> {
+        let Some(known) = KNOWN.get(place) else { return Symbols::of(object) };
+        known.get(object.base).or_else(|| {
+            let found = Symbols::of(object)?;
+            known.put(&found);
+            Some(found)
+        })
+    }
+
     /// `None` if it has no table that is known here.
     fn of(object: &Map) -> Option<Symbols> {
         const DT_HASH: usize = 4;

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
+use super::coprocess::Order;
 use super::report::Report;
 use super::stage::{MS, Promise, Stage, Subject, US, WALL, params};
 use super::{coprocess, install};
@@ -19,14 +20,22 @@ const WHOLE: Metric = Metric { name: "whole", unit: "ms", estimate: false };
 /// A script of a thousand commands.
 pub(super) fn shell(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
     let script = stage.write("script.sh", &"/bin/true\n".repeat(1000))?;
-    small(name, stage, &["/bin/sh".into(), script.into()])
+    small(name, stage, |_| Ok(vec!["/bin/sh".into(), script.clone().into()]))
 }
 
 /// A C project of a dozen files.
 pub(super) fn make(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
     let make = stage.need("make", "make")?;
     stage.need("cc", "gcc libc6-dev")?;
-    let project = stage.directory_in_memory("project")?;
+    small(name, stage, |stage| {
+        let project = stage.directory_in_memory("project")?;
+        write_project(&project)?;
+        let project = project.into_os_string();
+        Ok(vec![make.clone().into(), "-j2".into(), "-B".into(), "-s".into(), "-C".into(), project])
+    })
+}
+
+fn write_project(project: &Path) -> Result<(), Error> {
     let put = |file: String, text: String| {
         let path = project.join(file);
         fs::write(&path, text).map_err(Error::io(format!("write {}", path.display())))
@@ -38,64 +47,78 @@ pub(super) fn make(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Erro
         objects.push_str(&format!(" part{n}.o"));
     }
     put("main.c".into(), "int main(void) { return 0; }\n".into())?;
-    put("Makefile".into(), format!("all: main.o{objects}\n\tcc -o all main.o{objects}\n"))?;
-    let project = project.into_os_string();
-    small(name, stage, &[make.into(), "-j2".into(), "-B".into(), "-s".into(), "-C".into(), project])
+    put("Makefile".into(), format!("all: main.o{objects}\n\tcc -o all main.o{objects}\n"))
 }
 
 /// The life of a small repository.
 pub(super) fn git(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
     stage.need("git", "git")?;
-    let repository = stage.directory_in_memory("repositories")?.join("repository");
     let script = stage.write("git.sh", include_str!("programs/git.sh"))?;
-    small(name, stage, &["/bin/sh".into(), script.into(), repository.into()])
+    small(name, stage, |stage| {
+        let repository = stage.directory_in_memory("repositories")?.join("repository");
+        Ok(vec!["/bin/sh".into(), script.clone().into(), repository.into()])
+    })
 }
 
-/// Without run; with it for this program only; with it for all; and with an empty library for all.
-fn small(name: &'static str, stage: &mut Stage<'_>, program: &[OsString]) -> Result<(), Error> {
+const METHODS: [&str; 4] = ["plain", "children=no", "follow", "empty library"];
+
+/// Without run; with it for this program only; with it for all; and with an empty library for all. They run in turns of [`TURN_MS`], so each
+/// has a program of its own, of which no two work in the same place.
+fn small(
+    name: &'static str,
+    stage: &mut Stage<'_>,
+    mut program: impl FnMut(&mut Stage<'_>) -> Result<Vec<OsString>, Error>,
+) -> Result<(), Error> {
+    let first = program(stage)?;
+    let report = reported(stage, &first)?;
     let empty = stage.compile("empty", "", &["-shared", "-fPIC", "-nostdlib"])?;
     let mut preload = OsString::from("LD_PRELOAD=");
     preload.push(empty);
-    let run = |options: &[&str], before: &[OsString]| -> Vec<OsString> {
-        let forkless = [stage.forkless().as_os_str().to_owned(), "run".into(), "--quiet".into()];
-        let mut line = forkless.to_vec();
-        line.extend(options.iter().map(OsString::from));
-        line.push("--".into());
-        line.extend(before.iter().chain(program).cloned());
-        line
+    let run = |options: &[&str]| -> Vec<OsString> {
+        let words = ["run", "--quiet"].iter().chain(options).chain(&["--"]);
+        std::iter::once(stage.forkless().into()).chain(words.map(OsString::from)).collect()
     };
     // The library under measurement and the empty one come after the same start, with the same questions asked: through `run`, which is not what
     // is asked about there, and through env, which takes the library out of the programs that follow and puts the empty one in.
     let env = OsString::from("/usr/bin/env");
-    let lines = [
-        ("plain", program.to_vec()),
-        ("children=no", run(&["--children=no"], &[])),
-        ("follow", run(&[], std::slice::from_ref(&env))),
-        ("empty library", run(&[], &[env.clone(), preload])),
+    let before = [
+        vec![],
+        run(&["--children=no"]),
+        [run(&[]), vec![env.clone()]].concat(),
+        [run(&[]), vec![env, preload]].concat(),
     ];
-    let report = reported(stage, program)?;
-    let programs = report.count("processes");
-    let launchers =
-        lines.iter().map(|(_, line)| stage.c(name, None, 0, line)).collect::<Result<Vec<_>, _>>()?;
-    let params = params(name, 0);
-    let subject = |(&(method, _), process)| Subject::order(method, &params, &WHOLE, process, "launch", MS);
-    let subjects = lines.iter().zip(&launchers).map(subject).collect();
-    let series = stage.measure_with(&longer(stage.spec.plan), subjects)?;
-    for launcher in launchers {
-        launcher.into_inner().finish()?;
+    let mut lines = vec![OsString::from(TURN_MS)];
+    for mut line in before {
+        line.extend(program(stage)?);
+        lines.push(line.len().to_string().into());
+        lines.extend(line);
     }
+    let in_turns = stage.compile("in_turns", include_str!("programs/in_turns.c"), &[])?;
+    let launcher = stage.start(name, None, in_turns.as_os_str(), &lines)?;
+    let params = params(name, 0);
+    let arm = Order::arm(&launcher, "turns", METHODS.len(), MS);
+    let series = stage.measure_as_one(&longer(stage.spec.plan), &METHODS, &params, &WHOLE, arm)?;
+    launcher.into_inner().finish()?;
+    let [plain, alone, follow, empty] = &series[..] else {
+        return Err(Error::Missing("a method without samples".into()));
+    };
+    let programs = report.count("processes");
     let evidence = if programs > 0 {
         Ok(format!("{programs} programs with the library, one without"))
     } else {
         Err("the library was in no program".to_owned())
     };
-    let figure = stage.ratio(&series[1][0], &series[0][0]);
+    let figure = stage.ratio(alone, plain);
     stage.check(&params, Promise::at_most("children=no / plain", "times", 1.02), figure, evidence.clone());
-    let figure = a_program(&series[2][0], &series[3][0], programs, stage.seed());
+    let figure = a_program(follow, empty, programs, stage.seed());
     let promise = Promise::at_most("follow - empty library, a program", "us", 20.0);
     stage.check(&params, promise, figure, evidence);
     Ok(())
 }
+
+/// How long a turn is. A machine is faster or slower for a while: of 30,000 starts of a program on a virtual machine those of every other second took
+/// 17 us more or less (a standard error), those of every other 20 ms 4.
+const TURN_MS: &str = "3";
 
 /// Small differences between long runs take more of them.
 fn longer(plan: Plan) -> Plan {

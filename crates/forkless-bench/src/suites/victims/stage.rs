@@ -12,7 +12,7 @@ use super::coprocess::{Coprocess, Options, Order, command};
 use super::report::Report;
 use super::{Spec, install};
 use crate::check::{Bound, Check, Figure, Verdict};
-use crate::engine::{self, Arm, Observer, Plan};
+use crate::engine::{self, Arm, Observer, Outcome, Plan};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::program::{Kind, Program};
@@ -277,16 +277,48 @@ impl<'a> Stage<'a> {
         }
         let outcome = engine::run(&mut arms, plan, &mut self.observer)?;
         drop(arms);
+        let rows = names.into_iter().zip(&outcome.series).flat_map(|((method, params, metrics), all)| {
+            metrics
+                .iter()
+                .zip(all)
+                .map(move |(&metric, samples)| (method, params.clone(), metric, samples.clone()))
+        });
+        self.take(&outcome, rows.collect());
+        Ok(outcome.series)
+    }
+
+    /// The same with one arm that fills a series of each method.
+    pub(super) fn measure_as_one(
+        &mut self,
+        plan: &Plan,
+        methods: &[&'static str],
+        params: &Params,
+        metric: &Metric,
+        arm: Box<dyn Arm + '_>,
+    ) -> Result<Vec<Samples>, Error> {
+        let outcome = engine::run(&mut [arm], plan, &mut self.observer)?;
+        let all = outcome.series.first().cloned().unwrap_or_default();
+        let rows = methods
+            .iter()
+            .zip(&all)
+            .map(|(&method, samples)| (method, params.clone(), *metric, samples.clone()));
+        self.take(&outcome, rows.collect());
+        Ok(all)
+    }
+
+    /// Adds what was measured to the suite.
+    fn take(&mut self, outcome: &Outcome, rows_of: Vec<(&'static str, Params, Metric, Samples)>) {
         self.suite.rounds += outcome.rounds;
         self.suite.seconds += outcome.elapsed.as_secs_f64();
         self.steady.extend(outcome.series.first().and_then(|series| series.first()).cloned());
-        let mut series: Vec<Series> = Vec::new();
-        for ((method, params, metrics), all) in names.into_iter().zip(&outcome.series) {
-            for (&metric, samples) in metrics.iter().zip(all) {
-                let (method, samples) = (method.to_owned(), samples.clone());
-                series.push(Series { method, params: params.clone(), metric, limit: None, samples });
-            }
-        }
+        let series = |(method, params, metric, samples): (&str, _, _, _)| Series {
+            method: method.to_owned(),
+            params,
+            metric,
+            limit: None,
+            samples,
+        };
+        let mut series: Vec<Series> = rows_of.into_iter().map(series).collect();
         // A method is compared with the plain one under the same parameters.
         while let Some(first) = series.first() {
             let params = first.params.clone();
@@ -294,7 +326,6 @@ impl<'a> Stage<'a> {
             series = rest;
             self.suite.rows.extend(rows(group, Some("plain"), self.suite.seed));
         }
-        Ok(outcome.series)
     }
 
     /// Sets a figure against its promise. Without evidence there is no figure.
