@@ -20,8 +20,8 @@ const PRELOAD_MUST_NOT_EXPORT: &[&str] =
 /// The most the preloaded library may occupy on disk: it is mapped into every program.
 const PRELOAD_BYTES: u64 = 200_000;
 
-/// The most of its file that it may have in writable memory. The loader relocates it in every program of a tree; a second page would be another
-/// fault and another copy there, about 2 us.
+/// The most writable memory it may have. The loader relocates it in every program of a tree; a second page of the file would be another fault and
+/// another copy there, about 2 us, and one of zeroes another mapping, 5 us.
 const PRELOAD_WRITABLE_BYTES: u64 = 4096;
 
 /// Where in its file the functions end that programs run through when they start, fork and end (crates/forkless-preload/layout.ld): the kernel maps
@@ -64,7 +64,8 @@ pub(crate) fn check() -> Result<String> {
     let writable = writable(&tool("readelf", &["-lW"], &preload)?)?;
     ensure!(
         writable <= PRELOAD_WRITABLE_BYTES,
-        "libforkless_preload.so has {writable} bytes to relocate, more than a page: tables of text without pointers have none"
+        "libforkless_preload.so has {writable} bytes of writable memory, more than a page: tables of text without pointers need none, and larger \
+         ones are mapped where they are used (late.rs)"
     );
     let end = end_of(".text.start", &tool("readelf", &["-SW"], &preload)?)?;
     ensure!(
@@ -123,10 +124,10 @@ fn bound_at_load(name: &str, dynamic: &str) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of the file in the writable segment, by `readelf -lW`: kind, offset, two addresses, size in the file, size in memory, rights.
+/// Bytes in memory of the writable segment, by `readelf -lW`: kind, offset, two addresses, size in the file, size in memory, rights.
 fn writable(headers: &str) -> Result<u64> {
     let sizes = headers.lines().filter_map(|line| match line.split_whitespace().collect::<Vec<_>>()[..] {
-        ["LOAD", _, _, _, in_file, _, "RW", ..] => Some(in_file),
+        ["LOAD", _, _, _, _, in_memory, "RW", ..] => Some(in_memory),
         _ => None,
     });
     let [size] = sizes.collect::<Vec<_>>()[..] else { bail!("not one writable segment:\n{headers}") };
@@ -178,9 +179,16 @@ mod tests {
     #[test]
     fn the_writable_segment_is_read_from_the_program_headers() {
         let code = "  LOAD           0x000000 0x0000 0x0000 0x025636 0x025636 R E 0x1000\n";
-        let data = "  LOAD           0x026000 0x26000 0x26000 0x000730 0x0968a0 RW  0x1000\n";
-        assert_eq!(writable(&format!("{code}{data}")).expect("one segment"), 0x730);
+        let data = "  LOAD           0x026000 0x26000 0x26000 0x000730 0x000f98 RW  0x1000\n";
+        assert_eq!(writable(&format!("{code}{data}")).expect("one segment"), 0xf98);
         assert!(writable(code).is_err());
+    }
+
+    #[test]
+    fn the_end_of_a_section_is_read_from_the_section_headers() {
+        let sections = "  [ 7] .text.start   PROGBITS  0000000000003600 0034fc 005405 00  AX  0   0  4\n";
+        assert_eq!(end_of(".text.start", sections).expect("a section"), 0x8901);
+        assert!(end_of(".text.far", sections).is_err());
     }
 
     #[test]

@@ -20,14 +20,12 @@ pub(crate) enum Fork {
     Speculate = 2,
 }
 
-at_hand! {
-    static FORK: AtomicU8 = AtomicU8::new(Fork::Off as u8);
-    static MINIMUM: AtomicUsize = AtomicUsize::new(DEFAULT_MINIMUM);
-    static LIMIT_MS: AtomicU32 = AtomicU32::new(50);
-    static LEARN: AtomicBool = AtomicBool::new(true);
-    static ROOT: AtomicU32 = AtomicU32::new(0);
-    static RECORD: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
-}
+static FORK: AtomicU8 = AtomicU8::new(Fork::Off as u8);
+static MINIMUM: AtomicUsize = AtomicUsize::new(DEFAULT_MINIMUM);
+static LIMIT_MS: AtomicU32 = AtomicU32::new(50);
+static LEARN: AtomicBool = AtomicBool::new(true);
+static ROOT: AtomicU32 = AtomicU32::new(0);
+static RECORD: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
 
 pub(crate) fn fork() -> Fork {
     match FORK.load(Relaxed) {

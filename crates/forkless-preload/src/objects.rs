@@ -56,11 +56,9 @@ struct Symbol {
     size: usize,
 }
 
-at_hand! {
-    /// The object after ours, and the last that was loaded with the program. Null where the list was not found.
-    static FIRST: AtomicPtr<Map> = AtomicPtr::new(null_mut());
-    static LAST: AtomicPtr<Map> = AtomicPtr::new(null_mut());
-}
+/// The object after ours, and the last that was loaded with the program. Null where the list was not found.
+static FIRST: AtomicPtr<Map> = AtomicPtr::new(null_mut());
+static LAST: AtomicPtr<Map> = AtomicPtr::new(null_mut());
 
 /// Remembers the objects there are: when the library is loaded, before the program can have loaded more.
 pub(crate) fn remember() {
@@ -196,10 +194,8 @@ struct Known {
     hash: AtomicUsize,
 }
 
-at_hand! {
-    /// Of the first objects after ours.
-    static KNOWN: [Known; 12] = [const { Known::not_yet() }; 12];
-}
+/// Of the first objects after ours.
+static KNOWN: [Known; 12] = [const { Known::not_yet() }; 12];
 
 impl Known {
     const fn not_yet() -> Known {

@@ -18,9 +18,7 @@ use crate::config;
 use crate::mappings::{self, Name};
 use crate::next::Next;
 
-at_hand! {
-    static RECORD: AtomicPtr<Record> = AtomicPtr::new(null_mut());
-}
+static RECORD: AtomicPtr<Record> = AtomicPtr::new(null_mut());
 /// Marks a record that could not be mapped, so that it is not tried for every fork.
 static NONE: u8 = 0;
 

@@ -20,10 +20,8 @@ use crate::tally;
 #[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
 mod arch;
 
-at_hand! {
-    /// 1: on.
-    static FAST: AtomicU8 = AtomicU8::new(0);
-}
+/// 1: on.
+static FAST: AtomicU8 = AtomicU8::new(0);
 /// Switches; racing threads may lose some, which a report can bear and a switch of 13 ns cannot.
 static SWITCHES: AtomicU64 = AtomicU64::new(0);
 

@@ -21,7 +21,7 @@ use crate::insist::insist;
 use crate::rt;
 use crate::signals::{BLOCKED, SIGSYS};
 
-use super::{Attempt, NO_DISPATCH, decide, trap};
+use super::{Attempt, NO_DISPATCH, decide, tables, trap};
 
 const SA_SIGINFO: usize = 4;
 const SA_ONSTACK: usize = 0x0800_0000;
@@ -48,7 +48,8 @@ struct Stack(UnsafeCell<[u8; STACK]>);
 // SAFETY: only the thread that owns the slot, and the kernel on its behalf, uses the memory.
 unsafe impl Sync for Stack {}
 
-static STACKS: [Stack; SLOTS] = [const { Stack(UnsafeCell::new([0; STACK])) }; SLOTS];
+/// One for each slot.
+pub(super) struct Stacks([Stack; SLOTS]);
 
 /// A thread between [`arm`] and [`Turn::release`].
 pub(crate) struct Slot {
@@ -75,17 +76,15 @@ pub(crate) struct Slot {
     number: AtomicUsize,
 }
 
-side_by_side! {
-    static TABLE: [Slot; SLOTS] = [const { Slot::unused() }; SLOTS];
-    static HANDLER: Handler = Handler {
-        lock: AtomicBool::new(false),
-        users: AtomicU32::new(0),
-        handler: AtomicUsize::new(0),
-        flags: AtomicUsize::new(0),
-        restorer: AtomicUsize::new(0),
-        mask: AtomicU64::new(0),
-    };
-}
+static TABLE: [Slot; SLOTS] = [const { Slot::unused() }; SLOTS];
+static HANDLER: Handler = Handler {
+    lock: AtomicBool::new(false),
+    users: AtomicU32::new(0),
+    handler: AtomicUsize::new(0),
+    flags: AtomicUsize::new(0),
+    restorer: AtomicUsize::new(0),
+    mask: AtomicU64::new(0),
+};
 
 /// The `SIGSYS` action is the process's, arming is a thread's: the first thread installs ours, the last puts the program's back.
 struct Handler {
@@ -272,8 +271,11 @@ impl Slot {
     }
 
     fn take_stack(&self) -> Attempt<()> {
-        let ours =
-            AltStack { start: STACKS[self.index()].0.get() as usize, flags: SS_AUTODISARM, size: STACK };
+        let ours = AltStack {
+            start: tables::get().stacks.0[self.index()].0.get() as usize,
+            flags: SS_AUTODISARM,
+            size: STACK,
+        };
         // SAFETY: the slot's stack is this thread's until release.
         let old = match unsafe { signal::set_altstack(&ours) } {
             Ok(old) => old,

@@ -15,31 +15,27 @@ use crate::mappings::advice;
 use crate::namespace;
 use crate::rt;
 
-use super::{Attempt, NO_DISPATCH, outcome, sites, size};
+use super::{Attempt, NO_DISPATCH, outcome, sites, size, tables};
 
 /// What copying one page table entry and tearing it down again costs, for the estimate in the report: 17 to 28 ms for the 262,144
 /// pages of 1 GB, most of it in `dup_mmap` and `exit_mmap`.
 pub(crate) const NANOS_PER_PAGE: u64 = 80;
 
-at_hand! {
-    /// Set when the program installs a seccomp filter or uses dispatch itself: its own rules for system calls are in force from then on.
-    pub(crate) static SANDBOXED: AtomicU32 = AtomicU32::new(0);
-}
+/// Set when the program installs a seccomp filter or uses dispatch itself: its own rules for system calls are in force from then on.
+pub(crate) static SANDBOXED: AtomicU32 = AtomicU32::new(0);
 
-side_by_side! {
-    /// Plain forks under way while other threads might open a window.
-    static PLAIN: AtomicU32 = AtomicU32::new(0);
-    /// A thread is between MADV_DONTFORK and MADV_DOFORK.
-    static WINDOW: AtomicBool = AtomicBool::new(false);
-    /// Calls under way that move memory.
-    static MOVES: AtomicU32 = AtomicU32::new(0);
-    /// The tick, in nanoseconds, for which [`TRACED`] holds.
-    static LOOKED: AtomicI64 = AtomicI64::new(0);
-    static TRACED: AtomicBool = AtomicBool::new(false);
-    /// 1: no filter came with the program. 2: one did. 0: not asked yet.
-    static UNFILTERED: AtomicU8 = AtomicU8::new(0);
-    static NAMESPACE: AtomicU8 = AtomicU8::new(UNKNOWN);
-}
+/// Plain forks under way while other threads might open a window.
+static PLAIN: AtomicU32 = AtomicU32::new(0);
+/// A thread is between MADV_DONTFORK and MADV_DOFORK.
+static WINDOW: AtomicBool = AtomicBool::new(false);
+/// Calls under way that move memory.
+static MOVES: AtomicU32 = AtomicU32::new(0);
+/// The tick, in nanoseconds, for which [`TRACED`] holds.
+static LOOKED: AtomicI64 = AtomicI64::new(0);
+static TRACED: AtomicBool = AtomicBool::new(false);
+/// 1: no filter came with the program. 2: one did. 0: not asked yet.
+static UNFILTERED: AtomicU8 = AtomicU8::new(0);
+static NAMESPACE: AtomicU8 = AtomicU8::new(UNKNOWN);
 
 /// Values of [`NAMESPACE`].
 const UNKNOWN: u8 = 0;
@@ -78,7 +74,7 @@ pub(crate) fn decide(site: usize) -> Attempt<()> {
         return Err(Kind::Traced);
     }
     stays_in_namespace()?;
-    if !outcome::prepare() {
+    if !tables::map() || !outcome::prepare() {
         return Err(Kind::Setup);
     }
     Ok(())

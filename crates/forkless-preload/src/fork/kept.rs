@@ -40,10 +40,8 @@ pub(super) struct Kept {
     pause: AtomicU32,
 }
 
-side_by_side! {
-    /// Attempts of the process. Counted here and not at each site: its page is written at each fork anyway, a site's seldom.
-    static FORKS: AtomicU32 = AtomicU32::new(0);
-}
+/// Attempts of the process. Counted here and not at each site: its page is written at each fork anyway, a site's seldom.
+static FORKS: AtomicU32 = AtomicU32::new(0);
 
 #[derive(Clone, Copy)]
 struct Range {
@@ -67,18 +65,6 @@ impl Range {
 }
 
 impl Kept {
-    pub(super) const fn nothing() -> Kept {
-        Kept {
-            len: AtomicUsize::new(0),
-            start: [const { AtomicUsize::new(0) }; MAX],
-            end: [const { AtomicUsize::new(0) }; MAX],
-            piece: (AtomicUsize::new(0), AtomicUsize::new(0)),
-            next: AtomicUsize::new(0),
-            due: AtomicU32::new(0),
-            pause: AtomicU32::new(0),
-        }
-    }
-
     fn len(&self) -> usize {
         self.len.load(Relaxed)
     }

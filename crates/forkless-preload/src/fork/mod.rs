@@ -32,27 +32,26 @@ mod parent;
 mod plan;
 mod sites;
 mod size;
+mod tables;
 mod trap;
 
 pub(crate) use arm::prepare;
 pub(crate) use decide::{note_namespaces, outside_window};
 
-at_hand! {
-    /// Not 0 in a speculative child, from its first instruction to its exec or end. The interposers read it: where it is [`SHORT_CUTS`]
-    /// they go to the judgement themselves.
-    pub(crate) static SPECULATING: AtomicU8 = AtomicU8::new(0);
+/// Not 0 in a speculative child, from its first instruction to its exec or end. The interposers read it: where it is [`SHORT_CUTS`]
+/// they go to the judgement themselves.
+pub(crate) static SPECULATING: AtomicU8 = AtomicU8::new(0);
 
-    /// What [`SPECULATING`] is to be. Another library's functions, which may do more than libc's, are called in children as well: then the
-    /// system calls that they make are judged where they arrive, in the signal handler.
-    static WAY: AtomicU8 = AtomicU8::new(0);
+/// What [`SPECULATING`] is to be. Another library's functions, which may do more than libc's, are called in children as well: then the
+/// system calls that they make are judged where they arrive, in the signal handler.
+static WAY: AtomicU8 = AtomicU8::new(0);
 
-    /// Dispatch was refused once: it will be again.
-    static NO_DISPATCH: AtomicBool = AtomicBool::new(false);
+/// Dispatch was refused once: it will be again.
+static NO_DISPATCH: AtomicBool = AtomicBool::new(false);
 
-    /// Something here is no longer as it was at the load. A shell forks for every command, and each page written between two forks costs
-    /// it, or its child, a fault.
-    static TOUCHED: AtomicBool = AtomicBool::new(false);
-}
+/// Something here is no longer as it was at the load. A shell forks for every command, and each page written between two forks costs
+/// it, or its child, a fault.
+static TOUCHED: AtomicBool = AtomicBool::new(false);
 
 /// Values of [`SPECULATING`].
 pub(crate) const SHORT_CUTS: u8 = 1;

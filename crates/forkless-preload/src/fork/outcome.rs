@@ -37,11 +37,9 @@ pub(crate) struct Outcome {
     signal: [[AtomicI32; 32]; SIGNALS],
 }
 
-side_by_side! {
-    static OUTCOME: AtomicPtr<Outcome> = AtomicPtr::new(null_mut());
-    /// The process that made it.
-    static OWNER: AtomicI32 = AtomicI32::new(0);
-}
+static OUTCOME: AtomicPtr<Outcome> = AtomicPtr::new(null_mut());
+/// The process that made it.
+static OWNER: AtomicI32 = AtomicI32::new(0);
 
 /// The mapping's length.
 pub(crate) const LEN: usize = (size_of::<Outcome>() + 4095) & !4095;

@@ -330,7 +330,7 @@ fn open_memory() -> Attempt<i32> {
 /// Marks the absent ranges. From the first that refuses on (VM_SPECIAL mappings do), the rest stays with the kernel.
 fn mark() {
     let mut n = 0;
-    for (start, end) in plan::ABSENT.iter() {
+    for (start, end) in plan::absent().iter() {
         // SAFETY: affects only what a child gets, and the child knows how to fetch it.
         if unsafe { mm::madvise(start as *mut _, end - start, mm::MADV_DONTFORK) }.is_err() {
             // Where another thread has unmapped a part of it the others are marked all the same.
@@ -339,7 +339,7 @@ fn mark() {
         }
         n += 1;
     }
-    plan::ABSENT.truncate(n);
+    plan::absent().truncate(n);
 }
 
 fn clear(start: usize, end: usize) {
@@ -348,7 +348,7 @@ fn clear(start: usize, end: usize) {
 }
 
 fn unmark(beside_threads: bool) {
-    plan::ABSENT.iter().for_each(|(start, end)| clear(start, end));
+    plan::absent().iter().for_each(|(start, end)| clear(start, end));
     if beside_threads {
         // What moves downwards while they are gone through upwards is passed by: until a look finds all where the one before found it, or
         // threads that never rest have had their share.

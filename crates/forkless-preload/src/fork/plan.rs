@@ -11,7 +11,7 @@ use forkless_sys::mm;
 use crate::mappings::{advice, each_writable};
 use crate::rt;
 
-use super::{kept, outcome, sites};
+use super::{kept, outcome, sites, tables};
 
 const MAX: usize = 256;
 
@@ -25,21 +25,17 @@ pub(crate) struct Ranges {
 /// In the low bits of a start: the range is executable.
 const EXEC: usize = 1;
 
-side_by_side! {
-    /// Memory the parent has and the child lacks.
-    pub(crate) static ABSENT: Ranges = Ranges::new();
-    /// Writable shared mappings.
-    pub(crate) static SHARED: Ranges = Ranges::new();
+/// Memory the parent has and the child lacks.
+pub(crate) fn absent() -> &'static Ranges {
+    &tables::get().absent
+}
+
+/// Writable shared mappings.
+pub(crate) fn shared() -> &'static Ranges {
+    &tables::get().shared
 }
 
 impl Ranges {
-    const fn new() -> Ranges {
-        Ranges {
-            len: AtomicUsize::new(0),
-            range: [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; MAX],
-        }
-    }
-
     fn clear(&self) {
         // Most programs share nothing: what is empty is not written.
         if self.len() != 0 {
@@ -169,7 +165,7 @@ pub(crate) struct Listed {
     pub(crate) mappings: usize,
 }
 
-/// Lists the mappings into [`ABSENT`] and [`SHARED`].
+/// Lists the mappings into [`absent`] and [`shared`].
 ///
 /// `tid_word` is where the clone writes the child's id. `beside_threads`: others run meanwhile.
 pub(crate) fn list(
@@ -179,8 +175,9 @@ pub(crate) fn list(
     smallest: usize,
     beside_threads: bool,
 ) -> Result<Listed, Kind> {
-    ABSENT.clear();
-    SHARED.clear();
+    let (absent, shared) = (absent(), shared());
+    absent.clear();
+    shared.clear();
     let mut pins = Pins { len: 0, range: [(0, 0); PINS], beside_threads };
     let image = rt::image();
     pins.add(image.start, image.end);
@@ -194,21 +191,22 @@ pub(crate) fn list(
     each_writable(|m| {
         listed.mappings += 1;
         if m.flags & maps::SHARED != 0 {
-            return m.start == outcome::address() || SHARED.push(m.start, m.end, false);
+            return m.start == outcome::address() || shared.push(m.start, m.end, false);
         }
         if m.inode == 0
             && m.flags & maps::READABLE != 0
             && m.end - m.start >= smallest
+            && !tables::start_at(m.start)
             && !advice::is_marked(m.start, m.end)
         {
-            listed.absent += exclude(&m, &pins, smallest);
+            listed.absent += exclude(&m, &pins, absent, smallest);
         }
         true
     })?;
     Ok(listed)
 }
 
-/// Every mapping that could carry our mark now, whatever became of the ranges of [`ABSENT`]: another thread's mremap moves a mapping with its
+/// Every mapping that could carry our mark now, whatever became of those that are [`absent`]: another thread's mremap moves a mapping with its
 /// flags, and a mark left behind would be missed by the next plain fork's child. Returns a number that tells where they lay.
 pub(crate) fn each_candidate(mut each: impl FnMut(usize, usize)) -> usize {
     let (mut places, mut end) = (0usize, 0);
@@ -229,12 +227,12 @@ pub(crate) fn each_candidate(mut each: impl FnMut(usize, usize)) -> usize {
     places
 }
 
-/// Adds what the pins leave of a mapping. A full table is no error: the rest stays with the kernel.
-fn exclude(m: &Mapping, pins: &Pins, smallest: usize) -> usize {
+/// Adds what the pins leave of a mapping to `absent`. A full table is no error: the rest stays with the kernel.
+fn exclude(m: &Mapping, pins: &Pins, absent: &Ranges, smallest: usize) -> usize {
     let mut total = 0;
     let mut at = m.start;
     let mut add = |start: usize, end: usize| {
-        if end > start && end - start >= smallest && ABSENT.push(start, end, m.flags & maps::EXECUTABLE != 0)
+        if end > start && end - start >= smallest && absent.push(start, end, m.flags & maps::EXECUTABLE != 0)
         {
             total += end - start;
         }

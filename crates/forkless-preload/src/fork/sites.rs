@@ -7,9 +7,12 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use crate::config;
 
 use super::kept::Kept;
+use super::tables;
 
 /// Call sites remembered; further ones share the last entry.
 const SITES: usize = 64;
+
+pub(super) struct Sites([Site; SITES]);
 
 struct Site {
     address: AtomicUsize,
@@ -20,17 +23,9 @@ struct Site {
     kept: Kept,
 }
 
-static TABLE: [Site; SITES] = [const {
-    Site {
-        address: AtomicUsize::new(0),
-        streak: AtomicU32::new(0),
-        skip: AtomicU32::new(0),
-        kept: Kept::nothing(),
-    }
-}; SITES];
-
 fn site(address: usize) -> &'static Site {
-    for site in &TABLE {
+    let all = &tables::get().sites.0;
+    for site in all {
         // Looked at first: the exchange writes to its page, whatever comes of it.
         let mut known = site.address.load(Relaxed);
         if known == 0 {
@@ -40,12 +35,12 @@ fn site(address: usize) -> &'static Site {
             return site;
         }
     }
-    &TABLE[SITES - 1]
+    &all[SITES - 1]
 }
 
 /// Whether to speculate at this site now. Counts down what is to be skipped.
 pub(crate) fn worth_trying(address: usize) -> bool {
-    if !config::learn() {
+    if !config::learn() || tables::known().is_none() {
         return true;
     }
     let site = site(address);

@@ -9,16 +9,14 @@ use crate::config;
 
 use super::decide::status_lines;
 
-side_by_side! {
-    static SIZE: Size = Size {
-        pid: AtomicI32::new(0),
-        kind: AtomicU8::new(0),
-        site: AtomicUsize::new(0),
-        bytes: AtomicUsize::new(0),
-        anonymous: AtomicUsize::new(0),
-        faults: AtomicU64::new(0),
-    };
-}
+static SIZE: Size = Size {
+    pid: AtomicI32::new(0),
+    kind: AtomicU8::new(0),
+    site: AtomicUsize::new(0),
+    bytes: AtomicUsize::new(0),
+    anonymous: AtomicUsize::new(0),
+    faults: AtomicU64::new(0),
+};
 
 /// Whether there is much to gain, as it was found out last.
 ///

@@ -16,9 +16,7 @@ use crate::{config, tally};
 
 pub(crate) mod pool;
 
-at_hand! {
-    static WANTED: AtomicBool = AtomicBool::new(false);
-}
+static WANTED: AtomicBool = AtomicBool::new(false);
 
 /// Resident bytes at the last time; the next is due when a quarter has come on top.
 static DONE: AtomicUsize = AtomicUsize::new(0);

@@ -22,22 +22,21 @@ use forkless_sys::{CPtr, fd, mm, process};
 use crate::decimal::decimal;
 use crate::fork::speculating;
 use crate::insist::insist;
+use crate::late::Late;
 use crate::mappings::{advice, each_writable, unmap_own};
 use crate::rt;
 use crate::signals;
 
 const HUGE: usize = 2 << 20;
 
-at_hand! {
-    static WANTED: AtomicBool = AtomicBool::new(false);
-    static WARN: AtomicBool = AtomicBool::new(false);
+static WANTED: AtomicBool = AtomicBool::new(false);
+static WARN: AtomicBool = AtomicBool::new(false);
 
-    /// Memory of this process may lie in the pool by our doing. Read by the interposers.
-    pub(crate) static MOVED: AtomicBool = AtomicBool::new(false);
-}
+/// Memory of this process may lie in the pool by our doing. Read by the interposers.
+pub(crate) static MOVED: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn configure(wanted: bool, warn: bool) {
-    WANTED.store(wanted, Relaxed);
+    WANTED.store(wanted && RANGES.map(), Relaxed);
     WARN.store(warn, Relaxed);
 }
 
@@ -110,11 +109,10 @@ struct Ranges {
 /// Ranges kept track of; memory that would take more is not moved, or taken out again.
 const MOST: usize = 512;
 
-static RANGES: Ranges = Ranges {
-    len: AtomicUsize::new(0),
-    start: [const { AtomicUsize::new(0) }; MOST],
-    end: [const { AtomicUsize::new(0) }; MOST],
-};
+/// Mapped where the pool is wanted.
+#[expect(unsafe_code, reason = "all of it is valid when zeroed")]
+// SAFETY: made of atomics.
+static RANGES: Late<Ranges> = unsafe { Late::new() };
 
 impl Ranges {
     fn get(&self, i: usize) -> (usize, usize) {

@@ -15,10 +15,8 @@ use forkless_sys::{Errno, sched};
 use crate::fork;
 use crate::next::{self, Next};
 
-at_hand! {
-    /// Whether there are fork handlers, of which the first is then [`fork::prepare`]: libc runs those that prepare a fork in the reverse order.
-    static HANDLERS: AtomicU8 = AtomicU8::new(0);
-}
+/// Whether there are fork handlers, of which the first is then [`fork::prepare`]: libc runs those that prepare a fork in the reverse order.
+static HANDLERS: AtomicU8 = AtomicU8::new(0);
 
 /// Values of [`HANDLERS`]; 0: none.
 const BEING_ADDED: u8 = 1;

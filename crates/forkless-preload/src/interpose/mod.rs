@@ -99,10 +99,8 @@ fn fork_by(real: &'static Next, site: usize, late: bool) -> c_int {
     pid
 }
 
-at_hand! {
-    /// How often the process has forked, as far as [`find_childrens`] wants to know.
-    static FORKS: AtomicU8 = AtomicU8::new(0);
-}
+/// How often the process has forked, as far as [`find_childrens`] wants to know.
+static FORKS: AtomicU8 = AtomicU8::new(0);
 
 /// At the second fork of a process, finds what its children call: each of them would look it up for itself, with nothing mapped yet that the
 /// lookup reads. Most processes fork once or never.

@@ -28,10 +28,8 @@ pub(crate) fn file_at(address: usize) -> Option<(Name, usize)> {
 /// Writable mappings from which on the file is read: a question takes 0.8 us, a line of the file half of that, but it has lines of others, too.
 const MANY: usize = 512;
 
-at_hand! {
-    /// How the mappings are found: [`ASKED_FOR`], or [`READ`] once there were many.
-    static WAY: AtomicU8 = AtomicU8::new(ASKED_FOR);
-}
+/// How the mappings are found: [`ASKED_FOR`], or [`READ`] once there were many.
+static WAY: AtomicU8 = AtomicU8::new(ASKED_FOR);
 const ASKED_FOR: u8 = 0;
 const READ: u8 = 1;
 /// For good, since most lines of the file were of others.

@@ -17,26 +17,23 @@ use crate::insist::insist;
 
 type Note = (AtomicUsize, AtomicUsize);
 
-/// What is there from the start.
+/// How many there is room for at first.
 const FEW: usize = 512;
 /// Linux allows a process 65,530 mappings (vm.max_map_count), and each range is one at least.
 const MOST: usize = 1 << 16;
 
-static FIRST: [Note; FEW] = [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; FEW];
-/// A larger table instead, once there has been need of one, with room for [`ROOM`].
-static LARGER: AtomicPtr<Note> = AtomicPtr::new(core::ptr::null_mut());
-static ROOM: AtomicUsize = AtomicUsize::new(FEW);
+/// Mapped when there is something to note, and again when it becomes more, with room for [`ROOM`].
+static TABLE: AtomicPtr<Note> = AtomicPtr::new(core::ptr::null_mut());
+static ROOM: AtomicUsize = AtomicUsize::new(0);
 
-at_hand! {
-    static LEN: AtomicUsize = AtomicUsize::new(0);
-    /// The process whose thread has it, or 0.
-    static LOCK: AtomicI32 = AtomicI32::new(0);
-    /// Not everything is noted.
-    static INCOMPLETE: AtomicBool = AtomicBool::new(false);
-    /// The process that last asked whether everything is.
-    #[cfg(target_arch = "x86_64")]
-    static ASKING: AtomicI32 = AtomicI32::new(0);
-}
+static LEN: AtomicUsize = AtomicUsize::new(0);
+/// The process whose thread has it, or 0.
+static LOCK: AtomicI32 = AtomicI32::new(0);
+/// Not everything is noted.
+static INCOMPLETE: AtomicBool = AtomicBool::new(false);
+/// The process that last asked whether everything is.
+#[cfg(target_arch = "x86_64")]
+static ASKING: AtomicI32 = AtomicI32::new(0);
 
 /// Whether nothing is noted, and nothing was to be.
 pub(super) fn is_empty() -> bool {
@@ -110,12 +107,12 @@ struct Table {
 
 impl Table {
     fn current() -> Table {
-        let larger = LARGER.load(Relaxed);
-        if larger.is_null() {
-            return Table { notes: &FIRST };
+        let table = TABLE.load(Relaxed);
+        if table.is_null() {
+            return Table { notes: &[] };
         }
         // SAFETY: `grow` mapped so many, zeroed, and unmaps them only with the lock that the caller has.
-        Table { notes: unsafe { core::slice::from_raw_parts(larger, ROOM.load(Relaxed)) } }
+        Table { notes: unsafe { core::slice::from_raw_parts(table, ROOM.load(Relaxed)) } }
     }
 
     fn len(&self) -> usize {
@@ -205,9 +202,9 @@ impl Table {
             return None;
         }
         let size = |room: usize| room * size_of::<Note>();
-        let larger = (room * 4).min(MOST);
+        let larger = (room * 4).clamp(FEW, MOST);
         let at = mm::map_anonymous(size(larger), mm::PROT_READ | mm::PROT_WRITE, mm::MAP_PRIVATE).ok()?;
-        let old = LARGER.swap(at.cast(), Relaxed);
+        let old = TABLE.swap(at.cast(), Relaxed);
         ROOM.store(larger, Relaxed);
         let table = Table::current();
         for i in 0..self.len() {

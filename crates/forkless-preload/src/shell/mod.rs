@@ -21,13 +21,11 @@ use forkless_shell::{ShellKind, ShellTraits};
 use crate::decimal::decimal;
 use crate::{rt, tally};
 
-at_hand! {
-    /// 0: off. Else what it is (`ShellTraits::to_bits`), or one of the numbers below, which are larger.
-    static SHELL: AtomicU8 = AtomicU8::new(0);
-    /// Device and inode of `/bin/sh` when it was asked what it is.
-    static DEVICE: AtomicU64 = AtomicU64::new(0);
-    static INODE: AtomicU64 = AtomicU64::new(0);
-}
+/// 0: off. Else what it is (`ShellTraits::to_bits`), or one of the numbers below, which are larger.
+static SHELL: AtomicU8 = AtomicU8::new(0);
+/// Device and inode of `/bin/sh` when it was asked what it is.
+static DEVICE: AtomicU64 = AtomicU64::new(0);
+static INODE: AtomicU64 = AtomicU64::new(0);
 
 /// To be asked when the first line depends on it.
 const UNASKED: u8 = 0x80;

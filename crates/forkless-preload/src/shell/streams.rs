@@ -11,6 +11,7 @@ use forkless_shell::ShellTraits;
 use forkless_sys::signal::{self, SigSet};
 use forkless_sys::{Errno, fd, sched};
 
+use crate::late::Late;
 use crate::next::Next;
 
 use super::launch::Step;
@@ -38,19 +39,12 @@ struct Stream {
     told: AtomicU8,
 }
 
-static TABLE: [Stream; STREAMS] = [const {
-    Stream {
-        file: AtomicPtr::new(core::ptr::null_mut()),
-        pid: AtomicI32::new(0),
-        fd: AtomicI32::new(0),
-        told: AtomicU8::new(0),
-    }
-}; STREAMS];
+/// Mapped by the first `popen`.
+// SAFETY: made of atomics.
+static TABLE: Late<[Stream; STREAMS]> = unsafe { Late::new() };
 
-at_hand! {
-    /// Streams of ours that are open: with none, `fclose` asks no further.
-    static OPEN: AtomicU32 = AtomicU32::new(0);
-}
+/// Streams of ours that are open: with none, `fclose` asks no further.
+static OPEN: AtomicU32 = AtomicU32::new(0);
 
 /// Of [`TABLE`], how many were ever in use.
 static USED: AtomicUsize = AtomicUsize::new(0);
@@ -58,7 +52,7 @@ static USED: AtomicUsize = AtomicUsize::new(0);
 static OVERFLOWN: AtomicBool = AtomicBool::new(false);
 
 fn streams() -> &'static [Stream] {
-    TABLE.get(..USED.load(Acquire)).unwrap_or_default()
+    TABLE.get().and_then(|all| all.get(..USED.load(Acquire))).unwrap_or_default()
 }
 
 /// Held while a stream is opened: POSIX wants every child to start without the streams of the earlier ones.
@@ -100,7 +94,7 @@ extern "C" fn popen(line: *const c_char, mode: *const c_char) -> *mut c_void {
     while LOCK.swap(true, Acquire) {
         sched::yield_now();
     }
-    let free = TABLE.iter().position(|s| s.file.load(Relaxed).is_null());
+    let free = TABLE.map().then(|| TABLE.iter().position(|s| s.file.load(Relaxed).is_null())).flatten();
     let result = match free {
         Some(at) if !OVERFLOWN.load(Relaxed) => {
             USED.fetch_max(at + 1, Release);

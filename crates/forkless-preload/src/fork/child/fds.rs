@@ -8,19 +8,23 @@ use forkless_sys::{Errno, fd};
 
 use crate::kernel::Args;
 
+use super::super::tables;
 use super::{abort, fetch};
 
 /// Descriptors kept track of; higher ones count as inherited.
 const TRACKED: usize = 4096;
 
 /// One bit a descriptor.
-struct Set([AtomicU64; TRACKED / 64]);
+pub(in super::super) struct Set([AtomicU64; TRACKED / 64]);
 
-side_by_side! {
-    /// Opened since the fork.
-    static PRIVATE: Set = Set([const { AtomicU64::new(0) }; TRACKED / 64]);
-    /// Of those, the ones whose reads and writes nobody else can notice.
-    static USABLE: Set = Set([const { AtomicU64::new(0) }; TRACKED / 64]);
+/// Opened since the fork.
+fn private() -> &'static Set {
+    &tables::get().private
+}
+
+/// Of those, the ones whose reads and writes nobody else can notice.
+fn usable() -> &'static Set {
+    &tables::get().usable
 }
 
 impl Set {
@@ -58,11 +62,11 @@ pub(crate) fn hidden() -> i32 {
 }
 
 pub(crate) fn is_private(fd: usize) -> bool {
-    PRIVATE.has(fd as u32 as usize)
+    private().has(fd as u32 as usize)
 }
 
 pub(crate) fn is_usable(fd: usize) -> bool {
-    USABLE.has(fd as u32 as usize)
+    usable().has(fd as u32 as usize)
 }
 
 /// A descriptor the kernel has just handed out as the lowest free one from `lowest` on.
@@ -80,9 +84,9 @@ pub(crate) fn opened(answer: isize, lowest: usize, usable: bool) {
     }
 }
 
-pub(crate) fn set(fd: usize, private: bool, usable: bool) {
-    PRIVATE.put(fd, private);
-    USABLE.put(fd, usable);
+pub(crate) fn set(fd: usize, is_private: bool, is_usable: bool) {
+    private().put(fd, is_private);
+    usable().put(fd, is_usable);
 }
 
 /// The two descriptors of pipe, pipe2 or socketpair.

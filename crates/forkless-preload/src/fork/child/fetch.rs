@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use forkless_record::Kind;
 use forkless_sys::{fd, mm};
 
-use super::super::{outcome, plan};
+use super::super::{outcome, plan, tables};
 use super::{abort, limit};
 
 /// Sixteen pages: a fault costs 3 us in signal and mapping, a page 0.5 us.
@@ -20,19 +20,22 @@ const TRACKED: usize = 1024;
 
 /// Open-addressed set of fetched clusters. An entry is the cluster's address with the number of its range plus one in the low bits,
 /// because two ranges may meet inside one cluster.
-static FETCHED: [AtomicUsize; TRACKED] = [const { AtomicUsize::new(0) }; TRACKED];
-side_by_side! {
-    static COUNT: AtomicUsize = AtomicUsize::new(0);
-    static LAST_END: AtomicUsize = AtomicUsize::new(0);
-    static STREAK: AtomicUsize = AtomicUsize::new(0);
+pub(in super::super) struct Clusters([AtomicUsize; TRACKED]);
+
+fn fetched() -> &'static [AtomicUsize; TRACKED] {
+    &tables::get().fetched.0
 }
+
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+static LAST_END: AtomicUsize = AtomicUsize::new(0);
+static STREAK: AtomicUsize = AtomicUsize::new(0);
 /// Descriptor of the parent's memory.
 pub(crate) static SOURCE: AtomicI32 = AtomicI32::new(-1);
 
 fn slot(key: usize) -> Result<usize, usize> {
     let mut i = (key >> 16).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54;
     loop {
-        match FETCHED[i % TRACKED].load(Relaxed) {
+        match fetched()[i % TRACKED].load(Relaxed) {
             0 => return Err(i % TRACKED),
             known if known == key => return Ok(i % TRACKED),
             _ => i += 1,
@@ -50,15 +53,15 @@ fn mark_fetched(cluster: usize, range: usize) {
         abort(Kind::Budget);
     }
     if let Err(free) = slot(cluster | (range + 1)) {
-        FETCHED[free].store(cluster | (range + 1), Relaxed);
+        fetched()[free].store(cluster | (range + 1), Relaxed);
         COUNT.store(COUNT.load(Relaxed) + 1, Relaxed);
     }
 }
 
 /// Makes the cluster around `addr` present. `false`: the parent has nothing there that the child lacks.
 pub(crate) fn fetch(addr: usize) -> bool {
-    let Some(range) = plan::ABSENT.find(addr) else { return false };
-    let (low, high, exec) = plan::ABSENT.get(range);
+    let Some(range) = plan::absent().find(addr) else { return false };
+    let (low, high, exec) = plan::absent().get(range);
     let first = addr & !(CLUSTER - 1);
     if is_fetched(first, range) {
         return false;
@@ -95,7 +98,7 @@ fn keep_to_budget(more: u64) {
         // Half of what is left, for the plain fork may have to follow.
         ROOM.store(limit::room() / 4096 / 2 + 1, Relaxed);
     }
-    let absent: usize = plan::ABSENT.iter().map(|(s, e)| e - s).sum();
+    let absent: usize = plan::absent().iter().map(|(s, e)| e - s).sum();
     if pages > (FREE + absent as u64 / 4096 / 16).min(ROOM.load(Relaxed)) {
         abort(Kind::Budget);
     }

@@ -21,8 +21,8 @@ use super::frame::{Frame, Info};
 use super::{SPECULATING, WAY, memory, outcome, plan};
 
 mod exec;
-mod fds;
-mod fetch;
+pub(super) mod fds;
+pub(super) mod fetch;
 mod files;
 mod limit;
 mod need;
@@ -128,12 +128,10 @@ fn start_timer() -> forkless_sys::Result<()> {
     resume_timer()
 }
 
-side_by_side! {
-    static TIMER: AtomicI32 = AtomicI32::new(0);
-    /// Nanoseconds of the time limit while the timer stands still. A limit that began anew after each exec that failed would have no end for
-    /// a child that tries until its parent, which waits for it, has made the file.
-    static LEFT: AtomicI64 = AtomicI64::new(0);
-}
+static TIMER: AtomicI32 = AtomicI32::new(0);
+/// Nanoseconds of the time limit while the timer stands still. A limit that began anew after each exec that failed would have no end for
+/// a child that tries until its parent, which waits for it, has made the file.
+static LEFT: AtomicI64 = AtomicI64::new(0);
 
 fn pause_timer() -> forkless_sys::Result<()> {
     let left = timer::set(timer::TimerId(TIMER.load(Relaxed)), Timespec { tv_sec: 0, tv_nsec: 0 })?;
@@ -156,14 +154,14 @@ fn resume_timer() -> forkless_sys::Result<()> {
 /// Reserves the absent ranges, or the next mmap of the child would be placed in one of them, over data it believes it has; and takes
 /// the right to write from the shared mappings, which need no system call to be noticed.
 fn guard_memory() {
-    for (start, end) in plan::ABSENT.iter() {
+    for (start, end) in plan::absent().iter() {
         let flags = mm::MAP_PRIVATE | mm::MAP_NORESERVE | mm::MAP_FIXED_NOREPLACE;
         // SAFETY: nothing is mapped here (MADV_DONTFORK), and FIXED_NOREPLACE would say so.
         if unsafe { mm::map_anonymous_at(start, end - start, mm::PROT_NONE, flags) }.is_err() {
             abort(Kind::Setup);
         }
     }
-    for (start, end) in plan::SHARED.iter() {
+    for (start, end) in plan::shared().iter() {
         // SAFETY: a write to it is caught and aborts.
         let guarded = unsafe { mm::mprotect(start as *mut _, end - start, mm::PROT_READ) };
         // Unless a child has not got it anyway: drivers, and programs, mark such mappings.
@@ -180,7 +178,7 @@ extern "C" fn on_fault(signal: i32, info: &Info, _: &mut Frame) {
             if fetch::fetch(info.address) {
                 return;
             }
-            let shared = plan::SHARED.find(info.address).is_some();
+            let shared = plan::shared().find(info.address).is_some();
             abort(if shared { Kind::SharedWrite } else { Kind::Fault });
         }
         SIGBUS if info.code == SI_TIMER => abort(Kind::Timeout),

@@ -13,16 +13,16 @@ pub(crate) fn bytes(addr: usize, len: usize) {
     }
     // Memory that we have made read-only: EFAULT here, too, where the program's own write would abort. A call that only reads it is given
     // up as well, which nobody can tell.
-    if plan::SHARED.overlaps(addr, len) {
+    if plan::shared().overlaps(addr, len) {
         abort(Kind::SharedWrite);
     }
-    if !plan::ABSENT.overlaps(addr, len) {
+    if !plan::absent().overlaps(addr, len) {
         return;
     }
     let end = addr.saturating_add(len);
-    let mut i = plan::ABSENT.at_or_after(addr);
-    while i < plan::ABSENT.len() {
-        let (start, stop, _) = plan::ABSENT.get(i);
+    let mut i = plan::absent().at_or_after(addr);
+    while i < plan::absent().len() {
+        let (start, stop, _) = plan::absent().get(i);
         if start >= end {
             break;
         }

@@ -353,7 +353,7 @@ fn mmap(nr: u32, a: &Args) -> isize {
     if flags & k::MAP_ANONYMOUS == 0 && !fds::is_usable(fd) {
         abort(Reason::new(Kind::Inherited, nr));
     }
-    if flags & k::MAP_FIXED != 0 && plan::ABSENT.overlaps(addr, len) {
+    if flags & k::MAP_FIXED != 0 && plan::absent().overlaps(addr, len) {
         abort(Kind::Layout);
     }
     within_data_limit();
@@ -371,7 +371,7 @@ fn within_data_limit() {
 /// The heap may grow; shrinking it could give up memory that is absent.
 fn brk(nr: u32, a: &Args) -> isize {
     let now = pass(nr, &[0; 6]);
-    if a[0] != 0 && a[0] < now as usize && plan::ABSENT.overlaps(a[0], now as usize - a[0]) {
+    if a[0] != 0 && a[0] < now as usize && plan::absent().overlaps(a[0], now as usize - a[0]) {
         abort(Kind::Layout);
     }
     if a[0] == 0 {
@@ -383,7 +383,7 @@ fn brk(nr: u32, a: &Args) -> isize {
 
 /// A change to a range of mappings: not where the child lacks them.
 fn layout(nr: u32, a: &Args) -> isize {
-    if plan::ABSENT.overlaps(a[0], a[1]) {
+    if plan::absent().overlaps(a[0], a[1]) {
         abort(Kind::Layout);
     }
     pass(nr, a)

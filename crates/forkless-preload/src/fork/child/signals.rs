@@ -13,7 +13,7 @@ use crate::kernel::Args;
 use crate::signals::{BLOCKED, OF_TIMERS, SIGSYS, SYNCHRONOUS};
 
 use super::super::arm::{self, Slot};
-use super::super::{memory, outcome};
+use super::super::{memory, outcome, tables};
 use super::need;
 use super::{FAULTS, abort, fault_action};
 
@@ -24,26 +24,18 @@ const SIGSTOP: usize = 19;
 const KNOWN_FLAGS: usize = 0xdc00_0807;
 const UNBLOCKABLE: u64 = 1 << (SIGKILL - 1) | 1 << (SIGSTOP - 1);
 
-side_by_side! {
-    static MASK: AtomicU64 = AtomicU64::new(0);
-    static PDEATHSIG: AtomicI32 = AtomicI32::new(0);
-    static ALT_START: AtomicUsize = AtomicUsize::new(0);
-    static ALT_FLAGS: AtomicI32 = AtomicI32::new(0);
-    static ALT_SIZE: AtomicUsize = AtomicUsize::new(0);
+static MASK: AtomicU64 = AtomicU64::new(0);
+static PDEATHSIG: AtomicI32 = AtomicI32::new(0);
+static ALT_START: AtomicUsize = AtomicUsize::new(0);
+static ALT_FLAGS: AtomicI32 = AtomicI32::new(0);
+static ALT_SIZE: AtomicUsize = AtomicUsize::new(0);
 
-    static ACTIONS: Actions = Actions {
-        known: AtomicU64::new(0),
-        dirty: AtomicU64::new(0),
-        was_ignored: AtomicU64::new(0),
-        handler: [const { AtomicUsize::new(0) }; 65],
-        flags: [const { AtomicUsize::new(0) }; 65],
-        restorer: [const { AtomicUsize::new(0) }; 65],
-        mask: [const { AtomicU64::new(0) }; 65],
-    };
+fn actions() -> &'static Actions {
+    &tables::get().actions
 }
 
-/// Actions learnt or set, by signal number; `KNOWN` says which.
-struct Actions {
+/// Actions learnt or set, by signal number; `known` says which.
+pub(in super::super) struct Actions {
     known: AtomicU64,
     /// Set by the program since the fork.
     dirty: AtomicU64,
@@ -66,11 +58,11 @@ pub(crate) fn begin(slot: &'static Slot) {
     ALT_START.store(stack.start, Relaxed);
     ALT_FLAGS.store(stack.flags, Relaxed);
     ALT_SIZE.store(stack.size, Relaxed);
-    ACTIONS.learn(SIGSYS as usize, &arm::program_action());
+    actions().learn(SIGSYS as usize, &arm::program_action());
     for signal in FAULTS {
         // SAFETY: a handler written for any point of the program, with a restorer of ours.
         match unsafe { signal::set_action(signal, &fault_action()) } {
-            Ok(old) => ACTIONS.learn(signal as usize, &old),
+            Ok(old) => actions().learn(signal as usize, &old),
             Err(_) => abort(Kind::Setup),
         }
     }
@@ -114,7 +106,7 @@ pub(crate) fn exchange(signal: usize, new: Option<&KernelAction>) -> Result<Kern
     if signal == 0 || signal > 64 || (new.is_some() && UNBLOCKABLE & bit(signal) != 0) {
         return Err(Errno::EINVAL);
     }
-    let old = ACTIONS.get(signal)?;
+    let old = actions().get(signal)?;
     if let Some(new) = new {
         if flushes(signal, new.handler) {
             abort_if_pending(bit(signal));
@@ -122,8 +114,8 @@ pub(crate) fn exchange(signal: usize, new: Option<&KernelAction>) -> Result<Kern
             abort_if_due(bit(signal));
         }
         let kept = KernelAction { flags: new.flags & KNOWN_FLAGS, mask: new.mask & !UNBLOCKABLE, ..*new };
-        ACTIONS.set(signal, &kept);
-        ACTIONS.dirty.store(ACTIONS.dirty.load(Relaxed) | bit(signal), Relaxed);
+        actions().set(signal, &kept);
+        actions().dirty.store(actions().dirty.load(Relaxed) | bit(signal), Relaxed);
     }
     Ok(old)
 }
@@ -284,7 +276,7 @@ fn abort_if_due(signals: u64) {
 }
 
 fn is_meant(signal: usize) -> bool {
-    ACTIONS.get(signal).is_ok_and(|a| a.handler != SIG_IGN)
+    actions().get(signal).is_ok_and(|a| a.handler != SIG_IGN)
 }
 
 /// Somebody sent a signal that cannot be kept waiting.
@@ -354,12 +346,12 @@ fn each_difference(mut each: impl FnMut(usize, bool)) {
     // Caught synchronous signals become default at exec by themselves; only an ignored one has to be set, whether the
     // program ignored it before the fork or since.
     let ours = SYNCHRONOUS.0;
-    let mut candidates = ACTIONS.dirty.load(Relaxed) | (ACTIONS.was_ignored.load(Relaxed) & ours);
+    let mut candidates = actions().dirty.load(Relaxed) | (actions().was_ignored.load(Relaxed) & ours);
     while candidates != 0 {
         let signal = candidates.trailing_zeros() as usize + 1;
         candidates &= candidates - 1;
-        let ignored = ACTIONS.handler[signal].load(Relaxed) == SIG_IGN;
-        let kernel_ignores = ACTIONS.was_ignored.load(Relaxed) & bit(signal) & !ours != 0;
+        let ignored = actions().handler[signal].load(Relaxed) == SIG_IGN;
+        let kernel_ignores = actions().was_ignored.load(Relaxed) & bit(signal) & !ours != 0;
         if ignored != kernel_ignores {
             each(signal, ignored);
         }

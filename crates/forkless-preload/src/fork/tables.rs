@@ -1,0 +1,46 @@
+//! What speculations keep in tables: mapped before a process's first, private to it, and its children's copies.
+#![expect(unsafe_code, reason = "all of it is valid when zeroed")]
+
+use core::ops::Deref as _;
+
+use crate::late::Late;
+
+use super::child::{fds, fetch, signals};
+use super::{arm, plan, sites};
+
+/// What a child writes comes first, beside what the parent writes for each: after a fork each page that is written costs the parent a fault, and
+/// the child a fault and a copy (1 us together).
+#[repr(C)]
+pub(super) struct Tables {
+    pub(super) actions: signals::Actions,
+    pub(super) private: fds::Set,
+    pub(super) usable: fds::Set,
+    pub(super) absent: plan::Ranges,
+    pub(super) shared: plan::Ranges,
+    pub(super) fetched: fetch::Clusters,
+    pub(super) sites: sites::Sites,
+    pub(super) stacks: arm::Stacks,
+}
+
+// SAFETY: made of atomics, and of bytes for stacks.
+static TABLES: Late<Tables> = unsafe { Late::new() };
+
+/// Maps them, if they are not there yet; whether they are.
+pub(super) fn map() -> bool {
+    TABLES.map()
+}
+
+/// Only after [`map`].
+pub(super) fn get() -> &'static Tables {
+    TABLES.deref()
+}
+
+/// `None`: nothing has been speculated.
+pub(super) fn known() -> Option<&'static Tables> {
+    TABLES.get()
+}
+
+/// Whether a mapping that starts here is theirs.
+pub(super) fn start_at(address: usize) -> bool {
+    TABLES.starts_at(address)
+}
