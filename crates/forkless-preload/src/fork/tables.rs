@@ -40,7 +40,7 @@ pub(super) fn known() -> Option<&'static Tables> {
     TABLES.get()
 }
 
-/// Whether a mapping that starts here is theirs.
+/// Whether a mapping that starts here is theirs, which a child must have.
 pub(super) fn start_at(address: usize) -> bool {
     TABLES.starts_at(address)
 }

@@ -277,13 +277,10 @@ impl<'a> Stage<'a> {
         }
         let outcome = engine::run(&mut arms, plan, &mut self.observer)?;
         drop(arms);
-        let rows = names.into_iter().zip(&outcome.series).flat_map(|((method, params, metrics), all)| {
-            metrics
-                .iter()
-                .zip(all)
-                .map(move |(&metric, samples)| (method, params.clone(), metric, samples.clone()))
+        let series = names.iter().zip(&outcome.series).flat_map(|((method, params, metrics), all)| {
+            metrics.iter().zip(all).map(|(metric, samples)| series(method, params, metric, samples))
         });
-        self.take(&outcome, rows.collect());
+        self.take(&outcome, series.collect());
         Ok(outcome.series)
     }
 
@@ -298,27 +295,17 @@ impl<'a> Stage<'a> {
     ) -> Result<Vec<Samples>, Error> {
         let outcome = engine::run(&mut [arm], plan, &mut self.observer)?;
         let all = outcome.series.first().cloned().unwrap_or_default();
-        let rows = methods
-            .iter()
-            .zip(&all)
-            .map(|(&method, samples)| (method, params.clone(), *metric, samples.clone()));
-        self.take(&outcome, rows.collect());
+        let series =
+            methods.iter().zip(&all).map(|(method, samples)| series(method, params, metric, samples));
+        self.take(&outcome, series.collect());
         Ok(all)
     }
 
     /// Adds what was measured to the suite.
-    fn take(&mut self, outcome: &Outcome, rows_of: Vec<(&'static str, Params, Metric, Samples)>) {
+    fn take(&mut self, outcome: &Outcome, mut series: Vec<Series>) {
         self.suite.rounds += outcome.rounds;
         self.suite.seconds += outcome.elapsed.as_secs_f64();
         self.steady.extend(outcome.series.first().and_then(|series| series.first()).cloned());
-        let series = |(method, params, metric, samples): (&str, _, _, _)| Series {
-            method: method.to_owned(),
-            params,
-            metric,
-            limit: None,
-            samples,
-        };
-        let mut series: Vec<Series> = rows_of.into_iter().map(series).collect();
         // A method is compared with the plain one under the same parameters.
         while let Some(first) = series.first() {
             let params = first.params.clone();
@@ -412,6 +399,11 @@ impl<'a> Stage<'a> {
         }
         (self.suite, self.steady)
     }
+}
+
+fn series(method: &str, params: &Params, metric: &Metric, samples: &Samples) -> Series {
+    let (method, params, samples) = (method.to_owned(), params.clone(), samples.clone());
+    Series { method, params, metric: *metric, limit: None, samples }
 }
 
 fn new_directory(path: PathBuf) -> Result<PathBuf, Error> {
