@@ -31,4 +31,5 @@ mod objects;
 mod rt;
 mod shell;
 mod signals;
+mod small_file;
 mod tally;

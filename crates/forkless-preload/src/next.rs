@@ -72,27 +72,28 @@ pub(crate) fn ends_options() -> bool {
     version >= b"2.38"
 }
 
-/// An entry of the auxiliary vector, as `getauxval(3)` gives it: 0 if there is none.
+/// An entry of the auxiliary vector, as `getauxval(3)` gives it: 0 if there is none. `None`: this libc cannot tell.
 #[cfg(target_arch = "x86_64")]
-pub(crate) fn auxiliary(kind: usize) -> usize {
+#[expect(clippy::unnecessary_wraps, reason = "as on arm64")]
+pub(crate) fn auxiliary(kind: usize) -> Option<usize> {
     unsafe extern "C" {
         fn getauxval(kind: usize) -> usize;
     }
     // SAFETY: takes no lock and no memory.
-    unsafe { getauxval(kind) }
+    Some(unsafe { getauxval(kind) })
 }
 
 /// As on x86-64. Found by name, for ours of that name is for the compiler.
 #[cfg(target_arch = "aarch64")]
-pub(crate) fn auxiliary(kind: usize) -> usize {
+pub(crate) fn auxiliary(kind: usize) -> Option<usize> {
     static GETAUXVAL: Next = Next::new(c"getauxval");
     let getauxval = GETAUXVAL.get();
     if getauxval.is_null() {
-        return 0;
+        return None;
     }
     // SAFETY: found under the name of this function.
     let getauxval = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn(usize) -> usize>(getauxval) };
-    getauxval(kind)
+    Some(getauxval(kind))
 }
 
 /// The environment, as the program may have changed it: libc's own variable, bound by the

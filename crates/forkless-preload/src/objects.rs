@@ -91,7 +91,7 @@ fn debug() -> Option<*const Debug> {
     const PT_DYNAMIC: u32 = 2;
     const PT_PHDR: u32 = 6;
     const DT_DEBUG: usize = 21;
-    let (headers, count) = (next::auxiliary(AT_PHDR) as *const Header, next::auxiliary(AT_PHNUM));
+    let (headers, count) = (next::auxiliary(AT_PHDR)? as *const Header, next::auxiliary(AT_PHNUM)?);
     if headers.is_null() {
         return None;
     }

@@ -44,7 +44,7 @@ pub(super) fn keeps_all() -> bool {
     const AT_HWCAP2: usize = 26;
     /// arch/arm64/include/uapi/asm/hwcap.h
     const HWCAP2_SME: usize = 1 << 23;
-    auxiliary(AT_HWCAP2) & HWCAP2_SME == 0
+    auxiliary(AT_HWCAP2).is_some_and(|capabilities| capabilities & HWCAP2_SME == 0)
 }
 
 /// How all four begin: to libc's function, at label 2, when switched off, or with a shadow stack in force (a guarded control stack: CHKFEAT,

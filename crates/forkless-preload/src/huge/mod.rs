@@ -8,11 +8,11 @@
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use forkless_record::Counter;
-use forkless_sys::{CPtr, fd, maps, mm, process};
+use forkless_sys::{CPtr, maps, mm, process};
 
 use crate::decimal::decimal;
 use crate::mappings::each_writable;
-use crate::{config, tally};
+use crate::{config, small_file, tally};
 
 pub(crate) mod pool;
 
@@ -104,12 +104,9 @@ pub(crate) fn advise(start: usize, end: usize) {
 
 /// Resident private memory: the second field of /proc/self/statm less the third.
 fn resident() -> Option<usize> {
-    let flags = fd::O_RDONLY | fd::O_CLOEXEC;
-    let file = fd::openat(fd::AT_FDCWD, CPtr::from(c"/proc/self/statm"), flags, 0).ok()?;
     let mut text = [0u8; 128];
-    let read = fd::read(file, &mut text);
-    let _ = fd::close(file);
-    let mut fields = text.get(..read.ok()?)?.split(|byte| *byte == b' ');
+    let text = small_file::read(CPtr::from(c"/proc/self/statm"), &mut text)?;
+    let mut fields = text.split(|byte| *byte == b' ');
     let all = decimal(fields.nth(1)?)?;
     let shared = decimal(fields.next()?)?;
     Some(all.saturating_sub(shared) as usize * 4096)

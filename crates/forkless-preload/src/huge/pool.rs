@@ -26,6 +26,7 @@ use crate::late::Late;
 use crate::mappings::{advice, each_writable, unmap_own};
 use crate::rt;
 use crate::signals;
+use crate::small_file;
 
 const HUGE: usize = 2 << 20;
 
@@ -202,11 +203,8 @@ macro_rules! c_path {
 use c_path;
 
 fn read_number(path: CPtr<'_>) -> Option<usize> {
-    let file = fd::openat(fd::AT_FDCWD, path, fd::O_RDONLY | fd::O_CLOEXEC, 0).ok()?;
     let mut text = [0u8; 32];
-    let read = fd::read(file, &mut text);
-    let _ = fd::close(file);
-    Some(decimal(text.get(..read.ok()?)?.trim_ascii_end())? as usize)
+    Some(decimal(small_file::read(path, &mut text)?.trim_ascii_end())? as usize)
 }
 
 const SMALLER: &[u8] = b"forkless: the pool of huge pages is too small for this fork (vm.nr_hugepages, \

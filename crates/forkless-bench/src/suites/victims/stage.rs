@@ -20,8 +20,9 @@ use crate::results::{Derived, Metric, Param, Params, Series, Suite, rows};
 use crate::stats::bootstrap::Samples;
 use crate::suites::Stages;
 
-/// The C victims' source.
+/// The C victims' source, and what it includes.
 const SOURCE: &str = include_str!("programs/victim.c");
+const COMMON: &str = include_str!("programs/common.h");
 
 /// What the nanoseconds of an answer become: microseconds, milliseconds, themselves.
 pub(super) const US: f64 = 1e-3;
@@ -117,6 +118,8 @@ impl<'a> Stage<'a> {
     ) -> Result<Stage<'a>, Error> {
         let child = Program::prepare(&Kind::Exit, Some(guard))?;
         let scratch = scratch(guard, &std::env::temp_dir())?;
+        let common = scratch.0.join("common.h");
+        fs::write(&common, COMMON).map_err(Error::io(format!("write {}", common.display())))?;
         let suite = Suite { name: "victims".into(), seed: spec.plan.seed, ..Suite::default() };
         let observer = Stages::new(observer, victims);
         let (compiled, steady) = (Vec::new(), Vec::new());

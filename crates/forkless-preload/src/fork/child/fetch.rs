@@ -33,9 +33,10 @@ static STREAK: AtomicUsize = AtomicUsize::new(0);
 pub(crate) static SOURCE: AtomicI32 = AtomicI32::new(-1);
 
 fn slot(key: usize) -> Result<usize, usize> {
+    let fetched = fetched();
     let mut i = (key >> 16).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54;
     loop {
-        match fetched()[i % TRACKED].load(Relaxed) {
+        match fetched[i % TRACKED].load(Relaxed) {
             0 => return Err(i % TRACKED),
             known if known == key => return Ok(i % TRACKED),
             _ => i += 1,
@@ -60,8 +61,9 @@ fn mark_fetched(cluster: usize, range: usize) {
 
 /// Makes the cluster around `addr` present. `false`: the parent has nothing there that the child lacks.
 pub(crate) fn fetch(addr: usize) -> bool {
-    let Some(range) = plan::absent().find(addr) else { return false };
-    let (low, high, exec) = plan::absent().get(range);
+    let absent = plan::absent();
+    let Some(range) = absent.find(addr) else { return false };
+    let (low, high, exec) = absent.get(range);
     let first = addr & !(CLUSTER - 1);
     if is_fetched(first, range) {
         return false;

@@ -3,9 +3,10 @@
 
 use core::ffi::CStr;
 
-use forkless_sys::{CPtr, fd};
+use forkless_sys::CPtr;
 
 use crate::decimal::decimal;
+use crate::small_file;
 
 const PATH: usize = 512;
 
@@ -15,7 +16,7 @@ const PATH: usize = 512;
 #[inline(never)]
 pub(crate) fn room() -> u64 {
     let mut text = [0u8; 2048];
-    let Some(listed) = read(c"/proc/self/cgroup", &mut text) else { return u64::MAX };
+    let Some(listed) = small_file::read(CPtr::from(c"/proc/self/cgroup"), &mut text) else { return u64::MAX };
     let mut room = u64::MAX;
     for line in listed.split(|b| *b == b'\n') {
         // ID:CONTROLLERS:PATH; the second version has no controllers (cgroups(7)).
@@ -64,12 +65,5 @@ fn at<'a>(mount: &[u8], group: &[u8], file: &[u8], text: &'a mut [u8]) -> Option
         path.get_mut(len..len + part.len())?.copy_from_slice(part);
         len += part.len();
     }
-    read(CStr::from_bytes_until_nul(&path).ok()?, text)
-}
-
-fn read<'a>(path: &CStr, text: &'a mut [u8]) -> Option<&'a [u8]> {
-    let file = fd::openat(fd::AT_FDCWD, CPtr::from(path), fd::O_RDONLY | fd::O_CLOEXEC, 0).ok()?;
-    let n = fd::read(file, text);
-    let _ = fd::close(file);
-    text.get(..n.ok()?)
+    small_file::read(CPtr::from(CStr::from_bytes_until_nul(&path).ok()?), text)
 }

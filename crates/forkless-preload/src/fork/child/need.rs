@@ -16,13 +16,14 @@ pub(crate) fn bytes(addr: usize, len: usize) {
     if plan::shared().overlaps(addr, len) {
         abort(Kind::SharedWrite);
     }
-    if !plan::absent().overlaps(addr, len) {
+    let absent = plan::absent();
+    if !absent.overlaps(addr, len) {
         return;
     }
     let end = addr.saturating_add(len);
-    let mut i = plan::absent().at_or_after(addr);
-    while i < plan::absent().len() {
-        let (start, stop, _) = plan::absent().get(i);
+    let mut i = absent.at_or_after(addr);
+    while i < absent.len() {
+        let (start, stop, _) = absent.get(i);
         if start >= end {
             break;
         }

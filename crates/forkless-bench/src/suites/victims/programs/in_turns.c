@@ -18,8 +18,9 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "common.h"
 
 extern char **environ;
 
@@ -34,20 +35,6 @@ static struct line {
 	double took;
 } lines[MOST];
 static int count, milliseconds, null;
-
-static void die(const char *what)
-{
-	perror(what);
-	exit(1);
-}
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
 
 /* What was stopped when something failed would stay so. */
 static void end_all(void)

@@ -20,9 +20,10 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
+
+#include "common.h"
 
 extern char **environ;
 
@@ -30,20 +31,6 @@ static char **program; /* what children execute, with its arguments */
 static char *memory;
 static size_t bytes, touched;
 static int null;
-
-static void die(const char *what)
-{
-	perror(what);
-	exit(1);
-}
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
 
 /* Only a child that exited with 0 did what is timed. */
 static void reap(pid_t pid)
