@@ -8,6 +8,8 @@
 //! [`repair()`] puts a running process's memory into huge pages. The library prints nothing, and nothing but `repair` changes
 //! what it looks at. Linux on x86-64 and aarch64.
 
+#[cfg(test)]
+mod alone;
 mod batch;
 mod collect;
 mod creation;

@@ -660,14 +660,7 @@ mod tests {
     /// In a process of its own: the kernel's type information takes more memory for a moment than other tests allow.
     #[test]
     fn a_table_read_in_batches_of_any_size_and_one_by_one_says_the_same() {
-        let alone = std::env::current_exe().expect("we run from a file");
-        let output = Command::new(alone)
-            .args(["--exact", "watch::tests::read_in_batches_and_one_by_one", "--ignored", "--nocapture"])
-            .output()
-            .expect("the tests run");
-        let said = String::from_utf8_lossy(&output.stderr);
-        said.lines().filter(|line| line.starts_with("SKIPPED")).for_each(|line| eprintln!("{line}"));
-        assert!(output.status.success(), "{}{said}", String::from_utf8_lossy(&output.stdout));
+        crate::alone::alone("watch::tests::read_in_batches_and_one_by_one");
     }
 
     /// More places than come in one batch, whose counts do not change any more.

@@ -552,8 +552,15 @@ mod tests {
         assert!(grown < 128, "{grown} MiB");
     }
 
+    /// In a process of its own: what another test holds for a moment is no memory of this one.
     #[test]
     fn memory_is_bounded_whatever_comes() {
+        crate::alone::alone("collect::tests::fifty_thousand_processes_and_places");
+    }
+
+    #[test]
+    #[ignore = "run by the test before it"]
+    fn fifty_thousand_processes_and_places() {
         flood(50_000);
     }
 
