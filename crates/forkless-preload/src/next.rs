@@ -2,7 +2,9 @@
 //! sanitizers' runtimes keep their place in the chain.
 #![expect(unsafe_code, reason = "calling functions found by name")]
 
-use core::ffi::{CStr, c_char, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::marker::PhantomData;
+use core::mem::transmute_copy;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
@@ -17,20 +19,37 @@ unsafe extern "C" {
 /// `RTLD_NEXT`: after the library the call comes from, which is why `dlsym` may be called only from here.
 const RTLD_NEXT: *mut c_void = usize::MAX as *mut c_void;
 
-/// A function looked up at first use.
-pub(crate) struct Next {
+/// A function of the type `F`, looked up at first use.
+pub(crate) struct Next<F> {
     name: &'static CStr,
     address: AtomicPtr<c_void>,
+    function: PhantomData<F>,
 }
 
-impl Next {
+impl<F: Copy> Next<F> {
     /// Not looked up yet.
-    pub(crate) const fn new(name: &'static CStr) -> Next {
-        Next { name, address: AtomicPtr::new(null_mut()) }
+    ///
+    /// # Safety
+    ///
+    /// `F` is the type, a function pointer's, of what every libc has under this name.
+    pub(crate) const unsafe fn new(name: &'static CStr) -> Next<F> {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) }
+        Next { name, address: AtomicPtr::new(null_mut()), function: PhantomData }
     }
 
-    /// Its address; null where there is none.
-    pub(crate) fn get(&self) -> *mut c_void {
+    /// `None` where there is none.
+    pub(crate) fn get(&self) -> Option<F> {
+        let address = self.address();
+        // SAFETY: of the size of an address, and under its name lies a function of this type, as `new` was promised.
+        (!address.is_null()).then(|| unsafe { transmute_copy(&address) })
+    }
+
+    /// Looks it up now.
+    pub(crate) fn find(&self) {
+        self.address();
+    }
+
+    fn address(&self) -> *mut c_void {
         let known = self.address.load(Relaxed);
         if !known.is_null() {
             return known;
@@ -40,6 +59,9 @@ impl Next {
         found
     }
 }
+
+/// `fork` and `_Fork`.
+pub(crate) type Fork = extern "C" fn() -> c_int;
 
 /// The definition after ours. The loader, with its lock, is asked only where its own list cannot be read.
 #[inline(never)]
@@ -51,21 +73,17 @@ pub(crate) fn lookup(name: &CStr) -> *mut c_void {
     unsafe { dlsym(RTLD_NEXT, name.as_ptr()) }
 }
 
-static VERSION: Next = Next::new(c"gnu_get_libc_version");
+// SAFETY: its type; only glibc has it.
+static VERSION: Next<extern "C" fn() -> *const c_char> = unsafe { Next::new(c"gnu_get_libc_version") };
 
 /// Whether the program's libc is glibc; else it is musl.
 pub(crate) fn is_glibc() -> bool {
-    !VERSION.get().is_null()
+    VERSION.get().is_some()
 }
 
 /// Whether this libc's `system` and `popen` tell the shell where its options end: glibc from 2.38 on (bug 27143).
 pub(crate) fn ends_options() -> bool {
-    let version = VERSION.get();
-    if version.is_null() {
-        return false;
-    }
-    // SAFETY: found under the name of the function that has this type.
-    let version = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn() -> *const c_char>(version) };
+    let Some(version) = VERSION.get() else { return false };
     // SAFETY: a string of libc's.
     let version = unsafe { CStr::from_ptr(version()) }.to_bytes();
     // As text, for as long as it begins with 2 and two digits.
@@ -86,14 +104,9 @@ pub(crate) fn auxiliary(kind: usize) -> Option<usize> {
 /// As on x86-64. Found by name, for ours of that name is for the compiler.
 #[cfg(target_arch = "aarch64")]
 pub(crate) fn auxiliary(kind: usize) -> Option<usize> {
-    static GETAUXVAL: Next = Next::new(c"getauxval");
-    let getauxval = GETAUXVAL.get();
-    if getauxval.is_null() {
-        return None;
-    }
-    // SAFETY: found under the name of this function.
-    let getauxval = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn(usize) -> usize>(getauxval) };
-    Some(getauxval(kind))
+    // SAFETY: its type.
+    static GETAUXVAL: Next<extern "C" fn(usize) -> usize> = unsafe { Next::new(c"getauxval") };
+    Some(GETAUXVAL.get()?(kind))
 }
 
 /// The environment, as the program may have changed it: libc's own variable, bound by the

@@ -4,7 +4,7 @@
 //! Called from ordinary code only, in children of processes with threads as well: what is asked of libc takes no lock.
 #![expect(unsafe_code, reason = "maps the record and asks the loader which object has called")]
 
-use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int};
 use core::ptr::{null, null_mut};
 use core::sync::atomic::{
     AtomicPtr, AtomicUsize,
@@ -138,14 +138,10 @@ impl Owner {
     /// By glibc's `_dl_find_object` (2.35), which takes no lock. `dladdr` does, and another thread may hold it, or may have held it when
     /// this process was forked.
     fn of(address: usize) -> Owner {
-        static FIND: Next = Next::new(c"_dl_find_object");
-        let find = FIND.get();
-        if find.is_null() {
-            return Owner::Unknown;
-        }
-        // SAFETY: found under the name of the function that has this type.
-        let find =
-            unsafe { core::mem::transmute::<*mut c_void, extern "C" fn(usize, &mut Loaded) -> c_int>(find) };
+        // SAFETY: its type.
+        static FIND: Next<extern "C" fn(usize, &mut Loaded) -> c_int> =
+            unsafe { Next::new(c"_dl_find_object") };
+        let Some(find) = FIND.get() else { return Owner::Unknown };
         let mut loaded = Loaded { flags: 0, start: 0, end: 0, map: null(), rest: [0; 28] };
         if find(address, &mut loaded) != 0 {
             return Owner::Nobody;

@@ -8,7 +8,7 @@
 //! musl has none of them.
 #![expect(unsafe_code, reason = "switching stacks")]
 
-use core::ffi::{c_int, c_void};
+use core::ffi::c_int;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use forkless_record::Counter;
@@ -51,15 +51,10 @@ jump_slot!(NEXT_SET = c"setcontext", else crate::rt::abort);
 jump_slot!(NEXT_SWAP = c"swapcontext", else crate::rt::abort);
 jump_slot!(NEXT_MAKE = c"makecontext", else crate::rt::abort);
 
-static EXIT: Next = Next::new(c"exit");
+// SAFETY: its type.
+static EXIT: Next<extern "C" fn(c_int) -> !> = unsafe { Next::new(c"exit") };
 
 /// The end of a context without a successor.
 extern "C" fn exit_process(status: c_int) -> ! {
-    let exit = EXIT.get();
-    if exit.is_null() {
-        crate::rt::abort();
-    }
-    // SAFETY: found under the name of the function that has this type.
-    let exit = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn(c_int) -> !>(exit) };
-    exit(status)
+    EXIT.get().map_or_else(|| crate::rt::abort(), |exit| exit(status))
 }

@@ -18,7 +18,11 @@ use forkless_record::{Counter, Kind, Reason};
 
 use linux_raw_sys::prctl;
 
-use crate::{config, huge, interpose, next::Next, tally};
+use crate::{
+    config, huge, interpose,
+    next::{self, Next},
+    tally,
+};
 
 mod arm;
 pub(crate) mod child;
@@ -101,23 +105,16 @@ fn touched() {
     }
 }
 
-/// A function of libc's that forks: `fork` and `_Fork`.
-type ForkFn = unsafe extern "C" fn() -> i32;
-
 /// `fork` and `_Fork` after the interposers: `site` is the address the program's call returns to. `late`: fork handlers are run, of which the last
 /// is [`arm::prepare`].
-pub(crate) fn fork_entry(real: &'static Next, site: usize, late: bool) -> i32 {
-    let real = real.get();
-    if real.is_null() {
-        crate::rt::abort();
-    }
-    let real = memory_fn(real);
+pub(crate) fn fork_entry(real: &'static Next<next::Fork>, site: usize, late: bool) -> i32 {
+    let real = real.get().unwrap_or_else(|| crate::rt::abort());
     if speculating() {
-        return call(real);
+        return real();
     }
     huge::before_fork();
     if config::fork() == config::Fork::Off {
-        return call(real);
+        return real();
     }
     tally::add(Counter::Forks, 1);
     let attempt = decide::decide(site).and_then(|()| {
@@ -127,13 +124,13 @@ pub(crate) fn fork_entry(real: &'static Next, site: usize, late: bool) -> i32 {
     });
     let (pid, verdict) = match attempt {
         Ok(turn) => {
-            let pid = call(real);
+            let pid = real();
             if speculating() {
                 return pid;
             }
             (pid, turn.release())
         }
-        Err(kind) => (decide::plain(|| call(real)), arm::Verdict::Plain(kind.into())),
+        Err(kind) => (decide::plain(|| real()), arm::Verdict::Plain(kind.into())),
     };
     if pid == 0 {
         in_plain_child();
@@ -195,18 +192,6 @@ fn report(site: usize, verdict: arm::Verdict) {
         record.add(Counter::Traps, outcome.traps.load(Relaxed));
         record.add(Counter::Direct, outcome.direct.load(Relaxed));
     }
-}
-
-#[expect(unsafe_code, reason = "a function found by name")]
-fn memory_fn(at: *mut core::ffi::c_void) -> ForkFn {
-    // SAFETY: dlsym found it under the name `fork` or `_Fork`, whose type this is.
-    unsafe { core::mem::transmute::<*mut core::ffi::c_void, ForkFn>(at) }
-}
-
-#[expect(unsafe_code, reason = "libc's fork")]
-fn call(real: ForkFn) -> i32 {
-    // SAFETY: the program called fork; so do we.
-    unsafe { real() }
 }
 
 /// Why a step of the way was not taken.

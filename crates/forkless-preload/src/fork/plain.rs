@@ -5,7 +5,11 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use forkless_record::{Counter, Kind};
 
-use crate::{config, huge, next::Next, tally};
+use crate::{
+    config, huge,
+    next::{self, Next},
+    tally,
+};
 
 /// Never in a speculative child.
 pub(crate) const fn speculating() -> bool {
@@ -18,13 +22,10 @@ pub(crate) fn outside_window<T>(call: impl FnOnce() -> T) -> T {
 }
 
 /// `fork` and `_Fork` after the interposers: `site` is the address the program's call returns to.
-pub(crate) fn fork_entry(real: &'static Next, site: usize, _: bool) -> i32 {
-    let real = real.get();
-    if real.is_null() {
-        crate::rt::abort();
-    }
+pub(crate) fn fork_entry(real: &'static Next<next::Fork>, site: usize, _: bool) -> i32 {
+    let real = real.get().unwrap_or_else(|| crate::rt::abort());
     huge::before_fork();
-    let pid = call(real);
+    let pid = real();
     if config::fork() != config::Fork::Off && pid != 0 {
         report(site);
     }
@@ -38,12 +39,4 @@ fn report(site: usize) {
         line.forks.fetch_add(1, Relaxed);
         line.because(Kind::NoDispatch.into());
     }
-}
-
-#[expect(unsafe_code, reason = "a function found by name")]
-fn call(real: *mut core::ffi::c_void) -> i32 {
-    // SAFETY: dlsym found it under the name `fork` or `_Fork`, whose type this is.
-    let real = unsafe { core::mem::transmute::<*mut core::ffi::c_void, unsafe extern "C" fn() -> i32>(real) };
-    // SAFETY: the program called fork; so do we.
-    unsafe { real() }
 }

@@ -27,23 +27,20 @@ const NOT_OURS: u8 = 3;
 /// `__register_atfork`, glibc's: the `pthread_atfork` that is a part of every object calls it.
 type RegisterAtfork = extern "C" fn(*const c_void, *const c_void, *const c_void, *const c_void) -> c_int;
 
-static REGISTER_ATFORK: Next = Next::new(c"__register_atfork");
-static PTHREAD_ATFORK: Next = Next::new(c"pthread_atfork");
+// SAFETY: its type.
+static REGISTER_ATFORK: Next<RegisterAtfork> = unsafe { Next::new(c"__register_atfork") };
+// SAFETY: its type, but for a fourth argument, which it takes no notice of.
+static PTHREAD_ATFORK: Next<RegisterAtfork> = unsafe { Next::new(c"pthread_atfork") };
 
 /// With glibc the one, with musl, and for programs that were linked long ago, the other.
 fn add_handlers(
-    next: &Next,
+    next: &Next<RegisterAtfork>,
     prepare: *const c_void,
     parent: *const c_void,
     child: *const c_void,
     object: *const c_void,
 ) -> c_int {
-    let real = next.get();
-    if real.is_null() {
-        return Errno::ENOSYS.raw();
-    }
-    // SAFETY: found under the name of one of the two; the second takes no notice of a fourth argument.
-    let real = unsafe { core::mem::transmute::<*mut c_void, RegisterAtfork>(real) };
+    let Some(real) = next.get() else { return Errno::ENOSYS.raw() };
     if HANDLERS.compare_exchange(0, BEING_ADDED, Acquire, Relaxed).is_ok() {
         let none = core::ptr::null();
         let ours = real(fork::prepare as *const c_void, none, none, none);

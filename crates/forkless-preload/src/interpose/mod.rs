@@ -45,7 +45,8 @@ fn at_exit() {
 #[unsafe(link_section = ".fini_array")]
 static UNLOAD: extern "C" fn() = unload;
 
-static EXIT: Next = Next::new(c"_exit");
+// SAFETY: its type.
+static EXIT: Next<extern "C" fn(c_int) -> !> = unsafe { Next::new(c"_exit") };
 
 /// `_exit(2)`: ends a process without its destructors, ours included.
 #[unsafe(no_mangle)]
@@ -67,17 +68,16 @@ fn end(status: c_int) -> ! {
     if !fork::speculating() {
         at_exit();
     }
-    let real = EXIT.get();
-    if !real.is_null() {
-        // SAFETY: found under the name of this function.
-        let real = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn(c_int) -> !>(real) };
+    if let Some(real) = EXIT.get() {
         real(status);
     }
     forkless_sys::process::exit_group(status)
 }
 
-static FORK: Next = Next::new(c"fork");
-static FORK_SIGNAL_SAFE: Next = Next::new(c"_Fork");
+// SAFETY: their type.
+static FORK: Next<next::Fork> = unsafe { Next::new(c"fork") };
+// SAFETY: as above.
+static FORK_SIGNAL_SAFE: Next<next::Fork> = unsafe { Next::new(c"_Fork") };
 
 /// `fork(2)`, called at `site`.
 extern "C" fn fork_entry(site: usize) -> c_int {
@@ -90,7 +90,7 @@ extern "C" fn fork_signal_safe_entry(site: usize) -> c_int {
 }
 
 /// `late`: when libc has run the fork handlers.
-fn fork_by(real: &'static Next, site: usize, late: bool) -> c_int {
+fn fork_by(real: &'static Next<next::Fork>, site: usize, late: bool) -> c_int {
     find_childrens();
     let pid = fork::fork_entry(real, site, late);
     if pid == 0 {
@@ -108,9 +108,10 @@ fn find_childrens() {
     match FORKS.load(Relaxed) {
         0 => FORKS.store(1, Relaxed),
         1 => {
-            for next in [&EXIT, &MADVISE, &MREMAP, &MUNMAP] {
-                next.get();
-            }
+            EXIT.find();
+            MADVISE.find();
+            MREMAP.find();
+            MUNMAP.find();
             find_clearing();
             arch::find_childrens();
             FORKS.store(2, Relaxed);
@@ -166,52 +167,37 @@ extern "C" fn absent() -> c_int {
 
 // Watched rather than replaced: what the program tells the kernel about its memory.
 
-static MADVISE: Next = Next::new(c"madvise");
+// SAFETY: its type.
+static MADVISE: Next<extern "C" fn(*mut c_void, usize, c_int) -> c_int> = unsafe { Next::new(c"madvise") };
 
 /// `madvise(2)`.
 #[unsafe(no_mangle)]
 extern "C" fn madvise(addr: *mut c_void, len: usize, advice: c_int) -> c_int {
     pool::before_use(addr as usize, len);
-    let real = MADVISE.get();
-    if real.is_null() {
-        return absent();
-    }
-    // SAFETY: found under the name of this function.
-    let real = unsafe {
-        core::mem::transmute::<*mut c_void, extern "C" fn(*mut c_void, usize, c_int) -> c_int>(real)
-    };
+    let Some(real) = MADVISE.get() else { return absent() };
     advice::given(addr as usize, len, advice as u32, || real(addr, len, advice))
 }
 
-static MREMAP: Next = Next::new(c"mremap");
+// SAFETY: `mremap` is variadic; its fifth argument is there or it is not, and libc looks at it only where it means something.
+static MREMAP: Next<extern "C" fn(usize, usize, usize, c_int, usize) -> usize> =
+    unsafe { Next::new(c"mremap") };
 
-/// `mremap` is variadic; its fifth argument is there or it is not, and libc looks at it only where it means something.
+/// `mremap(2)`.
 #[unsafe(no_mangle)]
 extern "C" fn mremap(addr: usize, old_len: usize, new_len: usize, flags: c_int, new_addr: usize) -> usize {
     pool::before_use(addr, old_len);
-    let real = MREMAP.get();
-    if real.is_null() {
-        return absent() as usize;
-    }
-    type Mremap = extern "C" fn(usize, usize, usize, c_int, usize) -> usize;
-    // SAFETY: found under the name of this function.
-    let real = unsafe { core::mem::transmute::<*mut c_void, Mremap>(real) };
+    let Some(real) = MREMAP.get() else { return absent() as usize };
     advice::moved(addr, old_len, new_len, || real(addr, old_len, new_len, flags, new_addr))
 }
 
-static MUNMAP: Next = Next::new(c"munmap");
+// SAFETY: its type.
+static MUNMAP: Next<extern "C" fn(*mut c_void, usize) -> c_int> = unsafe { Next::new(c"munmap") };
 
 /// `munmap(2)`.
 #[unsafe(no_mangle)]
 extern "C" fn munmap(addr: *mut c_void, len: usize) -> c_int {
     pool::before_unmap(addr as usize, len);
-    let real = MUNMAP.get();
-    if real.is_null() {
-        return absent();
-    }
-    // SAFETY: found under the name of this function.
-    let real =
-        unsafe { core::mem::transmute::<*mut c_void, extern "C" fn(*mut c_void, usize) -> c_int>(real) };
+    let Some(real) = MUNMAP.get() else { return absent() };
     advice::unmapped(addr as usize, len, || real(addr, len))
 }
 

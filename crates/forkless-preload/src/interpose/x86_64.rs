@@ -91,13 +91,14 @@ macro_rules! changes_user {
         const CHANGE_USER: &str = concat!($(stringify!($name), "\0"),*);
 
         fn find_changes_of_user() {
-            $($name::NEXT.get();)*
+            $($name::NEXT.find();)*
         }
 
         $(mod $name {
             use super::*;
 
-            pub(super) static NEXT: Next = Next::new($text);
+            // SAFETY: its type.
+            pub(super) static NEXT: Next<extern "C" fn($($argument: u32),*) -> c_int> = unsafe { Next::new($text) };
 
             #[unsafe(no_mangle)]
             extern "C" fn $name($($argument: u32),*) -> c_int {
@@ -111,12 +112,7 @@ macro_rules! changes_user {
                 if !speculating {
                     fork::own_memory::keep();
                 }
-                let real = NEXT.get();
-                if real.is_null() {
-                    return absent();
-                }
-                // SAFETY: found under the name of this function.
-                let real = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn($($argument: u32),*) -> c_int>(real) };
+                let Some(real) = NEXT.get() else { return absent() };
                 let answer = real($($argument),*);
                 if !speculating {
                     fork::own_memory::keep_while_needed();
@@ -298,24 +294,20 @@ static SIGINTERRUPT: AtomicBool = AtomicBool::new(false);
 macro_rules! watches {
     ($($(#[$meta:meta])* $name:ident, $text:literal, ($($argument:ident: $type:ty),*) => $note:expr;)*) => {
         fn find_watched() {
-            $($name::NEXT.get();)*
+            $($name::NEXT.find();)*
         }
 
         $(mod $name {
             use super::*;
 
-            pub(super) static NEXT: Next = Next::new($text);
+            // SAFETY: its type.
+            pub(super) static NEXT: Next<extern "C" fn($($argument: $type),*) -> c_int> = unsafe { Next::new($text) };
 
             $(#[$meta])*
             #[unsafe(no_mangle)]
             extern "C" fn $name($($argument: $type),*) -> c_int {
                 $note;
-                let real = NEXT.get();
-                if real.is_null() {
-                    return absent();
-                }
-                // SAFETY: found under the name of this function.
-                let real = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn($($type),*) -> c_int>(real) };
+                let Some(real) = NEXT.get() else { return absent() };
                 real($($argument),*)
             }
         })*

@@ -22,10 +22,17 @@ unsafe extern "C" {
     pub(super) fn __errno_location() -> *mut c_int;
 }
 
-static FDOPEN: Next = Next::new(c"fdopen");
-static POPEN: Next = Next::new(c"popen");
-static PCLOSE: Next = Next::new(c"pclose");
-static FCLOSE: Next = Next::new(c"fclose");
+type Open<T> = unsafe extern "C" fn(T, *const c_char) -> *mut c_void;
+type Close = unsafe extern "C" fn(*mut c_void) -> c_int;
+
+// SAFETY: its type.
+static FDOPEN: Next<Open<c_int>> = unsafe { Next::new(c"fdopen") };
+// SAFETY: its type.
+static POPEN: Next<Open<*const c_char>> = unsafe { Next::new(c"popen") };
+// SAFETY: its type.
+static PCLOSE: Next<Close> = unsafe { Next::new(c"pclose") };
+// SAFETY: its type.
+static FCLOSE: Next<Close> = unsafe { Next::new(c"fclose") };
 
 /// Streams open at a time. With one more all further ones are libc's.
 const STREAMS: usize = 64;
@@ -59,14 +66,10 @@ fn streams() -> &'static [Stream] {
 static LOCK: AtomicBool = AtomicBool::new(false);
 
 fn real_popen(line: *const c_char, mode: *const c_char) -> *mut c_void {
-    let real = POPEN.get();
-    if real.is_null() {
+    let Some(real) = POPEN.get() else {
         fail(Errno::ENOSYS);
         return core::ptr::null_mut();
-    }
-    type Popen = unsafe extern "C" fn(*const c_char, *const c_char) -> *mut c_void;
-    // SAFETY: found under the name of this function.
-    let real = unsafe { core::mem::transmute::<*mut c_void, Popen>(real) };
+    };
     // SAFETY: the caller's arguments.
     unsafe { real(line, mode) }
 }
@@ -175,16 +178,8 @@ fn open(
         let _ = fd::set_cloexec(ours, false);
     }
     let mode = if reads { c"r" } else { c"w" };
-    let fdopen = FDOPEN.get();
-    let file = if fdopen.is_null() {
-        core::ptr::null_mut()
-    } else {
-        // SAFETY: found under the name of the function that has this type.
-        let fdopen = unsafe {
-            core::mem::transmute::<*mut c_void, extern "C" fn(c_int, *const c_char) -> *mut c_void>(fdopen)
-        };
-        fdopen(ours, mode.as_ptr())
-    };
+    // SAFETY: an open descriptor and a string.
+    let file = FDOPEN.get().map_or(core::ptr::null_mut(), |fdopen| unsafe { fdopen(ours, mode.as_ptr()) });
     if file.is_null() {
         let _ = fd::close(ours);
         let _ = wait(started.pid);
@@ -238,14 +233,8 @@ impl Stream {
 }
 
 /// The next `pclose` or `fclose`.
-fn real_close(next: &Next, file: *mut c_void) -> c_int {
-    let real = next.get();
-    if real.is_null() {
-        return fail(Errno::ENOSYS);
-    }
-    // SAFETY: found under the name of one of the two, which have one type.
-    let real =
-        unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void) -> c_int>(real) };
+fn real_close(next: &Next<Close>, file: *mut c_void) -> c_int {
+    let Some(real) = next.get() else { return fail(Errno::ENOSYS) };
     // SAFETY: the caller's stream.
     unsafe { real(file) }
 }

@@ -1,7 +1,7 @@
 //! `system(3)`: SIGINT and SIGQUIT ignored and SIGCHLD blocked while it waits, for all threads that are in it together.
 #![expect(unsafe_code, reason = "a function under libc's name; signal actions")]
 
-use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int};
 use core::fmt::Write as _;
 use core::sync::atomic::{
     AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
@@ -18,7 +18,8 @@ use super::line::{self, Told};
 
 const SIG_IGN: usize = 1;
 
-static SYSTEM: Next = Next::new(c"system");
+// SAFETY: its type.
+static SYSTEM: Next<unsafe extern "C" fn(*const c_char) -> c_int> = unsafe { Next::new(c"system") };
 
 pub(super) fn fail(errno: Errno) -> c_int {
     // SAFETY: the calling thread's errno.
@@ -63,13 +64,7 @@ extern "C" fn system(line: *const c_char) -> c_int {
 
 /// The next definition of `system`, with the caller's argument.
 fn libcs_own(line: *const c_char) -> c_int {
-    let real = SYSTEM.get();
-    if real.is_null() {
-        return fail(Errno::ENOSYS);
-    }
-    // SAFETY: found under the name of this function.
-    let real =
-        unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const c_char) -> c_int>(real) };
+    let Some(real) = SYSTEM.get() else { return fail(Errno::ENOSYS) };
     // SAFETY: the argument that `system` was called with.
     unsafe { real(line) }
 }
