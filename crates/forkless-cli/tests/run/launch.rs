@@ -135,6 +135,17 @@ fn libraries_may_fork_while_they_are_loaded_and_unloaded() {
     }
 }
 
+/// What programs call at their start, when they fork and at their end lies in the first nine pages (layout.ld; `xtask symbols` holds them to it). A
+/// fault maps sixteen pages at most, so one further back than the fifteen after them was asked for. Where windows begin is random.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn what_most_programs_call_lies_together() {
+    let program = compile("near_pages.c", &["-lpthread"]);
+    for _ in 0..12 {
+        assert_eq!(observe(&mut run(&[], &program, &["24"])), (Some(0), String::new(), String::new()));
+    }
+}
+
 /// The report's names of call sites are kept, for the loader takes long to tell them; but not when another object has come to lie there.
 #[test]
 fn call_sites_of_objects_that_replace_each_other() {
