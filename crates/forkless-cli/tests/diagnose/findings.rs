@@ -324,7 +324,7 @@ fn unprivileged() {
         Command::new(&tool).args(arguments).uid(65534).gid(65534).output().expect("forkless runs")
     };
     let victim = victim.to_string_lossy().into_owned();
-    let best = run(&["diagnose", "--json", "--", &victim, "forkexec", "20", "64"]);
+    let best = run(&["diagnose", "--json", "--", &victim, "forkexec", "20", "256"]);
     let sampled = run(&["diagnose", "--json", "--tier", "procfs", "--", &victim, "forkexec", "40", "512"]);
     let all = run(&["diagnose", "--all", "-d", "1"]);
     let removed = std::fs::remove_dir_all(&directory);

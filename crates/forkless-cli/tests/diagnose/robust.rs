@@ -84,7 +84,7 @@ fn unreaped() {
 /// The name of a thread is any 15 bytes, and stands among its process's figures in /proc: without them nothing was copied, and nothing found.
 fn odd_name() {
     let output = Command::new(FORKLESS)
-        .args(["diagnose", "--json", "--tier", "perf", "--", &victim_path(), "forkexec", "10", "64"])
+        .args(["diagnose", "--json", "--tier", "perf", "--", &victim_path(), "forkexec", "10", "256"])
         .env("VICTIM_NAME", "")
         .output()
         .expect("forkless runs");
@@ -92,7 +92,7 @@ fn odd_name() {
     let finding = only(&report, "full_fork_then_exec");
     assert_eq!(finding["count"], 10);
     let title = finding["title"].as_str().expect("a text");
-    assert!(title.starts_with("victim forks 6"), "{title}");
+    assert!(title.starts_with("victim forks 2"), "{title}");
 }
 
 /// Root in name only, and everything but one's own processes out of reach.
@@ -178,7 +178,7 @@ fn waiting(mut command: Command, arguments: &[&str]) -> std::process::Child {
 }
 
 fn killed_midway() {
-    let mut process = waiting(Command::new(victim_path()), &["forkexec", "100000", "32"]);
+    let mut process = waiting(Command::new(victim_path()), &["forkexec", "100000", "256"]);
     let output = attached(&mut process, |victim| {
         begin(victim);
         std::thread::sleep(std::time::Duration::from_millis(500));
@@ -202,7 +202,7 @@ fn container() {
     );
     let mut command = Command::new("unshare");
     command.args(["--mount", "--pid", "--fork", "--mount-proc", "sh", "-c", &script, "sh"]);
-    let mut process = waiting(command, &["forkexec", "15", "32"]);
+    let mut process = waiting(command, &["forkexec", "15", "256"]);
     let output = attached(&mut process, |unshare| {
         // The victim is unshare's child; its number outside is found by its name.
         let children = format!("/proc/{0}/task/{0}/children", unshare.id());
@@ -236,7 +236,7 @@ fn can_build_32_bit() -> bool {
 fn compat() {
     let binary = binary_32_bit().to_string_lossy().into_owned();
     let output = Command::new(FORKLESS)
-        .args(["diagnose", "--json", "--", &binary, "forkexec", "12", "64"])
+        .args(["diagnose", "--json", "--", &binary, "forkexec", "12", "256"])
         .output()
         .expect("forkless runs");
     let report = report_of(&output);
