@@ -31,7 +31,7 @@ impl<F: Copy> Next<F> {
     ///
     /// # Safety
     ///
-    /// `F` is the type, a function pointer's, of what every libc has under this name.
+    /// `F` is the type, a function pointer's, of what any libc has under this name.
     pub(crate) const unsafe fn new(name: &'static CStr) -> Next<F> {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) }
         Next { name, address: AtomicPtr::new(null_mut()), function: PhantomData }
