@@ -122,6 +122,13 @@ impl<'o> EnvSlot<'o> {
     pub const fn string(&self) -> EnvString<'o> {
         self.string
     }
+
+    fn name<'a, E: Environment + ?Sized>(&'a self, environment: &'a E) -> Option<&'a [u8]> {
+        match self.string {
+            EnvString::Inherited(index) => environment.entry(index).and_then(name_of),
+            EnvString::Own(text) => name_of(text.to_bytes()),
+        }
+    }
 }
 
 /// What the shell itself sets: at most PWD, OLDPWD, SHLVL, `_`.
@@ -415,25 +422,29 @@ fn inherits<E: Environment + ?Sized>(environment: &E, name: &[u8]) -> bool {
 }
 
 /// A name inherited twice is imported once, in ways that depend on the shell. Same names have the same bucket, so they
-/// are neighbours up to the other names of it.
+/// are neighbours up to the other names of it. A string of the shell's or the line's own is in each of their places.
 fn refuse_duplicates<E: Environment + ?Sized>(
     environment: &E,
     slots: &[EnvSlot<'_>],
 ) -> Result<(), Rejection> {
-    let name = |slot: &EnvSlot<'_>| match slot.string {
-        EnvString::Inherited(index) => environment.entry(index).and_then(name_of),
-        EnvString::Own(_) => None,
-    };
     for (at, slot) in slots.iter().enumerate() {
-        let Some(this) = name(slot) else { continue };
+        let Some(this) = slot.name(environment) else { continue };
         let chain = slots.get(at + 1..).unwrap_or_default();
         let same_bucket = chain.iter().take_while(|other| other.key >> 40 == slot.key >> 40);
-        if same_bucket.into_iter().any(|other| name(other) == Some(this)) {
-            let index = if let EnvString::Inherited(index) = slot.string { index } else { 0 };
-            return Err(Rejection::environment(Reason::DuplicateVariable, index));
+        if same_bucket.into_iter().any(|other| other.name(environment) == Some(this)) {
+            return Err(Rejection::environment(Reason::DuplicateVariable, first_of(environment, this)));
         }
     }
     Ok(())
+}
+
+/// Where the environment first has a name.
+fn first_of<E: Environment + ?Sized>(environment: &E, name: &[u8]) -> usize {
+    let mut index = 0;
+    while environment.entry(index).is_some_and(|entry| name_of(entry) != Some(name)) {
+        index += 1;
+    }
+    index
 }
 
 /// Writes `NAME=VALUE` and a NUL into the front of `buf`; the text and what is left of the buffer.

@@ -394,3 +394,27 @@ fn spans_name_the_offending_bytes_and_the_rest_of_the_line() {
         assert_eq!(rejection.span.of(line.as_bytes()), span.as_bytes(), "{line}");
     }
 }
+
+/// Regression: one that the shell or the line sets took the place of each, and was exported as often as it was inherited.
+#[test]
+fn a_name_that_is_inherited_twice_is_for_the_shell() {
+    let directory = Directory { current: b"/", previous: PreviousDirectory::Inherited };
+    let decide = |shell: &ShellTraits, line: &str, twice: [&[u8]; 2]| {
+        let environment: [&[u8]; 5] = [b"PATH=/bin", twice[0], b"HOME=/", twice[1], b"LANG=C"];
+        let (mut buf, mut text) = ([0; 512], [0; 512]);
+        let script = analyze(line.as_bytes(), &environment, shell, &mut buf).expect("a direct line");
+        let command = script.single().expect("one command");
+        let mut slots = [EnvSlot::EMPTY; 16];
+        shell.environment(&environment, &command, &directory, b"/bin/ls", &mut text, &mut slots).map(drop)
+    };
+    for shell in [ShellTraits::DASH, ShellTraits::BASH, ShellTraits::BUSYBOX] {
+        for twice in [["PWD=/", "PWD=/"], ["PWD=/", "PWD=/x"], ["OLD=/", "OLD=b"]] {
+            let rejection = decide(&shell, "ls", twice.map(str::as_bytes)).unwrap_err();
+            assert_eq!((rejection.reason, rejection.variable), (Reason::DuplicateVariable, Some(1)));
+        }
+    }
+    let assigned = decide(&ShellTraits::DASH, "A=3 ls", [b"A=1", b"A=2"]).unwrap_err();
+    assert_eq!(assigned.reason, Reason::DuplicateVariable);
+    // bash exports the line's own alone.
+    assert_eq!(decide(&ShellTraits::BASH, "A=3 ls", [b"A=1", b"A=2"]), Ok(()));
+}

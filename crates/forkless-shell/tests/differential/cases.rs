@@ -122,12 +122,18 @@ const REGRESSIONS: &[(&str, &str)] = &[
     ("bash handed a rest must not take _ for inherited", "true && obs >out2 7>&7 && obs"),
     ("the newline at the end does not make bash forget its nested list", "obs; true && obs;\n"),
     ("bash does so in a child, too", "no || script >&2 \\\n"),
+    ("a variable of the line that is inherited twice", "A=3 obs"),
     ("a continuation before the end is no newline", "t15; \\\n"),
 ];
 
 fn regressions(bench: &mut Bench, shell: &Shell) -> Result<String, String> {
     let (mut alike, mut rejected) = (0, 0);
-    for extra in [&["OLDPWD=/nonexistent", "SHLVL=1"][..], &["_=/usr/bin/before"]] {
+    // The last: what is there twice was exported twice, where the shell or the line sets it.
+    for extra in [
+        &["OLDPWD=/nonexistent", "SHLVL=1"][..],
+        &["_=/usr/bin/before"],
+        &["PWD=/wrong", "SHLVL=2", "A=1", "PWD=/", "SHLVL=3", "A=2"],
+    ] {
         let environment = bench.environment(extra);
         for (cause, line) in REGRESSIONS {
             match bench

@@ -386,7 +386,8 @@ pub(crate) fn environment(random: &mut Random) -> Vec<&'static str> {
         // The last ones make most lines the shell's.
         let entry = if random.one_in(3) { random.pick(POOL) } else { random.pick(&POOL[..37]) };
         let name = &entry[..=entry.find('=').expect("an assignment")];
-        if !chosen.iter().any(|other| other.starts_with(name)) {
+        // Now and then one is there twice.
+        if !chosen.iter().any(|other| other.starts_with(name)) || random.one_in(4) {
             chosen.push(entry);
         }
     }
