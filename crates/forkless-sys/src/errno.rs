@@ -69,6 +69,7 @@ errnos!(
     EPIPE,
     ERANGE,
     EROFS,
+    ESPIPE,
     ESRCH,
     ESTALE,
     ETIMEDOUT,

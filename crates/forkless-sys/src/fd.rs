@@ -86,6 +86,22 @@ pub fn dup_cloexec(fd: i32, min: i32) -> Result<i32> {
     unsafe { call!(__NR_fcntl, fd, k::F_DUPFD_CLOEXEC, min) }.map(|n| n as i32)
 }
 
+/// `lseek(2)` that moves nothing: where the next read or write begins. `ESPIPE` for what has no position.
+///
+/// ```
+/// # use forkless_sys::{Errno, fd};
+/// # use std::io::{Seek as _, SeekFrom};
+/// # use std::os::fd::AsRawFd as _;
+/// let mut file = std::fs::File::open("/proc/self/exe").unwrap();
+/// file.seek(SeekFrom::Start(7)).unwrap();
+/// assert_eq!(fd::position(file.as_raw_fd()), Ok(7));
+/// assert_eq!(fd::position(std::io::pipe().unwrap().0.as_raw_fd()), Err(Errno::ESPIPE));
+/// ```
+pub fn position(fd: i32) -> Result<u64> {
+    // SAFETY: writes no memory. SEEK_CUR is 1.
+    unsafe { call!(__NR_lseek, fd, 0usize, 1u32) }.map(|n| n as u64)
+}
+
 /// `fcntl(F_GETFD)`: the descriptor's flags; `EBADF` tells that it is closed.
 ///
 /// ```

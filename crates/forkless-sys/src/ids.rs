@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "each call states why the kernel writes only to memory it is given")]
 
 use crate::Result;
+use linux_raw_sys::{general as k, prctl as p};
 
 /// Leaves an id as it is, for the `setres*` calls.
 pub const KEEP: u32 = u32::MAX;
@@ -128,4 +129,108 @@ getter! {
     /// assert_eq!(forkless_sys::ids::getegid(), std::fs::metadata("/proc/self").unwrap().gid());
     /// ```
     getegid = __NR_getegid;
+}
+
+/// The real, the effective and the saved user of the calling thread: `getresuid(2)`.
+///
+/// ```
+/// # use forkless_sys::{Errno, ids};
+/// assert_eq!(ids::getresuid()?[..2], [ids::getuid(), ids::geteuid()]);
+/// # Ok::<(), Errno>(())
+/// ```
+pub fn getresuid() -> Result<[u32; 3]> {
+    let [mut real, mut effective, mut saved] = [0u32; 3];
+    // SAFETY: the kernel writes three ids.
+    unsafe { call!(__NR_getresuid, &raw mut real, &raw mut effective, &raw mut saved) }?;
+    Ok([real, effective, saved])
+}
+
+/// The real, the effective and the saved group of the calling thread: `getresgid(2)`.
+///
+/// ```
+/// # use forkless_sys::{Errno, ids};
+/// assert_eq!(ids::getresgid()?[..2], [ids::getgid(), ids::getegid()]);
+/// # Ok::<(), Errno>(())
+/// ```
+pub fn getresgid() -> Result<[u32; 3]> {
+    let [mut real, mut effective, mut saved] = [0u32; 3];
+    // SAFETY: the kernel writes three ids.
+    unsafe { call!(__NR_getresgid, &raw mut real, &raw mut effective, &raw mut saved) }?;
+    Ok([real, effective, saved])
+}
+
+/// Capabilities of the calling thread, bit n for capability n: `capget(2)`.
+///
+/// ```
+/// # use forkless_sys::{Errno, ids};
+/// let own = ids::capabilities()?;
+/// assert_eq!(own.effective & !own.permitted, 0);
+/// # Ok::<(), Errno>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// In force.
+    pub effective: u64,
+    /// May be put in force.
+    pub permitted: u64,
+}
+
+/// `capget(2)` of the calling thread.
+///
+/// ```
+/// # use forkless_sys::{Errno, ids};
+/// let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+/// assert!(status.contains(&format!("CapEff:\t{:016x}\n", ids::capabilities()?.effective)));
+/// # Ok::<(), Errno>(())
+/// ```
+pub fn capabilities() -> Result<Capabilities> {
+    // Version 3 and the calling thread; then effective, permitted and inheritable, the low halves first.
+    let header = [k::_LINUX_CAPABILITY_VERSION_3, 0];
+    let mut sets = [0u32; 6];
+    // SAFETY: the kernel reads the header, whose version it knows, and writes two structures of three words.
+    unsafe { call!(__NR_capget, header.as_ptr(), sets.as_mut_ptr()) }?;
+    let both = |low: usize| u64::from(sets[low]) | u64::from(sets[low + 3]) << 32;
+    Ok(Capabilities { effective: both(0), permitted: both(1) })
+}
+
+/// Whether a shell would act with the calling thread's own credentials, and hand them on.
+///
+/// It would not where the ids differ: a shell gives up effective ids that are not the real ones (dash of 0.5.11 on,
+/// busybox, bash), and an exec sets the ids of file access to the effective ones. Nor where capabilities differ from
+/// those that an exec gives: without ambient ones, which are not asked for here, a user has none and root has all it may have
+/// (`capabilities(7)`). A set-user-ID program of a real root has equal ids from the start.
+///
+/// Of a thread that has called `setfsgid(2)` alone it is not told. Three system calls, for root four.
+///
+/// ```
+/// # use forkless_sys::{Errno, ids};
+/// let before = ids::are_a_shells();
+/// if ids::getresuid()? == [0; 3] && before {
+///     ids::setresuid(ids::KEEP, 65534, ids::KEEP)?;
+///     assert!(!ids::are_a_shells());
+///     ids::setresuid(ids::KEEP, 0, ids::KEEP)?;
+///     assert!(ids::are_a_shells());
+/// }
+/// # Ok::<(), Errno>(())
+/// ```
+pub fn are_a_shells() -> bool {
+    let same = |ids: Result<[u32; 3]>| ids.ok().filter(|[real, rest @ ..]| rest == &[*real; 2]);
+    let Some([user, ..]) = same(getresuid()) else { return false };
+    if same(getresgid()).is_none() {
+        return false;
+    }
+    let Ok(own) = capabilities() else { return false };
+    if user != 0 {
+        return own.effective == 0;
+    }
+    own.effective == own.permitted && root_is_root()
+}
+
+/// Whether user 0 gets its capabilities from an exec, and loses some where the id of file access becomes another.
+fn root_is_root() -> bool {
+    const SECBIT_NOROOT: usize = 1 << 0;
+    const SECBIT_NO_SETUID_FIXUP: usize = 1 << 2;
+    // SAFETY: writes no memory.
+    let bits = unsafe { call!(__NR_prctl, p::PR_GET_SECUREBITS, 0usize, 0usize, 0usize, 0usize) };
+    bits.is_ok_and(|bits| bits & (SECBIT_NOROOT | SECBIT_NO_SETUID_FIXUP) == 0)
 }

@@ -244,6 +244,29 @@ pub fn disposition(signal: i32) -> Result<Disposition> {
     Ok(action(signal)?.disposition())
 }
 
+/// Signals that end a process by default and that another one sends, or the terminal, often to a whole group: all but
+/// SIGKILL and those of an instruction, from 1 to 31.
+pub const SENT: SigSet = {
+    const HUP_INT_QUIT: u64 = 0b111;
+    const USR1_USR2: u64 = 1 << 9 | 1 << 11;
+    const PIPE_ALRM_TERM_STKFLT: u64 = 0b1111 << 12;
+    const XCPU_XFSZ_VTALRM_PROF: u64 = 0b1111 << 23;
+    const IO_PWR: u64 = 0b11 << 28;
+    SigSet(HUP_INT_QUIT | USR1_USR2 | PIPE_ALRM_TERM_STKFLT | XCPU_XFSZ_VTALRM_PROF | IO_PWR)
+};
+
+/// Whether the program has a handler for one of these. One `rt_sigaction(2)` for each.
+///
+/// ```
+/// # use forkless_sys::signal::{self, SigSet};
+/// assert!(!signal::any_handled(SigSet::EMPTY.with(10).with(12)));
+/// assert!(signal::SENT.has(15) && signal::SENT.has(29) && !signal::SENT.has(11) && !signal::SENT.has(9));
+/// ```
+pub fn any_handled(of: SigSet) -> bool {
+    (1..=MAX_SIGNAL)
+        .any(|signal| of.has(signal) && matches!(disposition(signal), Ok(Disposition::Handler(_))))
+}
+
 /// `rt_sigaction(2)` to the default action, or to ignore. `SIGKILL` and `SIGSTOP` are refused with `EINVAL`.
 ///
 /// ```
