@@ -3,6 +3,7 @@
 use forkless_sys::Result;
 use forkless_sys::signal::{self, SigSet};
 
+pub(crate) const SIGHUP: i32 = 1;
 pub(crate) const SIGINT: i32 = 2;
 pub(crate) const SIGQUIT: i32 = 3;
 pub(crate) const SIGILL: i32 = 4;
@@ -10,6 +11,7 @@ pub(crate) const SIGTRAP: i32 = 5;
 pub(crate) const SIGBUS: i32 = 7;
 pub(crate) const SIGFPE: i32 = 8;
 pub(crate) const SIGSEGV: i32 = 11;
+pub(crate) const SIGTERM: i32 = 15;
 pub(crate) const SIGCHLD: i32 = 17;
 pub(crate) const SIGTSTP: i32 = 20;
 pub(crate) const SIGSYS: i32 = 31;

@@ -14,5 +14,6 @@ mod random;
 mod real_programs;
 mod remedies;
 mod servers;
+mod shell_ends;
 mod signals;
 mod support;

@@ -94,6 +94,11 @@ pub(crate) fn note_prctl(option: u32) {
     }
 }
 
+/// Whether the program has rules of its own for system calls.
+pub(crate) fn sandboxed() -> bool {
+    decide::SANDBOXED.load(Relaxed) != 0
+}
+
 /// The program installs a seccomp filter.
 pub(crate) fn note_seccomp() {
     decide::SANDBOXED.store(1, Relaxed);

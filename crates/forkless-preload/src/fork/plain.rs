@@ -16,6 +16,11 @@ pub(crate) const fn speculating() -> bool {
     false
 }
 
+/// What a program does about system calls of its own is not watched here.
+pub(crate) const fn sandboxed() -> bool {
+    false
+}
+
 /// Makes a call that moves memory: nothing here marks any.
 pub(crate) fn outside_window<T>(call: impl FnOnce() -> T) -> T {
     call()

@@ -62,6 +62,9 @@ pub(super) enum Step<'a> {
     Copy { from: i32, to: i32 },
     /// Closed.
     Close(i32),
+    /// Copied to 10 or above until the exec, if it is open: a shell puts a descriptor there before it redirects it, and fails
+    /// where no number is left.
+    Save(i32),
     /// `to` becomes this file. The child opens it: in the caller it would take a number that another thread may be about to get, and a
     /// terminal could become that of the caller's session.
     Open { path: &'a CStr, flags: u32, to: i32 },
@@ -185,6 +188,10 @@ fn arrange(launch: &Launch<'_>) -> Result<(), Errno> {
             Step::Copy { from, to } if from == to => fd::set_cloexec(to, false)?,
             Step::Copy { from, to } => fd::dup3(from, to, 0)?,
             Step::Close(fd) => drop(fd::close(fd)),
+            Step::Save(fd) => match fd::dup_cloexec(fd, 10) {
+                Ok(_) | Err(Errno::EBADF) => {}
+                Err(errno) => return Err(errno),
+            },
             Step::Open { path, flags, to } => {
                 let at = open(path, flags)?;
                 if at != to {

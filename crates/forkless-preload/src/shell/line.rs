@@ -9,22 +9,24 @@ use forkless_shell::{
     Command, Directory, EnvSlot, EnvString, Environment, PreviousDirectory, RedirectionKind, ShellKind,
     ShellTraits, analyze,
 };
-use forkless_sys::signal::SigSet;
-use forkless_sys::{CPtr, Errno, fd, process};
+use forkless_sys::signal::{self, Disposition, SigSet};
+use forkless_sys::{CPtr, Errno, fd, ids, process};
 
-use crate::signals::{SIGCHLD, SIGQUIT};
-use crate::{next, tally};
+use crate::signals::{SIGCHLD, SIGINT, SIGQUIT};
+use crate::{fork, next, tally};
 
 use super::launch::{self, Launch, Step, Workspace};
+use super::message::{Ending, Errors};
 
 const S_IFMT: u32 = 0o170_000;
 const S_IFREG: u32 = 0o100_000;
 const S_IFCHR: u32 = 0o020_000;
 const SIGKILL: u8 = 9;
+const SA_SIGINFO: usize = 4;
 
 /// Strings of environment and argument vectors that are laid out; longer ones are for the shell.
 const VECTOR: usize = 256;
-const STEPS: usize = 24;
+const STEPS: usize = 32;
 
 /// A C environment in place.
 struct Environ(*const *const c_char);
@@ -44,18 +46,8 @@ impl Environment for Environ {
 /// A process that stands for a shell's line.
 pub(super) struct Started {
     pub(super) pid: i32,
-    /// What its end by a signal has to be told as; `None`: as it is.
-    pub(super) told: Option<Told>,
-}
-
-/// The shell would have waited for the program and lived on.
-#[derive(Clone, Copy)]
-pub(super) struct Told {
-    pub(super) shell: ShellTraits,
-    /// Where the shell's message goes, -1 for nowhere.
-    pub(super) errors: i32,
-    /// Descriptor opened for that, to be closed.
-    pub(super) opened: i32,
+    /// What a shell that waits for it would make of its end; `None`: nothing.
+    pub(super) ending: Option<Ending>,
 }
 
 /// How the caller wants it started.
@@ -66,14 +58,16 @@ pub(super) struct Terms<'a> {
     pub(super) first: &'a [Step<'a>],
     pub(super) restore: SigSet,
     pub(super) mask: SigSet,
-    /// Whether descriptor 2 may be redirected: for a stream its message could not be delivered later.
-    pub(super) errors_may_move: bool,
+    /// The caller waits for it elsewhere: in `pclose`, or by a wait for any child.
+    pub(super) is_stream: bool,
 }
 
 /// Starts a line, without a shell where that is the same.
 pub(super) fn start(line: &CStr, environ: *const *const c_char, terms: &Terms<'_>) -> Result<Started, Errno> {
     let mut workspace = Workspace::take().ok_or(Errno::ENOMEM)?;
-    if let Some(shell) = super::traits()
+    if !fork::sandboxed()
+        && let Some(shell) = super::traits()
+        && ids::are_a_shells()
         && let Some(started) = without_shell(line, environ, terms, &shell, &mut workspace)
     {
         tally::add(Counter::Shells, 1);
@@ -81,7 +75,7 @@ pub(super) fn start(line: &CStr, environ: *const *const c_char, terms: &Terms<'_
         return Ok(started);
     }
     tally::add(Counter::ShellsKept, 1);
-    with_shell(line, environ, terms, &workspace).map(|pid| Started { pid, told: None })
+    with_shell(line, environ, terms, &workspace).map(|pid| Started { pid, ending: None })
 }
 
 /// What a shell costs besides the program it runs: 520 to 700 us measured, of which a program takes 80.
@@ -137,6 +131,10 @@ fn without_shell(
     if command.assignments().any(|a| a.to_bytes().starts_with(b"PATH=")) {
         return None;
     }
+    let replaces = command.replaces_shell();
+    if !replaces && would_be_told(terms) {
+        return None;
+    }
     let (path_text, cwd_text) = path_text.split_at_mut(8 << 10);
     let path = find(command.words().next()?, &environment, path_text)?;
     let mut argv = [null::<c_char>(); VECTOR];
@@ -156,7 +154,8 @@ fn without_shell(
     )?;
     let mut plan = Plan::new(terms.first)?;
     let ready = plan.redirect(&command, terms, shell);
-    let replaces = command.replaces_shell();
+    // Before the start: the program may close it.
+    let errors = if replaces { Errors::NOWHERE } else { Errors::at(plan.errors().0) };
     let (restore, mask) = signals(shell.kind(), replaces, terms);
     let mut ignored = launch::left_ignored();
     if shell.ignores_sigquit(&command) {
@@ -177,10 +176,32 @@ fn without_shell(
         // No #! line, a missing interpreter, a race: the shell knows what to do and say.
         .ok()
     });
-    let (errors, keep) = plan.errors();
-    plan.close_opened(if launched.is_some() && !replaces { keep } else { -1 });
+    let (_, opened) = plan.errors();
+    plan.close_opened(if launched.is_some() && !replaces { opened } else { -1 });
     let pid = launched?;
-    Some(Started { pid, told: (!replaces).then_some(Told { shell: *shell, errors, opened: keep }) })
+    let ending = Ending { shell: *shell, errors, opened, waits: !terms.is_stream };
+    Some(Started { pid, ending: (!replaces).then_some(ending) })
+}
+
+/// Whether the program may be told how its child ended otherwise than by its waiting for it, or survive a signal that ends a shell
+/// which waits for the line's program.
+///
+/// A signal that is sent to the process group of all three, or to their control group, ends the shell as well: its status is that signal. Nothing
+/// says afterwards that the signal came to more than the line's program; but a program without a handler, that has not blocked
+/// it, would not be there any more.
+/// SIGINT and SIGQUIT are ignored while `system` waits, and of these two it is taken for granted that they come from the terminal.
+///
+/// A handler for SIGCHLD is told of the child's end in words that a waiting shell would have changed: in its `siginfo_t`, and by its own waits for
+/// any child, which find a stream's.
+fn would_be_told(terms: &Terms<'_>) -> bool {
+    let sent = if terms.is_stream { signal::SENT } else { signal::SENT.without(SIGINT).without(SIGQUIT) };
+    if terms.mask.and(sent.with(SIGCHLD)) != SigSet::EMPTY || signal::any_handled(sent) {
+        return true;
+    }
+    signal::action(SIGCHLD).is_ok_and(|chld| {
+        matches!(chld.disposition(), Disposition::Handler(_))
+            && (terms.is_stream || chld.flags & SA_SIGINFO != 0)
+    })
 }
 
 /// What becomes in the shell of signals that the caller ignores or blocks: which are back at their default for the program, and its mask. dash and
@@ -325,9 +346,16 @@ impl<'a> Plan<'a> {
         if by_us && process::thread_count() != Some(1) {
             return None;
         }
+        let mut saved = 0u16;
         for r in command.redirections() {
-            if r.descriptor == 2 && !terms.errors_may_move && shell.kind() != ShellKind::Bash {
+            // The message could not be delivered later.
+            if r.descriptor == 2 && terms.is_stream && shell.kind() != ShellKind::Bash {
                 return None;
+            }
+            // bash does so for its builtins only.
+            if shell.kind() != ShellKind::Bash && saved & 1 << r.descriptor == 0 {
+                saved |= 1 << r.descriptor;
+                self.push(Step::Save(r.descriptor.into()))?;
             }
             let to = i32::from(r.descriptor);
             let (path, flags) = match r.kind {

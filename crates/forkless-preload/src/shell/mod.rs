@@ -7,6 +7,7 @@
 mod ask;
 mod launch;
 mod line;
+mod message;
 mod streams;
 mod system;
 
@@ -78,6 +79,16 @@ fn aside() -> bool {
         tally::add(Counter::ShellsKept, 1);
     }
     others
+}
+
+/// Whether the program has rules of its own for system calls. They are made for what libc calls, so the line is for libc, and nothing
+/// is asked before.
+fn is_sandboxed() -> bool {
+    let sandboxed = SHELL.load(Relaxed) != 0 && crate::fork::sandboxed();
+    if sandboxed {
+        tally::add(Counter::ShellsKept, 1);
+    }
+    sandboxed
 }
 
 /// Whether they have: 1 if not, 2 if they have, 0 until it was looked up.

@@ -3,7 +3,7 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize,
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 
@@ -11,12 +11,14 @@ use forkless_shell::ShellTraits;
 use forkless_sys::signal::{self, SigSet};
 use forkless_sys::{Errno, fd, sched};
 
+use crate::fork;
 use crate::late::Late;
 use crate::next::Next;
 
 use super::launch::Step;
-use super::line::{self, Told};
-use super::system::{fail, tell, wait};
+use super::line;
+use super::message::{Ending, Errors};
+use super::system::{fail, wait};
 
 unsafe extern "C" {
     pub(super) fn __errno_location() -> *mut c_int;
@@ -44,6 +46,8 @@ struct Stream {
     fd: AtomicI32,
     /// The shell whose way of telling applies (`ShellTraits::to_bits`); 0: as it is.
     told: AtomicU8,
+    /// Where its message goes ([`Errors`]): the descriptor, device, inode, position.
+    errors: (AtomicI32, [AtomicU64; 3]),
 }
 
 /// Mapped by the first `popen`.
@@ -78,7 +82,12 @@ fn real_popen(line: *const c_char, mode: *const c_char) -> *mut c_void {
 #[unsafe(no_mangle)]
 extern "C" fn popen(line: *const c_char, mode: *const c_char) -> *mut c_void {
     let environ = crate::next::environment().cast_const().cast::<*const c_char>();
-    if line.is_null() || mode.is_null() || super::aside() || environ.is_null() {
+    if line.is_null() || mode.is_null() || environ.is_null() {
+        return real_popen(line, mode);
+    }
+    let sandboxed = super::is_sandboxed();
+    // libc closes its own streams in the child, and not ours.
+    if (sandboxed && OPEN.load(Acquire) == 0) || super::aside() {
         return real_popen(line, mode);
     }
     // SAFETY: strings, by popen's contract.
@@ -93,11 +102,15 @@ extern "C" fn popen(line: *const c_char, mode: *const c_char) -> *mut c_void {
     };
     // SAFETY: a string, by popen's contract.
     let line = unsafe { CStr::from_ptr(line) };
-    super::ask::if_needed(line, environ);
+    if !sandboxed {
+        super::ask::if_needed(line, environ);
+    }
     while LOCK.swap(true, Acquire) {
         sched::yield_now();
     }
-    let free = TABLE.map().then(|| TABLE.iter().position(|s| s.file.load(Relaxed).is_null())).flatten();
+    let free = (!sandboxed && TABLE.map())
+        .then(|| TABLE.iter().position(|s| s.file.load(Relaxed).is_null()))
+        .flatten();
     let result = match free {
         Some(at) if !OVERFLOWN.load(Relaxed) => {
             USED.fetch_max(at + 1, Release);
@@ -158,13 +171,8 @@ fn open(
     }
     let first = [Step::Copy { from: theirs, to: target }];
     let mask = signal::mask().unwrap_or_default();
-    let terms = line::Terms {
-        close: &others[..n],
-        first: &first,
-        restore: SigSet::EMPTY,
-        mask,
-        errors_may_move: false,
-    };
+    let terms =
+        line::Terms { close: &others[..n], first: &first, restore: SigSet::EMPTY, mask, is_stream: true };
     let started = line::start(line, environ, &terms);
     let _ = fd::close(theirs);
     let started = match started {
@@ -187,8 +195,12 @@ fn open(
     }
     slot.pid.store(started.pid, Relaxed);
     slot.fd.store(ours, Relaxed);
-    let told = started.told.map_or(0, |t| t.shell.to_bits());
+    let (told, errors) = started.ending.map_or((0, Errors::NOWHERE), |e| (e.shell.to_bits(), e.errors));
     slot.told.store(told, Relaxed);
+    slot.errors.0.store(errors.descriptor, Relaxed);
+    for (place, value) in slot.errors.1.iter().zip([errors.device, errors.inode, errors.position]) {
+        place.store(value, Relaxed);
+    }
     slot.file.store(file, Release);
     OPEN.fetch_add(1, Release);
     Ok(file)
@@ -215,7 +227,10 @@ impl Stream {
     fn end(&self, file: *mut c_void) -> c_int {
         let pid = self.pid.load(Relaxed);
         let shell = ShellTraits::from_bits(self.told.load(Relaxed));
-        let is_open = fd::get_fd_flags(self.fd.load(Relaxed)).is_ok();
+        let [device, inode, position] = [0, 1, 2].map(|n| self.errors.1[n].load(Relaxed));
+        let errors = Errors { descriptor: self.errors.0.load(Relaxed), device, inode, position };
+        // A filter of the program's own knows of no such question.
+        let is_open = fork::sandboxed() || fd::get_fd_flags(self.fd.load(Relaxed)).is_ok();
         self.forget();
         let closed = real_close(&FCLOSE, file);
         let tells = crate::next::is_glibc();
@@ -224,7 +239,10 @@ impl Stream {
         }
         let status = match wait(pid) {
             Ok(status) if shell == ShellTraits::UNKNOWN => status,
-            Ok(status) => tell(status, &Told { shell, errors: 2, opened: -1 }),
+            Ok(status) => {
+                let ending = Ending { shell, errors, opened: -1, waits: false };
+                ending.tell(status, SigSet::EMPTY, signal::mask().unwrap_or_default())
+            }
             Err(errno) => return fail(errno),
         };
         // With the errno of closing it.

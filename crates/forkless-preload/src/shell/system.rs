@@ -2,19 +2,19 @@
 #![expect(unsafe_code, reason = "a function under libc's name; signal actions")]
 
 use core::ffi::{CStr, c_char, c_int};
-use core::fmt::Write as _;
 use core::sync::atomic::{
     AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 
 use forkless_sys::signal::{self, KernelAction, SigSet};
-use forkless_sys::{Errno, fd, process, sched};
+use forkless_sys::{Errno, process, sched};
 
+use crate::fork;
 use crate::next::Next;
 use crate::signals::{SIGCHLD, SIGINT, SIGQUIT};
 
-use super::line::{self, Told};
+use super::line;
 
 const SIG_IGN: usize = 1;
 
@@ -33,28 +33,39 @@ pub(super) fn fail(errno: Errno) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn system(line: *const c_char) -> c_int {
     let environ = crate::next::environment().cast_const().cast::<*const c_char>();
-    if line.is_null() || super::aside() || environ.is_null() {
+    // While lines of ours are waited for, libc would put back as the program's what we have set.
+    if line.is_null()
+        || environ.is_null()
+        || (!QUIET.is_in_force() && super::is_sandboxed())
+        || super::aside()
+    {
         return libcs_own(line);
     }
     // SAFETY: not null, so a string, by system's contract.
     let line = unsafe { CStr::from_ptr(line) };
-    super::ask::if_needed(line, environ);
+    if !fork::sandboxed() {
+        super::ask::if_needed(line, environ);
+    }
     QUIET.enter();
     let before = signal::mask().unwrap_or_default();
     let _ = signal::set_mask(before.with(SIGCHLD));
-    let terms =
-        line::Terms { close: &[], first: &[], restore: QUIET.restore(), mask: before, errors_may_move: true };
-    let result = line::start(line, environ, &terms).map(|s| (wait(s.pid), s.told));
+    let restore = QUIET.restore();
+    let terms = line::Terms { close: &[], first: &[], restore, mask: before, is_stream: false };
+    // The message belongs to what is waited for.
+    let result =
+        line::start(line, environ, &terms).map(|started| match (wait(started.pid), started.ending) {
+            (Ok(status), Some(ending)) => Ok(ending.tell(status, restore, before)),
+            (Err(errno), Some(ending)) => {
+                ending.close();
+                Err(errno)
+            }
+            (result, None) => result,
+        });
     QUIET.leave();
     let _ = signal::set_mask(before);
     match result {
-        Ok((Ok(status), told)) => told.map_or(status, |t| tell(status, &t)),
-        Ok((Err(errno), told)) => {
-            if let Some(t) = told {
-                t.close();
-            }
-            fail(errno)
-        }
+        Ok(Ok(status)) => status,
+        Ok(Err(errno)) => fail(errno),
         // What it means that no process can be made, each libc says in its own way, if it cannot either.
         Err(Errno::EAGAIN | Errno::ENOMEM) => libcs_own(line.as_ptr()),
         // As when the shell cannot be executed.
@@ -76,48 +87,6 @@ pub(super) fn wait(pid: i32) -> Result<c_int, Errno> {
             Err(Errno::EINTR) => {}
             other => return other,
         }
-    }
-}
-
-/// The status a shell would have given for a program that it waited for, and its message for one that was killed.
-pub(super) fn tell(status: c_int, told: &Told) -> c_int {
-    let signal = status & 0x7f;
-    // A SIGINT from the keyboard ends the shell, too.
-    let status = if signal == 0 || signal == SIGINT {
-        status
-    } else {
-        if let Some(message) = told.shell.signal_message(signal as u8, status & 0x80 != 0) {
-            let mut text = Text { bytes: [0; 64], len: 0 };
-            let _ = write!(text, "{message}");
-            if told.errors >= 0 {
-                let _ = fd::write(told.errors, &text.bytes[..text.len]);
-            }
-        }
-        (128 + signal) << 8
-    };
-    told.close();
-    status
-}
-
-impl Told {
-    pub(super) fn close(&self) {
-        if self.opened >= 0 {
-            let _ = fd::close(self.opened);
-        }
-    }
-}
-
-struct Text {
-    bytes: [u8; 64],
-    len: usize,
-}
-
-impl core::fmt::Write for Text {
-    fn write_str(&mut self, s: &str) -> core::fmt::Result {
-        let room = self.bytes.get_mut(self.len..self.len + s.len()).ok_or(core::fmt::Error)?;
-        room.copy_from_slice(s.as_bytes());
-        self.len += s.len();
-        Ok(())
     }
 }
 
@@ -177,6 +146,10 @@ impl Quiet {
                 }
             }
         });
+    }
+
+    fn is_in_force(&self) -> bool {
+        self.users.load(Relaxed) != 0
     }
 
     /// Those of the two that the program itself did not ignore.
