@@ -4,7 +4,7 @@ mod support;
 
 use std::fs;
 use std::process::Command;
-use support::{CLANG, GCC, Link, c_sources, compile, have, run, scratch, tiny};
+use support::{CLANG, GCC, Link, c_sources, compile, compile_with, have, root, run, scratch, tiny};
 
 /// Compiles with each compiler that is there, links each way once, and runs.
 fn everywhere(program: &str, args: &[&str]) {
@@ -102,4 +102,60 @@ fn only_popen_noshells_debug_mode_forks() {
 #[test]
 fn every_option_reaches_the_child() {
     everywhere("features.c", &[]);
+}
+
+/// What the shell meets on its own account, which is not there: ids it gives up, what befalls it when it says that a program was killed,
+/// signals of the whole group. Regression: the calling program had it instead, or nobody.
+#[test]
+fn lines_end_as_by_libcs_functions() {
+    let source = root().join("fixtures/run/shell_ends.c");
+    let plain = compile_with(GCC, &source, Link::Shared, &["-DPLAIN"]);
+    let ours = compile_with(GCC, &source, Link::Shared, &["-DWITH_FORKLESS"]);
+    let place = |name: &str| scratch().join(name).to_str().expect("UTF-8").to_owned();
+    let (full, errors, other) = (place("full"), place("errors"), place("other"));
+    let (dies, waits) = ("sh -c 'kill -TERM $$'", "/bin/sh -c 'echo >&9; exec 9>&-; exec sleep 20'");
+    let mut cases: Vec<Vec<&str>> = vec![
+        vec!["no_reader", dies],
+        vec!["no_reader", dies, "ignored"],
+        vec!["limit", dies, &full],
+        vec!["limit", dies, &full, "ignored"],
+        vec!["moved", dies],
+        vec!["moved", dies, &errors, &other],
+        vec!["group", waits, "15", "1", "0"],
+        vec!["group", waits, "15", "1", "1"],
+        vec!["group", waits, "3", "0", "0"],
+        vec!["group", waits, "2", "1", "0"],
+        vec!["blocked", waits, "15", "0", "0"],
+        vec!["environment", "/usr/bin/env", "PATH=/usr/bin:/bin", "PWD=/x", "PWD=/"],
+        vec!["environment", "A=3 /usr/bin/env", "PATH=/usr/bin:/bin", "A=1", "A=2"],
+    ];
+    let held = scratch().join("held");
+    // What a failed run has left.
+    let _ = fs::remove_dir_all(&held);
+    fs::create_dir_all(&held).expect("a folder");
+    let made = held.join("file").to_str().expect("UTF-8").to_owned();
+    let creates = format!("/bin/true > {made}");
+    if std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0) {
+        cases.extend([
+            vec!["ids", "id -u", "1000", "0", "0", "0", "0", "0"],
+            vec!["ids", "id -u", "0", "1000", "0", "0", "0", "0"],
+            vec!["ids", "id -g", "0", "0", "0", "1000", "0", "0"],
+            vec!["thread_ids", "id -u"],
+            vec!["file_ids", &creates, &made],
+            vec!["capabilities", &creates],
+        ]);
+    } else {
+        println!("skipped: only root can take other ids");
+    }
+    for case in cases {
+        let seen = |program: &std::path::Path| {
+            let done = Command::new("timeout").arg("60").arg(program).args(&case).output().expect("runs");
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            (done.status.code(), text(&done.stdout), text(&done.stderr))
+        };
+        let expected = seen(&plain);
+        assert_eq!(expected.0, Some(0), "{case:?}: {expected:?}");
+        assert_eq!(seen(&ours), expected, "{case:?}");
+        assert!(!fs::exists(&made).expect("looked for"), "{case:?}");
+    }
 }

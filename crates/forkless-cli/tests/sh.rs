@@ -133,3 +133,32 @@ fn a_line_meets_closed_descriptors_and_an_ignored_sigpipe_as_under_a_shell() {
         assert_eq!(outcome("\"$0\" sh", around, line), outcome("sh -c", around, line), "{line} {around}");
     }
 }
+
+/// Regression: a shell gives up an effective id that is not the real one, and the line kept it.
+#[test]
+fn ids_that_differ_are_given_up_as_by_the_shell() {
+    let with_ids = |real: &str, effective: &str, sh: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--ruid", real, "--euid", effective]).args(sh).arg("id -u").stdin(Stdio::null());
+        command.output()
+    };
+    let ours = [env!("CARGO_BIN_EXE_forkless"), "sh"];
+    for (real, effective) in [("1000", "0"), ("0", "1000")] {
+        let Ok(by_shell) = with_ids(real, effective, &["sh", "-c"]) else {
+            println!("skipped: setpriv is not installed");
+            return;
+        };
+        if !by_shell.status.success() {
+            println!("skipped: only root can take other ids");
+            return;
+        }
+        assert_eq!(said(&by_shell).trim(), real);
+        let direct = with_ids(real, effective, &ours).unwrap();
+        // The build may be where that user cannot go.
+        if direct.status.code() == Some(127) || said(&direct).is_empty() {
+            println!("skipped: user {effective} may not execute the command: {direct:?}");
+            continue;
+        }
+        assert_eq!(said(&direct), said(&by_shell), "real {real}, effective {effective}");
+    }
+}

@@ -1,7 +1,7 @@
 //! Carrying out a script: what runs next, starting it, and leaving the rest to the shell where that is the rule.
 
 use super::ShellLine;
-use super::child::{Ending, ShellChild};
+use super::child::{Ending, ShellChild, Signals};
 use super::place::Place;
 use super::traits::shell_traits;
 use super::wiring::{self, Base, Slot, Table};
@@ -15,7 +15,8 @@ use forkless_shell::{
     CommandKind, Connector, EnvSlot, EnvString, Environment, Pipeline, Pipelines, ShellKind, ShellTraits,
     Span, analyze,
 };
-use forkless_sys::signal::SigSet;
+use forkless_sys::ids;
+use forkless_sys::signal::{self, SigSet};
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -75,7 +76,7 @@ fn with_walk<T>(
     run: impl FnOnce(Walk<'_>) -> Result<T, SpawnError>,
     whole: impl FnOnce() -> Result<T, SpawnError>,
 ) -> Result<T, SpawnError> {
-    if how.always_shell || how.env.with_nul().is_some() {
+    if how.always_shell || how.env.with_nul().is_some() || !ids::are_a_shells() {
         return whole();
     }
     let traits = shell_traits();
@@ -83,6 +84,9 @@ fn with_walk<T>(
     // What a line of nothing but `a;` takes; a script that does not fit is left to the shell.
     let mut buf = vec![0; (1024 + 24 * how.line.len()).min(1 << 20)];
     let Ok(script) = analyze(&how.line, &environment, &traits, &mut buf) else { return whole() };
+    if !script.single().is_some_and(|command| command.replaces_shell()) && outlives_its_group(how) {
+        return whole();
+    }
     let Some(place) = Place::new(how.dir.as_deref(), &environment) else { return whole() };
     run(Walk {
         how,
@@ -95,6 +99,19 @@ fn with_walk<T>(
         begun: false,
         past_underscore: false,
     })
+}
+
+/// Whether this process may survive a signal that ends its group, and with it a shell that waits for its programs. Nothing says
+/// afterwards whether a program's death was one to itself alone; without a handler for such a signal it was, for this process lives.
+/// The keyboard's two are taken for the group's in any case.
+fn outlives_its_group(how: &ShellLine) -> bool {
+    // In a group of its own.
+    if how.timeout.is_some() {
+        return false;
+    }
+    let sent = signal::SENT.without(libc::SIGINT).without(libc::SIGQUIT);
+    how.signal_mask.or_else(|| signal::mask().ok()).is_none_or(|mask| mask.and(sent) != SigSet::EMPTY)
+        || signal::any_handled(sent)
 }
 
 /// Runs all of it in the calling thread.
@@ -116,15 +133,20 @@ pub(super) fn to_the_end(
                         let Some(mut prepared) = walk.prepare(&pipeline, base) else {
                             return await_shell(walk.shell(pipeline.span(), base), deadline);
                         };
-                        let ending = walk.ending(&prepared, base);
+                        let mut ending = walk.ending(&prepared, base);
+                        // Another thread may close it meanwhile.
+                        if ending.stderr == Slot::Inherit {
+                            ending.keep_stderr();
+                        }
                         let status = if prepared.stages.len() == 1 {
-                            walk.run_lone(&mut prepared, &ending, deadline)?
+                            walk.run_lone(&mut prepared, &mut ending, deadline)?
                         } else {
                             let mut children = walk.start_stages(&mut prepared)?;
                             drop(prepared.files);
-                            wait_for_all(&mut children, &ending, deadline)?
+                            wait_for_all(&mut children, &mut ending, deadline)?
                         };
-                        if ending.replaces_shell || was_interrupted(status) {
+                        // A signal ends the shell, too, or has become 128 + n.
+                        if ending.replaces_shell || status.signal().is_some() {
                             return Ok(status);
                         }
                         walk.record(&pipeline, status);
@@ -344,6 +366,8 @@ impl<'s> Walk<'s> {
             // While it waits for a lone command a shell has that command's descriptors.
             stderr: lone.map_or(base.table[2], |stage| stage.table[2]),
             kept: None,
+            signals: Signals::of(self.how),
+            died: None,
         }
     }
 
@@ -378,7 +402,7 @@ impl<'s> Walk<'s> {
     fn run_lone(
         &self,
         prepared: &mut Prepared,
-        ending: &Ending,
+        ending: &mut Ending,
         deadline: Option<Instant>,
     ) -> Result<ExitStatus, SpawnError> {
         let Some(stage) = prepared.stages.first_mut() else { return Ok(ExitStatus::default()) };
@@ -485,7 +509,7 @@ fn with_limit(until: Until, deadline: Option<Instant>) -> Until {
 /// Waits for all stages; the last one's status as the shell makes it.
 fn wait_for_all(
     children: &mut [Child],
-    ending: &Ending,
+    ending: &mut Ending,
     deadline: Option<Instant>,
 ) -> Result<ExitStatus, SpawnError> {
     let status = wait_or_kill(children, deadline, |status| ending.complain(status))?;
@@ -496,7 +520,7 @@ fn wait_for_all(
 fn wait_or_kill(
     children: &mut [Child],
     deadline: Option<Instant>,
-    each: impl Fn(ExitStatus),
+    mut each: impl FnMut(ExitStatus),
 ) -> Result<ExitStatus, SpawnError> {
     let mut last = Ok(ExitStatus::default());
     for index in 0..children.len() {
@@ -526,9 +550,4 @@ pub(super) fn kill_all(children: &mut [Child]) {
 /// An error the shell would report on its own standard error, rather than fail to run.
 fn is_for_the_shell(error: &SpawnError) -> bool {
     matches!(error.step(), Step::Exec | Step::Chdir | Step::Descriptors)
-}
-
-/// Whether a keyboard may have ended the program, and with it the shell.
-fn was_interrupted(status: ExitStatus) -> bool {
-    matches!(status.signal(), Some(libc::SIGINT | libc::SIGQUIT))
 }

@@ -163,13 +163,3 @@ pub(super) fn connect(command: &mut Command, table: &Table, inherits: bool) {
         command.fd(number, stdio);
     }
 }
-
-/// Writes what the shell would say to its standard error.
-pub(super) fn complain(to: Slot, message: &str) {
-    let number = match to {
-        Slot::Inherit => 2,
-        Slot::Raw(fd) => fd,
-        Slot::Closed => return,
-    };
-    let _ = fd::write(number, message.as_bytes());
-}
