@@ -11,9 +11,12 @@ pub(crate) const SIGTRAP: i32 = 5;
 pub(crate) const SIGBUS: i32 = 7;
 pub(crate) const SIGFPE: i32 = 8;
 pub(crate) const SIGSEGV: i32 = 11;
+pub(crate) const SIGPIPE: i32 = 13;
 pub(crate) const SIGTERM: i32 = 15;
 pub(crate) const SIGCHLD: i32 = 17;
 pub(crate) const SIGTSTP: i32 = 20;
+pub(crate) const SIGTTOU: i32 = 22;
+pub(crate) const SIGXFSZ: i32 = 25;
 pub(crate) const SIGSYS: i32 = 31;
 
 /// Signals the kernel forces on an instruction. Blocked, they kill; so they never are while speculating.

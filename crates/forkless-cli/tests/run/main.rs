@@ -15,5 +15,6 @@ mod real_programs;
 mod remedies;
 mod servers;
 mod shell_ends;
+mod shell_lines;
 mod signals;
 mod support;

@@ -355,6 +355,10 @@ impl<'a> Plan<'a> {
             // bash does so for its builtins only.
             if shell.kind() != ShellKind::Bash && saved & 1 << r.descriptor == 0 {
                 saved |= 1 << r.descriptor;
+                // Before a file is opened, and so made, that the shell would not get to.
+                if by_us && !can_be_saved(r.descriptor.into()) {
+                    return None;
+                }
                 self.push(Step::Save(r.descriptor.into()))?;
             }
             let to = i32::from(r.descriptor);
@@ -443,6 +447,14 @@ fn says_into_a_file(command: &Command<'_>, shell: &ShellTraits) -> bool {
         };
     }
     files[2].is_some_and(|path| !is_null_device(path, file_type(path)))
+}
+
+/// Whether a descriptor is closed or has room for a copy above the numbers that lines can name.
+fn can_be_saved(descriptor: i32) -> bool {
+    match fd::dup_cloexec(descriptor, 10) {
+        Ok(copy) => fd::close(copy).is_ok(),
+        Err(errno) => errno == Errno::EBADF,
+    }
 }
 
 /// Opens a file above the numbers that lines can name.

@@ -11,7 +11,7 @@ use forkless_sys::signal::{self, Disposition, SigSet};
 use forkless_sys::{CPtr, fd, process};
 
 use crate::fork;
-use crate::signals::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use crate::signals::{SIGCHLD, SIGHUP, SIGINT, SIGPIPE, SIGQUIT, SIGTERM, SIGTTOU, SIGXFSZ};
 
 use super::launch::{self, Launch, Step, Workspace};
 use super::system::wait;
@@ -61,19 +61,49 @@ impl Errors {
     }
 }
 
+/// What the shell that says it has of the caller's signals.
+#[derive(Clone, Copy)]
+pub(super) struct Signals {
+    /// At their default, though the caller ignores them now.
+    pub(super) restore: SigSet,
+    /// Ignored, though the caller may not.
+    pub(super) ignored: SigSet,
+    pub(super) mask: SigSet,
+}
+
+/// Signals that a write may bring.
+const OF_WRITING: SigSet = SigSet::EMPTY.with(SIGPIPE).with(SIGXFSZ).with(SIGTTOU);
+
+/// Which of these the caller ignores now, and so a shell that it starts.
+pub(super) fn ignored_for_writing() -> SigSet {
+    let mut set = SigSet::EMPTY;
+    for signal in [SIGPIPE, SIGXFSZ, SIGTTOU] {
+        if signal::disposition(signal) == Ok(Disposition::Ignore) {
+            set = set.with(signal);
+        }
+    }
+    set
+}
+
+impl Signals {
+    /// Of a shell that was started when the caller ignored these.
+    pub(super) fn as_of(ignored: SigSet) -> Signals {
+        Signals { restore: OF_WRITING, ignored, mask: signal::mask().unwrap_or_default() }
+    }
+}
+
 impl Ending {
-    /// The status a shell would have given for a program that it waited for, and its message for one that was killed. `restore` and
-    /// `mask` are what the shell would have had of the caller's signals.
-    pub(super) fn tell(&self, status: i32, restore: SigSet, mask: SigSet) -> i32 {
+    /// The status a shell would have given for a program that it waited for, and its message for one that was killed.
+    pub(super) fn tell(&self, status: i32, signals: &Signals) -> i32 {
         let signal = status & 0x7f;
-        let told = if signal == 0 || self.ends_the_shell(signal, mask) {
+        let told = if signal == 0 || self.ends_the_shell(signal, signals.mask) {
             status
         } else {
             let code = 128 + signal;
             let message = self.shell.signal_message(signal as u8, status & 0x80 != 0);
             message
                 .filter(|_| self.errors.is_still() && !fork::sandboxed())
-                .and_then(|message| self.say(message, code, restore, mask))
+                .and_then(|message| self.say(message, code, signals))
                 .unwrap_or(code << 8)
         };
         self.close();
@@ -96,7 +126,7 @@ impl Ending {
     }
 
     /// Has a shell say it and end with `code`; its status, if there was one.
-    fn say(&self, message: SignalMessage, code: i32, restore: SigSet, mask: SigSet) -> Option<i32> {
+    fn say(&self, message: SignalMessage, code: i32, signals: &Signals) -> Option<i32> {
         // Still the one that is known.
         super::traits()?;
         let mut line = Line { bytes: [0; 96], len: 0 };
@@ -112,10 +142,10 @@ impl Ending {
             envp: &null(),
             close: &[],
             steps: &steps,
-            restore: restore.with(SIGCHLD),
-            ignored: launch::left_ignored(),
+            restore: signals.restore.with(SIGCHLD),
+            ignored: SigSet(launch::left_ignored().0 | signals.ignored.0),
             // As dash's is once it has started a program.
-            mask: if self.shell.kind() == ShellKind::Dash { SigSet::EMPTY } else { mask },
+            mask: if self.shell.kind() == ShellKind::Dash { SigSet::EMPTY } else { signals.mask },
         }
         .start(workspace.stack())
         .ok()?;

@@ -17,7 +17,7 @@ use crate::next::Next;
 
 use super::launch::Step;
 use super::line;
-use super::message::{Ending, Errors};
+use super::message::{Ending, Errors, Signals, ignored_for_writing};
 use super::system::{fail, wait};
 
 unsafe extern "C" {
@@ -48,6 +48,8 @@ struct Stream {
     told: AtomicU8,
     /// Where its message goes ([`Errors`]): the descriptor, device, inode, position.
     errors: (AtomicI32, [AtomicU64; 3]),
+    /// Signals of writing that were ignored when it was opened.
+    ignored: AtomicU64,
 }
 
 /// Mapped by the first `popen`.
@@ -197,6 +199,8 @@ fn open(
     slot.fd.store(ours, Relaxed);
     let (told, errors) = started.ending.map_or((0, Errors::NOWHERE), |e| (e.shell.to_bits(), e.errors));
     slot.told.store(told, Relaxed);
+    let ignored = if told == 0 { SigSet::EMPTY } else { ignored_for_writing() };
+    slot.ignored.store(ignored.0, Relaxed);
     slot.errors.0.store(errors.descriptor, Relaxed);
     for (place, value) in slot.errors.1.iter().zip([errors.device, errors.inode, errors.position]) {
         place.store(value, Relaxed);
@@ -241,7 +245,7 @@ impl Stream {
             Ok(status) if shell == ShellTraits::UNKNOWN => status,
             Ok(status) => {
                 let ending = Ending { shell, errors, opened: -1, waits: false };
-                ending.tell(status, SigSet::EMPTY, signal::mask().unwrap_or_default())
+                ending.tell(status, &Signals::as_of(SigSet(self.ignored.load(Relaxed))))
             }
             Err(errno) => return fail(errno),
         };

@@ -15,6 +15,7 @@ use crate::next::Next;
 use crate::signals::{SIGCHLD, SIGINT, SIGQUIT};
 
 use super::line;
+use super::message::Signals;
 
 const SIG_IGN: usize = 1;
 
@@ -54,7 +55,9 @@ extern "C" fn system(line: *const c_char) -> c_int {
     // The message belongs to what is waited for.
     let result =
         line::start(line, environ, &terms).map(|started| match (wait(started.pid), started.ending) {
-            (Ok(status), Some(ending)) => Ok(ending.tell(status, restore, before)),
+            (Ok(status), Some(ending)) => {
+                Ok(ending.tell(status, &Signals { restore, ignored: SigSet::EMPTY, mask: before }))
+            }
             (Err(errno), Some(ending)) => {
                 ending.close();
                 Err(errno)
