@@ -7,13 +7,17 @@
 use crate::error::{SpawnError, Step as At};
 use crate::own;
 use crate::start::{self, Request, Started, Until};
+use crate::thread;
 use forkless_child::Step;
 use forkless_sys::sched;
-use forkless_sys::signal::{self, SigSet};
+use forkless_sys::signal::SigSet;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, PoisonError};
 
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
+
+/// What a child is made on: a start needs little.
+const STACK: usize = 256 * 1024;
 
 /// The thread's queue.
 pub(crate) type Queue = Sender<Job>;
@@ -70,16 +74,10 @@ fn submit(job: Job) -> Result<(), SpawnError> {
         None => job,
     };
     let (queue, jobs) = channel::<Job>();
-    // It inherits this mask: no handler of the program's is to run on it.
-    let old = signal::set_mask(SigSet::ALL).map_err(|e| SpawnError::at(At::Clone, "signal mask", e))?;
-    let thread = std::thread::Builder::new()
-        .name("forkless-keeper".into())
-        .spawn(move || jobs.iter().for_each(|job| job()));
-    let _ = signal::set_mask(old);
-    if let Err(e) = thread {
+    thread::start("forkless-keeper", STACK, move || jobs.iter().for_each(|job| job())).map_err(|e| {
         let what = String::from("keeper thread for the parent death signal");
-        return Err(SpawnError::new(At::Clone, what, e.raw_os_error().unwrap_or(libc::EAGAIN)));
-    }
+        SpawnError::new(At::Clone, what, e.raw_os_error().unwrap_or(libc::EAGAIN))
+    })?;
     let sent = queue.send(job).is_ok();
     debug_assert!(sent, "the thread holds the other side");
     *keeper = Some(queue);

@@ -60,6 +60,7 @@ mod slot;
 mod start;
 mod stdio;
 mod strings;
+mod thread;
 #[cfg(feature = "tokio")]
 pub mod tokio;
 mod wiring;

@@ -5,9 +5,9 @@
 
 use crate::own;
 use crate::reap;
+use crate::thread;
 use forkless_sys::poll::{self, POLLIN, PollFd};
 use forkless_sys::process::{WEXITED, WNOHANG};
-use forkless_sys::signal::{self, SigSet};
 use forkless_sys::{Errno, fd};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,16 +56,15 @@ pub(crate) fn adopt(pid: i32, pidfd: Option<OwnedFd>) {
     let Ok((heard, bell)) = crate::stdio::pipe() else { return };
     // A full pipe rings as well as one more byte, and whoever writes holds the lock that the reader needs.
     let _ = fd::set_status_flags(bell.as_raw_fd(), fd::O_WRONLY | fd::O_NONBLOCK);
-    // The new thread inherits this mask: no handler of the program's is to run on it.
-    let Ok(old) = signal::set_mask(SigSet::ALL) else { return };
-    let started = std::thread::Builder::new()
-        .name("forkless-reaper".into())
-        .stack_size(64 * 1024)
-        .spawn(move || run(&heard));
-    let _ = signal::set_mask(old);
-    if started.is_ok() {
-        UNATTENDED.store(false, Ordering::Relaxed);
-        home.bell = Some(bell);
+    home.bell = Some(bell);
+    // The thread takes this lock, and nobody may wait for it while libc makes a thread (`thread.rs`).
+    drop(home);
+    match thread::start("forkless-reaper", 64 * 1024, move || run(&heard)) {
+        Ok(()) => UNATTENDED.store(false, Ordering::Relaxed),
+        Err(_) => {
+            lock().bell = None;
+            UNATTENDED.store(true, Ordering::Relaxed);
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use super::{ShellChild, ShellLine};
 use crate::child::timespec;
 use crate::error::{SpawnError, Step, WaitError};
 use crate::stdio::Kind;
+use crate::thread::Blocked;
 use forkless_sys::poll::{self, POLLIN, PollFd};
 use forkless_sys::{Errno, fd};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -24,17 +25,23 @@ pub(super) fn collect(how: &ShellLine) -> Result<Output, SpawnError> {
     let [_, stdout, stderr] = streams;
     let mut streams = [(stdout, Vec::new()), (stderr, Vec::new())];
     let status = if needs_supervision(how) {
-        // Somebody has to start one pipeline after the other while the pipes are read.
+        // Somebody has to read the pipes while one pipeline is started after the other. The caller starts them: a child gets the
+        // mask of the thread that makes it, and the thread that reads has none of the program's signals.
         std::thread::scope(|scope| -> Result<_, SpawnError> {
-            let runner = scope.spawn(move || {
-                let status = run::to_the_end(how, &base, deadline);
-                // Our copies of the write ends close with it, so that the reader sees the end.
-                drop(base);
-                status
-            });
-            let read = drain(&mut streams, deadline, None);
-            match runner.join() {
-                Ok(status) => {
+            let failed = |e: std::io::Error| {
+                let errno = e.raw_os_error().unwrap_or(libc::EAGAIN);
+                SpawnError::new(Step::Clone, String::from("thread that reads the line's output"), errno)
+            };
+            let reader = {
+                let _blocked = Blocked::begin().map_err(failed)?;
+                let thread = std::thread::Builder::new().name("forkless-output".into());
+                thread.spawn_scoped(scope, || drain(&mut streams, deadline, None)).map_err(failed)?
+            };
+            let status = run::to_the_end(how, &base, deadline);
+            // Our copies of the write ends close with it, so that the reader sees the end.
+            drop(base);
+            match reader.join() {
+                Ok(read) => {
                     let status = status?;
                     read?;
                     Ok(status)

@@ -12,6 +12,7 @@ mod parity;
 mod signals;
 mod support;
 mod talk;
+mod threads;
 
 fn main() -> std::process::ExitCode {
     support::main(
@@ -22,6 +23,7 @@ fn main() -> std::process::ExitCode {
             mechanism::CASES,
             signals::CASES,
             talk::CASES,
+            threads::CASES,
             faults::CASES,
             life::CASES,
             attributes::CASES,
