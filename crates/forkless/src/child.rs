@@ -163,6 +163,20 @@ impl Child {
         self.failed.is_some() || self.flight.as_ref().is_some_and(|f| f.slot.failure().is_some())
     }
 
+    /// Whether it is known to have left this memory: it became the program, or it is gone.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn has_left(&self) -> bool {
+        self.flight.as_ref().is_none_or(|f| f.slot.left())
+    }
+
+    /// Suspends the calling thread until [`Child::has_left`].
+    #[cfg(feature = "tokio")]
+    pub(crate) fn wait_until_left(&self) {
+        if let Some(f) = &self.flight {
+            f.slot.wait_until_left();
+        }
+    }
+
     /// What dropping this handle does to a child that still runs.
     ///
     /// ```

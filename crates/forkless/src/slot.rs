@@ -237,6 +237,26 @@ impl Flight {
         }
     }
 
+    /// Whether the child has left the slot: the kernel says so at exec and at the child's end. A held slot's child is not watched.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn left(&self) -> bool {
+        let Flight::Free { slot, generation } = *self else { return false };
+        slot.tid.load(Ordering::Acquire) == 0 || slot.generation.load(Ordering::Acquire) != generation
+    }
+
+    /// Suspends the calling thread until [`Flight::left`].
+    #[cfg(feature = "tokio")]
+    pub(crate) fn wait_until_left(&self) {
+        let Flight::Free { slot, .. } = *self else { return };
+        while !self.left() {
+            // Not the number of a thread but what the start stored: the kernel only ever stores 0.
+            let word = slot.tid.load(Ordering::Acquire);
+            if word != 0 {
+                let _ = forkless_sys::poll::futex_wait(&slot.tid, word, None);
+            }
+        }
+    }
+
     /// The child is gone: its failure, if it had one, and the slot back to the pool.
     pub(crate) fn land(self) -> Landed {
         let failure = self.failure();

@@ -1,8 +1,9 @@
 //! Starts, waits and pipes that are awaited instead of blocking a thread; feature `tokio`.
 //!
 //! [`Command::spawn`] returns as soon as the child process exists and awaits the moment it becomes the program: the child holds a
-//! pipe until then, whose end is what is waited for. [`Child::wait`] awaits the pidfd. No SIGCHLD handler, no
-//! thread, no signal driver of tokio's; a child belongs to no runtime and may be moved between them until its first wait.
+//! pipe until then, whose end tells. Where another process has inherited the pipe meanwhile, a timer tells. [`Child::wait`] awaits the
+//! pidfd. No SIGCHLD handler, no thread, no signal driver of tokio's; a child belongs to no runtime and may be moved between them until
+//! its first wait.
 //!
 //! Starts with credentials, `pre_exec` or a parent death signal suspend the calling thread until exec (some 50 us), as
 //! [`crate::Command::spawn_nonblocking`] says.
@@ -17,6 +18,8 @@
 //! # Ok(()) }
 //! ```
 #![expect(unsafe_code, reason = "registering a descriptor promises that it stays open")]
+
+mod running;
 
 use crate::attributes::OnDrop;
 use crate::command::{Defaults, start_holding};
@@ -280,10 +283,13 @@ impl Command {
         // Before the child exists: nothing to undo when the runtime refuses it.
         let mut became = Receiver::from_owned_fd(became).map_err(failed)?;
         let inner = start_holding(&self.inner, Until::Cloned, defaults, Some(held.as_raw_fd()))?;
+        #[cfg(test)]
+        if let Some(meanwhile) = WHILE_HELD.get() {
+            meanwhile();
+        }
         drop(held);
         let mut child = Child::new(inner, self.kill_on_drop).map_err(failed)?;
-        // Nobody writes: what is read is the end, when exec or the child's own end has closed the other side.
-        became.read(&mut [0]).await.map_err(failed)?;
+        running::until_running(&child.inner, &mut became).await.map_err(failed)?;
         if child.inner.has_failed() {
             return match child.wait().await {
                 Err(WaitError::Start(e)) => Err(e),
@@ -546,9 +552,15 @@ impl AsFd for Child {
     }
 }
 
-fn watch(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an `OwnedFd` is open and its own, and nobody takes or replaces it while it is registered.
-    Ok(unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) }?)
+    Ok(unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?)
+}
+
+#[cfg(test)]
+thread_local! {
+    /// What a test does while this process holds the pipe that a child is to hold alone.
+    static WHILE_HELD: std::cell::Cell<Option<fn()>> = const { std::cell::Cell::new(None) };
 }
 
 async fn read_all(from: Option<Receiver>) -> io::Result<Vec<u8>> {
