@@ -8,6 +8,8 @@ use linux_raw_sys::{general as k, prctl as p};
 pub use k::{P_ALL, P_PID, P_PIDFD, WEXITED, WNOHANG, WNOWAIT, WSTOPPED, WUNTRACED};
 /// Wait for children whatever their exit signal (`__WALL`).
 pub const WALL: u32 = 0x4000_0000;
+/// Wait for children that the calling thread made, and for no other thread's (`__WNOTHREAD`).
+pub const WNOTHREAD: u32 = 0x2000_0000;
 
 /// `execve(2)`. Returns only to say why not.
 ///

@@ -359,9 +359,10 @@ impl Command {
     /// A signal the child gets when this **process** dies: also when that happened before the child could ask for it, not when merely
     /// the calling thread ends, and after the child's change of credentials, which would clear it.
     ///
-    /// Called from another thread than the first, the start goes through a thread of the library's that lives as long as the
-    /// process, since the kernel watches the creating thread (`PR_SET_PDEATHSIG(2const)`); the child then has that
-    /// thread's namespaces and credentials, and the caller's mask, priority, policy and affinity.
+    /// The kernel watches the creating thread (`PR_SET_PDEATHSIG(2const)`). So from another thread than the first, a start makes a thread
+    /// that creates the child and stays until the child ends. The child gets all that is the calling thread's own, as any
+    /// other child does: credentials, namespaces, filters. A thread that has changed the PID namespace of its children cannot make a
+    /// thread: the start fails with `EINVAL`. An exec by this process ends its other threads, so those children get the signal then.
     ///
     /// ```
     /// use forkless::Command;

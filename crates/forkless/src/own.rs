@@ -1,5 +1,5 @@
-//! State that belongs to one process and must not be found by another: the pool of slots, the dropped children,
-//! the keeper's queue, and what the kernel was found to allow.
+//! State that belongs to one process and must not be found by another: the pool of slots, the dropped children, and what the
+//! kernel was found to allow.
 //!
 //! A fork copies memory but neither threads nor the right to wait for children; worse, it copies locks as they are, so that one held
 //! by another thread at that moment stays held for ever. So all of it hangs on a pointer in a page that the kernel wipes on fork
@@ -8,7 +8,6 @@
 
 use crate::alone::SingleThreaded;
 use crate::facilities::All;
-use crate::keeper::Queue;
 use crate::orphans::Home;
 use crate::slot::Pool;
 use forkless_sys::{mm, process};
@@ -22,7 +21,6 @@ pub(crate) struct State {
     pub pool: Pool,
     pub facilities: All,
     pub orphans: Mutex<Home>,
-    pub keeper: Mutex<Option<Queue>>,
     /// Starts that change credentials just now, and the dumpable flag before the first of them.
     pub dumpable: Mutex<(usize, i32)>,
     pub single_threaded: SingleThreaded,

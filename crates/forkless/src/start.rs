@@ -73,15 +73,11 @@ pub(crate) fn start(request: Request<'_>) -> Result<Started, SpawnError> {
     if plan.death_signal && process::gettid() != process::getpid() {
         return keeper::start(request, caller_mask);
     }
-    start_as(request, caller_mask, &[])
+    start_as(request, caller_mask)
 }
 
-/// As [`start`], with the mask to hand on and steps that come before all others.
-pub(crate) fn start_as(
-    request: Request<'_>,
-    caller_mask: SigSet,
-    first: &[Step<'static>],
-) -> Result<Started, SpawnError> {
+/// As [`start`], with the mask to hand on.
+pub(crate) fn start_as(request: Request<'_>, caller_mask: SigSet) -> Result<Started, SpawnError> {
     let Request { command, plan, until, .. } = request;
     // Held while the child runs the hooks: they are FnMut, and two children at once would run them on the same memory.
     let _hooks = plan.hooked.then(|| command.hooks.lock().unwrap_or_else(PoisonError::into_inner));
@@ -116,7 +112,6 @@ pub(crate) fn start_as(
             request: Request { until, until_exec, ..request },
             all,
             caller_mask,
-            first,
             table,
             pidfd,
             gate: &gate,
@@ -152,7 +147,6 @@ struct Once<'a> {
     request: Request<'a>,
     all: &'static All,
     caller_mask: SigSet,
-    first: &'a [Step<'static>],
     table: Table,
     pidfd: bool,
     /// Where the child is a copy: the pipe it holds until exec.
@@ -221,11 +215,8 @@ impl Once<'_> {
 
     /// What would make the child read the same as the one before, where that is all there is to compare.
     fn likeness(&self, targets: &[(RawFd, Source)], clear_sighand: bool, copied: bool) -> Option<Likeness> {
-        let plain = self.table == Table::Share
-            && targets.is_empty()
-            && self.first.is_empty()
-            && self.request.until_exec.is_none()
-            && !copied;
+        let plain =
+            self.table == Table::Share && targets.is_empty() && self.request.until_exec.is_none() && !copied;
         plain.then(|| Likeness {
             plan: Arc::as_ptr(self.request.plan),
             mask: self.caller_mask,
@@ -251,7 +242,6 @@ impl Once<'_> {
             let (first, last) = (n as u32, n as u32);
             steps.push(Step::CloexecRange { first, last, by_range: false, limit: last + 1 });
         }
-        steps.extend_from_slice(self.first);
         if !clear_sighand {
             steps.push(Step::ResetHandlers);
         }

@@ -111,6 +111,12 @@ fn report(rest: &[String]) -> String {
         "SigPnd",
         "ShdPnd",
         "NoNewPrivs",
+        "Seccomp",
+        "CapInh",
+        "CapPrm",
+        "CapEff",
+        "CapBnd",
+        "CapAmb",
         "Cpus_allowed_list",
     ] {
         if let Some(v) = status.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix(':')) {
@@ -142,6 +148,14 @@ fn report(rest: &[String]) -> String {
             .find(|l| l.starts_with("0::"))
             .unwrap_or("")
     );
+    for space in ["mnt", "uts", "ipc", "net", "user", "pid", "cgroup"] {
+        let to = std::fs::read_link(format!("/proc/self/ns/{space}")).unwrap_or_default();
+        let _ = writeln!(out, "ns.{space}={}", to.display());
+    }
+    for (key, what) in [("securebits", libc::PR_GET_SECUREBITS), ("timerslack", libc::PR_GET_TIMERSLACK)] {
+        // SAFETY: both only answer.
+        let _ = writeln!(out, "{key}={}", unsafe { libc::prctl(what) });
+    }
     let mut sig = 0i32;
     // SAFETY: PR_GET_PDEATHSIG writes one int.
     unsafe { libc::prctl(libc::PR_GET_PDEATHSIG, &raw mut sig) };
