@@ -76,3 +76,90 @@ pub fn futex_wake(word: &AtomicU32, count: u32) -> Result<usize> {
     // SAFETY: the kernel uses the address only.
     unsafe { call!(__NR_futex, word.as_ptr(), k::FUTEX_WAKE, count) }
 }
+
+pub use k::epoll_event as EpollEvent;
+
+/// `epoll_create1(2)`, close-on-exec. The caller closes it.
+///
+/// ```
+/// # use forkless_sys::{Errno, fd, poll};
+/// let epoll = poll::epoll_create()?;
+/// let (read, write) = fd::pipe2(fd::O_CLOEXEC)?;
+/// poll::epoll_add(epoll, read, 7)?;
+/// fd::write(write, b"x")?;
+/// let mut events = [poll::EpollEvent { events: 0, data: 0 }; 4];
+/// assert_eq!(poll::epoll_wait(epoll, &mut events), Ok(1));
+/// assert_eq!({ events[0].data }, 7);
+/// # for n in [epoll, read, write] { fd::close(n)?; }
+/// # Ok::<(), Errno>(())
+/// ```
+pub fn epoll_create() -> Result<i32> {
+    // SAFETY: takes a number.
+    unsafe { call!(__NR_epoll_create1, k::EPOLL_CLOEXEC) }.map(|fd| fd as i32)
+}
+
+/// `epoll_ctl(EPOLL_CTL_ADD)` for [`POLLIN`]; `data` comes back with each event.
+///
+/// ```
+/// # use forkless_sys::{Errno, poll};
+/// assert_eq!(poll::epoll_add(-1, 0, 0), Err(Errno::EBADF));
+/// ```
+pub fn epoll_add(epoll: i32, fd: i32, data: u64) -> Result<()> {
+    let event = EpollEvent { events: k::EPOLLIN, data };
+    // SAFETY: the kernel reads one event.
+    unsafe { call!(__NR_epoll_ctl, epoll, k::EPOLL_CTL_ADD, fd, &raw const event) }.map(drop)
+}
+
+/// `epoll_pwait(2)` without a mask or a time-out: how many events were written, at least one.
+///
+/// ```
+/// # use forkless_sys::{Errno, poll};
+/// assert_eq!(poll::epoll_wait(-1, &mut [poll::EpollEvent { events: 0, data: 0 }]), Err(Errno::EBADF));
+/// ```
+pub fn epoll_wait(epoll: i32, events: &mut [EpollEvent]) -> Result<usize> {
+    // SAFETY: the kernel writes at most as many events as there is room for.
+    unsafe {
+        call!(__NR_epoll_pwait, epoll, events.as_mut_ptr(), events.len() as i32, -1i32, null::<u64>(), 8usize)
+    }
+}
+
+/// `pselect6(2)` without a signal mask, for descriptors below `number`; `None` waits for ever. Bit `n % 64` of word `n / 64` is
+/// descriptor `n`, and stays set where it is ready. Unlike [`poll`], it does not ask for `RLIMIT_NOFILE`.
+///
+/// ```
+/// # use forkless_sys::{Errno, fd, poll};
+/// let (read, write) = fd::pipe2(fd::O_CLOEXEC)?;
+/// fd::write(write, b"x")?;
+/// let mut set = vec![0u64; read as usize / 64 + 1];
+/// set[read as usize / 64] |= 1 << (read % 64);
+/// assert_eq!(poll::select(read + 1, &mut set.clone(), &mut set, None), Ok(1));
+/// # fd::close(read)?;
+/// # fd::close(write)?;
+/// # Ok::<(), Errno>(())
+/// ```
+///
+/// # Panics
+/// When a set has no room for `number` bits.
+pub fn select(
+    number: i32,
+    readable: &mut [u64],
+    writable: &mut [u64],
+    timeout: Option<Timespec>,
+) -> Result<usize> {
+    let words = usize::try_from(number).unwrap_or(0).div_ceil(64);
+    assert!(readable.len() >= words && writable.len() >= words, "a set is too small");
+    let mut left = timeout;
+    let ts: *mut Timespec = left.as_mut().map_or(core::ptr::null_mut(), core::ptr::from_mut);
+    // SAFETY: the kernel reads and writes whole words of both sets, which have room, and the copy of the time-out.
+    unsafe {
+        call!(
+            __NR_pselect6,
+            number,
+            readable.as_mut_ptr(),
+            writable.as_mut_ptr(),
+            null::<u64>(),
+            ts,
+            null::<u64>()
+        )
+    }
+}

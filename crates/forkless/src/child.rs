@@ -7,12 +7,13 @@ use crate::facilities;
 use crate::orphans;
 use crate::own;
 use crate::plan::Plan;
+use crate::ready;
 use crate::reap;
 use crate::slot;
 use crate::start::{self, Started};
 use forkless_child::Phase;
 use forkless_sys::Errno;
-use forkless_sys::poll::{self, POLLIN, PollFd};
+use forkless_sys::poll::{POLLIN, PollFd};
 use forkless_sys::process::{self, WEXITED, WNOHANG};
 use forkless_sys::time::Timespec;
 use std::io;
@@ -274,7 +275,7 @@ impl Child {
                 // A traced child is ready before it can be waited for: its tracer comes first.
                 Some(fd) if !ready => {
                     let mut p = [PollFd { fd: fd.as_raw_fd(), events: POLLIN, revents: 0 }];
-                    ready = poll::poll(&mut p, Some(timespec(left))).is_ok_and(|n| n > 0);
+                    ready = ready::poll(&mut p, Some(timespec(left))).is_ok_and(|n| n > 0);
                 }
                 _ => {
                     std::thread::sleep(pause.min(left));

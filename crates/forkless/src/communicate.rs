@@ -4,9 +4,10 @@ use crate::attributes::OnDrop;
 use crate::child::{Child, timespec};
 use crate::command::{Command, Defaults, start_planned};
 use crate::error::{SpawnError, Step, WaitError};
+use crate::ready;
 use crate::start::Until;
 use crate::stdio::Stdio;
-use forkless_sys::poll::{self, POLLIN, POLLOUT, PollFd};
+use forkless_sys::poll::{POLLIN, POLLOUT, PollFd};
 use forkless_sys::signal::{self, Disposition, SigSet};
 use forkless_sys::{Errno, fd};
 use std::ops::ControlFlow;
@@ -372,7 +373,7 @@ fn converse(
         // Where pidfds are refused, by looking from time to time.
         let looks = how.linger.is_some() && ended_at.is_none() && watched.is_none();
         let left = if looks { Some(left.map_or(LOOK, |l| l.min(LOOK))) } else { left };
-        match poll::poll(&mut fds, left.map(timespec)) {
+        match ready::poll(&mut fds, left.map(timespec)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(e) => return Err(SpawnError::at(Step::Wait, "the child's pipes", e)),
         }

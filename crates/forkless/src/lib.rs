@@ -54,6 +54,7 @@ mod pipeline;
 mod plan;
 mod prepared;
 mod probe;
+mod ready;
 mod reap;
 mod shell;
 mod slot;

@@ -8,7 +8,7 @@
 
 use crate::alone::SingleThreaded;
 use crate::facilities::All;
-use crate::orphans::Home;
+use crate::orphans::Orphans;
 use crate::slot::Pool;
 use forkless_sys::{mm, process};
 use std::ptr::null_mut;
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 pub(crate) struct State {
     pub pool: Pool,
     pub facilities: All,
-    pub orphans: Mutex<Home>,
+    pub orphans: Orphans,
     /// Starts that change credentials just now, and the dumpable flag before the first of them.
     pub dumpable: Mutex<(usize, i32)>,
     pub single_threaded: SingleThreaded,

@@ -5,9 +5,10 @@ use super::wiring::Base;
 use super::{ShellChild, ShellLine};
 use crate::child::timespec;
 use crate::error::{SpawnError, Step, WaitError};
+use crate::ready;
 use crate::stdio::Kind;
 use crate::thread::Blocked;
-use forkless_sys::poll::{self, POLLIN, PollFd};
+use forkless_sys::poll::{POLLIN, PollFd};
 use forkless_sys::{Errno, fd};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{ExitStatus, Output};
@@ -95,7 +96,7 @@ fn drain(
             streams.iter().map(|(file, _)| PollFd { fd: number(file), events: POLLIN, revents: 0 }).collect();
         let watched = child.as_ref().and_then(|child| child.watched()).map_or(-1, |pidfd| pidfd.as_raw_fd());
         entries.push(PollFd { fd: watched, events: POLLIN, revents: 0 });
-        match poll::poll(&mut entries, left.map(timespec)) {
+        match ready::poll(&mut entries, left.map(timespec)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => {
                 return Err(WaitError::Start(SpawnError::at(Step::Wait, "the line's output", error)));

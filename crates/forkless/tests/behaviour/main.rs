@@ -8,6 +8,7 @@ mod facilities;
 mod faults;
 mod life;
 mod mechanism;
+mod orphans;
 mod parity;
 mod signals;
 mod support;
@@ -24,6 +25,7 @@ fn main() -> std::process::ExitCode {
             signals::CASES,
             talk::CASES,
             threads::CASES,
+            orphans::CASES,
             faults::CASES,
             life::CASES,
             attributes::CASES,
@@ -34,6 +36,7 @@ fn main() -> std::process::ExitCode {
             signals::WORKERS,
             talk::WORKERS,
             faults::WORKERS,
+            orphans::WORKERS,
             attributes::WORKERS,
         ],
     )
