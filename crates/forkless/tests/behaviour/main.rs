@@ -14,6 +14,7 @@ mod signals;
 mod support;
 mod talk;
 mod threads;
+mod torture;
 
 fn main() -> std::process::ExitCode {
     support::main(
@@ -26,6 +27,7 @@ fn main() -> std::process::ExitCode {
             talk::CASES,
             threads::CASES,
             orphans::CASES,
+            torture::CASES,
             faults::CASES,
             life::CASES,
             attributes::CASES,
