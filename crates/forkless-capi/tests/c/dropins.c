@@ -1,6 +1,7 @@
 /* forkless_system, forkless_popen and forkless_pclose behave as system(3), popen(3) and pclose(3) do. */
 #include "check.h"
 #include <fcntl.h>
+#include <grp.h>
 #include <sys/stat.h>
 
 static char tiny[4096];
@@ -291,6 +292,71 @@ static void threads(void)
 		CHECK(!pthread_join(t[i], NULL));
 }
 
+static int tasks(void)
+{
+	int n = 0;
+	DIR *d = opendir("/proc/self/task");
+	CHECK(d);
+	for (struct dirent *e; (e = readdir(d));)
+		n += e->d_name[0] != '.';
+	closedir(d);
+	return n;
+}
+
+static void change_credentials(void)
+{
+	uid_t user = geteuid();
+	gid_t group = getegid();
+	CHECK(!setresuid(user, user, user));
+	CHECK(!setresgid(group, group, group));
+	if (!user)
+		CHECK(!setgroups(0, NULL));
+}
+
+static int all_done;
+
+static void *changing(void *arg)
+{
+	(void)arg;
+	while (!__atomic_load_n(&all_done, __ATOMIC_RELAXED)) {
+		change_credentials();
+		sleep_ms(1);
+	}
+	return NULL;
+}
+
+/* libc asks every thread to change its credentials, the library's own too, and waits for each. The alarm ends a hang. */
+static void credentials(void)
+{
+	alarm(50);
+	pthread_t t[5];
+	__atomic_store_n(&all_done, 0, __ATOMIC_RELAXED);
+	CHECK(!pthread_create(&t[0], NULL, changing, NULL));
+	/* A running child is freed: the library reaps it. */
+	forkless_command *c = forkless_command_new("/bin/sleep");
+	CHECK_INT(forkless_command_arg(c, "0.2"), 0);
+	forkless_child *child;
+	CHECK_INT(forkless_command_spawn(c, &child), 0);
+	forkless_child_free(child);
+	forkless_command_free(c);
+	change_credentials();
+	/* A stream that is closed past pclose: the next popen lets its child go. */
+	fclose(forkless_popen("cat >/dev/null", "w"));
+	CHECK_INT(forkless_pclose(forkless_popen("cat >/dev/null", "w")), 0);
+	change_credentials();
+	for (long i = 1; i < 5; i++)
+		CHECK(!pthread_create(&t[i], NULL, many, (void *)i));
+	for (int i = 1; i < 5; i++)
+		CHECK(!pthread_join(t[i], NULL));
+	__atomic_store_n(&all_done, 1, __ATOMIC_RELAXED);
+	CHECK(!pthread_join(t[0], NULL));
+	/* The threads that reap end after the last child. */
+	for (int i = 0; tasks() > 1 && i < 5000; i++)
+		sleep_ms(2);
+	CHECK_INT(tasks(), 1);
+	alarm(0);
+}
+
 static volatile int finished;
 
 static void *cancelled(void *arg)
@@ -388,6 +454,7 @@ static const struct {
 	CASE(keyboard_signals),
 	CASE(sigchld_handler),
 	CASE(threads),
+	CASE(credentials),
 	CASE(cancellation),
 	CASE(after_a_fork),
 	CASE(forks_during_calls),
@@ -412,7 +479,7 @@ int main(int argc, char **argv)
 		cases[i].run();
 		struct census before = take_census();
 		cases[i].run();
-		if (cases[i].run == threads || cases[i].run == forks_during_calls)
+		if (cases[i].run == threads || cases[i].run == credentials || cases[i].run == forks_during_calls)
 			before.mappings += 2 * 12; /* As many stacks, kept for later, as were in use at once. */
 		if (cases[i].run != earlier_streams_are_closed_in_children)
 			same_census(cases[i].name, &before);
