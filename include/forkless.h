@@ -199,8 +199,8 @@ typedef struct forkless_prepared forkless_prepared;
  *
  * The child gets descriptors 0, 1 and 2 and those named by the functions below, and no others, close-on-exec or not;
  * `forkless_command_inherit_descriptors` changes that. Of 0, 1 and 2 what no function names is as it is in the caller:
- * closed in the program if it is closed or close-on-exec there. It starts with no signal blocked and SIGPIPE at its default;
- * `forkless_command_inherit_signals` changes that.
+ * closed in the program if it is closed or close-on-exec there. Signals are as posix_spawn(3) hands them on: those that the
+ * calling thread blocks are blocked, those that the process ignores are ignored.
  *
  * Returns NULL with EINVAL when `program` is NULL.
  */
@@ -325,11 +325,11 @@ int forkless_command_chroot(forkless_command *command, const char *dir);
 /* The directory of a cgroup (version 2) that the child is born in. */
 int forkless_command_cgroup(forkless_command *command, const char *dir);
 
-/* The signals blocked in the program; none by default. The set is copied. */
+/* The signals blocked in the program, instead of those that the calling thread blocks. The set is copied. */
 int forkless_command_signal_mask(forkless_command *command, const sigset_t *blocked);
 
-/* Not 0: the program gets the calling thread's signal mask, and SIGPIPE as it is, as after fork. Default 0. Ignored
- * signals stay ignored either way, except SIGPIPE. */
+/* Not 0, the default: SIGPIPE stays as it is. 0: the program starts with SIGPIPE at its default action, though this process
+ * ignores it. Other ignored signals stay ignored either way. Forgets a mask set by `forkless_command_signal_mask`. */
 int forkless_command_inherit_signals(forkless_command *command, int yes);
 
 /* Signals the program starts with at their default action; adds to those of earlier calls. A full set will do. */

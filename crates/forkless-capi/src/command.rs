@@ -62,8 +62,12 @@ pub extern "C" fn forkless_command_new(program: Text<'_>) -> Option<Box<Forkless
         return None;
     };
     quietly(None, || {
-        let inner = Some(Command::new(OsStr::from_bytes(program.to_bytes())));
-        Some(Box::new(ForklessCommand { inner, error: None }))
+        let mut command = Command::new(OsStr::from_bytes(program.to_bytes()));
+        // SAFETY: `forkless.h` asks it of the program, as getenv(3) does.
+        unsafe { command.read_environ() };
+        // As posix_spawn(3): who ignores SIGPIPE in C wants that of its children, too.
+        command.inherit_signals(true);
+        Some(Box::new(ForklessCommand { inner: Some(command), error: None }))
     })
 }
 

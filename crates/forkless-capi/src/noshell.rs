@@ -153,6 +153,8 @@ impl Call<'_> {
     /// The program with its descriptors, as popen-noshell connects them: one end of the pipe, and `/dev/null` at the other number.
     fn wire(&self, c: &mut Command) {
         c.inherit_descriptors(true).inherit_signals(true);
+        // SAFETY: `forkless.h` asks it of the program, as getenv(3) does.
+        unsafe { c.read_environ() };
         if self.read {
             c.stdin(Stdio::null()).stdout(Stdio::piped());
         } else {

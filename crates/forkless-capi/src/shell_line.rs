@@ -1,4 +1,5 @@
-//! Lines as `system` and `popen` take them, with descriptors and signals as libc's functions hand them on.
+//! Lines as `system` and `popen` take them, with descriptors, signals and environment as libc's functions hand them on.
+#![expect(unsafe_code, reason = "the environment as getenv reads it")]
 
 use crate::error::Failure;
 use crate::signals::Original;
@@ -15,6 +16,8 @@ const NO_SHELL: c_int = 127 << 8;
 pub(crate) fn line(text: &CStr) -> ShellLine {
     let mut line = shell(OsStr::from_bytes(text.to_bytes()));
     line.inherit_descriptors(true).inherit_signals(true);
+    // SAFETY: `forkless.h` asks it of the program, as getenv(3) does.
+    unsafe { line.read_environ() };
     line
 }
 

@@ -27,12 +27,17 @@ impl SingleThreaded {
     }
 }
 
+/// Whether the process is sure to have one thread: nothing changes beside the caller then.
+pub(crate) fn single_threaded() -> bool {
+    own::state().single_threaded.now()
+}
+
 /// Whether nobody else in this process waits for children: it has one thread, and leaves SIGCHLD at its default, so that neither a
 /// handler nor the kernel itself reaps them. What is left is a handler of another signal that waits for any child: the status is lost to
 /// it then, and the wait says so.
 pub(crate) fn nobody_else_reaps() -> bool {
     const SA_NOCLDWAIT: usize = 2;
-    own::state().single_threaded.now()
+    single_threaded()
         && signal::action(libc::SIGCHLD)
             .is_ok_and(|a| a.disposition() == Disposition::Default && a.flags & SA_NOCLDWAIT == 0)
 }

@@ -110,16 +110,6 @@ pub enum OnDrop {
 /// A function of the caller's that runs in the child.
 pub(crate) type HookFn = Box<dyn FnMut() -> io::Result<()> + Send + Sync>;
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Mask {
-    /// Nothing blocked, as `std::process` has it.
-    Empty,
-    /// The calling thread's, as fork has it.
-    Inherit,
-    /// This one.
-    Set(SigSet),
-}
-
 #[derive(Debug)]
 pub(crate) struct Attributes {
     pub setsid: bool,
@@ -139,7 +129,8 @@ pub(crate) struct Attributes {
     pub uid: Option<u32>,
     pub gid: Option<u32>,
     pub groups: Option<Vec<u32>>,
-    pub mask: Mask,
+    /// The signals blocked in the program; `None` for those that the calling thread blocks.
+    pub mask: Option<SigSet>,
     pub default: SigSet,
     pub ignore: SigSet,
 }
@@ -167,7 +158,7 @@ impl Default for Attributes {
             uid: None,
             gid: None,
             groups: None,
-            mask: Mask::Empty,
+            mask: None,
             default: SigSet::EMPTY.with(SIGPIPE),
             ignore: SigSet::EMPTY,
         }
@@ -414,7 +405,7 @@ impl Command {
         self
     }
 
-    /// The signals blocked in the program; none by default, as `std::process` has it. Bit n - 1 stands for signal n.
+    /// The signals blocked in the program, instead of those that the calling thread blocks. Bit n - 1 stands for signal n.
     ///
     /// ```
     /// use forkless::{Command, SigSet};
@@ -422,12 +413,13 @@ impl Command {
     /// assert_eq!(out.stdout, b"SigBlk:\t0000000000000200\n");
     /// ```
     pub fn signal_mask(&mut self, blocked: SigSet) -> &mut Command {
-        self.attributes.mask = Mask::Set(blocked);
+        self.attributes.mask = Some(blocked);
         self
     }
 
-    /// Hands on the calling thread's signal mask, and SIGPIPE as it is, as fork would: the default is an empty mask and SIGPIPE at its
-    /// default action, as `std::process` has it. Ignored signals stay ignored either way, save SIGPIPE.
+    /// Hands on SIGPIPE as it is, as fork would. By default the program starts with SIGPIPE at its default action, as with
+    /// `std::process`: Rust's runtime ignores it. Either way the program blocks the signals that the calling thread blocks, and
+    /// other ignored signals stay ignored. Forgets a mask set by [`Command::signal_mask`].
     ///
     /// ```
     /// use forkless::Command;
@@ -442,7 +434,7 @@ impl Command {
     pub fn inherit_signals(&mut self, yes: bool) -> &mut Command {
         const SIGPIPE: i32 = 13;
         let a = &mut self.attributes;
-        a.mask = if yes { Mask::Inherit } else { Mask::Empty };
+        a.mask = None;
         a.default = if yes { a.default.without(SIGPIPE) } else { a.default.with(SIGPIPE) };
         self
     }

@@ -199,6 +199,18 @@ impl Command {
         self
     }
 
+    /// Reads this process's environment as getenv(3) and execv(3) do, entries without `=` included; for the C library.
+    ///
+    /// # Safety
+    /// No other thread may change the environment while the command is started.
+    #[doc(hidden)]
+    #[expect(unsafe_code, reason = "declares an obligation of the caller's")]
+    pub unsafe fn read_environ(&mut self) -> &mut Command {
+        // SAFETY: the caller's promise.
+        unsafe { self.env.read_environ() };
+        self
+    }
+
     /// The working directory. Entered with the child's own credentials; a relative program is looked up from there.
     ///
     /// ```

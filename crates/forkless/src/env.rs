@@ -1,12 +1,17 @@
 //! The environment a child gets: the parent's at the moment of the start, with the changes asked for.
+//!
+//! Safe code may change the environment at any time (`std::env::set_var`, in editions to 2021), under a lock of std's. So this
+//! process's environment is read under that lock, which only std's own functions take, and the child gets the copy. The C library
+//! reads `environ` as getenv(3) does: setenv(3) takes no lock that others could take.
 
 #![expect(unsafe_code, reason = "libc's environment is a C global, read as getenv does")]
 
+use crate::alone;
 use crate::layout::{At, Builder};
 use crate::strings::Strings;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr, OsString, c_char};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::ptr::null_mut;
 use std::sync::atomic::AtomicPtr;
 
@@ -17,6 +22,17 @@ pub(crate) struct EnvChanges {
     vars: BTreeMap<OsString, Option<OsString>>,
     /// The strings to pass on as they are, in this order, whatever else is set.
     exact: Option<Strings>,
+    inherits: Inherits,
+}
+
+/// How this process's environment is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Inherits {
+    /// Under std's lock. `vars_os` lists no entry without `=`, so no child gets one.
+    #[default]
+    Variables,
+    /// As getenv(3) and execv(3) read it: every entry as it is, and no other thread may change it meanwhile.
+    Environ,
 }
 
 unsafe extern "C" {
@@ -25,7 +41,7 @@ unsafe extern "C" {
 }
 
 /// The process's own vector, as it stands: what `execv` would pass on. Changes when the program changes its environment.
-pub(crate) fn current() -> *const *const c_char {
+fn current() -> *const *const c_char {
     static EMPTY: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
     // SAFETY: a C global; reading it is what getenv(3) does.
     let now = unsafe { environ };
@@ -33,18 +49,13 @@ pub(crate) fn current() -> *const *const c_char {
     if now.is_null() { (&raw const EMPTY).cast() } else { now }
 }
 
-/// The process's environment strings as they stand.
+/// The entries of a vector, in their order.
 ///
-/// Reads `environ` as getenv(3) does, without std's lock: the contract of `std::env::set_var` rules out a concurrent change in
-/// a program with threads, and the lock is not to be had from outside std.
-fn inherited() -> impl Iterator<Item = &'static [u8]> {
-    // SAFETY: `environ` is null or a null-terminated vector; see above for concurrent changes.
-    let mut at = unsafe { environ };
+/// # Safety
+/// The vector ends in a null pointer, its entries in a NUL, and nothing changes them while the iterator is in use.
+unsafe fn entries(mut at: *const *const c_char) -> impl Iterator<Item = &'static [u8]> {
     std::iter::from_fn(move || {
-        if at.is_null() {
-            return None;
-        }
-        // SAFETY: `at` has not passed the terminating null.
+        // SAFETY: `at` has not passed the terminating null, as the caller promises.
         let s = unsafe { *at };
         if s.is_null() {
             return None;
@@ -52,7 +63,7 @@ fn inherited() -> impl Iterator<Item = &'static [u8]> {
         // SAFETY: the entry was not the terminating null, so there is a next one.
         let next = unsafe { at.add(1) };
         at = next;
-        // SAFETY: entries are NUL-terminated.
+        // SAFETY: entries are NUL-terminated, as the caller promises.
         let s = unsafe { CStr::from_ptr(s) };
         Some(s.to_bytes())
     })
@@ -62,6 +73,11 @@ fn name_of(entry: &[u8]) -> &[u8] {
     // A name may begin with '=', as std has it.
     let end = entry.iter().skip(1).position(|b| *b == b'=').map_or(entry.len(), |p| p + 1);
     &entry[..end]
+}
+
+/// Whether an entry has a name and a value, as `vars_os` wants it.
+fn is_variable(entry: &[u8]) -> bool {
+    name_of(entry).len() < entry.len()
 }
 
 impl EnvChanges {
@@ -87,13 +103,37 @@ impl EnvChanges {
         self.exact = Some(strings);
     }
 
+    /// Reads `environ` without std's lock from here on.
+    ///
+    /// # Safety
+    /// No other thread may change the environment during a start.
+    pub(crate) unsafe fn read_environ(&mut self) {
+        self.inherits = Inherits::Environ;
+    }
+
+    /// Whether nothing of this process's is inherited.
+    pub(crate) fn is_cleared(&self) -> bool {
+        self.clear
+    }
+
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = (&OsStr, Option<&OsStr>)> {
         self.vars.iter().map(|(k, v)| (k.as_os_str(), v.as_deref()))
     }
 
-    /// Whether the child is to have exactly what this process has.
-    pub(crate) fn is_empty(&self) -> bool {
-        !self.clear && self.vars.is_empty() && self.exact.is_none()
+    /// This process's own vector, where the child is to have exactly that, and nothing can change it before the child's exec: the
+    /// calling thread waits for that, and there is no other. A hook is the caller's code, which might.
+    pub(crate) fn borrowed(&self, hooked: bool) -> Option<*const *const c_char> {
+        let unchanged = !self.clear && self.vars.is_empty() && self.exact.is_none();
+        if !unchanged {
+            return None;
+        }
+        let vector = current();
+        match self.inherits {
+            Inherits::Environ => Some(vector),
+            Inherits::Variables if hooked || !alone::single_threaded() => None,
+            // SAFETY: libc's own vector, and there is no thread to change it.
+            Inherits::Variables => unsafe { entries(vector) }.all(is_variable).then_some(vector),
+        }
     }
 
     /// The first variable that cannot be passed on: its name or value has a NUL byte.
@@ -105,7 +145,7 @@ impl EnvChanges {
             .map(|(k, _)| k.as_os_str())
     }
 
-    /// The strings the child will have. Entries without `=` are passed on as they are, as fork would.
+    /// The strings the child will have.
     pub(crate) fn strings(&self) -> Strings {
         let mut all = Strings::default();
         all.reserve(4096, 64);
@@ -117,11 +157,18 @@ impl EnvChanges {
         if let Some(exact) = &self.exact {
             return exact.iter().for_each(|entry| take(&[entry]));
         }
-        if !self.clear {
-            for entry in inherited() {
-                if self.vars.is_empty() || !self.vars.contains_key(OsStr::from_bytes(name_of(entry))) {
-                    take(&[entry]);
+        let changed = |name: &OsStr| !self.vars.is_empty() && self.vars.contains_key(name);
+        match self.inherits {
+            _ if self.clear => {}
+            Inherits::Variables => {
+                for (name, value) in std::env::vars_os().filter(|(name, _)| !changed(name)) {
+                    take(&[name.as_bytes(), b"=", value.as_bytes()]);
                 }
+            }
+            Inherits::Environ => {
+                // SAFETY: libc's own vector; `read_environ` has the caller's promise.
+                let all = unsafe { entries(current()) };
+                all.filter(|e| !changed(OsStr::from_bytes(name_of(e)))).for_each(|entry| take(&[entry]));
             }
         }
         for (name, value) in &self.vars {
@@ -146,7 +193,11 @@ impl EnvChanges {
         match self.vars.get(OsStr::from_bytes(name)) {
             Some(v) => v.as_ref().map(|v| v.as_bytes().to_vec()),
             None if self.clear => None,
-            None => inherited()
+            None if self.inherits == Inherits::Variables => {
+                std::env::var_os(OsStr::from_bytes(name)).map(OsStringExt::into_vec)
+            }
+            // SAFETY: libc's own vector; `read_environ` has the caller's promise.
+            None => unsafe { entries(current()) }
                 .find(|e| name_of(e) == name && e.len() > name.len())
                 .map(|e| e[name.len() + 1..].to_vec()),
         }
@@ -180,8 +231,8 @@ mod tests {
     #[test]
     fn changes_apply_to_what_is_inherited_now() {
         let mut e = EnvChanges::default();
-        assert!(e.is_empty());
-        let plain: Vec<Vec<u8>> = inherited().map(<[u8]>::to_vec).collect();
+        // SAFETY: no test of this crate changes the environment.
+        let plain: Vec<Vec<u8>> = unsafe { entries(current()) }.map(<[u8]>::to_vec).collect();
         assert_eq!(captured(&e), plain);
         e.set(OsStr::new("PATH"), OsStr::new("/p"));
         assert_eq!(e.lookup(b"PATH").as_deref(), Some(&b"/p"[..]));

@@ -1,6 +1,7 @@
 //! Strings and the vectors of pointers to them, laid out in two allocations: everything exec reads.
 #![expect(unsafe_code, reason = "pointers into the layout's own immutable text")]
 
+use crate::fixed::Fixed;
 use crate::strings::Strings;
 use std::ffi::{CStr, c_char};
 use std::ptr::null;
@@ -56,22 +57,19 @@ impl Builder {
     }
 
     pub(crate) fn finish(self) -> Layout {
-        let text = self.text.into_boxed_slice();
-        let base = text.as_ptr();
-        let pointers = self
-            .entries
-            .iter()
-            .map(|&at| if at == NULL { null() } else { base.wrapping_add(at).cast::<c_char>() })
-            .collect();
-        Layout { text, pointers }
+        let text = Fixed::from(self.text.into_boxed_slice());
+        let base = text.as_ptr().cast::<c_char>();
+        let pointers: Box<[_]> =
+            self.entries.iter().map(|&at| if at == NULL { null() } else { base.wrapping_add(at) }).collect();
+        Layout { text, pointers: pointers.into() }
     }
 }
 
 /// Strings and vectors at their final place, which they keep when the `Layout` itself moves.
 #[derive(Debug)]
 pub(crate) struct Layout {
-    text: Box<[u8]>,
-    pointers: Box<[*const c_char]>,
+    text: Fixed<[u8]>,
+    pointers: Fixed<[*const c_char]>,
 }
 
 // SAFETY: the pointers lead into `text`, which is owned and never changed.

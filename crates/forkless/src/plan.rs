@@ -3,11 +3,11 @@
 //! Here is the order of the steps, and why. Descriptors are not here: pipes differ at every start (`files.rs`, `start.rs`).
 #![expect(unsafe_code, reason = "steps point into boxes of the same structure")]
 
-use crate::attributes::{Attributes, HookFn, Mask};
+use crate::attributes::{Attributes, HookFn};
 use crate::command::Command;
-use crate::env;
 use crate::error::{SpawnError, Step as At};
 use crate::facilities::All;
+use crate::fixed::Fixed;
 use crate::layout::{self, Builder, Layout};
 use forkless_child::{Candidate, Exec, Hook, Step};
 use forkless_sys::signal::SigSet;
@@ -51,8 +51,8 @@ pub(crate) struct Plan {
     paths: Vec<layout::At>,
     candidates: Vec<Candidate<'static>>,
     steps: Vec<Step<'static>>,
-    mask: SigSet,
-    inherit_mask: bool,
+    /// `None` for the caller's.
+    mask: Option<SigSet>,
     /// The child changes credentials: the parent must be suspended and its dumpable flag put back.
     pub credentials: bool,
     /// The child runs a function of the caller's.
@@ -74,11 +74,11 @@ impl std::fmt::Debug for Plan {
 }
 
 struct Kept {
-    _cwd: Option<CString>,
-    _chroot: Option<CString>,
-    _procs: Option<CString>,
-    _groups: Option<Box<[u32]>>,
-    _affinity: Option<Box<[u64]>>,
+    cwd: Option<Fixed<CStr>>,
+    chroot: Option<Fixed<CStr>>,
+    procs: Option<Fixed<CStr>>,
+    groups: Option<Fixed<[u32]>>,
+    affinity: Option<Fixed<[u64]>>,
 }
 
 // SAFETY: the pointers lead into boxes owned by the plan, which nobody changes; hooks are called under their command's lock.
@@ -109,8 +109,9 @@ impl Plan {
                 b.end();
             }
         }
-        let borrow_env = life == Life::Start && command.env.is_empty();
-        let env = (!borrow_env).then(|| command.env.lay_out(&mut b));
+        let hooked = !command.hooks.lock().is_ok_and(|h| h.is_empty());
+        let borrowed = if life == Life::Start { command.env.borrowed(hooked) } else { None };
+        let env = borrowed.is_none().then(|| command.env.lay_out(&mut b));
         let layout = b.finish();
         let candidates = paths
             .iter()
@@ -128,15 +129,14 @@ impl Plan {
             other_root: a.chroot.is_some(),
             other_directory: a.cwd.is_some(),
             argv: layout.vector(argv),
-            envp: env.map_or_else(env::current, |at| layout.vector(at)),
+            envp: borrowed.or(env.map(|at| layout.vector(at))).unwrap_or(null()),
             layout,
             paths,
             candidates,
             steps,
-            mask: if let Mask::Set(m) = a.mask { m } else { SigSet::EMPTY },
-            inherit_mask: matches!(a.mask, Mask::Inherit),
+            mask: a.mask,
             credentials: a.uid.is_some() || a.gid.is_some() || a.groups.is_some() || a.chroot.is_some(),
-            hooked: !command.hooks.lock().is_ok_and(|h| h.is_empty()),
+            hooked,
             death_signal: a.death_signal.is_some(),
             cgroup: if cgroup == Cgroup::Born { a.cgroup.clone() } else { None },
             pid: if a.death_signal.is_some() { process::getpid() } else { 0 },
@@ -160,14 +160,14 @@ impl Plan {
             candidates: unsafe { &*candidates },
             argv: self.argv,
             envp: self.envp,
-            mask: if self.inherit_mask { caller_mask } else { self.mask },
+            mask: self.mask.unwrap_or(caller_mask),
             no_core_dump: all.core_dump_kills_sharers,
         }
     }
 
     /// Whether the child starts with the caller's mask.
     pub(crate) fn hands_on_mask(&self) -> bool {
-        self.inherit_mask
+        self.mask.is_none()
     }
 
     /// The program as the command names it, for messages.
@@ -219,10 +219,10 @@ fn search(program: &[u8], command: &Command, b: &mut Builder) -> Vec<layout::At>
 /// Extends a borrow of something the plan keeps in place for as long as the steps.
 ///
 /// # Safety
-/// `s` must be owned by a box that is kept with the steps.
-unsafe fn kept_str(s: &CStr) -> CPtr<'static> {
+/// `s` must be kept with the steps.
+unsafe fn kept_str(s: &Fixed<CStr>) -> CPtr<'static> {
     // SAFETY: the caller's contract.
-    unsafe { CPtr::from_raw(s.as_ptr()) }
+    unsafe { CPtr::from_raw(s.as_ptr().cast::<c_char>()) }
 }
 
 fn steps(
@@ -230,23 +230,24 @@ fn steps(
     hooks: &Mutex<Vec<HookFn>>,
     cgroup: Cgroup,
 ) -> Result<(Vec<Step<'static>>, Kept), SpawnError> {
+    let fixed = |s: &Option<CString>| s.clone().map(|s| Fixed::from(s.into_boxed_c_str()));
     let kept = Kept {
-        _cwd: a.cwd.clone(),
-        _chroot: a.chroot.clone(),
-        _procs: match &a.cgroup {
-            Some(dir) if cgroup == Cgroup::Join => Some(
+        cwd: fixed(&a.cwd),
+        chroot: fixed(&a.chroot),
+        procs: match &a.cgroup {
+            Some(dir) if cgroup == Cgroup::Join => fixed(&Some(
                 CString::new([dir.to_bytes(), b"/cgroup.procs"].concat())
                     .map_err(|_| SpawnError::new(At::Cgroup, None, libc::EINVAL))?,
-            ),
+            )),
             _ => None,
         },
-        _groups: match (&a.groups, a.uid) {
-            (Some(g), _) => Some(g.clone().into_boxed_slice()),
+        groups: match (&a.groups, a.uid) {
+            (Some(g), _) => Some(Fixed::from(g.clone().into_boxed_slice())),
             // As std: root that becomes somebody else must not keep root's groups.
-            (None, Some(_)) if forkless_sys::ids::getuid() == 0 => Some(Box::default()),
+            (None, Some(_)) if forkless_sys::ids::getuid() == 0 => Some(Fixed::from(Box::<[u32]>::default())),
             _ => None,
         },
-        _affinity: a.affinity.clone().map(Vec::into_boxed_slice),
+        affinity: a.affinity.clone().map(|mask| Fixed::from(mask.into_boxed_slice())),
     };
     let mut s = Vec::new();
     // The session first: a leader of a group cannot make one, and a controlling terminal needs one.
@@ -264,7 +265,7 @@ fn steps(
         s.push(Step::Foreground { fd });
     }
     // What needs privilege comes before it is given up.
-    if let Some(procs) = &kept._procs {
+    if let Some(procs) = &kept.procs {
         // SAFETY: `kept` owns it and goes with the steps.
         s.push(Step::JoinCgroup { procs: unsafe { kept_str(procs) } });
     }
@@ -275,8 +276,8 @@ fn steps(
         let (policy, priority) = sched.numbers();
         s.push(Step::Scheduler { policy, priority });
     }
-    if let Some(mask) = &kept._affinity {
-        let mask: *const [u64] = &raw const **mask;
+    if let Some(mask) = &kept.affinity {
+        let mask: *const [u64] = mask.as_ptr();
         // SAFETY: `kept` owns it and goes with the steps.
         s.push(Step::Affinity { mask: unsafe { &*mask } });
     }
@@ -286,13 +287,13 @@ fn steps(
     if let Some(mask) = a.umask {
         s.push(Step::Umask { mask });
     }
-    if let Some(path) = &kept._chroot {
+    if let Some(path) = &kept.chroot {
         // SAFETY: `kept` owns it and goes with the steps.
         s.push(Step::Chroot { path: unsafe { kept_str(path) } });
     }
     // Groups, then group, then user: each needs the privilege the next gives up.
-    if let Some(groups) = &kept._groups {
-        let groups: *const [u32] = &raw const **groups;
+    if let Some(groups) = &kept.groups {
+        let groups: *const [u32] = groups.as_ptr();
         // SAFETY: `kept` owns it and goes with the steps.
         s.push(Step::Groups { groups: unsafe { &*groups } });
     }
@@ -303,7 +304,7 @@ fn steps(
         s.push(Step::Uid { uid });
     }
     // With the new credentials, as the program itself would.
-    if let Some(path) = &kept._cwd {
+    if let Some(path) = &kept.cwd {
         // SAFETY: `kept` owns it and goes with the steps.
         s.push(Step::Chdir { path: unsafe { kept_str(path) } });
     }
@@ -318,8 +319,10 @@ fn steps(
         s.push(Step::Dispositions { default: SigSet(a.default.0 & !a.ignore.0), ignore: a.ignore });
     }
     if let Ok(mut hooks) = hooks.lock() {
-        for hook in hooks.iter_mut() {
-            s.push(Step::Hook(Hook { call: call_hook, data: (&raw mut *hook).cast() }));
+        // Pointers of the vector itself: a borrow of a hook would end those that an earlier plan has.
+        let first = hooks.as_mut_ptr();
+        for i in 0..hooks.len() {
+            s.push(Step::Hook(Hook { call: call_hook, data: first.wrapping_add(i).cast() }));
         }
     }
     Ok((s, kept))
@@ -333,5 +336,51 @@ unsafe extern "C" fn call_hook(data: *mut c_void) -> i32 {
         Ok(Ok(())) => 0,
         Ok(Err(e)) => e.raw_os_error().filter(|e| *e > 0).unwrap_or(libc::EINVAL),
         Err(_) => libc::ECANCELED,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tells only under Miri, which knows what each pointer may still be used for.
+    #[test]
+    fn a_plan_moves_while_its_steps_point_into_it() {
+        let mut c = Command::new("a/program");
+        c.arg("x").env_clear().env("A", "1").current_dir("/d").chroot("/r").groups(&[7, 9]).affinity([3]);
+        let plan = Plan::new(&c, Life::Long, Cgroup::Born).unwrap();
+        // Twice: out of the function, and into a box, as `Child` and `Prepared` keep it.
+        let plan = Box::new(plan);
+        let text = |s: CPtr<'_>| s.to_c_str().to_owned();
+        let mut seen = Vec::new();
+        for step in plan.steps() {
+            seen.push(match step {
+                Step::Chdir { path } | Step::Chroot { path } => text(*path).into_string().unwrap(),
+                Step::Groups { groups } => format!("{groups:?}"),
+                Step::Affinity { mask } => format!("{mask:?}"),
+                _ => String::from("another"),
+            });
+        }
+        assert_eq!(seen, ["[8]", "/r", "[7, 9]", "/d", "another"]);
+        assert_eq!(text(plan.candidates[0].path).as_c_str(), c"a/program");
+        for (vector, first) in [(plan.argv, c"a/program"), (plan.envp, c"A=1")] {
+            // SAFETY: the vector has an entry.
+            let entry = unsafe { *vector };
+            // SAFETY: a NUL-terminated string of the plan's.
+            assert_eq!(unsafe { CStr::from_ptr(entry) }, first);
+        }
+    }
+
+    #[test]
+    fn a_later_plan_leaves_an_earlier_ones_hooks_alone() {
+        let mut c = Command::new("program");
+        // SAFETY: never run in a child.
+        unsafe { c.pre_exec(|| Err(std::io::Error::from_raw_os_error(libc::EDOM))) };
+        let plans = [(), ()].map(|()| Plan::new(&c, Life::Long, Cgroup::Born).unwrap());
+        for plan in plans {
+            let Some(Step::Hook(Hook { call, data })) = plan.steps().last() else { panic!("no hook") };
+            // SAFETY: the command still has the hook, and nobody else runs it.
+            assert_eq!(unsafe { call(*data) }, libc::EDOM);
+        }
     }
 }

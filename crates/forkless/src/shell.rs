@@ -116,6 +116,18 @@ impl ShellLine {
         self
     }
 
+    /// As [`Command::read_environ`].
+    ///
+    /// # Safety
+    /// No other thread may change the environment while the line is started.
+    #[doc(hidden)]
+    #[expect(unsafe_code, reason = "declares an obligation of the caller's")]
+    pub unsafe fn read_environ(&mut self) -> &mut ShellLine {
+        // SAFETY: the caller's promise.
+        unsafe { self.env.read_environ() };
+        self
+    }
+
     /// The directory the line runs in.
     ///
     /// ```

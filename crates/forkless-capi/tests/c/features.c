@@ -230,22 +230,26 @@ static void signals(void)
 	sigaddset(&term, SIGTERM);
 	CHECK(!pthread_sigmask(SIG_BLOCK, &usr1, &old));
 	signal(SIGTERM, SIG_IGN);
+	signal(SIGPIPE, SIG_IGN);
+	const unsigned long long ours = 1 << (SIGTERM - 1) | 1 << (SIGUSR1 - 1) | 1 << (SIGPIPE - 1);
+	const unsigned long long both = 1 << (SIGTERM - 1) | 1 << (SIGPIPE - 1);
 	const char *const args[] = {"Sig[BI]", "/proc/self/status", NULL};
 	const struct {
-		int inherit, mask, reset, ignore;
+		int pipe_at_default, mask, reset, ignore;
 		unsigned long long blocked, ignored;
 	} cases[] = {
-	        {0, 0, 0, 0, 0, 1 << (SIGTERM - 1)},
+	        /* As posix_spawn(3). */
+	        {0, 0, 0, 0, 1 << (SIGUSR1 - 1), both},
 	        {1, 0, 0, 0, 1 << (SIGUSR1 - 1), 1 << (SIGTERM - 1)},
-	        {0, 1, 0, 0, 1 << (SIGTERM - 1), 1 << (SIGTERM - 1)},
-	        {0, 0, 1, 0, 0, 0},
-	        {0, 0, 0, 1, 0, 1 << (SIGTERM - 1) | 1 << (SIGUSR1 - 1)},
+	        {0, 1, 0, 0, 1 << (SIGTERM - 1), both},
+	        {0, 0, 1, 0, 1 << (SIGUSR1 - 1), 1 << (SIGPIPE - 1)},
+	        {0, 0, 0, 1, 1 << (SIGUSR1 - 1), ours},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		forkless_command *c = forkless_command_new("grep");
 		SET(forkless_command_args(c, args));
-		if (cases[i].inherit)
-			SET(forkless_command_inherit_signals(c, 1));
+		if (cases[i].pipe_at_default)
+			SET(forkless_command_inherit_signals(c, 0));
 		if (cases[i].mask)
 			SET(forkless_command_signal_mask(c, &term));
 		if (cases[i].reset)
@@ -260,11 +264,12 @@ static void signals(void)
 		CHECK_INT(sscanf(text, "SigBlk: %llx SigIgn: %llx", &blocked, &ignored), 2);
 		CHECK_INT(blocked, cases[i].blocked);
 		/* Whoever started this program may have left others ignored. */
-		CHECK_INT(ignored & (1 << (SIGTERM - 1) | 1 << (SIGUSR1 - 1)), cases[i].ignored);
+		CHECK_INT(ignored & ours, cases[i].ignored);
 		forkless_conversation_free(said);
 		forkless_command_free(c);
 	}
 	signal(SIGTERM, SIG_DFL);
+	signal(SIGPIPE, SIG_DFL);
 	CHECK(!pthread_sigmask(SIG_SETMASK, &old, NULL));
 }
 

@@ -4,6 +4,7 @@ use crate::command::Command;
 use crate::stdio::Stdio;
 use crate::strings::Strings;
 use forkless_shell::{ShellTraits, probe};
+use forkless_sys::signal::SigSet;
 use std::ffi::CStr;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -86,6 +87,8 @@ fn question(line: &CStr, environment: &[&CStr]) -> Command {
     let mut command = Command::new("/bin/sh");
     command.arg0("sh").arg("-c").arg(std::ffi::OsStr::from_bytes(line.to_bytes())).current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    // The caller may block what a shell waits for: SIGCHLD, as system(3) does.
+    command.signal_mask(SigSet::EMPTY);
     command.env.set_exact(strings);
     command
 }

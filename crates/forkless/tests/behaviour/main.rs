@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "support serves every theme")]
 mod attributes;
 mod descriptors;
+mod environment;
 mod facilities;
 mod faults;
 mod life;
@@ -21,6 +22,7 @@ fn main() -> std::process::ExitCode {
         &[
             parity::CASES,
             descriptors::CASES,
+            environment::CASES,
             facilities::CASES,
             mechanism::CASES,
             signals::CASES,
@@ -33,6 +35,7 @@ fn main() -> std::process::ExitCode {
             attributes::CASES,
         ],
         &[
+            environment::WORKERS,
             facilities::WORKERS,
             mechanism::WORKERS,
             signals::WORKERS,

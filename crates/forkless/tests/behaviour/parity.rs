@@ -2,6 +2,7 @@
 
 use crate::support::report::{self, Report};
 use crate::support::{cases, me, need_root};
+use forkless_sys::signal::{self, SigSet};
 use std::collections::BTreeMap;
 
 /// Runs the same body with both, named `Command` and `Stdio` in it, and returns both results.
@@ -196,6 +197,24 @@ fn pre_exec_runs_last_and_its_error_is_the_starts() {
     }));
 }
 
+/// The mask is the caller's, an ignored signal stays ignored, and SIGPIPE is not ignored.
+fn signals_blocked_and_ignored() {
+    let blocked = SigSet::EMPTY.with(libc::SIGUSR1).with(libc::SIGTERM);
+    let old = signal::set_mask(blocked).unwrap();
+    signal::reset(libc::SIGUSR2, true).unwrap();
+    let lines = same(both!({
+        let mut c = Command::new("grep");
+        c.args(["^Sig[BI]", "/proc/self/status"]).output().unwrap().stdout
+    }));
+    signal::reset(libc::SIGUSR2, false).unwrap();
+    signal::set_mask(old).unwrap();
+    let lines = String::from_utf8(lines).unwrap();
+    assert!(lines.contains(&format!("SigBlk:\t{:016x}\n", blocked.0)), "{lines}");
+    let ignored = lines.split("SigIgn:").nth(1).map(|l| u64::from_str_radix(l.trim(), 16).unwrap()).unwrap();
+    let (kept, pipe) = (SigSet::EMPTY.with(libc::SIGUSR2).0, SigSet::EMPTY.with(libc::SIGPIPE).0);
+    assert_eq!(ignored & (kept | pipe), kept, "{lines}");
+}
+
 /// Their assertions are theirs.
 fn the_examples_run() {
     let built = me().ancestors().nth(2).unwrap().join("examples");
@@ -216,6 +235,7 @@ cases![
     exit_codes_and_signals_in_the_status,
     the_three_defaults_of_standard_streams,
     errors_have_the_same_kind,
+    signals_blocked_and_ignored,
     the_search_uses_the_path_the_child_will_have,
     groups_users_and_process_groups,
     killing_twice_and_after_the_end_is_fine,

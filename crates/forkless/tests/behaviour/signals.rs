@@ -126,7 +126,7 @@ fn masks_and_dispositions_are_as_asked() {
         c.signal_mask(SigSet::EMPTY.with(libc::SIGHUP).with(34));
     });
     signal::set_mask(old).unwrap();
-    assert_eq!(plain.signals("SigBlk"), 0);
+    assert_eq!(plain.signals("SigBlk"), SigSet::EMPTY.with(libc::SIGUSR2).0, "as std, and as fork");
     assert_eq!(inherited.signals("SigBlk"), SigSet::EMPTY.with(libc::SIGUSR2).0);
     assert_eq!(set.signals("SigBlk"), SigSet::EMPTY.with(libc::SIGHUP).with(34).0);
     let pipe = SigSet::EMPTY.with(libc::SIGPIPE);
@@ -136,6 +136,10 @@ fn masks_and_dispositions_are_as_asked() {
         pipe.0,
         "Rust ignores SIGPIPE, and so does a child that inherits"
     );
+    let back = report_with(|c| {
+        c.signal_mask(SigSet::EMPTY.with(libc::SIGHUP)).inherit_signals(true).inherit_signals(false);
+    });
+    assert_eq!((back.signals("SigBlk"), back.signals("SigIgn")), (0, plain.signals("SigIgn")), "the default");
     let r = report_with(|c| {
         c.ignore_signals(SigSet::EMPTY.with(libc::SIGHUP).with(libc::SIGPIPE))
             .default_signals(SigSet::EMPTY.with(libc::SIGHUP));
@@ -152,6 +156,26 @@ fn masks_and_dispositions_are_as_asked() {
     assert_eq!(reset.signals("SigIgn") & SigSet::EMPTY.with(libc::SIGUSR2).0, 0);
     let e = Command::new("true").ignore_signals(SigSet::EMPTY.with(libc::SIGKILL)).spawn().unwrap_err();
     assert_eq!(e.step(), forkless::Step::Signals);
+}
+
+/// Where a start waits for nothing, or goes through another thread, the mask is the calling thread's all the same.
+fn every_way_of_starting_hands_on_the_callers_mask() {
+    let line = ["-q".to_owned(), format!("^SigBlk:.*{:x}$", SigSet::EMPTY.with(libc::SIGUSR2).0)];
+    let all = || {
+        let mut c = Command::new("grep");
+        c.args(&line).arg("/proc/self/status");
+        assert!(c.status().unwrap().success());
+        assert!(c.output().unwrap().status.success());
+        assert!(c.spawn().unwrap().wait().unwrap().success());
+        assert!(c.spawn_nonblocking().unwrap().wait().unwrap().success());
+        assert!(c.parent_death_signal(libc::SIGTERM).status().unwrap().success());
+        assert!(c.prepare().unwrap().status().unwrap().success());
+    };
+    let old = signal::set_mask(SigSet::EMPTY.with(libc::SIGUSR2)).unwrap();
+    all();
+    // A new thread has its creator's mask; the library's own, which starts for it, has another.
+    std::thread::scope(|s| s.spawn(all).join().unwrap());
+    signal::set_mask(old).unwrap();
 }
 
 /// A launch that is still there serves the next start only if nothing it depends on has changed since.
@@ -326,6 +350,7 @@ fn a_cancelled_thread_finishes_its_start() {
 cases![
     every_signal_is_blocked_and_every_handler_gone_until_exec,
     masks_and_dispositions_are_as_asked,
+    every_way_of_starting_hands_on_the_callers_mask,
     a_prepared_command_is_laid_out_anew_when_the_callers_mask_changes,
     a_signal_that_comes_during_a_start_is_not_lost,
     ignoring_sigchld_loses_no_status_where_the_kernel_keeps_it,
