@@ -1,8 +1,8 @@
 //! From `std::process` by changing one line: `cargo run -p forkless --example switch`.
 //!
-//! The one difference: a child has the descriptors it is given and no others.
+//! `forkless::process` has std's names, signatures and errors; its documentation says what differs.
 
-use forkless::Command; // was: use std::process::Command;
+use forkless::process::Command; // was: use std::process::Command;
 
 fn main() -> std::io::Result<()> {
     let out =

@@ -56,6 +56,13 @@ pub struct Child {
     pub stdout: Option<ChildStdout>,
     /// The parent's end of the child's standard error, if that is a pipe.
     pub stderr: Option<ChildStderr>,
+    // After the pipes: fields are dropped in this order, and a child that has filled a pipe would never end.
+    pub(crate) held: Held,
+}
+
+/// The process behind a [`Child`], and its drop: a type that is dropped by itself leaves its owner's fields free to be moved out.
+#[derive(Debug)]
+pub(crate) struct Held {
     pid: i32,
     pidfd: Option<OwnedFd>,
     flight: Option<Flight>,
@@ -70,9 +77,37 @@ pub struct Child {
     parent: own::Mark,
     leads_group: bool,
     /// It failed for want of a facility that has been struck off now: the same start made again takes another way.
-    pub(crate) try_again: bool,
+    pub try_again: bool,
     /// Where the search for the program ended, where only the end of the child told.
-    pub(crate) tried: Option<usize>,
+    pub tried: Option<usize>,
+}
+
+/// What a [`Child`] is made of; see [`Child::into_parts`].
+///
+/// ```
+/// let mut child = forkless::Command::new("true").spawn()?;
+/// child.wait()?;
+/// let parts = child.into_parts();
+/// assert!(parts.waited_for && parts.stdin.is_none());
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct ChildParts {
+    /// The process id. Means this child until it is waited for.
+    pub pid: u32,
+    /// Whether the child has been waited for: `pid` may be another process's then.
+    pub waited_for: bool,
+    /// The pidfd. `None` only where pidfds are refused.
+    pub pidfd: Option<OwnedFd>,
+    /// The parent's end of the child's standard input, if that is a pipe.
+    pub stdin: Option<ChildStdin>,
+    /// The parent's end of the child's standard output, if that is a pipe.
+    pub stdout: Option<ChildStdout>,
+    /// The parent's end of the child's standard error, if that is a pipe.
+    pub stderr: Option<ChildStderr>,
+    /// The parent's ends of other pipes, by the child's numbers.
+    pub pipes: Vec<(RawFd, OwnedFd)>,
 }
 
 /// What is needed to say why a non-blocking start failed.
@@ -100,18 +135,20 @@ impl Child {
             stdin: stdin.map(ChildStdin::from),
             stdout: stdout.map(ChildStdout::from),
             stderr: stderr.map(ChildStderr::from),
-            pid: started.pid,
-            pidfd: started.pidfd,
-            flight: started.flight.map(|slot| Flight { slot, plan: Arc::clone(plan) }),
-            pipes,
-            ended: None,
-            gone: false,
-            failed: None,
-            on_drop: command.on_drop,
-            try_again: false,
-            tried: None,
-            parent: own::mark(),
-            leads_group: command.attributes.setsid || command.attributes.pgid == Some(0),
+            held: Held {
+                pid: started.pid,
+                pidfd: started.pidfd,
+                flight: started.flight.map(|slot| Flight { slot, plan: Arc::clone(plan) }),
+                pipes,
+                ended: None,
+                gone: false,
+                failed: None,
+                on_drop: command.on_drop,
+                try_again: false,
+                tried: None,
+                parent: own::mark(),
+                leads_group: command.attributes.setsid || command.attributes.pgid == Some(0),
+            },
         }
     }
 
@@ -123,7 +160,7 @@ impl Child {
     /// child.wait().unwrap();
     /// ```
     pub fn id(&self) -> u32 {
-        self.pid as u32
+        self.held.pid as u32
     }
 
     /// The pidfd, close-on-exec, readable once the child has ended; for event loops. `None` only where pidfds are refused.
@@ -136,7 +173,7 @@ impl Child {
     /// child.wait().unwrap();
     /// ```
     pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
-        self.pidfd.as_ref().map(AsFd::as_fd)
+        self.held.pidfd.as_ref().map(AsFd::as_fd)
     }
 
     /// The parent's end of a pipe made for a descriptor of the child other than 0, 1 and 2.
@@ -150,31 +187,63 @@ impl Child {
     /// child.wait().unwrap();
     /// ```
     pub fn take_pipe(&mut self, number: RawFd) -> Option<OwnedFd> {
-        self.pipes.iter().position(|p| p.0 == number).map(|i| self.pipes.swap_remove(i).1)
+        self.held.pipes.iter().position(|p| p.0 == number).map(|i| self.held.pipes.swap_remove(i).1)
     }
 
     /// Whether this process started it, and not the one it was forked from.
+    #[cfg(feature = "tokio")]
     pub(crate) fn is_ours(&self) -> bool {
-        self.parent == own::mark()
+        self.held.is_ours()
     }
 
     /// Whether the start is known to have failed: the next wait says how.
     #[cfg(feature = "tokio")]
     pub(crate) fn has_failed(&self) -> bool {
-        self.failed.is_some() || self.flight.as_ref().is_some_and(|f| f.slot.failure().is_some())
+        self.held.failed.is_some() || self.held.flight.as_ref().is_some_and(|f| f.slot.failure().is_some())
     }
 
     /// Whether it is known to have left this memory: it became the program, or it is gone.
     #[cfg(feature = "tokio")]
     pub(crate) fn has_left(&self) -> bool {
-        self.flight.as_ref().is_none_or(|f| f.slot.left())
+        self.held.flight.as_ref().is_none_or(|f| f.slot.left())
     }
 
     /// Suspends the calling thread until [`Child::has_left`].
     #[cfg(feature = "tokio")]
     pub(crate) fn wait_until_left(&self) {
-        if let Some(f) = &self.flight {
+        if let Some(f) = &self.held.flight {
             f.slot.wait_until_left();
+        }
+    }
+
+    /// The child in pieces, for code that waits for it in a way of its own. Nothing reaps the child any more, signals it or
+    /// closes its pipes: that is the caller's business from here on. A non-blocking start that failed no longer says so.
+    ///
+    /// ```
+    /// use forkless::{Command, Stdio};
+    /// use rustix::process::{WaitId, WaitIdOptions, waitid};
+    /// use std::os::fd::AsFd;
+    /// let parts = Command::new("echo").arg("hi").stdout(Stdio::piped()).spawn()?.into_parts();
+    /// assert_eq!(std::io::read_to_string(parts.stdout.unwrap())?, "hi\n");
+    /// let pidfd = parts.pidfd.expect("Linux 5.4, and no filter");
+    /// let ended = waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED)?.unwrap();
+    /// assert_eq!(ended.exit_status(), Some(0));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn into_parts(mut self) -> ChildParts {
+        if let Some(flight) = self.held.flight.take() {
+            flight.slot.abandon();
+        }
+        // Its drop has nothing left to reap.
+        let was_gone = std::mem::replace(&mut self.held.gone, true);
+        ChildParts {
+            pid: self.held.pid as u32,
+            waited_for: was_gone || self.held.ended.is_some(),
+            pidfd: self.held.pidfd.take(),
+            stdin: self.stdin.take(),
+            stdout: self.stdout.take(),
+            stderr: self.stderr.take(),
+            pipes: std::mem::take(&mut self.held.pipes),
         }
     }
 
@@ -186,7 +255,7 @@ impl Child {
     /// child.set_on_drop(OnDrop::Kill);
     /// ```
     pub fn set_on_drop(&mut self, policy: OnDrop) {
-        self.on_drop = policy;
+        self.held.on_drop = policy;
     }
 
     /// Waits for the child to end. Its standard input, if still held here, is closed first, so that it sees the end of it. Its output is
@@ -205,7 +274,7 @@ impl Child {
     /// [`WaitError::Start`] when a non-blocking start failed; [`WaitError::Unknown`] when the status is lost.
     pub fn wait(&mut self) -> Result<ExitStatus, WaitError> {
         drop(self.stdin.take());
-        self.reap(0).map(|s| s.unwrap_or_default())
+        self.held.reap(0).map(|s| s.unwrap_or_default())
     }
 
     /// The status if the child has ended, else `None`, at once.
@@ -222,7 +291,7 @@ impl Child {
     /// # Errors
     /// As [`Child::wait`].
     pub fn try_wait(&mut self) -> Result<Option<ExitStatus>, WaitError> {
-        self.reap(WNOHANG)
+        self.held.reap(WNOHANG)
     }
 
     /// Waits for at most `timeout`. Closes the child's standard input first, as [`Child::wait`] does, also when the time is over first.
@@ -259,19 +328,19 @@ impl Child {
     pub fn wait_until(&mut self, deadline: Option<Instant>) -> Result<ExitStatus, WaitError> {
         drop(self.stdin.take());
         let Some(deadline) = deadline else {
-            return self.reap(0).map(|s| s.unwrap_or_default());
+            return self.held.reap(0).map(|s| s.unwrap_or_default());
         };
         let mut pause = Duration::from_micros(200);
         let mut ready = false;
         loop {
-            if let Some(status) = self.reap(WNOHANG)? {
+            if let Some(status) = self.held.reap(WNOHANG)? {
                 return Ok(status);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(WaitError::Deadline);
             }
-            match &self.pidfd {
+            match &self.held.pidfd {
                 // A traced child is ready before it can be waited for: its tracer comes first.
                 Some(fd) if !ready => {
                     let mut p = [PollFd { fd: fd.as_raw_fd(), events: POLLIN, revents: 0 }];
@@ -314,16 +383,7 @@ impl Child {
     /// # Errors
     /// What the kernel says: `EINVAL` for a number that is no signal, `EPERM`.
     pub fn signal(&mut self, signal: i32) -> io::Result<()> {
-        if !signal_exists(signal) {
-            return Err(io::Error::from_raw_os_error(libc::EINVAL));
-        }
-        if self.ended.is_some() || self.gone {
-            return Ok(());
-        }
-        match reap::signal(self.pid, self.pidfd.as_ref(), signal) {
-            Ok(()) | Err(Errno::ESRCH) => Ok(()),
-            Err(e) => Err(io::Error::from_raw_os_error(e.raw())),
-        }
+        self.held.signal(signal)
     }
 
     /// Sends a signal to every process of the group the child leads (it was started with `process_group(0)` or `setsid`), also
@@ -340,11 +400,11 @@ impl Child {
     /// Linux 6.9 `ESRCH` also once the child has been waited for, since the group's number might be another's by then.
     pub fn signal_group(&mut self, signal: i32) -> io::Result<()> {
         const PIDFD_SIGNAL_PROCESS_GROUP: u32 = 1 << 2;
-        if !self.leads_group {
+        if !self.held.leads_group {
             let why = "signal_group: the child was not started with process_group(0) or setsid";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        if let Some(fd) = &self.pidfd {
+        if let Some(fd) = &self.held.pidfd {
             match process::pidfd_send_signal(fd.as_raw_fd(), signal, PIDFD_SIGNAL_PROCESS_GROUP) {
                 Ok(()) => return Ok(()),
                 // Before 6.9, or a filter; the kernel's own EPERM comes again below.
@@ -352,10 +412,10 @@ impl Child {
                 Err(e) => return Err(io::Error::from_raw_os_error(e.raw())),
             }
         }
-        if self.ended.is_some() || self.gone {
+        if self.held.ended.is_some() || self.held.gone {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
-        process::kill(-self.pid, signal).map_err(|e| io::Error::from_raw_os_error(e.raw()))
+        process::kill(-self.held.pid, signal).map_err(|e| io::Error::from_raw_os_error(e.raw()))
     }
 
     /// SIGKILL to the whole group; see [`Child::signal_group`].
@@ -370,6 +430,26 @@ impl Child {
     /// As [`Child::signal_group`].
     pub fn kill_group(&mut self) -> io::Result<()> {
         self.signal_group(libc::SIGKILL)
+    }
+}
+
+impl Held {
+    /// Whether this process started it, and not the one it was forked from.
+    fn is_ours(&self) -> bool {
+        self.parent == own::mark()
+    }
+
+    fn signal(&self, signal: i32) -> io::Result<()> {
+        if !signal_exists(signal) {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        if self.ended.is_some() || self.gone {
+            return Ok(());
+        }
+        match reap::signal(self.pid, self.pidfd.as_ref(), signal) {
+            Ok(()) | Err(Errno::ESRCH) => Ok(()),
+            Err(e) => Err(io::Error::from_raw_os_error(e.raw())),
+        }
     }
 
     /// `None` only with `WNOHANG`.
@@ -437,7 +517,7 @@ impl Child {
     }
 }
 
-impl Drop for Child {
+impl Drop for Held {
     fn drop(&mut self) {
         if let Some(flight) = &self.flight {
             flight.slot.abandon();
@@ -446,10 +526,10 @@ impl Drop for Child {
             return;
         }
         // Before a wait: a child that has filled one of them would never end.
-        drop((self.stdin.take(), self.stdout.take(), self.stderr.take(), std::mem::take(&mut self.pipes)));
+        drop(std::mem::take(&mut self.pipes));
         let killed = match self.on_drop {
             OnDrop::Wait => true,
-            OnDrop::Kill => self.kill().is_ok(),
+            OnDrop::Kill => self.signal(libc::SIGKILL).is_ok(),
             OnDrop::Detach => false,
         };
         // A child that may not be killed (it changed its user) must not be waited for either: it goes on, and is reaped at its end.
@@ -468,7 +548,7 @@ impl AsFd for Child {
     /// # Panics
     /// Where pidfds are refused; [`Child::pidfd`] does not.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.pidfd {
+        match &self.held.pidfd {
             Some(fd) => fd.as_fd(),
             None => panic!("this kernel or a filter refuses pidfds; see forkless::facilities()"),
         }

@@ -44,9 +44,10 @@ impl Defaults {
     }
 }
 
-/// A program to start, and how; like [`std::process::Command`], so that switching is a change of `use`.
+/// A program to start, and how; like [`std::process::Command`], with errors that name the step. [`crate::process::Command`] is
+/// std's to the letter, so that switching is a change of `use`.
 ///
-/// **One difference**: the child gets descriptors 0, 1, 2 and those it is given by [`Command::fd`], and no others, close-on-exec or
+/// **One difference besides**: the child gets descriptors 0, 1, 2 and those it is given by [`Command::fd`], and no others, close-on-exec or
 /// not. [`Command::inherit_descriptors`] restores what `std::process` does. Of 0, 1 and 2 what is not connected to something is left as
 /// it is here: what is closed or close-on-exec (a file that took the number of a closed one, say) is closed in the program.
 ///
@@ -72,8 +73,8 @@ pub struct Command {
     pub(crate) on_drop: OnDrop,
     /// The first thing that was wrong with what a method was given; reported by the start.
     pub(crate) bad: Option<String>,
-    std: [Option<Stdio>; 3],
-    fds: BTreeMap<RawFd, Stdio>,
+    pub(crate) std: [Option<Stdio>; 3],
+    pub(crate) fds: BTreeMap<RawFd, Stdio>,
 }
 
 impl Command {
@@ -512,7 +513,7 @@ pub(crate) fn run_to_end<T>(
 ) -> Result<T, SpawnError> {
     let mut child = start(Until::Exit)?;
     match wait(&mut child) {
-        Err(_) if child.try_again => wait(&mut start(Until::Exec)?),
+        Err(_) if child.held.try_again => wait(&mut start(Until::Exec)?),
         done => done,
     }
 }
@@ -552,9 +553,44 @@ pub(crate) fn may_join(command: &Command, e: &SpawnError) -> bool {
 }
 
 impl fmt::Debug for Command {
-    /// The program and its arguments, quoted, as `std::process::Command` shows them.
+    /// A line for a shell, as `std::process::Command` shows itself: `cd "/dir" && env -u B A="1" "program" "argument"`. With `{:#?}`
+    /// everything that is set but `pre_exec` functions.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.program)?;
-        self.get_args().try_for_each(|a| write!(f, " {a:?}"))
+        let args = || self.args.iter().map(OsStr::from_bytes);
+        if f.alternate() {
+            return f
+                .debug_struct("Command")
+                .field("program", &self.program)
+                .field("args", &args().collect::<Vec<_>>())
+                .field("env", &self.env)
+                .field("attributes", &self.attributes)
+                .field("std", &self.std)
+                .field("fds", &self.fds)
+                .field("inherit_descriptors", &self.inherit_descriptors)
+                .field("scripts", &self.scripts)
+                .field("on_drop", &self.on_drop)
+                .finish_non_exhaustive();
+        }
+        if let Some(dir) = self.get_current_dir() {
+            write!(f, "cd {dir:?} && ")?;
+        }
+        if self.env.is_cleared() {
+            f.write_str("env -i ")?;
+        } else {
+            let mut removed = self.get_envs().filter(|(_, value)| value.is_none()).peekable();
+            if removed.peek().is_some() {
+                f.write_str("env ")?;
+            }
+            removed.try_for_each(|(name, _)| write!(f, "-u {} ", name.display()))?;
+        }
+        for (name, value) in self.get_envs() {
+            if let Some(value) = value {
+                write!(f, "{}={value:?} ", name.display())?;
+            }
+        }
+        if args().next() != Some(&self.program) {
+            write!(f, "[{:?}] ", self.program)?;
+        }
+        args().enumerate().try_for_each(|(i, a)| write!(f, "{}{a:?}", if i == 0 { "" } else { " " }))
     }
 }

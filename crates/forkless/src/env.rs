@@ -116,6 +116,11 @@ impl EnvChanges {
         self.clear
     }
 
+    /// Whether the strings are those of a C program's, or of a shell's, and follow other rules than std's.
+    pub(crate) fn is_of_c(&self) -> bool {
+        self.exact.is_some() || self.inherits == Inherits::Environ
+    }
+
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = (&OsStr, Option<&OsStr>)> {
         self.vars.iter().map(|(k, v)| (k.as_os_str(), v.as_deref()))
     }

@@ -205,6 +205,21 @@ impl SpawnError {
         Some(self.errno)
     }
 
+    /// The error that `std::process` would give: the number alone, so that `raw_os_error` tells it; the step is lost. For a command
+    /// that cannot be carried out there is no number there, either.
+    ///
+    /// ```
+    /// let error = forkless::Command::new("/nowhere").status().unwrap_err();
+    /// assert_eq!(error.os_error().raw_os_error(), Some(2));
+    /// assert_eq!(std::io::Error::from(error).raw_os_error(), None); // with the step
+    /// ```
+    pub fn os_error(&self) -> io::Error {
+        match self.step {
+            Step::Command => io::Error::new(self.kind(), self.clone()),
+            _ => io::Error::from_raw_os_error(self.errno),
+        }
+    }
+
     /// The standard library's name for the reason, as `std::io::Error::kind`.
     ///
     /// ```

@@ -7,7 +7,7 @@
 //!
 //! | you have | you want |
 //! |---|---|
-//! | `std::process::Command` | [`Command`], the same but for the `use` |
+//! | `std::process::Command` | [`process::Command`], the same but for the `use`; [`Command`], with errors that name the step |
 //! | a start that must not block, in an event loop | [`Command::spawn_nonblocking`], [`Child::pidfd`] |
 //! | the same program many times | [`Command::prepare`] |
 //! | input, output, a time limit | [`Command::communicate`] |
@@ -55,11 +55,13 @@ mod pipeline;
 mod plan;
 mod prepared;
 mod probe;
+pub mod process;
 mod ready;
 mod reap;
 mod shell;
 mod slot;
 mod start;
+mod std_command;
 mod stdio;
 mod strings;
 mod thread;
@@ -68,7 +70,7 @@ pub mod tokio;
 mod wiring;
 
 pub use attributes::{OnDrop, Resource, Scheduler};
-pub use child::Child;
+pub use child::{Child, ChildParts};
 pub use command::Command;
 pub use communicate::{Communicate, Conversation, End};
 pub use error::{SpawnError, Step, WaitError};

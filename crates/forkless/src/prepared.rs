@@ -80,7 +80,7 @@ impl Prepared {
             |until| self.start(until, Defaults::Inherit),
             |child| {
                 let status = wait_alone(child)?;
-                if let Some(tried) = child.tried {
+                if let Some(tried) = child.held.tried {
                     self.hint.store(tried, Ordering::Relaxed);
                 }
                 Ok(status)

@@ -13,6 +13,7 @@ mod orphans;
 mod parity;
 mod signals;
 mod support;
+mod switch;
 mod talk;
 mod threads;
 mod torture;
@@ -26,6 +27,7 @@ fn main() -> std::process::ExitCode {
             facilities::CASES,
             mechanism::CASES,
             signals::CASES,
+            switch::CASES,
             talk::CASES,
             threads::CASES,
             orphans::CASES,

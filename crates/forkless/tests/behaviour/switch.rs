@@ -1,0 +1,202 @@
+//! Code written for `std::process` compiles against `forkless::process` and does the same.
+
+use crate::support::{cases, me, report};
+use forkless::{SpawnError, Step};
+
+/// The same code twice, with the names of std and with ours.
+macro_rules! both {
+    ($($body:tt)*) => {{
+        let std = {
+            #[allow(unused_imports, reason = "not every body needs every name")]
+            use std::os::unix::process::{CommandExt, ExitStatusExt};
+            #[allow(unused_imports, reason = "as above")]
+            use std::process::{self, Child, Command, Stdio};
+            $($body)*
+        };
+        let ours = {
+            #[allow(unused_imports, reason = "as above")]
+            use forkless::process::{self, Child, Command, CommandExt, ExitStatusExt, Stdio};
+            $($body)*
+        };
+        assert_eq!(ours, std, "ours (left) is not what std::process does");
+        ours
+    }};
+}
+
+fn fields_move_out_of_a_child() {
+    let text = both! {
+        fn start() -> std::io::Result<Child> {
+            Command::new("echo").arg("hi").stdout(Stdio::piped()).spawn()
+        }
+        let mut child = start().unwrap();
+        child.wait().unwrap();
+        let out: process::ChildStdout = child.stdout.unwrap();
+        std::io::read_to_string(out).unwrap()
+    };
+    assert_eq!(text, "hi\n");
+    // A drop that waits must not wait for the pipe it still holds: fields are dropped in their order.
+    let mut c = forkless::Command::new("sh");
+    c.args(["-c", "head -c 1000000 /dev/zero; :"]).stdout(forkless::Stdio::piped());
+    drop(c.on_drop(forkless::OnDrop::Wait).spawn().unwrap());
+    let child = forkless::process::Child::from(c.spawn().unwrap());
+    drop(child);
+    drop(forkless::Child::from(forkless::process::Child::from(c.spawn().unwrap())));
+}
+
+fn errors_are_the_operating_systems() {
+    let shown = both! {
+        let mut relative = Command::new("true");
+        relative.current_dir("/nowhere");
+        let failed = [
+            Command::new("/nowhere").spawn().unwrap_err(),
+            Command::new("no-such-program-anywhere").status().unwrap_err(),
+            Command::new("/").output().unwrap_err(),
+            relative.spawn().unwrap_err(),
+            Command::new("/nowhere").arg0("x").exec(),
+        ];
+        failed.map(|e| (e.raw_os_error(), e.kind(), e.to_string()))
+    };
+    assert!(shown.iter().all(|(number, ..)| number.is_some()), "{shown:?}");
+    // An exec that fails leaves it at its default, here and there.
+    forkless_sys::signal::reset(libc::SIGPIPE, true).unwrap();
+    let nul = both! {
+        let e = Command::new("a\0b").spawn().unwrap_err();
+        (e.raw_os_error(), e.kind())
+    };
+    assert_eq!(nul, (None, std::io::ErrorKind::InvalidInput));
+}
+
+fn a_command_shows_itself_as_stds() {
+    let lines = both! {
+        let mut c = Command::new("some-program");
+        let mut all = vec![format!("{c:?}")];
+        c.arg("with space").arg("quote\"").env("FOO", "b a r").env_remove("GONE").env_remove("TOO");
+        all.push(format!("{c:?}"));
+        c.current_dir("/some/path").arg0("another");
+        all.push(format!("{c:?}"));
+        c.env_clear().env("ONLY", "1");
+        all.push(format!("{c:?}"));
+        all
+    };
+    assert_eq!(
+        lines[3],
+        r#"cd "/some/path" && env -i ONLY="1" ["some-program"] "another" "with space" "quote\"""#
+    );
+    let mut c = forkless::process::Command::new("x");
+    c.as_inner_mut().umask(0o22).rlimit(forkless::Resource::Core, 0, 0);
+    let all = format!("{c:#?}");
+    assert!(all.contains("umask: Some") && all.contains("rlimits"), "{all}");
+}
+
+/// What command-fds, a jobserver and socket activation live by.
+fn descriptors_are_inherited_as_std_does() {
+    let plain = std::fs::File::open("/etc/passwd").unwrap();
+    let stray = rustix::io::fcntl_dupfd_cloexec(&plain, 40).unwrap();
+    rustix::io::fcntl_setfd(&stray, rustix::io::FdFlags::empty()).unwrap();
+    let fds = both! {
+        let out = Command::new(me()).args(report::args(1)).output().unwrap();
+        let r = report::Report::parse(&out.stdout);
+        (r.fd(40).map(str::to_owned), r.fds().len())
+    };
+    assert_eq!(fds.0.as_deref(), Some("/etc/passwd"));
+}
+
+fn stds_commands_become_ours_or_are_refused() {
+    use std::os::unix::process::CommandExt as _;
+    use std::process::{Command, Stdio};
+    let ours = |prepare: fn(&mut Command)| {
+        let mut c = Command::new("/usr/bin/env");
+        prepare(&mut c);
+        forkless::Command::from_std(&c)
+    };
+    let print = ours(|c| {
+        c.env("DROPPED", "1").env_clear().env("A", "1").current_dir("/usr").args([
+            "sh",
+            "-c",
+            "echo $A $PWD",
+        ]);
+    });
+    assert_eq!(print.unwrap().output().unwrap().stdout, b"1 /usr\n");
+    let kept = ours(|c| {
+        c.env("A", "2").env_remove("PATH");
+    });
+    let out = String::from_utf8(kept.unwrap().output().unwrap().stdout).unwrap();
+    assert!(out.lines().any(|l| l == "A=2") && out.lines().count() > 1);
+    assert!(!out.lines().any(|l| l.starts_with("PATH=")));
+    let refused: [fn(&mut Command); 7] = [
+        |c| _ = c.arg0("x"),
+        |c| _ = c.uid(1),
+        |c| _ = c.gid(1),
+        |c| _ = c.process_group(0),
+        |c| _ = c.stdin(Stdio::null()),
+        |c| _ = c.stdout(Stdio::piped()),
+        |c| _ = c.stderr(Stdio::inherit()),
+    ];
+    for (i, prepare) in refused.into_iter().enumerate() {
+        let e: SpawnError = ours(prepare).unwrap_err();
+        assert_eq!((e.step(), e.raw_os_error()), (Step::Command, Some(libc::EOPNOTSUPP)), "{i}");
+    }
+}
+
+#[expect(unsafe_code, reason = "pre_exec is unsafe")]
+fn our_commands_become_stds_or_are_refused() {
+    use forkless::{Command, OnDrop, Resource, Scheduler, SigSet, Stdio};
+    let mut c = Command::new("sh");
+    c.args(["-c", "cat; echo $0 $A $B $PWD; umask"]).arg0("x").env_clear().env("A", "1").current_dir("/usr");
+    c.inherit_descriptors(true).stdin(Stdio::null()).process_group(0);
+    let narrow = || {
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o27));
+        Ok(())
+    };
+    // SAFETY: one system call.
+    unsafe { c.pre_exec(narrow) };
+    assert_eq!(c.into_std().unwrap().output().unwrap().stdout, b"x 1 /usr\n0027\n");
+    let refused: [fn(&mut Command); 16] = [
+        |c| _ = c.inherit_descriptors(false),
+        |c| _ = c.umask(0),
+        |c| _ = c.rlimit(Resource::Core, 0, 0),
+        |c| _ = c.nice(1),
+        |c| _ = c.scheduler(Scheduler::Batch),
+        |c| _ = c.affinity([0]),
+        |c| _ = c.parent_death_signal(9),
+        |c| _ = c.no_new_privs(true),
+        |c| _ = c.chroot("/"),
+        |c| _ = c.setsid(true),
+        |c| _ = c.groups(&[]),
+        |c| _ = c.signal_mask(SigSet::EMPTY),
+        |c| _ = c.inherit_signals(true),
+        |c| _ = c.fd(3, Stdio::null()),
+        |c| _ = c.on_drop(OnDrop::Kill),
+        |c| _ = c.stdin(Stdio::closed()),
+    ];
+    for (i, prepare) in refused.into_iter().enumerate() {
+        let mut c = Command::new("true");
+        prepare(c.inherit_descriptors(true));
+        let e = c.into_std().unwrap_err();
+        assert_eq!((e.step(), e.raw_os_error()), (Step::Command, Some(libc::EOPNOTSUPP)), "{i}");
+    }
+}
+
+/// Whoever takes the pieces apart reaps: nothing here does it first.
+fn a_child_in_pieces_is_its_takers() {
+    use rustix::process::{Pid, WaitOptions, waitpid};
+    let parts = forkless::Command::new("sh").args(["-c", "exit 4"]).spawn().unwrap().into_parts();
+    assert!(!parts.waited_for && parts.pidfd.is_some());
+    // A start looks for dropped children that have ended.
+    assert!(forkless::Command::new("true").status().unwrap().success());
+    let (_, status) = waitpid(Pid::from_raw(parts.pid as i32), WaitOptions::empty()).unwrap().unwrap();
+    assert_eq!(status.exit_status(), Some(4));
+    let parts = forkless::Command::new("/nowhere").spawn_nonblocking().unwrap().into_parts();
+    let (_, status) = waitpid(Pid::from_raw(parts.pid as i32), WaitOptions::empty()).unwrap().unwrap();
+    assert!(status.exited());
+}
+
+cases![
+    fields_move_out_of_a_child,
+    errors_are_the_operating_systems,
+    a_command_shows_itself_as_stds,
+    descriptors_are_inherited_as_std_does,
+    stds_commands_become_ours_or_are_refused,
+    our_commands_become_stds_or_are_refused,
+    a_child_in_pieces_is_its_takers,
+];
