@@ -352,7 +352,7 @@ int forkless_command_on_free(forkless_command *command, int on_free);
 /*
  * A function to run in the child, as the last thing before exec. Returns 0, or an errno value that fails the start.
  *
- * It runs IN THE MEMORY OF THE CALLER, on a small stack (64 KiB), while the calling thread is suspended and others run
+ * It runs IN THE MEMORY OF THE CALLER, on a stack of 2 MiB, while the calling thread is suspended and others run
  * on; it has its own pid and descriptors. So it may make system calls, and must not take a lock, allocate, change memory
  * that others rely on, call setuid and its kin through libc (which would signal the other threads), longjmp out, or throw.
  * `data` is handed on as it is.

@@ -494,8 +494,8 @@ impl Command {
     /// ```
     ///
     /// # Safety
-    /// The function runs **in this process's memory**, on a small stack (64 KiB to be counted on), while the calling thread is
-    /// suspended and others run on; it has its own pid and descriptors. So it may make system calls, and must not
+    /// The function runs **in this process's memory**, on a stack of 2 MiB (64 KiB where memory is short), while the calling
+    /// thread is suspended and others run on; it has its own pid and descriptors. So it may make system calls, and must not
     /// - take a lock or allocate (another thread may hold the lock of the heap and run on, but a lock left held stays held),
     /// - change memory others rely on: what it writes, the parent sees,
     /// - call libc functions that signal other threads (`setuid` and its kin) or run code at exit,

@@ -27,6 +27,8 @@ pub(crate) struct CloneMeans {
     pub clear_sighand: bool,
     /// The caller gets a handle; else the number serves it as well.
     pub pidfd: bool,
+    /// Where the child runs, if not on the slot's own stack: lowest address and size.
+    pub stack: Option<(*mut std::ffi::c_void, usize)>,
 }
 
 /// Opens the plan's cgroup, if it has one, for the time of the clone.
@@ -71,7 +73,7 @@ fn clone_best(
     means: CloneMeans,
 ) -> Result<(i32, Option<OwnedFd>), Errno> {
     const SIGCHLD: u32 = 17;
-    let (stack, size) = slot.stack();
+    let (stack, size) = means.stack.unwrap_or_else(|| slot.stack());
     let mut flags = clone::CLONE_VM;
     flags |= match means.until {
         Until::Exec => clone::CLONE_VFORK,
@@ -140,7 +142,7 @@ fn clone_best(
         slot.tid.store(0, Ordering::Release);
         return Err(Errno::ENOSYS);
     }
-    clone_plain(all, slot, data, flags, SIGCHLD, means.pidfd)
+    clone_plain(all, slot, data, flags, SIGCHLD, means)
 }
 
 /// `clone(2)`: the caller's steps reset the handlers, since this call cannot.
@@ -150,10 +152,10 @@ fn clone_plain(
     data: *mut std::ffi::c_void,
     flags: u32,
     exit_signal: u32,
-    wanted: bool,
+    means: CloneMeans,
 ) -> Result<(i32, Option<OwnedFd>), Errno> {
-    let (stack, size) = slot.stack();
-    // SAFETY: one past the end of the slot's stack.
+    let (stack, size) = means.stack.unwrap_or_else(|| slot.stack());
+    // SAFETY: one past the end of the stack.
     let top = unsafe { stack.byte_add(size) };
     let tid = slot.tid.as_ptr().cast::<i32>();
     let mut pidfd: i32 = -1;
@@ -161,7 +163,7 @@ fn clone_plain(
     let with = |more: u32, at: *mut i32| unsafe {
         clone::clone(flags | more, exit_signal, top, at, tid, forkless_child::start, data)
     };
-    if !wanted {
+    if !means.pidfd {
         return with(0, std::ptr::null_mut())
             .map(|pid| (pid, None))
             .inspect_err(|_| slot.tid.store(0, Ordering::Release));

@@ -46,6 +46,7 @@ mod explain;
 mod facilities;
 mod files;
 mod fixed;
+mod hook_stack;
 mod in_place;
 mod keeper;
 mod layout;

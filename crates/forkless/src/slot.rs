@@ -297,6 +297,8 @@ mod tests {
         let (at, size) = a.stack();
         assert_eq!(at as usize % 16, 0);
         assert!(size >= 64 * 1024);
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        assert!(maps.contains(&format!("-{:x} ---p", at as usize)), "no guard");
         a.put_back();
     }
 

@@ -12,6 +12,7 @@ use crate::error::{SpawnError, Step as At};
 use crate::explain;
 use crate::facilities::{self, All};
 use crate::files::{self, Moves, Source, Table};
+use crate::hook_stack::HookStack;
 use crate::keeper;
 use crate::orphans;
 use crate::plan::Plan;
@@ -167,6 +168,7 @@ impl Once<'_> {
             clone3: all.clone3.works(),
             clear_sighand: all.clone3.works() && all.clear_sighand.works(),
             pidfd: self.pidfd,
+            stack: None,
         };
         let copied = !all.shared_memory.works();
         let shared = copied.then(SharedReport::new).transpose().map_err(Refusal::Final)?;
@@ -315,6 +317,8 @@ impl Once<'_> {
         let _dumpable = self.request.plan.credentials.then(Dumpable::hold);
         // Hooks may call libc, which writes errno through the thread pointer the child shares.
         let before = self.request.plan.hooked.then(|| errno().load(Ordering::Relaxed));
+        let stack = self.request.plan.hooked.then(HookStack::new).flatten();
+        let means = CloneMeans { stack: stack.as_ref().map(HookStack::place), ..means };
         let made = with_cgroup(self.request.plan, |cgroup| clone_masked(self.all, slot, data, cgroup, means));
         if let Some(before) = before {
             errno().store(before, Ordering::Relaxed);

@@ -43,7 +43,9 @@ pub(crate) unsafe fn clone3(
 ) -> isize {
     let ret: isize;
     // The child begins at the instruction after `syscall` with every register but rax, rcx, r11 and rsp as they
-    // were; so what it needs sits in r8 and r9. rbp is zeroed to end frame-pointer walks.
+    // were; so what it needs sits in r8 and r9. rbp is zeroed to end
+    // frame-pointer walks, and so is the return address: an unwinder would take the child for a frame of the parent's, and read
+    // above the child's stack.
     // SAFETY: the caller vouches for the arguments; the child never leaves the asm block.
     unsafe {
         asm!("syscall",
@@ -51,8 +53,8 @@ pub(crate) unsafe fn clone3(
             "jnz 2f",
             "xor ebp, ebp",
             "mov rdi, r9",
-            "call r8",
-            "ud2",
+            "push 0",
+            "jmp r8",
             "2:",
             inlateout("rax") linux_raw_sys::general::__NR_clone3 as isize => ret,
             in("rdi") args, in("rsi") size, in("r8") entry, in("r9") data,
@@ -82,8 +84,8 @@ pub(crate) unsafe fn clone(
             "jnz 2f",
             "xor ebp, ebp",
             "mov rdi, r12",
-            "call r9",
-            "ud2",
+            "push 0",
+            "jmp r9",
             "2:",
             inlateout("rax") linux_raw_sys::general::__NR_clone as isize => ret,
             in("rdi") flags, in("rsi") stack_top, in("rdx") parent_tid, in("r10") child_tid, in("r8") 0usize,

@@ -423,19 +423,18 @@ fn same_as_is_settled_before_the_start() {
 /// What lies below a child's stack may be anybody's: nothing, so that an overflow ends there.
 #[expect(unsafe_code, reason = "pre_exec is unsafe")]
 fn a_guard_lies_below_every_stack() {
-    static STACK: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    static SEEN: std::sync::Mutex<(usize, String)> = std::sync::Mutex::new((0, String::new()));
     let mut c = Command::new("/bin/true");
-    // SAFETY: stores an address.
+    // SAFETY: one thread, so the heap's lock is free; the child reads the mappings that it shares.
     unsafe {
         c.pre_exec(|| {
             let here = 0u8;
-            STACK.store(&raw const here as usize, std::sync::atomic::Ordering::Relaxed);
+            *SEEN.lock().unwrap() = (&raw const here as usize, std::fs::read_to_string("/proc/self/maps")?);
             Ok(())
         });
     }
     assert!(c.status().unwrap().success());
-    let at = STACK.load(std::sync::atomic::Ordering::Relaxed);
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let (at, maps) = SEEN.lock().unwrap().clone();
     let ranges: Vec<(usize, usize, &str)> = maps
         .lines()
         .map(|l| {
@@ -445,11 +444,13 @@ fn a_guard_lies_below_every_stack() {
             (number(from), number(to), &rest[..4])
         })
         .collect();
-    let stack = ranges.iter().position(|r| (r.0..r.1).contains(&at)).expect("the stack is still mapped");
+    let stack = ranges.iter().position(|r| (r.0..r.1).contains(&at)).expect("the stack is mapped");
     let (below, own) = (ranges[stack - 1], ranges[stack]);
     assert_eq!(own.2, "rw-p");
-    assert!(own.1 - own.0 >= 128 * 1024, "{own:x?}");
+    assert!(own.1 - own.0 >= 2 << 20, "{own:x?}");
     assert!(below.1 == own.0 && below.2 == "---p" && below.1 - below.0 >= 64 * 1024, "no guard: {below:x?}");
+    let after = std::fs::read_to_string("/proc/self/maps").unwrap();
+    assert!(!after.contains(&format!("{:x}-{:x} rw-p", own.0, own.1)), "unmapped when the child has left");
 }
 
 /// A hook that overflows its stack dies on the guard instead of running into other memory.

@@ -41,6 +41,7 @@ fn main() -> std::process::ExitCode {
             facilities::WORKERS,
             mechanism::WORKERS,
             signals::WORKERS,
+            switch::WORKERS,
             talk::WORKERS,
             faults::WORKERS,
             orphans::WORKERS,

@@ -1,7 +1,11 @@
 //! Code written for `std::process` compiles against `forkless::process` and does the same.
+#![expect(unsafe_code, reason = "pre_exec is unsafe")]
 
+use crate::support::filter::{self, refuse};
 use crate::support::{cases, me, report};
+use forkless::process::CommandExt as _;
 use forkless::{SpawnError, Step};
+use forkless_sys::Errno;
 
 /// The same code twice, with the names of std and with ours.
 macro_rules! both {
@@ -138,7 +142,6 @@ fn stds_commands_become_ours_or_are_refused() {
     }
 }
 
-#[expect(unsafe_code, reason = "pre_exec is unsafe")]
 fn our_commands_become_stds_or_are_refused() {
     use forkless::{Command, OnDrop, Resource, Scheduler, SigSet, Stdio};
     let mut c = Command::new("sh");
@@ -177,6 +180,49 @@ fn our_commands_become_stds_or_are_refused() {
     }
 }
 
+/// The message's backtrace is taken under locks of this process's: a child that died of it, since the unwinder read past the child's
+/// stack, left them held, and the next panic waited for ever.
+fn panicked() {
+    let mut c = forkless::process::Command::new("true");
+    // SAFETY: a panic is what is tested; no other thread is there to hold a lock.
+    unsafe { c.pre_exec(|| panic!("in the child")) };
+    for _ in 0..3 {
+        assert_eq!(c.status().unwrap_err().raw_os_error(), Some(libc::ECANCELED));
+        assert!(std::panic::catch_unwind(|| panic!("in the parent")).is_err());
+    }
+    // The plain clone has an entry of its own.
+    filter::install(&[refuse(libc::SYS_clone3, Errno::ENOSYS)]);
+    assert_eq!(c.status().unwrap_err().raw_os_error(), Some(libc::ECANCELED));
+    assert!(std::panic::catch_unwind(|| panic!("in the parent")).is_err());
+}
+
+fn a_hook_that_panics_with_a_backtrace_leaves_no_lock_held() {
+    for backtrace in ["1", "full"] {
+        let mut worker = std::process::Command::new(me());
+        let out =
+            worker.args(["--bare", "switch::panicked"]).env("RUST_BACKTRACE", backtrace).output().unwrap();
+        if out.status.code() == Some(77) {
+            crate::support::skip("no seccomp filters here");
+        }
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success(), "{backtrace}: {:?}: {said}", out.status);
+        assert!(said.contains("in the child") && said.contains("stack backtrace"), "{said}");
+    }
+}
+
+/// What std's hooks have: the stack of the thread that starts.
+fn a_hook_has_room_on_its_stack() {
+    let mut c = forkless::process::Command::new("true");
+    let deep = || {
+        let mut room = [0u8; 1 << 20];
+        std::hint::black_box(&mut room)[1] = 1;
+        if room[0] == 0 { Ok(()) } else { Err(std::io::Error::from_raw_os_error(libc::EDOM)) }
+    };
+    // SAFETY: it uses its own stack alone.
+    unsafe { c.pre_exec(deep) };
+    assert!(c.status().unwrap().success());
+}
+
 /// Whoever takes the pieces apart reaps: nothing here does it first.
 fn a_child_in_pieces_is_its_takers() {
     use rustix::process::{Pid, WaitOptions, waitpid};
@@ -199,4 +245,8 @@ cases![
     stds_commands_become_ours_or_are_refused,
     our_commands_become_stds_or_are_refused,
     a_child_in_pieces_is_its_takers,
+    a_hook_has_room_on_its_stack,
+    a_hook_that_panics_with_a_backtrace_leaves_no_lock_held,
 ];
+pub const WORKERS: &[crate::support::Case] =
+    &[crate::support::Case { name: "switch::panicked", run: panicked, repeatable: false }];
