@@ -8,7 +8,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let out = Command::new("echo").arg("hello").output().await?;
     print!("{}", String::from_utf8_lossy(&out.stdout));
 
-    let mut child = Command::new("sleep").arg("60").kill_on_drop(true).spawn().await?;
+    let mut child = Command::new("sleep").arg("60").kill_on_drop(true).spawn()?;
     if tokio::time::timeout(Duration::from_millis(50), child.wait()).await.is_err() {
         child.kill().await?;
     }

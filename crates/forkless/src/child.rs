@@ -196,6 +196,12 @@ impl Child {
         self.held.is_ours()
     }
 
+    /// Whether it has been waited for, so that its number may be another's.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn is_over(&self) -> bool {
+        self.held.ended.is_some() || self.held.gone
+    }
+
     /// Whether the start is known to have failed: the next wait says how.
     #[cfg(feature = "tokio")]
     pub(crate) fn has_failed(&self) -> bool {

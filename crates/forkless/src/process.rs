@@ -44,7 +44,7 @@ fn os(e: SpawnError) -> io::Error {
     e.os_error()
 }
 
-fn waited(e: WaitError) -> io::Error {
+pub(crate) fn waited(e: WaitError) -> io::Error {
     match e {
         WaitError::Start(e) => e.os_error(),
         e => e.into(),

@@ -1,19 +1,24 @@
-//! Starts, waits and pipes that are awaited instead of blocking a thread; feature `tokio`.
+//! `tokio::process` by another door, and starts that are awaited; feature `tokio`.
 //!
-//! [`Command::spawn`] returns as soon as the child process exists and awaits the moment it becomes the program: the child holds a
-//! pipe until then, whose end tells. Where another process has inherited the pipe meanwhile, a timer tells. [`Child::wait`] awaits the
-//! pidfd. No SIGCHLD handler, no thread, no signal driver of tokio's; a child belongs to no runtime and may be moved between them until
-//! its first wait.
+//! Names, signatures, errors and defaults are those of `tokio::process`, so `use forkless::tokio::Command` is the change there is to make.
+//! [`Command::spawn`] returns when the child runs, and suspends its thread until then, as `tokio::process` does. The start takes as long
+//! as an exec does; where a file system may be slow, [`Command::spawn_async`] blocks for the clone alone, awaits the rest, and fails with
+//! an error that names the step. [`Child::wait`] awaits the pidfd. No SIGCHLD handler, no thread, no signal driver of tokio's; a
+//! child belongs to no runtime and may be moved between them until its first wait.
 //!
-//! Starts with credentials, `pre_exec` or a parent death signal suspend the calling thread until exec (some 50 us), as
-//! [`crate::Command::spawn_nonblocking`] says.
+//! What differs from `tokio::process`, beside what [`crate::process`] says of std's:
+//!
+//! - [`ChildStdin`] and its like are tokio's pipes by other names, without `into_owned_fd` and `from_std`.
+//! - There is no `as_std`, `spawn_with`, nor a `From` of std's command: see [`crate::Command::from_std`].
+//! - A dropped child is reaped at once by a thread of the library's, not when the runtime gets to it.
 //!
 //! ```
 //! # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use forkless::tokio::Command;
+//! use forkless::tokio::Command; // was: tokio::process::Command
 //! let out = Command::new("echo").arg("hello").output().await?;
 //! assert_eq!(out.stdout, b"hello\n");
-//! let err = Command::new("/does/not/exist").spawn().await.unwrap_err();
+//! assert_eq!(Command::new("/does/not/exist").spawn().unwrap_err().raw_os_error(), Some(2));
+//! let err = Command::new("/does/not/exist").spawn_async().await.unwrap_err();
 //! assert_eq!(err.to_string(), "exec /does/not/exist: No such file or directory");
 //! # Ok(()) }
 //! ```
@@ -22,13 +27,15 @@
 mod running;
 
 use crate::attributes::OnDrop;
-use crate::command::{Defaults, start_holding};
+use crate::command::{Defaults, start_holding, start_planned};
 use crate::error::{SpawnError, Step, WaitError};
+use crate::process::waited;
 use crate::start::Until;
 use crate::stdio::{self, Stdio};
 use ::tokio::io::unix::AsyncFd;
 use ::tokio::io::{AsyncReadExt, Interest};
 use ::tokio::net::unix::pipe::{Receiver, Sender};
+use ::tokio::runtime::Handle;
 use std::ffi::OsStr;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -39,11 +46,18 @@ use std::process::{ExitStatus, Output};
 use std::task::Poll;
 use std::time::Duration;
 
-/// A program to start, shaped like `tokio::process::Command`. Everything [`crate::Command`] offers is reached through
+/// The parent's end of a child's standard input.
+pub type ChildStdin = Sender;
+/// The parent's end of a child's standard output.
+pub type ChildStdout = Receiver;
+/// The parent's end of a child's standard error.
+pub type ChildStderr = Receiver;
+
+/// As `tokio::process::Command`. Everything [`crate::Command`] offers is reached through
 /// [`Command::as_inner_mut`].
 ///
 /// ```
-/// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), forkless::SpawnError> {
+/// # #[::tokio::main(flavor = "current_thread")] async fn main() -> std::io::Result<()> {
 /// let mut c = forkless::tokio::Command::new("sh");
 /// c.args(["-c", "umask"]).as_inner_mut().umask(0o077);
 /// assert_eq!(c.output().await?.stdout, b"0077\n");
@@ -65,7 +79,7 @@ impl From<crate::Command> for Command {
 }
 
 impl Command {
-    /// As [`crate::Command::new`].
+    /// As [`crate::process::Command::new`]; a [`crate::Command`] becomes one by `From`, with its own defaults.
     ///
     /// ```
     /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -74,7 +88,7 @@ impl Command {
     /// # Ok(()) }
     /// ```
     pub fn new<S: AsRef<OsStr>>(program: S) -> Command {
-        Command::from(crate::Command::new(program))
+        Command::from(crate::Command::from(crate::process::Command::new(program)))
     }
 
     /// The command itself, for what has no method here.
@@ -142,6 +156,129 @@ impl Command {
         self
     }
 
+    /// Sets environment variables.
+    ///
+    /// ```
+    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forkless::tokio::Command;
+    /// assert_eq!(Command::new("printenv").arg("B").envs([("A", "1"), ("B", "2")]).output().await?.stdout, b"2\n");
+    /// # Ok(()) }
+    /// ```
+    pub fn envs<I, K, V>(&mut self, vars: I) -> &mut Command
+    where
+        I: IntoIterator<Item = (K, V)>,
+        K: AsRef<OsStr>,
+        V: AsRef<OsStr>,
+    {
+        self.inner.envs(vars);
+        self
+    }
+
+    /// Removes an environment variable.
+    ///
+    /// ```
+    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forkless::tokio::Command;
+    /// assert_eq!(Command::new("printenv").arg("A").env("A", "1").env_remove("A").status().await?.code(), Some(1));
+    /// # Ok(()) }
+    /// ```
+    pub fn env_remove<K: AsRef<OsStr>>(&mut self, key: K) -> &mut Command {
+        self.inner.env_remove(key);
+        self
+    }
+
+    /// Starts with no variable at all, and forgets those set so far.
+    ///
+    /// ```
+    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forkless::tokio::Command;
+    /// assert_eq!(Command::new("/usr/bin/env").env_clear().env("A", "1").output().await?.stdout, b"A=1\n");
+    /// # Ok(()) }
+    /// ```
+    pub fn env_clear(&mut self) -> &mut Command {
+        self.inner.env_clear();
+        self
+    }
+
+    /// The program's own name, `argv[0]`.
+    ///
+    /// ```
+    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forkless::tokio::Command;
+    /// assert_eq!(Command::new("sh").arg0("-x").args(["-c", "echo $0"]).output().await?.stdout, b"-x\n");
+    /// # Ok(()) }
+    /// ```
+    pub fn arg0<S: AsRef<OsStr>>(&mut self, arg: S) -> &mut Command {
+        self.inner.arg0(arg);
+        self
+    }
+
+    /// The user; see [`crate::Command::uid`].
+    ///
+    /// ```
+    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forkless::tokio::Command;
+    /// let me = rustix::process::getuid().as_raw();
+    /// assert_eq!(Command::new("id").arg("-u").uid(me).output().await?.stdout, format!("{me}\n").as_bytes());
+    /// # Ok(()) }
+    /// ```
+    pub fn uid(&mut self, id: u32) -> &mut Command {
+        self.inner.uid(id);
+        self
+    }
+
+    /// The group.
+    ///
+    /// ```
+    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forkless::tokio::Command;
+    /// let mine = rustix::process::getgid().as_raw();
+    /// assert_eq!(Command::new("id").arg("-g").gid(mine).output().await?.stdout, format!("{mine}\n").as_bytes());
+    /// # Ok(()) }
+    /// ```
+    pub fn gid(&mut self, id: u32) -> &mut Command {
+        self.inner.gid(id);
+        self
+    }
+
+    /// The process group; 0 for a new one.
+    ///
+    /// ```
+    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forkless::tokio::Command;
+    /// let child = Command::new("sleep").arg("60").process_group(0).kill_on_drop(true).spawn()?;
+    /// let pid = rustix::process::Pid::from_raw(child.id().unwrap() as i32);
+    /// assert_eq!(rustix::process::getpgid(pid)?, pid.unwrap());
+    /// # Ok(()) }
+    /// ```
+    pub fn process_group(&mut self, pgroup: i32) -> &mut Command {
+        self.inner.process_group(pgroup);
+        self
+    }
+
+    /// A function to run in the child before exec; see [`crate::Command::pre_exec`].
+    ///
+    /// ```
+    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forkless::tokio::Command;
+    /// let mut c = Command::new("true");
+    /// // SAFETY: it does nothing.
+    /// unsafe { c.pre_exec(|| Err(std::io::Error::from_raw_os_error(33))) };
+    /// assert_eq!(c.spawn().unwrap_err().raw_os_error(), Some(33));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Safety
+    /// As [`crate::Command::pre_exec`], which runs it in this process's memory.
+    pub unsafe fn pre_exec<F>(&mut self, f: F) -> &mut Command
+    where
+        F: FnMut() -> io::Result<()> + Send + Sync + 'static,
+    {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.pre_exec(f) };
+        self
+    }
+
     /// The working directory.
     ///
     /// ```
@@ -161,7 +298,7 @@ impl Command {
     /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// use tokio::io::AsyncWriteExt as _;
-    /// let mut child = Command::new("grep").args(["-q", "x"]).stdin(forkless::Stdio::piped()).spawn().await?;
+    /// let mut child = Command::new("grep").args(["-q", "x"]).stdin(forkless::Stdio::piped()).spawn()?;
     /// child.stdin.take().unwrap().write_all(b"x\n").await?;
     /// assert!(child.wait().await?.success());
     /// # Ok(()) }
@@ -177,7 +314,7 @@ impl Command {
     /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// use tokio::io::AsyncReadExt as _;
-    /// let mut child = Command::new("echo").arg("hi").stdout(forkless::Stdio::piped()).spawn().await?;
+    /// let mut child = Command::new("echo").arg("hi").stdout(forkless::Stdio::piped()).spawn()?;
     /// let mut said = String::new();
     /// child.stdout.take().unwrap().read_to_string(&mut said).await?;
     /// assert_eq!(said, "hi\n");
@@ -208,7 +345,7 @@ impl Command {
     /// ```
     /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
-    /// let child = Command::new("sleep").arg("60").kill_on_drop(true).spawn().await?;
+    /// let child = Command::new("sleep").arg("60").kill_on_drop(true).spawn()?;
     /// drop(child); // killed, and reaped in the background
     /// # Ok(()) }
     /// ```
@@ -217,15 +354,40 @@ impl Command {
         self
     }
 
-    /// Starts the program and awaits the moment it runs.
+    /// Starts the program and returns when it runs, as `tokio::process::Command::spawn`: the thread is suspended for some 100 us.
+    ///
+    /// ```
+    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forkless::tokio::Command;
+    /// let mut child = Command::new("true").spawn()?; // it runs
+    /// assert!(child.wait().await?.success());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`crate::process::Command::spawn`].
+    ///
+    /// # Panics
+    /// Outside a runtime with I/O enabled.
+    pub fn spawn(&mut self) -> io::Result<Child> {
+        // Before the child exists: nothing to undo where there is no runtime.
+        let _runtime = Handle::current();
+        let inner = start_planned(&self.inner, Until::Exec, Defaults::Inherit).map_err(|e| e.os_error())?;
+        Child::new(inner, self.kill_on_drop)
+    }
+
+    /// Starts the program and awaits the moment it runs: the thread is suspended for the clone alone, except with credentials, `pre_exec` or
+    /// a parent death signal, as [`crate::Command::spawn_nonblocking`] says.
     ///
     /// When the future is dropped before, the child is treated as a dropped [`Child`] is.
     ///
     /// ```
     /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use forkless::tokio::Command;
-    /// let mut child = Command::new("true").spawn().await?; // it runs
+    /// use forkless::{Step, tokio::Command};
+    /// let mut child = Command::new("true").spawn_async().await?; // it runs
     /// assert!(child.wait().await?.success());
+    /// let e = Command::new("true").current_dir("/nowhere").spawn_async().await.unwrap_err();
+    /// assert_eq!(e.step(), Step::Chdir);
     /// # Ok(()) }
     /// ```
     ///
@@ -234,11 +396,31 @@ impl Command {
     ///
     /// # Panics
     /// Outside a runtime with I/O enabled.
-    pub async fn spawn(&mut self) -> Result<Child, SpawnError> {
-        self.start(Defaults::Inherit).await
+    pub async fn spawn_async(&mut self) -> Result<Child, SpawnError> {
+        let failed = |e: io::Error| SpawnError::new(Step::Pipe, None, e.raw_os_error().unwrap_or(libc::EIO));
+        // The child holds a pipe until exec closes it.
+        let (became, held) = stdio::pipe()?;
+        // Before the child exists: nothing to undo when the runtime refuses it.
+        let mut became = Receiver::from_owned_fd(became).map_err(failed)?;
+        let inner = start_holding(&self.inner, Until::Cloned, Defaults::Inherit, Some(held.as_raw_fd()))?;
+        #[cfg(test)]
+        if let Some(meanwhile) = WHILE_HELD.get() {
+            meanwhile();
+        }
+        drop(held);
+        let mut child = Child::new(inner, self.kill_on_drop).map_err(failed)?;
+        running::until_running(&child.held.inner, &mut became).await.map_err(failed)?;
+        if child.held.inner.has_failed() {
+            return match child.ended().await {
+                Err(WaitError::Start(e)) => Err(e),
+                Err(e) => Err(e.into()),
+                Ok(_) => Ok(child),
+            };
+        }
+        Ok(child)
     }
 
-    /// Runs the program and awaits its end. When the future is dropped before, the child is treated as a dropped [`Child`] is.
+    /// Starts the program now and awaits its end. When the future is dropped before, the child is treated as a dropped [`Child`] is.
     ///
     /// ```
     /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -248,18 +430,21 @@ impl Command {
     /// ```
     ///
     /// # Errors
-    /// As [`crate::Command::status`].
+    /// As [`Command::spawn`] and [`Child::wait`].
     ///
     /// # Panics
-    /// Outside a runtime with I/O enabled.
-    pub async fn status(&mut self) -> Result<ExitStatus, SpawnError> {
-        let mut child = self.start(Defaults::Inherit).await?;
-        drop((child.stdin.take(), child.stdout.take(), child.stderr.take()));
-        Ok(child.wait().await?)
+    /// As [`Command::spawn`].
+    pub fn status(&mut self) -> impl Future<Output = io::Result<ExitStatus>> + use<> {
+        let child = self.spawn();
+        async {
+            let mut child = child?;
+            drop((child.stdin.take(), child.stdout.take(), child.stderr.take()));
+            child.wait().await
+        }
     }
 
-    /// Runs the program and collects what it writes; input is empty unless [`Command::stdin`] says otherwise. When the future is dropped
-    /// before, so is what was read, and the child is treated as a dropped [`Child`] is.
+    /// Starts the program now and collects what it writes to standard output and error, which are pipes whatever was said before; input is
+    /// inherited. When the future is dropped before, so is what was read, and the child is treated as a dropped [`Child`] is.
     ///
     /// ```
     /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -269,44 +454,23 @@ impl Command {
     /// ```
     ///
     /// # Errors
-    /// As [`crate::Command::output`].
+    /// As [`Command::spawn`] and [`Child::wait_with_output`].
     ///
     /// # Panics
-    /// Outside a runtime with I/O enabled.
-    pub async fn output(&mut self) -> Result<Output, SpawnError> {
-        self.start(Defaults::Capture).await?.wait_with_output().await
-    }
-
-    async fn start(&mut self, defaults: Defaults) -> Result<Child, SpawnError> {
-        let failed = |e: io::Error| SpawnError::new(Step::Pipe, None, e.raw_os_error().unwrap_or(libc::EIO));
-        let (became, held) = stdio::pipe()?;
-        // Before the child exists: nothing to undo when the runtime refuses it.
-        let mut became = Receiver::from_owned_fd(became).map_err(failed)?;
-        let inner = start_holding(&self.inner, Until::Cloned, defaults, Some(held.as_raw_fd()))?;
-        #[cfg(test)]
-        if let Some(meanwhile) = WHILE_HELD.get() {
-            meanwhile();
-        }
-        drop(held);
-        let mut child = Child::new(inner, self.kill_on_drop).map_err(failed)?;
-        running::until_running(&child.inner, &mut became).await.map_err(failed)?;
-        if child.inner.has_failed() {
-            return match child.wait().await {
-                Err(WaitError::Start(e)) => Err(e),
-                Err(e) => Err(e.into()),
-                Ok(_) => Ok(child),
-            };
-        }
-        Ok(child)
+    /// As [`Command::spawn`].
+    pub fn output(&mut self) -> impl Future<Output = io::Result<Output>> + use<> {
+        self.inner.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = self.spawn();
+        async { child?.wait_with_output().await }
     }
 }
 
-/// A running child whose end is awaited; shaped like `tokio::process::Child`.
+/// As `tokio::process::Child`: a running child whose end is awaited. Its fields can be moved out.
 ///
 /// ```
 /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use forkless::tokio::Command;
-/// let mut child = Command::new("sleep").arg("60").kill_on_drop(true).spawn().await?;
+/// let mut child = Command::new("sleep").arg("60").kill_on_drop(true).spawn()?;
 /// assert!(child.try_wait()?.is_none());
 /// child.kill().await?;
 /// assert!(!child.wait().await?.success());
@@ -315,14 +479,20 @@ impl Command {
 #[derive(Debug)]
 pub struct Child {
     /// The parent's end of the child's standard input, if that is a pipe.
-    pub stdin: Option<Sender>,
+    pub stdin: Option<ChildStdin>,
     /// The parent's end of the child's standard output, if that is a pipe.
-    pub stdout: Option<Receiver>,
+    pub stdout: Option<ChildStdout>,
     /// The parent's end of the child's standard error, if that is a pipe.
-    pub stderr: Option<Receiver>,
-    inner: crate::Child,
+    pub stderr: Option<ChildStderr>,
+    held: Held,
     /// The pidfd, watched since the first wait.
     exit: Option<AsyncFd<OwnedFd>>,
+}
+
+/// The process behind a [`Child`], and its drop: so that the fields of a child can be moved out.
+#[derive(Debug)]
+struct Held {
+    inner: crate::Child,
     kill_on_drop: bool,
 }
 
@@ -331,25 +501,27 @@ impl Child {
         // A drop must not wait in an event loop; the library's reaper does.
         inner.set_on_drop(OnDrop::Detach);
         let (stdin, stdout, stderr) = (inner.stdin.take(), inner.stdout.take(), inner.stderr.take());
-        let mut child = Child { stdin: None, stdout: None, stderr: None, inner, exit: None, kill_on_drop };
+        let held = Held { inner, kill_on_drop };
+        let mut child = Child { stdin: None, stdout: None, stderr: None, held, exit: None };
         child.stdin = stdin.map(|p| Sender::from_owned_fd(p.into())).transpose()?;
         child.stdout = stdout.map(|p| Receiver::from_owned_fd(p.into())).transpose()?;
         child.stderr = stderr.map(|p| Receiver::from_owned_fd(p.into())).transpose()?;
         Ok(child)
     }
 
-    /// The process id; prefer [`Child::pidfd`].
+    /// The process id, until the child has been waited for; prefer [`Child::pidfd`].
     ///
     /// ```
     /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
-    /// let mut child = Command::new("true").spawn().await?;
-    /// assert!(child.id() > 1);
+    /// let mut child = Command::new("true").spawn()?;
+    /// assert!(child.id().unwrap() > 1);
     /// child.wait().await?;
+    /// assert_eq!(child.id(), None);
     /// # Ok(()) }
     /// ```
-    pub fn id(&self) -> u32 {
-        self.inner.id()
+    pub fn id(&self) -> Option<u32> {
+        (!self.held.inner.is_over()).then(|| self.held.inner.id())
     }
 
     /// As [`crate::Child::pidfd`].
@@ -357,13 +529,13 @@ impl Child {
     /// ```
     /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
-    /// let mut child = Command::new("true").spawn().await?;
+    /// let mut child = Command::new("true").spawn()?;
     /// assert!(child.pidfd().is_some());
     /// child.wait().await?;
     /// # Ok(()) }
     /// ```
     pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.pidfd()
+        self.held.inner.pidfd()
     }
 
     /// As [`crate::Child::take_pipe`]; wrap it with `tokio::net::unix::pipe`.
@@ -374,7 +546,7 @@ impl Child {
     /// use tokio::io::AsyncReadExt as _;
     /// let mut c = Command::new("sh");
     /// c.args(["-c", "echo hi >&3"]).as_inner_mut().fd(3, forkless::Stdio::piped());
-    /// let mut child = c.spawn().await?;
+    /// let mut child = c.spawn()?;
     /// let mut pipe = tokio::net::unix::pipe::Receiver::from_owned_fd(child.take_pipe(3).unwrap())?;
     /// let mut said = String::new();
     /// pipe.read_to_string(&mut said).await?;
@@ -383,7 +555,7 @@ impl Child {
     /// # Ok(()) }
     /// ```
     pub fn take_pipe(&mut self, number: RawFd) -> Option<OwnedFd> {
-        self.inner.take_pipe(number)
+        self.held.inner.take_pipe(number)
     }
 
     /// Awaits the child's end. Its standard input, if still held here, is closed first. Cancel-safe: nothing is lost when the future
@@ -393,7 +565,7 @@ impl Child {
     /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// use std::time::Duration;
-    /// let mut child = Command::new("sleep").arg("60").spawn().await?;
+    /// let mut child = Command::new("sleep").arg("60").spawn()?;
     /// assert!(tokio::time::timeout(Duration::from_millis(10), child.wait()).await.is_err());
     /// child.kill().await?;
     /// assert!(!child.wait().await?.success());
@@ -401,21 +573,25 @@ impl Child {
     /// ```
     ///
     /// # Errors
-    /// As [`crate::Child::wait`].
+    /// As [`crate::process::Child::wait`].
     ///
     /// # Panics
     /// Outside a runtime with I/O enabled.
-    pub async fn wait(&mut self) -> Result<ExitStatus, WaitError> {
+    pub async fn wait(&mut self) -> io::Result<ExitStatus> {
         drop(self.stdin.take());
+        self.ended().await.map_err(waited)
+    }
+
+    async fn ended(&mut self) -> Result<ExitStatus, WaitError> {
         let mut pause = Duration::from_micros(500);
         loop {
-            if let Some(status) = self.inner.try_wait()? {
+            if let Some(status) = self.held.inner.try_wait()? {
                 return Ok(status);
             }
             if let Some(exit) = self.watched()? {
                 // Stays ready: a child ends once.
                 exit.readable().await.map_err(WaitError::Os)?.retain_ready();
-                if let Some(status) = self.inner.try_wait()? {
+                if let Some(status) = self.held.inner.try_wait()? {
                     return Ok(status);
                 }
                 // Ended but not to be had yet: a tracer comes first.
@@ -427,7 +603,7 @@ impl Child {
 
     fn watched(&mut self) -> Result<Option<&AsyncFd<OwnedFd>>, WaitError> {
         if self.exit.is_none()
-            && let Some(fd) = self.inner.pidfd()
+            && let Some(fd) = self.held.inner.pidfd()
         {
             // A copy: the registration must not outlive the number, and the handle keeps its own.
             let copy = fd.try_clone_to_owned().map_err(WaitError::Os)?;
@@ -441,15 +617,15 @@ impl Child {
     /// ```
     /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
-    /// let mut child = Command::new("sleep").arg("60").kill_on_drop(true).spawn().await?;
+    /// let mut child = Command::new("sleep").arg("60").kill_on_drop(true).spawn()?;
     /// assert!(child.try_wait()?.is_none());
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
-    /// As [`crate::Child::try_wait`].
-    pub fn try_wait(&mut self) -> Result<Option<ExitStatus>, WaitError> {
-        self.inner.try_wait()
+    /// As [`crate::process::Child::wait`].
+    pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.held.inner.try_wait().map_err(waited)
     }
 
     /// Sends SIGKILL and does not wait.
@@ -457,7 +633,7 @@ impl Child {
     /// ```
     /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
-    /// let mut child = Command::new("sleep").arg("60").spawn().await?;
+    /// let mut child = Command::new("sleep").arg("60").spawn()?;
     /// child.start_kill()?;
     /// assert!(!child.wait().await?.success());
     /// # Ok(()) }
@@ -466,7 +642,7 @@ impl Child {
     /// # Errors
     /// As [`crate::Child::kill`].
     pub fn start_kill(&mut self) -> io::Result<()> {
-        self.inner.kill()
+        self.held.inner.kill()
     }
 
     /// Sends a signal.
@@ -474,7 +650,7 @@ impl Child {
     /// ```
     /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
-    /// let mut child = Command::new("sleep").arg("60").spawn().await?;
+    /// let mut child = Command::new("sleep").arg("60").spawn()?;
     /// child.signal(15)?;
     /// assert!(!child.wait().await?.success());
     /// # Ok(()) }
@@ -483,7 +659,7 @@ impl Child {
     /// # Errors
     /// As [`crate::Child::signal`].
     pub fn signal(&mut self, signal: i32) -> io::Result<()> {
-        self.inner.signal(signal)
+        self.held.inner.signal(signal)
     }
 
     /// Sends SIGKILL and awaits the end.
@@ -491,7 +667,7 @@ impl Child {
     /// ```
     /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
-    /// let mut child = Command::new("sleep").arg("60").spawn().await?;
+    /// let mut child = Command::new("sleep").arg("60").spawn()?;
     /// child.kill().await?;
     /// assert!(child.try_wait()?.is_some());
     /// # Ok(()) }
@@ -513,32 +689,48 @@ impl Child {
     /// ```
     /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
-    /// let child = Command::new("echo").arg("hi").stdout(forkless::Stdio::piped()).spawn().await?;
+    /// let child = Command::new("echo").arg("hi").stdout(forkless::Stdio::piped()).spawn()?;
     /// assert_eq!(child.wait_with_output().await?.stdout, b"hi\n");
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
-    /// As [`crate::Child::wait_with_output`].
+    /// As [`Child::wait`].
     ///
     /// # Panics
     /// As [`Child::wait`].
-    pub async fn wait_with_output(mut self) -> Result<Output, SpawnError> {
+    pub async fn wait_with_output(mut self) -> io::Result<Output> {
         drop(self.stdin.take());
         let (out, err) = (self.stdout.take(), self.stderr.take());
         let (stdout, stderr) = both(read_all(out), read_all(err)).await;
-        let failed = |e: io::Error| SpawnError::new(Step::Wait, None, e.raw_os_error().unwrap_or(libc::EIO));
-        let (stdout, stderr) = (stdout.map_err(failed)?, stderr.map_err(failed)?);
-        let status = self.wait().await?;
-        Ok(Output { status, stdout, stderr })
+        let (stdout, stderr) = (stdout?, stderr?);
+        Ok(Output { status: self.wait().await?, stdout, stderr })
     }
 }
 
-impl Drop for Child {
+impl Drop for Held {
     fn drop(&mut self) {
         if self.kill_on_drop && self.inner.is_ours() {
             let _ = self.inner.kill();
         }
+    }
+}
+
+impl TryFrom<Sender> for Stdio {
+    type Error = io::Error;
+
+    /// The pipe, blocking, as the program expects it.
+    fn try_from(pipe: Sender) -> io::Result<Stdio> {
+        pipe.into_blocking_fd().map(Stdio::from)
+    }
+}
+
+impl TryFrom<Receiver> for Stdio {
+    type Error = io::Error;
+
+    /// The pipe, blocking, as the program expects it.
+    fn try_from(pipe: Receiver) -> io::Result<Stdio> {
+        pipe.into_blocking_fd().map(Stdio::from)
     }
 }
 
@@ -548,7 +740,7 @@ impl AsFd for Child {
     /// # Panics
     /// Where pidfds are refused; [`Child::pidfd`] does not.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.inner.as_fd()
+        self.held.inner.as_fd()
     }
 }
 

@@ -1,7 +1,7 @@
 //! `forkless::tokio` under both kinds of runtime.
 
 use forkless::tokio::Command;
-use forkless::{SigSet, Stdio, WaitError};
+use forkless::{SigSet, Stdio};
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -27,21 +27,23 @@ fn open_descriptors() -> usize {
 under_both! {
     a_start_that_fails_is_an_error_of_spawn {
         for _ in 0..20 {
-            let e = Command::new("/does/not/exist").spawn().await.unwrap_err();
+            let e = Command::new("/does/not/exist").spawn_async().await.unwrap_err();
             assert_eq!(e.to_string(), "exec /does/not/exist: No such file or directory");
-            let e = Command::new("/bin/true").current_dir("/nowhere").spawn().await.unwrap_err();
+            let e = Command::new("/bin/true").current_dir("/nowhere").spawn_async().await.unwrap_err();
             assert_eq!(e.step(), forkless::Step::Chdir);
         }
+        let e = Command::new("/bin/true").current_dir("/nowhere").spawn().unwrap_err();
+        assert_eq!((e.raw_os_error(), e.kind()), (Some(2), std::io::ErrorKind::NotFound));
         let e = Command::new("a\0b").status().await.unwrap_err();
-        assert_eq!(e.step(), forkless::Step::Command);
+        assert_eq!(e.kind(), std::io::ErrorKind::InvalidInput);
     }
 
     nothing_of_the_notification_reaches_the_program {
         for inherit in [false, true] {
             let mut c = Command::new("sh");
             c.args(["-c", "ls /proc/self/fd | wc -l; ls -l /proc/self/fd"]);
-            c.as_inner_mut().inherit_descriptors(inherit).fd(9, Stdio::null());
-            let out = c.output().await.unwrap();
+            c.as_inner_mut().inherit_descriptors(inherit).fd(9, Stdio::null()).stdout(Stdio::piped());
+            let out = c.spawn_async().await.unwrap().wait_with_output().await.unwrap();
             let text = String::from_utf8(out.stdout).unwrap();
             // 0, 1, 2, 9 and the listing's own; with the rest inherited nothing more, since std opens close-on-exec.
             if !inherit {
@@ -51,7 +53,7 @@ under_both! {
     }
 
     waiting_holds_up_nobody {
-        let mut child = Command::new("sleep").arg("0.3").spawn().await.unwrap();
+        let mut child = Command::new("sleep").arg("0.3").spawn_async().await.unwrap();
         let began = Instant::now();
         let mut ticks = 0;
         let status = {
@@ -69,7 +71,7 @@ under_both! {
     }
 
     a_wait_can_be_given_up_and_taken_up_again {
-        let mut child = Command::new("sleep").arg("0.2").spawn().await.unwrap();
+        let mut child = Command::new("sleep").arg("0.2").spawn_async().await.unwrap();
         assert!(tokio::time::timeout(Duration::from_millis(20), child.wait()).await.is_err());
         assert!(child.try_wait().unwrap().is_none());
         assert!(child.wait().await.unwrap().success());
@@ -77,7 +79,7 @@ under_both! {
 
     pipes_are_awaited_in_both_directions {
         let mut c = Command::new("cat");
-        let mut child = c.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().await.unwrap();
+        let mut child = c.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn_async().await.unwrap();
         let (mut to, mut from) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         let bytes = vec![7u8; 2_000_000];
         let sent = bytes.clone();
@@ -95,10 +97,10 @@ under_both! {
     }
 
     kill_awaits_the_end_and_kill_on_drop_leaves_nothing {
-        let mut child = Command::new("sleep").arg("60").spawn().await.unwrap();
+        let mut child = Command::new("sleep").arg("60").spawn_async().await.unwrap();
         child.kill().await.unwrap();
         assert_eq!(child.wait().await.unwrap().signal(), Some(9));
-        let child = Command::new("sleep").arg("60").kill_on_drop(true).spawn().await.unwrap();
+        let child = Command::new("sleep").arg("60").kill_on_drop(true).spawn_async().await.unwrap();
         let pidfd = child.pidfd().unwrap().try_clone_to_owned().unwrap();
         drop(child);
         let mut ended = [rustix::event::PollFd::new(&pidfd, rustix::event::PollFlags::IN)];
@@ -112,7 +114,7 @@ under_both! {
         for i in 0..100 {
             all.push(tokio::spawn(async move {
                 if i % 5 == 0 {
-                    assert!(Command::new("/none").spawn().await.is_err());
+                    assert!(Command::new("/none").spawn_async().await.is_err());
                 }
                 Command::new("sh").args(["-c", "exit 4"]).status().await.unwrap().code()
             }));
@@ -130,15 +132,52 @@ under_both! {
         panic!("{before} descriptors became {}", open_descriptors());
     }
 
+    code_for_tokios_process_compiles_and_does_the_same {
+        macro_rules! both {
+            ($($body:tt)*) => {{
+                let tokios = {
+                    use ::tokio::process::{ChildStdout, Command};
+                    use std::process::Stdio;
+                    $($body)*
+                };
+                let ours = {
+                    use forkless::tokio::{ChildStdout, Command};
+                    use forkless::Stdio;
+                    $($body)*
+                };
+                assert_eq!(ours, tokios, "ours (left) is not what tokio does");
+            }};
+        }
+        both! {
+            let mut c = Command::new("sh");
+            c.args(["-c", "echo $0 $A $B; cat"]).arg0("x").env_clear().env("A", "1").envs([("B", "2")]);
+            c.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0).kill_on_drop(true);
+            let mut child = c.spawn().unwrap();
+            assert!(child.id().is_some());
+            drop(child.stdin.take());
+            let status = child.wait().await.unwrap();
+            let gone = (child.id(), child.try_wait().unwrap());
+            child.start_kill().unwrap();
+            // Moved out of the child, and on to another.
+            let out: ChildStdout = child.stdout.unwrap();
+            let out: Stdio = out.try_into().unwrap();
+            let text = Command::new("cat").stdin(out).output().await.unwrap().stdout;
+            // It starts when it is called, and borrows nothing.
+            let (late, path) = (Command::new("true").status(), std::path::Path::new("/nowhere"));
+            let e = Command::new("true").current_dir(path).spawn().unwrap_err();
+            (status, gone, text, late.await.unwrap(), e.raw_os_error(), e.to_string())
+        }
+    }
+
     everything_else_is_reached_through_the_inner_command {
         let mut c = Command::new("sh");
-        c.args(["-c", "umask; kill -TERM $$"]).env("A", "b").stderr(Stdio::null());
+        c.args(["-c", "umask; kill -TERM $$"]).env("A", "b");
         c.as_inner_mut().umask(0o027).signal_mask(SigSet::EMPTY).process_group(0);
         let out = c.output().await.unwrap();
         assert_eq!((out.stdout, out.status.signal()), (b"0027\n".to_vec(), Some(15)));
         let mut own: Command = forkless::Command::new("true").into();
         assert!(own.status().await.unwrap().success());
         assert_eq!(own.as_inner().get_program(), "true");
-        assert!(!matches!(own.spawn().await.unwrap().wait().await, Err(WaitError::Unknown)));
+        assert!(own.spawn_async().await.unwrap().wait().await.unwrap().success());
     }
 }

@@ -109,7 +109,7 @@ mod tests {
     fn beside_a_worker(runtime: &tokio::runtime::Runtime) {
         for program in ["/bin/true", "/does/not/exist"] {
             WHILE_HELD.set(Some(fork_a_worker));
-            let started = runtime.block_on(async { Command::new(program).spawn().await });
+            let started = runtime.block_on(async { Command::new(program).spawn_async().await });
             WHILE_HELD.set(None);
             assert!(worker_lives(), "the start lasted as long as a process forked meanwhile");
             process::kill(WORKER.get(), 9).unwrap();
