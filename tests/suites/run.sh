@@ -21,7 +21,7 @@
 # Exit 1 if a case differs, 2 for a wrong argument, 3 if something needed is missing.
 set -uo pipefail
 top=$(cd "$(dirname "$0")/../.." && pwd)
-suites=$(cd "$(dirname "$0")" && ls -- *.sh | sed 's/\.sh$//' | grep -vx run)
+suites=$(cd "$(dirname "$0")" && ls -- *.sh | sed 's/\.sh$//' | grep -vxE 'run|std-process')
 store=${FORKLESS_SUITES:-${XDG_CACHE_HOME:-$HOME/.cache}/forkless-suites}
 words=() wanted=() list='' forkless=''
 while [ $# -gt 0 ]; do
