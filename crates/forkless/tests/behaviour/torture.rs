@@ -3,7 +3,7 @@
 //! Bounded by numbers of operations. `FORKLESS_TORTURE=20000 cargo test -p forkless --test behaviour torture` has each starting
 //! thread do so many (`FORKLESS_TORTURE_THREADS` says how many threads) and lasts as long as that takes; the short form is part of
 //! every test run.
-#![expect(unsafe_code, reason = "hooks, libc's calls on credentials, handlers, fork(2)")]
+#![expect(unsafe_code, reason = "hooks, libc's calls on credentials, handlers and the environment, fork(2)")]
 
 use crate::descriptors::report_with;
 use crate::signals::handle;
@@ -136,7 +136,7 @@ fn new(program: &str) -> Command {
 }
 
 /// What belongs to the whole process, changed and put back, until it is enough.
-const CHANGES: [Change; 6] = [
+const CHANGES: [Change; 7] = [
     ("credentials", |_| {
         let (user, group) = (ids::geteuid(), ids::getegid());
         // SAFETY: takes numbers.
@@ -147,6 +147,13 @@ const CHANGES: [Change; 6] = [
             // SAFETY: reads no group.
             assert_eq!(unsafe { libc::setgroups(0, std::ptr::null()) }, 0);
         }
+    }),
+    ("environment", |round| {
+        let name = format!("FORKLESS_TORTURE_{}", round % 50);
+        // SAFETY: nothing here reads the environment but through std and the library, which take std's lock.
+        unsafe { std::env::set_var(&name, "x".repeat(round as usize % 100)) };
+        // SAFETY: as above.
+        unsafe { std::env::remove_var(&name) };
     }),
     ("directory", |round| std::env::set_current_dir(["/", "/usr", "/etc"][round as usize % 3]).unwrap()),
     ("limits", |round| {
