@@ -115,12 +115,13 @@ impl Forker {
         let line = serde_json::to_string(request).map_err(|error| Error::io(step)(error.into()))?;
         let sent = self.requests.as_mut().map_or(Ok(()), |pipe| writeln!(pipe, "{line}"));
         let mut line = String::new();
+        // A write fails with EPIPE where the process has ended, and only its complaint says why.
         let received = sent.and_then(|()| self.answers.read_line(&mut line));
-        if received.map_err(Error::io(step))? == 0 {
-            return Err(Error::Missing(format!(
-                "the process under forkless run ended: {}",
-                self.complaint()
-            )));
+        if !matches!(received, Ok(1..)) {
+            let how =
+                received.map_or_else(|error| format!("cannot be talked to ({error})"), |_| "ended".into());
+            let complaint = self.complaint();
+            return Err(Error::Missing(format!("the process under forkless run {how}: {complaint}")));
         }
         serde_json::from_str(&line).map_err(|error| Error::io(step)(error.into()))
     }
@@ -135,8 +136,8 @@ impl Forker {
 
     /// What `run` or the process said on standard error, in one line.
     fn complaint(&self) -> String {
-        let text = fs::read_to_string(self.directory.join("stderr")).unwrap_or_default();
-        text.trim().trim_start_matches("forkless: ").replace('\n', "; ")
+        let text = fs::read(self.directory.join("stderr")).unwrap_or_default();
+        String::from_utf8_lossy(&text).trim().trim_start_matches("forkless: ").replace('\n', "; ")
     }
 
     /// Ends the process and says what the library did in it.

@@ -2,8 +2,8 @@
 //! counted, and that no program, file or setting outlives it.
 
 use std::fs;
-use std::io::Write as _;
-use std::os::unix::fs::symlink;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
 use std::time::Instant;
@@ -241,6 +241,64 @@ fn what_is_missing_is_skipped_and_counted() {
     let output = scratch.command(&["--quick", "--filter", "perl"]).env("PATH", &bin).output().unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("perl is not installed"), "{}", text(&output.stderr));
+}
+
+/// The keeper left orphans unreaped until the program had ended. Apache's mod_cgid waits six seconds for the number of a CGI
+/// program to be free, and was killed after five.
+#[test]
+fn an_orphan_is_reaped_while_the_program_that_waits_for_its_number_ends() {
+    let scratch = Scratch::new("orphan");
+    let orphan = scratch.0.join("orphan");
+    let script = "trap 'while kill -0 $(cat \"$0\") 2>/dev/null; do sleep 0.01; done; exit 9' TERM\n\
+                  sh -c 'sleep 0.3 >/dev/null & echo $! >\"$0\"' \"$0\"\n\
+                  echo ready; while :; do sleep 0.01; done";
+    let mut keeper = Command::new(env!("CARGO_BIN_EXE_forkless"))
+        .args(["bench", "keep", "--on-terminate", "--", "/bin/sh", "-c", script])
+        .arg(&orphan)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut ready = String::new();
+    BufReader::new(keeper.stdout.as_mut().unwrap()).read_line(&mut ready).unwrap();
+    assert_eq!(ready, "ready\n");
+    drop(keeper.stdin.take());
+    let output = keeper.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(9), String::new()));
+}
+
+#[test]
+fn a_program_that_died_of_a_signal_is_named() {
+    let output = Command::new(env!("CARGO_BIN_EXE_forkless"))
+        .args(["bench", "keep", "--on-input", "--", "/bin/sh", "-c", "kill -9 $$"])
+        .stdin(Stdio::piped())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(128 + 9));
+    let said = text(&output.stderr);
+    assert!(said.starts_with("forkless: /bin/sh: ") && said.contains("signal 9"), "{said}");
+}
+
+/// A server's standard output went nowhere, and redis complains there.
+#[test]
+fn a_victim_that_fails_says_which_one_how_and_why() {
+    let scratch = Scratch::new("fails");
+    let redis = scratch.0.join("redis-server");
+    let script =
+        "#!/bin/sh\n[ \"$1\" = --version ] && exit\necho out of luck; echo and of paper >&2; exit 3\n";
+    fs::write(&redis, script).unwrap();
+    fs::set_permissions(&redis, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", scratch.0.display(), std::env::var("PATH").unwrap());
+    let mut command = scratch.command(&["--quick", "--runs", "3", "--filter", "redis"]);
+    let output = command.env("PATH", path).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    let words =
+        ["redis-bgsave (run)", "ended with exit status: 3 before it answered", "out of luck | and of paper"];
+    for words in words {
+        assert!(said.contains(words), "{words}: {said}");
+    }
 }
 
 #[test]

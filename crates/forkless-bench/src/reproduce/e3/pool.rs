@@ -16,6 +16,7 @@ use crate::pages::Pages;
 use crate::reproduce::{Experiment, Figure, Options, Table};
 use crate::settings::Changed;
 use crate::suites::victims::stage::Stage;
+use crate::suites::victims::words::last_words;
 
 const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 
@@ -44,10 +45,17 @@ struct Served {
 }
 
 impl Served {
-    fn start(perl: &Path, script: &Path, hosts: u64, environment: &[OsString]) -> Result<Served, Error> {
+    fn start(
+        perl: &Path,
+        script: &Path,
+        errors: &Path,
+        hosts: u64,
+        environment: &[OsString],
+    ) -> Result<Served, Error> {
+        let complaints = fs::File::create(errors).map_err(Error::io("make a file for Perl"))?;
         let mut command = Command::new("/usr/bin/env");
         command.args(environment).arg(perl).arg(script).arg(hosts.to_string());
-        command.stdin(Stdio::piped_input()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.stdin(Stdio::piped_input()).stdout(Stdio::piped()).stderr(complaints);
         command.parent_death_signal(libc::SIGKILL).on_drop(OnDrop::Kill);
         let mut child =
             command.spawn().map_err(|error| Error::io("start Perl")(std::io::Error::from(error)))?;
@@ -57,7 +65,10 @@ impl Served {
         let mut served = Served { child, input, output };
         match served.line()?.as_str() {
             "ready" => Ok(served),
-            _ => Err(Error::Missing("Perl ended before it held its memory".into())),
+            _ => {
+                let said = last_words([errors]);
+                Err(Error::Missing(format!("Perl ended before it held its memory: {said}")))
+            }
         }
     }
 
@@ -95,7 +106,8 @@ pub(super) fn measure(
     let script = stage.file("hosts.pl");
     fs::write(&script, SCRIPT).map_err(Error::io("write a script"))?;
     let hosts = if options.quick { 10_000 } else { crate::published::huge_pages::HOSTS };
-    let start = |environment: &[OsString]| Served::start(&perl, &script, hosts, environment);
+    let errors = stage.file("errors");
+    let start = |environment: &[OsString]| Served::start(&perl, &script, &errors, hosts, environment);
 
     let plain = start(&[])?;
     let before = Held::of(plain.child.id());

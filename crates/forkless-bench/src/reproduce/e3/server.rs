@@ -20,6 +20,7 @@ use crate::stats::bootstrap::Samples;
 use crate::suites::victims;
 use crate::suites::victims::apache::{Apache, Instance, Load, footprint, get};
 use crate::suites::victims::stage::Stage;
+use crate::suites::victims::words::last_words;
 
 const NAME: &str = "E3";
 /// Everything that rests on the server.
@@ -170,9 +171,10 @@ impl Watched {
         stage: &mut Stage<'_>,
         requests: usize,
     ) -> Result<Watched, Error> {
-        let text = traced(instance, strace, stage, &["-T", "-e", "trace=clone,clone3,fork,vfork"], requests)?;
-        let (pid, times) =
-            clones(&text).ok_or_else(|| Error::Missing("strace saw no clone of the server".into()))?;
+        let (text, said) =
+            traced(instance, strace, stage, &["-T", "-e", "trace=clone,clone3,fork,vfork"], requests)?;
+        let (pid, times) = clones(&text)
+            .ok_or_else(|| Error::Missing(format!("strace saw no clone of the server: {said}")))?;
         Ok(Watched { clone_ms: Samples::one_a_round(times), memory: Held::of(pid) })
     }
 }
@@ -202,14 +204,15 @@ fn traced(
     stage: &mut Stage<'_>,
     flags: &[&str],
     requests: usize,
-) -> Result<String, Error> {
-    let file = stage.file("trace");
+) -> Result<(String, String), Error> {
+    let (file, errors) = (stage.file("trace"), stage.file("errors"));
+    let complaints = fs::File::create(&errors).map_err(Error::io("make a file for strace"))?;
     let mut command = Command::new(strace);
     command.args(["-q", "-o"]).arg(&file).args(flags);
     for pid in processes(instance.pid) {
         command.arg("-p").arg(pid.to_string());
     }
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(complaints);
     command.parent_death_signal(libc::SIGKILL).on_drop(OnDrop::Kill);
     let mut tracer =
         command.spawn().map_err(|error| Error::io("start strace")(std::io::Error::from(error)))?;
@@ -231,7 +234,8 @@ fn traced(
     let _ = tracer.signal(libc::SIGINT);
     let _ = tracer.wait_timeout(Duration::from_secs(10));
     drop(tracer);
-    fs::read_to_string(&file).map_err(Error::io("read what strace wrote"))
+    let text = fs::read_to_string(&file).map_err(Error::io("read what strace wrote"))?;
+    Ok((text, last_words([errors.as_path()])))
 }
 
 /// The process that made most clones, and the milliseconds each took: `1234  clone(...) = 1300 <0.012345>`.
@@ -300,7 +304,7 @@ fn requests(
     for round in 0..rounds {
         for step in 0..2 {
             let index = (step + round) % 2;
-            let load = Load { generator: ab.to_owned(), url: servers[index].url(), served: &served };
+            let load = Load { generator: ab.to_owned(), server: servers[index], served: &served };
             rates[index].push(load.second()?);
         }
     }

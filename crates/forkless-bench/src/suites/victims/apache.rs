@@ -18,8 +18,9 @@ use std::time::Duration;
 
 use super::coprocess::Options;
 use super::install;
-use super::server::{PATIENCE, Server, mostly_huge, mostly_pool};
+use super::server::{PATIENCE, Server, Service, mostly_huge, mostly_pool};
 use super::stage::{Promise, Stage, Subject, params};
+use super::words::last_words_of;
 use crate::check::Bound;
 use crate::engine::{Arm, Turn};
 use crate::error::Error;
@@ -85,11 +86,11 @@ fn requests(name: &'static str, stage: &mut Stage<'_>, module: &str) -> Result<(
     let params = host_params(name, stage);
     let served = Cell::new(0);
     let nobody = Cell::new(0);
-    let subject = |method, instance: &Instance, served| Subject {
+    let subject = |method, instance, served| Subject {
         method,
         params: params.clone(),
         metrics: std::slice::from_ref(&RATE),
-        arm: Box::new(Load { generator: generator.clone(), url: instance.url(), served }),
+        arm: Box::new(Load { generator: generator.clone(), server: instance, served }),
     };
     let series = stage.measure(vec![subject("plain", &plain, &nobody), subject("run", &run, &served)])?;
     plain.server.finish()?;
@@ -126,11 +127,11 @@ fn fork_call(
     let (run, run_times) = start(Some(options))?;
     let (plain, plain_times) = start(None)?;
     let params = host_params(name, stage);
-    let subject = |method, instance: &Instance, times: &Path| Subject {
+    let subject = |method, instance, times: &Path| Subject {
         method,
         params: params.clone(),
         metrics: std::slice::from_ref(&FORK),
-        arm: Box::new(Call { port: instance.port, times: times.to_owned() }),
+        arm: Box::new(Call { server: instance, times: times.to_owned() }),
     };
     let series =
         stage.measure(vec![subject("plain", &plain, &plain_times), subject("run", &run, &run_times)])?;
@@ -163,6 +164,11 @@ pub(crate) struct Instance {
 impl Instance {
     pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}/hello", self.port)
+    }
+
+    /// The error that says how the server failed, and what it said last.
+    fn failure(&self, what: &str) -> Error {
+        self.server.failure(what)
     }
 }
 
@@ -210,13 +216,18 @@ impl Apache {
             arguments.splice(0..0, self.environment.iter().cloned());
         }
         let answers = || get(port).ok();
-        let (server, answer) =
-            Server::start(stage, name, options, &program, &arguments, variables, self.patience, answers)?;
+        let service = Service {
+            name,
+            options,
+            program: &program,
+            arguments: &arguments,
+            variables,
+            log: Some(root.join("error.log")),
+            patience: self.patience,
+        };
+        let (server, answer) = Server::start(stage, service, answers)?;
         if !answer.contains("hello") {
-            let log = fs::read_to_string(root.join("error.log")).unwrap_or_default();
-            let last = log.lines().last().unwrap_or_default();
-            let outcome = format!("does not run CGI programs ({last})");
-            return Err(Error::Child { method: name.to_owned(), outcome });
+            return Err(server.failure("does not run CGI programs"));
         }
         let pid = fs::read_to_string(root.join("pid")).ok().and_then(|text| text.trim().parse().ok());
         Ok(Instance { server, port, pid: pid.unwrap_or(0) })
@@ -262,7 +273,7 @@ pub(crate) fn get(port: u16) -> std::io::Result<String> {
 /// A second under load.
 pub(crate) struct Load<'a> {
     pub(crate) generator: PathBuf,
-    pub(crate) url: String,
+    pub(crate) server: &'a Instance,
     pub(crate) served: &'a Cell<u64>,
 }
 
@@ -271,7 +282,7 @@ impl Load<'_> {
     pub(crate) fn second(&self) -> Result<f64, Error> {
         let output = Command::new(&self.generator)
             .args(["-q", "-H", &format!("Host: {HOST}")])
-            .args(["-t", "1", "-n", "100000", "-c", CONCURRENCY, &self.url])
+            .args(["-t", "1", "-n", "100000", "-c", CONCURRENCY, &self.server.url()])
             .output()
             .map_err(Error::io("start ab"))?;
         let text = String::from_utf8_lossy(&output.stdout);
@@ -287,8 +298,9 @@ impl Load<'_> {
                 Ok(rate)
             }
             _ => {
-                let outcome = format!("ab: {bad} requests failed ({})", output.status);
-                Err(Error::Child { method: "apache".into(), outcome })
+                let said = last_words_of(&output.stderr);
+                let what = format!("failed {bad} requests of ab, which ended with {}: {said}", output.status);
+                Err(self.server.failure(&what))
             }
         }
     }
@@ -308,12 +320,12 @@ impl Arm for Load<'_> {
 }
 
 /// A request, and how long the fork for it took.
-struct Call {
-    port: u16,
+struct Call<'a> {
+    server: &'a Instance,
     times: PathBuf,
 }
 
-impl Call {
+impl Call<'_> {
     /// All times noted so far.
     fn noted(&self) -> Result<u64, Error> {
         let mut count = [0; 8];
@@ -325,11 +337,12 @@ impl Call {
     #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a call")]
     fn one(&self) -> Result<f64, Error> {
         let before = self.noted()?;
-        get(self.port).map_err(Error::io("ask Apache"))?;
+        let answer = get(self.server.port);
+        answer.map_err(|error| self.server.failure(&format!("did not answer a request: {error}")))?;
         let after = self.noted()?;
         if after <= before || after > 65_536 {
-            let outcome = format!("noted {after} forks where {before} were noted before");
-            return Err(Error::Child { method: "fork_times.c".into(), outcome });
+            let what = format!("noted {after} forks where {before} were noted before");
+            return Err(self.server.failure(&what));
         }
         let mut time = [0; 8];
         let read = fs::File::open(&self.times).and_then(|file| file.read_exact_at(&mut time, 8 * after));
@@ -338,7 +351,7 @@ impl Call {
     }
 }
 
-impl Arm for Call {
+impl Arm for Call<'_> {
     fn turn(&mut self, settle: usize, counted: usize, turn: &mut Turn) -> Result<(), Error> {
         for repetition in 0..settle + counted {
             let time = self.one()?;

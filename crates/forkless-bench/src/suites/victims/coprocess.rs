@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt as _;
@@ -15,6 +15,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::report::Report;
+use super::words::{last_words, who};
 use crate::engine::{Arm, Turn};
 use crate::error::Error;
 
@@ -65,12 +66,15 @@ pub(super) struct Coprocess {
     errors: PathBuf,
     report: Option<PathBuf>,
     asked: BTreeMap<String, u64>,
+    /// The order that it carries out, or carried out last.
+    last: Option<String>,
 }
 
 impl Coprocess {
     /// Starts a prepared [`command`] and waits until the program says that it is ready. `errors` takes its standard error.
     pub(super) fn start(
         name: &str,
+        options: Options<'_>,
         mut command: Command,
         errors: PathBuf,
         report: Option<PathBuf>,
@@ -84,7 +88,7 @@ impl Coprocess {
         let (Some(output), input) = (child.stdout.take(), child.stdin.take()) else {
             return Err(Error::Missing("no pipe to a victim".into()));
         };
-        let name = name.to_owned();
+        let name = who(name, options);
         let mut started = Coprocess {
             name,
             child,
@@ -94,6 +98,7 @@ impl Coprocess {
             errors,
             report,
             asked: BTreeMap::new(),
+            last: None,
         };
         let line = started.line()?;
         if line.trim() != "ready" {
@@ -105,16 +110,17 @@ impl Coprocess {
     /// Has an order carried out `count` times; the numbers answered.
     pub(super) fn ask(&mut self, order: &str, count: usize) -> Result<Vec<f64>, Error> {
         let text = format!("{order} {count}\n");
+        self.last = Some(text.trim_end().to_owned());
         let sent = self.input.as_mut().map(|input| input.write_all(text.as_bytes()));
         if !matches!(sent, Some(Ok(()))) {
-            return Err(self.failure("is gone"));
+            return Err(self.failure("was gone"));
         }
         *self.asked.entry(order.to_owned()).or_default() += count as u64;
         let line = self.line()?;
         let numbers: Result<Vec<f64>, _> = line.split_whitespace().map(str::parse).collect();
         match numbers {
             Ok(numbers) if !numbers.is_empty() && numbers.len().is_multiple_of(count) => Ok(numbers),
-            _ => Err(self.failure(&format!("answered {order:?} with {line:?}"))),
+            _ => Err(self.failure(&format!("answered {line:?}"))),
         }
     }
 
@@ -128,7 +134,7 @@ impl Coprocess {
         drop(self.input.take());
         let status = self.child.wait().map_err(Error::io("wait for a victim"))?;
         if !status.success() {
-            return Err(self.failure(&format!("ended with {status}")));
+            return Err(self.failure(&format!("was told to end and ended with {status}")));
         }
         self.report.as_deref().map_or_else(|| Ok(Report::default()), Report::read)
     }
@@ -151,7 +157,7 @@ impl Coprocess {
             }
             let mut buffer = [0; 4096];
             match self.output.read(&mut buffer) {
-                Ok(0) => return Err(self.failure("ended")),
+                Ok(0) => return Err(self.ended()),
                 Ok(count) => self.unread.extend(&buffer[..count]),
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(Error::io(format!("read from the victim {}", self.name))(error)),
@@ -159,10 +165,20 @@ impl Coprocess {
         }
     }
 
+    /// Its output came to an end where an answer was due.
+    fn ended(&mut self) -> Error {
+        drop(self.input.take());
+        match self.child.wait() {
+            Ok(status) => self.failure(&format!("ended with {status} instead of an answer")),
+            Err(_) => self.failure("ended instead of an answer"),
+        }
+    }
+
+    /// The error that says how it failed, what it had been asked for, and what it said last.
     fn failure(&self, what: &str) -> Error {
-        let said = fs::read_to_string(&self.errors).unwrap_or_default();
-        let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("without a word");
-        Error::Child { method: self.name.clone(), outcome: format!("{what} ({last})") }
+        let order = self.last.as_ref().map_or("its start".to_owned(), |order| format!("the order {order:?}"));
+        let last = last_words([self.errors.as_path()]);
+        Error::Child { method: self.name.clone(), outcome: format!("{what}, after {order} ({last})") }
     }
 }
 
@@ -229,6 +245,8 @@ impl Arm for Order<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -8,6 +8,7 @@ use std::path::Path;
 use super::coprocess::Order;
 use super::report::Report;
 use super::stage::{MS, Promise, Stage, Subject, US, WALL, params};
+use super::words::last_words_of;
 use super::{coprocess, install};
 use crate::check::Figure;
 use crate::engine::Plan;
@@ -133,9 +134,7 @@ fn reported(stage: &mut Stage<'_>, program: &[OsString]) -> Result<Report, Error
         coprocess::command(stage.forkless(), "--on-input", Some(&report), Some(&[]), program, arguments);
     let output = command.output().map_err(Error::io("start forkless run"))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let last = said.lines().last().unwrap_or("without a word");
-        let outcome = format!("ended with {} ({last})", output.status);
+        let outcome = format!("ended with {} ({})", output.status, last_words_of(&output.stderr));
         return Err(Error::Child { method: Path::new(program).display().to_string(), outcome });
     }
     Report::read(&report)

@@ -22,6 +22,7 @@ mod redis;
 mod report;
 pub(crate) mod server;
 pub(crate) mod stage;
+pub(crate) mod words;
 
 use std::path::PathBuf;
 

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use super::coprocess::Options;
 use super::install;
 use super::parents::size;
-use super::server::{PATIENCE, Server, mostly_huge};
+use super::server::{PATIENCE, Server, Service, mostly_huge};
 use super::stage::{Promise, Stage, Subject, params};
 use crate::engine::{Arm, Turn};
 use crate::error::Error;
@@ -79,8 +79,11 @@ impl Redis {
         arguments.extend(["--unixsocket".into(), socket.clone().into()]);
         arguments.extend(["--dir".into(), directory.into()]);
         let connect = || UnixStream::connect(&socket).ok();
-        let (server, stream) =
-            Server::start(stage, name, options, program, &arguments, &[], PATIENCE, connect)?;
+        let arguments = &arguments;
+        // Its log is standard output.
+        let service =
+            Service { name, options, program, arguments, variables: &[], log: None, patience: PATIENCE };
+        let (server, stream) = Server::start(stage, service, connect)?;
         let patience = Some(Duration::from_secs(60));
         stream.set_read_timeout(patience).map_err(Error::io("set a time limit on a socket"))?;
         let mut redis = Redis { server, stream, pid: 0 };
@@ -92,22 +95,28 @@ impl Redis {
 
     /// Sends a line and reads the answer: a line, or as many bytes as the line says.
     fn call(&mut self, line: &str) -> Result<String, Error> {
-        let lost = |error| Error::io(format!("talk to redis ({line})"))(error);
-        self.stream.write_all(format!("{line}\r\n").as_bytes()).map_err(lost)?;
+        let answer = self.answer(line);
+        let answer =
+            answer.map_err(|error| self.server.failure(&format!("did not answer {line:?}: {error}")))?;
+        if answer.starts_with('-') {
+            return Err(self.server.failure(&format!("answered {line:?} with {answer:?}")));
+        }
+        Ok(answer)
+    }
+
+    fn answer(&mut self, line: &str) -> std::io::Result<String> {
+        self.stream.write_all(format!("{line}\r\n").as_bytes())?;
         let mut text = Vec::new();
         let mut byte = [0];
         while !text.ends_with(b"\r\n") {
-            self.stream.read_exact(&mut byte).map_err(lost)?;
+            self.stream.read_exact(&mut byte)?;
             text.push(byte[0]);
         }
         let head = String::from_utf8_lossy(&text).trim_end().to_owned();
         if let Some(length) = head.strip_prefix('$').and_then(|length| length.parse::<usize>().ok()) {
             let mut body = vec![0; length + 2];
-            self.stream.read_exact(&mut body).map_err(lost)?;
+            self.stream.read_exact(&mut body)?;
             return Ok(String::from_utf8_lossy(&body).into_owned());
-        }
-        if head.starts_with('-') {
-            return Err(Error::Child { method: "redis".into(), outcome: format!("answered {line}: {head}") });
         }
         Ok(head)
     }
@@ -115,10 +124,8 @@ impl Redis {
     fn info<T: std::str::FromStr>(&mut self, section: &str, field: &str) -> Result<T, Error> {
         let text = self.call(&format!("INFO {section}"))?;
         let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-        value.and_then(|value| value.trim().parse().ok()).ok_or_else(|| Error::Child {
-            method: "redis".into(),
-            outcome: format!("has no {field} in its INFO {section}"),
-        })
+        let value = value.and_then(|value| value.trim().parse().ok());
+        value.ok_or_else(|| self.server.failure(&format!("has no {field} in its INFO {section}")))
     }
 
     /// One snapshot, as far as its fork; microseconds.
@@ -129,8 +136,7 @@ impl Redis {
         let end = Instant::now() + Duration::from_secs(60);
         while self.info::<u32>("persistence", "rdb_bgsave_in_progress")? != 0 {
             if Instant::now() >= end {
-                let outcome = "did not end its snapshot".to_owned();
-                return Err(Error::Child { method: "redis".into(), outcome });
+                return Err(self.server.failure("did not end its snapshot within 60 s"));
             }
             std::thread::sleep(Duration::from_millis(2));
         }

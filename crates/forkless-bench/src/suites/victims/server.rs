@@ -3,12 +3,13 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Stdio};
+use std::process::{Child, ChildStdin};
 use std::time::{Duration, Instant};
 
 use super::coprocess::{Options, command};
 use super::report::Report;
 use super::stage::Stage;
+use super::words::{last_words, who};
 use crate::error::Error;
 
 /// How long a server may take until it answers.
@@ -21,43 +22,57 @@ pub(crate) struct Server {
     child: Child,
     input: Option<ChildStdin>,
     report: Option<PathBuf>,
-    errors: PathBuf,
+    /// Standard output and standard error, and the server's own log.
+    words: Vec<PathBuf>,
+}
+
+/// A server to start.
+pub(super) struct Service<'a> {
+    /// The victim's name.
+    pub(super) name: &'a str,
+    pub(super) options: Options<'a>,
+    pub(super) program: &'a Path,
+    pub(super) arguments: &'a [OsString],
+    pub(super) variables: &'a [(&'a str, OsString)],
+    /// The file that the server writes its complaints to, where that is not standard error or standard output.
+    pub(super) log: Option<PathBuf>,
+    /// How long it may take until it answers.
+    pub(super) patience: Duration,
 }
 
 impl Server {
     /// Starts a server and asks `answers` until it does.
-    #[expect(clippy::too_many_arguments, reason = "a command line and how to know that it works")]
     pub(super) fn start<T>(
         stage: &mut Stage<'_>,
-        name: &str,
-        options: Options<'_>,
-        program: &Path,
-        arguments: &[OsString],
-        variables: &[(&str, OsString)],
-        patience: Duration,
+        service: Service<'_>,
         mut answers: impl FnMut() -> Option<T>,
     ) -> Result<(Server, T), Error> {
+        let Service { name, options, program, arguments, variables, log, patience } = service;
         let report = options.is_some().then(|| stage.file("report"));
         let errors = stage.file("errors");
-        let file = File::create(&errors).map_err(Error::io(format!("create {}", errors.display())))?;
+        let name = who(name, options);
+        let made = File::create(&errors).and_then(|file| Ok((file.try_clone()?, file)));
+        let (output, error) = made.map_err(Error::io(format!("create {}", errors.display())))?;
         let forkless = stage.forkless();
         let mut command =
             command(forkless, "--on-terminate", report.as_deref(), options, program.as_os_str(), arguments);
         command.envs(variables.iter().map(|(name, value)| (name, value)));
         let mut child = command
-            .stdout(Stdio::null())
-            .stderr(file)
+            // redis complains there.
+            .stdout(output)
+            .stderr(error)
             .spawn()
             .map_err(Error::io(format!("start the server {name}")))?;
         let input = child.stdin.take();
-        let mut server = Server { name: name.to_owned(), child, input, report, errors };
+        let words = std::iter::once(errors).chain(log).collect();
+        let mut server = Server { name, child, input, report, words };
         let end = Instant::now() + patience;
         loop {
             if let Some(answer) = answers() {
                 return Ok((server, answer));
             }
             if let Ok(Some(status)) = server.child.try_wait() {
-                return Err(server.failure(&format!("ended with {status}")));
+                return Err(server.failure(&format!("ended with {status} before it answered")));
             }
             if Instant::now() >= end {
                 return Err(server.failure(&format!("did not answer for {} s", patience.as_secs())));
@@ -71,14 +86,14 @@ impl Server {
         drop(self.input.take());
         let status = self.child.wait().map_err(Error::io("wait for a server"))?;
         if !status.success() {
-            return Err(self.failure(&format!("ended with {status}")));
+            return Err(self.failure(&format!("was told to end by SIGTERM and ended with {status}")));
         }
         self.report.as_deref().map_or_else(|| Ok(Report::default()), Report::read)
     }
 
-    fn failure(&self, what: &str) -> Error {
-        let said = fs::read_to_string(&self.errors).unwrap_or_default();
-        let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("without a word");
+    /// The error that says how the server failed, and what it said last.
+    pub(crate) fn failure(&self, what: &str) -> Error {
+        let last = last_words(self.words.iter().map(PathBuf::as_path));
         Error::Child { method: self.name.clone(), outcome: format!("{what} ({last})") }
     }
 }

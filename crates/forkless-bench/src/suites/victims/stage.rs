@@ -253,7 +253,7 @@ impl<'a> Stage<'a> {
         let errors = self.file("errors");
         let command =
             command(&self.spec.forkless, "--on-input", report.as_deref(), options, program, arguments);
-        Coprocess::start(name, command, errors, report).map(RefCell::new)
+        Coprocess::start(name, options, command, errors, report).map(RefCell::new)
     }
 
     /// The `forkless` command.
