@@ -219,7 +219,7 @@ fn in_child(operation: &Operation, batches: usize) -> Result<Vec<f64>, Error> {
             (operation.repeat)(operation.batch);
             let elapsed = (now() - start) as f64 / operation.batch as f64;
             let bytes = elapsed.to_ne_bytes();
-            // SAFETY: eight bytes of a local, to a pipe that holds thousands.
+            // SAFETY: eight bytes of a local. The parent reads meanwhile, however little the pipe holds.
             unsafe {
                 libc::write(std::os::fd::AsRawFd::as_raw_fd(&write), bytes.as_ptr().cast(), bytes.len())
             };
