@@ -3,8 +3,8 @@
 //!
 //! The kernel takes the target's mmap lock anew for each huge page (mm/khugepaged.c, `collapse_huge_page`), so a thread of
 //! the target that faults or maps at that moment waits for the copy of one, under a millisecond on an idle machine. A call
-//! also makes every CPU drain its page lists once, which is why very small pieces are slow; pieces are sized to take about
-//! [`RepairOptions::longest_call`]. Nothing else of the target is touched; what it has excluded (`MADV_NOHUGEPAGE`,
+//! also makes every CPU drain its page lists once, and a thread of the target that maps may wait for that, too. So calls are
+//! kept short: [`Pace`] says how. Nothing else of the target is touched; what it has excluded (`MADV_NOHUGEPAGE`,
 //! `PR_SET_THP_DISABLE`) the kernel leaves alone, and we leave regions that are mostly untouched, since filling them would
 //! cost memory.
 
@@ -31,7 +31,8 @@ use crate::procfs::{self, PageKinds};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RepairOptions {
-    /// One call to the kernel should not take longer than this.
+    /// One call to the kernel should not take longer than this. It is an aim: each call is as large as the one before lets
+    /// expect, and puts together one huge page at least, which may take longer on a busy machine.
     pub longest_call: Duration,
     /// Share of the time spent in such calls, above 0 and up to 1.
     pub duty: f64,
@@ -77,6 +78,8 @@ pub struct RepairReport {
     pub sparse: u64,
     /// Calls to the kernel.
     pub calls: u64,
+    /// Bytes that the largest of them asked for.
+    pub largest_call: u64,
     /// Time in these calls, nanoseconds: what one CPU paid.
     pub busy_ns: u64,
     /// The longest of them, nanoseconds.
@@ -144,9 +147,49 @@ const HUGE: u64 = 2 << 20;
 const PAGE: u64 = 4096;
 /// linux/mman.h; Linux 6.1.
 const MADV_COLLAPSE: libc::c_int = 25;
-/// Where the pieces start; they grow and shrink with how long they take.
-const FIRST_PIECE: u64 = 8 * HUGE;
-const LARGEST_PIECE: u64 = 256 * HUGE;
+
+/// How many huge pages the next call asks for. The first asks for one; then twice as many while a call takes less than an eighth
+/// of the longest allowed, and proportionally fewer once it takes more than a quarter. The rest is room for load that comes between
+/// two calls.
+#[derive(Debug)]
+struct Pace {
+    longest: Duration,
+    pages: u64,
+    most: u64,
+}
+
+impl Pace {
+    /// What a huge page costs on a machine that is busy: twenty times its cost on an idle one. No call asks for more pages than would
+    /// take the longest time allowed at that cost, however fast the calls before were.
+    const BUSY: Duration = Duration::from_millis(8);
+    /// No copy of a huge page is faster: 40 GB/s.
+    const COPY: Duration = Duration::from_micros(50);
+    const MOST: u64 = 256;
+
+    fn new(longest: Duration) -> Self {
+        let most = (longest.as_nanos() / Self::BUSY.as_nanos()).clamp(1, u128::from(Self::MOST)) as u64;
+        Self { longest, pages: 1, most }
+    }
+
+    /// Takes note of how long a call for so many pages took.
+    fn took(&mut self, pages: u64, time: Duration) {
+        // Pages that are huge already cost nothing, and say nothing of the ones that follow.
+        if time < Self::COPY * pages as u32 {
+            return;
+        }
+        if time * 4 > self.longest {
+            let fewer = pages as f64 * self.longest.as_secs_f64() / 4.0 / time.as_secs_f64();
+            self.pages = (fewer as u64).clamp(1, self.pages);
+        } else if time * 8 < self.longest {
+            self.pages = (pages * 2).clamp(self.pages, self.most);
+        }
+    }
+
+    /// Takes note of a call that failed. One bad page fails the piece: the next calls go on one by one to lose only that.
+    fn failed(&mut self) {
+        self.pages = 1;
+    }
+}
 
 /// Repairs process `pid`. `progress` is told (bytes done, bytes planned) after each piece and returns `false` to stop.
 ///
@@ -188,7 +231,12 @@ pub fn repair(
         return Ok(report);
     }
     let begin = Instant::now();
-    let outcome = collapse_all(&pidfd, &plan, options, &mut report, &mut progress);
+    let call = |at, length| {
+        let begin = Instant::now();
+        let outcome = collapse(&pidfd, at, length);
+        (outcome, begin.elapsed())
+    };
+    let outcome = collapse_all(&plan, options, &mut report, &mut progress, call, std::thread::sleep);
     report.elapsed_ns = begin.elapsed().as_nanos() as u64;
     if let Err(source) = outcome {
         let hint = match source.raw_os_error() {
@@ -259,23 +307,24 @@ fn populated(pagemap: &File, start: u64) -> io::Result<u64> {
     Ok(entries.chunks_exact(8).filter(|entry| entry[7] & 0xc0 != 0).count() as u64)
 }
 
+/// Asks for every range by `call`, which says how long it took, and rests between by `rest`.
 fn collapse_all(
-    pidfd: &OwnedFd,
     plan: &[Range<u64>],
     options: &RepairOptions,
     report: &mut RepairReport,
     progress: &mut impl FnMut(u64, u64) -> bool,
+    mut call: impl FnMut(u64, u64) -> (io::Result<()>, Duration),
+    mut rest: impl FnMut(Duration),
 ) -> io::Result<()> {
-    let mut piece = FIRST_PIECE;
+    let mut pace = Pace::new(options.longest_call);
     let mut done = 0;
     for range in plan {
         let mut at = range.start;
         while at < range.end {
-            let length = piece.min(range.end - at);
-            let begin = Instant::now();
-            let outcome = collapse(pidfd, at, length);
-            let took = begin.elapsed();
+            let length = (pace.pages * HUGE).min(range.end - at);
+            let (outcome, took) = call(at, length);
             report.calls += 1;
+            report.largest_call = report.largest_call.max(length);
             report.busy_ns += took.as_nanos() as u64;
             report.longest_call_ns = report.longest_call_ns.max(took.as_nanos() as u64);
             match outcome {
@@ -283,9 +332,9 @@ fn collapse_all(
                     report.collapsed += length;
                     at += length;
                     done += length;
+                    pace.took(length / HUGE, took);
                 }
-                // One bad page fails the piece: go on one by one to lose only that.
-                Err(error) if retryable(&error) && length > HUGE => piece = HUGE,
+                Err(error) if retryable(&error) && length > HUGE => pace.failed(),
                 Err(error) if retryable(&error) => {
                     report.refused += length;
                     at += length;
@@ -293,18 +342,12 @@ fn collapse_all(
                 }
                 Err(error) => return Err(error),
             }
-            // Twice as large while there is room for it, half after a call that took too long.
-            if took > options.longest_call {
-                piece = (piece / 2).next_multiple_of(HUGE).max(HUGE);
-            } else if took * 3 < options.longest_call {
-                piece = (piece * 2).min(LARGEST_PIECE);
-            }
             if !progress(done, report.asked) {
                 report.stopped = Some("interrupted".to_owned());
                 return Ok(());
             }
             let duty = options.duty.clamp(0.001, 1.0);
-            std::thread::sleep(took.mul_f64(1.0 / duty - 1.0));
+            rest(took.mul_f64(1.0 / duty - 1.0));
         }
     }
     Ok(())
@@ -396,6 +439,68 @@ mod tests {
         assert_eq!((vmas[0].anon, vmas[0].anon_huge), (4 << 20, 2 << 20));
         assert!(vmas[0].private_writable && !vmas[0].excluded);
         assert!(!vmas[1].private_writable && vmas[1].excluded);
+    }
+
+    /// The huge pages each call asks for, where a page takes what `cost` says: the number of the page, and of the call.
+    fn calls(pages: u64, cost: impl Fn(u64, usize) -> Duration) -> Vec<(u64, Duration)> {
+        let plan = [HUGE..HUGE * (pages / 2), HUGE * pages..HUGE * (pages + pages / 2)];
+        let planned: u64 = plan.iter().map(|range| (range.end - range.start) / HUGE).sum();
+        let options = RepairOptions::default();
+        let mut report = RepairReport::default();
+        let mut made: Vec<(u64, Duration)> = Vec::new();
+        let mut at = Vec::new();
+        let call = |start: u64, length: u64| {
+            let (first, number) = (start / HUGE, made.len());
+            at.extend(first..first + length / HUGE);
+            let time = (first..first + length / HUGE).map(|page| cost(page, number)).sum();
+            made.push((length / HUGE, time));
+            (Ok(()), time)
+        };
+        collapse_all(&plan, &options, &mut report, &mut |_, _| true, call, |_| {}).unwrap();
+        assert!(at.is_sorted() && at.len() as u64 == planned, "each page is asked for once");
+        assert_eq!(report.calls, made.len() as u64);
+        assert_eq!(Some(report.largest_call), made.iter().map(|call| call.0 * HUGE).max());
+        made
+    }
+
+    /// A call could be of 512 MiB, and lasted for 456 ms where 50 were the aim: calls for memory that was huge already had cost nothing.
+    #[test]
+    fn calls_that_cost_nothing_do_not_make_the_next_one_long() {
+        let free_then_slow =
+            |page, _| if page < 2000 { Duration::from_nanos(10) } else { Duration::from_micros(1800) };
+        let made = calls(4000, free_then_slow);
+        assert!(made.iter().all(|call| call.1 <= Duration::from_millis(50)), "{made:?}");
+    }
+
+    #[test]
+    fn calls_grow_from_one_page_and_stay_short_of_what_a_busy_machine_makes_too_long() {
+        let sizes = |made: &[(u64, Duration)]| made.iter().map(|call| call.0).collect::<Vec<_>>();
+        let quick = calls(400, |_, _| Duration::from_micros(400));
+        assert_eq!(sizes(&quick)[..6], [1, 2, 4, 6, 6, 6]);
+        // The load comes, and goes.
+        let loaded =
+            calls(400, |_, number| Duration::from_micros(if (6..9).contains(&number) { 8000 } else { 400 }));
+        assert_eq!(sizes(&loaded)[4..14], [6, 6, 6, 1, 1, 1, 2, 4, 6, 6]);
+        // Nothing is shorter than one page.
+        let slow = calls(40, |_, _| Duration::from_millis(70));
+        assert!(sizes(&slow).iter().all(|&pages| pages == 1), "{slow:?}");
+        // A longer aim allows more, and none allows less than a page.
+        let most = [1000, 50, 3].map(|aim| Pace::new(Duration::from_millis(aim)).most);
+        assert_eq!(most, [125, 6, 1]);
+    }
+
+    #[test]
+    fn a_page_that_fails_is_the_only_one_lost() {
+        let plan = [0..HUGE * 40];
+        let options = RepairOptions::default();
+        let mut report = RepairReport::default();
+        let call = |start: u64, length: u64| {
+            let bad = (start..start + length).contains(&(HUGE * 21));
+            let outcome = if bad { Err(io::Error::from_raw_os_error(libc::EAGAIN)) } else { Ok(()) };
+            (outcome, Duration::from_micros(400))
+        };
+        collapse_all(&plan, &options, &mut report, &mut |_, _| true, call, |_| {}).unwrap();
+        assert_eq!((report.refused, report.collapsed), (HUGE, HUGE * 39));
     }
 
     #[test]
