@@ -12,11 +12,15 @@ use core::sync::atomic::{
 };
 
 use forkless_record::{Counter, Record, Site};
-use forkless_sys::{CPtr, fd, mm, process, time};
+use forkless_sys::{CPtr, fd, process, time};
 
 use crate::config;
 use crate::mappings::{self, Name};
 use crate::next::Next;
+use crate::reserve;
+
+/// Bytes of the record.
+pub(crate) const RECORD_LEN: usize = Record::SIZE;
 
 static RECORD: AtomicPtr<Record> = AtomicPtr::new(null_mut());
 /// Marks a record that could not be mapped, so that it is not tried for every fork.
@@ -76,7 +80,7 @@ fn map(path: *const c_char) -> Option<*mut Record> {
     }
     let path = CStr::from_bytes_until_nul(&copy).ok()?;
     let file = fd::openat(fd::AT_FDCWD, CPtr::from(path), fd::O_RDWR | fd::O_CLOEXEC, 0).ok()?;
-    let mapped = mm::map_file(file, Record::SIZE, mm::PROT_READ | mm::PROT_WRITE, mm::MAP_SHARED);
+    let mapped = reserve::RECORD.map_shared(file);
     let _ = fd::close(file);
     let at = mapped.ok()?.cast::<Record>();
     // SAFETY: a fresh mapping of that size; the file is at least as long or the first access would be a bus error, which the

@@ -41,6 +41,8 @@ mod trap;
 
 pub(crate) use arm::prepare;
 pub(crate) use decide::{note_namespaces, outside_window};
+pub(crate) use outcome::LEN as OUTCOME_LEN;
+pub(crate) use tables::LEN as TABLES_LEN;
 
 /// Not 0 in a speculative child, from its first instruction to its exec or end. The interposers read it: where it is [`SHORT_CUTS`]
 /// they go to the judgement themselves.

@@ -7,8 +7,10 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use forkless_record::Reason;
+use forkless_sys::process;
 use forkless_sys::signal::Taken;
-use forkless_sys::{mm, process};
+
+use crate::reserve;
 
 use super::memory;
 
@@ -53,7 +55,7 @@ pub(crate) fn prepare() -> bool {
         super::in_plain_child();
     }
     if OUTCOME.load(Relaxed).is_null() {
-        match mm::map_anonymous(LEN, mm::PROT_READ | mm::PROT_WRITE, mm::MAP_SHARED) {
+        match reserve::share_outcome() {
             Ok(at) => {
                 OWNER.store(me, Relaxed);
                 OUTCOME.store(at.cast(), Relaxed);
@@ -66,10 +68,9 @@ pub(crate) fn prepare() -> bool {
 
 /// In a plain forked child: the mapping is the parent's.
 pub(crate) fn forget() {
-    let at = OUTCOME.load(Relaxed);
-    if !at.is_null() {
+    if !OUTCOME.load(Relaxed).is_null() {
         OUTCOME.store(null_mut(), Relaxed);
-        crate::mappings::unmap_own(at.cast(), LEN);
+        reserve::let_outcome_go();
     }
 }
 

@@ -11,6 +11,11 @@ use crate::{
     tally,
 };
 
+/// No table is kept of speculations.
+pub(crate) const TABLES_LEN: usize = 0;
+/// No child shares a page.
+pub(crate) const OUTCOME_LEN: usize = 0;
+
 /// Never in a speculative child.
 pub(crate) const fn speculating() -> bool {
     false

@@ -24,6 +24,7 @@ use crate::fork::speculating;
 use crate::insist::insist;
 use crate::late::Late;
 use crate::mappings::{advice, each_writable, unmap_own};
+use crate::reserve;
 use crate::rt;
 use crate::signals;
 use crate::small_file;
@@ -113,7 +114,10 @@ const MOST: usize = 512;
 /// Mapped where the pool is wanted.
 #[expect(unsafe_code, reason = "all of it is valid when zeroed")]
 // SAFETY: made of atomics.
-static RANGES: Late<Ranges> = unsafe { Late::new() };
+static RANGES: Late<Ranges> = unsafe { Late::new(reserve::POOLED) };
+
+/// Bytes that they take.
+pub(crate) const RANGES_LEN: usize = size_of::<Ranges>();
 
 impl Ranges {
     fn get(&self, i: usize) -> (usize, usize) {
@@ -324,13 +328,14 @@ fn try_move() -> bool {
 fn candidate(m: &Mapping) -> bool {
     const NEEDED: u64 = maps::READABLE | maps::WRITABLE;
     let has = |address: usize| m.start <= address && address < m.end;
+    let image = rt::image();
     let here = 0u8;
     m.flags & (NEEDED | maps::EXECUTABLE | maps::SHARED) == NEEDED
         && m.inode == 0
         && m.page_size == 4096
         && !has(&raw const here as usize)
         && !has(rt::thread_pointer())
-        && !has(rt::image().end - 1)
+        && (m.end <= image.start || image.end <= m.start)
         && !advice::touches(m.start, m.end)
 }
 
