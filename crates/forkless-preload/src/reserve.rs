@@ -13,7 +13,9 @@ use core::sync::atomic::{
     Ordering::{Acquire, Release},
 };
 
-use forkless_sys::{Errno, Result, mm};
+#[cfg(target_arch = "x86_64")]
+use forkless_sys::Errno;
+use forkless_sys::{Result, mm};
 
 use crate::mappings::NOTES;
 use crate::{fork, huge, shell, tally};
@@ -39,14 +41,13 @@ pub(crate) const WORKSPACES: Area = POOLED.then(shell::WORKSPACES_LEN);
 /// Streams of `popen`.
 pub(crate) const STREAMS: Area = WORKSPACES.then(shell::STREAMS_LEN);
 /// Tables of speculations.
-#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "nothing is speculated"))]
-pub(crate) const TABLES: Area = SELF.then(fork::TABLES_LEN);
+pub(crate) const TABLES: Area = ROOT.then(fork::TABLES_LEN);
 /// The page a speculative child shares with its parent.
 const OUTCOME: Area = STREAMS.then(fork::OUTCOME_LEN);
 /// The record of `forkless run --report`.
 pub(crate) const RECORD: Area = OUTCOME.then(tally::RECORD_LEN);
-/// What no child inherits.
-pub(crate) const SELF: Area = RECORD.then(PAGE);
+/// Whether this is the root's memory ([`tally`]).
+pub(crate) const ROOT: Area = RECORD.then(PAGE);
 
 const LEN: usize = TABLES.from + TABLES.len;
 

@@ -96,9 +96,15 @@ pub(crate) fn note_prctl(option: u32) {
     }
 }
 
+/// Whether the program has rules of its own for system calls.
+pub(crate) fn sandboxed() -> bool {
+    decide::SANDBOXED.load(Relaxed) != 0
+}
+
 /// The program installs a seccomp filter.
 pub(crate) fn note_seccomp() {
     decide::SANDBOXED.store(1, Relaxed);
+    huge::pool::before_sandbox();
 }
 
 fn touched() {
@@ -113,6 +119,9 @@ pub(crate) fn fork_entry(real: &'static Next<next::Fork>, site: usize, late: boo
     let real = real.get().unwrap_or_else(|| crate::rt::abort());
     if speculating() {
         return real();
+    }
+    if sandboxed() {
+        return fork_sandboxed(real, site);
     }
     huge::before_fork();
     if config::fork() == config::Fork::Off {
@@ -138,6 +147,23 @@ pub(crate) fn fork_entry(real: &'static Next<next::Fork>, site: usize, late: boo
         in_plain_child();
     } else {
         report(site, verdict);
+    }
+    pid
+}
+
+/// Nothing is asked and nothing given back, in the child neither: the program may have forbidden itself what it does not call.
+#[cold]
+#[inline(never)]
+fn fork_sandboxed(real: next::Fork, site: usize) -> i32 {
+    if config::fork() == config::Fork::Off {
+        return real();
+    }
+    tally::add(Counter::Forks, 1);
+    let pid = decide::plain(|| real());
+    if pid == 0 {
+        decide::reset();
+    } else {
+        report(site, arm::Verdict::Plain(decide::its_own_rules().err().unwrap_or(Kind::Sandbox).into()));
     }
     pid
 }

@@ -30,7 +30,11 @@ const PATH: &CStr = c"/proc/self/mem";
 /// The program is about to change its user.
 pub(crate) fn keep() {
     let kept = KEPT.load(Relaxed);
-    if config::fork() == Fork::Off || ids::geteuid() != 0 || (kept >= 0 && is_ours(kept)) {
+    if config::fork() == Fork::Off
+        || super::sandboxed()
+        || ids::geteuid() != 0
+        || (kept >= 0 && is_ours(kept))
+    {
         return;
     }
     if size::peak() < config::minimum() {
@@ -89,7 +93,7 @@ fn is_ours(descriptor: i32) -> bool {
 
 /// The program has tried to change its user. One that still is root, or is it again, can open the file whenever it needs it.
 pub(crate) fn keep_while_needed() {
-    if KEPT.load(Relaxed) >= 0 && ids::geteuid() == 0 {
+    if KEPT.load(Relaxed) >= 0 && !super::sandboxed() && ids::geteuid() == 0 {
         forget();
     }
 }

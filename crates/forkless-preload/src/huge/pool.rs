@@ -91,6 +91,14 @@ pub(crate) fn before_thread() {
     }
 }
 
+/// The program is about to forbid itself system calls, and so it would what takes memory out of the pool. Its forks find none there.
+pub(crate) fn before_sandbox() {
+    if !speculating() {
+        before_thread();
+        WANTED.store(false, Relaxed);
+    }
+}
+
 /// Takes out the huge pages with any byte of `low..high`, if it was us who put them there. APR gives back what it has in pieces, ten thousand
 /// of them, so the usual answer, no, must not take a system call.
 fn take_back(low: usize, high: usize) {
