@@ -1,9 +1,10 @@
 //! Programs that forbid themselves the system calls that they do not make: one test a case of `sandbox_cases.c`.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::LazyLock;
 
-use crate::support::{compile, observe, plain, reported, run, without_dispatch};
+use crate::support::{compile, observe, plain, reported, reported_by, root_to, run, without_dispatch};
 
 static CASES: LazyLock<PathBuf> = LazyLock::new(|| compile("sandbox_cases.c", &["-lpthread"]));
 
@@ -75,4 +76,24 @@ fn the_report_is_of_the_roots_end() {
     // And once, though nothing can be taken back.
     let seen = observe(&mut run(&["--report", "--fork-minimum=1M"], &CASES, &["vforks"]));
     assert_eq!(seen.2.matches("forkless run report").count(), 1, "{seen:?}");
+}
+
+/// Regression: of two processes with the number 1, each in its own namespace, the one that ended first had the report written.
+#[test]
+fn a_process_of_another_namespace_does_not_end_the_report() {
+    if !root_to("make a PID namespace") {
+        return;
+    }
+    let shell = Path::new("/bin/sh");
+    let line = "unshare --pid --fork true; /bin/true; /bin/true; /bin/true; sleep 0.3";
+    let (seen, report) = reported_by(|options| {
+        let inner = run(options, shell, &["-c", line]);
+        let mut outer = Command::new("unshare");
+        outer.args(["--pid", "--fork", "--mount-proc"]).arg(inner.get_program()).args(inner.get_args());
+        outer.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        outer
+    });
+    assert_eq!(seen.0, Some(0), "{seen:?}");
+    // The shell, unshare, and the five programs after it.
+    assert!(report.count("processes") >= 7, "{}", report.count("processes"));
 }
