@@ -28,6 +28,7 @@ mod mappings;
 mod namespace;
 mod next;
 mod objects;
+mod owner;
 mod rt;
 mod shell;
 mod signals;

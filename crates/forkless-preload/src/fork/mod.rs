@@ -19,9 +19,9 @@ use forkless_record::{Counter, Kind, Reason};
 use linux_raw_sys::prctl;
 
 use crate::{
-    config, huge, interpose,
+    config, huge, interpose, mappings,
     next::{self, Next},
-    tally,
+    owner, tally,
 };
 
 mod arm;
@@ -31,11 +31,11 @@ mod frame;
 mod kept;
 mod memory;
 mod outcome;
-pub(crate) mod own_memory;
 mod parent;
 mod plan;
 mod sites;
 mod size;
+mod source;
 mod tables;
 mod trap;
 
@@ -112,6 +112,10 @@ pub(crate) fn fork_entry(real: &'static Next<next::Fork>, site: usize, late: boo
     if speculating() {
         return real();
     }
+    if owner::is_copy() {
+        // Made past `fork`, by libc's forkpty or daemon, or without libc.
+        owner::take_over(forget_parents);
+    }
     huge::before_fork();
     if config::fork() == config::Fork::Off {
         return real();
@@ -145,10 +149,19 @@ fn in_plain_child() {
     if !TOUCHED.load(Relaxed) {
         return;
     }
+    if owner::is_copy() {
+        owner::take_over(forget_parents);
+    } else {
+        forget_parents();
+    }
+}
+
+/// What this copy of another process's memory says of that process.
+pub(crate) fn forget_parents() {
     outcome::forget();
-    own_memory::forget();
     arm::reset();
     decide::reset();
+    mappings::advice::forget_holder();
 }
 
 fn report(site: usize, verdict: arm::Verdict) {

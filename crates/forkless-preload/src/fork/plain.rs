@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use forkless_record::{Counter, Kind};
 
 use crate::{
-    config, huge,
+    config, huge, mappings,
     next::{self, Next},
     tally,
 };
@@ -14,6 +14,11 @@ use crate::{
 /// Never in a speculative child.
 pub(crate) const fn speculating() -> bool {
     false
+}
+
+/// What this copy of another process's memory says of that process.
+pub(crate) fn forget_parents() {
+    mappings::advice::forget_holder();
 }
 
 /// Makes a call that moves memory: nothing here marks any.
