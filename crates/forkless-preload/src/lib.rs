@@ -29,6 +29,7 @@ mod mappings;
 mod namespace;
 mod next;
 mod objects;
+mod owner;
 mod reserve;
 mod rt;
 mod shell;

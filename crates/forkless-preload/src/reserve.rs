@@ -18,6 +18,8 @@ use forkless_sys::Errno;
 use forkless_sys::{Result, mm};
 
 use crate::mappings::NOTES;
+#[cfg(doc)]
+use crate::owner;
 use crate::{fork, huge, shell, tally};
 
 /// The largest page that the system may have: protection is a page's.
@@ -42,12 +44,16 @@ pub(crate) const WORKSPACES: Area = POOLED.then(shell::WORKSPACES_LEN);
 pub(crate) const STREAMS: Area = WORKSPACES.then(shell::STREAMS_LEN);
 /// Tables of speculations.
 pub(crate) const TABLES: Area = ROOT.then(fork::TABLES_LEN);
+/// What a speculative child shares with the server of its memory.
+pub(crate) const EXCHANGE: Area = STREAMS.then(fork::EXCHANGE_LEN);
 /// The page a speculative child shares with its parent.
-const OUTCOME: Area = STREAMS.then(fork::OUTCOME_LEN);
+const OUTCOME: Area = EXCHANGE.then(fork::OUTCOME_LEN);
 /// The record of `forkless run --report`.
 pub(crate) const RECORD: Area = OUTCOME.then(tally::RECORD_LEN);
+/// Whose memory this is ([`owner`]).
+pub(crate) const OWNER: Area = RECORD.then(PAGE);
 /// Whether this is the root's memory ([`tally`]).
-pub(crate) const ROOT: Area = RECORD.then(PAGE);
+pub(crate) const ROOT: Area = OWNER.then(PAGE);
 
 const LEN: usize = TABLES.from + TABLES.len;
 
@@ -110,6 +116,12 @@ impl Area {
         Ok(self.address() as *mut c_void)
     }
 
+    /// Frees what it held. The place stays ours.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn let_go(self) {
+        let _ = self.replace(mm::PROT_NONE, mm::MAP_PRIVATE | mm::MAP_NORESERVE);
+    }
+
     /// Puts the beginning of a file in its place, shared. As [`Area::replace`].
     pub(crate) fn map_shared(self, file: i32) -> Result<*mut c_void> {
         let (prot, flags) = (mm::PROT_READ | mm::PROT_WRITE, mm::MAP_SHARED | mm::MAP_FIXED);
@@ -136,9 +148,18 @@ pub(crate) fn share_outcome() -> Result<*mut c_void> {
     shared
 }
 
-/// In a plain forked child: lets the parent's memory go. Its place stays ours.
+/// Its place is to stay ours. `gone`: this is a child, which has not inherited it, and may have mapped something there since.
 #[cfg(target_arch = "x86_64")]
-pub(crate) fn let_outcome_go() {
-    let _ = OUTCOME.replace(mm::PROT_NONE, mm::MAP_PRIVATE | mm::MAP_NORESERVE);
-    SHARED.store(false, Release);
+pub(crate) fn let_outcome_go(gone: bool) {
+    let (flags, place) = (mm::MAP_PRIVATE | mm::MAP_NORESERVE, OUTCOME.address());
+    let kept = if gone {
+        // SAFETY: what lies there stays.
+        unsafe { mm::map_anonymous_at(place, OUTCOME.len, mm::PROT_NONE, flags | mm::MAP_FIXED_NOREPLACE) }
+    } else {
+        OUTCOME.replace(mm::PROT_NONE, flags).map(drop)
+    };
+    // Else it is another's from here on.
+    if kept.is_ok() {
+        SHARED.store(false, Release);
+    }
 }

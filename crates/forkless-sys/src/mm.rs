@@ -1,14 +1,14 @@
 //! Memory of the calling process.
 #![expect(unsafe_code, reason = "mapping memory; the contract is on each function")]
 
-use crate::Result;
+use crate::{Errno, Result};
 use core::ffi::c_void;
 use linux_raw_sys::general as k;
 
 pub use k::{
-    MADV_COLLAPSE, MADV_DOFORK, MADV_DONTFORK, MADV_HUGEPAGE, MADV_WIPEONFORK, MAP_ANONYMOUS, MAP_FIXED,
-    MAP_FIXED_NOREPLACE, MAP_HUGE_2MB, MAP_HUGETLB, MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED, MAP_STACK,
-    PROT_EXEC, PROT_NONE, PROT_READ, PROT_WRITE,
+    MADV_COLLAPSE, MADV_DOFORK, MADV_DONTFORK, MADV_HUGEPAGE, MADV_KEEPONFORK, MADV_WIPEONFORK,
+    MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_HUGE_2MB, MAP_HUGETLB, MAP_NORESERVE, MAP_PRIVATE,
+    MAP_SHARED, MAP_STACK, PROT_EXEC, PROT_NONE, PROT_READ, PROT_WRITE,
 };
 
 /// `mmap(2)` of anonymous memory somewhere the kernel chooses.
@@ -97,6 +97,58 @@ pub unsafe fn madvise(addr: *mut c_void, len: usize, advice: u32) -> Result<()> 
 pub fn mincore(addr: usize, pages: &mut [u8]) -> Result<()> {
     // SAFETY: the kernel writes one byte a page; what the range holds is only looked at.
     unsafe { call!(__NR_mincore, addr, pages.len() * 4096, pages.as_mut_ptr()) }.map(drop)
+}
+
+/// `process_vm_readv(2)` of the calling process's own memory, or of one that shares it: `EFAULT` where nothing is mapped, and not a
+/// signal. Asks for no permission, which reading another memory does (kernel/fork.c, `mm_access`).
+///
+/// Returns how much was read, which ends where the mapped memory does.
+///
+/// ```
+/// # use forkless_sys::{Errno, mm, process};
+/// let (from, mut to) = (*b"memory", [0; 6]);
+/// match mm::read(process::getpid(), from.as_ptr() as usize, &mut to) {
+///     Ok(n) => assert_eq!((n, to), (6, from)),
+///     Err(e) => assert!(matches!(e, Errno::ENOSYS | Errno::EPERM)), // a kernel without it, a container's filter
+/// }
+/// assert!(mm::read(process::getpid(), 0, &mut to).is_err());
+/// ```
+pub fn read(pid: i32, from: usize, to: &mut [u8]) -> Result<usize> {
+    let (local, remote) = ([to.as_mut_ptr() as usize, to.len()], [from, to.len()]);
+    // SAFETY: the kernel writes into the slice; what it reads it copies as it finds it.
+    unsafe { call!(__NR_process_vm_readv, pid, local.as_ptr(), 1usize, remote.as_ptr(), 1usize, 0usize) }
+}
+
+/// Whether `addr..addr + len` lies in several mappings, asked by an `mremap(2)` that cannot be granted: it is to grow the range in place, and
+/// the kernel refuses that with `EFAULT` across mappings (mm/mremap.c, `vma_to_resize`) and with `ENOMEM` where something is behind it.
+/// Adjacent mappings are one if all their flags are the same.
+///
+/// # Safety
+/// `addr` is a page's, `len` a multiple of the page size, and something is mapped behind the range, or it would grow.
+///
+/// ```
+/// # use forkless_sys::{Errno, mm};
+/// let pages = mm::map_anonymous(3 * 4096, mm::PROT_READ | mm::PROT_WRITE, mm::MAP_PRIVATE)?;
+/// let is_split = || {
+///     // SAFETY: a third page is behind the two.
+///     unsafe { mm::is_split(pages as usize, 2 * 4096) }
+/// };
+/// assert_eq!(is_split(), Ok(false));
+/// // SAFETY: nobody forks meanwhile.
+/// unsafe { mm::madvise(pages, 4096, mm::MADV_DONTFORK) }?;
+/// assert_eq!(is_split(), Ok(true)); // the first page has a flag of its own
+/// # // SAFETY: nothing uses them any more.
+/// # unsafe { mm::munmap(pages, 3 * 4096) }?;
+/// # Ok::<(), Errno>(())
+/// ```
+pub unsafe fn is_split(addr: usize, len: usize) -> Result<bool> {
+    // SAFETY: by the caller's contract nothing is mapped or moved.
+    match unsafe { call!(__NR_mremap, addr, len, len + 4096, 0usize) } {
+        Err(Errno::EFAULT) => Ok(true),
+        Err(Errno::ENOMEM) => Ok(false),
+        Err(other) => Err(other),
+        Ok(_) => Err(Errno::EINVAL),
+    }
 }
 
 /// `munmap(2)`.

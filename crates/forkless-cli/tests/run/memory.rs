@@ -56,6 +56,16 @@ fn address_space_that_is_given_back_stays_free() {
     }
 }
 
+#[test]
+fn what_a_copy_maps_stays_its_own() {
+    let options = ["--fork-minimum=1M", "--fork-always", "--fork-limit=20000"];
+    let report = same_as_plain(&MEMORY_CASES, &options, "a_copy_fills_every_gap");
+    if !without_dispatch() {
+        // Those of the parent. Where the gap is taken the copy's are plain.
+        assert!(matches!(report.count("committed"), 4 | 6), "{:?}", report.reasons());
+    }
+}
+
 /// Counted in page faults, which a busy machine cannot change: a pass over 8,192 pages after a fork faults on each of them, after a
 /// speculation on those that were left to the kernel.
 #[test]

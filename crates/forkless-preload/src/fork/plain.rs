@@ -7,7 +7,7 @@ use forkless_record::{Counter, Kind};
 use linux_raw_sys::prctl;
 
 use crate::{
-    config, huge,
+    config, huge, mappings,
     next::{self, Next},
     tally,
 };
@@ -16,6 +16,8 @@ use crate::{
 pub(crate) const TABLES_LEN: usize = 0;
 /// No child shares a page.
 pub(crate) const OUTCOME_LEN: usize = 0;
+/// Nor any with a server.
+pub(crate) const EXCHANGE_LEN: usize = 0;
 
 /// Never in a speculative child.
 pub(crate) const fn speculating() -> bool {
@@ -41,6 +43,11 @@ pub(crate) fn note_prctl(option: u32) {
 pub(crate) fn note_seccomp() {
     SANDBOXED.store(true, Relaxed);
     huge::pool::before_sandbox();
+}
+
+/// What this copy of another process's memory says of that process.
+pub(crate) fn forget_parents() {
+    mappings::advice::forget_holder();
 }
 
 /// Makes a call that moves memory: nothing here marks any.

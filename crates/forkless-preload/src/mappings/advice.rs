@@ -108,3 +108,8 @@ pub(crate) fn moved(addr: usize, old_len: usize, new_len: usize, mremap: impl Fn
         at
     })
 }
+
+/// In a copy of another process's memory, whose threads are not here.
+pub(crate) fn forget_holder() {
+    notes::forget_holder();
+}
