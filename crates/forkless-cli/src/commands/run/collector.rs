@@ -65,7 +65,8 @@ fn collect(file: &RecordFile, pid: Pid, root: BorrowedFd<'_>) {
     // may have forbidden itself. A process that is killed says nothing.
     loop {
         if let Some(ending) = record.announced() {
-            if written.is_none() && (record.is_certain() || !waits_for_a_child(pid)) {
+            // Again, where an earlier end was that of a process which shared the root's memory.
+            if record.is_certain() || !waits_for_a_child(pid) {
                 file.remove();
                 let _ = report::write(record, file);
                 written = Some(Instant::now());
