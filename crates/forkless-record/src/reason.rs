@@ -52,6 +52,7 @@ kinds! {
     Nested = 17, "forked by a fork handler";
     Namespace = 18, "its children are in another PID namespace";
     Lock = 19, "lock held for long by another thread";
+    Shared = 20, "in memory that is another process's (vfork)";
     // Undone.
     Call = 32, "system call";
     Command = 33, "command of fcntl, ioctl or prctl";

@@ -30,6 +30,7 @@ pub mod clone;
 pub mod dispatch;
 mod errno;
 pub mod fd;
+pub mod futex;
 pub mod ids;
 pub mod maps;
 pub mod mm;

@@ -120,6 +120,30 @@ fn fork_handlers_that_wait_for_other_threads() {
     }
 }
 
+/// Regression: vfork's child took the slots and stacks of a speculation under way for its own, of an ended process, and freed them.
+#[test]
+fn vforked_children_fork() {
+    let report = same_as_plain(&THREADS, &only_its_own(&["--fork=speculate"]), "vforked_children_fork");
+    if !nothing_speculates() {
+        let reasons = report.reasons();
+        assert!(report.count("committed") > 0, "{reasons:?}");
+        assert_eq!(reasons.iter().filter(|r| *r == "Shared").count(), 200, "{reasons:?}");
+    }
+}
+
+/// Regression: two processes with the number 1 took the page they had in common for their own. What had been executed looked undone,
+/// and was executed again.
+#[test]
+fn two_first_processes() {
+    if !root_to("make a PID namespace") {
+        return;
+    }
+    let report = same_as_plain(&OUTSIDE, &only_its_own(&[]), "two_first_processes");
+    if !nothing_speculates() {
+        assert_eq!((report.count("committed"), report.reasons()), (750, vec![]));
+    }
+}
+
 /// Call sites are learnt about here, so that there are plain forks beside speculations.
 #[test]
 fn workers_beside_a_thread_that_executes() {

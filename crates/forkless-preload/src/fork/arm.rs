@@ -8,6 +8,7 @@
 #![expect(unsafe_code, reason = "signal stacks and handlers")]
 
 use core::cell::UnsafeCell;
+use core::ffi::c_void;
 use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
@@ -41,10 +42,15 @@ pub(crate) enum Verdict {
 /// A signal frame with AVX-512 state takes 3.5 KB, with AMX 11 KB; two may nest (a fault inside the dispatch handler), and the
 /// handlers' own frames come on top.
 const STACK: usize = 64 << 10;
+/// Below it, for a process that serves the child (`source`): some calls deep, and without handlers.
+const SERVER_STACK: usize = 16 << 10;
 const SLOTS: usize = 8;
 
 #[repr(C, align(4096))]
-struct Stack(UnsafeCell<[u8; STACK]>);
+struct Stack {
+    server: UnsafeCell<[u8; SERVER_STACK]>,
+    own: UnsafeCell<[u8; STACK]>,
+}
 // SAFETY: only the thread that owns the slot, and the kernel on its behalf, uses the memory.
 unsafe impl Sync for Stack {}
 
@@ -270,12 +276,17 @@ impl Slot {
         armed
     }
 
+    fn stack(&self) -> &'static Stack {
+        &tables::get().stacks.0[self.index()]
+    }
+
+    /// Where the stack for a server begins.
+    pub(crate) fn server_stack(&self) -> *mut c_void {
+        self.stack().server.get().cast::<c_void>().wrapping_byte_add(SERVER_STACK)
+    }
+
     fn take_stack(&self) -> Attempt<()> {
-        let ours = AltStack {
-            start: tables::get().stacks.0[self.index()].0.get() as usize,
-            flags: SS_AUTODISARM,
-            size: STACK,
-        };
+        let ours = AltStack { start: self.stack().own.get() as usize, flags: SS_AUTODISARM, size: STACK };
         // SAFETY: the slot's stack is this thread's until release.
         let old = match unsafe { signal::set_altstack(&ours) } {
             Ok(old) => old,

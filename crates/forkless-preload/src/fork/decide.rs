@@ -13,6 +13,7 @@ use crate::config::{self, Fork};
 use crate::insist::insist;
 use crate::mappings::advice;
 use crate::namespace;
+use crate::owner;
 use crate::rt;
 
 use super::{Attempt, NO_DISPATCH, outcome, sites, size, tables};
@@ -74,10 +75,31 @@ pub(crate) fn decide(site: usize) -> Attempt<()> {
         return Err(Kind::Traced);
     }
     stays_in_namespace()?;
+    in_own_memory()?;
     if !tables::map() || !outcome::prepare() {
         return Err(Kind::Setup);
     }
     Ok(())
+}
+
+/// A process that shares another's memory (`vfork`) would take that process's tables and stacks for its own.
+fn in_own_memory() -> Attempt<()> {
+    // `stays_strict` has asked the kernel.
+    let is_sure = config::fork() == Fork::Strict && is_unfiltered();
+    let is_shared = || {
+        if owner::is_marked() {
+            owner::is_shared()
+        } else {
+            // There is one thread, and yet somebody else: another process.
+            is_unfiltered()
+                && process::unshare_memory() == Err(Errno::EINVAL)
+                && process::thread_count() == Some(1)
+        }
+    };
+    if !is_sure && is_shared() {
+        return Err(Kind::Shared);
+    }
+    if owner::mark() { Ok(()) } else { Err(Kind::Setup) }
 }
 
 /// What fork handlers may have changed since.
@@ -87,7 +109,7 @@ pub(crate) fn again() -> Attempt<()> {
     stays_in_namespace()
 }
 
-fn its_own_rules() -> Attempt<()> {
+pub(crate) fn its_own_rules() -> Attempt<()> {
     match SANDBOXED.load(Relaxed) {
         0 => Ok(()),
         1 => Err(Kind::Sandbox),
@@ -106,13 +128,17 @@ fn stays_strict() -> Attempt<()> {
     }
 }
 
-/// Whether the process has one thread, and no other process changes its memory; `None` when that cannot be found out.
-fn single_threaded() -> Option<bool> {
-    // A filter that the process was started under may kill whoever makes a call it does not know.
+/// Whether no filter came with the program. One may kill whoever makes a call it does not know.
+pub(crate) fn is_unfiltered() -> bool {
     if UNFILTERED.load(Relaxed) == 0 {
         UNFILTERED.store(if process::seccomp_mode() == Ok(0) { 1 } else { 2 }, Relaxed);
     }
-    if UNFILTERED.load(Relaxed) == 1 {
+    UNFILTERED.load(Relaxed) == 1
+}
+
+/// Whether the process has one thread, and no other process changes its memory; `None` when that cannot be found out.
+fn single_threaded() -> Option<bool> {
+    if is_unfiltered() {
         match process::unshare_memory() {
             Ok(()) => return Some(true),
             Err(Errno::EINVAL) => return Some(false),
@@ -223,6 +249,10 @@ pub(crate) fn outside_window<T>(call: impl FnOnce() -> T) -> T {
         return call();
     }
     super::touched();
+    if owner::is_copy() {
+        // A window that was open in the parent is never closed here.
+        owner::take_over(super::forget_parents);
+    }
     loop {
         MOVES.fetch_add(1, SeqCst);
         if !WINDOW.load(SeqCst) {
@@ -238,7 +268,11 @@ pub(crate) fn outside_window<T>(call: impl FnOnce() -> T) -> T {
 
 fn until_closed() {
     while WINDOW.load(SeqCst) {
-        sched::yield_now();
+        if super::sandboxed() {
+            core::hint::spin_loop();
+        } else {
+            sched::yield_now();
+        }
     }
 }
 

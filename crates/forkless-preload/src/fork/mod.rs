@@ -19,9 +19,9 @@ use forkless_record::{Counter, Kind, Reason};
 use linux_raw_sys::prctl;
 
 use crate::{
-    config, huge, interpose,
+    config, huge, interpose, mappings,
     next::{self, Next},
-    tally,
+    owner, tally,
 };
 
 mod arm;
@@ -31,16 +31,19 @@ mod frame;
 mod kept;
 mod memory;
 mod outcome;
-pub(crate) mod own_memory;
 mod parent;
 mod plan;
 mod sites;
 mod size;
+mod source;
 mod tables;
 mod trap;
 
 pub(crate) use arm::prepare;
 pub(crate) use decide::{note_namespaces, outside_window};
+pub(crate) use outcome::LEN as OUTCOME_LEN;
+pub(crate) use source::LEN as EXCHANGE_LEN;
+pub(crate) use tables::LEN as TABLES_LEN;
 
 /// Not 0 in a speculative child, from its first instruction to its exec or end. The interposers read it: where it is [`SHORT_CUTS`]
 /// they go to the judgement themselves.
@@ -102,6 +105,7 @@ pub(crate) fn sandboxed() -> bool {
 /// The program installs a seccomp filter.
 pub(crate) fn note_seccomp() {
     decide::SANDBOXED.store(1, Relaxed);
+    huge::pool::before_sandbox();
 }
 
 fn touched() {
@@ -116,6 +120,13 @@ pub(crate) fn fork_entry(real: &'static Next<next::Fork>, site: usize, late: boo
     let real = real.get().unwrap_or_else(|| crate::rt::abort());
     if speculating() {
         return real();
+    }
+    if sandboxed() {
+        return fork_sandboxed(real, site);
+    }
+    if owner::is_copy() {
+        // Made past `fork`, by libc's forkpty or daemon, or without libc.
+        owner::take_over(forget_parents);
     }
     huge::before_fork();
     if config::fork() == config::Fork::Off {
@@ -145,15 +156,45 @@ pub(crate) fn fork_entry(real: &'static Next<next::Fork>, site: usize, late: boo
     pid
 }
 
+/// Nothing is asked and nothing given back, in the child neither: the program may have forbidden itself what it does not call.
+#[cold]
+#[inline(never)]
+fn fork_sandboxed(real: next::Fork, site: usize) -> i32 {
+    if config::fork() == config::Fork::Off {
+        return real();
+    }
+    tally::add(Counter::Forks, 1);
+    if owner::is_copy() {
+        // A window that was open in the parent is never closed here.
+        decide::reset();
+    }
+    let pid = decide::plain(|| real());
+    if pid == 0 {
+        decide::reset();
+    } else {
+        report(site, arm::Verdict::Plain(decide::its_own_rules().err().unwrap_or(Kind::Sandbox).into()));
+    }
+    pid
+}
+
 /// The child of a plain fork: what it inherited of ours belongs to its parent.
 fn in_plain_child() {
     if !TOUCHED.load(Relaxed) {
         return;
     }
+    if owner::is_copy() {
+        owner::take_over(forget_parents);
+    } else {
+        forget_parents();
+    }
+}
+
+/// What this copy of another process's memory says of that process.
+pub(crate) fn forget_parents() {
     outcome::forget();
-    own_memory::forget();
     arm::reset();
     decide::reset();
+    mappings::advice::forget_holder();
 }
 
 fn report(site: usize, verdict: arm::Verdict) {

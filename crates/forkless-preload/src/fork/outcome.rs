@@ -1,14 +1,19 @@
 //! The pages a speculative child shares with its parent: how it ended, and what it needed.
 //!
-//! One mapping a process, made before its first speculation and kept. A process forked from this one inherits the mapping together
-//! with its parent, so it must make one of its own first: [`forget`].
+//! One mapping a process, made before its first speculation and kept. A process forked from this one has the pointer and not the
+//! mapping, so it must make one of its own first: [`forget`].
+#![expect(unsafe_code, reason = "advice on a mapping of its own")]
 
+use core::ffi::c_void;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use forkless_record::Reason;
+use forkless_sys::mm;
 use forkless_sys::signal::Taken;
-use forkless_sys::{mm, process};
+
+use crate::insist::insist;
+use crate::reserve;
 
 use super::memory;
 
@@ -38,38 +43,47 @@ pub(crate) struct Outcome {
 }
 
 static OUTCOME: AtomicPtr<Outcome> = AtomicPtr::new(null_mut());
-/// The process that made it.
-static OWNER: AtomicI32 = AtomicI32::new(0);
 
 /// The mapping's length.
 pub(crate) const LEN: usize = (size_of::<Outcome>() + 4095) & !4095;
 
-/// Makes the mapping if there is none of this process's own.
+/// Makes the mapping if there is none.
+///
+/// No process inherits it but the speculative child, and the kernel shares it with that one alone: a child made past `fork`, which may
+/// become another user, could write into it what this process believes.
 #[inline(always)]
 pub(crate) fn prepare() -> bool {
-    let me = process::getpid();
-    if !OUTCOME.load(Relaxed).is_null() && OWNER.load(Relaxed) != me {
-        // This process was made past `fork`, by libc's forkpty or daemon, or without libc.
-        super::in_plain_child();
-    }
     if OUTCOME.load(Relaxed).is_null() {
-        match mm::map_anonymous(LEN, mm::PROT_READ | mm::PROT_WRITE, mm::MAP_SHARED) {
-            Ok(at) => {
-                OWNER.store(me, Relaxed);
-                OUTCOME.store(at.cast(), Relaxed);
-            }
-            Err(_) => return false,
+        let Ok(at) = reserve::share_outcome() else { return false };
+        if advise(at, mm::MADV_DONTFORK).is_err() {
+            reserve::let_outcome_go(false);
+            return false;
         }
+        OUTCOME.store(at.cast(), Relaxed);
     }
     true
 }
 
-/// In a plain forked child: the mapping is the parent's.
+fn advise(at: *mut c_void, advice: u32) -> forkless_sys::Result<()> {
+    // SAFETY: says what a child gets, of memory of our own.
+    unsafe { mm::madvise(at, LEN, advice) }
+}
+
+/// The process that is made next inherits the mapping.
+pub(crate) fn lend() -> bool {
+    advise(OUTCOME.load(Relaxed).cast(), mm::MADV_DOFORK).is_ok()
+}
+
+/// And none after it.
+pub(crate) fn keep() {
+    let _ = insist(|| advise(OUTCOME.load(Relaxed).cast(), mm::MADV_DONTFORK));
+}
+
+/// In a child of this process: it has not got the mapping.
 pub(crate) fn forget() {
-    let at = OUTCOME.load(Relaxed);
-    if !at.is_null() {
+    if !OUTCOME.load(Relaxed).is_null() {
         OUTCOME.store(null_mut(), Relaxed);
-        crate::mappings::unmap_own(at.cast(), LEN);
+        reserve::let_outcome_go(true);
     }
 }
 

@@ -8,7 +8,7 @@ use forkless_record::protocol::{self, Answer, Question};
 use forkless_sys::process::{self, P_PID, WALL, WEXITED, WNOHANG, WNOWAIT, WaitInfo};
 use forkless_sys::signal::{self, SigSet};
 use forkless_sys::time::Timespec;
-use forkless_sys::{CPtr, Errno, fd, mm, sched};
+use forkless_sys::{Errno, mm};
 use linux_raw_sys::general as k;
 
 use crate::config;
@@ -20,7 +20,8 @@ use super::arm::{Slot, Verdict};
 use super::decide::NANOS_PER_PAGE;
 use super::frame::Frame;
 use super::plan::Listed;
-use super::{Attempt, child, decide, memory, outcome, own_memory, plan, sites, size};
+use super::source::Source;
+use super::{Attempt, child, decide, memory, outcome, plan, sites, size};
 
 /// The flags of a fork; anything else is another kind of clone.
 const FORK_FLAGS: usize = (k::CLONE_CHILD_SETTID | k::CLONE_CHILD_CLEARTID | k::CLONE_PARENT_SETTID) as usize;
@@ -211,45 +212,56 @@ fn in_window(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> At
         sites::aborted(site);
         return Err(Kind::Small);
     }
-    let source = open_memory()?;
-    let outcome = outcome::get();
-    outcome.reset();
+    // Nor those that are never blocked, until the child has handlers for them.
+    let Ok(before) = signal::set_mask(SigSet::ALL) else { return Err(Kind::Setup) };
+    let made = make_child(slot, frame, nr, args, beside_threads);
+    if made == Ok(0) {
+        return Ok(Ended::InChild);
+    }
+    let _ = insist(|| signal::set_mask(before));
+    let pid = made?;
+    // For the report. What is mapped need not be there: sanitizers reserve terabytes. The peak resident set bounds what a fork would have
+    // copied.
+    let bytes = if config::record().is_null() { bytes } else { bytes.min(size::peak()) };
+    let committed = committed(pid);
+    sites::learn(site, outcome::get().ranges(), committed);
+    Ok(if committed { Ended::Committed { pid, bytes } } else { Ended::Aborted })
+}
+
+/// The clone, with all signals blocked. Returns the child's number when it has executed a program or ended; in the child 0.
+fn make_child(
+    slot: &'static Slot,
+    frame: &mut Frame,
+    nr: u32,
+    args: &Args,
+    beside_threads: bool,
+) -> Attempt<i32> {
+    let source = Source::open(slot, beside_threads)?;
+    outcome::get().reset();
+    if !outcome::lend() {
+        source.close();
+        return Err(Kind::Setup);
+    }
     mark();
     let parent = process::getpid();
-
-    let flags = flags | k::CLONE_VFORK as usize;
+    let flags = if nr == k::__NR_clone { args[0] & FORK_FLAGS } else { 0 } | k::CLONE_VFORK as usize;
     let spawn = match nr {
         k::__NR_clone => [flags, 0, args[2], args[3], args[4], 0],
         _ => [flags, 0, 0, 0, 0, 0],
-    };
-    // Nor those that are never blocked, until the child has handlers for them.
-    let Ok(before) = signal::set_mask(SigSet::ALL) else {
-        unmark(beside_threads);
-        own_memory::close(source);
-        return Err(Kind::Setup);
     };
     // SAFETY: a fork as the program asked for, but with exit signal 0 (an aborted child is nobody's business; exec sets SIGCHLD,
     // kernel/exec.c, de_thread) and suspending us until it has executed a program or ended.
     let pid = unsafe { kernel::pass(k::__NR_clone, &spawn) };
     if pid == 0 {
-        child::begin(slot, source, parent);
+        child::begin(slot, source.descriptor(), parent);
         frame.mask = BLOCKED.0;
         frame.answer(0);
-        return Ok(Ended::InChild);
+        return Ok(0);
     }
-    let _ = insist(|| signal::set_mask(before));
+    outcome::keep();
     unmark(beside_threads);
-    own_memory::close(source);
-    if pid < 0 {
-        return Err(Kind::CloneFailed);
-    }
-    let pid = pid as i32;
-    // For the report. What is mapped need not be there: sanitizers reserve terabytes. The peak resident set bounds what a fork would have
-    // copied.
-    let bytes = if config::record().is_null() { bytes } else { bytes.min(size::peak()) };
-    let committed = committed(pid);
-    sites::learn(site, outcome.ranges(), committed);
-    Ok(if committed { Ended::Committed { pid, bytes } } else { Ended::Aborted })
+    source.close();
+    if pid < 0 { Err(Kind::CloneFailed) } else { Ok(pid as i32) }
 }
 
 /// Whether the child, which has left our memory, executed a program. If it did not it is reaped.
@@ -294,37 +306,6 @@ fn killed(child: &WaitInfo) {
     {
         outcome::get().pending.fetch_or(1 << (child.status - 1), Relaxed);
     }
-}
-
-/// A descriptor of our memory that still reads it in a child, which has memory of its own: /proc/self/mem binds at open
-/// (fs/proc/base.c, mem_open). High up, out of the way of the lowest free numbers the child will get.
-fn open_memory() -> Attempt<i32> {
-    let low = match fd::openat(fd::AT_FDCWD, CPtr::from(c"/proc/self/mem"), fd::O_RDONLY | fd::O_CLOEXEC, 0) {
-        Ok(fd) => fd,
-        Err(Errno::EMFILE | Errno::ENFILE) => return Err(Kind::Descriptors),
-        // Not dumpable; a copy of the one kept from before is as good, and goes the same way.
-        Err(_) => own_memory::copy()?,
-    };
-    // 255 is bash's own; a table of 256 is the kernel's second size, so most programs' tables need not grow again.
-    const HIGH: i32 = 240;
-    const MARGIN: i32 = 64;
-    let wanted = HIGH.max(low + MARGIN);
-    let mut high = fd::dup_cloexec(low, wanted);
-    match high {
-        Ok(got) if got != wanted => {
-            // In the midst of the program's own descriptors: get clear of them.
-            let _ = fd::close(got);
-            high = fd::dup_cloexec(low, got + MARGIN);
-        }
-        // Above the program's limit: just below it, then.
-        Err(Errno::EINVAL) => {
-            let limit = sched::getrlimit(k::RLIMIT_NOFILE).map_or(0, |l| l.soft.min(i32::MAX as u64) as i32);
-            high = fd::dup_cloexec(low, (limit - 4).max(low + 1));
-        }
-        _ => {}
-    }
-    let _ = fd::close(low);
-    high.map_err(|_| Kind::Descriptors)
 }
 
 /// Marks the absent ranges. From the first that refuses on (VM_SPECIAL mappings do), the rest stays with the kernel.

@@ -196,7 +196,6 @@ pub(crate) fn list(
         if m.inode == 0
             && m.flags & maps::READABLE != 0
             && m.end - m.start >= smallest
-            && !tables::start_at(m.start)
             && !advice::is_marked(m.start, m.end)
         {
             listed.absent += exclude(&m, &pins, absent, smallest);

@@ -83,53 +83,10 @@ interpose! {
     sigaction, c"sigaction" => slow_sigaction;
     sigprocmask, c"sigprocmask" => slow_sigprocmask;
     pthread_sigmask, c"pthread_sigmask" => slow_pthread_sigmask;
-}
-
-/// Defines a libc function that changes the process's user, after which its memory can no longer be opened.
-macro_rules! changes_user {
-    ($($name:ident, $text:literal, ($($argument:ident),*) => $nr:ident [$($passed:expr),*] $(unless $refused:expr)?;)*) => {
-        const CHANGE_USER: &str = concat!($(stringify!($name), "\0"),*);
-
-        fn find_changes_of_user() {
-            $($name::NEXT.find();)*
-        }
-
-        $(mod $name {
-            use super::*;
-
-            // SAFETY: its type.
-            pub(super) static NEXT: Next<extern "C" fn($($argument: u32),*) -> c_int> = unsafe { Next::new($text) };
-
-            #[unsafe(no_mangle)]
-            extern "C" fn $name($($argument: u32),*) -> c_int {
-                if fork::takes_short_cuts() {
-                    $(if $refused {
-                        return libc_answer(EINVAL);
-                    })?
-                    return libc_answer(child::direct(k::$nr, &[$($passed as usize),*, 0, 0, 0]));
-                }
-                let speculating = fork::speculating();
-                if !speculating {
-                    fork::own_memory::keep();
-                }
-                let Some(real) = NEXT.get() else { return absent() };
-                let answer = real($($argument),*);
-                if !speculating {
-                    fork::own_memory::keep_while_needed();
-                }
-                answer
-            }
-        })*
-    };
-}
-
-changes_user! {
-    setuid, c"setuid", (uid) => __NR_setuid [uid, 0, 0];
-    // glibc's does not ask the kernel for nobody (sysdeps/unix/sysv/linux/seteuid.c).
-    seteuid, c"seteuid", (effective) => __NR_setresuid [u32::MAX, effective, u32::MAX]
-        unless effective == u32::MAX && next::is_glibc();
-    setreuid, c"setreuid", (real_id, effective) => __NR_setreuid [real_id, effective, 0];
-    setresuid, c"setresuid", (real_id, effective, saved) => __NR_setresuid [real_id, effective, saved];
+    setuid, c"setuid" => slow_setuid;
+    seteuid, c"seteuid" => slow_seteuid;
+    setreuid, c"setreuid" => slow_setreuid;
+    setresuid, c"setresuid" => slow_setresuid;
 }
 
 extern "C" fn slow_close(fd: c_int) -> c_int {
@@ -167,6 +124,28 @@ extern "C" fn slow_setpgid(pid: c_int, pgid: c_int) -> c_int {
 
 extern "C" fn slow_chdir(path: *const c_char) -> c_int {
     libc_answer(child::direct(k::__NR_chdir, &[path as usize, 0, 0, 0, 0, 0]))
+}
+
+extern "C" fn slow_setuid(uid: u32) -> c_int {
+    libc_answer(child::direct(k::__NR_setuid, &[uid as usize, 0, 0, 0, 0, 0]))
+}
+
+extern "C" fn slow_seteuid(effective: u32) -> c_int {
+    const NOBODY: u32 = u32::MAX;
+    // glibc's does not ask the kernel for nobody (sysdeps/unix/sysv/linux/seteuid.c).
+    if effective == NOBODY && next::is_glibc() {
+        return libc_answer(EINVAL);
+    }
+    slow_setresuid(NOBODY, effective, NOBODY)
+}
+
+extern "C" fn slow_setreuid(real: u32, effective: u32) -> c_int {
+    libc_answer(child::direct(k::__NR_setreuid, &[real as usize, effective as usize, 0, 0, 0, 0]))
+}
+
+extern "C" fn slow_setresuid(real: u32, effective: u32, saved: u32) -> c_int {
+    let ids = [real as usize, effective as usize, saved as usize, 0, 0, 0];
+    libc_answer(child::direct(k::__NR_setresuid, &ids))
 }
 
 extern "C" fn slow_umask(mask: u32) -> c_int {
@@ -349,14 +328,13 @@ pub(super) use once_moved;
 /// Finds the functions that children call between fork and exec.
 pub(super) fn find_childrens() {
     find_replaced();
-    find_changes_of_user();
     find_watched();
     next::settle(&syscall_function::NEXT, c"syscall", absent as *const ());
 }
 
 /// Whether speculative children that take short cuts would pass over another library's functions.
 pub(super) fn passes_others_over() -> bool {
-    crate::objects::others_define(REPLACED) || crate::objects::others_define(CHANGE_USER)
+    crate::objects::others_define(REPLACED)
 }
 
 mod syscall_function {

@@ -1,43 +1,44 @@
-//! The ranges noted by [`super::advice`]: disjoint, in order, as many as a process may have mappings.
+//! The ranges noted by [`super::advice`]: disjoint, in order, as many as a process has mappings for.
 //!
 //! Programs with a collector have thousands (each 256 KiB of V8's heap is one), most have none, which costs one load to find out. The lock is held for
-//! some microseconds, with all signals blocked. It says whose it is: in a child that was forked meanwhile the holder is not there, and what it
-//! was changing is of no use.
-#![expect(unsafe_code, reason = "a table that moves when it grows")]
+//! some microseconds, with all signals blocked. In a child that was forked meanwhile the holder is not there ([`forget_holder`]).
+#![expect(unsafe_code, reason = "all of it is valid when zeroed")]
 
 use core::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicPtr, AtomicUsize,
+    AtomicBool, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 
+use forkless_sys::sched;
 use forkless_sys::signal::{self, SigSet};
-use forkless_sys::{mm, process, sched};
 
+use crate::fork;
 use crate::insist::insist;
+use crate::late::Late;
+use crate::owner;
+use crate::reserve;
 
 type Note = (AtomicUsize, AtomicUsize);
 
-/// How many there is room for at first.
-const FEW: usize = 512;
-/// Linux allows a process 65,530 mappings (vm.max_map_count), and each range is one at least.
-const MOST: usize = 1 << 16;
+/// Linux allows a process 65,530 mappings (vm.max_map_count). Each range is one at least, and so is nearly always what lies
+/// between it and the next, or they would be one range.
+const MOST: usize = 1 << 15;
 
-/// Mapped when there is something to note, and again when it becomes more, with room for [`ROOM`].
-static TABLE: AtomicPtr<Note> = AtomicPtr::new(core::ptr::null_mut());
-static ROOM: AtomicUsize = AtomicUsize::new(0);
+/// Bytes that they take.
+pub(crate) const LEN: usize = size_of::<[Note; MOST]>();
 
-static LEN: AtomicUsize = AtomicUsize::new(0);
-/// The process whose thread has it, or 0.
-static LOCK: AtomicI32 = AtomicI32::new(0);
+/// Mapped when there is something to note.
+// SAFETY: made of atomics.
+static TABLE: Late<[Note; MOST]> = unsafe { Late::new(reserve::MARKS) };
+
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+static LOCK: AtomicBool = AtomicBool::new(false);
 /// Not everything is noted.
 static INCOMPLETE: AtomicBool = AtomicBool::new(false);
-/// The process that last asked whether everything is.
-#[cfg(target_arch = "x86_64")]
-static ASKING: AtomicI32 = AtomicI32::new(0);
 
 /// Whether nothing is noted, and nothing was to be.
 pub(super) fn is_empty() -> bool {
-    LEN.load(Relaxed) == 0 && !INCOMPLETE.load(Relaxed)
+    COUNT.load(Relaxed) == 0 && !INCOMPLETE.load(Relaxed)
 }
 
 /// Whether not everything is noted.
@@ -46,15 +47,15 @@ pub(super) fn is_incomplete() -> bool {
     if is_empty() {
         return false;
     }
-    let me = process::getpid();
-    ASKING.store(me, Relaxed);
-    exclusive(me, |_| ()).is_none()
+    exclusive(|_| ()).is_none()
 }
 
 /// Notes all of `start..end`.
 pub(super) fn add(start: usize, end: usize) {
+    // Without the mark a copy could not tell that the lock is not held.
+    let is_marked = owner::mark();
     locked(|table| {
-        if !table.add(start, end) {
+        if !is_marked || !table.add(start, end) {
             INCOMPLETE.store(true, Relaxed);
         }
     });
@@ -73,30 +74,45 @@ pub(super) fn touch(start: usize, end: usize) -> bool {
 /// Whether every byte of `start..end` is noted. After [`is_incomplete`], with all signals blocked: this is asked for each mapping there is.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn cover(start: usize, end: usize) -> bool {
-    exclusive(ASKING.load(Relaxed), |table| table.cover(start, end)).unwrap_or(true)
+    exclusive(|table| table.cover(start, end)).unwrap_or(true)
 }
 
 /// `None`: nothing is known.
 fn locked<T>(work: impl FnOnce(Table) -> T) -> Option<T> {
     // A handler that marks memory as well would wait for itself.
     let before = signal::set_mask(SigSet::ALL);
-    let result = exclusive(process::getpid(), work);
+    let result = exclusive(work);
     if let Ok(before) = before {
         let _ = insist(|| signal::set_mask(before));
     }
     result
 }
 
-fn exclusive<T>(me: i32, work: impl FnOnce(Table) -> T) -> Option<T> {
-    while let Err(owner) = LOCK.compare_exchange(0, me, Acquire, Relaxed) {
-        if owner != me {
+/// Forgets who has the lock: a thread of another process, which this memory is a copy of. What it was changing is of no use.
+pub(super) fn forget_holder() {
+    if LOCK.load(Relaxed) {
+        INCOMPLETE.store(true, Relaxed);
+        LOCK.store(false, Relaxed);
+    }
+}
+
+fn exclusive<T>(work: impl FnOnce(Table) -> T) -> Option<T> {
+    /// A process that shares this memory may be killed while it has the lock.
+    const PATIENCE: usize = 100_000;
+    if owner::is_copy() && !fork::speculating() {
+        owner::take_over(fork::forget_parents);
+    }
+    let mut turns = 0;
+    while LOCK.compare_exchange(false, true, Acquire, Relaxed).is_err() {
+        turns += 1;
+        if turns == PATIENCE {
             INCOMPLETE.store(true, Relaxed);
             return None;
         }
         sched::yield_now();
     }
     let result = (!INCOMPLETE.load(Relaxed)).then(|| work(Table::current()));
-    LOCK.store(0, Release);
+    LOCK.store(false, Release);
     result
 }
 
@@ -107,16 +123,11 @@ struct Table {
 
 impl Table {
     fn current() -> Table {
-        let table = TABLE.load(Relaxed);
-        if table.is_null() {
-            return Table { notes: &[] };
-        }
-        // SAFETY: `grow` mapped so many, zeroed, and unmaps them only with the lock that the caller has.
-        Table { notes: unsafe { core::slice::from_raw_parts(table, ROOM.load(Relaxed)) } }
+        Table { notes: TABLE.get().map_or(&[], |all| all) }
     }
 
     fn len(&self) -> usize {
-        LEN.load(Relaxed)
+        COUNT.load(Relaxed)
     }
 
     fn get(&self, i: usize) -> (usize, usize) {
@@ -181,8 +192,10 @@ impl Table {
         let (len, behind) = (self.len(), from + by.len());
         let longer = len - (to - from) + by.len();
         if longer > self.notes.len() {
-            let Some(larger) = self.grow() else { return false };
-            self = larger;
+            if longer > MOST || !TABLE.map() {
+                return false;
+            }
+            self = Table::current();
         }
         if behind > to {
             (to..len).rev().for_each(|i| self.set(i + behind - to, self.get(i)));
@@ -192,27 +205,7 @@ impl Table {
         for (i, note) in by.iter().enumerate() {
             self.set(from + i, *note);
         }
-        LEN.store(longer, Relaxed);
+        COUNT.store(longer, Relaxed);
         true
-    }
-
-    fn grow(&self) -> Option<Table> {
-        let room = self.notes.len();
-        if room == MOST {
-            return None;
-        }
-        let size = |room: usize| room * size_of::<Note>();
-        let larger = (room * 4).clamp(FEW, MOST);
-        let at = mm::map_anonymous(size(larger), mm::PROT_READ | mm::PROT_WRITE, mm::MAP_PRIVATE).ok()?;
-        let old = TABLE.swap(at.cast(), Relaxed);
-        ROOM.store(larger, Relaxed);
-        let table = Table::current();
-        for i in 0..self.len() {
-            table.set(i, self.get(i));
-        }
-        if !old.is_null() {
-            super::unmap_own(old.cast(), size(room));
-        }
-        Some(table)
     }
 }

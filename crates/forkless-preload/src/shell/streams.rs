@@ -14,6 +14,7 @@ use forkless_sys::{Errno, fd, sched};
 use crate::fork;
 use crate::late::Late;
 use crate::next::Next;
+use crate::reserve;
 
 use super::launch::Step;
 use super::line;
@@ -52,9 +53,12 @@ struct Stream {
     ignored: AtomicU64,
 }
 
+/// Bytes that they take.
+pub(crate) const LEN: usize = size_of::<[Stream; STREAMS]>();
+
 /// Mapped by the first `popen`.
 // SAFETY: made of atomics.
-static TABLE: Late<[Stream; STREAMS]> = unsafe { Late::new() };
+static TABLE: Late<[Stream; STREAMS]> = unsafe { Late::new(reserve::STREAMS) };
 
 /// Streams of ours that are open: with none, `fclose` asks no further.
 static OPEN: AtomicU32 = AtomicU32::new(0);

@@ -53,12 +53,12 @@ pub(crate) fn begin(source: i32) {
 
 /// Whether the register names our descriptor.
 pub(crate) fn is_hidden(fd: usize) -> bool {
-    fd as i32 == fetch::SOURCE.load(Relaxed)
+    hidden() == Some(fd as i32)
 }
 
-/// Number of our descriptor.
-pub(crate) fn hidden() -> i32 {
-    fetch::SOURCE.load(Relaxed)
+/// Number of our descriptor, if there is one.
+pub(crate) fn hidden() -> Option<i32> {
+    Some(fetch::SOURCE.load(Relaxed)).filter(|fd| *fd >= 0)
 }
 
 pub(crate) fn is_private(fd: usize) -> bool {
@@ -71,15 +71,14 @@ pub(crate) fn is_usable(fd: usize) -> bool {
 
 /// A descriptor the kernel has just handed out as the lowest free one from `lowest` on.
 pub(crate) fn opened(answer: isize, lowest: usize, usable: bool) {
-    if answer == -(Errno::EMFILE.raw() as isize) {
-        // Ours may be the one too many.
-        abort(Kind::Collision);
-    }
-    if answer >= 0 {
-        // Without ours the program would have got this very number.
-        if answer > hidden() as isize && lowest as isize <= hidden() as isize {
+    if let Some(ours) = hidden() {
+        // Ours may be the one too many; or without it the program would have got this very number.
+        let ours = ours as isize;
+        if answer == -(Errno::EMFILE.raw() as isize) || (answer > ours && lowest as isize <= ours) {
             abort(Kind::Collision);
         }
+    }
+    if answer >= 0 {
         set(answer as usize, true, usable);
     }
 }
@@ -110,8 +109,7 @@ pub(crate) fn duplicated(answer: isize, from: usize, lowest: usize) {
 
 /// Before `dup2` or `dup3` onto a number: ours moves out of the way.
 pub(crate) fn vacate(target: usize) {
-    if is_hidden(target) {
-        let old = hidden();
+    if let Some(old) = hidden().filter(|_| is_hidden(target)) {
         let Ok(new) = fd::dup_cloexec(old, old + 1) else { abort(Kind::Collision) };
         fetch::SOURCE.store(new, Relaxed);
         let _ = fd::close(old);
@@ -142,7 +140,6 @@ pub(crate) fn close_range(args: &Args) -> isize {
     if flags & !(fd::CLOSE_RANGE_UNSHARE | fd::CLOSE_RANGE_CLOEXEC) != 0 {
         return -(Errno::EINVAL.raw() as isize);
     }
-    let ours = hidden() as u32;
     let part = |first, last| {
         if first > last {
             0
@@ -150,11 +147,12 @@ pub(crate) fn close_range(args: &Args) -> isize {
             fd::close_range(first, last, flags).map_or_else(|e| -(e.raw() as isize), |()| 0)
         }
     };
-    if flags & fd::CLOSE_RANGE_CLOEXEC != 0 || first > last || !(first..=last).contains(&ours) {
+    let ours = hidden().map(|fd| fd as u32).filter(|fd| (first..=last).contains(fd));
+    let Some(ours) = ours.filter(|_| flags & fd::CLOSE_RANGE_CLOEXEC == 0) else {
         let answer = fd::close_range(first, last, flags);
         forget(first, last, flags);
         return answer.map_or_else(|e| -(e.raw() as isize), |()| 0);
-    }
+    };
     let answer = if ours > 0 { part(first, ours - 1) } else { 0 };
     if answer != 0 {
         return answer;

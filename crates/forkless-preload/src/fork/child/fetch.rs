@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use forkless_record::Kind;
 use forkless_sys::{fd, mm};
 
-use super::super::{outcome, plan, tables};
+use super::super::{outcome, plan, source, tables};
 use super::{abort, limit};
 
 /// Sixteen pages: a fault costs 3 us in signal and mapping, a page 0.5 us.
@@ -29,7 +29,7 @@ fn fetched() -> &'static [AtomicUsize; TRACKED] {
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static LAST_END: AtomicUsize = AtomicUsize::new(0);
 static STREAK: AtomicUsize = AtomicUsize::new(0);
-/// Descriptor of the parent's memory.
+/// Descriptor of the parent's memory; -1: a process serves it.
 pub(crate) static SOURCE: AtomicI32 = AtomicI32::new(-1);
 
 fn slot(key: usize) -> Result<usize, usize> {
@@ -114,11 +114,20 @@ fn copy(start: usize, end: usize, exec: bool) {
     }
     let mut at = start;
     while at < end {
-        // SAFETY: just mapped, and nobody else knows of it.
-        match unsafe { fd::pread_raw(SOURCE.load(Relaxed), at as *mut u8, end - at, at as u64) } {
+        match read(at, end - at) {
             // Unmapped by another thread of the parent since.
-            Ok(0) | Err(_) => abort(Kind::Fault),
-            Ok(n) => at += n,
+            0 => abort(Kind::Fault),
+            n => at += n,
         }
     }
+}
+
+/// Reads what the parent has at `at` to the same place, which was just mapped; returns how much.
+fn read(at: usize, len: usize) -> usize {
+    let file = SOURCE.load(Relaxed);
+    if file < 0 {
+        return source::ask(at, len);
+    }
+    // SAFETY: nobody else knows of the memory yet.
+    unsafe { fd::pread_raw(file, at as *mut u8, len, at as u64) }.unwrap_or(0)
 }

@@ -119,8 +119,8 @@ pub(crate) fn counted(nr: u32, at: usize, answer: isize) -> isize {
     } else {
         (memory::value::<u64>(at), memory::value::<u64>(at + 8))
     };
-    let ours = fd::identity(fds::hidden(), CPtr::from(c""), fd::AT_EMPTY_PATH);
-    if ours.is_ok_and(|(proc, _)| proc == device) {
+    let ours = fds::hidden().and_then(|ours| fd::identity(ours, CPtr::from(c""), fd::AT_EMPTY_PATH).ok());
+    if ours.is_some_and(|(proc, _)| proc == device) {
         if fd::identity(fd::AT_FDCWD, CPtr::from(c"/proc/self/fd"), 0) != Ok((device, inode)) {
             // Another process's: which may have ours open as well.
             abort(Reason::new(Kind::Call, nr));

@@ -1,0 +1,123 @@
+//! Whose memory this is: the process's that wrote here before, a copy of it, or another process's that shares it.
+//!
+//! A number does not tell: a child in a PID namespace of its own may have its parent's. A page that the kernel empties in copies
+//! (`MADV_WIPEONFORK`, Linux 4.14) does, however the copy was made. A process that shares memory (`vfork`, `CLONE_VM`) finds the page
+//! as it is, with another process's number in it; two first processes of namespaces differ by their namespaces.
+//!
+//! What a copy inherits of the library's state belongs to its parent, and says what threads were doing that are not there.
+#![expect(unsafe_code, reason = "a page of its own")]
+
+use core::ptr::null_mut;
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use forkless_sys::signal::{self, SigSet};
+use forkless_sys::{mm, process, sched};
+
+use crate::insist::insist;
+use crate::{namespace, reserve};
+
+static MARK: AtomicPtr<Mark> = AtomicPtr::new(null_mut());
+
+/// All zeros in a copy.
+struct Mark {
+    /// The owner's number; [`CHANGING`] while a copy becomes an owner.
+    pid: AtomicI32,
+    /// The owner's PID namespace, where the owner is its first process.
+    namespace: AtomicU64,
+}
+
+const CHANGING: i32 = -1;
+
+/// A thread makes the mark, or has made it.
+static MARKING: AtomicBool = AtomicBool::new(false);
+
+fn known() -> Option<&'static Mark> {
+    // SAFETY: mapped by `mark`, zeros are valid, and it is never unmapped.
+    unsafe { MARK.load(Acquire).as_ref() }
+}
+
+/// Marks this memory as the calling process's, if nobody has marked it; whether it is marked.
+pub(crate) fn mark() -> bool {
+    if known().is_some() {
+        return true;
+    }
+    if MARKING.swap(true, Acquire) {
+        // Another thread was first. In a copy made meanwhile it is not there.
+        const PATIENCE: usize = 1000;
+        let mut turns = 0;
+        while known().is_none() && turns < PATIENCE {
+            sched::yield_now();
+            turns += 1;
+        }
+        return known().is_some();
+    }
+    let Ok(at) = reserve::OWNER.replace(mm::PROT_READ | mm::PROT_WRITE, mm::MAP_PRIVATE) else {
+        MARKING.store(false, Relaxed);
+        return false;
+    };
+    // SAFETY: fresh memory.
+    if unsafe { mm::madvise(at, reserve::OWNER.len(), mm::MADV_WIPEONFORK) }.is_err() {
+        MARKING.store(false, Relaxed);
+        return false;
+    }
+    // SAFETY: zeros are valid.
+    own(unsafe { &*at.cast::<Mark>() });
+    MARK.store(at.cast(), Release);
+    true
+}
+
+fn own(mark: &Mark) {
+    let me = me();
+    mark.namespace.store(namespace_of(me), Relaxed);
+    mark.pid.store(me, Release);
+}
+
+/// Never 0, which a filter may answer.
+fn me() -> i32 {
+    process::getpid().max(1)
+}
+
+/// 0 but in the first process of a namespace, whose number many have.
+fn namespace_of(me: i32) -> u64 {
+    if me == 1 { namespace::own().unwrap_or(0) } else { 0 }
+}
+
+#[cfg(target_arch = "x86_64")]
+/// Whether somebody has marked this memory, or the memory it is a copy of.
+pub(crate) fn is_marked() -> bool {
+    known().is_some()
+}
+
+/// Whether this memory is a copy of what its owner had: one load.
+pub(crate) fn is_copy() -> bool {
+    known().is_some_and(|mark| mark.pid.load(Relaxed) == 0)
+}
+
+#[cfg(target_arch = "x86_64")]
+/// Whether another process owns this memory, which the caller shares. Never where it is unmarked.
+pub(crate) fn is_shared() -> bool {
+    let me = me();
+    known()
+        .is_some_and(|mark| mark.pid.load(Relaxed) != me || mark.namespace.load(Relaxed) != namespace_of(me))
+}
+
+/// Makes the calling process the owner of a copy, once `forget` has dropped what belongs to others. Returns when that is done, by
+/// whichever thread.
+pub(crate) fn take_over(forget: impl FnOnce()) {
+    let Some(mark) = known() else { return };
+    // A handler that forks would wait for itself.
+    let before = signal::set_mask(SigSet::ALL);
+    if mark.pid.compare_exchange(0, CHANGING, Acquire, Relaxed).is_ok() {
+        forget();
+        own(mark);
+    }
+    while mark.pid.load(Acquire) == CHANGING {
+        sched::yield_now();
+    }
+    if let Ok(before) = before {
+        let _ = insist(|| signal::set_mask(before));
+    }
+}
