@@ -18,7 +18,7 @@ const PRELOAD_MAY_WANT: &[&str] = &["__errno_location", "dlsym", "environ", "get
 const PRELOAD_MUST_NOT_EXPORT: &[&str] =
     &["mem", "bcmp", "str", "rust_", "__rust", "_R", "_ZN", "_Unwind", "__"];
 /// The most the preloaded library may occupy on disk, but for the zeros of its reserve: it is mapped into every program.
-const PRELOAD_BYTES: u64 = 200_000;
+const PRELOAD_BYTES: u64 = 220_000;
 
 /// The most writable memory it may have. The loader relocates it in every program of a tree; a second page of the file would be another fault and
 /// another copy there, about 2 us, and one of zeroes another mapping, 5 us.

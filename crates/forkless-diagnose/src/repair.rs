@@ -491,7 +491,7 @@ mod tests {
 
     #[test]
     fn a_page_that_fails_is_the_only_one_lost() {
-        let plan = [0..HUGE * 40];
+        let plan = [0..HUGE * 20, HUGE * 20..HUGE * 40];
         let options = RepairOptions::default();
         let mut report = RepairReport::default();
         let call = |start: u64, length: u64| {

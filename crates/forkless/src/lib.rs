@@ -15,8 +15,8 @@
 //! | a line for `/bin/sh`, as system(3) and popen(3) take, without the shell | [`shell`] |
 //!
 //! Any thread may start, wait and signal, at once with others, without a lock held while a process is created. Nothing here is
-//! async-signal-safe (a start allocates). The environment is read at the start, under the lock of [`std::env`]: a thread may change it
-//! at any time as far as it may with `std::process`.
+//! async-signal-safe (a start allocates). The environment is read at the start, under the lock of
+//! [`std::env`](mod@std::env): a thread may change it at any time as far as it may with `std::process`.
 //!
 //! Linux 5.10 and later, x86-64 and aarch64. What the kernel refuses is done another way, and [`facilities`] tells which.
 //!
