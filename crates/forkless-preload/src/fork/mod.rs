@@ -29,6 +29,7 @@ pub(crate) mod child;
 mod decide;
 mod frame;
 mod kept;
+mod marks;
 mod memory;
 mod outcome;
 mod parent;
@@ -97,6 +98,11 @@ pub(crate) fn note_prctl(option: u32) {
 /// The program installs a seccomp filter.
 pub(crate) fn note_seccomp() {
     decide::SANDBOXED.store(1, Relaxed);
+}
+
+/// Whether other threads run beside a speculation.
+pub(crate) fn meets_threads() -> bool {
+    config::fork() == config::Fork::Speculate
 }
 
 fn touched() {

@@ -300,7 +300,7 @@ watches! {
     setns, c"setns", (namespace: c_int, kind: c_int) => fork::note_namespaces();
     /// Of whatever process.
     process_madvise, c"process_madvise", (process: c_int, ranges: usize, count: usize, advice: c_int, flags: u32) =>
-        advice::note_each(ranges, count, advice as u32);
+        advice::about_to_be_given_somewhere(advice as u32);
     /// Variadic; six registers carry all it can take.
     prctl, c"prctl", (option: c_int, a: usize, b: usize, c: usize, d: usize) => fork::note_prctl(option as u32);
 }
@@ -379,7 +379,7 @@ mod syscall_function {
     extern "C" fn note(nr: usize, a: usize, b: usize, c: usize, d: usize) {
         match nr as u32 {
             k::__NR_madvise => advice::about_to_be_given(a, b, c as u32),
-            k::__NR_process_madvise => advice::note_each(b, c, d as u32),
+            k::__NR_process_madvise => advice::about_to_be_given_somewhere(d as u32),
             k::__NR_prctl => fork::note_prctl(a as u32),
             k::__NR_unshare | k::__NR_setns => fork::note_namespaces(),
             _ => fork::note_seccomp(),

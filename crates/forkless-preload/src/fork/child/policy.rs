@@ -175,7 +175,10 @@ pub(crate) fn judge(nr: u32, a: &Args) -> isize {
         // Adding the right to write could open a shared mapping.
         k::__NR_mprotect if a[2] as u32 & k::PROT_WRITE == 0 => layout(nr, a),
         // Advice that drops or moves memory is a change of layout; MADV_REMOVE punches files.
-        k::__NR_mincore => layout(nr, a),
+        k::__NR_mincore => {
+            need::bytes(a[2], a[1].div_ceil(4096));
+            layout(nr, a)
+        }
         k::__NR_madvise if matches!(a[2], 0..=4 | 8 | 10..=21) => layout(nr, a),
 
         _ => abort(Reason::new(Kind::Call, nr)),
