@@ -41,7 +41,7 @@ mod tables;
 mod trap;
 
 pub(crate) use arm::prepare;
-pub(crate) use decide::{note_namespaces, outside_window};
+pub(crate) use decide::{note_clone, note_clone3, note_namespaces, note_vmsplice, outside_window};
 
 /// Not 0 in a speculative child, from its first instruction to its exec or end. The interposers read it: where it is [`SHORT_CUTS`]
 /// they go to the judgement themselves.
