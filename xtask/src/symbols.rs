@@ -17,7 +17,7 @@ const PRELOAD_MAY_WANT: &[&str] = &["__errno_location", "dlsym", "environ", "get
 /// What it must not export, but for glibc's `__register_atfork`: a program's own `memcpy` would become ours.
 const PRELOAD_MUST_NOT_EXPORT: &[&str] =
     &["mem", "bcmp", "str", "rust_", "__rust", "_R", "_ZN", "_Unwind", "__"];
-/// The most the preloaded library may occupy on disk: it is mapped into every program.
+/// The most the preloaded library may occupy on disk, but for the zeros of its reserve: it is mapped into every program.
 const PRELOAD_BYTES: u64 = 200_000;
 
 /// The most writable memory it may have. The loader relocates it in every program of a tree; a second page of the file would be another fault and
@@ -59,15 +59,18 @@ pub(crate) fn check() -> Result<String> {
         "libforkless_preload.so needs {:?}: it must serve every libc",
         needed(&dynamic)
     );
-    let bytes = std::fs::metadata(&preload)?.len();
+    let sections = tool("readelf", &["-SW"], &preload)?;
+    let (_, zeros) = section(".reserve", &sections)?;
+    let bytes = std::fs::metadata(&preload)?.len() - zeros;
     ensure!(bytes <= PRELOAD_BYTES, "libforkless_preload.so has {bytes} bytes, more than {PRELOAD_BYTES}");
     let writable = writable(&tool("readelf", &["-lW"], &preload)?)?;
     ensure!(
         writable <= PRELOAD_WRITABLE_BYTES,
         "libforkless_preload.so has {writable} bytes of writable memory, more than a page: tables of text without pointers need none, and larger \
-         ones are mapped where they are used (late.rs)"
+         ones belong into the reserve (reserve.rs)"
     );
-    let end = end_of(".text.start", &tool("readelf", &["-SW"], &preload)?)?;
+    let (start, size) = section(".text.start", &sections)?;
+    let end = start + size;
     ensure!(
         end <= PRELOAD_START_BYTES,
         "libforkless_preload.so: what programs start with ends at {end} bytes: crates/forkless-preload/layout.ld says where functions lie"
@@ -78,7 +81,7 @@ pub(crate) fn check() -> Result<String> {
         bail!("libforkless_preload.so (nm -D):\n{}", wrong.join("\n"));
     }
     Ok(format!(
-        "libforkless.so and libforkless_preload.so ({bytes} bytes, {} names) are as they must be",
+        "libforkless.so and libforkless_preload.so ({bytes} bytes and {zeros} of zeros, {} names) are as they must be",
         listed.len()
     ))
 }
@@ -134,14 +137,14 @@ fn writable(headers: &str) -> Result<u64> {
     Ok(u64::from_str_radix(size.trim_start_matches("0x"), 16)?)
 }
 
-/// Where a section ends in the file, by `readelf -SW`: number, name, kind, address, offset, size.
-fn end_of(name: &str, sections: &str) -> Result<u64> {
+/// Where a section begins in the file, and its size, by `readelf -SW`: number, name, kind, address, offset, size.
+fn section(name: &str, sections: &str) -> Result<(u64, u64)> {
     let fields = sections
         .lines()
         .find_map(|line| line.split_once(name))
         .map(|(_, rest)| rest.split_whitespace().collect::<Vec<_>>());
     let Some([_, _, offset, size, ..]) = fields.as_deref() else { bail!("no section {name}:\n{sections}") };
-    Ok(u64::from_str_radix(offset, 16)? + u64::from_str_radix(size, 16)?)
+    Ok((u64::from_str_radix(offset, 16)?, u64::from_str_radix(size, 16)?))
 }
 
 fn needed(dynamic: &str) -> Vec<&str> {
@@ -185,10 +188,10 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_section_is_read_from_the_section_headers() {
+    fn a_section_is_read_from_the_section_headers() {
         let sections = "  [ 7] .text.start   PROGBITS  0000000000003600 0034fc 005405 00  AX  0   0  4\n";
-        assert_eq!(end_of(".text.start", sections).expect("a section"), 0x8901);
-        assert!(end_of(".text.far", sections).is_err());
+        assert_eq!(section(".text.start", sections).expect("a section"), (0x34fc, 0x5405));
+        assert!(section(".text.far", sections).is_err());
     }
 
     #[test]

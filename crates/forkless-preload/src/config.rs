@@ -3,7 +3,9 @@
 #![expect(unsafe_code, reason = "walks the C environment")]
 
 use core::ffi::{CStr, c_char};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed,
+};
 
 use forkless_record::{DEFAULT_MINIMUM, OPTIONS_VARIABLE, SWITCH_VARIABLE};
 
@@ -25,6 +27,7 @@ static MINIMUM: AtomicUsize = AtomicUsize::new(DEFAULT_MINIMUM);
 static LIMIT_MS: AtomicU32 = AtomicU32::new(50);
 static LEARN: AtomicBool = AtomicBool::new(true);
 static ROOT: AtomicU32 = AtomicU32::new(0);
+static NAMESPACE: AtomicU64 = AtomicU64::new(0);
 static RECORD: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
 
 pub(crate) fn fork() -> Fork {
@@ -55,6 +58,11 @@ pub(crate) fn learn() -> bool {
 /// Process that `forkless run` became: the one that prints the report.
 pub(crate) fn root() -> i32 {
     ROOT.load(Relaxed) as i32
+}
+
+/// Its PID namespace. 0: not known.
+pub(crate) fn root_namespace() -> u64 {
+    NAMESPACE.load(Relaxed)
 }
 
 /// Path of the record, as the environment has it: it ends at a NUL or a comma. Null: nothing is recorded.
@@ -141,6 +149,7 @@ fn apply(options: &'static [u8]) -> Environment {
             (b"limit", _) => decimal(value).into_iter().for_each(|n| LIMIT_MS.store(n as u32, Relaxed)),
             (b"learn", b"no") => LEARN.store(false, Relaxed),
             (b"root", _) => decimal(value).into_iter().for_each(|n| ROOT.store(n as u32, Relaxed)),
+            (b"ns", _) => decimal(value).into_iter().for_each(|n| NAMESPACE.store(n, Relaxed)),
             (b"sh", _) => crate::shell::configure(value),
             (b"context", b"fast") => fast = true,
             (b"collapse", b"yes") => collapse = true,

@@ -6,7 +6,8 @@
 //! - linked against nothing; what it needs of libc is looked up in the program ([`next`]), so glibc and musl both do;
 //! - no allocation, no thread-local storage, no libc call in a signal handler or in a speculative child's system calls;
 //! - all state is in statics made of atomics, so that a handler may read it at any point: on one page of the library, which the loader writes in every
-//!   program, so that it costs none of them another fault; and what is larger in tables that are mapped by those that need them ([`late`]);
+//!   program, so that it costs none of them another fault; and what is larger in tables that those make usable that need them ([`late`]);
+//! - what lasts lies in the library's own address space ([`reserve`]), never where the program could know of room;
 //! - whatever cannot be proven unnoticeable is not done: fall back to the plain call, count it, report it.
 #![no_std]
 
@@ -29,6 +30,7 @@ mod namespace;
 mod next;
 mod objects;
 mod owner;
+mod reserve;
 mod rt;
 mod shell;
 mod signals;

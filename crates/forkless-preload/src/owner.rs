@@ -9,7 +9,7 @@
 
 use core::ptr::null_mut;
 use core::sync::atomic::{
-    AtomicI32, AtomicPtr, AtomicU64,
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 
@@ -17,8 +17,7 @@ use forkless_sys::signal::{self, SigSet};
 use forkless_sys::{mm, process, sched};
 
 use crate::insist::insist;
-use crate::mappings::unmap_own;
-use crate::namespace;
+use crate::{namespace, reserve};
 
 static MARK: AtomicPtr<Mark> = AtomicPtr::new(null_mut());
 
@@ -31,7 +30,9 @@ struct Mark {
 }
 
 const CHANGING: i32 = -1;
-const LEN: usize = 4096;
+
+/// A thread makes the mark, or has made it.
+static MARKING: AtomicBool = AtomicBool::new(false);
 
 fn known() -> Option<&'static Mark> {
     // SAFETY: mapped by `mark`, zeros are valid, and it is never unmapped.
@@ -43,20 +44,28 @@ pub(crate) fn mark() -> bool {
     if known().is_some() {
         return true;
     }
-    let Ok(at) = mm::map_anonymous(LEN, mm::PROT_READ | mm::PROT_WRITE, mm::MAP_PRIVATE) else {
+    if MARKING.swap(true, Acquire) {
+        // Another thread was first. In a copy made meanwhile it is not there.
+        const PATIENCE: usize = 1000;
+        let mut turns = 0;
+        while known().is_none() && turns < PATIENCE {
+            sched::yield_now();
+            turns += 1;
+        }
+        return known().is_some();
+    }
+    let Ok(at) = reserve::OWNER.replace(mm::PROT_READ | mm::PROT_WRITE, mm::MAP_PRIVATE) else {
+        MARKING.store(false, Relaxed);
         return false;
     };
     // SAFETY: fresh memory.
-    if unsafe { mm::madvise(at, LEN, mm::MADV_WIPEONFORK) }.is_err() {
-        unmap_own(at, LEN);
+    if unsafe { mm::madvise(at, reserve::OWNER.len(), mm::MADV_WIPEONFORK) }.is_err() {
+        MARKING.store(false, Relaxed);
         return false;
     }
     // SAFETY: zeros are valid.
     own(unsafe { &*at.cast::<Mark>() });
-    if MARK.compare_exchange(null_mut(), at.cast(), Release, Relaxed).is_err() {
-        // Another thread was first.
-        unmap_own(at, LEN);
-    }
+    MARK.store(at.cast(), Release);
     true
 }
 

@@ -7,7 +7,7 @@ mod reason;
 mod record;
 
 pub use reason::{Kind, Reason};
-pub use record::{Counter, Record, Site};
+pub use record::{Counter, Ending, Record, Site};
 
 /// Options for the preloaded library: `key=value` pairs separated by commas, written by `forkless run`.
 pub const OPTIONS_VARIABLE: &str = "FORKLESS_RUN";

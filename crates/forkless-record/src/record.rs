@@ -1,11 +1,14 @@
 //! The record: a file mapped by every process of the tree, which all count into with relaxed atomic additions.
 
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicU8, AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 use crate::Reason;
 
 /// First word of a record; the last digit is the version of the layout.
-const RECORD_MAGIC: u64 = 0x666f_726b_6c65_7302;
+const RECORD_MAGIC: u64 = 0x666f_726b_6c65_7303;
 
 macro_rules! counters {
     ($($name:ident, $key:literal, $text:literal;)*) => {
@@ -114,12 +117,26 @@ pub struct Site {
 #[derive(Debug)]
 pub struct Record {
     magic: AtomicU64,
-    /// The root process is about to exit; its report has been written.
-    done: AtomicU32,
-    rendered: AtomicU32,
+    /// Announced ends of the root process, and of others with its memory.
+    endings: AtomicU32,
+    /// One of them is the root's own.
+    certain: AtomicU32,
+    /// Of how many nobody waits any more.
+    answered: AtomicU32,
     counters: [AtomicU64; COUNTERS],
     sites: [Site; SITES],
 }
+
+/// An announced end of the root process.
+///
+/// ```
+/// # use forkless_record::Record;
+/// # // SAFETY: made of atomic numbers, for which zero is a value.
+/// # let record: Record = unsafe { std::mem::zeroed() };
+/// assert_ne!(record.announce(true), record.announce(true));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ending(u32);
 
 impl Record {
     /// Bytes of the file.
@@ -152,58 +169,81 @@ impl Record {
         self.magic.load(Relaxed) == RECORD_MAGIC
     }
 
-    /// The root process is about to exit: the report may be written now.
+    /// The root process is about to end: the report may be written now. Returns what its [`Record::answer`] will be known by.
+    ///
+    /// `certain`: it is no other process, of the same memory, that ends.
     ///
     /// ```
     /// # use forkless_record::Record;
     /// # // SAFETY: made of atomic numbers, for which zero is a value.
     /// # let record: Record = unsafe { std::mem::zeroed() };
-    /// record.set_done();
-    /// assert!(record.is_done() && !record.is_rendered());
+    /// let ending = record.announce(true);
+    /// assert_eq!(record.announced(), Some(ending));
+    /// assert!(record.is_certain() && !record.is_answered(ending));
     /// ```
-    pub fn set_done(&self) {
-        self.done.store(1, Relaxed);
+    pub fn announce(&self, certain: bool) -> Ending {
+        if certain {
+            self.certain.store(1, Relaxed);
+        }
+        Ending(self.endings.fetch_add(1, Release).wrapping_add(1))
     }
 
-    /// Whether the root process has said so.
+    /// The last end that was announced and not answered.
     ///
     /// ```
     /// # use forkless_record::Record;
     /// # // SAFETY: made of atomic numbers, for which zero is a value.
     /// # let record: Record = unsafe { std::mem::zeroed() };
-    /// assert!(!record.is_done());
-    /// record.set_done();
-    /// assert!(record.is_done());
+    /// assert_eq!(record.announced(), None);
+    /// let ending = record.announce(false);
+    /// record.answer(ending);
+    /// assert_eq!(record.announced(), None);
     /// ```
-    pub fn is_done(&self) -> bool {
-        self.done.load(Relaxed) != 0
+    pub fn announced(&self) -> Option<Ending> {
+        let last = self.endings.load(Acquire);
+        (last != self.answered.load(Relaxed)).then_some(Ending(last))
     }
 
-    /// The report has been written.
+    /// Whether an end was announced that is certain.
     ///
     /// ```
     /// # use forkless_record::Record;
     /// # // SAFETY: made of atomic numbers, for which zero is a value.
     /// # let record: Record = unsafe { std::mem::zeroed() };
-    /// record.set_rendered();
-    /// assert!(record.is_rendered() && !record.is_done());
+    /// record.announce(false);
+    /// assert!(!record.is_certain());
     /// ```
-    pub fn set_rendered(&self) {
-        self.rendered.store(1, Relaxed);
+    pub fn is_certain(&self) -> bool {
+        self.certain.load(Relaxed) != 0
     }
 
-    /// Whether the report has been written.
+    /// Whoever has announced this end, or an earlier one, need not wait: the report has been written, or will not be yet.
     ///
     /// ```
     /// # use forkless_record::Record;
     /// # // SAFETY: made of atomic numbers, for which zero is a value.
     /// # let record: Record = unsafe { std::mem::zeroed() };
-    /// assert!(!record.is_rendered());
-    /// record.set_rendered();
-    /// assert!(record.is_rendered());
+    /// let (first, second) = (record.announce(false), record.announce(true));
+    /// record.answer(second);
+    /// assert!(record.is_answered(first) && record.is_answered(second));
     /// ```
-    pub fn is_rendered(&self) -> bool {
-        self.rendered.load(Relaxed) != 0
+    pub fn answer(&self, ending: Ending) {
+        self.answered.store(ending.0, Release);
+    }
+
+    /// Whether this end has been answered.
+    ///
+    /// ```
+    /// # use forkless_record::Record;
+    /// # // SAFETY: made of atomic numbers, for which zero is a value.
+    /// # let record: Record = unsafe { std::mem::zeroed() };
+    /// let ending = record.announce(true);
+    /// assert!(!record.is_answered(ending));
+    /// record.answer(ending);
+    /// assert!(record.is_answered(ending));
+    /// ```
+    pub fn is_answered(&self, ending: Ending) -> bool {
+        self.answered.load(Acquire).wrapping_sub(ending.0).cast_signed() >= 0
     }
 
     /// Adds to a counter.

@@ -194,24 +194,27 @@ pub unsafe fn move_onto(from: *mut c_void, len: usize, to: usize) -> Result<()> 
     unsafe { call!(__NR_mremap, from, len, len, k::MREMAP_MAYMOVE | k::MREMAP_FIXED, to) }.map(drop)
 }
 
-/// `mmap(2)` of a file's beginning, somewhere the kernel chooses.
+/// `mmap(2)` of a file's beginning at exactly this address.
+///
+/// # Safety
+/// With `MAP_FIXED` whatever was mapped there is gone: nobody may still use it.
 ///
 /// ```
 /// # use forkless_sys::{Errno, fd, mm};
+/// # let page = mm::map_anonymous(4096, mm::PROT_READ | mm::PROT_WRITE, mm::MAP_PRIVATE)?;
 /// let program = fd::openat(fd::AT_FDCWD, c"/proc/self/exe".into(), fd::O_CLOEXEC, 0)?;
-/// let start = mm::map_file(program, 4096, mm::PROT_READ, mm::MAP_PRIVATE)?;
+/// // SAFETY: nothing uses what is on the page.
+/// unsafe { mm::map_file_at(page as usize, program, 4096, mm::PROT_READ, mm::MAP_PRIVATE | mm::MAP_FIXED) }?;
 /// // SAFETY: a program that runs has a header and is not changed (ETXTBSY).
-/// assert_eq!(unsafe { start.cast::<[u8; 4]>().read() }, *b"\x7fELF");
+/// assert_eq!(unsafe { page.cast::<[u8; 4]>().read() }, *b"\x7fELF");
 /// # // SAFETY: nothing uses it any more.
-/// # unsafe { mm::munmap(start, 4096) }?;
+/// # unsafe { mm::munmap(page, 4096) }?;
 /// # fd::close(program)?;
 /// # Ok::<(), Errno>(())
 /// ```
-pub fn map_file(fd: i32, len: usize, prot: u32, flags: u32) -> Result<*mut c_void> {
-    let addr: *mut c_void = core::ptr::null_mut();
-    let flags = flags & !(MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_ANONYMOUS);
-    // SAFETY: without MAP_FIXED no existing mapping is touched.
-    unsafe { call!(__NR_mmap, addr, len, prot, flags, fd, 0usize) }.map(|p| p as *mut c_void)
+pub unsafe fn map_file_at(addr: usize, fd: i32, len: usize, prot: u32, flags: u32) -> Result<()> {
+    // SAFETY: the caller's contract.
+    unsafe { call!(__NR_mmap, addr, len, prot, flags & !MAP_ANONYMOUS, fd, 0usize) }.map(drop)
 }
 
 /// `mmap(2)` of anonymous memory at exactly this address.

@@ -13,6 +13,7 @@ mod outside;
 mod random;
 mod real_programs;
 mod remedies;
+mod sandbox;
 mod servers;
 mod signals;
 mod support;

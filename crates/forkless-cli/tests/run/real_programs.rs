@@ -1,5 +1,5 @@
 //! Real programs with and without forkless, each by a shell script whose output and status must be the same; every fork is speculated, of
-//! processes with threads, too. Some start servers, some need root, none touches what is outside its own directory. Asked for by
+//! processes with threads, too. Once with a report, which makes the library do more, and once without, which hides nothing. Some start servers, some need root, none touches what is outside its own directory. Asked for by
 //! `cargo test -p forkless-cli --test run -- --ignored real_programs --nocapture`. What a machine lacks is counted as skipped.
 
 use std::path::Path;
@@ -31,6 +31,17 @@ const CASES: &[Case] = &[
     case("thread sanitizer", &["gcc"], "gcc -g -fsanitize=thread -o p $SOURCE -pthread && $RUN ./p"),
     case("strace on top", &["gcc", "strace"], "gcc -o p $SOURCE -pthread && strace -f -o log $RUN ./p"),
     case("strace below", &["gcc", "strace"], "gcc -o p $SOURCE -pthread && $RUN strace -f -o log ./p"),
+    case(
+        "ctags' sandbox",
+        &["ctags-universal"],
+        r#"printf '{"command":"generate-tags","filename":"x.c","size":24}\nint a(int b){return b;}\n' > q
+$RUN ctags-universal --_interactive=sandbox < q; echo $?"#,
+    ),
+    case(
+        "stress-ng's sandbox",
+        &["stress-ng"],
+        "$RUN stress-ng --seccomp 1 --seccomp-ops 50 --timeout 20 --verify 2>&1 | grep -oE 'successful|which was not expected'",
+    ),
     case("valgrind", &["gcc", "valgrind"], "gcc -g -o p $SOURCE -pthread && $RUN valgrind -q ./p"),
     case(
         "gdb",
@@ -307,15 +318,26 @@ fn real_programs_do_the_same() {
             skipped += 1;
             continue;
         }
-        let run = format!("{FORKLESS} run --quiet --fork=speculate --fork-minimum=0 --fork-always --");
-        let [without, with] = ["", &run].map(|run| observed(case, run));
+        let run = |more| {
+            let run =
+                format!("{FORKLESS} run --quiet --fork=speculate --fork-minimum=0 --fork-always {more} --");
+            observed(case, &run)
+        };
+        let without = observed(case, "");
         if without.0 != Some(0) {
             wrong.push(format!("{}: without forkless, too: {without:#?}", case.name));
-        } else if without == with {
-            println!("{}: the same", case.name);
-            same += 1;
-        } else {
-            wrong.push(format!("{}:\n{without:#?}\n{with:#?}", case.name));
+            continue;
+        }
+        let different = ["", "--report=/dev/null"].into_iter().find_map(|more| {
+            let with = run(more);
+            (with != without).then(|| format!("{} {more}:\n{without:#?}\n{with:#?}", case.name))
+        });
+        match different {
+            Some(different) => wrong.push(different),
+            None => {
+                println!("{}: the same", case.name);
+                same += 1;
+            }
         }
     }
     println!("{same} the same, {skipped} skipped, {} different", wrong.len());

@@ -140,7 +140,7 @@ pub(crate) fn again() -> Attempt<()> {
     stays_in_namespace()
 }
 
-fn its_own_rules() -> Attempt<()> {
+pub(crate) fn its_own_rules() -> Attempt<()> {
     match SANDBOXED.load(Relaxed) {
         0 => match DONE.load(Relaxed) {
             0 => Ok(()),
@@ -303,7 +303,11 @@ pub(crate) fn outside_window<T>(call: impl FnOnce() -> T) -> T {
 
 fn until_closed() {
     while WINDOW.load(SeqCst) {
-        sched::yield_now();
+        if super::sandboxed() {
+            core::hint::spin_loop();
+        } else {
+            sched::yield_now();
+        }
     }
 }
 

@@ -42,6 +42,9 @@ mod trap;
 
 pub(crate) use arm::prepare;
 pub(crate) use decide::{note_clone, note_clone3, note_namespaces, note_vmsplice, outside_window};
+pub(crate) use outcome::LEN as OUTCOME_LEN;
+pub(crate) use source::LEN as EXCHANGE_LEN;
+pub(crate) use tables::LEN as TABLES_LEN;
 
 /// Not 0 in a speculative child, from its first instruction to its exec or end. The interposers read it: where it is [`SHORT_CUTS`]
 /// they go to the judgement themselves.
@@ -95,9 +98,15 @@ pub(crate) fn note_prctl(option: u32) {
     }
 }
 
+/// Whether the program has rules of its own for system calls.
+pub(crate) fn sandboxed() -> bool {
+    decide::SANDBOXED.load(Relaxed) != 0
+}
+
 /// The program installs a seccomp filter.
 pub(crate) fn note_seccomp() {
     decide::SANDBOXED.store(1, Relaxed);
+    huge::pool::before_sandbox();
 }
 
 /// Whether other threads run beside a speculation.
@@ -117,6 +126,9 @@ pub(crate) fn fork_entry(real: &'static Next<next::Fork>, site: usize, late: boo
     let real = real.get().unwrap_or_else(|| crate::rt::abort());
     if speculating() {
         return real();
+    }
+    if sandboxed() {
+        return fork_sandboxed(real, site);
     }
     if owner::is_copy() {
         // Made past `fork`, by libc's forkpty or daemon, or without libc.
@@ -146,6 +158,27 @@ pub(crate) fn fork_entry(real: &'static Next<next::Fork>, site: usize, late: boo
         in_plain_child();
     } else {
         report(site, verdict);
+    }
+    pid
+}
+
+/// Nothing is asked and nothing given back, in the child neither: the program may have forbidden itself what it does not call.
+#[cold]
+#[inline(never)]
+fn fork_sandboxed(real: next::Fork, site: usize) -> i32 {
+    if config::fork() == config::Fork::Off {
+        return real();
+    }
+    tally::add(Counter::Forks, 1);
+    if owner::is_copy() {
+        // A window that was open in the parent is never closed here.
+        decide::reset();
+    }
+    let pid = decide::plain(|| real());
+    if pid == 0 {
+        decide::reset();
+    } else {
+        report(site, arm::Verdict::Plain(decide::its_own_rules().err().unwrap_or(Kind::Sandbox).into()));
     }
     pid
 }

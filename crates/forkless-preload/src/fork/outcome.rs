@@ -13,6 +13,7 @@ use forkless_sys::mm;
 use forkless_sys::signal::Taken;
 
 use crate::insist::insist;
+use crate::reserve;
 
 use super::memory;
 
@@ -55,11 +56,9 @@ pub(crate) const LEN: usize = (size_of::<Outcome>() + 4095) & !4095;
 #[inline(always)]
 pub(crate) fn prepare() -> bool {
     if OUTCOME.load(Relaxed).is_null() {
-        let Ok(at) = mm::map_anonymous(LEN, mm::PROT_READ | mm::PROT_WRITE, mm::MAP_SHARED) else {
-            return false;
-        };
+        let Ok(at) = reserve::share_outcome() else { return false };
         if advise(at, mm::MADV_DONTFORK).is_err() {
-            crate::mappings::unmap_own(at, LEN);
+            reserve::let_outcome_go(false);
             return false;
         }
         OUTCOME.store(at.cast(), Relaxed);
@@ -86,6 +85,7 @@ pub(crate) fn keep() {
 pub(crate) fn forget() {
     if !OUTCOME.load(Relaxed).is_null() {
         OUTCOME.store(null_mut(), Relaxed);
+        reserve::let_outcome_go(true);
     }
 }
 

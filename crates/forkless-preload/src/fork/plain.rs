@@ -1,9 +1,10 @@
 //! `fork` where no kernel hands a child's system calls back to it, which speculation needs (syscall user dispatch; arm64 gets it with the generic
 //! system call entry): forks are libc's, counted for the report, and memory may become huge pages before one.
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use forkless_record::{Counter, Kind};
+use linux_raw_sys::prctl;
 
 use crate::{
     config, huge, mappings,
@@ -11,9 +12,37 @@ use crate::{
     tally,
 };
 
+/// No table is kept of speculations.
+pub(crate) const TABLES_LEN: usize = 0;
+/// No child shares a page.
+pub(crate) const OUTCOME_LEN: usize = 0;
+/// Nor any with a server.
+pub(crate) const EXCHANGE_LEN: usize = 0;
+
 /// Never in a speculative child.
 pub(crate) const fn speculating() -> bool {
     false
+}
+
+/// The program has installed a seccomp filter.
+static SANDBOXED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the program has rules of its own for system calls.
+pub(crate) fn sandboxed() -> bool {
+    SANDBOXED.load(Relaxed)
+}
+
+/// The program gives an order to `prctl`.
+pub(crate) fn note_prctl(option: u32) {
+    if option == prctl::PR_SET_SECCOMP {
+        note_seccomp();
+    }
+}
+
+/// The program installs a seccomp filter.
+pub(crate) fn note_seccomp() {
+    SANDBOXED.store(true, Relaxed);
+    huge::pool::before_sandbox();
 }
 
 /// What this copy of another process's memory says of that process.
@@ -29,7 +58,9 @@ pub(crate) fn outside_window<T>(call: impl FnOnce() -> T) -> T {
 /// `fork` and `_Fork` after the interposers: `site` is the address the program's call returns to.
 pub(crate) fn fork_entry(real: &'static Next<next::Fork>, site: usize, _: bool) -> i32 {
     let real = real.get().unwrap_or_else(|| crate::rt::abort());
-    huge::before_fork();
+    if !sandboxed() {
+        huge::before_fork();
+    }
     let pid = real();
     if config::fork() != config::Fork::Off && pid != 0 {
         report(site);

@@ -196,7 +196,6 @@ pub(crate) fn list(
         if m.inode == 0
             && m.flags & maps::READABLE != 0
             && m.end - m.start >= smallest
-            && !tables::start_at(m.start)
             && !marks::has_one(&m, |start, end| pins.may_split(start, end))
         {
             listed.absent += exclude(&m, &pins, absent, smallest);

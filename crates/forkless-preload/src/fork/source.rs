@@ -23,7 +23,7 @@ use linux_raw_sys::general as k;
 
 use crate::config;
 use crate::insist::insist;
-use crate::mappings::unmap_own;
+use crate::reserve;
 
 use super::arm::Slot;
 use super::{Attempt, decide};
@@ -122,7 +122,7 @@ struct Exchange {
 /// A cluster of a child's (`fetch::CLUSTER`).
 const DATA: usize = 64 << 10;
 const LEAVE: u32 = u32::MAX;
-const LEN: usize = (size_of::<Exchange>() + 4095) & !4095;
+pub(crate) const LEN: usize = size_of::<Exchange>();
 
 static EXCHANGE: AtomicPtr<Exchange> = AtomicPtr::new(null_mut());
 
@@ -133,7 +133,7 @@ fn exchange() -> &'static Exchange {
 
 /// Starts the server, on a stack that the slot has for it.
 fn start(slot: &'static Slot) -> Attempt<Source> {
-    let Ok(at) = mm::map_anonymous(LEN, mm::PROT_READ | mm::PROT_WRITE, mm::MAP_SHARED) else {
+    let Ok(at) = reserve::EXCHANGE.replace(mm::PROT_READ | mm::PROT_WRITE, mm::MAP_SHARED) else {
         return Err(Kind::Setup);
     };
     EXCHANGE.store(at.cast(), Relaxed);
@@ -145,7 +145,7 @@ fn start(slot: &'static Slot) -> Attempt<Source> {
         clone::clone(clone::CLONE_VM | clone::CLONE_FILES, 0, stack, null_mut(), null_mut(), serve, at)
     };
     server.map(Source::Server).map_err(|_| {
-        unmap_own(at, LEN);
+        reserve::EXCHANGE.let_go();
         Kind::CloneFailed
     })
 }
@@ -156,7 +156,8 @@ fn stop(pid: i32) {
     let _ = futex::wake(&exchange.asked);
     // Its stack is needed again, and the next fork asks whether another process has this memory.
     let _ = insist(|| process::wait4(pid, process::WALL));
-    unmap_own(EXCHANGE.swap(null_mut(), Relaxed).cast(), LEN);
+    EXCHANGE.store(null_mut(), Relaxed);
+    reserve::EXCHANGE.let_go();
 }
 
 /// The server: in its parent's memory, with all signals blocked. It makes system calls and writes the shared pages.

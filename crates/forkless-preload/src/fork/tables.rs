@@ -4,6 +4,7 @@
 use core::ops::Deref as _;
 
 use crate::late::Late;
+use crate::reserve;
 
 use super::child::{fds, fetch, signals};
 use super::{arm, marks, plan, sites};
@@ -23,8 +24,11 @@ pub(super) struct Tables {
     pub(super) stacks: arm::Stacks,
 }
 
+/// Bytes that they take.
+pub(crate) const LEN: usize = size_of::<Tables>();
+
 // SAFETY: made of atomics, and of bytes for stacks.
-static TABLES: Late<Tables> = unsafe { Late::new() };
+static TABLES: Late<Tables> = unsafe { Late::new(reserve::TABLES) };
 
 /// Maps them, if they are not there yet; whether they are.
 pub(super) fn map() -> bool {
@@ -39,9 +43,4 @@ pub(super) fn get() -> &'static Tables {
 /// `None`: nothing has been speculated.
 pub(super) fn known() -> Option<&'static Tables> {
     TABLES.get()
-}
-
-/// Whether a mapping that starts here is theirs, which a child must have.
-pub(super) fn start_at(address: usize) -> bool {
-    TABLES.starts_at(address)
 }

@@ -24,6 +24,7 @@ use crate::fork::speculating;
 use crate::insist::insist;
 use crate::late::Late;
 use crate::mappings::{advice, each_writable, unmap_own};
+use crate::reserve;
 use crate::rt;
 use crate::signals;
 use crate::small_file;
@@ -90,6 +91,14 @@ pub(crate) fn before_thread() {
     }
 }
 
+/// The program is about to forbid itself system calls, and so it would what takes memory out of the pool. Its forks find none there.
+pub(crate) fn before_sandbox() {
+    if !speculating() {
+        before_thread();
+        WANTED.store(false, Relaxed);
+    }
+}
+
 /// Takes out the huge pages with any byte of `low..high`, if it was us who put them there. APR gives back what it has in pieces, ten thousand
 /// of them, so the usual answer, no, must not take a system call.
 fn take_back(low: usize, high: usize) {
@@ -113,7 +122,10 @@ const MOST: usize = 512;
 /// Mapped where the pool is wanted.
 #[expect(unsafe_code, reason = "all of it is valid when zeroed")]
 // SAFETY: made of atomics.
-static RANGES: Late<Ranges> = unsafe { Late::new() };
+static RANGES: Late<Ranges> = unsafe { Late::new(reserve::POOLED) };
+
+/// Bytes that they take.
+pub(crate) const RANGES_LEN: usize = size_of::<Ranges>();
 
 impl Ranges {
     fn get(&self, i: usize) -> (usize, usize) {
@@ -324,13 +336,14 @@ fn try_move() -> bool {
 fn candidate(m: &Mapping) -> bool {
     const NEEDED: u64 = maps::READABLE | maps::WRITABLE;
     let has = |address: usize| m.start <= address && address < m.end;
+    let image = rt::image();
     let here = 0u8;
     m.flags & (NEEDED | maps::EXECUTABLE | maps::SHARED) == NEEDED
         && m.inode == 0
         && m.page_size == 4096
         && !has(&raw const here as usize)
         && !has(rt::thread_pointer())
-        && !has(rt::image().end - 1)
+        && (m.end <= image.start || image.end <= m.start)
         && !advice::touches(m.start, m.end)
 }
 

@@ -7,6 +7,7 @@ use core::ffi::c_int;
 
 use linux_raw_sys::general as k;
 
+use crate::fork;
 use crate::mappings::advice;
 use crate::next::{self, arguments_back, jump_slot, keep_arguments};
 
@@ -50,6 +51,7 @@ pub(super) use once_moved;
 
 /// Finds the functions that children call between fork and exec.
 pub(super) fn find_childrens() {
+    next::settle(&prctl_function::NEXT, c"prctl", absent as *const ());
     next::settle(&syscall_function::NEXT, c"syscall", absent as *const ());
 }
 
@@ -61,32 +63,70 @@ pub(super) const fn has_ours() -> bool {
 /// Nothing to be left alone with.
 pub(super) const fn alone() {}
 
+mod prctl_function {
+    use super::*;
+
+    jump_slot!(pub(super) NEXT = c"prctl", else absent);
+
+    /// `prctl(2)`, one of the ways to a seccomp filter.
+    #[unsafe(no_mangle)]
+    #[unsafe(naked)]
+    extern "C" fn prctl() {
+        naked_asm!(
+            "hint #34",
+            keep_arguments!(),
+            "bl {note}",
+            arguments_back!(),
+            "adrp x16, {next}",
+            "ldr x16, [x16, :lo12:{next}]",
+            "br x16",
+            next = sym NEXT,
+            note = sym note,
+        )
+    }
+
+    extern "C" fn note(option: u32) {
+        fork::note_prctl(option);
+    }
+}
+
 mod syscall_function {
     use super::*;
 
     jump_slot!(pub(super) NEXT = c"syscall", else absent);
 
-    /// `syscall(2)`: allocators make the watched call through it.
+    /// `syscall(2)`: libseccomp and allocators make the watched calls through it.
     #[unsafe(no_mangle)]
     #[unsafe(naked)]
     extern "C" fn syscall() {
         naked_asm!(
             "hint #34",
             "cmp w0, #{madvise}",
-            "b.ne 2f",
+            "b.eq 2f",
+            "cmp w0, #{prctl}",
+            "b.eq 2f",
+            "cmp w0, #{seccomp}",
+            "b.ne 3f",
+            "2:",
             keep_arguments!(),
             "bl {note}",
             arguments_back!(),
-            "2: adrp x16, {next}",
+            "3: adrp x16, {next}",
             "ldr x16, [x16, :lo12:{next}]",
             "br x16",
             madvise = const k::__NR_madvise,
+            prctl = const k::__NR_prctl,
+            seccomp = const k::__NR_seccomp,
             next = sym NEXT,
             note = sym note,
         )
     }
 
-    extern "C" fn note(_: usize, addr: usize, len: usize, advice: usize) {
-        advice::about_to_be_given(addr, len, advice as u32);
+    extern "C" fn note(nr: usize, a: usize, b: usize, c: usize) {
+        match nr as u32 {
+            k::__NR_madvise => advice::about_to_be_given(a, b, c as u32),
+            k::__NR_prctl => fork::note_prctl(a as u32),
+            _ => fork::note_seccomp(),
+        }
     }
 }

@@ -25,7 +25,7 @@ extern "C" fn load() {
     crate::objects::remember();
     // SAFETY: libc's own vector, set before constructors run.
     unsafe { config::read(crate::next::environment()) };
-    crate::tally::add(forkless_record::Counter::Processes, 1);
+    crate::tally::begin();
 }
 
 #[used]
@@ -33,12 +33,13 @@ extern "C" fn load() {
 static LOAD: extern "C" fn() = load;
 
 extern "C" fn unload() {
-    at_exit();
+    at_exit(true);
 }
 
-fn at_exit() {
+/// Makes no system call. `certain`: this is not a child of `vfork`, which calls `_exit` and nothing else.
+fn at_exit(certain: bool) {
     crate::context::report();
-    crate::tally::finish();
+    crate::tally::finish(certain);
 }
 
 #[used]
@@ -66,7 +67,7 @@ fn end(status: c_int) -> ! {
         fork::child::direct(linux_raw_sys::general::__NR_exit_group, &[status as usize, 0, 0, 0, 0, 0]);
     }
     if !fork::speculating() {
-        at_exit();
+        at_exit(false);
     }
     if let Some(real) = EXIT.get() {
         real(status);

@@ -6,6 +6,8 @@
 //! What `munmap` unmaps is forgotten. What libc unmaps by itself, or another mapping replaces, stays noted. That does no harm, for a mapping counts as
 //! marked only if all of it is noted: the kernel splits mappings where a mark begins and ends, so one that is marked was noted from end to end, as
 //! long as growing by mremap is noted, too.
+//!
+//! Once the program has a seccomp filter nothing is noted any more: that takes system calls, and no fork of it speculates.
 
 use forkless_sys::mm::{MADV_DONTFORK, MADV_WIPEONFORK};
 
@@ -21,7 +23,7 @@ const fn is_mark(advice: u32) -> bool {
 /// are all taken back after it.
 pub(crate) fn given<T>(addr: usize, len: usize, advice: u32, madvise: impl FnOnce() -> T) -> T {
     // A speculative child's call is judged, in a window that is not its own; it forks no children that would be speculative.
-    if !is_mark(advice) || fork::speculating() {
+    if !is_mark(advice) || fork::speculating() || fork::sandboxed() {
         return madvise();
     }
     fork::outside_window(|| {
@@ -47,7 +49,7 @@ pub(crate) fn about_to_be_given(addr: usize, len: usize, advice: u32) {
 /// anywhere. Forks of one thread find the marks; beside threads nothing is known from here on.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn about_to_be_given_somewhere(advice: u32) {
-    if is_mark(advice) && !fork::speculating() && fork::meets_threads() {
+    if is_mark(advice) && !fork::speculating() && !fork::sandboxed() && fork::meets_threads() {
         fork::outside_window(notes::give_up);
     }
 }
@@ -84,7 +86,8 @@ pub(crate) fn is_marked(start: usize, end: usize) -> bool {
 /// A mapping is about to be unmapped by `munmap`, which returns 0 when it is. It is forgotten first: later another thread might have marked what lies
 /// there by then.
 pub(crate) fn unmapped(addr: usize, len: usize, munmap: impl FnOnce() -> i32) -> i32 {
-    if notes::is_empty() || fork::speculating() || len == 0 || !addr.is_multiple_of(4096) {
+    if notes::is_empty() || fork::speculating() || fork::sandboxed() || len == 0 || !addr.is_multiple_of(4096)
+    {
         return munmap();
     }
     let end = page_end(addr, len);
@@ -99,7 +102,7 @@ pub(crate) fn unmapped(addr: usize, len: usize, munmap: impl FnOnce() -> i32) ->
 /// A mapping is about to be moved or to grow, and may take a mark along. `mremap` makes the call.
 pub(crate) fn moved(addr: usize, old_len: usize, new_len: usize, mremap: impl FnOnce() -> usize) -> usize {
     // A speculative child's call is judged, and undoes it.
-    if fork::speculating() {
+    if fork::speculating() || fork::sandboxed() {
         return mremap();
     }
     // No other thread may look at the mappings between the move and the note.

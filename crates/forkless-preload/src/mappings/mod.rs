@@ -11,6 +11,7 @@ pub(crate) mod advice;
 mod notes;
 mod text;
 
+pub(crate) use notes::LEN as NOTES;
 pub(crate) use text::Name;
 
 fn open() -> Result<i32, Errno> {

@@ -1,40 +1,44 @@
-//! The ranges noted by [`super::advice`]: disjoint, in order, as many as a process may have mappings.
+//! The ranges noted by [`super::advice`]: disjoint, in order, as many as a process has mappings for.
 //!
 //! Programs with a collector have thousands (each 256 KiB of V8's heap is one), most have none, which costs one load to find out. The lock is held for
 //! some microseconds, with all signals blocked. In a child that was forked meanwhile the holder is not there ([`forget_holder`]).
-#![expect(unsafe_code, reason = "a table that moves when it grows")]
+#![expect(unsafe_code, reason = "all of it is valid when zeroed")]
 
 use core::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicUsize,
+    AtomicBool, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 
+use forkless_sys::sched;
 use forkless_sys::signal::{self, SigSet};
-use forkless_sys::{mm, sched};
 
 use crate::fork;
 use crate::insist::insist;
+use crate::late::Late;
 use crate::owner;
+use crate::reserve;
 
 type Note = (AtomicUsize, AtomicUsize);
 
-/// How many there is room for at first.
-const FEW: usize = 512;
-/// Linux allows a process 65,530 mappings (vm.max_map_count), and each range is one at least.
-const MOST: usize = 1 << 16;
+/// Linux allows a process 65,530 mappings (vm.max_map_count). Each range is one at least, and so is nearly always what lies
+/// between it and the next, or they would be one range.
+const MOST: usize = 1 << 15;
 
-/// Mapped when there is something to note, and again when it becomes more, with room for [`ROOM`].
-static TABLE: AtomicPtr<Note> = AtomicPtr::new(core::ptr::null_mut());
-static ROOM: AtomicUsize = AtomicUsize::new(0);
+/// Bytes that they take.
+pub(crate) const LEN: usize = size_of::<[Note; MOST]>();
 
-static LEN: AtomicUsize = AtomicUsize::new(0);
+/// Mapped when there is something to note.
+// SAFETY: made of atomics.
+static TABLE: Late<[Note; MOST]> = unsafe { Late::new(reserve::MARKS) };
+
+static COUNT: AtomicUsize = AtomicUsize::new(0);
 static LOCK: AtomicBool = AtomicBool::new(false);
 /// Not everything is noted.
 static INCOMPLETE: AtomicBool = AtomicBool::new(false);
 
 /// Whether nothing is noted, and nothing was to be.
 pub(super) fn is_empty() -> bool {
-    LEN.load(Relaxed) == 0 && !INCOMPLETE.load(Relaxed)
+    COUNT.load(Relaxed) == 0 && !INCOMPLETE.load(Relaxed)
 }
 
 /// Whether not everything is noted.
@@ -125,16 +129,11 @@ struct Table {
 
 impl Table {
     fn current() -> Table {
-        let table = TABLE.load(Relaxed);
-        if table.is_null() {
-            return Table { notes: &[] };
-        }
-        // SAFETY: `grow` mapped so many, zeroed, and unmaps them only with the lock that the caller has.
-        Table { notes: unsafe { core::slice::from_raw_parts(table, ROOM.load(Relaxed)) } }
+        Table { notes: TABLE.get().map_or(&[], |all| all) }
     }
 
     fn len(&self) -> usize {
-        LEN.load(Relaxed)
+        COUNT.load(Relaxed)
     }
 
     fn get(&self, i: usize) -> (usize, usize) {
@@ -199,8 +198,10 @@ impl Table {
         let (len, behind) = (self.len(), from + by.len());
         let longer = len - (to - from) + by.len();
         if longer > self.notes.len() {
-            let Some(larger) = self.grow() else { return false };
-            self = larger;
+            if longer > MOST || !TABLE.map() {
+                return false;
+            }
+            self = Table::current();
         }
         if behind > to {
             (to..len).rev().for_each(|i| self.set(i + behind - to, self.get(i)));
@@ -210,27 +211,7 @@ impl Table {
         for (i, note) in by.iter().enumerate() {
             self.set(from + i, *note);
         }
-        LEN.store(longer, Relaxed);
+        COUNT.store(longer, Relaxed);
         true
-    }
-
-    fn grow(&self) -> Option<Table> {
-        let room = self.notes.len();
-        if room == MOST {
-            return None;
-        }
-        let size = |room: usize| room * size_of::<Note>();
-        let larger = (room * 4).clamp(FEW, MOST);
-        let at = mm::map_anonymous(size(larger), mm::PROT_READ | mm::PROT_WRITE, mm::MAP_PRIVATE).ok()?;
-        let old = TABLE.swap(at.cast(), Relaxed);
-        ROOM.store(larger, Relaxed);
-        let table = Table::current();
-        for i in 0..self.len() {
-            table.set(i, self.get(i));
-        }
-        if !old.is_null() {
-            super::unmap_own(old.cast(), size(room));
-        }
-        Some(table)
     }
 }

@@ -3,15 +3,17 @@
 
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicBool, AtomicI32,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 use forkless_sys::clone::{self, CLONE_CLEAR_SIGHAND, CLONE_VFORK, CLONE_VM};
 use forkless_sys::signal::{self, Disposition, SigSet};
 use forkless_sys::{CPtr, Errno, fd, mm, process};
 
-use super::SPARE;
 use crate::insist::insist;
-use crate::next;
+use crate::{next, reserve};
 
 /// Memory for one launch: the analysis, the vectors, the child's stack.
 pub(super) struct Workspace {
@@ -23,12 +25,24 @@ pub(super) const SIZE: usize = 128 << 10;
 /// Bytes of a child's stack.
 pub(super) const STACK: usize = 32 << 10;
 
+/// Workspaces in the reserve. A launch takes one for as long as its child needs to execute.
+const WORKSPACES: usize = 2;
+pub(crate) const WORKSPACES_LEN: usize = WORKSPACES * SIZE;
+
+/// In a child that was forked while another thread launched, that thread's stays taken.
+static TAKEN: [AtomicBool; WORKSPACES] = [const { AtomicBool::new(false) }; WORKSPACES];
+
 impl Workspace {
-    /// The spare one, or a new one.
+    /// One of the reserve; with more launches at a time, one of the moment, wherever the kernel has room.
     pub(super) fn take() -> Option<Workspace> {
-        let spare = SPARE.swap(core::ptr::null_mut(), Relaxed);
-        if !spare.is_null() {
-            return Some(Workspace { at: spare });
+        if let Some(free) = TAKEN.iter().position(|taken| !taken.swap(true, Acquire)) {
+            return match reserve::WORKSPACES.open() {
+                Ok(all) => Some(Workspace { at: all.wrapping_byte_add(free * SIZE) }),
+                Err(_) => {
+                    TAKEN[free].store(false, Release);
+                    None
+                }
+            };
         }
         let at = mm::map_anonymous(SIZE, mm::PROT_READ | mm::PROT_WRITE, mm::MAP_PRIVATE).ok()?;
         Some(Workspace { at })
@@ -48,9 +62,10 @@ impl Workspace {
 
 impl Drop for Workspace {
     fn drop(&mut self) {
-        if SPARE.compare_exchange(core::ptr::null_mut(), self.at, Relaxed, Relaxed).is_err() {
-            // SAFETY: nothing refers to it any more.
-            let _ = unsafe { mm::munmap(self.at, SIZE) };
+        let number = (self.at as usize).wrapping_sub(reserve::WORKSPACES.address()) / SIZE;
+        match TAKEN.get(number) {
+            Some(taken) => taken.store(false, Release),
+            None => crate::mappings::unmap_own(self.at, SIZE),
         }
     }
 }

@@ -11,7 +11,7 @@ mod streams;
 mod system;
 
 use core::sync::atomic::{
-    AtomicPtr, AtomicU8, AtomicU64,
+    AtomicU8, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 
@@ -20,6 +20,9 @@ use forkless_shell::{ShellKind, ShellTraits};
 
 use crate::decimal::decimal;
 use crate::{rt, tally};
+
+pub(crate) use launch::WORKSPACES_LEN;
+pub(crate) use streams::LEN as STREAMS_LEN;
 
 /// 0: off. Else what it is (`ShellTraits::to_bits`), or one of the numbers below, which are larger.
 static SHELL: AtomicU8 = AtomicU8::new(0);
@@ -82,6 +85,3 @@ fn aside() -> bool {
 
 /// Whether they have: 1 if not, 2 if they have, 0 until it was looked up.
 static OTHERS: AtomicU8 = AtomicU8::new(0);
-
-/// One workspace is kept for the next call.
-static SPARE: AtomicPtr<core::ffi::c_void> = AtomicPtr::new(core::ptr::null_mut());

@@ -13,6 +13,7 @@ use forkless_sys::{Errno, fd, sched};
 
 use crate::late::Late;
 use crate::next::Next;
+use crate::reserve;
 
 use super::launch::Step;
 use super::line::{self, Told};
@@ -46,9 +47,12 @@ struct Stream {
     told: AtomicU8,
 }
 
+/// Bytes that they take.
+pub(crate) const LEN: usize = size_of::<[Stream; STREAMS]>();
+
 /// Mapped by the first `popen`.
 // SAFETY: made of atomics.
-static TABLE: Late<[Stream; STREAMS]> = unsafe { Late::new() };
+static TABLE: Late<[Stream; STREAMS]> = unsafe { Late::new(reserve::STREAMS) };
 
 /// Streams of ours that are open: with none, `fclose` asks no further.
 static OPEN: AtomicU32 = AtomicU32::new(0);

@@ -8,16 +8,17 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{PidfdFlags, getpid, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
 use super::record::RecordFile;
 use super::report;
 
 /// Starts the collector for the process that calls it, which goes on to execute PROGRAM.
 pub(super) fn start(record: RecordFile) -> anyhow::Result<()> {
-    let root = pidfd_open(getpid(), PidfdFlags::empty())?;
+    let pid = getpid();
+    let root = pidfd_open(pid, PidfdFlags::empty())?;
     let result = twice(|| {
-        collect(&record, root.as_fd());
+        collect(&record, pid, root.as_fd());
     });
     // The descriptors close at exec (std and pidfd_open set close-on-exec).
     std::mem::forget(record);
@@ -46,7 +47,7 @@ fn twice(f: impl FnOnce()) -> std::io::Result<()> {
     }
 }
 
-fn collect(file: &RecordFile, root: BorrowedFd<'_>) {
+fn collect(file: &RecordFile, pid: Pid, root: BorrowedFd<'_>) {
     let _ = rustix::process::setsid();
     let _ = std::env::set_current_dir("/");
     let keep = [file.output.as_raw_fd(), root.as_raw_fd()];
@@ -57,15 +58,23 @@ fn collect(file: &RecordFile, root: BorrowedFd<'_>) {
         }
     }
     close_others(keep);
-    // The library of the root process says when it is about to exit, and waits for us; a process that is killed says nothing.
     let record = file.record();
     let began = Instant::now();
+    let mut written: Option<Instant> = None;
+    // The library of the root process says when it is about to end, and waits for an answer without a system call, which the program
+    // may have forbidden itself. A process that is killed says nothing.
     loop {
-        if record.is_done() {
-            break;
+        if let Some(ending) = record.announced() {
+            // Again, where an earlier end was that of a process which shared the root's memory.
+            if record.is_certain() || !waits_for_a_child(pid) {
+                file.remove();
+                let _ = report::write(record, file);
+                written = Some(Instant::now());
+            }
+            record.answer(ending);
         }
-        // Often enough that a program that exits by itself hardly waits, rarely enough to cost nothing.
-        let pause = if began.elapsed() < Duration::from_secs(1) { 5 } else { 50 };
+        // Often enough that a program that ends by itself hardly waits, rarely enough to cost nothing.
+        let pause = if began.elapsed() < Duration::from_secs(1) { 5 } else { 10 };
         let time = rustix::time::Timespec { tv_sec: 0, tv_nsec: pause * 1_000_000 };
         match poll(&mut [PollFd::new(&root, PollFlags::IN)], Some(&time)) {
             Ok(0) => {}
@@ -73,9 +82,21 @@ fn collect(file: &RecordFile, root: BorrowedFd<'_>) {
             _ => break,
         }
     }
-    file.remove();
-    let _ = report::write(record, &file.output, file.json);
-    record.set_rendered();
+    // One that lives on had its end announced by a process that shared its memory.
+    if written.is_none_or(|at| at.elapsed() > Duration::from_secs(1)) {
+        file.remove();
+        let _ = report::write(record, file);
+    }
+}
+
+/// Whether a thread of a process is suspended until a child that shares its memory executes a program or ends (`vfork`, which waits
+/// in state D: kernel/fork.c, `wait_for_vfork_done`). Then that child may have announced an end by `_exit`.
+fn waits_for_a_child(pid: Pid) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())) else { return false };
+    threads.flatten().any(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('D'))
+    })
 }
 
 /// Descriptors PROGRAM's starter left open must not be held by us.

@@ -6,6 +6,7 @@ use std::env;
 use std::ffi::{CStr, CString, OsString};
 use std::fmt::Write as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use forkless_record::OPTIONS_VARIABLE;
@@ -117,10 +118,16 @@ fn options(args: &Args, record: Option<&RecordFile>, shell: shell::Answer) -> St
         text.push_str(",children=no");
     }
     if let Some(record) = record {
-        let _ = write!(text, ",root={},record={}", std::process::id(), record.path().display());
+        let _ = write!(text, ",root={}", std::process::id());
+        // Another namespace has a process of the same number.
+        if let Ok(namespace) = std::fs::metadata("/proc/self/ns/pid") {
+            let _ = write!(text, ",ns={}", namespace.ino());
+        }
+        let _ = write!(text, ",record={}", record.path().display());
     } else if let Ok(outer) = env::var(OPTIONS_VARIABLE) {
         // A run inside a run counts into the outer one's report.
-        for pair in outer.split(',').filter(|p| p.starts_with("root=") || p.starts_with("record=")) {
+        let is_the_outers = |pair: &&str| ["root=", "ns=", "record="].iter().any(|key| pair.starts_with(key));
+        for pair in outer.split(',').filter(is_the_outers) {
             let _ = write!(text, ",{pair}");
         }
     }

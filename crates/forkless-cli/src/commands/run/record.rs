@@ -17,6 +17,8 @@ pub(super) struct RecordFile {
     path: PathBuf,
     record: &'static Record,
     pub(super) output: File,
+    /// Nothing but the report is in it.
+    pub(super) output_is_ours: bool,
     pub(super) json: bool,
 }
 
@@ -41,6 +43,8 @@ impl RecordFile {
 /// before the program starts.
 pub(super) fn create(to: Destination, json: bool) -> anyhow::Result<RecordFile> {
     let output = to.open()?;
+    let output_is_ours =
+        matches!(to, Destination::File(_)) && output.metadata().is_ok_and(|about| about.is_file());
     let mut random = [0u8; 16];
     File::open("/dev/urandom").and_then(|mut f| f.read_exact(&mut random)).context("/dev/urandom")?;
     let name: String = random.iter().map(|b| format!("{b:02x}")).collect();
@@ -76,5 +80,5 @@ pub(super) fn create(to: Destination, json: bool) -> anyhow::Result<RecordFile> 
     // SAFETY: mapped for the rest of the process; any bytes are a valid record of atomics.
     let record: &'static Record = unsafe { &*at.cast::<Record>() };
     record.format();
-    Ok(RecordFile { path, record, output, json })
+    Ok(RecordFile { path, record, output, output_is_ours, json })
 }

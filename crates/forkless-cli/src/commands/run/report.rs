@@ -1,12 +1,14 @@
 //! The report: the record as a table for people or as JSON.
 
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io::{self, Seek as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
 use forkless_record::{Counter, Kind, Reason, Record, Site};
+
+use super::record::RecordFile;
 
 /// Where a report goes.
 pub(super) enum Destination {
@@ -27,10 +29,16 @@ impl Destination {
     }
 }
 
-/// Writes the report with one write call, so that it does not mix with what the tree still prints.
-pub(super) fn write(record: &Record, mut to: &File, json: bool) -> io::Result<()> {
-    let text = if json { as_json(record) } else { as_text(record) };
-    to.write_all(text.as_bytes())
+/// Writes the report with one write call, so that it does not mix with what the tree still prints. In a file of its own it replaces an
+/// earlier one.
+pub(super) fn write(record: &Record, to: &RecordFile) -> io::Result<()> {
+    let text = if to.json { as_json(record) } else { as_text(record) };
+    let mut output = &to.output;
+    if to.output_is_ours {
+        output.set_len(0)?;
+        output.rewind()?;
+    }
+    output.write_all(text.as_bytes())
 }
 
 fn sites(record: &Record) -> Vec<&Site> {

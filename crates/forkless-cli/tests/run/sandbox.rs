@@ -1,0 +1,99 @@
+//! Programs that forbid themselves the system calls that they do not make: one test a case of `sandbox_cases.c`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+
+use crate::support::{compile, observe, plain, reported, reported_by, root_to, run, without_dispatch};
+
+static CASES: LazyLock<PathBuf> = LazyLock::new(|| compile("sandbox_cases.c", &["-lpthread"]));
+
+const WAYS: [&[&str]; 4] = [
+    &["--fork-minimum=1M"],
+    &["--fork-minimum=1M", "--fork=speculate"],
+    &["--fork=off"],
+    &["--fork-minimum=1M", "--huge-pages=thp", "--quiet"],
+];
+
+/// The program is the root of its run and then another program's child, with a report and without.
+fn same_as_plain(case: &str) {
+    let without = observe(&mut plain(&CASES, &[case]));
+    assert!(matches!(without.0, Some(0..=8)), "{case}: the fixture itself failed: {without:?}");
+    let shell = Path::new("/bin/sh");
+    let line = format!("{} {case}; exit $?", CASES.display());
+    for way in WAYS {
+        assert_eq!(without, observe(&mut run(way, &CASES, &[case])), "{case} {way:?}");
+        let (with, report) = reported(way, &CASES, &[case]);
+        assert_eq!(without, with, "{case} {way:?}, with a report");
+        assert!(report.count("processes") >= 1, "{case} {way:?}");
+        let (with, report) = reported(way, shell, &["-c", &line]);
+        assert_eq!(without, with, "{case} {way:?}, below a shell");
+        assert!(report.count("processes") >= 2, "{case} {way:?}");
+    }
+}
+
+macro_rules! cases {
+    ($($name:ident;)*) => {
+        $(#[test] fn $name() {
+            same_as_plain(stringify!($name));
+        })*
+    };
+}
+
+cases! {
+    returns;
+    exits;
+    // Regression: the library asked for its process's number at every exit, with a report and --fork=off, too.
+    exits_at_once;
+    exits_unwatched;
+    exits_at_once_unwatched;
+    is_killed_for_a_call_more;
+    strict_mode;
+    // Regression: the report's name of the call site was looked up by a system call, and huge pages asked for the size of the process.
+    forks_afterwards;
+    // Regression: the child gave back what its parent's speculations had shared.
+    forks_after_speculations;
+    forks_beside_a_thread;
+    // Regression: marks were noted under a lock that takes system calls.
+    marks_and_moves_memory;
+    // Regression: functions that change the user asked who it is.
+    calls_what_is_interposed_watched;
+    calls_what_is_interposed_unwatched;
+}
+
+/// The report is written when the root ends, whoever else calls `exit` or `_exit` in its memory or in a copy of it: what comes
+/// afterwards is in it.
+#[test]
+fn the_report_is_of_the_roots_end() {
+    for case in ["vforks", "copies_end", "shares_its_memory"] {
+        let without = observe(&mut plain(&CASES, &[case]));
+        let (with, report) = reported(&["--fork-minimum=1M", "--fork-limit=20000"], &CASES, &[case]);
+        assert_eq!(without, with, "{case}");
+        let forks = if case == "copies_end" { 3 } else { 2 };
+        assert_eq!(report.count("forks"), forks, "{case}");
+        assert_eq!(report.count("committed"), if without_dispatch() { 0 } else { 2 }, "{case}");
+    }
+    // And once, though nothing can be taken back.
+    let seen = observe(&mut run(&["--report", "--fork-minimum=1M"], &CASES, &["vforks"]));
+    assert_eq!(seen.2.matches("forkless run report").count(), 1, "{seen:?}");
+}
+
+/// Regression: of two processes with the number 1, each in its own namespace, the one that ended first had the report written.
+#[test]
+fn a_process_of_another_namespace_does_not_end_the_report() {
+    if !root_to("make a PID namespace") {
+        return;
+    }
+    let shell = Path::new("/bin/sh");
+    let line = "unshare --pid --fork true; /bin/true; /bin/true; /bin/true; sleep 0.3";
+    let (seen, report) = reported_by(|options| {
+        let inner = run(options, shell, &["-c", line]);
+        let mut outer = Command::new("unshare");
+        outer.args(["--pid", "--fork", "--mount-proc"]).arg(inner.get_program()).args(inner.get_args());
+        outer.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        outer
+    });
+    assert_eq!(seen.0, Some(0), "{seen:?}");
+    // The shell, unshare, and the five programs after it.
+    assert!(report.count("processes") >= 7, "{}", report.count("processes"));
+}
