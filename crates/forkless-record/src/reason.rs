@@ -53,6 +53,8 @@ kinds! {
     Namespace = 18, "its children are in another PID namespace";
     Lock = 19, "lock held for long by another thread";
     Shared = 20, "in memory that is another process's (vfork)";
+    Lent = 21, "memory lent to a pipe (vmsplice)";
+    Files = 22, "descriptors shared with another process";
     // Undone.
     Call = 32, "system call";
     Command = 33, "command of fcntl, ioctl or prctl";

@@ -85,6 +85,10 @@ cases! {
     own_pipe_is_private: 1, [];
     descriptors_are_the_programs: 1, [];
     no_question_finds_a_descriptor: 2, ["Collision", "Collision", "Collision", "Collision", "Collision", "Collision"];
+    // Regression: the library's descriptor was there under other names than its number's.
+    links_to_descriptors: 0, ["Collision", "Collision", "Collision", "Collision", "Collision", "Collision", "Collision", "Collision"];
+    // Regression: what handlers return to was null.
+    actions_are_told_in_full: 2, [];
     every_number_can_be_dup2d_onto: 1, [];
     closefrom_and_close_range: 1, [];
     interval_timer_survives_exec: 1, [];

@@ -22,6 +22,12 @@ cases! {
     // Regression: forks of a process with more than 512 such places were plain for good.
     marked_in_many_places: 2, [];
     a_mark_moves_with_its_mapping: 1, [];
+    // Regression: what the program had marked past the library's functions was there in children, and the mark was gone.
+    marked_by_its_own_instruction: 4, ["Fault", "Fault"];
+    // Regression: libc moves what malloc mapped without asking the library.
+    a_mark_moves_by_realloc: 4, [];
+    // Regression: the first answered EFAULT, and the last two ended the program.
+    pointers_of_every_kind: 5, ["SharedWrite"];
 }
 
 /// Runs a case that says numbers on standard error and the same as without on standard output. The numbers without, with, and the report.
@@ -124,6 +130,14 @@ fn a_mark_ends_with_its_mapping() {
 fn marked_by_process_madvise() {
     if !before_linux(6, 13) {
         compare(&MEMORY_CASES, "marked_by_process_madvise", 4, &[]);
+    }
+}
+
+/// Regression: children found what their parent had.
+#[test]
+fn droppable_memory() {
+    if !before_linux(6, 11) {
+        compare(&MEMORY_CASES, "droppable_memory", 1, &[]);
     }
 }
 

@@ -54,6 +54,8 @@ cases! {
     deep_recursion: 2, ["Fault"];
     jumps_before_it_executes: 1, [];
     memory_of_every_kind: 3, ["Call", "Call", "Fault", "Fault", "Layout", "Layout"];
+    // Regression: the pipe had what was written after the fork.
+    lends_memory_to_a_pipe: 1, ["Lent", "Lent"];
     opens_what_is_no_file: 4, ["OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile"];
 }
 
@@ -142,6 +144,12 @@ fn two_first_processes() {
     if !nothing_speculates() {
         assert_eq!((report.count("committed"), report.reasons()), (750, vec![]));
     }
+}
+
+/// Regression: the other process found the library's descriptors among its own.
+#[test]
+fn shares_descriptors() {
+    compare_in(&OUTSIDE, &only_its_own(&[]), "shares_descriptors", 1, &["Files"; 60]);
 }
 
 /// Call sites are learnt about here, so that there are plain forks beside speculations.

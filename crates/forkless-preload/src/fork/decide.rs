@@ -7,7 +7,8 @@ use core::sync::atomic::{
 
 use forkless_record::Kind;
 use forkless_sys::signal::{self, SigSet};
-use forkless_sys::{CPtr, Errno, fd, process, sched, time};
+use forkless_sys::{CPtr, Errno, fd, mm, process, sched, time};
+use linux_raw_sys::general as k;
 
 use crate::config::{self, Fork};
 use crate::insist::insist;
@@ -24,6 +25,13 @@ pub(crate) const NANOS_PER_PAGE: u64 = 80;
 
 /// Set when the program installs a seccomp filter or uses dispatch itself: its own rules for system calls are in force from then on.
 pub(crate) static SANDBOXED: AtomicU32 = AtomicU32::new(0);
+
+/// What the program has done that forks cannot look for, as bits.
+static DONE: AtomicU8 = AtomicU8::new(0);
+/// Pages were lent to a pipe. A plain fork makes the parent's next write go to a copy, and the pipe keeps what it was given.
+const LENT: u8 = 1;
+/// A process shares this one's descriptors, and not its memory, as far as is known. It would find numbers taken.
+const SHARES_FILES: u8 = 2;
 
 /// Plain forks under way while other threads might open a window.
 static PLAIN: AtomicU32 = AtomicU32::new(0);
@@ -48,6 +56,29 @@ const CHANGED: u8 = 2;
 /// A thread is about to change namespaces.
 pub(crate) fn note_namespaces() {
     NAMESPACE.store(CHANGED, Relaxed);
+}
+
+/// The program has lent pages of its own to a pipe.
+pub(crate) fn note_vmsplice() {
+    DONE.fetch_or(LENT, Relaxed);
+}
+
+/// The program makes a process by `clone`.
+pub(crate) fn note_clone(flags: u32) {
+    // One that shares memory as well is known to the kernel, or executes something.
+    if flags & (k::CLONE_FILES | k::CLONE_VM) == k::CLONE_FILES {
+        DONE.fetch_or(SHARES_FILES, Relaxed);
+    }
+}
+
+/// The same by `clone3`, with `struct clone_args` somewhere, of which the flags come first.
+pub(crate) fn note_clone3(args: usize) {
+    let mut flags = [0; 8];
+    // Read by the kernel, which answers where the program points nowhere. Where a filter could kill for that, nothing is speculated.
+    let known = SANDBOXED.load(Relaxed) == 0
+        && is_unfiltered()
+        && mm::read(process::getpid(), args, &mut flags) == Ok(flags.len());
+    note_clone(if known { u64::from_ne_bytes(flags) as u32 } else { k::CLONE_FILES });
 }
 
 pub(crate) fn decide(site: usize) -> Attempt<()> {
@@ -111,7 +142,11 @@ pub(crate) fn again() -> Attempt<()> {
 
 pub(crate) fn its_own_rules() -> Attempt<()> {
     match SANDBOXED.load(Relaxed) {
-        0 => Ok(()),
+        0 => match DONE.load(Relaxed) {
+            0 => Ok(()),
+            done if done & LENT != 0 => Err(Kind::Lent),
+            _ => Err(Kind::Files),
+        },
         1 => Err(Kind::Sandbox),
         _ => Err(Kind::DispatchTaken),
     }

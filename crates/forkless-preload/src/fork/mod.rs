@@ -29,6 +29,7 @@ pub(crate) mod child;
 mod decide;
 mod frame;
 mod kept;
+mod marks;
 mod memory;
 mod outcome;
 mod parent;
@@ -40,7 +41,7 @@ mod tables;
 mod trap;
 
 pub(crate) use arm::prepare;
-pub(crate) use decide::{note_namespaces, outside_window};
+pub(crate) use decide::{note_clone, note_clone3, note_namespaces, note_vmsplice, outside_window};
 pub(crate) use outcome::LEN as OUTCOME_LEN;
 pub(crate) use source::LEN as EXCHANGE_LEN;
 pub(crate) use tables::LEN as TABLES_LEN;
@@ -106,6 +107,11 @@ pub(crate) fn sandboxed() -> bool {
 pub(crate) fn note_seccomp() {
     decide::SANDBOXED.store(1, Relaxed);
     huge::pool::before_sandbox();
+}
+
+/// Whether other threads run beside a speculation.
+pub(crate) fn meets_threads() -> bool {
+    config::fork() == config::Fork::Speculate
 }
 
 fn touched() {

@@ -37,6 +37,8 @@ pub(crate) struct Outcome {
     pub(crate) traps: AtomicU64,
     pub(crate) direct: AtomicU64,
     pub(crate) pages: AtomicU64,
+    /// What libc has handlers return to, if the child has learnt it.
+    pub(crate) restorer: AtomicUsize,
     ranges: AtomicUsize,
     range: [(AtomicUsize, AtomicUsize); RANGES],
     signal: [[AtomicI32; 32]; SIGNALS],
@@ -107,6 +109,7 @@ impl Outcome {
         self.traps.store(0, Relaxed);
         self.direct.store(0, Relaxed);
         self.pages.store(0, Relaxed);
+        self.restorer.store(0, Relaxed);
         self.ranges.store(0, Relaxed);
     }
 

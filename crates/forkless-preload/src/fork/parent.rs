@@ -224,6 +224,7 @@ fn in_window(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> At
     // copied.
     let bytes = if config::record().is_null() { bytes } else { bytes.min(size::peak()) };
     let committed = committed(pid);
+    child::signals::learn_restorer();
     sites::learn(site, outcome::get().ranges(), committed);
     Ok(if committed { Ended::Committed { pid, bytes } } else { Ended::Aborted })
 }

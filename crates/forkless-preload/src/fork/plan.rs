@@ -11,7 +11,7 @@ use forkless_sys::mm;
 use crate::mappings::{advice, each_writable};
 use crate::rt;
 
-use super::{kept, outcome, sites, tables};
+use super::{kept, marks, outcome, sites, tables};
 
 const MAX: usize = 256;
 
@@ -196,7 +196,7 @@ pub(crate) fn list(
         if m.inode == 0
             && m.flags & maps::READABLE != 0
             && m.end - m.start >= smallest
-            && !advice::is_marked(m.start, m.end)
+            && !marks::has_one(&m, |start, end| pins.may_split(start, end))
         {
             listed.absent += exclude(&m, &pins, absent, smallest);
         }

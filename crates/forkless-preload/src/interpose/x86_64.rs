@@ -4,6 +4,7 @@
 
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_void};
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use forkless_sys::Errno;
@@ -185,7 +186,8 @@ fn is_libcs_own(signal: c_int) -> bool {
 extern "C" fn slow_signal(signal: c_int, handler: usize) -> usize {
     const SA_RESTART: usize = 0x1000_0000;
     const SIG_IGN: usize = 1;
-    if handler > SIG_IGN || SIGINTERRUPT.load(Relaxed) {
+    let restorer = child::signals::libcs_restorer();
+    if handler > SIG_IGN || restorer == 0 || SIGINTERRUPT.load(Relaxed) {
         // SAFETY: found under the name of the function that has this type; until it is found, what finds it keeps the arguments.
         let real = unsafe {
             core::mem::transmute::<*mut c_void, extern "C" fn(c_int, usize) -> usize>(
@@ -200,7 +202,7 @@ extern "C" fn slow_signal(signal: c_int, handler: usize) -> usize {
     child::count_direct();
     // What glibc's asks for (sysdeps/posix/signal.c), and musl's, which blocks nothing in the handler.
     let itself = if next::is_glibc() { 1u64.wrapping_shl(signal as u32 - 1) } else { 0 };
-    let action = KernelAction { handler, flags: SA_RESTART | SA_RESTORER, restorer: 0, mask: itself };
+    let action = KernelAction { handler, flags: SA_RESTART | SA_RESTORER, restorer, mask: itself };
     match child::signals::exchange(signal as usize, Some(&action)) {
         Ok(before) => before.handler,
         Err(e) => libc_answer(-(e.raw() as isize)) as usize,
@@ -211,6 +213,16 @@ extern "C" fn slow_sigaction(signal: c_int, new: usize, old: usize) -> c_int {
     if is_libcs_own(signal) {
         return libc_answer(EINVAL);
     }
+    let restorer = child::signals::libcs_restorer();
+    if new != 0 && restorer == 0 {
+        // SAFETY: as in `slow_signal`.
+        let real = unsafe {
+            core::mem::transmute::<*mut c_void, extern "C" fn(c_int, usize, usize) -> c_int>(
+                sigaction::NEXT.load(Relaxed),
+            )
+        };
+        return real(signal, new, old);
+    }
     child::count_direct();
     child::need_bytes(new, size_of::<LibcAction>());
     child::need_bytes(old, size_of::<LibcAction>());
@@ -219,20 +231,22 @@ extern "C" fn slow_sigaction(signal: c_int, new: usize, old: usize) -> c_int {
         KernelAction {
             handler: a.handler,
             flags: a.flags as u32 as usize | SA_RESTORER,
-            restorer: a.restorer,
+            // Whatever the program says.
+            restorer,
             mask: a.mask[0],
         }
     });
     match child::signals::exchange(signal as usize, action.as_ref()) {
         Ok(before) => {
             if old != 0 {
-                let mut mask = [0; 16];
-                mask[0] = before.mask;
-                let flags = before.flags as c_int;
-                child::write(
-                    old,
-                    LibcAction { handler: before.handler, mask, flags, restorer: before.restorer },
-                );
+                child::write(old + offset_of!(LibcAction, handler), before.handler);
+                child::write(old + offset_of!(LibcAction, mask), before.mask);
+                child::write(old + offset_of!(LibcAction, flags), before.flags as c_int);
+                // musl writes the kernel's part of the mask, and keeps the restorer to itself.
+                if next::is_glibc() {
+                    child::write(old + offset_of!(LibcAction, mask) + 8, [0u64; 15]);
+                    child::write(old + offset_of!(LibcAction, restorer), before.restorer);
+                }
             }
             0
         }
@@ -300,7 +314,7 @@ watches! {
     setns, c"setns", (namespace: c_int, kind: c_int) => fork::note_namespaces();
     /// Of whatever process.
     process_madvise, c"process_madvise", (process: c_int, ranges: usize, count: usize, advice: c_int, flags: u32) =>
-        advice::note_each(ranges, count, advice as u32);
+        advice::about_to_be_given_somewhere(advice as u32);
     /// Variadic; six registers carry all it can take.
     prctl, c"prctl", (option: c_int, a: usize, b: usize, c: usize, d: usize) => fork::note_prctl(option as u32);
 }
@@ -337,6 +351,46 @@ pub(super) fn passes_others_over() -> bool {
     crate::objects::others_define(REPLACED)
 }
 
+/// Defines a libc function that is watched, and whose arguments or answer are no ints: `$note` gets the arguments, and the next definition all
+/// of them as they came.
+macro_rules! watches_from_outside {
+    ($($(#[$meta:meta])* $name:ident, $text:literal => $note:path;)*) => {
+        $(mod $name {
+            use super::*;
+
+            jump_slot!(pub(super) NEXT = $text, else absent);
+
+            $(#[$meta])*
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            extern "C" fn $name() {
+                naked_asm!(
+                    keep_arguments!(),
+                    "call {note}",
+                    arguments_back!(),
+                    "jmp [rip + {next}]",
+                    note = sym $note,
+                    next = sym NEXT,
+                )
+            }
+        })*
+    };
+}
+
+watches_from_outside! {
+    vmsplice, c"vmsplice" => note_vmsplice;
+    /// Variadic: the function and its stack come before the flags.
+    clone, c"clone" => note_clone;
+}
+
+extern "C" fn note_vmsplice() {
+    fork::note_vmsplice();
+}
+
+extern "C" fn note_clone(_: usize, _: usize, flags: u32) {
+    fork::note_clone(flags);
+}
+
 mod syscall_function {
     use super::*;
 
@@ -359,6 +413,12 @@ mod syscall_function {
             "je 2f",
             "cmp edi, {setns}",
             "je 2f",
+            "cmp edi, {vmsplice}",
+            "je 2f",
+            "cmp edi, {clone}",
+            "je 2f",
+            "cmp edi, {clone3}",
+            "je 2f",
             "jmp [rip + {next}]",
             "2:",
             keep_arguments!(),
@@ -371,6 +431,9 @@ mod syscall_function {
             seccomp = const k::__NR_seccomp,
             unshare = const k::__NR_unshare,
             setns = const k::__NR_setns,
+            vmsplice = const k::__NR_vmsplice,
+            clone = const k::__NR_clone,
+            clone3 = const k::__NR_clone3,
             next = sym NEXT,
             note = sym note,
         )
@@ -379,9 +442,12 @@ mod syscall_function {
     extern "C" fn note(nr: usize, a: usize, b: usize, c: usize, d: usize) {
         match nr as u32 {
             k::__NR_madvise => advice::about_to_be_given(a, b, c as u32),
-            k::__NR_process_madvise => advice::note_each(b, c, d as u32),
+            k::__NR_process_madvise => advice::about_to_be_given_somewhere(d as u32),
             k::__NR_prctl => fork::note_prctl(a as u32),
             k::__NR_unshare | k::__NR_setns => fork::note_namespaces(),
+            k::__NR_vmsplice => fork::note_vmsplice(),
+            k::__NR_clone => fork::note_clone(a as u32),
+            k::__NR_clone3 => fork::note_clone3(a),
             _ => fork::note_seccomp(),
         }
     }

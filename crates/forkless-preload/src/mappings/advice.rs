@@ -1,6 +1,7 @@
 //! What the program itself asked of fork with madvise: ranges it marked `MADV_DONTFORK` or `MADV_WIPEONFORK` are left exactly as they are.
 //!
-//! Neither the maps file nor the query shows these flags, and smaps costs milliseconds, so the calls are watched as they are made.
+//! Neither the maps file nor the query shows these flags, and smaps costs milliseconds, so the calls are watched as they are made. A fork
+//! looks for those that were made by an instruction, or moved by libc itself (`fork::marks`).
 //! V8 marks its heap (page by page), RDMA libraries their buffers, random generators a page that must read as zero in a child.
 //! What `munmap` unmaps is forgotten. What libc unmaps by itself, or another mapping replaces, stays noted. That does no harm, for a mapping counts as
 //! marked only if all of it is noted: the kernel splits mappings where a mark begins and ends, so one that is marked was noted from end to end, as
@@ -44,19 +45,25 @@ pub(crate) fn about_to_be_given(addr: usize, len: usize, advice: u32) {
     given(addr, len, advice, || ());
 }
 
-/// The same of a `process_madvise`, which on oneself takes this advice since Linux 6.13. In a child, whose call is judged, nothing is read.
+/// The same of a `process_madvise`, which on oneself takes this advice since Linux 6.13. The vector is the kernel's to read: it may point
+/// anywhere. Forks of one thread find the marks; beside threads nothing is known from here on.
 #[cfg(target_arch = "x86_64")]
-#[expect(unsafe_code, reason = "reads the program's vector")]
-pub(crate) fn note_each(ranges: usize, count: usize, advice: u32) {
-    if !is_mark(advice) || fork::speculating() || fork::sandboxed() {
-        return;
+pub(crate) fn about_to_be_given_somewhere(advice: u32) {
+    if is_mark(advice) && !fork::speculating() && !fork::sandboxed() && fork::meets_threads() {
+        fork::outside_window(notes::give_up);
     }
-    // As many as the kernel takes.
-    for i in 0..count.min(1024) {
-        // SAFETY: the caller's iovecs.
-        let [addr, len] = unsafe { *(ranges as *const [usize; 2]).wrapping_add(i) };
-        about_to_be_given(addr, len, advice);
-    }
+}
+
+/// A fork has found a mark on a mapping, which was made past the functions that are watched. With all signals blocked.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn found(start: usize, end: usize) {
+    notes::add(start, end);
+}
+
+/// Whether anything is noted.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn any() -> bool {
+    !notes::is_empty()
 }
 
 /// Whether not all marks are known: then nothing may be assumed about any mapping.

@@ -1,12 +1,12 @@
 //! execve: the commit.
 #![expect(unsafe_code, reason = "the program's own exec")]
 
-use forkless_sys::process;
+use forkless_sys::{fd, process};
 
 use crate::kernel::{self, Args};
 
 use super::super::outcome;
-use super::{SIGKILL, abort, need, pause_timer, resume_timer, signals};
+use super::{SIGKILL, abort, files, need, pause_timer, resume_timer, signals};
 
 /// `execve`, with the arguments of `execve`.
 pub(crate) fn execve(nr: u32, args: &Args) -> isize {
@@ -14,7 +14,7 @@ pub(crate) fn execve(nr: u32, args: &Args) -> isize {
     need::path(path);
     need::vector(argv);
     need::vector(envp);
-    commit(nr, args)
+    files::not_ours(fd::AT_FDCWD as usize, path, commit(nr, args))
 }
 
 /// `execveat`.
@@ -23,7 +23,7 @@ pub(crate) fn execveat(nr: u32, args: &Args) -> isize {
     need::path_at(dir, path);
     need::vector(argv);
     need::vector(envp);
-    commit(nr, args)
+    files::not_ours(dir, path, commit(nr, args))
 }
 
 /// Gives the kernel what survives exec, executes, and takes everything back when that failed.

@@ -50,6 +50,9 @@ pub(crate) fn open(dir: usize, path: usize, flags: usize, mode: usize) -> isize 
     }
     // SAFETY: the program's own open; the path is present.
     let answer = unsafe { kernel::pass(k::__NR_openat, &[dir, path, flags, mode, 0, 0]) };
+    if answer >= 0 && flags32 & k::O_PATH != 0 && flags32 & k::O_NOFOLLOW == 0 {
+        abort_if_ours(fd::identity(answer as i32, CPtr::from(c""), fd::AT_EMPTY_PATH));
+    }
     fds::opened(answer, 0, usable);
     answer
 }
@@ -85,6 +88,9 @@ fn look(dir: i32, path: usize, nofollow: u32) -> Result<Found, Errno> {
     // struct stat: dev, ino, nlink, then mode and uid in one word, gid and padding, rdev.
     let (mode, device) = (stat[3] as u32, stat[5]);
     let kind = statfs[0];
+    if kind == PROC {
+        abort_if_ours(Ok((stat[0], stat[1])));
+    }
     if kind == FUSE {
         // Its server sees every open.
         return Ok(Found::Other);
@@ -100,6 +106,25 @@ fn look(dir: i32, path: usize, nofollow: u32) -> Result<Found, Errno> {
     })
 }
 
+/// A link of the program's may lead to our descriptor, of which no name says so (`need::path`): ends the speculation where a file is ours.
+fn abort_if_ours(file: Result<(u64, u64), Errno>) {
+    let ours = fds::hidden().map(|ours| fd::identity(ours, CPtr::from(c""), fd::AT_EMPTY_PATH));
+    if file.is_ok() && ours == Some(file) {
+        abort(Kind::Collision);
+    }
+}
+
+/// What a call answered that names a file: with an answer that a file of ours may have given.
+pub(crate) fn not_ours(dir: usize, path: usize, answer: isize) -> isize {
+    const TOLD: [i32; 3] = [0, Errno::EACCES.raw(), Errno::ENOTDIR.raw()];
+    if path != 0 && TOLD.contains(&(-answer as i32)) && fds::hidden().is_some() {
+        // SAFETY: the caller has made the string present.
+        let path = unsafe { CPtr::from_raw(path as *const _) };
+        abort_if_ours(fd::identity(dir as i32, path, 0));
+    }
+    answer
+}
+
 /// What a question about a file was answered, in the structure at `at`. Since Linux 6.2 the size of a directory of descriptors is their number
 /// (fs/proc/fd.c), and ours is taken from it.
 pub(crate) fn counted(nr: u32, at: usize, answer: isize) -> isize {
@@ -110,7 +135,9 @@ pub(crate) fn counted(nr: u32, at: usize, answer: isize) -> isize {
     let extended = nr == k::__NR_statx;
     let (mode, size) = if extended { (at + 28, at + 40) } else { (at + 24, at + 48) };
     let count = memory::value::<u64>(size);
-    if u32::from(memory::value::<u16>(mode)) & S_IFMT != S_IFDIR || count == 0 {
+    let kind = u32::from(memory::value::<u16>(mode)) & S_IFMT;
+    // Our file is empty.
+    if !(kind == S_IFDIR && count != 0 || kind == S_IFREG && count == 0) {
         return answer;
     }
     let (device, inode) = if extended {
@@ -119,6 +146,10 @@ pub(crate) fn counted(nr: u32, at: usize, answer: isize) -> isize {
     } else {
         (memory::value::<u64>(at), memory::value::<u64>(at + 8))
     };
+    if kind == S_IFREG {
+        abort_if_ours(Ok((device, inode)));
+        return answer;
+    }
     let ours = fds::hidden().and_then(|ours| fd::identity(ours, CPtr::from(c""), fd::AT_EMPTY_PATH).ok());
     if ours.is_some_and(|(proc, _)| proc == device) {
         if fd::identity(fd::AT_FDCWD, CPtr::from(c"/proc/self/fd"), 0) != Ok((device, inode)) {

@@ -95,10 +95,10 @@ pub(crate) fn judge(nr: u32, a: &Args) -> isize {
         k::__NR_statx if a[2] as u32 & k::AT_EMPTY_PATH != 0 && fds::is_hidden(a[0]) => EBADF,
         k::__NR_newfstatat => files::counted(nr, a[2], path_at_out(nr, a, a[2], STAT)),
         k::__NR_statx => files::counted(nr, a[4], path_at_out(nr, a, a[4], STATX)),
-        k::__NR_statfs => path_out(nr, a, a[0], a[1], STATFS),
+        k::__NR_statfs => files::not_ours(fd_cwd(), a[0], path_out(nr, a, a[0], a[1], STATFS)),
         k::__NR_fstatfs => fd_out(nr, a, a[1], STATFS),
-        k::__NR_access | k::__NR_chdir | k::__NR_chroot => path(nr, a, a[0]),
-        k::__NR_faccessat | k::__NR_faccessat2 => path_at_out(nr, a, 0, 0),
+        k::__NR_access | k::__NR_chdir | k::__NR_chroot => files::not_ours(fd_cwd(), a[0], path(nr, a, a[0])),
+        k::__NR_faccessat | k::__NR_faccessat2 => files::not_ours(a[0], a[1], path_at_out(nr, a, 0, 0)),
         k::__NR_readlink => path_out(nr, a, a[0], a[1], a[2]),
         k::__NR_readlinkat => path_at_out(nr, a, a[2], a[3]),
         k::__NR_getcwd => out(nr, a, a[0], a[1]),
@@ -175,7 +175,10 @@ pub(crate) fn judge(nr: u32, a: &Args) -> isize {
         // Adding the right to write could open a shared mapping.
         k::__NR_mprotect if a[2] as u32 & k::PROT_WRITE == 0 => layout(nr, a),
         // Advice that drops or moves memory is a change of layout; MADV_REMOVE punches files.
-        k::__NR_mincore => layout(nr, a),
+        k::__NR_mincore => {
+            need::bytes(a[2], a[1].div_ceil(4096));
+            layout(nr, a)
+        }
         k::__NR_madvise if matches!(a[2], 0..=4 | 8 | 10..=21) => layout(nr, a),
 
         _ => abort(Reason::new(Kind::Call, nr)),

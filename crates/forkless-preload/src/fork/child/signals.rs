@@ -3,7 +3,7 @@
 //! does: the mask, and which signals are ignored (`flush_signal_handlers`, kernel/signal.c).
 #![expect(unsafe_code, reason = "installing and restoring actions")]
 
-use core::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use forkless_record::{Kind, Reason};
 use forkless_sys::signal::{self, AltStack, KernelAction, SigSet, Taken};
@@ -22,6 +22,7 @@ const SIGKILL: usize = 9;
 const SIGSTOP: usize = 19;
 /// `UAPI_SA_FLAGS`: NOCLDSTOP, NOCLDWAIT, SIGINFO, EXPOSE_TAGBITS, RESTORER, ONSTACK, RESTART, NODEFER, RESETHAND.
 const KNOWN_FLAGS: usize = 0xdc00_0807;
+const SA_RESTORER: usize = 0x0400_0000;
 const UNBLOCKABLE: u64 = 1 << (SIGKILL - 1) | 1 << (SIGSTOP - 1);
 
 static MASK: AtomicU64 = AtomicU64::new(0);
@@ -120,6 +121,26 @@ pub(crate) fn exchange(signal: usize, new: Option<&KernelAction>) -> Result<Kern
     Ok(old)
 }
 
+/// What libc has its handlers return to, which the kernel keeps with each action that libc sets. 0: not known.
+static RESTORER: AtomicUsize = AtomicUsize::new(0);
+/// The next action that is set is libc's own.
+static ASKED_LIBC: AtomicBool = AtomicBool::new(false);
+
+/// 0: libc is to set this action itself, which says it.
+pub(crate) fn libcs_restorer() -> usize {
+    let known = RESTORER.load(Relaxed);
+    ASKED_LIBC.store(known == 0, Relaxed);
+    known
+}
+
+/// In the parent: what a child has learnt.
+pub(crate) fn learn_restorer() {
+    let known = outcome::get().restorer.load(Relaxed);
+    if known != 0 {
+        RESTORER.store(known, Relaxed);
+    }
+}
+
 /// `rt_sigaction`.
 pub(crate) fn rt_sigaction(args: &Args) -> isize {
     let [signal, new, old, size, ..] = *args;
@@ -129,6 +150,12 @@ pub(crate) fn rt_sigaction(args: &Args) -> isize {
     need::bytes(new, size_of::<KernelAction>());
     need::bytes(old, size_of::<KernelAction>());
     let new = (new != 0).then(|| memory::value::<KernelAction>(new));
+    if ASKED_LIBC.swap(false, Relaxed)
+        && let Some(new) = new.filter(|new| new.flags & SA_RESTORER != 0)
+    {
+        RESTORER.store(new.restorer, Relaxed);
+        outcome::get().restorer.store(new.restorer, Relaxed);
+    }
     match exchange(signal, new.as_ref()) {
         Ok(before) => {
             if old != 0 {

@@ -1,0 +1,128 @@
+//! Marks of the program's on memory (`MADV_DONTFORK`, `MADV_WIPEONFORK`, `MAP_DROPPABLE`) that nobody has noted: made by an instruction of its
+//! own, or moved by libc itself (`realloc`).
+//!
+//! What the kernel lists of a mapping does not say so. But adjacent mappings are one if all their flags are the same. So a mapping of
+//! which a part gets a flag becomes two, unless it has the flag. That takes six calls, 4 us. So a mapping without a mark is not looked
+//! at again while nothing is noted, for then libc has no mark to move. One that has shrunk or been split since is looked at again.
+#![expect(unsafe_code, reason = "advice that is taken back")]
+
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use forkless_sys::maps::Mapping;
+use forkless_sys::{Errno, mm};
+
+use crate::insist::insist;
+use crate::mappings::advice;
+
+use super::tables;
+
+const ROOM: usize = 1024;
+
+/// Where mappings begin that had no mark, and where they ended. All zeros at first.
+pub(super) struct Seen {
+    count: AtomicUsize,
+    at: [(AtomicUsize, AtomicUsize); ROOM],
+}
+
+impl Seen {
+    fn place(&self, start: usize) -> &(AtomicUsize, AtomicUsize) {
+        let mut i = (start >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54;
+        loop {
+            let place = &self.at[i % ROOM];
+            let known = place.0.load(Relaxed);
+            if known == start || known == 0 {
+                return place;
+            }
+            i += 1;
+        }
+    }
+
+    /// Whether all that there was is still one mapping.
+    fn has(&self, m: &Mapping) -> bool {
+        let (start, end) = self.place(m.start);
+        start.load(Relaxed) == m.start && end.load(Relaxed) <= m.end
+    }
+
+    fn add(&self, m: &Mapping) {
+        // A quarter stays free, so that a search is short, and ends.
+        if self.count.load(Relaxed) >= ROOM / 4 * 3 {
+            self.at.iter().for_each(|(start, _)| start.store(0, Relaxed));
+            self.count.store(0, Relaxed);
+        }
+        let (start, end) = self.place(m.start);
+        if start.load(Relaxed) == 0 {
+            start.store(m.start, Relaxed);
+            self.count.store(self.count.load(Relaxed) + 1, Relaxed);
+        }
+        end.store(m.end, Relaxed);
+    }
+}
+
+/// Whether the program has marked a private anonymous mapping of three pages and more. `may_split`: whether it may be two for a moment.
+/// In the window, with signals blocked.
+pub(super) fn has_one(m: &Mapping, may_split: impl FnOnce(usize, usize) -> bool) -> bool {
+    let seen = &tables::get().seen;
+    if advice::is_marked(m.start, m.end) {
+        return true;
+    }
+    if !advice::any() && seen.has(m) {
+        return false;
+    }
+    let border = border(m);
+    if !may_split(m.start, border) {
+        return false;
+    }
+    match look(m.start, border) {
+        // A mapping that cannot be asked is left to the kernel, as one that is marked.
+        None => true,
+        Some(true) => {
+            // Our marks are taken back everywhere else.
+            advice::found(m.start, m.end);
+            true
+        }
+        Some(false) => {
+            seen.add(m);
+            false
+        }
+    }
+}
+
+/// Where to split a mapping: not within a huge page, if there is another place.
+fn border(m: &Mapping) -> usize {
+    const HUGE: usize = 2 << 20;
+    let aligned = (m.start + HUGE) & !(HUGE - 1);
+    if aligned + 4096 < m.end { aligned } else { m.start + 4096 }
+}
+
+/// Whether a mapping has a mark. `None`: it cannot be told.
+fn look(start: usize, border: usize) -> Option<bool> {
+    let advise = |advice| {
+        // SAFETY: says what children get, and none is made before it is taken back.
+        unsafe { mm::madvise(start as *mut _, border - start, advice) }
+    };
+    // SAFETY: the mapping goes on behind the page after the border.
+    let is_one = || match unsafe { mm::is_split(border - 4096, 2 * 4096) } {
+        Ok(split) => Some(!split),
+        // One mapping, locked, of which there may be no more.
+        Err(Errno::EAGAIN) => Some(true),
+        // Sealed.
+        Err(_) => None,
+    };
+    // Refused in a process with as many mappings as it may have.
+    if !is_one()? || advise(mm::MADV_DONTFORK).is_err() {
+        return None;
+    }
+    if is_one() == Some(true) {
+        return Some(true);
+    }
+    let _ = insist(|| advise(mm::MADV_DOFORK));
+    // Refused for droppable memory (mm/madvise.c, madvise_vma_behavior).
+    if advise(mm::MADV_KEEPONFORK).is_err() {
+        return Some(true);
+    }
+    if is_one() != Some(false) {
+        return Some(false);
+    }
+    let _ = insist(|| advise(mm::MADV_WIPEONFORK));
+    Some(true)
+}
