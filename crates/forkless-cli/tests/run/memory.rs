@@ -26,6 +26,7 @@ cases! {
     marked_by_its_own_instruction: 4, ["Fault", "Fault"];
     // Regression: libc moves what malloc mapped without asking the library.
     a_mark_moves_by_realloc: 4, [];
+    a_mark_moves_to_a_known_place: 6, [];
     // Regression: the first answered EFAULT, and the last two ended the program.
     pointers_of_every_kind: 5, ["SharedWrite"];
 }

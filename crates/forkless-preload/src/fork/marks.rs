@@ -3,18 +3,19 @@
 //!
 //! What the kernel lists of a mapping does not say so. But adjacent mappings are one if all their flags are the same. So a mapping of
 //! which a part gets a flag becomes two, unless it has the flag. That takes six calls, 4 us. So a mapping without a mark is not looked
-//! at again while nothing is noted, for then libc has no mark to move. One that has shrunk or been split since is looked at again.
+//! at again unless it has shrunk or been split since, or libc may have moved a mark there.
 #![expect(unsafe_code, reason = "advice that is taken back")]
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use forkless_sys::maps::Mapping;
-use forkless_sys::{Errno, mm};
+use forkless_sys::{Errno, mm, process};
 
 use crate::insist::insist;
 use crate::mappings::advice;
+use crate::next;
 
-use super::tables;
+use super::{decide, tables};
 
 const ROOM: usize = 1024;
 
@@ -65,7 +66,7 @@ pub(super) fn has_one(m: &Mapping, may_split: impl FnOnce(usize, usize) -> bool)
     if advice::is_marked(m.start, m.end) {
         return true;
     }
-    if !advice::any() && seen.has(m) {
+    if seen.has(m) && (!advice::any() || libc_has_not_moved(m)) {
         return false;
     }
     let border = border(m);
@@ -85,6 +86,28 @@ pub(super) fn has_one(m: &Mapping, may_split: impl FnOnce(usize, usize) -> bool)
             false
         }
     }
+}
+
+/// Whether no mark can have come to a mapping by an mremap of glibc's own. It moves nothing but memory of malloc's that is a mapping by
+/// itself, whose second word is the size and bit 1 (malloc/malloc.c, `IS_MMAPPED`). A moved mapping joins none but marked ones.
+fn libc_has_not_moved(m: &Mapping) -> bool {
+    const FLAGS: usize = 7;
+    const IS_MMAPPED: usize = 2;
+    if !next::is_glibc() || !decide::is_unfiltered() || advice::touches_in_window(m.start, m.end) {
+        return false;
+    }
+    // Reading would map a page that is not there, and a later look take it for one of the program's.
+    let mut there = [0];
+    if mm::mincore(m.start, &mut there).is_err() || there[0] & 1 == 0 {
+        return false;
+    }
+    // Another thread may unmap it meanwhile.
+    let mut word = [0; 8];
+    if mm::read(process::getpid(), m.start + 8, &mut word) != Ok(word.len()) {
+        return false;
+    }
+    let size = usize::from_ne_bytes(word);
+    size & FLAGS != IS_MMAPPED || !(size & !FLAGS).is_multiple_of(4096)
 }
 
 /// Where to split a mapping: not within a huge page, if there is another place.

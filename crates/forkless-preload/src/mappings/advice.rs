@@ -77,6 +77,12 @@ pub(crate) fn touches(start: usize, end: usize) -> bool {
     !notes::is_empty() && notes::touch(start, end)
 }
 
+/// The same with all signals blocked.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn touches_in_window(start: usize, end: usize) -> bool {
+    !notes::is_empty() && notes::touch_in_window(start, end)
+}
+
 /// Whether a mapping carries a mark (`VM_DONTCOPY`, `VM_WIPEONFORK`): no byte of it is without a note. With all signals blocked.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn is_marked(start: usize, end: usize) -> bool {
