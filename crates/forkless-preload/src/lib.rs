@@ -18,6 +18,7 @@ mod config;
 mod context;
 mod decimal;
 #[cfg_attr(not(target_arch = "x86_64"), path = "fork/plain.rs")]
+mod filters;
 mod fork;
 mod huge;
 mod insist;

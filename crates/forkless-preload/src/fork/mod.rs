@@ -108,6 +108,11 @@ pub(crate) fn note_seccomp() {
     huge::pool::before_sandbox();
 }
 
+/// One came with the program that this process executes.
+pub(crate) fn note_inherited_filter() {
+    decide::SANDBOXED.store(1, Relaxed);
+}
+
 fn touched() {
     if !TOUCHED.load(Relaxed) {
         TOUCHED.store(true, Relaxed);
@@ -121,6 +126,7 @@ pub(crate) fn fork_entry(real: &'static Next<next::Fork>, site: usize, late: boo
     if speculating() {
         return real();
     }
+    crate::filters::learn();
     if sandboxed() {
         return fork_sandboxed(real, site);
     }
