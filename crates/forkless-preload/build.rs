@@ -25,7 +25,9 @@ fn main() {
         println!("cargo:rustc-cdylib-link-arg=-Wl,--no-rosegment");
         // Both at the beginning of a page of the file: what is relocated is just under a page, and lies in one instead of two.
         println!("cargo:rustc-cdylib-link-arg=-Wl,-z,separate-loadable-segments");
-        println!("cargo:rustc-cdylib-link-arg=-Wl,-T,{}/layout.ld", env!("CARGO_MANIFEST_DIR"));
+        // Read while it runs: a script compiled in another checkout would name that checkout's file.
+        let here = env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
+        println!("cargo:rustc-cdylib-link-arg=-Wl,-T,{here}/layout.ld");
     }
 }
 

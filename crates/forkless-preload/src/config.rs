@@ -27,6 +27,8 @@ static MINIMUM: AtomicUsize = AtomicUsize::new(DEFAULT_MINIMUM);
 static LIMIT_MS: AtomicU32 = AtomicU32::new(50);
 static LEARN: AtomicBool = AtomicBool::new(true);
 static ROOT: AtomicU32 = AtomicU32::new(0);
+/// See [`filters`].
+static FILTERS: AtomicU32 = AtomicU32::new(0);
 static NAMESPACE: AtomicU64 = AtomicU64::new(0);
 static RECORD: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -63,6 +65,11 @@ pub(crate) fn root() -> i32 {
 /// Its PID namespace. 0: not known.
 pub(crate) fn root_namespace() -> u64 {
     NAMESPACE.load(Relaxed)
+}
+
+/// Seccomp filters that were in force when `forkless run` started.
+pub(crate) fn filters() -> u32 {
+    FILTERS.load(Relaxed)
 }
 
 /// Path of the record, as the environment has it: it ends at a NUL or a comma. Null: nothing is recorded.
@@ -150,6 +157,7 @@ fn apply(options: &'static [u8]) -> Environment {
             (b"learn", b"no") => LEARN.store(false, Relaxed),
             (b"root", _) => decimal(value).into_iter().for_each(|n| ROOT.store(n as u32, Relaxed)),
             (b"ns", _) => decimal(value).into_iter().for_each(|n| NAMESPACE.store(n, Relaxed)),
+            (b"filters", _) => decimal(value).into_iter().for_each(|n| FILTERS.store(n as u32, Relaxed)),
             (b"sh", _) => crate::shell::configure(value),
             (b"context", b"fast") => fast = true,
             (b"collapse", b"yes") => collapse = true,

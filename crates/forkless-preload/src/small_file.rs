@@ -1,6 +1,9 @@
 //! Files that the kernel writes, read at once.
 
+use forkless_sys::signal::{self, SigSet};
 use forkless_sys::{CPtr, fd};
+
+use crate::insist::insist;
 
 /// What fits into `text`; `None` where the file cannot be read.
 pub(crate) fn read<'a>(path: CPtr<'_>, text: &'a mut [u8]) -> Option<&'a [u8]> {
@@ -8,4 +11,34 @@ pub(crate) fn read<'a>(path: CPtr<'_>, text: &'a mut [u8]) -> Option<&'a [u8]> {
     let n = fd::read(file, text);
     let _ = fd::close(file);
     text.get(..n.ok()?)
+}
+
+/// The lines of /proc/self/status, as long as `go_on` says so. In small pieces: a fork may come from a handler on a stack of a few KiB.
+pub(crate) fn status_lines(go_on: impl FnMut(&[u8]) -> bool) {
+    // A handler would find the lowest number taken, and one that jumped away would leave it so.
+    let Ok(before) = signal::set_mask(SigSet::ALL) else { return };
+    read_status(go_on);
+    let _ = insist(|| signal::set_mask(before));
+}
+
+fn read_status(mut go_on: impl FnMut(&[u8]) -> bool) {
+    let path = CPtr::from(c"/proc/self/status");
+    let Ok(file) = fd::openat(fd::AT_FDCWD, path, fd::O_RDONLY | fd::O_CLOEXEC, 0) else { return };
+    let mut text = [0u8; 256];
+    let mut len = 0;
+    'file: while let Ok(n @ 1..) = fd::read(file, &mut text[len..]) {
+        len += n;
+        let mut start = 0;
+        while let Some(end) = text[start..len].iter().position(|b| *b == b'\n') {
+            if !go_on(&text[start..start + end]) {
+                break 'file;
+            }
+            start += end + 1;
+        }
+        // Of a line that does not fit (Groups) nothing is wanted: it comes in pieces, that begin like no other.
+        let rest = if len - start == text.len() { len } else { start };
+        text.copy_within(rest..len, 0);
+        len -= rest;
+    }
+    let _ = fd::close(file);
 }

@@ -59,6 +59,31 @@ cases! {
     // Regression: functions that change the user asked who it is.
     calls_what_is_interposed_watched;
     calls_what_is_interposed_unwatched;
+    // Regression: a program that is executed under a filter knew nothing of it, and was killed at its first fork, its first line
+    // or, with a report, as it was loaded.
+    executes_under_a_filter;
+}
+
+/// A container's, which all programs have: forks speculate and lines do without a shell, but not where a program of the tree has
+/// installed one more.
+#[test]
+fn a_filter_from_outside_is_worked_under() {
+    for (case, sandboxed) in [("beneath_with_lines", false), ("executes_under_a_filter", true)] {
+        let without = observe(&mut plain(&CASES, &[case]));
+        let (with, report) = reported_by(|more| {
+            let inner = run(&[more, &["--fork-minimum=1M"]].concat(), &CASES, &[case]);
+            let mut outer = plain(&CASES, &["--filtered"]);
+            outer.arg(inner.get_program()).args(inner.get_args());
+            outer.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            outer
+        });
+        assert_eq!(without, with, "{case}");
+        assert_eq!(report.count("shells_skipped"), if sandboxed { 0 } else { 3 }, "{case}");
+        let speculated = if without_dispatch() || sandboxed { 0 } else { 2 };
+        assert_eq!(report.count("committed"), speculated, "{case}");
+        let plainly = report.reasons().iter().filter(|reason| *reason == "Sandbox").count();
+        assert_eq!(plainly, if sandboxed { 9 } else { 0 }, "{case}");
+    }
 }
 
 /// The report is written when the root ends, whoever else calls `exit` or `_exit` in its memory or in a copy of it: what comes

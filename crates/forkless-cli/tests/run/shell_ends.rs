@@ -192,3 +192,15 @@ fn a_program_with_a_filter_has_libc_run_its_lines() {
     let (_, out, _) = alike(&["filter", DIES, "x"], [1, 4]);
     assert!(out.contains("before\npclose: exited 0\n"), "{out}");
 }
+
+/// Each libc has its own word for that. Regression: `popen` told glibc's callers ENOENT for ENOMEM.
+#[test]
+fn where_no_shell_can_be_executed_libc_says_so() {
+    if !root_to("change the root directory") {
+        return;
+    }
+    let folder = temporary(&format!("shell_ends.root.{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder of root's");
+    alike(&["no_shell", "/bin/true", folder.to_str().expect("UTF-8")], [0, 2]);
+    std::fs::remove_dir(&folder).expect("empty");
+}

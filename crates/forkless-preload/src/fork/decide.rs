@@ -6,16 +6,14 @@ use core::sync::atomic::{
 };
 
 use forkless_record::Kind;
-use forkless_sys::signal::{self, SigSet};
-use forkless_sys::{CPtr, Errno, fd, mm, process, sched, time};
+use forkless_sys::{Errno, mm, process, sched, time};
 use linux_raw_sys::general as k;
 
 use crate::config::{self, Fork};
-use crate::insist::insist;
 use crate::mappings::advice;
 use crate::namespace;
 use crate::owner;
-use crate::rt;
+use crate::{rt, small_file};
 
 use super::{Attempt, NO_DISPATCH, outcome, sites, size, tables};
 
@@ -212,41 +210,11 @@ fn stays_in_namespace() -> Attempt<()> {
 /// `TracerPid` of /proc/self/status; `None` when it cannot be read, which the steps that need /proc will meet too.
 fn read_tracer() -> Option<bool> {
     let mut tracer = None;
-    status_lines(|line| {
+    small_file::status_lines(|line| {
         tracer = line.strip_prefix(b"TracerPid:\t").map(|pid| pid != b"0");
         tracer.is_none()
     });
     tracer
-}
-
-/// The lines of /proc/self/status, as long as `go_on` says so. In small pieces: a fork may come from a handler on a stack of a few KiB.
-pub(super) fn status_lines(go_on: impl FnMut(&[u8]) -> bool) {
-    // A handler would find the lowest number taken, and one that jumped away would leave it so.
-    let Ok(before) = signal::set_mask(SigSet::ALL) else { return };
-    read_status(go_on);
-    let _ = insist(|| signal::set_mask(before));
-}
-
-fn read_status(mut go_on: impl FnMut(&[u8]) -> bool) {
-    let path = CPtr::from(c"/proc/self/status");
-    let Ok(file) = fd::openat(fd::AT_FDCWD, path, fd::O_RDONLY | fd::O_CLOEXEC, 0) else { return };
-    let mut text = [0u8; 256];
-    let mut len = 0;
-    'file: while let Ok(n @ 1..) = fd::read(file, &mut text[len..]) {
-        len += n;
-        let mut start = 0;
-        while let Some(end) = text[start..len].iter().position(|b| *b == b'\n') {
-            if !go_on(&text[start..start + end]) {
-                break 'file;
-            }
-            start += end + 1;
-        }
-        // Of a line that does not fit (Groups) nothing is wanted: it comes in pieces, that begin like no other.
-        let rest = if len - start == text.len() { len } else { start };
-        text.copy_within(rest..len, 0);
-        len -= rest;
-    }
-    let _ = fd::close(file);
 }
 
 /// Makes a fork that does not speculate, never while another thread has memory marked: its child would lack it.

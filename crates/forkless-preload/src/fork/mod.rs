@@ -114,6 +114,11 @@ pub(crate) fn meets_threads() -> bool {
     config::fork() == config::Fork::Speculate
 }
 
+/// A filter came with the program that this process executes.
+pub(crate) fn note_inherited_filter() {
+    decide::SANDBOXED.store(1, Relaxed);
+}
+
 fn touched() {
     if !TOUCHED.load(Relaxed) {
         TOUCHED.store(true, Relaxed);
@@ -127,6 +132,7 @@ pub(crate) fn fork_entry(real: &'static Next<next::Fork>, site: usize, late: boo
     if speculating() {
         return real();
     }
+    crate::filters::learn();
     if sandboxed() {
         return fork_sandboxed(real, site);
     }

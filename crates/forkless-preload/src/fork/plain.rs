@@ -45,6 +45,11 @@ pub(crate) fn note_seccomp() {
     huge::pool::before_sandbox();
 }
 
+/// One came with the program that this process executes.
+pub(crate) fn note_inherited_filter() {
+    SANDBOXED.store(true, Relaxed);
+}
+
 /// What this copy of another process's memory says of that process.
 pub(crate) fn forget_parents() {
     mappings::advice::forget_holder();
@@ -58,6 +63,7 @@ pub(crate) fn outside_window<T>(call: impl FnOnce() -> T) -> T {
 /// `fork` and `_Fork` after the interposers: `site` is the address the program's call returns to.
 pub(crate) fn fork_entry(real: &'static Next<next::Fork>, site: usize, _: bool) -> i32 {
     let real = real.get().unwrap_or_else(|| crate::rt::abort());
+    crate::filters::learn();
     if !sandboxed() {
         huge::before_fork();
     }

@@ -7,8 +7,6 @@ use forkless_sys::process::{self, MemoryUsage};
 
 use crate::config;
 
-use super::decide::status_lines;
-
 static SIZE: Size = Size {
     pid: AtomicI32::new(0),
     kind: AtomicU8::new(0),
@@ -115,7 +113,7 @@ pub(super) fn note_large() {
 /// Anonymous memory that has entries for a fork to copy, in pages or in swap (proc(5), status): 11 us.
 fn anonymous() -> Option<usize> {
     let (mut kib, mut found) = (0, 0);
-    status_lines(|line| {
+    crate::small_file::status_lines(|line| {
         if line.starts_with(b"RssAnon:") || line.starts_with(b"VmSwap:") {
             let digits = line.iter().filter(|b| b.is_ascii_digit());
             kib += digits.fold(0usize, |n, digit| n.wrapping_mul(10).wrapping_add(usize::from(digit - b'0')));

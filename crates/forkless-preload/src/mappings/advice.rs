@@ -23,7 +23,11 @@ const fn is_mark(advice: u32) -> bool {
 /// are all taken back after it.
 pub(crate) fn given<T>(addr: usize, len: usize, advice: u32, madvise: impl FnOnce() -> T) -> T {
     // A speculative child's call is judged, in a window that is not its own; it forks no children that would be speculative.
-    if !is_mark(advice) || fork::speculating() || fork::sandboxed() {
+    if !is_mark(advice) || fork::speculating() {
+        return madvise();
+    }
+    crate::filters::learn();
+    if fork::sandboxed() {
         return madvise();
     }
     fork::outside_window(|| {

@@ -87,7 +87,11 @@ fn aside() -> bool {
 /// Whether the program has rules of its own for system calls. They are made for what libc calls, so the line is for libc, and nothing
 /// is asked before.
 fn is_sandboxed() -> bool {
-    let sandboxed = SHELL.load(Relaxed) != 0 && crate::fork::sandboxed();
+    if SHELL.load(Relaxed) == 0 {
+        return false;
+    }
+    crate::filters::learn();
+    let sandboxed = crate::fork::sandboxed();
     if sandboxed {
         tally::add(Counter::ShellsKept, 1);
     }

@@ -124,16 +124,11 @@ extern "C" fn popen(line: *const c_char, mode: *const c_char) -> *mut c_void {
         }
         _ => Err(Errno::EAGAIN),
     };
-    // What it means that no process can be made, libc says in its own way, if it cannot either.
-    let result = match result {
-        Err(Errno::EAGAIN) => Ok(libcs(line, mode)),
-        other => other,
-    };
+    // Each libc has its own word for a process that cannot be made, and for a shell that cannot be
+    // executed (glibc's is ENOMEM). Nothing is left of ours by now.
+    let file = result.unwrap_or_else(|_| libcs(line, mode));
     LOCK.store(false, Release);
-    result.unwrap_or_else(|errno| {
-        fail(errno);
-        core::ptr::null_mut()
-    })
+    file
 }
 
 /// One of libc's, which closes its own streams in the child, and not ours.

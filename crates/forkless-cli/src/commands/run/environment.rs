@@ -105,6 +105,10 @@ fn options(args: &Args, record: Option<&RecordFile>, shell: shell::Answer) -> St
     if let Some(known) = shell.for_the_library() {
         let _ = write!(text, ",sh={known}");
     }
+    // Programs of the tree can tell by it that a filter came later.
+    if let Some(filters @ 1..) = filters_in_force() {
+        let _ = write!(text, ",filters={filters}");
+    }
     if args.context == Context::Fast {
         text.push_str(",context=fast");
     }
@@ -132,4 +136,11 @@ fn options(args: &Args, record: Option<&RecordFile>, shell: shell::Answer) -> St
         }
     }
     text
+}
+
+/// Seccomp filters of this process, as the library counts them: one where the kernel gives no number (before 5.9).
+fn filters_in_force() -> Option<u32> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    field("Seccomp_filters:").or_else(|| field("Seccomp:").map(|mode: u32| mode.min(1)))
 }

@@ -1,0 +1,67 @@
+//! A seccomp filter that came with the program: a process of the tree installed it and executed this program, which the library of that
+//! process could not follow. Filters that were in force when `forkless run` started (a container's) are no secret to it, and are worked under.
+#![expect(unsafe_code, reason = "a variable of libc's")]
+
+use core::ffi::{CStr, c_char};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use forkless_sys::process;
+
+use crate::next::Next;
+use crate::{config, fork, small_file};
+
+/// Children by `fork` inherit the answer as they inherit the filters; later ones of the program's are noted where it installs them.
+static LEARNT: AtomicBool = AtomicBool::new(false);
+
+/// Before the first system call that libc would not make: finds out, once a program, whether filters have come since
+/// `forkless run` started. They may kill whoever makes a call they do not know.
+pub(crate) fn learn() {
+    if !LEARNT.load(Relaxed) {
+        learn_now();
+    }
+}
+
+#[inline(never)]
+fn learn_now() {
+    if fork::speculating() {
+        return;
+    }
+    LEARNT.store(true, Relaxed);
+    if !fork::sandboxed() && have_come() {
+        fork::note_inherited_filter();
+    }
+}
+
+/// The loader has opened and read files just so, a moment ago. Beside other threads no descriptor may be taken; `prctl` then tells
+/// less, and is known to more filters than any other call of ours.
+fn have_come() -> bool {
+    if has_one_thread()
+        && let Some(count) = count()
+    {
+        return count > config::filters();
+    }
+    config::filters() == 0 && process::seccomp_mode() != Ok(0)
+}
+
+/// glibc's `__libc_single_threaded` (2.32), for which nothing is called.
+fn has_one_thread() -> bool {
+    // SAFETY: an address, whatever lies there.
+    static VARIABLE: Next<usize> = unsafe { Next::new(c"__libc_single_threaded") };
+    // SAFETY: a variable of one byte, which libc alone changes.
+    VARIABLE.get().is_some_and(|at| unsafe { (at as *const c_char).read_volatile() } != 0)
+}
+
+/// `Seccomp_filters` of /proc/self/status (Linux 5.9), or 1 where there only is a mode; `None` when it cannot be read.
+fn count() -> Option<u32> {
+    let (mut mode, mut filters) = (None, None);
+    small_file::status_lines(|line| {
+        let number = |name: &CStr| {
+            let digits = line.strip_prefix(name.to_bytes())?;
+            crate::decimal::decimal(digits).map(|n| n as u32)
+        };
+        mode = mode.or_else(|| number(c"Seccomp:\t"));
+        filters = number(c"Seccomp_filters:\t");
+        filters.is_none()
+    });
+    filters.or_else(|| mode.map(|mode| u32::from(mode != 0)))
+}
