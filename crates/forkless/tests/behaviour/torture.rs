@@ -7,7 +7,7 @@
 
 use crate::descriptors::report_with;
 use crate::signals::handle;
-use crate::support::{cases, emulated, guard, many};
+use crate::support::{asked_for, cases, emulated, guard, many};
 use forkless::{Command, OnDrop, Prepared, Resource, SigSet, Stdio, WaitError};
 use forkless_sys::sched::{self, Rlimit};
 use forkless_sys::signal;
@@ -243,9 +243,8 @@ fn watch(done: &AtomicUsize, doing: &[AtomicUsize], joined: &AtomicBool) {
 }
 
 fn everything_at_once() {
-    let number = |name: &str| std::env::var(name).ok().map(|n| n.parse::<usize>().expect("a number"));
-    let each = number("FORKLESS_TORTURE").unwrap_or(many(72));
-    let threads = number("FORKLESS_TORTURE_THREADS").unwrap_or(6);
+    let each = asked_for("FORKLESS_TORTURE").unwrap_or(many(72));
+    let threads = asked_for("FORKLESS_TORTURE_THREADS").unwrap_or(6);
     let before = Before::now();
     HERE.store(process::getpid(), Ordering::Relaxed);
     handle(libc::SIGUSR1, one_handler);

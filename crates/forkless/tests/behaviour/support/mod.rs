@@ -54,6 +54,11 @@ pub fn many(number: usize) -> usize {
     if emulated() { number / 5 } else { number }
 }
 
+/// The number that a variable of the environment asks for, instead of a case's own.
+pub fn asked_for(variable: &str) -> Option<usize> {
+    std::env::var(variable).ok().map(|n| n.parse().expect("a number"))
+}
+
 /// The long form of the torture ends itself when nothing gets on.
 fn limit() -> Duration {
     patience(if std::env::var_os("FORKLESS_TORTURE").is_some() { 24 * 3600 } else { 60 })
