@@ -273,7 +273,7 @@ int forkless_command_inherit_descriptors(forkless_command *command, int yes);
 int forkless_command_scripts_without_interpreter(forkless_command *command, int yes);
 
 /* The user, as setuid(2) by the child. When root starts a program as somebody else and `forkless_command_groups` is not
- * used, the supplementary groups are emptied. */
+ * used, the supplementary groups are emptied, unless that is refused (EPERM, as in some user namespaces). */
 int forkless_command_uid(forkless_command *command, uid_t uid);
 
 /* The group, as setgid(2) by the child. */

@@ -11,6 +11,24 @@ use forkless_sys::{CPtr, Errno, process};
 const DUMPS_CORE: SigSet =
     SigSet::EMPTY.with(3).with(4).with(5).with(6).with(7).with(8).with(11).with(24).with(25).with(31);
 
+/// glibc's and musl's own. Neither lets a program block them, so a mask that is set as a whole leaves them out.
+const OF_LIBC: SigSet = SigSet::EMPTY.with(32).with(33);
+
+/// The mask for the program where the caller's functions have run: `wanted`, changed as they have changed the one they found. In a
+/// child that is every signal, so nothing shows of signals that they block.
+pub(crate) fn mask_after_hooks(wanted: SigSet, before: SigSet) -> SigSet {
+    let Ok(now) = signal::mask() else { return wanted };
+    let set_whole = before.0 & OF_LIBC.0 == OF_LIBC.0 && now.0 & OF_LIBC.0 == 0;
+    let put_back = now.0 | OF_LIBC.0 | 1 << 33 == before.0 | 1 << 33;
+    if set_whole && !put_back {
+        return now;
+    }
+    if set_whole {
+        return wanted;
+    }
+    SigSet((wanted.0 & !(before.0 & !now.0)) | (now.0 & !before.0))
+}
+
 /// Tries the candidates and returns which one failed, and why: the first that was there but not allowed, else the last.
 pub(crate) fn exec(what: &Exec<'_>, hint: usize, tried: &AtomicU32) -> (usize, Errno) {
     if what.no_core_dump {

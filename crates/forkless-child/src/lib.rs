@@ -417,6 +417,8 @@ pub unsafe extern "C" fn start(launch: *mut c_void) -> ! {
 /// ```
 pub fn carry_out(launch: &Launch<'_>) -> Failure {
     let report = launch.report;
+    let hooked = launch.steps.iter().any(|step| matches!(step, Step::Hook(_)));
+    let before_hooks = if hooked { forkless_sys::signal::mask().ok() } else { None };
     let mut saved = -1;
     for (phase, steps) in [(Phase::Files, launch.files), (Phase::Steps, launch.steps)] {
         for (index, step) in steps.iter().enumerate() {
@@ -425,6 +427,10 @@ pub fn carry_out(launch: &Launch<'_>) -> Failure {
             }
         }
     }
-    let (index, errno) = exec::exec(&launch.exec, launch.hint, &report.tried);
+    let mask = match before_hooks {
+        Some(before) => exec::mask_after_hooks(launch.exec.mask, before),
+        None => launch.exec.mask,
+    };
+    let (index, errno) = exec::exec(&Exec { mask, ..launch.exec }, launch.hint, &report.tried);
     Failure { phase: Phase::Exec, index, errno }
 }

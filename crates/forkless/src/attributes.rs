@@ -167,7 +167,8 @@ impl Default for Attributes {
 
 impl Command {
     /// The user, as `CommandExt::uid`: when root starts a program as somebody else and [`Command::groups`] is not used, the
-    /// supplementary groups are emptied.
+    /// supplementary groups are emptied. Where that is refused (`EPERM`, as in some user namespaces) they stay; use
+    /// [`Command::groups`] to have that fail the start.
     ///
     /// ```
     /// use forkless::Command;
@@ -503,6 +504,9 @@ impl Command {
     ///
     /// A function that dies by a signal kills the child alone; before Linux 5.16, if the signal's default action is to dump core, this
     /// process dies with it.
+    ///
+    /// Every signal is blocked while it runs. A mask that it sets with libc's functions is the program's, and so is that it
+    /// unblocks a signal. Signals that it blocks besides are not seen: use [`Command::signal_mask`].
     ///
     /// An `Err` fails the start with its error number. `errno` of the calling thread is put back.
     #[expect(unsafe_code, reason = "declares an obligation of the caller's; see above")]

@@ -52,6 +52,7 @@ pub(crate) fn failed_step(step: Option<&Step<'_>>, errno: Errno) -> SpawnError {
         }
         Step::Affinity { .. } => return SpawnError::new(At::Affinity, None, errno.raw()),
         Step::Groups { groups } => (At::Groups, list(groups)),
+        Step::DropGroups => (At::Groups, list(&[])),
         Step::Gid { gid } => (At::Gid, gid.to_string()),
         Step::Uid { uid } => (At::Uid, uid.to_string()),
         Step::DeathSignal { signal, .. } => (At::DeathSignal, signal.to_string()),

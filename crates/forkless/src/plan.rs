@@ -241,12 +241,7 @@ fn steps(
             )),
             _ => None,
         },
-        groups: match (&a.groups, a.uid) {
-            (Some(g), _) => Some(Fixed::from(g.clone().into_boxed_slice())),
-            // As std: root that becomes somebody else must not keep root's groups.
-            (None, Some(_)) if forkless_sys::ids::getuid() == 0 => Some(Fixed::from(Box::<[u32]>::default())),
-            _ => None,
-        },
+        groups: a.groups.clone().map(|groups| Fixed::from(groups.into_boxed_slice())),
         affinity: a.affinity.clone().map(|mask| Fixed::from(mask.into_boxed_slice())),
     };
     let mut s = Vec::new();
@@ -296,6 +291,9 @@ fn steps(
         let groups: *const [u32] = groups.as_ptr();
         // SAFETY: `kept` owns it and goes with the steps.
         s.push(Step::Groups { groups: unsafe { &*groups } });
+    } else if a.uid.is_some() && forkless_sys::ids::getuid() == 0 {
+        // As std: root that becomes somebody else does not keep root's groups, unless it may not give them up.
+        s.push(Step::DropGroups);
     }
     if let Some(gid) = a.gid {
         s.push(Step::Gid { gid });

@@ -69,6 +69,11 @@ unsafe impl Sync for Slot {}
 // SAFETY: the stack pointer is not tied to a thread.
 unsafe impl Send for Slot {}
 
+// std's `Child` is both, and what holds a slot is to be. A panic leaves no slot half changed: it is taken by one start, and
+// a start that panics does not put it back.
+impl std::panic::UnwindSafe for Slot {}
+impl std::panic::RefUnwindSafe for Slot {}
+
 #[derive(Default)]
 pub(crate) struct Pool {
     free: Mutex<Vec<&'static Slot>>,

@@ -40,7 +40,12 @@ pub(crate) fn wire(
             Kind::Inherit => Source::Fd(number),
             Kind::Null => Source::Open {
                 path: c"/dev/null".into(),
-                flags: (if number == 0 { libc::O_RDONLY } else { libc::O_RDWR }) as u32,
+                // The first three as std opens them.
+                flags: match number {
+                    0 => libc::O_RDONLY,
+                    1 | 2 => libc::O_WRONLY,
+                    _ => libc::O_RDWR,
+                } as u32,
                 mode: 0,
             },
             Kind::Closed => Source::Closed,

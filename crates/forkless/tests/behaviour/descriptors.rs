@@ -1,8 +1,9 @@
 //! The child's descriptors: exactly those it was given, whatever the numbers, however many are open, whoever else opens and closes.
 
 use crate::support::report::{self, Report};
-use crate::support::{cases, me};
+use crate::support::{cases, me, need_root, skip};
 use forkless::{Command, Stdio, Step};
+use forkless_sys::process;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -244,6 +245,69 @@ fn numbers_beyond_any_table_are_an_error_of_the_start() {
     }
 }
 
+/// The child would look its parent's number up in a PID namespace where another process has it.
+#[expect(unsafe_code, reason = "unshare(2) and fork(2)")]
+fn a_child_in_another_pid_namespace_gets_its_parents_descriptors() {
+    need_root();
+    ends_well(|| {
+        // SAFETY: takes flags.
+        if unsafe { libc::unshare(libc::CLONE_NEWPID) } != 0 {
+            skip("PID namespaces are refused");
+        }
+        ends_well(starts_beside_another_number_one);
+    });
+}
+
+/// In a process of its own.
+#[expect(unsafe_code, reason = "unshare(2) and fork(2)")]
+fn ends_well(body: fn()) {
+    // SAFETY: this process has one thread.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let ended = std::panic::catch_unwind(body);
+        // SAFETY: takes a number.
+        unsafe { libc::_exit(i32::from(ended.is_err())) };
+    }
+    let ended = process::waitid(process::P_PID, pid, process::WEXITED).unwrap();
+    if ended.status == 77 {
+        skip("PID namespaces are refused");
+    }
+    assert_eq!((ended.code, ended.status), (1, 0));
+}
+
+#[expect(unsafe_code, reason = "unshare(2) and fork(2)")]
+fn starts_beside_another_number_one() {
+    const NUMBER: i32 = 100;
+    let hold = |text: &[u8]| {
+        let (r, mut w) = std::io::pipe().unwrap();
+        w.write_all(text).unwrap();
+        forkless_sys::fd::dup3(r.as_raw_fd(), NUMBER, forkless_sys::fd::O_CLOEXEC).unwrap();
+    };
+    assert_eq!(process::getpid(), 1);
+    // SAFETY: takes flags.
+    assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWPID) }, 0);
+    hold(b"another process's");
+    // SAFETY: this process has one thread.
+    let other = unsafe { libc::fork() };
+    if other == 0 {
+        // SAFETY: takes a number.
+        unsafe { libc::alarm(50) };
+        loop {
+            // SAFETY: waits for the signal.
+            unsafe { libc::pause() };
+        }
+    }
+    hold(b"the parent's");
+    // SAFETY: nobody else owns it.
+    let mine = unsafe { OwnedFd::from_raw_fd(NUMBER) };
+    // A start that waits for the exec is one that fetches.
+    let child = Command::new("/bin/cat").stdin(mine).stdout(Stdio::piped()).spawn().unwrap();
+    let said = child.wait_with_output().unwrap().stdout;
+    process::kill(other, 9).unwrap();
+    process::waitid(process::P_PID, other, process::WEXITED).unwrap();
+    assert_eq!(String::from_utf8(said).unwrap(), "the parent's");
+}
+
 cases![
     nothing_but_what_was_given,
     swaps_cycles_and_copies,
@@ -252,5 +316,6 @@ cases![
     numbered_pipes_in_both_directions,
     every_combination_of_closed_0_1_2,
     a_closed_descriptor_is_an_error_and_never_one_of_the_librarys_own,
-    numbers_beyond_any_table_are_an_error_of_the_start,
+    numbers_beyond_any_table_are_an_error_of_the_start;
+    once a_child_in_another_pid_namespace_gets_its_parents_descriptors,
 ];

@@ -2,10 +2,10 @@
 #![expect(unsafe_code, reason = "pre_exec is unsafe")]
 
 use crate::support::filter::{self, refuse};
-use crate::support::{cases, me, report};
+use crate::support::{cases, me, report, skip};
 use forkless::process::CommandExt as _;
-use forkless::{SpawnError, Step};
-use forkless_sys::Errno;
+use forkless::{SigSet, SpawnError, Step};
+use forkless_sys::{Errno, process};
 
 /// The same code twice, with the names of std and with ours.
 macro_rules! both {
@@ -237,6 +237,113 @@ fn a_child_in_pieces_is_its_takers() {
     assert!(status.exited());
 }
 
+/// A function that runs in the child has the last word about the mask, as with std.
+fn a_hook_sets_the_mask_of_the_program() {
+    let set = |signals: &[i32]| {
+        let set = signals.iter().fold(SigSet::EMPTY, |set, n| set.with(*n));
+        forkless_sys::signal::set_mask(set).unwrap()
+    };
+    let before = set(&[libc::SIGUSR1, libc::SIGUSR2]);
+    let usr1 = SigSet::EMPTY.with(libc::SIGUSR1).0;
+    for (how, signals) in
+        [(libc::SIG_SETMASK, 0), (libc::SIG_SETMASK, usr1), (libc::SIG_UNBLOCK, usr1), (libc::SIG_UNBLOCK, 0)]
+    {
+        let seen = both! {
+            let mut c = Command::new("grep");
+            c.args(["SigBlk", "/proc/self/status"]);
+            let change = move || {
+                change_mask(how, signals, false);
+                Ok(())
+            };
+            // SAFETY: one system call.
+            unsafe { c.pre_exec(change) };
+            String::from_utf8(c.output().unwrap().stdout).unwrap()
+        };
+        assert!(seen.starts_with("SigBlk:"), "{seen}");
+    }
+    both! {
+        let mut c = Command::new("grep");
+        c.args(["SigBlk", "/proc/self/status"]);
+        let change = || {
+            change_mask(libc::SIG_BLOCK, u64::MAX, true);
+            Ok(())
+        };
+        // SAFETY: two system calls.
+        unsafe { c.pre_exec(change) };
+        String::from_utf8(c.output().unwrap().stdout).unwrap()
+    };
+    forkless_sys::signal::set_mask(before).unwrap();
+}
+
+/// By libc's function, and back again if so wanted.
+fn change_mask(how: i32, signals: u64, back: bool) {
+    let mut set = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: a set begins with the kernel's 64 bits.
+    unsafe { set.as_mut_ptr().cast::<u64>().write(signals) };
+    let mut old = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: two sets.
+    unsafe { libc::sigprocmask(how, set.as_ptr(), old.as_mut_ptr()) };
+    if back {
+        // SAFETY: the set that was there.
+        unsafe { libc::sigprocmask(libc::SIG_SETMASK, old.as_ptr(), std::ptr::null_mut()) };
+    }
+}
+
+/// Whatever takes std's child across a `catch_unwind` takes ours.
+fn a_child_crosses_a_caught_panic() {
+    let status = both! {
+        let mut child = Command::new("sh").args(["-c", "exit 3"]).spawn().unwrap();
+        std::panic::catch_unwind(move || child.wait().unwrap().code()).unwrap()
+    };
+    assert_eq!(status, Some(3));
+}
+
+fn null_is_opened_as_std_opens_it() {
+    let seen = both! {
+        let mut c = Command::new("sh");
+        c.args(["-c", "cat /proc/$$/fdinfo/0 /proc/$$/fdinfo/1 | grep flags >&2"]);
+        c.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let out = c.spawn().unwrap().wait_with_output().unwrap();
+        String::from_utf8(out.stderr).unwrap()
+    };
+    assert_eq!(seen.lines().count(), 2, "{seen}");
+}
+
+/// Root of a user namespace that may not set groups, as in a container without root.
+fn a_user_is_set_where_groups_may_not_be() {
+    // SAFETY: this process has one thread.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let ended = std::panic::catch_unwind(sets_a_user_without_groups);
+        // SAFETY: takes a number.
+        unsafe { libc::_exit(i32::from(ended.is_err())) };
+    }
+    let ended = process::waitid(process::P_PID, pid, process::WEXITED).unwrap();
+    if ended.status == 77 {
+        skip("user namespaces are refused");
+    }
+    assert_eq!((ended.code, ended.status), (1, 0));
+}
+
+fn sets_a_user_without_groups() {
+    // SAFETY: takes flags.
+    if unsafe { libc::unshare(libc::CLONE_NEWUSER) } != 0 {
+        skip("user namespaces are refused");
+    }
+    for (file, text) in [("setgroups", "deny"), ("uid_map", "0 0 1"), ("gid_map", "0 0 1")] {
+        if let Err(e) = std::fs::write(format!("/proc/self/{file}"), text) {
+            skip(&format!("{file}: {e}"));
+        }
+    }
+    let answer = both! {
+        let answer = Command::new("true").uid(0).gid(0).status();
+        answer.map(|s| s.code()).map_err(|e| e.raw_os_error())
+    };
+    assert_eq!(answer, Ok(Some(0)));
+    let error = forkless::Command::new("true").uid(0).groups(&[]).status().unwrap_err();
+    assert_eq!(error.step(), Step::Groups);
+}
+
 cases![
     fields_move_out_of_a_child,
     errors_are_the_operating_systems,
@@ -247,6 +354,10 @@ cases![
     a_child_in_pieces_is_its_takers,
     a_hook_has_room_on_its_stack,
     a_hook_that_panics_with_a_backtrace_leaves_no_lock_held,
+    a_hook_sets_the_mask_of_the_program,
+    a_child_crosses_a_caught_panic,
+    null_is_opened_as_std_opens_it,
+    a_user_is_set_where_groups_may_not_be,
 ];
 pub const WORKERS: &[crate::support::Case] =
     &[crate::support::Case { name: "switch::panicked", run: panicked, repeatable: false }];
