@@ -1,4 +1,17 @@
-//! Asking the kernel again.
+//! Asking the kernel again, and without a signal handler in between.
+
+use forkless_sys::signal::{self, SigSet};
+
+/// Runs `f` with all signals blocked. A handler that interrupts a change of the library's state may leave it by a jump, and the change
+/// would stay half made.
+pub(crate) fn uninterrupted<T>(f: impl FnOnce() -> T) -> T {
+    let before = signal::set_mask(SigSet::ALL);
+    let result = f();
+    if let Ok(before) = before {
+        let _ = insist(|| signal::set_mask(before));
+    }
+    result
+}
 
 /// What takes something back: one refusal (memory short for a moment, a signal) must not leave the program with our handler, our
 /// signal stack, or memory that its children will lack.

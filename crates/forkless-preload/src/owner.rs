@@ -13,10 +13,9 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use forkless_sys::signal::{self, SigSet};
 use forkless_sys::{mm, process, sched};
 
-use crate::insist::insist;
+use crate::insist::uninterrupted;
 use crate::{namespace, reserve};
 
 static MARK: AtomicPtr<Mark> = AtomicPtr::new(null_mut());
@@ -41,9 +40,10 @@ fn known() -> Option<&'static Mark> {
 
 /// Marks this memory as the calling process's, if nobody has marked it; whether it is marked.
 pub(crate) fn mark() -> bool {
-    if known().is_some() {
-        return true;
-    }
+    known().is_some() || uninterrupted(mark_first)
+}
+
+fn mark_first() -> bool {
     if MARKING.swap(true, Acquire) {
         // Another thread was first. In a copy made meanwhile it is not there.
         const PATIENCE: usize = 1000;
@@ -109,15 +109,13 @@ pub(crate) fn is_shared() -> bool {
 pub(crate) fn take_over(forget: impl FnOnce()) {
     let Some(mark) = known() else { return };
     // A handler that forks would wait for itself.
-    let before = signal::set_mask(SigSet::ALL);
-    if mark.pid.compare_exchange(0, CHANGING, Acquire, Relaxed).is_ok() {
-        forget();
-        own(mark);
-    }
-    while mark.pid.load(Acquire) == CHANGING {
-        sched::yield_now();
-    }
-    if let Ok(before) = before {
-        let _ = insist(|| signal::set_mask(before));
-    }
+    uninterrupted(|| {
+        if mark.pid.compare_exchange(0, CHANGING, Acquire, Relaxed).is_ok() {
+            forget();
+            own(mark);
+        }
+        while mark.pid.load(Acquire) == CHANGING {
+            sched::yield_now();
+        }
+    });
 }

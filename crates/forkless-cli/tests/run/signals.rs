@@ -51,6 +51,13 @@ fn an_ignored_signal_is_ignored() {
     compare_in(&SIGNAL_CASES, &PATIENT, "an_ignored_signal_is_ignored", 1, &[]);
 }
 
+/// Regression: the fork was counted as going on, and all later forks were plain ("Busy").
+#[test]
+fn jumps_out_of_a_plain_fork() {
+    let options = ["--fork=speculate", "--fork-minimum=100M", "--fork-always", "--fork-limit=20000"];
+    compare_in(&SIGNAL_CASES, &options, "jumps_out_of_a_plain_fork", 2, &[]);
+}
+
 /// A case whose signals may come before a fork, after it, or to a child, so that every fork may go either way.
 fn compare_under_signals(case: &str) -> Report {
     let report = same_as_plain(&SIGNAL_CASES, &only_its_own(&[]), case);

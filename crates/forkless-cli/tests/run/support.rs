@@ -206,15 +206,26 @@ pub(crate) fn reported_by(
 
 /// The report that a run leaves in a file, which is removed. `seen` is for a message that it is not there.
 pub(crate) fn report_in(file: &Path, seen: &dyn std::fmt::Debug) -> Report {
+    report_when(|_| true, file, seen)
+}
+
+/// The same for a run that may write more than one: the first that `is_last` says so of, or whichever there is in the end.
+pub(crate) fn report_when(
+    is_last: impl Fn(&Report) -> bool,
+    file: &Path,
+    seen: &dyn std::fmt::Debug,
+) -> Report {
     // The program waits a second for its report; on a busy machine it may take longer.
     let end = Instant::now() + seconds(20);
-    let text = loop {
-        let text = std::fs::read_to_string(file);
-        if text.as_ref().is_ok_and(|t| t.ends_with('\n')) || Instant::now() > end {
-            break text.unwrap_or_else(|e| panic!("no report: {e}; {seen:?}"));
+    loop {
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        let report = text.ends_with('\n').then(|| serde_json::from_str(&text).ok()).flatten().map(Report);
+        let is_late = Instant::now() > end;
+        if let Some(report) = report.filter(|report| is_late || is_last(report)) {
+            let _ = std::fs::remove_file(file);
+            return report;
         }
+        assert!(!is_late, "no report: {text:?}; {seen:?}");
         std::thread::sleep(Duration::from_millis(20));
-    };
-    let _ = std::fs::remove_file(file);
-    Report(serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text:?}")))
+    }
 }

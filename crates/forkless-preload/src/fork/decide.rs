@@ -284,14 +284,15 @@ pub(crate) fn open_window() -> Attempt<()> {
     while WINDOW.swap(true, SeqCst) {
         sched::yield_now();
     }
-    // Not for ever: this may be a fork in a signal handler, in the midst of such a call.
+    // Not for ever: this may be a fork in a signal handler, in the midst of such a call. And a handler that jumps out of the call, or out
+    // of a plain fork, leaves it counted: without another thread there is nobody to wait for.
     const PATIENCE: usize = 1000;
     let mut turns = 0;
     while MOVES.load(SeqCst) != 0 && turns < PATIENCE {
         sched::yield_now();
         turns += 1;
     }
-    if PLAIN.load(SeqCst) != 0 || turns == PATIENCE {
+    if (PLAIN.load(SeqCst) != 0 || turns == PATIENCE) && process::thread_count() != Some(1) {
         close_window();
         return Err(Kind::Busy);
     }

@@ -12,7 +12,7 @@ use forkless_record::Reason;
 use forkless_sys::mm;
 use forkless_sys::signal::Taken;
 
-use crate::insist::insist;
+use crate::insist::{insist, uninterrupted};
 use crate::reserve;
 
 use super::memory;
@@ -55,14 +55,17 @@ pub(crate) const LEN: usize = (size_of::<Outcome>() + 4095) & !4095;
 /// become another user, could write into it what this process believes.
 #[inline(always)]
 pub(crate) fn prepare() -> bool {
-    if OUTCOME.load(Relaxed).is_null() {
-        let Ok(at) = reserve::share_outcome() else { return false };
-        if advise(at, mm::MADV_DONTFORK).is_err() {
-            reserve::let_outcome_go(false);
-            return false;
-        }
-        OUTCOME.store(at.cast(), Relaxed);
+    !OUTCOME.load(Relaxed).is_null() || uninterrupted(share)
+}
+
+#[cold]
+fn share() -> bool {
+    let Ok(at) = reserve::share_outcome() else { return false };
+    if advise(at, mm::MADV_DONTFORK).is_err() {
+        reserve::let_outcome_go(false);
+        return false;
     }
+    OUTCOME.store(at.cast(), Relaxed);
     true
 }
 
