@@ -11,7 +11,7 @@ use crate::slot::Slot;
 use crate::start::Until;
 use crate::stdio;
 use forkless_sys::signal::{self, SigSet};
-use forkless_sys::{Errno, clone, process};
+use forkless_sys::{Errno, clone, ids, process};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -194,7 +194,19 @@ fn clone_plain(
 
 /// Puts the dumpable flag back that a child's change of credentials clears (`commit_creds`): it belongs to the shared memory. Kept
 /// cleared until the last such child has left, since it is what keeps its new user from reading this process through the child.
-pub(crate) struct Dumpable;
+///
+/// It stays cleared where the program has changed its own credentials meanwhile, which clears it, too. That the program has cleared it
+/// by `prctl` meanwhile cannot be told: the guide says so.
+pub(crate) struct Dumpable {
+    before: Credentials,
+}
+
+type Credentials = (forkless_sys::Result<[u32; 3]>, forkless_sys::Result<[u32; 3]>);
+
+/// What this thread has. libc changes it in all threads, this one as soon as its signals are no longer blocked.
+fn credentials() -> Credentials {
+    (ids::getresuid(), ids::getresgid())
+}
 
 impl Dumpable {
     pub(crate) fn hold() -> Dumpable {
@@ -203,7 +215,7 @@ impl Dumpable {
             h.1 = process::dumpable().unwrap_or(0);
         }
         h.0 += 1;
-        Dumpable
+        Dumpable { before: credentials() }
     }
 }
 
@@ -211,6 +223,9 @@ impl Drop for Dumpable {
     fn drop(&mut self) {
         let mut h = own::state().dumpable.lock().unwrap_or_else(PoisonError::into_inner);
         h.0 -= 1;
+        if credentials() != self.before {
+            h.1 = 0;
+        }
         // Only 1 can be set, and 0 and 2 were not lost.
         if h.0 == 0 && h.1 == 1 && process::dumpable() != Ok(1) {
             let _ = process::set_dumpable(1);
@@ -224,4 +239,34 @@ pub(crate) fn errno() -> &'static AtomicI32 {
     let at = unsafe { libc::__errno_location() };
     // SAFETY: this thread's own word; a child that shares the thread pointer runs only while this thread is suspended.
     unsafe { AtomicI32::from_ptr(at) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a program that became another user between a start's clone and its return had the flag put back.
+    #[test]
+    fn the_dumpable_flag_stays_cleared_when_the_program_becomes_another_user() {
+        // SAFETY: as documented.
+        if unsafe { libc::geteuid() } != 0 {
+            println!("skipped: only root can become another user");
+            return;
+        }
+        // SAFETY: the child makes system calls only, and takes a lock that nobody holds.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            let _ = process::set_dumpable(1);
+            let held = Dumpable::hold();
+            let became = ids::setresuid(u32::MAX, 54_321, u32::MAX);
+            drop(held);
+            let is_cleared = became.is_ok() && process::dumpable() != Ok(1);
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(if is_cleared { 0 } else { 1 }) };
+        }
+        let mut status = 0;
+        // SAFETY: as documented.
+        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+        assert_eq!(status, 0);
+    }
 }
