@@ -7,7 +7,7 @@
 
 use crate::popen::{self, Streams};
 use crate::signals::{self, Waiting};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -25,6 +25,8 @@ type Held = (MutexGuard<'static, Waiting>, MutexGuard<'static, Streams>);
 thread_local! {
     /// The locks, while this thread is in fork.
     static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
+    /// How many forks this thread is in: a fork handler may fork.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
 /// Called before either lock is first taken.
@@ -38,20 +40,28 @@ pub(crate) fn register() {
 }
 
 extern "C" fn prepare() {
+    if DEPTH.replace(DEPTH.get() + 1) > 0 {
+        return;
+    }
     // No other place takes both.
     let held = (signals::waiting(), popen::streams());
     let _ = HELD.try_with(|h| *h.borrow_mut() = Some(held));
 }
 
 extern "C" fn parent() {
-    let _ = HELD.try_with(|h| h.borrow_mut().take());
+    DEPTH.set(DEPTH.get().saturating_sub(1));
+    if DEPTH.get() == 0 {
+        let _ = HELD.try_with(|h| h.borrow_mut().take());
+    }
 }
 
 extern "C" fn child() {
-    let held = HELD.try_with(|h| h.borrow_mut().take());
-    if let Ok(Some((mut waiting, mut streams))) = held {
-        // The calls under way are other threads', which do not exist here.
-        waiting.forget();
-        streams.forget_calls();
-    }
+    let _ = HELD.try_with(|h| {
+        if let Some((waiting, streams)) = &mut *h.borrow_mut() {
+            // The calls under way are other threads', which do not exist here.
+            waiting.forget();
+            streams.forget_calls();
+        }
+    });
+    parent();
 }

@@ -440,6 +440,12 @@ impl Child {
 }
 
 impl Held {
+    /// As where pidfds are refused.
+    #[cfg(all(test, feature = "tokio"))]
+    pub(crate) fn forget_pidfd(&mut self) {
+        self.pidfd = None;
+    }
+
     /// Whether this process started it, and not the one it was forked from.
     fn is_ours(&self) -> bool {
         self.parent == own::mark()

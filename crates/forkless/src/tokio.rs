@@ -583,7 +583,7 @@ impl Child {
     }
 
     async fn ended(&mut self) -> Result<ExitStatus, WaitError> {
-        let mut pause = Duration::from_micros(500);
+        let mut looks = None;
         loop {
             if let Some(status) = self.held.inner.try_wait()? {
                 return Ok(status);
@@ -596,8 +596,11 @@ impl Child {
                 }
                 // Ended but not to be had yet: a tracer comes first.
             }
-            ::tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_millis(20));
+            let looks = match &mut looks {
+                Some(looks) => looks,
+                None => looks.insert(running::Looks::new(Duration::from_micros(500)).map_err(WaitError::Os)?),
+            };
+            looks.due().await.map_err(WaitError::Os)?;
         }
     }
 

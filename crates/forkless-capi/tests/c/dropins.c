@@ -441,6 +441,39 @@ static void forks_during_calls(void)
 	CHECK(!ignored(SIGINT) && !ignored(SIGQUIT));
 }
 
+static int handler_forks;
+
+static void forks_again(void)
+{
+	if (!handler_forks)
+		return;
+	handler_forks = 0;
+	pid_t pid = fork();
+	if (!pid)
+		_exit(0);
+	CHECK(waitpid(pid, NULL, 0) == pid);
+}
+
+/* Regression: the fork in the handler waited for the locks that the other fork had taken. */
+static void a_fork_handler_forks(void)
+{
+	CHECK_INT(forkless_system(tiny), 0);
+	handler_forks = 1;
+	alarm(20); /* Rather than hang. */
+	pid_t pid = fork();
+	if (!pid)
+		_exit(forkless_system("exit 5") == 5 << 8 ? 0 : 1);
+	int status;
+	CHECK(waitpid(pid, &status, 0) == pid);
+	alarm(0);
+	CHECK_INT(status, 0);
+	CHECK_INT(handler_forks, 0);
+	CHECK_INT(forkless_system("exit 6"), 6 << 8);
+	FILE *f = forkless_popen("true", "r");
+	CHECK(f);
+	CHECK_INT(forkless_pclose(f), 0);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
@@ -458,6 +491,7 @@ static const struct {
 	CASE(cancellation),
 	CASE(after_a_fork),
 	CASE(forks_during_calls),
+	CASE(a_fork_handler_forks),
 	/* Last: it leaves a child that ends by itself, after a second or so. */
 	CASE(earlier_streams_are_closed_in_children),
 };
@@ -467,6 +501,8 @@ int main(int argc, char **argv)
 	CHECK(argc >= 2);
 	CHECK(freopen("/dev/null", "r", stdin));
 	snprintf(tiny, sizeof tiny, "%s", argv[1]);
+	/* Before the library's, so that it is called after them. */
+	CHECK(!pthread_atfork(forks_again, NULL, NULL));
 	fflush(stdout);
 	int out = dup(1);
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

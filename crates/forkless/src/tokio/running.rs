@@ -27,8 +27,7 @@ pub(super) async fn until_running(child: &Child, became: &mut Receiver) -> io::R
     if child.has_left() {
         return Ok(());
     }
-    // Not tokio's own clock: a runtime need not have it.
-    let Ok(mut looks) = Looks::new() else {
+    let Ok(mut looks) = Looks::new(FIRST_LOOK) else {
         child.wait_until_left();
         return Ok(());
     };
@@ -48,18 +47,22 @@ pub(super) async fn until_running(child: &Child, became: &mut Receiver) -> io::R
     .await
 }
 
-/// A timer that goes off after ever longer pauses.
-struct Looks {
+/// A timer that goes off after ever longer pauses. Not tokio's own clock: a runtime need not have it.
+pub(super) struct Looks {
     timer: AsyncFd<OwnedFd>,
     pause: Duration,
 }
 
 impl Looks {
-    fn new() -> io::Result<Looks> {
+    pub(super) fn new(pause: Duration) -> io::Result<Looks> {
         let system = |e: forkless_sys::Errno| io::Error::from_raw_os_error(e.raw());
         let timer = stdio::owned(time::timerfd().map_err(system)?);
-        time::arm_timerfd(timer.as_raw_fd(), timespec(FIRST_LOOK)).map_err(system)?;
-        Ok(Looks { timer: super::watch(timer)?, pause: FIRST_LOOK })
+        time::arm_timerfd(timer.as_raw_fd(), timespec(pause)).map_err(system)?;
+        Ok(Looks { timer: super::watch(timer)?, pause })
+    }
+
+    pub(super) async fn due(&mut self) -> io::Result<()> {
+        poll_fn(|cx| self.poll_due(cx).map_or_else(|e| Poll::Ready(Err(e)), |ready| ready.map(Ok))).await
     }
 
     /// Ready when a look is due; the next one is on its way then.
@@ -132,5 +135,17 @@ mod tests {
     #[test]
     fn a_start_needs_no_clock_of_the_runtime_s() {
         beside_a_worker(&tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap());
+    }
+
+    /// Regression: it panicked.
+    #[test]
+    fn a_wait_without_a_pidfd_needs_none_either() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        let ended = runtime.block_on(async {
+            let mut child = Command::new("/bin/sleep").arg("0.05").spawn().unwrap();
+            child.held.inner.held.forget_pidfd();
+            child.wait().await
+        });
+        assert!(ended.unwrap().success());
     }
 }
