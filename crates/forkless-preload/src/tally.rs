@@ -128,6 +128,11 @@ pub(crate) fn finish(certain: bool) {
             core::hint::spin_loop();
         }
     }
+    if !certain {
+        // A child of `vfork` takes it back before its parent goes on: else the collector, which comes too late to find the parent
+        // suspended, would take the end for the parent's.
+        record.answer(ending);
+    }
 }
 
 fn map(path: *const c_char) -> Option<*mut Record> {

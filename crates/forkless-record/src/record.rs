@@ -228,7 +228,8 @@ impl Record {
     /// assert!(record.is_answered(first) && record.is_answered(second));
     /// ```
     pub fn answer(&self, ending: Ending) {
-        self.answered.store(ending.0, Release);
+        let is_later = |before: u32| ending.0.wrapping_sub(before).cast_signed() > 0;
+        let _ = self.answered.fetch_update(Release, Relaxed, |before| is_later(before).then_some(ending.0));
     }
 
     /// Whether this end has been answered.

@@ -1,11 +1,16 @@
 //! Programs that forbid themselves the system calls that they do not make: one test a case of `sandbox_cases.c`.
 
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
 
 use crate::support::{
-    compile, observe, plain, report_when, reported, reported_by, root_to, run, temporary, without_dispatch,
+    FORKLESS, compile, observe, plain, report_when, reported, reported_by, root_to, run, seconds, temporary,
+    without_dispatch,
 };
 
 static CASES: LazyLock<PathBuf> = LazyLock::new(|| compile("sandbox_cases.c", &["-lpthread"]));
@@ -108,6 +113,72 @@ fn the_report_is_of_the_roots_end() {
     // And once, though nothing can be taken back.
     let seen = observe(&mut run(&["--report", "--fork-minimum=1M"], &CASES, &["vforks"]));
     assert_eq!(seen.2.matches("forkless run report").count(), 1, "{seen:?}");
+}
+
+/// Regression: one that came so late that the child of `vfork` had ended took that end for the root's, and there were two reports.
+#[test]
+fn a_collector_that_comes_late_is_not_misled() {
+    let mut run =
+        run(&["--report", "--fork-minimum=1M", "--fork-limit=20000"], &CASES, &["vforks_when_told"]);
+    run.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut timeout = run.spawn().expect("starts");
+    let mut input = timeout.stdin.take().expect("a pipe");
+    let mut output = BufReader::new(timeout.stdout.take().expect("a pipe"));
+    // The collector has executed nothing: its arguments are those of `forkless run`, as long as the program is not there, and after.
+    let own = format!("{}\0run\0", FORKLESS);
+    let collector = until("the collector", || {
+        let root = children_of(timeout.id()).into_iter().next()?;
+        let is_program = std::fs::read_link(format!("/proc/{root}/exe")).is_ok_and(|exe| exe == *CASES);
+        let all = std::fs::read_dir("/proc").ok()?.flatten();
+        let mut pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let is_it = |pid: &u32| {
+            let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            *pid != root && line.starts_with(&own) && line.contains("vforks_when_told")
+        };
+        is_program.then(|| pids.find(is_it)).flatten()
+    });
+    let signal = |signal| {
+        let pid = Pid::from_raw(collector.cast_signed()).expect("a number");
+        rustix::process::kill_process(pid, signal).expect("lives");
+    };
+    signal(Signal::STOP);
+    input.write_all(b"\n").expect("is read");
+    let mut text = String::new();
+    output.read_line(&mut text).expect("a line");
+    assert_eq!(text, "child reaped status 100\n");
+    signal(Signal::CONT);
+    // It sleeps between two looks.
+    let first = sleeps_of(collector);
+    until("three looks", || (sleeps_of(collector) > first + 3).then_some(()));
+    input.write_all(b"\n").expect("is read");
+    let rest = timeout.wait_with_output().expect("ends");
+    let report = String::from_utf8_lossy(&rest.stderr);
+    assert_eq!(report.matches("forkless run report").count(), 1, "{report}");
+    assert!(report.contains("2  forks seen"), "{report}");
+}
+
+/// What is there sooner or later.
+fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + seconds(20);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < end, "{what} did not come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn children_of(pid: u32) -> Vec<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+/// How often a process has gone to sleep.
+fn sleeps_of(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
 /// Regression: of two processes with the number 1, each in its own namespace, the one that ended first had the report written.

@@ -65,13 +65,17 @@ fn collect(file: &RecordFile, pid: Pid, root: BorrowedFd<'_>) {
     // may have forbidden itself. A process that is killed says nothing.
     loop {
         if let Some(ending) = record.announced() {
-            // Again, where an earlier end was that of a process which shared the root's memory.
-            if record.is_certain() || !waits_for_a_child(pid) {
-                file.remove();
-                let _ = report::write(record, file);
-                written = Some(Instant::now());
+            let is_the_roots = record.is_certain() || !waits_for_a_child(pid);
+            // A child that has waited for long takes its end back before its parent goes on.
+            if record.announced() == Some(ending) {
+                // Again, where an earlier end was that of a process which shared the root's memory.
+                if is_the_roots {
+                    file.remove();
+                    let _ = report::write(record, file);
+                    written = Some(Instant::now());
+                }
+                record.answer(ending);
             }
-            record.answer(ending);
         }
         // Often enough that a program that ends by itself hardly waits, rarely enough to cost nothing.
         let pause = if began.elapsed() < Duration::from_secs(1) { 5 } else { 10 };
