@@ -140,7 +140,7 @@ fn a_refused_call_is_not_noticed() {
     if nothing_speculates() {
         return;
     }
-    const STRIDE: usize = 9;
+    const STRIDE: usize = 3;
     let (expected, calls) = undisturbed();
     let faults: Vec<_> = (1..=calls.len())
         .step_by(STRIDE)

@@ -2,7 +2,7 @@
 //! own, or moved by libc itself (`realloc`).
 //!
 //! What the kernel lists of a mapping does not say so. But adjacent mappings are one if all their flags are the same. So a mapping of
-//! which a part gets a flag becomes two, unless it has the flag. That takes six calls, 4 us. So a mapping without a mark is not looked
+//! which a part gets a flag becomes two, unless it has the flag. That takes seven calls, 4 us. So a mapping without a mark is not looked
 //! at again unless it has shrunk or been split since, or libc may have moved a mark there.
 #![expect(unsafe_code, reason = "advice that is taken back")]
 
@@ -60,8 +60,12 @@ impl Seen {
 }
 
 /// Whether the program has marked a private anonymous mapping of three pages and more. `may_split`: whether it may be two for a moment.
-/// In the window, with signals blocked.
-pub(super) fn has_one(m: &Mapping, may_split: impl FnOnce(usize, usize) -> bool) -> bool {
+/// `beside_threads`: others run meanwhile. In the window, with signals blocked.
+pub(super) fn has_one(
+    m: &Mapping,
+    beside_threads: bool,
+    may_split: impl FnOnce(usize, usize) -> bool,
+) -> bool {
     let seen = &tables::get().seen;
     if advice::is_marked(m.start, m.end) {
         return true;
@@ -75,7 +79,13 @@ pub(super) fn has_one(m: &Mapping, may_split: impl FnOnce(usize, usize) -> bool)
     }
     match look(m.start, border) {
         // A mapping that cannot be asked is left to the kernel, as one that is marked.
-        None => true,
+        None => {
+            if beside_threads {
+                // Our marks are then taken back on every mapping without a note.
+                advice::found(m.start, m.end);
+            }
+            true
+        }
         Some(true) => {
             // Our marks are taken back everywhere else.
             advice::found(m.start, m.end);
@@ -117,35 +127,45 @@ fn border(m: &Mapping) -> usize {
     if aligned + 4096 < m.end { aligned } else { m.start + 4096 }
 }
 
-/// Whether a mapping has a mark. `None`: it cannot be told.
+/// Whether a mapping has a mark. `None`: it cannot be told, and the mapping is as it was.
+///
+/// Only "split" (`EFAULT`) is evidence. "Whole" is also what a refused call looks like (a filter, memory short for a moment), and a
+/// flag of ours that stays would take the memory from every later child. So "whole" is asked again, and either answer about
+/// `MADV_DONTFORK` needs a "split": after the flag is set, or after it is taken away.
 fn look(start: usize, border: usize) -> Option<bool> {
     let advise = |advice| {
         // SAFETY: says what children get, and none is made before it is taken back.
         unsafe { mm::madvise(start as *mut _, border - start, advice) }
     };
     // SAFETY: the mapping goes on behind the page after the border.
-    let is_one = || match unsafe { mm::is_split(border - 4096, 2 * 4096) } {
-        Ok(split) => Some(!split),
-        // One mapping, locked, of which there may be no more.
-        Err(Errno::EAGAIN) => Some(true),
-        // Sealed.
-        Err(_) => None,
-    };
+    let ask = || unsafe { mm::is_split(border - 4096, 2 * 4096) };
+    let is_split = || ask() == Ok(true) || ask() == Ok(true);
+    match ask() {
+        // `EAGAIN`: locked memory, of which there may be no more.
+        Ok(false) | Err(Errno::EAGAIN) => {}
+        // Sealed (`EPERM`), or no longer one mapping.
+        _ => return None,
+    }
     // Refused in a process with as many mappings as it may have.
-    if !is_one()? || advise(mm::MADV_DONTFORK).is_err() {
-        return None;
-    }
-    if is_one() == Some(true) {
-        return Some(true);
-    }
+    advise(mm::MADV_DONTFORK).ok()?;
+    let was_unmarked = is_split();
     let _ = insist(|| advise(mm::MADV_DOFORK));
-    // Refused for droppable memory (mm/madvise.c, madvise_vma_behavior).
-    if advise(mm::MADV_KEEPONFORK).is_err() {
+    if !was_unmarked {
+        if !is_split() {
+            return None;
+        }
+        let _ = insist(|| advise(mm::MADV_DONTFORK));
         return Some(true);
     }
-    if is_one() != Some(false) {
-        return Some(false);
+    match advise(mm::MADV_KEEPONFORK) {
+        Ok(()) => {}
+        // Droppable memory, which has `MADV_WIPEONFORK` for good (mm/madvise.c, `madvise_vma_behavior`).
+        Err(Errno::EINVAL) => return Some(true),
+        Err(_) => return None,
     }
-    let _ = insist(|| advise(mm::MADV_WIPEONFORK));
-    Some(true)
+    let was_wiped = is_split();
+    if was_wiped {
+        let _ = insist(|| advise(mm::MADV_WIPEONFORK));
+    }
+    Some(was_wiped)
 }

@@ -196,7 +196,7 @@ pub(crate) fn list(
         if m.inode == 0
             && m.flags & maps::READABLE != 0
             && m.end - m.start >= smallest
-            && !marks::has_one(&m, |start, end| pins.may_split(start, end))
+            && !marks::has_one(&m, beside_threads, |start, end| pins.may_split(start, end))
         {
             listed.absent += exclude(&m, &pins, absent, smallest);
         }
