@@ -1,10 +1,13 @@
 //! Building the fixtures and the library once, running programs, reading reports.
 
 use std::cell::Cell;
+use std::io::Read;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 /// The command under test.
@@ -100,8 +103,8 @@ pub(crate) static MEMORY_CASES: LazyLock<PathBuf> =
     LazyLock::new(|| compile("memory_cases.c", &["-lpthread"]));
 
 thread_local! {
-    /// Seconds a program of this test may take.
-    static LIMIT: Cell<u32> = const { Cell::new(30) };
+    /// Seconds after which a program of this test hangs. A busy machine takes a hundred times as long as an idle one.
+    static LIMIT: Cell<u32> = const { Cell::new(300) };
 }
 
 /// Lets the programs of the calling test take longer.
@@ -112,7 +115,7 @@ pub(crate) fn allow_seconds(seconds: u32) {
 /// `timeout`, which ends what hangs.
 fn limited() -> Command {
     let mut command = Command::new("timeout");
-    command.arg(seconds(LIMIT.get()).as_secs().to_string()).stdin(Stdio::null());
+    command.args(["-k", "10"]).arg(seconds(LIMIT.get()).as_secs().to_string()).stdin(Stdio::null());
     command
 }
 
@@ -137,13 +140,51 @@ pub(crate) fn plain(program: &Path, args: &[&str]) -> Command {
 }
 
 /// What an observer sees of a run.
+///
+/// A process that the program left behind may hold its output open for ever. It is killed, and the test fails.
 pub(crate) fn observe(command: &mut Command) -> (Option<i32>, String, String) {
-    let Output { status, stdout, stderr } = command.output().expect("starts");
-    (
-        status.code(),
-        String::from_utf8_lossy(&stdout).into_owned(),
-        String::from_utf8_lossy(&stderr).into_owned(),
-    )
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+    let out = read_apart(child.stdout.take().expect("piped"));
+    let err = read_apart(child.stderr.take().expect("piped"));
+    // Ended by `timeout` at the latest.
+    let status = child.wait().expect("a child of the test");
+    let text = |(pipe, all): (PathBuf, Receiver<Vec<u8>>)| match all.recv_timeout(seconds(60)) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(_) => panic!("{command:?} ended ({status}), and left {:?} behind", kill_holders(&pipe)),
+    };
+    (status.code(), text(out), text(err))
+}
+
+/// What a pipe is called in /proc, and what comes out of it.
+fn read_apart(mut pipe: impl Read + AsRawFd + Send + 'static) -> (PathBuf, Receiver<Vec<u8>>) {
+    let name = std::fs::read_link(format!("/proc/self/fd/{}", pipe.as_raw_fd())).unwrap_or_default();
+    let (tell, all) = channel();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = pipe.read_to_end(&mut bytes);
+        let _ = tell.send(bytes);
+    });
+    (name, all)
+}
+
+/// Kills the other processes that have a pipe open; their command lines.
+fn kill_holders(pipe: &Path) -> Vec<String> {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let mut killed = Vec::new();
+    for pid in pids.filter(|pid| pid.cast_unsigned() != std::process::id()) {
+        let mut files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        let holds = |file: std::fs::DirEntry| std::fs::read_link(file.path()).is_ok_and(|to| to == pipe);
+        if files.any(holds) {
+            let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            killed.push(format!("{pid} {}", line.replace('\0', " ")));
+            let _ = rustix::process::kill_process(
+                rustix::process::Pid::from_raw(pid).expect("a process's number"),
+                rustix::process::Signal::KILL,
+            );
+        }
+    }
+    killed
 }
 
 /// A report, as JSON.
@@ -216,7 +257,7 @@ pub(crate) fn report_when(
     seen: &dyn std::fmt::Debug,
 ) -> Report {
     // The program waits a second for its report; on a busy machine it may take longer.
-    let end = Instant::now() + seconds(20);
+    let end = Instant::now() + seconds(120);
     loop {
         let text = std::fs::read_to_string(file).unwrap_or_default();
         let report = text.ends_with('\n').then(|| serde_json::from_str(&text).ok()).flatten().map(Report);
