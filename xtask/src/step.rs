@@ -97,12 +97,14 @@ pub(crate) fn run(name: &str, command: &mut Command, counted: Counted, limit: Du
     }
     let reader = reader.join().map_err(|_| anyhow::anyhow!("{name}: the reader of its output panicked"))?;
 
-    let succeeded = status.success() && note.is_none();
+    let was_cut = note.is_some();
+    let succeeded = status.success() && !was_cut;
     let label = note.map_or_else(|| name.to_owned(), |note| format!("{name}: {note}"));
     if interrupted.load(Ordering::Relaxed) {
         anyhow::bail!("{label}");
     }
     Ok(match counted {
+        Counted::Tests if was_cut => reader.cut_short(&label),
         Counted::Tests => reader.finish(&label, succeeded),
         Counted::Once => {
             let mut tally = Tally::default();

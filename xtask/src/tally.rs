@@ -203,6 +203,13 @@ impl Reader {
         }
         self.tally
     }
+
+    /// The same of a step that did not come to its end, which is a failure beside those of its tests: others did not get their turn.
+    pub(crate) fn cut_short(self, step: &str) -> Tally {
+        let mut tally = self.finish(step, true);
+        tally.check(step, false);
+        tally
+    }
 }
 
 #[cfg(test)]
@@ -226,6 +233,22 @@ mod tests {
         let output = "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.1s\n\
                       test result: ok. 4 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s";
         assert_eq!(closing(output, true), "7 passed, 0 failed, 1 skipped");
+    }
+
+    #[test]
+    fn a_step_that_is_cut_short_says_so_beside_its_failures() {
+        let mut reader = Reader::default();
+        reader.line("test a ... FAILED");
+        reader.line(
+            "test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s",
+        );
+        let tally = reader.cut_short("tests: still running after 9 s");
+        assert!(
+            tally.failures.contains(&"tests: still running after 9 s".to_owned()),
+            "{:?}",
+            tally.failures
+        );
+        assert_eq!(tally.closing(), "2 passed, 2 failed, 0 skipped");
     }
 
     #[test]

@@ -45,7 +45,7 @@ fn traced(what: &str) -> Option<Vec<String>> {
     let trace = scratch().join(format!("trace-{what}"));
     let calls = "trace=clone,clone3,fork,vfork,execve,getsid,waitid,wait4";
     let done = Command::new("timeout")
-        .args(["60", "strace", "-f", "-qq", "-e", calls, "-e", "signal=none", "-o"])
+        .args(["600", "strace", "-f", "-qq", "-e", calls, "-e", "signal=none", "-o"])
         .arg(&trace)
         .arg(program)
         .arg(what)
@@ -149,7 +149,7 @@ fn lines_end_as_by_libcs_functions() {
     }
     for case in cases {
         let seen = |program: &std::path::Path| {
-            let done = Command::new("timeout").arg("60").arg(program).args(&case).output().expect("runs");
+            let done = Command::new("timeout").arg("600").arg(program).args(&case).output().expect("runs");
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             (done.status.code(), text(&done.stdout), text(&done.stderr))
         };

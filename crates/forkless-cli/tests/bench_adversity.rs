@@ -45,13 +45,13 @@ impl Scratch {
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
-        self.environment(Command::new("timeout").args(["60", FORKLESS]).args(arguments)).output().unwrap()
+        self.environment(Command::new("timeout").args(["600", FORKLESS]).args(arguments)).output().unwrap()
     }
 
     /// Runs a shell line in a mount namespace of its own; `$0` is forkless.
     fn in_namespace(&self, line: &str) -> Output {
         let mut command = Command::new("timeout");
-        command.args(["60", "unshare", "--mount", "sh", "-euc", line, FORKLESS]).env("SCRATCH", &self.0);
+        command.args(["600", "unshare", "--mount", "sh", "-euc", line, FORKLESS]).env("SCRATCH", &self.0);
         self.environment(&mut command).output().unwrap()
     }
 
@@ -320,7 +320,7 @@ fn missing_privileges_are_named_and_the_rest_is_measured() {
     fs::copy(FORKLESS, &program).unwrap();
     let run = |arguments: &[&str]| {
         let mut command = Command::new("timeout");
-        command.args(["60", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--", &program]);
+        command.args(["600", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--", &program]);
         scratch.environment(command.args(arguments).arg("--no-save")).output().unwrap()
     };
     let pages = ["bench", "memory", "--sizes", "8M", "--pages", "base,hugetlb-2m", "--runs", "5"];

@@ -46,7 +46,7 @@ document.body.dataset.result=JSON.stringify(result)})()</script>";
 
 fn dump(chromium: &Path, scratch: &Path, page: &Path) -> (String, String) {
     let output = Command::new("timeout")
-        .arg("60")
+        .arg("600")
         .arg(chromium)
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--enable-logging=stderr"])
         .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])

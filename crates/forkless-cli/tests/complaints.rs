@@ -17,7 +17,7 @@ const FORKLESS: &str = env!("CARGO_BIN_EXE_forkless");
 /// The command in a directory without results of its own.
 fn forkless(scratch: &Scratch, arguments: &[&str]) -> Command {
     let mut command = Command::new("timeout");
-    command.args(["60", FORKLESS]).args(arguments).current_dir(&scratch.0);
+    command.args(["600", FORKLESS]).args(arguments).current_dir(&scratch.0);
     command.env("XDG_DATA_HOME", scratch.0.join("data")).env("TMPDIR", scratch.0.join("tmp"));
     command
 }
@@ -260,7 +260,7 @@ fn without_proc_that_is_what_is_missing() {
         &["reproduce", "E4", "--quick"],
     ] {
         let mut command = Command::new("timeout");
-        command.args(["60", "unshare", "--mount", "sh", "-c", bare, "sh", FORKLESS]).args(arguments);
+        command.args(["600", "unshare", "--mount", "sh", "-c", bare, "sh", FORKLESS]).args(arguments);
         let output = command.env("XDG_DATA_HOME", scratch.0.join("data")).output().unwrap();
         let line = complaint(&output);
         assert!(line.contains("/proc is needed"), "{arguments:?}: {line}");

@@ -236,7 +236,7 @@ fn a_time_limit_holds_for_every_mechanism() {
                 false => line_to_run.status().unwrap_err(),
             };
             assert_eq!(error.kind(), std::io::ErrorKind::TimedOut, "{line}");
-            assert!(begin.elapsed() < Duration::from_secs(20), "{line}");
+            assert!(begin.elapsed() < Duration::from_secs(50), "{line}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use forkless::tokio::Command;
 use forkless::{SigSet, Stdio};
 use std::os::unix::process::ExitStatusExt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// The same body under a runtime of one thread and under one of several.
@@ -53,8 +53,9 @@ under_both! {
     }
 
     waiting_holds_up_nobody {
-        let mut child = Command::new("sleep").arg("0.3").spawn_async().await.unwrap();
-        let began = Instant::now();
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn_async().await.unwrap();
+        // cat lives as long as this.
+        let mut input = child.stdin.take();
         let mut ticks = 0;
         let status = {
             let wait = child.wait();
@@ -62,18 +63,25 @@ under_both! {
             loop {
                 tokio::select! {
                     s = &mut wait => break s.unwrap(),
-                    () = tokio::time::sleep(Duration::from_millis(10)) => ticks += 1,
+                    () = tokio::time::sleep(Duration::from_millis(1)) => {
+                        ticks += 1;
+                        if ticks == 10 {
+                            input = None;
+                        }
+                    }
                 }
             }
         };
-        assert!(status.success() && ticks >= 10, "{ticks} ticks in {:?}", began.elapsed());
+        assert!(status.success() && input.is_none(), "{ticks} ticks");
         assert!(child.wait().await.unwrap().success(), "and again");
     }
 
     a_wait_can_be_given_up_and_taken_up_again {
-        let mut child = Command::new("sleep").arg("0.2").spawn_async().await.unwrap();
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn_async().await.unwrap();
+        let input = child.stdin.take();
         assert!(tokio::time::timeout(Duration::from_millis(20), child.wait()).await.is_err());
         assert!(child.try_wait().unwrap().is_none());
+        drop(input);
         assert!(child.wait().await.unwrap().success());
     }
 

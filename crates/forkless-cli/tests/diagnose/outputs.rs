@@ -145,7 +145,7 @@ impl Serving {
             if page.contains(text) {
                 return page;
             }
-            assert!(begin.elapsed() < Duration::from_secs(20), "no {text} in {page}");
+            assert!(begin.elapsed() < Duration::from_secs(120), "no {text} in {page}");
             std::thread::sleep(Duration::from_millis(100));
         }
     }
@@ -226,7 +226,7 @@ fn prometheus() {
     let query =
         "/api/v1/query?query=sum(forkless_process_creations_total%7Bkind=%22full_fork_then_exec%22%7D)";
     let mut answer = String::new();
-    while begin.elapsed() < Duration::from_secs(40) {
+    while begin.elapsed() < Duration::from_secs(200) {
         if TcpStream::connect(address).is_ok() {
             answer = get(address, query);
             if answer.contains("\"value\"") {

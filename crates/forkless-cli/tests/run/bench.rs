@@ -7,7 +7,7 @@ use crate::support::{FORKLESS, LIBRARY, emulated, nothing_speculates, seconds};
 
 fn results(arguments: &[&str], library: &Path) -> serde_json::Value {
     let mut command = Command::new("timeout");
-    command.arg(seconds(60).as_secs().to_string()).args([FORKLESS, "bench"]).args(arguments).args([
+    command.arg(seconds(600).as_secs().to_string()).args([FORKLESS, "bench"]).args(arguments).args([
         "--pages",
         "base",
         "--no-save",

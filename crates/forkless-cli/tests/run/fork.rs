@@ -225,7 +225,7 @@ fn the_switch_in_the_environment_means_off() {
     let (_, _, complaint) = observe(command.env("FORKLESS", "off"));
     assert_eq!(complaint, "forkless: FORKLESS is off in the environment: the report will show nothing\n");
     // Nobody in a program that was left alone waits for the report: it comes a moment after the end.
-    let late = Instant::now() + seconds(30);
+    let late = Instant::now() + seconds(300);
     let mut text = String::new();
     while !text.ends_with('\n') && Instant::now() < late {
         std::thread::sleep(std::time::Duration::from_millis(5));
@@ -241,7 +241,7 @@ fn a_speculative_child_does_not_outlive_its_parent() {
     if nothing_speculates() {
         return;
     }
-    let options = ["--fork-minimum=1M", "--fork-always", "--fork-limit=20000"];
+    let options = ["--fork-minimum=1M", "--fork-always", "--fork-limit=1000000"];
     let mut command = run(&options, &FORK_CASES, &["stays_until_killed"]);
     let mut child = command.stdout(Stdio::piped()).spawn().expect("starts");
     let mut line = String::new();
@@ -258,7 +258,7 @@ fn a_speculative_child_does_not_outlive_its_parent() {
         if let Some(kid) = children.split_whitespace().next() {
             break kid.to_owned();
         }
-        assert!(began.elapsed() < seconds(5), "no speculative child appeared");
+        assert!(began.elapsed() < seconds(120), "no speculative child appeared");
     };
     // The window between the fork and the prctl is the child's first few microseconds.
     std::thread::sleep(Duration::from_millis(20));
@@ -270,7 +270,7 @@ fn a_speculative_child_does_not_outlive_its_parent() {
     let began = Instant::now();
     let state = || std::fs::read_to_string(format!("/proc/{kid}/stat")).unwrap_or_default();
     while !state().is_empty() && !state().contains(") Z ") {
-        assert!(began.elapsed() < seconds(2), "the child lives on: {}", state());
+        assert!(began.elapsed() < seconds(120), "the child lives on: {}", state());
     }
     let _ = child.wait();
 }

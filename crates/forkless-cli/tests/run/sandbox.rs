@@ -159,7 +159,7 @@ fn a_collector_that_comes_late_is_not_misled() {
 
 /// What is there sooner or later.
 fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + seconds(20);
+    let end = Instant::now() + seconds(120);
     loop {
         if let Some(found) = look() {
             return found;

@@ -195,7 +195,7 @@ fn random_lines_look_the_same_with_and_without_a_shell() {
     let wanted = number("FORKLESS_LINES").unwrap_or(300);
     let first = number("FORKLESS_FIRST_SEED").unwrap_or(1);
     const BATCH: u64 = 500;
-    allow_seconds(240);
+    allow_seconds(1200);
     let is_root = rustix::process::geteuid().is_root();
     let (base, bin, work) = prepare();
     let folder = work.to_str().expect("UTF-8");

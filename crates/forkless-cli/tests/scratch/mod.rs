@@ -31,9 +31,9 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Polls until `done` or half a minute is over.
+/// Polls until `done` or five minutes are over.
 pub(crate) fn wait_until(mut done: impl FnMut() -> bool) -> bool {
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + Duration::from_secs(300);
     while Instant::now() < end {
         if done() {
             return true;

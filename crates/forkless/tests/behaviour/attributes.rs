@@ -256,7 +256,7 @@ fn a_terminal_of_its_own_and_the_foreground() {
     let mut sleeper = Command::new("sleep");
     let mut sleeper = sleeper.arg("60").stdin(terminal).controlling_terminal(0).spawn().unwrap();
     drop(pty);
-    let status = sleeper.wait_timeout(patience(10)).unwrap();
+    let status = sleeper.wait_timeout(patience(100)).unwrap();
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGHUP));
 }
 
@@ -393,7 +393,7 @@ fn the_death_signal_comes_with_the_process_and_not_with_a_thread() {
         let (pid, alive) = line.trim().split_once(' ').unwrap_or_else(|| panic!("{how}: {line:?}"));
         assert_eq!(alive, "true", "{how}: the child died with the thread");
         let pid: i32 = pid.parse().unwrap();
-        let until = Instant::now() + patience(10);
+        let until = Instant::now() + patience(100);
         loop {
             // It is ours now, since its parent is gone.
             match process::waitid(process::P_PID, pid, process::WEXITED | process::WNOHANG) {

@@ -291,7 +291,7 @@ fn starts_beside_another_number_one() {
     let other = unsafe { libc::fork() };
     if other == 0 {
         // SAFETY: takes a number.
-        unsafe { libc::alarm(50) };
+        unsafe { libc::alarm(500) };
         loop {
             // SAFETY: waits for the signal.
             unsafe { libc::pause() };

@@ -5,6 +5,7 @@ use crate::faults::Dir;
 use crate::support::guard::{self, mappings};
 use crate::support::{cases, many, patience, report};
 use forkless::{Command, OnDrop, Stdio, WaitError};
+use forkless_sys::process;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
@@ -43,27 +44,32 @@ fn dropping_kills_waits_or_lets_go_and_leaves_no_zombie() {
     child.set_on_drop(OnDrop::Kill);
     drop(child);
     assert!(ended(r));
-    // Let go: it runs on, and is reaped when it ends.
-    let began = Instant::now();
+    // Let go: they run on, and are reaped when they end. That is here: a drop that waited would never return.
+    let (r, w) = std::io::pipe().unwrap();
+    let cat = || {
+        let mut c = Command::new("cat");
+        c.stdin(r.try_clone().unwrap()).stdout(Stdio::null());
+        c
+    };
     for _ in 0..20 {
-        drop(Command::new("sleep").arg("0.3").spawn().unwrap());
-        drop(Command::new("sleep").arg("0.1").spawn_nonblocking().unwrap());
+        drop(cat().spawn().unwrap());
+        drop(cat().spawn_nonblocking().unwrap());
         drop(Command::new("/does/not/exist").spawn_nonblocking().unwrap());
     }
-    assert!(began.elapsed() < Duration::from_millis(290), "a drop waited");
+    let alive = process::waitid(process::P_ALL, 0, process::WEXITED | process::WNOHANG | process::WNOWAIT);
+    assert!(alive.is_ok(), "{alive:?}");
+    drop(w);
     guard::settle(1);
     guard::assert_no_children();
-    assert!(began.elapsed() >= Duration::from_millis(290));
 }
 
 fn an_ended_child_is_dropped_without_a_thread() {
-    crate::support::need_real_time();
     let mut c = Command::new("/bin/true");
     let child = c.spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(50));
+    process::waitid(process::P_PID, child.id() as i32, process::WEXITED | process::WNOWAIT).unwrap();
     drop(child);
     guard::assert_no_children();
-    guard::settle(1);
+    assert_eq!(guard::threads().len(), 1);
 }
 
 fn thousands_in_flight_at_once() {
@@ -120,7 +126,7 @@ fn a_forked_process_starts_children_of_its_own() {
         }
     }
     let stop = AtomicBool::new(false);
-    let patience = u32::try_from(patience(20).as_secs()).unwrap();
+    let patience = u32::try_from(patience(200).as_secs()).unwrap();
     std::thread::scope(|s| {
         let _stop = Stop(&stop);
         for _ in 0..2 {

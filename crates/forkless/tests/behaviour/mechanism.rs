@@ -177,7 +177,7 @@ fn outcome(start: impl Fn() -> Result<forkless::Child, forkless::SpawnError>) {
     let mask = forkless_sys::signal::mask().unwrap();
     trace::begin();
     match start() {
-        Ok(mut child) => match child.wait_timeout(patience(20)) {
+        Ok(mut child) => match child.wait_timeout(patience(200)) {
             Ok(status) => println!("{status}"),
             Err(e) => {
                 assert!(matches!(e, forkless::WaitError::Start(_)), "{e}");

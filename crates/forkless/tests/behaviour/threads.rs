@@ -79,6 +79,18 @@ fn masks_of_ours() -> Vec<(String, SigSet)> {
     masks
 }
 
+/// What is there sooner or later.
+fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = std::time::Instant::now() + crate::support::patience(100);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(std::time::Instant::now() < end, "{what} did not come");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
 /// A mask that keeps the program's handlers off a thread and lets libc reach it.
 fn assert_reachable(masks: &[(String, SigSet)]) {
     for (name, mask) in masks {
@@ -89,7 +101,7 @@ fn assert_reachable(masks: &[(String, SigSet)]) {
 }
 
 fn credentials_change_beside_every_thread_of_the_library() {
-    let _watchdog = Watchdog::of(20);
+    let _watchdog = Watchdog::of(200);
     let _second = Second::begin();
     let (r, w) = std::io::pipe().unwrap();
     let mut cat = Command::new("/bin/cat");
@@ -100,8 +112,8 @@ fn credentials_change_beside_every_thread_of_the_library() {
     })
     .join()
     .unwrap();
-    let masks = masks_of_ours();
-    assert!(masks.len() >= 2, "a reaper and a keeper: {masks:?}");
+    // A thread gives itself its name, when it first runs.
+    let masks = until("a reaper and a keeper", || Some(masks_of_ours()).filter(|masks| masks.len() >= 2));
     assert_reachable(&masks);
     change_credentials();
     mortal.kill().unwrap();
@@ -112,7 +124,7 @@ fn credentials_change_beside_every_thread_of_the_library() {
 }
 
 fn starts_and_drops_go_on_beside_a_thread_that_changes_credentials() {
-    let _watchdog = Watchdog::of(50);
+    let _watchdog = Watchdog::of(500);
     let stop = AtomicBool::new(false);
     std::thread::scope(|s| {
         let changing = s.spawn(|| {
@@ -151,14 +163,7 @@ fn starts_and_drops_go_on_beside_a_thread_that_changes_credentials() {
 /// The thread that reads the output of a line with several pipelines.
 fn a_line_s_output_is_read_with_the_program_s_signals_blocked() {
     let own = std::thread::spawn(|| {
-        let until = std::time::Instant::now() + crate::support::patience(10);
-        loop {
-            let masks = masks_of_ours();
-            if !masks.is_empty() {
-                return masks;
-            }
-            assert!(std::time::Instant::now() < until, "no thread of the library's");
-        }
+        until("a thread of the library's", || Some(masks_of_ours()).filter(|masks| !masks.is_empty()))
     });
     let (r, mut w) = std::io::pipe().unwrap();
     // The line's first program ends when the masks have been seen.

@@ -72,7 +72,7 @@ pub fn mappings() -> usize {
 }
 
 /// Threads, by name.
-fn threads() -> Vec<String> {
+pub fn threads() -> Vec<String> {
     let Ok(dir) = std::fs::read_dir("/proc/self/task") else { return Vec::new() };
     dir.flatten()
         .filter_map(|e| std::fs::read_to_string(e.path().join("comm")).ok())
@@ -88,7 +88,7 @@ pub fn assert_no_children() {
 
 /// Until only the threads named are left: the library's reaper ends a moment after its last child.
 pub fn settle(threads_before: usize) {
-    let until = Instant::now() + super::patience(5);
+    let until = Instant::now() + super::patience(120);
     while threads().len() > threads_before {
         assert!(Instant::now() < until, "threads left: {:?}", threads());
         std::thread::sleep(Duration::from_millis(2));

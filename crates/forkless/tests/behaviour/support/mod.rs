@@ -61,7 +61,7 @@ pub fn asked_for(variable: &str) -> Option<usize> {
 
 /// The long form of the torture ends itself when nothing gets on.
 fn limit() -> Duration {
-    patience(if std::env::var_os("FORKLESS_TORTURE").is_some() { 24 * 3600 } else { 60 })
+    patience(if std::env::var_os("FORKLESS_TORTURE").is_some() { 24 * 3600 } else { 600 })
 }
 
 /// Ends the case as not run, with the reason.

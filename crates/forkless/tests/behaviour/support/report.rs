@@ -43,12 +43,12 @@ extern "C" fn before_main(argc: c_int, argv: *const *const c_char, _envp: *const
             i32::from(forkless_sys::fd::write(to, text.as_bytes()) != Ok(text.len()))
         }
         "exit" => args.get(2).and_then(|n| n.parse().ok()).unwrap_or(0),
-        // Set-user-ID: gives up the user that may kill it.
+        // Set-user-ID: gives up the user that may kill it, and lives as long as a file is there.
         "stubborn" => {
             let changed = forkless_sys::ids::setresuid(0, 0, 0);
-            std::thread::sleep(std::time::Duration::from_secs(
-                args.get(2).and_then(|n| n.parse().ok()).unwrap_or(0),
-            ));
+            while args.get(2).is_some_and(|file| std::path::Path::new(file).exists()) {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
             i32::from(changed.is_err())
         }
         other => {
