@@ -31,6 +31,7 @@ mod namespace;
 mod next;
 mod objects;
 mod owner;
+mod proc;
 mod reserve;
 mod rt;
 mod shell;

@@ -1,13 +1,16 @@
-//! Files that the kernel writes, read at once.
+//! Files that the kernel writes, read at once. Another user may have put something else there (`proc`), of which nothing is believed that
+//! could do harm; a FIFO is not waited for.
 
 use forkless_sys::signal::{self, SigSet};
 use forkless_sys::{CPtr, fd};
 
 use crate::insist::insist;
 
+const FLAGS: u32 = fd::O_RDONLY | fd::O_CLOEXEC | fd::O_NONBLOCK;
+
 /// What fits into `text`; `None` where the file cannot be read.
 pub(crate) fn read<'a>(path: CPtr<'_>, text: &'a mut [u8]) -> Option<&'a [u8]> {
-    let file = fd::openat(fd::AT_FDCWD, path, fd::O_RDONLY | fd::O_CLOEXEC, 0).ok()?;
+    let file = fd::openat(fd::AT_FDCWD, path, FLAGS, 0).ok()?;
     let n = fd::read(file, text);
     let _ = fd::close(file);
     text.get(..n.ok()?)
@@ -23,10 +26,13 @@ pub(crate) fn status_lines(go_on: impl FnMut(&[u8]) -> bool) {
 
 fn read_status(mut go_on: impl FnMut(&[u8]) -> bool) {
     let path = CPtr::from(c"/proc/self/status");
-    let Ok(file) = fd::openat(fd::AT_FDCWD, path, fd::O_RDONLY | fd::O_CLOEXEC, 0) else { return };
+    let Ok(file) = fd::openat(fd::AT_FDCWD, path, FLAGS, 0) else { return };
     let mut text = [0u8; 256];
     let mut len = 0;
-    'file: while let Ok(n @ 1..) = fd::read(file, &mut text[len..]) {
+    // The file may have no end, if it is somebody else's. The kernel's own is longer where there are tens of thousands of groups.
+    const MOST: usize = 1 << 14;
+    'file: for _ in 0..MOST {
+        let Ok(n @ 1..) = fd::read(file, &mut text[len..]) else { break };
         len += n;
         let mut start = 0;
         while let Some(end) = text[start..len].iter().position(|b| *b == b'\n') {

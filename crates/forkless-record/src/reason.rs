@@ -40,7 +40,7 @@ kinds! {
     Sandbox = 5, "seccomp filter of the program's own";
     NoDispatch = 6, "no syscall user dispatch here";
     DispatchTaken = 7, "syscall user dispatch used by the program";
-    NoProc = 8, "no readable /proc/self/mem";
+    NoProc = 8, "no /proc of its own to read";
     NoMaps = 9, "mappings could not be listed";
     Descriptors = 10, "no free descriptor";
     AltStack = 11, "on an alternate signal stack";
@@ -69,6 +69,7 @@ kinds! {
     Collision = 42, "descriptor number needed by the program";
     Setup = 43, "child could not be set up";
     Layout = 44, "change to a mapping the child does not have";
+    Interrupted = 45, "exec interrupted by a signal handler";
 }
 
 /// A kind, and for some kinds a number: the system call, the command, the signal.

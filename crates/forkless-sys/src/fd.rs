@@ -208,6 +208,43 @@ pub fn openat(dir: i32, path: CPtr<'_>, flags: u32, mode: u32) -> Result<i32> {
     unsafe { call!(__NR_openat, dir, path, flags, mode) }.map(|n| n as i32)
 }
 
+/// `openat2(2)` with `RESOLVE_NO_XDEV` (Linux 5.6): opens nothing that lies on another mount than `dir` (`EXDEV`), neither by a
+/// symbolic link nor because something is mounted over the file or a directory on the way.
+///
+/// ```
+/// # use forkless_sys::{Errno, fd};
+/// let root = fd::openat(fd::AT_FDCWD, c"/proc".into(), fd::O_PATH | fd::O_CLOEXEC, 0)?;
+/// match fd::open_below(root, c"self/status".into(), fd::O_RDONLY | fd::O_CLOEXEC) {
+///     Ok(file) => fd::close(file)?,
+///     Err(e) => assert!(matches!(e, Errno::ENOSYS | Errno::EPERM)), // a kernel without it, a container's filter
+/// }
+/// assert!(fd::open_below(root, c"self/root/etc".into(), fd::O_RDONLY).is_err()); // beyond the mount
+/// # fd::close(root)?;
+/// # Ok::<(), Errno>(())
+/// ```
+pub fn open_below(dir: i32, path: CPtr<'_>, flags: u32) -> Result<i32> {
+    let how = k::open_how { flags: flags.into(), mode: 0, resolve: k::RESOLVE_NO_XDEV.into() };
+    // SAFETY: the kernel reads one struct; `CPtr` is NUL-terminated.
+    unsafe { call!(__NR_openat2, dir, path, &raw const how, size_of::<k::open_how>()) }.map(|n| n as i32)
+}
+
+/// `fstatfs(2)`: the type of the file system that a descriptor's file is on, as `PROC_SUPER_MAGIC` of linux/magic.h.
+///
+/// ```
+/// # use forkless_sys::{Errno, fd};
+/// let root = fd::openat(fd::AT_FDCWD, c"/proc".into(), fd::O_PATH | fd::O_CLOEXEC, 0)?;
+/// assert_eq!(fd::file_system(root)?, i64::from(linux_raw_sys::general::PROC_SUPER_MAGIC));
+/// # fd::close(root)?;
+/// # Ok::<(), Errno>(())
+/// ```
+pub fn file_system(fd: i32) -> Result<i64> {
+    // struct statfs begins with it on the supported architectures; 120 bytes.
+    let mut statfs = [0i64; 15];
+    // SAFETY: the kernel writes one struct statfs.
+    unsafe { call!(__NR_fstatfs, fd, statfs.as_mut_ptr()) }?;
+    Ok(statfs[0])
+}
+
 /// `newfstatat(2)`: device and inode of a file by its path, or of a descriptor for an empty path and `AT_EMPTY_PATH`.
 ///
 /// ```

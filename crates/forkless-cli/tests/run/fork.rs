@@ -87,6 +87,8 @@ cases! {
     descriptors_are_the_programs: 1, [];
     no_question_finds_a_descriptor: 2, ["Collision", "Collision", "Collision", "Collision", "Collision", "Collision"];
     // Regression: the library's descriptor was there under other names than its number's.
+    // Regression: the listing ended before the library's own descriptor.
+    lists_descriptors_in_small_pieces: 1, [];
     links_to_descriptors: 0, ["Collision", "Collision", "Collision", "Collision", "Collision", "Collision", "Collision", "Collision"];
     // Regression: what handlers return to was null.
     actions_are_told_in_full: 2, [];
@@ -241,7 +243,7 @@ fn a_speculative_child_does_not_outlive_its_parent() {
     if nothing_speculates() {
         return;
     }
-    let options = ["--fork-minimum=1M", "--fork-always", "--fork-limit=1000000"];
+    let options = ["--fork-minimum=1M", "--fork-always", "--fork-limit=60000"];
     let mut command = run(&options, &FORK_CASES, &["stays_until_killed"]);
     let mut child = command.stdout(Stdio::piped()).spawn().expect("starts");
     let mut line = String::new();
@@ -270,7 +272,7 @@ fn a_speculative_child_does_not_outlive_its_parent() {
     let began = Instant::now();
     let state = || std::fs::read_to_string(format!("/proc/{kid}/stat")).unwrap_or_default();
     while !state().is_empty() && !state().contains(") Z ") {
-        assert!(began.elapsed() < seconds(120), "the child lives on: {}", state());
+        assert!(began.elapsed() < seconds(20), "the child lives on: {}", state());
     }
     let _ = child.wait();
 }

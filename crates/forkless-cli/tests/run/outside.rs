@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use crate::fork::{compare_in, only_its_own, same_as_plain};
+use crate::fork::{compare, compare_in, only_its_own, same_as_plain};
 use crate::support::{
     compile, compile_as, nothing_speculates, observe, plain, reported, reported_by, root_to, run,
 };
@@ -28,6 +28,8 @@ cases! {
     executes_a_descriptor: 3, ["Call"];
     a_pipe_tells_that_exec_failed: 1, ["Inherited", "Inherited"];
     goes_on_with_its_signals: 1, [];
+    // Regression: the time limit stood still in an exec, and the parent waited for ever.
+    jumps_out_of_an_exec: 0, ["Interrupted"];
     prints_after_exec_failed: 0, ["Call", "Inherited", "Inherited"];
     dies_in_exec: 2, ["Call"];
     many_arguments_and_another_environment: 2, [];
@@ -74,6 +76,8 @@ macro_rules! root_cases {
 root_cases! {
     attributes_survive_exec: 1, ["Collision", "Command"];
     privileges_of_root_are_dropped_in_part: 2, [];
+    // Regression: children took what they execute from files that another user had put there.
+    somebody_elses_proc: 2, ["NoProc", "NoProc", "NoProc", "NoProc", "NoProc", "NoProc"];
     new_namespaces_and_a_filter: 1, ["Call", "Call", "Call", "Call", "Call", "Call", "Command"];
 }
 
@@ -90,6 +94,21 @@ cases! {
     memory_written_meanwhile_moves_as_one: 2, [];
     marks_made_meanwhile_stay: 2, [];
     threads_change_the_user: 0, [];
+}
+
+/// Regression: as [`jumps_out_of_an_exec`], and nothing but the time limit ends it.
+#[test]
+fn stays_in_a_handler_in_an_exec() {
+    compare(&EXEC, "stays_in_a_handler_in_an_exec", 0, &["Timeout"]);
+}
+
+/// Regression: a thread that was forking was killed for the library's calls.
+#[test]
+fn a_filter_for_all_threads() {
+    let report = same_as_plain(&THREADS, &only_its_own(&["--fork=speculate"]), "a_filter_for_all_threads");
+    if !nothing_speculates() {
+        assert!(report.count("committed") >= 20, "{:?}", report.reasons());
+    }
 }
 
 #[test]

@@ -123,8 +123,8 @@ fn limited() -> Command {
 pub(crate) fn run(options: &[&str], program: &Path, args: &[&str]) -> Command {
     let mut command = limited();
     command.arg(FORKLESS).arg("run").args(options);
-    // A child that an emulator runs is not to be undone for that.
-    if emulated() && !options.iter().any(|o| o.starts_with("--fork-limit")) {
+    // A child that an emulator or a busy machine runs late is not to be undone for that.
+    if !options.iter().any(|o| o.starts_with("--fork-limit")) {
         command.arg("--fork-limit=5000");
     }
     command.arg("--").arg(program).args(args);

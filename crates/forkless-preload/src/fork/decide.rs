@@ -199,7 +199,11 @@ fn stays_in_namespace() -> Attempt<()> {
     if NAMESPACE.load(Relaxed) == SAME {
         return Ok(());
     }
-    if !namespace::children_stay().map_err(|_| Kind::NoProc)? {
+    let stay = namespace::children_stay().map_err(|errno| match errno {
+        Errno::EMFILE | Errno::ENFILE => Kind::Descriptors,
+        _ => Kind::NoProc,
+    });
+    if !stay? {
         return Err(Kind::Namespace);
     }
     // Unless another thread has changed its own meanwhile.

@@ -12,10 +12,13 @@
 //! The vfork completion (kernel/fork.c, `mm_release`) is why there is no pipe and no race between a limit and an exec: only the
 //! child itself decides to give up, and the parent looks when it is over.
 
-use core::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicBool, AtomicU8, AtomicU32,
+    Ordering::{Relaxed, SeqCst},
+};
 
 use forkless_record::{Counter, Kind, Reason};
-
+use forkless_sys::{sched, time};
 use linux_raw_sys::prctl;
 
 use crate::{
@@ -105,8 +108,25 @@ pub(crate) fn sandboxed() -> bool {
 
 /// The program installs a seccomp filter.
 pub(crate) fn note_seccomp() {
-    decide::SANDBOXED.store(1, Relaxed);
+    decide::SANDBOXED.store(1, SeqCst);
     huge::pool::before_sandbox();
+    if meets_threads() {
+        until_no_thread_forks();
+    }
+}
+
+/// Threads in [`fork_entry`] that found no filter. Counted beside threads only.
+static FORKING: AtomicU32 = AtomicU32::new(0);
+
+/// A filter may be in force for all threads at once (`SECCOMP_FILTER_FLAG_TSYNC`). One that is forking then makes calls which the filter may not know.
+/// Not waited for without end: it may wait for a lock that the caller holds, or have been left by a jump.
+fn until_no_thread_forks() {
+    const PATIENCE: i64 = 2;
+    let own = u32::from(arm::mine().is_some());
+    let end = time::monotonic_coarse().tv_sec + PATIENCE;
+    while FORKING.load(SeqCst) > own && time::monotonic_coarse().tv_sec <= end {
+        sched::yield_now();
+    }
 }
 
 /// Whether other threads run beside a speculation.
@@ -133,9 +153,19 @@ pub(crate) fn fork_entry(real: &'static Next<next::Fork>, site: usize, late: boo
         return real();
     }
     crate::filters::learn();
-    if sandboxed() {
-        return fork_sandboxed(real, site);
+    let beside_threads = meets_threads();
+    if beside_threads {
+        FORKING.fetch_add(1, SeqCst);
     }
+    let pid = if sandboxed() { fork_sandboxed(real, site) } else { fork_unfiltered(real, site, late) };
+    // A child has begun anew.
+    if beside_threads && pid != 0 {
+        FORKING.fetch_sub(1, SeqCst);
+    }
+    pid
+}
+
+fn fork_unfiltered(real: next::Fork, site: usize, late: bool) -> i32 {
     if owner::is_copy() {
         // Made past `fork`, by libc's forkpty or daemon, or without libc.
         owner::take_over(forget_parents);
@@ -183,6 +213,7 @@ fn fork_sandboxed(real: next::Fork, site: usize) -> i32 {
     let pid = decide::plain(|| real());
     if pid == 0 {
         decide::reset();
+        FORKING.store(0, Relaxed);
     } else {
         report(site, arm::Verdict::Plain(decide::its_own_rules().err().unwrap_or(Kind::Sandbox).into()));
     }
@@ -206,6 +237,7 @@ pub(crate) fn forget_parents() {
     outcome::forget();
     arm::reset();
     decide::reset();
+    FORKING.store(0, Relaxed);
     mappings::advice::forget_holder();
 }
 

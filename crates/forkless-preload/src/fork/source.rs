@@ -23,6 +23,7 @@ use linux_raw_sys::general as k;
 
 use crate::config;
 use crate::insist::insist;
+use crate::proc;
 use crate::reserve;
 
 use super::arm::Slot;
@@ -42,7 +43,7 @@ const PATH: &CStr = c"/proc/self/mem";
 impl Source {
     /// Before the clone, with all signals blocked. `beside_threads`: others may make children of their own meanwhile.
     pub(super) fn open(slot: &'static Slot, beside_threads: bool) -> Attempt<Source> {
-        match fd::openat(fd::AT_FDCWD, CPtr::from(PATH), fd::O_RDONLY | fd::O_CLOEXEC, 0) {
+        match proc::open(c"self/mem") {
             Ok(low) => move_up(low).map(Source::File),
             Err(Errno::EMFILE | Errno::ENFILE) => Err(Kind::Descriptors),
             // Another thread's child could inherit the shared pages. A filter may kill for a call it does not know.

@@ -5,7 +5,9 @@ use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use forkless_record::Kind;
 use forkless_sys::maps::{self, Mapping};
-use forkless_sys::{CPtr, Errno, fd, mm};
+use forkless_sys::{Errno, fd, mm};
+
+use crate::proc;
 
 pub(crate) mod advice;
 mod notes;
@@ -15,7 +17,7 @@ pub(crate) use notes::LEN as NOTES;
 pub(crate) use text::Name;
 
 fn open() -> Result<i32, Errno> {
-    fd::openat(fd::AT_FDCWD, CPtr::from(c"/proc/self/maps"), fd::O_RDONLY | fd::O_CLOEXEC, 0)
+    proc::open(c"self/maps")
 }
 
 /// The file that is mapped at an address, by the last part of its path, and where its first mapping begins.

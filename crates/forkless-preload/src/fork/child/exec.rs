@@ -6,7 +6,7 @@ use forkless_sys::{fd, process};
 use crate::kernel::{self, Args};
 
 use super::super::outcome;
-use super::{SIGKILL, abort, files, need, pause_timer, resume_timer, signals};
+use super::{SIGKILL, abort, files, need, signals};
 
 /// `execve`, with the arguments of `execve`.
 pub(crate) fn execve(nr: u32, args: &Args) -> isize {
@@ -29,19 +29,21 @@ pub(crate) fn execveat(nr: u32, args: &Args) -> isize {
 /// Gives the kernel what survives exec, executes, and takes everything back when that failed.
 fn commit(nr: u32, args: &Args) -> isize {
     signals::abort_if_signalled();
-    // A limit that passes from here on until the exec is the exec's: stopped before it, not raced with it.
-    if pause_timer().is_err() || process::set_pdeathsig(signals::pdeathsig()).is_err() {
+    if process::set_pdeathsig(signals::pdeathsig()).is_err() {
         abort(forkless_record::Kind::Setup);
     }
     let outcome = outcome::get();
     outcome.set_executing(true);
-    // Last: from here on a signal acts, and by its default action it ends us, which is an abort like any other.
+    // Last: from here on a signal acts. By its default action it ends us, which is an abort like any other. A handler of the program's may
+    // not come back: its first system call is an abort, and so is the end of the time limit, which goes on. An exec under way has nothing
+    // to fear from that: its handler runs only when the exec has failed, and what is pending of it an exec discards (begin_new_exec,
+    // fs/exec.c, flush_itimer_signals).
     signals::apply();
     // SAFETY: the program's own exec; what it points to is present.
     let answer = unsafe { kernel::pass(nr, args) };
     signals::suspend();
     outcome.set_executing(false);
-    if process::set_pdeathsig(SIGKILL).is_err() || resume_timer().is_err() {
+    if process::set_pdeathsig(SIGKILL).is_err() {
         abort(forkless_record::Kind::Setup);
     }
     answer

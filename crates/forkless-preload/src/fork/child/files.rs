@@ -165,16 +165,25 @@ pub(crate) fn counted(nr: u32, at: usize, answer: isize) -> isize {
 pub(crate) fn getdents64(args: &Args) -> isize {
     let [dir, buffer, size, ..] = *args;
     need::bytes(buffer, size);
-    // SAFETY: the program's own call, its buffer is present.
-    let answer = unsafe { kernel::pass(k::__NR_getdents64, args) };
-    if answer > 0 && lists_descriptors(dir) {
-        return hide(buffer, answer as usize) as isize;
+    loop {
+        // SAFETY: the program's own call, its buffer is present.
+        let answer = unsafe { kernel::pass(k::__NR_getdents64, args) };
+        if answer <= 0 || !lists_descriptors(dir) {
+            return answer;
+        }
+        let left = hide(buffer, answer as usize);
+        // An answer of nothing would be the end of the directory.
+        if left > 0 {
+            return left as isize;
+        }
     }
-    answer
 }
 
-/// Whether a directory is some process's `fd` or `fdinfo`.
+/// Whether a directory is some process's `fd` or `fdinfo`, wherever its procfs is mounted. Undoes the speculation where that cannot be told.
 fn lists_descriptors(dir: usize) -> bool {
+    if fd::file_system(dir as i32) != Ok(k::PROC_SUPER_MAGIC.into()) {
+        return false;
+    }
     let mut link = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
     let mut digits = [0u8; 10];
     let (mut n, mut rest) = (0, dir as u32);
@@ -193,9 +202,13 @@ fn lists_descriptors(dir: usize) -> bool {
     let args = [link.as_ptr() as usize, target.as_mut_ptr() as usize, target.len(), 0, 0, 0];
     // SAFETY: reads a link's text into a buffer of that length.
     let len = unsafe { kernel::pass(k::__NR_readlink, &args) };
-    let Ok(len) = usize::try_from(len) else { return false };
-    let target = &target[..len.min(64)];
-    target.starts_with(b"/proc/") && (target.ends_with(b"/fd") || target.ends_with(b"/fdinfo"))
+    match usize::try_from(len) {
+        Ok(len) if len < target.len() => {
+            target[..len].ends_with(b"/fd") || target[..len].ends_with(b"/fdinfo")
+        }
+        // Another root, or a long name.
+        _ => abort(Reason::new(Kind::Call, k::__NR_getdents64)),
+    }
 }
 
 /// Takes our entry out of a buffer of `struct linux_dirent64`; returns the length left.

@@ -5,7 +5,7 @@
 //! the exec is an abort too: the parent then makes the plain fork, so an error in this code costs time, not behaviour.
 #![expect(unsafe_code, reason = "signal handlers, memory and the program's own system calls")]
 
-use core::sync::atomic::{AtomicI32, AtomicI64, Ordering::Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 
 use forkless_record::{Kind, Reason};
 use forkless_sys::time::Timespec;
@@ -61,18 +61,27 @@ fn leave_group() {
 /// A dispatched system call.
 pub(crate) fn trapped(nr: u32, args: &Args) -> isize {
     outcome::count(&outcome::get().traps);
+    abort_if_executing();
     judge(nr, args)
 }
 
 /// A system call whose libc function we interpose: the same judgement without the signal.
 pub(crate) fn direct(nr: u32, args: &Args) -> isize {
-    outcome::count(&outcome::get().direct);
+    count_direct();
     judge(nr, args)
+}
+
+/// A handler has interrupted an exec, or has jumped out of it: mask, actions and death signal are those of the exec.
+fn abort_if_executing() {
+    if outcome::get().is_executing() {
+        abort(Kind::Interrupted);
+    }
 }
 
 /// Counts a call that is judged where it is interposed.
 pub(crate) fn count_direct() {
     outcome::count(&outcome::get().direct);
+    abort_if_executing();
 }
 
 /// Fetches what `addr..addr + len` lacks.
@@ -123,32 +132,8 @@ const SIGKILL: i32 = 9;
 
 fn start_timer() -> forkless_sys::Result<()> {
     let id = timer::create_last(SIGBUS)?;
-    TIMER.store(id.0, Relaxed);
-    LEFT.store(i64::from(config::limit_ms()) * 1_000_000, Relaxed);
-    resume_timer()
-}
-
-static TIMER: AtomicI32 = AtomicI32::new(0);
-/// Nanoseconds of the time limit while the timer stands still. A limit that began anew after each exec that failed would have no end for
-/// a child that tries until its parent, which waits for it, has made the file.
-static LEFT: AtomicI64 = AtomicI64::new(0);
-
-fn pause_timer() -> forkless_sys::Result<()> {
-    let left = timer::set(timer::TimerId(TIMER.load(Relaxed)), Timespec { tv_sec: 0, tv_nsec: 0 })?;
-    let left = left.tv_sec * 1_000_000_000 + left.tv_nsec;
-    if left == 0 {
-        // It went off while we were on our way to it; since Linux 6.13 a timer that is set anew takes its signal back
-        // (kernel/time/posix-timers.c, posixtimer_deliver_signal).
-        abort(Kind::Timeout);
-    }
-    LEFT.store(left, Relaxed);
-    Ok(())
-}
-
-fn resume_timer() -> forkless_sys::Result<()> {
-    let left = LEFT.load(Relaxed);
-    let after = Timespec { tv_sec: left / 1_000_000_000, tv_nsec: left % 1_000_000_000 };
-    timer::set(timer::TimerId(TIMER.load(Relaxed)), after).map(drop)
+    let limit = i64::from(config::limit_ms());
+    timer::set(id, Timespec { tv_sec: limit / 1000, tv_nsec: limit % 1000 * 1_000_000 }).map(drop)
 }
 
 /// Reserves the absent ranges, or the next mmap of the child would be placed in one of them, over data it believes it has; and takes

@@ -1,0 +1,48 @@
+//! The calling process's own files in /proc.
+//!
+//! What lies at /proc is not always the kernel's: a program may enter a root directory or a mount namespace that belongs to
+//! another user, as container tools do. A file made by that user in place of `maps` and `mem` would have the child execute
+//! what that user wrote, with the program's privileges; a FIFO would be waited for. So nothing is opened but what lies below the
+//! root of a procfs, with nothing mounted over it. There `self` is the process that opens it (fs/proc/self.c).
+#![cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "forks stay as they are there"))]
+
+use core::ffi::CStr;
+
+use forkless_sys::{CPtr, Errno, Result, fd};
+use linux_raw_sys::general::{O_NOFOLLOW, PROC_SUPER_MAGIC};
+
+/// Of procfs's root, and of no other file in one that has a `self` (`PROC_ROOT_INO`, include/linux/proc_fs.h).
+const ROOT_INODE: u64 = 1;
+
+/// Opens a file of the calling process or thread for reading, by its path below /proc. `ENOENT` where /proc is no procfs,
+/// `EXDEV` where something is mounted over the file.
+///
+/// The calls are none that a filter which came with the program must know: not before `filters::learn`.
+pub(crate) fn open(path: &CStr) -> Result<i32> {
+    below_root(|root| fd::open_below(root, CPtr::from(path), fd::O_RDONLY | fd::O_CLOEXEC))
+}
+
+/// The texts of two symbolic links, found in the same way; `None` for the second where nothing is behind it.
+pub(crate) fn links(first: &CStr, second: &CStr) -> Result<([u8; 24], Option<[u8; 24]>)> {
+    below_root(|root| {
+        let text = |path: &CStr| {
+            let link = fd::open_below(root, CPtr::from(path), fd::O_PATH | O_NOFOLLOW | fd::O_CLOEXEC)?;
+            let mut text = [0; 24];
+            let read = fd::readlinkat(link, CPtr::from(c""), &mut text);
+            let _ = fd::close(link);
+            Ok(read.map(|_| text))
+        };
+        Ok((text(first)??, text(second)?.ok()))
+    })
+}
+
+fn below_root<T>(use_it: impl FnOnce(i32) -> Result<T>) -> Result<T> {
+    // Without opening it: that may have an effect, or wait.
+    let flags = fd::O_PATH | fd::O_DIRECTORY | fd::O_CLOEXEC;
+    let root = fd::openat(fd::AT_FDCWD, CPtr::from(c"/proc"), flags, 0)?;
+    let is_procfs = fd::file_system(root) == Ok(PROC_SUPER_MAGIC.into());
+    let inode = fd::identity(root, CPtr::from(c""), fd::AT_EMPTY_PATH).map(|(_, inode)| inode);
+    let result = if is_procfs && inode == Ok(ROOT_INODE) { use_it(root) } else { Err(Errno::ENOENT) };
+    let _ = fd::close(root);
+    result
+}
