@@ -61,7 +61,7 @@ pub(crate) struct Plan {
     pub death_signal: bool,
     /// A directory of a cgroup file system to be born in.
     pub cgroup: Option<CString>,
-    /// The process that made the plan: the one whose death counts, and whose table is fetched from.
+    /// The process that made the plan: the one whose death counts.
     pub pid: i32,
     /// What the steps point into, kept alive and in place.
     _kept: Kept,
