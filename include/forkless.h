@@ -322,7 +322,8 @@ int forkless_command_no_new_privs(forkless_command *command, int yes);
 /* The root directory, entered before credentials change. */
 int forkless_command_chroot(forkless_command *command, const char *dir);
 
-/* The directory of a cgroup (version 2) that the child is born in. */
+/* The directory of a cgroup (version 2) that the child is born in. Every start with one suspends the caller until the program
+ * runs: a cgroup that is out of memory would otherwise take this process along. */
 int forkless_command_cgroup(forkless_command *command, const char *dir);
 
 /* The signals blocked in the program, instead of those that the calling thread blocks. The set is copied. */
@@ -368,7 +369,7 @@ int forkless_command_spawn(forkless_command *command, forkless_child **child);
 /*
  * Likewise, but returns as soon as the child process exists. Whether it became the program shows at the first wait,
  * which then fails with the error that `forkless_command_spawn` would have given. Blocks as that does where the command
- * changes credentials or has a function to run in the child.
+ * changes credentials, has a cgroup or has a function to run in the child.
  */
 int forkless_command_spawn_nonblocking(forkless_command *command, forkless_child **child);
 

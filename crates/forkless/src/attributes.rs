@@ -396,6 +396,9 @@ impl Command {
 
     /// The directory of a cgroup the child is born in (`CLONE_INTO_CGROUP`), or joins before anything else where that is refused.
     ///
+    /// Every start with a cgroup suspends the calling thread until the program runs, [`Command::spawn_nonblocking`] included: a
+    /// cgroup that is out of memory would otherwise take this process along, whose memory the child shares until then.
+    ///
     /// ```
     /// use forkless::{Command, Step};
     /// let error = Command::new("true").cgroup("/sys/fs/cgroup/no/such/group").status().unwrap_err();

@@ -99,6 +99,9 @@ pub(crate) fn start_as(request: Request<'_>, caller_mask: SigSet) -> Result<Star
         Until::Exit if !proven(all, command, &wiring) => Until::Exec,
         // Credentials clear the shared dumpable flag, and a hook may touch anything: the parent must stand still.
         _ if plan.credentials || plan.hooked => Until::Exec,
+        // Out of memory in the cgroup, the kernel kills a process of it and all that share its memory, which is this program. Only a
+        // child that its parent waits for is spared (in_vfork in oom_badness, mm/oom_kill.c).
+        _ if command.attributes.cgroup.is_some() => Until::Exec,
         u => u,
     };
     let mut table = match choose_table(all, command, &wiring, until) {

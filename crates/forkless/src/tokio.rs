@@ -376,7 +376,7 @@ impl Command {
         Child::new(inner, self.kill_on_drop)
     }
 
-    /// Starts the program and awaits the moment it runs: the thread is suspended for the clone alone, except with credentials, `pre_exec` or
+    /// Starts the program and awaits the moment it runs: the thread is suspended for the clone alone, except with credentials, a cgroup, `pre_exec` or
     /// a parent death signal, as [`crate::Command::spawn_nonblocking`] says.
     ///
     /// When the future is dropped before, the child is treated as a dropped [`Child`] is.

@@ -337,6 +337,48 @@ fn joins_a_cgroup() {
     }
 }
 
+/// A cgroup that has no memory to give.
+fn full_group() -> Group {
+    let version_1 = "/sys/fs/cgroup/memory";
+    let (root, limit) = match unified() {
+        _ if Path::new(version_1).join("cgroup.procs").exists() => (version_1, "memory.limit_in_bytes"),
+        Some(root) => (root, "memory.max"),
+        None => skip("no cgroup hierarchy is mounted"),
+    };
+    let group = Group::new(root);
+    if let Err(e) = std::fs::write(group.0.join(limit), "4096") {
+        drop(group);
+        skip(&format!("memory is not limited below {root}: {e}"));
+    }
+    group
+}
+
+/// Regression: the kernel kills all that share the memory of the process it has chosen, and the child shared this process's.
+fn a_cgroup_out_of_memory_ends_the_child_alone() {
+    let group = full_group();
+    let worker = short_of("starts_in_a_full_cgroup");
+    let ended = std::process::Command::new(me()).args(["--bare", worker]).env("GROUP", &group.0).output();
+    let ended = ended.unwrap();
+    assert!(ended.status.success(), "{} {}", ended.status, String::from_utf8_lossy(&ended.stderr));
+}
+
+fn starts_in_a_full_cgroup() {
+    let group = std::env::var("GROUP").unwrap();
+    // Proven, so that nothing else has the start wait for the exec; and the arguments need memory.
+    assert!(Command::new("true").status().unwrap().success());
+    let mut c = Command::new("true");
+    c.arg("x".repeat(100_000)).cgroup(&group);
+    for _ in 0..2 {
+        let _ = c.spawn_nonblocking().map(|mut child| child.wait());
+        let _ = c.status();
+        let _ = c.output();
+        let _ = c.communicate().run();
+    }
+    let prepared = c.prepare().unwrap();
+    let _ = prepared.output();
+    let _ = prepared.status();
+}
+
 fn a_version_1_cgroup_is_joined() {
     let Some(root) = ["pids", "freezer", "cpuacct"]
         .into_iter()
@@ -476,6 +518,7 @@ cases![
     a_terminal_of_its_own_and_the_foreground,
     born_in_a_cgroup,
     a_version_1_cgroup_is_joined,
+    a_cgroup_out_of_memory_ends_the_child_alone,
     the_death_signal_comes_with_the_process_and_not_with_a_thread,
     the_death_signal_is_set_after_the_user_and_threads_hand_on_what_is_theirs,
     without_privilege_the_step_is_named,
@@ -485,6 +528,7 @@ pub const WORKERS: &[Case] = &[
     Case { name: "mortal", run: mortal, repeatable: false },
     Case { name: "unprivileged", run: unprivileged, repeatable: false },
     Case { name: "joins_a_cgroup", run: joins_a_cgroup, repeatable: false },
+    Case { name: "starts_in_a_full_cgroup", run: starts_in_a_full_cgroup, repeatable: false },
     Case { name: "becomes", run: becomes, repeatable: false },
     Case { name: "fails_to_become", run: fails_to_become, repeatable: false },
 ];
