@@ -7,6 +7,7 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::RawFd;
 use std::path::Path;
+use std::sync::PoisonError;
 
 /// A resource that can be limited (`getrlimit(2)`).
 ///
@@ -506,7 +507,8 @@ impl Command {
     /// - unwind (a panic is caught and fails the start) or not return.
     ///
     /// A function that dies by a signal kills the child alone; before Linux 5.16, if the signal's default action is to dump core, this
-    /// process dies with it.
+    /// process dies with it. One that dies while it panics, as by a panic hook that aborts, leaves the calling thread counted as panicking:
+    /// a later panic of that thread ends the process.
     ///
     /// Every signal is blocked while it runs. A mask that it sets with libc's functions is the program's, and so is that it
     /// unblocks a signal. Signals that it blocks besides are not seen: use [`Command::signal_mask`].
@@ -517,9 +519,7 @@ impl Command {
     where
         F: FnMut() -> io::Result<()> + Send + Sync + 'static,
     {
-        if let Ok(hooks) = self.hooks.get_mut() {
-            hooks.push(Box::new(f));
-        }
+        self.hooks.get_mut().unwrap_or_else(PoisonError::into_inner).push(Box::new(f));
         self
     }
 }

@@ -15,7 +15,7 @@ use forkless_sys::{CPtr, process};
 use std::ffi::{CStr, CString, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr::null;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 /// Directories searched when the child has no PATH: what glibc's `confstr(_CS_PATH)` says.
 const DEFAULT_PATH: &[u8] = b"/bin:/usr/bin";
@@ -109,7 +109,7 @@ impl Plan {
                 b.end();
             }
         }
-        let hooked = !command.hooks.lock().is_ok_and(|h| h.is_empty());
+        let hooked = !command.hooks.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
         let borrowed = if life == Life::Start { command.env.borrowed(hooked) } else { None };
         let env = borrowed.is_none().then(|| command.env.lay_out(&mut b));
         let layout = b.finish();
@@ -316,12 +316,13 @@ fn steps(
     if a.default != SigSet::EMPTY || a.ignore != SigSet::EMPTY {
         s.push(Step::Dispositions { default: SigSet(a.default.0 & !a.ignore.0), ignore: a.ignore });
     }
-    if let Ok(mut hooks) = hooks.lock() {
-        // Pointers of the vector itself: a borrow of a hook would end those that an earlier plan has.
-        let first = hooks.as_mut_ptr();
-        for i in 0..hooks.len() {
-            s.push(Step::Hook(Hook { call: call_hook, data: first.wrapping_add(i).cast() }));
-        }
+    // Poisoned by a child that died while it panicked, in this memory. The functions are there all the same, and one that gives up
+    // privilege must not be left out.
+    let mut hooks = hooks.lock().unwrap_or_else(PoisonError::into_inner);
+    // Pointers of the vector itself: a borrow of a hook would end those that an earlier plan has.
+    let first = hooks.as_mut_ptr();
+    for i in 0..hooks.len() {
+        s.push(Step::Hook(Hook { call: call_hook, data: first.wrapping_add(i).cast() }));
     }
     Ok((s, kept))
 }
