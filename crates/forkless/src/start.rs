@@ -317,12 +317,14 @@ impl Once<'_> {
         data: *mut std::ffi::c_void,
         means: CloneMeans,
     ) -> Result<(i32, Option<OwnedFd>), Refusal> {
-        let _dumpable = self.request.plan.credentials.then(Dumpable::hold);
+        // A function of the caller's may change credentials as well, by raw system calls.
+        let plan = self.request.plan;
+        let _dumpable = (plan.credentials || plan.hooked).then(Dumpable::hold);
         // Hooks may call libc, which writes errno through the thread pointer the child shares.
-        let before = self.request.plan.hooked.then(|| errno().load(Ordering::Relaxed));
-        let stack = self.request.plan.hooked.then(HookStack::new).flatten();
+        let before = plan.hooked.then(|| errno().load(Ordering::Relaxed));
+        let stack = plan.hooked.then(HookStack::new).flatten();
         let means = CloneMeans { stack: stack.as_ref().map(HookStack::place), ..means };
-        let made = with_cgroup(self.request.plan, |cgroup| clone_masked(self.all, slot, data, cgroup, means));
+        let made = with_cgroup(plan, |cgroup| clone_masked(self.all, slot, data, cgroup, means));
         if let Some(before) = before {
             errno().store(before, Ordering::Relaxed);
         }

@@ -131,6 +131,53 @@ fn the_dumpable_flag_is_cleared_while_a_child_of_another_user_is_in_our_memory()
     assert_eq!(process::dumpable(), Ok(1));
 }
 
+/// Regression: a function's own change, by raw system calls, was not counted. The flag stayed cleared for good; and a start with a user
+/// that ended meanwhile put it back.
+#[expect(unsafe_code, reason = "pre_exec is unsafe")]
+fn the_dumpable_flag_is_cleared_while_a_hook_is_another_user() {
+    need_root();
+    static BECAME: AtomicI32 = AtomicI32::new(0);
+    static ENDED: AtomicI32 = AtomicI32::new(0);
+    static SEEN: AtomicI32 = AtomicI32::new(-1);
+    fn wait_for(word: &AtomicI32) -> std::io::Result<()> {
+        for _ in 0..100_000 {
+            if word.load(Ordering::SeqCst) == 1 {
+                return Ok(());
+            }
+            let _ =
+                forkless_sys::time::nanosleep(forkless_sys::time::Timespec { tv_sec: 0, tv_nsec: 1_000_000 });
+        }
+        Err(std::io::Error::from_raw_os_error(libc::ETIME))
+    }
+    assert_eq!(process::dumpable(), Ok(1));
+    let mut by_method = Command::new("/bin/true");
+    // SAFETY: system calls and an atomic.
+    unsafe { by_method.uid(1234).pre_exec(|| wait_for(&BECAME)) };
+    let mut by_hook = Command::new("/bin/true");
+    let become_another = || {
+        forkless_sys::ids::setresuid(1234, 1234, 1234)
+            .map_err(|e| std::io::Error::from_raw_os_error(e.raw()))?;
+        BECAME.store(1, Ordering::SeqCst);
+        wait_for(&ENDED)?;
+        SEEN.store(process::dumpable().unwrap_or(-1), Ordering::SeqCst);
+        Ok(())
+    };
+    // SAFETY: system calls and atomics.
+    unsafe { by_hook.pre_exec(become_another) };
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            assert!(by_method.status().unwrap().success());
+            ENDED.store(1, Ordering::SeqCst);
+        });
+        s.spawn(|| assert!(by_hook.status().unwrap().success()));
+    });
+    assert_ne!(SEEN.load(Ordering::SeqCst), 1, "its user could read this memory");
+    assert_eq!(process::dumpable(), Ok(1));
+    // With no other start beside it.
+    assert!(by_hook.status().unwrap().success());
+    assert_eq!(process::dumpable(), Ok(1));
+}
+
 fn umask_limits_and_scheduling() {
     let now: Vec<_> = (0..16).map(|r| sched::getrlimit(r).unwrap()).collect();
     use Resource::*;
@@ -512,6 +559,7 @@ fn exec_in_place_becomes_the_program_or_stays_whole() {
 cases![
     users_groups_and_directory_in_the_order_that_privilege_needs,
     the_dumpable_flag_is_cleared_while_a_child_of_another_user_is_in_our_memory,
+    the_dumpable_flag_is_cleared_while_a_hook_is_another_user,
     umask_limits_and_scheduling,
     no_new_privileges_and_chroot,
     sessions_and_process_groups,
