@@ -268,6 +268,9 @@ impl Child {
     /// not read: a child that fills a pipe which nobody reads does not end ([`Child::wait_with_output`] reads, and so does
     /// [`Command::communicate`](crate::Command::communicate)).
     ///
+    /// A child that this process traces (ptrace(2)) may also have stopped: the status says so (`stopped_signal`), as std's does, and
+    /// the next wait goes on. A wait with a deadline looks for that when it begins and when the time is over.
+    ///
     /// Does not lose a status to a signal handler or to `SIGCHLD` being ignored where the kernel keeps it (Linux 6.15).
     ///
     /// ```
@@ -281,6 +284,16 @@ impl Child {
     pub fn wait(&mut self) -> Result<ExitStatus, WaitError> {
         drop(self.stdin.take());
         self.held.reap(0).map(|s| s.unwrap_or_default())
+    }
+
+    /// As [`Child::wait`], until the end: of a child that was killed and is traced by this process, a stop may be told first.
+    pub(crate) fn wait_for_end(&mut self) -> Result<ExitStatus, WaitError> {
+        loop {
+            let status = self.wait()?;
+            if status.stopped_signal().is_none() {
+                return Ok(status);
+            }
+        }
     }
 
     /// The status if the child has ended, else `None`, at once.
@@ -478,6 +491,8 @@ impl Held {
         let status = loop {
             match reap::wait(self.pid, self.pidfd.as_ref(), WEXITED | options) {
                 Ok(info) if info.pid == 0 => return Ok(None),
+                // It goes on, so nothing is settled: the next wait asks again.
+                Ok(info) if reap::is_stop(&info) => return Ok(Some(from_info(info.code, info.status))),
                 Ok(info) => break Some(from_info(info.code, info.status)),
                 Err(Errno::EINTR) => {}
                 // Somebody else's wait, or the kernel itself because SIGCHLD is ignored, was first.
@@ -539,16 +554,23 @@ impl Drop for Held {
         }
         // Before a wait: a child that has filled one of them would never end.
         drop(std::mem::take(&mut self.pipes));
-        let killed = match self.on_drop {
-            OnDrop::Wait => true,
-            OnDrop::Kill => self.signal(libc::SIGKILL).is_ok(),
-            OnDrop::Detach => false,
+        let pidfd = self.pidfd.as_ref();
+        let over = match self.on_drop {
+            // One that has stopped for a tracer here would not end before this thread goes on.
+            OnDrop::Wait => loop {
+                match reap::forget(self.pid, pidfd, 0) {
+                    Err(Errno::EINTR) => {}
+                    over => break over,
+                }
+            },
+            OnDrop::Kill if self.signal(libc::SIGKILL).is_ok() => {
+                reap::end(self.pid, pidfd);
+                Ok(true)
+            }
+            // A child that may not be killed (it changed its user) must not be waited for either: it goes on, and is reaped at its end.
+            OnDrop::Kill | OnDrop::Detach => reap::forget(self.pid, pidfd, WNOHANG),
         };
-        // A child that may not be killed (it changed its user) must not be waited for either: it goes on, and is reaped at its end.
-        if killed {
-            reap::end(self.pid, self.pidfd.as_ref());
-        } else if matches!(reap::wait(self.pid, self.pidfd.as_ref(), WEXITED | WNOHANG), Ok(i) if i.pid == 0)
-        {
+        if over == Ok(false) {
             orphans::adopt(self.pid, self.pidfd.take());
         }
     }
@@ -574,11 +596,14 @@ fn signal_exists(signal: i32) -> bool {
 /// `waitid`'s code and status as the word of wait(2).
 fn from_info(code: i32, status: i32) -> ExitStatus {
     const CLD_EXITED: i32 = 1;
+    const CLD_KILLED: i32 = 2;
     const CLD_DUMPED: i32 = 3;
     ExitStatus::from_raw(match code {
         CLD_EXITED => (status & 0xff) << 8,
+        CLD_KILLED => status,
         CLD_DUMPED => status | 0x80,
-        _ => status,
+        // A stop; a tracer's has the event above the signal (ptrace(2)).
+        _ => status << 8 | 0x7f,
     })
 }
 

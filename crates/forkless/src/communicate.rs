@@ -504,7 +504,7 @@ fn put_down(child: &mut Child, group: bool) -> Result<ExitStatus, WaitError> {
         child.set_on_drop(OnDrop::Detach);
         return Err(WaitError::Os(e));
     }
-    child.wait()
+    child.wait_for_end()
 }
 
 fn nonblocking(fd: &OwnedFd) -> Result<(), SpawnError> {

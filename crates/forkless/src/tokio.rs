@@ -40,6 +40,7 @@ use std::ffi::OsStr;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::pin::pin;
 use std::process::{ExitStatus, Output};
@@ -683,7 +684,8 @@ impl Child {
     /// As [`Child::wait`].
     pub async fn kill(&mut self) -> io::Result<()> {
         self.start_kill()?;
-        self.wait().await?;
+        // Of a child that this process traces a stop may be told first.
+        while self.wait().await?.stopped_signal().is_some() {}
         Ok(())
     }
 

@@ -10,6 +10,8 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -390,6 +392,108 @@ fn inode(path: &std::path::Path) -> u64 {
     std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path).unwrap())
 }
 
+/// A command whose program stops at its exec, traced by the thread that starts it.
+#[expect(unsafe_code, reason = "pre_exec is unsafe")]
+fn traced(program: &str) -> Command {
+    let trace_me = || {
+        // SAFETY: no addresses with this request.
+        match unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    };
+    let mut c = Command::new(program);
+    // SAFETY: one system call.
+    unsafe { c.pre_exec(trace_me) };
+    c
+}
+
+/// Lets it go on, as soon as it has stopped.
+#[expect(unsafe_code, reason = "ptrace takes addresses")]
+fn go_on(pid: u32, request: u32) {
+    let end = Instant::now() + patience(100);
+    // SAFETY: no addresses with these requests.
+    while unsafe { libc::ptrace(request, pid as i32, 0, 0) } != 0 {
+        assert!(Instant::now() < end, "{}", std::io::Error::last_os_error());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Regression: a stop, of which a tracer is told whatever it waits for, was taken for the end.
+fn a_stop_told_to_the_tracer_is_not_the_end() {
+    let stopped = |status: ExitStatus| {
+        assert_eq!(
+            (status.stopped_signal(), status.code(), status.signal()),
+            (Some(libc::SIGTRAP), None, None)
+        );
+    };
+    let waits: [fn(&mut forkless::Child) -> ExitStatus; 3] = [
+        |child| child.wait().unwrap(),
+        |child| {
+            loop {
+                if let Some(status) = child.try_wait().unwrap() {
+                    return status;
+                }
+            }
+        },
+        |child| {
+            loop {
+                match child.wait_timeout(Duration::from_millis(1)) {
+                    Err(WaitError::Deadline) => {}
+                    status => return status.unwrap(),
+                }
+            }
+        },
+    ];
+    for wait in waits {
+        let mut child = traced("/bin/true").spawn().unwrap();
+        stopped(wait(&mut child));
+        assert!(child.try_wait().unwrap().is_none());
+        assert_eq!(process::kill(child.id() as i32, 0), Ok(()));
+        go_on(child.id(), libc::PTRACE_CONT);
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+    }
+    // Dropped before the stop has been told, and after.
+    let threads = guard::threads().len();
+    for told in [false, true] {
+        for policy in [OnDrop::Detach, OnDrop::Wait, OnDrop::Kill] {
+            let mut child = traced("/bin/true").on_drop(policy).spawn().unwrap();
+            let pid = child.id();
+            if told {
+                stopped(child.wait().unwrap());
+                go_on(pid, libc::PTRACE_DETACH);
+            }
+            drop(child);
+            if !told && policy != OnDrop::Kill {
+                go_on(pid, libc::PTRACE_DETACH);
+            }
+        }
+    }
+    guard::settle(threads);
+    guard::assert_no_children();
+    let (status, said) = traced("/bin/true").communicate().timeout(Duration::from_millis(1)).run().unwrap();
+    assert_eq!((status.signal(), said.end), (Some(libc::SIGKILL), forkless::End::Deadline));
+}
+
+/// Regression: the thread that a death signal hangs on took the stop for the end and went, and the child was told that its parent is gone.
+fn a_child_traced_by_the_keeper_lives() {
+    std::thread::spawn(|| {
+        let mut child = traced("/bin/true").parent_death_signal(libc::SIGKILL).spawn().unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!(status.stopped_signal(), Some(libc::SIGTRAP), "{status}");
+        for _ in 0..100 {
+            assert_eq!(child.try_wait().unwrap(), None);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // The thread that traces it is the library's.
+        child.signal(libc::SIGKILL).unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+    })
+    .join()
+    .unwrap();
+}
+
 cases![
     dropping_kills_waits_or_lets_go_and_leaves_no_zombie,
     an_ended_child_is_dropped_without_a_thread,
@@ -399,6 +503,8 @@ cases![
     hooks_of_a_prepared_command_run_one_at_a_time,
     a_panic_in_a_hook_fails_the_start_alone,
     killing_at_any_moment_of_a_start,
+    a_stop_told_to_the_tracer_is_not_the_end,
+    a_child_traced_by_the_keeper_lives,
     record_locks_of_the_parent_survive_starts,
     ; once
     thousands_in_flight_at_once,
