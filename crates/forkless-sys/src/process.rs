@@ -291,6 +291,21 @@ pub fn setpgid(pgid: i32) -> Result<()> {
     unsafe { call!(__NR_setpgid, 0i32, pgid) }.map(drop)
 }
 
+/// `setpgid(2)` of a child: `EACCES` once it has executed a program. 0 makes a group of its own.
+///
+/// ```
+/// # use forkless_sys::{Errno, process};
+/// # use std::process::{Command, Stdio};
+/// let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+/// assert_eq!(process::setpgid_of(child.id() as i32, 0), Err(Errno::EACCES)); // it runs
+/// # drop(child.stdin.take());
+/// # child.wait().unwrap();
+/// ```
+pub fn setpgid_of(pid: i32, pgid: i32) -> Result<()> {
+    // SAFETY: writes no memory.
+    unsafe { call!(__NR_setpgid, pid, pgid) }.map(drop)
+}
+
 /// `chdir(2)`.
 ///
 /// ```

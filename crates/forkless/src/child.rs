@@ -418,23 +418,16 @@ impl Child {
     /// `InvalidInput` when the child does not lead a group; `NotFound` (`ESRCH`) when the group is empty; on kernels before
     /// Linux 6.9 `ESRCH` also once the child has been waited for, since the group's number might be another's by then.
     pub fn signal_group(&mut self, signal: i32) -> io::Result<()> {
-        const PIDFD_SIGNAL_PROCESS_GROUP: u32 = 1 << 2;
         if !self.held.leads_group {
             let why = "signal_group: the child was not started with process_group(0) or setsid";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        if let Some(fd) = &self.held.pidfd {
-            match process::pidfd_send_signal(fd.as_raw_fd(), signal, PIDFD_SIGNAL_PROCESS_GROUP) {
-                Ok(()) => return Ok(()),
-                // Before 6.9, or a filter; the kernel's own EPERM comes again below.
-                Err(Errno::EINVAL | Errno::EPERM | Errno::ENOSYS) if signal_exists(signal) => {}
-                Err(e) => return Err(io::Error::from_raw_os_error(e.raw())),
-            }
-        }
-        if self.held.ended.is_some() || self.held.gone {
-            return Err(io::Error::from_raw_os_error(libc::ESRCH));
-        }
-        process::kill(-self.held.pid, signal).map_err(|e| io::Error::from_raw_os_error(e.raw()))
+        let sent = match self.held.signal_group(signal) {
+            // A child that nobody waited for may not lead it yet.
+            Err(Errno::ESRCH) if self.held.wait_until_it_leads() => self.held.signal_group(signal),
+            sent => sent,
+        };
+        sent.map_err(|e| io::Error::from_raw_os_error(e.raw()))
     }
 
     /// SIGKILL to the whole group; see [`Child::signal_group`].
@@ -475,6 +468,30 @@ impl Held {
             Ok(()) | Err(Errno::ESRCH) => Ok(()),
             Err(e) => Err(io::Error::from_raw_os_error(e.raw())),
         }
+    }
+
+    fn signal_group(&self, signal: i32) -> forkless_sys::Result<()> {
+        const PIDFD_SIGNAL_PROCESS_GROUP: u32 = 1 << 2;
+        if let Some(fd) = &self.pidfd {
+            match process::pidfd_send_signal(fd.as_raw_fd(), signal, PIDFD_SIGNAL_PROCESS_GROUP) {
+                // Before 6.9, or a filter; the kernel's own EPERM comes again below.
+                Err(Errno::EINVAL | Errno::EPERM | Errno::ENOSYS) if signal_exists(signal) => {}
+                sent => return sent,
+            }
+        }
+        if self.ended.is_some() || self.gone {
+            return Err(Errno::ESRCH);
+        }
+        process::kill(-self.pid, signal)
+    }
+
+    /// Until a child that is still on its way to the program leads its group or session; false where it was not on its way.
+    fn wait_until_it_leads(&self) -> bool {
+        let Some(flight) = self.flight.as_ref().filter(|_| self.is_ours()) else { return false };
+        // One of its first steps, so soon.
+        const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+        flight.slot.wait_until(|| process::getpgid(self.pid) == Ok(self.pid), Some(PAUSE));
+        true
     }
 
     /// `None` only with `WNOHANG`.

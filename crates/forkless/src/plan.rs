@@ -59,6 +59,8 @@ pub(crate) struct Plan {
     pub hooked: bool,
     /// The child's fate hangs on the creating thread's.
     pub death_signal: bool,
+    /// The process group that the child is to be in, 0 for its own, where no session comes before it.
+    pub group: Option<i32>,
     /// A directory of a cgroup file system to be born in.
     pub cgroup: Option<CString>,
     /// The process that made the plan: the one whose death counts.
@@ -138,6 +140,8 @@ impl Plan {
             credentials: a.uid.is_some() || a.gid.is_some() || a.groups.is_some() || a.chroot.is_some(),
             hooked,
             death_signal: a.death_signal.is_some(),
+            // A leader of a group can make no session (setsid(2)).
+            group: a.pgid.filter(|_| !a.setsid),
             cgroup: if cgroup == Cgroup::Born { a.cgroup.clone() } else { None },
             pid: if a.death_signal.is_some() { process::getpid() } else { 0 },
             _kept: kept,

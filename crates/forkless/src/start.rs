@@ -204,6 +204,11 @@ impl Once<'_> {
         if let Some(fd) = &pidfd {
             census::note_lowest_free(fd.as_raw_fd());
         }
+        if let (Until::Cloned, Some(group)) = (self.request.until, self.request.plan.group) {
+            // As shells do: what the caller does next with the group must not come before the child's own step. It says what is
+            // wrong with the group; here it may have executed the program already (EACCES).
+            let _ = process::setpgid_of(pid, group);
+        }
         if self.request.until == Until::Exec {
             return self.landed(slot, moves, pid, pidfd);
         }

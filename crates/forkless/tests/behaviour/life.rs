@@ -5,7 +5,7 @@ use crate::faults::Dir;
 use crate::support::guard::{self, mappings};
 use crate::support::{cases, many, patience, report};
 use forkless::{Command, OnDrop, Stdio, WaitError};
-use forkless_sys::process;
+use forkless_sys::{process, sched};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
@@ -392,6 +392,41 @@ fn inode(path: &std::path::Path) -> u64 {
     std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path).unwrap())
 }
 
+/// Regression: the child made its group after the start had returned, and there was none to signal or to join.
+fn a_group_is_there_when_a_start_returns() {
+    // On one processor the child does not run before this thread waits.
+    let mut before = [0; 128];
+    let words = sched::affinity(&mut before).unwrap();
+    let mut one = [0; 128];
+    let only = before.iter().position(|word| *word != 0).unwrap();
+    one[only] = 1 << before[only].trailing_zeros();
+    sched::set_affinity(&one[..words]).unwrap();
+    let mut leader = Command::new("/bin/sleep");
+    leader.arg("60").process_group(0);
+    let mut session = Command::new("/bin/sleep");
+    session.arg("60").setsid(true);
+    for _ in 0..many(50) {
+        for c in [&mut leader, &mut session] {
+            let mut child = c.spawn_nonblocking().unwrap();
+            child.kill_group().unwrap();
+            assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+        }
+        let mut child = leader.spawn_nonblocking().unwrap();
+        let group = child.id() as i32;
+        let mut other =
+            Command::new("/bin/sleep").arg("60").process_group(group).spawn_nonblocking().unwrap();
+        child.kill_group().unwrap();
+        let ends = [child.wait().unwrap().signal(), other.wait().unwrap().signal()];
+        assert_eq!(ends, [Some(libc::SIGKILL); 2]);
+    }
+    // One that never became the program leads no group any more once it has been waited for.
+    let mut none = Command::new("/does/not/exist").setsid(true).spawn_nonblocking().unwrap();
+    let _ = none.kill_group();
+    assert!(matches!(none.wait(), Err(WaitError::Start(_)) | Ok(_)));
+    assert_eq!(none.kill_group().unwrap_err().raw_os_error(), Some(libc::ESRCH));
+    sched::set_affinity(&before[..words]).unwrap();
+}
+
 /// A command whose program stops at its exec, traced by the thread that starts it.
 #[expect(unsafe_code, reason = "pre_exec is unsafe")]
 fn traced(program: &str) -> Command {
@@ -503,6 +538,7 @@ cases![
     hooks_of_a_prepared_command_run_one_at_a_time,
     a_panic_in_a_hook_fails_the_start_alone,
     killing_at_any_moment_of_a_start,
+    a_group_is_there_when_a_start_returns,
     a_stop_told_to_the_tracer_is_not_the_end,
     a_child_traced_by_the_keeper_lives,
     record_locks_of_the_parent_survive_starts,
