@@ -280,7 +280,8 @@ impl Child {
     /// ```
     ///
     /// # Errors
-    /// [`WaitError::Start`] when a non-blocking start failed; [`WaitError::Unknown`] when the status is lost.
+    /// [`WaitError::Start`] when a non-blocking start failed; [`WaitError::Unknown`] when the status is lost; [`WaitError::Os`] with
+    /// `ECHILD` in a process forked from the one that started the child.
     pub fn wait(&mut self) -> Result<ExitStatus, WaitError> {
         drop(self.stdin.take());
         self.held.reap(0).map(|s| s.unwrap_or_default())
@@ -505,6 +506,11 @@ impl Held {
         if self.gone {
             return Err(WaitError::Unknown);
         }
+        if !self.is_ours() {
+            // Nobody but the process that started it can wait for it, and by its number this could be a child of our own.
+            let no_child = || WaitError::Os(io::Error::from_raw_os_error(libc::ECHILD));
+            return self.status_from_pidfd().flatten().map(Some).ok_or_else(no_child);
+        }
         let status = loop {
             match reap::wait(self.pid, self.pidfd.as_ref(), WEXITED | options) {
                 Ok(info) if info.pid == 0 => return Ok(None),
@@ -540,22 +546,30 @@ impl Held {
 
     /// The status from the pidfd of a child that is not ours to wait for any more.
     fn kept_status(&self) -> Option<ExitStatus> {
-        let fd = self.pidfd.as_ref()?.as_raw_fd();
         // waitid says ECHILD as soon as the child is dead; its status is on the pidfd a moment later (`release_task`), which on a
         // loaded machine can be a while.
         let until = Instant::now() + Duration::from_secs(1);
         loop {
-            match process::pidfd_exit_status(fd) {
-                Ok(Some(status)) => {
+            match self.status_from_pidfd() {
+                Some(None) if Instant::now() < until => std::thread::sleep(Duration::from_micros(100)),
+                kept => return kept?,
+            }
+        }
+    }
+
+    /// `Some(None)` while it has not been reaped, `None` where the kernel keeps no status.
+    fn status_from_pidfd(&self) -> Option<Option<ExitStatus>> {
+        let kept = process::pidfd_exit_status(self.pidfd.as_ref()?.as_raw_fd());
+        match kept {
+            Ok(status) => {
+                if status.is_some() {
                     facilities::get().pidfd_info.confirm();
-                    return Some(ExitStatus::from_raw(status));
                 }
-                Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_micros(100)),
-                Ok(None) => return None,
-                Err(e) => {
-                    facilities::get().pidfd_info.refuse(e);
-                    return None;
-                }
+                Some(status.map(ExitStatus::from_raw))
+            }
+            Err(e) => {
+                facilities::get().pidfd_info.refuse(e);
+                None
             }
         }
     }

@@ -392,6 +392,31 @@ fn inode(path: &std::path::Path) -> u64 {
     std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path).unwrap())
 }
 
+/// Regression: the wait looked for the status of a child that had ended, for a second, though it had not.
+#[expect(unsafe_code, reason = "fork(2)")]
+fn a_forked_process_cannot_wait_for_its_parents_children() {
+    let (mut child, _r) = lasting(OnDrop::Kill);
+    let mut inherited = forkless::process::Child::from(lasting(OnDrop::Kill).0);
+    // SAFETY: this process has one thread.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let refused = |e: WaitError| matches!(e, WaitError::Os(e) if e.raw_os_error() == Some(libc::ECHILD));
+        let all = child.try_wait().is_err_and(refused)
+            && child.wait_timeout(patience(100)).is_err_and(refused)
+            && child.wait().is_err_and(refused)
+            && inherited.wait().is_err_and(|e| e.raw_os_error() == Some(libc::ECHILD));
+        // SAFETY: ends the process.
+        unsafe { libc::_exit(i32::from(!all)) };
+    }
+    let ended = process::waitid(process::P_PID, pid, process::WEXITED).unwrap();
+    assert_eq!((ended.code, ended.status), (1, 0));
+    assert!(child.try_wait().unwrap().is_none() && inherited.try_wait().unwrap().is_none());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    inherited.kill().unwrap();
+    inherited.wait().unwrap();
+}
+
 /// Regression: the child made its group after the start had returned, and there was none to signal or to join.
 fn a_group_is_there_when_a_start_returns() {
     // On one processor the child does not run before this thread waits.
@@ -538,6 +563,7 @@ cases![
     hooks_of_a_prepared_command_run_one_at_a_time,
     a_panic_in_a_hook_fails_the_start_alone,
     killing_at_any_moment_of_a_start,
+    a_forked_process_cannot_wait_for_its_parents_children,
     a_group_is_there_when_a_start_returns,
     a_stop_told_to_the_tracer_is_not_the_end,
     a_child_traced_by_the_keeper_lives,
