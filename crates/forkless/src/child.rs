@@ -287,9 +287,15 @@ impl Child {
         self.held.reap(0).map(|s| s.unwrap_or_default())
     }
 
-    /// As [`Child::wait`], until the end: of a child that was killed and is traced by this process, a stop may be told first.
-    pub(crate) fn wait_for_end(&mut self) -> Result<ExitStatus, WaitError> {
+    /// Kills it and waits for its end. An error where it may not be killed, since it has become another user's: waiting for it, here
+    /// or when the handle is dropped, would break the promise that a deadline is. It is reaped when it ends.
+    pub(crate) fn put_down(&mut self) -> Result<ExitStatus, WaitError> {
+        if let Err(e) = self.kill() {
+            self.set_on_drop(OnDrop::Detach);
+            return Err(WaitError::Os(e));
+        }
         loop {
+            // Of a child that is traced by this process a stop may be told first.
             let status = self.wait()?;
             if status.stopped_signal().is_none() {
                 return Ok(status);
