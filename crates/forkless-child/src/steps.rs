@@ -234,7 +234,8 @@ pub enum Step<'p> {
         /// The list; replaces all.
         groups: &'p [u32],
     },
-    /// No supplementary groups, where that is allowed: a user namespace may refuse it (user_namespaces(7), `setgroups`).
+    /// No supplementary groups, where the user is root and that is allowed: a user namespace may refuse it (user_namespaces(7),
+    /// `setgroups`). Comes before the user.
     DropGroups,
     /// The group, as setgid(2): all three ids for root, the effective one for others.
     Gid {
@@ -322,6 +323,7 @@ impl Step<'_> {
             Step::Scheduler { policy, priority } => sched::set_scheduler(policy, priority),
             Step::Affinity { mask } => sched::set_affinity(mask),
             Step::Groups { groups } => ids::setgroups(groups),
+            Step::DropGroups if ids::getuid() != 0 => Ok(()),
             Step::DropGroups => match ids::setgroups(&[]) {
                 Err(Errno::EPERM) => Ok(()),
                 done => done,

@@ -295,8 +295,9 @@ fn steps(
         let groups: *const [u32] = groups.as_ptr();
         // SAFETY: `kept` owns it and goes with the steps.
         s.push(Step::Groups { groups: unsafe { &*groups } });
-    } else if a.uid.is_some() && forkless_sys::ids::getuid() == 0 {
-        // As std: root that becomes somebody else does not keep root's groups, unless it may not give them up.
+    } else if a.uid.is_some() {
+        // As std: root that becomes somebody else does not keep root's groups, unless it may not give them up. Who starts the plan is
+        // not known here.
         s.push(Step::DropGroups);
     }
     if let Some(gid) = a.gid {

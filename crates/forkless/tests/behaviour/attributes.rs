@@ -39,6 +39,26 @@ fn users_groups_and_directory_in_the_order_that_privilege_needs() {
     assert_eq!(r.get("limit.nofile"), format!("{} {}", old.hard, old.hard));
 }
 
+/// Regression: whether to give up the groups was decided when the command was laid out, by who laid it out.
+fn a_prepared_command_gives_up_the_groups_of_whoever_starts_it() {
+    need_root();
+    let groups = rustix::process::getgroups().unwrap();
+    rustix::thread::set_thread_groups(&[rustix::process::Gid::from_raw(7)]).unwrap();
+    // `id` shows the group besides.
+    let mut c = Command::new("id");
+    c.arg("-G").uid(1234).gid(1234);
+    let by_another = std::thread::spawn(|| {
+        // This thread alone.
+        forkless_sys::ids::setresuid(1000, 1000, 0).unwrap();
+        c.prepare().unwrap()
+    });
+    let prepared = by_another.join().unwrap();
+    // The flag is the memory's.
+    process::set_dumpable(1).unwrap();
+    assert_eq!(prepared.output().unwrap().stdout, b"1234\n");
+    rustix::thread::set_thread_groups(&groups).unwrap();
+}
+
 /// As `report_with`, by a copy that any user may execute.
 fn report_with_public(prepare: impl FnOnce(&mut Command)) -> report::Report {
     let dir = Dir::new();
@@ -558,6 +578,7 @@ fn exec_in_place_becomes_the_program_or_stays_whole() {
 
 cases![
     users_groups_and_directory_in_the_order_that_privilege_needs,
+    a_prepared_command_gives_up_the_groups_of_whoever_starts_it,
     the_dumpable_flag_is_cleared_while_a_child_of_another_user_is_in_our_memory,
     the_dumpable_flag_is_cleared_while_a_hook_is_another_user,
     umask_limits_and_scheduling,
