@@ -418,7 +418,7 @@ const forkless_error *forkless_child_error(const forkless_child *child);
 pid_t forkless_child_pid(forkless_child *child);
 
 /* The pidfd, close-on-exec, readable once the child has ended: for poll and epoll. It stays the handle's: do not close
- * it. -ENOTSUP where the kernel or a filter refuses pidfds. */
+ * it. -ENOTSUP where the kernel or a filter refuses pidfds, and where no descriptor was left at the start. */
 int forkless_child_pidfd(forkless_child *child);
 
 /* The caller's end of the pipe at this number of the child, close-on-exec; it belongs to the caller from then on, who

@@ -98,7 +98,7 @@ pub struct ChildParts {
     pub pid: u32,
     /// Whether the child has been waited for: `pid` may be another process's then.
     pub waited_for: bool,
-    /// The pidfd. `None` only where pidfds are refused.
+    /// The pidfd. `None` where pidfds are refused, and where no descriptor was left at the start.
     pub pidfd: Option<OwnedFd>,
     /// The parent's end of the child's standard input, if that is a pipe.
     pub stdin: Option<ChildStdin>,
@@ -163,7 +163,8 @@ impl Child {
         self.held.pid as u32
     }
 
-    /// The pidfd, close-on-exec, readable once the child has ended; for event loops. `None` only where pidfds are refused.
+    /// The pidfd, close-on-exec, readable once the child has ended; for event loops. `None` where pidfds are refused, and where no
+    /// descriptor was left at the start; the waits look for the end from time to time then.
     ///
     /// ```
     /// use std::os::fd::AsRawFd;
@@ -212,14 +213,6 @@ impl Child {
     #[cfg(feature = "tokio")]
     pub(crate) fn has_left(&self) -> bool {
         self.held.flight.as_ref().is_none_or(|f| f.slot.left())
-    }
-
-    /// Suspends the calling thread until [`Child::has_left`].
-    #[cfg(feature = "tokio")]
-    pub(crate) fn wait_until_left(&self) {
-        if let Some(f) = &self.held.flight {
-            f.slot.wait_until_left();
-        }
     }
 
     /// The child in pieces, for code that waits for it in a way of its own. Nothing reaps the child any more, signals it or
@@ -497,7 +490,7 @@ impl Held {
         let Some(flight) = self.flight.as_ref().filter(|_| self.is_ours()) else { return false };
         // One of its first steps, so soon.
         const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-        flight.slot.wait_until(|| process::getpgid(self.pid) == Ok(self.pid), Some(PAUSE));
+        flight.slot.wait_until(|| process::getpgid(self.pid) == Ok(self.pid), PAUSE);
         true
     }
 
@@ -617,11 +610,13 @@ impl AsFd for Child {
     /// The pidfd.
     ///
     /// # Panics
-    /// Where pidfds are refused; [`Child::pidfd`] does not.
+    /// Where there is none; [`Child::pidfd`] does not.
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.held.pidfd {
             Some(fd) => fd.as_fd(),
-            None => panic!("this kernel or a filter refuses pidfds; see forkless::facilities()"),
+            None => panic!(
+                "there is no pidfd: no descriptor was left at the start, or the kernel or a filter refuses it (forkless::facilities())"
+            ),
         }
     }
 }

@@ -249,20 +249,14 @@ impl Flight {
         slot.tid.load(Ordering::Acquire) == 0 || slot.generation.load(Ordering::Acquire) != generation
     }
 
-    /// Suspends the calling thread until [`Flight::left`].
-    #[cfg(feature = "tokio")]
-    pub(crate) fn wait_until_left(&self) {
-        self.wait_until(|| false, None);
-    }
-
     /// Suspends the calling thread until [`Flight::left`], or until `reached`, which is asked again after each pause.
-    pub(crate) fn wait_until(&self, reached: impl Fn() -> bool, pause: Option<Timespec>) {
+    pub(crate) fn wait_until(&self, reached: impl Fn() -> bool, pause: Timespec) {
         let Flight::Free { slot, .. } = *self else { return };
         while !self.left() && !reached() {
             // Not the number of a thread but what the start stored: the kernel only ever stores 0.
             let word = slot.tid.load(Ordering::Acquire);
             if word != 0 {
-                let _ = forkless_sys::poll::futex_wait(&slot.tid, word, pause.as_ref());
+                let _ = forkless_sys::poll::futex_wait(&slot.tid, word, Some(&pause));
             }
         }
     }

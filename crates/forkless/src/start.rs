@@ -43,7 +43,7 @@ pub(crate) enum Until {
 /// A child that was created.
 pub(crate) struct Started {
     pub pid: i32,
-    /// Absent only where the kernel or a filter refuses pidfds.
+    /// Absent where the kernel or a filter refuses pidfds, and where no descriptor was left.
     pub pidfd: Option<OwnedFd>,
     /// Present while nobody knows whether it became the program.
     pub flight: Option<Flight>,
@@ -84,8 +84,7 @@ pub(crate) fn start_as(request: Request<'_>, caller_mask: SigSet) -> Result<Star
     let _hooks = plan.hooked.then(|| command.hooks.lock().unwrap_or_else(PoisonError::into_inner));
     let all = facilities::get();
     // Without a wait of its own the caller gets a handle.
-    let handle = until != Until::Exit;
-    let mut pidfd = handle || !alone::nobody_else_reaps();
+    let mut pidfd = until != Until::Exit || !alone::nobody_else_reaps();
     let copied = !all.shared_memory.works();
     let gate = if copied { Some(stdio::pipe()?) } else { None };
     let until_exec = gate.as_ref().map(|g| g.1.as_raw_fd()).or(request.until_exec);
@@ -131,8 +130,9 @@ pub(crate) fn start_as(request: Request<'_>, caller_mask: SigSet) -> Result<Star
                 }
             }
             Err(Refusal::Again) => {}
-            // A full table is no reason for system(3) to fail. What is lost is the status, if somebody else waits for any child.
-            Err(Refusal::Final(e)) if pidfd && !handle && e.table_full() => pidfd = false,
+            // A full table is no reason for a start to fail, nor is it with std. What is lost is the status, if somebody else waits for
+            // any child.
+            Err(Refusal::Final(e)) if pidfd && e.table_full() => pidfd = false,
             Err(Refusal::Final(e)) => return Err(e),
         }
     }

@@ -589,7 +589,7 @@ impl Child {
             if let Some(status) = self.held.inner.try_wait()? {
                 return Ok(status);
             }
-            if let Some(exit) = self.watched()? {
+            if let Some(exit) = self.watched() {
                 // Stays ready: a child ends once.
                 exit.readable().await.map_err(WaitError::Os)?.retain_ready();
                 if let Some(status) = self.held.inner.try_wait()? {
@@ -599,21 +599,20 @@ impl Child {
             }
             let looks = match &mut looks {
                 Some(looks) => looks,
-                None => looks.insert(running::Looks::new(Duration::from_micros(500)).map_err(WaitError::Os)?),
+                None => looks.insert(running::Looks::new(Duration::from_micros(500))),
             };
             looks.due().await.map_err(WaitError::Os)?;
         }
     }
 
-    fn watched(&mut self) -> Result<Option<&AsyncFd<OwnedFd>>, WaitError> {
-        if self.exit.is_none()
-            && let Some(fd) = self.held.inner.pidfd()
-        {
+    /// `None` where there is no pidfd, and where no descriptor or watch is to be had now.
+    fn watched(&mut self) -> Option<&AsyncFd<OwnedFd>> {
+        if self.exit.is_none() {
             // A copy: the registration must not outlive the number, and the handle keeps its own.
-            let copy = fd.try_clone_to_owned().map_err(WaitError::Os)?;
-            self.exit = Some(watch(copy).map_err(WaitError::Os)?);
+            let copy = self.held.inner.pidfd()?.try_clone_to_owned().ok()?;
+            self.exit = Some(watch(copy).ok()?);
         }
-        Ok(self.exit.as_ref())
+        self.exit.as_ref()
     }
 
     /// The status if the child has ended.
@@ -743,7 +742,7 @@ impl AsFd for Child {
     /// The pidfd.
     ///
     /// # Panics
-    /// Where pidfds are refused; [`Child::pidfd`] does not.
+    /// Where there is none; [`Child::pidfd`] does not.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.held.inner.as_fd()
     }
