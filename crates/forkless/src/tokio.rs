@@ -590,8 +590,10 @@ impl Child {
                 return Ok(status);
             }
             if let Some(exit) = self.watched() {
-                // Stays ready: a child ends once.
-                exit.readable().await.map_err(WaitError::Os)?.retain_ready();
+                // Stays ready: a child ends once. Else the runtime is gone that it was first awaited in.
+                if exit.readable().await.map(|mut ready| ready.retain_ready()).is_err() {
+                    self.exit = None;
+                }
                 if let Some(status) = self.held.inner.try_wait()? {
                     return Ok(status);
                 }
