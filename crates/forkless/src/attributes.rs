@@ -356,6 +356,8 @@ impl Command {
     /// that creates the child and stays until the child ends. The child gets all that is the calling thread's own, as any
     /// other child does: credentials, namespaces, filters. A thread that has changed the PID namespace of its children cannot make a
     /// thread: the start fails with `EINVAL`. An exec by this process ends its other threads, so those children get the signal then.
+    /// A child that the first thread starts hangs on that thread: it gets the signal also where the first thread ends by itself
+    /// (`pthread_exit(3)`) and others go on.
     ///
     /// ```
     /// use forkless::Command;
@@ -509,6 +511,10 @@ impl Command {
     /// A function that dies by a signal kills the child alone; before Linux 5.16, if the signal's default action is to dump core, this
     /// process dies with it. One that dies while it panics, as by a panic hook that aborts, leaves the calling thread counted as panicking:
     /// a later panic of that thread ends the process.
+    ///
+    /// With [`Command::parent_death_signal`] set from another thread than the first it runs on a thread of the library's: it finds that
+    /// thread's thread-locals, not the caller's. A filter that it installs must allow what the child still calls: `rt_sigprocmask` and
+    /// `execve`.
     ///
     /// Every signal is blocked while it runs. A mask that it sets with libc's functions is the program's, and so is that it
     /// unblocks a signal. Signals that it blocks besides are not seen: use [`Command::signal_mask`].

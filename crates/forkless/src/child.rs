@@ -28,6 +28,9 @@ use std::time::{Duration, Instant};
 /// Like [`std::process::Child`], and further: a wait with a deadline, signals to its process group, and
 /// a choice of what dropping it does ([`OnDrop`]). Nothing here needs or disturbs a SIGCHLD handler.
 ///
+/// A program that closes all of its descriptors drops its handles before: the pidfd's number may be another file's, or another child's,
+/// afterwards.
+///
 /// It may be moved to another thread and waited for there. To signal it from one thread while another waits, keep a copy of its
 /// [`pidfd`](Child::pidfd): it goes on meaning this child alone, also when that has been waited for.
 ///
