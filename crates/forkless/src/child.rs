@@ -16,6 +16,7 @@ use forkless_sys::Errno;
 use forkless_sys::poll::{POLLIN, PollFd};
 use forkless_sys::process::{self, WEXITED, WNOHANG};
 use forkless_sys::time::Timespec;
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::ExitStatusExt;
@@ -425,10 +426,16 @@ impl Child {
             let why = "signal_group: the child was not started with process_group(0) or setsid";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        let sent = match self.held.signal_group(signal) {
+        let sent = match (self.held.signal_group(signal), &self.held.flight) {
             // A child that nobody waited for may not lead it yet.
-            Err(Errno::ESRCH) if self.held.wait_until_it_leads() => self.held.signal_group(signal),
-            sent => sent,
+            (Err(Errno::ESRCH), Some(flight)) if self.held.is_ours() => {
+                if self.held.comes_to_lead(flight) {
+                    self.held.signal_group(signal)
+                } else {
+                    reap::signal(self.held.pid, self.held.pidfd.as_ref(), signal)
+                }
+            }
+            (sent, _) => sent,
         };
         sent.map_err(|e| io::Error::from_raw_os_error(e.raw()))
     }
@@ -488,13 +495,18 @@ impl Held {
         process::kill(-self.pid, signal)
     }
 
-    /// Until a child that is still on its way to the program leads its group or session; false where it was not on its way.
-    fn wait_until_it_leads(&self) -> bool {
-        let Some(flight) = self.flight.as_ref().filter(|_| self.is_ours()) else { return false };
-        // One of its first steps, so soon.
+    /// Waits until a child that is on its way to the program leads its group or session, which it does first of all. False where it does
+    /// not come to it, as one that was stopped: it is all of its group then, for it has started nothing yet.
+    fn comes_to_lead(&self, flight: &Flight) -> bool {
         const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-        flight.slot.wait_until(|| process::getpgid(self.pid) == Ok(self.pid), PAUSE);
-        true
+        let leads = || process::getpgid(self.pid) == Ok(self.pid);
+        let looks = Cell::new(0);
+        let enough = || {
+            looks.set(looks.get() + 1);
+            leads() || looks.get() > 50
+        };
+        flight.slot.wait_until(enough, PAUSE);
+        leads() || flight.slot.left()
     }
 
     /// `None` only with `WNOHANG`.

@@ -444,6 +444,11 @@ fn a_group_is_there_when_a_start_returns() {
         let ends = [child.wait().unwrap().signal(), other.wait().unwrap().signal()];
         assert_eq!(ends, [Some(libc::SIGKILL); 2]);
     }
+    // One that is stopped on its way does not come to it.
+    let mut child = session.spawn_nonblocking().unwrap();
+    child.signal(libc::SIGSTOP).unwrap();
+    child.kill_group().unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
     // One that never became the program leads no group any more once it has been waited for.
     let mut none = Command::new("/does/not/exist").setsid(true).spawn_nonblocking().unwrap();
     let _ = none.kill_group();
