@@ -189,7 +189,8 @@ const char *forkless_strerror(int error);
  * None of the options leaves the fast path, and there is no fork to fall back to.
  */
 typedef struct forkless_command forkless_command;
-/* A running child, held by a pidfd: signals and waits reach this child and no other. */
+/* A running child, held by a pidfd: signals and waits reach this child and no other, as long as the program leaves the
+ * descriptor alone. One that closes all of its descriptors frees its handles before. */
 typedef struct forkless_child forkless_child;
 /* A command laid out once, for many starts. */
 typedef struct forkless_prepared forkless_prepared;
@@ -313,7 +314,8 @@ int forkless_command_scheduler(forkless_command *command, int policy, int priori
 int forkless_command_affinity(forkless_command *command, const unsigned *cpus, size_t count);
 
 /* A signal the child gets when this process (not merely the calling thread) dies; 0 for none, -EINVAL at the start for a
- * number that is no signal. A child that execs a program with more privileges loses it (prctl(2)). */
+ * number that is no signal. A child that the first thread starts gets it also when that thread ends by pthread_exit and
+ * others go on. A child that execs a program with more privileges loses it (prctl(2)). */
 int forkless_command_parent_death_signal(forkless_command *command, int signal);
 
 /* Not 0: neither the program nor what it starts can gain privileges by exec. */
@@ -322,7 +324,8 @@ int forkless_command_no_new_privs(forkless_command *command, int yes);
 /* The root directory, entered before credentials change. */
 int forkless_command_chroot(forkless_command *command, const char *dir);
 
-/* The directory of a cgroup (version 2) that the child is born in. */
+/* The directory of a cgroup (version 2) that the child is born in. Every start with one suspends the caller until the program
+ * runs: a cgroup that is out of memory would otherwise take this process along. */
 int forkless_command_cgroup(forkless_command *command, const char *dir);
 
 /* The signals blocked in the program, instead of those that the calling thread blocks. The set is copied. */
@@ -355,7 +358,8 @@ int forkless_command_on_free(forkless_command *command, int on_free);
  * It runs IN THE MEMORY OF THE CALLER, on a stack of 2 MiB, while the calling thread is suspended and others run
  * on; it has its own pid and descriptors. So it may make system calls, and must not take a lock, allocate, change memory
  * that others rely on, call setuid and its kin through libc (which would signal the other threads), longjmp out, or throw.
- * `data` is handed on as it is.
+ * `data` is handed on as it is. With a death signal set from another thread than the first it runs on a thread of the
+ * library's, and finds that thread's thread-locals.
  */
 int forkless_command_pre_exec(forkless_command *command, int (*function)(void *data), void *data);
 
@@ -368,7 +372,7 @@ int forkless_command_spawn(forkless_command *command, forkless_child **child);
 /*
  * Likewise, but returns as soon as the child process exists. Whether it became the program shows at the first wait,
  * which then fails with the error that `forkless_command_spawn` would have given. Blocks as that does where the command
- * changes credentials or has a function to run in the child.
+ * changes credentials, has a cgroup or has a function to run in the child.
  */
 int forkless_command_spawn_nonblocking(forkless_command *command, forkless_child **child);
 
@@ -417,7 +421,7 @@ const forkless_error *forkless_child_error(const forkless_child *child);
 pid_t forkless_child_pid(forkless_child *child);
 
 /* The pidfd, close-on-exec, readable once the child has ended: for poll and epoll. It stays the handle's: do not close
- * it. -ENOTSUP where the kernel or a filter refuses pidfds. */
+ * it. -ENOTSUP where the kernel or a filter refuses pidfds, and where no descriptor was left at the start. */
 int forkless_child_pidfd(forkless_child *child);
 
 /* The caller's end of the pipe at this number of the child, close-on-exec; it belongs to the caller from then on, who

@@ -65,7 +65,10 @@ pub extern "C" fn forkless_child_pid(child: Handle<'_>) -> libc::pid_t {
 pub extern "C" fn forkless_child_pidfd(child: Handle<'_>) -> c_int {
     on(child, |c| match c.get()?.pidfd() {
         Some(fd) => Ok(fd.as_raw_fd()),
-        None => Err(Failure::plain(libc::ENOTSUP, "this kernel or a filter refuses pidfds")),
+        None => Err(Failure::plain(
+            libc::ENOTSUP,
+            "no pidfd: no descriptor was left at the start, or this kernel or a filter refuses it",
+        )),
     })
 }
 

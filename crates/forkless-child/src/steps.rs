@@ -19,7 +19,8 @@ use forkless_sys::{CPtr, Errno, Result, fd, ids, poll, process};
 /// # let mask = SigSet::EMPTY;
 /// # let exec = Exec { candidates: &[], argv: &end, envp: &end, mask, no_core_dump: false };
 /// let fds = [Fetch { from: write, to: 100 }];
-/// let steps = [Step::FetchAll { parent: process::getpid(), fds: &fds }];
+/// let (parent, thread) = (process::getpid(), process::gettid());
+/// let steps = [Step::FetchAll { parent, thread, fds: &fds }];
 /// let failure = carry_out(&Launch { files: &steps, steps: &[], exec, hint: 0, report: &report });
 /// match failure.phase {
 ///     Phase::Exec => assert_eq!(fd::write(100, b"x"), Ok(1)), // past the steps; there is no candidate
@@ -84,10 +85,12 @@ pub enum Step<'p> {
         /// The lowest number that is not copied.
         first: u32,
     },
-    /// Copies descriptors from the parent's table, which must not have closed them yet.
+    /// Copies descriptors from the table of the thread that made the child, which must not have closed them yet.
     FetchAll {
         /// The parent's process id.
         parent: i32,
+        /// The thread's.
+        thread: i32,
         /// What to fetch.
         fds: &'p [Fetch],
     },
@@ -231,7 +234,8 @@ pub enum Step<'p> {
         /// The list; replaces all.
         groups: &'p [u32],
     },
-    /// No supplementary groups, where that is allowed: a user namespace may refuse it (user_namespaces(7), `setgroups`).
+    /// No supplementary groups, where the user is root and that is allowed: a user namespace may refuse it (user_namespaces(7),
+    /// `setgroups`). Comes before the user.
     DropGroups,
     /// The group, as setgid(2): all three ids for root, the effective one for others.
     Gid {
@@ -261,7 +265,7 @@ impl Step<'_> {
     pub(crate) fn take(&self, report: &Report, saved: &mut i32) -> Result<()> {
         match *self {
             Step::Unshare { first } => fd::close_range(first, u32::MAX, fd::CLOSE_RANGE_UNSHARE),
-            Step::FetchAll { parent, fds } => fetch(parent, fds),
+            Step::FetchAll { parent, thread, fds } => fetch(parent, thread, fds),
             Step::Staged => {
                 report.staged.store(1, Ordering::Release);
                 poll::futex_wake(&report.staged, 1).map(drop)
@@ -319,6 +323,7 @@ impl Step<'_> {
             Step::Scheduler { policy, priority } => sched::set_scheduler(policy, priority),
             Step::Affinity { mask } => sched::set_affinity(mask),
             Step::Groups { groups } => ids::setgroups(groups),
+            Step::DropGroups if ids::getuid() != 0 => Ok(()),
             Step::DropGroups => match ids::setgroups(&[]) {
                 Err(Errno::EPERM) => Ok(()),
                 done => done,
@@ -350,16 +355,29 @@ impl Step<'_> {
 const RLIMIT_NOFILE: u32 = 7;
 
 /// Needs the right to attach to the parent (`PTRACE_MODE_ATTACH_REALCREDS`), so comes before credentials change.
-fn fetch(parent: i32, fds: &[Fetch]) -> Result<()> {
+fn fetch(parent: i32, thread: i32, fds: &[Fetch]) -> Result<()> {
     // 0 for a parent outside this PID namespace (unshare(2), setns(2)): its number is another process's here, or nobody's.
     if process::getppid() == 0 {
         return Err(Errno::ESRCH);
     }
-    let of = process::pidfd_open(parent)?;
+    // A process's pidfd leads to its first thread's table (`pidfd_getfd`, kernel/pid.c), and the thread may have one of its own.
+    let (of, exact) = if thread == parent {
+        (process::pidfd_open(parent)?, true)
+    } else {
+        match process::pidfd_open_thread(thread) {
+            Ok(of) => (of, true),
+            Err(Errno::EINVAL) => (process::pidfd_open(parent)?, false),
+            Err(e) => return Err(e),
+        }
+    };
     for f in fds {
         let at = fd::pidfd_getfd(of, f.from)?;
         fd::dup3(at, f.to, fd::O_CLOEXEC)?;
         fd::close(at)?;
+    }
+    // Afterwards: the first thread may have left the common table at any time before, and never comes back to it.
+    if !exact && !process::share_descriptors(parent, thread)? {
+        return Err(Errno::ESRCH);
     }
     fd::close(of)
 }
@@ -413,10 +431,10 @@ fn each_in_range(
 /// For so many numbers the directory is not worth opening.
 const FEW: u32 = 64;
 
-/// Calls `act` for every open descriptor. An error, as where /proc is not mounted or no descriptor is left, may come after some.
+/// Calls `act` for every open descriptor of this thread, which need not have the first one's table. An error, as where /proc is not mounted or no descriptor is left, may come after some.
 fn each_open(mut act: impl FnMut(u32)) -> Result<()> {
     let flags = fd::O_RDONLY | fd::O_DIRECTORY | fd::O_CLOEXEC;
-    let list = fd::openat(fd::AT_FDCWD, c"/proc/self/fd".into(), flags, 0)?;
+    let list = fd::openat(fd::AT_FDCWD, c"/proc/thread-self/fd".into(), flags, 0)?;
     // Not zeroed: that would be a call of memset, which nobody here offers.
     let mut entries = [const { MaybeUninit::uninit() }; 1024];
     let done = loop {

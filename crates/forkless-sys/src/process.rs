@@ -141,6 +141,39 @@ pub fn pidfd_open(pid: i32) -> Result<i32> {
     unsafe { call!(__NR_pidfd_open, pid, 0u32) }.map(|n| n as i32)
 }
 
+/// `pidfd_open(2)` of a single thread (`PIDFD_THREAD`), close-on-exec. `EINVAL` before Linux 6.9.
+///
+/// ```
+/// # use forkless_sys::{Errno, fd, process};
+/// match process::pidfd_open_thread(process::gettid()) {
+///     Ok(pidfd) => fd::close(pidfd)?,
+///     Err(e) => assert!(matches!(e, Errno::EINVAL | Errno::EPERM | Errno::ENOSYS)),
+/// }
+/// # Ok::<(), Errno>(())
+/// ```
+#[inline(always)]
+pub fn pidfd_open_thread(tid: i32) -> Result<i32> {
+    // O_EXCL (include/uapi/linux/pidfd.h).
+    const PIDFD_THREAD: u32 = 0o200;
+    // SAFETY: writes no memory.
+    unsafe { call!(__NR_pidfd_open, tid, PIDFD_THREAD) }.map(|n| n as i32)
+}
+
+/// Whether two threads, of one process or of two, have one descriptor table (`kcmp(2)` with `KCMP_FILES`).
+///
+/// ```
+/// # use forkless_sys::{Errno, process};
+/// let first = process::getpid();
+/// let shared = std::thread::spawn(move || process::share_descriptors(first, process::gettid())).join().unwrap();
+/// // Refused in many a container.
+/// assert!(matches!(shared, Ok(true) | Err(Errno::EPERM | Errno::ENOSYS)));
+/// ```
+pub fn share_descriptors(a: i32, b: i32) -> Result<bool> {
+    const KCMP_FILES: u32 = 2;
+    // SAFETY: writes no memory.
+    unsafe { call!(__NR_kcmp, a, b, KCMP_FILES, 0usize, 0usize) }.map(|order| order == 0)
+}
+
 /// `pidfd_send_signal(2)`: signal 0 only checks. Flags since Linux 6.9.
 ///
 /// ```
@@ -256,6 +289,21 @@ pub fn setsid() -> Result<i32> {
 pub fn setpgid(pgid: i32) -> Result<()> {
     // SAFETY: writes no memory.
     unsafe { call!(__NR_setpgid, 0i32, pgid) }.map(drop)
+}
+
+/// `setpgid(2)` of a child: `EACCES` once it has executed a program. 0 makes a group of its own.
+///
+/// ```
+/// # use forkless_sys::{Errno, process};
+/// # use std::process::{Command, Stdio};
+/// let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+/// assert_eq!(process::setpgid_of(child.id() as i32, 0), Err(Errno::EACCES)); // it runs
+/// # drop(child.stdin.take());
+/// # child.wait().unwrap();
+/// ```
+pub fn setpgid_of(pid: i32, pgid: i32) -> Result<()> {
+    // SAFETY: writes no memory.
+    unsafe { call!(__NR_setpgid, pid, pgid) }.map(drop)
 }
 
 /// `chdir(2)`.

@@ -7,6 +7,7 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::RawFd;
 use std::path::Path;
+use std::sync::PoisonError;
 
 /// A resource that can be limited (`getrlimit(2)`).
 ///
@@ -355,6 +356,8 @@ impl Command {
     /// that creates the child and stays until the child ends. The child gets all that is the calling thread's own, as any
     /// other child does: credentials, namespaces, filters. A thread that has changed the PID namespace of its children cannot make a
     /// thread: the start fails with `EINVAL`. An exec by this process ends its other threads, so those children get the signal then.
+    /// A child that the first thread starts hangs on that thread: it gets the signal also where the first thread ends by itself
+    /// (`pthread_exit(3)`) and others go on.
     ///
     /// ```
     /// use forkless::Command;
@@ -395,6 +398,9 @@ impl Command {
     }
 
     /// The directory of a cgroup the child is born in (`CLONE_INTO_CGROUP`), or joins before anything else where that is refused.
+    ///
+    /// Every start with a cgroup suspends the calling thread until the program runs, [`Command::spawn_nonblocking`] included: a
+    /// cgroup that is out of memory would otherwise take this process along, whose memory the child shares until then.
     ///
     /// ```
     /// use forkless::{Command, Step};
@@ -503,7 +509,12 @@ impl Command {
     /// - unwind (a panic is caught and fails the start) or not return.
     ///
     /// A function that dies by a signal kills the child alone; before Linux 5.16, if the signal's default action is to dump core, this
-    /// process dies with it.
+    /// process dies with it. One that dies while it panics, as by a panic hook that aborts, leaves the calling thread counted as panicking:
+    /// a later panic of that thread ends the process.
+    ///
+    /// With [`Command::parent_death_signal`] set from another thread than the first it runs on a thread of the library's: it finds that
+    /// thread's thread-locals, not the caller's. A filter that it installs must allow what the child still calls: `rt_sigprocmask` and
+    /// `execve`.
     ///
     /// Every signal is blocked while it runs. A mask that it sets with libc's functions is the program's, and so is that it
     /// unblocks a signal. Signals that it blocks besides are not seen: use [`Command::signal_mask`].
@@ -514,9 +525,7 @@ impl Command {
     where
         F: FnMut() -> io::Result<()> + Send + Sync + 'static,
     {
-        if let Ok(hooks) = self.hooks.get_mut() {
-            hooks.push(Box::new(f));
-        }
+        self.hooks.get_mut().unwrap_or_else(PoisonError::into_inner).push(Box::new(f));
         self
     }
 }

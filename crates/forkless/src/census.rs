@@ -1,4 +1,4 @@
-//! About how many descriptors this process has open: whether a clone that copies the table is cheap.
+//! About how many descriptors the calling thread has open: whether a clone that copies the table is cheap.
 //!
 //! Nothing depends on the answer but time, so it may be old.
 
@@ -37,12 +37,12 @@ pub(crate) fn many_open() -> bool {
 /// `None` without /proc.
 fn count() -> Option<u32> {
     // Since Linux 6.2 the size of the directory (proc_fd_getattr, fs/proc/fd.c); 0 before.
-    let open = std::fs::metadata("/proc/self/fd").ok()?.len();
+    let open = std::fs::metadata("/proc/thread-self/fd").ok()?.len();
     if open > 0 {
         return Some(u32::try_from(open).unwrap_or(u32::MAX));
     }
     // The table's capacity: no less than what is open, and never smaller again.
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let status = std::fs::read_to_string("/proc/thread-self/status").ok()?;
     capacity(&status)
 }
 

@@ -16,6 +16,7 @@ use forkless_sys::Errno;
 use forkless_sys::poll::{POLLIN, PollFd};
 use forkless_sys::process::{self, WEXITED, WNOHANG};
 use forkless_sys::time::Timespec;
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::ExitStatusExt;
@@ -27,6 +28,9 @@ use std::time::{Duration, Instant};
 ///
 /// Like [`std::process::Child`], and further: a wait with a deadline, signals to its process group, and
 /// a choice of what dropping it does ([`OnDrop`]). Nothing here needs or disturbs a SIGCHLD handler.
+///
+/// A program that closes all of its descriptors drops its handles before: the pidfd's number may be another file's, or another child's,
+/// afterwards.
 ///
 /// It may be moved to another thread and waited for there. To signal it from one thread while another waits, keep a copy of its
 /// [`pidfd`](Child::pidfd): it goes on meaning this child alone, also when that has been waited for.
@@ -98,7 +102,7 @@ pub struct ChildParts {
     pub pid: u32,
     /// Whether the child has been waited for: `pid` may be another process's then.
     pub waited_for: bool,
-    /// The pidfd. `None` only where pidfds are refused.
+    /// The pidfd. `None` where pidfds are refused, and where no descriptor was left at the start.
     pub pidfd: Option<OwnedFd>,
     /// The parent's end of the child's standard input, if that is a pipe.
     pub stdin: Option<ChildStdin>,
@@ -163,7 +167,8 @@ impl Child {
         self.held.pid as u32
     }
 
-    /// The pidfd, close-on-exec, readable once the child has ended; for event loops. `None` only where pidfds are refused.
+    /// The pidfd, close-on-exec, readable once the child has ended; for event loops. `None` where pidfds are refused, and where no
+    /// descriptor was left at the start; the waits look for the end from time to time then.
     ///
     /// ```
     /// use std::os::fd::AsRawFd;
@@ -214,14 +219,6 @@ impl Child {
         self.held.flight.as_ref().is_none_or(|f| f.slot.left())
     }
 
-    /// Suspends the calling thread until [`Child::has_left`].
-    #[cfg(feature = "tokio")]
-    pub(crate) fn wait_until_left(&self) {
-        if let Some(f) = &self.held.flight {
-            f.slot.wait_until_left();
-        }
-    }
-
     /// The child in pieces, for code that waits for it in a way of its own. Nothing reaps the child any more, signals it or
     /// closes its pipes: that is the caller's business from here on. A non-blocking start that failed no longer says so.
     ///
@@ -268,6 +265,9 @@ impl Child {
     /// not read: a child that fills a pipe which nobody reads does not end ([`Child::wait_with_output`] reads, and so does
     /// [`Command::communicate`](crate::Command::communicate)).
     ///
+    /// A child that this process traces (ptrace(2)) may also have stopped: the status says so (`stopped_signal`), as std's does, and
+    /// the next wait goes on. A wait with a deadline looks for that when it begins and when the time is over.
+    ///
     /// Does not lose a status to a signal handler or to `SIGCHLD` being ignored where the kernel keeps it (Linux 6.15).
     ///
     /// ```
@@ -277,10 +277,27 @@ impl Child {
     /// ```
     ///
     /// # Errors
-    /// [`WaitError::Start`] when a non-blocking start failed; [`WaitError::Unknown`] when the status is lost.
+    /// [`WaitError::Start`] when a non-blocking start failed; [`WaitError::Unknown`] when the status is lost; [`WaitError::Os`] with
+    /// `ECHILD` in a process forked from the one that started the child.
     pub fn wait(&mut self) -> Result<ExitStatus, WaitError> {
         drop(self.stdin.take());
         self.held.reap(0).map(|s| s.unwrap_or_default())
+    }
+
+    /// Kills it and waits for its end. An error where it may not be killed, since it has become another user's: waiting for it, here
+    /// or when the handle is dropped, would break the promise that a deadline is. It is reaped when it ends.
+    pub(crate) fn put_down(&mut self) -> Result<ExitStatus, WaitError> {
+        if let Err(e) = self.kill() {
+            self.set_on_drop(OnDrop::Detach);
+            return Err(WaitError::Os(e));
+        }
+        loop {
+            // Of a child that is traced by this process a stop may be told first.
+            let status = self.wait()?;
+            if status.stopped_signal().is_none() {
+                return Ok(status);
+            }
+        }
     }
 
     /// The status if the child has ended, else `None`, at once.
@@ -405,23 +422,22 @@ impl Child {
     /// `InvalidInput` when the child does not lead a group; `NotFound` (`ESRCH`) when the group is empty; on kernels before
     /// Linux 6.9 `ESRCH` also once the child has been waited for, since the group's number might be another's by then.
     pub fn signal_group(&mut self, signal: i32) -> io::Result<()> {
-        const PIDFD_SIGNAL_PROCESS_GROUP: u32 = 1 << 2;
         if !self.held.leads_group {
             let why = "signal_group: the child was not started with process_group(0) or setsid";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        if let Some(fd) = &self.held.pidfd {
-            match process::pidfd_send_signal(fd.as_raw_fd(), signal, PIDFD_SIGNAL_PROCESS_GROUP) {
-                Ok(()) => return Ok(()),
-                // Before 6.9, or a filter; the kernel's own EPERM comes again below.
-                Err(Errno::EINVAL | Errno::EPERM | Errno::ENOSYS) if signal_exists(signal) => {}
-                Err(e) => return Err(io::Error::from_raw_os_error(e.raw())),
+        let sent = match (self.held.signal_group(signal), &self.held.flight) {
+            // A child that nobody waited for may not lead it yet.
+            (Err(Errno::ESRCH), Some(flight)) if self.held.is_ours() => {
+                if self.held.comes_to_lead(flight) {
+                    self.held.signal_group(signal)
+                } else {
+                    reap::signal(self.held.pid, self.held.pidfd.as_ref(), signal)
+                }
             }
-        }
-        if self.held.ended.is_some() || self.held.gone {
-            return Err(io::Error::from_raw_os_error(libc::ESRCH));
-        }
-        process::kill(-self.held.pid, signal).map_err(|e| io::Error::from_raw_os_error(e.raw()))
+            (sent, _) => sent,
+        };
+        sent.map_err(|e| io::Error::from_raw_os_error(e.raw()))
     }
 
     /// SIGKILL to the whole group; see [`Child::signal_group`].
@@ -464,6 +480,35 @@ impl Held {
         }
     }
 
+    fn signal_group(&self, signal: i32) -> forkless_sys::Result<()> {
+        const PIDFD_SIGNAL_PROCESS_GROUP: u32 = 1 << 2;
+        if let Some(fd) = &self.pidfd {
+            match process::pidfd_send_signal(fd.as_raw_fd(), signal, PIDFD_SIGNAL_PROCESS_GROUP) {
+                // Before 6.9, or a filter; the kernel's own EPERM comes again below.
+                Err(Errno::EINVAL | Errno::EPERM | Errno::ENOSYS) if signal_exists(signal) => {}
+                sent => return sent,
+            }
+        }
+        if self.ended.is_some() || self.gone {
+            return Err(Errno::ESRCH);
+        }
+        process::kill(-self.pid, signal)
+    }
+
+    /// Waits until a child that is on its way to the program leads its group or session, which it does first of all. False where it does
+    /// not come to it, as one that was stopped: it is all of its group then, for it has started nothing yet.
+    fn comes_to_lead(&self, flight: &Flight) -> bool {
+        const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+        let leads = || process::getpgid(self.pid) == Ok(self.pid);
+        let looks = Cell::new(0);
+        let enough = || {
+            looks.set(looks.get() + 1);
+            leads() || looks.get() > 50
+        };
+        flight.slot.wait_until(enough, PAUSE);
+        leads() || flight.slot.left()
+    }
+
     /// `None` only with `WNOHANG`.
     fn reap(&mut self, options: u32) -> Result<Option<ExitStatus>, WaitError> {
         if let Some(e) = &self.failed {
@@ -475,9 +520,16 @@ impl Held {
         if self.gone {
             return Err(WaitError::Unknown);
         }
+        if !self.is_ours() {
+            // Nobody but the process that started it can wait for it, and by its number this could be a child of our own.
+            let no_child = || WaitError::Os(io::Error::from_raw_os_error(libc::ECHILD));
+            return self.status_from_pidfd().flatten().map(Some).ok_or_else(no_child);
+        }
         let status = loop {
             match reap::wait(self.pid, self.pidfd.as_ref(), WEXITED | options) {
                 Ok(info) if info.pid == 0 => return Ok(None),
+                // It goes on, so nothing is settled: the next wait asks again.
+                Ok(info) if reap::is_stop(&info) => return Ok(Some(from_info(info.code, info.status))),
                 Ok(info) => break Some(from_info(info.code, info.status)),
                 Err(Errno::EINTR) => {}
                 // Somebody else's wait, or the kernel itself because SIGCHLD is ignored, was first.
@@ -508,22 +560,30 @@ impl Held {
 
     /// The status from the pidfd of a child that is not ours to wait for any more.
     fn kept_status(&self) -> Option<ExitStatus> {
-        let fd = self.pidfd.as_ref()?.as_raw_fd();
         // waitid says ECHILD as soon as the child is dead; its status is on the pidfd a moment later (`release_task`), which on a
         // loaded machine can be a while.
         let until = Instant::now() + Duration::from_secs(1);
         loop {
-            match process::pidfd_exit_status(fd) {
-                Ok(Some(status)) => {
+            match self.status_from_pidfd() {
+                Some(None) if Instant::now() < until => std::thread::sleep(Duration::from_micros(100)),
+                kept => return kept?,
+            }
+        }
+    }
+
+    /// `Some(None)` while it has not been reaped, `None` where the kernel keeps no status.
+    fn status_from_pidfd(&self) -> Option<Option<ExitStatus>> {
+        let kept = process::pidfd_exit_status(self.pidfd.as_ref()?.as_raw_fd());
+        match kept {
+            Ok(status) => {
+                if status.is_some() {
                     facilities::get().pidfd_info.confirm();
-                    return Some(ExitStatus::from_raw(status));
                 }
-                Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_micros(100)),
-                Ok(None) => return None,
-                Err(e) => {
-                    facilities::get().pidfd_info.refuse(e);
-                    return None;
-                }
+                Some(status.map(ExitStatus::from_raw))
+            }
+            Err(e) => {
+                facilities::get().pidfd_info.refuse(e);
+                None
             }
         }
     }
@@ -539,16 +599,23 @@ impl Drop for Held {
         }
         // Before a wait: a child that has filled one of them would never end.
         drop(std::mem::take(&mut self.pipes));
-        let killed = match self.on_drop {
-            OnDrop::Wait => true,
-            OnDrop::Kill => self.signal(libc::SIGKILL).is_ok(),
-            OnDrop::Detach => false,
+        let pidfd = self.pidfd.as_ref();
+        let over = match self.on_drop {
+            // One that has stopped for a tracer here would not end before this thread goes on.
+            OnDrop::Wait => loop {
+                match reap::forget(self.pid, pidfd, 0) {
+                    Err(Errno::EINTR) => {}
+                    over => break over,
+                }
+            },
+            OnDrop::Kill if self.signal(libc::SIGKILL).is_ok() => {
+                reap::end(self.pid, pidfd);
+                Ok(true)
+            }
+            // A child that may not be killed (it changed its user) must not be waited for either: it goes on, and is reaped at its end.
+            OnDrop::Kill | OnDrop::Detach => reap::forget(self.pid, pidfd, WNOHANG),
         };
-        // A child that may not be killed (it changed its user) must not be waited for either: it goes on, and is reaped at its end.
-        if killed {
-            reap::end(self.pid, self.pidfd.as_ref());
-        } else if matches!(reap::wait(self.pid, self.pidfd.as_ref(), WEXITED | WNOHANG), Ok(i) if i.pid == 0)
-        {
+        if over == Ok(false) {
             orphans::adopt(self.pid, self.pidfd.take());
         }
     }
@@ -558,11 +625,13 @@ impl AsFd for Child {
     /// The pidfd.
     ///
     /// # Panics
-    /// Where pidfds are refused; [`Child::pidfd`] does not.
+    /// Where there is none; [`Child::pidfd`] does not.
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.held.pidfd {
             Some(fd) => fd.as_fd(),
-            None => panic!("this kernel or a filter refuses pidfds; see forkless::facilities()"),
+            None => panic!(
+                "there is no pidfd: no descriptor was left at the start, or the kernel or a filter refuses it (forkless::facilities())"
+            ),
         }
     }
 }
@@ -574,11 +643,14 @@ fn signal_exists(signal: i32) -> bool {
 /// `waitid`'s code and status as the word of wait(2).
 fn from_info(code: i32, status: i32) -> ExitStatus {
     const CLD_EXITED: i32 = 1;
+    const CLD_KILLED: i32 = 2;
     const CLD_DUMPED: i32 = 3;
     ExitStatus::from_raw(match code {
         CLD_EXITED => (status & 0xff) << 8,
+        CLD_KILLED => status,
         CLD_DUMPED => status | 0x80,
-        _ => status,
+        // A stop; a tracer's has the event above the signal (ptrace(2)).
+        _ => status << 8 | 0x7f,
     })
 }
 

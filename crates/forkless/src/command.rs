@@ -340,8 +340,8 @@ impl Command {
     /// Starts the program and returns as soon as the child process exists; whether it became the program shows at the first wait.
     ///
     /// The caller is blocked for the clone alone, about a sixth of what `posix_spawn` takes, except when: more than a few hundred
-    /// descriptors are open, when it waits for the child to have a table of its own (some 10 us); and with credentials or
-    /// [`Command::pre_exec`], when it is as [`Command::spawn`]; likewise under emulators that copy memory for `CLONE_VM`.
+    /// descriptors are open, when it waits for the child to have a table of its own (some 10 us); and with credentials, a
+    /// [`Command::cgroup`] or [`Command::pre_exec`], when it is as [`Command::spawn`]; likewise under emulators that copy memory for `CLONE_VM`.
     ///
     /// ```
     /// use forkless::{Command, WaitError};

@@ -1,6 +1,5 @@
 //! Talking to a child: input in, output out, however large, without deadlock, within limits and a deadline.
 
-use crate::attributes::OnDrop;
 use crate::child::{Child, timespec};
 use crate::command::{Command, Defaults, start_planned};
 use crate::error::{SpawnError, Step, WaitError};
@@ -498,13 +497,7 @@ fn put_down(child: &mut Child, group: bool) -> Result<ExitStatus, WaitError> {
     if group {
         let _ = child.kill_group();
     }
-    if let Err(e) = child.kill() {
-        // It has become another user's. Waiting for it, here or when the handle is dropped, would break the promise that the
-        // deadline is; it is reaped when it ends.
-        child.set_on_drop(OnDrop::Detach);
-        return Err(WaitError::Os(e));
-    }
-    child.wait()
+    child.put_down()
 }
 
 fn nonblocking(fd: &OwnedFd) -> Result<(), SpawnError> {

@@ -9,7 +9,7 @@
 use crate::alone;
 use crate::layout::{At, Builder};
 use crate::strings::Strings;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::{CStr, OsStr, OsString, c_char};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::ptr::null_mut;
@@ -78,6 +78,14 @@ fn name_of(entry: &[u8]) -> &[u8] {
 /// Whether an entry has a name and a value, as `vars_os` wants it.
 fn is_variable(entry: &[u8]) -> bool {
     name_of(entry).len() < entry.len()
+}
+
+/// The last of the variables of each name: what std hands on of an environment that it changes.
+fn last_of_each(all: &[(OsString, OsString)]) -> impl Iterator<Item = &(OsString, OsString)> {
+    let mut seen = HashSet::with_capacity(all.len());
+    let mut last: Vec<_> = all.iter().rev().filter(|(name, _)| seen.insert(name)).collect();
+    last.reverse();
+    last.into_iter()
 }
 
 impl EnvChanges {
@@ -165,8 +173,14 @@ impl EnvChanges {
         let changed = |name: &OsStr| !self.vars.is_empty() && self.vars.contains_key(name);
         match self.inherits {
             _ if self.clear => {}
+            Inherits::Variables if self.vars.is_empty() => {
+                for (name, value) in std::env::vars_os() {
+                    take(&[name.as_bytes(), b"=", value.as_bytes()]);
+                }
+            }
             Inherits::Variables => {
-                for (name, value) in std::env::vars_os().filter(|(name, _)| !changed(name)) {
+                let all: Vec<_> = std::env::vars_os().filter(|(name, _)| !changed(name)).collect();
+                for (name, value) in last_of_each(&all) {
                     take(&[name.as_bytes(), b"=", value.as_bytes()]);
                 }
             }
@@ -193,7 +207,7 @@ impl EnvChanges {
         here
     }
 
-    /// The value the child will see.
+    /// The value the child will see; of several that are inherited the first, as getenv(3) and std's search have it.
     pub(crate) fn lookup(&self, name: &[u8]) -> Option<Vec<u8>> {
         match self.vars.get(OsStr::from_bytes(name)) {
             Some(v) => v.as_ref().map(|v| v.as_bytes().to_vec()),

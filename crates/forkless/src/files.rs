@@ -23,7 +23,7 @@ pub(crate) enum Source {
 pub(crate) enum Table {
     /// The clone copies all of it; what is not given is closed afterwards.
     Copy { close_others: bool },
-    /// It is shared until the child unshares the part it needs; higher numbers are fetched from the parent.
+    /// It is shared until the child unshares the part it needs; higher numbers are fetched from the calling thread.
     Share,
     /// The process itself execs: the rest is marked close-on-exec, so that a failure leaves it as it was.
     InPlace { close_others: bool },
@@ -36,8 +36,8 @@ pub(crate) struct Means {
     pub close_range: bool,
     /// One more than the highest number that may be open; for the loop that replaces it.
     pub limit: u32,
-    /// This process.
-    pub pid: i32,
+    /// This process, and the calling thread.
+    pub caller: (i32, i32),
     /// The parent waits for the table to be the child's own.
     pub announce: bool,
 }
@@ -84,7 +84,8 @@ pub(crate) fn resolve(targets: &[(i32, Source)], table: Table, means: Means, out
         }
         steps.push(Step::Unshare { first: first as u32 });
         if !fetches.is_empty() {
-            steps.push(Step::FetchAll { parent: means.pid, fds: &[] });
+            let (parent, thread) = means.caller;
+            steps.push(Step::FetchAll { parent, thread, fds: &[] });
         }
         if means.announce {
             steps.push(Step::Staged);

@@ -11,14 +11,19 @@
 #![expect(unsafe_code, reason = "lends the caller's borrows to a thread the caller waits for")]
 
 use crate::error::{SpawnError, Step as At};
+use crate::reap;
 use crate::start::{self, Request, Started, Until};
 use crate::thread;
 use forkless_sys::signal::SigSet;
 use forkless_sys::{Errno, process};
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 /// Makes the child; its number, where there is one.
 type Job = Box<dyn FnOnce() -> Option<i32> + Send>;
+
+/// Between two looks at a child that has stopped.
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// What a child is made on: a start needs little.
 const STACK: usize = 256 * 1024;
@@ -61,8 +66,15 @@ fn no_thread(e: &std::io::Error) -> SpawnError {
 fn until_ended(pid: i32) {
     // Of this thread's own children: so the number can mean another child only where this one is gone.
     let options = process::WEXITED | process::WNOWAIT | process::WNOTHREAD;
+    let mut pause = Duration::from_millis(1);
     loop {
         match process::waitid(process::P_PID, pid, options) {
+            // Traced by this thread, since a function of the caller's asked for it (PTRACE_TRACEME). It is left to be told to whoever waits,
+            // and until it has been, a wait returns at once.
+            Ok(info) if reap::is_stop(&info) => {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
             Ok(_) | Err(Errno::ECHILD) => return,
             Err(Errno::EINTR) => {}
             // A filter: to return would end the thread, and that would kill the child.

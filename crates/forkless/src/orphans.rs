@@ -19,7 +19,7 @@ use crate::reap;
 use crate::stdio;
 use crate::thread;
 use forkless_sys::poll;
-use forkless_sys::process::{self, WEXITED, WNOHANG};
+use forkless_sys::process::{self, WNOHANG};
 use forkless_sys::{Errno, fd};
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -144,8 +144,8 @@ fn ended(o: &Orphan) -> bool {
 
 /// `None` when it is not ours to wait for.
 fn reaped(pid: i32, pidfd: Option<&OwnedFd>) -> Option<bool> {
-    match reap::wait(pid, pidfd, WEXITED | WNOHANG) {
-        Ok(info) => Some(info.pid != 0),
+    match reap::forget(pid, pidfd, WNOHANG) {
+        Ok(ended) => Some(ended),
         Err(Errno::EINTR) => Some(false),
         Err(_) => None,
     }

@@ -75,7 +75,8 @@ impl Pipeline {
     /// ```
     ///
     /// # Errors
-    /// The first stage that cannot start; the ones started before it are killed and waited for.
+    /// The first stage that cannot start; the ones started before it are killed and waited for. One that may not be killed, since it
+    /// became another user, goes on, and is reaped when it ends.
     pub fn spawn(&mut self) -> Result<Children, SpawnError> {
         self.start(Defaults::Inherit)
     }
@@ -108,8 +109,7 @@ impl Pipeline {
                 Ok(child) => started.push(child),
                 Err(e) => {
                     for mut child in started {
-                        let _ = child.kill();
-                        let _ = child.wait();
+                        let _ = child.put_down();
                     }
                     return Err(e);
                 }

@@ -15,7 +15,7 @@ use forkless_sys::{CPtr, process};
 use std::ffi::{CStr, CString, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr::null;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 /// Directories searched when the child has no PATH: what glibc's `confstr(_CS_PATH)` says.
 const DEFAULT_PATH: &[u8] = b"/bin:/usr/bin";
@@ -59,9 +59,11 @@ pub(crate) struct Plan {
     pub hooked: bool,
     /// The child's fate hangs on the creating thread's.
     pub death_signal: bool,
+    /// The process group that the child is to be in, 0 for its own, where no session comes before it.
+    pub group: Option<i32>,
     /// A directory of a cgroup file system to be born in.
     pub cgroup: Option<CString>,
-    /// The process that made the plan: the one whose death counts, and whose table is fetched from.
+    /// The process that made the plan: the one whose death counts.
     pub pid: i32,
     /// What the steps point into, kept alive and in place.
     _kept: Kept,
@@ -109,7 +111,7 @@ impl Plan {
                 b.end();
             }
         }
-        let hooked = !command.hooks.lock().is_ok_and(|h| h.is_empty());
+        let hooked = !command.hooks.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
         let borrowed = if life == Life::Start { command.env.borrowed(hooked) } else { None };
         let env = borrowed.is_none().then(|| command.env.lay_out(&mut b));
         let layout = b.finish();
@@ -138,6 +140,8 @@ impl Plan {
             credentials: a.uid.is_some() || a.gid.is_some() || a.groups.is_some() || a.chroot.is_some(),
             hooked,
             death_signal: a.death_signal.is_some(),
+            // A leader of a group can make no session (setsid(2)).
+            group: a.pgid.filter(|_| !a.setsid),
             cgroup: if cgroup == Cgroup::Born { a.cgroup.clone() } else { None },
             pid: if a.death_signal.is_some() { process::getpid() } else { 0 },
             _kept: kept,
@@ -291,8 +295,9 @@ fn steps(
         let groups: *const [u32] = groups.as_ptr();
         // SAFETY: `kept` owns it and goes with the steps.
         s.push(Step::Groups { groups: unsafe { &*groups } });
-    } else if a.uid.is_some() && forkless_sys::ids::getuid() == 0 {
-        // As std: root that becomes somebody else does not keep root's groups, unless it may not give them up.
+    } else if a.uid.is_some() {
+        // As std: root that becomes somebody else does not keep root's groups, unless it may not give them up. Who starts the plan is
+        // not known here.
         s.push(Step::DropGroups);
     }
     if let Some(gid) = a.gid {
@@ -316,12 +321,13 @@ fn steps(
     if a.default != SigSet::EMPTY || a.ignore != SigSet::EMPTY {
         s.push(Step::Dispositions { default: SigSet(a.default.0 & !a.ignore.0), ignore: a.ignore });
     }
-    if let Ok(mut hooks) = hooks.lock() {
-        // Pointers of the vector itself: a borrow of a hook would end those that an earlier plan has.
-        let first = hooks.as_mut_ptr();
-        for i in 0..hooks.len() {
-            s.push(Step::Hook(Hook { call: call_hook, data: first.wrapping_add(i).cast() }));
-        }
+    // Poisoned by a child that died while it panicked, in this memory. The functions are there all the same, and one that gives up
+    // privilege must not be left out.
+    let mut hooks = hooks.lock().unwrap_or_else(PoisonError::into_inner);
+    // Pointers of the vector itself: a borrow of a hook would end those that an earlier plan has.
+    let first = hooks.as_mut_ptr();
+    for i in 0..hooks.len() {
+        s.push(Step::Hook(Hook { call: call_hook, data: first.wrapping_add(i).cast() }));
     }
     Ok((s, kept))
 }

@@ -27,9 +27,33 @@ pub(crate) fn wait(pid: i32, pidfd: Option<&OwnedFd>, options: u32) -> Result<Wa
     process::waitid(P_PID, pid, options)
 }
 
+/// Whether the child has stopped instead of ended: its tracer, any thread of this process, is told so whatever it waits for
+/// (`wait_task_stopped`, kernel/exit.c).
+pub(crate) fn is_stop(info: &WaitInfo) -> bool {
+    const CLD_TRAPPED: i32 = 4;
+    const CLD_STOPPED: i32 = 5;
+    matches!(info.code, CLD_TRAPPED | CLD_STOPPED)
+}
+
 /// Waits for the end of a child that is known to be ending, and forgets its status.
 pub(crate) fn end(pid: i32, pidfd: Option<&OwnedFd>) {
-    while wait(pid, pidfd, WEXITED) == Err(Errno::EINTR) {}
+    loop {
+        match wait(pid, pidfd, WEXITED) {
+            Err(Errno::EINTR) => {}
+            Ok(info) if is_stop(&info) => {}
+            _ => return,
+        }
+    }
+}
+
+/// Forgets a child if it has ended, whereof `options` say whether to wait; false where it has not. That it has stopped is left to be
+/// told to its tracer.
+pub(crate) fn forget(pid: i32, pidfd: Option<&OwnedFd>, options: u32) -> Result<bool> {
+    let seen = wait(pid, pidfd, WEXITED | WNOWAIT | options)?;
+    if seen.pid == 0 || is_stop(&seen) {
+        return Ok(false);
+    }
+    wait(pid, pidfd, WEXITED | WNOHANG).map(|info| info.pid != 0)
 }
 
 /// Sends a signal to the child; `ESRCH` when it is gone.

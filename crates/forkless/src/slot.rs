@@ -15,6 +15,7 @@ use crate::plan::Plan;
 use forkless_child::{Failure, Launch, Phase, Report, Step as ChildStep};
 use forkless_sys::mm;
 use forkless_sys::signal::SigSet;
+use forkless_sys::time::Timespec;
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -243,21 +244,19 @@ impl Flight {
     }
 
     /// Whether the child has left the slot: the kernel says so at exec and at the child's end. A held slot's child is not watched.
-    #[cfg(feature = "tokio")]
     pub(crate) fn left(&self) -> bool {
         let Flight::Free { slot, generation } = *self else { return false };
         slot.tid.load(Ordering::Acquire) == 0 || slot.generation.load(Ordering::Acquire) != generation
     }
 
-    /// Suspends the calling thread until [`Flight::left`].
-    #[cfg(feature = "tokio")]
-    pub(crate) fn wait_until_left(&self) {
+    /// Suspends the calling thread until [`Flight::left`], or until `reached`, which is asked again after each pause.
+    pub(crate) fn wait_until(&self, reached: impl Fn() -> bool, pause: Timespec) {
         let Flight::Free { slot, .. } = *self else { return };
-        while !self.left() {
+        while !self.left() && !reached() {
             // Not the number of a thread but what the start stored: the kernel only ever stores 0.
             let word = slot.tid.load(Ordering::Acquire);
             if word != 0 {
-                let _ = forkless_sys::poll::futex_wait(&slot.tid, word, None);
+                let _ = forkless_sys::poll::futex_wait(&slot.tid, word, Some(&pause));
             }
         }
     }

@@ -43,7 +43,7 @@ pub(crate) enum Until {
 /// A child that was created.
 pub(crate) struct Started {
     pub pid: i32,
-    /// Absent only where the kernel or a filter refuses pidfds.
+    /// Absent where the kernel or a filter refuses pidfds, and where no descriptor was left.
     pub pidfd: Option<OwnedFd>,
     /// Present while nobody knows whether it became the program.
     pub flight: Option<Flight>,
@@ -84,8 +84,7 @@ pub(crate) fn start_as(request: Request<'_>, caller_mask: SigSet) -> Result<Star
     let _hooks = plan.hooked.then(|| command.hooks.lock().unwrap_or_else(PoisonError::into_inner));
     let all = facilities::get();
     // Without a wait of its own the caller gets a handle.
-    let handle = until != Until::Exit;
-    let mut pidfd = handle || !alone::nobody_else_reaps();
+    let mut pidfd = until != Until::Exit || !alone::nobody_else_reaps();
     let copied = !all.shared_memory.works();
     let gate = if copied { Some(stdio::pipe()?) } else { None };
     let until_exec = gate.as_ref().map(|g| g.1.as_raw_fd()).or(request.until_exec);
@@ -99,6 +98,9 @@ pub(crate) fn start_as(request: Request<'_>, caller_mask: SigSet) -> Result<Star
         Until::Exit if !proven(all, command, &wiring) => Until::Exec,
         // Credentials clear the shared dumpable flag, and a hook may touch anything: the parent must stand still.
         _ if plan.credentials || plan.hooked => Until::Exec,
+        // Out of memory in the cgroup, the kernel kills a process of it and all that share its memory, which is this program. Only a
+        // child that its parent waits for is spared (in_vfork in oom_badness, mm/oom_kill.c).
+        _ if command.attributes.cgroup.is_some() => Until::Exec,
         u => u,
     };
     let mut table = match choose_table(all, command, &wiring, until) {
@@ -128,8 +130,9 @@ pub(crate) fn start_as(request: Request<'_>, caller_mask: SigSet) -> Result<Star
                 }
             }
             Err(Refusal::Again) => {}
-            // A full table is no reason for system(3) to fail. What is lost is the status, if somebody else waits for any child.
-            Err(Refusal::Final(e)) if pidfd && !handle && e.table_full() => pidfd = false,
+            // A full table is no reason for a start to fail, nor is it with std. What is lost is the status, if somebody else waits for
+            // any child.
+            Err(Refusal::Final(e)) if pidfd && e.table_full() => pidfd = false,
             Err(Refusal::Final(e)) => return Err(e),
         }
     }
@@ -200,6 +203,11 @@ impl Once<'_> {
         }
         if let Some(fd) = &pidfd {
             census::note_lowest_free(fd.as_raw_fd());
+        }
+        if let (Until::Cloned, Some(group)) = (self.request.until, self.request.plan.group) {
+            // As shells do: what the caller does next with the group must not come before the child's own step. It says what is
+            // wrong with the group; here it may have executed the program already (EACCES).
+            let _ = process::setpgid_of(pid, group);
         }
         if self.request.until == Until::Exec {
             return self.landed(slot, moves, pid, pidfd);
@@ -314,12 +322,14 @@ impl Once<'_> {
         data: *mut std::ffi::c_void,
         means: CloneMeans,
     ) -> Result<(i32, Option<OwnedFd>), Refusal> {
-        let _dumpable = self.request.plan.credentials.then(Dumpable::hold);
+        // A function of the caller's may change credentials as well, by raw system calls.
+        let plan = self.request.plan;
+        let _dumpable = (plan.credentials || plan.hooked).then(Dumpable::hold);
         // Hooks may call libc, which writes errno through the thread pointer the child shares.
-        let before = self.request.plan.hooked.then(|| errno().load(Ordering::Relaxed));
-        let stack = self.request.plan.hooked.then(HookStack::new).flatten();
+        let before = plan.hooked.then(|| errno().load(Ordering::Relaxed));
+        let stack = plan.hooked.then(HookStack::new).flatten();
         let means = CloneMeans { stack: stack.as_ref().map(HookStack::place), ..means };
-        let made = with_cgroup(self.request.plan, |cgroup| clone_masked(self.all, slot, data, cgroup, means));
+        let made = with_cgroup(plan, |cgroup| clone_masked(self.all, slot, data, cgroup, means));
         if let Some(before) = before {
             errno().store(before, Ordering::Relaxed);
         }

@@ -40,6 +40,7 @@ use std::ffi::OsStr;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::pin::pin;
 use std::process::{ExitStatus, Output};
@@ -376,7 +377,7 @@ impl Command {
         Child::new(inner, self.kill_on_drop)
     }
 
-    /// Starts the program and awaits the moment it runs: the thread is suspended for the clone alone, except with credentials, `pre_exec` or
+    /// Starts the program and awaits the moment it runs: the thread is suspended for the clone alone, except with credentials, a cgroup, `pre_exec` or
     /// a parent death signal, as [`crate::Command::spawn_nonblocking`] says.
     ///
     /// When the future is dropped before, the child is treated as a dropped [`Child`] is.
@@ -588,9 +589,11 @@ impl Child {
             if let Some(status) = self.held.inner.try_wait()? {
                 return Ok(status);
             }
-            if let Some(exit) = self.watched()? {
-                // Stays ready: a child ends once.
-                exit.readable().await.map_err(WaitError::Os)?.retain_ready();
+            if let Some(exit) = self.watched() {
+                // Stays ready: a child ends once. Else the runtime is gone that it was first awaited in.
+                if exit.readable().await.map(|mut ready| ready.retain_ready()).is_err() {
+                    self.exit = None;
+                }
                 if let Some(status) = self.held.inner.try_wait()? {
                     return Ok(status);
                 }
@@ -598,21 +601,20 @@ impl Child {
             }
             let looks = match &mut looks {
                 Some(looks) => looks,
-                None => looks.insert(running::Looks::new(Duration::from_micros(500)).map_err(WaitError::Os)?),
+                None => looks.insert(running::Looks::new(Duration::from_micros(500))),
             };
             looks.due().await.map_err(WaitError::Os)?;
         }
     }
 
-    fn watched(&mut self) -> Result<Option<&AsyncFd<OwnedFd>>, WaitError> {
-        if self.exit.is_none()
-            && let Some(fd) = self.held.inner.pidfd()
-        {
+    /// `None` where there is no pidfd, and where no descriptor or watch is to be had now.
+    fn watched(&mut self) -> Option<&AsyncFd<OwnedFd>> {
+        if self.exit.is_none() {
             // A copy: the registration must not outlive the number, and the handle keeps its own.
-            let copy = fd.try_clone_to_owned().map_err(WaitError::Os)?;
-            self.exit = Some(watch(copy).map_err(WaitError::Os)?);
+            let copy = self.held.inner.pidfd()?.try_clone_to_owned().ok()?;
+            self.exit = Some(watch(copy).ok()?);
         }
-        Ok(self.exit.as_ref())
+        self.exit.as_ref()
     }
 
     /// The status if the child has ended.
@@ -683,7 +685,8 @@ impl Child {
     /// As [`Child::wait`].
     pub async fn kill(&mut self) -> io::Result<()> {
         self.start_kill()?;
-        self.wait().await?;
+        // Of a child that this process traces a stop may be told first.
+        while self.wait().await?.stopped_signal().is_some() {}
         Ok(())
     }
 
@@ -741,7 +744,7 @@ impl AsFd for Child {
     /// The pidfd.
     ///
     /// # Panics
-    /// Where pidfds are refused; [`Child::pidfd`] does not.
+    /// Where there is none; [`Child::pidfd`] does not.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.held.inner.as_fd()
     }

@@ -160,7 +160,7 @@ pub(crate) fn means(all: &All, announce: bool, fetches: bool) -> Means {
         0
     } else {
         // The table may hold numbers above a limit lowered later, so the highest number open now counts too.
-        let highest = std::fs::read_dir("/proc/self/fd")
+        let highest = std::fs::read_dir("/proc/thread-self/fd")
             .map(|d| {
                 d.flatten().filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok()).max().unwrap_or(0) + 1
             })
@@ -168,5 +168,6 @@ pub(crate) fn means(all: &All, announce: bool, fetches: bool) -> Means {
         let limit = sched::getrlimit(7).map_or(1024, |l| l.soft.min(1 << 20) as u32);
         limit.max(highest)
     };
-    Means { close_range, limit, pid: if fetches { process::getpid() } else { 0 }, announce }
+    let caller = if fetches { (process::getpid(), process::gettid()) } else { (0, 0) };
+    Means { close_range, limit, caller, announce }
 }

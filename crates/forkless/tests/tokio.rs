@@ -189,3 +189,23 @@ under_both! {
         assert!(own.spawn_async().await.unwrap().wait().await.unwrap().success());
     }
 }
+
+/// Regression: each wait said that the runtime is being shut down.
+#[test]
+fn a_child_is_awaited_in_another_runtime_than_it_was_before() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+    let first = runtime();
+    let (mut child, input) = first.block_on(async {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let input = child.stdin.take();
+        tokio::select! {
+            biased;
+            ended = child.wait() => panic!("{ended:?}"),
+            () = async {} => {}
+        }
+        (child, input)
+    });
+    drop(first);
+    drop(input);
+    assert!(runtime().block_on(child.wait()).unwrap().success());
+}

@@ -3,7 +3,7 @@
 use super::*;
 use std::collections::BTreeMap;
 
-const MEANS: Means = Means { close_range: true, limit: 1024, pid: 1, announce: true };
+const MEANS: Means = Means { close_range: true, limit: 1024, caller: (1, 2), announce: true };
 
 /// A table in which number n of the parent holds the value n; all of 0..top are open.
 fn run(targets: &[(i32, i32)], table: Table, top: i32) -> BTreeMap<i32, i32> {
@@ -89,7 +89,7 @@ fn high_numbers_are_fetched_and_low_ones_copied() {
     let mut m = Moves::default();
     resolve(&t, Table::Share, MEANS, &mut m);
     assert!(matches!(m.steps[0], Step::Unshare { first: 8 }));
-    assert!(matches!(m.steps[1], Step::FetchAll { parent: 1, .. }));
+    assert!(matches!(m.steps[1], Step::FetchAll { parent: 1, thread: 2, .. }));
     assert_eq!(m.fetches.len(), 1);
     assert_eq!(m.fetches[0].from, 19_000);
 }

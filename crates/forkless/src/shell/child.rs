@@ -1,7 +1,7 @@
 //! A line that was started: its processes, and what its end means.
 
 use super::ShellLine;
-use super::run::kill_all;
+use super::run;
 use super::wiring::Slot;
 use crate::child::Child;
 use crate::command::Command;
@@ -253,8 +253,9 @@ impl ShellChild {
         self.stages.iter_mut().try_for_each(Child::kill)
     }
 
-    pub(super) fn put_down(&mut self) {
-        kill_all(&mut self.stages);
+    /// See [`run::put_down`].
+    pub(super) fn put_down(&mut self) -> WaitError {
+        run::put_down(&mut self.stages)
     }
 
     /// What is readable once the next process has ended, if somebody who reads output must also look for that.

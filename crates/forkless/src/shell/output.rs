@@ -70,10 +70,7 @@ fn supervise(
         Err(error) => Err(error),
     };
     match status {
-        Err(WaitError::Deadline) => {
-            child.put_down();
-            Err(WaitError::Deadline.into())
-        }
+        Err(WaitError::Deadline) => Err(child.put_down().into()),
         other => Ok(other?),
     }
 }

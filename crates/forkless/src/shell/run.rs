@@ -388,8 +388,7 @@ impl<'s> Walk<'s> {
                 Ok(child) => children.push(child),
                 Err(error) => {
                     for child in &mut children {
-                        let _ = child.kill();
-                        let _ = child.wait();
+                        let _ = child.put_down();
                     }
                     return Err(error);
                 }
@@ -526,8 +525,7 @@ fn wait_or_kill(
     for index in 0..children.len() {
         last = children[index].wait_until(deadline);
         if matches!(last, Err(WaitError::Deadline)) {
-            kill_all(children);
-            return Err(WaitError::Deadline.into());
+            return Err(put_down(children).into());
         }
         if let Ok(status) = &last {
             each(*status);
@@ -536,15 +534,19 @@ fn wait_or_kill(
     Ok(last?)
 }
 
-/// Kills every process of a line started with a time limit, and takes their statuses.
-pub(super) fn kill_all(children: &mut [Child]) {
+/// Kills every process of a line whose time is over, and takes their statuses. What the wait for them says: that, or that one may not
+/// be killed.
+pub(super) fn put_down(children: &mut [Child]) -> WaitError {
     if let Some(first) = children.first_mut() {
         let _ = first.kill_group();
     }
+    let mut said = WaitError::Deadline;
     for child in children.iter_mut() {
-        let _ = child.kill();
-        let _ = child.wait();
+        if let Err(refused @ WaitError::Os(_)) = child.put_down() {
+            said = refused;
+        }
     }
+    said
 }
 
 /// An error the shell would report on its own standard error, rather than fail to run.

@@ -10,8 +10,9 @@ use crate::stdio;
 use ::tokio::io::unix::AsyncFd;
 use ::tokio::io::{AsyncRead, ReadBuf};
 use ::tokio::net::unix::pipe::Receiver;
+use ::tokio::task::{JoinHandle, spawn_blocking};
 use forkless_sys::time;
-use std::future::poll_fn;
+use std::future::{Future as _, poll_fn};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::pin::Pin;
@@ -27,10 +28,7 @@ pub(super) async fn until_running(child: &Child, became: &mut Receiver) -> io::R
     if child.has_left() {
         return Ok(());
     }
-    let Ok(mut looks) = Looks::new(FIRST_LOOK) else {
-        child.wait_until_left();
-        return Ok(());
-    };
+    let mut looks = Looks::new(FIRST_LOOK);
     poll_fn(|cx| {
         let mut byte = [0];
         // Nobody writes: what is read is the end.
@@ -47,18 +45,17 @@ pub(super) async fn until_running(child: &Child, became: &mut Receiver) -> io::R
     .await
 }
 
-/// A timer that goes off after ever longer pauses. Not tokio's own clock: a runtime need not have it.
+/// Ever longer pauses. Not by tokio's own clock: a runtime need not have it.
 pub(super) struct Looks {
-    timer: AsyncFd<OwnedFd>,
+    /// `None` where there is no descriptor for it: a thread of the runtime's sleeps instead.
+    timer: Option<AsyncFd<OwnedFd>>,
+    sleep: Option<JoinHandle<()>>,
     pause: Duration,
 }
 
 impl Looks {
-    pub(super) fn new(pause: Duration) -> io::Result<Looks> {
-        let system = |e: forkless_sys::Errno| io::Error::from_raw_os_error(e.raw());
-        let timer = stdio::owned(time::timerfd().map_err(system)?);
-        time::arm_timerfd(timer.as_raw_fd(), timespec(pause)).map_err(system)?;
-        Ok(Looks { timer: super::watch(timer)?, pause })
+    pub(super) fn new(pause: Duration) -> Looks {
+        Looks { timer: timer(pause).ok(), sleep: None, pause }
     }
 
     pub(super) async fn due(&mut self) -> io::Result<()> {
@@ -67,15 +64,34 @@ impl Looks {
 
     /// Ready when a look is due; the next one is on its way then.
     fn poll_due(&mut self, cx: &mut Context<'_>) -> io::Result<Poll<()>> {
-        let Poll::Ready(ready) = self.timer.poll_read_ready(cx)? else { return Ok(Poll::Pending) };
+        let Some(timer) = &self.timer else { return self.poll_sleep(cx) };
+        let Poll::Ready(ready) = timer.poll_read_ready(cx)? else { return Ok(Poll::Pending) };
         let mut ready = ready;
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         // Before the readiness is cleared: should the time be over at once, that is news again.
-        time::arm_timerfd(self.timer.as_raw_fd(), timespec(self.pause))
+        time::arm_timerfd(timer.as_raw_fd(), timespec(self.pause))
             .map_err(|e| io::Error::from_raw_os_error(e.raw()))?;
         ready.clear_ready();
         Ok(Poll::Ready(()))
     }
+
+    fn poll_sleep(&mut self, cx: &mut Context<'_>) -> io::Result<Poll<()>> {
+        let pause = self.pause;
+        let sleep = self.sleep.get_or_insert_with(|| spawn_blocking(move || std::thread::sleep(pause)));
+        let Poll::Ready(slept) = Pin::new(sleep).poll(cx) else { return Ok(Poll::Pending) };
+        self.sleep = None;
+        // The runtime is being shut down.
+        slept.map_err(io::Error::other)?;
+        self.pause = (pause * 2).min(LONGEST_PAUSE);
+        Ok(Poll::Ready(()))
+    }
+}
+
+fn timer(pause: Duration) -> io::Result<AsyncFd<OwnedFd>> {
+    let system = |e: forkless_sys::Errno| io::Error::from_raw_os_error(e.raw());
+    let timer = stdio::owned(time::timerfd().map_err(system)?);
+    time::arm_timerfd(timer.as_raw_fd(), timespec(pause)).map_err(system)?;
+    super::watch(timer)
 }
 
 #[cfg(test)]

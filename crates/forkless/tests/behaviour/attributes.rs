@@ -39,6 +39,26 @@ fn users_groups_and_directory_in_the_order_that_privilege_needs() {
     assert_eq!(r.get("limit.nofile"), format!("{} {}", old.hard, old.hard));
 }
 
+/// Regression: whether to give up the groups was decided when the command was laid out, by who laid it out.
+fn a_prepared_command_gives_up_the_groups_of_whoever_starts_it() {
+    need_root();
+    let groups = rustix::process::getgroups().unwrap();
+    rustix::thread::set_thread_groups(&[rustix::process::Gid::from_raw(7)]).unwrap();
+    // `id` shows the group besides.
+    let mut c = Command::new("id");
+    c.arg("-G").uid(1234).gid(1234);
+    let by_another = std::thread::spawn(|| {
+        // This thread alone.
+        forkless_sys::ids::setresuid(1000, 1000, 0).unwrap();
+        c.prepare().unwrap()
+    });
+    let prepared = by_another.join().unwrap();
+    // The flag is the memory's.
+    process::set_dumpable(1).unwrap();
+    assert_eq!(prepared.output().unwrap().stdout, b"1234\n");
+    rustix::thread::set_thread_groups(&groups).unwrap();
+}
+
 /// As `report_with`, by a copy that any user may execute.
 fn report_with_public(prepare: impl FnOnce(&mut Command)) -> report::Report {
     let dir = Dir::new();
@@ -128,6 +148,53 @@ fn the_dumpable_flag_is_cleared_while_a_child_of_another_user_is_in_our_memory()
         s.spawn(|| (0..10).for_each(|_| start(3)));
     });
     assert_eq!(WORST.load(Ordering::Relaxed), 0, "traceable while another user's child was in our memory");
+    assert_eq!(process::dumpable(), Ok(1));
+}
+
+/// Regression: a function's own change, by raw system calls, was not counted. The flag stayed cleared for good; and a start with a user
+/// that ended meanwhile put it back.
+#[expect(unsafe_code, reason = "pre_exec is unsafe")]
+fn the_dumpable_flag_is_cleared_while_a_hook_is_another_user() {
+    need_root();
+    static BECAME: AtomicI32 = AtomicI32::new(0);
+    static ENDED: AtomicI32 = AtomicI32::new(0);
+    static SEEN: AtomicI32 = AtomicI32::new(-1);
+    fn wait_for(word: &AtomicI32) -> std::io::Result<()> {
+        for _ in 0..100_000 {
+            if word.load(Ordering::SeqCst) == 1 {
+                return Ok(());
+            }
+            let _ =
+                forkless_sys::time::nanosleep(forkless_sys::time::Timespec { tv_sec: 0, tv_nsec: 1_000_000 });
+        }
+        Err(std::io::Error::from_raw_os_error(libc::ETIME))
+    }
+    assert_eq!(process::dumpable(), Ok(1));
+    let mut by_method = Command::new("/bin/true");
+    // SAFETY: system calls and an atomic.
+    unsafe { by_method.uid(1234).pre_exec(|| wait_for(&BECAME)) };
+    let mut by_hook = Command::new("/bin/true");
+    let become_another = || {
+        forkless_sys::ids::setresuid(1234, 1234, 1234)
+            .map_err(|e| std::io::Error::from_raw_os_error(e.raw()))?;
+        BECAME.store(1, Ordering::SeqCst);
+        wait_for(&ENDED)?;
+        SEEN.store(process::dumpable().unwrap_or(-1), Ordering::SeqCst);
+        Ok(())
+    };
+    // SAFETY: system calls and atomics.
+    unsafe { by_hook.pre_exec(become_another) };
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            assert!(by_method.status().unwrap().success());
+            ENDED.store(1, Ordering::SeqCst);
+        });
+        s.spawn(|| assert!(by_hook.status().unwrap().success()));
+    });
+    assert_ne!(SEEN.load(Ordering::SeqCst), 1, "its user could read this memory");
+    assert_eq!(process::dumpable(), Ok(1));
+    // With no other start beside it.
+    assert!(by_hook.status().unwrap().success());
     assert_eq!(process::dumpable(), Ok(1));
 }
 
@@ -337,6 +404,48 @@ fn joins_a_cgroup() {
     }
 }
 
+/// A cgroup that has no memory to give.
+fn full_group() -> Group {
+    let version_1 = "/sys/fs/cgroup/memory";
+    let (root, limit) = match unified() {
+        _ if Path::new(version_1).join("cgroup.procs").exists() => (version_1, "memory.limit_in_bytes"),
+        Some(root) => (root, "memory.max"),
+        None => skip("no cgroup hierarchy is mounted"),
+    };
+    let group = Group::new(root);
+    if let Err(e) = std::fs::write(group.0.join(limit), "4096") {
+        drop(group);
+        skip(&format!("memory is not limited below {root}: {e}"));
+    }
+    group
+}
+
+/// Regression: the kernel kills all that share the memory of the process it has chosen, and the child shared this process's.
+fn a_cgroup_out_of_memory_ends_the_child_alone() {
+    let group = full_group();
+    let worker = short_of("starts_in_a_full_cgroup");
+    let ended = std::process::Command::new(me()).args(["--bare", worker]).env("GROUP", &group.0).output();
+    let ended = ended.unwrap();
+    assert!(ended.status.success(), "{} {}", ended.status, String::from_utf8_lossy(&ended.stderr));
+}
+
+fn starts_in_a_full_cgroup() {
+    let group = std::env::var("GROUP").unwrap();
+    // Proven, so that nothing else has the start wait for the exec; and the arguments need memory.
+    assert!(Command::new("true").status().unwrap().success());
+    let mut c = Command::new("true");
+    c.arg("x".repeat(100_000)).cgroup(&group);
+    for _ in 0..2 {
+        let _ = c.spawn_nonblocking().map(|mut child| child.wait());
+        let _ = c.status();
+        let _ = c.output();
+        let _ = c.communicate().run();
+    }
+    let prepared = c.prepare().unwrap();
+    let _ = prepared.output();
+    let _ = prepared.status();
+}
+
 fn a_version_1_cgroup_is_joined() {
     let Some(root) = ["pids", "freezer", "cpuacct"]
         .into_iter()
@@ -469,13 +578,16 @@ fn exec_in_place_becomes_the_program_or_stays_whole() {
 
 cases![
     users_groups_and_directory_in_the_order_that_privilege_needs,
+    a_prepared_command_gives_up_the_groups_of_whoever_starts_it,
     the_dumpable_flag_is_cleared_while_a_child_of_another_user_is_in_our_memory,
+    the_dumpable_flag_is_cleared_while_a_hook_is_another_user,
     umask_limits_and_scheduling,
     no_new_privileges_and_chroot,
     sessions_and_process_groups,
     a_terminal_of_its_own_and_the_foreground,
     born_in_a_cgroup,
     a_version_1_cgroup_is_joined,
+    a_cgroup_out_of_memory_ends_the_child_alone,
     the_death_signal_comes_with_the_process_and_not_with_a_thread,
     the_death_signal_is_set_after_the_user_and_threads_hand_on_what_is_theirs,
     without_privilege_the_step_is_named,
@@ -485,6 +597,7 @@ pub const WORKERS: &[Case] = &[
     Case { name: "mortal", run: mortal, repeatable: false },
     Case { name: "unprivileged", run: unprivileged, repeatable: false },
     Case { name: "joins_a_cgroup", run: joins_a_cgroup, repeatable: false },
+    Case { name: "starts_in_a_full_cgroup", run: starts_in_a_full_cgroup, repeatable: false },
     Case { name: "becomes", run: becomes, repeatable: false },
     Case { name: "fails_to_become", run: fails_to_become, repeatable: false },
 ];

@@ -1,9 +1,9 @@
 //! The child's descriptors: exactly those it was given, whatever the numbers, however many are open, whoever else opens and closes.
 
 use crate::support::report::{self, Report};
-use crate::support::{cases, me, need_root, skip};
+use crate::support::{Case, cases, filter, me, need_root, short_of, skip};
 use forkless::{Command, Stdio, Step};
-use forkless_sys::process;
+use forkless_sys::{Errno, process};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -308,6 +308,87 @@ fn starts_beside_another_number_one() {
     assert_eq!(String::from_utf8(said).unwrap(), "the parent's");
 }
 
+/// A number that is fetched instead of copied.
+const FAR: i32 = 100;
+
+/// In a thread whose descriptor table is not the first one's: each has a pipe at [`FAR`], with what its name says.
+#[expect(unsafe_code, reason = "unshare(2) of one thread")]
+fn in_a_table_of_its_own(body: impl FnOnce() + Send) {
+    let hold = |text: &[u8]| {
+        let (r, mut w) = std::io::pipe().unwrap();
+        w.write_all(text).unwrap();
+        forkless_sys::fd::dup3(r.as_raw_fd(), FAR, forkless_sys::fd::O_CLOEXEC).unwrap();
+    };
+    hold(b"the first thread's");
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            // SAFETY: takes flags.
+            assert_eq!(unsafe { libc::unshare(libc::CLONE_FILES) }, 0);
+            hold(b"the thread's own");
+            body();
+        });
+    });
+    forkless_sys::fd::close(FAR).unwrap();
+}
+
+/// Regression: descriptors of 64 and more were fetched from the first thread's table.
+fn a_thread_with_a_table_of_its_own_hands_on_its_own_descriptors() {
+    const PIDFD_THREAD: u32 = 0o200;
+    let before_6_9 =
+        || filter::refuse_when(libc::SYS_pidfd_open, 1, PIDFD_THREAD, PIDFD_THREAD, Errno::EINVAL);
+    let without_kcmp = || filter::refuse(libc::SYS_kcmp, Errno::EPERM);
+    for filters in [vec![], vec![before_6_9()], vec![before_6_9(), without_kcmp()]] {
+        in_a_table_of_its_own(|| {
+            // This thread's alone.
+            if !filters.is_empty() {
+                filter::install(&filters);
+            }
+            #[expect(unsafe_code, reason = "a number that is open until the thread ends")]
+            // SAFETY: nobody closes it.
+            let own = || unsafe { Stdio::from_raw_borrowed(FAR) };
+            let cat = |c: &mut Command| {
+                let mut child = c.stdin(own()).stdout(Stdio::piped()).spawn().unwrap();
+                let mut said = String::new();
+                child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+                child.wait().unwrap();
+                said
+            };
+            // Each reads on where the one before has stopped.
+            let mut c = Command::new("head");
+            assert_eq!(cat(c.args(["-c", "10"])), "the thread", "{filters:?}");
+            assert_eq!(Command::new("head").args(["-c", "3"]).stdin(own()).output().unwrap().stdout, b"'s ");
+            assert_eq!(Command::new("head").args(["-c", "3"]).stdin(own()).output().unwrap().stdout, b"own");
+        });
+    }
+}
+
+/// The stray is at a number that one loop closes, and the other table has nothing there.
+#[expect(unsafe_code, reason = "unshare(2) of one thread")]
+fn becomes_a_program_in_a_table_of_its_own() {
+    std::thread::spawn(|| {
+        // SAFETY: takes flags.
+        assert_eq!(unsafe { libc::unshare(libc::CLONE_FILES) }, 0);
+        let null = File::open("/dev/null").unwrap();
+        forkless_sys::fd::dup3(null.as_raw_fd(), FAR, 0).unwrap();
+        filter::install(&[filter::refuse(libc::SYS_close_range, Errno::ENOSYS)]);
+        panic!("{}", Command::new("test").args(["-e", &format!("/proc/self/fd/{FAR}")]).exec());
+    })
+    .join()
+    .unwrap();
+}
+
+fn exec_in_place_closes_what_the_calling_thread_has_open() {
+    let worker = short_of("becomes_a_program_in_a_table_of_its_own");
+    let ended = std::process::Command::new(me()).args(["--bare", worker]).output().unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{}", String::from_utf8_lossy(&ended.stderr));
+}
+
+pub const WORKERS: &[Case] = &[Case {
+    name: "becomes_a_program_in_a_table_of_its_own",
+    run: becomes_a_program_in_a_table_of_its_own,
+    repeatable: false,
+}];
+
 cases![
     nothing_but_what_was_given,
     swaps_cycles_and_copies,
@@ -316,6 +397,7 @@ cases![
     numbered_pipes_in_both_directions,
     every_combination_of_closed_0_1_2,
     a_closed_descriptor_is_an_error_and_never_one_of_the_librarys_own,
-    numbers_beyond_any_table_are_an_error_of_the_start;
-    once a_child_in_another_pid_namespace_gets_its_parents_descriptors,
+    numbers_beyond_any_table_are_an_error_of_the_start,
+    exec_in_place_closes_what_the_calling_thread_has_open;
+    once a_thread_with_a_table_of_its_own_hands_on_its_own_descriptors, a_child_in_another_pid_namespace_gets_its_parents_descriptors,
 ];

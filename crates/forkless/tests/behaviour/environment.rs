@@ -87,9 +87,38 @@ fn an_entry_without_a_value_is_handed_on_to_no_child() {
     assert_eq!(changed.stdout, b"=C:=D\nPATH=/usr/bin:/bin\nA=3\n");
 }
 
+/// Regression: a command that changes one variable handed on all of several with one other name, of which most programs take the first.
+fn of_several_variables_of_one_name_the_last_is_handed_on_with_changes() {
+    let strings: Vec<CString> =
+        ["A=1", "PATH=/usr/bin:/bin", "A=2", "B=1", "PATH=/later"].map(|s| CString::new(s).unwrap()).into();
+    let mut vector: Vec<*mut c_char> = strings.iter().map(|s| s.as_ptr().cast_mut()).collect();
+    vector.push(std::ptr::null_mut());
+    // SAFETY: one thread; strings and vector live to the end of the test.
+    let before = unsafe { environ };
+    // SAFETY: as above.
+    unsafe { environ = vector.as_mut_ptr() };
+    // By its name: searched as this process's environment says.
+    let std = std::process::Command::new("env").env("B", "2").output();
+    let ours = Command::new("env").env("B", "2").output();
+    let removed = Command::new("env").env_remove("B").output();
+    // SAFETY: one thread again.
+    unsafe { environ = before };
+    let sorted = |out: Vec<u8>| {
+        let text = String::from_utf8(out).unwrap();
+        let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let ours = sorted(ours.unwrap().stdout);
+    assert_eq!(ours, sorted(std.unwrap().stdout));
+    assert_eq!(ours, ["A=2", "B=2", "PATH=/later"]);
+    assert_eq!(sorted(removed.unwrap().stdout), ["A=2", "PATH=/later"]);
+}
+
 cases![
     other_threads_may_change_it_during_starts,
     ; once
+    of_several_variables_of_one_name_the_last_is_handed_on_with_changes,
     an_entry_without_a_value_is_handed_on_to_no_child,
 ];
 pub const WORKERS: &[crate::support::Case] =

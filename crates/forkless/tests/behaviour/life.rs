@@ -5,11 +5,13 @@ use crate::faults::Dir;
 use crate::support::guard::{self, mappings};
 use crate::support::{cases, many, patience, report};
 use forkless::{Command, OnDrop, Stdio, WaitError};
-use forkless_sys::process;
+use forkless_sys::{process, sched};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -390,6 +392,173 @@ fn inode(path: &std::path::Path) -> u64 {
     std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path).unwrap())
 }
 
+/// Regression: the wait looked for the status of a child that had ended, for a second, though it had not.
+#[expect(unsafe_code, reason = "fork(2)")]
+fn a_forked_process_cannot_wait_for_its_parents_children() {
+    let (mut child, _r) = lasting(OnDrop::Kill);
+    let mut inherited = forkless::process::Child::from(lasting(OnDrop::Kill).0);
+    // SAFETY: this process has one thread.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let refused = |e: WaitError| matches!(e, WaitError::Os(e) if e.raw_os_error() == Some(libc::ECHILD));
+        let all = child.try_wait().is_err_and(refused)
+            && child.wait_timeout(patience(100)).is_err_and(refused)
+            && child.wait().is_err_and(refused)
+            && inherited.wait().is_err_and(|e| e.raw_os_error() == Some(libc::ECHILD));
+        // SAFETY: ends the process.
+        unsafe { libc::_exit(i32::from(!all)) };
+    }
+    let ended = process::waitid(process::P_PID, pid, process::WEXITED).unwrap();
+    assert_eq!((ended.code, ended.status), (1, 0));
+    assert!(child.try_wait().unwrap().is_none() && inherited.try_wait().unwrap().is_none());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    inherited.kill().unwrap();
+    inherited.wait().unwrap();
+}
+
+/// Regression: the child made its group after the start had returned, and there was none to signal or to join.
+fn a_group_is_there_when_a_start_returns() {
+    // On one processor the child does not run before this thread waits.
+    let mut before = [0; 128];
+    let words = sched::affinity(&mut before).unwrap();
+    let mut one = [0; 128];
+    let only = before.iter().position(|word| *word != 0).unwrap();
+    one[only] = 1 << before[only].trailing_zeros();
+    sched::set_affinity(&one[..words]).unwrap();
+    let mut leader = Command::new("/bin/sleep");
+    leader.arg("60").process_group(0);
+    let mut session = Command::new("/bin/sleep");
+    session.arg("60").setsid(true);
+    for _ in 0..many(50) {
+        for c in [&mut leader, &mut session] {
+            let mut child = c.spawn_nonblocking().unwrap();
+            child.kill_group().unwrap();
+            assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+        }
+        let mut child = leader.spawn_nonblocking().unwrap();
+        let group = child.id() as i32;
+        let mut other =
+            Command::new("/bin/sleep").arg("60").process_group(group).spawn_nonblocking().unwrap();
+        child.kill_group().unwrap();
+        let ends = [child.wait().unwrap().signal(), other.wait().unwrap().signal()];
+        assert_eq!(ends, [Some(libc::SIGKILL); 2]);
+    }
+    // One that is stopped on its way does not come to it.
+    let mut child = session.spawn_nonblocking().unwrap();
+    child.signal(libc::SIGSTOP).unwrap();
+    child.kill_group().unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+    // One that never became the program leads no group any more once it has been waited for.
+    let mut none = Command::new("/does/not/exist").setsid(true).spawn_nonblocking().unwrap();
+    let _ = none.kill_group();
+    assert!(matches!(none.wait(), Err(WaitError::Start(_)) | Ok(_)));
+    assert_eq!(none.kill_group().unwrap_err().raw_os_error(), Some(libc::ESRCH));
+    sched::set_affinity(&before[..words]).unwrap();
+}
+
+/// A command whose program stops at its exec, traced by the thread that starts it.
+#[expect(unsafe_code, reason = "pre_exec is unsafe")]
+fn traced(program: &str) -> Command {
+    let trace_me = || {
+        // SAFETY: no addresses with this request.
+        match unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    };
+    let mut c = Command::new(program);
+    // SAFETY: one system call.
+    unsafe { c.pre_exec(trace_me) };
+    c
+}
+
+/// Lets it go on, as soon as it has stopped.
+#[expect(unsafe_code, reason = "ptrace takes addresses")]
+fn go_on(pid: u32, request: u32) {
+    let end = Instant::now() + patience(100);
+    // SAFETY: no addresses with these requests.
+    while unsafe { libc::ptrace(request, pid as i32, 0, 0) } != 0 {
+        assert!(Instant::now() < end, "{}", std::io::Error::last_os_error());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Regression: a stop, of which a tracer is told whatever it waits for, was taken for the end.
+fn a_stop_told_to_the_tracer_is_not_the_end() {
+    let stopped = |status: ExitStatus| {
+        assert_eq!(
+            (status.stopped_signal(), status.code(), status.signal()),
+            (Some(libc::SIGTRAP), None, None)
+        );
+    };
+    let waits: [fn(&mut forkless::Child) -> ExitStatus; 3] = [
+        |child| child.wait().unwrap(),
+        |child| {
+            loop {
+                if let Some(status) = child.try_wait().unwrap() {
+                    return status;
+                }
+            }
+        },
+        |child| {
+            loop {
+                match child.wait_timeout(Duration::from_millis(1)) {
+                    Err(WaitError::Deadline) => {}
+                    status => return status.unwrap(),
+                }
+            }
+        },
+    ];
+    for wait in waits {
+        let mut child = traced("/bin/true").spawn().unwrap();
+        stopped(wait(&mut child));
+        assert!(child.try_wait().unwrap().is_none());
+        assert_eq!(process::kill(child.id() as i32, 0), Ok(()));
+        go_on(child.id(), libc::PTRACE_CONT);
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+    }
+    // Dropped before the stop has been told, and after.
+    let threads = guard::threads().len();
+    for told in [false, true] {
+        for policy in [OnDrop::Detach, OnDrop::Wait, OnDrop::Kill] {
+            let mut child = traced("/bin/true").on_drop(policy).spawn().unwrap();
+            let pid = child.id();
+            if told {
+                stopped(child.wait().unwrap());
+                go_on(pid, libc::PTRACE_DETACH);
+            }
+            drop(child);
+            if !told && policy != OnDrop::Kill {
+                go_on(pid, libc::PTRACE_DETACH);
+            }
+        }
+    }
+    guard::settle(threads);
+    guard::assert_no_children();
+    let (status, said) = traced("/bin/true").communicate().timeout(Duration::from_millis(1)).run().unwrap();
+    assert_eq!((status.signal(), said.end), (Some(libc::SIGKILL), forkless::End::Deadline));
+}
+
+/// Regression: the thread that a death signal hangs on took the stop for the end and went, and the child was told that its parent is gone.
+fn a_child_traced_by_the_keeper_lives() {
+    std::thread::spawn(|| {
+        let mut child = traced("/bin/true").parent_death_signal(libc::SIGKILL).spawn().unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!(status.stopped_signal(), Some(libc::SIGTRAP), "{status}");
+        for _ in 0..100 {
+            assert_eq!(child.try_wait().unwrap(), None);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // The thread that traces it is the library's.
+        child.signal(libc::SIGKILL).unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+    })
+    .join()
+    .unwrap();
+}
+
 cases![
     dropping_kills_waits_or_lets_go_and_leaves_no_zombie,
     an_ended_child_is_dropped_without_a_thread,
@@ -399,6 +568,10 @@ cases![
     hooks_of_a_prepared_command_run_one_at_a_time,
     a_panic_in_a_hook_fails_the_start_alone,
     killing_at_any_moment_of_a_start,
+    a_forked_process_cannot_wait_for_its_parents_children,
+    a_group_is_there_when_a_start_returns,
+    a_stop_told_to_the_tracer_is_not_the_end,
+    a_child_traced_by_the_keeper_lives,
     record_locks_of_the_parent_survive_starts,
     ; once
     thousands_in_flight_at_once,

@@ -37,6 +37,7 @@ fn main() -> std::process::ExitCode {
             attributes::CASES,
         ],
         &[
+            descriptors::WORKERS,
             environment::WORKERS,
             facilities::WORKERS,
             mechanism::WORKERS,

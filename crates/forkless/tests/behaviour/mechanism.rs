@@ -26,6 +26,7 @@ pub const WORKERS: &[Case] = &[
     worker("full", full),
     worker("full_nonblocking", full_nonblocking),
     worker("credentials", credentials),
+    worker("cgroup", cgroup),
     worker("full_outcome", full_outcome),
     worker("nonblocking_outcome", nonblocking_outcome),
     worker("dying_parent", dying_parent),
@@ -167,6 +168,19 @@ fn credentials() {
     c.status().unwrap();
     c.output().unwrap();
     c.prepare().unwrap().status().unwrap();
+    trace::end();
+}
+
+/// A directory that is none: the kernel refuses it, and so does the child that is to join.
+fn cgroup() {
+    warm();
+    trace::begin();
+    let mut c = Command::new("/bin/true");
+    c.cgroup("/");
+    assert!(c.spawn_nonblocking().is_err());
+    assert!(c.status().is_err());
+    assert!(c.output().is_err());
+    assert!(c.prepare().unwrap().spawn_nonblocking().is_err());
     trace::end();
 }
 
@@ -363,6 +377,14 @@ fn credentials_suspend_the_caller_however_it_starts() {
     all.iter().for_each(|call| has(call, c::CLONE_VM | c::CLONE_VFORK, 0));
 }
 
+/// Regression: see `attributes::a_cgroup_out_of_memory_ends_the_child_alone`.
+fn a_cgroup_suspends_the_caller_however_it_starts() {
+    let t = traced("cgroup");
+    let all = t.creations();
+    assert!(all.len() >= 4, "{all:?}");
+    all.iter().for_each(|call| has(call, c::CLONE_VM | c::CLONE_VFORK, 0));
+}
+
 fn output_makes_two_pipes_and_one_process() {
     let t = traced("piped");
     the_clone(&t);
@@ -449,6 +471,7 @@ cases![
     every_feature_at_once_stays_on_the_fast_path_in_the_right_order,
     output_makes_two_pipes_and_one_process,
     credentials_suspend_the_caller_however_it_starts,
+    a_cgroup_suspends_the_caller_however_it_starts,
     ; once
     a_child_killed_at_any_call_is_a_child_that_was_killed,
     a_refusal_of_any_call_in_the_child_is_an_error_and_leaves_nothing,

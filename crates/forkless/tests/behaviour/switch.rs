@@ -210,6 +210,54 @@ fn a_hook_that_panics_with_a_backtrace_leaves_no_lock_held() {
     }
 }
 
+/// The first child dies in a panic hook, as where one aborts, in this memory. The next run what they are to run.
+fn died_panicking() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    static PANICS: AtomicBool = AtomicBool::new(true);
+    // SAFETY: ends the child.
+    std::panic::set_hook(Box::new(|_| unsafe { libc::_exit(101) }));
+    let narrow = |mask| {
+        move || {
+            rustix::process::umask(rustix::fs::Mode::from_raw_mode(mask));
+            if PANICS.load(Ordering::Relaxed) { panic!("in the child") } else { Ok(()) }
+        }
+    };
+    let command = move || {
+        let mut c = forkless::process::Command::new("sh");
+        // SAFETY: one system call, and a panic, which is what is tested.
+        unsafe { c.args(["-c", "umask"]).pre_exec(narrow(0o27)) };
+        c
+    };
+    // A thread each: one whose child died so is taken to be panicking for good.
+    let died = |status: std::process::ExitStatus| assert_eq!(status.code(), Some(101));
+    let die = move || {
+        let mut c = command();
+        died(c.status().unwrap());
+        c
+    };
+    let mut c = std::thread::spawn(die).join().unwrap();
+    let mut longer = std::thread::spawn(die).join().unwrap();
+    let mut plain = forkless::Command::new("sh");
+    // SAFETY: as above.
+    unsafe { plain.args(["-c", "umask"]).pre_exec(narrow(0o27)) };
+    let prepared = plain.prepare().unwrap();
+    std::thread::scope(|s| _ = s.spawn(|| died(prepared.status().unwrap())));
+    PANICS.store(false, Ordering::Relaxed);
+    for _ in 0..2 {
+        assert_eq!(c.output().unwrap().stdout, b"0027\n");
+        assert_eq!(prepared.output().unwrap().stdout, b"0027\n");
+    }
+    // SAFETY: as above.
+    unsafe { longer.pre_exec(narrow(0o77)) };
+    assert_eq!(longer.output().unwrap().stdout, b"0077\n");
+}
+
+/// Regression: such a command ran without its functions from then on.
+fn hooks_run_after_one_has_died_while_it_panicked() {
+    let ended = std::process::Command::new(me()).args(["--bare", "switch::died_panicking"]).output().unwrap();
+    assert!(ended.status.success(), "{}: {}", ended.status, String::from_utf8_lossy(&ended.stderr));
+}
+
 /// What std's hooks have: the stack of the thread that starts.
 fn a_hook_has_room_on_its_stack() {
     let mut c = forkless::process::Command::new("true");
@@ -354,10 +402,13 @@ cases![
     a_child_in_pieces_is_its_takers,
     a_hook_has_room_on_its_stack,
     a_hook_that_panics_with_a_backtrace_leaves_no_lock_held,
+    hooks_run_after_one_has_died_while_it_panicked,
     a_hook_sets_the_mask_of_the_program,
     a_child_crosses_a_caught_panic,
     null_is_opened_as_std_opens_it,
     a_user_is_set_where_groups_may_not_be,
 ];
-pub const WORKERS: &[crate::support::Case] =
-    &[crate::support::Case { name: "switch::panicked", run: panicked, repeatable: false }];
+pub const WORKERS: &[crate::support::Case] = &[
+    crate::support::Case { name: "switch::panicked", run: panicked, repeatable: false },
+    crate::support::Case { name: "switch::died_panicking", run: died_panicking, repeatable: false },
+];

@@ -220,6 +220,32 @@ fn cannot_kill() {
     assert_eq!((e.step(), e.raw_os_error()), (Step::Wait, Some(libc::EPERM)), "{e}");
     let mut c = Command::new(&program);
     drop(c.arg("--role=stubborn").arg(&life).on_drop(OnDrop::Kill).spawn().unwrap());
+    let stubborn = format!("{program} --role=stubborn {}", life.display());
+    for line in [stubborn.clone(), format!("{stubborn} | cat"), format!("true; {stubborn}")] {
+        for outputs in [false, true] {
+            let mut line = forkless::shell(&line);
+            line.timeout(Duration::from_millis(300));
+            let ended = if outputs { line.output().map(|out| out.status) } else { line.status() };
+            let e = ended.unwrap_err();
+            assert_eq!((e.step(), e.raw_os_error()), (Step::Wait, Some(libc::EPERM)), "{line:?}: {e}");
+        }
+    }
+    // The last stage is started once the first has become root's, and fails.
+    for policy in [OnDrop::Detach, OnDrop::Wait, OnDrop::Kill] {
+        let mut first = Command::new(&program);
+        first.arg("--role=stubborn").arg(&life).on_drop(policy);
+        let mut last = Command::new("true");
+        #[expect(unsafe_code, reason = "pre_exec is unsafe")]
+        // SAFETY: one system call.
+        unsafe {
+            last.pre_exec(|| {
+                let _ = forkless_sys::fd::read(0, &mut [0]);
+                Err(std::io::Error::from_raw_os_error(libc::EDOM))
+            })
+        };
+        let e = first.pipe(last).spawn().unwrap_err();
+        assert_eq!(e.raw_os_error(), Some(libc::EDOM), "{e}");
+    }
     let alive = process::waitid(process::P_ALL, 0, process::WEXITED | process::WNOHANG | process::WNOWAIT);
     assert!(alive.is_ok(), "{alive:?}");
     std::fs::remove_file(&life).unwrap();

@@ -43,10 +43,14 @@ extern "C" fn before_main(argc: c_int, argv: *const *const c_char, _envp: *const
             i32::from(forkless_sys::fd::write(to, text.as_bytes()) != Ok(text.len()))
         }
         "exit" => args.get(2).and_then(|n| n.parse().ok()).unwrap_or(0),
-        // Set-user-ID: gives up the user that may kill it, and lives as long as a file is there.
+        // Set-user-ID: gives up the user that may kill it, says so, and lives as long as a file is there, or until a test has hung.
         "stubborn" => {
             let changed = forkless_sys::ids::setresuid(0, 0, 0);
-            while args.get(2).is_some_and(|file| std::path::Path::new(file).exists()) {
+            let _ = forkless_sys::fd::write(1, b"x");
+            for _ in 0..10_000 {
+                if !args.get(2).is_some_and(|file| std::path::Path::new(file).exists()) {
+                    break;
+                }
                 std::thread::sleep(std::time::Duration::from_millis(10));
             }
             i32::from(changed.is_err())
