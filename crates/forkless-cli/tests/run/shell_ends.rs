@@ -87,6 +87,25 @@ fn the_shells_message_is_not_the_programs_death() {
     }
 }
 
+/// Whoever closes a descriptor of a file loses his record locks on it. Regression: the program opened and closed what its line redirects
+/// standard error to, and copied and closed descriptor 2.
+#[test]
+fn a_line_leaves_the_programs_record_locks_alone() {
+    let file = temporary(&format!("shell_ends.locked.{}", std::process::id()));
+    let file = file.to_str().expect("UTF-8");
+    let keeps = |line: &str, errors: &[&str], counts| {
+        let (_, out, _) = alike(&[&["locks", line, file][..], errors].concat(), counts);
+        assert_eq!(out.matches("locked: 1").count(), 2, "{out}");
+    };
+    let waits = shell_waits();
+    keeps(&format!("/bin/true >>{file} 2>&1"), &[], if waits { [0, 2] } else { [1, 1] });
+    keeps(&format!("/bin/true 2>{file}.other"), &["x"], if waits { [0, 2] } else { [1, 1] });
+    keeps(&format!("/bin/true >>{file}"), &[], [2, 0]);
+    keeps(&format!("/bin/true <{file} >>{file}"), &["x"], [2, 0]);
+    let _ = std::fs::remove_file(format!("{file}.other"));
+    std::fs::remove_file(file).expect("made");
+}
+
 /// Regression: the message was written to what descriptor 2 had become by the time of pclose.
 #[test]
 fn the_shells_message_never_lands_in_another_file() {

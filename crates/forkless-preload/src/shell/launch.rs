@@ -227,7 +227,7 @@ fn arrange(launch: &Launch<'_>) -> Result<(), Errno> {
 }
 
 /// Opens a regular file or the null device; an error where that would wait for somebody (a lease, maybe the caller's own), as the shell can.
-pub(super) fn open(path: &CStr, flags: u32) -> Result<i32, Errno> {
+fn open(path: &CStr, flags: u32) -> Result<i32, Errno> {
     let at = fd::openat(fd::AT_FDCWD, CPtr::from(path), flags | fd::O_NONBLOCK, 0o666)?;
     fd::set_status_flags(at, flags)?;
     Ok(at)

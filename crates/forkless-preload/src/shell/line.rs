@@ -155,7 +155,7 @@ fn without_shell(
     let mut plan = Plan::new(terms.first)?;
     let ready = plan.redirect(&command, terms, shell);
     // Before the start: the program may close it.
-    let errors = if replaces { Errors::NOWHERE } else { Errors::at(plan.errors().0) };
+    let errors = if replaces { Errors::NOWHERE } else { Errors::at(plan.errors()) };
     let (restore, mask) = signals(shell.kind(), replaces, terms);
     let mut ignored = launch::left_ignored();
     if shell.ignores_sigquit(&command) {
@@ -176,10 +176,8 @@ fn without_shell(
         // No #! line, a missing interpreter, a race: the shell knows what to do and say.
         .ok()
     });
-    let (_, opened) = plan.errors();
-    plan.close_opened(if launched.is_some() && !replaces { opened } else { -1 });
     let pid = launched?;
-    let ending = Ending { shell: *shell, errors, opened, waits: !terms.is_stream };
+    let ending = Ending { shell: *shell, errors, waits: !terms.is_stream };
     Some(Started { pid, ending: (!replaces).then_some(ending) })
 }
 
@@ -300,11 +298,10 @@ fn previous(environment: &Environ) -> PreviousDirectory<'static> {
     }
 }
 
-/// The child's descriptor steps, and what the caller opened for them.
+/// The child's descriptor steps.
 struct Plan<'a> {
     steps: [Step<'a>; STEPS],
     len: usize,
-    opened: [i32; STEPS],
     /// Where the child's descriptors come from.
     now: [Source; 10],
 }
@@ -315,7 +312,9 @@ enum Source {
     /// A descriptor of the caller's.
     Ours(i32),
     /// A file that the child opens.
-    Opened,
+    File,
+    /// `/dev/null`, opened by the child.
+    Null,
 }
 
 impl<'a> Plan<'a> {
@@ -323,7 +322,6 @@ impl<'a> Plan<'a> {
         let mut plan = Plan {
             steps: [Step::Close(-1); STEPS],
             len: 0,
-            opened: [-1; STEPS],
             now: core::array::from_fn(|n| Source::Ours(n as i32)),
         };
         for step in first {
@@ -338,14 +336,11 @@ impl<'a> Plan<'a> {
         Some(())
     }
 
-    /// The child opens the files, one by one and in order, as the shell would: a number that the caller took for a moment another of its
-    /// threads would miss. Only where a message of the shell goes to one of them the caller opens all, if it has one thread.
+    /// The child opens the files, one by one and in order, as the shell would. The caller opens and closes nothing: a number that it took
+    /// for a moment another of its threads would miss, and who closes any descriptor of a file loses all his record locks on it
+    /// (fcntl_locking(2)). So where a message of the shell would go to one of the files the line is the shell's.
     fn redirect(&mut self, command: &Command<'a>, terms: &Terms<'_>, shell: &ShellTraits) -> Option<()> {
         use linux_raw_sys::general as k;
-        let by_us = says_into_a_file(command, shell);
-        if by_us && process::thread_count() != Some(1) {
-            return None;
-        }
         let mut saved = 0u16;
         for r in command.redirections() {
             // The message could not be delivered later.
@@ -355,10 +350,6 @@ impl<'a> Plan<'a> {
             // bash does so for its builtins only.
             if shell.kind() != ShellKind::Bash && saved & 1 << r.descriptor == 0 {
                 saved |= 1 << r.descriptor;
-                // Before a file is opened, and so made, that the shell would not get to.
-                if by_us && !can_be_saved(r.descriptor.into()) {
-                    return None;
-                }
                 self.push(Step::Save(r.descriptor.into()))?;
             }
             let to = i32::from(r.descriptor);
@@ -384,83 +375,29 @@ impl<'a> Plan<'a> {
                     continue;
                 }
             };
-            match file_type(path) {
-                Some(S_IFREG) => {}
-                None if flags & k::O_CREAT != 0 => {}
-                kind if is_null_device(path, kind) => {}
+            let source = match file_type(path) {
+                Some(S_IFREG) => Source::File,
+                None if flags & k::O_CREAT != 0 => Source::File,
+                Some(S_IFCHR) if path == c"/dev/null" => Source::Null,
                 // What may block (a FIFO, a line without a carrier) would block the caller rather than the shell.
                 _ => return None,
-            }
-            let source = if by_us {
-                let opened = open_above(path, flags)?;
-                *self.opened.iter_mut().find(|slot| **slot < 0)? = opened;
-                self.push(Step::Copy { from: opened, to })?;
-                Source::Ours(opened)
-            } else {
-                self.push(Step::Open { path, flags, to })?;
-                Source::Opened
             };
+            self.push(Step::Open { path, flags, to })?;
             self.now[usize::from(r.descriptor)] = source;
         }
-        Some(())
+        let says = !command.replaces_shell() && shell.signal_message(SIGKILL, false).is_some();
+        (!says || self.now[2] != Source::File).then_some(())
     }
 
-    /// Where the command's standard error is (-1: where nobody hears of it), and the descriptor to keep for it (-1: none of the opened ones).
-    fn errors(&self) -> (i32, i32) {
+    /// Where the command's standard error is; -1: where nobody hears of it.
+    fn errors(&self) -> i32 {
         match self.now[2] {
-            Source::Ours(at) => (at, if self.opened.contains(&at) { at } else { -1 }),
-            Source::Closed | Source::Opened => (-1, -1),
-        }
-    }
-
-    fn close_opened(&self, keep: i32) {
-        for &opened in &self.opened {
-            if opened >= 0 && opened != keep {
-                let _ = fd::close(opened);
-            }
+            Source::Ours(at) => at,
+            Source::Closed | Source::File | Source::Null => -1,
         }
     }
 }
 
 fn file_type(path: &CStr) -> Option<u32> {
     launch::stat(path).map(|s| s.mode & S_IFMT)
-}
-
-fn is_null_device(path: &CStr, file_type: Option<u32>) -> bool {
-    path == c"/dev/null" && file_type == Some(S_IFCHR)
-}
-
-/// Whether the shell would say into a file of the command's that the program was killed: where its standard error is in the end.
-fn says_into_a_file(command: &Command<'_>, shell: &ShellTraits) -> bool {
-    if command.replaces_shell() || shell.signal_message(SIGKILL, false).is_none() {
-        return false;
-    }
-    let mut files: [Option<&CStr>; 10] = [None; 10];
-    for r in command.redirections() {
-        files[usize::from(r.descriptor)] = match r.kind {
-            RedirectionKind::Read(path)
-            | RedirectionKind::Write(path)
-            | RedirectionKind::Append(path)
-            | RedirectionKind::ReadWrite(path) => Some(path),
-            RedirectionKind::Duplicate(from) => files[usize::from(from)],
-            RedirectionKind::Close => None,
-        };
-    }
-    files[2].is_some_and(|path| !is_null_device(path, file_type(path)))
-}
-
-/// Whether a descriptor is closed or has room for a copy above the numbers that lines can name.
-fn can_be_saved(descriptor: i32) -> bool {
-    match fd::dup_cloexec(descriptor, 10) {
-        Ok(copy) => fd::close(copy).is_ok(),
-        Err(errno) => errno == Errno::EBADF,
-    }
-}
-
-/// Opens a file above the numbers that lines can name.
-fn open_above(path: &CStr, flags: u32) -> Option<i32> {
-    let low = launch::open(path, flags | fd::O_CLOEXEC).ok()?;
-    let high = fd::dup_cloexec(low, 10);
-    let _ = fd::close(low);
-    high.ok()
 }

@@ -21,8 +21,6 @@ use super::system::wait;
 pub(super) struct Ending {
     pub(super) shell: ShellTraits,
     pub(super) errors: Errors,
-    /// Descriptor opened for the message, to be closed; or -1.
-    pub(super) opened: i32,
     /// The caller ignores SIGINT and SIGQUIT while it waits, as `system` does.
     pub(super) waits: bool,
 }
@@ -96,7 +94,7 @@ impl Ending {
     /// The status a shell would have given for a program that it waited for, and its message for one that was killed.
     pub(super) fn tell(&self, status: i32, signals: &Signals) -> i32 {
         let signal = status & 0x7f;
-        let told = if signal == 0 || self.ends_the_shell(signal, signals.mask) {
+        if signal == 0 || self.ends_the_shell(signal, signals.mask) {
             status
         } else {
             let code = 128 + signal;
@@ -105,9 +103,7 @@ impl Ending {
                 .filter(|_| self.errors.is_still() && !fork::sandboxed())
                 .and_then(|message| self.say(message, code, signals))
                 .unwrap_or(code << 8)
-        };
-        self.close();
-        told
+        }
     }
 
     /// Whether a signal that ended the program has ended the shell, too. Where the caller has a handler for it by now, or blocks it, or is the first
@@ -150,12 +146,6 @@ impl Ending {
         .start(workspace.stack())
         .ok()?;
         wait(pid).ok()
-    }
-
-    pub(super) fn close(&self) {
-        if self.opened >= 0 {
-            let _ = fd::close(self.opened);
-        }
     }
 }
 

@@ -243,7 +243,7 @@ impl Stream {
         let status = match wait(pid) {
             Ok(status) if shell == ShellTraits::UNKNOWN => status,
             Ok(status) => {
-                let ending = Ending { shell, errors, opened: -1, waits: false };
+                let ending = Ending { shell, errors, waits: false };
                 ending.tell(status, &Signals::as_of(SigSet(self.ignored.load(Relaxed))))
             }
             Err(errno) => return fail(errno),
