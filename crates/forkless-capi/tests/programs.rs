@@ -129,6 +129,7 @@ fn lines_end_as_by_libcs_functions() {
         vec!["environment", "/usr/bin/env", "PATH=/usr/bin:/bin", "PWD=/x", "PWD=/"],
         vec!["environment", "A=3 /usr/bin/env", "PATH=/usr/bin:/bin", "A=1", "A=2"],
     ];
+    let in_namespace = "/bin/sh -c 'echo $$; kill -TERM $$; echo alive'";
     let held = scratch().join("held");
     // What a failed run has left.
     let _ = fs::remove_dir_all(&held);
@@ -143,6 +144,10 @@ fn lines_end_as_by_libcs_functions() {
             vec!["thread_ids", "id -u"],
             vec!["file_ids", &creates, &made],
             vec!["capabilities", &creates],
+            vec!["namespaces", in_namespace, "unshare"],
+            vec!["namespaces", in_namespace, "unshare", "stream"],
+            vec!["namespaces", in_namespace, "setns"],
+            vec!["namespaces", in_namespace, "after"],
         ]);
     } else {
         println!("skipped: only root can take other ids");

@@ -87,6 +87,30 @@ fn the_shells_message_is_not_the_programs_death() {
     }
 }
 
+/// Regression: the line's program was the first process of the namespace, which has no default actions, in place of the shell.
+#[test]
+fn the_first_process_of_a_new_pid_namespace_is_the_shell() {
+    if !root_to("make PID namespaces") {
+        return;
+    }
+    let line = "/bin/sh -c 'echo $$; kill -TERM $$; echo alive'";
+    for how in ["unshare", "syscall", "setns"] {
+        for stream in [&[][..], &["x"]] {
+            let case = [&["namespaces", line, how][..], stream].concat();
+            let (_, out, _) = alike(&case, [0, 1]);
+            assert!(!shell_waits() || (!out.contains("alive") && out.contains("exited 143")), "{out}");
+        }
+    }
+    // It is looked at again.
+    alike(&["namespaces", line, "after"], [1, 1]);
+    let case = ["namespace_later", DIES];
+    let without = observe(&mut plain(&SHELL_ENDS, &case));
+    let (with, report) = reported(&["--quiet"], &SHELL_ENDS, &case);
+    // The shell's message is missing (docs/guide/run.md).
+    assert_eq!((report.count("shells_skipped"), with.0, &with.1), (1, without.0, &without.1));
+    assert!(with.1.ends_with("first child: exited 1\n"), "{with:?}");
+}
+
 /// Whoever closes a descriptor of a file loses his record locks on it. Regression: the program opened and closed what its line redirects
 /// standard error to, and copied and closed descriptor 2.
 #[test]

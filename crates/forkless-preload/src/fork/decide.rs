@@ -207,6 +207,11 @@ fn stays_in_namespace() -> Attempt<()> {
     Ok(())
 }
 
+/// The same for a child that is made without a fork.
+pub(crate) fn children_stay() -> bool {
+    stays_in_namespace().is_ok()
+}
+
 /// `TracerPid` of /proc/self/status; `None` when it cannot be read, which the steps that need /proc will meet too.
 fn read_tracer() -> Option<bool> {
     let mut tracer = None;

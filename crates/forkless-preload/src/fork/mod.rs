@@ -41,7 +41,9 @@ mod tables;
 mod trap;
 
 pub(crate) use arm::prepare;
-pub(crate) use decide::{note_clone, note_clone3, note_namespaces, note_vmsplice, outside_window};
+pub(crate) use decide::{
+    children_stay, note_clone, note_clone3, note_namespaces, note_vmsplice, outside_window,
+};
 pub(crate) use outcome::LEN as OUTCOME_LEN;
 pub(crate) use source::LEN as EXCHANGE_LEN;
 pub(crate) use tables::LEN as TABLES_LEN;

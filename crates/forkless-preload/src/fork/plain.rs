@@ -50,6 +50,11 @@ pub(crate) fn note_inherited_filter() {
     SANDBOXED.store(true, Relaxed);
 }
 
+/// Whether children are in this thread's own PID namespace: nobody notes here when that changes.
+pub(crate) fn children_stay() -> bool {
+    crate::namespace::children_stay() == Ok(true)
+}
+
 /// What this copy of another process's memory says of that process.
 pub(crate) fn forget_parents() {
     mappings::advice::forget_holder();

@@ -15,8 +15,8 @@ use forkless_shell::{ShellTraits, probe};
 use forkless_sys::signal::{self, SigSet};
 use forkless_sys::{CPtr, Errno, fd, process};
 
+use crate::fork;
 use crate::insist::insist;
-use crate::namespace;
 use crate::signals::{SIGCHLD, SIGINT, SIGQUIT, SIGTSTP};
 
 use super::launch::{self, Launch, SIZE, STACK, Step, Workspace};
@@ -38,9 +38,7 @@ pub(super) fn if_needed(line: &CStr, environ: *const *const c_char) {
 
 fn ask(workspace: &mut Workspace) -> Option<()> {
     // The first child of a new namespace has to be the line's.
-    if namespace::children_stay() != Ok(true) {
-        return None;
-    }
+    fork::children_stay().then_some(())?;
     // Before the question: the answer is then never one of an older file.
     let file = launch::stat(c"/bin/sh")?;
     let heard = put(workspace, probe::LINE, &probe::ENVIRONMENT)?;

@@ -68,6 +68,7 @@ pub(super) fn start(line: &CStr, environ: *const *const c_char, terms: &Terms<'_
     if !fork::sandboxed()
         && let Some(shell) = super::traits()
         && ids::are_a_shells()
+        && fork::children_stay()
         && let Some(started) = without_shell(line, environ, terms, &shell, &mut workspace)
     {
         tally::add(Counter::Shells, 1);

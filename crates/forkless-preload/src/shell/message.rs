@@ -123,8 +123,9 @@ impl Ending {
 
     /// Has a shell say it and end with `code`; its status, if there was one.
     fn say(&self, message: SignalMessage, code: i32, signals: &Signals) -> Option<i32> {
-        // Still the one that is known.
+        // Still the one that is known; and the first child in a new PID namespace has to be the program's.
         super::traits()?;
+        fork::children_stay().then_some(())?;
         let mut line = Line { bytes: [0; 96], len: 0 };
         // It ends in a newline, and has nothing that is special in a format.
         write!(line, "printf '{message}'; exit {code}\0").ok()?;

@@ -1,7 +1,7 @@
 //! A line that was started: its processes, and what its end means.
 
 use super::ShellLine;
-use super::run::kill_all;
+use super::run::{children_stay, kill_all};
 use super::wiring::Slot;
 use crate::child::Child;
 use crate::command::Command;
@@ -108,6 +108,10 @@ impl Ending {
             Slot::Raw(number) => number,
             Slot::Closed => return None,
         };
+        // The first child in a new PID namespace has to be the program's.
+        if !children_stay() {
+            return None;
+        }
         let mut shell = Command::new("/bin/sh");
         // It ends in a newline, and has nothing that is special in a format.
         shell.arg0("sh").arg("-c").arg(format!("printf '{message}'"));

@@ -76,7 +76,7 @@ fn with_walk<T>(
     run: impl FnOnce(Walk<'_>) -> Result<T, SpawnError>,
     whole: impl FnOnce() -> Result<T, SpawnError>,
 ) -> Result<T, SpawnError> {
-    if how.always_shell || how.env.with_nul().is_some() || !ids::are_a_shells() {
+    if how.always_shell || how.env.with_nul().is_some() || !ids::are_a_shells() || !children_stay() {
         return whole();
     }
     let traits = shell_traits();
@@ -99,6 +99,14 @@ fn with_walk<T>(
         begun: false,
         past_underscore: false,
     })
+}
+
+/// Whether children are in this thread's own PID namespace. After `unshare(CLONE_NEWPID)` the first child is the init of a new one, which ends
+/// with it: that is to be the line's shell, and signals at their default are nothing to it.
+pub(super) fn children_stay() -> bool {
+    let read = |name| std::fs::read_link(name).ok();
+    read("/proc/thread-self/ns/pid")
+        .is_some_and(|own| read("/proc/thread-self/ns/pid_for_children").is_some_and(|theirs| own == theirs))
 }
 
 /// Whether this process may survive a signal that ends its group, and with it a shell that waits for its programs. Nothing says
