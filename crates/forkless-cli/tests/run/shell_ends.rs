@@ -111,6 +111,31 @@ fn the_first_process_of_a_new_pid_namespace_is_the_shell() {
     assert!(with.1.ends_with("first child: exited 1\n"), "{with:?}");
 }
 
+/// Threads and handlers may have 16 KiB in all. Regression: a line took 16 KiB, where libc's functions take 1 to 4.
+#[test]
+fn a_line_takes_little_of_the_callers_stack() {
+    let (_, out, _) = alike(&["stack", "A=1 ls / >/dev/null"], [4, 0]);
+    assert_eq!(out.matches("more than 12 KiB: 0").count(), 2, "{out}");
+}
+
+/// Regression: its text stayed in the library's memory, where children with fewer rights could read it.
+#[test]
+fn a_line_that_the_program_erases_is_gone() {
+    for (line, counts) in [
+        ("/bin/true ", [1, 0]),
+        ("A=1 /bin/true \"$PATH\" ", [1, 0]),
+        ("A=1 B=", [0, 1]),
+        ("A=2 /bin/true >/dev/null * ", [0, 1]),
+        ("/nonexistent ", [0, 1]),
+        ("B='x y' C=", [0, 1]),
+    ] {
+        for stream in [&[][..], &["x"]] {
+            let (_, out, _) = alike(&[&["erased", line][..], stream].concat(), counts);
+            assert!(out.ends_with("found: 0\n"), "{out}");
+        }
+    }
+}
+
 /// Whoever closes a descriptor of a file loses his record locks on it. Regression: the program opened and closed what its line redirects
 /// standard error to, and copied and closed descriptor 2.
 #[test]

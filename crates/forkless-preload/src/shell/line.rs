@@ -6,8 +6,8 @@ use core::ptr::null;
 
 use forkless_record::Counter;
 use forkless_shell::{
-    Command, Directory, EnvSlot, EnvString, Environment, PreviousDirectory, RedirectionKind, ShellKind,
-    ShellTraits, analyze,
+    Command, Directory, EnvString, Environment, PreviousDirectory, RedirectionKind, ShellKind, ShellTraits,
+    analyze,
 };
 use forkless_sys::signal::{self, Disposition, SigSet};
 use forkless_sys::{CPtr, Errno, fd, ids, process};
@@ -15,7 +15,7 @@ use forkless_sys::{CPtr, Errno, fd, ids, process};
 use crate::signals::{SIGCHLD, SIGINT, SIGQUIT};
 use crate::{fork, next, tally};
 
-use super::launch::{self, Launch, Step, Workspace};
+use super::launch::{self, Launch, Parts, Step, Workspace};
 use super::message::{Ending, Errors};
 
 const S_IFMT: u32 = 0o170_000;
@@ -23,10 +23,6 @@ const S_IFREG: u32 = 0o100_000;
 const S_IFCHR: u32 = 0o020_000;
 const SIGKILL: u8 = 9;
 const SA_SIGINFO: usize = 4;
-
-/// Strings of environment and argument vectors that are laid out; longer ones are for the shell.
-const VECTOR: usize = 256;
-const STEPS: usize = 32;
 
 /// A C environment in place.
 struct Environ(*const *const c_char);
@@ -117,13 +113,11 @@ fn without_shell(
     shell: &ShellTraits,
     workspace: &mut Workspace,
 ) -> Option<Started> {
-    // Three parts: the script, the strings the shell would make, the program's path.
     let stack = workspace.stack();
-    let memory = workspace.memory();
-    let (script_text, rest) = memory.split_at_mut(48 << 10);
-    let (own_text, path_text) = rest.split_at_mut(24 << 10);
+    let Parts { script, own, path, current: here, previous: old, argv, envp, slots, steps } =
+        workspace.parts()?;
     let environment = Environ(environ);
-    let script = analyze(line.to_bytes(), &environment, shell, script_text).ok()?;
+    let script = analyze(line.to_bytes(), &environment, shell, script).ok()?;
     let command = script.single()?;
     if !command.is_program() || script.pipelines().next()?.is_negated() {
         return None;
@@ -136,24 +130,20 @@ fn without_shell(
     if !replaces && would_be_told(terms) {
         return None;
     }
-    let (path_text, cwd_text) = path_text.split_at_mut(8 << 10);
-    let path = find(command.words().next()?, &environment, path_text)?;
-    let mut argv = [null::<c_char>(); VECTOR];
-    fill(&mut argv, command.words().map(CStr::as_ptr))?;
-    let mut slots = [EnvSlot::EMPTY; VECTOR];
-    let directory = Directory { current: current(&environment, cwd_text)?, previous: previous(&environment) };
-    let n =
-        shell.environment(&environment, &command, &directory, path.to_bytes(), own_text, &mut slots).ok()?;
-    let mut envp = [null::<c_char>(); VECTOR];
+    let path = find(command.words().next()?, &environment, path)?;
+    fill(argv, command.words().map(CStr::as_ptr))?;
+    let directory =
+        Directory { current: current(&environment, here)?, previous: previous(&environment, old)? };
+    let n = shell.environment(&environment, &command, &directory, path.to_bytes(), own, slots).ok()?;
     fill(
-        &mut envp,
+        envp,
         slots[..n].iter().map(|slot| match slot.string() {
             // SAFETY: an index the analysis got from this environment.
             EnvString::Inherited(i) => unsafe { *environ.wrapping_add(i) },
             EnvString::Own(text) => text.as_ptr(),
         }),
     )?;
-    let mut plan = Plan::new(terms.first)?;
+    let mut plan = Plan::new(steps, terms.first)?;
     let ready = plan.redirect(&command, terms, shell);
     // Before the start: the program may close it.
     let errors = if replaces { Errors::NOWHERE } else { Errors::at(plan.errors()) };
@@ -215,10 +205,10 @@ fn signals(shell: ShellKind, replaces: bool, terms: &Terms<'_>) -> (SigSet, SigS
     }
 }
 
-fn fill(vector: &mut [*const c_char; VECTOR], from: impl Iterator<Item = *const c_char>) -> Option<()> {
+fn fill(vector: &mut [*const c_char], from: impl Iterator<Item = *const c_char>) -> Option<()> {
     for (n, pointer) in from.enumerate() {
         // The last stays null.
-        if n + 1 == VECTOR {
+        if n + 1 >= vector.len() {
             return None;
         }
         vector[n] = pointer;
@@ -284,24 +274,19 @@ fn current<'b>(environment: &Environ, buf: &'b mut [u8]) -> Option<&'b [u8]> {
     Some(&buf[..len])
 }
 
-fn previous(environment: &Environ) -> PreviousDirectory<'static> {
-    let mut text = [0u8; 1024];
-    match environment.variable(b"OLDPWD") {
-        Some(old) if old.len() < text.len() => {
-            text[..old.len()].copy_from_slice(old);
-            let is_directory = CStr::from_bytes_until_nul(&text)
-                .ok()
-                .and_then(launch::stat)
-                .is_some_and(|s| s.mode & S_IFMT == 0o040_000);
-            if is_directory { PreviousDirectory::Inherited } else { PreviousDirectory::Stale }
-        }
-        _ => PreviousDirectory::Inherited,
-    }
+fn previous(environment: &Environ, buf: &mut [u8]) -> Option<PreviousDirectory<'static>> {
+    let Some(old) = environment.variable(b"OLDPWD") else { return Some(PreviousDirectory::Inherited) };
+    let text = buf.get_mut(..=old.len())?;
+    text[..old.len()].copy_from_slice(old);
+    text[old.len()] = 0;
+    let there = CStr::from_bytes_with_nul(text).ok().and_then(launch::stat);
+    let is_directory = there.is_some_and(|there| there.mode & S_IFMT == 0o040_000);
+    Some(if is_directory { PreviousDirectory::Inherited } else { PreviousDirectory::Stale })
 }
 
 /// The child's descriptor steps.
 struct Plan<'a> {
-    steps: [Step<'a>; STEPS],
+    steps: &'a mut [Step<'a>],
     len: usize,
     /// Where the child's descriptors come from.
     now: [Source; 10],
@@ -319,12 +304,8 @@ enum Source {
 }
 
 impl<'a> Plan<'a> {
-    fn new(first: &[Step<'a>]) -> Option<Plan<'a>> {
-        let mut plan = Plan {
-            steps: [Step::Close(-1); STEPS],
-            len: 0,
-            now: core::array::from_fn(|n| Source::Ours(n as i32)),
-        };
+    fn new(steps: &'a mut [Step<'a>], first: &[Step<'a>]) -> Option<Plan<'a>> {
+        let mut plan = Plan { steps, len: 0, now: core::array::from_fn(|n| Source::Ours(n as i32)) };
         for step in first {
             plan.push(*step)?;
         }
