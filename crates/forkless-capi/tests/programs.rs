@@ -129,6 +129,8 @@ fn lines_end_as_by_libcs_functions() {
         vec!["environment", "/usr/bin/env", "PATH=/usr/bin:/bin", "PWD=/x", "PWD=/"],
         vec!["environment", "A=3 /usr/bin/env", "PATH=/usr/bin:/bin", "A=1", "A=2"],
     ];
+    let held_file = place("rights");
+    let writes = format!("/bin/echo text >{held_file}");
     let in_namespace = "/bin/sh -c 'echo $$; kill -TERM $$; echo alive'";
     let held = scratch().join("held");
     // What a failed run has left.
@@ -144,6 +146,11 @@ fn lines_end_as_by_libcs_functions() {
             vec!["thread_ids", "id -u"],
             vec!["file_ids", &creates, &made],
             vec!["capabilities", &creates],
+            vec!["rights", &writes, "less", &held_file],
+            vec!["rights", &writes, "bound", &held_file],
+            vec!["rights", &writes, "group", &held_file],
+            vec!["rights", &writes, "half ambient", &held_file],
+            vec!["rights", &writes, "ambient", &held_file],
             vec!["namespaces", in_namespace, "unshare"],
             vec!["namespaces", in_namespace, "unshare", "stream"],
             vec!["namespaces", in_namespace, "setns"],

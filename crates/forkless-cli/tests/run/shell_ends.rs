@@ -53,9 +53,10 @@ fn a_program_whose_ids_differ_has_a_shell_give_them_up() {
     alike(&["thread_ids", "id -u"], [2, 2]);
 }
 
-/// What an exec takes away a shell has not got when it opens files. Regression: files were created by right of it.
+/// What an exec takes away a shell has not got when it opens files, and what it gives back it has. Regression: files were created, and
+/// others changed, by right of the program's own.
 #[test]
-fn a_program_with_rights_that_an_exec_takes_has_a_shell_open_the_files() {
+fn a_program_with_rights_that_an_exec_changes_has_a_shell_open_the_files() {
     if !root_to("keep capabilities, and file system ids") {
         return;
     }
@@ -68,6 +69,27 @@ fn a_program_with_rights_that_an_exec_takes_has_a_shell_open_the_files() {
     assert!(out.contains("exited") && !out.contains("exited 0") && !err.is_empty(), "{out} {err}");
     assert!(!file.exists());
     std::fs::remove_dir(&folder).expect("empty");
+    let file = file_of("rights");
+    let line = format!("/bin/echo text >{file}");
+    for (how, counts) in [
+        ("less", [1, 2]),
+        ("not in force", [1, 2]),
+        ("bound", [1, 2]),
+        ("bound by syscall", [1, 2]),
+        ("bound and less", [3, 0]),
+        ("bound and inherited", [3, 0]),
+        ("group", [1, 2]),
+        ("half ambient", [1, 2]),
+        ("ambient, not in force", [1, 2]),
+        ("ambient", [3, 0]),
+    ] {
+        alike(&["rights", &line, how, &file], counts);
+        std::fs::remove_file(&file).expect("made");
+    }
+}
+
+fn file_of(name: &str) -> String {
+    temporary(&format!("shell_ends.{name}.{}", std::process::id())).to_str().expect("UTF-8").to_owned()
 }
 
 /// Regression: the program wrote the shell's message itself, and died of SIGPIPE or SIGXFSZ.

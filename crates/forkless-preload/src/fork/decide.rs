@@ -54,6 +54,7 @@ const CHANGED: u8 = 2;
 /// A thread is about to change namespaces.
 pub(crate) fn note_namespaces() {
     NAMESPACE.store(CHANGED, Relaxed);
+    crate::shell::note_rights();
 }
 
 /// The program has lent pages of its own to a pipe.

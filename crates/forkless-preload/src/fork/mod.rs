@@ -95,6 +95,7 @@ pub(crate) fn take_detours() {
 pub(crate) fn note_prctl(option: u32) {
     match option {
         prctl::PR_SET_SECCOMP => note_seccomp(),
+        prctl::PR_CAPBSET_DROP => crate::shell::note_rights(),
         prctl::PR_SET_SYSCALL_USER_DISPATCH => decide::SANDBOXED.store(2, Relaxed),
         _ => {}
     }

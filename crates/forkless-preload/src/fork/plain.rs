@@ -34,8 +34,10 @@ pub(crate) fn sandboxed() -> bool {
 
 /// The program gives an order to `prctl`.
 pub(crate) fn note_prctl(option: u32) {
-    if option == prctl::PR_SET_SECCOMP {
-        note_seccomp();
+    match option {
+        prctl::PR_SET_SECCOMP => note_seccomp(),
+        prctl::PR_CAPBSET_DROP => crate::shell::note_rights(),
+        _ => {}
     }
 }
 

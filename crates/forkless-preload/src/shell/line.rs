@@ -10,13 +10,14 @@ use forkless_shell::{
     analyze,
 };
 use forkless_sys::signal::{self, Disposition, SigSet};
-use forkless_sys::{CPtr, Errno, fd, ids, process};
+use forkless_sys::{CPtr, Errno, fd, process};
 
 use crate::signals::{SIGCHLD, SIGINT, SIGQUIT};
 use crate::{fork, next, tally};
 
 use super::launch::{self, Launch, Parts, Step, Workspace};
 use super::message::{Ending, Errors};
+use super::rights;
 
 const S_IFMT: u32 = 0o170_000;
 const S_IFREG: u32 = 0o100_000;
@@ -63,7 +64,7 @@ pub(super) fn start(line: &CStr, environ: *const *const c_char, terms: &Terms<'_
     let mut workspace = Workspace::take().ok_or(Errno::ENOMEM)?;
     if !fork::sandboxed()
         && let Some(shell) = super::traits()
-        && ids::are_a_shells()
+        && rights::are_a_shells()
         && fork::children_stay()
         && let Some(started) = without_shell(line, environ, terms, &shell, &mut workspace)
     {

@@ -8,6 +8,7 @@ mod ask;
 mod launch;
 mod line;
 mod message;
+mod rights;
 mod streams;
 mod system;
 
@@ -23,6 +24,7 @@ use crate::decimal::decimal;
 use crate::{rt, tally};
 
 pub(crate) use launch::WORKSPACES_LEN;
+pub(crate) use rights::note_rights;
 pub(crate) use streams::LEN as STREAMS_LEN;
 
 /// 0: off. Else what it is (`ShellTraits::to_bits`), or one of the numbers below, which are larger.

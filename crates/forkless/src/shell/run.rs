@@ -76,7 +76,7 @@ fn with_walk<T>(
     run: impl FnOnce(Walk<'_>) -> Result<T, SpawnError>,
     whole: impl FnOnce() -> Result<T, SpawnError>,
 ) -> Result<T, SpawnError> {
-    if how.always_shell || how.env.with_nul().is_some() || !ids::are_a_shells() || !children_stay() {
+    if how.always_shell || how.env.with_nul().is_some() || !may_be_direct() {
         return whole();
     }
     let traits = shell_traits();
@@ -99,6 +99,11 @@ fn with_walk<T>(
         begun: false,
         past_underscore: false,
     })
+}
+
+/// Whether a shell would act as this thread does, and in the same place.
+fn may_be_direct() -> bool {
+    ids::are_a_shells(ids::bounding_capabilities) && children_stay()
 }
 
 /// Whether children are in this thread's own PID namespace. After `unshare(CLONE_NEWPID)` the first child is the init of a new one, which ends
