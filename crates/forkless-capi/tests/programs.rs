@@ -114,6 +114,7 @@ fn lines_end_as_by_libcs_functions() {
     let place = |name: &str| scratch().join(name).to_str().expect("UTF-8").to_owned();
     let (full, errors, other) = (place("full"), place("errors"), place("other"));
     let (dies, waits) = ("sh -c 'kill -TERM $$'", "/bin/sh -c 'echo >&9; exec 9>&-; exec sleep 20'");
+    let killed = format!("{} die", plain.display());
     let mut cases: Vec<Vec<&str>> = vec![
         vec!["no_reader", dies],
         vec!["no_reader", dies, "ignored"],
@@ -127,6 +128,9 @@ fn lines_end_as_by_libcs_functions() {
         vec!["group", waits, "2", "1", "0"],
         vec!["blocked", waits, "15", "0", "0"],
         vec!["environment", "/usr/bin/env", "PATH=/usr/bin:/bin", "PWD=/x", "PWD=/"],
+        vec!["flushing"],
+        vec!["odd"],
+        vec!["said_late", &killed],
         vec!["environment", "A=3 /usr/bin/env", "PATH=/usr/bin:/bin", "A=1", "A=2"],
     ];
     let held_file = place("rights");

@@ -158,6 +158,26 @@ fn a_line_that_the_program_erases_is_gone() {
     }
 }
 
+/// Other children do not have a stream's pipe, whose reader waits for its end. Regression: they had it while the stream was written out to be
+/// closed, and where libc opened theirs for an odd mode or without an environment.
+#[test]
+fn a_stream_is_no_other_childs() {
+    let (_, out, _) = alike(&["flushing"], [2, 0]);
+    assert!(out.starts_with("waits: 1\n"), "{out}");
+    alike(&["odd"], [1, 0]);
+}
+
+/// Regression: what was to say that a program was killed had all descriptors, and kept another stream's reader from its end.
+#[test]
+fn the_shells_message_holds_no_stream_open() {
+    if shell_waits() {
+        // Its name is not a shell's.
+        let dies = format!("{} die", SHELL_ENDS.display());
+        let (_, out, _) = alike(&["said_late", &dies], [2, 0]);
+        assert!(out.starts_with("a shell: 1\n"), "{out}");
+    }
+}
+
 /// Whoever closes a descriptor of a file loses his record locks on it. Regression: the program opened and closed what its line redirects
 /// standard error to, and copied and closed descriptor 2.
 #[test]

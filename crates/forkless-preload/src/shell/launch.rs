@@ -11,7 +11,8 @@ use core::sync::atomic::{
 use forkless_shell::EnvSlot;
 use forkless_sys::clone::{self, CLONE_CLEAR_SIGHAND, CLONE_VFORK, CLONE_VM};
 use forkless_sys::signal::{self, Disposition, SigSet};
-use forkless_sys::{CPtr, Errno, fd, mm, process};
+use forkless_sys::{CPtr, Errno, fd, mm, process, sched};
+use linux_raw_sys::general::RLIMIT_NOFILE;
 
 use crate::insist::insist;
 use crate::{next, reserve};
@@ -165,6 +166,8 @@ pub(super) enum Step<'a> {
     Copy { from: i32, to: i32 },
     /// Closed.
     Close(i32),
+    /// Closed, from this one on.
+    CloseFrom(i32),
     /// Copied to 10 or above until the exec, if it is open: a shell puts a descriptor there before it redirects it, and fails
     /// where no number is left.
     Save(i32),
@@ -291,6 +294,7 @@ fn arrange(launch: &Launch<'_>) -> Result<(), Errno> {
             Step::Copy { from, to } if from == to => fd::set_cloexec(to, false)?,
             Step::Copy { from, to } => fd::dup3(from, to, 0)?,
             Step::Close(fd) => drop(fd::close(fd)),
+            Step::CloseFrom(first) => close_from(first),
             Step::Save(fd) => match fd::dup_cloexec(fd, 10) {
                 Ok(_) | Err(Errno::EBADF) => {}
                 Err(errno) => return Err(errno),
@@ -312,6 +316,18 @@ fn arrange(launch: &Launch<'_>) -> Result<(), Errno> {
         }
     }
     signal::set_mask(launch.mask).map(drop)
+}
+
+fn close_from(first: i32) {
+    if fd::close_range(first.cast_unsigned(), u32::MAX, 0).is_ok() {
+        return;
+    }
+    // A filter that does not know it.
+    const MOST: u64 = 1 << 20;
+    let limit = sched::getrlimit(RLIMIT_NOFILE).map_or(MOST, |limit| limit.hard.min(MOST));
+    for descriptor in first..limit as i32 {
+        let _ = fd::close(descriptor);
+    }
 }
 
 /// Opens a regular file or the null device; an error where that would wait for somebody (a lease, maybe the caller's own), as the shell can.

@@ -131,8 +131,9 @@ impl Ending {
         write!(line, "printf '{message}'; exit {code}\0").ok()?;
         let argv = [c"sh".as_ptr(), c"-c".as_ptr(), line.bytes.as_ptr().cast(), null()];
         let workspace = Workspace::take()?;
-        // Its own complaints, should it fail to say it, are nobody's.
-        let steps = [Step::Copy { from: self.errors.descriptor, to: 1 }, Step::Close(2)];
+        // Its own complaints, should it fail to say it, are nobody's. And while it is kept waiting it must hold nothing open: not the pipe of
+        // another stream, whose reader waits for the end.
+        let steps = [Step::Copy { from: self.errors.descriptor, to: 1 }, Step::Close(0), Step::CloseFrom(2)];
         let pid = Launch {
             path: c"/bin/sh",
             argv: argv.as_ptr(),
