@@ -215,6 +215,23 @@ fn the_shells_message_never_lands_in_another_file() {
     assert!(!shell_waits() || err == "Terminated\n", "{err}");
 }
 
+/// Regression: it was written where descriptor 2 is close-on-exec or another stream, neither of which the shell has; and into a new file with the
+/// inode of the one that was descriptor 2.
+#[test]
+fn the_shells_message_goes_where_the_shell_would_have_written_it() {
+    let (_, out, _) = alike(&["unheard", DIES, &file_of("unheard")], [2, 0]);
+    assert!(out.ends_with("stderr: 0\n"), "{out}");
+    let (_, out, _) = alike(&["stream_as_errors", DIES, &file_of("stream")], [2, 0]);
+    assert!(out.starts_with("descriptor 2\n") && out.ends_with("\nmine\n"), "{out}");
+    let file = file_of("remade");
+    if std::fs::write(&file, "").and_then(|()| std::fs::metadata(&file)?.created()).is_err() {
+        println!("skipped: no file here says when it was made");
+        return;
+    }
+    let (_, out, _) = alike(&["remade", DIES, &file], [1, 0]);
+    assert!(out.ends_with("data: 5\n"), "{out}");
+}
+
 /// A shell that waits for the program is killed with it. Regression: it was taken to live on.
 #[test]
 fn a_signal_to_the_group_is_the_shells_too() {

@@ -144,7 +144,7 @@ fn without_shell(
             EnvString::Own(text) => text.as_ptr(),
         }),
     )?;
-    let mut plan = Plan::new(steps, terms.first)?;
+    let mut plan = Plan::new(steps, terms)?;
     let ready = plan.redirect(&command, terms, shell);
     // Before the start: the program may close it.
     let errors = if replaces { Errors::NOWHERE } else { Errors::at(plan.errors()) };
@@ -305,9 +305,22 @@ enum Source {
 }
 
 impl<'a> Plan<'a> {
-    fn new(steps: &'a mut [Step<'a>], first: &[Step<'a>]) -> Option<Plan<'a>> {
+    fn new(steps: &'a mut [Step<'a>], terms: &Terms<'a>) -> Option<Plan<'a>> {
         let mut plan = Plan { steps, len: 0, now: core::array::from_fn(|n| Source::Ours(n as i32)) };
-        for step in first {
+        let mut set = |number: i32, source| {
+            if let Some(now) = usize::try_from(number).ok().and_then(|n| plan.now.get_mut(n)) {
+                *now = source;
+            }
+        };
+        for &closed in terms.close {
+            set(closed, Source::Closed);
+        }
+        for step in terms.first {
+            if let Step::Copy { from, to } = *step {
+                set(to, Source::Ours(from));
+            }
+        }
+        for step in terms.first {
             plan.push(*step)?;
         }
         Some(plan)

@@ -32,29 +32,42 @@ pub(super) struct Errors {
     pub(super) descriptor: i32,
     pub(super) device: u64,
     pub(super) inode: u64,
+    /// When the file was made: a newer one may have the inode of one that is gone. 0: nobody says.
+    pub(super) birth: u64,
     /// Where the next byte goes; 0 for what has no position.
     pub(super) position: u64,
 }
 
 impl Errors {
-    pub(super) const NOWHERE: Errors = Errors { descriptor: -1, device: 0, inode: 0, position: 0 };
+    pub(super) const NOWHERE: Errors = Errors { descriptor: -1, device: 0, inode: 0, birth: 0, position: 0 };
 
+    /// Of a program that is started now, and of its shell: close-on-exec, they have none.
     pub(super) fn at(descriptor: i32) -> Errors {
-        if descriptor < 0 {
-            return Errors::NOWHERE;
+        if descriptor >= 0 && fd::get_fd_flags(descriptor) == Ok(0) {
+            Errors::now(descriptor)
+        } else {
+            Errors::NOWHERE
         }
+    }
+
+    fn now(descriptor: i32) -> Errors {
         let Ok((device, inode)) = fd::identity(descriptor, CPtr::from(c""), fd::AT_EMPTY_PATH) else {
             return Errors::NOWHERE;
         };
-        Errors { descriptor, device, inode, position: fd::position(descriptor).unwrap_or(0) }
+        let (birth, position) = (fd::birth(descriptor), fd::position(descriptor));
+        Errors { descriptor, device, inode, birth: birth.unwrap_or(0), position: position.unwrap_or(0) }
     }
 
     /// Whether the descriptor is still that file. One that was closed since and opened again is told by its position: a shell would have
     /// kept the first. (A second descriptor would keep it for us, and be found by the program.)
     fn is_still(&self) -> bool {
-        let now = Errors::at(self.descriptor);
+        if self.descriptor < 0 {
+            return false;
+        }
+        let now = Errors::now(self.descriptor);
         now.descriptor >= 0
             && (now.device, now.inode) == (self.device, self.inode)
+            && (now.birth == self.birth || now.birth == 0 || self.birth == 0)
             && now.position >= self.position
     }
 }

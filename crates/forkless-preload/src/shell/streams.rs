@@ -49,8 +49,8 @@ struct Stream {
     pipe: [AtomicU64; 2],
     /// The shell whose way of telling applies (`ShellTraits::to_bits`); 0: as it is.
     told: AtomicU8,
-    /// Where its message goes ([`Errors`]): the descriptor, device, inode, position.
-    errors: (AtomicI32, [AtomicU64; 3]),
+    /// Where its message goes ([`Errors`]): the descriptor, device, inode, time of birth, position.
+    errors: (AtomicI32, [AtomicU64; 4]),
     /// Signals of writing that were ignored when it was opened.
     ignored: AtomicU64,
 }
@@ -211,7 +211,9 @@ fn open(
     let ignored = if told == 0 { SigSet::EMPTY } else { ignored_for_writing() };
     slot.ignored.store(ignored.0, Relaxed);
     slot.errors.0.store(errors.descriptor, Relaxed);
-    for (place, value) in slot.errors.1.iter().zip([errors.device, errors.inode, errors.position]) {
+    for (place, value) in
+        slot.errors.1.iter().zip([errors.device, errors.inode, errors.birth, errors.position])
+    {
         place.store(value, Relaxed);
     }
     slot.file.store(file, Release);
@@ -263,8 +265,8 @@ impl Stream {
     fn end(&self, file: *mut c_void) -> c_int {
         let pid = self.pid.load(Relaxed);
         let shell = ShellTraits::from_bits(self.told.load(Relaxed));
-        let [device, inode, position] = [0, 1, 2].map(|n| self.errors.1[n].load(Relaxed));
-        let errors = Errors { descriptor: self.errors.0.load(Relaxed), device, inode, position };
+        let [device, inode, birth, position] = [0, 1, 2, 3].map(|n| self.errors.1[n].load(Relaxed));
+        let errors = Errors { descriptor: self.errors.0.load(Relaxed), device, inode, birth, position };
         let pipe = self.identity();
         let closed = self.close(file, pipe.unwrap_or_default());
         let tells = crate::next::is_glibc();

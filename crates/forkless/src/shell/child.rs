@@ -2,7 +2,7 @@
 
 use super::ShellLine;
 use super::run::{children_stay, kill_all};
-use super::wiring::Slot;
+use super::wiring::{Slot, is_handed_on};
 use crate::child::Child;
 use crate::command::Command;
 use crate::error::WaitError;
@@ -80,7 +80,8 @@ impl Ending {
     pub(super) fn keep_stderr(&mut self) {
         let number = match self.stderr {
             _ if !self.may_complain() => None,
-            Slot::Inherit => Some(2),
+            // Close-on-exec, as our own end of the line's pipe may be, it is nothing to a shell.
+            Slot::Inherit => is_handed_on(2).then_some(2),
             Slot::Raw(number) => Some(number),
             Slot::Closed => None,
         };
