@@ -137,6 +137,8 @@ fn lines_end_as_by_libcs_functions() {
         vec!["said_late", &killed],
         vec!["environment", "A=3 /usr/bin/env", "PATH=/usr/bin:/bin", "A=1", "A=2"],
     ];
+    let mounted = place("mounted");
+    fs::create_dir_all(&mounted).expect("a folder");
     let held_file = place("rights");
     let writes = format!("/bin/echo text >{held_file}");
     let in_namespace = "/bin/sh -c 'echo $$; kill -TERM $$; echo alive'";
@@ -159,6 +161,9 @@ fn lines_end_as_by_libcs_functions() {
             vec!["rights", &writes, "group", &held_file],
             vec!["rights", &writes, "half ambient", &held_file],
             vec!["rights", &writes, "ambient", &held_file],
+            vec!["unreachable", "/usr/bin/printenv PWD", &mounted],
+            // What popen says then is each one's own.
+            vec!["shell_refused", "/bin/echo ran", "system"],
             vec!["namespaces", in_namespace, "unshare"],
             vec!["namespaces", in_namespace, "unshare", "stream"],
             vec!["namespaces", in_namespace, "setns"],

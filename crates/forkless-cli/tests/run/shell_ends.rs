@@ -277,6 +277,9 @@ fn a_handler_for_children_is_told_of_the_shells_end() {
     assert_eq!(out.matches("handler: code 1, status 143").count(), 2, "{out}");
     let (_, out, _) = alike(&["reaped", DIES], [0, 1]);
     assert!(out.starts_with("raw: exited 143\n"), "{out}");
+    // While system() waits another thread would run it, and find the program, or be told that it stops.
+    alike(&["watched", DIES], [1, 0]);
+    alike(&["watched", DIES, "x"], [0, 1]);
 }
 
 /// Shells put a descriptor that they redirect at 10 or above. Regression: lines ran where no number was left there.
@@ -318,6 +321,28 @@ fn a_program_with_a_filter_has_libc_run_its_lines() {
     // And a stream from before, which is closed without a call that libc would not make.
     let (_, out, _) = alike(&["filter", DIES, "x"], [1, 4]);
     assert!(out.contains("before\npclose: exited 0\n"), "{out}");
+}
+
+/// Regression: PWD was `(unreachable)/d`.
+#[test]
+fn a_directory_that_cannot_be_reached_is_the_shells_to_name() {
+    if !root_to("mount") {
+        return;
+    }
+    let folder = file_of("unreachable");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let (_, out, _) = alike(&["unreachable", "/usr/bin/printenv PWD", &folder], [0, 2]);
+    assert!(!out.contains("(unreachable)"), "{out}");
+    std::fs::remove_dir(&folder).expect("empty");
+}
+
+/// Regression: lines ran where the shell could not be executed.
+#[test]
+fn where_the_shell_may_not_be_executed_nothing_runs() {
+    if root_to("mount") {
+        let (_, out, _) = alike(&["shell_refused", "/bin/echo ran"], [1, 2]);
+        assert_eq!(out.matches("ran").count(), 1, "{out}");
+    }
 }
 
 /// Each libc has its own word for that. Regression: `popen` told glibc's callers ENOENT for ENOMEM.

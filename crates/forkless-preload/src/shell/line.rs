@@ -182,7 +182,7 @@ fn without_shell(
 /// SIGINT and SIGQUIT are ignored while `system` waits, and of these two it is taken for granted that they come from the terminal.
 ///
 /// A handler for SIGCHLD is told of the child's end in words that a waiting shell would have changed: in its `siginfo_t`, and by its own waits for
-/// any child, which find a stream's.
+/// any child, which find a stream's; and beside other threads, which do not block the signal, also that of `system`, that it stops and goes on.
 fn would_be_told(terms: &Terms<'_>) -> bool {
     let sent = if terms.is_stream { signal::SENT } else { signal::SENT.without(SIGINT).without(SIGQUIT) };
     if terms.mask.and(sent.with(SIGCHLD)) != SigSet::EMPTY || signal::any_handled(sent) {
@@ -190,7 +190,7 @@ fn would_be_told(terms: &Terms<'_>) -> bool {
     }
     signal::action(SIGCHLD).is_ok_and(|chld| {
         matches!(chld.disposition(), Disposition::Handler(_))
-            && (terms.is_stream || chld.flags & SA_SIGINFO != 0)
+            && (terms.is_stream || chld.flags & SA_SIGINFO != 0 || process::thread_count() != Some(1))
     })
 }
 
@@ -271,8 +271,9 @@ fn current<'b>(environment: &Environ, buf: &'b mut [u8]) -> Option<&'b [u8]> {
             return Some(&buf[..len]);
         }
     }
+    // One that cannot be reached from the root directory has no name, whatever this says.
     let len = process::getcwd(buf).ok()?;
-    Some(&buf[..len])
+    Some(&buf[..len]).filter(|name| name.starts_with(b"/"))
 }
 
 fn previous(environment: &Environ, buf: &mut [u8]) -> Option<PreviousDirectory<'static>> {

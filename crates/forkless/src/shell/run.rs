@@ -15,8 +15,8 @@ use forkless_shell::{
     CommandKind, Connector, EnvSlot, EnvString, Environment, Pipeline, Pipelines, ShellKind, ShellTraits,
     Span, analyze,
 };
-use forkless_sys::ids;
 use forkless_sys::signal::{self, SigSet};
+use forkless_sys::{ids, process};
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -101,9 +101,11 @@ fn with_walk<T>(
     })
 }
 
-/// Whether a shell would act as this thread does, and in the same place.
+/// Whether there would be a shell, acting as this thread does, and in the same place.
 fn may_be_direct() -> bool {
-    ids::are_a_shells(ids::bounding_capabilities) && children_stay()
+    ids::are_a_shells(ids::bounding_capabilities)
+        && children_stay()
+        && process::may_execute(c"/bin/sh".into()).is_ok()
 }
 
 /// Whether children are in this thread's own PID namespace. After `unshare(CLONE_NEWPID)` the first child is the init of a new one, which ends
