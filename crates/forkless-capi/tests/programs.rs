@@ -114,6 +114,7 @@ fn lines_end_as_by_libcs_functions() {
     let place = |name: &str| scratch().join(name).to_str().expect("UTF-8").to_owned();
     let (full, errors, other) = (place("full"), place("errors"), place("other"));
     let (dies, waits) = ("sh -c 'kill -TERM $$'", "/bin/sh -c 'echo >&9; exec 9>&-; exec sleep 20'");
+    let killed = format!("{} die", plain.display());
     let mut cases: Vec<Vec<&str>> = vec![
         vec!["no_reader", dies],
         vec!["no_reader", dies, "ignored"],
@@ -127,8 +128,20 @@ fn lines_end_as_by_libcs_functions() {
         vec!["group", waits, "2", "1", "0"],
         vec!["blocked", waits, "15", "0", "0"],
         vec!["environment", "/usr/bin/env", "PATH=/usr/bin:/bin", "PWD=/x", "PWD=/"],
+        vec!["unheard", dies, &errors],
+        vec!["unheard", "/bin/sh -c 'kill -TERM $$' 3>&1", &errors],
+        vec!["stream_as_errors", dies, &errors],
+        vec!["remade", dies, &errors],
+        vec!["flushing"],
+        vec!["odd"],
+        vec!["said_late", &killed],
         vec!["environment", "A=3 /usr/bin/env", "PATH=/usr/bin:/bin", "A=1", "A=2"],
     ];
+    let mounted = place("mounted");
+    fs::create_dir_all(&mounted).expect("a folder");
+    let held_file = place("rights");
+    let writes = format!("/bin/echo text >{held_file}");
+    let in_namespace = "/bin/sh -c 'echo $$; kill -TERM $$; echo alive'";
     let held = scratch().join("held");
     // What a failed run has left.
     let _ = fs::remove_dir_all(&held);
@@ -143,6 +156,18 @@ fn lines_end_as_by_libcs_functions() {
             vec!["thread_ids", "id -u"],
             vec!["file_ids", &creates, &made],
             vec!["capabilities", &creates],
+            vec!["rights", &writes, "less", &held_file],
+            vec!["rights", &writes, "bound", &held_file],
+            vec!["rights", &writes, "group", &held_file],
+            vec!["rights", &writes, "half ambient", &held_file],
+            vec!["rights", &writes, "ambient", &held_file],
+            vec!["unreachable", "/usr/bin/printenv PWD", &mounted],
+            // What popen says then is each one's own.
+            vec!["shell_refused", "/bin/echo ran", "system"],
+            vec!["namespaces", in_namespace, "unshare"],
+            vec!["namespaces", in_namespace, "unshare", "stream"],
+            vec!["namespaces", in_namespace, "setns"],
+            vec!["namespaces", in_namespace, "after"],
         ]);
     } else {
         println!("skipped: only root can take other ids");

@@ -265,6 +265,30 @@ pub fn identity(dir: i32, path: CPtr<'_>, flags: u32) -> Result<(u64, u64)> {
     Ok((stat[0], stat[1]))
 }
 
+/// When the file behind a descriptor was made, in nanoseconds since 1970 (`statx(2)`, `stx_btime`); 0 where its file system does not say.
+///
+/// ```
+/// # use forkless_sys::{Errno, fd};
+/// # use std::os::fd::AsRawFd as _;
+/// let file = std::fs::File::open("/proc/self/exe").unwrap();
+/// let made = file.metadata().unwrap().created().map_or(0, |made| {
+///     made.duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64
+/// });
+/// assert_eq!(fd::birth(file.as_raw_fd()), Ok(made));
+/// assert_eq!(fd::birth(std::io::pipe().unwrap().0.as_raw_fd()), Ok(0));
+/// # Ok::<(), Errno>(())
+/// ```
+pub fn birth(fd: i32) -> Result<u64> {
+    let mut all = MaybeUninit::<k::statx>::zeroed();
+    let path = CPtr::from(c"");
+    // SAFETY: the kernel writes one struct statx.
+    unsafe { call!(__NR_statx, fd, path, k::AT_EMPTY_PATH, k::STATX_BTIME, all.as_mut_ptr()) }?;
+    // SAFETY: numbers, all of them written here or by the kernel.
+    let all = unsafe { all.assume_init() };
+    let made = (all.stx_btime.tv_sec as u64).wrapping_mul(1_000_000_000) + u64::from(all.stx_btime.tv_nsec);
+    Ok(if all.stx_mask & k::STATX_BTIME == 0 { 0 } else { made })
+}
+
 /// `readlinkat(2)`: how many bytes of the link's text were written to `text`; no NUL ends it.
 ///
 /// ```

@@ -173,6 +173,8 @@ pub struct Capabilities {
     pub effective: u64,
     /// May be put in force.
     pub permitted: u64,
+    /// May be given by an exec.
+    pub inheritable: u64,
 }
 
 /// `capget(2)` of the calling thread.
@@ -190,47 +192,96 @@ pub fn capabilities() -> Result<Capabilities> {
     // SAFETY: the kernel reads the header, whose version it knows, and writes two structures of three words.
     unsafe { call!(__NR_capget, header.as_ptr(), sets.as_mut_ptr()) }?;
     let both = |low: usize| u64::from(sets[low]) | u64::from(sets[low + 3]) << 32;
-    Ok(Capabilities { effective: both(0), permitted: both(1) })
+    Ok(Capabilities { effective: both(0), permitted: both(1), inheritable: both(2) })
+}
+
+/// The capabilities that an exec may give (`PR_CAPBSET_READ`), bit n for capability n: a system call for each the kernel knows, some 40 in all.
+///
+/// ```
+/// # use forkless_sys::{Errno, ids};
+/// let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+/// assert!(status.contains(&format!("CapBnd:\t{:016x}\n", ids::bounding_capabilities()?)));
+/// # Ok::<(), Errno>(())
+/// ```
+pub fn bounding_capabilities() -> Result<u64> {
+    let mut set = 0;
+    for capability in 0..u64::BITS {
+        match prctl(p::PR_CAPBSET_READ, capability as usize, 0) {
+            Ok(has) => set |= (has as u64) << capability,
+            // The first that is none.
+            Err(_) if capability > 0 => break,
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(set)
+}
+
+/// The user and the group that files are accessed as, by the calls that set them and, with no id, change nothing.
+///
+/// ```
+/// # use forkless_sys::{Errno, ids};
+/// assert_eq!(ids::file_ids()?, [ids::geteuid(), ids::getegid()]);
+/// # Ok::<(), Errno>(())
+/// ```
+pub fn file_ids() -> Result<[u32; 2]> {
+    // SAFETY: writes no memory.
+    let user = unsafe { call!(__NR_setfsuid, KEEP) }?;
+    // SAFETY: as above.
+    let group = unsafe { call!(__NR_setfsgid, KEEP) }?;
+    Ok([user as u32, group as u32])
 }
 
 /// Whether a shell would act with the calling thread's own credentials, and hand them on.
 ///
 /// It would not where the ids differ: a shell gives up effective ids that are not the real ones (dash of 0.5.11 on,
 /// busybox, bash), and an exec sets the ids of file access to the effective ones. Nor where capabilities differ from
-/// those that an exec gives: without ambient ones, which are not asked for here, a user has none and root has all it may have
-/// (`capabilities(7)`). A set-user-ID program of a real root has equal ids from the start.
+/// those that an exec gives (`capabilities(7)`): to root all that the bounding set has and all that is inheritable, whether it has them now
+/// or not; to others the ambient ones. A set-user-ID program of a real root has equal ids from the start.
 ///
-/// Of a thread that has called `setfsgid(2)` alone it is not told. Three system calls, for root four.
+/// `bounding` gives what [`bounding_capabilities`] does, which takes longer than all the rest; it is asked for root alone. Five system calls
+/// besides, for root six.
 ///
 /// ```
 /// # use forkless_sys::{Errno, ids};
-/// let before = ids::are_a_shells();
+/// let are_a_shells = || ids::are_a_shells(ids::bounding_capabilities);
+/// let before = are_a_shells();
 /// if ids::getresuid()? == [0; 3] && before {
 ///     ids::setresuid(ids::KEEP, 65534, ids::KEEP)?;
-///     assert!(!ids::are_a_shells());
+///     assert!(!are_a_shells());
 ///     ids::setresuid(ids::KEEP, 0, ids::KEEP)?;
-///     assert!(ids::are_a_shells());
+///     assert!(are_a_shells());
+///     assert!(!ids::are_a_shells(|| Ok(0))); // an exec would take its capabilities
 /// }
 /// # Ok::<(), Errno>(())
 /// ```
-pub fn are_a_shells() -> bool {
-    let same = |ids: Result<[u32; 3]>| ids.ok().filter(|[real, rest @ ..]| rest == &[*real; 2]);
-    let Some([user, ..]) = same(getresuid()) else { return false };
-    if same(getresgid()).is_none() {
+pub fn are_a_shells(bounding: impl FnOnce() -> Result<u64>) -> bool {
+    let same = |ids: Result<[u32; 3]>| match ids {
+        Ok([real, effective, saved]) if real == effective && real == saved => Some(real),
+        _ => None,
+    };
+    let (Some(user), Some(group)) = (same(getresuid()), same(getresgid())) else { return false };
+    let Ok(own) = capabilities() else { return false };
+    if file_ids() != Ok([user, group]) || own.effective != own.permitted {
         return false;
     }
-    let Ok(own) = capabilities() else { return false };
-    if user != 0 {
-        return own.effective == 0;
+    if user == 0 {
+        return root_is_root() && bounding().is_ok_and(|all| own.permitted == all | own.inheritable);
     }
-    own.effective == own.permitted && root_is_root()
+    (0..u64::BITS).all(|capability| own.permitted >> capability & 1 == 0 || is_ambient(capability))
 }
 
-/// Whether user 0 gets its capabilities from an exec, and loses some where the id of file access becomes another.
+/// Whether user 0 gets its capabilities from an exec.
 fn root_is_root() -> bool {
     const SECBIT_NOROOT: usize = 1 << 0;
-    const SECBIT_NO_SETUID_FIXUP: usize = 1 << 2;
-    // SAFETY: writes no memory.
-    let bits = unsafe { call!(__NR_prctl, p::PR_GET_SECUREBITS, 0usize, 0usize, 0usize, 0usize) };
-    bits.is_ok_and(|bits| bits & (SECBIT_NOROOT | SECBIT_NO_SETUID_FIXUP) == 0)
+    prctl(p::PR_GET_SECUREBITS, 0, 0).is_ok_and(|bits| bits & SECBIT_NOROOT == 0)
+}
+
+fn is_ambient(capability: u32) -> bool {
+    prctl(p::PR_CAP_AMBIENT, p::PR_CAP_AMBIENT_IS_SET as usize, capability as usize) == Ok(1)
+}
+
+/// One of those that write no memory.
+fn prctl(option: u32, a: usize, b: usize) -> Result<usize> {
+    // SAFETY: writes no memory, by the caller.
+    unsafe { call!(__NR_prctl, option, a, b, 0usize, 0usize) }
 }

@@ -53,9 +53,10 @@ fn a_program_whose_ids_differ_has_a_shell_give_them_up() {
     alike(&["thread_ids", "id -u"], [2, 2]);
 }
 
-/// What an exec takes away a shell has not got when it opens files. Regression: files were created by right of it.
+/// What an exec takes away a shell has not got when it opens files, and what it gives back it has. Regression: files were created, and
+/// others changed, by right of the program's own.
 #[test]
-fn a_program_with_rights_that_an_exec_takes_has_a_shell_open_the_files() {
+fn a_program_with_rights_that_an_exec_changes_has_a_shell_open_the_files() {
     if !root_to("keep capabilities, and file system ids") {
         return;
     }
@@ -68,6 +69,27 @@ fn a_program_with_rights_that_an_exec_takes_has_a_shell_open_the_files() {
     assert!(out.contains("exited") && !out.contains("exited 0") && !err.is_empty(), "{out} {err}");
     assert!(!file.exists());
     std::fs::remove_dir(&folder).expect("empty");
+    let file = file_of("rights");
+    let line = format!("/bin/echo text >{file}");
+    for (how, counts) in [
+        ("less", [1, 2]),
+        ("not in force", [1, 2]),
+        ("bound", [1, 2]),
+        ("bound by syscall", [1, 2]),
+        ("bound and less", [3, 0]),
+        ("bound and inherited", [3, 0]),
+        ("group", [1, 2]),
+        ("half ambient", [1, 2]),
+        ("ambient, not in force", [1, 2]),
+        ("ambient", [3, 0]),
+    ] {
+        alike(&["rights", &line, how, &file], counts);
+        std::fs::remove_file(&file).expect("made");
+    }
+}
+
+fn file_of(name: &str) -> String {
+    temporary(&format!("shell_ends.{name}.{}", std::process::id())).to_str().expect("UTF-8").to_owned()
 }
 
 /// Regression: the program wrote the shell's message itself, and died of SIGPIPE or SIGXFSZ.
@@ -87,6 +109,94 @@ fn the_shells_message_is_not_the_programs_death() {
     }
 }
 
+/// Regression: the line's program was the first process of the namespace, which has no default actions, in place of the shell.
+#[test]
+fn the_first_process_of_a_new_pid_namespace_is_the_shell() {
+    if !root_to("make PID namespaces") {
+        return;
+    }
+    let line = "/bin/sh -c 'echo $$; kill -TERM $$; echo alive'";
+    for how in ["unshare", "syscall", "setns"] {
+        for stream in [&[][..], &["x"]] {
+            let case = [&["namespaces", line, how][..], stream].concat();
+            let (_, out, _) = alike(&case, [0, 1]);
+            assert!(!shell_waits() || (!out.contains("alive") && out.contains("exited 143")), "{out}");
+        }
+    }
+    // It is looked at again.
+    alike(&["namespaces", line, "after"], [1, 1]);
+    let case = ["namespace_later", DIES];
+    let without = observe(&mut plain(&SHELL_ENDS, &case));
+    let (with, report) = reported(&["--quiet"], &SHELL_ENDS, &case);
+    // The shell's message is missing (docs/guide/run.md).
+    assert_eq!((report.count("shells_skipped"), with.0, &with.1), (1, without.0, &without.1));
+    assert!(with.1.ends_with("first child: exited 1\n"), "{with:?}");
+}
+
+/// Threads and handlers may have 16 KiB in all. Regression: a line took 16 KiB, where libc's functions take 1 to 4.
+#[test]
+fn a_line_takes_little_of_the_callers_stack() {
+    let (_, out, _) = alike(&["stack", "A=1 ls / >/dev/null"], [4, 0]);
+    assert_eq!(out.matches("more than 12 KiB: 0").count(), 2, "{out}");
+}
+
+/// Regression: its text stayed in the library's memory, where children with fewer rights could read it.
+#[test]
+fn a_line_that_the_program_erases_is_gone() {
+    for (line, counts) in [
+        ("/bin/true ", [1, 0]),
+        ("A=1 /bin/true \"$PATH\" ", [1, 0]),
+        ("A=1 B=", [0, 1]),
+        ("A=2 /bin/true >/dev/null * ", [0, 1]),
+        ("/nonexistent ", [0, 1]),
+        ("B='x y' C=", [0, 1]),
+    ] {
+        for stream in [&[][..], &["x"]] {
+            let (_, out, _) = alike(&[&["erased", line][..], stream].concat(), counts);
+            assert!(out.ends_with("found: 0\n"), "{out}");
+        }
+    }
+}
+
+/// Other children do not have a stream's pipe, whose reader waits for its end. Regression: they had it while the stream was written out to be
+/// closed, and where libc opened theirs for an odd mode or without an environment.
+#[test]
+fn a_stream_is_no_other_childs() {
+    let (_, out, _) = alike(&["flushing"], [2, 0]);
+    assert!(out.starts_with("waits: 1\n"), "{out}");
+    alike(&["odd"], [1, 0]);
+}
+
+/// Regression: what was to say that a program was killed had all descriptors, and kept another stream's reader from its end.
+#[test]
+fn the_shells_message_holds_no_stream_open() {
+    if shell_waits() {
+        // Its name is not a shell's.
+        let dies = format!("{} die", SHELL_ENDS.display());
+        let (_, out, _) = alike(&["said_late", &dies], [2, 0]);
+        assert!(out.starts_with("a shell: 1\n"), "{out}");
+    }
+}
+
+/// Whoever closes a descriptor of a file loses his record locks on it. Regression: the program opened and closed what its line redirects
+/// standard error to, and copied and closed descriptor 2.
+#[test]
+fn a_line_leaves_the_programs_record_locks_alone() {
+    let file = temporary(&format!("shell_ends.locked.{}", std::process::id()));
+    let file = file.to_str().expect("UTF-8");
+    let keeps = |line: &str, errors: &[&str], counts| {
+        let (_, out, _) = alike(&[&["locks", line, file][..], errors].concat(), counts);
+        assert_eq!(out.matches("locked: 1").count(), 2, "{out}");
+    };
+    let waits = shell_waits();
+    keeps(&format!("/bin/true >>{file} 2>&1"), &[], if waits { [0, 2] } else { [1, 1] });
+    keeps(&format!("/bin/true 2>{file}.other"), &["x"], if waits { [0, 2] } else { [1, 1] });
+    keeps(&format!("/bin/true >>{file}"), &[], [2, 0]);
+    keeps(&format!("/bin/true <{file} >>{file}"), &["x"], [2, 0]);
+    let _ = std::fs::remove_file(format!("{file}.other"));
+    std::fs::remove_file(file).expect("made");
+}
+
 /// Regression: the message was written to what descriptor 2 had become by the time of pclose.
 #[test]
 fn the_shells_message_never_lands_in_another_file() {
@@ -103,6 +213,23 @@ fn the_shells_message_never_lands_in_another_file() {
     // Left as it was it is said there.
     let (_, _, err) = alike(&["moved", DIES], [1, 0]);
     assert!(!shell_waits() || err == "Terminated\n", "{err}");
+}
+
+/// Regression: it was written where descriptor 2 is close-on-exec or another stream, neither of which the shell has; and into a new file with the
+/// inode of the one that was descriptor 2.
+#[test]
+fn the_shells_message_goes_where_the_shell_would_have_written_it() {
+    let (_, out, _) = alike(&["unheard", DIES, &file_of("unheard")], [2, 0]);
+    assert!(out.ends_with("stderr: 0\n"), "{out}");
+    let (_, out, _) = alike(&["stream_as_errors", DIES, &file_of("stream")], [2, 0]);
+    assert!(out.starts_with("descriptor 2\n") && out.ends_with("\nmine\n"), "{out}");
+    let file = file_of("remade");
+    if std::fs::write(&file, "").and_then(|()| std::fs::metadata(&file)?.created()).is_err() {
+        println!("skipped: no file here says when it was made");
+        return;
+    }
+    let (_, out, _) = alike(&["remade", DIES, &file], [1, 0]);
+    assert!(out.ends_with("data: 5\n"), "{out}");
 }
 
 /// A shell that waits for the program is killed with it. Regression: it was taken to live on.
@@ -150,6 +277,9 @@ fn a_handler_for_children_is_told_of_the_shells_end() {
     assert_eq!(out.matches("handler: code 1, status 143").count(), 2, "{out}");
     let (_, out, _) = alike(&["reaped", DIES], [0, 1]);
     assert!(out.starts_with("raw: exited 143\n"), "{out}");
+    // While system() waits another thread would run it, and find the program, or be told that it stops.
+    alike(&["watched", DIES], [1, 0]);
+    alike(&["watched", DIES, "x"], [0, 1]);
 }
 
 /// Shells put a descriptor that they redirect at 10 or above. Regression: lines ran where no number was left there.
@@ -191,6 +321,28 @@ fn a_program_with_a_filter_has_libc_run_its_lines() {
     // And a stream from before, which is closed without a call that libc would not make.
     let (_, out, _) = alike(&["filter", DIES, "x"], [1, 4]);
     assert!(out.contains("before\npclose: exited 0\n"), "{out}");
+}
+
+/// Regression: PWD was `(unreachable)/d`.
+#[test]
+fn a_directory_that_cannot_be_reached_is_the_shells_to_name() {
+    if !root_to("mount") {
+        return;
+    }
+    let folder = file_of("unreachable");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let (_, out, _) = alike(&["unreachable", "/usr/bin/printenv PWD", &folder], [0, 2]);
+    assert!(!out.contains("(unreachable)"), "{out}");
+    std::fs::remove_dir(&folder).expect("empty");
+}
+
+/// Regression: lines ran where the shell could not be executed.
+#[test]
+fn where_the_shell_may_not_be_executed_nothing_runs() {
+    if root_to("mount") {
+        let (_, out, _) = alike(&["shell_refused", "/bin/echo ran"], [1, 2]);
+        assert_eq!(out.matches("ran").count(), 1, "{out}");
+    }
 }
 
 /// Each libc has its own word for that. Regression: `popen` told glibc's callers ENOENT for ENOMEM.

@@ -54,6 +54,7 @@ const CHANGED: u8 = 2;
 /// A thread is about to change namespaces.
 pub(crate) fn note_namespaces() {
     NAMESPACE.store(CHANGED, Relaxed);
+    crate::shell::note_rights();
 }
 
 /// The program has lent pages of its own to a pipe.
@@ -209,6 +210,11 @@ fn stays_in_namespace() -> Attempt<()> {
     // Unless another thread has changed its own meanwhile.
     let _ = NAMESPACE.compare_exchange(UNKNOWN, SAME, Relaxed, Relaxed);
     Ok(())
+}
+
+/// The same for a child that is made without a fork.
+pub(crate) fn children_stay() -> bool {
+    stays_in_namespace().is_ok()
 }
 
 /// `TracerPid` of /proc/self/status; `None` when it cannot be read, which the steps that need /proc will meet too.

@@ -44,7 +44,9 @@ mod tables;
 mod trap;
 
 pub(crate) use arm::prepare;
-pub(crate) use decide::{note_clone, note_clone3, note_namespaces, note_vmsplice, outside_window};
+pub(crate) use decide::{
+    children_stay, note_clone, note_clone3, note_namespaces, note_vmsplice, outside_window,
+};
 pub(crate) use outcome::LEN as OUTCOME_LEN;
 pub(crate) use source::LEN as EXCHANGE_LEN;
 pub(crate) use tables::LEN as TABLES_LEN;
@@ -96,6 +98,7 @@ pub(crate) fn take_detours() {
 pub(crate) fn note_prctl(option: u32) {
     match option {
         prctl::PR_SET_SECCOMP => note_seccomp(),
+        prctl::PR_CAPBSET_DROP => crate::shell::note_rights(),
         prctl::PR_SET_SYSCALL_USER_DISPATCH => decide::SANDBOXED.store(2, Relaxed),
         _ => {}
     }

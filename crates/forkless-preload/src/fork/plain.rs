@@ -34,8 +34,10 @@ pub(crate) fn sandboxed() -> bool {
 
 /// The program gives an order to `prctl`.
 pub(crate) fn note_prctl(option: u32) {
-    if option == prctl::PR_SET_SECCOMP {
-        note_seccomp();
+    match option {
+        prctl::PR_SET_SECCOMP => note_seccomp(),
+        prctl::PR_CAPBSET_DROP => crate::shell::note_rights(),
+        _ => {}
     }
 }
 
@@ -48,6 +50,11 @@ pub(crate) fn note_seccomp() {
 /// One came with the program that this process executes.
 pub(crate) fn note_inherited_filter() {
     SANDBOXED.store(true, Relaxed);
+}
+
+/// Whether children are in this thread's own PID namespace: nobody notes here when that changes.
+pub(crate) fn children_stay() -> bool {
+    crate::namespace::children_stay() == Ok(true)
 }
 
 /// What this copy of another process's memory says of that process.

@@ -15,8 +15,8 @@ use forkless_shell::{ShellTraits, probe};
 use forkless_sys::signal::{self, SigSet};
 use forkless_sys::{CPtr, Errno, fd, process};
 
+use crate::fork;
 use crate::insist::insist;
-use crate::namespace;
 use crate::signals::{SIGCHLD, SIGINT, SIGQUIT, SIGTSTP};
 
 use super::launch::{self, Launch, SIZE, STACK, Step, Workspace};
@@ -38,14 +38,11 @@ pub(super) fn if_needed(line: &CStr, environ: *const *const c_char) {
 
 fn ask(workspace: &mut Workspace) -> Option<()> {
     // The first child of a new namespace has to be the line's.
-    if namespace::children_stay() != Ok(true) {
-        return None;
-    }
+    fork::children_stay().then_some(())?;
     // Before the question: the answer is then never one of an older file.
     let file = launch::stat(c"/bin/sh")?;
     let heard = put(workspace, probe::LINE, &probe::ENVIRONMENT)?;
-    let output = workspace.memory().get(..heard.len)?;
-    let mut shell = ShellTraits::from_probe(output, heard.shell.cast_unsigned(), b"/");
+    let mut shell = heard.traits;
     if shell.needs_applet_probe() {
         let heard = put(workspace, probe::APPLET_LINE, &probe::APPLET_ENVIRONMENT)?;
         if let Some(status) = heard.status {
@@ -66,13 +63,15 @@ struct Heard {
     shell: i32,
     /// Its wait status.
     status: Option<i32>,
+    /// What its answer means. The asker finds that out, which has more stack than the caller may have.
+    traits: ShellTraits,
 }
 
 /// Has an asker run a line by `/bin/sh` with an environment.
 fn put(workspace: &mut Workspace, line: &CStr, environment: &[&CStr]) -> Option<Heard> {
     let stack = workspace.stack();
     let (answer, shells_stack) = workspace.memory().split_at_mut_checked(ANSWER)?;
-    let heard = Heard { len: 0, shell: 0, status: None };
+    let heard = Heard { len: 0, shell: 0, status: None, traits: ShellTraits::UNKNOWN };
     let mut question =
         Question { line, environment, stack: shells_stack.as_mut_ptr() as usize, answer, heard };
     // A handler that jumped away would leave the asker unreaped.
@@ -129,6 +128,8 @@ impl Question<'_> {
         // One that has more to say is told that nobody listens.
         let _ = fd::close(read);
         self.heard.status = launch::reap(self.heard.shell);
+        let said = self.answer.get(..self.heard.len).unwrap_or_default();
+        self.heard.traits = ShellTraits::from_probe(said, self.heard.shell.cast_unsigned(), b"/");
         Ok(())
     }
 

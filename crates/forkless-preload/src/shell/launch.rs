@@ -2,22 +2,63 @@
 #![expect(unsafe_code, reason = "a child that shares memory")]
 
 use core::ffi::{CStr, c_char, c_void};
-use core::ptr::null_mut;
+use core::ptr::{null, null_mut};
 use core::sync::atomic::{
     AtomicBool, AtomicI32,
     Ordering::{Acquire, Relaxed, Release},
 };
 
+use forkless_shell::EnvSlot;
 use forkless_sys::clone::{self, CLONE_CLEAR_SIGHAND, CLONE_VFORK, CLONE_VM};
 use forkless_sys::signal::{self, Disposition, SigSet};
-use forkless_sys::{CPtr, Errno, fd, mm, process};
+use forkless_sys::{CPtr, Errno, fd, mm, process, sched};
+use linux_raw_sys::general::RLIMIT_NOFILE;
 
 use crate::insist::insist;
 use crate::{next, reserve};
 
-/// Memory for one launch: the analysis, the vectors, the child's stack.
+/// Memory for one launch: the analysis, the vectors, the child's stack. Little of the caller's stack is used, as libc uses little: threads and
+/// handlers may have no more than 16 KiB. Text is wiped off when it is given back, for a line may hold a password, which the program erases.
 pub(super) struct Workspace {
     at: *mut c_void,
+}
+
+/// Where a workspace's pieces of text begin: the script, the strings the shell would make, the program's path, PWD, OLDPWD. The vectors come after
+/// them, the stack last.
+const TEXTS: [usize; 5] = [0, 48 << 10, 72 << 10, 78 << 10, 83 << 10];
+const VECTORS: usize = 84 << 10;
+/// Strings of environment and argument vectors that are laid out; longer ones are for the shell.
+pub(super) const VECTOR: usize = 256;
+const STEPS: usize = 32;
+
+/// A workspace as the launch of a line without a shell divides it.
+pub(super) struct Parts<'m> {
+    pub(super) script: &'m mut [u8],
+    pub(super) own: &'m mut [u8],
+    pub(super) path: &'m mut [u8],
+    pub(super) current: &'m mut [u8],
+    pub(super) previous: &'m mut [u8],
+    /// All null.
+    pub(super) argv: &'m mut [*const c_char],
+    pub(super) envp: &'m mut [*const c_char],
+    pub(super) slots: &'m mut [EnvSlot<'m>],
+    pub(super) steps: &'m mut [Step<'m>],
+}
+
+/// The first `n` of a type from `memory`, all of them `value`.
+fn carve<'m, T: Copy>(memory: &mut &'m mut [u8], n: usize, value: T) -> Option<&'m mut [T]> {
+    let (own, rest) = core::mem::take(memory).split_at_mut_checked(n * size_of::<T>())?;
+    *memory = rest;
+    let at = own.as_mut_ptr().cast::<T>();
+    if !at.is_aligned() {
+        return None;
+    }
+    for i in 0..n {
+        // SAFETY: aligned, and within `own`.
+        unsafe { at.wrapping_add(i).write(value) };
+    }
+    // SAFETY: just written, and borrowed as long as `own`, which nobody else has.
+    Some(unsafe { core::slice::from_raw_parts_mut(at, n) })
 }
 
 /// Bytes of a workspace.
@@ -54,6 +95,53 @@ impl Workspace {
         unsafe { core::slice::from_raw_parts_mut(self.at.cast(), SIZE - STACK) }
     }
 
+    /// The same, divided.
+    pub(super) fn parts(&mut self) -> Option<Parts<'_>> {
+        let (texts, mut rest) = self.memory().split_at_mut_checked(VECTORS)?;
+        let (texts, previous) = texts.split_at_mut_checked(TEXTS[4])?;
+        let (texts, current) = texts.split_at_mut_checked(TEXTS[3])?;
+        let (texts, path) = texts.split_at_mut_checked(TEXTS[2])?;
+        let (script, own) = texts.split_at_mut_checked(TEXTS[1])?;
+        Some(Parts {
+            script,
+            own,
+            path,
+            current,
+            previous,
+            argv: carve(&mut rest, VECTOR, null())?,
+            envp: carve(&mut rest, VECTOR, null())?,
+            slots: carve(&mut rest, VECTOR, EnvSlot::EMPTY)?,
+            steps: carve(&mut rest, STEPS, Step::Close(-1))?,
+        })
+    }
+
+    /// Wipes off the texts, and the top of the stack, which is all that a child uses. Each text is written from its beginning on without gaps, so
+    /// that the first piece of zeroes ends it.
+    fn wipe(&mut self) {
+        const PIECE: usize = 64;
+        let words = self.at.cast::<u64>();
+        let wipe = |from: usize| {
+            let mut found = 0;
+            for word in from..from + PIECE {
+                // SAFETY: within the workspace, a multiple of 8 from its page.
+                let word = unsafe { words.add(word) };
+                // SAFETY: as above.
+                found |= unsafe { word.read() };
+                // SAFETY: as above. Volatile: the compiler knows that nobody reads it.
+                unsafe { word.write_volatile(0) };
+            }
+            found != 0
+        };
+        for (n, &start) in TEXTS.iter().enumerate() {
+            let end = TEXTS.get(n + 1).copied().unwrap_or(VECTORS);
+            let _ = (start / 8..end / 8).step_by(PIECE).all(wipe);
+        }
+        const USED: usize = 4 << 10;
+        for from in ((SIZE - USED) / 8..SIZE / 8).step_by(PIECE) {
+            let _ = wipe(from);
+        }
+    }
+
     /// Lowest address of the child's stack.
     pub(super) fn stack(&self) -> usize {
         self.at as usize + SIZE - STACK
@@ -62,6 +150,7 @@ impl Workspace {
 
 impl Drop for Workspace {
     fn drop(&mut self) {
+        self.wipe();
         let number = (self.at as usize).wrapping_sub(reserve::WORKSPACES.address()) / SIZE;
         match TAKEN.get(number) {
             Some(taken) => taken.store(false, Release),
@@ -77,6 +166,8 @@ pub(super) enum Step<'a> {
     Copy { from: i32, to: i32 },
     /// Closed.
     Close(i32),
+    /// Closed, from this one on.
+    CloseFrom(i32),
     /// Copied to 10 or above until the exec, if it is open: a shell puts a descriptor there before it redirects it, and fails
     /// where no number is left.
     Save(i32),
@@ -203,6 +294,7 @@ fn arrange(launch: &Launch<'_>) -> Result<(), Errno> {
             Step::Copy { from, to } if from == to => fd::set_cloexec(to, false)?,
             Step::Copy { from, to } => fd::dup3(from, to, 0)?,
             Step::Close(fd) => drop(fd::close(fd)),
+            Step::CloseFrom(first) => close_from(first),
             Step::Save(fd) => match fd::dup_cloexec(fd, 10) {
                 Ok(_) | Err(Errno::EBADF) => {}
                 Err(errno) => return Err(errno),
@@ -226,8 +318,20 @@ fn arrange(launch: &Launch<'_>) -> Result<(), Errno> {
     signal::set_mask(launch.mask).map(drop)
 }
 
+fn close_from(first: i32) {
+    if fd::close_range(first.cast_unsigned(), u32::MAX, 0).is_ok() {
+        return;
+    }
+    // A filter that does not know it.
+    const MOST: u64 = 1 << 20;
+    let limit = sched::getrlimit(RLIMIT_NOFILE).map_or(MOST, |limit| limit.hard.min(MOST));
+    for descriptor in first..limit as i32 {
+        let _ = fd::close(descriptor);
+    }
+}
+
 /// Opens a regular file or the null device; an error where that would wait for somebody (a lease, maybe the caller's own), as the shell can.
-pub(super) fn open(path: &CStr, flags: u32) -> Result<i32, Errno> {
+fn open(path: &CStr, flags: u32) -> Result<i32, Errno> {
     let at = fd::openat(fd::AT_FDCWD, CPtr::from(path), flags | fd::O_NONBLOCK, 0o666)?;
     fd::set_status_flags(at, flags)?;
     Ok(at)

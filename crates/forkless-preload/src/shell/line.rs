@@ -6,27 +6,24 @@ use core::ptr::null;
 
 use forkless_record::Counter;
 use forkless_shell::{
-    Command, Directory, EnvSlot, EnvString, Environment, PreviousDirectory, RedirectionKind, ShellKind,
-    ShellTraits, analyze,
+    Command, Directory, EnvString, Environment, PreviousDirectory, RedirectionKind, ShellKind, ShellTraits,
+    analyze,
 };
 use forkless_sys::signal::{self, Disposition, SigSet};
-use forkless_sys::{CPtr, Errno, fd, ids, process};
+use forkless_sys::{CPtr, Errno, fd, process};
 
 use crate::signals::{SIGCHLD, SIGINT, SIGQUIT};
 use crate::{fork, next, tally};
 
-use super::launch::{self, Launch, Step, Workspace};
+use super::launch::{self, Launch, Parts, Step, Workspace};
 use super::message::{Ending, Errors};
+use super::rights;
 
 const S_IFMT: u32 = 0o170_000;
 const S_IFREG: u32 = 0o100_000;
 const S_IFCHR: u32 = 0o020_000;
 const SIGKILL: u8 = 9;
 const SA_SIGINFO: usize = 4;
-
-/// Strings of environment and argument vectors that are laid out; longer ones are for the shell.
-const VECTOR: usize = 256;
-const STEPS: usize = 32;
 
 /// A C environment in place.
 struct Environ(*const *const c_char);
@@ -67,7 +64,8 @@ pub(super) fn start(line: &CStr, environ: *const *const c_char, terms: &Terms<'_
     let mut workspace = Workspace::take().ok_or(Errno::ENOMEM)?;
     if !fork::sandboxed()
         && let Some(shell) = super::traits()
-        && ids::are_a_shells()
+        && rights::are_a_shells()
+        && fork::children_stay()
         && let Some(started) = without_shell(line, environ, terms, &shell, &mut workspace)
     {
         tally::add(Counter::Shells, 1);
@@ -116,13 +114,11 @@ fn without_shell(
     shell: &ShellTraits,
     workspace: &mut Workspace,
 ) -> Option<Started> {
-    // Three parts: the script, the strings the shell would make, the program's path.
     let stack = workspace.stack();
-    let memory = workspace.memory();
-    let (script_text, rest) = memory.split_at_mut(48 << 10);
-    let (own_text, path_text) = rest.split_at_mut(24 << 10);
+    let Parts { script, own, path, current: here, previous: old, argv, envp, slots, steps } =
+        workspace.parts()?;
     let environment = Environ(environ);
-    let script = analyze(line.to_bytes(), &environment, shell, script_text).ok()?;
+    let script = analyze(line.to_bytes(), &environment, shell, script).ok()?;
     let command = script.single()?;
     if !command.is_program() || script.pipelines().next()?.is_negated() {
         return None;
@@ -135,27 +131,23 @@ fn without_shell(
     if !replaces && would_be_told(terms) {
         return None;
     }
-    let (path_text, cwd_text) = path_text.split_at_mut(8 << 10);
-    let path = find(command.words().next()?, &environment, path_text)?;
-    let mut argv = [null::<c_char>(); VECTOR];
-    fill(&mut argv, command.words().map(CStr::as_ptr))?;
-    let mut slots = [EnvSlot::EMPTY; VECTOR];
-    let directory = Directory { current: current(&environment, cwd_text)?, previous: previous(&environment) };
-    let n =
-        shell.environment(&environment, &command, &directory, path.to_bytes(), own_text, &mut slots).ok()?;
-    let mut envp = [null::<c_char>(); VECTOR];
+    let path = find(command.words().next()?, &environment, path)?;
+    fill(argv, command.words().map(CStr::as_ptr))?;
+    let directory =
+        Directory { current: current(&environment, here)?, previous: previous(&environment, old)? };
+    let n = shell.environment(&environment, &command, &directory, path.to_bytes(), own, slots).ok()?;
     fill(
-        &mut envp,
+        envp,
         slots[..n].iter().map(|slot| match slot.string() {
             // SAFETY: an index the analysis got from this environment.
             EnvString::Inherited(i) => unsafe { *environ.wrapping_add(i) },
             EnvString::Own(text) => text.as_ptr(),
         }),
     )?;
-    let mut plan = Plan::new(terms.first)?;
+    let mut plan = Plan::new(steps, terms)?;
     let ready = plan.redirect(&command, terms, shell);
     // Before the start: the program may close it.
-    let errors = if replaces { Errors::NOWHERE } else { Errors::at(plan.errors().0) };
+    let errors = if replaces { Errors::NOWHERE } else { Errors::at(plan.errors()) };
     let (restore, mask) = signals(shell.kind(), replaces, terms);
     let mut ignored = launch::left_ignored();
     if shell.ignores_sigquit(&command) {
@@ -176,10 +168,8 @@ fn without_shell(
         // No #! line, a missing interpreter, a race: the shell knows what to do and say.
         .ok()
     });
-    let (_, opened) = plan.errors();
-    plan.close_opened(if launched.is_some() && !replaces { opened } else { -1 });
     let pid = launched?;
-    let ending = Ending { shell: *shell, errors, opened, waits: !terms.is_stream };
+    let ending = Ending { shell: *shell, errors, waits: !terms.is_stream };
     Some(Started { pid, ending: (!replaces).then_some(ending) })
 }
 
@@ -192,7 +182,7 @@ fn without_shell(
 /// SIGINT and SIGQUIT are ignored while `system` waits, and of these two it is taken for granted that they come from the terminal.
 ///
 /// A handler for SIGCHLD is told of the child's end in words that a waiting shell would have changed: in its `siginfo_t`, and by its own waits for
-/// any child, which find a stream's.
+/// any child, which find a stream's; and beside other threads, which do not block the signal, also that of `system`, that it stops and goes on.
 fn would_be_told(terms: &Terms<'_>) -> bool {
     let sent = if terms.is_stream { signal::SENT } else { signal::SENT.without(SIGINT).without(SIGQUIT) };
     if terms.mask.and(sent.with(SIGCHLD)) != SigSet::EMPTY || signal::any_handled(sent) {
@@ -200,7 +190,7 @@ fn would_be_told(terms: &Terms<'_>) -> bool {
     }
     signal::action(SIGCHLD).is_ok_and(|chld| {
         matches!(chld.disposition(), Disposition::Handler(_))
-            && (terms.is_stream || chld.flags & SA_SIGINFO != 0)
+            && (terms.is_stream || chld.flags & SA_SIGINFO != 0 || process::thread_count() != Some(1))
     })
 }
 
@@ -216,10 +206,10 @@ fn signals(shell: ShellKind, replaces: bool, terms: &Terms<'_>) -> (SigSet, SigS
     }
 }
 
-fn fill(vector: &mut [*const c_char; VECTOR], from: impl Iterator<Item = *const c_char>) -> Option<()> {
+fn fill(vector: &mut [*const c_char], from: impl Iterator<Item = *const c_char>) -> Option<()> {
     for (n, pointer) in from.enumerate() {
         // The last stays null.
-        if n + 1 == VECTOR {
+        if n + 1 >= vector.len() {
             return None;
         }
         vector[n] = pointer;
@@ -281,30 +271,25 @@ fn current<'b>(environment: &Environ, buf: &'b mut [u8]) -> Option<&'b [u8]> {
             return Some(&buf[..len]);
         }
     }
+    // One that cannot be reached from the root directory has no name, whatever this says.
     let len = process::getcwd(buf).ok()?;
-    Some(&buf[..len])
+    Some(&buf[..len]).filter(|name| name.starts_with(b"/"))
 }
 
-fn previous(environment: &Environ) -> PreviousDirectory<'static> {
-    let mut text = [0u8; 1024];
-    match environment.variable(b"OLDPWD") {
-        Some(old) if old.len() < text.len() => {
-            text[..old.len()].copy_from_slice(old);
-            let is_directory = CStr::from_bytes_until_nul(&text)
-                .ok()
-                .and_then(launch::stat)
-                .is_some_and(|s| s.mode & S_IFMT == 0o040_000);
-            if is_directory { PreviousDirectory::Inherited } else { PreviousDirectory::Stale }
-        }
-        _ => PreviousDirectory::Inherited,
-    }
+fn previous(environment: &Environ, buf: &mut [u8]) -> Option<PreviousDirectory<'static>> {
+    let Some(old) = environment.variable(b"OLDPWD") else { return Some(PreviousDirectory::Inherited) };
+    let text = buf.get_mut(..=old.len())?;
+    text[..old.len()].copy_from_slice(old);
+    text[old.len()] = 0;
+    let there = CStr::from_bytes_with_nul(text).ok().and_then(launch::stat);
+    let is_directory = there.is_some_and(|there| there.mode & S_IFMT == 0o040_000);
+    Some(if is_directory { PreviousDirectory::Inherited } else { PreviousDirectory::Stale })
 }
 
-/// The child's descriptor steps, and what the caller opened for them.
+/// The child's descriptor steps.
 struct Plan<'a> {
-    steps: [Step<'a>; STEPS],
+    steps: &'a mut [Step<'a>],
     len: usize,
-    opened: [i32; STEPS],
     /// Where the child's descriptors come from.
     now: [Source; 10],
 }
@@ -315,18 +300,28 @@ enum Source {
     /// A descriptor of the caller's.
     Ours(i32),
     /// A file that the child opens.
-    Opened,
+    File,
+    /// `/dev/null`, opened by the child.
+    Null,
 }
 
 impl<'a> Plan<'a> {
-    fn new(first: &[Step<'a>]) -> Option<Plan<'a>> {
-        let mut plan = Plan {
-            steps: [Step::Close(-1); STEPS],
-            len: 0,
-            opened: [-1; STEPS],
-            now: core::array::from_fn(|n| Source::Ours(n as i32)),
+    fn new(steps: &'a mut [Step<'a>], terms: &Terms<'a>) -> Option<Plan<'a>> {
+        let mut plan = Plan { steps, len: 0, now: core::array::from_fn(|n| Source::Ours(n as i32)) };
+        let mut set = |number: i32, source| {
+            if let Some(now) = usize::try_from(number).ok().and_then(|n| plan.now.get_mut(n)) {
+                *now = source;
+            }
         };
-        for step in first {
+        for &closed in terms.close {
+            set(closed, Source::Closed);
+        }
+        for step in terms.first {
+            if let Step::Copy { from, to } = *step {
+                set(to, Source::Ours(from));
+            }
+        }
+        for step in terms.first {
             plan.push(*step)?;
         }
         Some(plan)
@@ -338,14 +333,11 @@ impl<'a> Plan<'a> {
         Some(())
     }
 
-    /// The child opens the files, one by one and in order, as the shell would: a number that the caller took for a moment another of its
-    /// threads would miss. Only where a message of the shell goes to one of them the caller opens all, if it has one thread.
+    /// The child opens the files, one by one and in order, as the shell would. The caller opens and closes nothing: a number that it took
+    /// for a moment another of its threads would miss, and who closes any descriptor of a file loses all his record locks on it
+    /// (fcntl_locking(2)). So where a message of the shell would go to one of the files the line is the shell's.
     fn redirect(&mut self, command: &Command<'a>, terms: &Terms<'_>, shell: &ShellTraits) -> Option<()> {
         use linux_raw_sys::general as k;
-        let by_us = says_into_a_file(command, shell);
-        if by_us && process::thread_count() != Some(1) {
-            return None;
-        }
         let mut saved = 0u16;
         for r in command.redirections() {
             // The message could not be delivered later.
@@ -355,10 +347,6 @@ impl<'a> Plan<'a> {
             // bash does so for its builtins only.
             if shell.kind() != ShellKind::Bash && saved & 1 << r.descriptor == 0 {
                 saved |= 1 << r.descriptor;
-                // Before a file is opened, and so made, that the shell would not get to.
-                if by_us && !can_be_saved(r.descriptor.into()) {
-                    return None;
-                }
                 self.push(Step::Save(r.descriptor.into()))?;
             }
             let to = i32::from(r.descriptor);
@@ -384,83 +372,29 @@ impl<'a> Plan<'a> {
                     continue;
                 }
             };
-            match file_type(path) {
-                Some(S_IFREG) => {}
-                None if flags & k::O_CREAT != 0 => {}
-                kind if is_null_device(path, kind) => {}
+            let source = match file_type(path) {
+                Some(S_IFREG) => Source::File,
+                None if flags & k::O_CREAT != 0 => Source::File,
+                Some(S_IFCHR) if path == c"/dev/null" => Source::Null,
                 // What may block (a FIFO, a line without a carrier) would block the caller rather than the shell.
                 _ => return None,
-            }
-            let source = if by_us {
-                let opened = open_above(path, flags)?;
-                *self.opened.iter_mut().find(|slot| **slot < 0)? = opened;
-                self.push(Step::Copy { from: opened, to })?;
-                Source::Ours(opened)
-            } else {
-                self.push(Step::Open { path, flags, to })?;
-                Source::Opened
             };
+            self.push(Step::Open { path, flags, to })?;
             self.now[usize::from(r.descriptor)] = source;
         }
-        Some(())
+        let says = !command.replaces_shell() && shell.signal_message(SIGKILL, false).is_some();
+        (!says || self.now[2] != Source::File).then_some(())
     }
 
-    /// Where the command's standard error is (-1: where nobody hears of it), and the descriptor to keep for it (-1: none of the opened ones).
-    fn errors(&self) -> (i32, i32) {
+    /// Where the command's standard error is; -1: where nobody hears of it.
+    fn errors(&self) -> i32 {
         match self.now[2] {
-            Source::Ours(at) => (at, if self.opened.contains(&at) { at } else { -1 }),
-            Source::Closed | Source::Opened => (-1, -1),
-        }
-    }
-
-    fn close_opened(&self, keep: i32) {
-        for &opened in &self.opened {
-            if opened >= 0 && opened != keep {
-                let _ = fd::close(opened);
-            }
+            Source::Ours(at) => at,
+            Source::Closed | Source::File | Source::Null => -1,
         }
     }
 }
 
 fn file_type(path: &CStr) -> Option<u32> {
     launch::stat(path).map(|s| s.mode & S_IFMT)
-}
-
-fn is_null_device(path: &CStr, file_type: Option<u32>) -> bool {
-    path == c"/dev/null" && file_type == Some(S_IFCHR)
-}
-
-/// Whether the shell would say into a file of the command's that the program was killed: where its standard error is in the end.
-fn says_into_a_file(command: &Command<'_>, shell: &ShellTraits) -> bool {
-    if command.replaces_shell() || shell.signal_message(SIGKILL, false).is_none() {
-        return false;
-    }
-    let mut files: [Option<&CStr>; 10] = [None; 10];
-    for r in command.redirections() {
-        files[usize::from(r.descriptor)] = match r.kind {
-            RedirectionKind::Read(path)
-            | RedirectionKind::Write(path)
-            | RedirectionKind::Append(path)
-            | RedirectionKind::ReadWrite(path) => Some(path),
-            RedirectionKind::Duplicate(from) => files[usize::from(from)],
-            RedirectionKind::Close => None,
-        };
-    }
-    files[2].is_some_and(|path| !is_null_device(path, file_type(path)))
-}
-
-/// Whether a descriptor is closed or has room for a copy above the numbers that lines can name.
-fn can_be_saved(descriptor: i32) -> bool {
-    match fd::dup_cloexec(descriptor, 10) {
-        Ok(copy) => fd::close(copy).is_ok(),
-        Err(errno) => errno == Errno::EBADF,
-    }
-}
-
-/// Opens a file above the numbers that lines can name.
-fn open_above(path: &CStr, flags: u32) -> Option<i32> {
-    let low = launch::open(path, flags | fd::O_CLOEXEC).ok()?;
-    let high = fd::dup_cloexec(low, 10);
-    let _ = fd::close(low);
-    high.ok()
 }

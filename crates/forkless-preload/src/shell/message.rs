@@ -21,8 +21,6 @@ use super::system::wait;
 pub(super) struct Ending {
     pub(super) shell: ShellTraits,
     pub(super) errors: Errors,
-    /// Descriptor opened for the message, to be closed; or -1.
-    pub(super) opened: i32,
     /// The caller ignores SIGINT and SIGQUIT while it waits, as `system` does.
     pub(super) waits: bool,
 }
@@ -34,29 +32,42 @@ pub(super) struct Errors {
     pub(super) descriptor: i32,
     pub(super) device: u64,
     pub(super) inode: u64,
+    /// When the file was made: a newer one may have the inode of one that is gone. 0: nobody says.
+    pub(super) birth: u64,
     /// Where the next byte goes; 0 for what has no position.
     pub(super) position: u64,
 }
 
 impl Errors {
-    pub(super) const NOWHERE: Errors = Errors { descriptor: -1, device: 0, inode: 0, position: 0 };
+    pub(super) const NOWHERE: Errors = Errors { descriptor: -1, device: 0, inode: 0, birth: 0, position: 0 };
 
+    /// Of a program that is started now, and of its shell: close-on-exec, they have none.
     pub(super) fn at(descriptor: i32) -> Errors {
-        if descriptor < 0 {
-            return Errors::NOWHERE;
+        if descriptor >= 0 && fd::get_fd_flags(descriptor) == Ok(0) {
+            Errors::now(descriptor)
+        } else {
+            Errors::NOWHERE
         }
+    }
+
+    fn now(descriptor: i32) -> Errors {
         let Ok((device, inode)) = fd::identity(descriptor, CPtr::from(c""), fd::AT_EMPTY_PATH) else {
             return Errors::NOWHERE;
         };
-        Errors { descriptor, device, inode, position: fd::position(descriptor).unwrap_or(0) }
+        let (birth, position) = (fd::birth(descriptor), fd::position(descriptor));
+        Errors { descriptor, device, inode, birth: birth.unwrap_or(0), position: position.unwrap_or(0) }
     }
 
     /// Whether the descriptor is still that file. One that was closed since and opened again is told by its position: a shell would have
     /// kept the first. (A second descriptor would keep it for us, and be found by the program.)
     fn is_still(&self) -> bool {
-        let now = Errors::at(self.descriptor);
+        if self.descriptor < 0 {
+            return false;
+        }
+        let now = Errors::now(self.descriptor);
         now.descriptor >= 0
             && (now.device, now.inode) == (self.device, self.inode)
+            && (now.birth == self.birth || now.birth == 0 || self.birth == 0)
             && now.position >= self.position
     }
 }
@@ -96,7 +107,7 @@ impl Ending {
     /// The status a shell would have given for a program that it waited for, and its message for one that was killed.
     pub(super) fn tell(&self, status: i32, signals: &Signals) -> i32 {
         let signal = status & 0x7f;
-        let told = if signal == 0 || self.ends_the_shell(signal, signals.mask) {
+        if signal == 0 || self.ends_the_shell(signal, signals.mask) {
             status
         } else {
             let code = 128 + signal;
@@ -105,9 +116,7 @@ impl Ending {
                 .filter(|_| self.errors.is_still() && !fork::sandboxed())
                 .and_then(|message| self.say(message, code, signals))
                 .unwrap_or(code << 8)
-        };
-        self.close();
-        told
+        }
     }
 
     /// Whether a signal that ended the program has ended the shell, too. Where the caller has a handler for it by now, or blocks it, or is the first
@@ -127,15 +136,17 @@ impl Ending {
 
     /// Has a shell say it and end with `code`; its status, if there was one.
     fn say(&self, message: SignalMessage, code: i32, signals: &Signals) -> Option<i32> {
-        // Still the one that is known.
+        // Still the one that is known; and the first child in a new PID namespace has to be the program's.
         super::traits()?;
+        fork::children_stay().then_some(())?;
         let mut line = Line { bytes: [0; 96], len: 0 };
         // It ends in a newline, and has nothing that is special in a format.
         write!(line, "printf '{message}'; exit {code}\0").ok()?;
         let argv = [c"sh".as_ptr(), c"-c".as_ptr(), line.bytes.as_ptr().cast(), null()];
         let workspace = Workspace::take()?;
-        // Its own complaints, should it fail to say it, are nobody's.
-        let steps = [Step::Copy { from: self.errors.descriptor, to: 1 }, Step::Close(2)];
+        // Its own complaints, should it fail to say it, are nobody's. And while it is kept waiting it must hold nothing open: not the pipe of
+        // another stream, whose reader waits for the end.
+        let steps = [Step::Copy { from: self.errors.descriptor, to: 1 }, Step::Close(0), Step::CloseFrom(2)];
         let pid = Launch {
             path: c"/bin/sh",
             argv: argv.as_ptr(),
@@ -150,12 +161,6 @@ impl Ending {
         .start(workspace.stack())
         .ok()?;
         wait(pid).ok()
-    }
-
-    pub(super) fn close(&self) {
-        if self.opened >= 0 {
-            let _ = fd::close(self.opened);
-        }
     }
 }
 

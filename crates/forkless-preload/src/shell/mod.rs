@@ -8,6 +8,7 @@ mod ask;
 mod launch;
 mod line;
 mod message;
+mod rights;
 mod streams;
 mod system;
 
@@ -18,11 +19,13 @@ use core::sync::atomic::{
 
 use forkless_record::Counter;
 use forkless_shell::{ShellKind, ShellTraits};
+use forkless_sys::{CPtr, process};
 
 use crate::decimal::decimal;
 use crate::{rt, tally};
 
 pub(crate) use launch::WORKSPACES_LEN;
+pub(crate) use rights::note_rights;
 pub(crate) use streams::LEN as STREAMS_LEN;
 
 /// 0: off. Else what it is (`ShellTraits::to_bits`), or one of the numbers below, which are larger.
@@ -57,14 +60,15 @@ fn learnt(shell: ShellTraits, device: u64, inode: u64) {
     SHELL.store(shell.to_bits(), Release);
 }
 
-/// What `/bin/sh` is; `None` when this is not known, or the file is another one by now (a chroot).
+/// What `/bin/sh` is; `None` when this is not known, the file is another one by now (a chroot), or the caller may not execute it.
 fn traits() -> Option<ShellTraits> {
     let shell = ShellTraits::from_bits(SHELL.load(Acquire));
     if shell.kind() == ShellKind::Unknown {
         return None;
     }
     let stat = launch::stat(c"/bin/sh")?;
-    (stat.device == DEVICE.load(Relaxed) && stat.inode == INODE.load(Relaxed)).then_some(shell)
+    let is_same = stat.device == DEVICE.load(Relaxed) && stat.inode == INODE.load(Relaxed);
+    (is_same && process::may_execute(CPtr::from(c"/bin/sh")).is_ok()).then_some(shell)
 }
 
 /// Whether to stand aside: switched off, under valgrind, or in a speculative child, whose processes are to be judged as libc makes them; or

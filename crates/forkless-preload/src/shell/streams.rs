@@ -9,7 +9,7 @@ use core::sync::atomic::{
 
 use forkless_shell::ShellTraits;
 use forkless_sys::signal::{self, SigSet};
-use forkless_sys::{Errno, fd, sched};
+use forkless_sys::{CPtr, Errno, fd, sched};
 
 use crate::fork;
 use crate::late::Late;
@@ -41,17 +41,23 @@ static FCLOSE: Next<Close> = unsafe { Next::new(c"fclose") };
 const STREAMS: usize = 64;
 
 struct Stream {
-    /// Null: free.
+    /// Null: free. [`CLOSING`]: until it is closed.
     file: AtomicPtr<c_void>,
     pid: AtomicI32,
     fd: AtomicI32,
+    /// Device and inode of the pipe that is being closed.
+    pipe: [AtomicU64; 2],
     /// The shell whose way of telling applies (`ShellTraits::to_bits`); 0: as it is.
     told: AtomicU8,
-    /// Where its message goes ([`Errors`]): the descriptor, device, inode, position.
-    errors: (AtomicI32, [AtomicU64; 3]),
+    /// Where its message goes ([`Errors`]): the descriptor, device, inode, time of birth, position.
+    errors: (AtomicI32, [AtomicU64; 4]),
     /// Signals of writing that were ignored when it was opened.
     ignored: AtomicU64,
 }
+
+/// What closes a stream writes first what its buffer holds, and that may take long: so long other children must not have the pipe. It is no
+/// stream of the program's any more, and when it is closed its number may be another file's.
+const CLOSING: *mut c_void = core::ptr::dangling_mut::<u8>().cast();
 
 /// Bytes that they take.
 pub(crate) const LEN: usize = size_of::<[Stream; STREAMS]>();
@@ -87,66 +93,71 @@ fn real_popen(line: *const c_char, mode: *const c_char) -> *mut c_void {
 /// `popen(3)`.
 #[unsafe(no_mangle)]
 extern "C" fn popen(line: *const c_char, mode: *const c_char) -> *mut c_void {
-    let environ = crate::next::environment().cast_const().cast::<*const c_char>();
-    if line.is_null() || mode.is_null() || environ.is_null() {
-        return real_popen(line, mode);
-    }
     let sandboxed = super::is_sandboxed();
     // libc closes its own streams in the child, and not ours.
-    if (sandboxed && OPEN.load(Acquire) == 0) || super::aside() {
+    if mode.is_null() || (sandboxed && OPEN.load(Acquire) == 0) || super::aside() {
         return real_popen(line, mode);
     }
-    // SAFETY: strings, by popen's contract.
-    let mode_text = unsafe { CStr::from_ptr(mode) }.to_bytes();
-    let (reads, keeps) = match mode_text {
-        b"r" => (true, false),
-        b"w" => (false, false),
-        b"re" | b"er" => (true, true),
-        b"we" | b"ew" => (false, true),
-        // libc knows what to say.
-        _ => return real_popen(line, mode),
-    };
     // SAFETY: a string, by popen's contract.
-    let line = unsafe { CStr::from_ptr(line) };
-    if !sandboxed {
-        super::ask::if_needed(line, environ);
+    let known = known_mode(unsafe { CStr::from_ptr(mode) });
+    let environ = crate::next::environment().cast_const().cast::<*const c_char>();
+    let ours = known.filter(|_| !sandboxed && !line.is_null() && !environ.is_null());
+    // SAFETY: a string, by popen's contract.
+    let text = ours.map(|how| (unsafe { CStr::from_ptr(line) }, how));
+    if let Some((text, _)) = text {
+        super::ask::if_needed(text, environ);
     }
     while LOCK.swap(true, Acquire) {
         sched::yield_now();
     }
-    let free = (!sandboxed && TABLE.map())
-        .then(|| TABLE.iter().position(|s| s.file.load(Relaxed).is_null()))
-        .flatten();
-    let result = match free {
-        Some(at) if !OVERFLOWN.load(Relaxed) => {
-            USED.fetch_max(at + 1, Release);
-            open(&TABLE[at], line, environ, reads, keeps)
-        }
-        _ => Err(Errno::EAGAIN),
-    };
-    // Each libc has its own word for a process that cannot be made, and for a shell that cannot be
-    // executed (glibc's is ENOMEM). Nothing is left of ours by now.
-    let file = result.unwrap_or_else(|_| libcs(line, mode));
+    let free = || TABLE.map().then(|| TABLE.iter().position(|s| s.file.load(Relaxed).is_null())).flatten();
+    let result = text.filter(|_| !OVERFLOWN.load(Relaxed)).and_then(|(text, (reads, keeps))| {
+        let at = free()?;
+        USED.fetch_max(at + 1, Release);
+        open(&TABLE[at], text, environ, reads, keeps).ok()
+    });
+    // Each libc has its own word for a process that cannot be made, for a shell that cannot be
+    // executed (glibc's is ENOMEM), and for a mode. Nothing is left of ours by now.
+    let file = result.unwrap_or_else(|| libcs(line, mode));
     LOCK.store(false, Release);
     file
 }
 
+/// Whether the caller reads, and whether the stream is close-on-exec; `None`: libc knows what to make of it, or to say.
+fn known_mode(mode: &CStr) -> Option<(bool, bool)> {
+    match mode.to_bytes() {
+        b"r" => Some((true, false)),
+        b"w" => Some((false, false)),
+        b"re" => Some((true, true)),
+        b"we" => Some((false, true)),
+        // To musl these are none.
+        b"er" if crate::next::is_glibc() => Some((true, true)),
+        b"ew" if crate::next::is_glibc() => Some((false, true)),
+        _ => None,
+    }
+}
+
 /// One of libc's, which closes its own streams in the child, and not ours.
-fn libcs(line: &CStr, mode: *const c_char) -> *mut c_void {
-    let mut marked = [-1; STREAMS];
+#[inline(never)]
+fn libcs(line: *const c_char, mode: *const c_char) -> *mut c_void {
+    let mut marked = [core::ptr::null_mut(); STREAMS];
     for (mark, stream) in marked.iter_mut().zip(streams()) {
-        let descriptor = stream.fd.load(Relaxed);
-        if !stream.file.load(Acquire).is_null() && fd::get_fd_flags(descriptor) == Ok(0) {
-            *mark = descriptor;
+        if let Some(descriptor) = stream.descriptor()
+            && fd::get_fd_flags(descriptor) == Ok(0)
+        {
+            *mark = stream.file.load(Relaxed);
             let _ = fd::set_cloexec(descriptor, true);
         }
     }
-    let file = real_popen(line.as_ptr(), mode);
+    let file = real_popen(line, mode);
     if !file.is_null() {
         OVERFLOWN.store(true, Relaxed);
     }
-    for descriptor in marked.into_iter().filter(|d| *d >= 0) {
-        let _ = fd::set_cloexec(descriptor, false);
+    for (mark, stream) in marked.into_iter().zip(streams()) {
+        // One that another thread closes meanwhile nobody will inherit, and its number may be another file's.
+        if !mark.is_null() && mark != CLOSING && stream.file.load(Acquire) == mark {
+            let _ = fd::set_cloexec(stream.fd.load(Relaxed), false);
+        }
     }
     file
 }
@@ -162,8 +173,7 @@ fn open(
     let (ours, theirs, target) = if reads { (read, write, 1) } else { (write, read, 0) };
     let mut others = [-1; STREAMS];
     let mut n = 0;
-    for other in streams().iter().filter(|s| !s.file.load(Relaxed).is_null()) {
-        let descriptor = other.fd.load(Relaxed);
+    for descriptor in streams().iter().filter_map(Stream::descriptor) {
         // The program may have closed a stream's itself, and the number is the pipe's by now.
         if descriptor != read && descriptor != write {
             others[n] = descriptor;
@@ -201,12 +211,18 @@ fn open(
     let ignored = if told == 0 { SigSet::EMPTY } else { ignored_for_writing() };
     slot.ignored.store(ignored.0, Relaxed);
     slot.errors.0.store(errors.descriptor, Relaxed);
-    for (place, value) in slot.errors.1.iter().zip([errors.device, errors.inode, errors.position]) {
+    for (place, value) in
+        slot.errors.1.iter().zip([errors.device, errors.inode, errors.birth, errors.position])
+    {
         place.store(value, Relaxed);
     }
     slot.file.store(file, Release);
     OPEN.fetch_add(1, Release);
     Ok(file)
+}
+
+fn identity(descriptor: i32) -> Result<[u64; 2], Errno> {
+    fd::identity(descriptor, CPtr::from(c""), fd::AT_EMPTY_PATH).map(|(device, inode)| [device, inode])
 }
 
 /// Our stream behind `file`.
@@ -218,10 +234,29 @@ fn slot_of(file: *mut c_void) -> Option<&'static Stream> {
 }
 
 impl Stream {
-    /// Frees the slot, before the stream is closed and its address may be another's.
-    fn forget(&self) {
+    /// What a child must not have of it.
+    fn descriptor(&self) -> Option<i32> {
+        let file = self.file.load(Acquire);
+        let descriptor = self.fd.load(Relaxed);
+        let is_pipe = || identity(descriptor) == Ok([0, 1].map(|n| self.pipe[n].load(Relaxed)));
+        (!file.is_null() && (file != CLOSING || is_pipe())).then_some(descriptor)
+    }
+
+    /// Closes it by libc's `fclose`. Its address may be another stream's from then on.
+    fn close(&self, file: *mut c_void, pipe: [u64; 2]) -> c_int {
+        for (place, value) in self.pipe.iter().zip(pipe) {
+            place.store(value, Relaxed);
+        }
+        self.file.store(CLOSING, Release);
+        let closed = real_close(&FCLOSE, file);
         self.file.store(core::ptr::null_mut(), Release);
         OPEN.fetch_sub(1, Release);
+        closed
+    }
+
+    /// Which pipe it is. A filter of the program's own knows of no such question.
+    fn identity(&self) -> Result<[u64; 2], Errno> {
+        if fork::sandboxed() { Ok([0; 2]) } else { identity(self.fd.load(Relaxed)) }
     }
 
     /// Closes the stream and waits for its program, as `pclose` does. In glibc a stream that could not be closed does not wait
@@ -230,20 +265,18 @@ impl Stream {
     fn end(&self, file: *mut c_void) -> c_int {
         let pid = self.pid.load(Relaxed);
         let shell = ShellTraits::from_bits(self.told.load(Relaxed));
-        let [device, inode, position] = [0, 1, 2].map(|n| self.errors.1[n].load(Relaxed));
-        let errors = Errors { descriptor: self.errors.0.load(Relaxed), device, inode, position };
-        // A filter of the program's own knows of no such question.
-        let is_open = fork::sandboxed() || fd::get_fd_flags(self.fd.load(Relaxed)).is_ok();
-        self.forget();
-        let closed = real_close(&FCLOSE, file);
+        let [device, inode, birth, position] = [0, 1, 2, 3].map(|n| self.errors.1[n].load(Relaxed));
+        let errors = Errors { descriptor: self.errors.0.load(Relaxed), device, inode, birth, position };
+        let pipe = self.identity();
+        let closed = self.close(file, pipe.unwrap_or_default());
         let tells = crate::next::is_glibc();
-        if tells && !is_open {
+        if tells && pipe.is_err() {
             return fail(Errno::EBADF);
         }
         let status = match wait(pid) {
             Ok(status) if shell == ShellTraits::UNKNOWN => status,
             Ok(status) => {
-                let ending = Ending { shell, errors, opened: -1, waits: false };
+                let ending = Ending { shell, errors, waits: false };
                 ending.tell(status, &Signals::as_of(SigSet(self.ignored.load(Relaxed))))
             }
             Err(errno) => return fail(errno),
@@ -277,7 +310,7 @@ extern "C" fn fclose(file: *mut c_void) -> c_int {
         if crate::next::is_glibc() {
             return slot.end(file);
         }
-        slot.forget();
+        return slot.close(file, slot.identity().unwrap_or_default());
     }
     real_close(&FCLOSE, file)
 }

@@ -1,8 +1,8 @@
 //! A line that was started: its processes, and what its end means.
 
 use super::ShellLine;
-use super::run;
-use super::wiring::Slot;
+use super::run::{self, children_stay};
+use super::wiring::{Slot, is_handed_on};
 use crate::child::Child;
 use crate::command::Command;
 use crate::error::WaitError;
@@ -80,7 +80,8 @@ impl Ending {
     pub(super) fn keep_stderr(&mut self) {
         let number = match self.stderr {
             _ if !self.may_complain() => None,
-            Slot::Inherit => Some(2),
+            // Close-on-exec, as our own end of the line's pipe may be, it is nothing to a shell.
+            Slot::Inherit => is_handed_on(2).then_some(2),
             Slot::Raw(number) => Some(number),
             Slot::Closed => None,
         };
@@ -108,6 +109,10 @@ impl Ending {
             Slot::Raw(number) => number,
             Slot::Closed => return None,
         };
+        // The first child in a new PID namespace has to be the program's.
+        if !children_stay() {
+            return None;
+        }
         let mut shell = Command::new("/bin/sh");
         // It ends in a newline, and has nothing that is special in a format.
         shell.arg0("sh").arg("-c").arg(format!("printf '{message}'"));

@@ -32,8 +32,17 @@ impl Place {
         let current = match (says, dir) {
             (Some(path), _) => path.to_vec(),
             (None, Some(dir)) => dir.canonicalize().ok()?.into_os_string().into_encoded_bytes(),
-            (None, None) => std::env::current_dir().ok()?.into_os_string().into_encoded_bytes(),
+            (None, None) => {
+                let mut name = vec![0; libc::PATH_MAX as usize];
+                let len = forkless_sys::process::getcwd(&mut name).ok()?;
+                name.truncate(len);
+                name
+            }
         };
+        // One that cannot be reached from the root directory has none, whatever the kernel says.
+        if current.first() != Some(&b'/') {
+            return None;
+        }
         let stale = environment.variable(b"OLDPWD").is_some_and(|path| {
             let path = Path::new(OsStr::from_bytes(path));
             !std::fs::metadata(resolve(dir, path)).is_ok_and(|there| there.is_dir())

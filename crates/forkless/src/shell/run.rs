@@ -15,8 +15,8 @@ use forkless_shell::{
     CommandKind, Connector, EnvSlot, EnvString, Environment, Pipeline, Pipelines, ShellKind, ShellTraits,
     Span, analyze,
 };
-use forkless_sys::ids;
 use forkless_sys::signal::{self, SigSet};
+use forkless_sys::{ids, process};
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -76,7 +76,7 @@ fn with_walk<T>(
     run: impl FnOnce(Walk<'_>) -> Result<T, SpawnError>,
     whole: impl FnOnce() -> Result<T, SpawnError>,
 ) -> Result<T, SpawnError> {
-    if how.always_shell || how.env.with_nul().is_some() || !ids::are_a_shells() {
+    if how.always_shell || how.env.with_nul().is_some() || !may_be_direct() {
         return whole();
     }
     let traits = shell_traits();
@@ -99,6 +99,21 @@ fn with_walk<T>(
         begun: false,
         past_underscore: false,
     })
+}
+
+/// Whether there would be a shell, acting as this thread does, and in the same place.
+fn may_be_direct() -> bool {
+    ids::are_a_shells(ids::bounding_capabilities)
+        && children_stay()
+        && process::may_execute(c"/bin/sh".into()).is_ok()
+}
+
+/// Whether children are in this thread's own PID namespace. After `unshare(CLONE_NEWPID)` the first child is the init of a new one, which ends
+/// with it: that is to be the line's shell, and signals at their default are nothing to it.
+pub(super) fn children_stay() -> bool {
+    let read = |name| std::fs::read_link(name).ok();
+    read("/proc/thread-self/ns/pid")
+        .is_some_and(|own| read("/proc/thread-self/ns/pid_for_children").is_some_and(|theirs| own == theirs))
 }
 
 /// Whether this process may survive a signal that ends its group, and with it a shell that waits for its programs. Nothing says

@@ -1,5 +1,6 @@
 //! What this machine's `/bin/sh` is, asked once for each `/bin/sh` there is.
 
+use super::run::children_stay;
 use crate::command::Command;
 use crate::stdio::Stdio;
 use crate::strings::Strings;
@@ -52,8 +53,9 @@ pub fn shell_traits() -> ShellTraits {
         return *traits;
     }
     // A thread that comes meanwhile asks, too, rather than wait for a process.
-    // What cannot be asked now, for want of descriptors or processes, is asked again by the next line.
-    let Some(traits) = ask() else { return ShellTraits::UNKNOWN };
+    // What cannot be asked now, for want of descriptors or processes, or since the first child in a new PID namespace has to be the
+    // program's, is asked again by the next line.
+    let Some(traits) = children_stay().then(ask).flatten() else { return ShellTraits::UNKNOWN };
     KNOWN.store(Box::into_raw(Box::new((stamp, traits))), Ordering::Release);
     traits
 }

@@ -137,17 +137,20 @@ pub(super) fn redirect(
 
 /// What `N>&from` makes of N.
 fn duplicate(from: u8, table: &Table, inherits: bool) -> Option<Slot> {
-    const FD_CLOEXEC: u32 = 1;
     match table[usize::from(from)] {
         Slot::Closed => None,
         Slot::Raw(fd) => Some(Slot::Raw(fd)),
         Slot::Inherit => {
             let number = RawFd::from(from);
-            let flags = fd::get_fd_flags(number).ok()?;
             // Above 2 the shell has only what is handed on to it.
-            (number <= 2 || (inherits && flags & FD_CLOEXEC == 0)).then_some(Slot::Raw(number))
+            ((number <= 2 || inherits) && is_handed_on(number)).then_some(Slot::Raw(number))
         }
     }
+}
+
+/// Whether a descriptor of this process is open, and stays so over an exec.
+pub(super) fn is_handed_on(number: RawFd) -> bool {
+    fd::get_fd_flags(number) == Ok(0)
 }
 
 /// Connects a command accordingly.
