@@ -4,7 +4,6 @@
 //! another user, as container tools do. A file made by that user in place of `maps` and `mem` would have the child execute
 //! what that user wrote, with the program's privileges; a FIFO would be waited for. So nothing is opened but what lies below the
 //! root of a procfs, with nothing mounted over it. There `self` is the process that opens it (fs/proc/self.c).
-#![cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "forks stay as they are there"))]
 
 use core::ffi::CStr;
 
