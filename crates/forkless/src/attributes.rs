@@ -400,7 +400,8 @@ impl Command {
     /// The directory of a cgroup the child is born in (`CLONE_INTO_CGROUP`), or joins before anything else where that is refused.
     ///
     /// Every start with a cgroup suspends the calling thread until the program runs, [`Command::spawn_nonblocking`] included: a
-    /// cgroup that is out of memory would otherwise take this process along, whose memory the child shares until then.
+    /// cgroup that is out of memory would otherwise take this process along, whose memory the child shares until then. A cgroup
+    /// that is frozen holds the thread, too, and no time limit ends that.
     ///
     /// ```
     /// use forkless::{Command, Step};

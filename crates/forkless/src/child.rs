@@ -297,6 +297,10 @@ impl Child {
             if status.stopped_signal().is_none() {
                 return Ok(status);
             }
+            if reap::is_exit_stop(status) {
+                self.set_on_drop(OnDrop::Detach);
+                return Ok(status);
+            }
         }
     }
 
@@ -599,21 +603,18 @@ impl Drop for Held {
         }
         // Before a wait: a child that has filled one of them would never end.
         drop(std::mem::take(&mut self.pipes));
-        let pidfd = self.pidfd.as_ref();
-        let over = match self.on_drop {
-            // One that has stopped for a tracer here would not end before this thread goes on.
-            OnDrop::Wait => loop {
-                match reap::forget(self.pid, pidfd, 0) {
-                    Err(Errno::EINTR) => {}
-                    over => break over,
-                }
-            },
-            OnDrop::Kill if self.signal(libc::SIGKILL).is_ok() => {
-                reap::end(self.pid, pidfd);
-                Ok(true)
+        // A child that may not be killed (it changed its user) must not be waited for either: it goes on, and is reaped at its end.
+        let waits = match self.on_drop {
+            OnDrop::Wait => true,
+            OnDrop::Kill => self.signal(libc::SIGKILL).is_ok(),
+            OnDrop::Detach => false,
+        };
+        // One that has stopped for a tracer here, on its way to the end as well, would not end before this thread goes on.
+        let over = loop {
+            match reap::forget(self.pid, self.pidfd.as_ref(), if waits { 0 } else { WNOHANG }) {
+                Err(Errno::EINTR) => {}
+                over => break over,
             }
-            // A child that may not be killed (it changed its user) must not be waited for either: it goes on, and is reaped at its end.
-            OnDrop::Kill | OnDrop::Detach => reap::forget(self.pid, pidfd, WNOHANG),
         };
         if over == Ok(false) {
             orphans::adopt(self.pid, self.pidfd.take());

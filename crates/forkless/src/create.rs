@@ -43,7 +43,8 @@ pub(crate) fn with_cgroup<T>(
         .map_err(|e| (what(), e))?;
     let fd = stdio::owned(fd);
     clone(Some(fd.as_raw_fd())).map_err(|e| match e {
-        Errno::EAGAIN | Errno::ENOMEM => ((At::Clone, None), e),
+        // The last two for want of a number for the pidfd.
+        Errno::EAGAIN | Errno::ENOMEM | Errno::EMFILE | Errno::ENFILE => ((At::Clone, None), e),
         _ => (what(), e),
     })
 }

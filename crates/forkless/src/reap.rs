@@ -8,6 +8,8 @@ use crate::facilities;
 use forkless_sys::process::{self, P_PID, P_PIDFD, WEXITED, WNOHANG, WNOWAIT, WaitInfo};
 use forkless_sys::{Errno, Result};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
 
 /// `waitid(2)`; `ECHILD` when it is not ours to wait for (any more).
 pub(crate) fn wait(pid: i32, pidfd: Option<&OwnedFd>, options: u32) -> Result<WaitInfo> {
@@ -33,6 +35,12 @@ pub(crate) fn is_stop(info: &WaitInfo) -> bool {
     const CLD_TRAPPED: i32 = 4;
     const CLD_STOPPED: i32 = 5;
     matches!(info.code, CLD_TRAPPED | CLD_STOPPED)
+}
+
+/// Whether a child has stopped on its way to its end (`PTRACE_EVENT_EXIT`). Its tracer has to let it go, which may be the thread that asks.
+pub(crate) fn is_exit_stop(status: ExitStatus) -> bool {
+    const PTRACE_EVENT_EXIT: i32 = 6;
+    status.into_raw() >> 16 == PTRACE_EVENT_EXIT
 }
 
 /// Waits for the end of a child that is known to be ending, and forgets its status.

@@ -244,7 +244,7 @@ impl ShellLine {
 
     /// The most time for all of it. Then every process of the line is killed, in its process group, and
     /// [`status`](ShellLine::status) and [`output`](ShellLine::output) fail with [`TimedOut`](std::io::ErrorKind::TimedOut).
-    /// With [`PermissionDenied`](std::io::ErrorKind::PermissionDenied), and as soon, where a program of the line may not be killed, since it
+    /// With [`PermissionDenied`](std::io::ErrorKind::PermissionDenied), and as soon, where a program that was started directly may not be killed, since it
     /// became another user: it goes on, and is reaped when it ends.
     ///
     /// With a limit the line runs in a process group of its own, so keyboard signals do not reach it.

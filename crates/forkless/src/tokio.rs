@@ -30,6 +30,7 @@ use crate::attributes::OnDrop;
 use crate::command::{Defaults, start_holding, start_planned};
 use crate::error::{SpawnError, Step, WaitError};
 use crate::process::waited;
+use crate::reap;
 use crate::start::Until;
 use crate::stdio::{self, Stdio};
 use ::tokio::io::unix::AsyncFd;
@@ -686,8 +687,12 @@ impl Child {
     pub async fn kill(&mut self) -> io::Result<()> {
         self.start_kill()?;
         // Of a child that this process traces a stop may be told first.
-        while self.wait().await?.stopped_signal().is_some() {}
-        Ok(())
+        loop {
+            let status = self.wait().await?;
+            if status.stopped_signal().is_none() || reap::is_exit_stop(status) {
+                return Ok(());
+            }
+        }
     }
 
     /// Awaits the end and collects what the child writes meanwhile.

@@ -263,12 +263,15 @@ impl ShellChild {
         run::put_down(&mut self.stages)
     }
 
-    /// What is readable once the next process has ended, if somebody who reads output must also look for that.
-    pub(super) fn watched(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        if self.ending.as_ref().is_none_or(|ending| ending.kept.is_none()) {
-            return None;
-        }
-        self.stages.get(self.next).and_then(Child::pidfd)
+    /// Whether somebody who reads output must also look for the end of the next process; and what is readable then, if it has a pidfd.
+    pub(super) fn awaited(&self) -> Option<Option<std::os::fd::BorrowedFd<'_>>> {
+        self.ending.as_ref().filter(|ending| ending.kept.is_some())?;
+        self.stages.get(self.next).map(Child::pidfd)
+    }
+
+    /// The number of the process whose status is taken next.
+    pub(super) fn awaits(&self) -> usize {
+        self.next
     }
 
     pub(super) fn stages_until(

@@ -12,7 +12,7 @@ use forkless_sys::poll::{POLLIN, PollFd};
 use forkless_sys::{Errno, fd};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{ExitStatus, Output};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The most that is read at once.
 const PIECE: usize = 64 * 1024;
@@ -81,7 +81,12 @@ fn drain(
     deadline: Option<Instant>,
     mut child: Option<&mut ShellChild>,
 ) -> Result<(), WaitError> {
+    const SHORTEST: Duration = Duration::from_micros(200);
+    const LONGEST: Duration = Duration::from_millis(20);
     let mut piece = vec![0; PIECE];
+    // A program's end is told by its pidfd, or found by looking: where it has none, or once that is ready and there is no status, since
+    // a tracer comes first.
+    let (mut told, mut pause) = (false, SHORTEST);
     while streams.iter().any(|stream| stream.0.is_some()) {
         let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
         if left.is_some_and(|left| left.is_zero()) {
@@ -91,16 +96,23 @@ fn drain(
         let number = |file: &Option<OwnedFd>| file.as_ref().map_or(-1, AsRawFd::as_raw_fd);
         let mut entries: Vec<PollFd> =
             streams.iter().map(|(file, _)| PollFd { fd: number(file), events: POLLIN, revents: 0 }).collect();
-        let watched = child.as_ref().and_then(|child| child.watched()).map_or(-1, |pidfd| pidfd.as_raw_fd());
+        let awaited = child.as_ref().and_then(|child| child.awaited());
+        let watched = awaited.flatten().filter(|_| !told).map_or(-1, |pidfd| pidfd.as_raw_fd());
+        let looks = awaited.is_some() && watched < 0;
         entries.push(PollFd { fd: watched, events: POLLIN, revents: 0 });
-        match ready::poll(&mut entries, left.map(timespec)) {
+        let longest = if looks { Some(left.map_or(pause, |left| left.min(pause))) } else { left };
+        match ready::poll(&mut entries, longest.map(timespec)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => {
                 return Err(WaitError::Start(SpawnError::at(Step::Wait, "the line's output", error)));
             }
         }
-        if let (Some(child), Some(true)) = (&mut child, entries.pop().map(|entry| entry.revents != 0)) {
+        let ready = entries.pop().is_some_and(|entry| entry.revents != 0);
+        if let Some(child) = child.as_mut().filter(|_| ready || looks) {
+            let before = child.awaits();
             child.try_wait()?;
+            told = child.awaits() == before;
+            pause = if told { (pause * 2).min(LONGEST) } else { SHORTEST };
         }
         for ((file, kept), entry) in streams.iter_mut().zip(&entries) {
             if entry.revents == 0 {

@@ -169,6 +169,9 @@ fn battery() {
     let (status, said) = Command::new("cat").communicate().input(&input).run().unwrap();
     assert!(status.success() && said.stdout == input);
     assert_eq!(Command::new("sh").args(["-c", "exit 7"]).status().unwrap().code(), Some(7));
+    // A copy of its standard error is kept until its status is known.
+    let said = forkless::shell("/bin/echo said").output().unwrap();
+    assert_eq!((said.status.code(), said.stdout), (Some(0), b"said\n".to_vec()));
     // A grandchild that keeps the pipe for longer than is waited for.
     let mut leaves = Command::new("sh");
     leaves.args(["-c", "sleep 60 & echo $!"]);
