@@ -13,6 +13,12 @@ use crate::{config, fork, small_file};
 /// Children by `fork` inherit the answer as they inherit the filters; later ones of the program's are noted where it installs them.
 static LEARNT: AtomicBool = AtomicBool::new(false);
 
+/// Whether it is known that none have come: a call that libc would not make may be made.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn have_not_come() -> bool {
+    LEARNT.load(Relaxed)
+}
+
 /// Before the first system call that libc would not make: finds out, once a program, whether filters have come since
 /// `forkless run` started. They may kill whoever makes a call they do not know.
 pub(crate) fn learn() {
@@ -44,7 +50,7 @@ fn have_come() -> bool {
 }
 
 /// glibc's `__libc_single_threaded` (2.32), for which nothing is called.
-fn has_one_thread() -> bool {
+pub(crate) fn has_one_thread() -> bool {
     // SAFETY: an address, whatever lies there.
     static VARIABLE: Next<usize> = unsafe { Next::new(c"__libc_single_threaded") };
     // SAFETY: a variable of one byte, which libc alone changes.

@@ -1,17 +1,34 @@
 //! The PID namespace that children are made in.
 
-use forkless_sys::{CPtr, Result, fd};
+use forkless_sys::{CPtr, fd};
 
 use crate::decimal::decimal;
+#[cfg(target_arch = "x86_64")]
+use crate::insist::uninterrupted;
+#[cfg(target_arch = "x86_64")]
 use crate::proc;
 
 /// Whether a child would be in this thread's own PID namespace. After `unshare(CLONE_NEWPID)` the first child is the init of a new one, and
 /// with it the namespace ends: every fork after that fails with ENOMEM (kernel/pid.c, `alloc_pid`). In a namespace that was entered by
 /// `setns` a child cannot tell whether its parent lives. An error: there is no /proc.
-pub(crate) fn children_stay() -> Result<bool> {
-    // `pid:[NUMBER]`. Nothing is behind the second link before the new namespace has an init.
-    let (own, children) = proc::links(c"thread-self/ns/pid", c"thread-self/ns/pid_for_children")?;
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn children_stay() -> forkless_sys::Result<bool> {
+    // `pid:[NUMBER]`. Nothing is behind the second link before the new namespace has an init. A handler that jumped away would leave
+    // descriptors open.
+    let links = || proc::links(c"thread-self/ns/pid", c"thread-self/ns/pid_for_children");
+    let (own, children) = uninterrupted(links)?;
     Ok(children == Some(own))
+}
+
+/// The same for a child that is no fork's. No descriptor is taken, of which another thread would miss the number; so the answer is that of
+/// whoever owns /proc, and nothing but the line's own end depends on it.
+pub(crate) fn line_s_child_stays() -> bool {
+    let read = |path| {
+        let mut name = [0; 24];
+        fd::readlinkat(fd::AT_FDCWD, CPtr::from(path), &mut name).map(|_| name)
+    };
+    let own = read(c"/proc/thread-self/ns/pid");
+    own.is_ok() && own == read(c"/proc/thread-self/ns/pid_for_children")
 }
 
 /// The number of this process's PID namespace. `None`: there is no /proc.

@@ -8,7 +8,9 @@
 use core::ffi::CStr;
 
 use forkless_sys::{CPtr, Errno, Result, fd};
-use linux_raw_sys::general::{O_NOFOLLOW, PROC_SUPER_MAGIC};
+#[cfg(target_arch = "x86_64")]
+use linux_raw_sys::general::O_NOFOLLOW;
+use linux_raw_sys::general::PROC_SUPER_MAGIC;
 
 /// Of procfs's root, and of no other file in one that has a `self` (`PROC_ROOT_INO`, include/linux/proc_fs.h).
 const ROOT_INODE: u64 = 1;
@@ -22,6 +24,7 @@ pub(crate) fn open(path: &CStr) -> Result<i32> {
 }
 
 /// The texts of two symbolic links, found in the same way; `None` for the second where nothing is behind it.
+#[cfg(target_arch = "x86_64")]
 pub(crate) fn links(first: &CStr, second: &CStr) -> Result<([u8; 24], Option<[u8; 24]>)> {
     below_root(|root| {
         let text = |path: &CStr| {

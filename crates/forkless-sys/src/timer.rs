@@ -67,6 +67,23 @@ fn create_as(signal: i32, mut id: i32) -> Result<TimerId> {
     Ok(TimerId(id))
 }
 
+/// `timer_gettime(2)`: how long it still takes to go off; zero once it has, or when it is not armed.
+///
+/// ```
+/// # use forkless_sys::{Errno, time::Timespec, timer};
+/// let alarm = timer::create(14)?;
+/// assert_eq!((timer::left(alarm)?.tv_sec, timer::left(alarm)?.tv_nsec), (0, 0));
+/// timer::set(alarm, Timespec { tv_sec: 1000, tv_nsec: 0 })?;
+/// assert!(timer::left(alarm)?.tv_sec > 900);
+/// # Ok::<(), Errno>(())
+/// ```
+pub fn left(timer: TimerId) -> Result<Timespec> {
+    let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut now = [none, none];
+    // SAFETY: the kernel writes one itimerspec: interval, then value.
+    unsafe { call!(__NR_timer_gettime, timer.0, now.as_mut_ptr()) }.map(|_| now[1])
+}
+
 /// `timer_settime(2)`, once, that long from now; zero disarms. Returns how long it had been from going off, zero when not armed.
 ///
 /// ```

@@ -134,6 +134,8 @@ cases! {
 fn tries_until_it_can_execute() {
     let limit = ["--fork-minimum=1M", "--fork-always", "--fork-limit=5"];
     compare_in(&FORK_CASES, &limit, "tries_until_it_can_execute", 0, &["Timeout"; 100]);
+    // Regression: the limit's signal was ignored in an exec, and did not come again.
+    compare_in(&FORK_CASES, &limit, "tries_though_faults_are_ignored", 0, &["Timeout"; 200]);
 }
 
 /// Regression: its init ended with the speculation, and the plain fork failed.

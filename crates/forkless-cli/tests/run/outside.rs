@@ -111,6 +111,13 @@ fn a_filter_for_all_threads() {
     }
 }
 
+/// Regression: the look at the namespaces opened files beside other threads.
+#[test]
+fn lines_take_no_number() {
+    let report = same_as_plain(&THREADS, &["--fork=off"], "lines_take_no_number");
+    assert_eq!(report.count("shells_skipped"), 200);
+}
+
 #[test]
 fn fork_handlers_that_lock() {
     compare_in(&THREADS, &only_its_own(&["--fork=speculate"]), "fork_handlers_that_lock", 20, &["Call"; 10]);

@@ -48,6 +48,7 @@ macro_rules! cases {
 }
 
 cases! {
+    forbids_twice;
     returns;
     exits;
     // Regression: the library asked for its process's number at every exit, with a report and --fork=off, too.

@@ -44,6 +44,11 @@ static TRACED: AtomicBool = AtomicBool::new(false);
 static UNFILTERED: AtomicU8 = AtomicU8::new(0);
 static NAMESPACE: AtomicU8 = AtomicU8::new(UNKNOWN);
 
+/// 1; 2 once a thread has changed namespaces.
+static CHANGES: AtomicU8 = AtomicU8::new(1);
+/// 1: lines' children are in this process's PID namespace, while [`CHANGES`] is 1.
+static LINES_STAY: AtomicU8 = AtomicU8::new(0);
+
 /// Values of [`NAMESPACE`].
 const UNKNOWN: u8 = 0;
 /// Children are in the PID namespace of their parents.
@@ -54,6 +59,7 @@ const CHANGED: u8 = 2;
 /// A thread is about to change namespaces.
 pub(crate) fn note_namespaces() {
     NAMESPACE.store(CHANGED, Relaxed);
+    CHANGES.store(2, Relaxed);
     crate::shell::note_rights();
 }
 
@@ -212,9 +218,18 @@ fn stays_in_namespace() -> Attempt<()> {
     Ok(())
 }
 
-/// The same for a child that is made without a fork.
+/// The same for a line's child.
 pub(crate) fn children_stay() -> bool {
-    stays_in_namespace().is_ok()
+    let noted = CHANGES.load(Relaxed);
+    if LINES_STAY.load(Relaxed) == noted {
+        return true;
+    }
+    let stays = namespace::line_s_child_stays();
+    // After a change each thread has to look: the change was one thread's.
+    if stays && noted == 1 {
+        LINES_STAY.store(noted, Relaxed);
+    }
+    stays
 }
 
 /// `TracerPid` of /proc/self/status; `None` when it cannot be read, which the steps that need /proc will meet too.

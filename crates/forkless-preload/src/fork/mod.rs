@@ -18,7 +18,7 @@ use core::sync::atomic::{
 };
 
 use forkless_record::{Counter, Kind, Reason};
-use forkless_sys::{sched, time};
+use forkless_sys::{process, sched, time};
 use linux_raw_sys::prctl;
 
 use crate::{
@@ -111,23 +111,48 @@ pub(crate) fn sandboxed() -> bool {
 
 /// The program installs a seccomp filter.
 pub(crate) fn note_seccomp() {
-    decide::SANDBOXED.store(1, SeqCst);
+    let first = decide::SANDBOXED.swap(1, SeqCst) == 0;
     huge::pool::before_sandbox();
-    if meets_threads() {
-        until_no_thread_forks();
+    // Under an earlier filter nobody is at work, and no call is sure to be allowed.
+    if first && !speculating() {
+        until_nobody_works();
     }
 }
 
-/// Threads in [`fork_entry`] that found no filter. Counted beside threads only.
-static FORKING: AtomicU32 = AtomicU32::new(0);
+/// Threads that fork, or run a line, and may have found no filter. Counted beside other threads only.
+static WORKING: AtomicU32 = AtomicU32::new(0);
 
-/// A filter may be in force for all threads at once (`SECCOMP_FILTER_FLAG_TSYNC`). One that is forking then makes calls which the filter may not know.
-/// Not waited for without end: it may wait for a lock that the caller holds, or have been left by a jump.
-fn until_no_thread_forks() {
+/// The calling thread begins to make calls that a filter of the program's may not know. Before it looks for one. To be handed to [`end_work`].
+pub(crate) fn begin_work() -> bool {
+    let counts = !crate::filters::has_one_thread();
+    if counts {
+        WORKING.fetch_add(1, SeqCst);
+    }
+    counts
+}
+
+pub(crate) fn end_work(counted: bool) {
+    if counted {
+        // A copy begins anew, in the midst of a fork.
+        let _ = WORKING.fetch_update(SeqCst, Relaxed, |n| n.checked_sub(1));
+    }
+}
+
+/// A filter may be in force for all threads at once (`SECCOMP_FILTER_FLAG_TSYNC`). One at work then makes calls which the filter may not know.
+/// Not waited for without end: it may wait for a lock that the caller holds, or have left its work by a jump.
+fn until_nobody_works() {
     const PATIENCE: i64 = 2;
     let own = u32::from(arm::mine().is_some());
+    if WORKING.load(SeqCst) <= own || crate::filters::has_one_thread() || !crate::filters::have_not_come() {
+        return;
+    }
+    // The others of a copy are not here.
+    if process::thread_count() == Some(1) {
+        WORKING.store(0, SeqCst);
+        return;
+    }
     let end = time::monotonic_coarse().tv_sec + PATIENCE;
-    while FORKING.load(SeqCst) > own && time::monotonic_coarse().tv_sec <= end {
+    while WORKING.load(SeqCst) > own && time::monotonic_coarse().tv_sec <= end {
         sched::yield_now();
     }
 }
@@ -155,15 +180,11 @@ pub(crate) fn fork_entry(real: &'static Next<next::Fork>, site: usize, late: boo
     if speculating() {
         return real();
     }
+    let counted = config::fork() != config::Fork::Off && begin_work();
     crate::filters::learn();
-    let beside_threads = meets_threads();
-    if beside_threads {
-        FORKING.fetch_add(1, SeqCst);
-    }
     let pid = if sandboxed() { fork_sandboxed(real, site) } else { fork_unfiltered(real, site, late) };
-    // A child has begun anew.
-    if beside_threads && pid != 0 {
-        FORKING.fetch_sub(1, SeqCst);
+    if pid != 0 {
+        end_work(counted);
     }
     pid
 }
@@ -216,7 +237,7 @@ fn fork_sandboxed(real: next::Fork, site: usize) -> i32 {
     let pid = decide::plain(|| real());
     if pid == 0 {
         decide::reset();
-        FORKING.store(0, Relaxed);
+        WORKING.store(0, Relaxed);
     } else {
         report(site, arm::Verdict::Plain(decide::its_own_rules().err().unwrap_or(Kind::Sandbox).into()));
     }
@@ -240,7 +261,7 @@ pub(crate) fn forget_parents() {
     outcome::forget();
     arm::reset();
     decide::reset();
-    FORKING.store(0, Relaxed);
+    WORKING.store(0, Relaxed);
     mappings::advice::forget_holder();
 }
 

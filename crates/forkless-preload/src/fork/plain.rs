@@ -54,8 +54,15 @@ pub(crate) fn note_inherited_filter() {
 
 /// Whether children are in this thread's own PID namespace: nobody notes here when that changes.
 pub(crate) fn children_stay() -> bool {
-    crate::namespace::children_stay() == Ok(true)
+    crate::namespace::line_s_child_stays()
 }
+
+/// Nobody waits here for threads at work, when a filter comes for all of them.
+pub(crate) const fn begin_work() -> bool {
+    false
+}
+
+pub(crate) const fn end_work(_: bool) {}
 
 /// What this copy of another process's memory says of that process.
 pub(crate) fn forget_parents() {

@@ -28,7 +28,9 @@ pub(super) fn if_needed(line: &CStr, environ: *const *const c_char) {
         return;
     }
     let Some(mut workspace) = Workspace::take() else { return };
-    if line::depends_on_the_shell(line, environ, workspace.memory())
+    // The part that is wiped off.
+    let Some(script) = workspace.parts().map(|parts| parts.script) else { return };
+    if line::depends_on_the_shell(line, environ, script)
         && SHELL.compare_exchange(UNASKED, ASKING, Relaxed, Relaxed).is_ok()
         && ask(&mut workspace).is_none()
     {

@@ -61,6 +61,13 @@ pub(super) struct Terms<'a> {
 
 /// Starts a line, without a shell where that is the same.
 pub(super) fn start(line: &CStr, environ: *const *const c_char, terms: &Terms<'_>) -> Result<Started, Errno> {
+    let counted = fork::begin_work();
+    let started = start_counted(line, environ, terms);
+    fork::end_work(counted);
+    started
+}
+
+fn start_counted(line: &CStr, environ: *const *const c_char, terms: &Terms<'_>) -> Result<Started, Errno> {
     let mut workspace = Workspace::take().ok_or(Errno::ENOMEM)?;
     if !fork::sandboxed()
         && let Some(shell) = super::traits()

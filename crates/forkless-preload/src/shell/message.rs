@@ -106,6 +106,13 @@ impl Signals {
 impl Ending {
     /// The status a shell would have given for a program that it waited for, and its message for one that was killed.
     pub(super) fn tell(&self, status: i32, signals: &Signals) -> i32 {
+        let counted = fork::begin_work();
+        let told = self.told(status, signals);
+        fork::end_work(counted);
+        told
+    }
+
+    fn told(&self, status: i32, signals: &Signals) -> i32 {
         let signal = status & 0x7f;
         if signal == 0 || self.ends_the_shell(signal, signals.mask) {
             status

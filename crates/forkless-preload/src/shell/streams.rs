@@ -239,7 +239,7 @@ impl Stream {
         let file = self.file.load(Acquire);
         let descriptor = self.fd.load(Relaxed);
         let is_pipe = || identity(descriptor) == Ok([0, 1].map(|n| self.pipe[n].load(Relaxed)));
-        (!file.is_null() && (file != CLOSING || is_pipe())).then_some(descriptor)
+        (!file.is_null() && (file != CLOSING || (!fork::sandboxed() && is_pipe()))).then_some(descriptor)
     }
 
     /// Closes it by libc's `fclose`. Its address may be another stream's from then on.
@@ -267,6 +267,7 @@ impl Stream {
         let shell = ShellTraits::from_bits(self.told.load(Relaxed));
         let [device, inode, birth, position] = [0, 1, 2, 3].map(|n| self.errors.1[n].load(Relaxed));
         let errors = Errors { descriptor: self.errors.0.load(Relaxed), device, inode, birth, position };
+        let ignored = SigSet(self.ignored.load(Relaxed));
         let pipe = self.identity();
         let closed = self.close(file, pipe.unwrap_or_default());
         let tells = crate::next::is_glibc();
@@ -277,7 +278,7 @@ impl Stream {
             Ok(status) if shell == ShellTraits::UNKNOWN => status,
             Ok(status) => {
                 let ending = Ending { shell, errors, waits: false };
-                ending.tell(status, &Signals::as_of(SigSet(self.ignored.load(Relaxed))))
+                ending.tell(status, &Signals::as_of(ignored))
             }
             Err(errno) => return fail(errno),
         };

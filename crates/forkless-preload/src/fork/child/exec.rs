@@ -6,7 +6,7 @@ use forkless_sys::{fd, process};
 use crate::kernel::{self, Args};
 
 use super::super::outcome;
-use super::{SIGKILL, abort, files, need, signals};
+use super::{SIGKILL, abort, abort_if_time_is_over, files, need, signals};
 
 /// `execve`, with the arguments of `execve`.
 pub(crate) fn execve(nr: u32, args: &Args) -> isize {
@@ -43,6 +43,7 @@ fn commit(nr: u32, args: &Args) -> isize {
     let answer = unsafe { kernel::pass(nr, args) };
     signals::suspend();
     outcome.set_executing(false);
+    abort_if_time_is_over();
     if process::set_pdeathsig(SIGKILL).is_err() {
         abort(forkless_record::Kind::Setup);
     }

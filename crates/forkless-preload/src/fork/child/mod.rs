@@ -5,7 +5,7 @@
 //! the exec is an abort too: the parent then makes the plain fork, so an error in this code costs time, not behaviour.
 #![expect(unsafe_code, reason = "signal handlers, memory and the program's own system calls")]
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 use forkless_record::{Kind, Reason};
 use forkless_sys::time::Timespec;
@@ -132,8 +132,20 @@ const SIGKILL: i32 = 9;
 
 fn start_timer() -> forkless_sys::Result<()> {
     let id = timer::create_last(SIGBUS)?;
+    TIMER.store(id.0, Relaxed);
     let limit = i64::from(config::limit_ms());
     timer::set(id, Timespec { tv_sec: limit / 1000, tv_nsec: limit % 1000 * 1_000_000 }).map(drop)
+}
+
+static TIMER: AtomicI32 = AtomicI32::new(0);
+
+/// After an exec that failed. Its signal goes nowhere where the program ignores it, and comes once: a child that tries until its parent, which waits
+/// for it, has made the file would try for ever.
+fn abort_if_time_is_over() {
+    match timer::left(timer::TimerId(TIMER.load(Relaxed))) {
+        Ok(left) if left.tv_sec != 0 || left.tv_nsec != 0 => {}
+        _ => abort(Kind::Timeout),
+    }
 }
 
 /// Reserves the absent ranges, or the next mmap of the child would be placed in one of them, over data it believes it has; and takes
