@@ -12,8 +12,8 @@ use crate::orphans::Orphans;
 use crate::slot::Pool;
 use forkless_sys::{mm, process};
 use std::ptr::null_mut;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 /// What this process has.
 #[derive(Default)]
@@ -24,6 +24,8 @@ pub(crate) struct State {
     /// Starts that change credentials just now, and the dumpable flag before the first of them.
     pub dumpable: Mutex<(usize, i32)>,
     pub single_threaded: SingleThreaded,
+    /// This process's PID namespace, as its link in /proc says it: it never has another.
+    pub pid_namespace: OnceLock<[u8; 24]>,
     /// Whose it is, where the page is not wiped.
     pid: i32,
     /// Of the process that this one was forked from.

@@ -77,13 +77,17 @@ impl Workspace {
     /// One of the reserve; with more launches at a time, one of the moment, wherever the kernel has room.
     pub(super) fn take() -> Option<Workspace> {
         if let Some(free) = TAKEN.iter().position(|taken| !taken.swap(true, Acquire)) {
-            return match reserve::WORKSPACES.open() {
-                Ok(all) => Some(Workspace { at: all.wrapping_byte_add(free * SIZE) }),
-                Err(_) => {
+            // They stay usable; two threads at once ask for the same.
+            static USABLE: AtomicBool = AtomicBool::new(false);
+            if !USABLE.load(Acquire) {
+                if reserve::WORKSPACES.open().is_err() {
                     TAKEN[free].store(false, Release);
-                    None
+                    return None;
                 }
-            };
+                USABLE.store(true, Release);
+            }
+            let at = (reserve::WORKSPACES.address() + free * SIZE) as *mut c_void;
+            return Some(Workspace { at });
         }
         let at = mm::map_anonymous(SIZE, mm::PROT_READ | mm::PROT_WRITE, mm::MAP_PRIVATE).ok()?;
         Some(Workspace { at })

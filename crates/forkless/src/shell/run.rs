@@ -8,6 +8,7 @@ use super::wiring::{self, Base, Slot, Table};
 use crate::child::Child;
 use crate::command::{Command, Defaults, run_to_end, start_planned};
 use crate::error::{SpawnError, Step, WaitError};
+use crate::own;
 use crate::start::Until;
 use crate::stdio;
 use crate::strings::Strings;
@@ -16,7 +17,7 @@ use forkless_shell::{
     Span, analyze,
 };
 use forkless_sys::signal::{self, SigSet};
-use forkless_sys::{ids, process};
+use forkless_sys::{fd, ids, process};
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -111,9 +112,17 @@ fn may_be_direct() -> bool {
 /// Whether children are in this thread's own PID namespace. After `unshare(CLONE_NEWPID)` the first child is the init of a new one, which ends
 /// with it: that is to be the line's shell, and signals at their default are nothing to it.
 pub(super) fn children_stay() -> bool {
-    let read = |name| std::fs::read_link(name).ok();
-    read("/proc/thread-self/ns/pid")
-        .is_some_and(|own| read("/proc/thread-self/ns/pid_for_children").is_some_and(|theirs| own == theirs))
+    let read = |path: &CStr| {
+        let mut name = [0; 24];
+        fd::readlinkat(fd::AT_FDCWD, path.into(), &mut name).ok().map(|_| name)
+    };
+    let known = &own::state().pid_namespace;
+    let own = known.get().copied().or_else(|| {
+        let own = read(c"/proc/thread-self/ns/pid")?;
+        let _ = known.set(own);
+        Some(own)
+    });
+    own.is_some() && own == read(c"/proc/thread-self/ns/pid_for_children")
 }
 
 /// Whether this process may survive a signal that ends its group, and with it a shell that waits for its programs. Nothing says
