@@ -13,9 +13,9 @@ use crate::{config, fork, small_file};
 /// Children by `fork` inherit the answer as they inherit the filters; later ones of the program's are noted where it installs them.
 static LEARNT: AtomicBool = AtomicBool::new(false);
 
-/// Whether it is known that none have come: a call that libc would not make may be made.
+/// Whether this program has found out.
 #[cfg(target_arch = "x86_64")]
-pub(crate) fn have_not_come() -> bool {
+pub(crate) fn are_learnt() -> bool {
     LEARNT.load(Relaxed)
 }
 

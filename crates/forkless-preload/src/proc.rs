@@ -18,7 +18,7 @@ const ROOT_INODE: u64 = 1;
 /// Opens a file of the calling process or thread for reading, by its path below /proc. `ENOENT` where /proc is no procfs,
 /// `EXDEV` where something is mounted over the file.
 ///
-/// The calls are none that a filter which came with the program must know: not before `filters::learn`.
+/// Only after `filters::learn`: a filter that came with the program may kill for these calls.
 pub(crate) fn open(path: &CStr) -> Result<i32> {
     below_root(|root| fd::open_below(root, CPtr::from(path), fd::O_RDONLY | fd::O_CLOEXEC))
 }

@@ -282,7 +282,7 @@ fn is_ambient(capability: u32) -> bool {
     prctl(p::PR_CAP_AMBIENT, p::PR_CAP_AMBIENT_IS_SET as usize, capability as usize) == Ok(1)
 }
 
-/// One of those that write no memory.
+/// `prctl(2)` with an option for which the kernel writes no memory.
 fn prctl(option: u32, a: usize, b: usize) -> Result<usize> {
     // SAFETY: writes no memory, by the caller.
     unsafe { call!(__NR_prctl, option, a, b, 0usize, 0usize) }

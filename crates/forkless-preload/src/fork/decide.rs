@@ -44,10 +44,8 @@ static TRACED: AtomicBool = AtomicBool::new(false);
 static UNFILTERED: AtomicU8 = AtomicU8::new(0);
 static NAMESPACE: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-/// 1; 2 once a thread has changed namespaces.
-static CHANGES: AtomicU8 = AtomicU8::new(1);
-/// 1: lines' children are in this process's PID namespace, while [`CHANGES`] is 1.
-static LINES_STAY: AtomicU8 = AtomicU8::new(0);
+/// A line has looked where its child would be, and found what [`SAME`] says. Counts while [`NAMESPACE`] is [`UNKNOWN`].
+static LINES_STAY: AtomicBool = AtomicBool::new(false);
 
 /// Values of [`NAMESPACE`].
 const UNKNOWN: u8 = 0;
@@ -59,7 +57,6 @@ const CHANGED: u8 = 2;
 /// A thread is about to change namespaces.
 pub(crate) fn note_namespaces() {
     NAMESPACE.store(CHANGED, Relaxed);
-    CHANGES.store(2, Relaxed);
     crate::shell::note_rights();
 }
 
@@ -220,14 +217,14 @@ fn stays_in_namespace() -> Attempt<()> {
 
 /// The same for a line's child.
 pub(crate) fn children_stay() -> bool {
-    let noted = CHANGES.load(Relaxed);
-    if LINES_STAY.load(Relaxed) == noted {
+    let known = NAMESPACE.load(Relaxed);
+    if known == SAME || known == UNKNOWN && LINES_STAY.load(Relaxed) {
         return true;
     }
-    let stays = namespace::line_s_child_stays();
     // After a change each thread has to look: the change was one thread's.
-    if stays && noted == 1 {
-        LINES_STAY.store(noted, Relaxed);
+    let stays = namespace::line_s_child_stays();
+    if stays && known == UNKNOWN {
+        LINES_STAY.store(true, Relaxed);
     }
     stays
 }

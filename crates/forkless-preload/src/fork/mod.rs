@@ -143,7 +143,8 @@ pub(crate) fn end_work(counted: bool) {
 fn until_nobody_works() {
     const PATIENCE: i64 = 2;
     let own = u32::from(arm::mine().is_some());
-    if WORKING.load(SeqCst) <= own || crate::filters::has_one_thread() || !crate::filters::have_not_come() {
+    // A program that has not looked for filters has nobody at work, and may have one that forbids what follows.
+    if WORKING.load(SeqCst) <= own || crate::filters::has_one_thread() || !crate::filters::are_learnt() {
         return;
     }
     // The others of a copy are not here.

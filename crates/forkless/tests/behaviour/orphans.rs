@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "fork(2) and ptrace(2), to be a tracer")]
 
 use crate::support::trace;
-use crate::support::{asked_for, cases, guard, many, patience, skip};
+use crate::support::{asked_for, cases, guard, many, patience, skip, until};
 use forkless::{Child, Command, Stdio};
 use forkless_sys::process::{self, P_ALL, P_PID, WEXITED, WNOHANG, WNOWAIT};
 use forkless_sys::sched::{self, Rlimit};
@@ -38,15 +38,6 @@ impl Limited {
 impl Drop for Limited {
     fn drop(&mut self) {
         sched::setrlimit(NOFILE, self.0).unwrap();
-    }
-}
-
-#[track_caller]
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let late = Instant::now() + patience(200);
-    while !done() {
-        assert!(Instant::now() < late, "{what}");
-        std::thread::sleep(Duration::from_millis(2));
     }
 }
 

@@ -5,7 +5,7 @@
 )]
 
 use crate::support::report::{self, Report};
-use crate::support::{cases, guard, many, me, need_root};
+use crate::support::{cases, guard, many, me, need_root, until};
 use forkless::{Command, OnDrop, Stdio};
 use forkless_sys::ids;
 use forkless_sys::signal::SigSet;
@@ -79,18 +79,6 @@ fn masks_of_ours() -> Vec<(String, SigSet)> {
     masks
 }
 
-/// What is there sooner or later.
-fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let end = std::time::Instant::now() + crate::support::patience(100);
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(std::time::Instant::now() < end, "{what} did not come");
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
-}
-
 /// A mask that keeps the program's handlers off a thread and lets libc reach it.
 fn assert_reachable(masks: &[(String, SigSet)]) {
     for (name, mask) in masks {
@@ -113,7 +101,8 @@ fn credentials_change_beside_every_thread_of_the_library() {
     .join()
     .unwrap();
     // A thread gives itself its name, when it first runs.
-    let masks = until("a reaper and a keeper", || Some(masks_of_ours()).filter(|masks| masks.len() >= 2));
+    until("a reaper and a keeper", || masks_of_ours().len() >= 2);
+    let masks = masks_of_ours();
     assert_reachable(&masks);
     change_credentials();
     mortal.kill().unwrap();
@@ -163,7 +152,8 @@ fn starts_and_drops_go_on_beside_a_thread_that_changes_credentials() {
 /// The thread that reads the output of a line with several pipelines.
 fn a_line_s_output_is_read_with_the_program_s_signals_blocked() {
     let own = std::thread::spawn(|| {
-        until("a thread of the library's", || Some(masks_of_ours()).filter(|masks| !masks.is_empty()))
+        until("a thread of the library's", || !masks_of_ours().is_empty());
+        masks_of_ours()
     });
     let (r, mut w) = std::io::pipe().unwrap();
     // The line's first program ends when the masks have been seen.

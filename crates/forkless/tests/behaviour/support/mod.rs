@@ -49,6 +49,16 @@ pub fn patience(seconds: u64) -> Duration {
     Duration::from_secs(if emulated() { 10 * seconds } else { seconds })
 }
 
+/// Waits for what is there sooner or later.
+#[track_caller]
+pub fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let late = Instant::now() + patience(200);
+    while !done() {
+        assert!(Instant::now() < late, "{what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
 /// So many, a fifth of them in an emulator, where a start takes a tenth of a second.
 pub fn many(number: usize) -> usize {
     if emulated() { number / 5 } else { number }
