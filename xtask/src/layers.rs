@@ -18,7 +18,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("forkless-child", &["forkless-sys"]),
     ("forkless", &["forkless-sys", "forkless-child", "forkless-shell"]),
     ("forkless-capi", &["forkless"]),
-    ("forkless-preload", &["forkless-sys", "forkless-child", "forkless-shell", "forkless-record"]),
+    ("forkless-speculate", &["forkless-sys"]),
+    (
+        "forkless-preload",
+        &["forkless-sys", "forkless-child", "forkless-shell", "forkless-record", "forkless-speculate"],
+    ),
     ("forkless-bench", &["forkless", "forkless-capi"]),
     ("forkless-diagnose", &["forkless-shell"]),
     (

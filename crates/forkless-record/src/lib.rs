@@ -2,7 +2,6 @@
 //! every process of the tree counts into. Nothing here acts; it is `no_std` because the preloaded library is.
 #![no_std]
 
-pub mod protocol;
 mod reason;
 mod record;
 

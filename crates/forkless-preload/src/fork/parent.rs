@@ -4,7 +4,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use forkless_record::Kind;
-use forkless_record::protocol::{self, Answer, Question};
+use forkless_speculate::commit::{self, Answer, Question};
 use forkless_sys::process::{self, P_PID, WALL, WEXITED, WNOHANG, WNOWAIT, WaitInfo};
 use forkless_sys::signal::{self, SigSet};
 use forkless_sys::time::Timespec;
@@ -291,7 +291,7 @@ fn committed(pid: i32) -> bool {
             told
         }
     };
-    protocol::committed(ask, || outcome::get().is_executing())
+    commit::committed(ask, || outcome::get().is_executing())
 }
 
 /// While the child is in execve, signals act on it by their default. What ended it then was sent, for the replacement as well; but not what

@@ -1,20 +1,21 @@
-//! The protocol of speculative fork as an exhaustive small model: parent, child and kernel take every possible order of steps, the child may be
-//! killed at each, exec may fail or kill, the program may ignore SIGCHLD, another thread may wait with `__WALL`.
+//! Commit and abort as an exhaustive small model. Parent, child and kernel take every order of steps:
+//! the child may be killed at each, exec may fail or kill, the program may ignore SIGCHLD, another
+//! thread may wait with `__WALL`.
 //!
-//! The parent's decision is the library's own ([`forkless_record::protocol::committed`]); child and kernel are modelled from
-//! kernel/fork.c, kernel/exit.c, kernel/signal.c and fs/exec.c.
+//! The parent's decision is the library's own ([`forkless_speculate::commit::committed`]). Child and
+//! kernel are modelled from kernel/fork.c, kernel/exit.c, kernel/signal.c and fs/exec.c.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use forkless_record::protocol::{Answer, Question, committed};
+use forkless_speculate::commit::{Answer, Question, committed};
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Child {
     Speculating,
     /// The mark is set, execve is under way and may still fail.
     Executing,
-    /// Past `de_thread`: the exit signal is SIGCHLD, the old memory not yet given up.
+    /// Past `de_thread`: the exit signal is SIGCHLD, the old memory is not yet given up.
     Committed,
     /// The new program runs; the parent is awake.
     Program,
@@ -167,6 +168,27 @@ fn a_replaced_child_is_never_left_as_a_zombie() {
             assert!(commit || world.child == Child::Gone, "{world:?}");
         });
     }
+}
+
+#[test]
+fn an_interrupted_question_is_put_again() {
+    let mut answers = [Answer::Interrupted, Answer::NoChild, Answer::Interrupted, Answer::Yes].into_iter();
+    let mut asked = Vec::new();
+    let ended_by_itself = committed(
+        |question| {
+            asked.push(question);
+            answers.next().expect("no further question")
+        },
+        || true,
+    );
+    assert!(!ended_by_itself);
+    assert_eq!(asked, [Question::Executed, Question::Executed, Question::End, Question::End]);
+}
+
+#[test]
+fn the_mark_decides_where_the_child_was_reaped_by_another() {
+    assert!(committed(|_| Answer::NoChild, || true));
+    assert!(!committed(|_| Answer::NoChild, || false));
 }
 
 /// The model can fail: end of file on a pipe as the sign of a commit, the first idea, is wrong in it.
