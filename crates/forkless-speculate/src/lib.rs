@@ -1,4 +1,22 @@
-//! The decisions of a speculative fork, apart from the kernel.
+//! What a speculative fork decides, apart from the kernel that carries it out.
+//!
+//! A speculative child starts on almost no copied memory. Its exec commits the fork. Anything that another
+//! process could notice aborts it, and the plain fork is made instead. The preloaded library
+//! (`forkless-preload`) has the symbols, traps, assembly and system calls; the decisions are here, where
+//! unit tests, property tests, model checkers and Miri reach them:
+//!
+//! - [`window`]: which threads may do what while memory is marked for a fork;
+//! - [`site`]: what earlier forks of a call site have taught;
+//! - [`commit`]: whether the child executed a program.
+//!
+//! The kernel is reached through closures and small traits, generic and not boxed: a decision costs what it
+//! would cost written beside its system calls.
+//!
+//! No function allocates, calls libc or takes a lock. Types that are tables are made of atomics and are
+//! valid when all their bytes are zero: the library maps them when they are first needed, and a handler may
+//! read them at any point.
 #![no_std]
 
 pub mod commit;
+pub mod site;
+pub mod window;

@@ -1,11 +1,9 @@
 //! Whether this fork may speculate: questions answered before anything is changed, the cheapest first.
 
-use core::sync::atomic::{
-    AtomicBool, AtomicI64, AtomicU8, AtomicU32,
-    Ordering::{Relaxed, SeqCst},
-};
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, Ordering::Relaxed};
 
 use forkless_record::Kind;
+use forkless_speculate::window::{Busy, Threads, Window};
 use forkless_sys::{Errno, mm, process, sched, time};
 use linux_raw_sys::general as k;
 
@@ -15,7 +13,7 @@ use crate::namespace;
 use crate::owner;
 use crate::{rt, small_file};
 
-use super::{Attempt, NO_DISPATCH, outcome, sites, size, tables};
+use super::{Attempt, NO_DISPATCH, outcome, site, tables};
 
 /// What copying one page table entry and tearing it down again costs, for the estimate in the report: 17 to 28 ms for the 262,144
 /// pages of 1 GB, most of it in `dup_mmap` and `exit_mmap`.
@@ -31,12 +29,8 @@ const LENT: u8 = 1;
 /// A process shares this one's descriptors, and not its memory, as far as is known. It would find numbers taken.
 const SHARES_FILES: u8 = 2;
 
-/// Plain forks under way while other threads might open a window.
-static PLAIN: AtomicU32 = AtomicU32::new(0);
-/// A thread is between MADV_DONTFORK and MADV_DOFORK.
-static WINDOW: AtomicBool = AtomicBool::new(false);
-/// Calls under way that move memory.
-static MOVES: AtomicU32 = AtomicU32::new(0);
+/// While other threads might open a window.
+static WINDOW: Window = Window::new();
 /// The tick, in nanoseconds, for which [`TRACED`] holds.
 static LOOKED: AtomicI64 = AtomicI64::new(0);
 static TRACED: AtomicBool = AtomicBool::new(false);
@@ -83,22 +77,22 @@ pub(crate) fn note_clone3(args: usize) {
     note_clone(if known { u64::from_ne_bytes(flags) as u32 } else { k::CLONE_FILES });
 }
 
-pub(crate) fn decide(site: usize) -> Attempt<()> {
+pub(crate) fn decide(at: usize) -> Attempt<()> {
     if NO_DISPATCH.load(Relaxed) {
         return Err(Kind::NoDispatch);
     }
     its_own_rules()?;
     // What a file has to be opened for comes after the look for threads: another one could get a number that is not the lowest.
     let usage = process::memory_usage();
-    let guess = usage.map_or(Some(false), |usage| size::guess(usage, site));
+    let guess = usage.map_or(Some(false), |usage| site::guess(usage, at));
     if guess == Some(true) {
         return Err(Kind::Small);
     }
     stays_strict()?;
-    if guess.is_none() && usage.is_ok_and(size::is_small) {
+    if guess.is_none() && usage.is_ok_and(site::is_small) {
         return Err(Kind::Small);
     }
-    if !sites::worth_trying(site) {
+    if !site::worth_trying(at) {
         return Err(Kind::Learned);
     }
     if advice::overflowed() {
@@ -239,10 +233,8 @@ fn read_tracer() -> Option<bool> {
     tracer
 }
 
-/// Makes a fork that does not speculate, never while another thread has memory marked: its child would lack it.
-///
-/// A plain fork waits for an open window before libc's fork takes any lock. A thread about to open one, which holds libc's
-/// locks, never waits for plain forks: it gives up ([`open_window`]).
+/// Makes a fork that does not speculate, never while another thread has memory marked: its child would lack it. Before libc's fork takes
+/// any lock.
 pub(crate) fn plain<T>(fork: impl FnOnce() -> T) -> T {
     if config::fork() != Fork::Speculate {
         return fork();
@@ -256,19 +248,15 @@ pub(crate) fn plain<T>(fork: impl FnOnce() -> T) -> T {
 /// From here on no window is opened, until [`end_plain`].
 pub(crate) fn begin_plain() {
     super::touched();
-    PLAIN.fetch_add(1, SeqCst);
-    until_closed();
+    WINDOW.begin_plain(&OurThreads);
 }
 
 pub(crate) fn end_plain() {
-    PLAIN.fetch_sub(1, SeqCst);
+    WINDOW.end_plain();
 }
 
-/// Makes a call that moves or marks memory, never while another thread has memory marked: what is marked in part lies in several mappings, and cannot be
-/// moved or grow as one (EFAULT, mm/mremap.c); what is marked takes its mark along. Nor one that marks memory for the program, whose mark would be
-/// taken back with ours.
-///
-/// It holds no lock that a fork takes, so unlike a plain fork it is waited for.
+/// Makes a call that moves memory, never while another thread has memory marked. Nor one that marks memory for the program, whose mark
+/// would be taken back with ours.
 pub(crate) fn outside_window<T>(call: impl FnOnce() -> T) -> T {
     if config::fork() != Fork::Speculate {
         return call();
@@ -278,58 +266,36 @@ pub(crate) fn outside_window<T>(call: impl FnOnce() -> T) -> T {
         // A window that was open in the parent is never closed here.
         owner::take_over(super::forget_parents);
     }
-    loop {
-        MOVES.fetch_add(1, SeqCst);
-        if !WINDOW.load(SeqCst) {
-            break;
-        }
-        MOVES.fetch_sub(1, SeqCst);
-        until_closed();
-    }
-    let result = call();
-    MOVES.fetch_sub(1, SeqCst);
-    result
+    WINDOW.outside(&OurThreads, call)
 }
 
-fn until_closed() {
-    while WINDOW.load(SeqCst) {
+/// Enters the window, waiting for another speculation to leave it.
+pub(crate) fn open_window() -> Attempt<()> {
+    WINDOW.open(&OurThreads).map_err(|Busy| Kind::Busy)
+}
+
+pub(crate) fn close_window() {
+    WINDOW.close();
+}
+
+/// In a plain forked child: threads that were in the middle of something are not here.
+pub(crate) fn reset() {
+    WINDOW.reset();
+}
+
+struct OurThreads;
+
+impl Threads for OurThreads {
+    fn yield_now(&self) {
+        // The program's filter may kill for a call that the program does not make.
         if super::sandboxed() {
             core::hint::spin_loop();
         } else {
             sched::yield_now();
         }
     }
-}
 
-/// Enters the window, waiting for another speculation to leave it.
-pub(crate) fn open_window() -> Attempt<()> {
-    while WINDOW.swap(true, SeqCst) {
-        sched::yield_now();
-    }
-    // Not for ever: this may be a fork in a signal handler, in the midst of such a call. And a handler that jumps out of the call, or out
-    // of a plain fork, leaves it counted: without another thread there is nobody to wait for.
-    const PATIENCE: usize = 1000;
-    let mut turns = 0;
-    while MOVES.load(SeqCst) != 0 && turns < PATIENCE {
-        sched::yield_now();
-        turns += 1;
-    }
-    if (PLAIN.load(SeqCst) != 0 || turns == PATIENCE) && process::thread_count() != Some(1) {
-        close_window();
-        return Err(Kind::Busy);
-    }
-    Ok(())
-}
-
-pub(crate) fn close_window() {
-    WINDOW.store(false, SeqCst);
-}
-
-/// In a plain forked child: threads that were in the middle of something are not here.
-pub(crate) fn reset() {
-    if PLAIN.load(Relaxed) != 0 || WINDOW.load(Relaxed) || MOVES.load(Relaxed) != 0 {
-        PLAIN.store(0, Relaxed);
-        WINDOW.store(false, Relaxed);
-        MOVES.store(0, Relaxed);
+    fn is_only_one(&self) -> bool {
+        process::thread_count() == Some(1)
     }
 }

@@ -2,7 +2,7 @@
 //! could notice undoes the child and makes the plain fork instead, as if nothing had happened.
 //!
 //! Order of events, and the module of each:
-//! 1. [`fork_entry`], ordinary code: may this fork speculate? ([`decide`], [`size`])
+//! 1. [`fork_entry`], ordinary code: may this fork speculate? ([`decide`], [`site`])
 //! 2. libc's own fork runs: the program's fork handlers, and after them [`arm`]: block signals, take a signal stack, turn dispatch on. Where there are
 //!    no fork handlers, before it is called.
 //! 3. [`trap`]: libc's clone arrives as `SIGSYS`.
@@ -31,14 +31,12 @@ mod arm;
 pub(crate) mod child;
 mod decide;
 mod frame;
-mod kept;
 mod marks;
 mod memory;
 mod outcome;
 mod parent;
 mod plan;
-mod sites;
-mod size;
+mod site;
 mod source;
 mod tables;
 mod trap;

@@ -21,7 +21,7 @@ use super::decide::NANOS_PER_PAGE;
 use super::frame::Frame;
 use super::plan::Listed;
 use super::source::Source;
-use super::{Attempt, child, decide, memory, outcome, plan, sites, size};
+use super::{Attempt, child, decide, memory, outcome, plan, site};
 
 /// The flags of a fork; anything else is another kind of clone.
 const FORK_FLAGS: usize = (k::CLONE_CHILD_SETTID | k::CLONE_CHILD_CLEARTID | k::CLONE_PARENT_SETTID) as usize;
@@ -114,12 +114,12 @@ fn mask_of(slot: &Slot, args: &Args) -> isize {
 
 /// libc's clone: speculate, and replace what did not commit.
 fn fork(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) {
-    let site = slot.site.load(Relaxed);
+    let at = slot.site.load(Relaxed);
     let mut again = false;
     let verdict = match speculate(slot, frame, nr, args) {
         Ok(Ended::InChild) => return,
         Ok(Ended::Committed { pid, bytes }) => {
-            sites::committed(site);
+            site::committed(at);
             slot.set_verdict(Verdict::Committed { bytes });
             slot.disarm(frame);
             frame.answer(pid as isize);
@@ -127,7 +127,7 @@ fn fork(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) {
         }
         Ok(Ended::Aborted) => {
             let outcome = outcome::get();
-            sites::aborted(site);
+            site::aborted(at);
             again = outcome.has_signals();
             Verdict::Aborted(outcome.reason().unwrap_or(Kind::Died.into()))
         }
@@ -196,20 +196,18 @@ fn speculate(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> At
 fn in_window(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> Attempt<Ended> {
     let (flags, tid_word) = if nr == k::__NR_clone { (args[0] & FORK_FLAGS, args[3]) } else { (0, args[3]) };
     let tid_word = if flags & k::CLONE_CHILD_SETTID as usize != 0 { tid_word } else { frame.sp() };
-    let site = slot.site.load(Relaxed);
+    let at = slot.site.load(Relaxed);
     // From one no other is made meanwhile: it waits here.
     let beside_threads = config::fork() == config::Fork::Speculate && process::thread_count() != Some(1);
-    let listed = plan::list(site, frame.sp(), tid_word, SMALLEST, beside_threads)?;
+    let listed = plan::list(at, frame.sp(), tid_word, SMALLEST, beside_threads)?;
     let bytes = listed.absent;
     if bytes < config::minimum() {
-        if !sites::gave_too_much(site, bytes) {
-            size::note_small(site, bytes);
-        }
+        site::note_small(at, bytes);
         return Err(Kind::Small);
     }
-    size::note_large();
+    site::note_large();
     if costs_too_many_looks(&listed, beside_threads) {
-        sites::aborted(site);
+        site::aborted(at);
         return Err(Kind::Small);
     }
     // Nor those that are never blocked, until the child has handlers for them.
@@ -222,10 +220,10 @@ fn in_window(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> At
     let pid = made?;
     // For the report. What is mapped need not be there: sanitizers reserve terabytes. The peak resident set bounds what a fork would have
     // copied.
-    let bytes = if config::record().is_null() { bytes } else { bytes.min(size::peak()) };
+    let bytes = if config::record().is_null() { bytes } else { bytes.min(site::peak()) };
     let committed = committed(pid);
     child::signals::learn_restorer();
-    sites::learn(site, outcome::get().ranges(), committed);
+    site::learn(at, outcome::get().ranges(), committed);
     Ok(if committed { Ended::Committed { pid, bytes } } else { Ended::Aborted })
 }
 

@@ -5,13 +5,14 @@
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use forkless_record::Kind;
+use forkless_speculate::site::resident;
 use forkless_sys::maps::{self, Mapping};
 use forkless_sys::mm;
 
 use crate::mappings::{advice, each_writable};
 use crate::rt;
 
-use super::{kept, marks, outcome, sites, tables};
+use super::{marks, outcome, site, tables};
 
 const MAX: usize = 256;
 
@@ -107,7 +108,7 @@ const TLS_BELOW: usize = 64 << 10;
 const TLS_ABOVE: usize = 16 << 10;
 
 /// Those above, and what is kept at a site, with a piece out of the middle.
-const PINS: usize = 4 + kept::MAX + 1;
+const PINS: usize = 4 + resident::MAX + 1;
 
 /// Page ranges that stay with the kernel, whatever mapping they lie in.
 struct Pins {
@@ -169,7 +170,7 @@ pub(crate) struct Listed {
 ///
 /// `tid_word` is where the clone writes the child's id. `beside_threads`: others run meanwhile.
 pub(crate) fn list(
-    site: usize,
+    at: usize,
     sp: usize,
     tid_word: usize,
     smallest: usize,
@@ -185,7 +186,7 @@ pub(crate) fn list(
     let tp = rt::thread_pointer();
     pins.add(tp.saturating_sub(TLS_BELOW), tp + TLS_ABOVE);
     pins.add(tid_word, tid_word + 4);
-    sites::each_kept(site, |start, end| pins.add(start, end));
+    site::each_resident(at, |start, end| pins.add(start, end));
 
     let mut listed = Listed { absent: 0, mappings: 0 };
     each_writable(|m| {

@@ -3,11 +3,13 @@
 
 use core::ops::Deref as _;
 
+use forkless_speculate::site::Sites;
+
 use crate::late::Late;
 use crate::reserve;
 
 use super::child::{fds, fetch, signals};
-use super::{arm, marks, plan, sites};
+use super::{arm, marks, plan};
 
 /// What a child writes comes first, beside what the parent writes for each: after a fork each page that is written costs the parent a fault, and
 /// the child a fault and a copy (1 us together).
@@ -19,7 +21,7 @@ pub(super) struct Tables {
     pub(super) absent: plan::Ranges,
     pub(super) shared: plan::Ranges,
     pub(super) fetched: fetch::Clusters,
-    pub(super) sites: sites::Sites,
+    pub(super) sites: Sites,
     pub(super) seen: marks::Seen,
     pub(super) stacks: arm::Stacks,
 }

@@ -1,0 +1,234 @@
+//! The window of a process: the time in which a speculation has memory marked `MADV_DONTFORK`.
+//!
+//! A child made in the window lacks the marked memory. A mapping that is marked in part lies in several
+//! mappings, and cannot be moved or grow as one (EFAULT, mm/mremap.c). A mapping that moves takes its
+//! mark along. So two kinds of work must never happen in the window:
+//! - a **plain fork**, by any thread;
+//! - a **move**: a call that moves memory, or marks memory for the program.
+//!
+//! ```text
+//!              open: Ok                       close
+//!   closed ──────────────▶ open, memory marked ──────▶ closed
+//!     │  ▲
+//!     │  └─ open: Busy (a plain fork is under way, or a move did not end in time)
+//!     │
+//!     ├── begin_plain ──▶ closed, n plain forks ── end_plain ──▶ closed
+//!     └── outside ──────▶ closed, n moves ───────  (returns) ──▶ closed
+//! ```
+//!
+//! | state | `open` | `begin_plain` | `outside` |
+//! |---|---|---|---|
+//! | closed | opens | goes on | goes on |
+//! | open | waits for `close` | counts itself, waits for `close` | waits for `close`, then counts itself |
+//! | plain forks under way | `Busy`, unless there is one thread | goes on | goes on |
+//! | moves under way | waits a while, then `Busy`, unless there is one thread | goes on | goes on |
+//!
+//! Who waits for whom follows from the locks that a thread may hold:
+//! - A thread that opens the window is inside libc's fork, and holds libc's locks. It never waits for a
+//!   plain fork, which may wait for those locks. It gives up.
+//! - A plain fork waits for the window before libc's fork takes any lock.
+//! - A move holds no lock that a fork takes. So `open` waits for it, though not for ever: this may be a
+//!   fork in a signal handler, in the midst of such a call.
+//!
+//! A handler that jumps out of a plain fork or of a move leaves it counted. Without another thread there
+//! is nobody to wait for, so a process with one thread ignores the counts.
+//!
+//! Each side writes its own word and then reads the other's, so every access is sequentially consistent.
+//! A copy of the memory (a forked child) has none of the threads that were counted: [`Window::reset`].
+
+use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+/// A shared number. Every access is sequentially consistent.
+///
+/// A trait, so that tests can put a model checker's atomics in the place of the real ones.
+pub trait Word {
+    /// Reads the number.
+    fn load(&self) -> u32;
+    /// Writes the number.
+    fn store(&self, value: u32);
+    /// Writes the number, and returns the one before.
+    fn swap(&self, value: u32) -> u32;
+    /// Adds to the number.
+    fn add(&self, n: u32);
+    /// Subtracts from the number.
+    fn sub(&self, n: u32);
+}
+
+impl Word for AtomicU32 {
+    #[inline(always)]
+    fn load(&self) -> u32 {
+        AtomicU32::load(self, SeqCst)
+    }
+
+    #[inline(always)]
+    fn store(&self, value: u32) {
+        AtomicU32::store(self, value, SeqCst);
+    }
+
+    #[inline(always)]
+    fn swap(&self, value: u32) -> u32 {
+        AtomicU32::swap(self, value, SeqCst)
+    }
+
+    #[inline(always)]
+    fn add(&self, n: u32) {
+        self.fetch_add(n, SeqCst);
+    }
+
+    #[inline(always)]
+    fn sub(&self, n: u32) {
+        self.fetch_sub(n, SeqCst);
+    }
+}
+
+/// The process's threads, as far as the window needs them.
+pub trait Threads {
+    /// Lets other threads run.
+    fn yield_now(&self);
+    /// Whether the calling thread is the only one.
+    fn is_only_one(&self) -> bool;
+}
+
+/// Another thread is in the midst of a plain fork, or of a move that does not end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Busy;
+
+/// The window of a process, with what must not happen in it.
+pub struct Window<W = AtomicU32> {
+    /// 1: a thread is between MADV_DONTFORK and MADV_DOFORK.
+    open: W,
+    /// Plain forks under way.
+    plain: W,
+    /// Moves under way.
+    moves: W,
+}
+
+impl Window {
+    /// A closed window.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "for a static")]
+    pub const fn new() -> Window {
+        Window::of(AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0))
+    }
+}
+
+impl<W: Word> Window<W> {
+    /// A window of three words, all 0.
+    pub const fn of(open: W, plain: W, moves: W) -> Window<W> {
+        Window { open, plain, moves }
+    }
+
+    /// Opens the window. Waits until another speculation has closed it.
+    pub fn open(&self, threads: &impl Threads) -> Result<(), Busy> {
+        const PATIENCE: usize = 1000;
+        while self.open.swap(1) != 0 {
+            threads.yield_now();
+        }
+        let mut turns = 0;
+        while self.moves.load() != 0 && turns < PATIENCE {
+            threads.yield_now();
+            turns += 1;
+        }
+        if (self.plain.load() != 0 || turns == PATIENCE) && !threads.is_only_one() {
+            self.close();
+            return Err(Busy);
+        }
+        Ok(())
+    }
+
+    /// Closes the window. All marks have been taken back.
+    pub fn close(&self) {
+        self.open.store(0);
+    }
+
+    /// A plain fork begins: no window is opened until [`Window::end_plain`]. Waits for an open one.
+    pub fn begin_plain(&self, threads: &impl Threads) {
+        self.plain.add(1);
+        self.until_closed(threads);
+    }
+
+    /// A plain fork has ended.
+    pub fn end_plain(&self) {
+        self.plain.sub(1);
+    }
+
+    /// Makes a move: a call that moves or marks memory, never in the window.
+    pub fn outside<T>(&self, threads: &impl Threads, call: impl FnOnce() -> T) -> T {
+        loop {
+            self.moves.add(1);
+            if self.open.load() == 0 {
+                break;
+            }
+            // Not counted while it waits: the thread in the window may be waiting for moves to end.
+            self.moves.sub(1);
+            self.until_closed(threads);
+        }
+        let result = call();
+        self.moves.sub(1);
+        result
+    }
+
+    /// In a copy of another process's memory: threads that were in the midst of something are not here.
+    /// Written only where needed: a page that a child writes is copied for it.
+    pub fn reset(&self) {
+        for word in [&self.open, &self.plain, &self.moves] {
+            if word.load() != 0 {
+                word.store(0);
+            }
+        }
+    }
+
+    fn until_closed(&self, threads: &impl Threads) {
+        while self.open.load() != 0 {
+            threads.yield_now();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Only(bool);
+
+    impl Threads for Only {
+        fn yield_now(&self) {}
+        fn is_only_one(&self) -> bool {
+            self.0
+        }
+    }
+
+    #[test]
+    fn a_plain_fork_under_way_makes_a_speculation_give_up() {
+        let window = Window::new();
+        window.begin_plain(&Only(false));
+        assert_eq!(window.open(&Only(false)), Err(Busy));
+        window.end_plain();
+        assert_eq!(window.open(&Only(false)), Ok(()));
+    }
+
+    #[test]
+    fn what_a_jump_left_counted_is_ignored_by_the_only_thread() {
+        let window = Window::new();
+        window.begin_plain(&Only(true));
+        window.outside(&Only(true), || assert_eq!(window.open(&Only(true)), Ok(())));
+    }
+
+    #[test]
+    fn a_move_that_does_not_end_makes_a_speculation_give_up() {
+        let window = Window::new();
+        let opened = window.outside(&Only(false), || window.open(&Only(false)));
+        assert_eq!(opened, Err(Busy));
+        // And the window is closed again, so the next one is not waited for.
+        assert_eq!(window.open(&Only(false)), Ok(()));
+    }
+
+    #[test]
+    fn a_copy_begins_with_a_closed_window() {
+        let window = Window::new();
+        window.begin_plain(&Only(false));
+        window.open(&Only(true)).expect("one thread");
+        window.reset();
+        assert_eq!(window.open(&Only(false)), Ok(()));
+    }
+}
