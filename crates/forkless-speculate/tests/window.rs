@@ -147,7 +147,7 @@ fn all_three_end_together() {
 
 /// The check can fail: a fork that does not announce itself is found in the window.
 #[test]
-#[should_panic(expected = "memory is marked")]
+#[should_panic(expected = "a plain fork")]
 fn a_plain_fork_that_does_not_wait_is_found() {
     in_many_schedules(&[Process::speculate, Process::plain_body]);
 }
