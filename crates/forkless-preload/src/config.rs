@@ -9,7 +9,7 @@ use core::sync::atomic::{
 
 use forkless_record::{DEFAULT_MINIMUM, OPTIONS_VARIABLE, SWITCH_VARIABLE};
 
-use crate::decimal::decimal;
+use forkless_speculate::text::decimal;
 
 /// Which processes speculate.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -63,7 +63,7 @@ fn count() -> Option<u32> {
     small_file::status_lines(|line| {
         let number = |name: &CStr| {
             let digits = line.strip_prefix(name.to_bytes())?;
-            crate::decimal::decimal(digits).map(|n| n as u32)
+            forkless_speculate::text::decimal(digits).map(|n| n as u32)
         };
         mode = mode.or_else(|| number(c"Seccomp:\t"));
         filters = number(c"Seccomp_filters:\t");

@@ -2,11 +2,11 @@
 
 use forkless_sys::{CPtr, fd};
 
-use crate::decimal::decimal;
 #[cfg(target_arch = "x86_64")]
 use crate::insist::uninterrupted;
 #[cfg(target_arch = "x86_64")]
 use crate::proc;
+use forkless_speculate::text::decimal;
 
 /// Whether a child would be in this thread's own PID namespace. After `unshare(CLONE_NEWPID)` the first child is the init of a new one, and
 /// with it the namespace ends: every fork after that fails with ENOMEM (kernel/pid.c, `alloc_pid`). In a namespace that was entered by

@@ -18,5 +18,9 @@
 #![no_std]
 
 pub mod commit;
+pub mod limit;
+#[cfg(target_arch = "x86_64")]
+pub mod policy;
 pub mod site;
+pub mod text;
 pub mod window;

@@ -13,7 +13,7 @@ use crate::namespace;
 use crate::owner;
 use crate::{rt, small_file};
 
-use super::{Attempt, NO_DISPATCH, outcome, site, tables};
+use super::{Attempt, NO_DISPATCH, outcome, site, tables, threshold};
 
 /// What copying one page table entry and tearing it down again costs, for the estimate in the report: 17 to 28 ms for the 262,144
 /// pages of 1 GB, most of it in `dup_mmap` and `exit_mmap`.
@@ -84,12 +84,12 @@ pub(crate) fn decide(at: usize) -> Attempt<()> {
     its_own_rules()?;
     // What a file has to be opened for comes after the look for threads: another one could get a number that is not the lowest.
     let usage = process::memory_usage();
-    let guess = usage.map_or(Some(false), |usage| site::guess(usage, at));
+    let guess = usage.map_or(Some(false), |usage| threshold::guess(usage, at));
     if guess == Some(true) {
         return Err(Kind::Small);
     }
     stays_strict()?;
-    if guess.is_none() && usage.is_ok_and(site::is_small) {
+    if guess.is_none() && usage.is_ok_and(threshold::is_small) {
         return Err(Kind::Small);
     }
     if !site::worth_trying(at) {

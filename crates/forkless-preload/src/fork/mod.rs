@@ -2,7 +2,7 @@
 //! could notice undoes the child and makes the plain fork instead, as if nothing had happened.
 //!
 //! Order of events, and the module of each:
-//! 1. [`fork_entry`], ordinary code: may this fork speculate? ([`decide`], [`site`])
+//! 1. [`fork_entry`], ordinary code: may this fork speculate? ([`decide`], [`threshold`])
 //! 2. libc's own fork runs: the program's fork handlers, and after them [`arm`]: block signals, take a signal stack, turn dispatch on. Where there are
 //!    no fork handlers, before it is called.
 //! 3. [`trap`]: libc's clone arrives as `SIGSYS`.
@@ -39,6 +39,7 @@ mod plan;
 mod site;
 mod source;
 mod tables;
+mod threshold;
 mod trap;
 
 pub(crate) use arm::prepare;

@@ -21,7 +21,7 @@ use super::decide::NANOS_PER_PAGE;
 use super::frame::Frame;
 use super::plan::Listed;
 use super::source::Source;
-use super::{Attempt, child, decide, memory, outcome, plan, site};
+use super::{Attempt, child, decide, memory, outcome, plan, site, threshold};
 
 /// The flags of a fork; anything else is another kind of clone.
 const FORK_FLAGS: usize = (k::CLONE_CHILD_SETTID | k::CLONE_CHILD_CLEARTID | k::CLONE_PARENT_SETTID) as usize;
@@ -205,7 +205,7 @@ fn in_window(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> At
         site::note_small(at, bytes);
         return Err(Kind::Small);
     }
-    site::note_large();
+    threshold::note_large();
     if costs_too_many_looks(&listed, beside_threads) {
         site::aborted(at);
         return Err(Kind::Small);
@@ -220,7 +220,7 @@ fn in_window(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> At
     let pid = made?;
     // For the report. What is mapped need not be there: sanitizers reserve terabytes. The peak resident set bounds what a fork would have
     // copied.
-    let bytes = if config::record().is_null() { bytes } else { bytes.min(site::peak()) };
+    let bytes = if config::record().is_null() { bytes } else { bytes.min(threshold::peak()) };
     let committed = committed(pid);
     child::signals::learn_restorer();
     site::learn(at, outcome::get().ranges(), committed);

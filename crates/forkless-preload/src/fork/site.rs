@@ -1,18 +1,12 @@
-//! The call sites of this process, and whether it is large enough to speculate: `forkless_speculate::site`, asked of the kernel.
+//! The call sites of this process (`forkless_speculate::site`).
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use forkless_speculate::site::{
-    Site,
-    threshold::{Anonymous, Threshold},
-};
-use forkless_sys::process::{self, MemoryUsage};
+use forkless_speculate::site::Site;
 
-use crate::{config, small_file};
+use crate::config;
 
-use super::tables;
-
-static THRESHOLD: Threshold = Threshold::new();
+use super::{tables, threshold};
 
 /// Attempts of the process. Counted here and not at each site: this page is written at each fork anyway, a site's seldom.
 static ATTEMPTS: AtomicU32 = AtomicU32::new(0);
@@ -54,34 +48,5 @@ pub(crate) fn note_small(address: usize, absent: usize) {
     if of(address).forgot_resident(absent, config::minimum()) {
         return;
     }
-    if let (Ok(usage), Some(now)) = (process::memory_usage(), anonymous()) {
-        THRESHOLD.note_small(process::getpid(), address, absent, now, usage.faults);
-    }
-}
-
-/// There is much to gain.
-pub(super) fn note_large() {
-    THRESHOLD.note_large();
-}
-
-/// The largest resident set the process has had, in bytes; 0 where that cannot be told.
-pub(super) fn peak() -> usize {
-    process::memory_usage().map_or(0, |usage| usage.max_rss_kib as usize * 1024)
-}
-
-/// Whether a child forked at `site` would lack too little, as far as that can be told without opening a file; else [`is_small`] can tell.
-pub(super) fn guess(usage: MemoryUsage, site: usize) -> Option<bool> {
-    THRESHOLD.guess(usage, site, config::minimum(), process::getpid)
-}
-
-/// Whether a child would lack too little, by what the kernel says of this process.
-pub(super) fn is_small(usage: MemoryUsage) -> bool {
-    anonymous().is_some_and(|now| THRESHOLD.is_small(usage, now, config::minimum(), process::getpid()))
-}
-
-/// Anonymous memory that has entries for a fork to copy: 11 us.
-fn anonymous() -> Option<usize> {
-    let mut anonymous = Anonymous::default();
-    small_file::status_lines(|line| anonymous.read(line));
-    anonymous.bytes()
+    threshold::note_small(address, absent);
 }

@@ -10,9 +10,9 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use forkless_record::Counter;
 use forkless_sys::{CPtr, maps, mm, process};
 
-use crate::decimal::decimal;
 use crate::mappings::each_writable;
 use crate::{config, small_file, tally};
+use forkless_speculate::text::decimal;
 
 pub(crate) mod pool;
 

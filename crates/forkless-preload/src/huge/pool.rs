@@ -19,7 +19,6 @@ use forkless_sys::maps::{self, Mapping};
 use forkless_sys::signal;
 use forkless_sys::{CPtr, fd, mm, process};
 
-use crate::decimal::decimal;
 use crate::fork::speculating;
 use crate::insist::insist;
 use crate::late::Late;
@@ -28,6 +27,7 @@ use crate::reserve;
 use crate::rt;
 use crate::signals;
 use crate::small_file;
+use forkless_speculate::text::decimal;
 
 const HUGE: usize = 2 << 20;
 

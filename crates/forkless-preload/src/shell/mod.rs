@@ -21,8 +21,8 @@ use forkless_record::Counter;
 use forkless_shell::{ShellKind, ShellTraits};
 use forkless_sys::{CPtr, process};
 
-use crate::decimal::decimal;
 use crate::{rt, tally};
+use forkless_speculate::text::decimal;
 
 pub(crate) use launch::WORKSPACES_LEN;
 pub(crate) use rights::note_rights;

@@ -14,7 +14,9 @@ pub(crate) fn execve(nr: u32, args: &Args) -> isize {
     need::path(path);
     need::vector(argv);
     need::vector(envp);
-    files::not_ours(fd::AT_FDCWD as usize, path, commit(nr, args))
+    let answer = commit(nr, args);
+    files::not_ours(fd::AT_FDCWD as usize, path, answer);
+    answer
 }
 
 /// `execveat`.
@@ -23,7 +25,9 @@ pub(crate) fn execveat(nr: u32, args: &Args) -> isize {
     need::path_at(dir, path);
     need::vector(argv);
     need::vector(envp);
-    files::not_ours(dir, path, commit(nr, args))
+    let answer = commit(nr, args);
+    files::not_ours(dir, path, answer);
+    answer
 }
 
 /// Gives the kernel what survives exec, executes, and takes everything back when that failed.

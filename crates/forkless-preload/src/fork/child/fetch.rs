@@ -4,10 +4,13 @@
 use core::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use forkless_record::Kind;
+use forkless_speculate::limit;
 use forkless_sys::{fd, mm};
 
+use crate::small_file;
+
 use super::super::{outcome, plan, source, tables};
-use super::{abort, limit};
+use super::abort;
 
 /// Sixteen pages: a fault costs 3 us in signal and mapping, a page 0.5 us.
 pub(crate) const CLUSTER: usize = 64 << 10;
@@ -85,6 +88,13 @@ pub(crate) fn fetch(addr: usize) -> bool {
     true
 }
 
+/// Out of line, for its text would be part of every fetch's frame.
+#[cold]
+#[inline(never)]
+fn room() -> u64 {
+    limit::room(|path, text| small_file::read(path.into(), text))
+}
+
 /// Copying a page costs about sixteen times what the kernel pays for its table entry: past a sixteenth of the memory, the
 /// plain fork is cheaper. Asked before so many more are copied: near a limit of memory a megabyte may be too much.
 fn keep_to_budget(more: u64) {
@@ -98,7 +108,7 @@ fn keep_to_budget(more: u64) {
     }
     if ROOM.load(Relaxed) == 0 {
         // Half of what is left, for the plain fork may have to follow.
-        ROOM.store(limit::room() / 4096 / 2 + 1, Relaxed);
+        ROOM.store(room() / 4096 / 2 + 1, Relaxed);
     }
     let absent: usize = plan::absent().iter().map(|(s, e)| e - s).sum();
     if pages > (FREE + absent as u64 / 4096 / 16).min(ROOM.load(Relaxed)) {

@@ -115,21 +115,20 @@ fn abort_if_ours(file: Result<(u64, u64), Errno>) {
 }
 
 /// What a call answered that names a file: with an answer that a file of ours may have given.
-pub(crate) fn not_ours(dir: usize, path: usize, answer: isize) -> isize {
+pub(crate) fn not_ours(dir: usize, path: usize, answer: isize) {
     const TOLD: [i32; 3] = [0, Errno::EACCES.raw(), Errno::ENOTDIR.raw()];
     if path != 0 && TOLD.contains(&(-answer as i32)) && fds::hidden().is_some() {
         // SAFETY: the caller has made the string present.
         let path = unsafe { CPtr::from_raw(path as *const _) };
         abort_if_ours(fd::identity(dir as i32, path, 0));
     }
-    answer
 }
 
 /// What a question about a file was answered, in the structure at `at`. Since Linux 6.2 the size of a directory of descriptors is their number
 /// (fs/proc/fd.c), and ours is taken from it.
-pub(crate) fn counted(nr: u32, at: usize, answer: isize) -> isize {
+pub(crate) fn counted(nr: u32, at: usize, answer: isize) {
     if answer != 0 {
-        return answer;
+        return;
     }
     // struct statx: mode at 28, inode at 32, size at 40, the device's minor number at 140. struct stat: device, inode, mode at 24, size at 48.
     let extended = nr == k::__NR_statx;
@@ -138,7 +137,7 @@ pub(crate) fn counted(nr: u32, at: usize, answer: isize) -> isize {
     let kind = u32::from(memory::value::<u16>(mode)) & S_IFMT;
     // Our file is empty.
     if !(kind == S_IFDIR && count != 0 || kind == S_IFREG && count == 0) {
-        return answer;
+        return;
     }
     let (device, inode) = if extended {
         let minor = memory::value::<u32>(at + 140);
@@ -148,7 +147,7 @@ pub(crate) fn counted(nr: u32, at: usize, answer: isize) -> isize {
     };
     if kind == S_IFREG {
         abort_if_ours(Ok((device, inode)));
-        return answer;
+        return;
     }
     let ours = fds::hidden().and_then(|ours| fd::identity(ours, CPtr::from(c""), fd::AT_EMPTY_PATH).ok());
     if ours.is_some_and(|(proc, _)| proc == device) {
@@ -158,7 +157,6 @@ pub(crate) fn counted(nr: u32, at: usize, answer: isize) -> isize {
         }
         memory::store(size, count - 1);
     }
-    answer
 }
 
 /// `getdents64` of a directory the child opened, without our descriptor where the directory lists descriptors.

@@ -1,7 +1,7 @@
 //! The speculative child: from the clone to its exec, or to the first thing that another process could notice.
 //!
 //! Until it commits it must have no way to affect anything outside itself, with or without a system call. Every call is
-//! judged by [`policy`]; writable shared mappings are read-only here, and a write to one aborts; and death of any kind before
+//! judged by `forkless_speculate::policy`; writable shared mappings are read-only here, and a write to one aborts; and death of any kind before
 //! the exec is an abort too: the parent then makes the plain fork, so an error in this code costs time, not behaviour.
 #![expect(unsafe_code, reason = "signal handlers, memory and the program's own system calls")]
 
@@ -24,12 +24,11 @@ mod exec;
 pub(super) mod fds;
 pub(super) mod fetch;
 mod files;
-mod limit;
+mod judge;
 mod need;
-mod policy;
 pub(crate) mod signals;
 
-pub(crate) use policy::judge;
+pub(crate) use judge::judge;
 
 /// `si_code` of a signal from a POSIX timer.
 const SI_TIMER: i32 = -2;

@@ -1,0 +1,147 @@
+//! Carries out what `forkless_speculate::policy` says of each system call of a speculative child.
+#![expect(unsafe_code, reason = "the program's own system calls")]
+
+use forkless_record::{Kind, Reason};
+use forkless_speculate::policy::{self, Call, Cause, Emulated, Need, Then, Verdict};
+use forkless_sys::{Errno, fd, process, sched};
+use linux_raw_sys::{general as k, prctl as p};
+
+use crate::kernel::{self, Args};
+
+use super::super::{memory, plan};
+use super::{SIGKILL, abort, exec, fds, files, need, signals};
+
+/// Makes the call or gives up.
+pub(crate) fn judge(nr: u32, args: &Args) -> isize {
+    match policy::judge(nr, args, &ThisChild) {
+        Verdict::Make(call) => make(nr, args, &call),
+        Verdict::Refuse(errno) => -(errno.raw() as isize),
+        Verdict::Emulate(emulated) => emulate(emulated, nr, args),
+        Verdict::Abort(cause) => abort(reason(cause)),
+    }
+}
+
+struct ThisChild;
+
+impl policy::Child for ThisChild {
+    fn pid(&self) -> i32 {
+        process::getpid()
+    }
+
+    fn is_hidden(&self, fd: usize) -> bool {
+        fds::is_hidden(fd)
+    }
+
+    fn is_private(&self, fd: usize) -> bool {
+        fds::is_private(fd)
+    }
+
+    fn is_usable(&self, fd: usize) -> bool {
+        fds::is_usable(fd)
+    }
+
+    fn lacks(&self, addr: usize, len: usize) -> bool {
+        plan::absent().overlaps(addr, len)
+    }
+
+    fn has_data_limit(&self) -> bool {
+        const NONE: u64 = u64::MAX;
+        sched::getrlimit(k::RLIMIT_DATA).map_or(NONE, |limit| limit.soft) != NONE
+    }
+
+    fn heap_end(&self) -> usize {
+        pass(k::__NR_brk, &[0; 6]) as usize
+    }
+}
+
+fn reason(cause: Cause) -> Reason {
+    match cause {
+        Cause::Call(nr) => Reason::new(Kind::Call, nr),
+        Cause::Inherited(nr) => Reason::new(Kind::Inherited, nr),
+        Cause::Command(command) => Reason::new(Kind::Command, command),
+        Cause::Layout => Kind::Layout.into(),
+    }
+}
+
+fn pass(nr: u32, args: &Args) -> isize {
+    // SAFETY: the program's own call, judged private.
+    unsafe { kernel::pass(nr, args) }
+}
+
+fn make(nr: u32, args: &Args, call: &Call) -> isize {
+    let arg = |position: u8| args[usize::from(position)];
+    for need in call.needs {
+        match need {
+            Need::Nothing => break,
+            Need::Bytes { arg: at, len } => need::bytes(arg(at), usize::from(len)),
+            Need::Buffer { arg: at, len } => need::bytes(arg(at), arg(len)),
+            Need::Groups { arg: at, count } => need::bytes(arg(at), arg(count).min(65536) * 4),
+            Need::Processors { arg: at, len } => need::bytes(arg(at), arg(len).min(8192)),
+            Need::Pages { arg: at, len } => need::bytes(arg(at), arg(len).div_ceil(4096)),
+            Need::Path => need::path(args[0]),
+            Need::PathAt => need::path_at(args[0], args[1]),
+            Need::Vectors => need::iovec(args[1], args[2]),
+            Need::Vacant => fds::vacate(args[1]),
+        }
+    }
+    let answer = pass(nr, args);
+    match call.then {
+        Then::Nothing => {}
+        Then::Opened => fds::opened(answer, 0, true),
+        Then::Duplicated => fds::duplicated(answer, args[0], 0),
+        Then::DuplicatedFrom => fds::duplicated(answer, args[0], args[2]),
+        Then::Replaced if answer >= 0 => fds::replaced(args[0] as u32 as usize, args[1] as u32 as usize),
+        Then::OpenedPair { arg: at } => {
+            let (first, second) = if answer == 0 { memory::value::<(i32, i32)>(arg(at)) } else { (0, 0) };
+            fds::opened_pair(answer, first, second);
+        }
+        Then::Transferred => {
+            if [Errno::EPIPE, Errno::EFBIG].iter().any(|errno| answer == -(errno.raw() as isize)) {
+                signals::abort_if_signalled();
+            }
+        }
+        Then::Described { arg: at } => files::counted(nr, arg(at), answer),
+        Then::Found => files::not_ours(fd::AT_FDCWD as usize, args[0], answer),
+        Then::FoundAt => files::not_ours(args[0], args[1], answer),
+        Then::Credentials if answer >= 0 => keep_pdeathsig(),
+        Then::Replaced | Then::Credentials => {}
+    }
+    answer
+}
+
+fn emulate(emulated: Emulated, nr: u32, args: &Args) -> isize {
+    match emulated {
+        Emulated::Exec => exec::execve(nr, args),
+        Emulated::ExecAt => exec::execveat(nr, args),
+        Emulated::Action => signals::rt_sigaction(args),
+        Emulated::Mask => signals::rt_sigprocmask(args),
+        Emulated::AltStack => signals::sigaltstack(args),
+        Emulated::SetPdeathsig => signals::set_pdeathsig(args[1]),
+        Emulated::GetPdeathsig => {
+            need::bytes(args[1], 4);
+            memory::store(args[1], signals::pdeathsig());
+            0
+        }
+        Emulated::Close => fds::close(args[0]),
+        Emulated::CloseRange => fds::close_range(args),
+        Emulated::Open => files::open(fd::AT_FDCWD as usize, args[0], args[1], args[2]),
+        Emulated::OpenAt => files::open(args[0], args[1], args[2], args[3]),
+        Emulated::ListDirectory => files::getdents64(args),
+    }
+}
+
+/// Changes of credentials clear PR_SET_PDEATHSIG (kernel/cred.c, commit_creds), which keeps us from outliving the parent. When the kernel
+/// has cleared ours, the program's own is gone as well; a call that changed nothing clears neither.
+fn keep_pdeathsig() {
+    let mut now = 0i32;
+    let get = [p::PR_GET_PDEATHSIG as usize, (&raw mut now) as usize, 0, 0, 0, 0];
+    if pass(k::__NR_prctl, &get) != 0 {
+        abort(Kind::Setup);
+    }
+    if now == 0 {
+        signals::clear_pdeathsig();
+        if process::set_pdeathsig(SIGKILL).is_err() {
+            abort(Kind::Setup);
+        }
+    }
+}
