@@ -5,6 +5,11 @@
 //! (`forkless-preload`) has the symbols, traps, assembly and system calls; the decisions are here, where
 //! unit tests, property tests, model checkers and Miri reach them:
 //!
+//! - [`policy`]: what every system call of the child may do;
+//! - [`exclusions`]: which memory the child lacks, and which stays with the kernel;
+//! - [`maps`]: the list of mappings as text;
+//! - [`notes`], [`marks`]: which memory the program itself has marked for fork;
+//! - [`limit`]: how much memory the child may take;
 //! - [`window`]: which threads may do what while memory is marked for a fork;
 //! - [`site`]: what earlier forks of a call site have taught;
 //! - [`commit`]: whether the child executed a program.
@@ -18,9 +23,14 @@
 #![no_std]
 
 pub mod commit;
+pub mod exclusions;
 pub mod limit;
+pub mod maps;
+pub mod marks;
+pub mod notes;
 #[cfg(target_arch = "x86_64")]
 pub mod policy;
+pub mod retry;
 pub mod site;
 pub mod text;
 pub mod window;

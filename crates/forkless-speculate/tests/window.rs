@@ -120,7 +120,7 @@ fn together(work: &'static [Work]) {
 
 /// Random schedules, and those of few preemptions (PCT), which find rare orders sooner.
 fn in_many_schedules(work: &'static [Work]) {
-    let schedules = env::var("FORKLESS_SCHEDULES").ok().map_or(2000, |n| n.parse().expect("a number"));
+    let schedules = env::var("FORKLESS_SCHEDULES").ok().map_or(400, |n| n.parse().expect("a number"));
     shuttle::check_random(move || together(work), schedules);
     shuttle::check_pct(move || together(work), schedules, 3);
 }

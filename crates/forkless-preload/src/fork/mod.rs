@@ -30,12 +30,11 @@ use crate::{
 mod arm;
 pub(crate) mod child;
 mod decide;
+mod exclusions;
 mod frame;
-mod marks;
 mod memory;
 mod outcome;
 mod parent;
-mod plan;
 mod site;
 mod source;
 mod tables;

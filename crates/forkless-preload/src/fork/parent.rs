@@ -18,10 +18,10 @@ use crate::signals::{BLOCKED, OF_TIMERS, SIGCHLD, SYNCHRONOUS};
 
 use super::arm::{Slot, Verdict};
 use super::decide::NANOS_PER_PAGE;
+use super::exclusions::Listed;
 use super::frame::Frame;
-use super::plan::Listed;
 use super::source::Source;
-use super::{Attempt, child, decide, memory, outcome, plan, site, threshold};
+use super::{Attempt, child, decide, exclusions, memory, outcome, site, threshold};
 
 /// The flags of a fork; anything else is another kind of clone.
 const FORK_FLAGS: usize = (k::CLONE_CHILD_SETTID | k::CLONE_CHILD_CLEARTID | k::CLONE_PARENT_SETTID) as usize;
@@ -199,7 +199,7 @@ fn in_window(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> At
     let at = slot.site.load(Relaxed);
     // From one no other is made meanwhile: it waits here.
     let beside_threads = config::fork() == config::Fork::Speculate && process::thread_count() != Some(1);
-    let listed = plan::list(at, frame.sp(), tid_word, SMALLEST, beside_threads)?;
+    let listed = exclusions::list(at, frame.sp(), tid_word, SMALLEST, beside_threads)?;
     let bytes = listed.absent;
     if bytes < config::minimum() {
         site::note_small(at, bytes);
@@ -310,7 +310,7 @@ fn killed(child: &WaitInfo) {
 /// Marks the absent ranges. From the first that refuses on (VM_SPECIAL mappings do), the rest stays with the kernel.
 fn mark() {
     let mut n = 0;
-    for (start, end) in plan::absent().iter() {
+    for (start, end) in exclusions::absent().iter() {
         // SAFETY: affects only what a child gets, and the child knows how to fetch it.
         if unsafe { mm::madvise(start as *mut _, end - start, mm::MADV_DONTFORK) }.is_err() {
             // Where another thread has unmapped a part of it the others are marked all the same.
@@ -319,7 +319,7 @@ fn mark() {
         }
         n += 1;
     }
-    plan::absent().truncate(n);
+    exclusions::absent().truncate(n);
 }
 
 fn clear(start: usize, end: usize) {
@@ -328,14 +328,14 @@ fn clear(start: usize, end: usize) {
 }
 
 fn unmark(beside_threads: bool) {
-    plan::absent().iter().for_each(|(start, end)| clear(start, end));
+    exclusions::absent().iter().for_each(|(start, end)| clear(start, end));
     if beside_threads {
         // What moves downwards while they are gone through upwards is passed by: until a look finds all where the one before found it, or
         // threads that never rest have had their share.
         const LOOKS: usize = 8;
         let mut before = None;
         for _ in 0..LOOKS {
-            let now = Some(plan::each_candidate(clear));
+            let now = Some(exclusions::each_candidate(clear));
             if now == before {
                 break;
             }

@@ -3,13 +3,15 @@
 
 use core::ops::Deref as _;
 
+use forkless_speculate::exclusions::Ranges;
+use forkless_speculate::marks::Seen;
 use forkless_speculate::site::Sites;
 
 use crate::late::Late;
 use crate::reserve;
 
+use super::arm;
 use super::child::{fds, fetch, signals};
-use super::{arm, marks, plan};
 
 /// What a child writes comes first, beside what the parent writes for each: after a fork each page that is written costs the parent a fault, and
 /// the child a fault and a copy (1 us together).
@@ -18,11 +20,11 @@ pub(super) struct Tables {
     pub(super) actions: signals::Actions,
     pub(super) private: fds::Set,
     pub(super) usable: fds::Set,
-    pub(super) absent: plan::Ranges,
-    pub(super) shared: plan::Ranges,
+    pub(super) absent: Ranges,
+    pub(super) shared: Ranges,
     pub(super) fetched: fetch::Clusters,
     pub(super) sites: Sites,
-    pub(super) seen: marks::Seen,
+    pub(super) seen: Seen,
     pub(super) stacks: arm::Stacks,
 }
 

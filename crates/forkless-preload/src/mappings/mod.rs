@@ -4,6 +4,7 @@
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use forkless_record::Kind;
+use forkless_speculate::maps as text;
 use forkless_sys::maps::{self, Mapping};
 use forkless_sys::{Errno, fd, mm};
 
@@ -11,10 +12,9 @@ use crate::proc;
 
 pub(crate) mod advice;
 mod notes;
-mod text;
 
+pub(crate) use forkless_speculate::maps::Name;
 pub(crate) use notes::LEN as NOTES;
-pub(crate) use text::Name;
 
 fn open() -> Result<i32, Errno> {
     proc::open(c"self/maps")
@@ -23,7 +23,7 @@ fn open() -> Result<i32, Errno> {
 /// The file that is mapped at an address, by the last part of its path, and where its first mapping begins.
 pub(crate) fn file_at(address: usize) -> Option<(Name, usize)> {
     let file = open().ok()?;
-    let found = text::file_at(file, address);
+    let found = text::file_at(&mut |into| fd::read(file, into), address);
     let _ = fd::close(file);
     found
 }
@@ -54,7 +54,9 @@ pub(crate) fn each_writable(mut each: impl FnMut(Mapping) -> bool) -> Result<(),
     let asked = if way == READ { None } else { ask(file, &mut each) };
     let result = match asked {
         Some(asked) => asked.map(|()| None),
-        None => text::each_writable(file, &mut each).map(Some),
+        None => {
+            text::each_writable(&mut |into| fd::read(file, into), &mut each).ok_or(Kind::NoMaps).map(Some)
+        }
     };
     let _ = fd::close(file);
     let better = match result {

@@ -9,7 +9,7 @@ use forkless_sys::{fd, mm};
 
 use crate::small_file;
 
-use super::super::{outcome, plan, source, tables};
+use super::super::{exclusions, outcome, source, tables};
 use super::abort;
 
 /// Sixteen pages: a fault costs 3 us in signal and mapping, a page 0.5 us.
@@ -64,7 +64,7 @@ fn mark_fetched(cluster: usize, range: usize) {
 
 /// Makes the cluster around `addr` present. `false`: the parent has nothing there that the child lacks.
 pub(crate) fn fetch(addr: usize) -> bool {
-    let absent = plan::absent();
+    let absent = exclusions::absent();
     let Some(range) = absent.find(addr) else { return false };
     let (low, high, exec) = absent.get(range);
     let first = addr & !(CLUSTER - 1);
@@ -110,7 +110,7 @@ fn keep_to_budget(more: u64) {
         // Half of what is left, for the plain fork may have to follow.
         ROOM.store(room() / 4096 / 2 + 1, Relaxed);
     }
-    let absent: usize = plan::absent().iter().map(|(s, e)| e - s).sum();
+    let absent: usize = exclusions::absent().iter().map(|(s, e)| e - s).sum();
     if pages > (FREE + absent as u64 / 4096 / 16).min(ROOM.load(Relaxed)) {
         abort(Kind::Budget);
     }

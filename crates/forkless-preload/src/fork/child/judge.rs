@@ -8,7 +8,7 @@ use linux_raw_sys::{general as k, prctl as p};
 
 use crate::kernel::{self, Args};
 
-use super::super::{memory, plan};
+use super::super::{exclusions, memory};
 use super::{SIGKILL, abort, exec, fds, files, need, signals};
 
 /// Makes the call or gives up.
@@ -41,7 +41,7 @@ impl policy::Child for ThisChild {
     }
 
     fn lacks(&self, addr: usize, len: usize) -> bool {
-        plan::absent().overlaps(addr, len)
+        exclusions::absent().overlaps(addr, len)
     }
 
     fn has_data_limit(&self) -> bool {

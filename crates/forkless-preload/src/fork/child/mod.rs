@@ -18,7 +18,7 @@ use crate::signals::{SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP};
 
 use super::arm::{self, Slot};
 use super::frame::{Frame, Info};
-use super::{SPECULATING, WAY, memory, outcome, plan};
+use super::{SPECULATING, WAY, exclusions, memory, outcome};
 
 mod exec;
 pub(super) mod fds;
@@ -150,14 +150,14 @@ fn abort_if_time_is_over() {
 /// Reserves the absent ranges, or the next mmap of the child would be placed in one of them, over data it believes it has; and takes
 /// the right to write from the shared mappings, which need no system call to be noticed.
 fn guard_memory() {
-    for (start, end) in plan::absent().iter() {
+    for (start, end) in exclusions::absent().iter() {
         let flags = mm::MAP_PRIVATE | mm::MAP_NORESERVE | mm::MAP_FIXED_NOREPLACE;
         // SAFETY: nothing is mapped here (MADV_DONTFORK), and FIXED_NOREPLACE would say so.
         if unsafe { mm::map_anonymous_at(start, end - start, mm::PROT_NONE, flags) }.is_err() {
             abort(Kind::Setup);
         }
     }
-    for (start, end) in plan::shared().iter() {
+    for (start, end) in exclusions::shared().iter() {
         // SAFETY: a write to it is caught and aborts.
         let guarded = unsafe { mm::mprotect(start as *mut _, end - start, mm::PROT_READ) };
         // Unless a child has not got it anyway: drivers, and programs, mark such mappings.
@@ -174,7 +174,7 @@ extern "C" fn on_fault(signal: i32, info: &Info, _: &mut Frame) {
             if fetch::fetch(info.address) {
                 return;
             }
-            let shared = plan::shared().find(info.address).is_some();
+            let shared = exclusions::shared().find(info.address).is_some();
             abort(if shared { Kind::SharedWrite } else { Kind::Fault });
         }
         SIGBUS if info.code == SI_TIMER => abort(Kind::Timeout),

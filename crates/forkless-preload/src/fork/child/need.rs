@@ -3,7 +3,7 @@
 
 use forkless_record::Kind;
 
-use super::super::{memory, plan};
+use super::super::{exclusions, memory};
 use super::{abort, fds, fetch};
 
 /// `addr..addr + len` is present afterwards, as far as the parent has it.
@@ -13,10 +13,10 @@ pub(crate) fn bytes(addr: usize, len: usize) {
     }
     // Memory that we have made read-only: EFAULT here, too, where the program's own write would abort. A call that only reads it is given
     // up as well, which nobody can tell.
-    if plan::shared().overlaps(addr, len) {
+    if exclusions::shared().overlaps(addr, len) {
         abort(Kind::SharedWrite);
     }
-    let absent = plan::absent();
+    let absent = exclusions::absent();
     if !absent.overlaps(addr, len) {
         return;
     }

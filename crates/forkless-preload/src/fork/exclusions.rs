@@ -1,0 +1,175 @@
+//! Lists the mappings before a clone: what the child will lack, and what it must not write. In the window, one listing at a time in a process.
+#![expect(unsafe_code, reason = "advice that is taken back")]
+
+use forkless_record::Kind;
+use forkless_speculate::exclusions::{self, Pins, Places, Ranges};
+use forkless_speculate::marks::{self, Part};
+use forkless_sys::maps::{self, Mapping};
+use forkless_sys::{Result, mm, process};
+
+use crate::mappings::{advice, each_writable};
+use crate::{next, rt};
+
+use super::{decide, outcome, site, tables};
+
+/// Memory the parent has and the child lacks.
+pub(crate) fn absent() -> &'static Ranges {
+    &tables::get().absent
+}
+
+/// Writable shared mappings.
+pub(crate) fn shared() -> &'static Ranges {
+    &tables::get().shared
+}
+
+/// What a listing found.
+pub(crate) struct Listed {
+    /// Bytes the child will lack.
+    pub(crate) absent: usize,
+    /// Mappings that were looked at.
+    pub(crate) mappings: usize,
+}
+
+/// Lists the mappings into [`absent`] and [`shared`].
+///
+/// `call_site` is the fork's; `tid_word` is where the clone writes the child's id. `beside_threads`: others run meanwhile.
+pub(crate) fn list(
+    call_site: usize,
+    sp: usize,
+    tid_word: usize,
+    smallest: usize,
+    beside_threads: bool,
+) -> core::result::Result<Listed, Kind> {
+    let (absent, shared) = (absent(), shared());
+    absent.clear();
+    shared.clear();
+    let mut pins = Pins::of(rt::image(), sp, rt::thread_pointer(), tid_word);
+    site::each_resident(call_site, |start, end| pins.add(start, end));
+    let may_split = |start, end| may_split(start, end, beside_threads);
+
+    let mut listed = Listed { absent: 0, mappings: 0 };
+    each_writable(|m| {
+        listed.mappings += 1;
+        if m.flags & maps::SHARED != 0 {
+            return m.start == outcome::address() || shared.push(m.start, m.end, false);
+        }
+        if exclusions::is_candidate(&m)
+            && m.end - m.start >= smallest
+            && !is_marked(&m, beside_threads, may_split)
+        {
+            listed.absent += exclusions::exclude(&m, &pins, absent, smallest, may_split);
+        }
+        true
+    })?;
+    Ok(listed)
+}
+
+/// Whether a mapping may be split around `start..end`. Beside other threads not one without a page: the first thread that writes to it
+/// meanwhile gives each part an `anon_vma` of its own. The parts then never become one mapping again, and mremap refuses to move
+/// them (EFAULT). A mapping with a page has an `anon_vma`, which all parts share.
+fn may_split(start: usize, end: usize, beside_threads: bool) -> bool {
+    let image = rt::image();
+    !beside_threads || (start < image.end && image.start < end) || has_a_page(start, end)
+}
+
+/// Whether part of a mapping is in memory; also where that cannot be found out.
+#[inline(never)]
+fn has_a_page(start: usize, end: usize) -> bool {
+    const PAGES: usize = 512;
+    let mut there = [0u8; PAGES];
+    let mut at = start;
+    while at < end {
+        let pages = (end - at).div_ceil(4096).min(PAGES);
+        if mm::mincore(at, &mut there[..pages]).is_err() || there[..pages].iter().any(|page| page & 1 != 0) {
+            return true;
+        }
+        at += pages * 4096;
+    }
+    false
+}
+
+/// Calls `each` for every mapping that could carry our mark now, whatever became of those that are [`absent`]: another thread's mremap moves
+/// a mapping with its flags, and the next plain fork's child would lack a mapping whose mark was left behind. Returns a number that tells
+/// where the mappings lay.
+pub(crate) fn each_candidate(mut each: impl FnMut(usize, usize)) -> usize {
+    let mut places = Places::default();
+    let _ = each_writable(|m| {
+        places.add(&m);
+        if m.flags & maps::SHARED == 0 && m.inode == 0 && !advice::is_marked(m.start, m.end) {
+            each(m.start, m.end);
+        }
+        true
+    });
+    places.number()
+}
+
+/// Whether the program has marked a private anonymous mapping of three pages and more. `may_split`: whether it may be two for a moment.
+/// With signals blocked.
+fn is_marked(m: &Mapping, beside_threads: bool, may_split: impl FnOnce(usize, usize) -> bool) -> bool {
+    let seen = &tables::get().seen;
+    if advice::is_marked(m.start, m.end) {
+        return true;
+    }
+    if seen.has(m) && (!advice::any() || libc_has_not_moved(m)) {
+        return false;
+    }
+    let border = marks::border(m);
+    if !may_split(m.start, border) {
+        return false;
+    }
+    match marks::look(&Below { start: m.start, border }) {
+        // A mapping that cannot be asked is left to the kernel, as one that is marked.
+        None => {
+            if beside_threads {
+                // Our marks are then taken back on every mapping without a note.
+                advice::found(m.start, m.end);
+            }
+            true
+        }
+        Some(true) => {
+            // Our marks are taken back everywhere else.
+            advice::found(m.start, m.end);
+            true
+        }
+        Some(false) => {
+            seen.add(m);
+            false
+        }
+    }
+}
+
+/// Whether no mark can have come to a mapping by an mremap of glibc's own.
+fn libc_has_not_moved(m: &Mapping) -> bool {
+    if !next::is_glibc() || !decide::is_unfiltered() || advice::touches_in_window(m.start, m.end) {
+        return false;
+    }
+    // Reading would map a page that is not there, and a later look take it for one of the program's.
+    let mut there = [0];
+    if mm::mincore(m.start, &mut there).is_err() || there[0] & 1 == 0 {
+        return false;
+    }
+    // Another thread may unmap it meanwhile.
+    let mut word = [0; 8];
+    if mm::read(process::getpid(), m.start + 8, &mut word) != Ok(word.len()) {
+        return false;
+    }
+    !marks::may_have_moved(usize::from_ne_bytes(word))
+}
+
+/// The part of a mapping below a border inside it.
+struct Below {
+    start: usize,
+    border: usize,
+}
+
+impl Part for Below {
+    fn advise(&self, advice: u32) -> Result<()> {
+        // SAFETY: says what children get, and none is made before it is taken back.
+        unsafe { mm::madvise(self.start as *mut _, self.border - self.start, advice) }
+    }
+
+    fn is_split(&self) -> Result<bool> {
+        // SAFETY: the mapping goes on behind the page after the border.
+        unsafe { mm::is_split(self.border - 4096, 2 * 4096) }
+    }
+}

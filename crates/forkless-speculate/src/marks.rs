@@ -1,0 +1,283 @@
+//! Marks of the program's on memory (`MADV_DONTFORK`, `MADV_WIPEONFORK`, `MAP_DROPPABLE`) that nobody has
+//! noted: made by an instruction of its own, or moved by libc itself (`realloc`). Decision 41.
+//!
+//! The kernel's list of mappings does not show marks. But adjacent mappings are one if all their flags are
+//! the same. So a mapping of which a part gets a flag becomes two, unless it has the flag. That takes seven
+//! calls, 4 us. So a mapping without a mark is not looked at again ([`Seen`]) unless it has shrunk or been
+//! split since, or libc may have moved a mark there ([`may_have_moved`]).
+
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use forkless_sys::maps::Mapping;
+use forkless_sys::mm::{MADV_DOFORK, MADV_DONTFORK, MADV_KEEPONFORK, MADV_WIPEONFORK};
+use forkless_sys::{Errno, Result};
+
+use crate::retry::retry;
+
+const ROOM: usize = 1024;
+
+/// Where mappings without a mark begin, and where they ended. All zeros at first.
+pub struct Seen {
+    count: AtomicUsize,
+    at: [(AtomicUsize, AtomicUsize); ROOM],
+}
+
+impl Seen {
+    /// No mapping.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "for a static")]
+    pub const fn new() -> Seen {
+        Seen { count: AtomicUsize::new(0), at: [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; ROOM] }
+    }
+
+    fn place(&self, start: usize) -> &(AtomicUsize, AtomicUsize) {
+        let mut i = (start >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54;
+        loop {
+            let place = &self.at[i % ROOM];
+            let known = place.0.load(Relaxed);
+            if known == start || known == 0 {
+                return place;
+            }
+            i += 1;
+        }
+    }
+
+    /// Whether all of a mapping that was seen is still one mapping.
+    pub fn has(&self, m: &Mapping) -> bool {
+        let (start, end) = self.place(m.start);
+        start.load(Relaxed) == m.start && end.load(Relaxed) <= m.end
+    }
+
+    /// Remembers a mapping without a mark.
+    pub fn add(&self, m: &Mapping) {
+        // A quarter stays free, so that a search is short, and ends.
+        if self.count.load(Relaxed) >= ROOM / 4 * 3 {
+            self.at.iter().for_each(|(start, _)| start.store(0, Relaxed));
+            self.count.store(0, Relaxed);
+        }
+        let (start, end) = self.place(m.start);
+        if start.load(Relaxed) == 0 {
+            start.store(m.start, Relaxed);
+            self.count.store(self.count.load(Relaxed) + 1, Relaxed);
+        }
+        end.store(m.end, Relaxed);
+    }
+}
+
+/// Whether the second word of a mapping is one that glibc's malloc gives to memory that is a mapping by
+/// itself: the size, with bit 1 set (malloc/malloc.c, `IS_MMAPPED`). An mremap of glibc's own moves nothing
+/// else. A moved mapping joins no other but marked ones.
+#[must_use]
+pub fn may_have_moved(second_word: usize) -> bool {
+    const FLAGS: usize = 7;
+    const IS_MMAPPED: usize = 2;
+    second_word & FLAGS == IS_MMAPPED && (second_word & !FLAGS).is_multiple_of(4096)
+}
+
+/// Where to split a mapping: not within a huge page, if there is another place.
+#[must_use]
+pub fn border(m: &Mapping) -> usize {
+    const HUGE: usize = 2 << 20;
+    let aligned = (m.start + HUGE) & !(HUGE - 1);
+    if aligned + 4096 < m.end { aligned } else { m.start + 4096 }
+}
+
+/// A mapping that is asked for its marks.
+pub trait Part {
+    /// Gives an advice about the part below the border.
+    fn advise(&self, advice: u32) -> Result<()>;
+    /// Whether the mapping is two, split at the border. `EAGAIN`: it cannot be told, for locked memory.
+    fn is_split(&self) -> Result<bool>;
+}
+
+/// Whether a mapping has a mark. `None`: it cannot be told, and the mapping is as it was.
+///
+/// Only "split" is evidence. A refused call also looks like "whole" (a filter, memory short for a moment), and
+/// a flag of the library's that stays would take the memory from every later child. So "whole" is asked
+/// again, and either answer about `MADV_DONTFORK` needs a "split": after the flag is set, or after it is taken
+/// away. An answer about `MADV_WIPEONFORK` rests on two questions: a third and a fourth would be asked of every
+/// mapping.
+pub fn look(part: &impl Part) -> Option<bool> {
+    const TRIES: usize = 16;
+    let advise = |advice| part.advise(advice);
+    let ask = || part.is_split();
+    let is_split = || ask() == Ok(true) || ask() == Ok(true);
+    match ask() {
+        // `EAGAIN`: locked memory, and the process may lock no more.
+        Ok(false) | Err(Errno::EAGAIN) => {}
+        // Sealed (`EPERM`), or no longer one mapping.
+        _ => return None,
+    }
+    // Refused in a process with as many mappings as it may have.
+    advise(MADV_DONTFORK).ok()?;
+    let was_unmarked = is_split();
+    let _ = retry(|| advise(MADV_DOFORK));
+    if !was_unmarked {
+        // Of a mapping with the mark, which is split now, the first answer says so. The mark would be lost
+        // with answers that are refused.
+        if !(0..TRIES).any(|_| ask() == Ok(true)) {
+            return None;
+        }
+        let _ = retry(|| advise(MADV_DONTFORK));
+        return Some(true);
+    }
+    match advise(MADV_KEEPONFORK) {
+        Ok(()) => {}
+        // Droppable memory, which has `MADV_WIPEONFORK` for good (mm/madvise.c, `madvise_vma_behavior`).
+        Err(Errno::EINVAL) => return Some(true),
+        Err(_) => return None,
+    }
+    let was_wiped = is_split();
+    if was_wiped {
+        let _ = retry(|| advise(MADV_WIPEONFORK));
+    }
+    Some(was_wiped)
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::cell::{Cell, RefCell};
+    use std::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What children get of a page.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    struct Flags {
+        dontfork: bool,
+        wipeonfork: bool,
+        droppable: bool,
+    }
+
+    /// A mapping as the kernel keeps it: flags below the border and above. Some calls are refused.
+    struct Memory {
+        below: Cell<Flags>,
+        above: Flags,
+        refused: RefCell<Vec<bool>>,
+    }
+
+    impl Memory {
+        fn of(flags: Flags, refused: Vec<bool>) -> Memory {
+            Memory { below: Cell::new(flags), above: flags, refused: RefCell::new(refused) }
+        }
+
+        fn is_refused(&self) -> bool {
+            self.refused.borrow_mut().pop().unwrap_or(false)
+        }
+    }
+
+    impl Part for Memory {
+        fn advise(&self, advice: u32) -> Result<()> {
+            if self.is_refused() {
+                return Err(Errno::ENOMEM);
+            }
+            let now = self.below.get();
+            self.below.set(match advice {
+                MADV_DONTFORK => Flags { dontfork: true, ..now },
+                MADV_DOFORK => Flags { dontfork: false, ..now },
+                MADV_WIPEONFORK => Flags { wipeonfork: true, ..now },
+                // mm/madvise.c, madvise_vma_behavior
+                MADV_KEEPONFORK if now.droppable => return Err(Errno::EINVAL),
+                MADV_KEEPONFORK => Flags { wipeonfork: false, ..now },
+                _ => return Err(Errno::EINVAL),
+            });
+            Ok(())
+        }
+
+        fn is_split(&self) -> Result<bool> {
+            // A call that is refused looks like a mapping that is whole.
+            Ok(self.below.get() != self.above && !self.is_refused())
+        }
+    }
+
+    fn flags() -> impl Strategy<Value = Flags> {
+        prop::sample::select(std::vec![
+            Flags::default(),
+            Flags { dontfork: true, ..Flags::default() },
+            Flags { wipeonfork: true, ..Flags::default() },
+            Flags { dontfork: true, wipeonfork: true, ..Flags::default() },
+            Flags { wipeonfork: true, droppable: true, ..Flags::default() },
+        ])
+    }
+
+    proptest! {
+        #[test]
+        fn a_look_tells_the_marks_and_leaves_them(flags in flags()) {
+            let memory = Memory::of(flags, Vec::new());
+            prop_assert_eq!(look(&memory), Some(flags != Flags::default()));
+            prop_assert_eq!(memory.below.get(), flags);
+        }
+
+        /// Calls that are refused now and then, but not as often as one that takes something back is tried.
+        #[test]
+        fn a_refused_call_never_leaves_a_flag_nor_hides_a_mark(
+            flags in flags(), refused in prop::collection::vec(any::<bool>(), 0..10)
+        ) {
+            let memory = Memory::of(flags, refused);
+            let answer = look(&memory);
+            prop_assert_eq!(memory.below.get().dontfork, flags.dontfork, "{:?}", answer);
+            if flags.dontfork {
+                prop_assert_ne!(answer, Some(false));
+            }
+        }
+    }
+
+    #[test]
+    fn a_mapping_that_cannot_be_asked_is_left_as_it_is() {
+        struct Sealed;
+        impl Part for Sealed {
+            fn advise(&self, _: u32) -> Result<()> {
+                panic!("an advice although the mapping is not one")
+            }
+            fn is_split(&self) -> Result<bool> {
+                Err(Errno::EPERM)
+            }
+        }
+        assert_eq!(look(&Sealed), None);
+    }
+
+    fn mapping(start: usize, end: usize) -> Mapping {
+        Mapping { start: start << 12, end: end << 12, flags: 3, inode: 0, page_size: 4096 }
+    }
+
+    #[test]
+    fn a_mapping_that_was_seen_may_grow_and_not_shrink() {
+        let seen = Seen::new();
+        assert!(!seen.has(&mapping(8, 16)));
+        seen.add(&mapping(8, 16));
+        assert!(seen.has(&mapping(8, 16)) && seen.has(&mapping(8, 20)));
+        assert!(!seen.has(&mapping(8, 15)) && !seen.has(&mapping(9, 16)));
+    }
+
+    #[test]
+    fn more_mappings_than_there_is_room_for_are_forgotten_and_none_is_mistaken() {
+        let seen = Seen::new();
+        for i in 1..5000 {
+            seen.add(&mapping(i * 100, i * 100 + 50));
+            assert!(seen.has(&mapping(i * 100, i * 100 + 50)));
+        }
+        assert!((1..5000).all(|i| !seen.has(&mapping(i * 100, i * 100 + 49))));
+    }
+
+    #[test]
+    fn the_border_is_inside_and_not_within_a_huge_page_if_possible() {
+        for (start, end) in [(1, 4), (0x3ff, 0x402), (0x100, 0x900), (0x200, 0x400), (0x200, 0x401)] {
+            let border = border(&mapping(start, end));
+            assert!(start << 12 < border && border + 4096 <= end << 12, "{start:x}..{end:x}: {border:x}");
+        }
+        assert_eq!(border(&mapping(0x100, 0x900)), 0x200 << 12);
+    }
+
+    #[test]
+    fn only_memory_of_mallocs_that_is_a_mapping_by_itself_may_have_moved() {
+        assert!(may_have_moved(0x10_0000 | 2));
+        // Not such memory; in an arena of a thread's; with bytes that are no size.
+        assert!(
+            !may_have_moved(0x10_0000) && !may_have_moved(0x10_0000 | 6) && !may_have_moved(0x10_0010 | 2)
+        );
+    }
+}
