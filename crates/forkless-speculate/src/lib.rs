@@ -6,6 +6,7 @@
 //! unit tests, property tests, model checkers and Miri reach them:
 //!
 //! - [`policy`]: what every system call of the child may do;
+//! - [`descriptors`]: which of the child's descriptors are its own;
 //! - [`exclusions`]: which memory the child lacks, and which stays with the kernel;
 //! - [`maps`]: the list of mappings as text;
 //! - [`notes`], [`marks`]: which memory the program itself has marked for fork;
@@ -23,6 +24,7 @@
 #![no_std]
 
 pub mod commit;
+pub mod descriptors;
 pub mod exclusions;
 pub mod limit;
 pub mod maps;

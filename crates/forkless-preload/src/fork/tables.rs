@@ -3,6 +3,7 @@
 
 use core::ops::Deref as _;
 
+use forkless_speculate::descriptors::Descriptors;
 use forkless_speculate::exclusions::Ranges;
 use forkless_speculate::marks::Seen;
 use forkless_speculate::site::Sites;
@@ -11,15 +12,14 @@ use crate::late::Late;
 use crate::reserve;
 
 use super::arm;
-use super::child::{fds, fetch, signals};
+use super::child::{fetch, signals};
 
 /// What a child writes comes first, beside what the parent writes for each: after a fork each page that is written costs the parent a fault, and
 /// the child a fault and a copy (1 us together).
 #[repr(C)]
 pub(super) struct Tables {
     pub(super) actions: signals::Actions,
-    pub(super) private: fds::Set,
-    pub(super) usable: fds::Set,
+    pub(super) descriptors: Descriptors,
     pub(super) absent: Ranges,
     pub(super) shared: Ranges,
     pub(super) fetched: fetch::Clusters,

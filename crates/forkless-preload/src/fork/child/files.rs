@@ -53,7 +53,7 @@ pub(crate) fn open(dir: usize, path: usize, flags: usize, mode: usize) -> isize 
     if answer >= 0 && flags32 & k::O_PATH != 0 && flags32 & k::O_NOFOLLOW == 0 {
         abort_if_ours(fd::identity(answer as i32, CPtr::from(c""), fd::AT_EMPTY_PATH));
     }
-    fds::opened(answer, 0, usable);
+    fds::opened(answer, usable);
     answer
 }
 

@@ -87,10 +87,10 @@ fn make(nr: u32, args: &Args, call: &Call) -> isize {
     let answer = pass(nr, args);
     match call.then {
         Then::Nothing => {}
-        Then::Opened => fds::opened(answer, 0, true),
+        Then::Opened => fds::opened(answer, true),
         Then::Duplicated => fds::duplicated(answer, args[0], 0),
         Then::DuplicatedFrom => fds::duplicated(answer, args[0], args[2]),
-        Then::Replaced if answer >= 0 => fds::replaced(args[0] as u32 as usize, args[1] as u32 as usize),
+        Then::Replaced if answer >= 0 => fds::replaced(args[0], args[1]),
         Then::OpenedPair { arg: at } => {
             let (first, second) = if answer == 0 { memory::value::<(i32, i32)>(arg(at)) } else { (0, 0) };
             fds::opened_pair(answer, first, second);

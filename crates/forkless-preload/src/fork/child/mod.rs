@@ -21,7 +21,7 @@ use super::frame::{Frame, Info};
 use super::{SPECULATING, WAY, exclusions, memory, outcome};
 
 mod exec;
-pub(super) mod fds;
+mod fds;
 pub(super) mod fetch;
 mod files;
 mod judge;

@@ -2,6 +2,7 @@
 //! fault and be served; repeating after EFAULT is wrong, for the first try may have had half of its effect.
 
 use forkless_record::Kind;
+use forkless_speculate::descriptors::Parts;
 
 use super::super::{exclusions, memory};
 use super::{abort, fds, fetch};
@@ -53,16 +54,16 @@ pub(crate) fn path(addr: usize) {
     if addr == 0 {
         return;
     }
-    // Parts that are numbers. Reading fetches, as in `string`.
-    let (mut at, mut number) = (addr, Some(0usize));
+    let (mut at, mut parts) = (addr, Parts::new());
+    // Reading fetches, as in `string`.
     loop {
-        number = match memory::byte(at) {
-            0 | b'/' if number.is_some_and(fds::is_hidden) => abort(Kind::Collision),
-            0 => break,
-            b'/' => Some(0),
-            digit @ b'0'..=b'9' => number.map(|n| n.wrapping_mul(10).wrapping_add(usize::from(digit - b'0'))),
-            _ => None,
-        };
+        let byte = memory::byte(at);
+        if parts.read(byte).is_some_and(fds::is_hidden) {
+            abort(Kind::Collision);
+        }
+        if byte == 0 {
+            break;
+        }
         at += 1;
     }
 }
