@@ -7,6 +7,7 @@
 //!
 //! - [`policy`]: what every system call of the child may do;
 //! - [`descriptors`]: which of the child's descriptors are its own;
+//! - [`files`]: which files the child may open;
 //! - [`exclusions`]: which memory the child lacks, and which stays with the kernel;
 //! - [`maps`]: the list of mappings as text;
 //! - [`notes`], [`marks`]: which memory the program itself has marked for fork;
@@ -26,6 +27,7 @@
 pub mod commit;
 pub mod descriptors;
 pub mod exclusions;
+pub mod files;
 pub mod limit;
 pub mod maps;
 pub mod marks;

@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "the program's own open, and stat structures")]
 
 use forkless_record::{Kind, Reason};
+use forkless_speculate::files::{self, Found, PROC, S_IFDIR, S_IFREG, may_open};
 use forkless_sys::{CPtr, Errno, fd};
 use linux_raw_sys::general as k;
 
@@ -11,61 +12,26 @@ use crate::kernel::{self, Args};
 use super::super::memory;
 use super::{abort, fds, need};
 
-const S_IFMT: u32 = 0o170_000;
-const S_IFDIR: u32 = 0o040_000;
-const S_IFREG: u32 = 0o100_000;
-const S_IFCHR: u32 = 0o020_000;
-
-// include/uapi/linux/magic.h
-const PROC: usize = 0x9fa0;
-const SYSFS: usize = 0x6265_6572;
-const TRACEFS: usize = 0x7472_6163;
-const DEBUGFS: usize = 0x6462_6720;
-const FUSE: usize = 0x6573_5546;
-const BPF: usize = 0xcafe_4a11;
-const CGROUP2: usize = 0x6367_7270;
-const CGROUP: usize = 0x27_e0eb;
-
 /// `open`, with the arguments of `openat`.
 pub(crate) fn open(dir: usize, path: usize, flags: usize, mode: usize) -> isize {
     need::path_at(dir, path);
-    let refuse = || -> ! { abort(Reason::new(Kind::OpenFile, flags as u32)) };
     let flags32 = flags as u32;
-    let writes = flags32 & k::O_ACCMODE != k::O_RDONLY
-        || flags32 & (k::O_CREAT | k::O_TRUNC | (k::O_TMPFILE & !k::O_DIRECTORY)) != 0;
     if path == 0 {
         return -(Errno::EFAULT.raw() as isize);
     }
-    let mut usable = false;
+    let mut is_usable = false;
     if flags32 & k::O_PATH == 0 {
-        match look(dir as i32, path, flags32 & k::O_NOFOLLOW) {
-            Ok(Found::Null) => usable = true,
-            Ok(Found::Plain { readable }) if !writes => usable = readable,
-            Ok(Found::Directory) if !writes => {}
-            Ok(_) => refuse(),
-            // It does not exist, or cannot be reached: the real call may say so, unless it would create something.
-            Err(_) if flags32 & (k::O_CREAT | k::O_TMPFILE) == 0 => {}
-            Err(_) => refuse(),
-        }
+        let found = look(dir as i32, path, flags32 & k::O_NOFOLLOW).ok();
+        let Some(usable) = may_open(flags32, found) else { abort(Reason::new(Kind::OpenFile, flags32)) };
+        is_usable = usable;
     }
     // SAFETY: the program's own open; the path is present.
     let answer = unsafe { kernel::pass(k::__NR_openat, &[dir, path, flags, mode, 0, 0]) };
     if answer >= 0 && flags32 & k::O_PATH != 0 && flags32 & k::O_NOFOLLOW == 0 {
         abort_if_ours(fd::identity(answer as i32, CPtr::from(c""), fd::AT_EMPTY_PATH));
     }
-    fds::opened(answer, usable);
+    fds::opened(answer, is_usable);
     answer
-}
-
-enum Found {
-    /// A device without memory or effect: null, zero, full, random, urandom.
-    Null,
-    Plain {
-        /// Reading it has no effect on others (in /proc and its like it may).
-        readable: bool,
-    },
-    Directory,
-    Other,
 }
 
 /// What a path leads to, without opening it.
@@ -91,19 +57,7 @@ fn look(dir: i32, path: usize, nofollow: u32) -> Result<Found, Errno> {
     if kind == PROC {
         abort_if_ours(Ok((stat[0], stat[1])));
     }
-    if kind == FUSE {
-        // Its server sees every open.
-        return Ok(Found::Other);
-    }
-    Ok(match mode & S_IFMT {
-        S_IFREG => Found::Plain {
-            readable: !matches!(kind, PROC | SYSFS | TRACEFS | DEBUGFS | BPF | CGROUP | CGROUP2),
-        },
-        S_IFDIR => Found::Directory,
-        // Major 1: 3 null, 5 zero, 7 full, 8 random, 9 urandom (Documentation/admin-guide/devices.txt).
-        S_IFCHR if matches!(device, 0x103 | 0x105 | 0x107 | 0x108 | 0x109) => Found::Null,
-        _ => Found::Other,
-    })
+    Ok(Found::of(mode, device, kind))
 }
 
 /// A link of the program's may lead to our descriptor, of which no name says so (`need::path`): ends the speculation where a file is ours.
@@ -134,7 +88,7 @@ pub(crate) fn counted(nr: u32, at: usize, answer: isize) {
     let extended = nr == k::__NR_statx;
     let (mode, size) = if extended { (at + 28, at + 40) } else { (at + 24, at + 48) };
     let count = memory::value::<u64>(size);
-    let kind = u32::from(memory::value::<u16>(mode)) & S_IFMT;
+    let kind = files::kind(memory::value::<u16>(mode).into());
     // Our file is empty.
     if !(kind == S_IFDIR && count != 0 || kind == S_IFREG && count == 0) {
         return;
@@ -169,7 +123,10 @@ pub(crate) fn getdents64(args: &Args) -> isize {
         if answer <= 0 || !lists_descriptors(dir) {
             return answer;
         }
-        let left = hide(buffer, answer as usize);
+        let Some(ours) = fds::hidden() else { return answer };
+        // SAFETY: the kernel has just written these bytes of the program's buffer. The child has one thread.
+        let entries = unsafe { core::slice::from_raw_parts_mut(buffer as *mut u8, answer as usize) };
+        let left = files::hide(entries, ours);
         // An answer of nothing would be the end of the directory.
         if left > 0 {
             return left as isize;
@@ -182,20 +139,7 @@ fn lists_descriptors(dir: usize) -> bool {
     if fd::file_system(dir as i32) != Ok(k::PROC_SUPER_MAGIC.into()) {
         return false;
     }
-    let mut link = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
-    let mut digits = [0u8; 10];
-    let (mut n, mut rest) = (0, dir as u32);
-    loop {
-        digits[n] = b'0' + (rest % 10) as u8;
-        n += 1;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    for i in 0..n {
-        link[14 + i] = digits[n - 1 - i];
-    }
+    let link = files::link_to(dir as u32);
     let mut target = [0u8; 64];
     let args = [link.as_ptr() as usize, target.as_mut_ptr() as usize, target.len(), 0, 0, 0];
     // SAFETY: reads a link's text into a buffer of that length.
@@ -207,37 +151,4 @@ fn lists_descriptors(dir: usize) -> bool {
         // Another root, or a long name.
         _ => abort(Reason::new(Kind::Call, k::__NR_getdents64)),
     }
-}
-
-/// Takes our entry out of a buffer of `struct linux_dirent64`; returns the length left.
-fn hide(buffer: usize, len: usize) -> usize {
-    const NAME: usize = 19;
-    let mut at = 0;
-    while at < len {
-        let record = usize::from(memory::value::<u16>(buffer + at + 16));
-        if record == 0 {
-            break;
-        }
-        let mut number = 0usize;
-        let mut i = 0;
-        loop {
-            match memory::byte(buffer + at + NAME + i) {
-                d @ b'0'..=b'9' => number = number * 10 + usize::from(d - b'0'),
-                0 if i > 0 => break,
-                _ => {
-                    number = usize::MAX;
-                    break;
-                }
-            }
-            i += 1;
-        }
-        if fds::is_hidden(number) && number != usize::MAX {
-            for i in at + record..len {
-                memory::store(buffer + i - record, memory::byte(buffer + i));
-            }
-            return len - record;
-        }
-        at += record;
-    }
-    len
 }
