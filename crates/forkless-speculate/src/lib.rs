@@ -11,6 +11,7 @@
 //! - [`exclusions`]: which memory the child lacks, and which stays with the kernel;
 //! - [`maps`]: the list of mappings as text;
 //! - [`notes`], [`marks`]: which memory the program itself has marked for fork;
+//! - [`fetch`]: which memory the child brings from its parent;
 //! - [`limit`]: how much memory the child may take;
 //! - [`window`]: which threads may do what while memory is marked for a fork;
 //! - [`site`]: what earlier forks of a call site have taught;
@@ -27,6 +28,7 @@
 pub mod commit;
 pub mod descriptors;
 pub mod exclusions;
+pub mod fetch;
 pub mod files;
 pub mod limit;
 pub mod maps;

@@ -5,6 +5,7 @@ use core::ops::Deref as _;
 
 use forkless_speculate::descriptors::Descriptors;
 use forkless_speculate::exclusions::Ranges;
+use forkless_speculate::fetch::Clusters;
 use forkless_speculate::marks::Seen;
 use forkless_speculate::site::Sites;
 
@@ -12,7 +13,7 @@ use crate::late::Late;
 use crate::reserve;
 
 use super::arm;
-use super::child::{fetch, signals};
+use super::child::signals;
 
 /// What a child writes comes first, beside what the parent writes for each: after a fork each page that is written costs the parent a fault, and
 /// the child a fault and a copy (1 us together).
@@ -22,7 +23,7 @@ pub(super) struct Tables {
     pub(super) descriptors: Descriptors,
     pub(super) absent: Ranges,
     pub(super) shared: Ranges,
-    pub(super) fetched: fetch::Clusters,
+    pub(super) fetched: Clusters,
     pub(super) sites: Sites,
     pub(super) seen: Seen,
     pub(super) stacks: arm::Stacks,

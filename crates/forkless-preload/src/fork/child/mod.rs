@@ -22,7 +22,7 @@ use super::{SPECULATING, WAY, exclusions, memory, outcome};
 
 mod exec;
 mod fds;
-pub(super) mod fetch;
+mod fetch;
 mod files;
 mod judge;
 mod need;

@@ -3,6 +3,7 @@
 
 use forkless_record::Kind;
 use forkless_speculate::descriptors::Parts;
+use forkless_speculate::fetch::CLUSTER;
 
 use super::super::{exclusions, memory};
 use super::{abort, fds, fetch};
@@ -31,7 +32,7 @@ pub(crate) fn bytes(addr: usize, len: usize) {
         let mut at = addr.max(start);
         while at < end.min(stop) {
             fetch::fetch(at);
-            at = (at & !(fetch::CLUSTER - 1)) + fetch::CLUSTER;
+            at = (at & !(CLUSTER - 1)) + CLUSTER;
         }
         i += 1;
     }
