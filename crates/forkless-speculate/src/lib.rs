@@ -11,6 +11,7 @@
 //! - [`exclusions`]: which memory the child lacks, and which stays with the kernel;
 //! - [`maps`]: the list of mappings as text;
 //! - [`notes`], [`marks`]: which memory the program itself has marked for fork;
+//! - [`signals`]: the child's signals as the program sees them;
 //! - [`fetch`]: which memory the child brings from its parent;
 //! - [`limit`]: how much memory the child may take;
 //! - [`window`]: which threads may do what while memory is marked for a fork;
@@ -37,6 +38,7 @@ pub mod notes;
 #[cfg(target_arch = "x86_64")]
 pub mod policy;
 pub mod retry;
+pub mod signals;
 pub mod site;
 pub mod text;
 pub mod window;

@@ -7,19 +7,19 @@ use forkless_speculate::descriptors::Descriptors;
 use forkless_speculate::exclusions::Ranges;
 use forkless_speculate::fetch::Clusters;
 use forkless_speculate::marks::Seen;
+use forkless_speculate::signals::Actions;
 use forkless_speculate::site::Sites;
 
 use crate::late::Late;
 use crate::reserve;
 
 use super::arm;
-use super::child::signals;
 
 /// What a child writes comes first, beside what the parent writes for each: after a fork each page that is written costs the parent a fault, and
 /// the child a fault and a copy (1 us together).
 #[repr(C)]
 pub(super) struct Tables {
-    pub(super) actions: signals::Actions,
+    pub(super) actions: Actions,
     pub(super) descriptors: Descriptors,
     pub(super) absent: Ranges,
     pub(super) shared: Ranges,

@@ -261,7 +261,7 @@ fn change_mask(how: c_int, set: usize, old: usize) -> isize {
     let before = child::signals::mask();
     if set != 0 {
         let set = child::read::<u64>(set) & !LIBC_OWN;
-        match child::signals::changed(before, how as usize, set) {
+        match forkless_speculate::signals::changed(before, how as usize, set) {
             Ok(after) => child::signals::set_mask(after),
             Err(e) => return -(e.raw() as isize),
         }

@@ -6,6 +6,7 @@
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use forkless_record::{Kind, Reason};
+use forkless_speculate::signals::{self, Actions, SA_RESTORER, SIG_IGN};
 use forkless_sys::signal::{self, AltStack, KernelAction, SigSet, Taken};
 use forkless_sys::{Errno, process};
 
@@ -17,14 +18,6 @@ use super::super::{memory, outcome, tables};
 use super::need;
 use super::{FAULTS, abort, fault_action};
 
-const SIG_IGN: usize = 1;
-const SIGKILL: usize = 9;
-const SIGSTOP: usize = 19;
-/// `UAPI_SA_FLAGS`: NOCLDSTOP, NOCLDWAIT, SIGINFO, EXPOSE_TAGBITS, RESTORER, ONSTACK, RESTART, NODEFER, RESETHAND.
-const KNOWN_FLAGS: usize = 0xdc00_0807;
-const SA_RESTORER: usize = 0x0400_0000;
-const UNBLOCKABLE: u64 = 1 << (SIGKILL - 1) | 1 << (SIGSTOP - 1);
-
 static MASK: AtomicU64 = AtomicU64::new(0);
 static PDEATHSIG: AtomicI32 = AtomicI32::new(0);
 static ALT_START: AtomicUsize = AtomicUsize::new(0);
@@ -35,30 +28,26 @@ fn actions() -> &'static Actions {
     &tables::get().actions
 }
 
-/// Actions learnt or set, by signal number; `known` says which.
-pub(in super::super) struct Actions {
-    known: AtomicU64,
-    /// Set by the program since the fork.
-    dirty: AtomicU64,
-    /// Ignored at the fork.
-    was_ignored: AtomicU64,
-    handler: [AtomicUsize; 65],
-    flags: [AtomicUsize; 65],
-    restorer: [AtomicUsize; 65],
-    mask: [AtomicU64; 65],
+fn bit(signal: usize) -> u64 {
+    signals::bit(signal)
 }
 
-fn bit(signal: usize) -> u64 {
-    1 << (signal - 1)
+/// The program's view of an action.
+fn action(signal: usize) -> Result<KernelAction, Errno> {
+    actions().get(signal, signal::action)
+}
+
+fn set_alternate(stack: &AltStack) {
+    ALT_START.store(stack.start, Relaxed);
+    ALT_FLAGS.store(stack.flags, Relaxed);
+    ALT_SIZE.store(stack.size, Relaxed);
 }
 
 /// Takes over what the parent kept apart, and installs the handlers of the synchronous signals.
 pub(crate) fn begin(slot: &'static Slot) {
     MASK.store(slot.mask.load(Relaxed), Relaxed);
     let stack = slot.program_stack();
-    ALT_START.store(stack.start, Relaxed);
-    ALT_FLAGS.store(stack.flags, Relaxed);
-    ALT_SIZE.store(stack.size, Relaxed);
+    set_alternate(&stack);
     actions().learn(SIGSYS as usize, &arm::program_action());
     for signal in FAULTS {
         // SAFETY: a handler written for any point of the program, with a restorer of ours.
@@ -71,52 +60,17 @@ pub(crate) fn begin(slot: &'static Slot) {
     done(signal::set_mask(BLOCKED));
 }
 
-impl Actions {
-    fn learn(&self, signal: usize, action: &KernelAction) {
-        self.set(signal, action);
-        self.known.store(self.known.load(Relaxed) | bit(signal), Relaxed);
-        if action.handler == SIG_IGN {
-            self.was_ignored.store(self.was_ignored.load(Relaxed) | bit(signal), Relaxed);
-        }
-    }
-
-    fn set(&self, signal: usize, action: &KernelAction) {
-        self.handler[signal].store(action.handler, Relaxed);
-        self.flags[signal].store(action.flags, Relaxed);
-        self.restorer[signal].store(action.restorer, Relaxed);
-        self.mask[signal].store(action.mask, Relaxed);
-    }
-
-    fn get(&self, signal: usize) -> Result<KernelAction, Errno> {
-        if self.known.load(Relaxed) & bit(signal) == 0 {
-            self.learn(signal, &signal::action(signal as i32)?);
-        }
-        Ok(KernelAction {
-            handler: self.handler[signal].load(Relaxed),
-            flags: self.flags[signal].load(Relaxed),
-            restorer: self.restorer[signal].load(Relaxed),
-            mask: self.mask[signal].load(Relaxed),
-        })
-    }
-}
-
 /// Exchanges the program's view of an action, of which the kernel keeps what it knows (`do_sigaction`, kernel/signal.c).
 pub(crate) fn exchange(signal: usize, new: Option<&KernelAction>) -> Result<KernelAction, Errno> {
-    // An int.
-    let signal = signal as u32 as usize;
-    if signal == 0 || signal > 64 || (new.is_some() && UNBLOCKABLE & bit(signal) != 0) {
-        return Err(Errno::EINVAL);
-    }
-    let old = actions().get(signal)?;
+    let signal = signals::number(signal, new.is_some())?;
+    let old = action(signal)?;
     if let Some(new) = new {
-        if flushes(signal, new.handler) {
+        if signals::flushes(signal, new.handler) {
             abort_if_pending(bit(signal));
         } else {
             abort_if_due(bit(signal));
         }
-        let kept = KernelAction { flags: new.flags & KNOWN_FLAGS, mask: new.mask & !UNBLOCKABLE, ..*new };
-        actions().set(signal, &kept);
-        actions().dirty.store(actions().dirty.load(Relaxed) | bit(signal), Relaxed);
+        actions().set(signal, new);
     }
     Ok(old)
 }
@@ -175,18 +129,7 @@ pub(crate) fn new_mask(mask: u64, how: usize, set: usize, size: usize) -> Result
     if set == 0 {
         return Ok(mask);
     }
-    changed(mask, how, memory::word(set) as u64)
-}
-
-/// What a mask becomes when `set` is blocked, unblocked or put in its place.
-pub(crate) fn changed(mask: u64, how: usize, set: u64) -> Result<u64, Errno> {
-    let mask = match how {
-        0 => mask | set,
-        1 => mask & !set,
-        2 => set,
-        _ => return Err(Errno::EINVAL),
-    };
-    Ok(mask & !UNBLOCKABLE)
+    signals::changed(mask, how, memory::word(set) as u64)
 }
 
 /// `rt_sigprocmask`.
@@ -215,13 +158,6 @@ pub(crate) fn set_mask(mask: u64) {
     MASK.store(mask, Relaxed);
 }
 
-/// Whether the kernel throws away what waits of a signal that gets this action (`sig_handler_ignored`, kernel/signal.c).
-fn flushes(signal: usize, handler: usize) -> bool {
-    /// SIGCHLD, SIGCONT, SIGURG and SIGWINCH.
-    const IGNORED_BY_DEFAULT: u64 = 1 << 16 | 1 << 17 | 1 << 22 | 1 << 27;
-    handler == SIG_IGN || handler == 0 && IGNORED_BY_DEFAULT & bit(signal) != 0
-}
-
 /// Signals of which it could not be told any more whether they would wait.
 fn abort_if_pending(signals: u64) {
     let waiting = if signals == 0 { 0 } else { signal::pending().unwrap_or_default().0 & signals };
@@ -232,10 +168,6 @@ fn abort_if_pending(signals: u64) {
 
 /// `sigaltstack`: the kernel keeps ours.
 pub(crate) fn sigaltstack(args: &Args) -> isize {
-    const ONSTACK: i32 = 1;
-    const DISABLE: i32 = 2;
-    const AUTODISARM: i32 = 1 << 31;
-    const SMALLEST: usize = 2048;
     let [new, old, ..] = *args;
     need::bytes(new, size_of::<AltStack>());
     need::bytes(old, size_of::<AltStack>());
@@ -245,17 +177,10 @@ pub(crate) fn sigaltstack(args: &Args) -> isize {
         size: ALT_SIZE.load(Relaxed),
     };
     if new != 0 {
-        let new = memory::value::<AltStack>(new);
-        let (start, size) = match new.flags & !AUTODISARM {
-            DISABLE => (0, 0),
-            0 | ONSTACK if new.size < SMALLEST => return -(Errno::ENOMEM.raw() as isize),
-            0 | ONSTACK => (new.start, new.size),
-            _ => return -(Errno::EINVAL.raw() as isize),
-        };
-        ALT_START.store(start, Relaxed);
-        // ONSTACK says that it is in use (do_sigaltstack, kernel/signal.c).
-        ALT_FLAGS.store(new.flags & AUTODISARM | if size == 0 { DISABLE } else { 0 }, Relaxed);
-        ALT_SIZE.store(size, Relaxed);
+        match signals::alternate(memory::value::<AltStack>(new)) {
+            Ok(stack) => set_alternate(&stack),
+            Err(e) => return -(e.raw() as isize),
+        }
     }
     if old != 0 {
         memory::store(old, before);
@@ -303,7 +228,7 @@ fn abort_if_due(signals: u64) {
 }
 
 fn is_meant(signal: usize) -> bool {
-    actions().get(signal).is_ok_and(|a| a.handler != SIG_IGN)
+    action(signal).is_ok_and(|a| a.handler != SIG_IGN)
 }
 
 /// Somebody sent a signal that cannot be kept waiting.
@@ -335,7 +260,7 @@ fn is_own(taken: &Taken) -> bool {
 
 /// Gives the kernel what exec keeps. [`suspend`] takes it back. What cannot be given undoes the speculation.
 pub(crate) fn apply() {
-    each_difference(|signal, ignored| {
+    for (signal, ignored) in actions().differences(SYNCHRONOUS.0) {
         if ignored {
             // Of one that is blocked, too, the kernel would throw away what waits.
             abort_if_pending(bit(signal) & mask());
@@ -343,14 +268,14 @@ pub(crate) fn apply() {
         let action = KernelAction { handler: usize::from(ignored), ..KernelAction::DEFAULT };
         // SAFETY: ignore or default.
         done(unsafe { signal::set_action(signal as i32, &action) });
-    });
+    }
     done(signal::set_mask(SigSet(mask())));
 }
 
 /// After an exec that failed: speculating goes on.
 pub(crate) fn suspend() {
     done(signal::set_mask(BLOCKED));
-    each_difference(|signal, _| {
+    for (signal, _) in actions().differences(SYNCHRONOUS.0) {
         if FAULTS.contains(&(signal as i32)) {
             // SAFETY: as in `begin`.
             done(unsafe { signal::set_action(signal as i32, &fault_action()) });
@@ -359,28 +284,11 @@ pub(crate) fn suspend() {
             // SAFETY: the dispatch handler.
             done(unsafe { signal::set_action(SIGSYS, &ours) });
         }
-    });
+    }
 }
 
 fn done<T>(result: forkless_sys::Result<T>) {
     if result.is_err() {
         abort(Kind::Setup);
-    }
-}
-
-/// Signals for which the kernel must be told before exec, and whether they are to be ignored.
-fn each_difference(mut each: impl FnMut(usize, bool)) {
-    // Caught synchronous signals become default at exec by themselves; only an ignored one has to be set, whether the
-    // program ignored it before the fork or since.
-    let ours = SYNCHRONOUS.0;
-    let mut candidates = actions().dirty.load(Relaxed) | (actions().was_ignored.load(Relaxed) & ours);
-    while candidates != 0 {
-        let signal = candidates.trailing_zeros() as usize + 1;
-        candidates &= candidates - 1;
-        let ignored = actions().handler[signal].load(Relaxed) == SIG_IGN;
-        let kernel_ignores = actions().was_ignored.load(Relaxed) & bit(signal) & !ours != 0;
-        if ignored != kernel_ignores {
-            each(signal, ignored);
-        }
     }
 }
