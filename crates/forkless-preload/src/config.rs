@@ -81,9 +81,9 @@ pub(crate) fn record() -> *const c_char {
 ///
 /// # Safety
 /// `envp` is null or a vector of NUL-terminated strings that ends in a null pointer and stays as long as the process.
-pub(crate) unsafe fn read(envp: *mut *mut c_char) {
+pub(crate) unsafe fn read(envp: *mut *mut c_char) -> Settings {
     if envp.is_null() {
-        return;
+        return Settings::default();
     }
     let (mut options, mut off) = (None, false);
     let mut at = envp;
@@ -103,11 +103,11 @@ pub(crate) unsafe fn read(envp: *mut *mut c_char) {
         at = at.wrapping_add(1);
     }
     if off {
-        return;
+        return Settings::default();
     }
     FORK.store(Fork::Strict as u8, Relaxed);
-    let Some(options) = options else { return };
-    let environment = apply(options.to_bytes());
+    let Some(options) = options else { return Settings::default() };
+    let (settings, environment) = apply(options.to_bytes());
     if environment.keep_hugetlb_here {
         // SAFETY: the caller's vector, still ours alone this early; libc has read its tunables before any library is loaded.
         unsafe { keep_hugetlb_here(envp) };
@@ -116,6 +116,7 @@ pub(crate) unsafe fn read(envp: *mut *mut c_char) {
         // SAFETY: the caller's vector, still ours alone this early.
         unsafe { forget(envp) };
     }
+    settings
 }
 
 /// The text after `name=`, when the variable is called so. Of the others, which every program of the tree goes through when it is loaded, one byte is read.
@@ -135,6 +136,21 @@ unsafe fn value_of(entry: *const c_char, name: &str) -> Option<&'static CStr> {
     Some(unsafe { CStr::from_ptr(at.cast()) })
 }
 
+/// What other modules are told when the library is loaded.
+#[derive(Default)]
+pub(crate) struct Settings {
+    /// `--context=fast`.
+    pub(crate) fast_context: bool,
+    /// `--huge-pages`.
+    pub(crate) collapse: bool,
+    /// Memory moves into the pool of huge pages.
+    pub(crate) hugetlb: bool,
+    /// Nothing is said about it.
+    pub(crate) is_quiet: bool,
+    /// What `/bin/sh` is.
+    pub(crate) shell: Option<&'static [u8]>,
+}
+
 /// What is to be done to the environment.
 #[derive(Default)]
 struct Environment {
@@ -143,9 +159,9 @@ struct Environment {
 }
 
 /// `KEY=VALUE,...`, as `forkless run` has written it.
-fn apply(options: &'static [u8]) -> Environment {
+fn apply(options: &'static [u8]) -> (Settings, Environment) {
     let mut environment = Environment::default();
-    let (mut fast, mut collapse, mut warn) = (false, false, true);
+    let mut settings = Settings::default();
     for option in options.split(|byte| *byte == b',') {
         let Some(equals) = option.iter().position(|byte| *byte == b'=') else { continue };
         let (key, value) = (&option[..equals], &option[equals + 1..]);
@@ -158,20 +174,20 @@ fn apply(options: &'static [u8]) -> Environment {
             (b"root", _) => decimal(value).into_iter().for_each(|n| ROOT.store(n as u32, Relaxed)),
             (b"ns", _) => decimal(value).into_iter().for_each(|n| NAMESPACE.store(n, Relaxed)),
             (b"filters", _) => decimal(value).into_iter().for_each(|n| FILTERS.store(n as u32, Relaxed)),
-            (b"sh", _) => crate::shell::configure(value),
-            (b"context", b"fast") => fast = true,
-            (b"collapse", b"yes") => collapse = true,
-            (b"hugetlb", b"yes") => environment.keep_hugetlb_here = true,
-            (b"quiet", b"yes") => warn = false,
+            (b"sh", _) => settings.shell = Some(value),
+            (b"context", b"fast") => settings.fast_context = true,
+            (b"collapse", b"yes") => settings.collapse = true,
+            (b"hugetlb", b"yes") => {
+                environment.keep_hugetlb_here = true;
+                settings.hugetlb = true;
+            }
+            (b"quiet", b"yes") => settings.is_quiet = true,
             (b"children", b"no") => environment.forget = true,
             (b"record", _) => RECORD.store(value.as_ptr().cast_mut().cast(), Relaxed),
             _ => {}
         }
     }
-    crate::context::configure(fast);
-    crate::huge::configure(collapse);
-    crate::huge::pool::configure(environment.keep_hugetlb_here, warn);
-    environment
+    (settings, environment)
 }
 
 /// Takes our variables out of the environment, and our library out of `LD_PRELOAD`: programs executed later start without us.

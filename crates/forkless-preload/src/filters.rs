@@ -3,15 +3,48 @@
 #![expect(unsafe_code, reason = "a variable of libc's")]
 
 use core::ffi::{CStr, c_char};
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicBool, AtomicU8,
+    Ordering::{Relaxed, SeqCst},
+};
 
 use forkless_sys::process;
 
 use crate::next::Next;
-use crate::{config, fork, small_file};
+use crate::{config, small_file, speculation};
 
 /// Children by `fork` inherit the answer as they inherit the filters; later ones of the program's are noted where it installs them.
 static LEARNT: AtomicBool = AtomicBool::new(false);
+
+/// The program's own rules for system calls: a seccomp filter, or syscall user dispatch. In force from when it makes them.
+static RULES: AtomicU8 = AtomicU8::new(0);
+
+/// Values of [`RULES`]; 0: none.
+const FILTER: u8 = 1;
+#[cfg(target_arch = "x86_64")]
+const DISPATCH: u8 = 2;
+
+/// Whether the program has rules of its own for system calls.
+pub(crate) fn sandboxed() -> bool {
+    RULES.load(Relaxed) != 0
+}
+
+/// Whether the rules are a use of dispatch.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn are_dispatch() -> bool {
+    RULES.load(Relaxed) == DISPATCH
+}
+
+/// The program installs a seccomp filter. Returns whether it had no rules before.
+pub(crate) fn note_filter() -> bool {
+    RULES.swap(FILTER, SeqCst) == 0
+}
+
+/// The program turns on dispatch.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn note_dispatch() {
+    RULES.store(DISPATCH, Relaxed);
+}
 
 /// Whether this program has found out.
 #[cfg(target_arch = "x86_64")]
@@ -29,12 +62,12 @@ pub(crate) fn learn() {
 
 #[inline(never)]
 fn learn_now() {
-    if fork::speculating() {
+    if speculation::speculating() {
         return;
     }
     LEARNT.store(true, Relaxed);
-    if !fork::sandboxed() && have_come() {
-        fork::note_inherited_filter();
+    if !sandboxed() && have_come() {
+        RULES.store(FILTER, Relaxed);
     }
 }
 

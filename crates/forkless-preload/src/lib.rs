@@ -25,6 +25,7 @@ mod interpose;
 #[cfg(target_arch = "x86_64")]
 mod kernel;
 mod late;
+mod loader;
 mod mappings;
 mod namespace;
 mod next;
@@ -36,4 +37,6 @@ mod rt;
 mod shell;
 mod signals;
 mod small_file;
+mod speculation;
 mod tally;
+mod window;

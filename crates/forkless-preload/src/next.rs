@@ -8,16 +8,7 @@ use core::mem::transmute_copy;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
-use crate::objects;
-
-unsafe extern "C" {
-    /// Of libc (or libdl before glibc 2.34).
-    fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
-    static environ: *mut *mut c_char;
-}
-
-/// `RTLD_NEXT`: after the library the call comes from, which is why `dlsym` may be called only from here.
-const RTLD_NEXT: *mut c_void = usize::MAX as *mut c_void;
+use crate::{loader, objects};
 
 /// A function of the type `F`, looked up at first use.
 pub(crate) struct Next<F> {
@@ -69,8 +60,7 @@ pub(crate) fn lookup(name: &CStr) -> *mut c_void {
     if let Some(found) = objects::find(name) {
         return found;
     }
-    // SAFETY: a NUL-terminated name; dlsym is called from ordinary code only, never from a handler.
-    unsafe { dlsym(RTLD_NEXT, name.as_ptr()) }
+    loader::next_definition(name)
 }
 
 // SAFETY: its type; only glibc has it.
@@ -88,32 +78,6 @@ pub(crate) fn ends_options() -> bool {
     let version = unsafe { CStr::from_ptr(version()) }.to_bytes();
     // As text, for as long as it begins with 2 and two digits.
     version >= b"2.38"
-}
-
-/// An entry of the auxiliary vector, as `getauxval(3)` gives it: 0 if there is none. `None`: this libc cannot tell.
-#[cfg(target_arch = "x86_64")]
-#[expect(clippy::unnecessary_wraps, reason = "as on arm64")]
-pub(crate) fn auxiliary(kind: usize) -> Option<usize> {
-    unsafe extern "C" {
-        fn getauxval(kind: usize) -> usize;
-    }
-    // SAFETY: takes no lock and no memory.
-    Some(unsafe { getauxval(kind) })
-}
-
-/// As on x86-64. Found by name, for ours of that name is for the compiler.
-#[cfg(target_arch = "aarch64")]
-pub(crate) fn auxiliary(kind: usize) -> Option<usize> {
-    // SAFETY: its type.
-    static GETAUXVAL: Next<extern "C" fn(usize) -> usize> = unsafe { Next::new(c"getauxval") };
-    Some(GETAUXVAL.get()?(kind))
-}
-
-/// The environment, as the program may have changed it: libc's own variable, bound by the
-/// loader: a search by name at every start would cost 2 us.
-pub(crate) fn environment() -> *mut *mut c_char {
-    // SAFETY: a pointer, read as every reader of the environment does.
-    unsafe { environ }
 }
 
 /// Puts the registers that carry arguments on the stack, rax among them, which counts the vector registers in use.
@@ -203,6 +167,8 @@ macro_rules! find_and_go_on {
 }
 
 pub(crate) use {arguments_back, find_and_go_on, keep_arguments};
+
+pub(crate) use loader::environment;
 
 /// Finds what a slot jumps to, before its first call does.
 /// `absent` stands for a function this libc does not have.

@@ -12,7 +12,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use crate::{next, rt};
+use crate::{loader, rt};
 
 /// What debuggers read (glibc's link.h); musl's list begins with the same fields.
 #[repr(C)]
@@ -91,7 +91,7 @@ fn debug() -> Option<*const Debug> {
     const PT_DYNAMIC: u32 = 2;
     const PT_PHDR: u32 = 6;
     const DT_DEBUG: usize = 21;
-    let (headers, count) = (next::auxiliary(AT_PHDR)? as *const Header, next::auxiliary(AT_PHNUM)?);
+    let (headers, count) = (loader::auxiliary(AT_PHDR)? as *const Header, loader::auxiliary(AT_PHNUM)?);
     if headers.is_null() {
         return None;
     }

@@ -104,9 +104,25 @@ pub(crate) fn is_shared() -> bool {
         .is_some_and(|mark| mark.pid.load(Relaxed) != me || mark.namespace.load(Relaxed) != namespace_of(me))
 }
 
-/// Makes the calling process the owner of a copy, once `forget` has dropped what belongs to others. Returns when that is done, by
-/// whichever thread.
-pub(crate) fn take_over(forget: impl FnOnce()) {
+/// What drops the state that belongs to the process which this memory is a copy of.
+static FORGET: AtomicPtr<()> = AtomicPtr::new(null_mut());
+
+/// When the library is loaded: `forget` is to be called whenever a copy gets its owner.
+pub(crate) fn at_take_over(forget: fn()) {
+    FORGET.store(forget as *mut (), Relaxed);
+}
+
+fn forget() {
+    let known = FORGET.load(Relaxed);
+    if !known.is_null() {
+        // SAFETY: `at_take_over` has made it of such a function.
+        let forget = unsafe { core::mem::transmute::<*mut (), fn()>(known) };
+        forget();
+    }
+}
+
+/// Makes the calling process the owner of a copy, once what belongs to others is dropped. Returns when that is done, by whichever thread.
+pub(crate) fn take_over() {
     let Some(mark) = known() else { return };
     // A handler that forks would wait for itself.
     uninterrupted(|| {

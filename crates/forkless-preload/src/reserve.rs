@@ -7,20 +7,8 @@
 
 use core::arch::{asm, global_asm};
 use core::ffi::c_void;
-#[cfg(target_arch = "x86_64")]
-use core::sync::atomic::{
-    AtomicBool,
-    Ordering::{Acquire, Release},
-};
 
-#[cfg(target_arch = "x86_64")]
-use forkless_sys::Errno;
 use forkless_sys::{Result, mm};
-
-use crate::mappings::NOTES;
-#[cfg(doc)]
-use crate::owner;
-use crate::{fork, huge, shell, tally};
 
 /// The largest page that the system may have: protection is a page's.
 const PAGE: usize = if cfg!(target_arch = "aarch64") { 64 << 10 } else { 4096 };
@@ -32,27 +20,32 @@ pub(crate) struct Area {
     len: usize,
 }
 
+// Sizes are written here, for their users lie above this module. Each user asserts that its part is large enough.
+
+/// Whether forks speculate here.
+const SPECULATION: usize = if cfg!(target_arch = "x86_64") { 1 } else { 0 };
+
 // Parts that processes use together lie together, and the tables beside the library's writable memory: the fewer mappings.
 
 /// Ranges of memory that the program has marked.
-pub(crate) const MARKS: Area = Area { from: 0, len: 0 }.then(NOTES);
+pub(crate) const MARKS: Area = Area { from: 0, len: 0 }.then(512 << 10);
 /// Ranges of memory that lie in the pool of huge pages.
-pub(crate) const POOLED: Area = MARKS.then(huge::pool::RANGES_LEN);
+pub(crate) const POOLED: Area = MARKS.then(12 << 10);
 /// Memory for launching what replaces a shell.
-pub(crate) const WORKSPACES: Area = POOLED.then(shell::WORKSPACES_LEN);
+pub(crate) const WORKSPACES: Area = POOLED.then(256 << 10);
 /// Streams of `popen`.
-pub(crate) const STREAMS: Area = WORKSPACES.then(shell::STREAMS_LEN);
+pub(crate) const STREAMS: Area = WORKSPACES.then(8 << 10);
 /// Tables of speculations.
-pub(crate) const TABLES: Area = ROOT.then(fork::TABLES_LEN);
+pub(crate) const TABLES: Area = ROOT.then(SPECULATION * (732 << 10));
 /// What a speculative child shares with the server of its memory.
-pub(crate) const EXCHANGE: Area = STREAMS.then(fork::EXCHANGE_LEN);
+pub(crate) const EXCHANGE: Area = STREAMS.then(SPECULATION * (68 << 10));
 /// The page a speculative child shares with its parent.
-const OUTCOME: Area = EXCHANGE.then(fork::OUTCOME_LEN);
+pub(crate) const OUTCOME: Area = EXCHANGE.then(SPECULATION * (12 << 10));
 /// The record of `forkless run --report`.
-pub(crate) const RECORD: Area = OUTCOME.then(tally::RECORD_LEN);
-/// Whose memory this is ([`owner`]).
+pub(crate) const RECORD: Area = OUTCOME.then(28 << 10);
+/// Whose memory this is (`owner`).
 pub(crate) const OWNER: Area = RECORD.then(PAGE);
-/// Whether this is the root's memory ([`tally`]).
+/// Whether this is the root's memory (`tally`).
 pub(crate) const ROOT: Area = OWNER.then(PAGE);
 
 const LEN: usize = TABLES.from + TABLES.len;
@@ -116,10 +109,18 @@ impl Area {
         Ok(self.address() as *mut c_void)
     }
 
+    /// Keeps its place ours where what it held is gone. What lies there since stays. An error: it is another's from here on.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn hold(self) -> Result<()> {
+        let flags = mm::MAP_PRIVATE | mm::MAP_NORESERVE | mm::MAP_FIXED_NOREPLACE;
+        // SAFETY: nothing is replaced.
+        unsafe { mm::map_anonymous_at(self.address(), self.len, mm::PROT_NONE, flags) }
+    }
+
     /// Frees what it held. The place stays ours.
     #[cfg(target_arch = "x86_64")]
-    pub(crate) fn let_go(self) {
-        let _ = self.replace(mm::PROT_NONE, mm::MAP_PRIVATE | mm::MAP_NORESERVE);
+    pub(crate) fn let_go(self) -> Result<()> {
+        self.replace(mm::PROT_NONE, mm::MAP_PRIVATE | mm::MAP_NORESERVE).map(drop)
     }
 
     /// Puts the beginning of a file in its place, shared. As [`Area::replace`].
@@ -128,38 +129,5 @@ impl Area {
         // SAFETY: as above.
         unsafe { mm::map_file_at(self.address(), file, self.len, prot, flags) }?;
         Ok(self.address() as *mut c_void)
-    }
-}
-
-/// Whether [`OUTCOME`] is shared memory of this process's, or is being made so.
-#[cfg(target_arch = "x86_64")]
-static SHARED: AtomicBool = AtomicBool::new(false);
-
-/// Memory that children share, zeros, for [`fork`]'s outcome. An error: another thread is just making it.
-#[cfg(target_arch = "x86_64")]
-pub(crate) fn share_outcome() -> Result<*mut c_void> {
-    if SHARED.swap(true, Acquire) {
-        return Err(Errno::EAGAIN);
-    }
-    let shared = OUTCOME.replace(mm::PROT_READ | mm::PROT_WRITE, mm::MAP_SHARED);
-    if shared.is_err() {
-        SHARED.store(false, Release);
-    }
-    shared
-}
-
-/// Its place is to stay ours. `gone`: this is a child, which has not inherited it, and may have mapped something there since.
-#[cfg(target_arch = "x86_64")]
-pub(crate) fn let_outcome_go(gone: bool) {
-    let (flags, place) = (mm::MAP_PRIVATE | mm::MAP_NORESERVE, OUTCOME.address());
-    let kept = if gone {
-        // SAFETY: what lies there stays.
-        unsafe { mm::map_anonymous_at(place, OUTCOME.len, mm::PROT_NONE, flags | mm::MAP_FIXED_NOREPLACE) }
-    } else {
-        OUTCOME.replace(mm::PROT_NONE, flags).map(drop)
-    };
-    // Else it is another's from here on.
-    if kept.is_ok() {
-        SHARED.store(false, Release);
     }
 }

@@ -17,10 +17,9 @@ use forkless_sys::{CPtr, fd, mm, process};
 use crate::config;
 use crate::mappings::{self, Name};
 use crate::next::Next;
-use crate::{fork, namespace, reserve};
+use crate::{filters, namespace, reserve};
 
-/// Bytes of the record.
-pub(crate) const RECORD_LEN: usize = Record::SIZE;
+const _: () = assert!(Record::SIZE <= reserve::RECORD.len(), "room for the record");
 
 static RECORD: AtomicPtr<Record> = AtomicPtr::new(null_mut());
 /// Marks a record that could not be mapped, so that it is not tried for every fork.
@@ -63,8 +62,8 @@ pub(crate) fn begin() {
         return;
     }
     // The root may have executed this program under a filter of its own: then the report comes a moment after its end.
-    crate::filters::learn();
-    if !fork::sandboxed() && is_in_namespace() {
+    filters::learn();
+    if !filters::sandboxed() && is_in_namespace() {
         ROOT.store(mark().is_some(), Relaxed);
     }
 }
@@ -235,8 +234,8 @@ impl Owner {
         let nobody = (Name::last_of(b"?"), 0);
         match self {
             // Asking takes system calls, which may be forbidden by now.
-            Owner::Object(path, start) if path.is_empty() && fork::sandboxed() => (nobody.0, *start),
-            Owner::Unknown if fork::sandboxed() => nobody,
+            Owner::Object(path, start) if path.is_empty() && filters::sandboxed() => (nobody.0, *start),
+            Owner::Unknown if filters::sandboxed() => nobody,
             Owner::Object(path, start) if path.is_empty() => (program(), *start),
             Owner::Object(path, start) => (Name::last_of(path.to_bytes()), *start),
             Owner::Nobody => nobody,

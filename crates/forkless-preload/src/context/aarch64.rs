@@ -9,7 +9,7 @@
 use core::arch::naked_asm;
 use core::ffi::c_int;
 
-use crate::next::auxiliary;
+use crate::loader::auxiliary;
 
 use super::{FAST, NEXT_GET, NEXT_MAKE, NEXT_SET, NEXT_SWAP, SWITCHES, exit_process};
 

@@ -21,6 +21,7 @@ use forkless_sys::{Errno, dispatch, sched};
 use crate::insist::insist;
 use crate::rt;
 use crate::signals::{BLOCKED, SIGSYS};
+use crate::window;
 
 use super::{Attempt, NO_DISPATCH, decide, tables, trap};
 
@@ -341,7 +342,7 @@ impl Slot {
     /// The fork becomes a plain one: no memory may be marked while it is made, and it is not made while some is.
     pub(crate) fn goes_plain(&self) {
         if !self.plain.swap(true, Relaxed) {
-            decide::begin_plain();
+            window::begin_plain();
         }
     }
 
@@ -363,7 +364,7 @@ impl Slot {
     fn free(&self) {
         self.give_stack_back();
         if self.plain.swap(false, Relaxed) {
-            decide::end_plain();
+            window::end_plain();
         }
         self.taken_at.store(0, Relaxed);
         self.owner.store(0, Release);

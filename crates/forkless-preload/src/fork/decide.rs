@@ -1,13 +1,13 @@
 //! Whether this fork may speculate: questions answered before anything is changed, the cheapest first.
 
-use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, Ordering::Relaxed};
 
 use forkless_record::Kind;
-use forkless_speculate::window::{Busy, Threads, Window};
-use forkless_sys::{Errno, mm, process, sched, time};
+use forkless_sys::{Errno, mm, process, time};
 use linux_raw_sys::general as k;
 
 use crate::config::{self, Fork};
+use crate::filters;
 use crate::mappings::advice;
 use crate::namespace;
 use crate::owner;
@@ -19,9 +19,6 @@ use super::{Attempt, NO_DISPATCH, outcome, site, tables, threshold};
 /// pages of 1 GB, most of it in `dup_mmap` and `exit_mmap`.
 pub(crate) const NANOS_PER_PAGE: u64 = 80;
 
-/// Set when the program installs a seccomp filter or uses dispatch itself: its own rules for system calls are in force from then on.
-pub(crate) static SANDBOXED: AtomicU32 = AtomicU32::new(0);
-
 /// What the program has done that forks cannot look for, as bits.
 static DONE: AtomicU8 = AtomicU8::new(0);
 /// Pages were lent to a pipe. A plain fork makes the parent's next write go to a copy, and the pipe keeps what it was given.
@@ -29,8 +26,6 @@ const LENT: u8 = 1;
 /// A process shares this one's descriptors, and not its memory, as far as is known. It would find numbers taken.
 const SHARES_FILES: u8 = 2;
 
-/// While other threads might open a window.
-static WINDOW: Window = Window::new();
 /// The tick, in nanoseconds, for which [`TRACED`] holds.
 static LOOKED: AtomicI64 = AtomicI64::new(0);
 static TRACED: AtomicBool = AtomicBool::new(false);
@@ -51,7 +46,6 @@ const CHANGED: u8 = 2;
 /// A thread is about to change namespaces.
 pub(crate) fn note_namespaces() {
     NAMESPACE.store(CHANGED, Relaxed);
-    crate::shell::note_rights();
 }
 
 /// The program has lent pages of its own to a pipe.
@@ -71,7 +65,7 @@ pub(crate) fn note_clone(flags: u32) {
 pub(crate) fn note_clone3(args: usize) {
     let mut flags = [0; 8];
     // Read by the kernel, which answers where the program points nowhere. Where a filter could kill for that, nothing is speculated.
-    let known = SANDBOXED.load(Relaxed) == 0
+    let known = !filters::sandboxed()
         && is_unfiltered()
         && mm::read(process::getpid(), args, &mut flags) == Ok(flags.len());
     note_clone(if known { u64::from_ne_bytes(flags) as u32 } else { k::CLONE_FILES });
@@ -137,14 +131,13 @@ pub(crate) fn again() -> Attempt<()> {
 }
 
 pub(crate) fn its_own_rules() -> Attempt<()> {
-    match SANDBOXED.load(Relaxed) {
-        0 => match DONE.load(Relaxed) {
-            0 => Ok(()),
-            done if done & LENT != 0 => Err(Kind::Lent),
-            _ => Err(Kind::Files),
-        },
-        1 => Err(Kind::Sandbox),
-        _ => Err(Kind::DispatchTaken),
+    if filters::sandboxed() {
+        return Err(if filters::are_dispatch() { Kind::DispatchTaken } else { Kind::Sandbox });
+    }
+    match DONE.load(Relaxed) {
+        0 => Ok(()),
+        done if done & LENT != 0 => Err(Kind::Lent),
+        _ => Err(Kind::Files),
     }
 }
 
@@ -231,71 +224,4 @@ fn read_tracer() -> Option<bool> {
         tracer.is_none()
     });
     tracer
-}
-
-/// Makes a fork that does not speculate, never while another thread has memory marked: its child would lack it. Before libc's fork takes
-/// any lock.
-pub(crate) fn plain<T>(fork: impl FnOnce() -> T) -> T {
-    if config::fork() != Fork::Speculate {
-        return fork();
-    }
-    begin_plain();
-    let result = fork();
-    end_plain();
-    result
-}
-
-/// From here on no window is opened, until [`end_plain`].
-pub(crate) fn begin_plain() {
-    super::touched();
-    WINDOW.begin_plain(&OurThreads);
-}
-
-pub(crate) fn end_plain() {
-    WINDOW.end_plain();
-}
-
-/// Makes a call that moves memory, never while another thread has memory marked. Nor one that marks memory for the program, whose mark
-/// would be taken back with ours.
-pub(crate) fn outside_window<T>(call: impl FnOnce() -> T) -> T {
-    if config::fork() != Fork::Speculate {
-        return call();
-    }
-    super::touched();
-    if owner::is_copy() {
-        // A window that was open in the parent is never closed here.
-        owner::take_over(super::forget_parents);
-    }
-    WINDOW.outside(&OurThreads, call)
-}
-
-/// Enters the window, waiting for another speculation to leave it.
-pub(crate) fn open_window() -> Attempt<()> {
-    WINDOW.open(&OurThreads).map_err(|Busy| Kind::Busy)
-}
-
-pub(crate) fn close_window() {
-    WINDOW.close();
-}
-
-/// In a plain forked child: threads that were in the middle of something are not here.
-pub(crate) fn reset() {
-    WINDOW.reset();
-}
-
-struct OurThreads;
-
-impl Threads for OurThreads {
-    fn yield_now(&self) {
-        // The program's filter may kill for a call that the program does not make.
-        if super::sandboxed() {
-            core::hint::spin_loop();
-        } else {
-            sched::yield_now();
-        }
-    }
-
-    fn is_only_one(&self) -> bool {
-        process::thread_count() == Some(1)
-    }
 }

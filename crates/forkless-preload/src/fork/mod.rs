@@ -13,19 +13,21 @@
 //! child itself decides to give up, and the parent looks when it is over.
 
 use core::sync::atomic::{
-    AtomicBool, AtomicU8, AtomicU32,
+    AtomicBool, AtomicU32,
     Ordering::{Relaxed, SeqCst},
 };
 
 use forkless_record::{Counter, Kind, Reason};
 use forkless_sys::{process, sched, time};
-use linux_raw_sys::prctl;
 
 use crate::{
-    config, huge, interpose, mappings,
+    config, filters, huge, mappings,
     next::{self, Next},
-    owner, tally,
+    owner, speculation, tally, window,
 };
+
+pub(crate) use crate::filters::sandboxed;
+pub(crate) use crate::speculation::speculating;
 
 mod arm;
 pub(crate) mod child;
@@ -42,74 +44,14 @@ mod threshold;
 mod trap;
 
 pub(crate) use arm::prepare;
-pub(crate) use decide::{
-    children_stay, note_clone, note_clone3, note_namespaces, note_vmsplice, outside_window,
-};
-pub(crate) use outcome::LEN as OUTCOME_LEN;
-pub(crate) use source::LEN as EXCHANGE_LEN;
-pub(crate) use tables::LEN as TABLES_LEN;
-
-/// Not 0 in a speculative child, from its first instruction to its exec or end. The interposers read it: where it is [`SHORT_CUTS`]
-/// they go to the judgement themselves.
-pub(crate) static SPECULATING: AtomicU8 = AtomicU8::new(0);
-
-/// What [`SPECULATING`] is to be. Another library's functions, which may do more than libc's, are called in children as well: then the
-/// system calls that they make are judged where they arrive, in the signal handler.
-static WAY: AtomicU8 = AtomicU8::new(0);
+pub(crate) use decide::{children_stay, note_clone, note_clone3, note_namespaces, note_vmsplice};
 
 /// Dispatch was refused once: it will be again.
 static NO_DISPATCH: AtomicBool = AtomicBool::new(false);
 
-/// Something here is no longer as it was at the load. A shell forks for every command, and each page written between two forks costs
-/// it, or its child, a fault.
-static TOUCHED: AtomicBool = AtomicBool::new(false);
-
-/// Values of [`SPECULATING`].
-pub(crate) const SHORT_CUTS: u8 = 1;
-const DETOURS: u8 = 2;
-
-pub(crate) fn speculating() -> bool {
-    SPECULATING.load(Relaxed) != 0
-}
-
-/// Whether this is a speculative child in which libc's functions are passed over.
-pub(crate) fn takes_short_cuts() -> bool {
-    SPECULATING.load(Relaxed) == SHORT_CUTS
-}
-
-/// Chooses the way of all children of this program, before its first speculation: looking takes some microseconds.
-fn choose_way() {
-    if WAY.load(Relaxed) == 0 {
-        WAY.store(if interpose::passes_others_over() { DETOURS } else { SHORT_CUTS }, Relaxed);
-    }
-}
-
-/// From here on no child passes over libc's functions.
-pub(crate) fn take_detours() {
-    WAY.store(DETOURS, Relaxed);
-    if speculating() {
-        SPECULATING.store(DETOURS, Relaxed);
-    }
-}
-
-/// The program gives an order to `prctl`: filters and dispatch of its own make its system calls its own business.
-pub(crate) fn note_prctl(option: u32) {
-    match option {
-        prctl::PR_SET_SECCOMP => note_seccomp(),
-        prctl::PR_CAPBSET_DROP => crate::shell::note_rights(),
-        prctl::PR_SET_SYSCALL_USER_DISPATCH => decide::SANDBOXED.store(2, Relaxed),
-        _ => {}
-    }
-}
-
-/// Whether the program has rules of its own for system calls.
-pub(crate) fn sandboxed() -> bool {
-    decide::SANDBOXED.load(Relaxed) != 0
-}
-
 /// The program installs a seccomp filter.
 pub(crate) fn note_seccomp() {
-    let first = decide::SANDBOXED.swap(1, SeqCst) == 0;
+    let first = filters::note_filter();
     huge::pool::before_sandbox();
     // Under an earlier filter nobody is at work, and no call is sure to be allowed.
     if first && !speculating() {
@@ -122,7 +64,7 @@ static WORKING: AtomicU32 = AtomicU32::new(0);
 
 /// The calling thread begins to make calls that a filter of the program's may not know. Before it looks for one. To be handed to [`end_work`].
 pub(crate) fn begin_work() -> bool {
-    let counts = !crate::filters::has_one_thread();
+    let counts = !filters::has_one_thread();
     if counts {
         WORKING.fetch_add(1, SeqCst);
     }
@@ -142,7 +84,7 @@ fn until_nobody_works() {
     const PATIENCE: i64 = 2;
     let own = u32::from(arm::mine().is_some());
     // A program that has not looked for filters has nobody at work, and may have one that forbids what follows.
-    if WORKING.load(SeqCst) <= own || crate::filters::has_one_thread() || !crate::filters::are_learnt() {
+    if WORKING.load(SeqCst) <= own || filters::has_one_thread() || !filters::are_learnt() {
         return;
     }
     // The others of a copy are not here.
@@ -156,42 +98,35 @@ fn until_nobody_works() {
     }
 }
 
-/// Whether other threads run beside a speculation.
-pub(crate) fn meets_threads() -> bool {
-    config::fork() == config::Fork::Speculate
-}
-
-/// A filter came with the program that this process executes.
-pub(crate) fn note_inherited_filter() {
-    decide::SANDBOXED.store(1, Relaxed);
-}
-
-fn touched() {
-    if !TOUCHED.load(Relaxed) {
-        TOUCHED.store(true, Relaxed);
-    }
-}
-
 /// `fork` and `_Fork` after the interposers: `site` is the address the program's call returns to. `late`: fork handlers are run, of which the last
-/// is [`arm::prepare`].
-pub(crate) fn fork_entry(real: &'static Next<next::Fork>, site: usize, late: bool) -> i32 {
+/// is [`arm::prepare`]. `passes_others_over`: whether children that pass over libc's functions would pass over another library's.
+pub(crate) fn fork_entry(
+    real: &'static Next<next::Fork>,
+    site: usize,
+    late: bool,
+    passes_others_over: fn() -> bool,
+) -> i32 {
     let real = real.get().unwrap_or_else(|| crate::rt::abort());
     if speculating() {
         return real();
     }
     let counted = config::fork() != config::Fork::Off && begin_work();
-    crate::filters::learn();
-    let pid = if sandboxed() { fork_sandboxed(real, site) } else { fork_unfiltered(real, site, late) };
+    filters::learn();
+    let pid = if sandboxed() {
+        fork_sandboxed(real, site)
+    } else {
+        fork_unfiltered(real, site, late, passes_others_over)
+    };
     if pid != 0 {
         end_work(counted);
     }
     pid
 }
 
-fn fork_unfiltered(real: next::Fork, site: usize, late: bool) -> i32 {
+fn fork_unfiltered(real: next::Fork, site: usize, late: bool, passes_others_over: fn() -> bool) -> i32 {
     if owner::is_copy() {
         // Made past `fork`, by libc's forkpty or daemon, or without libc.
-        owner::take_over(forget_parents);
+        owner::take_over();
     }
     huge::before_fork();
     if config::fork() == config::Fork::Off {
@@ -199,8 +134,8 @@ fn fork_unfiltered(real: next::Fork, site: usize, late: bool) -> i32 {
     }
     tally::add(Counter::Forks, 1);
     let attempt = decide::decide(site).and_then(|()| {
-        touched();
-        choose_way();
+        speculation::touch();
+        speculation::choose(passes_others_over);
         arm::arm(site, late)
     });
     let (pid, verdict) = match attempt {
@@ -211,7 +146,7 @@ fn fork_unfiltered(real: next::Fork, site: usize, late: bool) -> i32 {
             }
             (pid, turn.release())
         }
-        Err(kind) => (decide::plain(|| real()), arm::Verdict::Plain(kind.into())),
+        Err(kind) => (window::plain(|| real()), arm::Verdict::Plain(kind.into())),
     };
     if pid == 0 {
         in_plain_child();
@@ -231,11 +166,11 @@ fn fork_sandboxed(real: next::Fork, site: usize) -> i32 {
     tally::add(Counter::Forks, 1);
     if owner::is_copy() {
         // A window that was open in the parent is never closed here.
-        decide::reset();
+        window::reset();
     }
-    let pid = decide::plain(|| real());
+    let pid = window::plain(|| real());
     if pid == 0 {
-        decide::reset();
+        window::reset();
         WORKING.store(0, Relaxed);
     } else {
         report(site, arm::Verdict::Plain(decide::its_own_rules().err().unwrap_or(Kind::Sandbox).into()));
@@ -245,11 +180,11 @@ fn fork_sandboxed(real: next::Fork, site: usize) -> i32 {
 
 /// The child of a plain fork: what it inherited of ours belongs to its parent.
 fn in_plain_child() {
-    if !TOUCHED.load(Relaxed) {
+    if !speculation::is_touched() {
         return;
     }
     if owner::is_copy() {
-        owner::take_over(forget_parents);
+        owner::take_over();
     } else {
         forget_parents();
     }
@@ -259,7 +194,7 @@ fn in_plain_child() {
 pub(crate) fn forget_parents() {
     outcome::forget();
     arm::reset();
-    decide::reset();
+    window::reset();
     WORKING.store(0, Relaxed);
     mappings::advice::forget_holder();
 }

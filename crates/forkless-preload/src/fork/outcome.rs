@@ -6,7 +6,10 @@
 
 use core::ffi::c_void;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 use forkless_record::Reason;
 use forkless_sys::mm;
@@ -47,7 +50,11 @@ pub(crate) struct Outcome {
 static OUTCOME: AtomicPtr<Outcome> = AtomicPtr::new(null_mut());
 
 /// The mapping's length.
-pub(crate) const LEN: usize = (size_of::<Outcome>() + 4095) & !4095;
+const LEN: usize = (size_of::<Outcome>() + 4095) & !4095;
+const _: () = assert!(LEN <= reserve::OUTCOME.len(), "room for what is shared");
+
+/// Whether the place in the reserve is shared memory of this process's, or is being made so.
+static SHARED: AtomicBool = AtomicBool::new(false);
 
 /// Makes the mapping if there is none.
 ///
@@ -60,9 +67,18 @@ pub(crate) fn prepare() -> bool {
 
 #[cold]
 fn share() -> bool {
-    let Ok(at) = reserve::share_outcome() else { return false };
+    // Another thread may be just making it.
+    if SHARED.swap(true, Acquire) {
+        return false;
+    }
+    let Ok(at) = reserve::OUTCOME.replace(mm::PROT_READ | mm::PROT_WRITE, mm::MAP_SHARED) else {
+        SHARED.store(false, Release);
+        return false;
+    };
     if advise(at, mm::MADV_DONTFORK).is_err() {
-        reserve::let_outcome_go(false);
+        if reserve::OUTCOME.let_go().is_ok() {
+            SHARED.store(false, Release);
+        }
         return false;
     }
     OUTCOME.store(at.cast(), Relaxed);
@@ -88,7 +104,10 @@ pub(crate) fn keep() {
 pub(crate) fn forget() {
     if !OUTCOME.load(Relaxed).is_null() {
         OUTCOME.store(null_mut(), Relaxed);
-        reserve::let_outcome_go(true);
+        // The program may have mapped something there since.
+        if reserve::OUTCOME.hold().is_ok() {
+            SHARED.store(false, Release);
+        }
     }
 }
 

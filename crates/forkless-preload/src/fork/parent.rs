@@ -15,13 +15,14 @@ use crate::config;
 use crate::insist::insist;
 use crate::kernel::{self, Args};
 use crate::signals::{BLOCKED, OF_TIMERS, SIGCHLD, SYNCHRONOUS};
+use crate::window::{self, Busy};
 
 use super::arm::{Slot, Verdict};
 use super::decide::NANOS_PER_PAGE;
 use super::exclusions::Listed;
 use super::frame::Frame;
 use super::source::Source;
-use super::{Attempt, child, decide, exclusions, memory, outcome, site, threshold};
+use super::{Attempt, child, exclusions, memory, outcome, site, threshold};
 
 /// The flags of a fork; anything else is another kind of clone.
 const FORK_FLAGS: usize = (k::CLONE_CHILD_SETTID | k::CLONE_CHILD_CLEARTID | k::CLONE_PARENT_SETTID) as usize;
@@ -138,7 +139,7 @@ fn fork(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) {
     slot.disarm(frame);
     // Nor memory that another thread has marked meanwhile.
     // SAFETY: the program's own fork.
-    let replace = || decide::plain(|| unsafe { kernel::pass(nr, args) });
+    let replace = || window::plain(|| unsafe { kernel::pass(nr, args) });
     frame.answer(if again { resend(replace) } else { replace() });
 }
 
@@ -184,11 +185,11 @@ enum Ended {
 }
 
 fn speculate(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> Attempt<Ended> {
-    decide::open_window()?;
+    window::open().map_err(|Busy| Kind::Busy)?;
     let result = in_window(slot, frame, nr, args);
     // The child has a window of its own to leave; it never gets here with one that matters.
     if !matches!(result, Ok(Ended::InChild)) {
-        decide::close_window();
+        window::close();
     }
     result
 }

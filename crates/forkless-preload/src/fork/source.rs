@@ -123,7 +123,7 @@ struct Exchange {
 /// A cluster of a child's (`fetch::CLUSTER`).
 const DATA: usize = 64 << 10;
 const LEAVE: u32 = u32::MAX;
-pub(crate) const LEN: usize = size_of::<Exchange>();
+const _: () = assert!(size_of::<Exchange>() <= reserve::EXCHANGE.len(), "room for the exchange");
 
 static EXCHANGE: AtomicPtr<Exchange> = AtomicPtr::new(null_mut());
 
@@ -146,7 +146,7 @@ fn start(slot: &'static Slot) -> Attempt<Source> {
         clone::clone(clone::CLONE_VM | clone::CLONE_FILES, 0, stack, null_mut(), null_mut(), serve, at)
     };
     server.map(Source::Server).map_err(|_| {
-        reserve::EXCHANGE.let_go();
+        let _ = reserve::EXCHANGE.let_go();
         Kind::CloneFailed
     })
 }
@@ -158,7 +158,7 @@ fn stop(pid: i32) {
     // Its stack is needed again, and the next fork asks whether another process has this memory.
     let _ = insist(|| process::wait4(pid, process::WALL));
     EXCHANGE.store(null_mut(), Relaxed);
-    reserve::EXCHANGE.let_go();
+    let _ = reserve::EXCHANGE.let_go();
 }
 
 /// The server: in its parent's memory, with all signals blocked. It makes system calls and writes the shared pages.

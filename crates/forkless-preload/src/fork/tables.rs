@@ -29,9 +29,6 @@ pub(super) struct Tables {
     pub(super) stacks: arm::Stacks,
 }
 
-/// Bytes that they take.
-pub(crate) const LEN: usize = size_of::<Tables>();
-
 // SAFETY: made of atomics, and of bytes for stacks.
 static TABLES: Late<Tables> = unsafe { Late::new(reserve::TABLES) };
 

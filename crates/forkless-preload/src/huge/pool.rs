@@ -19,7 +19,6 @@ use forkless_sys::maps::{self, Mapping};
 use forkless_sys::signal;
 use forkless_sys::{CPtr, fd, mm, process};
 
-use crate::fork::speculating;
 use crate::insist::insist;
 use crate::late::Late;
 use crate::mappings::{advice, each_writable, unmap_own};
@@ -27,6 +26,7 @@ use crate::reserve;
 use crate::rt;
 use crate::signals;
 use crate::small_file;
+use crate::speculation::speculating;
 use forkless_speculate::text::decimal;
 
 const HUGE: usize = 2 << 20;
@@ -123,9 +123,6 @@ const MOST: usize = 512;
 #[expect(unsafe_code, reason = "all of it is valid when zeroed")]
 // SAFETY: made of atomics.
 static RANGES: Late<Ranges> = unsafe { Late::new(reserve::POOLED) };
-
-/// Bytes that they take.
-pub(crate) const RANGES_LEN: usize = size_of::<Ranges>();
 
 impl Ranges {
     fn get(&self, i: usize) -> (usize, usize) {

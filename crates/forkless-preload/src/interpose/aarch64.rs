@@ -11,7 +11,7 @@ use crate::fork;
 use crate::mappings::advice;
 use crate::next::{self, arguments_back, jump_slot, keep_arguments};
 
-use super::{absent, fork_entry, fork_signal_safe_entry};
+use super::{absent, fork_entry, fork_signal_safe_entry, note_prctl};
 
 /// `fork(2)`. The call's return address is the call site.
 #[unsafe(no_mangle)]
@@ -86,7 +86,7 @@ mod prctl_function {
     }
 
     extern "C" fn note(option: u32) {
-        fork::note_prctl(option);
+        note_prctl(option);
     }
 }
 
@@ -125,7 +125,7 @@ mod syscall_function {
     extern "C" fn note(nr: usize, a: usize, b: usize, c: usize) {
         match nr as u32 {
             k::__NR_madvise => advice::about_to_be_given(a, b, c as u32),
-            k::__NR_prctl => fork::note_prctl(a as u32),
+            k::__NR_prctl => note_prctl(a as u32),
             _ => fork::note_seccomp(),
         }
     }

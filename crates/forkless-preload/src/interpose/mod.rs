@@ -8,11 +8,14 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
+use linux_raw_sys::prctl;
+
 use crate::config;
 use crate::fork;
 use crate::huge::pool;
 use crate::mappings::advice;
 use crate::next::{self, Next, jump_slot};
+use crate::speculation;
 
 #[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
 #[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
@@ -23,8 +26,15 @@ mod fork_handlers;
 /// Runs when the library is loaded, before the program's constructors. glibc passes main's arguments, musl nothing.
 extern "C" fn load() {
     crate::objects::remember();
+    crate::owner::at_take_over(fork::forget_parents);
     // SAFETY: libc's own vector, set before constructors run.
-    unsafe { config::read(crate::next::environment()) };
+    let settings = unsafe { config::read(crate::next::environment()) };
+    if let Some(shell) = settings.shell {
+        crate::shell::configure(shell);
+    }
+    crate::context::configure(settings.fast_context);
+    crate::huge::configure(settings.collapse);
+    pool::configure(settings.hugetlb, !settings.is_quiet);
     crate::tally::begin();
 }
 
@@ -63,10 +73,10 @@ extern "C" fn _Exit(status: c_int) -> ! {
 
 fn end(status: c_int) -> ! {
     #[cfg(target_arch = "x86_64")]
-    if fork::takes_short_cuts() {
+    if speculation::is_direct() {
         fork::child::direct(linux_raw_sys::general::__NR_exit_group, &[status as usize, 0, 0, 0, 0, 0]);
     }
-    if !fork::speculating() {
+    if !speculation::speculating() {
         at_exit(false);
     }
     if let Some(real) = EXIT.get() {
@@ -93,7 +103,7 @@ extern "C" fn fork_signal_safe_entry(site: usize) -> c_int {
 /// `late`: when libc has run the fork handlers.
 fn fork_by(real: &'static Next<next::Fork>, site: usize, late: bool) -> c_int {
     find_childrens();
-    let pid = fork::fork_entry(real, site, late);
+    let pid = fork::fork_entry(real, site, late, passes_others_over);
     if pid == 0 {
         arch::alone();
     }
@@ -124,7 +134,7 @@ fn find_childrens() {
 /// Whether another library has functions of its own under the names of those that speculative children pass over. Then all of them are
 /// looked up now: a child that calls them would look for them with hardly any memory.
 #[cfg(target_arch = "x86_64")]
-pub(crate) fn passes_others_over() -> bool {
+fn passes_others_over() -> bool {
     let passes = arch::passes_others_over() || crate::objects::others_define("_exit\0_Exit\0");
     if passes {
         FORKS.store(1, Relaxed);
@@ -133,15 +143,39 @@ pub(crate) fn passes_others_over() -> bool {
     passes
 }
 
+/// Nothing is passed over where nothing speculates.
+#[cfg(target_arch = "aarch64")]
+fn passes_others_over() -> bool {
+    false
+}
+
+/// The program gives an order to `prctl`: filters and dispatch of its own make its system calls its own business.
+fn note_prctl(option: u32) {
+    match option {
+        prctl::PR_SET_SECCOMP => fork::note_seccomp(),
+        prctl::PR_CAPBSET_DROP => crate::shell::note_rights(),
+        #[cfg(target_arch = "x86_64")]
+        prctl::PR_SET_SYSCALL_USER_DISPATCH => crate::filters::note_dispatch(),
+        _ => {}
+    }
+}
+
+/// A thread is about to change namespaces.
+#[cfg(target_arch = "x86_64")]
+fn note_namespaces() {
+    fork::note_namespaces();
+    crate::shell::note_rights();
+}
+
 /// A thread is being cancelled. Children that it forks find that waiting, and end in the next of libc's functions that is a cancellation point:
 /// none is passed over from here on.
 #[cfg(target_arch = "x86_64")]
 fn note_cancel() {
-    if !fork::speculating() {
+    if !speculation::speculating() {
         FORKS.store(1, Relaxed);
         find_childrens();
     }
-    fork::take_detours();
+    speculation::trap_from_now_on();
 }
 
 unsafe extern "C" {

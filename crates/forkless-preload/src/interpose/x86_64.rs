@@ -11,11 +11,14 @@ use forkless_sys::Errno;
 use forkless_sys::signal::KernelAction;
 use linux_raw_sys::general as k;
 
-use crate::fork::{self, SPECULATING, child};
+use crate::fork::{self, child};
 use crate::mappings::advice;
 use crate::next::{self, Next, arguments_back, jump_slot, keep_arguments};
+use crate::speculation::{Interception, SPECULATING};
 
-use super::{absent, fork_entry, fork_signal_safe_entry, libc_answer, note_cancel};
+use super::{
+    absent, fork_entry, fork_signal_safe_entry, libc_answer, note_cancel, note_namespaces, note_prctl,
+};
 
 pub(super) use super::fork_handlers::{alone, has_ours};
 
@@ -33,7 +36,7 @@ extern "C" fn _Fork() -> c_int {
     naked_asm!("mov rdi, [rsp]", "jmp {entry}", entry = sym fork_signal_safe_entry)
 }
 
-/// Defines a libc function: in a speculative child that takes short cuts `$slow`, elsewhere the next definition, found at the first call.
+/// Defines a libc function: in a speculative child with [`Interception::Direct`] `$slow`, elsewhere the next definition, found at the first call.
 macro_rules! interpose {
     ($($name:ident, $text:literal => $slow:path;)*) => {
         /// The names of these functions.
@@ -52,12 +55,12 @@ macro_rules! interpose {
             #[unsafe(naked)]
             extern "C" fn $name() {
                 naked_asm!(
-                    "cmp byte ptr [rip + {speculating}], {short_cuts}",
+                    "cmp byte ptr [rip + {speculating}], {direct}",
                     "je 2f",
                     "jmp [rip + {next}]",
                     "2: jmp {slow}",
                     speculating = sym SPECULATING,
-                    short_cuts = const fork::SHORT_CUTS,
+                    direct = const Interception::Direct as u8,
                     next = sym NEXT,
                     slow = sym $slow,
                 )
@@ -310,13 +313,13 @@ macro_rules! watches {
 watches! {
     siginterrupt, c"siginterrupt", (signal: c_int, yes: c_int) => SIGINTERRUPT.store(true, Relaxed);
     pthread_cancel, c"pthread_cancel", (thread: usize) => note_cancel();
-    unshare, c"unshare", (flags: c_int) => fork::note_namespaces();
-    setns, c"setns", (namespace: c_int, kind: c_int) => fork::note_namespaces();
+    unshare, c"unshare", (flags: c_int) => note_namespaces();
+    setns, c"setns", (namespace: c_int, kind: c_int) => note_namespaces();
     /// Of whatever process.
     process_madvise, c"process_madvise", (process: c_int, ranges: usize, count: usize, advice: c_int, flags: u32) =>
         advice::about_to_be_given_somewhere(advice as u32);
     /// Variadic; six registers carry all it can take.
-    prctl, c"prctl", (option: c_int, a: usize, b: usize, c: usize, d: usize) => fork::note_prctl(option as u32);
+    prctl, c"prctl", (option: c_int, a: usize, b: usize, c: usize, d: usize) => note_prctl(option as u32);
 }
 
 /// The instructions that go on to `$next`, once huge pages have been moved to by way of `$before`.
@@ -443,8 +446,8 @@ mod syscall_function {
         match nr as u32 {
             k::__NR_madvise => advice::about_to_be_given(a, b, c as u32),
             k::__NR_process_madvise => advice::about_to_be_given_somewhere(d as u32),
-            k::__NR_prctl => fork::note_prctl(a as u32),
-            k::__NR_unshare | k::__NR_setns => fork::note_namespaces(),
+            k::__NR_prctl => note_prctl(a as u32),
+            k::__NR_unshare | k::__NR_setns => note_namespaces(),
             k::__NR_vmsplice => fork::note_vmsplice(),
             k::__NR_clone => fork::note_clone(a as u32),
             k::__NR_clone3 => fork::note_clone3(a),

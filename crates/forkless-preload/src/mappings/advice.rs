@@ -11,7 +11,9 @@
 
 use forkless_sys::mm::{MADV_DONTFORK, MADV_WIPEONFORK};
 
-use crate::fork;
+use crate::filters::{self, sandboxed};
+use crate::speculation::speculating;
+use crate::window;
 
 use super::notes;
 
@@ -23,14 +25,14 @@ const fn is_mark(advice: u32) -> bool {
 /// are all taken back after it.
 pub(crate) fn given<T>(addr: usize, len: usize, advice: u32, madvise: impl FnOnce() -> T) -> T {
     // A speculative child's call is judged, in a window that is not its own; it forks no children that would be speculative.
-    if !is_mark(advice) || fork::speculating() {
+    if !is_mark(advice) || speculating() {
         return madvise();
     }
-    crate::filters::learn();
-    if fork::sandboxed() {
+    filters::learn();
+    if sandboxed() {
         return madvise();
     }
-    fork::outside_window(|| {
+    window::outside(|| {
         if len != 0 {
             // The kernel marks whole pages.
             notes::add(addr, page_end(addr, len));
@@ -53,8 +55,8 @@ pub(crate) fn about_to_be_given(addr: usize, len: usize, advice: u32) {
 /// anywhere. Forks of one thread find the marks; beside threads nothing is known from here on.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn about_to_be_given_somewhere(advice: u32) {
-    if is_mark(advice) && !fork::speculating() && !fork::sandboxed() && fork::meets_threads() {
-        fork::outside_window(notes::give_up);
+    if is_mark(advice) && !speculating() && !sandboxed() && window::meets_threads() {
+        window::outside(notes::give_up);
     }
 }
 
@@ -96,8 +98,7 @@ pub(crate) fn is_marked(start: usize, end: usize) -> bool {
 /// A mapping is about to be unmapped by `munmap`, which returns 0 when it is. It is forgotten first: later another thread might have marked what lies
 /// there by then.
 pub(crate) fn unmapped(addr: usize, len: usize, munmap: impl FnOnce() -> i32) -> i32 {
-    if notes::is_empty() || fork::speculating() || fork::sandboxed() || len == 0 || !addr.is_multiple_of(4096)
-    {
+    if notes::is_empty() || speculating() || sandboxed() || len == 0 || !addr.is_multiple_of(4096) {
         return munmap();
     }
     let end = page_end(addr, len);
@@ -112,11 +113,11 @@ pub(crate) fn unmapped(addr: usize, len: usize, munmap: impl FnOnce() -> i32) ->
 /// A mapping is about to be moved or to grow, and may take a mark along. `mremap` makes the call.
 pub(crate) fn moved(addr: usize, old_len: usize, new_len: usize, mremap: impl FnOnce() -> usize) -> usize {
     // A speculative child's call is judged, and undoes it.
-    if fork::speculating() || fork::sandboxed() {
+    if speculating() || sandboxed() {
         return mremap();
     }
     // No other thread may look at the mappings between the move and the note.
-    fork::outside_window(|| {
+    window::outside(|| {
         let noted = touches(addr, addr.saturating_add(old_len.max(1)));
         let at = mremap();
         if noted && at != usize::MAX {

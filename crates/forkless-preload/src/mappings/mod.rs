@@ -14,7 +14,6 @@ pub(crate) mod advice;
 mod notes;
 
 pub(crate) use forkless_speculate::maps::Name;
-pub(crate) use notes::LEN as NOTES;
 
 fn open() -> Result<i32, Errno> {
     proc::open(c"self/maps")

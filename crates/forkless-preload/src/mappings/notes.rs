@@ -4,14 +4,11 @@
 use forkless_speculate::notes::{MOST, Note, Notes, Store, Table};
 use forkless_sys::sched;
 
-use crate::fork;
 use crate::insist::uninterrupted;
 use crate::late::Late;
 use crate::owner;
 use crate::reserve;
-
-/// Bytes that they take.
-pub(crate) const LEN: usize = size_of::<[Note; MOST]>();
+use crate::speculation;
 
 /// Mapped when there is something to note.
 // SAFETY: made of atomics.
@@ -92,8 +89,8 @@ pub(super) fn forget_holder() {
 }
 
 fn exclusive<T>(work: impl FnOnce(Table<'_, Room>) -> T) -> Option<T> {
-    if owner::is_copy() && !fork::speculating() {
-        owner::take_over(fork::forget_parents);
+    if owner::is_copy() && !speculation::speculating() {
+        owner::take_over();
     }
     NOTES.exclusive(&Room, sched::yield_now, work)
 }

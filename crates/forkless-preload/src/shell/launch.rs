@@ -68,7 +68,7 @@ pub(super) const STACK: usize = 32 << 10;
 
 /// Workspaces in the reserve. A launch takes one for as long as its child needs to execute.
 const WORKSPACES: usize = 2;
-pub(crate) const WORKSPACES_LEN: usize = WORKSPACES * SIZE;
+const _: () = assert!(WORKSPACES * SIZE <= reserve::WORKSPACES.len(), "room for them");
 
 /// In a child that was forked while another thread launched, that thread's stays taken.
 static TAKEN: [AtomicBool; WORKSPACES] = [const { AtomicBool::new(false) }; WORKSPACES];

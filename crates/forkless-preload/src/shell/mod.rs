@@ -24,9 +24,7 @@ use forkless_sys::{CPtr, process};
 use crate::{rt, tally};
 use forkless_speculate::text::decimal;
 
-pub(crate) use launch::WORKSPACES_LEN;
 pub(crate) use rights::note_rights;
-pub(crate) use streams::LEN as STREAMS_LEN;
 
 /// 0: off. Else what it is (`ShellTraits::to_bits`), or one of the numbers below, which are larger.
 static SHELL: AtomicU8 = AtomicU8::new(0);

@@ -59,9 +59,6 @@ struct Stream {
 /// stream of the program's any more, and when it is closed its number may be another file's.
 const CLOSING: *mut c_void = core::ptr::dangling_mut::<u8>().cast();
 
-/// Bytes that they take.
-pub(crate) const LEN: usize = size_of::<[Stream; STREAMS]>();
-
 /// Mapped by the first `popen`.
 // SAFETY: made of atomics.
 static TABLE: Late<[Stream; STREAMS]> = unsafe { Late::new(reserve::STREAMS) };

@@ -15,10 +15,11 @@ use crate::config;
 use crate::kernel::Args;
 use crate::rt;
 use crate::signals::{SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP};
+use crate::speculation;
 
 use super::arm::{self, Slot};
 use super::frame::{Frame, Info};
-use super::{SPECULATING, WAY, exclusions, memory, outcome};
+use super::{exclusions, memory, outcome};
 
 mod exec;
 mod fds;
@@ -109,7 +110,7 @@ pub(crate) fn interrupted(signal: i32, code: i32) -> ! {
 
 /// The first thing the child does, still inside the handler that made it. Signals other than the synchronous are blocked.
 pub(crate) fn begin(slot: &'static Slot, source: i32, parent: i32) {
-    SPECULATING.store(WAY.load(Relaxed), Relaxed);
+    speculation::begin();
     // A child whose parent was killed must not go on to execute anything the program did not live to see.
     if process::set_pdeathsig(SIGKILL).is_err() || process::getppid() != parent {
         abort(Kind::Setup);

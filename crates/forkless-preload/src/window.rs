@@ -1,0 +1,104 @@
+//! The window of this process (`forkless_speculate::window`): the time in which memory is marked for a speculation.
+//! Only beside other threads somebody can meet it.
+
+#[cfg(target_arch = "x86_64")]
+use forkless_speculate::window::{Threads, Window};
+#[cfg(target_arch = "x86_64")]
+use forkless_sys::{process, sched};
+
+#[cfg(target_arch = "x86_64")]
+use crate::{config, filters, owner, speculation};
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use forkless_speculate::window::Busy;
+
+#[cfg(target_arch = "x86_64")]
+static WINDOW: Window = Window::new();
+
+/// Whether other threads run beside a speculation.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn meets_threads() -> bool {
+    config::fork() == config::Fork::Speculate
+}
+
+/// Makes a fork that does not speculate, never while another thread has memory marked: its child would lack it. Before libc's fork takes
+/// any lock.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn plain<T>(fork: impl FnOnce() -> T) -> T {
+    if !meets_threads() {
+        return fork();
+    }
+    begin_plain();
+    let result = fork();
+    end_plain();
+    result
+}
+
+/// From here on no window is opened, until [`end_plain`].
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn begin_plain() {
+    speculation::touch();
+    WINDOW.begin_plain(&OurThreads);
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn end_plain() {
+    WINDOW.end_plain();
+}
+
+/// Makes a call that moves memory, never while another thread has memory marked. Nor one that marks memory for the program, whose mark
+/// would be taken back with ours.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn outside<T>(call: impl FnOnce() -> T) -> T {
+    if !meets_threads() {
+        return call();
+    }
+    speculation::touch();
+    if owner::is_copy() {
+        // A window that was open in the parent is never closed here.
+        owner::take_over();
+    }
+    WINDOW.outside(&OurThreads, call)
+}
+
+/// Makes a call that moves memory: on arm64 nothing marks any.
+#[cfg(target_arch = "aarch64")]
+pub(crate) fn outside<T>(call: impl FnOnce() -> T) -> T {
+    call()
+}
+
+/// Opens the window, waiting for another speculation to close it.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn open() -> Result<(), Busy> {
+    WINDOW.open(&OurThreads)
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn close() {
+    WINDOW.close();
+}
+
+/// In a plain forked child: threads that were in the middle of something are not here.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn reset() {
+    WINDOW.reset();
+}
+
+#[cfg(target_arch = "x86_64")]
+struct OurThreads;
+
+#[cfg(target_arch = "x86_64")]
+impl Threads for OurThreads {
+    fn yield_now(&self) {
+        // The program's filter may kill for a call that the program does not make.
+        if filters::sandboxed() {
+            core::hint::spin_loop();
+        } else {
+            sched::yield_now();
+        }
+    }
+
+    fn is_only_one(&self) -> bool {
+        process::thread_count() == Some(1)
+    }
+}
