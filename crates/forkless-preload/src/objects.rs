@@ -119,17 +119,17 @@ pub(crate) fn find(name: &CStr) -> Option<*mut c_void> {
     }
 }
 
-/// Whether an object after ours that is no part of libc defines one of `names`, each ended by a NUL: another preloaded library, a sanitizer's
-/// runtime, a wrapper that the program is linked with. Also where that cannot be told.
-pub(crate) fn others_define(names: &'static str) -> bool {
+/// Whether an object after ours that is no part of libc defines one of `names`: another preloaded library, a sanitizer's runtime, a wrapper
+/// that the program is linked with. Also where that cannot be told.
+///
+/// Each name is ended by a NUL. One text and not a list: each pointer of a list would be relocated in every program.
+pub(crate) fn others_define(names: &str) -> bool {
     let found = look_through(|symbols| {
-        let defines = |name| {
-            // SAFETY: ended by its only NUL.
-            symbols.find(unsafe { CStr::from_bytes_with_nul_unchecked(name) }).is_some()
-        };
         // libc itself has this, and so has libpthread before glibc 2.34.
-        let is_libcs = defines(b"__errno_location\0");
-        (!is_libcs && names.as_bytes().split_inclusive(|byte| *byte == 0).any(defines)).then_some(())
+        let is_libcs = symbols.find(c"__errno_location").is_some();
+        let mut names = names.as_bytes().split_inclusive(|byte| *byte == 0);
+        let defines = |name| CStr::from_bytes_until_nul(name).is_ok_and(|name| symbols.find(name).is_some());
+        (!is_libcs && names.any(defines)).then_some(())
     });
     found != Some(None)
 }
