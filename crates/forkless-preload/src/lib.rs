@@ -6,7 +6,7 @@
 //! - linked against nothing; what it needs of libc is looked up in the program ([`next`]), so glibc and musl both do;
 //! - no allocation, no thread-local storage, no libc call in a signal handler or in a speculative child's system calls;
 //! - all state is in statics made of atomics, so that a handler may read it at any point: on one page of the library, which the loader writes in every
-//!   program, so that it costs none of them another fault; and what is larger in tables that those make usable that need them ([`late`]);
+//!   program, so that it costs none of them another fault; and what is larger in tables that those make usable that need them ([`lazy_mapping`]);
 //! - what lasts lies in the library's own address space ([`reserve`]), never where the program could know of room;
 //! - whatever cannot be proven unnoticeable is not done: fall back to the plain call, count it, report it.
 #![no_std]
@@ -20,17 +20,16 @@ mod filters;
 #[cfg_attr(not(target_arch = "x86_64"), path = "fork/plain.rs")]
 mod fork;
 mod huge;
-mod insist;
 mod interpose;
 #[cfg(target_arch = "x86_64")]
 mod kernel;
-mod late;
+mod lazy_mapping;
 mod loader;
 mod mappings;
+mod memory_owner;
 mod namespace;
 mod next;
 mod objects;
-mod owner;
 mod proc;
 mod reserve;
 mod rt;
@@ -39,4 +38,5 @@ mod signals;
 mod small_file;
 mod speculation;
 mod tally;
+mod uninterrupted;
 mod window;

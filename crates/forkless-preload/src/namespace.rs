@@ -3,9 +3,9 @@
 use forkless_sys::{CPtr, fd};
 
 #[cfg(target_arch = "x86_64")]
-use crate::insist::uninterrupted;
-#[cfg(target_arch = "x86_64")]
 use crate::proc;
+#[cfg(target_arch = "x86_64")]
+use crate::uninterrupted::uninterrupted;
 use forkless_speculate::text::decimal;
 
 /// Whether a child would be in this thread's own PID namespace. After `unshare(CLONE_NEWPID)` the first child is the init of a new one, and

@@ -100,13 +100,13 @@ fn debug() -> Option<*const Debug> {
     let itself = headers.iter().find(|h| h.kind == PT_PHDR)?;
     let base = (headers.as_ptr() as usize).wrapping_sub(itself.address);
     let dynamic = headers.iter().find(|h| h.kind == PT_DYNAMIC)?;
-    let mut entries = entries(Table(base.wrapping_add(dynamic.address) as *const Dynamic));
+    let mut entries = entries(TableAt(base.wrapping_add(dynamic.address) as *const Dynamic));
     let debug = entries.find(|entry| entry.tag == DT_DEBUG)?.value;
     (debug != 0).then_some(debug as *const Debug)
 }
 
 /// The dynamic section of a loaded object, which ends with `DT_NULL`.
-fn entries(section: Table<Dynamic>) -> impl Iterator<Item = Dynamic> {
+fn entries(section: TableAt<Dynamic>) -> impl Iterator<Item = Dynamic> {
     (0..).map(move |i| section.get(i)).take_while(|entry| entry.tag != 0)
 }
 
@@ -150,16 +150,16 @@ fn look_through<T>(answer: impl Fn(Symbols) -> Option<T>) -> Option<Option<T>> {
 
 /// A table in a loaded object. Its length is known from elsewhere.
 #[derive(Clone, Copy)]
-struct Table<T>(*const T);
+struct TableAt<T>(*const T);
 
-impl<T: Copy> Table<T> {
+impl<T: Copy> TableAt<T> {
     fn get(self, index: usize) -> T {
         // SAFETY: tables are those of loaded objects, and looked at only as far as the object's own words say that they go.
         unsafe { self.0.wrapping_add(index).read() }
     }
 
-    fn from(self, index: usize) -> Table<T> {
-        Table(self.0.wrapping_add(index))
+    fn from(self, index: usize) -> TableAt<T> {
+        TableAt(self.0.wrapping_add(index))
     }
 }
 
@@ -172,16 +172,16 @@ enum Definition {
 /// What an object says of its symbols.
 struct Symbols {
     base: usize,
-    symbols: Table<Symbol>,
-    strings: Table<u8>,
-    versions: Option<Table<u16>>,
+    symbols: TableAt<Symbol>,
+    strings: TableAt<u8>,
+    versions: Option<TableAt<u16>>,
     hash: Hash,
 }
 
 #[derive(Clone, Copy)]
 enum Hash {
-    Gnu(Table<u32>),
-    SystemV(Table<u32>),
+    Gnu(TableAt<u32>),
+    SystemV(TableAt<u32>),
 }
 
 /// Where the tables of an object are, kept for the next lookup: going through its dynamic section is most of one.
@@ -205,13 +205,13 @@ impl Known {
 
     fn get(&self, base: usize) -> Option<Symbols> {
         let hash = self.hash.load(Acquire);
-        let table = Table((hash & !1) as *const u32);
+        let table = TableAt((hash & !1) as *const u32);
         let versions = self.versions.load(Relaxed);
         (hash != 0).then(|| Symbols {
             base,
-            symbols: Table(self.symbols.load(Relaxed) as *const Symbol),
-            strings: Table(self.strings.load(Relaxed) as *const u8),
-            versions: (versions != 0).then_some(Table(versions as *const u16)),
+            symbols: TableAt(self.symbols.load(Relaxed) as *const Symbol),
+            strings: TableAt(self.strings.load(Relaxed) as *const u8),
+            versions: (versions != 0).then_some(TableAt(versions as *const u16)),
             hash: if hash & 1 == 0 { Hash::Gnu(table) } else { Hash::SystemV(table) },
         })
     }
@@ -249,7 +249,7 @@ impl Symbols {
         const DT_VERSYM: usize = 0x6fff_fff0;
         let base = object.base;
         let (mut hash, mut gnu_hash, mut symbols, mut strings, mut versions) = (None, None, None, None, None);
-        for entry in entries(Table(object.dynamic)) {
+        for entry in entries(TableAt(object.dynamic)) {
             let wanted = match entry.tag {
                 DT_HASH => &mut hash,
                 DT_STRTAB => &mut strings,
@@ -262,14 +262,14 @@ impl Symbols {
             *wanted = Some(if entry.value < base { entry.value + base } else { entry.value });
         }
         let hash = match gnu_hash {
-            Some(table) => Hash::Gnu(Table(table as *const u32)),
-            None => Hash::SystemV(Table(hash? as *const u32)),
+            Some(table) => Hash::Gnu(TableAt(table as *const u32)),
+            None => Hash::SystemV(TableAt(hash? as *const u32)),
         };
         Some(Symbols {
             base,
-            symbols: Table(symbols? as *const Symbol),
-            strings: Table(strings? as *const u8),
-            versions: versions.map(|at| Table(at as *const u16)),
+            symbols: TableAt(symbols? as *const Symbol),
+            strings: TableAt(strings? as *const u8),
+            versions: versions.map(|at| TableAt(at as *const u16)),
             hash,
         })
     }
@@ -282,7 +282,7 @@ impl Symbols {
     }
 
     /// Buckets of chains of neighbouring symbols; the filter in front of them is passed over, for libc's would let nearly all through.
-    fn find_gnu(&self, table: Table<u32>, name: &CStr) -> Option<Definition> {
+    fn find_gnu(&self, table: TableAt<u32>, name: &CStr) -> Option<Definition> {
         let wanted =
             name.to_bytes().iter().fold(5381u32, |h, b| h.wrapping_mul(33).wrapping_add(u32::from(*b)));
         let (buckets, offset, filter) = (table.get(0), table.get(1), table.get(2) as usize);
@@ -305,7 +305,7 @@ impl Symbols {
         None
     }
 
-    fn find_system_v(&self, table: Table<u32>, name: &CStr) -> Option<Definition> {
+    fn find_system_v(&self, table: TableAt<u32>, name: &CStr) -> Option<Definition> {
         let wanted = name.to_bytes().iter().fold(0u32, |h, b| {
             let h = (h << 4).wrapping_add(u32::from(*b));
             (h ^ (h >> 24 & 0xf0)) & 0x0fff_ffff

@@ -43,7 +43,7 @@ pub(crate) const EXCHANGE: Area = STREAMS.then(SPECULATION * (68 << 10));
 pub(crate) const OUTCOME: Area = EXCHANGE.then(SPECULATION * (12 << 10));
 /// The record of `forkless run --report`.
 pub(crate) const RECORD: Area = OUTCOME.then(28 << 10);
-/// Whose memory this is (`owner`).
+/// Whose memory this is (`memory_owner`).
 pub(crate) const OWNER: Area = RECORD.then(PAGE);
 /// Whether this is the root's memory (`tally`).
 pub(crate) const ROOT: Area = OWNER.then(PAGE);

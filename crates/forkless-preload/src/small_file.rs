@@ -4,7 +4,7 @@
 use forkless_sys::signal::{self, SigSet};
 use forkless_sys::{CPtr, fd};
 
-use crate::insist::insist;
+use forkless_speculate::retry::retry;
 
 const FLAGS: u32 = fd::O_RDONLY | fd::O_CLOEXEC | fd::O_NONBLOCK;
 
@@ -21,7 +21,7 @@ pub(crate) fn status_lines(go_on: impl FnMut(&[u8]) -> bool) {
     // A handler would find the lowest number taken, and one that jumped away would leave it so.
     let Ok(before) = signal::set_mask(SigSet::ALL) else { return };
     read_status(go_on);
-    let _ = insist(|| signal::set_mask(before));
+    let _ = retry(|| signal::set_mask(before));
 }
 
 fn read_status(mut go_on: impl FnMut(&[u8]) -> bool) {

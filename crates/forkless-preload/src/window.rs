@@ -7,7 +7,7 @@ use forkless_speculate::window::{Threads, Window};
 use forkless_sys::{process, sched};
 
 #[cfg(target_arch = "x86_64")]
-use crate::{config, filters, owner, speculation};
+use crate::{config, filters, memory_owner, speculation};
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) use forkless_speculate::window::Busy;
@@ -54,9 +54,9 @@ pub(crate) fn outside<T>(call: impl FnOnce() -> T) -> T {
         return call();
     }
     speculation::touch();
-    if owner::is_copy() {
+    if memory_owner::is_copy() {
         // A window that was open in the parent is never closed here.
-        owner::take_over();
+        memory_owner::take_over();
     }
     WINDOW.outside(&OurThreads, call)
 }

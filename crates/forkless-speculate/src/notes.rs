@@ -74,7 +74,7 @@ impl Notes {
         &self,
         store: &S,
         yield_now: impl Fn(),
-        work: impl FnOnce(Table<'_, S>) -> T,
+        work: impl FnOnce(Locked<'_, S>) -> T,
     ) -> Option<T> {
         /// A process that shares this memory may be killed while it has the lock.
         const PATIENCE: usize = 100_000;
@@ -88,19 +88,19 @@ impl Notes {
             yield_now();
         }
         let is_known = !self.incomplete.load(Relaxed);
-        let result = is_known.then(|| work(Table { count: &self.count, store }));
+        let result = is_known.then(|| work(Locked { count: &self.count, store }));
         self.lock.store(false, Release);
         result
     }
 }
 
 /// The notes, for the thread that has the lock.
-pub struct Table<'a, S> {
+pub struct Locked<'a, S> {
     count: &'a AtomicUsize,
     store: &'a S,
 }
 
-impl<'a, S: Store> Table<'a, S> {
+impl<'a, S: Store> Locked<'a, S> {
     fn len(&self) -> usize {
         self.count.load(Relaxed)
     }
@@ -221,7 +221,7 @@ mod tests {
         }
     }
 
-    fn with<S: Store, T>(notes: &Notes, store: &S, work: impl FnOnce(Table<'_, S>) -> T) -> Option<T> {
+    fn with<S: Store, T>(notes: &Notes, store: &S, work: impl FnOnce(Locked<'_, S>) -> T) -> Option<T> {
         notes.exclusive(store, || (), work)
     }
 
@@ -238,7 +238,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 64 }))]
 
         /// The notes say what a set of bytes says, for every range.
         #[test]

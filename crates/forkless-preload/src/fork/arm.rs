@@ -18,12 +18,12 @@ use forkless_record::{Kind, Reason};
 use forkless_sys::signal::{self, AltStack, KernelAction, SigSet};
 use forkless_sys::{Errno, dispatch, sched};
 
-use crate::insist::insist;
 use crate::rt;
 use crate::signals::{BLOCKED, SIGSYS};
 use crate::window;
+use forkless_speculate::retry::retry;
 
-use super::{Attempt, NO_DISPATCH, decide, tables, trap};
+use super::{Attempt, NO_DISPATCH, decide, state, trap};
 
 const SA_SIGINFO: usize = 4;
 const SA_ONSTACK: usize = 0x0800_0000;
@@ -34,7 +34,7 @@ const SS_AUTODISARM: i32 = 1 << 31;
 
 /// How a fork went.
 #[derive(Clone, Copy)]
-pub(crate) enum Verdict {
+pub(crate) enum Resolution {
     Plain(Reason),
     Committed { bytes: usize },
     Aborted(Reason),
@@ -79,7 +79,7 @@ pub(crate) struct Slot {
     alt_start: AtomicUsize,
     alt_flags: AtomicI32,
     alt_size: AtomicUsize,
-    verdict: AtomicU8,
+    resolution: AtomicU8,
     number: AtomicUsize,
 }
 
@@ -131,7 +131,7 @@ pub(crate) fn arm(site: usize, late: bool) -> Attempt<Turn> {
     let turn = slot.turn.fetch_add(1, Relaxed) + 1;
     slot.taken_at.store(here, Relaxed);
     slot.site.store(site, Relaxed);
-    slot.set_verdict(Verdict::Plain(Kind::Unusual.into()));
+    slot.set_resolution(Resolution::Plain(Kind::Unusual.into()));
     if late {
         slot.waiting.store(true, Relaxed);
     } else if let Err(kind) = slot.arm() {
@@ -158,7 +158,7 @@ fn forget_left(here: usize) {
 pub(crate) extern "C" fn prepare() {
     let Some(slot) = mine().filter(|slot| slot.waiting.swap(false, Relaxed)) else { return };
     if let Err(kind) = decide::again().and_then(|()| slot.arm()) {
-        slot.set_verdict(Verdict::Plain(kind.into()));
+        slot.set_resolution(Resolution::Plain(kind.into()));
         slot.goes_plain();
     }
 }
@@ -208,16 +208,16 @@ pub(crate) fn reset() {
 
 impl Turn {
     /// After libc's fork has returned. The slot, and with it the stack the handler ran on, becomes free only here.
-    pub(crate) fn release(self) -> Verdict {
+    pub(crate) fn release(self) -> Resolution {
         let slot = self.slot;
         if slot.owner.load(Relaxed) != rt::thread_pointer() || slot.turn.load(Relaxed) != self.turn {
-            return Verdict::Plain(Kind::Unusual.into());
+            return Resolution::Plain(Kind::Unusual.into());
         }
         // Still armed if libc made no system call that could have been the fork.
         slot.stand_down();
-        let verdict = slot.verdict();
+        let resolution = slot.resolution();
         slot.free();
-        verdict
+        resolution
     }
 }
 
@@ -236,7 +236,7 @@ impl Slot {
             alt_start: AtomicUsize::new(0),
             alt_flags: AtomicI32::new(0),
             alt_size: AtomicUsize::new(0),
-            verdict: AtomicU8::new(0),
+            resolution: AtomicU8::new(0),
             number: AtomicUsize::new(0),
         }
     }
@@ -251,7 +251,7 @@ impl Slot {
         self.mask.store(before.0, Relaxed);
         let result = self.arm_blocked(before);
         let mask = if result.is_ok() { SigSet::ALL.without(SIGSYS) } else { before };
-        let _ = insist(|| signal::set_mask(mask));
+        let _ = retry(|| signal::set_mask(mask));
         result
     }
 
@@ -278,7 +278,7 @@ impl Slot {
     }
 
     fn stack(&self) -> &'static Stack {
-        &tables::get().stacks.0[self.index()]
+        &state::get().stacks.0[self.index()]
     }
 
     /// Where the stack for a server begins.
@@ -323,14 +323,14 @@ impl Slot {
     fn give_stack_back(&self) {
         if self.has_stack.swap(false, Relaxed) {
             // SAFETY: the stack the program had set itself.
-            let _ = insist(|| unsafe { signal::set_altstack(&self.program_stack()) });
+            let _ = retry(|| unsafe { signal::set_altstack(&self.program_stack()) });
         }
     }
 
     /// Puts everything back from inside the handler: what the kernel restores at the handler's return is written into its frame. From
     /// then on the program's handlers run, on its own stack, and may jump away.
     pub(crate) fn disarm(&self, frame: &mut super::frame::Frame) {
-        let _ = insist(dispatch::off);
+        let _ = retry(dispatch::off);
         HANDLER.remove();
         frame.mask = self.mask.load(Relaxed);
         if self.has_stack.swap(false, Relaxed) {
@@ -352,10 +352,10 @@ impl Slot {
             self.goes_plain();
         }
         if self.armed.swap(false, Relaxed) {
-            let _ = insist(dispatch::off);
+            let _ = retry(dispatch::off);
             HANDLER.remove();
             self.give_stack_back();
-            let _ = insist(|| signal::set_mask(SigSet(self.mask.load(Relaxed))));
+            let _ = retry(|| signal::set_mask(SigSet(self.mask.load(Relaxed))));
             self.goes_plain();
         }
     }
@@ -370,23 +370,23 @@ impl Slot {
         self.owner.store(0, Release);
     }
 
-    pub(crate) fn set_verdict(&self, verdict: Verdict) {
-        let (kind, number) = match verdict {
-            Verdict::Plain(r) => (0, r.raw() as usize),
-            Verdict::Committed { bytes } => (1, bytes),
-            Verdict::Aborted(r) => (2, r.raw() as usize),
+    pub(crate) fn set_resolution(&self, resolution: Resolution) {
+        let (kind, number) = match resolution {
+            Resolution::Plain(r) => (0, r.raw() as usize),
+            Resolution::Committed { bytes } => (1, bytes),
+            Resolution::Aborted(r) => (2, r.raw() as usize),
         };
-        self.verdict.store(kind, Relaxed);
+        self.resolution.store(kind, Relaxed);
         self.number.store(number, Relaxed);
     }
 
-    fn verdict(&self) -> Verdict {
+    fn resolution(&self) -> Resolution {
         let number = self.number.load(Relaxed);
         let reason = Reason::from_raw(number as u32).unwrap_or(Kind::Unusual.into());
-        match self.verdict.load(Relaxed) {
-            1 => Verdict::Committed { bytes: number },
-            2 => Verdict::Aborted(reason),
-            _ => Verdict::Plain(reason),
+        match self.resolution.load(Relaxed) {
+            1 => Resolution::Committed { bytes: number },
+            2 => Resolution::Aborted(reason),
+            _ => Resolution::Plain(reason),
         }
     }
 }
@@ -445,6 +445,6 @@ impl Handler {
 
     fn put_back(&self) {
         // SAFETY: the action the program had.
-        let _ = insist(|| unsafe { signal::set_action(SIGSYS, &program_action()) });
+        let _ = retry(|| unsafe { signal::set_action(SIGSYS, &program_action()) });
     }
 }

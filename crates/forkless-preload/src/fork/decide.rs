@@ -9,11 +9,11 @@ use linux_raw_sys::general as k;
 use crate::config::{self, Fork};
 use crate::filters;
 use crate::mappings::advice;
+use crate::memory_owner;
 use crate::namespace;
-use crate::owner;
 use crate::{rt, small_file};
 
-use super::{Attempt, NO_DISPATCH, outcome, site, tables, threshold};
+use super::{Attempt, NO_DISPATCH, shared_pages, site, state, threshold};
 
 /// What copying one page table entry and tearing it down again costs, for the estimate in the report: 17 to 28 ms for the 262,144
 /// pages of 1 GB, most of it in `dup_mmap` and `exit_mmap`.
@@ -97,7 +97,7 @@ pub(crate) fn decide(at: usize) -> Attempt<()> {
     }
     stays_in_namespace()?;
     in_own_memory()?;
-    if !tables::map() || !outcome::prepare() {
+    if !state::map() || !shared_pages::prepare() {
         return Err(Kind::Setup);
     }
     Ok(())
@@ -108,8 +108,8 @@ fn in_own_memory() -> Attempt<()> {
     // `stays_strict` has asked the kernel.
     let is_sure = config::fork() == Fork::Strict && is_unfiltered();
     let is_shared = || {
-        if owner::is_marked() {
-            owner::is_shared()
+        if memory_owner::is_marked() {
+            memory_owner::is_shared()
         } else {
             // There is one thread, and yet somebody else: another process.
             is_unfiltered()
@@ -120,7 +120,7 @@ fn in_own_memory() -> Attempt<()> {
     if !is_sure && is_shared() {
         return Err(Kind::Shared);
     }
-    if owner::mark() { Ok(()) } else { Err(Kind::Setup) }
+    if memory_owner::mark() { Ok(()) } else { Err(Kind::Setup) }
 }
 
 /// What fork handlers may have changed since.

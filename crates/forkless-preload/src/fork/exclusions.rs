@@ -10,16 +10,16 @@ use forkless_sys::{Result, mm, process};
 use crate::mappings::{advice, each_writable};
 use crate::{next, rt};
 
-use super::{decide, outcome, site, tables};
+use super::{decide, shared_pages, site, state};
 
 /// Memory the parent has and the child lacks.
 pub(crate) fn absent() -> &'static Ranges {
-    &tables::get().absent
+    &state::get().absent
 }
 
 /// Writable shared mappings.
 pub(crate) fn shared() -> &'static Ranges {
-    &tables::get().shared
+    &state::get().shared
 }
 
 /// What a listing found.
@@ -51,7 +51,7 @@ pub(crate) fn list(
     each_writable(|m| {
         listed.mappings += 1;
         if m.flags & maps::SHARED != 0 {
-            return m.start == outcome::address() || shared.push(m.start, m.end, false);
+            return m.start == shared_pages::address() || shared.push(m.start, m.end, false);
         }
         if exclusions::is_candidate(&m)
             && m.end - m.start >= smallest
@@ -106,7 +106,7 @@ pub(crate) fn each_candidate(mut each: impl FnMut(usize, usize)) -> usize {
 /// Whether the program has marked a private anonymous mapping of three pages and more. `may_split`: whether it may be two for a moment.
 /// With signals blocked.
 fn is_marked(m: &Mapping, beside_threads: bool, may_split: impl FnOnce(usize, usize) -> bool) -> bool {
-    let seen = &tables::get().seen;
+    let seen = &state::get().seen;
     if advice::is_marked(m.start, m.end) {
         return true;
     }

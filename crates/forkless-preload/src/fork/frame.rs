@@ -4,7 +4,7 @@ use forkless_sys::signal::{AltStack, Taken};
 
 use crate::kernel::Args;
 
-use super::memory;
+use super::program_memory;
 
 /// What the kernel pushed, and will restore from at `rt_sigreturn`.
 #[repr(C)]
@@ -76,7 +76,7 @@ pub(crate) struct Info {
 impl Info {
     /// All of what the kernel says.
     pub(crate) fn taken(&self) -> &Taken {
-        memory::taken(self)
+        program_memory::taken(self)
     }
 }
 

@@ -21,9 +21,9 @@ use forkless_record::{Counter, Kind, Reason};
 use forkless_sys::{process, sched, time};
 
 use crate::{
-    config, filters, huge, mappings,
+    config, filters, huge, mappings, memory_owner,
     next::{self, Next},
-    owner, speculation, tally, window,
+    speculation, tally, window,
 };
 
 pub(crate) use crate::filters::sandboxed;
@@ -34,12 +34,12 @@ pub(crate) mod child;
 mod decide;
 mod exclusions;
 mod frame;
-mod memory;
-mod outcome;
+mod memory_source;
 mod parent;
+mod program_memory;
+mod shared_pages;
 mod site;
-mod source;
-mod tables;
+mod state;
 mod threshold;
 mod trap;
 
@@ -124,9 +124,9 @@ pub(crate) fn fork_entry(
 }
 
 fn fork_unfiltered(real: next::Fork, site: usize, late: bool, passes_others_over: fn() -> bool) -> i32 {
-    if owner::is_copy() {
+    if memory_owner::is_copy() {
         // Made past `fork`, by libc's forkpty or daemon, or without libc.
-        owner::take_over();
+        memory_owner::take_over();
     }
     huge::before_fork();
     if config::fork() == config::Fork::Off {
@@ -138,7 +138,7 @@ fn fork_unfiltered(real: next::Fork, site: usize, late: bool, passes_others_over
         speculation::choose(passes_others_over);
         arm::arm(site, late)
     });
-    let (pid, verdict) = match attempt {
+    let (pid, resolution) = match attempt {
         Ok(turn) => {
             let pid = real();
             if speculating() {
@@ -146,12 +146,12 @@ fn fork_unfiltered(real: next::Fork, site: usize, late: bool, passes_others_over
             }
             (pid, turn.release())
         }
-        Err(kind) => (window::plain(|| real()), arm::Verdict::Plain(kind.into())),
+        Err(kind) => (window::plain(|| real()), arm::Resolution::Plain(kind.into())),
     };
     if pid == 0 {
         in_plain_child();
     } else {
-        report(site, verdict);
+        report(site, resolution);
     }
     pid
 }
@@ -164,7 +164,7 @@ fn fork_sandboxed(real: next::Fork, site: usize) -> i32 {
         return real();
     }
     tally::add(Counter::Forks, 1);
-    if owner::is_copy() {
+    if memory_owner::is_copy() {
         // A window that was open in the parent is never closed here.
         window::reset();
     }
@@ -173,7 +173,7 @@ fn fork_sandboxed(real: next::Fork, site: usize) -> i32 {
         window::reset();
         WORKING.store(0, Relaxed);
     } else {
-        report(site, arm::Verdict::Plain(decide::its_own_rules().err().unwrap_or(Kind::Sandbox).into()));
+        report(site, arm::Resolution::Plain(decide::its_own_rules().err().unwrap_or(Kind::Sandbox).into()));
     }
     pid
 }
@@ -183,8 +183,8 @@ fn in_plain_child() {
     if !speculation::is_touched() {
         return;
     }
-    if owner::is_copy() {
-        owner::take_over();
+    if memory_owner::is_copy() {
+        memory_owner::take_over();
     } else {
         forget_parents();
     }
@@ -192,14 +192,14 @@ fn in_plain_child() {
 
 /// What this copy of another process's memory says of that process.
 pub(crate) fn forget_parents() {
-    outcome::forget();
+    shared_pages::forget();
     arm::reset();
     window::reset();
     WORKING.store(0, Relaxed);
     mappings::advice::forget_holder();
 }
 
-fn report(site: usize, verdict: arm::Verdict) {
+fn report(site: usize, resolution: arm::Resolution) {
     let Some(record) = tally::record() else { return };
     let line = tally::site(site);
     let count = |f: fn(&forkless_record::Site) -> &core::sync::atomic::AtomicU64| {
@@ -213,12 +213,12 @@ fn report(site: usize, verdict: arm::Verdict) {
         }
     };
     count(|s| &s.forks);
-    match verdict {
-        arm::Verdict::Plain(reason) => {
+    match resolution {
+        arm::Resolution::Plain(reason) => {
             record.add(Counter::Plain, 1);
             because(reason);
         }
-        arm::Verdict::Committed { bytes } => {
+        arm::Resolution::Committed { bytes } => {
             record.add(Counter::Speculated, 1);
             record.add(Counter::Committed, 1);
             record.add(Counter::BytesSpared, bytes as u64);
@@ -226,7 +226,7 @@ fn report(site: usize, verdict: arm::Verdict) {
             count(|s| &s.speculated);
             count(|s| &s.committed);
         }
-        arm::Verdict::Aborted(reason) => {
+        arm::Resolution::Aborted(reason) => {
             record.add(Counter::Speculated, 1);
             record.add(Counter::Aborted, 1);
             count(|s| &s.speculated);
@@ -234,8 +234,8 @@ fn report(site: usize, verdict: arm::Verdict) {
             because(reason);
         }
     }
-    if !matches!(verdict, arm::Verdict::Plain(_)) {
-        let outcome = outcome::get();
+    if !matches!(resolution, arm::Resolution::Plain(_)) {
+        let outcome = shared_pages::get();
         record.add(Counter::PagesFetched, outcome.pages.load(Relaxed));
         record.add(Counter::Traps, outcome.traps.load(Relaxed));
         record.add(Counter::Direct, outcome.direct.load(Relaxed));

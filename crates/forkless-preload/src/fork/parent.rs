@@ -12,17 +12,17 @@ use forkless_sys::{Errno, mm};
 use linux_raw_sys::general as k;
 
 use crate::config;
-use crate::insist::insist;
 use crate::kernel::{self, Args};
 use crate::signals::{BLOCKED, OF_TIMERS, SIGCHLD, SYNCHRONOUS};
 use crate::window::{self, Busy};
+use forkless_speculate::retry::retry;
 
-use super::arm::{Slot, Verdict};
+use super::arm::{Resolution, Slot};
 use super::decide::NANOS_PER_PAGE;
 use super::exclusions::Listed;
 use super::frame::Frame;
-use super::source::Source;
-use super::{Attempt, child, exclusions, memory, outcome, site, threshold};
+use super::memory_source::Source;
+use super::{Attempt, child, exclusions, program_memory, shared_pages, site, threshold};
 
 /// The flags of a fork; anything else is another kind of clone.
 const FORK_FLAGS: usize = (k::CLONE_CHILD_SETTID | k::CLONE_CHILD_CLEARTID | k::CLONE_PARENT_SETTID) as usize;
@@ -63,7 +63,7 @@ pub(crate) fn trapped(slot: &'static Slot, frame: &mut Frame) {
         k::__NR_futex => match futex(&args) {
             Ok(answer) => frame.answer(answer),
             Err(kind) => {
-                slot.set_verdict(Verdict::Plain(kind.into()));
+                slot.set_resolution(Resolution::Plain(kind.into()));
                 give_up(slot, frame);
             }
         },
@@ -108,7 +108,7 @@ fn mask_of(slot: &Slot, args: &Args) -> isize {
         Err(e) => return -(e.raw() as isize),
     }
     if old != 0 {
-        memory::store(old, before);
+        program_memory::store(old, before);
     }
     0
 }
@@ -117,24 +117,24 @@ fn mask_of(slot: &Slot, args: &Args) -> isize {
 fn fork(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) {
     let at = slot.site.load(Relaxed);
     let mut again = false;
-    let verdict = match speculate(slot, frame, nr, args) {
+    let resolution = match speculate(slot, frame, nr, args) {
         Ok(Ended::InChild) => return,
         Ok(Ended::Committed { pid, bytes }) => {
             site::committed(at);
-            slot.set_verdict(Verdict::Committed { bytes });
+            slot.set_resolution(Resolution::Committed { bytes });
             slot.disarm(frame);
             frame.answer(pid as isize);
             return;
         }
         Ok(Ended::Aborted) => {
-            let outcome = outcome::get();
+            let outcome = shared_pages::get();
             site::aborted(at);
             again = outcome.has_signals();
-            Verdict::Aborted(outcome.reason().unwrap_or(Kind::Died.into()))
+            Resolution::Aborted(outcome.reason().unwrap_or(Kind::Died.into()))
         }
-        Err(kind) => Verdict::Plain(kind.into()),
+        Err(kind) => Resolution::Plain(kind.into()),
     };
-    slot.set_verdict(verdict);
+    slot.set_resolution(resolution);
     // Everything is back in place before the clone, so that the child inherits nothing of ours.
     slot.disarm(frame);
     // Nor memory that another thread has marked meanwhile.
@@ -149,7 +149,7 @@ fn fork(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) {
 #[cold]
 #[inline(never)]
 fn resend(replace: impl FnOnce() -> isize) -> isize {
-    let outcome = outcome::get();
+    let outcome = shared_pages::get();
     let ((count, known), rest) = (outcome.signals(), outcome.pending.load(Relaxed));
     let pid = replace();
     if pid != 0 {
@@ -217,14 +217,14 @@ fn in_window(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> At
     if made == Ok(0) {
         return Ok(Ended::InChild);
     }
-    let _ = insist(|| signal::set_mask(before));
+    let _ = retry(|| signal::set_mask(before));
     let pid = made?;
     // For the report. What is mapped need not be there: sanitizers reserve terabytes. The peak resident set bounds what a fork would have
     // copied.
     let bytes = if config::record().is_null() { bytes } else { bytes.min(threshold::peak()) };
     let committed = committed(pid);
     child::signals::learn_restorer();
-    site::learn(at, outcome::get().ranges(), committed);
+    site::learn(at, shared_pages::get().ranges(), committed);
     Ok(if committed { Ended::Committed { pid, bytes } } else { Ended::Aborted })
 }
 
@@ -237,8 +237,8 @@ fn make_child(
     beside_threads: bool,
 ) -> Attempt<i32> {
     let source = Source::open(slot, beside_threads)?;
-    outcome::get().reset();
-    if !outcome::lend() {
+    shared_pages::get().reset();
+    if !shared_pages::lend() {
         source.close();
         return Err(Kind::Setup);
     }
@@ -258,7 +258,7 @@ fn make_child(
         frame.answer(0);
         return Ok(0);
     }
-    outcome::keep();
+    shared_pages::keep();
     unmark(beside_threads);
     source.close();
     if pid < 0 { Err(Kind::CloneFailed) } else { Ok(pid as i32) }
@@ -271,7 +271,7 @@ fn committed(pid: i32) -> bool {
             Question::Executed => WEXITED | WNOHANG | WNOWAIT,
             Question::End => WEXITED | WALL,
         };
-        let asked = insist(|| match process::waitid(P_PID, pid, options) {
+        let asked = retry(|| match process::waitid(P_PID, pid, options) {
             Ok(ended) => {
                 if question == Question::End {
                     killed(&ended);
@@ -290,7 +290,7 @@ fn committed(pid: i32) -> bool {
             told
         }
     };
-    commit::committed(ask, || outcome::get().is_executing())
+    commit::committed(ask, || shared_pages::get().is_executing())
 }
 
 /// While the child is in execve, signals act on it by their default. What ended it then was sent, for the replacement as well; but not what
@@ -304,7 +304,7 @@ fn killed(child: &WaitInfo) {
         && !SYNCHRONOUS.has(child.status)
         && !OF_TIMERS.has(child.status)
     {
-        outcome::get().pending.fetch_or(1 << (child.status - 1), Relaxed);
+        shared_pages::get().pending.fetch_or(1 << (child.status - 1), Relaxed);
     }
 }
 
@@ -325,7 +325,7 @@ fn mark() {
 
 fn clear(start: usize, end: usize) {
     // SAFETY: takes back what `mark` did; mappings with the program's own mark are never among them.
-    let _ = insist(|| unsafe { mm::madvise(start as *mut _, end - start, mm::MADV_DOFORK) });
+    let _ = retry(|| unsafe { mm::madvise(start as *mut _, end - start, mm::MADV_DOFORK) });
 }
 
 fn unmark(beside_threads: bool) {

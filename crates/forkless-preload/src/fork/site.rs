@@ -6,19 +6,19 @@ use forkless_speculate::site::Site;
 
 use crate::config;
 
-use super::{tables, threshold};
+use super::{state, threshold};
 
 /// Attempts of the process. Counted here and not at each site: this page is written at each fork anyway, a site's seldom.
 static ATTEMPTS: AtomicU32 = AtomicU32::new(0);
 
 /// The site of a call, in the window.
 fn of(address: usize) -> &'static Site {
-    tables::get().sites.of(address)
+    state::get().sites.of(address)
 }
 
 /// Whether to speculate at this site now. Counts down the forks that are to be left alone.
 pub(crate) fn worth_trying(address: usize) -> bool {
-    !config::learn() || tables::known().is_none_or(|tables| tables.sites.of(address).history.worth_trying())
+    !config::learn() || state::known().is_none_or(|tables| tables.sites.of(address).history.worth_trying())
 }
 
 /// The child executed a program.

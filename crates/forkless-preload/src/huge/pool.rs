@@ -19,14 +19,14 @@ use forkless_sys::maps::{self, Mapping};
 use forkless_sys::signal;
 use forkless_sys::{CPtr, fd, mm, process};
 
-use crate::insist::insist;
-use crate::late::Late;
+use crate::lazy_mapping::LazyMapping;
 use crate::mappings::{advice, each_writable, unmap_own};
 use crate::reserve;
 use crate::rt;
 use crate::signals;
 use crate::small_file;
 use crate::speculation::speculating;
+use forkless_speculate::retry::retry;
 use forkless_speculate::text::decimal;
 
 const HUGE: usize = 2 << 20;
@@ -122,7 +122,7 @@ const MOST: usize = 512;
 /// Mapped where the pool is wanted.
 #[expect(unsafe_code, reason = "all of it is valid when zeroed")]
 // SAFETY: made of atomics.
-static RANGES: Late<Ranges> = unsafe { Late::new(reserve::POOLED) };
+static RANGES: LazyMapping<Ranges> = unsafe { LazyMapping::new(reserve::POOLED) };
 
 impl Ranges {
     fn get(&self, i: usize) -> (usize, usize) {
@@ -402,7 +402,7 @@ fn replace(start: usize, end: usize, huge: bool) -> bool {
     }
     // SAFETY: the range gets exactly what it had; the copy's own address is forgotten.
     let moved = unsafe { mm::move_onto(copy as *mut _, len, start) }.is_ok();
-    let _ = insist(|| signal::set_mask(before));
+    let _ = retry(|| signal::set_mask(before));
     if !moved {
         unmap_own(area as *mut _, len + slack);
         return false;

@@ -26,7 +26,7 @@ mod fork_handlers;
 /// Runs when the library is loaded, before the program's constructors. glibc passes main's arguments, musl nothing.
 extern "C" fn load() {
     crate::objects::remember();
-    crate::owner::at_take_over(fork::forget_parents);
+    crate::memory_owner::at_take_over(fork::forget_parents);
     // SAFETY: libc's own vector, set before constructors run.
     let settings = unsafe { config::read(crate::next::environment()) };
     if let Some(shell) = settings.shell {

@@ -1,18 +1,18 @@
 //! The ranges noted by [`super::advice`] (`forkless_speculate::notes`), in this process.
 #![expect(unsafe_code, reason = "all of it is valid when zeroed")]
 
-use forkless_speculate::notes::{MOST, Note, Notes, Store, Table};
+use forkless_speculate::notes::{Locked, MOST, Note, Notes, Store};
 use forkless_sys::sched;
 
-use crate::insist::uninterrupted;
-use crate::late::Late;
-use crate::owner;
+use crate::lazy_mapping::LazyMapping;
+use crate::memory_owner;
 use crate::reserve;
 use crate::speculation;
+use crate::uninterrupted::uninterrupted;
 
 /// Mapped when there is something to note.
 // SAFETY: made of atomics.
-static ROOM: Late<[Note; MOST]> = unsafe { Late::new(reserve::MARKS) };
+static ROOM: LazyMapping<[Note; MOST]> = unsafe { LazyMapping::new(reserve::MARKS) };
 static NOTES: Notes = Notes::new();
 
 struct Room;
@@ -41,7 +41,7 @@ pub(super) fn is_incomplete() -> bool {
 /// Notes all of `start..end`.
 pub(super) fn add(start: usize, end: usize) {
     // Without the mark a copy could not tell that the lock is not held.
-    let is_marked = owner::mark();
+    let is_marked = memory_owner::mark();
     locked(|table| {
         if !is_marked || !table.add(start, end) {
             NOTES.give_up();
@@ -78,7 +78,7 @@ pub(super) fn cover(start: usize, end: usize) -> bool {
 }
 
 /// `None`: nothing is known.
-fn locked<T>(work: impl FnOnce(Table<'_, Room>) -> T) -> Option<T> {
+fn locked<T>(work: impl FnOnce(Locked<'_, Room>) -> T) -> Option<T> {
     // A handler that marks memory as well would wait for itself.
     uninterrupted(|| exclusive(work))
 }
@@ -88,9 +88,9 @@ pub(super) fn forget_holder() {
     NOTES.forget_holder();
 }
 
-fn exclusive<T>(work: impl FnOnce(Table<'_, Room>) -> T) -> Option<T> {
-    if owner::is_copy() && !speculation::speculating() {
-        owner::take_over();
+fn exclusive<T>(work: impl FnOnce(Locked<'_, Room>) -> T) -> Option<T> {
+    if memory_owner::is_copy() && !speculation::speculating() {
+        memory_owner::take_over();
     }
     NOTES.exclusive(&Room, sched::yield_now, work)
 }

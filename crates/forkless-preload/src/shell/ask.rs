@@ -16,8 +16,8 @@ use forkless_sys::signal::{self, SigSet};
 use forkless_sys::{CPtr, Errno, fd, process};
 
 use crate::fork;
-use crate::insist::insist;
 use crate::signals::{SIGCHLD, SIGINT, SIGQUIT, SIGTSTP};
+use forkless_speculate::retry::retry;
 
 use super::launch::{self, Launch, SIZE, STACK, Step, Workspace};
 use super::{ASKING, SHELL, UNASKED, UNKNOWN, line};
@@ -83,7 +83,7 @@ fn put(workspace: &mut Workspace, line: &CStr, environment: &[&CStr]) -> Option<
     if let Ok(asker) = asker {
         launch::reap(asker);
     }
-    let _ = insist(|| signal::set_mask(before));
+    let _ = retry(|| signal::set_mask(before));
     Some(question.heard)
 }
 

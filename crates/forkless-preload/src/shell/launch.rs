@@ -14,8 +14,8 @@ use forkless_sys::signal::{self, Disposition, SigSet};
 use forkless_sys::{CPtr, Errno, fd, mm, process, sched};
 use linux_raw_sys::general::RLIMIT_NOFILE;
 
-use crate::insist::insist;
 use crate::{next, reserve};
+use forkless_speculate::retry::retry;
 
 /// Memory for one launch: the analysis, the vectors, the child's stack. Little of the caller's stack is used, as libc uses little: threads and
 /// handlers may have no more than 16 KiB. Text is wiped off when it is given back, for a line may hold a password, which the program erases.
@@ -256,14 +256,14 @@ pub(super) unsafe fn suspended(
             clone::clone(CLONE_VM | CLONE_VFORK, exit_signal as u32, top, null_mut(), null_mut(), entry, data)
         };
     }
-    let _ = insist(|| signal::set_mask(before));
+    let _ = retry(|| signal::set_mask(before));
     pid
 }
 
 /// Waits for a child of our own, whatever its exit signal: its status. It may be gone, `None`: where SIGCHLD is ignored, children that send it
 /// reap themselves.
 pub(super) fn reap(pid: i32) -> Option<i32> {
-    insist(|| {
+    retry(|| {
         loop {
             match process::wait4(pid, process::WALL) {
                 Err(Errno::EINTR) => {}

@@ -12,7 +12,7 @@ use forkless_sys::signal::{self, SigSet};
 use forkless_sys::{CPtr, Errno, fd, sched};
 
 use crate::fork;
-use crate::late::Late;
+use crate::lazy_mapping::LazyMapping;
 use crate::next::Next;
 use crate::reserve;
 
@@ -61,7 +61,7 @@ const CLOSING: *mut c_void = core::ptr::dangling_mut::<u8>().cast();
 
 /// Mapped by the first `popen`.
 // SAFETY: made of atomics.
-static TABLE: Late<[Stream; STREAMS]> = unsafe { Late::new(reserve::STREAMS) };
+static TABLE: LazyMapping<[Stream; STREAMS]> = unsafe { LazyMapping::new(reserve::STREAMS) };
 
 /// Streams of ours that are open: with none, `fclose` asks no further.
 static OPEN: AtomicU32 = AtomicU32::new(0);

@@ -5,7 +5,7 @@ use forkless_sys::{fd, process};
 
 use crate::kernel::{self, Args};
 
-use super::super::outcome;
+use super::super::shared_pages;
 use super::{SIGKILL, abort, abort_if_time_is_over, files, need, signals};
 
 /// `execve`, with the arguments of `execve`.
@@ -36,7 +36,7 @@ fn commit(nr: u32, args: &Args) -> isize {
     if process::set_pdeathsig(signals::pdeathsig()).is_err() {
         abort(forkless_record::Kind::Setup);
     }
-    let outcome = outcome::get();
+    let outcome = shared_pages::get();
     outcome.set_executing(true);
     // Last: from here on a signal acts. By its default action it ends us, which is an abort like any other. A handler of the program's may
     // not come back: its first system call is an abort, and so is the end of the time limit, which goes on. An exec under way has nothing

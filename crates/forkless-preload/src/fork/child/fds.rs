@@ -8,11 +8,11 @@ use forkless_sys::{Errno, fd};
 
 use crate::kernel::Args;
 
-use super::super::tables;
+use super::super::state;
 use super::{abort, fetch};
 
 fn all() -> &'static Descriptors {
-    &tables::get().descriptors
+    &state::get().descriptors
 }
 
 pub(crate) fn begin(source: i32) {

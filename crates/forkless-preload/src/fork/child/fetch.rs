@@ -10,7 +10,7 @@ use forkless_sys::{fd, mm};
 
 use crate::small_file;
 
-use super::super::{exclusions, outcome, source, tables};
+use super::super::{exclusions, memory_source, shared_pages, state};
 use super::abort;
 
 /// Descriptor of the parent's memory; -1: a process serves it.
@@ -20,7 +20,7 @@ static PROGRESS: Progress = Progress::new();
 
 /// Makes the cluster around `addr` present. `false`: the parent has nothing there that the child lacks.
 pub(crate) fn fetch(addr: usize) -> bool {
-    let (start, end, is_executable) = match tables::get().fetched.fetch(&PROGRESS, exclusions::absent(), addr)
+    let (start, end, is_executable) = match state::get().fetched.fetch(&PROGRESS, exclusions::absent(), addr)
     {
         Fetch::Nothing => return false,
         Fetch::TooMuch => abort(Kind::Budget),
@@ -28,13 +28,13 @@ pub(crate) fn fetch(addr: usize) -> bool {
     };
     keep_to_budget((end - start) as u64 / 4096);
     copy(start, end, is_executable);
-    outcome::get().fetched(start, end);
+    shared_pages::get().fetched(start, end);
     true
 }
 
 fn keep_to_budget(more: u64) {
     static ROOM: AtomicU64 = AtomicU64::new(0);
-    let pages = outcome::get().pages.load(Relaxed) + more;
+    let pages = shared_pages::get().pages.load(Relaxed) + more;
     let absent = || exclusions::absent().iter().map(|(start, end)| end - start).sum();
     let known_room = || {
         if ROOM.load(Relaxed) == 0 {
@@ -75,7 +75,7 @@ fn copy(start: usize, end: usize, exec: bool) {
 fn read(at: usize, len: usize) -> usize {
     let file = SOURCE.load(Relaxed);
     if file < 0 {
-        return source::ask(at, len);
+        return memory_source::ask(at, len);
     }
     // SAFETY: nobody else knows of the memory yet.
     unsafe { fd::pread_raw(file, at as *mut u8, len, at as u64) }.unwrap_or(0)

@@ -9,7 +9,7 @@ use linux_raw_sys::general as k;
 
 use crate::kernel::{self, Args};
 
-use super::super::memory;
+use super::super::program_memory;
 use super::{abort, fds, need};
 
 /// `open`, with the arguments of `openat`.
@@ -87,17 +87,17 @@ pub(crate) fn counted(nr: u32, at: usize, answer: isize) {
     // struct statx: mode at 28, inode at 32, size at 40, the device's minor number at 140. struct stat: device, inode, mode at 24, size at 48.
     let extended = nr == k::__NR_statx;
     let (mode, size) = if extended { (at + 28, at + 40) } else { (at + 24, at + 48) };
-    let count = memory::value::<u64>(size);
-    let kind = files::kind(memory::value::<u16>(mode).into());
+    let count = program_memory::value::<u64>(size);
+    let kind = files::kind(program_memory::value::<u16>(mode).into());
     // Our file is empty.
     if !(kind == S_IFDIR && count != 0 || kind == S_IFREG && count == 0) {
         return;
     }
     let (device, inode) = if extended {
-        let minor = memory::value::<u32>(at + 140);
-        (u64::from(minor & 0xff | (minor & !0xff) << 12), memory::value::<u64>(at + 32))
+        let minor = program_memory::value::<u32>(at + 140);
+        (u64::from(minor & 0xff | (minor & !0xff) << 12), program_memory::value::<u64>(at + 32))
     } else {
-        (memory::value::<u64>(at), memory::value::<u64>(at + 8))
+        (program_memory::value::<u64>(at), program_memory::value::<u64>(at + 8))
     };
     if kind == S_IFREG {
         abort_if_ours(Ok((device, inode)));
@@ -109,7 +109,7 @@ pub(crate) fn counted(nr: u32, at: usize, answer: isize) {
             // Another process's: which may have ours open as well.
             abort(Reason::new(Kind::Call, nr));
         }
-        memory::store(size, count - 1);
+        program_memory::store(size, count - 1);
     }
 }
 

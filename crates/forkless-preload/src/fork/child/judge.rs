@@ -8,7 +8,7 @@ use linux_raw_sys::{general as k, prctl as p};
 
 use crate::kernel::{self, Args};
 
-use super::super::{exclusions, memory};
+use super::super::{exclusions, program_memory};
 use super::{SIGKILL, abort, exec, fds, files, need, signals};
 
 /// Makes the call or gives up.
@@ -92,7 +92,8 @@ fn make(nr: u32, args: &Args, call: &Call) -> isize {
         Then::DuplicatedFrom => fds::duplicated(answer, args[0], args[2]),
         Then::Replaced if answer >= 0 => fds::replaced(args[0], args[1]),
         Then::OpenedPair { arg: at } => {
-            let (first, second) = if answer == 0 { memory::value::<(i32, i32)>(arg(at)) } else { (0, 0) };
+            let (first, second) =
+                if answer == 0 { program_memory::value::<(i32, i32)>(arg(at)) } else { (0, 0) };
             fds::opened_pair(answer, first, second);
         }
         Then::Transferred => {
@@ -119,7 +120,7 @@ fn emulate(emulated: Emulated, nr: u32, args: &Args) -> isize {
         Emulated::SetPdeathsig => signals::set_pdeathsig(args[1]),
         Emulated::GetPdeathsig => {
             need::bytes(args[1], 4);
-            memory::store(args[1], signals::pdeathsig());
+            program_memory::store(args[1], signals::pdeathsig());
             0
         }
         Emulated::Close => fds::close(args[0]),

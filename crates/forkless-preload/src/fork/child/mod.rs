@@ -19,7 +19,7 @@ use crate::speculation;
 
 use super::arm::{self, Slot};
 use super::frame::{Frame, Info};
-use super::{exclusions, memory, outcome};
+use super::{exclusions, program_memory, shared_pages};
 
 mod exec;
 mod fds;
@@ -42,7 +42,7 @@ pub(crate) fn abort(reason: impl Into<Reason>) -> ! {
 #[cold]
 #[inline(never)]
 fn end(reason: Reason) -> ! {
-    let outcome = outcome::get();
+    let outcome = shared_pages::get();
     outcome.abort(reason);
     signals::hand_over();
     leave_group();
@@ -60,7 +60,7 @@ fn leave_group() {
 
 /// A dispatched system call.
 pub(crate) fn trapped(nr: u32, args: &Args) -> isize {
-    outcome::count(&outcome::get().traps);
+    shared_pages::count(&shared_pages::get().traps);
     abort_if_executing();
     judge(nr, args)
 }
@@ -73,14 +73,14 @@ pub(crate) fn direct(nr: u32, args: &Args) -> isize {
 
 /// A handler has interrupted an exec, or has jumped out of it: mask, actions and death signal are those of the exec.
 fn abort_if_executing() {
-    if outcome::get().is_executing() {
+    if shared_pages::get().is_executing() {
         abort(Kind::Interrupted);
     }
 }
 
 /// Counts a call that is judged where it is interposed.
 pub(crate) fn count_direct() {
-    outcome::count(&outcome::get().direct);
+    shared_pages::count(&shared_pages::get().direct);
     abort_if_executing();
 }
 
@@ -91,12 +91,12 @@ pub(crate) fn need_bytes(addr: usize, len: usize) {
 
 /// A value of the program's.
 pub(crate) fn read<T: Copy>(at: usize) -> T {
-    memory::value(at)
+    program_memory::value(at)
 }
 
 /// An answer to the program.
 pub(crate) fn write<T>(at: usize, value: T) {
-    memory::store(at, value);
+    program_memory::store(at, value);
 }
 
 /// A signal reached a handler of ours that it was not meant for: sent by somebody, or the fault of an instruction, which the replacement

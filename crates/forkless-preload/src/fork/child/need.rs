@@ -5,7 +5,7 @@ use forkless_record::Kind;
 use forkless_speculate::descriptors::Parts;
 use forkless_speculate::fetch::CLUSTER;
 
-use super::super::{exclusions, memory};
+use super::super::{exclusions, program_memory};
 use super::{abort, fds, fetch};
 
 /// `addr..addr + len` is present afterwards, as far as the parent has it.
@@ -45,7 +45,7 @@ pub(crate) fn string(addr: usize) {
     }
     let mut at = addr;
     // Reading fetches by faulting; only the length is not known beforehand.
-    while memory::byte(at) != 0 {
+    while program_memory::byte(at) != 0 {
         at += 1;
     }
 }
@@ -58,7 +58,7 @@ pub(crate) fn path(addr: usize) {
     let (mut at, mut parts) = (addr, Parts::new());
     // Reading fetches, as in `string`.
     loop {
-        let byte = memory::byte(at);
+        let byte = program_memory::byte(at);
         if parts.read(byte).is_some_and(fds::is_hidden) {
             abort(Kind::Collision);
         }
@@ -84,7 +84,7 @@ pub(crate) fn vector(addr: usize) {
     }
     let mut at = addr;
     loop {
-        let entry = memory::word(at);
+        let entry = program_memory::word(at);
         if entry == 0 {
             return;
         }
@@ -97,6 +97,6 @@ pub(crate) fn vector(addr: usize) {
 pub(crate) fn iovec(addr: usize, count: usize) {
     bytes(addr, count.min(1024) * 16);
     for i in 0..count.min(1024) {
-        bytes(memory::word(addr + 16 * i), memory::word(addr + 16 * i + 8));
+        bytes(program_memory::word(addr + 16 * i), program_memory::word(addr + 16 * i + 8));
     }
 }

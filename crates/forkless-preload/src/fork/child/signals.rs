@@ -14,7 +14,7 @@ use crate::kernel::Args;
 use crate::signals::{BLOCKED, OF_TIMERS, SIGSYS, SYNCHRONOUS};
 
 use super::super::arm::{self, Slot};
-use super::super::{memory, outcome, tables};
+use super::super::{program_memory, shared_pages, state};
 use super::need;
 use super::{FAULTS, abort, fault_action};
 
@@ -25,7 +25,7 @@ static ALT_FLAGS: AtomicI32 = AtomicI32::new(0);
 static ALT_SIZE: AtomicUsize = AtomicUsize::new(0);
 
 fn actions() -> &'static Actions {
-    &tables::get().actions
+    &state::get().actions
 }
 
 fn bit(signal: usize) -> u64 {
@@ -89,7 +89,7 @@ pub(crate) fn libcs_restorer() -> usize {
 
 /// In the parent: what a child has learnt.
 pub(crate) fn learn_restorer() {
-    let known = outcome::get().restorer.load(Relaxed);
+    let known = shared_pages::get().restorer.load(Relaxed);
     if known != 0 {
         RESTORER.store(known, Relaxed);
     }
@@ -103,17 +103,17 @@ pub(crate) fn rt_sigaction(args: &Args) -> isize {
     }
     need::bytes(new, size_of::<KernelAction>());
     need::bytes(old, size_of::<KernelAction>());
-    let new = (new != 0).then(|| memory::value::<KernelAction>(new));
+    let new = (new != 0).then(|| program_memory::value::<KernelAction>(new));
     if ASKED_LIBC.swap(false, Relaxed)
         && let Some(new) = new.filter(|new| new.flags & SA_RESTORER != 0)
     {
         RESTORER.store(new.restorer, Relaxed);
-        outcome::get().restorer.store(new.restorer, Relaxed);
+        shared_pages::get().restorer.store(new.restorer, Relaxed);
     }
     match exchange(signal, new.as_ref()) {
         Ok(before) => {
             if old != 0 {
-                memory::store(old, before);
+                program_memory::store(old, before);
             }
             0
         }
@@ -129,7 +129,7 @@ pub(crate) fn new_mask(mask: u64, how: usize, set: usize, size: usize) -> Result
     if set == 0 {
         return Ok(mask);
     }
-    signals::changed(mask, how, memory::word(set) as u64)
+    signals::changed(mask, how, program_memory::word(set) as u64)
 }
 
 /// `rt_sigprocmask`.
@@ -143,7 +143,7 @@ pub(crate) fn rt_sigprocmask(args: &Args) -> isize {
         Err(e) => return -(e.raw() as isize),
     }
     if old != 0 {
-        memory::store(old, before);
+        program_memory::store(old, before);
     }
     0
 }
@@ -177,13 +177,13 @@ pub(crate) fn sigaltstack(args: &Args) -> isize {
         size: ALT_SIZE.load(Relaxed),
     };
     if new != 0 {
-        match signals::alternate(memory::value::<AltStack>(new)) {
+        match signals::alternate(program_memory::value::<AltStack>(new)) {
             Ok(stack) => set_alternate(&stack),
             Err(e) => return -(e.raw() as isize),
         }
     }
     if old != 0 {
-        memory::store(old, before);
+        program_memory::store(old, before);
     }
     0
 }
@@ -234,7 +234,7 @@ fn is_meant(signal: usize) -> bool {
 /// Somebody sent a signal that cannot be kept waiting.
 pub(crate) fn sent(signal: i32) {
     if is_meant(signal as usize) {
-        outcome::get().pending.fetch_or(bit(signal as usize), Relaxed);
+        shared_pages::get().pending.fetch_or(bit(signal as usize), Relaxed);
     }
 }
 
@@ -242,7 +242,7 @@ pub(crate) fn sent(signal: i32) {
 /// may have a handler for it by then.
 pub(crate) fn hand_over() {
     while let Ok(taken) = signal::take_pending_from(BLOCKED) {
-        if !is_own(&taken) && is_meant(taken.signal() as usize) && !outcome::get().keep_signal(&taken) {
+        if !is_own(&taken) && is_meant(taken.signal() as usize) && !shared_pages::get().keep_signal(&taken) {
             sent(taken.signal());
         }
     }

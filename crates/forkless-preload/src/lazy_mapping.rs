@@ -12,19 +12,19 @@ use core::sync::atomic::{
 use crate::reserve::Area;
 use crate::rt;
 
-/// A static of a process and of those forked from it. Until [`Late::map`] has said that it is there, it must not be looked at.
-pub(crate) struct Late<T> {
+/// A static of a process and of those forked from it. Until [`LazyMapping::map`] has said that it is there, it must not be looked at.
+pub(crate) struct LazyMapping<T> {
     area: Area,
     usable: AtomicBool,
     of: PhantomData<T>,
 }
 
-impl<T> Late<T> {
+impl<T> LazyMapping<T> {
     /// # Safety
     /// All bytes zero are a value of the type. Nothing else lies in the area.
-    pub(crate) const unsafe fn new(area: Area) -> Late<T> {
+    pub(crate) const unsafe fn new(area: Area) -> LazyMapping<T> {
         assert!(size_of::<T>() <= area.len(), "an area of its size");
-        Late { area, usable: AtomicBool::new(false), of: PhantomData }
+        LazyMapping { area, usable: AtomicBool::new(false), of: PhantomData }
     }
 
     /// Makes it usable, if it is not yet; whether it is. Ordinary code, in any thread.
@@ -45,7 +45,7 @@ impl<T> Late<T> {
     }
 }
 
-impl<T> Deref for Late<T> {
+impl<T> Deref for LazyMapping<T> {
     type Target = T;
 
     fn deref(&self) -> &T {

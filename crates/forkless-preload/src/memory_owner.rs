@@ -15,7 +15,7 @@ use core::sync::atomic::{
 
 use forkless_sys::{mm, process, sched};
 
-use crate::insist::uninterrupted;
+use crate::uninterrupted::uninterrupted;
 use crate::{namespace, reserve};
 
 static MARK: AtomicPtr<Mark> = AtomicPtr::new(null_mut());

@@ -15,10 +15,11 @@ use forkless_record::Reason;
 use forkless_sys::mm;
 use forkless_sys::signal::Taken;
 
-use crate::insist::{insist, uninterrupted};
 use crate::reserve;
+use crate::uninterrupted::uninterrupted;
+use forkless_speculate::retry::retry;
 
-use super::memory;
+use super::program_memory;
 
 /// Ranges a child can report as fetched; further ones are only counted.
 const RANGES: usize = 480;
@@ -97,7 +98,7 @@ pub(crate) fn lend() -> bool {
 
 /// And none after it.
 pub(crate) fn keep() {
-    let _ = insist(|| advise(OUTCOME.load(Relaxed).cast(), mm::MADV_DONTFORK));
+    let _ = retry(|| advise(OUTCOME.load(Relaxed).cast(), mm::MADV_DONTFORK));
 }
 
 /// In a child of this process: it has not got the mapping.
@@ -118,7 +119,7 @@ pub(crate) fn address() -> usize {
 
 /// The mapping. Only between [`prepare`] and [`forget`].
 pub(crate) fn get() -> &'static Outcome {
-    super::memory::shared(OUTCOME.load(Relaxed))
+    super::program_memory::shared(OUTCOME.load(Relaxed))
 }
 
 impl Outcome {
@@ -156,14 +157,14 @@ impl Outcome {
     pub(crate) fn keep_signal(&self, taken: &Taken) -> bool {
         let n = self.signals.load(Relaxed);
         let Some(place) = self.signal.get(n) else { return false };
-        memory::store(place.as_ptr() as usize, *taken);
+        program_memory::store(place.as_ptr() as usize, *taken);
         self.signals.store(n + 1, Relaxed);
         true
     }
 
     /// How many signals are noted, and a copy of them.
     pub(crate) fn signals(&self) -> (usize, [Taken; SIGNALS]) {
-        (self.signals.load(Relaxed), memory::value(self.signal.as_ptr() as usize))
+        (self.signals.load(Relaxed), program_memory::value(self.signal.as_ptr() as usize))
     }
 
     /// Whether a replacement is to get any.

@@ -22,9 +22,9 @@ use forkless_sys::{CPtr, Errno, clone, fd, futex, mm, process, sched};
 use linux_raw_sys::general as k;
 
 use crate::config;
-use crate::insist::insist;
 use crate::proc;
 use crate::reserve;
+use forkless_speculate::retry::retry;
 
 use super::arm::Slot;
 use super::{Attempt, decide};
@@ -156,7 +156,7 @@ fn stop(pid: i32) {
     exchange.asked.store(LEAVE, Release);
     let _ = futex::wake(&exchange.asked);
     // Its stack is needed again, and the next fork asks whether another process has this memory.
-    let _ = insist(|| process::wait4(pid, process::WALL));
+    let _ = retry(|| process::wait4(pid, process::WALL));
     EXCHANGE.store(null_mut(), Relaxed);
     let _ = reserve::EXCHANGE.let_go();
 }

@@ -10,7 +10,7 @@ use forkless_speculate::marks::Seen;
 use forkless_speculate::signals::Actions;
 use forkless_speculate::site::Sites;
 
-use crate::late::Late;
+use crate::lazy_mapping::LazyMapping;
 use crate::reserve;
 
 use super::arm;
@@ -18,7 +18,7 @@ use super::arm;
 /// What a child writes comes first, beside what the parent writes for each: after a fork each page that is written costs the parent a fault, and
 /// the child a fault and a copy (1 us together).
 #[repr(C)]
-pub(super) struct Tables {
+pub(super) struct State {
     pub(super) actions: Actions,
     pub(super) descriptors: Descriptors,
     pub(super) absent: Ranges,
@@ -30,19 +30,19 @@ pub(super) struct Tables {
 }
 
 // SAFETY: made of atomics, and of bytes for stacks.
-static TABLES: Late<Tables> = unsafe { Late::new(reserve::TABLES) };
+static STATE: LazyMapping<State> = unsafe { LazyMapping::new(reserve::TABLES) };
 
 /// Maps them, if they are not there yet; whether they are.
 pub(super) fn map() -> bool {
-    TABLES.map()
+    STATE.map()
 }
 
 /// Only after [`map`].
-pub(super) fn get() -> &'static Tables {
-    TABLES.deref()
+pub(super) fn get() -> &'static State {
+    STATE.deref()
 }
 
 /// `None`: nothing has been speculated.
-pub(super) fn known() -> Option<&'static Tables> {
-    TABLES.get()
+pub(super) fn known() -> Option<&'static State> {
+    STATE.get()
 }

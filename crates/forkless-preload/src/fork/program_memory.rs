@@ -4,11 +4,11 @@
 use forkless_sys::signal::Taken;
 
 use super::frame::Info;
-use super::outcome::Outcome;
+use super::shared_pages::Outcome;
 
 /// The shared pages by their address.
 pub(crate) fn shared(at: *mut Outcome) -> &'static Outcome {
-    // SAFETY: `outcome::prepare` made the mapping and only `forget`, in a process with one thread, unmaps it; zeroed memory is valid.
+    // SAFETY: `shared_pages::prepare` made the mapping and only `forget`, in a process with one thread, unmaps it; zeroed memory is valid.
     unsafe { &*at }
 }
 
