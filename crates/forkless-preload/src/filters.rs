@@ -1,5 +1,8 @@
-//! A seccomp filter that came with the program: a process of the tree installed it and executed this program, which the library of that
-//! process could not follow. Filters that were in force when `forkless run` started (a container's) are no secret to it, and are worked under.
+//! The program's own rules for system calls: a seccomp filter, or syscall user dispatch.
+//!
+//! A filter may also have come with the program: a process of the tree installed it and executed
+//! this program, and that process's library could not follow. Filters that were in force when
+//! `forkless run` started (a container's) are known to it, and are worked under.
 #![expect(unsafe_code, reason = "a variable of libc's")]
 
 use core::ffi::{CStr, c_char};
@@ -13,10 +16,11 @@ use forkless_sys::process;
 use crate::next::Next;
 use crate::{config, small_file, speculation};
 
-/// Children by `fork` inherit the answer as they inherit the filters; later ones of the program's are noted where it installs them.
+/// Children of `fork` inherit the answer as they inherit the filters. Later filters of the
+/// program's are noted where it installs them.
 static LEARNT: AtomicBool = AtomicBool::new(false);
 
-/// The program's own rules for system calls: a seccomp filter, or syscall user dispatch. In force from when it makes them.
+/// The program's own rules, in force once it makes them.
 static RULES: AtomicU8 = AtomicU8::new(0);
 
 /// Values of [`RULES`]; 0: none.
@@ -52,8 +56,9 @@ pub(crate) fn are_learnt() -> bool {
     LEARNT.load(Relaxed)
 }
 
-/// Before the first system call that libc would not make: finds out, once a program, whether filters have come since
-/// `forkless run` started. They may kill whoever makes a call they do not know.
+/// Before the first system call that libc would not make: finds out, once a program, whether
+/// filters have come since `forkless run` started. A filter may kill for a call that it does not
+/// know.
 pub(crate) fn learn() {
     if !LEARNT.load(Relaxed) {
         learn_now();
@@ -71,8 +76,9 @@ fn learn_now() {
     }
 }
 
-/// The loader has opened and read files just so, a moment ago. Beside other threads no descriptor may be taken; `prctl` then tells
-/// less, and is known to more filters than any other call of ours.
+/// The loader has opened and read files in this way a moment ago. Beside other threads no
+/// descriptor may be taken. Then `prctl` tells less, but more filters know it than any other call
+/// of ours.
 fn have_come() -> bool {
     if has_one_thread()
         && let Some(count) = count()
@@ -82,7 +88,7 @@ fn have_come() -> bool {
     config::filters() == 0 && process::seccomp_mode() != Ok(0)
 }
 
-/// glibc's `__libc_single_threaded` (2.32), for which nothing is called.
+/// glibc's `__libc_single_threaded` (2.32), a variable.
 pub(crate) fn has_one_thread() -> bool {
     // SAFETY: an address, whatever lies there.
     static VARIABLE: Next<usize> = unsafe { Next::new(c"__libc_single_threaded") };
@@ -90,7 +96,8 @@ pub(crate) fn has_one_thread() -> bool {
     VARIABLE.get().is_some_and(|at| unsafe { (at as *const c_char).read_volatile() } != 0)
 }
 
-/// `Seccomp_filters` of /proc/self/status (Linux 5.9), or 1 where there only is a mode; `None` when it cannot be read.
+/// `Seccomp_filters` of /proc/self/status (Linux 5.9), or 1 where there is only a mode. `None`: it
+/// cannot be read.
 fn count() -> Option<u32> {
     let (mut mode, mut filters) = (None, None);
     small_file::status_lines(|line| {

@@ -1,5 +1,5 @@
-//! A system call by number with arguments as they came: for repeating what the program asked for. Everything we ask for
-//! ourselves goes through the typed functions of `forkless-sys`.
+//! A system call by number with arguments as they came: for repeating what the program asked for.
+//! Everything we ask for ourselves goes through the typed functions of `forkless-sys`.
 #![expect(unsafe_code, reason = "passing on the program's own system calls")]
 
 use forkless_sys::{Reg, raw};

@@ -1,5 +1,6 @@
-//! Tables that few programs need, made usable by those that do. As writable memory of the library's file they would be one mapping more in every
-//! program of a tree, which takes the loader and the kernel 5 us to make and to take down, and in every child.
+//! Tables that few programs need, made usable when a program needs them. As writable memory of the
+//! library's file they would be one more mapping in every program of a tree, which takes the loader
+//! and the kernel 5 us to make and to take down, and one more in every child.
 #![expect(unsafe_code, reason = "makes memory a value")]
 
 use core::marker::PhantomData;
@@ -12,7 +13,8 @@ use core::sync::atomic::{
 use crate::reserve::Area;
 use crate::rt;
 
-/// A static of a process and of those forked from it. Until [`LazyMapping::map`] has said that it is there, it must not be looked at.
+/// A static of a process and of those forked from it. It is there once [`LazyMapping::map`] has
+/// said so.
 pub(crate) struct LazyMapping<T> {
     area: Area,
     usable: AtomicBool,
@@ -27,7 +29,7 @@ impl<T> LazyMapping<T> {
         LazyMapping { area, usable: AtomicBool::new(false), of: PhantomData }
     }
 
-    /// Makes it usable, if it is not yet; whether it is. Ordinary code, in any thread.
+    /// Makes it usable. Returns whether it is. Ordinary code, in any thread.
     pub(crate) fn map(&self) -> bool {
         if self.get().is_none() && self.area.open().is_ok() {
             self.usable.store(true, Release);
@@ -40,7 +42,8 @@ impl<T> LazyMapping<T> {
         if !self.usable.load(Acquire) {
             return None;
         }
-        // SAFETY: zeros of the file, which are a value by the contract of `new`, and never unmapped.
+        // SAFETY: zeros of the file, which are a value by the contract of `new`, and never
+        // unmapped.
         Some(unsafe { &*(self.area.address() as *const T) })
     }
 }

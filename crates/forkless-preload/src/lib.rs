@@ -1,14 +1,27 @@
-//! The library `forkless run` preloads: an unmodified program's `fork` becomes a speculation, simple shell lines lose
-//! their shell, context switches lose their system calls. What is done is decided once, from one environment variable
-//! ([`config`]); with none of it switched on, every interposed function is one jump to the next definition.
+//! The library that `forkless run` preloads. An unmodified program's `fork` becomes a speculation,
+//! simple shell lines lose their shell, and context switches lose their system calls.
 //!
-//! Rules of the house, all of them learnt from a hang or a crash:
-//! - linked against nothing; what it needs of libc is looked up in the program ([`next`]), so glibc and musl both do;
-//! - no allocation, no thread-local storage, no libc call in a signal handler or in a speculative child's system calls;
-//! - all state is in statics made of atomics, so that a handler may read it at any point: on one page of the library, which the loader writes in every
-//!   program, so that it costs none of them another fault; and what is larger in tables that those make usable that need them ([`lazy_mapping`]);
-//! - what lasts lies in the library's own address space ([`reserve`]), never where the program could know of room;
-//! - whatever cannot be proven unnoticeable is not done: fall back to the plain call, count it, report it.
+//! What is switched on is read once, from one environment variable ([`config`]). With nothing
+//! switched on, every interposed function is one jump to the next definition.
+//!
+//! What a speculation decides is in `forkless-speculate`, where it is tested. Here are symbols,
+//! traps, assembly and system calls.
+//!
+//! House rules, each learnt from a hang or a crash:
+//! - The library is linked against nothing. It looks up what it needs of libc in the program
+//!   ([`next`]), so it serves glibc and musl.
+//! - A signal handler, and a speculative child's system calls, allocate nothing, use no
+//!   thread-local storage and call no libc.
+//! - All state is in statics made of atomics, so that a handler may read it at any point. They lie
+//!   on one page, which the loader writes in every program: they cost no program another fault.
+//!   Larger tables are made usable by the programs that need them ([`lazy_mapping`]).
+//! - Memory that lasts lies in the library's own address space ([`reserve`]), never in a place that
+//!   the program may know to be free.
+//! - What cannot be proven unnoticeable is not done. The library makes the plain call, counts it
+//!   and reports it.
+//!
+//! Imports point down only: [`interpose`] is at the top, and wires the others together when the
+//! library is loaded.
 #![no_std]
 
 #[cfg(not(panic = "abort"))]

@@ -9,23 +9,26 @@ unsafe extern "C" {
     static environ: *mut *mut c_char;
 }
 
-/// `RTLD_NEXT`: after the library the call comes from, which is why `dlsym` may be called only from here.
+/// `RTLD_NEXT`: after the library the call comes from, which is why `dlsym` may be called only from
+/// here.
 const RTLD_NEXT: *mut c_void = usize::MAX as *mut c_void;
 
-/// The definition after ours. Takes the loader's lock: from ordinary code only, never from a handler.
+/// The definition after ours. Takes the loader's lock: from ordinary code only, never from a
+/// handler.
 pub(crate) fn next_definition(name: &CStr) -> *mut c_void {
     // SAFETY: a NUL-terminated name.
     unsafe { dlsym(RTLD_NEXT, name.as_ptr()) }
 }
 
-/// The environment, as the program may have changed it: libc's own variable, bound by the loader. A search by name at every start would
-/// cost 2 us.
+/// The environment, as the program may have changed it: libc's own variable, bound by the loader. A
+/// search by name at every start would cost 2 us.
 pub(crate) fn environment() -> *mut *mut c_char {
     // SAFETY: a pointer, read as every reader of the environment does.
     unsafe { environ }
 }
 
-/// An entry of the auxiliary vector, as `getauxval(3)` gives it: 0 if there is none. `None`: this libc cannot tell.
+/// An entry of the auxiliary vector, as `getauxval(3)` gives it: 0 if there is none. `None`: this
+/// libc cannot tell.
 #[cfg(target_arch = "x86_64")]
 #[expect(clippy::unnecessary_wraps, reason = "as on arm64")]
 pub(crate) fn auxiliary(kind: usize) -> Option<usize> {

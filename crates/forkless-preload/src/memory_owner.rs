@@ -1,10 +1,14 @@
-//! Whose memory this is: the process's that wrote here before, a copy of it, or another process's that shares it.
+//! Whose memory this is: this process's, a copy of another's, or another's that this process
+//! shares.
 //!
-//! A number does not tell: a child in a PID namespace of its own may have its parent's. A page that the kernel empties in copies
-//! (`MADV_WIPEONFORK`, Linux 4.14) does, however the copy was made. A process that shares memory (`vfork`, `CLONE_VM`) finds the page
-//! as it is, with another process's number in it; two first processes of namespaces differ by their namespaces.
+//! A process number does not tell: a child in a PID namespace of its own may have its parent's. A
+//! page that the kernel empties in copies (`MADV_WIPEONFORK`, Linux 4.14) does, however the copy
+//! was made. A process that shares memory (`vfork`, `CLONE_VM`) finds the page as it is, with
+//! another process's number in it. The first processes of two namespaces differ by their
+//! namespaces.
 //!
-//! What a copy inherits of the library's state belongs to its parent, and says what threads were doing that are not there.
+//! The library's state in a copy belongs to the parent. It says what threads were doing that are
+//! not there.
 #![expect(unsafe_code, reason = "a page of its own")]
 
 use core::ptr::null_mut;
@@ -22,15 +26,15 @@ static MARK: AtomicPtr<Mark> = AtomicPtr::new(null_mut());
 
 /// All zeros in a copy.
 struct Mark {
-    /// The owner's number; [`CHANGING`] while a copy becomes an owner.
+    /// The owner's number. [`CHANGING`]: a copy is becoming an owner.
     pid: AtomicI32,
-    /// The owner's PID namespace, where the owner is its first process.
+    /// The owner's PID namespace, if the owner is its first process.
     namespace: AtomicU64,
 }
 
 const CHANGING: i32 = -1;
 
-/// A thread makes the mark, or has made it.
+/// A thread is making the mark, or has made it.
 static MARKING: AtomicBool = AtomicBool::new(false);
 
 fn known() -> Option<&'static Mark> {
@@ -38,14 +42,15 @@ fn known() -> Option<&'static Mark> {
     unsafe { MARK.load(Acquire).as_ref() }
 }
 
-/// Marks this memory as the calling process's, if nobody has marked it; whether it is marked.
+/// Marks this memory as the calling process's, unless it is marked. Returns whether it is marked
+/// now.
 pub(crate) fn mark() -> bool {
     known().is_some() || uninterrupted(mark_first)
 }
 
 fn mark_first() -> bool {
     if MARKING.swap(true, Acquire) {
-        // Another thread was first. In a copy made meanwhile it is not there.
+        // Another thread was first. In a copy made meanwhile that thread is not there.
         const PATIENCE: usize = 1000;
         let mut turns = 0;
         while known().is_none() && turns < PATIENCE {
@@ -75,29 +80,29 @@ fn own(mark: &Mark) {
     mark.pid.store(me, Release);
 }
 
-/// Never 0, which a filter may answer.
+/// Never 0, which a filter may answer with.
 fn me() -> i32 {
     process::getpid().max(1)
 }
 
-/// 0 but in the first process of a namespace, whose number many have.
+/// 0, except in the first process of a namespace: many processes have its number.
 fn namespace_of(me: i32) -> u64 {
     if me == 1 { namespace::own().unwrap_or(0) } else { 0 }
 }
 
 #[cfg(target_arch = "x86_64")]
-/// Whether somebody has marked this memory, or the memory it is a copy of.
+/// Whether this memory is marked, or the memory that it is a copy of.
 pub(crate) fn is_marked() -> bool {
     known().is_some()
 }
 
-/// Whether this memory is a copy of what its owner had: one load.
+/// Whether this memory is a copy of its owner's. One load.
 pub(crate) fn is_copy() -> bool {
     known().is_some_and(|mark| mark.pid.load(Relaxed) == 0)
 }
 
 #[cfg(target_arch = "x86_64")]
-/// Whether another process owns this memory, which the caller shares. Never where it is unmarked.
+/// Whether another process owns this memory, and the caller shares it. Never where it is unmarked.
 pub(crate) fn is_shared() -> bool {
     let me = me();
     known()
@@ -121,7 +126,8 @@ fn forget() {
     }
 }
 
-/// Makes the calling process the owner of a copy, once what belongs to others is dropped. Returns when that is done, by whichever thread.
+/// Makes the calling process the owner of a copy, once the parent's state is dropped. Returns when
+/// that is done, by this or another thread.
 pub(crate) fn take_over() {
     let Some(mark) = known() else { return };
     // A handler that forks would wait for itself.

@@ -8,20 +8,23 @@ use crate::proc;
 use crate::uninterrupted::uninterrupted;
 use forkless_speculate::text::decimal;
 
-/// Whether a child would be in this thread's own PID namespace. After `unshare(CLONE_NEWPID)` the first child is the init of a new one, and
-/// with it the namespace ends: every fork after that fails with ENOMEM (kernel/pid.c, `alloc_pid`). In a namespace that was entered by
-/// `setns` a child cannot tell whether its parent lives. An error: there is no /proc.
+/// Whether a child would be in this thread's own PID namespace. An error: there is no /proc.
+///
+/// After `unshare(CLONE_NEWPID)` the first child is the init of a new namespace, which ends with
+/// it. Every fork after that fails with ENOMEM (kernel/pid.c, `alloc_pid`). In a namespace that was
+/// entered by `setns` a child cannot tell whether its parent lives.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn children_stay() -> forkless_sys::Result<bool> {
-    // `pid:[NUMBER]`. Nothing is behind the second link before the new namespace has an init. A handler that jumped away would leave
-    // descriptors open.
+    // `pid:[NUMBER]`. The second link leads nowhere until the new namespace has an init. A handler
+    // that jumped away would leave descriptors open.
     let links = || proc::links(c"thread-self/ns/pid", c"thread-self/ns/pid_for_children");
     let (own, children) = uninterrupted(links)?;
     Ok(children == Some(own))
 }
 
-/// The same for a child that is no fork's. No descriptor is taken, of which another thread would miss the number; so the answer is that of
-/// whoever owns /proc, and nothing but the line's own end depends on it.
+/// The same for the child of a shell line. It takes no descriptor, whose number another thread
+/// would miss. So the answer is that of whoever owns /proc, and only the line's own end depends on
+/// it.
 pub(crate) fn line_s_child_stays() -> bool {
     let read = |path| {
         let mut name = [0; 24];

@@ -1,5 +1,5 @@
-//! The next definition of an interposed function, found once as `dlsym(RTLD_NEXT)` would find it: other preloaded libraries and the
-//! sanitizers' runtimes keep their place in the chain.
+//! The next definition of an interposed function, found once, as `dlsym(RTLD_NEXT)` would find it.
+//! Other preloaded libraries and the sanitizers' runtimes keep their place in the chain.
 #![expect(unsafe_code, reason = "calling functions found by name")]
 
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -31,7 +31,8 @@ impl<F: Copy> Next<F> {
     /// `None` where there is none.
     pub(crate) fn get(&self) -> Option<F> {
         let address = self.address();
-        // SAFETY: of the size of an address, and under its name lies a function of this type, as `new` was promised.
+        // SAFETY: of the size of an address, and under its name lies a function of this type, as
+        // `new` was promised.
         (!address.is_null()).then(|| unsafe { transmute_copy(&address) })
     }
 
@@ -54,7 +55,8 @@ impl<F: Copy> Next<F> {
 /// `fork` and `_Fork`.
 pub(crate) type Fork = extern "C" fn() -> c_int;
 
-/// The definition after ours. The loader, with its lock, is asked only where its own list cannot be read.
+/// Finds the definition after ours. Asks the loader, which takes its lock, only where its list
+/// cannot be read.
 #[inline(never)]
 pub(crate) fn lookup(name: &CStr) -> *mut c_void {
     if let Some(found) = objects::find(name) {
@@ -71,16 +73,18 @@ pub(crate) fn is_glibc() -> bool {
     VERSION.get().is_some()
 }
 
-/// Whether this libc's `system` and `popen` tell the shell where its options end: glibc from 2.38 on (bug 27143).
+/// Whether this libc's `system` and `popen` tell the shell where its options end: glibc from 2.38
+/// on (bug 27143).
 pub(crate) fn ends_options() -> bool {
     let Some(version) = VERSION.get() else { return false };
     // SAFETY: a string of libc's.
     let version = unsafe { CStr::from_ptr(version()) }.to_bytes();
-    // As text, for as long as it begins with 2 and two digits.
+    // Compared as text, which is right as long as a version is 2 and two digits.
     version >= b"2.38"
 }
 
-/// Puts the registers that carry arguments on the stack, rax among them, which counts the vector registers in use.
+/// Puts the registers that carry arguments on the stack. rax is among them: it counts the vector
+/// registers in use.
 #[cfg(target_arch = "x86_64")]
 macro_rules! keep_arguments {
     () => {
@@ -108,7 +112,8 @@ macro_rules! arguments_back {
     };
 }
 
-/// The instructions that ask `$resolve` for a function and go on to it with the arguments as they came.
+/// The instructions that ask `$resolve` for a function and go on to it with the arguments as they
+/// came.
 #[cfg(target_arch = "x86_64")]
 macro_rules! find_and_go_on {
     ($resolve:ident) => {
@@ -123,7 +128,8 @@ macro_rules! find_and_go_on {
     };
 }
 
-/// Puts the registers that carry arguments on the stack, x8 among them, which may hold the address of a large result.
+/// Puts the registers that carry arguments on the stack. x8 is among them: it may hold the address
+/// of a large result.
 #[cfg(target_arch = "aarch64")]
 macro_rules! keep_arguments {
     () => {
@@ -150,7 +156,8 @@ macro_rules! arguments_back {
     };
 }
 
-/// As on x86-64. Functions of other objects are reached through x16, as a landing pad of theirs allows.
+/// As on x86-64. Functions of other objects are reached through x16, as a landing pad of theirs
+/// allows.
 #[cfg(target_arch = "aarch64")]
 macro_rules! find_and_go_on {
     ($resolve:ident) => {
@@ -170,8 +177,8 @@ pub(crate) use {arguments_back, find_and_go_on, keep_arguments};
 
 pub(crate) use loader::environment;
 
-/// Finds what a slot jumps to, before its first call does.
-/// `absent` stands for a function this libc does not have.
+/// Finds what a slot jumps to, before its first call does. `absent` stands for a function that this
+/// libc does not have.
 pub(crate) fn settle(slot: &AtomicPtr<c_void>, name: &CStr, absent: *const ()) -> *mut c_void {
     let found = lookup(name);
     let found = if found.is_null() { absent.cast_mut().cast() } else { found };
@@ -179,9 +186,10 @@ pub(crate) fn settle(slot: &AtomicPtr<c_void>, name: &CStr, absent: *const ()) -
     found
 }
 
-/// Defines a static that holds the address of the next definition of a function, for interposers that jump through it with their argument
-/// registers untouched. Until the first call it holds a trampoline that looks the definition up, keeps it there, and goes on to it;
-/// `$absent` stands for a function this libc does not have.
+/// Defines a static that holds the address of a function's next definition. Interposers jump
+/// through it with their argument registers untouched. Until the first call it holds a trampoline
+/// that looks the definition up, keeps it, and goes on to it. `$absent` stands for a function that
+/// this libc does not have.
 macro_rules! jump_slot {
     ($visibility:vis $slot:ident = $name:expr, else $absent:expr) => {
         $visibility static $slot: core::sync::atomic::AtomicPtr<core::ffi::c_void> = {

@@ -1,8 +1,12 @@
-//! The objects that were loaded with the program, from our own on, looked through for a symbol without asking the loader: `dlsym` takes its lock, and
-//! whoever holds that may be waiting for the very thread that asks. The constructor of a plugin may wait for a thread that forks; and a child of
-//! `_Fork` has the lock as it was.
+//! Looks for a symbol in the objects that were loaded with the program, from our own on, without
+//! asking the loader.
 //!
-//! These objects stay for as long as the process. What was loaded later is left to the loader: it may go at any time.
+//! `dlsym` takes the loader's lock. Its holder may be waiting for the very thread that asks: the
+//! constructor of a plugin may wait for a thread that forks. And a child of `_Fork` has the lock as
+//! it was.
+//!
+//! These objects stay as long as the process. Objects that were loaded later are left to the
+//! loader: they may go at any time.
 #![expect(unsafe_code, reason = "reads the loader's list and the tables of loaded objects")]
 
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -14,7 +18,7 @@ use core::sync::atomic::{
 
 use crate::{loader, rt};
 
-/// What debuggers read (glibc's link.h); musl's list begins with the same fields.
+/// The part that debuggers read (glibc's link.h). musl's list begins with the same fields.
 #[repr(C)]
 struct Map {
     base: usize,
@@ -56,11 +60,12 @@ struct Symbol {
     size: usize,
 }
 
-/// The object after ours, and the last that was loaded with the program. Null where the list was not found.
+/// The object after ours, and the last that was loaded with the program. Null where the list was
+/// not found.
 static FIRST: AtomicPtr<Map> = AtomicPtr::new(null_mut());
 static LAST: AtomicPtr<Map> = AtomicPtr::new(null_mut());
 
-/// Remembers the objects there are: when the library is loaded, before the program can have loaded more.
+/// Remembers the objects, when the library is loaded: before the program can have loaded more.
 pub(crate) fn remember() {
     let Some(debug) = debug() else { return };
     // SAFETY: the loader's own, which it fills in before any constructor runs.
@@ -80,7 +85,8 @@ pub(crate) fn remember() {
 
 /// An entry of the loader's list, of an object that stays.
 fn map(at: *mut Map) -> Option<&'static Map> {
-    // SAFETY: null, or an entry that lives as long as its object; objects of the program stay loaded, and so do their places in the list.
+    // SAFETY: null, or an entry that lives as long as its object; objects of the program stay
+    // loaded, and so do their places in the list.
     unsafe { at.as_ref() }
 }
 
@@ -110,7 +116,8 @@ fn entries(section: TableAt<Dynamic>) -> impl Iterator<Item = Dynamic> {
     (0..).map(move |i| section.get(i)).take_while(|entry| entry.tag != 0)
 }
 
-/// Where the next definition of `name` is: `Some(null)` if none of the objects has one, `None` if they cannot tell.
+/// Where the next definition of `name` is. `Some(null)`: none of the objects has one. `None`: they
+/// cannot tell.
 pub(crate) fn find(name: &CStr) -> Option<*mut c_void> {
     match look_through(|symbols| symbols.find(name))? {
         Some(Definition::At(address)) => Some(address),
@@ -119,10 +126,12 @@ pub(crate) fn find(name: &CStr) -> Option<*mut c_void> {
     }
 }
 
-/// Whether an object after ours that is no part of libc defines one of `names`: another preloaded library, a sanitizer's runtime, a wrapper
-/// that the program is linked with. Also where that cannot be told.
+/// Whether an object after ours that is no part of libc defines one of `names`: another preloaded
+/// library, a sanitizer's runtime, a wrapper that the program is linked with. Also where that
+/// cannot be told.
 ///
-/// Each name is ended by a NUL. One text and not a list: each pointer of a list would be relocated in every program.
+/// Each name is ended by a NUL. One text and not a list: each pointer of a list would be relocated
+/// in every program.
 pub(crate) fn others_define(names: &str) -> bool {
     let found = look_through(|symbols| {
         // libc itself has this, and so has libpthread before glibc 2.34.
@@ -134,7 +143,8 @@ pub(crate) fn others_define(names: &str) -> bool {
     found != Some(None)
 }
 
-/// Goes through the objects after ours, in the loader's order, until one has an answer: `Some(None)` if none has, `None` if they cannot tell.
+/// Goes through the objects after ours, in the loader's order, until one has an answer.
+/// `Some(None)`: none has one. `None`: they cannot tell.
 fn look_through<T>(answer: impl Fn(Symbols) -> Option<T>) -> Option<Option<T>> {
     let (mut at, last) = (FIRST.load(Relaxed), LAST.load(Relaxed));
     for place in 0.. {
@@ -154,7 +164,8 @@ struct TableAt<T>(*const T);
 
 impl<T: Copy> TableAt<T> {
     fn get(self, index: usize) -> T {
-        // SAFETY: tables are those of loaded objects, and looked at only as far as the object's own words say that they go.
+        // SAFETY: tables are those of loaded objects, and looked at only as far as the object's own
+        // words say that they go.
         unsafe { self.0.wrapping_add(index).read() }
     }
 
@@ -165,7 +176,7 @@ impl<T: Copy> TableAt<T> {
 
 enum Definition {
     At(*mut c_void),
-    /// A function has to be asked (STT_GNU_IFUNC): the loader does.
+    /// The result of a function (STT_GNU_IFUNC). The loader calls it.
     Computed,
 }
 
@@ -184,7 +195,8 @@ enum Hash {
     SystemV(TableAt<u32>),
 }
 
-/// Where the tables of an object are, kept for the next lookup: going through its dynamic section is most of one.
+/// Where the tables of an object are, kept for the next lookup. Going through its dynamic section
+/// is most of one.
 struct Known {
     symbols: AtomicUsize,
     strings: AtomicUsize,
@@ -281,7 +293,8 @@ impl Symbols {
         }
     }
 
-    /// Buckets of chains of neighbouring symbols; the filter in front of them is passed over, for libc's would let nearly all through.
+    /// Buckets of chains of neighbouring symbols. The filter in front of them is passed over:
+    /// libc's would let nearly all names through.
     fn find_gnu(&self, table: TableAt<u32>, name: &CStr) -> Option<Definition> {
         let wanted =
             name.to_bytes().iter().fold(5381u32, |h, b| h.wrapping_mul(33).wrapping_add(u32::from(*b)));
@@ -289,7 +302,7 @@ impl Symbols {
         let bucket = table.from(4 + filter * 2);
         let chain = bucket.from(buckets as usize);
         let mut symbol = bucket.get(wanted.checked_rem(buckets)? as usize);
-        // An empty bucket has 0, and the first that is hashed is never that.
+        // An empty bucket has 0, which is never the first symbol that is hashed.
         while symbol >= offset && symbol != 0 {
             let hash = chain.get((symbol - offset) as usize);
             if hash | 1 == wanted | 1
@@ -322,7 +335,8 @@ impl Symbols {
         None
     }
 
-    /// Whether a symbol is what `name` means where no version is asked for: not hidden behind another version, not local, not merely used.
+    /// Whether a symbol is what `name` means where no version is asked for: not hidden behind
+    /// another version, not local, not merely used.
     fn defines(&self, symbol: usize, name: &CStr) -> Option<Definition> {
         const LOCAL: u16 = 0;
         const HIDDEN: u16 = 0x8000;

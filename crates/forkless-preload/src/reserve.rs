@@ -1,8 +1,11 @@
-//! The address space of what the library maps: a part of its own image, zeros at the end of its file's text, which the loader maps with the rest.
+//! Address space for what the library maps: a part of its own image, zeros at the end of its file's
+//! text, which the loader maps with the rest.
 //!
-//! The kernel chooses the lowest hole that fits, or the highest, and so often one that the program has given back. The program may unmap such a
-//! place once more, map something else over it, or attach memory there that it knows to be free. So nothing of ours that lasts lies anywhere
-//! but here. Untouched zeros cost a program no memory, no mapping and no system call; a part is made usable when it is first needed, in its place.
+//! The kernel chooses the lowest hole that fits, or the highest, and so often one that the program
+//! has given back. The program may unmap such a place once more, map something else over it, or
+//! attach memory there that it knows to be free. So memory of ours that lasts lies here and nowhere
+//! else. Untouched zeros cost a program no memory, no mapping and no system call. A part is made
+//! usable in its place when it is first needed.
 #![expect(unsafe_code, reason = "remaps part of the library's own image")]
 
 use core::arch::{asm, global_asm};
@@ -10,7 +13,7 @@ use core::ffi::c_void;
 
 use forkless_sys::{Result, mm};
 
-/// The largest page that the system may have: protection is a page's.
+/// The largest page that the system may have, for protection is a page's.
 const PAGE: usize = if cfg!(target_arch = "aarch64") { 64 << 10 } else { 4096 };
 
 /// A part of the reserve, in whole pages.
@@ -20,12 +23,14 @@ pub(crate) struct Area {
     len: usize,
 }
 
-// Sizes are written here, for their users lie above this module. Each user asserts that its part is large enough.
+// Sizes are written here, for their users lie above this module. Each user asserts that its part is
+// large enough.
 
 /// Whether forks speculate here.
 const SPECULATION: usize = if cfg!(target_arch = "x86_64") { 1 } else { 0 };
 
-// Parts that processes use together lie together, and the tables beside the library's writable memory: the fewer mappings.
+// Parts that processes use together lie together, and the tables lie beside the library's writable
+// memory. That makes fewer mappings.
 
 /// Ranges of memory that the program has marked.
 pub(crate) const MARKS: Area = Area { from: 0, len: 0 }.then(512 << 10);
@@ -50,7 +55,8 @@ pub(crate) const ROOT: Area = OWNER.then(PAGE);
 
 const LEN: usize = TABLES.from + TABLES.len;
 
-// Not a static of Rust's: those that are never written to may be assumed to stay zero.
+// Not a static of Rust's: the compiler may assume that a static which is never written to stays
+// zero.
 global_asm!(
     ".pushsection .reserve, \"ax\", %progbits",
     ".balign {page}",
@@ -94,22 +100,25 @@ impl Area {
         start() + self.from
     }
 
-    /// Makes it memory of this process's own: zeros at first, and what it holds if it is that already, so that threads need not take turns.
+    /// Makes it memory of this process's own: zeros at first. What it holds already stays, so
+    /// threads need not take turns.
     pub(crate) fn open(self) -> Result<*mut c_void> {
         let at = self.address() as *mut c_void;
-        // SAFETY: nothing but the owner of the part refers to it. A private mapping of the file: what is written stays in memory.
+        // SAFETY: nothing but the owner of the part refers to it. A private mapping of the file:
+        // what is written stays in memory.
         unsafe { mm::mprotect(at, self.len, mm::PROT_READ | mm::PROT_WRITE) }?;
         Ok(at)
     }
 
-    /// Puts fresh anonymous memory in its place. One thread at a time: what it held is gone.
+    /// Puts fresh anonymous memory in its place. One thread at a time, for what it held is gone.
     pub(crate) fn replace(self, prot: u32, flags: u32) -> Result<*mut c_void> {
         // SAFETY: the caller has dropped what referred to it.
         unsafe { mm::map_anonymous_at(self.address(), self.len, prot, flags | mm::MAP_FIXED) }?;
         Ok(self.address() as *mut c_void)
     }
 
-    /// Keeps its place ours where what it held is gone. What lies there since stays. An error: it is another's from here on.
+    /// Keeps the place ours where what it held is gone. What lies there since stays. An error: the
+    /// place is another's from here on.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn hold(self) -> Result<()> {
         let flags = mm::MAP_PRIVATE | mm::MAP_NORESERVE | mm::MAP_FIXED_NOREPLACE;

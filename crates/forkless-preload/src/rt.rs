@@ -1,8 +1,9 @@
-//! What the compiler expects to find and a library linked against nothing lacks: memory functions, a panic handler, and the
-//! bounds of our own image.
+//! What the compiler expects to find, and a library linked against nothing lacks: memory functions,
+//! a panic handler, and the bounds of our own image.
 //!
-//! The memory functions are hidden, so they bind to us alone: libc's are indirect functions that a signal handler has no business
-//! calling, and a handler of ours may run inside the program's own `memcpy`.
+//! The memory functions are hidden, so only our code binds to them. libc's are indirect functions,
+//! which a signal handler must not call. And a handler of ours may run inside the program's own
+//! `memcpy`.
 #![expect(unsafe_code, reason = "assembly and linker symbols")]
 
 use core::arch::global_asm;
@@ -133,7 +134,8 @@ global_asm!(
     "sub x0, x1, x0",
     "sub x0, x0, #1",
     "ret",
-    // The compiler's atomics ask it once whether the processor has the larger instructions (AT_HWCAP): the smaller ones do.
+    // The compiler's atomics ask once whether the processor has the larger instructions (AT_HWCAP).
+    // The smaller ones do.
     "hidden_fn getauxval",
     "mov x0, xzr",
     "ret",
@@ -150,7 +152,8 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     abort()
 }
 
-/// Ends the process by an illegal instruction. In a speculative child that is one more way to abort the speculation.
+/// Ends the process by an illegal instruction. In a speculative child that is one more way to abort
+/// the speculation.
 pub(crate) fn abort() -> ! {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: raises SIGILL and does not continue.
@@ -164,7 +167,8 @@ pub(crate) fn abort() -> ! {
     }
 }
 
-/// The addresses from our first instruction (and headers) to the last: what dispatch lets through.
+/// The addresses from our first instruction (and headers) to the last. Dispatch lets their calls
+/// through.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn text() -> Range<usize> {
     let (start, end): (usize, usize);
@@ -199,8 +203,9 @@ pub(crate) fn image() -> Range<usize> {
     start..end
 }
 
-/// Whether valgrind translates this program: then system calls are made by its code, not the program's. What it takes for a question is, to a
-/// processor, nothing (valgrind.h, `RUNNING_ON_VALGRIND`).
+/// Whether valgrind translates this program. Then valgrind's code makes the system calls, not the
+/// program's. Valgrind answers a sequence of instructions that does nothing on a processor
+/// (valgrind.h, `RUNNING_ON_VALGRIND`).
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn is_translated() -> bool {
     let question = [0x1001usize, 0, 0, 0, 0, 0];
@@ -213,13 +218,14 @@ pub(crate) fn is_translated() -> bool {
     answer != 0
 }
 
-/// What only x86-64 can be asked here, where it matters.
+/// Only asked on x86-64, where it matters.
 #[cfg(target_arch = "aarch64")]
 pub(crate) const fn is_translated() -> bool {
     false
 }
 
-/// The calling thread's thread pointer: distinct for every thread, known without a system call, and a register, so usable anywhere.
+/// The calling thread's thread pointer. It is distinct for every thread, and a register, so it can
+/// be read anywhere without a system call.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn thread_pointer() -> usize {
     let tp: usize;

@@ -1,4 +1,4 @@
-//! Numbers of signals, and which are never blocked while something of the program's is in our hands.
+//! Numbers of signals, and the sets of them that the library blocks.
 
 use forkless_sys::Result;
 use forkless_sys::signal::{self, SigSet};
@@ -19,11 +19,12 @@ pub(crate) const SIGTTOU: i32 = 22;
 pub(crate) const SIGXFSZ: i32 = 25;
 pub(crate) const SIGSYS: i32 = 31;
 
-/// Signals the kernel forces on an instruction. Blocked, they kill; so they never are while speculating.
+/// Signals that the kernel forces on an instruction. A blocked one kills, so they are never blocked
+/// while speculating.
 pub(crate) const SYNCHRONOUS: SigSet =
     SigSet::EMPTY.with(SIGILL).with(SIGTRAP).with(SIGBUS).with(SIGFPE).with(SIGSEGV).with(SIGSYS);
 
-/// What timers and limits of a process send it: its replacement has the same.
+/// Signals that a process's own timers and limits send it. Its replacement has the same.
 #[cfg(target_arch = "x86_64")]
 pub(crate) const OF_TIMERS: SigSet = {
     const SIGALRM: i32 = 14;
@@ -36,7 +37,7 @@ pub(crate) const OF_TIMERS: SigSet = {
 /// The mask of a speculative child, and of our handlers.
 pub(crate) const BLOCKED: SigSet = SigSet(!SYNCHRONOUS.0);
 
-/// Blocks all but the synchronous signals, and none of those that is blocked is let through. Returns the mask there was.
+/// Blocks all but the synchronous signals, and unblocks none. Returns the mask from before.
 pub(crate) fn block_others() -> Result<SigSet> {
     let before = signal::mask()?;
     signal::set_mask(SigSet(before.0 | BLOCKED.0))?;

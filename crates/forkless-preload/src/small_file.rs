@@ -1,5 +1,5 @@
-//! Files that the kernel writes, read at once. Another user may have put something else there (`proc`), of which nothing is believed that
-//! could do harm; a FIFO is not waited for.
+//! Small files that the kernel writes, read at once. Another user may have put a file of its own
+//! there (`proc`). Nothing is believed of it that could do harm, and a FIFO is not waited for.
 
 use forkless_sys::signal::{self, SigSet};
 use forkless_sys::{CPtr, fd};
@@ -16,9 +16,10 @@ pub(crate) fn read<'a>(path: CPtr<'_>, text: &'a mut [u8]) -> Option<&'a [u8]> {
     text.get(..n.ok()?)
 }
 
-/// The lines of /proc/self/status, as long as `go_on` says so. In small pieces: a fork may come from a handler on a stack of a few KiB.
+/// Calls `go_on` for the lines of /proc/self/status until it says `false`. In small pieces: a fork
+/// may come from a handler on a stack of a few KiB.
 pub(crate) fn status_lines(go_on: impl FnMut(&[u8]) -> bool) {
-    // A handler would find the lowest number taken, and one that jumped away would leave it so.
+    // A handler would find the lowest number taken. A handler that jumped away would leave it so.
     let Ok(before) = signal::set_mask(SigSet::ALL) else { return };
     read_status(go_on);
     let _ = retry(|| signal::set_mask(before));
@@ -29,7 +30,8 @@ fn read_status(mut go_on: impl FnMut(&[u8]) -> bool) {
     let Ok(file) = fd::openat(fd::AT_FDCWD, path, FLAGS, 0) else { return };
     let mut text = [0u8; 256];
     let mut len = 0;
-    // The file may have no end, if it is somebody else's. The kernel's own is longer where there are tens of thousands of groups.
+    // Another user's file may have no end. The kernel's own is longer where there are tens of
+    // thousands of groups.
     const MOST: usize = 1 << 14;
     'file: for _ in 0..MOST {
         let Ok(n @ 1..) = fd::read(file, &mut text[len..]) else { break };
@@ -41,7 +43,7 @@ fn read_status(mut go_on: impl FnMut(&[u8]) -> bool) {
             }
             start += end + 1;
         }
-        // Of a line that does not fit (Groups) nothing is wanted: it comes in pieces, that begin like no other.
+        // A line that does not fit (Groups) is not needed. Its pieces begin like no other line.
         let rest = if len - start == text.len() { len } else { start };
         text.copy_within(rest..len, 0);
         len -= rest;

@@ -9,19 +9,20 @@ use core::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 pub(crate) enum Interception {
     /// Interposed functions go to the judgement themselves.
     Direct = 1,
-    /// All system calls are judged where they arrive, in the signal handler: another library's functions, which may do more than libc's,
-    /// are called in children as well.
+    /// All system calls are judged where they arrive, in the signal handler: another library's
+    /// functions, which may do more than libc's, are called in children as well.
     Trap = 2,
 }
 
-/// The [`Interception`] of a speculative child, from its first instruction to its exec or end. 0 in other processes. The interposers read it.
+/// The [`Interception`] of a speculative child, from its first instruction to its exec or end. 0 in
+/// other processes. The interposers read it.
 pub(crate) static SPECULATING: AtomicU8 = AtomicU8::new(0);
 
 /// The [`Interception`] of this program's children. 0: not chosen yet.
 static CHOSEN: AtomicU8 = AtomicU8::new(0);
 
-/// Something of the library is no longer as it was at the load. A shell forks for every command, and each page written between two forks
-/// costs it, or its child, a fault.
+/// Something of the library is no longer as it was at the load. A shell forks for every command,
+/// and each page written between two forks costs it, or its child, a fault.
 static TOUCHED: AtomicBool = AtomicBool::new(false);
 
 /// Whether this is a speculative child.
@@ -46,7 +47,8 @@ pub(crate) fn begin() {
     SPECULATING.store(CHOSEN.load(Relaxed), Relaxed);
 }
 
-/// Chooses for all children of this program, before its first speculation: looking takes some microseconds.
+/// Chooses for all children of this program, before its first speculation: looking takes some
+/// microseconds.
 pub(crate) fn choose(passes_others_over: impl FnOnce() -> bool) {
     if CHOSEN.load(Relaxed) == 0 {
         let chosen = if passes_others_over() { Interception::Trap } else { Interception::Direct };

@@ -1,7 +1,8 @@
-//! Counting into the record that `forkless run --report` shares with every process of the tree. Without a record everything here is
-//! one load and a branch.
+//! Counts into the record that `forkless run --report` shares with every process of the tree.
+//! Without a record everything here is one load and a branch.
 //!
-//! Called from ordinary code only, in children of processes with threads as well: what is asked of libc takes no lock.
+//! Called from ordinary code only, also in children of processes with threads: no function of
+//! libc's that is called here takes a lock.
 #![expect(unsafe_code, reason = "maps the record and asks the loader which object has called")]
 
 use core::ffi::{CStr, c_char, c_int};
@@ -22,7 +23,7 @@ use crate::{filters, namespace, reserve};
 const _: () = assert!(Record::SIZE <= reserve::RECORD.len(), "room for the record");
 
 static RECORD: AtomicPtr<Record> = AtomicPtr::new(null_mut());
-/// Marks a record that could not be mapped, so that it is not tried for every fork.
+/// Stands for a record that could not be mapped, so that it is not tried for every fork.
 static NONE: u8 = 0;
 
 /// The record, mapped at first use.
@@ -51,26 +52,28 @@ pub(crate) fn add(counter: Counter, n: u64) {
     }
 }
 
-/// Whether this memory was, or is a copy of, that of the process which `forkless run` became.
+/// Whether this memory is, or is a copy of, the memory of the process that `forkless run` became:
+/// the root.
 static ROOT: AtomicBool = AtomicBool::new(false);
 
-/// When the library is loaded: counts the process, and finds out whether it is the root. At its end it may not ask any more: programs
-/// forbid themselves what they do not need.
+/// When the library is loaded: counts the process, and finds out whether it is the root. At its end
+/// it may not ask any more: programs forbid themselves what they do not need.
 pub(crate) fn begin() {
     add(Counter::Processes, 1);
     if config::root() == 0 || record().is_none() || own_number() != config::root() {
         return;
     }
-    // The root may have executed this program under a filter of its own: then the report comes a moment after its end.
+    // The root may have executed this program under a filter of its own. Then the report comes a
+    // moment after its end.
     filters::learn();
     if !filters::sandboxed() && is_in_namespace() {
         ROOT.store(mark().is_some(), Relaxed);
     }
 }
 
-/// The number of this process, when the library is loaded, by the thread that it has. libc knows it, and says so in the number of that
-/// thread's clock (`MAKE_THREAD_CPUCLOCK` of linux/posix-timers.h) without a system call: a filter that came with the program may kill
-/// for the question.
+/// The number of this process when the library is loaded, told by its one thread. libc knows it
+/// without a system call: it is part of the number of that thread's clock (`MAKE_THREAD_CPUCLOCK`
+/// of linux/posix-timers.h). A filter that came with the program may kill for the call.
 fn own_number() -> i32 {
     // SAFETY: its type.
     static OWN: Next<extern "C" fn() -> usize> = unsafe { Next::new(c"pthread_self") };
@@ -89,7 +92,8 @@ fn is_in_namespace() -> bool {
     config::root_namespace() == 0 || namespace::own() == Some(config::root_namespace())
 }
 
-/// Marks this memory as the root's on a page that is zero in every copy, however that is made (Linux 4.14).
+/// Marks this memory as the root's, on a page that is zero in every copy, however the copy is made
+/// (Linux 4.14).
 fn mark() -> Option<()> {
     let page = reserve::ROOT.replace(mm::PROT_READ | mm::PROT_WRITE, mm::MAP_PRIVATE).ok()?;
     // SAFETY: fresh memory of our own.
@@ -98,19 +102,21 @@ fn mark() -> Option<()> {
     Some(())
 }
 
-/// Only where [`mark`] has been.
+/// Only after [`mark`].
 fn is_marked() -> &'static AtomicBool {
     // SAFETY: memory that `mark` has mapped, and that nothing unmaps.
     unsafe { &*(reserve::ROOT.address() as *const AtomicBool) }
 }
 
-/// When the root is about to end: lets the report be written, and waits for it, so that whoever waits for the process finds it. A
-/// second of a processor's time is the most it may take.
+/// When the root is about to end: lets the report be written and waits for it, so that it is there
+/// for who waits for the process. Takes a second of a processor's time at most.
 ///
-/// Not `certain`: `_exit` was called, as children of `vfork` call it, which share the root's memory. The collector tells.
+/// Not `certain`: `_exit` was called. Children of `vfork` call it, which share the root's memory.
+/// The collector tells them apart.
 ///
-/// Without a system call: the program may have forbidden itself those that it does not make, by an instruction that the library
-/// does not see. Nor may the clock be asked, which is a call where the kernel does not trust the processor's.
+/// Makes no system call: the program may have forbidden itself those that it does not make, by an
+/// instruction that the library does not see. Nor is the clock asked, which is a call where the
+/// kernel does not trust the processor's.
 pub(crate) fn finish(certain: bool) {
     if !ROOT.load(Relaxed) || !is_marked().load(Relaxed) {
         return;
@@ -122,14 +128,14 @@ pub(crate) fn finish(certain: bool) {
         if record.is_answered(ending) {
             return;
         }
-        // 45 ns each on many processors, 10 on others.
+        // A spin takes 45 ns on many processors, 10 ns on others.
         for _ in 0..64 {
             core::hint::spin_loop();
         }
     }
     if !certain {
-        // A child of `vfork` takes it back before its parent goes on: else the collector, which comes too late to find the parent
-        // suspended, would take the end for the parent's.
+        // A child of `vfork` takes the announcement back before its parent goes on. Else the
+        // collector, too late to find the parent suspended, would take it for the parent's end.
         record.answer(ending);
     }
 }
@@ -149,8 +155,8 @@ fn map(path: *const c_char) -> Option<*mut Record> {
     let mapped = reserve::RECORD.map_shared(file);
     let _ = fd::close(file);
     let at = mapped.ok()?.cast::<Record>();
-    // SAFETY: a fresh mapping of that size; the file is at least as long or the first access would be a bus error, which the
-    // magic number, written last by `forkless run`, is there to prevent.
+    // SAFETY: a fresh mapping of that size; the file is at least as long or the first access would
+    // be a bus error, which the magic number, written last by `forkless run`, is there to prevent.
     let record = unsafe { &*at };
     record.is_valid().then_some(at)
 }
@@ -168,7 +174,7 @@ pub(crate) fn site(address: usize) -> Option<&'static Site> {
     })
 }
 
-/// A line that was found before: the list of mappings may have to be read for a name.
+/// A line that was found before: to find a name the list of mappings may have to be read.
 struct Found {
     /// 0 while `site` is another's.
     key: AtomicUsize,
@@ -194,19 +200,19 @@ impl Found {
     }
 }
 
-/// Whose code has called.
+/// The owner of the code that has called.
 enum Owner {
-    /// An object's, by its path, which is empty for the program's own, and where it begins.
+    /// An object, by its path and where it begins. The path of the program's own is empty.
     Object(&'static CStr, usize),
-    /// No object's: made as the program runs.
+    /// No object: the code was made as the program runs.
     Nobody,
     /// There is no `_dl_find_object`.
     Unknown,
 }
 
 impl Owner {
-    /// By glibc's `_dl_find_object` (2.35), which takes no lock. `dladdr` does, and another thread may hold it, or may have held it when
-    /// this process was forked.
+    /// Asks glibc's `_dl_find_object` (2.35), which takes no lock. `dladdr` takes one, and another
+    /// thread may hold it, or may have held it when this process was forked.
     fn of(address: usize) -> Owner {
         // SAFETY: its type.
         static FIND: Next<extern "C" fn(usize, &mut Loaded) -> c_int> =
@@ -221,7 +227,8 @@ impl Owner {
         Owner::Object(path, loaded.start)
     }
 
-    /// Tells an object from another that lies there later. Where that is not known a call site may give its name to one that came in its place.
+    /// Tells an object from another that lies there later. Where the object is not known, a call
+    /// site may give its name to a later one at its place.
     fn hash(&self) -> u64 {
         match self {
             Owner::Object(path, start) => hash(*start as u64, path.to_bytes()),
@@ -233,19 +240,19 @@ impl Owner {
     fn name(&self, address: usize) -> (Name, usize) {
         let nobody = (Name::last_of(b"?"), 0);
         match self {
-            // Asking takes system calls, which may be forbidden by now.
+            // A look takes system calls, which may be forbidden by now.
             Owner::Object(path, start) if path.is_empty() && filters::sandboxed() => (nobody.0, *start),
             Owner::Unknown if filters::sandboxed() => nobody,
             Owner::Object(path, start) if path.is_empty() => (program(), *start),
             Owner::Object(path, start) => (Name::last_of(path.to_bytes()), *start),
             Owner::Nobody => nobody,
-            // For a moment there is a descriptor more.
+            // The look takes a descriptor for a moment.
             Owner::Unknown => mappings::file_at(address).unwrap_or(nobody),
         }
     }
 }
 
-/// What this process executes.
+/// The name of the program that this process executes.
 fn program() -> Name {
     let mut path = [0; 1024];
     let length = fd::readlinkat(fd::AT_FDCWD, CPtr::from(c"/proc/self/exe"), &mut path);
@@ -291,7 +298,7 @@ struct Loaded {
     rest: [u64; 28],
 }
 
-/// `struct link_map`, what is public of it.
+/// The public part of `struct link_map`.
 #[repr(C)]
 struct LinkMap {
     base: usize,

@@ -1,5 +1,5 @@
-//! The window of this process (`forkless_speculate::window`): the time in which memory is marked for a speculation.
-//! Only beside other threads somebody can meet it.
+//! The window of this process (`forkless_speculate::window`): the time in which memory is marked
+//! for a speculation. Only beside other threads somebody can meet it.
 
 #[cfg(target_arch = "x86_64")]
 use forkless_speculate::window::{Threads, Window};
@@ -21,8 +21,8 @@ pub(crate) fn meets_threads() -> bool {
     config::fork() == config::Fork::Speculate
 }
 
-/// Makes a fork that does not speculate, never while another thread has memory marked: its child would lack it. Before libc's fork takes
-/// any lock.
+/// Makes a fork that does not speculate, never while another thread has memory marked: its child
+/// would lack it. Before libc's fork takes any lock.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn plain<T>(fork: impl FnOnce() -> T) -> T {
     if !meets_threads() {
@@ -46,8 +46,8 @@ pub(crate) fn end_plain() {
     WINDOW.end_plain();
 }
 
-/// Makes a call that moves memory, never while another thread has memory marked. Nor one that marks memory for the program, whose mark
-/// would be taken back with ours.
+/// Makes a call that moves memory, never while another thread has memory marked. Nor one that marks
+/// memory for the program, whose mark would be taken back with ours.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn outside<T>(call: impl FnOnce() -> T) -> T {
     if !meets_threads() {

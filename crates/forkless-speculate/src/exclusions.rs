@@ -308,8 +308,8 @@ mod tests {
         /// two of them, and nothing else is excluded.
         #[test]
         fn a_page_is_pinned_or_excluded_or_too_little(
-            mappings in prop::collection::vec((0usize..40, 1usize..400, 0usize..16), 1..8),
-            pinned in prop::collection::vec((0usize..3000, 1usize..60), 0..20),
+            mappings in prop::collection::vec((0usize..40, 1usize..120, 0usize..16), 1..8),
+            pinned in prop::collection::vec((0usize..800, 1usize..30), 0..12),
         ) {
             let mut pins = no_pins();
             pinned.iter().for_each(|&(at, pages)| pins.add(at * PAGE, (at + pages) * PAGE));

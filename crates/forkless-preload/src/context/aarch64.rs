@@ -1,8 +1,9 @@
-//! The instructions of arm64. What the procedure call standard has a callee keep is kept (x19 to x30, the lower halves of the vector registers 8 to
-//! 15, the platform's x18), the argument registers, and the control and status words of floating point.
+//! The instructions of arm64. What the procedure call standard has a callee keep is kept (x19 to
+//! x30, the lower halves of the vector registers 8 to 15, the platform's x18), the argument
+//! registers, and the control and status words of floating point.
 //!
-//! Every entry is a landing pad (`hint #34`, BTI c), and contexts are continued by `ret`, not `br`: what follows a call of swapcontext
-//! is no landing pad.
+//! Every entry is a landing pad (`hint #34`, BTI c), and contexts are continued by `ret`, not `br`:
+//! what follows a call of swapcontext is no landing pad.
 
 // The parent module's expectation of unsafe code covers this file.
 
@@ -13,7 +14,8 @@ use crate::loader::auxiliary;
 
 use super::{FAST, NEXT_GET, NEXT_MAKE, NEXT_SET, NEXT_SWAP, SWITCHES, exit_process};
 
-// Offsets in `ucontext_t`, which glibc shares with the kernel (arch/arm64/include/uapi/asm/{ucontext,sigcontext}.h).
+// Offsets in `ucontext_t`, which glibc shares with the kernel
+// (arch/arm64/include/uapi/asm/{ucontext,sigcontext}.h).
 const LINK: usize = 8;
 const STACK: usize = 16;
 const STACK_SIZE: usize = 32;
@@ -30,7 +32,8 @@ const X: [usize; 31] = {
 const SP: usize = 432;
 const PC: usize = 440;
 const PSTATE: usize = 448;
-/// Tagged records. First is that of the vector registers (`struct fpsimd_context`), by libc's hand and by the kernel's.
+/// Tagged records. First is that of the vector registers (`struct fpsimd_context`), by libc's hand
+/// and by the kernel's.
 const RECORDS: usize = 464;
 const Q8: usize = RECORDS + 16 + 8 * 16;
 const SECOND_RECORD: usize = RECORDS + FPSIMD_SIZE;
@@ -38,8 +41,9 @@ const SECOND_RECORD: usize = RECORDS + FPSIMD_SIZE;
 const FPSIMD_MAGIC: usize = 0x4650_8001;
 const FPSIMD_SIZE: usize = 528;
 
-/// Whether a context here is no more than what these functions keep. Not with the Scalable Matrix Extension: libc's setcontext first saves
-/// the matrix that the context it leaves may have in the processor (AAPCS64, "lazy saving scheme").
+/// Whether a context here is no more than what these functions keep. Not with the Scalable Matrix
+/// Extension: libc's setcontext first saves the matrix that the context it leaves may have in the
+/// processor (AAPCS64, "lazy saving scheme").
 pub(super) fn keeps_all() -> bool {
     const AT_HWCAP2: usize = 26;
     /// arch/arm64/include/uapi/asm/hwcap.h
@@ -47,8 +51,9 @@ pub(super) fn keeps_all() -> bool {
     auxiliary(AT_HWCAP2).is_some_and(|capabilities| capabilities & HWCAP2_SME == 0)
 }
 
-/// How all four begin: to libc's function, at label 2, when switched off, or with a shadow stack in force (a guarded control stack: CHKFEAT,
-/// `hint #40`, clears the bit of x16 for it; processors that know neither leave the bit alone).
+/// How all four begin: to libc's function, at label 2, when switched off, or with a shadow stack in
+/// force (a guarded control stack: CHKFEAT, `hint #40`, clears the bit of x16 for it; processors
+/// that know neither leave the bit alone).
 macro_rules! unless_fast {
     () => {
         "hint #34
@@ -70,7 +75,8 @@ macro_rules! libc {
     };
 }
 
-/// The code of a function that saves the calling context at x0; resumed, its own call returns 0. `$then` goes on from there.
+/// The code of a function that saves the calling context at x0; resumed, its own call returns 0.
+/// `$then` goes on from there.
 macro_rules! saving {
     ($next:ident, $($then:literal),+ $(; $($operand:tt)+)?) => {
         naked_asm!(
@@ -147,7 +153,8 @@ extern "C" fn load() -> c_int {
         "ldr x10, [x9, :lo12:{switches}]",
         "add x10, x10, #1",
         "str x10, [x9, :lo12:{switches}]",
-        // A record of another kind: a context made by something else, which had no vector registers to keep.
+        // A record of another kind: a context made by something else, which had no vector registers
+        // to keep.
         "add x11, x0, #{records}",
         "ldr w9, [x11]",
         "mov w10, #{magic_low}",
@@ -160,7 +167,8 @@ extern "C" fn load() -> c_int {
         "ldp q14, q15, [x0, #{q8} + 96]",
         "ldp w9, w10, [x11, #8]",
         "msr fpsr, x9",
-        // Writing the control word waits for everything under way on some processors; it is nearly always the same.
+        // Writing the control word waits for everything under way on some processors; it is nearly
+        // always the same.
         "mrs x11, fpcr",
         "cmp x11, x10",
         "b.eq 3f",
@@ -210,10 +218,10 @@ extern "C" fn makecontext() {
 /// Arguments in registers (AAPCS64).
 const REGISTERS: usize = 8;
 
-/// Lays the context out as glibc does: eight arguments in registers, the others on the stack, the link in x19, and nobody above.
+/// Lays the context out as glibc does: eight arguments in registers, the others on the stack, the
+/// link in x19, and nobody above.
 ///
-/// # Safety
-/// `context` has been through getcontext and has a stack; `arguments` are `count` words.
+/// # Safety `context` has been through getcontext and has a stack; `arguments` are `count` words.
 unsafe extern "C" fn make(context: *mut u8, function: usize, count: c_int, arguments: *const usize) {
     let field = |offset: usize| context.wrapping_add(offset).cast::<usize>();
     let set = |offset: usize, value: usize| {
@@ -243,10 +251,12 @@ unsafe extern "C" fn make(context: *mut u8, function: usize, count: c_int, argum
     set(PC, function);
 }
 
-/// What a context's function returns to lies behind one instruction: unwinders look a caller up by the address before.
+/// What a context's function returns to lies behind one instruction: unwinders look a caller up by
+/// the address before.
 const RETURN: usize = 4;
 
-/// Where a context's function returns to, x19 untouched: the linked context, or the end of the process. For unwinders the outermost frame.
+/// Where a context's function returns to, x19 untouched: the linked context, or the end of the
+/// process. For unwinders the outermost frame.
 #[unsafe(naked)]
 extern "C" fn finished() {
     naked_asm!(

@@ -1,11 +1,13 @@
-//! `--context=fast`: `getcontext`, `setcontext`, `swapcontext` and `makecontext` without the two system calls a switch spends on the signal mask.
+//! `--context=fast`: `getcontext`, `setcontext`, `swapcontext` and `makecontext` without the two
+//! system calls that a switch spends on the signal mask.
 //!
-//! That is a change of semantics, and why it is off by default: contexts no longer carry signal masks of their own; a mask set in
-//! one stays when another runs. Everything else a context holds by glibc's layout is kept, `uc_link` included: each architecture's file says which
-//! registers that are. With a user shadow stack in force libc's own functions are called, which know how to switch it.
+//! That changes semantics, so it is off by default: contexts no longer carry signal masks of their
+//! own, and a mask set in one stays when another runs. Everything else that a context holds in
+//! glibc's layout is kept, `uc_link` included. Each architecture's file says which registers. With
+//! a user shadow stack in force libc's own functions are called, which know how to switch it.
 //!
-//! All four are replaced together: a context made by libc's `makecontext` would end in libc's `setcontext`, which would set a mask nobody saved.
-//! musl has none of them.
+//! All four are replaced together: a context made by libc's `makecontext` would end in libc's
+//! `setcontext`, which would set a mask that was never saved. musl has none of them.
 #![expect(unsafe_code, reason = "switching stacks")]
 
 use core::ffi::c_int;
@@ -22,7 +24,8 @@ mod arch;
 
 /// 1: on.
 static FAST: AtomicU8 = AtomicU8::new(0);
-/// Switches; racing threads may lose some, which a report can bear and a switch of 13 ns cannot.
+/// Switches. Racing threads may lose some, which a report can bear, and a lock on a switch of 13 ns
+/// cannot.
 static SWITCHES: AtomicU64 = AtomicU64::new(0);
 
 pub(crate) fn configure(fast: bool) {
@@ -31,7 +34,7 @@ pub(crate) fn configure(fast: bool) {
 
 /// Adds what this process did to the record.
 pub(crate) fn report() {
-    // Their count is in a page that no other program touches.
+    // The count is in a page that no other program touches.
     if FAST.load(Relaxed) == 0 {
         return;
     }

@@ -1,4 +1,5 @@
-//! The instructions of x86-64. Callee-saved and argument registers are kept, and the x87 and SSE control words.
+//! The instructions of x86-64. Callee-saved and argument registers are kept, and the x87 and SSE
+//! control words.
 
 // The parent module's expectation of unsafe code covers this file.
 
@@ -12,7 +13,8 @@ pub(super) const fn keeps_all() -> bool {
     true
 }
 
-// Offsets in glibc's `ucontext_t` (sysdeps/unix/sysv/linux/x86_64/ucontext_i.sym); musl has the same up to the mask.
+// Offsets in glibc's `ucontext_t` (sysdeps/unix/sysv/linux/x86_64/ucontext_i.sym); musl has the
+// same up to the mask.
 const R8: usize = 40;
 const R9: usize = 48;
 const R12: usize = 72;
@@ -35,8 +37,8 @@ const MXCSR: usize = FPMEM + 24;
 const FEATURE: usize = 0x48;
 const SHADOW_STACK: u32 = 2;
 
-/// The code of a function that saves the calling context at rdi: everything but the floating-point environment, whose address is in
-/// rcx for `$then`, which goes on from there.
+/// The code of a function that saves the calling context at rdi: everything but the floating-point
+/// environment, whose address is in rcx for `$then`, which goes on from there.
 macro_rules! saving {
     ($next:ident, $($then:literal),+ $(; $($operand:tt)+)?) => {
         naked_asm!(
@@ -79,7 +81,8 @@ macro_rules! saving {
 extern "C" fn getcontext() -> c_int {
     saving!(
         NEXT_GET,
-        // The whole environment once, so that the area is valid for libc; switches then save the control word only.
+        // The whole environment once, so that the area is valid for libc; switches then save the
+        // control word only.
         "fnstenv [rcx]",
         "fldenv [rcx]",
         "stmxcsr [rdi + {mxcsr}]",
@@ -169,10 +172,10 @@ extern "C" fn makecontext() {
     )
 }
 
-/// Lays the context's stack out as glibc does: the return address, arguments past the sixth, the link.
+/// Lays the context's stack out as glibc does: the return address, arguments past the sixth, the
+/// link.
 ///
-/// # Safety
-/// `context` has been through getcontext and has a stack; the arguments are there.
+/// # Safety `context` has been through getcontext and has a stack; the arguments are there.
 unsafe extern "C" fn make(
     context: *mut u8,
     function: usize,

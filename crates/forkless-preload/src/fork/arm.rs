@@ -1,10 +1,12 @@
-//! Arming a thread: signals blocked, a signal stack of ours, the `SIGSYS` handler, dispatch on. And taking all of it back.
+//! Arms a thread: blocks signals, takes a signal stack, installs the `SIGSYS` handler, turns
+//! dispatch on. And takes all of it back.
 //!
-//! The program's view of its signal mask is kept apart in the slot from here until the fork is resolved. Its handlers do not run
-//! in between, so none ever returns through a dispatched `rt_sigreturn`, or is killed for one: a handler may have `SIGSYS` blocked.
+//! From here until the fork is resolved the slot keeps the program's view of its signal mask. The
+//! program's handlers do not run in between. So none returns through a dispatched `rt_sigreturn`,
+//! or is killed for one: a handler may have `SIGSYS` blocked.
 //!
-//! Its fork handlers may wait for a signal. So they run before: where there are any, the thread is armed by one of ours ([`prepare`]), the last that
-//! runs before libc forks.
+//! Fork handlers may wait for a signal, so they run first. Where there are any, the last one that
+//! runs before libc forks is ours, and arms the thread ([`prepare`]).
 #![expect(unsafe_code, reason = "signal stacks and handlers")]
 
 use core::cell::UnsafeCell;
@@ -28,8 +30,8 @@ use super::{Attempt, NO_DISPATCH, decide, state, trap};
 const SA_SIGINFO: usize = 4;
 const SA_ONSTACK: usize = 0x0800_0000;
 const SA_RESTORER: usize = 0x0400_0000;
-/// A handler on the stack is no longer on it for the kernel, which takes the stack there is afterwards from the handler's frame. What comes on top of
-/// the handler goes further down.
+/// The kernel leaves the signal stack while a handler runs on it, and takes it back from the
+/// handler's frame. A signal that interrupts the handler goes further down.
 const SS_AUTODISARM: i32 = 1 << 31;
 
 /// How a fork went.
@@ -40,10 +42,11 @@ pub(crate) enum Resolution {
     Aborted(Reason),
 }
 
-/// A signal frame with AVX-512 state takes 3.5 KB, with AMX 11 KB; two may nest (a fault inside the dispatch handler), and the
-/// handlers' own frames come on top.
+/// A signal frame with AVX-512 state takes 3.5 KB, with AMX state 11 KB. Two may nest (a fault
+/// inside the dispatch handler), and the handlers' own frames come on top.
 const STACK: usize = 64 << 10;
-/// Below it, for a process that serves the child (`source`): some calls deep, and without handlers.
+/// Below it, for a process that serves the child (`memory_source`): some calls deep, and without
+/// handlers.
 const SERVER_STACK: usize = 16 << 10;
 const SLOTS: usize = 8;
 
@@ -62,14 +65,14 @@ pub(super) struct Stacks([Stack; SLOTS]);
 pub(crate) struct Slot {
     /// Thread pointer of the owner; 0 when free.
     owner: AtomicUsize,
-    /// How often it was taken: who had it before may have lost it.
+    /// How often it was taken: an earlier owner may have lost it.
     turn: AtomicU32,
-    /// Where on its stack the owner took it; 0 until it has said so.
+    /// Where on its stack the owner took it. 0: it has not said so yet.
     taken_at: AtomicUsize,
-    /// To be armed when the program's fork handlers have run.
+    /// The thread is to be armed when the program's fork handlers have run.
     waiting: AtomicBool,
     armed: AtomicBool,
-    /// Counted among the plain forks that no memory may be marked for, until [`Turn::release`].
+    /// Counted among the plain forks, for which no memory may be marked, until [`Turn::release`].
     plain: AtomicBool,
     pub(crate) site: AtomicUsize,
     /// The program's signal mask, as it sees it.
@@ -93,7 +96,8 @@ static HANDLER: Handler = Handler {
     mask: AtomicU64::new(0),
 };
 
-/// The `SIGSYS` action is the process's, arming is a thread's: the first thread installs ours, the last puts the program's back.
+/// The `SIGSYS` action is the process's, and arming is a thread's. The first armed thread installs
+/// ours, and the last puts the program's back.
 struct Handler {
     lock: AtomicBool,
     users: AtomicU32,
@@ -103,7 +107,7 @@ struct Handler {
     mask: AtomicU64,
 }
 
-/// An action of ours on a signal, on our stack. Everything but the synchronous signals is blocked in it.
+/// Our action for a signal, on our stack. All but the synchronous signals are blocked in it.
 pub(crate) fn our_action(handler: usize) -> KernelAction {
     KernelAction {
         handler,
@@ -119,7 +123,8 @@ pub(crate) struct Turn {
     turn: u32,
 }
 
-/// Arms the calling thread for one fork at `site`; with `late`, when libc has run the fork handlers.
+/// Arms the calling thread for one fork at `site`; with `late`, when libc has run the fork
+/// handlers.
 pub(crate) fn arm(site: usize, late: bool) -> Attempt<Turn> {
     let here = core::ptr::from_ref(&site) as usize;
     forget_left(here);
@@ -141,8 +146,9 @@ pub(crate) fn arm(site: usize, late: bool) -> Attempt<Turn> {
     Ok(Turn { slot, turn })
 }
 
-/// Frees what the calling thread took in a fork that it has left by a jump out of a signal handler or a fork handler: in a frame that is no more. What
-/// interrupts a fork under way runs further down on its stack, or on the alternate one.
+/// Frees what the calling thread took for a fork that it has left by a jump out of a signal handler
+/// or a fork handler. The slot was taken in a frame that is no more. A fork that is merely
+/// interrupted has its frame further up, or on another stack.
 fn forget_left(here: usize) {
     let is_left =
         |slot: &&'static Slot| !slot.armed.load(Relaxed) && (1..=here).contains(&slot.taken_at.load(Relaxed));
@@ -154,7 +160,7 @@ fn forget_left(here: usize) {
     }
 }
 
-/// The fork handler of ours: what the others have done may forbid the speculation.
+/// Our fork handler. The program's handlers may have forbidden the speculation.
 pub(crate) extern "C" fn prepare() {
     let Some(slot) = mine().filter(|slot| slot.waiting.swap(false, Relaxed)) else { return };
     if let Err(kind) = decide::again().and_then(|()| slot.arm()) {
@@ -163,7 +169,8 @@ pub(crate) extern "C" fn prepare() {
     }
 }
 
-/// A free slot. Not waited for without end: who has one may be waiting in a fork handler for the caller, or have left it by a jump.
+/// Takes a free slot. Waits, but not for ever: an owner may be waiting for the caller in a fork
+/// handler, or have left its fork by a jump.
 fn claim() -> Option<&'static Slot> {
     const PATIENCE: usize = 20_000;
     let me = rt::thread_pointer();
@@ -184,8 +191,8 @@ pub(crate) fn mine() -> Option<&'static Slot> {
     TABLE.iter().find(|s| s.owner.load(Relaxed) == me)
 }
 
-/// In a plain forked child: only the forking thread lives on, and it is disarmed already. Nothing is written that need not be: a page that
-/// the child writes is copied for it.
+/// In a plain forked child. Only the forking thread lives on, and it is disarmed already. Nothing
+/// is written without need: a page that the child writes is copied for it.
 pub(crate) fn reset() {
     for slot in &TABLE {
         if slot.owner.load(Relaxed) != 0 {
@@ -207,13 +214,14 @@ pub(crate) fn reset() {
 }
 
 impl Turn {
-    /// After libc's fork has returned. The slot, and with it the stack the handler ran on, becomes free only here.
+    /// After libc's fork has returned. Only here the slot becomes free, and with it the stack that
+    /// the handler ran on.
     pub(crate) fn release(self) -> Resolution {
         let slot = self.slot;
         if slot.owner.load(Relaxed) != rt::thread_pointer() || slot.turn.load(Relaxed) != self.turn {
             return Resolution::Plain(Kind::Unusual.into());
         }
-        // Still armed if libc made no system call that could have been the fork.
+        // Still armed if libc made no system call that could be the fork.
         slot.stand_down();
         let resolution = slot.resolution();
         slot.free();
@@ -246,7 +254,7 @@ impl Slot {
     }
 
     fn arm(&self) -> Attempt<()> {
-        // Nothing but SIGSYS is delivered from here on.
+        // From here on only SIGSYS is delivered.
         let Ok(before) = signal::set_mask(SigSet::ALL) else { return Err(Kind::Setup) };
         self.mask.store(before.0, Relaxed);
         let result = self.arm_blocked(before);
@@ -256,14 +264,16 @@ impl Slot {
     }
 
     fn arm_blocked(&self, before: SigSet) -> Attempt<()> {
-        // One that waits for the program would be delivered, and by an action that ignores it taken away.
+        // A SIGSYS that waits for the program would be delivered to our handler. An action that
+        // ignores it would take it away.
         if before.has(SIGSYS) && signal::pending().is_ok_and(|waiting| waiting.has(SIGSYS)) {
             return Err(Kind::Unusual);
         }
         self.take_stack()?;
         let armed = HANDLER.install().and_then(|()| {
             let text = rt::text();
-            // SAFETY: the handler is installed, its restorer lies in the range, SIGSYS is not blocked when the program goes on.
+            // SAFETY: the handler is installed, its restorer lies in the range, SIGSYS is not
+            // blocked when the program goes on.
             unsafe { dispatch::on(text.start, text.len()) }.map_err(|_| {
                 NO_DISPATCH.store(true, Relaxed);
                 HANDLER.remove();
@@ -291,7 +301,8 @@ impl Slot {
         // SAFETY: the slot's stack is this thread's until release.
         let old = match unsafe { signal::set_altstack(&ours) } {
             Ok(old) => old,
-            // The program forks from a handler on its own alternate stack, which cannot be exchanged under it.
+            // The program forks from a handler on its own alternate stack, which cannot be
+            // exchanged under it.
             Err(Errno::EPERM) => return Err(Kind::AltStack),
             Err(_) => return Err(Kind::Setup),
         };
@@ -327,8 +338,9 @@ impl Slot {
         }
     }
 
-    /// Puts everything back from inside the handler: what the kernel restores at the handler's return is written into its frame. From
-    /// then on the program's handlers run, on its own stack, and may jump away.
+    /// Puts everything back from inside the handler. What the kernel restores when the handler
+    /// returns is written into its frame. From then on the program's handlers run on the program's
+    /// own stack, and may jump away.
     pub(crate) fn disarm(&self, frame: &mut super::frame::Frame) {
         let _ = retry(dispatch::off);
         HANDLER.remove();
@@ -339,14 +351,15 @@ impl Slot {
         self.armed.store(false, Relaxed);
     }
 
-    /// The fork becomes a plain one: no memory may be marked while it is made, and it is not made while some is.
+    /// The fork becomes a plain one. No memory may be marked while it is made.
     pub(crate) fn goes_plain(&self) {
         if !self.plain.swap(true, Relaxed) {
             window::begin_plain();
         }
     }
 
-    /// A fork handler of the program forks itself: the fork that was to be armed becomes a plain one, and so is the inner.
+    /// A fork handler of the program forks itself. The fork that was to be armed becomes a plain
+    /// one, and so does the inner one.
     pub(crate) fn stand_down(&self) {
         if self.waiting.swap(false, Relaxed) {
             self.goes_plain();
@@ -403,7 +416,7 @@ pub(crate) fn program_action() -> KernelAction {
 
 impl Handler {
     fn locked(&self, f: impl FnOnce()) {
-        // Signals are blocked, so the holder is never interrupted by another user of the lock on its own thread.
+        // Signals are blocked, so no other user of the lock on this thread interrupts the holder.
         while self.lock.swap(true, Acquire) {
             sched::yield_now();
         }

@@ -1,4 +1,4 @@
-//! Whether this fork may speculate: questions answered before anything is changed, the cheapest first.
+//! Whether this fork may speculate. The questions change nothing, and the cheapest come first.
 
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, Ordering::Relaxed};
 
@@ -15,15 +15,17 @@ use crate::{rt, small_file};
 
 use super::{Attempt, NO_DISPATCH, shared_pages, site, state, threshold};
 
-/// What copying one page table entry and tearing it down again costs, for the estimate in the report: 17 to 28 ms for the 262,144
-/// pages of 1 GB, most of it in `dup_mmap` and `exit_mmap`.
+/// Nanoseconds to copy one page table entry and to tear it down again, for the estimate in the
+/// report. 1 GB has 262,144 pages and takes 17 to 28 ms, most of it in `dup_mmap` and `exit_mmap`.
 pub(crate) const NANOS_PER_PAGE: u64 = 80;
 
-/// What the program has done that forks cannot look for, as bits.
+/// Bits for what the program has done, and a fork cannot look for.
 static DONE: AtomicU8 = AtomicU8::new(0);
-/// Pages were lent to a pipe. A plain fork makes the parent's next write go to a copy, and the pipe keeps what it was given.
+/// Pages were lent to a pipe. After a plain fork the parent's next write goes to a copy, and the
+/// pipe keeps the old page.
 const LENT: u8 = 1;
-/// A process shares this one's descriptors, and not its memory, as far as is known. It would find numbers taken.
+/// A process shares this one's descriptors and, as far as is known, not its memory. It would find
+/// numbers taken.
 const SHARES_FILES: u8 = 2;
 
 /// The tick, in nanoseconds, for which [`TRACED`] holds.
@@ -33,7 +35,8 @@ static TRACED: AtomicBool = AtomicBool::new(false);
 static UNFILTERED: AtomicU8 = AtomicU8::new(0);
 static NAMESPACE: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-/// A line has looked where its child would be, and found what [`SAME`] says. Counts while [`NAMESPACE`] is [`UNKNOWN`].
+/// A line has looked where its child would be, and found [`SAME`]. Counts while [`NAMESPACE`] is
+/// [`UNKNOWN`].
 static LINES_STAY: AtomicBool = AtomicBool::new(false);
 
 /// Values of [`NAMESPACE`].
@@ -55,16 +58,18 @@ pub(crate) fn note_vmsplice() {
 
 /// The program makes a process by `clone`.
 pub(crate) fn note_clone(flags: u32) {
-    // One that shares memory as well is known to the kernel, or executes something.
+    // The kernel tells of a process that shares memory as well (`in_own_memory`), unless it
+    // executes a program.
     if flags & (k::CLONE_FILES | k::CLONE_VM) == k::CLONE_FILES {
         DONE.fetch_or(SHARES_FILES, Relaxed);
     }
 }
 
-/// The same by `clone3`, with `struct clone_args` somewhere, of which the flags come first.
+/// The same by `clone3`. `struct clone_args` begins with the flags.
 pub(crate) fn note_clone3(args: usize) {
     let mut flags = [0; 8];
-    // Read by the kernel, which answers where the program points nowhere. Where a filter could kill for that, nothing is speculated.
+    // The kernel reads them, and answers with an error where the program points nowhere. A filter
+    // could kill for the call, so under one nothing is asked.
     let known = !filters::sandboxed()
         && is_unfiltered()
         && mm::read(process::getpid(), args, &mut flags) == Ok(flags.len());
@@ -76,7 +81,8 @@ pub(crate) fn decide(at: usize) -> Attempt<()> {
         return Err(Kind::NoDispatch);
     }
     its_own_rules()?;
-    // What a file has to be opened for comes after the look for threads: another one could get a number that is not the lowest.
+    // Questions that open a file come after the look for threads: another thread could get a number
+    // that is not the lowest.
     let usage = process::memory_usage();
     let guess = usage.map_or(Some(false), |usage| threshold::guess(usage, at));
     if guess == Some(true) {
@@ -103,7 +109,8 @@ pub(crate) fn decide(at: usize) -> Attempt<()> {
     Ok(())
 }
 
-/// A process that shares another's memory (`vfork`) would take that process's tables and stacks for its own.
+/// A process that shares another's memory (`vfork`) would take that process's tables and stacks for
+/// its own.
 fn in_own_memory() -> Attempt<()> {
     // `stays_strict` has asked the kernel.
     let is_sure = config::fork() == Fork::Strict && is_unfiltered();
@@ -111,7 +118,7 @@ fn in_own_memory() -> Attempt<()> {
         if memory_owner::is_marked() {
             memory_owner::is_shared()
         } else {
-            // There is one thread, and yet somebody else: another process.
+            // The kernel sees another user of the memory, and there is one thread: another process.
             is_unfiltered()
                 && process::unshare_memory() == Err(Errno::EINVAL)
                 && process::thread_count() == Some(1)
@@ -123,7 +130,7 @@ fn in_own_memory() -> Attempt<()> {
     if memory_owner::mark() { Ok(()) } else { Err(Kind::Setup) }
 }
 
-/// What fork handlers may have changed since.
+/// What fork handlers may have changed since the first look.
 pub(crate) fn again() -> Attempt<()> {
     its_own_rules()?;
     stays_strict()?;
@@ -152,7 +159,7 @@ fn stays_strict() -> Attempt<()> {
     }
 }
 
-/// Whether no filter came with the program. One may kill whoever makes a call it does not know.
+/// Whether no filter came with the program. A filter may kill for a call that it does not know.
 pub(crate) fn is_unfiltered() -> bool {
     if UNFILTERED.load(Relaxed) == 0 {
         UNFILTERED.store(if process::seccomp_mode() == Ok(0) { 1 } else { 2 }, Relaxed);
@@ -160,7 +167,8 @@ pub(crate) fn is_unfiltered() -> bool {
     UNFILTERED.load(Relaxed) == 1
 }
 
-/// Whether the process has one thread, and no other process changes its memory; `None` when that cannot be found out.
+/// Whether the process has one thread, and no other process shares its memory. `None`: that cannot
+/// be found out.
 fn single_threaded() -> Option<bool> {
     if is_unfiltered() {
         match process::unshare_memory() {
@@ -172,7 +180,8 @@ fn single_threaded() -> Option<bool> {
     process::thread_count().map(|n| n == 1)
 }
 
-/// Whether a debugger would see our signals. Reading the status file costs 11 us, so the answer holds for a tick of the clock, at most 10 ms.
+/// Whether a debugger would see our signals. Reading the status file costs 11 us, so the answer
+/// holds for a tick of the clock, 10 ms at most.
 fn traced() -> bool {
     let now = time::monotonic_coarse();
     let now = now.tv_sec * 1_000_000_000 + now.tv_nsec;
@@ -185,7 +194,7 @@ fn traced() -> bool {
     answer
 }
 
-/// Looked up once, for it is inherited over exec; and again each time after the program has changed namespaces.
+/// Looked up once, for exec keeps it. Looked up each time after the program has changed namespaces.
 fn stays_in_namespace() -> Attempt<()> {
     if NAMESPACE.load(Relaxed) == SAME {
         return Ok(());
@@ -208,7 +217,7 @@ pub(crate) fn children_stay() -> bool {
     if known == SAME || known == UNKNOWN && LINES_STAY.load(Relaxed) {
         return true;
     }
-    // After a change each thread has to look: the change was one thread's.
+    // A change is one thread's, so after one each thread has to look.
     let stays = namespace::line_s_child_stays();
     if stays && known == UNKNOWN {
         LINES_STAY.store(true, Relaxed);
@@ -216,7 +225,8 @@ pub(crate) fn children_stay() -> bool {
     stays
 }
 
-/// `TracerPid` of /proc/self/status; `None` when it cannot be read, which the steps that need /proc will meet too.
+/// `TracerPid` of /proc/self/status. `None`: it cannot be read. The steps that need /proc will meet
+/// that, too.
 fn read_tracer() -> Option<bool> {
     let mut tracer = None;
     small_file::status_lines(|line| {

@@ -1,4 +1,5 @@
-//! Lists the mappings before a clone: what the child will lack, and what it must not write. In the window, one listing at a time in a process.
+//! Lists the mappings before a clone: what the child will lack, and what it must not write. In the
+//! window, so one listing at a time in a process.
 #![expect(unsafe_code, reason = "advice that is taken back")]
 
 use forkless_record::Kind;
@@ -32,7 +33,8 @@ pub(crate) struct Listed {
 
 /// Lists the mappings into [`absent`] and [`shared`].
 ///
-/// `call_site` is the fork's; `tid_word` is where the clone writes the child's id. `beside_threads`: others run meanwhile.
+/// `call_site` is the fork's. `tid_word` is where the clone writes the child's id.
+/// `beside_threads`: other threads run meanwhile.
 pub(crate) fn list(
     call_site: usize,
     sp: usize,
@@ -64,9 +66,10 @@ pub(crate) fn list(
     Ok(listed)
 }
 
-/// Whether a mapping may be split around `start..end`. Beside other threads not one without a page: the first thread that writes to it
-/// meanwhile gives each part an `anon_vma` of its own. The parts then never become one mapping again, and mremap refuses to move
-/// them (EFAULT). A mapping with a page has an `anon_vma`, which all parts share.
+/// Whether a mapping may be split around `start..end`. Beside other threads not one without a page:
+/// the first thread that writes to it meanwhile gives each part an `anon_vma` of its own. The parts
+/// then never become one mapping again, and mremap refuses to move them (EFAULT). A mapping with a
+/// page has an `anon_vma`, which all parts share.
 fn may_split(start: usize, end: usize, beside_threads: bool) -> bool {
     let image = rt::image();
     !beside_threads || (start < image.end && image.start < end) || has_a_page(start, end)
@@ -88,9 +91,10 @@ fn has_a_page(start: usize, end: usize) -> bool {
     false
 }
 
-/// Calls `each` for every mapping that could carry our mark now, whatever became of those that are [`absent`]: another thread's mremap moves
-/// a mapping with its flags, and the next plain fork's child would lack a mapping whose mark was left behind. Returns a number that tells
-/// where the mappings lay.
+/// Calls `each` for every mapping that could carry our mark now, whatever became of the [`absent`]
+/// ones. Another thread's mremap moves a mapping with its flags, and the next plain fork's child
+/// would lack a mapping whose mark was left behind. Returns a number that tells where the mappings
+/// lay.
 pub(crate) fn each_candidate(mut each: impl FnMut(usize, usize)) -> usize {
     let mut places = Places::default();
     let _ = each_writable(|m| {
@@ -103,8 +107,8 @@ pub(crate) fn each_candidate(mut each: impl FnMut(usize, usize)) -> usize {
     places.number()
 }
 
-/// Whether the program has marked a private anonymous mapping of three pages and more. `may_split`: whether it may be two for a moment.
-/// With signals blocked.
+/// Whether the program has marked a private anonymous mapping of three pages and more. `may_split`:
+/// whether it may be two mappings for a moment. With signals blocked.
 fn is_marked(m: &Mapping, beside_threads: bool, may_split: impl FnOnce(usize, usize) -> bool) -> bool {
     let seen = &state::get().seen;
     if advice::is_marked(m.start, m.end) {
@@ -118,7 +122,7 @@ fn is_marked(m: &Mapping, beside_threads: bool, may_split: impl FnOnce(usize, us
         return false;
     }
     match marks::look(&Below { start: m.start, border }) {
-        // A mapping that cannot be asked is left to the kernel, as one that is marked.
+        // A mapping that cannot be asked is left to the kernel, like a marked one.
         None => {
             if beside_threads {
                 // Our marks are then taken back on every mapping without a note.
@@ -143,7 +147,8 @@ fn libc_has_not_moved(m: &Mapping) -> bool {
     if !next::is_glibc() || !decide::is_unfiltered() || advice::touches_in_window(m.start, m.end) {
         return false;
     }
-    // Reading would map a page that is not there, and a later look take it for one of the program's.
+    // Reading would map a page that is not there. A later look would take it for one of the
+    // program's.
     let mut there = [0];
     if mm::mincore(m.start, &mut there).is_err() || there[0] & 1 == 0 {
         return false;

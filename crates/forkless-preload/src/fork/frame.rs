@@ -1,4 +1,5 @@
-//! The context a signal handler is given (`struct ucontext`, x86-64), as far as dispatch needs it.
+//! The context that a signal handler is given (`struct ucontext`, x86-64), as far as dispatch needs
+//! it.
 
 use forkless_sys::signal::{AltStack, Taken};
 
@@ -6,7 +7,7 @@ use crate::kernel::Args;
 
 use super::program_memory;
 
-/// What the kernel pushed, and will restore from at `rt_sigreturn`.
+/// What the kernel pushed, and restores at `rt_sigreturn`.
 #[repr(C)]
 pub(crate) struct Frame {
     flags: u64,
@@ -52,13 +53,14 @@ impl Frame {
         self.registers[RAX] = value as usize;
     }
 
-    /// Makes the program execute its system call instruction again. The context points behind it, and `syscall` is two bytes long.
+    /// Makes the program execute its system call instruction again. The context points behind that
+    /// instruction, which is two bytes long.
     pub(crate) fn again(&mut self) {
         self.registers[RIP] -= 2;
     }
 }
 
-/// `siginfo_t` as far as our handlers read it. The kernel's, never one of our own.
+/// `siginfo_t`, as far as our handlers read it. Always the kernel's, never one of our own making.
 #[repr(C)]
 pub(crate) struct Info {
     signo: i32,
@@ -66,10 +68,10 @@ pub(crate) struct Info {
     /// `SI_*`, `SEGV_*`, `SYS_*`.
     pub(crate) code: i32,
     pad: i32,
-    /// Address of a fault; or of the system call that was dispatched, of which follow:
+    /// Address of a fault, or of a dispatched system call. For a call these follow:
     pub(crate) address: usize,
     number: u32,
-    /// `AUDIT_ARCH_*`: whose table the number is of.
+    /// `AUDIT_ARCH_*`: the architecture whose table the number is of.
     pub(crate) table: u32,
 }
 

@@ -1,12 +1,17 @@
 //! Where a speculative child reads its parent's memory.
 //!
-//! Mostly from `/proc/self/mem`, opened at the fork: the descriptor binds to the parent's memory (fs/proc/base.c, `mem_open`).
-//! A process that has changed its user is not dumpable (`commit_creds`, kernel/cred.c), and the file belongs to root from then
-//! on. No descriptor is kept from before: children that are made past `fork` would inherit it, and read their parent's memory
-//! as another user. Such a parent is served by a process that shares its memory ([`serve`]) and copies what the child asks for
-//! into pages that parent, server and child share. A process may always read its own memory (kernel/fork.c, `mm_access`).
+//! Mostly from `/proc/self/mem`, opened at the fork. The descriptor binds to the parent's memory
+//! (fs/proc/base.c, `mem_open`).
 //!
-//! The shared pages are mapped for one fork. They must not be kept either: a child made past `fork` would inherit them.
+//! A process that has changed its user is not dumpable (`commit_creds`, kernel/cred.c), and from
+//! then on the file belongs to root. A descriptor from before is not kept: children made past
+//! `fork` would inherit it, and read their parent's memory as another user. So a process that
+//! shares such a parent's memory serves the child ([`serve`]). It copies what the child asks for
+//! into pages that parent, server and child share. A process may always read its own memory
+//! (kernel/fork.c, `mm_access`).
+//!
+//! The shared pages are mapped for one fork. They must not be kept either, for a child made past
+//! `fork` would inherit them (decision 40).
 #![expect(unsafe_code, reason = "a process that shares memory, and the pages both use")]
 
 use core::cell::UnsafeCell;
@@ -41,12 +46,14 @@ pub(super) enum Source {
 const PATH: &CStr = c"/proc/self/mem";
 
 impl Source {
-    /// Before the clone, with all signals blocked. `beside_threads`: others may make children of their own meanwhile.
+    /// Before the clone, with all signals blocked. `beside_threads`: other threads may make
+    /// children of their own meanwhile.
     pub(super) fn open(slot: &'static Slot, beside_threads: bool) -> Attempt<Source> {
         match proc::open(c"self/mem") {
             Ok(low) => move_up(low).map(Source::File),
             Err(Errno::EMFILE | Errno::ENFILE) => Err(Kind::Descriptors),
-            // Another thread's child could inherit the shared pages. A filter may kill for a call it does not know.
+            // Another thread's child could inherit the shared pages. And a filter may kill for a
+            // call that it does not know.
             Err(Errno::EACCES | Errno::EPERM) if !beside_threads && decide::is_unfiltered() => start(slot),
             Err(_) => Err(Kind::NoProc),
         }
@@ -56,7 +63,7 @@ impl Source {
     pub(super) fn close(self) {
         match self {
             Source::File(descriptor) => {
-                // Another thread may have put a file of its own behind the number.
+                // Another thread may have put a file of its own at this number.
                 if config::fork() != config::Fork::Speculate || is_ours(descriptor) {
                     let _ = fd::close(descriptor);
                 }
@@ -74,26 +81,27 @@ impl Source {
     }
 }
 
-/// Whether a descriptor is one of this process's memory.
+/// Whether a descriptor is of this process's memory.
 fn is_ours(descriptor: i32) -> bool {
     let of = fd::identity(descriptor, CPtr::from(c""), fd::AT_EMPTY_PATH);
     fd::identity(fd::AT_FDCWD, CPtr::from(PATH), 0).is_ok_and(|now| of == Ok(now))
 }
 
-/// High up, out of the way of the lowest free numbers the child will get.
+/// Moves the descriptor up, out of the way of the lowest free numbers that the child will get.
 fn move_up(low: i32) -> Attempt<i32> {
-    // 255 is bash's own; a table of 256 is the kernel's second size, so most programs' tables need not grow again.
+    // 255 is bash's own. A table of 256 is the kernel's second size, so most programs' tables need
+    // not grow again.
     const HIGH: i32 = 240;
     const MARGIN: i32 = 64;
     let wanted = HIGH.max(low + MARGIN);
     let mut high = fd::dup_cloexec(low, wanted);
     match high {
         Ok(got) if got != wanted => {
-            // In the midst of the program's own descriptors: get clear of them.
+            // In the midst of the program's own descriptors. Get clear of them.
             let _ = fd::close(got);
             high = fd::dup_cloexec(low, got + MARGIN);
         }
-        // Above the program's limit: just below it, then.
+        // Above the program's limit. Then just below the limit.
         Err(Errno::EINVAL) => {
             let limit = sched::getrlimit(k::RLIMIT_NOFILE).map_or(0, |l| l.soft.min(i32::MAX as u64) as i32);
             high = fd::dup_cloexec(low, (limit - 4).max(low + 1));
@@ -107,13 +115,13 @@ fn move_up(low: i32) -> Attempt<i32> {
 /// The pages that the server shares with its parent and the child.
 #[repr(C)]
 struct Exchange {
-    /// Goes up with each question, and is [`LEAVE`] at the end.
+    /// Goes up with each question. [`LEAVE`] at the end.
     asked: AtomicU32,
     /// The question that was answered last.
     answered: AtomicU32,
     address: AtomicUsize,
     len: AtomicUsize,
-    /// How many bytes are in `data`; 0: the parent has none there.
+    /// Bytes in `data`. 0: the parent has none there.
     copied: AtomicUsize,
     /// The server's parent.
     parent: AtomicU32,
@@ -128,7 +136,8 @@ const _: () = assert!(size_of::<Exchange>() <= reserve::EXCHANGE.len(), "room fo
 static EXCHANGE: AtomicPtr<Exchange> = AtomicPtr::new(null_mut());
 
 fn exchange() -> &'static Exchange {
-    // SAFETY: mapped by `start`, unmapped by `stop` when server and child are gone; zeroed memory is valid.
+    // SAFETY: mapped by `start`, unmapped by `stop` when server and child are gone; zeroed memory
+    // is valid.
     unsafe { &*EXCHANGE.load(Relaxed) }
 }
 
@@ -140,8 +149,10 @@ fn start(slot: &'static Slot) -> Attempt<Source> {
     EXCHANGE.store(at.cast(), Relaxed);
     exchange().parent.store(process::getpid() as u32, Relaxed);
     let stack = slot.server_stack();
-    // Exit signal 0: nobody is told of its end. Descriptors are shared, so it holds none open that the program closes.
-    // SAFETY: the stack is the slot's, of which no other server is alive; `serve` writes nothing but the shared pages.
+    // Exit signal 0: no process is told of its end. Descriptors are shared, so it holds none open
+    // that the program closes.
+    // SAFETY: the stack is the slot's, of which no other server is alive; `serve` writes nothing but the
+    // shared pages.
     let server = unsafe {
         clone::clone(clone::CLONE_VM | clone::CLONE_FILES, 0, stack, null_mut(), null_mut(), serve, at)
     };
@@ -155,13 +166,14 @@ fn stop(pid: i32) {
     let exchange = exchange();
     exchange.asked.store(LEAVE, Release);
     let _ = futex::wake(&exchange.asked);
-    // Its stack is needed again, and the next fork asks whether another process has this memory.
+    // Its stack is needed again. And the next fork asks whether another process has this memory.
     let _ = retry(|| process::wait4(pid, process::WALL));
     EXCHANGE.store(null_mut(), Relaxed);
     let _ = reserve::EXCHANGE.let_go();
 }
 
-/// The server: in its parent's memory, with all signals blocked. It makes system calls and writes the shared pages.
+/// The server, in its parent's memory, with all signals blocked. It makes system calls and writes
+/// the shared pages, and nothing else.
 unsafe extern "C" fn serve(at: *mut c_void) -> ! {
     const SIGKILL: i32 = 9;
     // SAFETY: mapped by `start`, and there until this process has ended.
@@ -192,7 +204,8 @@ unsafe extern "C" fn serve(at: *mut c_void) -> ! {
     }
 }
 
-/// In the child: copies what the parent has from `at` on to the same place here. Returns how much was copied; 0: it has nothing.
+/// In the child: copies what the parent has from `at` on to the same place here. Returns how many
+/// bytes. 0: the parent has nothing there.
 ///
 /// A server that was killed does not answer. The child's time limit ends the wait.
 pub(super) fn ask(at: usize, len: usize) -> usize {

@@ -1,16 +1,20 @@
-//! Speculative fork (x86-64): the child of `fork` starts on almost no copied memory; exec commits, and anything another process
-//! could notice undoes the child and makes the plain fork instead, as if nothing had happened.
+//! Speculative fork (x86-64). The child of `fork` starts on almost no copied memory. Its exec
+//! commits. Anything that another process could notice aborts, and the plain fork is made as if
+//! nothing had happened.
 //!
 //! Order of events, and the module of each:
 //! 1. [`fork_entry`], ordinary code: may this fork speculate? ([`decide`], [`threshold`])
-//! 2. libc's own fork runs: the program's fork handlers, and after them [`arm`]: block signals, take a signal stack, turn dispatch on. Where there are
-//!    no fork handlers, before it is called.
+//! 2. libc's own fork runs the program's fork handlers. After them the thread is armed ([`arm`]):
+//!    block signals, take a signal stack, turn dispatch on. A program without fork handlers is
+//!    armed before libc's fork is called.
 //! 3. [`trap`]: libc's clone arrives as `SIGSYS`.
-//! 4. [`parent`]: mark memory, clone with `CLONE_VFORK`, which wakes us when the child has executed a program or ended; commit or replace.
+//! 4. [`parent`]: mark memory, and clone with `CLONE_VFORK`. The kernel wakes the parent when the
+//!    child has executed a program or ended. Then commit, or make the plain fork.
 //! 5. [`child`]: judge every system call until exec or abort.
 //!
-//! The vfork completion (kernel/fork.c, `mm_release`) is why there is no pipe and no race between a limit and an exec: only the
-//! child itself decides to give up, and the parent looks when it is over.
+//! Because of the vfork completion (kernel/fork.c, `mm_release`) there is no pipe, and no race
+//! between a time limit and an exec. Only the child itself decides to give up, and the parent looks
+//! when the child has left its memory.
 
 use core::sync::atomic::{
     AtomicBool, AtomicU32,
@@ -46,23 +50,25 @@ mod trap;
 pub(crate) use arm::prepare;
 pub(crate) use decide::{children_stay, note_clone, note_clone3, note_namespaces, note_vmsplice};
 
-/// Dispatch was refused once: it will be again.
+/// Dispatch was refused once, so it will be refused again.
 static NO_DISPATCH: AtomicBool = AtomicBool::new(false);
 
 /// The program installs a seccomp filter.
 pub(crate) fn note_seccomp() {
     let first = filters::note_filter();
     huge::pool::before_sandbox();
-    // Under an earlier filter nobody is at work, and no call is sure to be allowed.
+    // Under an earlier filter no thread is at work, and no call is sure to be allowed.
     if first && !speculating() {
         until_nobody_works();
     }
 }
 
-/// Threads that fork, or run a line, and may have found no filter. Counted beside other threads only.
+/// Threads that fork or run a line, and may have found no filter. Counted beside other threads
+/// only.
 static WORKING: AtomicU32 = AtomicU32::new(0);
 
-/// The calling thread begins to make calls that a filter of the program's may not know. Before it looks for one. To be handed to [`end_work`].
+/// The calling thread begins to make calls that a filter of the program's may not know. Called
+/// before the thread looks for a filter. The answer goes to [`end_work`].
 pub(crate) fn begin_work() -> bool {
     let counts = !filters::has_one_thread();
     if counts {
@@ -73,21 +79,23 @@ pub(crate) fn begin_work() -> bool {
 
 pub(crate) fn end_work(counted: bool) {
     if counted {
-        // A copy begins anew, in the midst of a fork.
+        // A copy of the process begins at 0, in the midst of a fork.
         let _ = WORKING.fetch_update(SeqCst, Relaxed, |n| n.checked_sub(1));
     }
 }
 
-/// A filter may be in force for all threads at once (`SECCOMP_FILTER_FLAG_TSYNC`). One at work then makes calls which the filter may not know.
-/// Not waited for without end: it may wait for a lock that the caller holds, or have left its work by a jump.
+/// A filter may be in force for all threads at once (`SECCOMP_FILTER_FLAG_TSYNC`). A thread at work
+/// then makes calls that the filter may not know. So the filter waits, but not for ever: the thread
+/// may wait for a lock that the caller holds, or have left its work by a jump.
 fn until_nobody_works() {
     const PATIENCE: i64 = 2;
     let own = u32::from(arm::mine().is_some());
-    // A program that has not looked for filters has nobody at work, and may have one that forbids what follows.
+    // A program that has not looked for filters has no thread at work. And it may have a filter
+    // that forbids the calls below.
     if WORKING.load(SeqCst) <= own || filters::has_one_thread() || !filters::are_learnt() {
         return;
     }
-    // The others of a copy are not here.
+    // A copy of the process has only this thread.
     if process::thread_count() == Some(1) {
         WORKING.store(0, SeqCst);
         return;
@@ -98,8 +106,10 @@ fn until_nobody_works() {
     }
 }
 
-/// `fork` and `_Fork` after the interposers: `site` is the address the program's call returns to. `late`: fork handlers are run, of which the last
-/// is [`arm::prepare`]. `passes_others_over`: whether children that pass over libc's functions would pass over another library's.
+/// `fork` and `_Fork`, after the interposers. `site` is the address that the program's call returns
+/// to. `late`: libc runs fork handlers, the last of which is [`arm::prepare`].
+/// `passes_others_over`: whether a child that passes over libc's functions would pass over another
+/// library's.
 pub(crate) fn fork_entry(
     real: &'static Next<next::Fork>,
     site: usize,
@@ -156,7 +166,8 @@ fn fork_unfiltered(real: next::Fork, site: usize, late: bool, passes_others_over
     pid
 }
 
-/// Nothing is asked and nothing given back, in the child neither: the program may have forbidden itself what it does not call.
+/// A fork under the program's own rules. No system call is added, in the child neither: the program
+/// may have forbidden itself what it does not call.
 #[cold]
 #[inline(never)]
 fn fork_sandboxed(real: next::Fork, site: usize) -> i32 {
@@ -178,7 +189,7 @@ fn fork_sandboxed(real: next::Fork, site: usize) -> i32 {
     pid
 }
 
-/// The child of a plain fork: what it inherited of ours belongs to its parent.
+/// In the child of a plain fork: the library's state belongs to its parent.
 fn in_plain_child() {
     if !speculation::is_touched() {
         return;
@@ -190,7 +201,7 @@ fn in_plain_child() {
     }
 }
 
-/// What this copy of another process's memory says of that process.
+/// Drops what this copy of another process's memory says of that process.
 pub(crate) fn forget_parents() {
     shared_pages::forget();
     arm::reset();
@@ -242,5 +253,5 @@ fn report(site: usize, resolution: arm::Resolution) {
     }
 }
 
-/// Why a step of the way was not taken.
+/// What a step gives, or why it was not taken.
 type Attempt<T> = Result<T, Kind>;

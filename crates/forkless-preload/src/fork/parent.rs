@@ -1,4 +1,5 @@
-//! The parent's side: the window between `MADV_DONTFORK` and `MADV_DOFORK`, the clone, and the decision.
+//! The parent's side: the window between `MADV_DONTFORK` and `MADV_DOFORK`, the clone, and the
+//! decision between commit and abort.
 #![expect(unsafe_code, reason = "clone and memory advice")]
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -24,7 +25,7 @@ use super::frame::Frame;
 use super::memory_source::Source;
 use super::{Attempt, child, exclusions, program_memory, shared_pages, site, threshold};
 
-/// The flags of a fork; anything else is another kind of clone.
+/// The flags of a fork. With any other flag it is another kind of clone.
 const FORK_FLAGS: usize = (k::CLONE_CHILD_SETTID | k::CLONE_CHILD_CLEARTID | k::CLONE_PARENT_SETTID) as usize;
 
 /// A mapping smaller than this costs more to mark, reserve and unmark than to copy.
@@ -44,7 +45,8 @@ pub(crate) fn trapped(slot: &'static Slot, frame: &mut Frame) {
             fork(slot, frame, nr, &args);
         }
         k::__NR_fork => fork(slot, frame, nr, &args),
-        // Calls that do not come back as calls do, or that would undo the arming: give up and let the kernel have them.
+        // Calls that do not return as calls do, or that would undo the arming: give up, and let the
+        // kernel have them.
         k::__NR_clone
         | k::__NR_clone3
         | k::__NR_vfork
@@ -75,15 +77,16 @@ pub(crate) fn trapped(slot: &'static Slot, frame: &mut Frame) {
     }
 }
 
-/// The call is made when the handler returns, and the fork is a plain one.
+/// Gives up: the kernel makes the call when the handler returns, and the fork is a plain one.
 pub(crate) fn give_up(slot: &Slot, frame: &mut Frame) {
     slot.disarm(frame);
     slot.goes_plain();
     frame.again();
 }
 
-/// A lock of libc's, mostly. Who has it may be waiting for us to handle a signal (collectors stop all threads so), and we have them blocked: what
-/// takes longer than such a lock is held is done without us.
+/// A wait for a lock, mostly one of libc's. Its holder may be waiting for this thread to handle a
+/// signal (collectors stop all threads so), and we have signals blocked. So a wait that takes
+/// longer than such a lock is held is given up, and made by the kernel without us.
 fn futex(args: &Args) -> Attempt<isize> {
     const WAIT: usize = k::FUTEX_WAIT as usize;
     const WAKE: usize = k::FUTEX_WAKE as usize;
@@ -99,7 +102,8 @@ fn futex(args: &Args) -> Attempt<isize> {
     if answer == -(Errno::ETIMEDOUT.raw() as isize) { Err(Kind::Lock) } else { Ok(answer) }
 }
 
-/// `rt_sigprocmask` on the program's view of its mask. libc has valid pointers here; an invalid one faults as it would in libc.
+/// `rt_sigprocmask` on the program's view of its mask. libc's pointers are valid. An invalid one
+/// faults as it would in libc.
 fn mask_of(slot: &Slot, args: &Args) -> isize {
     let [how, set, old, size, ..] = *args;
     let before = slot.mask.load(Relaxed);
@@ -113,7 +117,7 @@ fn mask_of(slot: &Slot, args: &Args) -> isize {
     0
 }
 
-/// libc's clone: speculate, and replace what did not commit.
+/// libc's clone: speculate, and make the plain fork where the child did not commit.
 fn fork(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) {
     let at = slot.site.load(Relaxed);
     let mut again = false;
@@ -135,17 +139,20 @@ fn fork(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) {
         Err(kind) => Resolution::Plain(kind.into()),
     };
     slot.set_resolution(resolution);
-    // Everything is back in place before the clone, so that the child inherits nothing of ours.
+    // Everything is put back before the clone, so that the child inherits nothing of ours.
     slot.disarm(frame);
-    // Nor memory that another thread has marked meanwhile.
+    // Nor may the child lack memory that another thread has marked meanwhile.
     // SAFETY: the program's own fork.
     let replace = || window::plain(|| unsafe { kernel::pass(nr, args) });
     frame.answer(if again { resend(replace) } else { replace() });
 }
 
-/// In the replacement: what had reached the speculative child reaches it, when the handler we are in is left. Sent by the parent it could
-/// come after something that the sender of the signal knows the child had not done. Out of line, for what it remembers: the shared pages are
-/// the parent's, and another of its threads may be using them by then.
+/// Makes the plain fork. Its child gets the signals that had reached the speculative child, when
+/// the handler that we are in returns. Sent by the parent, a signal could come after something that
+/// its sender knows the child had not done yet.
+///
+/// Out of line, for the copy of the signals on its stack. The shared pages are the parent's, and
+/// another of its threads may be using them by then.
 #[cold]
 #[inline(never)]
 fn resend(replace: impl FnOnce() -> isize) -> isize {
@@ -168,9 +175,10 @@ fn resend(replace: impl FnOnce() -> isize) -> isize {
     pid
 }
 
-/// Whether finding the mappings costs more than a plain fork would copy for what the child lacks. Beside threads they are gone through three times.
+/// Whether finding the mappings costs more than a plain fork would copy of what the child lacks.
+/// Beside threads the mappings are listed three times.
 fn costs_too_many_looks(listed: &Listed, beside_threads: bool) -> bool {
-    /// As many are in the smallest size that is worth a speculation.
+    /// Mappings in the smallest process that is worth a speculation.
     const USUAL: usize = 128;
     /// Each takes 0.4 us, where there are many.
     const PAGES_A_LOOK: usize = 400 / NANOS_PER_PAGE as usize;
@@ -187,7 +195,7 @@ enum Ended {
 fn speculate(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> Attempt<Ended> {
     window::open().map_err(|Busy| Kind::Busy)?;
     let result = in_window(slot, frame, nr, args);
-    // The child has a window of its own to leave; it never gets here with one that matters.
+    // The child has a copy of the window, which never matters there.
     if !matches!(result, Ok(Ended::InChild)) {
         window::close();
     }
@@ -198,7 +206,7 @@ fn in_window(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> At
     let (flags, tid_word) = if nr == k::__NR_clone { (args[0] & FORK_FLAGS, args[3]) } else { (0, args[3]) };
     let tid_word = if flags & k::CLONE_CHILD_SETTID as usize != 0 { tid_word } else { frame.sp() };
     let at = slot.site.load(Relaxed);
-    // From one no other is made meanwhile: it waits here.
+    // A process with one thread makes no other meanwhile: its thread waits here.
     let beside_threads = config::fork() == config::Fork::Speculate && process::thread_count() != Some(1);
     let listed = exclusions::list(at, frame.sp(), tid_word, SMALLEST, beside_threads)?;
     let bytes = listed.absent;
@@ -211,7 +219,7 @@ fn in_window(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> At
         site::aborted(at);
         return Err(Kind::Small);
     }
-    // Nor those that are never blocked, until the child has handlers for them.
+    // Also signals that are never blocked otherwise, until the child has handlers for them.
     let Ok(before) = signal::set_mask(SigSet::ALL) else { return Err(Kind::Setup) };
     let made = make_child(slot, frame, nr, args, beside_threads);
     if made == Ok(0) {
@@ -219,8 +227,8 @@ fn in_window(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> At
     }
     let _ = retry(|| signal::set_mask(before));
     let pid = made?;
-    // For the report. What is mapped need not be there: sanitizers reserve terabytes. The peak resident set bounds what a fork would have
-    // copied.
+    // For the report. Mapped memory need not be resident: sanitizers reserve terabytes. The peak
+    // resident set bounds what a fork would have copied.
     let bytes = if config::record().is_null() { bytes } else { bytes.min(threshold::peak()) };
     let committed = committed(pid);
     child::signals::learn_restorer();
@@ -228,7 +236,8 @@ fn in_window(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> At
     Ok(if committed { Ended::Committed { pid, bytes } } else { Ended::Aborted })
 }
 
-/// The clone, with all signals blocked. Returns the child's number when it has executed a program or ended; in the child 0.
+/// Makes the clone, with all signals blocked. Returns the child's number when it has executed a
+/// program or ended. In the child: 0.
 fn make_child(
     slot: &'static Slot,
     frame: &mut Frame,
@@ -249,8 +258,9 @@ fn make_child(
         k::__NR_clone => [flags, 0, args[2], args[3], args[4], 0],
         _ => [flags, 0, 0, 0, 0, 0],
     };
-    // SAFETY: a fork as the program asked for, but with exit signal 0 (an aborted child is nobody's business; exec sets SIGCHLD,
-    // kernel/exec.c, de_thread) and suspending us until it has executed a program or ended.
+    // SAFETY: a fork as the program asked for, but with exit signal 0 (an aborted child is nobody's
+    // business; exec sets SIGCHLD, kernel/exec.c, de_thread) and suspending us until it has
+    // executed a program or ended.
     let pid = unsafe { kernel::pass(k::__NR_clone, &spawn) };
     if pid == 0 {
         child::begin(slot, source.descriptor(), parent);
@@ -264,7 +274,7 @@ fn make_child(
     if pid < 0 { Err(Kind::CloneFailed) } else { Ok(pid as i32) }
 }
 
-/// Whether the child, which has left our memory, executed a program. If it did not it is reaped.
+/// Whether the child, which has left our memory, executed a program. If not, it is reaped.
 fn committed(pid: i32) -> bool {
     let ask = |question| {
         let options = match question {
@@ -283,7 +293,7 @@ fn committed(pid: i32) -> bool {
             Err(other) => Err(other),
         });
         let told = asked.unwrap_or(Answer::Refused);
-        // Filters that know waitid's older brother only.
+        // A filter may know only waitid's predecessor.
         if told == Answer::Refused && question == Question::End && process::wait4(pid, WALL).is_ok() {
             Answer::Yes
         } else {
@@ -293,8 +303,10 @@ fn committed(pid: i32) -> bool {
     commit::committed(ask, || shared_pages::get().is_executing())
 }
 
-/// While the child is in execve, signals act on it by their default. What ended it then was sent, for the replacement as well; but not what
-/// its own timers sent, what only our own faults send, or a kill: that one would also come where there is no memory for a speculation.
+/// While the child is in execve, signals act on it by their default. If one ended it there, it was
+/// sent, and the replacement gets it as well. Left out are signals of the child's own timers,
+/// signals that only our own faults raise, and SIGKILL: a kill would also come where there is no
+/// memory for a speculation.
 fn killed(child: &WaitInfo) {
     const CLD_KILLED: i32 = 2;
     const CLD_DUMPED: i32 = 3;
@@ -308,13 +320,15 @@ fn killed(child: &WaitInfo) {
     }
 }
 
-/// Marks the absent ranges. From the first that refuses on (VM_SPECIAL mappings do), the rest stays with the kernel.
+/// Marks the absent ranges. The first one that refuses (VM_SPECIAL mappings do) stays with the
+/// kernel, and all after it.
 fn mark() {
     let mut n = 0;
     for (start, end) in exclusions::absent().iter() {
         // SAFETY: affects only what a child gets, and the child knows how to fetch it.
         if unsafe { mm::madvise(start as *mut _, end - start, mm::MADV_DONTFORK) }.is_err() {
-            // Where another thread has unmapped a part of it the others are marked all the same.
+            // Where another thread has unmapped a part of the range, the rest is marked all the
+            // same.
             clear(start, end);
             break;
         }
@@ -324,15 +338,17 @@ fn mark() {
 }
 
 fn clear(start: usize, end: usize) {
-    // SAFETY: takes back what `mark` did; mappings with the program's own mark are never among them.
+    // SAFETY: takes back what `mark` did; mappings with the program's own mark are never among
+    // them.
     let _ = retry(|| unsafe { mm::madvise(start as *mut _, end - start, mm::MADV_DOFORK) });
 }
 
 fn unmark(beside_threads: bool) {
     exclusions::absent().iter().for_each(|(start, end)| clear(start, end));
     if beside_threads {
-        // What moves downwards while they are gone through upwards is passed by: until a look finds all where the one before found it, or
-        // threads that never rest have had their share.
+        // A mapping that another thread moves downwards, while the list is read upwards, is missed.
+        // So the list is read again until all mappings lie where they lay before. Threads that
+        // never rest are given up on after some looks.
         const LOOKS: usize = 8;
         let mut before = None;
         for _ in 0..LOOKS {

@@ -1,5 +1,7 @@
-//! `fork` where no kernel hands a child's system calls back to it, which speculation needs (syscall user dispatch; arm64 gets it with the generic
-//! system call entry): forks are libc's, counted for the report, and memory may become huge pages before one.
+//! `fork` on an architecture whose kernels do not hand a child's system calls back to it.
+//! Speculation needs that (syscall user dispatch; arm64 gets it with the generic system call
+//! entry). Forks are libc's, and are counted for the report. Before one, memory may become huge
+//! pages.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -20,19 +22,19 @@ pub(crate) fn note_seccomp() {
     huge::pool::before_sandbox();
 }
 
-/// Whether children are in this thread's own PID namespace: nobody notes here when that changes.
+/// Whether children are in this thread's own PID namespace. Here no change is noted.
 pub(crate) fn children_stay() -> bool {
     crate::namespace::line_s_child_stays()
 }
 
-/// Nobody waits here for threads at work, when a filter comes for all of them.
+/// Nothing waits here for threads at work when a filter comes for all of them.
 pub(crate) const fn begin_work() -> bool {
     false
 }
 
 pub(crate) const fn end_work(_: bool) {}
 
-/// What this copy of another process's memory says of that process.
+/// Drops what this copy of another process's memory says of that process.
 pub(crate) fn forget_parents() {
     mappings::advice::forget_holder();
 }

@@ -8,14 +8,17 @@ use super::shared_pages::Outcome;
 
 /// The shared pages by their address.
 pub(crate) fn shared(at: *mut Outcome) -> &'static Outcome {
-    // SAFETY: `shared_pages::prepare` made the mapping and only `forget`, in a process with one thread, unmaps it; zeroed memory is valid.
+    // SAFETY: `shared_pages::prepare` made the mapping and only `forget`, in a process with one
+    // thread, unmaps it; zeroed memory is valid.
     unsafe { &*at }
 }
 
-/// A byte of the program's memory, wherever the program points. Absent memory is fetched by the fault it causes, and an address the
-/// parent does not have aborts the speculation, as any fault does.
+/// A byte of the program's memory, wherever the program points. Absent memory is fetched by the
+/// fault it causes, and an address the parent does not have aborts the speculation, as any fault
+/// does.
 pub(crate) fn byte(at: usize) -> u8 {
-    // SAFETY: only a speculative child reads through the program's pointers, where a fault is handled.
+    // SAFETY: only a speculative child reads through the program's pointers, where a fault is
+    // handled.
     unsafe { core::ptr::read_volatile(at as *const u8) }
 }
 

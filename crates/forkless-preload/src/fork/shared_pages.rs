@@ -1,7 +1,8 @@
-//! The pages a speculative child shares with its parent: how it ended, and what it needed.
+//! The pages that a speculative child shares with its parent: how the child ended, and what it
+//! needed.
 //!
-//! One mapping a process, made before its first speculation and kept. A process forked from this one has the pointer and not the
-//! mapping, so it must make one of its own first: [`forget`].
+//! A process makes one mapping before its first speculation, and keeps it. A process forked from it
+//! has the pointer and not the mapping, so it must make one of its own first: [`forget`].
 #![expect(unsafe_code, reason = "advice on a mapping of its own")]
 
 use core::ffi::c_void;
@@ -21,10 +22,11 @@ use forkless_speculate::retry::retry;
 
 use super::program_memory;
 
-/// Ranges a child can report as fetched; further ones are only counted.
+/// Ranges that a child can report as fetched. Further ones are only counted.
 const RANGES: usize = 480;
 
-/// Signals that are handed on with their senders and values, each as often as it came; of further ones that there was one.
+/// Signals that are handed on with their senders and values, each as often as it came. Of further
+/// ones it is only known that they came.
 const SIGNALS: usize = 32;
 
 /// The shared pages.
@@ -34,14 +36,15 @@ pub(crate) struct Outcome {
     executing: AtomicU32,
     /// [`Reason::raw`] of an abort.
     reason: AtomicU32,
-    /// Signals that arrived for the child and must reach its replacement, as far as nothing more is known of them.
+    /// Signals that arrived for the child and must reach its replacement, of which nothing more is
+    /// known.
     pub(crate) pending: AtomicU64,
-    /// Of how many [`SIGNALS`] are known in full.
+    /// How many of [`SIGNALS`] are known in full.
     signals: AtomicUsize,
     pub(crate) traps: AtomicU64,
     pub(crate) direct: AtomicU64,
     pub(crate) pages: AtomicU64,
-    /// What libc has handlers return to, if the child has learnt it.
+    /// The code that libc has handlers return to, if the child has learnt it.
     pub(crate) restorer: AtomicUsize,
     ranges: AtomicUsize,
     range: [(AtomicUsize, AtomicUsize); RANGES],
@@ -59,8 +62,9 @@ static SHARED: AtomicBool = AtomicBool::new(false);
 
 /// Makes the mapping if there is none.
 ///
-/// No process inherits it but the speculative child, and the kernel shares it with that one alone: a child made past `fork`, which may
-/// become another user, could write into it what this process believes.
+/// Only the speculative child inherits it, and the kernel shares it with that child alone. A child
+/// made past `fork`, which may become another user, could else write into it what this process
+/// believes.
 #[inline(always)]
 pub(crate) fn prepare() -> bool {
     !OUTCOME.load(Relaxed).is_null() || uninterrupted(share)
@@ -68,7 +72,7 @@ pub(crate) fn prepare() -> bool {
 
 #[cold]
 fn share() -> bool {
-    // Another thread may be just making it.
+    // Another thread may be making it.
     if SHARED.swap(true, Acquire) {
         return false;
     }
@@ -96,12 +100,12 @@ pub(crate) fn lend() -> bool {
     advise(OUTCOME.load(Relaxed).cast(), mm::MADV_DOFORK).is_ok()
 }
 
-/// And none after it.
+/// And no process after that one.
 pub(crate) fn keep() {
     let _ = retry(|| advise(OUTCOME.load(Relaxed).cast(), mm::MADV_DONTFORK));
 }
 
-/// In a child of this process: it has not got the mapping.
+/// In a child of this process, which has not got the mapping.
 pub(crate) fn forget() {
     if !OUTCOME.load(Relaxed).is_null() {
         OUTCOME.store(null_mut(), Relaxed);
@@ -144,7 +148,7 @@ impl Outcome {
         self.executing.load(Relaxed) != 0
     }
 
-    /// The first reason stays: what follows an abort is a consequence.
+    /// The first reason stays. What follows an abort is a consequence.
     pub(crate) fn abort(&self, reason: Reason) {
         let _ = self.reason.compare_exchange(0, reason.raw(), Relaxed, Relaxed);
     }
@@ -190,7 +194,7 @@ impl Outcome {
     }
 }
 
-/// One more call judged; a plain load and store, the child has one thread.
+/// Counts a judged call. A plain load and store: the child has one thread.
 pub(crate) fn count(counter: &AtomicU64) {
     counter.store(counter.load(Relaxed) + 1, Relaxed);
 }

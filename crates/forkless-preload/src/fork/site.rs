@@ -8,7 +8,8 @@ use crate::config;
 
 use super::{state, threshold};
 
-/// Attempts of the process. Counted here and not at each site: this page is written at each fork anyway, a site's seldom.
+/// Attempts of the process. Counted here and not at each site: this page is written at each fork
+/// anyway, a site's seldom.
 static ATTEMPTS: AtomicU32 = AtomicU32::new(0);
 
 /// The site of a call, in the window.
@@ -36,14 +37,16 @@ pub(crate) fn learn(address: usize, fetched: impl Iterator<Item = (usize, usize)
     of(address).resident.learn(ATTEMPTS.load(Relaxed), fetched, committed);
 }
 
-/// Calls `each` for every range that is left to the kernel in the fork that is about to be made at a site.
+/// Calls `each` for every range that is left to the kernel in the fork that is about to be made at
+/// a site.
 pub(crate) fn each_resident(address: usize, each: impl FnMut(usize, usize)) {
     let now = ATTEMPTS.load(Relaxed).wrapping_add(1);
     ATTEMPTS.store(now, Relaxed);
     of(address).resident.each(now, each);
 }
 
-/// A fork at the site would lack `absent` bytes, which are too few. Where what is left to the kernel makes them so, the site forgets it.
+/// A fork at the site would lack `absent` bytes, which are too few. Where what is left to the
+/// kernel makes them so, the site forgets it.
 pub(crate) fn note_small(address: usize, absent: usize) {
     if of(address).forgot_resident(absent, config::minimum()) {
         return;

@@ -1,4 +1,5 @@
-//! What speculations keep in tables: mapped before a process's first, private to it, and its children's copies.
+//! The tables of speculations: mapped before a process's first one, private to it and its
+//! children's copies.
 #![expect(unsafe_code, reason = "all of it is valid when zeroed")]
 
 use core::ops::Deref as _;
@@ -15,8 +16,8 @@ use crate::reserve;
 
 use super::arm;
 
-/// What a child writes comes first, beside what the parent writes for each: after a fork each page that is written costs the parent a fault, and
-/// the child a fault and a copy (1 us together).
+/// What a child writes comes first, beside what the parent writes for each child. After a fork each
+/// written page costs the parent a fault, and the child a fault and a copy (1 us together).
 #[repr(C)]
 pub(super) struct State {
     pub(super) actions: Actions,

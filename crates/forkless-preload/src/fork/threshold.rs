@@ -1,4 +1,5 @@
-//! Whether this process has enough memory to speculate: `forkless_speculate::site::threshold`, asked of the kernel.
+//! Whether this process has enough memory to speculate: `forkless_speculate::site::threshold`,
+//! asked of the kernel.
 
 use forkless_speculate::site::threshold::{Anonymous, Threshold};
 use forkless_sys::process::{self, MemoryUsage};
@@ -24,7 +25,8 @@ pub(super) fn peak() -> usize {
     process::memory_usage().map_or(0, |usage| usage.max_rss_kib as usize * 1024)
 }
 
-/// Whether a child forked at `site` would lack too little, as far as that can be told without opening a file; else [`is_small`] can tell.
+/// Whether a child forked at `site` would lack too little, as far as that can be told without
+/// opening a file; else [`is_small`] can tell.
 pub(super) fn guess(usage: MemoryUsage, site: usize) -> Option<bool> {
     THRESHOLD.guess(usage, site, config::minimum(), process::getpid)
 }

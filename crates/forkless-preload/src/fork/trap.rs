@@ -1,4 +1,5 @@
-//! The `SIGSYS` handler: where dispatched system calls arrive, in the parent while it forks and in the speculative child.
+//! The `SIGSYS` handler. Dispatched system calls arrive here, in the parent while it forks and in
+//! the speculative child.
 #![expect(unsafe_code, reason = "signal handlers")]
 
 use core::arch::naked_asm;
@@ -16,7 +17,8 @@ use super::child;
 use super::frame::{Frame, Info, OWN_TABLE};
 use super::parent;
 
-/// What our handlers return to. In our own text, or the call that ends the handler would be dispatched itself.
+/// The code that our handlers return to. It is in our own text, or the call that ends the handler
+/// would be dispatched itself.
 #[unsafe(naked)]
 pub(crate) extern "C" fn restorer() {
     naked_asm!("mov eax, {nr}", "syscall", "ud2", nr = const k::__NR_rt_sigreturn)
@@ -29,7 +31,7 @@ pub(crate) extern "C" fn on_sigsys(signal: i32, info: &Info, frame: &mut Frame) 
     }
     if super::speculating() {
         if info.table != OWN_TABLE {
-            // A call of i386's (int 0x80).
+            // A system call of i386 (int 0x80).
             child::abort(Kind::Unusual);
         }
         let answer = child::trapped(frame.number(), &frame.args());
@@ -41,12 +43,13 @@ pub(crate) extern "C" fn on_sigsys(signal: i32, info: &Info, frame: &mut Frame) 
             parent::give_up(slot, frame);
         }
     } else {
-        // Dispatch is ours alone and per thread, so this thread's slot exists.
+        // Dispatch is ours alone, and a thread's. So this thread has a slot.
         crate::rt::abort();
     }
 }
 
-/// A `SIGSYS` from elsewhere: another thread's seccomp filter, or kill. The program's action decides, as if ours were not there.
+/// A `SIGSYS` from elsewhere: a seccomp filter of another thread's, or kill. The program's action
+/// decides, as if ours were not there.
 fn not_ours(signal: i32, info: &Info, frame: &mut Frame) {
     if super::speculating() {
         child::interrupted(signal, info.code);
@@ -55,7 +58,8 @@ fn not_ours(signal: i32, info: &Info, frame: &mut Frame) {
     if let Some(slot) = slot
         && info.code <= 0
     {
-        // When all is back: the program may have it blocked, and its handler makes calls that must not come to us here.
+        // Sent again when all is put back. The program may have it blocked, and its handler makes
+        // calls that must not come to us here.
         slot.disarm(frame);
         slot.goes_plain();
         let _ = info.taken().send_again(process::getpid());
@@ -64,7 +68,8 @@ fn not_ours(signal: i32, info: &Info, frame: &mut Frame) {
     let is_blocked = slot.is_some_and(Slot::blocks_sigsys);
     let action = arm::program_action();
     match action.handler {
-        // The default; also of one that the kernel forces on a call and that cannot be delivered.
+        // The default action. Also for a signal that the kernel forces on a call and that cannot be
+        // delivered.
         handler if handler == 0 || (info.code > 0 && (is_blocked || handler == 1)) => {
             // SAFETY: the default action.
             let _ = unsafe { forkless_sys::signal::set_action(SIGSYS, &KernelAction::DEFAULT) };
@@ -74,8 +79,9 @@ fn not_ours(signal: i32, info: &Info, frame: &mut Frame) {
         }
         1 => {}
         handler => {
-            // SAFETY: the program's own handler, for this signal and with what the kernel says of it. Unlike the kernel's call, it runs
-            // with all but the synchronous signals blocked, and on the slot's stack where the thread has a slot.
+            // SAFETY: the program's own handler, for this signal and with what the kernel says of
+            // it. Unlike the kernel's call, it runs with all but the synchronous signals blocked,
+            // and on the slot's stack where the thread has a slot.
             let handler =
                 unsafe { core::mem::transmute::<usize, extern "C" fn(i32, &Info, &mut Frame)>(handler) };
             handler(signal, info, frame);

@@ -1,9 +1,10 @@
-//! `--huge-pages`: huge pages for memory that the allocators' settings do not reach, before a fork copies its page table entry by
-//! entry.
+//! `--huge-pages`: huge pages for memory that the allocators' settings do not reach, before a fork
+//! copies its page table entry by entry.
 //!
-//! Programs that map their memory piece by piece (APR's pools, and so Apache, map 8 KiB at a time) never ask malloc. Before a fork, what has
-//! grown since the last time is collapsed in place (`MADV_COLLAPSE`, Linux 6.1): it takes about a tenth of a second a GiB, once,
-//! and saves nine tenths of every later fork.
+//! Programs that map their memory piece by piece never ask malloc (APR's pools, and so Apache, map
+//! 8 KiB at a time). Before a fork, memory that has come since the last one is collapsed in place
+//! (`MADV_COLLAPSE`, Linux 6.1). That takes about a tenth of a second a GiB, once, and saves nine
+//! tenths of every later fork.
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
@@ -18,7 +19,7 @@ pub(crate) mod pool;
 
 static WANTED: AtomicBool = AtomicBool::new(false);
 
-/// Resident bytes at the last time; the next is due when a quarter has come on top.
+/// Resident bytes at the last time. The next time is due when they have grown by a quarter.
 static DONE: AtomicUsize = AtomicUsize::new(0);
 
 const HUGE: usize = 2 << 20;
@@ -45,13 +46,13 @@ fn collapse() {
     if !grown {
         return;
     }
-    // Ruby 2.6 and redis do that themselves, past the settings of `run`, which had cleared what was inherited.
+    // Ruby 2.6 and redis do that themselves, after `run` had cleared the inherited setting.
     if !pool::wanted() && process::thp_disabled() == Ok(true) {
         tally::add(Counter::Declined, 1);
         pool::warn(DECLINED);
         return;
     }
-    // The list may end early (no /proc): what was not reached stays as it is.
+    // The list may end early (no /proc). Memory that was not reached stays as it is.
     let _ = each_writable(|m| {
         if m.flags & maps::SHARED == 0 && m.inode == 0 {
             dense(m.start.next_multiple_of(HUGE), m.end & !(HUGE - 1), advise);
@@ -73,7 +74,8 @@ fn has_grown() -> bool {
     true
 }
 
-/// Calls `each` for ranges of whole huge pages that are at least half there: one for a few bytes would be memory lost.
+/// Calls `each` for ranges of whole huge pages that are at least half resident. One for a few bytes
+/// would be memory lost.
 pub(crate) fn dense(start: usize, end: usize, mut each: impl FnMut(usize, usize)) {
     let mut from = start;
     let mut each = |start, end| {
@@ -97,7 +99,8 @@ pub(crate) fn dense(start: usize, end: usize, mut each: impl FnMut(usize, usize)
 
 #[expect(unsafe_code, reason = "memory advice")]
 pub(crate) fn advise(start: usize, end: usize) {
-    // Refused where the program declined huge pages, on older kernels, and when memory is short: no harm done.
+    // Refused where the program declined huge pages, on older kernels, and when memory is short: no
+    // harm done.
     // SAFETY: the contents stay as they are.
     let _ = unsafe { mm::madvise(start as *mut _, end - start, mm::MADV_COLLAPSE) };
 }

@@ -1,14 +1,18 @@
-//! `--huge-pages=hugetlb` at a fork: memory moves into the system's pool of huge pages where it can stay there, and out again where it
-//! cannot.
+//! `--huge-pages=hugetlb` at a fork: memory moves into the system's pool of huge pages where it can
+//! stay there, and out again where it cannot.
 //!
-//! malloc's memory comes from the pool by its own setting. Programs that map their memory piece by piece never ask malloc; before a
-//! fork, what they have is moved. A child shares its parent's huge pages until one of them writes. Then a page is needed, and if the
-//! pool has none the kernel takes the page from the child, which dies of SIGBUS (mm/hugetlb.c, `hugetlb_wp`). So a process forks with
-//! pages of the pool only while as many are free as it holds; else its memory goes back to ordinary pages first.
+//! malloc's memory comes from the pool by a setting of malloc's. Programs that map their memory
+//! piece by piece never ask malloc, so their memory is moved before a fork.
 //!
-//! Memory is replaced by a copy of itself, so nobody may write meanwhile: processes with one thread only, signals blocked; a process
-//! that starts a thread takes everything out first. What the kernel refuses on a part of a huge page (munmap, mprotect, madvise) is
-//! asked for again after that page has been taken out.
+//! A child shares its parent's huge pages until one of them writes. Then a page is needed. If the
+//! pool has none, the kernel takes the page from the child, which dies of SIGBUS (mm/hugetlb.c,
+//! `hugetlb_wp`). So a process forks with pages of the pool only while as many are free as it
+//! holds. Else its memory goes back to ordinary pages first.
+//!
+//! Memory is replaced by a copy of itself, so no thread may write meanwhile: only processes with
+//! one thread, with signals blocked. A process that starts a thread takes everything out first.
+//! What the kernel refuses on a part of a huge page (munmap, mprotect, madvise) is asked for again
+//! after that page has been taken out.
 
 use core::sync::atomic::{
     AtomicBool, AtomicU8, AtomicUsize,
@@ -60,7 +64,8 @@ pub(crate) fn before_fork(grown: bool) {
     }
 }
 
-/// The program is about to unmap `addr..addr + len`, which the kernel does for whole huge pages only.
+/// The program is about to unmap `addr..addr + len`, which the kernel does for whole huge pages
+/// only.
 pub(crate) fn before_unmap(addr: usize, len: usize) {
     if !MOVED.load(Acquire) || speculating() || len == 0 {
         return;
@@ -71,7 +76,7 @@ pub(crate) fn before_unmap(addr: usize, len: usize) {
             take_back(edge, edge + 1);
         }
     }
-    // What may come to lie there is not ours.
+    // Memory that comes to lie there later is not ours.
     RANGES.remove(addr, end);
 }
 
@@ -91,7 +96,8 @@ pub(crate) fn before_thread() {
     }
 }
 
-/// The program is about to forbid itself system calls, and so it would what takes memory out of the pool. Its forks find none there.
+/// The program is about to forbid itself system calls, and with them those that take memory out of
+/// the pool. So its forks find none there.
 pub(crate) fn before_sandbox() {
     if !speculating() {
         before_thread();
@@ -99,8 +105,8 @@ pub(crate) fn before_sandbox() {
     }
 }
 
-/// Takes out the huge pages with any byte of `low..high`, if it was us who put them there. APR gives back what it has in pieces, ten thousand
-/// of them, so the usual answer, no, must not take a system call.
+/// Takes out the huge pages with any byte of `low..high`, if the library put them there. APR gives
+/// memory back in ten thousand pieces, so the usual answer, no, must not take a system call.
 fn take_back(low: usize, high: usize) {
     let (low, high) = (low & !(HUGE - 1), high.checked_next_multiple_of(HUGE).unwrap_or(usize::MAX));
     if RANGES.overlap(low, high) {
@@ -109,7 +115,7 @@ fn take_back(low: usize, high: usize) {
     }
 }
 
-/// What was moved into the pool. Changed by processes with one thread only.
+/// Ranges that were moved into the pool. Changed by processes with one thread only.
 struct Ranges {
     len: AtomicUsize,
     start: [AtomicUsize; MOST],
@@ -241,7 +247,8 @@ const BATCH: usize = 64;
 
 /// Memory of the pool in `low..high` becomes ordinary memory.
 fn take_out(low: usize, high: usize) {
-    // Threads that were started past us: what the program asks for is refused by the kernel then, but nothing is lost.
+    // Threads that were started past us: what the program asks for is refused by the kernel then,
+    // but nothing is lost.
     if process::thread_count() != Some(1) {
         return;
     }
@@ -258,7 +265,8 @@ fn take_out(low: usize, high: usize) {
     }
 }
 
-/// Ordinary memory that is at least half there moves into the pool, as long as as much stays free for children as is held.
+/// Ordinary memory that is at least half there moves into the pool, as long as as much stays free
+/// for children as is held.
 fn move_in(held: usize) {
     let mut held = held;
     let mut free = free();
@@ -294,8 +302,9 @@ fn move_in(held: usize) {
     }
 }
 
-/// Whether the kernel moves memory of the pool. Before Linux 5.16 mremap refuses to, and only after it has unmapped what lies at the new place
-/// (mm/mremap.c, `mremap_to`): the program's memory would be gone.
+/// Whether the kernel moves memory of the pool. Before Linux 5.16 mremap refuses to, and only after
+/// it has unmapped what lies at the new place (mm/mremap.c, `mremap_to`): the program's memory
+/// would be gone.
 fn movable() -> bool {
     static ANSWER: AtomicU8 = AtomicU8::new(UNKNOWN);
     const UNKNOWN: u8 = 2;
@@ -328,8 +337,9 @@ fn try_move() -> bool {
     moved
 }
 
-/// Readable and writable anonymous memory of the program's that nothing else keeps track of: not what a fork treats in its own way, not the
-/// stack we run on, not the thread's own block, not the library.
+/// Readable and writable anonymous memory of the program's that nothing else keeps track of: not
+/// what a fork treats in its own way, not the stack we run on, not the thread's own block, not the
+/// library.
 fn candidate(m: &Mapping) -> bool {
     const NEEDED: u64 = maps::READABLE | maps::WRITABLE;
     let has = |address: usize| m.start <= address && address < m.end;
@@ -364,7 +374,8 @@ fn gather(
     (found, n)
 }
 
-/// Puts a copy of a range, in pages of the other kind, in its place. `false`: the kernel has no such memory, and all is as it was.
+/// Puts a copy of a range, in pages of the other kind, in its place. `false`: the kernel has no
+/// such memory, and all is as it was.
 #[expect(unsafe_code, reason = "memory is replaced by a copy of itself")]
 fn replace(start: usize, end: usize, huge: bool) -> bool {
     let len = end - start;
@@ -386,11 +397,12 @@ fn replace(start: usize, end: usize, huge: bool) -> bool {
         return false;
     };
     for offset in (0..len).step_by(HUGE) {
-        // A huge page that is not there yet stays so: it reads as zero, as the copy does. Ordinary memory that looks absent may be
-        // swapped out.
+        // A huge page that is not there yet stays so: it reads as zero, as the copy does. Ordinary
+        // memory that looks absent may be swapped out.
         let mut there = [1u8; 1];
         if huge || mm::mincore(start + offset, &mut there).is_err() || there[0] & 1 != 0 {
-            // SAFETY: both ranges are mapped and one does not reach into the other; no thread and no handler runs besides us.
+            // SAFETY: both ranges are mapped and one does not reach into the other; no thread and
+            // no handler runs besides us.
             unsafe {
                 core::ptr::copy_nonoverlapping(
                     (start + offset) as *const u8,

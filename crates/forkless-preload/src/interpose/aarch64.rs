@@ -1,4 +1,5 @@
-//! The interposers of arm64: what forks are counted by, and what huge pages need to know of. Every entry is a landing pad (`hint #34`, BTI c).
+//! The interposers of arm64: forks are counted, and huge pages taken out of the way. Every entry is
+//! a landing pad (`hint #34`, BTI c).
 
 // The parent module's expectation of unsafe code covers this file.
 

@@ -1,7 +1,8 @@
-//! `pthread_atfork`: what the program has libc do before a fork is done before the thread is armed.
+//! `pthread_atfork`: the program's fork handlers run before the thread is armed.
 //!
-//! Fork handlers may make system calls and wait for signals. libc runs those that prepare a fork in the reverse order of their
-//! registration, so one of ours is registered before the first of the program's, and arms the thread when all the others have run.
+//! Fork handlers may make system calls and wait for signals. libc runs those that prepare a fork in
+//! the reverse order of their registration. So ours is registered before the first of the
+//! program's, and arms the thread when all the others have run.
 #![expect(unsafe_code, reason = "functions under libc's names")]
 
 use core::ffi::{c_int, c_void};
@@ -15,7 +16,7 @@ use forkless_sys::{Errno, sched};
 use crate::fork;
 use crate::next::{self, Next};
 
-/// Whether there are fork handlers, of which the first is then [`fork::prepare`]: libc runs those that prepare a fork in the reverse order.
+/// Whether there are fork handlers. The first is then ours, [`fork::prepare`].
 static HANDLERS: AtomicU8 = AtomicU8::new(0);
 
 /// Values of [`HANDLERS`]; 0: none.
@@ -24,7 +25,7 @@ const OURS: u8 = 2;
 /// Ours could not be added.
 const NOT_OURS: u8 = 3;
 
-/// `__register_atfork`, glibc's: the `pthread_atfork` that is a part of every object calls it.
+/// `__register_atfork`, glibc's. The `pthread_atfork` that is a part of every object calls it.
 type RegisterAtfork = extern "C" fn(*const c_void, *const c_void, *const c_void, *const c_void) -> c_int;
 
 // SAFETY: its type.
@@ -32,7 +33,8 @@ static REGISTER_ATFORK: Next<RegisterAtfork> = unsafe { Next::new(c"__register_a
 // SAFETY: its type, but for a fourth argument, which it takes no notice of.
 static PTHREAD_ATFORK: Next<RegisterAtfork> = unsafe { Next::new(c"pthread_atfork") };
 
-/// With glibc the one, with musl, and for programs that were linked long ago, the other.
+/// Registers handlers: with glibc by `__register_atfork`, with musl, and for programs that were
+/// linked long ago, by `pthread_atfork`.
 fn add_handlers(
     next: &Next<RegisterAtfork>,
     prepare: *const c_void,
@@ -76,7 +78,7 @@ pub(crate) fn has_ours() -> bool {
     HANDLERS.load(Relaxed) == OURS
 }
 
-/// In a child: who was adding ours is not here.
+/// In a child: a thread that was adding ours is not here.
 pub(crate) fn alone() {
     if HANDLERS.load(Relaxed) == BEING_ADDED {
         HANDLERS.store(NOT_OURS, Relaxed);

@@ -1,8 +1,9 @@
-//! The symbols this library puts in front of libc's.
+//! The symbols that this library puts in front of libc's, and the wiring of all other modules.
 //!
-//! `fork` and `_Fork` are the point. Most of the others are libc functions that children call between fork and exec, dozens of times: in a
-//! speculative child they go straight to the judgement and skip the signal (2 us each); everywhere else they are one compare
-//! and one jump to the next definition, arguments untouched. Where there are no speculative children they are not interposed.
+//! `fork` and `_Fork` are the point. Most of the others are libc functions that children call
+//! between fork and exec, dozens of times. In a speculative child they go straight to the judgement
+//! and skip the signal (2 us each). Everywhere else they are one compare and one jump to the next
+//! definition, arguments untouched. Where no child speculates they are not interposed.
 #![expect(unsafe_code, reason = "functions under libc's names, with libc's contracts")]
 
 use core::ffi::{c_int, c_void};
@@ -23,7 +24,8 @@ mod arch;
 #[cfg(target_arch = "x86_64")]
 mod fork_handlers;
 
-/// Runs when the library is loaded, before the program's constructors. glibc passes main's arguments, musl nothing.
+/// Runs when the library is loaded, before the program's constructors. glibc passes main's
+/// arguments, musl nothing.
 extern "C" fn load() {
     crate::objects::remember();
     crate::memory_owner::at_take_over(fork::forget_parents);
@@ -46,7 +48,8 @@ extern "C" fn unload() {
     at_exit(true);
 }
 
-/// Makes no system call. `certain`: this is not a child of `vfork`, which calls `_exit` and nothing else.
+/// Makes no system call. `certain`: this is not a child of `vfork`, which calls `_exit` and nothing
+/// else.
 fn at_exit(certain: bool) {
     crate::context::report();
     crate::tally::finish(certain);
@@ -113,8 +116,9 @@ fn fork_by(real: &'static Next<next::Fork>, site: usize, late: bool) -> c_int {
 /// How often the process has forked, as far as [`find_childrens`] wants to know.
 static FORKS: AtomicU8 = AtomicU8::new(0);
 
-/// At the second fork of a process, finds what its children call: each of them would look it up for itself, with nothing mapped yet that the
-/// lookup reads. Most processes fork once or never.
+/// At the second fork of a process, finds the functions that its children call. Each child would
+/// look them up for itself, with the tables for that not mapped yet. Most processes fork once or
+/// never.
 fn find_childrens() {
     match FORKS.load(Relaxed) {
         0 => FORKS.store(1, Relaxed),
@@ -131,8 +135,9 @@ fn find_childrens() {
     }
 }
 
-/// Whether another library has functions of its own under the names of those that speculative children pass over. Then all of them are
-/// looked up now: a child that calls them would look for them with hardly any memory.
+/// Whether another library has functions of its own under names that speculative children pass
+/// over. Then all of them are looked up now: a child that calls them would look for them with
+/// hardly any memory.
 #[cfg(target_arch = "x86_64")]
 fn passes_others_over() -> bool {
     let passes = arch::passes_others_over() || crate::objects::others_define("_exit\0_Exit\0");
@@ -149,7 +154,8 @@ fn passes_others_over() -> bool {
     false
 }
 
-/// The program gives an order to `prctl`: filters and dispatch of its own make its system calls its own business.
+/// The program calls `prctl`. With a filter or dispatch of its own, its system calls are its own
+/// business.
 fn note_prctl(option: u32) {
     match option {
         prctl::PR_SET_SECCOMP => fork::note_seccomp(),
@@ -167,8 +173,8 @@ fn note_namespaces() {
     crate::shell::note_rights();
 }
 
-/// A thread is being cancelled. Children that it forks find that waiting, and end in the next of libc's functions that is a cancellation point:
-/// none is passed over from here on.
+/// A thread is being cancelled. Children that it forks inherit the request, and end in the next of
+/// libc's functions that is a cancellation point. So from here on no function is passed over.
 #[cfg(target_arch = "x86_64")]
 fn note_cancel() {
     if !speculation::speculating() {
@@ -195,12 +201,13 @@ fn libc_answer(answer: isize) -> c_int {
     }
 }
 
-/// Stands for a function this libc does not have; a program that calls it could not have been linked.
+/// Stands for a function that this libc does not have. A program that calls it could not have been
+/// linked.
 extern "C" fn absent() -> c_int {
     libc_answer(-(forkless_sys::Errno::ENOSYS.raw() as isize))
 }
 
-// Watched rather than replaced: what the program tells the kernel about its memory.
+// Functions that are watched and not replaced: what the program tells the kernel about its memory.
 
 // SAFETY: its type.
 static MADVISE: Next<extern "C" fn(*mut c_void, usize, c_int) -> c_int> = unsafe { Next::new(c"madvise") };
@@ -213,7 +220,8 @@ extern "C" fn madvise(addr: *mut c_void, len: usize, advice: c_int) -> c_int {
     advice::given(addr as usize, len, advice as u32, || real(addr, len, advice))
 }
 
-// SAFETY: `mremap` is variadic; its fifth argument is there or it is not, and libc looks at it only where it means something.
+// SAFETY: `mremap` is variadic; its fifth argument is there or it is not, and libc looks at it only
+// where it means something.
 static MREMAP: Next<extern "C" fn(usize, usize, usize, c_int, usize) -> usize> =
     unsafe { Next::new(c"mremap") };
 
@@ -236,8 +244,8 @@ extern "C" fn munmap(addr: *mut c_void, len: usize) -> c_int {
     advice::unmapped(addr as usize, len, || real(addr, len))
 }
 
-/// Defines a function that huge pages make fail: they are taken out of the way first. Before there are any, and that is mostly always,
-/// one compare and one jump.
+/// Defines a function that fails on huge pages, which are taken out of its way first. While there
+/// are none, mostly always, it is one compare and one jump.
 macro_rules! clears_the_way {
     ($($name:ident, $text:literal => $before:path;)*) => {
         fn find_clearing() {

@@ -1,4 +1,5 @@
-//! The interposers of x86-64: the calls that children make between fork and exec, and what must be known of a program before its forks may speculate.
+//! The interposers of x86-64: calls that children make between fork and exec, and calls of the
+//! program that its later speculations must know of.
 
 // The parent module's expectation of unsafe code covers this file.
 
@@ -36,7 +37,8 @@ extern "C" fn _Fork() -> c_int {
     naked_asm!("mov rdi, [rsp]", "jmp {entry}", entry = sym fork_signal_safe_entry)
 }
 
-/// Defines a libc function: in a speculative child with [`Interception::Direct`] `$slow`, elsewhere the next definition, found at the first call.
+/// Defines a libc function. In a speculative child with [`Interception::Direct`] it is `$slow`.
+/// Elsewhere it is the next definition, found at the first call.
 macro_rules! interpose {
     ($($name:ident, $text:literal => $slow:path;)*) => {
         /// The names of these functions.
@@ -109,7 +111,7 @@ extern "C" fn slow_dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
     libc_answer(child::direct(k::__NR_dup3, &[from as usize, to as usize, flags as usize, 0, 0, 0]))
 }
 
-/// The third argument is there or it is not; the kernel looks at it only where it means something.
+/// The third argument may be absent. The kernel looks at it only where it means something.
 extern "C" fn slow_fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
     libc_answer(child::direct(k::__NR_fcntl, &[fd as usize, command as usize, argument, 0, 0, 0]))
 }
@@ -180,18 +182,20 @@ const LIBC_OWN: u64 = 1 << 31 | 1 << 32;
 const EINVAL: isize = -(Errno::EINVAL.raw() as isize);
 const SA_RESTORER: usize = 0x0400_0000;
 
-/// Whether libc refuses to tell about a signal, or to change it, since it is one of its own.
+/// Whether a signal is one of libc's own, which libc neither tells about nor changes.
 fn is_libcs_own(signal: c_int) -> bool {
     matches!(signal, 32 | 33) || signal == 34 && !next::is_glibc()
 }
 
-/// `signal(3)` for the two actions that a child on its way to exec sets, Node.js for all signals.
+/// `signal(3)` for the two actions that a child on its way to exec sets. Node.js sets them for all
+/// signals.
 extern "C" fn slow_signal(signal: c_int, handler: usize) -> usize {
     const SA_RESTART: usize = 0x1000_0000;
     const SIG_IGN: usize = 1;
     let restorer = child::signals::libcs_restorer();
     if handler > SIG_IGN || restorer == 0 || SIGINTERRUPT.load(Relaxed) {
-        // SAFETY: found under the name of the function that has this type; until it is found, what finds it keeps the arguments.
+        // SAFETY: found under the name of the function that has this type; until it is found, what
+        // finds it keeps the arguments.
         let real = unsafe {
             core::mem::transmute::<*mut c_void, extern "C" fn(c_int, usize) -> usize>(
                 signal::NEXT.load(Relaxed),
@@ -203,7 +207,7 @@ extern "C" fn slow_signal(signal: c_int, handler: usize) -> usize {
         return libc_answer(EINVAL) as usize;
     }
     child::count_direct();
-    // What glibc's asks for (sysdeps/posix/signal.c), and musl's, which blocks nothing in the handler.
+    // As glibc's (sysdeps/posix/signal.c), and as musl's, which blocks nothing in the handler.
     let itself = if next::is_glibc() { 1u64.wrapping_shl(signal as u32 - 1) } else { 0 };
     let action = KernelAction { handler, flags: SA_RESTART | SA_RESTORER, restorer, mask: itself };
     match child::signals::exchange(signal as usize, Some(&action)) {
@@ -283,10 +287,12 @@ extern "C" fn slow_pthread_sigmask(how: c_int, set: usize, old: usize) -> c_int 
     -change_mask(how, set, old) as c_int
 }
 
-/// The program has told libc which signals are to interrupt calls: what `signal` does from then on, libc alone knows.
+/// The program has told libc which signals interrupt calls. From then on only libc knows what
+/// `signal` does.
 static SIGINTERRUPT: AtomicBool = AtomicBool::new(false);
 
-/// Defines a libc function that is watched rather than replaced: `$note` is done before the next definition gets the same arguments.
+/// Defines a libc function that is watched and not replaced: `$note` is done before the next
+/// definition gets the same arguments.
 macro_rules! watches {
     ($($(#[$meta:meta])* $name:ident, $text:literal, ($($argument:ident: $type:ty),*) => $note:expr;)*) => {
         fn find_watched() {
@@ -349,13 +355,14 @@ pub(super) fn find_childrens() {
     next::settle(&syscall_function::NEXT, c"syscall", absent as *const ());
 }
 
-/// Whether speculative children that take short cuts would pass over another library's functions.
+/// Whether speculative children with [`Interception::Direct`] would pass over another library's
+/// functions.
 pub(super) fn passes_others_over() -> bool {
     crate::objects::others_define(REPLACED)
 }
 
-/// Defines a libc function that is watched, and whose arguments or answer are no ints: `$note` gets the arguments, and the next definition all
-/// of them as they came.
+/// Defines a libc function that is watched, whose arguments or answer are not ints. `$note` gets
+/// the arguments, and the next definition gets all of them as they came.
 macro_rules! watches_from_outside {
     ($($(#[$meta:meta])* $name:ident, $text:literal => $note:path;)*) => {
         $(mod $name {

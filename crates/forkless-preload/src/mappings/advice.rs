@@ -1,13 +1,20 @@
-//! What the program itself asked of fork with madvise: ranges it marked `MADV_DONTFORK` or `MADV_WIPEONFORK` are left exactly as they are.
+//! Watches what the program itself asks of fork with madvise. Ranges that it marked `MADV_DONTFORK`
+//! or `MADV_WIPEONFORK` are left exactly as they are.
 //!
-//! Neither the maps file nor the query shows these flags, and smaps costs milliseconds, so the calls are watched as they are made. A fork
-//! looks for those that were made by an instruction, or moved by libc itself (`fork::marks`).
-//! V8 marks its heap (page by page), RDMA libraries their buffers, random generators a page that must read as zero in a child.
-//! What `munmap` unmaps is forgotten. What libc unmaps by itself, or another mapping replaces, stays noted. That does no harm, for a mapping counts as
-//! marked only if all of it is noted: the kernel splits mappings where a mark begins and ends, so one that is marked was noted from end to end, as
-//! long as growing by mremap is noted, too.
+//! Neither the maps file nor the query shows these flags, and smaps costs milliseconds. So calls
+//! are watched as they are made. A fork looks for marks that were made by an instruction, or moved
+//! by libc itself (`forkless_speculate::marks`).
 //!
-//! Once the program has a seccomp filter nothing is noted any more: that takes system calls, and no fork of it speculates.
+//! V8 marks its heap (page by page), RDMA libraries their buffers, random generators a page that
+//! must read as zero in a child.
+//!
+//! A note goes when `munmap` unmaps its memory. It stays where libc unmaps memory by itself, or
+//! another mapping replaces it. That does no harm: a mapping counts as marked only if all of it is
+//! noted. The kernel splits mappings where a mark begins and ends. So a marked mapping was noted
+//! from end to end, as long as growing by mremap is noted, too.
+//!
+//! Once the program has a seccomp filter nothing is noted any more. That takes system calls, and no
+//! fork of it speculates.
 
 use forkless_sys::mm::{MADV_DONTFORK, MADV_WIPEONFORK};
 
@@ -21,10 +28,11 @@ const fn is_mark(advice: u32) -> bool {
     matches!(advice, MADV_DONTFORK | MADV_WIPEONFORK)
 }
 
-/// The program gives an advice by `madvise`, which makes the call: a mark never while another thread's speculation has marks of its own, which
-/// are all taken back after it.
+/// The program gives an advice by `madvise`, which makes the call. A mark is never made while
+/// another thread's speculation has marks of its own: those are all taken back afterwards.
 pub(crate) fn given<T>(addr: usize, len: usize, advice: u32, madvise: impl FnOnce() -> T) -> T {
-    // A speculative child's call is judged, in a window that is not its own; it forks no children that would be speculative.
+    // A speculative child's call is judged. It has a window of its own, and forks no speculative
+    // children.
     if !is_mark(advice) || speculating() {
         return madvise();
     }
@@ -46,13 +54,15 @@ fn page_end(addr: usize, len: usize) -> usize {
     addr.saturating_add(len).saturating_add(4095) & !4095
 }
 
-/// Notes an advice that the program is about to give by a call that is only watched. If it is a mark it comes after a speculation under way.
+/// Notes an advice that the program is about to give by a call that is only watched. A mark waits
+/// for a speculation under way.
 pub(crate) fn about_to_be_given(addr: usize, len: usize, advice: u32) {
     given(addr, len, advice, || ());
 }
 
-/// The same of a `process_madvise`, which on oneself takes this advice since Linux 6.13. The vector is the kernel's to read: it may point
-/// anywhere. Forks of one thread find the marks; beside threads nothing is known from here on.
+/// The same for `process_madvise`, which takes this advice on oneself since Linux 6.13. Its vector
+/// is the kernel's to read, for it may point anywhere. Forks of one thread find the marks. Beside
+/// threads nothing is known from here on.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn about_to_be_given_somewhere(advice: u32) {
     if is_mark(advice) && !speculating() && !sandboxed() && window::meets_threads() {
@@ -60,7 +70,8 @@ pub(crate) fn about_to_be_given_somewhere(advice: u32) {
     }
 }
 
-/// A fork has found a mark on a mapping, which was made past the functions that are watched. With all signals blocked.
+/// A fork has found a mark on a mapping, which was made past the functions that are watched. With
+/// all signals blocked.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn found(start: usize, end: usize) {
     notes::add(start, end);
@@ -72,7 +83,7 @@ pub(crate) fn any() -> bool {
     !notes::is_empty()
 }
 
-/// Whether not all marks are known: then nothing may be assumed about any mapping.
+/// Whether not all marks are known. Then nothing may be assumed about any mapping.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn overflowed() -> bool {
     notes::is_incomplete()
@@ -89,14 +100,15 @@ pub(crate) fn touches_in_window(start: usize, end: usize) -> bool {
     !notes::is_empty() && notes::touch_in_window(start, end)
 }
 
-/// Whether a mapping carries a mark (`VM_DONTCOPY`, `VM_WIPEONFORK`): no byte of it is without a note. With all signals blocked.
+/// Whether a mapping carries a mark (`VM_DONTCOPY`, `VM_WIPEONFORK`): every byte of it has a note.
+/// With all signals blocked.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn is_marked(start: usize, end: usize) -> bool {
     !notes::is_empty() && notes::cover(start, end)
 }
 
-/// A mapping is about to be unmapped by `munmap`, which returns 0 when it is. It is forgotten first: later another thread might have marked what lies
-/// there by then.
+/// `munmap` is about to unmap a mapping. It returns 0 when it did. The note goes first: afterwards
+/// another thread might have marked what lies there by then.
 pub(crate) fn unmapped(addr: usize, len: usize, munmap: impl FnOnce() -> i32) -> i32 {
     if notes::is_empty() || speculating() || sandboxed() || len == 0 || !addr.is_multiple_of(4096) {
         return munmap();

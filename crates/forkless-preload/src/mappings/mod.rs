@@ -1,4 +1,4 @@
-//! The process's own mappings: which there are, and which the program has asked fork to treat in a way of their own.
+//! The process's own mappings, and the program's own wishes about what fork does with them.
 #![expect(unsafe_code, reason = "unmapping")]
 
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -19,7 +19,8 @@ fn open() -> Result<i32, Errno> {
     proc::open(c"self/maps")
 }
 
-/// The file that is mapped at an address, by the last part of its path, and where its first mapping begins.
+/// The file that is mapped at an address, by the last part of its path, and where its first mapping
+/// begins.
 pub(crate) fn file_at(address: usize) -> Option<(Name, usize)> {
     let file = open().ok()?;
     let found = text::file_at(&mut |into| fd::read(file, into), address);
@@ -27,17 +28,19 @@ pub(crate) fn file_at(address: usize) -> Option<(Name, usize)> {
     found
 }
 
-/// Writable mappings from which on the file is read: a question takes 0.8 us, a line of the file half of that, but it has lines of others, too.
+/// Writable mappings from which on the file is read. A question takes 0.8 us, and a line of the
+/// file half of that, but the file has lines of other mappings, too.
 const MANY: usize = 512;
 
-/// How the mappings are found: [`ASKED_FOR`], or [`READ`] once there were many.
-static WAY: AtomicU8 = AtomicU8::new(ASKED_FOR);
+/// How the mappings are found: the kernel is asked for each ([`ASKED_FOR`]), or the file is read
+/// once there were many ([`READ`]).
+static LISTING: AtomicU8 = AtomicU8::new(ASKED_FOR);
 const ASKED_FOR: u8 = 0;
 const READ: u8 = 1;
-/// For good, since most lines of the file were of others.
+/// The kernel is asked for good, since most lines of the file were of other mappings.
 const BETTER_ASKED_FOR: u8 = 2;
 
-/// Calls `each` for every writable mapping, upwards, until it says `false`: too many to keep.
+/// Calls `each` for every writable mapping, going up, until it says `false`: too many to keep.
 pub(crate) fn each_writable(mut each: impl FnMut(Mapping) -> bool) -> Result<(), Kind> {
     let file = match open() {
         Ok(file) => file,
@@ -49,8 +52,8 @@ pub(crate) fn each_writable(mut each: impl FnMut(Mapping) -> bool) -> Result<(),
         count += 1;
         each(mapping)
     };
-    let way = WAY.load(Relaxed);
-    let asked = if way == READ { None } else { ask(file, &mut each) };
+    let listing = LISTING.load(Relaxed);
+    let asked = if listing == READ { None } else { ask(file, &mut each) };
     let result = match asked {
         Some(asked) => asked.map(|()| None),
         None => {
@@ -59,17 +62,17 @@ pub(crate) fn each_writable(mut each: impl FnMut(Mapping) -> bool) -> Result<(),
     };
     let _ = fd::close(file);
     let better = match result {
-        Ok(None) if count >= MANY && way == ASKED_FOR => READ,
+        Ok(None) if count >= MANY && listing == ASKED_FOR => READ,
         Ok(Some(lines)) if lines > 2 * count => BETTER_ASKED_FOR,
-        _ => way,
+        _ => listing,
     };
-    if better != way {
-        WAY.store(better, Relaxed);
+    if better != listing {
+        LISTING.store(better, Relaxed);
     }
     result.map(drop)
 }
 
-/// Asks the kernel for one after the other. `None`: it is older than 6.11.
+/// Asks the kernel for one mapping after the other. `None`: the kernel is older than 6.11.
 fn ask(file: i32, each: &mut impl FnMut(Mapping) -> bool) -> Option<Result<(), Kind>> {
     let mut addr = 0;
     loop {

@@ -71,7 +71,8 @@ pub(super) fn touch_in_window(start: usize, end: usize) -> bool {
     exclusive(|table| table.touch(start, end)).unwrap_or(true)
 }
 
-/// Whether every byte of `start..end` is noted. After [`is_incomplete`], with all signals blocked: this is asked for each mapping there is.
+/// Whether every byte of `start..end` is noted. After [`is_incomplete`], with all signals blocked:
+/// this is asked for each mapping.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn cover(start: usize, end: usize) -> bool {
     exclusive(|table| table.cover(start, end)).unwrap_or(true)

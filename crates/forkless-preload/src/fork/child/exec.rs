@@ -30,7 +30,7 @@ pub(crate) fn execveat(nr: u32, args: &Args) -> isize {
     answer
 }
 
-/// Gives the kernel what survives exec, executes, and takes everything back when that failed.
+/// Gives the kernel what survives exec, and executes. When that failed, everything is taken back.
 fn commit(nr: u32, args: &Args) -> isize {
     signals::abort_if_signalled();
     if process::set_pdeathsig(signals::pdeathsig()).is_err() {
@@ -38,9 +38,10 @@ fn commit(nr: u32, args: &Args) -> isize {
     }
     let outcome = shared_pages::get();
     outcome.set_executing(true);
-    // Last: from here on a signal acts. By its default action it ends us, which is an abort like any other. A handler of the program's may
-    // not come back: its first system call is an abort, and so is the end of the time limit, which goes on. An exec under way has nothing
-    // to fear from that: its handler runs only when the exec has failed, and what is pending of it an exec discards (begin_new_exec,
+    // Last, for from here on signals act. One whose default action ends the child is an abort like
+    // any other. A handler of the program's may not return: its first system call is an abort. So
+    // is the end of the time limit, which goes on. It cannot harm an exec under way: its handler
+    // runs only after the exec has failed, and an exec discards it while it waits (begin_new_exec,
     // fs/exec.c, flush_itimer_signals).
     signals::apply();
     // SAFETY: the program's own exec; what it points to is present.

@@ -1,4 +1,5 @@
-//! The child's descriptors (`forkless_speculate::descriptors`), and the one that is ours, invisible to the program.
+//! The child's descriptors (`forkless_speculate::descriptors`), and the one that is ours, invisible
+//! to the program.
 
 use core::sync::atomic::Ordering::Relaxed;
 

@@ -18,7 +18,8 @@ pub(crate) static SOURCE: AtomicI32 = AtomicI32::new(-1);
 
 static PROGRESS: Progress = Progress::new();
 
-/// Makes the cluster around `addr` present. `false`: the parent has nothing there that the child lacks.
+/// Makes the cluster around `addr` present. `false`: the parent has nothing there that the child
+/// lacks.
 pub(crate) fn fetch(addr: usize) -> bool {
     let (start, end, is_executable) = match state::get().fetched.fetch(&PROGRESS, exclusions::absent(), addr)
     {

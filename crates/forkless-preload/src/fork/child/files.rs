@@ -1,5 +1,5 @@
-//! Opening files: reading a plain file or a directory leaves no trace another process could act on; the rest of what open does
-//! (creating, truncating, waking the other end of a FIFO, taking a terminal, starting a tape) may not happen twice.
+//! Opens files and describes them as the program would see them without our descriptor
+//! (`forkless_speculate::files`).
 #![expect(unsafe_code, reason = "the program's own open, and stat structures")]
 
 use forkless_record::{Kind, Reason};
@@ -34,7 +34,7 @@ pub(crate) fn open(dir: usize, path: usize, flags: usize, mode: usize) -> isize 
     answer
 }
 
-/// What a path leads to, without opening it.
+/// Finds what a path leads to, without opening it.
 fn look(dir: i32, path: usize, nofollow: u32) -> Result<Found, Errno> {
     // SAFETY: the caller has made the string present, and the program has one thread here.
     let path = unsafe { CPtr::from_raw(path as *const _) };
@@ -60,7 +60,8 @@ fn look(dir: i32, path: usize, nofollow: u32) -> Result<Found, Errno> {
     Ok(Found::of(mode, device, kind))
 }
 
-/// A link of the program's may lead to our descriptor, of which no name says so (`need::path`): ends the speculation where a file is ours.
+/// Aborts where a file is our descriptor's. A link of the program's may lead to it, of which no
+/// name says so (`need::path`).
 fn abort_if_ours(file: Result<(u64, u64), Errno>) {
     let ours = fds::hidden().map(|ours| fd::identity(ours, CPtr::from(c""), fd::AT_EMPTY_PATH));
     if file.is_ok() && ours == Some(file) {
@@ -68,7 +69,7 @@ fn abort_if_ours(file: Result<(u64, u64), Errno>) {
     }
 }
 
-/// What a call answered that names a file: with an answer that a file of ours may have given.
+/// After a call that names a file: aborts where the answer may come from our file.
 pub(crate) fn not_ours(dir: usize, path: usize, answer: isize) {
     const TOLD: [i32; 3] = [0, Errno::EACCES.raw(), Errno::ENOTDIR.raw()];
     if path != 0 && TOLD.contains(&(-answer as i32)) && fds::hidden().is_some() {
@@ -78,13 +79,15 @@ pub(crate) fn not_ours(dir: usize, path: usize, answer: isize) {
     }
 }
 
-/// What a question about a file was answered, in the structure at `at`. Since Linux 6.2 the size of a directory of descriptors is their number
-/// (fs/proc/fd.c), and ours is taken from it.
+/// After a call that describes a file, in the structure at `at`. Since Linux 6.2 the size of a
+/// directory of descriptors is their number (fs/proc/fd.c). Ours is taken from it.
 pub(crate) fn counted(nr: u32, at: usize, answer: isize) {
     if answer != 0 {
         return;
     }
-    // struct statx: mode at 28, inode at 32, size at 40, the device's minor number at 140. struct stat: device, inode, mode at 24, size at 48.
+    // struct statx: mode at 28, inode at 32, size at 40, the device's minor number at 140.
+    //
+    // struct stat: device, inode, mode at 24, size at 48.
     let extended = nr == k::__NR_statx;
     let (mode, size) = if extended { (at + 28, at + 40) } else { (at + 24, at + 48) };
     let count = program_memory::value::<u64>(size);
@@ -106,14 +109,15 @@ pub(crate) fn counted(nr: u32, at: usize, answer: isize) {
     let ours = fds::hidden().and_then(|ours| fd::identity(ours, CPtr::from(c""), fd::AT_EMPTY_PATH).ok());
     if ours.is_some_and(|(proc, _)| proc == device) {
         if fd::identity(fd::AT_FDCWD, CPtr::from(c"/proc/self/fd"), 0) != Ok((device, inode)) {
-            // Another process's: which may have ours open as well.
+            // Another process's directory, which may list our file as well.
             abort(Reason::new(Kind::Call, nr));
         }
         program_memory::store(size, count - 1);
     }
 }
 
-/// `getdents64` of a directory the child opened, without our descriptor where the directory lists descriptors.
+/// `getdents64` of a directory the child opened, without our descriptor where the directory lists
+/// descriptors.
 pub(crate) fn getdents64(args: &Args) -> isize {
     let [dir, buffer, size, ..] = *args;
     need::bytes(buffer, size);
@@ -124,17 +128,19 @@ pub(crate) fn getdents64(args: &Args) -> isize {
             return answer;
         }
         let Some(ours) = fds::hidden() else { return answer };
-        // SAFETY: the kernel has just written these bytes of the program's buffer. The child has one thread.
+        // SAFETY: the kernel has just written these bytes of the program's buffer. The child has
+        // one thread.
         let entries = unsafe { core::slice::from_raw_parts_mut(buffer as *mut u8, answer as usize) };
         let left = files::hide(entries, ours);
-        // An answer of nothing would be the end of the directory.
+        // An empty answer would be the end of the directory.
         if left > 0 {
             return left as isize;
         }
     }
 }
 
-/// Whether a directory is some process's `fd` or `fdinfo`, wherever its procfs is mounted. Undoes the speculation where that cannot be told.
+/// Whether a directory is some process's `fd` or `fdinfo`, wherever its procfs is mounted. Aborts
+/// where that cannot be told.
 fn lists_descriptors(dir: usize) -> bool {
     if fd::file_system(dir as i32) != Ok(k::PROC_SUPER_MAGIC.into()) {
         return false;

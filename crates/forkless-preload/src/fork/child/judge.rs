@@ -131,8 +131,9 @@ fn emulate(emulated: Emulated, nr: u32, args: &Args) -> isize {
     }
 }
 
-/// Changes of credentials clear PR_SET_PDEATHSIG (kernel/cred.c, commit_creds), which keeps us from outliving the parent. When the kernel
-/// has cleared ours, the program's own is gone as well; a call that changed nothing clears neither.
+/// A change of credentials clears PR_SET_PDEATHSIG (kernel/cred.c, commit_creds), which keeps us
+/// from outliving the parent. When the kernel has cleared ours, the program's own is gone as well.
+/// A call that changed nothing clears neither.
 fn keep_pdeathsig() {
     let mut now = 0i32;
     let get = [p::PR_GET_PDEATHSIG as usize, (&raw mut now) as usize, 0, 0, 0, 0];

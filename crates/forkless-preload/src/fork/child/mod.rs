@@ -1,8 +1,12 @@
-//! The speculative child: from the clone to its exec, or to the first thing that another process could notice.
+//! The speculative child: from the clone to its exec, or to the first thing that another process
+//! could notice.
 //!
-//! Until it commits it must have no way to affect anything outside itself, with or without a system call. Every call is
-//! judged by `forkless_speculate::policy`; writable shared mappings are read-only here, and a write to one aborts; and death of any kind before
-//! the exec is an abort too: the parent then makes the plain fork, so an error in this code costs time, not behaviour.
+//! Until it commits it must have no way to affect anything outside itself, with or without a system
+//! call:
+//! - Every call is judged by `forkless_speculate::policy`.
+//! - Writable shared mappings are read-only here, and a write to one aborts.
+//! - Death of any kind before the exec is an abort, too. The parent then makes the plain fork, so
+//!   an error in this code costs time, not behaviour.
 #![expect(unsafe_code, reason = "signal handlers, memory and the program's own system calls")]
 
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
@@ -34,7 +38,8 @@ pub(crate) use judge::judge;
 /// `si_code` of a signal from a POSIX timer.
 const SI_TIMER: i32 = -2;
 
-/// Undoes the speculation: says why and ends. The parent wakes when our memory is gone, reaps us and forks plainly.
+/// Undoes the speculation: says why, and ends. The parent wakes when the child's memory is gone,
+/// reaps it and forks plainly.
 pub(crate) fn abort(reason: impl Into<Reason>) -> ! {
     end(reason.into())
 }
@@ -50,8 +55,9 @@ fn end(reason: Reason) -> ! {
     process::exit_group(0)
 }
 
-/// The end of a process makes a group an orphaned one that has no other member with a parent in another group of the session, and the kernel
-/// hangs up on what is stopped there (kernel/exit.c, kill_orphaned_pgrp). Changing the group does not.
+/// A process that ends may leave its group an orphaned one: a group without another member whose
+/// parent is in another group of the session. The kernel then hangs up on its stopped members
+/// (kernel/exit.c, kill_orphaned_pgrp). A process that changes its group first leaves none.
 fn leave_group() {
     if let Ok(group) = process::getpgid(process::getppid()) {
         let _ = process::setpgid(group);
@@ -71,7 +77,8 @@ pub(crate) fn direct(nr: u32, args: &Args) -> isize {
     judge(nr, args)
 }
 
-/// A handler has interrupted an exec, or has jumped out of it: mask, actions and death signal are those of the exec.
+/// A handler has interrupted an exec, or has jumped out of it. Mask, actions and death signal are
+/// those of the exec now.
 fn abort_if_executing() {
     if shared_pages::get().is_executing() {
         abort(Kind::Interrupted);
@@ -99,8 +106,8 @@ pub(crate) fn write<T>(at: usize, value: T) {
     program_memory::store(at, value);
 }
 
-/// A signal reached a handler of ours that it was not meant for: sent by somebody, or the fault of an instruction, which the replacement
-/// will execute as well.
+/// A signal reached a handler of ours that is not for it. It was sent, or raised by an instruction,
+/// which the replacement will execute as well.
 pub(crate) fn interrupted(signal: i32, code: i32) -> ! {
     if code <= 0 {
         signals::sent(signal);
@@ -108,10 +115,11 @@ pub(crate) fn interrupted(signal: i32, code: i32) -> ! {
     abort(Reason::new(Kind::Signal, signal as u32))
 }
 
-/// The first thing the child does, still inside the handler that made it. Signals other than the synchronous are blocked.
+/// The first thing that the child does, still inside the handler that made it. All but the
+/// synchronous signals are blocked.
 pub(crate) fn begin(slot: &'static Slot, source: i32, parent: i32) {
     speculation::begin();
-    // A child whose parent was killed must not go on to execute anything the program did not live to see.
+    // A child whose parent was killed must not execute what the program did not live to see.
     if process::set_pdeathsig(SIGKILL).is_err() || process::getppid() != parent {
         abort(Kind::Setup);
     }
@@ -139,8 +147,9 @@ fn start_timer() -> forkless_sys::Result<()> {
 
 static TIMER: AtomicI32 = AtomicI32::new(0);
 
-/// After an exec that failed. Its signal goes nowhere where the program ignores it, and comes once: a child that tries until its parent, which waits
-/// for it, has made the file would try for ever.
+/// After an exec that failed. The time limit's signal comes once, and not at all where the program
+/// ignores it. Its parent waits for the child. So a child that tries until the parent has made the
+/// file would try for ever.
 fn abort_if_time_is_over() {
     match timer::left(timer::TimerId(TIMER.load(Relaxed))) {
         Ok(left) if left.tv_sec != 0 || left.tv_nsec != 0 => {}
@@ -148,8 +157,9 @@ fn abort_if_time_is_over() {
     }
 }
 
-/// Reserves the absent ranges, or the next mmap of the child would be placed in one of them, over data it believes it has; and takes
-/// the right to write from the shared mappings, which need no system call to be noticed.
+/// Reserves the absent ranges. Else the child's next mmap could be placed in one of them, over data
+/// that it believes it has. And takes the right to write from the shared mappings: a write to one
+/// is noticed without a system call.
 fn guard_memory() {
     for (start, end) in exclusions::absent().iter() {
         let flags = mm::MAP_PRIVATE | mm::MAP_NORESERVE | mm::MAP_FIXED_NOREPLACE;
@@ -161,14 +171,15 @@ fn guard_memory() {
     for (start, end) in exclusions::shared().iter() {
         // SAFETY: a write to it is caught and aborts.
         let guarded = unsafe { mm::mprotect(start as *mut _, end - start, mm::PROT_READ) };
-        // Unless a child has not got it anyway: drivers, and programs, mark such mappings.
+        // Unless no child gets the mapping: drivers and programs mark such mappings themselves.
         if guarded.is_err() && mm::mincore(start, &mut [0]) != Err(Errno::ENOMEM) {
             abort(Kind::Setup);
         }
     }
 }
 
-/// Handler of the synchronous signals in a speculative child: fetches what is absent, aborts for everything else.
+/// Handler of the synchronous signals in a speculative child. It fetches what is absent, and aborts
+/// for everything else.
 extern "C" fn on_fault(signal: i32, info: &Info, _: &mut Frame) {
     match signal {
         SIGSEGV if info.code > 0 => {

@@ -1,5 +1,6 @@
-//! Memory a system call is about to touch, fetched before it is made. The kernel answers EFAULT where the program's own access would
-//! fault and be served; repeating after EFAULT is wrong, for the first try may have had half of its effect.
+//! Fetches memory that a system call is about to touch, before the call. Where the program's own
+//! access would fault and be served, the kernel answers EFAULT. Repeating a call after EFAULT is
+//! wrong: the first try may have had half of its effect.
 
 use forkless_record::Kind;
 use forkless_speculate::descriptors::Parts;
@@ -13,8 +14,9 @@ pub(crate) fn bytes(addr: usize, len: usize) {
     if len == 0 {
         return;
     }
-    // Memory that we have made read-only: EFAULT here, too, where the program's own write would abort. A call that only reads it is given
-    // up as well, which nobody can tell.
+    // We have made this memory read-only. A write to it gives EFAULT in the kernel, where the
+    // program's own write would abort. A call that only reads it aborts as well, which nobody can
+    // tell.
     if exclusions::shared().overlaps(addr, len) {
         abort(Kind::SharedWrite);
     }
@@ -44,13 +46,14 @@ pub(crate) fn string(addr: usize) {
         return;
     }
     let mut at = addr;
-    // Reading fetches by faulting; only the length is not known beforehand.
+    // Reading fetches by faulting. Only the length is not known beforehand.
     while program_memory::byte(at) != 0 {
         at += 1;
     }
 }
 
-/// The name of a file. One that may lead to our own descriptor, through a directory that has a link for each, ends the speculation.
+/// The name of a file. A name that may lead to our own descriptor, through a directory with a link
+/// for each, aborts.
 pub(crate) fn path(addr: usize) {
     if addr == 0 {
         return;
@@ -69,7 +72,7 @@ pub(crate) fn path(addr: usize) {
     }
 }
 
-/// The same, from a directory, which is not ours to look from.
+/// The same, from a directory, which must not be our descriptor.
 pub(crate) fn path_at(dir: usize, addr: usize) {
     if fds::is_hidden(dir) {
         abort(Kind::Collision);

@@ -1,6 +1,5 @@
-//! The child's signals as the program sees them. The real mask blocks all but the synchronous signals until exec, the real
-//! actions stay as inherited: a child's mask and actions matter to nobody before its exec, and then only what exec keeps
-//! does: the mask, and which signals are ignored (`flush_signal_handlers`, kernel/signal.c).
+//! The child's signals as the program sees them (`forkless_speculate::signals`), and what exec
+//! keeps of them.
 #![expect(unsafe_code, reason = "installing and restoring actions")]
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -56,11 +55,11 @@ pub(crate) fn begin(slot: &'static Slot) {
             Err(_) => abort(Kind::Setup),
         }
     }
-    // Until here a signal of these would have ended the child by its default, and been lost.
+    // Until here such a signal would have ended the child by its default action, and been lost.
     done(signal::set_mask(BLOCKED));
 }
 
-/// Exchanges the program's view of an action, of which the kernel keeps what it knows (`do_sigaction`, kernel/signal.c).
+/// Exchanges the program's view of an action.
 pub(crate) fn exchange(signal: usize, new: Option<&KernelAction>) -> Result<KernelAction, Errno> {
     let signal = signals::number(signal, new.is_some())?;
     let old = action(signal)?;
@@ -75,19 +74,20 @@ pub(crate) fn exchange(signal: usize, new: Option<&KernelAction>) -> Result<Kern
     Ok(old)
 }
 
-/// What libc has its handlers return to, which the kernel keeps with each action that libc sets. 0: not known.
+/// The code that libc has its handlers return to. The kernel keeps it with each action that libc
+/// sets. 0: not known.
 static RESTORER: AtomicUsize = AtomicUsize::new(0);
-/// The next action that is set is libc's own.
+/// The next action that is set is one that libc itself sets.
 static ASKED_LIBC: AtomicBool = AtomicBool::new(false);
 
-/// 0: libc is to set this action itself, which says it.
+/// 0: libc is to set this action itself, which tells the code.
 pub(crate) fn libcs_restorer() -> usize {
     let known = RESTORER.load(Relaxed);
     ASKED_LIBC.store(known == 0, Relaxed);
     known
 }
 
-/// In the parent: what a child has learnt.
+/// In the parent: takes over what a child has learnt.
 pub(crate) fn learn_restorer() {
     let known = shared_pages::get().restorer.load(Relaxed);
     if known != 0 {
@@ -153,12 +153,12 @@ pub(crate) fn mask() -> u64 {
 }
 
 pub(crate) fn set_mask(mask: u64) {
-    // Of one that is ignored, too: it would not have waited, and from here on it does.
+    // Also of an ignored signal: until now it would not have waited, and from here on it does.
     abort_if_pending(mask & !self::mask());
     MASK.store(mask, Relaxed);
 }
 
-/// Signals of which it could not be told any more whether they would wait.
+/// Aborts for waiting signals of which it could no longer be told whether they would wait.
 fn abort_if_pending(signals: u64) {
     let waiting = if signals == 0 { 0 } else { signal::pending().unwrap_or_default().0 & signals };
     if waiting != 0 {
@@ -206,16 +206,17 @@ pub(crate) fn pdeathsig() -> i32 {
     PDEATHSIG.load(Relaxed)
 }
 
-/// Signals that wait for the child and that the program would have had delivered by now. Their effect is the program's
-/// business: the replacement gets them.
+/// Aborts for waiting signals that the program would have had delivered by now. Their effect is the
+/// program's business, so the replacement gets them.
 pub(crate) fn abort_if_signalled() {
     abort_if_due(u64::MAX);
 }
 
-/// The same of some signals, before they get another action: from then on it cannot be told what they would have done.
+/// The same for some signals, before they get another action. Afterwards it could not be told what
+/// they would have done.
 fn abort_if_due(signals: u64) {
     let signals = signals & !mask();
-    // Much of what is set is about a signal that is ignored: no question of the kernel.
+    // Many actions are set for a signal that is ignored. Then the kernel need not be asked.
     if signals == 0 || (signals.is_power_of_two() && !is_meant(signals.trailing_zeros() as usize + 1)) {
         return;
     }
@@ -231,15 +232,16 @@ fn is_meant(signal: usize) -> bool {
     action(signal).is_ok_and(|a| a.handler != SIG_IGN)
 }
 
-/// Somebody sent a signal that cannot be kept waiting.
+/// A signal was sent that cannot be kept waiting.
 pub(crate) fn sent(signal: i32) {
     if is_meant(signal as usize) {
         shared_pages::get().pending.fetch_or(bit(signal as usize), Relaxed);
     }
 }
 
-/// What waits for a child that gives up goes to its replacement, but not what the child brought about itself: its replacement will, and
-/// may have a handler for it by then.
+/// Signals that wait for a child that gives up go to its replacement. Not those that the child
+/// brought about itself: its replacement will bring them about, too, and may have a handler by
+/// then.
 pub(crate) fn hand_over() {
     while let Ok(taken) = signal::take_pending_from(BLOCKED) {
         if !is_own(&taken) && is_meant(taken.signal() as usize) && !shared_pages::get().keep_signal(&taken) {
@@ -250,19 +252,19 @@ pub(crate) fn hand_over() {
 
 fn is_own(taken: &Taken) -> bool {
     match taken.code() {
-        // Timers and limits of its own; SIGINT from a terminal has the same code.
+        // Its own timers and limits. SIGINT from a terminal has the same code.
         Taken::KERNEL => OF_TIMERS.has(taken.signal()),
-        // A broken pipe, a file past its limit: the kernel names the caller as the sender.
+        // A broken pipe, or a file past its limit: the kernel names the caller as the sender.
         Taken::USER => taken.sender() == process::getpid(),
         _ => false,
     }
 }
 
-/// Gives the kernel what exec keeps. [`suspend`] takes it back. What cannot be given undoes the speculation.
+/// Gives the kernel what exec keeps. A refusal undoes the speculation. [`suspend`] takes it back.
 pub(crate) fn apply() {
     for (signal, ignored) in actions().differences(SYNCHRONOUS.0) {
         if ignored {
-            // Of one that is blocked, too, the kernel would throw away what waits.
+            // Also of a blocked signal the kernel would throw away what waits.
             abort_if_pending(bit(signal) & mask());
         }
         let action = KernelAction { handler: usize::from(ignored), ..KernelAction::DEFAULT };
