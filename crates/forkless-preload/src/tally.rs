@@ -9,7 +9,7 @@ use core::ffi::{CStr, c_char, c_int};
 use core::ptr::{null, null_mut};
 use core::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicUsize,
-    Ordering::{Acquire, Relaxed, Release},
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
 use forkless_record::{Counter, Record, Site};
@@ -176,13 +176,16 @@ pub(crate) fn site(address: usize) -> Option<&'static Site> {
 
 /// A line that was found before: to find a name the list of mappings may have to be read.
 struct Found {
-    /// 0 while `site` is another's.
+    /// An odd number. 0: there is no line yet. [`BUSY`]: a thread is putting one.
     key: AtomicUsize,
     site: AtomicPtr<Site>,
 }
 
 static FOUND: [Found; 16] =
     [const { Found { key: AtomicUsize::new(0), site: AtomicPtr::new(null_mut()) } }; 16];
+
+/// A value of [`Found::key`].
+const BUSY: usize = 2;
 
 impl Found {
     fn get(&self, key: usize) -> Option<&'static Site> {
@@ -194,7 +197,10 @@ impl Found {
     }
 
     fn put(&self, key: usize, site: &'static Site) {
-        self.key.store(0, Release);
+        // Two threads at once would leave the line of one under the key of the other.
+        if self.key.swap(BUSY, AcqRel) == BUSY {
+            return;
+        }
         self.site.store(core::ptr::from_ref(site).cast_mut(), Release);
         self.key.store(key, Release);
     }
