@@ -11,16 +11,6 @@ use crate::stats::bootstrap::{Replicates, Resampler, Samples, within_rounds};
 use crate::stats::median;
 
 /// A figure against its limit.
-///
-/// ```
-/// use forkless_bench::check::{Bound, Check, Verdict};
-/// let check: Check = serde_json::from_str(
-///     r#"{"name": "system", "params": {}, "figure": "plain / run", "unit": "times", "bound": "at_least",
-///         "limit": 4.0, "value": 5.2, "ci95": [5.0, 5.4], "verdict": "reached", "evidence": "12 lines"}"#,
-/// )?;
-/// assert_eq!((check.bound, check.verdict), (Bound::AtLeast, Verdict::Reached));
-/// # Ok::<(), serde_json::Error>(())
-/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Check {
     /// Of whom: the victim.
@@ -46,11 +36,6 @@ pub struct Check {
 }
 
 /// The right side of a limit.
-///
-/// ```
-/// use forkless_bench::check::Bound;
-/// assert_eq!(serde_json::to_string(&Bound::AtMost).unwrap(), "\"at_most\"");
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
@@ -61,11 +46,6 @@ pub enum Bound {
 }
 
 /// Whether a limit was kept.
-///
-/// ```
-/// use forkless_bench::check::Verdict;
-/// assert_eq!(serde_json::from_str::<Verdict>("\"not_shown\"").unwrap(), Verdict::NotShown);
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {

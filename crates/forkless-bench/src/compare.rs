@@ -24,11 +24,6 @@ pub const SITTING: f64 = 0.05;
 pub const SINGLE: f64 = 0.25;
 
 /// How the two sides were taken.
-///
-/// ```
-/// use forkless_bench::compare::Comparison;
-/// assert_eq!(serde_json::to_string(&Comparison::SingleRestart).unwrap(), "\"single_restart\"");
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Comparison {
@@ -48,11 +43,6 @@ pub enum Comparison {
 
 impl Comparison {
     /// One sentence for the report.
-    ///
-    /// ```
-    /// use forkless_bench::compare::{Comparison, SINGLE};
-    /// assert!(Comparison::SingleRestart.about().contains(&format!("{} %", SINGLE * 100.0)));
-    /// ```
     #[must_use]
     pub fn about(self) -> &'static str {
         match self {
@@ -75,11 +65,6 @@ impl Comparison {
 }
 
 /// What a comparison shows.
-///
-/// ```
-/// use forkless_bench::compare::Verdict;
-/// assert_eq!(serde_json::to_string(&Verdict::NoDifferenceShown).unwrap(), "\"no_difference_shown\"");
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -107,16 +92,6 @@ impl Verdict {
 }
 
 /// One row of one result against the same row of another.
-///
-/// ```
-/// use forkless_bench::compare::{Comparison, Side, compare};
-/// use forkless_bench::store::Store;
-/// let published = Store::at("/nonexistent").load("published")?;
-/// let side = |method| Side { results: &published, method };
-/// let changes = compare(&side(None), &side(None), false, 1);
-/// assert!(changes.iter().all(|change| change.comparison == Comparison::Published));
-/// # Ok::<(), forkless_bench::error::Error>(())
-/// ```
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Change {
     /// Suite, method, parameters and metric of the row.
@@ -145,24 +120,6 @@ pub struct Change {
 
 impl Change {
     /// Whether the second side is worse by more than `percent`, with the whole interval.
-    ///
-    /// ```
-    /// use forkless_bench::compare::{Change, Comparison, Verdict};
-    /// let change = Change {
-    ///     suite: "spawn".into(),
-    ///     method: "posix_spawn".into(),
-    ///     metric: "wall".into(),
-    ///     unit: "us".into(),
-    ///     params: Default::default(),
-    ///     a: 90.0,
-    ///     b: 108.0,
-    ///     ratio: 1.2,
-    ///     ci95: [1.15, 1.25],
-    ///     comparison: Comparison::Restarts,
-    ///     verdict: Verdict::Slower,
-    /// };
-    /// assert!(change.is_regression(10.0) && !change.is_regression(20.0));
-    /// ```
     #[must_use]
     pub fn is_regression(&self, percent: f64) -> bool {
         let [low, high] = self.ci95;
@@ -179,24 +136,6 @@ fn higher_is_better(metric: &str) -> bool {
 }
 
 /// A result, and possibly the one method of it that is meant.
-///
-/// ```
-/// use forkless_bench::compare::{Side, compare};
-/// use forkless_bench::results::{Results, Row, Suite};
-/// let row = |method: &str, median| {
-///     let mut row = Row { method: method.into(), metric: "wall".into(), ..Row::default() };
-///     row.summary.median = median;
-///     row.samples = vec![median; 30];
-///     row.per_round = vec![1; 30];
-///     row
-/// };
-/// let rows = vec![row("vfork_exec", 60.0), row("posix_spawn", 90.0)];
-/// let mut results = Results::begin();
-/// results.suites.push(Suite { name: "spawn".into(), rows, ..Suite::default() });
-/// let side = |method| Side { results: &results, method: Some(method) };
-/// let changes = compare(&side("vfork_exec"), &side("posix_spawn"), false, 1);
-/// assert_eq!(changes[0].ratio, 1.5);
-/// ```
 #[derive(Debug, Clone)]
 pub struct Side<'a> {
     /// The file's content.
@@ -206,13 +145,6 @@ pub struct Side<'a> {
 }
 
 /// Whether a result's absolute figures are of another world: published, or taken in an emulator.
-///
-/// ```
-/// use forkless_bench::compare::is_of_another_world;
-/// use forkless_bench::store::Store;
-/// assert!(is_of_another_world(&Store::at("/nonexistent").load("published")?));
-/// # Ok::<(), forkless_bench::error::Error>(())
-/// ```
 #[must_use]
 pub fn is_of_another_world(results: &Results) -> bool {
     results.machine.os == "published" || results.machine.emulator.is_some()
@@ -220,25 +152,6 @@ pub fn is_of_another_world(results: &Results) -> bool {
 
 /// Compares all rows that both sides have. Estimates are left out: they are no ground for a verdict. With `relative` every figure
 /// is taken relative to its own side's yardstick, as it always is where one side is of another world.
-///
-/// ```
-/// use forkless_bench::compare::{Side, Verdict, compare};
-/// use forkless_bench::results::{Results, Row, Suite};
-/// let run = |us: f64| {
-///     let mut row = Row { method: "forkless".into(), metric: "wall".into(), ..Row::default() };
-///     row.summary.median = us;
-///     row.samples = vec![us; 30];
-///     row.per_round = vec![1; 30];
-///     let mut results = Results::begin();
-///     results.suites.push(Suite { name: "spawn".into(), rows: vec![row], ..Suite::default() });
-///     results
-/// };
-/// let (before, after) = (run(60.0), run(66.0));
-/// let side = |results| Side { results, method: None };
-/// let changes = compare(&side(&before), &side(&after), false, 1);
-/// // 10 % more, but of two single runs on a machine that may have changed between them.
-/// assert_eq!(changes[0].verdict, Verdict::NoDifferenceShown);
-/// ```
 #[must_use]
 pub fn compare(a: &Side<'_>, b: &Side<'_>, relative: bool, seed: u64) -> Vec<Change> {
     let either = |is: fn(&Results) -> bool| is(a.results) || is(b.results);

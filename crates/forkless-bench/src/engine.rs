@@ -51,13 +51,6 @@ impl Turn {
 }
 
 /// How long and how densely to measure.
-///
-/// ```
-/// use std::time::Duration;
-/// use forkless_bench::engine::Plan;
-/// let rough = Plan { runs: 200, time: Some(Duration::from_secs(5)), ..Plan::default() };
-/// assert_eq!((rough.per_turn, rough.seed), (5, 1));
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Plan {
     /// Counted repetitions of a method fast enough to take all of its turns in full.
@@ -79,23 +72,6 @@ impl Default for Plan {
 }
 
 /// Told how a run goes.
-///
-/// ```
-/// use forkless_bench::engine::{Observer, Plan};
-/// use forkless_bench::spawn::{self, Method, Spec};
-/// struct Last(usize, usize);
-/// impl Observer for Last {
-///     fn progress(&mut self, done: usize, total: usize) {
-///         *self = Last(done, total);
-///     }
-///     fn note(&mut self, _text: &str) {}
-/// }
-/// let mut last = Last(0, 0);
-/// let plan = Plan { runs: 20, ..Plan::default() };
-/// spawn::run(&Spec { methods: vec![Method::PosixSpawn], plan, ..Spec::default() }, None, &mut last)?;
-/// assert!(last.0 > 0 && last.0 == last.1);
-/// # Ok::<(), forkless_bench::error::Error>(())
-/// ```
 pub trait Observer {
     /// `done` of `total` rounds are finished; the total may shrink when time runs out.
     fn progress(&mut self, done: usize, total: usize);
@@ -105,13 +81,6 @@ pub trait Observer {
 }
 
 /// An observer that ignores everything.
-///
-/// ```
-/// use forkless_bench::engine::{Observer, Silent};
-/// let observer: &mut dyn Observer = &mut Silent;
-/// observer.note("nobody hears this");
-/// assert_eq!(size_of::<Silent>(), 0);
-/// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silent;
 

@@ -5,12 +5,6 @@ use std::fmt;
 use std::io;
 
 /// Why a suite could not be set up or measured.
-///
-/// ```
-/// use forkless_bench::error::Error;
-/// let error = Error::Child { method: "system".into(), outcome: "exited with 127".into() };
-/// assert!(error.to_string().starts_with("system: the child exited with 127"));
-/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {

@@ -30,18 +30,6 @@ const LOOP: u8 = b'l';
 const VOLUME: u8 = b'v';
 
 /// The measuring process's end: announces changes. Dropping it has them undone and waits until they are.
-///
-/// ```
-/// use std::process::Command;
-/// use forkless_bench::guard::Guard;
-/// // A program that calls `serve`; cat listens as well, and undoes nothing.
-/// let mut command = Command::new("sh");
-/// command.args(["-c", "cat >/dev/null"]);
-/// let mut guard = Guard::start(command)?;
-/// guard.run_at_end(&["true".as_ref()])?;
-/// drop(guard); // waits for it
-/// # Ok::<(), forkless_bench::error::Error>(())
-/// ```
 #[derive(Debug)]
 pub struct Guard {
     child: Child,
@@ -54,13 +42,6 @@ impl Guard {
     ///
     /// # Errors
     /// When the program cannot be started; then nothing may be changed that would need undoing.
-    ///
-    /// ```
-    /// use std::process::Command;
-    /// use forkless_bench::guard::Guard;
-    /// let error = Guard::start(Command::new("/nonexistent/forkless")).unwrap_err();
-    /// assert!(error.to_string().contains("/nonexistent/forkless"));
-    /// ```
     pub fn start(mut command: Command) -> Result<Guard, Error> {
         let step =
             format!("start the process that restores settings ({})", command.get_program().to_string_lossy());
@@ -96,21 +77,6 @@ impl Guard {
     ///
     /// # Errors
     /// When the guarding process is gone.
-    ///
-    /// ```
-    /// # use std::process::Command;
-    /// # use forkless_bench::guard::{self, Guard};
-    /// # let heard = std::env::temp_dir().join(format!("forkless-run-at-end-{}", std::process::id()));
-    /// # let mut command = Command::new("sh");
-    /// # command.args(["-c", "cat > \"$0\""]).arg(&heard);
-    /// let mut guard = Guard::start(command)?;
-    /// guard.run_at_end(&["echo".as_ref(), "undone".as_ref()])?;
-    /// drop(guard);
-    /// # let said = guard::serve(std::fs::File::open(&heard).unwrap());
-    /// # std::fs::remove_file(heard).unwrap();
-    /// assert!(said.is_empty(), "{said:?}");
-    /// # Ok::<(), forkless_bench::error::Error>(())
-    /// ```
     pub fn run_at_end(&mut self, arguments: &[&OsStr]) -> Result<(), Error> {
         let fields: Vec<&[u8]> = arguments.iter().map(|argument| argument.as_bytes()).collect();
         self.announce(RUN, &fields)
@@ -154,11 +120,6 @@ impl Drop for Guard {
 /// The guarding process: reads announcements until the other end is gone, then undoes them, last first. Returns what there is to
 /// say about it, in sentences: what could not be undone, and that the other end went without a word. The caller prints them and must
 /// bear it when nobody is there to read: the terminal may be gone, too.
-///
-/// ```
-/// let said = forkless_bench::guard::serve(std::io::empty());
-/// assert_eq!(said, ["interrupted: nothing is kept"]);
-/// ```
 #[must_use]
 pub fn serve(mut input: impl Read) -> Vec<String> {
     let mut changes = Vec::new();

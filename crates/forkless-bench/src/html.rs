@@ -33,14 +33,6 @@ th.parentNode.querySelectorAll('th').forEach(o=>o.ariaSort=null);th.ariaSort=d>0
 return d*(isNaN(a)||isNaN(c)?v(x).localeCompare(v(y)):a-c)}).forEach(r=>b.append(r))}})";
 
 /// The page.
-///
-/// ```
-/// use forkless_bench::results::{Results, Suite};
-/// let mut results = Results::begin();
-/// results.suites.push(Suite { name: "<spawn>".into(), ..Suite::default() });
-/// let page = forkless_bench::html::page(&results);
-/// assert!(page.starts_with("<!doctype html>") && page.contains("&lt;spawn") && !page.contains("<spawn>"));
-/// ```
 #[must_use]
 pub fn page(results: &Results) -> String {
     let names: Vec<&str> = results.suites.iter().map(|suite| suite.name.as_str()).collect();

@@ -22,12 +22,6 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// How the program hears that it is to end.
-///
-/// ```
-/// use forkless_bench::keeper::Ending;
-/// // Apache ends by a signal, a program of the bench at the end of its input.
-/// assert_ne!(Ending::Terminate, Ending::Input);
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// Its standard input, the pipe, comes to an end.
@@ -55,13 +49,6 @@ const ABANDONED_REST: Duration = Duration::from_millis(500);
 ///
 /// It reaps every child of the calling process, and holds back SIGCHLD for the calling thread: call it from a process that has no
 /// other children and no other threads.
-///
-/// ```
-/// use forkless_bench::keeper::{Ending, keep};
-/// let status = keep(Ending::Terminate, &"sh".into(), &["-c".into(), "exit 3".into()]);
-/// # // Where standard input is at its end at once, the program may have been told to end first.
-/// assert!(status == 3 || status == 128 + 15);
-/// ```
 pub fn keep(ending: Ending, program: &OsString, arguments: &[OsString]) -> u8 {
     let bench = std::os::unix::process::parent_id();
     let gone = || std::os::unix::process::parent_id() != bench;

@@ -31,14 +31,6 @@ struct Told {
 }
 
 /// What a result says about where and in which state it was measured.
-///
-/// ```
-/// use forkless_bench::machine::Machine;
-/// let machine = Machine::observe();
-/// let back: Machine = serde_json::from_str(&serde_json::to_string(&machine)?)?;
-/// assert_eq!(back, machine);
-/// # Ok::<(), serde_json::Error>(())
-/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// Sixteen hexadecimal digits that change with processor, processor count, memory size, kernel or C library.
@@ -80,12 +72,6 @@ pub struct Machine {
 
 impl Machine {
     /// Looks at the machine now.
-    ///
-    /// ```
-    /// let machine = forkless_bench::machine::Machine::observe();
-    /// assert!(machine.cpus >= 1);
-    /// assert_eq!(machine.fingerprint.len(), 16);
-    /// ```
     #[must_use]
     pub fn observe() -> Machine {
         let uname = uname();
@@ -114,11 +100,6 @@ impl Machine {
     }
 
     /// Every field as a name and a printable value, in the order of the structure.
-    ///
-    /// ```
-    /// let lines = forkless_bench::machine::Machine::observe().lines();
-    /// assert!(lines.iter().any(|(name, value)| *name == "page size" && value.parse::<u64>().is_ok()));
-    /// ```
     #[must_use]
     pub fn lines(&self) -> Vec<(&'static str, String)> {
         fn or_unknown<T: ToString>(value: Option<T>) -> String {

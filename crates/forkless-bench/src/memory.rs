@@ -37,12 +37,6 @@ pub(crate) fn require(wanted: u64) -> Result<(), Error> {
 }
 
 /// The most that `require` grants now; no limit where the system does not tell.
-///
-/// ```
-/// let bytes = forkless_bench::memory::largest_safe();
-/// println!("a sweep may go up to {} MiB", bytes >> 20);
-/// assert!(bytes < 1 << 60 || bytes == u64::MAX, "known, or no limit");
-/// ```
 #[must_use]
 pub fn largest_safe() -> u64 {
     // A 32nd of the memory goes into page tables of the parent and of forked children, and into the harness.

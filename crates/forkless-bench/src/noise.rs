@@ -10,11 +10,6 @@ use crate::stats::bootstrap::Samples;
 use crate::stats::{Summary, median};
 
 /// What disturbed a measurement. A field the system does not tell is `None`.
-///
-/// ```
-/// let noise = forkless_bench::results::Noise { steal_percent: Some(2.5), ..Default::default() };
-/// assert_eq!(serde_json::to_value(&noise).unwrap()["steal_percent"], 2.5);
-/// ```
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Noise {
     /// Percentage of all processor time that a hypervisor gave to others.

@@ -14,13 +14,6 @@ const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 const COMPACT: &str = "/proc/sys/vm/compact_memory";
 
 /// Which pages back the parent's memory.
-///
-/// ```
-/// use forkless_bench::pages::Pages;
-/// assert_eq!("thp-2m".parse::<Pages>()?, Pages::Thp(2048));
-/// assert_eq!(Pages::Thp(2048).to_string(), "thp-2m");
-/// # Ok::<(), forkless_bench::error::Error>(())
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, PartialOrd, Ord)]
 pub enum Pages {
     /// The base page size, 4 KiB on x86-64: transparent huge pages are declined with `MADV_NOHUGEPAGE`.
@@ -43,11 +36,6 @@ impl Pages {
     }
 
     /// Every kind this kernel offers, smallest pages first; what of it may be used is another question.
-    ///
-    /// ```
-    /// use forkless_bench::pages::Pages;
-    /// assert_eq!(Pages::offered()[0], Pages::Base);
-    /// ```
     #[must_use]
     pub fn offered() -> Vec<Pages> {
         let mut kinds = vec![Pages::Base];

@@ -24,11 +24,6 @@ mod system;
 /// # Errors
 /// [`Error::Missing`] when none of them exists or may be used, and on macOS, which binds nothing; [`Error::Spec`] for a number that
 /// no processor can have.
-///
-/// ```
-/// use forkless_bench::{error::Error, parent::pin};
-/// assert!(matches!(pin(&[1 << 20]), Err(Error::Spec(_) | Error::Missing(_))));
-/// ```
 pub fn pin(cpus: &[usize]) -> Result<(), Error> {
     system::pin(cpus)
 }

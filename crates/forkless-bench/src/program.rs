@@ -24,19 +24,6 @@ mod assembled;
 mod image;
 
 /// Which program the children run.
-///
-/// ```
-/// use forkless_bench::engine::{Plan, Silent};
-/// use forkless_bench::program::Kind;
-/// use forkless_bench::spawn::{self, Method, Spec};
-/// let spec = Spec {
-///     methods: vec![Method::PosixSpawn],
-///     child: Kind::File("/nonexistent/program".into()),
-///     plan: Plan { runs: 20, ..Plan::default() },
-///     ..Spec::default()
-/// };
-/// assert!(spawn::run(&spec, None, &mut Silent).is_err());
-/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     /// A tiny static program that exits at once; `/usr/bin/true` on other systems than Linux.

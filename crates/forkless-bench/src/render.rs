@@ -14,14 +14,6 @@ use self::grid::{table, varying_params};
 pub(crate) use self::limits::limits;
 
 /// Tables for a terminal of the given width, each under its suite's name and followed by its notes.
-///
-/// ```
-/// use forkless_bench::results::{Results, Row, Suite};
-/// let row = Row { method: "forkless".into(), metric: "wall".into(), unit: "us".into(), ..Row::default() };
-/// let mut results = Results::begin();
-/// results.suites.push(Suite { name: "spawn".into(), rows: vec![row], ..Suite::default() });
-/// assert!(forkless_bench::render::terminal(&results, 80).contains("forkless"));
-/// ```
 #[must_use]
 pub fn terminal(results: &Results, width: u16) -> String {
     let mut text = String::new();
@@ -123,15 +115,6 @@ pub(crate) fn legend(suite: &Suite) -> String {
 }
 
 /// GitHub-flavoured Markdown: a heading, a table and the notes for each suite, the machine at the end.
-///
-/// ```
-/// use forkless_bench::results::{Results, Row, Suite};
-/// let row = Row { method: "forkless".into(), metric: "wall".into(), unit: "us".into(), ..Row::default() };
-/// let mut results = Results::begin();
-/// results.suites.push(Suite { name: "spawn".into(), rows: vec![row], ..Suite::default() });
-/// let text = forkless_bench::render::markdown(&results);
-/// assert!(text.starts_with("### spawn") && text.contains("| forkless |"), "{text}");
-/// ```
 #[must_use]
 pub fn markdown(results: &Results) -> String {
     let mut text = String::new();
@@ -167,15 +150,6 @@ pub fn markdown(results: &Results) -> String {
 }
 
 /// One line a row, without the samples; parameters as `name=value` pairs in one field.
-///
-/// ```
-/// use forkless_bench::results::{Results, Row, Suite};
-/// let row = Row { method: "forkless".into(), metric: "wall".into(), unit: "us".into(), ..Row::default() };
-/// let mut results = Results::begin();
-/// results.suites.push(Suite { name: "spawn".into(), rows: vec![row], ..Suite::default() });
-/// let text = forkless_bench::render::csv(&results);
-/// assert!(text.lines().nth(1).is_some_and(|line| line.starts_with("spawn,forkless,,wall,us,false,0,")));
-/// ```
 #[must_use]
 pub fn csv(results: &Results) -> String {
     let mut text = String::from(

@@ -19,14 +19,6 @@ pub const SCHEMA: &str = "forkless.bench/1";
 const RESAMPLES: usize = 2000;
 
 /// Everything one invocation measured.
-///
-/// ```
-/// use forkless_bench::results::Results;
-/// let results = Results::begin();
-/// let back: Results = serde_json::from_str(&results.to_json())?;
-/// assert_eq!(back, results);
-/// # Ok::<(), serde_json::Error>(())
-/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Results {
     /// [`SCHEMA`].
@@ -43,12 +35,6 @@ pub struct Results {
 
 impl Results {
     /// Results that begin now, on this machine, without suites.
-    ///
-    /// ```
-    /// use forkless_bench::results::{Results, SCHEMA};
-    /// let results = Results::begin();
-    /// assert!(results.schema == SCHEMA && results.suites.is_empty());
-    /// ```
     #[must_use]
     pub fn begin() -> Results {
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -62,12 +48,6 @@ impl Results {
     }
 
     /// The results as one JSON object.
-    ///
-    /// ```
-    /// use forkless_bench::results::Results;
-    /// let json: serde_json::Value = serde_json::from_str(&Results::begin().to_json()).unwrap();
-    /// assert_eq!(json["schema"], "forkless.bench/1");
-    /// ```
     #[must_use]
     pub fn to_json(&self) -> String {
         // Serialising plain structures, strings and numbers into a string cannot fail.
@@ -76,12 +56,6 @@ impl Results {
 }
 
 /// A parameter's value: a number (bytes, a count) or a word.
-///
-/// ```
-/// use forkless_bench::results::Param;
-/// assert_eq!(serde_json::from_str::<Param>("4096").unwrap(), Param::Number(4096));
-/// assert_eq!(serde_json::from_str::<Param>("\"thp-2m\"").unwrap(), Param::Word("thp-2m".into()));
-/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Param {
@@ -104,13 +78,6 @@ impl std::fmt::Display for Param {
 pub type Params = BTreeMap<String, Param>;
 
 /// One suite's rows and what is to be known about how they were taken.
-///
-/// ```
-/// use forkless_bench::results::Suite;
-/// let suite = Suite { name: "spawn".into(), ..Suite::default() };
-/// // What is empty is left out.
-/// assert!(serde_json::to_value(&suite).unwrap().get("fits").is_none());
-/// ```
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Suite {
     /// `spawn`, `memory`, ...
@@ -143,13 +110,6 @@ pub struct Suite {
 impl Suite {
     /// One suite of the rows of several runs of it under different parameters: rounds and seconds add up, the noise is the
     /// worst of them. A default suite for none.
-    ///
-    /// ```
-    /// use forkless_bench::results::Suite;
-    /// let part = Suite { name: "spawn".into(), rounds: 20, notes: vec!["no strace".into()], ..Suite::default() };
-    /// let joined = Suite::join(vec![part.clone(), part]);
-    /// assert_eq!((joined.rounds, joined.notes.len()), (40, 1));
-    /// ```
     #[must_use]
     pub fn join(suites: Vec<Suite>) -> Suite {
         let mut suites = suites.into_iter();
@@ -178,13 +138,6 @@ impl Suite {
 }
 
 /// A figure computed from the medians of several rows of one interleaved run.
-///
-/// ```
-/// use forkless_bench::results::Derived;
-/// let text = r#"{"name": "localtime, TZ unset / set", "unit": "times", "value": 10.2, "ci95": [9.9, 10.4]}"#;
-/// assert_eq!(serde_json::from_str::<Derived>(text)?.unit, "times");
-/// # Ok::<(), serde_json::Error>(())
-/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Derived {
     /// What of what.
@@ -198,16 +151,6 @@ pub struct Derived {
 }
 
 /// Time as a constant and a growth with memory.
-///
-/// ```
-/// use forkless_bench::results::Fit;
-/// let fit: Fit = serde_json::from_str(
-///     r#"{"method": "fork_exec", "pages": "base", "metric": "wall", "constant_us": 130.0, "r2": 0.999,
-///         "constant_us_ci95": [120.0, 140.0], "per_gib_ms": 8.1, "per_gib_ms_ci95": [8.0, 8.2]}"#,
-/// )?;
-/// assert!(fit.constant_us + 1000.0 * 4.0 * fit.per_gib_ms > 32_000.0, "microseconds at 4 GiB");
-/// # Ok::<(), serde_json::Error>(())
-/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fit {
     /// What was measured.
@@ -229,14 +172,6 @@ pub struct Fit {
 }
 
 /// One method's figures for one metric.
-///
-/// ```
-/// use forkless_bench::results::Row;
-/// let mut row = Row { method: "forkless".into(), metric: "wall".into(), ..Row::default() };
-/// row.summary.median = 60.5;
-/// // The statistics stand beside the names.
-/// assert_eq!(serde_json::to_value(&row).unwrap()["median"], 60.5);
-/// ```
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Row {
     /// What was measured.
@@ -281,16 +216,6 @@ impl Row {
 }
 
 /// Two methods of one interleaved run against each other.
-///
-/// ```
-/// use forkless_bench::results::Ratio;
-/// let ratio: Ratio = serde_json::from_str(
-///     r#"{"to": "vfork_exec", "value": 1.43, "ci95": [1.4, 1.46], "within_rounds": 1.44,
-///         "within_rounds_ci95": [1.43, 1.45]}"#,
-/// )?;
-/// assert!(ratio.within_rounds_ci95[0] > 1.0, "slower than vfork_exec");
-/// # Ok::<(), serde_json::Error>(())
-/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
     /// The method in the denominator.
@@ -388,19 +313,6 @@ pub(crate) fn rows(series: Vec<Series>, baseline: Option<&str>, seed: u64) -> Ve
 
 /// Puts the results of several restarts of the same run together: one row for each that all have, its samples one restart
 /// after the other. `None` for no results.
-///
-/// ```
-/// use forkless_bench::results::{Results, Row, Suite, merge};
-/// let restart = |us: f64| {
-///     let row = Row { metric: "wall".into(), samples: vec![us; 3], per_round: vec![1; 3], ..Row::default() };
-///     let mut results = Results::begin();
-///     results.suites.push(Suite { name: "spawn".into(), rows: vec![row], ..Suite::default() });
-///     results
-/// };
-/// let merged = merge(vec![restart(60.0), restart(66.0)]).unwrap();
-/// let row = &merged.suites[0].rows[0];
-/// assert_eq!((row.samples.len(), &row.restarts[..]), (6, &[3, 3][..]));
-/// ```
 #[must_use]
 pub fn merge(parts: Vec<Results>) -> Option<Results> {
     let mut parts = parts.into_iter();

@@ -24,12 +24,6 @@ use crate::guard::Guard;
 use crate::program::private_directory;
 
 /// The program that has both `run` and `bench forker`: its path.
-///
-/// ```
-/// use forkless_bench::{suites::cow::Spec, under_run::Launcher};
-/// let spec = Spec { under_run: Some(Launcher("/usr/bin/forkless".into())), ..Spec::default() };
-/// assert!(spec.under_run.is_some());
-/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launcher(pub PathBuf);
 
@@ -250,13 +244,6 @@ impl Arm for Remote<'_> {
 ///
 /// # Errors
 /// When an answer cannot be written.
-///
-/// ```
-/// let mut answers = Vec::new();
-/// forkless_bench::under_run::serve(std::io::empty(), &mut answers)?;
-/// assert!(answers.is_empty(), "nothing asked, nothing answered");
-/// # Ok::<(), std::io::Error>(())
-/// ```
 pub fn serve(input: impl BufRead, mut output: impl Write) -> io::Result<()> {
     let mut answer = |answer: &Answer| -> io::Result<()> {
         serde_json::to_writer(&mut output, answer)?;

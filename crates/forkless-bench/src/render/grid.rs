@@ -11,12 +11,6 @@ use crate::compare::Change;
 use crate::results::{Fit, Param, Row, Suite};
 
 /// A suite as lines and columns of text.
-///
-/// ```
-/// use forkless_bench::render::Grid;
-/// let grid = Grid { heads: vec!["size".into()], lines: vec![vec!["1 GiB".into()]], text_columns: 1 };
-/// assert!(grid.to_markdown().contains("| 1 GiB |"));
-/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grid {
     /// Column heads.
@@ -166,18 +160,6 @@ impl Grid {
 
     /// Lays out comparisons of one result, A, with several others, B, C and so on: a line for each row of A that any of them
     /// has.
-    ///
-    /// ```
-    /// use forkless_bench::compare::{Side, compare};
-    /// use forkless_bench::render::Grid;
-    /// use forkless_bench::store::Store;
-    /// let store = Store::at("/nonexistent");
-    /// let (linux, solaris) = (store.load("published:linux")?, store.load("published:solaris")?);
-    /// let side = |results| Side { results, method: None };
-    /// let grid = Grid::of_changes(&[compare(&side(&linux), &side(&solaris), false, 1)]);
-    /// assert_eq!(grid.heads[..4], ["suite", "method", "params", "metric"]);
-    /// # Ok::<(), forkless_bench::error::Error>(())
-    /// ```
     #[must_use]
     pub fn of_changes(others: &[Vec<Change>]) -> Grid {
         let mut heads = ["suite", "method", "params", "metric", "A"].map(str::to_owned).to_vec();
@@ -277,24 +259,12 @@ impl Grid {
     }
 
     /// As a table for a terminal of the given width.
-    ///
-    /// ```
-    /// use forkless_bench::render::Grid;
-    /// let grid = Grid { heads: vec!["size".into()], lines: vec![vec!["1 GiB".into()]], text_columns: 1 };
-    /// assert!(grid.to_terminal(80).contains("1 GiB"));
-    /// ```
     #[must_use]
     pub fn to_terminal(&self, width: u16) -> String {
         table(self, width).to_string()
     }
 
     /// As a table of GitHub-flavoured Markdown.
-    ///
-    /// ```
-    /// use forkless_bench::render::Grid;
-    /// let grid = Grid { heads: vec!["line".into()], lines: vec![vec!["a | b".into()]], text_columns: 1 };
-    /// assert!(grid.to_markdown().contains(r"| a \| b |"));
-    /// ```
     #[must_use]
     pub fn to_markdown(&self) -> String {
         let mut text = String::new();

@@ -13,12 +13,6 @@ use std::str::FromStr;
 use crate::error::Error;
 
 /// How the threads are switched.
-///
-/// ```
-/// use forkless_bench::reproduce::green::How;
-/// assert_eq!("setjmp".parse::<How>()?, How::Setjmp);
-/// # Ok::<(), forkless_bench::error::Error>(())
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
     /// getcontext, setcontext.
@@ -60,13 +54,6 @@ pub(super) const AVAILABLE: bool = cfg!(all(target_arch = "x86_64", target_env =
 ///
 /// # Errors
 /// [`Error::Missing`] where the program cannot be had: it is for x86-64 with glibc.
-///
-/// ```
-/// use forkless_bench::error::Error;
-/// use forkless_bench::reproduce::green::{How, main};
-/// // x86-64 with glibc, or a sentence that says so.
-/// assert!(matches!(main(How::Setjmp, 100), Ok(()) | Err(Error::Missing(_))));
-/// ```
 pub fn main(how: How, operations: u64) -> Result<(), Error> {
     if !AVAILABLE {
         return Err(Error::Missing(ELSEWHERE.into()));

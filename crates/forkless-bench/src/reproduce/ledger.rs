@@ -24,11 +24,6 @@ pub(crate) const SIZE: f64 = 3.0;
 pub(crate) const SAME: f64 = 1.5;
 
 /// What became of a claim on this machine.
-///
-/// ```
-/// use forkless_bench::reproduce::Verdict;
-/// assert_eq!(serde_json::to_string(&Verdict::NoLongerHolds).unwrap(), "\"no_longer_holds\"");
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -44,10 +39,6 @@ pub enum Verdict {
 
 impl Verdict {
     /// In words.
-    ///
-    /// ```
-    /// assert_eq!(forkless_bench::reproduce::Verdict::NotRun.words(), "not run here");
-    /// ```
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -60,11 +51,6 @@ impl Verdict {
 }
 
 /// Which side of a bound a figure's whole interval must lie on.
-///
-/// ```
-/// use forkless_bench::reproduce::Side;
-/// assert_eq!(serde_json::to_string(&Side::AtLeast).unwrap(), "\"at_least\"");
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
@@ -179,13 +165,6 @@ impl Claim {
 }
 
 /// A bound as results show it.
-///
-/// ```
-/// use forkless_bench::reproduce::{Criterion, Side};
-/// let text = r#"{"figure": "sigprocmask.syscalls", "is": "at_most", "bound": 0.0}"#;
-/// assert_eq!(serde_json::from_str::<Criterion>(text)?.is, Side::AtMost);
-/// # Ok::<(), serde_json::Error>(())
-/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Criterion {
     /// The figure's name.
@@ -203,14 +182,6 @@ impl From<&Bound> for Criterion {
 }
 
 /// A claim with its verdict.
-///
-/// ```
-/// use forkless_bench::reproduce::{Judged, Verdict};
-/// let text = r#"{"id": "4.3", "claim": "", "published": "", "verdict": "holds", "reason": "",
-///                "figures": [], "holds_if": [], "gone_if": []}"#;
-/// assert_eq!(serde_json::from_str::<Judged>(text)?.verdict, Verdict::Holds);
-/// # Ok::<(), serde_json::Error>(())
-/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Judged {
     /// Its number.

@@ -46,13 +46,6 @@ use crate::stats::median;
 pub const SCHEMA: &str = "forkless.reproduce/1";
 
 /// One of the five experiments.
-///
-/// ```
-/// use forkless_bench::reproduce::Id;
-/// assert_eq!("e4".parse::<Id>()?, Id::E4);
-/// assert_eq!(Id::ALL.len(), 5);
-/// # Ok::<(), forkless_bench::error::Error>(())
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "`title` says what each is about")]
 pub enum Id {
@@ -96,12 +89,6 @@ impl FromStr for Id {
 }
 
 /// How to run the experiments.
-///
-/// ```
-/// use forkless_bench::reproduce::Options;
-/// let rough = Options { quick: true, seed: 1, ..Options::default() };
-/// assert!(!rough.install, "only on request");
-/// ```
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Smaller sizes and fewer runs: a rough answer in seconds.
@@ -125,12 +112,6 @@ impl Options {
 }
 
 /// Everything one invocation found out.
-///
-/// ```
-/// use forkless_bench::reproduce::{Article, SCHEMA};
-/// let article = Article::begin();
-/// assert_eq!((article.schema.as_str(), article.experiments.len()), (SCHEMA, 0));
-/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Article {
     /// [`SCHEMA`].
@@ -147,11 +128,6 @@ pub struct Article {
 
 impl Article {
     /// An article that begins now, on this machine, without experiments.
-    ///
-    /// ```
-    /// let article = forkless_bench::reproduce::Article::begin();
-    /// assert_eq!(article.claims().count(), 0);
-    /// ```
     #[must_use]
     pub fn begin() -> Article {
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -165,12 +141,6 @@ impl Article {
     }
 
     /// The article as one JSON object.
-    ///
-    /// ```
-    /// use forkless_bench::reproduce::Article;
-    /// let json: serde_json::Value = serde_json::from_str(&Article::begin().to_json()).unwrap();
-    /// assert_eq!(json["schema"], "forkless.reproduce/1");
-    /// ```
     #[must_use]
     pub fn to_json(&self) -> String {
         // Serialising plain structures, strings and numbers into a string cannot fail.
@@ -181,14 +151,6 @@ impl Article {
     ///
     /// # Errors
     /// [`Error::Spec`] when the text is something else.
-    ///
-    /// ```
-    /// use forkless_bench::reproduce::Article;
-    /// let article = Article::begin();
-    /// assert_eq!(Article::from_json(&article.to_json())?, article);
-    /// assert!(Article::from_json("{}").is_err());
-    /// # Ok::<(), forkless_bench::error::Error>(())
-    /// ```
     pub fn from_json(text: &str) -> Result<Article, Error> {
         let mut article: Article = serde_json::from_str(text)
             .map_err(|error| Error::Spec(format!("not a result of forkless reproduce: {error}")))?;
@@ -202,18 +164,6 @@ impl Article {
     }
 
     /// Takes an experiment in, in the place of an earlier one of the same name.
-    ///
-    /// ```
-    /// use forkless_bench::reproduce::{Article, Experiment};
-    /// let again = r#"{"id": "E4", "quick": true, "created": 0, "seconds": 1.5, "theirs": "", "ours": "", "scaled": [],
-    ///     "tables": [], "plots": [], "picture": "", "figures": [], "missing": {}, "notes": [], "claims": [],
-    ///     "noise": {"steal_percent": null, "others_percent": null, "drift_percent": null, "spread_percent": null}}"#;
-    /// let experiment: Experiment = serde_json::from_str(again).unwrap();
-    /// let mut article = Article::begin();
-    /// article.put(experiment.clone());
-    /// article.put(experiment);
-    /// assert_eq!(article.experiments.len(), 1);
-    /// ```
     pub fn put(&mut self, experiment: Experiment) {
         self.experiments.retain(|other| other.id != experiment.id);
         self.experiments.push(experiment);
@@ -221,32 +171,12 @@ impl Article {
     }
 
     /// Every judged claim, in order.
-    ///
-    /// ```
-    /// use forkless_bench::reproduce::{Article, Verdict};
-    /// let article = Article::begin();
-    /// let differ = article.claims().filter(|claim| claim.verdict == Verdict::Differs);
-    /// assert_eq!(differ.count(), 0);
-    /// ```
     pub fn claims(&self) -> impl Iterator<Item = &Judged> {
         self.experiments.iter().flat_map(|experiment| &experiment.claims)
     }
 }
 
 /// One experiment as it was run here.
-///
-/// ```
-/// use forkless_bench::reproduce::{Article, Experiment, Verdict};
-/// # let text = r#"{"id": "E4", "quick": true, "created": 0, "seconds": 1.5, "theirs": "", "ours": "", "scaled": [],
-/// #     "tables": [], "plots": [], "picture": "", "figures": [], "missing": {}, "notes": [], "claims": [],
-/// #     "noise": {"steal_percent": null, "others_percent": null, "drift_percent": null, "spread_percent": null}}"#;
-/// let nothing_measured: Experiment = serde_json::from_str(text).unwrap();
-/// let mut article = Article::begin();
-/// article.put(nothing_measured);
-/// let judged_anew = Article::from_json(&article.to_json())?;
-/// assert!(judged_anew.claims().all(|claim| claim.verdict == Verdict::NotRun));
-/// # Ok::<(), forkless_bench::error::Error>(())
-/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Experiment {
     /// Which.
@@ -326,13 +256,6 @@ impl Experiment {
 }
 
 /// A table of the published shape.
-///
-/// ```
-/// use forkless_bench::{render::Grid, reproduce::Table};
-/// let grid = Grid { heads: vec!["calls".into()], lines: vec![vec!["2".into()]], text_columns: 0 };
-/// let table = Table { title: "System calls of a switch".into(), grid };
-/// assert_eq!(serde_json::to_value(&table).unwrap()["grid"]["heads"][0], "calls");
-/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Table {
     /// What it shows.
@@ -353,13 +276,6 @@ impl Table {
 }
 
 /// A measured or counted figure that claims are judged by.
-///
-/// ```
-/// use forkless_bench::reproduce::Figure;
-/// let text = r#"{"name": "sigprocmask.syscalls", "about": "", "unit": "", "value": 1.0, "ci95": null}"#;
-/// assert_eq!(serde_json::from_str::<Figure>(text)?.ci95, None); // a count
-/// # Ok::<(), serde_json::Error>(())
-/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// Its name among the experiment's figures.
@@ -427,15 +343,6 @@ impl Bench<'_> {
 /// Only what makes the whole experiment impossible; a part that cannot be measured here is missing with its reason.
 ///
 /// Compiled only, for it takes minutes; the tests of `forkless reproduce` run it.
-///
-/// ```no_run
-/// use forkless_bench::engine::Silent;
-/// use forkless_bench::reproduce::{self, Id, Options};
-/// let options = Options { quick: true, seed: 1, ..Options::default() };
-/// let experiment = reproduce::run(Id::E2, &options, None, &mut Silent)?;
-/// assert!(!experiment.claims.is_empty());
-/// # Ok::<(), forkless_bench::error::Error>(())
-/// ```
 pub fn run(
     id: Id,
     options: &Options,

@@ -15,11 +15,6 @@ main{max-width:60rem}h2{margin-top:3rem}.ledger td{white-space:normal;vertical-a
 nav a{margin-right:1rem;color:var(--mark)}";
 
 /// The page.
-///
-/// ```
-/// use forkless_bench::reproduce::{Article, page::page};
-/// assert!(page(&Article::begin()).contains("0 hold, 0 differ"));
-/// ```
 #[must_use]
 pub fn page(article: &Article) -> String {
     let mut html = format!(

@@ -8,13 +8,6 @@ use crate::html::{escape, room_for};
 use crate::render::number;
 
 /// A picture.
-///
-/// ```
-/// use forkless_bench::reproduce::Plot;
-/// let text = r#"{"kind": "lines", "title": "fork", "x": "GiB", "y": "ms", "lines": []}"#;
-/// assert!(matches!(serde_json::from_str(text)?, Plot::Lines { .. }));
-/// # Ok::<(), serde_json::Error>(())
-/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Plot {
@@ -41,12 +34,6 @@ pub enum Plot {
 }
 
 /// A line of a plot.
-///
-/// ```
-/// use forkless_bench::reproduce::Line;
-/// let line = Line { name: "fork".into(), points: vec![[0.0, 0.1], [1.0, 11.2]] };
-/// assert_eq!(serde_json::to_string(&line).unwrap(), r#"{"name":"fork","points":[[0.0,0.1],[1.0,11.2]]}"#);
-/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Line {
     /// What it is of.
@@ -56,12 +43,6 @@ pub struct Line {
 }
 
 /// A value with its interval.
-///
-/// ```
-/// use forkless_bench::reproduce::Mark;
-/// let mark: Mark = serde_json::from_str(r#"{"name":"vfork","value":21.5,"ci95":[21.0,22.0]}"#).unwrap();
-/// assert!(mark.ci95[0] <= mark.value && mark.value <= mark.ci95[1]);
-/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Mark {
     /// What it is of.

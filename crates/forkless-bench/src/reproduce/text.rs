@@ -75,11 +75,6 @@ pub(crate) fn tally(article: &Article) -> String {
 }
 
 /// Everything for a terminal of the given width.
-///
-/// ```
-/// use forkless_bench::reproduce::{Article, text};
-/// assert!(text::terminal(&Article::begin(), 80).starts_with("The ledger of claims\n"));
-/// ```
 #[must_use]
 pub fn terminal(article: &Article, width: u16) -> String {
     let mut text = String::new();
@@ -106,12 +101,6 @@ pub fn terminal(article: &Article, width: u16) -> String {
 }
 
 /// The ledger alone, for the end of something longer.
-///
-/// ```
-/// use forkless_bench::reproduce::{Article, text};
-/// let text = text::short(&Article::begin(), 80);
-/// assert!(text.ends_with("0 hold, 0 differ, 0 no longer hold, 0 not run here\n"), "{text}");
-/// ```
 #[must_use]
 pub fn short(article: &Article, width: u16) -> String {
     format!("{}\n{}\n", ledger(article, true).to_terminal(width), tally(article))
@@ -132,11 +121,6 @@ pub(crate) fn day(seconds: u64) -> String {
 }
 
 /// GitHub-flavoured Markdown: machine, ledger, and the tables of every experiment.
-///
-/// ```
-/// use forkless_bench::reproduce::{Article, text};
-/// assert!(text::markdown(&Article::begin()).starts_with("# The published experiments on this machine\n"));
-/// ```
 #[must_use]
 pub fn markdown(article: &Article) -> String {
     let mut text = format!(

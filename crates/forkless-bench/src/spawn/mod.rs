@@ -45,13 +45,6 @@ use crate::stats::bootstrap::Samples;
 use crate::stdio::NullStdout;
 
 /// What to measure.
-///
-/// ```
-/// use forkless_bench::engine::Silent;
-/// use forkless_bench::spawn::{self, Spec};
-/// let nobody = Spec { threads: 0, ..Spec::default() };
-/// assert!(spawn::run(&nobody, None, &mut Silent).is_err());
-/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     /// The methods, each once.
@@ -97,21 +90,6 @@ pub(crate) const METRICS: [Metric; 6] = [WALL, BLOCKED, CPU_TOTAL, CPU_USER, CPU
 /// # Errors
 /// [`Error::Missing`] when the machine has not got the memory or the descriptors; [`Error::Spec`] for a specification
 /// without methods, runs or threads; the first error of any spawn otherwise.
-///
-/// ```
-/// use forkless_bench::engine::{Plan, Silent};
-/// use forkless_bench::spawn::{self, Method, Spec};
-///
-/// let spec = Spec {
-///     methods: vec![Method::VforkExec, Method::PosixSpawn],
-///     plan: Plan { runs: 20, ..Plan::default() },
-///     ..Spec::default()
-/// };
-/// let suite = spawn::run(&spec, None, &mut Silent)?;
-/// let wall = suite.rows.iter().filter(|row| row.metric == "wall");
-/// assert_eq!(wall.count(), 2);
-/// # Ok::<(), forkless_bench::error::Error>(())
-/// ```
 pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observer) -> Result<Suite, Error> {
     if spec.threads == 0 {
         return Err(Error::Spec("--threads must be at least 1".into()));

@@ -14,14 +14,6 @@ use super::worker::{Target, Worker};
 use super::{add_lap, worker};
 
 /// What to check.
-///
-/// ```
-/// use forkless_bench::engine::{Plan, Silent};
-/// use forkless_bench::spawn::{Method, selfcheck::{Spec, self_check}};
-/// let plan = Plan::default();
-/// let none = Spec { method: Method::VforkExec, comparisons: 0, slowdown: 0.03, confidence: 0.95, plan };
-/// assert!(self_check(&none, None, &mut Silent).is_err());
-/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     /// The method measured against itself.
@@ -37,12 +29,6 @@ pub struct Spec {
 }
 
 /// What came out.
-///
-/// ```
-/// use forkless_bench::spawn::selfcheck::Verdict;
-/// let verdict = Verdict { comparisons: 20, false_alarms: 1, found: 20, width: 0.01, measured: 1.03 };
-/// assert!(verdict.false_alarms <= verdict.comparisons / 10, "95 % intervals");
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Verdict {
     /// Runs made.
@@ -61,16 +47,6 @@ pub struct Verdict {
 ///
 /// # Errors
 /// As [`run`](super::run).
-///
-/// ```
-/// use forkless_bench::engine::{Plan, Silent};
-/// use forkless_bench::spawn::{Method, selfcheck::{Spec, self_check}};
-/// let plan = Plan { runs: 100, ..Plan::default() };
-/// let spec = Spec { method: Method::PosixSpawn, comparisons: 1, slowdown: 0.5, confidence: 0.95, plan };
-/// let verdict = self_check(&spec, None, &mut Silent)?;
-/// assert!(verdict.false_alarms <= verdict.comparisons && verdict.measured > 0.0);
-/// # Ok::<(), forkless_bench::error::Error>(())
-/// ```
 pub fn self_check(
     spec: &Spec,
     guard: Option<&mut Guard>,

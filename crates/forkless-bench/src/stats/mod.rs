@@ -7,12 +7,6 @@ pub(crate) mod line;
 use serde::{Deserialize, Serialize};
 
 /// Order statistics of one series.
-///
-/// ```
-/// use forkless_bench::results::Summary;
-/// let summary = Summary { n: 3, min: 1.0, median: 2.0, max: 3.0, ..Summary::default() };
-/// assert_eq!(serde_json::to_value(summary).unwrap()["median"], 2.0);
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Summary {
     /// Number of samples.
@@ -106,12 +100,6 @@ pub(crate) fn median(samples: &[f64]) -> f64 {
 }
 
 /// Counts in logarithmic bins: what a reader needs to see two humps or a long tail.
-///
-/// ```
-/// use forkless_bench::results::Histogram;
-/// let histogram = Histogram { edges: vec![50.0, 100.0], counts: vec![97, 3] };
-/// assert_eq!(histogram.counts.iter().sum::<u64>(), 100);
-/// ```
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Histogram {
     /// Lower edge of each bin, ascending; a bin ends where the next begins.

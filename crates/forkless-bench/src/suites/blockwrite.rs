@@ -36,23 +36,6 @@ use crate::suites::Stages;
 pub(crate) use self::loop_device::remove as remove_loop_device;
 
 /// What to measure.
-///
-/// ```
-/// use forkless_bench::engine::{Plan, Silent};
-/// use forkless_bench::suites::blockwrite::{self, Mode, On, Spec};
-/// let spec = Spec {
-///     targets: vec![On::File],
-///     bs: vec![512, 4096],
-///     size: 64 << 10,
-///     modes: vec![Mode::Buffered],
-///     plan: Plan { runs: 2, per_turn: 1, ..Plan::default() },
-///     ..Spec::default()
-/// };
-/// let suite = blockwrite::run(&spec, None, &mut Silent)?;
-/// // Where no usual place for scratch files is on a block device, a note says so.
-/// assert!(!suite.rows.is_empty() || !suite.notes.is_empty());
-/// # Ok::<(), forkless_bench::error::Error>(())
-/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     /// What is written to.
@@ -83,12 +66,6 @@ impl Default for Spec {
 }
 
 /// What is written to.
-///
-/// ```
-/// use forkless_bench::suites::blockwrite::On;
-/// assert_eq!("loop-4k".parse::<On>()?, On::Loop4k);
-/// # Ok::<(), forkless_bench::error::Error>(())
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum On {
     /// A file.
@@ -128,11 +105,6 @@ impl FromStr for On {
 }
 
 /// How the writes reach the device.
-///
-/// ```
-/// use forkless_bench::suites::blockwrite::Mode;
-/// assert_eq!(Mode::ALL, [Mode::Buffered, Mode::Direct]);
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Through the page cache.
@@ -146,10 +118,6 @@ impl Mode {
     pub const ALL: [Mode; 2] = [Mode::Buffered, Mode::Direct];
 
     /// `buffered` or `direct`.
-    ///
-    /// ```
-    /// assert_eq!(forkless_bench::suites::blockwrite::Mode::Direct.name(), "direct");
-    /// ```
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -174,13 +142,6 @@ const METRICS: [Metric; 7] = [
 /// # Errors
 /// [`Error::Spec`] for no target or a block size of zero or beyond the size; the first write that fails. A target this machine
 /// does not give, and a block size `O_DIRECT` refuses, are notes.
-///
-/// ```
-/// use forkless_bench::{engine::Silent, error::Error};
-/// use forkless_bench::suites::blockwrite::{self, Spec};
-/// let too_large = Spec { bs: vec![8 << 20], size: 4 << 20, ..Spec::default() };
-/// assert!(matches!(blockwrite::run(&too_large, None, &mut Silent), Err(Error::Spec(_))));
-/// ```
 pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observer) -> Result<Suite, Error> {
     if spec.targets.is_empty() || spec.bs.is_empty() || spec.modes.is_empty() {
         return Err(Error::Spec("nothing to write: choose a target, a block size and a mode".into()));

@@ -22,13 +22,6 @@ mod count;
 pub(crate) mod switch;
 
 /// What to measure.
-///
-/// ```
-/// use forkless_bench::engine::{Plan, Silent};
-/// use forkless_bench::suites::context::{self, Spec};
-/// let spec = Spec { filter: vec!["nothing".into()], plan: Plan::default() };
-/// assert!(context::run(&spec, &mut Silent).is_err());
-/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     /// Words that a name must contain; all when empty.
@@ -82,15 +75,6 @@ fn operations() -> Vec<Operation> {
 ///
 /// # Errors
 /// [`Error::Spec`] when the filter leaves nothing; the first error of any child.
-///
-/// ```
-/// use forkless_bench::engine::{Plan, Silent};
-/// use forkless_bench::suites::context::{self, Spec};
-/// let spec = Spec { filter: vec!["localtime_r".into()], plan: Plan { runs: 10, ..Plan::default() } };
-/// let suite = context::run(&spec, &mut Silent)?;
-/// assert!(suite.rows.iter().all(|row| row.method == "localtime_r") && !suite.rows.is_empty());
-/// # Ok::<(), forkless_bench::error::Error>(())
-/// ```
 pub fn run(spec: &Spec, observer: &mut dyn Observer) -> Result<Suite, Error> {
     let wanted =
         |name: &str| spec.filter.is_empty() || spec.filter.iter().any(|word| name.contains(word.as_str()));

@@ -30,12 +30,6 @@ use crate::suites::Stages;
 use crate::under_run::{self, Forker, Launcher, Remote, Setup};
 
 /// What to measure.
-///
-/// ```
-/// use forkless_bench::suites::cow::Spec;
-/// let sparse = Spec { stride: vec![1, 16], ..Spec::default() };
-/// assert_eq!((sparse.count, sparse.passes), (100_000, 10));
-/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     /// Pages of the base size the parent holds.
@@ -88,23 +82,6 @@ const METRICS: [Metric; 7] = [
 ///
 /// # Errors
 /// [`Error::Spec`] for no pages or passes; the first error of any child. Kinds of pages the machine does not give are notes.
-///
-/// ```
-/// use forkless_bench::engine::{Plan, Silent};
-/// use forkless_bench::pages::Pages;
-/// use forkless_bench::suites::cow::{self, Spec};
-/// let spec = Spec {
-///     count: 1000,
-///     passes: 2,
-///     pages: vec![Pages::Base],
-///     methods: vec![],
-///     plan: Plan { runs: 2, per_turn: 1, ..Plan::default() },
-///     ..Spec::default()
-/// };
-/// let suite = cow::run(&spec, None, &mut Silent)?;
-/// assert!(suite.rows.iter().any(|row| row.metric == "first"));
-/// # Ok::<(), forkless_bench::error::Error>(())
-/// ```
 pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observer) -> Result<Suite, Error> {
     if spec.count == 0 || spec.passes == 0 || spec.stride.contains(&0) {
         return Err(Error::Spec("pages, passes and strides must be at least 1".into()));

@@ -34,12 +34,6 @@ use crate::suites::Stages;
 use crate::under_run::{self, Forker, Launcher, Remote, Setup};
 
 /// What to measure.
-///
-/// ```
-/// use forkless_bench::suites::memory::Spec;
-/// let half_used = Spec { sizes: vec![1 << 30], usage: vec![50], ..Spec::default() };
-/// assert_eq!(half_used.plan.runs, 200);
-/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     /// Bytes the parent has mapped.
@@ -94,23 +88,6 @@ struct State {
 ///
 /// # Errors
 /// As [`spawn::run`](crate::spawn::run); a state the machine cannot take is a note, not an error.
-///
-/// ```
-/// use forkless_bench::engine::{Plan, Silent};
-/// use forkless_bench::pages::Pages;
-/// use forkless_bench::spawn::Method;
-/// use forkless_bench::suites::memory::{self, Spec};
-/// let spec = Spec {
-///     sizes: vec![8 << 20],
-///     pages: vec![Pages::Base],
-///     methods: vec![Method::VforkExec],
-///     plan: Plan { runs: 10, ..Plan::default() },
-///     ..Spec::default()
-/// };
-/// let suite = memory::run(&spec, None, &mut Silent)?;
-/// assert!(suite.rows.iter().any(|row| row.method == "vfork_exec"), "{:?}", suite.notes);
-/// # Ok::<(), forkless_bench::error::Error>(())
-/// ```
 pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observer) -> Result<Suite, Error> {
     let program = Program::prepare(&Kind::Exit, guard.as_deref_mut())?;
     let target = Target::new(&program);

@@ -37,13 +37,6 @@ mod system;
 pub(crate) use self::system::exec_chain;
 
 /// What to measure.
-///
-/// ```
-/// use forkless_bench::{engine::Silent, error::Error};
-/// use forkless_bench::suites::syscalls::{self, Spec};
-/// let unknown = Spec { calls: vec!["getpidd".into()], ..Spec::default() };
-/// assert!(matches!(syscalls::run(&unknown, None, &mut Silent), Err(Error::Spec(_))));
-/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     /// Names of calls to measure, as [`offered`] has them; all when empty.
@@ -89,11 +82,6 @@ const CALLS: [(&str, &str); 24] = [
 ];
 
 /// What of them there is here: everywhere the ways that go through libc, vfork among them where its system call is no interface.
-///
-/// ```
-/// use forkless_bench::suites::syscalls::offered;
-/// assert!(offered().contains(&("posix_spawn", "libc")));
-/// ```
 #[must_use]
 pub fn offered() -> Vec<(&'static str, &'static str)> {
     let here = |(name, via)| match (name, via) {
@@ -112,16 +100,6 @@ const BATCH: u64 = 2000;
 ///
 /// # Errors
 /// [`Error::Spec`] for a name that is not [`offered`]; the first error of any child.
-///
-/// ```
-/// use forkless_bench::engine::{Plan, Silent};
-/// use forkless_bench::suites::syscalls::{self, Spec};
-/// let plan = Plan { runs: 10, ..Plan::default() };
-/// let spec = Spec { calls: vec!["getpid".into()], plan, ..Spec::default() };
-/// let suite = syscalls::run(&spec, None, &mut Silent)?;
-/// assert!(suite.rows.iter().all(|row| row.method == "getpid") && !suite.rows.is_empty());
-/// # Ok::<(), forkless_bench::error::Error>(())
-/// ```
 pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observer) -> Result<Suite, Error> {
     let offered = offered();
     if let Some(name) = spec.calls.iter().find(|name| !offered.iter().any(|(known, _)| known == name)) {

@@ -35,19 +35,6 @@ use crate::results::Suite;
 use stage::Stage;
 
 /// What to measure, and with what.
-///
-/// ```
-/// use forkless_bench::engine::Plan;
-/// use forkless_bench::suites::victims::Spec;
-/// let spec = Spec {
-///     filter: vec!["apache".into()],
-///     plan: Plan::default(),
-///     forkless: "/usr/bin/forkless".into(),
-///     install: false,
-///     quick: true,
-/// };
-/// assert_eq!(spec.plan.seed, 1);
-/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     /// Words that a victim's name must contain; all when empty.
@@ -143,11 +130,6 @@ const VICTIMS: &[Victim] = &[
 ];
 
 /// Names and descriptions of all victims, in the order measured.
-///
-/// ```
-/// let victims = forkless_bench::suites::victims::list();
-/// assert!(victims.iter().any(|(name, _)| *name == "apache-cgi"));
-/// ```
 #[must_use]
 pub fn list() -> Vec<(&'static str, &'static str)> {
     VICTIMS.iter().map(|victim| (victim.name, victim.about)).collect()
@@ -158,17 +140,6 @@ pub fn list() -> Vec<(&'static str, &'static str)> {
 /// # Errors
 /// [`Error::Spec`] when the filter leaves no victim; [`Error::Missing`] when `forkless run` does not work here at all. A victim
 /// that cannot be measured is a check that says why.
-///
-/// ```
-/// use std::process::Command;
-/// use forkless_bench::{engine::{Plan, Silent}, error::Error, guard::Guard};
-/// use forkless_bench::suites::victims::{self, Spec};
-/// # let (plan, forkless) = (Plan::default(), "/usr/bin/forkless".into());
-/// let none = Spec { filter: vec!["nobody".into()], plan, forkless, install: false, quick: true };
-/// let mut guard = Guard::start(Command::new("cat"))?;
-/// assert!(matches!(victims::run(&none, &mut guard, &mut Silent), Err(Error::Spec(_))));
-/// # Ok::<(), Error>(())
-/// ```
 pub fn run(spec: &Spec, guard: &mut Guard, observer: &mut dyn Observer) -> Result<Suite, Error> {
     let chosen = |victim: &&Victim| {
         spec.filter.is_empty() || spec.filter.iter().any(|word| victim.name.contains(word.as_str()))
