@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::results::Params;
+use crate::params::Params;
 #[cfg(target_os = "linux")]
 use crate::stats::bootstrap::{Replicates, Resampler, Samples, within_rounds};
 #[cfg(target_os = "linux")]

@@ -12,6 +12,7 @@ mod relative;
 use serde::Serialize;
 
 pub(crate) use self::relative::{published, published_on};
+use crate::registry::Registry;
 use crate::results::{Params, Results, Row};
 use crate::stats::bootstrap::{Replicates, Resampler, Samples, within_rounds};
 use crate::stats::median;
@@ -153,7 +154,7 @@ pub fn is_of_another_world(results: &Results) -> bool {
 /// Compares all rows that both sides have. Estimates are left out: they are no ground for a verdict. With `relative` every figure
 /// is taken relative to its own side's yardstick, as it always is where one side is of another world.
 #[must_use]
-pub fn compare(a: &Side<'_>, b: &Side<'_>, relative: bool, seed: u64) -> Vec<Change> {
+pub fn compare(a: &Side<'_>, b: &Side<'_>, relative: bool, seed: u64, registry: Registry) -> Vec<Change> {
     let either = |is: fn(&Results) -> bool| is(a.results) || is(b.results);
     let by_yardstick = if either(|results| results.machine.os == "published") {
         Some(Comparison::Published)
@@ -174,9 +175,14 @@ pub fn compare(a: &Side<'_>, b: &Side<'_>, relative: bool, seed: u64) -> Vec<Cha
                     continue;
                 }
                 let change = match by_yardstick {
-                    Some(kind) => {
-                        relative::change(&suite.name, first, second, &suite.rows, &other.rows, kind)
-                    }
+                    Some(kind) => relative::change(
+                        registry.of(&suite.name),
+                        first,
+                        second,
+                        &suite.rows,
+                        &other.rows,
+                        kind,
+                    ),
                     None => Some(measured(first, second, same_run, seed)),
                 };
                 changes.extend(change.map(|change| Change { suite: suite.name.clone(), ..change }));
@@ -287,6 +293,7 @@ fn round_replicates(row: &Row, seed: u64) -> Replicates {
 mod tests {
     use super::*;
     use crate::results::{Metric, Series, Suite, rows};
+    use crate::suites::SUITES;
 
     const WALL: Metric = Metric { name: "wall", unit: "us", estimate: false };
 
@@ -309,7 +316,7 @@ mod tests {
 
     fn one(a: &Results, b: &Results) -> Change {
         let side = |results| Side { results, method: None };
-        compare(&side(a), &side(b), false, 1).pop().unwrap()
+        compare(&side(a), &side(b), false, 1, SUITES).pop().unwrap()
     }
 
     #[test]
@@ -353,7 +360,7 @@ mod tests {
         add_yardstick(&mut real, 0.5);
         add_yardstick(&mut emulated, 0.25);
         let side = |results| Side { results, method: Some("m") };
-        let change = compare(&side(&real), &side(&emulated), false, 1).pop().unwrap();
+        let change = compare(&side(&real), &side(&emulated), false, 1, SUITES).pop().unwrap();
         assert_eq!((change.comparison, change.verdict), (Comparison::Emulated, Verdict::None));
         assert!((change.a - 2.0).abs() < 1e-9 && (change.b - 4.0).abs() < 1e-9, "{change:?}");
         assert!(!change.is_regression(0.0));
@@ -363,7 +370,7 @@ mod tests {
     fn published_figures_are_compared_relative_to_their_yardstick() {
         let published = published();
         let side = |method| Side { results: &published, method: Some(method) };
-        let all = compare(&side("vfork_exec"), &side("system"), false, 1);
+        let all = compare(&side("vfork_exec"), &side("system"), false, 1, SUITES);
         let change = all.iter().find(|change| change.suite == "spawn").unwrap();
         assert!((change.b - 115.4 / 9.0).abs() < 1e-9);
         assert_eq!(change.verdict, Verdict::None);

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::stats::bootstrap::Samples;
 
 /// Something to measure: it fills one or more series, the same ones every turn.
-pub(crate) trait Arm {
+pub trait Arm {
     /// Repeats the work: `settle` times uncounted, then `counted` times, adding at least one value to every series of
     /// `turn`.
     ///
@@ -29,7 +29,7 @@ pub(crate) trait Arm {
 
 /// What one turn of an [`Arm`] gave.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Turn {
+pub struct Turn {
     series: Vec<Vec<f64>>,
 }
 

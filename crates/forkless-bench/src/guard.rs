@@ -24,10 +24,16 @@ const WRITE: u8 = b'w';
 const RUN: u8 = b'x';
 /// No change: the measuring process ends by itself.
 const DONE: u8 = b'd';
-#[cfg(target_os = "linux")]
-const LOOP: u8 = b'l';
-#[cfg(target_os = "linux")]
-const VOLUME: u8 = b'v';
+
+/// A change that only its suite knows how to undo: announced with one word, the name of the thing changed, and undone by the
+/// function in the guarding process. [`serve`] is given all there are.
+#[derive(Debug, Clone, Copy)]
+pub struct Undo {
+    /// Tells it from the others and from the guard's own: `r`, `w`, `x` and `d` are taken.
+    pub kind: u8,
+    /// Undoes it; must be fine where that has been done already.
+    pub undo: fn(&OsStr) -> io::Result<()>,
+}
 
 /// The measuring process's end: announces changes. Dropping it has them undone and waits until they are.
 #[derive(Debug)]
@@ -82,16 +88,12 @@ impl Guard {
         self.announce(RUN, &fields)
     }
 
-    /// Announces a loop device that was added, to be removed again once it is detached.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn remove_loop_device(&mut self, number: u32) -> Result<(), Error> {
-        self.announce(LOOP, &[number.to_string().as_bytes()])
-    }
-
-    /// Announces a device-mapper volume to be removed.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn remove_volume(&mut self, name: &str) -> Result<(), Error> {
-        self.announce(VOLUME, &[name.as_bytes()])
+    /// Announces a change that a registered suite knows how to undo. Call it before the change.
+    ///
+    /// # Errors
+    /// When the guarding process is gone.
+    pub fn undo_at_end(&mut self, how: &Undo, thing: &OsStr) -> Result<(), Error> {
+        self.announce(how.kind, &[thing.as_bytes()])
     }
 
     fn announce(&mut self, kind: u8, fields: &[&[u8]]) -> Result<(), Error> {
@@ -121,7 +123,7 @@ impl Drop for Guard {
 /// say about it, in sentences: what could not be undone, and that the other end went without a word. The caller prints them and must
 /// bear it when nobody is there to read: the terminal may be gone, too.
 #[must_use]
-pub fn serve(mut input: impl Read) -> Vec<String> {
+pub fn serve(mut input: impl Read, undos: &[Undo]) -> Vec<String> {
     let mut changes = Vec::new();
     let mut done = false;
     while let Ok(change) = read_change(&mut input) {
@@ -134,7 +136,7 @@ pub fn serve(mut input: impl Read) -> Vec<String> {
     let changed = !changes.is_empty();
     let mut said = Vec::new();
     for (kind, fields) in changes.into_iter().rev() {
-        if let Err(error) = undo(kind, &fields) {
+        if let Err(error) = undo(kind, &fields, undos) {
             let what =
                 fields.first().map_or_else(String::new, |field| String::from_utf8_lossy(field).into_owned());
             said.push(format!("could not undo the change to {what}: {error}"));
@@ -162,7 +164,7 @@ fn read_change(input: &mut impl Read) -> io::Result<(u8, Vec<Vec<u8>>)> {
     Ok((head[0], fields))
 }
 
-fn undo(kind: u8, fields: &[Vec<u8>]) -> io::Result<()> {
+fn undo(kind: u8, fields: &[Vec<u8>], undos: &[Undo]) -> io::Result<()> {
     let path = |index: usize| fields.get(index).map(|field| Path::new(OsStr::from_bytes(field)));
     match (kind, path(0), fields.get(1)) {
         (REMOVE, Some(path), _) => match fs::remove_dir_all(path) {
@@ -170,15 +172,6 @@ fn undo(kind: u8, fields: &[Vec<u8>]) -> io::Result<()> {
             other => other,
         },
         (WRITE, Some(path), Some(value)) => fs::OpenOptions::new().write(true).open(path)?.write_all(value),
-        #[cfg(target_os = "linux")]
-        (LOOP, Some(number), _) => {
-            let number = number.to_str().and_then(|number| number.parse().ok());
-            crate::suites::blockwrite::remove_loop_device(number.ok_or(io::ErrorKind::InvalidData)?)
-        }
-        #[cfg(target_os = "linux")]
-        (VOLUME, Some(name), _) => {
-            crate::suites::blockwrite::mapper::remove(name.to_str().ok_or(io::ErrorKind::InvalidData)?)
-        }
         (RUN, Some(program), _) => {
             let arguments = fields.iter().skip(1).map(|field| OsStr::from_bytes(field));
             // The command may find its work already done; its own complaint about that is not one of ours.
@@ -189,7 +182,11 @@ fn undo(kind: u8, fields: &[Vec<u8>]) -> io::Result<()> {
                 .status()
                 .map(drop)
         }
-        _ => Err(io::Error::from(io::ErrorKind::InvalidData)),
+        (_, Some(thing), _) => match undos.iter().find(|known| known.kind == kind) {
+            Some(known) => (known.undo)(thing.as_os_str()),
+            None => Err(io::ErrorKind::InvalidData.into()),
+        },
+        _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }
 
@@ -222,7 +219,7 @@ mod tests {
         let torn = record(WRITE, &[&path(&kept), b"x"]);
         input.extend(&torn[..torn.len() - 1]);
         assert_eq!(
-            serve(&input[..]),
+            serve(&input[..], &[]),
             ["interrupted: nothing is kept, and what had been changed is as it was"]
         );
         assert_eq!(fs::read_to_string(&copy).unwrap(), "restored");
@@ -233,9 +230,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_undone_is_named_and_a_good_end_is_silent() {
-        let said = serve(&record(WRITE, &[b"/nonexistent/setting", b"x"])[..]);
+        let said = serve(&record(WRITE, &[b"/nonexistent/setting", b"x"])[..], &[]);
         assert!(said[0].contains("/nonexistent/setting"), "{said:?}");
         assert_eq!(said[1..], ["interrupted: nothing is kept"]);
-        assert!(serve(&record(DONE, &[])[..]).is_empty());
+        assert!(serve(&record(DONE, &[])[..], &[]).is_empty());
     }
 }

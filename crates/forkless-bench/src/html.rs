@@ -3,7 +3,8 @@
 
 use std::fmt::Write as _;
 
-use crate::render::{Grid, Style, bars, legend, limits, number, param, title};
+use crate::registry::{MetricPlot, Registration, Registry};
+use crate::render::{Grid, Style, legend, limits, number, param, title};
 use crate::results::{Param, Results, Row, Suite};
 
 pub(crate) const STYLE: &str = "\
@@ -34,7 +35,7 @@ return d*(isNaN(a)||isNaN(c)?v(x).localeCompare(v(y)):a-c)}).forEach(r=>b.append
 
 /// The page.
 #[must_use]
-pub fn page(results: &Results) -> String {
+pub fn page(results: &Results, registry: Registry) -> String {
     let names: Vec<&str> = results.suites.iter().map(|suite| suite.name.as_str()).collect();
     let mut text = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
@@ -48,7 +49,7 @@ pub fn page(results: &Results) -> String {
     }
     text.push_str("<a href=\"#machine\">machine</a></nav>\n");
     for (index, suite) in results.suites.iter().enumerate() {
-        section(&mut text, suite, index);
+        section(&mut text, suite, registry.of(&suite.name), index);
     }
     text.push_str("<h1 id=machine>Machine</h1>\n<table><tbody>");
     for (name, value) in results.machine.lines() {
@@ -68,9 +69,9 @@ pub fn page(results: &Results) -> String {
     text
 }
 
-fn section(text: &mut String, suite: &Suite, index: usize) {
+fn section(text: &mut String, suite: &Suite, registered: &Registration, index: usize) {
     let _ = writeln!(text, "<h1 id=suite-{index}>{}</h1>", escape(&title(suite)));
-    let plots = plots(suite);
+    let plots = plots(suite, registered);
     for plot in &plots {
         let _ = writeln!(text, "{plot}");
     }
@@ -80,7 +81,7 @@ fn section(text: &mut String, suite: &Suite, index: usize) {
              are spread, each as high as its fullest bin</p>\n",
         );
     }
-    table(text, &Grid::of(suite, Style::Bounds));
+    table(text, &Grid::of(suite, registered.columns, Style::Bounds));
     let _ = writeln!(text, "<p class=legend>{}</p>", escape(&legend(suite)));
     if !suite.fits.is_empty() {
         text.push_str("<h2>Fitted to the memory used</h2>\n");
@@ -104,7 +105,7 @@ fn section(text: &mut String, suite: &Suite, index: usize) {
         }
         text.push_str("</tbody></table>\n");
     }
-    let stars = bars(suite);
+    let stars = registered.picture.map_or_else(String::new, |picture| picture(suite));
     if !stars.is_empty() {
         let _ = writeln!(text, "<pre>{}</pre>", escape(&stars));
     }
@@ -134,24 +135,12 @@ pub(crate) fn table(text: &mut String, grid: &Grid) {
 }
 
 /// What is plotted of a suite: its leading metrics.
-fn plots(suite: &Suite) -> Vec<String> {
-    let wanted: &[&str] = match suite.name.as_str() {
-        "spawn" => &["wall", "blocked", "rate"],
-        "memory" => &["wall", "blocked"],
-        "cow" => &["first"],
-        "blockwrite" => &["throughput", "rsec/s"],
-        _ => &["real"],
+fn plots(suite: &Suite, registered: &Registration) -> Vec<String> {
+    let drawn = |plot: &MetricPlot| {
+        let rows: Vec<&Row> = suite.rows.iter().filter(|row| row.metric == plot.metric).collect();
+        if plot.over_memory { curves(&rows, plot.metric) } else { dots(&rows, plot.metric, suite) }
     };
-    let mut all = Vec::new();
-    for metric in wanted {
-        let rows: Vec<&Row> = suite.rows.iter().filter(|row| row.metric == *metric).collect();
-        if suite.name == "memory" {
-            all.extend(curves(&rows, metric));
-        } else {
-            all.extend(dots(&rows, metric, suite));
-        }
-    }
-    all
+    registered.plots.iter().filter_map(drawn).collect()
 }
 
 /// A scale of powers of ten between two positive values.
@@ -395,7 +384,7 @@ mod tests {
     use super::*;
     use crate::engine::{Plan, Silent};
     use crate::spawn::{self, Method, Spec};
-    use crate::suites::memory;
+    use crate::suites::{SUITES, memory};
 
     #[test]
     fn the_page_shows_every_method_escapes_and_fetches_nothing() {
@@ -409,7 +398,7 @@ mod tests {
         let pages = vec![crate::pages::Pages::Base];
         let memory = memory::Spec { sizes, pages, methods, plan, ..memory::Spec::default() };
         let memory = memory::run(&memory, None, &mut Silent).unwrap();
-        let page = page(&Results { suites: vec![suite, memory], ..Results::begin() });
+        let page = page(&Results { suites: vec![suite, memory], ..Results::begin() }, SUITES);
         assert!(page.contains("vfork_exec") && page.contains("fork_exec"));
         assert!(page.matches("<svg").count() >= 4, "{}", page.matches("<svg").count());
         assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());

@@ -28,12 +28,15 @@ pub mod machine;
 pub mod memory;
 mod noise;
 pub mod pages;
+mod params;
 pub mod parent;
 pub mod program;
 pub mod published;
+pub mod registry;
 pub mod render;
 #[cfg(target_os = "linux")]
 pub mod reproduce;
+pub mod restarts;
 pub mod results;
 mod settings;
 pub mod spawn;

@@ -3,7 +3,8 @@
 
 use std::fmt::Write as _;
 
-use crate::results::{Results, Row, Suite};
+use crate::registry::Registry;
+use crate::results::{Results, Suite};
 
 mod grid;
 mod limits;
@@ -15,10 +16,11 @@ pub(crate) use self::limits::limits;
 
 /// Tables for a terminal of the given width, each under its suite's name and followed by its notes.
 #[must_use]
-pub fn terminal(results: &Results, width: u16) -> String {
+pub fn terminal(results: &Results, width: u16, registry: Registry) -> String {
     let mut text = String::new();
     for suite in &results.suites {
-        let mut grid = Grid::of(suite, Style::Short);
+        let registered = registry.of(&suite.name);
+        let mut grid = Grid::of(suite, registered.columns, Style::Short);
         let left_out = grid.narrow(width);
         let _ = writeln!(text, "{}\n{}\n{}", title(suite), table(&grid, width), legend(suite));
         if !left_out.is_empty() {
@@ -35,50 +37,14 @@ pub fn terminal(results: &Results, width: u16) -> String {
         if !suite.checks.is_empty() {
             let _ = writeln!(text, "\nlimits\n{}", table(&Grid::of_checks(suite), width));
         }
-        text.push_str(&bars(suite));
+        if let Some(picture) = registered.picture {
+            text.push_str(&picture(suite));
+        }
         for limit in limits(suite) {
             let _ = writeln!(text, "limited by {limit}");
         }
         for note in &suite.notes {
             let _ = writeln!(text, "note: {note}");
-        }
-    }
-    text
-}
-
-/// The published picture of the `cow` suite: one `*` a millisecond for the first pass after the child, between the passes
-/// before and after it. Empty for other suites.
-#[must_use]
-pub(crate) fn bars(suite: &Suite) -> String {
-    let mut text = String::new();
-    if suite.name != "cow" {
-        return text;
-    }
-    text.push_str("\npass before, first pass after the child, later passes; one * a millisecond\n");
-    let named = |row: &Row| {
-        let word = |name: &str| row.params.get(name).map(ToString::to_string).unwrap_or_default();
-        format!("{} ({}), {}", row.method, word("child"), word("pages"))
-    };
-    let firsts = || suite.rows.iter().filter(|row| row.metric == "first");
-    let width = firsts().map(|row| named(row).len()).max().unwrap_or(0);
-    for row in firsts() {
-        let same = |metric: &str| {
-            let found = suite.rows.iter().find(|other| {
-                other.method == row.method && other.params == row.params && other.metric == metric
-            });
-            found.map_or(0.0, |row| row.summary.median)
-        };
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "clamped to a line's length"
-        )]
-        let stars = |milliseconds: f64| "*".repeat(milliseconds.clamp(0.0, 100.0).round() as usize);
-        let name = named(row);
-        for (label, value) in [(name.as_str(), same("before")), ("", row.summary.median), ("", same("after"))]
-        {
-            let _ =
-                writeln!(text, "{}", format!("{label:<width$} {value:>8.2} ms {}", stars(value)).trim_end());
         }
     }
     text
@@ -116,11 +82,11 @@ pub(crate) fn legend(suite: &Suite) -> String {
 
 /// GitHub-flavoured Markdown: a heading, a table and the notes for each suite, the machine at the end.
 #[must_use]
-pub fn markdown(results: &Results) -> String {
+pub fn markdown(results: &Results, registry: Registry) -> String {
     let mut text = String::new();
     for suite in &results.suites {
         let _ = writeln!(text, "### {}\n", title(suite));
-        text.push_str(&Grid::of(suite, Style::Bounds).to_markdown());
+        text.push_str(&Grid::of(suite, registry.of(&suite.name).columns, Style::Bounds).to_markdown());
         let _ = writeln!(text, "\n{}\n", legend(suite));
         if !suite.fits.is_empty() {
             let _ = writeln!(text, "Fitted to the memory used:\n\n{}", Grid::of_fits(suite).to_markdown());
@@ -204,7 +170,9 @@ mod tests {
 
     use super::*;
     use crate::engine::{Plan, Silent};
+    use crate::registry::Columns;
     use crate::spawn::{self, Method, Spec};
+    use crate::suites::SUITES;
 
     fn results() -> Results {
         let plan = Plan { runs: 10, ..Plan::default() };
@@ -216,12 +184,12 @@ mod tests {
     #[test]
     fn every_form_names_every_method_and_stays_rectangular() {
         let results = results();
-        let grid = Grid::of(&results.suites[0], Style::Short);
+        let grid = Grid::of(&results.suites[0], Columns::Metrics { all: true }, Style::Short);
         assert_eq!(grid.lines.len(), 2);
         assert!(grid.lines.iter().all(|line| line.len() == grid.heads.len()));
-        assert!(terminal(&results, 120).contains("vfork_exec"));
+        assert!(terminal(&results, 120, SUITES).contains("vfork_exec"));
 
-        let markdown = markdown(&results);
+        let markdown = markdown(&results, SUITES);
         let bars: BTreeSet<usize> = markdown
             .lines()
             .filter(|line| line.starts_with('|'))

@@ -22,6 +22,7 @@ use crate::engine::{Arm, Turn};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::program::private_directory;
+use crate::registry::Registry;
 
 /// The program that has both `run` and `bench forker`: its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,13 +31,21 @@ pub struct Launcher(pub PathBuf);
 /// How results name the method.
 pub const METHOD: &str = "fork_exec_under_run";
 
-/// What the second process is to build and repeat.
+const TALK: &str = "talk to the process under forkless run";
+
+/// The first line to the second process: which suite's part it is, and what is to be built for it.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Setup {
-    /// [`suites::memory`](crate::suites::memory): fork and exec from a parent with memory.
-    Memory { pages: String, allocated: u64, used: u64, program: Vec<u8>, overhead: f64 },
-    /// [`suites::cow`](crate::suites::cow): the passes around it.
-    Cow { pages: String, bytes: u64, stride: u64, passes: usize, program: Vec<u8> },
+struct Beginning {
+    suite: String,
+    setup: Value,
+}
+
+/// A setup as the suite knows it.
+///
+/// # Errors
+/// [`Error::Spec`] where it is that of another suite.
+pub(crate) fn setup<T: for<'de> Deserialize<'de>>(value: &Value) -> Result<T, Error> {
+    T::deserialize(value).map_err(|error| Error::Spec(format!("not a setup of this suite: {error}")))
 }
 
 /// Answer to a request: figures, or what went wrong.
@@ -68,7 +77,8 @@ impl Forker {
     /// Starts it and waits until it has its memory.
     pub(crate) fn start(
         launcher: &Launcher,
-        setup: &Setup,
+        suite: &str,
+        setup: &impl Serialize,
         guard: Option<&mut Guard>,
     ) -> Result<Forker, Error> {
         let directory = private_directory(&std::env::temp_dir())?;
@@ -104,7 +114,8 @@ impl Forker {
             return Err(Error::Missing("a process under forkless run has no output".into()));
         };
         let mut forker = Forker { child, requests, answers, directory };
-        match forker.ask(setup)? {
+        let setup = serde_json::to_value(setup).map_err(|error| Error::io(TALK)(error.into()))?;
+        match forker.ask(&Beginning { suite: suite.to_owned(), setup })? {
             Answer::Ready => Ok(forker),
             other => Err(forker.unexpected(other)),
         }
@@ -112,8 +123,7 @@ impl Forker {
 
     /// One request, one answer.
     fn ask(&mut self, request: &impl Serialize) -> Result<Answer, Error> {
-        let step = "talk to the process under forkless run";
-        let line = serde_json::to_string(request).map_err(|error| Error::io(step)(error.into()))?;
+        let line = serde_json::to_string(request).map_err(|error| Error::io(TALK)(error.into()))?;
         let sent = self.requests.as_mut().map_or(Ok(()), |pipe| writeln!(pipe, "{line}"));
         let mut line = String::new();
         // A write fails with EPIPE where the process has ended, and only its complaint says why.
@@ -124,7 +134,7 @@ impl Forker {
             let complaint = self.complaint();
             return Err(Error::Missing(format!("the process under forkless run {how}: {complaint}")));
         }
-        serde_json::from_str(&line).map_err(|error| Error::io(step)(error.into()))
+        serde_json::from_str(&line).map_err(|error| Error::io(TALK)(error.into()))
     }
 
     fn unexpected(&self, answer: Answer) -> Error {
@@ -244,7 +254,7 @@ impl Arm for Remote<'_> {
 ///
 /// # Errors
 /// When an answer cannot be written.
-pub fn serve(input: impl BufRead, mut output: impl Write) -> io::Result<()> {
+pub fn serve(input: impl BufRead, mut output: impl Write, registry: Registry) -> io::Result<()> {
     let mut answer = |answer: &Answer| -> io::Result<()> {
         serde_json::to_writer(&mut output, answer)?;
         output.write_all(b"\n")?;
@@ -252,7 +262,7 @@ pub fn serve(input: impl BufRead, mut output: impl Write) -> io::Result<()> {
     };
     let mut lines = input.lines();
     let Some(first) = lines.next() else { return Ok(()) };
-    let setup: Setup = serde_json::from_str(&first?)?;
+    let Beginning { suite, setup } = serde_json::from_str(&first?)?;
     let mut host = |arm: &mut dyn Arm| -> io::Result<()> {
         answer(&Answer::Ready)?;
         for line in lines.by_ref() {
@@ -265,9 +275,9 @@ pub fn serve(input: impl BufRead, mut output: impl Write) -> io::Result<()> {
         }
         Ok(())
     };
-    let built = match &setup {
-        Setup::Memory { .. } => crate::suites::memory::host(&setup, &mut host),
-        Setup::Cow { .. } => crate::suites::cow::host(&setup, &mut host),
+    let built = match registry.of(&suite).host {
+        Some(build) => build(&setup, &mut host),
+        None => Err(Error::Spec(format!("{suite}: no suite that has a part under forkless run"))),
     };
     match built {
         Ok(served) => served,
@@ -293,28 +303,5 @@ mod tests {
         assert!(all.speculated() && all.note().is_none());
         let none = Outcome { forks: 0, committed: 0, reasons: vec![] };
         assert!(!none.speculated(), "a program the library was not in has not been speculated");
-    }
-
-    #[test]
-    fn the_second_process_answers_each_turn_with_the_arms_series() {
-        let program = crate::program::Program::prepare(&crate::program::Kind::Exit, None).unwrap();
-        let setup = Setup::Memory {
-            pages: "base".into(),
-            allocated: 1 << 20,
-            used: 1 << 20,
-            program: program.path().as_bytes().to_vec(),
-            overhead: 0.0,
-        };
-        let input = format!(
-            "{}\n{}\n",
-            serde_json::to_string(&setup).unwrap(),
-            serde_json::to_string(&Request { settle: 1, counted: 3 }).unwrap()
-        );
-        let mut output = Vec::new();
-        serve(input.as_bytes(), &mut output).unwrap();
-        let text = String::from_utf8(output).unwrap();
-        let answers: Vec<Answer> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        let [Answer::Ready, Answer::Series(series)] = answers.as_slice() else { panic!("{answers:?}") };
-        assert_eq!(series.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3, 1, 1, 1]);
     }
 }

@@ -7,9 +7,10 @@ use forkless_bench::engine::{Plan, Silent};
 use forkless_bench::error::Error;
 use forkless_bench::guard::{self, Guard};
 use forkless_bench::program::Kind;
-use forkless_bench::results::{Results, Row, Suite, merge};
+use forkless_bench::restarts::merge;
+use forkless_bench::results::{Results, Row, Suite};
 use forkless_bench::spawn::{self, Method};
-use forkless_bench::suites::{context, syscalls};
+use forkless_bench::suites::{SUITES, context, syscalls};
 
 #[test]
 fn no_thread_and_no_child_program_are_refused() {
@@ -54,7 +55,7 @@ fn a_guard_that_cannot_start_is_named() {
 
 #[test]
 fn a_guard_whose_measurement_ends_at_once_says_so() {
-    assert_eq!(guard::serve(std::io::empty()), ["interrupted: nothing is kept"]);
+    assert_eq!(guard::serve(std::io::empty(), &[]), ["interrupted: nothing is kept"]);
 }
 
 #[cfg(target_os = "linux")]
@@ -101,7 +102,18 @@ fn merged_restarts_keep_their_samples_apart() {
         results.suites.push(Suite { name: "spawn".into(), rows: vec![row], ..Suite::default() });
         results
     };
-    let merged = merge(vec![restart(60.0), restart(66.0)]).unwrap();
+    let merged = merge(vec![restart(60.0), restart(66.0)], SUITES).unwrap();
     let row = &merged.suites[0].rows[0];
     assert_eq!((row.samples.len(), &row.restarts[..]), (6, &[3, 3][..]));
+}
+
+#[test]
+fn suites_are_registered_once_and_their_changes_have_kinds_of_their_own() {
+    let names: Vec<&str> = forkless_bench::suites::ALL.iter().map(|suite| suite.name).collect();
+    assert!(names.iter().all(|name| names.iter().filter(|other| other == &name).count() == 1), "{names:?}");
+    let mut kinds: Vec<u8> = SUITES.undos().iter().map(|undo| undo.kind).chain(*b"rwxd").collect();
+    let all = kinds.len();
+    kinds.sort_unstable();
+    kinds.dedup();
+    assert_eq!(kinds.len(), all);
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::check::{Bound, Check};
 use crate::compare::Change;
+use crate::registry::Columns;
 use crate::results::{Fit, Param, Row, Suite};
 
 /// A suite as lines and columns of text.
@@ -49,16 +50,17 @@ impl Grid {
     /// Lays out a suite: method, the parameters that differ between rows, then for each metric its median with the 95 %
     /// interval, and the ratio to the baseline where there is one.
     #[must_use]
-    pub(crate) fn of(suite: &Suite, style: Style) -> Grid {
-        if suite.name == "victims" {
-            return Grid::of_victims(suite, style);
-        }
+    pub(crate) fn of(suite: &Suite, columns: Columns, style: Style) -> Grid {
+        let all = match columns {
+            Columns::Rows { subject } => return Grid::of_rows(suite, subject, style),
+            Columns::Metrics { all } => style == Style::Bounds || all,
+        };
         let varying = varying_params(suite);
         let mut metrics: Vec<(&str, &str)> = Vec::new();
         let mut keys: Vec<(&str, &crate::results::Params)> = Vec::new();
         for row in &suite.rows {
             // A terminal has no room for estimates beside figures, but where the published table has them.
-            let shown = style == Style::Bounds || suite.name == "spawn" || !row.estimate;
+            let shown = all || !row.estimate;
             if shown && !metrics.iter().any(|&(name, _)| name == row.metric) {
                 metrics.push((&row.metric, &row.unit));
             }
@@ -67,7 +69,7 @@ impl Grid {
             }
         }
         let has_ratio = |metric: &str| {
-            let room = style == Style::Bounds || suite.name == "spawn" || metric == "wall";
+            let room = all || metric == "wall";
             room && rows_of(suite, metric).any(|row| row.ratio.is_some() && !row.estimate)
         };
         let base =
@@ -109,13 +111,13 @@ impl Grid {
     }
 
     /// Lays out rows that have hardly a metric in common, one a line.
-    fn of_victims(suite: &Suite, style: Style) -> Grid {
+    fn of_rows(suite: &Suite, subject: &str, style: Style) -> Grid {
         let line = |row: &Row| {
-            let others = row.params.iter().filter(|(name, _)| *name != "victim");
+            let others = row.params.iter().filter(|(name, _)| *name != subject);
             let others: Vec<String> =
                 others.map(|(name, value)| format!("{name} {}", param(name, value))).collect();
             vec![
-                row.params.get("victim").map(ToString::to_string).unwrap_or_default(),
+                row.params.get(subject).map(ToString::to_string).unwrap_or_default(),
                 others.join(", "),
                 row.method.clone(),
                 format!("{} {}", row.metric, row.unit),
@@ -123,7 +125,7 @@ impl Grid {
                 style.ratio(row),
             ]
         };
-        let heads = ["victim", "parameters", "method", "metric", "median", "x plain"];
+        let heads = [subject, "parameters", "method", "metric", "median", "x plain"];
         Grid {
             heads: heads.map(str::to_owned).to_vec(),
             lines: suite.rows.iter().map(line).collect(),

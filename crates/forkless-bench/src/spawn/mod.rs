@@ -40,9 +40,19 @@ use crate::noise::Watch;
 use crate::pages::Pages;
 use crate::parent::{Descriptors, Memory};
 use crate::program::{Kind, Program};
+use crate::registry::{Columns, MetricPlot, Registration};
 use crate::results::{Metric, Param, Params, Series, Suite, rows};
 use crate::stats::bootstrap::Samples;
 use crate::stdio::NullStdout;
+
+/// The suite for those that show and compare.
+pub(crate) const SUITE: Registration = Registration {
+    name: "spawn",
+    // As the published table has them.
+    columns: Columns::Metrics { all: true },
+    plots: &[MetricPlot::marks("wall"), MetricPlot::marks("blocked"), MetricPlot::marks("rate")],
+    ..Registration::UNKNOWN
+};
 
 /// What to measure.
 #[derive(Debug, Clone, PartialEq)]
@@ -125,7 +135,7 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
         notes.push(format!("only {} rounds: the intervals are rough", outcome.rounds));
     }
     Ok(Suite {
-        name: "spawn".to_owned(),
+        name: SUITE.name.to_owned(),
         seed: spec.plan.seed,
         rounds: outcome.rounds,
         seconds: outcome.elapsed.as_secs_f64(),

@@ -13,7 +13,7 @@
 
 mod counters;
 mod loop_device;
-pub(crate) mod mapper;
+mod mapper;
 mod scratch;
 mod target;
 
@@ -29,11 +29,24 @@ use crate::engine::{self, Arm, Observer, Outcome, Plan, Turn};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::noise::Watch;
-use crate::results::{Derived, Metric, Param, Params, Series, Suite, rows};
+use crate::registry::{MetricPlot, Registration};
+use crate::results::{Derived, Metric, Param, Params, Row, Series, Suite, rows};
 use crate::stats::bootstrap::{Resampler, Samples};
 use crate::suites::Stages;
 
-pub(crate) use self::loop_device::remove as remove_loop_device;
+/// The suite for those that show and undo. A row's yardstick is the whole page-cache block.
+pub(crate) const SUITE: Registration = Registration {
+    name: "blockwrite",
+    plots: &[MetricPlot::marks("throughput"), MetricPlot::marks("rsec/s")],
+    yardstick: |rows, row| {
+        let mut params = row.params.clone();
+        params.insert("bs".to_owned(), Param::Number(4096));
+        let whole = |other: &&Row| (&other.metric, &other.method) == (&row.metric, &row.method);
+        rows.iter().filter(whole).find(|other| other.params == params)
+    },
+    undos: &[loop_device::UNDO, mapper::UNDO],
+    ..Registration::UNKNOWN
+};
 
 /// What to measure.
 #[derive(Debug, Clone, PartialEq)]
@@ -156,7 +169,7 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
     let watch = Watch::start();
     let mut stages = Stages::new(observer, spec.targets.len());
     let mut suite = Suite {
-        name: "blockwrite".into(),
+        name: SUITE.name.into(),
         seed: spec.plan.seed,
         clock_overhead_ns: overhead,
         ..Suite::default()

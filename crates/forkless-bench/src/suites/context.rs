@@ -14,12 +14,20 @@ use crate::clock::now;
 use crate::engine::{self, Arm, Observer, Plan, Turn};
 use crate::error::Error;
 use crate::noise::Watch;
+use crate::registry::{Registration, row_of};
 use crate::results::{Derived, Metric, Param, Params, Series, Suite, rows};
 use crate::spawn::worker::{pipe, reap};
 use crate::stats::bootstrap::{Resampler, Samples};
 
 mod count;
 pub(crate) mod switch;
+
+/// The suite for those that show and compare. A row's yardstick is the switch without a system call.
+pub(crate) const SUITE: Registration = Registration {
+    name: "context",
+    yardstick: |rows, row| row_of(rows, "_setjmp", row),
+    ..Registration::UNKNOWN
+};
 
 /// What to measure.
 #[derive(Debug, Clone, PartialEq)]
@@ -116,7 +124,7 @@ pub fn run(spec: &Spec, observer: &mut dyn Observer) -> Result<Suite, Error> {
     }
     let derived = derived(&all, spec.plan.seed);
     Ok(Suite {
-        name: "context".into(),
+        name: SUITE.name.into(),
         seed: spec.plan.seed,
         rounds: outcome.rounds,
         seconds: outcome.elapsed.as_secs_f64(),

@@ -10,9 +10,13 @@
 #![expect(unsafe_code, reason = "fork, thread clocks and madvise")]
 
 use std::cell::RefCell;
+use std::fmt::Write as _;
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 use crate::engine::{self, Arm, Observer, Plan, Turn};
 use crate::error::Error;
@@ -22,12 +26,39 @@ use crate::noise::Watch;
 use crate::pages::Pages;
 use crate::parent::Memory;
 use crate::program::{Kind, Program};
-use crate::results::{Metric, Param, Params, Series, Suite, rows};
+use crate::registry::{MetricPlot, Registration};
+use crate::results::{Metric, Param, Params, Row, Series, Suite, rows};
 use crate::spawn::worker::{Worker, fork, reap};
 use crate::spawn::{Method, Target, worker};
 use crate::stats::median;
 use crate::suites::Stages;
-use crate::under_run::{self, Forker, Launcher, Remote, Setup};
+use crate::under_run::{self, Forker, Launcher, Remote};
+
+/// The suite for those that show and compare. A pass is measured against the one that nothing disturbs.
+pub(crate) const SUITE: Registration = Registration {
+    name: "cow",
+    plots: &[MetricPlot::marks("first")],
+    yardstick: |rows, row| {
+        if row.unit != "ms" {
+            return (Registration::UNKNOWN.yardstick)(rows, row);
+        }
+        let same = |other: &&Row| (&other.method, &other.params) == (&row.method, &row.params);
+        rows.iter().filter(same).find(|other| other.metric == "before")
+    },
+    picture: Some(bars),
+    host: Some(host),
+    ..Registration::UNKNOWN
+};
+
+/// The part of a process under `forkless run`: the same procedure around a fork and exec of its own.
+#[derive(Debug, Serialize, Deserialize)]
+struct Setup {
+    pages: String,
+    bytes: u64,
+    stride: u64,
+    passes: usize,
+    program: Vec<u8>,
+}
 
 /// What to measure.
 #[derive(Debug, Clone, PartialEq)]
@@ -89,7 +120,7 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
     let program = Program::prepare(&Kind::Exit, guard.as_deref_mut())?;
     let target = Target::new(&program);
     let watch = Watch::start();
-    let mut suite = Suite { name: "cow".into(), seed: spec.plan.seed, ..Suite::default() };
+    let mut suite = Suite { name: SUITE.name.into(), seed: spec.plan.seed, ..Suite::default() };
     let mut stages = Stages::new(observer, spec.pages.len() * spec.stride.len());
     let mut steady = None;
     for &pages in &spec.pages {
@@ -142,14 +173,15 @@ fn measure(
     let mut memory = Memory::mapped(bytes, pages)?;
     memory.touch(usize::try_from(bytes).unwrap_or(usize::MAX));
     let memory = RefCell::new(memory);
-    let setup = Setup::Cow {
+    let setup = Setup {
         pages: pages.to_string(),
         bytes,
         stride,
         passes: spec.passes,
         program: target.path.as_bytes().to_vec(),
     };
-    let forker = match launcher.map(|launcher| Forker::start(launcher, &setup, guard)).transpose() {
+    let forker = match launcher.map(|launcher| Forker::start(launcher, SUITE.name, &setup, guard)).transpose()
+    {
         Ok(forker) => forker.map(RefCell::new),
         Err(Error::Missing(why)) => {
             suite.notes.push(format!("skipped: {}: {why}", under_run::METHOD));
@@ -217,17 +249,53 @@ fn measure(
     Ok(steady)
 }
 
-/// The part of a process under `forkless run`: the same procedure around a fork and exec of its own.
-pub(crate) fn host<T>(setup: &Setup, serve: &mut dyn FnMut(&mut dyn Arm) -> T) -> Result<T, Error> {
-    let Setup::Cow { pages, bytes, stride, passes, program } = setup else {
-        return Err(Error::Spec("not a setup of the cow suite".into()));
+/// The published picture of the `cow` suite: one `*` a millisecond for the first pass after the child, between the passes
+/// before and after it.
+#[must_use]
+fn bars(suite: &Suite) -> String {
+    let mut text =
+        String::from("\npass before, first pass after the child, later passes; one * a millisecond\n");
+    let named = |row: &Row| {
+        let word = |name: &str| row.params.get(name).map(ToString::to_string).unwrap_or_default();
+        format!("{} ({}), {}", row.method, word("child"), word("pages"))
     };
+    let firsts = || suite.rows.iter().filter(|row| row.metric == "first");
+    let width = firsts().map(|row| named(row).len()).max().unwrap_or(0);
+    for row in firsts() {
+        let same = |metric: &str| {
+            let found = suite.rows.iter().find(|other| {
+                other.method == row.method && other.params == row.params && other.metric == metric
+            });
+            found.map_or(0.0, |row| row.summary.median)
+        };
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "clamped to a line's length"
+        )]
+        let stars = |milliseconds: f64| "*".repeat(milliseconds.clamp(0.0, 100.0).round() as usize);
+        let name = named(row);
+        for (label, value) in [(name.as_str(), same("before")), ("", row.summary.median), ("", same("after"))]
+        {
+            let _ =
+                writeln!(text, "{}", format!("{label:<width$} {value:>8.2} ms {}", stars(value)).trim_end());
+        }
+    }
+    text
+}
+
+/// Builds the second process's part.
+fn host(
+    setup: &serde_json::Value,
+    serve: &mut dyn FnMut(&mut dyn Arm) -> io::Result<()>,
+) -> Result<io::Result<()>, Error> {
+    let Setup { pages, bytes, stride, passes, program } = under_run::setup(setup)?;
     let pages: Pages = pages.parse()?;
-    let mut memory = Memory::mapped(*bytes, pages)?;
-    memory.touch(usize::try_from(*bytes).unwrap_or(usize::MAX));
+    let mut memory = Memory::mapped(bytes, pages)?;
+    memory.touch(usize::try_from(bytes).unwrap_or(usize::MAX));
     let memory = RefCell::new(memory);
-    let child = Child::Program(worker(Method::ForkExec, &Target::at(program)?)?);
-    let mut arm = Procedure { child, memory: &memory, pages, stride: *stride, passes: *passes };
+    let child = Child::Program(worker(Method::ForkExec, &Target::at(&program)?)?);
+    let mut arm = Procedure { child, memory: &memory, pages, stride, passes };
     Ok(serve(&mut arm))
 }
 

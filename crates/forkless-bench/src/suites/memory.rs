@@ -12,10 +12,13 @@
 #![expect(unsafe_code, reason = "fork, and memory shared with the forked child")]
 
 use std::cell::RefCell;
+use std::io;
 use std::os::fd::AsRawFd as _;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::{Deserialize, Serialize};
 
 use crate::clock::{self, now};
 use crate::engine::{self, Arm, Observer, Plan, Turn};
@@ -26,12 +29,32 @@ use crate::noise::Watch;
 use crate::pages::Pages;
 use crate::parent::Memory;
 use crate::program::{Kind, Program};
+use crate::registry::{MetricPlot, Registration};
 use crate::results::{Fit, Metric, Param, Params, Row, Series, Suite, rows};
 use crate::spawn::worker::{self, drain, fork_exec, pipe, reap};
 use crate::spawn::{METRICS, Method, Target, single_arms};
 use crate::stats::line::fit_medians;
 use crate::suites::Stages;
-use crate::under_run::{self, Forker, Launcher, Remote, Setup};
+use crate::under_run::{self, Forker, Launcher, Remote};
+
+/// The suite for those that show, compare and fit.
+pub(crate) const SUITE: Registration = Registration {
+    name: "memory",
+    plots: &[MetricPlot::over_memory("wall"), MetricPlot::over_memory("blocked")],
+    fits: Some(fits),
+    host: Some(host),
+    ..Registration::UNKNOWN
+};
+
+/// The part of a process under `forkless run`: the same memory, the same fork and exec.
+#[derive(Debug, Serialize, Deserialize)]
+struct Setup {
+    pages: String,
+    allocated: u64,
+    used: u64,
+    program: Vec<u8>,
+    overhead: f64,
+}
 
 /// What to measure.
 #[derive(Debug, Clone, PartialEq)]
@@ -96,7 +119,7 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
     let mut stages = Stages::new(observer, states.len());
     let watch = Watch::start();
     let mut suite = Suite {
-        name: "memory".into(),
+        name: SUITE.name.into(),
         seed: spec.plan.seed,
         clock_overhead_ns: overhead,
         ..Suite::default()
@@ -182,14 +205,14 @@ fn measure(
         memory.touch(usize::try_from(state.used).unwrap_or(usize::MAX));
         note_missing_huge_pages(state, memory, suite);
     }
-    let setup = Setup::Memory {
+    let setup = Setup {
         pages: state.pages.to_string(),
         allocated: state.allocated,
         used: state.used,
         program: target.path.as_bytes().to_vec(),
         overhead,
     };
-    let forker = match twice.map(|launcher| Forker::start(launcher, &setup, guard)).transpose() {
+    let forker = match twice.map(|launcher| Forker::start(launcher, SUITE.name, &setup, guard)).transpose() {
         Ok(forker) => forker.map(RefCell::new),
         Err(Error::Missing(why)) => {
             suite.notes.push(format!("skipped: {}: {why}", under_run::METHOD));
@@ -279,16 +302,17 @@ fn limit(method: Method, pages: Pages) -> String {
     limit.to_owned()
 }
 
-/// The part of a process under `forkless run`: the same memory, the same fork and exec.
-pub(crate) fn host<T>(setup: &Setup, serve: &mut dyn FnMut(&mut dyn Arm) -> T) -> Result<T, Error> {
-    let Setup::Memory { pages, allocated, used, program, overhead } = setup else {
-        return Err(Error::Spec("not a setup of the memory suite".into()));
-    };
-    let mut memory = (*allocated > 0).then(|| Memory::mapped(*allocated, pages.parse()?)).transpose()?;
+/// Builds the second process's part.
+fn host(
+    setup: &serde_json::Value,
+    serve: &mut dyn FnMut(&mut dyn Arm) -> io::Result<()>,
+) -> Result<io::Result<()>, Error> {
+    let Setup { pages, allocated, used, program, overhead } = under_run::setup(setup)?;
+    let mut memory = (allocated > 0).then(|| Memory::mapped(allocated, pages.parse()?)).transpose()?;
     if let Some(memory) = &mut memory {
-        memory.touch(usize::try_from(*used).unwrap_or(usize::MAX));
+        memory.touch(usize::try_from(used).unwrap_or(usize::MAX));
     }
-    let mut arms = single_arms(&[Method::ForkExec], &Target::at(program)?, *overhead)?;
+    let mut arms = single_arms(&[Method::ForkExec], &Target::at(&program)?, overhead)?;
     Ok(serve(arms[0].as_mut()))
 }
 

@@ -13,6 +13,24 @@ pub mod syscalls;
 pub mod victims;
 
 use crate::engine::Observer;
+use crate::registry::{Registration, Registry};
+use crate::spawn;
+
+/// The suites of this crate.
+pub const ALL: &[Registration] = &[
+    spawn::SUITE,
+    memory::SUITE,
+    cow::SUITE,
+    syscalls::SUITE,
+    context::SUITE,
+    #[cfg(target_os = "linux")]
+    blockwrite::SUITE,
+    #[cfg(target_os = "linux")]
+    victims::SUITE,
+];
+
+/// The registry of these alone.
+pub const SUITES: Registry = Registry(&[ALL]);
 
 /// Makes one progress out of several runs of the engine, one after the other.
 pub(crate) struct Stages<'a> {

@@ -20,6 +20,7 @@ use crate::error::Error;
 use crate::guard::Guard;
 use crate::noise::Watch;
 use crate::program::{Kind, Program};
+use crate::registry::{Registration, row_of};
 use crate::results::{Derived, Param, Params, Series, Suite, rows};
 use crate::spawn::worker::{Worker, reap};
 use crate::spawn::{Method, Target, worker};
@@ -35,6 +36,13 @@ mod system;
 
 #[cfg(target_os = "linux")]
 pub(crate) use self::system::exec_chain;
+
+/// The suite for those that show and compare.
+pub(crate) const SUITE: Registration = Registration {
+    name: "syscalls",
+    yardstick: |rows, row| row_of(rows, "vfork+execve", row),
+    ..Registration::UNKNOWN
+};
 
 /// What to measure.
 #[derive(Debug, Clone, PartialEq)]
@@ -149,7 +157,7 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
         }
     }
     Ok(Suite {
-        name: "syscalls".into(),
+        name: SUITE.name.into(),
         seed: spec.plan.seed,
         rounds: outcome.rounds,
         seconds: outcome.elapsed.as_secs_f64(),

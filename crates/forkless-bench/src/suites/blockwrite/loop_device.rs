@@ -4,6 +4,7 @@
 
 #![expect(unsafe_code, reason = "ioctls of the loop driver")]
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -15,9 +16,18 @@ use linux_raw_sys::loop_device::{
 };
 
 use crate::error::Error;
-use crate::guard::Guard;
+use crate::guard::{Guard, Undo};
 
 const CONTROL: &str = "/dev/loop-control";
+
+/// Removes a loop device that was added, once it is detached.
+pub(super) const UNDO: Undo = Undo {
+    kind: b'l',
+    undo: |number| {
+        let number = number.to_str().and_then(|number| number.parse().ok());
+        remove(number.ok_or(std::io::ErrorKind::InvalidData)?)
+    },
+};
 
 /// An attached loop device; detached when dropped.
 #[derive(Debug)]
@@ -46,7 +56,7 @@ impl LoopDevice {
             };
             let added = !before.contains(&number);
             if let Some(guard) = guard.as_deref_mut().filter(|_| added) {
-                guard.remove_loop_device(number)?;
+                guard.undo_at_end(&UNDO, OsStr::new(&number.to_string()))?;
             }
             let mut device = LoopDevice { file: None, number, added };
             let file = open(&device.path(), 0)?;
@@ -105,7 +115,7 @@ impl Drop for LoopDevice {
 }
 
 /// Removes the node of a loop device that nobody uses; fine if it is gone already.
-pub(crate) fn remove(number: u32) -> std::io::Result<()> {
+fn remove(number: u32) -> std::io::Result<()> {
     let control = OpenOptions::new().read(true).write(true).open(CONTROL)?;
     for _ in 0..100 {
         // SAFETY: the ioctl takes a device number; it refuses a device in use.

@@ -3,6 +3,7 @@
 
 #![expect(unsafe_code, reason = "ioctls of the device mapper")]
 
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd as _;
@@ -11,9 +12,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::guard::Guard;
+use crate::guard::{Guard, Undo};
 
 const CONTROL: &str = "/dev/mapper/control";
+
+/// Removes a volume that was made.
+pub(super) const UNDO: Undo =
+    Undo { kind: b'v', undo: |name| remove(name.to_str().ok_or(ErrorKind::InvalidData)?) };
+
 const DEV_CREATE: u8 = 3;
 const DEV_REMOVE: u8 = 4;
 const DEV_SUSPEND: u8 = 6;
@@ -48,7 +54,7 @@ impl Volume {
             Error::Missing(format!("no device mapper here: {CONTROL}: {error} (needs root and dm_mod)"))
         })?;
         if let Some(guard) = guard {
-            guard.remove_volume(name)?;
+            guard.undo_at_end(&UNDO, OsStr::new(name))?;
         }
         let missing = |step: &str| {
             let step = format!("cannot {step} a device-mapper volume");
@@ -90,7 +96,7 @@ impl Drop for Volume {
 }
 
 /// Removes a volume by name; fine if it is gone already.
-pub(crate) fn remove(name: &str) -> io::Result<()> {
+fn remove(name: &str) -> io::Result<()> {
     let control = control()?;
     for _ in 0..100 {
         match request(&control, DEV_REMOVE, name, &[]) {

@@ -31,8 +31,17 @@ use crate::engine::{Observer, Plan};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::noise::Watch;
+use crate::registry::{Columns, Registration};
 use crate::results::Suite;
 use stage::Stage;
+
+/// The suite for those that show it.
+pub const SUITE: Registration = Registration {
+    name: "victims",
+    columns: Columns::Rows { subject: "victim" },
+    plots: &[],
+    ..Registration::UNKNOWN
+};
 
 /// What to measure, and with what.
 #[derive(Debug, Clone, PartialEq)]

@@ -120,7 +120,7 @@ impl<'a> Stage<'a> {
         let scratch = scratch(guard, &std::env::temp_dir())?;
         let common = scratch.0.join("common.h");
         fs::write(&common, COMMON).map_err(Error::io(format!("write {}", common.display())))?;
-        let suite = Suite { name: "victims".into(), seed: spec.plan.seed, ..Suite::default() };
+        let suite = Suite { name: super::SUITE.name.into(), seed: spec.plan.seed, ..Suite::default() };
         let observer = Stages::new(observer, victims);
         let (compiled, steady) = (Vec::new(), Vec::new());
         let memory = None;

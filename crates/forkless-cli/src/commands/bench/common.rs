@@ -13,8 +13,10 @@ use forkless_bench::error::Error;
 use forkless_bench::guard::Guard;
 use forkless_bench::html;
 use forkless_bench::render;
-use forkless_bench::results::{self, Results, Suite};
+use forkless_bench::restarts;
+use forkless_bench::results::{Results, Suite};
 use forkless_bench::store::Store;
+use forkless_bench::suites::SUITES;
 
 use super::progress::Progress;
 use crate::exit::{Exit, Missing, Usage};
@@ -130,7 +132,7 @@ impl Common {
             }
             all.push(serde_json::from_slice(&output.stdout).context("a part of the run gave no result")?);
         }
-        Ok(results::merge(all))
+        Ok(restarts::merge(all, SUITES))
     }
 
     /// The words of `--filter`.
@@ -208,12 +210,13 @@ impl Common {
             output.write(&render::csv(results))?;
         }
         if let Some(output) = outputs.markdown {
-            output.write(&render::markdown(results))?;
+            output.write(&render::markdown(results, SUITES))?;
         }
         if let Some(output) = outputs.html {
-            output.write(&html::page(results))?;
+            output.write(&html::page(results, SUITES))?;
         }
-        let mut text = if taken { String::new() } else { render::terminal(results, terminal::width()) };
+        let mut text =
+            if taken { String::new() } else { render::terminal(results, terminal::width(), SUITES) };
         if !self.no_save && self.part.is_none() {
             match Store::open().and_then(|store| store.save(results)) {
                 Ok(path) if !taken => text.push_str(&format!("\nsaved as {}\n", path.display())),

@@ -23,6 +23,7 @@ use std::io::{IsTerminal as _, Write as _};
 use clap::Subcommand;
 #[cfg(target_os = "linux")]
 use forkless_bench::reproduce::green::{self, How};
+use forkless_bench::suites::SUITES;
 
 pub(crate) use self::common::from_library;
 #[cfg(target_os = "linux")]
@@ -108,7 +109,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
         Suite::Selfcheck(args) => selfcheck::run(&args),
         Suite::Machine(args) => machine::run(&args),
         Suite::Guard => {
-            let said = forkless_bench::guard::serve(std::io::stdin().lock());
+            let said = forkless_bench::guard::serve(std::io::stdin().lock(), &SUITES.undos());
             let mut errors = std::io::stderr();
             // Over what is left of a progress bar.
             let bar = if errors.is_terminal() { "\r\x1b[2K" } else { "" };
@@ -120,7 +121,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
         }
         #[cfg(target_os = "linux")]
         Suite::Forker => {
-            forkless_bench::under_run::serve(std::io::stdin().lock(), std::io::stdout().lock())?;
+            forkless_bench::under_run::serve(std::io::stdin().lock(), std::io::stdout().lock(), SUITES)?;
             Ok(Exit::Fine)
         }
         #[cfg(target_os = "linux")]

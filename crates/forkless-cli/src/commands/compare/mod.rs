@@ -9,6 +9,7 @@ use forkless_bench::html;
 use forkless_bench::render::{self, Grid};
 use forkless_bench::results::{Results, Row};
 use forkless_bench::store::Store;
+use forkless_bench::suites::SUITES;
 
 use crate::commands::bench::from_library;
 use crate::exit::{Exit, Usage};
@@ -138,7 +139,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     for (name, results, method) in others {
         let first = Side { results: base, method: base_method.as_deref() };
         let second = Side { results, method: method.as_deref() };
-        let mut changes = compare(&first, &second, relative, args.seed);
+        let mut changes = compare(&first, &second, relative, args.seed, SUITES);
         let metrics = names(changes.iter().map(|change| change.metric.as_str()));
         changes.retain(|change| args.metric.is_empty() || args.metric.contains(&change.metric));
         if changes.is_empty() && !metrics.is_empty() {
@@ -239,11 +240,11 @@ pub(crate) fn history(args: &HistoryArgs) -> anyhow::Result<Exit> {
     if let Some(name) = &args.result {
         let results = load(name)?;
         let text = match args.format {
-            Format::Table => render::terminal(&results, terminal::width()),
+            Format::Table => render::terminal(&results, terminal::width(), SUITES),
             Format::Json => results.to_json() + "\n",
             Format::Csv => render::csv(&results),
-            Format::Markdown => render::markdown(&results),
-            Format::Html => html::page(&results),
+            Format::Markdown => render::markdown(&results, SUITES),
+            Format::Html => html::page(&results, SUITES),
         };
         terminal::print(&text)?;
         return Ok(Exit::Fine);
