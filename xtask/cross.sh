@@ -62,7 +62,7 @@ has() { # TARGET
 
 for target in x86_64-unknown-freebsd aarch64-apple-darwin; do
 	if has $target; then
-		try "$target" cargo clippy --locked --package forkless-bench --package forkless-cli --target $target -- -Dwarnings &&
+		try "$target" cargo clippy --locked --package forkless-bench --package forkless-lab --package forkless-cli --target $target -- -Dwarnings &&
 			compiled+=("$target: forkless bench, compare, history")
 	else
 		skipped+=("$target: no standard library")

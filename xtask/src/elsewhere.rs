@@ -26,6 +26,8 @@ pub(crate) fn check() -> Result<String> {
                 "--package",
                 "forkless-bench",
                 "--package",
+                "forkless-lab",
+                "--package",
                 "forkless-cli",
             ])
             .args(present.iter().flat_map(|target| ["--target", *target]))

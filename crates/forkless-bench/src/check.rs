@@ -64,7 +64,7 @@ pub enum Verdict {
 impl Verdict {
     /// In words.
     #[must_use]
-    pub(crate) fn words(self) -> &'static str {
+    pub fn words(self) -> &'static str {
         match self {
             Verdict::Reached => "reached",
             Verdict::Missed => "missed",
@@ -78,7 +78,7 @@ impl Verdict {
 /// A figure with its interval.
 #[cfg(target_os = "linux")]
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Figure {
+pub struct Figure {
     /// The figure.
     pub value: f64,
     /// Its 95 % interval; the range of the rounds where these are too few for one.
@@ -89,7 +89,7 @@ pub(crate) struct Figure {
 impl Figure {
     /// The median of one value a round.
     #[must_use]
-    pub(crate) fn of_rounds(rounds: &Samples, seed: u64) -> Option<Figure> {
+    pub fn of_rounds(rounds: &Samples, seed: u64) -> Option<Figure> {
         if rounds.values.is_empty() {
             return None;
         }
@@ -101,19 +101,19 @@ impl Figure {
 
     /// One series divided by another of the same run, round by round.
     #[must_use]
-    pub(crate) fn ratio(numerator: &Samples, denominator: &Samples, seed: u64) -> Option<Figure> {
+    pub fn ratio(numerator: &Samples, denominator: &Samples, seed: u64) -> Option<Figure> {
         Figure::of_rounds(&within_rounds(numerator, denominator), seed)
     }
 
     /// A figure computed from several series, with the same of every draw of rounds.
     #[must_use]
-    pub(crate) fn from_replicates(value: f64, replicates: &Replicates) -> Figure {
+    pub fn from_replicates(value: f64, replicates: &Replicates) -> Figure {
         Figure { value, ci95: replicates.interval(0.95).unwrap_or([value; 2]) }
     }
 
     /// On which side of a limit it is.
     #[must_use]
-    pub(crate) fn judge(self, bound: Bound, limit: f64) -> Verdict {
+    pub fn judge(self, bound: Bound, limit: f64) -> Verdict {
         let [low, high] = self.ci95;
         let (right, wrong) = match bound {
             Bound::AtLeast => (low >= limit, high < limit),

@@ -82,7 +82,7 @@ pub enum Verdict {
 impl Verdict {
     /// In words.
     #[must_use]
-    pub(crate) fn words(self) -> &'static str {
+    pub fn words(self) -> &'static str {
         match self {
             Verdict::Faster => "faster",
             Verdict::Slower => "slower",

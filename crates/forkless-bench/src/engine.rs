@@ -45,7 +45,7 @@ impl Turn {
     }
 
     /// Adds a value to a series.
-    pub(crate) fn add(&mut self, series: usize, value: f64) {
+    pub fn add(&mut self, series: usize, value: f64) {
         self.series[series].push(value);
     }
 }
@@ -91,7 +91,7 @@ impl Observer for Silent {
 
 /// What a run gave.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Outcome {
+pub struct Outcome {
     /// For every arm, in the order given, its series.
     pub series: Vec<Vec<Samples>>,
     /// Rounds finished.
@@ -106,7 +106,7 @@ pub(crate) struct Outcome {
 ///
 /// # Errors
 /// The first error of any arm; [`Error::Spec`] when nothing is to be measured.
-pub(crate) fn run(
+pub fn run(
     arms: &mut [Box<dyn Arm + '_>],
     plan: &Plan,
     observer: &mut dyn Observer,

@@ -30,7 +30,7 @@ pub enum Error {
 
 impl Error {
     /// Wraps the calling thread's `errno`.
-    pub(crate) fn last_os(step: impl Into<String>) -> Error {
+    pub fn last_os(step: impl Into<String>) -> Error {
         Error::Os { step: step.into(), source: io::Error::last_os_error() }
     }
 
@@ -40,13 +40,13 @@ impl Error {
     }
 
     /// Wraps an `io::Error`; made for `map_err`.
-    pub(crate) fn io(step: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
+    pub fn io(step: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
         let step = step.into();
         move |source| Error::Os { step, source }
     }
 
     /// Judges a wait status: only a child that exited with 0 did what was timed.
-    pub(crate) fn check_status(method: &str, status: i32) -> Result<(), Error> {
+    pub fn check_status(method: &str, status: i32) -> Result<(), Error> {
         if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0 {
             return Ok(());
         }

@@ -67,7 +67,7 @@ impl Guard {
     ///
     /// # Errors
     /// When the guarding process is gone.
-    pub(crate) fn remove_directory(&mut self, path: &Path) -> Result<(), Error> {
+    pub fn remove_directory(&mut self, path: &Path) -> Result<(), Error> {
         self.announce(REMOVE, &[path.as_os_str().as_bytes()])
     }
 

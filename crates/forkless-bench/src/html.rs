@@ -7,7 +7,8 @@ use crate::registry::{MetricPlot, Registration, Registry};
 use crate::render::{Grid, Style, legend, limits, number, param, title};
 use crate::results::{Param, Results, Row, Suite};
 
-pub(crate) const STYLE: &str = "\
+/// How all pages look.
+pub const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:light-dark(#1b1b1f,#e8e8ec);--soft:light-dark(#63636e,#a0a0ab);\
 --line:light-dark(#d8d8de,#3a3a42);--page:light-dark(#fff,#17171a);--mark:light-dark(#0b62c4,#6cb0ff)}\
 body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--page);max-width:76rem;margin:2rem auto;padding:0 1rem}\
@@ -24,7 +25,7 @@ th[aria-sort=descending]::after{content:' \\2193'}h1{margin-top:2.5rem}";
 pub(crate) const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
 
 /// Sorts a table by the column whose head is clicked, or chosen by the Enter key; numbers by value, once up and once down.
-pub(crate) const SCRIPT: &str = "\
+pub const SCRIPT: &str = "\
 document.querySelectorAll('thead th').forEach(th=>{th.tabIndex=0;\
 th.onkeydown=e=>{if(e.key=='Enter')th.click()};\
 th.onclick=()=>{const t=th.closest('table'),b=t.tBodies[0],i=[...th.parentNode.children].indexOf(th),\
@@ -117,7 +118,8 @@ fn section(text: &mut String, suite: &Suite, registered: &Registration, index: u
     }
 }
 
-pub(crate) fn table(text: &mut String, grid: &Grid) {
+/// Adds a table.
+pub fn table(text: &mut String, grid: &Grid) {
     let class = |index: usize| if index < grid.text_columns { " class=text" } else { "" };
     text.push_str("<div class=scroll><table><thead><tr>");
     for (index, head) in grid.heads.iter().enumerate() {
@@ -371,11 +373,13 @@ fn curves(rows: &[&Row], metric: &str) -> Option<String> {
 /// The width that the longest of these names takes in a picture, or the least that is wanted. A browser alone knows: 12 px letters are
 /// half as wide as high, and some more.
 #[expect(clippy::cast_precision_loss, reason = "a number of letters")]
-pub(crate) fn room_for<'t>(names: impl Iterator<Item = &'t str>, least: f64) -> f64 {
+pub fn room_for<'t>(names: impl Iterator<Item = &'t str>, least: f64) -> f64 {
     names.map(|name| 6.8 * name.chars().count() as f64 + 12.0).fold(least, f64::max)
 }
 
-pub(crate) fn escape(text: &str) -> String {
+/// Text as text of a page.
+#[must_use]
+pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

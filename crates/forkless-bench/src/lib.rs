@@ -8,25 +8,23 @@
 //! - [`engine`]: interleaves methods in rounds.
 //! - [`program`], [`pages`], [`memory`]: the measured child, the parent's burden, and how much of it is safe.
 //! - [`under_run`]: a measurement in a process under `forkless run`.
-//! - [`guard`]: undoes what a killed measurement leaves behind; [`keeper`]: ends the programs it has started.
+//! - [`guard`]: undoes what a killed measurement leaves behind.
 //! - [`check`]: limits that figures are held to.
-//! - [`reproduce`]: the published experiments by their authors' procedures, and a ledger of their claims; [`published`]:
-//!   their figures.
+//! - [`suites`], [`registry`]: the suites, and what each tells of itself.
+//! - [`published`]: the figures of published experiments.
 //! - [`machine`], [`results`]: what is recorded, and its JSON form; [`render`]: tables, CSV, Markdown; [`store`]: where
 //!   results are kept.
 
 pub mod check;
-mod clock;
+pub mod clock;
 pub mod compare;
 pub mod engine;
 pub mod error;
 pub mod guard;
 pub mod html;
-#[cfg(target_os = "linux")]
-pub mod keeper;
 pub mod machine;
 pub mod memory;
-mod noise;
+pub mod noise;
 pub mod pages;
 mod params;
 pub mod parent;
@@ -34,14 +32,12 @@ pub mod program;
 pub mod published;
 pub mod registry;
 pub mod render;
-#[cfg(target_os = "linux")]
-pub mod reproduce;
 pub mod restarts;
 pub mod results;
-mod settings;
+pub mod settings;
 pub mod spawn;
-mod stats;
-mod stdio;
+pub mod stats;
+pub mod stdio;
 pub mod store;
 pub mod suites;
 #[cfg(not(target_os = "linux"))]

@@ -142,14 +142,14 @@ impl Machine {
 
 /// Whether this process's effective user is root.
 #[cfg(target_os = "linux")]
-pub(crate) fn is_root() -> bool {
+pub fn is_root() -> bool {
     // SAFETY: no arguments, cannot fail.
     unsafe { libc::geteuid() == 0 }
 }
 
 /// The base page size in bytes.
 #[must_use]
-pub(crate) fn page_size() -> u64 {
+pub fn page_size() -> u64 {
     // SAFETY: sysconf reads a constant of the system and has no preconditions.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     u64::try_from(size).unwrap_or(4096)

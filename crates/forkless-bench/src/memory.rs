@@ -23,7 +23,7 @@ pub(crate) fn available() -> Option<u64> {
 ///
 /// # Errors
 /// [`Error::Missing`], naming what is wanted, what there is, and the largest size that would pass.
-pub(crate) fn require(wanted: u64) -> Result<(), Error> {
+pub fn require(wanted: u64) -> Result<(), Error> {
     let largest = largest_safe();
     if wanted <= largest {
         return Ok(());

@@ -37,7 +37,7 @@ impl Noise {
 
     /// Sentences about what is beyond the usual; none when the machine was quiet.
     #[must_use]
-    pub(crate) fn warnings(&self) -> Vec<String> {
+    pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         let mut warn = |value: Option<f64>, limit: f64, text: &str| {
             if let Some(value) = value.filter(|&value| value > limit) {
@@ -62,7 +62,7 @@ impl Noise {
 
 /// A snapshot to measure noise from.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Watch {
+pub struct Watch {
     system: Option<SystemTime>,
     own: CpuTime,
 }
@@ -70,13 +70,13 @@ pub(crate) struct Watch {
 impl Watch {
     /// Starts watching.
     #[must_use]
-    pub(crate) fn start() -> Watch {
+    pub fn start() -> Watch {
         Watch { system: SystemTime::read(), own: CpuTime::of_self_and_children() }
     }
 
     /// What disturbed the machine since the start. `series` are the samples of one metric, one set a method.
     #[must_use]
-    pub(crate) fn finish<'a>(self, series: impl IntoIterator<Item = &'a Samples>) -> Noise {
+    pub fn finish<'a>(self, series: impl IntoIterator<Item = &'a Samples>) -> Noise {
         let own = CpuTime::of_self_and_children().since(self.own).total() / 1e6;
         let mut noise = Noise::default();
         if let (Some(before), Some(after)) = (self.system, SystemTime::read()) {

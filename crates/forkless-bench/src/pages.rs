@@ -49,7 +49,7 @@ impl Pages {
     }
 
     /// Has the kernel give pages of this kind for `bytes` of memory that asks for them, until the result is dropped.
-    pub(crate) fn enable(self, bytes: u64, mut guard: Option<&mut Guard>) -> Result<Enabled, Error> {
+    pub fn enable(self, bytes: u64, mut guard: Option<&mut Guard>) -> Result<Enabled, Error> {
         let offered = Pages::offered();
         if !offered.contains(&self) {
             let offered: Vec<String> = offered.iter().map(ToString::to_string).collect();
@@ -125,10 +125,10 @@ impl Pages {
 
 /// Settings that make a kind of pages available; dropping it restores them.
 #[derive(Debug)]
-pub(crate) struct Enabled {
+pub struct Enabled {
     _settings: Vec<Changed>,
     /// What was done to the machine beside settings, to be said with the results.
-    pub(crate) note: Option<String>,
+    pub note: Option<String>,
 }
 
 /// The sizes in KiB in which anonymous memory can have transparent huge pages. Some directories are of shared memory alone

@@ -41,7 +41,7 @@ fn cannot_run_on(cpus: &[usize]) -> Error {
 
 /// Written anonymous private memory.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub struct Memory {
     start: NonNull<u8>,
     length: usize,
     mapped: usize,
@@ -66,7 +66,7 @@ impl Memory {
     ///
     /// # Errors
     /// When the address space or the commit limit does not allow it.
-    pub(crate) fn mapped(bytes: u64, pages: Pages) -> Result<Memory, Error> {
+    pub fn mapped(bytes: u64, pages: Pages) -> Result<Memory, Error> {
         let too_large = || Error::Spec(format!("{bytes} bytes do not fit this machine's address space"));
         // Zero bytes cannot be mapped; a page stands for none.
         let length = usize::try_from(bytes.max(1)).map_err(|_| too_large())?;
@@ -101,26 +101,26 @@ impl Memory {
 
     /// The first byte.
     #[must_use]
-    pub(crate) fn start(&self) -> NonNull<u8> {
+    pub fn start(&self) -> NonNull<u8> {
         self.start
     }
 
     /// Bytes asked for.
     #[must_use]
-    pub(crate) fn len(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.length
     }
 
     /// Bytes of this mapping that huge pages of the PMD size back now, transparent or from a pool; `None` where the system
     /// (`/proc/self/smaps` on Linux) does not tell.
     #[must_use]
-    pub(crate) fn huge_bytes(&self) -> Option<u64> {
+    pub fn huge_bytes(&self) -> Option<u64> {
         let first = self.start.as_ptr() as u64;
         system::huge_bytes(first, first + self.mapped as u64)
     }
 
     /// Writes one byte to every base page of the first `bytes`.
-    pub(crate) fn touch(&mut self, bytes: usize) {
+    pub fn touch(&mut self, bytes: usize) {
         let step = usize::try_from(page_size()).unwrap_or(4096);
         self.write((0..bytes.min(self.length)).step_by(step), 1);
     }
@@ -128,7 +128,7 @@ impl Memory {
     /// Writes one byte to every base page of `parts` equal parts, a page of each in turn: so the pages of all parts lie alike in
     /// physical memory.
     #[cfg(target_os = "linux")]
-    pub(crate) fn touch_in_turns(&mut self, parts: usize) {
+    pub fn touch_in_turns(&mut self, parts: usize) {
         let step = usize::try_from(page_size()).unwrap_or(4096);
         let part = self.length / parts / step * step;
         self.write((0..part).step_by(step).flat_map(|page| (0..parts).map(move |one| one * part + page)), 1);
@@ -139,7 +139,7 @@ impl Memory {
     /// # Errors
     /// When the kernel does not know `MADV_DONTFORK`.
     #[cfg(target_os = "linux")]
-    pub(crate) fn fork_only(&mut self, bytes: usize) -> Result<(), Error> {
+    pub fn fork_only(&mut self, bytes: usize) -> Result<(), Error> {
         let bytes = bytes.min(self.mapped);
         // SAFETY: the range is this value's own mapping; only what becomes of it in a fork changes.
         let whole = unsafe { libc::madvise(self.start.as_ptr().cast(), self.mapped, libc::MADV_DOFORK) };
@@ -151,7 +151,7 @@ impl Memory {
     }
 
     /// Writes `value` to one byte of every `stride`-th base page.
-    pub(crate) fn write_every(&mut self, stride: u64, value: u8) {
+    pub fn write_every(&mut self, stride: u64, value: u8) {
         let step = usize::try_from(stride.saturating_mul(page_size())).unwrap_or(usize::MAX);
         self.write((0..self.length).step_by(step.max(1)), value);
     }

@@ -48,7 +48,7 @@ impl Kind {
 
 /// A program ready to be started; removes what it created when dropped.
 #[derive(Debug)]
-pub(crate) struct Program {
+pub struct Program {
     path: CString,
     command: CString,
     writes: bool,
@@ -62,7 +62,7 @@ impl Program {
     /// # Errors
     /// When no directory among `$TMPDIR`, `$XDG_RUNTIME_DIR`, `/dev/shm`, `/tmp` and `/var/tmp` takes an executable
     /// file, or the program does not exit with 0.
-    pub(crate) fn prepare(kind: &Kind, guard: Option<&mut Guard>) -> Result<Program, Error> {
+    pub fn prepare(kind: &Kind, guard: Option<&mut Guard>) -> Result<Program, Error> {
         match kind {
             Kind::File(path) => Program::of_the_system(path.clone()),
             Kind::Exit | Kind::Write => Program::assemble(kind, guard),
@@ -77,7 +77,7 @@ impl Program {
 
     /// The absolute path.
     #[must_use]
-    pub(crate) fn path(&self) -> &CString {
+    pub fn path(&self) -> &CString {
         &self.path
     }
 
@@ -95,7 +95,7 @@ impl Program {
 
     /// The path for `std`'s interfaces.
     #[must_use]
-    pub(crate) fn os_path(&self) -> &OsStr {
+    pub fn os_path(&self) -> &OsStr {
         OsStr::from_bytes(self.path.as_bytes())
     }
 

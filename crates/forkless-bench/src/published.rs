@@ -40,7 +40,7 @@ pub mod calls {
     /// Seconds of one call on each system; `None` where they are not known.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "numbers of calls")]
-    pub(crate) fn one(call: &str) -> Option<[f64; 3]> {
+    pub fn one(call: &str) -> Option<[f64; 3]> {
         let (_, repetitions, seconds) = SECONDS.iter().find(|known| known.0 == call)?;
         Some(seconds.map(|seconds| seconds / *repetitions as f64))
     }

@@ -10,7 +10,8 @@ mod grid;
 mod limits;
 
 pub use self::grid::Grid;
-pub(crate) use self::grid::{Style, number, param};
+pub use self::grid::number;
+pub(crate) use self::grid::{Style, param};
 use self::grid::{table, varying_params};
 pub(crate) use self::limits::limits;
 

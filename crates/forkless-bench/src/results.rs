@@ -106,7 +106,7 @@ impl Suite {
     }
 
     /// Adds notes that are not there yet.
-    pub(crate) fn take_notes(&mut self, notes: Vec<String>) {
+    pub fn take_notes(&mut self, notes: Vec<String>) {
         for note in notes {
             if !self.notes.contains(&note) {
                 self.notes.push(note);
@@ -188,7 +188,7 @@ pub struct Row {
 impl Row {
     /// The samples with their grouping.
     #[must_use]
-    pub(crate) fn grouped(&self) -> Samples {
+    pub fn grouped(&self) -> Samples {
         Samples { values: self.samples.clone(), rounds: self.per_round.clone() }
     }
 }
@@ -210,7 +210,7 @@ pub struct Ratio {
 
 /// A metric: name, unit, and whether it is an estimate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Metric {
+pub struct Metric {
     /// Name in the results.
     pub name: &'static str,
     /// Unit in the results.
@@ -221,7 +221,7 @@ pub(crate) struct Metric {
 
 /// A series on its way to become a row.
 #[derive(Debug, Clone)]
-pub(crate) struct Series {
+pub struct Series {
     /// See [`Row::method`].
     pub method: String,
     /// See [`Row::params`].
@@ -237,7 +237,7 @@ pub(crate) struct Series {
 /// Makes rows of series taken in one interleaved run. Each is compared with the series of the same metric and parameters whose
 /// method is `baseline`, with draws common to all.
 #[must_use]
-pub(crate) fn rows(series: Vec<Series>, baseline: Option<&str>, seed: u64) -> Vec<Row> {
+pub fn rows(series: Vec<Series>, baseline: Option<&str>, seed: u64) -> Vec<Row> {
     let resampler = Resampler::new(series.iter().map(|one| &one.samples), RESAMPLES, seed);
     let replicates: Vec<Replicates> = series.iter().map(|one| resampler.medians(&one.samples)).collect();
     let base = |of: &Series| {

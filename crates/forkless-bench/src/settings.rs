@@ -10,14 +10,14 @@ use crate::guard::Guard;
 
 /// A setting that is not what it was; dropping it restores it.
 #[derive(Debug)]
-pub(crate) struct Changed {
+pub struct Changed {
     path: PathBuf,
     old: String,
 }
 
 impl Changed {
     /// Sets `path` to `value`; `None` when it is that already. Without a guard nothing is changed: [`Error::Missing`].
-    pub(crate) fn set(path: &Path, value: &str, guard: Option<&mut Guard>) -> Result<Option<Changed>, Error> {
+    pub fn set(path: &Path, value: &str, guard: Option<&mut Guard>) -> Result<Option<Changed>, Error> {
         let text = fs::read_to_string(path).map_err(Error::io(format!("read {}", path.display())))?;
         let old = selected(text.trim());
         if old == value {
@@ -61,7 +61,7 @@ fn write(path: &Path, value: &str) -> Result<(), Error> {
 }
 
 /// The chosen word of `always [madvise] never`, or the whole text of a plain setting.
-pub(crate) fn selected(text: &str) -> &str {
+pub fn selected(text: &str) -> &str {
     text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map_or(text, |(word, _)| word)
 }
 

@@ -10,12 +10,16 @@ use crate::error::Error;
 
 /// Standard output goes to `/dev/null` until this is dropped.
 #[derive(Debug)]
-pub(crate) struct NullStdout {
+pub struct NullStdout {
     saved: OwnedFd,
 }
 
 impl NullStdout {
-    pub(crate) fn new() -> Result<NullStdout, Error> {
+    /// Leads standard output to `/dev/null`.
+    ///
+    /// # Errors
+    /// When there is no `/dev/null`, or no descriptor to keep the old one.
+    pub fn new() -> Result<NullStdout, Error> {
         use std::io::Write as _;
         use std::os::fd::AsFd as _;
         // What is buffered belongs to where it was going.

@@ -183,7 +183,7 @@ impl Drop for Forker {
 
 /// What the library did, from the report of `run`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Outcome {
+pub struct Outcome {
     /// Forks the library saw.
     pub(crate) forks: u64,
     /// Those of them whose child executed a program without the memory ever being copied.
@@ -213,7 +213,7 @@ impl Outcome {
     }
 
     /// A sentence on forks that were not speculated; `None` when all were.
-    pub(crate) fn note(&self) -> Option<String> {
+    pub fn note(&self) -> Option<String> {
         let reasons =
             if self.reasons.is_empty() { "no reason given".to_owned() } else { self.reasons.join(", ") };
         (self.committed < self.forks).then(|| {

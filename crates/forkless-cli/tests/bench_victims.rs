@@ -171,8 +171,7 @@ fn interpreters_are_also_measured_without_the_memory_and_no_limit_is_set_for_tha
 fn lines_run_in_turns() {
     let scratch = Scratch::new("turns");
     let program = scratch.0.join("in_turns");
-    let source =
-        concat!(env!("CARGO_MANIFEST_DIR"), "/../forkless-bench/src/suites/victims/programs/in_turns.c");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../forkless-lab/src/victims/programs/in_turns.c");
     let compiled = Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(source).status().unwrap();
     assert!(compiled.success());
     let log = scratch.0.join("log");
@@ -243,7 +242,7 @@ fn what_is_missing_is_skipped_and_counted() {
     assert!(text(&output.stderr).contains("perl is not installed"), "{}", text(&output.stderr));
 }
 
-/// The keeper left orphans unreaped until the program had ended. Apache's mod_cgid waits six seconds for the number of a CGI
+/// The subreaper left orphans unreaped until the program had ended. Apache's mod_cgid waits six seconds for the number of a CGI
 /// program to be free, and was killed after five.
 #[test]
 fn an_orphan_is_reaped_while_the_program_that_waits_for_its_number_ends() {
@@ -252,7 +251,7 @@ fn an_orphan_is_reaped_while_the_program_that_waits_for_its_number_ends() {
     let script = "trap 'while kill -0 $(cat \"$0\") 2>/dev/null; do sleep 0.01; done; exit 9' TERM\n\
                   sh -c 'sleep 0.3 >/dev/null & echo $! >\"$0\"' \"$0\"\n\
                   echo ready; while :; do sleep 0.01; done";
-    let mut keeper = Command::new(env!("CARGO_BIN_EXE_forkless"))
+    let mut subreaper = Command::new(env!("CARGO_BIN_EXE_forkless"))
         .args(["bench", "keep", "--on-terminate", "--", "/bin/sh", "-c", script])
         .arg(&orphan)
         .stdin(Stdio::piped())
@@ -261,10 +260,10 @@ fn an_orphan_is_reaped_while_the_program_that_waits_for_its_number_ends() {
         .spawn()
         .unwrap();
     let mut ready = String::new();
-    BufReader::new(keeper.stdout.as_mut().unwrap()).read_line(&mut ready).unwrap();
+    BufReader::new(subreaper.stdout.as_mut().unwrap()).read_line(&mut ready).unwrap();
     assert_eq!(ready, "ready\n");
-    drop(keeper.stdin.take());
-    let output = keeper.wait_with_output().unwrap();
+    drop(subreaper.stdin.take());
+    let output = subreaper.wait_with_output().unwrap();
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(9), String::new()));
 }
 
@@ -331,7 +330,7 @@ fn an_interrupted_or_killed_run_leaves_no_process_and_no_file() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // Two keepers and the two they keep, one of them through forkless run.
+        // Two subreapers and the two they keep, one of them through forkless run.
         assert!(wait_until(|| scratch.processes().len() >= 4), "the victims never started");
         let status = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().unwrap();
         assert!(status.success());

@@ -22,11 +22,7 @@ impl Program {
     }
 
     /// Writes an executable that consists of `code` and is entered at its first byte. It is run once, with `arguments`.
-    pub(crate) fn assembled(
-        code: &[u8],
-        arguments: &[&str],
-        guard: Option<&mut Guard>,
-    ) -> Result<Program, Error> {
+    pub fn assembled(code: &[u8], arguments: &[&str], guard: Option<&mut Guard>) -> Result<Program, Error> {
         Program::write(&image::image_of(code, b""), false, arguments, guard)
     }
 

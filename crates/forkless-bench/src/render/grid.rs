@@ -341,7 +341,7 @@ fn size(bytes: u64) -> String {
 
 /// Three or four significant digits: what the intervals leave standing.
 #[must_use]
-pub(crate) fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     let magnitude = value.abs();
     if magnitude == 0.0 {
         "0".to_owned()

@@ -170,7 +170,7 @@ impl Worker for Fork {
 /// `system`. The caller is blocked all the way: both times are the same.
 pub(super) struct System {
     pub(super) target: Arc<Target>,
-    pub(super) run: fn(&CStr) -> c_int,
+    pub run: fn(&CStr) -> c_int,
     pub(super) name: &'static str,
 }
 

@@ -17,7 +17,7 @@ pub mod selfcheck;
 mod threads;
 #[cfg(any(not(target_os = "linux"), test))]
 pub(crate) mod vfork;
-pub(crate) mod worker;
+pub mod worker;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -30,7 +30,7 @@ pub use self::method::Method;
 use self::threads::Pool;
 #[cfg(not(target_os = "linux"))]
 pub(crate) use self::vfork as raw;
-pub(crate) use self::worker::Target;
+pub use self::worker::Target;
 use self::worker::{Lap, Worker};
 use crate::clock::{self, CpuTime};
 use crate::engine::{self, Arm, Observer, Outcome, Plan, Turn};
@@ -93,7 +93,8 @@ const CPU_TOTAL: Metric = Metric { name: "cpu_total", unit: "us", estimate: fals
 const CPU_USER: Metric = Metric { name: "cpu_user", unit: "us", estimate: true };
 const CPU_SYSTEM: Metric = Metric { name: "cpu_system", unit: "us", estimate: true };
 const RATE: Metric = Metric { name: "rate", unit: "1/s", estimate: false };
-pub(crate) const METRICS: [Metric; 6] = [WALL, BLOCKED, CPU_TOTAL, CPU_USER, CPU_SYSTEM, RATE];
+/// What every method is measured by.
+pub const METRICS: [Metric; 6] = [WALL, BLOCKED, CPU_TOTAL, CPU_USER, CPU_SYSTEM, RATE];
 
 /// Measures. The parent's burden is taken up first and given back at the end, whatever the outcome.
 ///
@@ -175,7 +176,11 @@ fn series(spec: &Spec, outcome: Outcome) -> Vec<Series> {
     all
 }
 
-pub(crate) fn worker(method: Method, target: &Arc<Target>) -> Result<Box<dyn Worker>, Error> {
+/// What starts children by a method.
+///
+/// # Errors
+/// When the method's preparation fails.
+pub fn worker(method: Method, target: &Arc<Target>) -> Result<Box<dyn Worker>, Error> {
     let (target, name) = (target.clone(), method.name());
     Ok(match method {
         Method::VforkExec => Box::new(libc_methods::Vfork { target, piped: false }),
@@ -207,7 +212,7 @@ fn arms(spec: &Spec, target: &Arc<Target>, overhead: f64) -> Result<Vec<Box<dyn 
 }
 
 /// An arm for each method, repeated in the calling thread; its series are the first five of [`METRICS`].
-pub(crate) fn single_arms(
+pub fn single_arms(
     methods: &[Method],
     target: &Arc<Target>,
     overhead: f64,

@@ -16,9 +16,9 @@ use crate::program::Program;
 
 /// One child, from before it is made until after it is reaped, in nanoseconds of the monotonic clock.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Lap {
+pub struct Lap {
     /// Before the first thing a method does for this child, its pipe included.
-    pub(crate) start: u64,
+    pub start: u64,
     /// When the call that makes the child has returned.
     pub(crate) returned: u64,
     /// When the child's output is read to its end, if it has a pipe, and the child is reaped.
@@ -26,20 +26,22 @@ pub(crate) struct Lap {
 }
 
 /// A method ready to be repeated in one thread.
-pub(crate) trait Worker: Send {
+pub trait Worker: Send {
     /// Starts the child, waits for it, and judges its status.
     fn spawn(&mut self) -> Result<Lap, Error>;
 }
 
 /// The program to start, in the forms the methods need it.
 #[derive(Debug)]
-pub(crate) struct Target {
-    pub(crate) path: CString,
+pub struct Target {
+    /// The program's path.
+    pub path: CString,
     pub(crate) command: CString,
 }
 
 impl Target {
-    pub(crate) fn new(program: &Program) -> Arc<Target> {
+    /// The forms of a prepared program.
+    pub fn new(program: &Program) -> Arc<Target> {
         Arc::new(Target { path: program.path().clone(), command: program.command().clone() })
     }
 
@@ -68,7 +70,7 @@ pub(crate) fn environment() -> *const *const c_char {
 
 /// Reaps a child; `flags` as of waitpid.
 #[inline]
-pub(crate) fn reap(pid: pid_t, flags: c_int) -> Result<c_int, Error> {
+pub fn reap(pid: pid_t, flags: c_int) -> Result<c_int, Error> {
     let mut status = 0;
     loop {
         // SAFETY: `status` is writable; `pid` is a child of this process that nobody else waits for.
@@ -113,7 +115,7 @@ pub(crate) fn fork_exec(target: &Target) -> Result<pid_t, Error> {
 
 /// The second half of a lap: reads the child's output to its end, where it has a pipe, reaps the child and judges it.
 #[inline]
-pub(crate) fn finish(
+pub fn finish(
     method: &str,
     start: u64,
     returned: u64,

@@ -17,7 +17,7 @@ use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
 
 /// Samples of one method, in the order taken, grouped by round.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct Samples {
+pub struct Samples {
     /// The values, round after round.
     pub values: Vec<f64>,
     /// How many values each round gave; sums to the number of values.
@@ -27,7 +27,7 @@ pub(crate) struct Samples {
 impl Samples {
     /// Samples with one value a round.
     #[must_use]
-    pub(crate) fn one_a_round(values: Vec<f64>) -> Samples {
+    pub fn one_a_round(values: Vec<f64>) -> Samples {
         let rounds = vec![1; values.len()];
         Samples { values, rounds }
     }
@@ -46,14 +46,14 @@ impl Samples {
 /// interleaved runs of a spawn against itself on a busy virtual machine it scattered by a quarter of what the ratio of the
 /// two overall medians did.
 #[must_use]
-pub(crate) fn within_rounds(numerator: &Samples, denominator: &Samples) -> Samples {
+pub fn within_rounds(numerator: &Samples, denominator: &Samples) -> Samples {
     let pairs = round_medians(numerator).into_iter().zip(round_medians(denominator));
     Samples::one_a_round(pairs.filter(|&(_, d)| d > 0.0).map(|(n, d)| n / d).collect())
 }
 
 /// The draws of rounds shared by all series of one run.
 #[derive(Debug, Clone)]
-pub(crate) struct Resampler {
+pub struct Resampler {
     rounds: usize,
     block: usize,
     /// How often each round was drawn, one row a draw.
@@ -63,11 +63,7 @@ pub(crate) struct Resampler {
 impl Resampler {
     /// Draws `resamples` times as many rounds as the series have, in blocks long enough for the most dependent of them.
     #[must_use]
-    pub(crate) fn new<'a>(
-        series: impl IntoIterator<Item = &'a Samples>,
-        resamples: usize,
-        seed: u64,
-    ) -> Resampler {
+    pub fn new<'a>(series: impl IntoIterator<Item = &'a Samples>, resamples: usize, seed: u64) -> Resampler {
         let medians: Vec<Vec<f64>> = series.into_iter().map(round_medians).collect();
         let rounds = medians.iter().map(Vec::len).max().unwrap_or(0);
         let dependence = medians.iter().map(|medians| autocorrelation(medians)).fold(0.0, f64::max);
@@ -99,7 +95,7 @@ impl Resampler {
 
     /// The median of each draw. A series of another number of rounds than the draws gives nothing.
     #[must_use]
-    pub(crate) fn medians(&self, samples: &Samples) -> Replicates {
+    pub fn medians(&self, samples: &Samples) -> Replicates {
         if samples.rounds.len() != self.rounds || samples.values.is_empty() {
             return Replicates::default();
         }
@@ -118,7 +114,7 @@ impl Resampler {
 
 /// A figure computed from each draw.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct Replicates {
+pub struct Replicates {
     /// The figure for each draw.
     pub values: Vec<f64>,
     /// Independent units behind each draw.
@@ -133,7 +129,7 @@ impl Replicates {
     /// The American Statistician 69(4), 2015).
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a number of blocks")]
-    pub(crate) fn interval(&self, confidence: f64) -> Option<[f64; 2]> {
+    pub fn interval(&self, confidence: f64) -> Option<[f64; 2]> {
         let n = self.blocks as f64;
         if self.values.len() < 2 || self.blocks < 2 {
             return None;
@@ -148,14 +144,16 @@ impl Replicates {
 
     /// This figure divided by another, draw by draw; both from the same [`Resampler`].
     #[must_use]
-    pub(crate) fn ratio(&self, denominator: &Replicates) -> Replicates {
+    pub fn ratio(&self, denominator: &Replicates) -> Replicates {
         let pairs = self.values.iter().zip(&denominator.values);
         let values = pairs.filter(|&(_, &d)| d > 0.0).map(|(n, d)| n / d).collect();
         Replicates { values, blocks: self.blocks.min(denominator.blocks) }
     }
 }
 
-pub(crate) fn round_medians(samples: &Samples) -> Vec<f64> {
+/// The median of each round.
+#[must_use]
+pub fn round_medians(samples: &Samples) -> Vec<f64> {
     let mut rest = samples.values.as_slice();
     let mut medians = Vec::with_capacity(samples.rounds.len());
     for &count in &samples.rounds {

@@ -1,8 +1,8 @@
 //! What can be said about a set of timings: quantiles that say where most of them lie, outliers counted and not hidden,
 //! and intervals from [resampling](bootstrap) that say how far the figures can be trusted.
 
-pub(crate) mod bootstrap;
-pub(crate) mod line;
+pub mod bootstrap;
+pub mod line;
 
 use serde::{Deserialize, Serialize};
 
@@ -93,7 +93,7 @@ pub(crate) fn quantile_sorted(sorted: &[f64], p: f64) -> f64 {
 
 /// The median of samples in any order; 0 for none.
 #[must_use]
-pub(crate) fn median(samples: &[f64]) -> f64 {
+pub fn median(samples: &[f64]) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     quantile_sorted(&sorted, 0.5)

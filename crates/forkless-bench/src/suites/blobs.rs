@@ -150,12 +150,12 @@ unsafe extern "C" {
 }
 
 /// Code that execs its own file until the number in its first argument, seven digits, is used up.
-pub(crate) fn countdown() -> &'static [u8] {
+pub fn countdown() -> &'static [u8] {
     between(&raw const forkless_bench_countdown, &raw const forkless_bench_countdown_end)
 }
 
 /// Code that asks for its signal mask as many times as its first argument, a decimal number, says, and exits.
-pub(crate) fn mask_loop() -> &'static [u8] {
+pub fn mask_loop() -> &'static [u8] {
     between(&raw const forkless_bench_mask_loop, &raw const forkless_bench_mask_loop_end)
 }
 

@@ -385,7 +385,7 @@ impl Arm for Procedure<'_> {
             if let Pages::Thp(2048) = self.pages {
                 let memory = self.memory.borrow();
                 if let Some(huge) = memory.huge_bytes() {
-                    turn.add(5, (100.0 * huge as f64 / memory.len().max(1) as f64).min(100.0));
+                    turn.add(5, (100.0 * huge as f64 / memory.bytes().max(1) as f64).min(100.0));
                 }
                 if let Some(milliseconds) = memory.collapse() {
                     turn.add(6, milliseconds);
@@ -425,7 +425,7 @@ fn live_as_long_as_the_parent() {
 
 /// Milliseconds of processor time of this thread.
 #[expect(clippy::cast_precision_loss, reason = "a double holds a hundred days of nanoseconds exactly")]
-pub(crate) fn thread_time() -> f64 {
+pub fn thread_time() -> f64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is writable and every supported system has the clock.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
@@ -445,7 +445,7 @@ fn minor_faults() -> i64 {
 fn places(memory: &Memory) -> Option<Vec<u64>> {
     let map = File::open("/proc/self/pagemap").ok()?;
     let page = page_size();
-    let count = memory.len() as u64 / page;
+    let count = memory.bytes() as u64 / page;
     let first = memory.start().as_ptr() as u64 / page;
     let step = (count / 1000).max(1);
     let mut places = Vec::new();

@@ -35,7 +35,7 @@ mod system;
 mod system;
 
 #[cfg(target_os = "linux")]
-pub(crate) use self::system::exec_chain;
+pub use self::system::exec_chain;
 
 /// The suite for those that show and compare.
 pub(crate) const SUITE: Registration = Registration {
@@ -332,14 +332,14 @@ fn stat_with(call: impl FnOnce(*mut libc::stat) -> c_int) {
 }
 
 /// fork; the child exits at once and is waited for.
-pub(crate) fn fork_exit() -> Result<(), Error> {
+pub fn fork_exit() -> Result<(), Error> {
     // SAFETY: the child only exits.
     let pid = unsafe { crate::spawn::worker::fork(|| 0) }?;
     Error::check_status("fork", reap(pid, 0)?)
 }
 
 /// vfork; the child exits at once and is waited for.
-pub(crate) fn vfork_exit() -> Result<(), Error> {
+pub fn vfork_exit() -> Result<(), Error> {
     // SAFETY: the routine touches no stack in the child.
     let pid = unsafe { crate::spawn::raw::vfork_exit() };
     let pid = i32::try_from(pid).unwrap_or(-1);

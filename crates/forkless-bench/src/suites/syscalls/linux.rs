@@ -133,7 +133,7 @@ fn raw(number: c_long, [a, b, c, d]: [usize; 4]) -> c_long {
 }
 
 /// A child that execs itself so many times.
-pub(crate) fn exec_chain(path: &CString, count: u64) -> Result<(), Error> {
+pub fn exec_chain(path: &CString, count: u64) -> Result<(), Error> {
     let digits = CString::new(format!("{count:07}")).unwrap_or_default();
     let argv = [path.as_ptr(), digits.as_ptr(), ptr::null()];
     let mut pid = 0;

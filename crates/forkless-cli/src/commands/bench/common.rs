@@ -16,7 +16,7 @@ use forkless_bench::render;
 use forkless_bench::restarts;
 use forkless_bench::results::{Results, Suite};
 use forkless_bench::store::Store;
-use forkless_bench::suites::SUITES;
+use forkless_lab::SUITES;
 
 use super::progress::Progress;
 use crate::exit::{Exit, Missing, Usage};

@@ -21,9 +21,9 @@ mod victims;
 use std::io::{IsTerminal as _, Write as _};
 
 use clap::Subcommand;
+use forkless_lab::SUITES;
 #[cfg(target_os = "linux")]
-use forkless_bench::reproduce::green::{self, How};
-use forkless_bench::suites::SUITES;
+use forkless_lab::reproduce::green::{self, How};
 
 pub(crate) use self::common::from_library;
 #[cfg(target_os = "linux")]

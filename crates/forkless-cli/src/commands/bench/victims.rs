@@ -4,9 +4,9 @@ use std::ffi::OsString;
 
 use anyhow::Context as _;
 use forkless_bench::check::Verdict;
-use forkless_bench::keeper::{self, Ending};
 use forkless_bench::results::{Results, Suite};
-use forkless_bench::suites::victims::{self, Spec};
+use forkless_lab::subreaper::{self, Ending};
+use forkless_lab::victims::{self, Spec};
 
 use super::common::{self, Common, from_library};
 use super::progress::Progress;
@@ -90,7 +90,7 @@ pub(crate) struct KeepArgs {
 pub(crate) fn keep(args: &KeepArgs) -> Exit {
     let ending = if args.on_terminate { Ending::Terminate } else { Ending::Input };
     let (program, arguments) = args.command.split_first().unwrap_or((&args.command[0], &[]));
-    Exit::Code(keeper::keep(ending, program, arguments))
+    Exit::Code(subreaper::keep(ending, program, arguments))
 }
 
 #[cfg(test)]

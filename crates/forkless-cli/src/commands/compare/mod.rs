@@ -9,7 +9,7 @@ use forkless_bench::html;
 use forkless_bench::render::{self, Grid};
 use forkless_bench::results::{Results, Row};
 use forkless_bench::store::Store;
-use forkless_bench::suites::SUITES;
+use forkless_lab::SUITES;
 
 use crate::commands::bench::from_library;
 use crate::exit::{Exit, Usage};

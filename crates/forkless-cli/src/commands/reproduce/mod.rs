@@ -3,7 +3,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use forkless_bench::reproduce::{self, Article, Id, Options, Verdict, page, text};
+use forkless_lab::reproduce::{self, Article, Id, Options, Verdict, page, text};
 
 use super::bench::{Output, Progress, from_library, guard, may_install};
 use crate::exit::{Exit, Missing, Usage};
