@@ -7,7 +7,7 @@
 //! - [`spawn`]: the suite of ways to start a program.
 //! - [`engine`]: interleaves methods in rounds.
 //! - [`program`], [`pages`], [`memory`]: the measured child, the parent's burden, and how much of it is safe.
-//! - [`under_run`]: a measurement in a process under `forkless run`.
+//! - [`forkless_run`]: how something is run under `forkless run`; [`under_run`]: a measurement in such a process.
 //! - [`guard`]: undoes what a killed measurement leaves behind.
 //! - [`check`]: limits that figures are held to.
 //! - [`suites`], [`registry`]: the suites, and what each tells of itself.
@@ -20,6 +20,7 @@ pub mod clock;
 pub mod compare;
 pub mod engine;
 pub mod error;
+pub mod forkless_run;
 pub mod guard;
 pub mod html;
 pub mod machine;

@@ -8,7 +8,6 @@
 //! This library cannot know how to start itself as a program; the caller gives the program, whose `bench forker` must call
 //! [`serve`].
 
-use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -20,6 +19,7 @@ use serde_json::Value;
 
 use crate::engine::{Arm, Turn};
 use crate::error::Error;
+use crate::forkless_run::{RunOptions, RunReport};
 use crate::guard::Guard;
 use crate::program::private_directory;
 use crate::registry::Registry;
@@ -88,17 +88,12 @@ impl Forker {
             }
             let complaints =
                 File::create(directory.join("stderr")).map_err(Error::io("make a temporary file"))?;
-            let mut report = OsString::from("--report=");
-            report.push(directory.join("report"));
-            let mut command = Command::new(&launcher.0);
             // A child that a busy machine runs late would be undone, and another mechanism be measured.
-            const PATIENT: &str = "--fork-limit=10000";
-            command
-                .arg("run")
-                .arg(report)
-                .args(["--json", PATIENT, "--"])
-                .arg(&launcher.0)
-                .args(["bench", "forker"]);
+            let patient = RunOptions { fork_limit_ms: Some(10_000), ..RunOptions::USUAL };
+            let report = directory.join("report");
+            let words = patient.before(&launcher.0, Some(&report));
+            let mut command = Command::new(&words[0]);
+            command.args(&words[1..]).arg(&launcher.0).args(["bench", "forker"]);
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(complaints);
             command.spawn().map_err(Error::io("start a process under forkless run"))
         })();
@@ -152,16 +147,15 @@ impl Forker {
     }
 
     /// Ends the process and says what the library did in it.
-    pub(crate) fn finish(mut self) -> Result<Outcome, Error> {
+    pub(crate) fn finish(mut self) -> Result<ForkCounts, Error> {
         drop(self.requests.take());
         self.child.wait().map_err(Error::io("wait for the process under forkless run"))?;
         // `run` has a collector write the report when the last process of the tree is gone: soon, but later.
         let path = self.directory.join("report");
         let end = Instant::now() + Duration::from_secs(60);
         loop {
-            let text = fs::read_to_string(&path).unwrap_or_default();
-            if let Ok(report) = serde_json::from_str::<Value>(&text) {
-                return Ok(Outcome::of(&report));
+            if let Ok(report) = RunReport::read(&path) {
+                return Ok(ForkCounts::of(&report));
             }
             // Without a report, which `run` opens before it executes anything, the program ran plainly.
             if !path.exists() || Instant::now() > end {
@@ -183,7 +177,7 @@ impl Drop for Forker {
 
 /// What the library did, from the report of `run`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
+pub struct ForkCounts {
     /// Forks the library saw.
     pub(crate) forks: u64,
     /// Those of them whose child executed a program without the memory ever being copied.
@@ -192,19 +186,13 @@ pub struct Outcome {
     pub(crate) reasons: Vec<String>,
 }
 
-impl Outcome {
-    fn of(report: &Value) -> Outcome {
-        let counter = |name: &str| report["counters"][name].as_u64().unwrap_or(0);
-        let mut reasons: Vec<String> = Vec::new();
-        for site in report["sites"].as_array().into_iter().flatten() {
-            for reason in site["reasons"].as_array().into_iter().flatten() {
-                let text = reason["detail"].as_str().unwrap_or("unknown").to_owned();
-                if !reasons.contains(&text) {
-                    reasons.push(text);
-                }
-            }
+impl ForkCounts {
+    fn of(report: &RunReport) -> ForkCounts {
+        ForkCounts {
+            forks: report.count("forks"),
+            committed: report.count("committed"),
+            reasons: report.reasons(),
         }
-        Outcome { forks: counter("forks"), committed: counter("committed"), reasons }
     }
 
     /// Whether (all but a hundredth of) what was measured is what the row claims.
@@ -296,12 +284,12 @@ mod tests {
             "counters": {"forks": 10, "committed": 4},
             "sites": [{"reasons": [{"detail": "more than one thread", "count": 6}]}],
         });
-        let outcome = Outcome::of(&report);
+        let outcome = ForkCounts::of(&serde_json::from_value(report).unwrap());
         assert!(!outcome.speculated());
         assert!(outcome.note().unwrap().contains("4 of 10"), "{outcome:?}");
-        let all = Outcome { forks: 10, committed: 10, reasons: vec![] };
+        let all = ForkCounts { forks: 10, committed: 10, reasons: vec![] };
         assert!(all.speculated() && all.note().is_none());
-        let none = Outcome { forks: 0, committed: 0, reasons: vec![] };
+        let none = ForkCounts { forks: 0, committed: 0, reasons: vec![] };
         assert!(!none.speculated(), "a program the library was not in has not been speculated");
     }
 }

@@ -35,6 +35,7 @@ pub use self::ledger::{Criterion, Judged, Side, Verdict};
 pub use self::plot::{Line, Mark, Plot};
 use forkless_bench::engine::Observer;
 use forkless_bench::error::Error;
+use forkless_bench::forkless_run::RunOptions;
 use forkless_bench::guard::Guard;
 use forkless_bench::machine::Machine;
 use forkless_bench::noise::{Noise, Watch};
@@ -107,7 +108,7 @@ impl Options {
     /// What to put before a program to run it without the cost of its forks.
     fn launcher(&self) -> Option<Vec<OsString>> {
         let forkless = self.forkless.as_ref().filter(|_| self.run)?;
-        Some(vec![forkless.into(), "run".into(), "--".into()])
+        Some(RunOptions::USUAL.before(forkless, None))
     }
 }
 

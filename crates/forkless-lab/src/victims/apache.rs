@@ -19,11 +19,11 @@ use std::time::Duration;
 use forkless_bench::check::Bound;
 use forkless_bench::engine::{Arm, Turn};
 use forkless_bench::error::Error;
+use forkless_bench::forkless_run::{HugePages, RunOptions};
 use forkless_bench::memory;
 use forkless_bench::pages::Pages;
 use forkless_bench::results::{Metric, Param, Params};
 
-use super::coprocess::Options;
 use super::server::{PATIENCE, Server, Service, mostly_huge, mostly_pool};
 use super::stage::{Promise, Stage, Subject, params};
 use crate::install;
@@ -49,7 +49,7 @@ pub(super) fn cgid(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Erro
 }
 
 pub(super) fn thp(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
-    fork_call(name, stage, &["--fork=off", "--huge-pages=thp"], mostly_huge)
+    fork_call(name, stage, RunOptions::huge_pages(HugePages::Transparent), mostly_huge)
 }
 
 /// With a pool of four times what the server holds: its workers write, too, each to pages of its own, and a process forks with pages of the
@@ -58,7 +58,7 @@ pub(super) fn hugetlb(name: &'static str, stage: &mut Stage<'_>) -> Result<(), E
     let bytes = 4 * footprint(stage);
     memory::require(2 * bytes)?;
     let _pool = Pages::Hugetlb(2048).enable(bytes, Some(stage.guard))?;
-    fork_call(name, stage, &["--fork=off", "--huge-pages=hugetlb"], mostly_pool)
+    fork_call(name, stage, RunOptions::huge_pages(HugePages::Pool), mostly_pool)
 }
 
 fn hosts(stage: &Stage<'_>) -> u64 {
@@ -82,7 +82,7 @@ fn requests(name: &'static str, stage: &mut Stage<'_>, module: &str) -> Result<(
     let generator = stage.need("ab", "apache2-utils")?;
     memory::require(3 * footprint(stage))?;
     // The one that comes last gets the memory that is cheaper to copy: let it be the plain one.
-    let run = apache.start(name, stage, Some(&[]), module, &[])?;
+    let run = apache.start(name, stage, Some(RunOptions::USUAL), module, &[])?;
     let plain = apache.start(name, stage, None, module, &[])?;
     let params = host_params(name, stage);
     let served = Cell::new(0);
@@ -106,14 +106,14 @@ fn requests(name: &'static str, stage: &mut Stage<'_>, module: &str) -> Result<(
 fn fork_call(
     name: &'static str,
     stage: &mut Stage<'_>,
-    options: &[&str],
+    options: RunOptions,
     evidence: fn(u32) -> Result<String, String>,
 ) -> Result<(), Error> {
     let apache = Apache::found(name, stage)?;
     memory::require(3 * footprint(stage))?;
     let library =
         stage.compile("fork_times", include_str!("programs/fork_times.c"), &["-shared", "-fPIC", "-ldl"])?;
-    let mut start = |options: Options<'_>| {
+    let mut start = |options: Option<RunOptions>| {
         let times = stage.file("times");
         let file = fs::File::create(&times).and_then(|file| file.set_len(8 + 65_536 * 8).map(|()| file));
         drop(file.map_err(Error::io(format!("create {}", times.display())))?);
@@ -189,7 +189,7 @@ impl Apache {
         &self,
         name: &str,
         stage: &mut Stage<'_>,
-        options: Options<'_>,
+        options: Option<RunOptions>,
         module: &str,
         variables: &[(&str, OsString)],
     ) -> Result<Instance, Error> {

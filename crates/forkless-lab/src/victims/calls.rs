@@ -1,6 +1,7 @@
 //! Calls that cost what they need not, without any memory: shells, signal masks, time zones.
 
 use forkless_bench::error::Error;
+use forkless_bench::forkless_run::RunOptions;
 use forkless_bench::results::Metric;
 
 use super::stage::{NS, Promise, Stage, Subject, US, WALL, params};
@@ -20,7 +21,7 @@ pub(super) fn popen(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Err
 fn shell(name: &'static str, order: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
     let child = [stage.child()];
     let plain = stage.c(name, None, 0, &child)?;
-    let run = stage.c(name, Some(&[]), 0, &child)?;
+    let run = stage.c(name, Some(RunOptions::USUAL), 0, &child)?;
     let params = params(name, 0);
     let series = stage.measure(vec![
         Subject::order("plain", &params, &WALL, &plain, order, US),
@@ -38,7 +39,7 @@ fn shell(name: &'static str, order: &'static str, stage: &mut Stage<'_>) -> Resu
 pub(super) fn swapcontext(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
     let child = [stage.child()];
     let plain = stage.c(name, None, 0, &child)?;
-    let run = stage.c(name, Some(&["--context=fast"]), 0, &child)?;
+    let run = stage.c(name, Some(RunOptions { fast_context: true, ..RunOptions::USUAL }), 0, &child)?;
     let params = params(name, 0);
     let series = stage.measure(vec![
         Subject::order("plain", &params, &SWITCH, &plain, "swap", NS),
@@ -56,7 +57,7 @@ pub(super) fn swapcontext(name: &'static str, stage: &mut Stage<'_>) -> Result<(
 pub(super) fn localtime(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
     let child = [stage.child()];
     let plain = stage.c(name, None, 0, &child)?;
-    let run = stage.c(name, Some(&["--tz"]), 0, &child)?;
+    let run = stage.c(name, Some(RunOptions { time_zone: true, ..RunOptions::USUAL }), 0, &child)?;
     let params = params(name, 0);
     let series = stage.measure(vec![
         Subject::order("plain", &params, &CALL, &plain, "localtime", NS),

@@ -14,36 +14,27 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::report::Report;
 use crate::words::last_words;
 use forkless_bench::engine::{Arm, Turn};
 use forkless_bench::error::Error;
+use forkless_bench::forkless_run::{RunOptions, RunReport};
 
 /// How long a victim may take to hold its memory, or to carry out an order.
 const PATIENCE: Duration = Duration::from_secs(100);
-
-/// With `forkless run` and these options, or without it.
-pub(crate) type Options<'a> = Option<&'a [&'a str]>;
 
 /// The command line of a kept program.
 pub(super) fn command(
     forkless: &Path,
     ending: &str,
     report: Option<&Path>,
-    options: Options<'_>,
+    options: Option<RunOptions>,
     program: &OsStr,
     arguments: &[OsString],
 ) -> Command {
     let mut command = Command::new(forkless);
     command.args(["bench", "keep", ending, "--"]);
     if let Some(options) = options {
-        command.arg(forkless).arg("run").args(options);
-        if let Some(report) = report {
-            let mut flag = OsString::from("--report=");
-            flag.push(report);
-            command.arg("--json").arg(flag);
-        }
-        command.arg("--");
+        command.args(options.before(forkless, report));
     }
     command.arg(program).args(arguments);
     // What is measured is the victims' own ways, whatever the bench was started with.
@@ -56,7 +47,7 @@ pub(super) fn command(
 }
 
 /// A victim's name, and which of its methods it is.
-pub(super) fn who(name: &str, options: Options<'_>) -> String {
+pub(super) fn who(name: &str, options: Option<RunOptions>) -> String {
     format!("{name} ({})", if options.is_some() { "run" } else { "plain" })
 }
 
@@ -79,7 +70,7 @@ impl Coprocess {
     /// Starts a prepared [`command`] and waits until the program says that it is ready. `errors` takes its standard error.
     pub(super) fn start(
         name: &str,
-        options: Options<'_>,
+        options: Option<RunOptions>,
         mut command: Command,
         errors: PathBuf,
         report: Option<PathBuf>,
@@ -135,13 +126,13 @@ impl Coprocess {
     }
 
     /// Ends the victim and reads its report; an empty one without `run`.
-    pub(super) fn finish(mut self) -> Result<Report, Error> {
+    pub(super) fn finish(mut self) -> Result<RunReport, Error> {
         drop(self.input.take());
         let status = self.child.wait().map_err(Error::io("wait for a victim"))?;
         if !status.success() {
             return Err(self.failure(&format!("was told to end and ended with {status}")));
         }
-        self.report.as_deref().map_or_else(|| Ok(Report::default()), Report::read)
+        self.report.as_deref().map_or_else(|| Ok(RunReport::default()), RunReport::read)
     }
 
     /// The next line it writes, waiting for it as long as it may take.

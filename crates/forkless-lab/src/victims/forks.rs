@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use forkless_bench::check::Figure;
 use forkless_bench::engine::Plan;
 use forkless_bench::error::Error;
+use forkless_bench::forkless_run::{Forks, RunOptions};
 use forkless_bench::memory;
 use forkless_bench::results::{Metric, Param, Params};
 use forkless_bench::stats::bootstrap::{Replicates, Resampler, Samples};
@@ -25,7 +26,7 @@ pub(super) fn pass(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Erro
     memory::require(2 * (mib << 20))?;
     let child = [stage.child()];
     let plain = stage.c(name, None, mib, &child)?;
-    let run = stage.c(name, Some(&[]), mib, &child)?;
+    let run = stage.c(name, Some(RunOptions::USUAL), mib, &child)?;
     fill(&[&plain, &run], mib)?;
     let which = |word: &str| {
         let mut params = params(name, mib);
@@ -62,8 +63,8 @@ pub(super) fn worker(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Er
     let mib = size(stage, 1024);
     memory::require(2 * (mib << 20))?;
     let child = [stage.child()];
-    let first = stage.c(name, Some(&["--fork-always"]), mib, &child)?;
-    let again = stage.c(name, Some(&[]), mib, &child)?;
+    let first = stage.c(name, Some(RunOptions { forks: Forks::Always, ..RunOptions::USUAL }), mib, &child)?;
+    let again = stage.c(name, Some(RunOptions::USUAL), mib, &child)?;
     fill(&[&first, &again], mib)?;
     let which = |word: &str| {
         let mut params = params(name, mib);
@@ -110,7 +111,8 @@ pub(super) fn stall(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Err
     memory::require(2 * (mib << 20))?;
     let child = [stage.child()];
     let plain = stage.c(name, None, mib, &child)?;
-    let run = stage.c(name, Some(&["--fork=speculate"]), mib, &child)?;
+    let run =
+        stage.c(name, Some(RunOptions { forks: Forks::Speculate, ..RunOptions::USUAL }), mib, &child)?;
     fill(&[&plain, &run], mib)?;
     let params = params(name, mib);
     let series = stage.measure(vec![
@@ -134,12 +136,14 @@ pub(super) fn break_even(name: &'static str, stage: &mut Stage<'_>) -> Result<()
     let mut processes = Vec::new();
     for mib in SIZES {
         let plain = stage.c(name, None, mib, &child)?;
-        let run = stage.c(name, Some(&["--fork-minimum=0"]), mib, &child)?;
+        let run =
+            stage.c(name, Some(RunOptions { forks: Forks::OfAnySize, ..RunOptions::USUAL }), mib, &child)?;
         fill(&[&plain, &run], mib)?;
         processes.push((params(name, mib), plain, run));
     }
     let smallest = params(name, SIZES[0]);
-    let alone = stage.c(name, Some(&["--children=no"]), SIZES[0], &child)?;
+    let alone =
+        stage.c(name, Some(RunOptions { this_program_only: true, ..RunOptions::USUAL }), SIZES[0], &child)?;
     fill(&[&alone], SIZES[0])?;
     let mut subjects = Vec::new();
     for (params, plain, run) in &processes {

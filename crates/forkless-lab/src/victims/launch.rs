@@ -8,12 +8,12 @@ use std::path::Path;
 use forkless_bench::check::Figure;
 use forkless_bench::engine::Plan;
 use forkless_bench::error::Error;
+use forkless_bench::forkless_run::{RunOptions, RunReport};
 use forkless_bench::results::Metric;
 use forkless_bench::stats::bootstrap::{Samples, round_medians};
 
 use super::coprocess;
 use super::coprocess::Order;
-use super::report::Report;
 use super::stage::{MS, Promise, Stage, Subject, US, WALL, params};
 use crate::install;
 use crate::words::last_words_of;
@@ -63,6 +63,9 @@ pub(super) fn git(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error
     })
 }
 
+/// Programs that are not asked about `run` say nothing of it.
+const QUIET: RunOptions = RunOptions { quiet: true, ..RunOptions::USUAL };
+
 const METHODS: [&str; 4] = ["plain", "children=no", "follow", "empty library"];
 
 /// Without run; with it for this program only; with it for all; and with an empty library for all. They run in turns of [`TURN_MS`], so each
@@ -77,18 +80,16 @@ fn small(
     let empty = stage.compile("empty", "", &["-shared", "-fPIC", "-nostdlib"])?;
     let mut preload = OsString::from("LD_PRELOAD=");
     preload.push(empty);
-    let run = |options: &[&str]| -> Vec<OsString> {
-        let words = ["run", "--quiet"].iter().chain(options).chain(&["--"]);
-        std::iter::once(stage.forkless().into()).chain(words.map(OsString::from)).collect()
-    };
+    let run = |options: RunOptions| options.before(stage.forkless(), None);
+    let alone = RunOptions { this_program_only: true, ..QUIET };
     // The library under measurement and the empty one come after the same start, with the same questions asked: through `run`, which is not what
     // is asked about there, and through env, which takes the library out of the programs that follow and puts the empty one in.
     let env = OsString::from("/usr/bin/env");
     let before = [
         vec![],
-        run(&["--children=no"]),
-        [run(&[]), vec![env.clone()]].concat(),
-        [run(&[]), vec![env, preload]].concat(),
+        run(alone),
+        [run(QUIET), vec![env.clone()]].concat(),
+        [run(QUIET), vec![env, preload]].concat(),
     ];
     let mut lines = vec![OsString::from(TURN_MS)];
     for mut line in before {
@@ -129,17 +130,23 @@ fn longer(plan: Plan) -> Plan {
 }
 
 /// The same program once more with a report, for the number of programs it starts.
-fn reported(stage: &mut Stage<'_>, program: &[OsString]) -> Result<Report, Error> {
+fn reported(stage: &mut Stage<'_>, program: &[OsString]) -> Result<RunReport, Error> {
     let report = stage.file("report");
     let (program, arguments) = program.split_first().ok_or_else(|| Error::Spec("no program".into()))?;
-    let mut command =
-        coprocess::command(stage.forkless(), "--on-input", Some(&report), Some(&[]), program, arguments);
+    let mut command = coprocess::command(
+        stage.forkless(),
+        "--on-input",
+        Some(&report),
+        Some(RunOptions::USUAL),
+        program,
+        arguments,
+    );
     let output = command.output().map_err(Error::io("start forkless run"))?;
     if !output.status.success() {
         let outcome = format!("ended with {} ({})", output.status, last_words_of(&output.stderr));
         return Err(Error::Child { method: Path::new(program).display().to_string(), outcome });
     }
-    Report::read(&report)
+    RunReport::read(&report)
 }
 
 /// What one costs more than the other, divided by so many programs, in microseconds.
@@ -160,11 +167,11 @@ pub(super) fn load(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Erro
     let processes = reported(stage, std::slice::from_ref(&program))?.count("processes");
     // A launcher has the library that the programs it starts are to load. No report: mapping its record is not asked about.
     let victim = [stage.victim()?.into_os_string(), "0".into(), program];
-    let [forkless, env] = [stage.forkless().as_os_str().to_owned(), "/usr/bin/env".into()];
-    let with_run = [&["run".into(), "--quiet".into(), "--".into()], &victim[..]].concat();
+    let (forkless, env) = (stage.forkless().to_owned(), OsString::from("/usr/bin/env"));
+    let with_run = [&QUIET.before(&forkless, None)[1..], &victim[..]].concat();
     let with_empty = [&[preload], &victim[..]].concat();
     let plain = stage.c(name, None, 0, &victim[2..])?;
-    let run = stage.start(name, None, &forkless, &with_run)?;
+    let run = stage.start(name, None, forkless.as_os_str(), &with_run)?;
     let empty = stage.start(name, None, &env, &with_empty)?;
     let params = params(name, 0);
     let series = stage.measure(vec![
@@ -190,7 +197,7 @@ pub(super) fn load(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Erro
 pub(super) fn start(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
     let program = install::find("true").ok_or_else(|| Error::Missing("there is no program true".into()))?;
     let plain = stage.c(name, None, 0, &[program.clone().into()])?;
-    let line: [OsString; 4] = [stage.forkless().into(), "run".into(), "--".into(), program.into()];
+    let line = [RunOptions::USUAL.before(stage.forkless(), None), vec![program.into()]].concat();
     let run = stage.c(name, None, 0, &line)?;
     let params = params(name, 0);
     stage.measure(vec![

@@ -18,7 +18,6 @@ mod forks;
 mod launch;
 mod parents;
 mod redis;
-mod report;
 pub(crate) mod server;
 pub(crate) mod stage;
 

@@ -4,9 +4,10 @@ use std::ffi::OsString;
 
 use forkless_bench::check::Verdict;
 use forkless_bench::error::Error;
+use forkless_bench::forkless_run::{Forks, RunOptions};
 use forkless_bench::memory;
 
-use super::coprocess::{Options, fill};
+use super::coprocess::fill;
 use super::stage::{Promise, Stage, Subject, US, WALL, params};
 use crate::install;
 
@@ -16,7 +17,7 @@ pub(super) fn c<const MIB: u64>(name: &'static str, stage: &mut Stage<'_>) -> Re
     memory::require(2 * (mib << 20))?;
     let child = [stage.child()];
     let plain = stage.c(name, None, mib, &child)?;
-    let run = stage.c(name, Some(&[]), mib, &child)?;
+    let run = stage.c(name, Some(RunOptions::USUAL), mib, &child)?;
     fill(&[&plain, &run], mib)?;
     let params = params(name, mib);
     let series = stage.measure(vec![
@@ -44,7 +45,7 @@ pub(super) fn perl(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Erro
     interpreter(
         name,
         stage,
-        &Interpreter { program: perl.into(), script: script.into(), options: &[], heap: 0 },
+        &Interpreter { program: perl.into(), script: script.into(), options: RunOptions::USUAL, heap: 0 },
         Some(100.0),
     )
 }
@@ -56,7 +57,7 @@ pub(super) fn python(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Er
     interpreter(
         name,
         stage,
-        &Interpreter { program: python.into(), script: script.into(), options: &[], heap: 0 },
+        &Interpreter { program: python.into(), script: script.into(), options: RunOptions::USUAL, heap: 0 },
         Some(20.0),
     )
 }
@@ -81,14 +82,19 @@ fn node_js(name: &'static str, stage: &mut Stage<'_>, heap: u64) -> Result<Inter
         install::version(&node, "--version").unwrap_or_else(|| "of an unknown version".into())
     ));
     let script = stage.write("spawn_sync.js", include_str!("programs/spawn_sync.js"))?;
-    Ok(Interpreter { program: node.into(), script: script.into(), options: &["--fork=speculate"], heap })
+    Ok(Interpreter {
+        program: node.into(),
+        script: script.into(),
+        options: RunOptions { forks: Forks::Speculate, ..RunOptions::USUAL },
+        heap,
+    })
 }
 
 /// A program with a script that takes MIB, PROGRAM and, where not all of it is to be plain memory, how much of it is to be its heap.
 struct Interpreter {
     program: OsString,
     script: OsString,
-    options: &'static [&'static str],
+    options: RunOptions,
     heap: u64,
 }
 
@@ -102,7 +108,7 @@ fn interpreter(
     let mib = size(stage, 1024);
     memory::require(2 * (mib << 20))?;
     let child = stage.child();
-    let start = |stage: &mut Stage<'_>, options: Options<'_>, mib: u64, heap: u64| {
+    let start = |stage: &mut Stage<'_>, options: Option<RunOptions>, mib: u64, heap: u64| {
         let mut args = vec![of.script.clone(), (mib - heap).to_string().into(), child.clone()];
         if heap > 0 {
             args.push(heap.to_string().into());

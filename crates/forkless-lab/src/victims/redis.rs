@@ -14,13 +14,13 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::coprocess::Options;
 use super::parents::size;
 use super::server::{PATIENCE, Server, Service, mostly_huge};
 use super::stage::{Promise, Stage, Subject, params};
 use crate::install;
 use forkless_bench::engine::{Arm, Turn};
 use forkless_bench::error::Error;
+use forkless_bench::forkless_run::{HugePages, RunOptions};
 use forkless_bench::memory;
 use forkless_bench::results::Metric;
 
@@ -33,9 +33,9 @@ pub(super) fn bgsave(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Er
     memory::require(2 * (mib << 20) / 4 * 5)?;
     let redis = stage.need("redis-server", "redis-server")?;
     stage.note(format!("{name}: {}", install::version(&redis, "--version").unwrap_or_default()));
-    let mut start = |options: Options<'_>| Redis::start(name, stage, &redis, options, mib);
+    let mut start = |options: Option<RunOptions>| Redis::start(name, stage, &redis, options, mib);
     // The one that comes last gets the memory that is cheaper to copy: let it be the plain one.
-    let run = start(Some(&["--fork=off", "--huge-pages=thp"]))?;
+    let run = start(Some(RunOptions::huge_pages(HugePages::Transparent)))?;
     let plain = start(None)?;
     let params = params(name, mib);
     let subject = |method, redis| Subject {
@@ -69,7 +69,7 @@ impl Redis {
         name: &str,
         stage: &mut Stage<'_>,
         program: &Path,
-        options: Options<'_>,
+        options: Option<RunOptions>,
         mib: u64,
     ) -> Result<RefCell<Redis>, Error> {
         let directory = stage.directory("redis")?;

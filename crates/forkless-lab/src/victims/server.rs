@@ -7,9 +7,9 @@ use std::process::{Child, ChildStdin};
 use std::time::{Duration, Instant};
 
 use forkless_bench::error::Error;
+use forkless_bench::forkless_run::{RunOptions, RunReport};
 
-use super::coprocess::{Options, command, who};
-use super::report::Report;
+use super::coprocess::{command, who};
 use super::stage::Stage;
 use crate::words::last_words;
 
@@ -31,7 +31,7 @@ pub(crate) struct Server {
 pub(super) struct Service<'a> {
     /// The victim's name.
     pub(super) name: &'a str,
-    pub(super) options: Options<'a>,
+    pub(super) options: Option<RunOptions>,
     pub(super) program: &'a Path,
     pub(super) arguments: &'a [OsString],
     pub(super) variables: &'a [(&'a str, OsString)],
@@ -83,13 +83,13 @@ impl Server {
     }
 
     /// Ends the server and reads its report; an empty one without `run`.
-    pub(super) fn finish(mut self) -> Result<Report, Error> {
+    pub(super) fn finish(mut self) -> Result<RunReport, Error> {
         drop(self.input.take());
         let status = self.child.wait().map_err(Error::io("wait for a server"))?;
         if !status.success() {
             return Err(self.failure(&format!("was told to end by SIGTERM and ended with {status}")));
         }
-        self.report.as_deref().map_or_else(|| Ok(Report::default()), Report::read)
+        self.report.as_deref().map_or_else(|| Ok(RunReport::default()), RunReport::read)
     }
 
     /// The error that says how the server failed, and what it said last.

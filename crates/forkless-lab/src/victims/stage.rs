@@ -11,6 +11,7 @@ use std::process::Command;
 use forkless_bench::check::{Bound, Check, Figure, Verdict};
 use forkless_bench::engine::{self, Arm, Observer, Outcome, Plan};
 use forkless_bench::error::Error;
+use forkless_bench::forkless_run::{RunOptions, RunReport};
 use forkless_bench::guard::Guard;
 use forkless_bench::program::{Kind, Program};
 use forkless_bench::results::{Derived, Metric, Param, Params, Series, Suite, rows};
@@ -18,8 +19,7 @@ use forkless_bench::stats::bootstrap::Samples;
 use forkless_bench::suites::Stages;
 
 use super::Spec;
-use super::coprocess::{Coprocess, Options, Order, command};
-use super::report::Report;
+use super::coprocess::{Coprocess, Order, command};
 use crate::install;
 
 /// The C victims' source, and what it includes.
@@ -143,12 +143,12 @@ impl<'a> Stage<'a> {
             &self.spec.forkless,
             "--on-input",
             Some(&report),
-            Some(&[]),
+            Some(RunOptions::USUAL),
             OsStr::new("/bin/true"),
             &[],
         );
         let output = command.output().map_err(Error::io("start forkless run"))?;
-        if output.status.success() && Report::read(&report).is_ok_and(|r| r.count("processes") == 1) {
+        if output.status.success() && RunReport::read(&report).is_ok_and(|r| r.count("processes") == 1) {
             return Ok(());
         }
         let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
@@ -233,7 +233,7 @@ impl<'a> Stage<'a> {
     pub(super) fn c(
         &mut self,
         name: &str,
-        options: Options<'_>,
+        options: Option<RunOptions>,
         mib: u64,
         program: &[OsString],
     ) -> Result<RefCell<Coprocess>, Error> {
@@ -247,7 +247,7 @@ impl<'a> Stage<'a> {
     pub(super) fn start(
         &mut self,
         name: &str,
-        options: Options<'_>,
+        options: Option<RunOptions>,
         program: &OsStr,
         arguments: &[OsString],
     ) -> Result<RefCell<Coprocess>, Error> {

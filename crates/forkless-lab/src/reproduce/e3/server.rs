@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use forkless::{Command, OnDrop, Stdio};
 use forkless_bench::engine::{Plan, Silent};
 use forkless_bench::error::Error;
+use forkless_bench::forkless_run::{HugePages, RunOptions};
 use forkless_bench::pages::Pages;
 use forkless_bench::stats::bootstrap::Samples;
 
@@ -96,7 +97,8 @@ fn whole(
     let huge = if options.run {
         // The article's remedy put malloc's memory into huge pages. This Apache's is not malloc's: APR maps it in small pieces.
         let _madvise = Pages::Thp(2048).enable(rss << 10, Some(stage.guard))?;
-        let huge = apache.start(NAME, stage, Some(&["--fork=off", "--huge-pages=thp"]), "cgid", &[])?;
+        let huge =
+            apache.start(NAME, stage, Some(RunOptions::huge_pages(HugePages::Transparent)), "cgid", &[])?;
         // The first clone gathers the pages.
         for _ in 0..4 {
             get(huge.port).map_err(Error::io("ask Apache"))?;

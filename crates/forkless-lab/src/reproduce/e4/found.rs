@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use forkless_bench::error::Error;
+use forkless_bench::forkless_run::RunOptions;
 use forkless_bench::stats::bootstrap::Samples;
 use forkless_bench::stats::median;
 use serde_json::Value;
@@ -166,8 +167,8 @@ fn perl(
     let words = |run: bool, calls: u64| {
         let mut words = Vec::new();
         if run {
-            words.push(forkless.into());
-            words.extend(["run", "--quiet", TZ, "--"].map(OsString::from));
+            let options = RunOptions { time_zone: true, quiet: true, ..RunOptions::USUAL };
+            words.extend(options.before(forkless, None));
         }
         words.push(perl.clone().into());
         words.extend(["-e".into(), format!("my @now; @now = localtime for 1 .. {calls}").into()]);

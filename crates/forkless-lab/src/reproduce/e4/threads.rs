@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use forkless_bench::clock::CpuTime;
 use forkless_bench::error::Error;
+use forkless_bench::forkless_run::RunOptions;
 use forkless_bench::published::masks;
 use forkless_bench::stats::bootstrap::Samples;
 use forkless_bench::stats::median;
@@ -55,11 +56,12 @@ const WAYS: [Way; 3] = [
 
 /// Words that start the program.
 pub(super) fn words(forkless: &Path, how: How, under_run: bool, operations: u64) -> Vec<OsString> {
-    let mut words: Vec<OsString> = vec![forkless.into()];
+    let mut words = Vec::new();
     if under_run {
-        words.extend(["run", "--quiet", REMEDY, "--"].map(OsString::from));
-        words.push(forkless.into());
+        let options = RunOptions { fast_context: true, quiet: true, ..RunOptions::USUAL };
+        words = options.before(forkless, None);
     }
+    words.push(forkless.into());
     words.extend(["bench", "green-threads", how.name()].map(OsString::from));
     words.push(operations.to_string().into());
     words
