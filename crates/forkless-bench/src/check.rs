@@ -1,16 +1,13 @@
-//! Limits that figures are held to. A suite that makes a promise states it, what was measured, and whether the promise was
-//! kept; a figure whose interval spans its limit decides nothing, and one taken without the mechanism it is about proves
-//! nothing.
+//! Figures with the evidence that the mechanism they are about was at work, held to a limit where there is one. A figure whose
+//! interval spans its limit decides nothing, and one without evidence proves nothing.
 
 use serde::{Deserialize, Serialize};
 
 use crate::params::Params;
-#[cfg(target_os = "linux")]
 use crate::stats::bootstrap::{Replicates, Resampler, Samples, within_rounds};
-#[cfg(target_os = "linux")]
 use crate::stats::median;
 
-/// A figure against its limit.
+/// A figure, its evidence, and its limit if it has one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Check {
     /// Of whom: the victim.
@@ -22,9 +19,11 @@ pub struct Check {
     /// Its unit.
     pub unit: String,
     /// Which side of the limit is the right one.
-    pub bound: Bound,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound: Option<Bound>,
     /// The limit, in the figure's unit.
-    pub limit: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<f64>,
     /// The figure; `None` when it was not measured.
     pub value: Option<f64>,
     /// Its 95 % interval.
@@ -33,6 +32,17 @@ pub struct Check {
     pub verdict: Verdict,
     /// What shows that the intended mechanism ran, or why there is no figure.
     pub evidence: String,
+}
+
+impl Check {
+    /// The same figure held to a limit; one that was not measured, or without evidence, is as it was.
+    #[must_use]
+    pub fn held_to(mut self, bound: Bound, limit: f64) -> Check {
+        if let (Some(value), Some(ci95)) = (self.value, self.ci95) {
+            self.verdict = Figure { value, ci95 }.judge(bound, limit);
+        }
+        Check { bound: Some(bound), limit: Some(limit), ..self }
+    }
 }
 
 /// The right side of a limit.
@@ -45,10 +55,12 @@ pub enum Bound {
     AtMost,
 }
 
-/// Whether a limit was kept.
+/// What became of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
+    /// A figure with its evidence; there is no limit.
+    Shown,
     /// The whole interval is on the right side.
     Reached,
     /// The whole interval is on the wrong side.
@@ -66,6 +78,7 @@ impl Verdict {
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
+            Verdict::Shown => "shown",
             Verdict::Reached => "reached",
             Verdict::Missed => "missed",
             Verdict::Undecided => "undecided",
@@ -76,7 +89,6 @@ impl Verdict {
 }
 
 /// A figure with its interval.
-#[cfg(target_os = "linux")]
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Figure {
     /// The figure.
@@ -85,7 +97,6 @@ pub struct Figure {
     pub ci95: [f64; 2],
 }
 
-#[cfg(target_os = "linux")]
 impl Figure {
     /// The median of one value a round.
     #[must_use]
@@ -127,7 +138,7 @@ impl Figure {
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -89,7 +89,7 @@ fn section(text: &mut String, suite: &Suite, registered: &Registration, index: u
         table(text, &Grid::of_fits(suite));
     }
     if !suite.checks.is_empty() {
-        text.push_str("<h2>Limits</h2>\n");
+        text.push_str("<h2>Figures and their evidence</h2>\n");
         table(text, &Grid::of_checks(suite));
     }
     if !suite.derived.is_empty() {

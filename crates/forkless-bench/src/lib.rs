@@ -9,7 +9,7 @@
 //! - [`program`], [`pages`], [`memory`]: the measured child, the parent's burden, and how much of it is safe.
 //! - [`forkless_run`]: how something is run under `forkless run`; [`under_run`]: a measurement in such a process.
 //! - [`guard`]: undoes what a killed measurement leaves behind.
-//! - [`check`]: limits that figures are held to.
+//! - [`check`]: figures with their evidence.
 //! - [`suites`], [`registry`]: the suites, and what each tells of itself.
 //! - [`published`]: the figures of published experiments.
 //! - [`machine`], [`results`]: what is recorded, and its JSON form; [`render`]: tables, CSV, Markdown; [`store`]: where

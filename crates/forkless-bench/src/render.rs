@@ -36,7 +36,7 @@ pub fn terminal(results: &Results, width: u16, registry: Registry) -> String {
             let _ = writeln!(text, "{:<name$}  {bounds} {}", one.name, one.unit);
         }
         if !suite.checks.is_empty() {
-            let _ = writeln!(text, "\nlimits\n{}", table(&Grid::of_checks(suite), width));
+            let _ = writeln!(text, "\nfigures and their evidence\n{}", table(&Grid::of_checks(suite), width));
         }
         if let Some(picture) = registered.picture {
             text.push_str(&picture(suite));
@@ -93,7 +93,7 @@ pub fn markdown(results: &Results, registry: Registry) -> String {
             let _ = writeln!(text, "Fitted to the memory used:\n\n{}", Grid::of_fits(suite).to_markdown());
         }
         if !suite.checks.is_empty() {
-            let _ = writeln!(text, "Limits:\n\n{}", Grid::of_checks(suite).to_markdown());
+            let _ = writeln!(text, "Figures and their evidence:\n\n{}", Grid::of_checks(suite).to_markdown());
         }
         let limits = limits(suite);
         for limit in &limits {

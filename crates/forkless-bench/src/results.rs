@@ -80,7 +80,7 @@ pub struct Suite {
     /// Figures computed from several rows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub derived: Vec<Derived>,
-    /// Limits that figures are held to.
+    /// Figures with their evidence.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<Check>,
 }

@@ -90,14 +90,22 @@ fn figures_come_with_evidence_that_the_mechanism_was_at_work() {
         let check = checks.iter().filter(|check| check["name"] == name).find(said);
         let check = check.unwrap_or_else(|| panic!("{name}: no {evidence:?} in {checks:?}"));
         // How fast it was is for a quiet machine to say.
-        assert!(matches!(check["verdict"].as_str().unwrap(), "reached" | "missed" | "undecided"), "{check}");
+        let verdict = check["verdict"].as_str().unwrap();
+        assert!(matches!(verdict, "shown" | "reached" | "missed" | "undecided"), "{check}");
         assert!(check["value"].is_f64() && check["ci95"].is_array(), "{check}");
     }
-    // These two are far on the right side of their limits on any machine.
+    // These two are far on the right side of the project's limits on any machine, and so of those that users see.
+    let judged = forkless_lab::acceptance::judge(&serde_json::from_value(value.clone()).unwrap()).unwrap();
     for name in ["swapcontext", "localtime"] {
         let check = checks.iter().find(|check| check["name"] == name).unwrap();
-        assert_eq!(check["verdict"], "reached", "{check}");
+        assert_eq!((&check["verdict"], &check["limit"]), (&"reached".into(), &1.0.into()), "{check}");
+        let accepted = judged.checks.iter().find(|check| check.name == name).unwrap();
+        assert_eq!(accepted.verdict, forkless_bench::check::Verdict::Reached, "{accepted:?}");
+        assert!(accepted.limit > Some(1.0), "{accepted:?}");
     }
+    // What shows `run` beside something else than the plain program has no limit for users.
+    let load = checks.iter().find(|check| check["name"] == "load").unwrap();
+    assert!(load["verdict"] == "shown" && load.get("limit").is_none(), "{load}");
     assert_eq!(scratch.temporary_files(), 0);
     assert_eq!(scratch.processes(), Vec::<String>::new());
 }

@@ -1,11 +1,13 @@
 //! The laboratory: what this project measures to know itself, on top of `forkless-bench`.
 //!
 //! - [`victims`]: real programs with and without `forkless run`.
+//! - [`acceptance`]: what this project set out to reach with them.
 //! - [`reproduce`]: the published experiments by their authors' procedures, and a ledger of their claims.
 //! - [`subreaper`]: ends the programs that either starts.
 //!
-//! All of it is for Linux; elsewhere there is the registry of suites alone.
+//! Measuring is for Linux; elsewhere there are the acceptance limits and the registry of suites.
 
+pub mod acceptance;
 #[cfg(target_os = "linux")]
 mod install;
 #[cfg(target_os = "linux")]
@@ -19,6 +21,9 @@ mod words;
 
 use forkless_bench::registry::Registry;
 use forkless_bench::suites;
+
+/// The name of the suite `victims`.
+const VICTIMS: &str = "victims";
 
 /// All suites there are: those of `forkless-bench` and `victims`.
 #[cfg(target_os = "linux")]

@@ -133,21 +133,26 @@ impl Grid {
         }
     }
 
-    /// Lays out a suite's limits and what became of them.
+    /// Lays out a suite's checks.
     #[must_use]
-    pub(crate) fn of_checks(suite: &Suite) -> Grid {
+    pub fn of_checks(suite: &Suite) -> Grid {
         let line = |check: &Check| {
-            let limit = match check.bound {
-                Bound::AtLeast => "at least",
-                Bound::AtMost => "at most",
-            };
+            let limit =
+                check.bound.zip(check.limit).filter(|_| !check.figure.is_empty()).map(|(bound, limit)| {
+                    let bound = match bound {
+                        Bound::AtLeast => "at least",
+                        Bound::AtMost => "at most",
+                    };
+                    format!("{bound} {limit} {}", check.unit)
+                });
             let measured = check.value.zip(check.ci95);
-            let limited = !check.figure.is_empty();
             vec![
                 check.name.clone(),
                 check.figure.clone(),
-                if limited { format!("{limit} {} {}", check.limit, check.unit) } else { String::new() },
-                measured.map_or_else(String::new, |(value, ci95)| Style::Bounds.cell(value, ci95, number)),
+                limit.unwrap_or_default(),
+                measured.map_or_else(String::new, |(value, ci95)| {
+                    format!("{} {}", Style::Bounds.cell(value, ci95, number), check.unit)
+                }),
                 check.verdict.words().to_owned(),
                 check.evidence.clone(),
             ]

@@ -25,7 +25,7 @@ use forkless_bench::pages::Pages;
 use forkless_bench::results::{Metric, Param, Params};
 
 use super::server::{PATIENCE, Server, Service, mostly_huge, mostly_pool};
-use super::stage::{Promise, Stage, Subject, params};
+use super::stage::{Asked, Stage, Subject, params};
 use crate::install;
 use crate::words::last_words_of;
 
@@ -97,8 +97,8 @@ fn requests(name: &'static str, stage: &mut Stage<'_>, module: &str) -> Result<(
     plain.server.finish()?;
     let evidence = run.server.finish()?.most("committed", served.get());
     let figure = stage.ratio(&series[1][0], &series[0][0]);
-    let promise = Promise { figure: "run / plain", unit: "times", bound: Bound::AtLeast, limit: 5.0 };
-    stage.check(&params, promise, figure, evidence);
+    let asked_for = Asked::beyond_one("run / plain", Bound::AtLeast);
+    stage.check(&params, asked_for, figure, evidence);
     Ok(())
 }
 
@@ -140,7 +140,7 @@ fn fork_call(
     plain.server.finish()?;
     run.server.finish()?;
     let figure = stage.ratio(&series[0][0], &series[1][0]);
-    stage.check(&params, Promise::faster(10.0), figure, evidence);
+    stage.check(&params, Asked::SPEEDUP, figure, evidence);
     Ok(())
 }
 

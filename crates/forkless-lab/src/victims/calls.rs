@@ -4,7 +4,7 @@ use forkless_bench::error::Error;
 use forkless_bench::forkless_run::RunOptions;
 use forkless_bench::results::Metric;
 
-use super::stage::{NS, Promise, Stage, Subject, US, WALL, params};
+use super::stage::{Asked, NS, Stage, Subject, US, WALL, params};
 
 const SWITCH: Metric = Metric { name: "switch", unit: "ns", estimate: false };
 const CALL: Metric = Metric { name: "call", unit: "ns", estimate: false };
@@ -32,7 +32,7 @@ fn shell(name: &'static str, order: &'static str, stage: &mut Stage<'_>) -> Resu
     let asked = run.asked(order);
     let evidence = run.finish()?.most("shells_skipped", asked);
     let figure = stage.ratio(&series[0][0], &series[1][0]);
-    stage.check(&params, Promise::faster(4.0), figure, evidence);
+    stage.check(&params, Asked::SPEEDUP, figure, evidence);
     Ok(())
 }
 
@@ -50,7 +50,7 @@ pub(super) fn swapcontext(name: &'static str, stage: &mut Stage<'_>) -> Result<(
     let switches = 2000 * run.asked("swap");
     let evidence = run.finish()?.most("context_switches", switches);
     let figure = stage.ratio(&series[0][0], &series[1][0]);
-    stage.check(&params, Promise::faster(8.0), figure, evidence);
+    stage.check(&params, Asked::SPEEDUP, figure, evidence);
     Ok(())
 }
 
@@ -71,6 +71,6 @@ pub(super) fn localtime(name: &'static str, stage: &mut Stage<'_>) -> Result<(),
         (plain, run) => Err(format!("TZ set: {plain} without run, {run} with")),
     };
     let figure = stage.ratio(&series[0][0], &series[1][0]);
-    stage.check(&params, Promise::faster(7.0), figure, evidence);
+    stage.check(&params, Asked::SPEEDUP, figure, evidence);
     Ok(())
 }

@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 
-use forkless_bench::check::Figure;
+use forkless_bench::check::{Bound, Figure};
 use forkless_bench::engine::Plan;
 use forkless_bench::error::Error;
 use forkless_bench::forkless_run::{Forks, RunOptions};
@@ -14,7 +14,7 @@ use forkless_bench::stats::median;
 
 use super::coprocess::{Coprocess, Order, fill};
 use super::parents::size;
-use super::stage::{MS, Promise, Stage, Subject, US, WALL, params};
+use super::stage::{Asked, MS, Stage, Subject, US, WALL, params};
 
 const PASS: Metric = Metric { name: "pass", unit: "ms", estimate: false };
 const CALL: Metric = Metric { name: "call", unit: "us", estimate: false };
@@ -51,8 +51,8 @@ pub(super) fn pass(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Erro
     let asked = run.asked("after");
     let evidence = run.finish()?.most("committed", asked);
     let figure = stage.ratio(&series[0][0], &series[1][0]);
-    let promise = Promise::at_most("after a fork / no fork", "times", 1.03);
-    stage.check(&params(name, mib), promise, figure, evidence);
+    let asked_for = Asked::of("after a fork / no fork", "times");
+    stage.check(&params(name, mib), asked_for, figure, evidence);
     Ok(())
 }
 
@@ -99,9 +99,9 @@ pub(super) fn worker(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Er
     let again = if plain > 2 * aborted && plain + aborted == asked { Ok(words) } else { Err(words) };
     let params = params(name, mib);
     let figure = stage.ratio(&series[1][1], &series[0][1]);
-    stage.check(&params, Promise::at_most("first at a call site / plain", "times", 1.05), figure, first);
+    stage.check(&params, Asked::of("first at a call site / plain", "times"), figure, first);
     let figure = stage.ratio(&series[3][1], &series[2][1]);
-    stage.check(&params, Promise::at_most("afterwards / plain", "times", 1.01), figure, again);
+    stage.check(&params, Asked::of("afterwards / plain", "times"), figure, again);
     Ok(())
 }
 
@@ -123,7 +123,7 @@ pub(super) fn stall(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Err
     let asked = run.asked("stall");
     let evidence = run.finish()?.most("committed", asked);
     let figure = stage.ratio(&series[1][0], &series[0][0]);
-    stage.check(&params, Promise::at_most("run / plain", "times", 0.1), figure, evidence);
+    stage.check(&params, Asked::beyond_one("run / plain", Bound::AtMost), figure, evidence);
     Ok(())
 }
 
@@ -172,8 +172,8 @@ pub(super) fn break_even(name: &'static str, stage: &mut Stage<'_>) -> Result<()
         crossing(&series.iter().map(|one| median(&one.values)).collect::<Vec<_>>()),
         &resampled(&series, stage.seed()),
     );
-    let promise = Promise::at_most("break-even size", "MiB", 16.0);
-    stage.check(&params(name, 0), promise, Some(figure), evidence);
+    let asked_for = Asked::of("break-even size", "MiB");
+    stage.check(&params(name, 0), asked_for, Some(figure), evidence);
     Ok(())
 }
 

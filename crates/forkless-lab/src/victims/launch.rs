@@ -14,7 +14,7 @@ use forkless_bench::stats::bootstrap::{Samples, round_medians};
 
 use super::coprocess;
 use super::coprocess::Order;
-use super::stage::{MS, Promise, Stage, Subject, US, WALL, params};
+use super::stage::{Asked, MS, Stage, Subject, US, WALL, params};
 use crate::install;
 use crate::words::last_words_of;
 
@@ -113,10 +113,10 @@ fn small(
         Err("the library was in no program".to_owned())
     };
     let figure = stage.ratio(alone, plain);
-    stage.check(&params, Promise::at_most("children=no / plain", "times", 1.02), figure, evidence.clone());
+    stage.check(&params, Asked::of("children=no / plain", "times"), figure, evidence.clone());
     let figure = a_program(follow, empty, programs, stage.seed());
-    let promise = Promise::at_most("follow - empty library, a program", "us", 20.0);
-    stage.check(&params, promise, figure, evidence);
+    let asked_for = Asked::of("follow - empty library, a program", "us");
+    stage.check(&params, asked_for, figure, evidence);
     Ok(())
 }
 
@@ -189,7 +189,7 @@ pub(super) fn load(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Erro
     let pairs = round_medians(&series[1][0]).into_iter().zip(round_medians(&series[2][0]));
     let differences = Samples::one_a_round(pairs.map(|(run, empty)| run - empty).collect());
     let figure = Figure::of_rounds(&differences, stage.seed());
-    stage.check(&params, Promise::at_most("run - empty library", "us", 20.0), figure, evidence);
+    stage.check(&params, Asked::of("run - empty library", "us"), figure, evidence);
     Ok(())
 }
 

@@ -1,9 +1,8 @@
-//! The `victims` suite: real programs with and without `forkless run`, interleaved in one run, each held to the limit it was
-//! promised.
+//! The `victims` suite: real programs with and without `forkless run`, interleaved in one run.
 //!
 //! Rows are what was measured, by method: `plain`, `run`, and where there is one the yardstick, such as `vfork` or `small`, the
-//! same program without the memory. Checks set figures made of them against their limits; derived figures have none, and no
-//! verdict. Every figure about `run` needs evidence from the report `run` gives
+//! same program without the memory. Checks are figures made of them, with a verdict where `run` could make a
+//! program slower; derived figures have none. Every figure about `run` needs evidence from the report `run` gives
 //! (`--report --json`): without it the check is *not shown*, whatever the clock said. What the machine has not got is
 //! *skipped*, with the reason.
 //!
@@ -34,7 +33,7 @@ use stage::Stage;
 
 /// The suite for those that show it.
 pub const SUITE: Registration = Registration {
-    name: "victims",
+    name: crate::VICTIMS,
     columns: Columns::Rows { subject: "victim" },
     plots: &[],
     ..Registration::UNKNOWN
@@ -55,7 +54,7 @@ pub struct Spec {
     pub quick: bool,
 }
 
-/// A victim: its name, what it does and the limit it is held to, and how it is measured.
+/// A victim: its name, what it does, and how it is measured.
 struct Victim {
     name: &'static str,
     about: &'static str,
@@ -71,68 +70,36 @@ const fn victim(
 }
 
 const VICTIMS: &[Victim] = &[
-    victim(
-        "c-64M",
-        "C, fork+exec+wait, 64 MB: at most 4 times vfork+execve of the same program",
-        parents::c::<64>,
-    ),
+    victim("c-64M", "C, fork+exec+wait, 64 MB, against vfork+execve of the same program", parents::c::<64>),
     victim("c-1G", "the same, 1 GB", parents::c::<1024>),
     victim("c-4G", "the same, 4 GB", parents::c::<4096>),
     victim("c-8G", "the same, 8 GB", parents::c::<8192>),
     victim(
         "c-pass",
-        "C, a write to every page after fork+exec, 4 GB: within 3 % of one without a fork",
+        "C, a write to every page after fork+exec, 4 GB, against one without a fork",
         forks::pass,
     ),
-    victim("perl-system", "Perl's system, 1 GB: 100 times faster", parents::perl),
-    victim("python-preexec", "Python's subprocess with preexec_fn, 1 GB: 20 times", parents::python),
-    victim(
-        "node-spawnsync",
-        "Node.js's spawnSync, 1 GB of Buffers, --fork=speculate: 18 times",
-        parents::node,
-    ),
-    victim("node-heap", "the same, a quarter of it JavaScript objects: no limit", parents::node_heap),
-    victim(
-        "apache-cgi",
-        "Apache with 100,000 hosts, mod_cgi under prefork: 5 times the requests",
-        apache::cgi,
-    ),
+    victim("perl-system", "Perl's system, 1 GB", parents::perl),
+    victim("python-preexec", "Python's subprocess with preexec_fn, 1 GB", parents::python),
+    victim("node-spawnsync", "Node.js's spawnSync, 1 GB of Buffers, --fork=speculate", parents::node),
+    victim("node-heap", "the same, a quarter of it JavaScript objects", parents::node_heap),
+    victim("apache-cgi", "requests to Apache with 100,000 hosts, mod_cgi under prefork", apache::cgi),
     victim("apache-cgid", "the same with mod_cgid", apache::cgid),
-    victim("apache-thp", "its fork call, --fork=off --huge-pages=thp: 10 times faster", apache::thp),
-    victim(
-        "apache-hugetlb",
-        "its fork call, --fork=off --huge-pages=hugetlb: 10 times faster",
-        apache::hugetlb,
-    ),
-    victim(
-        "worker",
-        "a fork that never execs, 1 GB: at most 5 % slower at first, 1 % afterwards",
-        forks::worker,
-    ),
-    victim(
-        "malloc-stall",
-        "longest wait for malloc in another thread, 1 GB, --fork=speculate: a tenth",
-        forks::stall,
-    ),
-    victim("system", "system() of a simple line: 4 times faster", calls::system),
-    victim("popen", "popen() of a simple line: 4 times", calls::popen),
-    victim("redis-bgsave", "redis's fork for BGSAVE, 2 GB, --huge-pages=thp: 12 times", redis::bgsave),
-    victim("swapcontext", "a switch by swapcontext, --context=fast: 8 times", calls::swapcontext),
-    victim("localtime", "localtime(), --tz: 7 times", calls::localtime),
-    victim(
-        "small-shell",
-        "a script of 1,000 commands: within 2 %, or 20 us a program of any library",
-        launch::shell,
-    ),
+    victim("apache-thp", "its fork call, --fork=off --huge-pages=thp", apache::thp),
+    victim("apache-hugetlb", "its fork call, --fork=off --huge-pages=hugetlb", apache::hugetlb),
+    victim("worker", "a fork that never execs, 1 GB: at first, and afterwards", forks::worker),
+    victim("malloc-stall", "longest wait for malloc in another thread, 1 GB, --fork=speculate", forks::stall),
+    victim("system", "system() of a simple line", calls::system),
+    victim("popen", "popen() of a simple line", calls::popen),
+    victim("redis-bgsave", "redis's fork for BGSAVE, 2 GB, --huge-pages=thp", redis::bgsave),
+    victim("swapcontext", "a switch by swapcontext, --context=fast", calls::swapcontext),
+    victim("localtime", "localtime(), --tz", calls::localtime),
+    victim("small-shell", "a script of 1,000 commands, and what each costs more", launch::shell),
     victim("small-make", "make -j2 of a C project: the same", launch::make),
     victim("small-git", "git commands: the same", launch::git),
-    victim(
-        "load",
-        "what the library adds to the start of a program, beyond an empty one: 20 us",
-        launch::load,
-    ),
+    victim("load", "what the library adds to the start of a program, beyond an empty one", launch::load),
     victim("start", "what `forkless run` itself takes to start a program", launch::start),
-    victim("break-even", "the size from which speculation pays: at most 16 MB", forks::break_even),
+    victim("break-even", "the size from which speculation pays", forks::break_even),
 ];
 
 /// Names and descriptions of all victims, in the order measured.

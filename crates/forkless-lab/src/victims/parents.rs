@@ -8,7 +8,7 @@ use forkless_bench::forkless_run::{Forks, RunOptions};
 use forkless_bench::memory;
 
 use super::coprocess::fill;
-use super::stage::{Promise, Stage, Subject, US, WALL, params};
+use super::stage::{Asked, Stage, Subject, US, WALL, params};
 use crate::install;
 
 /// Fork, redirect, exec and wait against vfork and execve of the same program.
@@ -28,9 +28,9 @@ pub(super) fn c<const MIB: u64>(name: &'static str, stage: &mut Stage<'_>) -> Re
     let run = run.into_inner();
     let asked = run.asked("forkexec");
     let evidence = run.finish()?.most("committed", asked);
-    let promise = Promise::at_most("run / vfork", "times", 4.0);
+    let asked_for = Asked::of("run / vfork", "times");
     let figure = stage.ratio(&series[1][0], &series[2][0]);
-    stage.check(&params, promise, figure, evidence);
+    stage.check(&params, asked_for, figure, evidence);
     Ok(())
 }
 
@@ -46,7 +46,7 @@ pub(super) fn perl(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Erro
         name,
         stage,
         &Interpreter { program: perl.into(), script: script.into(), options: RunOptions::USUAL, heap: 0 },
-        Some(100.0),
+        Some(Asked::SPEEDUP),
     )
 }
 
@@ -58,13 +58,13 @@ pub(super) fn python(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Er
         name,
         stage,
         &Interpreter { program: python.into(), script: script.into(), options: RunOptions::USUAL, heap: 0 },
-        Some(20.0),
+        Some(Asked::SPEEDUP),
     )
 }
 
 pub(super) fn node(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
     let node = node_js(name, stage, 0)?;
-    interpreter(name, stage, &node, Some(18.0))
+    interpreter(name, stage, &node, Some(Asked::SPEEDUP))
 }
 
 /// A quarter of the memory is JavaScript objects, for which V8 maps each 256 KiB by itself and marks them `MADV_DONTFORK`: a fork copies less, and
@@ -103,7 +103,7 @@ fn interpreter(
     name: &'static str,
     stage: &mut Stage<'_>,
     of: &Interpreter,
-    times: Option<f64>,
+    speedup: Option<Asked>,
 ) -> Result<(), Error> {
     let mib = size(stage, 1024);
     memory::require(2 * (mib << 20))?;
@@ -137,10 +137,10 @@ fn interpreter(
     if evidence.is_ok() {
         stage.derive(name, "run / small", &series[1][0], &series[2][0]);
     }
-    match (times, evidence) {
-        (Some(times), evidence) => {
+    match (speedup, evidence) {
+        (Some(speedup), evidence) => {
             let figure = stage.ratio(&series[0][0], &series[1][0]);
-            stage.check(&large, Promise::faster(times), figure, evidence);
+            stage.check(&large, speedup, figure, evidence);
         }
         (None, Ok(evidence)) => {
             stage.derive(name, "plain / run", &series[0][0], &series[1][0]);

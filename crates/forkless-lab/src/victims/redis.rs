@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use super::parents::size;
 use super::server::{PATIENCE, Server, Service, mostly_huge};
-use super::stage::{Promise, Stage, Subject, params};
+use super::stage::{Asked, Stage, Subject, params};
 use crate::install;
 use forkless_bench::engine::{Arm, Turn};
 use forkless_bench::error::Error;
@@ -53,7 +53,7 @@ pub(super) fn bgsave(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Er
     plain.server.finish()?;
     run.server.finish()?;
     let figure = stage.ratio(&series[0][0], &series[1][0]);
-    stage.check(&params, Promise::faster(12.0), figure, evidence);
+    stage.check(&params, Asked::SPEEDUP, figure, evidence);
     Ok(())
 }
 

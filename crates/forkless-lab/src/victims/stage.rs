@@ -56,23 +56,27 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// A promise: what figure, which way, how much.
+/// What a figure is of, and the plain limit it has for everybody: that `run` makes nothing worse.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Promise {
-    pub(super) figure: &'static str,
-    pub(super) unit: &'static str,
-    pub(super) bound: Bound,
-    pub(super) limit: f64,
+pub(super) struct Asked {
+    figure: &'static str,
+    unit: &'static str,
+    worse_beyond_one: Option<Bound>,
 }
 
-impl Promise {
-    /// `plain / run` is at least this.
-    pub(super) const fn faster(times: f64) -> Promise {
-        Promise { figure: "plain / run", unit: "times", bound: Bound::AtLeast, limit: times }
+impl Asked {
+    /// How many times faster with `run`.
+    pub(super) const SPEEDUP: Asked =
+        Asked { figure: "plain / run", unit: "times", worse_beyond_one: Some(Bound::AtLeast) };
+
+    /// A figure without a limit.
+    pub(super) const fn of(figure: &'static str, unit: &'static str) -> Asked {
+        Asked { figure, unit, worse_beyond_one: None }
     }
 
-    pub(super) const fn at_most(figure: &'static str, unit: &'static str, limit: f64) -> Promise {
-        Promise { figure, unit, bound: Bound::AtMost, limit }
+    /// A ratio that should be on this side of one.
+    pub(super) const fn beyond_one(figure: &'static str, bound: Bound) -> Asked {
+        Asked { figure, unit: "times", worse_beyond_one: Some(bound) }
     }
 }
 
@@ -129,8 +133,7 @@ impl<'a> Stage<'a> {
         let mut stage =
             Stage { spec, guard, observer, scratch, memory, child, compiled, files: 0, suite, steady };
         if spec.quick {
-            let text =
-                "quick: parents and configurations are smaller than the limits are about, which some need";
+            let text = "quick: parents and configurations are smaller, and so are the gains";
             stage.note(text.to_owned());
         }
         Ok(stage)
@@ -320,35 +323,37 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Sets a figure against its promise. Without evidence there is no figure.
+    /// Adds a figure with its evidence. Without evidence there is no figure.
     pub(super) fn check(
         &mut self,
         params: &Params,
-        promise: Promise,
+        asked: Asked,
         figure: Option<Figure>,
         evidence: Result<String, String>,
     ) {
         let name = params.get("victim").map(ToString::to_string).unwrap_or_default();
         let (figure, verdict, evidence) = match (evidence, figure) {
-            (Ok(evidence), Some(figure)) => {
-                (Some(figure), figure.judge(promise.bound, promise.limit), evidence)
-            }
+            (Ok(evidence), Some(figure)) => (Some(figure), Verdict::Shown, evidence),
             (Ok(_), None) => (None, Verdict::NotShown, "no round was finished".to_owned()),
             (Err(why), _) => (None, Verdict::NotShown, why),
         };
         let mut params = params.clone();
         params.remove("victim");
-        self.suite.checks.push(Check {
+        let check = Check {
             name,
             params,
-            figure: promise.figure.to_owned(),
-            unit: promise.unit.to_owned(),
-            bound: promise.bound,
-            limit: promise.limit,
+            figure: asked.figure.to_owned(),
+            unit: asked.unit.to_owned(),
+            bound: None,
+            limit: None,
             value: figure.map(|figure| figure.value),
             ci95: figure.map(|figure| figure.ci95),
             verdict,
             evidence,
+        };
+        self.suite.checks.push(match asked.worse_beyond_one {
+            Some(bound) => check.held_to(bound, 1.0),
+            None => check,
         });
     }
 
@@ -382,8 +387,8 @@ impl<'a> Stage<'a> {
             params: Params::new(),
             figure: String::new(),
             unit: String::new(),
-            bound: Bound::AtLeast,
-            limit: 0.0,
+            bound: None,
+            limit: None,
             value: None,
             ci95: None,
             verdict,

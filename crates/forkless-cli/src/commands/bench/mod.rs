@@ -61,7 +61,7 @@ enum Suite {
     /// Writes by block size on a scratch file, a loop device and a mapped volume: throughput, and the reads they cause.
     #[cfg(target_os = "linux")]
     Blockwrite(Box<suite::Args<blockwrite::Flags>>),
-    /// Real programs with and without `forkless run`: interpreters, Apache, redis, make, git, each held to a limit.
+    /// Real programs with and without `forkless run`: interpreters, Apache, redis, make, git.
     #[cfg(target_os = "linux")]
     Victims(Box<victims::Args>),
     /// Several of these suites one after the other, as one result.
