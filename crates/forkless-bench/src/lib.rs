@@ -12,7 +12,8 @@
 //! - [`check`]: figures with their evidence.
 //! - [`suites`], [`registry`]: the suites, and what each tells of itself.
 //! - [`published`]: the figures of published experiments.
-//! - [`machine`], [`results`]: what is recorded, and its JSON form; [`render`]: tables, CSV, Markdown; [`store`]: where
+//! - [`machine`], [`results`]: what is recorded, and its JSON form; [`render`]: tables, CSV, Markdown;
+//!   [`html`], [`page`], [`plot`]: pages; [`store`]: where
 //!   results are kept.
 
 pub mod check;
@@ -26,9 +27,11 @@ pub mod html;
 pub mod machine;
 pub mod memory;
 pub mod noise;
+pub mod page;
 pub mod pages;
 mod params;
 pub mod parent;
+pub mod plot;
 pub mod program;
 pub mod published;
 pub mod registry;
