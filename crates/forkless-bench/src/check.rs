@@ -29,7 +29,7 @@ pub struct Check {
     /// Its 95 % interval.
     pub ci95: Option<[f64; 2]>,
     /// The verdict.
-    pub verdict: Verdict,
+    pub verdict: CheckVerdict,
     /// What shows that the intended mechanism ran, or why there is no figure.
     pub evidence: String,
 }
@@ -39,7 +39,7 @@ impl Check {
     #[must_use]
     pub fn held_to(mut self, bound: Bound, limit: f64) -> Check {
         if let (Some(value), Some(ci95)) = (self.value, self.ci95) {
-            self.verdict = Figure { value, ci95 }.judge(bound, limit);
+            self.verdict = Quantity { value, ci95 }.judge(bound, limit);
         }
         Check { bound: Some(bound), limit: Some(limit), ..self }
     }
@@ -58,7 +58,7 @@ pub enum Bound {
 /// What became of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum CheckVerdict {
     /// A figure with its evidence; there is no limit.
     Shown,
     /// The whole interval is on the right side.
@@ -73,67 +73,67 @@ pub enum Verdict {
     Skipped,
 }
 
-impl Verdict {
+impl CheckVerdict {
     /// In words.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
-            Verdict::Shown => "shown",
-            Verdict::Reached => "reached",
-            Verdict::Missed => "missed",
-            Verdict::Undecided => "undecided",
-            Verdict::NotShown => "not shown",
-            Verdict::Skipped => "skipped",
+            CheckVerdict::Shown => "shown",
+            CheckVerdict::Reached => "reached",
+            CheckVerdict::Missed => "missed",
+            CheckVerdict::Undecided => "undecided",
+            CheckVerdict::NotShown => "not shown",
+            CheckVerdict::Skipped => "skipped",
         }
     }
 }
 
 /// A figure with its interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Figure {
+pub struct Quantity {
     /// The figure.
     pub value: f64,
     /// Its 95 % interval; the range of the rounds where these are too few for one.
     pub ci95: [f64; 2],
 }
 
-impl Figure {
+impl Quantity {
     /// The median of one value a round.
     #[must_use]
-    pub fn of_rounds(rounds: &Samples, seed: u64) -> Option<Figure> {
+    pub fn of_rounds(rounds: &Samples, seed: u64) -> Option<Quantity> {
         if rounds.values.is_empty() {
             return None;
         }
         let range = |fold: fn(f64, f64) -> f64, from| rounds.values.iter().copied().fold(from, fold);
         let whole = [range(f64::min, f64::INFINITY), range(f64::max, f64::NEG_INFINITY)];
         let replicates = Resampler::new([rounds], 2000, seed).medians(rounds);
-        Some(Figure { value: median(&rounds.values), ci95: replicates.interval(0.95).unwrap_or(whole) })
+        Some(Quantity { value: median(&rounds.values), ci95: replicates.interval(0.95).unwrap_or(whole) })
     }
 
     /// One series divided by another of the same run, round by round.
     #[must_use]
-    pub fn ratio(numerator: &Samples, denominator: &Samples, seed: u64) -> Option<Figure> {
-        Figure::of_rounds(&within_rounds(numerator, denominator), seed)
+    pub fn ratio(numerator: &Samples, denominator: &Samples, seed: u64) -> Option<Quantity> {
+        Quantity::of_rounds(&within_rounds(numerator, denominator), seed)
     }
 
     /// A figure computed from several series, with the same of every draw of rounds.
     #[must_use]
-    pub fn from_replicates(value: f64, replicates: &Replicates) -> Figure {
-        Figure { value, ci95: replicates.interval(0.95).unwrap_or([value; 2]) }
+    pub fn from_replicates(value: f64, replicates: &Replicates) -> Quantity {
+        Quantity { value, ci95: replicates.interval(0.95).unwrap_or([value; 2]) }
     }
 
     /// On which side of a limit it is.
     #[must_use]
-    pub fn judge(self, bound: Bound, limit: f64) -> Verdict {
+    pub fn judge(self, bound: Bound, limit: f64) -> CheckVerdict {
         let [low, high] = self.ci95;
         let (right, wrong) = match bound {
             Bound::AtLeast => (low >= limit, high < limit),
             Bound::AtMost => (high <= limit, low > limit),
         };
         match (right, wrong) {
-            (true, _) => Verdict::Reached,
-            (_, true) => Verdict::Missed,
-            _ => Verdict::Undecided,
+            (true, _) => CheckVerdict::Reached,
+            (_, true) => CheckVerdict::Missed,
+            _ => CheckVerdict::Undecided,
         }
     }
 }
@@ -144,14 +144,14 @@ mod tests {
 
     #[test]
     fn only_a_whole_interval_decides() {
-        let figure = |low: f64, high: f64| Figure { value: f64::midpoint(low, high), ci95: [low, high] };
+        let figure = |low: f64, high: f64| Quantity { value: f64::midpoint(low, high), ci95: [low, high] };
         for (low, high, bound, verdict) in [
-            (101.0, 120.0, Bound::AtLeast, Verdict::Reached),
-            (80.0, 99.0, Bound::AtLeast, Verdict::Missed),
-            (99.0, 120.0, Bound::AtLeast, Verdict::Undecided),
-            (80.0, 99.0, Bound::AtMost, Verdict::Reached),
-            (101.0, 120.0, Bound::AtMost, Verdict::Missed),
-            (99.0, 120.0, Bound::AtMost, Verdict::Undecided),
+            (101.0, 120.0, Bound::AtLeast, CheckVerdict::Reached),
+            (80.0, 99.0, Bound::AtLeast, CheckVerdict::Missed),
+            (99.0, 120.0, Bound::AtLeast, CheckVerdict::Undecided),
+            (80.0, 99.0, Bound::AtMost, CheckVerdict::Reached),
+            (101.0, 120.0, Bound::AtMost, CheckVerdict::Missed),
+            (99.0, 120.0, Bound::AtMost, CheckVerdict::Undecided),
         ] {
             assert_eq!(figure(low, high).judge(bound, 100.0), verdict, "{low} {high} {bound:?}");
         }
@@ -160,12 +160,12 @@ mod tests {
     #[test]
     fn a_ratio_is_taken_round_by_round() {
         let rounds = |values: Vec<f64>| Samples::one_a_round(values);
-        let figure = Figure::ratio(&rounds(vec![20.0; 30]), &rounds(vec![4.0; 30]), 1).unwrap();
+        let figure = Quantity::ratio(&rounds(vec![20.0; 30]), &rounds(vec![4.0; 30]), 1).unwrap();
         assert!((figure.value - 5.0).abs() < 1e-9);
         assert!(figure.ci95[0] <= 5.0 && 5.0 <= figure.ci95[1]);
         // One round has no interval of its own, but still a figure.
-        let single = Figure::ratio(&rounds(vec![3.0]), &rounds(vec![1.0]), 1).unwrap();
+        let single = Quantity::ratio(&rounds(vec![3.0]), &rounds(vec![1.0]), 1).unwrap();
         assert_eq!(single.ci95, [3.0, 3.0]);
-        assert!(Figure::ratio(&rounds(vec![]), &rounds(vec![]), 1).is_none());
+        assert!(Quantity::ratio(&rounds(vec![]), &rounds(vec![]), 1).is_none());
     }
 }

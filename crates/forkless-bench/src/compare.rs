@@ -68,7 +68,7 @@ impl Comparison {
 /// What a comparison shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum Difference {
     /// The whole interval is on the better side.
     Faster,
     /// The whole interval is on the worse side.
@@ -79,15 +79,15 @@ pub enum Verdict {
     None,
 }
 
-impl Verdict {
+impl Difference {
     /// In words.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
-            Verdict::Faster => "faster",
-            Verdict::Slower => "slower",
-            Verdict::NoDifferenceShown => "no difference shown",
-            Verdict::None => "",
+            Difference::Faster => "faster",
+            Difference::Slower => "slower",
+            Difference::NoDifferenceShown => "no difference shown",
+            Difference::None => "",
         }
     }
 }
@@ -116,7 +116,7 @@ pub struct Change {
     /// How the sides were taken.
     pub comparison: Comparison,
     /// What it shows.
-    pub verdict: Verdict,
+    pub verdict: Difference,
 }
 
 impl Change {
@@ -233,7 +233,7 @@ fn change(first: &Row, second: &Row) -> Change {
         ratio: second.summary.median / first.summary.median,
         ci95: [0.0; 2],
         comparison: Comparison::Published,
-        verdict: Verdict::None,
+        verdict: Difference::None,
     }
 }
 
@@ -258,18 +258,18 @@ fn measured(first: &Row, second: &Row, same_run: bool, seed: u64) -> Change {
     };
     if change.a == 0.0 || change.b == 0.0 {
         // Faults where there are none, times below the clock's grain: equal or not, but no ratio.
-        change.verdict = if change.a == change.b { Verdict::NoDifferenceShown } else { Verdict::None };
+        change.verdict = if change.a == change.b { Difference::NoDifferenceShown } else { Difference::None };
         return change;
     }
     let Some(ci95) = interval else { return change };
     change.ci95 = ci95;
     let better_below = !higher_is_better(&change.metric);
     change.verdict = match ci95 {
-        [low, _] if low > 1.0 && better_below => Verdict::Slower,
-        [low, _] if low > 1.0 => Verdict::Faster,
-        [_, high] if high < 1.0 && better_below => Verdict::Faster,
-        [_, high] if high < 1.0 => Verdict::Slower,
-        _ => Verdict::NoDifferenceShown,
+        [low, _] if low > 1.0 && better_below => Difference::Slower,
+        [low, _] if low > 1.0 => Difference::Faster,
+        [_, high] if high < 1.0 && better_below => Difference::Faster,
+        [_, high] if high < 1.0 => Difference::Slower,
+        _ => Difference::NoDifferenceShown,
     };
     change
 }
@@ -324,17 +324,17 @@ mod tests {
         for salt in 0..40 {
             let change = one(&results(60.0, salt, 5), &results(60.0, salt + 100, 5));
             assert_eq!(change.comparison, Comparison::Restarts);
-            assert_eq!(change.verdict, Verdict::NoDifferenceShown, "{change:?}");
+            assert_eq!(change.verdict, Difference::NoDifferenceShown, "{change:?}");
         }
     }
 
     #[test]
     fn a_large_slowdown_is_a_regression_and_a_gain_is_not() {
         let slower = one(&results(60.0, 1, 5), &results(90.0, 2, 5));
-        assert_eq!(slower.verdict, Verdict::Slower);
+        assert_eq!(slower.verdict, Difference::Slower);
         assert!(slower.is_regression(20.0) && !slower.is_regression(60.0));
         let faster = one(&results(90.0, 1, 5), &results(60.0, 2, 5));
-        assert_eq!(faster.verdict, Verdict::Faster);
+        assert_eq!(faster.verdict, Difference::Faster);
         assert!(!faster.is_regression(0.0));
     }
 
@@ -342,7 +342,7 @@ mod tests {
     fn a_single_restart_is_said_and_asks_for_a_larger_difference() {
         let change = one(&results(60.0, 1, 1), &results(66.0, 2, 1));
         assert_eq!(change.comparison, Comparison::SingleRestart);
-        assert_eq!(change.verdict, Verdict::NoDifferenceShown);
+        assert_eq!(change.verdict, Difference::NoDifferenceShown);
     }
 
     #[test]
@@ -361,7 +361,7 @@ mod tests {
         add_yardstick(&mut emulated, 0.25);
         let side = |results| Side { results, method: Some("m") };
         let change = compare(&side(&real), &side(&emulated), false, 1, SUITES).pop().unwrap();
-        assert_eq!((change.comparison, change.verdict), (Comparison::Emulated, Verdict::None));
+        assert_eq!((change.comparison, change.verdict), (Comparison::Emulated, Difference::None));
         assert!((change.a - 2.0).abs() < 1e-9 && (change.b - 4.0).abs() < 1e-9, "{change:?}");
         assert!(!change.is_regression(0.0));
     }
@@ -373,7 +373,7 @@ mod tests {
         let all = compare(&side("vfork_exec"), &side("system"), false, 1, SUITES);
         let change = all.iter().find(|change| change.suite == "spawn").unwrap();
         assert!((change.b - 115.4 / 9.0).abs() < 1e-9);
-        assert_eq!(change.verdict, Verdict::None);
+        assert_eq!(change.verdict, Difference::None);
         assert!(!change.is_regression(0.0));
     }
 }

@@ -52,7 +52,7 @@ impl Turn {
 
 /// How long and how densely to measure.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Plan {
+pub struct Schedule {
     /// Counted repetitions of a method fast enough to take all of its turns in full.
     pub runs: usize,
     /// Stop at the end of the first round after this time.
@@ -65,9 +65,9 @@ pub struct Plan {
     pub turn_budget: Duration,
 }
 
-impl Default for Plan {
-    fn default() -> Plan {
-        Plan { runs: 3000, time: None, seed: 1, per_turn: 5, turn_budget: Duration::from_millis(10) }
+impl Default for Schedule {
+    fn default() -> Schedule {
+        Schedule { runs: 3000, time: None, seed: 1, per_turn: 5, turn_budget: Duration::from_millis(10) }
     }
 }
 
@@ -91,12 +91,12 @@ impl Observer for Silent {
 
 /// What a run gave.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
+pub struct Measured {
     /// For every arm, in the order given, its series.
     pub series: Vec<Vec<Samples>>,
     /// Rounds finished.
     pub rounds: usize,
-    /// Rounds the plan asked for.
+    /// Rounds the schedule asked for.
     pub planned: usize,
     /// Time all rounds took, warm-up excluded.
     pub elapsed: Duration,
@@ -108,10 +108,10 @@ pub struct Outcome {
 /// The first error of any arm; [`Error::Spec`] when nothing is to be measured.
 pub fn run(
     arms: &mut [Box<dyn Arm + '_>],
-    plan: &Plan,
+    schedule: &Schedule,
     observer: &mut dyn Observer,
-) -> Result<Outcome, Error> {
-    if arms.is_empty() || plan.runs == 0 || plan.per_turn == 0 {
+) -> Result<Measured, Error> {
+    if arms.is_empty() || schedule.runs == 0 || schedule.per_turn == 0 {
         return Err(Error::Spec(
             "nothing to measure: the filter leaves nothing, or no run was asked for".into(),
         ));
@@ -119,16 +119,16 @@ pub fn run(
     let mut turns: Vec<Turn> = arms.iter().map(|arm| Turn::with_series(arm.series())).collect();
     let mut paces = Vec::with_capacity(arms.len());
     for (arm, turn) in arms.iter_mut().zip(&mut turns) {
-        paces.push(warm_up(arm.as_mut(), turn, plan)?);
+        paces.push(warm_up(arm.as_mut(), turn, schedule)?);
     }
-    let planned = plan.runs.div_ceil(plan.per_turn).max(1);
-    let mut outcome = Outcome {
+    let planned = schedule.runs.div_ceil(schedule.per_turn).max(1);
+    let mut outcome = Measured {
         series: arms.iter().map(|arm| vec![Samples::default(); arm.series()]).collect(),
         rounds: 0,
         planned,
         elapsed: Duration::ZERO,
     };
-    let mut rng = Xoshiro256PlusPlus::seed_from_u64(plan.seed);
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(schedule.seed);
     let mut order: Vec<usize> = (0..arms.len()).collect();
     let start = Instant::now();
     observer.progress(0, planned);
@@ -143,7 +143,7 @@ pub fn run(
         }
         outcome.rounds = round + 1;
         observer.progress(round + 1, planned);
-        if plan.time.is_some_and(|limit| start.elapsed() >= limit) {
+        if schedule.time.is_some_and(|limit| start.elapsed() >= limit) {
             break;
         }
     }
@@ -152,7 +152,7 @@ pub fn run(
 }
 
 /// Uncounted and counted repetitions a turn for one arm, from its own pace.
-fn warm_up(arm: &mut dyn Arm, turn: &mut Turn, plan: &Plan) -> Result<(usize, usize), Error> {
+fn warm_up(arm: &mut dyn Arm, turn: &mut Turn, schedule: &Schedule) -> Result<(usize, usize), Error> {
     let mut pace = Duration::ZERO;
     // The first repetition pays for first-touch faults and lazy binding, and speculative forks learn from the first three; the last one stands
     // for the rest.
@@ -163,12 +163,12 @@ fn warm_up(arm: &mut dyn Arm, turn: &mut Turn, plan: &Plan) -> Result<(usize, us
         for series in &mut turn.series {
             series.clear();
         }
-        if pace > plan.turn_budget * 10 {
+        if pace > schedule.turn_budget * 10 {
             break;
         }
     }
-    let fitting = plan.turn_budget.as_nanos() / pace.as_nanos().max(1);
-    let counted = usize::try_from(fitting).unwrap_or(usize::MAX).clamp(1, plan.per_turn);
+    let fitting = schedule.turn_budget.as_nanos() / pace.as_nanos().max(1);
+    let counted = usize::try_from(fitting).unwrap_or(usize::MAX).clamp(1, schedule.per_turn);
     // For a method that fills its turn with one repetition, what the others left behind no longer shows.
     let settle = usize::from(counted > 1);
     Ok((settle, counted))
@@ -213,7 +213,7 @@ mod tests {
     fn every_method_has_one_turn_a_round_in_an_order_that_changes() {
         let log = Log::default();
         let mut arms = fakes(&[Duration::ZERO; 3], &log);
-        let outcome = run(&mut arms, &Plan { runs: 100, ..Plan::default() }, &mut Silent).unwrap();
+        let outcome = run(&mut arms, &Schedule { runs: 100, ..Schedule::default() }, &mut Silent).unwrap();
         assert_eq!((outcome.rounds, outcome.planned), (20, 20));
         assert_eq!(outcome.series[2][0].values.len(), 100);
         assert_eq!(outcome.series[2][1].rounds, vec![1; 20]);
@@ -233,7 +233,7 @@ mod tests {
         let order = |seed| {
             let log = Log::default();
             let mut arms = fakes(&[Duration::ZERO; 4], &log);
-            run(&mut arms, &Plan { runs: 50, seed, ..Plan::default() }, &mut Silent).unwrap();
+            run(&mut arms, &Schedule { runs: 50, seed, ..Schedule::default() }, &mut Silent).unwrap();
             let log = log.borrow().clone();
             log.into_iter().map(|entry| entry.0).collect::<Vec<_>>()
         };
@@ -245,7 +245,7 @@ mod tests {
     fn a_slow_method_takes_shorter_turns_and_no_settling_repetition() {
         let log = Log::default();
         let mut arms = fakes(&[Duration::ZERO, Duration::from_millis(11)], &log);
-        run(&mut arms, &Plan { runs: 10, ..Plan::default() }, &mut Silent).unwrap();
+        run(&mut arms, &Schedule { runs: 10, ..Schedule::default() }, &mut Silent).unwrap();
         let log = log.borrow();
         assert!(log.contains(&(0, 1, 5)));
         assert!(log[8..].iter().all(|entry| entry.0 == 0 || entry.1 == 0 && entry.2 == 1));
@@ -255,8 +255,9 @@ mod tests {
     fn time_ends_a_run_at_a_whole_round() {
         let log = Log::default();
         let mut arms = fakes(&[Duration::from_millis(2); 2], &log);
-        let plan = Plan { runs: 1_000_000, time: Some(Duration::from_millis(30)), ..Plan::default() };
-        let outcome = run(&mut arms, &plan, &mut Silent).unwrap();
+        let schedule =
+            Schedule { runs: 1_000_000, time: Some(Duration::from_millis(30)), ..Schedule::default() };
+        let outcome = run(&mut arms, &schedule, &mut Silent).unwrap();
         assert!(outcome.rounds < outcome.planned);
         assert_eq!(outcome.series[0][1].rounds.len(), outcome.rounds);
         assert_eq!(outcome.series[1][1].rounds.len(), outcome.rounds);
@@ -264,6 +265,6 @@ mod tests {
 
     #[test]
     fn nothing_to_measure_is_an_error() {
-        assert!(run(&mut [], &Plan::default(), &mut Silent).is_err());
+        assert!(run(&mut [], &Schedule::default(), &mut Silent).is_err());
     }
 }

@@ -134,21 +134,21 @@ fn over_memory_used(rows: &[&Row]) -> Vec<PlottedLine> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Plan, Silent};
+    use crate::engine::{Schedule, Silent};
     use crate::spawn::{self, Method, Spec};
     use crate::suites::{SUITES, memory};
 
     #[test]
     fn the_page_shows_every_method_escapes_and_fetches_nothing() {
-        let plan = Plan { runs: 10, ..Plan::default() };
+        let schedule = Schedule { runs: 10, ..Schedule::default() };
         let methods = vec![Method::VforkExec, Method::ForkExec];
         let mut suite =
-            spawn::run(&Spec { methods: methods.clone(), plan, ..Spec::default() }, None, &mut Silent)
+            spawn::run(&Spec { methods: methods.clone(), schedule, ..Spec::default() }, None, &mut Silent)
                 .unwrap();
         suite.notes.push("<script>alert(1)</script>".into());
         let sizes = vec![0, 4 << 20, 8 << 20];
         let pages = vec![crate::pages::Pages::Base];
-        let memory = memory::Spec { sizes, pages, methods, plan, ..memory::Spec::default() };
+        let memory = memory::Spec { sizes, pages, methods, schedule, ..memory::Spec::default() };
         let memory = memory::run(&memory, None, &mut Silent).unwrap();
         let page = page(&Results { suites: vec![suite, memory], ..Results::begin() }, SUITES);
         assert!(page.contains("vfork_exec") && page.contains("fork_exec"));

@@ -170,15 +170,15 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::engine::{Plan, Silent};
+    use crate::engine::{Schedule, Silent};
     use crate::registry::Columns;
     use crate::spawn::{self, Method, Spec};
     use crate::suites::SUITES;
 
     fn results() -> Results {
-        let plan = Plan { runs: 10, ..Plan::default() };
+        let schedule = Schedule { runs: 10, ..Schedule::default() };
         let methods = vec![Method::VforkExec, Method::System];
-        let suite = spawn::run(&Spec { methods, plan, ..Spec::default() }, None, &mut Silent).unwrap();
+        let suite = spawn::run(&Spec { methods, schedule, ..Spec::default() }, None, &mut Silent).unwrap();
         Results { suites: vec![suite], ..Results::begin() }
     }
 

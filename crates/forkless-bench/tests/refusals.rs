@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use forkless_bench::compare::{Change, Comparison, Verdict};
-use forkless_bench::engine::{Plan, Silent};
+use forkless_bench::compare::{Change, Comparison, Difference};
+use forkless_bench::engine::{Schedule, Silent};
 use forkless_bench::error::Error;
 use forkless_bench::guard::{self, Guard};
 use forkless_bench::program::Kind;
@@ -19,7 +19,7 @@ fn no_thread_and_no_child_program_are_refused() {
     let absent = spawn::Spec {
         methods: vec![Method::PosixSpawn],
         child: Kind::File("/nonexistent/program".into()),
-        plan: Plan { runs: 20, ..Plan::default() },
+        schedule: Schedule { runs: 20, ..Schedule::default() },
         ..spawn::Spec::default()
     };
     assert!(spawn::run(&absent, None, &mut Silent).is_err());
@@ -29,7 +29,7 @@ fn no_thread_and_no_child_program_are_refused() {
 fn unknown_calls_and_filters_that_leave_nothing_are_refused() {
     let unknown = syscalls::Spec { calls: vec!["getpidd".into()], ..syscalls::Spec::default() };
     assert!(matches!(syscalls::run(&unknown, None, &mut Silent), Err(Error::Spec(_))));
-    let nothing = context::Spec { filter: vec!["nothing".into()], plan: Plan::default() };
+    let nothing = context::Spec { filter: vec!["nothing".into()], schedule: Schedule::default() };
     assert!(matches!(context::run(&nothing, &mut Silent), Err(Error::Spec(_))));
 }
 
@@ -71,7 +71,7 @@ fn a_regression_must_pass_the_percentage_asked_for() {
         ratio: 1.2,
         ci95: [1.15, 1.25],
         comparison: Comparison::Restarts,
-        verdict: Verdict::Slower,
+        verdict: Difference::Slower,
     };
     assert!(change.is_regression(10.0) && !change.is_regression(20.0));
 }

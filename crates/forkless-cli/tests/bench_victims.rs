@@ -100,7 +100,7 @@ fn figures_come_with_evidence_that_the_mechanism_was_at_work() {
         let check = checks.iter().find(|check| check["name"] == name).unwrap();
         assert_eq!((&check["verdict"], &check["limit"]), (&"reached".into(), &1.0.into()), "{check}");
         let accepted = judged.checks.iter().find(|check| check.name == name).unwrap();
-        assert_eq!(accepted.verdict, forkless_bench::check::Verdict::Reached, "{accepted:?}");
+        assert_eq!(accepted.verdict, forkless_bench::check::CheckVerdict::Reached, "{accepted:?}");
         assert!(accepted.limit > Some(1.0), "{accepted:?}");
     }
     // What shows `run` beside something else than the plain program has no limit for users.

@@ -1,7 +1,7 @@
 //! This project's own acceptance limits for the suite `victims`: what its authors set out to reach. They are checked on a saved
 //! result, and users of the suite do not see them.
 
-use forkless_bench::check::{Bound, Verdict};
+use forkless_bench::check::{Bound, CheckVerdict};
 use forkless_bench::results::{Results, Suite};
 
 /// A victim's figure and its limit.
@@ -73,7 +73,7 @@ pub fn judge(results: &Results) -> Option<Suite> {
 /// Whether a limit was missed, or nothing shows that it was kept.
 #[must_use]
 pub fn is_missed(suite: &Suite) -> bool {
-    suite.checks.iter().any(|check| matches!(check.verdict, Verdict::Missed | Verdict::NotShown))
+    suite.checks.iter().any(|check| matches!(check.verdict, CheckVerdict::Missed | CheckVerdict::NotShown))
 }
 
 #[cfg(test)]
@@ -104,8 +104,8 @@ mod tests {
             check("node-heap", "plain / run", Some(2.0), "shown"),
             check("localtime", "", None, "skipped"),
         ]);
-        let verdicts: Vec<Verdict> = all.checks.iter().map(|check| check.verdict).collect();
-        use Verdict::{Missed, Reached, Shown, Skipped};
+        let verdicts: Vec<CheckVerdict> = all.checks.iter().map(|check| check.verdict).collect();
+        use CheckVerdict::{Missed, Reached, Shown, Skipped};
         assert_eq!(verdicts, [Missed, Reached, Reached, Shown, Skipped]);
         assert_eq!(all.checks[0].limit, Some(100.0));
         assert!(is_missed(&all));

@@ -70,7 +70,7 @@ pub fn keep(ending: Ending, program: &OsString, arguments: &[OsString]) -> u8 {
             return 127;
         }
     };
-    let mut kept = Kept::new(child.id().cast_signed());
+    let mut kept = KeptProgram::new(child.id().cast_signed());
     let asked = kept.ended_before(&mut || None, true).is_none().then(Instant::now);
     if let Some(asked) = asked {
         if ending == Ending::Terminate {
@@ -106,7 +106,7 @@ fn complaint(ending: Ending, asked: Option<Instant>, killed: bool, status: ExitS
 }
 
 /// The program, its end, and what tells of the end.
-struct Kept {
+struct KeptProgram {
     pid: i32,
     status: Option<ExitStatus>,
     killed: bool,
@@ -116,8 +116,8 @@ struct Kept {
     pidfd: Option<OwnedFd>,
 }
 
-impl Kept {
-    fn new(pid: i32) -> Kept {
+impl KeptProgram {
+    fn new(pid: i32) -> KeptProgram {
         // SAFETY: an all-zero set is a valid one for sigemptyset to fill in.
         let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
         // SAFETY: the pointer is to a set of this frame.
@@ -132,7 +132,7 @@ impl Kept {
         // SAFETY: takes a pid and flags. Not known before Linux 5.3.
         let pidfd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
         let pidfd = i32::try_from(pidfd).unwrap_or(-1);
-        Kept { pid, status: None, killed: false, signals: owned(signals), pidfd: owned(pidfd) }
+        KeptProgram { pid, status: None, killed: false, signals: owned(signals), pidfd: owned(pidfd) }
     }
 
     /// The program's end, waiting for it no longer than until the time given, or than the pipe on standard input is there. The

@@ -12,13 +12,13 @@ use std::sync::Arc;
 use libc::{c_char, c_int, c_long, pid_t};
 
 use super::raw::vfork_exec;
-use super::worker::{Lap, Target, Worker, environment, finish, fork_exec, pipe, reap};
+use super::worker::{Lap, SpawnedProgram, Worker, environment, finish, fork_exec, pipe, reap};
 use crate::clock::now;
 use crate::error::Error;
 
 /// `vfork_exec` and `vfork_exec_pipes`.
 pub(super) struct Vfork {
-    pub(super) target: Arc<Target>,
+    pub(super) target: Arc<SpawnedProgram>,
     pub(super) piped: bool,
 }
 
@@ -62,7 +62,7 @@ impl Worker for Vfork {
 
 /// `posix_spawn` and `posix_spawn_pipes`.
 pub(super) struct PosixSpawn {
-    pub(super) target: Arc<Target>,
+    pub(super) target: Arc<SpawnedProgram>,
     pub(super) piped: bool,
 }
 
@@ -156,7 +156,7 @@ impl Drop for FileActions {
 
 /// `fork_exec`.
 pub(super) struct Fork {
-    pub(super) target: Arc<Target>,
+    pub(super) target: Arc<SpawnedProgram>,
 }
 
 impl Worker for Fork {
@@ -169,7 +169,7 @@ impl Worker for Fork {
 
 /// `system`. The caller is blocked all the way: both times are the same.
 pub(super) struct System {
-    pub(super) target: Arc<Target>,
+    pub(super) target: Arc<SpawnedProgram>,
     pub run: fn(&CStr) -> c_int,
     pub(super) name: &'static str,
 }
@@ -195,7 +195,7 @@ impl Worker for System {
 
 /// `popen` and `forkless_popen`: the functions that open and close.
 pub(super) struct Popen {
-    pub(super) target: Arc<Target>,
+    pub(super) target: Arc<SpawnedProgram>,
     pub(super) open: fn(&CStr) -> *mut libc::FILE,
     /// Called once, with what `open` gave.
     pub(super) close: unsafe extern "C" fn(*mut libc::FILE) -> c_int,

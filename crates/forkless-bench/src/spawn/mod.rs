@@ -30,10 +30,10 @@ pub use self::method::Method;
 use self::threads::Pool;
 #[cfg(not(target_os = "linux"))]
 pub(crate) use self::vfork as raw;
-pub use self::worker::Target;
+pub use self::worker::SpawnedProgram;
 use self::worker::{Lap, Worker};
 use crate::clock::{self, CpuTime};
-use crate::engine::{self, Arm, Observer, Outcome, Plan, Turn};
+use crate::engine::{self, Arm, Measured, Observer, Schedule, Turn};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::noise::Watch;
@@ -70,7 +70,7 @@ pub struct Spec {
     /// Threads that spawn at once; 1 measures in the calling thread.
     pub threads: usize,
     /// Length and density.
-    pub plan: Plan,
+    pub schedule: Schedule,
 }
 
 impl Default for Spec {
@@ -82,7 +82,7 @@ impl Default for Spec {
             pages: Pages::Base,
             fds: 0,
             threads: 1,
-            plan: Plan::default(),
+            schedule: Schedule::default(),
         }
     }
 }
@@ -106,7 +106,7 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
         return Err(Error::Spec("--threads must be at least 1".into()));
     }
     let program = Program::prepare(&spec.child, guard.as_deref_mut())?;
-    let target = Target::new(&program);
+    let target = SpawnedProgram::new(&program);
     // What a talking child writes must not end up among the results.
     let _quiet = program.writes().then(NullStdout::new).transpose()?;
     let _descriptors = (spec.fds > 0).then(|| Descriptors::held(spec.fds)).transpose()?;
@@ -116,7 +116,7 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
     let overhead = clock::overhead();
     let mut arms = arms(spec, &target, overhead)?;
     let watch = Watch::start();
-    let outcome = engine::run(&mut arms, &spec.plan, observer)?;
+    let outcome = engine::run(&mut arms, &spec.schedule, observer)?;
     drop(arms);
     let noise = watch.finish(outcome.series.iter().map(|series| steady_series(series)));
     let mut notes = noise.warnings();
@@ -137,13 +137,13 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
     }
     Ok(Suite {
         name: SUITE.name.to_owned(),
-        seed: spec.plan.seed,
+        seed: spec.schedule.seed,
         rounds: outcome.rounds,
         seconds: outcome.elapsed.as_secs_f64(),
         clock_overhead_ns: overhead,
         noise,
         notes,
-        rows: rows(series(spec, outcome), Some(Method::VforkExec.name()), spec.plan.seed),
+        rows: rows(series(spec, outcome), Some(Method::VforkExec.name()), spec.schedule.seed),
         ..Suite::default()
     })
 }
@@ -153,7 +153,7 @@ fn steady_series(series: &[Samples]) -> &Samples {
     series.get(5).unwrap_or(&series[0])
 }
 
-fn series(spec: &Spec, outcome: Outcome) -> Vec<Series> {
+fn series(spec: &Spec, outcome: Measured) -> Vec<Series> {
     let params = Params::from([
         ("child".to_owned(), Param::Word(spec.child.name())),
         ("fds".to_owned(), Param::Number(spec.fds)),
@@ -180,7 +180,7 @@ fn series(spec: &Spec, outcome: Outcome) -> Vec<Series> {
 ///
 /// # Errors
 /// When the method's preparation fails.
-pub fn worker(method: Method, target: &Arc<Target>) -> Result<Box<dyn Worker>, Error> {
+pub fn worker(method: Method, target: &Arc<SpawnedProgram>) -> Result<Box<dyn Worker>, Error> {
     let (target, name) = (target.clone(), method.name());
     Ok(match method {
         Method::VforkExec => Box::new(libc_methods::Vfork { target, piped: false }),
@@ -200,7 +200,7 @@ pub fn worker(method: Method, target: &Arc<Target>) -> Result<Box<dyn Worker>, E
     })
 }
 
-fn arms(spec: &Spec, target: &Arc<Target>, overhead: f64) -> Result<Vec<Box<dyn Arm>>, Error> {
+fn arms(spec: &Spec, target: &Arc<SpawnedProgram>, overhead: f64) -> Result<Vec<Box<dyn Arm>>, Error> {
     let workers = || spec.methods.iter().map(|&method| worker(method, target)).collect::<Result<Vec<_>, _>>();
     if spec.threads == 1 {
         return single_arms(&spec.methods, target, overhead);
@@ -214,7 +214,7 @@ fn arms(spec: &Spec, target: &Arc<Target>, overhead: f64) -> Result<Vec<Box<dyn 
 /// An arm for each method, repeated in the calling thread; its series are the first five of [`METRICS`].
 pub fn single_arms(
     methods: &[Method],
-    target: &Arc<Target>,
+    target: &Arc<SpawnedProgram>,
     overhead: f64,
 ) -> Result<Vec<Box<dyn Arm>>, Error> {
     let arm = |&method: &Method| {
@@ -305,7 +305,8 @@ mod tests {
     use crate::engine::Silent;
 
     fn quick(spec: Spec) -> Suite {
-        run(&Spec { plan: Plan { runs: 10, ..Plan::default() }, ..spec }, None, &mut Silent).unwrap()
+        run(&Spec { schedule: Schedule { runs: 10, ..Schedule::default() }, ..spec }, None, &mut Silent)
+            .unwrap()
     }
 
     #[test]

@@ -33,22 +33,22 @@ pub trait Worker: Send {
 
 /// The program to start, in the forms the methods need it.
 #[derive(Debug)]
-pub struct Target {
+pub struct SpawnedProgram {
     /// The program's path.
     pub path: CString,
     pub(crate) command: CString,
 }
 
-impl Target {
+impl SpawnedProgram {
     /// The forms of a prepared program.
-    pub fn new(program: &Program) -> Arc<Target> {
-        Arc::new(Target { path: program.path().clone(), command: program.command().clone() })
+    pub fn new(program: &Program) -> Arc<SpawnedProgram> {
+        Arc::new(SpawnedProgram { path: program.path().clone(), command: program.command().clone() })
     }
 
     /// The program at a path that another process prepared.
-    pub(crate) fn at(path: &[u8]) -> Result<Arc<Target>, Error> {
+    pub(crate) fn at(path: &[u8]) -> Result<Arc<SpawnedProgram>, Error> {
         let path = CString::new(path).map_err(|_| Error::Spec("a path with a NUL".into()))?;
-        Ok(Arc::new(Target { command: path.clone(), path }))
+        Ok(Arc::new(SpawnedProgram { command: path.clone(), path }))
     }
 
     /// The argument vector: the program's path alone.
@@ -102,7 +102,7 @@ pub(crate) unsafe fn fork(work: impl FnOnce() -> c_int) -> Result<pid_t, Error> 
 
 /// Forks a child that becomes the target's program.
 #[inline]
-pub(crate) fn fork_exec(target: &Target) -> Result<pid_t, Error> {
+pub(crate) fn fork_exec(target: &SpawnedProgram) -> Result<pid_t, Error> {
     let argv = target.argv();
     let exec = || {
         // SAFETY: path and vectors are valid; the child has its own copy of the memory they are in.

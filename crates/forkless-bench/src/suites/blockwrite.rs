@@ -23,9 +23,9 @@ use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use self::target::Target;
+use self::target::WriteTarget;
 use crate::clock::{self, now};
-use crate::engine::{self, Arm, Observer, Outcome, Plan, Turn};
+use crate::engine::{self, Arm, Measured, Observer, Schedule, Turn};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::noise::Watch;
@@ -62,7 +62,7 @@ pub struct Spec {
     /// Only `buffered` or `direct`, or both.
     pub modes: Vec<Mode>,
     /// `runs` is the number of repetitions of each.
-    pub plan: Plan,
+    pub schedule: Schedule,
 }
 
 impl Default for Spec {
@@ -73,7 +73,7 @@ impl Default for Spec {
             size: 4 << 20,
             directory: None,
             modes: Mode::ALL.to_vec(),
-            plan: Plan { runs: 20, per_turn: 1, ..Plan::default() },
+            schedule: Schedule { runs: 20, per_turn: 1, ..Schedule::default() },
         }
     }
 }
@@ -170,7 +170,7 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
     let mut stages = Stages::new(observer, spec.targets.len());
     let mut suite = Suite {
         name: SUITE.name.into(),
-        seed: spec.plan.seed,
+        seed: spec.schedule.seed,
         clock_overhead_ns: overhead,
         ..Suite::default()
     };
@@ -196,7 +196,7 @@ fn measure(
     observer: &mut dyn Observer,
     suite: &mut Suite,
 ) -> Result<Option<Samples>, Error> {
-    let target = Target::make(on, spec.size, spec.directory.as_deref(), guard)?;
+    let target = WriteTarget::make(on, spec.size, spec.directory.as_deref(), guard)?;
     suite.notes.extend(target.notes.iter().map(|note| format!("{}: {note}", on.name())));
     let mut kinds: Vec<(Mode, u64)> = Vec::new();
     for &mode in &spec.modes {
@@ -242,8 +242,9 @@ fn measure(
         return Err(Error::Missing("no block size can be written".into()));
     }
     let stages = u32::try_from(spec.targets.len()).unwrap_or(1);
-    let plan = Plan { time: spec.plan.time.map(|time| time / stages), per_turn: 1, ..spec.plan };
-    let outcome = engine::run(&mut arms, &plan, observer)?;
+    let schedule =
+        Schedule { time: spec.schedule.time.map(|time| time / stages), per_turn: 1, ..spec.schedule };
+    let outcome = engine::run(&mut arms, &schedule, observer)?;
     drop(arms);
     suite.rounds += outcome.rounds;
     suite.seconds += outcome.elapsed.as_secs_f64();
@@ -265,12 +266,12 @@ fn measure(
     }
     let all = series(on, &kinds, outcome);
     let steady = all.iter().find(|one| one.metric == METRICS[0]).map(|one| one.samples.clone());
-    suite.derived.extend(derived(on, &all, spec.plan.seed));
-    suite.rows.extend(rows(all, None, spec.plan.seed));
+    suite.derived.extend(derived(on, &all, spec.schedule.seed));
+    suite.rows.extend(rows(all, None, spec.schedule.seed));
     Ok(steady)
 }
 
-fn series(on: On, kinds: &[(Mode, u64)], outcome: Outcome) -> Vec<Series> {
+fn series(on: On, kinds: &[(Mode, u64)], outcome: Measured) -> Vec<Series> {
     let mut all = Vec::new();
     for (&(mode, bs), series) in kinds.iter().zip(outcome.series) {
         let params = Params::from([
@@ -326,7 +327,7 @@ fn derived(on: On, series: &[Series], seed: u64) -> Vec<Derived> {
 
 /// Writes of one size in one mode.
 struct Writes<'a> {
-    target: &'a Target,
+    target: &'a WriteTarget,
     mode: Mode,
     bs: u64,
     size: u64,
@@ -420,7 +421,7 @@ fn cached(file: &File, size: u64) -> Option<u64> {
     (result == 0).then_some(stat[0])
 }
 
-impl Target {
+impl WriteTarget {
     fn file(&self, mode: Mode) -> Result<&File, String> {
         match mode {
             Mode::Buffered => Ok(&self.buffered),
@@ -439,7 +440,7 @@ mod tests {
             targets: vec![on],
             bs: vec![512, 4096, 6144, 8192],
             size: 384 << 10,
-            plan: Plan { runs: 3, per_turn: 1, ..Plan::default() },
+            schedule: Schedule { runs: 3, per_turn: 1, ..Schedule::default() },
             ..Spec::default()
         };
         let suite = run(&spec, None, &mut Silent).unwrap();

@@ -11,7 +11,7 @@ use std::hint::black_box;
 use std::io::Read as _;
 
 use crate::clock::now;
-use crate::engine::{self, Arm, Observer, Plan, Turn};
+use crate::engine::{self, Arm, Observer, Schedule, Turn};
 use crate::error::Error;
 use crate::noise::Watch;
 use crate::registry::{Registration, row_of};
@@ -35,7 +35,7 @@ pub struct Spec {
     /// Words that a name must contain; all when empty.
     pub filter: Vec<String>,
     /// Length and density.
-    pub plan: Plan,
+    pub schedule: Schedule,
 }
 
 const REAL: Metric = Metric { name: "real", unit: "ns", estimate: false };
@@ -93,7 +93,7 @@ pub fn run(spec: &Spec, observer: &mut dyn Observer) -> Result<Suite, Error> {
         arms.push(Box::new(Isolated { operation }));
     }
     let watch = Watch::start();
-    let outcome = engine::run(&mut arms, &spec.plan, observer)?;
+    let outcome = engine::run(&mut arms, &spec.schedule, observer)?;
     drop(arms);
     let noise = watch.finish(outcome.series.iter().map(|series| &series[0]));
     let mut notes = noise.warnings();
@@ -122,15 +122,15 @@ pub fn run(spec: &Spec, observer: &mut dyn Observer) -> Result<Suite, Error> {
             all.push(Series { method: operation.name.into(), params, metric: REAL, limit, samples });
         }
     }
-    let derived = derived(&all, spec.plan.seed);
+    let derived = derived(&all, spec.schedule.seed);
     Ok(Suite {
         name: SUITE.name.into(),
-        seed: spec.plan.seed,
+        seed: spec.schedule.seed,
         rounds: outcome.rounds,
         seconds: outcome.elapsed.as_secs_f64(),
         noise,
         notes,
-        rows: rows(all, None, spec.plan.seed),
+        rows: rows(all, None, spec.schedule.seed),
         derived,
         ..Suite::default()
     })
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn every_operation_is_timed() {
-        let spec = Spec { filter: vec![], plan: Plan { runs: 10, ..Plan::default() } };
+        let spec = Spec { filter: vec![], schedule: Schedule { runs: 10, ..Schedule::default() } };
         let suite = run(&spec, &mut engine::Silent).unwrap();
         for operation in operations() {
             let row =

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{self, Arm, Observer, Plan, Turn};
+use crate::engine::{self, Arm, Observer, Schedule, Turn};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::machine::page_size;
@@ -29,7 +29,7 @@ use crate::program::{Kind, Program};
 use crate::registry::{MetricPlot, Registration};
 use crate::results::{Metric, Param, Params, Row, Series, Suite, rows};
 use crate::spawn::worker::{Worker, fork, reap};
-use crate::spawn::{Method, Target, worker};
+use crate::spawn::{Method, SpawnedProgram, worker};
 use crate::stats::median;
 use crate::suites::Stages;
 use crate::under_run::{self, Forker, Launcher, Remote};
@@ -76,7 +76,7 @@ pub struct Spec {
     /// Measure the procedure in a process under `forkless run`, too; it holds the same memory once more.
     pub under_run: Option<Launcher>,
     /// `runs` is the number of repetitions of the whole procedure.
-    pub plan: Plan,
+    pub schedule: Schedule,
 }
 
 impl Default for Spec {
@@ -94,7 +94,7 @@ impl Default for Spec {
                 Method::ForkExec,
             ]),
             under_run: None,
-            plan: Plan { runs: 10, per_turn: 1, ..Plan::default() },
+            schedule: Schedule { runs: 10, per_turn: 1, ..Schedule::default() },
         }
     }
 }
@@ -118,9 +118,9 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
         return Err(Error::Spec("pages, passes and strides must be at least 1".into()));
     }
     let program = Program::prepare(&Kind::Exit, guard.as_deref_mut())?;
-    let target = Target::new(&program);
+    let target = SpawnedProgram::new(&program);
     let watch = Watch::start();
-    let mut suite = Suite { name: SUITE.name.into(), seed: spec.plan.seed, ..Suite::default() };
+    let mut suite = Suite { name: SUITE.name.into(), seed: spec.schedule.seed, ..Suite::default() };
     let mut stages = Stages::new(observer, spec.pages.len() * spec.stride.len());
     let mut steady = None;
     for &pages in &spec.pages {
@@ -153,7 +153,7 @@ fn measure(
     spec: &Spec,
     pages: Pages,
     stride: u64,
-    target: &Arc<Target>,
+    target: &Arc<SpawnedProgram>,
     mut guard: Option<&mut Guard>,
     observer: &mut dyn Observer,
     suite: &mut Suite,
@@ -204,7 +204,7 @@ fn measure(
     if let Some(forker) = &forker {
         arms.push(Box::new(Remote { forker, series: METRICS.len() }));
     }
-    let outcome = engine::run(&mut arms, &spec.plan, observer)?;
+    let outcome = engine::run(&mut arms, &spec.schedule, observer)?;
     drop(arms);
     if let Some(forker) = forker {
         match forker.into_inner().finish() {
@@ -245,7 +245,7 @@ fn measure(
             });
         }
     }
-    suite.rows.extend(rows(all, None, spec.plan.seed));
+    suite.rows.extend(rows(all, None, spec.schedule.seed));
     Ok(steady)
 }
 
@@ -294,7 +294,7 @@ fn host(
     let mut memory = Memory::mapped(bytes, pages)?;
     memory.touch(usize::try_from(bytes).unwrap_or(usize::MAX));
     let memory = RefCell::new(memory);
-    let child = Child::Program(worker(Method::ForkExec, &Target::at(&program)?)?);
+    let child = Child::Program(worker(Method::ForkExec, &SpawnedProgram::at(&program)?)?);
     let mut arm = Procedure { child, memory: &memory, pages, stride, passes };
     Ok(serve(&mut arm))
 }

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::{self, now};
-use crate::engine::{self, Arm, Observer, Plan, Turn};
+use crate::engine::{self, Arm, Observer, Schedule, Turn};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::memory as room;
@@ -32,7 +32,7 @@ use crate::program::{Kind, Program};
 use crate::registry::{MetricPlot, Registration};
 use crate::results::{Fit, Metric, Param, Params, Row, Series, Suite, rows};
 use crate::spawn::worker::{self, drain, fork_exec, pipe, reap};
-use crate::spawn::{METRICS, Method, Target, single_arms};
+use crate::spawn::{METRICS, Method, SpawnedProgram, single_arms};
 use crate::stats::line::fit_medians;
 use crate::suites::Stages;
 use crate::under_run::{self, Forker, Launcher, Remote};
@@ -70,7 +70,7 @@ pub struct Spec {
     /// Measure fork and exec in a process under `forkless run`, too; it holds the same memory once more.
     pub under_run: Option<Launcher>,
     /// Length and density of the run at each size.
-    pub plan: Plan,
+    pub schedule: Schedule,
 }
 
 impl Default for Spec {
@@ -89,7 +89,7 @@ impl Default for Spec {
                 Method::Popen,
             ]),
             under_run: None,
-            plan: Plan { runs: 200, ..Plan::default() },
+            schedule: Schedule { runs: 200, ..Schedule::default() },
         }
     }
 }
@@ -113,14 +113,14 @@ struct State {
 /// As [`spawn::run`](crate::spawn::run); a state the machine cannot take is a note, not an error.
 pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observer) -> Result<Suite, Error> {
     let program = Program::prepare(&Kind::Exit, guard.as_deref_mut())?;
-    let target = Target::new(&program);
+    let target = SpawnedProgram::new(&program);
     let overhead = clock::overhead();
     let states = states(spec);
     let mut stages = Stages::new(observer, states.len());
     let watch = Watch::start();
     let mut suite = Suite {
         name: SUITE.name.into(),
-        seed: spec.plan.seed,
+        seed: spec.schedule.seed,
         clock_overhead_ns: overhead,
         ..Suite::default()
     };
@@ -146,7 +146,7 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
     suite.take_notes(notes);
     suite.noise = watch.finish(steady.first());
     suite.notes.extend(suite.noise.warnings());
-    suite.fits = fits(&suite.rows, spec.plan.seed);
+    suite.fits = fits(&suite.rows, spec.schedule.seed);
     Ok(suite)
 }
 
@@ -176,7 +176,7 @@ fn states(spec: &Spec) -> Vec<State> {
 fn measure(
     spec: &Spec,
     state: State,
-    target: &Arc<Target>,
+    target: &Arc<SpawnedProgram>,
     overhead: f64,
     mut guard: Option<&mut Guard>,
     observer: &mut dyn Observer,
@@ -232,7 +232,7 @@ fn measure(
     if let Some(forker) = &forker {
         arms.push(Box::new(Remote { forker, series }));
     }
-    let outcome = engine::run(&mut arms, &spec.plan, observer)?;
+    let outcome = engine::run(&mut arms, &spec.schedule, observer)?;
     drop(arms);
     suite.rounds += outcome.rounds;
     suite.seconds += outcome.elapsed.as_secs_f64();
@@ -285,7 +285,7 @@ fn measure(
             });
         }
     }
-    Ok(rows(all, Some(Method::VforkExec.name()), spec.plan.seed))
+    Ok(rows(all, Some(Method::VforkExec.name()), spec.schedule.seed))
 }
 
 /// What a row is limited by.
@@ -312,7 +312,7 @@ fn host(
     if let Some(memory) = &mut memory {
         memory.touch(usize::try_from(used).unwrap_or(usize::MAX));
     }
-    let mut arms = single_arms(&[Method::ForkExec], &Target::at(&program)?, overhead)?;
+    let mut arms = single_arms(&[Method::ForkExec], &SpawnedProgram::at(&program)?, overhead)?;
     Ok(serve(arms[0].as_mut()))
 }
 
@@ -378,7 +378,7 @@ impl Drop for Stamp {
 
 /// The parts of fork's time: one fork that leads to an exec and one that exits at once.
 struct Split {
-    target: Arc<Target>,
+    target: Arc<SpawnedProgram>,
     stamp: Stamp,
     overhead: f64,
 }
@@ -498,7 +498,7 @@ mod tests {
             sizes: vec![0, 8 << 20, 16 << 20],
             pages: vec![Pages::Base],
             methods: vec![Method::VforkExec, Method::ForkExec],
-            plan: Plan { runs: 20, ..Plan::default() },
+            schedule: Schedule { runs: 20, ..Schedule::default() },
             ..Spec::default()
         };
         let suite = run(&spec, None, &mut Silent).unwrap();
@@ -521,7 +521,7 @@ mod tests {
         let spec = Spec {
             sizes: vec![1 << 50],
             pages: vec![Pages::Base],
-            plan: Plan { runs: 5, ..Plan::default() },
+            schedule: Schedule { runs: 5, ..Schedule::default() },
             ..Spec::default()
         };
         let suite = run(&spec, None, &mut Silent).unwrap();

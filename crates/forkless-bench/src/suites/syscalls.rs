@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::ptr;
 
 use crate::clock;
-use crate::engine::{self, Arm, Observer, Plan};
+use crate::engine::{self, Arm, Observer, Schedule};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::noise::Watch;
@@ -23,7 +23,7 @@ use crate::program::{Kind, Program};
 use crate::registry::{Registration, row_of};
 use crate::results::{Derived, Param, Params, Series, Suite, rows};
 use crate::spawn::worker::{Worker, reap};
-use crate::spawn::{Method, Target, worker};
+use crate::spawn::{Method, SpawnedProgram, worker};
 use crate::stats::bootstrap::{Replicates, Resampler, Samples};
 use crate::suites::batch::{Batch, METRICS};
 
@@ -52,12 +52,12 @@ pub struct Spec {
     /// A tracer that takes `-o FILE PROGRAM`, such as strace.
     pub tracer: Option<PathBuf>,
     /// Length and density.
-    pub plan: Plan,
+    pub schedule: Schedule,
 }
 
 impl Default for Spec {
     fn default() -> Spec {
-        Spec { calls: Vec::new(), tracer: None, plan: Plan { runs: 200, ..Plan::default() } }
+        Spec { calls: Vec::new(), tracer: None, schedule: Schedule { runs: 200, ..Schedule::default() } }
     }
 }
 
@@ -135,14 +135,14 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
         }
     }
     let watch = Watch::start();
-    let outcome = engine::run(&mut arms, &spec.plan, observer)?;
+    let outcome = engine::run(&mut arms, &spec.schedule, observer)?;
     drop(arms);
     let noise = watch.finish(outcome.series.iter().map(|series| &series[0]));
     notes.extend(noise.warnings());
     if outcome.rounds < outcome.planned {
         notes.push(format!("stopped for time after {} of {} rounds", outcome.rounds, outcome.planned));
     }
-    let derived = derived(&names, &outcome.series, spec.plan.seed);
+    let derived = derived(&names, &outcome.series, spec.schedule.seed);
     let mut all = Vec::new();
     for ((name, via), series) in names.into_iter().zip(outcome.series) {
         let params = Params::from([("via".to_owned(), Param::Word(via.to_owned()))]);
@@ -158,13 +158,13 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
     }
     Ok(Suite {
         name: SUITE.name.into(),
-        seed: spec.plan.seed,
+        seed: spec.schedule.seed,
         rounds: outcome.rounds,
         seconds: outcome.elapsed.as_secs_f64(),
         clock_overhead_ns: fixture.overhead,
         noise,
         notes,
-        rows: rows(all, None, spec.plan.seed),
+        rows: rows(all, None, spec.schedule.seed),
         derived,
         ..Suite::default()
     })
@@ -242,7 +242,7 @@ impl Fixture {
         if let Some(arm) = self.system.arm(name, via, self.overhead) {
             return arm;
         }
-        let target = Target::new(&self.exit);
+        let target = SpawnedProgram::new(&self.exit);
         let spawning = |method| -> Result<Box<dyn Arm + 'a>, Error> {
             let mut worker: Box<dyn Worker> = worker(method, &target)?;
             Ok(Batch::arm(4, self.overhead, move |calls| {
@@ -356,7 +356,12 @@ mod tests {
 
     fn quick(calls: &[&str], tracer: Option<PathBuf>) -> Suite {
         let calls = calls.iter().map(|&call| call.to_owned()).collect();
-        run(&Spec { calls, tracer, plan: Plan { runs: 10, ..Plan::default() } }, None, &mut Silent).unwrap()
+        run(
+            &Spec { calls, tracer, schedule: Schedule { runs: 10, ..Schedule::default() } },
+            None,
+            &mut Silent,
+        )
+        .unwrap()
     }
 
     #[test]

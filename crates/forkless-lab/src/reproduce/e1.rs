@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use super::plot::{Line, Plot};
-use super::{Bench, Experiment, Figure, Id, Table};
+use super::{Bench, Experiment, Figure, Id, TitledGrid};
 use forkless_bench::error::Error;
 use forkless_bench::machine::page_size;
 use forkless_bench::pages::Pages;
@@ -15,7 +15,7 @@ use forkless_bench::program::{Kind, Program};
 use forkless_bench::published::cow;
 use forkless_bench::settings::{Changed, selected};
 use forkless_bench::spawn::worker::{Worker, reap};
-use forkless_bench::spawn::{Method, Target, worker};
+use forkless_bench::spawn::{Method, SpawnedProgram, worker};
 use forkless_bench::stats::bootstrap::Samples;
 use forkless_bench::stats::median;
 use forkless_bench::suites::cow::thread_time;
@@ -108,7 +108,7 @@ fn own_program(
     runs: usize,
 ) -> Result<Vec<Way>, Error> {
     let program = Program::prepare(&Kind::Exit, bench.guard.as_deref_mut())?;
-    let target = Target::new(&program);
+    let target = SpawnedProgram::new(&program);
     let start = |method| worker(method, &target).map(Maker::Program);
     let small = vec![
         (Way::new("fork", "fork, child dead"), Maker::Exits),
@@ -275,7 +275,7 @@ fn thp_always(bench: &mut Bench<'_>) -> Result<Vec<Changed>, Error> {
 }
 
 fn report(experiment: &mut Experiment, ways: &[Way], pages: f64, seed: u64) {
-    let mut table = Table::new(
+    let mut table = TitledGrid::new(
         "A pass over all pages, ms of the thread's processor time",
         &["child made by", "before", "first after", "later", "first / before"],
         1,

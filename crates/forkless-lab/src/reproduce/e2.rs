@@ -13,13 +13,13 @@ use std::sync::Arc;
 
 use super::plot::{Mark, Plot};
 use super::trace::{Event, Trace, trace};
-use super::{Bench, Experiment, Figure, Id, Table};
+use super::{Bench, Experiment, Figure, Id, TitledGrid};
 use forkless_bench::clock::{CpuTime, now};
 use forkless_bench::error::Error;
 use forkless_bench::program::{Kind, Program};
 use forkless_bench::published::calls;
 use forkless_bench::render::number;
-use forkless_bench::spawn::{Method, Target, worker};
+use forkless_bench::spawn::{Method, SpawnedProgram, worker};
 use forkless_bench::stats::bootstrap::Samples;
 use forkless_bench::stats::median;
 use forkless_bench::suites::blobs;
@@ -52,7 +52,7 @@ const CALLS: [&str; 11] = [
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<Experiment, Error> {
     let mut experiment = Experiment::begin(Id::E2, bench.options, THEIRS, OURS);
     let program = Program::prepare(&Kind::Exit, bench.guard.as_deref_mut())?;
-    let target = Target::new(&program);
+    let target = SpawnedProgram::new(&program);
     table(bench, &mut experiment, &target)?;
     traces(&mut experiment, &target)?;
     Ok(experiment)
@@ -61,7 +61,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<Experiment, Error> {
 /// Repeats a call so many times.
 type Work = Box<dyn FnMut(u64) -> Result<(), Error>>;
 
-fn works(bench: &mut Bench<'_>, target: &Arc<Target>) -> Result<(Program, Vec<Work>), Error> {
+fn works(bench: &mut Bench<'_>, target: &Arc<SpawnedProgram>) -> Result<(Program, Vec<Work>), Error> {
     let countdown = Program::assembled(blobs::countdown(), &["0000000"], bench.guard.as_deref_mut())?;
     let each = |mut call: Box<dyn FnMut() -> Result<(), Error>>| -> Work {
         Box::new(move |count| (0..count).try_for_each(|_| call()))
@@ -129,7 +129,11 @@ fn umask_work() -> Work {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts and nanoseconds")]
-fn table(bench: &mut Bench<'_>, experiment: &mut Experiment, target: &Arc<Target>) -> Result<(), Error> {
+fn table(
+    bench: &mut Bench<'_>,
+    experiment: &mut Experiment,
+    target: &Arc<SpawnedProgram>,
+) -> Result<(), Error> {
     let (_countdown, mut works) = works(bench, target)?;
     let blocks = bench.quick(6, 16);
     let each = bench.quick(100, calls::REPETITIONS / 16);
@@ -182,7 +186,7 @@ fn table(bench: &mut Bench<'_>, experiment: &mut Experiment, target: &Arc<Target
     let about = "fork + execve, whole less parts";
     add("fork.sum_error_percent", about, "% of the whole", &|i| error(&fork_exec, &fork, i));
 
-    let mut derived = Table::new("Derived rows", &["", "Mac OS X", "Linux", "Solaris", "here"], 1);
+    let mut derived = TitledGrid::new("Derived rows", &["", "Mac OS X", "Linux", "Solaris", "here"], 1);
     let known = |name: &str| calls::one(name).unwrap_or_default();
     let published = |figure: &dyn Fn(usize) -> f64| {
         (0..3).map(|system| format!("{:.1} %", figure(system))).collect::<Vec<_>>()
@@ -217,7 +221,7 @@ fn table(bench: &mut Bench<'_>, experiment: &mut Experiment, target: &Arc<Target
 
 #[expect(clippy::cast_precision_loss, reason = "65,536")]
 fn rows(experiment: &mut Experiment, times: &[[Vec<f64>; 3]], seed: u64) {
-    let mut table = Table::new(
+    let mut table = TitledGrid::new(
         "Seconds for 65,536 calls; user and system are estimates",
         &["call", "real", "user", "system", "published: Mac OS X", "Linux", "Solaris"],
         1,
@@ -290,11 +294,11 @@ struct Made {
     waited: bool,
 }
 
-fn traces(experiment: &mut Experiment, target: &Arc<Target>) -> Result<(), Error> {
+fn traces(experiment: &mut Experiment, target: &Arc<SpawnedProgram>) -> Result<(), Error> {
     let mut spawn = worker(Method::PosixSpawn, target)?;
     let mut system = worker(Method::System, target)?;
     let mut ours = worker(Method::Forkless, target)?;
-    let mut table = Table::new(
+    let mut table = TitledGrid::new(
         "What libc's functions ask of the kernel, and who runs the child",
         &["function", "call and flags", "the child", "the caller"],
         4,

@@ -6,7 +6,7 @@
 use std::fs;
 
 use super::plot::{Line, Plot};
-use super::{Bench, Experiment, Figure, Id, Table};
+use super::{Bench, Experiment, Figure, Id, TitledGrid};
 use forkless_bench::clock::now;
 use forkless_bench::error::Error;
 use forkless_bench::machine::page_size;
@@ -97,7 +97,7 @@ fn sweep(bench: &mut Bench<'_>, experiment: &mut Experiment) -> Result<(), Error
     experiment.add(Figure::exact("clone.entries", "entries of the largest parent", "", entries as f64));
     experiment.add(Figure::exact("entry.bytes", "page table for each page of 4 KiB", "bytes", table_bytes));
     let mut table =
-        Table::new("fork() by memory in small pages", &["MiB", "entries", "until fork returns, ms"], 0);
+        TitledGrid::new("fork() by memory in small pages", &["MiB", "entries", "until fork returns, ms"], 0);
     let mut points = Vec::new();
     for (size, times) in sizes.iter().zip(&times) {
         let ms = Samples::one_a_round(times.iter().map(|us| us / 1e3).collect());

@@ -13,8 +13,8 @@ use forkless::Command;
 use super::plot::{Mark, Plot};
 use super::tools;
 use super::trace::trace;
-use super::{Bench, Experiment, Figure, Id, Table};
-use forkless_bench::engine::{Plan, Silent};
+use super::{Bench, Experiment, Figure, Id, TitledGrid};
+use forkless_bench::engine::{Schedule, Silent};
 use forkless_bench::error::Error;
 use forkless_bench::program::Program;
 use forkless_bench::published::masks;
@@ -76,7 +76,7 @@ fn masks_plain_and_traced(bench: &mut Bench<'_>, experiment: &mut Experiment) ->
     let plain = Samples::one_a_round(plain);
     let million = masks::CALLS as f64 / 1e9;
     let mut table =
-        Table::new("A million calls of rt_sigprocmask, seconds", &["how", "published", "here"], 1);
+        TitledGrid::new("A million calls of rt_sigprocmask, seconds", &["how", "published", "here"], 1);
     table.line(["plain".into(), "0.047".into(), format!("{:.3}", median(&plain.values) * million)]);
     let mut marks = vec![mark("plain", &plain, seed)];
     experiment.add(Figure::of("mask.plain_ns", "plain", "ns a call", &plain, seed));
@@ -217,15 +217,15 @@ fn vdso_functions() -> Option<Vec<String>> {
 fn local_time(bench: &mut Bench<'_>, experiment: &mut Experiment) -> Result<(), Error> {
     let runs = bench.quick(50, 500);
     let seed = bench.options.seed;
-    let plan = Plan { runs, seed, ..Plan::default() };
-    let suite = context::run(&context::Spec { filter: vec!["localtime".into()], plan }, &mut Silent)?;
+    let schedule = Schedule { runs, seed, ..Schedule::default() };
+    let suite = context::run(&context::Spec { filter: vec!["localtime".into()], schedule }, &mut Silent)?;
     let find = |tz: &str, metric: &str| {
         let tz = Param::Word(tz.to_owned());
         suite.rows.iter().find(|row| {
             row.method == "localtime" && row.metric == metric && row.params.get("TZ") == Some(&tz)
         })
     };
-    let mut table = Table::new("localtime", &["TZ", "system calls", "ns a call"], 1);
+    let mut table = TitledGrid::new("localtime", &["TZ", "system calls", "ns a call"], 1);
     let mut marks = Vec::new();
     for (key, tz) in [("unset", "unset"), ("set", ":/etc/localtime")] {
         let name = format!("localtime.{key}_syscalls");

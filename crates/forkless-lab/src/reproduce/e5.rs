@@ -1,7 +1,7 @@
 //! E5: fork + exec and vfork + exec by the parent's memory; eleven ways to start a program; blocks below the device's.
 
 use forkless_bench::clock::{self, CpuTime};
-use forkless_bench::engine::{self, Plan};
+use forkless_bench::engine::{self, Schedule};
 use forkless_bench::error::Error;
 use forkless_bench::pages::Pages;
 use forkless_bench::parent::Memory;
@@ -9,14 +9,14 @@ use forkless_bench::program::{Kind, Program};
 use forkless_bench::published::spawn as published;
 use forkless_bench::render::number;
 use forkless_bench::results::Param;
-use forkless_bench::spawn::{METRICS, Method, Target, single_arms, worker};
+use forkless_bench::spawn::{METRICS, Method, SpawnedProgram, single_arms, worker};
 use forkless_bench::stats::bootstrap::{Samples, within_rounds};
 use forkless_bench::stats::median;
 use forkless_bench::stdio::NullStdout;
 use forkless_bench::suites::blockwrite::{self, Mode, On, Spec};
 
 use super::plot::{Line, Mark, Plot};
-use super::{Bench, Experiment, Figure, Id, Table};
+use super::{Bench, Experiment, Figure, Id, TitledGrid};
 
 const THEIRS: &str = "A parent that has allocated 20 or 40 MB, and written 10 or 20 of them, starts a tiny static program a few thousand \
     times. Its processor time doubles with the memory written if it forks, and stays with vfork. The remedy is popen-noshell: a child \
@@ -46,7 +46,7 @@ const PARENTS: [(u64, u64); 5] = [(20, 10), (20, 20), (40, 20), (200, 200), (400
 #[expect(clippy::cast_precision_loss, reason = "counts of starts and megabytes")]
 fn by_memory(bench: &mut Bench<'_>, experiment: &mut Experiment) -> Result<(), Error> {
     let program = Program::prepare(&Kind::Write, bench.guard.as_deref_mut())?;
-    let target = Target::new(&program);
+    let target = SpawnedProgram::new(&program);
     let _quiet = NullStdout::new()?;
     let rounds: usize = bench.quick(6, 12);
     let starts: u64 = bench.quick(20, 250);
@@ -76,7 +76,7 @@ fn by_memory(bench: &mut Bench<'_>, experiment: &mut Experiment) -> Result<(), E
     experiment.notes.push(format!(
         "first table: {total} starts of each kind in {rounds} rounds; microseconds of the parent a start"
     ));
-    let mut table = Table::new(
+    let mut table = TitledGrid::new(
         "Processor time of the parent a start, us",
         &["MB allocated", "MB used", "vfork + exec", "fork + exec"],
         0,
@@ -96,7 +96,7 @@ fn by_memory(bench: &mut Bench<'_>, experiment: &mut Experiment) -> Result<(), E
         table.line([allocated.to_string(), used.to_string()].into_iter().chain(cells));
     }
     experiment.tables.push(table);
-    let mut table = Table::new(
+    let mut table = TitledGrid::new(
         "The published table, seconds of the parent for a few thousand starts",
         &["system", "MB allocated", "MB used", "vfork + exec", "fork + exec"],
         1,
@@ -127,17 +127,17 @@ fn by_memory(bench: &mut Bench<'_>, experiment: &mut Experiment) -> Result<(), E
 /// The second table: eleven ways from a parent of 200 MB, half of it written.
 fn by_method(bench: &mut Bench<'_>, experiment: &mut Experiment) -> Result<(), Error> {
     let program = Program::prepare(&Kind::Write, bench.guard.as_deref_mut())?;
-    let target = Target::new(&program);
+    let target = SpawnedProgram::new(&program);
     let mut methods: Vec<Method> =
         published::BY_METHOD.iter().map(|(name, _)| name.parse()).collect::<Result<_, _>>()?;
     methods.extend([Method::Forkless, Method::ForklessPopen, Method::ForklessSystem]);
     let seed = bench.options.seed;
     let runs = bench.quick(60, 1200);
     // The slow ways take a whole turn for one start; so short a budget would give them too few rounds.
-    let plan = Plan { runs, seed, ..Plan::default() };
+    let schedule = Schedule { runs, seed, ..Schedule::default() };
     let measure = |bench: &mut Bench<'_>,
                    methods: &[Method],
-                   plan: &Plan,
+                   schedule: &Schedule,
                    mb: u64|
      -> Result<Vec<Vec<Samples>>, Error> {
         let _quiet = NullStdout::new()?;
@@ -147,9 +147,9 @@ fn by_method(bench: &mut Bench<'_>, experiment: &mut Experiment) -> Result<(), E
             memory.touch(usize::try_from(mb * MB / 2).unwrap_or(usize::MAX));
         }
         let mut arms = single_arms(methods, &target, clock::overhead())?;
-        Ok(engine::run(&mut arms, plan, bench.observer)?.series)
+        Ok(engine::run(&mut arms, schedule, bench.observer)?.series)
     };
-    let series = measure(bench, &methods, &plan, 200)?;
+    let series = measure(bench, &methods, &schedule, 200)?;
     let total = METRICS.iter().position(|metric| metric.name == "cpu_total").unwrap_or(2);
     if runs < published::RUNS as usize {
         experiment
@@ -166,7 +166,7 @@ fn by_method(bench: &mut Bench<'_>, experiment: &mut Experiment) -> Result<(), E
         let about = "of system() is the shell (less a posix_spawn of the program itself)";
         experiment.add(Figure::of("system.shell_percent", about, "%", &Samples::one_a_round(shell), seed));
     }
-    let small = Plan { runs: runs.div_ceil(5), ..plan };
+    let small = Schedule { runs: runs.div_ceil(5), ..schedule };
     let without = measure(bench, &[Method::System], &small, 0)?;
     let with = measure(bench, &[Method::System], &small, 200)?;
     let change = 100.0 * (median(&with[0][total].values) / median(&without[0][total].values) - 1.0);
@@ -183,10 +183,17 @@ fn by_method(bench: &mut Bench<'_>, experiment: &mut Experiment) -> Result<(), E
 fn small_blocks(bench: &mut Bench<'_>, experiment: &mut Experiment) {
     const NAMES: [&str; 3] = ["blockwrite.small_reads", "blockwrite.large_reads", "blockwrite.slower"];
     let targets = vec![On::Loop, On::Mapper, On::File];
-    let plan = Plan { runs: bench.quick(8, 12), seed: bench.options.seed, per_turn: 1, ..Plan::default() };
+    let schedule =
+        Schedule { runs: bench.quick(8, 12), seed: bench.options.seed, per_turn: 1, ..Schedule::default() };
     let size = bench.quick(MB, 2 * MB);
-    let spec =
-        Spec { targets, bs: vec![256, 512, 4096], size, directory: None, modes: vec![Mode::Buffered], plan };
+    let spec = Spec {
+        targets,
+        bs: vec![256, 512, 4096],
+        size,
+        directory: None,
+        modes: vec![Mode::Buffered],
+        schedule,
+    };
     let suite = match blockwrite::run(&spec, bench.guard.as_deref_mut(), bench.observer) {
         Ok(suite) => suite,
         Err(error) => return experiment.miss(&NAMES, error.to_string()),
@@ -198,7 +205,7 @@ fn small_blocks(bench: &mut Bench<'_>, experiment: &mut Experiment) {
                 && row.params.get("target") == Some(&Param::Word(target.to_owned()))
         })
     };
-    let mut table = Table::new(
+    let mut table = TitledGrid::new(
         "Writing in small blocks: reads for every 4 KiB written, MiB/s",
         &["target", "bs", "reads", "throughput"],
         1,
@@ -249,7 +256,7 @@ fn report_methods(
     total: usize,
     seed: u64,
 ) {
-    let mut table = Table::new(
+    let mut table = TitledGrid::new(
         "Processor seconds of parent and children for 60,000 starts; user and system are estimates",
         &["method", "user", "system", "total", "x vfork", "published total", "x vfork"],
         1,

@@ -9,6 +9,7 @@
 //! A claim that names a size holds within a factor of [`SIZE`] of it: the machines are fifteen years apart, and the size of an
 //! effect is a property of a machine more than its existence is.
 
+use forkless_bench::check::Bound;
 use serde::{Deserialize, Serialize};
 
 use super::{Experiment, Figure, Id};
@@ -26,7 +27,7 @@ pub(crate) const SAME: f64 = 1.5;
 /// What became of a claim on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum ClaimVerdict {
     /// As published.
     Holds,
     /// The effect is gone.
@@ -37,58 +38,48 @@ pub enum Verdict {
     NotRun,
 }
 
-impl Verdict {
+impl ClaimVerdict {
     /// In words.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
-            Verdict::Holds => "holds",
-            Verdict::NoLongerHolds => "no longer holds",
-            Verdict::Differs => "differs",
-            Verdict::NotRun => "not run here",
+            ClaimVerdict::Holds => "holds",
+            ClaimVerdict::NoLongerHolds => "no longer holds",
+            ClaimVerdict::Differs => "differs",
+            ClaimVerdict::NotRun => "not run here",
         }
     }
 }
 
-/// Which side of a bound a figure's whole interval must lie on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Side {
-    /// Not below.
-    AtLeast,
-    /// Not above.
-    AtMost,
-}
-
 /// A bound on a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Bound {
+pub(crate) struct FigureBound {
     /// The figure's name.
     pub figure: &'static str,
     /// Which side of the bound.
-    pub side: Side,
+    pub side: Bound,
     /// The bound, in the figure's unit.
     pub bound: f64,
 }
 
-impl Bound {
+impl FigureBound {
     /// Whether the figure's whole interval is on the right side.
     #[must_use]
     pub(crate) fn met_by(&self, figure: &Figure) -> bool {
         let [low, high] = figure.bounds();
         match self.side {
-            Side::AtLeast => low >= self.bound,
-            Side::AtMost => high <= self.bound,
+            Bound::AtLeast => low >= self.bound,
+            Bound::AtMost => high <= self.bound,
         }
     }
 }
 
-const fn at_least(figure: &'static str, bound: f64) -> Bound {
-    Bound { figure, side: Side::AtLeast, bound }
+const fn at_least(figure: &'static str, bound: f64) -> FigureBound {
+    FigureBound { figure, side: Bound::AtLeast, bound }
 }
 
-const fn at_most(figure: &'static str, bound: f64) -> Bound {
-    Bound { figure, side: Side::AtMost, bound }
+const fn at_most(figure: &'static str, bound: f64) -> FigureBound {
+    FigureBound { figure, side: Bound::AtMost, bound }
 }
 
 /// A claim, and how it is judged.
@@ -103,9 +94,9 @@ pub(crate) struct Claim {
     /// Figures that a reader wants beside those that decide.
     pub beside: &'static [&'static str],
     /// All met: it holds.
-    pub holds: &'static [Bound],
+    pub holds: &'static [FigureBound],
     /// Not that, but all of these met: it no longer holds. None: it cannot be gone, only differ.
-    pub gone: &'static [Bound],
+    pub gone: &'static [FigureBound],
     /// Why it holds, is gone, or differs, in a sentence each.
     pub because: [&'static str; 3],
 }
@@ -126,8 +117,9 @@ impl Claim {
                 deciding.push(bound.figure);
             }
         }
-        let met = |bound: &Bound| experiment.figure(bound.figure).is_some_and(|figure| bound.met_by(figure));
-        let agrees = |bound: &Bound| {
+        let met =
+            |bound: &FigureBound| experiment.figure(bound.figure).is_some_and(|figure| bound.met_by(figure));
+        let agrees = |bound: &FigureBound| {
             experiment
                 .figure(bound.figure)
                 .is_some_and(|figure| bound.met_by(&Figure { ci95: None, ..figure.clone() }))
@@ -136,21 +128,21 @@ impl Claim {
         let [holds, gone, differs] = self.because;
         let (verdict, reason) = if let Some(name) = absent {
             let why = experiment.missing.get(*name).cloned();
-            (Verdict::NotRun, why.unwrap_or_else(|| format!("{name} was not measured")))
+            (ClaimVerdict::NotRun, why.unwrap_or_else(|| format!("{name} was not measured")))
         } else if self.holds.iter().all(met) {
-            (Verdict::Holds, holds.to_owned())
+            (ClaimVerdict::Holds, holds.to_owned())
         } else if !self.gone.is_empty() && self.gone.iter().all(met) {
-            (Verdict::NoLongerHolds, gone.to_owned())
+            (ClaimVerdict::NoLongerHolds, gone.to_owned())
         } else if self.holds.iter().all(agrees) {
             (
-                Verdict::Differs,
+                ClaimVerdict::Differs,
                 "left open: the medians agree, but an interval reaches across a bound".to_owned(),
             )
         } else {
-            (Verdict::Differs, differs.to_owned())
+            (ClaimVerdict::Differs, differs.to_owned())
         };
         let figures = deciding.into_iter().chain(self.beside.iter().copied());
-        let bounds = |bounds: &[Bound]| bounds.iter().map(Criterion::from).collect();
+        let bounds = |bounds: &[FigureBound]| bounds.iter().map(Criterion::from).collect();
         Judged {
             id: self.id.to_owned(),
             claim: self.text.to_owned(),
@@ -170,13 +162,13 @@ pub struct Criterion {
     /// The figure's name.
     pub figure: String,
     /// Which side of the bound its whole interval must lie on.
-    pub is: Side,
+    pub is: Bound,
     /// The bound, in the figure's unit.
     pub bound: f64,
 }
 
-impl From<&Bound> for Criterion {
-    fn from(bound: &Bound) -> Criterion {
+impl From<&FigureBound> for Criterion {
+    fn from(bound: &FigureBound) -> Criterion {
         Criterion { figure: bound.figure.to_owned(), is: bound.side, bound: bound.bound }
     }
 }
@@ -191,7 +183,7 @@ pub struct Judged {
     /// The author's figures.
     pub published: String,
     /// What became of it.
-    pub verdict: Verdict,
+    pub verdict: ClaimVerdict,
     /// Why, in a sentence.
     pub reason: String,
     /// Names of the figures that decide it, and of those shown beside.
@@ -217,13 +209,13 @@ mod tests {
     use crate::reproduce::Options;
 
     /// An experiment whose figures sit on the given bounds, moved by `by` of the bound's size towards the right side.
-    fn meeting(claim: &Claim, bounds: &[Bound], by: f64) -> Experiment {
+    fn meeting(claim: &Claim, bounds: &[FigureBound], by: f64) -> Experiment {
         let mut between: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
         for bound in bounds {
             let range = between.entry(bound.figure).or_insert((f64::NEG_INFINITY, f64::INFINITY));
             match bound.side {
-                Side::AtLeast => range.0 = range.0.max(bound.bound),
-                Side::AtMost => range.1 = range.1.min(bound.bound),
+                Bound::AtLeast => range.0 = range.0.max(bound.bound),
+                Bound::AtMost => range.1 = range.1.min(bound.bound),
             }
         }
         let mut experiment = Experiment::begin(claim.experiment(), &Options::default(), "", "");
@@ -266,16 +258,16 @@ mod tests {
         for claim in CLAIMS {
             let mut good = meeting(claim, claim.holds, 0.01);
             fill(&mut good, claim);
-            assert_eq!(claim.judge(&good).verdict, Verdict::Holds, "{}: {good:?}", claim.id);
+            assert_eq!(claim.judge(&good).verdict, ClaimVerdict::Holds, "{}: {good:?}", claim.id);
             for broken in claim.holds {
                 let mut bad = good.clone();
                 let figure = bad.figures.iter_mut().find(|figure| figure.name == broken.figure).unwrap();
                 let step = 0.01 * broken.bound.abs().max(0.01);
                 figure.value = match broken.side {
-                    Side::AtLeast => broken.bound - step,
-                    Side::AtMost => broken.bound + step,
+                    Bound::AtLeast => broken.bound - step,
+                    Bound::AtMost => broken.bound + step,
                 };
-                assert_ne!(claim.judge(&bad).verdict, Verdict::Holds, "{}: {}", claim.id, broken.figure);
+                assert_ne!(claim.judge(&bad).verdict, ClaimVerdict::Holds, "{}: {}", claim.id, broken.figure);
             }
         }
     }
@@ -285,7 +277,7 @@ mod tests {
         for claim in CLAIMS.iter().filter(|claim| !claim.gone.is_empty()) {
             let mut gone = meeting(claim, claim.gone, 0.01);
             fill(&mut gone, claim);
-            assert_eq!(claim.judge(&gone).verdict, Verdict::NoLongerHolds, "{}: {gone:?}", claim.id);
+            assert_eq!(claim.judge(&gone).verdict, ClaimVerdict::NoLongerHolds, "{}: {gone:?}", claim.id);
         }
     }
 
@@ -298,7 +290,7 @@ mod tests {
             let figure = good.figures.iter_mut().find(|figure| figure.name == name).unwrap();
             figure.ci95 = Some([f64::MIN, f64::MAX]);
             let judged = claim.judge(&good);
-            assert_eq!(judged.verdict, Verdict::Differs, "{}", claim.id);
+            assert_eq!(judged.verdict, ClaimVerdict::Differs, "{}", claim.id);
             assert!(judged.reason.starts_with("left open"), "{}: {}", claim.id, judged.reason);
         }
     }
@@ -308,7 +300,7 @@ mod tests {
         for claim in CLAIMS {
             let mut experiment = Experiment::begin(claim.experiment(), &Options::default(), "", "");
             let judged = claim.judge(&experiment);
-            assert_eq!(judged.verdict, Verdict::NotRun);
+            assert_eq!(judged.verdict, ClaimVerdict::NotRun);
             assert!(judged.reason.contains("was not measured"), "{}", judged.reason);
             experiment.miss(&[claim.holds[0].figure], "no Ruby here");
             assert_eq!(claim.judge(&experiment).reason, "no Ruby here");

@@ -31,7 +31,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-pub use self::ledger::{Criterion, Judged, Side, Verdict};
+pub use self::ledger::{ClaimVerdict, Criterion, Judged};
 pub use self::plot::{Line, Mark, Plot};
 use forkless_bench::engine::Observer;
 use forkless_bench::error::Error;
@@ -195,7 +195,7 @@ pub struct Experiment {
     /// What was made smaller than the author's, and why.
     pub scaled: Vec<String>,
     /// Tables of the published shape.
-    pub tables: Vec<Table>,
+    pub tables: Vec<TitledGrid>,
     /// The pictures.
     pub plots: Vec<Plot>,
     /// The published picture in characters, where there is one.
@@ -258,17 +258,17 @@ impl Experiment {
 
 /// A table of the published shape.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Table {
+pub struct TitledGrid {
     /// What it shows.
     pub title: String,
     /// Its content.
     pub grid: Grid,
 }
 
-impl Table {
-    fn new(title: impl Into<String>, heads: &[&str], text_columns: usize) -> Table {
+impl TitledGrid {
+    fn new(title: impl Into<String>, heads: &[&str], text_columns: usize) -> TitledGrid {
         let heads = heads.iter().map(|&head| head.to_owned()).collect();
-        Table { title: title.into(), grid: Grid { heads, lines: Vec::new(), text_columns } }
+        TitledGrid { title: title.into(), grid: Grid { heads, lines: Vec::new(), text_columns } }
     }
 
     fn line(&mut self, cells: impl IntoIterator<Item = String>) {
@@ -390,7 +390,7 @@ mod tests {
         let json = article.to_json();
         assert_eq!(Article::from_json(&json).unwrap(), article);
         let claim = article.claims().find(|claim| claim.id == "4.3").unwrap();
-        assert_eq!(claim.verdict, Verdict::Holds);
+        assert_eq!(claim.verdict, ClaimVerdict::Holds);
         // A verdict that the figures do not give does not survive.
         let forged = json.replace("\"verdict\":\"holds\"", "\"verdict\":\"differs\"");
         assert_ne!(forged, json);

@@ -4,7 +4,7 @@
 use forkless_bench::page::{self, table};
 use maud::{Markup, html};
 
-use super::{Article, Experiment, Verdict, ledger, text};
+use super::{Article, ClaimVerdict, Experiment, ledger, text};
 
 /// Beyond the style that all pages have.
 const STYLE: &str = include_str!("page.css");
@@ -77,12 +77,12 @@ fn section(experiment: &Experiment) -> Markup {
     }
 }
 
-fn class(verdict: Verdict) -> &'static str {
+fn class(verdict: ClaimVerdict) -> &'static str {
     match verdict {
-        Verdict::Holds => "holds",
-        Verdict::NoLongerHolds => "no_longer_holds",
-        Verdict::Differs => "differs",
-        Verdict::NotRun => "not_run",
+        ClaimVerdict::Holds => "holds",
+        ClaimVerdict::NoLongerHolds => "no_longer_holds",
+        ClaimVerdict::Differs => "differs",
+        ClaimVerdict::NotRun => "not_run",
     }
 }
 

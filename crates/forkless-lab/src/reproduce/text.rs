@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use forkless_bench::render::{Grid, number};
 
-use super::{Article, Experiment, Figure, Judged, Verdict};
+use super::{Article, ClaimVerdict, Experiment, Figure, Judged};
 
 /// A figure with its interval and unit: `9.27 [9.11, 9.40] x`.
 #[must_use]
@@ -67,10 +67,10 @@ pub(crate) fn tally(article: &Article) -> String {
     let words =
         |count: usize, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
     [
-        words(count(Verdict::Holds), "holds", "hold"),
-        words(count(Verdict::Differs), "differs", "differ"),
-        words(count(Verdict::NoLongerHolds), "no longer holds", "no longer hold"),
-        words(count(Verdict::NotRun), "not run here", "not run here"),
+        words(count(ClaimVerdict::Holds), "holds", "hold"),
+        words(count(ClaimVerdict::Differs), "differs", "differ"),
+        words(count(ClaimVerdict::NoLongerHolds), "no longer holds", "no longer hold"),
+        words(count(ClaimVerdict::NotRun), "not run here", "not run here"),
     ]
     .join(", ")
 }

@@ -46,7 +46,7 @@ pub(super) fn swapcontext(name: &'static str, stage: &mut Stage<'_>) -> Result<(
         Subject::order("run", &params, &SWITCH, &run, "swap", NS),
     ])?;
     let run = run.into_inner();
-    // victim.c switches so often in one repetition.
+    // parent.c switches so often in one repetition.
     let switches = 2000 * run.asked("swap");
     let evidence = run.finish()?.most("context_switches", switches);
     let figure = stage.ratio(&series[0][0], &series[1][0]);

@@ -3,8 +3,8 @@
 
 use std::cell::RefCell;
 
-use forkless_bench::check::{Bound, Figure};
-use forkless_bench::engine::Plan;
+use forkless_bench::check::{Bound, Quantity};
+use forkless_bench::engine::Schedule;
 use forkless_bench::error::Error;
 use forkless_bench::forkless_run::{Forks, RunOptions};
 use forkless_bench::memory;
@@ -39,7 +39,7 @@ pub(super) fn pass(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Erro
         Subject::order("run", &none, &PASS, &run, "clean", MS),
     ])?;
     // By themselves: with 2 s a pass they would leave no time for rounds of the two that are compared.
-    let shorter = Plan { time: stage.spec.plan.time.map(|time| time / 2), ..stage.spec.plan };
+    let shorter = Schedule { time: stage.spec.schedule.time.map(|time| time / 2), ..stage.spec.schedule };
     stage.measure_with(
         &shorter,
         vec![
@@ -168,7 +168,7 @@ pub(super) fn break_even(name: &'static str, stage: &mut Stage<'_>) -> Result<()
         // The worst of them all speaks.
         evidence = evidence.and(shown);
     }
-    let figure = Figure::from_replicates(
+    let figure = Quantity::from_replicates(
         crossing(&series.iter().map(|one| median(&one.values)).collect::<Vec<_>>()),
         &resampled(&series, stage.seed()),
     );

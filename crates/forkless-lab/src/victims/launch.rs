@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
-use forkless_bench::check::Figure;
-use forkless_bench::engine::Plan;
+use forkless_bench::check::Quantity;
+use forkless_bench::engine::Schedule;
 use forkless_bench::error::Error;
 use forkless_bench::forkless_run::{RunOptions, RunReport};
 use forkless_bench::results::Metric;
@@ -101,7 +101,7 @@ fn small(
     let launcher = stage.start(name, None, in_turns.as_os_str(), &lines)?;
     let params = params(name, 0);
     let arm = Order::arm(&launcher, "turns", METHODS.len(), MS);
-    let series = stage.measure_as_one(&longer(stage.spec.plan), &METHODS, &params, &WHOLE, arm)?;
+    let series = stage.measure_as_one(&longer(stage.spec.schedule), &METHODS, &params, &WHOLE, arm)?;
     launcher.into_inner().finish()?;
     let [plain, alone, follow, empty] = &series[..] else {
         return Err(Error::Missing("a method without samples".into()));
@@ -125,8 +125,8 @@ fn small(
 const TURN_MS: &str = "3";
 
 /// Small differences between long runs take more of them.
-fn longer(plan: Plan) -> Plan {
-    Plan { time: plan.time.map(|time| time * 3), ..plan }
+fn longer(schedule: Schedule) -> Schedule {
+    Schedule { time: schedule.time.map(|time| time * 3), ..schedule }
 }
 
 /// The same program once more with a report, for the number of programs it starts.
@@ -151,10 +151,10 @@ fn reported(stage: &mut Stage<'_>, program: &[OsString]) -> Result<RunReport, Er
 
 /// What one costs more than the other, divided by so many programs, in microseconds.
 #[expect(clippy::cast_precision_loss, reason = "a number of programs")]
-fn a_program(one: &Samples, other: &Samples, programs: u64, seed: u64) -> Option<Figure> {
+fn a_program(one: &Samples, other: &Samples, programs: u64, seed: u64) -> Option<Quantity> {
     let pairs = round_medians(one).into_iter().zip(round_medians(other));
     let differences = pairs.map(|(one, other)| 1e3 * (one - other) / programs.max(1) as f64);
-    Figure::of_rounds(&Samples::one_a_round(differences.collect()), seed)
+    Quantity::of_rounds(&Samples::one_a_round(differences.collect()), seed)
 }
 
 /// What the library adds to the start of one program, against an empty library: the loader maps either.
@@ -166,7 +166,7 @@ pub(super) fn load(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Erro
     let program = OsString::from(program);
     let processes = reported(stage, std::slice::from_ref(&program))?.count("processes");
     // A launcher has the library that the programs it starts are to load. No report: mapping its record is not asked about.
-    let victim = [stage.victim()?.into_os_string(), "0".into(), program];
+    let victim = [stage.parent()?.into_os_string(), "0".into(), program];
     let (forkless, env) = (stage.forkless().to_owned(), OsString::from("/usr/bin/env"));
     let with_run = [&QUIET.before(&forkless, None)[1..], &victim[..]].concat();
     let with_empty = [&[preload], &victim[..]].concat();
@@ -188,7 +188,7 @@ pub(super) fn load(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Erro
     };
     let pairs = round_medians(&series[1][0]).into_iter().zip(round_medians(&series[2][0]));
     let differences = Samples::one_a_round(pairs.map(|(run, empty)| run - empty).collect());
-    let figure = Figure::of_rounds(&differences, stage.seed());
+    let figure = Quantity::of_rounds(&differences, stage.seed());
     stage.check(&params, Asked::of("run - empty library", "us"), figure, evidence);
     Ok(())
 }

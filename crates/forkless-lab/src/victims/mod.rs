@@ -22,8 +22,8 @@ pub(crate) mod stage;
 
 use std::path::PathBuf;
 
-use forkless_bench::check::Verdict;
-use forkless_bench::engine::{Observer, Plan};
+use forkless_bench::check::CheckVerdict;
+use forkless_bench::engine::{Observer, Schedule};
 use forkless_bench::error::Error;
 use forkless_bench::guard::Guard;
 use forkless_bench::noise::Watch;
@@ -45,7 +45,7 @@ pub struct Spec {
     /// Words that a victim's name must contain; all when empty.
     pub filter: Vec<String>,
     /// Length and density for each victim.
-    pub plan: Plan,
+    pub schedule: Schedule,
     /// The `forkless` command.
     pub forkless: PathBuf,
     /// Whether missing programs may be installed (by apt-get, as root).
@@ -128,9 +128,9 @@ pub fn run(spec: &Spec, guard: &mut Guard, observer: &mut dyn Observer) -> Resul
         let result = (victim.measure)(victim.name, &mut stage);
         match result {
             Ok(()) => {}
-            Err(Error::Missing(why)) => stage.unmeasured(victim.name, Verdict::Skipped, &why),
+            Err(Error::Missing(why)) => stage.unmeasured(victim.name, CheckVerdict::Skipped, &why),
             // One victim that cannot be started must not cost the figures of the others.
-            Err(error) => stage.unmeasured(victim.name, Verdict::NotShown, &error.to_string()),
+            Err(error) => stage.unmeasured(victim.name, CheckVerdict::NotShown, &error.to_string()),
         }
         stage.next();
     }

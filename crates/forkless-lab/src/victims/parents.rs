@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use forkless_bench::check::Verdict;
+use forkless_bench::check::CheckVerdict;
 use forkless_bench::error::Error;
 use forkless_bench::forkless_run::{Forks, RunOptions};
 use forkless_bench::memory;
@@ -146,7 +146,7 @@ fn interpreter(
             stage.derive(name, "plain / run", &series[0][0], &series[1][0]);
             stage.note(format!("{name}: {evidence}"));
         }
-        (None, Err(why)) => stage.unmeasured(name, Verdict::NotShown, &why),
+        (None, Err(why)) => stage.unmeasured(name, CheckVerdict::NotShown, &why),
     }
     Ok(())
 }

@@ -8,8 +8,8 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use forkless_bench::check::{Bound, Check, Figure, Verdict};
-use forkless_bench::engine::{self, Arm, Observer, Outcome, Plan};
+use forkless_bench::check::{Bound, Check, CheckVerdict, Quantity};
+use forkless_bench::engine::{self, Arm, Measured, Observer, Schedule};
 use forkless_bench::error::Error;
 use forkless_bench::forkless_run::{RunOptions, RunReport};
 use forkless_bench::guard::Guard;
@@ -23,7 +23,7 @@ use super::coprocess::{Coprocess, Order, command};
 use crate::install;
 
 /// The C victims' source, and what it includes.
-const SOURCE: &str = include_str!("programs/victim.c");
+const SOURCE: &str = include_str!("programs/parent.c");
 const COMMON: &str = include_str!("programs/common.h");
 
 /// What the nanoseconds of an answer become: microseconds, milliseconds, themselves.
@@ -126,7 +126,7 @@ impl<'a> Stage<'a> {
         let scratch = scratch(guard, &std::env::temp_dir())?;
         let common = scratch.0.join("common.h");
         fs::write(&common, COMMON).map_err(Error::io(format!("write {}", common.display())))?;
-        let suite = Suite { name: super::SUITE.name.into(), seed: spec.plan.seed, ..Suite::default() };
+        let suite = Suite { name: super::SUITE.name.into(), seed: spec.schedule.seed, ..Suite::default() };
         let observer = Stages::new(observer, victims);
         let (compiled, steady) = (Vec::new(), Vec::new());
         let memory = None;
@@ -227,9 +227,9 @@ impl<'a> Stage<'a> {
         Ok(program)
     }
 
-    /// The C victim.
-    pub(super) fn victim(&mut self) -> Result<PathBuf, Error> {
-        self.compile("victim", SOURCE, &["-pthread"])
+    /// The C program.
+    pub(super) fn parent(&mut self) -> Result<PathBuf, Error> {
+        self.compile("parent", SOURCE, &["-pthread"])
     }
 
     /// The C victim holding so much memory, with a program and its arguments to execute; with `run` or without.
@@ -240,10 +240,10 @@ impl<'a> Stage<'a> {
         mib: u64,
         program: &[OsString],
     ) -> Result<RefCell<Coprocess>, Error> {
-        let victim = self.victim()?;
+        let parent = self.parent()?;
         let mut arguments = vec![OsString::from(mib.to_string())];
         arguments.extend(program.iter().cloned());
-        self.start(name, options, victim.as_os_str(), &arguments)
+        self.start(name, options, parent.as_os_str(), &arguments)
     }
 
     /// A victim, ready.
@@ -268,14 +268,14 @@ impl<'a> Stage<'a> {
 
     /// Runs the subjects through the engine, adds their rows, and gives their samples, in order.
     pub(super) fn measure(&mut self, subjects: Vec<Subject<'_>>) -> Result<Vec<Vec<Samples>>, Error> {
-        let plan = self.spec.plan;
-        self.measure_with(&plan, subjects)
+        let schedule = self.spec.schedule;
+        self.measure_with(&schedule, subjects)
     }
 
-    /// The same with a plan of the victim's own.
+    /// The same with a schedule of the victim's own.
     pub(super) fn measure_with(
         &mut self,
-        plan: &Plan,
+        schedule: &Schedule,
         subjects: Vec<Subject<'_>>,
     ) -> Result<Vec<Vec<Samples>>, Error> {
         let (mut names, mut arms) = (Vec::new(), Vec::new());
@@ -283,7 +283,7 @@ impl<'a> Stage<'a> {
             names.push((method, params, metrics));
             arms.push(arm);
         }
-        let outcome = engine::run(&mut arms, plan, &mut self.observer)?;
+        let outcome = engine::run(&mut arms, schedule, &mut self.observer)?;
         drop(arms);
         let series = names.iter().zip(&outcome.series).flat_map(|((method, params, metrics), all)| {
             metrics.iter().zip(all).map(|(metric, samples)| series(method, params, metric, samples))
@@ -295,13 +295,13 @@ impl<'a> Stage<'a> {
     /// The same with one arm that fills a series of each method.
     pub(super) fn measure_as_one(
         &mut self,
-        plan: &Plan,
+        schedule: &Schedule,
         methods: &[&'static str],
         params: &Params,
         metric: &Metric,
         arm: Box<dyn Arm + '_>,
     ) -> Result<Vec<Samples>, Error> {
-        let outcome = engine::run(&mut [arm], plan, &mut self.observer)?;
+        let outcome = engine::run(&mut [arm], schedule, &mut self.observer)?;
         let all = outcome.series.first().cloned().unwrap_or_default();
         let series =
             methods.iter().zip(&all).map(|(method, samples)| series(method, params, metric, samples));
@@ -310,7 +310,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Adds what was measured to the suite.
-    fn take(&mut self, outcome: &Outcome, mut series: Vec<Series>) {
+    fn take(&mut self, outcome: &Measured, mut series: Vec<Series>) {
         self.suite.rounds += outcome.rounds;
         self.suite.seconds += outcome.elapsed.as_secs_f64();
         self.steady.extend(outcome.series.first().and_then(|series| series.first()).cloned());
@@ -328,14 +328,14 @@ impl<'a> Stage<'a> {
         &mut self,
         params: &Params,
         asked: Asked,
-        figure: Option<Figure>,
+        figure: Option<Quantity>,
         evidence: Result<String, String>,
     ) {
         let name = params.get("victim").map(ToString::to_string).unwrap_or_default();
         let (figure, verdict, evidence) = match (evidence, figure) {
-            (Ok(evidence), Some(figure)) => (Some(figure), Verdict::Shown, evidence),
-            (Ok(_), None) => (None, Verdict::NotShown, "no round was finished".to_owned()),
-            (Err(why), _) => (None, Verdict::NotShown, why),
+            (Ok(evidence), Some(figure)) => (Some(figure), CheckVerdict::Shown, evidence),
+            (Ok(_), None) => (None, CheckVerdict::NotShown, "no round was finished".to_owned()),
+            (Err(why), _) => (None, CheckVerdict::NotShown, why),
         };
         let mut params = params.clone();
         params.remove("victim");
@@ -358,13 +358,13 @@ impl<'a> Stage<'a> {
     }
 
     /// One series divided by another, round by round.
-    pub(super) fn ratio(&self, numerator: &Samples, denominator: &Samples) -> Option<Figure> {
-        Figure::ratio(numerator, denominator, self.suite.seed)
+    pub(super) fn ratio(&self, numerator: &Samples, denominator: &Samples) -> Option<Quantity> {
+        Quantity::ratio(numerator, denominator, self.suite.seed)
     }
 
     /// A ratio that no limit is set for, so that nothing can be missed by it. One of `run` needs evidence like any other.
     pub(super) fn derive(&mut self, victim: &str, what: &str, numerator: &Samples, denominator: &Samples) {
-        let Some(Figure { value, ci95 }) = self.ratio(numerator, denominator) else { return };
+        let Some(Quantity { value, ci95 }) = self.ratio(numerator, denominator) else { return };
         let (name, unit) = (format!("{victim}: {what}"), "times".to_owned());
         self.suite.derived.push(Derived { name, unit, value, ci95 });
     }
@@ -380,7 +380,7 @@ impl<'a> Stage<'a> {
     }
 
     /// A victim without a figure.
-    pub(super) fn unmeasured(&mut self, victim: &str, verdict: Verdict, why: &str) {
+    pub(super) fn unmeasured(&mut self, victim: &str, verdict: CheckVerdict, why: &str) {
         self.suite.notes.push(format!("{}: {victim}: {why}", verdict.words()));
         self.suite.checks.push(Check {
             name: victim.to_owned(),
@@ -403,7 +403,7 @@ impl<'a> Stage<'a> {
 
     /// The suite, and the series that show how steady the machine was.
     pub(super) fn finish(mut self) -> (Suite, Vec<Samples>) {
-        let skipped = self.suite.checks.iter().filter(|check| check.verdict == Verdict::Skipped).count();
+        let skipped = self.suite.checks.iter().filter(|check| check.verdict == CheckVerdict::Skipped).count();
         if skipped > 0 {
             self.suite.notes.push(format!("{skipped} of the victims skipped"));
         }

@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use libc::{c_char, c_int};
 
-use super::super::worker::{Lap, Target, Worker, environment, finish};
+use super::super::worker::{Lap, SpawnedProgram, Worker, environment, finish};
 use crate::clock::now;
 use crate::error::Error;
 
 /// `clone_vm`: the stack is made once, as a program that cares would.
 pub(crate) struct CloneVm {
-    target: Arc<Target>,
+    target: Arc<SpawnedProgram>,
     stack: Stack,
 }
 
@@ -69,14 +69,14 @@ struct ExecArguments {
 extern "C" fn exec_child(arguments: *mut c_void) -> c_int {
     // SAFETY: the parent passed a pointer to its own `ExecArguments` and is suspended until this child execs or exits.
     let arguments = unsafe { &*arguments.cast::<ExecArguments>() };
-    // SAFETY: path and vectors are valid C strings and arrays, as `Target` makes them.
+    // SAFETY: path and vectors are valid C strings and arrays, as `SpawnedProgram` makes them.
     unsafe { libc::execve(arguments.path, arguments.argv, arguments.envp) };
     // SAFETY: _exit runs no handler of the parent whose memory this is.
     unsafe { libc::_exit(127) }
 }
 
 impl CloneVm {
-    pub(crate) fn new(target: Arc<Target>) -> Result<CloneVm, Error> {
+    pub(crate) fn new(target: Arc<SpawnedProgram>) -> Result<CloneVm, Error> {
         Ok(CloneVm { target, stack: Stack::new()? })
     }
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use libc::{c_char, c_int, pid_t};
 
 use super::super::libc_methods::{FileActions, read_stream};
-use super::super::worker::{Lap, Target, Worker, environment, pipe, reap};
+use super::super::worker::{Lap, SpawnedProgram, Worker, environment, pipe, reap};
 use crate::clock::now;
 use crate::error::Error;
 
@@ -30,7 +30,7 @@ pub(super) enum Mode {
 
 /// The six `noshell_*` methods.
 pub(super) struct Noshell {
-    pub(super) target: Arc<Target>,
+    pub(super) target: Arc<SpawnedProgram>,
     pub(super) mode: Mode,
     /// Split a command string (`popen_noshell_compat`) or take an argument vector (`popen_noshell`).
     pub(super) compat: bool,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use forkless::{Child, Command, Prepared, Resource, SpawnError, Stdio, WaitError};
 
-use super::super::worker::{Lap, Target, Worker};
+use super::super::worker::{Lap, SpawnedProgram, Worker};
 use crate::clock::now;
 use crate::error::Error;
 
@@ -36,7 +36,7 @@ pub(super) enum Use {
     Full,
 }
 
-impl Target {
+impl SpawnedProgram {
     fn os_path(&self) -> &OsStr {
         OsStr::from_bytes(self.path.as_bytes())
     }
@@ -44,7 +44,7 @@ impl Target {
 
 /// A `forkless*` method.
 pub(super) struct Ours {
-    target: Arc<Target>,
+    target: Arc<SpawnedProgram>,
     how: Use,
     name: &'static str,
     prepared: Prepared,
@@ -53,7 +53,7 @@ pub(super) struct Ours {
 }
 
 impl Ours {
-    pub(super) fn new(target: Arc<Target>, how: Use, name: &'static str) -> Result<Ours, Error> {
+    pub(super) fn new(target: Arc<SpawnedProgram>, how: Use, name: &'static str) -> Result<Ours, Error> {
         let mut command = Command::new(target.os_path());
         let mut mapped = Vec::new();
         match how {

@@ -49,7 +49,7 @@ impl suite::Flags for Flags {
             size: self.size.unwrap_or(quick),
             directory: self.directory.clone(),
             modes,
-            plan: common.plan(if common.is_quick() { 50 } else { 20 })?,
+            schedule: common.plan(if common.is_quick() { 50 } else { 20 })?,
         };
         blockwrite::run(&spec, Some(guard), progress).map_err(from_library)
     }

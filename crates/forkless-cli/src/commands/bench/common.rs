@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use forkless_bench::engine::{Observer, Plan};
+use forkless_bench::engine::{Observer, Schedule};
 use forkless_bench::error::Error;
 use forkless_bench::guard::Guard;
 use forkless_bench::html;
@@ -69,7 +69,7 @@ pub(crate) struct Common {
 
 impl Common {
     /// The engine's plan: `--runs` or `runs`, a tenth of them with `--quick`.
-    pub(crate) fn plan(&self, runs: u32) -> anyhow::Result<Plan> {
+    pub(crate) fn plan(&self, runs: u32) -> anyhow::Result<Schedule> {
         let runs = self.runs.unwrap_or(if self.quick { runs.div_ceil(10) } else { runs });
         let time = self.time.map(Duration::try_from_secs_f64).transpose();
         let time = time.map_err(|_| Usage("--time: not a number of seconds to measure for".into()))?;
@@ -78,15 +78,15 @@ impl Common {
         let (part, parts) = self.part().unwrap_or((0, 1));
         let runs = runs.div_ceil(parts);
         let seed = self.seed.wrapping_add(u64::from(part));
-        Ok(Plan { runs: runs as usize, time: Some(time / parts), seed, ..Plan::default() })
+        Ok(Schedule { runs: runs as usize, time: Some(time / parts), seed, ..Schedule::default() })
     }
 
     /// The same with a time limit of the suite's own, where none is given.
     #[cfg(target_os = "linux")]
-    pub(crate) fn plan_within(&self, runs: u32, seconds: u64) -> anyhow::Result<Plan> {
+    pub(crate) fn plan_within(&self, runs: u32, seconds: u64) -> anyhow::Result<Schedule> {
         let plan = self.plan(runs)?;
         let time = if self.time.is_some() { plan.time } else { Some(Duration::from_secs(seconds)) };
-        Ok(Plan { time, ..plan })
+        Ok(Schedule { time, ..plan })
     }
 
     /// Whether a rough answer is wanted.

@@ -46,7 +46,7 @@ impl suite::Flags for Flags {
             pages: self.parent.pages()?,
             methods,
             under_run,
-            plan: common.plan(200)?,
+            schedule: common.plan(200)?,
         };
         memory::run(&spec, Some(guard), progress).map_err(from_library)
     }

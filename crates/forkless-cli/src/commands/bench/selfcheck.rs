@@ -1,6 +1,6 @@
 //! `forkless bench selfcheck`: does the instrument find differences that are not there, or miss one that is?
 
-use forkless_bench::engine::Plan;
+use forkless_bench::engine::Schedule;
 use forkless_bench::spawn::Method;
 use forkless_bench::spawn::selfcheck::{Spec, self_check};
 
@@ -38,13 +38,13 @@ fn percent(text: &str) -> Result<f64, String> {
 /// find the slowdown.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     let method: Method = args.method.parse().map_err(from_library)?;
-    let plan = Plan { runs: args.runs as usize, seed: args.seed, ..Plan::default() };
+    let schedule = Schedule { runs: args.runs as usize, seed: args.seed, ..Schedule::default() };
     let spec = Spec {
         method,
         comparisons: args.comparisons as usize,
         slowdown: args.slowdown / 100.0,
         confidence: 0.99,
-        plan,
+        schedule,
     };
     let mut guard = common::guard()?;
     let mut progress = Progress::new("selfcheck");

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use forkless_bench::engine::{Observer, Plan};
+use forkless_bench::engine::{Observer, Schedule};
 use forkless_bench::guard::Guard;
 use forkless_bench::memory;
 use forkless_bench::pages::Pages;
@@ -81,7 +81,7 @@ impl suite::Flags for Flags {
             pages: self.pages,
             fds: self.fds,
             threads: 1,
-            plan: Plan { time: plan.time.map(|time| time / share), ..plan },
+            schedule: Schedule { time: plan.time.map(|time| time / share), ..plan },
         };
         let mut shrunk = None;
         if self.shrink && memory::largest_safe() < spec.rss {

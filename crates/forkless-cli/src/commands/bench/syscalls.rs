@@ -39,7 +39,7 @@ impl suite::Flags for Flags {
         let strace = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
             .map(|directory| directory.join("strace"))
             .find(|path| path.is_file());
-        let spec = Spec { calls, tracer: self.tracer.clone().or(strace), plan: common.plan(200)? };
+        let spec = Spec { calls, tracer: self.tracer.clone().or(strace), schedule: common.plan(200)? };
         syscalls::run(&spec, Some(guard), progress).map_err(from_library)
     }
 }

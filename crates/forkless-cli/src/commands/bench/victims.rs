@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use anyhow::Context as _;
-use forkless_bench::check::Verdict;
+use forkless_bench::check::CheckVerdict;
 use forkless_bench::results::{Results, Suite};
 use forkless_lab::subreaper::{self, Ending};
 use forkless_lab::victims::{self, Spec};
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     crate::commands::need_proc()?;
     let spec = Spec {
         filter: args.common.filter().to_vec(),
-        plan: args.common.plan_within(1000, if args.common.is_quick() { 2 } else { 10 })?,
+        schedule: args.common.plan_within(1000, if args.common.is_quick() { 2 } else { 10 })?,
         // By its path: victims are started by other programs, for which /proc/self/exe is another.
         forkless: std::env::current_exe().context("cannot find the forkless executable")?,
         install: common::may_install(),
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
 
 /// Whether a program was slower with `run`, or nothing shows that `run` was at work. Figures without a limit have no say.
 fn misses(suite: &Suite) -> bool {
-    suite.checks.iter().any(|check| matches!(check.verdict, Verdict::Missed | Verdict::NotShown))
+    suite.checks.iter().any(|check| matches!(check.verdict, CheckVerdict::Missed | CheckVerdict::NotShown))
 }
 
 /// Flags of `forkless bench keep`.

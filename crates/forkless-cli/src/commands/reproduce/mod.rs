@@ -3,7 +3,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use forkless_lab::reproduce::{self, Article, Id, Options, Verdict, page, text};
+use forkless_lab::reproduce::{self, Article, ClaimVerdict, Id, Options, page, text};
 
 use super::bench::{Output, Progress, from_library, guard, may_install};
 use crate::exit::{Exit, Missing, Usage};
@@ -122,7 +122,7 @@ fn measure(args: &Args, article: &mut Article) -> anyhow::Result<()> {
         }
         crate::terminal::complain!("forkless: {id}: {error}");
     }
-    let judged = article.claims().any(|claim| claim.verdict != Verdict::NotRun);
+    let judged = article.claims().any(|claim| claim.verdict != ClaimVerdict::NotRun);
     if !wanted.is_empty() && !judged {
         let why: Vec<String> =
             article.claims().map(|claim| format!("{}: {}", claim.id, claim.reason)).collect();

@@ -14,7 +14,7 @@ use forkless_bench::pages::Pages;
 use forkless_bench::settings::Changed;
 
 use super::server::{Held, tunables};
-use crate::reproduce::{Experiment, Figure, Options, Table};
+use crate::reproduce::{Experiment, Figure, Options, TitledGrid};
 use crate::victims::stage::Stage;
 use crate::words::last_words;
 
@@ -164,7 +164,7 @@ pub(super) fn measure(
 
 #[expect(clippy::cast_precision_loss, reason = "KiB")]
 fn report(before: Held, after: Held, hosts: u64, experiment: &mut Experiment) {
-    let mut table = Table::new(
+    let mut table = TitledGrid::new(
         format!("Perl with {hosts} strings of 4,000 bytes, MB"),
         &["malloc in", "RSS", "from the pool"],
         1,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use forkless::{Command, OnDrop, Stdio};
-use forkless_bench::engine::{Plan, Silent};
+use forkless_bench::engine::{Schedule, Silent};
 use forkless_bench::error::Error;
 use forkless_bench::forkless_run::{HugePages, RunOptions};
 use forkless_bench::pages::Pages;
@@ -17,7 +17,7 @@ use forkless_bench::stats::bootstrap::Samples;
 use super::{pool, profile};
 use crate::reproduce::plot::{Mark, Plot};
 use crate::reproduce::text;
-use crate::reproduce::{Bench, Experiment, Figure, Table};
+use crate::reproduce::{Bench, Experiment, Figure, TitledGrid};
 use crate::victims;
 use crate::victims::apache::{Apache, Instance, Load, footprint, get};
 use crate::victims::stage::Stage;
@@ -52,7 +52,7 @@ pub(super) fn measure(bench: &mut Bench<'_>, experiment: &mut Experiment) {
     };
     let spec = victims::Spec {
         filter: Vec::new(),
-        plan: Plan { seed: options.seed, ..Plan::default() },
+        schedule: Schedule { seed: options.seed, ..Schedule::default() },
         forkless,
         install: options.install,
         quick: options.quick,
@@ -266,7 +266,7 @@ fn report_clone(before: &Watched, after: &Watched, hosts: u64, seed: u64, experi
         seed,
     );
     experiment.add(ratio);
-    let mut table = Table::new(
+    let mut table = TitledGrid::new(
         format!("mod_cgid's daemon, {hosts} virtual hosts"),
         &["memory in", "clone, ms (strace)", "published", "RSS, MB", "of it huge, MB"],
         1,
@@ -319,7 +319,7 @@ fn requests(
         seed,
     ));
     let mut table =
-        Table::new("CGI requests a second (ab, 4 at a time)", &["memory in", "requests a second"], 1);
+        TitledGrid::new("CGI requests a second (ab, 4 at a time)", &["memory in", "requests a second"], 1);
     for (key, name, samples) in [("before", "small pages", &before), ("after", "2 MB pages (THP)", &after)] {
         let figure =
             Figure::of(&format!("requests.{key}"), &format!("requests, {name}"), "1/s", samples, seed);

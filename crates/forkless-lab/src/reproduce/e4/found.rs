@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::threads;
 use crate::reproduce::green::{self, How};
-use crate::reproduce::{Bench, Experiment, Figure, Table, text, tools};
+use crate::reproduce::{Bench, Experiment, Figure, TitledGrid, text, tools};
 
 /// Why a program is not run without its needless calls.
 pub(super) const NO_RUN: &str =
@@ -76,7 +76,7 @@ struct Case<'a> {
 
 pub(super) fn measure(bench: &mut Bench<'_>, experiment: &mut Experiment) -> Result<(), Error> {
     let Some(forkless) = bench.options.forkless.clone() else { return Ok(()) };
-    let mut table = Table::new(
+    let mut table = TitledGrid::new(
         "Found in the running program, and removed from it unmodified",
         &["program", "needless calls", "most from", "removed by", "found", "left", "before, s", "after, s"],
         4,
@@ -109,7 +109,7 @@ pub(super) fn measure(bench: &mut Bench<'_>, experiment: &mut Experiment) -> Res
 }
 
 /// Looks at a program as it is, and under `forkless run`.
-fn removed(forkless: &Path, case: &Case<'_>, run: bool, experiment: &mut Experiment, table: &mut Table) {
+fn removed(forkless: &Path, case: &Case<'_>, run: bool, experiment: &mut Experiment, table: &mut TitledGrid) {
     let Case { program, calls, key, remedy, .. } = case;
     let names = [format!("{key}.found"), format!("{key}.found_after")];
     let states = [(0, String::new()), (1, format!(" under forkless run {remedy}"))];
@@ -154,7 +154,7 @@ fn perl(
     bench: &mut Bench<'_>,
     forkless: &Path,
     experiment: &mut Experiment,
-    table: &mut Table,
+    table: &mut TitledGrid,
 ) -> Result<(), Error> {
     const NAMES: [&str; 3] = ["perl.calls", "perl.run_calls", "perl.gain"];
     let perl = match tools::provide(bench, "perl", "perl-base") {

@@ -14,7 +14,7 @@ use forkless_bench::stats::median;
 
 use crate::reproduce::green::{self, How};
 use crate::reproduce::trace::trace;
-use crate::reproduce::{Bench, Experiment, Figure, Table, tools};
+use crate::reproduce::{Bench, Experiment, Figure, TitledGrid, tools};
 
 /// What takes the calls away from an unmodified program.
 pub(super) const REMEDY: &str = "--context=fast";
@@ -140,7 +140,7 @@ pub(super) fn measure(bench: &mut Bench<'_>, experiment: &mut Experiment) -> Res
             times[index].push(timed(&words(&forkless, way.how, way.under_run, operations), &[])?);
         }
     }
-    let mut table = Table::new(
+    let mut table = TitledGrid::new(
         format!("Two green threads, {operations} pushes and pops each, seconds"),
         &[
             "switching by",

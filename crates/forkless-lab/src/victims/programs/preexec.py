@@ -1,4 +1,4 @@
-"""The Python victim: python3 preexec.py MIB PROGRAM; orders as victim.c takes them."""
+"""The Python victim: python3 preexec.py MIB PROGRAM; orders as parent.c takes them."""
 import subprocess
 import sys
 import time

@@ -1,4 +1,4 @@
-// The Node.js victim: node spawn_sync.js MIB PROGRAM [HEAP_MIB]; orders as victim.c takes them. MIB is of Buffers, which lie outside V8's heap.
+// The Node.js victim: node spawn_sync.js MIB PROGRAM [HEAP_MIB]; orders as parent.c takes them. MIB is of Buffers, which lie outside V8's heap.
 'use strict';
 const { spawnSync } = require('node:child_process');
 const fs = require('node:fs');

@@ -1,4 +1,4 @@
-# The Perl victim: perl system.pl MIB PROGRAM; orders as victim.c takes them.
+# The Perl victim: perl system.pl MIB PROGRAM; orders as parent.c takes them.
 use strict;
 use warnings;
 use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC);

@@ -2,7 +2,7 @@
  * The C victims of `forkless bench victims`: a program that holds memory and does on order what unmodified programs do.
  * Its memory is written by orders, too, a MiB each, so that several of them can share what the machine has evenly.
  *
- *   victim MIB PROGRAM [ARGS...]
+ *   parent MIB PROGRAM [ARGS...]
  *
  * Orders come on standard input, one a line: "NAME COUNT". The answer is one line: COUNT times the nanoseconds of one
  * repetition (for some orders several numbers a repetition). The end of the input ends the program.
@@ -322,7 +322,7 @@ int main(int argc, char **argv)
 	int count;
 
 	if (argc < 3) {
-		fprintf(stderr, "usage: victim MIB PROGRAM [ARGS...]\n");
+		fprintf(stderr, "usage: parent MIB PROGRAM [ARGS...]\n");
 		return 2;
 	}
 	bytes = (size_t)atol(argv[1]) << 20;
