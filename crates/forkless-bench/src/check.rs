@@ -1,5 +1,6 @@
-//! Figures with the evidence that the mechanism they are about was at work, held to a limit where there is one. A figure whose
-//! interval spans its limit decides nothing, and one without evidence proves nothing.
+//! Figures with the evidence that the mechanism they are about was at work, held to a limit where
+//! there is one. A figure whose interval spans its limit decides nothing, and one without evidence
+//! proves nothing.
 
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +36,8 @@ pub struct Check {
 }
 
 impl Check {
-    /// The same figure held to a limit; one that was not measured, or without evidence, is as it was.
+    /// The same figure held to a limit; one that was not measured, or without evidence, is as it
+    /// was.
     #[must_use]
     pub fn held_to(mut self, bound: Bound, limit: f64) -> Check {
         if let (Some(value), Some(ci95)) = (self.value, self.ci95) {

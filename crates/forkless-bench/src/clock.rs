@@ -1,5 +1,6 @@
-//! The clocks of a measurement: monotonic time between two points, and processor time of this process and its reaped
-//! children. What reading the monotonic clock costs is measured, so that results can subtract and state it.
+//! The clocks of a measurement: monotonic time between two points, and processor time of this
+//! process and its reaped children. What reading the monotonic clock costs is measured, so that
+//! results can subtract and state it.
 
 #![expect(unsafe_code, reason = "clock_gettime and getrusage are C functions")]
 
@@ -10,13 +11,14 @@ use std::hint::black_box;
 #[must_use]
 pub fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is writable; CLOCK_MONOTONIC exists on every supported system, so the call cannot fail.
+    // SAFETY: `time` is writable; CLOCK_MONOTONIC exists on every supported system, so the call
+    // cannot fail.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
-/// What one reading of the clock adds to the interval it ends, in nanoseconds: the median distance of two readings
-/// with nothing between them.
+/// What one reading of the clock adds to the interval it ends, in nanoseconds: the median distance
+/// of two readings with nothing between them.
 #[must_use]
 pub fn overhead() -> f64 {
     const PAIRS: usize = 2001;
@@ -40,9 +42,10 @@ pub fn overhead() -> f64 {
 
 /// Processor time used so far, in microseconds.
 ///
-/// Under tick-based accounting (`CONFIG_TICK_CPU_ACCOUNTING`, the usual kernel) the kernel keeps the *sum* exact to
-/// the nanosecond but divides it into user and system by sampling at the timer tick (`kernel/sched/cputime.c`,
-/// `cputime_adjust`): the parts are estimates even over long batches, the total is not.
+/// Under tick-based accounting (`CONFIG_TICK_CPU_ACCOUNTING`, the usual kernel) the kernel keeps
+/// the *sum* exact to the nanosecond but divides it into user and system by sampling at the timer
+/// tick (`kernel/sched/cputime.c`, `cputime_adjust`): the parts are estimates even over long
+/// batches, the total is not.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct CpuTime {
     /// Estimated share spent in user mode.

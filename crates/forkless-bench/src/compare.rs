@@ -1,11 +1,15 @@
-//! One result against another, with a test that fits how they were taken, and words for what it shows.
+//! One result against another, with a test that fits how they were taken, and words for what it
+//! shows.
 //!
-//! - Two methods of one file were *interleaved*: the ratio within rounds is tested, which cancels what both suffered.
-//! - Two files are *separate runs*: their machine may have changed in between, which no number of samples inside a run can
-//!   show. Whole restarts are resampled, and the interval is widened by what restarts made in one sitting do not see
-//!   ([`SITTING`]); a file of fewer than three restarts says so and gets [`SINGLE`] instead.
-//! - *Published* tables are of other machines, and an *emulator*'s clock is not the time of any: only figures relative to each
-//!   side's own yardstick are compared (`relative.rs`), and no difference is called faster or slower.
+//! - Two methods of one file were *interleaved*: the ratio within rounds is tested, which cancels
+//!   what both suffered.
+//! - Two files are *separate runs*: their machine may have changed in between, which no number of
+//!   samples inside a run can show. Whole restarts are resampled, and the interval is widened by
+//!   what restarts made in one sitting do not see ([`SITTING`]); a file of fewer than three
+//!   restarts says so and gets [`SINGLE`] instead.
+//! - *Published* tables are of other machines, and an *emulator*'s clock is not the time of any:
+//!   only figures relative to each side's own yardstick are compared (`relative.rs`), and no
+//!   difference is called faster or slower.
 
 mod relative;
 
@@ -17,11 +21,12 @@ use crate::results::{Params, Results, Row};
 use crate::stats::bootstrap::{Replicates, Resampler, Samples, within_rounds};
 use crate::stats::median;
 
-/// How far two sittings of the same thing on a shared machine lie apart beyond what restarts within one show: the half-width
-/// added to the interval of a ratio, as a share.
+/// How far two sittings of the same thing on a shared machine lie apart beyond what restarts within
+/// one show: the half-width added to the interval of a ratio, as a share.
 pub const SITTING: f64 = 0.05;
 
-/// The same where a file has too few restarts to resample: absolute times on shared machines move by 20 % and more.
+/// The same where a file has too few restarts to resample: absolute times on shared machines move
+/// by 20 % and more.
 pub const SINGLE: f64 = 0.25;
 
 /// How the two sides were taken.
@@ -151,8 +156,9 @@ pub fn is_of_another_world(results: &Results) -> bool {
     results.machine.os == "published" || results.machine.emulator.is_some()
 }
 
-/// Compares all rows that both sides have. Estimates are left out: they are no ground for a verdict. With `relative` every figure
-/// is taken relative to its own side's yardstick, as it always is where one side is of another world.
+/// Compares all rows that both sides have. Estimates are left out: they are no ground for a
+/// verdict. With `relative` every figure is taken relative to its own side's yardstick, as it
+/// always is where one side is of another world.
 #[must_use]
 pub fn compare(a: &Side<'_>, b: &Side<'_>, relative: bool, seed: u64, registry: Registry) -> Vec<Change> {
     let either = |is: fn(&Results) -> bool| is(a.results) || is(b.results);

@@ -1,9 +1,9 @@
-//! Runs several methods of doing the same thing so that they can be compared: in rounds, every method once a round, in
-//! an order drawn anew each round, after a warm-up. What disturbs the machine for a while then disturbs all methods
-//! alike.
+//! Runs several methods of doing the same thing so that they can be compared: in rounds, every
+//! method once a round, in an order drawn anew each round, after a warm-up. What disturbs the
+//! machine for a while then disturbs all methods alike.
 //!
-//! A method's turn is a few repetitions, the first of which is not counted: it finds the caches, the page tables and
-//! the branch predictors as another method left them.
+//! A method's turn is a few repetitions, the first of which is not counted: it finds the caches,
+//! the page tables and the branch predictors as another method left them.
 
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,8 @@ use crate::stats::bootstrap::Samples;
 
 /// Something to measure: it fills one or more series, the same ones every turn.
 pub trait Arm {
-    /// Repeats the work: `settle` times uncounted, then `counted` times, adding at least one value to every series of
-    /// `turn`.
+    /// Repeats the work: `settle` times uncounted, then `counted` times, adding at least one value
+    /// to every series of `turn`.
     ///
     /// # Errors
     /// Ends the whole run.
@@ -154,8 +154,8 @@ pub fn run(
 /// Uncounted and counted repetitions a turn for one arm, from its own pace.
 fn warm_up(arm: &mut dyn Arm, turn: &mut Turn, schedule: &Schedule) -> Result<(usize, usize), Error> {
     let mut pace = Duration::ZERO;
-    // The first repetition pays for first-touch faults and lazy binding, and speculative forks learn from the first three; the last one stands
-    // for the rest.
+    // The first repetition pays for first-touch faults and lazy binding, and speculative forks
+    // learn from the first three; the last one stands for the rest.
     for _ in 0..4 {
         let start = Instant::now();
         arm.turn(0, 1, turn)?;
@@ -169,7 +169,8 @@ fn warm_up(arm: &mut dyn Arm, turn: &mut Turn, schedule: &Schedule) -> Result<(u
     }
     let fitting = schedule.turn_budget.as_nanos() / pace.as_nanos().max(1);
     let counted = usize::try_from(fitting).unwrap_or(usize::MAX).clamp(1, schedule.per_turn);
-    // For a method that fills its turn with one repetition, what the others left behind no longer shows.
+    // For a method that fills its turn with one repetition, what the others left behind no longer
+    // shows.
     let settle = usize::from(counted > 1);
     Ok((settle, counted))
 }

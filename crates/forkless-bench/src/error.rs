@@ -1,5 +1,5 @@
-//! What can go wrong while a suite is set up or measured. Every variant says which step failed on what, and its
-//! message what to do next; nothing here is printed by the library.
+//! What can go wrong while a suite is set up or measured. Every variant says which step failed on
+//! what, and its message what to do next; nothing here is printed by the library.
 
 use std::fmt;
 use std::io;
@@ -15,7 +15,8 @@ pub enum Error {
         /// The system's answer.
         source: io::Error,
     },
-    /// A measured child did not end as its program does; its time would be the time of something else.
+    /// A measured child did not end as its program does; its time would be the time of something
+    /// else.
     Child {
         /// The method that started it.
         method: String,
@@ -24,7 +25,8 @@ pub enum Error {
     },
     /// The specification asks for what cannot be: an unknown method, zero threads, no run at all.
     Spec(String),
-    /// The machine has not got what the specification asks for: memory, descriptors, a facility, a privilege.
+    /// The machine has not got what the specification asks for: memory, descriptors, a facility, a
+    /// privilege.
     Missing(String),
 }
 

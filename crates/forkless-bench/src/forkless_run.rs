@@ -1,5 +1,5 @@
-//! Running a program under `forkless run`: the one place that spells the command line, and that reads the report
-//! (`--report=FILE --json`) that is the evidence behind every figure.
+//! Running a program under `forkless run`: the one place that spells the command line, and that
+//! reads the report (`--report=FILE --json`) that is the evidence behind every figure.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -171,8 +171,8 @@ impl RunReport {
         reasons
     }
 
-    /// Evidence that at least nine in ten of so many operations were counted: the share a busy machine may take by time
-    /// limits is small, and anything larger would show in the median.
+    /// Evidence that at least nine in ten of so many operations were counted: the share a busy
+    /// machine may take by time limits is small, and anything larger would show in the median.
     ///
     /// # Errors
     /// The sentence that says how few they were, and why.

@@ -1,13 +1,14 @@
 //! A process that undoes what a measurement changed, even when the measuring process is killed.
 //!
-//! Signal handlers and destructors do not run on SIGKILL or an abort. So every lasting change (a temporary directory, a
-//! system setting) is first announced to a separate process over a pipe; when the pipe closes, for whatever reason, that
-//! process undoes the announced changes in reverse order and exits. Undoing is idempotent: a change already undone by its
-//! owner costs nothing. A pipe that closes without a word means that the measuring process was interrupted or killed; the guard is
-//! then the only one left to say so.
+//! Signal handlers and destructors do not run on SIGKILL or an abort. So every lasting change (a
+//! temporary directory, a system setting) is first announced to a separate process over a pipe;
+//! when the pipe closes, for whatever reason, that process undoes the announced changes in reverse
+//! order and exits. Undoing is idempotent: a change already undone by its owner costs nothing. A
+//! pipe that closes without a word means that the measuring process was interrupted or killed; the
+//! guard is then the only one left to say so.
 //!
-//! This library cannot know how to start itself as a program; the caller gives a [`Command`] whose program calls
-//! [`serve`] on its standard input.
+//! This library cannot know how to start itself as a program; the caller gives a [`Command`] whose
+//! program calls [`serve`] on its standard input.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -25,8 +26,8 @@ const RUN: u8 = b'x';
 /// No change: the measuring process ends by itself.
 const DONE: u8 = b'd';
 
-/// A change that only its suite knows how to undo: announced with one word, the name of the thing changed, and undone by the
-/// function in the guarding process. [`serve`] is given all there are.
+/// A change that only its suite knows how to undo: announced with one word, the name of the thing
+/// changed, and undone by the function in the guarding process. [`serve`] is given all there are.
 #[derive(Debug, Clone, Copy)]
 pub struct Undo {
     /// Tells it from the others and from the guard's own: `r`, `w`, `x` and `d` are taken.
@@ -35,7 +36,8 @@ pub struct Undo {
     pub undo: fn(&OsStr) -> io::Result<()>,
 }
 
-/// The measuring process's end: announces changes. Dropping it has them undone and waits until they are.
+/// The measuring process's end: announces changes. Dropping it has them undone and waits until they
+/// are.
 #[derive(Debug)]
 pub struct Guard {
     child: Child,
@@ -43,8 +45,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Starts the guarding process in a process group of its own, so that Ctrl-C on the terminal reaches the measuring
-    /// process and not the one that cleans up after it.
+    /// Starts the guarding process in a process group of its own, so that Ctrl-C on the terminal
+    /// reaches the measuring process and not the one that cleans up after it.
     ///
     /// # Errors
     /// When the program cannot be started; then nothing may be changed that would need undoing.
@@ -53,8 +55,8 @@ impl Guard {
             format!("start the process that restores settings ({})", command.get_program().to_string_lossy());
         let mut child = command
             .stdin(Stdio::piped())
-            // It prints nothing there, and must not hold open what readers of the results wait for the end of; /dev/null
-            // would do if everybody could open it everywhere.
+            // It prints nothing there, and must not hold open what readers of the results wait for
+            // the end of; /dev/null would do if everybody could open it everywhere.
             .stdout(io::stderr())
             .process_group(0)
             .spawn()
@@ -71,7 +73,8 @@ impl Guard {
         self.announce(REMOVE, &[path.as_os_str().as_bytes()])
     }
 
-    /// Announces a setting (a file under `/sys` or `/proc/sys`) to be set back to `value`. Call it before the change.
+    /// Announces a setting (a file under `/sys` or `/proc/sys`) to be set back to `value`. Call it
+    /// before the change.
     ///
     /// # Errors
     /// When the guarding process is gone.
@@ -79,7 +82,8 @@ impl Guard {
         self.announce(WRITE, &[path.as_os_str().as_bytes(), value.as_bytes()])
     }
 
-    /// Announces a command to be run: a device to be detached, a target to be removed. It is run without a shell.
+    /// Announces a command to be run: a device to be detached, a target to be removed. It is run
+    /// without a shell.
     ///
     /// # Errors
     /// When the guarding process is gone.
@@ -97,8 +101,8 @@ impl Guard {
     }
 
     fn announce(&mut self, kind: u8, fields: &[&[u8]]) -> Result<(), Error> {
-        // One write below PIPE_BUF: a kill cannot leave half an announcement that reads as another one, since the
-        // record carries its length.
+        // One write below PIPE_BUF: a kill cannot leave half an announcement that reads as another
+        // one, since the record carries its length.
         let mut record = vec![kind, u8::try_from(fields.len()).unwrap_or(u8::MAX)];
         for field in fields {
             let length = u32::try_from(field.len()).unwrap_or(u32::MAX);
@@ -112,16 +116,18 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // Whoever is not told says that there was an interruption, and is right about that if the pipe is broken.
+        // Whoever is not told says that there was an interruption, and is right about that if the
+        // pipe is broken.
         let _ = self.announce(DONE, &[]);
         drop(self.pipe.take());
         let _ = self.child.wait();
     }
 }
 
-/// The guarding process: reads announcements until the other end is gone, then undoes them, last first. Returns what there is to
-/// say about it, in sentences: what could not be undone, and that the other end went without a word. The caller prints them and must
-/// bear it when nobody is there to read: the terminal may be gone, too.
+/// The guarding process: reads announcements until the other end is gone, then undoes them, last
+/// first. Returns what there is to say about it, in sentences: what could not be undone, and that
+/// the other end went without a word. The caller prints them and must bear it when nobody is there
+/// to read: the terminal may be gone, too.
 #[must_use]
 pub fn serve(mut input: impl Read, undos: &[Undo]) -> Vec<String> {
     let mut changes = Vec::new();
@@ -174,7 +180,8 @@ fn undo(kind: u8, fields: &[Vec<u8>], undos: &[Undo]) -> io::Result<()> {
         (WRITE, Some(path), Some(value)) => fs::OpenOptions::new().write(true).open(path)?.write_all(value),
         (RUN, Some(program), _) => {
             let arguments = fields.iter().skip(1).map(|field| OsStr::from_bytes(field));
-            // The command may find its work already done; its own complaint about that is not one of ours.
+            // The command may find its work already done; its own complaint about that is not one
+            // of ours.
             Command::new(program)
                 .args(arguments)
                 .stderr(Stdio::null())
@@ -211,7 +218,8 @@ mod tests {
         fs::write(&setting, "changed").unwrap();
         let kept = directory.with_extension("kept");
         let path = |path: &Path| path.as_os_str().as_bytes().to_vec();
-        // First announced, last undone: the setting inside the directory is written before the directory goes.
+        // First announced, last undone: the setting inside the directory is written before the
+        // directory goes.
         let copy = directory.with_extension("copy");
         let mut input = record(REMOVE, &[&path(&directory)]);
         input.extend(record(RUN, &[b"/bin/cp", &path(&setting), &path(&copy)]));

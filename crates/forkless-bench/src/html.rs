@@ -1,4 +1,5 @@
-//! Results as one self-contained HTML page: a plot with intervals and a sortable table for each suite.
+//! Results as one self-contained HTML page: a plot with intervals and a sortable table for each
+//! suite.
 
 use maud::{Markup, html};
 

@@ -1,20 +1,23 @@
-//! Workloads, executors, statistics and results of `forkless bench`, as a library that knows nothing of the command
-//! line: it is given a specification, reports progress to an observer, and returns results.
+//! Workloads, executors, statistics and results of `forkless bench`, as a library that knows
+//! nothing of the command line: it is given a specification, reports progress to an observer, and
+//! returns results.
 //!
-//! It is for Linux. On FreeBSD and macOS the suites `spawn`, `memory`, `cow`, `syscalls` and `context` measure what these
-//! have; where a thing is told or done in another way, a module has two files of one face, `linux.rs` and the other.
+//! It is for Linux. On FreeBSD and macOS the suites `spawn`, `memory`, `cow`, `syscalls` and
+//! `context` measure what these have; where a thing is told or done in another way, a module has
+//! two files of one face, `linux.rs` and the other.
 //!
 //! - [`spawn`]: the suite of ways to start a program.
 //! - [`engine`]: interleaves methods in rounds.
-//! - [`program`], [`pages`], [`memory`]: the measured child, the parent's burden, and how much of it is safe.
-//! - [`forkless_run`]: how something is run under `forkless run`; [`under_run`]: a measurement in such a process.
+//! - [`program`], [`pages`], [`memory`]: the measured child, the parent's burden, and how much of
+//!   it is safe.
+//! - [`forkless_run`]: how something is run under `forkless run`; [`under_run`]: a measurement in
+//!   such a process.
 //! - [`guard`]: undoes what a killed measurement leaves behind.
 //! - [`check`]: figures with their evidence.
 //! - [`suites`], [`registry`]: the suites, and what each tells of itself.
 //! - [`published`]: the figures of published experiments.
-//! - [`machine`], [`results`]: what is recorded, and its JSON form; [`render`]: tables, CSV, Markdown;
-//!   [`html`], [`page`], [`plot`]: pages; [`store`]: where
-//!   results are kept.
+//! - [`machine`], [`results`]: what is recorded, and its JSON form; [`render`]: tables, CSV,
+//!   Markdown; [`html`], [`page`], [`plot`]: pages; [`store`]: where results are kept.
 
 pub mod check;
 pub mod clock;

@@ -1,5 +1,6 @@
-//! The record of the machine a result was measured on: enough to tell two machines apart and to judge whether this
-//! one was quiet, nothing that identifies its user. A field the system does not tell is `None`, never a guess.
+//! The record of the machine a result was measured on: enough to tell two machines apart and to
+//! judge whether this one was quiet, nothing that identifies its user. A field the system does not
+//! tell is `None`, never a guess.
 
 #![expect(unsafe_code, reason = "sysconf, uname, geteuid and gnu_get_libc_version are C functions")]
 
@@ -33,7 +34,8 @@ struct Told {
 /// What a result says about where and in which state it was measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Sixteen hexadecimal digits that change with processor, processor count, memory size, kernel or C library.
+    /// Sixteen hexadecimal digits that change with processor, processor count, memory size, kernel
+    /// or C library.
     pub fingerprint: String,
     /// `uname -s`.
     pub os: String,
@@ -126,7 +128,8 @@ impl Machine {
     }
 
     fn compute_fingerprint(&self) -> String {
-        // FNV-1a: the fingerprint names files and must stay the same across versions, which std's hasher does not promise.
+        // FNV-1a: the fingerprint names files and must stay the same across versions, which std's
+        // hasher does not promise.
         let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
         let cpus = self.cpus.to_string();
         let memory = self.memory_total.unwrap_or(0).to_string();

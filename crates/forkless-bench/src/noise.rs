@@ -1,5 +1,6 @@
-//! How quiet the machine was while something was measured: time stolen by a hypervisor, processor time used by others,
-//! and how far a figure wandered between the beginning and the end. A noisy run says so.
+//! How quiet the machine was while something was measured: time stolen by a hypervisor, processor
+//! time used by others, and how far a figure wandered between the beginning and the end. A noisy
+//! run says so.
 
 use std::fs;
 
@@ -16,7 +17,8 @@ pub struct Noise {
     pub steal_percent: Option<f64>,
     /// Percentage of all processor time used by processes that are not part of the measurement.
     pub others_percent: Option<f64>,
-    /// Percentage by which the most stable method's median differed between the first and the last half.
+    /// Percentage by which the most stable method's median differed between the first and the last
+    /// half.
     pub drift_percent: Option<f64>,
     /// Relative interquartile range of the most stable method, in percent: the grain of this run.
     pub spread_percent: Option<f64>,
@@ -74,7 +76,8 @@ impl Watch {
         Watch { system: SystemTime::read(), own: CpuTime::of_self_and_children() }
     }
 
-    /// What disturbed the machine since the start. `series` are the samples of one metric, one set a method.
+    /// What disturbed the machine since the start. `series` are the samples of one metric, one set
+    /// a method.
     #[must_use]
     pub fn finish<'a>(self, series: impl IntoIterator<Item = &'a Samples>) -> Noise {
         let own = CpuTime::of_self_and_children().since(self.own).total() / 1e6;
@@ -119,8 +122,8 @@ impl SystemTime {
     }
 
     fn parse(stat: &str) -> Option<SystemTime> {
-        // proc_stat(5): user nice system idle iowait irq softirq steal guest guest_nice, in ticks of 1/100 s; guest time is
-        // part of user time.
+        // proc_stat(5): user nice system idle iowait irq softirq steal guest guest_nice, in ticks
+        // of 1/100 s; guest time is part of user time.
         let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
         let seconds: Vec<f64> =
             line.split_whitespace().filter_map(|word| Some(word.parse::<f64>().ok()? / 100.0)).collect();

@@ -1,4 +1,5 @@
-//! What all HTML pages share: one self-contained file, light and dark by the reader's setting, nothing fetched from anywhere.
+//! What all HTML pages share: one self-contained file, light and dark by the reader's setting,
+//! nothing fetched from anywhere.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 

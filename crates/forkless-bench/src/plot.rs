@@ -1,5 +1,6 @@
-//! Plots as SVG elements: values with intervals, one a line of text; and lines over an axis of numbers. Colours of text, axes and
-//! marks are the page's classes, so that they follow the reader's setting.
+//! Plots as SVG elements: values with intervals, one a line of text; and lines over an axis of
+//! numbers. Colours of text, axes and marks are the page's classes, so that they follow the
+//! reader's setting.
 
 use std::collections::BTreeMap;
 
@@ -101,8 +102,8 @@ fn round_step(high: f64) -> f64 {
     [1.0, 2.0, 5.0, 10.0].into_iter().map(|n| n * power).find(|step| high / step <= 6.0).unwrap_or(high)
 }
 
-/// The width that the longest of these names takes in a picture, or the least that is wanted. A browser alone knows: 12 px letters are
-/// half as wide as high, and some more.
+/// The width that the longest of these names takes in a picture, or the least that is wanted. A
+/// browser alone knows: 12 px letters are half as wide as high, and some more.
 #[expect(clippy::cast_precision_loss, reason = "a number of letters")]
 fn room_for<'t>(names: impl Iterator<Item = &'t str>, least: f64) -> f64 {
     names.map(|name| 6.8 * name.chars().count() as f64 + 12.0).fold(least, f64::max)
@@ -113,8 +114,8 @@ fn px(position: f64) -> String {
     format!("{position:.1}")
 }
 
-/// Values on a logarithmic axis: a dot, the interval as a thick line, the spread as a thin one, and hills of the samples. `None`
-/// where there is nothing to draw.
+/// Values on a logarithmic axis: a dot, the interval as a thick line, the spread as a thin one, and
+/// hills of the samples. `None` where there is nothing to draw.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "a number of values")]
 pub fn values(title: &str, values: &[PlottedValue]) -> Option<Markup> {
@@ -152,8 +153,8 @@ pub fn values(title: &str, values: &[PlottedValue]) -> Option<Markup> {
     })
 }
 
-/// How samples are spread, in bins of equal width on the page, standing on their value's line; what is beyond the axis is left
-/// out.
+/// How samples are spread, in bins of equal width on the page, standing on their value's line; what
+/// is beyond the axis is left out.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -186,7 +187,8 @@ fn place<'t>(list: &mut Vec<&'t str>, one: &'t str) -> usize {
     })
 }
 
-/// Lines over an axis of numbers, with the names of both axes. `None` where there is nothing to draw.
+/// Lines over an axis of numbers, with the names of both axes. `None` where there is nothing to
+/// draw.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "a number of lines")]
 pub fn lines(
@@ -216,8 +218,8 @@ pub fn lines(
     let width = RIGHT + 48.0 + room_for(lines.iter().map(|line| line.name.as_str()), 212.0);
     let (mut groups, mut kinds) = (Vec::new(), Vec::new());
     let drawn = lines.iter().enumerate().map(|(index, line)| {
-        // Hues by the golden angle, each as different from those before as can be, with lightness in the middle, so that both
-        // backgrounds do.
+        // Hues by the golden angle, each as different from those before as can be, with lightness
+        // in the middle, so that both backgrounds do.
         let hue = place(&mut groups, &line.group) as f64 * 137.5 % 360.0;
         let dashes = ["none", "7 4", "2 3", "10 3 2 3", "1 5"];
         let dashes = dashes[place(&mut kinds, &line.kind) % dashes.len()];

@@ -1,8 +1,9 @@
-//! The programs that measured children run. The usual one is a static ELF file of under 300 bytes assembled here, so
-//! that a measurement needs no compiler and what is timed is process creation, not the start of a C library: it calls
-//! `_exit(0)` at once, or writes one line first. Its file lives in a private directory that goes away with
-//! `Program`, or with the [guard](crate::guard) if this process is killed. Such files are for Linux: elsewhere children
-//! run the system's `/usr/bin/true`, and results name it.
+//! The programs that measured children run. The usual one is a static ELF file of under 300 bytes
+//! assembled here, so that a measurement needs no compiler and what is timed is process creation,
+//! not the start of a C library: it calls `_exit(0)` at once, or writes one line first. Its file
+//! lives in a private directory that goes away with `Program`, or with the [guard](crate::guard) if
+//! this process is killed. Such files are for Linux: elsewhere children run the system's
+//! `/usr/bin/true`, and results name it.
 
 use std::ffi::{CString, OsStr};
 use std::fs;
@@ -28,9 +29,11 @@ mod image;
 pub enum Kind {
     /// A tiny static program that exits at once; `/usr/bin/true` on other systems than Linux.
     Exit,
-    /// A tiny static program that writes `Hello, world!` and a newline to its standard output, then exits; on Linux only.
+    /// A tiny static program that writes `Hello, world!` and a newline to its standard output, then
+    /// exits; on Linux only.
     Write,
-    /// A program of the system, usually dynamically linked, e.g. `/bin/true`; run without arguments, it must exit with 0.
+    /// A program of the system, usually dynamically linked, e.g. `/bin/true`; run without
+    /// arguments, it must exit with 0.
     File(PathBuf),
 }
 
@@ -56,12 +59,12 @@ pub struct Program {
 }
 
 impl Program {
-    /// Finds or writes the program and runs it once, so that a program that cannot be started is an error here and not
-    /// in the middle of a measurement.
+    /// Finds or writes the program and runs it once, so that a program that cannot be started is an
+    /// error here and not in the middle of a measurement.
     ///
     /// # Errors
-    /// When no directory among `$TMPDIR`, `$XDG_RUNTIME_DIR`, `/dev/shm`, `/tmp` and `/var/tmp` takes an executable
-    /// file, or the program does not exit with 0.
+    /// When no directory among `$TMPDIR`, `$XDG_RUNTIME_DIR`, `/dev/shm`, `/tmp` and `/var/tmp`
+    /// takes an executable file, or the program does not exit with 0.
     pub fn prepare(kind: &Kind, guard: Option<&mut Guard>) -> Result<Program, Error> {
         match kind {
             Kind::File(path) => Program::of_the_system(path.clone()),
@@ -113,7 +116,8 @@ impl Program {
         let mut command: Vec<u8> = if bytes.iter().all(plain) {
             bytes.to_vec()
         } else {
-            // The noshell rivals refuse every special character but quotes, so quoting is all that may be used.
+            // The noshell rivals refuse every special character but quotes, so quoting is all that
+            // may be used.
             [b"'", bytes, b"'"].concat()
         };
         if bytes.contains(&b'\'') {
@@ -127,8 +131,8 @@ impl Program {
 
     fn try_run(&self, arguments: &[&str]) -> Result<(), Error> {
         let path = self.os_path();
-        // A child that another thread forked while the file was open for writing holds it open until it execs; so long
-        // the kernel refuses with ETXTBSY.
+        // A child that another thread forked while the file was open for writing holds it open
+        // until it execs; so long the kernel refuses with ETXTBSY.
         let busy = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ExecutableFileBusy;
         // An input of its own, which ends at once: not everybody may open /dev/null everywhere.
         let run = || Command::new(path).args(arguments).stdin(Stdio::piped()).output();
@@ -141,7 +145,8 @@ impl Program {
             output = run();
         }
         let name = Path::new(path).display();
-        // Whoever asked for a program of the system can ask for another one; those made here are the machine's to run.
+        // Whoever asked for a program of the system can ask for another one; those made here are
+        // the machine's to run.
         let wrong =
             |text: String| if self.directory.is_none() { Error::Spec(text) } else { Error::Missing(text) };
         let output =

@@ -1,8 +1,10 @@
-//! How suites differ for those that show, compare and undo: a suite registers its name, columns, plots, fitted lines, yardstick and
-//! clean-up, and nothing else in this crate asks for a suite's name.
+//! How suites differ for those that show, compare and undo: a suite registers its name, columns,
+//! plots, fitted lines, yardstick and clean-up, and nothing else in this crate asks for a suite's
+//! name.
 //!
-//! A registry is made of lists, one for each crate that has suites ([`crate::suites::ALL`]). A suite that no list has, as in a
-//! file saved by another version, is shown as [`Registration::UNKNOWN`].
+//! A registry is made of lists, one for each crate that has suites ([`crate::suites::ALL`]). A
+//! suite that no list has, as in a file saved by another version, is shown as
+//! [`Registration::UNKNOWN`].
 
 use std::io;
 
@@ -44,7 +46,8 @@ pub type Host =
 pub enum Columns {
     /// A line for each method under its parameters, a column for each metric.
     Metrics {
-        /// Whether a narrow table has the estimates and every metric's ratio, too, and not the ratio of `wall` alone.
+        /// Whether a narrow table has the estimates and every metric's ratio, too, and not the
+        /// ratio of `wall` alone.
         all: bool,
     },
     /// Rows that have hardly a metric in common: one a line, headed by this parameter.

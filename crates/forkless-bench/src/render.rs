@@ -1,5 +1,5 @@
-//! Results for readers: a table for the terminal, GitHub-flavoured Markdown, CSV. One line of a table is one method
-//! under one set of parameters; its columns are the metrics.
+//! Results for readers: a table for the terminal, GitHub-flavoured Markdown, CSV. One line of a
+//! table is one method under one set of parameters; its columns are the metrics.
 
 use std::fmt::Write as _;
 
@@ -81,7 +81,8 @@ pub(crate) fn legend(suite: &Suite) -> String {
     )
 }
 
-/// GitHub-flavoured Markdown: a heading, a table and the notes for each suite, the machine at the end.
+/// GitHub-flavoured Markdown: a heading, a table and the notes for each suite, the machine at the
+/// end.
 #[must_use]
 pub fn markdown(results: &Results, registry: Registry) -> String {
     let mut text = String::new();

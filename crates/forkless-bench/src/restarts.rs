@@ -3,8 +3,8 @@
 use crate::registry::Registry;
 use crate::results::{Derived, Metric, Results, Row, Series, Suite, rows};
 
-/// Puts the results of several restarts of the same run together: one row for each that all have, its samples one restart
-/// after the other. `None` for no results.
+/// Puts the results of several restarts of the same run together: one row for each that all have,
+/// its samples one restart after the other. `None` for no results.
 #[must_use]
 pub fn merge(parts: Vec<Results>, registry: Registry) -> Option<Results> {
     let mut parts = parts.into_iter();
@@ -51,7 +51,8 @@ pub fn merge(parts: Vec<Results>, registry: Registry) -> Option<Results> {
     Some(merged)
 }
 
-/// Adds up the figures of restarts; the interval becomes the hull of theirs, for restarts differ by more than rounds do.
+/// Adds up the figures of restarts; the interval becomes the hull of theirs, for restarts differ by
+/// more than rounds do.
 fn merge_derived(into: &mut Vec<Derived>, others: &[Derived]) {
     into.retain_mut(|one| {
         let Some(other) = others.iter().find(|other| other.name == one.name) else { return false };

@@ -1,5 +1,5 @@
-//! What a run gives: typed results, and their JSON form, whose schema is named in every file (`forkless.bench/1`) and
-//! described in `docs/`.
+//! What a run gives: typed results, and their JSON form, whose schema is named in every file
+//! (`forkless.bench/1`) and described in `docs/`.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -86,8 +86,8 @@ pub struct Suite {
 }
 
 impl Suite {
-    /// One suite of the rows of several runs of it under different parameters: rounds and seconds add up, the noise is the
-    /// worst of them. A default suite for none.
+    /// One suite of the rows of several runs of it under different parameters: rounds and seconds
+    /// add up, the noise is the worst of them. A default suite for none.
     #[must_use]
     pub fn join(suites: Vec<Suite>) -> Suite {
         let mut suites = suites.into_iter();
@@ -234,8 +234,8 @@ pub struct Series {
     pub samples: Samples,
 }
 
-/// Makes rows of series taken in one interleaved run. Each is compared with the series of the same metric and parameters whose
-/// method is `baseline`, with draws common to all.
+/// Makes rows of series taken in one interleaved run. Each is compared with the series of the same
+/// metric and parameters whose method is `baseline`, with draws common to all.
 #[must_use]
 pub fn rows(series: Vec<Series>, baseline: Option<&str>, seed: u64) -> Vec<Row> {
     let resampler = Resampler::new(series.iter().map(|one| &one.samples), RESAMPLES, seed);

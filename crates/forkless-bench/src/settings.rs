@@ -1,5 +1,6 @@
-//! System settings changed for the length of a measurement. The guard hears of each before it happens, and each is set
-//! back when its value is dropped, so a setting returns to what it was after success, error, panic and kill alike.
+//! System settings changed for the length of a measurement. The guard hears of each before it
+//! happens, and each is set back when its value is dropped, so a setting returns to what it was
+//! after success, error, panic and kill alike.
 
 use std::fs;
 use std::io::Write as _;
@@ -16,7 +17,8 @@ pub struct Changed {
 }
 
 impl Changed {
-    /// Sets `path` to `value`; `None` when it is that already. Without a guard nothing is changed: [`Error::Missing`].
+    /// Sets `path` to `value`; `None` when it is that already. Without a guard nothing is changed:
+    /// [`Error::Missing`].
     pub fn set(path: &Path, value: &str, guard: Option<&mut Guard>) -> Result<Option<Changed>, Error> {
         let text = fs::read_to_string(path).map_err(Error::io(format!("read {}", path.display())))?;
         let old = selected(text.trim());
@@ -26,15 +28,16 @@ impl Changed {
         let Some(guard) = guard else {
             return Err(Error::Missing(format!("nobody would restore {} after a crash", path.display())));
         };
-        // What may not be written will not change: the guard must not hear of it, or it would complain of not being able to
-        // undo what never happened.
+        // What may not be written will not change: the guard must not hear of it, or it would
+        // complain of not being able to undo what never happened.
         drop(open(path)?);
         guard.restore_setting(path, old)?;
         write(path, value)?;
         Ok(Some(Changed { path: path.to_owned(), old: old.to_owned() }))
     }
 
-    /// Sets it to another value, or asks for the same once more; what it goes back to stays what it was.
+    /// Sets it to another value, or asks for the same once more; what it goes back to stays what it
+    /// was.
     pub(crate) fn again(&self, value: &str) -> Result<(), Error> {
         write(&self.path, value)
     }

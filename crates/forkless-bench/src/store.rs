@@ -1,5 +1,5 @@
-//! Results kept in the user's data directory, one JSON file a run, named by time, suites and machine:
-//! `20261121T214501Z-spawn-18025e60.json`.
+//! Results kept in the user's data directory, one JSON file a run, named by time, suites and
+//! machine: `20261121T214501Z-spawn-18025e60.json`.
 
 use std::env;
 use std::fs;
@@ -19,7 +19,8 @@ impl Store {
     /// `$XDG_DATA_HOME/forkless/bench`, or `~/.local/share/forkless/bench`.
     ///
     /// # Errors
-    /// When neither variable names an absolute path. The directory itself is made when something is saved.
+    /// When neither variable names an absolute path. The directory itself is made when something is
+    /// saved.
     pub fn open() -> Result<Store, Error> {
         let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let data = absolute("XDG_DATA_HOME")
@@ -62,7 +63,8 @@ impl Store {
         files
     }
 
-    /// Reads a result: a path, `published` or `published:SYSTEM`, `latest`, `latest~N` (the N-th before it), or the beginning of a saved name.
+    /// Reads a result: a path, `published` or `published:SYSTEM`, `latest`, `latest~N` (the N-th
+    /// before it), or the beginning of a saved name.
     ///
     /// # Errors
     /// [`Error::Spec`] when nothing or more than one file is meant, or it is not a result.

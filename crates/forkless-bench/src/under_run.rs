@@ -1,12 +1,14 @@
-//! The same measurement in a process that runs under `forkless run`: a second process of the calling program, started through
-//! `run`, does the work of one `Arm` and hands its figures back over a pipe, so that it takes its turns among the others of
-//! the same run. What it forks is libc's `fork`, in a program that knows nothing of the library preloaded into it.
+//! The same measurement in a process that runs under `forkless run`: a second process of the
+//! calling program, started through `run`, does the work of one `Arm` and hands its figures back
+//! over a pipe, so that it takes its turns among the others of the same run. What it forks is
+//! libc's `fork`, in a program that knows nothing of the library preloaded into it.
 //!
-//! The figures count only if the library did what they are said to show: when the process ends, the report of `run` must have as
-//! many forks speculated and committed as were made, or the results say otherwise.
+//! The figures count only if the library did what they are said to show: when the process ends, the
+//! report of `run` must have as many forks speculated and committed as were made, or the results
+//! say otherwise.
 //!
-//! This library cannot know how to start itself as a program; the caller gives the program, whose `bench forker` must call
-//! [`serve`].
+//! This library cannot know how to start itself as a program; the caller gives the program, whose
+//! `bench forker` must call [`serve`].
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
@@ -88,7 +90,8 @@ impl Forker {
             }
             let complaints =
                 File::create(directory.join("stderr")).map_err(Error::io("make a temporary file"))?;
-            // A child that a busy machine runs late would be undone, and another mechanism be measured.
+            // A child that a busy machine runs late would be undone, and another mechanism be
+            // measured.
             let patient = RunOptions { fork_limit_ms: Some(10_000), ..RunOptions::USUAL };
             let report = directory.join("report");
             let words = patient.before(&launcher.0, Some(&report));
@@ -150,14 +153,16 @@ impl Forker {
     pub(crate) fn finish(mut self) -> Result<ForkCounts, Error> {
         drop(self.requests.take());
         self.child.wait().map_err(Error::io("wait for the process under forkless run"))?;
-        // `run` has a collector write the report when the last process of the tree is gone: soon, but later.
+        // `run` has a collector write the report when the last process of the tree is gone: soon,
+        // but later.
         let path = self.directory.join("report");
         let end = Instant::now() + Duration::from_secs(60);
         loop {
             if let Ok(report) = RunReport::read(&path) {
                 return Ok(ForkCounts::of(&report));
             }
-            // Without a report, which `run` opens before it executes anything, the program ran plainly.
+            // Without a report, which `run` opens before it executes anything, the program ran
+            // plainly.
             if !path.exists() || Instant::now() > end {
                 return Err(Error::Missing(format!("forkless run did nothing: {}", self.complaint())));
             }
@@ -238,7 +243,8 @@ impl Arm for Remote<'_> {
     }
 }
 
-/// The second process: builds what the first line asks for and repeats it as the following lines ask, until there are none.
+/// The second process: builds what the first line asks for and repeats it as the following lines
+/// ask, until there are none.
 ///
 /// # Errors
 /// When an answer cannot be written.

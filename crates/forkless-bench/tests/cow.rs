@@ -1,4 +1,5 @@
-//! The `cow` suite in a process of its own: a fork by any other test of the same process would write-protect its pages, too.
+//! The `cow` suite in a process of its own: a fork by any other test of the same process would
+//! write-protect its pages, too.
 
 use forkless_bench::engine::{Schedule, Silent};
 use forkless_bench::pages::Pages;

@@ -1,4 +1,5 @@
-//! Specifications that cannot be measured are errors that say so, and small pieces that no suite shows.
+//! Specifications that cannot be measured are errors that say so, and small pieces that no suite
+//! shows.
 
 use std::process::Command;
 

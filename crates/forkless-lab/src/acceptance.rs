@@ -1,5 +1,5 @@
-//! This project's own acceptance limits for the suite `victims`: what its authors set out to reach. They are checked on a saved
-//! result, and users of the suite do not see them.
+//! This project's own acceptance limits for the suite `victims`: what its authors set out to reach.
+//! They are checked on a saved result, and users of the suite do not see them.
 
 use forkless_bench::check::{Bound, CheckVerdict};
 use forkless_bench::results::{Results, Suite};
@@ -51,8 +51,8 @@ const LIMITS: &[AcceptanceLimit] = &[
     at_most("break-even", "break-even size", 16.0),
 ];
 
-/// The checks of a result's suite `victims`, each held to its acceptance limit. `None` where the result has no such suite, or no
-/// check in it.
+/// The checks of a result's suite `victims`, each held to its acceptance limit. `None` where the
+/// result has no such suite, or no check in it.
 #[must_use]
 pub fn judge(results: &Results) -> Option<Suite> {
     let mut suite = results.suites.iter().find(|suite| suite.name == crate::VICTIMS)?.clone();

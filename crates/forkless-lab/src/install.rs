@@ -9,7 +9,8 @@ use forkless_bench::engine::Observer;
 use forkless_bench::error::Error;
 use forkless_bench::machine::is_root;
 
-/// A program by name, from `$PATH` or the directories of servers, which a user's `$PATH` often lacks.
+/// A program by name, from `$PATH` or the directories of servers, which a user's `$PATH` often
+/// lacks.
 pub(crate) fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let servers = [PathBuf::from("/usr/sbin"), PathBuf::from("/sbin")];

@@ -2,7 +2,8 @@
 //!
 //! - [`victims`]: real programs with and without `forkless run`.
 //! - [`acceptance`]: what this project set out to reach with them.
-//! - [`reproduce`]: the published experiments by their authors' procedures, and a ledger of their claims.
+//! - [`reproduce`]: the published experiments by their authors' procedures, and a ledger of their
+//!   claims.
 //! - [`subreaper`]: ends the programs that either starts.
 //!
 //! Measuring is for Linux; elsewhere there are the acceptance limits and the registry of suites.

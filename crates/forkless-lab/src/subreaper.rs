@@ -1,15 +1,19 @@
-//! A process that keeps another program, and everything that one starts, from outliving the measurement.
+//! A process that keeps another program, and everything that one starts, from outliving the
+//! measurement.
 //!
-//! Servers and their workers would live on when the measuring process is killed: a signal on its parent's death reaches a
-//! program, but not the programs it has started. This process is the subreaper (prctl(2), `PR_SET_CHILD_SUBREAPER`) of all of
-//! them, so that orphans become its own children; it holds the read end of a pipe whose other end only the measuring process
-//! has, and when that closes, for whatever reason, it ends and reaps all it has. It signals its own children only, whose
-//! numbers nobody else can have got meanwhile.
+//! Servers and their workers would live on when the measuring process is killed: a signal on its
+//! parent's death reaches a program, but not the programs it has started. This process is the
+//! subreaper (prctl(2), `PR_SET_CHILD_SUBREAPER`) of all of them, so that orphans become its own
+//! children; it holds the read end of a pipe whose other end only the measuring process has, and
+//! when that closes, for whatever reason, it ends and reaps all it has. It signals its own children
+//! only, whose numbers nobody else can have got meanwhile.
 //!
-//! The subreaper reaps every child of its own at once, as init does. A program may wait for an orphan's number to be free:
-//! Apache's mod_cgid asks kill(2) for up to six seconds whether a CGI program is still there, and a zombie is.
+//! The subreaper reaps every child of its own at once, as init does. A program may wait for an
+//! orphan's number to be free: Apache's mod_cgid asks kill(2) for up to six seconds whether a CGI
+//! program is still there, and a zombie is.
 //!
-//! As [`guard`](forkless_bench::guard) does, this library leaves it to its caller how to start itself as a program.
+//! As [`guard`](forkless_bench::guard) does, this library leaves it to its caller how to start
+//! itself as a program.
 
 #![expect(unsafe_code, reason = "prctl, poll, pidfd_open, signalfd, waitpid and kill")]
 
@@ -30,35 +34,38 @@ pub enum Ending {
     Terminate,
 }
 
-/// How long a program may take to end when told to, while the bench waits for it. Apache gives its own workers ten seconds
-/// before it kills them, and the kernel frees 8 GiB in seconds on a busy machine.
+/// How long a program may take to end when told to, while the bench waits for it. Apache gives its
+/// own workers ten seconds before it kills them, and the kernel frees 8 GiB in seconds on a busy
+/// machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The same once the bench is gone: nothing reads a report, and the machine is to be quiet again.
 const ABANDONED: Duration = Duration::from_secs(5);
 /// How often the subreaper looks whether the bench is gone, while a program takes its time to end.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long what it leaves behind may take, while the bench waits: a report being written, workers of a server. No victim
-/// leaves anything on an idle machine.
+/// How long what it leaves behind may take, while the bench waits: a report being written, workers
+/// of a server. No victim leaves anything on an idle machine.
 const REST: Duration = Duration::from_secs(5);
 /// The same once the bench is gone.
 const ABANDONED_REST: Duration = Duration::from_millis(500);
 
-/// Runs the program until it ends or the pipe on standard input is hung up, then ends what is left of it. Returns the status to
-/// exit with: the program's own, 128 and the number of the signal that killed it, or 127 if it could not be started. A program
-/// that had to be killed, or died of a signal, is named on standard error.
+/// Runs the program until it ends or the pipe on standard input is hung up, then ends what is left
+/// of it. Returns the status to exit with: the program's own, 128 and the number of the signal that
+/// killed it, or 127 if it could not be started. A program that had to be killed, or died of a
+/// signal, is named on standard error.
 ///
-/// It reaps every child of the calling process, and holds back SIGCHLD for the calling thread: call it from a process that has no
-/// other children and no other threads.
+/// It reaps every child of the calling process, and holds back SIGCHLD for the calling thread: call
+/// it from a process that has no other children and no other threads.
 pub fn keep(ending: Ending, program: &OsString, arguments: &[OsString]) -> u8 {
     let bench = std::os::unix::process::parent_id();
     let gone = || std::os::unix::process::parent_id() != bench;
     // SAFETY: affects which process adopts this one's orphaned descendants.
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
-    // A parent that ignored SIGCHLD would have the kernel reap, and the status of the program would be lost.
-    // SAFETY: the default action, which is to do nothing; no handler.
+    // A parent that ignored SIGCHLD would have the kernel reap, and the status of the program would
+    // be lost. SAFETY: the default action, which is to do nothing; no handler.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     let mut command = Command::new(program);
-    // A group of its own: servers end by a signal to their whole group (Apache does), which is not to reach the subreaper.
+    // A group of its own: servers end by a signal to their whole group (Apache does), which is not
+    // to reach the subreaper.
     command.args(arguments).process_group(0);
     if ending == Ending::Terminate {
         command.stdin(Stdio::null());
@@ -112,7 +119,8 @@ struct KeptProgram {
     killed: bool,
     /// Readable when a child has ended.
     signals: Option<OwnedFd>,
-    /// Readable when the program has ended: where another thread takes SIGCHLD, and the first does not hear of it.
+    /// Readable when the program has ended: where another thread takes SIGCHLD, and the first does
+    /// not hear of it.
     pidfd: Option<OwnedFd>,
 }
 
@@ -124,8 +132,8 @@ impl KeptProgram {
         unsafe { libc::sigemptyset(&raw mut set) };
         // SAFETY: as before.
         unsafe { libc::sigaddset(&raw mut set, libc::SIGCHLD) };
-        // After the start of the program, which would inherit it. A child that has ended before is found by the first look.
-        // SAFETY: the set is initialised; the old one is not asked for.
+        // After the start of the program, which would inherit it. A child that has ended before is
+        // found by the first look. SAFETY: the set is initialised; the old one is not asked for.
         unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
         // SAFETY: a new descriptor for an initialised set.
         let signals = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
@@ -135,8 +143,8 @@ impl KeptProgram {
         KeptProgram { pid, status: None, killed: false, signals: owned(signals), pidfd: owned(pidfd) }
     }
 
-    /// The program's end, waiting for it no longer than until the time given, or than the pipe on standard input is there. The
-    /// time is asked for again and again.
+    /// The program's end, waiting for it no longer than until the time given, or than the pipe on
+    /// standard input is there. The time is asked for again and again.
     fn ended_before(
         &mut self,
         end: &mut dyn FnMut() -> Option<Instant>,
@@ -154,8 +162,8 @@ impl KeptProgram {
             if left == Some(Duration::ZERO) {
                 return None;
             }
-            // No events asked for: a hang-up is reported all the same, and what the pipe holds is the program's to read. poll(2) passes
-            // by a descriptor below zero.
+            // No events asked for: a hang-up is reported all the same, and what the pipe holds is
+            // the program's to read. poll(2) passes by a descriptor below zero.
             let fd = |fd: &Option<OwnedFd>| fd.as_ref().map_or(-1, AsRawFd::as_raw_fd);
             let mut watched = [
                 watched(if while_the_pipe_is { 0 } else { -1 }, 0),
@@ -172,7 +180,8 @@ impl KeptProgram {
         }
     }
 
-    /// Takes the signal that is pending: SIGCHLD is not queued, so one stands for any number of children.
+    /// Takes the signal that is pending: SIGCHLD is not queued, so one stands for any number of
+    /// children.
     fn hear(&self) {
         let Some(signals) = &self.signals else { return };
         let mut information = [0_u8; size_of::<libc::signalfd_siginfo>()];
@@ -239,7 +248,8 @@ fn end_the_rest(rest: impl Fn() -> Duration) {
             0 => {
                 if begin.elapsed() >= rest() {
                     children().into_iter().for_each(|child| {
-                        // SAFETY: a child that has not been waited for, so its number is still its own.
+                        // SAFETY: a child that has not been waited for, so its number is still its
+                        // own.
                         unsafe { libc::kill(child, libc::SIGKILL) };
                     });
                 }
@@ -250,7 +260,8 @@ fn end_the_rest(rest: impl Fn() -> Duration) {
     }
 }
 
-/// This process's children: by the kernel's list, or where it is not built in (`CONFIG_PROC_CHILDREN`) by everybody's parent.
+/// This process's children: by the kernel's list, or where it is not built in
+/// (`CONFIG_PROC_CHILDREN`) by everybody's parent.
 fn children() -> Vec<i32> {
     let own = std::process::id();
     if let Ok(list) = fs::read_to_string(format!("/proc/self/task/{own}/children")) {

@@ -1,5 +1,6 @@
-//! Comparisons of what has no common measure: figures of other machines, or of an emulator. Every figure is divided by its own
-//! side's yardstick, which is a figure of the same suite; the published tables are made into results here for that purpose.
+//! Comparisons of what has no common measure: figures of other machines, or of an emulator. Every
+//! figure is divided by its own side's yardstick, which is a figure of the same suite; the
+//! published tables are made into results here for that purpose.
 
 use super::{Change, Comparison};
 use crate::published::{calls, cow, masks, spawn};
@@ -28,7 +29,8 @@ pub(super) fn change(
     change.ratio.is_finite().then_some(Change { ci95: [change.ratio; 2], ..change })
 }
 
-/// The articles' own tables, their Linux columns where there are several, as a result to compare with.
+/// The articles' own tables, their Linux columns where there are several, as a result to compare
+/// with.
 #[must_use]
 pub(crate) fn published() -> Results {
     tables(1)

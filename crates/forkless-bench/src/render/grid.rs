@@ -47,8 +47,8 @@ impl Style {
 }
 
 impl Grid {
-    /// Lays out a suite: method, the parameters that differ between rows, then for each metric its median with the 95 %
-    /// interval, and the ratio to the baseline where there is one.
+    /// Lays out a suite: method, the parameters that differ between rows, then for each metric its
+    /// median with the 95 % interval, and the ratio to the baseline where there is one.
     #[must_use]
     pub(crate) fn of(suite: &Suite, columns: Columns, style: Style) -> Grid {
         let all = match columns {
@@ -59,7 +59,8 @@ impl Grid {
         let mut metrics: Vec<(&str, &str)> = Vec::new();
         let mut keys: Vec<(&str, &crate::results::Params)> = Vec::new();
         for row in &suite.rows {
-            // A terminal has no room for estimates beside figures, but where the published table has them.
+            // A terminal has no room for estimates beside figures, but where the published table
+            // has them.
             let shown = all || !row.estimate;
             if shown && !metrics.iter().any(|&(name, _)| name == row.metric) {
                 metrics.push((&row.metric, &row.unit));
@@ -165,8 +166,8 @@ impl Grid {
         }
     }
 
-    /// Lays out comparisons of one result, A, with several others, B, C and so on: a line for each row of A that any of them
-    /// has.
+    /// Lays out comparisons of one result, A, with several others, B, C and so on: a line for each
+    /// row of A that any of them has.
     #[must_use]
     pub fn of_changes(others: &[Vec<Change>]) -> Grid {
         let mut heads = ["suite", "method", "params", "metric", "A"].map(str::to_owned).to_vec();
@@ -235,8 +236,8 @@ impl Grid {
         }
     }
 
-    /// Leaves out the last columns of figures as long as the rest would not fit without being broken within words and figures, and
-    /// returns their heads.
+    /// Leaves out the last columns of figures as long as the rest would not fit without being
+    /// broken within words and figures, and returns their heads.
     pub(super) fn narrow(&mut self, width: u16) -> Vec<String> {
         // A border on either side, a blank on either side of each column, and one more between two.
         let needed = |grid: &Grid| {

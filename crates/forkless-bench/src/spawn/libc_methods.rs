@@ -1,4 +1,5 @@
-//! The ways a C program starts another with what every system gives it: vfork, posix_spawn, fork, system, popen.
+//! The ways a C program starts another with what every system gives it: vfork, posix_spawn, fork,
+//! system, popen.
 
 #![expect(unsafe_code, reason = "the workloads are the C functions themselves")]
 
@@ -27,7 +28,8 @@ impl Vfork {
     fn start(&self, stdout: c_int) -> Result<pid_t, Error> {
         let argv = self.target.argv();
         let mut failure: c_int = 0;
-        // SAFETY: the path and vectors outlive the call; no signal handler is installed while a suite runs.
+        // SAFETY: the path and vectors outlive the call; no signal handler is installed while a
+        // suite runs.
         let pid: c_long = unsafe {
             vfork_exec(self.target.path.as_ptr(), argv.as_ptr(), environment(), stdout, &raw mut failure)
         };
@@ -35,7 +37,8 @@ impl Vfork {
         if pid < 0 {
             return Err(Error::errno("vfork", -pid));
         }
-        // SAFETY: `failure` is a local; volatile because the compiler does not see the child write to it.
+        // SAFETY: `failure` is a local; volatile because the compiler does not see the child write
+        // to it.
         let failure = unsafe { ptr::read_volatile(&raw const failure) };
         if failure != 0 {
             reap(pid, 0)?;
@@ -70,8 +73,8 @@ impl PosixSpawn {
     fn start(&self, actions: *const libc::posix_spawn_file_actions_t) -> Result<pid_t, Error> {
         let argv = self.target.argv();
         let mut pid = 0;
-        // SAFETY: path and vectors are valid; `actions` is null or initialised. posix_spawn takes `char *const *` for
-        // historical reasons and does not write through it.
+        // SAFETY: path and vectors are valid; `actions` is null or initialised. posix_spawn takes
+        // `char *const *` for historical reasons and does not write through it.
         let errno = unsafe {
             libc::posix_spawn(
                 &raw mut pid,

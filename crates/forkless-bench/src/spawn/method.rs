@@ -37,7 +37,8 @@ pub enum Method {
 }
 
 impl Method {
-    /// All methods, in the order of the table; what of them there is here, [`Method::offered`] says.
+    /// All methods, in the order of the table; what of them there is here, [`Method::offered`]
+    /// says.
     pub const ALL: [Method; 24] = [
         Method::VforkExec,
         Method::CloneVm,

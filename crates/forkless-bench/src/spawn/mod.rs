@@ -1,13 +1,14 @@
 //! The `spawn` suite: ways to start a tiny program and wait for it, in one interleaved run.
 //!
-//! All methods start the same file with the same arguments and environment and wait in the same way; those with a pipe
-//! read it to its end first. A child inherits standard input, output and error unless a method's nature is another
-//! (popen-noshell gives it `/dev/null` to read from).
+//! All methods start the same file with the same arguments and environment and wait in the same
+//! way; those with a pipe read it to its end first. A child inherits standard input, output and
+//! error unless a method's nature is another (popen-noshell gives it `/dev/null` to read from).
 //!
-//! Metrics, each a spawn: `wall`, from before the method's first action (its pipe) until the child is reaped; `blocked`,
-//! the part of it until the call that makes the child returned; `cpu_total`, processor time of this process and its
-//! children over a whole turn, with the kernel's estimated division into `cpu_user` and `cpu_system`; with several
-//! threads, `rate`: spawns a second of all threads together.
+//! Metrics, each a spawn: `wall`, from before the method's first action (its pipe) until the child
+//! is reaped; `blocked`, the part of it until the call that makes the child returned; `cpu_total`,
+//! processor time of this process and its children over a whole turn, with the kernel's estimated
+//! division into `cpu_user` and `cpu_system`; with several threads, `rate`: spawns a second of all
+//! threads together.
 
 mod libc_methods;
 #[cfg(target_os = "linux")]
@@ -99,8 +100,8 @@ pub const METRICS: [Metric; 6] = [WALL, BLOCKED, CPU_TOTAL, CPU_USER, CPU_SYSTEM
 /// Measures. The parent's burden is taken up first and given back at the end, whatever the outcome.
 ///
 /// # Errors
-/// [`Error::Missing`] when the machine has not got the memory or the descriptors; [`Error::Spec`] for a specification
-/// without methods, runs or threads; the first error of any spawn otherwise.
+/// [`Error::Missing`] when the machine has not got the memory or the descriptors; [`Error::Spec`]
+/// for a specification without methods, runs or threads; the first error of any spawn otherwise.
 pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observer) -> Result<Suite, Error> {
     if spec.threads == 0 {
         return Err(Error::Spec("--threads must be at least 1".into()));
@@ -148,7 +149,8 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
     })
 }
 
-/// The series whose wandering says most about the machine: with many threads, single spawns wait for each other.
+/// The series whose wandering says most about the machine: with many threads, single spawns wait
+/// for each other.
 fn steady_series(series: &[Samples]) -> &Samples {
     series.get(5).unwrap_or(&series[0])
 }
@@ -211,7 +213,8 @@ fn arms(spec: &Spec, target: &Arc<SpawnedProgram>, overhead: f64) -> Result<Vec<
     Ok((0..spec.methods.len()).map(arm).collect())
 }
 
-/// An arm for each method, repeated in the calling thread; its series are the first five of [`METRICS`].
+/// An arm for each method, repeated in the calling thread; its series are the first five of
+/// [`METRICS`].
 pub fn single_arms(
     methods: &[Method],
     target: &Arc<SpawnedProgram>,
@@ -223,7 +226,8 @@ pub fn single_arms(
     methods.iter().map(arm).collect()
 }
 
-/// Adds a lap to the series `wall` and `blocked`, in microseconds, without what the clock readings inside it cost.
+/// Adds a lap to the series `wall` and `blocked`, in microseconds, without what the clock readings
+/// inside it cost.
 #[expect(clippy::cast_precision_loss, reason = "a double holds a hundred days of nanoseconds exactly")]
 fn add_lap(turn: &mut Turn, lap: Lap, overhead: f64) {
     let microseconds =
@@ -281,7 +285,8 @@ impl Arm for Crowd {
         let before = CpuTime::of_self_and_children();
         let laps = pool.run(self.method, settle, total)?;
         let used = CpuTime::of_self_and_children().since(before);
-        // Every thread's laps would swamp the results with thousands of values a turn; every n-th one stands for them.
+        // Every thread's laps would swamp the results with thousands of values a turn; every n-th
+        // one stands for them.
         for &lap in laps.iter().skip(pool.len() / 2).step_by(pool.len()) {
             add_lap(turn, lap, self.overhead);
         }

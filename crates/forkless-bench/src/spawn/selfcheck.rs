@@ -1,6 +1,7 @@
-//! The instrument against itself: a method compared with itself must show no difference, and with itself slowed down by a
-//! known share must show that difference. Both comparisons are made many times, each an interleaved run of its own, and
-//! counted. The ratio looked at is the one within rounds.
+//! The instrument against itself: a method compared with itself must show no difference, and with
+//! itself slowed down by a known share must show that difference. Both comparisons are made many
+//! times, each an interleaved run of its own, and counted. The ratio looked at is the one within
+//! rounds.
 
 use crate::clock::{self, now};
 use crate::engine::{self, Arm, Observer, Schedule, Silent, Turn};
@@ -39,7 +40,8 @@ pub struct SelfChecked {
     pub found: usize,
     /// Median over the runs of the interval's width of the ratio of a method to itself.
     pub width: f64,
-    /// Median over the runs of the measured ratio of the slowed-down method: one plus the slowdown, if all is well.
+    /// Median over the runs of the measured ratio of the slowed-down method: one plus the slowdown,
+    /// if all is well.
     pub measured: f64,
 }
 

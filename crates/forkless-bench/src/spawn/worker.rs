@@ -1,5 +1,5 @@
-//! What a method is to the suite: something that starts the child once and times it. And the few system calls that
-//! the workloads share, so that all of them wait and read in the same way.
+//! What a method is to the suite: something that starts the child once and times it. And the few
+//! system calls that the workloads share, so that all of them wait and read in the same way.
 
 #![expect(unsafe_code, reason = "waitpid, pipe2, read and environ")]
 
@@ -14,7 +14,8 @@ use crate::clock::now;
 use crate::error::Error;
 use crate::program::Program;
 
-/// One child, from before it is made until after it is reaped, in nanoseconds of the monotonic clock.
+/// One child, from before it is made until after it is reaped, in nanoseconds of the monotonic
+/// clock.
 #[derive(Debug, Clone, Copy)]
 pub struct Lap {
     /// Before the first thing a method does for this child, its pipe included.
@@ -64,7 +65,8 @@ unsafe extern "C" {
 /// The environment all methods hand on: this process's own.
 #[inline]
 pub(crate) fn environment() -> *const *const c_char {
-    // SAFETY: the suite changes no environment variable while it measures, and nobody else may (as std says of set_var).
+    // SAFETY: the suite changes no environment variable while it measures, and nobody else may (as
+    // std says of set_var).
     unsafe { environ }
 }
 
@@ -73,7 +75,8 @@ pub(crate) fn environment() -> *const *const c_char {
 pub fn reap(pid: pid_t, flags: c_int) -> Result<c_int, Error> {
     let mut status = 0;
     loop {
-        // SAFETY: `status` is writable; `pid` is a child of this process that nobody else waits for.
+        // SAFETY: `status` is writable; `pid` is a child of this process that nobody else waits
+        // for.
         if unsafe { libc::waitpid(pid, &raw mut status, flags) } == pid {
             return Ok(status);
         }
@@ -87,7 +90,8 @@ pub fn reap(pid: pid_t, flags: c_int) -> Result<c_int, Error> {
 /// Forks; the child does `work` and exits with the status it gives.
 ///
 /// # Safety
-/// `work` calls only async-signal-safe functions: the child has one thread and whatever locks others held.
+/// `work` calls only async-signal-safe functions: the child has one thread and whatever locks
+/// others held.
 #[inline]
 pub(crate) unsafe fn fork(work: impl FnOnce() -> c_int) -> Result<pid_t, Error> {
     // SAFETY: the caller answers for what the child does.
@@ -113,7 +117,8 @@ pub(crate) fn fork_exec(target: &SpawnedProgram) -> Result<pid_t, Error> {
     unsafe { fork(exec) }
 }
 
-/// The second half of a lap: reads the child's output to its end, where it has a pipe, reaps the child and judges it.
+/// The second half of a lap: reads the child's output to its end, where it has a pipe, reaps the
+/// child and judges it.
 #[inline]
 pub fn finish(
     method: &str,
@@ -152,8 +157,8 @@ fn new_pipe(ends: &mut [c_int; 2]) -> c_int {
     unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) }
 }
 
-/// macOS has no pipe2. A child that another thread starts between these calls inherits the ends, and with them the wait
-/// for its end; it is as short as the others.
+/// macOS has no pipe2. A child that another thread starts between these calls inherits the ends,
+/// and with them the wait for its end; it is as short as the others.
 #[cfg(target_os = "macos")]
 fn new_pipe(ends: &mut [c_int; 2]) -> c_int {
     // SAFETY: `ends` has room for the two descriptors the call writes.

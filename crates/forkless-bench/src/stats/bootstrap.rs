@@ -1,14 +1,15 @@
 //! Intervals by resampling rounds.
 //!
-//! Samples taken in one round share the state of the machine, and neighbouring rounds share much of it; treating every
-//! sample as independent gives intervals that are too narrow. What is drawn with replacement is therefore whole
-//! *rounds*, in runs of neighbouring ones (a circular block bootstrap, Politis and Romano 1992) as long as the dependence of
-//! the rounds asks for, and the same draw is applied to every method of the run: what slowed one method down in a round
-//! slowed the others too, and cancels in their ratio.
+//! Samples taken in one round share the state of the machine, and neighbouring rounds share much of
+//! it; treating every sample as independent gives intervals that are too narrow. What is drawn with
+//! replacement is therefore whole *rounds*, in runs of neighbouring ones (a circular block
+//! bootstrap, Politis and Romano 1992) as long as the dependence of the rounds asks for, and the
+//! same draw is applied to every method of the run: what slowed one method down in a round slowed
+//! the others too, and cancels in their ratio.
 //!
-//! Intervals are percentile intervals. For a median the bias and acceleration of BCa add nothing but noise (its
-//! jackknife is inconsistent for quantiles: Efron and Tibshirani 1993, section 11.6); the tests below measure
-//! what the percentile interval really covers.
+//! Intervals are percentile intervals. For a median the bias and acceleration of BCa add nothing
+//! but noise (its jackknife is inconsistent for quantiles: Efron and Tibshirani 1993, section
+//! 11.6); the tests below measure what the percentile interval really covers.
 
 use rand::RngExt as _;
 use rand::SeedableRng as _;
@@ -40,11 +41,12 @@ impl Samples {
     }
 }
 
-/// One series against another *within* rounds: the ratio of their medians in each round, one value a round.
+/// One series against another *within* rounds: the ratio of their medians in each round, one value
+/// a round.
 ///
-/// The median of these values says how the two compare with what both suffered cancelled before it can widen anything. In
-/// interleaved runs of a spawn against itself on a busy virtual machine it scattered by a quarter of what the ratio of the
-/// two overall medians did.
+/// The median of these values says how the two compare with what both suffered cancelled before it
+/// can widen anything. In interleaved runs of a spawn against itself on a busy virtual machine it
+/// scattered by a quarter of what the ratio of the two overall medians did.
 #[must_use]
 pub fn within_rounds(numerator: &Samples, denominator: &Samples) -> Samples {
     let pairs = round_medians(numerator).into_iter().zip(round_medians(denominator));
@@ -61,7 +63,8 @@ pub struct Resampler {
 }
 
 impl Resampler {
-    /// Draws `resamples` times as many rounds as the series have, in blocks long enough for the most dependent of them.
+    /// Draws `resamples` times as many rounds as the series have, in blocks long enough for the
+    /// most dependent of them.
     #[must_use]
     pub fn new<'a>(series: impl IntoIterator<Item = &'a Samples>, resamples: usize, seed: u64) -> Resampler {
         let medians: Vec<Vec<f64>> = series.into_iter().map(round_medians).collect();
@@ -122,11 +125,12 @@ pub struct Replicates {
 }
 
 impl Replicates {
-    /// The interval that holds the figure with `confidence` (0 to 1); `None` for fewer than two replicates or blocks.
+    /// The interval that holds the figure with `confidence` (0 to 1); `None` for fewer than two
+    /// replicates or blocks.
     ///
-    /// Percentiles of replicates are too narrow for few units, by the square root of (n - 1) / n and by taking the normal
-    /// distribution for Student's. The percentiles are moved outward by both (the expanded percentile interval: Hesterberg,
-    /// The American Statistician 69(4), 2015).
+    /// Percentiles of replicates are too narrow for few units, by the square root of (n - 1) / n
+    /// and by taking the normal distribution for Student's. The percentiles are moved outward by
+    /// both (the expanded percentile interval: Hesterberg, The American Statistician 69(4), 2015).
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a number of blocks")]
     pub fn interval(&self, confidence: f64) -> Option<[f64; 2]> {
@@ -164,8 +168,8 @@ pub fn round_medians(samples: &Samples) -> Vec<f64> {
     medians
 }
 
-/// How much a round tells of the next: the correlation of ranks, which a few outliers do not hide as they would hide
-/// that of the values.
+/// How much a round tells of the next: the correlation of ranks, which a few outliers do not hide
+/// as they would hide that of the values.
 #[expect(clippy::cast_precision_loss, reason = "ranks are far below 2^52")]
 fn autocorrelation(values: &[f64]) -> f64 {
     let mut order: Vec<usize> = (0..values.len()).collect();
@@ -180,9 +184,10 @@ fn autocorrelation(values: &[f64]) -> f64 {
     if variance > 0.0 { (products / variance).clamp(0.0, 0.95) } else { 0.0 }
 }
 
-/// The block length that is best for the variance of a mean under first-order dependence (Carlstein 1986), and never so
-/// long that fewer than eight blocks are drawn. At least the square root of the number of rounds: a slow change of the
-/// machine hides behind the noise of single rounds, so that too little of it shows in their correlation.
+/// The block length that is best for the variance of a mean under first-order dependence (Carlstein
+/// 1986), and never so long that fewer than eight blocks are drawn. At least the square root of the
+/// number of rounds: a slow change of the machine hides behind the noise of single rounds, so that
+/// too little of it shows in their correlation.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -195,7 +200,8 @@ fn block_length(rounds: usize, dependence: f64) -> usize {
     (carlstein.max(rounds.sqrt()).min(rounds / 8.0).round() as usize).max(1)
 }
 
-/// The median where the sample of round `r` counts `weights[r]` times; `None` where every weight is zero.
+/// The median where the sample of round `r` counts `weights[r]` times; `None` where every weight is
+/// zero.
 fn weighted_median(sorted: &[(f64, usize)], weights: &[u16], counts: &[u32]) -> Option<f64> {
     let total: u64 = weights.iter().zip(counts).map(|(&w, &c)| u64::from(w) * u64::from(c)).sum();
     let mut seen = 0;
@@ -206,7 +212,8 @@ fn weighted_median(sorted: &[(f64, usize)], weights: &[u16], counts: &[u32]) -> 
             return Some(value);
         }
         if 2 * seen == total && total > 0 {
-            // An even number of samples, split exactly here: the middle of this one and the next that counts.
+            // An even number of samples, split exactly here: the middle of this one and the next
+            // that counts.
             let next = iter.find(|&&(_, round)| weights[round] > 0).map_or(value, |&(next, _)| next);
             return Some(value.midpoint(next));
         }
@@ -291,7 +298,8 @@ mod tests {
 
     #[test]
     fn the_interval_of_a_median_covers_the_truth_about_as_often_as_it_says() {
-        // exp is monotonic and the tail is rare: the true median of sample(1.0) lies a little above 60.
+        // exp is monotonic and the tail is rare: the true median of sample(1.0) lies a little above
+        // 60.
         let truth = {
             let mut timer = Timer::new(99);
             let samples: Vec<f64> = (0..200_000)

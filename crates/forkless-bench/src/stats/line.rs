@@ -32,7 +32,8 @@ fn fit_line(points: &[(f64, f64)]) -> Option<Line> {
     Some(Line { intercept: y_mean - slope * x_mean, slope, r2 })
 }
 
-/// A line through the medians of several series, with 95 % intervals; `None` where there are too few rounds for one.
+/// A line through the medians of several series, with 95 % intervals; `None` where there are too
+/// few rounds for one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fitted {
     /// The line through the medians.
@@ -45,10 +46,11 @@ pub struct Fitted {
     pub r2: Option<[f64; 2]>,
 }
 
-/// Fits a line through the medians of series at several abscissae, and again through those of resampled rounds.
+/// Fits a line through the medians of series at several abscissae, and again through those of
+/// resampled rounds.
 ///
-/// Not the median of lines through single rounds: one disturbed turn makes a round's points no line at all, which says much about
-/// the machine and nothing about the series.
+/// Not the median of lines through single rounds: one disturbed turn makes a round's points no line
+/// at all, which says much about the machine and nothing about the series.
 #[must_use]
 pub fn fit_medians(series: &[(f64, Samples)], resamples: usize, seed: u64) -> Option<Fitted> {
     let points: Vec<(f64, f64)> = series.iter().map(|(x, samples)| (*x, median(&samples.values))).collect();

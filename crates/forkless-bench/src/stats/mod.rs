@@ -1,5 +1,6 @@
-//! What can be said about a set of timings: quantiles that say where most of them lie, outliers counted and not hidden,
-//! and intervals from [resampling](bootstrap) that say how far the figures can be trusted.
+//! What can be said about a set of timings: quantiles that say where most of them lie, outliers
+//! counted and not hidden, and intervals from [resampling](bootstrap) that say how far the figures
+//! can be trusted.
 
 pub mod bootstrap;
 pub mod line;
@@ -33,8 +34,8 @@ pub struct Summary {
     pub max: f64,
     /// Arithmetic mean, outliers included.
     pub mean: f64,
-    /// Samples further than three interquartile ranges outside the quartiles (Tukey's outer fences). They are part of
-    /// every figure above.
+    /// Samples further than three interquartile ranges outside the quartiles (Tukey's outer
+    /// fences). They are part of every figure above.
     pub outliers: usize,
 }
 
@@ -73,8 +74,8 @@ pub(crate) fn mean(samples: &[f64]) -> f64 {
     if samples.is_empty() { 0.0 } else { samples.iter().sum::<f64>() / samples.len() as f64 }
 }
 
-/// The `p` quantile of ascending samples, interpolated between neighbours (Hyndman and Fan's type 7, the default of R
-/// and NumPy); 0 for no samples.
+/// The `p` quantile of ascending samples, interpolated between neighbours (Hyndman and Fan's type
+/// 7, the default of R and NumPy); 0 for no samples.
 #[must_use]
 #[expect(
     clippy::cast_precision_loss,
@@ -109,8 +110,8 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// At most `bins` bins of equal ratio between the smallest and the largest positive sample; samples that are not
-    /// positive are counted in the first bin.
+    /// At most `bins` bins of equal ratio between the smallest and the largest positive sample;
+    /// samples that are not positive are counted in the first bin.
     #[must_use]
     #[expect(
         clippy::cast_precision_loss,

@@ -1,13 +1,15 @@
-//! The `blockwrite` suite: the reads that appear in a pure write test, by block size. A *buffered* write that covers part of a
-//! block of the page cache which is not in memory makes the kernel read that block first; a write of whole blocks does not,
-//! whatever the device's sector. Measured on a scratch file and, as root, on a loop device and a device-mapper volume that
-//! the suite makes and removes. No device that was there before is ever written to.
+//! The `blockwrite` suite: the reads that appear in a pure write test, by block size. A *buffered*
+//! write that covers part of a block of the page cache which is not in memory makes the kernel read
+//! that block first; a write of whole blocks does not, whatever the device's sector. Measured on a
+//! scratch file and, as root, on a loop device and a device-mapper volume that the suite makes and
+//! removes. No device that was there before is ever written to.
 //!
-//! One repetition starts with nothing of the target in memory (written back, then `POSIX_FADV_DONTNEED`; where the kernel
-//! tells what is cached, it is checked), writes the target once from its beginning in writes of one size, and ends when the
-//! data is on the device (`fdatasync`). Metrics: `throughput`; `reads`, the device's for every 4 KiB written, and
-//! `read_bytes`, those this process caused, in percent of the bytes written; and what iostat prints for the
-//! device: `r/s`, `rsec/s`, `w/s`, `wsec/s`.
+//! One repetition starts with nothing of the target in memory (written back, then
+//! `POSIX_FADV_DONTNEED`; where the kernel tells what is cached, it is checked), writes the target
+//! once from its beginning in writes of one size, and ends when the data is on the device
+//! (`fdatasync`). Metrics: `throughput`; `reads`, the device's for every 4 KiB written, and
+//! `read_bytes`, those this process caused, in percent of the bytes written; and what iostat prints
+//! for the device: `r/s`, `rsec/s`, `w/s`, `wsec/s`.
 
 #![expect(unsafe_code, reason = "posix_fadvise and cachestat")]
 
@@ -153,8 +155,8 @@ const METRICS: [Metric; 7] = [
 /// Measures each target in turn; on one target all block sizes and modes are interleaved.
 ///
 /// # Errors
-/// [`Error::Spec`] for no target or a block size of zero or beyond the size; the first write that fails. A target this machine
-/// does not give, and a block size `O_DIRECT` refuses, are notes.
+/// [`Error::Spec`] for no target or a block size of zero or beyond the size; the first write that
+/// fails. A target this machine does not give, and a block size `O_DIRECT` refuses, are notes.
 pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observer) -> Result<Suite, Error> {
     if spec.targets.is_empty() || spec.bs.is_empty() || spec.modes.is_empty() {
         return Err(Error::Spec("nothing to write: choose a target, a block size and a mode".into()));
@@ -389,10 +391,12 @@ fn write_once(file: &File, bs: u64, bytes: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Puts the target out of memory; returns how many of its pages are still in it, 0 where the kernel does not tell.
+/// Puts the target out of memory; returns how many of its pages are still in it, 0 where the kernel
+/// does not tell.
 fn forget(file: &File, size: u64) -> Result<u64, Error> {
     let mut left = 0;
-    // A page under way to the device, or held by another processor's batch, is passed over the first time.
+    // A page under way to the device, or held by another processor's batch, is passed over the
+    // first time.
     for _ in 0..10 {
         file.sync_data().map_err(Error::io("write the target's pages back"))?;
         // SAFETY: the descriptor is open; the call only drops clean pages from the cache.
@@ -415,7 +419,8 @@ fn cached(file: &File, size: u64) -> Option<u64> {
     let range = [0_u64, size];
     // nr_cache, nr_dirty, nr_writeback, nr_evicted, nr_recently_evicted
     let mut stat = [0_u64; 5];
-    // SAFETY: range and result are as long as the kernel's structures (include/uapi/linux/mman.h), flags must be 0.
+    // SAFETY: range and result are as long as the kernel's structures (include/uapi/linux/mman.h),
+    // flags must be 0.
     let result =
         unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), range.as_ptr(), stat.as_mut_ptr(), 0_u32) };
     (result == 0).then_some(stat[0])

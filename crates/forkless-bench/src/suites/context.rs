@@ -1,8 +1,9 @@
-//! The `context` suite: the cost of switching contexts with and without the system calls that libc's functions make on the way,
-//! and of asking for the local time with and without TZ.
+//! The `context` suite: the cost of switching contexts with and without the system calls that
+//! libc's functions make on the way, and of asking for the local time with and without TZ.
 //!
-//! Metrics, each an operation: `real`, and `syscalls`, the number of system calls it makes, counted in a traced child and so
-//! exact. Everything runs in forked children, for TZ is a process's own and a library's cache of it is for life.
+//! Metrics, each an operation: `real`, and `syscalls`, the number of system calls it makes, counted
+//! in a traced child and so exact. Everything runs in forked children, for TZ is a process's own
+//! and a library's cache of it is for life.
 
 #![expect(unsafe_code, reason = "context switches, ptrace and the C library's time functions")]
 
@@ -22,7 +23,8 @@ use crate::stats::bootstrap::{Resampler, Samples};
 mod count;
 pub(crate) mod switch;
 
-/// The suite for those that show and compare. A row's yardstick is the switch without a system call.
+/// The suite for those that show and compare. A row's yardstick is the switch without a system
+/// call.
 pub(crate) const SUITE: Registration = Registration {
     name: "context",
     yardstick: |rows, row| row_of(rows, "_setjmp", row),
@@ -200,18 +202,21 @@ fn set_zone(operation: &Operation) {
 #[expect(clippy::cast_precision_loss, reason = "nanoseconds and counts of a batch")]
 fn in_child(operation: &Operation, batches: usize) -> Result<Vec<f64>, Error> {
     let (read, write) = pipe()?;
-    // SAFETY: the child runs the operation, writes to a pipe and exits; the suite runs in a program of one thread.
+    // SAFETY: the child runs the operation, writes to a pipe and exits; the suite runs in a program
+    // of one thread.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         set_zone(operation);
-        // The first batch fills caches that are the process's own, such as the rules of the time zone.
+        // The first batch fills caches that are the process's own, such as the rules of the time
+        // zone.
         (operation.repeat)(operation.batch.div_ceil(10));
         for _ in 0..batches {
             let start = now();
             (operation.repeat)(operation.batch);
             let elapsed = (now() - start) as f64 / operation.batch as f64;
             let bytes = elapsed.to_ne_bytes();
-            // SAFETY: eight bytes of a local. The parent reads meanwhile, however little the pipe holds.
+            // SAFETY: eight bytes of a local. The parent reads meanwhile, however little the pipe
+            // holds.
             unsafe {
                 libc::write(std::os::fd::AsRawFd::as_raw_fd(&write), bytes.as_ptr().cast(), bytes.len())
             };
@@ -236,7 +241,8 @@ const SOME_DAY: i64 = 1_700_000_000;
 fn localtime(count: u64) {
     for second in 0..count.cast_signed() {
         let time = SOME_DAY + second;
-        // SAFETY: the pointer is to a local; the result is a static of the library, used by one thread.
+        // SAFETY: the pointer is to a local; the result is a static of the library, used by one
+        // thread.
         black_box(unsafe { libc::localtime(&raw const time) });
     }
 }

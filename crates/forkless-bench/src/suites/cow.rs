@@ -1,11 +1,14 @@
-//! The `cow` suite: what a fork leaves behind for its parent. After a fork both processes share every page write-protected, and
-//! the parent's next write to each takes a fault: a copy while the child lives, a mere change of the entry once it is gone.
+//! The `cow` suite: what a fork leaves behind for its parent. After a fork both processes share
+//! every page write-protected, and the parent's next write to each takes a fault: a copy while the
+//! child lives, a mere change of the entry once it is gone.
 //!
-//! One repetition is the published procedure: passes that write one byte to every page, timed with the thread's processor
-//! clock; a child; the same passes again. Metrics, each a pass: `before` and `after` (medians of the undisturbed passes) and `first`, the one
-//! right after the child was made; `faults` in that pass; `copied`, the share of pages that lie elsewhere afterwards, seen
-//! from their physical addresses (root only); with transparent huge pages `huge_left`, the share of memory still backed by
-//! them, and `collapse`, the time MADV_COLLAPSE takes to bring the rest back, which it does after each repetition.
+//! One repetition is the published procedure: passes that write one byte to every page, timed with
+//! the thread's processor clock; a child; the same passes again. Metrics, each a pass: `before` and
+//! `after` (medians of the undisturbed passes) and `first`, the one right after the child was made;
+//! `faults` in that pass; `copied`, the share of pages that lie elsewhere afterwards, seen from
+//! their physical addresses (root only); with transparent huge pages `huge_left`, the share of
+//! memory still backed by them, and `collapse`, the time MADV_COLLAPSE takes to bring the rest
+//! back, which it does after each repetition.
 
 #![expect(unsafe_code, reason = "fork, thread clocks and madvise")]
 
@@ -34,7 +37,8 @@ use crate::stats::median;
 use crate::suites::Stages;
 use crate::under_run::{self, Forker, Launcher, Remote};
 
-/// The suite for those that show and compare. A pass is measured against the one that nothing disturbs.
+/// The suite for those that show and compare. A pass is measured against the one that nothing
+/// disturbs.
 pub(crate) const SUITE: Registration = Registration {
     name: "cow",
     plots: &[MetricPlot::marks("first")],
@@ -50,7 +54,8 @@ pub(crate) const SUITE: Registration = Registration {
     ..Registration::UNKNOWN
 };
 
-/// The part of a process under `forkless run`: the same procedure around a fork and exec of its own.
+/// The part of a process under `forkless run`: the same procedure around a fork and exec of its
+/// own.
 #[derive(Debug, Serialize, Deserialize)]
 struct Setup {
     pages: String,
@@ -73,7 +78,8 @@ pub struct Spec {
     pub pages: Vec<Pages>,
     /// Methods that run a program; fork alone, its child dead or alive, is always measured.
     pub methods: Vec<Method>,
-    /// Measure the procedure in a process under `forkless run`, too; it holds the same memory once more.
+    /// Measure the procedure in a process under `forkless run`, too; it holds the same memory once
+    /// more.
     pub under_run: Option<Launcher>,
     /// `runs` is the number of repetitions of the whole procedure.
     pub schedule: Schedule,
@@ -112,7 +118,8 @@ const METRICS: [Metric; 7] = [
 /// Measures each kind of pages in turn; within it all methods are interleaved.
 ///
 /// # Errors
-/// [`Error::Spec`] for no pages or passes; the first error of any child. Kinds of pages the machine does not give are notes.
+/// [`Error::Spec`] for no pages or passes; the first error of any child. Kinds of pages the machine
+/// does not give are notes.
 pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observer) -> Result<Suite, Error> {
     if spec.count == 0 || spec.passes == 0 || spec.stride.contains(&0) {
         return Err(Error::Spec("pages, passes and strides must be at least 1".into()));
@@ -249,8 +256,8 @@ fn measure(
     Ok(steady)
 }
 
-/// The published picture of the `cow` suite: one `*` a millisecond for the first pass after the child, between the passes
-/// before and after it.
+/// The published picture of the `cow` suite: one `*` a millisecond for the first pass after the
+/// child, between the passes before and after it.
 #[must_use]
 fn bars(suite: &Suite) -> String {
     let mut text =
@@ -400,7 +407,8 @@ impl Arm for Procedure<'_> {
     }
 }
 
-/// Waits to be killed. Nobody would kill this child if the bench itself is killed during the passes: it dies with its parent.
+/// Waits to be killed. Nobody would kill this child if the bench itself is killed during the
+/// passes: it dies with its parent.
 #[cfg(target_os = "linux")]
 fn live_as_long_as_the_parent() {
     // SAFETY: affects only this child.
@@ -411,7 +419,8 @@ fn live_as_long_as_the_parent() {
     }
 }
 
-/// Where no signal tells of the parent's death, looks after it each second: an orphan has got another parent.
+/// Where no signal tells of the parent's death, looks after it each second: an orphan has got
+/// another parent.
 #[cfg(not(target_os = "linux"))]
 fn live_as_long_as_the_parent() {
     // SAFETY: getppid has no preconditions.
@@ -440,8 +449,8 @@ fn minor_faults() -> i64 {
     usage.ru_minflt
 }
 
-/// Physical page numbers of up to a thousand pages spread over the memory; `None` where the kernel hides them
-/// (proc_pid_pagemap(5): without CAP_SYS_ADMIN they read as zero).
+/// Physical page numbers of up to a thousand pages spread over the memory; `None` where the kernel
+/// hides them (proc_pid_pagemap(5): without CAP_SYS_ADMIN they read as zero).
 fn places(memory: &Memory) -> Option<Vec<u64>> {
     let map = File::open("/proc/self/pagemap").ok()?;
     let page = page_size();

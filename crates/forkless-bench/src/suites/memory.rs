@@ -1,13 +1,14 @@
-//! The `memory` suite: what starting a program costs a parent that holds much memory, by size, by the share of it that was
-//! ever written, and by the kind of pages behind it.
+//! The `memory` suite: what starting a program costs a parent that holds much memory, by size, by
+//! the share of it that was ever written, and by the kind of pages behind it.
 //!
-//! Beside the metrics of the `spawn` suite there are, for fork, the parts of its time: `until_exec`, until the child has become
-//! the program (by then the copied page tables are gone again); `wait`, from then until the child is reaped; and
-//! `teardown`, from the last instruction of a forked child that exits at once until the parent has reaped it. What a
-//! method costs is then fitted as a constant and a share a GiB.
+//! Beside the metrics of the `spawn` suite there are, for fork, the parts of its time:
+//! `until_exec`, until the child has become the program (by then the copied page tables are gone
+//! again); `wait`, from then until the child is reaped; and `teardown`, from the last instruction
+//! of a forked child that exits at once until the parent has reaped it. What a method costs is then
+//! fitted as a constant and a share a GiB.
 //!
-//! Sizes that do not fit the machine and pages it does not give are left out, and a note says so. System settings change only
-//! as root, and go back to what they were.
+//! Sizes that do not fit the machine and pages it does not give are left out, and a note says so.
+//! System settings change only as root, and go back to what they were.
 
 #![expect(unsafe_code, reason = "fork, and memory shared with the forked child")]
 
@@ -67,7 +68,8 @@ pub struct Spec {
     pub pages: Vec<Pages>,
     /// Methods; `vfork_exec` is what the others are compared with.
     pub methods: Vec<Method>,
-    /// Measure fork and exec in a process under `forkless run`, too; it holds the same memory once more.
+    /// Measure fork and exec in a process under `forkless run`, too; it holds the same memory once
+    /// more.
     pub under_run: Option<Launcher>,
     /// Length and density of the run at each size.
     pub schedule: Schedule,
@@ -182,10 +184,12 @@ fn measure(
     observer: &mut dyn Observer,
     suite: &mut Suite,
 ) -> Result<Vec<Row>, Error> {
-    // A pool takes its pages away from everybody when it grows, so what is written is not all that must fit.
+    // A pool takes its pages away from everybody when it grows, so what is written is not all that
+    // must fit.
     let wanted = if matches!(state.pages, Pages::Hugetlb(_)) { state.allocated } else { state.used };
     room::require(wanted)?;
-    // The process under `forkless run` holds as much again; where that does not fit, it alone is left out.
+    // The process under `forkless run` holds as much again; where that does not fit, it alone is
+    // left out.
     let twice = spec.under_run.as_ref().filter(|_| wanted.saturating_mul(2) <= room::largest_safe());
     if twice.is_none() && spec.under_run.is_some() {
         suite.notes.push(format!(
@@ -263,7 +267,8 @@ fn measure(
                 names.push((under_run::METHOD, Method::Forkless.limit().to_owned(), &METRICS[..series]));
             }
             Ok(done) => {
-                // Left alone, as below --fork-minimum: what a user gets, and the row says that it is a plain fork.
+                // Left alone, as below --fork-minimum: what a user gets, and the row says that it
+                // is a plain fork.
                 let plain = format!("not speculated: {}", done.reasons.join(", "));
                 names.push((under_run::METHOD, plain, &METRICS[..series]));
                 let note = done.note().unwrap_or_default();
@@ -291,8 +296,9 @@ fn measure(
 /// What a row is limited by.
 fn limit(method: Method, pages: Pages) -> String {
     let limit = match (method, pages) {
-        // copy_huge_pmd, mm/huge_memory.c: pte_alloc_one for every huge page, kept for the day it is split. The child's exit frees
-        // them, the next fork takes the same ones. Forks with a cold cache lie on a straight line, at twice the price.
+        // copy_huge_pmd, mm/huge_memory.c: pte_alloc_one for every huge page, kept for the day it
+        // is split. The child's exit frees them, the next fork takes the same ones. Forks with a
+        // cold cache lie on a straight line, at twice the price.
         (Method::ForkExec, Pages::Thp(2048)) => {
             "a page table zeroed for every huge page: forks in a row find them in the processor's cache while they fit, so \
              the line bends upwards"
@@ -316,7 +322,8 @@ fn host(
     Ok(serve(arms[0].as_mut()))
 }
 
-/// The kernel falls back to small pages silently; the figures would then be those of something else.
+/// The kernel falls back to small pages silently; the figures would then be those of something
+/// else.
 fn note_missing_huge_pages(state: State, memory: &Memory, suite: &mut Suite) {
     if !matches!(state.pages, Pages::Thp(2048) | Pages::Hugetlb(_)) {
         return;
@@ -346,7 +353,8 @@ struct Stamp {
 
 impl Stamp {
     fn new() -> Result<Stamp, Error> {
-        // SAFETY: a new anonymous mapping at an address the kernel chooses touches no existing memory.
+        // SAFETY: a new anonymous mapping at an address the kernel chooses touches no existing
+        // memory.
         let page = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -435,8 +443,8 @@ impl Arm for Split {
     }
 }
 
-/// For every method, kind of pages and time metric: a constant and a growth with the memory used, from the medians; their
-/// intervals from resampled rounds at every size.
+/// For every method, kind of pages and time metric: a constant and a growth with the memory used,
+/// from the medians; their intervals from resampled rounds at every size.
 pub(crate) fn fits(rows: &[Row], seed: u64) -> Vec<Fit> {
     let mut fits: Vec<Fit> = Vec::new();
     for row in rows {

@@ -1,9 +1,9 @@
-//! The `syscalls` suite: single system calls, through libc, raw and through the vDSO; the calls that make processes, alone and
-//! together; and a system call under a tracer, for contrast.
+//! The `syscalls` suite: single system calls, through libc, raw and through the vDSO; the calls
+//! that make processes, alone and together; and a system call under a tracer, for contrast.
 //!
-//! Metrics, each a call: `real`; `cpu_total`, exact; `cpu_user` and `cpu_system`, the kernel's estimate. `execve` alone is
-//! measured by a program that execs itself, counting an argument down. What other systems than Linux have is what goes through
-//! libc.
+//! Metrics, each a call: `real`; `cpu_total`, exact; `cpu_user` and `cpu_system`, the kernel's
+//! estimate. `execve` alone is measured by a program that execs itself, counting an argument down.
+//! What other systems than Linux have is what goes through libc.
 
 #![expect(unsafe_code, reason = "the workloads are system calls")]
 
@@ -89,7 +89,8 @@ const CALLS: [(&str, &str); 24] = [
     ("system", "libc"),
 ];
 
-/// What of them there is here: everywhere the ways that go through libc, vfork among them where its system call is no interface.
+/// What of them there is here: everywhere the ways that go through libc, vfork among them where its
+/// system call is no interface.
 #[must_use]
 pub fn offered() -> Vec<(&'static str, &'static str)> {
     let here = |(name, via)| match (name, via) {
@@ -101,7 +102,8 @@ pub fn offered() -> Vec<(&'static str, &'static str)> {
     CALLS.into_iter().filter_map(here).collect()
 }
 
-/// Calls in a batch of cheap ones: long enough for the clock not to matter, short enough to stay interleaved.
+/// Calls in a batch of cheap ones: long enough for the clock not to matter, short enough to stay
+/// interleaved.
 const BATCH: u64 = 2000;
 
 /// Measures, all calls interleaved.
@@ -286,8 +288,8 @@ impl Fixture {
             ("clock_process_cpu", _) => cheap(|| read_clock(libc::CLOCK_PROCESS_CPUTIME_ID)),
             ("clock_thread_cpu", _) => cheap(|| read_clock(libc::CLOCK_THREAD_CPUTIME_ID)),
             ("umask", _) => {
-                // Reading it is not possible without setting it; it is set to what it is from then on.
-                // SAFETY: umask cannot fail.
+                // Reading it is not possible without setting it; it is set to what it is from then
+                // on. SAFETY: umask cannot fail.
                 let mask = unsafe { libc::umask(0o077) };
                 // SAFETY: as above.
                 unsafe { libc::umask(mask) };

@@ -1,4 +1,5 @@
-//! E1: passes over the parent's memory before and after it makes a child, by our own program and by a real Ruby.
+//! E1: passes over the parent's memory before and after it makes a child, by our own program and by
+//! a real Ruby.
 
 #![expect(unsafe_code, reason = "fork, thread clocks and prctl")]
 
@@ -198,7 +199,8 @@ fn on_pages(
         for index in 0..count {
             let (way, maker) = &mut makers[(index + run) % count];
             if kind == Pages::Thp(2048) {
-                // A living child's huge mappings were split; the next run must not find small pages.
+                // A living child's huge mappings were split; the next run must not find small
+                // pages.
                 drop(memory);
                 memory = Memory::mapped(bytes, kind)?;
                 memory.touch(memory.bytes());
@@ -346,7 +348,8 @@ fn points(way: &Way) -> Vec<[f64; 2]> {
         .collect()
 }
 
-/// The published picture: seconds, and one `*` a millisecond; the last three passes before the child and the first three after.
+/// The published picture: seconds, and one `*` a millisecond; the last three passes before the
+/// child and the first three after.
 fn picture(ways: &[Way]) -> String {
     let mut text = String::new();
     let shown = [

@@ -1,4 +1,5 @@
-//! E2: 65,536 of each call, the parts against the wholes; and by tracing, what libc's functions really ask for and who waits for whom.
+//! E2: 65,536 of each call, the parts against the wholes; and by tracing, what libc's functions
+//! really ask for and who waits for whom.
 
 #![expect(unsafe_code, reason = "the workloads are system calls")]
 
@@ -249,7 +250,8 @@ unsafe extern "C" {
     fn libc_vfork() -> libc::pid_t;
 }
 
-/// libc's vfork; the child exits at once, without touching the stack that it shares with its parent.
+/// libc's vfork; the child exits at once, without touching the stack that it shares with its
+/// parent.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 unsafe extern "C" fn vfork_by_libc() -> c_int {
@@ -268,7 +270,8 @@ unsafe extern "C" fn vfork_by_libc() -> c_int {
     )
 }
 
-/// libc's vfork; the child exits at once, without touching the stack that it shares with its parent.
+/// libc's vfork; the child exits at once, without touching the stack that it shares with its
+/// parent.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 unsafe extern "C" fn vfork_by_libc() -> c_int {
@@ -407,7 +410,8 @@ fn made(trace: &Trace) -> Option<Made> {
         (libc::SYS_clone3, flags) => ("clone3", flags),
         _ => return None,
     };
-    // The call by which the child leaves its parent's memory. Its end as the tracer sees it comes later than the parent's wake-up.
+    // The call by which the child leaves its parent's memory. Its end as the tracer sees it comes
+    // later than the parent's wake-up.
     let leaves = |event: &Event| {
         let leaving = [libc::SYS_execve, libc::SYS_exit, libc::SYS_exit_group];
         matches!(event, Event::Call { task, number, .. } if *task == child && leaving.contains(number))

@@ -1,5 +1,6 @@
-//! E3: the clone of a large process by the number of its page-table entries; and an Apache with very many virtual hosts, its CGI
-//! daemon's clone traced, its requests counted, with small and with huge pages, a pool too small and pages of 1 GiB.
+//! E3: the clone of a large process by the number of its page-table entries; and an Apache with
+//! very many virtual hosts, its CGI daemon's clone traced, its requests counted, with small and
+//! with huge pages, a pool too small and pages of 1 GiB.
 
 #![expect(unsafe_code, reason = "fork")]
 
@@ -42,10 +43,12 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<Experiment, Error> {
     Ok(experiment)
 }
 
-/// The time of a fork by the number of entries it copies: one line through the medians of all sizes.
+/// The time of a fork by the number of entries it copies: one line through the medians of all
+/// sizes.
 ///
-/// The sizes are parts of one parent, the rest of whose memory is kept out of the fork. Where pages lie in physical memory changes the
-/// price of an entry by tens of percent; parents of their own would have other pages each, and be seconds apart.
+/// The sizes are parts of one parent, the rest of whose memory is kept out of the fork. Where pages
+/// lie in physical memory changes the price of an entry by tens of percent; parents of their own
+/// would have other pages each, and be seconds apart.
 #[expect(clippy::cast_precision_loss, reason = "numbers of entries and nanoseconds")]
 fn sweep(bench: &mut Bench<'_>, experiment: &mut Experiment) -> Result<(), Error> {
     const MIB: u64 = 1 << 20;

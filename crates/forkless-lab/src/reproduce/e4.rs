@@ -1,5 +1,6 @@
-//! E4: mask calls plain and traced; a program of green threads built both ways, and run unmodified without the calls; what has a way
-//! through the vDSO; localtime and TZ; both kinds of needless call found in running programs.
+//! E4: mask calls plain and traced; a program of green threads built both ways, and run unmodified
+//! without the calls; what has a way through the vDSO; localtime and TZ; both kinds of needless
+//! call found in running programs.
 
 #![expect(unsafe_code, reason = "signal masks")]
 
@@ -146,7 +147,8 @@ fn summary(strace: &Path, program: &Program, calls: u64, experiment: &mut Experi
     }
 }
 
-/// The column `usecs/call` of the line of rt_sigprocmask: `% time, seconds, usecs/call, calls, [errors,] syscall`.
+/// The column `usecs/call` of the line of rt_sigprocmask: `% time, seconds, usecs/call, calls,
+/// [errors,] syscall`.
 fn summary_usecs(text: &str) -> Option<f64> {
     let line = text.lines().find(|line| line.split_whitespace().last() == Some("rt_sigprocmask"))?;
     line.split_whitespace().nth(2)?.parse().ok()

@@ -1,4 +1,5 @@
-//! E5: fork + exec and vfork + exec by the parent's memory; eleven ways to start a program; blocks below the device's.
+//! E5: fork + exec and vfork + exec by the parent's memory; eleven ways to start a program; blocks
+//! below the device's.
 
 use forkless_bench::clock::{self, CpuTime};
 use forkless_bench::engine::{self, Schedule};
@@ -39,7 +40,8 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<Experiment, Error> {
     Ok(experiment)
 }
 
-/// MB allocated and MB used: the author's three, and a doubling where the constant part of a fork no longer shows.
+/// MB allocated and MB used: the author's three, and a doubling where the constant part of a fork
+/// no longer shows.
 const PARENTS: [(u64, u64); 5] = [(20, 10), (20, 20), (40, 20), (200, 200), (400, 400)];
 
 /// The first table: seconds of the parent.
@@ -133,7 +135,8 @@ fn by_method(bench: &mut Bench<'_>, experiment: &mut Experiment) -> Result<(), E
     methods.extend([Method::Forkless, Method::ForklessPopen, Method::ForklessSystem]);
     let seed = bench.options.seed;
     let runs = bench.quick(60, 1200);
-    // The slow ways take a whole turn for one start; so short a budget would give them too few rounds.
+    // The slow ways take a whole turn for one start; so short a budget would give them too few
+    // rounds.
     let schedule = Schedule { runs, seed, ..Schedule::default() };
     let measure = |bench: &mut Bench<'_>,
                    methods: &[Method],
@@ -179,7 +182,8 @@ fn by_method(bench: &mut Bench<'_>, experiment: &mut Experiment) -> Result<(), E
     Ok(())
 }
 
-/// The side note: a pure write test by block size, on devices made for it. The suite `blockwrite` does it.
+/// The side note: a pure write test by block size, on devices made for it. The suite `blockwrite`
+/// does it.
 fn small_blocks(bench: &mut Bench<'_>, experiment: &mut Experiment) {
     const NAMES: [&str; 3] = ["blockwrite.small_reads", "blockwrite.large_reads", "blockwrite.slower"];
     let targets = vec![On::Loop, On::Mapper, On::File];

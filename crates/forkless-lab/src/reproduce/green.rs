@@ -1,12 +1,14 @@
-//! A stand-in for the published program: an interpreter with two green threads, one pushing numbers onto an array and the other
-//! popping them, a switch after each. It can be had with either way of switching that the original was built with: getcontext and
-//! setcontext, or `_setjmp` and `_longjmp`.
+//! A stand-in for the published program: an interpreter with two green threads, one pushing numbers
+//! onto an array and the other popping them, a switch after each. It can be had with either way of
+//! switching that the original was built with: getcontext and setcontext, or `_setjmp` and
+//! `_longjmp`.
 //!
-//! The interpreter walks a tree, finds variables by name and methods in a table, as the Ruby of the time did; so there is about as much
-//! work between two switches as the original had. x86-64 with glibc only.
+//! The interpreter walks a tree, finds variables by name and methods in a table, as the Ruby of the
+//! time did; so there is about as much work between two switches as the original had. x86-64 with
+//! glibc only.
 //!
-//! It runs as a program of its own (`forkless bench green-threads`), so that others can look at it, and change what it runs on,
-//! without its help.
+//! It runs as a program of its own (`forkless bench green-threads`), so that others can look at it,
+//! and change what it runs on, without its help.
 
 use std::str::FromStr;
 
@@ -50,7 +52,8 @@ fn run(_how: How, _operations: u64) {}
 /// Whether the program can be had here.
 pub(super) const AVAILABLE: bool = cfg!(all(target_arch = "x86_64", target_env = "gnu"));
 
-/// Runs both threads, each `operations` long. Memory of the second one is not given back: for processes of their own.
+/// Runs both threads, each `operations` long. Memory of the second one is not given back: for
+/// processes of their own.
 ///
 /// # Errors
 /// [`Error::Missing`] where the program cannot be had: it is for x86-64 with glibc.
@@ -123,8 +126,9 @@ mod here {
         fn set_context(context: *const c_void) -> c_int;
     }
 
-    /// Saves this thread of execution with one function and continues another with the other. The save returns a second time when
-    /// this one is continued; a word on this stack, which nobody else uses, tells the two returns apart.
+    /// Saves this thread of execution with one function and continues another with the other. The
+    /// save returns a second time when this one is continued; a word on this stack, which nobody
+    /// else uses, tells the two returns apart.
     #[unsafe(naked)]
     unsafe extern "C" fn switch(
         save_to: *mut c_void,
@@ -177,15 +181,16 @@ mod here {
             } else {
                 (self.context(1 - side), _longjmp as *const c_void)
             };
-            // SAFETY: the target was made by `prepare` or saved by the other thread's own switch, whose frame still exists; only
-            // one of the two runs at a time.
+            // SAFETY: the target was made by `prepare` or saved by the other thread's own switch,
+            // whose frame still exists; only one of the two runs at a time.
             unsafe { switch(self.context(side), target, save, go_on) };
         }
 
         /// Lays the second thread out.
         fn prepare(&self) {
             let context = self.first.get().cast::<libc::ucontext_t>();
-            // SAFETY: the context is writable memory of this value; it is not continued before it is complete.
+            // SAFETY: the context is writable memory of this value; it is not continued before it
+            // is complete.
             let saved = unsafe { libc::getcontext(context) };
             assert_eq!(saved, 0, "getcontext fails only for bad memory");
             // SAFETY: nothing runs on the stack yet.
@@ -197,7 +202,8 @@ mod here {
             made.uc_link = ptr::null_mut();
             let address = ptr::from_ref(self).expose_provenance();
             let halves = [(address >> 32) as c_int, address as u32 as c_int];
-            // SAFETY: makecontext passes ints, hence the pointer in two halves; the function takes just those.
+            // SAFETY: makecontext passes ints, hence the pointer in two halves; the function takes
+            // just those.
             let entry = unsafe {
                 std::mem::transmute::<extern "C" fn(c_int, c_int) -> !, extern "C" fn()>(second_thread)
             };

@@ -1,13 +1,15 @@
-//! The ledger: every claim of the articles with the figures that decide it, the bounds they are held against, and what each outcome
-//! means. The verdict is arithmetic on figures; nothing here knows what this machine will say.
+//! The ledger: every claim of the articles with the figures that decide it, the bounds they are
+//! held against, and what each outcome means. The verdict is arithmetic on figures; nothing here
+//! knows what this machine will say.
 //!
 //! - `holds`: every bound of the claim is met, each by the figure's whole interval.
-//! - `no longer holds`: the effect is gone; every bound that says so is met, by the whole interval too.
+//! - `no longer holds`: the effect is gone; every bound that says so is met, by the whole interval
+//!   too.
 //! - `differs`: neither. The effect is there with another size, or the interval leaves it open.
 //! - `not run here`: a figure that the claim rests on was not measured.
 //!
-//! A claim that names a size holds within a factor of [`SIZE`] of it: the machines are fifteen years apart, and the size of an
-//! effect is a property of a machine more than its existence is.
+//! A claim that names a size holds within a factor of [`SIZE`] of it: the machines are fifteen
+//! years apart, and the size of an effect is a property of a machine more than its existence is.
 
 use forkless_bench::check::Bound;
 use serde::{Deserialize, Serialize};
@@ -208,7 +210,8 @@ mod tests {
     use super::*;
     use crate::reproduce::Options;
 
-    /// An experiment whose figures sit on the given bounds, moved by `by` of the bound's size towards the right side.
+    /// An experiment whose figures sit on the given bounds, moved by `by` of the bound's size
+    /// towards the right side.
     fn meeting(claim: &Claim, bounds: &[FigureBound], by: f64) -> Experiment {
         let mut between: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
         for bound in bounds {

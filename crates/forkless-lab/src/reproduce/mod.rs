@@ -1,12 +1,14 @@
-//! The published experiments, each by its author's own procedure, closed with a ledger of the claims made in them: what was
-//! claimed, what this machine says, and why.
+//! The published experiments, each by its author's own procedure, closed with a ledger of the
+//! claims made in them: what was claimed, what this machine says, and why.
 //!
-//! An experiment measures and names [figures](Figure); it judges nothing. The ledger states for every claim, in one table, which
-//! figures decide it and by which bounds, and the verdict is computed from the figures of this run with their intervals. Both are
-//! in the result, so that a reader (or a test) can check the one against the other.
+//! An experiment measures and names [figures](Figure); it judges nothing. The ledger states for
+//! every claim, in one table, which figures decide it and by which bounds, and the verdict is
+//! computed from the figures of this run with their intervals. Both are in the result, so that a
+//! reader (or a test) can check the one against the other.
 //!
-//! Where the machine is too small, or a rough answer is asked for, an experiment is scaled down and says so; what could not be
-//! measured is missing with its reason, and the claims that rest on it are `not run here`.
+//! Where the machine is too small, or a rough answer is asked for, an experiment is scaled down and
+//! says so; what could not be measured is missing with its reason, and the claims that rest on it
+//! are `not run here`.
 
 mod ledger;
 
@@ -96,9 +98,11 @@ pub struct Options {
     pub quick: bool,
     /// Seed of the order of methods and of the intervals.
     pub seed: u64,
-    /// Whether missing programs (a Ruby, a web server) may be installed as Debian packages, which only root can.
+    /// Whether missing programs (a Ruby, a web server) may be installed as Debian packages, which
+    /// only root can.
     pub install: bool,
-    /// The `forkless` command: it keeps servers from outliving the experiment. Without it there is no server.
+    /// The `forkless` command: it keeps servers from outliving the experiment. Without it there is
+    /// no server.
     pub forkless: Option<PathBuf>,
     /// Whether `forkless run` can be used; without it, its rows are missing.
     pub run: bool,
@@ -148,7 +152,8 @@ impl Article {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Reads what [`to_json`](Article::to_json) wrote, and judges its claims anew: the criteria may have become sharper since.
+    /// Reads what [`to_json`](Article::to_json) wrote, and judges its claims anew: the criteria may
+    /// have become sharper since.
     ///
     /// # Errors
     /// [`Error::Spec`] when the text is something else.
@@ -308,7 +313,8 @@ impl Figure {
     fn of(name: &str, about: &str, unit: &str, samples: &Samples, seed: u64) -> Figure {
         let value = median(&samples.values);
         let interval = Resampler::new([samples], RESAMPLES, seed).medians(samples).interval(0.95);
-        // One round has no spread to draw an interval from; an infinite one keeps it from deciding anything.
+        // One round has no spread to draw an interval from; an infinite one keeps it from deciding
+        // anything.
         let ci95 = Some(interval.unwrap_or([f64::MIN, f64::MAX]));
         Figure { name: name.into(), about: about.into(), unit: unit.into(), value, ci95 }
     }
@@ -341,7 +347,8 @@ impl Bench<'_> {
 /// Runs one experiment and judges its claims.
 ///
 /// # Errors
-/// Only what makes the whole experiment impossible; a part that cannot be measured here is missing with its reason.
+/// Only what makes the whole experiment impossible; a part that cannot be measured here is missing
+/// with its reason.
 ///
 /// Compiled only, for it takes minutes; the tests of `forkless reproduce` run it.
 pub fn run(

@@ -1,4 +1,5 @@
-//! Plots as data, and as SVG. The data is in the JSON form, so that another program can draw it in another way.
+//! Plots as data, and as SVG. The data is in the JSON form, so that another program can draw it in
+//! another way.
 
 use forkless_bench::plot::{self, Ordinate, PlottedLine, PlottedValue};
 use maud::{Markup, html};

@@ -1,5 +1,6 @@
-//! Programs of the system that an experiment runs: found, or installed where that was allowed, and run with an end in sight. A program
-//! that outlives its time is killed with all it started, and dies with this process.
+//! Programs of the system that an experiment runs: found, or installed where that was allowed, and
+//! run with an end in sight. A program that outlives its time is killed with all it started, and
+//! dies with this process.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -18,7 +19,8 @@ use super::Bench;
 use crate::install;
 pub(super) use crate::install::find;
 
-/// Finds a program, or installs the Debian package it is in. The error is a sentence for the reader.
+/// Finds a program, or installs the Debian package it is in. The error is a sentence for the
+/// reader.
 pub(super) fn provide(bench: &mut Bench<'_>, program: &str, package: &str) -> Result<PathBuf, String> {
     install::need(program, package, bench.options.install, bench.observer).map_err(|error| error.to_string())
 }
@@ -30,8 +32,8 @@ pub(super) fn command(words: &[OsString]) -> Command {
     command
 }
 
-/// Executes a program in this process, a forked child, without these variables of its environment and with nothing to read or to
-/// write to. When that fails the child ends with 127.
+/// Executes a program in this process, a forked child, without these variables of its environment
+/// and with nothing to read or to write to. When that fails the child ends with 127.
 pub(super) fn become_program(words: &[OsString], without: &[&str]) {
     let mut command = std::process::Command::new(&words[0]);
     let null = std::process::Stdio::null;

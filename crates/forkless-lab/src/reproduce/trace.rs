@@ -1,5 +1,6 @@
-//! A system-call tracer for short programs: what a forked child and all it makes ask of the kernel, in the order seen. It answers
-//! which call a library function really issues and who waits for whom; it is no instrument for time.
+//! A system-call tracer for short programs: what a forked child and all it makes ask of the kernel,
+//! in the order seen. It answers which call a library function really issues and who waits for
+//! whom; it is no instrument for time.
 
 #![expect(unsafe_code, reason = "fork and ptrace")]
 
@@ -70,7 +71,8 @@ impl Trace {
 /// [`Error::Missing`] where tracing is refused.
 pub(super) fn trace(body: impl FnOnce()) -> Result<Trace, Error> {
     let none = ptr::null_mut::<c_void>();
-    // SAFETY: the child makes itself traceable, runs the body and exits; this program has one thread that matters to it.
+    // SAFETY: the child makes itself traceable, runs the body and exits; this program has one
+    // thread that matters to it.
     let root = unsafe { libc::fork() };
     if root == 0 {
         // SAFETY: makes the parent this child's tracer.
@@ -89,7 +91,8 @@ pub(super) fn trace(body: impl FnOnce()) -> Result<Trace, Error> {
     }
     let traced = follow(root);
     if traced.is_err() {
-        // SAFETY: the pid is a child that has not been reaped; its own tracees go with it by PTRACE_O_EXITKILL.
+        // SAFETY: the pid is a child that has not been reaped; its own tracees go with it by
+        // PTRACE_O_EXITKILL.
         unsafe { libc::kill(root, libc::SIGKILL) };
         let _ = wait(root);
     }
@@ -175,8 +178,9 @@ fn message(task: pid_t) -> Result<pid_t, Error> {
     Ok(pid_t::try_from(message).unwrap_or(0))
 }
 
-/// The call a stopped task is at, by PTRACE_GET_SYSCALL_INFO (Linux 5.3), whose record is the same on every architecture: one byte
-/// for entry (1) or exit (2), the architecture, instruction and stack pointers, then number and arguments, or the result.
+/// The call a stopped task is at, by PTRACE_GET_SYSCALL_INFO (Linux 5.3), whose record is the same
+/// on every architecture: one byte for entry (1) or exit (2), the architecture, instruction and
+/// stack pointers, then number and arguments, or the result.
 fn call(task: pid_t) -> Result<Option<Event>, Error> {
     const GET_SYSCALL_INFO: Request = 0x420e;
     let mut words = [0_u64; 12];
@@ -192,7 +196,8 @@ fn call(task: pid_t) -> Result<Option<Event>, Error> {
             let mut arguments = [0; 6];
             arguments.copy_from_slice(&words[4..10]);
             if words[3].cast_signed() == libc::SYS_clone3 {
-                // Its flags are in memory: the first word of its structure. The reader is spared the pointer.
+                // Its flags are in memory: the first word of its structure. The reader is spared
+                // the pointer.
                 let mut flags = [0; 8];
                 let memory = File::open(format!("/proc/{task}/mem"));
                 if memory.and_then(|memory| memory.read_exact_at(&mut flags, arguments[0])).is_ok() {

@@ -1,8 +1,10 @@
-//! Apache with very many virtual hosts, as published: requests for a CGI program each pay for a fork of all that configuration.
+//! Apache with very many virtual hosts, as published: requests for a CGI program each pay for a
+//! fork of all that configuration.
 //!
-//! The configuration, a document root and all state live in the suite's private directory; the server listens on a free port of the
-//! loopback address. Started by root it changes to another user, as distributed. The fork call itself is timed by a small
-//! preloaded library (`fork_times.c`), the same with and without `run`: a tracer would cost more than what is timed.
+//! The configuration, a document root and all state live in the suite's private directory; the
+//! server listens on a free port of the loopback address. Started by root it changes to another
+//! user, as distributed. The fork call itself is timed by a small preloaded library
+//! (`fork_times.c`), the same with and without `run`: a tracer would cost more than what is timed.
 
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -32,12 +34,13 @@ use crate::words::last_words_of;
 const RATE: Metric = Metric { name: "rate", unit: "1/s", estimate: false };
 const FORK: Metric = Metric { name: "fork", unit: "us", estimate: false };
 
-/// Requests at a time, and workers. After a request mod_cgi may sleep for 47 ms because its child, whose output has ended, is not
-/// quite gone (APR's `free_proc_chain`); enough workers keep the processors busy meanwhile.
+/// Requests at a time, and workers. After a request mod_cgi may sleep for 47 ms because its child,
+/// whose output has ended, is not quite gone (APR's `free_proc_chain`); enough workers keep the
+/// processors busy meanwhile.
 const CONCURRENCY: &str = "16";
 
-/// The first host: others are found by comparing one name after the other, which takes longer than a request but has nothing to do with
-/// forks.
+/// The first host: others are found by comparing one name after the other, which takes longer than
+/// a request but has nothing to do with forks.
 const HOST: &str = "h0.example";
 
 pub(super) fn cgi(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
@@ -52,8 +55,8 @@ pub(super) fn thp(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error
     fork_call(name, stage, RunOptions::huge_pages(HugePages::Transparent), mostly_huge)
 }
 
-/// With a pool of four times what the server holds: its workers write, too, each to pages of its own, and a process forks with pages of the
-/// pool only while as many are free as it holds.
+/// With a pool of four times what the server holds: its workers write, too, each to pages of its
+/// own, and a process forks with pages of the pool only while as many are free as it holds.
 pub(super) fn hugetlb(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
     let bytes = 4 * footprint(stage);
     memory::require(2 * bytes)?;
@@ -204,7 +207,8 @@ impl Apache {
             Ok(())
         };
         set_up().map_err(Error::io(format!("set up {}", root.display())))?;
-        // The port is free again when it is dropped; nobody else is given it soon, for ports are handed out in turn.
+        // The port is free again when it is dropped; nobody else is given it soon, for ports are
+        // handed out in turn.
         let port = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
         let port = port.map_err(Error::io("find a free port"))?.port();
         let file = root.join("conf");

@@ -1,5 +1,6 @@
-//! A victim that runs beside the bench: it announces itself with a line, then takes orders on its standard input, one a line,
-//! and answers each with a line of numbers. At the end of the input it ends, and the report of `run` can be read.
+//! A victim that runs beside the bench: it announces itself with a line, then takes orders on its
+//! standard input, one a line, and answers each with a line of numbers. At the end of the input it
+//! ends, and the report of `run` can be read.
 
 #![expect(unsafe_code, reason = "poll, so that a victim that hangs does not hang the suite")]
 
@@ -41,7 +42,8 @@ pub(super) fn command(
     for name in ["FORKLESS", "FORKLESS_RUN", "LD_PRELOAD", "TZ", "GLIBC_TUNABLES", "MALLOC_CONF"] {
         command.env_remove(name);
     }
-    // Of a group of its own: a ^C, or a timeout(1), ends the bench's whole group, and the subreaper has work to do then.
+    // Of a group of its own: a ^C, or a timeout(1), ends the bench's whole group, and the subreaper
+    // has work to do then.
     command.env("LC_ALL", "C").stdin(Stdio::piped()).process_group(0);
     command
 }
@@ -67,7 +69,8 @@ pub(super) struct Coprocess {
 }
 
 impl Coprocess {
-    /// Starts a prepared [`command`] and waits until the program says that it is ready. `errors` takes its standard error.
+    /// Starts a prepared [`command`] and waits until the program says that it is ready. `errors`
+    /// takes its standard error.
     pub(super) fn start(
         name: &str,
         options: Option<RunOptions>,
@@ -186,8 +189,9 @@ impl Drop for Coprocess {
     }
 }
 
-/// Has C victims write their memory in turn, a little each. What a fork costs depends on where the pages lie: of two alike, the one
-/// that was filled later took 43 % less, for it got what had not been in use before.
+/// Has C victims write their memory in turn, a little each. What a fork costs depends on where the
+/// pages lie: of two alike, the one that was filled later took 43 % less, for it got what had not
+/// been in use before.
 pub(super) fn fill(victims: &[&RefCell<Coprocess>], mib: u64) -> Result<(), Error> {
     const PIECE: usize = 16;
     let mut left = usize::try_from(mib).unwrap_or(usize::MAX);
@@ -203,7 +207,8 @@ pub(super) fn fill(victims: &[&RefCell<Coprocess>], mib: u64) -> Result<(), Erro
     Ok(())
 }
 
-/// An order as an arm of the engine: nanoseconds come out in the unit wanted, in as many series as the order has numbers.
+/// An order as an arm of the engine: nanoseconds come out in the unit wanted, in as many series as
+/// the order has numbers.
 pub(super) struct Order<'a> {
     process: &'a RefCell<Coprocess>,
     order: &'static str,

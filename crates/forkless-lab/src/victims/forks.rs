@@ -1,5 +1,5 @@
-//! What a fork does to the rest of the process: the pass over its memory afterwards, children that never exec, other threads that
-//! allocate; and the size from which it pays to speculate.
+//! What a fork does to the rest of the process: the pass over its memory afterwards, children that
+//! never exec, other threads that allocate; and the size from which it pays to speculate.
 
 use std::cell::RefCell;
 
@@ -38,7 +38,8 @@ pub(super) fn pass(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Erro
         Subject::order("run", &after, &PASS, &run, "after", MS),
         Subject::order("run", &none, &PASS, &run, "clean", MS),
     ])?;
-    // By themselves: with 2 s a pass they would leave no time for rounds of the two that are compared.
+    // By themselves: with 2 s a pass they would leave no time for rounds of the two that are
+    // compared.
     let shorter = Schedule { time: stage.spec.schedule.time.map(|time| time / 2), ..stage.spec.schedule };
     stage.measure_with(
         &shorter,
@@ -56,9 +57,10 @@ pub(super) fn pass(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Erro
     Ok(())
 }
 
-/// Children that never execute anything. At first a call site is tried, and its child undone; `--fork-always` makes every fork
-/// that first one. Plain is a fork of the same process past the library: what a fork costs depends on where a process's pages lie, by
-/// more than what is asked about (decision 21).
+/// Children that never execute anything. At first a call site is tried, and its child undone;
+/// `--fork-always` makes every fork that first one. Plain is a fork of the same process past the
+/// library: what a fork costs depends on where a process's pages lie, by more than what is asked
+/// about (decision 21).
 pub(super) fn worker(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
     let mib = size(stage, 1024);
     memory::require(2 * (mib << 20))?;
@@ -129,8 +131,8 @@ pub(super) fn stall(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Err
 
 const SIZES: [u64; 7] = [1, 2, 4, 8, 16, 32, 64];
 
-/// Sizes below which a fork costs less than a speculation. And the smallest with the default threshold, which leaves its forks alone: what
-/// `run` costs a program it does nothing for.
+/// Sizes below which a fork costs less than a speculation. And the smallest with the default
+/// threshold, which leaves its forks alone: what `run` costs a program it does nothing for.
 pub(super) fn break_even(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
     let child = [stage.child()];
     let mut processes = Vec::new();
@@ -188,8 +190,9 @@ fn resampled(series: &[Samples], seed: u64) -> Replicates {
     Replicates { values, blocks: all.iter().map(|one| one.blocks).min().unwrap_or(0) }
 }
 
-/// Where run becomes cheaper than plain for good, from their medians in turn for every size: interpolated on a logarithmic
-/// scale of sizes. The smallest size if it always is, twice the largest if it never is.
+/// Where run becomes cheaper than plain for good, from their medians in turn for every size:
+/// interpolated on a logarithmic scale of sizes. The smallest size if it always is, twice the
+/// largest if it never is.
 #[expect(clippy::cast_precision_loss, reason = "sizes of a few MiB")]
 fn crossing(medians: &[f64]) -> f64 {
     let ratios: Vec<f64> = medians.chunks_exact(2).map(|pair| pair[1] / pair[0]).collect();

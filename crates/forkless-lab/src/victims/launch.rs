@@ -1,5 +1,5 @@
-//! Programs with little memory, for which `run` can only be a cost: what it takes to start them, and what its library adds to
-//! every program they start.
+//! Programs with little memory, for which `run` can only be a cost: what it takes to start them,
+//! and what its library adds to every program they start.
 
 use std::ffi::OsString;
 use std::fs;
@@ -68,8 +68,9 @@ const QUIET: RunOptions = RunOptions { quiet: true, ..RunOptions::USUAL };
 
 const METHODS: [&str; 4] = ["plain", "children=no", "follow", "empty library"];
 
-/// Without run; with it for this program only; with it for all; and with an empty library for all. They run in turns of [`TURN_MS`], so each
-/// has a program of its own, of which no two work in the same place.
+/// Without run; with it for this program only; with it for all; and with an empty library for all.
+/// They run in turns of [`TURN_MS`], so each has a program of its own, of which no two work in the
+/// same place.
 fn small(
     name: &'static str,
     stage: &mut Stage<'_>,
@@ -82,8 +83,9 @@ fn small(
     preload.push(empty);
     let run = |options: RunOptions| options.before(stage.forkless(), None);
     let alone = RunOptions { this_program_only: true, ..QUIET };
-    // The library under measurement and the empty one come after the same start, with the same questions asked: through `run`, which is not what
-    // is asked about there, and through env, which takes the library out of the programs that follow and puts the empty one in.
+    // The library under measurement and the empty one come after the same start, with the same
+    // questions asked: through `run`, which is not what is asked about there, and through env,
+    // which takes the library out of the programs that follow and puts the empty one in.
     let env = OsString::from("/usr/bin/env");
     let before = [
         vec![],
@@ -120,8 +122,9 @@ fn small(
     Ok(())
 }
 
-/// How long a turn is. A machine is faster or slower for a while: of 30,000 starts of a program on a virtual machine those of every other second took
-/// 17 us more or less (a standard error), those of every other 20 ms 4.
+/// How long a turn is. A machine is faster or slower for a while: of 30,000 starts of a program on
+/// a virtual machine those of every other second took 17 us more or less (a standard error), those
+/// of every other 20 ms 4.
 const TURN_MS: &str = "3";
 
 /// Small differences between long runs take more of them.
@@ -157,7 +160,8 @@ fn a_program(one: &Samples, other: &Samples, programs: u64, seed: u64) -> Option
     Quantity::of_rounds(&Samples::one_a_round(differences.collect()), seed)
 }
 
-/// What the library adds to the start of one program, against an empty library: the loader maps either.
+/// What the library adds to the start of one program, against an empty library: the loader maps
+/// either.
 pub(super) fn load(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
     let program = install::find("true").ok_or_else(|| Error::Missing("there is no program true".into()))?;
     let empty = stage.compile("empty", "", &["-shared", "-fPIC", "-nostdlib"])?;
@@ -165,7 +169,8 @@ pub(super) fn load(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Erro
     preload.push(empty);
     let program = OsString::from(program);
     let processes = reported(stage, std::slice::from_ref(&program))?.count("processes");
-    // A launcher has the library that the programs it starts are to load. No report: mapping its record is not asked about.
+    // A launcher has the library that the programs it starts are to load. No report: mapping its
+    // record is not asked about.
     let victim = [stage.parent()?.into_os_string(), "0".into(), program];
     let (forkless, env) = (stage.forkless().to_owned(), OsString::from("/usr/bin/env"));
     let with_run = [&QUIET.before(&forkless, None)[1..], &victim[..]].concat();

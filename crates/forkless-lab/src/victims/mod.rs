@@ -1,14 +1,16 @@
 //! The `victims` suite: real programs with and without `forkless run`, interleaved in one run.
 //!
-//! Rows are what was measured, by method: `plain`, `run`, and where there is one the yardstick, such as `vfork` or `small`, the
-//! same program without the memory. Checks are figures made of them, with a verdict where `run` could make a
-//! program slower; derived figures have none. Every figure about `run` needs evidence from the report `run` gives
-//! (`--report --json`): without it the check is *not shown*, whatever the clock said. What the machine has not got is
-//! *skipped*, with the reason.
+//! Rows are what was measured, by method: `plain`, `run`, and where there is one the yardstick,
+//! such as `vfork` or `small`, the same program without the memory. Checks are figures made of
+//! them, with a verdict where `run` could make a program slower; derived figures have none. Every
+//! figure about `run` needs evidence from the report `run` gives (`--report --json`): without it
+//! the check is *not shown*, whatever the clock said. What the machine has not got is *skipped*,
+//! with the reason.
 //!
-//! The victims are programs as they come: interpreters and servers of the system, and one C program compiled on the spot
-//! (`stage.rs`). Each is a process that takes orders (`coprocess.rs`), so that all of them hold their memory at the same time and
-//! take turns. All are [kept](crate::subreaper): nothing survives the suite.
+//! The victims are programs as they come: interpreters and servers of the system, and one C program
+//! compiled on the spot (`stage.rs`). Each is a process that takes orders (`coprocess.rs`), so that
+//! all of them hold their memory at the same time and take turns. All are [kept](crate::subreaper):
+//! nothing survives the suite.
 
 pub(crate) mod apache;
 mod calls;
@@ -111,8 +113,8 @@ pub fn list() -> Vec<(&'static str, &'static str)> {
 /// Measures the chosen victims one after the other; the methods of each are interleaved.
 ///
 /// # Errors
-/// [`Error::Spec`] when the filter leaves no victim; [`Error::Missing`] when `forkless run` does not work here at all. A victim
-/// that cannot be measured is a check that says why.
+/// [`Error::Spec`] when the filter leaves no victim; [`Error::Missing`] when `forkless run` does
+/// not work here at all. A victim that cannot be measured is a check that says why.
 pub fn run(spec: &Spec, guard: &mut Guard, observer: &mut dyn Observer) -> Result<Suite, Error> {
     let chosen = |victim: &&Victim| {
         spec.filter.is_empty() || spec.filter.iter().any(|word| victim.name.contains(word.as_str()))

@@ -67,8 +67,9 @@ pub(super) fn node(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Erro
     interpreter(name, stage, &node, Some(Asked::SPEEDUP))
 }
 
-/// A quarter of the memory is JavaScript objects, for which V8 maps each 256 KiB by itself and marks them `MADV_DONTFORK`: a fork copies less, and
-/// there are a thousand mappings more to look at.
+/// A quarter of the memory is JavaScript objects, for which V8 maps each 256 KiB by itself and
+/// marks them `MADV_DONTFORK`: a fork copies less, and there are a thousand mappings more to look
+/// at.
 pub(super) fn node_heap(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
     let heap = size(stage, 1024) / 4;
     let node = node_js(name, stage, heap)?;
@@ -90,7 +91,8 @@ fn node_js(name: &'static str, stage: &mut Stage<'_>, heap: u64) -> Result<Inter
     })
 }
 
-/// A program with a script that takes MIB, PROGRAM and, where not all of it is to be plain memory, how much of it is to be its heap.
+/// A program with a script that takes MIB, PROGRAM and, where not all of it is to be plain memory,
+/// how much of it is to be its heap.
 struct Interpreter {
     program: OsString,
     script: OsString,
@@ -98,7 +100,8 @@ struct Interpreter {
     heap: u64,
 }
 
-/// With much memory, plain and under run; and plain with 1 MiB, which is what the program's own ways and its child cost in any case.
+/// With much memory, plain and under run; and plain with 1 MiB, which is what the program's own
+/// ways and its child cost in any case.
 fn interpreter(
     name: &'static str,
     stage: &mut Stage<'_>,
@@ -116,7 +119,8 @@ fn interpreter(
         stage.start(name, options, &of.program, &args)
     };
     let small = start(stage, None, 1, 0)?;
-    // The one that comes last gets the memory that is cheaper to copy (`fill` says more): let it be the plain one.
+    // The one that comes last gets the memory that is cheaper to copy (`fill` says more): let it be
+    // the plain one.
     let run = start(stage, Some(of.options), mib, of.heap)?;
     let plain = start(stage, None, mib, of.heap)?;
     let (large, little) = (params(name, mib), params(name, 1));

@@ -1,7 +1,8 @@
-//! redis's snapshots: the fork that BGSAVE makes, whose time redis itself gives as `latest_fork_usec`.
+//! redis's snapshots: the fork that BGSAVE makes, whose time redis itself gives as
+//! `latest_fork_usec`.
 //!
-//! The child would write gigabytes to a disk; it is ended once its parent has noted the time, by the signal that redis takes for
-//! that (SIGUSR1, `killRDBChild`).
+//! The child would write gigabytes to a disk; it is ended once its parent has noted the time, by
+//! the signal that redis takes for that (SIGUSR1, `killRDBChild`).
 
 #![expect(unsafe_code, reason = "pidfd_open and pidfd_send_signal")]
 
@@ -144,8 +145,8 @@ impl Redis {
     }
 }
 
-/// Tells the one child of a redis server to end. The child is its parent's to reap, and the check after the opening makes sure
-/// that the number still means it.
+/// Tells the one child of a redis server to end. The child is its parent's to reap, and the check
+/// after the opening makes sure that the number still means it.
 fn end_child(parent: u32) {
     let path = format!("/proc/{parent}/task/{parent}/children");
     let children = || fs::read_to_string(&path).unwrap_or_default();

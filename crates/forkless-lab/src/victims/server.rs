@@ -1,4 +1,5 @@
-//! Victims that are servers: started with a configuration of the suite's own, told to end by SIGTERM, talked to over sockets.
+//! Victims that are servers: started with a configuration of the suite's own, told to end by
+//! SIGTERM, talked to over sockets.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -35,7 +36,8 @@ pub(super) struct Service<'a> {
     pub(super) program: &'a Path,
     pub(super) arguments: &'a [OsString],
     pub(super) variables: &'a [(&'a str, OsString)],
-    /// The file that the server writes its complaints to, where that is not standard error or standard output.
+    /// The file that the server writes its complaints to, where that is not standard error or
+    /// standard output.
     pub(super) log: Option<PathBuf>,
     /// How long it may take until it answers.
     pub(super) patience: Duration,
@@ -107,7 +109,8 @@ impl Drop for Server {
     }
 }
 
-/// A process's memory in KiB: what lies in transparent huge pages, what comes from a pool, and all of it.
+/// A process's memory in KiB: what lies in transparent huge pages, what comes from a pool, and all
+/// of it.
 fn huge(pid: u32) -> Option<[u64; 3]> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     let field = |name: &str| {

@@ -1,5 +1,5 @@
-//! What all victims share: a private directory, the C program, the child they execute, and the suite that rows and checks
-//! go into.
+//! What all victims share: a private directory, the C program, the child they execute, and the
+//! suite that rows and checks go into.
 
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
@@ -139,7 +139,8 @@ impl<'a> Stage<'a> {
         Ok(stage)
     }
 
-    /// Fails unless `run` does something to a program here: every figure would be that of two equal runs.
+    /// Fails unless `run` does something to a program here: every figure would be that of two equal
+    /// runs.
     pub(super) fn try_run(&mut self) -> Result<(), Error> {
         let report = self.file("report");
         let mut command = command(
@@ -169,7 +170,8 @@ impl<'a> Stage<'a> {
         new_directory(self.file(name))
     }
 
-    /// A new directory in memory, where a disk's time is not measured with the victim's; in the private one where `/dev/shm` is not to be had.
+    /// A new directory in memory, where a disk's time is not measured with the victim's; in the
+    /// private one where `/dev/shm` is not to be had.
     pub(super) fn directory_in_memory(&mut self, name: &str) -> Result<PathBuf, Error> {
         if self.memory.is_none() {
             self.memory = scratch(self.guard, Path::new("/dev/shm")).ok();
@@ -232,7 +234,8 @@ impl<'a> Stage<'a> {
         self.compile("parent", SOURCE, &["-pthread"])
     }
 
-    /// The C victim holding so much memory, with a program and its arguments to execute; with `run` or without.
+    /// The C victim holding so much memory, with a program and its arguments to execute; with `run`
+    /// or without.
     pub(super) fn c(
         &mut self,
         name: &str,
@@ -362,7 +365,8 @@ impl<'a> Stage<'a> {
         Quantity::ratio(numerator, denominator, self.suite.seed)
     }
 
-    /// A ratio that no limit is set for, so that nothing can be missed by it. One of `run` needs evidence like any other.
+    /// A ratio that no limit is set for, so that nothing can be missed by it. One of `run` needs
+    /// evidence like any other.
     pub(super) fn derive(&mut self, victim: &str, what: &str, numerator: &Samples, denominator: &Samples) {
         let Some(Quantity { value, ci95 }) = self.ratio(numerator, denominator) else { return };
         let (name, unit) = (format!("{victim}: {what}"), "times".to_owned());
@@ -421,7 +425,8 @@ fn new_directory(path: PathBuf) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-/// A directory of the suite's own below `base`, which servers that have dropped their privileges can enter.
+/// A directory of the suite's own below `base`, which servers that have dropped their privileges
+/// can enter.
 fn scratch(guard: &mut Guard, base: &Path) -> Result<Scratch, Error> {
     for attempt in 0..1000 {
         let path = base.join(format!("forkless-victims-{}-{attempt}", std::process::id()));

@@ -1,4 +1,5 @@
-//! The methods that only Linux has: its own system calls, `clone`, popen-noshell's way, and this project's libraries.
+//! The methods that only Linux has: its own system calls, `clone`, popen-noshell's way, and this
+//! project's libraries.
 
 mod clone_vm;
 mod noshell;

@@ -1,6 +1,6 @@
-//! A loop device over the scratch file. It is set up to detach itself when the last descriptor of it is closed
-//! (`LO_FLAGS_AUTOCLEAR`), so that the kernel undoes it even when this process is killed; a device node that had to be added
-//! for it is removed again, by the guard if need be.
+//! A loop device over the scratch file. It is set up to detach itself when the last descriptor of
+//! it is closed (`LO_FLAGS_AUTOCLEAR`), so that the kernel undoes it even when this process is
+//! killed; a device node that had to be added for it is removed again, by the guard if need be.
 
 #![expect(unsafe_code, reason = "ioctls of the loop driver")]
 
@@ -63,13 +63,16 @@ impl LoopDevice {
             let mut config = loop_config {
                 fd: backing.as_raw_fd().unsigned_abs(),
                 block_size: sector,
-                // SAFETY: a structure of integers and byte arrays, for which zero means "the default".
+                // SAFETY: a structure of integers and byte arrays, for which zero means "the
+                // default".
                 info: unsafe { std::mem::zeroed() },
                 __reserved: [0; 8],
             };
-            // Direct I/O below: else reads of the device would be answered from memory and cost nothing.
+            // Direct I/O below: else reads of the device would be answered from memory and cost
+            // nothing.
             config.info.lo_flags = LO_FLAGS_AUTOCLEAR as u32 | LO_FLAGS_DIRECT_IO as u32;
-            // SAFETY: the configuration is a complete structure; the driver takes its own reference to the backing file.
+            // SAFETY: the configuration is a complete structure; the driver takes its own reference
+            // to the backing file.
             let result =
                 unsafe { libc::ioctl(file.as_raw_fd(), LOOP_CONFIGURE as libc::Ioctl, &raw const config) };
             if result == 0 {

@@ -1,5 +1,6 @@
-//! A linear device-mapper volume over another block device, made with the control device's ioctls (include/uapi/linux/dm-ioctl.h):
-//! no program of LVM is needed. It is removed when dropped, and by the guard if this process is killed.
+//! A linear device-mapper volume over another block device, made with the control device's ioctls
+//! (include/uapi/linux/dm-ioctl.h): no program of LVM is needed. It is removed when dropped, and by
+//! the guard if this process is killed.
 
 #![expect(unsafe_code, reason = "ioctls of the device mapper")]
 
@@ -154,7 +155,8 @@ fn request(control: &File, number: u8, name: &str, targets: &[u8]) -> io::Result
         reason = "depends on the C library"
     )]
     let code = code as _;
-    // SAFETY: the buffer is as long as its header says, which is how far the kernel reads and writes.
+    // SAFETY: the buffer is as long as its header says, which is how far the kernel reads and
+    // writes.
     if unsafe { libc::ioctl(control.as_raw_fd(), code, buffer.as_mut_ptr()) } < 0 {
         return Err(io::Error::last_os_error());
     }

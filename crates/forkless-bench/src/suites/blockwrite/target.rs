@@ -14,7 +14,8 @@ use crate::guard::Guard;
 
 const LOOP_MAJOR: u32 = 7;
 
-/// A file or device open for writing. Fields drop in order: what is on top goes before what it stands on.
+/// A file or device open for writing. Fields drop in order: what is on top goes before what it
+/// stands on.
 #[derive(Debug)]
 pub(super) struct WriteTarget {
     pub(super) buffered: File,

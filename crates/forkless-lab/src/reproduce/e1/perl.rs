@@ -1,4 +1,5 @@
-//! The same procedure in Perl, whose system() forks and execs to this day: an unmodified program for `forkless run` to help.
+//! The same procedure in Perl, whose system() forks and execs to this day: an unmodified program
+//! for `forkless run` to help.
 
 use forkless_bench::error::Error;
 

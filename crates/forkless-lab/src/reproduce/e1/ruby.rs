@@ -1,4 +1,5 @@
-//! The author's scripts in the Ruby of this system, and the search for programs that switch transparent huge pages off.
+//! The author's scripts in the Ruby of this system, and the search for programs that switch
+//! transparent huge pages off.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,7 +14,8 @@ use super::{Way, thp_always};
 use crate::reproduce::tools::{self, Scratch};
 use crate::reproduce::{Bench, Experiment, Figure};
 
-/// Arguments: how to make the child, pages, passes, runs. Prints whether it may have huge pages, then a line of milliseconds a run.
+/// Arguments: how to make the child, pages, passes, runs. Prints whether it may have huge pages,
+/// then a line of milliseconds a run.
 const SCRIPT: &str = r#"mode = ARGV[0]
 pages, passes, runs = ARGV[1..3].map(&:to_i)
 puts File.read("/proc/self/status")[/^THP_enabled:\s*(\d)/, 1] || "-"
@@ -127,7 +129,8 @@ fn with(
     Ok(ways)
 }
 
-/// Interpreters and servers that are installed, asked by starting each for a moment; and whatever runs already.
+/// Interpreters and servers that are installed, asked by starting each for a moment; and whatever
+/// runs already.
 fn disabling() -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for (program, arguments) in [
@@ -144,7 +147,8 @@ fn disabling() -> Vec<String> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command.parent_death_signal(libc::SIGKILL);
         let Ok(child) = command.spawn() else { continue };
-        // An interpreter decides this before it runs its first line; a server, when it begins to serve.
+        // An interpreter decides this before it runs its first line; a server, when it begins to
+        // serve.
         std::thread::sleep(Duration::from_millis(400));
         if thp_enabled(child.id()) == Some(false) {
             found.push(program.to_owned());

@@ -1,5 +1,5 @@
-//! Runs a script that makes the passes and prints them: first whether its process may have huge pages (`0`, `1` or `-`), then a line of
-//! milliseconds for each run.
+//! Runs a script that makes the passes and prints them: first whether its process may have huge
+//! pages (`0`, `1` or `-`), then a line of milliseconds for each run.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -14,7 +14,8 @@ use crate::reproduce::tools;
 /// Who runs the script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum User {
-    /// Somebody without rights: this user, or nobody where this is root. Ruby's `has_privilege` (process.c) makes it fork for root.
+    /// Somebody without rights: this user, or nobody where this is root. Ruby's `has_privilege`
+    /// (process.c) makes it fork for root.
     Ordinary,
     /// This user.
     Own,

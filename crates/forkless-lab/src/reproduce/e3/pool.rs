@@ -1,5 +1,6 @@
-//! A program whose memory is malloc's, with glibc's own remedy (glibc.malloc.hugetlb=2): what RSS shows, and what happens when the pool is
-//! too small, at the start and while serving. Apache will not do any more: its memory is not malloc's.
+//! A program whose memory is malloc's, with glibc's own remedy (glibc.malloc.hugetlb=2): what RSS
+//! shows, and what happens when the pool is too small, at the start and while serving. Apache will
+//! not do any more: its memory is not malloc's.
 
 use std::ffi::OsString;
 use std::fs;
@@ -20,8 +21,8 @@ use crate::words::last_words;
 
 const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 
-/// Holds so many strings of 4,000 bytes, says so, and for each line it reads forks a child that writes to some of them; answers with
-/// the number of the signal that killed the child, or 0.
+/// Holds so many strings of 4,000 bytes, says so, and for each line it reads forks a child that
+/// writes to some of them; answers with the number of the signal that killed the child, or 0.
 const SCRIPT: &str = r#"$| = 1;
 my @hosts = map { "x" x 4000 } 1 .. $ARGV[0];
 print "ready\n";
@@ -78,7 +79,8 @@ impl Served {
         Ok(line.trim().to_owned())
     }
 
-    /// The signal that killed the child of one request, 0 for none; an empty answer: Perl itself is gone.
+    /// The signal that killed the child of one request, 0 for none; an empty answer: Perl itself is
+    /// gone.
     fn request(&mut self) -> Result<Option<i32>, Error> {
         if self.input.write_all(b"\n").is_err() {
             return Ok(None);

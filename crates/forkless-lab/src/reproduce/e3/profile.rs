@@ -1,4 +1,5 @@
-//! A system-wide profile while the server answers, by perf: whole stacks, sampled by the processor's clock.
+//! A system-wide profile while the server answers, by perf: whole stacks, sampled by the
+//! processor's clock.
 
 use std::path::Path;
 use std::time::Duration;
@@ -71,7 +72,8 @@ pub(super) fn record(
     Ok(())
 }
 
-/// A sample is a line with the program's name and then one line a frame, address and symbol, up to an empty line.
+/// A sample is a line with the program's name and then one line a frame, address and symbol, up to
+/// an empty line.
 fn parse(text: &str) -> Vec<Seen> {
     let mut samples = Vec::new();
     for block in text.split("\n\n") {

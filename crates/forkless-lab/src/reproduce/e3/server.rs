@@ -1,4 +1,5 @@
-//! The server, with small and with huge pages. What cannot be measured is missing with its reason; nothing here ends the experiment.
+//! The server, with small and with huge pages. What cannot be measured is missing with its reason;
+//! nothing here ends the experiment.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -95,7 +96,8 @@ fn whole(
     profiled(&ab, &plain, stage, seed, experiment);
 
     let huge = if options.run {
-        // The article's remedy put malloc's memory into huge pages. This Apache's is not malloc's: APR maps it in small pieces.
+        // The article's remedy put malloc's memory into huge pages. This Apache's is not malloc's:
+        // APR maps it in small pieces.
         let _madvise = Pages::Thp(2048).enable(rss << 10, Some(stage.guard))?;
         let huge =
             apache.start(NAME, stage, Some(RunOptions::huge_pages(HugePages::Transparent)), "cgid", &[])?;
@@ -132,7 +134,8 @@ fn whole(
         );
     }
     apache.environment = tunables(1 << 20);
-    // With small pages it answers within a few seconds; with a tenth of the hosts, in less than one.
+    // With small pages it answers within a few seconds; with a tenth of the hosts, in less than
+    // one.
     apache.patience = Duration::from_secs(if options.quick { 5 } else { 20 });
     gigantic(&apache, stage, experiment);
     Ok(())
@@ -240,7 +243,8 @@ fn traced(
     Ok((text, last_words([errors.as_path()])))
 }
 
-/// The process that made most clones, and the milliseconds each took: `1234  clone(...) = 1300 <0.012345>`.
+/// The process that made most clones, and the milliseconds each took: `1234  clone(...) = 1300
+/// <0.012345>`.
 fn clones(text: &str) -> Option<(u32, Vec<f64>)> {
     let mut all: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     for line in text.lines() {

@@ -1,5 +1,6 @@
-//! The needless calls found in running programs that nobody prepared for it, and found no more once `forkless run` has removed them.
-//! Who looks is `forkless diagnose`; where it may not count system calls (that takes privileges), the tracer's counts stand alone.
+//! The needless calls found in running programs that nobody prepared for it, and found no more once
+//! `forkless run` has removed them. Who looks is `forkless diagnose`; where it may not count system
+//! calls (that takes privileges), the tracer's counts stand alone.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -29,7 +30,8 @@ struct Finding {
     place: String,
 }
 
-/// Lets `forkless diagnose` watch a program from its beginning to its end. `None`: it finds no such calls.
+/// Lets `forkless diagnose` watch a program from its beginning to its end. `None`: it finds no such
+/// calls.
 fn look(forkless: &Path, kind: &str, words: &[OsString]) -> Result<Option<Finding>, Error> {
     let mut command = tools::command(&[forkless.into()]);
     command.args(["diagnose", "--json", "--min-share", "0", "--"]).args(words).env_remove("TZ");
