@@ -42,10 +42,10 @@ pub fn overhead() -> f64 {
 
 /// Processor time used so far, in microseconds.
 ///
-/// Under tick-based accounting (`CONFIG_TICK_CPU_ACCOUNTING`, the usual kernel) the kernel keeps
-/// the *sum* exact to the nanosecond but divides it into user and system by sampling at the timer
-/// tick (`kernel/sched/cputime.c`, `cputime_adjust`): the parts are estimates even over long
-/// batches, the total is not.
+/// Under tick-based accounting (`CONFIG_TICK_CPU_ACCOUNTING`, the usual kernel) the *sum* is exact
+/// to the nanosecond. The kernel divides it into user and system time by sampling at the timer tick
+/// (`kernel/sched/cputime.c`, `cputime_adjust`). So the parts are estimates even over long batches;
+/// the total is not.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct CpuTime {
     /// Estimated share spent in user mode.

@@ -4,11 +4,11 @@
 //! - Two methods of one file were *interleaved*: the ratio within rounds is tested, which cancels
 //!   what both suffered.
 //! - Two files are *separate runs*: their machine may have changed in between, which no number of
-//!   samples inside a run can show. Whole restarts are resampled, and the interval is widened by
-//!   what restarts made in one sitting do not see ([`SITTING`]); a file of fewer than three
-//!   restarts says so and gets [`SINGLE`] instead.
-//! - *Published* tables are of other machines, and an *emulator*'s clock is not the time of any:
-//!   only figures relative to each side's own yardstick are compared (`relative.rs`), and no
+//!   samples inside a run can show. Whole restarts are resampled. The interval is widened by
+//!   [`SITTING`], for changes that restarts made in one sitting do not see. A file of fewer than
+//!   three restarts says so and gets [`SINGLE`] instead.
+//! - *Published* tables are of other machines, and an *emulator*'s clock is that of no machine.
+//!   Only figures relative to each side's own yardstick are compared (`relative.rs`), and no
 //!   difference is called faster or slower.
 
 mod relative;
@@ -21,8 +21,8 @@ use crate::results::{Params, Results, Row};
 use crate::stats::bootstrap::{Replicates, Resampler, Samples, within_rounds};
 use crate::stats::median;
 
-/// How far two sittings of the same thing on a shared machine lie apart beyond what restarts within
-/// one show: the half-width added to the interval of a ratio, as a share.
+/// How far two sittings on a shared machine differ beyond the differences between restarts of one
+/// sitting. The share is added to each side of a ratio's interval.
 pub const SITTING: f64 = 0.05;
 
 /// The same where a file has too few restarts to resample: absolute times on shared machines move

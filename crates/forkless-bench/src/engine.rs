@@ -1,6 +1,6 @@
-//! Runs several methods of doing the same thing so that they can be compared: in rounds, every
-//! method once a round, in an order drawn anew each round, after a warm-up. What disturbs the
-//! machine for a while then disturbs all methods alike.
+//! Runs several methods so that they can be compared. After a warm-up come rounds: in each, every
+//! method has one turn, in an order drawn anew. A disturbance of the machine that lasts a while
+//! then meets all methods alike.
 //!
 //! A method's turn is a few repetitions, the first of which is not counted: it finds the caches,
 //! the page tables and the branch predictors as another method left them.

@@ -1,5 +1,5 @@
-//! What can go wrong while a suite is set up or measured. Every variant says which step failed on
-//! what, and its message what to do next; nothing here is printed by the library.
+//! What can go wrong while a suite is set up or measured. Every variant names the step that failed
+//! and the thing it failed on; its message says what to do next. The library prints nothing.
 
 use std::fmt;
 use std::io;

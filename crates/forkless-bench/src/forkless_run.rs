@@ -171,8 +171,8 @@ impl RunReport {
         reasons
     }
 
-    /// Evidence that at least nine in ten of so many operations were counted: the share a busy
-    /// machine may take by time limits is small, and anything larger would show in the median.
+    /// Evidence that at least nine in ten of so many operations were counted. Time limits on a busy
+    /// machine take a small share; a larger one would show in the median.
     ///
     /// # Errors
     /// The sentence that says how few they were, and why.

@@ -1,8 +1,8 @@
 //! A process that undoes what a measurement changed, even when the measuring process is killed.
 //!
 //! Signal handlers and destructors do not run on SIGKILL or an abort. So every lasting change (a
-//! temporary directory, a system setting) is first announced to a separate process over a pipe;
-//! when the pipe closes, for whatever reason, that process undoes the announced changes in reverse
+//! temporary directory, a system setting) is first announced to a separate process over a pipe.
+//! When the pipe closes, for whatever reason, that process undoes the announced changes in reverse
 //! order and exits. Undoing is idempotent: a change already undone by its owner costs nothing. A
 //! pipe that closes without a word means that the measuring process was interrupted or killed; the
 //! guard is then the only one left to say so.

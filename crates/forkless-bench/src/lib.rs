@@ -1,10 +1,9 @@
-//! Workloads, executors, statistics and results of `forkless bench`, as a library that knows
-//! nothing of the command line: it is given a specification, reports progress to an observer, and
-//! returns results.
+//! The measuring of `forkless bench` as a library that knows nothing of the command line: it is
+//! given a specification, reports progress to an observer, and returns results.
 //!
-//! It is for Linux. On FreeBSD and macOS the suites `spawn`, `memory`, `cow`, `syscalls` and
-//! `context` measure what these have; where a thing is told or done in another way, a module has
-//! two files of one face, `linux.rs` and the other.
+//! It is for Linux. FreeBSD and macOS have the suites `spawn`, `memory`, `cow`, `syscalls` and
+//! `context`. Where these systems tell or do a thing in another way, a module has two files with
+//! the same functions, `linux.rs` and the other.
 //!
 //! - [`spawn`]: the suite of ways to start a program.
 //! - [`engine`]: interleaves methods in rounds.

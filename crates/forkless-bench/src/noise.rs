@@ -1,6 +1,6 @@
-//! How quiet the machine was while something was measured: time stolen by a hypervisor, processor
-//! time used by others, and how far a figure wandered between the beginning and the end. A noisy
-//! run says so.
+//! How quiet the machine was during a measurement: time stolen by a hypervisor, processor time used
+//! by other processes, and how far a figure wandered from the beginning to the end. A noisy run
+//! says so.
 
 use std::fs;
 

@@ -1,7 +1,7 @@
 //! What all HTML pages share: one self-contained file, light and dark by the reader's setting,
 //! nothing fetched from anywhere.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, PreEscaped, html};
 
 use crate::machine::Machine;
 use crate::render::Grid;
@@ -16,7 +16,7 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 
 #[must_use]
 pub fn page(title: &str, style: &str, content: &Markup) -> String {
     let page = html! {
-        (DOCTYPE)
+        (PreEscaped("<!doctype html>\n"))
         html lang="en" {
             head {
                 meta charset="utf-8";

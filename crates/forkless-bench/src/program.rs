@@ -1,6 +1,6 @@
-//! The programs that measured children run. The usual one is a static ELF file of under 300 bytes
-//! assembled here, so that a measurement needs no compiler and what is timed is process creation,
-//! not the start of a C library: it calls `_exit(0)` at once, or writes one line first. Its file
+//! The programs that measured children run. The usual child is a static ELF file of under 300
+//! bytes, assembled here. A measurement then needs no compiler, and times process creation, not the
+//! start of a C library. The child calls `_exit(0)` at once, or writes one line first. Its file
 //! lives in a private directory that goes away with `Program`, or with the [guard](crate::guard) if
 //! this process is killed. Such files are for Linux: elsewhere children run the system's
 //! `/usr/bin/true`, and results name it.

@@ -1,6 +1,6 @@
-//! System settings changed for the length of a measurement. The guard hears of each before it
-//! happens, and each is set back when its value is dropped, so a setting returns to what it was
-//! after success, error, panic and kill alike.
+//! System settings changed for the length of a measurement. The guard is told of each change before
+//! it happens, and the setting is restored when its value is dropped. So a setting returns to its
+//! old value after success, error, panic and kill alike.
 
 use std::fs;
 use std::io::Write as _;

@@ -1,11 +1,10 @@
-//! The same measurement in a process that runs under `forkless run`: a second process of the
-//! calling program, started through `run`, does the work of one `Arm` and hands its figures back
-//! over a pipe, so that it takes its turns among the others of the same run. What it forks is
-//! libc's `fork`, in a program that knows nothing of the library preloaded into it.
+//! The same measurement in a process under `forkless run`. The calling program starts itself once
+//! more through `run`; this second process does the work of one `Arm` and returns its figures over
+//! a pipe. So it takes its turns among the other arms of the same run. What it forks is libc's
+//! `fork`, in a program that knows nothing of the library preloaded into it.
 //!
-//! The figures count only if the library did what they are said to show: when the process ends, the
-//! report of `run` must have as many forks speculated and committed as were made, or the results
-//! say otherwise.
+//! The figures count only if the library was at work. When the process ends, the report of `run`
+//! must show that the forks were speculated and committed; otherwise the results say so.
 //!
 //! This library cannot know how to start itself as a program; the caller gives the program, whose
 //! `bench forker` must call [`serve`].

@@ -4,13 +4,13 @@
 //! Servers and their workers would live on when the measuring process is killed: a signal on its
 //! parent's death reaches a program, but not the programs it has started. This process is the
 //! subreaper (prctl(2), `PR_SET_CHILD_SUBREAPER`) of all of them, so that orphans become its own
-//! children; it holds the read end of a pipe whose other end only the measuring process has, and
-//! when that closes, for whatever reason, it ends and reaps all it has. It signals its own children
-//! only, whose numbers nobody else can have got meanwhile.
+//! children. It holds the read end of a pipe; only the measuring process has the other end. When
+//! that closes, for whatever reason, the subreaper ends and reaps all its children. It signals its
+//! own children only, whose numbers nobody else can have got meanwhile.
 //!
-//! The subreaper reaps every child of its own at once, as init does. A program may wait for an
-//! orphan's number to be free: Apache's mod_cgid asks kill(2) for up to six seconds whether a CGI
-//! program is still there, and a zombie is.
+//! The subreaper reaps every child of its own at once, as init does. A program may wait until an
+//! orphan's pid is free: Apache's mod_cgid asks kill(2) for up to six seconds whether a CGI program
+//! still exists, and a zombie does.
 //!
 //! As [`guard`](forkless_bench::guard) does, this library leaves it to its caller how to start
 //! itself as a program.

@@ -4,11 +4,11 @@
 //! way; those with a pipe read it to its end first. A child inherits standard input, output and
 //! error unless a method's nature is another (popen-noshell gives it `/dev/null` to read from).
 //!
-//! Metrics, each a spawn: `wall`, from before the method's first action (its pipe) until the child
-//! is reaped; `blocked`, the part of it until the call that makes the child returned; `cpu_total`,
-//! processor time of this process and its children over a whole turn, with the kernel's estimated
-//! division into `cpu_user` and `cpu_system`; with several threads, `rate`: spawns a second of all
-//! threads together.
+//! Metrics of one spawn: `wall` lasts from before the method's first action (its pipe) until the
+//! child is reaped. `blocked` is its part until the call that makes the child returns. `cpu_total`
+//! is the processor time of this process and its children over a whole turn; `cpu_user` and
+//! `cpu_system` are the kernel's estimated division of it. With several threads, `rate` counts the
+//! spawns of all threads in a second.
 
 mod libc_methods;
 #[cfg(target_os = "linux")]

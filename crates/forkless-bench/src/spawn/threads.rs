@@ -1,5 +1,5 @@
-//! Many threads starting programs at once: a pool whose threads wait, start together, and share out
-//! a number of spawns, so that all of them are busy until the last one.
+//! Many threads that start programs at once. The threads of a pool wait, start together, and share
+//! a number of spawns, so that all are busy until the last spawn.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};

@@ -2,9 +2,9 @@
 //! of the suite there.
 //!
 //! As on Linux, a vfork child runs on its parent's stack, and compiled code must not call vfork.
-//! This assembly may: all that it needs afterwards is in callee-saved registers or was pushed
-//! before, the child only calls functions, which use the stack below, and the parent is suspended
-//! until the child has become a program. libc's vfork keeps its own return address off the stack.
+//! This assembly may. All that it needs afterwards is in callee-saved registers or was pushed
+//! before. The child only calls functions, which use the stack below. The parent is suspended until
+//! the child has become a program. libc's vfork keeps its own return address off the stack.
 //!
 //! It works with any libc, so its tests run on Linux, too.
 

@@ -1,15 +1,15 @@
 //! Intervals by resampling rounds.
 //!
 //! Samples taken in one round share the state of the machine, and neighbouring rounds share much of
-//! it; treating every sample as independent gives intervals that are too narrow. What is drawn with
-//! replacement is therefore whole *rounds*, in runs of neighbouring ones (a circular block
-//! bootstrap, Politis and Romano 1992) as long as the dependence of the rounds asks for, and the
-//! same draw is applied to every method of the run: what slowed one method down in a round slowed
-//! the others too, and cancels in their ratio.
+//! it; treating every sample as independent gives intervals that are too narrow. Therefore whole
+//! *rounds* are drawn with replacement, in blocks of neighbouring rounds (a circular block
+//! bootstrap, Politis and Romano 1992). The length of a block follows the dependence of the rounds.
+//! Every method of the run gets the same draw: a disturbance that slowed one method in a round
+//! slowed the others too, and cancels in their ratio.
 //!
-//! Intervals are percentile intervals. For a median the bias and acceleration of BCa add nothing
-//! but noise (its jackknife is inconsistent for quantiles: Efron and Tibshirani 1993, section
-//! 11.6); the tests below measure what the percentile interval really covers.
+//! Intervals are percentile intervals. For a median the bias and acceleration of BCa add only
+//! noise: its jackknife is inconsistent for quantiles (Efron and Tibshirani 1993, section 11.6).
+//! The tests below measure how often the percentile interval covers the true value.
 
 use rand::RngExt as _;
 use rand::SeedableRng as _;
@@ -186,8 +186,8 @@ fn autocorrelation(values: &[f64]) -> f64 {
 
 /// The block length that is best for the variance of a mean under first-order dependence (Carlstein
 /// 1986), and never so long that fewer than eight blocks are drawn. At least the square root of the
-/// number of rounds: a slow change of the machine hides behind the noise of single rounds, so that
-/// too little of it shows in their correlation.
+/// number of rounds. A slow change of the machine hides behind the noise of single rounds, so their
+/// correlation shows too little of it.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

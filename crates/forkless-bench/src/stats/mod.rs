@@ -1,6 +1,5 @@
-//! What can be said about a set of timings: quantiles that say where most of them lie, outliers
-//! counted and not hidden, and intervals from [resampling](bootstrap) that say how far the figures
-//! can be trusted.
+//! Statistics of a set of timings: quantiles show where most of them lie, outliers are counted and
+//! kept, and intervals from [resampling](bootstrap) show how far the figures can be trusted.
 
 pub mod bootstrap;
 pub mod line;

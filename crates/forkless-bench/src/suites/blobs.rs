@@ -1,7 +1,7 @@
 //! Programs of a few instructions, assembled with this library and copied from its code into
-//! executables of their own (see [`program`](crate::program)): position-independent, no data, no
-//! stack but what the kernel gives. The labels are global, for the code that names them may be in
-//! another object file of this crate than the assembly.
+//! executables of their own (see [`program`](crate::program)). They are position-independent, and
+//! have no data and only the kernel's stack. The labels are global, for the code that names them
+//! may be in another object file of this crate than the assembly.
 
 #![expect(unsafe_code, reason = "reads the library's own machine code")]
 

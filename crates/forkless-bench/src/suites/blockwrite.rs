@@ -1,15 +1,15 @@
 //! The `blockwrite` suite: the reads that appear in a pure write test, by block size. A *buffered*
-//! write that covers part of a block of the page cache which is not in memory makes the kernel read
-//! that block first; a write of whole blocks does not, whatever the device's sector. Measured on a
+//! write to part of a page-cache block that is not in memory makes the kernel read that block
+//! first. A write of whole blocks does not, whatever the device's sector size. Measured on a
 //! scratch file and, as root, on a loop device and a device-mapper volume that the suite makes and
 //! removes. No device that was there before is ever written to.
 //!
-//! One repetition starts with nothing of the target in memory (written back, then
-//! `POSIX_FADV_DONTNEED`; where the kernel tells what is cached, it is checked), writes the target
-//! once from its beginning in writes of one size, and ends when the data is on the device
-//! (`fdatasync`). Metrics: `throughput`; `reads`, the device's for every 4 KiB written, and
-//! `read_bytes`, those this process caused, in percent of the bytes written; and what iostat prints
-//! for the device: `r/s`, `rsec/s`, `w/s`, `wsec/s`.
+//! One repetition starts with nothing of the target in memory: it is written back and dropped
+//! (`POSIX_FADV_DONTNEED`), and checked where the kernel tells the cached pages. Then the target is
+//! written once from its beginning, in writes of one size. The repetition ends when the data is on
+//! the device (`fdatasync`). Metrics: `throughput`; `reads`, the device's reads for every 4 KiB
+//! written; `read_bytes`, the reads this process caused, in percent of the bytes written. `r/s`,
+//! `rsec/s`, `w/s` and `wsec/s` are iostat's figures for the device.
 
 #![expect(unsafe_code, reason = "posix_fadvise and cachestat")]
 

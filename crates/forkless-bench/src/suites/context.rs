@@ -1,5 +1,5 @@
-//! The `context` suite: the cost of switching contexts with and without the system calls that
-//! libc's functions make on the way, and of asking for the local time with and without TZ.
+//! The `context` suite: the cost of a context switch with and without the system calls of libc's
+//! functions, and of asking for the local time with and without TZ.
 //!
 //! Metrics, each an operation: `real`, and `syscalls`, the number of system calls it makes, counted
 //! in a traced child and so exact. Everything runs in forked children, for TZ is a process's own

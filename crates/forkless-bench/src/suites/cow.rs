@@ -1,14 +1,15 @@
 //! The `cow` suite: what a fork leaves behind for its parent. After a fork both processes share
-//! every page write-protected, and the parent's next write to each takes a fault: a copy while the
-//! child lives, a mere change of the entry once it is gone.
+//! every page, write-protected. The parent's next write to each page takes a fault. The fault
+//! copies the page while the child lives, and changes only the page-table entry once the child is
+//! gone.
 //!
 //! One repetition is the published procedure: passes that write one byte to every page, timed with
-//! the thread's processor clock; a child; the same passes again. Metrics, each a pass: `before` and
-//! `after` (medians of the undisturbed passes) and `first`, the one right after the child was made;
-//! `faults` in that pass; `copied`, the share of pages that lie elsewhere afterwards, seen from
-//! their physical addresses (root only); with transparent huge pages `huge_left`, the share of
-//! memory still backed by them, and `collapse`, the time MADV_COLLAPSE takes to bring the rest
-//! back, which it does after each repetition.
+//! the thread's processor clock; a child; the same passes again. Metrics: `before` and `after` are
+//! medians of the undisturbed passes; `first` is the pass right after the child was made. `faults`
+//! counts that pass's page faults. `copied` is the share of pages that lie elsewhere afterwards,
+//! told by their physical addresses (root only). With transparent huge pages, `huge_left` is the
+//! share of memory still backed by them. `collapse` is the time MADV_COLLAPSE takes to restore the
+//! rest, after each repetition.
 
 #![expect(unsafe_code, reason = "fork, thread clocks and madvise")]
 

@@ -1,10 +1,10 @@
-//! The `memory` suite: what starting a program costs a parent that holds much memory, by size, by
-//! the share of it that was ever written, and by the kind of pages behind it.
+//! The `memory` suite: the cost of starting a program from a parent that holds much memory. It
+//! depends on the size, on the share of memory that was ever written, and on the kind of pages.
 //!
-//! Beside the metrics of the `spawn` suite there are, for fork, the parts of its time:
-//! `until_exec`, until the child has become the program (by then the copied page tables are gone
-//! again); `wait`, from then until the child is reaped; and `teardown`, from the last instruction
-//! of a forked child that exits at once until the parent has reaped it. What a method costs is then
+//! For fork, three metrics beside those of the `spawn` suite divide its time. `until_exec` lasts
+//! until the child has become the program; by then the copied page tables are gone again. `wait`
+//! lasts from then until the child is reaped. `teardown` is taken from a forked child that exits at
+//! once: from its last instruction until the parent has reaped it. What a method costs is then
 //! fitted as a constant and a share a GiB.
 //!
 //! Sizes that do not fit the machine and pages it does not give are left out, and a note says so.

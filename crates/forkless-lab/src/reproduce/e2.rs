@@ -1,5 +1,5 @@
-//! E2: 65,536 of each call, the parts against the wholes; and by tracing, what libc's functions
-//! really ask for and who waits for whom.
+//! E2: 65,536 of each call, the parts against the wholes. Tracing shows the system calls that
+//! libc's functions really make, and which process waits for which.
 
 #![expect(unsafe_code, reason = "the workloads are system calls")]
 

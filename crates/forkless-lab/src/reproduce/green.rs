@@ -4,8 +4,8 @@
 //! `_longjmp`.
 //!
 //! The interpreter walks a tree, finds variables by name and methods in a table, as the Ruby of the
-//! time did; so there is about as much work between two switches as the original had. x86-64 with
-//! glibc only.
+//! time did. So the work between two switches is about that of the original. x86-64 with glibc
+//! only.
 //!
 //! It runs as a program of its own (`forkless bench green-threads`), so that others can look at it,
 //! and change what it runs on, without its help.

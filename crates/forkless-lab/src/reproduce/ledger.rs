@@ -9,7 +9,7 @@
 //! - `not run here`: a figure that the claim rests on was not measured.
 //!
 //! A claim that names a size holds within a factor of [`SIZE`] of it: the machines are fifteen
-//! years apart, and the size of an effect is a property of a machine more than its existence is.
+//! years apart, and an effect's size depends on the machine more than its existence does.
 
 use forkless_bench::check::Bound;
 use serde::{Deserialize, Serialize};

@@ -1,14 +1,14 @@
 //! The published experiments, each by its author's own procedure, closed with a ledger of the
 //! claims made in them: what was claimed, what this machine says, and why.
 //!
-//! An experiment measures and names [figures](Figure); it judges nothing. The ledger states for
-//! every claim, in one table, which figures decide it and by which bounds, and the verdict is
-//! computed from the figures of this run with their intervals. Both are in the result, so that a
-//! reader (or a test) can check the one against the other.
+//! An experiment measures and names [figures](Figure); it judges nothing. The ledger states in one
+//! table, for every claim, the figures that decide it and their bounds. The verdict is computed
+//! from the figures of this run with their intervals. Both are in the result, so that a reader (or
+//! a test) can check the one against the other.
 //!
 //! Where the machine is too small, or a rough answer is asked for, an experiment is scaled down and
-//! says so; what could not be measured is missing with its reason, and the claims that rest on it
-//! are `not run here`.
+//! says so. A figure that could not be measured is missing with its reason, and the claims that
+//! rest on it are `not run here`.
 
 mod ledger;
 

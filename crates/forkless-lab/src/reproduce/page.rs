@@ -1,5 +1,5 @@
-//! The article as one self-contained HTML page: for each experiment what its author did, what was
-//! done here, the plots and tables, and what became of the claims.
+//! The article as one self-contained HTML page: for each experiment the author's procedure, the
+//! procedure here, plots, tables, and the verdicts on the claims.
 
 use forkless_bench::page::{self, table};
 use maud::{Markup, html};

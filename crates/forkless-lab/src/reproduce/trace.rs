@@ -1,6 +1,6 @@
 //! A system-call tracer for short programs: what a forked child and all it makes ask of the kernel,
-//! in the order seen. It answers which call a library function really issues and who waits for
-//! whom; it is no instrument for time.
+//! in the order seen. It shows the system calls that a library function really makes, and which
+//! process waits for which. It does not measure time.
 
 #![expect(unsafe_code, reason = "fork and ptrace")]
 
@@ -178,9 +178,9 @@ fn message(task: pid_t) -> Result<pid_t, Error> {
     Ok(pid_t::try_from(message).unwrap_or(0))
 }
 
-/// The call a stopped task is at, by PTRACE_GET_SYSCALL_INFO (Linux 5.3), whose record is the same
-/// on every architecture: one byte for entry (1) or exit (2), the architecture, instruction and
-/// stack pointers, then number and arguments, or the result.
+/// The system call at which a task is stopped, by PTRACE_GET_SYSCALL_INFO (Linux 5.3). Its record
+/// is the same on every architecture: one byte for entry (1) or exit (2), the architecture, the
+/// instruction and stack pointers, then number and arguments, or the result.
 fn call(task: pid_t) -> Result<Option<Event>, Error> {
     const GET_SYSCALL_INFO: Request = 0x420e;
     let mut words = [0_u64; 12];

@@ -55,8 +55,8 @@ pub(super) fn thp(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error
     fork_call(name, stage, RunOptions::huge_pages(HugePages::Transparent), mostly_huge)
 }
 
-/// With a pool of four times what the server holds: its workers write, too, each to pages of its
-/// own, and a process forks with pages of the pool only while as many are free as it holds.
+/// The pool has four times the server's memory. The workers write, too, each to pages of its own,
+/// and a process that holds pages of the pool can fork only while as many are free.
 pub(super) fn hugetlb(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
     let bytes = 4 * footprint(stage);
     memory::require(2 * bytes)?;

@@ -1,4 +1,4 @@
-//! A victim that runs beside the bench: it announces itself with a line, then takes orders on its
+//! A victim that runs beside the bench. It announces itself with a line, then takes orders on its
 //! standard input, one a line, and answers each with a line of numbers. At the end of the input it
 //! ends, and the report of `run` can be read.
 
@@ -189,9 +189,9 @@ impl Drop for Coprocess {
     }
 }
 
-/// Has C victims write their memory in turn, a little each. What a fork costs depends on where the
-/// pages lie: of two alike, the one that was filled later took 43 % less, for it got what had not
-/// been in use before.
+/// Has C victims write their memory in turn, a little each. A fork's cost depends on where the
+/// pages lie: of two equal processes, the one filled later took 43 % less, because its pages had
+/// not been in use before.
 pub(super) fn fill(victims: &[&RefCell<Coprocess>], mib: u64) -> Result<(), Error> {
     const PIECE: usize = 16;
     let mut left = usize::try_from(mib).unwrap_or(usize::MAX);

@@ -1,5 +1,5 @@
-//! What a fork does to the rest of the process: the pass over its memory afterwards, children that
-//! never exec, other threads that allocate; and the size from which it pays to speculate.
+//! A fork's effect on the rest of the process: the pass over its memory afterwards, children that
+//! never exec, other threads that allocate. And the size from which speculation pays.
 
 use std::cell::RefCell;
 
@@ -59,8 +59,8 @@ pub(super) fn pass(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Erro
 
 /// Children that never execute anything. At first a call site is tried, and its child undone;
 /// `--fork-always` makes every fork that first one. Plain is a fork of the same process past the
-/// library: what a fork costs depends on where a process's pages lie, by more than what is asked
-/// about (decision 21).
+/// library: two processes would differ by where their pages lie, and by more than the difference
+/// asked about (decision 21).
 pub(super) fn worker(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
     let mib = size(stage, 1024);
     memory::require(2 * (mib << 20))?;

@@ -1,5 +1,5 @@
-//! Programs with little memory, for which `run` can only be a cost: what it takes to start them,
-//! and what its library adds to every program they start.
+//! Programs with little memory, to which `run` can only be a cost: the time it takes to start them,
+//! and the time its library adds to every program they start.
 
 use std::ffi::OsString;
 use std::fs;
@@ -83,9 +83,9 @@ fn small(
     preload.push(empty);
     let run = |options: RunOptions| options.before(stage.forkless(), None);
     let alone = RunOptions { this_program_only: true, ..QUIET };
-    // The library under measurement and the empty one come after the same start, with the same
-    // questions asked: through `run`, which is not what is asked about there, and through env,
-    // which takes the library out of the programs that follow and puts the empty one in.
+    // The measured library and the empty one come after the same start: both go through `run` and
+    // through env, whose costs are not asked about. For the empty one, env takes the library out of
+    // the programs that follow and puts the empty one in.
     let env = OsString::from("/usr/bin/env");
     let before = [
         vec![],
@@ -122,9 +122,9 @@ fn small(
     Ok(())
 }
 
-/// How long a turn is. A machine is faster or slower for a while: of 30,000 starts of a program on
-/// a virtual machine those of every other second took 17 us more or less (a standard error), those
-/// of every other 20 ms 4.
+/// How long a turn is. A machine is faster or slower for a while. Of 30,000 starts of a program on
+/// a virtual machine, those of every other second differed by 17 us (a standard error), those of
+/// every other 20 ms by 4 us.
 const TURN_MS: &str = "3";
 
 /// Small differences between long runs take more of them.

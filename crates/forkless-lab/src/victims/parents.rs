@@ -67,9 +67,8 @@ pub(super) fn node(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Erro
     interpreter(name, stage, &node, Some(Asked::SPEEDUP))
 }
 
-/// A quarter of the memory is JavaScript objects, for which V8 maps each 256 KiB by itself and
-/// marks them `MADV_DONTFORK`: a fork copies less, and there are a thousand mappings more to look
-/// at.
+/// A quarter of the memory is JavaScript objects. V8 maps each 256 KiB of them by itself and marks
+/// them `MADV_DONTFORK`: a fork copies less, and there are a thousand mappings more to look at.
 pub(super) fn node_heap(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
     let heap = size(stage, 1024) / 4;
     let node = node_js(name, stage, heap)?;

@@ -1,7 +1,7 @@
 //! popen-noshell's way of starting programs, written anew from its published description: a pipe, a
-//! child that moves descriptors with plain system calls and execs, a stdio stream in the parent.
-//! Its costs are kept: the 8 MiB stack is allocated and freed for every child, the arguments are
-//! copied, the `compat` form splits a command string, and the child's standard input is
+//! child that moves descriptors with plain system calls and execs, a stdio stream in the parent. It
+//! keeps the original's costs: an 8 MiB stack is allocated and freed for every child, the arguments
+//! are copied, the `compat` form splits a command string, and the child's standard input is
 //! `/dev/null`. (The published table says "no pipes" of the fork mode; the program that produced it
 //! used one, and so does this.)
 //!

@@ -1,9 +1,9 @@
 //! `vfork` and `execve` with nothing around them: the yardstick of the suite.
 //!
-//! A vfork child runs on its parent's stack. Returning from the function that called vfork, or any
-//! spill by a compiler, would overwrite what the parent finds when it resumes, which is why this is
-//! one assembly routine that touches no stack between the two system calls: the arguments stay in
-//! registers, which every task has for itself.
+//! A vfork child runs on its parent's stack. A return from the function that called vfork, or a
+//! compiler's spill, would overwrite the stack that the parent finds when it resumes. Therefore one
+//! assembly routine makes both system calls and touches no stack between them. The arguments stay
+//! in registers, which every task has for itself.
 
 #![expect(unsafe_code, reason = "vfork cannot be called safely from compiled code")]
 

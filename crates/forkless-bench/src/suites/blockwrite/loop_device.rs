@@ -1,6 +1,6 @@
-//! A loop device over the scratch file. It is set up to detach itself when the last descriptor of
-//! it is closed (`LO_FLAGS_AUTOCLEAR`), so that the kernel undoes it even when this process is
-//! killed; a device node that had to be added for it is removed again, by the guard if need be.
+//! A loop device over the scratch file. It detaches itself when its last descriptor is closed
+//! (`LO_FLAGS_AUTOCLEAR`), so the kernel undoes it even when this process is killed. A device that
+//! had to be added is removed again, by the guard if need be.
 
 #![expect(unsafe_code, reason = "ioctls of the loop driver")]
 

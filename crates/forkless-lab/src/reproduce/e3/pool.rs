@@ -1,6 +1,6 @@
-//! A program whose memory is malloc's, with glibc's own remedy (glibc.malloc.hugetlb=2): what RSS
-//! shows, and what happens when the pool is too small, at the start and while serving. Apache will
-//! not do any more: its memory is not malloc's.
+//! A program whose memory comes from malloc, with glibc's own remedy (glibc.malloc.hugetlb=2): the
+//! RSS it shows, and its behaviour when the pool is too small, at the start and while serving.
+//! Apache will not do any more: its memory is not malloc's.
 
 use std::ffi::OsString;
 use std::fs;
@@ -21,8 +21,8 @@ use crate::words::last_words;
 
 const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 
-/// Holds so many strings of 4,000 bytes, says so, and for each line it reads forks a child that
-/// writes to some of them; answers with the number of the signal that killed the child, or 0.
+/// Holds so many strings of 4,000 bytes, and says so. For each line it reads, it forks a child that
+/// writes to some of them, and answers with the signal that killed the child, or 0.
 const SCRIPT: &str = r#"$| = 1;
 my @hosts = map { "x" x 4000 } 1 .. $ARGV[0];
 print "ready\n";

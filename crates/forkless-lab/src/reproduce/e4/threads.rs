@@ -1,5 +1,5 @@
-//! The program of green threads: built both ways, as the author did, and a third time the first
-//! build as it is under `forkless run --context=fast`, which takes its mask calls away. Times in
+//! The program of green threads: built both ways, as the author did. A third run takes the first
+//! build as it is, under `forkless run --context=fast`, which removes its mask calls. Times in
 //! turns; calls counted by a tracer.
 
 use std::ffi::OsString;
@@ -81,8 +81,8 @@ pub(super) fn timed(words: &[OsString], without: &[&str]) -> Result<[f64; 3], Er
     Ok([start.elapsed().as_secs_f64(), used.user / 1e6, used.system / 1e6])
 }
 
-/// Calls of one kind in a program by each unit of its length, and those that do not grow with it:
-/// from traced runs of two lengths, so both are exact.
+/// Calls of one kind that a program makes for each unit of its length, and the number that does not
+/// grow with it. Both are exact: they come from traced runs of two lengths.
 #[expect(clippy::cast_precision_loss, reason = "counts of calls")]
 pub(super) fn counted(
     lengths: [u64; 2],

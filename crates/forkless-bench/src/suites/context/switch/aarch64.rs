@@ -45,9 +45,10 @@ pub(super) unsafe extern "C" fn jump_loop(
     )
 }
 
-/// Lays a stack out that ends at `top` so that the first switch to it enters the other side of a
-/// pair: what [`switch`] loads, twelve registers, of them x19 with the pair's address and x30 with
-/// the one to return to, and eight of floating point. Returns the stack pointer to switch to.
+/// Lays out a stack that ends at `top`, so that the first switch to it enters the other side of a
+/// pair. It holds the registers that [`switch`] loads: twelve general ones (x19 with the pair's
+/// address, x30 with the return address) and eight of floating point. Returns the stack pointer to
+/// switch to.
 ///
 /// # Safety
 /// The 192 bytes below `top` are writable, and nothing runs on that stack.

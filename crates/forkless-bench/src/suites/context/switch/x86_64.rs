@@ -47,10 +47,10 @@ pub(super) unsafe extern "C" fn jump_loop(
     )
 }
 
-/// Lays a stack out that ends at `top` so that the first switch to it enters the other side of a
-/// pair: what [`switch`] pops, six callee-saved registers, the last of them rbx with the pair's
-/// address, then the address to return to. The stack is left as a call would leave it. Returns the
-/// stack pointer to switch to.
+/// Lays out a stack that ends at `top`, so that the first switch to it enters the other side of a
+/// pair. It holds the six callee-saved registers that [`switch`] pops, the last of them rbx with
+/// the pair's address, then the return address. The stack is left as a call would leave it. Returns
+/// the stack pointer to switch to.
 ///
 /// # Safety
 /// The 128 bytes below `top` are writable, and nothing runs on that stack.
