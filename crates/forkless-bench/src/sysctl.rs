@@ -24,7 +24,7 @@ pub(crate) fn text(name: &CStr) -> Option<String> {
 }
 
 /// An integer of four or eight bytes: which of them differs between the systems and their versions.
-pub fn number(name: &CStr) -> Option<u64> {
+pub(crate) fn number(name: &CStr) -> Option<u64> {
     let bytes = value(name)?;
     if let Ok(bytes) = <[u8; 8]>::try_from(bytes.as_slice()) {
         return Some(u64::from_ne_bytes(bytes));

@@ -28,7 +28,7 @@ pub(super) fn map_flags(pages: Pages) -> Result<c_int, Error> {
 pub(super) unsafe fn advise(_start: NonNull<u8>, _length: usize, _pages: Pages) {}
 
 /// Not told.
-pub fn huge_bytes(_first: u64, _end: u64) -> Option<u64> {
+pub(super) fn huge_bytes(_first: u64, _end: u64) -> Option<u64> {
     None
 }
 

@@ -11,7 +11,7 @@ pub(super) struct Programs;
 
 impl Programs {
     #[expect(clippy::unnecessary_wraps, reason = "the face is that of Linux")]
-    pub fn prepare(_tracer: Option<PathBuf>, _guard: Option<&mut Guard>) -> Result<Programs, Error> {
+    pub(super) fn prepare(_tracer: Option<PathBuf>, _guard: Option<&mut Guard>) -> Result<Programs, Error> {
         Ok(Programs)
     }
 
