@@ -31,56 +31,31 @@
 //! # Ok::<(), forkless::SpawnError>(())
 //! ```
 
-mod alone;
-mod attributes;
-mod cancel;
-mod census;
 mod child;
 mod command;
-mod communicate;
-mod copied;
-mod create;
-mod env;
 mod error;
-mod explain;
-mod facilities;
-mod files;
-mod fixed;
-mod hook_stack;
-mod in_place;
-mod keeper;
-mod layout;
-mod orphans;
-mod own;
-mod pipeline;
+mod facility_report;
+mod kernel;
 mod plan;
-mod prepared;
-mod probe;
 pub mod process;
-mod ready;
 mod reap;
 mod shell;
-mod slot;
+mod spec;
 mod start;
-mod std_command;
-mod stdio;
-mod strings;
-mod thread;
 #[cfg(feature = "tokio")]
 pub mod tokio;
-mod wiring;
 
-pub use attributes::{OnDrop, Resource, Scheduler};
-pub use child::{Child, ChildParts};
-pub use command::Command;
-pub use communicate::{Communicate, Conversation, End};
+pub use child::handle::{Child, ChildParts};
+pub use command::attributes::{OnDrop, Resource, Scheduler};
+pub use command::builder::Command;
+pub use command::communicate::{Communicate, Conversation, End};
+pub use command::pipeline::{Children, Pipeline};
+pub use command::prepared::Prepared;
 pub use error::{SpawnError, Step, WaitError};
-pub use facilities::{Facility, FacilityReport, facilities};
 pub use forkless_sys::signal::SigSet;
-pub use pipeline::{Children, Pipeline};
-pub use prepared::Prepared;
+pub use kernel::facilities::{Facility, FacilityReport, facilities};
 pub use shell::{ShellChild, ShellLine, shell, shell_traits};
+pub use spec::stdio::Stdio;
 /// The standard library's own, so that one changed `use` brings all of `std::process` that goes with a command.
 #[doc(no_inline)]
 pub use std::process::{ChildStderr, ChildStdin, ChildStdout, ExitStatus, Output};
-pub use stdio::Stdio;

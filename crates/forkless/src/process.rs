@@ -32,7 +32,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-pub use crate::stdio::Stdio;
+pub use crate::spec::stdio::Stdio;
 #[doc(no_inline)]
 pub use std::os::unix::process::{ExitStatusExt, parent_id};
 #[doc(no_inline)]

@@ -3,11 +3,11 @@
 use super::ShellLine;
 use super::run::{self, children_stay};
 use super::wiring::{Slot, is_handed_on};
-use crate::child::Child;
-use crate::command::Command;
+use crate::child::handle::Child;
+use crate::command::builder::Command;
 use crate::error::WaitError;
-use crate::stdio::{self, Kind, Stdio};
-use crate::strings::Strings;
+use crate::spec::stdio::{self, Kind, Stdio};
+use crate::spec::strings::Strings;
 use forkless_shell::{ShellKind, ShellTraits, SignalMessage};
 use forkless_sys::fd;
 use forkless_sys::signal::SigSet;

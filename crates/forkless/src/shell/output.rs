@@ -3,11 +3,11 @@
 use super::run::{self, needs_supervision};
 use super::wiring::Base;
 use super::{ShellChild, ShellLine};
-use crate::child::timespec;
+use crate::child::handle::timespec;
 use crate::error::{SpawnError, Step, WaitError};
-use crate::ready;
-use crate::stdio::Kind;
-use crate::thread::Blocked;
+use crate::kernel::poll as ready;
+use crate::kernel::thread::Blocked;
+use crate::spec::stdio::Kind;
 use forkless_sys::poll::{POLLIN, PollFd};
 use forkless_sys::{Errno, fd};
 use std::os::fd::{AsRawFd, OwnedFd};

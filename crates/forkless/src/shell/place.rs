@@ -1,6 +1,6 @@
 //! Where the line is: the directory that `cd` changed to, without changing the caller's, and what PWD says of it.
 
-use crate::strings::Strings;
+use crate::spec::strings::Strings;
 use forkless_shell::{Directory, Environment, PreviousDirectory, resolve_directory};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

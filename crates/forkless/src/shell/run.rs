@@ -5,13 +5,13 @@ use super::child::{Ending, ShellChild, Signals};
 use super::place::Place;
 use super::traits::shell_traits;
 use super::wiring::{self, Base, Slot, Table};
-use crate::child::Child;
-use crate::command::{Command, Defaults, run_to_end, start_planned};
+use crate::child::handle::Child;
+use crate::command::builder::{Command, Defaults, run_to_end, start_planned};
 use crate::error::{SpawnError, Step, WaitError};
-use crate::own;
-use crate::start::Until;
-use crate::stdio;
-use crate::strings::Strings;
+use crate::kernel::process_state;
+use crate::spec::stdio;
+use crate::spec::strings::Strings;
+use crate::start::attempt::Until;
 use forkless_shell::{
     CommandKind, Connector, EnvSlot, EnvString, Environment, Pipeline, Pipelines, ShellKind, ShellTraits,
     Span, analyze,
@@ -116,7 +116,7 @@ pub(super) fn children_stay() -> bool {
         let mut name = [0; 24];
         fd::readlinkat(fd::AT_FDCWD, path.into(), &mut name).ok().map(|_| name)
     };
-    let known = &own::state().pid_namespace;
+    let known = &process_state::state().pid_namespace;
     let own = known.get().copied().or_else(|| {
         let own = read(c"/proc/thread-self/ns/pid")?;
         let _ = known.set(own);

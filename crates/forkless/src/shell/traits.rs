@@ -1,9 +1,9 @@
 //! What this machine's `/bin/sh` is, asked once for each `/bin/sh` there is.
 
 use super::run::children_stay;
-use crate::command::Command;
-use crate::stdio::Stdio;
-use crate::strings::Strings;
+use crate::command::builder::Command;
+use crate::spec::stdio::Stdio;
+use crate::spec::strings::Strings;
 use forkless_shell::{ShellTraits, probe};
 use forkless_sys::signal::SigSet;
 use std::ffi::CStr;

@@ -2,9 +2,9 @@
 
 use super::ShellLine;
 use super::place::Place;
-use crate::command::Command;
+use crate::command::builder::Command;
 use crate::error::{SpawnError, Step};
-use crate::stdio::{self, Kind, Stdio};
+use crate::spec::stdio::{self, Kind, Stdio};
 use forkless_shell::RedirectionKind;
 use forkless_sys::fd;
 use std::fs::{File, OpenOptions};

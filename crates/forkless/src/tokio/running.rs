@@ -5,8 +5,8 @@
 //! word of this memory before it closes any descriptor (`exec_mmap` before `do_close_on_exec`, fs/exec.c), and that word is
 //! looked at now and then.
 
-use crate::child::{Child, timespec};
-use crate::stdio;
+use crate::child::handle::{Child, timespec};
+use crate::spec::stdio;
 use ::tokio::io::unix::AsyncFd;
 use ::tokio::io::{AsyncRead, ReadBuf};
 use ::tokio::net::unix::pipe::Receiver;
@@ -91,14 +91,14 @@ fn timer(pause: Duration) -> io::Result<AsyncFd<OwnedFd>> {
     let system = |e: forkless_sys::Errno| io::Error::from_raw_os_error(e.raw());
     let timer = stdio::owned(time::timerfd().map_err(system)?);
     time::arm_timerfd(timer.as_raw_fd(), timespec(pause)).map_err(system)?;
-    super::watch(timer)
+    super::command::watch(timer)
 }
 
 #[cfg(test)]
 mod tests {
     #![expect(unsafe_code, reason = "fork(2), for a process that keeps what it inherits")]
 
-    use crate::tokio::{Command, WHILE_HELD};
+    use crate::tokio::command::{Command, WHILE_HELD};
     use forkless_sys::process::{self, P_PID, WEXITED, WNOHANG};
     use std::cell::Cell;
 

@@ -1,0 +1,660 @@
+//! A running child: waiting for it, signalling it, and letting go of it.
+
+use crate::command::attributes::OnDrop;
+use crate::error::{SpawnError, WaitError};
+use crate::kernel::facilities;
+use crate::kernel::poll as ready;
+use crate::kernel::process_state;
+use crate::plan::Plan;
+use crate::reap::handle as reap;
+use crate::reap::orphans;
+use crate::start::attempt::{self as start, Started};
+use crate::start::explain;
+use crate::start::slot;
+use forkless_child::Phase;
+use forkless_sys::Errno;
+use forkless_sys::poll::{POLLIN, PollFd};
+use forkless_sys::process::{self, WEXITED, WNOHANG};
+use forkless_sys::time::Timespec;
+use std::cell::Cell;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ChildStderr, ChildStdin, ChildStdout, ExitStatus};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A child process, held by a pidfd: signals and waits reach this child and no other, however numbers are reused.
+///
+/// Like [`std::process::Child`], and further: a wait with a deadline, signals to its process group, and
+/// a choice of what dropping it does ([`OnDrop`]). Nothing here needs or disturbs a SIGCHLD handler.
+///
+/// A program that closes all of its descriptors drops its handles before: the pidfd's number may be another file's, or another child's,
+/// afterwards.
+///
+/// It may be moved to another thread and waited for there. To signal it from one thread while another waits, keep a copy of its
+/// [`pidfd`](Child::pidfd): it goes on meaning this child alone, also when that has been waited for.
+///
+/// ```
+/// use std::os::unix::process::ExitStatusExt;
+/// let mut child = forkless::Command::new("sleep").arg("60").spawn()?;
+/// let pidfd = child.pidfd().expect("Linux 5.4, and no filter").try_clone_to_owned()?;
+/// let waiting = std::thread::spawn(move || child.wait());
+/// rustix::process::pidfd_send_signal(&pidfd, rustix::process::Signal::TERM)?;
+/// assert_eq!(waiting.join().unwrap()?.signal(), Some(15));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// ```
+/// use forkless::Command;
+/// let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+/// assert!(child.try_wait().unwrap().is_none());
+/// child.kill().unwrap();
+/// assert!(!child.wait().unwrap().success());
+/// ```
+#[derive(Debug)]
+pub struct Child {
+    /// The parent's end of the child's standard input, if that is a pipe.
+    pub stdin: Option<ChildStdin>,
+    /// The parent's end of the child's standard output, if that is a pipe.
+    pub stdout: Option<ChildStdout>,
+    /// The parent's end of the child's standard error, if that is a pipe.
+    pub stderr: Option<ChildStderr>,
+    // After the pipes: fields are dropped in this order, and a child that has filled a pipe would never end.
+    pub(crate) held: Held,
+}
+
+/// The process behind a [`Child`], and its drop: a type that is dropped by itself leaves its owner's fields free to be moved out.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pid: i32,
+    pidfd: Option<OwnedFd>,
+    flight: Option<Flight>,
+    pipes: Vec<(RawFd, OwnedFd)>,
+    ended: Option<ExitStatus>,
+    /// The child is gone though its status was not to be had, so its number may be another's by now.
+    gone: bool,
+    /// A non-blocking start that failed: every wait says so.
+    failed: Option<SpawnError>,
+    on_drop: OnDrop,
+    /// The process it was started by.
+    parent: process_state::Mark,
+    leads_group: bool,
+    /// It failed for want of a facility that has been struck off now: the same start made again takes another way.
+    pub try_again: bool,
+    /// Where the search for the program ended, where only the end of the child told.
+    pub tried: Option<usize>,
+}
+
+/// What a [`Child`] is made of; see [`Child::into_parts`].
+///
+/// ```
+/// let mut child = forkless::Command::new("true").spawn()?;
+/// child.wait()?;
+/// let parts = child.into_parts();
+/// assert!(parts.waited_for && parts.stdin.is_none());
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct ChildParts {
+    /// The process id. Means this child until it is waited for.
+    pub pid: u32,
+    /// Whether the child has been waited for: `pid` may be another process's then.
+    pub waited_for: bool,
+    /// The pidfd. `None` where pidfds are refused, and where no descriptor was left at the start.
+    pub pidfd: Option<OwnedFd>,
+    /// The parent's end of the child's standard input, if that is a pipe.
+    pub stdin: Option<ChildStdin>,
+    /// The parent's end of the child's standard output, if that is a pipe.
+    pub stdout: Option<ChildStdout>,
+    /// The parent's end of the child's standard error, if that is a pipe.
+    pub stderr: Option<ChildStderr>,
+    /// The parent's ends of other pipes, by the child's numbers.
+    pub pipes: Vec<(RawFd, OwnedFd)>,
+}
+
+/// What is needed to say why a non-blocking start failed.
+pub(crate) struct Flight {
+    slot: slot::Flight,
+    plan: Arc<Plan>,
+}
+
+impl std::fmt::Debug for Flight {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Flight")
+    }
+}
+
+impl Child {
+    pub(crate) fn new(command: &crate::Command, plan: &Arc<Plan>, started: Started) -> Child {
+        let mut pipes = started.pipes;
+        // Only the usual direction: a pipe the other way round stays among the numbered ones.
+        let mut take = |n: RawFd| {
+            let at = pipes.iter().position(|p| p.0 == n && !command.is_output_reversed(n));
+            at.map(|i| pipes.swap_remove(i).1)
+        };
+        let (stdin, stdout, stderr) = (take(0), take(1), take(2));
+        Child {
+            stdin: stdin.map(ChildStdin::from),
+            stdout: stdout.map(ChildStdout::from),
+            stderr: stderr.map(ChildStderr::from),
+            held: Held {
+                pid: started.pid,
+                pidfd: started.pidfd,
+                flight: started.flight.map(|slot| Flight { slot, plan: Arc::clone(plan) }),
+                pipes,
+                ended: None,
+                gone: false,
+                failed: None,
+                on_drop: command.on_drop,
+                try_again: false,
+                tried: None,
+                parent: process_state::mark(),
+                leads_group: command.attributes.setsid || command.attributes.pgid == Some(0),
+            },
+        }
+    }
+
+    /// The process id. A number alone does not keep its meaning: prefer the methods here, or [`Child::pidfd`].
+    ///
+    /// ```
+    /// let mut child = forkless::Command::new("true").spawn().unwrap();
+    /// assert!(child.id() > 1);
+    /// child.wait().unwrap();
+    /// ```
+    pub fn id(&self) -> u32 {
+        self.held.pid as u32
+    }
+
+    /// The pidfd, close-on-exec, readable once the child has ended; for event loops. `None` where pidfds are refused, and where no
+    /// descriptor was left at the start; the waits look for the end from time to time then.
+    ///
+    /// ```
+    /// use std::os::fd::AsRawFd;
+    /// let mut child = forkless::Command::new("true").spawn().unwrap();
+    /// let handle = child.pidfd().expect("Linux 5.4, and no filter");
+    /// assert!(handle.as_raw_fd() > 2); // to be polled for reading
+    /// child.wait().unwrap();
+    /// ```
+    pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
+        self.held.pidfd.as_ref().map(AsFd::as_fd)
+    }
+
+    /// The parent's end of a pipe made for a descriptor of the child other than 0, 1 and 2.
+    ///
+    /// ```
+    /// use forkless::{Command, Stdio};
+    /// let mut child = Command::new("sh").args(["-c", "echo hi >&5"]).fd(5, Stdio::piped()).spawn().unwrap();
+    /// let pipe = child.take_pipe(5).unwrap();
+    /// assert_eq!(std::io::read_to_string(std::fs::File::from(pipe)).unwrap(), "hi\n");
+    /// assert!(child.take_pipe(5).is_none());
+    /// child.wait().unwrap();
+    /// ```
+    pub fn take_pipe(&mut self, number: RawFd) -> Option<OwnedFd> {
+        self.held.pipes.iter().position(|p| p.0 == number).map(|i| self.held.pipes.swap_remove(i).1)
+    }
+
+    /// Whether this process started it, and not the one it was forked from.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn is_ours(&self) -> bool {
+        self.held.is_ours()
+    }
+
+    /// Whether it has been waited for, so that its number may be another's.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn is_over(&self) -> bool {
+        self.held.ended.is_some() || self.held.gone
+    }
+
+    /// Whether the start is known to have failed: the next wait says how.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn has_failed(&self) -> bool {
+        self.held.failed.is_some() || self.held.flight.as_ref().is_some_and(|f| f.slot.failure().is_some())
+    }
+
+    /// Whether it is known to have left this memory: it became the program, or it is gone.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn has_left(&self) -> bool {
+        self.held.flight.as_ref().is_none_or(|f| f.slot.left())
+    }
+
+    /// The child in pieces, for code that waits for it in a way of its own. Nothing reaps the child any more, signals it or
+    /// closes its pipes: that is the caller's business from here on. A non-blocking start that failed no longer says so.
+    ///
+    /// ```
+    /// use forkless::{Command, Stdio};
+    /// use rustix::process::{WaitId, WaitIdOptions, waitid};
+    /// use std::os::fd::AsFd;
+    /// let parts = Command::new("echo").arg("hi").stdout(Stdio::piped()).spawn()?.into_parts();
+    /// assert_eq!(std::io::read_to_string(parts.stdout.unwrap())?, "hi\n");
+    /// let pidfd = parts.pidfd.expect("Linux 5.4, and no filter");
+    /// let ended = waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED)?.unwrap();
+    /// assert_eq!(ended.exit_status(), Some(0));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn into_parts(mut self) -> ChildParts {
+        if let Some(flight) = self.held.flight.take() {
+            flight.slot.abandon();
+        }
+        // Its drop has nothing left to reap.
+        let was_gone = std::mem::replace(&mut self.held.gone, true);
+        ChildParts {
+            pid: self.held.pid as u32,
+            waited_for: was_gone || self.held.ended.is_some(),
+            pidfd: self.held.pidfd.take(),
+            stdin: self.stdin.take(),
+            stdout: self.stdout.take(),
+            stderr: self.stderr.take(),
+            pipes: std::mem::take(&mut self.held.pipes),
+        }
+    }
+
+    /// What dropping this handle does to a child that still runs.
+    ///
+    /// ```
+    /// use forkless::{Command, OnDrop};
+    /// let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+    /// child.set_on_drop(OnDrop::Kill);
+    /// ```
+    pub fn set_on_drop(&mut self, policy: OnDrop) {
+        self.held.on_drop = policy;
+    }
+
+    /// Waits for the child to end. Its standard input, if still held here, is closed first, so that it sees the end of it. Its output is
+    /// not read: a child that fills a pipe which nobody reads does not end ([`Child::wait_with_output`] reads, and so does
+    /// [`Command::communicate`](crate::Command::communicate)).
+    ///
+    /// A child that this process traces (ptrace(2)) may also have stopped: the status says so (`stopped_signal`), as std's does, and
+    /// the next wait goes on. A wait with a deadline looks for that when it begins and when the time is over.
+    ///
+    /// Does not lose a status to a signal handler or to `SIGCHLD` being ignored where the kernel keeps it (Linux 6.15).
+    ///
+    /// ```
+    /// let mut child = forkless::Command::new("sh").args(["-c", "exit 3"]).spawn().unwrap();
+    /// assert_eq!(child.wait().unwrap().code(), Some(3));
+    /// assert_eq!(child.wait().unwrap().code(), Some(3)); // as often as one likes
+    /// ```
+    ///
+    /// # Errors
+    /// [`WaitError::Start`] when a non-blocking start failed; [`WaitError::Unknown`] when the status is lost; [`WaitError::Os`] with
+    /// `ECHILD` in a process forked from the one that started the child.
+    pub fn wait(&mut self) -> Result<ExitStatus, WaitError> {
+        drop(self.stdin.take());
+        self.held.reap(0).map(|s| s.unwrap_or_default())
+    }
+
+    /// Kills it and waits for its end. An error where it may not be killed, since it has become another user's: waiting for it, here
+    /// or when the handle is dropped, would break the promise that a deadline is. It is reaped when it ends.
+    pub(crate) fn put_down(&mut self) -> Result<ExitStatus, WaitError> {
+        if let Err(e) = self.kill() {
+            self.set_on_drop(OnDrop::Detach);
+            return Err(WaitError::Os(e));
+        }
+        loop {
+            // Of a child that is traced by this process a stop may be told first.
+            let status = self.wait()?;
+            if status.stopped_signal().is_none() {
+                return Ok(status);
+            }
+            if reap::is_exit_stop(status) {
+                self.set_on_drop(OnDrop::Detach);
+                return Ok(status);
+            }
+        }
+    }
+
+    /// The status if the child has ended, else `None`, at once.
+    ///
+    /// ```
+    /// use forkless::{Command, Stdio};
+    /// let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+    /// assert!(child.try_wait().unwrap().is_none());
+    /// drop(child.stdin.take());
+    /// child.wait().unwrap();
+    /// assert!(child.try_wait().unwrap().is_some());
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Child::wait`].
+    pub fn try_wait(&mut self) -> Result<Option<ExitStatus>, WaitError> {
+        self.held.reap(WNOHANG)
+    }
+
+    /// Waits for at most `timeout`. Closes the child's standard input first, as [`Child::wait`] does, also when the time is over first.
+    ///
+    /// ```
+    /// use forkless::{Command, WaitError};
+    /// use std::time::Duration;
+    /// let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+    /// assert!(matches!(child.wait_timeout(Duration::ZERO), Err(WaitError::Deadline)));
+    /// child.kill().unwrap();
+    /// child.wait().unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// [`WaitError::Deadline`] when the time is over first: the child goes on, and can be waited for again. Else as [`Child::wait`].
+    pub fn wait_timeout(&mut self, timeout: Duration) -> Result<ExitStatus, WaitError> {
+        self.wait_until(Instant::now().checked_add(timeout))
+    }
+
+    /// Waits until `deadline`; `None` is for ever. Closes the child's standard input first, as [`Child::wait`] does.
+    ///
+    /// ```
+    /// use forkless::{Command, WaitError};
+    /// use std::time::{Duration, Instant};
+    /// let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+    /// let soon = Instant::now() + Duration::from_millis(5);
+    /// assert!(matches!(child.wait_until(Some(soon)), Err(WaitError::Deadline)));
+    /// child.kill().unwrap();
+    /// assert!(!child.wait_until(None).unwrap().success());
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Child::wait_timeout`].
+    pub fn wait_until(&mut self, deadline: Option<Instant>) -> Result<ExitStatus, WaitError> {
+        drop(self.stdin.take());
+        let Some(deadline) = deadline else {
+            return self.held.reap(0).map(|s| s.unwrap_or_default());
+        };
+        let mut pause = Duration::from_micros(200);
+        let mut ready = false;
+        loop {
+            if let Some(status) = self.held.reap(WNOHANG)? {
+                return Ok(status);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(WaitError::Deadline);
+            }
+            match &self.held.pidfd {
+                // A traced child is ready before it can be waited for: its tracer comes first.
+                Some(fd) if !ready => {
+                    let mut p = [PollFd { fd: fd.as_raw_fd(), events: POLLIN, revents: 0 }];
+                    ready = ready::poll(&mut p, Some(timespec(left))).is_ok_and(|n| n > 0);
+                }
+                _ => {
+                    std::thread::sleep(pause.min(left));
+                    pause = (pause * 2).min(Duration::from_millis(20));
+                }
+            }
+        }
+    }
+
+    /// Sends SIGKILL. Fine if the child has ended already.
+    ///
+    /// ```
+    /// use std::os::unix::process::ExitStatusExt;
+    /// let mut child = forkless::Command::new("sleep").arg("60").spawn().unwrap();
+    /// child.kill().unwrap();
+    /// assert_eq!(child.wait().unwrap().signal(), Some(9));
+    /// child.kill().unwrap(); // nothing is hit any more
+    /// ```
+    ///
+    /// # Errors
+    /// What the kernel says, as `EPERM` for a child that changed its user.
+    pub fn kill(&mut self) -> io::Result<()> {
+        self.signal(libc::SIGKILL)
+    }
+
+    /// Sends a signal to the child, and to no other process, ever. Fine if the child has ended already.
+    ///
+    /// ```
+    /// use std::os::unix::process::ExitStatusExt;
+    /// let mut child = forkless::Command::new("sleep").arg("60").spawn().unwrap();
+    /// child.signal(15).unwrap();
+    /// assert_eq!(child.wait().unwrap().signal(), Some(15));
+    /// assert!(child.signal(99).is_err());
+    /// ```
+    ///
+    /// # Errors
+    /// What the kernel says: `EINVAL` for a number that is no signal, `EPERM`.
+    pub fn signal(&mut self, signal: i32) -> io::Result<()> {
+        self.held.signal(signal)
+    }
+
+    /// Sends a signal to every process of the group the child leads (it was started with `process_group(0)` or `setsid`), also
+    /// when the child itself has ended but others of the group live on.
+    ///
+    /// ```
+    /// let mut child = forkless::Command::new("sh").args(["-c", "sleep 60; true"]).process_group(0).spawn().unwrap();
+    /// child.signal_group(15).unwrap(); // the shell and its sleep
+    /// assert!(!child.wait().unwrap().success());
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidInput` when the child does not lead a group; `NotFound` (`ESRCH`) when the group is empty; on kernels before
+    /// Linux 6.9 `ESRCH` also once the child has been waited for, since the group's number might be another's by then.
+    pub fn signal_group(&mut self, signal: i32) -> io::Result<()> {
+        if !self.held.leads_group {
+            let why = "signal_group: the child was not started with process_group(0) or setsid";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let sent = match (self.held.signal_group(signal), &self.held.flight) {
+            // A child that nobody waited for may not lead it yet.
+            (Err(Errno::ESRCH), Some(flight)) if self.held.is_ours() => {
+                if self.held.comes_to_lead(flight) {
+                    self.held.signal_group(signal)
+                } else {
+                    reap::signal(self.held.pid, self.held.pidfd.as_ref(), signal)
+                }
+            }
+            (sent, _) => sent,
+        };
+        sent.map_err(|e| io::Error::from_raw_os_error(e.raw()))
+    }
+
+    /// SIGKILL to the whole group; see [`Child::signal_group`].
+    ///
+    /// ```
+    /// let mut child = forkless::Command::new("sh").args(["-c", "sleep 60; true"]).process_group(0).spawn().unwrap();
+    /// child.kill_group().unwrap();
+    /// assert!(!child.wait().unwrap().success());
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Child::signal_group`].
+    pub fn kill_group(&mut self) -> io::Result<()> {
+        self.signal_group(libc::SIGKILL)
+    }
+}
+
+impl Held {
+    /// As where pidfds are refused.
+    #[cfg(all(test, feature = "tokio"))]
+    pub(crate) fn forget_pidfd(&mut self) {
+        self.pidfd = None;
+    }
+
+    /// Whether this process started it, and not the one it was forked from.
+    fn is_ours(&self) -> bool {
+        self.parent == process_state::mark()
+    }
+
+    fn signal(&self, signal: i32) -> io::Result<()> {
+        if !signal_exists(signal) {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        if self.ended.is_some() || self.gone {
+            return Ok(());
+        }
+        match reap::signal(self.pid, self.pidfd.as_ref(), signal) {
+            Ok(()) | Err(Errno::ESRCH) => Ok(()),
+            Err(e) => Err(io::Error::from_raw_os_error(e.raw())),
+        }
+    }
+
+    fn signal_group(&self, signal: i32) -> forkless_sys::Result<()> {
+        const PIDFD_SIGNAL_PROCESS_GROUP: u32 = 1 << 2;
+        if let Some(fd) = &self.pidfd {
+            match process::pidfd_send_signal(fd.as_raw_fd(), signal, PIDFD_SIGNAL_PROCESS_GROUP) {
+                // Before 6.9, or a filter; the kernel's own EPERM comes again below.
+                Err(Errno::EINVAL | Errno::EPERM | Errno::ENOSYS) if signal_exists(signal) => {}
+                sent => return sent,
+            }
+        }
+        if self.ended.is_some() || self.gone {
+            return Err(Errno::ESRCH);
+        }
+        process::kill(-self.pid, signal)
+    }
+
+    /// Waits until a child that is on its way to the program leads its group or session, which it does first of all. False where it does
+    /// not come to it, as one that was stopped: it is all of its group then, for it has started nothing yet.
+    fn comes_to_lead(&self, flight: &Flight) -> bool {
+        const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+        let leads = || process::getpgid(self.pid) == Ok(self.pid);
+        let looks = Cell::new(0);
+        let enough = || {
+            looks.set(looks.get() + 1);
+            leads() || looks.get() > 50
+        };
+        flight.slot.wait_until(enough, PAUSE);
+        leads() || flight.slot.left()
+    }
+
+    /// `None` only with `WNOHANG`.
+    fn reap(&mut self, options: u32) -> Result<Option<ExitStatus>, WaitError> {
+        if let Some(e) = &self.failed {
+            return Err(WaitError::Start(e.clone()));
+        }
+        if let Some(status) = self.ended {
+            return Ok(Some(status));
+        }
+        if self.gone {
+            return Err(WaitError::Unknown);
+        }
+        if !self.is_ours() {
+            // Nobody but the process that started it can wait for it, and by its number this could be a child of our own.
+            let no_child = || WaitError::Os(io::Error::from_raw_os_error(libc::ECHILD));
+            return self.status_from_pidfd().flatten().map(Some).ok_or_else(no_child);
+        }
+        let status = loop {
+            match reap::wait(self.pid, self.pidfd.as_ref(), WEXITED | options) {
+                Ok(info) if info.pid == 0 => return Ok(None),
+                // It goes on, so nothing is settled: the next wait asks again.
+                Ok(info) if reap::is_stop(&info) => return Ok(Some(from_info(info.code, info.status))),
+                Ok(info) => break Some(from_info(info.code, info.status)),
+                Err(Errno::EINTR) => {}
+                // Somebody else's wait, or the kernel itself because SIGCHLD is ignored, was first.
+                Err(Errno::ECHILD) => break self.kept_status(),
+                Err(e) => return Err(WaitError::Os(io::Error::from_raw_os_error(e.raw()))),
+            }
+        };
+        self.gone = true;
+        self.ended = status;
+        if let Some(flight) = self.flight.take() {
+            // The child is gone, so its record is final.
+            let landed = flight.slot.land();
+            self.tried = landed.tried;
+            if let Some(f) = landed.failure {
+                let e = match f.phase {
+                    Phase::Files => {
+                        self.try_again = start::struck_off(landed.step.as_ref(), f.errno);
+                        explain::failed_step(landed.step.as_ref(), f.errno)
+                    }
+                    _ => explain::failure(&flight.plan, f),
+                };
+                self.failed = Some(e.clone());
+                return Err(WaitError::Start(e));
+            }
+        }
+        status.map(Some).ok_or(WaitError::Unknown)
+    }
+
+    /// The status from the pidfd of a child that is not ours to wait for any more.
+    fn kept_status(&self) -> Option<ExitStatus> {
+        // waitid says ECHILD as soon as the child is dead; its status is on the pidfd a moment later (`release_task`), which on a
+        // loaded machine can be a while.
+        let until = Instant::now() + Duration::from_secs(1);
+        loop {
+            match self.status_from_pidfd() {
+                Some(None) if Instant::now() < until => std::thread::sleep(Duration::from_micros(100)),
+                kept => return kept?,
+            }
+        }
+    }
+
+    /// `Some(None)` while it has not been reaped, `None` where the kernel keeps no status.
+    fn status_from_pidfd(&self) -> Option<Option<ExitStatus>> {
+        let kept = process::pidfd_exit_status(self.pidfd.as_ref()?.as_raw_fd());
+        match kept {
+            Ok(status) => {
+                if status.is_some() {
+                    facilities::get().pidfd_info.confirm();
+                }
+                Some(status.map(ExitStatus::from_raw))
+            }
+            Err(e) => {
+                facilities::get().pidfd_info.refuse(e);
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(flight) = &self.flight {
+            flight.slot.abandon();
+        }
+        if self.ended.is_some() || self.gone || !self.is_ours() {
+            return;
+        }
+        // Before a wait: a child that has filled one of them would never end.
+        drop(std::mem::take(&mut self.pipes));
+        // A child that may not be killed (it changed its user) must not be waited for either: it goes on, and is reaped at its end.
+        let waits = match self.on_drop {
+            OnDrop::Wait => true,
+            OnDrop::Kill => self.signal(libc::SIGKILL).is_ok(),
+            OnDrop::Detach => false,
+        };
+        // One that has stopped for a tracer here, on its way to the end as well, would not end before this thread goes on.
+        let over = loop {
+            match reap::forget(self.pid, self.pidfd.as_ref(), if waits { 0 } else { WNOHANG }) {
+                Err(Errno::EINTR) => {}
+                over => break over,
+            }
+        };
+        if over == Ok(false) {
+            orphans::adopt(self.pid, self.pidfd.take());
+        }
+    }
+}
+
+impl AsFd for Child {
+    /// The pidfd.
+    ///
+    /// # Panics
+    /// Where there is none; [`Child::pidfd`] does not.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.held.pidfd {
+            Some(fd) => fd.as_fd(),
+            None => panic!(
+                "there is no pidfd: no descriptor was left at the start, or the kernel or a filter refuses it (forkless::facilities())"
+            ),
+        }
+    }
+}
+
+fn signal_exists(signal: i32) -> bool {
+    (0..=forkless_sys::signal::MAX_SIGNAL).contains(&signal)
+}
+
+/// `waitid`'s code and status as the word of wait(2).
+fn from_info(code: i32, status: i32) -> ExitStatus {
+    const CLD_EXITED: i32 = 1;
+    const CLD_KILLED: i32 = 2;
+    const CLD_DUMPED: i32 = 3;
+    ExitStatus::from_raw(match code {
+        CLD_EXITED => (status & 0xff) << 8,
+        CLD_KILLED => status,
+        CLD_DUMPED => status | 0x80,
+        // A stop; a tracer's has the event above the signal (ptrace(2)).
+        _ => status << 8 | 0x7f,
+    })
+}
+
+pub(crate) fn timespec(d: Duration) -> Timespec {
+    Timespec { tv_sec: d.as_secs().min(i64::MAX as u64) as i64, tv_nsec: i64::from(d.subsec_nanos()) }
+}

@@ -1,0 +1,3 @@
+//! A running child.
+
+pub(crate) mod handle;

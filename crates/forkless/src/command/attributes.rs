@@ -1,0 +1,532 @@
+//! What a child is to be besides program, arguments, environment and descriptors, and the methods that say so.
+
+use crate::command::builder::Command;
+use forkless_sys::sched::Rlimit;
+use forkless_sys::signal::SigSet;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::RawFd;
+use std::path::Path;
+use std::sync::PoisonError;
+
+/// A resource that can be limited (`getrlimit(2)`).
+///
+/// ```
+/// use forkless::{Command, Resource};
+/// let out = Command::new("sh").args(["-c", "ulimit -c"]).rlimit(Resource::Core, 0, 0).output().unwrap();
+/// assert_eq!(out.stdout, b"0\n");
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[non_exhaustive]
+#[repr(u32)]
+pub enum Resource {
+    /// CPU time, in seconds.
+    Cpu = 0,
+    /// Size of a file the process writes, in bytes.
+    FileSize = 1,
+    /// Data segment, in bytes.
+    Data = 2,
+    /// Stack of the main thread, in bytes.
+    Stack = 3,
+    /// Core dump, in bytes.
+    Core = 4,
+    /// Resident set, in bytes; not enforced by Linux.
+    Rss = 5,
+    /// Processes and threads of the user.
+    Processes = 6,
+    /// One more than the highest descriptor number.
+    OpenFiles = 7,
+    /// Locked memory, in bytes.
+    LockedMemory = 8,
+    /// Address space, in bytes.
+    AddressSpace = 9,
+    /// File locks; not enforced by Linux.
+    FileLocks = 10,
+    /// Pending signals of the user.
+    PendingSignals = 11,
+    /// POSIX message queues, in bytes.
+    MessageQueues = 12,
+    /// Ceiling of the nice value, as 20 - nice.
+    Nice = 13,
+    /// Ceiling of the real-time priority.
+    RealtimePriority = 14,
+    /// CPU time without a blocking call under real-time scheduling, in microseconds.
+    RealtimeTime = 15,
+}
+
+/// A scheduling policy (`sched(7)`).
+///
+/// ```
+/// use forkless::{Command, Scheduler};
+/// let out = Command::new("cut").args(["-d ", "-f41", "/proc/self/stat"]).scheduler(Scheduler::Batch).output().unwrap();
+/// assert_eq!(out.stdout, b"3\n"); // SCHED_BATCH
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[non_exhaustive]
+pub enum Scheduler {
+    /// The default, `SCHED_OTHER`.
+    Other,
+    /// First in, first out, with its priority of 1 to 99.
+    Fifo(u8),
+    /// Round robin, with its priority of 1 to 99.
+    RoundRobin(u8),
+    /// CPU-bound work.
+    Batch,
+    /// Only when nothing else runs.
+    Idle,
+}
+
+impl Scheduler {
+    pub(crate) fn numbers(self) -> (i32, i32) {
+        match self {
+            Scheduler::Other => (0, 0),
+            Scheduler::Fifo(p) => (1, i32::from(p)),
+            Scheduler::RoundRobin(p) => (2, i32::from(p)),
+            Scheduler::Batch => (3, 0),
+            Scheduler::Idle => (5, 0),
+        }
+    }
+}
+
+/// What dropping a [`Child`](crate::Child) that has not been waited for does. No choice leaves a zombie. In a process forked from the
+/// one that started the child a drop closes the handle's descriptors, and that is all: the child is not its own.
+///
+/// ```
+/// use forkless::{Command, OnDrop};
+/// let child = Command::new("sleep").arg("60").on_drop(OnDrop::Kill).spawn().unwrap();
+/// drop(child); // killed, and waited for
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+#[non_exhaustive]
+pub enum OnDrop {
+    /// The child goes on; it is reaped when it ends, by a thread that exists only while there are such children.
+    #[default]
+    Detach,
+    /// The child gets SIGKILL and is waited for.
+    Kill,
+    /// The drop waits for the child to end.
+    Wait,
+}
+
+/// A function of the caller's that runs in the child.
+pub(crate) type HookFn = Box<dyn FnMut() -> io::Result<()> + Send + Sync>;
+
+#[derive(Debug)]
+pub(crate) struct Attributes {
+    pub setsid: bool,
+    pub pgid: Option<i32>,
+    pub terminal: Option<i32>,
+    pub foreground: Option<i32>,
+    pub umask: Option<u32>,
+    pub rlimits: Vec<(u32, Rlimit)>,
+    pub nice: Option<i32>,
+    pub scheduler: Option<Scheduler>,
+    pub affinity: Option<Vec<u64>>,
+    pub death_signal: Option<i32>,
+    pub no_new_privs: bool,
+    pub chroot: Option<CString>,
+    pub cgroup: Option<CString>,
+    pub cwd: Option<CString>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub groups: Option<Vec<u32>>,
+    /// The signals blocked in the program; `None` for those that the calling thread blocks.
+    pub mask: Option<SigSet>,
+    pub default: SigSet,
+    pub ignore: SigSet,
+}
+
+/// SIGPIPE, which Rust programs ignore and the programs they start must not.
+const SIGPIPE: i32 = 13;
+
+impl Default for Attributes {
+    fn default() -> Self {
+        Attributes {
+            setsid: false,
+            pgid: None,
+            terminal: None,
+            foreground: None,
+            umask: None,
+            rlimits: Vec::new(),
+            nice: None,
+            scheduler: None,
+            affinity: None,
+            death_signal: None,
+            no_new_privs: false,
+            chroot: None,
+            cgroup: None,
+            cwd: None,
+            uid: None,
+            gid: None,
+            groups: None,
+            mask: None,
+            default: SigSet::EMPTY.with(SIGPIPE),
+            ignore: SigSet::EMPTY,
+        }
+    }
+}
+
+impl Command {
+    /// The user, as `CommandExt::uid`: when root starts a program as somebody else and [`Command::groups`] is not used, the
+    /// supplementary groups are emptied. Where that is refused (`EPERM`, as in some user namespaces) they stay; use
+    /// [`Command::groups`] to have that fail the start.
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// let me = rustix::process::getuid().as_raw();
+    /// let out = Command::new("id").arg("-u").uid(me).output().unwrap();
+    /// assert_eq!(out.stdout, format!("{me}\n").as_bytes());
+    /// ```
+    pub fn uid(&mut self, id: u32) -> &mut Command {
+        self.attributes.uid = Some(id);
+        self
+    }
+
+    /// The group.
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// let mine = rustix::process::getgid().as_raw();
+    /// let out = Command::new("id").arg("-g").gid(mine).output().unwrap();
+    /// assert_eq!(out.stdout, format!("{mine}\n").as_bytes());
+    /// ```
+    pub fn gid(&mut self, id: u32) -> &mut Command {
+        self.attributes.gid = Some(id);
+        self
+    }
+
+    /// The supplementary groups.
+    ///
+    /// ```
+    /// use forkless::{Command, Step};
+    /// match Command::new("id").arg("-G").groups(&[7, 9]).output() {
+    ///     Ok(out) => assert!(String::from_utf8_lossy(&out.stdout).ends_with("7 9\n")),
+    ///     Err(e) => assert_eq!((e.step(), e.raw_os_error()), (Step::Groups, Some(1))), // EPERM: not root
+    /// }
+    /// ```
+    pub fn groups(&mut self, groups: &[u32]) -> &mut Command {
+        self.attributes.groups = Some(groups.to_vec());
+        self
+    }
+
+    /// The process group: 0 for a new one, which [`Child::signal_group`](crate::Child::signal_group) then reaches.
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// let mut child = Command::new("sleep").arg("60").process_group(0).spawn().unwrap();
+    /// let pid = rustix::process::Pid::from_raw(child.id() as i32);
+    /// assert_eq!(rustix::process::getpgid(pid).unwrap(), pid.unwrap());
+    /// child.kill_group().unwrap();
+    /// child.wait().unwrap();
+    /// ```
+    pub fn process_group(&mut self, pgroup: i32) -> &mut Command {
+        self.attributes.pgid = Some(pgroup);
+        self
+    }
+
+    /// A new session (`setsid(2)`), without a controlling terminal.
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// let mut child = Command::new("sleep").arg("60").setsid(true).spawn().unwrap();
+    /// let pid = rustix::process::Pid::from_raw(child.id() as i32);
+    /// assert_eq!(rustix::process::getsid(pid).unwrap(), pid.unwrap());
+    /// child.kill().unwrap();
+    /// child.wait().unwrap();
+    /// ```
+    pub fn setsid(&mut self, yes: bool) -> &mut Command {
+        self.attributes.setsid = yes;
+        self
+    }
+
+    /// Makes the terminal at this number *of the child* the controlling one of its new session; implies [`Command::setsid`].
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    /// let main = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
+    /// grantpt(&main)?;
+    /// unlockpt(&main)?;
+    /// let path = ptsname(&main, Vec::new())?;
+    /// let tty = std::fs::File::options().read(true).write(true).open(path.to_str().unwrap())?;
+    /// let status = Command::new("sh").args(["-c", ": </dev/tty"]).stdin(tty).controlling_terminal(0).status()?;
+    /// assert!(status.success()); // /dev/tty is there
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn controlling_terminal(&mut self, number: RawFd) -> &mut Command {
+        self.attributes.setsid = true;
+        self.attributes.terminal = Some(number);
+        self
+    }
+
+    /// Makes the child's process group the foreground group of the terminal at this number of the child (`tcsetpgrp(3)`).
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    /// let main = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
+    /// grantpt(&main)?;
+    /// unlockpt(&main)?;
+    /// let path = ptsname(&main, Vec::new())?;
+    /// let tty = std::fs::File::options().read(true).write(true).open(path.to_str().unwrap())?;
+    /// // A new session with this terminal, and its leader in front: what a terminal emulator starts.
+    /// let status = Command::new("sh").args(["-c", "ps -o stat= -p $$ | grep -q +"]).stdin(tty)
+    ///     .controlling_terminal(0).foreground(0).status()?;
+    /// # let _ = status; // ps may not be installed
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn foreground(&mut self, number: RawFd) -> &mut Command {
+        self.attributes.foreground = Some(number);
+        self
+    }
+
+    /// The file mode creation mask.
+    ///
+    /// ```
+    /// let out = forkless::Command::new("sh").args(["-c", "umask"]).umask(0o077).output().unwrap();
+    /// assert_eq!(out.stdout, b"0077\n");
+    /// ```
+    pub fn umask(&mut self, mask: u32) -> &mut Command {
+        self.attributes.umask = Some(mask);
+        self
+    }
+
+    /// A resource limit, in the resource's own unit; `u64::MAX` for none. Set before credentials change, so root may raise it.
+    ///
+    /// ```
+    /// use forkless::{Command, Resource};
+    /// let out = Command::new("sh").args(["-c", "ulimit -n"]).rlimit(Resource::OpenFiles, 99, 99).output().unwrap();
+    /// assert_eq!(out.stdout, b"99\n");
+    /// ```
+    pub fn rlimit(&mut self, resource: Resource, soft: u64, hard: u64) -> &mut Command {
+        self.attributes.rlimits.push((resource as u32, Rlimit { soft, hard }));
+        self
+    }
+
+    /// The nice value, -20 to 19; absolute.
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// let out = Command::new("nice").nice(19).output().unwrap();
+    /// assert_eq!(out.stdout, b"19\n");
+    /// ```
+    pub fn nice(&mut self, value: i32) -> &mut Command {
+        self.attributes.nice = Some(value);
+        self
+    }
+
+    /// The scheduling policy.
+    ///
+    /// ```
+    /// use forkless::{Command, Scheduler};
+    /// let out = Command::new("cut").args(["-d ", "-f41", "/proc/self/stat"]).scheduler(Scheduler::Idle).output().unwrap();
+    /// assert_eq!(out.stdout, b"5\n"); // SCHED_IDLE
+    /// ```
+    pub fn scheduler(&mut self, policy: Scheduler) -> &mut Command {
+        self.attributes.scheduler = Some(policy);
+        self
+    }
+
+    /// The CPUs it may run on, by number.
+    ///
+    /// ```
+    /// let mut c = forkless::Command::new("true");
+    /// assert!(c.affinity([0]).status().unwrap().success());
+    /// ```
+    pub fn affinity<I: IntoIterator<Item = usize>>(&mut self, cpus: I) -> &mut Command {
+        let mut mask = Vec::new();
+        for cpu in cpus {
+            if cpu >= 1 << 16 {
+                self.complain(format!("CPU {cpu} does not exist"));
+                continue;
+            }
+            if mask.len() <= cpu / 64 {
+                mask.resize(cpu / 64 + 1, 0);
+            }
+            mask[cpu / 64] |= 1 << (cpu % 64);
+        }
+        self.attributes.affinity = Some(mask);
+        self
+    }
+
+    /// A signal the child gets when this **process** dies: also when that happened before the child could ask for it, not when merely
+    /// the calling thread ends, and after the child's change of credentials, which would clear it.
+    ///
+    /// The kernel watches the creating thread (`PR_SET_PDEATHSIG(2const)`). So from another thread than the first, a start makes a thread
+    /// that creates the child and stays until the child ends. The child gets all that is the calling thread's own, as any
+    /// other child does: credentials, namespaces, filters. A thread that has changed the PID namespace of its children cannot make a
+    /// thread: the start fails with `EINVAL`. An exec by this process ends its other threads, so those children get the signal then.
+    /// A child that the first thread starts hangs on that thread: it gets the signal also where the first thread ends by itself
+    /// (`pthread_exit(3)`) and others go on.
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// let mut child = Command::new("sleep").arg("60").parent_death_signal(9).spawn().unwrap();
+    /// // Were this process to die now, so would the sleep.
+    /// child.kill().unwrap();
+    /// child.wait().unwrap();
+    /// ```
+    pub fn parent_death_signal(&mut self, signal: i32) -> &mut Command {
+        self.attributes.death_signal = Some(signal);
+        self
+    }
+
+    /// Neither the program nor anything it starts can gain privileges by exec (`no_new_privs`).
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// let out = Command::new("grep").args(["NoNewPrivs", "/proc/self/status"]).no_new_privs(true).output().unwrap();
+    /// assert_eq!(out.stdout, b"NoNewPrivs:\t1\n");
+    /// ```
+    pub fn no_new_privs(&mut self, yes: bool) -> &mut Command {
+        self.attributes.no_new_privs = yes;
+        self
+    }
+
+    /// The root directory, entered before credentials change. The working directory becomes its `/`, unless set.
+    ///
+    /// ```
+    /// use forkless::{Command, Step};
+    /// match Command::new("/bin/true").chroot("/").status() {
+    ///     Ok(status) => assert!(status.success()),
+    ///     Err(e) => assert_eq!((e.step(), e.raw_os_error()), (Step::Chroot, Some(1))), // EPERM: not root
+    /// }
+    /// ```
+    pub fn chroot<P: AsRef<Path>>(&mut self, dir: P) -> &mut Command {
+        self.attributes.chroot = self.c_string("chroot", dir.as_ref().as_os_str());
+        self
+    }
+
+    /// The directory of a cgroup the child is born in (`CLONE_INTO_CGROUP`), or joins before anything else where that is refused.
+    ///
+    /// Every start with a cgroup suspends the calling thread until the program runs, [`Command::spawn_nonblocking`] included: a
+    /// cgroup that is out of memory would otherwise take this process along, whose memory the child shares until then. A cgroup
+    /// that is frozen holds the thread, too, and no time limit ends that.
+    ///
+    /// ```
+    /// use forkless::{Command, Step};
+    /// let error = Command::new("true").cgroup("/sys/fs/cgroup/no/such/group").status().unwrap_err();
+    /// assert_eq!(error.step(), Step::Cgroup);
+    /// ```
+    pub fn cgroup<P: AsRef<Path>>(&mut self, dir: P) -> &mut Command {
+        self.attributes.cgroup = self.c_string("cgroup", dir.as_ref().as_os_str());
+        self
+    }
+
+    /// The signals blocked in the program, instead of those that the calling thread blocks. Bit n - 1 stands for signal n.
+    ///
+    /// ```
+    /// use forkless::{Command, SigSet};
+    /// let out = Command::new("grep").args(["SigBlk", "/proc/self/status"]).signal_mask(SigSet::EMPTY.with(10)).output().unwrap();
+    /// assert_eq!(out.stdout, b"SigBlk:\t0000000000000200\n");
+    /// ```
+    pub fn signal_mask(&mut self, blocked: SigSet) -> &mut Command {
+        self.attributes.mask = Some(blocked);
+        self
+    }
+
+    /// Hands on SIGPIPE as it is, as fork would. By default the program starts with SIGPIPE at its default action, as with
+    /// `std::process`: Rust's runtime ignores it. Either way the program blocks the signals that the calling thread blocks, and
+    /// other ignored signals stay ignored. Forgets a mask set by [`Command::signal_mask`].
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// // Rust programs ignore SIGPIPE; what they start does not, unless asked to.
+    /// let ignored = |c: &mut Command| {
+    ///     let out = c.args(["SigIgn", "/proc/self/status"]).output().unwrap();
+    ///     u64::from_str_radix(String::from_utf8(out.stdout).unwrap()[8..].trim(), 16).unwrap() >> 12 & 1
+    /// };
+    /// assert_eq!(ignored(&mut Command::new("grep")), 0);
+    /// assert_eq!(ignored(Command::new("grep").inherit_signals(true)), 1);
+    /// ```
+    pub fn inherit_signals(&mut self, yes: bool) -> &mut Command {
+        const SIGPIPE: i32 = 13;
+        let a = &mut self.attributes;
+        a.mask = None;
+        a.default = if yes { a.default.without(SIGPIPE) } else { a.default.with(SIGPIPE) };
+        self
+    }
+
+    /// Signals the program is to start with at their default action; adds to those of earlier calls. SIGKILL and SIGSTOP are always
+    /// there, so [`SigSet::ALL`] is a set like any other.
+    ///
+    /// ```
+    /// use forkless::{Command, SigSet};
+    /// assert!(Command::new("true").default_signals(SigSet::ALL).status().unwrap().success());
+    /// use std::os::unix::process::ExitStatusExt as _;
+    /// let status = Command::new("sh").args(["-c", "kill -HUP $$"]).default_signals(SigSet::EMPTY.with(1)).status().unwrap();
+    /// assert_eq!(status.signal(), Some(1));
+    /// ```
+    pub fn default_signals(&mut self, signals: SigSet) -> &mut Command {
+        // They cannot be set, not even to what they are (do_sigaction, kernel/signal.c).
+        const ALWAYS: SigSet = SigSet::EMPTY.with(9).with(19);
+        self.attributes.default.0 |= signals.0 & !ALWAYS.0;
+        self.attributes.ignore.0 &= !signals.0;
+        self
+    }
+
+    /// Signals the program is to start with ignored; adds to those of earlier calls. SIGKILL and SIGSTOP among them fail the start
+    /// (`EINVAL`).
+    ///
+    /// ```
+    /// use forkless::{Command, SigSet};
+    /// let status = Command::new("sh").args(["-c", "kill -HUP $$; exit 5"]).ignore_signals(SigSet::EMPTY.with(1)).status().unwrap();
+    /// assert_eq!(status.code(), Some(5)); // what nohup(1) does
+    /// ```
+    pub fn ignore_signals(&mut self, signals: SigSet) -> &mut Command {
+        self.attributes.ignore.0 |= signals.0;
+        self.attributes.default.0 &= !signals.0;
+        self
+    }
+
+    /// What dropping the [`Child`](crate::Child) does; [`OnDrop::Detach`] by default, as `std::process`, but without a zombie.
+    ///
+    /// ```
+    /// use forkless::{Command, OnDrop};
+    /// drop(Command::new("sleep").arg("0.01").on_drop(OnDrop::Wait).spawn().unwrap()); // returns when it has ended
+    /// ```
+    pub fn on_drop(&mut self, policy: OnDrop) -> &mut Command {
+        self.on_drop = policy;
+        self
+    }
+
+    /// A function to run in the child as the last thing before exec.
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// let mut c = Command::new("sh");
+    /// c.args(["-c", "umask"]);
+    /// // SAFETY: one system call; nothing of this process is touched.
+    /// unsafe { c.pre_exec(|| { rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o27)); Ok(()) }) };
+    /// assert_eq!(c.output().unwrap().stdout, b"0027\n");
+    /// ```
+    ///
+    /// # Safety
+    /// The function runs **in this process's memory**, on a stack of 2 MiB (64 KiB where memory is short), while the calling
+    /// thread is suspended and others run on; it has its own pid and descriptors. So it may make system calls, and must not
+    /// - take a lock or allocate (another thread may hold the lock of the heap and run on, but a lock left held stays held),
+    /// - change memory others rely on: what it writes, the parent sees,
+    /// - call libc functions that signal other threads (`setuid` and its kin) or run code at exit,
+    /// - unwind (a panic is caught and fails the start) or not return.
+    ///
+    /// A function that dies by a signal kills the child alone; before Linux 5.16, if the signal's default action is to dump core, this
+    /// process dies with it. One that dies while it panics, as by a panic hook that aborts, leaves the calling thread counted as panicking:
+    /// a later panic of that thread ends the process.
+    ///
+    /// With [`Command::parent_death_signal`] set from another thread than the first it runs on a thread of the library's: it finds that
+    /// thread's thread-locals, not the caller's. A filter that it installs must allow what the child still calls: `rt_sigprocmask` and
+    /// `execve`.
+    ///
+    /// Every signal is blocked while it runs. A mask that it sets with libc's functions is the program's, and so is that it
+    /// unblocks a signal. Signals that it blocks besides are not seen: use [`Command::signal_mask`].
+    ///
+    /// An `Err` fails the start with its error number. `errno` of the calling thread is put back.
+    #[expect(unsafe_code, reason = "declares an obligation of the caller's; see above")]
+    pub unsafe fn pre_exec<F>(&mut self, f: F) -> &mut Command
+    where
+        F: FnMut() -> io::Result<()> + Send + Sync + 'static,
+    {
+        self.hooks.get_mut().unwrap_or_else(PoisonError::into_inner).push(Box::new(f));
+        self
+    }
+}
