@@ -45,16 +45,14 @@ mod start;
 #[cfg(feature = "tokio")]
 pub mod tokio;
 
-pub use child::handle::{Child, ChildParts};
-pub use command::attributes::{OnDrop, Resource, Scheduler};
-pub use command::builder::Command;
-pub use command::communicate::{Communicate, Conversation, End};
-pub use command::pipeline::{Children, Pipeline};
-pub use command::prepared::Prepared;
+pub use child::{Child, ChildParts, Conversation, End};
+pub use command::{Children, Command, Communicate, Pipeline, Prepared};
 pub use error::{SpawnError, Step, WaitError};
+pub use facility_report::{FacilityReport, facilities};
 pub use forkless_sys::signal::SigSet;
-pub use kernel::facilities::{Facility, FacilityReport, facilities};
+pub use kernel::facilities::Facility;
 pub use shell::{ShellChild, ShellLine, shell, shell_traits};
+pub use spec::attributes::{OnDrop, Resource, Scheduler};
 pub use spec::stdio::Stdio;
 /// The standard library's own, so that one changed `use` brings all of `std::process` that goes with a command.
 #[doc(no_inline)]

@@ -1,16 +1,14 @@
 //! A running child: waiting for it, signalling it, and letting go of it.
 
-use crate::command::attributes::OnDrop;
 use crate::error::{SpawnError, WaitError};
 use crate::kernel::facilities;
-use crate::kernel::poll as ready;
+use crate::kernel::poll::{poll, timespec};
 use crate::kernel::process_state;
 use crate::plan::Plan;
-use crate::reap::handle as reap;
-use crate::reap::orphans;
-use crate::start::attempt::{self as start, Started};
-use crate::start::explain;
-use crate::start::slot;
+use crate::reap::{by_pidfd, orphans};
+use crate::spec::Spec;
+use crate::spec::attributes::OnDrop;
+use crate::start::{self, SlotHandle, Started};
 use forkless_child::Phase;
 use forkless_sys::Errno;
 use forkless_sys::poll::{POLLIN, PollFd};
@@ -69,7 +67,8 @@ pub struct Child {
 pub(crate) struct Held {
     pid: i32,
     pidfd: Option<OwnedFd>,
-    flight: Option<Flight>,
+    /// Present while it is not known whether the child became the program.
+    pending: Option<PendingStart>,
     pipes: Vec<(RawFd, OwnedFd)>,
     ended: Option<ExitStatus>,
     /// The child is gone though its status was not to be had, so its number may be another's by now.
@@ -115,23 +114,23 @@ pub struct ChildParts {
 }
 
 /// What is needed to say why a non-blocking start failed.
-pub(crate) struct Flight {
-    slot: slot::Flight,
+struct PendingStart {
+    slot: SlotHandle,
     plan: Arc<Plan>,
 }
 
-impl std::fmt::Debug for Flight {
+impl std::fmt::Debug for PendingStart {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Flight")
+        f.write_str("PendingStart")
     }
 }
 
 impl Child {
-    pub(crate) fn new(command: &crate::Command, plan: &Arc<Plan>, started: Started) -> Child {
+    pub(crate) fn new(spec: &Spec, plan: &Arc<Plan>, started: Started) -> Child {
         let mut pipes = started.pipes;
         // Only the usual direction: a pipe the other way round stays among the numbered ones.
         let mut take = |n: RawFd| {
-            let at = pipes.iter().position(|p| p.0 == n && !command.is_output_reversed(n));
+            let at = pipes.iter().position(|p| p.0 == n && !spec.is_output_reversed(n));
             at.map(|i| pipes.swap_remove(i).1)
         };
         let (stdin, stdout, stderr) = (take(0), take(1), take(2));
@@ -142,16 +141,16 @@ impl Child {
             held: Held {
                 pid: started.pid,
                 pidfd: started.pidfd,
-                flight: started.flight.map(|slot| Flight { slot, plan: Arc::clone(plan) }),
+                pending: started.slot.map(|slot| PendingStart { slot, plan: Arc::clone(plan) }),
                 pipes,
                 ended: None,
                 gone: false,
                 failed: None,
-                on_drop: command.on_drop,
+                on_drop: spec.on_drop,
                 try_again: false,
                 tried: None,
                 parent: process_state::mark(),
-                leads_group: command.attributes.setsid || command.attributes.pgid == Some(0),
+                leads_group: spec.leads_group(),
             },
         }
     }
@@ -210,13 +209,13 @@ impl Child {
     /// Whether the start is known to have failed: the next wait says how.
     #[cfg(feature = "tokio")]
     pub(crate) fn has_failed(&self) -> bool {
-        self.held.failed.is_some() || self.held.flight.as_ref().is_some_and(|f| f.slot.failure().is_some())
+        self.held.failed.is_some() || self.held.pending.as_ref().is_some_and(|p| p.slot.failure().is_some())
     }
 
     /// Whether it is known to have left this memory: it became the program, or it is gone.
     #[cfg(feature = "tokio")]
     pub(crate) fn has_left(&self) -> bool {
-        self.held.flight.as_ref().is_none_or(|f| f.slot.left())
+        self.held.pending.as_ref().is_none_or(|p| p.slot.child_has_left())
     }
 
     /// The child in pieces, for code that waits for it in a way of its own. Nothing reaps the child any more, signals it or
@@ -234,8 +233,8 @@ impl Child {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn into_parts(mut self) -> ChildParts {
-        if let Some(flight) = self.held.flight.take() {
-            flight.slot.abandon();
+        if let Some(pending) = self.held.pending.take() {
+            pending.slot.abandon();
         }
         // Its drop has nothing left to reap.
         let was_gone = std::mem::replace(&mut self.held.gone, true);
@@ -297,7 +296,7 @@ impl Child {
             if status.stopped_signal().is_none() {
                 return Ok(status);
             }
-            if reap::is_exit_stop(status) {
+            if by_pidfd::is_exit_stop(status) {
                 self.set_on_drop(OnDrop::Detach);
                 return Ok(status);
             }
@@ -371,7 +370,7 @@ impl Child {
                 // A traced child is ready before it can be waited for: its tracer comes first.
                 Some(fd) if !ready => {
                     let mut p = [PollFd { fd: fd.as_raw_fd(), events: POLLIN, revents: 0 }];
-                    ready = ready::poll(&mut p, Some(timespec(left))).is_ok_and(|n| n > 0);
+                    ready = poll(&mut p, Some(timespec(left))).is_ok_and(|n| n > 0);
                 }
                 _ => {
                     std::thread::sleep(pause.min(left));
@@ -430,13 +429,13 @@ impl Child {
             let why = "signal_group: the child was not started with process_group(0) or setsid";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        let sent = match (self.held.signal_group(signal), &self.held.flight) {
-            // A child that nobody waited for may not lead it yet.
-            (Err(Errno::ESRCH), Some(flight)) if self.held.is_ours() => {
-                if self.held.comes_to_lead(flight) {
+        let sent = match (self.held.signal_group(signal), &self.held.pending) {
+            // A child whose exec was not waited for may not lead it yet.
+            (Err(Errno::ESRCH), Some(pending)) if self.held.is_ours() => {
+                if self.held.comes_to_lead(pending) {
                     self.held.signal_group(signal)
                 } else {
-                    reap::signal(self.held.pid, self.held.pidfd.as_ref(), signal)
+                    by_pidfd::signal(self.held.pid, self.held.pidfd.as_ref(), signal)
                 }
             }
             (sent, _) => sent,
@@ -478,7 +477,7 @@ impl Held {
         if self.ended.is_some() || self.gone {
             return Ok(());
         }
-        match reap::signal(self.pid, self.pidfd.as_ref(), signal) {
+        match by_pidfd::signal(self.pid, self.pidfd.as_ref(), signal) {
             Ok(()) | Err(Errno::ESRCH) => Ok(()),
             Err(e) => Err(io::Error::from_raw_os_error(e.raw())),
         }
@@ -501,7 +500,7 @@ impl Held {
 
     /// Waits until a child that is on its way to the program leads its group or session, which it does first of all. False where it does
     /// not come to it, as one that was stopped: it is all of its group then, for it has started nothing yet.
-    fn comes_to_lead(&self, flight: &Flight) -> bool {
+    fn comes_to_lead(&self, pending: &PendingStart) -> bool {
         const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
         let leads = || process::getpgid(self.pid) == Ok(self.pid);
         let looks = Cell::new(0);
@@ -509,8 +508,8 @@ impl Held {
             looks.set(looks.get() + 1);
             leads() || looks.get() > 50
         };
-        flight.slot.wait_until(enough, PAUSE);
-        leads() || flight.slot.left()
+        pending.slot.wait_until(enough, PAUSE);
+        leads() || pending.slot.child_has_left()
     }
 
     /// `None` only with `WNOHANG`.
@@ -530,10 +529,10 @@ impl Held {
             return self.status_from_pidfd().flatten().map(Some).ok_or_else(no_child);
         }
         let status = loop {
-            match reap::wait(self.pid, self.pidfd.as_ref(), WEXITED | options) {
+            match by_pidfd::wait(self.pid, self.pidfd.as_ref(), WEXITED | options) {
                 Ok(info) if info.pid == 0 => return Ok(None),
                 // It goes on, so nothing is settled: the next wait asks again.
-                Ok(info) if reap::is_stop(&info) => return Ok(Some(from_info(info.code, info.status))),
+                Ok(info) if by_pidfd::is_stop(&info) => return Ok(Some(from_info(info.code, info.status))),
                 Ok(info) => break Some(from_info(info.code, info.status)),
                 Err(Errno::EINTR) => {}
                 // Somebody else's wait, or the kernel itself because SIGCHLD is ignored, was first.
@@ -543,17 +542,17 @@ impl Held {
         };
         self.gone = true;
         self.ended = status;
-        if let Some(flight) = self.flight.take() {
+        if let Some(pending) = self.pending.take() {
             // The child is gone, so its record is final.
-            let landed = flight.slot.land();
-            self.tried = landed.tried;
-            if let Some(f) = landed.failure {
+            let result = pending.slot.take_result();
+            self.tried = result.tried;
+            if let Some(f) = result.failure {
                 let e = match f.phase {
                     Phase::Files => {
-                        self.try_again = start::struck_off(landed.step.as_ref(), f.errno);
-                        explain::failed_step(landed.step.as_ref(), f.errno)
+                        self.try_again = start::struck_off(result.action.as_ref(), f.errno);
+                        start::failed_action(result.action.as_ref(), f.errno)
                     }
-                    _ => explain::failure(&flight.plan, f),
+                    _ => start::failure(&pending.plan, f),
                 };
                 self.failed = Some(e.clone());
                 return Err(WaitError::Start(e));
@@ -595,8 +594,8 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if let Some(flight) = &self.flight {
-            flight.slot.abandon();
+        if let Some(pending) = &self.pending {
+            pending.slot.abandon();
         }
         if self.ended.is_some() || self.gone || !self.is_ours() {
             return;
@@ -611,7 +610,7 @@ impl Drop for Held {
         };
         // One that has stopped for a tracer here, on its way to the end as well, would not end before this thread goes on.
         let over = loop {
-            match reap::forget(self.pid, self.pidfd.as_ref(), if waits { 0 } else { WNOHANG }) {
+            match by_pidfd::forget_ended(self.pid, self.pidfd.as_ref(), if waits { 0 } else { WNOHANG }) {
                 Err(Errno::EINTR) => {}
                 over => break over,
             }
@@ -653,8 +652,4 @@ fn from_info(code: i32, status: i32) -> ExitStatus {
         // A stop; a tracer's has the event above the signal (ptrace(2)).
         _ => status << 8 | 0x7f,
     })
-}
-
-pub(crate) fn timespec(d: Duration) -> Timespec {
-    Timespec { tv_sec: d.as_secs().min(i64::MAX as u64) as i64, tv_nsec: i64::from(d.subsec_nanos()) }
 }

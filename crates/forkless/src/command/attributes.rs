@@ -1,170 +1,13 @@
-//! What a child is to be besides program, arguments, environment and descriptors, and the methods that say so.
+//! The methods of [`Command`] that say what the child is besides a program with arguments.
 
-use crate::command::builder::Command;
+use super::builder::Command;
+use crate::spec::attributes::{OnDrop, Resource, SIGPIPE, Scheduler};
 use forkless_sys::sched::Rlimit;
 use forkless_sys::signal::SigSet;
-use std::ffi::CString;
 use std::io;
 use std::os::fd::RawFd;
 use std::path::Path;
 use std::sync::PoisonError;
-
-/// A resource that can be limited (`getrlimit(2)`).
-///
-/// ```
-/// use forkless::{Command, Resource};
-/// let out = Command::new("sh").args(["-c", "ulimit -c"]).rlimit(Resource::Core, 0, 0).output().unwrap();
-/// assert_eq!(out.stdout, b"0\n");
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-#[non_exhaustive]
-#[repr(u32)]
-pub enum Resource {
-    /// CPU time, in seconds.
-    Cpu = 0,
-    /// Size of a file the process writes, in bytes.
-    FileSize = 1,
-    /// Data segment, in bytes.
-    Data = 2,
-    /// Stack of the main thread, in bytes.
-    Stack = 3,
-    /// Core dump, in bytes.
-    Core = 4,
-    /// Resident set, in bytes; not enforced by Linux.
-    Rss = 5,
-    /// Processes and threads of the user.
-    Processes = 6,
-    /// One more than the highest descriptor number.
-    OpenFiles = 7,
-    /// Locked memory, in bytes.
-    LockedMemory = 8,
-    /// Address space, in bytes.
-    AddressSpace = 9,
-    /// File locks; not enforced by Linux.
-    FileLocks = 10,
-    /// Pending signals of the user.
-    PendingSignals = 11,
-    /// POSIX message queues, in bytes.
-    MessageQueues = 12,
-    /// Ceiling of the nice value, as 20 - nice.
-    Nice = 13,
-    /// Ceiling of the real-time priority.
-    RealtimePriority = 14,
-    /// CPU time without a blocking call under real-time scheduling, in microseconds.
-    RealtimeTime = 15,
-}
-
-/// A scheduling policy (`sched(7)`).
-///
-/// ```
-/// use forkless::{Command, Scheduler};
-/// let out = Command::new("cut").args(["-d ", "-f41", "/proc/self/stat"]).scheduler(Scheduler::Batch).output().unwrap();
-/// assert_eq!(out.stdout, b"3\n"); // SCHED_BATCH
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-#[non_exhaustive]
-pub enum Scheduler {
-    /// The default, `SCHED_OTHER`.
-    Other,
-    /// First in, first out, with its priority of 1 to 99.
-    Fifo(u8),
-    /// Round robin, with its priority of 1 to 99.
-    RoundRobin(u8),
-    /// CPU-bound work.
-    Batch,
-    /// Only when nothing else runs.
-    Idle,
-}
-
-impl Scheduler {
-    pub(crate) fn numbers(self) -> (i32, i32) {
-        match self {
-            Scheduler::Other => (0, 0),
-            Scheduler::Fifo(p) => (1, i32::from(p)),
-            Scheduler::RoundRobin(p) => (2, i32::from(p)),
-            Scheduler::Batch => (3, 0),
-            Scheduler::Idle => (5, 0),
-        }
-    }
-}
-
-/// What dropping a [`Child`](crate::Child) that has not been waited for does. No choice leaves a zombie. In a process forked from the
-/// one that started the child a drop closes the handle's descriptors, and that is all: the child is not its own.
-///
-/// ```
-/// use forkless::{Command, OnDrop};
-/// let child = Command::new("sleep").arg("60").on_drop(OnDrop::Kill).spawn().unwrap();
-/// drop(child); // killed, and waited for
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
-#[non_exhaustive]
-pub enum OnDrop {
-    /// The child goes on; it is reaped when it ends, by a thread that exists only while there are such children.
-    #[default]
-    Detach,
-    /// The child gets SIGKILL and is waited for.
-    Kill,
-    /// The drop waits for the child to end.
-    Wait,
-}
-
-/// A function of the caller's that runs in the child.
-pub(crate) type HookFn = Box<dyn FnMut() -> io::Result<()> + Send + Sync>;
-
-#[derive(Debug)]
-pub(crate) struct Attributes {
-    pub setsid: bool,
-    pub pgid: Option<i32>,
-    pub terminal: Option<i32>,
-    pub foreground: Option<i32>,
-    pub umask: Option<u32>,
-    pub rlimits: Vec<(u32, Rlimit)>,
-    pub nice: Option<i32>,
-    pub scheduler: Option<Scheduler>,
-    pub affinity: Option<Vec<u64>>,
-    pub death_signal: Option<i32>,
-    pub no_new_privs: bool,
-    pub chroot: Option<CString>,
-    pub cgroup: Option<CString>,
-    pub cwd: Option<CString>,
-    pub uid: Option<u32>,
-    pub gid: Option<u32>,
-    pub groups: Option<Vec<u32>>,
-    /// The signals blocked in the program; `None` for those that the calling thread blocks.
-    pub mask: Option<SigSet>,
-    pub default: SigSet,
-    pub ignore: SigSet,
-}
-
-/// SIGPIPE, which Rust programs ignore and the programs they start must not.
-const SIGPIPE: i32 = 13;
-
-impl Default for Attributes {
-    fn default() -> Self {
-        Attributes {
-            setsid: false,
-            pgid: None,
-            terminal: None,
-            foreground: None,
-            umask: None,
-            rlimits: Vec::new(),
-            nice: None,
-            scheduler: None,
-            affinity: None,
-            death_signal: None,
-            no_new_privs: false,
-            chroot: None,
-            cgroup: None,
-            cwd: None,
-            uid: None,
-            gid: None,
-            groups: None,
-            mask: None,
-            default: SigSet::EMPTY.with(SIGPIPE),
-            ignore: SigSet::EMPTY,
-        }
-    }
-}
 
 impl Command {
     /// The user, as `CommandExt::uid`: when root starts a program as somebody else and [`Command::groups`] is not used, the
@@ -178,7 +21,7 @@ impl Command {
     /// assert_eq!(out.stdout, format!("{me}\n").as_bytes());
     /// ```
     pub fn uid(&mut self, id: u32) -> &mut Command {
-        self.attributes.uid = Some(id);
+        self.spec.attributes.uid = Some(id);
         self
     }
 
@@ -191,7 +34,7 @@ impl Command {
     /// assert_eq!(out.stdout, format!("{mine}\n").as_bytes());
     /// ```
     pub fn gid(&mut self, id: u32) -> &mut Command {
-        self.attributes.gid = Some(id);
+        self.spec.attributes.gid = Some(id);
         self
     }
 
@@ -205,7 +48,7 @@ impl Command {
     /// }
     /// ```
     pub fn groups(&mut self, groups: &[u32]) -> &mut Command {
-        self.attributes.groups = Some(groups.to_vec());
+        self.spec.attributes.groups = Some(groups.to_vec());
         self
     }
 
@@ -220,7 +63,7 @@ impl Command {
     /// child.wait().unwrap();
     /// ```
     pub fn process_group(&mut self, pgroup: i32) -> &mut Command {
-        self.attributes.pgid = Some(pgroup);
+        self.spec.attributes.pgid = Some(pgroup);
         self
     }
 
@@ -235,7 +78,7 @@ impl Command {
     /// child.wait().unwrap();
     /// ```
     pub fn setsid(&mut self, yes: bool) -> &mut Command {
-        self.attributes.setsid = yes;
+        self.spec.attributes.setsid = yes;
         self
     }
 
@@ -254,8 +97,8 @@ impl Command {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn controlling_terminal(&mut self, number: RawFd) -> &mut Command {
-        self.attributes.setsid = true;
-        self.attributes.terminal = Some(number);
+        self.spec.attributes.setsid = true;
+        self.spec.attributes.terminal = Some(number);
         self
     }
 
@@ -276,7 +119,7 @@ impl Command {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn foreground(&mut self, number: RawFd) -> &mut Command {
-        self.attributes.foreground = Some(number);
+        self.spec.attributes.foreground = Some(number);
         self
     }
 
@@ -287,7 +130,7 @@ impl Command {
     /// assert_eq!(out.stdout, b"0077\n");
     /// ```
     pub fn umask(&mut self, mask: u32) -> &mut Command {
-        self.attributes.umask = Some(mask);
+        self.spec.attributes.umask = Some(mask);
         self
     }
 
@@ -299,7 +142,7 @@ impl Command {
     /// assert_eq!(out.stdout, b"99\n");
     /// ```
     pub fn rlimit(&mut self, resource: Resource, soft: u64, hard: u64) -> &mut Command {
-        self.attributes.rlimits.push((resource as u32, Rlimit { soft, hard }));
+        self.spec.attributes.rlimits.push((resource as u32, Rlimit { soft, hard }));
         self
     }
 
@@ -311,7 +154,7 @@ impl Command {
     /// assert_eq!(out.stdout, b"19\n");
     /// ```
     pub fn nice(&mut self, value: i32) -> &mut Command {
-        self.attributes.nice = Some(value);
+        self.spec.attributes.nice = Some(value);
         self
     }
 
@@ -323,7 +166,7 @@ impl Command {
     /// assert_eq!(out.stdout, b"5\n"); // SCHED_IDLE
     /// ```
     pub fn scheduler(&mut self, policy: Scheduler) -> &mut Command {
-        self.attributes.scheduler = Some(policy);
+        self.spec.attributes.scheduler = Some(policy);
         self
     }
 
@@ -337,7 +180,7 @@ impl Command {
         let mut mask = Vec::new();
         for cpu in cpus {
             if cpu >= 1 << 16 {
-                self.complain(format!("CPU {cpu} does not exist"));
+                self.spec.complain(format!("CPU {cpu} does not exist"));
                 continue;
             }
             if mask.len() <= cpu / 64 {
@@ -345,7 +188,7 @@ impl Command {
             }
             mask[cpu / 64] |= 1 << (cpu % 64);
         }
-        self.attributes.affinity = Some(mask);
+        self.spec.attributes.affinity = Some(mask);
         self
     }
 
@@ -367,7 +210,7 @@ impl Command {
     /// child.wait().unwrap();
     /// ```
     pub fn parent_death_signal(&mut self, signal: i32) -> &mut Command {
-        self.attributes.death_signal = Some(signal);
+        self.spec.attributes.death_signal = Some(signal);
         self
     }
 
@@ -379,7 +222,7 @@ impl Command {
     /// assert_eq!(out.stdout, b"NoNewPrivs:\t1\n");
     /// ```
     pub fn no_new_privs(&mut self, yes: bool) -> &mut Command {
-        self.attributes.no_new_privs = yes;
+        self.spec.attributes.no_new_privs = yes;
         self
     }
 
@@ -393,7 +236,7 @@ impl Command {
     /// }
     /// ```
     pub fn chroot<P: AsRef<Path>>(&mut self, dir: P) -> &mut Command {
-        self.attributes.chroot = self.c_string("chroot", dir.as_ref().as_os_str());
+        self.spec.attributes.chroot = self.spec.c_string("chroot", dir.as_ref().as_os_str());
         self
     }
 
@@ -409,7 +252,7 @@ impl Command {
     /// assert_eq!(error.step(), Step::Cgroup);
     /// ```
     pub fn cgroup<P: AsRef<Path>>(&mut self, dir: P) -> &mut Command {
-        self.attributes.cgroup = self.c_string("cgroup", dir.as_ref().as_os_str());
+        self.spec.attributes.cgroup = self.spec.c_string("cgroup", dir.as_ref().as_os_str());
         self
     }
 
@@ -421,7 +264,7 @@ impl Command {
     /// assert_eq!(out.stdout, b"SigBlk:\t0000000000000200\n");
     /// ```
     pub fn signal_mask(&mut self, blocked: SigSet) -> &mut Command {
-        self.attributes.mask = Some(blocked);
+        self.spec.attributes.mask = Some(blocked);
         self
     }
 
@@ -440,8 +283,7 @@ impl Command {
     /// assert_eq!(ignored(Command::new("grep").inherit_signals(true)), 1);
     /// ```
     pub fn inherit_signals(&mut self, yes: bool) -> &mut Command {
-        const SIGPIPE: i32 = 13;
-        let a = &mut self.attributes;
+        let a = &mut self.spec.attributes;
         a.mask = None;
         a.default = if yes { a.default.without(SIGPIPE) } else { a.default.with(SIGPIPE) };
         self
@@ -460,8 +302,8 @@ impl Command {
     pub fn default_signals(&mut self, signals: SigSet) -> &mut Command {
         // They cannot be set, not even to what they are (do_sigaction, kernel/signal.c).
         const ALWAYS: SigSet = SigSet::EMPTY.with(9).with(19);
-        self.attributes.default.0 |= signals.0 & !ALWAYS.0;
-        self.attributes.ignore.0 &= !signals.0;
+        self.spec.attributes.default.0 |= signals.0 & !ALWAYS.0;
+        self.spec.attributes.ignore.0 &= !signals.0;
         self
     }
 
@@ -474,8 +316,8 @@ impl Command {
     /// assert_eq!(status.code(), Some(5)); // what nohup(1) does
     /// ```
     pub fn ignore_signals(&mut self, signals: SigSet) -> &mut Command {
-        self.attributes.ignore.0 |= signals.0;
-        self.attributes.default.0 &= !signals.0;
+        self.spec.attributes.ignore.0 |= signals.0;
+        self.spec.attributes.default.0 &= !signals.0;
         self
     }
 
@@ -486,7 +328,7 @@ impl Command {
     /// drop(Command::new("sleep").arg("0.01").on_drop(OnDrop::Wait).spawn().unwrap()); // returns when it has ended
     /// ```
     pub fn on_drop(&mut self, policy: OnDrop) -> &mut Command {
-        self.on_drop = policy;
+        self.spec.on_drop = policy;
         self
     }
 
@@ -526,7 +368,7 @@ impl Command {
     where
         F: FnMut() -> io::Result<()> + Send + Sync + 'static,
     {
-        self.hooks.get_mut().unwrap_or_else(PoisonError::into_inner).push(Box::new(f));
+        self.spec.hooks.get_mut().unwrap_or_else(PoisonError::into_inner).push(Box::new(f));
         self
     }
 }

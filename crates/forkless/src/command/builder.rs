@@ -1,48 +1,13 @@
-//! What the user wants: program, arguments, environment, descriptors and attributes. Nothing is checked or opened before a start.
+//! The program to start, and how: the data of a [`Spec`], by method calls. Nothing is checked or opened
+//! before a start.
 
-use crate::child::handle::Child;
-use crate::command::attributes::{Attributes, HookFn, OnDrop};
-use crate::command::prepared::Prepared;
-use crate::error::{SpawnError, Step};
-use crate::kernel::cancel::NotCancelled;
-use crate::plan::{Cgroup, Life, Plan};
-use crate::spec::env::EnvChanges;
-use crate::spec::stdio::{Kind, Stdio};
-use crate::spec::strings::Strings;
-use crate::start::attempt::{self as start, Request, Until};
-use crate::start::in_place;
-use std::collections::BTreeMap;
-use std::ffi::{CString, OsStr, OsString};
+use crate::spec::Spec;
+use crate::spec::stdio::Stdio;
+use std::ffi::OsStr;
 use std::fmt;
-use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::process::{ExitStatus, Output};
-use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex};
-
-static INHERIT: Stdio = Stdio(Kind::Inherit);
-static NULL: Stdio = Stdio(Kind::Null);
-static PIPED: Stdio = Stdio(Kind::Piped);
-
-/// What 0, 1 and 2 are connected to where a command does not say.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Defaults {
-    /// The parent's own.
-    Inherit,
-    /// No input; output and error through pipes.
-    Capture,
-}
-
-impl Defaults {
-    fn stdio(self) -> [&'static Stdio; 3] {
-        match self {
-            Defaults::Inherit => [&INHERIT; 3],
-            Defaults::Capture => [&NULL, &PIPED, &PIPED],
-        }
-    }
-}
 
 /// A program to start, and how; like [`std::process::Command`], with errors that name the step. [`crate::process::Command`] is
 /// std's to the letter, so that switching is a change of `use`.
@@ -63,18 +28,7 @@ impl Defaults {
 ///
 /// Starting is thread-safe; it is not async-signal-safe, since it allocates.
 pub struct Command {
-    pub(crate) program: OsString,
-    pub(crate) args: Strings,
-    pub(crate) env: EnvChanges,
-    pub(crate) attributes: Attributes,
-    pub(crate) hooks: Mutex<Vec<HookFn>>,
-    pub(crate) inherit_descriptors: bool,
-    pub(crate) scripts: bool,
-    pub(crate) on_drop: OnDrop,
-    /// The first thing that was wrong with what a method was given; reported by the start.
-    pub(crate) bad: Option<String>,
-    pub(crate) std: [Option<Stdio>; 3],
-    pub(crate) fds: BTreeMap<RawFd, Stdio>,
+    pub(crate) spec: Spec,
 }
 
 impl Command {
@@ -86,22 +40,7 @@ impl Command {
     /// assert!(Command::new("/bin/true").status().unwrap().success());
     /// ```
     pub fn new<S: AsRef<OsStr>>(program: S) -> Command {
-        let program = program.as_ref();
-        let mut args = Strings::default();
-        args.push(program.as_bytes());
-        Command {
-            program: program.to_owned(),
-            args,
-            env: EnvChanges::default(),
-            attributes: Attributes::default(),
-            hooks: Mutex::new(Vec::new()),
-            inherit_descriptors: false,
-            scripts: true,
-            on_drop: OnDrop::Detach,
-            bad: None,
-            std: [None, None, None],
-            fds: BTreeMap::new(),
-        }
+        Command { spec: Spec::new(program.as_ref()) }
     }
 
     /// Adds an argument.
@@ -112,7 +51,7 @@ impl Command {
     /// assert_eq!(out.stdout, b"a b..");
     /// ```
     pub fn arg<S: AsRef<OsStr>>(&mut self, arg: S) -> &mut Command {
-        self.args.push(arg.as_ref().as_bytes());
+        self.spec.args.push(arg.as_ref().as_bytes());
         self
     }
 
@@ -141,7 +80,7 @@ impl Command {
     /// assert_eq!(out.stdout, b"-renamed\n");
     /// ```
     pub fn arg0<S: AsRef<OsStr>>(&mut self, arg: S) -> &mut Command {
-        self.args.set_first(arg.as_ref().as_bytes());
+        self.spec.args.set_first(arg.as_ref().as_bytes());
         self
     }
 
@@ -153,7 +92,7 @@ impl Command {
     /// assert_eq!(out.stdout, b"blue\n");
     /// ```
     pub fn env<K: AsRef<OsStr>, V: AsRef<OsStr>>(&mut self, key: K, value: V) -> &mut Command {
-        self.env.set(key.as_ref(), value.as_ref());
+        self.spec.env.set(key.as_ref(), value.as_ref());
         self
     }
 
@@ -184,7 +123,7 @@ impl Command {
     /// assert_eq!(status.code(), Some(1));
     /// ```
     pub fn env_remove<K: AsRef<OsStr>>(&mut self, key: K) -> &mut Command {
-        self.env.remove(key.as_ref());
+        self.spec.env.remove(key.as_ref());
         self
     }
 
@@ -196,7 +135,7 @@ impl Command {
     /// assert_eq!(out.stdout, b"ONLY=this\n");
     /// ```
     pub fn env_clear(&mut self) -> &mut Command {
-        self.env.clear();
+        self.spec.env.clear();
         self
     }
 
@@ -208,7 +147,7 @@ impl Command {
     #[expect(unsafe_code, reason = "declares an obligation of the caller's")]
     pub unsafe fn read_environ(&mut self) -> &mut Command {
         // SAFETY: the caller's promise.
-        unsafe { self.env.read_environ() };
+        unsafe { self.spec.env.read_environ() };
         self
     }
 
@@ -220,7 +159,7 @@ impl Command {
     /// assert_eq!(out.stdout, b"/usr\n");
     /// ```
     pub fn current_dir<P: AsRef<Path>>(&mut self, dir: P) -> &mut Command {
-        self.attributes.cwd = self.c_string("current_dir", dir.as_ref().as_os_str());
+        self.spec.attributes.cwd = self.spec.c_string("current_dir", dir.as_ref().as_os_str());
         self
     }
 
@@ -234,7 +173,7 @@ impl Command {
     /// assert!(child.wait().unwrap().success());
     /// ```
     pub fn stdin<T: Into<Stdio>>(&mut self, cfg: T) -> &mut Command {
-        self.std[0] = Some(cfg.into());
+        self.spec.std[0] = Some(cfg.into());
         self
     }
 
@@ -247,7 +186,7 @@ impl Command {
     /// child.wait().unwrap();
     /// ```
     pub fn stdout<T: Into<Stdio>>(&mut self, cfg: T) -> &mut Command {
-        self.std[1] = Some(cfg.into());
+        self.spec.std[1] = Some(cfg.into());
         self
     }
 
@@ -260,7 +199,7 @@ impl Command {
     /// assert_eq!(c.output().unwrap().stdout, b"out\nerr\n");
     /// ```
     pub fn stderr<T: Into<Stdio>>(&mut self, cfg: T) -> &mut Command {
-        self.std[2] = Some(cfg.into());
+        self.spec.std[2] = Some(cfg.into());
         self
     }
 
@@ -277,7 +216,7 @@ impl Command {
     /// c.wait().unwrap();
     /// ```
     pub fn fd<T: Into<Stdio>>(&mut self, number: RawFd, cfg: T) -> &mut Command {
-        self.rewire(number, Some(cfg.into()));
+        self.spec.rewire(number, Some(cfg.into()));
         self
     }
 
@@ -298,7 +237,7 @@ impl Command {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn inherit_descriptors(&mut self, yes: bool) -> &mut Command {
-        self.inherit_descriptors = yes;
+        self.spec.inherit_descriptors = yes;
         self
     }
 
@@ -317,104 +256,8 @@ impl Command {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn scripts_without_interpreter(&mut self, yes: bool) -> &mut Command {
-        self.scripts = yes;
+        self.spec.scripts = yes;
         self
-    }
-
-    /// Starts the program and returns once it runs.
-    ///
-    /// ```
-    /// use forkless::Command;
-    /// let mut child = Command::new("sh").args(["-c", "exit 2"]).spawn().unwrap();
-    /// assert_eq!(child.wait().unwrap().code(), Some(2));
-    /// let error = Command::new("true").current_dir("/nowhere").spawn().unwrap_err();
-    /// assert_eq!(error.to_string(), "chdir to /nowhere: No such file or directory");
-    /// ```
-    ///
-    /// # Errors
-    /// A [`SpawnError`] that names the step and the thing; nothing is left behind then.
-    pub fn spawn(&mut self) -> Result<Child, SpawnError> {
-        self.start(Until::Exec)
-    }
-
-    /// Starts the program and returns as soon as the child process exists; whether it became the program shows at the first wait.
-    ///
-    /// The caller is blocked for the clone alone, about a sixth of what `posix_spawn` takes, except when: more than a few hundred
-    /// descriptors are open, when it waits for the child to have a table of its own (some 10 us); and with credentials, a
-    /// [`Command::cgroup`] or [`Command::pre_exec`], when it is as [`Command::spawn`]; likewise under emulators that copy memory for `CLONE_VM`.
-    ///
-    /// ```
-    /// use forkless::{Command, WaitError};
-    /// let mut child = Command::new("/does/not/exist").spawn_nonblocking().unwrap();
-    /// assert!(matches!(child.wait(), Err(WaitError::Start(e)) if e.to_string() == "exec /does/not/exist: No such file or directory"));
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Command::spawn`], for what goes wrong up to the clone.
-    pub fn spawn_nonblocking(&mut self) -> Result<Child, SpawnError> {
-        self.start(Until::Cloned)
-    }
-
-    /// Runs the program and waits for it. Cheaper than [`Command::spawn`] and [`Child::wait`]: nothing waits for the exec alone, and no pidfd
-    /// is made in a program of one thread that leaves SIGCHLD at its default.
-    ///
-    /// ```
-    /// use forkless::Command;
-    /// assert!(Command::new("true").status().unwrap().success());
-    /// assert_eq!(Command::new("false").status().unwrap().code(), Some(1));
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Command::spawn`], and with step [`Step::Wait`] when the status is lost ([`crate::WaitError::Unknown`]).
-    pub fn status(&mut self) -> Result<ExitStatus, SpawnError> {
-        run_to_end(|until| self.start(until), wait_alone)
-    }
-
-    /// Runs the program and collects what it writes; input is empty unless [`Command::stdin`] says otherwise.
-    ///
-    /// ```
-    /// use forkless::Command;
-    /// let out = Command::new("sh").args(["-c", "echo out; echo err >&2; exit 3"]).output().unwrap();
-    /// assert_eq!((&out.stdout[..], &out.stderr[..], out.status.code()), (&b"out\n"[..], &b"err\n"[..], Some(3)));
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Command::status`].
-    pub fn output(&mut self) -> Result<Output, SpawnError> {
-        let (status, io) = self.communicate().run()?;
-        Ok(Output { status, stdout: io.stdout, stderr: io.stderr })
-    }
-
-    /// Resolves and lays out everything once, for many starts.
-    ///
-    /// ```
-    /// use forkless::Command;
-    /// let prepared = Command::new("true").prepare().unwrap();
-    /// assert!((0..3).all(|_| prepared.status().unwrap().success()));
-    /// ```
-    ///
-    /// # Errors
-    /// What is wrong with the command itself; the program need not exist yet.
-    pub fn prepare(self) -> Result<Prepared, SpawnError> {
-        Prepared::new(self)
-    }
-
-    /// Becomes the program: this process is replaced. Returns only to say why not; attributes set before the failing step stay set.
-    ///
-    /// ```
-    /// use forkless::Command;
-    /// let error = Command::new("/does/not/exist").exec(); // returns only if it fails
-    /// assert_eq!(error.to_string(), "exec /does/not/exist: No such file or directory");
-    /// ```
-    pub fn exec(&mut self) -> SpawnError {
-        match Plan::new(self, Life::Start, Cgroup::Join) {
-            Ok(plan) => in_place::exec(self, &plan),
-            Err(e) => e,
-        }
-    }
-
-    fn start(&mut self, until: Until) -> Result<Child, SpawnError> {
-        start_planned(self, until, Defaults::Inherit)
     }
 
     /// The program.
@@ -423,7 +266,7 @@ impl Command {
     /// assert_eq!(forkless::Command::new("ls").get_program(), "ls");
     /// ```
     pub fn get_program(&self) -> &OsStr {
-        &self.program
+        &self.spec.program
     }
 
     /// The arguments, without `argv[0]`.
@@ -434,7 +277,7 @@ impl Command {
     /// assert!(c.get_args().eq(["-l", "/"]));
     /// ```
     pub fn get_args(&self) -> impl ExactSizeIterator<Item = &OsStr> {
-        self.args.iter().skip(1).map(OsStr::from_bytes)
+        self.spec.args.iter().skip(1).map(OsStr::from_bytes)
     }
 
     /// The changes to the environment: `None` for a variable removed.
@@ -445,7 +288,7 @@ impl Command {
     /// assert!(c.get_envs().eq([("A".as_ref(), Some("1".as_ref())), ("B".as_ref(), None)]));
     /// ```
     pub fn get_envs(&self) -> impl ExactSizeIterator<Item = (&OsStr, Option<&OsStr>)> {
-        self.env.iter()
+        self.spec.env.iter()
     }
 
     /// The working directory, if set.
@@ -456,125 +299,33 @@ impl Command {
     /// assert_eq!(c.current_dir("/usr").get_current_dir(), Some("/usr".as_ref()));
     /// ```
     pub fn get_current_dir(&self) -> Option<&Path> {
-        self.attributes.cwd.as_ref().map(|d| Path::new(OsStr::from_bytes(d.to_bytes())))
+        self.spec.attributes.cwd.as_ref().map(|d| Path::new(OsStr::from_bytes(d.to_bytes())))
     }
-
-    /// Every descriptor that is connected to something, by number.
-    pub(crate) fn descriptors(&self, defaults: Defaults) -> impl Iterator<Item = (RawFd, &Stdio)> {
-        let std = self.std.iter().zip(defaults.stdio()).enumerate();
-        let std = std.map(|(n, (set, default))| (n as RawFd, set.as_ref().unwrap_or(default)));
-        std.chain(self.fds.iter().map(|(n, s)| (*n, s)))
-    }
-
-    /// Whether 0, 1 and 2 stay as they are here and nothing else is connected: what most commands are.
-    pub(crate) fn connects_nothing(&self, defaults: Defaults) -> bool {
-        self.fds.is_empty() && defaults == Defaults::Inherit && self.std.iter().all(Option::is_none)
-    }
-
-    /// Connects a number, or leaves it to its default, and returns what it was connected to.
-    pub(crate) fn rewire(&mut self, number: RawFd, to: Option<Stdio>) -> Option<Stdio> {
-        if let Some(std) = self.std.get_mut(number as usize) {
-            return std::mem::replace(std, to);
-        }
-        match to {
-            Some(to) => self.fds.insert(number, to),
-            None => self.fds.remove(&number),
-        }
-    }
-
-    /// Whether a number that is written to by custom is a pipe the child reads from.
-    pub(crate) fn is_output_reversed(&self, number: RawFd) -> bool {
-        let set = self.std.get(number as usize).and_then(Option::as_ref);
-        number != 0 && set.is_some_and(|s| matches!(s.0, Kind::PipedInput))
-    }
-
-    pub(crate) fn c_string(&mut self, what: &str, value: &OsStr) -> Option<CString> {
-        CString::new(value.as_bytes())
-            .map_err(|_| self.complain(format!("{what}: the path has a NUL byte")))
-            .ok()
-    }
-
-    pub(crate) fn complain(&mut self, what: String) {
-        self.bad.get_or_insert(what);
-    }
-}
-
-/// Waits for a child nobody talks to.
-pub(crate) fn wait_alone(child: &mut Child) -> Result<ExitStatus, SpawnError> {
-    drop((child.stdin.take(), child.stdout.take(), child.stderr.take()));
-    Ok(child.wait()?)
-}
-
-/// Starts and waits for the end. Nothing is waited for in between, so a facility refused for the first time shows only at the wait;
-/// the program has not run then, and is started again another way.
-pub(crate) fn run_to_end<T>(
-    mut start: impl FnMut(Until) -> Result<Child, SpawnError>,
-    mut wait: impl FnMut(&mut Child) -> Result<T, SpawnError>,
-) -> Result<T, SpawnError> {
-    let mut child = start(Until::Exit)?;
-    match wait(&mut child) {
-        Err(_) if child.held.try_again => wait(&mut start(Until::Exec)?),
-        done => done,
-    }
-}
-
-/// Plans and starts once.
-pub(crate) fn start_planned(
-    command: &Command,
-    until: Until,
-    defaults: Defaults,
-) -> Result<Child, SpawnError> {
-    start_holding(command, until, defaults, None)
-}
-
-/// As [`start_planned`], with a descriptor that the child holds until it becomes the program.
-pub(crate) fn start_holding(
-    command: &Command,
-    until: Until,
-    defaults: Defaults,
-    until_exec: Option<RawFd>,
-) -> Result<Child, SpawnError> {
-    let _whole = NotCancelled::begin();
-    let life = if until == Until::Cloned { Life::Long } else { Life::Start };
-    let hint = AtomicUsize::new(0);
-    let go = |cgroup| {
-        let plan = Arc::new(Plan::new(command, life, cgroup)?);
-        let started =
-            start::start(Request { command, plan: &plan, until, defaults, until_exec, hint: &hint })?;
-        Ok(Child::new(command, &plan, started))
-    };
-    go(Cgroup::Born).or_else(|e| if may_join(command, &e) { go(Cgroup::Join) } else { Err(e) })
-}
-
-/// Whether a child that could not be born in its cgroup may still join it: a filter, an old kernel and a version 1 hierarchy refuse
-/// the one and not the other.
-pub(crate) fn may_join(command: &Command, e: &SpawnError) -> bool {
-    e.step() == Step::Cgroup && command.attributes.cgroup.is_some() && e.kind() != io::ErrorKind::NotFound
 }
 
 impl fmt::Debug for Command {
     /// A line for a shell, as `std::process::Command` shows itself: `cd "/dir" && env -u B A="1" "program" "argument"`. With `{:#?}`
     /// everything that is set but `pre_exec` functions.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let args = || self.args.iter().map(OsStr::from_bytes);
+        let args = || self.spec.args.iter().map(OsStr::from_bytes);
         if f.alternate() {
             return f
                 .debug_struct("Command")
-                .field("program", &self.program)
+                .field("program", &self.spec.program)
                 .field("args", &args().collect::<Vec<_>>())
-                .field("env", &self.env)
-                .field("attributes", &self.attributes)
-                .field("std", &self.std)
-                .field("fds", &self.fds)
-                .field("inherit_descriptors", &self.inherit_descriptors)
-                .field("scripts", &self.scripts)
-                .field("on_drop", &self.on_drop)
+                .field("env", &self.spec.env)
+                .field("attributes", &self.spec.attributes)
+                .field("std", &self.spec.std)
+                .field("fds", &self.spec.fds)
+                .field("inherit_descriptors", &self.spec.inherit_descriptors)
+                .field("scripts", &self.spec.scripts)
+                .field("on_drop", &self.spec.on_drop)
                 .finish_non_exhaustive();
         }
         if let Some(dir) = self.get_current_dir() {
             write!(f, "cd {dir:?} && ")?;
         }
-        if self.env.is_cleared() {
+        if self.spec.env.is_cleared() {
             f.write_str("env -i ")?;
         } else {
             let mut removed = self.get_envs().filter(|(_, value)| value.is_none()).peekable();
@@ -588,8 +339,8 @@ impl fmt::Debug for Command {
                 write!(f, "{}={value:?} ", name.display())?;
             }
         }
-        if args().next() != Some(&self.program) {
-            write!(f, "[{:?}] ", self.program)?;
+        if args().next() != Some(&self.spec.program) {
+            write!(f, "[{:?}] ", self.spec.program)?;
         }
         args().enumerate().try_for_each(|(i, a)| write!(f, "{}{a:?}", if i == 0 { "" } else { " " }))
     }

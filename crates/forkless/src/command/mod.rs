@@ -1,8 +1,14 @@
 //! The builder of a start, and the ways to run it.
 
-pub(crate) mod attributes;
-pub(crate) mod builder;
-pub(crate) mod communicate;
-pub(crate) mod pipeline;
-pub(crate) mod prepared;
+mod attributes;
+mod builder;
+mod communicate;
+mod pipeline;
+mod prepared;
+mod start;
 mod std_command;
+
+pub use builder::Command;
+pub use communicate::Communicate;
+pub use pipeline::{Children, Pipeline};
+pub use prepared::Prepared;

@@ -1,10 +1,12 @@
 //! Several commands, each one's output the next one's input.
 
-use crate::child::handle::Child;
-use crate::command::builder::{Command, Defaults, start_planned};
+use super::builder::Command;
+use crate::child::{Child, spawn};
 use crate::error::{SpawnError, WaitError};
-use crate::spec::stdio::{self, Stdio};
-use crate::start::attempt::Until;
+use crate::kernel::descriptor::pipe;
+use crate::spec::Defaults;
+use crate::spec::stdio::Stdio;
+use crate::start::WaitFor;
 use std::process::{ExitStatus, Output};
 
 /// Commands joined by pipes; made by [`Command::pipe`].
@@ -91,9 +93,9 @@ impl Pipeline {
                 stage.stdin(Stdio::from(read));
             }
             let child = if i == last {
-                start_planned(stage, Until::Exec, defaults)
+                spawn(&stage.spec, WaitFor::Exec, defaults)
             } else {
-                stdio::pipe().and_then(|(read, write)| {
+                pipe().and_then(|(read, write)| {
                     from_before = Some(read);
                     stage.stdout(Stdio::from(write));
                     let child = stage.spawn();

@@ -1,14 +1,31 @@
 //! A command laid out once, for many starts.
 
-use crate::child::handle::Child;
-use crate::command::builder::{Command, Defaults, may_join, run_to_end, wait_alone};
+use super::builder::Command;
+use crate::child::{Child, may_join_cgroup, run_to_end, wait_silently};
 use crate::error::SpawnError;
 use crate::kernel::cancel::NotCancelled;
-use crate::plan::{Cgroup, Life, Plan};
-use crate::start::attempt::{self as start, Request, Until};
+use crate::plan::{CgroupEntry, EnvironmentUse, Plan};
+use crate::spec::Defaults;
+use crate::start::{self, Request, WaitFor};
 use std::process::{ExitStatus, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+
+impl Command {
+    /// Resolves and lays out everything once, for many starts.
+    ///
+    /// ```
+    /// use forkless::Command;
+    /// let prepared = Command::new("true").prepare().unwrap();
+    /// assert!((0..3).all(|_| prepared.status().unwrap().success()));
+    /// ```
+    ///
+    /// # Errors
+    /// What is wrong with the command itself; the program need not exist yet.
+    pub fn prepare(self) -> Result<Prepared, SpawnError> {
+        Prepared::new(self)
+    }
+}
 
 /// A [`Command`] whose arguments, environment and search path are laid out once, for many starts, from any number of threads.
 ///
@@ -34,7 +51,7 @@ pub struct Prepared {
 
 impl Prepared {
     pub(crate) fn new(command: Command) -> Result<Prepared, SpawnError> {
-        let plan = Mutex::new(Arc::new(Plan::new(&command, Life::Long, Cgroup::Born)?));
+        let plan = Mutex::new(Arc::new(lay_out(&command, CgroupEntry::Born)?));
         Ok(Prepared { command, plan, hint: AtomicUsize::new(0) })
     }
 
@@ -49,7 +66,7 @@ impl Prepared {
     /// # Errors
     /// As [`Command::spawn`].
     pub fn spawn(&self) -> Result<Child, SpawnError> {
-        self.start(Until::Exec, Defaults::Inherit)
+        self.start(WaitFor::Exec, Defaults::Inherit)
     }
 
     /// As [`Command::spawn_nonblocking`].
@@ -63,7 +80,7 @@ impl Prepared {
     /// # Errors
     /// As [`Command::spawn_nonblocking`].
     pub fn spawn_nonblocking(&self) -> Result<Child, SpawnError> {
-        self.start(Until::Cloned, Defaults::Inherit)
+        self.start(WaitFor::Clone, Defaults::Inherit)
     }
 
     /// As [`Command::status`].
@@ -77,9 +94,9 @@ impl Prepared {
     /// As [`Command::status`].
     pub fn status(&self) -> Result<ExitStatus, SpawnError> {
         run_to_end(
-            |until| self.start(until, Defaults::Inherit),
+            |wait_for| self.start(wait_for, Defaults::Inherit),
             |child| {
-                let status = wait_alone(child)?;
+                let status = wait_silently(child)?;
                 if let Some(tried) = child.held.tried {
                     self.hint.store(tried, Ordering::Relaxed);
                 }
@@ -100,7 +117,7 @@ impl Prepared {
     /// # Errors
     /// As [`Command::output`].
     pub fn output(&self) -> Result<Output, SpawnError> {
-        self.start(Until::Cloned, Defaults::Capture)?.wait_with_output()
+        self.start(WaitFor::Clone, Defaults::Capture)?.wait_with_output()
     }
 
     /// The command this was made from.
@@ -119,32 +136,37 @@ impl Prepared {
         self.hint.load(Ordering::Relaxed)
     }
 
-    fn start(&self, until: Until, defaults: Defaults) -> Result<Child, SpawnError> {
+    fn start(&self, wait_for: WaitFor, defaults: Defaults) -> Result<Child, SpawnError> {
         let _whole = NotCancelled::begin();
         let plan = self.current()?;
         let command = &self.command;
+        let spec = &command.spec;
         let go = |plan: &Arc<Plan>| {
-            let started =
-                start::start(Request { command, plan, until, defaults, until_exec: None, hint: &self.hint })?;
-            Ok(Child::new(command, plan, started))
+            let hint = &self.hint;
+            let request = Request { spec, plan, wait_for, defaults, until_exec: None, hint };
+            Ok(Child::new(spec, plan, start::start(request)?))
         };
         go(&plan).or_else(|e| {
-            if !may_join(command, &e) || plan.cgroup.is_none() {
+            if !may_join_cgroup(spec, &e) || plan.cgroup.is_none() {
                 return Err(e);
             }
-            let joining = Arc::new(Plan::new(command, Life::Long, Cgroup::Join)?);
+            let joining = Arc::new(lay_out(command, CgroupEntry::Join)?);
             let child = go(&joining)?;
             *self.plan.lock().unwrap_or_else(PoisonError::into_inner) = joining;
             Ok(child)
         })
     }
 
-    /// The plan, made anew after a fork of this process: it names the process.
+    /// The plan, made anew after a fork of this process: a plan with a death signal names the process.
     fn current(&self) -> Result<Arc<Plan>, SpawnError> {
         let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
         if plan.death_signal && plan.pid != forkless_sys::process::getpid() {
-            *plan = Arc::new(Plan::new(&self.command, Life::Long, Cgroup::Born)?);
+            *plan = Arc::new(lay_out(&self.command, CgroupEntry::Born)?);
         }
         Ok(Arc::clone(&plan))
     }
+}
+
+fn lay_out(command: &Command, cgroup: CgroupEntry) -> Result<Plan, SpawnError> {
+    Plan::new(&command.spec, EnvironmentUse::MustCopy, cgroup)
 }

@@ -1,8 +1,8 @@
 //! From `std::process::Command` and to it. What cannot be taken over is an error, so that nothing else is run than was said.
 
-use crate::command::attributes::{Attributes, OnDrop};
-use crate::command::builder::Command;
+use super::builder::Command;
 use crate::error::{SpawnError, Step};
+use crate::spec::attributes::{Attributes, HookFn, OnDrop};
 use crate::spec::stdio::Kind;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -78,7 +78,8 @@ impl Command {
     /// # Errors
     /// [`Step::Command`] with `EOPNOTSUPP`, and [`SpawnError::what`] naming what std cannot do.
     pub fn into_std(self) -> Result<Std, SpawnError> {
-        if let Some(bad) = self.bad {
+        let spec = self.spec;
+        if let Some(bad) = spec.bad {
             return Err(SpawnError::new(Step::Command, bad, libc::EINVAL));
         }
         // Named one by one: a new attribute is a question here.
@@ -103,7 +104,7 @@ impl Command {
             mask,
             default,
             ignore,
-        } = self.attributes;
+        } = spec.attributes;
         let signals = Attributes::default();
         let foreign = [
             (setsid, "std has no stable setsid"),
@@ -121,26 +122,26 @@ impl Command {
             (groups.is_some(), "std has no stable groups"),
             (mask.is_some(), "std has no signal mask"),
             (default != signals.default || ignore != signals.ignore, "std has no signal dispositions"),
-            (!self.fds.is_empty(), "std connects descriptors 0, 1 and 2 alone"),
-            (!self.inherit_descriptors, "std hands every descriptor on: set inherit_descriptors(true)"),
-            (self.on_drop != OnDrop::Detach, "std leaves a dropped child alone"),
-            (!self.scripts, "std runs scripts without interpreter where it forks"),
-            (self.env.is_of_c(), "std copies the environment by its own rules"),
+            (!spec.fds.is_empty(), "std connects descriptors 0, 1 and 2 alone"),
+            (!spec.inherit_descriptors, "std hands every descriptor on: set inherit_descriptors(true)"),
+            (spec.on_drop != OnDrop::Detach, "std leaves a dropped child alone"),
+            (!spec.scripts, "std runs scripts without interpreter where it forks"),
+            (spec.env.is_of_c(), "std copies the environment by its own rules"),
         ];
         if let Some((_, why)) = foreign.iter().find(|(is_set, _)| *is_set) {
             return refuse(why);
         }
-        let mut std = Std::new(&self.program);
-        let mut args = self.args.iter();
+        let mut std = Std::new(&spec.program);
+        let mut args = spec.args.iter();
         let arg0 = args.next().unwrap_or_default();
         std.args(args.map(OsStr::from_bytes));
-        if arg0 != self.program.as_bytes() {
+        if arg0 != spec.program.as_bytes() {
             std.arg0(OsStr::from_bytes(arg0));
         }
-        if self.env.is_cleared() {
+        if spec.env.is_cleared() {
             std.env_clear();
         }
-        for (name, value) in self.env.iter() {
+        for (name, value) in spec.env.iter() {
             match value {
                 Some(value) => std.env(name, value),
                 None => std.env_remove(name),
@@ -158,7 +159,7 @@ impl Command {
         if let Some(uid) = uid {
             std.uid(uid);
         }
-        let [stdin, stdout, stderr] = self.std;
+        let [stdin, stdout, stderr] = spec.std;
         if let Some(stdin) = stdin {
             std.stdin(stdio(stdin.0)?);
         }
@@ -168,7 +169,7 @@ impl Command {
         if let Some(stderr) = stderr {
             std.stderr(stdio(stderr.0)?);
         }
-        for hook in self.hooks.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
+        for hook in spec.hooks.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
             add_hook(&mut std, hook);
         }
         Ok(std)
@@ -176,7 +177,7 @@ impl Command {
 }
 
 #[expect(unsafe_code, reason = "hands the caller's promise on")]
-fn add_hook(std: &mut Std, hook: crate::command::attributes::HookFn) {
+fn add_hook(std: &mut Std, hook: HookFn) {
     // SAFETY: `Command::pre_exec` asked its caller for more: to run in the parent's memory.
     unsafe { std.pre_exec(hook) };
 }

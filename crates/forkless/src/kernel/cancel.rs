@@ -1,5 +1,7 @@
-//! Keeping `pthread_cancel(3)` out of a start. Only C programs use it, but their threads may come here: a start makes few libc calls,
-//! and a thread cancelled in one of them would unwind out of the middle of it, pipes open and locks held.
+//! Keeping `pthread_cancel(3)` out of a start.
+//!
+//! Only C programs cancel threads, but their threads may come here. A start makes few libc calls. A
+//! thread cancelled in one of them would unwind out of the start, with pipes open and locks held.
 #![expect(unsafe_code, reason = "one libc call that std has no name for")]
 
 /// No cancellation acts while this lives.

@@ -1,9 +1,13 @@
-//! Where `CLONE_VM` is a copy: user-mode emulators (qemu-user) carry a vfork out as a fork, so the child's report must travel through
-//! memory mapped `MAP_SHARED`, and the moment of exec through a pipe that exec closes. Slower, and the same results.
+//! Kernels that copy memory though `CLONE_VM` was asked: user-mode emulators (qemu-user).
 //!
-//! It is the emulator that forks: what is asked for is still `CLONE_VM | CLONE_VFORK`. [`crate::kernel::facilities`] shows it.
+//! Such an emulator carries a vfork out as a fork. So the child's report travels through memory mapped
+//! `MAP_SHARED`, and a pipe that exec closes tells of the exec. That is slower, with the same results.
+//!
+//! The emulator forks, not this library, which still asks for `CLONE_VM | CLONE_VFORK`.
+//! [`crate::facilities`] shows it.
 #![expect(unsafe_code, reason = "a probing child; a report in a mapping of its own")]
 
+use super::page::LARGEST_PAGE;
 use crate::error::{SpawnError, Step};
 use forkless_child::Report;
 use forkless_sys::signal::{self, SigSet};
@@ -12,10 +16,9 @@ use std::ffi::c_void;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-const PAGE: usize = 64 * 1024;
-
-/// Whether a child made with `CLONE_VM` shares memory: one writes a word. Only asked where clone3 is refused, as emulators do: a kernel that
-/// has it is a kernel.
+/// Whether a child made with `CLONE_VM` shares memory: the child writes a word.
+///
+/// Only asked where clone3 is refused, as emulators do. What has clone3 is a kernel.
 pub(crate) fn shares_memory() -> Result<()> {
     unsafe extern "C" fn write_and_leave(word: *mut c_void) -> ! {
         // SAFETY: the word outlives this child, which its parent reaps before it returns.
@@ -24,16 +27,17 @@ pub(crate) fn shares_memory() -> Result<()> {
     }
     const SIGCHLD: u32 = 17;
     let word = AtomicU32::new(0);
-    let Ok(stack) = mm::map_anonymous(PAGE, mm::PROT_READ | mm::PROT_WRITE, mm::MAP_PRIVATE) else {
+    let Ok(stack) = mm::map_anonymous(LARGEST_PAGE, mm::PROT_READ | mm::PROT_WRITE, mm::MAP_PRIVATE) else {
         return Ok(());
     };
     // SAFETY: one past the end of the mapping.
-    let top = unsafe { stack.byte_add(PAGE) };
+    let top = unsafe { stack.byte_add(LARGEST_PAGE) };
     let none = std::ptr::null_mut::<i32>();
     let old = signal::set_mask(SigSet::ALL);
     let at = word.as_ptr().cast::<c_void>();
     let flags = clone::CLONE_VM | clone::CLONE_VFORK;
-    // SAFETY: the stack and the word are kept until the child has been reaped; no handler runs in it, all signals being blocked.
+    // SAFETY: the stack and the word are kept until the child has been reaped. No handler runs in the
+    // child, since all signals are blocked.
     let made = unsafe { clone::clone(flags, SIGCHLD, top, none, none, write_and_leave, at) };
     if let Ok(old) = old {
         let _ = signal::set_mask(old);
@@ -42,7 +46,7 @@ pub(crate) fn shares_memory() -> Result<()> {
         while process::waitid(process::P_PID, pid, process::WEXITED | process::WALL) == Err(Errno::EINTR) {}
     }
     // SAFETY: the child is gone.
-    let _ = unsafe { mm::munmap(stack, PAGE) };
+    let _ = unsafe { mm::munmap(stack, LARGEST_PAGE) };
     // Where not even this clone is allowed, the start will say so itself.
     if made.is_ok() && word.load(Ordering::Acquire) == 0 { Err(Errno::EOPNOTSUPP) } else { Ok(()) }
 }
@@ -52,7 +56,7 @@ pub(crate) struct SharedReport(*mut Report);
 
 impl SharedReport {
     pub(crate) fn new() -> std::result::Result<SharedReport, SpawnError> {
-        let at = mm::map_anonymous(PAGE, mm::PROT_READ | mm::PROT_WRITE, mm::MAP_SHARED)
+        let at = mm::map_anonymous(LARGEST_PAGE, mm::PROT_READ | mm::PROT_WRITE, mm::MAP_SHARED)
             .map_err(|e| SpawnError::new(Step::Stack, None, e.raw()))?
             .cast::<Report>();
         // SAFETY: a fresh mapping, larger than a report and aligned to pages.
@@ -70,11 +74,11 @@ impl SharedReport {
 impl Drop for SharedReport {
     fn drop(&mut self) {
         // SAFETY: nobody here uses it any more; a child has its own mapping.
-        let _ = unsafe { mm::munmap(self.0.cast(), PAGE) };
+        let _ = unsafe { mm::munmap(self.0.cast(), LARGEST_PAGE) };
     }
 }
 
-/// Until the child has closed its end: it became the program, or it is gone.
+/// Waits until the child has closed its end: it became the program, or it is gone.
 pub(crate) fn until_closed(read: &OwnedFd) {
     while fd::read(read.as_raw_fd(), &mut [0]) == Err(Errno::EINTR) {}
 }

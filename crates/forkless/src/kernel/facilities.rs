@@ -1,8 +1,10 @@
-//! What this kernel, and every filter above it, lets the library use. Found out once, by trying; a facility refused later
-//! (a seccomp filter installed meanwhile) is struck off when that shows.
+//! What this kernel, and every filter above it, lets the library use.
+//!
+//! Each process finds that out once, by trying. A facility that is refused later, by a seccomp
+//! filter installed meanwhile, is struck off when the refusal shows.
 
-use crate::kernel::emulated_vm;
-use crate::kernel::process_state;
+use super::emulated_vm;
+use super::process_state::PerProcess;
 use forkless_sys::{Errno, clone, fd, process};
 use std::fmt;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -46,26 +48,7 @@ impl fmt::Display for Facility {
     }
 }
 
-/// One facility as `forkless doctor` shows it.
-///
-/// ```
-/// let clone3 = forkless::facilities().into_iter().find(|f| f.name == "clone3").unwrap();
-/// assert_eq!(clone3.fallback, "clone(2) with the same flags");
-/// ```
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct FacilityReport {
-    /// The kernel's name for it.
-    pub name: &'static str,
-    /// Whether it works here.
-    pub state: Facility,
-    /// What it is used for.
-    pub used_for: &'static str,
-    /// What is done without it.
-    pub fallback: &'static str,
-}
-
-/// The errno that refused it, 0 for works, -1 for untried.
+/// Whether a facility works: the errno that refused it, 0 for works, -1 for untried.
 pub(crate) struct Switch(AtomicI32);
 
 impl Switch {
@@ -82,19 +65,19 @@ impl Switch {
         self.0.load(Ordering::Relaxed) <= 0
     }
 
-    /// Tried, and it worked.
+    /// Whether the facility was tried, and worked.
     #[inline]
     pub(crate) fn confirmed(&self) -> bool {
         self.0.load(Ordering::Relaxed) == 0
     }
 
-    /// Strikes it off.
+    /// Strikes the facility off.
     #[cold]
     pub(crate) fn refuse(&self, e: Errno) {
         self.0.store(e.raw(), Ordering::Relaxed);
     }
 
-    /// Notes that it worked.
+    /// Notes that the facility worked.
     #[inline]
     pub(crate) fn confirm(&self) {
         if self.0.load(Ordering::Relaxed) != 0 {
@@ -102,7 +85,7 @@ impl Switch {
         }
     }
 
-    fn state(&self) -> Facility {
+    pub(crate) fn state(&self) -> Facility {
         match self.0.load(Ordering::Relaxed) {
             0 => Facility::Works,
             -1 => Facility::Untried,
@@ -111,7 +94,8 @@ impl Switch {
     }
 }
 
-pub(crate) struct All {
+/// The facilities, one switch for each.
+pub(crate) struct Facilities {
     pub clone3: Switch,
     pub clear_sighand: Switch,
     pub shared_memory: Switch,
@@ -127,24 +111,27 @@ pub(crate) struct All {
     pub core_dump_kills_sharers: bool,
 }
 
-pub(crate) fn get() -> &'static All {
-    &process_state::state().facilities
+/// The facilities of this process.
+pub(crate) fn get() -> &'static Facilities {
+    static FACILITIES: PerProcess<Facilities> = PerProcess::new();
+    FACILITIES.get()
 }
 
-impl Default for All {
+impl Default for Facilities {
     /// Finds out.
-    fn default() -> All {
+    fn default() -> Facilities {
         probe()
     }
 }
 
-fn probe() -> All {
+fn probe() -> Facilities {
     let clone3 = clone::clone3_allowed();
-    // Numbers no table has: nothing is closed.
+    // No table has these numbers, so nothing is closed.
     let range = fd::close_range(u32::MAX, u32::MAX, 0);
     let cloexec = fd::close_range(u32::MAX, u32::MAX, fd::CLOSE_RANGE_CLOEXEC);
-    All {
-        // CLEAR_SIGHAND (5.5) and INTO_CGROUP (5.7) came after clone3 (5.3); a kernel between says EINVAL when they are used.
+    Facilities {
+        // CLEAR_SIGHAND (5.5) and INTO_CGROUP (5.7) came after clone3 (5.3). A kernel between says
+        // EINVAL when they are used.
         clear_sighand: clone3.err().map_or_else(Switch::untried, |e| Switch::known(Err(e))),
         into_cgroup: clone3.err().map_or_else(Switch::untried, |e| Switch::known(Err(e))),
         shared_memory: Switch::known(clone3.or_else(|_| emulated_vm::shares_memory())),
@@ -161,93 +148,12 @@ fn probe() -> All {
     }
 }
 
-/// Whether a child that dumps core while it shares memory takes its parent with it: before Linux 5.16 (`zap_threads`).
+/// Whether a child that dumps core while it shares memory takes its parent with it, as before Linux
+/// 5.16 (`zap_threads`).
 fn core_dump_kills_sharers() -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse::<u32>().unwrap_or(0));
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    // An unreadable version counts as old: the guard only costs a system call.
+    // An unreadable version counts as old: the guard costs no more than a system call.
     version < (5, 16)
-}
-
-/// What was found, for people. Untried facilities that can be tried without side effects are tried now.
-///
-/// ```
-/// for f in forkless::facilities() {
-///     println!("{}: {} (else: {})", f.name, f.state, f.fallback);
-/// }
-/// ```
-pub fn facilities() -> Vec<FacilityReport> {
-    crate::facility_report::try_untried();
-    let all = get();
-    let row = |name, switch: &Switch, used_for, fallback| FacilityReport {
-        name,
-        state: switch.state(),
-        used_for,
-        fallback,
-    };
-    vec![
-        row("clone3", &all.clone3, "creating the child in one call", "clone(2) with the same flags"),
-        row(
-            "CLONE_VM",
-            &all.shared_memory,
-            "a child that shares memory: nothing is copied, whatever its size",
-            "the emulator's copy; report and exec are learnt of through shared memory and a pipe",
-        ),
-        row(
-            "CLONE_CLEAR_SIGHAND",
-            &all.clear_sighand,
-            "no handler survives into the child",
-            "the child resets each handler itself",
-        ),
-        row(
-            "CLONE_PIDFD",
-            &all.pidfd,
-            "a handle on the child that no other process can inherit by pid reuse",
-            "pidfd_open right after the clone, else the pid",
-        ),
-        row("waitid P_PIDFD", &all.wait_pidfd, "waiting for the child and no other", "waitid by pid"),
-        row(
-            "pidfd_send_signal",
-            &all.signal_pidfd,
-            "signalling the child and no other",
-            "kill, after a look whether it is still our child",
-        ),
-        row(
-            "CLONE_INTO_CGROUP",
-            &all.into_cgroup,
-            "being born in a cgroup",
-            "the child writes itself into cgroup.procs",
-        ),
-        row(
-            "close_range",
-            &all.close_range,
-            "closing what the child is not given",
-            "one close for each number",
-        ),
-        row(
-            "CLOSE_RANGE_UNSHARE",
-            &all.unshare_range,
-            "a cost that does not grow with open descriptors",
-            "the clone copies the table",
-        ),
-        row(
-            "CLOSE_RANGE_CLOEXEC",
-            &all.close_range_cloexec,
-            "exec in place without losing descriptors if it fails",
-            "one fcntl for each number",
-        ),
-        row(
-            "pidfd_getfd",
-            &all.fetch,
-            "bringing high-numbered descriptors along without the copy",
-            "the clone copies the table",
-        ),
-        row(
-            "PIDFD_GET_INFO",
-            &all.pidfd_info,
-            "the status of a child that somebody else reaped",
-            "WaitError::Unknown",
-        ),
-    ]
 }

@@ -1,16 +1,23 @@
-//! Waiting for descriptors whatever the limit on them.
+//! Waiting for descriptors, whatever the limit on their number.
 
 use forkless_sys::poll::{self, POLLIN, POLLOUT, PollFd};
 use forkless_sys::time::Timespec;
 use forkless_sys::{Errno, Result};
+use std::time::Duration;
 
-/// As [`poll::poll`], which the kernel refuses for more entries than `RLIMIT_NOFILE` has now (poll(2), EINVAL): a program may lower
-/// it to 0 with many open.
+/// As [`poll::poll`], and also for more entries than `RLIMIT_NOFILE` allows now.
+///
+/// The kernel refuses that (poll(2), EINVAL): a program may lower the limit to 0 with many open.
 pub(crate) fn poll(fds: &mut [PollFd], timeout: Option<Timespec>) -> Result<usize> {
     match poll::poll(fds, timeout) {
         Err(Errno::EINVAL) => select(fds, timeout),
         answer => answer,
     }
+}
+
+/// A duration as the kernel takes it.
+pub(crate) fn timespec(d: Duration) -> Timespec {
+    Timespec { tv_sec: d.as_secs().min(i64::MAX as u64) as i64, tv_nsec: i64::from(d.subsec_nanos()) }
 }
 
 fn select(fds: &mut [PollFd], timeout: Option<Timespec>) -> Result<usize> {

@@ -1,15 +1,19 @@
-//! The threads of this library's own. Every one is made here.
+//! The library's own threads. Each of them is made here.
 //!
-//! Such a thread runs no handler of the program's, so it blocks the program's signals. It must answer libc's own: a change of
-//! credentials sends a signal to every thread and waits until each has answered (setuid(2), "C library/kernel differences").
+//! Such a thread runs no handler of the program's, so it blocks the program's signals. It must answer
+//! libc's own: a change of credentials sends a signal to every thread, and waits until each has
+//! answered (setuid(2), "C library/kernel differences").
 //!
-//! Nobody may hold a lock of this library's while a thread is made: `pthread_create` waits for a lock of glibc's that a thread
-//! in `setresuid` holds for as long as any thread takes to answer.
+//! The caller must hold no lock of this library while a thread is made. `pthread_create` waits for a
+//! lock of glibc's, which a thread in `setresuid` holds until every thread has answered.
 #![expect(unsafe_code, reason = "libc's set of every signal")]
 
 use forkless_sys::signal::{self, SigSet};
 use std::io;
 use std::mem::MaybeUninit;
+
+/// The stack of a thread that makes few calls.
+pub(crate) const SMALL_STACK: usize = 64 * 1024;
 
 /// Starts a thread that inherits all but the mask from the caller.
 pub(crate) fn start(name: &str, stack: usize, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
@@ -17,7 +21,8 @@ pub(crate) fn start(name: &str, stack: usize, body: impl FnOnce() + Send + 'stat
     std::thread::Builder::new().name(name.into()).stack_size(stack).spawn(body).map(drop)
 }
 
-/// The caller's mask, put back when this is dropped. In between a new thread inherits one without the program's signals.
+/// The caller's mask, put back when this is dropped. Until then the caller blocks the program's
+/// signals, and so does a thread that it makes.
 pub(crate) struct Blocked(SigSet);
 
 impl Blocked {
@@ -34,8 +39,9 @@ impl Drop for Blocked {
     }
 }
 
-/// Every signal but those that libc keeps for itself: 32 and 33 of glibc's, 32 to 34 of musl's. `sigfillset` of each leaves
-/// its own out (glibc `signal/sigfillset.c`, musl `src/signal/sigfillset.c`).
+/// Every signal but those that libc keeps for itself: 32 and 33 in glibc, 32 to 34 in musl. The
+/// `sigfillset` of each leaves its own out (glibc `signal/sigfillset.c`, musl
+/// `src/signal/sigfillset.c`).
 fn of_the_program() -> SigSet {
     let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: writes one set.

@@ -1,7 +1,7 @@
 //! Strings and the vectors of pointers to them, laid out in two allocations: everything exec reads.
 #![expect(unsafe_code, reason = "pointers into the layout's own immutable text")]
 
-use crate::plan::fixed::Fixed;
+use super::fixed::Fixed;
 use crate::spec::strings::Strings;
 use std::ffi::{CStr, c_char};
 use std::ptr::null;
@@ -15,9 +15,9 @@ pub(crate) struct Builder {
 /// An entry that becomes a null pointer: the end of a vector.
 const NULL: usize = usize::MAX;
 
-/// Where a string or a vector begins.
+/// Where a string begins in the text, or a vector among the entries.
 #[derive(Clone, Copy)]
-pub(crate) struct At(usize);
+pub(crate) struct Offset(usize);
 
 impl Builder {
     pub(crate) fn with_capacity(text: usize, entries: usize) -> Builder {
@@ -25,8 +25,8 @@ impl Builder {
     }
 
     /// Adds a string: the parts, and a NUL.
-    pub(crate) fn string(&mut self, parts: &[&[u8]]) -> At {
-        let at = At(self.text.len());
+    pub(crate) fn string(&mut self, parts: &[&[u8]]) -> Offset {
+        let at = Offset(self.text.len());
         for part in parts {
             self.text.extend_from_slice(part);
         }
@@ -35,19 +35,19 @@ impl Builder {
     }
 
     /// Adds strings; the first one's place and all of theirs in order.
-    pub(crate) fn strings(&mut self, strings: &Strings) -> impl Iterator<Item = At> + use<> {
+    pub(crate) fn strings(&mut self, strings: &Strings) -> impl Iterator<Item = Offset> + use<> {
         let base = self.text.len();
         self.text.extend_from_slice(strings.text());
-        strings.starts().to_vec().into_iter().map(move |s| At(base + s))
+        strings.starts().to_vec().into_iter().map(move |s| Offset(base + s))
     }
 
     /// Where the next vector will begin.
-    pub(crate) fn here(&self) -> At {
-        At(self.entries.len())
+    pub(crate) fn here(&self) -> Offset {
+        Offset(self.entries.len())
     }
 
     /// Appends to the current vector.
-    pub(crate) fn entry(&mut self, string: At) {
+    pub(crate) fn entry(&mut self, string: Offset) {
         self.entries.push(string.0);
     }
 
@@ -79,17 +79,17 @@ unsafe impl Sync for Layout {}
 
 impl Layout {
     /// A null-terminated vector, valid for as long as the layout.
-    pub(crate) fn vector(&self, at: At) -> *const *const c_char {
+    pub(crate) fn vector(&self, at: Offset) -> *const *const c_char {
         self.pointers[at.0..].as_ptr()
     }
 
     /// A NUL-terminated string, valid for as long as the layout.
-    pub(crate) fn c_str(&self, at: At) -> &CStr {
+    pub(crate) fn c_str(&self, at: Offset) -> &CStr {
         CStr::from_bytes_until_nul(&self.text[at.0..]).unwrap_or_default()
     }
 
     /// The same by its address alone.
-    pub(crate) fn c_ptr(&self, at: At) -> *const c_char {
+    pub(crate) fn c_ptr(&self, at: Offset) -> *const c_char {
         self.text[at.0..].as_ptr().cast()
     }
 }

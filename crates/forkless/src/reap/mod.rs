@@ -1,5 +1,8 @@
-//! Waiting for children: by their pidfds, and in the background for children without a handle.
+//! Waiting for children: each by its pidfd, and in the background those without a handle.
 
-pub(crate) mod handle;
+pub(crate) mod by_pidfd;
+mod orphan;
 pub(crate) mod orphans;
 pub(crate) mod sole_reaper;
+mod wakeup;
+mod watch;

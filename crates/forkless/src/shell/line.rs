@@ -1,20 +1,12 @@
-//! Command lines as system(3) and popen(3) take them, run without a shell where that makes no difference.
-//!
-//! What a line means is decided by the `forkless-shell` crate; here is its runner, which keeps to the contract in that
-//! crate's documentation. What the analysis does not vouch for, and whatever fails before a program has run, is given to
-//! `/bin/sh -c`, so that every error is the shell's own.
+//! A line to run, and how: data, by method calls.
 
-use super::{ShellChild, output, run, wiring};
-use crate::command::builder::Command;
-use crate::error::SpawnError;
 use crate::spec::env::EnvChanges;
-use crate::spec::stdio::{Kind, Stdio};
+use crate::spec::stdio::Stdio;
 use forkless_sys::signal::SigSet;
 use std::ffi::OsStr;
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Output};
 use std::time::{Duration, Instant};
 
 /// A line for `/bin/sh -c`, run directly where that provably gives the same.
@@ -46,10 +38,10 @@ pub fn shell<S: AsRef<OsStr>>(line: S) -> ShellLine {
     }
 }
 
-/// A line to run, and how; made by [`shell`], and used like [`Command`].
+/// A line to run, and how; made by [`shell`], and used like [`Command`](crate::Command).
 ///
 /// Thread-safe; not async-signal-safe, since it allocates. The caller's directory, mask and dispositions are not changed. As with
-/// [`Command`], programs get descriptors 0, 1, 2 and what the line redirects unless
+/// [`Command`](crate::Command), programs get descriptors 0, 1, 2 and what the line redirects unless
 /// [`inherit_descriptors`](ShellLine::inherit_descriptors) is set.
 ///
 /// ```
@@ -107,7 +99,7 @@ impl ShellLine {
         self
     }
 
-    /// As [`Command::read_environ`].
+    /// As [`Command::read_environ`](crate::Command::read_environ).
     ///
     /// # Safety
     /// No other thread may change the environment while the line is started.
@@ -178,7 +170,7 @@ impl ShellLine {
         self
     }
 
-    /// Hands on the calling thread's signal mask and SIGPIPE's disposition; see [`Command::inherit_signals`].
+    /// Hands on the calling thread's signal mask and SIGPIPE's disposition; see [`Command::inherit_signals`](crate::Command::inherit_signals).
     ///
     /// ```
     /// assert!(forkless::shell("test -d /").inherit_signals(true).status()?.success());
@@ -189,7 +181,7 @@ impl ShellLine {
         self
     }
 
-    /// The signals blocked where the line begins, as in a shell started so; see [`Command::signal_mask`]. Whether its programs then have
+    /// The signals blocked where the line begins, as in a shell started so; see [`Command::signal_mask`](crate::Command::signal_mask). Whether its programs then have
     /// them blocked is the shell's business: dash empties the mask, bash hands it on, and so it is without the shell.
     ///
     /// ```
@@ -205,7 +197,7 @@ impl ShellLine {
         self
     }
 
-    /// Signals every process of the line starts with at their default action; see [`Command::default_signals`]. For a caller that
+    /// Signals every process of the line starts with at their default action; see [`Command::default_signals`](crate::Command::default_signals). For a caller that
     /// ignores them only while it waits, as system(3) does SIGINT and SIGQUIT.
     ///
     /// ```
@@ -263,82 +255,7 @@ impl ShellLine {
         self
     }
 
-    /// Runs the line and waits for it.
-    ///
-    /// The status is what `/bin/sh -c` would have: 127 for a program that is not found, 126 for one that cannot be executed, and
-    /// for one killed by a signal either that signal or 128 + n, as this machine's shell has it. After a program that died of SIGINT
-    /// or SIGQUIT nothing more is run, and the status is that signal, as when a keyboard sends it to the shell, too.
-    ///
-    /// ```
-    /// assert_eq!(forkless::shell("no-such-program 2>/dev/null").status()?.code(), Some(127));
-    /// # Ok::<(), forkless::SpawnError>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Command::status`]: a process cannot be created, or a status is lost. What a shell reports on its standard error is no
-    /// error here.
-    pub fn status(&mut self) -> Result<ExitStatus, SpawnError> {
-        let deadline = self.deadline();
-        let base = wiring::Base::open(self, [&Kind::Inherit; 3])?.without_our_ends();
-        run::to_the_end(self, &base, deadline)
-    }
-
-    /// Runs the line and collects what it writes; input is empty unless [`stdin`](ShellLine::stdin) says otherwise.
-    ///
-    /// ```
-    /// let out = forkless::shell("/usr/bin/printf 'b\\na\\n' | sort").output()?;
-    /// assert_eq!(out.stdout, b"a\nb\n");
-    /// # Ok::<(), forkless::SpawnError>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`ShellLine::status`].
-    pub fn output(&mut self) -> Result<Output, SpawnError> {
-        output::collect(self)
-    }
-
-    /// Starts the line and returns.
-    ///
-    /// A line of several pipelines needs somebody to start the next one: that is `/bin/sh`, unless all but the last need no
-    /// program (`cd DIR && make`). So is one whose standard error is a pipe made here (also by `2>&1`), where this machine's shell
-    /// reports programs that were killed.
-    ///
-    /// ```
-    /// use std::io::Read as _;
-    /// let mut child = forkless::shell("printenv A | cat").env("A", "1").stdout(forkless::Stdio::piped()).spawn()?;
-    /// let mut said = String::new();
-    /// child.stdout.take().unwrap().read_to_string(&mut said)?;
-    /// assert_eq!(said, "1\n");
-    /// assert!(child.wait()?.success());
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Command::spawn`].
-    pub fn spawn(&mut self) -> Result<ShellChild, SpawnError> {
-        let base = wiring::Base::open(self, [&Kind::Inherit; 3])?;
-        run::start(self, base, false)
-    }
-
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.timeout.and_then(|time| Instant::now().checked_add(time))
-    }
-
-    /// What every process of the line has in common.
-    pub(super) fn dress(&self, command: &mut Command) {
-        command.inherit_descriptors(self.inherit_descriptors);
-        if self.inherit_signals {
-            command.inherit_signals(true);
-        }
-        if let Some(blocked) = self.signal_mask {
-            command.signal_mask(blocked);
-        }
-        if self.default_signals != SigSet::EMPTY {
-            command.default_signals(self.default_signals);
-        }
-        // The lower ones are in the table that redirections change.
-        for number in self.closed.iter().filter(|number| **number >= wiring::TABLE) {
-            command.fd(*number, Stdio::closed());
-        }
     }
 }

@@ -1,11 +1,11 @@
 //! Collecting what a line writes.
 
+use super::child::ShellChild;
+use super::line::ShellLine;
 use super::run::{self, needs_supervision};
 use super::wiring::Base;
-use super::{ShellChild, ShellLine};
-use crate::child::handle::timespec;
 use crate::error::{SpawnError, Step, WaitError};
-use crate::kernel::poll as ready;
+use crate::kernel::poll::{poll, timespec};
 use crate::kernel::thread::Blocked;
 use crate::spec::stdio::Kind;
 use forkless_sys::poll::{POLLIN, PollFd};
@@ -17,7 +17,23 @@ use std::time::{Duration, Instant};
 /// The most that is read at once.
 const PIECE: usize = 64 * 1024;
 
-pub(super) fn collect(how: &ShellLine) -> Result<Output, SpawnError> {
+impl ShellLine {
+    /// Runs the line and collects what it writes; input is empty unless [`stdin`](ShellLine::stdin) says otherwise.
+    ///
+    /// ```
+    /// let out = forkless::shell("/usr/bin/printf 'b\\na\\n' | sort").output()?;
+    /// assert_eq!(out.stdout, b"a\nb\n");
+    /// # Ok::<(), forkless::SpawnError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`ShellLine::status`].
+    pub fn output(&mut self) -> Result<Output, SpawnError> {
+        collect(self)
+    }
+}
+
+fn collect(how: &ShellLine) -> Result<Output, SpawnError> {
     let deadline = how.deadline();
     let mut base = Base::open(how, [&Kind::Null, &Kind::Piped, &Kind::Piped])?;
     let mut streams = base.ours.each_mut().map(Option::take);
@@ -101,7 +117,7 @@ fn drain(
         let looks = awaited.is_some() && watched < 0;
         entries.push(PollFd { fd: watched, events: POLLIN, revents: 0 });
         let longest = if looks { Some(left.map_or(pause, |left| left.min(pause))) } else { left };
-        match ready::poll(&mut entries, longest.map(timespec)) {
+        match poll(&mut entries, longest.map(timespec)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => {
                 return Err(WaitError::Start(SpawnError::at(Step::Wait, "the line's output", error)));

@@ -1,7 +1,7 @@
 //! What this machine's `/bin/sh` is, asked once for each `/bin/sh` there is.
 
-use super::run::children_stay;
-use crate::command::builder::Command;
+use super::namespace::children_stay;
+use crate::command::Command;
 use crate::spec::stdio::Stdio;
 use crate::spec::strings::Strings;
 use forkless_shell::{ShellTraits, probe};
@@ -91,6 +91,6 @@ fn question(line: &CStr, environment: &[&CStr]) -> Command {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // The caller may block what a shell waits for: SIGCHLD, as system(3) does.
     command.signal_mask(SigSet::EMPTY);
-    command.env.set_exact(strings);
+    command.spec.env.set_exact(strings);
     command
 }

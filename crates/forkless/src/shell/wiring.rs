@@ -1,12 +1,14 @@
 //! Descriptors 0 to 9 of the line and of each of its programs.
 
-use super::ShellLine;
+use super::line::ShellLine;
 use super::place::Place;
-use crate::command::builder::Command;
+use crate::command::Command;
 use crate::error::{SpawnError, Step};
-use crate::spec::stdio::{self, Kind, Stdio};
+use crate::kernel::descriptor::pipe;
+use crate::spec::stdio::{Kind, Stdio};
 use forkless_shell::RedirectionKind;
 use forkless_sys::fd;
+use forkless_sys::signal::SigSet;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -65,7 +67,7 @@ impl Base {
                     Slot::Inherit
                 }
                 kind @ (Kind::Piped | Kind::PipedInput) => {
-                    let (read, write) = stdio::pipe()?;
+                    let (read, write) = pipe()?;
                     let is_input = number == 0 || matches!(kind, Kind::PipedInput);
                     let (theirs, ours) = if is_input { (read, write) } else { (write, read) };
                     base.ours[number] = Some(ours);
@@ -164,5 +166,25 @@ pub(super) fn connect(command: &mut Command, table: &Table, inherits: bool) {
             Slot::Closed => Stdio(Kind::Closed),
         };
         command.fd(number, stdio);
+    }
+}
+
+impl ShellLine {
+    /// What every process of the line has in common.
+    pub(super) fn dress(&self, command: &mut Command) {
+        command.inherit_descriptors(self.inherit_descriptors);
+        if self.inherit_signals {
+            command.inherit_signals(true);
+        }
+        if let Some(blocked) = self.signal_mask {
+            command.signal_mask(blocked);
+        }
+        if self.default_signals != SigSet::EMPTY {
+            command.default_signals(self.default_signals);
+        }
+        // The lower ones are in the table that redirections change.
+        for number in self.closed.iter().filter(|number| **number >= TABLE) {
+            command.fd(*number, Stdio::closed());
+        }
     }
 }

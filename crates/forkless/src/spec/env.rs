@@ -6,9 +6,8 @@
 
 #![expect(unsafe_code, reason = "libc's environment is a C global, read as getenv does")]
 
-use crate::plan::layout::{At, Builder};
-use crate::reap::sole_reaper;
-use crate::spec::strings::Strings;
+use super::strings::Strings;
+use crate::kernel::single_threaded::single_threaded;
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::{CStr, OsStr, OsString, c_char};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -143,7 +142,7 @@ impl EnvChanges {
         let vector = current();
         match self.inherits {
             Inherits::Environ => Some(vector),
-            Inherits::Variables if hooked || !sole_reaper::single_threaded() => None,
+            Inherits::Variables if hooked || !single_threaded() => None,
             // SAFETY: libc's own vector, and there is no thread to change it.
             Inherits::Variables => unsafe { entries(vector) }.all(is_variable).then_some(vector),
         }
@@ -166,7 +165,8 @@ impl EnvChanges {
         all
     }
 
-    fn each(&self, mut take: impl FnMut(&[&[u8]])) {
+    /// Calls `take` with each string, in parts.
+    pub(crate) fn each(&self, mut take: impl FnMut(&[&[u8]])) {
         if let Some(exact) = &self.exact {
             return exact.iter().for_each(|entry| take(&[entry]));
         }
@@ -197,16 +197,6 @@ impl EnvChanges {
         }
     }
 
-    /// Appends the vector for exec: the same strings.
-    pub(crate) fn lay_out(&self, layout: &mut Builder) -> At {
-        let mut entries = Vec::with_capacity(64);
-        self.each(|parts| entries.push(layout.string(parts)));
-        let here = layout.here();
-        entries.into_iter().for_each(|e| layout.entry(e));
-        layout.end();
-        here
-    }
-
     /// The value the child will see; of several that are inherited the first, as getenv(3) and std's search have it.
     pub(crate) fn lookup(&self, name: &[u8]) -> Option<Vec<u8>> {
         match self.vars.get(OsStr::from_bytes(name)) {
@@ -228,23 +218,7 @@ mod tests {
     use super::*;
 
     fn captured(e: &EnvChanges) -> Vec<Vec<u8>> {
-        let mut b = Builder::with_capacity(0, 0);
-        let at = e.lay_out(&mut b);
-        let layout = b.finish();
-        let mut v = layout.vector(at);
-        let mut out = Vec::new();
-        loop {
-            // SAFETY: not past the terminating null.
-            let s = unsafe { *v };
-            if s.is_null() {
-                return out;
-            }
-            // SAFETY: a NUL-terminated string of the layout.
-            let text = unsafe { CStr::from_ptr(s) };
-            out.push(text.to_bytes().to_vec());
-            // SAFETY: the entry was not the last.
-            v = unsafe { v.add(1) };
-        }
+        e.strings().iter().map(<[u8]>::to_vec).collect()
     }
 
     #[test]

@@ -171,17 +171,3 @@ impl FromRawFd for Stdio {
         Stdio(Kind::Owned(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 }
-
-/// A pipe whose ends close themselves: read end, write end, both close-on-exec.
-pub(crate) fn pipe() -> Result<(OwnedFd, OwnedFd), crate::SpawnError> {
-    let (r, w) = forkless_sys::fd::pipe2(forkless_sys::fd::O_CLOEXEC)
-        .map_err(|e| crate::SpawnError::new(crate::Step::Pipe, None, e.raw()))?;
-    Ok((owned(r), owned(w)))
-}
-
-/// Takes ownership of a number the kernel just gave.
-#[expect(unsafe_code, reason = "the one place where a number from the kernel becomes ownership")]
-pub(crate) fn owned(fd: RawFd) -> OwnedFd {
-    // SAFETY: callers pass a descriptor the kernel has just made for them and that nothing else owns.
-    unsafe { OwnedFd::from_raw_fd(fd) }
-}

@@ -1,194 +1,92 @@
-//! From a plan to a running child: the clone, and what the parent owes it until it has left the shared memory.
+//! One attempt at a start: the launch is laid out, the child is created, and its result is read.
 //!
-//! The clone itself, and the signal mask around it, are in `create.rs`; descriptors in `wiring.rs` and `files.rs`.
+//! The clone itself, and the signal mask around it, are in `create.rs`; descriptors in `wiring.rs` and
+//! `moves.rs`.
 #![expect(unsafe_code, reason = "creating a child that shares memory")]
 
-use crate::command::builder::{Command, Defaults};
-use crate::error::{SpawnError, Step as At};
+use super::create::{CloneMeans, clone_masked, with_cgroup};
+use super::dumpable::{Dumpable, errno};
+use super::explain;
+use super::moves::{self, Means, Moves, Source, Table};
+use super::request::{Request, WaitFor};
+use super::slot::{self, ChildData, LaunchKey, Slot, SlotHandle};
+use super::stack::{HOOK_SIZE, Stack};
+use super::wiring::{fetches_any, means};
+use crate::error::SpawnError;
 use crate::kernel::emulated_vm::{self, SharedReport};
-use crate::kernel::facilities::{self, All};
+use crate::kernel::facilities::{self, Facilities};
 use crate::kernel::fd_count;
 use crate::plan::Plan;
-use crate::reap::handle as reap;
-use crate::reap::orphans;
-use crate::reap::sole_reaper;
-use crate::spec::stdio;
-use crate::start::create::{CloneMeans, Dumpable, clone_masked, errno, with_cgroup};
-use crate::start::explain;
-use crate::start::hook_stack::HookStack;
-use crate::start::moves::{self, Moves, Source, Table};
-use crate::start::pdeathsig_thread;
-use crate::start::slot::{self, Flight, Kept, Likeness, Slot};
-use crate::start::wiring::{choose_table, far, means, proven, wire};
-use forkless_child::{Launch, Phase, Report, Step};
-use forkless_sys::signal::{self, SigSet};
+use crate::reap::by_pidfd;
+use forkless_child::{Launch, Phase, Report, Step as Action};
+use forkless_sys::signal::SigSet;
 use forkless_sys::time::Timespec;
 use forkless_sys::{Errno, poll, process};
 use std::cell::Cell;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-/// What the start waits for before it returns.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Until {
-    /// The program runs, or why not is known.
-    Exec,
-    /// Nothing but, where the descriptor table is shared, the moment it no longer is.
-    Cloned,
-    /// Nothing: the caller goes on to wait for the end of the child and touches no descriptor meanwhile.
-    Exit,
-}
-
-/// A child that was created.
-pub(crate) struct Started {
-    pub pid: i32,
-    /// Absent where the kernel or a filter refuses pidfds, and where no descriptor was left.
-    pub pidfd: Option<OwnedFd>,
-    /// Present while nobody knows whether it became the program.
-    pub flight: Option<Flight>,
-    /// The parent's ends, by the number of the child's.
-    pub pipes: Vec<(RawFd, OwnedFd)>,
-}
-
-/// One start: what, how, and what is waited for.
-#[derive(Clone, Copy)]
-pub(crate) struct Request<'a> {
-    pub command: &'a Command,
-    pub plan: &'a Arc<Plan>,
-    pub until: Until,
-    /// What 0, 1 and 2 are where the command does not say.
-    pub defaults: Defaults,
-    /// A descriptor the child is to hold until it becomes the program, and no longer.
-    pub until_exec: Option<RawFd>,
-    /// Where the search for the program ended last time; updated when it is known where it ended now.
-    pub hint: &'a AtomicUsize,
-}
-
-/// Starts it.
-pub(crate) fn start(request: Request<'_>) -> Result<Started, SpawnError> {
-    orphans::sweep();
-    let plan = request.plan;
-    let caller_mask =
-        if plan.hands_on_mask() { signal::mask().unwrap_or(SigSet::EMPTY) } else { SigSet::EMPTY };
-    if plan.death_signal && process::gettid() != process::getpid() {
-        return pdeathsig_thread::start(request, caller_mask);
-    }
-    start_as(request, caller_mask)
-}
-
-/// As [`start`], with the mask to hand on.
-pub(crate) fn start_as(request: Request<'_>, caller_mask: SigSet) -> Result<Started, SpawnError> {
-    let Request { command, plan, until, .. } = request;
-    // Held while the child runs the hooks: they are FnMut, and two children at once would run them on the same memory.
-    let _hooks = plan.hooked.then(|| command.hooks.lock().unwrap_or_else(PoisonError::into_inner));
-    let all = facilities::get();
-    // Without a wait of its own the caller gets a handle.
-    let mut pidfd = until != Until::Exit || !sole_reaper::nobody_else_reaps();
-    let copied = !all.shared_memory.works();
-    let gate = if copied { Some(stdio::pipe()?) } else { None };
-    let until_exec = gate.as_ref().map(|g| g.1.as_raw_fd()).or(request.until_exec);
-    let wiring = wire(command, request.defaults, until_exec)?;
-    let gate = Cell::new(gate);
-    // With pipes the caller closes the child's ends next, so the table must be the child's own by then.
-    let until = match until {
-        _ if copied => Until::Exec,
-        Until::Exit if !wiring.child_ends.is_empty() => Until::Exec,
-        // A refusal that shows only in the child must show here, where another way can still be taken.
-        Until::Exit if !proven(all, command, &wiring) => Until::Exec,
-        // Credentials clear the shared dumpable flag, and a hook may touch anything: the parent must stand still.
-        _ if plan.credentials || plan.hooked => Until::Exec,
-        // Out of memory in the cgroup, the kernel kills a process of it and all that share its memory, which is this program. Only a
-        // child that its parent waits for is spared (in_vfork in oom_badness, mm/oom_kill.c).
-        _ if command.attributes.cgroup.is_some() => Until::Exec,
-        u => u,
-    };
-    let mut table = match choose_table(all, command, &wiring, until) {
-        Table::Share if copied => Table::Copy { close_others: true },
-        table => table,
-    };
-    // Once for a copy instead of the shared table, once for closing one by one instead of by range, twice for the clone, once for
-    // doing without a pidfd.
-    for _ in 0..6 {
-        let until_exec = wiring.until_exec;
-        let once = Once {
-            request: Request { until, until_exec, ..request },
-            all,
-            caller_mask,
-            table,
-            pidfd,
-            gate: &gate,
-        };
-        match once.go(&wiring.targets) {
-            Ok((pid, pidfd, flight)) => {
-                drop(wiring.child_ends);
-                return Ok(Started { pid, pidfd, flight, pipes: wiring.parent_ends });
-            }
-            Err(Refusal::Copy) => {
-                if table == Table::Share {
-                    table = Table::Copy { close_others: true };
-                }
-            }
-            Err(Refusal::Again) => {}
-            // A full table is no reason for a start to fail, nor is it with std. What is lost is the status, if somebody else waits for
-            // any child.
-            Err(Refusal::Final(e)) if pidfd && e.table_full() => pidfd = false,
-            Err(Refusal::Final(e)) => return Err(e),
-        }
-    }
-    Err(SpawnError::new(At::Descriptors, None, libc::EPERM))
-}
-
-enum Refusal {
-    /// A way of cloning was struck off: lay the steps out anew without it.
-    Again,
+/// Why an attempt made no child.
+pub(super) enum Refusal {
+    /// A way of cloning was struck off: lay the actions out anew without it.
+    Clone,
     /// The shared table, or closing by range, did not work: lay the descriptors out anew for a copy.
-    Copy,
+    Table,
     Final(SpawnError),
 }
 
-struct Once<'a> {
-    request: Request<'a>,
-    all: &'static All,
-    caller_mask: SigSet,
-    table: Table,
-    pidfd: bool,
-    /// Where the child is a copy: the pipe it holds until exec.
-    gate: &'a Cell<Option<(OwnedFd, OwnedFd)>>,
+/// One attempt at a start, with one choice of ways.
+pub(super) struct Attempt<'a> {
+    pub request: Request<'a>,
+    pub facilities: &'static Facilities,
+    pub caller_mask: SigSet,
+    pub table: Table,
+    pub pidfd: bool,
+    /// Where the child's memory is a copy: the pipe that the child holds until exec.
+    pub gate: &'a Cell<Option<(OwnedFd, OwnedFd)>>,
 }
 
-type Made = (i32, Option<OwnedFd>, Option<Flight>);
+/// A child that an attempt has made.
+pub(super) struct Created {
+    pub pid: i32,
+    pub pidfd: Option<OwnedFd>,
+    /// Present while it is not known whether the child became the program.
+    pub slot: Option<SlotHandle>,
+}
 
-impl Once<'_> {
-    fn go(&self, targets: &[(RawFd, Source)]) -> Result<Made, Refusal> {
-        let all = self.all;
+impl Attempt<'_> {
+    pub(super) fn run(&self, targets: &[(RawFd, Source)]) -> Result<Created, Refusal> {
+        let facilities = self.facilities;
         let share = self.table == Table::Share;
-        let means = means(all, share && self.request.until == Until::Cloned, share && far(targets));
-        // Decided once: should another thread strike clone3 off meanwhile, a child without this step must not be made the other way.
+        let announce = share && self.request.wait_for == WaitFor::Clone;
+        let means = means(facilities, announce, share && fetches_any(targets));
+        // Decided once. Should another thread strike clone3 off meanwhile, a child without the action
+        // that resets handlers must not be made the other way.
         let clone_means = CloneMeans {
-            until: self.request.until,
+            wait_for: self.request.wait_for,
             share,
-            clone3: all.clone3.works(),
-            clear_sighand: all.clone3.works() && all.clear_sighand.works(),
+            clone3: facilities.clone3.works(),
+            clear_sighand: facilities.clone3.works() && facilities.clear_sighand.works(),
             pidfd: self.pidfd,
             stack: None,
         };
-        let copied = !all.shared_memory.works();
-        let shared = copied.then(SharedReport::new).transpose().map_err(Refusal::Final)?;
+        let copies_memory = !facilities.shared_memory.works();
+        let shared = copies_memory.then(SharedReport::new).transpose().map_err(Refusal::Final)?;
         let slot = slot::take().map_err(Refusal::Final)?;
         // SAFETY: the slot is this start's until it is put back, after the last use below.
-        let kept = unsafe { &mut *slot.kept() };
-        let likeness = self.likeness(targets, clone_means.clear_sighand, copied);
-        let (data, before) = if likeness.is_some() && kept.likeness == likeness {
+        let child_data = unsafe { &mut *slot.data() };
+        let key = self.launch_key(targets, clone_means.clear_sighand, copies_memory);
+        let (launch, plan_before) = if key.is_some() && child_data.key == key {
             (slot.reload(), None)
         } else {
-            kept.likeness = likeness;
+            child_data.key = key;
             let report = shared.as_ref().map_or(&slot.report, SharedReport::get);
-            self.lay_out(slot, kept, targets, means, clone_means.clear_sighand, report)
+            self.lay_out(slot, child_data, targets, means, clone_means.clear_sighand, report)
         };
-        let moves = &kept.moves;
-        let made = self.create(slot, data, clone_means);
-        drop(before);
+        let moves = &child_data.moves;
+        let made = self.create(slot, launch, clone_means);
+        drop(plan_before);
         let (pid, pidfd) = match made {
             Ok(made) => made,
             Err(refusal) => {
@@ -204,70 +102,79 @@ impl Once<'_> {
         if let Some(fd) = &pidfd {
             fd_count::note_lowest_free(fd.as_raw_fd());
         }
-        if let (Until::Cloned, Some(group)) = (self.request.until, self.request.plan.group) {
-            // As shells do: what the caller does next with the group must not come before the child's own step. It says what is
-            // wrong with the group; here it may have executed the program already (EACCES).
+        if let (WaitFor::Clone, Some(group)) = (self.request.wait_for, self.request.plan.group) {
+            // As shells do: what the caller does next with the group must not come before the child's own
+            // action. The child reports what is wrong with the group. Here the call may fail (EACCES)
+            // because the child has executed the program already.
             let _ = process::setpgid_of(pid, group);
         }
-        if self.request.until == Until::Exec {
-            return self.landed(slot, moves, pid, pidfd);
+        if self.request.wait_for == WaitFor::Exec {
+            return self.finished(slot, moves, pid, pidfd);
         }
-        if self.request.until == Until::Cloned && self.table == Table::Share {
+        if self.request.wait_for == WaitFor::Clone && self.table == Table::Share {
             wait_until_staged(slot);
             if slot.report.failure().is_some_and(|f| f.phase == Phase::Files) {
-                return self.landed(slot, moves, pid, pidfd);
+                return self.finished(slot, moves, pid, pidfd);
             }
             self.note_success(moves);
         }
-        let flight = if self.request.until == Until::Exit { Flight::Held(slot) } else { slot.fly() };
-        Ok((pid, pidfd, Some(flight)))
+        let waits_itself = self.request.wait_for == WaitFor::End;
+        let slot = if waits_itself { SlotHandle::Held(slot) } else { slot.leave_to_pool() };
+        Ok(Created { pid, pidfd, slot: Some(slot) })
     }
 
-    /// What would make the child read the same as the one before, where that is all there is to compare.
-    fn likeness(&self, targets: &[(RawFd, Source)], clear_sighand: bool, copied: bool) -> Option<Likeness> {
-        let plain =
-            self.table == Table::Share && targets.is_empty() && self.request.until_exec.is_none() && !copied;
-        plain.then(|| Likeness {
+    /// The key of the launch, where it depends on nothing else: no descriptor is connected.
+    fn launch_key(
+        &self,
+        targets: &[(RawFd, Source)],
+        clear_sighand: bool,
+        copies_memory: bool,
+    ) -> Option<LaunchKey> {
+        let plain = self.table == Table::Share
+            && targets.is_empty()
+            && self.request.until_exec.is_none()
+            && !copies_memory;
+        plain.then(|| LaunchKey {
             plan: Arc::as_ptr(self.request.plan),
             mask: self.caller_mask,
             hint: self.request.hint.load(Ordering::Relaxed),
-            announce: self.request.until == Until::Cloned,
+            announce: self.request.wait_for == WaitFor::Clone,
             clear_sighand,
         })
     }
 
-    /// Writes down for the child what it is to do. Returns the address for it, and the plan of the child before.
+    /// Writes the launch down for the child. Returns its address, and the plan of the child before.
     fn lay_out(
         &self,
         slot: &'static Slot,
-        kept: &mut Kept,
+        data: &mut ChildData,
         targets: &[(RawFd, Source)],
-        means: moves::Means,
+        means: Means,
         clear_sighand: bool,
         report: &Report,
     ) -> (*mut std::ffi::c_void, Option<Arc<Plan>>) {
-        moves::resolve(targets, self.table, means, &mut kept.moves);
-        let steps = &mut kept.moves.steps;
+        moves::resolve(targets, self.table, means, &mut data.moves);
+        let actions = &mut data.moves.actions;
         if let Some(n) = self.request.until_exec {
             let (first, last) = (n as u32, n as u32);
-            steps.push(Step::CloexecRange { first, last, by_range: false, limit: last + 1 });
+            actions.push(Action::CloexecRange { first, last, by_range: false, limit: last + 1 });
         }
         if !clear_sighand {
-            steps.push(Step::ResetHandlers);
+            actions.push(Action::ResetHandlers);
         }
         // SAFETY: neither vector is changed again before the slot is taken the next time.
-        unsafe { kept.moves.link() };
-        let before = kept.plan.replace(Arc::clone(self.request.plan));
-        let file_steps: *const [Step<'static>] = kept.moves.steps.as_slice();
-        let plan_steps: *const [Step<'static>] = self.request.plan.steps();
+        unsafe { data.moves.link() };
+        let before = data.plan.replace(Arc::clone(self.request.plan));
+        let file_actions: *const [Action<'static>] = data.moves.actions.as_slice();
+        let plan_actions: *const [Action<'static>] = self.request.plan.actions();
         let report: *const Report = report;
         let launch = Launch {
             // SAFETY: kept with the slot.
-            files: unsafe { &*file_steps },
+            files: unsafe { &*file_actions },
             // SAFETY: kept with the slot.
-            steps: unsafe { &*plan_steps },
+            steps: unsafe { &*plan_actions },
             // SAFETY: kept with the slot.
-            exec: unsafe { self.request.plan.exec(self.all, self.caller_mask) },
+            exec: unsafe { self.request.plan.exec(self.facilities, self.caller_mask) },
             hint: self.request.hint.load(Ordering::Relaxed),
             // SAFETY: slots are never freed, and a shared report is kept until the child has left.
             report: unsafe { &*report },
@@ -276,26 +183,27 @@ impl Once<'_> {
         (unsafe { slot.load(launch) }, before)
     }
 
-    /// The child has left the shared memory: it runs the program, or it has reported and is gone.
-    fn landed(
+    /// The result of a child that has left the shared memory: it runs the program, or it has reported
+    /// and is gone.
+    fn finished(
         &self,
         slot: &'static Slot,
         moves: &Moves,
         pid: i32,
         pidfd: Option<OwnedFd>,
-    ) -> Result<Made, Refusal> {
+    ) -> Result<Created, Refusal> {
         let failure = slot.report.failure();
         let tried = slot.report.tried();
         let Some(failure) = failure else {
             self.request.hint.store(tried, Ordering::Relaxed);
             self.note_success(moves);
             slot.put_back();
-            return Ok((pid, pidfd, None));
+            return Ok(Created { pid, pidfd, slot: None });
         };
-        // It has called exit_group: this does not block for long, and leaves no zombie.
-        reap::end(pid, pidfd.as_ref());
+        // The child has called exit_group: this does not block for long, and leaves no zombie.
+        by_pidfd::wait_for_end(pid, pidfd.as_ref());
         let refusal = match failure.phase {
-            Phase::Files => files_refusal(moves.steps.get(failure.index), failure.errno),
+            Phase::Files => files_refusal(moves.actions.get(failure.index), failure.errno),
             _ => {
                 self.note_success(moves);
                 Refusal::Final(explain::failure(self.request.plan, failure))
@@ -306,11 +214,10 @@ impl Once<'_> {
     }
 
     fn note_success(&self, moves: &Moves) {
-        let all = self.all;
         if self.table == Table::Share {
-            all.unshare_range.confirm();
+            self.facilities.unshare_range.confirm();
             if !moves.fetches.is_empty() {
-                all.fetch.confirm();
+                self.facilities.fetch.confirm();
             }
         }
     }
@@ -322,58 +229,61 @@ impl Once<'_> {
         data: *mut std::ffi::c_void,
         means: CloneMeans,
     ) -> Result<(i32, Option<OwnedFd>), Refusal> {
-        // A function of the caller's may change credentials as well, by raw system calls.
+        // A function of the caller's may change credentials, too, by raw system calls.
         let plan = self.request.plan;
         let _dumpable = (plan.credentials || plan.hooked).then(Dumpable::hold);
         // Hooks may call libc, which writes errno through the thread pointer the child shares.
         let before = plan.hooked.then(|| errno().load(Ordering::Relaxed));
-        let stack = plan.hooked.then(HookStack::new).flatten();
-        let means = CloneMeans { stack: stack.as_ref().map(HookStack::place), ..means };
-        let made = with_cgroup(plan, |cgroup| clone_masked(self.all, slot, data, cgroup, means));
+        // Where memory is short, the slot's own stack does for a small function.
+        let stack = if plan.hooked { Stack::new(HOOK_SIZE).ok() } else { None };
+        let means = CloneMeans { stack: stack.as_ref().map(Stack::place), ..means };
+        let made = with_cgroup(plan, |cgroup| clone_masked(self.facilities, slot, data, cgroup, means));
         if let Some(before) = before {
             errno().store(before, Ordering::Relaxed);
         }
-        let all = self.all;
-        let struck_off =
-            (means.clone3 && !all.clone3.works()) || (means.clear_sighand && !all.clear_sighand.works());
+        let Facilities { clone3, clear_sighand, .. } = self.facilities;
+        let struck_off = (means.clone3 && !clone3.works()) || (means.clear_sighand && !clear_sighand.works());
         made.map_err(|(what, e)| match struck_off {
-            true => Refusal::Again,
+            true => Refusal::Clone,
             false => Refusal::Final(SpawnError::new(what.0, what.1, e.raw())),
         })
     }
 }
 
 /// Whether a failure that showed only at the wait was a refused facility, which has been struck off now.
-pub(crate) fn struck_off(step: Option<&Step<'_>>, errno: Errno) -> bool {
-    matches!(files_refusal(step, errno), Refusal::Copy)
+pub(crate) fn struck_off(action: Option<&Action<'_>>, errno: Errno) -> bool {
+    matches!(files_refusal(action, errno), Refusal::Table)
 }
 
-/// What a failure among the descriptors means: a facility that does not exist here, a way that does not work this time, or an error.
-fn files_refusal(step: Option<&Step<'_>>, errno: Errno) -> Refusal {
-    let all = facilities::get();
+/// What a failure among the descriptors means: a facility that does not exist here, a way that does not
+/// work this time, or an error.
+fn files_refusal(action: Option<&Action<'_>>, errno: Errno) -> Refusal {
+    let facilities = facilities::get();
     let refused = matches!(errno, Errno::ENOSYS | Errno::EPERM | Errno::EACCES | Errno::EINVAL);
-    match step {
-        Some(Step::FetchAll { .. }) => {
+    match action {
+        Some(Action::FetchAll { .. }) => {
             if refused {
-                all.fetch.refuse(errno);
+                facilities.fetch.refuse(errno);
             }
-            // Otherwise a low limit on numbers (EMFILE, EBADF), or a descriptor nobody has: the copy will tell.
-            Refusal::Copy
+            // Otherwise a low limit on numbers (EMFILE, EBADF), or a descriptor that is not open: the copy
+            // will tell.
+            Refusal::Table
         }
-        Some(Step::Unshare { .. }) if refused => {
-            all.unshare_range.refuse(errno);
-            Refusal::Copy
+        Some(Action::Unshare { .. }) if refused => {
+            facilities.unshare_range.refuse(errno);
+            Refusal::Table
         }
-        Some(Step::CloseRange { by_range: true, .. }) if refused => {
-            all.close_range.refuse(errno);
-            all.unshare_range.refuse(errno);
-            Refusal::Copy
+        Some(Action::CloseRange { by_range: true, .. }) if refused => {
+            facilities.close_range.refuse(errno);
+            facilities.unshare_range.refuse(errno);
+            Refusal::Table
         }
-        step => Refusal::Final(explain::failed_step(step, errno)),
+        action => Refusal::Final(explain::failed_action(action, errno)),
     }
 }
 
-/// The child wakes us; the time-out is for one that was killed before it could.
+/// Waits until the child has a table of its own. The child wakes this thread; the time-out is for a
+/// child that was killed before it could.
 fn wait_until_staged(slot: &Slot) {
     let staged = &slot.report.staged;
     while staged.load(Ordering::Acquire) == 0 && slot.tid.load(Ordering::Acquire) != 0 {

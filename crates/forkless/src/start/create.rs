@@ -1,29 +1,27 @@
-//! The clone itself, by the best call allowed here, and what it must not leave changed in the parent.
+//! The clone itself, by the best call allowed here.
 //!
-//! The signal mask is changed in [`clone_masked`] and restored there, on every path; the dumpable flag is put back by [`Dumpable`].
+//! The signal mask is changed in [`clone_masked`], and restored there on every path.
 #![expect(unsafe_code, reason = "creating a child that shares memory")]
 
-use crate::error::Step as At;
-use crate::kernel::facilities::All;
-use crate::kernel::process_state;
+use super::request::WaitFor;
+use super::slot::Slot;
+use crate::error::Step;
+use crate::kernel::descriptor::owned;
+use crate::kernel::facilities::Facilities;
 use crate::plan::Plan;
-use crate::spec::stdio;
-use crate::start::attempt::Until;
-use crate::start::slot::Slot;
 use forkless_sys::signal::{self, SigSet};
-use forkless_sys::{Errno, clone, ids, process};
+use forkless_sys::{Errno, clone, fd, process};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::PoisonError;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::Ordering;
 
-/// How the steps were laid out, and so how the child must be made.
+/// How the actions were laid out, and so how the child must be made.
 #[derive(Clone, Copy)]
-pub(crate) struct CloneMeans {
-    pub until: Until,
+pub(super) struct CloneMeans {
+    pub wait_for: WaitFor,
     /// The descriptor table is the caller's until the child unshares it.
     pub share: bool,
     pub clone3: bool,
-    /// The kernel resets the handlers; else a step does.
+    /// The kernel resets the handlers; else an action does.
     pub clear_sighand: bool,
     /// The caller gets a handle; else the number serves it as well.
     pub pidfd: bool,
@@ -32,27 +30,26 @@ pub(crate) struct CloneMeans {
 }
 
 /// Opens the plan's cgroup, if it has one, for the time of the clone.
-pub(crate) fn with_cgroup<T>(
+pub(super) fn with_cgroup<T>(
     plan: &Plan,
     clone: impl FnOnce(Option<RawFd>) -> Result<T, Errno>,
-) -> Result<T, ((At, Option<String>), Errno)> {
-    let Some(dir) = &plan.cgroup else { return clone(None).map_err(|e| ((At::Clone, None), e)) };
-    let what = || (At::Cgroup, Some(dir.to_string_lossy().into_owned()));
-    let flags = forkless_sys::fd::O_PATH | forkless_sys::fd::O_DIRECTORY | forkless_sys::fd::O_CLOEXEC;
-    let fd = forkless_sys::fd::openat(forkless_sys::fd::AT_FDCWD, dir.as_c_str().into(), flags, 0)
-        .map_err(|e| (what(), e))?;
-    let fd = stdio::owned(fd);
+) -> Result<T, ((Step, Option<String>), Errno)> {
+    let Some(dir) = &plan.cgroup else { return clone(None).map_err(|e| ((Step::Clone, None), e)) };
+    let what = || (Step::Cgroup, Some(dir.to_string_lossy().into_owned()));
+    let flags = fd::O_PATH | fd::O_DIRECTORY | fd::O_CLOEXEC;
+    let fd = fd::openat(fd::AT_FDCWD, dir.as_c_str().into(), flags, 0).map_err(|e| (what(), e))?;
+    let fd = owned(fd);
     clone(Some(fd.as_raw_fd())).map_err(|e| match e {
-        // The last two for want of a number for the pidfd.
-        Errno::EAGAIN | Errno::ENOMEM | Errno::EMFILE | Errno::ENFILE => ((At::Clone, None), e),
+        // EMFILE and ENFILE: there is no number for the pidfd.
+        Errno::EAGAIN | Errno::ENOMEM | Errno::EMFILE | Errno::ENFILE => ((Step::Clone, None), e),
         _ => (what(), e),
     })
 }
 
-/// Blocks every signal, clones, and restores the mask: a handler must not run in the child, where it would work on the parent's
-/// memory under another pid.
-pub(crate) fn clone_masked(
-    all: &All,
+/// Blocks every signal, clones, and restores the mask. A handler must not run in the child, where it
+/// would work on the parent's memory under another pid.
+pub(super) fn clone_masked(
+    facilities: &Facilities,
     slot: &'static Slot,
     data: *mut std::ffi::c_void,
     cgroup: Option<RawFd>,
@@ -60,14 +57,14 @@ pub(crate) fn clone_masked(
 ) -> Result<(i32, Option<OwnedFd>), Errno> {
     // Cannot fail: the set and its size are right (sigprocmask(2), ERRORS).
     let old = signal::set_mask(SigSet::ALL)?;
-    let made = clone_best(all, slot, data, cgroup, means);
+    let made = clone_best(facilities, slot, data, cgroup, means);
     let restored = signal::set_mask(old);
     debug_assert!(restored.is_ok());
     made
 }
 
 fn clone_best(
-    all: &All,
+    facilities: &Facilities,
     slot: &'static Slot,
     data: *mut std::ffi::c_void,
     cgroup: Option<RawFd>,
@@ -76,18 +73,18 @@ fn clone_best(
     const SIGCHLD: u32 = 17;
     let (stack, size) = means.stack.unwrap_or_else(|| slot.stack());
     let mut flags = clone::CLONE_VM;
-    flags |= match means.until {
-        Until::Exec => clone::CLONE_VFORK,
-        Until::Cloned => clone::CLONE_CHILD_CLEARTID,
+    flags |= match means.wait_for {
+        WaitFor::Exec => clone::CLONE_VFORK,
+        WaitFor::Clone => clone::CLONE_CHILD_CLEARTID,
         // The slot is held until the child's end is seen.
-        Until::Exit => 0,
+        WaitFor::End => 0,
     };
     flags |= if means.share { clone::CLONE_FILES } else { 0 };
     let mut pidfd: i32 = -1;
-    let flies = u32::from(means.until == Until::Cloned);
-    // Read first: the word is on a line the child reads.
-    if slot.tid.load(Ordering::Relaxed) != flies {
-        slot.tid.store(flies, Ordering::Release);
+    let occupied = u32::from(means.wait_for == WaitFor::Clone);
+    // Read first: the word is on a cache line that the child reads.
+    if slot.tid.load(Ordering::Relaxed) != occupied {
+        slot.tid.store(occupied, Ordering::Release);
     }
     if means.clone3 {
         let mut args = clone::args();
@@ -110,26 +107,27 @@ fn clone_best(
         // SAFETY: slot and launch are kept until the child has left; all signals are blocked.
         match unsafe { clone::clone3(&args, forkless_child::start, data) } {
             Ok(pid) => {
-                all.clear_sighand.confirm();
+                facilities.clear_sighand.confirm();
                 if means.pidfd {
-                    all.pidfd.confirm();
+                    facilities.pidfd.confirm();
                 }
                 if cgroup.is_some() {
-                    all.into_cgroup.confirm();
+                    facilities.into_cgroup.confirm();
                 }
-                return Ok((pid, means.pidfd.then(|| stdio::owned(pidfd))));
+                return Ok((pid, means.pidfd.then(|| owned(pidfd))));
             }
-            // A filter installed since the probe. Not another way from here: the steps are those for this one.
+            // A filter installed since the probe. No other call is tried from here: the actions were laid
+            // out for this one.
             Err(e @ (Errno::ENOSYS | Errno::EPERM)) if clone::clone3_allowed().is_err() => {
-                all.clone3.refuse(e);
-                all.clear_sighand.refuse(e);
-                all.into_cgroup.refuse(e);
+                facilities.clone3.refuse(e);
+                facilities.clear_sighand.refuse(e);
+                facilities.into_cgroup.refuse(e);
                 slot.tid.store(0, Ordering::Release);
                 return Err(e);
             }
             // CLONE_CLEAR_SIGHAND (5.5) is newer than clone3, and emulators of the kernel lack it.
-            Err(Errno::EINVAL) if means.clear_sighand && !all.clear_sighand.confirmed() => {
-                all.clear_sighand.refuse(Errno::EINVAL);
+            Err(Errno::EINVAL) if means.clear_sighand && !facilities.clear_sighand.confirmed() => {
+                facilities.clear_sighand.refuse(Errno::EINVAL);
                 slot.tid.store(0, Ordering::Release);
                 return Err(Errno::EINVAL);
             }
@@ -143,12 +141,12 @@ fn clone_best(
         slot.tid.store(0, Ordering::Release);
         return Err(Errno::ENOSYS);
     }
-    clone_plain(all, slot, data, flags, SIGCHLD, means)
+    clone_plain(facilities, slot, data, flags, SIGCHLD, means)
 }
 
-/// `clone(2)`: the caller's steps reset the handlers, since this call cannot.
+/// By `clone(2)`: the caller's actions reset the handlers, since this call cannot.
 fn clone_plain(
-    all: &All,
+    facilities: &Facilities,
     slot: &'static Slot,
     data: *mut std::ffi::c_void,
     flags: u32,
@@ -175,14 +173,14 @@ fn clone_plain(
         made => made,
     };
     match made {
-        Ok(pid) if pidfd >= 0 => Ok((pid, Some(stdio::owned(pidfd)))),
-        // Ours and, unless SIGCHLD is ignored or a handler waits for everybody's children, not reaped, so the number has not been
-        // given to another process.
+        Ok(pid) if pidfd >= 0 => Ok((pid, Some(owned(pidfd)))),
+        // Our child, which has not been reaped, so no other process has its number. That does not hold
+        // where SIGCHLD is ignored, or a handler waits for any child.
         Ok(pid) => match process::pidfd_open(pid) {
-            Ok(fd) => Ok((pid, Some(stdio::owned(fd)))),
+            Ok(fd) => Ok((pid, Some(owned(fd)))),
             Err(Errno::ESRCH | Errno::EMFILE | Errno::ENFILE) => Ok((pid, None)),
             Err(e) => {
-                all.pidfd.refuse(e);
+                facilities.pidfd.refuse(e);
                 Ok((pid, None))
             }
         },
@@ -190,84 +188,5 @@ fn clone_plain(
             slot.tid.store(0, Ordering::Release);
             Err(e)
         }
-    }
-}
-
-/// Puts the dumpable flag back that a child's change of credentials clears (`commit_creds`): it belongs to the shared memory. Kept
-/// cleared until the last such child has left, since it is what keeps its new user from reading this process through the child.
-///
-/// It stays cleared where the program has changed its own credentials meanwhile, which clears it, too. That the program has cleared it
-/// by `prctl` meanwhile cannot be told: the guide says so.
-pub(crate) struct Dumpable {
-    before: Credentials,
-}
-
-type Credentials = (forkless_sys::Result<[u32; 3]>, forkless_sys::Result<[u32; 3]>);
-
-/// What this thread has. libc changes it in all threads, this one as soon as its signals are no longer blocked.
-fn credentials() -> Credentials {
-    (ids::getresuid(), ids::getresgid())
-}
-
-impl Dumpable {
-    pub(crate) fn hold() -> Dumpable {
-        let mut h = process_state::state().dumpable.lock().unwrap_or_else(PoisonError::into_inner);
-        if h.0 == 0 {
-            h.1 = process::dumpable().unwrap_or(0);
-        }
-        h.0 += 1;
-        Dumpable { before: credentials() }
-    }
-}
-
-impl Drop for Dumpable {
-    fn drop(&mut self) {
-        let mut h = process_state::state().dumpable.lock().unwrap_or_else(PoisonError::into_inner);
-        h.0 -= 1;
-        if credentials() != self.before {
-            h.1 = 0;
-        }
-        // Only 1 can be set, and 0 and 2 were not lost.
-        if h.0 == 0 && h.1 == 1 && process::dumpable() != Ok(1) {
-            let _ = process::set_dumpable(1);
-        }
-    }
-}
-
-/// libc's errno of this thread.
-pub(crate) fn errno() -> &'static AtomicI32 {
-    // SAFETY: always succeeds.
-    let at = unsafe { libc::__errno_location() };
-    // SAFETY: this thread's own word; a child that shares the thread pointer runs only while this thread is suspended.
-    unsafe { AtomicI32::from_ptr(at) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Regression: a program that became another user between a start's clone and its return had the flag put back.
-    #[test]
-    fn the_dumpable_flag_stays_cleared_when_the_program_becomes_another_user() {
-        // SAFETY: as documented.
-        if unsafe { libc::geteuid() } != 0 {
-            println!("skipped: only root can become another user");
-            return;
-        }
-        // SAFETY: the child makes system calls only, and takes a lock that nobody holds.
-        let pid = unsafe { libc::fork() };
-        if pid == 0 {
-            let _ = process::set_dumpable(1);
-            let held = Dumpable::hold();
-            let became = ids::setresuid(u32::MAX, 54_321, u32::MAX);
-            drop(held);
-            let is_cleared = became.is_ok() && process::dumpable() != Ok(1);
-            // SAFETY: ends the child.
-            unsafe { libc::_exit(if is_cleared { 0 } else { 1 }) };
-        }
-        let mut status = 0;
-        // SAFETY: as documented.
-        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
-        assert_eq!(status, 0);
     }
 }

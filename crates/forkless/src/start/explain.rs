@@ -1,8 +1,8 @@
 //! From the child's fixed record to an error that names the step and the thing.
 
-use crate::error::{SpawnError, Step as At};
+use crate::error::{SpawnError, Step};
 use crate::plan::Plan;
-use forkless_child::{Failure, Phase, Step};
+use forkless_child::{Failure, Phase, Step as Action};
 use forkless_sys::Errno;
 use std::path::Path;
 
@@ -10,59 +10,59 @@ use std::path::Path;
 pub(crate) fn failure(plan: &Plan, f: Failure) -> SpawnError {
     match f.phase {
         Phase::Exec => exec(plan, f),
-        _ => failed_step(plan.steps().get(f.index), f.errno),
+        _ => failed_action(plan.actions().get(f.index), f.errno),
     }
 }
 
-/// One step, by name.
-pub(crate) fn failed_step(step: Option<&Step<'_>>, errno: Errno) -> SpawnError {
+/// The error of an action that failed.
+pub(crate) fn failed_action(action: Option<&Action<'_>>, errno: Errno) -> SpawnError {
     let path = |p: forkless_sys::CPtr<'_>| match p.to_c_str().to_string_lossy() {
         empty if empty.is_empty() => String::from("\"\""),
         path => path.into_owned(),
     };
-    let Some(step) = step else { return SpawnError::new(At::Clone, None, errno.raw()) };
-    let (at, what) = match *step {
-        Step::Unshare { .. } | Step::FetchAll { .. } | Step::Staged => {
-            (At::Descriptors, String::from("table"))
+    let Some(action) = action else { return SpawnError::new(Step::Clone, None, errno.raw()) };
+    let (step, what) = match *action {
+        Action::Unshare { .. } | Action::FetchAll { .. } | Action::Staged => {
+            (Step::Descriptors, String::from("table"))
         }
-        Step::CloseRange { first, last, .. } | Step::CloexecRange { first, last, .. } => {
-            (At::Descriptors, format!("{first} to {last} (closing)"))
+        Action::CloseRange { first, last, .. } | Action::CloexecRange { first, last, .. } => {
+            (Step::Descriptors, format!("{first} to {last} (closing)"))
         }
-        Step::Dup { from, to } => (At::Descriptors, format!("{to} from {from}")),
-        Step::Save { from, .. } => (At::Descriptors, format!("{from}")),
-        Step::Keep { fd } | Step::Restore { to: fd } => (At::Descriptors, format!("{fd}")),
-        Step::Open { path: p, to, .. } => (At::Descriptors, format!("{to} from {}", path(p))),
-        Step::ResetHandlers | Step::Dispositions { .. } => {
-            return SpawnError::new(At::Signals, None, errno.raw());
+        Action::Dup { from, to } => (Step::Descriptors, format!("{to} from {from}")),
+        Action::Save { from, .. } => (Step::Descriptors, format!("{from}")),
+        Action::Keep { fd } | Action::Restore { to: fd } => (Step::Descriptors, format!("{fd}")),
+        Action::Open { path: p, to, .. } => (Step::Descriptors, format!("{to} from {}", path(p))),
+        Action::ResetHandlers | Action::Dispositions { .. } => {
+            return SpawnError::new(Step::Signals, None, errno.raw());
         }
-        Step::Setsid => return SpawnError::new(At::Setsid, None, errno.raw()),
-        Step::Setpgid { pgid } => (At::ProcessGroup, pgid.to_string()),
-        Step::ControllingTerminal { fd } | Step::Foreground { fd } => {
-            (At::Terminal, format!("on descriptor {fd}"))
+        Action::Setsid => return SpawnError::new(Step::Setsid, None, errno.raw()),
+        Action::Setpgid { pgid } => (Step::ProcessGroup, pgid.to_string()),
+        Action::ControllingTerminal { fd } | Action::Foreground { fd } => {
+            (Step::Terminal, format!("on descriptor {fd}"))
         }
-        Step::JoinCgroup { procs } => (At::Cgroup, path(procs)),
-        Step::Chroot { path: p } => (At::Chroot, path(p)),
-        Step::Chdir { path: p } => (At::Chdir, path(p)),
-        Step::Fchdir { fd } => (At::Chdir, format!("descriptor {fd}")),
-        Step::Umask { .. } => (At::Command, String::from("umask")),
-        Step::Rlimit { resource, .. } => (At::Rlimit, format!("resource {resource}")),
-        Step::Nice { value } => (At::Nice, value.to_string()),
-        Step::Scheduler { policy, priority } => {
-            (At::Scheduler, format!("policy {policy} priority {priority}"))
+        Action::JoinCgroup { procs } => (Step::Cgroup, path(procs)),
+        Action::Chroot { path: p } => (Step::Chroot, path(p)),
+        Action::Chdir { path: p } => (Step::Chdir, path(p)),
+        Action::Fchdir { fd } => (Step::Chdir, format!("descriptor {fd}")),
+        Action::Umask { .. } => (Step::Command, String::from("umask")),
+        Action::Rlimit { resource, .. } => (Step::Rlimit, format!("resource {resource}")),
+        Action::Nice { value } => (Step::Nice, value.to_string()),
+        Action::Scheduler { policy, priority } => {
+            (Step::Scheduler, format!("policy {policy} priority {priority}"))
         }
-        Step::Affinity { .. } => return SpawnError::new(At::Affinity, None, errno.raw()),
-        Step::Groups { groups } => (At::Groups, list(groups)),
-        Step::DropGroups => (At::Groups, list(&[])),
-        Step::Gid { gid } => (At::Gid, gid.to_string()),
-        Step::Uid { uid } => (At::Uid, uid.to_string()),
-        Step::DeathSignal { signal, .. } => (At::DeathSignal, signal.to_string()),
-        Step::NoNewPrivs => return SpawnError::new(At::NoNewPrivs, None, errno.raw()),
-        Step::Hook(_) => return SpawnError::new(At::PreExec, None, errno.raw()),
+        Action::Affinity { .. } => return SpawnError::new(Step::Affinity, None, errno.raw()),
+        Action::Groups { groups } => (Step::Groups, list(groups)),
+        Action::DropGroups => (Step::Groups, list(&[])),
+        Action::Gid { gid } => (Step::Gid, gid.to_string()),
+        Action::Uid { uid } => (Step::Uid, uid.to_string()),
+        Action::DeathSignal { signal, .. } => (Step::DeathSignal, signal.to_string()),
+        Action::NoNewPrivs => return SpawnError::new(Step::NoNewPrivs, None, errno.raw()),
+        Action::Hook(_) => return SpawnError::new(Step::PreExec, None, errno.raw()),
     };
-    SpawnError::new(at, what, errno.raw())
+    SpawnError::new(step, what, errno.raw())
 }
 
-/// The first few numbers: the kernel takes 65,536 groups, a message of one line does not.
+/// The first few numbers: the kernel takes 65,536 groups, but a message of one line does not.
 fn list(numbers: &[u32]) -> String {
     const FEW: usize = 8;
     match numbers.len() {
@@ -73,13 +73,13 @@ fn list(numbers: &[u32]) -> String {
 
 fn exec(plan: &Plan, f: Failure) -> SpawnError {
     let searched = plan.candidates() > 1;
-    // The kernel says ENOENT of a file that is there when the interpreter it names is not, which has cost many an hour; and
-    // a search goes on after it, so that the last directory's answer is the one that is left.
+    // The kernel says ENOENT of a file that is there when the interpreter it names is not. That has
+    // cost many an hour. And a search goes on after it, so that only the last directory's answer is left.
     if f.errno == Errno::ENOENT
         && let Some(path) = (0..plan.candidates()).map(|i| plan.candidate(i)).find(|p| is_there(plan, p))
     {
         let what = format!("{path} (the interpreter or loader it names is missing)");
-        return SpawnError::new(At::Exec, what, f.errno.raw());
+        return SpawnError::new(Step::Exec, what, f.errno.raw());
     }
     let mut what = if searched && f.errno == Errno::ENOENT {
         plan.program().to_string_lossy().into_owned()
@@ -89,7 +89,7 @@ fn exec(plan: &Plan, f: Failure) -> SpawnError {
     if what.is_empty() {
         what.push_str("\"\" (an empty name)");
     }
-    SpawnError::new(At::Exec, what, f.errno.raw())
+    SpawnError::new(Step::Exec, what, f.errno.raw())
 }
 
 /// Whether the child finds a file at the path, as far as this process can tell.

@@ -1,45 +1,46 @@
 //! Becoming the program without a child: what `CommandExt::exec` does.
 #![expect(unsafe_code, reason = "the plan's pointers are handed to the child's code")]
 
-use crate::command::builder::{Command, Defaults};
+use super::explain;
+use super::moves::{self, Means, Moves, Table};
+use super::wiring::{means, wire};
 use crate::error::SpawnError;
 use crate::kernel::facilities;
 use crate::plan::Plan;
-use crate::start::explain;
-use crate::start::moves::{self, Means, Moves, Table};
-use crate::start::wiring::{means, wire};
-use forkless_child::{Launch, Phase, Step};
+use crate::spec::{Defaults, Spec};
+use forkless_child::{Launch, Phase, Step as Action};
 use forkless_sys::process;
 use forkless_sys::signal::{self, SigSet};
 
-/// Execs in this process; returns to say why not.
-pub(crate) fn exec(command: &Command, plan: &Plan) -> SpawnError {
-    let wiring = match wire(command, Defaults::Inherit, None) {
+/// Execs in this process; returns only to say why not.
+pub(crate) fn exec(spec: &Spec, plan: &Plan) -> SpawnError {
+    let wiring = match wire(spec, Defaults::Inherit, None) {
         Ok(w) => w,
         Err(e) => return e,
     };
-    let all = facilities::get();
-    let means = Means { close_range: all.close_range_cloexec.works(), ..means(all, false, false) };
-    let table = Table::InPlace { close_others: !command.inherit_descriptors };
+    let facilities = facilities::get();
+    let means =
+        Means { close_range: facilities.close_range_cloexec.works(), ..means(facilities, false, false) };
+    let table = Table::InPlace { close_others: !spec.inherit_descriptors };
     let mut moves = Moves::default();
     moves::resolve(&wiring.targets, table, means, &mut moves);
     let caller_mask = signal::mask().unwrap_or(SigSet::EMPTY);
     let report = forkless_child::Report::new();
     // SAFETY: the plan outlives the launch below, which ends in this function.
-    let exec = unsafe { plan.exec(all, caller_mask) };
-    // Nobody shares this memory, and it is this process's own parent whose death counts.
+    let exec = unsafe { plan.exec(facilities, caller_mask) };
+    // No other process shares this memory. The death of this process's own parent counts.
     let exec = forkless_child::Exec { no_core_dump: false, ..exec };
-    let mut steps = plan.steps().to_vec();
-    for step in &mut steps {
-        if let Step::DeathSignal { parent, .. } = step {
+    let mut actions = plan.actions().to_vec();
+    for action in &mut actions {
+        if let Action::DeathSignal { parent, .. } = action {
             *parent = process::getppid();
         }
     }
-    let launch = Launch { files: &moves.steps, steps: &steps, exec, hint: 0, report: &report };
+    let launch = Launch { files: &moves.actions, steps: &actions, exec, hint: 0, report: &report };
     let f = forkless_child::carry_out(&launch);
     let _ = signal::set_mask(caller_mask);
     match f.phase {
-        Phase::Files => explain::failed_step(moves.steps.get(f.index), f.errno),
+        Phase::Files => explain::failed_action(moves.actions.get(f.index), f.errno),
         _ => explain::failure(plan, f),
     }
 }

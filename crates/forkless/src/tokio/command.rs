@@ -1,58 +1,23 @@
-//! `tokio::process` by another door, and starts that are awaited; feature `tokio`.
-//!
-//! Names, signatures, errors and defaults are those of `tokio::process`, so `use forkless::tokio::Command` is the change there is to make.
-//! [`Command::spawn`] returns when the child runs, and suspends its thread until then, as `tokio::process` does. The start takes as long
-//! as an exec does; where a file system may be slow, [`Command::spawn_async`] blocks for the clone alone, awaits the rest, and fails with
-//! an error that names the step. [`Child::wait`] awaits the pidfd. No SIGCHLD handler, no thread, no signal driver of tokio's; a
-//! child belongs to no runtime and may be moved between them until its first wait.
-//!
-//! What differs from `tokio::process`, beside what [`crate::process`] says of std's:
-//!
-//! - [`ChildStdin`] and its like are tokio's pipes by other names, without `into_owned_fd` and `from_std`.
-//! - There is no `as_std`, `spawn_with`, nor a `From` of std's command: see [`crate::Command::from_std`].
-//! - A dropped child is reaped at once by a thread of the library's, not when the runtime gets to it.
-//!
-//! ```
-//! # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use forkless::tokio::Command; // was: tokio::process::Command
-//! let out = Command::new("echo").arg("hello").output().await?;
-//! assert_eq!(out.stdout, b"hello\n");
-//! assert_eq!(Command::new("/does/not/exist").spawn().unwrap_err().raw_os_error(), Some(2));
-//! let err = Command::new("/does/not/exist").spawn_async().await.unwrap_err();
-//! assert_eq!(err.to_string(), "exec /does/not/exist: No such file or directory");
-//! # Ok(()) }
-//! ```
-#![expect(unsafe_code, reason = "registering a descriptor promises that it stays open")]
+//! The builder, and the starts that are awaited.
+#![expect(unsafe_code, reason = "hands the promise of `pre_exec` on")]
 
-use super::running;
-use crate::command::attributes::OnDrop;
-use crate::command::builder::{Defaults, start_holding, start_planned};
+use super::child::Child;
+use super::running::until_running;
+use crate::child::{spawn, spawn_holding};
 use crate::error::{SpawnError, Step, WaitError};
-use crate::process::waited;
-use crate::reap::handle as reap;
-use crate::spec::stdio::{self, Stdio};
-use crate::start::attempt::Until;
-use ::tokio::io::unix::AsyncFd;
-use ::tokio::io::{AsyncReadExt, Interest};
-use ::tokio::net::unix::pipe::{Receiver, Sender};
+use crate::kernel::descriptor::pipe;
+use crate::spec::Defaults;
+use crate::spec::attributes::OnDrop;
+use crate::spec::stdio::Stdio;
+use crate::start::WaitFor;
+use ::tokio::net::unix::pipe::Receiver;
 use ::tokio::runtime::Handle;
 use std::ffi::OsStr;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::unix::process::ExitStatusExt as _;
+use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::pin::pin;
 use std::process::{ExitStatus, Output};
-use std::task::Poll;
-use std::time::Duration;
-
-/// The parent's end of a child's standard input.
-pub type ChildStdin = Sender;
-/// The parent's end of a child's standard output.
-pub type ChildStdout = Receiver;
-/// The parent's end of a child's standard error.
-pub type ChildStderr = Receiver;
 
 /// As `tokio::process::Command`. Everything [`crate::Command`] offers is reached through
 /// [`Command::as_inner_mut`].
@@ -74,7 +39,7 @@ impl From<crate::Command> for Command {
     /// The same command, to be awaited. Its [`OnDrop`] policy is kept only as far as [`Command::kill_on_drop`] has it: a
     /// drop must not wait in an event loop.
     fn from(inner: crate::Command) -> Command {
-        let kill_on_drop = inner.on_drop == OnDrop::Kill;
+        let kill_on_drop = inner.spec.on_drop == OnDrop::Kill;
         Command { inner, kill_on_drop }
     }
 }
@@ -373,7 +338,7 @@ impl Command {
     pub fn spawn(&mut self) -> io::Result<Child> {
         // Before the child exists: nothing to undo where there is no runtime.
         let _runtime = Handle::current();
-        let inner = start_planned(&self.inner, Until::Exec, Defaults::Inherit).map_err(|e| e.os_error())?;
+        let inner = spawn(&self.inner.spec, WaitFor::Exec, Defaults::Inherit).map_err(|e| e.os_error())?;
         Child::new(inner, self.kill_on_drop)
     }
 
@@ -400,17 +365,18 @@ impl Command {
     pub async fn spawn_async(&mut self) -> Result<Child, SpawnError> {
         let failed = |e: io::Error| SpawnError::new(Step::Pipe, None, e.raw_os_error().unwrap_or(libc::EIO));
         // The child holds a pipe until exec closes it.
-        let (became, held) = stdio::pipe()?;
+        let (became, held) = pipe()?;
         // Before the child exists: nothing to undo when the runtime refuses it.
         let mut became = Receiver::from_owned_fd(became).map_err(failed)?;
-        let inner = start_holding(&self.inner, Until::Cloned, Defaults::Inherit, Some(held.as_raw_fd()))?;
+        let until_exec = Some(held.as_raw_fd());
+        let inner = spawn_holding(&self.inner.spec, WaitFor::Clone, Defaults::Inherit, until_exec)?;
         #[cfg(test)]
         if let Some(meanwhile) = WHILE_HELD.get() {
             meanwhile();
         }
         drop(held);
         let mut child = Child::new(inner, self.kill_on_drop).map_err(failed)?;
-        running::until_running(&child.held.inner, &mut became).await.map_err(failed)?;
+        until_running(&child.held.inner, &mut became).await.map_err(failed)?;
         if child.held.inner.has_failed() {
             return match child.ended().await {
                 Err(WaitError::Start(e)) => Err(e),
@@ -466,335 +432,78 @@ impl Command {
     }
 }
 
-/// As `tokio::process::Child`: a running child whose end is awaited. Its fields can be moved out.
-///
-/// ```
-/// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use forkless::tokio::Command;
-/// let mut child = Command::new("sleep").arg("60").kill_on_drop(true).spawn()?;
-/// assert!(child.try_wait()?.is_none());
-/// child.kill().await?;
-/// assert!(!child.wait().await?.success());
-/// # Ok(()) }
-/// ```
-#[derive(Debug)]
-pub struct Child {
-    /// The parent's end of the child's standard input, if that is a pipe.
-    pub stdin: Option<ChildStdin>,
-    /// The parent's end of the child's standard output, if that is a pipe.
-    pub stdout: Option<ChildStdout>,
-    /// The parent's end of the child's standard error, if that is a pipe.
-    pub stderr: Option<ChildStderr>,
-    pub(super) held: Held,
-    /// The pidfd, watched since the first wait.
-    exit: Option<AsyncFd<OwnedFd>>,
-}
-
-/// The process behind a [`Child`], and its drop: so that the fields of a child can be moved out.
-#[derive(Debug)]
-pub(super) struct Held {
-    pub(super) inner: crate::Child,
-    kill_on_drop: bool,
-}
-
-impl Child {
-    fn new(mut inner: crate::Child, kill_on_drop: bool) -> io::Result<Child> {
-        // A drop must not wait in an event loop; the library's reaper does.
-        inner.set_on_drop(OnDrop::Detach);
-        let (stdin, stdout, stderr) = (inner.stdin.take(), inner.stdout.take(), inner.stderr.take());
-        let held = Held { inner, kill_on_drop };
-        let mut child = Child { stdin: None, stdout: None, stderr: None, held, exit: None };
-        child.stdin = stdin.map(|p| Sender::from_owned_fd(p.into())).transpose()?;
-        child.stdout = stdout.map(|p| Receiver::from_owned_fd(p.into())).transpose()?;
-        child.stderr = stderr.map(|p| Receiver::from_owned_fd(p.into())).transpose()?;
-        Ok(child)
-    }
-
-    /// The process id, until the child has been waited for; prefer [`Child::pidfd`].
-    ///
-    /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use forkless::tokio::Command;
-    /// let mut child = Command::new("true").spawn()?;
-    /// assert!(child.id().unwrap() > 1);
-    /// child.wait().await?;
-    /// assert_eq!(child.id(), None);
-    /// # Ok(()) }
-    /// ```
-    pub fn id(&self) -> Option<u32> {
-        (!self.held.inner.is_over()).then(|| self.held.inner.id())
-    }
-
-    /// As [`crate::Child::pidfd`].
-    ///
-    /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use forkless::tokio::Command;
-    /// let mut child = Command::new("true").spawn()?;
-    /// assert!(child.pidfd().is_some());
-    /// child.wait().await?;
-    /// # Ok(()) }
-    /// ```
-    pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
-        self.held.inner.pidfd()
-    }
-
-    /// As [`crate::Child::take_pipe`]; wrap it with `tokio::net::unix::pipe`.
-    ///
-    /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use forkless::tokio::Command;
-    /// use tokio::io::AsyncReadExt as _;
-    /// let mut c = Command::new("sh");
-    /// c.args(["-c", "echo hi >&3"]).as_inner_mut().fd(3, forkless::Stdio::piped());
-    /// let mut child = c.spawn()?;
-    /// let mut pipe = tokio::net::unix::pipe::Receiver::from_owned_fd(child.take_pipe(3).unwrap())?;
-    /// let mut said = String::new();
-    /// pipe.read_to_string(&mut said).await?;
-    /// assert_eq!(said, "hi\n");
-    /// child.wait().await?;
-    /// # Ok(()) }
-    /// ```
-    pub fn take_pipe(&mut self, number: RawFd) -> Option<OwnedFd> {
-        self.held.inner.take_pipe(number)
-    }
-
-    /// Awaits the child's end. Its standard input, if still held here, is closed first. Cancel-safe: nothing is lost when the future
-    /// is dropped, and it can be awaited again.
-    ///
-    /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use forkless::tokio::Command;
-    /// use std::time::Duration;
-    /// let mut child = Command::new("sleep").arg("60").spawn()?;
-    /// assert!(tokio::time::timeout(Duration::from_millis(10), child.wait()).await.is_err());
-    /// child.kill().await?;
-    /// assert!(!child.wait().await?.success());
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`crate::process::Child::wait`].
-    ///
-    /// # Panics
-    /// Outside a runtime with I/O enabled.
-    pub async fn wait(&mut self) -> io::Result<ExitStatus> {
-        drop(self.stdin.take());
-        self.ended().await.map_err(waited)
-    }
-
-    async fn ended(&mut self) -> Result<ExitStatus, WaitError> {
-        let mut looks = None;
-        loop {
-            if let Some(status) = self.held.inner.try_wait()? {
-                return Ok(status);
-            }
-            if let Some(exit) = self.watched() {
-                // Stays ready: a child ends once. Else the runtime is gone that it was first awaited in.
-                if exit.readable().await.map(|mut ready| ready.retain_ready()).is_err() {
-                    self.exit = None;
-                }
-                if let Some(status) = self.held.inner.try_wait()? {
-                    return Ok(status);
-                }
-                // Ended but not to be had yet: a tracer comes first.
-            }
-            let looks = match &mut looks {
-                Some(looks) => looks,
-                None => looks.insert(running::Looks::new(Duration::from_micros(500))),
-            };
-            looks.due().await.map_err(WaitError::Os)?;
-        }
-    }
-
-    /// `None` where there is no pidfd, and where no descriptor or watch is to be had now.
-    fn watched(&mut self) -> Option<&AsyncFd<OwnedFd>> {
-        if self.exit.is_none() {
-            // A copy: the registration must not outlive the number, and the handle keeps its own.
-            let copy = self.held.inner.pidfd()?.try_clone_to_owned().ok()?;
-            self.exit = Some(watch(copy).ok()?);
-        }
-        self.exit.as_ref()
-    }
-
-    /// The status if the child has ended.
-    ///
-    /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use forkless::tokio::Command;
-    /// let mut child = Command::new("sleep").arg("60").kill_on_drop(true).spawn()?;
-    /// assert!(child.try_wait()?.is_none());
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`crate::process::Child::wait`].
-    pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
-        self.held.inner.try_wait().map_err(waited)
-    }
-
-    /// Sends SIGKILL and does not wait.
-    ///
-    /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use forkless::tokio::Command;
-    /// let mut child = Command::new("sleep").arg("60").spawn()?;
-    /// child.start_kill()?;
-    /// assert!(!child.wait().await?.success());
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`crate::Child::kill`].
-    pub fn start_kill(&mut self) -> io::Result<()> {
-        self.held.inner.kill()
-    }
-
-    /// Sends a signal.
-    ///
-    /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use forkless::tokio::Command;
-    /// let mut child = Command::new("sleep").arg("60").spawn()?;
-    /// child.signal(15)?;
-    /// assert!(!child.wait().await?.success());
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`crate::Child::signal`].
-    pub fn signal(&mut self, signal: i32) -> io::Result<()> {
-        self.held.inner.signal(signal)
-    }
-
-    /// Sends SIGKILL and awaits the end.
-    ///
-    /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use forkless::tokio::Command;
-    /// let mut child = Command::new("sleep").arg("60").spawn()?;
-    /// child.kill().await?;
-    /// assert!(child.try_wait()?.is_some());
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`crate::Child::kill`] and [`Child::wait`].
-    ///
-    /// # Panics
-    /// As [`Child::wait`].
-    pub async fn kill(&mut self) -> io::Result<()> {
-        self.start_kill()?;
-        // Of a child that this process traces a stop may be told first.
-        loop {
-            let status = self.wait().await?;
-            if status.stopped_signal().is_none() || reap::is_exit_stop(status) {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Awaits the end and collects what the child writes meanwhile.
-    ///
-    /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use forkless::tokio::Command;
-    /// let child = Command::new("echo").arg("hi").stdout(forkless::Stdio::piped()).spawn()?;
-    /// assert_eq!(child.wait_with_output().await?.stdout, b"hi\n");
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Child::wait`].
-    ///
-    /// # Panics
-    /// As [`Child::wait`].
-    pub async fn wait_with_output(mut self) -> io::Result<Output> {
-        drop(self.stdin.take());
-        let (out, err) = (self.stdout.take(), self.stderr.take());
-        let (stdout, stderr) = both(read_all(out), read_all(err)).await;
-        let (stdout, stderr) = (stdout?, stderr?);
-        Ok(Output { status: self.wait().await?, stdout, stderr })
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        if self.kill_on_drop && self.inner.is_ours() {
-            let _ = self.inner.kill();
-        }
-    }
-}
-
-impl TryFrom<Sender> for Stdio {
-    type Error = io::Error;
-
-    /// The pipe, blocking, as the program expects it.
-    fn try_from(pipe: Sender) -> io::Result<Stdio> {
-        pipe.into_blocking_fd().map(Stdio::from)
-    }
-}
-
-impl TryFrom<Receiver> for Stdio {
-    type Error = io::Error;
-
-    /// The pipe, blocking, as the program expects it.
-    fn try_from(pipe: Receiver) -> io::Result<Stdio> {
-        pipe.into_blocking_fd().map(Stdio::from)
-    }
-}
-
-impl AsFd for Child {
-    /// The pidfd.
-    ///
-    /// # Panics
-    /// Where there is none; [`Child::pidfd`] does not.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.held.inner.as_fd()
-    }
-}
-
-pub(super) fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: an `OwnedFd` is open and its own, and nobody takes or replaces it while it is registered.
-    Ok(unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?)
-}
-
 #[cfg(test)]
 thread_local! {
     /// What a test does while this process holds the pipe that a child is to hold alone.
     pub(super) static WHILE_HELD: std::cell::Cell<Option<fn()>> = const { std::cell::Cell::new(None) };
 }
 
-async fn read_all(from: Option<Receiver>) -> io::Result<Vec<u8>> {
-    let mut all = Vec::new();
-    if let Some(mut from) = from {
-        from.read_to_end(&mut all).await?;
-    }
-    Ok(all)
-}
+#[cfg(test)]
+mod tests {
+    use super::{Command, WHILE_HELD};
+    use forkless_sys::process::{self, P_PID, WEXITED, WNOHANG};
+    use std::cell::Cell;
 
-/// Both, each as it gets on: a child may fill one pipe before it writes to the other.
-async fn both<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> (A, B) {
-    let (mut a, mut b) = (pin!(a), pin!(b));
-    let (mut got_a, mut got_b) = (None, None);
-    poll_fn(|cx| {
-        if got_a.is_none()
-            && let Poll::Ready(v) = a.as_mut().poll(cx)
-        {
-            got_a = Some(v);
-        }
-        if got_b.is_none()
-            && let Poll::Ready(v) = b.as_mut().poll(cx)
-        {
-            got_b = Some(v);
-        }
-        match (got_a.take(), got_b.take()) {
-            (Some(a), Some(b)) => Poll::Ready((a, b)),
-            (a, b) => {
-                (got_a, got_b) = (a, b);
-                Poll::Pending
+    thread_local! {
+        static WORKER: Cell<i32> = const { Cell::new(0) };
+    }
+
+    /// A process that inherits all there is, and ends by itself only when this test has hung.
+    fn fork_a_worker() {
+        // SAFETY: the child makes system calls only.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            // SAFETY: takes a number.
+            unsafe { libc::alarm(20) };
+            loop {
+                // SAFETY: waits for the signal.
+                unsafe { libc::pause() };
             }
         }
-    })
-    .await
+        WORKER.set(pid);
+    }
+
+    fn worker_lives() -> bool {
+        process::waitid(P_PID, WORKER.get(), WEXITED | WNOHANG).unwrap().pid == 0
+    }
+
+    fn beside_a_worker(runtime: &tokio::runtime::Runtime) {
+        for program in ["/bin/true", "/does/not/exist"] {
+            WHILE_HELD.set(Some(fork_a_worker));
+            let started = runtime.block_on(async { Command::new(program).spawn_async().await });
+            WHILE_HELD.set(None);
+            assert!(worker_lives(), "the start lasted as long as a process forked meanwhile");
+            process::kill(WORKER.get(), 9).unwrap();
+            process::waitid(P_PID, WORKER.get(), WEXITED).unwrap();
+            match started {
+                Ok(mut child) => {
+                    assert_eq!(program, "/bin/true");
+                    assert!(runtime.block_on(child.wait()).unwrap().success());
+                }
+                Err(e) => assert_eq!(e.to_string(), "exec /does/not/exist: No such file or directory"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_start_does_not_wait_for_a_process_forked_meanwhile() {
+        beside_a_worker(&tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap());
+    }
+
+    #[test]
+    fn a_start_needs_no_clock_of_the_runtime_s() {
+        beside_a_worker(&tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap());
+    }
+
+    /// Regression: it panicked.
+    #[test]
+    fn a_wait_without_a_pidfd_needs_none_either() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        let ended = runtime.block_on(async {
+            let mut child = Command::new("/bin/sleep").arg("0.05").spawn().unwrap();
+            child.held.inner.held.forget_pidfd();
+            child.wait().await
+        });
+        assert!(ended.unwrap().success());
+    }
 }

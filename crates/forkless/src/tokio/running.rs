@@ -4,11 +4,13 @@
 //! child exists, and whoever forks just then keeps a copy of it for life. So the end alone is not waited for: the kernel clears a
 //! word of this memory before it closes any descriptor (`exec_mmap` before `do_close_on_exec`, fs/exec.c), and that word is
 //! looked at now and then.
+#![expect(unsafe_code, reason = "registering a descriptor promises that it stays open")]
 
-use crate::child::handle::{Child, timespec};
-use crate::spec::stdio;
+use crate::child::Child;
+use crate::kernel::descriptor::owned;
+use crate::kernel::poll::timespec;
 use ::tokio::io::unix::AsyncFd;
-use ::tokio::io::{AsyncRead, ReadBuf};
+use ::tokio::io::{AsyncRead, Interest, ReadBuf};
 use ::tokio::net::unix::pipe::Receiver;
 use ::tokio::task::{JoinHandle, spawn_blocking};
 use forkless_sys::time;
@@ -89,79 +91,13 @@ impl Looks {
 
 fn timer(pause: Duration) -> io::Result<AsyncFd<OwnedFd>> {
     let system = |e: forkless_sys::Errno| io::Error::from_raw_os_error(e.raw());
-    let timer = stdio::owned(time::timerfd().map_err(system)?);
+    let timer = owned(time::timerfd().map_err(system)?);
     time::arm_timerfd(timer.as_raw_fd(), timespec(pause)).map_err(system)?;
-    super::command::watch(timer)
+    watch(timer)
 }
 
-#[cfg(test)]
-mod tests {
-    #![expect(unsafe_code, reason = "fork(2), for a process that keeps what it inherits")]
-
-    use crate::tokio::command::{Command, WHILE_HELD};
-    use forkless_sys::process::{self, P_PID, WEXITED, WNOHANG};
-    use std::cell::Cell;
-
-    thread_local! {
-        static WORKER: Cell<i32> = const { Cell::new(0) };
-    }
-
-    /// A process that inherits all there is, and ends by itself only when this test has hung.
-    fn fork_a_worker() {
-        // SAFETY: the child makes system calls only.
-        let pid = unsafe { libc::fork() };
-        if pid == 0 {
-            // SAFETY: takes a number.
-            unsafe { libc::alarm(20) };
-            loop {
-                // SAFETY: waits for the signal.
-                unsafe { libc::pause() };
-            }
-        }
-        WORKER.set(pid);
-    }
-
-    fn worker_lives() -> bool {
-        process::waitid(P_PID, WORKER.get(), WEXITED | WNOHANG).unwrap().pid == 0
-    }
-
-    fn beside_a_worker(runtime: &tokio::runtime::Runtime) {
-        for program in ["/bin/true", "/does/not/exist"] {
-            WHILE_HELD.set(Some(fork_a_worker));
-            let started = runtime.block_on(async { Command::new(program).spawn_async().await });
-            WHILE_HELD.set(None);
-            assert!(worker_lives(), "the start lasted as long as a process forked meanwhile");
-            process::kill(WORKER.get(), 9).unwrap();
-            process::waitid(P_PID, WORKER.get(), WEXITED).unwrap();
-            match started {
-                Ok(mut child) => {
-                    assert_eq!(program, "/bin/true");
-                    assert!(runtime.block_on(child.wait()).unwrap().success());
-                }
-                Err(e) => assert_eq!(e.to_string(), "exec /does/not/exist: No such file or directory"),
-            }
-        }
-    }
-
-    #[test]
-    fn a_start_does_not_wait_for_a_process_forked_meanwhile() {
-        beside_a_worker(&tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap());
-    }
-
-    #[test]
-    fn a_start_needs_no_clock_of_the_runtime_s() {
-        beside_a_worker(&tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap());
-    }
-
-    /// Regression: it panicked.
-    #[test]
-    fn a_wait_without_a_pidfd_needs_none_either() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
-        let ended = runtime.block_on(async {
-            let mut child = Command::new("/bin/sleep").arg("0.05").spawn().unwrap();
-            child.held.inner.held.forget_pidfd();
-            child.wait().await
-        });
-        assert!(ended.unwrap().success());
-    }
+/// Watches a descriptor for reading.
+pub(super) fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an `OwnedFd` is open and its own, and nobody takes or replaces it while it is registered.
+    Ok(unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?)
 }

@@ -281,7 +281,7 @@ fn a_death_signal_is_refused_where_no_thread_can_be_made() {
 }
 
 fn a_keeper_ends_with_its_child_however_that_is_reaped() {
-    let keepers = || masks_of_ours().iter().filter(|m| m.0 == "forkless-keeper").count();
+    let keepers = || masks_of_ours().iter().filter(|m| m.0 == "forkless-pdeath").count();
     let start = || {
         let mut c = Command::new("/bin/cat");
         let c = c.stdin(Stdio::piped()).stdout(Stdio::null()).parent_death_signal(libc::SIGTERM);

@@ -1,4 +1,4 @@
-//! The steps are run on a model of a descriptor table and compared with what was asked for.
+//! The actions are run on a model of a descriptor table and compared with what was asked for.
 
 use super::*;
 use std::collections::BTreeMap;
@@ -13,10 +13,10 @@ fn run(targets: &[(i32, i32)], table: Table, top: i32) -> BTreeMap<i32, i32> {
     let mut fds: BTreeMap<i32, i32> = (0..top).map(|n| (n, n)).collect();
     let mut cloexec: Vec<i32> = Vec::new();
     let mut saved = -1;
-    for step in &moves.steps {
-        match *step {
-            Step::Unshare { first } => fds.retain(|&n, _| n < first as i32),
-            Step::FetchAll { .. } => {
+    for action in &moves.actions {
+        match *action {
+            Action::Unshare { first } => fds.retain(|&n, _| n < first as i32),
+            Action::FetchAll { .. } => {
                 for f in &moves.fetches {
                     assert!(!fds.contains_key(&f.to), "fetched onto a number in use");
                     assert!(
@@ -27,21 +27,23 @@ fn run(targets: &[(i32, i32)], table: Table, top: i32) -> BTreeMap<i32, i32> {
                     cloexec.push(f.to);
                 }
             }
-            Step::Dup { from, to } => {
+            Action::Dup { from, to } => {
                 assert_ne!(from, to, "dup3 refuses equal numbers");
                 let v = fds[&from];
                 fds.insert(to, v);
             }
-            Step::Save { from, min } => {
+            Action::Save { from, min } => {
                 assert_eq!(saved, -1, "one at a time");
                 saved = fds[&from];
                 assert!(min > from);
             }
-            Step::Restore { to } => {
+            Action::Restore { to } => {
                 fds.insert(to, saved);
                 saved = -1;
             }
-            Step::CloseRange { first, last, .. } => fds.retain(|&n, _| (n as u32) < first || n as u32 > last),
+            Action::CloseRange { first, last, .. } => {
+                fds.retain(|&n, _| (n as u32) < first || n as u32 > last)
+            }
             _ => {}
         }
     }
@@ -88,8 +90,8 @@ fn high_numbers_are_fetched_and_low_ones_copied() {
     let t = [(0, Source::Fd(19_000)), (1, Source::Fd(7))];
     let mut m = Moves::default();
     resolve(&t, Table::Share, MEANS, &mut m);
-    assert!(matches!(m.steps[0], Step::Unshare { first: 8 }));
-    assert!(matches!(m.steps[1], Step::FetchAll { parent: 1, thread: 2, .. }));
+    assert!(matches!(m.actions[0], Action::Unshare { first: 8 }));
+    assert!(matches!(m.actions[1], Action::FetchAll { parent: 1, thread: 2, .. }));
     assert_eq!(m.fetches.len(), 1);
     assert_eq!(m.fetches[0].from, 19_000);
 }

@@ -1,11 +1,12 @@
 //! Waiting for the ends of many children at once, on a thread that exists while there are any.
 //!
-//! The descriptors are in the table of the threads here, which is not the program's: nothing of this may be dropped elsewhere.
+//! The descriptors are in the table of the reaping threads, which is not the program's. So nothing of
+//! this may be dropped by another thread.
 
-use super::{Orphan, STACK, handle, reaped};
-use crate::kernel::process_state;
+use super::orphan::Orphan;
+use super::wakeup::wakeup;
+use crate::kernel::descriptor::owned;
 use crate::kernel::thread;
-use crate::spec::stdio;
 use forkless_sys::Errno;
 use forkless_sys::poll::{self, EpollEvent};
 use std::collections::HashMap;
@@ -24,11 +25,11 @@ struct Shared {
 struct State {
     /// By the number of the pidfd.
     watched: HashMap<i32, (Orphan, OwnedFd)>,
-    /// Those that have to be looked at instead.
+    /// Children that have to be looked at instead.
     given_back: Vec<Orphan>,
     /// The thread exists, or is being made.
     attended: bool,
-    /// Waiting is refused.
+    /// The kernel or a filter refuses to wait.
     broken: bool,
 }
 
@@ -39,15 +40,15 @@ impl Shared {
 }
 
 impl Watch {
-    /// `None` where it is refused. The calling thread's table is not the program's.
+    /// `None` where epoll is refused. The calling thread's table is not the program's.
     pub(super) fn new() -> Option<Watch> {
-        let epoll = stdio::owned(poll::epoll_create().ok()?);
+        let epoll = owned(poll::epoll_create().ok()?);
         Some(Watch(Arc::new(Shared { epoll, state: Mutex::default() })))
     }
 
-    /// Waits for the child's end; returns it where that is refused.
+    /// Has the child waited for; returns it where that is refused.
     pub(super) fn add(&self, o: Orphan) -> Option<Orphan> {
-        let pidfd = match handle(&o) {
+        let pidfd = match o.pidfd() {
             Ok(pidfd) => pidfd,
             // Reaped by others.
             Err(Errno::ESRCH) => return None,
@@ -65,7 +66,7 @@ impl Watch {
         // Not under the lock: see `thread.rs`.
         drop(state);
         let shared = Arc::clone(&self.0);
-        if thread::start("forkless-watch", STACK, move || shared.attend()).is_err() {
+        if thread::start("forkless-watch", thread::SMALL_STACK, move || shared.attend()).is_err() {
             let mut state = self.0.lock();
             state.attended = false;
             state.give_up();
@@ -112,7 +113,7 @@ impl Shared {
                     }
                 }
                 Err(Errno::EINTR) => {}
-                // A filter that came later.
+                // A filter that was installed later refuses it.
                 Err(_) => state.give_up(),
             }
             let news = state.watched.is_empty() || !state.given_back.is_empty();
@@ -123,7 +124,7 @@ impl Shared {
             }
             drop(state);
             if news {
-                process_state::state().orphans.ring();
+                wakeup().raise();
             }
             if over {
                 return;
@@ -133,11 +134,12 @@ impl Shared {
 }
 
 impl State {
-    /// One that is ready.
+    /// Reaps a child whose pidfd is ready.
     fn look(&mut self, number: i32) {
         let Some((o, pidfd)) = self.watched.remove(&number) else { return };
-        // A traced child is ready before it can be waited for: its tracer comes first. It would stay ready.
-        if reaped(o.pid, Some(&pidfd)) == Some(false) {
+        // A traced child is ready before it can be waited for, since its tracer comes first. It would
+        // stay ready.
+        if o.reap(Some(&pidfd)) == Some(false) {
             self.given_back.push(o);
         }
     }
