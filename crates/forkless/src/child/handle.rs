@@ -621,21 +621,6 @@ impl Drop for Held {
     }
 }
 
-impl AsFd for Child {
-    /// The pidfd.
-    ///
-    /// # Panics
-    /// Where there is none; [`Child::pidfd`] does not.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.held.pidfd {
-            Some(fd) => fd.as_fd(),
-            None => panic!(
-                "there is no pidfd: no descriptor was left at the start, or the kernel or a filter refuses it (forkless::facilities())"
-            ),
-        }
-    }
-}
-
 fn signal_exists(signal: i32) -> bool {
     (0..=forkless_sys::signal::MAX_SIGNAL).contains(&signal)
 }

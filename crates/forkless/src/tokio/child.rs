@@ -11,7 +11,7 @@ use ::tokio::io::unix::AsyncFd;
 use ::tokio::net::unix::pipe::{Receiver, Sender};
 use std::future::{Future, poll_fn};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::ExitStatusExt as _;
 use std::pin::pin;
 use std::process::{ExitStatus, Output};
@@ -300,16 +300,6 @@ impl TryFrom<Receiver> for Stdio {
     /// The pipe, blocking, as the program expects it.
     fn try_from(pipe: Receiver) -> io::Result<Stdio> {
         pipe.into_blocking_fd().map(Stdio::from)
-    }
-}
-
-impl AsFd for Child {
-    /// The pidfd.
-    ///
-    /// # Panics
-    /// Where there is none; [`Child::pidfd`] does not.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.held.inner.as_fd()
     }
 }
 
