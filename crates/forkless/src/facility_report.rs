@@ -29,7 +29,8 @@ pub struct FacilityReport {
     pub fallback: &'static str,
 }
 
-/// What was found, for people. Facilities that can be tried without side effects are tried now.
+/// The facilities of this kernel, for people. Untried facilities that can be tried without side
+/// effects are tried now.
 ///
 /// ```
 /// for f in forkless::facilities() {

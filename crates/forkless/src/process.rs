@@ -1,19 +1,24 @@
-//! `std::process` by another door: the same names, signatures and defaults, so that switching is a change of `use` alone.
+//! `std::process` under this crate's name: the same names, signatures and defaults, so that
+//! switching is a change of `use` alone.
 //!
-//! `std::process` and `std::os::unix::process` both become `forkless::process`. Errors are `std::io::Error`s of the operating system, as
-//! std's are; for errors that name the step, and for all that std cannot do, there is [`crate::Command`]. A command of either kind
-//! is turned into the other by `From` and [`Command::as_inner_mut`].
+//! `std::process` and `std::os::unix::process` both become `forkless::process`. Errors are
+//! `std::io::Error`s of the operating system, as std's are. For errors that name the step, and for
+//! all that std cannot do, there is [`crate::Command`]. `From` and [`Command::as_inner_mut`] turn a
+//! command of either kind into the other.
 //!
-//! What differs from `std::process`:
+//! Differences from `std::process`:
 //!
-//! - A dropped [`Child`] leaves no zombie: it is reaped when it ends. So its number must not be waited for after the drop.
-//! - [`CommandExt::pre_exec`] runs in this process's memory; a panic in it fails the start (`ECANCELED`), where std's child aborts.
+//! - A dropped [`Child`] leaves no zombie: it is reaped when it ends. So its number must not be
+//!   waited for after the drop.
+//! - [`CommandExt::pre_exec`] runs in this process's memory; a panic in it fails the start
+//!   (`ECANCELED`), where std's child aborts.
 //! - A file without `#!` is run by `/bin/sh`, as execvp(3) does; std does so only where it forks.
 //! - A status is not lost where the program ignores SIGCHLD, from Linux 6.15 on; std says `ECHILD`.
 //! - The environment's entries without `=` reach no child.
-//! - The names of std's iterators, `CommandArgs` and `CommandEnvs`, and what is unstable in std (`Child::into_pidfd`, ...) are not here.
-//! - These are types of their own: functions that take std's `Command`, `Child` or `CommandExt` do not take them. See
-//!   [`crate::Command::into_std`] and [`crate::Child::into_parts`].
+//! - The names of std's iterators, `CommandArgs` and `CommandEnvs`, and std's unstable functions
+//!   (`Child::into_pidfd`, ...) are not here.
+//! - These are types of their own: functions that take std's `Command`, `Child` or `CommandExt` do
+//!   not take them. See [`crate::Command::into_std`] and [`crate::Child::into_parts`].
 //!
 //! ```
 //! use forkless::process::{Command, CommandExt, Stdio}; // was: std::process, and std::os::unix::process
@@ -94,7 +99,7 @@ impl Command {
         Command(inner)
     }
 
-    /// The same command, for what std cannot do.
+    /// The command itself, for settings that std does not have.
     ///
     /// ```
     /// use forkless::process::Command;
@@ -249,7 +254,8 @@ impl Command {
     /// ```
     ///
     /// # Errors
-    /// The kernel's; `InvalidInput`, without a number, for a command that cannot be carried out, such as one with a NUL byte.
+    /// Those of the kernel. `InvalidInput`, without a number, for a command that cannot be carried
+    /// out, such as one with a NUL byte.
     pub fn spawn(&mut self) -> io::Result<Child> {
         self.0.spawn().map(Child::from).map_err(os)
     }
@@ -430,7 +436,7 @@ impl Child {
         crate::Child::from(self).wait_with_output().map_err(os)
     }
 
-    /// The same child, for what std cannot do.
+    /// The child itself, for methods that std does not have.
     ///
     /// ```
     /// let mut child = forkless::process::Command::new("sleep").arg("60").spawn()?;
@@ -443,7 +449,8 @@ impl Child {
     }
 }
 
-/// As [`std::os::unix::process::CommandExt`], for this crate's commands. `groups`, `chroot` and `setsid` are unstable there.
+/// As [`std::os::unix::process::CommandExt`], for this crate's commands. `groups`, `chroot` and
+/// `setsid` are unstable there.
 ///
 /// ```
 /// use forkless::process::{Command, CommandExt};

@@ -1,7 +1,8 @@
-//! The public API as a text that is reviewed: `docs/api/forkless.txt`. A change of it shows up in a diff.
+//! The public API as a text that is reviewed: `docs/api/forkless.txt`. A change of it shows up in a
+//! diff.
 //!
-//! Read from the source: the lint `unreachable_pub` sees to it that `pub` means public. After a change that is meant:
-//! `FORKLESS_UPDATE_API=1 cargo test -p forkless --test public_api`.
+//! Read from the source: the lint `unreachable_pub` sees to it that `pub` means public. After a
+//! change that is meant: `FORKLESS_UPDATE_API=1 cargo test -p forkless --test public_api`.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

@@ -27,7 +27,8 @@ impl Drop for Scratch {
     }
 }
 
-/// The process id of the parent of the last program of `line`, which must print its own `/proc/self/stat`.
+/// The process id of the parent of the last program of `line`, which must print its own
+/// `/proc/self/stat`.
 fn parent_of(line: &str, tune: impl FnOnce(&mut ShellLine)) -> u32 {
     let mut line = shell(line);
     tune(&mut line);
@@ -37,8 +38,8 @@ fn parent_of(line: &str, tune: impl FnOnce(&mut ShellLine)) -> u32 {
     after_name.split(' ').nth(1).unwrap_or_else(|| panic!("{text:?}")).parse().unwrap()
 }
 
-/// Lines that end in a program whose parent is this process unless a shell came between. A line of which the shell replaces
-/// itself by the last program cannot tell, so each has something after it.
+/// Lines that end in a program whose parent is this process unless a shell came between. A line of
+/// which the shell replaces itself by the last program cannot tell, so each has something after it.
 const DIRECT: &[&str] = &[
     "cat /proc/self/stat",
     "cat /proc/self/stat && exit 0",

@@ -22,16 +22,18 @@ use std::process::{ChildStderr, ChildStdin, ChildStdout, ExitStatus};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A child process, held by a pidfd: signals and waits reach this child and no other, however numbers are reused.
+/// A child process, held by a pidfd: signals and waits reach this child and no other, however
+/// numbers are reused.
 ///
-/// Like [`std::process::Child`], and further: a wait with a deadline, signals to its process group, and
-/// a choice of what dropping it does ([`OnDrop`]). Nothing here needs or disturbs a SIGCHLD handler.
+/// Beyond [`std::process::Child`] it has a wait with a deadline, signals to its process group, and
+/// a choice of what its drop does ([`OnDrop`]). Nothing here needs or disturbs a SIGCHLD handler.
 ///
-/// A program that closes all of its descriptors drops its handles before: the pidfd's number may be another file's, or another child's,
-/// afterwards.
+/// A program that closes all of its descriptors must drop its handles first. Afterwards the pidfd's
+/// number may be another file's, or another child's.
 ///
-/// It may be moved to another thread and waited for there. To signal it from one thread while another waits, keep a copy of its
-/// [`pidfd`](Child::pidfd): it goes on meaning this child alone, also when that has been waited for.
+/// It may be moved to another thread and waited for there. To signal it from one thread while
+/// another waits, keep a copy of its [`pidfd`](Child::pidfd). The copy means this child alone, also
+/// when the child has been waited for.
 ///
 /// ```
 /// use std::os::unix::process::ExitStatusExt;
@@ -58,11 +60,13 @@ pub struct Child {
     pub stdout: Option<ChildStdout>,
     /// The parent's end of the child's standard error, if that is a pipe.
     pub stderr: Option<ChildStderr>,
-    // After the pipes: fields are dropped in this order, and a child that has filled a pipe would never end.
+    // After the pipes: fields are dropped in this order. With a pipe still open, a child that has
+    // filled it would never end.
     pub(crate) held: Held,
 }
 
-/// The process behind a [`Child`], and its drop: a type that is dropped by itself leaves its owner's fields free to be moved out.
+/// The process behind a [`Child`], with its drop. A type with a drop of its own would not let its
+/// fields be moved out, so `Child` has none.
 #[derive(Debug)]
 pub(crate) struct Held {
     pid: i32,
@@ -71,17 +75,18 @@ pub(crate) struct Held {
     pending: Option<PendingStart>,
     pipes: Vec<(RawFd, OwnedFd)>,
     ended: Option<ExitStatus>,
-    /// The child is gone though its status was not to be had, so its number may be another's by now.
+    /// The child is gone and its status is lost, so its number may be another process's by now.
     gone: bool,
-    /// A non-blocking start that failed: every wait says so.
+    /// Why a non-blocking start failed: every wait says it.
     failed: Option<SpawnError>,
     on_drop: OnDrop,
-    /// The process it was started by.
+    /// The process that started it.
     parent: process_state::Mark,
     leads_group: bool,
-    /// It failed for want of a facility that has been struck off now: the same start made again takes another way.
+    /// The start failed for want of a facility that has been struck off now. The same start made
+    /// again takes another way.
     pub try_again: bool,
-    /// Where the search for the program ended, where only the end of the child told.
+    /// Where the search for the program ended, if only the end of the child told that.
     pub tried: Option<usize>,
 }
 
@@ -113,7 +118,7 @@ pub struct ChildParts {
     pub pipes: Vec<(RawFd, OwnedFd)>,
 }
 
-/// What is needed to say why a non-blocking start failed.
+/// A start that may still fail, and the plan that names its steps.
 struct PendingStart {
     slot: SlotHandle,
     plan: Arc<Plan>,
@@ -128,7 +133,7 @@ impl std::fmt::Debug for PendingStart {
 impl Child {
     pub(crate) fn new(spec: &Spec, plan: &Arc<Plan>, started: Started) -> Child {
         let mut pipes = started.pipes;
-        // Only the usual direction: a pipe the other way round stays among the numbered ones.
+        // Only the usual direction: a pipe in the other direction stays among the numbered ones.
         let mut take = |n: RawFd| {
             let at = pipes.iter().position(|p| p.0 == n && !spec.is_output_reversed(n));
             at.map(|i| pipes.swap_remove(i).1)
@@ -155,7 +160,8 @@ impl Child {
         }
     }
 
-    /// The process id. A number alone does not keep its meaning: prefer the methods here, or [`Child::pidfd`].
+    /// The process id. A number may come to mean another process: prefer the methods here, or
+    /// [`Child::pidfd`].
     ///
     /// ```
     /// let mut child = forkless::Command::new("true").spawn().unwrap();
@@ -166,8 +172,10 @@ impl Child {
         self.held.pid as u32
     }
 
-    /// The pidfd, close-on-exec, readable once the child has ended; for event loops. `None` where pidfds are refused, and where no
-    /// descriptor was left at the start; the waits look for the end from time to time then.
+    /// The pidfd, close-on-exec, readable once the child has ended; for event loops.
+    ///
+    /// `None` where pidfds are refused, and where no descriptor was left at the start. Then the
+    /// waits look for the end from time to time.
     ///
     /// ```
     /// use std::os::fd::AsRawFd;
@@ -200,7 +208,7 @@ impl Child {
         self.held.is_ours()
     }
 
-    /// Whether it has been waited for, so that its number may be another's.
+    /// Whether the child has been waited for, so that its number may be another process's.
     #[cfg(feature = "tokio")]
     pub(crate) fn is_over(&self) -> bool {
         self.held.ended.is_some() || self.held.gone
@@ -212,14 +220,15 @@ impl Child {
         self.held.failed.is_some() || self.held.pending.as_ref().is_some_and(|p| p.slot.failure().is_some())
     }
 
-    /// Whether it is known to have left this memory: it became the program, or it is gone.
+    /// Whether the child is known to have left this memory: it became the program, or it is gone.
     #[cfg(feature = "tokio")]
     pub(crate) fn has_left(&self) -> bool {
         self.held.pending.as_ref().is_none_or(|p| p.slot.child_has_left())
     }
 
-    /// The child in pieces, for code that waits for it in a way of its own. Nothing reaps the child any more, signals it or
-    /// closes its pipes: that is the caller's business from here on. A non-blocking start that failed no longer says so.
+    /// The child in pieces, for code that waits for it in a way of its own. From here on the caller
+    /// has to reap the child, to signal it and to close its pipes. A non-blocking start that failed
+    /// no longer says so.
     ///
     /// ```
     /// use forkless::{Command, Stdio};
@@ -236,7 +245,7 @@ impl Child {
         if let Some(pending) = self.held.pending.take() {
             pending.slot.abandon();
         }
-        // Its drop has nothing left to reap.
+        // So its drop reaps nothing.
         let was_gone = std::mem::replace(&mut self.held.gone, true);
         ChildParts {
             pid: self.held.pid as u32,
@@ -249,7 +258,7 @@ impl Child {
         }
     }
 
-    /// What dropping this handle does to a child that still runs.
+    /// Sets what the drop of this handle does to a child that still runs.
     ///
     /// ```
     /// use forkless::{Command, OnDrop};
@@ -260,14 +269,17 @@ impl Child {
         self.held.on_drop = policy;
     }
 
-    /// Waits for the child to end. Its standard input, if still held here, is closed first, so that it sees the end of it. Its output is
-    /// not read: a child that fills a pipe which nobody reads does not end ([`Child::wait_with_output`] reads, and so does
+    /// Waits for the child to end. Its standard input, if still held here, is closed first, so that
+    /// the child sees its end. Its output is not read: a child that fills an unread pipe does not
+    /// end ([`Child::wait_with_output`] reads, and so does
     /// [`Command::communicate`](crate::Command::communicate)).
     ///
-    /// A child that this process traces (ptrace(2)) may also have stopped: the status says so (`stopped_signal`), as std's does, and
-    /// the next wait goes on. A wait with a deadline looks for that when it begins and when the time is over.
+    /// A child that this process traces (ptrace(2)) may also have stopped. The status says so
+    /// (`stopped_signal`), as std's does, and the next wait goes on. A wait with a deadline looks
+    /// for a stop when it begins and when the time is over.
     ///
-    /// Does not lose a status to a signal handler or to `SIGCHLD` being ignored where the kernel keeps it (Linux 6.15).
+    /// Where the kernel keeps the status (Linux 6.15), it is not lost to a signal handler, nor
+    /// where `SIGCHLD` is ignored.
     ///
     /// ```
     /// let mut child = forkless::Command::new("sh").args(["-c", "exit 3"]).spawn().unwrap();
@@ -276,22 +288,26 @@ impl Child {
     /// ```
     ///
     /// # Errors
-    /// [`WaitError::Start`] when a non-blocking start failed; [`WaitError::Unknown`] when the status is lost; [`WaitError::Os`] with
-    /// `ECHILD` in a process forked from the one that started the child.
+    /// [`WaitError::Start`] when a non-blocking start failed; [`WaitError::Unknown`] when the
+    /// status is lost; [`WaitError::Os`] with `ECHILD` in a process forked from the one that
+    /// started the child.
     pub fn wait(&mut self) -> Result<ExitStatus, WaitError> {
         drop(self.stdin.take());
         self.held.reap(0).map(|s| s.unwrap_or_default())
     }
 
-    /// Kills it and waits for its end. An error where it may not be killed, since it has become another user's: waiting for it, here
-    /// or when the handle is dropped, would break the promise that a deadline is. It is reaped when it ends.
+    /// Kills the child and waits for its end.
+    ///
+    /// Fails where the child may not be killed, since it has become another user's. A wait for it,
+    /// here or when the handle is dropped, would break the promise that a deadline is. The child is
+    /// reaped when it ends.
     pub(crate) fn put_down(&mut self) -> Result<ExitStatus, WaitError> {
         if let Err(e) = self.kill() {
             self.set_on_drop(OnDrop::Detach);
             return Err(WaitError::Os(e));
         }
         loop {
-            // Of a child that is traced by this process a stop may be told first.
+            // If this process traces the child, a wait may tell of a stop first.
             let status = self.wait()?;
             if status.stopped_signal().is_none() {
                 return Ok(status);
@@ -320,7 +336,8 @@ impl Child {
         self.held.reap(WNOHANG)
     }
 
-    /// Waits for at most `timeout`. Closes the child's standard input first, as [`Child::wait`] does, also when the time is over first.
+    /// Waits for at most `timeout`. Closes the child's standard input first, as [`Child::wait`]
+    /// does, and leaves it closed when the time is over.
     ///
     /// ```
     /// use forkless::{Command, WaitError};
@@ -332,12 +349,14 @@ impl Child {
     /// ```
     ///
     /// # Errors
-    /// [`WaitError::Deadline`] when the time is over first: the child goes on, and can be waited for again. Else as [`Child::wait`].
+    /// [`WaitError::Deadline`] when the time is over first: the child goes on, and can be waited
+    /// for again. Else as [`Child::wait`].
     pub fn wait_timeout(&mut self, timeout: Duration) -> Result<ExitStatus, WaitError> {
         self.wait_until(Instant::now().checked_add(timeout))
     }
 
-    /// Waits until `deadline`; `None` is for ever. Closes the child's standard input first, as [`Child::wait`] does.
+    /// Waits until `deadline`; `None` is for ever. Closes the child's standard input first, as
+    /// [`Child::wait`] does.
     ///
     /// ```
     /// use forkless::{Command, WaitError};
@@ -367,7 +386,8 @@ impl Child {
                 return Err(WaitError::Deadline);
             }
             match &self.held.pidfd {
-                // A traced child is ready before it can be waited for: its tracer comes first.
+                // A traced child's pidfd is ready before the child can be waited for: its tracer
+                // comes first.
                 Some(fd) if !ready => {
                     let mut p = [PollFd { fd: fd.as_raw_fd(), events: POLLIN, revents: 0 }];
                     ready = poll(&mut p, Some(timespec(left))).is_ok_and(|n| n > 0);
@@ -391,12 +411,13 @@ impl Child {
     /// ```
     ///
     /// # Errors
-    /// What the kernel says, as `EPERM` for a child that changed its user.
+    /// Those of the kernel, as `EPERM` for a child that changed its user.
     pub fn kill(&mut self) -> io::Result<()> {
         self.signal(libc::SIGKILL)
     }
 
-    /// Sends a signal to the child, and to no other process, ever. Fine if the child has ended already.
+    /// Sends a signal to the child, and to no other process, ever. Fine if the child has ended
+    /// already.
     ///
     /// ```
     /// use std::os::unix::process::ExitStatusExt;
@@ -407,13 +428,14 @@ impl Child {
     /// ```
     ///
     /// # Errors
-    /// What the kernel says: `EINVAL` for a number that is no signal, `EPERM`.
+    /// Those of the kernel: `EINVAL` for a number that is no signal, `EPERM`.
     pub fn signal(&mut self, signal: i32) -> io::Result<()> {
         self.held.signal(signal)
     }
 
-    /// Sends a signal to every process of the group the child leads (it was started with `process_group(0)` or `setsid`), also
-    /// when the child itself has ended but others of the group live on.
+    /// Sends a signal to every process of the group that the child leads, also when the child has
+    /// ended and others of the group live on. The child leads one if it was started with
+    /// `process_group(0)` or `setsid`.
     ///
     /// ```
     /// let mut child = forkless::Command::new("sh").args(["-c", "sleep 60; true"]).process_group(0).spawn().unwrap();
@@ -422,8 +444,9 @@ impl Child {
     /// ```
     ///
     /// # Errors
-    /// `InvalidInput` when the child does not lead a group; `NotFound` (`ESRCH`) when the group is empty; on kernels before
-    /// Linux 6.9 `ESRCH` also once the child has been waited for, since the group's number might be another's by then.
+    /// `InvalidInput` when the child does not lead a group; `NotFound` (`ESRCH`) when the group is
+    /// empty; on kernels before Linux 6.9 `ESRCH` also once the child has been waited for, since
+    /// the group's number might be another's by then.
     pub fn signal_group(&mut self, signal: i32) -> io::Result<()> {
         if !self.held.leads_group {
             let why = "signal_group: the child was not started with process_group(0) or setsid";
@@ -459,7 +482,7 @@ impl Child {
 }
 
 impl Held {
-    /// As where pidfds are refused.
+    /// Makes the child one whose pidfd was refused.
     #[cfg(all(test, feature = "tokio"))]
     pub(crate) fn forget_pidfd(&mut self) {
         self.pidfd = None;
@@ -487,7 +510,7 @@ impl Held {
         const PIDFD_SIGNAL_PROCESS_GROUP: u32 = 1 << 2;
         if let Some(fd) = &self.pidfd {
             match process::pidfd_send_signal(fd.as_raw_fd(), signal, PIDFD_SIGNAL_PROCESS_GROUP) {
-                // Before 6.9, or a filter; the kernel's own EPERM comes again below.
+                // A kernel before 6.9, or a filter. The kernel's own EPERM comes again below.
                 Err(Errno::EINVAL | Errno::EPERM | Errno::ENOSYS) if signal_exists(signal) => {}
                 sent => return sent,
             }
@@ -498,8 +521,11 @@ impl Held {
         process::kill(-self.pid, signal)
     }
 
-    /// Waits until a child that is on its way to the program leads its group or session, which it does first of all. False where it does
-    /// not come to it, as one that was stopped: it is all of its group then, for it has started nothing yet.
+    /// Waits until a child on its way to the program leads its group or session; that is its first
+    /// action.
+    ///
+    /// False where the child does not get that far, since it was stopped, say. Then it has started
+    /// nothing yet, so it is all of its group.
     fn comes_to_lead(&self, pending: &PendingStart) -> bool {
         const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
         let leads = || process::getpgid(self.pid) == Ok(self.pid);
@@ -524,18 +550,20 @@ impl Held {
             return Err(WaitError::Unknown);
         }
         if !self.is_ours() {
-            // Nobody but the process that started it can wait for it, and by its number this could be a child of our own.
+            // Only the process that started it can wait for it. By its number it could be a child
+            // of this process.
             let no_child = || WaitError::Os(io::Error::from_raw_os_error(libc::ECHILD));
             return self.status_from_pidfd().flatten().map(Some).ok_or_else(no_child);
         }
         let status = loop {
             match by_pidfd::wait(self.pid, self.pidfd.as_ref(), WEXITED | options) {
                 Ok(info) if info.pid == 0 => return Ok(None),
-                // It goes on, so nothing is settled: the next wait asks again.
+                // The child goes on, so the next wait asks again.
                 Ok(info) if by_pidfd::is_stop(&info) => return Ok(Some(from_info(info.code, info.status))),
                 Ok(info) => break Some(from_info(info.code, info.status)),
                 Err(Errno::EINTR) => {}
-                // Somebody else's wait, or the kernel itself because SIGCHLD is ignored, was first.
+                // Another wait of this process was first, or the kernel itself, because SIGCHLD is
+                // ignored.
                 Err(Errno::ECHILD) => break self.kept_status(),
                 Err(e) => return Err(WaitError::Os(io::Error::from_raw_os_error(e.raw()))),
             }
@@ -561,10 +589,10 @@ impl Held {
         status.map(Some).ok_or(WaitError::Unknown)
     }
 
-    /// The status from the pidfd of a child that is not ours to wait for any more.
+    /// The status from the pidfd of a child that can no longer be waited for.
     fn kept_status(&self) -> Option<ExitStatus> {
-        // waitid says ECHILD as soon as the child is dead; its status is on the pidfd a moment later (`release_task`), which on a
-        // loaded machine can be a while.
+        // waitid says ECHILD as soon as the child is dead. Its status is on the pidfd a moment
+        // later (`release_task`), on a loaded machine after a while.
         let until = Instant::now() + Duration::from_secs(1);
         loop {
             match self.status_from_pidfd() {
@@ -574,7 +602,7 @@ impl Held {
         }
     }
 
-    /// `Some(None)` while it has not been reaped, `None` where the kernel keeps no status.
+    /// `Some(None)` while the child has not been reaped, `None` where the kernel keeps no status.
     fn status_from_pidfd(&self) -> Option<Option<ExitStatus>> {
         let kept = process::pidfd_exit_status(self.pidfd.as_ref()?.as_raw_fd());
         match kept {
@@ -600,15 +628,17 @@ impl Drop for Held {
         if self.ended.is_some() || self.gone || !self.is_ours() {
             return;
         }
-        // Before a wait: a child that has filled one of them would never end.
+        // Before a wait: a child that has filled one of these pipes would never end.
         drop(std::mem::take(&mut self.pipes));
-        // A child that may not be killed (it changed its user) must not be waited for either: it goes on, and is reaped at its end.
+        // A child that may not be killed (it changed its user) must not be waited for either: it
+        // goes on, and is reaped at its end.
         let waits = match self.on_drop {
             OnDrop::Wait => true,
             OnDrop::Kill => self.signal(libc::SIGKILL).is_ok(),
             OnDrop::Detach => false,
         };
-        // One that has stopped for a tracer here, on its way to the end as well, would not end before this thread goes on.
+        // A child that has stopped for a tracer in this process would not end before this thread
+        // goes on. That holds for a stop on its way to the end, too.
         let over = loop {
             match by_pidfd::forget_ended(self.pid, self.pidfd.as_ref(), if waits { 0 } else { WNOHANG }) {
                 Err(Errno::EINTR) => {}
@@ -625,7 +655,7 @@ fn signal_exists(signal: i32) -> bool {
     (0..=forkless_sys::signal::MAX_SIGNAL).contains(&signal)
 }
 
-/// `waitid`'s code and status as the word of wait(2).
+/// Turns `waitid`'s code and status into the status word of wait(2).
 fn from_info(code: i32, status: i32) -> ExitStatus {
     const CLD_EXITED: i32 = 1;
     const CLD_KILLED: i32 = 2;
@@ -634,7 +664,7 @@ fn from_info(code: i32, status: i32) -> ExitStatus {
         CLD_EXITED => (status & 0xff) << 8,
         CLD_KILLED => status,
         CLD_DUMPED => status | 0x80,
-        // A stop; a tracer's has the event above the signal (ptrace(2)).
+        // A stop. One for a tracer has the event above the signal (ptrace(2)).
         _ => status << 8 | 0x7f,
     })
 }

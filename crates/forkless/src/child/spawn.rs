@@ -1,4 +1,4 @@
-//! From what a caller asked for to a running child.
+//! From a spec to a running child.
 
 use super::handle::Child;
 use crate::error::{SpawnError, Step};
@@ -39,16 +39,16 @@ pub(crate) fn spawn_holding(
     born.or_else(|e| if may_join_cgroup(spec, &e) { go(CgroupEntry::Join) } else { Err(e) })
 }
 
-/// Whether a child that could not be born in its cgroup may still join it. A filter, an old kernel and
-/// a version 1 hierarchy refuse the birth and not the joining.
+/// Whether a child that could not be born in its cgroup may still join it. A filter, an old kernel
+/// and a version 1 hierarchy refuse the birth and not the joining.
 pub(crate) fn may_join_cgroup(spec: &Spec, e: &SpawnError) -> bool {
     e.step() == Step::Cgroup && spec.attributes.cgroup.is_some() && e.kind() != io::ErrorKind::NotFound
 }
 
 /// Starts a child and waits for its end.
 ///
-/// Nothing is waited for in between, so a facility refused for the first time shows only at the wait.
-/// The program has not run then, and is started again another way.
+/// Nothing is waited for in between, so a facility refused for the first time shows only at the
+/// wait. The program has not run then, and is started again another way.
 pub(crate) fn run_to_end<T>(
     mut start: impl FnMut(WaitFor) -> Result<Child, SpawnError>,
     mut wait: impl FnMut(&mut Child) -> Result<T, SpawnError>,

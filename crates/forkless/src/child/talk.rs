@@ -73,7 +73,7 @@ pub(crate) struct Talk<'a> {
 }
 
 impl Child {
-    /// Closes standard input, collects standard output and error as far as they are pipes, and waits.
+    /// Closes standard input, collects standard output and error where they are pipes, and waits.
     ///
     /// ```
     /// use forkless::{Command, Stdio};
@@ -96,7 +96,7 @@ struct Stream {
     kept: Vec<u8>,
 }
 
-/// The most that is read at once. A pipe holds 64 KiB unless told otherwise (`pipe(7)`).
+/// How many bytes are read at once. A pipe holds 64 KiB by default (`pipe(7)`).
 const PIECE: usize = 64 * 1024;
 
 /// Between two looks at the child where nothing tells of its end.
@@ -198,7 +198,7 @@ pub(crate) fn converse(
 }
 
 fn entry(fd: RawFd, events: i16) -> PollFd {
-    // A negative number is passed over (poll(2)).
+    // poll(2) passes a negative number over.
     PollFd { fd, events, revents: 0 }
 }
 
@@ -249,7 +249,8 @@ fn finish(
         put_down(child, how.kill_group)?;
     }
     for s in &mut streams {
-        // Closed before the wait: a child that still writes gets EPIPE instead of blocking for ever.
+        // Closed before the wait: a child that still writes gets EPIPE instead of blocking for
+        // ever.
         s.fd = None;
         let Some(f) = &mut how.on_line else { continue };
         let last = std::mem::take(&mut s.kept);

@@ -10,9 +10,11 @@ use std::path::Path;
 use std::sync::PoisonError;
 
 impl Command {
-    /// The user, as `CommandExt::uid`: when root starts a program as somebody else and [`Command::groups`] is not used, the
-    /// supplementary groups are emptied. Where that is refused (`EPERM`, as in some user namespaces) they stay; use
-    /// [`Command::groups`] to have that fail the start.
+    /// The user, as `CommandExt::uid`.
+    ///
+    /// When root starts a program as another user, the supplementary groups are emptied, unless
+    /// [`Command::groups`] sets them. Where that is refused (`EPERM`, as in some user namespaces)
+    /// they stay. [`Command::groups`] fails the start there.
     ///
     /// ```
     /// use forkless::Command;
@@ -52,7 +54,8 @@ impl Command {
         self
     }
 
-    /// The process group: 0 for a new one, which [`Child::signal_group`](crate::Child::signal_group) then reaches.
+    /// The process group: 0 for a new one, which
+    /// [`Child::signal_group`](crate::Child::signal_group) then reaches.
     ///
     /// ```
     /// use forkless::Command;
@@ -82,7 +85,8 @@ impl Command {
         self
     }
 
-    /// Makes the terminal at this number *of the child* the controlling one of its new session; implies [`Command::setsid`].
+    /// Makes the terminal at this number *of the child* the controlling terminal of its new
+    /// session; implies [`Command::setsid`].
     ///
     /// ```
     /// use forkless::Command;
@@ -102,7 +106,8 @@ impl Command {
         self
     }
 
-    /// Makes the child's process group the foreground group of the terminal at this number of the child (`tcsetpgrp(3)`).
+    /// Makes the child's process group the foreground group of the terminal at this number of the
+    /// child (`tcsetpgrp(3)`).
     ///
     /// ```
     /// use forkless::Command;
@@ -134,7 +139,8 @@ impl Command {
         self
     }
 
-    /// A resource limit, in the resource's own unit; `u64::MAX` for none. Set before credentials change, so root may raise it.
+    /// A resource limit, in the resource's own unit; `u64::MAX` for none. Set before credentials
+    /// change, so root may raise it.
     ///
     /// ```
     /// use forkless::{Command, Resource};
@@ -170,7 +176,7 @@ impl Command {
         self
     }
 
-    /// The CPUs it may run on, by number.
+    /// The CPUs that the program may run on, by number.
     ///
     /// ```
     /// let mut c = forkless::Command::new("true");
@@ -192,15 +198,20 @@ impl Command {
         self
     }
 
-    /// A signal the child gets when this **process** dies: also when that happened before the child could ask for it, not when merely
-    /// the calling thread ends, and after the child's change of credentials, which would clear it.
+    /// A signal that the child gets when this **process** dies, and not when merely the calling
+    /// thread ends.
     ///
-    /// The kernel watches the creating thread (`PR_SET_PDEATHSIG(2const)`). So from another thread than the first, a start makes a thread
-    /// that creates the child and stays until the child ends. The child gets all that is the calling thread's own, as any
-    /// other child does: credentials, namespaces, filters. A thread that has changed the PID namespace of its children cannot make a
-    /// thread: the start fails with `EINVAL`. An exec by this process ends its other threads, so those children get the signal then.
-    /// A child that the first thread starts hangs on that thread: it gets the signal also where the first thread ends by itself
-    /// (`pthread_exit(3)`) and others go on.
+    /// The child gets it also if the process dies before the child could ask for it. It asks after
+    /// its change of credentials, which would clear the request.
+    ///
+    /// The kernel watches the creating thread (`PR_SET_PDEATHSIG(2const)`). So from another thread
+    /// than the first, a start makes a thread that creates the child and stays until the child
+    /// ends. The child inherits all that is the calling thread's own, as any other child does:
+    /// credentials, namespaces, filters. A thread that has changed the PID namespace of its
+    /// children cannot make a thread: the start fails with `EINVAL`. An exec by this process ends
+    /// its other threads, so those children get the signal then. A child that the first thread
+    /// starts gets the signal also when that thread ends by itself (`pthread_exit(3)`) and others
+    /// go on.
     ///
     /// ```
     /// use forkless::Command;
@@ -226,7 +237,8 @@ impl Command {
         self
     }
 
-    /// The root directory, entered before credentials change. The working directory becomes its `/`, unless set.
+    /// The root directory, entered before credentials change. The working directory becomes its
+    /// `/`, unless set.
     ///
     /// ```
     /// use forkless::{Command, Step};
@@ -240,11 +252,13 @@ impl Command {
         self
     }
 
-    /// The directory of a cgroup the child is born in (`CLONE_INTO_CGROUP`), or joins before anything else where that is refused.
+    /// The directory of a cgroup. The child is born there (`CLONE_INTO_CGROUP`) or, where that is
+    /// refused, joins it before it does anything that needs privilege.
     ///
-    /// Every start with a cgroup suspends the calling thread until the program runs, [`Command::spawn_nonblocking`] included: a
-    /// cgroup that is out of memory would otherwise take this process along, whose memory the child shares until then. A cgroup
-    /// that is frozen holds the thread, too, and no time limit ends that.
+    /// Every start with a cgroup suspends the calling thread until the program runs,
+    /// [`Command::spawn_nonblocking`] included. Otherwise a cgroup that runs out of memory would
+    /// take this process along, whose memory the child shares until then. A frozen cgroup holds the
+    /// thread, too, and no time limit ends that.
     ///
     /// ```
     /// use forkless::{Command, Step};
@@ -256,7 +270,8 @@ impl Command {
         self
     }
 
-    /// The signals blocked in the program, instead of those that the calling thread blocks. Bit n - 1 stands for signal n.
+    /// The signals blocked in the program, instead of those that the calling thread blocks. Bit n -
+    /// 1 stands for signal n.
     ///
     /// ```
     /// use forkless::{Command, SigSet};
@@ -268,9 +283,10 @@ impl Command {
         self
     }
 
-    /// Hands on SIGPIPE as it is, as fork would. By default the program starts with SIGPIPE at its default action, as with
-    /// `std::process`: Rust's runtime ignores it. Either way the program blocks the signals that the calling thread blocks, and
-    /// other ignored signals stay ignored. Forgets a mask set by [`Command::signal_mask`].
+    /// Hands on SIGPIPE's action, as fork would. Without this the program starts with SIGPIPE at
+    /// its default action, as with `std::process`, since Rust's runtime ignores it. Either way the
+    /// program blocks the signals that the calling thread blocks, and other ignored signals stay
+    /// ignored. Forgets a mask set by [`Command::signal_mask`].
     ///
     /// ```
     /// use forkless::Command;
@@ -289,8 +305,8 @@ impl Command {
         self
     }
 
-    /// Signals the program is to start with at their default action; adds to those of earlier calls. SIGKILL and SIGSTOP are always
-    /// there, so [`SigSet::ALL`] is a set like any other.
+    /// Signals that are at their default action when the program starts; adds to earlier calls.
+    /// SIGKILL and SIGSTOP always are, so [`SigSet::ALL`] is a set like any other.
     ///
     /// ```
     /// use forkless::{Command, SigSet};
@@ -300,15 +316,15 @@ impl Command {
     /// assert_eq!(status.signal(), Some(1));
     /// ```
     pub fn default_signals(&mut self, signals: SigSet) -> &mut Command {
-        // They cannot be set, not even to what they are (do_sigaction, kernel/signal.c).
+        // Their action cannot be set, not even to the default (do_sigaction, kernel/signal.c).
         const ALWAYS: SigSet = SigSet::EMPTY.with(9).with(19);
         self.spec.attributes.default.0 |= signals.0 & !ALWAYS.0;
         self.spec.attributes.ignore.0 &= !signals.0;
         self
     }
 
-    /// Signals the program is to start with ignored; adds to those of earlier calls. SIGKILL and SIGSTOP among them fail the start
-    /// (`EINVAL`).
+    /// Signals that are ignored when the program starts; adds to earlier calls. SIGKILL and SIGSTOP
+    /// among them fail the start (`EINVAL`).
     ///
     /// ```
     /// use forkless::{Command, SigSet};
@@ -321,7 +337,8 @@ impl Command {
         self
     }
 
-    /// What dropping the [`Child`](crate::Child) does; [`OnDrop::Detach`] by default, as `std::process`, but without a zombie.
+    /// What the drop of the [`Child`](crate::Child) does. The default is [`OnDrop::Detach`], as
+    /// with `std::process`, but without a zombie.
     ///
     /// ```
     /// use forkless::{Command, OnDrop};
@@ -344,23 +361,28 @@ impl Command {
     /// ```
     ///
     /// # Safety
-    /// The function runs **in this process's memory**, on a stack of 2 MiB (64 KiB where memory is short), while the calling
-    /// thread is suspended and others run on; it has its own pid and descriptors. So it may make system calls, and must not
-    /// - take a lock or allocate (another thread may hold the lock of the heap and run on, but a lock left held stays held),
-    /// - change memory others rely on: what it writes, the parent sees,
+    /// The function runs **in this process's memory**, on a stack of 2 MiB (64 KiB where memory is
+    /// short). The calling thread is suspended, and others run on. The function has its own pid and
+    /// descriptors. So it may make system calls, and must not
+    /// - take a lock or allocate (another thread that holds the heap's lock runs on, but a lock
+    ///   that the function leaves held stays held),
+    /// - change memory that others rely on, since the parent sees what it writes,
     /// - call libc functions that signal other threads (`setuid` and its kin) or run code at exit,
     /// - unwind (a panic is caught and fails the start) or not return.
     ///
-    /// A function that dies by a signal kills the child alone; before Linux 5.16, if the signal's default action is to dump core, this
-    /// process dies with it. One that dies while it panics, as by a panic hook that aborts, leaves the calling thread counted as panicking:
-    /// a later panic of that thread ends the process.
+    /// A function that dies by a signal kills the child alone. Before Linux 5.16 this process dies,
+    /// too, if the signal's default action is to dump core. A function that dies while it panics,
+    /// by a panic hook that aborts, say, leaves the calling thread counted as panicking. A later
+    /// panic of that thread ends the process.
     ///
-    /// With [`Command::parent_death_signal`] set from another thread than the first it runs on a thread of the library's: it finds that
-    /// thread's thread-locals, not the caller's. A filter that it installs must allow what the child still calls: `rt_sigprocmask` and
-    /// `execve`.
+    /// With [`Command::parent_death_signal`], on a start from another thread than the first, the
+    /// function runs on a thread of the library's. It finds that thread's thread-locals, not the
+    /// caller's. A filter that it installs must allow what the child still calls: `rt_sigprocmask`
+    /// and `execve`.
     ///
-    /// Every signal is blocked while it runs. A mask that it sets with libc's functions is the program's, and so is that it
-    /// unblocks a signal. Signals that it blocks besides are not seen: use [`Command::signal_mask`].
+    /// Every signal is blocked while the function runs. If it sets a mask or unblocks a signal with
+    /// libc's functions, that holds for the program. If it blocks more signals, that is not seen:
+    /// use [`Command::signal_mask`].
     ///
     /// An `Err` fails the start with its error number. `errno` of the calling thread is put back.
     #[expect(unsafe_code, reason = "declares an obligation of the caller's; see above")]

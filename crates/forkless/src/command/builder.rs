@@ -1,5 +1,5 @@
-//! The program to start, and how: the data of a [`Spec`], by method calls. Nothing is checked or opened
-//! before a start.
+//! The program to start, and how: the data of a [`Spec`], by method calls. Nothing is checked or
+//! opened before a start.
 
 use crate::spec::Spec;
 use crate::spec::stdio::Stdio;
@@ -9,15 +9,19 @@ use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// A program to start, and how; like [`std::process::Command`], with errors that name the step. [`crate::process::Command`] is
-/// std's to the letter, so that switching is a change of `use`.
+/// A program to start, and how; like [`std::process::Command`], with errors that name the step.
+/// [`crate::process::Command`] has std's exact interface, so that switching is a change of `use`.
 ///
-/// **One difference besides**: the child gets descriptors 0, 1, 2 and those it is given by [`Command::fd`], and no others, close-on-exec or
-/// not. [`Command::inherit_descriptors`] restores what `std::process` does. Of 0, 1 and 2 what is not connected to something is left as
-/// it is here: what is closed or close-on-exec (a file that took the number of a closed one, say) is closed in the program.
+/// **One more difference**: the child gets descriptors 0, 1, 2 and those given by [`Command::fd`],
+/// and no others, close-on-exec or not. [`Command::inherit_descriptors`] restores what
+/// `std::process` does.
 ///
-/// No option leaves the fast path: the child is created sharing the caller's memory, so the cost does not grow with it, and there is
-/// no fork to fall back to.
+/// A number of 0, 1 and 2 that is not connected stays as it is in this process. Where it is closed
+/// or close-on-exec, it is closed in the program. (It may be a file that took the number of a
+/// closed one.)
+///
+/// No option leaves the fast path. The child is created in the caller's memory, so the cost does
+/// not grow with that memory. There is no fork to fall back to.
 ///
 /// ```
 /// use forkless::Command;
@@ -32,7 +36,8 @@ pub struct Command {
 }
 
 impl Command {
-    /// A command that runs `program` with no arguments. A name without `/` is searched in the PATH the child will have.
+    /// A command that runs `program` with no arguments. A name without `/` is searched in the PATH
+    /// the child will have.
     ///
     /// ```
     /// use forkless::Command;
@@ -73,7 +78,7 @@ impl Command {
         self
     }
 
-    /// What the program sees as its own name, `argv[0]`; the file executed stays the same.
+    /// The name that the program sees as its own, `argv[0]`; the file executed stays the same.
     ///
     /// ```
     /// let out = forkless::Command::new("sh").arg0("-renamed").args(["-c", "echo $0"]).output().unwrap();
@@ -139,7 +144,8 @@ impl Command {
         self
     }
 
-    /// Reads this process's environment as getenv(3) and execv(3) do, entries without `=` included; for the C library.
+    /// Reads this process's environment as getenv(3) and execv(3) do, entries without `=` included;
+    /// for the C library.
     ///
     /// # Safety
     /// No other thread may change the environment while the command is started.
@@ -151,7 +157,8 @@ impl Command {
         self
     }
 
-    /// The working directory. Entered with the child's own credentials; a relative program is looked up from there.
+    /// The working directory. The child enters it with its own credentials, and looks a relative
+    /// program up from there.
     ///
     /// ```
     /// use forkless::Command;
@@ -203,8 +210,8 @@ impl Command {
         self
     }
 
-    /// Connects any descriptor number of the child. Numbers of the parent and of the child may overlap in any way, swaps and
-    /// cycles included. The last call for a number counts.
+    /// Connects any descriptor number of the child. Numbers of the parent and of the child may
+    /// overlap in any way, swaps and cycles included. The last call for a number counts.
     ///
     /// ```
     /// use forkless::{Command, Stdio};
@@ -220,8 +227,9 @@ impl Command {
         self
     }
 
-    /// Lets the child have every descriptor of this process that is not close-on-exec, as `std::process` does. The start then copies the
-    /// whole table, at a cost that grows with the number of open descriptors.
+    /// Lets the child have every descriptor of this process that is not close-on-exec, as
+    /// `std::process` does. The start then copies the whole table, at a cost that grows with the
+    /// number of open descriptors.
     ///
     /// ```
     /// use forkless::Command;
@@ -241,7 +249,8 @@ impl Command {
         self
     }
 
-    /// Whether a file the kernel refuses as `ENOEXEC` is run by `/bin/sh`, as execvp(3) does; on by default.
+    /// Whether a file the kernel refuses as `ENOEXEC` is run by `/bin/sh`, as execvp(3) does; on by
+    /// default.
     ///
     /// ```
     /// use forkless::Command;
@@ -304,8 +313,8 @@ impl Command {
 }
 
 impl fmt::Debug for Command {
-    /// A line for a shell, as `std::process::Command` shows itself: `cd "/dir" && env -u B A="1" "program" "argument"`. With `{:#?}`
-    /// everything that is set but `pre_exec` functions.
+    /// A line for a shell, as `std::process::Command` shows itself: `cd "/dir" && env -u B A="1"
+    /// "program" "argument"`. With `{:#?}` everything that is set but `pre_exec` functions.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let args = || self.spec.args.iter().map(OsStr::from_bytes);
         if f.alternate() {

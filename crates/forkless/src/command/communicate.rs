@@ -47,7 +47,8 @@ impl Command {
         Communicate { command: self, talk: Talk::default() }
     }
 
-    /// Runs the program and collects what it writes; input is empty unless [`Command::stdin`] says otherwise.
+    /// Runs the program and collects what it writes; input is empty unless [`Command::stdin`] says
+    /// otherwise.
     ///
     /// ```
     /// use forkless::Command;
@@ -64,7 +65,8 @@ impl Command {
 }
 
 impl<'a> Communicate<'a> {
-    /// Bytes for the child's standard input; the pipe is closed after them. A child that does not read them all is no error.
+    /// Bytes for the child's standard input; the pipe is closed after them. A child that does not
+    /// read them all is no error.
     ///
     /// ```
     /// use forkless::Command;
@@ -116,7 +118,8 @@ impl<'a> Communicate<'a> {
         self
     }
 
-    /// The most time for all of it. Then the child is killed and [`Communicate::run`] returns, whoever holds its pipes.
+    /// The most time for all of it. Then the child is killed and [`Communicate::run`] returns, even
+    /// if another process holds its pipes.
     ///
     /// ```
     /// use forkless::{Command, End};
@@ -131,7 +134,8 @@ impl<'a> Communicate<'a> {
         self
     }
 
-    /// How long to go on reading after the child has ended, when a process it left behind keeps a pipe open; for ever by default.
+    /// How long to go on reading after the child has ended, where a process that it left behind
+    /// keeps a pipe open; for ever by default.
     ///
     /// ```
     /// use forkless::{Command, End};
@@ -149,7 +153,8 @@ impl<'a> Communicate<'a> {
         self
     }
 
-    /// When the child is killed, so is its whole process group; the child is made to lead one.
+    /// Where the child is killed, its whole process group is killed; the child is made to lead a
+    /// group.
     ///
     /// ```
     /// use forkless::{Command, End};
@@ -165,7 +170,8 @@ impl<'a> Communicate<'a> {
         self
     }
 
-    /// Called with each piece as it arrives (number, bytes), instead of collecting it. `Break` stops and kills the child.
+    /// Called with each piece as it arrives (number, bytes), instead of collecting it. `Break`
+    /// stops and kills the child.
     ///
     /// ```
     /// use forkless::{Command, End};
@@ -183,9 +189,10 @@ impl<'a> Communicate<'a> {
         self
     }
 
-    /// Called with each line, without its newline, instead of collecting it; a last line without one counts.
-    /// [`Communicate::limit`] is then the longest line in bytes: a longer one ends the conversation, and no part of it is handed over.
-    /// `Break` stops and kills the child; there is no call after it.
+    /// Called with each line, without its newline, instead of collecting it; a last line without
+    /// one counts. [`Communicate::limit`] is then the longest line in bytes: a longer one ends the
+    /// conversation, and no part of it is handed over. `Break` stops and kills the child; there is
+    /// no call after it.
     ///
     /// ```
     /// use std::ops::ControlFlow;
@@ -211,7 +218,8 @@ impl<'a> Communicate<'a> {
     /// ```
     ///
     /// # Errors
-    /// As [`Command::status`]. A deadline, a limit and a stop are not errors: see [`Conversation::end`].
+    /// As [`Command::status`]. A deadline, a limit and a stop are not errors: see
+    /// [`Conversation::end`].
     pub fn run(self) -> Result<(ExitStatus, Conversation), SpawnError> {
         let Communicate { command, mut talk } = self;
         let deadline = talk.timeout.and_then(|t| Instant::now().checked_add(t));
@@ -228,7 +236,8 @@ impl<'a> Communicate<'a> {
             spec.attributes.pgid = Some(0);
         }
         let before: Vec<_> = wanted.into_iter().map(|(n, to)| (n, spec.rewire(n, Some(to)))).collect();
-        // Not waiting for exec overlaps it with the talk. A program that cannot be run shows at the wait.
+        // Not waiting for exec overlaps it with the talk. A program that cannot be run shows at the
+        // wait.
         let child = spawn(spec, WaitFor::Clone, Defaults::Capture);
         // The talk's needs are not part of the command, so the command is put back as it was.
         spec.attributes.pgid = pgid;

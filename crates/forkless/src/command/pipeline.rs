@@ -1,4 +1,4 @@
-//! Several commands, each one's output the next one's input.
+//! Several commands, with the output of each as the input of the next.
 
 use super::builder::Command;
 use crate::child::{Child, spawn};
@@ -50,7 +50,7 @@ impl Command {
 /// ```
 #[derive(Debug)]
 pub struct Children {
-    /// One a stage.
+    /// One child for each stage.
     pub stages: Vec<Child>,
 }
 
@@ -68,7 +68,8 @@ impl Pipeline {
         self
     }
 
-    /// Starts every stage. The first one's input and the last one's output are as those commands say.
+    /// Starts every stage. The first stage's input and the last stage's output are as those
+    /// commands say.
     ///
     /// ```
     /// use forkless::Command;
@@ -77,8 +78,9 @@ impl Pipeline {
     /// ```
     ///
     /// # Errors
-    /// The first stage that cannot start; the ones started before it are killed and waited for. One that may not be killed, since it
-    /// became another user, goes on, and is reaped when it ends.
+    /// That of the first stage that cannot start. The stages started before it are killed and
+    /// waited for. A stage that may not be killed, since it became another user, goes on, and is
+    /// reaped when it ends.
     pub fn spawn(&mut self) -> Result<Children, SpawnError> {
         self.start(Defaults::Inherit)
     }
@@ -99,7 +101,7 @@ impl Pipeline {
                     from_before = Some(read);
                     stage.stdout(Stdio::from(write));
                     let child = stage.spawn();
-                    // Ours would keep the next stage from seeing the end.
+                    // A copy here would keep the next stage from seeing the end.
                     stage.stdout(Stdio::inherit());
                     child
                 })
@@ -134,7 +136,8 @@ impl Pipeline {
         Ok(self.spawn()?.wait()?)
     }
 
-    /// Runs it and collects the last stage's output and error; the status is the last stage's, as a shell has it.
+    /// Runs it and collects the last stage's output and error; the status is the last stage's, as a
+    /// shell has it.
     ///
     /// ```
     /// use forkless::Command;
@@ -148,7 +151,7 @@ impl Pipeline {
     pub fn output(&mut self) -> Result<Output, SpawnError> {
         let mut children = self.start(Defaults::Capture)?;
         let Some(last) = children.stages.pop() else { unreachable!("a pipeline has two stages at least") };
-        // Else the first stage would never see the end of its input.
+        // With its input still open here, the first stage would never see the end of it.
         children.stages.iter_mut().for_each(|c| drop(c.stdin.take()));
         let out = last.wait_with_output();
         children.wait()?;
@@ -177,7 +180,8 @@ impl Children {
     /// ```
     ///
     /// # Errors
-    /// As [`Child::wait`], for the first stage it fails for; the others are waited for all the same.
+    /// As [`Child::wait`], for the first stage whose wait fails. The other stages are waited for
+    /// all the same.
     pub fn wait(&mut self) -> Result<Vec<ExitStatus>, WaitError> {
         let all: Vec<_> = self.stages.iter_mut().map(Child::wait).collect();
         all.into_iter().collect()

@@ -27,11 +27,13 @@ impl Command {
     }
 }
 
-/// A [`Command`] whose arguments, environment and search path are laid out once, for many starts, from any number of threads.
+/// A [`Command`] whose arguments, environment and search path are laid out once, for many starts,
+/// from any number of threads.
 ///
-/// The environment is that of the moment of [`Command::prepare`]. The place where the program was found is remembered and tried
-/// first; when it is gone, the search begins anew, so an upgrade or a removal does no harm. A file that appears earlier in PATH
-/// is not noticed while the old one works, as with a shell's hash table.
+/// The environment is that at the time of [`Command::prepare`]. The place where the program was
+/// found is remembered and tried first. When the program is gone from there, the search begins
+/// anew, so an upgrade or a removal does no harm. A file that appears earlier in PATH is not
+/// noticed while the old one works, as with a shell's hash table.
 ///
 /// ```
 /// use forkless::Command;
@@ -157,7 +159,8 @@ impl Prepared {
         })
     }
 
-    /// The plan, made anew after a fork of this process: a plan with a death signal names the process.
+    /// The plan, made anew after a fork of this process: a plan with a death signal names the
+    /// process.
     fn current(&self) -> Result<Arc<Plan>, SpawnError> {
         let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
         if plan.death_signal && plan.pid != forkless_sys::process::getpid() {

@@ -20,16 +20,22 @@ impl Command {
     /// ```
     ///
     /// # Errors
-    /// A [`SpawnError`] that names the step and the thing; nothing is left behind then.
+    /// A [`SpawnError`] that names the step and the thing. Nothing is left behind then.
     pub fn spawn(&mut self) -> Result<Child, SpawnError> {
         self.start(WaitFor::Exec)
     }
 
-    /// Starts the program and returns as soon as the child process exists; whether it became the program shows at the first wait.
+    /// Starts the program and returns as soon as the child process exists; whether it became the
+    /// program shows at the first wait.
     ///
-    /// The caller is blocked for the clone alone, about a sixth of what `posix_spawn` takes, except when: more than a few hundred
-    /// descriptors are open, when it waits for the child to have a table of its own (some 10 us); and with credentials, a
-    /// [`Command::cgroup`] or [`Command::pre_exec`], when it is as [`Command::spawn`]; likewise under emulators that copy memory for `CLONE_VM`.
+    /// The caller is blocked for the clone alone, about a sixth of the time that `posix_spawn`
+    /// takes. Exceptions:
+    ///
+    /// - With more than a few hundred open descriptors it waits until the child has a table of its
+    ///   own (some 10 us).
+    ///
+    /// - With credentials, a [`Command::cgroup`] or [`Command::pre_exec`] it waits as
+    ///   [`Command::spawn`] does, and so it does under emulators that copy memory for `CLONE_VM`.
     ///
     /// ```
     /// use forkless::{Command, WaitError};
@@ -38,13 +44,14 @@ impl Command {
     /// ```
     ///
     /// # Errors
-    /// As [`Command::spawn`], for what goes wrong up to the clone.
+    /// As [`Command::spawn`], for errors up to the clone.
     pub fn spawn_nonblocking(&mut self) -> Result<Child, SpawnError> {
         self.start(WaitFor::Clone)
     }
 
-    /// Runs the program and waits for it. Cheaper than [`Command::spawn`] and [`Child::wait`]: nothing waits for the exec alone, and no pidfd
-    /// is made in a program of one thread that leaves SIGCHLD at its default.
+    /// Runs the program and waits for it. It is cheaper than [`Command::spawn`] and
+    /// [`Child::wait`]: nothing waits for the exec alone. A program of one thread that leaves
+    /// SIGCHLD at its default makes no pidfd.
     ///
     /// ```
     /// use forkless::Command;
@@ -53,12 +60,14 @@ impl Command {
     /// ```
     ///
     /// # Errors
-    /// As [`Command::spawn`], and with step [`Step::Wait`] when the status is lost ([`crate::WaitError::Unknown`]).
+    /// As [`Command::spawn`], and with step [`Step::Wait`] when the status is lost
+    /// ([`crate::WaitError::Unknown`]).
     pub fn status(&mut self) -> Result<ExitStatus, SpawnError> {
         run_to_end(|wait_for| self.start(wait_for), wait_silently)
     }
 
-    /// Becomes the program: this process is replaced. Returns only to say why not; attributes set before the failing step stay set.
+    /// Becomes the program: this process is replaced. Returns only to say why not; attributes set
+    /// before the failing step stay set.
     ///
     /// ```
     /// use forkless::Command;

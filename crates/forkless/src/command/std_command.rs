@@ -1,4 +1,5 @@
-//! From `std::process::Command` and to it. What cannot be taken over is an error, so that nothing else is run than was said.
+//! From `std::process::Command` and to it. An attribute that cannot be taken over is an error, so
+//! that no other program is run than the one described.
 
 use super::builder::Command;
 use crate::error::{SpawnError, Step};
@@ -14,9 +15,10 @@ fn refuse<T>(why: &str) -> Result<T, SpawnError> {
 }
 
 impl Command {
-    /// The same command as one of std's: program, arguments, environment, directory; it inherits descriptors as std does. std tells
-    /// no more of a command. So anything else that its `{:#?}` shows is an error: `arg0`, user, groups, process group,
-    /// standard streams. Set them on what is returned instead.
+    /// The same command as one of std's: program, arguments, environment, directory; it inherits
+    /// descriptors as std does. std tells no more of a command. So anything else that its `{:#?}`
+    /// shows is an error: `arg0`, user, groups, process group, standard streams. Set these on the
+    /// returned command instead.
     ///
     /// **`pre_exec` functions are not seen, and lost**: std shows them in no way.
     ///
@@ -31,11 +33,11 @@ impl Command {
     /// ```
     ///
     /// # Errors
-    /// [`Step::Command`] with `EOPNOTSUPP` for a command that has more than can be read.
+    /// [`Step::Command`] with `EOPNOTSUPP` for a command with attributes that cannot be read.
     pub fn from_std(std: &Std) -> Result<Command, SpawnError> {
         let shown = format!("{std:#?}");
         for clear in [false, true] {
-            // std does not tell whether the environment is cleared; what it shows does.
+            // std has no getter for a cleared environment, but shows it.
             let mut again = Std::new(std.get_program());
             let mut ours = Command::new(std.get_program());
             again.args(std.get_args());
@@ -61,8 +63,9 @@ impl Command {
         refuse("std's command has more than program, arguments, environment and directory")
     }
 
-    /// The same command as one of std's, its `pre_exec` functions included. std has no name for most of what a command can have
-    /// here, and always inherits descriptors: [`Command::inherit_descriptors`] must be on.
+    /// The same command as one of std's, its `pre_exec` functions included. std has no name for
+    /// most of what a command can have here, and always inherits descriptors:
+    /// [`Command::inherit_descriptors`] must be on.
     ///
     /// ```
     /// use forkless::Command;
@@ -82,7 +85,7 @@ impl Command {
         if let Some(bad) = spec.bad {
             return Err(SpawnError::new(Step::Command, bad, libc::EINVAL));
         }
-        // Named one by one: a new attribute is a question here.
+        // Named one by one: whoever adds an attribute must decide here whether std has it.
         let Attributes {
             setsid,
             pgid,

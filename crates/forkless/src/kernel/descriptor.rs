@@ -13,7 +13,7 @@ pub(crate) fn pipe() -> Result<(OwnedFd, OwnedFd), SpawnError> {
 /// Takes ownership of a number that the kernel just gave.
 #[expect(unsafe_code, reason = "the one place where a number from the kernel becomes ownership")]
 pub(crate) fn owned(fd: RawFd) -> OwnedFd {
-    // SAFETY: callers pass a descriptor that the kernel has just made for them, and that nothing else
-    // owns.
+    // SAFETY: callers pass a descriptor that the kernel has just made for them, and that nothing
+    // else owns.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }

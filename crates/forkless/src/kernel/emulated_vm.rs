@@ -1,7 +1,8 @@
 //! Kernels that copy memory though `CLONE_VM` was asked: user-mode emulators (qemu-user).
 //!
-//! Such an emulator carries a vfork out as a fork. So the child's report travels through memory mapped
-//! `MAP_SHARED`, and a pipe that exec closes tells of the exec. That is slower, with the same results.
+//! Such an emulator carries a vfork out as a fork. So the child's report travels through memory
+//! mapped `MAP_SHARED`, and a pipe that exec closes tells of the exec. That is slower, with the
+//! same results.
 //!
 //! The emulator forks, not this library, which still asks for `CLONE_VM | CLONE_VFORK`.
 //! [`crate::facilities`] shows it.
@@ -36,8 +37,8 @@ pub(crate) fn shares_memory() -> Result<()> {
     let old = signal::set_mask(SigSet::ALL);
     let at = word.as_ptr().cast::<c_void>();
     let flags = clone::CLONE_VM | clone::CLONE_VFORK;
-    // SAFETY: the stack and the word are kept until the child has been reaped. No handler runs in the
-    // child, since all signals are blocked.
+    // SAFETY: the stack and the word are kept until the child has been reaped. No handler runs in
+    // the child, since all signals are blocked.
     let made = unsafe { clone::clone(flags, SIGCHLD, top, none, none, write_and_leave, at) };
     if let Ok(old) = old {
         let _ = signal::set_mask(old);

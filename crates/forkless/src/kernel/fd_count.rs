@@ -1,22 +1,23 @@
-//! About how many descriptors the calling thread has open, and so whether copying its table is cheap.
+//! About how many descriptors the calling thread has open, and so whether copying its table is
+//! cheap.
 //!
 //! Nothing but time depends on the answer, so it may be old.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// From this number on, waiting for the child to unshare (some 10 us) is cheaper than copying (40 ns a
-/// descriptor, and exec's walk).
+/// From this number on, waiting for the child to unshare (some 10 us) is cheaper than copying (40
+/// ns a descriptor, and exec's walk).
 const MANY: u32 = 256;
 
-/// How many questions one count answers. A count costs a microsecond or two where the kernel keeps the
-/// number, and some fifty where a file of /proc is read for it.
+/// How many questions one count answers. A count costs a microsecond or two where the kernel keeps
+/// the number, and some fifty where a file of /proc is read for it.
 const QUESTIONS_A_COUNT: u32 = 256;
 
 /// Number of the last pidfd: the lowest free one then, so at least as many were open.
 ///
-/// It costs nothing, and sees a table that grows. But one hole at a low number hides all the rest, and
-/// servers are full of holes.
+/// It costs nothing, and sees a table that grows. But one hole at a low number hides all the rest,
+/// and servers are full of holes.
 static LOWEST_FREE: AtomicU32 = AtomicU32::new(0);
 /// The last count.
 static COUNTED: AtomicU32 = AtomicU32::new(0);

@@ -36,7 +36,8 @@ fn select(fds: &mut [PollFd], timeout: Option<Timespec>) -> Result<usize> {
     poll::select(highest + 1, &mut readable, &mut writable, timeout)?;
     for entry in fds.iter_mut().filter(|entry| entry.fd >= 0) {
         let (word, bit) = place(entry.fd);
-        // An end and an error count as readable and as writable (POLLIN_SET and POLLOUT_SET, fs/select.c).
+        // An end and an error count as readable and as writable (POLLIN_SET and POLLOUT_SET,
+        // fs/select.c).
         entry.revents |= if readable[word] & bit != 0 { entry.events & POLLIN } else { 0 };
         entry.revents |= if writable[word] & bit != 0 { entry.events & POLLOUT } else { 0 };
     }

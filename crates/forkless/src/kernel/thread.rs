@@ -1,11 +1,11 @@
 //! The library's own threads. Each of them is made here.
 //!
-//! Such a thread runs no handler of the program's, so it blocks the program's signals. It must answer
-//! libc's own: a change of credentials sends a signal to every thread, and waits until each has
-//! answered (setuid(2), "C library/kernel differences").
+//! Such a thread runs no handler of the program's, so it blocks the program's signals. It must
+//! answer libc's own: a change of credentials sends a signal to every thread, and waits until each
+//! has answered (setuid(2), "C library/kernel differences").
 //!
-//! The caller must hold no lock of this library while a thread is made. `pthread_create` waits for a
-//! lock of glibc's, which a thread in `setresuid` holds until every thread has answered.
+//! The caller must hold no lock of this library while a thread is made. `pthread_create` waits for
+//! a lock of glibc's, which a thread in `setresuid` holds until every thread has answered.
 #![expect(unsafe_code, reason = "libc's set of every signal")]
 
 use forkless_sys::signal::{self, SigSet};

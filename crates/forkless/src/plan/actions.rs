@@ -60,8 +60,8 @@ pub(super) fn actions(
         affinity: a.affinity.clone().map(|mask| Fixed::from(mask.into_boxed_slice())),
     };
     let mut s = Vec::new();
-    // The session first: a leader of a group cannot make a session, and a controlling terminal needs
-    // one.
+    // The session first: a leader of a group cannot make a session, and a controlling terminal
+    // needs one.
     if a.setsid {
         s.push(Action::Setsid);
     }

@@ -4,8 +4,9 @@
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-/// A box that may be moved while there are pointers into it. Moving a `Box` claims its contents as unique, which ends every other
-/// pointer into them (Stacked Borrows, as Miri checks it); moving this one claims nothing.
+/// A box that may be moved while there are pointers into it. Moving a `Box` claims its contents as
+/// unique, which ends every other pointer into them (Stacked Borrows, as Miri checks it); moving
+/// this one claims nothing.
 #[derive(Debug)]
 pub(crate) struct Fixed<T: ?Sized>(NonNull<T>);
 

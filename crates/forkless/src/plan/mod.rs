@@ -55,7 +55,8 @@ pub(crate) struct Plan {
     pub hooked: bool,
     /// The child gets a signal when the thread that creates it ends.
     pub death_signal: bool,
-    /// The process group that the child is to be in, 0 for its own, where no session comes before it.
+    /// The process group that the child is to be in, 0 for its own, where no session comes before
+    /// it.
     pub group: Option<i32>,
     /// A directory of a cgroup file system to be born in.
     pub cgroup: Option<CString>,
@@ -71,8 +72,8 @@ impl std::fmt::Debug for Plan {
     }
 }
 
-// SAFETY: the pointers lead into boxes owned by the plan, which nobody changes; hooks are called under
-// their command's lock.
+// SAFETY: the pointers lead into boxes owned by the plan, which nobody changes; hooks are called
+// under their command's lock.
 unsafe impl Send for Plan {}
 // SAFETY: as above.
 unsafe impl Sync for Plan {}

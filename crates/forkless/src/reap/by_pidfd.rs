@@ -1,9 +1,9 @@
-//! Waiting for and signalling one child by its pidfd, or by its number where a filter refuses pidfds
-//! to these calls.
+//! Waiting for and signalling one child by its pidfd, or by its number where a filter refuses
+//! pidfds to these calls.
 //!
-//! The number is safe while the child has not been reaped: no other process is given it. It can have
-//! become another's only where pidfds are refused *and* other code of the process reaps our children.
-//! So a signal is sent by number only to a process that is still our child.
+//! The number is safe while the child has not been reaped: no other process is given it. It can
+//! have become another's only where pidfds are refused *and* other code of the process reaps our
+//! children. So a signal is sent by number only to a process that is still our child.
 
 use crate::kernel::descriptor::owned;
 use crate::kernel::facilities;
@@ -20,8 +20,8 @@ pub(crate) fn wait(pid: i32, pidfd: Option<&OwnedFd>, options: u32) -> Result<Wa
         && facilities.wait_pidfd.works()
     {
         match process::waitid(P_PIDFD, fd.as_raw_fd(), options) {
-            // A filter or a kernel before 5.4 refuses P_PIDFD. With good arguments waitid has no such
-            // errors.
+            // A filter or a kernel before 5.4 refuses P_PIDFD. With good arguments waitid has no
+            // such errors.
             Err(e @ (Errno::EPERM | Errno::ENOSYS | Errno::EINVAL)) => facilities.wait_pidfd.refuse(e),
             answer => {
                 facilities.wait_pidfd.confirm();
@@ -42,8 +42,8 @@ pub(crate) fn is_stop(info: &WaitInfo) -> bool {
     matches!(info.code, CLD_TRAPPED | CLD_STOPPED)
 }
 
-/// Whether a child has stopped on its way to its end (`PTRACE_EVENT_EXIT`). Its tracer has to let it
-/// go, which may be the thread that asks.
+/// Whether a child has stopped on its way to its end (`PTRACE_EVENT_EXIT`). Its tracer has to let
+/// it go, which may be the thread that asks.
 pub(crate) fn is_exit_stop(status: ExitStatus) -> bool {
     const PTRACE_EVENT_EXIT: i32 = 6;
     status.into_raw() >> 16 == PTRACE_EVENT_EXIT
@@ -60,8 +60,8 @@ pub(crate) fn wait_for_end(pid: i32, pidfd: Option<&OwnedFd>) {
     }
 }
 
-/// Forgets a child if it has ended, and says whether it has; `options` say whether to wait for that.
-/// The news that it has stopped is left to its tracer.
+/// Forgets a child if it has ended, and says whether it has; `options` say whether to wait for
+/// that. The news that it has stopped is left to its tracer.
 pub(crate) fn forget_ended(pid: i32, pidfd: Option<&OwnedFd>, options: u32) -> Result<bool> {
     let seen = wait(pid, pidfd, WEXITED | WNOWAIT | options)?;
     if seen.pid == 0 || is_stop(&seen) {
@@ -77,8 +77,8 @@ pub(crate) fn signal(pid: i32, pidfd: Option<&OwnedFd>, signal: i32) -> Result<(
         && facilities.signal_pidfd.works()
     {
         match process::pidfd_send_signal(fd.as_raw_fd(), signal, 0) {
-            // EPERM is also the answer for a child that changed its user. Signal 0 to ourselves tells a
-            // filter from that.
+            // EPERM is also the answer for a child that changed its user. Signal 0 to ourselves
+            // tells a filter from that.
             Err(e @ (Errno::EPERM | Errno::ENOSYS)) if send_refused() => facilities.signal_pidfd.refuse(e),
             answer => {
                 facilities.signal_pidfd.confirm();
@@ -92,8 +92,8 @@ pub(crate) fn signal(pid: i32, pidfd: Option<&OwnedFd>, signal: i32) -> Result<(
     }
 }
 
-/// Tries to wait for and to signal this process by its pidfd. Neither has an effect: it is not its own
-/// child, and signal 0 is none.
+/// Tries to wait for and to signal this process by its pidfd. Neither has an effect: it is not its
+/// own child, and signal 0 is none.
 pub(crate) fn probe(me: &OwnedFd) {
     let facilities = facilities::get();
     match process::waitid(P_PIDFD, me.as_raw_fd(), WEXITED | WNOHANG) {

@@ -2,13 +2,13 @@
 //!
 //! A thread takes them in, and a second thread (`watch.rs`) waits for their ends. Both exist only
 //! while there are such children. Their descriptors are in a table of their own. So a program that
-//! closes all descriptors, or puts its own files in their places, does not meet them; and nothing is
-//! held in the program's table.
+//! closes all descriptors, or puts its own files in their places, does not meet them; and nothing
+//! is held in the program's table.
 //!
-//! A child that cannot be watched is looked at by its number, after ever longer pauses. The limit on
-//! descriptors may be used up, a filter may refuse the calls, or a tracer may have to reap it first.
-//! Where no thread can be made (glibc's pthread_create fails where a filter says EPERM to clone3),
-//! children are looked at on later occasions: at each further drop and start.
+//! A child that cannot be watched is looked at by its number, after ever longer pauses. The limit
+//! on descriptors may be used up, a filter may refuse the calls, or a tracer may have to reap it
+//! first. Where no thread can be made (glibc's pthread_create fails where a filter says EPERM to
+//! clone3), children are looked at on later occasions: at each further drop and start.
 
 use super::orphan::Orphan;
 use super::wakeup::wakeup;
@@ -82,7 +82,8 @@ pub(crate) fn adopt(pid: i32, pidfd: Option<OwnedFd>) {
         return;
     }
     all.attended = true;
-    // The thread takes this lock, and nobody may wait for it while libc makes a thread (`thread.rs`).
+    // The thread takes this lock, and nobody may wait for it while libc makes a thread
+    // (`thread.rs`).
     drop(all);
     if thread::start("forkless-reaper", thread::SMALL_STACK, attend).is_err() {
         let mut all = intake();

@@ -10,8 +10,8 @@ use forkless_sys::signal::{self, Disposition};
 /// Whether nobody else in this process waits for children.
 ///
 /// The process then has one thread, and SIGCHLD has its default action: neither a handler nor the
-/// kernel itself reaps. A handler of another signal may still wait for any child. The status is lost
-/// to that handler then, and the wait says so.
+/// kernel itself reaps. A handler of another signal may still wait for any child. The status is
+/// lost to that handler then, and the wait says so.
 pub(crate) fn caller_is_sole_reaper() -> bool {
     const SA_NOCLDWAIT: usize = 2;
     single_threaded()

@@ -1,7 +1,7 @@
 //! Waiting for the ends of many children at once, on a thread that exists while there are any.
 //!
-//! The descriptors are in the table of the reaping threads, which is not the program's. So nothing of
-//! this may be dropped by another thread.
+//! The descriptors are in the table of the reaping threads, which is not the program's. So nothing
+//! of this may be dropped by another thread.
 
 use super::orphan::Orphan;
 use super::wakeup::wakeup;
@@ -137,8 +137,8 @@ impl State {
     /// Reaps a child whose pidfd is ready.
     fn look(&mut self, number: i32) {
         let Some((o, pidfd)) = self.watched.remove(&number) else { return };
-        // A traced child is ready before it can be waited for, since its tracer comes first. It would
-        // stay ready.
+        // A traced child is ready before it can be waited for, since its tracer comes first. It
+        // would stay ready.
         if o.reap(Some(&pidfd)) == Some(false) {
             self.given_back.push(o);
         }

@@ -8,7 +8,8 @@ use crate::error::WaitError;
 use std::io;
 use std::process::{ChildStderr, ChildStdin, ChildStdout, ExitStatus};
 
-/// A line started by [`ShellLine::spawn`](super::ShellLine::spawn): one or several programs, or a shell.
+/// A line started by [`ShellLine::spawn`](super::ShellLine::spawn): one or several programs, or a
+/// shell.
 ///
 /// Dropping it neither waits nor kills, as for [`Child`]; nothing is left as a zombie.
 ///
@@ -86,7 +87,8 @@ impl ShellChild {
         &mut self.stages
     }
 
-    /// Waits for every process of the line. Its standard input, if still held here, is closed first.
+    /// Waits for every process of the line. Its standard input, if still held here, is closed
+    /// first.
     ///
     /// ```
     /// let mut child = forkless::shell("test -e /nowhere").spawn()?;
@@ -131,7 +133,7 @@ impl ShellChild {
         Ok(self.ended)
     }
 
-    /// Kills every process of the line, as far as it is known: a shell's own children live on.
+    /// Kills every process of the line that is known here. A shell's own children live on.
     ///
     /// ```
     /// let mut child = forkless::shell("sleep 60").spawn()?;
@@ -151,7 +153,8 @@ impl ShellChild {
         wait::put_down(&mut self.stages)
     }
 
-    /// Whether somebody who reads output must also look for the end of the next process; and what is readable then, if it has a pidfd.
+    /// `Some` if a reader of the output must also look for the end of the next process; in it that
+    /// process's pidfd, if it has one.
     pub(super) fn awaited(&self) -> Option<Option<std::os::fd::BorrowedFd<'_>>> {
         self.ending.as_ref().filter(|ending| ending.kept.is_some())?;
         self.stages.get(self.next).map(Child::pidfd)

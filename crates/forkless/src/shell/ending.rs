@@ -1,4 +1,5 @@
-//! How a line ends: its status as the shell would have it, and the shell's words about killed programs.
+//! How a line ends: its status as the shell would have it, and the shell's words about killed
+//! programs.
 
 use super::line::ShellLine;
 use super::namespace::children_stay;
@@ -14,7 +15,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-/// What becomes of the status of a program, and of the word that it was killed.
+/// How a line ends: the status that its last program gives it, and the message about a killed
+/// program.
 #[derive(Debug)]
 pub(super) struct Ending {
     pub(super) traits: ShellTraits,
@@ -23,11 +25,11 @@ pub(super) struct Ending {
     pub(super) kept: Option<OwnedFd>,
     /// The signals the shell would have had.
     pub(super) signals: Signals,
-    /// How the shell has ended that was to say that a program was killed.
+    /// The end of a shell that was to say that a program was killed, if it died of that.
     pub(super) died: Option<ExitStatus>,
 }
 
-/// What a line says of its processes' signals.
+/// The signal settings of a line, for the shell that speaks for it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Signals {
     inherited: bool,
@@ -48,11 +50,13 @@ impl Ending {
         !self.replaces_shell && self.traits.signal_message(SIGKILL, false).is_some()
     }
 
-    /// Takes a descriptor of its own for the shell's messages: the parent's is closed after the start, or may become another file.
+    /// Takes a descriptor of its own for the shell's messages: the parent's is closed after the
+    /// start, or may become another file.
     pub(super) fn keep_stderr(&mut self) {
         let number = match self.stderr {
             _ if !self.may_complain() => None,
-            // Close-on-exec, as our own end of the line's pipe may be, it is nothing to a shell.
+            // A shell does not get a close-on-exec descriptor, as this process's end of the line's
+            // pipe may be.
             Slot::Inherit => is_handed_on(2).then_some(2),
             Slot::Raw(number) => Some(number),
             Slot::Closed => None,
@@ -74,7 +78,8 @@ impl Ending {
         }
     }
 
-    /// Has a shell say it. Whoever writes may be killed for it (SIGPIPE, SIGXFSZ) or stopped (SIGTTOU), and this process must not be.
+    /// Has a shell write the message. The writer may be killed for it (SIGPIPE, SIGXFSZ) or stopped
+    /// (SIGTTOU), and this process must not be.
     fn say(&self, message: SignalMessage) -> Option<ExitStatus> {
         let number = match self.stderr {
             Slot::Inherit => 2,
@@ -86,14 +91,14 @@ impl Ending {
             return None;
         }
         let mut shell = Command::new("/bin/sh");
-        // It ends in a newline, and has nothing that is special in a format.
+        // The message ends in a newline, and has nothing that is special in a format.
         shell.arg0("sh").arg("-c").arg(format!("printf '{message}'"));
         shell.spec.env.set_exact(Strings::default());
-        // Its own complaints, should it fail to say it, are nobody's.
+        // If the shell cannot write the message, its own complaint goes nowhere.
         shell.stdin(Stdio::null()).stdout(Stdio(Kind::Raw(number))).stderr(Stdio::closed());
         shell.inherit_signals(self.signals.inherited);
         shell.default_signals(self.signals.default);
-        // As dash's is once it has started a program.
+        // dash's mask is empty once it has started a program.
         let mask = self.signals.mask.filter(|_| self.traits.kind() != ShellKind::Dash);
         if mask.is_some() || self.traits.kind() == ShellKind::Dash {
             shell.signal_mask(mask.unwrap_or(SigSet::EMPTY));
@@ -101,8 +106,10 @@ impl Ending {
         shell.status().ok()
     }
 
-    /// The status of the line whose last program ended so: that of a shell that was killed itself; else a shell that waits turns a signal into 128 + n, save those of the
-    /// keyboard, which end the shell as well.
+    /// The status of a line whose last program ended with `status`.
+    ///
+    /// If the shell was killed itself, it is the shell's. Otherwise a shell that waits turns a
+    /// signal into 128 + n. The keyboard's signals end the shell as well.
     pub(super) fn translate(&self, status: ExitStatus) -> ExitStatus {
         match status.signal() {
             _ if self.died.is_some() => self.died.unwrap_or(status),

@@ -9,11 +9,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// A line for `/bin/sh -c`, run directly where that provably gives the same.
+/// A line for `/bin/sh -c`, run directly where that provably has the same result.
 ///
-/// Quotes, escapes, assignments, redirections, pipelines, `&&`, `||`, `;`, variables of the environment, `cd`, `exec`,
-/// `exit`, `true` and `false` need no shell; everything else (globs, substitutions, loops, other builtins) gets one. The
-/// programs' environment is the one this machine's `/bin/sh` would give them. `forkless sh --explain LINE` shows the decision.
+/// Quotes, escapes, assignments, redirections, pipelines, `&&`, `||`, `;`, variables of the
+/// environment, `cd`, `exec`, `exit`, `true` and `false` need no shell; everything else (globs,
+/// substitutions, loops, other builtins) gets one. The programs' environment is the one this
+/// machine's `/bin/sh` would give them. `forkless sh --explain LINE` shows the decision.
 ///
 /// ```
 /// let out = forkless::shell("printenv NAME | tr a-z A-Z").env("NAME", "value").output()?;
@@ -40,8 +41,9 @@ pub fn shell<S: AsRef<OsStr>>(line: S) -> ShellLine {
 
 /// A line to run, and how; made by [`shell`], and used like [`Command`](crate::Command).
 ///
-/// Thread-safe; not async-signal-safe, since it allocates. The caller's directory, mask and dispositions are not changed. As with
-/// [`Command`](crate::Command), programs get descriptors 0, 1, 2 and what the line redirects unless
+/// Thread-safe; not async-signal-safe, since it allocates. The caller's directory, mask and
+/// dispositions are not changed. As with [`Command`](crate::Command), programs get descriptors 0,
+/// 1, 2 and those that the line redirects, unless
 /// [`inherit_descriptors`](ShellLine::inherit_descriptors) is set.
 ///
 /// ```
@@ -155,7 +157,8 @@ impl ShellLine {
         self
     }
 
-    /// Lets programs have every descriptor of this process that is not close-on-exec, as system(3) does.
+    /// Lets programs have every descriptor of this process that is not close-on-exec, as system(3)
+    /// does.
     ///
     /// ```
     /// let mut line = forkless::shell("test -e /proc/self/fd/9");
@@ -170,7 +173,8 @@ impl ShellLine {
         self
     }
 
-    /// Hands on the calling thread's signal mask and SIGPIPE's disposition; see [`Command::inherit_signals`](crate::Command::inherit_signals).
+    /// Hands on the calling thread's signal mask and SIGPIPE's disposition; see
+    /// [`Command::inherit_signals`](crate::Command::inherit_signals).
     ///
     /// ```
     /// assert!(forkless::shell("test -d /").inherit_signals(true).status()?.success());
@@ -181,8 +185,10 @@ impl ShellLine {
         self
     }
 
-    /// The signals blocked where the line begins, as in a shell started so; see [`Command::signal_mask`](crate::Command::signal_mask). Whether its programs then have
-    /// them blocked is the shell's business: dash empties the mask, bash hands it on, and so it is without the shell.
+    /// The signals blocked where the line begins, as in a shell started with that mask; see
+    /// [`Command::signal_mask`](crate::Command::signal_mask). Whether its programs have them
+    /// blocked depends on the shell: dash empties the mask, bash hands it on. Without a shell the
+    /// programs get the same mask.
     ///
     /// ```
     /// let masks = |line: &mut forkless::ShellLine| {
@@ -197,8 +203,9 @@ impl ShellLine {
         self
     }
 
-    /// Signals every process of the line starts with at their default action; see [`Command::default_signals`](crate::Command::default_signals). For a caller that
-    /// ignores them only while it waits, as system(3) does SIGINT and SIGQUIT.
+    /// Signals that are at their default action when a process of the line starts; see
+    /// [`Command::default_signals`](crate::Command::default_signals). It is for a caller that
+    /// ignores signals only while it waits, as system(3) ignores SIGINT and SIGQUIT.
     ///
     /// ```
     /// let line = "grep SigIgn /proc/self/status";
@@ -211,8 +218,9 @@ impl ShellLine {
         self
     }
 
-    /// Keeps a descriptor of this process from the line, where [`inherit_descriptors`](ShellLine::inherit_descriptors) would hand it
-    /// on. What [`stdin`](ShellLine::stdin) and its like connect to that number stays.
+    /// Keeps a descriptor of this process from the line, where
+    /// [`inherit_descriptors`](ShellLine::inherit_descriptors) would hand it on. A file that
+    /// [`stdin`](ShellLine::stdin) and its like connect to that number stays.
     ///
     /// ```
     /// let mut line = forkless::shell("test -e /proc/self/fd/0");
@@ -225,12 +233,16 @@ impl ShellLine {
         self
     }
 
-    /// The most time for all of it. Then every process of the line is killed, in its process group, and
-    /// [`status`](ShellLine::status) and [`output`](ShellLine::output) fail with [`TimedOut`](std::io::ErrorKind::TimedOut).
-    /// With [`PermissionDenied`](std::io::ErrorKind::PermissionDenied), and as soon, where a program that was started directly may not be killed, since it
-    /// became another user: it goes on, and is reaped when it ends.
+    /// The most time for all of it. Then every process of the line is killed, in its process group,
+    /// and [`status`](ShellLine::status) and [`output`](ShellLine::output) fail with
+    /// [`TimedOut`](std::io::ErrorKind::TimedOut).
     ///
-    /// With a limit the line runs in a process group of its own, so keyboard signals do not reach it.
+    /// They fail with [`PermissionDenied`](std::io::ErrorKind::PermissionDenied), as soon, where a
+    /// program that was started directly may not be killed, since it became another user. That
+    /// program goes on, and is reaped when it ends.
+    ///
+    /// With a limit the line runs in a process group of its own, so keyboard signals do not reach
+    /// it.
     ///
     /// ```
     /// use std::time::Duration;

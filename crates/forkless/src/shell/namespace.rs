@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 
 /// Whether children are in this thread's own PID namespace.
 ///
-/// After `unshare(CLONE_NEWPID)` the first child is the init of a new namespace, which ends with it. The
-/// line's shell is to be that child. Signals at their default action do nothing to an init.
+/// After `unshare(CLONE_NEWPID)` the first child is the init of a new namespace, which ends with
+/// it. The line's shell is to be that child. Signals at their default action do nothing to an init.
 pub(super) fn children_stay() -> bool {
     /// The namespace of this process, as its link in /proc says it: it never has another.
     static OWN: PerProcess<OnceLock<[u8; 24]>> = PerProcess::new();

@@ -1,4 +1,4 @@
-//! Carrying out a line, and leaving the rest to the shell where that is the rule.
+//! Carrying out a line: directly as far as the analysis allows, the rest by a shell.
 
 use super::child::ShellChild;
 use super::line::ShellLine;
@@ -17,9 +17,10 @@ use std::time::Instant;
 impl ShellLine {
     /// Runs the line and waits for it.
     ///
-    /// The status is what `/bin/sh -c` would have: 127 for a program that is not found, 126 for one that cannot be executed, and
-    /// for one killed by a signal either that signal or 128 + n, as this machine's shell has it. After a program that died of SIGINT
-    /// or SIGQUIT nothing more is run, and the status is that signal, as when a keyboard sends it to the shell, too.
+    /// The status is the one of `/bin/sh -c`: 127 for a program that is not found, 126 for one that
+    /// cannot be executed. For a program killed by a signal it is that signal or 128 + n, as with
+    /// this machine's shell. After a program that died of SIGINT or SIGQUIT nothing more is run,
+    /// and the status is that signal, as when a keyboard sends it to the shell, too.
     ///
     /// ```
     /// assert_eq!(forkless::shell("no-such-program 2>/dev/null").status()?.code(), Some(127));
@@ -27,8 +28,8 @@ impl ShellLine {
     /// ```
     ///
     /// # Errors
-    /// As [`Command::status`](crate::Command::status): a process cannot be created, or a status is lost. What a shell reports on its standard error is no
-    /// error here.
+    /// As [`Command::status`](crate::Command::status): a process cannot be created, or a status is
+    /// lost. An error that a shell reports on its standard error is none here.
     pub fn status(&mut self) -> Result<ExitStatus, SpawnError> {
         let deadline = self.deadline();
         let base = Base::open(self, [&Kind::Inherit; 3])?.without_our_ends();
@@ -37,8 +38,9 @@ impl ShellLine {
 
     /// Starts the line and returns.
     ///
-    /// A line of several pipelines needs somebody to start the next one: that is `/bin/sh`, unless all but the last need no
-    /// program (`cd DIR && make`). So is one whose standard error is a pipe made here (also by `2>&1`), where this machine's shell
+    /// `/bin/sh` runs a line of several pipelines, since each has to be started after the one
+    /// before, unless all but the last need no program (`cd DIR && make`). It also runs a line
+    /// whose standard error is a pipe made here (also by `2>&1`), where this machine's shell
     /// reports programs that were killed.
     ///
     /// ```
@@ -79,7 +81,7 @@ pub(super) fn to_the_end(
                             return await_shell(walk.shell(pipeline.span(), base), deadline);
                         };
                         let mut ending = walk.ending(&prepared, base);
-                        // Another thread may close it meanwhile.
+                        // Another thread may close this process's standard error meanwhile.
                         if ending.stderr == Slot::Inherit {
                             ending.keep_stderr();
                         }
@@ -90,7 +92,7 @@ pub(super) fn to_the_end(
                             drop(prepared.files);
                             wait_for_all(&mut children, &mut ending, deadline)?
                         };
-                        // A signal ends the shell, too, or has become 128 + n.
+                        // A signal here ends the shell, too: otherwise it has become 128 + n.
                         if ending.replaces_shell || status.signal().is_some() {
                             return Ok(status);
                         }
@@ -103,11 +105,12 @@ pub(super) fn to_the_end(
     )
 }
 
-/// Starts the line, by itself if one pipeline is all there is to start.
+/// Starts the line: directly if one pipeline is all there is to start, otherwise by a shell.
 ///
-/// `waits_first`: the caller waits for the programs before it counts on an end of the line's output. A shell that says of a program
-/// that it was killed keeps standard error open until then, and so does what is started here; whoever reads to the end first
-/// would never see it, so such a line gets a shell.
+/// `waits_first`: the caller waits for the programs before it expects an end of the line's output.
+/// A shell that reports a killed program keeps standard error open until then, and so does this
+/// process. A caller that reads to the end first would never see the end, so such a line gets a
+/// shell.
 pub(super) fn start(how: &ShellLine, base: Base, waits_first: bool) -> Result<ShellChild, SpawnError> {
     let mut child = with_walk(
         how,
@@ -135,7 +138,7 @@ pub(super) fn start(how: &ShellLine, base: Base, waits_first: bool) -> Result<Sh
     Ok(child)
 }
 
-/// Whether more than one pipeline may have to be started, so that somebody has to wait in between.
+/// Whether more than one pipeline may have to be started, with a wait in between.
 pub(super) fn needs_supervision(how: &ShellLine) -> bool {
     let supervised = with_walk(
         how,

@@ -1,4 +1,4 @@
-//! Waiting for the processes of a line, within its time limit.
+//! Waiting for the processes of a line, within the line's time limit.
 
 use super::ending::Ending;
 use crate::child::Child;
@@ -7,8 +7,8 @@ use crate::start::WaitFor;
 use std::process::ExitStatus;
 use std::time::Instant;
 
-/// The wait of a start whose child has a time limit. Such a child needs a pidfd: without, a wait looks
-/// again every few milliseconds.
+/// The wait of a start whose child has a time limit. Such a child needs a pidfd: without, a wait
+/// looks again every few milliseconds.
 pub(super) fn with_limit(wait_for: WaitFor, deadline: Option<Instant>) -> WaitFor {
     if deadline.is_some() { WaitFor::Exec } else { wait_for }
 }

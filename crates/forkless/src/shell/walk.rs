@@ -27,17 +27,17 @@ use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Instant;
 
-/// What a script wants done next.
+/// The next thing that a script needs.
 pub(super) enum Due<'s> {
-    /// These programs.
+    /// The programs of a pipeline.
     Programs(Pipeline<'s>),
-    /// From here on it is the shell's.
+    /// A shell for the rest, from this pipeline on.
     HandOver(Pipeline<'s>),
-    /// Nothing: this is the line's status.
+    /// Nothing more: this is the line's status.
     Nothing(u8),
 }
 
-/// A script on its way.
+/// A script that is being carried out, and where it is.
 pub(super) struct Walk<'s> {
     how: &'s ShellLine,
     traits: ShellTraits,
@@ -47,9 +47,10 @@ pub(super) struct Walk<'s> {
     status: u8,
     /// This shell has emptied its signal mask; see [`Walk::mask_is_emptied`].
     mask_emptied: bool,
-    /// A program has run, or a directory was changed: the whole line can no longer be given to the shell.
+    /// A program has run, or a directory was changed. The whole line can no longer be given to the
+    /// shell.
     begun: bool,
-    /// A command that is no pipeline has run: bash exports no inherited `_` any more.
+    /// A command without a program has run: bash exports no inherited `_` any more.
     past_underscore: bool,
 }
 
@@ -60,18 +61,18 @@ pub(super) struct Stage {
     /// Its descriptors before its own redirections.
     base: Table,
     span: Span,
-    /// Where its pipeline begins in the line.
+    /// Where the program's pipeline begins in the line.
     rest: usize,
     replaces_shell: bool,
 }
 
-/// The stages of a pipeline, and the parent's copies of what they are connected to.
+/// The stages of a pipeline, and the parent's copies of the files that they are connected to.
 pub(super) struct ReadyPipeline {
     pub(super) stages: Vec<Stage>,
     pub(super) files: Vec<OwnedFd>,
 }
 
-/// The direct plan for a line, if there is one.
+/// Calls `run` with the script of a line that may be run directly, and `whole` for any other line.
 pub(super) fn with_walk<T>(
     how: &ShellLine,
     run: impl FnOnce(Walk<'_>) -> Result<T, SpawnError>,
@@ -82,7 +83,7 @@ pub(super) fn with_walk<T>(
     }
     let traits = shell_traits();
     let environment = how.env.strings();
-    // What a line of nothing but `a;` takes; a script that does not fit is left to the shell.
+    // Room for a line of nothing but `a;`. A script that does not fit is left to the shell.
     let mut buf = vec![0; (1024 + 24 * how.line.len()).min(1 << 20)];
     let Ok(script) = analyze(&how.line, &environment, &traits, &mut buf) else { return whole() };
     if !script.single().is_some_and(|command| command.replaces_shell()) && outlives_its_group(how) {
@@ -102,18 +103,21 @@ pub(super) fn with_walk<T>(
     })
 }
 
-/// Whether there would be a shell, acting as this thread does, and in the same place.
+/// Whether a shell could be started, and would have this thread's rights and namespace.
 fn may_be_direct() -> bool {
     ids::are_a_shells(ids::bounding_capabilities)
         && children_stay()
         && process::may_execute(c"/bin/sh".into()).is_ok()
 }
 
-/// Whether this process may survive a signal that ends its group, and with it a shell that waits for its programs. Nothing says
-/// afterwards whether a program's death was one to itself alone; without a handler for such a signal it was, for this process lives.
-/// The keyboard's two are taken for the group's in any case.
+/// Whether this process may survive a signal that ends its group, and with the group a shell that
+/// waits for its programs.
+///
+/// Nothing says afterwards whether a signal went to one program alone. If this process has no
+/// handler for such a signal and lives, it did. SIGINT and SIGQUIT of the keyboard always count as
+/// sent to the group.
 fn outlives_its_group(how: &ShellLine) -> bool {
-    // In a group of its own.
+    // The line runs in a group of its own.
     if how.timeout.is_some() {
         return false;
     }
@@ -123,7 +127,7 @@ fn outlives_its_group(how: &ShellLine) -> bool {
 }
 
 impl<'s> Walk<'s> {
-    /// Goes through what needs no program, up to what does.
+    /// Carries out commands that need no program, up to one that does.
     pub(super) fn advance(&mut self) -> Due<'s> {
         for pipeline in self.pipelines.by_ref() {
             let is_due = match pipeline.connector() {
@@ -166,10 +170,12 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// Whether the programs of a pipeline start with no signal blocked, whatever the line was started with.
+    /// Whether the programs of a pipeline start with no signal blocked, whatever the line was
+    /// started with.
     ///
-    /// dash starts a lone command by vfork since 0.5.11, for which it blocks all signals, and lifts the block by emptying the mask, its
-    /// own for good (`vforkexec`, jobs.c). What it forks, as the stages of a pipeline, or becomes by `exec`, has its own mask.
+    /// Since 0.5.11 dash starts a lone command by vfork, for which it blocks all signals. It lifts
+    /// the block by emptying the mask, its own for good (`vforkexec`, jobs.c). The stages of a
+    /// pipeline, which it forks, and a program that it becomes by `exec` have its own mask.
     fn mask_is_emptied(&self, pipeline: &Pipeline<'_>) -> bool {
         let mut stages = pipeline.stages();
         let lone = pipeline.stage_count() == 1;
@@ -177,7 +183,7 @@ impl<'s> Walk<'s> {
         self.mask_emptied || (by_vfork && self.traits.kind() == ShellKind::Dash)
     }
 
-    /// Everything that may fail while nothing has happened yet.
+    /// Prepares the stages: everything that may fail while nothing has happened yet.
     pub(super) fn prepare(&self, pipeline: &Pipeline<'s>, base: &Base) -> Option<ReadyPipeline> {
         let mut files = Vec::new();
         let mut stages = Vec::with_capacity(pipeline.stage_count());
@@ -225,14 +231,14 @@ impl<'s> Walk<'s> {
         Some(ReadyPipeline { stages, files })
     }
 
-    /// Descriptors, directory and the like of a process of the line.
+    /// Sets descriptors, directory and process group of a process of the line.
     fn finish(&self, command: &mut Command, table: &Table, index: usize, count: usize) {
         self.how.dress(command);
         wiring::connect(command, table, self.how.inherit_descriptors);
         if let Some(dir) = self.place.dir() {
             command.current_dir(dir);
         }
-        // The later stages join when the first one's number is known.
+        // Later stages join the group when the first child's number is known.
         if self.how.timeout.is_some() && index == 0 && count > 0 {
             command.process_group(0);
         }
@@ -259,7 +265,7 @@ impl<'s> Walk<'s> {
         Some(strings)
     }
 
-    /// The file a command name means, if there is one that can be executed.
+    /// The file that a command name means, if it can be executed.
     fn find(&self, name: &CStr) -> Option<Vec<u8>> {
         let runs = |path: &[u8]| {
             let there = std::fs::metadata(self.place.resolve(path));
@@ -281,7 +287,7 @@ impl<'s> Walk<'s> {
         Ending {
             traits: self.traits,
             replaces_shell: lone.is_some_and(|stage| stage.replaces_shell),
-            // While it waits for a lone command a shell has that command's descriptors.
+            // A shell has a lone command's descriptors while it waits for it.
             stderr: lone.map_or(base.table[2], |stage| stage.table[2]),
             kept: None,
             signals: Signals::of(self.how),
@@ -289,7 +295,7 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// Starts every stage; those started are put down again if a process cannot be created.
+    /// Starts every stage. If a process cannot be created, the started ones are killed.
     pub(super) fn start_stages(&self, prepared: &mut ReadyPipeline) -> Result<Vec<Child>, SpawnError> {
         let mut children: Vec<Child> = Vec::with_capacity(prepared.stages.len());
         for stage in &mut prepared.stages {
@@ -336,12 +342,13 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// The shell in the place of a program that could not be executed after all: it says why, or runs it as a script.
+    /// The shell in the place of a program that could not be executed after all. It says why, or
+    /// runs the program as a script.
     fn stage_by_shell(&self, stage: &Stage, first: Option<&Child>) -> Command {
         let text = if stage.replaces_shell {
             self.how.line.get(stage.rest..).unwrap_or_default().to_vec()
         } else {
-            // So that this shell waits as the line's own would have.
+            // With `exit` after it, this shell waits as the line's own would have.
             [stage.span.of(&self.how.line), b"\nexit"].concat()
         };
         let mut command = self.continuation(&text);
@@ -365,7 +372,7 @@ impl<'s> Walk<'s> {
         command
     }
 
-    /// A shell that goes on where the script is.
+    /// A shell that continues where the script is.
     fn continuation(&self, text: &[u8]) -> Command {
         let mut command = Command::new("/bin/sh");
         // A part of a line may begin with `-`.
@@ -390,11 +397,12 @@ impl<'s> Walk<'s> {
     }
 }
 
-/// The shell for all of it.
+/// The shell for the whole line.
 pub(super) fn shell_command(how: &ShellLine, base: &Base) -> Command {
     let mut command = Command::new("/bin/sh");
     command.arg0("sh").arg("-c");
-    // A line that begins like an option is none: POSIX 2024 and glibc from 2.38 on have this in system(), for every line.
+    // A line that begins like an option is still a line. POSIX 2024, and glibc from 2.38 on, put
+    // `--` before every line in system().
     if matches!(how.line.first(), Some(b'-' | b'+')) {
         command.arg("--");
     }
@@ -411,7 +419,7 @@ pub(super) fn shell_command(how: &ShellLine, base: &Base) -> Command {
     command
 }
 
-/// An error the shell would report on its own standard error, rather than fail to run.
+/// Whether the shell would report this error on its standard error and run on.
 fn is_for_the_shell(error: &SpawnError) -> bool {
     matches!(error.step(), Step::Exec | Step::Chdir | Step::Descriptors)
 }

@@ -1,4 +1,4 @@
-//! What a child is to be besides program, arguments, environment and descriptors.
+//! The attributes of a child: all but its program, arguments, environment and descriptors.
 
 use forkless_sys::sched::Rlimit;
 use forkless_sys::signal::SigSet;
@@ -84,8 +84,11 @@ impl Scheduler {
     }
 }
 
-/// What dropping a [`Child`](crate::Child) that has not been waited for does. No choice leaves a zombie. In a process forked from the
-/// one that started the child a drop closes the handle's descriptors, and that is all: the child is not its own.
+/// What the drop of a [`Child`](crate::Child) does that has not been waited for. No choice leaves a
+/// zombie.
+///
+/// A process forked from the starting process has no part in the child: a drop there only closes
+/// the handle's descriptors.
 ///
 /// ```
 /// use forkless::{Command, OnDrop};
@@ -95,7 +98,8 @@ impl Scheduler {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
 #[non_exhaustive]
 pub enum OnDrop {
-    /// The child goes on; it is reaped when it ends, by a thread that exists only while there are such children.
+    /// The child goes on. A thread that exists only while there are such children reaps it when it
+    /// ends.
     #[default]
     Detach,
     /// The child gets SIGKILL and is waited for.
@@ -104,7 +108,7 @@ pub enum OnDrop {
     Wait,
 }
 
-/// A function of the caller's that runs in the child.
+/// A function of the caller's, to run in the child.
 pub(crate) type HookFn = Box<dyn FnMut() -> io::Result<()> + Send + Sync>;
 
 #[derive(Debug)]
@@ -132,7 +136,7 @@ pub(crate) struct Attributes {
     pub ignore: SigSet,
 }
 
-/// SIGPIPE, which Rust programs ignore and the programs they start must not.
+/// Rust programs ignore SIGPIPE; the programs that they start must not.
 pub(crate) const SIGPIPE: i32 = 13;
 
 impl Default for Attributes {

@@ -1,8 +1,10 @@
-//! The environment a child gets: the parent's at the moment of the start, with the changes asked for.
+//! The environment a child gets: the parent's at the moment of the start, with the changes asked
+//! for.
 //!
-//! Safe code may change the environment at any time (`std::env::set_var`, in editions to 2021), under a lock of std's. So this
-//! process's environment is read under that lock, which only std's own functions take, and the child gets the copy. The C library
-//! reads `environ` as getenv(3) does: setenv(3) takes no lock that others could take.
+//! Safe code may change the environment at any time, under a lock of std's (`std::env::set_var`, in
+//! editions to 2021). Only std's own functions take that lock. So they read this process's
+//! environment, and the child gets the copy. The C library reads `environ` as getenv(3) does, since
+//! setenv(3) takes no lock that others could take.
 
 #![expect(unsafe_code, reason = "libc's environment is a C global, read as getenv does")]
 
@@ -19,7 +21,7 @@ use std::sync::atomic::AtomicPtr;
 pub(crate) struct EnvChanges {
     clear: bool,
     vars: BTreeMap<OsString, Option<OsString>>,
-    /// The strings to pass on as they are, in this order, whatever else is set.
+    /// If set, the child gets exactly these strings, in this order.
     exact: Option<Strings>,
     inherits: Inherits,
 }
@@ -30,7 +32,8 @@ enum Inherits {
     /// Under std's lock. `vars_os` lists no entry without `=`, so no child gets one.
     #[default]
     Variables,
-    /// As getenv(3) and execv(3) read it: every entry as it is, and no other thread may change it meanwhile.
+    /// As getenv(3) and execv(3) read it: every entry as it is, and no other thread may change it
+    /// meanwhile.
     Environ,
 }
 
@@ -39,19 +42,21 @@ unsafe extern "C" {
     static environ: *const *const c_char;
 }
 
-/// The process's own vector, as it stands: what `execv` would pass on. Changes when the program changes its environment.
+/// The process's own vector, which `execv` would pass on. It changes when the program changes its
+/// environment.
 fn current() -> *const *const c_char {
     static EMPTY: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
     // SAFETY: a C global; reading it is what getenv(3) does.
     let now = unsafe { environ };
-    // clearenv(3) leaves it null, which exec would warn about.
+    // clearenv(3) leaves the vector null, which exec would warn about.
     if now.is_null() { (&raw const EMPTY).cast() } else { now }
 }
 
 /// The entries of a vector, in their order.
 ///
 /// # Safety
-/// The vector ends in a null pointer, its entries in a NUL, and nothing changes them while the iterator is in use.
+/// The vector ends in a null pointer, its entries in a NUL, and nothing changes them while the
+/// iterator is in use.
 unsafe fn entries(mut at: *const *const c_char) -> impl Iterator<Item = &'static [u8]> {
     std::iter::from_fn(move || {
         // SAFETY: `at` has not passed the terminating null, as the caller promises.
@@ -79,7 +84,7 @@ fn is_variable(entry: &[u8]) -> bool {
     name_of(entry).len() < entry.len()
 }
 
-/// The last of the variables of each name: what std hands on of an environment that it changes.
+/// The last variable of each name. std hands these on when it changes an environment.
 fn last_of_each(all: &[(OsString, OsString)]) -> impl Iterator<Item = &(OsString, OsString)> {
     let mut seen = HashSet::with_capacity(all.len());
     let mut last: Vec<_> = all.iter().rev().filter(|(name, _)| seen.insert(name)).collect();
@@ -118,12 +123,12 @@ impl EnvChanges {
         self.inherits = Inherits::Environ;
     }
 
-    /// Whether nothing of this process's is inherited.
+    /// Whether no variable of this process is inherited.
     pub(crate) fn is_cleared(&self) -> bool {
         self.clear
     }
 
-    /// Whether the strings are those of a C program's, or of a shell's, and follow other rules than std's.
+    /// Whether the strings come from a C program or a shell, and so follow other rules than std's.
     pub(crate) fn is_of_c(&self) -> bool {
         self.exact.is_some() || self.inherits == Inherits::Environ
     }
@@ -132,8 +137,10 @@ impl EnvChanges {
         self.vars.iter().map(|(k, v)| (k.as_os_str(), v.as_deref()))
     }
 
-    /// This process's own vector, where the child is to have exactly that, and nothing can change it before the child's exec: the
-    /// calling thread waits for that, and there is no other. A hook is the caller's code, which might.
+    /// This process's own vector, where the child is to have exactly that environment.
+    ///
+    /// Nothing must change the vector before the child's exec. The calling thread waits for the
+    /// exec, so no other thread may exist. A hook is the caller's code, and might change it, too.
     pub(crate) fn borrowed(&self, hooked: bool) -> Option<*const *const c_char> {
         let unchanged = !self.clear && self.vars.is_empty() && self.exact.is_none();
         if !unchanged {
@@ -197,7 +204,8 @@ impl EnvChanges {
         }
     }
 
-    /// The value the child will see; of several that are inherited the first, as getenv(3) and std's search have it.
+    /// The value that the child will see. Of several inherited ones it is the first, as for
+    /// getenv(3) and std's search.
     pub(crate) fn lookup(&self, name: &[u8]) -> Option<Vec<u8>> {
         match self.vars.get(OsStr::from_bytes(name)) {
             Some(v) => v.as_ref().map(|v| v.as_bytes().to_vec()),

@@ -19,7 +19,7 @@ static INHERIT: Stdio = Stdio(Kind::Inherit);
 static NULL: Stdio = Stdio(Kind::Null);
 static PIPED: Stdio = Stdio(Kind::Piped);
 
-/// What 0, 1 and 2 are connected to where a command does not say.
+/// Connections of 0, 1 and 2 that a command does not set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Defaults {
     /// The parent's own.
@@ -49,7 +49,7 @@ pub(crate) struct Spec {
     /// `/bin/sh` runs a file that the kernel refuses as `ENOEXEC`.
     pub scripts: bool,
     pub on_drop: OnDrop,
-    /// The first thing that was wrong with what a method was given; reported by the start.
+    /// The first invalid argument of a method; the start reports it.
     pub bad: Option<String>,
     pub std: [Option<Stdio>; 3],
     pub fds: BTreeMap<RawFd, Stdio>,
@@ -81,8 +81,8 @@ impl Spec {
         std.chain(self.fds.iter().map(|(n, s)| (*n, s)))
     }
 
-    /// Whether 0, 1 and 2 stay as they are here and nothing else is connected: so it is for most
-    /// commands.
+    /// Whether 0, 1 and 2 stay as they are in this process and no other number is connected, as in
+    /// most commands.
     pub(crate) fn connects_nothing(&self, defaults: Defaults) -> bool {
         self.fds.is_empty() && defaults == Defaults::Inherit && self.std.iter().all(Option::is_none)
     }
@@ -98,7 +98,7 @@ impl Spec {
         }
     }
 
-    /// Whether a number that is written to by custom is a pipe the child reads from.
+    /// Whether a number that programs write to is a pipe that the child reads from.
     pub(crate) fn is_output_reversed(&self, number: RawFd) -> bool {
         let set = self.std.get(number as usize).and_then(Option::as_ref);
         number != 0 && set.is_some_and(|s| matches!(s.0, Kind::PipedInput))

@@ -4,10 +4,11 @@ use std::fs::File;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::process::{ChildStderr, ChildStdin, ChildStdout};
 
-/// What a descriptor of the child is connected to. Like [`std::process::Stdio`], and made from the same things.
+/// What a descriptor of the child is connected to. Like [`std::process::Stdio`], and made from the
+/// same things.
 ///
-/// An owned descriptor stays open in the parent until the [`Command`](crate::Command) is dropped, and can be used for
-/// several children.
+/// An owned descriptor stays open in the parent until the [`Command`](crate::Command) is dropped,
+/// and can be used for several children.
 ///
 /// ```
 /// use forkless::{Command, Stdio};
@@ -30,8 +31,11 @@ pub(crate) enum Kind {
 }
 
 impl Stdio {
-    /// The parent's descriptor of the same number: 0, 1 and 2 as they are there, so that what is closed or close-on-exec is closed in the
-    /// program; a higher one in any case, and `EBADF` at the start if it is not open.
+    /// The parent's descriptor of the same number.
+    ///
+    /// 0, 1 and 2 stay as they are in the parent: where one is closed or close-on-exec, it is
+    /// closed in the program. A higher number is handed on even if it is close-on-exec. If it is
+    /// not open, the start fails with `EBADF`.
     ///
     /// ```
     /// use forkless::{Command, Stdio};
@@ -65,7 +69,8 @@ impl Stdio {
         Stdio(Kind::Piped)
     }
 
-    /// A new pipe that the child reads from, whatever the number; [`Stdio::piped`] does so for 0 only.
+    /// A new pipe that the child reads from, whatever the number. With [`Stdio::piped`] the child
+    /// reads from 0 only.
     ///
     /// ```
     /// use forkless::{Command, Stdio};
@@ -78,7 +83,7 @@ impl Stdio {
         Stdio(Kind::PipedInput)
     }
 
-    /// Nothing: the number is closed in the child. Most programs do not expect that of 0, 1 and 2.
+    /// Closed in the child. Most programs expect 0, 1 and 2 to be open.
     ///
     /// ```
     /// use forkless::{Command, Stdio};
@@ -114,7 +119,8 @@ impl Stdio {
     /// ```
     ///
     /// # Safety
-    /// `fd` must be open, and mean what the caller thinks, whenever the command is started.
+    /// Whenever the command is started, `fd` must be open, and must be the file that the caller
+    /// means.
     #[expect(unsafe_code, reason = "I/O safety: a number is not ownership")]
     pub unsafe fn from_raw_borrowed(fd: RawFd) -> Stdio {
         Stdio(Kind::Raw(fd))

@@ -9,7 +9,7 @@ pub(crate) struct Strings {
 }
 
 impl Strings {
-    /// Appends a string. One with a NUL byte inside is remembered as an error, for the start to report.
+    /// Appends a string. A NUL byte inside is remembered as an error, for the start to report.
     pub(crate) fn push(&mut self, s: &[u8]) {
         self.push_parts(&[s]);
     }
@@ -58,7 +58,7 @@ impl Strings {
         &self.bytes
     }
 
-    /// Where each begins in [`Strings::text`].
+    /// Where each string begins in [`Strings::text`].
     pub(crate) fn starts(&self) -> &[usize] {
         &self.starts
     }

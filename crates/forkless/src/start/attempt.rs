@@ -1,7 +1,7 @@
 //! One attempt at a start: the launch is laid out, the child is created, and its result is read.
 //!
-//! The clone itself, and the signal mask around it, are in `create.rs`; descriptors in `wiring.rs` and
-//! `moves.rs`.
+//! The clone itself, and the signal mask around it, are in `create.rs`; descriptors in `wiring.rs`
+//! and `moves.rs`.
 #![expect(unsafe_code, reason = "creating a child that shares memory")]
 
 use super::create::{CloneMeans, clone_masked, with_cgroup};
@@ -31,7 +31,8 @@ use std::sync::atomic::Ordering;
 pub(super) enum Refusal {
     /// A way of cloning was struck off: lay the actions out anew without it.
     Clone,
-    /// The shared table, or closing by range, did not work: lay the descriptors out anew for a copy.
+    /// The shared table, or closing by range, did not work: lay the descriptors out anew for a
+    /// copy.
     Table,
     Final(SpawnError),
 }
@@ -61,8 +62,8 @@ impl Attempt<'_> {
         let share = self.table == Table::Share;
         let announce = share && self.request.wait_for == WaitFor::Clone;
         let means = means(facilities, announce, share && fetches_any(targets));
-        // Decided once. Should another thread strike clone3 off meanwhile, a child without the action
-        // that resets handlers must not be made the other way.
+        // Decided once. Should another thread strike clone3 off meanwhile, a child without the
+        // action that resets handlers must not be made the other way.
         let clone_means = CloneMeans {
             wait_for: self.request.wait_for,
             share,
@@ -103,9 +104,9 @@ impl Attempt<'_> {
             fd_count::note_lowest_free(fd.as_raw_fd());
         }
         if let (WaitFor::Clone, Some(group)) = (self.request.wait_for, self.request.plan.group) {
-            // As shells do: what the caller does next with the group must not come before the child's own
-            // action. The child reports what is wrong with the group. Here the call may fail (EACCES)
-            // because the child has executed the program already.
+            // As shells do: what the caller does next with the group must not come before the
+            // child's own action. The child reports what is wrong with the group. Here the call may
+            // fail (EACCES) because the child has executed the program already.
             let _ = process::setpgid_of(pid, group);
         }
         if self.request.wait_for == WaitFor::Exec {
@@ -183,8 +184,8 @@ impl Attempt<'_> {
         (unsafe { slot.load(launch) }, before)
     }
 
-    /// The result of a child that has left the shared memory: it runs the program, or it has reported
-    /// and is gone.
+    /// The result of a child that has left the shared memory: it runs the program, or it has
+    /// reported and is gone.
     fn finished(
         &self,
         slot: &'static Slot,
@@ -250,13 +251,14 @@ impl Attempt<'_> {
     }
 }
 
-/// Whether a failure that showed only at the wait was a refused facility, which has been struck off now.
+/// Whether a failure that showed only at the wait was a refused facility, which has been struck off
+/// now.
 pub(crate) fn struck_off(action: Option<&Action<'_>>, errno: Errno) -> bool {
     matches!(files_refusal(action, errno), Refusal::Table)
 }
 
-/// What a failure among the descriptors means: a facility that does not exist here, a way that does not
-/// work this time, or an error.
+/// What a failure among the descriptors means: a facility that does not exist here, a way that does
+/// not work this time, or an error.
 fn files_refusal(action: Option<&Action<'_>>, errno: Errno) -> Refusal {
     let facilities = facilities::get();
     let refused = matches!(errno, Errno::ENOSYS | Errno::EPERM | Errno::EACCES | Errno::EINVAL);
@@ -265,8 +267,8 @@ fn files_refusal(action: Option<&Action<'_>>, errno: Errno) -> Refusal {
             if refused {
                 facilities.fetch.refuse(errno);
             }
-            // Otherwise a low limit on numbers (EMFILE, EBADF), or a descriptor that is not open: the copy
-            // will tell.
+            // Otherwise a low limit on numbers (EMFILE, EBADF), or a descriptor that is not open:
+            // the copy will tell.
             Refusal::Table
         }
         Some(Action::Unshare { .. }) if refused => {

@@ -46,8 +46,8 @@ pub(super) fn with_cgroup<T>(
     })
 }
 
-/// Blocks every signal, clones, and restores the mask. A handler must not run in the child, where it
-/// would work on the parent's memory under another pid.
+/// Blocks every signal, clones, and restores the mask. A handler must not run in the child, where
+/// it would work on the parent's memory under another pid.
 pub(super) fn clone_masked(
     facilities: &Facilities,
     slot: &'static Slot,
@@ -116,8 +116,8 @@ fn clone_best(
                 }
                 return Ok((pid, means.pidfd.then(|| owned(pidfd))));
             }
-            // A filter installed since the probe. No other call is tried from here: the actions were laid
-            // out for this one.
+            // A filter installed since the probe. No other call is tried from here: the actions
+            // were laid out for this one.
             Err(e @ (Errno::ENOSYS | Errno::EPERM)) if clone::clone3_allowed().is_err() => {
                 facilities.clone3.refuse(e);
                 facilities.clear_sighand.refuse(e);
@@ -174,8 +174,8 @@ fn clone_plain(
     };
     match made {
         Ok(pid) if pidfd >= 0 => Ok((pid, Some(owned(pidfd)))),
-        // Our child, which has not been reaped, so no other process has its number. That does not hold
-        // where SIGCHLD is ignored, or a handler waits for any child.
+        // Our child, which has not been reaped, so no other process has its number. That does not
+        // hold where SIGCHLD is ignored, or a handler waits for any child.
         Ok(pid) => match process::pidfd_open(pid) {
             Ok(fd) => Ok((pid, Some(owned(fd)))),
             Err(Errno::ESRCH | Errno::EMFILE | Errno::ENFILE) => Ok((pid, None)),

@@ -6,13 +6,13 @@ use forkless_sys::{ids, process};
 use std::sync::atomic::AtomicI32;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Puts the dumpable flag back that a child's change of credentials clears (`commit_creds`): the flag
-/// belongs to the shared memory.
+/// Puts the dumpable flag back that a child's change of credentials clears (`commit_creds`): the
+/// flag belongs to the shared memory.
 ///
-/// It stays cleared until the last such child has left. That keeps the child's new user from reading
-/// this process through the child. It also stays cleared where the program has changed its own
-/// credentials meanwhile, which clears it, too. That the program has cleared it by `prctl` meanwhile
-/// cannot be told: the guide says so.
+/// It stays cleared until the last such child has left. That keeps the child's new user from
+/// reading this process through the child. It also stays cleared where the program has changed its
+/// own credentials meanwhile, which clears it, too. That the program has cleared it by `prctl`
+/// meanwhile cannot be told: the guide says so.
 pub(super) struct Dumpable {
     before: Credentials,
 }
@@ -31,8 +31,8 @@ fn holders() -> MutexGuard<'static, Holders> {
 
 type Credentials = (forkless_sys::Result<[u32; 3]>, forkless_sys::Result<[u32; 3]>);
 
-/// The credentials of this thread. libc changes them in all threads, in this one as soon as its signals
-/// are no longer blocked.
+/// The credentials of this thread. libc changes them in all threads, in this one as soon as its
+/// signals are no longer blocked.
 fn credentials() -> Credentials {
     (ids::getresuid(), ids::getresgid())
 }
@@ -66,8 +66,8 @@ impl Drop for Dumpable {
 pub(super) fn errno() -> &'static AtomicI32 {
     // SAFETY: always succeeds.
     let at = unsafe { libc::__errno_location() };
-    // SAFETY: this thread's own word; a child that shares the thread pointer runs only while this thread
-    // is suspended.
+    // SAFETY: this thread's own word; a child that shares the thread pointer runs only while this
+    // thread is suspended.
     unsafe { AtomicI32::from_ptr(at) }
 }
 
@@ -75,7 +75,8 @@ pub(super) fn errno() -> &'static AtomicI32 {
 mod tests {
     use super::*;
 
-    /// Regression: a program that became another user between a start's clone and its return had the flag put back.
+    /// Regression: a program that became another user between a start's clone and its return had
+    /// the flag put back.
     #[test]
     fn the_dumpable_flag_stays_cleared_when_the_program_becomes_another_user() {
         // SAFETY: as documented.

@@ -74,7 +74,8 @@ fn list(numbers: &[u32]) -> String {
 fn exec(plan: &Plan, f: Failure) -> SpawnError {
     let searched = plan.candidates() > 1;
     // The kernel says ENOENT of a file that is there when the interpreter it names is not. That has
-    // cost many an hour. And a search goes on after it, so that only the last directory's answer is left.
+    // cost many an hour. And a search goes on after it, so that only the last directory's answer is
+    // left.
     if f.errno == Errno::ENOENT
         && let Some(path) = (0..plan.candidates()).map(|i| plan.candidate(i)).find(|p| is_there(plan, p))
     {

@@ -1,5 +1,17 @@
-//! From a plan to a running child: the clone, and what the parent owes the child until it has left the
-//! shared memory.
+//! From a plan to a running child.
+//!
+//! A start passes through these modules:
+//!
+//! - `request`: the program, how to run it, and what to wait for
+//! - `pdeathsig_thread`: another thread for a child with a parent death signal, where one is needed
+//! - `wiring`: pipes are made, and each number of the child gets its source
+//! - `attempt`: one attempt at the rest; where a way is refused, the next attempt takes another
+//! - `moves`: sources become actions in an order that loses nothing
+//! - `slot`, `stack`: the child's stack, the launch it reads, and the place where it reports
+//! - `dumpable`: what a child may change in this process is put back
+//! - `create`: the clone, with every signal blocked
+//! - `explain`: the child's report becomes an error
+//! - `in_place`: the same without a child, for an exec of this process
 
 mod attempt;
 mod create;
@@ -50,8 +62,8 @@ pub(crate) fn start(request: Request<'_>) -> Result<Started, SpawnError> {
     let caller_mask =
         if plan.hands_on_mask() { signal::mask().unwrap_or(SigSet::EMPTY) } else { SigSet::EMPTY };
     if plan.death_signal && process::gettid() != process::getpid() {
-        // Another thread is the child's parent, so this one learns here whether the child became the
-        // program. That thread has a mask of its own, so the caller's is handed on.
+        // Another thread is the child's parent, so this one learns here whether the child became
+        // the program. That thread has a mask of its own, so the caller's is handed on.
         let request = Request { wait_for: WaitFor::Exec, ..request };
         return pdeathsig_thread::create(|| {
             let started = start_here(request, caller_mask)?;
@@ -64,8 +76,8 @@ pub(crate) fn start(request: Request<'_>) -> Result<Started, SpawnError> {
 /// Starts a child of the calling thread, with the mask to hand on.
 fn start_here(request: Request<'_>, caller_mask: SigSet) -> Result<Started, SpawnError> {
     let Request { spec, plan, .. } = request;
-    // Held while the child runs the hooks: they are FnMut, and two children at once would run them on
-    // the same memory.
+    // Held while the child runs the hooks: they are FnMut, and two children at once would run them
+    // on the same memory.
     let _hooks = plan.hooked.then(|| spec.hooks.lock().unwrap_or_else(PoisonError::into_inner));
     let facilities = facilities::get();
     let copies_memory = !facilities.shared_memory.works();
@@ -102,17 +114,18 @@ fn least_wait(facilities: &Facilities, request: Request<'_>, wiring: &Wiring) ->
     let Request { spec, plan, wait_for, .. } = request;
     match wait_for {
         _ if !facilities.shared_memory.works() => WaitFor::Exec,
-        // With pipes the caller closes the child's ends next, so the table must be the child's own by
-        // then.
+        // With pipes the caller closes the child's ends next, so the table must be the child's own
+        // by then.
         WaitFor::End if !wiring.child_ends.is_empty() => WaitFor::Exec,
-        // A refusal that shows only in the child must show here, where another way can still be taken.
+        // A refusal that shows only in the child must show here, where another way can still be
+        // taken.
         WaitFor::End if !proven(facilities, spec, wiring) => WaitFor::Exec,
-        // Credentials clear the shared dumpable flag, and a hook may touch anything: the parent must
-        // stand still.
+        // Credentials clear the shared dumpable flag, and a hook may touch anything: the parent
+        // must stand still.
         _ if plan.credentials || plan.hooked => WaitFor::Exec,
-        // Out of memory in the cgroup, the kernel kills a process of it and all that share its memory,
-        // which is this program. It spares only a child that its parent waits for (in_vfork in
-        // oom_badness, mm/oom_kill.c).
+        // Out of memory in the cgroup, the kernel kills a process of it and all that share its
+        // memory, which is this program. It spares only a child that its parent waits for (in_vfork
+        // in oom_badness, mm/oom_kill.c).
         _ if spec.attributes.cgroup.is_some() => WaitFor::Exec,
         wait_for => wait_for,
     }
@@ -142,8 +155,8 @@ impl Ways {
             }
             // The facility was struck off, so the next attempt lays the actions out without it.
             Refusal::Table | Refusal::Clone => Ok(self),
-            // A full table is no reason for a start to fail, nor is it with std. What is lost is the
-            // status, if other code waits for any child.
+            // A full table is no reason for a start to fail, nor is it with std. What is lost is
+            // the status, if other code waits for any child.
             Refusal::Final(e) if self.pidfd && e.table_full() => Ok(Ways { pidfd: false, ..self }),
             Refusal::Final(e) => Err(e),
         }

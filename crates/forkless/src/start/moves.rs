@@ -26,8 +26,8 @@ pub(crate) enum Table {
     /// It is shared until the child unshares the part it needs; higher numbers are fetched from the
     /// calling thread.
     Share,
-    /// The process itself execs: other numbers are marked close-on-exec, so that a failure leaves them
-    /// open.
+    /// The process itself execs: other numbers are marked close-on-exec, so that a failure leaves
+    /// them open.
     InPlace { close_others: bool },
 }
 
@@ -44,21 +44,21 @@ pub(crate) struct Means {
     pub announce: bool,
 }
 
-/// Numbers below this are copied with the table; higher ones are fetched one by one. A copy costs a few
-/// ns a number, a fetch about a microsecond, so the exact place does not matter.
+/// Numbers below this are copied with the table; higher ones are fetched one by one. A copy costs a
+/// few ns a number, a fetch about a microsecond, so the exact place does not matter.
 pub(super) const FIRST_FETCHED: i32 = 64;
 
-/// The actions, and the descriptors that [`Action::FetchAll`] names: it points into `fetches`, so keep
-/// both.
+/// The actions, and the descriptors that [`Action::FetchAll`] names: it points into `fetches`, so
+/// keep both.
 #[derive(Default)]
 pub(crate) struct Moves {
     pub actions: Vec<Action<'static>>,
     pub fetches: Vec<Fetch>,
 }
 
-/// Lays out the actions for `targets` in place of those in `out`. A target is a number in the child, each
-/// number once, and what it is to be. Numbers 0, 1 and 2 that are not named stay as they are in the
-/// parent.
+/// Lays out the actions for `targets` in place of those in `out`. A target is a number in the
+/// child, each number once, and what it is to be. Numbers 0, 1 and 2 that are not named stay as
+/// they are in the parent.
 pub(crate) fn resolve(targets: &[(i32, Source)], table: Table, means: Means, out: &mut Moves) {
     let Moves { actions, fetches } = out;
     actions.clear();
@@ -85,8 +85,8 @@ pub(crate) fn resolve(targets: &[(i32, Source)], table: Table, means: Means, out
             .unwrap_or(2)
             .max(2);
         let first = highest_low + 1;
-        // Above everything that the table can hold at that point, the pidfd and one descriptor on its
-        // way included.
+        // Above everything that the table can hold at that point, the pidfd and one descriptor on
+        // its way included.
         let above = first.max(highest_target + 1) + 2;
         for (free, m) in (above..).zip(moves.iter_mut().filter(|m| m.0 >= first)) {
             fetches.push(Fetch { from: m.0, to: free });
@@ -181,8 +181,8 @@ fn gaps(targets: &[(i32, Source)], end: u32, mut each: impl FnMut(u32, u32)) {
     }
 }
 
-/// Parallel assignment: a target is written only once nothing else needs what it holds. Then only cycles
-/// are left, each broken by one copy above everything involved.
+/// Parallel assignment: a target is written only once nothing else needs what it holds. Then only
+/// cycles are left, each broken by one copy above everything involved.
 fn parallel_moves(mut pending: Vec<(i32, i32)>, above: i32, actions: &mut Vec<Action<'static>>) {
     const SAVED: i32 = -1;
     pending.retain(|&(from, to)| {
@@ -199,8 +199,8 @@ fn parallel_moves(mut pending: Vec<(i32, i32)>, above: i32, actions: &mut Vec<Ac
                 actions.push(if from == SAVED { Action::Restore { to } } else { Action::Dup { from, to } });
             }
             None => {
-                // Only cycles are left, and no SAVED among them. The descriptor saved before has been
-                // restored, since saving it freed its own cycle to unwind.
+                // Only cycles are left, and no SAVED among them. The descriptor saved before has
+                // been restored, since saving it freed its own cycle to unwind.
                 let from = pending[0].0;
                 actions.push(Action::Save { from, min: above });
                 for m in pending.iter_mut().filter(|m| m.0 == from) {

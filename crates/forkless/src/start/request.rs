@@ -28,6 +28,7 @@ pub(crate) struct Request<'a> {
     pub defaults: Defaults,
     /// A descriptor the child is to hold until it becomes the program, and no longer.
     pub until_exec: Option<RawFd>,
-    /// Where the search for the program ended last time; updated when it is known where it ended now.
+    /// Where the search for the program ended last time; updated when it is known where it ended
+    /// now.
     pub hint: &'a AtomicUsize,
 }

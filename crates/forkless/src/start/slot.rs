@@ -1,12 +1,12 @@
 //! Stacks for children, each with the place where its child reports, and all that the child reads.
 //!
 //! A slot is taken for one start, and goes back when its child has left this memory. After
-//! `CLONE_VFORK` that is at once. Otherwise the kernel clears the slot's `tid` word then, at exec and
-//! at exit (`mm_release`, kernel/fork.c).
+//! `CLONE_VFORK` that is at once. Otherwise the kernel clears the slot's `tid` word then, at exec
+//! and at exit (`mm_release`, kernel/fork.c).
 //!
-//! A forked process has no children of ours and no use for the slots. It starts with a pool of its own
-//! (`kernel/process_state.rs`), and the stacks are not even copied (`MADV_DONTFORK`). Slots are never
-//! freed, since a child may be on any of them.
+//! A forked process has no children of ours and no use for the slots. It starts with a pool of its
+//! own (`kernel/process_state.rs`), and the stacks are not even copied (`MADV_DONTFORK`). Slots are
+//! never freed, since a child may be on any of them.
 #![expect(unsafe_code, reason = "a cell shared with children under the protocol above")]
 
 use super::moves::Moves;
@@ -28,7 +28,8 @@ use std::sync::{Arc, Mutex};
 pub(crate) struct Slot {
     stack: Stack,
     pub report: Report,
-    /// Not 0 while a child may be in this memory whose exec was not waited for; the kernel clears it.
+    /// Not 0 while a child may be in this memory whose exec was not waited for; the kernel clears
+    /// it.
     pub tid: AtomicU32,
     /// Raised when the slot is taken again. An older handle then knows that its child became the
     /// program.
@@ -41,13 +42,13 @@ pub(crate) struct Slot {
 
 /// What the child reads beside the launch.
 ///
-/// Every start on the slot fills the vectors anew. So a start allocates nothing for them, and writes to
-/// memory that the last child's processor has read already.
+/// Every start on the slot fills the vectors anew. So a start allocates nothing for them, and
+/// writes to memory that the last child's processor has read already.
 #[derive(Default)]
 pub(crate) struct ChildData {
     pub moves: Moves,
-    /// The plan of the child that was here last, until the next child is on its way. Freeing it at the
-    /// last child's end would have kept the caller waiting.
+    /// The plan of the child that was here last, until the next child is on its way. Freeing it at
+    /// the last child's end would have kept the caller waiting.
     pub plan: Option<Arc<Plan>>,
     /// The launch that was laid out last serves for a start with an equal key.
     pub key: Option<LaunchKey>,
@@ -69,13 +70,14 @@ pub(crate) struct LaunchKey {
     pub clear_sighand: bool,
 }
 
-// SAFETY: between `take` and `put_back` the cells belong to the taker and its child alone; everything else is atomic.
+// SAFETY: between `take` and `put_back` the cells belong to the taker and its child alone;
+// everything else is atomic.
 unsafe impl Sync for Slot {}
 // SAFETY: the stack pointer is not tied to a thread.
 unsafe impl Send for Slot {}
 
-// std's `Child` is both, so the types that hold a slot are. A panic leaves no slot half changed: one
-// start takes it, and a start that panics does not put it back.
+// std's `Child` is both, so the types that hold a slot are. A panic leaves no slot half changed:
+// one start takes it, and a start that panics does not put it back.
 impl std::panic::UnwindSafe for Slot {}
 impl std::panic::RefUnwindSafe for Slot {}
 
@@ -94,7 +96,8 @@ fn pool() -> &'static Pool {
 
 impl Pool {
     fn lock<'a>(list: &'a Mutex<Vec<&'static Slot>>) -> std::sync::MutexGuard<'a, Vec<&'static Slot>> {
-        // A panic while the list was held cannot have left it half changed: push and pop are single operations.
+        // A panic while the list was held cannot have left it half changed: push and pop are single
+        // operations.
         list.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
@@ -152,8 +155,8 @@ impl Slot {
         self.stack.place()
     }
 
-    /// What the child will read: the taker's alone, to be filled before [`Slot::load`], and left alone
-    /// until [`Slot::put_back`].
+    /// What the child will read: the taker's alone, to be filled before [`Slot::load`], and left
+    /// alone until [`Slot::put_back`].
     pub(crate) fn data(&self) -> *mut ChildData {
         self.data.get()
     }
@@ -167,8 +170,8 @@ impl Slot {
     /// Places the launch and returns its address for the child.
     ///
     /// # Safety
-    /// The caller has taken the slot and no child is on it. `launch` points only into this slot, into
-    /// its [`Slot::data`], or into memory that outlives the child's stay.
+    /// The caller has taken the slot and no child is on it. `launch` points only into this slot,
+    /// into its [`Slot::data`], or into memory that outlives the child's stay.
     pub(crate) unsafe fn load(&self, launch: Launch<'static>) -> *mut c_void {
         self.report.reset();
         // SAFETY: the slot is the caller's alone.
@@ -192,8 +195,8 @@ impl Slot {
         Pool::lock(&pool().free).push(self);
     }
 
-    /// Leaves the slot to the pool while its child may still be on it. The kernel clears `tid` when the
-    /// child has left.
+    /// Leaves the slot to the pool while its child may still be on it. The kernel clears `tid` when
+    /// the child has left.
     pub(crate) fn leave_to_pool(&'static self) -> SlotHandle {
         let generation = self.generation.load(Ordering::Acquire);
         Pool::lock(&pool().occupied).push(self);
@@ -225,7 +228,8 @@ pub(crate) struct StartResult {
 }
 
 impl SlotHandle {
-    /// The failure, once there is one. `None` while the child is still on its way and for ever after a success.
+    /// The failure, once there is one. `None` while the child is still on its way and for ever
+    /// after a success.
     pub(crate) fn failure(&self) -> Option<Failure> {
         match *self {
             SlotHandle::Held(slot) => slot.report.failure(),
@@ -237,15 +241,15 @@ impl SlotHandle {
         }
     }
 
-    /// Whether the child has left the slot: the kernel says so at exec and at the child's end. The child
-    /// of a held slot is not watched.
+    /// Whether the child has left the slot: the kernel says so at exec and at the child's end. The
+    /// child of a held slot is not watched.
     pub(crate) fn child_has_left(&self) -> bool {
         let SlotHandle::Pooled { slot, generation } = *self else { return false };
         slot.tid.load(Ordering::Acquire) == 0 || slot.generation.load(Ordering::Acquire) != generation
     }
 
-    /// Suspends the calling thread until [`SlotHandle::child_has_left`], or until `reached`, which is
-    /// asked again after each pause.
+    /// Suspends the calling thread until [`SlotHandle::child_has_left`], or until `reached`, which
+    /// is asked again after each pause.
     pub(crate) fn wait_until(&self, reached: impl Fn() -> bool, pause: Timespec) {
         let SlotHandle::Pooled { slot, .. } = *self else { return };
         while !self.child_has_left() && !reached() {
@@ -263,7 +267,8 @@ impl SlotHandle {
         let mut result = StartResult { failure, tried: None, action: None };
         let (SlotHandle::Held(slot) | SlotHandle::Pooled { slot, .. }) = self;
         if let Some(Failure { phase: Phase::Files, index, .. }) = failure {
-            // SAFETY: the child is gone, and a slot with a failure that nobody has read is not reused.
+            // SAFETY: the child is gone, and a slot with a failure that nobody has read is not
+            // reused.
             let data = unsafe { &*slot.data.get() };
             result.action = data.moves.actions.get(index).copied();
         }

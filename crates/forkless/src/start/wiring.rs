@@ -77,11 +77,11 @@ pub(super) fn wire(spec: &Spec, defaults: Defaults, until_exec: Option<RawFd>) -
 /// Fails where a number cannot be a descriptor's, and where a descriptor named by its number is not
 /// open.
 ///
-/// To be called before a pipe or a pidfd is made: it would take the number of a descriptor that is not
-/// open, and the child would get it instead of an error.
+/// To be called before a pipe or a pidfd is made: it would take the number of a descriptor that is
+/// not open, and the child would get it instead of an error.
 fn check(spec: &Spec, defaults: Defaults) -> Result<(), SpawnError> {
-    // No table reaches it (sysctl_nr_open_max, fs/file.c). Numbers just above a target are used on the
-    // way.
+    // No table reaches it (sysctl_nr_open_max, fs/file.c). Numbers just above a target are used on
+    // the way.
     const BEYOND_ANY_TABLE: RawFd = 1 << 30;
     for (number, stdio) in spec.descriptors(defaults) {
         if !(0..BEYOND_ANY_TABLE).contains(&number) {
@@ -170,8 +170,8 @@ pub(super) fn means(facilities: &Facilities, announce: bool, fetches: bool) -> M
     let limit = if close_range {
         0
     } else {
-        // The table may hold numbers above a limit that was lowered later, so the highest open number
-        // counts, too.
+        // The table may hold numbers above a limit that was lowered later, so the highest open
+        // number counts, too.
         let highest = std::fs::read_dir("/proc/thread-self/fd")
             .map(|d| {
                 d.flatten().filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok()).max().unwrap_or(0) + 1

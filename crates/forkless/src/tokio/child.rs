@@ -28,7 +28,8 @@ pub type ChildStderr = Receiver;
 /// As `tokio::process::Child`: a running child whose end is awaited. Its fields can be moved out.
 ///
 /// ```
-/// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[::tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use forkless::tokio::Command;
 /// let mut child = Command::new("sleep").arg("60").kill_on_drop(true).spawn()?;
 /// assert!(child.try_wait()?.is_none());
@@ -49,7 +50,8 @@ pub struct Child {
     exit: Option<AsyncFd<OwnedFd>>,
 }
 
-/// The process behind a [`Child`], and its drop: so that the fields of a child can be moved out.
+/// The process behind a [`Child`], with its drop. A type with a drop of its own would not let its
+/// fields be moved out, so `Child` has none.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) inner: crate::Child,
@@ -58,7 +60,7 @@ pub(super) struct Held {
 
 impl Child {
     pub(super) fn new(mut inner: crate::Child, kill_on_drop: bool) -> io::Result<Child> {
-        // A drop must not wait in an event loop; the library's reaper does.
+        // A drop must not wait in an event loop. The library's thread reaps the child.
         inner.set_on_drop(OnDrop::Detach);
         let (stdin, stdout, stderr) = (inner.stdin.take(), inner.stdout.take(), inner.stderr.take());
         let held = Held { inner, kill_on_drop };
@@ -72,7 +74,8 @@ impl Child {
     /// The process id, until the child has been waited for; prefer [`Child::pidfd`].
     ///
     /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[::tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// let mut child = Command::new("true").spawn()?;
     /// assert!(child.id().unwrap() > 1);
@@ -87,7 +90,8 @@ impl Child {
     /// As [`crate::Child::pidfd`].
     ///
     /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[::tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// let mut child = Command::new("true").spawn()?;
     /// assert!(child.pidfd().is_some());
@@ -101,7 +105,8 @@ impl Child {
     /// As [`crate::Child::take_pipe`]; wrap it with `tokio::net::unix::pipe`.
     ///
     /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[::tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// use tokio::io::AsyncReadExt as _;
     /// let mut c = Command::new("sh");
@@ -118,11 +123,12 @@ impl Child {
         self.held.inner.take_pipe(number)
     }
 
-    /// Awaits the child's end. Its standard input, if still held here, is closed first. Cancel-safe: nothing is lost when the future
-    /// is dropped, and it can be awaited again.
+    /// Awaits the child's end. Its standard input, if still held here, is closed first.
+    /// Cancel-safe: nothing is lost when the future is dropped, and it can be awaited again.
     ///
     /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[::tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// use std::time::Duration;
     /// let mut child = Command::new("sleep").arg("60").spawn()?;
@@ -149,14 +155,15 @@ impl Child {
                 return Ok(status);
             }
             if let Some(exit) = self.watched() {
-                // Stays ready: a child ends once. Else the runtime is gone that it was first awaited in.
+                // It stays ready, since a child ends once. An error means that the runtime is gone
+                // in which it was first awaited.
                 if exit.readable().await.map(|mut ready| ready.retain_ready()).is_err() {
                     self.exit = None;
                 }
                 if let Some(status) = self.held.inner.try_wait()? {
                     return Ok(status);
                 }
-                // Ended but not to be had yet: a tracer comes first.
+                // The child has ended, but a tracer has to wait for it first.
             }
             let looks = match &mut looks {
                 Some(looks) => looks,
@@ -166,7 +173,7 @@ impl Child {
         }
     }
 
-    /// `None` where there is no pidfd, and where no descriptor or watch is to be had now.
+    /// `None` where there is no pidfd, and where there is no descriptor or watch left now.
     fn watched(&mut self) -> Option<&AsyncFd<OwnedFd>> {
         if self.exit.is_none() {
             // A copy: the registration must not outlive the number, and the handle keeps its own.
@@ -179,7 +186,8 @@ impl Child {
     /// The status if the child has ended.
     ///
     /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[::tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// let mut child = Command::new("sleep").arg("60").kill_on_drop(true).spawn()?;
     /// assert!(child.try_wait()?.is_none());
@@ -195,7 +203,8 @@ impl Child {
     /// Sends SIGKILL and does not wait.
     ///
     /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[::tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// let mut child = Command::new("sleep").arg("60").spawn()?;
     /// child.start_kill()?;
@@ -212,7 +221,8 @@ impl Child {
     /// Sends a signal.
     ///
     /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[::tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// let mut child = Command::new("sleep").arg("60").spawn()?;
     /// child.signal(15)?;
@@ -229,7 +239,8 @@ impl Child {
     /// Sends SIGKILL and awaits the end.
     ///
     /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[::tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// let mut child = Command::new("sleep").arg("60").spawn()?;
     /// child.kill().await?;
@@ -244,7 +255,7 @@ impl Child {
     /// As [`Child::wait`].
     pub async fn kill(&mut self) -> io::Result<()> {
         self.start_kill()?;
-        // Of a child that this process traces a stop may be told first.
+        // If this process traces the child, a wait may tell of a stop first.
         loop {
             let status = self.wait().await?;
             if status.stopped_signal().is_none() || by_pidfd::is_exit_stop(status) {
@@ -256,7 +267,8 @@ impl Child {
     /// Awaits the end and collects what the child writes meanwhile.
     ///
     /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[::tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// let child = Command::new("echo").arg("hi").stdout(forkless::Stdio::piped()).spawn()?;
     /// assert_eq!(child.wait_with_output().await?.stdout, b"hi\n");
@@ -311,7 +323,7 @@ async fn read_all(from: Option<Receiver>) -> io::Result<Vec<u8>> {
     Ok(all)
 }
 
-/// Both, each as it gets on: a child may fill one pipe before it writes to the other.
+/// Awaits both at the same time: a child may fill one pipe before it writes to the other.
 async fn both<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> (A, B) {
     let (mut a, mut b) = (pin!(a), pin!(b));
     let (mut got_a, mut got_b) = (None, None);

@@ -23,7 +23,8 @@ use std::process::{ExitStatus, Output};
 /// [`Command::as_inner_mut`].
 ///
 /// ```
-/// # #[::tokio::main(flavor = "current_thread")] async fn main() -> std::io::Result<()> {
+/// # #[::tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
 /// let mut c = forkless::tokio::Command::new("sh");
 /// c.args(["-c", "umask"]).as_inner_mut().umask(0o077);
 /// assert_eq!(c.output().await?.stdout, b"0077\n");
@@ -36,8 +37,8 @@ pub struct Command {
 }
 
 impl From<crate::Command> for Command {
-    /// The same command, to be awaited. Its [`OnDrop`] policy is kept only as far as [`Command::kill_on_drop`] has it: a
-    /// drop must not wait in an event loop.
+    /// The same command, to be awaited. Of its [`OnDrop`] policy only [`Command::kill_on_drop`] is
+    /// kept: a drop must not wait in an event loop.
     fn from(inner: crate::Command) -> Command {
         let kill_on_drop = inner.spec.on_drop == OnDrop::Kill;
         Command { inner, kill_on_drop }
@@ -45,10 +46,12 @@ impl From<crate::Command> for Command {
 }
 
 impl Command {
-    /// As [`crate::process::Command::new`]; a [`crate::Command`] becomes one by `From`, with its own defaults.
+    /// As [`crate::process::Command::new`]; a [`crate::Command`] becomes one by `From`, with its
+    /// own defaults.
     ///
     /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[::tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// assert!(Command::new("true").status().await?.success());
     /// # Ok(()) }
@@ -57,10 +60,11 @@ impl Command {
         Command::from(crate::Command::from(crate::process::Command::new(program)))
     }
 
-    /// The command itself, for what has no method here.
+    /// The command itself, for settings that have no method here.
     ///
     /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[::tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// assert_eq!(Command::new("true").as_inner().get_program(), "true");
     /// # Ok(()) }
@@ -72,7 +76,8 @@ impl Command {
     /// The command itself, to be changed.
     ///
     /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[::tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// let mut c = Command::new("nice");
     /// c.as_inner_mut().nice(19);
@@ -86,7 +91,8 @@ impl Command {
     /// Adds an argument.
     ///
     /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[::tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// assert_eq!(Command::new("echo").arg("a").output().await?.stdout, b"a\n");
     /// # Ok(()) }
@@ -99,7 +105,8 @@ impl Command {
     /// Adds arguments.
     ///
     /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[::tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// assert_eq!(Command::new("echo").args(["a", "b"]).output().await?.stdout, b"a b\n");
     /// # Ok(()) }
@@ -112,7 +119,8 @@ impl Command {
     /// Sets an environment variable.
     ///
     /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[::tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// assert_eq!(Command::new("printenv").arg("A").env("A", "1").output().await?.stdout, b"1\n");
     /// # Ok(()) }
@@ -125,7 +133,8 @@ impl Command {
     /// Sets environment variables.
     ///
     /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[::tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// assert_eq!(Command::new("printenv").arg("B").envs([("A", "1"), ("B", "2")]).output().await?.stdout, b"2\n");
     /// # Ok(()) }
@@ -143,7 +152,8 @@ impl Command {
     /// Removes an environment variable.
     ///
     /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[::tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// assert_eq!(Command::new("printenv").arg("A").env("A", "1").env_remove("A").status().await?.code(), Some(1));
     /// # Ok(()) }
@@ -156,7 +166,8 @@ impl Command {
     /// Starts with no variable at all, and forgets those set so far.
     ///
     /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[::tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// assert_eq!(Command::new("/usr/bin/env").env_clear().env("A", "1").output().await?.stdout, b"A=1\n");
     /// # Ok(()) }
@@ -169,7 +180,8 @@ impl Command {
     /// The program's own name, `argv[0]`.
     ///
     /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[::tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// assert_eq!(Command::new("sh").arg0("-x").args(["-c", "echo $0"]).output().await?.stdout, b"-x\n");
     /// # Ok(()) }
@@ -182,7 +194,8 @@ impl Command {
     /// The user; see [`crate::Command::uid`].
     ///
     /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[::tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// let me = rustix::process::getuid().as_raw();
     /// assert_eq!(Command::new("id").arg("-u").uid(me).output().await?.stdout, format!("{me}\n").as_bytes());
@@ -196,7 +209,8 @@ impl Command {
     /// The group.
     ///
     /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[::tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// let mine = rustix::process::getgid().as_raw();
     /// assert_eq!(Command::new("id").arg("-g").gid(mine).output().await?.stdout, format!("{mine}\n").as_bytes());
@@ -210,7 +224,8 @@ impl Command {
     /// The process group; 0 for a new one.
     ///
     /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[::tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// let child = Command::new("sleep").arg("60").process_group(0).kill_on_drop(true).spawn()?;
     /// let pid = rustix::process::Pid::from_raw(child.id().unwrap() as i32);
@@ -225,7 +240,8 @@ impl Command {
     /// A function to run in the child before exec; see [`crate::Command::pre_exec`].
     ///
     /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[::tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// let mut c = Command::new("true");
     /// // SAFETY: it does nothing.
@@ -248,7 +264,8 @@ impl Command {
     /// The working directory.
     ///
     /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[::tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// assert_eq!(Command::new("pwd").current_dir("/usr").output().await?.stdout, b"/usr\n");
     /// # Ok(()) }
@@ -261,7 +278,8 @@ impl Command {
     /// Standard input.
     ///
     /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[::tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// use tokio::io::AsyncWriteExt as _;
     /// let mut child = Command::new("grep").args(["-q", "x"]).stdin(forkless::Stdio::piped()).spawn()?;
@@ -277,7 +295,8 @@ impl Command {
     /// Standard output.
     ///
     /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[::tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// use tokio::io::AsyncReadExt as _;
     /// let mut child = Command::new("echo").arg("hi").stdout(forkless::Stdio::piped()).spawn()?;
@@ -295,7 +314,8 @@ impl Command {
     /// Standard error.
     ///
     /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[::tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// let status = Command::new("ls").arg("/nowhere").stderr(forkless::Stdio::null()).status().await?;
     /// assert_eq!(status.code(), Some(2));
@@ -306,10 +326,12 @@ impl Command {
         self
     }
 
-    /// Whether dropping the [`Child`], or a future that holds it, kills it. It is reaped either way, in the background.
+    /// Whether dropping the [`Child`], or a future that holds it, kills it. It is reaped either
+    /// way, in the background.
     ///
     /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[::tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// let child = Command::new("sleep").arg("60").kill_on_drop(true).spawn()?;
     /// drop(child); // killed, and reaped in the background
@@ -320,10 +342,12 @@ impl Command {
         self
     }
 
-    /// Starts the program and returns when it runs, as `tokio::process::Command::spawn`: the thread is suspended for some 100 us.
+    /// Starts the program and returns when it runs, as `tokio::process::Command::spawn`: the thread
+    /// is suspended for some 100 us.
     ///
     /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[::tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// let mut child = Command::new("true").spawn()?; // it runs
     /// assert!(child.wait().await?.success());
@@ -342,13 +366,15 @@ impl Command {
         Child::new(inner, self.kill_on_drop)
     }
 
-    /// Starts the program and awaits the moment it runs: the thread is suspended for the clone alone, except with credentials, a cgroup, `pre_exec` or
-    /// a parent death signal, as [`crate::Command::spawn_nonblocking`] says.
+    /// Starts the program and awaits the moment it runs: the thread is suspended for the clone
+    /// alone, except with credentials, a cgroup, `pre_exec` or a parent death signal, as
+    /// [`crate::Command::spawn_nonblocking`] says.
     ///
     /// When the future is dropped before, the child is treated as a dropped [`Child`] is.
     ///
     /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[::tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::{Step, tokio::Command};
     /// let mut child = Command::new("true").spawn_async().await?; // it runs
     /// assert!(child.wait().await?.success());
@@ -387,10 +413,12 @@ impl Command {
         Ok(child)
     }
 
-    /// Starts the program now and awaits its end. When the future is dropped before, the child is treated as a dropped [`Child`] is.
+    /// Starts the program now and awaits its end. When the future is dropped before, the child is
+    /// treated as a dropped [`Child`] is.
     ///
     /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[::tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// assert_eq!(Command::new("false").status().await?.code(), Some(1));
     /// # Ok(()) }
@@ -410,11 +438,13 @@ impl Command {
         }
     }
 
-    /// Starts the program now and collects what it writes to standard output and error, which are pipes whatever was said before; input is
-    /// inherited. When the future is dropped before, so is what was read, and the child is treated as a dropped [`Child`] is.
+    /// Starts the program now and collects what it writes to standard output and error, which are
+    /// pipes whatever was said before; input is inherited. When the future is dropped before, so is
+    /// what was read, and the child is treated as a dropped [`Child`] is.
     ///
     /// ```
-    /// # #[::tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[::tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// assert_eq!(Command::new("echo").output().await?.stdout, b"\n");
     /// # Ok(()) }
@@ -434,7 +464,7 @@ impl Command {
 
 #[cfg(test)]
 thread_local! {
-    /// What a test does while this process holds the pipe that a child is to hold alone.
+    /// Called by a start while this process holds the pipe that a child is to hold alone.
     pub(super) static WHILE_HELD: std::cell::Cell<Option<fn()>> = const { std::cell::Cell::new(None) };
 }
 
@@ -448,7 +478,8 @@ mod tests {
         static WORKER: Cell<i32> = const { Cell::new(0) };
     }
 
-    /// A process that inherits all there is, and ends by itself only when this test has hung.
+    /// Forks a process that inherits all descriptors, and ends by itself only when this test has
+    /// hung.
     fn fork_a_worker() {
         // SAFETY: the child makes system calls only.
         let pid = unsafe { libc::fork() };
@@ -495,7 +526,7 @@ mod tests {
         beside_a_worker(&tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap());
     }
 
-    /// Regression: it panicked.
+    /// Regression: the wait panicked.
     #[test]
     fn a_wait_without_a_pidfd_needs_none_either() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();

@@ -1,4 +1,5 @@
-//! What a child can be besides its program: user, limits, scheduling, session, terminal, cgroup, and whose death it follows.
+//! What a child can be besides its program: user, limits, scheduling, session, terminal, cgroup,
+//! and whose death it follows.
 
 use crate::descriptors::report_with;
 use crate::faults::Dir;
@@ -39,7 +40,8 @@ fn users_groups_and_directory_in_the_order_that_privilege_needs() {
     assert_eq!(r.get("limit.nofile"), format!("{} {}", old.hard, old.hard));
 }
 
-/// Regression: whether to give up the groups was decided when the command was laid out, by who laid it out.
+/// Regression: whether to give up the groups was decided when the command was laid out, by who laid
+/// it out.
 fn a_prepared_command_gives_up_the_groups_of_whoever_starts_it() {
     need_root();
     let groups = rustix::process::getgroups().unwrap();
@@ -114,8 +116,9 @@ fn unprivileged() {
     assert_eq!(process::dumpable(), dumpable);
 }
 
-/// A change of credentials in memory that is shared clears the parent's dumpable flag: it must be back afterwards, and must not be
-/// back while any such child is still here, whose new user could otherwise read the parent through it.
+/// A change of credentials in memory that is shared clears the parent's dumpable flag: it must be
+/// back afterwards, and must not be back while any such child is still here, whose new user could
+/// otherwise read the parent through it.
 #[expect(unsafe_code, reason = "pre_exec is unsafe")]
 fn the_dumpable_flag_is_cleared_while_a_child_of_another_user_is_in_our_memory() {
     need_root();
@@ -151,8 +154,8 @@ fn the_dumpable_flag_is_cleared_while_a_child_of_another_user_is_in_our_memory()
     assert_eq!(process::dumpable(), Ok(1));
 }
 
-/// Regression: a function's own change, by raw system calls, was not counted. The flag stayed cleared for good; and a start with a user
-/// that ended meanwhile put it back.
+/// Regression: a function's own change, by raw system calls, was not counted. The flag stayed
+/// cleared for good; and a start with a user that ended meanwhile put it back.
 #[expect(unsafe_code, reason = "pre_exec is unsafe")]
 fn the_dumpable_flag_is_cleared_while_a_hook_is_another_user() {
     need_root();
@@ -420,7 +423,8 @@ fn full_group() -> Group {
     group
 }
 
-/// Regression: the kernel kills all that share the memory of the process it has chosen, and the child shared this process's.
+/// Regression: the kernel kills all that share the memory of the process it has chosen, and the
+/// child shared this process's.
 fn a_cgroup_out_of_memory_ends_the_child_alone() {
     let group = full_group();
     let worker = short_of("starts_in_a_full_cgroup");

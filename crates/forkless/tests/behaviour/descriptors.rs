@@ -1,4 +1,5 @@
-//! The child's descriptors: exactly those it was given, whatever the numbers, however many are open, whoever else opens and closes.
+//! The child's descriptors: exactly those it was given, whatever the numbers, however many are
+//! open, whoever else opens and closes.
 
 use crate::support::report::{self, Report};
 use crate::support::{Case, cases, filter, me, need_root, short_of, skip};
@@ -311,7 +312,8 @@ fn starts_beside_another_number_one() {
 /// A number that is fetched instead of copied.
 const FAR: i32 = 100;
 
-/// In a thread whose descriptor table is not the first one's: each has a pipe at [`FAR`], with what its name says.
+/// In a thread whose descriptor table is not the first one's: each has a pipe at [`FAR`], with what
+/// its name says.
 #[expect(unsafe_code, reason = "unshare(2) of one thread")]
 fn in_a_table_of_its_own(body: impl FnOnce() + Send) {
     let hold = |text: &[u8]| {

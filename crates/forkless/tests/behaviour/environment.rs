@@ -87,7 +87,8 @@ fn an_entry_without_a_value_is_handed_on_to_no_child() {
     assert_eq!(changed.stdout, b"=C:=D\nPATH=/usr/bin:/bin\nA=3\n");
 }
 
-/// Regression: a command that changes one variable handed on all of several with one other name, of which most programs take the first.
+/// Regression: a command that changes one variable handed on all of several with one other name, of
+/// which most programs take the first.
 fn of_several_variables_of_one_name_the_last_is_handed_on_with_changes() {
     let strings: Vec<CString> =
         ["A=1", "PATH=/usr/bin:/bin", "A=2", "B=1", "PATH=/later"].map(|s| CString::new(s).unwrap()).into();

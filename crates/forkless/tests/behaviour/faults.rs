@@ -1,4 +1,5 @@
-//! Bad input and faults: a typed error or the documented result, never a hang, and nothing left behind.
+//! Bad input and faults: a typed error or the documented result, never a hang, and nothing left
+//! behind.
 
 use crate::support::guard::{self, mappings};
 use crate::support::{Case, cases, me, need_root, patience, short_of};
@@ -208,8 +209,8 @@ fn a_file_open_for_writing_is_waited_for_and_not_for_ever() {
     assert!((0..100).any(|_| waited_for()));
 }
 
-/// Two threads that each write a program and start it: without patience one fails because the other's child still has the file
-/// open (golang.org/issue/22315).
+/// Two threads that each write a program and start it: without patience one fails because the
+/// other's child still has the file open (golang.org/issue/22315).
 fn writing_and_starting_programs_in_two_threads() {
     let dir = Dir::new();
     std::thread::scope(|s| {
@@ -303,7 +304,8 @@ fn with_a_full_table<T>(body: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Regression: EMFILE, since there was no number for the pidfd. std's starts need none where nothing is a pipe.
+/// Regression: EMFILE, since there was no number for the pidfd. std's starts need none where
+/// nothing is a pipe.
 fn a_full_table_stops_no_start() {
     let prepared = new("/bin/false").prepare().unwrap();
     let (children, others) = with_a_full_table(|| {
@@ -357,7 +359,8 @@ fn awaits_with_a_full_table() {
     std::process::exit(77);
 }
 
-/// Regression: the wait failed with EMFILE, since there was no number to watch the pidfd by. In another process: tokio keeps sockets.
+/// Regression: the wait failed with EMFILE, since there was no number to watch the pidfd by. In
+/// another process: tokio keeps sockets.
 fn a_full_table_stops_no_awaited_wait() {
     let worker = short_of("awaits_with_a_full_table");
     let out = std::process::Command::new(me()).args(["--bare", worker]).output().unwrap();

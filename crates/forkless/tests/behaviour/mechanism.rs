@@ -268,7 +268,8 @@ fn spawning_shares_memory_and_table_and_waits_for_exec() {
     );
 }
 
-/// Where somebody else may reap the child, a handle keeps its status; where nobody can, the start does without.
+/// Where somebody else may reap the child, a handle keeps its status; where nobody can, the start
+/// does without.
 fn only_a_wait_that_can_be_overtaken_takes_a_pidfd() {
     if cfg!(any(not(target_env = "gnu"), target_feature = "crt-static")) {
         crate::support::skip("this C library does not say whether the process has threads");
@@ -328,7 +329,8 @@ fn a_large_table_is_not_copied_even_with_holes() {
     has(the_clone(&t), c::CLONE_VM | c::CLONE_FILES, c::CLONE_VFORK);
 }
 
-/// Not one call for each number up to the limit: a second of them, where a call costs what it does under gVisor.
+/// Not one call for each number up to the limit: a second of them, where a call costs what it does
+/// under gVisor.
 fn without_close_range_only_what_is_open_is_closed() {
     let t = traced("without_close_range");
     let closed = t.of(libc::SYS_close).iter().filter(|call| call.pid != t.main).count();
@@ -391,7 +393,8 @@ fn output_makes_two_pipes_and_one_process() {
     assert_eq!(t.of(libc::SYS_pipe2).len(), 2);
 }
 
-/// Every system call of the child between clone and exec, in turn, is where it is killed or refused.
+/// Every system call of the child between clone and exec, in turn, is where it is killed or
+/// refused.
 fn at_each_call_of_the_child(worker: &'static str, act: fn(&Call) -> Act) {
     let mut reached = 0;
     for k in 0.. {

@@ -1,5 +1,5 @@
-//! Children whose handle was dropped while they ran: how they are reaped, at which cost, and under a program that closes, limits and
-//! reaps whatever it likes.
+//! Children whose handle was dropped while they ran: how they are reaped, at which cost, and under
+//! a program that closes, limits and reaps whatever it likes.
 #![expect(unsafe_code, reason = "fork(2) and ptrace(2), to be a tracer")]
 
 use crate::support::trace;
@@ -164,7 +164,8 @@ fn children_that_others_reap_are_given_up() {
     guard::settle(1);
 }
 
-/// A tracer takes the end of a child first. Until then the child is ready, and there is nothing to be had.
+/// A tracer takes the end of a child first. Until then the child is ready, and there is nothing to
+/// be had.
 fn a_child_that_is_traced_is_not_waited_for_in_a_loop() {
     let (mut children, w) = waiting(1);
     let child = children.pop().unwrap();

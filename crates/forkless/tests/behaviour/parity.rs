@@ -1,4 +1,5 @@
-//! The same code against `std::process::Command` and ours: same status, same output, same view of itself in the child.
+//! The same code against `std::process::Command` and ours: same status, same output, same view of
+//! itself in the child.
 
 use crate::support::report::{self, Report};
 use crate::support::{cases, me, need_root};

@@ -38,7 +38,8 @@ fn fields_move_out_of_a_child() {
         std::io::read_to_string(out).unwrap()
     };
     assert_eq!(text, "hi\n");
-    // A drop that waits must not wait for the pipe it still holds: fields are dropped in their order.
+    // A drop that waits must not wait for the pipe it still holds: fields are dropped in their
+    // order.
     let mut c = forkless::Command::new("sh");
     c.args(["-c", "head -c 1000000 /dev/zero; :"]).stdout(forkless::Stdio::piped());
     drop(c.on_drop(forkless::OnDrop::Wait).spawn().unwrap());
@@ -180,8 +181,8 @@ fn our_commands_become_stds_or_are_refused() {
     }
 }
 
-/// The message's backtrace is taken under locks of this process's: a child that died of it, since the unwinder read past the child's
-/// stack, left them held, and the next panic waited for ever.
+/// The message's backtrace is taken under locks of this process's: a child that died of it, since
+/// the unwinder read past the child's stack, left them held, and the next panic waited for ever.
 fn panicked() {
     let mut c = forkless::process::Command::new("true");
     // SAFETY: a panic is what is tested; no other thread is there to hold a lock.
@@ -210,7 +211,8 @@ fn a_hook_that_panics_with_a_backtrace_leaves_no_lock_held() {
     }
 }
 
-/// The first child dies in a panic hook, as where one aborts, in this memory. The next run what they are to run.
+/// The first child dies in a panic hook, as where one aborts, in this memory. The next run what
+/// they are to run.
 fn died_panicking() {
     use std::sync::atomic::{AtomicBool, Ordering};
     static PANICS: AtomicBool = AtomicBool::new(true);

@@ -1,4 +1,5 @@
-//! Talking to children: any size both ways, limits, deadlines that hold whoever keeps the pipe, lines and chunks; pipelines.
+//! Talking to children: any size both ways, limits, deadlines that hold whoever keeps the pipe,
+//! lines and chunks; pipelines.
 
 use crate::support::{Case, cases, me, need_root, short_of, skip};
 use forkless::{Command, End, OnDrop, Stdio, Step};
@@ -203,7 +204,8 @@ fn writing_to_a_child_that_went_kills_nobody() {
     assert!(!pending.has(libc::SIGPIPE));
 }
 
-/// As an unprivileged user: a program that has become root's for good (as sudo's does) cannot be killed, and the deadline must hold all the same.
+/// As an unprivileged user: a program that has become root's for good (as sudo's does) cannot be
+/// killed, and the deadline must hold all the same.
 fn cannot_kill() {
     let program = std::env::var("SETUID_SLEEP").unwrap();
     nix_setuid();

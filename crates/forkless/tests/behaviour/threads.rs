@@ -1,4 +1,5 @@
-//! The library's own threads beside the program's: what they must answer, what they must not hold, and what they must not give.
+//! The library's own threads beside the program's: what they must answer, what they must not hold,
+//! and what they must not give.
 #![expect(
     unsafe_code,
     reason = "libc's calls that change the credentials of every thread, and raw ones of a single thread"
@@ -31,8 +32,8 @@ impl Drop for Watchdog {
     }
 }
 
-/// A thread that does nothing until this is dropped. The first thread answers libc's signals whatever its mask: a program of one
-/// thread shows nothing.
+/// A thread that does nothing until this is dropped. The first thread answers libc's signals
+/// whatever its mask: a program of one thread shows nothing.
 struct Second(Option<(std::sync::mpsc::Sender<()>, std::thread::JoinHandle<()>)>);
 
 impl Second {
@@ -166,7 +167,8 @@ fn a_line_s_output_is_read_with_the_program_s_signals_blocked() {
     assert_reachable(&masks);
 }
 
-/// What the child of this thread is, with a death signal and without. Both run this program, through a descriptor that anybody may read.
+/// What the child of this thread is, with a death signal and without. Both run this program,
+/// through a descriptor that anybody may read.
 fn both_reports() -> [Report; 2] {
     let file = std::fs::File::open(me()).unwrap();
     [false, true].map(|with_signal| {

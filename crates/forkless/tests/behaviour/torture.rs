@@ -1,8 +1,9 @@
-//! Everything at once: threads that start children in every way, beside threads that change what belongs to the whole process.
+//! Everything at once: threads that start children in every way, beside threads that change what
+//! belongs to the whole process.
 //!
-//! Bounded by numbers of operations. `FORKLESS_TORTURE=20000 cargo test -p forkless --test behaviour torture` has each starting
-//! thread do so many (`FORKLESS_TORTURE_THREADS` says how many threads) and lasts as long as that takes; the short form is part of
-//! every test run.
+//! Bounded by numbers of operations. `FORKLESS_TORTURE=20000 cargo test -p forkless --test
+//! behaviour torture` has each starting thread do so many (`FORKLESS_TORTURE_THREADS` says how many
+//! threads) and lasts as long as that takes; the short form is part of every test run.
 #![expect(unsafe_code, reason = "hooks, libc's calls on credentials, handlers and the environment, fork(2)")]
 
 use crate::descriptors::report_with;
@@ -150,7 +151,8 @@ const CHANGES: [Change; 7] = [
     }),
     ("environment", |round| {
         let name = format!("FORKLESS_TORTURE_{}", round % 50);
-        // SAFETY: nothing here reads the environment but through std and the library, which take std's lock.
+        // SAFETY: nothing here reads the environment but through std and the library, which take
+        // std's lock.
         unsafe { std::env::set_var(&name, "x".repeat(round as usize % 100)) };
         // SAFETY: as above.
         unsafe { std::env::remove_var(&name) };

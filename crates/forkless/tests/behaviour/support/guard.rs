@@ -1,5 +1,5 @@
-//! What a case must leave as it found it: descriptors, children, threads, mappings, signal mask and dispositions, working
-//! directory, umask, dumpable flag.
+//! What a case must leave as it found it: descriptors, children, threads, mappings, signal mask and
+//! dispositions, working directory, umask, dumpable flag.
 
 use super::Case;
 use forkless_sys::signal::{self, Disposition, SigSet};
@@ -95,8 +95,8 @@ pub fn settle(threads_before: usize) {
     }
 }
 
-/// Runs a case and compares. Mappings may grow at first (allocator arenas, cached stacks, the pool's slots) but not for ever: a
-/// leak grows in every round.
+/// Runs a case and compares. Mappings may grow at first (allocator arenas, cached stacks, the
+/// pool's slots) but not for ever: a leak grows in every round.
 pub fn around(case: &Case) {
     let mut grew = Vec::new();
     for _ in 0..4 {
@@ -115,7 +115,8 @@ pub fn around(case: &Case) {
             return;
         }
     }
-    // musl maps what this function itself holds, and unmaps it: then every round begins with as many.
+    // musl maps what this function itself holds, and unmaps it: then every round begins with as
+    // many.
     let leaks = grew.windows(2).all(|rounds| rounds[0].0 < rounds[1].0);
     assert!(!leaks, "mappings grow with every run: {grew:?}");
 }

@@ -1,8 +1,10 @@
-//! Runs every case in a process of its own: what a start leaves behind shows in the process's descriptors, children, threads,
-//! mappings and masks, which other tests in the same process would blur; and some cases close 0, install filters or ignore signals.
+//! Runs every case in a process of its own: what a start leaves behind shows in the process's
+//! descriptors, children, threads, mappings and masks, which other tests in the same process would
+//! blur; and some cases close 0, install filters or ignore signals.
 //!
-//! The runner understands what `cargo test` and its users pass most: a filter, `--exact`, `--list`, `--nocapture`. A case that cannot
-//! run here says so with [`skip`]; skips are counted and printed with their reason.
+//! The runner understands what `cargo test` and its users pass most: a filter, `--exact`, `--list`,
+//! `--nocapture`. A case that cannot run here says so with [`skip`]; skips are counted and printed
+//! with their reason.
 
 pub mod filter;
 pub mod guard;
@@ -27,7 +29,8 @@ pub struct Case {
     pub repeatable: bool,
 }
 
-/// A module's cases, by the names of its functions; those after `once` change their process for good.
+/// A module's cases, by the names of its functions; those after `once` change their process for
+/// good.
 macro_rules! cases {
     ($($name:ident),* $(,)? $(; once $($once:ident),* $(,)?)?) => {
         pub const CASES: &[$crate::support::Case] = &[
@@ -88,7 +91,8 @@ pub fn need_root() {
     }
 }
 
-/// Ends the case where time passes too slowly for what it promises: `tests/kernels/library.sh` says so to its emulated systems.
+/// Ends the case where time passes too slowly for what it promises: `tests/kernels/library.sh` says
+/// so to its emulated systems.
 pub fn need_real_time() {
     if emulated() {
         skip("an emulator's times mean nothing");

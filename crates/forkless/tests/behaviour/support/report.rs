@@ -1,5 +1,5 @@
-//! The child program of most cases: says what it was started with. It runs from `.init_array`, before std's runtime opens 0, 1 and 2 where
-//! they are closed and ignores SIGPIPE.
+//! The child program of most cases: says what it was started with. It runs from `.init_array`,
+//! before std's runtime opens 0, 1 and 2 where they are closed and ignores SIGPIPE.
 #![expect(unsafe_code, reason = "a constructor has no safe form")]
 
 use std::collections::BTreeMap;
@@ -8,7 +8,8 @@ use std::ffi::CStr;
 use std::ffi::{c_char, c_int};
 use std::fmt::Write;
 
-/// The resources whose limits are reported, by the kernel's numbers (`RLIMIT_*`, x86-64 and aarch64).
+/// The resources whose limits are reported, by the kernel's numbers (`RLIMIT_*`, x86-64 and
+/// aarch64).
 pub const LIMITS: [&str; 16] = [
     "cpu",
     "fsize",
@@ -43,7 +44,8 @@ extern "C" fn before_main(argc: c_int, argv: *const *const c_char, _envp: *const
             i32::from(forkless_sys::fd::write(to, text.as_bytes()) != Ok(text.len()))
         }
         "exit" => args.get(2).and_then(|n| n.parse().ok()).unwrap_or(0),
-        // Set-user-ID: gives up the user that may kill it, says so, and lives as long as a file is there, or until a test has hung.
+        // Set-user-ID: gives up the user that may kill it, says so, and lives as long as a file is
+        // there, or until a test has hung.
         "stubborn" => {
             let changed = forkless_sys::ids::setresuid(0, 0, 0);
             let _ = forkless_sys::fd::write(1, b"x");
