@@ -150,7 +150,8 @@ impl Step {
 /// ```
 ///
 /// ```
-/// let err = forkless::Command::new("/bin/true").current_dir("/nowhere").status().unwrap_err();
+/// let err =
+///     forkless::Command::new("/bin/true").current_dir("/nowhere").status().unwrap_err();
 /// assert_eq!(err.to_string(), "chdir to /nowhere: No such file or directory");
 /// assert_eq!(err.step(), forkless::Step::Chdir);
 /// assert_eq!(err.kind(), std::io::ErrorKind::NotFound);

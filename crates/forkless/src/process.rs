@@ -21,9 +21,12 @@
 //!   not take them. See [`crate::Command::into_std`] and [`crate::Child::into_parts`].
 //!
 //! ```
-//! use forkless::process::{Command, CommandExt, Stdio}; // was: std::process, and std::os::unix::process
+//! // Was: std::process, and std::os::unix::process.
+//! use forkless::process::{Command, CommandExt, Stdio};
 //! fn first_line() -> std::io::Result<String> {
-//!     let mut child = Command::new("sh").arg0("-sh").args(["-c", "echo $0"]).stdout(Stdio::piped()).spawn()?;
+//!     let mut sh = Command::new("sh");
+//!     sh.arg0("-sh").args(["-c", "echo $0"]).stdout(Stdio::piped());
+//!     let mut child = sh.spawn()?;
 //!     child.wait()?;
 //!     std::io::read_to_string(child.stdout.unwrap())
 //! }
@@ -62,7 +65,10 @@ pub(crate) fn waited(e: WaitError) -> io::Error {
 /// use forkless::process::Command;
 /// let missing = Command::new("/nowhere").status().unwrap_err();
 /// assert_eq!(missing.raw_os_error(), Some(2));
-/// assert_eq!(missing.to_string(), std::process::Command::new("/nowhere").status().unwrap_err().to_string());
+/// assert_eq!(
+///     missing.to_string(),
+///     std::process::Command::new("/nowhere").status().unwrap_err().to_string()
+/// );
 /// ```
 pub struct Command(crate::Command);
 
@@ -156,7 +162,10 @@ impl Command {
     ///
     /// ```
     /// use forkless::process::Command;
-    /// assert_eq!(Command::new("printenv").arg("B").envs([("A", "1"), ("B", "2")]).output()?.stdout, b"2\n");
+    /// assert_eq!(
+    ///     Command::new("printenv").arg("B").envs([("A", "1"), ("B", "2")]).output()?.stdout,
+    ///     b"2\n"
+    /// );
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn envs<I, K, V>(&mut self, vars: I) -> &mut Command
@@ -173,7 +182,10 @@ impl Command {
     ///
     /// ```
     /// use forkless::process::Command;
-    /// assert_eq!(Command::new("printenv").arg("A").env("A", "1").env_remove("A").status()?.code(), Some(1));
+    /// assert_eq!(
+    ///     Command::new("printenv").arg("A").env("A", "1").env_remove("A").status()?.code(),
+    ///     Some(1)
+    /// );
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn env_remove<K: AsRef<OsStr>>(&mut self, key: K) -> &mut Command {
@@ -185,7 +197,10 @@ impl Command {
     ///
     /// ```
     /// use forkless::process::Command;
-    /// assert_eq!(Command::new("/usr/bin/env").env_clear().env("A", "1").output()?.stdout, b"A=1\n");
+    /// assert_eq!(
+    ///     Command::new("/usr/bin/env").env_clear().env("A", "1").output()?.stdout,
+    ///     b"A=1\n"
+    /// );
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn env_clear(&mut self) -> &mut Command {
@@ -234,7 +249,10 @@ impl Command {
     ///
     /// ```
     /// use forkless::process::{Command, Stdio};
-    /// assert_eq!(Command::new("ls").arg("/nowhere").stderr(Stdio::null()).status()?.code(), Some(2));
+    /// assert_eq!(
+    ///     Command::new("ls").arg("/nowhere").stderr(Stdio::null()).status()?.code(),
+    ///     Some(2)
+    /// );
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn stderr<T: Into<Stdio>>(&mut self, cfg: T) -> &mut Command {

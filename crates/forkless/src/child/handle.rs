@@ -192,7 +192,11 @@ impl Child {
     ///
     /// ```
     /// use forkless::{Command, Stdio};
-    /// let mut child = Command::new("sh").args(["-c", "echo hi >&5"]).fd(5, Stdio::piped()).spawn().unwrap();
+    /// let mut child = Command::new("sh")
+    ///     .args(["-c", "echo hi >&5"])
+    ///     .fd(5, Stdio::piped())
+    ///     .spawn()
+    ///     .unwrap();
     /// let pipe = child.take_pipe(5).unwrap();
     /// assert_eq!(std::io::read_to_string(std::fs::File::from(pipe)).unwrap(), "hi\n");
     /// assert!(child.take_pipe(5).is_none());
@@ -438,7 +442,11 @@ impl Child {
     /// `process_group(0)` or `setsid`.
     ///
     /// ```
-    /// let mut child = forkless::Command::new("sh").args(["-c", "sleep 60; true"]).process_group(0).spawn().unwrap();
+    /// let mut child = forkless::Command::new("sh")
+    ///     .args(["-c", "sleep 60; true"])
+    ///     .process_group(0)
+    ///     .spawn()
+    ///     .unwrap();
     /// child.signal_group(15).unwrap(); // the shell and its sleep
     /// assert!(!child.wait().unwrap().success());
     /// ```
@@ -469,7 +477,11 @@ impl Child {
     /// SIGKILL to the whole group; see [`Child::signal_group`].
     ///
     /// ```
-    /// let mut child = forkless::Command::new("sh").args(["-c", "sleep 60; true"]).process_group(0).spawn().unwrap();
+    /// let mut child = forkless::Command::new("sh")
+    ///     .args(["-c", "sleep 60; true"])
+    ///     .process_group(0)
+    ///     .spawn()
+    ///     .unwrap();
     /// child.kill_group().unwrap();
     /// assert!(!child.wait().unwrap().success());
     /// ```

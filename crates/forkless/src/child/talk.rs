@@ -39,7 +39,8 @@ pub enum End {
 ///
 /// ```
 /// use forkless::Command;
-/// let (status, said) = Command::new("sh").args(["-c", "echo a; echo b >&2"]).communicate().run().unwrap();
+/// let (status, said) =
+///     Command::new("sh").args(["-c", "echo a; echo b >&2"]).communicate().run().unwrap();
 /// assert!(status.success());
 /// assert_eq!((said.stdout, said.stderr), (b"a\n".to_vec(), b"b\n".to_vec()));
 /// ```

@@ -46,7 +46,8 @@ impl Command {
     /// use forkless::{Command, Step};
     /// match Command::new("id").arg("-G").groups(&[7, 9]).output() {
     ///     Ok(out) => assert!(String::from_utf8_lossy(&out.stdout).ends_with("7 9\n")),
-    ///     Err(e) => assert_eq!((e.step(), e.raw_os_error()), (Step::Groups, Some(1))), // EPERM: not root
+    ///     // EPERM: not root.
+    ///     Err(e) => assert_eq!((e.step(), e.raw_os_error()), (Step::Groups, Some(1))),
     /// }
     /// ```
     pub fn groups(&mut self, groups: &[u32]) -> &mut Command {
@@ -95,8 +96,13 @@ impl Command {
     /// grantpt(&main)?;
     /// unlockpt(&main)?;
     /// let path = ptsname(&main, Vec::new())?;
-    /// let tty = std::fs::File::options().read(true).write(true).open(path.to_str().unwrap())?;
-    /// let status = Command::new("sh").args(["-c", ": </dev/tty"]).stdin(tty).controlling_terminal(0).status()?;
+    /// let tty =
+    ///     std::fs::File::options().read(true).write(true).open(path.to_str().unwrap())?;
+    /// let status = Command::new("sh")
+    ///     .args(["-c", ": </dev/tty"])
+    ///     .stdin(tty)
+    ///     .controlling_terminal(0)
+    ///     .status()?;
     /// assert!(status.success()); // /dev/tty is there
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -117,7 +123,7 @@ impl Command {
     /// unlockpt(&main)?;
     /// let path = ptsname(&main, Vec::new())?;
     /// let tty = std::fs::File::options().read(true).write(true).open(path.to_str().unwrap())?;
-    /// // A new session with this terminal, and its leader in front: what a terminal emulator starts.
+    /// // As a terminal emulator does: a new session with this terminal, and its leader in front.
     /// let status = Command::new("sh").args(["-c", "ps -o stat= -p $$ | grep -q +"]).stdin(tty)
     ///     .controlling_terminal(0).foreground(0).status()?;
     /// # let _ = status; // ps may not be installed
@@ -131,7 +137,8 @@ impl Command {
     /// The file mode creation mask.
     ///
     /// ```
-    /// let out = forkless::Command::new("sh").args(["-c", "umask"]).umask(0o077).output().unwrap();
+    /// let out =
+    ///     forkless::Command::new("sh").args(["-c", "umask"]).umask(0o077).output().unwrap();
     /// assert_eq!(out.stdout, b"0077\n");
     /// ```
     pub fn umask(&mut self, mask: u32) -> &mut Command {
@@ -144,7 +151,11 @@ impl Command {
     ///
     /// ```
     /// use forkless::{Command, Resource};
-    /// let out = Command::new("sh").args(["-c", "ulimit -n"]).rlimit(Resource::OpenFiles, 99, 99).output().unwrap();
+    /// let out = Command::new("sh")
+    ///     .args(["-c", "ulimit -n"])
+    ///     .rlimit(Resource::OpenFiles, 99, 99)
+    ///     .output()
+    ///     .unwrap();
     /// assert_eq!(out.stdout, b"99\n");
     /// ```
     pub fn rlimit(&mut self, resource: Resource, soft: u64, hard: u64) -> &mut Command {
@@ -168,7 +179,11 @@ impl Command {
     ///
     /// ```
     /// use forkless::{Command, Scheduler};
-    /// let out = Command::new("cut").args(["-d ", "-f41", "/proc/self/stat"]).scheduler(Scheduler::Idle).output().unwrap();
+    /// let out = Command::new("cut")
+    ///     .args(["-d ", "-f41", "/proc/self/stat"])
+    ///     .scheduler(Scheduler::Idle)
+    ///     .output()
+    ///     .unwrap();
     /// assert_eq!(out.stdout, b"5\n"); // SCHED_IDLE
     /// ```
     pub fn scheduler(&mut self, policy: Scheduler) -> &mut Command {
@@ -229,7 +244,11 @@ impl Command {
     ///
     /// ```
     /// use forkless::Command;
-    /// let out = Command::new("grep").args(["NoNewPrivs", "/proc/self/status"]).no_new_privs(true).output().unwrap();
+    /// let out = Command::new("grep")
+    ///     .args(["NoNewPrivs", "/proc/self/status"])
+    ///     .no_new_privs(true)
+    ///     .output()
+    ///     .unwrap();
     /// assert_eq!(out.stdout, b"NoNewPrivs:\t1\n");
     /// ```
     pub fn no_new_privs(&mut self, yes: bool) -> &mut Command {
@@ -244,7 +263,8 @@ impl Command {
     /// use forkless::{Command, Step};
     /// match Command::new("/bin/true").chroot("/").status() {
     ///     Ok(status) => assert!(status.success()),
-    ///     Err(e) => assert_eq!((e.step(), e.raw_os_error()), (Step::Chroot, Some(1))), // EPERM: not root
+    ///     // EPERM: not root.
+    ///     Err(e) => assert_eq!((e.step(), e.raw_os_error()), (Step::Chroot, Some(1))),
     /// }
     /// ```
     pub fn chroot<P: AsRef<Path>>(&mut self, dir: P) -> &mut Command {
@@ -262,7 +282,8 @@ impl Command {
     ///
     /// ```
     /// use forkless::{Command, Step};
-    /// let error = Command::new("true").cgroup("/sys/fs/cgroup/no/such/group").status().unwrap_err();
+    /// let error =
+    ///     Command::new("true").cgroup("/sys/fs/cgroup/no/such/group").status().unwrap_err();
     /// assert_eq!(error.step(), Step::Cgroup);
     /// ```
     pub fn cgroup<P: AsRef<Path>>(&mut self, dir: P) -> &mut Command {
@@ -275,7 +296,11 @@ impl Command {
     ///
     /// ```
     /// use forkless::{Command, SigSet};
-    /// let out = Command::new("grep").args(["SigBlk", "/proc/self/status"]).signal_mask(SigSet::EMPTY.with(10)).output().unwrap();
+    /// let out = Command::new("grep")
+    ///     .args(["SigBlk", "/proc/self/status"])
+    ///     .signal_mask(SigSet::EMPTY.with(10))
+    ///     .output()
+    ///     .unwrap();
     /// assert_eq!(out.stdout, b"SigBlk:\t0000000000000200\n");
     /// ```
     pub fn signal_mask(&mut self, blocked: SigSet) -> &mut Command {
@@ -293,7 +318,9 @@ impl Command {
     /// // Rust programs ignore SIGPIPE; what they start does not, unless asked to.
     /// let ignored = |c: &mut Command| {
     ///     let out = c.args(["SigIgn", "/proc/self/status"]).output().unwrap();
-    ///     u64::from_str_radix(String::from_utf8(out.stdout).unwrap()[8..].trim(), 16).unwrap() >> 12 & 1
+    ///     u64::from_str_radix(String::from_utf8(out.stdout).unwrap()[8..].trim(), 16).unwrap()
+    ///         >> 12
+    ///         & 1
     /// };
     /// assert_eq!(ignored(&mut Command::new("grep")), 0);
     /// assert_eq!(ignored(Command::new("grep").inherit_signals(true)), 1);
@@ -312,7 +339,11 @@ impl Command {
     /// use forkless::{Command, SigSet};
     /// assert!(Command::new("true").default_signals(SigSet::ALL).status().unwrap().success());
     /// use std::os::unix::process::ExitStatusExt as _;
-    /// let status = Command::new("sh").args(["-c", "kill -HUP $$"]).default_signals(SigSet::EMPTY.with(1)).status().unwrap();
+    /// let status = Command::new("sh")
+    ///     .args(["-c", "kill -HUP $$"])
+    ///     .default_signals(SigSet::EMPTY.with(1))
+    ///     .status()
+    ///     .unwrap();
     /// assert_eq!(status.signal(), Some(1));
     /// ```
     pub fn default_signals(&mut self, signals: SigSet) -> &mut Command {
@@ -328,7 +359,11 @@ impl Command {
     ///
     /// ```
     /// use forkless::{Command, SigSet};
-    /// let status = Command::new("sh").args(["-c", "kill -HUP $$; exit 5"]).ignore_signals(SigSet::EMPTY.with(1)).status().unwrap();
+    /// let status = Command::new("sh")
+    ///     .args(["-c", "kill -HUP $$; exit 5"])
+    ///     .ignore_signals(SigSet::EMPTY.with(1))
+    ///     .status()
+    ///     .unwrap();
     /// assert_eq!(status.code(), Some(5)); // what nohup(1) does
     /// ```
     pub fn ignore_signals(&mut self, signals: SigSet) -> &mut Command {
@@ -342,7 +377,8 @@ impl Command {
     ///
     /// ```
     /// use forkless::{Command, OnDrop};
-    /// drop(Command::new("sleep").arg("0.01").on_drop(OnDrop::Wait).spawn().unwrap()); // returns when it has ended
+    /// let child = Command::new("sleep").arg("0.01").on_drop(OnDrop::Wait).spawn().unwrap();
+    /// drop(child); // returns when it has ended
     /// ```
     pub fn on_drop(&mut self, policy: OnDrop) -> &mut Command {
         self.spec.on_drop = policy;
@@ -356,7 +392,12 @@ impl Command {
     /// let mut c = Command::new("sh");
     /// c.args(["-c", "umask"]);
     /// // SAFETY: one system call; nothing of this process is touched.
-    /// unsafe { c.pre_exec(|| { rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o27)); Ok(()) }) };
+    /// unsafe {
+    ///     c.pre_exec(|| {
+    ///         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o27));
+    ///         Ok(())
+    ///     })
+    /// };
     /// assert_eq!(c.output().unwrap().stdout, b"0027\n");
     /// ```
     ///

@@ -81,7 +81,11 @@ impl Command {
     /// The name that the program sees as its own, `argv[0]`; the file executed stays the same.
     ///
     /// ```
-    /// let out = forkless::Command::new("sh").arg0("-renamed").args(["-c", "echo $0"]).output().unwrap();
+    /// let out = forkless::Command::new("sh")
+    ///     .arg0("-renamed")
+    ///     .args(["-c", "echo $0"])
+    ///     .output()
+    ///     .unwrap();
     /// assert_eq!(out.stdout, b"-renamed\n");
     /// ```
     pub fn arg0<S: AsRef<OsStr>>(&mut self, arg: S) -> &mut Command {
@@ -93,7 +97,8 @@ impl Command {
     ///
     /// ```
     /// use forkless::Command;
-    /// let out = Command::new("printenv").arg("COLOUR").env("COLOUR", "blue").output().unwrap();
+    /// let out =
+    ///     Command::new("printenv").arg("COLOUR").env("COLOUR", "blue").output().unwrap();
     /// assert_eq!(out.stdout, b"blue\n");
     /// ```
     pub fn env<K: AsRef<OsStr>, V: AsRef<OsStr>>(&mut self, key: K, value: V) -> &mut Command {
@@ -105,7 +110,11 @@ impl Command {
     ///
     /// ```
     /// use forkless::Command;
-    /// let out = Command::new("printenv").args(["A", "B"]).envs([("A", "1"), ("B", "2")]).output().unwrap();
+    /// let out = Command::new("printenv")
+    ///     .args(["A", "B"])
+    ///     .envs([("A", "1"), ("B", "2")])
+    ///     .output()
+    ///     .unwrap();
     /// assert_eq!(out.stdout, b"1\n2\n");
     /// ```
     pub fn envs<I, K, V>(&mut self, vars: I) -> &mut Command
@@ -124,7 +133,8 @@ impl Command {
     ///
     /// ```
     /// use forkless::Command;
-    /// let status = Command::new("printenv").arg("A").env("A", "1").env_remove("A").status().unwrap();
+    /// let status =
+    ///     Command::new("printenv").arg("A").env("A", "1").env_remove("A").status().unwrap();
     /// assert_eq!(status.code(), Some(1));
     /// ```
     pub fn env_remove<K: AsRef<OsStr>>(&mut self, key: K) -> &mut Command {
@@ -136,7 +146,8 @@ impl Command {
     ///
     /// ```
     /// use forkless::Command;
-    /// let out = Command::new("/usr/bin/env").env_clear().env("ONLY", "this").output().unwrap();
+    /// let out =
+    ///     Command::new("/usr/bin/env").env_clear().env("ONLY", "this").output().unwrap();
     /// assert_eq!(out.stdout, b"ONLY=this\n");
     /// ```
     pub fn env_clear(&mut self) -> &mut Command {
@@ -175,7 +186,8 @@ impl Command {
     /// ```
     /// use forkless::{Command, Stdio};
     /// use std::io::Write as _;
-    /// let mut child = Command::new("grep").args(["-q", "needle"]).stdin(Stdio::piped()).spawn().unwrap();
+    /// let mut child =
+    ///     Command::new("grep").args(["-q", "needle"]).stdin(Stdio::piped()).spawn().unwrap();
     /// child.stdin.take().unwrap().write_all(b"hay needle hay\n").unwrap();
     /// assert!(child.wait().unwrap().success());
     /// ```
@@ -216,7 +228,11 @@ impl Command {
     /// ```
     /// use forkless::{Command, Stdio};
     /// use std::io::Read;
-    /// let mut c = Command::new("sh").args(["-c", "echo hi >&7"]).fd(7, Stdio::piped()).spawn().unwrap();
+    /// let mut c = Command::new("sh")
+    ///     .args(["-c", "echo hi >&7"])
+    ///     .fd(7, Stdio::piped())
+    ///     .spawn()
+    ///     .unwrap();
     /// let mut text = String::new();
     /// std::fs::File::from(c.take_pipe(7).unwrap()).read_to_string(&mut text).unwrap();
     /// assert_eq!(text, "hi\n");
@@ -234,7 +250,8 @@ impl Command {
     /// ```
     /// use forkless::Command;
     /// let (read, write) = std::io::pipe()?;
-    /// # let (read, write): (std::os::fd::OwnedFd, std::os::fd::OwnedFd) = (read.into(), write.into());
+    /// # use std::os::fd::OwnedFd;
+    /// # let (read, write): (OwnedFd, OwnedFd) = (read.into(), write.into());
     /// // Not close-on-exec, as a C library might leave it.
     /// let stray = rustix::io::dup(&read)?;
     /// let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&stray));
@@ -255,7 +272,8 @@ impl Command {
     /// ```
     /// use forkless::Command;
     /// use std::os::unix::fs::PermissionsExt as _;
-    /// let script = std::env::temp_dir().join(format!("no-interpreter.{}", std::process::id()));
+    /// let script =
+    ///     std::env::temp_dir().join(format!("no-interpreter.{}", std::process::id()));
     /// std::fs::write(&script, "exit 7\n")?;
     /// std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755))?;
     /// assert_eq!(Command::new(&script).status()?.code(), Some(7));

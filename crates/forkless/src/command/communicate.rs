@@ -52,8 +52,12 @@ impl Command {
     ///
     /// ```
     /// use forkless::Command;
-    /// let out = Command::new("sh").args(["-c", "echo out; echo err >&2; exit 3"]).output().unwrap();
-    /// assert_eq!((&out.stdout[..], &out.stderr[..], out.status.code()), (&b"out\n"[..], &b"err\n"[..], Some(3)));
+    /// let out =
+    ///     Command::new("sh").args(["-c", "echo out; echo err >&2; exit 3"]).output().unwrap();
+    /// assert_eq!(
+    ///     (&out.stdout[..], &out.stderr[..], out.status.code()),
+    ///     (&b"out\n"[..], &b"err\n"[..], Some(3))
+    /// );
     /// ```
     ///
     /// # Errors
@@ -70,7 +74,12 @@ impl<'a> Communicate<'a> {
     ///
     /// ```
     /// use forkless::Command;
-    /// let (_, said) = Command::new("wc").arg("-c").communicate().input(&vec![b'x'; 1 << 20]).run().unwrap();
+    /// let (_, said) = Command::new("wc")
+    ///     .arg("-c")
+    ///     .communicate()
+    ///     .input(&vec![b'x'; 1 << 20])
+    ///     .run()
+    ///     .unwrap();
     /// assert_eq!(said.stdout, b"1048576\n");
     /// ```
     #[must_use]
@@ -83,7 +92,12 @@ impl<'a> Communicate<'a> {
     ///
     /// ```
     /// use forkless::Command;
-    /// let (_, said) = Command::new("sh").args(["-c", "echo a; echo b >&2; echo c"]).communicate().merged().run().unwrap();
+    /// let (_, said) = Command::new("sh")
+    ///     .args(["-c", "echo a; echo b >&2; echo c"])
+    ///     .communicate()
+    ///     .merged()
+    ///     .run()
+    ///     .unwrap();
     /// assert_eq!(said.stdout, b"a\nb\nc\n");
     /// ```
     #[must_use]
@@ -96,7 +110,12 @@ impl<'a> Communicate<'a> {
     ///
     /// ```
     /// use forkless::Command;
-    /// let (_, said) = Command::new("sh").args(["-c", "echo result >&3"]).communicate().capture(3).run().unwrap();
+    /// let (_, said) = Command::new("sh")
+    ///     .args(["-c", "echo result >&3"])
+    ///     .communicate()
+    ///     .capture(3)
+    ///     .run()
+    ///     .unwrap();
     /// assert_eq!(said.others, [(3, b"result\n".to_vec())]);
     /// ```
     #[must_use]
@@ -124,7 +143,12 @@ impl<'a> Communicate<'a> {
     /// ```
     /// use forkless::{Command, End};
     /// use std::time::Duration;
-    /// let (status, said) = Command::new("sleep").arg("60").communicate().timeout(Duration::from_millis(20)).run().unwrap();
+    /// let (status, said) = Command::new("sleep")
+    ///     .arg("60")
+    ///     .communicate()
+    ///     .timeout(Duration::from_millis(20))
+    ///     .run()
+    ///     .unwrap();
     /// assert_eq!(said.end, End::Deadline);
     /// assert!(!status.success());
     /// ```
@@ -161,7 +185,8 @@ impl<'a> Communicate<'a> {
     /// use std::time::Duration;
     /// let mut c = Command::new("sh");
     /// c.args(["-c", "sleep 60 & wait"]);
-    /// let (_, said) = c.communicate().timeout(Duration::from_millis(20)).kill_group().run().unwrap();
+    /// let (_, said) =
+    ///     c.communicate().timeout(Duration::from_millis(20)).kill_group().run().unwrap();
     /// assert_eq!(said.end, End::Deadline); // and no sleep is left
     /// ```
     #[must_use]
@@ -177,9 +202,14 @@ impl<'a> Communicate<'a> {
     /// use forkless::{Command, End};
     /// use std::ops::ControlFlow;
     /// let mut seen = 0;
-    /// let (_, said) = Command::new("yes").communicate()
-    ///     .on_chunk(|_, bytes| { seen += bytes.len(); if seen > 1000 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) } })
-    ///     .run().unwrap();
+    /// let (_, said) = Command::new("yes")
+    ///     .communicate()
+    ///     .on_chunk(|_, bytes| {
+    ///         seen += bytes.len();
+    ///         if seen > 1000 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    ///     })
+    ///     .run()
+    ///     .unwrap();
     /// assert_eq!(said.end, End::Stopped);
     /// assert!(said.stdout.is_empty() && seen > 1000);
     /// ```
@@ -197,9 +227,15 @@ impl<'a> Communicate<'a> {
     /// ```
     /// use std::ops::ControlFlow;
     /// let mut lines = Vec::new();
-    /// forkless::Command::new("printf").arg("a\\nb").communicate()
-    ///     .on_line(|_, line| { lines.push(line.to_vec()); ControlFlow::Continue(()) })
-    ///     .run().unwrap();
+    /// forkless::Command::new("printf")
+    ///     .arg("a\\nb")
+    ///     .communicate()
+    ///     .on_line(|_, line| {
+    ///         lines.push(line.to_vec());
+    ///         ControlFlow::Continue(())
+    ///     })
+    ///     .run()
+    ///     .unwrap();
     /// assert_eq!(lines, [b"a", b"b"]);
     /// ```
     #[must_use]
@@ -212,7 +248,8 @@ impl<'a> Communicate<'a> {
     ///
     /// ```
     /// use forkless::Command;
-    /// let (status, said) = Command::new("tr").args(["a-z", "A-Z"]).communicate().input("loud").run().unwrap();
+    /// let (status, said) =
+    ///     Command::new("tr").args(["a-z", "A-Z"]).communicate().input("loud").run().unwrap();
     /// assert!(status.success());
     /// assert_eq!(said.stdout, b"LOUD");
     /// ```

@@ -33,14 +33,14 @@ impl Command {
     ///
     /// - With more than a few hundred open descriptors it waits until the child has a table of its
     ///   own (some 10 us).
-    ///
     /// - With credentials, a [`Command::cgroup`] or [`Command::pre_exec`] it waits as
     ///   [`Command::spawn`] does, and so it does under emulators that copy memory for `CLONE_VM`.
     ///
     /// ```
     /// use forkless::{Command, WaitError};
     /// let mut child = Command::new("/does/not/exist").spawn_nonblocking().unwrap();
-    /// assert!(matches!(child.wait(), Err(WaitError::Start(e)) if e.to_string() == "exec /does/not/exist: No such file or directory"));
+    /// let Err(WaitError::Start(e)) = child.wait() else { panic!("it started") };
+    /// assert_eq!(e.to_string(), "exec /does/not/exist: No such file or directory");
     /// ```
     ///
     /// # Errors

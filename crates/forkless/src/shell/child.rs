@@ -52,7 +52,8 @@ impl ShellChild {
     ///
     /// ```
     /// assert!(forkless::shell("ls /").stdout(forkless::Stdio::null()).spawn()?.is_direct());
-    /// assert!(!forkless::shell("ls /*").stdout(forkless::Stdio::null()).spawn()?.is_direct()); // a glob
+    /// let mut line = forkless::shell("ls /*");
+    /// assert!(!line.stdout(forkless::Stdio::null()).spawn()?.is_direct()); // a glob
     /// # Ok::<(), forkless::SpawnError>(())
     /// ```
     #[must_use]

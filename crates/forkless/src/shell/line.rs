@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 /// machine's `/bin/sh` would give them. `forkless sh --explain LINE` shows the decision.
 ///
 /// ```
-/// let out = forkless::shell("printenv NAME | tr a-z A-Z").env("NAME", "value").output()?;
+/// let out =
+///     forkless::shell("printenv NAME | tr a-z A-Z").env("NAME", "value").output()?;
 /// assert_eq!(out.stdout, b"VALUE\n");
 /// let status = forkless::shell("test -d /nowhere || exit 3").status()?;
 /// assert_eq!(status.code(), Some(3));
@@ -127,7 +128,9 @@ impl ShellLine {
     /// Standard input of the line.
     ///
     /// ```
-    /// assert!(!forkless::shell("grep -q x").stdin(forkless::Stdio::null()).status()?.success());
+    /// assert!(
+    ///     !forkless::shell("grep -q x").stdin(forkless::Stdio::null()).status()?.success()
+    /// );
     /// # Ok::<(), forkless::SpawnError>(())
     /// ```
     pub fn stdin<T: Into<Stdio>>(&mut self, cfg: T) -> &mut ShellLine {
@@ -149,7 +152,10 @@ impl ShellLine {
     /// Standard error of the line.
     ///
     /// ```
-    /// assert_eq!(forkless::shell("ls /nowhere").stderr(forkless::Stdio::null()).status()?.code(), Some(2));
+    /// assert_eq!(
+    ///     forkless::shell("ls /nowhere").stderr(forkless::Stdio::null()).status()?.code(),
+    ///     Some(2)
+    /// );
     /// # Ok::<(), forkless::SpawnError>(())
     /// ```
     pub fn stderr<T: Into<Stdio>>(&mut self, cfg: T) -> &mut ShellLine {
@@ -195,7 +201,10 @@ impl ShellLine {
     ///     line.signal_mask(forkless::SigSet::EMPTY.with(10)).output().map(|out| out.stdout)
     /// };
     /// let line = "grep SigBlk /proc/self/status";
-    /// assert_eq!(masks(&mut forkless::shell(line))?, masks(forkless::shell(line).always_shell(true))?);
+    /// assert_eq!(
+    ///     masks(&mut forkless::shell(line))?,
+    ///     masks(forkless::shell(line).always_shell(true))?
+    /// );
     /// # Ok::<(), forkless::SpawnError>(())
     /// ```
     pub fn signal_mask(&mut self, blocked: SigSet) -> &mut ShellLine {
@@ -209,7 +218,8 @@ impl ShellLine {
     ///
     /// ```
     /// let line = "grep SigIgn /proc/self/status";
-    /// let out = forkless::shell(line).default_signals(forkless::SigSet::EMPTY.with(2)).output()?;
+    /// let out =
+    ///     forkless::shell(line).default_signals(forkless::SigSet::EMPTY.with(2)).output()?;
     /// assert!(out.status.success());
     /// # Ok::<(), forkless::SpawnError>(())
     /// ```
@@ -246,7 +256,10 @@ impl ShellLine {
     ///
     /// ```
     /// use std::time::Duration;
-    /// let error = forkless::shell("sleep 60 | cat").timeout(Duration::from_millis(50)).status().unwrap_err();
+    /// let error = forkless::shell("sleep 60 | cat")
+    ///     .timeout(Duration::from_millis(50))
+    ///     .status()
+    ///     .unwrap_err();
     /// assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
     /// ```
     pub fn timeout(&mut self, time: Duration) -> &mut ShellLine {

@@ -45,7 +45,10 @@ impl ShellLine {
     ///
     /// ```
     /// use std::io::Read as _;
-    /// let mut child = forkless::shell("printenv A | cat").env("A", "1").stdout(forkless::Stdio::piped()).spawn()?;
+    /// let mut child = forkless::shell("printenv A | cat")
+    ///     .env("A", "1")
+    ///     .stdout(forkless::Stdio::piped())
+    ///     .spawn()?;
     /// let mut said = String::new();
     /// child.stdout.take().unwrap().read_to_string(&mut said)?;
     /// assert_eq!(said, "1\n");

@@ -9,7 +9,11 @@ use std::io;
 ///
 /// ```
 /// use forkless::{Command, Resource};
-/// let out = Command::new("sh").args(["-c", "ulimit -c"]).rlimit(Resource::Core, 0, 0).output().unwrap();
+/// let out = Command::new("sh")
+///     .args(["-c", "ulimit -c"])
+///     .rlimit(Resource::Core, 0, 0)
+///     .output()
+///     .unwrap();
 /// assert_eq!(out.stdout, b"0\n");
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -54,7 +58,11 @@ pub enum Resource {
 ///
 /// ```
 /// use forkless::{Command, Scheduler};
-/// let out = Command::new("cut").args(["-d ", "-f41", "/proc/self/stat"]).scheduler(Scheduler::Batch).output().unwrap();
+/// let out = Command::new("cut")
+///     .args(["-d ", "-f41", "/proc/self/stat"])
+///     .scheduler(Scheduler::Batch)
+///     .output()
+///     .unwrap();
 /// assert_eq!(out.stdout, b"3\n"); // SCHED_BATCH
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]

@@ -12,7 +12,8 @@ use std::process::{ChildStderr, ChildStdin, ChildStdout};
 ///
 /// ```
 /// use forkless::{Command, Stdio};
-/// let out = Command::new("cat").stdin(Stdio::null()).stdout(Stdio::piped()).output().unwrap();
+/// let out =
+///     Command::new("cat").stdin(Stdio::null()).stdout(Stdio::piped()).output().unwrap();
 /// assert!(out.stdout.is_empty());
 /// ```
 #[derive(Debug)]
@@ -40,7 +41,11 @@ impl Stdio {
     /// ```
     /// use forkless::{Command, Stdio};
     /// // For output(), which captures both otherwise.
-    /// let out = Command::new("sh").args(["-c", "echo seen >&2"]).stderr(Stdio::inherit()).output().unwrap();
+    /// let out = Command::new("sh")
+    ///     .args(["-c", "echo seen >&2"])
+    ///     .stderr(Stdio::inherit())
+    ///     .output()
+    ///     .unwrap();
     /// assert!(out.stderr.is_empty());
     /// ```
     pub fn inherit() -> Stdio {
@@ -51,7 +56,14 @@ impl Stdio {
     ///
     /// ```
     /// use forkless::{Command, Stdio};
-    /// assert!(Command::new("echo").arg("unseen").stdout(Stdio::null()).status().unwrap().success());
+    /// assert!(
+    ///     Command::new("echo")
+    ///         .arg("unseen")
+    ///         .stdout(Stdio::null())
+    ///         .status()
+    ///         .unwrap()
+    ///         .success()
+    /// );
     /// ```
     pub fn null() -> Stdio {
         Stdio(Kind::Null)
@@ -75,7 +87,11 @@ impl Stdio {
     /// ```
     /// use forkless::{Command, Stdio};
     /// use std::io::Write as _;
-    /// let mut child = Command::new("sh").args(["-c", "read x <&3; test $x = key"]).fd(3, Stdio::piped_input()).spawn().unwrap();
+    /// let mut child = Command::new("sh")
+    ///     .args(["-c", "read x <&3; test $x = key"])
+    ///     .fd(3, Stdio::piped_input())
+    ///     .spawn()
+    ///     .unwrap();
     /// std::fs::File::from(child.take_pipe(3).unwrap()).write_all(b"key\n").unwrap();
     /// assert!(child.wait().unwrap().success());
     /// ```
@@ -87,7 +103,11 @@ impl Stdio {
     ///
     /// ```
     /// use forkless::{Command, Stdio};
-    /// let status = Command::new("test").args(["-e", "/proc/self/fd/0"]).stdin(Stdio::closed()).status().unwrap();
+    /// let status = Command::new("test")
+    ///     .args(["-e", "/proc/self/fd/0"])
+    ///     .stdin(Stdio::closed())
+    ///     .status()
+    ///     .unwrap();
     /// assert_eq!(status.code(), Some(1));
     /// ```
     pub fn closed() -> Stdio {

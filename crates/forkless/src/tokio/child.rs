@@ -112,7 +112,8 @@ impl Child {
     /// let mut c = Command::new("sh");
     /// c.args(["-c", "echo hi >&3"]).as_inner_mut().fd(3, forkless::Stdio::piped());
     /// let mut child = c.spawn()?;
-    /// let mut pipe = tokio::net::unix::pipe::Receiver::from_owned_fd(child.take_pipe(3).unwrap())?;
+    /// let mut pipe =
+    ///     tokio::net::unix::pipe::Receiver::from_owned_fd(child.take_pipe(3).unwrap())?;
     /// let mut said = String::new();
     /// pipe.read_to_string(&mut said).await?;
     /// assert_eq!(said, "hi\n");

@@ -122,7 +122,10 @@ impl Command {
     /// # #[::tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
-    /// assert_eq!(Command::new("printenv").arg("A").env("A", "1").output().await?.stdout, b"1\n");
+    /// assert_eq!(
+    ///     Command::new("printenv").arg("A").env("A", "1").output().await?.stdout,
+    ///     b"1\n"
+    /// );
     /// # Ok(()) }
     /// ```
     pub fn env<K: AsRef<OsStr>, V: AsRef<OsStr>>(&mut self, key: K, value: V) -> &mut Command {
@@ -136,7 +139,15 @@ impl Command {
     /// # #[::tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
-    /// assert_eq!(Command::new("printenv").arg("B").envs([("A", "1"), ("B", "2")]).output().await?.stdout, b"2\n");
+    /// assert_eq!(
+    ///     Command::new("printenv")
+    ///         .arg("B")
+    ///         .envs([("A", "1"), ("B", "2")])
+    ///         .output()
+    ///         .await?
+    ///         .stdout,
+    ///     b"2\n"
+    /// );
     /// # Ok(()) }
     /// ```
     pub fn envs<I, K, V>(&mut self, vars: I) -> &mut Command
@@ -155,7 +166,16 @@ impl Command {
     /// # #[::tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
-    /// assert_eq!(Command::new("printenv").arg("A").env("A", "1").env_remove("A").status().await?.code(), Some(1));
+    /// assert_eq!(
+    ///     Command::new("printenv")
+    ///         .arg("A")
+    ///         .env("A", "1")
+    ///         .env_remove("A")
+    ///         .status()
+    ///         .await?
+    ///         .code(),
+    ///     Some(1)
+    /// );
     /// # Ok(()) }
     /// ```
     pub fn env_remove<K: AsRef<OsStr>>(&mut self, key: K) -> &mut Command {
@@ -169,7 +189,10 @@ impl Command {
     /// # #[::tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
-    /// assert_eq!(Command::new("/usr/bin/env").env_clear().env("A", "1").output().await?.stdout, b"A=1\n");
+    /// assert_eq!(
+    ///     Command::new("/usr/bin/env").env_clear().env("A", "1").output().await?.stdout,
+    ///     b"A=1\n"
+    /// );
     /// # Ok(()) }
     /// ```
     pub fn env_clear(&mut self) -> &mut Command {
@@ -183,7 +206,10 @@ impl Command {
     /// # #[::tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
-    /// assert_eq!(Command::new("sh").arg0("-x").args(["-c", "echo $0"]).output().await?.stdout, b"-x\n");
+    /// assert_eq!(
+    ///     Command::new("sh").arg0("-x").args(["-c", "echo $0"]).output().await?.stdout,
+    ///     b"-x\n"
+    /// );
     /// # Ok(()) }
     /// ```
     pub fn arg0<S: AsRef<OsStr>>(&mut self, arg: S) -> &mut Command {
@@ -198,7 +224,10 @@ impl Command {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// let me = rustix::process::getuid().as_raw();
-    /// assert_eq!(Command::new("id").arg("-u").uid(me).output().await?.stdout, format!("{me}\n").as_bytes());
+    /// assert_eq!(
+    ///     Command::new("id").arg("-u").uid(me).output().await?.stdout,
+    ///     format!("{me}\n").as_bytes()
+    /// );
     /// # Ok(()) }
     /// ```
     pub fn uid(&mut self, id: u32) -> &mut Command {
@@ -213,7 +242,10 @@ impl Command {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// let mine = rustix::process::getgid().as_raw();
-    /// assert_eq!(Command::new("id").arg("-g").gid(mine).output().await?.stdout, format!("{mine}\n").as_bytes());
+    /// assert_eq!(
+    ///     Command::new("id").arg("-g").gid(mine).output().await?.stdout,
+    ///     format!("{mine}\n").as_bytes()
+    /// );
     /// # Ok(()) }
     /// ```
     pub fn gid(&mut self, id: u32) -> &mut Command {
@@ -227,7 +259,8 @@ impl Command {
     /// # #[::tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
-    /// let child = Command::new("sleep").arg("60").process_group(0).kill_on_drop(true).spawn()?;
+    /// let child =
+    ///     Command::new("sleep").arg("60").process_group(0).kill_on_drop(true).spawn()?;
     /// let pid = rustix::process::Pid::from_raw(child.id().unwrap() as i32);
     /// assert_eq!(rustix::process::getpgid(pid)?, pid.unwrap());
     /// # Ok(()) }
@@ -282,7 +315,8 @@ impl Command {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// use tokio::io::AsyncWriteExt as _;
-    /// let mut child = Command::new("grep").args(["-q", "x"]).stdin(forkless::Stdio::piped()).spawn()?;
+    /// let mut child =
+    ///     Command::new("grep").args(["-q", "x"]).stdin(forkless::Stdio::piped()).spawn()?;
     /// child.stdin.take().unwrap().write_all(b"x\n").await?;
     /// assert!(child.wait().await?.success());
     /// # Ok(()) }
@@ -299,7 +333,8 @@ impl Command {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
     /// use tokio::io::AsyncReadExt as _;
-    /// let mut child = Command::new("echo").arg("hi").stdout(forkless::Stdio::piped()).spawn()?;
+    /// let mut child =
+    ///     Command::new("echo").arg("hi").stdout(forkless::Stdio::piped()).spawn()?;
     /// let mut said = String::new();
     /// child.stdout.take().unwrap().read_to_string(&mut said).await?;
     /// assert_eq!(said, "hi\n");
@@ -317,7 +352,8 @@ impl Command {
     /// # #[::tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use forkless::tokio::Command;
-    /// let status = Command::new("ls").arg("/nowhere").stderr(forkless::Stdio::null()).status().await?;
+    /// let status =
+    ///     Command::new("ls").arg("/nowhere").stderr(forkless::Stdio::null()).status().await?;
     /// assert_eq!(status.code(), Some(2));
     /// # Ok(()) }
     /// ```

@@ -24,7 +24,10 @@
 //! use forkless::tokio::Command; // was: tokio::process::Command
 //! let out = Command::new("echo").arg("hello").output().await?;
 //! assert_eq!(out.stdout, b"hello\n");
-//! assert_eq!(Command::new("/does/not/exist").spawn().unwrap_err().raw_os_error(), Some(2));
+//! assert_eq!(
+//!     Command::new("/does/not/exist").spawn().unwrap_err().raw_os_error(),
+//!     Some(2)
+//! );
 //! let err = Command::new("/does/not/exist").spawn_async().await.unwrap_err();
 //! assert_eq!(err.to_string(), "exec /does/not/exist: No such file or directory");
 //! # Ok(()) }

@@ -1,6 +1,6 @@
-//! What the kernel or a filter refuses is done another way, with the same result: refused from the
-//! start, and refused only after it has worked. The refusals are seccomp filters, each in a process
-//! of its own.
+//! A facility that the kernel or a filter refuses is replaced by another way, with the same result.
+//! It is refused from the start, or only after it has worked. The refusals are seccomp filters,
+//! each in a process of its own.
 
 use crate::support::filter::{self, Rule, refuse, refuse_when};
 use crate::support::guard;
@@ -24,10 +24,10 @@ struct Refused {
     keeps_status: bool,
 }
 
-/// The status of a child that somebody else reaped is to be had since then.
+/// Since this version the kernel keeps the status of a child that other code reaped.
 const KEEPS_STATUS: (u32, u32) = (6, 15);
 
-/// What came after Linux 5.10, which has the rest.
+/// Facilities that came after Linux 5.10.
 const LATER: &[(&str, (u32, u32))] = &[("CLOSE_RANGE_CLOEXEC", (5, 11)), ("PIDFD_GET_INFO", KEEPS_STATUS)];
 
 const ALL: &[Refused] = &[
@@ -173,7 +173,7 @@ fn battery() {
     // A copy of its standard error is kept until its status is known.
     let said = forkless::shell("/bin/echo said").output().unwrap();
     assert_eq!((said.status.code(), said.stdout), (Some(0), b"said\n".to_vec()));
-    // A grandchild that keeps the pipe for longer than is waited for.
+    // A grandchild that keeps the pipe for longer than the wait.
     let mut leaves = Command::new("sh");
     leaves.args(["-c", "sleep 60 & echo $!"]);
     let (status, said) = leaves.communicate().linger(Duration::from_millis(10)).run().unwrap();

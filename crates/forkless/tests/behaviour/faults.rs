@@ -12,7 +12,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A directory that goes with the case.
+/// A directory that is removed at the end of the case.
 pub struct Dir(pub PathBuf);
 
 impl Dir {
@@ -177,7 +177,7 @@ fn a_directory_in_path_that_is_too_long_does_not_hide_a_later_one() {
     let mut missing = new("no-such-program");
     missing.env("PATH", format!("{path}:/does/not/exist"));
     says(missing, Step::Exec, libc::ENOENT, "exec no-such-program: No such file or directory");
-    // The name's own length is said whatever the directories are, as execvp(3) does.
+    // The error is that of the name's length, whatever the directories are, as with execvp(3).
     let mut long = new(&"n".repeat(256));
     long.env("PATH", format!("{path}:/does/not/exist"));
     assert_eq!(error_of(long).raw_os_error(), Some(libc::ENAMETOOLONG));
@@ -209,7 +209,7 @@ fn a_file_open_for_writing_is_waited_for_and_not_for_ever() {
     assert!((0..100).any(|_| waited_for()));
 }
 
-/// Two threads that each write a program and start it: without patience one fails because the
+/// Two threads that each write a program and start it. Without retries one fails, because the
 /// other's child still has the file open (golang.org/issue/22315).
 fn writing_and_starting_programs_in_two_threads() {
     let dir = Dir::new();
@@ -370,7 +370,7 @@ fn a_full_table_stops_no_awaited_wait() {
     assert!(out.status.success(), "{}: {}", out.status, String::from_utf8_lossy(&out.stderr));
 }
 
-/// As system(3), which needs none; with a second thread, so that a pidfd would be taken.
+/// system(3) needs no descriptor. A second thread exists, so that a pidfd would be taken.
 fn running_to_the_end_needs_no_descriptor() {
     let (done, wait) = std::sync::mpsc::channel::<()>();
     let thread = std::thread::spawn(move || wait.recv());
@@ -379,7 +379,7 @@ fn running_to_the_end_needs_no_descriptor() {
         let status = new("/bin/true").status();
         let of_prepared = prepared.status();
         let line = forkless::shell("exit 3").status();
-        // The first that asks what /bin/sh is, which takes a pipe: it gets the shell.
+        // The first line asks what /bin/sh is, which takes a pipe: the shell runs that line.
         (status, of_prepared, line, forkless::shell("/bin/true").status())
     });
     assert!(status.unwrap().success());
@@ -503,7 +503,7 @@ fn same_as_is_settled_before_the_start() {
     assert_eq!(out.stdout, b"through\n");
 }
 
-/// What lies below a child's stack may be anybody's: nothing, so that an overflow ends there.
+/// Below a child's stack there must be no accessible memory, so that an overflow ends there.
 #[expect(unsafe_code, reason = "pre_exec is unsafe")]
 fn a_guard_lies_below_every_stack() {
     static SEEN: std::sync::Mutex<(usize, String)> = std::sync::Mutex::new((0, String::new()));

@@ -162,8 +162,8 @@ fn masks_and_dispositions_are_as_asked() {
     assert_eq!(e.step(), forkless::Step::Signals);
 }
 
-/// Where a start waits for nothing, or goes through another thread, the mask is the calling
-/// thread's all the same.
+/// The mask is the calling thread's, also where a start waits for nothing or goes through another
+/// thread.
 fn every_way_of_starting_hands_on_the_callers_mask() {
     let line = ["-q".to_owned(), format!("^SigBlk:.*{:x}$", SigSet::EMPTY.with(libc::SIGUSR2).0)];
     let all = || {
@@ -254,8 +254,8 @@ pub extern "C" fn reap_everything(_: i32) {
     }
 }
 
-/// The handler of many a program. Ours must get on beside it, and lose no status where the kernel
-/// keeps it.
+/// Many programs have this handler. The library must work beside it, and lose no status where the
+/// kernel keeps it.
 fn a_handler_that_waits_for_everybodys_children_does_no_harm() {
     let keeps = forkless::facilities()
         .iter()
@@ -316,8 +316,8 @@ fn a_group_is_signalled_whole_and_only_where_the_child_leads_one() {
     alone.wait().unwrap();
 }
 
-/// What pthread_cancel(3) does to a thread in the middle of a libc call must not happen in the
-/// middle of a start.
+/// pthread_cancel(3) must not end a thread in the middle of a start, as it does in the middle of a
+/// libc call.
 #[expect(unsafe_code, reason = "a C program's threads")]
 fn a_cancelled_thread_finishes_its_start() {
     static DONE: AtomicBool = AtomicBool::new(false);

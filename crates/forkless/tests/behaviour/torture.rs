@@ -1,5 +1,5 @@
-//! Everything at once: threads that start children in every way, beside threads that change what
-//! belongs to the whole process.
+//! Everything at once: threads that start children in every way, beside threads that change state
+//! of the whole process.
 //!
 //! Bounded by numbers of operations. `FORKLESS_TORTURE=20000 cargo test -p forkless --test
 //! behaviour torture` has each starting thread do so many (`FORKLESS_TORTURE_THREADS` says how many
@@ -136,7 +136,7 @@ fn new(program: &str) -> Command {
     c
 }
 
-/// What belongs to the whole process, changed and put back, until it is enough.
+/// Changes state of the whole process and puts it back, until the starts are done.
 const CHANGES: [Change; 7] = [
     ("credentials", |_| {
         let (user, group) = (ids::geteuid(), ids::getegid());
@@ -227,7 +227,7 @@ impl Drop for Before {
     }
 }
 
-/// Ends the process when nothing gets on any more, and says what the threads were at.
+/// Ends the process when no thread makes progress any more, and says what each was doing.
 fn watch(done: &AtomicUsize, doing: &[AtomicUsize], joined: &AtomicBool) {
     let patience = if emulated() { 3000 } else { 300 };
     let (mut last, mut quiet) = (0, 0);

@@ -1,5 +1,5 @@
-//! What a case must leave as it found it: descriptors, children, threads, mappings, signal mask and
-//! dispositions, working directory, umask, dumpable flag.
+//! State that a case must leave as it found it: descriptors, children, threads, mappings, signal
+//! mask and dispositions, working directory, umask, dumpable flag.
 
 use super::Case;
 use forkless_sys::signal::{self, Disposition, SigSet};
@@ -86,7 +86,8 @@ pub fn assert_no_children() {
     assert_eq!(any, Err(Errno::ECHILD), "a child is left");
 }
 
-/// Until only the threads named are left: the library's reaper ends a moment after its last child.
+/// Waits until only the named threads are left: the library's reaper ends a moment after its last
+/// child.
 pub fn settle(threads_before: usize) {
     let until = Instant::now() + super::patience(120);
     while threads().len() > threads_before {

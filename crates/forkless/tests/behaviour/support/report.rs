@@ -84,7 +84,7 @@ unsafe fn arguments(argc: c_int, argv: *const *const c_char) -> Vec<String> {
 /// musl calls constructors without parameters.
 ///
 /// # Safety
-/// None is needed: the face is that for glibc.
+/// No parameter is needed: the signature is glibc's.
 #[cfg(not(target_env = "gnu"))]
 unsafe fn arguments(_argc: c_int, _argv: *const *const c_char) -> Vec<String> {
     let line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
@@ -174,7 +174,7 @@ fn report(rest: &[String]) -> String {
     out
 }
 
-/// What a reporting child said.
+/// The report of a child.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report(pub BTreeMap<String, String>);
 
@@ -215,7 +215,7 @@ impl Report {
             .collect()
     }
 
-    /// What a number leads to.
+    /// The file that a number leads to.
     pub fn fd(&self, n: i32) -> Option<&str> {
         self.get("fds").split(',').find_map(|f| {
             let (k, to) = f.split_once(':')?;

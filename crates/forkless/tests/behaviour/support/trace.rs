@@ -1,6 +1,6 @@
-//! Which system calls a case makes, parent and child alike, seen by ptrace; and what happens when
-//! one of them is refused or the process killed there. `strace -e inject` can do part of it; this
-//! can say "the third call of the second process".
+//! The system calls that a case makes, in parent and child, seen by ptrace. A call can be refused,
+//! or the process killed there. `strace -e inject` can do part of it; this can say "the third call
+//! of the second process".
 //!
 //! The case runs as `--bare NAME` in a traced process. Between [`begin`] and [`end`] the calls are
 //! recorded.
@@ -27,11 +27,11 @@ pub struct Call {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     Let,
-    /// Not made; this error is the answer.
+    /// The call is not made; this error is the answer.
     Fail(i32),
     /// The process is killed as it enters.
     Kill,
-    /// First argument changed.
+    /// The first argument is changed.
     Argument(u64),
 }
 
