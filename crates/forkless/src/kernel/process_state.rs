@@ -160,20 +160,39 @@ pub(crate) fn mark() -> Mark {
 mod tests {
     use super::*;
 
+    /// Whether `body` holds in a forked process.
+    fn holds_in_a_fork(body: impl Fn() -> bool) -> bool {
+        // SAFETY: the child only makes its own values, forks and exits.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            let holds = body();
+            // SAFETY: leaves without running the test harness's exit handlers.
+            unsafe { libc::_exit(i32::from(!holds)) };
+        }
+        process::waitid(process::P_PID, pid, process::WEXITED).is_ok_and(|info| info.status == 0)
+    }
+
     #[test]
     fn a_forked_process_has_a_value_of_its_own() {
         static COUNT: PerProcess<AtomicUsize> = PerProcess::new();
         COUNT.get().store(7, Ordering::Relaxed);
         let before = mark();
-        // SAFETY: the child only makes its own values and exits.
-        let pid = unsafe { libc::fork() };
-        if pid == 0 {
-            let is_new = COUNT.get().load(Ordering::Relaxed) == 0 && mark() != before;
-            // SAFETY: leaves without running the test harness's exit handlers.
-            unsafe { libc::_exit(i32::from(!is_new)) };
-        }
-        let info = process::waitid(process::P_PID, pid, process::WEXITED).unwrap();
-        assert_eq!(info.status, 0, "the child found its parent's values");
+        assert!(holds_in_a_fork(|| COUNT.get().load(Ordering::Relaxed) == 0 && mark() != before));
         assert_eq!((COUNT.get().load(Ordering::Relaxed), mark()), (7, before));
+    }
+
+    /// As in old sandboxes, which refuse `MADV_WIPEONFORK`.
+    #[test]
+    fn a_pointer_that_survives_a_fork_is_not_believed() {
+        static COUNT: PerProcess<AtomicUsize> = PerProcess::new();
+        // In a process of its own, since the flag is never unset.
+        assert!(holds_in_a_fork(|| {
+            A_POINTER_SURVIVES.store(true, Ordering::Relaxed);
+            let word: &'static AtomicUsize = Box::leak(Box::default());
+            COUNT.pointer.store(std::ptr::from_ref(word) as usize, Ordering::Relaxed);
+            COUNT.get().store(7, Ordering::Relaxed);
+            let is_new = || COUNT.get().load(Ordering::Relaxed) == 0;
+            holds_in_a_fork(is_new) && COUNT.get().load(Ordering::Relaxed) == 7
+        }));
     }
 }
