@@ -9,23 +9,14 @@
 //! Functions are safe when the kernel cannot be made to write to memory the caller does not own, and `unsafe`
 //! otherwise. All of them are async-signal-safe and thread-safe as far as the kernel's own semantics go; where a call acts on
 //! the calling thread only although POSIX says "process" (the set*id family), its documentation says so.
-//!
-//! ```
-//! use forkless_sys::{fd, process};
-//! assert_eq!(process::getpid(), std::process::id() as i32);
-//! let (r, w) = fd::pipe2(fd::O_CLOEXEC).unwrap();
-//! assert_eq!(fd::write(w, b"x"), Ok(1));
-//! fd::close(w).unwrap();
-//! fd::close(r).unwrap();
-//! ```
 #![no_std]
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("forkless-sys is for Linux; portable measurements live in forkless-bench");
 
-#[macro_use]
-mod macros;
 mod arch;
+#[doc(hidden)]
+pub mod calls;
 pub mod clone;
 pub mod dispatch;
 mod errno;

@@ -9,13 +9,6 @@ use core::ffi::c_void;
 ///
 /// # Safety
 /// The call named by `nr` must be sound with these arguments: no memory the caller does not own may be written.
-///
-/// ```
-/// use forkless_sys::{Reg, process, raw};
-/// // SAFETY: takes no arguments, writes no memory.
-/// let pid = unsafe { raw::syscall(linux_raw_sys::general::__NR_getpid, [Reg::ZERO; 6]) };
-/// assert_eq!(pid, process::getpid() as isize);
-/// ```
 #[inline(always)]
 pub unsafe fn syscall(nr: u32, args: [Reg; 6]) -> isize {
     let ret: isize;
