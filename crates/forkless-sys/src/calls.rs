@@ -1,10 +1,13 @@
-//! The prototype of every system call that this crate makes. An argument in the wrong place does not compile.
+//! The prototype of every system call that this crate makes. An argument in the wrong place does
+//! not compile.
 //!
-//! Every position has a kind of its own: [`Fd`], [`Pid`], [`Signal`], [`Addr`], [`Len`], [`Flags`] and so on, or a pointer to
-//! what the kernel reads or writes there. No integer converts to a kind by itself: the caller names the kind.
+//! Every position has a kind of its own: [`Fd`], [`Pid`], [`Signal`], [`Addr`], [`Len`], [`Flags`]
+//! and so on, or a pointer to what the kernel reads or writes there. No integer converts to a kind
+//! by itself: the caller names the kind.
 //!
-//! The promise ends at this table. The public functions of this crate take descriptors, pids and signals as `i32`. Two
-//! arguments of one kind, as the two descriptors of `dup3`, can still change places.
+//! The promise ends at this table. The public functions of this crate take descriptors, pids and
+//! signals as `i32`. Two arguments of one kind, as the two descriptors of `dup3`, can still change
+//! places.
 //!
 //! It is public, though hidden, because only an example can show that something does not compile:
 //!
@@ -15,7 +18,8 @@
 //! assert!(unsafe { calls::read(Fd(-1), &raw mut byte, Len(1)) }.is_err());
 //! ```
 //!
-//! A pointer in the place of a length, a signal in the place of a process, or a bare number anywhere:
+//! A pointer in the place of a length, a signal in the place of a process, or a bare number
+//! anywhere:
 //!
 //! ```compile_fail,E0308
 //! use forkless_sys::calls::{self, Fd, Len};
@@ -139,7 +143,8 @@ macro_rules! prototypes {
         }
     )*};
 }
-// As in the kernel's include/linux/syscalls.h. A multiplexed call has one line for each way its arguments are read.
+// As in the kernel's include/linux/syscalls.h. A multiplexed call has one line for each way its
+// arguments are read.
 prototypes! {
     capget = __NR_capget(header: *const [u32; 2], sets: *mut [u32; 6]);
     chdir = __NR_chdir(path: CPtr<'_>);

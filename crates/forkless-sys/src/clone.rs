@@ -1,4 +1,4 @@
-//! Creating a process that starts in a function of ours, on a stack of its own.
+//! Creates a process that starts in a given function, on a stack of its own.
 #![expect(
     unsafe_code,
     reason = "a child that shares memory cannot be made safely; the contract is on each function"
@@ -18,7 +18,7 @@ pub use k::{
 /// Where a child begins. It must neither return nor unwind.
 pub type Entry = unsafe extern "C" fn(*mut c_void) -> !;
 
-/// `clone_args` with nothing asked for.
+/// `clone_args` with every field zero.
 pub const fn args() -> clone_args {
     clone_args {
         flags: 0,
@@ -35,12 +35,13 @@ pub const fn args() -> clone_args {
     }
 }
 
-/// `clone3(2)`: the child runs `entry(data)` on the stack of `args`; returns the child's pid to the parent.
+/// `clone3(2)`: the child runs `entry(data)` on the stack of `args`; returns the child's pid to the
+/// parent.
 ///
 /// # Safety
-/// The stack of `args` is writable, unused, 16-byte aligned and outlives the child; it and everything `args` and `data` point to
-/// stay valid until the child has left this memory. With `CLONE_VM`, `entry` must not return, unwind, or disturb memory the parent
-/// uses.
+/// The stack of `args` is writable, unused, 16-byte aligned and outlives the child; it and
+/// everything `args` and `data` point to stay valid until the child has left this memory by an exec
+/// or an exit. With `CLONE_VM`, `entry` must not return, unwind, or disturb memory the parent uses.
 #[inline(always)]
 pub unsafe fn clone3(args: &clone_args, entry: Entry, data: *mut c_void) -> Result<i32> {
     // SAFETY: the caller's contract.
@@ -48,7 +49,8 @@ pub unsafe fn clone3(args: &clone_args, entry: Entry, data: *mut c_void) -> Resu
     Errno::check(ret).map(|pid| pid as i32)
 }
 
-/// `clone(2)` with the same meaning, for kernels or filters without `clone3`. With `CLONE_PIDFD` the descriptor arrives in `parent_tid`.
+/// `clone(2)` with the same meaning, for kernels or filters without `clone3`. With `CLONE_PIDFD`
+/// the descriptor arrives in `parent_tid`.
 ///
 /// # Safety
 /// As for [`clone3`].
@@ -68,8 +70,9 @@ pub unsafe fn clone(
     Errno::check(ret).map(|pid| pid as i32)
 }
 
-/// Whether the kernel, and every filter above it, lets `clone3` through. Creates nothing: the argument size is too small, which
-/// the kernel refuses with `EINVAL` before it looks at anything else (`copy_clone_args_from_user`).
+/// Whether the kernel and every seccomp filter let `clone3` through. Creates nothing: the kernel
+/// refuses an argument size that is too small with `EINVAL`, before it reads anything else
+/// (kernel/fork.c, `copy_clone_args_from_user`).
 pub fn clone3_allowed() -> Result<()> {
     // SAFETY: a null pointer with size zero is refused before it is read.
     match unsafe { calls::clone3(core::ptr::null(), Len(0)) } {

@@ -1,4 +1,4 @@
-//! Error numbers, kept apart from every other integer.
+//! Error numbers, as a type of their own.
 
 use core::fmt;
 use linux_raw_sys::errno as e;
@@ -13,7 +13,7 @@ macro_rules! errnos {
         impl Errno {
             $(#[doc = concat!("`", stringify!($name), "`, see `errno(3)`.")] pub const $name: Errno = Errno(e::$name as i32);)*
 
-            /// The symbolic name, where this crate uses it; `None` for the rest.
+            /// The symbolic name if this crate has it as a constant.
             pub const fn name(self) -> Option<&'static str> {
                 match self {
                     $(Errno::$name => Some(stringify!($name)),)*
@@ -67,7 +67,8 @@ errnos!(
 );
 
 impl Errno {
-    /// From a positive error number; anything else becomes `EINVAL` rather than a success.
+    /// From a positive error number. Any other number becomes `EINVAL`: an `Errno` is never a
+    /// success.
     pub const fn from_raw(raw: i32) -> Errno {
         if raw > 0 && raw < 4096 { Errno(raw) } else { Errno::EINVAL }
     }
@@ -77,7 +78,8 @@ impl Errno {
         self.0
     }
 
-    /// Splits the kernel's answer: `-4095..=-1` is an error (`include/linux/err.h`, `IS_ERR_VALUE`).
+    /// Splits the kernel's answer: `-4095..=-1` is an error (`include/linux/err.h`,
+    /// `IS_ERR_VALUE`).
     #[inline(always)]
     pub const fn check(ret: isize) -> crate::Result<usize> {
         if ret < 0 && ret >= -4095 { Err(Errno(-ret as i32)) } else { Ok(ret as usize) }

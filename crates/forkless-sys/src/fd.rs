@@ -11,9 +11,10 @@ pub use k::{
     O_WRONLY,
 };
 
-/// In the child's new table only: `close_range` first takes a private copy of the part it does not close.
+/// `close_range` first gives the caller a private descriptor table, without the descriptors it
+/// closes.
 pub const CLOSE_RANGE_UNSHARE: u32 = 1 << 1;
-/// Mark instead of close (Linux 5.11).
+/// `close_range` sets close-on-exec instead of closing (Linux 5.11).
 pub const CLOSE_RANGE_CLOEXEC: u32 = 1 << 2;
 
 /// `close(2)`. The descriptor is gone even on `EINTR`.
@@ -44,13 +45,14 @@ pub fn dup_cloexec(fd: i32, min: i32) -> Result<i32> {
     unsafe { calls::fcntl(Fd(fd), Op(k::F_DUPFD_CLOEXEC), Word(min as usize)) }.map(|n| n as i32)
 }
 
-/// `lseek(2)` that moves nothing: where the next read or write begins. `ESPIPE` for what has no position.
+/// `lseek(2)` by zero bytes: where the next read or write begins. `ESPIPE`: the file has no
+/// position.
 pub fn position(fd: i32) -> Result<u64> {
     // SAFETY: writes no memory. SEEK_CUR is 1.
     unsafe { calls::lseek(Fd(fd), Offset(0), Op(1)) }.map(|n| n as u64)
 }
 
-/// `fcntl(F_GETFD)`: the descriptor's flags; `EBADF` tells that it is closed.
+/// `fcntl(F_GETFD)`: the descriptor's flags. `EBADF`: it is closed.
 #[inline(always)]
 pub fn get_fd_flags(fd: i32) -> Result<u32> {
     // SAFETY: writes no memory.
@@ -71,7 +73,7 @@ pub fn get_status_flags(fd: i32) -> Result<u32> {
     unsafe { calls::fcntl(Fd(fd), Op(k::F_GETFL), Word(0)) }.map(|n| n as u32)
 }
 
-/// `fcntl(F_SETFL)`. Seen by everyone who shares the open file description.
+/// `fcntl(F_SETFL)`. Every process that shares the open file description sees the change.
 #[inline(always)]
 pub fn set_status_flags(fd: i32, flags: u32) -> Result<()> {
     // SAFETY: writes no memory.
@@ -94,46 +96,50 @@ pub fn openat(dir: i32, path: CPtr<'_>, flags: u32, mode: u32) -> Result<i32> {
     unsafe { calls::openat(Fd(dir), path, Flags(flags), Mode(mode)) }.map(|n| n as i32)
 }
 
-/// `openat2(2)` with `RESOLVE_NO_XDEV` (Linux 5.6): opens nothing that lies on another mount than `dir` (`EXDEV`), neither by a
-/// symbolic link nor because something is mounted over the file or a directory on the way.
+/// `openat2(2)` with `RESOLVE_NO_XDEV` (Linux 5.6). `EXDEV`: the file lies on another mount than
+/// `dir`, through a symbolic link or because something is mounted over the file or over a directory
+/// of its path.
 pub fn open_below(dir: i32, path: CPtr<'_>, flags: u32) -> Result<i32> {
     let how = k::open_how { flags: flags.into(), mode: 0, resolve: k::RESOLVE_NO_XDEV.into() };
     // SAFETY: the kernel reads one struct; `CPtr` is NUL-terminated.
     unsafe { calls::openat2(Fd(dir), path, &raw const how, Len(size_of::<k::open_how>())) }.map(|n| n as i32)
 }
 
-/// `fstatfs(2)`: the type of the file system that a descriptor's file is on, as `PROC_SUPER_MAGIC` of linux/magic.h.
+/// `fstatfs(2)`: the type of the descriptor's file system, such as `PROC_SUPER_MAGIC`
+/// (linux/magic.h).
 pub fn file_system(fd: i32) -> Result<i64> {
-    // struct statfs begins with it on the supported architectures; 120 bytes.
+    // struct statfs begins with the type on both architectures; it has 120 bytes.
     let mut statfs = [0i64; 15];
     // SAFETY: the kernel writes one struct statfs.
     unsafe { calls::fstatfs(Fd(fd), &raw mut statfs) }?;
     Ok(statfs[0])
 }
 
-/// `newfstatat(2)`: device and inode of a file by its path, or of a descriptor for an empty path and `AT_EMPTY_PATH`.
+/// `newfstatat(2)`: device and inode of a file by its path, or of a descriptor for an empty path
+/// and `AT_EMPTY_PATH`.
 #[inline(always)]
 pub fn identity(dir: i32, path: CPtr<'_>, flags: u32) -> Result<(u64, u64)> {
-    // struct stat begins with both on the supported architectures; 144 bytes at most.
+    // struct stat begins with device and inode on both architectures; it has 144 bytes at most.
     let mut stat = [0u64; 18];
     // SAFETY: the kernel writes one struct stat; `CPtr` is NUL-terminated.
     unsafe { calls::newfstatat(Fd(dir), path, &raw mut stat, Flags(flags)) }?;
     Ok((stat[0], stat[1]))
 }
 
-/// When the file behind a descriptor was made, in nanoseconds since 1970 (`statx(2)`, `stx_btime`); 0 where its file system does not say.
+/// When a descriptor's file was created, in nanoseconds since 1970 (`statx(2)`, `stx_btime`). 0:
+/// its file system does not record it.
 pub fn birth(fd: i32) -> Result<u64> {
     let mut all = MaybeUninit::<k::statx>::zeroed();
     let path = CPtr::from(c"");
     // SAFETY: the kernel writes one struct statx.
     unsafe { calls::statx(Fd(fd), path, Flags(k::AT_EMPTY_PATH), Num(k::STATX_BTIME), all.as_mut_ptr()) }?;
-    // SAFETY: numbers, all of them written here or by the kernel.
+    // SAFETY: the structure has only numbers, zeroed here.
     let all = unsafe { all.assume_init() };
     let made = (all.stx_btime.tv_sec as u64).wrapping_mul(1_000_000_000) + u64::from(all.stx_btime.tv_nsec);
     Ok(if all.stx_mask & k::STATX_BTIME == 0 { 0 } else { made })
 }
 
-/// `readlinkat(2)`: how many bytes of the link's text were written to `text`; no NUL ends it.
+/// `readlinkat(2)`: the number of bytes written to `text`, without a NUL at the end.
 #[inline(always)]
 pub fn readlinkat(dir: i32, path: CPtr<'_>, text: &mut [u8]) -> Result<usize> {
     // SAFETY: the kernel writes at most the length of `text`; `CPtr` is NUL-terminated.
@@ -147,9 +153,10 @@ pub fn read(fd: i32, buf: &mut [u8]) -> Result<usize> {
     unsafe { calls::read(Fd(fd), buf.as_mut_ptr(), Len(buf.len())) }
 }
 
-/// `getdents64(2)`: entries of a directory, as many as fit; none at its end.
+/// `getdents64(2)`: the next entries of a directory, as many as fit. An empty slice: the end.
 ///
-/// Each is `struct linux_dirent64`: 16 bytes, the entry's length in 2, a type, and the name up to a NUL.
+/// Each is `struct linux_dirent64`: 16 bytes, the entry's length in 2, a type, and the name up to a
+/// NUL.
 #[inline(always)]
 pub fn getdents64(fd: i32, buf: &mut [MaybeUninit<u8>]) -> Result<&[u8]> {
     // SAFETY: the kernel writes at most `buf.len()` bytes.
@@ -172,7 +179,8 @@ pub fn pidfd_getfd(pidfd: i32, target: i32) -> Result<i32> {
     unsafe { calls::pidfd_getfd(Fd(pidfd), Fd(target), Flags(0)) }.map(|n| n as i32)
 }
 
-/// `ioctl(TIOCSCTTY)`: makes the terminal the caller's controlling one; 1 steals it (root only).
+/// `ioctl(TIOCSCTTY)`: makes the terminal the caller's controlling one. `steal` takes it from
+/// another session (root only).
 #[inline(always)]
 pub fn set_controlling_terminal(fd: i32, steal: bool) -> Result<()> {
     // SAFETY: the argument is a number, not an address (`ioctl_tty(2)`).
@@ -180,7 +188,8 @@ pub fn set_controlling_terminal(fd: i32, steal: bool) -> Result<()> {
         .map(drop)
 }
 
-/// `tcsetpgrp(3)`: the terminal's foreground group. Block SIGTTOU before.
+/// `tcsetpgrp(3)`: sets the terminal's foreground group. Block SIGTTOU first: a background process
+/// is stopped by it otherwise.
 #[inline(always)]
 pub fn set_foreground_group(fd: i32, pgid: i32) -> Result<()> {
     let mut group = pgid;
@@ -188,10 +197,10 @@ pub fn set_foreground_group(fd: i32, pgid: i32) -> Result<()> {
     unsafe { calls::ioctl(Fd(fd), Op(linux_raw_sys::ioctl::TIOCSPGRP), (&raw mut group).cast()) }.map(drop)
 }
 
-/// `pread64(2)` to an address: for copying between address spaces, where both sides are known by number.
+/// `pread64(2)` to a raw address, for copies from another address space (`/proc/PID/mem`).
 ///
 /// # Safety
-/// `to..to + len` must be memory of the caller's that nothing else refers to.
+/// `to..to + len` must be writable memory of the caller that no reference covers.
 pub unsafe fn pread_raw(fd: i32, to: *mut u8, len: usize, offset: u64) -> Result<usize> {
     // SAFETY: the caller's contract.
     unsafe { calls::pread64(Fd(fd), to, Len(len), Offset(offset)) }

@@ -1,11 +1,12 @@
-//! The calling process's mappings, one question at a time: the `PROCMAP_QUERY` ioctl of `/proc/PID/maps` (Linux 6.11).
+//! The calling process's mappings, one question at a time: the `PROCMAP_QUERY` ioctl of
+//! `/proc/PID/maps` (Linux 6.11).
 #![expect(unsafe_code, reason = "the kernel fills in one structure that lives in the function")]
 
 use crate::Result;
 use crate::calls::{self, Fd, Op};
 use linux_raw_sys::general::procmap_query;
 
-/// What a mapping allows and is.
+/// One mapping: its range, its permissions, and its file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mapping {
     /// First address.
@@ -16,7 +17,7 @@ pub struct Mapping {
     pub flags: u64,
     /// Inode of the backing file; 0 for anonymous memory.
     pub inode: u64,
-    /// Bytes a page: more than the base page size for memory from a pool of huge pages.
+    /// Bytes per page: above the base page size for memory from a pool of huge pages.
     pub page_size: u64,
 }
 
@@ -28,12 +29,13 @@ pub const WRITABLE: u64 = 2;
 pub const EXECUTABLE: u64 = 4;
 /// `MAP_SHARED`.
 pub const SHARED: u64 = 8;
-/// As a filter: the mapping covering the address, or the next that matches.
+/// As a filter: the mapping that covers the address, or else the next one that matches.
 pub const COVERING_OR_NEXT: u64 = 0x10;
 
 const _: () = assert!(size_of::<procmap_query>() == 104, "PROCMAP_QUERY, include/uapi/linux/fs.h");
 
-/// The mapping at `addr` that has all the properties in `filter`. `ENOENT`: none; `ENOTTY`: the kernel is older than 6.11.
+/// The mapping at `addr` that has all the properties in `filter`. `ENOENT`: none; `ENOTTY`: the
+/// kernel is older than 6.11.
 pub fn query(maps_fd: i32, addr: usize, filter: u64) -> Result<Mapping> {
     const REQUEST: u32 = (3 << 30) | ((size_of::<procmap_query>() as u32) << 16) | (0x66 << 8) | 17;
     let mut q = procmap_query {
@@ -53,7 +55,8 @@ pub fn query(maps_fd: i32, addr: usize, filter: u64) -> Result<Mapping> {
         vma_name_addr: 0,
         build_id_addr: 0,
     };
-    // SAFETY: the kernel writes at most `size` bytes; no name and no build id is asked for.
+    // SAFETY: the kernel writes at most `size` bytes; it writes a name and a build id only where a
+    // buffer is given.
     unsafe { calls::ioctl(Fd(maps_fd), Op(REQUEST), (&raw mut q).cast()) }?;
     Ok(Mapping {
         start: q.vma_start as usize,

@@ -17,7 +17,7 @@ pub const PAGE: usize = 4096;
 /// The largest base page of the supported architectures (arm64). A length or an alignment of it fits all of them.
 pub const LARGEST_PAGE: usize = 64 << 10;
 
-/// `mmap(2)` of anonymous memory somewhere the kernel chooses.
+/// `mmap(2)` of anonymous memory at an address that the kernel chooses.
 pub fn map_anonymous(len: usize, prot: u32, flags: u32) -> Result<*mut c_void> {
     let flags = (flags & !(MAP_FIXED | MAP_FIXED_NOREPLACE)) | MAP_ANONYMOUS;
     // SAFETY: without MAP_FIXED no existing mapping is touched.
@@ -37,36 +37,40 @@ pub unsafe fn mprotect(addr: *mut c_void, len: usize, prot: u32) -> Result<()> {
 /// `madvise(2)`.
 ///
 /// # Safety
-/// The advice must not destroy or hide data somebody still uses.
+/// The advice must not destroy or hide data that is still in use.
 pub unsafe fn madvise(addr: *mut c_void, len: usize, advice: u32) -> Result<()> {
     // SAFETY: the caller's contract.
     unsafe { calls::madvise(addr, Len(len), Op(advice)) }.map(drop)
 }
 
-/// `mincore(2)`: which pages from an address on are there, one byte each. The address must be a page's.
+/// `mincore(2)`: which pages from an address on are resident, one byte for each. The address must
+/// begin a page.
 pub fn mincore(addr: usize, pages: &mut [u8]) -> Result<()> {
-    // SAFETY: the kernel writes one byte a page; what the range holds is only looked at.
+    // SAFETY: the kernel writes one byte for each page, and does not read the range.
     unsafe { calls::mincore(Addr(addr), Len(pages.len() * PAGE), pages.as_mut_ptr()) }.map(drop)
 }
 
-/// `process_vm_readv(2)` of the calling process's own memory, or of one that shares it: `EFAULT` where nothing is mapped, and not a
-/// signal. Asks for no permission, which reading another memory does (kernel/fork.c, `mm_access`).
+/// `process_vm_readv(2)` of the caller's own memory, named by the pid of a process that has it.
+/// `EFAULT`, and no signal, where nothing is mapped. It needs no permission; reading another memory
+/// does (kernel/fork.c, `mm_access`).
 ///
-/// Returns how much was read, which ends where the mapped memory does.
+/// Returns how many bytes were read: fewer than asked for where the mapped memory ends.
 pub fn read(pid: i32, from: usize, to: &mut [u8]) -> Result<usize> {
     let (local, remote) = ([to.as_mut_ptr() as usize, to.len()], [from, to.len()]);
-    // SAFETY: the kernel writes into the slice; what it reads it copies as it finds it.
+    // SAFETY: the kernel writes into the slice only, and checks every address it reads.
     unsafe {
         calls::process_vm_readv(Pid(pid), &raw const local, Len(1), &raw const remote, Len(1), Flags(0))
     }
 }
 
-/// Whether `addr..addr + len` lies in several mappings, asked by an `mremap(2)` that cannot be granted: it is to grow the range in place, and
-/// the kernel refuses that with `EFAULT` across mappings (mm/mremap.c, `vma_to_resize`) and with `ENOMEM` where something is behind it.
-/// Adjacent mappings are one if all their flags are the same.
+/// Whether `addr..addr + len` lies in several mappings. It asks by an `mremap(2)` that must fail:
+/// to grow the range in place. The kernel refuses with `EFAULT` across mappings (mm/mremap.c,
+/// `vma_to_resize`), and with `ENOMEM` where the next page is mapped. The kernel merges adjacent
+/// mappings whose flags are all the same.
 ///
 /// # Safety
-/// `addr` is a page's, `len` a multiple of the page size, and something is mapped behind the range, or it would grow.
+/// `addr` begins a page, `len` is a multiple of the page size, and the page after the range is
+/// mapped: the range would grow otherwise.
 pub unsafe fn is_split(addr: usize, len: usize) -> Result<bool> {
     // SAFETY: by the caller's contract nothing is mapped or moved.
     match unsafe { calls::mremap(Addr(addr), Len(len), Len(len + PAGE), Flags(0), Addr(0)) } {
@@ -86,10 +90,12 @@ pub unsafe fn munmap(addr: *mut c_void, len: usize) -> Result<()> {
     unsafe { calls::munmap(addr, Len(len)) }.map(drop)
 }
 
-/// `mremap(2)` of a whole range onto another address of the same length: what was mapped there gives way in one step.
+/// `mremap(2)` of a whole range onto another address of the same length: one call replaces the
+/// mapping at that address.
 ///
 /// # Safety
-/// Nobody may still use the range at `from`, nor what was at `to` as anything but what comes in its place.
+/// Nothing may use the range at `from` afterwards. Every use of the range at `to` must expect the
+/// new content.
 pub unsafe fn move_onto(from: *mut c_void, len: usize, to: usize) -> Result<()> {
     // SAFETY: the caller's contract.
     unsafe {
@@ -107,7 +113,7 @@ pub unsafe fn move_onto(from: *mut c_void, len: usize, to: usize) -> Result<()> 
 /// `mmap(2)` of a file's beginning at exactly this address.
 ///
 /// # Safety
-/// With `MAP_FIXED` whatever was mapped there is gone: nobody may still use it.
+/// `MAP_FIXED` removes the mapping that was at the address: nothing may still use it.
 pub unsafe fn map_file_at(addr: usize, fd: i32, len: usize, prot: u32, flags: u32) -> Result<()> {
     // SAFETY: the caller's contract.
     unsafe { calls::mmap(Addr(addr), Len(len), Prot(prot), Flags(flags & !MAP_ANONYMOUS), Fd(fd), Offset(0)) }
@@ -117,7 +123,7 @@ pub unsafe fn map_file_at(addr: usize, fd: i32, len: usize, prot: u32, flags: u3
 /// `mmap(2)` of anonymous memory at exactly this address.
 ///
 /// # Safety
-/// With `MAP_FIXED` whatever was mapped there is gone: nobody may still use it.
+/// `MAP_FIXED` removes the mapping that was at the address: nothing may still use it.
 pub unsafe fn map_anonymous_at(addr: usize, len: usize, prot: u32, flags: u32) -> Result<()> {
     // SAFETY: the caller's contract.
     unsafe { calls::mmap(Addr(addr), Len(len), Prot(prot), Flags(flags | MAP_ANONYMOUS), Fd(-1), Offset(0)) }

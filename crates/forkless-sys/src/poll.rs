@@ -1,4 +1,4 @@
-//! Waiting for descriptors and for words of memory.
+//! Waits for descriptors and for words of memory.
 #![expect(unsafe_code, reason = "each call states why the kernel writes only to memory it is given")]
 
 use crate::Result;
@@ -9,12 +9,13 @@ use core::sync::atomic::AtomicU32;
 use linux_raw_sys::general as k;
 
 pub use k::pollfd as PollFd;
-/// Something to read, or a peer gone.
+/// There is data to read, or the peer is gone.
 pub const POLLIN: i16 = k::POLLIN as i16;
-/// Room to write.
+/// There is room to write.
 pub const POLLOUT: i16 = k::POLLOUT as i16;
 
-/// `ppoll(2)` without a signal mask; `None` waits for ever. The number of ready descriptors, 0 on time-out.
+/// `ppoll(2)` without a signal mask; `None` waits for ever. Returns the number of ready
+/// descriptors, 0 after the time-out.
 pub fn poll(fds: &mut [PollFd], timeout: Option<Timespec>) -> Result<usize> {
     // The kernel writes the time left back; a copy keeps the caller's value.
     let mut left = timeout;
@@ -23,8 +24,8 @@ pub fn poll(fds: &mut [PollFd], timeout: Option<Timespec>) -> Result<usize> {
     unsafe { calls::ppoll(fds.as_mut_ptr(), Len(fds.len()), left, null(), Len(8)) }
 }
 
-/// `futex(FUTEX_WAIT)`, not private: the kernel's own wake for CLONE_CHILD_CLEARTID is a shared one (`mm_release`).
-/// Returns at once with `EAGAIN` when the word is not `expected`.
+/// `futex(FUTEX_WAIT)`, not private: the kernel's own wake for CLONE_CHILD_CLEARTID is a shared one
+/// (`mm_release`). Returns at once with `EAGAIN` when the word is not `expected`.
 pub fn futex_wait(word: &AtomicU32, expected: u32, timeout: Option<&Timespec>) -> Result<()> {
     let timeout = timeout.map_or(null(), core::ptr::from_ref);
     // SAFETY: the kernel reads the word.
@@ -52,7 +53,8 @@ pub fn epoll_add(epoll: i32, fd: i32, data: u64) -> Result<()> {
     unsafe { calls::epoll_ctl(Fd(epoll), Op(k::EPOLL_CTL_ADD), Fd(fd), &raw const event) }.map(drop)
 }
 
-/// `epoll_pwait(2)` without a mask or a time-out: how many events were written, at least one.
+/// `epoll_pwait(2)` without a mask or a time-out: returns how many events were written, at least
+/// one.
 pub fn epoll_wait(epoll: i32, events: &mut [EpollEvent]) -> Result<usize> {
     // SAFETY: the kernel writes at most as many events as there is room for.
     unsafe {
@@ -60,11 +62,12 @@ pub fn epoll_wait(epoll: i32, events: &mut [EpollEvent]) -> Result<usize> {
     }
 }
 
-/// `pselect6(2)` without a signal mask, for descriptors below `number`; `None` waits for ever. Bit `n % 64` of word `n / 64` is
-/// descriptor `n`, and stays set where it is ready. Unlike [`poll`], it does not ask for `RLIMIT_NOFILE`.
+/// `pselect6(2)` without a signal mask, for descriptors below `number`; `None` waits for ever. Bit
+/// `n % 64` of word `n / 64` is descriptor `n`, and stays set if it is ready. Unlike [`poll`], it
+/// works whatever `RLIMIT_NOFILE` is.
 ///
 /// # Panics
-/// When a set has no room for `number` bits.
+/// If a set has no room for `number` bits.
 pub fn select(
     number: i32,
     readable: &mut [u64],
@@ -75,7 +78,8 @@ pub fn select(
     assert!(readable.len() >= words && writable.len() >= words, "a set is too small");
     let mut left = timeout;
     let left = left.as_mut().map_or(null_mut(), core::ptr::from_mut);
-    // SAFETY: the kernel reads and writes whole words of both sets, which have room, and the copy of the time-out.
+    // SAFETY: the kernel reads and writes whole words of both sets, which have room, and the copy
+    // of the time-out.
     unsafe {
         calls::pselect6(Int(number), readable.as_mut_ptr(), writable.as_mut_ptr(), null_mut(), left, null())
     }

@@ -12,10 +12,11 @@ pub const WALL: u32 = 0x4000_0000;
 /// Wait for children that the calling thread made, and for no other thread's (`__WNOTHREAD`).
 pub const WNOTHREAD: u32 = 0x2000_0000;
 
-/// `execve(2)`. Returns only to say why not.
+/// `execve(2)`. Returns only when it fails.
 ///
 /// # Safety
-/// `argv` and `envp` end in a null pointer, and each entry before it points to a NUL-terminated string.
+/// `argv` and `envp` end in a null pointer, and each entry before it points to a NUL-terminated
+/// string.
 #[inline(always)]
 pub unsafe fn execve(path: CPtr<'_>, argv: *const *const c_char, envp: *const *const c_char) -> Errno {
     // SAFETY: the caller's contract; the kernel only reads.
@@ -25,7 +26,7 @@ pub unsafe fn execve(path: CPtr<'_>, argv: *const *const c_char, envp: *const *c
     }
 }
 
-/// `exit_group(2)`: no handler, no flush.
+/// `exit_group(2)`: runs no exit handler and flushes no buffer.
 #[inline(always)]
 pub fn exit_group(status: i32) -> ! {
     loop {
@@ -34,7 +35,7 @@ pub fn exit_group(status: i32) -> ! {
     }
 }
 
-/// How a child ended, or that it stopped: the fields of `siginfo_t` that `waitid(2)` fills.
+/// How a child ended or stopped: the fields of `siginfo_t` that `waitid(2)` fills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitInfo {
     /// The child; 0 when `WNOHANG` found none.
@@ -48,7 +49,8 @@ pub struct WaitInfo {
 /// `waitid(2)` on one child by pid or pidfd (`id_type` is `P_PID` or `P_PIDFD`).
 #[inline(always)]
 pub fn waitid(id_type: u32, id: i32, options: u32) -> Result<WaitInfo> {
-    /// `siginfo_t` as far as `waitid` fills it: three ints, padding, then pid, uid, status (`asm-generic/siginfo.h`).
+    /// `siginfo_t` as far as `waitid` fills it: three ints, padding, then pid, uid, status
+    /// (`asm-generic/siginfo.h`).
     #[repr(C, align(8))]
     struct Info {
         signo: i32,
@@ -91,21 +93,23 @@ pub fn pidfd_open_thread(tid: i32) -> Result<i32> {
     unsafe { calls::pidfd_open(Pid(tid), Flags(PIDFD_THREAD)) }.map(|n| n as i32)
 }
 
-/// Whether two threads, of one process or of two, have one descriptor table (`kcmp(2)` with `KCMP_FILES`).
+/// Whether two threads, of one process or of two, have one descriptor table (`kcmp(2)` with
+/// `KCMP_FILES`).
 pub fn share_descriptors(a: i32, b: i32) -> Result<bool> {
     const KCMP_FILES: u32 = 2;
     // SAFETY: writes no memory.
     unsafe { calls::kcmp(Pid(a), Pid(b), Op(KCMP_FILES), Word(0), Word(0)) }.map(|order| order == 0)
 }
 
-/// `pidfd_send_signal(2)`: signal 0 only checks. Flags since Linux 6.9.
+/// `pidfd_send_signal(2)`: signal 0 only checks that the process exists. Flags need Linux 6.9.
 pub fn pidfd_send_signal(pidfd: i32, signal: i32, flags: u32) -> Result<()> {
     // SAFETY: a null siginfo makes the kernel fill in one like kill's.
     unsafe { calls::pidfd_send_signal(Fd(pidfd), Signal(signal), core::ptr::null(), Flags(flags)) }.map(drop)
 }
 
-/// The wait status of a process that has been reaped, kept by its pidfd: `PIDFD_GET_INFO` with `PIDFD_INFO_EXIT` (Linux 6.15).
-/// `Ok(None)` while it has not been reaped; `ENOTTY` or `EINVAL` on kernels without it.
+/// The wait status of a process that has been reaped, kept by its pidfd: `PIDFD_GET_INFO` with
+/// `PIDFD_INFO_EXIT` (Linux 6.15). `Ok(None)` while it has not been reaped; `ENOTTY` or `EINVAL` on
+/// kernels without it.
 pub fn pidfd_exit_status(pidfd: i32) -> Result<Option<i32>> {
     /// `struct pidfd_info`, first version with an exit code (`include/uapi/linux/pidfd.h`).
     #[repr(C)]
@@ -117,7 +121,8 @@ pub fn pidfd_exit_status(pidfd: i32) -> Result<Option<i32>> {
         exit_code: i32,
     }
     const INFO_EXIT: u64 = 1 << 3;
-    // _IOWR(PIDFS_IOCTL_MAGIC = 0xFF, 11, struct): the size is part of the number and the kernel accepts any from version 0 on.
+    // _IOWR(PIDFS_IOCTL_MAGIC = 0xFF, 11, struct): the size is part of the number and the kernel
+    // accepts any from version 0 on.
     const GET_INFO: u32 = (3 << 30) | ((size_of::<Info>() as u32) << 16) | (0xFF << 8) | 11;
     const _: () = assert!(size_of::<Info>() == 64, "PIDFD_INFO_SIZE_VER0");
     let mut info = Info { mask: INFO_EXIT, ..Info::default() };
@@ -126,7 +131,7 @@ pub fn pidfd_exit_status(pidfd: i32) -> Result<Option<i32>> {
     Ok((info.mask & INFO_EXIT != 0).then_some(info.exit_code))
 }
 
-/// `getpid(2)`, from the kernel and so right after any kind of clone.
+/// `getpid(2)`, uncached: right after any kind of clone.
 #[inline(always)]
 pub fn getpid() -> i32 {
     // SAFETY: cannot fail, writes no memory.
@@ -140,28 +145,29 @@ pub fn gettid() -> i32 {
     unsafe { calls::gettid() }.unwrap_or(0) as i32
 }
 
-/// `getppid(2)`: 0 when the parent is outside the pid namespace, another process once it has died.
+/// `getppid(2)`: 0 when the parent is outside the pid namespace, the pid of the new parent once the
+/// first has died.
 #[inline(always)]
 pub fn getppid() -> i32 {
     // SAFETY: cannot fail, writes no memory.
     unsafe { calls::getppid() }.unwrap_or(0) as i32
 }
 
-/// `setsid(2)`: the new session.
+/// `setsid(2)`: returns the new session.
 #[inline(always)]
 pub fn setsid() -> Result<i32> {
     // SAFETY: writes no memory.
     unsafe { calls::setsid() }.map(|n| n as i32)
 }
 
-/// `setpgid(2)` of the caller; 0 makes a group of its own.
+/// `setpgid(2)` of the caller; 0 makes a new group.
 #[inline(always)]
 pub fn setpgid(pgid: i32) -> Result<()> {
     // SAFETY: writes no memory.
     unsafe { calls::setpgid(Pid(0), Pid(pgid)) }.map(drop)
 }
 
-/// `setpgid(2)` of a child: `EACCES` once it has executed a program. 0 makes a group of its own.
+/// `setpgid(2)` of a child: `EACCES` once it has executed a program. 0 makes a new group.
 pub fn setpgid_of(pid: i32, pgid: i32) -> Result<()> {
     // SAFETY: writes no memory.
     unsafe { calls::setpgid(Pid(pid), Pid(pgid)) }.map(drop)
@@ -188,7 +194,7 @@ pub fn chroot(path: CPtr<'_>) -> Result<()> {
     unsafe { calls::chroot(path) }.map(drop)
 }
 
-/// `umask(2)`: the mask before.
+/// `umask(2)`: returns the old mask.
 #[inline(always)]
 pub fn umask(mask: u32) -> u32 {
     // SAFETY: cannot fail, writes no memory.
@@ -216,13 +222,15 @@ pub fn dumpable() -> Result<i32> {
     unsafe { calls::prctl(Op(p::PR_GET_DUMPABLE), Word(0), Word(0), Word(0), Word(0)) }.map(|n| n as i32)
 }
 
-/// `prctl(PR_GET_THP_DISABLE)`: whether the process gets no transparent huge pages, by its own order or by one it inherited.
+/// `prctl(PR_GET_THP_DISABLE)`: whether transparent huge pages are off for the process, by its own
+/// call or an inherited one.
 pub fn thp_disabled() -> Result<bool> {
-    // SAFETY: no pointers; the kernel insists on the zeros.
+    // SAFETY: writes no memory. The kernel refuses other arguments than zero.
     unsafe { calls::prctl(Op(p::PR_GET_THP_DISABLE), Word(0), Word(0), Word(0), Word(0)) }.map(|n| n != 0)
 }
 
-/// `prctl(PR_SET_DUMPABLE)`: 0 or 1. A property of the memory, so shared with every process that shares it.
+/// `prctl(PR_SET_DUMPABLE)`: 0 or 1. A property of the memory, so shared with every process that
+/// shares it.
 pub fn set_dumpable(value: i32) -> Result<()> {
     // SAFETY: writes no memory.
     unsafe { calls::prctl(Op(p::PR_SET_DUMPABLE), Word(value as usize), Word(0), Word(0), Word(0)) }.map(drop)
@@ -247,29 +255,31 @@ pub fn tgkill(pid: i32, tid: i32, signal: i32) -> Result<()> {
     unsafe { calls::tgkill(Pid(pid), Pid(tid), Signal(signal)) }.map(drop)
 }
 
-/// What `getrusage(2)` tells of the memory of a process: [`memory_usage`].
+/// The memory figures of `getrusage(2)`.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryUsage {
-    /// The largest resident set the process has had, in KiB (`ru_maxrss`). Survives exec.
+    /// The largest resident set so far, in KiB (`ru_maxrss`). Survives exec.
     pub max_rss_kib: u64,
-    /// Page faults of all its threads, minor and major. Survives exec; a child of fork begins with none.
+    /// Page faults of all threads, minor and major. Survives exec; a child of fork begins at zero.
     pub faults: u64,
 }
 
-/// The calling process's own.
+/// [`MemoryUsage`] of the calling process.
 pub fn memory_usage() -> Result<MemoryUsage> {
-    // Two timevals come first, then ru_maxrss; ru_minflt is the ninth word, ru_majflt the tenth; 144 bytes in all.
+    // Two timevals come first, then ru_maxrss; ru_minflt is the ninth word, ru_majflt the tenth;
+    // 144 bytes in all.
     let mut usage = [0u64; 18];
     // SAFETY: the kernel writes one struct rusage.
     unsafe { calls::getrusage(Int(0), &raw mut usage) }?;
     Ok(MemoryUsage { max_rss_kib: usage[4], faults: usage[8] + usage[9] })
 }
 
-/// Threads of the process: the directory /proc/self/task has two links more than that (fs/proc/base.c, `proc_task_getattr`).
-/// Counts every thread, however it was made. `None` without /proc.
+/// The number of threads of the process, also of those made without libc. The directory
+/// /proc/self/task has two links more (fs/proc/base.c, `proc_task_getattr`). `None` without /proc.
 pub fn thread_count() -> Option<u64> {
     let path = CPtr::from(c"/proc/self/task");
-    // struct stat: dev, ino, then nlink, or (asm-generic/stat.h) mode and nlink in half a word each; 144 bytes at most.
+    // struct stat: dev, ino, then nlink, or (asm-generic/stat.h) mode and nlink in half a word
+    // each; 144 bytes at most.
     let mut stat = [0u64; 18];
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the kernel reads a constant string and writes one struct stat.
@@ -281,9 +291,10 @@ pub fn thread_count() -> Option<u64> {
     links.checked_sub(2)
 }
 
-/// `unshare(2)` of `CLONE_VM`, which changes nothing and is refused (`EINVAL`) unless the process has one thread, and shares its memory
-/// with no other process (kernel/fork.c, `check_unshare_flags`; lib/is_single_threaded.c): a tenth of what [`thread_count`] takes.
-/// A sandbox may refuse it, too, with an error of its choice.
+/// `unshare(2)` of `CLONE_VM`, which changes nothing. `EINVAL`: the process has several threads, or
+/// shares its memory with another process (kernel/fork.c, `check_unshare_flags`;
+/// lib/is_single_threaded.c). It takes a tenth of the time of [`thread_count`]. A sandbox may
+/// refuse it, with an error of its choice.
 pub fn unshare_memory() -> Result<()> {
     // SAFETY: with this flag alone the call only checks.
     unsafe { calls::unshare(Flags(k::CLONE_VM)) }.map(drop)
@@ -295,7 +306,8 @@ pub fn seccomp_mode() -> Result<i32> {
     unsafe { calls::prctl(Op(p::PR_GET_SECCOMP), Word(0), Word(0), Word(0), Word(0)) }.map(|n| n as i32)
 }
 
-/// `wait4(2)` for one child, with [`WALL`] or nothing as `options`: the wait status as `waitpid(3)` has it.
+/// `wait4(2)` for one child, with [`WALL`] or nothing as `options`. Returns the wait status as
+/// `waitpid(3)` does.
 #[inline(always)]
 pub fn wait4(pid: i32, options: u32) -> Result<i32> {
     let mut status = 0i32;
@@ -306,7 +318,8 @@ pub fn wait4(pid: i32, options: u32) -> Result<i32> {
 
 /// Device, inode and mode of a file (`stat(2)`, following links).
 pub fn stat(path: CPtr<'_>) -> Result<(u64, u64, u32)> {
-    // struct stat: dev, ino; then x86-64 has nlink before mode, aarch64 (asm-generic/stat.h) mode at once.
+    // struct stat: dev, ino; then x86-64 has nlink before mode, aarch64 (asm-generic/stat.h) mode
+    // at once.
     let mut stat = [0u64; 18];
     // SAFETY: the kernel writes one struct stat of at most 144 bytes.
     unsafe { calls::newfstatat(Fd(k::AT_FDCWD), path, &raw mut stat, Flags(0)) }?;
@@ -314,14 +327,15 @@ pub fn stat(path: CPtr<'_>) -> Result<(u64, u64, u32)> {
     Ok((stat[0], stat[1], mode as u32))
 }
 
-/// Whether the file may be executed by the effective user (`faccessat(2)` knows only the real one; they differ in set-id programs,
-/// where this answers for the real one, as `access(2)`).
+/// Whether the *real* user may execute the file, as `access(2)` answers it: `faccessat(2)` has no
+/// flags. The effective user is another one in set-id programs.
 pub fn may_execute(path: CPtr<'_>) -> Result<()> {
     // SAFETY: writes no memory. X_OK is 1.
     unsafe { calls::faccessat(Fd(k::AT_FDCWD), path, Mode(1)) }.map(drop)
 }
 
-/// `getcwd(2)`: the length without the NUL that follows. `ENOENT` when the directory was removed, `ERANGE` when `buf` is too short.
+/// `getcwd(2)`: the length without the NUL that follows. `ENOENT` when the directory was removed,
+/// `ERANGE` when `buf` is too short.
 pub fn getcwd(buf: &mut [u8]) -> Result<usize> {
     // SAFETY: the kernel writes at most the buffer.
     let len = unsafe { calls::getcwd(buf.as_mut_ptr(), Len(buf.len())) }?;

@@ -6,8 +6,8 @@ use core::marker::PhantomData;
 
 /// One argument register.
 ///
-/// [`crate::calls`] makes it from a typed argument. `From<usize>` is for a program's own call, passed on as it came;
-/// nothing else converts:
+/// [`crate::calls`] makes it from a typed argument. `From<usize>` is for a program's own call,
+/// passed on as it came; nothing else converts:
 ///
 /// ```compile_fail,E0277
 /// let _ = forkless_sys::Reg::from(3i32);
@@ -28,7 +28,7 @@ impl From<usize> for Reg {
     }
 }
 
-/// A NUL-terminated string by its address alone: what `&CStr` would be, without the length that needs a scan to learn.
+/// A NUL-terminated string by its address alone: a `&CStr` without the length, which takes a scan.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct CPtr<'a> {
@@ -43,7 +43,7 @@ unsafe impl Sync for CPtr<'_> {}
 
 impl<'a> CPtr<'a> {
     /// # Safety
-    /// `ptr` must point to a NUL-terminated string that nobody changes during `'a`.
+    /// `ptr` must point to a NUL-terminated string that does not change during `'a`.
     #[inline(always)]
     pub const unsafe fn from_raw(ptr: *const c_char) -> CPtr<'a> {
         CPtr { ptr, of: PhantomData }
@@ -55,7 +55,7 @@ impl<'a> CPtr<'a> {
         self.ptr
     }
 
-    /// The string with its length, found by a scan.
+    /// The string with its length, which a scan finds.
     pub fn to_c_str(self) -> &'a CStr {
         // SAFETY: the type's invariant is that of `CStr::from_ptr`.
         unsafe { CStr::from_ptr(self.ptr) }

@@ -6,13 +6,13 @@ use crate::calls::{self, Int, Len, Op, Pid};
 use core::ptr::{null, null_mut};
 use linux_raw_sys::general as k;
 
-/// `struct rlimit64`: both in the resource's own unit, `u64::MAX` for none.
+/// `struct rlimit64`: both in the resource's own unit; `u64::MAX` is no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Rlimit {
-    /// What is enforced.
+    /// The limit that the kernel enforces.
     pub soft: u64,
-    /// Up to where the soft limit may be raised without privilege.
+    /// The highest soft limit that needs no privilege.
     pub hard: u64,
 }
 
@@ -62,14 +62,14 @@ pub fn scheduler() -> Result<(i32, i32)> {
     Ok((policy, priority))
 }
 
-/// `sched_setaffinity(2)` of the calling thread: one bit a CPU.
+/// `sched_setaffinity(2)` of the calling thread: one bit for each CPU.
 #[inline(always)]
 pub fn set_affinity(mask: &[u64]) -> Result<()> {
     // SAFETY: the kernel reads the slice.
     unsafe { calls::sched_setaffinity(Pid(0), Len(size_of_val(mask)), mask.as_ptr()) }.map(drop)
 }
 
-/// `sched_getaffinity(2)` of the calling thread into `mask`; the number of words written.
+/// `sched_getaffinity(2)` of the calling thread into `mask`; returns the number of words written.
 pub fn affinity(mask: &mut [u64]) -> Result<usize> {
     // SAFETY: the kernel writes at most the slice's size.
     unsafe { calls::sched_getaffinity(Pid(0), Len(size_of_val(mask)), mask.as_mut_ptr()) }

@@ -1,5 +1,5 @@
-//! Signal masks and dispositions, the whole set: libc hides its own two (32 and 33) from every mask it is given, and a child
-//! that shares memory must not run their handlers either.
+//! Signal masks and dispositions of all 64 signals. libc removes its own two (32 and 33) from every
+//! mask; a child that shares memory must not run their handlers either.
 #![expect(unsafe_code, reason = "each call states why the kernel writes only to memory it is given")]
 
 use crate::Result;
@@ -13,7 +13,7 @@ pub const MAX_SIGNAL: i32 = 64;
 /// What a child's end sends to its parent (`asm-generic/signal.h`).
 pub const SIGCHLD: i32 = 17;
 
-/// A set of signals as the kernel has it: bit `n - 1` for signal `n`.
+/// A set of signals as the kernel stores it: bit `n - 1` for signal `n`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(transparent)]
 pub struct SigSet(pub u64);
@@ -65,7 +65,7 @@ pub fn mask() -> Result<SigSet> {
     Ok(old)
 }
 
-/// `rt_sigpending(2)`: blocked signals that wait.
+/// `rt_sigpending(2)`: the blocked signals that are pending.
 pub fn pending() -> Result<SigSet> {
     let mut set = SigSet::EMPTY;
     // SAFETY: the kernel writes eight bytes.
@@ -78,13 +78,13 @@ pub fn pending() -> Result<SigSet> {
 pub enum Disposition {
     /// The signal's default action.
     Default,
-    /// Nothing. Survives exec.
+    /// The signal is discarded. Survives exec.
     Ignore,
-    /// A function runs; its address.
+    /// A function runs: its address.
     Handler(usize),
 }
 
-/// `struct sigaction` as the kernel has it, which is not libc's.
+/// `struct sigaction` in the kernel's layout, which is not libc's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct KernelAction {
@@ -92,7 +92,8 @@ pub struct KernelAction {
     pub handler: usize,
     /// `SA_*`.
     pub flags: usize,
-    /// The code a handler returns to, with `SA_RESTORER`. Part of the structure on arm64, too, which has no use for it.
+    /// The code that a handler returns to, with `SA_RESTORER`. arm64 has the field and does not use
+    /// it.
     pub restorer: usize,
     /// Signals blocked while the handler runs.
     pub mask: u64,
@@ -102,7 +103,7 @@ impl KernelAction {
     /// The default action.
     pub const DEFAULT: KernelAction = KernelAction { handler: 0, flags: 0, restorer: 0, mask: 0 };
 
-    /// What the handler's number means.
+    /// Decodes the handler.
     #[inline(always)]
     pub fn disposition(&self) -> Disposition {
         match self.handler {
@@ -119,7 +120,7 @@ const _: () = {
     assert!(offset_of!(KernelAction, mask) == offset_of!(k::kernel_sigaction, sa_mask));
 };
 
-/// `rt_sigaction(2)`: the whole action now in force.
+/// `rt_sigaction(2)`: the current action.
 #[inline(always)]
 pub fn action(signal: i32) -> Result<KernelAction> {
     let mut old = KernelAction::DEFAULT;
@@ -131,23 +132,24 @@ pub fn action(signal: i32) -> Result<KernelAction> {
 /// `rt_sigaction(2)`: replaces the action and returns the one before.
 ///
 /// # Safety
-/// A handler must be a function that may run at any point of the program, and the restorer one that calls `rt_sigreturn`.
+/// The handler must be sound at any point of the program. The restorer must call `rt_sigreturn`.
 #[inline(always)]
 pub unsafe fn set_action(signal: i32, new: &KernelAction) -> Result<KernelAction> {
     let mut old = KernelAction::DEFAULT;
-    // SAFETY: the kernel reads one action and writes one; the caller answers for the handler.
+    // SAFETY: the kernel reads one action and writes one; the handler is sound by the caller's
+    // contract.
     unsafe { calls::rt_sigaction(Signal(signal), &raw const *new, &raw mut old, Len(8)) }?;
     Ok(old)
 }
 
-/// `rt_sigaction(2)`: the disposition now in force. Fails with `EINVAL` for numbers that are no signal.
+/// `rt_sigaction(2)`: the current disposition. `EINVAL`: the number is no signal.
 #[inline(always)]
 pub fn disposition(signal: i32) -> Result<Disposition> {
     Ok(action(signal)?.disposition())
 }
 
-/// Signals that end a process by default and that another one sends, or the terminal, often to a whole group: all but
-/// SIGKILL and those of an instruction, from 1 to 31.
+/// Signals that another process or the terminal sends, often to a whole group, and that end a
+/// process by default: those from 1 to 31 without SIGKILL and without the faults of an instruction.
 pub const SENT: SigSet = {
     const HUP_INT_QUIT: u64 = 0b111;
     const USR1_USR2: u64 = 1 << 9 | 1 << 11;
@@ -157,13 +159,15 @@ pub const SENT: SigSet = {
     SigSet(HUP_INT_QUIT | USR1_USR2 | PIPE_ALRM_TERM_STKFLT | XCPU_XFSZ_VTALRM_PROF | IO_PWR)
 };
 
-/// Whether the program has a handler for one of these. One `rt_sigaction(2)` for each.
+/// Whether the program has a handler for a signal of the set. One `rt_sigaction(2)` for each
+/// signal.
 pub fn any_handled(of: SigSet) -> bool {
     (1..=MAX_SIGNAL)
         .any(|signal| of.has(signal) && matches!(disposition(signal), Ok(Disposition::Handler(_))))
 }
 
-/// `rt_sigaction(2)` to the default action, or to ignore. `SIGKILL` and `SIGSTOP` are refused with `EINVAL`.
+/// `rt_sigaction(2)`: sets the default action, or ignores the signal. `EINVAL` for `SIGKILL` and
+/// `SIGSTOP`.
 #[inline(always)]
 pub fn reset(signal: i32, ignore: bool) -> Result<()> {
     let new = KernelAction { handler: usize::from(ignore), ..KernelAction::DEFAULT };
@@ -171,7 +175,7 @@ pub fn reset(signal: i32, ignore: bool) -> Result<()> {
     unsafe { calls::rt_sigaction(Signal(signal), &raw const new, null_mut(), Len(8)) }.map(drop)
 }
 
-/// `stack_t`: where handlers installed with `SA_ONSTACK` run.
+/// `stack_t`: the stack of handlers that have `SA_ONSTACK`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct AltStack {
@@ -198,23 +202,26 @@ pub fn altstack() -> Result<AltStack> {
     Ok(now)
 }
 
-/// `sigaltstack(2)` of the calling thread: replaces it and returns the one before. `EPERM` while the thread runs on it.
+/// `sigaltstack(2)` of the calling thread: replaces the stack and returns the old one. `EPERM`: the
+/// thread runs on it.
 ///
 /// # Safety
-/// The memory must be writable, used by nobody else, and stay so until replaced.
+/// The memory must be writable, and used for nothing else until the stack is replaced.
 pub unsafe fn set_altstack(new: &AltStack) -> Result<AltStack> {
     let mut old = AltStack::NONE;
-    // SAFETY: the kernel reads one stack_t and writes one; the caller answers for the stack.
+    // SAFETY: the kernel reads one stack_t and writes one; the stack is usable by the caller's
+    // contract.
     unsafe { calls::sigaltstack(&raw const *new, &raw mut old) }?;
     Ok(old)
 }
 
-/// `rt_sigtimedwait(2)` with no time: takes one pending signal of the set off the queue. `EAGAIN` when there is none.
+/// `rt_sigtimedwait(2)` with a time-out of zero: takes one pending signal of the set. `EAGAIN`:
+/// none is pending.
 pub fn take_pending(set: SigSet) -> Result<i32> {
     take_pending_from(set).map(|taken| taken.signal())
 }
 
-/// A signal that was taken off the queue, and where it came from.
+/// A pending signal that was taken, and its origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Taken(
@@ -229,34 +236,35 @@ impl Taken {
         self.0[0]
     }
 
-    /// `si_code`: zero or below where a process sent it.
+    /// `si_code`: zero or negative if a process sent it.
     #[must_use]
     pub const fn code(&self) -> i32 {
         self.0[2]
     }
 
-    /// `si_pid`: who sent it, where the code says that a process did.
+    /// `si_pid`: the sender, if the code says that a process sent it.
     #[must_use]
     pub const fn sender(&self) -> i32 {
         self.0[4]
     }
 
-    /// Sends it to the calling process, with all that is said of it: `rt_sigqueueinfo(2)`, which allows that for oneself only.
+    /// Sends it to the calling process with the same information. `rt_sigqueueinfo(2)` allows any
+    /// sender only for the caller itself.
     pub fn send_again(&self, me: i32) -> Result<()> {
         // SAFETY: the kernel reads one siginfo_t.
         unsafe { calls::rt_sigqueueinfo(Pid(me), Signal(self.signal()), &raw const self.0) }.map(drop)
     }
 
-    /// `SI_USER`: kill, or the kernel on behalf of the process that made a call (a broken pipe).
+    /// `SI_USER`: `kill`, or the kernel for the process that made a call (a broken pipe).
     pub const USER: i32 = 0;
     /// `SI_KERNEL`: a timer, a limit, a terminal.
     pub const KERNEL: i32 = 0x80;
 }
 
-/// [`take_pending`], with where the signal came from.
+/// [`take_pending`], with the signal's origin.
 pub fn take_pending_from(set: SigSet) -> Result<Taken> {
     let now = crate::time::Timespec { tv_sec: 0, tv_nsec: 0 };
-    // signal, error, code, padding, then for a sender its id.
+    // signal, error, code, padding, then the sender's pid.
     let mut info = [0i32; 32];
     // SAFETY: the kernel reads the set and the time, and writes one siginfo_t.
     unsafe { calls::rt_sigtimedwait(&raw const set, &raw mut info, &raw const now, Len(8)) }

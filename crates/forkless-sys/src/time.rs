@@ -17,11 +17,11 @@ pub struct Timespec {
 
 /// `nanosleep(2)`. May return early with `EINTR`.
 pub fn nanosleep(time: Timespec) -> Result<()> {
-    // SAFETY: the kernel reads `time`; the remaining time is not asked for.
+    // SAFETY: the kernel reads `time`; a null pointer asks for no remaining time.
     unsafe { calls::nanosleep(&raw const time, core::ptr::null_mut()) }.map(drop)
 }
 
-/// `clock_gettime(CLOCK_MONOTONIC_COARSE)`, from the kernel: a few milliseconds coarse.
+/// `clock_gettime(CLOCK_MONOTONIC_COARSE)` by a system call. Its resolution is a few milliseconds.
 pub fn monotonic_coarse() -> Timespec {
     let mut now = Timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one timespec; this clock exists on every kernel since 2.6.32.
@@ -29,18 +29,19 @@ pub fn monotonic_coarse() -> Timespec {
     now
 }
 
-/// `timerfd_create(2)` on the monotonic clock: a descriptor, close-on-exec and not blocking, that is readable once the time of
-/// [`arm_timerfd`] is over. The caller closes it.
+/// `timerfd_create(2)` on the monotonic clock, close-on-exec and non-blocking. The descriptor is
+/// readable after the time of [`arm_timerfd`]. The caller closes it.
 pub fn timerfd() -> Result<i32> {
     // SAFETY: takes two numbers.
     unsafe { calls::timerfd_create(Op(k::CLOCK_MONOTONIC), Flags(k::TFD_CLOEXEC | k::TFD_NONBLOCK)) }
         .map(|fd| fd as i32)
 }
 
-/// `timerfd_settime(2)`: once, that long from now. A time that was over before is forgotten: the descriptor is no longer readable.
+/// `timerfd_settime(2)`: expires once, `after` from now. An earlier expiry is forgotten: the
+/// descriptor is no longer readable.
 pub fn arm_timerfd(timer: i32, after: Timespec) -> Result<()> {
     // `struct __kernel_itimerspec` (linux/time_types.h): the interval, zero for once, and the time.
     let once = [Timespec { tv_sec: 0, tv_nsec: 0 }, after];
-    // SAFETY: the kernel reads one itimerspec; the old one is not asked for.
+    // SAFETY: the kernel reads one itimerspec; a null pointer asks for no old one.
     unsafe { calls::timerfd_settime(Fd(timer), Flags(0), &raw const once, core::ptr::null_mut()) }.map(drop)
 }

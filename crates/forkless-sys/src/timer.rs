@@ -9,17 +9,19 @@ use linux_raw_sys::general as k;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimerId(pub i32);
 
-/// `timer_create(2)` on the monotonic clock, sending `signal` to the process. `EAGAIN` when `RLIMIT_SIGPENDING` is used up.
+/// `timer_create(2)` on the monotonic clock, sending `signal` to the process. `EAGAIN`:
+/// `RLIMIT_SIGPENDING` is used up.
 pub fn create(signal: i32) -> Result<TimerId> {
     create_as(signal, 0)
 }
 
-/// The same with the largest number there is, after which the kernel starts anew: the next timer, also one that is made after an exec, gets 0, as
-/// in a process that has made none. Needs Linux 6.15; before that it is [`create`]. Only where no other thread makes timers.
+/// [`create`] with the largest id, after which the kernel counts from 0 again. So the next timer,
+/// also one made after an exec, gets id 0, as in a process without timers. Before Linux 6.15 it is
+/// [`create`]. No other thread may create timers meanwhile.
 pub fn create_last(signal: i32) -> Result<TimerId> {
-    /// Of linux/prctl.h; a timer is then made with the number that is asked for.
+    /// linux/prctl.h: while it is on, a timer gets the id that its creator asks for.
     const PR_TIMER_CREATE_RESTORE_IDS: u32 = 77;
-    // SAFETY: changes how timers are numbered.
+    // SAFETY: the call writes no memory.
     let restore =
         |on| unsafe { calls::prctl(Op(PR_TIMER_CREATE_RESTORE_IDS), Word(on), Word(0), Word(0), Word(0)) };
     if restore(1).is_err() {
@@ -31,7 +33,8 @@ pub fn create_last(signal: i32) -> Result<TimerId> {
 }
 
 fn create_as(signal: i32, mut id: i32) -> Result<TimerId> {
-    /// `struct sigevent` (`asm-generic/siginfo.h`): value, signal, kind of notification, padding to 64 bytes.
+    /// `struct sigevent` (`asm-generic/siginfo.h`): value, signal, kind of notification, padding to
+    /// 64 bytes.
     #[repr(C)]
     struct SigEvent {
         value: usize,
@@ -46,7 +49,7 @@ fn create_as(signal: i32, mut id: i32) -> Result<TimerId> {
     Ok(TimerId(id))
 }
 
-/// `timer_gettime(2)`: how long it still takes to go off; zero once it has, or when it is not armed.
+/// `timer_gettime(2)`: the time until it expires; zero after that, and when it is not armed.
 pub fn left(timer: TimerId) -> Result<Timespec> {
     let none = Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut now = [none, none];
@@ -54,7 +57,8 @@ pub fn left(timer: TimerId) -> Result<Timespec> {
     unsafe { calls::timer_gettime(Int(timer.0), &raw mut now) }.map(|_| now[1])
 }
 
-/// `timer_settime(2)`, once, that long from now; zero disarms. Returns how long it had been from going off, zero when not armed.
+/// `timer_settime(2)`: expires once, `after` from now; zero disarms. Returns the time that was
+/// left, zero when it was not armed.
 pub fn set(timer: TimerId, after: Timespec) -> Result<Timespec> {
     let none = Timespec { tv_sec: 0, tv_nsec: 0 };
     let (spec, mut old) = ([none, after], [none, none]);
