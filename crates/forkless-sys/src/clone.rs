@@ -19,6 +19,7 @@ pub use k::{
 pub type Entry = unsafe extern "C" fn(*mut c_void) -> !;
 
 /// `clone_args` with every field zero.
+#[inline]
 pub const fn args() -> clone_args {
     clone_args {
         flags: 0,
@@ -73,6 +74,7 @@ pub unsafe fn clone(
 /// Whether the kernel and every seccomp filter let `clone3` through. Creates nothing: the kernel
 /// refuses an argument size that is too small with `EINVAL`, before it reads anything else
 /// (kernel/fork.c, `copy_clone_args_from_user`).
+#[inline]
 pub fn clone3_allowed() -> Result<()> {
     // SAFETY: a null pointer with size zero is refused before it is read.
     match unsafe { calls::clone3(core::ptr::null(), Len(0)) } {

@@ -19,6 +19,7 @@ pub const SYS_USER_DISPATCH: i32 = 2;
 /// # Safety
 /// A `SIGSYS` handler that returns through an `rt_sigreturn` inside the range must be installed,
 /// and `SIGSYS` must stay unblocked: a dispatched call kills the process otherwise.
+#[inline]
 pub unsafe fn on(allowed_start: usize, len: usize) -> Result<()> {
     // SAFETY: the kernel writes no memory; the caller has installed the handler.
     unsafe {
@@ -34,6 +35,7 @@ pub unsafe fn on(allowed_start: usize, len: usize) -> Result<()> {
 }
 
 /// Turns dispatch off for the calling thread. `EINVAL`: the kernel does not have it.
+#[inline]
 pub fn off() -> Result<()> {
     // SAFETY: the kernel writes no memory, and every later call goes to it as usual.
     unsafe {

@@ -14,6 +14,7 @@ macro_rules! errnos {
             $(#[doc = concat!("`", stringify!($name), "`, see `errno(3)`.")] pub const $name: Errno = Errno(e::$name as i32);)*
 
             /// The symbolic name if this crate has it as a constant.
+            #[inline]
             pub const fn name(self) -> Option<&'static str> {
                 match self {
                     $(Errno::$name => Some(stringify!($name)),)*
@@ -69,11 +70,13 @@ errnos!(
 impl Errno {
     /// From a positive error number. Any other number becomes `EINVAL`: an `Errno` is never a
     /// success.
+    #[inline]
     pub const fn from_raw(raw: i32) -> Errno {
         if raw > 0 && raw < 4096 { Errno(raw) } else { Errno::EINVAL }
     }
 
     /// The positive error number.
+    #[inline]
     pub const fn raw(self) -> i32 {
         self.0
     }

@@ -47,6 +47,7 @@ pub fn dup_cloexec(fd: i32, min: i32) -> Result<i32> {
 
 /// `lseek(2)` by zero bytes: where the next read or write begins. `ESPIPE`: the file has no
 /// position.
+#[inline]
 pub fn position(fd: i32) -> Result<u64> {
     // SAFETY: writes no memory. SEEK_CUR is 1.
     unsafe { calls::lseek(Fd(fd), Offset(0), Op(1)) }.map(|n| n as u64)
@@ -99,6 +100,7 @@ pub fn openat(dir: i32, path: CPtr<'_>, flags: u32, mode: u32) -> Result<i32> {
 /// `openat2(2)` with `RESOLVE_NO_XDEV` (Linux 5.6). `EXDEV`: the file lies on another mount than
 /// `dir`, through a symbolic link or because something is mounted over the file or over a directory
 /// of its path.
+#[inline]
 pub fn open_below(dir: i32, path: CPtr<'_>, flags: u32) -> Result<i32> {
     let how = k::open_how { flags: flags.into(), mode: 0, resolve: k::RESOLVE_NO_XDEV.into() };
     // SAFETY: the kernel reads one struct; `CPtr` is NUL-terminated.
@@ -107,6 +109,7 @@ pub fn open_below(dir: i32, path: CPtr<'_>, flags: u32) -> Result<i32> {
 
 /// `fstatfs(2)`: the type of the descriptor's file system, such as `PROC_SUPER_MAGIC`
 /// (linux/magic.h).
+#[inline]
 pub fn file_system(fd: i32) -> Result<i64> {
     // struct statfs begins with the type on both architectures; it has 120 bytes.
     let mut statfs = [0i64; 15];
@@ -128,6 +131,7 @@ pub fn identity(dir: i32, path: CPtr<'_>, flags: u32) -> Result<(u64, u64)> {
 
 /// When a descriptor's file was created, in nanoseconds since 1970 (`statx(2)`, `stx_btime`). 0:
 /// its file system does not record it.
+#[inline]
 pub fn birth(fd: i32) -> Result<u64> {
     let mut all = MaybeUninit::<k::statx>::zeroed();
     let path = CPtr::from(c"");
@@ -201,6 +205,7 @@ pub fn set_foreground_group(fd: i32, pgid: i32) -> Result<()> {
 ///
 /// # Safety
 /// `to..to + len` must be writable memory of the caller that no reference covers.
+#[inline]
 pub unsafe fn pread_raw(fd: i32, to: *mut u8, len: usize, offset: u64) -> Result<usize> {
     // SAFETY: the caller's contract.
     unsafe { calls::pread64(Fd(fd), to, Len(len), Offset(offset)) }

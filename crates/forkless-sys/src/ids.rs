@@ -60,6 +60,7 @@ getter! {
 }
 
 /// The real, the effective and the saved user of the calling thread: `getresuid(2)`.
+#[inline]
 pub fn getresuid() -> Result<[u32; 3]> {
     let [mut real, mut effective, mut saved] = [0u32; 3];
     // SAFETY: the kernel writes three ids.
@@ -68,6 +69,7 @@ pub fn getresuid() -> Result<[u32; 3]> {
 }
 
 /// The real, the effective and the saved group of the calling thread: `getresgid(2)`.
+#[inline]
 pub fn getresgid() -> Result<[u32; 3]> {
     let [mut real, mut effective, mut saved] = [0u32; 3];
     // SAFETY: the kernel writes three ids.
@@ -87,6 +89,7 @@ pub struct Capabilities {
 }
 
 /// `capget(2)` of the calling thread.
+#[inline]
 pub fn capabilities() -> Result<Capabilities> {
     // Version 3 and the calling thread; then effective, permitted and inheritable, the low halves
     // first.
@@ -108,6 +111,7 @@ pub const OF_A_SHELL: u64 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 21 | 1 << 2
 
 /// Which of [`OF_A_SHELL`] are in the bounding set (`PR_CAPBSET_READ`), so that an exec may give
 /// them. One system call for each.
+#[inline]
 pub fn bounding_capabilities() -> Result<u64> {
     let mut set = 0;
     for capability in (0..u64::BITS).filter(|capability| OF_A_SHELL >> capability & 1 == 1) {
@@ -118,6 +122,7 @@ pub fn bounding_capabilities() -> Result<u64> {
 
 /// The user and the group for file access (`setfsuid(2)`). The calls that set them return the old
 /// id; with an invalid id they change nothing.
+#[inline]
 pub fn file_ids() -> Result<[u32; 2]> {
     // SAFETY: writes no memory.
     let user = unsafe { calls::setfsuid(Id(KEEP)) }?;
@@ -137,6 +142,7 @@ pub fn file_ids() -> Result<[u32; 2]> {
 ///
 /// `bounding` returns [`bounding_capabilities`] or a copy of it; it is called for root alone. Takes
 /// five other system calls, six for root.
+#[inline]
 pub fn are_a_shells(bounding: impl FnOnce() -> Result<u64>) -> bool {
     let same = |ids: Result<[u32; 3]>| match ids {
         Ok([real, effective, saved]) if real == effective && real == saved => Some(real),

@@ -36,6 +36,7 @@ const _: () = assert!(size_of::<procmap_query>() == 104, "PROCMAP_QUERY, include
 
 /// The mapping at `addr` that has all the properties in `filter`. `ENOENT`: none; `ENOTTY`: the
 /// kernel is older than 6.11.
+#[inline]
 pub fn query(maps_fd: i32, addr: usize, filter: u64) -> Result<Mapping> {
     const REQUEST: u32 = (3 << 30) | ((size_of::<procmap_query>() as u32) << 16) | (0x66 << 8) | 17;
     let mut q = procmap_query {

@@ -18,6 +18,7 @@ pub const PAGE: usize = 4096;
 pub const LARGEST_PAGE: usize = 64 << 10;
 
 /// `mmap(2)` of anonymous memory at an address that the kernel chooses.
+#[inline]
 pub fn map_anonymous(len: usize, prot: u32, flags: u32) -> Result<*mut c_void> {
     let flags = (flags & !(MAP_FIXED | MAP_FIXED_NOREPLACE)) | MAP_ANONYMOUS;
     // SAFETY: without MAP_FIXED no existing mapping is touched.
@@ -29,6 +30,7 @@ pub fn map_anonymous(len: usize, prot: u32, flags: u32) -> Result<*mut c_void> {
 ///
 /// # Safety
 /// Nothing may rely on the old protection of the range.
+#[inline]
 pub unsafe fn mprotect(addr: *mut c_void, len: usize, prot: u32) -> Result<()> {
     // SAFETY: the caller's contract.
     unsafe { calls::mprotect(addr, Len(len), Prot(prot)) }.map(drop)
@@ -38,6 +40,7 @@ pub unsafe fn mprotect(addr: *mut c_void, len: usize, prot: u32) -> Result<()> {
 ///
 /// # Safety
 /// The advice must not destroy or hide data that is still in use.
+#[inline]
 pub unsafe fn madvise(addr: *mut c_void, len: usize, advice: u32) -> Result<()> {
     // SAFETY: the caller's contract.
     unsafe { calls::madvise(addr, Len(len), Op(advice)) }.map(drop)
@@ -45,6 +48,7 @@ pub unsafe fn madvise(addr: *mut c_void, len: usize, advice: u32) -> Result<()> 
 
 /// `mincore(2)`: which pages from an address on are resident, one byte for each. The address must
 /// begin a page.
+#[inline]
 pub fn mincore(addr: usize, pages: &mut [u8]) -> Result<()> {
     // SAFETY: the kernel writes one byte for each page, and does not read the range.
     unsafe { calls::mincore(Addr(addr), Len(pages.len() * PAGE), pages.as_mut_ptr()) }.map(drop)
@@ -55,6 +59,7 @@ pub fn mincore(addr: usize, pages: &mut [u8]) -> Result<()> {
 /// does (kernel/fork.c, `mm_access`).
 ///
 /// Returns how many bytes were read: fewer than asked for where the mapped memory ends.
+#[inline]
 pub fn read(pid: i32, from: usize, to: &mut [u8]) -> Result<usize> {
     let (local, remote) = ([to.as_mut_ptr() as usize, to.len()], [from, to.len()]);
     // SAFETY: the kernel writes into the slice only, and checks every address it reads.
@@ -71,6 +76,7 @@ pub fn read(pid: i32, from: usize, to: &mut [u8]) -> Result<usize> {
 /// # Safety
 /// `addr` begins a page, `len` is a multiple of the page size, and the page after the range is
 /// mapped: the range would grow otherwise.
+#[inline]
 pub unsafe fn is_split(addr: usize, len: usize) -> Result<bool> {
     // SAFETY: by the caller's contract nothing is mapped or moved.
     match unsafe { calls::mremap(Addr(addr), Len(len), Len(len + PAGE), Flags(0), Addr(0)) } {
@@ -85,6 +91,7 @@ pub unsafe fn is_split(addr: usize, len: usize) -> Result<bool> {
 ///
 /// # Safety
 /// Nothing may use the range afterwards.
+#[inline]
 pub unsafe fn munmap(addr: *mut c_void, len: usize) -> Result<()> {
     // SAFETY: the caller's contract.
     unsafe { calls::munmap(addr, Len(len)) }.map(drop)
@@ -96,6 +103,7 @@ pub unsafe fn munmap(addr: *mut c_void, len: usize) -> Result<()> {
 /// # Safety
 /// Nothing may use the range at `from` afterwards. Every use of the range at `to` must expect the
 /// new content.
+#[inline]
 pub unsafe fn move_onto(from: *mut c_void, len: usize, to: usize) -> Result<()> {
     // SAFETY: the caller's contract.
     unsafe {
@@ -114,6 +122,7 @@ pub unsafe fn move_onto(from: *mut c_void, len: usize, to: usize) -> Result<()> 
 ///
 /// # Safety
 /// `MAP_FIXED` removes the mapping that was at the address: nothing may still use it.
+#[inline]
 pub unsafe fn map_file_at(addr: usize, fd: i32, len: usize, prot: u32, flags: u32) -> Result<()> {
     // SAFETY: the caller's contract.
     unsafe { calls::mmap(Addr(addr), Len(len), Prot(prot), Flags(flags & !MAP_ANONYMOUS), Fd(fd), Offset(0)) }
@@ -124,6 +133,7 @@ pub unsafe fn map_file_at(addr: usize, fd: i32, len: usize, prot: u32, flags: u3
 ///
 /// # Safety
 /// `MAP_FIXED` removes the mapping that was at the address: nothing may still use it.
+#[inline]
 pub unsafe fn map_anonymous_at(addr: usize, len: usize, prot: u32, flags: u32) -> Result<()> {
     // SAFETY: the caller's contract.
     unsafe { calls::mmap(Addr(addr), Len(len), Prot(prot), Flags(flags | MAP_ANONYMOUS), Fd(-1), Offset(0)) }

@@ -16,6 +16,7 @@ pub const POLLOUT: i16 = k::POLLOUT as i16;
 
 /// `ppoll(2)` without a signal mask; `None` waits for ever. Returns the number of ready
 /// descriptors, 0 after the time-out.
+#[inline]
 pub fn poll(fds: &mut [PollFd], timeout: Option<Timespec>) -> Result<usize> {
     // The kernel writes the time left back; a copy keeps the caller's value.
     let mut left = timeout;
@@ -26,6 +27,7 @@ pub fn poll(fds: &mut [PollFd], timeout: Option<Timespec>) -> Result<usize> {
 
 /// `futex(FUTEX_WAIT)`, not private: the kernel's own wake for CLONE_CHILD_CLEARTID is a shared one
 /// (`mm_release`). Returns at once with `EAGAIN` when the word is not `expected`.
+#[inline]
 pub fn futex_wait(word: &AtomicU32, expected: u32, timeout: Option<&Timespec>) -> Result<()> {
     let timeout = timeout.map_or(null(), core::ptr::from_ref);
     // SAFETY: the kernel reads the word.
@@ -33,6 +35,7 @@ pub fn futex_wait(word: &AtomicU32, expected: u32, timeout: Option<&Timespec>) -
 }
 
 /// `futex(FUTEX_WAKE)`, not private: wakes at most `count` waiters.
+#[inline]
 pub fn futex_wake(word: &AtomicU32, count: u32) -> Result<usize> {
     // SAFETY: the kernel uses the address only.
     unsafe { calls::futex(word.as_ptr(), Op(k::FUTEX_WAKE), Num(count), null()) }
@@ -41,12 +44,14 @@ pub fn futex_wake(word: &AtomicU32, count: u32) -> Result<usize> {
 pub use k::epoll_event as EpollEvent;
 
 /// `epoll_create1(2)`, close-on-exec. The caller closes it.
+#[inline]
 pub fn epoll_create() -> Result<i32> {
     // SAFETY: takes a number.
     unsafe { calls::epoll_create1(Flags(k::EPOLL_CLOEXEC)) }.map(|fd| fd as i32)
 }
 
 /// `epoll_ctl(EPOLL_CTL_ADD)` for [`POLLIN`]; `data` comes back with each event.
+#[inline]
 pub fn epoll_add(epoll: i32, fd: i32, data: u64) -> Result<()> {
     let event = EpollEvent { events: k::EPOLLIN, data };
     // SAFETY: the kernel reads one event.
@@ -55,6 +60,7 @@ pub fn epoll_add(epoll: i32, fd: i32, data: u64) -> Result<()> {
 
 /// `epoll_pwait(2)` without a mask or a time-out: returns how many events were written, at least
 /// one.
+#[inline]
 pub fn epoll_wait(epoll: i32, events: &mut [EpollEvent]) -> Result<usize> {
     // SAFETY: the kernel writes at most as many events as there is room for.
     unsafe {
@@ -68,6 +74,7 @@ pub fn epoll_wait(epoll: i32, events: &mut [EpollEvent]) -> Result<usize> {
 ///
 /// # Panics
 /// If a set has no room for `number` bits.
+#[inline]
 pub fn select(
     number: i32,
     readable: &mut [u64],

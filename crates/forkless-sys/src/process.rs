@@ -72,6 +72,7 @@ pub fn waitid(id_type: u32, id: i32, options: u32) -> Result<WaitInfo> {
 }
 
 /// `kill(2)`. A negative pid names a process group.
+#[inline]
 pub fn kill(pid: i32, signal: i32) -> Result<()> {
     // SAFETY: writes no memory.
     unsafe { calls::kill(Pid(pid), Signal(signal)) }.map(drop)
@@ -95,6 +96,7 @@ pub fn pidfd_open_thread(tid: i32) -> Result<i32> {
 
 /// Whether two threads, of one process or of two, have one descriptor table (`kcmp(2)` with
 /// `KCMP_FILES`).
+#[inline]
 pub fn share_descriptors(a: i32, b: i32) -> Result<bool> {
     const KCMP_FILES: u32 = 2;
     // SAFETY: writes no memory.
@@ -102,6 +104,7 @@ pub fn share_descriptors(a: i32, b: i32) -> Result<bool> {
 }
 
 /// `pidfd_send_signal(2)`: signal 0 only checks that the process exists. Flags need Linux 6.9.
+#[inline]
 pub fn pidfd_send_signal(pidfd: i32, signal: i32, flags: u32) -> Result<()> {
     // SAFETY: a null siginfo makes the kernel fill in one like kill's.
     unsafe { calls::pidfd_send_signal(Fd(pidfd), Signal(signal), core::ptr::null(), Flags(flags)) }.map(drop)
@@ -110,6 +113,7 @@ pub fn pidfd_send_signal(pidfd: i32, signal: i32, flags: u32) -> Result<()> {
 /// The wait status of a process that has been reaped, kept by its pidfd: `PIDFD_GET_INFO` with
 /// `PIDFD_INFO_EXIT` (Linux 6.15). `Ok(None)` while it has not been reaped; `ENOTTY` or `EINVAL` on
 /// kernels without it.
+#[inline]
 pub fn pidfd_exit_status(pidfd: i32) -> Result<Option<i32>> {
     /// `struct pidfd_info`, first version with an exit code (`include/uapi/linux/pidfd.h`).
     #[repr(C)]
@@ -168,6 +172,7 @@ pub fn setpgid(pgid: i32) -> Result<()> {
 }
 
 /// `setpgid(2)` of a child: `EACCES` once it has executed a program. 0 makes a new group.
+#[inline]
 pub fn setpgid_of(pid: i32, pgid: i32) -> Result<()> {
     // SAFETY: writes no memory.
     unsafe { calls::setpgid(Pid(pid), Pid(pgid)) }.map(drop)
@@ -217,6 +222,7 @@ pub fn set_no_new_privs() -> Result<()> {
 }
 
 /// `prctl(PR_GET_DUMPABLE)`: 0, 1 or 2 (`proc_sys_fs(5)`, suid_dumpable).
+#[inline]
 pub fn dumpable() -> Result<i32> {
     // SAFETY: writes no memory.
     unsafe { calls::prctl(Op(p::PR_GET_DUMPABLE), Word(0), Word(0), Word(0), Word(0)) }.map(|n| n as i32)
@@ -224,6 +230,7 @@ pub fn dumpable() -> Result<i32> {
 
 /// `prctl(PR_GET_THP_DISABLE)`: whether transparent huge pages are off for the process, by its own
 /// call or an inherited one.
+#[inline]
 pub fn thp_disabled() -> Result<bool> {
     // SAFETY: writes no memory. The kernel refuses other arguments than zero.
     unsafe { calls::prctl(Op(p::PR_GET_THP_DISABLE), Word(0), Word(0), Word(0), Word(0)) }.map(|n| n != 0)
@@ -231,6 +238,7 @@ pub fn thp_disabled() -> Result<bool> {
 
 /// `prctl(PR_SET_DUMPABLE)`: 0 or 1. A property of the memory, so shared with every process that
 /// shares it.
+#[inline]
 pub fn set_dumpable(value: i32) -> Result<()> {
     // SAFETY: writes no memory.
     unsafe { calls::prctl(Op(p::PR_SET_DUMPABLE), Word(value as usize), Word(0), Word(0), Word(0)) }.map(drop)
@@ -244,12 +252,14 @@ pub fn getpgrp() -> i32 {
 }
 
 /// `getpgid(2)`: the group of a process.
+#[inline]
 pub fn getpgid(pid: i32) -> Result<i32> {
     // SAFETY: writes no memory.
     unsafe { calls::getpgid(Pid(pid)) }.map(|group| group as i32)
 }
 
 /// `tgkill(2)`: one thread of a process.
+#[inline]
 pub fn tgkill(pid: i32, tid: i32, signal: i32) -> Result<()> {
     // SAFETY: writes no memory.
     unsafe { calls::tgkill(Pid(pid), Pid(tid), Signal(signal)) }.map(drop)
@@ -265,6 +275,7 @@ pub struct MemoryUsage {
 }
 
 /// [`MemoryUsage`] of the calling process.
+#[inline]
 pub fn memory_usage() -> Result<MemoryUsage> {
     // Two timevals come first, then ru_maxrss; ru_minflt is the ninth word, ru_majflt the tenth;
     // 144 bytes in all.
@@ -276,6 +287,7 @@ pub fn memory_usage() -> Result<MemoryUsage> {
 
 /// The number of threads of the process, also of those made without libc. The directory
 /// /proc/self/task has two links more (fs/proc/base.c, `proc_task_getattr`). `None` without /proc.
+#[inline]
 pub fn thread_count() -> Option<u64> {
     let path = CPtr::from(c"/proc/self/task");
     // struct stat: dev, ino, then nlink, or (asm-generic/stat.h) mode and nlink in half a word
@@ -295,12 +307,14 @@ pub fn thread_count() -> Option<u64> {
 /// shares its memory with another process (kernel/fork.c, `check_unshare_flags`;
 /// lib/is_single_threaded.c). It takes a tenth of the time of [`thread_count`]. A sandbox may
 /// refuse it, with an error of its choice.
+#[inline]
 pub fn unshare_memory() -> Result<()> {
     // SAFETY: with this flag alone the call only checks.
     unsafe { calls::unshare(Flags(k::CLONE_VM)) }.map(drop)
 }
 
 /// `prctl(PR_GET_SECCOMP)`: 0 without a filter, 2 with one.
+#[inline]
 pub fn seccomp_mode() -> Result<i32> {
     // SAFETY: writes no memory.
     unsafe { calls::prctl(Op(p::PR_GET_SECCOMP), Word(0), Word(0), Word(0), Word(0)) }.map(|n| n as i32)
@@ -317,6 +331,7 @@ pub fn wait4(pid: i32, options: u32) -> Result<i32> {
 }
 
 /// Device, inode and mode of a file (`stat(2)`, following links).
+#[inline]
 pub fn stat(path: CPtr<'_>) -> Result<(u64, u64, u32)> {
     // struct stat: dev, ino; then x86-64 has nlink before mode, aarch64 (asm-generic/stat.h) mode
     // at once.
@@ -329,6 +344,7 @@ pub fn stat(path: CPtr<'_>) -> Result<(u64, u64, u32)> {
 
 /// Whether the *real* user may execute the file, as `access(2)` answers it: `faccessat(2)` has no
 /// flags. The effective user is another one in set-id programs.
+#[inline]
 pub fn may_execute(path: CPtr<'_>) -> Result<()> {
     // SAFETY: writes no memory. X_OK is 1.
     unsafe { calls::faccessat(Fd(k::AT_FDCWD), path, Mode(1)) }.map(drop)
@@ -336,6 +352,7 @@ pub fn may_execute(path: CPtr<'_>) -> Result<()> {
 
 /// `getcwd(2)`: the length without the NUL that follows. `ENOENT` when the directory was removed,
 /// `ERANGE` when `buf` is too short.
+#[inline]
 pub fn getcwd(buf: &mut [u8]) -> Result<usize> {
     // SAFETY: the kernel writes at most the buffer.
     let len = unsafe { calls::getcwd(buf.as_mut_ptr(), Len(buf.len())) }?;

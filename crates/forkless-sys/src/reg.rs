@@ -56,6 +56,7 @@ impl<'a> CPtr<'a> {
     }
 
     /// The string with its length, which a scan finds.
+    #[inline]
     pub fn to_c_str(self) -> &'a CStr {
         // SAFETY: the type's invariant is that of `CStr::from_ptr`.
         unsafe { CStr::from_ptr(self.ptr) }

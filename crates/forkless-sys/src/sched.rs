@@ -24,6 +24,7 @@ pub fn setrlimit(resource: u32, limit: Rlimit) -> Result<()> {
 }
 
 /// `prlimit64(2)` on the calling process: reads a limit.
+#[inline]
 pub fn getrlimit(resource: u32) -> Result<Rlimit> {
     let mut limit = Rlimit { soft: 0, hard: 0 };
     // SAFETY: the kernel writes `limit`.
@@ -39,6 +40,7 @@ pub fn set_nice(nice: i32) -> Result<()> {
 }
 
 /// `getpriority(2)` of the calling thread: the nice value.
+#[inline]
 pub fn nice() -> Result<i32> {
     // The system call answers 20 - nice, to stay positive (`getpriority(2)`, NOTES).
     // SAFETY: writes no memory.
@@ -53,6 +55,7 @@ pub fn set_scheduler(policy: i32, priority: i32) -> Result<()> {
 }
 
 /// `sched_getscheduler(2)` and `sched_getparam(2)` of the calling thread.
+#[inline]
 pub fn scheduler() -> Result<(i32, i32)> {
     // SAFETY: writes no memory.
     let policy = unsafe { calls::sched_getscheduler(Pid(0)) }? as i32;
@@ -70,6 +73,7 @@ pub fn set_affinity(mask: &[u64]) -> Result<()> {
 }
 
 /// `sched_getaffinity(2)` of the calling thread into `mask`; returns the number of words written.
+#[inline]
 pub fn affinity(mask: &mut [u64]) -> Result<usize> {
     // SAFETY: the kernel writes at most the slice's size.
     unsafe { calls::sched_getaffinity(Pid(0), Len(size_of_val(mask)), mask.as_mut_ptr()) }
@@ -77,6 +81,7 @@ pub fn affinity(mask: &mut [u64]) -> Result<usize> {
 }
 
 /// `sched_yield(2)`.
+#[inline]
 pub fn yield_now() {
     // SAFETY: writes no memory.
     let _ = unsafe { calls::sched_yield() };

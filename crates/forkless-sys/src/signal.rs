@@ -26,23 +26,27 @@ impl SigSet {
 
     /// The set and `signal`; out-of-range numbers change nothing.
     #[must_use]
+    #[inline]
     pub const fn with(self, signal: i32) -> SigSet {
         if signal < 1 || signal > MAX_SIGNAL { self } else { SigSet(self.0 | 1 << (signal - 1)) }
     }
 
     /// The set without `signal`.
     #[must_use]
+    #[inline]
     pub const fn without(self, signal: i32) -> SigSet {
         SigSet(self.0 & !SigSet::EMPTY.with(signal).0)
     }
 
     /// Whether `signal` is in the set.
+    #[inline]
     pub const fn has(self, signal: i32) -> bool {
         self.0 & SigSet::EMPTY.with(signal).0 != 0
     }
 
     /// The signals in both.
     #[must_use]
+    #[inline]
     pub const fn and(self, other: SigSet) -> SigSet {
         SigSet(self.0 & other.0)
     }
@@ -58,6 +62,7 @@ pub fn set_mask(mask: SigSet) -> Result<SigSet> {
 }
 
 /// The calling thread's mask.
+#[inline]
 pub fn mask() -> Result<SigSet> {
     let mut old = SigSet::EMPTY;
     // SAFETY: the kernel writes eight bytes.
@@ -66,6 +71,7 @@ pub fn mask() -> Result<SigSet> {
 }
 
 /// `rt_sigpending(2)`: the blocked signals that are pending.
+#[inline]
 pub fn pending() -> Result<SigSet> {
     let mut set = SigSet::EMPTY;
     // SAFETY: the kernel writes eight bytes.
@@ -161,6 +167,7 @@ pub const SENT: SigSet = {
 
 /// Whether the program has a handler for a signal of the set. One `rt_sigaction(2)` for each
 /// signal.
+#[inline]
 pub fn any_handled(of: SigSet) -> bool {
     (1..=MAX_SIGNAL)
         .any(|signal| of.has(signal) && matches!(disposition(signal), Ok(Disposition::Handler(_))))
@@ -195,6 +202,7 @@ impl AltStack {
 }
 
 /// The calling thread's alternate stack, and whether it runs on it.
+#[inline]
 pub fn altstack() -> Result<AltStack> {
     let mut now = AltStack::NONE;
     // SAFETY: the kernel writes one stack_t.
@@ -207,6 +215,7 @@ pub fn altstack() -> Result<AltStack> {
 ///
 /// # Safety
 /// The memory must be writable, and used for nothing else until the stack is replaced.
+#[inline]
 pub unsafe fn set_altstack(new: &AltStack) -> Result<AltStack> {
     let mut old = AltStack::NONE;
     // SAFETY: the kernel reads one stack_t and writes one; the stack is usable by the caller's
@@ -217,6 +226,7 @@ pub unsafe fn set_altstack(new: &AltStack) -> Result<AltStack> {
 
 /// `rt_sigtimedwait(2)` with a time-out of zero: takes one pending signal of the set. `EAGAIN`:
 /// none is pending.
+#[inline]
 pub fn take_pending(set: SigSet) -> Result<i32> {
     take_pending_from(set).map(|taken| taken.signal())
 }
@@ -232,24 +242,28 @@ pub struct Taken(
 impl Taken {
     /// Its number.
     #[must_use]
+    #[inline]
     pub const fn signal(&self) -> i32 {
         self.0[0]
     }
 
     /// `si_code`: zero or negative if a process sent it.
     #[must_use]
+    #[inline]
     pub const fn code(&self) -> i32 {
         self.0[2]
     }
 
     /// `si_pid`: the sender, if the code says that a process sent it.
     #[must_use]
+    #[inline]
     pub const fn sender(&self) -> i32 {
         self.0[4]
     }
 
     /// Sends it to the calling process with the same information. `rt_sigqueueinfo(2)` allows any
     /// sender only for the caller itself.
+    #[inline]
     pub fn send_again(&self, me: i32) -> Result<()> {
         // SAFETY: the kernel reads one siginfo_t.
         unsafe { calls::rt_sigqueueinfo(Pid(me), Signal(self.signal()), &raw const self.0) }.map(drop)
@@ -262,6 +276,7 @@ impl Taken {
 }
 
 /// [`take_pending`], with the signal's origin.
+#[inline]
 pub fn take_pending_from(set: SigSet) -> Result<Taken> {
     let now = crate::time::Timespec { tv_sec: 0, tv_nsec: 0 };
     // signal, error, code, padding, then the sender's pid.

@@ -16,12 +16,14 @@ pub struct Timespec {
 }
 
 /// `nanosleep(2)`. May return early with `EINTR`.
+#[inline]
 pub fn nanosleep(time: Timespec) -> Result<()> {
     // SAFETY: the kernel reads `time`; a null pointer asks for no remaining time.
     unsafe { calls::nanosleep(&raw const time, core::ptr::null_mut()) }.map(drop)
 }
 
 /// `clock_gettime(CLOCK_MONOTONIC_COARSE)` by a system call. Its resolution is a few milliseconds.
+#[inline]
 pub fn monotonic_coarse() -> Timespec {
     let mut now = Timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one timespec; this clock exists on every kernel since 2.6.32.
@@ -31,6 +33,7 @@ pub fn monotonic_coarse() -> Timespec {
 
 /// `timerfd_create(2)` on the monotonic clock, close-on-exec and non-blocking. The descriptor is
 /// readable after the time of [`arm_timerfd`]. The caller closes it.
+#[inline]
 pub fn timerfd() -> Result<i32> {
     // SAFETY: takes two numbers.
     unsafe { calls::timerfd_create(Op(k::CLOCK_MONOTONIC), Flags(k::TFD_CLOEXEC | k::TFD_NONBLOCK)) }
@@ -39,6 +42,7 @@ pub fn timerfd() -> Result<i32> {
 
 /// `timerfd_settime(2)`: expires once, `after` from now. An earlier expiry is forgotten: the
 /// descriptor is no longer readable.
+#[inline]
 pub fn arm_timerfd(timer: i32, after: Timespec) -> Result<()> {
     // `struct __kernel_itimerspec` (linux/time_types.h): the interval, zero for once, and the time.
     let once = [Timespec { tv_sec: 0, tv_nsec: 0 }, after];

@@ -11,6 +11,7 @@ pub struct TimerId(pub i32);
 
 /// `timer_create(2)` on the monotonic clock, sending `signal` to the process. `EAGAIN`:
 /// `RLIMIT_SIGPENDING` is used up.
+#[inline]
 pub fn create(signal: i32) -> Result<TimerId> {
     create_as(signal, 0)
 }
@@ -18,6 +19,7 @@ pub fn create(signal: i32) -> Result<TimerId> {
 /// [`create`] with the largest id, after which the kernel counts from 0 again. So the next timer,
 /// also one made after an exec, gets id 0, as in a process without timers. Before Linux 6.15 it is
 /// [`create`]. No other thread may create timers meanwhile.
+#[inline]
 pub fn create_last(signal: i32) -> Result<TimerId> {
     /// linux/prctl.h: while it is on, a timer gets the id that its creator asks for.
     const PR_TIMER_CREATE_RESTORE_IDS: u32 = 77;
@@ -50,6 +52,7 @@ fn create_as(signal: i32, mut id: i32) -> Result<TimerId> {
 }
 
 /// `timer_gettime(2)`: the time until it expires; zero after that, and when it is not armed.
+#[inline]
 pub fn left(timer: TimerId) -> Result<Timespec> {
     let none = Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut now = [none, none];
@@ -59,6 +62,7 @@ pub fn left(timer: TimerId) -> Result<Timespec> {
 
 /// `timer_settime(2)`: expires once, `after` from now; zero disarms. Returns the time that was
 /// left, zero when it was not armed.
+#[inline]
 pub fn set(timer: TimerId, after: Timespec) -> Result<Timespec> {
     let none = Timespec { tv_sec: 0, tv_nsec: 0 };
     let (spec, mut old) = ([none, after], [none, none]);
