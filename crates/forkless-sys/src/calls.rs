@@ -41,11 +41,7 @@ use core::ffi::{c_char, c_void};
 
 use linux_raw_sys::general as k;
 
-use crate::clone::clone_args;
-use crate::poll::{EpollEvent, PollFd};
-use crate::sched::Rlimit;
-use crate::signal::{AltStack, KernelAction, SigSet};
-use crate::time::Timespec;
+use crate::abi::{AltStack, KernelAction, Rlimit, SigSet, Timespec};
 use crate::{CPtr, Errno, Reg, Result, raw};
 
 /// What may stand in a position of a prototype.
@@ -150,14 +146,14 @@ prototypes! {
     chdir = __NR_chdir(path: CPtr<'_>);
     chroot = __NR_chroot(path: CPtr<'_>);
     clock_gettime = __NR_clock_gettime(clock: Op, now: *mut Timespec);
-    clone3 = __NR_clone3(args: *const clone_args, size: Len);
+    clone3 = __NR_clone3(args: *const k::clone_args, size: Len);
     close = __NR_close(fd: Fd);
     close_range = __NR_close_range(first: Num, last: Num, flags: Flags);
     dup3 = __NR_dup3(from: Fd, to: Fd, flags: Flags);
     epoll_create1 = __NR_epoll_create1(flags: Flags);
-    epoll_ctl = __NR_epoll_ctl(epoll: Fd, op: Op, fd: Fd, event: *const EpollEvent);
+    epoll_ctl = __NR_epoll_ctl(epoll: Fd, op: Op, fd: Fd, event: *const k::epoll_event);
     epoll_pwait = __NR_epoll_pwait(
-        epoll: Fd, events: *mut EpollEvent, max: Int, timeout: Int, mask: *const SigSet, mask_size: Len
+        epoll: Fd, events: *mut k::epoll_event, max: Int, timeout: Int, mask: *const SigSet, mask_size: Len
     );
     execve = __NR_execve(path: CPtr<'_>, argv: *const *const c_char, envp: *const *const c_char);
     exit_group = __NR_exit_group(status: Int);
@@ -199,7 +195,7 @@ prototypes! {
     pidfd_open = __NR_pidfd_open(pid: Pid, flags: Flags);
     pidfd_send_signal = __NR_pidfd_send_signal(pidfd: Fd, signal: Signal, info: *const [i32; 32], flags: Flags);
     pipe2 = __NR_pipe2(ends: *mut [i32; 2], flags: Flags);
-    ppoll = __NR_ppoll(fds: *mut PollFd, number: Len, left: *mut Timespec, mask: *const SigSet, mask_size: Len);
+    ppoll = __NR_ppoll(fds: *mut k::pollfd, number: Len, left: *mut Timespec, mask: *const SigSet, mask_size: Len);
     prctl = __NR_prctl(op: Op, a: Word, b: Word, c: Word, d: Word);
     pread64 = __NR_pread64(fd: Fd, to: *mut u8, size: Len, offset: Offset);
     prlimit64 = __NR_prlimit64(pid: Pid, resource: Op, new: *const Rlimit, old: *mut Rlimit);

@@ -20,6 +20,7 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("forkless-sys is for Linux; portable measurements live in forkless-bench");
 
+mod abi;
 mod arch;
 #[doc(hidden)]
 pub mod calls;

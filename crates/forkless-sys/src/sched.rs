@@ -2,19 +2,10 @@
 #![expect(unsafe_code, reason = "each call states why the kernel writes only to memory it is given")]
 
 use crate::Result;
+pub use crate::abi::Rlimit;
 use crate::calls::{self, Int, Len, Op, Pid};
 use core::ptr::{null, null_mut};
 use linux_raw_sys::general as k;
-
-/// `struct rlimit64`: both in the resource's own unit; `u64::MAX` is no limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct Rlimit {
-    /// The limit that the kernel enforces.
-    pub soft: u64,
-    /// The highest soft limit that needs no privilege.
-    pub hard: u64,
-}
 
 /// `prlimit64(2)` on the calling process: sets a limit.
 #[inline(always)]

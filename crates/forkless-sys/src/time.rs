@@ -2,18 +2,9 @@
 #![expect(unsafe_code, reason = "each call states why the kernel writes only to memory it is given")]
 
 use crate::Result;
+pub use crate::abi::Timespec;
 use crate::calls::{self, Fd, Flags, Op};
 use linux_raw_sys::general as k;
-
-/// `struct timespec` with 64-bit seconds (`__kernel_timespec`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct Timespec {
-    /// Seconds.
-    pub tv_sec: i64,
-    /// Nanoseconds, below 1,000,000,000.
-    pub tv_nsec: i64,
-}
 
 /// `nanosleep(2)`. May return early with `EINTR`.
 #[inline]

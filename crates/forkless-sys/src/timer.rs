@@ -1,8 +1,9 @@
 //! POSIX timers of the calling process. Not inherited by clone, deleted at exec.
 #![expect(unsafe_code, reason = "each call states why the kernel writes only to memory it is given")]
 
+use crate::Result;
+use crate::abi::Timespec;
 use crate::calls::{self, Flags, Int, Op, Word};
-use crate::{Result, time::Timespec};
 use linux_raw_sys::general as k;
 
 /// A timer's kernel id.
