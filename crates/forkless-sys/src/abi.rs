@@ -1,4 +1,5 @@
-//! Structures that the kernel reads and writes, in its layout. The modules of the calls that take them export them.
+//! Structures that the kernel reads and writes, in its layout. The modules of the calls that take
+//! them export them.
 
 use linux_raw_sys::general as k;
 

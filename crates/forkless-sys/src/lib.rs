@@ -5,8 +5,8 @@
 //! signal every thread. Everything here is one `syscall` instruction, `no_std`, without allocation,
 //! and touches no thread-local storage.
 //!
-//! Every function is inlined into its caller, so that a child in shared memory stays inside its own object
-//! (forkless-child, tests/object.rs).
+//! Every function is inlined into its caller, so that a child in shared memory stays inside its own
+//! object (forkless-child, tests/object.rs).
 //!
 //! It does not interpret: no retry on `EINTR`, no fallback, no caching. The caller handles a
 //! refusal.

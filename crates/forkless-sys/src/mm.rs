@@ -14,7 +14,8 @@ pub use k::{
 
 /// The smallest page of the supported architectures, and x86-64's only one.
 pub const PAGE: usize = 4096;
-/// The largest base page of the supported architectures (arm64). A length or an alignment of it fits all of them.
+/// The largest base page of the supported architectures (arm64). A length or an alignment of it
+/// fits all of them.
 pub const LARGEST_PAGE: usize = 64 << 10;
 
 /// `mmap(2)` of anonymous memory at an address that the kernel chooses.
