@@ -11,11 +11,13 @@ mod examples;
 mod installed;
 mod layers;
 mod msrv;
+mod ratchet;
 mod source;
 mod step;
 mod symbols;
 mod tally;
 mod text;
+mod tool_words;
 mod tree;
 
 use std::process::ExitCode;
