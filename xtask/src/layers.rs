@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::{circles, source, tool_words, tree};
+use crate::{circles, engine, source, tool_words, tree};
 
 /// Each crate with the crates of this workspace it may depend on. Arrows point down only.
 const ALLOWED: &[(&str, &[&str])] = &[
@@ -65,6 +65,7 @@ pub(crate) fn check() -> Result<String> {
     let crates = source::crates()?;
     wrong.extend(circles::check(&crates));
     wrong.extend(tool_words::check(&crates)?);
+    wrong.extend(engine::check(&crates));
     if !wrong.is_empty() {
         bail!("the architecture does not allow it:\n{}", wrong.join("\n"));
     }

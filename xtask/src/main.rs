@@ -7,6 +7,7 @@ mod ci;
 mod circles;
 mod demo;
 mod elsewhere;
+mod engine;
 mod examples;
 mod installed;
 mod layers;
