@@ -1,4 +1,5 @@
-//! Everything a change must pass, cheapest first, and one closing line computed from what really ran.
+//! Everything a change must pass, cheapest first, and one closing line computed from what really
+//! ran.
 
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -27,7 +28,8 @@ enum Work {
 
 /// The seconds end a hang: a busy machine takes several times as long as an idle one.
 ///
-/// A `no_std` shared object has no test harness and no unwinding: it is built, linted and tested by lines of its own.
+/// A `no_std` shared object has no test harness and no unwinding: it is built, linted and tested by
+/// lines of its own.
 const STEPS: &[(&str, u64, Work)] = &[
     ("format", 60, Work::Once(&["cargo", "fmt", "--all", "--check"])),
     ("paths", 60, Work::Check(text::paths)),

@@ -1,7 +1,8 @@
-//! `./x demo`: the product on this machine in under two minutes. It measures, lets the tool explain, fixes, and closes with one
-//! table of before and after.
+//! `./x demo`: the product on this machine in under two minutes. It measures, lets the tool
+//! explain, fixes, and closes with one table of before and after.
 //!
-//! Everything shown is measured here and now by the programs that users run; this module starts them and lays out the result.
+//! Everything shown is measured here and now by the programs that users run; this module starts
+//! them and lays out the result.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -120,7 +121,8 @@ fn known_methods(forkless: &Path) -> Result<String> {
     Ok(METHODS.iter().copied().filter(|method| known.contains(method)).collect::<Vec<_>>().join(","))
 }
 
-/// Prints the table, and returns how many bytes the parent really held: less than asked for where memory is short.
+/// Prints the table, and returns how many bytes the parent really held: less than asked for where
+/// memory is short.
 fn spawn_table(forkless: &Path, methods: &str, rss: &str) -> Result<u64> {
     let file = Scratch(std::env::temp_dir().join(format!("forkless-demo-{}.json", std::process::id())));
     let status = Command::new(forkless)

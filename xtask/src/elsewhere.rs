@@ -1,4 +1,5 @@
-//! What measures compiles for the systems that are not Linux, too. It is not linked, and nothing of it is run.
+//! What measures compiles for the systems that are not Linux, too. It is not linked, and nothing of
+//! it is run.
 
 use std::process::Command;
 
@@ -9,7 +10,8 @@ use crate::tree;
 /// One target for each system that `forkless bench` is written for.
 const TARGETS: [&str; 2] = ["x86_64-unknown-freebsd", "aarch64-apple-darwin"];
 
-/// Compiles the command, which there is `bench`, `compare` and `history`, for every target whose standard library is here.
+/// Compiles the command, which there is `bench`, `compare` and `history`, for every target whose
+/// standard library is here.
 pub(crate) fn check() -> Result<String> {
     let output = Command::new("rustc").args(["--print", "sysroot"]).current_dir(tree::root()).output()?;
     let sysroot = String::from_utf8(output.stdout).context("rustc --print sysroot")?;

@@ -40,7 +40,8 @@ pub(crate) fn check() -> Result<String> {
     let preload = prefix.join("lib/forkless/libforkless_preload.so");
     ensure!(preload.is_file(), "{} is missing", preload.display());
 
-    // An upgrade leaves the files alone that running programs have mapped. The links keep their inodes from being used again.
+    // An upgrade leaves the files alone that running programs have mapped. The links keep their
+    // inodes from being used again.
     let shared = prefix.join(format!("lib/libforkless.so.{version}"));
     let built = tree::target().join("release/libforkless_preload.so");
     let mapped = [&command, &preload, &shared, &built];

@@ -1,7 +1,8 @@
 //! The architecture, checked: which crate of the workspace may depend on which. The table is
 //! CONTRIBUTING.md's; a new crate must be entered in both, with its place.
 //!
-//! The same step checks what such a table cannot say: circles among modules and more. Each has a table of its own, of what is allowed or still open.
+//! The same step checks what such a table cannot say: [`circles`], [`tool_words`], [`engine`] and
+//! [`width`]. Each has a table of its own, of what is allowed or still open.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -9,7 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::{circles, engine, source, tool_words, tree};
+use crate::{circles, engine, source, tool_words, tree, width};
 
 /// Each crate with the crates of this workspace it may depend on. Arrows point down only.
 const ALLOWED: &[(&str, &[&str])] = &[
@@ -66,6 +67,7 @@ pub(crate) fn check() -> Result<String> {
     wrong.extend(circles::check(&crates));
     wrong.extend(tool_words::check(&crates)?);
     wrong.extend(engine::check(&crates));
+    wrong.extend(width::check()?);
     if !wrong.is_empty() {
         bail!("the architecture does not allow it:\n{}", wrong.join("\n"));
     }

@@ -20,6 +20,7 @@ mod tally;
 mod text;
 mod tool_words;
 mod tree;
+mod width;
 
 use std::process::ExitCode;
 

@@ -6,8 +6,9 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::tree;
 
-/// Checks that every package inherits the workspace's version, that CONTRIBUTING.md names it, and that the workspace
-/// compiles with exactly that compiler. Where only a newer one is installed the last part is reported as skipped.
+/// Checks that every package inherits the workspace's version, that CONTRIBUTING.md names it, and
+/// that the workspace compiles with exactly that compiler. Where only a newer one is installed the
+/// last part is reported as skipped.
 pub(crate) fn check() -> Result<String> {
     let manifest = std::fs::read_to_string(tree::root().join("Cargo.toml"))?;
     let msrv = manifest

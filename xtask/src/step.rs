@@ -1,5 +1,5 @@
-//! Runs one command of the checks: its output shown as it comes, its tests counted, its time limited, and everything
-//! it started gone when it ends or the user presses Ctrl-C.
+//! Runs one command of the checks: its output shown as it comes, its tests counted, its time
+//! limited, and everything it started gone when it ends or the user presses Ctrl-C.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -23,7 +23,8 @@ pub(crate) enum Counted {
     Tests,
 }
 
-/// Set by SIGINT, SIGTERM and SIGHUP: the steps have process groups of their own, so the signal reaches only this one.
+/// Set by SIGINT, SIGTERM and SIGHUP: the steps have process groups of their own, so the signal
+/// reaches only this one.
 fn interrupted() -> &'static Arc<AtomicBool> {
     static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
     FLAG.get_or_init(|| {
@@ -85,7 +86,8 @@ pub(crate) fn run(name: &str, command: &mut Command, counted: Counted, limit: Du
         }
         thread::sleep(Duration::from_millis(20));
     };
-    // Nothing of the step may live on: it would hold the pipe, and is a defect to see. Orphans on their way out get a moment.
+    // Nothing of the step may live on: it would hold the pipe, and is a defect to see. Orphans on
+    // their way out get a moment.
     let grace = Instant::now() + Duration::from_secs(2);
     while test_kill_process_group(group).is_ok() {
         if note.is_some() || Instant::now() > grace {

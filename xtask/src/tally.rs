@@ -1,8 +1,9 @@
 //! Counts tests from what their runners print.
 //!
-//! libtest and libtest-mimic close each binary with `test result: ok. 12 passed; 0 failed; 1 ignored; ...`. A test that
-//! cannot run on this machine prints a line that starts with `skipped:` and returns; libtest calls that passed. Run with
-//! `--show-output` it is printed under the test's name, and counted here as what it is.
+//! libtest and libtest-mimic close each binary with `test result: ok. 12 passed; 0 failed; 1
+//! ignored; ...`. A test that cannot run on this machine prints a line that starts with `skipped:`
+//! and returns; libtest calls that passed. Run with `--show-output` it is printed under the test's
+//! name, and counted here as what it is.
 
 use std::collections::BTreeSet;
 
@@ -60,7 +61,8 @@ pub(crate) struct Reader {
     loose: u64,
     /// Tests of the present binary that said they were skipped.
     said_skipped: BTreeSet<String>,
-    /// Tests that said so between their name and their outcome: libtest-mimic captures nothing, and counts them as passed.
+    /// Tests that said so between their name and their outcome: libtest-mimic captures nothing, and
+    /// counts them as passed.
     skipped_on_the_way: BTreeSet<String>,
     /// Binaries whose result line said FAILED, and how many cargo says failed.
     targets_seen: u64,
@@ -187,8 +189,8 @@ impl Reader {
         self.successes = false;
     }
 
-    /// Closes the count with how the runner ended. A binary that died before its result line, a runner that failed
-    /// without naming a test, and one that ran nothing are failures of the step.
+    /// Closes the count with how the runner ended. A binary that died before its result line, a
+    /// runner that failed without naming a test, and one that ran nothing are failures of the step.
     pub(crate) fn finish(mut self, step: &str, succeeded: bool) -> Tally {
         self.tally.skipped += self.loose;
         let died = self.targets_failed.saturating_sub(self.targets_seen);
@@ -204,7 +206,8 @@ impl Reader {
         self.tally
     }
 
-    /// The same of a step that did not come to its end, which is a failure beside those of its tests: others did not get their turn.
+    /// The same of a step that did not come to its end, which is a failure beside those of its
+    /// tests: others did not get their turn.
     pub(crate) fn cut_short(self, step: &str) -> Tally {
         let mut tally = self.finish(step, true);
         tally.check(step, false);

@@ -6,7 +6,8 @@ use anyhow::{Result, bail};
 
 use crate::tree;
 
-/// Beginnings of paths that exist on one machine only. Written in pieces, so that this file passes its own check.
+/// Beginnings of paths that exist on one machine only. Written in pieces, so that this file passes
+/// its own check.
 fn machine_paths() -> [String; 4] {
     ["work", "root", "home", "Users"].map(|top| format!("/{top}/"))
 }
@@ -32,8 +33,8 @@ pub(crate) fn paths() -> Result<String> {
     Ok(format!("{} files name no machine's paths", files.len()))
 }
 
-/// Whether `path` begins a path in `line`, and is not the middle of a longer one (`target/home/` is none).
-/// A made-up user of an example (`/home/user`, `/home/u`) is allowed.
+/// Whether `path` begins a path in `line`, and is not the middle of a longer one (`target/home/` is
+/// none). A made-up user of an example (`/home/user`, `/home/u`) is allowed.
 fn names_path(line: &str, path: &str) -> bool {
     line.match_indices(path).any(|(at, _)| {
         let before = line[..at].chars().next_back();
@@ -67,7 +68,8 @@ pub(crate) fn links() -> Result<String> {
     Ok(format!("{count} relative links on {pages} pages lead somewhere"))
 }
 
-/// The targets of inline links and images outside code, with their line numbers; other sites' are left out.
+/// The targets of inline links and images outside code, with their line numbers; other sites' are
+/// left out.
 fn targets(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let mut fenced = false;
