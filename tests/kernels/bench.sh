@@ -1,6 +1,6 @@
 #!/bin/bash
 # Runs the portable suites of `forkless bench` with one static binary under this kernel, Debian's 6.1 and 6.12 kernels in an
-# emulator, and gVisor, and compares them in one report. `./x kernels` builds the binary and starts this.
+# emulator, and gVisor, and compares them in one report. build-and-bench.sh (`./x kernels`) builds the binary and starts this.
 #
 #   tests/kernels/bench.sh BINARY OUTPUT-DIRECTORY [PACKAGE...]   default: the newest 6.1 and 6.12 cloud kernels apt offers
 #
