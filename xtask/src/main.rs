@@ -1,7 +1,6 @@
-//! What CI and contributors run: each check by its name, and `ci`, which runs them all and counts.
+//! The checks that CI and contributors run, each by its name, and `ci`, which runs all and counts.
 //!
-//! It does not install anything (that is `./x`), and holds no check that needs more than the tree
-//! and a built workspace.
+//! It installs nothing (`./x` does). Its checks need only the tree and a built workspace.
 
 mod ci;
 mod circles;

@@ -1,4 +1,5 @@
-//! One minimum Rust version: the manifests, the pages and a compiler agree on it.
+//! One minimum Rust version: the manifests and the pages name it, and the workspace compiles with
+//! it.
 
 use std::process::Command;
 
@@ -55,7 +56,7 @@ pub(crate) fn check() -> Result<String> {
                 "forkless-preload",
             ])
             .env("CARGO_TARGET_DIR", tree::root().join("target/msrv"))
-            // Set by `cargo run` to the outer toolchain's compiler.
+            // `cargo run` sets it to the outer toolchain.
             .env_remove("RUSTUP_TOOLCHAIN")
             .current_dir(tree::root())
             .status()?;
