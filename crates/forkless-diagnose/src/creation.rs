@@ -8,11 +8,6 @@ use serde::Serialize;
 use crate::record::{self, RawCreation, STATE_RETURNED};
 
 /// The system call that created the process, by the number the kernel saw.
-///
-/// ```
-/// use forkless_diagnose::CreatingCall;
-/// assert_eq!(serde_json::to_string(&CreatingCall::Clone3).unwrap(), "\"clone3\"");
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -50,10 +45,6 @@ impl CreatingCall {
     }
 
     /// The name in the manual.
-    ///
-    /// ```
-    /// assert_eq!(forkless_diagnose::CreatingCall::Vfork.name(), "vfork");
-    /// ```
     pub fn name(self) -> &'static str {
         match self {
             Self::Fork => "fork",
@@ -66,12 +57,6 @@ impl CreatingCall {
 }
 
 /// What the clone flags say about memory and waiting.
-///
-/// ```
-/// use forkless_diagnose::{CloneFlags, CreationKind};
-/// const VM: u64 = 0x100;
-/// assert_eq!(CloneFlags(VM).kind(), CreationKind::SharedMemory);
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CreationKind {
@@ -84,12 +69,6 @@ pub enum CreationKind {
 }
 
 /// The flags of clone(2) as the kernel saw them, without the exit signal.
-///
-/// ```
-/// use forkless_diagnose::CloneFlags;
-/// let glibc_fork = CloneFlags(0x1200000);
-/// assert_eq!(glibc_fork.to_string(), "CHILD_CLEARTID|CHILD_SETTID");
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(transparent)]
 pub struct CloneFlags(pub u64);
@@ -127,12 +106,6 @@ impl CloneFlags {
     const VFORK: u64 = 0x4000;
 
     /// What the flags mean for the caller's memory.
-    ///
-    /// ```
-    /// use forkless_diagnose::{CloneFlags, CreationKind};
-    /// assert_eq!(CloneFlags(0x4100).kind(), CreationKind::VforkLike);
-    /// assert_eq!(CloneFlags(0x1200000).kind(), CreationKind::FullFork);
-    /// ```
     pub fn kind(self) -> CreationKind {
         match (self.0 & Self::VM != 0, self.0 & Self::VFORK != 0) {
             (true, true) => CreationKind::VforkLike,
@@ -145,21 +118,12 @@ impl CloneFlags {
 impl CloneFlags {
     /// Whether the caller was suspended although nothing is shared (`CLONE_VFORK` without `CLONE_VM`). That is how the
     /// speculative forks of `forkless run` show; no C library creates processes so.
-    ///
-    /// ```
-    /// assert!(forkless_diagnose::CloneFlags(0x4000).is_speculated());
-    /// assert!(!forkless_diagnose::CloneFlags(0x4100).is_speculated());
-    /// ```
     pub fn is_speculated(self) -> bool {
         self.0 & (Self::VM | Self::VFORK) == Self::VFORK
     }
 }
 
 /// The names without `CLONE_`, joined by `|`; unknown bits in hexadecimal; `0` for none.
-///
-/// ```
-/// assert_eq!(forkless_diagnose::CloneFlags(0x4100).to_string(), "VM|VFORK");
-/// ```
 impl fmt::Display for CloneFlags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut rest = self.0;
@@ -182,12 +146,6 @@ impl fmt::Display for CloneFlags {
 }
 
 /// How the child ended.
-///
-/// ```
-/// use forkless_diagnose::End;
-/// assert_eq!(End::Exited(3).to_string(), "exit 3");
-/// assert_eq!(serde_json::to_string(&End::Killed(9)).unwrap(), r#"{"how":"killed","value":9}"#);
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case", tag = "how", content = "value")]
 pub enum End {
@@ -213,12 +171,6 @@ impl fmt::Display for End {
 }
 
 /// The caller's memory when it made the call, from its kernel counters (exact to some tens of pages), in bytes.
-///
-/// ```
-/// use forkless_diagnose::CallerMemory;
-/// let memory = CallerMemory { anon: 8 << 20, file: 2 << 20, ..CallerMemory::default() };
-/// assert_eq!(serde_json::to_value(memory).unwrap()["anon"], 8 << 20);
-/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct CallerMemory {
     /// Anonymous memory: what a full fork copies the page-table entries of.
@@ -237,29 +189,12 @@ pub struct CallerMemory {
 
 impl CallerMemory {
     /// The resident size as /proc/PID/status counts it (no hugetlb).
-    ///
-    /// ```
-    /// use forkless_diagnose::CallerMemory;
-    /// let memory = CallerMemory { anon: 8 << 20, file: 2 << 20, hugetlb: 1 << 30, ..Default::default() };
-    /// assert_eq!(memory.resident(), 10 << 20);
-    /// ```
     pub fn resident(&self) -> u64 {
         self.anon + self.file + self.shmem
     }
 }
 
 /// Identifies a place in a process that makes a system call.
-///
-/// ```
-/// use std::collections::HashMap;
-/// use forkless_diagnose::Site;
-/// // Creations by place.
-/// let mut places: HashMap<Site, u64> = HashMap::new();
-/// for ip in [0x401136, 0x401136, 0x4011f0] {
-///     *places.entry(Site { pid: 812, nr: 56, ip, word: 0 }).or_default() += 1;
-/// }
-/// assert_eq!(places[&Site { pid: 812, nr: 56, ip: 0x401136, word: 0 }], 2);
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct Site {
     /// The process.
@@ -273,31 +208,6 @@ pub struct Site {
 }
 
 /// One process creation.
-///
-/// ```
-/// use std::time::Duration;
-/// use forkless_diagnose::{End, Event, Target, Watch, WatchOptions};
-/// let command = ["sh", "-c", "sleep 0; true"].map(Into::into).to_vec();
-/// match Watch::start(&WatchOptions::new(Target::Command(command))) {
-///     Ok(mut watch) => {
-///         let mut created = Vec::new();
-///         let mut ended = false;
-///         while !ended {
-///             ended = watch.command_ended();
-///             watch.poll(Duration::from_millis(10), |event| {
-///                 if let Event::Created(creation) = event {
-///                     created.push(creation);
-///                 }
-///             })?;
-///         }
-///         assert_eq!(created[0].argv, ["sleep", "0"]);
-///         assert_eq!(created[0].end, End::Exited(0));
-/// #         watch.command().unwrap().wait()?;
-///     }
-///     Err(error) => assert!(error.is_missing_facility(), "{error}"),
-/// }
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Creation {
     /// The system call.

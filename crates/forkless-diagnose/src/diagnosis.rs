@@ -18,25 +18,6 @@ use crate::watch::{Event, Totals, Watch, WatchOptions};
 const TICK: Duration = Duration::from_secs(1);
 
 /// A watch that is turned into findings.
-///
-/// ```
-/// use std::time::{Duration, Instant};
-/// use forkless_diagnose::{CostModel, Diagnosis, Target, Thresholds, WatchOptions};
-///
-/// let model = CostModel::calibrate()?;
-/// let target = Target::Pid(std::process::id());
-/// let mut diagnosis = Diagnosis::start(&WatchOptions::new(target), model, Thresholds::default())?;
-/// let until = Instant::now() + Duration::from_millis(200);
-/// while Instant::now() < until {
-///     diagnosis.poll(Duration::from_millis(100))?;
-/// }
-/// let report = diagnosis.report()?;
-/// for finding in &report.findings {
-///     println!("{}: {}", finding.title, finding.remedy);
-/// }
-/// assert!(report.window_ns >= 200_000_000);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Debug)]
 pub struct Diagnosis {
     source: Source,
@@ -115,18 +96,6 @@ impl Source {
 }
 
 /// Creations by kind.
-///
-/// ```
-/// # use std::time::Duration;
-/// # use forkless_diagnose::{CostModel, CreationCounts, Diagnosis, Target, Thresholds, Tier, WatchOptions};
-/// let own = Target::Pid(std::process::id());
-/// let options = WatchOptions { tier: Some(Tier::Procfs), ..WatchOptions::new(own) };
-/// let mut diagnosis = Diagnosis::start(&options, CostModel::default(), Thresholds::default())?;
-/// diagnosis.poll(Duration::from_millis(10))?;
-/// // Nobody created anything.
-/// assert_eq!(diagnosis.report()?.creations, CreationCounts::default());
-/// # Ok::<(), forkless_diagnose::WatchError>(())
-/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct CreationCounts {
     /// Full forks whose child executed a program (or tried to).
@@ -140,19 +109,6 @@ pub struct CreationCounts {
 }
 
 /// The outcome of a diagnosis. Serializes to the JSON that `forkless diagnose --json` prints.
-///
-/// ```
-/// # use std::time::Duration;
-/// # use forkless_diagnose::{CostModel, Diagnosis, Target, Thresholds, Tier, WatchOptions};
-/// let own = Target::Pid(std::process::id());
-/// let options = WatchOptions { tier: Some(Tier::Procfs), ..WatchOptions::new(own) };
-/// let mut diagnosis = Diagnosis::start(&options, CostModel::default(), Thresholds::default())?;
-/// diagnosis.poll(Duration::from_millis(10))?;
-/// let report = diagnosis.report()?;
-/// assert!(report.limits[0].contains("lower bounds"));
-/// assert_eq!(serde_json::to_value(&report)?["tier"], "procfs");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Report {
@@ -184,14 +140,6 @@ impl Diagnosis {
     ///
     /// # Errors
     /// As [`Watch::start`].
-    ///
-    /// ```
-    /// # use forkless_diagnose::{CostModel, Diagnosis, Target, Thresholds, Tier, WatchError, WatchOptions};
-    /// let command = Target::Command(vec!["/nonexistent".into()]);
-    /// let options = WatchOptions { tier: Some(Tier::Procfs), ..WatchOptions::new(command) };
-    /// let refused = Diagnosis::start(&options, CostModel::default(), Thresholds::default());
-    /// assert!(matches!(refused, Err(WatchError::Command { .. })));
-    /// ```
     pub fn start(
         options: &WatchOptions,
         model: CostModel,
@@ -211,20 +159,6 @@ impl Diagnosis {
     }
 
     /// Whether the target is a command that has ended.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use forkless_diagnose::{CostModel, Diagnosis, Target, Thresholds, Tier, WatchOptions};
-    /// let begin = std::time::Instant::now();
-    /// let target = Target::Command(vec!["sleep".into(), "0.1".into()]);
-    /// let options = WatchOptions { tier: Some(Tier::Procfs), ..WatchOptions::new(target) };
-    /// let mut diagnosis = Diagnosis::start(&options, CostModel::default(), Thresholds::default())?;
-    /// while !diagnosis.command_ended() {
-    ///     diagnosis.poll(Duration::from_millis(100))?;
-    /// }
-    /// assert!(begin.elapsed() >= Duration::from_millis(100));
-    /// # Ok::<(), forkless_diagnose::WatchError>(())
-    /// ```
     pub fn command_ended(&self) -> bool {
         match &self.source {
             Source::Bpf(watch) => watch.command_ended(),
@@ -237,20 +171,6 @@ impl Diagnosis {
     ///
     /// # Errors
     /// As [`Watch::poll`].
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use forkless_diagnose::{CostModel, Diagnosis, Target, Thresholds, Tier, WatchOptions};
-    /// # let own = Target::Pid(std::process::id());
-    /// # let options = WatchOptions { tier: Some(Tier::Procfs), ..WatchOptions::new(own) };
-    /// let mut diagnosis = Diagnosis::start(&options, CostModel::default(), Thresholds::default())?;
-    /// let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-    /// diagnosis.poll(Duration::from_millis(10))?;
-    /// assert_eq!(diagnosis.report()?.totals.creations, 1);
-    /// # child.kill().unwrap();
-    /// # child.wait().unwrap();
-    /// # Ok::<(), forkless_diagnose::WatchError>(())
-    /// ```
     pub fn poll(&mut self, timeout: Duration) -> Result<(), WatchError> {
         self.take_in(timeout)?;
         self.collected.take_names();
@@ -299,19 +219,6 @@ impl Diagnosis {
     ///
     /// # Errors
     /// [`WatchError::Map`] if the kernel side cannot be read.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use forkless_diagnose::{CostModel, Diagnosis, Target, Thresholds, Tier, WatchOptions};
-    /// # let own = Target::Pid(std::process::id());
-    /// # let options = WatchOptions { tier: Some(Tier::Procfs), ..WatchOptions::new(own) };
-    /// # let mut diagnosis = Diagnosis::start(&options, CostModel::default(), Thresholds::default())?;
-    /// diagnosis.poll(Duration::from_millis(10))?;
-    /// let early = diagnosis.report()?;
-    /// diagnosis.poll(Duration::from_millis(10))?;
-    /// assert!(diagnosis.report()?.window_ns > early.window_ns);
-    /// # Ok::<(), forkless_diagnose::WatchError>(())
-    /// ```
     pub fn report(&mut self) -> Result<Report, WatchError> {
         self.tick(true)?;
         let window = self.begin.elapsed();
@@ -323,20 +230,6 @@ impl Diagnosis {
     ///
     /// # Errors
     /// As [`report`](Self::report).
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use forkless_diagnose::{CostModel, Diagnosis, Target, Thresholds, Tier, WatchOptions};
-    /// # let own = Target::Pid(std::process::id());
-    /// # let options = WatchOptions { tier: Some(Tier::Procfs), ..WatchOptions::new(own) };
-    /// # let mut diagnosis = Diagnosis::start(&options, CostModel::default(), Thresholds::default())?;
-    /// for _ in 0..3 {
-    ///     diagnosis.poll(Duration::from_millis(10))?;
-    ///     println!("{} findings", diagnosis.report_so_far()?.findings.len());
-    /// }
-    /// assert!(diagnosis.report()?.findings.is_empty());
-    /// # Ok::<(), forkless_diagnose::WatchError>(())
-    /// ```
     pub fn report_so_far(&mut self) -> Result<Report, WatchError> {
         self.tick(true)?;
         let window = self.begin.elapsed();
@@ -392,16 +285,6 @@ impl Diagnosis {
 
     /// The totals, and the findings of `report`, in the OpenMetrics text format. Bounded: a few kinds for each of at most
     /// 201 cgroups, never a pid.
-    ///
-    /// ```
-    /// # use forkless_diagnose::{CostModel, Diagnosis, Target, Thresholds, Tier, WatchOptions};
-    /// # let own = Target::Pid(std::process::id());
-    /// # let options = WatchOptions { tier: Some(Tier::Procfs), ..WatchOptions::new(own) };
-    /// # let mut diagnosis = Diagnosis::start(&options, CostModel::default(), Thresholds::default())?;
-    /// let report = diagnosis.report()?;
-    /// assert!(diagnosis.metrics(&report).contains("forkless_events_lost_total 0\n"));
-    /// # Ok::<(), forkless_diagnose::WatchError>(())
-    /// ```
     pub fn metrics(&self, report: &Report) -> String {
         crate::metrics::encode(&self.collected, &self.collected.by_cgroup, &report.findings)
     }

@@ -3,12 +3,6 @@
 use std::path::PathBuf;
 
 /// Why a watch could not begin or go on.
-///
-/// ```
-/// use forkless_diagnose::{Target, Watch, WatchOptions};
-/// let error = Watch::start(&WatchOptions::new(Target::Pid(0))).unwrap_err();
-/// assert_eq!(error.to_string(), "no process 0 (it may have ended); see `ps -e`");
-/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WatchError {
@@ -85,12 +79,6 @@ pub enum WatchError {
 
 impl WatchError {
     /// Whether another tier (more privilege, another kernel) would help, rather than another command line.
-    ///
-    /// ```
-    /// use forkless_diagnose::WatchError;
-    /// assert!(WatchError::LockedDown.is_missing_facility());
-    /// assert!(!WatchError::EmptyCommand.is_missing_facility());
-    /// ```
     pub fn is_missing_facility(&self) -> bool {
         matches!(
             self,

@@ -3,11 +3,6 @@
 use serde::Serialize;
 
 /// A value in nanoseconds with the interval it is expected in.
-///
-/// ```
-/// let each = forkless_diagnose::Estimate { low: 8e3, mid: 1e4, high: 2e4 };
-/// assert_eq!(serde_json::to_string(&each).unwrap(), r#"{"low":8000.0,"mid":10000.0,"high":20000.0}"#);
-/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Estimate {
     /// Lower end.

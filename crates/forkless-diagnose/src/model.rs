@@ -20,17 +20,6 @@ use serde::Serialize;
 use crate::estimate::Estimate;
 
 /// Prices in nanoseconds.
-///
-/// ```
-/// # use forkless_diagnose::{CostModel, Diagnosis, Estimate, Target, Thresholds, Tier, WatchOptions};
-/// // Prices of another machine.
-/// let model = CostModel { shell: Estimate { low: 5e5, mid: 6e5, high: 7e5 }, ..CostModel::default() };
-/// # let own = Target::Pid(std::process::id());
-/// # let options = WatchOptions { tier: Some(Tier::Procfs), ..WatchOptions::new(own) };
-/// let mut diagnosis = Diagnosis::start(&options, model, Thresholds::default())?;
-/// assert_eq!(diagnosis.report()?.model.shell.mid, 6e5);
-/// # Ok::<(), forkless_diagnose::WatchError>(())
-/// ```
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct CostModel {
     /// fork() of a process with next to no memory, time in the caller.
@@ -76,12 +65,6 @@ impl CostModel {
     ///
     /// # Errors
     /// If memory or a child process cannot be had.
-    ///
-    /// ```
-    /// let model = forkless_diagnose::CostModel::calibrate()?;
-    /// assert!(model.spawn.low > 0.0 && model.spawn.low <= model.spawn.high);
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
     pub fn calibrate() -> io::Result<Self> {
         let block = Block::new(BLOCK, libc::MADV_NOHUGEPAGE)?;
         let forks = Forks::measure(&block)?;
@@ -128,12 +111,6 @@ impl CostModel {
 }
 
 /// A fork in a process of a given shape, measured here.
-///
-/// ```
-/// use forkless_diagnose::{Estimate, ForkProbe};
-/// let probe = ForkProbe { fork: Estimate { low: 7e6, mid: 8e6, high: 9e6 }, scale: 0.5 };
-/// assert_eq!(serde_json::to_value(probe).unwrap()["fork"]["mid"], 8e6);
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct ForkProbe {
     /// Time of fork() in its caller, nanoseconds.
@@ -147,13 +124,6 @@ pub struct ForkProbe {
 ///
 /// # Errors
 /// If memory or a child process cannot be had.
-///
-/// ```
-/// let probe = forkless_diagnose::probe_fork(4 << 20, 0)?;
-/// assert!(probe.fork.mid > 0.0);
-/// assert!(probe.scale > 0.0 && probe.scale <= 1.0);
-/// # Ok::<(), std::io::Error>(())
-/// ```
 pub fn probe_fork(small: u64, huge: u64) -> io::Result<ForkProbe> {
     let available = available_memory().unwrap_or(1 << 30) / 4;
     let wanted = small + huge;

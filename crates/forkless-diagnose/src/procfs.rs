@@ -124,11 +124,6 @@ pub(crate) fn memory_of(pid: u32) -> CallerMemory {
 }
 
 /// The page kinds of a process.
-///
-/// ```
-/// let kinds = forkless_diagnose::PageKinds { anon: 8 << 20, anon_huge: 2 << 20, hugetlb: 0 };
-/// assert_eq!(serde_json::to_value(kinds).unwrap()["anon_huge"], 2 << 20);
-/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct PageKinds {
     /// Anonymous memory, bytes.
@@ -141,11 +136,6 @@ pub struct PageKinds {
 
 impl PageKinds {
     /// The part of anonymous memory in huge pages, 0 to 1.
-    ///
-    /// ```
-    /// let kinds = forkless_diagnose::PageKinds { anon: 8 << 20, anon_huge: 2 << 20, hugetlb: 0 };
-    /// assert_eq!(kinds.huge_share(), 0.25);
-    /// ```
     pub fn huge_share(&self) -> f64 {
         if self.anon == 0 { 0.0 } else { self.anon_huge as f64 / self.anon as f64 }
     }
@@ -188,12 +178,6 @@ pub(crate) fn has_threads(pid: u32) -> bool {
 }
 
 /// What the reports call a process by.
-///
-/// ```
-/// use forkless_diagnose::ProcessName;
-/// let name = ProcessName { comm: "httpd".into(), exe: Some("/usr/sbin/httpd".into()), cgroup: None };
-/// assert_eq!(serde_json::to_value(name).unwrap()["exe"], "/usr/sbin/httpd");
-/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct ProcessName {
     /// The thread leader's name.

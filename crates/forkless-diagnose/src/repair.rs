@@ -23,12 +23,6 @@ use serde::Serialize;
 use crate::procfs::{self, PageKinds};
 
 /// How gently to repair.
-///
-/// ```
-/// use forkless_diagnose::RepairOptions;
-/// let gentler = RepairOptions { duty: 0.05, ..RepairOptions::default() };
-/// assert_eq!((gentler.longest_call.as_millis(), gentler.populated), (50, 0.5));
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RepairOptions {
     /// One call to the kernel should not take longer than this. It is an aim: each call is as large as the one before lets
@@ -50,16 +44,6 @@ impl Default for RepairOptions {
 }
 
 /// What a repair did.
-///
-/// ```
-/// use forkless_diagnose::{RepairOptions, repair};
-/// let memory = vec![1u8; 8 << 20];
-/// let options = RepairOptions { dry_run: true, ..RepairOptions::default() };
-/// let plan = repair(std::process::id(), &options, |_, _| true)?;
-/// assert!(plan.before.anon >= memory.len() as u64);
-/// assert_eq!((plan.collapsed, plan.calls), (0, 0));
-/// # Ok::<(), forkless_diagnose::RepairError>(())
-/// ```
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct RepairReport {
     /// Page kinds before.
@@ -91,12 +75,6 @@ pub struct RepairReport {
 }
 
 /// Why nothing could be repaired.
-///
-/// ```
-/// use forkless_diagnose::{RepairOptions, repair};
-/// let error = repair(0, &RepairOptions::default(), |_, _| true).unwrap_err();
-/// assert_eq!(error.to_string(), "no process 0 (it may have ended); see `ps -e`");
-/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RepairError {
@@ -128,16 +106,6 @@ pub enum RepairError {
 
 impl RepairError {
     /// Whether a privilege or a newer kernel is missing, rather than the process.
-    ///
-    /// ```
-    /// let refused = forkless_diagnose::RepairError::Refused {
-    ///     pid: 812,
-    ///     what: "pidfd_open",
-    ///     source: std::io::Error::from_raw_os_error(38),
-    ///     hint: "needs Linux 5.3",
-    /// };
-    /// assert!(refused.is_missing_facility());
-    /// ```
     pub fn is_missing_facility(&self) -> bool {
         matches!(self, Self::Refused { .. })
     }
@@ -196,16 +164,6 @@ impl Pace {
 /// # Errors
 /// [`RepairError`] if the process is not there, or the first piece shows that it is not permitted or not known to the
 /// kernel.
-///
-/// ```
-/// use forkless_diagnose::{RepairOptions, repair};
-/// let memory = vec![1u8; 8 << 20];
-/// match repair(std::process::id(), &RepairOptions::default(), |_done, _planned| true) {
-///     Ok(report) => assert!(report.stopped.is_some() || report.collapsed + report.refused == report.asked),
-///     Err(error) => assert!(error.is_missing_facility(), "{error}"),
-/// }
-/// # drop(memory);
-/// ```
 pub fn repair(
     pid: u32,
     options: &RepairOptions,

@@ -9,12 +9,6 @@ use crate::error::WatchError;
 use crate::procfs;
 
 /// What to watch. Children of what is watched are watched too.
-///
-/// ```
-/// use forkless_diagnose::Target;
-/// let target = Target::Pid(std::process::id());
-/// assert!(target.resolve().is_ok());
-/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// One process and the descendants it has and will have.
@@ -28,13 +22,6 @@ pub enum Target {
 }
 
 /// A target found on this machine: proof that it is there, and what the tiers need to watch it.
-///
-/// ```
-/// use forkless_diagnose::{ResolvedTarget, Target};
-/// let found: ResolvedTarget = Target::Pid(std::process::id()).resolve()?;
-/// assert_ne!(found, Target::All.resolve()?);
-/// # Ok::<(), forkless_diagnose::WatchError>(())
-/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResolvedTarget {
     pub(crate) all: bool,
@@ -50,13 +37,6 @@ impl Target {
     /// # Errors
     /// [`WatchError::NoProcess`] if there is no such process, [`WatchError::NoCgroup`] if the path is not a cgroup of
     /// the unified hierarchy, [`WatchError::EmptyCommand`] without a command.
-    ///
-    /// ```
-    /// use forkless_diagnose::{Target, WatchError};
-    /// Target::Pid(std::process::id()).resolve().expect("we are there");
-    /// let nobody = Target::Pid(1 << 23).resolve(); // above every pid that Linux gives
-    /// assert!(matches!(nobody, Err(WatchError::NoProcess { pid: 8_388_608 })));
-    /// ```
     pub fn resolve(&self) -> Result<ResolvedTarget, WatchError> {
         let mut resolved = ResolvedTarget {
             all: false,

@@ -8,12 +8,6 @@ use serde::Serialize;
 use crate::load;
 
 /// The ways to watch, best first.
-///
-/// ```
-/// use forkless_diagnose::Tier;
-/// assert!(Tier::BpfFentry < Tier::Procfs, "better ones come first");
-/// assert_eq!(serde_json::to_string(&Tier::BpfTracepoints).unwrap(), "\"bpf_tracepoints\"");
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -40,12 +34,6 @@ impl fmt::Display for Tier {
 }
 
 /// One tier, and whether it works here.
-///
-/// ```
-/// use forkless_diagnose::{Probe, Tier};
-/// let probe = Probe { tier: Tier::Perf, refused: Some("perf_event_paranoid is 3".into()) };
-/// assert_eq!(serde_json::to_value(probe).unwrap()["tier"], "perf");
-/// ```
 #[derive(Debug, Clone, Serialize)]
 pub struct Probe {
     /// The tier.
@@ -55,14 +43,6 @@ pub struct Probe {
 }
 
 /// Tries each tier. Loads and unloads small BPF programs; needs the same privileges as a watch.
-///
-/// ```
-/// let probes = forkless_diagnose::probe();
-/// assert!(probes.is_sorted_by_key(|probe| probe.tier), "the best one first");
-/// for probe in probes {
-///     println!("{}: {}", probe.tier, probe.refused.as_deref().unwrap_or("works"));
-/// }
-/// ```
 pub fn probe() -> Vec<Probe> {
     let attempt = |tier, try_it: fn(&Btf) -> Result<(), crate::WatchError>| {
         let outcome = match Btf::from_sys_fs() {

@@ -24,13 +24,6 @@ use crate::target::{ResolvedTarget, Target};
 use crate::tier::Tier;
 
 /// What to watch and how closely.
-///
-/// ```
-/// use forkless_diagnose::{Target, Tier, Watch, WatchError, WatchOptions};
-/// let own = Target::Pid(std::process::id());
-/// let options = WatchOptions { tier: Some(Tier::Procfs), ..WatchOptions::new(own) };
-/// assert!(Watch::start(&options).is_err(), "a Watch goes through BPF; a Diagnosis takes any tier");
-/// ```
 #[derive(Debug, Clone)]
 pub struct WatchOptions {
     /// Which processes.
@@ -52,13 +45,6 @@ pub struct WatchOptions {
 
 impl WatchOptions {
     /// Everything on but the exact times, 64 stacks a second and CPU.
-    ///
-    /// ```
-    /// use forkless_diagnose::{Target, WatchOptions};
-    /// let mut options = WatchOptions::new(Target::All);
-    /// options.system_calls = false; // what costs every system call of the machine
-    /// assert!(options.faults && !options.exact_times);
-    /// ```
     pub fn new(target: Target) -> Self {
         Self {
             target,
@@ -72,20 +58,6 @@ impl WatchOptions {
 }
 
 /// Something that the kernel side reported.
-///
-/// ```
-/// use forkless_diagnose::{Event, Site, StackTop, Unwinder};
-/// fn handle(event: Event, unwinder: &mut Unwinder) -> String {
-///     match event {
-///         Event::Created(creation) => format!("{} -> {}", creation.caller, creation.child),
-///         Event::Stack(top) => unwinder.frames(&top).map_or("gone".into(), |frames| format!("{frames:?}")),
-///         _ => String::new(),
-///     }
-/// }
-/// # let site = Site { pid: 0, nr: 56, ip: 0, word: 0 };
-/// # let event = Event::Stack(StackTop { site, class: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() });
-/// assert_eq!(handle(event, &mut Unwinder::new()), "gone");
-/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event {
@@ -96,18 +68,6 @@ pub enum Event {
 }
 
 /// The top of a user stack, to be unwound while the process is there.
-///
-/// ```
-/// use forkless_diagnose::{Site, StackTop, Unwinder};
-/// fn entered() -> u32 { 815 }
-/// fn caller() -> u32 { 4711 }
-/// let address = |function: fn() -> u32| function as usize as u64;
-/// // On entry to a function the word at the stack pointer is its return address.
-/// let site = Site { pid: std::process::id(), nr: 56, ip: address(entered), word: 0 };
-/// let top = (address(caller) + 1).to_ne_bytes().to_vec();
-/// let frames = Unwinder::new().frames(&StackTop { site, class: 0, sp: 0x7ffc_1000, fp: 0, lr: 0, top }).unwrap();
-/// assert!(frames[1].function.as_deref().is_some_and(|name| name.contains("caller")), "{frames:?}");
-/// ```
 #[derive(Debug, Clone)]
 pub struct StackTop {
     /// The place.
@@ -142,11 +102,6 @@ fn site(raw: &crate::record::RawSite) -> Site {
 }
 
 /// What the kernel side counted in all, and what it lost.
-///
-/// ```
-/// let totals = forkless_diagnose::Totals { creations: 9, lost_ring: 2, ..Default::default() };
-/// assert_eq!(serde_json::to_value(totals).unwrap()["lost_ring"], 2);
-/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Totals {
     /// Process creations.
@@ -165,12 +120,6 @@ pub struct Totals {
 
 impl Totals {
     /// Events that are missing from the counts.
-    ///
-    /// ```
-    /// use forkless_diagnose::Totals;
-    /// let totals = Totals { lost_ring: 2, lost_live: 1, stacks_skipped: 5, ..Totals::default() };
-    /// assert_eq!(totals.lost(), 3);
-    /// ```
     pub fn lost(&self) -> u64 {
         self.lost_ring + self.lost_live + self.lost_calls
     }
@@ -199,27 +148,6 @@ pub(crate) struct BlockReads {
 }
 
 /// A running watch. Dropping it detaches and unloads everything, and kills nothing: a command that was started runs on.
-///
-/// ```
-/// use std::time::Duration;
-/// use forkless_diagnose::{Event, Target, Watch, WatchOptions};
-/// let command = ["sh", "-c", "sleep 0; true"].map(Into::into).to_vec();
-/// match Watch::start(&WatchOptions::new(Target::Command(command))) {
-///     Ok(mut watch) => {
-///         while !watch.command_ended() {
-///             watch.poll(Duration::from_millis(10), |event| {
-///                 if let Event::Created(creation) = event {
-///                     println!("{} {:?}: {}", creation.call.name(), creation.argv, creation.end);
-///                 }
-///             })?;
-///         }
-///         assert_eq!(watch.totals()?.creations, 1);
-/// #         watch.command().unwrap().wait()?;
-///     }
-///     Err(error) => assert!(error.is_missing_facility(), "{error}"),
-/// }
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 pub struct Watch {
     // Programs and links live in here.
     bpf: Ebpf,
@@ -242,12 +170,6 @@ impl Watch {
     ///
     /// # Errors
     /// [`WatchError`]: the target is not there, BPF is not permitted or a program is refused.
-    ///
-    /// ```
-    /// use forkless_diagnose::{Target, Watch, WatchError, WatchOptions};
-    /// let nobody = Watch::start(&WatchOptions::new(Target::Pid(0)));
-    /// assert!(matches!(nobody, Err(WatchError::NoProcess { pid: 0 })));
-    /// ```
     pub fn start(options: &WatchOptions) -> Result<Self, WatchError> {
         let target = options.target.resolve()?;
         in_first_pid_namespace()?;
@@ -370,55 +292,12 @@ impl Watch {
     }
 
     /// The command, if the target is one.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use forkless_diagnose::{Event, Target, Tier, Watch, WatchOptions};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let target = Target::Command(["sh", "-c", "sleep 0; true"].map(Into::into).to_vec());
-    /// # let options = WatchOptions { tier: Some(Tier::BpfTracepoints), ..WatchOptions::new(target) };
-    /// # let mut watch = match Watch::start(&options) {
-    /// #     Ok(watch) => watch,
-    /// #     Err(error) => {
-    /// #         assert!(error.is_missing_facility(), "{error}");
-    /// #         return Ok(());
-    /// #     }
-    /// # };
-    /// while !watch.command_ended() {
-    ///     watch.poll(Duration::from_millis(10), |_| {})?;
-    /// }
-    /// assert!(watch.command().expect("the target is one").wait()?.success());
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn command(&mut self) -> Option<&mut Child> {
         self.child.as_mut()
     }
 
     /// Whether the target is a command that has ended. It is left unreaped, so that /proc still knows its times; call
     /// [`command`](Self::command) to collect its status.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use forkless_diagnose::{Event, Target, Tier, Watch, WatchOptions};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let target = Target::Command(["sh", "-c", "sleep 0; true"].map(Into::into).to_vec());
-    /// # let options = WatchOptions { tier: Some(Tier::BpfTracepoints), ..WatchOptions::new(target) };
-    /// # let mut watch = match Watch::start(&options) {
-    /// #     Ok(watch) => watch,
-    /// #     Err(error) => {
-    /// #         assert!(error.is_missing_facility(), "{error}");
-    /// #         return Ok(());
-    /// #     }
-    /// # };
-    /// while !watch.command_ended() {
-    ///     watch.poll(Duration::from_millis(10), |_| {})?;
-    /// }
-    /// let shell = watch.command().expect("the target is one");
-    /// assert!(shell.try_wait()?.is_some_and(|status| status.success()));
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn command_ended(&self) -> bool {
         self.child.as_ref().is_some_and(exited_unreaped)
     }
@@ -427,36 +306,6 @@ impl Watch {
     ///
     /// # Errors
     /// [`WatchError::Wait`] if poll(2) fails.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use forkless_diagnose::{Event, Target, Tier, Watch, WatchOptions};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let target = Target::Command(["sh", "-c", "sleep 0; true"].map(Into::into).to_vec());
-    /// # let options = WatchOptions { tier: Some(Tier::BpfTracepoints), ..WatchOptions::new(target) };
-    /// # let mut watch = match Watch::start(&options) {
-    /// #     Ok(watch) => watch,
-    /// #     Err(error) => {
-    /// #         assert!(error.is_missing_facility(), "{error}");
-    /// #         return Ok(());
-    /// #     }
-    /// # };
-    /// let mut programs = Vec::new();
-    /// let mut ended = false;
-    /// while !ended {
-    ///     // Asked first, so that what happened before the end is still taken in.
-    ///     ended = watch.command_ended();
-    ///     watch.poll(Duration::from_millis(10), |event| {
-    ///         if let Event::Created(creation) = event {
-    ///             programs.extend(creation.exec_path);
-    ///         }
-    ///     })?;
-    /// }
-    /// assert!(programs.len() == 1 && programs[0].contains("/bin/"), "{programs:?}");
-    /// # watch.command().unwrap().wait()?;
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn poll(&mut self, timeout: Duration, mut sink: impl FnMut(Event)) -> Result<(), WatchError> {
         let mut fds = [PollFd::from_borrowed_fd(self.ring.as_fd(), PollFlags::IN)];
         let timeout = Timespec {
@@ -481,28 +330,6 @@ impl Watch {
     ///
     /// # Errors
     /// [`WatchError::Map`].
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use forkless_diagnose::{Event, Target, Tier, Watch, WatchOptions};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let target = Target::Command(["sh", "-c", "sleep 0; true"].map(Into::into).to_vec());
-    /// # let options = WatchOptions { tier: Some(Tier::BpfTracepoints), ..WatchOptions::new(target) };
-    /// # let mut watch = match Watch::start(&options) {
-    /// #     Ok(watch) => watch,
-    /// #     Err(error) => {
-    /// #         assert!(error.is_missing_facility(), "{error}");
-    /// #         return Ok(());
-    /// #     }
-    /// # };
-    /// while !watch.command_ended() {
-    ///     watch.poll(Duration::from_millis(10), |_| {})?;
-    /// }
-    /// assert_eq!(watch.living()?, []);
-    /// # watch.command().unwrap().wait()?;
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn living(&self) -> Result<Vec<Creation>, WatchError> {
         let map = self.bpf.map("live").ok_or_else(|| missing_map("live"))?;
         let map: BpfHashMap<_, u32, RawCreation> = BpfHashMap::try_from(map).map_err(map_error("live"))?;
@@ -518,29 +345,6 @@ impl Watch {
     ///
     /// # Errors
     /// [`WatchError::Map`].
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use forkless_diagnose::{Event, Target, Tier, Watch, WatchOptions};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let target = Target::Command(["sh", "-c", "sleep 0; true"].map(Into::into).to_vec());
-    /// # let options = WatchOptions { tier: Some(Tier::BpfTracepoints), ..WatchOptions::new(target) };
-    /// # let mut watch = match Watch::start(&options) {
-    /// #     Ok(watch) => watch,
-    /// #     Err(error) => {
-    /// #         assert!(error.is_missing_facility(), "{error}");
-    /// #         return Ok(());
-    /// #     }
-    /// # };
-    /// while !watch.command_ended() {
-    ///     watch.poll(Duration::from_millis(10), |_| {})?;
-    /// }
-    /// let totals = watch.totals()?;
-    /// assert_eq!((totals.creations, totals.threads, totals.lost()), (1, 0, 0));
-    /// # watch.command().unwrap().wait()?;
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn totals(&self) -> Result<Totals, WatchError> {
         let map = self.bpf.map("totals").ok_or_else(|| missing_map("totals"))?;
         let map: PerCpuArray<_, RawTotals> = PerCpuArray::try_from(map).map_err(map_error("totals"))?;

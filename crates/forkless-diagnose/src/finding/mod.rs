@@ -20,11 +20,6 @@ use crate::procfs::ProcessName;
 use crate::stack::Frame;
 
 /// The kinds of findings.
-///
-/// ```
-/// use forkless_diagnose::FindingKind;
-/// assert_eq!(serde_json::to_string(&FindingKind::FullForkThenExec).unwrap(), "\"full_fork_then_exec\"");
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -69,12 +64,6 @@ impl FindingKind {
 }
 
 /// Where the money goes, summed over the watch.
-///
-/// ```
-/// use forkless_diagnose::Cost;
-/// let cost = Cost { caller_ns: 8e6, child_ns: 1e6, faults_ns: 1e6, cpu_share: 0.01 };
-/// assert_eq!(serde_json::to_value(cost).unwrap()["faults_ns"], 1e6);
-/// ```
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct Cost {
     /// Nanoseconds spent in the calling threads.
@@ -88,13 +77,6 @@ pub struct Cost {
 }
 
 /// How long one full fork takes: medians, since the scheduler makes some of them longer. Nanoseconds.
-///
-/// ```
-/// use forkless_diagnose::{Estimate, ForkTimes};
-/// let call = Estimate { low: 7e6, mid: 8e6, high: 9e6 };
-/// let snapshot = ForkTimes { call, until_exec: None, exec: None };
-/// assert_eq!(serde_json::to_value(snapshot).unwrap()["call"]["mid"], 8e6);
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct ForkTimes {
     /// fork() in its caller, from the system call's entry until the caller runs on.
@@ -106,13 +88,6 @@ pub struct ForkTimes {
 }
 
 /// A measured fact behind a finding.
-///
-/// ```
-/// use forkless_diagnose::Evidence;
-/// let fact = Evidence { what: "resident memory of the caller".into(), value: "1.00 GiB".into() };
-/// let json = r#"{"what":"resident memory of the caller","value":"1.00 GiB"}"#;
-/// assert_eq!(serde_json::to_string(&fact).unwrap(), json);
-/// ```
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Evidence {
     /// What it is.
@@ -122,26 +97,6 @@ pub struct Evidence {
 }
 
 /// Something to mend.
-///
-/// ```
-/// use std::time::Duration;
-/// use forkless_diagnose::{CostModel, Diagnosis, FindingKind, Target, Thresholds, WatchOptions};
-/// let target = Target::Command(["sh", "-c", "sh -c 'sleep 0'; true"].map(Into::into).to_vec());
-/// let all = Thresholds { share: 0.0, ..Thresholds::default() };
-/// let mut diagnosis = Diagnosis::start(&WatchOptions::new(target), CostModel::default(), all)?;
-/// let mut ended = false;
-/// while !ended {
-///     ended = diagnosis.command_ended();
-///     diagnosis.poll(Duration::from_millis(10))?;
-/// }
-/// let report = diagnosis.report()?;
-/// match report.findings.iter().find(|finding| finding.kind == FindingKind::NeedlessShell) {
-///     Some(finding) => assert_eq!(finding.count, 1),
-///     // /proc alone does not show shells.
-///     None => assert!(!report.limits.is_empty()),
-/// }
-/// # Ok::<(), forkless_diagnose::WatchError>(())
-/// ```
 #[derive(Debug, Clone, Serialize)]
 pub struct Finding {
     /// Its kind.
@@ -181,12 +136,6 @@ pub struct Finding {
 }
 
 /// From where on something is a finding.
-///
-/// ```
-/// use forkless_diagnose::Thresholds;
-/// let from_a_hundredth_of_a_cpu = Thresholds { share: 0.01, ..Thresholds::default() };
-/// assert_eq!(from_a_hundredth_of_a_cpu.pause_ns, 1e6);
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Thresholds {
     /// Saved share of one CPU.

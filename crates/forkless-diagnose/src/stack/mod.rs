@@ -23,16 +23,6 @@ use self::module::MappedFile;
 use crate::watch::StackTop;
 
 /// One frame, innermost first in a stack.
-///
-/// ```
-/// let frame = forkless_diagnose::Frame {
-///     function: Some("spawn_worker".into()),
-///     offset: 0x2a,
-///     module: "/usr/sbin/httpd".into(),
-///     build_id: None,
-/// };
-/// assert_eq!(frame.to_string(), "spawn_worker (httpd)");
-/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct Frame {
     /// The function, demangled; `None` without symbols.
@@ -117,15 +107,6 @@ impl std::fmt::Debug for Tables {
 
 /// Processes' mappings and modules, kept from stack to stack. Bounded: it forgets everything when it has seen
 /// `MAX_PROCESSES` processes or `MAX_MODULES` modules.
-///
-/// ```
-/// use forkless_diagnose::{Site, StackTop, Unwinder};
-/// fn here() -> u32 { 4711 }
-/// let site = Site { pid: std::process::id(), nr: 56, ip: here as fn() -> u32 as usize as u64, word: 0 };
-/// let top = StackTop { site, class: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
-/// let frames = Unwinder::new().frames(&top).expect("the process is there");
-/// assert!(frames[0].function.as_deref().is_some_and(|name| name.contains("here")), "{frames:?}");
-/// ```
 #[derive(Default)]
 pub struct Unwinder {
     processes: HashMap<u32, Arc<Process>>,
@@ -147,15 +128,6 @@ impl std::fmt::Debug for Unwinder {
 }
 
 /// A stack whose process was met in time. It may be gone since; see [`Unwinder::meet`].
-///
-/// ```
-/// # use forkless_diagnose::{Sighting, Site, StackTop, Unwinder};
-/// # let ip = std::process::id as fn() -> u32 as usize as u64;
-/// # let site = Site { pid: std::process::id(), nr: 56, ip, word: 0 };
-/// # let top = StackTop { site, class: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
-/// let mut kept: Vec<Sighting> = Unwinder::new().meet(top).into_iter().collect();
-/// assert!(kept.pop().is_some_and(|sighting| sighting.frames().len() == 1));
-/// ```
 #[derive(Debug)]
 pub struct Sighting {
     stack: StackTop,
@@ -164,26 +136,11 @@ pub struct Sighting {
 
 impl Unwinder {
     /// An unwinder that knows no process yet.
-    ///
-    /// ```
-    /// let unwinder = forkless_diagnose::Unwinder::new();
-    /// assert_eq!(format!("{unwinder:?}"), "Unwinder { processes: 0, .. }");
-    /// ```
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Notes what a stack's process has mapped, and opens the files. `None` if the process is gone.
-    ///
-    /// ```
-    /// use forkless_diagnose::{Site, StackTop, Unwinder};
-    /// let ip = std::process::id as fn() -> u32 as usize as u64;
-    /// let site = Site { pid: std::process::id(), nr: 56, ip, word: 0 };
-    /// let top = StackTop { site, class: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
-    /// let sighting = Unwinder::new().meet(top).expect("the process is there");
-    /// // The process may end here.
-    /// assert_eq!(sighting.frames().len(), 1);
-    /// ```
     pub fn meet(&mut self, stack: StackTop) -> Option<Sighting> {
         let pid = stack.site.pid;
         // Each time: a library that was loaded since the last stack would be missing from this one, though its place (in libc) is known.
@@ -208,13 +165,6 @@ impl Unwinder {
     }
 
     /// The frames of a stack, innermost first. `None` if the process is gone.
-    ///
-    /// ```
-    /// use forkless_diagnose::{Site, StackTop, Unwinder};
-    /// let nowhere = Site { pid: 0, nr: 56, ip: 0x401136, word: 0 };
-    /// let top = StackTop { site: nowhere, class: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
-    /// assert_eq!(Unwinder::new().frames(&top), None);
-    /// ```
     pub fn frames(&mut self, stack: &StackTop) -> Option<Vec<Frame>> {
         Some(self.meet(stack.clone())?.frames())
     }
@@ -250,15 +200,6 @@ impl Unwinder {
 
 impl Sighting {
     /// The frames, innermost first. Reads the modules that no stack has needed before, which takes milliseconds each.
-    ///
-    /// ```
-    /// # use forkless_diagnose::{Site, StackTop, Unwinder};
-    /// fn here() -> u32 { 4711 }
-    /// # let site = Site { pid: std::process::id(), nr: 56, ip: here as fn() -> u32 as usize as u64, word: 0 };
-    /// # let top = StackTop { site, class: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
-    /// let sighting = Unwinder::new().meet(top).expect("the process is there");
-    /// assert!(sighting.frames()[0].to_string().contains("here"));
-    /// ```
     pub fn frames(&self) -> Vec<Frame> {
         let Self { stack, process } = self;
         let mut tables = process.tables.lock().unwrap_or_else(PoisonError::into_inner);
