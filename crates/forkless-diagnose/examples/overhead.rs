@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use forkless_diagnose::{CostModel, Diagnosis, Target, Thresholds, WatchOptions};
+use forkless_diagnose::{CostModel, Diagnosis, Thresholds, WatchOptions, WatchTarget};
 
 const ROUNDS: usize = 15;
 const SPAWNS: u32 = 5000;
@@ -87,7 +87,7 @@ fn under<T>(
     watching: Watching,
     load: impl FnOnce() -> Result<T, Box<dyn Error>>,
 ) -> Result<T, Box<dyn Error>> {
-    let mut options = WatchOptions::new(Target::All);
+    let mut options = WatchOptions::new(WatchTarget::All);
     options.faults = false;
     options.system_calls = match watching {
         Watching::Nothing => return load(),

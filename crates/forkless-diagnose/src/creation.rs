@@ -196,7 +196,7 @@ impl CallerMemory {
 
 /// Identifies a place in a process that makes a system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-pub struct Site {
+pub struct CallSite {
     /// The process.
     pub pid: u32,
     /// The system call's number.
@@ -225,7 +225,7 @@ pub struct Creation {
     /// The caller's cgroup (inode number in the unified hierarchy).
     pub caller_cgroup: u64,
     /// The place of the call.
-    pub site: Site,
+    pub site: CallSite,
     /// The caller's memory.
     pub memory: CallerMemory,
     /// The new process.
@@ -311,7 +311,7 @@ impl Creation {
             caller_thread: raw.caller_tid,
             caller_comm: record::text(&raw.caller_comm),
             caller_cgroup: raw.cgroup,
-            site: Site { pid: raw.site.tgid, nr: raw.site.nr, ip: raw.site.ip, word: raw.site.word },
+            site: CallSite { pid: raw.site.tgid, nr: raw.site.nr, ip: raw.site.ip, word: raw.site.word },
             memory: CallerMemory {
                 anon: pages(raw.anon_pages),
                 file: pages(raw.file_pages),
@@ -359,7 +359,7 @@ impl Creation {
             caller_thread: 0,
             caller_comm: String::new(),
             caller_cgroup: 0,
-            site: Site { pid: 0, nr: 0, ip: 0, word: 0 },
+            site: CallSite { pid: 0, nr: 0, ip: 0, word: 0 },
             memory: CallerMemory::default(),
             child: 0,
             child_comm: String::new(),

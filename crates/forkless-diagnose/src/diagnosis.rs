@@ -10,7 +10,7 @@ use crate::finding::{self, Context, Finding, Thresholds};
 use crate::model::CostModel;
 use crate::perf::PerfWatch;
 use crate::sampler::Sampler;
-use crate::target::Target;
+use crate::target::WatchTarget;
 use crate::tier::Tier;
 use crate::watch::{Event, Totals, Watch, WatchOptions};
 
@@ -58,7 +58,7 @@ impl Source {
         if crate::procfs::is_foreign() {
             return Err(WatchError::ForeignProc);
         }
-        let own = matches!(options.target, Target::Pid(_) | Target::Command(_));
+        let own = matches!(options.target, WatchTarget::Pid(_) | WatchTarget::Command(_));
         if options.tier != Some(Tier::Procfs) {
             match PerfWatch::start(&options.target) {
                 Ok(watch) => {
@@ -111,7 +111,7 @@ pub struct CreationCounts {
 /// The outcome of a diagnosis. Serializes to the JSON that `forkless diagnose --json` prints.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
-pub struct Report {
+pub struct DiagnosisReport {
     /// Of this JSON's shape.
     pub schema: u32,
     /// How the kernel was asked.
@@ -136,7 +136,7 @@ pub struct Report {
 
 impl Diagnosis {
     /// Begins to watch: through BPF, where that is refused through perf events, and where those are too and the target is a
-    /// process or a command, through /proc; [`Report::limits`] says what is then missing.
+    /// process or a command, through /proc; [`DiagnosisReport::limits`] says what is then missing.
     ///
     /// # Errors
     /// As [`Watch::start`].
@@ -146,11 +146,11 @@ impl Diagnosis {
         thresholds: Thresholds,
     ) -> Result<Self, WatchError> {
         let mut collected = Collected::new();
-        if let Target::Pid(pid) = options.target {
+        if let WatchTarget::Pid(pid) = options.target {
             collected.baseline_cpu(&crate::procfs::with_descendants(pid));
         }
         let (source, limits) = Source::start(options)?;
-        if let (Target::Command(argv), Some(pid)) = (&options.target, source.command_pid()) {
+        if let (WatchTarget::Command(argv), Some(pid)) = (&options.target, source.command_pid()) {
             collected.command(pid, argv);
         }
         let system_calls = options.system_calls && matches!(source, Source::Bpf(_));
@@ -219,7 +219,7 @@ impl Diagnosis {
     ///
     /// # Errors
     /// [`WatchError::Map`] if the kernel side cannot be read.
-    pub fn report(&mut self) -> Result<Report, WatchError> {
+    pub fn report(&mut self) -> Result<DiagnosisReport, WatchError> {
         self.tick(true)?;
         let window = self.begin.elapsed();
         self.collected.take_all_names();
@@ -230,14 +230,14 @@ impl Diagnosis {
     ///
     /// # Errors
     /// As [`report`](Self::report).
-    pub fn report_so_far(&mut self) -> Result<Report, WatchError> {
+    pub fn report_so_far(&mut self) -> Result<DiagnosisReport, WatchError> {
         self.tick(true)?;
         let window = self.begin.elapsed();
         self.collected.take_names();
         self.judge(window)
     }
 
-    fn judge(&self, window: Duration) -> Result<Report, WatchError> {
+    fn judge(&self, window: Duration) -> Result<DiagnosisReport, WatchError> {
         let (living, tier) = match &self.source {
             Source::Bpf(watch) => (watch.living()?, watch.tier()),
             Source::Perf(watch) => (watch.living(), Tier::Perf),
@@ -269,7 +269,7 @@ impl Diagnosis {
             thresholds: self.thresholds,
             window_ns: window.as_nanos() as f64,
         };
-        Ok(Report {
+        Ok(DiagnosisReport {
             schema: 1,
             tier,
             limits,
@@ -285,7 +285,7 @@ impl Diagnosis {
 
     /// The totals, and the findings of `report`, in the OpenMetrics text format. Bounded: a few kinds for each of at most
     /// 201 cgroups, never a pid.
-    pub fn metrics(&self, report: &Report) -> String {
+    pub fn metrics(&self, report: &DiagnosisReport) -> String {
         crate::metrics::encode(&self.collected, &self.collected.by_cgroup, &report.findings)
     }
 }

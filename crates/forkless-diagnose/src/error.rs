@@ -20,7 +20,7 @@ pub enum WatchError {
         /// The reason.
         why: String,
     },
-    /// `Target::Command` without a word.
+    /// `WatchTarget::Command` without a word.
     #[error("no command given after --")]
     EmptyCommand,
     /// The command could not be started.

@@ -2,7 +2,7 @@
 //!
 //! A [`Watch`] loads the BPF programs of `bpf/` and hands out [`Event`]s: every process creation of the watched
 //! processes from the system call to the exit of the child, and samples of the call stacks behind them. A [`Diagnosis`]
-//! sums them up and judges them into a [`Report`] of [`Finding`]s, with savings predicted from a [`CostModel`] that is
+//! sums them up and judges them into a [`DiagnosisReport`] of [`Finding`]s, with savings predicted from a [`CostModel`] that is
 //! measured on the machine itself.
 //!
 //! [`repair()`] puts a running process's memory into huge pages. The library prints nothing, and nothing but `repair` changes
@@ -33,8 +33,8 @@ mod target;
 mod tier;
 mod watch;
 
-pub use creation::{CallerMemory, CloneFlags, CreatingCall, Creation, CreationKind, End, Site};
-pub use diagnosis::{CreationCounts, Diagnosis, Report};
+pub use creation::{CallSite, CallerMemory, CloneFlags, CreatingCall, Creation, CreationKind, End};
+pub use diagnosis::{CreationCounts, Diagnosis, DiagnosisReport};
 pub use error::WatchError;
 pub use estimate::Estimate;
 pub use finding::{Cost, Evidence, Finding, FindingKind, ForkTimes, Thresholds};
@@ -42,6 +42,6 @@ pub use model::{CostModel, ForkProbe, probe_fork};
 pub use procfs::{PageKinds, ProcessName};
 pub use repair::{RepairError, RepairOptions, RepairReport, repair};
 pub use stack::{Frame, Sighting, Unwinder};
-pub use target::{ResolvedTarget, Target};
-pub use tier::{Probe, Tier, probe};
+pub use target::{ResolvedTarget, WatchTarget};
+pub use tier::{Tier, TierProbe, probe_tiers};
 pub use watch::{Event, StackTop, Totals, Watch, WatchOptions};

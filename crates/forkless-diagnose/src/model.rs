@@ -7,7 +7,7 @@
 #![expect(unsafe_code, reason = "fork, mmap and raw system calls are what is measured")]
 
 #[cfg(target_env = "gnu")]
-mod context;
+mod ucontext;
 
 use std::ffi::CString;
 use std::io;
@@ -91,9 +91,9 @@ impl CostModel {
             }),
             sigprocmask: sigprocmask(),
             #[cfg(target_env = "gnu")]
-            swapcontext: Some(context::swapcontext()),
+            swapcontext: Some(ucontext::swapcontext()),
             #[cfg(target_env = "gnu")]
-            getcontext: Some(context::getcontext()),
+            getcontext: Some(ucontext::getcontext()),
             #[cfg(not(target_env = "gnu"))]
             swapcontext: None,
             #[cfg(not(target_env = "gnu"))]

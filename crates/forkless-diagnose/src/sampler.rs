@@ -10,7 +10,7 @@ use std::fs;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use crate::creation::{CloneFlags, CreatingCall, Creation, End, Site};
+use crate::creation::{CallSite, CloneFlags, CreatingCall, Creation, End};
 use crate::error::WatchError;
 use crate::procfs::{self, exe_of};
 use crate::target::ResolvedTarget;
@@ -194,7 +194,7 @@ fn first_sight(child: u32, caller: u32) -> Seen {
             caller,
             caller_thread: caller,
             caller_comm: procfs::name_of(caller).map(|name| name.comm).unwrap_or_default(),
-            site: Site { pid: caller, nr: 0, ip: 0, word: 0 },
+            site: CallSite { pid: caller, nr: 0, ip: 0, word: 0 },
             memory: procfs::memory_of(caller),
             child,
             child_comm: name.comm,
@@ -236,7 +236,7 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::Target;
+    use crate::target::WatchTarget;
 
     #[test]
     fn a_process_shares_memory_with_itself() {
@@ -250,8 +250,10 @@ mod tests {
     fn an_exec_of_the_same_file_is_told_from_a_fork() {
         let of = |line: &str| {
             let command = ["sh", "-c", line].map(OsString::from).to_vec();
-            let target =
-                ResolvedTarget { command: Some(command), ..Target::All.resolve().expect("all is there") };
+            let target = ResolvedTarget {
+                command: Some(command),
+                ..WatchTarget::All.resolve().expect("all is there")
+            };
             let target = ResolvedTarget { all: false, ..target };
             let mut sampler = Sampler::start(&target).expect("sh runs");
             let mut created = Vec::new();

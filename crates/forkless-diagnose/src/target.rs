@@ -10,7 +10,7 @@ use crate::procfs;
 
 /// What to watch. Children of what is watched are watched too.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
+pub enum WatchTarget {
     /// One process and the descendants it has and will have.
     Pid(u32),
     /// Every process of the machine but the caller.
@@ -31,7 +31,7 @@ pub struct ResolvedTarget {
     pub(crate) command: Option<Vec<OsString>>,
 }
 
-impl Target {
+impl WatchTarget {
     /// Looks the target up.
     ///
     /// # Errors
@@ -101,12 +101,12 @@ mod tests {
     #[test]
     fn a_process_that_is_not_there_is_named() {
         // pid_max is at most 2^22.
-        let error = Target::Pid(1 << 23).resolve().expect_err("no such process");
+        let error = WatchTarget::Pid(1 << 23).resolve().expect_err("no such process");
         assert!(error.to_string().contains("8388608"), "{error}");
     }
 
     #[test]
     fn a_path_outside_the_hierarchy_is_refused() {
-        assert!(matches!(Target::Cgroup("/etc".into()).resolve(), Err(WatchError::NoCgroup { .. })));
+        assert!(matches!(WatchTarget::Cgroup("/etc".into()).resolve(), Err(WatchError::NoCgroup { .. })));
     }
 }

@@ -35,7 +35,7 @@ impl fmt::Display for Tier {
 
 /// One tier, and whether it works here.
 #[derive(Debug, Clone, Serialize)]
-pub struct Probe {
+pub struct TierProbe {
     /// The tier.
     pub tier: Tier,
     /// `None` if it works, else why not.
@@ -43,13 +43,13 @@ pub struct Probe {
 }
 
 /// Tries each tier. Loads and unloads small BPF programs; needs the same privileges as a watch.
-pub fn probe() -> Vec<Probe> {
+pub fn probe_tiers() -> Vec<TierProbe> {
     let attempt = |tier, try_it: fn(&Btf) -> Result<(), crate::WatchError>| {
         let outcome = match Btf::from_sys_fs() {
             Ok(btf) => try_it(&btf).map_err(|e| e.to_string()),
             Err(e) => Err(format!("no type information in /sys/kernel/btf/vmlinux ({e})")),
         };
-        Probe { tier, refused: outcome.err() }
+        TierProbe { tier, refused: outcome.err() }
     };
     let tracepoints = attempt(Tier::BpfTracepoints, load::try_tracepoint);
     let mut fentry = attempt(Tier::BpfFentry, load::try_fentry);
@@ -58,8 +58,8 @@ pub fn probe() -> Vec<Probe> {
     vec![
         fentry,
         tracepoints,
-        Probe { tier: Tier::Perf, refused: crate::perf::refused() },
-        Probe { tier: Tier::Procfs, refused: procfs_refused() },
+        TierProbe { tier: Tier::Perf, refused: crate::perf::refused() },
+        TierProbe { tier: Tier::Procfs, refused: procfs_refused() },
     ]
 }
 

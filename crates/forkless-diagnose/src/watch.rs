@@ -14,20 +14,20 @@ use aya::{Btf, Ebpf, EbpfLoader};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::batch;
-use crate::creation::{Creation, Site};
+use crate::creation::{CallSite, Creation};
 use crate::error::WatchError;
 use crate::load::{self, OBJECT, Timing, in_first_pid_namespace, load_error, map_error, missing_map};
 use crate::record::{
     RawAfterFork, RawBlockReads, RawCall, RawCallKey, RawCreation, RawStackHead, RawTotals, Record,
 };
-use crate::target::{ResolvedTarget, Target};
+use crate::target::{ResolvedTarget, WatchTarget};
 use crate::tier::Tier;
 
 /// What to watch and how closely.
 #[derive(Debug, Clone)]
 pub struct WatchOptions {
     /// Which processes.
-    pub target: Target,
+    pub target: WatchTarget,
     /// Count system calls too (findings 4 to 8). Costs every system call of the machine some 110 nanoseconds.
     pub system_calls: bool,
     /// Time every creation from its system call to the caller's return from it. Without fentry this costs every
@@ -45,7 +45,7 @@ pub struct WatchOptions {
 
 impl WatchOptions {
     /// Everything on but the exact times, 64 stacks a second and CPU.
-    pub fn new(target: Target) -> Self {
+    pub fn new(target: WatchTarget) -> Self {
         Self {
             target,
             system_calls: true,
@@ -71,7 +71,7 @@ pub enum Event {
 #[derive(Debug, Clone)]
 pub struct StackTop {
     /// The place.
-    pub site: Site,
+    pub site: CallSite,
     /// Class of the system call; 0 for a creation.
     pub class: u16,
     /// The stack pointer at the system call.
@@ -97,8 +97,8 @@ impl StackTop {
     }
 }
 
-fn site(raw: &crate::record::RawSite) -> Site {
-    Site { pid: raw.tgid, nr: raw.nr, ip: raw.ip, word: raw.word }
+fn site(raw: &crate::record::RawSite) -> CallSite {
+    CallSite { pid: raw.tgid, nr: raw.nr, ip: raw.ip, word: raw.word }
 }
 
 /// What the kernel side counted in all, and what it lost.
@@ -231,7 +231,7 @@ impl Watch {
         }
         if let Some(argv) = &target.command {
             watch.child = Some(watch.run(argv)?);
-        } else if let Target::Pid(pid) = options.target {
+        } else if let WatchTarget::Pid(pid) = options.target {
             // Children made between the first look and the attachment.
             let mut watched = open_watched(&mut watch.bpf)?;
             for pid in crate::procfs::with_descendants(pid) {
@@ -473,7 +473,7 @@ mod tests {
     fn read_in_batches_and_one_by_one() {
         let line = "i=0; while [ $i -lt 700 ]; do (cd /nowhere 2>/dev/null); i=$((i + 1)); done";
         let command = ["sh", "-c", line].map(OsString::from).to_vec();
-        let mut watch = match Watch::start(&WatchOptions::new(Target::Command(command))) {
+        let mut watch = match Watch::start(&WatchOptions::new(WatchTarget::Command(command))) {
             Ok(watch) => watch,
             Err(error) => return eprintln!("SKIPPED: {error}"),
         };

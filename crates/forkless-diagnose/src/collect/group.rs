@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::table::Tally;
-use crate::creation::{CallerMemory, Creation, CreationKind, End, Site};
+use super::bounded::Tally;
+use crate::creation::{CallSite, CallerMemory, Creation, CreationKind, End};
 use crate::estimate::{Stream, Times};
 
 /// What came of a creation.
@@ -120,8 +120,9 @@ impl Group {
 
 /// Where places come from samples (perf), some creations have none: they go to the place of the same process and outcome
 /// that was seen most often.
-pub(super) fn place_the_unplaced(groups: &mut HashMap<(Site, Outcome), Group>) {
-    let unplaced: Vec<(Site, Outcome)> = groups.keys().filter(|(site, _)| site.ip == 0).copied().collect();
+pub(super) fn place_the_unplaced(groups: &mut HashMap<(CallSite, Outcome), Group>) {
+    let unplaced: Vec<(CallSite, Outcome)> =
+        groups.keys().filter(|(site, _)| site.ip == 0).copied().collect();
     for key in unplaced {
         let known = groups
             .iter()
@@ -155,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_creation_without_a_place_joins_its_processs_most_frequent_one() {
-        let site = |pid, ip| Site { pid, nr: 0, ip, word: 0 };
+        let site = |pid, ip| CallSite { pid, nr: 0, ip, word: 0 };
         let group = |count| Group { count, ..Group::default() };
         let mut groups = HashMap::from([
             ((site(1, 0x10), Outcome::ForkAlone), group(5)),

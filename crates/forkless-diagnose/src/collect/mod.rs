@@ -1,23 +1,23 @@
 //! Sums up events as they arrive, in bounded memory: by place of the call and by what came of it. Judges nothing.
 
+mod bounded;
 mod cgroup;
 mod group;
 mod naming;
 mod process;
 mod start;
-mod table;
 
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
+use self::bounded::{forget_the_least, forget_the_least_of};
 use self::cgroup::CgroupNames;
 use self::group::place_the_unplaced;
 pub(crate) use self::group::{Group, Outcome};
 use self::naming::{Named, Naming};
 pub(crate) use self::process::{CpuTime, PageHistory};
 pub(crate) use self::start::{FailedExecs, ShellGroup};
-use self::table::{forget_the_least, forget_the_least_of};
-use crate::creation::{Creation, CreationKind, Site};
+use crate::creation::{CallSite, Creation, CreationKind};
 use crate::error::WatchError;
 use crate::invocation::Invocation;
 use crate::metrics::ByCgroup;
@@ -105,13 +105,13 @@ const INVOCATION_FROM: u64 = 8 << 20;
 /// Everything that was collected.
 #[derive(Debug)]
 pub(crate) struct Collected {
-    pub(crate) groups: HashMap<(Site, Outcome), Group>,
+    pub(crate) groups: HashMap<(CallSite, Outcome), Group>,
     pub(crate) failed: HashMap<u32, FailedExecs>,
     pub(crate) shells: HashMap<(u32, shell::Fate), ShellGroup>,
     pub(crate) names: HashMap<u32, ProcessName>,
     /// Of processes that a remedy may start anew.
     pub(crate) invocations: HashMap<u32, Invocation>,
-    pub(crate) stacks: HashMap<Site, Stacks>,
+    pub(crate) stacks: HashMap<CallSite, Stacks>,
     pub(crate) pages: HashMap<u32, PageHistory>,
     pub(crate) faults: HashMap<u32, (u64, u64)>,
     pub(crate) calls: HashMap<(u32, u16, u16, u64), Calls>,
@@ -487,7 +487,7 @@ impl Collected {
     }
 
     /// Adds the creations whose children still live, for a report; they will come again when they end.
-    pub(crate) fn groups_with(&self, living: &[Creation]) -> HashMap<(Site, Outcome), Group> {
+    pub(crate) fn groups_with(&self, living: &[Creation]) -> HashMap<(CallSite, Outcome), Group> {
         let mut groups = self.groups.clone();
         for creation in living {
             groups.entry((creation.site, Outcome::of(creation))).or_default().add(creation);
@@ -527,7 +527,7 @@ mod tests {
             let mut creation = Creation {
                 caller: pid,
                 child: (1 << 24) + i,
-                site: Site { pid, nr: 56, ip: u64::from(i), word: u64::from(i) },
+                site: CallSite { pid, nr: 56, ip: u64::from(i), word: u64::from(i) },
                 flags: crate::CloneFlags(0),
                 kind: CreationKind::FullFork,
                 caller_comm: format!("c{i}"),
@@ -623,7 +623,7 @@ mod tests {
         };
         collected.naming = Some(Naming::start(slow).expect("a thread"));
         let ip = std::process::id as fn() -> u32 as usize as u64;
-        let site = Site { pid: std::process::id(), nr: 56, ip, word: 0 };
+        let site = CallSite { pid: std::process::id(), nr: 56, ip, word: 0 };
         let left_out = 7;
         for _ in 0..naming::MAX_UNNAMED + left_out {
             let stack = StackTop { site, class: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
@@ -645,7 +645,7 @@ mod tests {
         let mut collected = Collected::new();
         collected.naming = Some(Naming::start(|_| panic!("as a parser might")).expect("a thread"));
         let ip = std::process::id as fn() -> u32 as usize as u64;
-        let site = Site { pid: std::process::id(), nr: 56, ip, word: 0 };
+        let site = CallSite { pid: std::process::id(), nr: 56, ip, word: 0 };
         for _ in 0..3 {
             let stack = StackTop { site, class: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
             collected.event(Event::Stack(stack));
@@ -659,7 +659,7 @@ mod tests {
     fn what_costs_most_is_seen_however_late_it_comes() {
         let mut collected = Collected::new();
         let mut fork = |pid: u32, ns: u64| {
-            let site = Site { pid, nr: 56, ip: 1, word: 0 };
+            let site = CallSite { pid, nr: 56, ip: 1, word: 0 };
             let flags = crate::CloneFlags(0);
             let (caller, child, kind) = (pid, pid + (1 << 22), CreationKind::FullFork);
             let copy_ns = Some(ns);

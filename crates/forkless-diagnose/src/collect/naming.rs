@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 
-use crate::creation::Site;
+use crate::creation::CallSite;
 use crate::stack::{Frame, Sighting};
 
 /// Stacks that wait for their names or to be taken back, each of some 8 KiB.
 pub(super) const MAX_UNNAMED: usize = 1024;
 
 /// A place and its frames.
-pub(super) type Named = (Site, Vec<Frame>);
+pub(super) type Named = (CallSite, Vec<Frame>);
 
 /// The thread and what is on the way to it and back. Dropping it waits for the one stack that is being named.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{Context, Cost, Finding, FindingKind, evidence, label, time};
 use crate::collect::Calls;
-use crate::creation::Site;
+use crate::creation::CallSite;
 use crate::estimate::Estimate;
 use crate::procfs::ProcessName;
 use crate::record::{
@@ -22,7 +22,7 @@ struct Merged {
     /// CPU time of these processes over the watch, nanoseconds; 0 if it could not be read.
     cpu_ns: u64,
     /// The place with most calls.
-    place: (u64, Site),
+    place: (u64, CallSite),
     nr: u16,
 }
 
@@ -37,7 +37,7 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
             CLASS_LOCALTIME | CLASS_ZONEINFO => (CLASS_LOCALTIME, 0),
             class => (class, *nr),
         };
-        let site = Site { pid: *pid, nr: u32::from(*nr), ip: *ip, word: 0 };
+        let site = CallSite { pid: *pid, nr: u32::from(*nr), ip: *ip, word: 0 };
         let entry =
             merged.entry((label(&process), process.cgroup.clone(), family, number)).or_insert_with(|| {
                 Merged {

@@ -6,7 +6,7 @@ use super::{
     Context, Cost, Evidence, Finding, FindingKind, ForkTimes, evidence, label, living, mib, time, watch_again,
 };
 use crate::collect::{Group, Outcome};
-use crate::creation::Site;
+use crate::creation::CallSite;
 use crate::estimate::Estimate;
 use crate::procfs::ProcessName;
 use crate::stack::Frame;
@@ -39,7 +39,7 @@ fn started(group: &Group) -> Option<String> {
 
 fn merge(context: &Context<'_>, outcome: Outcome) -> Vec<Merged> {
     let mut merged: HashMap<Key, Merged> = HashMap::new();
-    let mut places: Vec<(&Site, &Group)> = context
+    let mut places: Vec<(&CallSite, &Group)> = context
         .groups
         .iter()
         .filter(|((_, found), _)| *found == outcome)
@@ -518,7 +518,7 @@ mod tests {
     }
 
     fn findings_by(model: &CostModel, anon_bytes: f64, fork_ns: f64) -> Vec<Finding> {
-        let site = Site { pid: 1, nr: 56, ip: 1, word: 0 };
+        let site = CallSite { pid: 1, nr: 56, ip: 1, word: 0 };
         let mut group = Group { count: 1, ..Group::default() };
         group.caller.add(fork_ns);
         group.anon.add(anon_bytes);
@@ -537,7 +537,7 @@ mod tests {
     /// A shell that forks a hundred subshells and one program had all their faults laid at the program's door: 1.7 ms it never took.
     #[test]
     fn the_faults_of_a_process_are_shared_by_all_its_forks() {
-        let site = |ip| Site { pid: 1, nr: 56, ip, word: 0 };
+        let site = |ip| CallSite { pid: 1, nr: 56, ip, word: 0 };
         let group = |count| Group { count, ..Group::default() };
         let groups = HashMap::from([
             ((site(1), Outcome::ForkThenExec), group(1)),
@@ -565,7 +565,7 @@ mod tests {
     /// Subshells live for a millisecond: of a script's hundred forks some had no name and no stack, and were findings of their own.
     #[test]
     fn forks_of_processes_that_were_gone_join_those_that_were_met() {
-        let site = |pid| Site { pid, nr: 56, ip: 1, word: 0 };
+        let site = |pid| CallSite { pid, nr: 56, ip: 1, word: 0 };
         let group = |count| Group { count, comm: "bash".to_owned(), ..Group::default() };
         // Another place of the same program, as it starts something else.
         let mut sed = group(7);

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use crate::collect::{Collected, Group, Outcome};
-use crate::creation::Site;
+use crate::creation::CallSite;
 use crate::estimate::Estimate;
 use crate::invocation::quoted;
 use crate::model::CostModel;
@@ -184,7 +184,7 @@ pub(crate) fn namesakes(collected: &Collected) -> Namesakes<'_> {
 /// What the finders look at.
 pub(crate) struct Context<'c> {
     pub(crate) collected: &'c Collected,
-    pub(crate) groups: &'c HashMap<(Site, Outcome), Group>,
+    pub(crate) groups: &'c HashMap<(CallSite, Outcome), Group>,
     pub(crate) namesakes: &'c Namesakes<'c>,
     pub(crate) model: &'c CostModel,
     pub(crate) thresholds: Thresholds,
@@ -230,7 +230,7 @@ impl Context<'_> {
     }
 
     /// The stack most often seen at a place.
-    pub(crate) fn stack(&self, site: &Site) -> Vec<Frame> {
+    pub(crate) fn stack(&self, site: &CallSite) -> Vec<Frame> {
         let stacks = self.collected.stacks.get(site);
         stacks
             .and_then(|stacks| stacks.iter().max_by_key(|(_, count)| *count))

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use super::record::{PerfRecord, UserStack, What};
-use crate::creation::{CallerMemory, CloneFlags, Creation, CreationKind, End, Site};
+use crate::creation::{CallSite, CallerMemory, CloneFlags, Creation, CreationKind, End};
 use crate::procfs;
 use crate::watch::{Event, StackTop, Totals};
 
@@ -54,7 +54,7 @@ pub(crate) struct CpuSamples {
 pub(super) struct Follow {
     children: HashMap<u32, Tracked>,
     /// The place where a process was last seen to create another.
-    sites: HashMap<u32, Site>,
+    sites: HashMap<u32, CallSite>,
     /// Of threads: when they last allocated what a new memory descriptor needs.
     allocations: HashMap<u32, u64>,
     /// Of threads: the process they have just created, `None` for a thread. The tracepoint comes right after the record
@@ -195,9 +195,9 @@ impl Follow {
     }
 
     /// Makes a place of a caller's stack, and hands the stack on.
-    fn place(&mut self, caller: u32, stack: UserStack, sink: &mut impl FnMut(Event)) -> Site {
+    fn place(&mut self, caller: u32, stack: UserStack, sink: &mut impl FnMut(Event)) -> CallSite {
         let word = self.code_word(caller, &stack.top);
-        let site = Site { pid: caller, nr: 0, ip: stack.ip, word };
+        let site = CallSite { pid: caller, nr: 0, ip: stack.ip, word };
         if self.sites.len() < MAX_CALLERS || self.sites.contains_key(&caller) {
             self.sites.insert(caller, site);
         }
@@ -296,7 +296,7 @@ impl Follow {
         creation.kind = creation.flags.kind();
         if creation.site.nr == UNPLACED {
             let known = self.sites.get(&creation.caller).copied();
-            creation.site = known.unwrap_or(Site { nr: 0, ..creation.site });
+            creation.site = known.unwrap_or(CallSite { nr: 0, ..creation.site });
         }
         creation
     }
@@ -314,7 +314,7 @@ impl Follow {
     }
 }
 
-/// `Site::nr` of a creation whose place is not known yet.
+/// `CallSite::nr` of a creation whose place is not known yet.
 const UNPLACED: u32 = u32::MAX;
 
 impl Tracked {
@@ -346,7 +346,7 @@ fn creation(time: u64, caller: u32, thread: u32, child: u32) -> Creation {
         caller,
         caller_thread: thread,
         caller_comm: procfs::name_of(caller).map(|name| name.comm).unwrap_or_default(),
-        site: Site { pid: caller, nr: UNPLACED, ip: 0, word: 0 },
+        site: CallSite { pid: caller, nr: UNPLACED, ip: 0, word: 0 },
         child,
         at_ns: time,
         ..Creation::unseen()

@@ -31,7 +31,7 @@ use self::record::{PerfRecord, Source, What};
 use crate::creation::Creation;
 use crate::error::WatchError;
 use crate::procfs;
-use crate::target::Target;
+use crate::target::WatchTarget;
 use crate::watch::{Event, Totals, exited_unreaped};
 
 /// After a drain: let more records come, so that a busy creator does not wake us for each.
@@ -79,7 +79,7 @@ impl PerfWatch {
     ///
     /// # Errors
     /// [`WatchError::NotPermitted`] if not even the task records are, [`WatchError::Command`] if the command cannot be run.
-    pub(crate) fn start(target: &Target) -> Result<Self, WatchError> {
+    pub(crate) fn start(target: &WatchTarget) -> Result<Self, WatchError> {
         let resolved = target.resolve()?;
         let opener = Opener::new(target, &resolved)?;
         let mut rings =
@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn a_creation_is_handed_over_while_its_caller_lives() {
         let command = ["sh", "-c", "/bin/true; sleep 1"].map(Into::into).to_vec();
-        let mut watch = match PerfWatch::start(&Target::Command(command)) {
+        let mut watch = match PerfWatch::start(&WatchTarget::Command(command)) {
             Ok(watch) => watch,
             Err(error) => return println!("skipped: {error}"),
         };

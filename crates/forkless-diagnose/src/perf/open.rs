@@ -15,7 +15,7 @@ use perf_event::{Builder, Clock, Counter, SampleFlag, Sampler};
 
 use super::record::{self, PerfRecord, Source};
 use crate::error::WatchError;
-use crate::target::{ResolvedTarget, Target};
+use crate::target::{ResolvedTarget, WatchTarget};
 
 /// bp, sp and ip: bits 6 to 8 of `enum perf_event_x86_regs`. `Fields::user_stack` takes them apart.
 #[cfg(target_arch = "x86_64")]
@@ -76,12 +76,14 @@ pub(super) struct Opener {
 }
 
 impl Opener {
-    pub(super) fn new(target: &Target, resolved: &ResolvedTarget) -> Result<Self, WatchError> {
+    pub(super) fn new(target: &WatchTarget, resolved: &ResolvedTarget) -> Result<Self, WatchError> {
         let observed = match target {
-            Target::All => Observed::Everybody,
-            Target::Command(_) => Observed::NextExec,
-            Target::Pid(_) => Observed::Threads(resolved.pids.iter().flat_map(|pid| threads(*pid)).collect()),
-            Target::Cgroup(path) => {
+            WatchTarget::All => Observed::Everybody,
+            WatchTarget::Command(_) => Observed::NextExec,
+            WatchTarget::Pid(_) => {
+                Observed::Threads(resolved.pids.iter().flat_map(|pid| threads(*pid)).collect())
+            }
+            WatchTarget::Cgroup(path) => {
                 let directory = resolved.cgroup_directory.as_deref().unwrap_or(path);
                 Observed::Cgroup(
                     File::open(directory)

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use forkless_diagnose::{Estimate, Finding, Report};
+use forkless_diagnose::{Estimate, Finding, DiagnosisReport};
 
 use super::{Reason, duration};
 
@@ -18,7 +18,7 @@ dt { color: #666; float: left; clear: left; width: 7em } dd { margin: 0 0 .2em 7
 <h1>forkless diagnose</h1>
 ";
 
-pub(super) fn print(out: &mut impl Write, report: &Report, reason: Reason) -> io::Result<()> {
+pub(super) fn print(out: &mut impl Write, report: &DiagnosisReport, reason: Reason) -> io::Result<()> {
     out.write_all(HEAD.as_bytes())?;
     let c = report.creations;
     writeln!(

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use forkless_diagnose::Report;
+use forkless_diagnose::DiagnosisReport;
 
 /// Where there is no telling the size.
 const DEFAULT_SIZE: (usize, usize) = (24, 80);
@@ -16,7 +16,7 @@ fn size() -> (usize, usize) {
 }
 
 /// Draws over the last picture.
-pub(super) fn draw(out: &mut impl Write, report: &Report) -> io::Result<()> {
+pub(super) fn draw(out: &mut impl Write, report: &DiagnosisReport) -> io::Result<()> {
     let (rows, columns) = size();
     let picture = picture(report, rows, columns);
     // Home, the lines each with its rest erased, then erase below: no flicker of an empty screen.
@@ -34,7 +34,7 @@ pub(super) fn clear(out: &mut impl Write) -> io::Result<()> {
     out.flush()
 }
 
-fn picture(report: &Report, rows: usize, columns: usize) -> Vec<String> {
+fn picture(report: &DiagnosisReport, rows: usize, columns: usize) -> Vec<String> {
     let c = report.creations;
     let mut lines = vec![
         format!(

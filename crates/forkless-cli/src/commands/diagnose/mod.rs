@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use forkless_diagnose::{
-    CostModel, Diagnosis, Report, Target, Thresholds, Tier, Watch, WatchError, WatchOptions, probe,
+    CostModel, Diagnosis, DiagnosisReport, WatchTarget, Thresholds, Tier, Watch, WatchError, WatchOptions, probe_tiers,
 };
 
 use crate::exit::{Exit, Missing, Usage};
@@ -136,12 +136,12 @@ fn yes_or_no(text: &str) -> Result<bool, String> {
 }
 
 impl Args {
-    fn target(&self) -> Target {
+    fn target(&self) -> WatchTarget {
         match (&self.cgroup, self.pid) {
-            _ if self.all => Target::All,
-            (Some(path), _) => Target::Cgroup(path.clone()),
-            (None, Some(pid)) => Target::Pid(pid),
-            (None, None) => Target::Command(self.command.clone()),
+            _ if self.all => WatchTarget::All,
+            (Some(path), _) => WatchTarget::Cgroup(path.clone()),
+            (None, Some(pid)) => WatchTarget::Pid(pid),
+            (None, None) => WatchTarget::Command(self.command.clone()),
         }
     }
 }
@@ -280,11 +280,11 @@ fn watch_until(
 struct JsonReport<'r> {
     partial: Option<&'static str>,
     #[serde(flatten)]
-    report: &'r Report,
+    report: &'r DiagnosisReport,
 }
 
 fn print_tiers() {
-    for probe in probe() {
+    for probe in probe_tiers() {
         match probe.refused {
             None => crate::terminal::complain!("tier: {}: works", probe.tier),
             Some(why) => crate::terminal::complain!("tier: {}: not here: {why}", probe.tier),

@@ -2,14 +2,14 @@
 
 use std::io::{self, Write};
 
-use forkless_diagnose::{Estimate, Finding, Report};
+use forkless_diagnose::{Estimate, Finding, DiagnosisReport};
 
 use super::Reason;
 
 /// Stacks are long; what matters is near the call.
 const FRAMES: usize = 8;
 
-pub(super) fn print(out: &mut impl Write, report: &Report, reason: Reason) -> io::Result<()> {
+pub(super) fn print(out: &mut impl Write, report: &DiagnosisReport, reason: Reason) -> io::Result<()> {
     if reason == Reason::Interrupted {
         writeln!(out, "PARTIAL: interrupted after {:.1} s", report.window_ns as f64 / 1e9)?;
     }
