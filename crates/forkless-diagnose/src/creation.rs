@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::record::{self, RawCreation, STATE_RETURNED};
+use crate::record::{self, RawCreation, RawSite, STATE_RETURNED};
 
 /// The system call that created the process, by the number the kernel saw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -207,6 +207,12 @@ pub struct CallSite {
     pub word: u64,
 }
 
+impl CallSite {
+    pub(crate) fn from_raw(raw: &RawSite) -> Self {
+        Self { pid: raw.tgid, nr: raw.nr, ip: raw.ip, word: raw.word }
+    }
+}
+
 /// One process creation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Creation {
@@ -311,7 +317,7 @@ impl Creation {
             caller_thread: raw.caller_tid,
             caller_comm: record::text(&raw.caller_comm),
             caller_cgroup: raw.cgroup,
-            site: CallSite { pid: raw.site.tgid, nr: raw.site.nr, ip: raw.site.ip, word: raw.site.word },
+            site: CallSite::from_raw(&raw.site),
             memory: CallerMemory {
                 anon: pages(raw.anon_pages),
                 file: pages(raw.file_pages),

@@ -6,13 +6,14 @@ use serde::Serialize;
 
 use crate::collect::{Collected, Outcome};
 use crate::error::WatchError;
+use crate::event::{Event, Totals};
 use crate::finding::{self, Context, Finding, Thresholds};
 use crate::model::CostModel;
 use crate::perf::PerfWatch;
 use crate::sampler::Sampler;
 use crate::target::WatchTarget;
 use crate::tier::Tier;
-use crate::watch::{Event, Totals, Watch, WatchOptions};
+use crate::watch::{Watch, WatchOptions};
 
 /// Between two looks at what the kernel side sums up.
 const TICK: Duration = Duration::from_secs(1);
@@ -286,6 +287,6 @@ impl Diagnosis {
     /// The totals, and the findings of `report`, in the OpenMetrics text format. Bounded: a few kinds for each of at most
     /// 201 cgroups, never a pid.
     pub fn metrics(&self, report: &DiagnosisReport) -> String {
-        crate::metrics::encode(&self.collected, &self.collected.by_cgroup, &report.findings)
+        crate::metrics::encode(&self.collected, &report.findings)
     }
 }

@@ -10,18 +10,22 @@
 
 #[cfg(test)]
 mod alone;
+mod answering;
 mod batch;
 mod collect;
+mod command;
 mod creation;
 mod diagnosis;
 mod error;
 mod estimate;
+mod event;
 mod finding;
 mod invocation;
 mod load;
 mod metrics;
 mod model;
 mod perf;
+mod probe;
 mod procfs;
 mod record;
 mod repair;
@@ -37,11 +41,13 @@ pub use creation::{CallSite, CallerMemory, CloneFlags, CreatingCall, Creation, C
 pub use diagnosis::{CreationCounts, Diagnosis, DiagnosisReport};
 pub use error::WatchError;
 pub use estimate::Estimate;
+pub use event::{Event, StackTop, Totals};
 pub use finding::{Cost, Evidence, Finding, FindingKind, ForkTimes, Thresholds};
 pub use model::{CostModel, ForkProbe, probe_fork};
+pub use probe::{TierProbe, probe_tiers};
 pub use procfs::{PageKinds, ProcessName};
 pub use repair::{RepairError, RepairOptions, RepairReport, repair};
 pub use stack::{Frame, Sighting, Unwinder};
 pub use target::{ResolvedTarget, WatchTarget};
-pub use tier::{Tier, TierProbe, probe_tiers};
-pub use watch::{Event, StackTop, Totals, Watch, WatchOptions};
+pub use tier::Tier;
+pub use watch::{Watch, WatchOptions};

@@ -5,16 +5,16 @@
 #![expect(unsafe_code, reason = "kcmp has no safe wrapper")]
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsString;
 use std::fs;
-use std::process::{Child, Command};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
+use crate::command;
 use crate::creation::{CallSite, CloneFlags, CreatingCall, Creation, End};
 use crate::error::WatchError;
+use crate::event::{Event, Totals};
 use crate::procfs::{self, exe_of};
 use crate::target::ResolvedTarget;
-use crate::watch::{Event, Totals, exited_unreaped};
 
 /// Between two looks.
 const INTERVAL: Duration = Duration::from_millis(5);
@@ -75,7 +75,7 @@ impl Sampler {
         }
         // Only now: all that the command creates is new, what it has created before the first look included.
         if let Some(argv) = &target.command {
-            let child = run(argv)?;
+            let child = command::start(argv)?;
             sampler.watched.push(child.id());
             sampler.command = Some(child);
         }
@@ -83,7 +83,7 @@ impl Sampler {
     }
 
     pub(crate) fn command_ended(&self) -> bool {
-        self.command.as_ref().is_some_and(exited_unreaped)
+        self.command.as_ref().is_some_and(command::has_ended)
     }
 
     /// The number of the command, if the target is one.
@@ -162,14 +162,6 @@ impl Sampler {
     }
 }
 
-fn run(argv: &[OsString]) -> Result<Child, WatchError> {
-    let (program, arguments) = argv.split_first().ok_or(WatchError::EmptyCommand)?;
-    Command::new(program)
-        .args(arguments)
-        .spawn()
-        .map_err(|source| WatchError::Command { program: program.to_string_lossy().into_owned(), source })
-}
-
 /// Whether two processes share their memory, by kcmp(2); `None` if it may not be asked or is not built in.
 fn share_memory(a: u32, b: u32) -> Option<bool> {
     const KCMP_VM: libc::c_int = 1;
@@ -235,6 +227,8 @@ impl Seen {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
     use super::*;
     use crate::target::WatchTarget;
 

@@ -6,22 +6,21 @@
 use std::cell::Cell;
 use std::ffi::OsString;
 use std::os::fd::AsFd as _;
-use std::process::{Child, Command};
+use std::process::Child;
 use std::time::Duration;
 
 use aya::maps::{HashMap as BpfHashMap, Map, MapData, PerCpuArray, PerCpuHashMap, RingBuf};
 use aya::{Btf, Ebpf, EbpfLoader};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::batch;
-use crate::creation::{CallSite, Creation};
+use crate::creation::Creation;
 use crate::error::WatchError;
+use crate::event::{BlockReads, CallCount, Event, StackTop, Totals};
 use crate::load::{self, OBJECT, Timing, in_first_pid_namespace, load_error, map_error, missing_map};
-use crate::record::{
-    RawAfterFork, RawBlockReads, RawCall, RawCallKey, RawCreation, RawStackHead, RawTotals, Record,
-};
+use crate::record::{RawAfterFork, RawBlockReads, RawCall, RawCallKey, RawCreation, RawTotals, Record};
 use crate::target::{ResolvedTarget, WatchTarget};
 use crate::tier::Tier;
+use crate::{answering, batch, command};
 
 /// What to watch and how closely.
 #[derive(Debug, Clone)]
@@ -57,96 +56,6 @@ impl WatchOptions {
     }
 }
 
-/// Something that the kernel side reported.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Event {
-    /// A creation whose child has ended and whose caller has run on.
-    Created(Box<Creation>),
-    /// The top of the stack at a system call.
-    Stack(StackTop),
-}
-
-/// The top of a user stack, to be unwound while the process is there.
-#[derive(Debug, Clone)]
-pub struct StackTop {
-    /// The place.
-    pub site: CallSite,
-    /// Class of the system call; 0 for a creation.
-    pub class: u16,
-    /// The stack pointer at the system call.
-    pub sp: u64,
-    /// The frame pointer register.
-    pub fp: u64,
-    /// The link register; 0 where the architecture has none.
-    pub lr: u64,
-    /// The bytes from `sp` up.
-    pub top: Vec<u8>,
-}
-
-impl StackTop {
-    fn new(head: &RawStackHead, top: &[u8]) -> Self {
-        Self {
-            site: site(&head.site),
-            class: head.class as u16,
-            sp: head.sp,
-            fp: head.fp,
-            lr: head.lr,
-            top: top.to_vec(),
-        }
-    }
-}
-
-fn site(raw: &crate::record::RawSite) -> CallSite {
-    CallSite { pid: raw.tgid, nr: raw.nr, ip: raw.ip, word: raw.word }
-}
-
-/// What the kernel side counted in all, and what it lost.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Totals {
-    /// Process creations.
-    pub creations: u64,
-    /// Thread creations.
-    pub threads: u64,
-    /// Creations and stacks lost because the ring was full.
-    pub lost_ring: u64,
-    /// Creations lost because too many children lived at once.
-    pub lost_live: u64,
-    /// System calls lost because the table of their places was full.
-    pub lost_calls: u64,
-    /// Stacks left out by the rate limit, or because too many waited for their symbols; nothing but stacks is lost by it.
-    pub stacks_skipped: u64,
-}
-
-impl Totals {
-    /// Events that are missing from the counts.
-    pub fn lost(&self) -> u64 {
-        self.lost_ring + self.lost_live + self.lost_calls
-    }
-}
-
-/// System calls of one place, of one class.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct CallCount {
-    pub(crate) key: RawCallKey,
-    pub(crate) count: u64,
-    /// How many gave the same result as the one before.
-    pub(crate) same: u64,
-    pub(crate) bytes: u64,
-    /// A result that was seen.
-    pub(crate) last: i64,
-}
-
-/// Reads from a device for the sake of partial writes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct BlockReads {
-    pub(crate) reads: u64,
-    /// Of them, those whose time is known.
-    pub(crate) timed: u64,
-    /// The writers' waiting for those, nanoseconds.
-    pub(crate) ns: u64,
-}
-
 /// A running watch. Dropping it detaches and unloads everything, and kills nothing: a command that was started runs on.
 pub struct Watch {
     // Programs and links live in here.
@@ -179,7 +88,7 @@ impl Watch {
         let tier = match options.tier {
             Some(tier @ (Tier::BpfFentry | Tier::BpfTracepoints)) => tier,
             Some(Tier::Perf | Tier::Procfs) => return Err(WatchError::NotThroughBpf),
-            None if crate::tier::fentry_works(&btf) => Tier::BpfFentry,
+            None if load::try_fentry(&btf).is_ok() => Tier::BpfFentry,
             None => Tier::BpfTracepoints,
         };
         Self::start_in(options, &target, &btf, tier)
@@ -244,14 +153,12 @@ impl Watch {
     /// Starts the command so that it is watched from its first instruction: while our own process is listed, the
     /// kernel side lists the children we create.
     fn run(&mut self, argv: &[OsString]) -> Result<Child, WatchError> {
-        let (program, arguments) = argv.split_first().ok_or(WatchError::EmptyCommand)?;
         let own = std::process::id();
         let mut watched = open_watched(&mut self.bpf)?;
         watched.insert(own, 1, 0).map_err(map_error("watched"))?;
-        let child = Command::new(program).args(arguments).spawn();
+        let child = command::start(argv);
         watched.remove(&own).map_err(map_error("watched"))?;
         child
-            .map_err(|source| WatchError::Command { program: program.to_string_lossy().into_owned(), source })
     }
 
     /// Begins to count write-protect faults (idempotent), where a tracepoint tells them: not on aarch64. The programs see every page fault and page allocation of the
@@ -299,7 +206,7 @@ impl Watch {
     /// Whether the target is a command that has ended. It is left unreaped, so that /proc still knows its times; call
     /// [`command`](Self::command) to collect its status.
     pub fn command_ended(&self) -> bool {
-        self.child.as_ref().is_some_and(exited_unreaped)
+        self.child.as_ref().is_some_and(command::has_ended)
     }
 
     /// Waits up to `timeout` and hands over what has arrived. A signal ends the wait early.
@@ -419,37 +326,13 @@ impl Watch {
 /// Entries of the map `calls`.
 const CALL_PLACES: usize = 16_384;
 
-impl CallCount {
-    fn sum(key: RawCallKey, values: &[RawCall]) -> Self {
-        let sum = |field: fn(&RawCall) -> u64| values.iter().map(field).sum::<u64>();
-        Self {
-            key,
-            count: sum(|c| c.count),
-            same: sum(|c| c.same),
-            bytes: sum(|c| c.bytes),
-            last: values.iter().rfind(|c| c.count > 0).map_or(0, |c| c.last),
-        }
-    }
-}
-
 /// The system calls whose successes are counted, a bit each: `answering` of the kernel side.
 fn answering_calls() -> [u64; 8] {
     let mut bits = [0u64; 8];
-    for number in (0..512u16).filter(|number| crate::finding::only_answers(*number)) {
+    for number in (0..512u16).filter(|number| answering::only_answers(*number)) {
         bits[usize::from(number / 64)] |= 1 << (number % 64);
     }
     bits
-}
-
-/// Whether a child of ours has ended; it is not reaped by this.
-pub(crate) fn exited_unreaped(child: &Child) -> bool {
-    use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    match waitid(WaitId::Pid(Pid::from_child(child)), options) {
-        Ok(status) => status.is_some(),
-        // Reaped already, by whoever called `Watch::command`.
-        Err(_) => true,
-    }
 }
 
 fn open_watched(bpf: &mut Ebpf) -> Result<BpfHashMap<&mut MapData, u32, u32>, WatchError> {

@@ -6,6 +6,7 @@ mod group;
 mod naming;
 mod process;
 mod start;
+mod sums;
 
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
@@ -17,18 +18,19 @@ pub(crate) use self::group::{Group, Outcome};
 use self::naming::{Named, Naming};
 pub(crate) use self::process::{CpuTime, PageHistory};
 pub(crate) use self::start::{FailedExecs, ShellGroup};
+pub(crate) use self::sums::KINDS;
+use self::sums::{ByCgroup, Sums};
 use crate::creation::{CallSite, Creation, CreationKind};
 use crate::error::WatchError;
+use crate::event::{BlockReads, CallCount, CpuSamples, Event, StackTop, Totals};
 use crate::invocation::Invocation;
-use crate::metrics::ByCgroup;
-use crate::perf::CpuSamples;
 use crate::procfs::{self, ProcessName};
 use crate::record::{
     CLASS_ANY, CLASS_BLOCK_WRITE_PARTIAL, CLASS_LOCALTIME, CLASS_SIGMASK_NEEDLESS, CLASS_ZONEINFO, RawCallKey,
 };
 use crate::shell;
 use crate::stack::{Frame, Sighting, Unwinder};
-use crate::watch::{BlockReads, CallCount, Event, StackTop, Totals, Watch};
+use crate::watch::Watch;
 
 /// Calls of one place and class.
 #[derive(Debug, Clone, Copy, Default)]
@@ -78,15 +80,6 @@ impl Walk {
         let now = Instant::now();
         self.next = self.began.map(|began| now + (now - began) * Self::SHARE);
     }
-}
-
-/// What metrics count. Apart from the tables, which forget: a counter must not fall.
-#[derive(Debug, Default)]
-pub(crate) struct Sums {
-    pub(crate) signal_mask_unchanged: u64,
-    pub(crate) localtime: u64,
-    /// By [`shell::Fate::name`].
-    pub(crate) shells: HashMap<&'static str, u64>,
 }
 
 /// The stacks seen at one place.

@@ -3,16 +3,17 @@
 use std::collections::HashMap;
 
 use super::{Context, Cost, Finding, FindingKind, evidence, label, time};
+use crate::answering::{asks_only, clock_call};
 use crate::collect::Calls;
 use crate::creation::CallSite;
 use crate::estimate::Estimate;
+use crate::event::BlockReads;
 use crate::procfs::ProcessName;
 use crate::record::{
     CLASS_ANY, CLASS_BLOCK_WRITE_PARTIAL, CLASS_CLOSE_UNUSED, CLASS_LOCALTIME, CLASS_SIGMASK_NEEDLESS,
     CLASS_ZONEINFO,
 };
 use crate::stack::Frame;
-use crate::watch::BlockReads;
 
 /// Calls of one process name, class and system call.
 struct Merged {
@@ -267,32 +268,6 @@ fn block_writes(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     })
 }
 
-/// System calls whose whole result is the number they return, and that have no effect.
-fn asks_only(nr: u16) -> bool {
-    use syscalls::Sysno as S;
-    const CALLS: &[S] = &[
-        S::getpid,
-        S::getppid,
-        S::gettid,
-        S::getuid,
-        S::geteuid,
-        S::getgid,
-        S::getegid,
-        // Only the older architectures have it; the others' libc asks getpgid(0).
-        #[cfg(target_arch = "x86_64")]
-        S::getpgrp,
-        S::getpgid,
-        S::getsid,
-        S::getpriority,
-        S::sched_getscheduler,
-        S::sched_get_priority_max,
-        S::sched_get_priority_min,
-        S::personality,
-        S::uname,
-    ];
-    CALLS.iter().any(|call| call.id() == i32::from(nr))
-}
-
 /// Errors that mean "not yet": asking again is the point.
 fn means_again(result: i64) -> bool {
     [libc::EAGAIN, libc::EINTR, libc::ETIMEDOUT, libc::EINPROGRESS]
@@ -341,22 +316,4 @@ fn constant(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             watch_again(merged)
         },
     })
-}
-
-fn clock_call(nr: u16) -> bool {
-    use syscalls::Sysno as S;
-    const CALLS: &[S] = &[
-        S::clock_gettime,
-        S::gettimeofday,
-        // Only the older architectures have it.
-        #[cfg(target_arch = "x86_64")]
-        S::time,
-    ];
-    CALLS.iter().any(|call| call.id() == i32::from(nr))
-}
-
-/// Whether a system call does nothing but answer. Only these, and failures, can be a [`constant`] call: the kernel side counts no
-/// others.
-pub(crate) fn only_answers(nr: u16) -> bool {
-    asks_only(nr) || clock_call(nr)
 }

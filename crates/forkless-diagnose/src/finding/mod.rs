@@ -6,7 +6,6 @@ mod execs;
 mod forks;
 mod shells;
 
-pub(crate) use self::calls::only_answers;
 use std::collections::HashMap;
 
 use serde::Serialize;

@@ -9,8 +9,8 @@ use std::collections::HashMap;
 
 use super::record::{PerfRecord, UserStack, What};
 use crate::creation::{CallSite, CallerMemory, CloneFlags, Creation, CreationKind, End};
+use crate::event::{CpuSamples, Event, StackTop, Totals};
 use crate::procfs;
-use crate::watch::{Event, StackTop, Totals};
 
 /// Children that live at once; more are counted as lost.
 const MAX_CHILDREN: usize = 16_384;
@@ -39,15 +39,6 @@ struct Tracked {
     allocated: Option<u64>,
     faults: u32,
     awaits_path: bool,
-}
-
-/// CPU time of a process as it was sampled, in samples.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct CpuSamples {
-    pub(crate) all: u64,
-    pub(crate) in_kernel: u64,
-    /// Below `kernel_clone`, creations of threads included.
-    pub(crate) creating: u64,
 }
 
 #[derive(Debug, Default)]

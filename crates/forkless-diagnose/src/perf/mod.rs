@@ -16,23 +16,23 @@ mod record;
 mod tracepoint;
 
 use std::collections::HashMap;
-use std::process::{Child, Command};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-pub(crate) use self::follow::CpuSamples;
 use self::follow::Follow;
 pub(crate) use self::open::{CLOCK_PERIOD, refused};
 use self::open::{Opener, Ring};
 use self::record::{PerfRecord, Source, What};
+use crate::command;
 use crate::creation::Creation;
 use crate::error::WatchError;
+use crate::event::{CpuSamples, Event, Totals};
 use crate::procfs;
 use crate::target::WatchTarget;
-use crate::watch::{Event, Totals, exited_unreaped};
 
 /// After a drain: let more records come, so that a busy creator does not wake us for each.
 const GATHER: Duration = Duration::from_micros(200);
@@ -112,13 +112,8 @@ impl PerfWatch {
             sees,
         };
         if let Some(argv) = &resolved.command {
-            let (program, arguments) = argv.split_first().ok_or(WatchError::EmptyCommand)?;
             // Events of this thread are inherited by what it starts now; they begin to count at its exec.
-            let child = Command::new(program).args(arguments).spawn();
-            let child = child.map_err(|source| WatchError::Command {
-                program: program.to_string_lossy().into_owned(),
-                source,
-            })?;
+            let child = command::start(argv)?;
             watch.command_handle = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).ok();
             watch.command = Some(child);
         }
@@ -166,7 +161,7 @@ impl PerfWatch {
     }
 
     pub(crate) fn command_ended(&self) -> bool {
-        self.command.as_ref().is_some_and(exited_unreaped)
+        self.command.as_ref().is_some_and(command::has_ended)
     }
 
     /// The number of the command, if the target is one.

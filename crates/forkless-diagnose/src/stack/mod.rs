@@ -20,7 +20,8 @@ use serde::Serialize;
 
 use self::maps::MapsLine;
 use self::module::MappedFile;
-use crate::watch::StackTop;
+use crate::creation::CallSite;
+use crate::event::StackTop;
 
 /// One frame, innermost first in a stack.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
@@ -222,7 +223,7 @@ impl Sighting {
     }
 
     /// The place of the stack.
-    pub(crate) fn site(&self) -> crate::CallSite {
+    pub(crate) fn site(&self) -> CallSite {
         self.stack.site
     }
 }
@@ -288,7 +289,7 @@ mod tests {
     fn our_own_code_is_found_under_its_name() {
         a_place_of_our_own();
         let ip = (a_place_of_our_own as fn() -> u64) as usize as u64 + 1;
-        let site = crate::CallSite { pid: std::process::id(), nr: 0, ip, word: 0 };
+        let site = CallSite { pid: std::process::id(), nr: 0, ip, word: 0 };
         let stack = StackTop { site, class: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
         let frames = Unwinder::new().frames(&stack).expect("we are there");
         let first = frames.first().expect("the innermost frame");
@@ -322,7 +323,7 @@ mod tests {
         let pid = std::process::id();
         let ip = (a_place_of_our_own as fn() -> u64) as usize as u64 + 1;
         let at = |ip| StackTop {
-            site: crate::CallSite { pid, nr: 0, ip, word: 0 },
+            site: CallSite { pid, nr: 0, ip, word: 0 },
             class: 0,
             sp: 0,
             fp: 0,
@@ -349,7 +350,7 @@ mod tests {
 
     #[test]
     fn a_process_that_is_gone_has_no_frames() {
-        let site = crate::CallSite { pid: 1 << 23, nr: 56, ip: 0, word: 0 };
+        let site = CallSite { pid: 1 << 23, nr: 56, ip: 0, word: 0 };
         let stack = StackTop { site, class: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
         assert_eq!(Unwinder::new().frames(&stack), None);
     }

@@ -1,0 +1,112 @@
+//! What the ways to watch report: creations and stacks one by one, everything else as sums. Nothing is interpreted here.
+
+use crate::creation::{CallSite, Creation};
+use crate::record::{RawCall, RawCallKey, RawStackHead};
+
+/// Something that the kernel side reported.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A creation whose child has ended and whose caller has run on.
+    Created(Box<Creation>),
+    /// The top of the stack at a system call.
+    Stack(StackTop),
+}
+
+/// The top of a user stack, to be unwound while the process is there.
+#[derive(Debug, Clone)]
+pub struct StackTop {
+    /// The place.
+    pub site: CallSite,
+    /// Class of the system call; 0 for a creation.
+    pub class: u16,
+    /// The stack pointer at the system call.
+    pub sp: u64,
+    /// The frame pointer register.
+    pub fp: u64,
+    /// The link register; 0 where the architecture has none.
+    pub lr: u64,
+    /// The bytes from `sp` up.
+    pub top: Vec<u8>,
+}
+
+impl StackTop {
+    pub(crate) fn new(head: &RawStackHead, top: &[u8]) -> Self {
+        Self {
+            site: CallSite::from_raw(&head.site),
+            class: head.class as u16,
+            sp: head.sp,
+            fp: head.fp,
+            lr: head.lr,
+            top: top.to_vec(),
+        }
+    }
+}
+
+/// What the kernel side counted in all, and what it lost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Totals {
+    /// Process creations.
+    pub creations: u64,
+    /// Thread creations.
+    pub threads: u64,
+    /// Creations and stacks lost because the ring was full.
+    pub lost_ring: u64,
+    /// Creations lost because too many children lived at once.
+    pub lost_live: u64,
+    /// System calls lost because the table of their places was full.
+    pub lost_calls: u64,
+    /// Stacks left out by the rate limit, or because too many waited for their symbols; nothing but stacks is lost by it.
+    pub stacks_skipped: u64,
+}
+
+impl Totals {
+    /// Events that are missing from the counts.
+    pub fn lost(&self) -> u64 {
+        self.lost_ring + self.lost_live + self.lost_calls
+    }
+}
+
+/// System calls of one place, of one class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CallCount {
+    pub(crate) key: RawCallKey,
+    pub(crate) count: u64,
+    /// How many gave the same result as the one before.
+    pub(crate) same: u64,
+    pub(crate) bytes: u64,
+    /// A result that was seen.
+    pub(crate) last: i64,
+}
+
+/// Reads from a device for the sake of partial writes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct BlockReads {
+    pub(crate) reads: u64,
+    /// Of them, those whose time is known.
+    pub(crate) timed: u64,
+    /// The writers' waiting for those, nanoseconds.
+    pub(crate) ns: u64,
+}
+
+impl CallCount {
+    pub(crate) fn sum(key: RawCallKey, values: &[RawCall]) -> Self {
+        let sum = |field: fn(&RawCall) -> u64| values.iter().map(field).sum::<u64>();
+        Self {
+            key,
+            count: sum(|c| c.count),
+            same: sum(|c| c.same),
+            bytes: sum(|c| c.bytes),
+            last: values.iter().rfind(|c| c.count > 0).map_or(0, |c| c.last),
+        }
+    }
+}
+
+/// CPU time of a process as it was sampled, in samples.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct CpuSamples {
+    pub(crate) all: u64,
+    pub(crate) in_kernel: u64,
+    /// Below `kernel_clone`, creations of threads included.
+    pub(crate) creating: u64,
+}
