@@ -74,7 +74,7 @@ impl Source {
             }
         }
         if !own {
-            return Err(WatchError::NotThroughBpf);
+            return Err(WatchError::TierTooWeak);
         }
         limits.push(
             "sampled through /proc: counts are lower bounds, short-lived children are missed or count as sharing memory, costs are predicted, \
@@ -109,12 +109,10 @@ pub struct CreationCounts {
     pub speculated: u64,
 }
 
-/// The outcome of a diagnosis. Serializes to the JSON that `forkless diagnose --json` prints.
-#[derive(Debug, Clone, Serialize)]
+/// The outcome of a diagnosis.
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct DiagnosisReport {
-    /// Of this JSON's shape.
-    pub schema: u32,
     /// How the kernel was asked.
     pub tier: Tier,
     /// What this tier cannot see; empty for a complete one.
@@ -271,7 +269,6 @@ impl Diagnosis {
             window_ns: window.as_nanos() as f64,
         };
         Ok(DiagnosisReport {
-            schema: 1,
             tier,
             limits,
             window_ns: window.as_nanos() as u64,

@@ -21,7 +21,7 @@ pub enum WatchError {
         why: String,
     },
     /// `WatchTarget::Command` without a word.
-    #[error("no command given after --")]
+    #[error("the command to watch has no words")]
     EmptyCommand,
     /// The command could not be started.
     #[error("cannot run {program}: {source}; {}", mend(source))]
@@ -54,8 +54,8 @@ pub enum WatchError {
     )]
     ForeignProc,
     /// The tier asked for cannot do this.
-    #[error("only BPF can log, and /proc alone cannot watch the whole machine or a cgroup; leave --tier out")]
-    NotThroughBpf,
+    #[error("only BPF can list single creations, and /proc alone cannot watch the whole machine or a cgroup")]
+    TierTooWeak,
     /// The kernel refused one program.
     #[error("BPF program {program}: {why}")]
     Program {
@@ -96,7 +96,7 @@ fn mend(source: &std::io::Error) -> &'static str {
     match source.kind() {
         std::io::ErrorKind::NotFound => "check its path, or the PATH",
         std::io::ErrorKind::PermissionDenied => "it must be a program that may be executed (chmod +x)",
-        _ => "try it without `forkless diagnose --`",
+        _ => "see whether it starts without a watch",
     }
 }
 

@@ -123,11 +123,8 @@ mod tests {
         let found = arrived(child.id());
         child.kill().expect("it is ours");
         child.wait().expect("it ends");
-        let line = found.and_then(|found| found.line("forkless run -- "));
-        assert_eq!(
-            line.as_deref(),
-            Some("cd /usr/bin && forkless run -- sh -c 'read x; exec sleep 60' ./sh")
-        );
+        let line = found.and_then(|found| found.line("nice -n 5 "));
+        assert_eq!(line.as_deref(), Some("cd /usr/bin && nice -n 5 sh -c 'read x; exec sleep 60' ./sh"));
         assert_eq!(Invocation::of(child.id()), None);
 
         use std::os::unix::process::CommandExt as _;

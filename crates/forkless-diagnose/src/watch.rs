@@ -87,7 +87,7 @@ impl Watch {
         })?;
         let tier = match options.tier {
             Some(tier @ (Tier::BpfFentry | Tier::BpfTracepoints)) => tier,
-            Some(Tier::Perf | Tier::Procfs) => return Err(WatchError::NotThroughBpf),
+            Some(Tier::Perf | Tier::Procfs) => return Err(WatchError::TierTooWeak),
             None if load::try_fentry(&btf).is_ok() => Tier::BpfFentry,
             None => Tier::BpfTracepoints,
         };

@@ -91,9 +91,9 @@ const MAX_NAMES: usize = 16_384;
 const MAX_SHELL_SITES: usize = 64;
 /// Memory, in bytes, from which on a forking process is asked for its page kinds.
 const PAGE_KINDS_FROM: u64 = 16 << 20;
-
-/// The same, for how it was started (the default of `forkless run --fork-minimum`).
-const INVOCATION_FROM: u64 = 8 << 20;
+/// Memory, in bytes, from which on the preloaded library speculates a fork. How a process with less was started is not asked: that
+/// remedy is not for it.
+pub(crate) const SPECULATED_FROM: u64 = 8 << 20;
 
 /// Everything that was collected.
 #[derive(Debug)]
@@ -291,8 +291,7 @@ impl Collected {
         if creation.kind == CreationKind::FullFork && creation.memory.anon >= PAGE_KINDS_FROM {
             self.look_at_pages(creation.caller);
         }
-        // What a plain fork of little memory costs has another remedy.
-        if creation.kind == CreationKind::FullFork && creation.memory.anon >= INVOCATION_FROM {
+        if creation.kind == CreationKind::FullFork && creation.memory.anon >= SPECULATED_FROM {
             self.invocation(creation.caller);
         }
         let cgroup = self.names.get(&creation.caller).and_then(|name| name.cgroup.as_deref());

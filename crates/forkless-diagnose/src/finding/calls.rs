@@ -13,6 +13,7 @@ use crate::record::{
     CLASS_ANY, CLASS_BLOCK_WRITE_PARTIAL, CLASS_CLOSE_UNUSED, CLASS_LOCALTIME, CLASS_SIGMASK_NEEDLESS,
     CLASS_ZONEINFO,
 };
+use crate::remedy::{Check, Remedy, StartedProgram, Treatment};
 use crate::stack::Frame;
 
 /// Calls of one process name, class and system call.
@@ -79,8 +80,9 @@ struct Text {
     kind: FindingKind,
     title: String,
     reason: String,
-    remedy: String,
-    command: String,
+    advice: String,
+    remedy: Remedy,
+    check: Check,
 }
 
 /// A finding if the calls are a share of the process's time and of a CPU that is worth a word.
@@ -125,11 +127,12 @@ fn finding(
         fork_times: None,
         evidence: list,
         reason: text.reason,
+        advice: text.advice,
         remedy: text.remedy,
         saving_each_ns: each,
         saving_in_caller_ns: each,
         saving_share: context.shares(each, count),
-        command: text.command,
+        check: text.check,
     })
 }
 
@@ -138,12 +141,12 @@ fn function(stack: &[Frame]) -> Option<&str> {
     stack.iter().find_map(|frame| frame.function.as_deref())
 }
 
-fn program(merged: &Merged) -> &str {
-    merged.process.exe.as_deref().unwrap_or(&merged.process.comm)
+fn program(context: &Context<'_>, merged: &Merged) -> StartedProgram {
+    context.program(&merged.pids, merged.process.exe.as_deref().unwrap_or(&merged.process.comm))
 }
 
-fn watch_again(merged: &Merged) -> String {
-    super::watch_again(&merged.pids)
+fn diagnose_again(merged: &Merged) -> Check {
+    super::diagnose_again(&merged.pids)
 }
 
 fn signal_mask(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
@@ -169,16 +172,17 @@ fn signal_mask(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             } else {
                 "Each of these calls enters the kernel and leaves the mask as it was.".to_owned()
             },
+            advice: if switching {
+                "Switch stacks without the mask (_setjmp/_longjmp, an assembly switch)"
+            } else {
+                "Use the forms that leave the mask alone (_setjmp, sigsetjmp with 0), or keep the mask in the program"
+            }.to_owned(),
             remedy: if switching {
-                "Switch stacks without the mask (_setjmp/_longjmp, an assembly switch), or run unchanged under `forkless run --context=fast`.".to_owned()
+                Remedy::Run { treatment: Treatment::SwitchContexts, program: Some(program(context, merged)) }
             } else {
-                "Use the forms that leave the mask alone (_setjmp, sigsetjmp with 0), or keep the mask in the program.".to_owned()
+                Remedy::Change
             },
-            command: if switching {
-                context.start_again("forkless run --context=fast -- ", &merged.pids, program(merged))
-            } else {
-                watch_again(merged)
-            },
+            check: diagnose_again(merged),
         }
     })
 }
@@ -189,8 +193,9 @@ fn localtime(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         kind: FindingKind::LocaltimeLookups,
         title: format!("{} looks at /etc/localtime {:.0} times a second", label(&merged.process), context.per_second(merged.calls.count)),
         reason: "With TZ unset, the C library's localtime() and mktime() check on every call whether the zone file has changed.".to_owned(),
-        remedy: "Set TZ=:/etc/localtime in the program's environment (the zone is then read once), or use localtime_r.".to_owned(),
-        command: context.start_again("TZ=:/etc/localtime ", &merged.pids, program(merged)),
+        advice: "Set TZ=:/etc/localtime in the program's environment (the zone is then read once), or use localtime_r".to_owned(),
+        remedy: Remedy::SetVariable { name: "TZ", value: ":/etc/localtime", program: program(context, merged) },
+        check: diagnose_again(merged),
     }
     })
 }
@@ -205,8 +210,9 @@ fn close_loop(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         ),
         reason: "A loop over all possible descriptor numbers makes a system call for each, open or not."
             .to_owned(),
-        remedy: "Use close_range(2) or closefrom(3), or open descriptors close-on-exec.".to_owned(),
-        command: watch_again(merged),
+        advice: "Use close_range(2) or closefrom(3), or open descriptors close-on-exec".to_owned(),
+        remedy: Remedy::Change,
+        check: diagnose_again(merged),
     })
 }
 
@@ -260,11 +266,12 @@ fn block_writes(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             evidence("the writer's waiting for each read (measured)", time(each_read)),
         ],
         reason: "A buffered write of part of a page-cache block that is not cached makes the kernel read the block first, and the writer wait for it.".to_owned(),
-        remedy: "Write multiples of 4096 bytes, aligned (dd: bs=4096 or more), or use O_DIRECT with the sector size.".to_owned(),
+        advice: "Write multiples of 4096 bytes, aligned (dd: bs=4096 or more), or use O_DIRECT with the sector size".to_owned(),
+        remedy: Remedy::Change,
         saving_each_ns: saving_each,
         saving_in_caller_ns: saving_each,
         saving_share: context.shares(saving_each, count),
-        command: "cat /sys/block/*/stat   # reads grow with the writes".to_owned(),
+        check: Check::Command("cat /sys/block/*/stat   # reads grow with the writes".to_owned()),
     })
 }
 
@@ -302,18 +309,19 @@ fn constant(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         } else {
             format!("The result is {} every time, yet each call enters the kernel.", calls.last)
         },
-        remedy: if clock {
-            "Choose a clock source with a vDSO (tsc, kvm-clock), or read the clock less often.".to_owned()
+        advice: if clock {
+            "Choose a clock source with a vDSO (tsc, kvm-clock), or read the clock less often".to_owned()
         } else {
             format!(
-                "Call {name} once and keep the result{}.",
+                "Call {name} once and keep the result{}",
                 if fails { ", or stop asking for what fails" } else { "" }
             )
         },
-        command: if clock {
-            "cat /sys/devices/system/clocksource/clocksource0/current_clocksource".to_owned()
+        remedy: Remedy::Change,
+        check: if clock {
+            Check::Command("cat /sys/devices/system/clocksource/clocksource0/current_clocksource".to_owned())
         } else {
-            watch_again(merged)
+            diagnose_again(merged)
         },
     })
 }

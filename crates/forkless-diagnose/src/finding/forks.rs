@@ -3,12 +3,14 @@
 use std::collections::HashMap;
 
 use super::{
-    Context, Cost, Evidence, Finding, FindingKind, ForkTimes, evidence, label, living, mib, time, watch_again,
+    Context, Cost, Evidence, Finding, FindingKind, ForkTimes, diagnose_again, evidence, label, living, mib,
+    time,
 };
-use crate::collect::{Group, Outcome};
+use crate::collect::{Group, Outcome, PageHistory, SPECULATED_FROM};
 use crate::creation::CallSite;
 use crate::estimate::Estimate;
 use crate::procfs::ProcessName;
+use crate::remedy::{Remedy, Treatment};
 use crate::stack::Frame;
 
 /// Groups of one process name, outcome and stack: a prefork server's workers have one call site.
@@ -266,51 +268,18 @@ fn is_worth_a_word(
         || in_caller >= context.thresholds.pause_ns
 }
 
-/// How `forkless run` would treat a program's forks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unchanged {
-    /// By its defaults.
-    Speculated,
-    /// It has threads: only if it is told to.
-    SpeculatedIfTold,
-    /// It has less memory than makes a speculative fork worth while.
-    LeftAlone,
-}
-
-impl Unchanged {
-    fn of(context: &Context<'_>, merged: &Merged) -> Self {
-        // The default of `forkless run --fork-minimum`.
-        if merged.group.anon.mean < f64::from(8 << 20) {
-            Self::LeftAlone
-        } else if merged
-            .pids
-            .iter()
-            .any(|pid| context.collected.pages.get(pid).is_some_and(|history| history.has_threads))
-        {
-            Self::SpeculatedIfTold
-        } else {
-            Self::Speculated
-        }
+/// What the preloaded library would do for a program's forks; `None` where they have too little memory to be speculated.
+fn treatment(context: &Context<'_>, merged: &Merged) -> Option<Treatment> {
+    if merged.group.anon.mean < SPECULATED_FROM as f64 {
+        return None;
     }
-
-    fn remedy(self) -> &'static str {
-        match self {
-            Self::Speculated => ", or run the program unchanged under `forkless run`",
-            Self::SpeculatedIfTold => {
-                ", or run the program unchanged under `forkless run --fork=speculate` (it has threads: what its children do \
-                 before their exec must be async-signal-safe)"
-            }
-            Self::LeftAlone => "",
-        }
-    }
-
-    fn flag(self) -> Option<&'static str> {
-        match self {
-            Self::Speculated => Some(""),
-            Self::SpeculatedIfTold => Some("--fork=speculate "),
-            Self::LeftAlone => None,
-        }
-    }
+    let has_threads =
+        |pid| context.collected.pages.get(pid).is_some_and(|history: &PageHistory| history.has_threads);
+    Some(if merged.pids.iter().any(has_threads) {
+        Treatment::SpeculateForksDespiteThreads
+    } else {
+        Treatment::SpeculateForks
+    })
 }
 
 fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
@@ -359,7 +328,6 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     }
     list.splice(1..1, memory_evidence(group, &pages));
     list.extend(merged.unplaced_evidence());
-    let unchanged = Unchanged::of(context, merged);
     let child_ns = if group.exec.count() > 0 { group.exec.mean() } else { teardown.mid } * count as f64;
     let faults_ns = fault_each.mid * count as f64;
     Some(Finding {
@@ -388,19 +356,15 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             "fork() copies about {:.0} page-table entries that the exec throws away, and write-protects every page of the caller.",
             pages.entries
         ),
-        remedy: format!(
-            "Start programs with posix_spawn or vfork (libraries: forkless){}.",
-            unchanged.remedy()
-        ),
+        advice: "Start programs with posix_spawn or vfork (libraries: forkless)".to_owned(),
+        remedy: treatment(context, merged).map_or(Remedy::Change, |treatment| Remedy::Run {
+            treatment,
+            program: merged.process.exe.as_deref().map(|exe| context.program(&merged.pids, exe)),
+        }),
         saving_each_ns: saving_each,
         saving_in_caller_ns: in_caller,
         saving_share,
-        command: match (unchanged.flag(), &merged.process.exe) {
-            (Some(flag), Some(exe)) => {
-                context.start_again(&format!("forkless run {flag}-- "), &merged.pids, exe)
-            }
-            _ => watch_again(&merged.pids),
-        },
+        check: diagnose_again(&merged.pids),
         process: merged.process.clone(),
     })
 }
@@ -463,7 +427,11 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         model.fault_copied.mid * faults_copied as f64 + model.fault_reused.mid * faults_reused as f64;
     Some(Finding {
         kind: FindingKind::ForkOfSmallPages,
-        title: format!("{name} forks {} in small pages and goes on: {} each", mib(group.resident.mean), time(call.mid)),
+        title: format!(
+            "{name} forks {} in small pages and goes on: {} each",
+            mib(group.resident.mean),
+            time(call.mid)
+        ),
         process: merged.process.clone(),
         pid,
         processes: merged.pids.len() as u64,
@@ -478,16 +446,20 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             pages.entries,
             group.anon.mean / f64::from(2 << 20)
         ),
-        remedy: "Put the heap into huge pages: madvise(MADV_HUGEPAGE), GLIBC_TUNABLES=glibc.malloc.hugetlb=1, or from outside `forkless repair`."
+        advice: "Put the heap into huge pages: madvise(MADV_HUGEPAGE), GLIBC_TUNABLES=glibc.malloc.hugetlb=1"
             .to_owned(),
+        remedy: match (living(&merged.pids), &merged.process.exe) {
+            (Some(pid), _) => Remedy::Repair { pid },
+            (None, Some(exe)) => Remedy::Run {
+                treatment: Treatment::UseHugePages,
+                program: Some(context.program(&merged.pids, exe)),
+            },
+            (None, None) => Remedy::Change,
+        },
         saving_each_ns: saving_each,
         saving_in_caller_ns: saving_each,
         saving_share,
-        command: match (living(&merged.pids), &merged.process.exe) {
-            (None, Some(exe)) => context.start_again("forkless run --huge-pages=thp -- ", &merged.pids, exe),
-            (None, None) => watch_again(&merged.pids),
-            (Some(pid), _) => format!("forkless repair -p {pid}"),
-        },
+        check: diagnose_again(&merged.pids),
     })
 }
 

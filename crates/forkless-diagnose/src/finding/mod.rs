@@ -13,9 +13,9 @@ use serde::Serialize;
 use crate::collect::{Collected, Group, Outcome};
 use crate::creation::CallSite;
 use crate::estimate::Estimate;
-use crate::invocation::quoted;
 use crate::model::CostModel;
 use crate::procfs::ProcessName;
+use crate::remedy::{Check, Remedy, StartedProgram};
 use crate::stack::Frame;
 
 /// The kinds of findings.
@@ -122,16 +122,21 @@ pub struct Finding {
     pub evidence: Vec<Evidence>,
     /// Why it costs that, in a sentence.
     pub reason: String,
-    /// What to do.
-    pub remedy: String,
+    /// The change to the program that removes the cost: a sentence without its full stop.
+    #[serde(skip)]
+    pub advice: String,
+    /// What removes the cost without such a change.
+    #[serde(skip)]
+    pub remedy: Remedy,
     /// Nanoseconds the remedy saves for each occurrence, in the caller and in what it creates: whoever waits for both gains it.
     pub saving_each_ns: Estimate,
     /// Of it, what the caller itself gains at once: its pause in the call, and its faults afterwards.
     pub saving_in_caller_ns: Estimate,
     /// Saved over the watch, as a share of one CPU.
     pub saving_share: Estimate,
-    /// The command that applies the remedy, or that verifies it.
-    pub command: String,
+    /// What shows whether it is gone.
+    #[serde(skip)]
+    pub check: Check,
 }
 
 /// From where on something is a finding.
@@ -157,12 +162,9 @@ fn living(pids: &[u32]) -> Option<u32> {
     pids.iter().copied().find(|pid| crate::procfs::runs(*pid))
 }
 
-/// The command that shows whether a finding is gone. Not by the number of a process that is gone.
-fn watch_again(pids: &[u32]) -> String {
-    living(pids).map_or_else(
-        || "forkless diagnose --all -d 60".to_owned(),
-        |pid| format!("forkless diagnose -p {pid}"),
-    )
+/// Another diagnosis. Not by the number of a process that is gone.
+fn diagnose_again(pids: &[u32]) -> Check {
+    Check::Diagnose { pid: living(pids) }
 }
 
 /// By the name of the thread leader: who all processes of that name are, or `None` if they differ.
@@ -220,12 +222,11 @@ impl Context<'_> {
         each.times(count as f64 / self.window_ns)
     }
 
-    /// The line that starts one of these processes again, with `before` in front of it; where their arguments are not known, dots stand
-    /// for them.
-    pub(crate) fn start_again(&self, before: &str, pids: &[u32], exe: &str) -> String {
-        let known = pids.iter().find_map(|pid| self.collected.invocations.get(pid)?.line(before));
-        known
-            .unwrap_or_else(|| format!("{before}{} ...", quoted(exe).unwrap_or_else(|| "PROGRAM".to_owned())))
+    /// The program of these processes, as the first of them was started of which that can be told.
+    pub(crate) fn program(&self, pids: &[u32], name: &str) -> StartedProgram {
+        let known = pids.iter().filter_map(|pid| self.collected.invocations.get(pid));
+        let invocation = known.into_iter().find(|invocation| invocation.line("").is_some()).cloned();
+        StartedProgram { name: name.to_owned(), invocation }
     }
 
     /// The stack most often seen at a place.

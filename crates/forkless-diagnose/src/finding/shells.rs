@@ -7,6 +7,7 @@ use crate::collect::ShellGroup;
 use crate::estimate::Estimate;
 use crate::invocation::quoted;
 use crate::procfs::ProcessName;
+use crate::remedy::{Check, Remedy, Treatment};
 use crate::shell::Fate;
 use crate::stack::Frame;
 
@@ -34,8 +35,8 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
     callers.into_values().filter_map(|caller| needless(context, &caller)).collect()
 }
 
-/// Whether the C library's system() or popen() has started the shell. `forkless run` knows their lines; a program that executes
-/// `/bin/sh -c` itself (Perl, Node.js, Python's subprocess) gets its shell there, too.
+/// Whether the C library's system() or popen() has started the shell. [`Treatment::SpareShells`] knows their lines; a program that
+/// executes `/bin/sh -c` itself (Perl, Node.js, Python's subprocess) gets its shell there, too.
 fn is_libcs(stack: &[Frame]) -> bool {
     let names = [
         "system",
@@ -112,18 +113,17 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
             evidence("the shell's own part of each", format!("{} ({} to {})", time(saving_each.mid), time(saving_each.low), time(saving_each.high))),
         ],
         reason: "The line is plain words, pipes and redirections: the shell is loaded, linked and started only to start them.".to_owned(),
-        remedy: format!(
-            "Call the program with an argument vector, or use forkless's shell bypass{}.",
-            if by_libc { ", or run unchanged under `forkless run`" } else { "" }
-        ),
+        advice: "Call the program with an argument vector, or use forkless's shell bypass".to_owned(),
+        remedy: if by_libc {
+            let program = caller.process.exe.as_deref().map(|exe| context.program(&caller.pids, exe));
+            Remedy::Run { treatment: Treatment::SpareShells, program }
+        } else {
+            Remedy::Change
+        },
         saving_each_ns: saving_each,
         saving_in_caller_ns: Estimate::default(),
         saving_share,
-        command: match (&caller.process.exe, quoted(line)) {
-            (Some(exe), _) if by_libc => context.start_again("forkless run -- ", &caller.pids, exe),
-            (_, Some(line)) => format!("forkless sh --explain {line}"),
-            (_, None) => super::watch_again(&caller.pids),
-        },
+        check: quoted(line).map_or_else(|| super::diagnose_again(&caller.pids), Check::ShellLine),
     })
 }
 
@@ -131,7 +131,7 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
 mod tests {
     use super::*;
 
-    /// `forkless run` was the remedy for the shells of Node.js and of Python's subprocess, which it does not spare.
+    /// The preloaded library was the remedy for the shells of Node.js and of Python's subprocess, which it does not spare.
     #[test]
     fn only_the_c_librarys_shells_are_spared_by_run() {
         let stack = |functions: &[&str]| -> Vec<Frame> {

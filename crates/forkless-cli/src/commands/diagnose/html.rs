@@ -2,9 +2,9 @@
 
 use std::io::{self, Write};
 
-use forkless_diagnose::{Estimate, Finding, DiagnosisReport};
+use forkless_diagnose::{DiagnosisReport, Estimate, Finding};
 
-use super::{Reason, duration};
+use super::{EndReason, duration, remedy};
 
 const HEAD: &str = "<!DOCTYPE html>
 <html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\"><title>forkless diagnose</title>
@@ -18,13 +18,13 @@ dt { color: #666; float: left; clear: left; width: 7em } dd { margin: 0 0 .2em 7
 <h1>forkless diagnose</h1>
 ";
 
-pub(super) fn print(out: &mut impl Write, report: &DiagnosisReport, reason: Reason) -> io::Result<()> {
+pub(super) fn print(out: &mut impl Write, report: &DiagnosisReport, reason: EndReason) -> io::Result<()> {
     out.write_all(HEAD.as_bytes())?;
     let c = report.creations;
     writeln!(
         out,
         "<p>{}{:.1} s watched by {}: {} process creations ({} full forks that exec, {} that do not, {} sharing memory), {} threads, {} events lost.{}</p>",
-        if reason == Reason::Interrupted { "<b>Partial: interrupted.</b> " } else { "" },
+        if reason == EndReason::Interrupted { "<b>Partial: interrupted.</b> " } else { "" },
         report.window_ns as f64 / 1e9,
         escape(&report.tier.to_string()),
         report.totals.creations,
@@ -86,8 +86,8 @@ fn section(out: &mut impl Write, f: &Finding, most: f64) -> io::Result<()> {
         ),
     )?;
     entry("because", &f.reason)?;
-    entry("remedy", &f.remedy)?;
-    entry("command", &f.command)?;
+    entry("remedy", &remedy::advice(f))?;
+    entry("command", &remedy::command(f))?;
     for evidence in &f.evidence {
         entry("evidence", &format!("{}: {}", evidence.what, evidence.value))?;
     }

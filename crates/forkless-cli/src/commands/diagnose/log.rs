@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use forkless_diagnose::{Creation, CreationKind, End, Event, Watch};
 
-use super::{Ending, Reason, classify};
+use super::{EndReason, Ending, classify};
 use crate::exit::Exit;
 
 /// A child that lives this long is printed before it ends.
@@ -59,12 +59,12 @@ fn drain(
     failed.map_or(Ok(()), Err)
 }
 
-fn finish(watch: &Watch, reason: Reason) -> anyhow::Result<()> {
+fn finish(watch: &Watch, reason: EndReason) -> anyhow::Result<()> {
     let totals = watch.totals().map_err(classify)?;
     let why = match reason {
-        Reason::Time => "",
-        Reason::Interrupted => ", interrupted",
-        Reason::TargetEnded => ", the target ended",
+        EndReason::Time => "",
+        EndReason::Interrupted => ", interrupted",
+        EndReason::TargetEnded => ", the target ended",
     };
     crate::terminal::complain!(
         "{} process creations, {} lost, {} threads{why}",

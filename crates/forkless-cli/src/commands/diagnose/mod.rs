@@ -2,8 +2,10 @@
 //! `forkless-diagnose` library.
 
 mod html;
+mod json;
 mod live;
 mod log;
+mod remedy;
 mod serve;
 mod text;
 
@@ -19,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use forkless_diagnose::{
-    CostModel, Diagnosis, DiagnosisReport, WatchTarget, Thresholds, Tier, Watch, WatchError, WatchOptions, probe_tiers,
+    CostModel, Diagnosis, Thresholds, Tier, Watch, WatchError, WatchOptions, WatchTarget, probe_tiers,
 };
 
 use crate::exit::{Exit, Missing, Usage};
@@ -148,7 +150,10 @@ impl Args {
 
 /// Sorts a library error into the exit code its cause deserves.
 fn classify(error: WatchError) -> anyhow::Error {
-    let text = error.to_string();
+    let text = match &error {
+        WatchError::TierTooWeak => format!("{error}; leave --tier out"),
+        _ => error.to_string(),
+    };
     if error.is_missing_facility() {
         Missing(text).into()
     } else if matches!(error, WatchError::Wait(_)) {
@@ -236,9 +241,7 @@ fn run_findings(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
     }
     let mut text = Vec::new();
     if args.json {
-        let partial = (reason == Reason::Interrupted).then_some("interrupted");
-        serde_json::to_writer(&mut text, &JsonReport { partial, report: &report })?;
-        text.push(b'\n');
+        json::print(&mut text, &report, reason)?;
     } else if args.html {
         html::print(&mut text, &report, reason)?;
     } else {
@@ -259,7 +262,7 @@ fn watch_until(
     diagnosis: &mut Diagnosis,
     ending: &Ending,
     mut each_second: impl FnMut(&mut Diagnosis) -> anyhow::Result<()>,
-) -> anyhow::Result<Reason> {
+) -> anyhow::Result<EndReason> {
     let mut next = Instant::now();
     loop {
         // Asked before the poll, so that what happened before the end is still in it.
@@ -273,14 +276,6 @@ fn watch_until(
             each_second(diagnosis)?;
         }
     }
-}
-
-/// A report that says itself whether the watch was cut short.
-#[derive(serde::Serialize)]
-struct JsonReport<'r> {
-    partial: Option<&'static str>,
-    #[serde(flatten)]
-    report: &'r DiagnosisReport,
 }
 
 fn print_tiers() {
@@ -306,18 +301,18 @@ impl Ending {
     }
 
     /// Why the watch is over, if it is.
-    fn reached(&self, command_ended: bool) -> Option<Reason> {
+    fn reached(&self, command_ended: bool) -> Option<EndReason> {
         if self.stop.load(Ordering::Relaxed) {
-            return Some(Reason::Interrupted);
+            return Some(EndReason::Interrupted);
         }
         if self.until.is_some_and(|until| Instant::now() >= until) {
-            return Some(Reason::Time);
+            return Some(EndReason::Time);
         }
         if command_ended {
-            return Some(Reason::TargetEnded);
+            return Some(EndReason::TargetEnded);
         }
         if self.target.as_ref().is_some_and(Watched::has_ended) {
-            return Some(Reason::TargetEnded);
+            return Some(EndReason::TargetEnded);
         }
         None
     }
@@ -358,7 +353,7 @@ impl Watched {
 
 /// Why a watch ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reason {
+enum EndReason {
     Time,
     Interrupted,
     TargetEnded,

@@ -2,15 +2,15 @@
 
 use std::io::{self, Write};
 
-use forkless_diagnose::{Estimate, Finding, DiagnosisReport};
+use forkless_diagnose::{DiagnosisReport, Estimate, Finding};
 
-use super::Reason;
+use super::{EndReason, remedy};
 
 /// Stacks are long; what matters is near the call.
 const FRAMES: usize = 8;
 
-pub(super) fn print(out: &mut impl Write, report: &DiagnosisReport, reason: Reason) -> io::Result<()> {
-    if reason == Reason::Interrupted {
+pub(super) fn print(out: &mut impl Write, report: &DiagnosisReport, reason: EndReason) -> io::Result<()> {
+    if reason == EndReason::Interrupted {
         writeln!(out, "PARTIAL: interrupted after {:.1} s", report.window_ns as f64 / 1e9)?;
     }
     let c = report.creations;
@@ -95,7 +95,7 @@ fn print_finding(out: &mut impl Write, rank: usize, f: &Finding) -> io::Result<(
         }
     }
     writeln!(out, "   because  {}", f.reason)?;
-    writeln!(out, "   remedy   {}", f.remedy)?;
+    writeln!(out, "   remedy   {}", remedy::advice(f))?;
     writeln!(
         out,
         "   saves    {} each time{}; {} of a CPU",
@@ -107,7 +107,7 @@ fn print_finding(out: &mut impl Write, rank: usize, f: &Finding) -> io::Result<(
         },
         range(f.saving_share, percent)
     )?;
-    writeln!(out, "   command  {}", f.command)
+    writeln!(out, "   command  {}", remedy::command(f))
 }
 
 fn range(estimate: Estimate, show: fn(f64) -> String) -> String {
