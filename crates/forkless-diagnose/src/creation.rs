@@ -406,11 +406,21 @@ mod tests {
         assert_eq!(CloneFlags(0).to_string(), "0");
         assert_eq!(CloneFlags(1 << 50).to_string(), "0x4000000000000");
         assert_eq!(CloneFlags(1 << 50 | 0x100).to_string(), "VM|0x4000000000000");
+        assert_eq!(CloneFlags(0x120_0000).to_string(), "CHILD_CLEARTID|CHILD_SETTID");
     }
 
     #[test]
     fn flags_alone_tell_the_kinds_apart() {
         assert_eq!(CloneFlags(0x4000).kind(), CreationKind::FullFork);
         assert_eq!(CloneFlags(0x100).kind(), CreationKind::SharedMemory);
+        assert_eq!(CloneFlags(0x4100).kind(), CreationKind::VforkLike);
+        assert!(CloneFlags(0x4000).is_speculated() && !CloneFlags(0x4100).is_speculated());
+    }
+
+    #[test]
+    fn an_end_reads_the_same_in_text_and_in_json() {
+        assert_eq!(End::Exited(3).to_string(), "exit 3");
+        let json = serde_json::to_string(&End::Killed(9)).expect("plain data");
+        assert_eq!(json, r#"{"how":"killed","value":9}"#);
     }
 }

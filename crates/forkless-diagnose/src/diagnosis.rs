@@ -287,3 +287,37 @@ impl Diagnosis {
         crate::metrics::encode(&self.collected, &report.findings)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sampled(target: WatchTarget) -> Result<Diagnosis, WatchError> {
+        let options = WatchOptions { tier: Some(Tier::Procfs), ..WatchOptions::new(target) };
+        Diagnosis::start(&options, CostModel::default(), Thresholds::default())
+    }
+
+    #[test]
+    fn the_lowest_tier_counts_a_child_and_says_what_it_misses() {
+        let mut diagnosis = sampled(WatchTarget::Pid(std::process::id())).expect("our own process");
+        let before = diagnosis.report_so_far().expect("a report").totals.creations;
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep runs");
+        diagnosis.poll(Duration::from_millis(10)).expect("a look");
+        let report = diagnosis.report().expect("a report");
+        child.kill().expect("it is ours");
+        child.wait().expect("it ended");
+        // Other tests of this process may have children, too.
+        assert!(report.totals.creations > before, "{report:?}");
+        assert!(report.limits.iter().any(|limit| limit.contains("lower bounds")), "{report:?}");
+        assert!(diagnosis.metrics(&report).contains("forkless_events_lost_total 0\n"));
+    }
+
+    #[test]
+    fn a_command_that_cannot_be_run_is_an_error() {
+        let refused = sampled(WatchTarget::Command(vec!["/nonexistent".into()]));
+        assert!(matches!(refused, Err(WatchError::Command { .. })));
+        assert!(
+            !WatchError::EmptyCommand.is_missing_facility() && WatchError::LockedDown.is_missing_facility()
+        );
+    }
+}

@@ -41,3 +41,16 @@ fn procfs_refused() -> Option<String> {
     let children = format!("/proc/self/task/{}/children", rustix::thread::gettid().as_raw_nonzero());
     std::fs::read(&children).err().map(|e| format!("{children}: {e} (needs /proc and CONFIG_PROC_CHILDREN)"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `doctor` names the first that works.
+    #[test]
+    fn tiers_are_tried_and_listed_best_first() {
+        let probes = probe_tiers();
+        assert!(probes.is_sorted_by_key(|probe| probe.tier));
+        assert_eq!(probes.len(), 4);
+    }
+}

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::ops::Range;
+use std::path::PathBuf;
 
 use crate::creation::CallerMemory;
 
@@ -100,6 +101,17 @@ pub(crate) fn arguments(pid: u32) -> Vec<String> {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let Some(line) = line.strip_suffix(&[0]) else { return Vec::new() };
     line.split(|&byte| byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+/// Where the unified cgroup hierarchy is mounted.
+pub(crate) fn cgroup_roots() -> io::Result<Vec<PathBuf>> {
+    let mounts = fs::read("/proc/self/mounts")?;
+    let root = |line: &str| {
+        let mut fields = line.split(' ');
+        let (_, at, kind) = (fields.next()?, fields.next()?, fields.next()?);
+        (kind == "cgroup2").then(|| PathBuf::from(at))
+    };
+    Ok(String::from_utf8_lossy(&mounts).lines().filter_map(root).collect())
 }
 
 /// The memory of a process as /proc/PID/status has it; nothing if it is gone.

@@ -68,15 +68,7 @@ impl WatchTarget {
 /// The id, depth and directory of a cgroup. The id is the directory's inode number (`cgroup_id()`, kernfs).
 fn cgroup_id(path: &Path) -> Result<(u64, u32, PathBuf), WatchError> {
     let error = |why: &str| WatchError::NoCgroup { path: path.to_owned(), why: why.to_owned() };
-    let mounts = fs::read_to_string("/proc/self/mounts").map_err(|e| error(&e.to_string()))?;
-    let roots: Vec<PathBuf> = mounts
-        .lines()
-        .filter_map(|line| {
-            let mut fields = line.split(' ');
-            let (_, at, kind) = (fields.next()?, fields.next()?, fields.next()?);
-            (kind == "cgroup2").then(|| PathBuf::from(at))
-        })
-        .collect();
+    let roots = procfs::cgroup_roots().map_err(|e| error(&e.to_string()))?;
     if roots.is_empty() {
         return Err(error("no cgroup2 file system is mounted: mount -t cgroup2 none /sys/fs/cgroup"));
     }

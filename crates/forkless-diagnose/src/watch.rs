@@ -344,6 +344,14 @@ fn open_watched(bpf: &mut Ebpf) -> Result<BpfHashMap<&mut MapData, u32, u32>, Wa
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_watch_goes_through_bpf_alone() {
+        let own = WatchTarget::Pid(std::process::id());
+        let options = WatchOptions { tier: Some(Tier::Procfs), ..WatchOptions::new(own) };
+        let error = Watch::start(&options).expect_err("refused");
+        assert!(matches!(error, WatchError::TierTooWeak | WatchError::Unsupported { .. }), "{error}");
+    }
+
     /// In a process of its own: the kernel's type information takes more memory for a moment than other tests allow.
     #[test]
     fn a_table_read_in_batches_of_any_size_and_one_by_one_says_the_same() {

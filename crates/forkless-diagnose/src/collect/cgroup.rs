@@ -7,6 +7,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::procfs::cgroup_roots;
+
 /// Between two walks through the hierarchy for numbers that nobody has told.
 const EVERY: Duration = Duration::from_secs(10);
 /// Larger hierarchies are not walked to their end.
@@ -31,14 +33,18 @@ impl CgroupNames {
         }
         if id != 0 && !self.names.contains_key(&id) && self.walked.is_none_or(|at| at.elapsed() >= EVERY) {
             self.walked = Some(Instant::now());
-            roots().iter().for_each(|root| self.walk(root));
+            cgroup_roots().unwrap_or_default().iter().for_each(|root| self.walk(root));
         }
         self.names.get(&id).map(String::as_str)
     }
 
     fn learn_if_right(&mut self, id: u64, told: &str) {
         let directory = |root: &PathBuf| root.join(told.strip_prefix('/').unwrap_or(told));
-        if roots().iter().any(|root| fs::metadata(directory(root)).is_ok_and(|found| found.ino() == id)) {
+        if cgroup_roots()
+            .unwrap_or_default()
+            .iter()
+            .any(|root| fs::metadata(directory(root)).is_ok_and(|found| found.ino() == id))
+        {
             self.names.insert(id, told.to_owned());
         }
     }
@@ -62,24 +68,13 @@ impl CgroupNames {
     }
 }
 
-/// Where the unified hierarchy is mounted.
-fn roots() -> Vec<PathBuf> {
-    let mounts = crate::procfs::read("/proc/self/mounts").unwrap_or_default();
-    let second = |line: &str| {
-        let mut fields = line.split(' ');
-        let (_, at, kind) = (fields.next()?, fields.next()?, fields.next()?);
-        (kind == "cgroup2").then(|| PathBuf::from(at))
-    };
-    mounts.lines().filter_map(second).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_caller_that_is_gone_is_its_cgroups_all_the_same() {
-        let Some(root) = roots().into_iter().next() else {
+        let Some(root) = cgroup_roots().unwrap_or_default().into_iter().next() else {
             return println!("skipped: no cgroup2 is mounted");
         };
         let id = fs::metadata(&root).expect("it is mounted").ino();

@@ -284,6 +284,11 @@ mod tests {
         std::hint::black_box(7)
     }
 
+    #[inline(never)]
+    fn another_place() -> u64 {
+        std::hint::black_box(8)
+    }
+
     /// This test is linked as Rust links everything, today by LLD.
     #[test]
     fn our_own_code_is_found_under_its_name() {
@@ -297,6 +302,20 @@ mod tests {
             first.function.as_deref().is_some_and(|name| name.ends_with("a_place_of_our_own")),
             "{first:?}"
         );
+    }
+
+    /// On entry to a function the word at the stack pointer is its return address.
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn the_caller_of_a_function_just_entered_is_found_on_the_stack() {
+        let address = |function: fn() -> u64| function as usize as u64;
+        let ip = address(a_place_of_our_own);
+        let site = CallSite { pid: std::process::id(), nr: 0, ip, word: 0 };
+        let top = (address(another_place) + 1).to_ne_bytes().to_vec();
+        let stack = StackTop { site, class: 0, sp: 0x7ffc_1000, fp: 0, lr: 0, top };
+        let frames = Unwinder::new().frames(&stack).expect("we are there");
+        let caller = frames.get(1).and_then(|frame| frame.function.as_deref());
+        assert!(caller.is_some_and(|name| name.ends_with("another_place")), "{frames:?}");
     }
 
     #[test]
