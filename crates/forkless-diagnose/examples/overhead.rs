@@ -1,9 +1,11 @@
-//! What watching costs the watched machine: `cargo run --release -p forkless-diagnose --example overhead`.
+//! What watching costs the watched machine: `cargo run --release -p forkless-diagnose --example
+//! overhead`.
 //!
-//! Needs root, cc and a quiet machine; takes about two minutes. Runs each load without a watch, with `--all`, and with `--all`
-//! and system calls counted, interleaved, and prints the median of each, the median of its ratios to the first of the same round
-//! with the middle half of them, and the watch's own CPU time, its start included, as a share of one CPU. Loads: spawns of the cheapest program there is, one after the other as fast as they go, and
-//! getppid in a loop.
+//! Needs root, cc and an idle machine; takes about two minutes. It runs each load without a watch,
+//! with a watch of the whole machine, and with system calls counted as well, interleaved. It prints
+//! three figures: the median of each; the median ratio to the first of the same round, with the
+//! middle half; and the watch's own CPU time, its start included, as a share of one CPU. The loads
+//! are spawns of the cheapest program, one after the other, and getppid in a loop.
 
 use std::error::Error;
 use std::process::{Command, Stdio};
@@ -113,7 +115,7 @@ fn under<T>(
     })
 }
 
-/// What the load says of itself.
+/// The load's own figure.
 fn run_load(arguments: &[&str]) -> Result<f64, Box<dyn Error>> {
     let output = Command::new(std::env::current_exe()?).args(arguments).stderr(Stdio::inherit()).output()?;
     Ok(String::from_utf8(output.stdout)?.trim().parse()?)

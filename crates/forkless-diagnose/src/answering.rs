@@ -1,5 +1,5 @@
-//! System calls that do nothing but answer a question. The kernel side counts only their successes, and a process that asks again and
-//! again for the same answer is a finding.
+//! System calls that do nothing but answer a question. The kernel side counts only their successes,
+//! and a process that asks again and again for the same answer is a finding.
 
 /// System calls whose whole result is the number they return, and that have no effect.
 pub(crate) fn asks_only(nr: u16) -> bool {
@@ -12,7 +12,7 @@ pub(crate) fn asks_only(nr: u16) -> bool {
         S::geteuid,
         S::getgid,
         S::getegid,
-        // Only the older architectures have it; the others' libc asks getpgid(0).
+        // Only older architectures have it. Elsewhere libc calls getpgid(0).
         #[cfg(target_arch = "x86_64")]
         S::getpgrp,
         S::getpgid,
@@ -40,8 +40,8 @@ pub(crate) fn clock_call(nr: u16) -> bool {
     CALLS.iter().any(|call| call.id() == i32::from(nr))
 }
 
-/// Whether a system call does nothing but answer. Only these, and failures, can be a finding: the kernel side counts no
-/// others.
+/// Whether a system call does nothing but answer. The kernel side counts only these and failures,
+/// so only they can be a finding.
 pub(crate) fn only_answers(nr: u16) -> bool {
     asks_only(nr) || clock_call(nr)
 }

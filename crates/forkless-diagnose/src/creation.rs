@@ -1,5 +1,5 @@
-//! One process creation as users see it: who asked, by which system call and flags, what was copied, and how the child
-//! went on. Built from a raw record; holds facts only, no judgement.
+//! One process creation as users see it: its caller, system call and flags, the memory copied, and
+//! the child's exec and end. It holds facts only, no judgement.
 
 use std::fmt;
 
@@ -7,12 +7,13 @@ use serde::Serialize;
 
 use crate::record::{self, RawCreation, RawSite, STATE_RETURNED};
 
-/// The system call that created the process, by the number the kernel saw.
+/// The system call that created the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum CreatingCall {
-    /// fork(2). glibc's `fork()` does not issue it: it issues [`Clone`](Self::Clone). aarch64 does not have it.
+    /// fork(2). glibc's `fork()` does not issue it: it issues [`Clone`](Self::Clone). aarch64 does
+    /// not have it.
     Fork,
     /// vfork(2). aarch64 does not have it: `vfork()` is a [`Clone`](Self::Clone) there.
     Vfork,
@@ -36,7 +37,7 @@ impl CreatingCall {
             #[cfg(target_arch = "aarch64")]
             220 => Self::Clone,
             435 => Self::Clone3,
-            // Of 32-bit programs, the same on i386 and 32-bit ARM.
+            // 32-bit programs. i386 and 32-bit ARM have the same numbers.
             2 => Self::Fork,
             190 => Self::Vfork,
             120 => Self::Clone,
@@ -56,13 +57,14 @@ impl CreatingCall {
     }
 }
 
-/// What the clone flags say about memory and waiting.
+/// What happens to the caller's memory, and whether the caller waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CreationKind {
     /// The caller's page tables were copied (no `CLONE_VM`).
     FullFork,
-    /// Memory shared and the caller suspended until exec or exit (`CLONE_VM | CLONE_VFORK`): vfork, posix_spawn.
+    /// Memory shared and the caller suspended until exec or exit (`CLONE_VM | CLONE_VFORK`): vfork,
+    /// posix_spawn.
     VforkLike,
     /// Memory shared and the caller runs on (`CLONE_VM` without `CLONE_VFORK`).
     SharedMemory,
@@ -105,7 +107,7 @@ impl CloneFlags {
     const VM: u64 = 0x100;
     const VFORK: u64 = 0x4000;
 
-    /// What the flags mean for the caller's memory.
+    /// The kind of creation that these flags ask for.
     pub fn kind(self) -> CreationKind {
         match (self.0 & Self::VM != 0, self.0 & Self::VFORK != 0) {
             (true, true) => CreationKind::VforkLike,
@@ -116,8 +118,8 @@ impl CloneFlags {
 }
 
 impl CloneFlags {
-    /// Whether the caller was suspended although nothing is shared (`CLONE_VFORK` without `CLONE_VM`). That is how the
-    /// speculative forks of `forkless run` show; no C library creates processes so.
+    /// Whether the caller was suspended though nothing is shared (`CLONE_VFORK` without
+    /// `CLONE_VM`). Only a speculated fork has these flags: no C library creates processes so.
     pub fn is_speculated(self) -> bool {
         self.0 & (Self::VM | Self::VFORK) == Self::VFORK
     }
@@ -149,13 +151,13 @@ impl fmt::Display for CloneFlags {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case", tag = "how", content = "value")]
 pub enum End {
-    /// It still ran when the record was made.
+    /// The child still ran when the record was made.
     Running,
     /// exit status, 0 to 255.
     Exited(u8),
     /// Number of the signal that killed it.
     Killed(u8),
-    /// It ended, and this tier cannot see how.
+    /// The child ended; this tier cannot see how.
     Unknown,
 }
 
@@ -170,10 +172,11 @@ impl fmt::Display for End {
     }
 }
 
-/// The caller's memory when it made the call, from its kernel counters (exact to some tens of pages), in bytes.
+/// The caller's memory when it made the call, from its kernel counters (exact to some tens of
+/// pages), in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct CallerMemory {
-    /// Anonymous memory: what a full fork copies the page-table entries of.
+    /// Anonymous memory. A full fork copies its page-table entries.
     pub anon: u64,
     /// File mappings.
     pub file: u64,
@@ -194,7 +197,7 @@ impl CallerMemory {
     }
 }
 
-/// Identifies a place in a process that makes a system call.
+/// A place in a process that makes a system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct CallSite {
     /// The process.
@@ -222,7 +225,7 @@ pub struct Creation {
     pub flags: CloneFlags,
     /// What the flags mean.
     pub kind: CreationKind,
-    /// The calling process and thread.
+    /// The calling process.
     pub caller: u32,
     /// The calling thread.
     pub caller_thread: u32,
@@ -238,15 +241,16 @@ pub struct Creation {
     pub child: u32,
     /// The child's name after its exec, else at its exit.
     pub child_comm: String,
-    /// CLOCK_MONOTONIC when the call began; when the child was there if the beginning was missed.
+    /// CLOCK_MONOTONIC at the begin of the call; at the begin of the child if that of the call was
+    /// missed.
     pub at_ns: u64,
-    /// From the call to the copied child: what the copy cost the caller.
+    /// From the call to the copied child: the copy's cost to the caller.
     pub copy_ns: Option<u64>,
     /// From the call to the new program in place.
     pub until_exec_ns: Option<u64>,
     /// The exec itself, in the child: it opens the program and tears the old memory down.
     pub exec_ns: Option<u64>,
-    /// From the call to the caller's return from it: it waited this long.
+    /// From the call to the caller's return: the time the caller waited.
     pub caller_waited_ns: Option<u64>,
     /// From the call to the child's exit.
     pub lifetime_ns: Option<u64>,
@@ -254,9 +258,9 @@ pub struct Creation {
     pub exec_path: Option<String>,
     /// Its arguments, cut at 384 bytes.
     pub argv: Vec<String>,
-    /// `argv` was longer.
+    /// Whether `argv` was cut.
     pub argv_cut: bool,
-    /// The child's thread that called exec, as it was numbered before.
+    /// The child's thread that called exec, by its number before the exec.
     pub exec_thread: Option<u32>,
     /// Execs that succeeded.
     pub execs: u32,
@@ -272,7 +276,7 @@ pub struct Creation {
     pub exec_failed_path: Option<String>,
     /// Write-protect faults of the child, before its exec, that copied a page.
     pub child_copied: u64,
-    /// And those that could reuse it.
+    /// Such faults that could reuse the page.
     pub child_reused: u64,
     /// How it ended.
     pub end: End,
@@ -296,7 +300,7 @@ impl Creation {
         let at_ns = if raw.start_ns != 0 { raw.start_ns } else { raw.copied_ns };
         let since = |end: u64, begin: u64| (end != 0 && begin != 0).then(|| end.saturating_sub(begin));
         let argv_bytes = &raw.argv[..(raw.argv_bytes as usize).min(raw.argv.len())];
-        // The kernel stores each argument with its NUL: a cut list is one that does not end in it.
+        // The kernel stores each argument with its NUL. A list that does not end in NUL was cut.
         let argv_cut = argv_bytes.last().is_some_and(|&last| last != 0);
         let argv = match argv_bytes {
             [] => Vec::new(),
@@ -354,7 +358,7 @@ impl Creation {
         }
     }
 
-    /// A creation of which nothing is known: what the tiers without BPF start from.
+    /// A creation with nothing known. The tiers without BPF start from it.
     pub(crate) fn unseen() -> Self {
         let flags = CloneFlags(CloneFlags::VM);
         Self {

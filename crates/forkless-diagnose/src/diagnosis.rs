@@ -1,4 +1,4 @@
-//! A watch, what it has collected, and the report made of it.
+//! A watch with the sums it collects, and the report made of them.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::target::WatchTarget;
 use crate::tier::Tier;
 use crate::watch::{Watch, WatchOptions};
 
-/// Between two looks at what the kernel side sums up.
+/// Time between two readings of the kernel side's sums.
 const TICK: Duration = Duration::from_secs(1);
 
 /// A watch that is turned into findings.
@@ -40,7 +40,7 @@ enum Source {
 }
 
 impl Source {
-    /// The best that works here, or the tier asked for, and what it cannot see.
+    /// Starts the best tier that works, or the tier asked for. Also returns what it cannot see.
     fn start(options: &WatchOptions) -> Result<(Self, Vec<String>), WatchError> {
         let mut limits = Vec::new();
         if !matches!(options.tier, Some(Tier::Perf | Tier::Procfs)) {
@@ -55,7 +55,7 @@ impl Source {
                 Err(error) => return Err(error),
             }
         }
-        // Here, not in each tier: no lower one would help.
+        // Checked here, not in each tier: no lower tier would help.
         if crate::procfs::is_foreign() {
             return Err(WatchError::ForeignProc);
         }
@@ -66,7 +66,8 @@ impl Source {
                     limits.extend(watch.limits());
                     return Ok((Self::Perf(Box::new(watch)), limits));
                 }
-                // Own processes can be looked at without privileges; all of them, or a cgroup's, cannot.
+                // Without privileges only one's own processes can be watched, not the machine or a
+                // cgroup.
                 Err(error) if error.is_missing_facility() && options.tier.is_none() && own => {
                     limits.push(format!("no perf events: {error}"));
                 }
@@ -86,7 +87,7 @@ impl Source {
 }
 
 impl Source {
-    /// The command that was started, if the target is one.
+    /// The pid of the command, if the target is a command.
     fn command_pid(&self) -> Option<u32> {
         match self {
             Self::Bpf(watch) => watch.command_pid(),
@@ -105,7 +106,7 @@ pub struct CreationCounts {
     pub full_fork_alone: u64,
     /// Creations that shared the caller's memory: vfork, posix_spawn, clone(CLONE_VM).
     pub shared_memory: u64,
-    /// Forks that `forkless run` speculated, so that they copied little.
+    /// Speculated forks, which copied little.
     pub speculated: u64,
 }
 
@@ -113,19 +114,19 @@ pub struct CreationCounts {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct DiagnosisReport {
-    /// How the kernel was asked.
+    /// The tier that was used.
     pub tier: Tier,
-    /// What this tier cannot see; empty for a complete one.
+    /// Facts that this tier cannot see; empty for a complete tier.
     pub limits: Vec<String>,
     /// Length of the watch, nanoseconds.
     pub window_ns: u64,
-    /// What the kernel side counted and lost.
+    /// Everything counted and lost.
     pub totals: Totals,
     /// Creations by kind, those whose child still runs included.
     pub creations: CreationCounts,
-    /// Whether system calls were counted: without, findings about them cannot appear.
+    /// Whether system calls were counted. If not, there are no findings about them.
     pub system_calls: bool,
-    /// From where on something is a finding.
+    /// The least costs of a finding.
     pub thresholds: Thresholds,
     /// The prices the predictions rest on.
     pub model: CostModel,
@@ -134,8 +135,9 @@ pub struct DiagnosisReport {
 }
 
 impl Diagnosis {
-    /// Begins to watch: through BPF, where that is refused through perf events, and where those are too and the target is a
-    /// process or a command, through /proc; [`DiagnosisReport::limits`] says what is then missing.
+    /// Begins to watch through BPF. If BPF is refused, it takes perf events; if these are refused
+    /// too and the target is a process or a command, /proc. [`DiagnosisReport::limits`] says what
+    /// is then missing.
     ///
     /// # Errors
     /// As [`Watch::start`].
@@ -200,7 +202,7 @@ impl Diagnosis {
         Ok(())
     }
 
-    /// Takes over what is summed up elsewhere: what is due, or everything.
+    /// Takes over the sums of the kernel side: those that are due, or all.
     fn tick(&mut self, everything: bool) -> Result<(), WatchError> {
         match &self.source {
             Source::Bpf(watch) => self.collected.tick(watch, everything)?,
@@ -213,8 +215,9 @@ impl Diagnosis {
         Ok(())
     }
 
-    /// Judges what has been collected so far, once every stack of it has its names: where programs have large libraries that takes
-    /// seconds, in which nothing is taken in. The watch goes on; while it does, [`report_so_far`](Self::report_so_far) is for looks.
+    /// Makes a report of everything collected so far. It waits until every stack has its names:
+    /// with large libraries that takes seconds, in which no events are taken in. The watch goes on.
+    /// For reports during a watch use [`report_so_far`](Self::report_so_far).
     ///
     /// # Errors
     /// [`WatchError::Map`] if the kernel side cannot be read.
@@ -225,7 +228,8 @@ impl Diagnosis {
         self.judge(window)
     }
 
-    /// The same without a wait: call sites whose symbols are still being read are missing from it.
+    /// The same without the wait. Call sites whose symbols are still being read are missing from
+    /// it.
     ///
     /// # Errors
     /// As [`report`](Self::report).
@@ -281,8 +285,8 @@ impl Diagnosis {
         })
     }
 
-    /// The totals, and the findings of `report`, in the OpenMetrics text format. Bounded: a few kinds for each of at most
-    /// 201 cgroups, never a pid.
+    /// The totals, and the findings of `report`, in the OpenMetrics text format. Bounded: a few
+    /// kinds for each of at most 201 cgroups, never a pid.
     pub fn metrics(&self, report: &DiagnosisReport) -> String {
         crate::metrics::encode(&self.collected, &report.findings)
     }

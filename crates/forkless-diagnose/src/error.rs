@@ -1,4 +1,5 @@
-//! The library's errors. Each says what failed, on what, and what to do next.
+//! The library's errors. Each names the failed step, the thing it failed on, and the next thing to
+//! do.
 
 use std::path::PathBuf;
 
@@ -9,18 +10,18 @@ pub enum WatchError {
     /// There is no such process.
     #[error("no process {pid} (it may have ended); see `ps -e`")]
     NoProcess {
-        /// The one asked for.
+        /// The number or path asked for.
         pid: u32,
     },
     /// The path is not a cgroup that can be watched.
     #[error("cgroup {}: {why}", path.display())]
     NoCgroup {
-        /// The one asked for.
+        /// The number or path asked for.
         path: PathBuf,
         /// The reason.
         why: String,
     },
-    /// `WatchTarget::Command` without a word.
+    /// `WatchTarget::Command` has no words.
     #[error("the command to watch has no words")]
     EmptyCommand,
     /// The command could not be started.
@@ -34,7 +35,7 @@ pub enum WatchError {
     /// BPF is out of reach for this process.
     #[error("{why}; {}", remedy())]
     NotPermitted {
-        /// What was refused.
+        /// The refusal.
         why: String,
     },
     /// BPF may not read the kernel's memory.
@@ -45,10 +46,10 @@ pub enum WatchError {
     /// The kernel lacks what the programs need.
     #[error("this kernel cannot run the BPF programs: {why}")]
     Unsupported {
-        /// What is missing.
+        /// The missing facility.
         why: String,
     },
-    /// What /proc says of a number is said of another process.
+    /// /proc belongs to another pid namespace: its numbers mean other processes.
     #[error(
         "/proc shows the processes of another pid namespace; mount this one's: mount -t proc proc /proc, or unshare --mount-proc"
     )]
@@ -78,7 +79,8 @@ pub enum WatchError {
 }
 
 impl WatchError {
-    /// Whether another tier (more privilege, another kernel) would help, rather than another command line.
+    /// Whether the machine lacks a facility (a privilege, a kernel feature), so that another tier
+    /// may help. Otherwise the request was wrong.
     pub fn is_missing_facility(&self) -> bool {
         matches!(
             self,
@@ -100,7 +102,7 @@ fn mend(source: &std::io::Error) -> &'static str {
     }
 }
 
-/// What to do about a refusal depends on who was refused.
+/// The advice depends on whether root was refused.
 fn remedy() -> &'static str {
     if rustix::process::geteuid().is_root() {
         "root is not enough here: the kernel's configuration or a container's policy forbids it"

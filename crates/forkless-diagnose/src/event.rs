@@ -1,22 +1,23 @@
-//! What the ways to watch report: creations and stacks one by one, everything else as sums. Nothing is interpreted here.
+//! Data that every tier reports: creations and stacks one by one, everything else as sums. Nothing
+//! is interpreted here.
 
 use crate::creation::{CallSite, Creation};
 use crate::record::{RawCall, RawCallKey, RawStackHead};
 
-/// Something that the kernel side reported.
+/// One report of a watch.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// A creation whose child has ended and whose caller has run on.
+    /// A creation. Its child has ended and its caller has run on.
     Created(Box<Creation>),
     /// The top of the stack at a system call.
     Stack(StackTop),
 }
 
-/// The top of a user stack, to be unwound while the process is there.
+/// The top of a user stack. It must be unwound while the process exists.
 #[derive(Debug, Clone)]
 pub struct StackTop {
-    /// The place.
+    /// The call site.
     pub site: CallSite,
     /// Class of the system call; 0 for a creation.
     pub class: u16,
@@ -43,7 +44,7 @@ impl StackTop {
     }
 }
 
-/// What the kernel side counted in all, and what it lost.
+/// Everything the kernel side counted and lost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Totals {
     /// Process creations.
@@ -54,9 +55,10 @@ pub struct Totals {
     pub lost_ring: u64,
     /// Creations lost because too many children lived at once.
     pub lost_live: u64,
-    /// System calls lost because the table of their places was full.
+    /// System calls lost because the table of call sites was full.
     pub lost_calls: u64,
-    /// Stacks left out by the rate limit, or because too many waited for their symbols; nothing but stacks is lost by it.
+    /// Stacks dropped by the rate limit, or because too many waited for their symbols. Only stacks
+    /// are lost by it.
     pub stacks_skipped: u64,
 }
 
@@ -67,25 +69,25 @@ impl Totals {
     }
 }
 
-/// System calls of one place, of one class.
+/// System calls of one call site and one class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CallCount {
     pub(crate) key: RawCallKey,
     pub(crate) count: u64,
-    /// How many gave the same result as the one before.
+    /// Calls with the same result as the call before.
     pub(crate) same: u64,
     pub(crate) bytes: u64,
-    /// A result that was seen.
+    /// One of the results.
     pub(crate) last: i64,
 }
 
-/// Reads from a device for the sake of partial writes.
+/// Device reads that partial writes caused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct BlockReads {
     pub(crate) reads: u64,
-    /// Of them, those whose time is known.
+    /// Reads whose time is known.
     pub(crate) timed: u64,
-    /// The writers' waiting for those, nanoseconds.
+    /// Time the writers waited for these timed reads, nanoseconds.
     pub(crate) ns: u64,
 }
 
@@ -102,11 +104,11 @@ impl CallCount {
     }
 }
 
-/// CPU time of a process as it was sampled, in samples.
+/// CPU time of a process, in samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct CpuSamples {
     pub(crate) all: u64,
     pub(crate) in_kernel: u64,
-    /// Below `kernel_clone`, creations of threads included.
+    /// Samples below `kernel_clone`, thread creations included.
     pub(crate) creating: u64,
 }

@@ -1,12 +1,12 @@
-//! Who pays for process creation, how much, and why.
+//! Which programs pay for process creation, how much, and why.
 //!
-//! A [`Watch`] loads the BPF programs of `bpf/` and hands out [`Event`]s: every process creation of the watched
-//! processes from the system call to the exit of the child, and samples of the call stacks behind them. A [`Diagnosis`]
-//! sums them up and judges them into a [`DiagnosisReport`] of [`Finding`]s, with savings predicted from a [`CostModel`] that is
-//! measured on the machine itself.
+//! A [`Watch`] loads the BPF programs of `bpf/` and hands out [`Event`]s. An event is a process
+//! creation, from the system call to the child's exit, or the call stack behind a system call. A
+//! [`Diagnosis`] sums events up and makes a [`DiagnosisReport`] of [`Finding`]s. It predicts what a
+//! finding's remedy saves from a [`CostModel`] measured on the same machine.
 //!
-//! [`repair()`] puts a running process's memory into huge pages. The library prints nothing, and nothing but `repair` changes
-//! what it looks at. Linux on x86-64 and aarch64.
+//! [`repair()`] puts a running process's memory into huge pages. The library prints nothing, and
+//! only `repair` changes a watched process. Linux on x86-64 and aarch64.
 
 #[cfg(test)]
 mod alone;

@@ -1,5 +1,5 @@
-//! The totals of a watch as metrics, for engines that watch fleets. Labels are kinds and cgroups, never pids, and the
-//! number of cgroups is bounded: the rest is summed up as `other`.
+//! The totals of a watch as metrics, in the text format that monitoring systems scrape. Labels are
+//! kinds and cgroups, never pids: their number is bounded.
 
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;

@@ -1,4 +1,4 @@
-//! How much this kernel and our privileges let us see, found out by trying.
+//! Tries which tiers this kernel and our privileges allow.
 
 use aya::Btf;
 use serde::Serialize;
@@ -12,7 +12,7 @@ use crate::{load, perf};
 pub struct TierProbe {
     /// The tier.
     pub tier: Tier,
-    /// `None` if it works, else why not.
+    /// Why it does not work; `None` if it works.
     pub refused: Option<String>,
 }
 
@@ -27,7 +27,7 @@ pub fn probe_tiers() -> Vec<TierProbe> {
     };
     let tracepoints = attempt(Tier::BpfTracepoints, load::try_tracepoint);
     let mut fentry = attempt(Tier::BpfFentry, load::try_fentry);
-    // It is the other tier's programs, timed in another way.
+    // fentry only times the programs of the tracepoint tier in another way.
     fentry.refused = fentry.refused.or_else(|| tracepoints.refused.clone());
     vec![
         fentry,

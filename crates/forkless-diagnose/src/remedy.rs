@@ -1,4 +1,5 @@
-//! What removes a finding's cost and what shows that it is gone, as data: whoever prints it spells the commands.
+//! What removes a finding's cost and what shows that it is gone, as data: whoever prints it spells
+//! the commands.
 
 use crate::invocation::{Invocation, quoted};
 
@@ -6,7 +7,8 @@ use crate::invocation::{Invocation, quoted};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Remedy {
-    /// Nothing: the program or the machine must change, as [`Finding::advice`](crate::Finding::advice) says.
+    /// Nothing: the program or the machine must change, as
+    /// [`Finding::advice`](crate::Finding::advice) says.
     Change,
     /// Start the program, unchanged, under Forkless's preloaded library.
     Run {
@@ -37,14 +39,15 @@ pub enum Remedy {
 pub enum Treatment {
     /// It speculates forks, by its defaults.
     SpeculateForks,
-    /// It speculates the forks of a program with threads: only if it is told to, because what the children do before their exec must
-    /// then be async-signal-safe.
+    /// It speculates the forks of a program with threads: only if it is told to, because what the
+    /// children do before their exec must then be async-signal-safe.
     SpeculateForksDespiteThreads,
     /// It switches user contexts without a system call.
     SwitchContexts,
     /// It has the allocator use transparent huge pages.
     UseHugePages,
-    /// It starts the programs of the C library's system() and popen() without a shell, by its defaults.
+    /// It starts the programs of the C library's system() and popen() without a shell, by its
+    /// defaults.
     SpareShells,
 }
 
@@ -54,12 +57,14 @@ pub enum Treatment {
 pub enum Check {
     /// Another diagnosis.
     Diagnose {
-        /// Of this process; of the whole machine where none of the finding's processes runs any more.
+        /// Of this process; of the whole machine where none of the finding's processes runs any
+        /// more.
         pid: Option<u32>,
     },
     /// A list of process creations.
     Log {
-        /// Of this process; of the whole machine where none of the finding's processes runs any more.
+        /// Of this process; of the whole machine where none of the finding's processes runs any
+        /// more.
         pid: Option<u32>,
     },
     /// The analysis of a shell line, which is given here as one quoted word.
@@ -76,8 +81,8 @@ pub struct StartedProgram {
 }
 
 impl StartedProgram {
-    /// A line for a shell that starts it again, with `before` in front of the program. Dots stand for arguments that are not known, or
-    /// would make the line too long to read.
+    /// A line for a shell that starts it again, with `before` in front of the program. Dots stand
+    /// for arguments that are not known, or would make the line too long to read.
     pub fn line(&self, before: &str) -> String {
         self.invocation.as_ref().and_then(|invocation| invocation.line(before)).unwrap_or_else(|| {
             format!("{before}{} ...", quoted(&self.name).unwrap_or_else(|| "PROGRAM".to_owned()))

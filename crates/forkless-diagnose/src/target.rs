@@ -1,4 +1,4 @@
-//! Which processes are watched, and the checks that can be made before anything is loaded.
+//! The processes to watch, and the checks that need nothing loaded.
 
 use std::ffi::OsString;
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::error::WatchError;
 use crate::procfs;
 
-/// What to watch. Children of what is watched are watched too.
+/// The processes to watch. Their children are watched too.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WatchTarget {
     /// One process and the descendants it has and will have.
@@ -21,7 +21,7 @@ pub enum WatchTarget {
     Command(Vec<OsString>),
 }
 
-/// A target found on this machine: proof that it is there, and what the tiers need to watch it.
+/// A target that exists on this machine, with the data that the tiers need to watch it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResolvedTarget {
     pub(crate) all: bool,
@@ -35,8 +35,8 @@ impl WatchTarget {
     /// Looks the target up.
     ///
     /// # Errors
-    /// [`WatchError::NoProcess`] if there is no such process, [`WatchError::NoCgroup`] if the path is not a cgroup of
-    /// the unified hierarchy, [`WatchError::EmptyCommand`] without a command.
+    /// [`WatchError::NoProcess`] if there is no such process, [`WatchError::NoCgroup`] if the path
+    /// is not a cgroup of the unified hierarchy, [`WatchError::EmptyCommand`] without a command.
     pub fn resolve(&self) -> Result<ResolvedTarget, WatchError> {
         let mut resolved = ResolvedTarget {
             all: false,
@@ -65,14 +65,15 @@ impl WatchTarget {
     }
 }
 
-/// The id, depth and directory of a cgroup. The id is the directory's inode number (`cgroup_id()`, kernfs).
+/// The id, depth and directory of a cgroup. The id is the directory's inode number (`cgroup_id()`,
+/// kernfs).
 fn cgroup_id(path: &Path) -> Result<(u64, u32, PathBuf), WatchError> {
     let error = |why: &str| WatchError::NoCgroup { path: path.to_owned(), why: why.to_owned() };
     let roots = procfs::cgroup_roots().map_err(|e| error(&e.to_string()))?;
     if roots.is_empty() {
         return Err(error("no cgroup2 file system is mounted: mount -t cgroup2 none /sys/fs/cgroup"));
     }
-    // Both spellings that people use: a directory, and the name in /proc/PID/cgroup.
+    // People give a directory, or the name in /proc/PID/cgroup.
     let named = path.strip_prefix("/").unwrap_or(path);
     let directory = std::iter::once(path.to_owned())
         .chain(roots.iter().map(|root| root.join(named)))

@@ -1,4 +1,4 @@
-//! The ways to watch.
+//! The ways to watch: how the kernel is asked.
 
 use std::fmt;
 
@@ -9,13 +9,16 @@ use serde::Serialize;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Tier {
-    /// BPF with fentry: creations are timed around `kernel_clone`, other system calls pay for nothing.
+    /// BPF with fentry: times `kernel_clone` itself, so other system calls cost nothing more.
     BpfFentry,
-    /// BPF on tracepoints with type information: complete, some nanoseconds on every system call.
+    /// BPF on tracepoints with type information: complete, costs some nanoseconds on every system
+    /// call.
     BpfTracepoints,
-    /// Perf events: creations, execs and exits; full forks told by tracepoint or by page faults. No system calls.
+    /// Perf events: creations, execs and exits. A tracepoint or page faults tell full forks. No
+    /// system calls.
     Perf,
-    /// /proc, for one's own processes: counts are lower bounds, nothing is timed, costs are predicted.
+    /// /proc, for the user's own processes: counts are lower bounds, nothing is timed, costs are
+    /// predicted.
     Procfs,
 }
 

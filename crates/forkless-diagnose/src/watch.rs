@@ -1,7 +1,8 @@
-//! Loads the BPF programs, hands out what they record, and takes everything out of the kernel again when dropped.
+//! Loads the BPF programs, hands out what they record, and takes everything out of the kernel again
+//! when dropped.
 //!
-//! Nothing is pinned: programs, links and maps live by this process's descriptors, so that even SIGKILL leaves nothing
-//! behind.
+//! Nothing is pinned: programs, links and maps live by this process's descriptors, so that even
+//! SIGKILL leaves nothing behind.
 
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -22,19 +23,21 @@ use crate::target::{ResolvedTarget, WatchTarget};
 use crate::tier::Tier;
 use crate::{answering, batch, command};
 
-/// What to watch and how closely.
+/// The processes to watch, and how closely.
 #[derive(Debug, Clone)]
 pub struct WatchOptions {
-    /// Which processes.
+    /// The processes.
     pub target: WatchTarget,
-    /// Count system calls too (findings 4 to 8). Costs every system call of the machine some 110 nanoseconds.
+    /// Count system calls too (findings 4 to 8). Costs every system call of the machine some 110
+    /// nanoseconds.
     pub system_calls: bool,
-    /// Time every creation from its system call to the caller's return from it. Without fentry this costs every
-    /// system call of the machine some 100 nanoseconds; when `false`, full forks are timed from the copy of the
-    /// memory on, at no cost, and how long a vfork's caller waited is not known.
+    /// Time every creation from its system call to the caller's return. Without fentry this costs
+    /// every system call of the machine some 100 nanoseconds. If `false`, a full fork is timed from
+    /// the copy of its memory on, at no cost, and a vfork's waiting time is not known.
     pub exact_times: bool,
-    /// Count write-protect faults from the start: the programs see every page fault and page allocation of the machine and
-    /// cost each some 60 nanoseconds. A [`Diagnosis`](crate::Diagnosis) begins by itself when somebody forks in full.
+    /// Count write-protect faults from the start. This costs every page fault and page allocation
+    /// of the machine some 60 nanoseconds. If `false`, a [`Diagnosis`](crate::Diagnosis) begins to
+    /// count at the first full fork of much memory.
     pub faults: bool,
     /// Use this tier and no other; `None` takes the best that works.
     pub tier: Option<Tier>,
@@ -56,7 +59,8 @@ impl WatchOptions {
     }
 }
 
-/// A running watch. Dropping it detaches and unloads everything, and kills nothing: a command that was started runs on.
+/// A running watch. Dropping it detaches and unloads all BPF programs. A command that it started
+/// runs on.
 pub struct Watch {
     // Programs and links live in here.
     bpf: Ebpf,
@@ -64,7 +68,7 @@ pub struct Watch {
     tier: Tier,
     child: Option<Child>,
     tracks_faults: bool,
-    /// Whether maps are read in batches: until the kernel has refused it.
+    /// Whether to read maps in batches. `false` once the kernel has refused it.
     batches: Cell<bool>,
 }
 
@@ -125,7 +129,7 @@ impl Watch {
         }
         let mut bpf = loader.load(OBJECT).map_err(load_error)?;
 
-        // The watched set first, so that the first event already finds it.
+        // Fill the watched set before the programs run: the first event must find it.
         let mut watched = open_watched(&mut bpf)?;
         for pid in &target.pids {
             watched.insert(pid, 1, 0).map_err(map_error("watched"))?;
@@ -141,7 +145,7 @@ impl Watch {
         if let Some(argv) = &target.command {
             watch.child = Some(watch.run(argv)?);
         } else if let WatchTarget::Pid(pid) = options.target {
-            // Children made between the first look and the attachment.
+            // Add the children made between the first look at /proc and the attachment.
             let mut watched = open_watched(&mut watch.bpf)?;
             for pid in crate::procfs::with_descendants(pid) {
                 watched.insert(pid, 1, 0).map_err(map_error("watched"))?;
@@ -150,8 +154,8 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Starts the command so that it is watched from its first instruction: while our own process is listed, the
-    /// kernel side lists the children we create.
+    /// Starts the command so that it is watched from its first instruction: while our own process
+    /// is in the watched set, the kernel side adds each child that we create.
     fn run(&mut self, argv: &[OsString]) -> Result<Child, WatchError> {
         let own = std::process::id();
         let mut watched = open_watched(&mut self.bpf)?;
@@ -161,8 +165,9 @@ impl Watch {
         child
     }
 
-    /// Begins to count write-protect faults (idempotent), where a tracepoint tells them: not on aarch64. The programs see every page fault and page allocation of the
-    /// machine and cost each some 60 nanoseconds: worth it only while somebody forks in full.
+    /// Begins to count write-protect faults, if not yet begun. On aarch64 no tracepoint reports
+    /// them. Counting costs every page fault and page allocation of the machine some 60
+    /// nanoseconds, so it is only for when a process forks in full.
     ///
     /// # Errors
     /// [`WatchError::Program`] or [`WatchError::NotPermitted`].
@@ -176,7 +181,7 @@ impl Watch {
         Ok(())
     }
 
-    /// What cannot be seen here that others can see by the same tier, for the report.
+    /// Facts that this machine hides though its tier shows them elsewhere, for the report.
     pub(crate) fn limits(&self) -> Vec<String> {
         let mut limits = Vec::new();
         if !load::sees_faults(&self.bpf) {
@@ -188,28 +193,29 @@ impl Watch {
         limits
     }
 
-    /// The number of the command, if the target is one.
+    /// The pid of the command, if the target is a command.
     pub(crate) fn command_pid(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
 
-    /// How the kernel is asked.
+    /// The tier in use.
     pub(crate) fn tier(&self) -> Tier {
         self.tier
     }
 
-    /// The command, if the target is one.
+    /// The command, if the target is a command.
     pub fn command(&mut self) -> Option<&mut Child> {
         self.child.as_mut()
     }
 
-    /// Whether the target is a command that has ended. It is left unreaped, so that /proc still knows its times; call
-    /// [`command`](Self::command) to collect its status.
+    /// Whether the target is a command that has ended. It is left unreaped, so that /proc still
+    /// knows its times; call [`command`](Self::command) to collect its status.
     pub fn command_ended(&self) -> bool {
         self.child.as_ref().is_some_and(command::has_ended)
     }
 
-    /// Waits up to `timeout` and hands over what has arrived. A signal ends the wait early.
+    /// Waits up to `timeout` and hands over the events that have arrived. A signal ends the wait
+    /// early.
     ///
     /// # Errors
     /// [`WatchError::Wait`] if poll(2) fails.
@@ -240,7 +246,7 @@ impl Watch {
     pub fn living(&self) -> Result<Vec<Creation>, WatchError> {
         let map = self.bpf.map("live").ok_or_else(|| missing_map("live"))?;
         let map: BpfHashMap<_, u32, RawCreation> = BpfHashMap::try_from(map).map_err(map_error("live"))?;
-        // An entry that is deleted under the iteration restarts it: the same one may come twice.
+        // A deleted entry restarts the iteration: an entry may come twice.
         let mut found: Vec<Creation> =
             map.iter().flatten().map(|(_, raw)| Creation::from_raw(&raw)).collect();
         found.sort_by_key(|c| (c.at_ns, c.child));
@@ -248,7 +254,7 @@ impl Watch {
         Ok(found)
     }
 
-    /// What has been counted so far.
+    /// The counts so far.
     ///
     /// # Errors
     /// [`WatchError::Map`].
@@ -266,7 +272,8 @@ impl Watch {
         }))
     }
 
-    /// Write-protect faults of a process since its first full fork that was seen: (pages copied, pages reused).
+    /// Write-protect faults of a process since its first full fork that was seen: (pages copied,
+    /// pages reused).
     pub(crate) fn faults_after_fork(&self, pid: u32) -> Option<(u64, u64)> {
         let map: BpfHashMap<_, u32, RawAfterFork> =
             BpfHashMap::try_from(self.bpf.map("after_forks")?).ok()?;
@@ -274,7 +281,7 @@ impl Watch {
         Some(((raw.copied as i64).max(0) as u64, (raw.reused as i64).max(0) as u64))
     }
 
-    /// The reads that a process's partial writes to block devices have made it wait for.
+    /// Device reads that a process waited for because of its partial writes.
     pub(crate) fn block_reads(&self, pid: u32) -> Option<BlockReads> {
         let map: BpfHashMap<_, u32, RawBlockReads> =
             BpfHashMap::try_from(self.bpf.map("block_reads")?).ok()?;
@@ -282,12 +289,12 @@ impl Watch {
         Some(BlockReads { reads, timed, ns })
     }
 
-    /// The system calls counted so far, by place and class, in no order.
+    /// The system calls counted so far, by call site and class, unordered.
     pub(crate) fn calls(&self) -> Result<Vec<CallCount>, WatchError> {
         if self.batches.get() {
             match self.calls_in_batches(batch::AT_ONCE) {
                 Ok(found) => return Ok(found),
-                // Whatever the reason: the other way needs less.
+                // Whatever the reason: reading one by one needs less of the kernel.
                 Err(_) => self.batches.set(false),
             }
         }
@@ -310,7 +317,8 @@ impl Watch {
         let map = self.bpf.map("calls").ok_or_else(|| missing_map("calls"))?;
         let map: PerCpuHashMap<_, RawCallKey, RawCall> =
             PerCpuHashMap::try_from(map).map_err(map_error("calls"))?;
-        // The iteration begins again when the entry it stands on goes: on a busy machine it would have no end.
+        // The iteration restarts when its present entry is deleted. On a busy machine it would
+        // never end.
         let mut found: Vec<CallCount> = map
             .iter()
             .take(2 * CALL_PLACES)
@@ -326,7 +334,7 @@ impl Watch {
 /// Entries of the map `calls`.
 const CALL_PLACES: usize = 16_384;
 
-/// The system calls whose successes are counted, a bit each: `answering` of the kernel side.
+/// The system calls whose successes the kernel side counts, one bit each: its variable `answering`.
 fn answering_calls() -> [u64; 8] {
     let mut bits = [0u64; 8];
     for number in (0..512u16).filter(|number| answering::only_answers(*number)) {
@@ -352,13 +360,14 @@ mod tests {
         assert!(matches!(error, WatchError::TierTooWeak | WatchError::Unsupported { .. }), "{error}");
     }
 
-    /// In a process of its own: the kernel's type information takes more memory for a moment than other tests allow.
+    /// Runs in its own process: loading the kernel's type information takes more memory than the
+    /// memory tests allow.
     #[test]
     fn a_table_read_in_batches_of_any_size_and_one_by_one_says_the_same() {
         crate::alone::alone("watch::tests::read_in_batches_and_one_by_one");
     }
 
-    /// More places than come in one batch, whose counts do not change any more.
+    /// Makes more call sites than fit in one batch. Their counts no longer change.
     #[test]
     #[ignore = "run by the test before it"]
     fn read_in_batches_and_one_by_one() {
@@ -385,7 +394,7 @@ mod tests {
             Ok(found) => assert_eq!(sorted(found), one_by_one),
             Err(error) => return eprintln!("SKIPPED: no batches: {error}"),
         }
-        // With room for one entry, every bucket of two is refused at first.
+        // With room for one entry, the kernel first refuses every bucket of two.
         assert_eq!(sorted(watch.calls_in_batches(1).expect("as before")), one_by_one);
         drop(watch.command().map(Child::wait));
     }

@@ -43,7 +43,8 @@ impl Tally {
     }
 }
 
-/// Makes room in a full table: the half with the least weight goes, so that a watch of any length sees what matters now.
+/// Makes room in a full table: removes the half with the least weight. So a watch of any length
+/// still sees the entries that matter.
 pub(super) fn forget_the_least<K: Clone + Eq + std::hash::Hash, V>(
     table: &mut HashMap<K, V>,
     weight: impl Fn(&V) -> f64,
@@ -51,7 +52,7 @@ pub(super) fn forget_the_least<K: Clone + Eq + std::hash::Hash, V>(
     forget_the_least_of(table, |_, _| true, weight)
 }
 
-/// The same, of entries that may go: half of them.
+/// The same among the entries that may go: removes half of them.
 pub(super) fn forget_the_least_of<K: Clone + Eq + std::hash::Hash, V>(
     table: &mut HashMap<K, V>,
     may_go: impl Fn(&K, &V) -> bool,

@@ -1,5 +1,5 @@
-//! Names of cgroups by their numbers, for creations whose caller was gone before it could be asked: a service's shells live for a
-//! millisecond, and are the service's all the same.
+//! Names of cgroups by their numbers, for creations whose caller had ended before /proc was read. A
+//! service's shell lives for a millisecond and still belongs to the service.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use crate::procfs::cgroup_roots;
 
-/// Between two walks through the hierarchy for numbers that nobody has told.
+/// Least time between two walks through the hierarchy for unknown numbers.
 const EVERY: Duration = Duration::from_secs(10);
 /// Larger hierarchies are not walked to their end.
 const MAX_NAMES: usize = 16_384;
 
-/// What is known of the unified hierarchy.
+/// The known part of the unified hierarchy.
 #[derive(Debug, Default)]
 pub(super) struct CgroupNames {
     names: HashMap<u64, String>,
@@ -22,10 +22,11 @@ pub(super) struct CgroupNames {
 }
 
 impl CgroupNames {
-    /// The name of cgroup `id` (the number of its directory; 0 where it was not seen), which /proc has just told if `told` is there.
+    /// The name of cgroup `id`, which is the inode of its directory, or 0 if unknown. `told` is the
+    /// name that /proc gives for the process.
     pub(super) fn name<'n>(&'n mut self, id: u64, told: Option<&'n str>) -> Option<&'n str> {
         if let Some(told) = told {
-            // A process that was moved had another number when it made the call.
+            // A process that has moved since its call was in another cgroup then.
             if id != 0 && self.names.len() < MAX_NAMES && !self.names.contains_key(&id) {
                 self.learn_if_right(id, told);
             }

@@ -1,4 +1,4 @@
-//! Sums up events as they arrive, in bounded memory: by place of the call and by what came of it. Judges nothing.
+//! Sums up events as they arrive, by call site and outcome, in bounded memory. It judges nothing.
 
 mod bounded;
 mod cgroup;
@@ -32,20 +32,21 @@ use crate::shell;
 use crate::stack::{Frame, Sighting, Unwinder};
 use crate::watch::Watch;
 
-/// Calls of one place and class.
+/// Calls of one call site and class.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Calls {
     pub(crate) count: u64,
     pub(crate) same: u64,
     pub(crate) bytes: u64,
-    /// A result that was seen.
+    /// One of the results.
     pub(crate) last: i64,
-    /// What the kernel side's entry said at the last look: it may make room and begin again.
+    /// The kernel side's figures at the last look. Its entry may be evicted and begin again at
+    /// zero.
     seen: (u64, u64, u64),
 }
 
 impl Calls {
-    /// Takes over what is new; returns how many calls that is.
+    /// Adds the calls since the last look and returns their number.
     fn follow(&mut self, now: &CallCount) -> u64 {
         let (count, same, bytes) = if now.count < self.seen.0 { (0, 0, 0) } else { self.seen };
         self.count += now.count - count;
@@ -57,8 +58,8 @@ impl Calls {
     }
 }
 
-/// When to look through the kernel side's table of system calls: each look may cost milliseconds, and is to stay a fiftieth of the
-/// time at most.
+/// When to read the kernel side's table of system calls. Each reading may take milliseconds;
+/// together they are to take a fiftieth of the time at most.
 #[derive(Debug, Default)]
 struct Walk {
     began: Option<Instant>,
@@ -87,31 +88,31 @@ pub(crate) type Stacks = Vec<(Vec<Frame>, u64)>;
 
 const MAX_GROUPS: usize = 16_384;
 const MAX_NAMES: usize = 16_384;
-/// Places from which one process starts shells.
+/// Call sites from which one process starts shells.
 const MAX_SHELL_SITES: usize = 64;
-/// Memory, in bytes, from which on a forking process is asked for its page kinds.
+/// Least memory, in bytes, of a forking process whose page kinds are read.
 const PAGE_KINDS_FROM: u64 = 16 << 20;
-/// Memory, in bytes, from which on the preloaded library speculates a fork. How a process with less was started is not asked: that
-/// remedy is not for it.
+/// Least memory, in bytes, of a process whose forks the preloaded library speculates. The remedy is
+/// not for smaller ones, so their command lines are not read.
 pub(crate) const SPECULATED_FROM: u64 = 8 << 20;
 
-/// Everything that was collected.
+/// Everything collected in a watch.
 #[derive(Debug)]
 pub(crate) struct Collected {
     pub(crate) groups: HashMap<(CallSite, Outcome), Group>,
     pub(crate) failed: HashMap<u32, FailedExecs>,
     pub(crate) shells: HashMap<(u32, shell::Fate), ShellGroup>,
     pub(crate) names: HashMap<u32, ProcessName>,
-    /// Of processes that a remedy may start anew.
+    /// Invocations of processes that a remedy may start again.
     pub(crate) invocations: HashMap<u32, Invocation>,
     pub(crate) stacks: HashMap<CallSite, Stacks>,
     pub(crate) pages: HashMap<u32, PageHistory>,
     pub(crate) faults: HashMap<u32, (u64, u64)>,
     pub(crate) calls: HashMap<(u32, u16, u16, u64), Calls>,
-    /// By process: reads that its partial writes to devices waited for.
+    /// By process: the reads that its partial writes to devices waited for.
     pub(crate) block_reads: HashMap<u32, BlockReads>,
     pub(crate) cpu: HashMap<u32, CpuTime>,
-    /// By process, where the CPU clock is sampled.
+    /// By process, if the CPU clock is sampled.
     pub(crate) samples: HashMap<u32, CpuSamples>,
     pub(crate) totals: Totals,
     pub(crate) creations: u64,
@@ -122,16 +123,17 @@ pub(crate) struct Collected {
     pub(crate) by_cgroup: ByCgroup,
     cgroups: CgroupNames,
     pub(crate) sums: Sums,
-    /// The beginning of the watch, as processes' starts are told.
+    /// The beginning of the watch, in the unit of processes' start times.
     began_ticks: u64,
     calls_walk: Walk,
     judge: shell::Judge,
     unwinder: Unwinder,
-    /// Where stacks whose processes were met, and may be gone by now, get their names. Started for the first of them.
+    /// The thread that names stacks. Their processes may be gone by then. It starts with the first
+    /// stack.
     naming: Option<Naming>,
-    /// Stacks that came while no thread could be started.
+    /// Stacks lost because no thread could be started.
     never_named: u64,
-    /// Lives of the programs that a living shell has started.
+    /// By living shell: the summed lives of the programs it started.
     shell_children: HashMap<u32, f64>,
 }
 
@@ -167,7 +169,8 @@ impl Collected {
         }
     }
 
-    /// Takes one event in. True if somebody copies enough memory for its faults to be worth counting.
+    /// Takes one event in. Returns whether it is a fork of so much memory that its write-protect
+    /// faults should be counted.
     pub(crate) fn event(&mut self, event: Event) -> bool {
         match event {
             Event::Created(creation) => {
@@ -181,7 +184,8 @@ impl Collected {
         }
     }
 
-    /// Only what must be done while the process is there: its maps are read and its files opened. Symbols are read by another thread.
+    /// Does only the work that needs the living process: reads its maps and opens its files.
+    /// Another thread reads symbols.
     fn stack(&mut self, stack: StackTop) {
         let pid = stack.site.pid;
         let Some(sighting) = self.unwinder.meet(stack) else { return };
@@ -195,7 +199,7 @@ impl Collected {
         }
     }
 
-    /// Takes back the stacks that have their names by now. Never waits.
+    /// Takes back the stacks that already have names. Never waits.
     pub(crate) fn take_names(&mut self) {
         while let Some(named) = self.naming.as_mut().and_then(Naming::ready) {
             self.named(named);
@@ -209,7 +213,7 @@ impl Collected {
         }
     }
 
-    /// Stacks taken in that will have no names: too many waited.
+    /// Stacks that will have no names because too many waited.
     pub(crate) fn stacks_left_out(&self) -> u64 {
         self.never_named + self.naming.as_ref().map_or(0, Naming::left_out)
     }
@@ -226,7 +230,8 @@ impl Collected {
         }
     }
 
-    /// Remembers who a process is, while it can be asked. `comm` tells that it has become somebody else.
+    /// Remembers the name of a process while /proc has it. A new `comm` means that the process has
+    /// become another program.
     fn name(&mut self, pid: u32, comm: Option<&str>) {
         let known = self.names.get(&pid);
         if known.is_some_and(|name| comm.is_none_or(|comm| name.comm == comm)) {
@@ -246,7 +251,7 @@ impl Collected {
         }
     }
 
-    /// The same for a command of our own.
+    /// Remembers the invocation of the command that the watch started.
     pub(crate) fn command(&mut self, pid: u32, argv: &[std::ffi::OsString]) {
         if let Some(invocation) = Invocation::of_command(argv) {
             self.invocations.insert(pid, invocation);
@@ -263,7 +268,7 @@ impl Collected {
         }
     }
 
-    /// Forgets the names of processes that nothing is known of any more; all of them if that is not enough.
+    /// Forgets the names of processes that no table refers to; all names if that is not enough.
     fn forget_names(&mut self) {
         let mut wanted: HashSet<u32> = self.groups.keys().map(|(site, _)| site.pid).collect();
         wanted.extend(self.shells.keys().map(|(pid, _)| *pid));
@@ -276,7 +281,8 @@ impl Collected {
         }
     }
 
-    /// Forgets the stacks of places that are forgotten: without, later places would have none.
+    /// Forgets the stacks of forgotten call sites. Otherwise the table would be full and later call
+    /// sites have no stack.
     fn forget_stacks(&mut self) {
         let Self { stacks, groups, shells, calls, .. } = self;
         let mut wanted: HashSet<(u32, u64)> = groups.keys().map(|(site, _)| (site.pid, site.ip)).collect();
@@ -305,7 +311,8 @@ impl Collected {
     fn group(&mut self, creation: &Creation) {
         let outcome = Outcome::of(creation);
         *self.outcomes.entry(outcome).or_default() += 1;
-        // Nothing is ever found in the others: most of a healthy machine's creations need no place.
+        // Other outcomes are never a finding, so most of a healthy machine's creations need no
+        // group.
         if !matches!(outcome, Outcome::ForkThenExec | Outcome::ForkAlone) {
             return;
         }
@@ -387,17 +394,18 @@ impl Collected {
         }
     }
 
-    /// The same where there is no kernel side.
+    /// The same for the tiers without BPF.
     pub(crate) fn tick_sampled(&mut self, totals: Totals) {
         self.totals = totals;
     }
 
-    /// Takes over what the CPU clock's samples say.
+    /// Takes over the samples of the CPU clock.
     pub(crate) fn cpu_samples(&mut self, samples: impl Iterator<Item = (u32, CpuSamples)>) {
         self.samples.extend(samples);
     }
 
-    /// Reads what the kernel side sums up itself. To be called about once a second, and with `end` when all of it is wanted.
+    /// Reads the sums of the kernel side. To be called about once a second, and with `end` for a
+    /// complete reading.
     pub(crate) fn tick(&mut self, watch: &Watch, end: bool) -> Result<(), WatchError> {
         self.totals = watch.totals()?;
         let forkers: HashSet<u32> = self
@@ -420,9 +428,10 @@ impl Collected {
         Ok(())
     }
 
-    /// Takes over the system calls counted, and asks who made those that may matter, while that can be asked.
+    /// Takes over the counted system calls, and asks /proc about the processes behind those that
+    /// may matter.
     fn take_calls(&mut self, watch: &Watch) -> Result<(), WatchError> {
-        // Of each process once: it may have many places.
+        // Ask once for each process: it may have many call sites.
         let mut asked = HashSet::new();
         let counted = watch.calls()?;
         for &call in &counted {
@@ -438,7 +447,7 @@ impl Collected {
                     forget_the_least(&mut self.cpu, |cpu| cpu.used() as f64);
                 }
                 if let Some(now) = procfs::cpu_ns(tgid) {
-                    // What has begun under our eyes has used none of its time before.
+                    // A process that began during the watch has used all its CPU time in the watch.
                     let is_new = procfs::start_ticks(tgid).is_some_and(|start| start >= self.began_ticks);
                     let before = if is_new { 0 } else { now };
                     self.cpu.entry(tgid).or_insert(CpuTime::since(before)).follow(now);
@@ -460,12 +469,12 @@ impl Collected {
         Ok(())
     }
 
-    /// `counted` is all that the kernel side has at present.
+    /// `counted` is the kernel side's whole table.
     fn call(&mut self, call: &CallCount, counted: &[CallCount]) {
         let key = |call: &CallCount| (call.key.tgid, call.key.nr, call.key.class, call.key.ip);
         if self.calls.len() >= MAX_GROUPS && !self.calls.contains_key(&key(call)) {
-            // Only what the kernel side has forgotten, too: else all of it would be counted once more at the next look. It has room for no
-            // more than this table.
+            // Forget only entries that the kernel side has forgotten too: any other would be
+            // counted again at the next look. The kernel side's table is no larger than this one.
             let there: HashSet<_> = counted.iter().map(key).collect();
             forget_the_least_of(&mut self.calls, |key, _| !there.contains(key), |calls| calls.count as f64);
         }
@@ -478,7 +487,8 @@ impl Collected {
         *sum += new;
     }
 
-    /// Adds the creations whose children still live, for a report; they will come again when they end.
+    /// Adds the creations whose children still live, for a report; they will come again when they
+    /// end.
     pub(crate) fn groups_with(&self, living: &[Creation]) -> HashMap<(CallSite, Outcome), Group> {
         let mut groups = self.groups.clone();
         for creation in living {
@@ -488,7 +498,8 @@ impl Collected {
         groups
     }
 
-    /// The CPU time a process had when the watch began, so that shares are of the watch's time.
+    /// Notes the CPU time that processes had used before the watch, so that shares refer to the
+    /// watch.
     pub(crate) fn baseline_cpu(&mut self, pids: &[u32]) {
         for &pid in pids {
             if let Some(now) = procfs::cpu_ns(pid) {
@@ -536,7 +547,7 @@ mod tests {
         assert!(collected.groups.len() <= MAX_GROUPS && collected.names.len() <= MAX_NAMES);
         assert!(collected.shells.len() <= MAX_GROUPS && collected.failed.len() <= MAX_NAMES);
         assert!(collected.shell_children.len() <= MAX_NAMES);
-        // What had no room is counted.
+        // Creations without room are counted.
         let grouped: u64 = collected.groups.values().map(|group| group.count).sum();
         assert_eq!(grouped + collected.ungrouped, u64::from(creations));
         let grown = resident().saturating_sub(before) >> 20;
@@ -544,7 +555,7 @@ mod tests {
         assert!(grown < 128, "{grown} MiB");
     }
 
-    /// In a process of its own: what another test holds for a moment is no memory of this one.
+    /// Runs in its own process, so that the memory of other tests is not counted.
     #[test]
     fn memory_is_bounded_whatever_comes() {
         crate::alone::alone("collect::tests::fifty_thousand_processes_and_places");
@@ -556,14 +567,14 @@ mod tests {
         flood(50_000);
     }
 
-    /// As the issue has it; takes half a minute unoptimized.
+    /// The full size of the requirement. Takes half a minute unoptimized.
     #[test]
     #[ignore = "slow; cargo test -p forkless-diagnose --release -- --ignored a_million"]
     fn a_million_processes_and_places_take_no_more() {
         flood(1_000_000);
     }
 
-    /// An entry of the kernel side that had to make room begins again at nothing, and what it said before stays counted.
+    /// An entry that the kernel side evicted begins again at zero. Its earlier counts stay.
     #[test]
     fn calls_whose_entry_began_again_are_added_up() {
         let key = RawCallKey { ip: 1, tgid: 2, nr: 3, class: 0 };
@@ -574,7 +585,8 @@ mod tests {
         }
     }
 
-    /// `needless_system_calls` fell when the table of places had to make room, and an entry that was forgotten too early was counted twice.
+    /// `needless_system_calls` fell when the table made room, and an entry forgotten too early was
+    /// counted twice.
     #[test]
     fn sums_of_calls_neither_fall_nor_count_twice_when_places_are_forgotten() {
         let mut collected = Collected::new();
@@ -600,13 +612,14 @@ mod tests {
         assert!(kept < made, "places were forgotten");
     }
 
-    /// The symbols of rustc's libraries took seconds to read on the thread that empties the ring, and thousands of records were lost.
+    /// The thread that empties the ring spent seconds on the symbols of rustc's libraries, and
+    /// thousands of records were lost.
     #[test]
     fn events_are_taken_in_while_symbols_are_read() {
         let (open, gate) = std::sync::mpsc::channel::<()>();
         let mut collected = Collected::new();
         let slow = move |_: &Sighting| {
-            // Opened, or given up by a test that has failed: then nothing has a name.
+            // The gate opens, or a failed test drops it: then no stack gets a name.
             let opened =
                 gate.recv_timeout(std::time::Duration::from_secs(20)) != Err(RecvTimeoutError::Timeout);
             let frame =
@@ -646,7 +659,8 @@ mod tests {
         assert_eq!((collected.stacks.len(), collected.stacks_left_out()), (0, 3));
     }
 
-    /// Three million creations in an hour filled the table with places that did not matter, and later ones were not seen.
+    /// Three million creations in an hour filled the table with cheap call sites, and later ones
+    /// were lost.
     #[test]
     fn what_costs_most_is_seen_however_late_it_comes() {
         let mut collected = Collected::new();

@@ -1,4 +1,4 @@
-//! What came of starting programs: execs that failed, and shells by the fate of their line.
+//! Sums about starting programs: failed execs, and shells by the fate of their line.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use super::bounded::Tally;
 use crate::creation::CallSite;
 use crate::estimate::Times;
 
-/// Execs that failed, of one process's children or of a process itself.
+/// Failed execs of one process's children, or of the process itself.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FailedExecs {
     pub(crate) creations: u64,

@@ -1,5 +1,5 @@
-//! Sums for metrics, apart from the tables, which forget: a counter that fell would read as a restart. Labels are kinds and cgroups,
-//! never pids, and the number of cgroups is bounded: the rest is summed up as `other`.
+//! Sums for metrics. They are kept apart from the tables because tables forget, and a counter that
+//! falls reads as a restart. The number of cgroups is bounded: the rest is summed up as `other`.
 
 use std::collections::HashMap;
 

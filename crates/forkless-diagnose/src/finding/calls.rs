@@ -1,4 +1,4 @@
-//! Findings 4, 5, 7, 8 and the descriptor part of 6: system calls that need not be made.
+//! Findings 4, 5, 7, 8 and the descriptor part of 6: needless system calls.
 
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ struct Merged {
     calls: Calls,
     /// CPU time of these processes over the watch, nanoseconds; 0 if it could not be read.
     cpu_ns: u64,
-    /// The place with most calls.
+    /// The call site with most calls.
     place: (u64, CallSite),
     nr: u16,
 }
@@ -34,7 +34,7 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
     all.sort_by_key(|(key, _)| **key);
     for ((pid, nr, class, ip), calls) in all {
         let process = context.name(*pid, "?");
-        // Opening and stat-ing the zone are one finding, whatever the system call.
+        // open and stat of the zone file are one finding.
         let (family, number) = match *class {
             CLASS_LOCALTIME | CLASS_ZONEINFO => (CLASS_LOCALTIME, 0),
             class => (class, *nr),
@@ -85,7 +85,7 @@ struct Text {
     check: Check,
 }
 
-/// A finding if the calls are a share of the process's time and of a CPU that is worth a word.
+/// A finding, if the calls take enough of the process's CPU time and of a CPU.
 fn finding(
     context: &Context<'_>,
     merged: &Merged,
@@ -94,7 +94,8 @@ fn finding(
 ) -> Option<Finding> {
     let count = merged.calls.count;
     let ns = each.mid * count as f64;
-    // CPU time comes in ticks of 10 ms: a process that used less is measured by the clock.
+    // CPU time comes in ticks of 10 ms: for a process that used little, the watch's length is taken
+    // instead.
     let cpu_ns = if merged.cpu_ns >= 50_000_000 { merged.cpu_ns as f64 } else { context.window_ns };
     let process_share = ns / cpu_ns;
     if context.share(ns) < context.thresholds.share || process_share < context.thresholds.process_share {
@@ -136,7 +137,7 @@ fn finding(
     })
 }
 
-/// The innermost named function, which for these calls is the C library's.
+/// The innermost named function: for these calls, a function of the C library.
 fn function(stack: &[Frame]) -> Option<&str> {
     stack.iter().find_map(|frame| frame.function.as_deref())
 }
@@ -154,7 +155,8 @@ fn signal_mask(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let stack = context.stack(&merged.place.1);
     let names = || stack.iter().take(2).filter_map(|frame| frame.function.as_deref());
     let switching = names().any(|name| name.contains("context"));
-    // A switch without the mask spares more than the call: glibc saves the floating-point environment around it.
+    // A switch without the mask saves more than the call: glibc also saves the floating-point
+    // environment.
     let switch =
         if names().any(|name| name.contains("swapcontext")) { model.swapcontext } else { model.getcontext };
     let each = switch.filter(|_| switching).unwrap_or(model.sigprocmask);
@@ -216,8 +218,8 @@ fn close_loop(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     })
 }
 
-/// What the writer waits for the reads it causes: measured, from the submission of each until it ran again. A block that is
-/// written in full is not read first, so all of it is saved.
+/// Counts the writer's waiting for the reads that it causes, from each read's submission until the
+/// writer runs again. A block written in full is not read first, so all the waiting is saved.
 fn block_writes(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let count = merged.calls.count;
     let reads = merged.pids.iter().filter_map(|pid| context.collected.block_reads.get(pid)).fold(
@@ -234,7 +236,7 @@ fn block_writes(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     }
     let each_read = reads.ns as f64 / reads.timed.max(1) as f64;
     let reads_a_write = reads.reads as f64 / count as f64;
-    // Reads come one by one: their number is a count, and two deviations of it the interval.
+    // The number of reads is a count. Its interval is two standard deviations.
     let margin = 1.0 / (reads.timed.max(1) as f64).sqrt();
     let wait = each_read * reads_a_write;
     let saving_each = Estimate { low: wait * (1.0 - margin), mid: wait, high: wait * (1.0 + margin) };
@@ -275,7 +277,7 @@ fn block_writes(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     })
 }
 
-/// Errors that mean "not yet": asking again is the point.
+/// Errors that mean "not yet": the program is right to ask again.
 fn means_again(result: i64) -> bool {
     [libc::EAGAIN, libc::EINTR, libc::ETIMEDOUT, libc::EINPROGRESS]
         .iter()
@@ -284,14 +286,14 @@ fn means_again(result: i64) -> bool {
 
 fn constant(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let calls = merged.calls;
-    // Each CPU's first result has none before it to be compared with.
+    // A CPU's first result has no predecessor to compare with.
     let same = calls.same as f64 >= calls.count as f64 * 0.99;
     let fails = calls.last < 0 && !means_again(calls.last);
     let clock = clock_call(merged.nr);
     if !(clock || same && (asks_only(merged.nr) || fails)) {
         return None;
     }
-    // A large share: these calls are cheap, and a few are in every program.
+    // The threshold is higher: these calls are cheap, and every program makes a few.
     let context =
         &Context { thresholds: super::Thresholds { process_share: 0.05, ..context.thresholds }, ..*context };
     let name =

@@ -1,4 +1,5 @@
-//! Finding 6, its exec part: searches along PATH, programs that are not there, files still open for writing.
+//! Finding 6, its exec part: searches along PATH, programs that are not there, files still open for
+//! writing.
 
 use std::collections::HashMap;
 
@@ -9,7 +10,7 @@ use crate::invocation::quoted;
 use crate::procfs::ProcessName;
 use crate::remedy::{Check, Remedy};
 
-/// A program that is missing once is an accident; this many times a loop.
+/// From this many execs of a missing program on, it is a loop and no accident.
 const MISSING_FROM: u64 = 3;
 
 pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
@@ -76,7 +77,7 @@ fn finding(
     }
 }
 
-/// A command that asks about a file; its path may be anything that some program has made up.
+/// A command about a file. Any program may have made up its path, so it is quoted.
 fn about_file(command: &str, path: &str, pids: &[u32]) -> Check {
     quoted(path)
         .map_or_else(|| super::diagnose_again(pids), |path| Check::Command(format!("{command} {path}")))
@@ -127,7 +128,7 @@ fn missing(
         advice: "Install the program or correct its path; check for it before creating a process",
         check: about_file("ls -l", &path, pids),
     };
-    // The whole creation is for nothing.
+    // The whole creation is wasted.
     let each = context.model.spawn.plus(context.model.failed_exec);
     Some(finding(context, FindingKind::MissingProgram, process, pids, count, each, text))
 }

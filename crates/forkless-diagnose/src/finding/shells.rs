@@ -1,4 +1,4 @@
-//! Finding 3: shells started for lines that do not need one.
+//! Finding 3: shells started for lines that need none.
 
 use std::collections::HashMap;
 
@@ -35,8 +35,9 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
     callers.into_values().filter_map(|caller| needless(context, &caller)).collect()
 }
 
-/// Whether the C library's system() or popen() has started the shell. [`Treatment::SpareShells`] knows their lines; a program that
-/// executes `/bin/sh -c` itself (Perl, Node.js, Python's subprocess) gets its shell there, too.
+/// Whether the C library's system() or popen() has started the shell. [`Treatment::SpareShells`]
+/// knows their lines; a program that executes `/bin/sh -c` itself (Perl, Node.js, Python's
+/// subprocess) gets its shell there, too.
 fn is_libcs(stack: &[Frame]) -> bool {
     let names = [
         "system",
@@ -49,7 +50,8 @@ fn is_libcs(stack: &[Frame]) -> bool {
         "_IO_new_proc_open",
     ];
     let named = |frame: &Frame| frame.function.as_deref().is_some_and(|function| names.contains(&function));
-    // Of a stripped libc only what it exports has names: there something nameless of its own calls posix_spawn.
+    // A stripped libc has names only for its exports. There a nameless function of libc calls
+    // posix_spawn.
     let nameless = |pair: &[Frame]| {
         pair[0].function.as_deref() == Some("posix_spawn")
             && pair[1].function.is_none()
@@ -74,7 +76,7 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
     for group in &caller.needless {
         overhead.merge(&group.overhead);
     }
-    // Measured where the shell's programs were seen to end; else the price of a shell on this machine.
+    // Measured if the shell's programs were seen to end, else the price of a shell on this machine.
     let saving_each: Estimate = if overhead.count() > 0 {
         overhead.median().at_least_zero()
     } else {
@@ -131,7 +133,8 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
 mod tests {
     use super::*;
 
-    /// The preloaded library was the remedy for the shells of Node.js and of Python's subprocess, which it does not spare.
+    /// The remedy for shells of Node.js and Python's subprocess was the preloaded library, which
+    /// does not spare them.
     #[test]
     fn only_the_c_librarys_shells_are_spared_by_run() {
         let stack = |functions: &[&str]| -> Vec<Frame> {

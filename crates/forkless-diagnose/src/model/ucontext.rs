@@ -1,5 +1,5 @@
-//! What glibc's user contexts cost: their one system call, and the saving of registers and floating-point state around it, which
-//! a switch without the mask does not make either.
+//! The cost of glibc's user contexts: one system call, and saving registers and floating-point
+//! state. A switch without the mask does neither.
 
 #![expect(unsafe_code, reason = "getcontext, makecontext and swapcontext are what is measured")]
 
@@ -12,7 +12,8 @@ use libc::ucontext_t;
 use super::repeated;
 use crate::estimate::Estimate;
 
-/// Enough for a function that calls another, with room for the dynamic linker's first look-up of it.
+/// Enough for a function that calls another, with room for the dynamic linker's first look-up of
+/// it.
 const STACK: usize = 64 << 10;
 
 struct Pair {
@@ -21,15 +22,16 @@ struct Pair {
 }
 
 thread_local! {
-    /// makecontext(3) hands over integers only.
+    /// makecontext(3) passes integers only, so the pointer goes through here.
     static PAIR: Cell<*mut Pair> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// What runs on the other stack: goes back as soon as it is called, every time.
+/// Runs on the other stack and switches back at once, every time.
 extern "C" fn go_back() {
     let pair = PAIR.get();
     loop {
-        // SAFETY: `swapcontext` below set the pointer to its own pair, which lives as long as this context is switched to.
+        // SAFETY: `swapcontext` below set the pointer to its own pair, which lives as long as this
+        // context is switched to.
         let there = unsafe { (*pair).there.as_mut_ptr() };
         // SAFETY: as above.
         let here = unsafe { (*pair).here.as_ptr() };
@@ -38,7 +40,7 @@ extern "C" fn go_back() {
     }
 }
 
-/// One switch, of two a round.
+/// The cost of one switch. A round has two.
 pub(super) fn swapcontext() -> Estimate {
     let mut stack = vec![0u8; STACK];
     let mut pair = Pair { here: MaybeUninit::uninit(), there: MaybeUninit::uninit() };
@@ -55,7 +57,8 @@ pub(super) fn swapcontext() -> Estimate {
     let here = pair.here.as_mut_ptr();
     PAIR.set(&raw mut pair);
     let round = repeated(|| {
-        // SAFETY: both contexts and the stack outlive the loop, and the other side comes back at once.
+        // SAFETY: both contexts and the stack outlive the loop, and the other side comes back at
+        // once.
         unsafe { libc::swapcontext(here, there) };
     });
     PAIR.set(ptr::null_mut());

@@ -1,9 +1,11 @@
 //! From perf records to process creations, in the order of their times.
 //!
-//! A FORK record does not tell whether memory was copied. Where the tracepoint that does may not be read, the child's own
-//! page faults do: file pages are not copied by a fork (`vma_needs_copy()` in the kernel's mm/memory.c), so the first
-//! instruction that a forked child executes faults on its own address. A child that shares its parent's memory runs on
-//! pages that the parent has just run on. Its stack at that fault is a copy of its parent's at the call, and names the place.
+//! A FORK record does not tell whether memory was copied; a tracepoint does. If that may not be
+//! read, the child's page faults tell. A fork does not copy the mappings of file pages
+//! (`vma_needs_copy()` in the kernel's mm/memory.c), so a forked child's first instruction faults
+//! on its own address. A child that shares its parent's memory runs on pages that the parent has
+//! just used. The child's stack at that first fault is a copy of its parent's, and gives the call
+//! site.
 
 use std::collections::HashMap;
 
@@ -12,28 +14,29 @@ use crate::creation::{CallSite, CallerMemory, CloneFlags, Creation, CreationKind
 use crate::event::{CpuSamples, Event, StackTop, Totals};
 use crate::procfs;
 
-/// Children that live at once; more are counted as lost.
+/// Children followed at one time. Further ones are counted as lost.
 const MAX_CHILDREN: usize = 16_384;
-/// Callers whose places, and threads whose allocations, are remembered.
+/// Callers whose call sites, and threads whose allocations, are remembered.
 const MAX_CALLERS: usize = 16_384;
-/// A child that faults so often before its exec has memory of its own, though its first fault was missed. Each fault comes
-/// twice where stacks are sampled.
+/// A child with this many faults before its exec has its own memory, even if its first fault was
+/// missed. With stack samples each fault comes twice.
 const FAULTS_OF_A_COPY: u32 = 16;
 /// `syscall`, or `svc #0`.
 #[cfg(target_arch = "x86_64")]
 const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
 #[cfg(target_arch = "aarch64")]
 const SYSTEM_CALL: [u8; 4] = 0xd400_0001_u32.to_le_bytes();
-/// `CLONE_VM`. Also how a creation is marked of which it is not known that memory was copied: never an accusation.
+/// `CLONE_VM`. It also marks creations of which it is not known whether memory was copied: they are
+/// never a finding.
 const SHARED: u64 = 0x100;
-/// `CLONE_VFORK` without `CLONE_VM`: what a fork looks like that `forkless run` has speculated.
+/// `CLONE_VFORK` without `CLONE_VM`: the flags of a speculated fork.
 const SPECULATED: u64 = 0x4000;
 
 /// A child from its creation to its end.
 #[derive(Debug)]
 struct Tracked {
     creation: Creation,
-    /// The tracepoint said so, or the child's faults.
+    /// The flags, by the tracepoint or the child's faults.
     flags: Option<u64>,
     /// The caller's last allocation before it.
     allocated: Option<u64>,
@@ -44,23 +47,24 @@ struct Tracked {
 #[derive(Debug, Default)]
 pub(super) struct Follow {
     children: HashMap<u32, Tracked>,
-    /// The place where a process was last seen to create another.
+    /// By process: the call site of its last known creation.
     sites: HashMap<u32, CallSite>,
-    /// Of threads: when they last allocated what a new memory descriptor needs.
+    /// By thread: the time of its last allocation for a memory descriptor.
     allocations: HashMap<u32, u64>,
-    /// Of threads: the process they have just created, `None` for a thread. The tracepoint comes right after the record
-    /// (copy_process() and kernel_clone() in kernel/fork.c).
+    /// By thread: the process it has just created, `None` for a thread. The tracepoint comes right
+    /// after the record (copy_process() and kernel_clone() in kernel/fork.c).
     made: HashMap<u32, Option<u32>>,
     texts: HashMap<u32, Option<std::ops::Range<u64>>>,
-    /// Of callers since their exec, as they last were: the last forks of a short program are read when it is gone.
+    /// By caller: its memory when last seen since its exec. A short program's last forks are read
+    /// after its end.
     memories: HashMap<u32, CallerMemory>,
-    /// Addresses of a process: whether a system call returns there.
+    /// By process and address: whether a system call returns there.
     returns: HashMap<(u32, u64), bool>,
     samples: HashMap<u32, CpuSamples>,
     totals: Totals,
-    /// Page-fault samples that had no room.
+    /// Page-fault samples lost for want of room.
     pub(super) lost_samples: u64,
-    /// Full forks of which it is not known how much memory they copied: their callers were gone.
+    /// Full forks whose copied memory is unknown because their callers were gone.
     pub(super) unpriced: u64,
     /// The kernel's `kernel_clone`, if its address may be known.
     kernel_clone: Option<std::ops::Range<u64>>,
@@ -84,7 +88,7 @@ impl Follow {
         self.children.values().map(|tracked| self.settled(tracked)).collect()
     }
 
-    /// Loses so many records of what creations are made of.
+    /// Counts lost records of tasks.
     pub(super) fn lost(&mut self, records: u64) {
         self.totals.lost_ring += records;
     }
@@ -140,7 +144,7 @@ impl Follow {
         }
     }
 
-    /// A caller's memory; what it last was if the caller was gone.
+    /// A caller's memory; the last known one if the caller was gone.
     fn memory_of(&mut self, caller: u32, seen: CallerMemory) -> CallerMemory {
         if seen == CallerMemory::default() {
             return self.memories.get(&caller).copied().unwrap_or_default();
@@ -159,7 +163,7 @@ impl Follow {
             return;
         }
         self.made.insert(thread, Some(child));
-        // The number's last owner, if its exit was lost.
+        // Forget the pid's last owner, in case its exit was lost.
         self.sites.remove(&child);
         self.texts.remove(&child);
         self.memories.remove(&child);
@@ -168,14 +172,15 @@ impl Follow {
             .insert(child, Tracked { creation, flags: None, allocated, faults: 0, awaits_path: false });
     }
 
-    /// The tracepoint has told of a creation.
+    /// Takes in the tracepoint of a creation.
     fn told(&mut self, child: u32, flags: u64, stack: UserStack, sink: &mut impl FnMut(Event)) {
         let Some(caller) = self.children.get(&child).map(|tracked| tracked.creation.caller) else { return };
         let site = self.place(caller, stack, sink);
         let Some(tracked) = self.children.get_mut(&child) else { return };
         tracked.flags = Some(flags);
         tracked.creation.site = site;
-        // Who shares memory has made no memory descriptor: what was allocated was something else.
+        // A creation that shares memory makes no memory descriptor: its allocation was for
+        // something else.
         if flags & SHARED == 0
             && let Some(began) = tracked.allocated
         {
@@ -185,7 +190,7 @@ impl Follow {
         }
     }
 
-    /// Makes a place of a caller's stack, and hands the stack on.
+    /// Makes a call site of a caller's stack, and hands the stack on.
     fn place(&mut self, caller: u32, stack: UserStack, sink: &mut impl FnMut(Event)) -> CallSite {
         let word = self.code_word(caller, &stack.top);
         let site = CallSite { pid: caller, nr: 0, ip: stack.ip, word };
@@ -199,7 +204,8 @@ impl Follow {
         site
     }
 
-    /// The nearest word on the stack that points into the main program, as the BPF tiers' `struct site` has it.
+    /// The nearest word on the stack that points into the main program, as the BPF tiers' `struct
+    /// site` has it.
     fn code_word(&mut self, caller: u32, top: &[u8]) -> u64 {
         if self.texts.len() >= MAX_CALLERS {
             self.texts.clear();
@@ -224,7 +230,8 @@ impl Follow {
             return;
         };
         let undecided = tracked.flags.is_none() || tracked.creation.site.nr == UNPLACED;
-        // Where the creation returned to, and nowhere else: a child that shares memory may be the first to run another page of it.
+        // The fault must be where the creation returned: a child that shares memory may be the
+        // first to run another page.
         let is_first = ip & page_mask == address & page_mask
             && undecided
             && self.is_after_system_call(tracked.creation.caller, process, ip);
@@ -234,7 +241,7 @@ impl Follow {
             tracked.flags = Some(if is_speculating(tracked.creation.caller) { SPECULATED } else { 0 });
         }
         if let Some(stack) = stack {
-            // Only the first one: later stacks are of the child's own calls.
+            // Only the first fault's stack: later ones belong to the child's own calls.
             if is_first && tracked.creation.site.nr == UNPLACED {
                 let caller = tracked.creation.caller;
                 let site = self.place(caller, stack, sink);
@@ -245,7 +252,8 @@ impl Follow {
         }
     }
 
-    /// Whether the instruction before this address is a system call. Unreadable memory counts as such: then it is as likely as before.
+    /// Whether the instruction before this address is a system call. If the memory cannot be read,
+    /// it is assumed.
     fn is_after_system_call(&mut self, caller: u32, child: u32, ip: u64) -> bool {
         if self.returns.len() >= MAX_CALLERS {
             self.returns.clear();
@@ -265,7 +273,7 @@ impl Follow {
         self.memories.remove(&process);
         let last_site = self.sites.remove(&process);
         let Some(mut tracked) = self.children.remove(&process) else {
-            // Still its own children's caller.
+            // It may still be the caller of its own children.
             if let Some(site) = last_site {
                 self.sites.insert(process, site);
             }
@@ -280,7 +288,7 @@ impl Follow {
         sink(Event::Created(Box::new(creation)));
     }
 
-    /// The creation as far as it is known: with its caller's last place if its own was missed.
+    /// The creation as far as it is known. A missed call site is replaced by its caller's last one.
     fn settled(&self, tracked: &Tracked) -> Creation {
         let mut creation = tracked.creation.clone();
         creation.flags = CloneFlags(tracked.flags.unwrap_or(SHARED));
@@ -305,7 +313,7 @@ impl Follow {
     }
 }
 
-/// `CallSite::nr` of a creation whose place is not known yet.
+/// `CallSite::nr` of a creation whose call site is not known yet.
 const UNPLACED: u32 = u32::MAX;
 
 impl Tracked {
@@ -323,7 +331,7 @@ impl Tracked {
     }
 }
 
-/// Whether the library of `forkless run` is in the process: then its forks are its business.
+/// Whether the preloaded library is in the process: then its forks are speculated.
 fn is_speculating(pid: u32) -> bool {
     let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     environment

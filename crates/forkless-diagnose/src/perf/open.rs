@@ -1,5 +1,6 @@
-//! Opens perf events and their rings: one ring for each CPU and kind of event, since an event that children inherit can
-//! have no ring across CPUs (perf_event_mmap in kernel/events/core.c). Everything goes when it is dropped.
+//! Opens perf events and their rings. Each CPU and kind of event has its own ring: an event that
+//! children inherit can have no ring across CPUs (perf_event_mmap in kernel/events/core.c).
+//! Dropping a ring closes its events.
 
 #![expect(
     unsafe_code,
@@ -33,7 +34,7 @@ pub(crate) const CLOCK_PERIOD: u64 = 1_000_000;
 pub(super) struct Ring {
     pub(super) source: Source,
     sampler: Sampler,
-    /// Of other threads, on the same CPU.
+    /// Events of other threads on the same CPU.
     _others: Vec<Counter>,
 }
 
@@ -44,7 +45,7 @@ impl std::fmt::Debug for Ring {
 }
 
 impl Ring {
-    /// The oldest record that has not been taken; one that cannot be read is left out.
+    /// The oldest record not yet taken. Unreadable records are skipped.
     pub(super) fn next(&mut self) -> Option<PerfRecord> {
         loop {
             let raw = self.sampler.next_record()?;
@@ -55,16 +56,17 @@ impl Ring {
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the sampler owns the descriptor and closes it no earlier than the borrow of `self` ends.
+        // SAFETY: the sampler owns the descriptor and closes it no earlier than the borrow of
+        // `self` ends.
         unsafe { BorrowedFd::borrow_raw(self.sampler.as_raw_fd()) }
     }
 }
 
-/// Whom events are opened on.
+/// The processes that events are opened on.
 enum Observed {
-    /// These threads, and all that they create from now on.
+    /// These threads, and everything they create from now on.
     Threads(Vec<i32>),
-    /// What the calling thread is about to start, from its exec on.
+    /// The process that the calling thread starts next, from its exec on.
     NextExec,
     Everybody,
     Cgroup(File),
@@ -145,7 +147,8 @@ fn of_threads(source: Source, builder: &mut Builder<'_>, threads: &[i32], size: 
         };
         /// `_IO('$', 5)`, linux/perf_event.h.
         const SET_OUTPUT: libc::Ioctl = 0x2405;
-        // SAFETY: both are open perf descriptors of ours on the same CPU; the call takes the second as a number.
+        // SAFETY: both are open perf descriptors of ours on the same CPU; the call takes the second
+        // as a number.
         if unsafe { libc::ioctl(counter.as_raw_fd(), SET_OUTPUT, ring.sampler.as_raw_fd()) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -154,8 +157,8 @@ fn of_threads(source: Source, builder: &mut Builder<'_>, threads: &[i32], size: 
     ring.ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))
 }
 
-/// The event of a source, and the size of its ring in KiB. Together they stay below the 516 KiB a CPU that an
-/// unprivileged user may lock (perf_event_mlock_kb).
+/// The event of a source, and the size of its ring in KiB. Together the rings stay below the 516
+/// KiB a CPU that an unprivileged user may lock (perf_event_mlock_kb).
 fn builder(source: Source) -> (Builder<'static>, usize) {
     let mut builder = match source {
         Source::Tasks => Builder::new(Software::DUMMY),
@@ -167,8 +170,9 @@ fn builder(source: Source) -> (Builder<'static>, usize) {
     let stack = SampleFlag::REGS_USER | SampleFlag::STACK_USER;
     let kib = match source {
         Source::Tasks => {
-            // Each record is to wake us, since what it leaves out is asked of a process that may be about to end. wakeup_events would
-            // not do it: it counts samples, of which this event has none (perf_event_open(2)).
+            // Each record must wake us: /proc is then asked for what the record lacks, while the
+            // process exists. wakeup_events would not do: it counts samples, and this event has
+            // none (perf_event_open(2)).
             builder.task(true).comm(true).comm_exec(true).mmap(true).mmap2(true).wakeup_watermark(1);
             128
         }
@@ -227,7 +231,7 @@ fn cpus_of(list: &str) -> Vec<usize> {
         .collect()
 }
 
-/// What a refusal means.
+/// A refusal in words.
 pub(super) fn refusal(error: &io::Error) -> String {
     let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
     match error.raw_os_error() {
@@ -253,7 +257,8 @@ mod tests {
 
     use super::*;
 
-    /// A program of 15 ms was gone when its forks were read, with the timeout: how much memory they had copied was not known.
+    /// The forks of a program of 15 ms were read only at the timeout. The program was gone, and
+    /// their copied memory unknown.
     #[test]
     fn a_record_of_a_task_wakes_who_waits_for_it() {
         let opener = Opener { observed: Observed::NextExec, cpus: online_cpus() };

@@ -1,7 +1,10 @@
-//! The records of perf_event_open(2) that the perf tier asks for, decoded from their bytes. Nothing is interpreted here.
+//! The records of perf_event_open(2) that the perf tier asks for, decoded from their bytes. Nothing
+//! is interpreted here.
 //!
-//! Layouts are those of the manual page, "MMAP layout". Every event of ours has `TID` and `TIME` in its sample type and
-//! `sample_id_all`, so every record that is not a sample ends in process, thread and time.
+//! Layouts are those of the manual page, "MMAP layout". All our events set `TID`, `TIME` and
+//! `sample_id_all`, so every record that is no sample ends in process, thread and time. The crate
+//! perf-event-data is no substitute: it reads user registers even where the kernel wrote none (ABI
+//! none, for kernel threads).
 
 use crate::creation::CallerMemory;
 
@@ -56,17 +59,17 @@ pub(super) struct UserStack {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum What {
-    /// A process or thread `child` (its process: `child_process`) was created. Its caller's memory is not in the record: whoever takes it from
-    /// the ring asks for it while the caller is there.
+    /// A process or thread `child` of process `child_process` was created. The record lacks the
+    /// caller's memory: it is read from /proc as soon as the record leaves the ring.
     Fork { child: u32, child_process: u32, memory: CallerMemory },
     /// The thread exits.
     Exit,
-    /// The process became another program, whose name this is. The arguments are not in the record: whoever takes it from
-    /// the ring asks for them while the process is there.
+    /// The process became another program of this name. The record lacks the arguments: they are
+    /// read from /proc as soon as the record leaves the ring.
     Exec { comm: String, argv: Vec<String> },
     /// A file was mapped executable.
     Map { path: String },
-    /// So many records had no room in the ring.
+    /// This many records had no room in the ring.
     Lost(u64),
     /// A page fault in user mode.
     Fault { ip: u64, address: u64, stack: Option<UserStack> },
@@ -74,7 +77,7 @@ pub(super) enum What {
     NewTask { flags: u64, stack: UserStack },
     /// The thread allocates per-CPU memory, as a new memory descriptor does.
     Allocation,
-    /// The thread was found running; the kernel addresses, innermost first, if it was in the kernel.
+    /// The thread was running. If it was in the kernel: the kernel addresses, innermost first.
     Running { kernel: Vec<u64> },
 }
 
@@ -104,8 +107,8 @@ impl<'b> Fields<'b> {
         self.bytes(8)?.try_into().ok().map(u64::from_ne_bytes)
     }
 
-    /// `REGS_USER` with frame pointer, link register (where there is one), sp and ip asked for, ascending by their number, then
-    /// `STACK_USER`.
+    /// `REGS_USER` with frame pointer, link register (where there is one), sp and ip asked for,
+    /// ascending by their number, then `STACK_USER`.
     fn user_stack(&mut self) -> Option<UserStack> {
         const ABI_NONE: u64 = 0;
         let mut stack = UserStack::default();
@@ -119,7 +122,7 @@ impl<'b> Fields<'b> {
         let size = usize::try_from(self.u64()?).ok()?;
         if size > 0 {
             let top = self.bytes(size)?;
-            // How much of it could really be read follows the bytes.
+            // The number of bytes that could be read follows.
             let valid = usize::try_from(self.u64()?).ok()?;
             stack.top = top.get(..valid)?.to_vec();
         }
@@ -127,8 +130,8 @@ impl<'b> Fields<'b> {
     }
 }
 
-/// Decodes a record from its type, its `misc` bits and its body. `None` for a kind that is not asked for, and for one that
-/// is shorter than its kind.
+/// Decodes a record from its type, its `misc` bits and its body. `None` for a kind that is not
+/// asked for, and for one that is shorter than its kind.
 pub(super) fn decode(source: Source, kind: u32, misc: u16, body: &[u8]) -> Option<PerfRecord> {
     if kind == SAMPLE {
         return sample(source, body);

@@ -1,5 +1,5 @@
-//! `forkless diagnose`: flags, the loop that drains a watch, and where its output goes. The judgement is in the
-//! `forkless-diagnose` library.
+//! `forkless diagnose`: flags, the loop that drains a watch, and where its output goes. The library
+//! `forkless-diagnose` judges.
 
 mod html;
 mod json;
@@ -27,7 +27,7 @@ use forkless_diagnose::{
 use crate::exit::{Exit, Missing, Usage};
 use crate::terminal;
 
-/// Find out who pays for process creation here, how much, and why.
+/// Find out which programs pay for process creation here, how much, and why.
 #[derive(Debug, clap::Args)]
 #[command(
     group(clap::ArgGroup::new("target").required(true).args(["pid", "all", "cgroup", "command"])),
@@ -50,7 +50,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATH")]
     cgroup: Option<PathBuf>,
 
-    /// Stop after this many seconds [default: until interrupted, or until CMD ends].
+    /// Stop after this many seconds [default: when interrupted, or when CMD ends].
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     duration: Option<Duration>,
 
@@ -66,28 +66,29 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["json", "log"])]
     html: bool,
 
-    /// Write the report to this file instead of standard output, which a watched command may use itself.
+    /// Write the report to this file instead of standard output, which CMD may use itself.
     #[arg(short, long, value_name = "FILE", conflicts_with = "log")]
     output: Option<PathBuf>,
 
-    /// Serve the totals as metrics at http://ADDR/metrics while watching (such as 127.0.0.1:9469; port 0 picks one).
+    /// Serve the totals as metrics at http://ADDR/metrics while watching (such as 127.0.0.1:9469;
+    /// port 0 picks a free port).
     #[arg(long, value_name = "ADDR", conflicts_with = "log", value_parser = address)]
     prometheus: Option<SocketAddr>,
 
-    /// Count system calls too: needed for findings about them, costs every system call of the machine some 110 ns [default: yes,
-    /// but no with --all].
+    /// Count system calls too. Findings about them need it; it costs every system call of the
+    /// machine some 110 ns [default: yes, but no with --all].
     #[arg(long, value_name = "yes|no", conflicts_with = "log", value_parser = yes_or_no)]
     system_calls: Option<bool>,
 
-    /// Use this way of looking and no other [default: the best that works].
+    /// Use this tier and no other [default: the best that works].
     #[arg(long, value_name = "fentry|tracepoints|perf|procfs", value_parser = tier)]
     tier: Option<Tier>,
 
-    /// Report what saves at least this share of one CPU, in percent.
+    /// Report only findings that save at least this share of one CPU, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 0.1, conflicts_with = "log", value_parser = percent, allow_negative_numbers = true)]
     min_share: f64,
 
-    /// Run this command and watch it with all that it starts.
+    /// Run this command and watch it and everything it starts.
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
@@ -148,7 +149,7 @@ impl Args {
     }
 }
 
-/// Sorts a library error into the exit code its cause deserves.
+/// Gives a library error the exit code of its cause.
 fn classify(error: WatchError) -> anyhow::Error {
     let text = match &error {
         WatchError::TierTooWeak => format!("{error}; leave --tier out"),
@@ -193,12 +194,12 @@ fn run_findings(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
     let mut options = WatchOptions::new(args.target());
     options.system_calls = args.system_calls.unwrap_or(!args.all);
     options.tier = args.tier;
-    // Every page fault of the machine would pay for a fork that may never come.
+    // Otherwise every page fault of the machine would cost more, for a fork that may never come.
     options.faults = !args.all;
     let thresholds = Thresholds { share: args.min_share / 100.0, ..Thresholds::default() };
-    // Fails for a wrong pid or path before the calibration makes the user wait.
+    // A wrong pid or path fails before the calibration makes the user wait.
     options.target.resolve().map_err(classify)?;
-    // Before the watch, which would be lost.
+    // Create the file before the watch: a failure afterwards would lose the report.
     let file = match &args.output {
         Some(path) => {
             let file = std::fs::File::create(path).map_err(|error| {
@@ -223,7 +224,7 @@ fn run_findings(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
         CostModel::calibrate().context("cannot calibrate: memory or a child process cannot be had")?;
     let mut diagnosis = Diagnosis::start(&options, model, thresholds).map_err(classify)?;
     let ending = Ending::new(args, stop);
-    // A command's own output would be drawn over.
+    // The live view would draw over the command's own output.
     let live = terminal::can_redraw() && !args.json && !args.html && args.command.is_empty();
     let reason = watch_until(&mut diagnosis, &ending, |diagnosis| {
         if live || args.prometheus.is_some() {
@@ -257,7 +258,7 @@ fn run_findings(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
     Ok(if report.findings.is_empty() { Exit::Fine } else { Exit::Finding })
 }
 
-/// Takes events in until the end, and calls `each_second` about so often.
+/// Takes events in until the end, and calls `each_second` about once a second.
 fn watch_until(
     diagnosis: &mut Diagnosis,
     ending: &Ending,
@@ -265,7 +266,7 @@ fn watch_until(
 ) -> anyhow::Result<EndReason> {
     let mut next = Instant::now();
     loop {
-        // Asked before the poll, so that what happened before the end is still in it.
+        // Ask before the poll, so that the poll still takes in the last events.
         let reason = ending.reached(diagnosis.command_ended());
         diagnosis.poll(Duration::from_millis(100)).map_err(classify)?;
         if let Some(reason) = reason {
@@ -318,8 +319,8 @@ impl Ending {
     }
 }
 
-/// The process of `--pid`. /proc alone would not do: a process that nobody waits for keeps its directory, and its number may be given
-/// to another.
+/// The process of `--pid`. /proc alone would not do: a zombie keeps its directory, and a pid may be
+/// reused.
 enum Watched {
     Handle(rustix::fd::OwnedFd),
     /// Before Linux 5.3, or where a policy refuses pidfd_open.

@@ -1,4 +1,5 @@
-//! Findings' remedies and checks as command lines of this tool. The library has them as data and knows no flag.
+//! Findings' remedies and checks as command lines of this tool. The library has them as data and
+//! knows no flag.
 
 use forkless_diagnose::{Check, Finding, Remedy, Treatment};
 
