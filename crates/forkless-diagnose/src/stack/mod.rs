@@ -288,6 +288,7 @@ mod tests {
         std::hint::black_box(7)
     }
 
+    #[cfg(target_arch = "x86_64")]
     #[inline(never)]
     fn another_place() -> u64 {
         std::hint::black_box(8)
