@@ -21,7 +21,7 @@ const TICK: Duration = Duration::from_secs(1);
 /// A watch that is turned into findings.
 #[derive(Debug)]
 pub struct Diagnosis {
-    source: Source,
+    source: TierWatch,
     limits: Vec<String>,
     collected: Collected,
     model: CostModel,
@@ -33,13 +33,13 @@ pub struct Diagnosis {
 
 /// Where events come from.
 #[derive(Debug)]
-enum Source {
+enum TierWatch {
     Bpf(Box<Watch>),
     Perf(Box<PerfWatch>),
     Procfs(Sampler),
 }
 
-impl Source {
+impl TierWatch {
     /// Starts the best tier that works, or the tier asked for. Also returns what it cannot see.
     fn start(options: &WatchOptions) -> Result<(Self, Vec<String>), WatchError> {
         let mut limits = Vec::new();
@@ -86,7 +86,7 @@ impl Source {
     }
 }
 
-impl Source {
+impl TierWatch {
     /// The pid of the command, if the target is a command.
     fn command_pid(&self) -> Option<u32> {
         match self {
@@ -150,11 +150,11 @@ impl Diagnosis {
         if let WatchTarget::Pid(pid) = options.target {
             collected.baseline_cpu(&crate::procfs::with_descendants(pid));
         }
-        let (source, limits) = Source::start(options)?;
+        let (source, limits) = TierWatch::start(options)?;
         if let (WatchTarget::Command(argv), Some(pid)) = (&options.target, source.command_pid()) {
             collected.command(pid, argv);
         }
-        let system_calls = options.system_calls && matches!(source, Source::Bpf(_));
+        let system_calls = options.system_calls && matches!(source, TierWatch::Bpf(_));
         let now = Instant::now();
         Ok(Self { source, limits, collected, model, thresholds, system_calls, begin: now, ticked: now })
     }
@@ -162,9 +162,9 @@ impl Diagnosis {
     /// Whether the target is a command that has ended.
     pub fn command_ended(&self) -> bool {
         match &self.source {
-            Source::Bpf(watch) => watch.command_ended(),
-            Source::Perf(watch) => watch.command_ended(),
-            Source::Procfs(sampler) => sampler.command_ended(),
+            TierWatch::Bpf(watch) => watch.command_ended(),
+            TierWatch::Perf(watch) => watch.command_ended(),
+            TierWatch::Procfs(sampler) => sampler.command_ended(),
         }
     }
 
@@ -185,17 +185,17 @@ impl Diagnosis {
     fn take_in(&mut self, timeout: Duration) -> Result<(), WatchError> {
         let Self { source, collected, .. } = self;
         match source {
-            Source::Bpf(watch) => {
+            TierWatch::Bpf(watch) => {
                 let mut copies_much = false;
                 watch.poll(timeout, |event: Event| copies_much |= collected.event(event))?;
                 if copies_much {
                     watch.track_faults()?;
                 }
             }
-            Source::Perf(watch) => watch.poll(timeout, |event| {
+            TierWatch::Perf(watch) => watch.poll(timeout, |event| {
                 collected.event(event);
             })?,
-            Source::Procfs(sampler) => sampler.poll(timeout, |event| {
+            TierWatch::Procfs(sampler) => sampler.poll(timeout, |event| {
                 collected.event(event);
             }),
         }
@@ -205,12 +205,12 @@ impl Diagnosis {
     /// Takes over the sums of the kernel side: those that are due, or all.
     fn tick(&mut self, everything: bool) -> Result<(), WatchError> {
         match &self.source {
-            Source::Bpf(watch) => self.collected.tick(watch, everything)?,
-            Source::Perf(watch) => {
+            TierWatch::Bpf(watch) => self.collected.tick(watch, everything)?,
+            TierWatch::Perf(watch) => {
                 self.collected.tick_sampled(watch.totals());
                 self.collected.cpu_samples(watch.samples());
             }
-            Source::Procfs(sampler) => self.collected.tick_sampled(sampler.totals()),
+            TierWatch::Procfs(sampler) => self.collected.tick_sampled(sampler.totals()),
         }
         Ok(())
     }
@@ -242,12 +242,12 @@ impl Diagnosis {
 
     fn judge(&self, window: Duration) -> Result<DiagnosisReport, WatchError> {
         let (living, tier) = match &self.source {
-            Source::Bpf(watch) => (watch.living()?, watch.tier()),
-            Source::Perf(watch) => (watch.living(), Tier::Perf),
-            Source::Procfs(_) => (Vec::new(), Tier::Procfs),
+            TierWatch::Bpf(watch) => (watch.living()?, watch.tier()),
+            TierWatch::Perf(watch) => (watch.living(), Tier::Perf),
+            TierWatch::Procfs(_) => (Vec::new(), Tier::Procfs),
         };
         let mut limits = self.limits.clone();
-        if let Source::Perf(watch) = &self.source {
+        if let TierWatch::Perf(watch) = &self.source {
             limits.extend(watch.losses());
         }
         let mut totals = self.collected.totals;

@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 
-use super::record::{PerfRecord, UserStack, What};
+use super::record::{PerfRecord, PerfRecordKind, UserStack};
 use crate::creation::{CallSite, CallerMemory, CloneFlags, Creation, CreationKind, End};
 use crate::event::{CpuSamples, Event, StackTop, Totals};
 use crate::procfs;
@@ -97,15 +97,15 @@ impl Follow {
     pub(super) fn take(&mut self, record: PerfRecord, sink: &mut impl FnMut(Event)) {
         let PerfRecord { time, process, thread, what } = record;
         match what {
-            What::Fork { child, child_process, .. } if child != child_process => {
+            PerfRecordKind::Fork { child, child_process, .. } if child != child_process => {
                 self.totals.threads += 1;
                 self.made.insert(thread, None);
             }
-            What::Fork { child, memory, .. } => {
+            PerfRecordKind::Fork { child, memory, .. } => {
                 let memory = self.memory_of(process, memory);
                 self.forked(Creation { memory, ..creation(time, process, thread, child) });
             }
-            What::Exec { comm, argv } => {
+            PerfRecordKind::Exec { comm, argv } => {
                 self.texts.remove(&process);
                 self.sites.remove(&process);
                 self.memories.remove(&process);
@@ -114,33 +114,33 @@ impl Follow {
                     tracked.executed(time, thread, comm, argv);
                 }
             }
-            What::Map { path } => {
+            PerfRecordKind::Map { path } => {
                 if let Some(tracked) = self.children.get_mut(&process)
                     && std::mem::take(&mut tracked.awaits_path)
                 {
                     tracked.creation.exec_path = Some(path);
                 }
             }
-            What::Exit => {
+            PerfRecordKind::Exit => {
                 self.allocations.remove(&thread);
                 self.made.remove(&thread);
                 if process == thread {
                     self.ended(time, process, sink);
                 }
             }
-            What::Fault { ip, address, stack } => self.fault(process, ip, address, stack, sink),
-            What::NewTask { flags, stack } => {
+            PerfRecordKind::Fault { ip, address, stack } => self.fault(process, ip, address, stack, sink),
+            PerfRecordKind::NewTask { flags, stack } => {
                 if let Some(Some(child)) = self.made.remove(&thread) {
                     self.told(child, flags, stack, sink);
                 }
             }
-            What::Allocation => {
+            PerfRecordKind::Allocation => {
                 if self.allocations.len() < MAX_CALLERS || self.allocations.contains_key(&thread) {
                     self.allocations.insert(thread, time);
                 }
             }
-            What::Running { kernel } => self.running(process, &kernel),
-            What::Lost(_) => {}
+            PerfRecordKind::Running { kernel } => self.running(process, &kernel),
+            PerfRecordKind::Lost(_) => {}
         }
     }
 
@@ -360,7 +360,7 @@ mod tests {
     const CALLER: u32 = 1 << 23;
     const CHILD: u32 = CALLER + 1;
 
-    fn run(records: &[(u64, u32, What)]) -> (Follow, Vec<Creation>) {
+    fn run(records: &[(u64, u32, PerfRecordKind)]) -> (Follow, Vec<Creation>) {
         let mut follow = Follow::new(Some(0x1000..0x2000));
         let mut created = Vec::new();
         for (time, process, what) in records {
@@ -374,29 +374,29 @@ mod tests {
         (follow, created)
     }
 
-    fn fork() -> What {
+    fn fork() -> PerfRecordKind {
         fork_of(CallerMemory::default())
     }
 
-    fn fork_of(memory: CallerMemory) -> What {
-        What::Fork { child: CHILD, child_process: CHILD, memory }
+    fn fork_of(memory: CallerMemory) -> PerfRecordKind {
+        PerfRecordKind::Fork { child: CHILD, child_process: CHILD, memory }
     }
 
-    fn fault(ip: u64, address: u64) -> What {
-        What::Fault { ip, address, stack: None }
+    fn fault(ip: u64, address: u64) -> PerfRecordKind {
+        PerfRecordKind::Fault { ip, address, stack: None }
     }
 
     #[test]
     fn a_child_that_faults_on_its_own_instruction_has_copied_memory() {
-        let exec = What::Exec { comm: "true".into(), argv: Vec::new() };
-        let map = What::Map { path: "/bin/true".into() };
+        let exec = PerfRecordKind::Exec { comm: "true".into(), argv: Vec::new() };
+        let map = PerfRecordKind::Map { path: "/bin/true".into() };
         let (_, created) = run(&[
             (10, CALLER, fork()),
             (11, CHILD, fault(0x7000_0123, 0x7000_0123)),
             (15, CHILD, exec),
             (16, CHILD, map),
-            (17, CHILD, What::Map { path: "/lib/ld.so".into() }),
-            (30, CHILD, What::Exit),
+            (17, CHILD, PerfRecordKind::Map { path: "/lib/ld.so".into() }),
+            (30, CHILD, PerfRecordKind::Exit),
         ]);
         assert_eq!(created.len(), 1);
         assert_eq!(created[0].kind, crate::CreationKind::FullFork);
@@ -409,8 +409,11 @@ mod tests {
     fn a_fault_on_another_instruction_than_the_first_is_no_copy() {
         let here = std::process::id();
         let function = a_child_on_a_fresh_stack_shares_memory as fn() as usize as u64;
-        let (_, created) =
-            run(&[(10, here, fork()), (11, CHILD, fault(function, function)), (30, CHILD, What::Exit)]);
+        let (_, created) = run(&[
+            (10, here, fork()),
+            (11, CHILD, fault(function, function)),
+            (30, CHILD, PerfRecordKind::Exit),
+        ]);
         assert_eq!(created[0].kind, crate::CreationKind::SharedMemory);
     }
 
@@ -420,7 +423,7 @@ mod tests {
             (10, CALLER, fork()),
             (11, CHILD, fault(0x7000_0123, 0x5000_0ff8)),
             (12, CHILD, fault(0x7000_0130, 0x5000_2ff8)),
-            (30, CHILD, What::Exit),
+            (30, CHILD, PerfRecordKind::Exit),
         ]);
         assert_eq!(created[0].kind, crate::CreationKind::SharedMemory);
         assert!(!created[0].execed());
@@ -428,20 +431,24 @@ mod tests {
 
     #[test]
     fn faults_after_the_exec_say_nothing_about_the_creation() {
-        let exec = What::Exec { comm: "true".into(), argv: Vec::new() };
-        let records =
-            [(10, CALLER, fork()), (11, CHILD, exec), (12, CHILD, fault(1, 1)), (13, CHILD, What::Exit)];
+        let exec = PerfRecordKind::Exec { comm: "true".into(), argv: Vec::new() };
+        let records = [
+            (10, CALLER, fork()),
+            (11, CHILD, exec),
+            (12, CHILD, fault(1, 1)),
+            (13, CHILD, PerfRecordKind::Exit),
+        ];
         assert_eq!(run(&records).1[0].kind, crate::CreationKind::SharedMemory);
     }
 
     #[test]
     fn the_tracepoint_tells_flags_and_the_length_of_the_copy() {
-        let task = What::NewTask { flags: 0x0120_0000, stack: UserStack::default() };
+        let task = PerfRecordKind::NewTask { flags: 0x0120_0000, stack: UserStack::default() };
         let (_, created) = run(&[
-            (5, CALLER, What::Allocation),
+            (5, CALLER, PerfRecordKind::Allocation),
             (105, CALLER, fork()),
             (106, CALLER, task),
-            (200, CHILD, What::Exit),
+            (200, CHILD, PerfRecordKind::Exit),
         ]);
         assert_eq!(created[0].flags, CloneFlags(0x0120_0000));
         assert_eq!((created[0].at_ns, created[0].copy_ns), (5, Some(100)));
@@ -449,10 +456,15 @@ mod tests {
 
     #[test]
     fn what_the_tracepoint_tells_of_a_thread_is_not_the_last_processs() {
-        let task = What::NewTask { flags: 0x0001_0100, stack: UserStack::default() };
-        let thread = What::Fork { child: CHILD + 1, child_process: CALLER, memory: CallerMemory::default() };
-        let (follow, created) =
-            run(&[(1, CALLER, fork()), (2, CALLER, thread), (3, CALLER, task), (4, CHILD, What::Exit)]);
+        let task = PerfRecordKind::NewTask { flags: 0x0001_0100, stack: UserStack::default() };
+        let thread =
+            PerfRecordKind::Fork { child: CHILD + 1, child_process: CALLER, memory: CallerMemory::default() };
+        let (follow, created) = run(&[
+            (1, CALLER, fork()),
+            (2, CALLER, thread),
+            (3, CALLER, task),
+            (4, CHILD, PerfRecordKind::Exit),
+        ]);
         assert_eq!((follow.totals().threads, follow.totals().creations), (1, 1));
         assert_eq!(created[0].flags, CloneFlags(SHARED));
     }
@@ -465,9 +477,9 @@ mod tests {
         };
         for child in 0..20_000 {
             let memory = CallerMemory { anon: 4096, ..CallerMemory::default() };
-            take(CALLER, What::Fork { child: CHILD + child, child_process: CHILD + child, memory });
-            take(CHILD + child, What::Running { kernel: Vec::new() });
-            take(CHILD + child, What::Allocation);
+            take(CALLER, PerfRecordKind::Fork { child: CHILD + child, child_process: CHILD + child, memory });
+            take(CHILD + child, PerfRecordKind::Running { kernel: Vec::new() });
+            take(CHILD + child, PerfRecordKind::Allocation);
         }
         assert_eq!(follow.totals().creations, 20_000);
         assert_eq!(follow.totals().lost_live, 20_000 - MAX_CHILDREN as u64);
@@ -477,18 +489,18 @@ mod tests {
     #[test]
     fn a_caller_that_was_gone_had_the_memory_that_it_last_had_since_its_exec() {
         let memory = CallerMemory { anon: 64 << 20, ..CallerMemory::default() };
-        let exec = What::Exec { comm: "true".into(), argv: Vec::new() };
+        let exec = PerfRecordKind::Exec { comm: "true".into(), argv: Vec::new() };
         let copied = || fault(0x7000_0123, 0x7000_0123);
         let (follow, created) = run(&[
             (10, CALLER, fork_of(memory)),
-            (20, CHILD, What::Exit),
+            (20, CHILD, PerfRecordKind::Exit),
             (30, CALLER, fork()),
             (31, CHILD, copied()),
-            (40, CHILD, What::Exit),
+            (40, CHILD, PerfRecordKind::Exit),
             (50, CALLER, exec),
             (60, CALLER, fork()),
             (61, CHILD, copied()),
-            (70, CHILD, What::Exit),
+            (70, CHILD, PerfRecordKind::Exit),
         ]);
         let memories: Vec<_> = created.iter().map(|creation| creation.memory).collect();
         assert_eq!(memories, [memory, memory, CallerMemory::default()]);
@@ -498,9 +510,9 @@ mod tests {
     #[test]
     fn samples_below_kernel_clone_are_told_from_others() {
         let (follow, _) = run(&[
-            (1, CALLER, What::Running { kernel: vec![0x9000, 0x1800, 0x9100] }),
-            (2, CALLER, What::Running { kernel: vec![0x9000] }),
-            (3, CALLER, What::Running { kernel: Vec::new() }),
+            (1, CALLER, PerfRecordKind::Running { kernel: vec![0x9000, 0x1800, 0x9100] }),
+            (2, CALLER, PerfRecordKind::Running { kernel: vec![0x9000] }),
+            (3, CALLER, PerfRecordKind::Running { kernel: Vec::new() }),
         ]);
         assert_eq!(follow.samples()[&CALLER], CpuSamples { all: 3, in_kernel: 2, creating: 1 });
     }

@@ -29,7 +29,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use self::follow::Follow;
 pub(crate) use self::open::{CLOCK_PERIOD, refused};
 use self::open::{Opener, Ring};
-use self::record::{PerfRecord, Source, What};
+use self::record::{PerfRecord, PerfRecordKind, PerfSource};
 use crate::command;
 use crate::creation::Creation;
 use crate::error::WatchError;
@@ -87,25 +87,26 @@ impl PerfWatch {
     pub(crate) fn start(target: &WatchTarget) -> Result<Self, WatchError> {
         let resolved = target.resolve()?;
         let opener = Opener::new(target, &resolved)?;
-        let mut rings =
-            opener.open(Source::Tasks).map_err(|e| WatchError::NotPermitted { why: open::refusal(&e) })?;
+        let mut rings = opener
+            .open(PerfSource::Tasks)
+            .map_err(|e| WatchError::NotPermitted { why: open::refusal(&e) })?;
         let mut add = |source| opener.open(source).map(|more| rings.extend(more)).is_ok();
-        let mut sees = Sees { faults: add(Source::Faults), ..Sees::default() };
+        let mut sees = Sees { faults: add(PerfSource::Faults), ..Sees::default() };
         if let Some((id, flags)) = tracepoint::task_newtask() {
-            sees.tasks = add(Source::NewTask { id, flags });
+            sees.tasks = add(PerfSource::NewTask { id, flags });
         }
         if sees.tasks
             && let Some(id) = tracepoint::id("percpu", "percpu_alloc_percpu")
         {
-            sees.copies = add(Source::Allocations { id });
+            sees.copies = add(PerfSource::Allocations { id });
         }
         if sees.faults && !sees.tasks {
-            add(Source::FaultStacks);
+            add(PerfSource::FaultStacks);
         }
         let mut kernel_clone = None;
         if !sees.copies {
             kernel_clone = tracepoint::kernel_symbol("kernel_clone");
-            sees.clock = kernel_clone.is_some() && add(Source::Clock);
+            sees.clock = kernel_clone.is_some() && add(PerfSource::Clock);
         }
         let mut watch = Self {
             rings,
@@ -262,22 +263,22 @@ impl PerfWatch {
             let source = ring.source;
             while let Some(mut record) = ring.next() {
                 match &mut record.what {
-                    What::Exec { argv, .. } => *argv = procfs::arguments(record.process),
-                    What::Fork { child, child_process, memory } if child == child_process => {
+                    PerfRecordKind::Exec { argv, .. } => *argv = procfs::arguments(record.process),
+                    PerfRecordKind::Fork { child, child_process, memory } if child == child_process => {
                         let caller = record.process;
                         *memory = *memories.entry(caller).or_insert_with(|| procfs::memory_of(caller));
                     }
                     _ => {}
                 }
                 match record {
-                    PerfRecord { what: What::Lost(count), .. } if source == Source::Tasks => {
+                    PerfRecord { what: PerfRecordKind::Lost(count), .. } if source == PerfSource::Tasks => {
                         self.follow.lost(count);
                     }
-                    PerfRecord { what: What::Lost(count), .. } if source == Source::Faults => {
+                    PerfRecord { what: PerfRecordKind::Lost(count), .. } if source == PerfSource::Faults => {
                         self.follow.lost_samples += count;
                     }
                     // Lost stacks and CPU samples do no harm: they are samples.
-                    PerfRecord { what: What::Lost(_), .. } => {}
+                    PerfRecord { what: PerfRecordKind::Lost(_), .. } => {}
                     // Process 0 is the idle task, or a process outside our pid namespace.
                     record if record.process != self.own && record.process != 0 => self.waiting.push(record),
                     _ => {}

@@ -14,7 +14,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 use perf_event::events::{Software, Tracepoint};
 use perf_event::{Builder, Clock, Counter, SampleFlag, Sampler};
 
-use super::record::{self, PerfRecord, Source};
+use super::record::{self, PerfRecord, PerfSource};
 use crate::error::WatchError;
 use crate::target::{ResolvedTarget, WatchTarget};
 
@@ -32,7 +32,7 @@ pub(crate) const CLOCK_PERIOD: u64 = 1_000_000;
 
 /// A ring and the events that write into it.
 pub(super) struct Ring {
-    pub(super) source: Source,
+    pub(super) source: PerfSource,
     sampler: Sampler,
     /// Events of other threads on the same CPU.
     _others: Vec<Counter>,
@@ -97,11 +97,11 @@ impl Opener {
     }
 
     /// One ring for each CPU, all or none.
-    pub(super) fn open(&self, source: Source) -> io::Result<Vec<Ring>> {
+    pub(super) fn open(&self, source: PerfSource) -> io::Result<Vec<Ring>> {
         self.cpus.iter().map(|&cpu| self.open_on(cpu, source)).collect()
     }
 
-    fn open_on(&self, cpu: usize, source: Source) -> io::Result<Ring> {
+    fn open_on(&self, cpu: usize, source: PerfSource) -> io::Result<Ring> {
         let (mut builder, kib) = builder(source);
         builder.one_cpu(cpu);
         let size = kib << 10;
@@ -128,12 +128,17 @@ impl Opener {
     }
 }
 
-fn ring(source: Source, counter: Counter, size: usize) -> io::Result<Ring> {
+fn ring(source: PerfSource, counter: Counter, size: usize) -> io::Result<Ring> {
     Ok(Ring { source, sampler: counter.sampled(size)?, _others: Vec::new() })
 }
 
 /// All threads' events on one CPU in one ring; threads that have ended meanwhile are left out.
-fn of_threads(source: Source, builder: &mut Builder<'_>, threads: &[i32], size: usize) -> io::Result<Ring> {
+fn of_threads(
+    source: PerfSource,
+    builder: &mut Builder<'_>,
+    threads: &[i32],
+    size: usize,
+) -> io::Result<Ring> {
     let mut ring: Option<Ring> = None;
     for &thread in threads {
         let counter = match builder.observe_pid(thread).build() {
@@ -159,28 +164,30 @@ fn of_threads(source: Source, builder: &mut Builder<'_>, threads: &[i32], size: 
 
 /// The event of a source, and the size of its ring in KiB. Together the rings stay below the 516
 /// KiB a CPU that an unprivileged user may lock (perf_event_mlock_kb).
-fn builder(source: Source) -> (Builder<'static>, usize) {
+fn builder(source: PerfSource) -> (Builder<'static>, usize) {
     let mut builder = match source {
-        Source::Tasks => Builder::new(Software::DUMMY),
-        Source::Faults | Source::FaultStacks => Builder::new(Software::PAGE_FAULTS),
-        Source::NewTask { id, .. } | Source::Allocations { id } => Builder::new(Tracepoint::with_id(id)),
-        Source::Clock => Builder::new(Software::CPU_CLOCK),
+        PerfSource::Tasks => Builder::new(Software::DUMMY),
+        PerfSource::Faults | PerfSource::FaultStacks => Builder::new(Software::PAGE_FAULTS),
+        PerfSource::NewTask { id, .. } | PerfSource::Allocations { id } => {
+            Builder::new(Tracepoint::with_id(id))
+        }
+        PerfSource::Clock => Builder::new(Software::CPU_CLOCK),
     };
     builder.sample(SampleFlag::TID | SampleFlag::TIME).sample_id_all(true).clockid(Clock::MONOTONIC);
     let stack = SampleFlag::REGS_USER | SampleFlag::STACK_USER;
     let kib = match source {
-        Source::Tasks => {
+        PerfSource::Tasks => {
             // Each record must wake us: /proc is then asked for what the record lacks, while the
             // process exists. wakeup_events would not do: it counts samples, and this event has
             // none (perf_event_open(2)).
             builder.task(true).comm(true).comm_exec(true).mmap(true).mmap2(true).wakeup_watermark(1);
             128
         }
-        Source::Faults => {
+        PerfSource::Faults => {
             builder.sample_period(1).sample(SampleFlag::IP | SampleFlag::ADDR).wakeup_watermark(128 << 10);
             256
         }
-        Source::FaultStacks => {
+        PerfSource::FaultStacks => {
             builder.sample_period(1).sample(SampleFlag::IP | SampleFlag::ADDR | stack);
             builder
                 .sample_regs_user(USER_REGISTERS)
@@ -188,7 +195,7 @@ fn builder(source: Source) -> (Builder<'static>, usize) {
                 .wakeup_watermark(48 << 10);
             64
         }
-        Source::NewTask { .. } => {
+        PerfSource::NewTask { .. } => {
             builder.sample_period(1).exclude_kernel(false).sample(SampleFlag::RAW | stack);
             builder
                 .sample_regs_user(USER_REGISTERS)
@@ -196,11 +203,11 @@ fn builder(source: Source) -> (Builder<'static>, usize) {
                 .wakeup_watermark(128 << 10);
             256
         }
-        Source::Allocations { .. } => {
+        PerfSource::Allocations { .. } => {
             builder.sample_period(1).exclude_kernel(false).wakeup_watermark(16 << 10);
             32
         }
-        Source::Clock => {
+        PerfSource::Clock => {
             builder.sample_period(CLOCK_PERIOD).exclude_kernel(false).sample(SampleFlag::CALLCHAIN);
             builder.exclude_callchain_user(true).wakeup_watermark(16 << 10);
             32
@@ -248,7 +255,7 @@ pub(super) fn refusal(error: &io::Error) -> String {
 /// Why the task records of one's own processes cannot be had; `None` if they can.
 pub(crate) fn refused() -> Option<String> {
     let opener = Opener { observed: Observed::NextExec, cpus: online_cpus() };
-    opener.open(Source::Tasks).err().map(|error| refusal(&error))
+    opener.open(PerfSource::Tasks).err().map(|error| refusal(&error))
 }
 
 #[cfg(test)]
@@ -262,7 +269,7 @@ mod tests {
     #[test]
     fn a_record_of_a_task_wakes_who_waits_for_it() {
         let opener = Opener { observed: Observed::NextExec, cpus: online_cpus() };
-        let rings = match opener.open(Source::Tasks) {
+        let rings = match opener.open(PerfSource::Tasks) {
             Ok(rings) => rings,
             Err(error) => return println!("skipped: {}", refusal(&error)),
         };
@@ -282,7 +289,7 @@ mod tests {
 
     #[test]
     fn an_unprivileged_users_rings_fit_into_what_it_may_lock() {
-        let kib: usize = [Source::Tasks, Source::Faults, Source::FaultStacks, Source::Clock]
+        let kib: usize = [PerfSource::Tasks, PerfSource::Faults, PerfSource::FaultStacks, PerfSource::Clock]
             .into_iter()
             .map(|source| builder(source).1 + 4)
             .sum();
