@@ -41,7 +41,7 @@ target=${CARGO_TARGET_DIR:-$top/target}
 fill() { # BUSYBOX TOOL COMPILER
 	furnish "$1" sh true sleep cat echo mount poweroff uname
 	cp "$2" "$root/bin/forkless"
-	"$3" -O1 -g -static -fomit-frame-pointer -o "$root/bin/victim" "$top/fixtures/victims/victim.c"
+	"$3" -O1 -g -static -fomit-frame-pointer -o "$root/bin/victim" "$top/fixtures/diagnose/known_problem.c"
 }
 
 # The tool is linked dynamically: its libraries go to where they are looked for.

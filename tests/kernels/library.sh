@@ -53,7 +53,7 @@ build() { # COMPILER CARGO-OPTION...
 	sed -n 's/^ *Executable.*(\(.*\))$/\1/p' "$work/built" | while read -r path; do
 		(cd "$top" && cp "$path" "$work/bin/$(basename "${path%-*}")")
 	done
-	"$compiler" -O1 -g -fomit-frame-pointer -o "$work/bin/victim" "$top/fixtures/victims/victim.c"
+	"$compiler" -O1 -g -fomit-frame-pointer -o "$work/bin/victim" "$top/fixtures/diagnose/known_problem.c"
 }
 
 # Boots a kernel with all of it, and keeps what is said in $log.

@@ -44,7 +44,7 @@ arm64_root() { # USERLAND
 	$cc -O1 -fPIC -shared -nostartfiles -Dmain=cases -mbranch-protection=standard -Wl,-z,force-bti,-soname,libcases.so -o "$root/lib/libcases.so" \
 		"$fixtures/context_cases.c" "$work/handle.c" -lm 2>/dev/null
 	$cc -O1 -o "$root/bin/context_guarded" "$work/guarded.c" "$root/lib/libcases.so" -lm
-	$cc -O1 -o "$root/bin/victim" "$top/fixtures/victims/victim.c"
+	$cc -O1 -o "$root/bin/victim" "$top/fixtures/diagnose/known_problem.c"
 
 	# The same object in a program of another C library, built with this machine's compiler and that library's headers and start files.
 	if musl=$(unpacked musl-arm64 "musl musl-dev" "${apt[@]}"); then

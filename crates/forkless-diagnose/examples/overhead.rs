@@ -37,11 +37,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn compare() -> Result<(), Box<dyn Error>> {
     let tiny = std::env::temp_dir().join(format!("forkless-tiny-{}", std::process::id()));
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/victims/tiny.c");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/diagnose/tiny.c");
     let built =
         Command::new("cc").args(["-O1", "-static", "-nostdlib", "-o"]).arg(&tiny).arg(source).status()?;
     if !built.success() {
-        return Err("cc cannot build fixtures/victims/tiny.c".into());
+        return Err("cc cannot build fixtures/diagnose/tiny.c".into());
     }
     let outcome = compare_with(&tiny.to_string_lossy());
     std::fs::remove_file(&tiny)?;

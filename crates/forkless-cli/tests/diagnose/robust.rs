@@ -234,7 +234,7 @@ fn binary_32_bit() -> std::path::PathBuf {
 }
 
 fn can_build_32_bit() -> bool {
-    let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/victims/victim.c");
+    let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/diagnose/known_problem.c");
     Command::new("cc")
         // The headers of the 64-bit packages serve: gcc-multilib, which links them, conflicts with cross compilers.
         .args(["-m32", "-O1", "-idirafter", "/usr/include/x86_64-linux-gnu", "-o"])
