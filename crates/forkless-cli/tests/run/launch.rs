@@ -151,8 +151,8 @@ fn what_most_programs_call_lies_together() {
 fn call_sites_of_objects_that_replace_each_other() {
     let flags = ["-shared", "-fPIC"];
     let [first, second] =
-        ["first_plugin", "second_plugin"].map(|name| compile_as(name, "replaced.c", &flags));
-    let program = compile_as("loads_replaced", "replaced.c", &["-DPROGRAM", "-ldl"]);
+        ["first_plugin", "second_plugin"].map(|name| compile_as(name, "replaced_plugin.c", &flags));
+    let program = compile_as("loads_replaced", "replaced_plugin.c", &["-DPROGRAM", "-ldl"]);
     let plugins = [&first, &second, &first].map(|p| p.to_str().expect("a path of ours"));
     let without = observe(&mut plain(&program, &plugins));
     assert_eq!(without.1.matches("in its place").count(), 2, "{without:?}");
