@@ -32,9 +32,9 @@ const METHODS: &[&str] = &[
 
 /// How the victim is run: what the table calls it, whether under `forkless run`, and the program.
 const VARIANTS: [(&str, bool, &str); 3] = [
-    ("as it is: std::process, which forks", false, "victim-fork"),
-    ("unchanged, under forkless run", true, "victim-fork"),
-    ("with the library: one `use` changed", false, "victim-forkless"),
+    ("as it is: std::process, which forks", false, "server-fork"),
+    ("unchanged, under forkless run", true, "server-fork"),
+    ("with the library: one `use` changed", false, "server-forkless"),
 ];
 
 pub(crate) fn run(args: &Args) -> ExitCode {
@@ -60,7 +60,7 @@ fn show(args: &Args) -> Result<()> {
     let mib = spawn_table(&forkless, &methods, memory)? >> 20;
 
     heading(&format!("Explain: a server that holds {mib} MiB starts a few programs"));
-    explain(&forkless, &built.join("victim-fork"), mib)?;
+    explain(&forkless, &built.join("server-fork"), mib)?;
 
     heading("Fix: the same server three ways, timed from inside");
     let mut measured: [Vec<Victim>; 3] = Default::default();

@@ -27,7 +27,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "forkless-cli",
         &["forkless", "forkless-bench", "forkless-diagnose", "forkless-record", "forkless-shell"],
     ),
-    ("victim", &["forkless"]),
+    ("server-example", &["forkless"]),
     ("xtask", &[]),
 ];
 

@@ -14,8 +14,8 @@ fn field(output: &Output, name: &str) -> f64 {
     rest[..rest.find([',', '}']).unwrap()].parse().unwrap()
 }
 
-const FORK: &str = env!("CARGO_BIN_EXE_victim-fork");
-const FORKLESS: &str = env!("CARGO_BIN_EXE_victim-forkless");
+const FORK: &str = env!("CARGO_BIN_EXE_server-fork");
+const FORKLESS: &str = env!("CARGO_BIN_EXE_server-forkless");
 
 #[test]
 fn the_library_removes_what_the_fork_costs() {
