@@ -1,8 +1,8 @@
-// The server itself, included by both programs: the `Command` and `Stdio` it uses are the includer's.
+// The server. Both programs include this file, and import the `Command` and `Stdio` that it uses.
 //
-// It holds memory that it has written, as a cache or a heap would be, and starts a helper now and then, in another
-// directory and as another user. It times from inside what that costs it: the start itself, and the next pass over its
-// memory, since a fork leaves every page write-protected behind.
+// The server holds memory that it has written, like a cache or a heap. Now and then it starts a
+// helper, in another directory and as another user. It times the start, and the next pass over its
+// memory, since a fork leaves every page write-protected.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What it cost: one time for each start, and one for each pass over the memory.
+/// The times measured: one for each start, and one for each pass over the memory.
 struct Served {
     mib: usize,
     starts: Vec<Duration>,
@@ -68,9 +68,11 @@ fn serve(mib: usize, starts: usize) -> Result<Served, String> {
     Ok(served)
 }
 
-/// Starts the helper and waits for it: no privileges, nothing on its standard streams, the root as its directory.
+/// Starts the helper and waits for it. The helper has no privileges, nothing on its standard
+/// streams, and the root as its directory.
 fn start() -> Result<(), String> {
-    // Only root may become somebody else; asking to stay who one is takes the same way through either library.
+    // Only root may change to another user. Asking for the own user takes the same path in both
+    // libraries.
     let (uid, gid) = match rustix::process::geteuid().as_raw() {
         0 => (65534, 65534),
         own => (own, rustix::process::getegid().as_raw()),
@@ -87,7 +89,7 @@ fn start() -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("/bin/true: {status}")) }
 }
 
-/// One write to each page, as the work between two starts would do.
+/// Writes once to each page, like the work between two starts.
 fn pass(memory: &mut [u8]) -> Duration {
     let since = Instant::now();
     for byte in memory.iter_mut().step_by(PAGE) {

@@ -1,4 +1,4 @@
-//! Both programs say what they did, in the same words, and only one of them pays for its memory.
+//! Both programs report in the same words, and only the program that forks pays for its memory.
 
 use std::process::{Command, Output};
 
@@ -6,7 +6,7 @@ fn run(program: &str, args: &[&str]) -> Output {
     Command::new(program).args(args).output().unwrap()
 }
 
-/// The number after `"name":` of the line of JSON.
+/// The number after `"name":` in the line of JSON.
 fn field(output: &Output, name: &str) -> f64 {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout.clone()).unwrap();
@@ -25,8 +25,9 @@ fn the_library_removes_what_the_fork_costs() {
         assert_eq!(field(output, "mib"), 256.0);
         assert_eq!(field(output, "starts"), 9.0);
     }
-    // A fork of 256 MiB in base pages takes 3 ms and more, the library's whole start half of one. Far apart, so that a
-    // busy machine does not turn the test over. Huge pages make the fork cheap, and then there is nothing to see.
+    // A fork of 256 MiB in base pages takes 3 ms or more, the library's whole start half a
+    // millisecond. The distance keeps the test from failing on a busy machine. Huge pages make the
+    // fork cheap, so there would be nothing to see.
     let huge = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
     if huge.contains("[always]") {
         println!("skipped: transparent huge pages are always on");

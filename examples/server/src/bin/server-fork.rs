@@ -1,4 +1,5 @@
-//! The server with the standard library. It forks, as `std::process::Command` does whenever a uid or gid is asked for.
+//! The server with the standard library. `std::process::Command` forks whenever a uid or gid is
+//! set.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};

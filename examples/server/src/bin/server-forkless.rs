@@ -1,4 +1,4 @@
-//! The same server with forkless: the `use` is all that differs.
+//! The same server with forkless. Only the `use` differs.
 
 use forkless::{Command, Stdio};
 
