@@ -16,17 +16,14 @@ use crate::{circles, engine, source, tool_words, tree, width};
 const ALLOWED: &[(&str, &[&str])] = &[
     ("forkless-sys", &[]),
     ("forkless-shell", &[]),
-    ("forkless-record", &[]),
+    ("forkless-run", &[]),
     ("forkless-child", &["forkless-sys"]),
     ("forkless", &["forkless-sys", "forkless-child", "forkless-shell"]),
     ("forkless-capi", &["forkless"]),
-    ("forkless-preload", &["forkless-sys", "forkless-child", "forkless-shell", "forkless-record"]),
+    ("forkless-preload", &["forkless-sys", "forkless-child", "forkless-shell", "forkless-run"]),
     ("forkless-bench", &["forkless", "forkless-capi"]),
     ("forkless-diagnose", &["forkless-shell"]),
-    (
-        "forkless-cli",
-        &["forkless", "forkless-bench", "forkless-diagnose", "forkless-record", "forkless-shell"],
-    ),
+    ("forkless-cli", &["forkless", "forkless-bench", "forkless-diagnose", "forkless-run", "forkless-shell"]),
     ("server-example", &["forkless"]),
     ("xtask", &[]),
 ];

@@ -7,7 +7,7 @@ use core::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed,
 };
 
-use forkless_record::{DEFAULT_MINIMUM, OPTIONS_VARIABLE, SWITCH_VARIABLE};
+use forkless_run::{DEFAULT_MINIMUM, OPTIONS_VARIABLE, SWITCH_VARIABLE};
 
 use crate::decimal::decimal;
 
@@ -98,7 +98,7 @@ pub(crate) unsafe fn read(envp: *mut *mut c_char) {
             options = Some(value);
         // SAFETY: as above.
         } else if let Some(value) = unsafe { value_of(entry, SWITCH_VARIABLE) } {
-            off = forkless_record::is_off(value.to_bytes());
+            off = forkless_run::is_off(value.to_bytes());
         }
         at = at.wrapping_add(1);
     }
@@ -215,7 +215,7 @@ unsafe fn strip_preload(entry: *mut c_char) -> bool {
     let (mut read, mut write) = (0, 0);
     while read < len {
         let end = (read..len).find(|&i| matches!(text[i], b':' | b' ')).unwrap_or(len);
-        let ours = text[read..end].ends_with(forkless_record::LIBRARY_NAME.as_bytes());
+        let ours = text[read..end].ends_with(forkless_run::LIBRARY_NAME.as_bytes());
         if !ours && end > read {
             if write > 0 {
                 text[write] = b':';
@@ -245,7 +245,7 @@ unsafe fn keep_hugetlb_here(envp: *mut *mut c_char) {
         }
         // SAFETY: entries are NUL-terminated, and stay.
         if let Some(value) = unsafe { value_of(entry, "GLIBC_TUNABLES") }
-            && let Some(rest) = value.to_bytes().strip_suffix(forkless_record::HUGETLB_TUNABLE.as_bytes())
+            && let Some(rest) = value.to_bytes().strip_suffix(forkless_run::HUGETLB_TUNABLE.as_bytes())
         {
             // Without the colon that joined it to what was there.
             let kept = rest.strip_suffix(b":").unwrap_or(rest);

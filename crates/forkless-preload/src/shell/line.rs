@@ -4,7 +4,7 @@
 use core::ffi::{CStr, c_char};
 use core::ptr::null;
 
-use forkless_record::Counter;
+use forkless_run::Counter;
 use forkless_shell::{
     Command, Directory, EnvString, Environment, PreviousDirectory, RedirectionKind, ShellKind, ShellTraits,
     analyze,

@@ -17,7 +17,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use forkless_record::Counter;
+use forkless_run::Counter;
 use forkless_shell::{ShellKind, ShellTraits};
 use forkless_sys::{CPtr, process};
 

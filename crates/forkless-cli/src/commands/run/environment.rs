@@ -9,7 +9,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use forkless_record::OPTIONS_VARIABLE;
+use forkless_run::OPTIONS_VARIABLE;
 
 use super::record::RecordFile;
 use super::target::Target;

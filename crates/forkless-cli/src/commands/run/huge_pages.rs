@@ -3,7 +3,7 @@
 use std::env;
 use std::fs;
 
-use forkless_record::HUGETLB_TUNABLE;
+use forkless_run::HUGETLB_TUNABLE;
 
 use super::HugePages;
 

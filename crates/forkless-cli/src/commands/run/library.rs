@@ -5,7 +5,7 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use forkless_record::LIBRARY_NAME;
+use forkless_run::LIBRARY_NAME;
 
 /// Overrides the search, for packagers and tests.
 const VARIABLE: &str = "FORKLESS_LIBRARY";
@@ -29,8 +29,7 @@ impl fmt::Display for Plainly {
 
 /// Whether the operator's switch is off, in one of the words that the library knows.
 pub(super) fn switched_off() -> bool {
-    env::var_os(forkless_record::SWITCH_VARIABLE)
-        .is_some_and(|value| forkless_record::is_off(value.as_bytes()))
+    env::var_os(forkless_run::SWITCH_VARIABLE).is_some_and(|value| forkless_run::is_off(value.as_bytes()))
 }
 
 /// The library: where `FORKLESS_LIBRARY` says, or beside the executable, in `../lib/forkless`, or where a build of this repository puts

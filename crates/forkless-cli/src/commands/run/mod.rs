@@ -199,7 +199,7 @@ fn prepare_and_exec(args: &Args) -> Result<Never, Failure> {
             if off && record.is_some() && !args.quiet {
                 crate::terminal::complain!(
                     "forkless: {} is off in the environment: the report will show nothing",
-                    forkless_record::SWITCH_VARIABLE
+                    forkless_run::SWITCH_VARIABLE
                 );
             }
             // The default is no request: who asks for the usual gets what there is without a line at every start.

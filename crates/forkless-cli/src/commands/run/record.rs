@@ -8,7 +8,7 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use forkless_record::Record;
+use forkless_run::Record;
 
 use super::report::Destination;
 

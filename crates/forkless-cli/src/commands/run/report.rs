@@ -6,7 +6,7 @@ use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use forkless_record::{Counter, Kind, Reason, Record, Site};
+use forkless_run::{Counter, Kind, Reason, Record, Site};
 
 use super::record::RecordFile;
 

@@ -18,8 +18,8 @@ pub const SWITCH_VARIABLE: &str = "FORKLESS";
 /// Whether a value of [`SWITCH_VARIABLE`] switches the library off.
 ///
 /// ```
-/// assert!(forkless_record::is_off(b"off"));
-/// assert!(!forkless_record::is_off(b""));
+/// assert!(forkless_run::is_off(b"off"));
+/// assert!(!forkless_run::is_off(b""));
 /// ```
 #[must_use]
 pub fn is_off(value: &[u8]) -> bool {

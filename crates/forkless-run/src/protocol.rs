@@ -4,7 +4,7 @@
 /// What the parent asks the kernel.
 ///
 /// ```
-/// use forkless_record::protocol::{Answer, Question, committed};
+/// use forkless_run::protocol::{Answer, Question, committed};
 /// let mut asked = Vec::new();
 /// let no_such_child = |question| {
 ///     asked.push(question);
@@ -24,7 +24,7 @@ pub enum Question {
 /// What the kernel answers.
 ///
 /// ```
-/// use forkless_record::protocol::{Answer, committed};
+/// use forkless_run::protocol::{Answer, committed};
 /// let mut answers = [Answer::Interrupted, Answer::Yes].into_iter();
 /// assert!(committed(|_| answers.next().unwrap(), || false)); // asked again
 /// ```
@@ -49,7 +49,7 @@ pub enum Answer {
 /// The first question must have an answer before the second is put: that one waits for the program's end where it has executed.
 ///
 /// ```
-/// use forkless_record::protocol::{Answer, Question, committed};
+/// use forkless_run::protocol::{Answer, Question, committed};
 /// // It ended by itself: no child with SIGCHLD, but one with exit signal 0, reaped now.
 /// let ended = |question| match question {
 ///     Question::Executed => Answer::NoChild,

@@ -7,7 +7,7 @@ macro_rules! kinds {
         /// The kind of a [`Reason`].
         ///
         /// ```
-        /// use forkless_record::{Kind, Reason};
+        /// use forkless_run::{Kind, Reason};
         /// let reason = Reason::from(Kind::Timeout);
         /// assert_eq!((reason.kind(), reason.detail()), (Kind::Timeout, 0));
         /// ```
@@ -23,7 +23,7 @@ macro_rules! kinds {
             /// The phrase of the report.
             ///
             /// ```
-            /// assert_eq!(forkless_record::Kind::Busy.text(), "another thread was forking");
+            /// assert_eq!(forkless_run::Kind::Busy.text(), "another thread was forking");
             /// ```
             pub const fn text(self) -> &'static str {
                 match self { $(Kind::$name => $text,)* }
@@ -75,7 +75,7 @@ kinds! {
 /// A kind, and for some kinds a number: the system call, the command, the signal.
 ///
 /// ```
-/// use forkless_record::{Kind, Reason};
+/// use forkless_run::{Kind, Reason};
 /// let r = Reason::new(Kind::Call, 61);
 /// assert_eq!(Reason::from_raw(r.raw()), Some(r));
 /// assert_eq!(r.kind().text(), "system call");
@@ -91,7 +91,7 @@ impl Reason {
     /// `detail` keeps its low 24 bits.
     ///
     /// ```
-    /// use forkless_record::{Kind, Reason};
+    /// use forkless_run::{Kind, Reason};
     /// assert_eq!(Reason::new(Kind::Signal, 15).detail(), 15);
     /// assert_eq!(Reason::new(Kind::Fault, 0x7fff_1234).detail(), 0xff_1234);
     /// ```
@@ -102,7 +102,7 @@ impl Reason {
     /// The kind.
     ///
     /// ```
-    /// use forkless_record::{Kind, Reason};
+    /// use forkless_run::{Kind, Reason};
     /// assert_eq!(Reason::new(Kind::Signal, 15).kind(), Kind::Signal);
     /// ```
     pub const fn kind(self) -> Kind {
@@ -112,7 +112,7 @@ impl Reason {
     /// The number that goes with the kind, 0 when none does.
     ///
     /// ```
-    /// use forkless_record::{Kind, Reason};
+    /// use forkless_run::{Kind, Reason};
     /// assert_eq!(Reason::new(Kind::Call, 61).detail(), 61);
     /// assert_eq!(Reason::from(Kind::Budget).detail(), 0);
     /// ```
@@ -123,7 +123,7 @@ impl Reason {
     /// As one word, never 0.
     ///
     /// ```
-    /// use forkless_record::{Kind, Reason};
+    /// use forkless_run::{Kind, Reason};
     /// assert_eq!(Reason::new(Kind::Off, 0).raw(), 1 << 24);
     /// ```
     pub const fn raw(self) -> u32 {
@@ -133,7 +133,7 @@ impl Reason {
     /// Back from [`raw`](Self::raw); `None` for words that are no reason.
     ///
     /// ```
-    /// use forkless_record::{Kind, Reason};
+    /// use forkless_run::{Kind, Reason};
     /// assert_eq!(Reason::from_raw(32 << 24 | 61), Some(Reason::new(Kind::Call, 61)));
     /// assert_eq!(Reason::from_raw(255 << 24), None);
     /// ```

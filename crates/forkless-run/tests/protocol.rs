@@ -1,13 +1,13 @@
 //! The protocol of speculative fork as an exhaustive small model: parent, child and kernel take every possible order of steps, the child may be
 //! killed at each, exec may fail or kill, the program may ignore SIGCHLD, another thread may wait with `__WALL`.
 //!
-//! The parent's decision is the library's own ([`forkless_record::protocol::committed`]); child and kernel are modelled from
+//! The parent's decision is the library's own ([`forkless_run::protocol::committed`]); child and kernel are modelled from
 //! kernel/fork.c, kernel/exit.c, kernel/signal.c and fs/exec.c.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use forkless_record::protocol::{Answer, Question, committed};
+use forkless_run::protocol::{Answer, Question, committed};
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Child {

@@ -15,7 +15,7 @@ macro_rules! counters {
         /// A number of the record.
         ///
         /// ```
-        /// use forkless_record::Counter;
+        /// use forkless_run::Counter;
         /// assert_eq!(Counter::ALL.iter().position(|c| *c == Counter::Forks), Some(Counter::Forks as usize));
         /// ```
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,14 +27,14 @@ macro_rules! counters {
             /// Name in JSON.
             ///
             /// ```
-            /// use forkless_record::Counter;
+            /// use forkless_run::Counter;
             /// assert_eq!(Counter::NanosSaved.key(), "nanos_saved_estimate");
             /// ```
             pub const fn key(self) -> &'static str { match self { $(Counter::$name => $key,)* } }
             /// The line of the report.
             ///
             /// ```
-            /// use forkless_record::Counter;
+            /// use forkless_run::Counter;
             /// assert_eq!(Counter::Forks.text(), "forks seen");
             /// ```
             pub const fn text(self) -> &'static str { match self { $(Counter::$name => $text,)* } }
@@ -75,7 +75,7 @@ struct SiteReason {
 /// One place in one program that forks.
 ///
 /// ```
-/// # use forkless_record::{Counter, Kind, Reason, Record};
+/// # use forkless_run::{Counter, Kind, Reason, Record};
 /// # use std::sync::atomic::Ordering::Relaxed;
 /// # // SAFETY: made of atomic numbers, for which zero is a value.
 /// # let record: Record = unsafe { std::mem::zeroed() };
@@ -105,7 +105,7 @@ pub struct Site {
 /// The whole record. All zero but for its magic number is a valid empty one, so a fresh file of [`Record::SIZE`] bytes is nearly that.
 ///
 /// ```
-/// use forkless_record::{Counter, Record};
+/// use forkless_run::{Counter, Record};
 /// // SAFETY: made of atomic numbers, for which zero is a value; as a file that was only given its size.
 /// let record: Record = unsafe { std::mem::zeroed() };
 /// assert!(!record.is_valid());
@@ -130,7 +130,7 @@ pub struct Record {
 /// An announced end of the root process.
 ///
 /// ```
-/// # use forkless_record::Record;
+/// # use forkless_run::Record;
 /// # // SAFETY: made of atomic numbers, for which zero is a value.
 /// # let record: Record = unsafe { std::mem::zeroed() };
 /// assert_ne!(record.announce(true), record.announce(true));
@@ -145,7 +145,7 @@ impl Record {
     /// Marks a zeroed record as one.
     ///
     /// ```
-    /// # use forkless_record::Record;
+    /// # use forkless_run::Record;
     /// # // SAFETY: made of atomic numbers, for which zero is a value.
     /// # let record: Record = unsafe { std::mem::zeroed() };
     /// record.format();
@@ -158,7 +158,7 @@ impl Record {
     /// Whether it was made by the same version.
     ///
     /// ```
-    /// # use forkless_record::Record;
+    /// # use forkless_run::Record;
     /// # // SAFETY: made of atomic numbers, for which zero is a value.
     /// # let record: Record = unsafe { std::mem::zeroed() };
     /// assert!(!record.is_valid()); // only zeros
@@ -174,7 +174,7 @@ impl Record {
     /// `certain`: it is no other process, of the same memory, that ends.
     ///
     /// ```
-    /// # use forkless_record::Record;
+    /// # use forkless_run::Record;
     /// # // SAFETY: made of atomic numbers, for which zero is a value.
     /// # let record: Record = unsafe { std::mem::zeroed() };
     /// let ending = record.announce(true);
@@ -191,7 +191,7 @@ impl Record {
     /// The last end that was announced and not answered.
     ///
     /// ```
-    /// # use forkless_record::Record;
+    /// # use forkless_run::Record;
     /// # // SAFETY: made of atomic numbers, for which zero is a value.
     /// # let record: Record = unsafe { std::mem::zeroed() };
     /// assert_eq!(record.announced(), None);
@@ -207,7 +207,7 @@ impl Record {
     /// Whether an end was announced that is certain.
     ///
     /// ```
-    /// # use forkless_record::Record;
+    /// # use forkless_run::Record;
     /// # // SAFETY: made of atomic numbers, for which zero is a value.
     /// # let record: Record = unsafe { std::mem::zeroed() };
     /// record.announce(false);
@@ -220,7 +220,7 @@ impl Record {
     /// Whoever has announced this end, or an earlier one, need not wait: the report has been written, or will not be yet.
     ///
     /// ```
-    /// # use forkless_record::Record;
+    /// # use forkless_run::Record;
     /// # // SAFETY: made of atomic numbers, for which zero is a value.
     /// # let record: Record = unsafe { std::mem::zeroed() };
     /// let (first, second) = (record.announce(false), record.announce(true));
@@ -235,7 +235,7 @@ impl Record {
     /// Whether this end has been answered.
     ///
     /// ```
-    /// # use forkless_record::Record;
+    /// # use forkless_run::Record;
     /// # // SAFETY: made of atomic numbers, for which zero is a value.
     /// # let record: Record = unsafe { std::mem::zeroed() };
     /// let ending = record.announce(true);
@@ -250,7 +250,7 @@ impl Record {
     /// Adds to a counter.
     ///
     /// ```
-    /// # use forkless_record::{Counter, Record};
+    /// # use forkless_run::{Counter, Record};
     /// # // SAFETY: made of atomic numbers, for which zero is a value.
     /// # let record: Record = unsafe { std::mem::zeroed() };
     /// record.add(Counter::BytesSpared, 4096);
@@ -264,7 +264,7 @@ impl Record {
     /// A counter's value.
     ///
     /// ```
-    /// # use forkless_record::{Counter, Record};
+    /// # use forkless_run::{Counter, Record};
     /// # // SAFETY: made of atomic numbers, for which zero is a value.
     /// # let record: Record = unsafe { std::mem::zeroed() };
     /// record.add(Counter::Aborted, 1);
@@ -279,7 +279,7 @@ impl Record {
     /// The key tells program and place apart, so it must not be 0.
     ///
     /// ```
-    /// # use forkless_record::Record;
+    /// # use forkless_run::Record;
     /// # // SAFETY: made of atomic numbers, for which zero is a value.
     /// # let record: Record = unsafe { std::mem::zeroed() };
     /// let made = record.site(7, |into| {
@@ -312,7 +312,7 @@ impl Record {
     /// The sites in use.
     ///
     /// ```
-    /// # use forkless_record::Record;
+    /// # use forkless_run::Record;
     /// # // SAFETY: made of atomic numbers, for which zero is a value.
     /// # let record: Record = unsafe { std::mem::zeroed() };
     /// assert_eq!(record.sites().count(), 0);
@@ -330,7 +330,7 @@ impl Site {
     /// Counts a reason; the ninth different one is counted with the eighth.
     ///
     /// ```
-    /// # use forkless_record::{Kind, Reason, Record};
+    /// # use forkless_run::{Kind, Reason, Record};
     /// # // SAFETY: made of atomic numbers, for which zero is a value.
     /// # let record: Record = unsafe { std::mem::zeroed() };
     /// let site = record.site(7, |_| 0).unwrap();
@@ -353,7 +353,7 @@ impl Site {
     /// Reasons seen and how often.
     ///
     /// ```
-    /// # use forkless_record::{Kind, Reason, Record};
+    /// # use forkless_run::{Kind, Reason, Record};
     /// # // SAFETY: made of atomic numbers, for which zero is a value.
     /// # let record: Record = unsafe { std::mem::zeroed() };
     /// let site = record.site(7, |_| 0).unwrap();
@@ -372,7 +372,7 @@ impl Site {
     /// Copies the name and returns its length.
     ///
     /// ```
-    /// # use forkless_record::Record;
+    /// # use forkless_run::Record;
     /// # // SAFETY: made of atomic numbers, for which zero is a value.
     /// # let record: Record = unsafe { std::mem::zeroed() };
     /// let site = record.site(7, |into| {
