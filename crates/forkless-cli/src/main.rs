@@ -2,12 +2,15 @@
 //! processes itself; each subcommand is a module of [`commands`] that glues a library to the terminal. Those that measure and
 //! compare are for FreeBSD and macOS, too.
 
+mod args;
 mod cli;
 mod commands;
 mod exit;
 mod terminal;
 
 use std::process::ExitCode;
+
+use clap::CommandFactory as _;
 
 use crate::cli::{Cli, Command};
 
@@ -21,7 +24,7 @@ fn main() -> ExitCode {
         Command::History(args) => commands::compare::history(&args),
         #[cfg(target_os = "linux")]
         Command::Doctor(args) => commands::doctor::run(&args),
-        Command::Generate(args) => commands::generate::run(&args),
+        Command::Generate(args) => commands::generate::run(&args, &Cli::command()),
         #[cfg(target_os = "linux")]
         Command::Repair(args) => commands::repair::run(args),
         #[cfg(target_os = "linux")]

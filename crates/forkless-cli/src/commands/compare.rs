@@ -10,6 +10,7 @@ use forkless_bench::render::{self, Grid};
 use forkless_bench::results::{Results, Row};
 use forkless_bench::store::Store;
 
+use crate::args;
 use crate::commands::bench::from_library;
 use crate::exit::{Exit, Usage};
 use crate::terminal;
@@ -27,7 +28,7 @@ pub(crate) struct Args {
     #[arg(required = true, num_args = 2..=26, value_name = "RESULT")]
     results: Vec<OsString>,
     /// Exit with 1 when a whole interval is worse by more than this percentage.
-    #[arg(long, value_name = "PERCENT", value_parser = percent, allow_negative_numbers = true)]
+    #[arg(long, value_name = "PERCENT", value_parser = args::percent, allow_negative_numbers = true)]
     fail_on_regression: Option<f64>,
     /// Compare every figure relative to its own side's yardstick, without a verdict; so it always is beside published figures
     /// and those taken in an emulator.
@@ -77,12 +78,6 @@ enum Format {
     Markdown,
     /// A page with plots, all in one file.
     Html,
-}
-
-/// A limit that can be held: with NaN no regression would ever be one.
-fn percent(text: &str) -> Result<f64, String> {
-    let percent = text.parse().ok().filter(|percent: &f64| percent.is_finite() && *percent >= 0.0);
-    percent.ok_or_else(|| "must be 0 or more".to_owned())
 }
 
 /// Reads a result. A file can be shown without a place where results are kept.

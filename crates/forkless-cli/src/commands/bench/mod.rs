@@ -11,7 +11,6 @@ mod memory;
 mod parent;
 mod progress;
 mod selfcheck;
-mod size;
 mod spawn;
 mod suite;
 mod syscalls;

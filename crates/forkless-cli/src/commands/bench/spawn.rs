@@ -12,7 +12,8 @@ use forkless_bench::results::Suite;
 use forkless_bench::spawn::{self, Method, Spec};
 
 use super::common::{Common, from_library};
-use super::{size, suite};
+use super::suite;
+use crate::args;
 use crate::exit::{Exit, Usage};
 use crate::terminal;
 
@@ -20,7 +21,7 @@ use crate::terminal;
 #[derive(Debug, clap::Args)]
 pub(super) struct Flags {
     /// Memory the parent has written before it spawns, for example 1G.
-    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = args::size)]
     rss: u64,
     /// Pages behind that memory: base, thp, thp-64k, hugetlb-2m, hugetlb-1g.
     #[arg(long, value_name = "KIND", default_value_t = Pages::Base)]

@@ -85,7 +85,7 @@ pub(crate) struct Args {
     tier: Option<Tier>,
 
     /// Report only findings that save at least this share of one CPU, in percent.
-    #[arg(long, value_name = "PERCENT", default_value_t = 0.1, conflicts_with = "log", value_parser = percent, allow_negative_numbers = true)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.1, conflicts_with = "log", value_parser = crate::args::percent, allow_negative_numbers = true)]
     min_share: f64,
 
     /// Run this command and watch it and everything it starts.
@@ -105,11 +105,6 @@ fn pid(text: &str) -> Result<u32, String> {
 fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse()
         .map_err(|_| "must be an IP address and a port, such as 127.0.0.1:9469 or [::1]:9469".to_owned())
-}
-
-fn percent(text: &str) -> Result<f64, String> {
-    let percent: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if (0.0..=1e6).contains(&percent) { Ok(percent) } else { Err("must be 0 or more percent".to_owned()) }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -18,6 +18,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 
+use crate::args;
 use crate::exit::Exit;
 
 /// Run a program unmodified, without the cost of its forks.
@@ -38,7 +39,7 @@ pub(crate) struct Args {
     fork: Fork,
 
     /// Leave forks of processes with less private memory than this alone.
-    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "8M")]
+    #[arg(long, value_name = "SIZE", value_parser = args::size, default_value = "8M")]
     fork_minimum: u64,
 
     /// Undo a child that has not executed a program after this many milliseconds.
@@ -135,18 +136,6 @@ enum Children {
     Follow,
     /// Only PROGRAM.
     No,
-}
-
-/// Bytes, with an optional K, M or G (powers of 1024).
-fn size(text: &str) -> Result<u64, String> {
-    let (digits, unit) = match text.char_indices().last() {
-        Some((at, 'k' | 'K')) => (&text[..at], 1 << 10),
-        Some((at, 'm' | 'M')) => (&text[..at], 1 << 20),
-        Some((at, 'g' | 'G')) => (&text[..at], 1 << 30),
-        _ => (text, 1u64),
-    };
-    let number: u64 = digits.parse().map_err(|_| "not a number of bytes, as 4096, 512K or 8M".to_owned())?;
-    number.checked_mul(unit).ok_or_else(|| "too large".to_owned())
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
@@ -254,17 +243,5 @@ fn not_executable(name: &OsString, error: io::Error) -> Failure {
             empty if empty.is_empty() => "cannot run ''".to_owned(),
             name => format!("cannot run {name}"),
         }),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn sizes_take_binary_units() {
-        assert_eq!(super::size("4096"), Ok(4096));
-        assert_eq!(super::size("8M"), Ok(8 << 20));
-        assert_eq!(super::size("1g"), Ok(1 << 30));
-        assert!(super::size("M").is_err());
-        assert!(super::size("99999999999G").is_err());
     }
 }
