@@ -3,29 +3,19 @@
 #![expect(unsafe_code, reason = "walks the C environment")]
 
 use core::ffi::{CStr, c_char};
+use core::num::{NonZeroU32, NonZeroU64};
 use core::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed,
 };
 
-use forkless_run::{DEFAULT_MINIMUM, OPTIONS_VARIABLE, SWITCH_VARIABLE};
+pub(crate) use forkless_run::ForkMode as Fork;
+use forkless_run::{OPTIONS_VARIABLE, Options, SWITCH_VARIABLE};
 
-use crate::decimal::decimal;
-
-/// Which processes speculate.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Fork {
-    Off = 0,
-    /// Those with a single thread.
-    Strict = 1,
-    /// All.
-    Speculate = 2,
-}
-
+// What each is while nothing is switched on; `apply` sets them all.
 static FORK: AtomicU8 = AtomicU8::new(Fork::Off as u8);
-static MINIMUM: AtomicUsize = AtomicUsize::new(DEFAULT_MINIMUM);
-static LIMIT_MS: AtomicU32 = AtomicU32::new(50);
-static LEARN: AtomicBool = AtomicBool::new(true);
+static MINIMUM: AtomicUsize = AtomicUsize::new(0);
+static LIMIT_MS: AtomicU32 = AtomicU32::new(0);
+static LEARN: AtomicBool = AtomicBool::new(false);
 static ROOT: AtomicU32 = AtomicU32::new(0);
 /// See [`filters`].
 static FILTERS: AtomicU32 = AtomicU32::new(0);
@@ -105,14 +95,13 @@ pub(crate) unsafe fn read(envp: *mut *mut c_char) {
     if off {
         return;
     }
-    FORK.store(Fork::Strict as u8, Relaxed);
-    let Some(options) = options else { return };
-    let environment = apply(options.to_bytes());
-    if environment.keep_hugetlb_here {
+    let options = Options::parse(options.unwrap_or_default().to_bytes());
+    apply(&options);
+    if options.hugetlb {
         // SAFETY: the caller's vector, still ours alone this early; libc has read its tunables before any library is loaded.
         unsafe { keep_hugetlb_here(envp) };
     }
-    if environment.forget {
+    if !options.children {
         // SAFETY: the caller's vector, still ours alone this early.
         unsafe { forget(envp) };
     }
@@ -135,43 +124,22 @@ unsafe fn value_of(entry: *const c_char, name: &str) -> Option<&'static CStr> {
     Some(unsafe { CStr::from_ptr(at.cast()) })
 }
 
-/// What is to be done to the environment.
-#[derive(Default)]
-struct Environment {
-    keep_hugetlb_here: bool,
-    forget: bool,
-}
-
-/// `KEY=VALUE,...`, as `forkless run` has written it.
-fn apply(options: &'static [u8]) -> Environment {
-    let mut environment = Environment::default();
-    let (mut fast, mut collapse, mut warn) = (false, false, true);
-    for option in options.split(|byte| *byte == b',') {
-        let Some(equals) = option.iter().position(|byte| *byte == b'=') else { continue };
-        let (key, value) = (&option[..equals], &option[equals + 1..]);
-        match (key, value) {
-            (b"fork", b"off") => FORK.store(Fork::Off as u8, Relaxed),
-            (b"fork", b"speculate") => FORK.store(Fork::Speculate as u8, Relaxed),
-            (b"min", _) => decimal(value).into_iter().for_each(|n| MINIMUM.store(n as usize, Relaxed)),
-            (b"limit", _) => decimal(value).into_iter().for_each(|n| LIMIT_MS.store(n as u32, Relaxed)),
-            (b"learn", b"no") => LEARN.store(false, Relaxed),
-            (b"root", _) => decimal(value).into_iter().for_each(|n| ROOT.store(n as u32, Relaxed)),
-            (b"ns", _) => decimal(value).into_iter().for_each(|n| NAMESPACE.store(n, Relaxed)),
-            (b"filters", _) => decimal(value).into_iter().for_each(|n| FILTERS.store(n as u32, Relaxed)),
-            (b"sh", _) => crate::shell::configure(value),
-            (b"context", b"fast") => fast = true,
-            (b"collapse", b"yes") => collapse = true,
-            (b"hugetlb", b"yes") => environment.keep_hugetlb_here = true,
-            (b"quiet", b"yes") => warn = false,
-            (b"children", b"no") => environment.forget = true,
-            (b"record", _) => RECORD.store(value.as_ptr().cast_mut().cast(), Relaxed),
-            _ => {}
-        }
+/// Puts the options in force.
+fn apply(options: &Options<'static>) {
+    FORK.store(options.fork as u8, Relaxed);
+    MINIMUM.store(options.minimum as usize, Relaxed);
+    LIMIT_MS.store(options.limit_ms, Relaxed);
+    LEARN.store(options.learn, Relaxed);
+    ROOT.store(options.root.map_or(0, NonZeroU32::get), Relaxed);
+    NAMESPACE.store(options.root_namespace.map_or(0, NonZeroU64::get), Relaxed);
+    FILTERS.store(options.filters, Relaxed);
+    if let Some(record) = options.record {
+        RECORD.store(record.bytes().as_ptr().cast_mut().cast(), Relaxed);
     }
-    crate::context::configure(fast);
-    crate::huge::configure(collapse);
-    crate::huge::pool::configure(environment.keep_hugetlb_here, warn);
-    environment
+    crate::shell::configure(options.shell);
+    crate::context::configure(options.fast_context);
+    crate::huge::configure(options.collapse);
+    crate::huge::pool::configure(options.hugetlb, !options.quiet);
 }
 
 /// Takes our variables out of the environment, and our library out of `LD_PRELOAD`: programs executed later start without us.

@@ -1,11 +1,11 @@
-//! The record: a file mapped by every process of the tree, which all count into with relaxed atomic additions.
+//! The record: a file that every process of the tree maps, and counts into with relaxed atomic additions.
 
 use core::sync::atomic::{
     AtomicU8, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use crate::Reason;
+use crate::AbortReason;
 
 /// First word of a record; the last digit is the version of the layout.
 const RECORD_MAGIC: u64 = 0x666f_726b_6c65_7303;
@@ -13,11 +13,6 @@ const RECORD_MAGIC: u64 = 0x666f_726b_6c65_7303;
 macro_rules! counters {
     ($($name:ident, $key:literal, $text:literal;)*) => {
         /// A number of the record.
-        ///
-        /// ```
-        /// use forkless_run::Counter;
-        /// assert_eq!(Counter::ALL.iter().position(|c| *c == Counter::Forks), Some(Counter::Forks as usize));
-        /// ```
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[repr(usize)]
         pub enum Counter { $(#[doc = $text] $name,)* }
@@ -25,18 +20,8 @@ macro_rules! counters {
             /// All of them, in the order of the record.
             pub const ALL: &'static [Counter] = &[$(Counter::$name,)*];
             /// Name in JSON.
-            ///
-            /// ```
-            /// use forkless_run::Counter;
-            /// assert_eq!(Counter::NanosSaved.key(), "nanos_saved_estimate");
-            /// ```
             pub const fn key(self) -> &'static str { match self { $(Counter::$name => $key,)* } }
             /// The line of the report.
-            ///
-            /// ```
-            /// use forkless_run::Counter;
-            /// assert_eq!(Counter::Forks.text(), "forks seen");
-            /// ```
             pub const fn text(self) -> &'static str { match self { $(Counter::$name => $text,)* } }
         }
     };
@@ -73,19 +58,6 @@ struct SiteReason {
 }
 
 /// One place in one program that forks.
-///
-/// ```
-/// # use forkless_run::{Counter, Kind, Reason, Record};
-/// # use std::sync::atomic::Ordering::Relaxed;
-/// # // SAFETY: made of atomic numbers, for which zero is a value.
-/// # let record: Record = unsafe { std::mem::zeroed() };
-/// let site = record.site(0x1234, |_| 0).unwrap(); // no name
-/// site.forks.fetch_add(1, Relaxed);
-/// site.because(Kind::Small.into());
-/// let again = record.sites().next().unwrap();
-/// assert_eq!(again.forks.load(Relaxed), 1);
-/// assert!(again.reasons().eq([(Reason::from(Kind::Small), 1)]));
-/// ```
 #[repr(C)]
 #[derive(Debug)]
 pub struct Site {
@@ -96,45 +68,29 @@ pub struct Site {
     pub speculated: AtomicU64,
     /// Speculations that ended in an exec.
     pub committed: AtomicU64,
-    /// Speculations undone.
+    /// Speculations aborted.
     pub aborted: AtomicU64,
     reasons: [SiteReason; REASONS],
     name: [AtomicU8; NAME],
 }
 
-/// The whole record. All zero but for its magic number is a valid empty one, so a fresh file of [`Record::SIZE`] bytes is nearly that.
-///
-/// ```
-/// use forkless_run::{Counter, Record};
-/// // SAFETY: made of atomic numbers, for which zero is a value; as a file that was only given its size.
-/// let record: Record = unsafe { std::mem::zeroed() };
-/// assert!(!record.is_valid());
-/// record.format();
-/// record.add(Counter::Forks, 2);
-/// assert!(record.is_valid() && record.get(Counter::Forks) == 2);
-/// ```
+/// The whole record. A fresh file of [`Record::SIZE`] zeros becomes a valid empty record when [`Record::format`] stores the
+/// magic number.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Record {
     magic: AtomicU64,
     /// Announced ends of the root process, and of others with its memory.
     endings: AtomicU32,
-    /// One of them is the root's own.
+    /// Not 0: one of the announced ends is the root's own.
     certain: AtomicU32,
-    /// Of how many nobody waits any more.
+    /// How many announced ends have been answered: nobody waits for those any more.
     answered: AtomicU32,
     counters: [AtomicU64; COUNTERS],
     sites: [Site; SITES],
 }
 
 /// An announced end of the root process.
-///
-/// ```
-/// # use forkless_run::Record;
-/// # // SAFETY: made of atomic numbers, for which zero is a value.
-/// # let record: Record = unsafe { std::mem::zeroed() };
-/// assert_ne!(record.announce(true), record.announce(true));
-/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ending(u32);
 
@@ -143,44 +99,19 @@ impl Record {
     pub const SIZE: usize = size_of::<Record>();
 
     /// Marks a zeroed record as one.
-    ///
-    /// ```
-    /// # use forkless_run::Record;
-    /// # // SAFETY: made of atomic numbers, for which zero is a value.
-    /// # let record: Record = unsafe { std::mem::zeroed() };
-    /// record.format();
-    /// assert!(record.is_valid());
-    /// ```
     pub fn format(&self) {
         self.magic.store(RECORD_MAGIC, Relaxed);
     }
 
-    /// Whether it was made by the same version.
-    ///
-    /// ```
-    /// # use forkless_run::Record;
-    /// # // SAFETY: made of atomic numbers, for which zero is a value.
-    /// # let record: Record = unsafe { std::mem::zeroed() };
-    /// assert!(!record.is_valid()); // only zeros
-    /// record.format();
-    /// assert!(record.is_valid());
-    /// ```
+    /// Whether the same version of this layout made the record.
     pub fn is_valid(&self) -> bool {
         self.magic.load(Relaxed) == RECORD_MAGIC
     }
 
-    /// The root process is about to end: the report may be written now. Returns what its [`Record::answer`] will be known by.
+    /// Says that the root process is about to end: the report may be written now. The result names this end in
+    /// [`Record::answer`].
     ///
-    /// `certain`: it is no other process, of the same memory, that ends.
-    ///
-    /// ```
-    /// # use forkless_run::Record;
-    /// # // SAFETY: made of atomic numbers, for which zero is a value.
-    /// # let record: Record = unsafe { std::mem::zeroed() };
-    /// let ending = record.announce(true);
-    /// assert_eq!(record.announced(), Some(ending));
-    /// assert!(record.is_certain() && !record.is_answered(ending));
-    /// ```
+    /// `certain`: the root itself ends, not another process that shares its memory.
     pub fn announce(&self, certain: bool) -> Ending {
         if certain {
             self.certain.store(1, Relaxed);
@@ -189,87 +120,34 @@ impl Record {
     }
 
     /// The last end that was announced and not answered.
-    ///
-    /// ```
-    /// # use forkless_run::Record;
-    /// # // SAFETY: made of atomic numbers, for which zero is a value.
-    /// # let record: Record = unsafe { std::mem::zeroed() };
-    /// assert_eq!(record.announced(), None);
-    /// let ending = record.announce(false);
-    /// record.answer(ending);
-    /// assert_eq!(record.announced(), None);
-    /// ```
     pub fn announced(&self) -> Option<Ending> {
         let last = self.endings.load(Acquire);
         (last != self.answered.load(Relaxed)).then_some(Ending(last))
     }
 
     /// Whether an end was announced that is certain.
-    ///
-    /// ```
-    /// # use forkless_run::Record;
-    /// # // SAFETY: made of atomic numbers, for which zero is a value.
-    /// # let record: Record = unsafe { std::mem::zeroed() };
-    /// record.announce(false);
-    /// assert!(!record.is_certain());
-    /// ```
     pub fn is_certain(&self) -> bool {
         self.certain.load(Relaxed) != 0
     }
 
-    /// Whoever has announced this end, or an earlier one, need not wait: the report has been written, or will not be yet.
-    ///
-    /// ```
-    /// # use forkless_run::Record;
-    /// # // SAFETY: made of atomic numbers, for which zero is a value.
-    /// # let record: Record = unsafe { std::mem::zeroed() };
-    /// let (first, second) = (record.announce(false), record.announce(true));
-    /// record.answer(second);
-    /// assert!(record.is_answered(first) && record.is_answered(second));
-    /// ```
+    /// Ends the wait of the process that announced this end, or an earlier one: the report has been written, or will be
+    /// written later.
     pub fn answer(&self, ending: Ending) {
         let is_later = |before: u32| ending.0.wrapping_sub(before).cast_signed() > 0;
         let _ = self.answered.fetch_update(Release, Relaxed, |before| is_later(before).then_some(ending.0));
     }
 
     /// Whether this end has been answered.
-    ///
-    /// ```
-    /// # use forkless_run::Record;
-    /// # // SAFETY: made of atomic numbers, for which zero is a value.
-    /// # let record: Record = unsafe { std::mem::zeroed() };
-    /// let ending = record.announce(true);
-    /// assert!(!record.is_answered(ending));
-    /// record.answer(ending);
-    /// assert!(record.is_answered(ending));
-    /// ```
     pub fn is_answered(&self, ending: Ending) -> bool {
         self.answered.load(Acquire).wrapping_sub(ending.0).cast_signed() >= 0
     }
 
     /// Adds to a counter.
-    ///
-    /// ```
-    /// # use forkless_run::{Counter, Record};
-    /// # // SAFETY: made of atomic numbers, for which zero is a value.
-    /// # let record: Record = unsafe { std::mem::zeroed() };
-    /// record.add(Counter::BytesSpared, 4096);
-    /// record.add(Counter::BytesSpared, 4096);
-    /// assert_eq!(record.get(Counter::BytesSpared), 8192);
-    /// ```
     pub fn add(&self, counter: Counter, n: u64) {
         self.counters[counter as usize].fetch_add(n, Relaxed);
     }
 
     /// A counter's value.
-    ///
-    /// ```
-    /// # use forkless_run::{Counter, Record};
-    /// # // SAFETY: made of atomic numbers, for which zero is a value.
-    /// # let record: Record = unsafe { std::mem::zeroed() };
-    /// record.add(Counter::Aborted, 1);
-    /// assert_eq!((record.get(Counter::Aborted), record.get(Counter::Committed)), (1, 0));
-    /// ```
     pub fn get(&self, counter: Counter) -> u64 {
         self.counters[counter as usize].load(Relaxed)
     }
@@ -277,18 +155,6 @@ impl Record {
     /// The site with this key, made when new and named by `name`; `None` when the table is full.
     ///
     /// The key tells program and place apart, so it must not be 0.
-    ///
-    /// ```
-    /// # use forkless_run::Record;
-    /// # // SAFETY: made of atomic numbers, for which zero is a value.
-    /// # let record: Record = unsafe { std::mem::zeroed() };
-    /// let made = record.site(7, |into| {
-    ///     into[..4].copy_from_slice(b"make");
-    ///     4
-    /// });
-    /// let found = record.site(7, |_| unreachable!("named already"));
-    /// assert!(std::ptr::eq(made.unwrap(), found.unwrap()));
-    /// ```
     pub fn site(&self, key: u64, name: impl FnOnce(&mut [u8]) -> usize) -> Option<&Site> {
         let start = (key ^ key >> 17) as usize;
         for i in 0..SITES {
@@ -310,17 +176,6 @@ impl Record {
     }
 
     /// The sites in use.
-    ///
-    /// ```
-    /// # use forkless_run::Record;
-    /// # // SAFETY: made of atomic numbers, for which zero is a value.
-    /// # let record: Record = unsafe { std::mem::zeroed() };
-    /// assert_eq!(record.sites().count(), 0);
-    /// for key in [7, 8, 7] {
-    ///     record.site(key, |_| 0).unwrap();
-    /// }
-    /// assert_eq!(record.sites().count(), 2);
-    /// ```
     pub fn sites(&self) -> impl Iterator<Item = &Site> {
         self.sites.iter().filter(|s| s.key.load(Relaxed) != 0)
     }
@@ -328,18 +183,7 @@ impl Record {
 
 impl Site {
     /// Counts a reason; the ninth different one is counted with the eighth.
-    ///
-    /// ```
-    /// # use forkless_run::{Kind, Reason, Record};
-    /// # // SAFETY: made of atomic numbers, for which zero is a value.
-    /// # let record: Record = unsafe { std::mem::zeroed() };
-    /// let site = record.site(7, |_| 0).unwrap();
-    /// let socket = Reason::new(Kind::Call, 41);
-    /// site.because(socket);
-    /// site.because(socket);
-    /// assert!(site.reasons().eq([(socket, 2)]));
-    /// ```
-    pub fn because(&self, reason: Reason) {
+    pub fn because(&self, reason: AbortReason) {
         for slot in &self.reasons {
             let now = slot.reason.compare_exchange(0, reason.raw(), Relaxed, Relaxed).unwrap_or_else(|r| r);
             if now == 0 || now == reason.raw() {
@@ -351,37 +195,13 @@ impl Site {
     }
 
     /// Reasons seen and how often.
-    ///
-    /// ```
-    /// # use forkless_run::{Kind, Reason, Record};
-    /// # // SAFETY: made of atomic numbers, for which zero is a value.
-    /// # let record: Record = unsafe { std::mem::zeroed() };
-    /// let site = record.site(7, |_| 0).unwrap();
-    /// for number in 0..9 {
-    ///     site.because(Reason::new(Kind::Call, number));
-    /// }
-    /// assert_eq!(site.reasons().count(), 8);
-    /// assert_eq!(site.reasons().last(), Some((Reason::new(Kind::Call, 7), 2))); // and the ninth
-    /// ```
-    pub fn reasons(&self) -> impl Iterator<Item = (Reason, u32)> {
+    pub fn reasons(&self) -> impl Iterator<Item = (AbortReason, u32)> {
         self.reasons
             .iter()
-            .filter_map(|s| Some((Reason::from_raw(s.reason.load(Relaxed))?, s.count.load(Relaxed))))
+            .filter_map(|s| Some((AbortReason::from_raw(s.reason.load(Relaxed))?, s.count.load(Relaxed))))
     }
 
     /// Copies the name and returns its length.
-    ///
-    /// ```
-    /// # use forkless_run::Record;
-    /// # // SAFETY: made of atomic numbers, for which zero is a value.
-    /// # let record: Record = unsafe { std::mem::zeroed() };
-    /// let site = record.site(7, |into| {
-    ///     into[..4].copy_from_slice(b"make");
-    ///     4
-    /// });
-    /// let mut name = [0; 16];
-    /// assert_eq!((site.unwrap().name(&mut name), &name[..4]), (4, &b"make"[..]));
-    /// ```
     pub fn name(&self, into: &mut [u8]) -> usize {
         let mut len = 0;
         for (to, from) in into.iter_mut().zip(&self.name) {
@@ -392,5 +212,111 @@ impl Site {
             len += 1;
         }
         len
+    }
+}
+
+#[cfg(test)]
+#[expect(unsafe_code, reason = "a zeroed record, as a fresh file is")]
+mod tests {
+    use super::{Counter, NAME, Record, SITES};
+    use crate::{AbortKind, AbortReason};
+
+    use core::sync::atomic::Ordering::Relaxed;
+
+    fn zeros() -> Record {
+        // SAFETY: a record is made of atomic numbers, for which zero is a value.
+        unsafe { core::mem::zeroed() }
+    }
+
+    #[test]
+    fn zeros_become_a_record_by_their_magic_number() {
+        let record = zeros();
+        assert!(!record.is_valid());
+        record.format();
+        assert!(record.is_valid());
+        for &counter in Counter::ALL {
+            assert_eq!(record.get(counter), 0);
+        }
+    }
+
+    #[test]
+    fn each_counter_has_a_place_and_a_key_of_its_own() {
+        let record = zeros();
+        for (at, &counter) in Counter::ALL.iter().enumerate() {
+            assert_eq!(counter as usize, at);
+            record.add(counter, at as u64);
+            record.add(counter, 1);
+            assert!(Counter::ALL[..at].iter().all(|other| other.key() != counter.key()));
+        }
+        for (at, &counter) in Counter::ALL.iter().enumerate() {
+            assert_eq!(record.get(counter), at as u64 + 1);
+        }
+    }
+
+    #[test]
+    fn an_end_is_announced_until_it_or_a_later_one_is_answered() {
+        let record = zeros();
+        assert_eq!(record.announced(), None);
+        let first = record.announce(false);
+        assert_eq!(record.announced(), Some(first));
+        assert!(!record.is_certain() && !record.is_answered(first));
+        let second = record.announce(true);
+        assert_ne!(first, second);
+        assert!(record.is_certain());
+        record.answer(second);
+        assert!(record.is_answered(first) && record.is_answered(second));
+        assert_eq!(record.announced(), None);
+        // An answer that comes late takes nothing back.
+        record.answer(first);
+        assert!(record.is_answered(second));
+    }
+
+    #[test]
+    fn a_site_is_named_once_and_found_by_its_key() {
+        let record = zeros();
+        let make = record.site(7, |into| {
+            into[..4].copy_from_slice(b"make");
+            4
+        });
+        let again = record.site(7, |_| unreachable!("named already"));
+        assert!(core::ptr::eq(make.unwrap(), again.unwrap()));
+        record.site(8, |_| 0).unwrap();
+        assert_eq!(record.sites().count(), 2);
+        let mut name = [0; 16];
+        assert_eq!((make.unwrap().name(&mut name), &name[..4]), (4, &b"make"[..]));
+    }
+
+    #[test]
+    fn a_name_longer_than_its_place_is_cut() {
+        let record = zeros();
+        let site = record.site(7, |into| {
+            into.fill(b'x');
+            usize::MAX
+        });
+        assert_eq!(site.unwrap().name(&mut [0; 256]), NAME);
+    }
+
+    #[test]
+    fn a_full_table_gives_no_site_to_a_new_key() {
+        let record = zeros();
+        for key in 1..=SITES as u64 {
+            assert!(record.site(key << 20, |_| 0).is_some());
+        }
+        assert!(record.site(1, |_| 0).is_none());
+        assert!(record.site(1 << 20, |_| 0).is_some());
+    }
+
+    #[test]
+    fn the_ninth_different_reason_counts_with_the_eighth() {
+        let record = zeros();
+        let site = record.site(7, |_| 0).unwrap();
+        site.forks.fetch_add(9, Relaxed);
+        for number in 0..9 {
+            site.because(AbortReason::new(AbortKind::Call, number));
+        }
+        site.because(AbortReason::new(AbortKind::Call, 0));
+        assert_eq!(site.reasons().count(), 8);
+        assert_eq!(site.reasons().next(), Some((AbortReason::new(AbortKind::Call, 0), 2)));
+        assert_eq!(site.reasons().last(), Some((AbortReason::new(AbortKind::Call, 7), 2)));
     }
 }

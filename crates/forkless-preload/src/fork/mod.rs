@@ -17,7 +17,7 @@ use core::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 
-use forkless_run::{Counter, Kind, Reason};
+use forkless_run::{AbortKind as Kind, AbortReason as Reason, Counter};
 use forkless_sys::{process, sched, time};
 use linux_raw_sys::prctl;
 

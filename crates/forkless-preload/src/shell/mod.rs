@@ -17,11 +17,10 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use forkless_run::Counter;
+use forkless_run::{Counter, KnownShell, Shell};
 use forkless_shell::{ShellKind, ShellTraits};
 use forkless_sys::{CPtr, process};
 
-use crate::decimal::decimal;
 use crate::{rt, tally};
 
 pub(crate) use launch::WORKSPACES_LEN;
@@ -41,16 +40,13 @@ const ASKING: u8 = 0x81;
 /// Asked, without an answer that we know. Lines go to the shell, by our launcher and not by libc's: lines of ours may be under way.
 const UNKNOWN: u8 = 0x82;
 
-/// `sh=TRAITS:DEVICE:INODE` of the options, all three numbers, or `sh=ask`.
-pub(crate) fn configure(option: &[u8]) {
-    if option == b"ask" {
-        SHELL.store(UNASKED, Relaxed);
-        return;
+/// What the options say of the shell.
+pub(crate) fn configure(shell: Shell) {
+    match shell {
+        Shell::Unknown => {}
+        Shell::Ask => SHELL.store(UNASKED, Relaxed),
+        Shell::Known(KnownShell { traits, device, inode }) => learnt(traits, device, inode),
     }
-    let mut parts = option.split(|b| *b == b':');
-    let mut number = || decimal(parts.next()?);
-    let (Some(traits), Some(device), Some(inode)) = (number(), number(), number()) else { return };
-    learnt(ShellTraits::from_bits(traits as u8), device, inode);
 }
 
 /// `/bin/sh` is this, as long as it is this file.

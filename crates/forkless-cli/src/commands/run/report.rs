@@ -6,7 +6,7 @@ use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use forkless_run::{Counter, Kind, Reason, Record, Site};
+use forkless_run::{AbortKind, AbortReason, Counter, Record, Site};
 
 use super::record::RecordFile;
 
@@ -125,12 +125,13 @@ fn as_text(record: &Record) -> String {
 }
 
 /// A reason in words.
-fn describe(reason: Reason) -> String {
+fn describe(reason: AbortReason) -> String {
     let text = reason.kind().text();
     match reason.kind() {
-        Kind::Call | Kind::Inherited => format!("{text} {}", call_name(reason.detail())),
-        Kind::Command => format!("{text} {:#x}", reason.detail()),
-        Kind::Signal => format!("{text} {}", reason.detail()),
+        AbortKind::Call | AbortKind::Inherited => format!("{text} {}", call_name(reason.detail())),
+        AbortKind::Command => format!("{text} {:#x}", reason.detail()),
+        AbortKind::Signal => format!("{text} {}", reason.detail()),
+        AbortKind::Threads => format!("{text} (--fork=strict)"),
         _ => text.to_owned(),
     }
 }

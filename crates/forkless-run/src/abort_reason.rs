@@ -1,41 +1,35 @@
-//! Why a fork was not speculated, or a speculation was undone: one `u32` that fits a shared word.
+//! Why a fork stayed plain: one `u32` that fits a shared word.
 
 use core::fmt;
 
 macro_rules! kinds {
     ($($name:ident = $value:literal, $text:literal;)*) => {
-        /// The kind of a [`Reason`].
-        ///
-        /// ```
-        /// use forkless_run::{Kind, Reason};
-        /// let reason = Reason::from(Kind::Timeout);
-        /// assert_eq!((reason.kind(), reason.detail()), (Kind::Timeout, 0));
-        /// ```
+        /// The kind of an [`AbortReason`].
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[repr(u8)]
-        pub enum Kind {
+        pub enum AbortKind {
             $(#[doc = $text] $name = $value,)*
         }
-        impl Kind {
-            const fn from_raw(raw: u8) -> Option<Kind> {
-                match raw { $($value => Some(Kind::$name),)* _ => None }
+        impl AbortKind {
+            /// All kinds, in the order of their numbers.
+            pub const ALL: &'static [AbortKind] = &[$(AbortKind::$name,)*];
+
+            const fn from_raw(raw: u8) -> Option<AbortKind> {
+                match raw { $($value => Some(AbortKind::$name),)* _ => None }
             }
+
             /// The phrase of the report.
-            ///
-            /// ```
-            /// assert_eq!(forkless_run::Kind::Busy.text(), "another thread was forking");
-            /// ```
             pub const fn text(self) -> &'static str {
-                match self { $(Kind::$name => $text,)* }
+                match self { $(AbortKind::$name => $text,)* }
             }
         }
     };
 }
 kinds! {
-    // Not tried.
+    // Speculation was not tried.
     Off = 1, "switched off";
     Small = 2, "too little memory to gain";
-    Threads = 3, "more than one thread (--fork=strict)";
+    Threads = 3, "more than one thread";
     Traced = 4, "traced by a debugger";
     Sandbox = 5, "seccomp filter of the program's own";
     NoDispatch = 6, "no syscall user dispatch here";
@@ -55,7 +49,7 @@ kinds! {
     Shared = 20, "in memory that is another process's (vfork)";
     Lent = 21, "memory lent to a pipe (vmsplice)";
     Files = 22, "descriptors shared with another process";
-    // Undone.
+    // Speculation was aborted.
     Call = 32, "system call";
     Command = 33, "command of fcntl, ioctl or prctl";
     Inherited = 34, "inherited descriptor used";
@@ -72,92 +66,90 @@ kinds! {
     Interrupted = 45, "exec interrupted by a signal handler";
 }
 
-/// A kind, and for some kinds a number: the system call, the command, the signal.
-///
-/// ```
-/// use forkless_run::{Kind, Reason};
-/// let r = Reason::new(Kind::Call, 61);
-/// assert_eq!(Reason::from_raw(r.raw()), Some(r));
-/// assert_eq!(r.kind().text(), "system call");
-/// assert_eq!(Reason::from_raw(0), None);
-/// ```
+/// Why a fork was not speculated, or why its speculation was aborted: a kind, and for some kinds a number (the system call,
+/// the command, the signal).
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Reason {
-    kind: Kind,
+pub struct AbortReason {
+    kind: AbortKind,
     detail: u32,
 }
 
-impl Reason {
+impl AbortReason {
     /// `detail` keeps its low 24 bits.
-    ///
-    /// ```
-    /// use forkless_run::{Kind, Reason};
-    /// assert_eq!(Reason::new(Kind::Signal, 15).detail(), 15);
-    /// assert_eq!(Reason::new(Kind::Fault, 0x7fff_1234).detail(), 0xff_1234);
-    /// ```
-    pub const fn new(kind: Kind, detail: u32) -> Reason {
-        Reason { kind, detail: detail & 0xff_ffff }
+    pub const fn new(kind: AbortKind, detail: u32) -> AbortReason {
+        AbortReason { kind, detail: detail & 0xff_ffff }
     }
 
     /// The kind.
-    ///
-    /// ```
-    /// use forkless_run::{Kind, Reason};
-    /// assert_eq!(Reason::new(Kind::Signal, 15).kind(), Kind::Signal);
-    /// ```
-    pub const fn kind(self) -> Kind {
+    pub const fn kind(self) -> AbortKind {
         self.kind
     }
 
-    /// The number that goes with the kind, 0 when none does.
-    ///
-    /// ```
-    /// use forkless_run::{Kind, Reason};
-    /// assert_eq!(Reason::new(Kind::Call, 61).detail(), 61);
-    /// assert_eq!(Reason::from(Kind::Budget).detail(), 0);
-    /// ```
+    /// The number that goes with the kind; 0 when the kind has none.
     pub const fn detail(self) -> u32 {
         self.detail
     }
 
     /// As one word, never 0.
-    ///
-    /// ```
-    /// use forkless_run::{Kind, Reason};
-    /// assert_eq!(Reason::new(Kind::Off, 0).raw(), 1 << 24);
-    /// ```
     pub const fn raw(self) -> u32 {
         (self.kind as u32) << 24 | self.detail
     }
 
     /// Back from [`raw`](Self::raw); `None` for words that are no reason.
-    ///
-    /// ```
-    /// use forkless_run::{Kind, Reason};
-    /// assert_eq!(Reason::from_raw(32 << 24 | 61), Some(Reason::new(Kind::Call, 61)));
-    /// assert_eq!(Reason::from_raw(255 << 24), None);
-    /// ```
-    pub const fn from_raw(raw: u32) -> Option<Reason> {
-        match Kind::from_raw((raw >> 24) as u8) {
-            Some(kind) => Some(Reason { kind, detail: raw & 0xff_ffff }),
+    pub const fn from_raw(raw: u32) -> Option<AbortReason> {
+        match AbortKind::from_raw((raw >> 24) as u8) {
+            Some(kind) => Some(AbortReason { kind, detail: raw & 0xff_ffff }),
             None => None,
         }
     }
 }
 
-impl From<Kind> for Reason {
-    fn from(kind: Kind) -> Reason {
-        Reason::new(kind, 0)
+impl From<AbortKind> for AbortReason {
+    fn from(kind: AbortKind) -> AbortReason {
+        AbortReason::new(kind, 0)
     }
 }
 
-impl fmt::Debug for Reason {
+impl fmt::Debug for AbortReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
-            Kind::Call | Kind::Inherited | Kind::Command | Kind::Signal | Kind::OpenFile => {
+            AbortKind::Call
+            | AbortKind::Inherited
+            | AbortKind::Command
+            | AbortKind::Signal
+            | AbortKind::OpenFile => {
                 write!(f, "{:?}({})", self.kind, self.detail)
             }
             kind => write!(f, "{kind:?}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AbortKind, AbortReason};
+
+    #[test]
+    fn a_reason_survives_as_one_word() {
+        for &kind in AbortKind::ALL {
+            for detail in [0, 1, 61, 0xff_ffff] {
+                let reason = AbortReason::new(kind, detail);
+                assert_ne!(reason.raw(), 0);
+                assert_eq!(AbortReason::from_raw(reason.raw()), Some(reason));
+                assert_eq!((reason.kind(), reason.detail()), (kind, detail));
+            }
+        }
+    }
+
+    #[test]
+    fn a_detail_keeps_its_low_24_bits() {
+        assert_eq!(AbortReason::new(AbortKind::Fault, 0x7fff_1234).detail(), 0xff_1234);
+    }
+
+    #[test]
+    fn words_that_are_no_reason_are_none() {
+        for raw in [0, 61, 255 << 24, 31 << 24] {
+            assert_eq!(AbortReason::from_raw(raw), None, "{raw:#x}");
         }
     }
 }
