@@ -1,11 +1,13 @@
-//! The `forkless` command: parse, dispatch, turn the outcome into an exit code. It decides nothing about
-//! processes itself; each subcommand is a module of [`commands`] that glues a library to the terminal. Those that measure and
-//! compare are for FreeBSD and macOS, too.
+//! The `forkless` command: it reads flags, calls a library, and turns the outcome into words and an exit code. The libraries
+//! decide about processes; each subcommand is a module of [`commands`]. The subcommands that measure and compare are for FreeBSD
+//! and macOS, too.
 
 mod args;
 mod cli;
 mod commands;
 mod exit;
+#[cfg(target_os = "linux")]
+mod inherited;
 mod terminal;
 
 use std::process::ExitCode;

@@ -1,13 +1,24 @@
-//! What `forkless run` and the library it preloads agree on: the environment variables, the [`Options`] and the [`Record`] that
-//! every process of the tree counts into. Nothing here acts; it is `no_std` because the preloaded library is.
-#![no_std]
+//! Running a program under the preloaded library of Forkless, without the command.
+//!
+//! One part is for both sides of the border between the process that starts a program and the library in the program: the
+//! environment variables, the [`Options`] and the [`Record`]. It is `no_std` and allocates nothing, because the preloaded
+//! library is so; the feature `launcher` is off there. Nothing in it acts.
+//!
+//! The other part is the launcher: a [`Launcher`] finds and examines a program, prepares its environment, and executes it in
+//! this process or in a child. It says in types why a program cannot be helped; how to word that, with which flags, is the
+//! caller's.
+#![cfg_attr(not(feature = "launcher"), no_std)]
 
 mod abort_reason;
+#[cfg(feature = "launcher")]
+mod launcher;
 mod options;
 pub mod protocol;
 mod record;
 
 pub use abort_reason::{AbortKind, AbortReason};
+#[cfg(feature = "launcher")]
+pub use launcher::*;
 pub use options::{ForkMode, KnownShell, Options, RecordPath, Shell};
 pub use record::{Counter, Ending, Record, Site};
 

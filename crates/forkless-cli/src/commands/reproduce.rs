@@ -103,7 +103,7 @@ fn measure(args: &Args, article: &mut Article) -> anyhow::Result<()> {
         seed: args.seed,
         install: may_install(),
         forkless: env::current_exe().ok(),
-        run: super::run::library::find().is_ok(),
+        run: forkless_run::find_library().is_ok(),
     };
     let mut failures = Vec::new();
     for &id in &wanted {

@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
         );
     }
     // The programs of the line get what `sh -c` would have handed on to them.
-    super::run::inherited::give_back();
+    crate::inherited::give_back();
     let status = forkless::shell(&args.line)
         .inherit_descriptors(true)
         .inherit_signals(true)

@@ -12,6 +12,8 @@ use std::ptr::{null, null_mut};
 
 use forkless_shell::{ShellTraits, probe};
 
+use crate::{KnownShell, Shell};
+
 /// What the library is told of the shell.
 pub(super) enum Answer {
     /// Nothing: every line is the shell's.
@@ -23,36 +25,27 @@ pub(super) enum Answer {
 }
 
 impl Answer {
-    /// The value of its option `sh`.
-    pub(super) fn for_the_library(self) -> Option<String> {
+    /// What the options say of the shell.
+    pub(super) fn for_the_library(self) -> Shell {
         match self {
-            Answer::None => None,
-            Answer::Expected(asked) => {
-                let Known { traits, device, inode } = asked.known()?;
-                Some(format!("{}:{device}:{inode}", traits.to_bits()))
-            }
-            Answer::LeftToTheLibrary => Some("ask".to_owned()),
+            Answer::None => Shell::Unknown,
+            Answer::Expected(asked) => asked.known().map_or(Shell::Unknown, Shell::Known),
+            Answer::LeftToTheLibrary => Shell::Ask,
         }
     }
 }
 
 /// A shell that was asked and has not been listened to yet: it answers while its asker does other things.
-pub(in crate::commands) struct Asked {
+#[derive(Debug)]
+pub struct Asked {
     /// Until it is reaped.
     shell: Option<libc::pid_t>,
     answer: File,
 }
 
-/// What `/bin/sh` is, as long as it is this file.
-pub(in crate::commands) struct Known {
-    pub(in crate::commands) traits: ShellTraits,
-    device: u64,
-    inode: u64,
-}
-
 impl Asked {
     /// Listens. `None` when the shell is not one whose ways are known.
-    pub(in crate::commands) fn known(mut self) -> Option<Known> {
+    pub fn known(mut self) -> Option<KnownShell> {
         let output = self.listen()?;
         let file = fs::metadata("/bin/sh").ok()?;
         let directory = std::env::current_dir().ok()?;
@@ -64,7 +57,7 @@ impl Asked {
             let code = second.wait().and_then(|status| status.code());
             traits = code.map_or(traits, |code| traits.with_applet_probe(code));
         }
-        (traits != ShellTraits::UNKNOWN).then(|| Known { traits, device: file.dev(), inode: file.ino() })
+        (traits != ShellTraits::UNKNOWN).then(|| KnownShell { traits, device: file.dev(), inode: file.ino() })
     }
 
     fn listen(&mut self) -> Option<Vec<u8>> {
@@ -94,8 +87,8 @@ impl Drop for Asked {
     }
 }
 
-/// Asks what it is.
-pub(in crate::commands) fn ask() -> Option<Asked> {
+/// Asks `/bin/sh` what it is. `None` when there is no shell.
+pub fn ask() -> Option<Asked> {
     start(probe::LINE, &probe::ENVIRONMENT)
 }
 

@@ -1,5 +1,6 @@
-//! What a Rust program changes of its process before `main`, recorded before it does, so that PROGRAM starts as if it had been executed
-//! in our place: the runtime ignores SIGPIPE, and opens /dev/null on standard descriptors that were closed.
+//! What this process inherited and Rust's runtime changes before `main`: the runtime ignores SIGPIPE, and opens /dev/null on
+//! standard descriptors that were closed. Both are recorded before, and given back to the program that is executed in this
+//! process, or for a line.
 #![expect(unsafe_code, reason = "runs before main, and touches descriptors std knows nothing of")]
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
@@ -29,15 +30,15 @@ extern "C" fn observe() {
 #[unsafe(link_section = ".init_array")]
 static OBSERVE: extern "C" fn() = observe;
 
-/// Just before exec: nothing may print afterwards.
-pub(in crate::commands) fn give_back() {
+/// Puts both back. Only just before an exec: nothing may print afterwards.
+pub(crate) fn give_back() {
     if SIGPIPE_IGNORED.load(Relaxed) {
         // SAFETY: no handler is installed.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     }
     for fd in 0..3 {
         if CLOSED.load(Relaxed) & 1 << fd != 0 {
-            // SAFETY: /dev/null, opened by the runtime; close-on-exec rather than closed, in case exec fails and we must say so.
+            // SAFETY: /dev/null, opened by the runtime. It gets close-on-exec and stays open: where exec fails, that must be said.
             unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
         }
     }

@@ -1,7 +1,8 @@
-//! The process that waits for PROGRAM's end and prints the report. `run` itself becomes PROGRAM, so somebody else must.
+//! The collector: the process that waits for the program's end and writes the report. The launching process becomes the
+//! program, so another process must.
 //!
-//! It is forked twice, so that PROGRAM has no child it did not make; leads a session of its own, so that the terminal's signals are
-//! not its; and holds no descriptor but the report's, so that it keeps no pipe open.
+//! The collector is forked twice, so that the program has no child it did not make. It leads a session of its own, so that the
+//! terminal's signals do not reach it. It holds no descriptor but the report's, so that it keeps no pipe open.
 #![expect(unsafe_code, reason = "forks this single-threaded process")]
 
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
@@ -10,19 +11,23 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
-use super::record::RecordFile;
-use super::report;
+use super::record_file::RecordFile;
+use super::report::{Destination, Report};
 
-/// Starts the collector for the process that calls it, which goes on to execute PROGRAM.
-pub(super) fn start(record: RecordFile) -> anyhow::Result<()> {
+/// Starts the collector for the process that calls it, which goes on to execute the program.
+pub(super) fn start(
+    record: RecordFile,
+    destination: &Destination,
+    render: impl Fn(&Report) -> String,
+) -> std::io::Result<()> {
     let pid = getpid();
     let root = pidfd_open(pid, PidfdFlags::empty())?;
-    let result = twice(|| {
-        collect(&record, pid, root.as_fd());
-    });
-    // The descriptors close at exec (std and pidfd_open set close-on-exec).
+    twice(|| {
+        collect(&record, pid, root.as_fd(), destination, &render);
+    })?;
+    // The collector removes the file.
     std::mem::forget(record);
-    Ok(result?)
+    Ok(())
 }
 
 /// Runs `f` in a grandchild. Only this thread exists, so the grandchild may do what it likes.
@@ -35,7 +40,7 @@ fn twice(f: impl FnOnce()) -> std::io::Result<()> {
             if unsafe { libc::fork() } == 0 {
                 f();
             }
-            // SAFETY: ends without running anybody's destructors twice.
+            // SAFETY: ends without running destructors, which this process's parent has to run.
             unsafe { libc::_exit(0) }
         }
         child => {
@@ -47,10 +52,20 @@ fn twice(f: impl FnOnce()) -> std::io::Result<()> {
     }
 }
 
-fn collect(file: &RecordFile, pid: Pid, root: BorrowedFd<'_>) {
+fn collect(
+    file: &RecordFile,
+    pid: Pid,
+    root: BorrowedFd<'_>,
+    destination: &Destination,
+    render: &impl Fn(&Report) -> String,
+) {
+    let write = || {
+        file.remove();
+        let _ = destination.write(&render(&file.report()));
+    };
     let _ = rustix::process::setsid();
     let _ = std::env::set_current_dir("/");
-    let keep = [file.output.as_raw_fd(), root.as_raw_fd()];
+    let keep = [destination.as_raw_fd(), root.as_raw_fd()];
     for fd in 0..3 {
         if !keep.contains(&fd) {
             // SAFETY: nothing in this process uses it any more.
@@ -61,17 +76,16 @@ fn collect(file: &RecordFile, pid: Pid, root: BorrowedFd<'_>) {
     let record = file.record();
     let began = Instant::now();
     let mut written: Option<Instant> = None;
-    // The library of the root process says when it is about to end, and waits for an answer without a system call, which the program
-    // may have forbidden itself. A process that is killed says nothing.
+    // The library of the root process says when that is about to end. It waits for an answer without a system call, which the
+    // program may have forbidden itself. A process that is killed says nothing.
     loop {
         if let Some(ending) = record.announced() {
             let is_the_roots = record.is_certain() || !waits_for_a_child(pid);
             // A child that has waited for long takes its end back before its parent goes on.
             if record.announced() == Some(ending) {
-                // Again, where an earlier end was that of a process which shared the root's memory.
+                // Written again, where an earlier end was that of a process which shared the root's memory.
                 if is_the_roots {
-                    file.remove();
-                    let _ = report::write(record, file);
+                    write();
                     written = Some(Instant::now());
                 }
                 record.answer(ending);
@@ -86,15 +100,14 @@ fn collect(file: &RecordFile, pid: Pid, root: BorrowedFd<'_>) {
             _ => break,
         }
     }
-    // One that lives on had its end announced by a process that shared its memory.
+    // Where the root lived on after a report, a process that shared its memory had announced an end.
     if written.is_none_or(|at| at.elapsed() > Duration::from_secs(1)) {
-        file.remove();
-        let _ = report::write(record, file);
+        write();
     }
 }
 
-/// Whether a thread of a process is suspended until a child that shares its memory executes a program or ends (`vfork`, which waits
-/// in state D: kernel/fork.c, `wait_for_vfork_done`). Then that child may have announced an end by `_exit`.
+/// Whether a thread of a process is suspended until a child that shares its memory executes a program or ends (`vfork`, which
+/// waits in state D: kernel/fork.c, `wait_for_vfork_done`). Then that child may have announced an end by `_exit`.
 fn waits_for_a_child(pid: Pid) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())) else { return false };
     threads.flatten().any(|thread| {
@@ -103,7 +116,7 @@ fn waits_for_a_child(pid: Pid) -> bool {
     })
 }
 
-/// Descriptors PROGRAM's starter left open must not be held by us.
+/// Closes what the program's starter left open: the collector must not hold it.
 fn close_others(keep: [i32; 2]) {
     let mut keep = keep;
     keep.sort_unstable();
