@@ -1,4 +1,5 @@
-//! Values on the command line: sizes (`0`, `4096`, `512K`, `200M`, `1G`, `1.5GiB`) and percentages (`10`, `0.5`).
+//! Values on the command line: sizes (`0`, `4096`, `512K`, `200M`, `1G`, `1.5GiB`) and percentages
+//! (`10`, `0.5`).
 
 /// Parses a size in bytes; K, M, G and T are powers of 1024, with or without `B` or `iB`.
 pub(crate) fn size(text: &str) -> Result<u64, String> {

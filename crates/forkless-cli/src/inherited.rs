@@ -1,6 +1,6 @@
-//! What this process inherited and Rust's runtime changes before `main`: the runtime ignores SIGPIPE, and opens /dev/null on
-//! standard descriptors that were closed. Both are recorded before, and given back to the program that is executed in this
-//! process, or for a line.
+//! What this process inherited and Rust's runtime changes before `main`: the runtime ignores
+//! SIGPIPE, and opens /dev/null on standard descriptors that were closed. Both are recorded before,
+//! and given back to the program that is executed in this process, or for a line.
 #![expect(unsafe_code, reason = "runs before main, and touches descriptors std knows nothing of")]
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
@@ -38,7 +38,8 @@ pub(crate) fn give_back() {
     }
     for fd in 0..3 {
         if CLOSED.load(Relaxed) & 1 << fd != 0 {
-            // SAFETY: /dev/null, opened by the runtime. It gets close-on-exec and stays open: where exec fails, that must be said.
+            // SAFETY: /dev/null, opened by the runtime. It gets close-on-exec and stays open: where
+            // exec fails, that must be said.
             unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
         }
     }

@@ -1,6 +1,6 @@
-//! The `forkless` command: it reads flags, calls a library, and turns the outcome into words and an exit code. The libraries
-//! decide about processes; each subcommand is a module of [`commands`]. The subcommands that measure and compare are for FreeBSD
-//! and macOS, too.
+//! The `forkless` command: it reads flags, calls a library, and turns the outcome into words and an
+//! exit code. The libraries decide about processes; each subcommand is a module of [`commands`].
+//! The subcommands that measure and compare are for FreeBSD and macOS, too.
 
 mod args;
 mod cli;

@@ -1,5 +1,6 @@
-//! What is switched on: read once, when the library is loaded, from `FORKLESS_RUN` (written by `forkless run`) and `FORKLESS` (the
-//! off switch). Loading costs one walk over the environment and no system call.
+//! The options in force: read once, when the library is loaded, from `FORKLESS_RUN` (which the
+//! launcher writes) and `FORKLESS` (the off switch). Loading costs one walk over the environment
+//! and no system call.
 #![expect(unsafe_code, reason = "walks the C environment")]
 
 use core::ffi::{CStr, c_char};
@@ -11,7 +12,7 @@ use core::sync::atomic::{
 pub(crate) use forkless_run::ForkMode as Fork;
 use forkless_run::{OPTIONS_VARIABLE, Options, SWITCH_VARIABLE};
 
-// What each is while nothing is switched on; `apply` sets them all.
+// `apply` sets them all; until then nothing is switched on.
 static FORK: AtomicU8 = AtomicU8::new(Fork::Off as u8);
 static MINIMUM: AtomicUsize = AtomicUsize::new(0);
 static LIMIT_MS: AtomicU32 = AtomicU32::new(0);
@@ -47,7 +48,7 @@ pub(crate) fn learn() -> bool {
     LEARN.load(Relaxed)
 }
 
-/// Process that `forkless run` became: the one that prints the report.
+/// The process that the launcher became: the report comes at its end. 0: none.
 pub(crate) fn root() -> i32 {
     ROOT.load(Relaxed) as i32
 }
@@ -57,12 +58,13 @@ pub(crate) fn root_namespace() -> u64 {
     NAMESPACE.load(Relaxed)
 }
 
-/// Seccomp filters that were in force when `forkless run` started.
+/// Seccomp filters that were in force when the launcher started.
 pub(crate) fn filters() -> u32 {
     FILTERS.load(Relaxed)
 }
 
-/// Path of the record, as the environment has it: it ends at a NUL or a comma. Null: nothing is recorded.
+/// Path of the record, as the environment has it: it ends at a NUL or a comma. Null: nothing is
+/// recorded.
 pub(crate) fn record() -> *const c_char {
     RECORD.load(Relaxed)
 }
@@ -70,7 +72,8 @@ pub(crate) fn record() -> *const c_char {
 /// Reads the environment. `envp` is the vector the loader hands to constructors.
 ///
 /// # Safety
-/// `envp` is null or a vector of NUL-terminated strings that ends in a null pointer and stays as long as the process.
+/// `envp` is null or a vector of NUL-terminated strings that ends in a null pointer and stays as
+/// long as the process.
 pub(crate) unsafe fn read(envp: *mut *mut c_char) {
     if envp.is_null() {
         return;
@@ -98,7 +101,8 @@ pub(crate) unsafe fn read(envp: *mut *mut c_char) {
     let options = Options::parse(options.unwrap_or_default().to_bytes());
     apply(&options);
     if options.hugetlb {
-        // SAFETY: the caller's vector, still ours alone this early; libc has read its tunables before any library is loaded.
+        // SAFETY: the caller's vector, still ours alone this early; libc has read its tunables
+        // before any library is loaded.
         unsafe { keep_hugetlb_here(envp) };
     }
     if !options.children {
@@ -107,14 +111,16 @@ pub(crate) unsafe fn read(envp: *mut *mut c_char) {
     }
 }
 
-/// The text after `name=`, when the variable is called so. Of the others, which every program of the tree goes through when it is loaded, one byte is read.
+/// The text after `name=`, where the entry has that name. Of most other entries one byte is read:
+/// every program of the tree goes through all entries when it is loaded.
 ///
 /// # Safety
 /// `entry` is a NUL-terminated string that stays as long as the process.
 unsafe fn value_of(entry: *const c_char, name: &str) -> Option<&'static CStr> {
     let mut at = entry.cast::<u8>();
     for byte in name.bytes().chain(*b"=") {
-        // SAFETY: the string has not ended before `at`: what came before was equal to a byte that is not NUL.
+        // SAFETY: the string has not ended before `at`: what came before was equal to a byte that
+        // is not NUL.
         if unsafe { *at } != byte {
             return None;
         }
@@ -142,7 +148,8 @@ fn apply(options: &Options<'static>) {
     crate::huge::pool::configure(options.hugetlb, !options.quiet);
 }
 
-/// Takes our variables out of the environment, and our library out of `LD_PRELOAD`: programs executed later start without us.
+/// Takes our variables out of the environment, and our library out of `LD_PRELOAD`: programs
+/// executed later start without us.
 ///
 /// # Safety
 /// As for [`read`].
@@ -168,7 +175,8 @@ unsafe fn forget(envp: *mut *mut c_char) {
     }
 }
 
-/// Removes our library from an `LD_PRELOAD=` entry in place; says whether nothing is left of the list.
+/// Removes our library from an `LD_PRELOAD=` entry in place; says whether nothing is left of the
+/// list.
 ///
 /// # Safety
 /// `entry` is a writable string that ends in a NUL.
@@ -198,8 +206,9 @@ unsafe fn strip_preload(entry: *mut c_char) -> bool {
     write == 0
 }
 
-/// Takes the tunable that `forkless run --huge-pages=hugetlb` put at the end of `GLIBC_TUNABLES` out again: a child that inherited it would
-/// take pages from the pool, and at worst die of SIGBUS.
+/// Takes the tunable for the pool of huge pages, which the launcher put at the end of
+/// `GLIBC_TUNABLES`, out again: a child that inherited it would take pages from the pool, and at
+/// worst die of SIGBUS.
 ///
 /// # Safety
 /// As for [`read`].

@@ -66,8 +66,8 @@ kinds! {
     Interrupted = 45, "exec interrupted by a signal handler";
 }
 
-/// Why a fork was not speculated, or why its speculation was aborted: a kind, and for some kinds a number (the system call,
-/// the command, the signal).
+/// Why a fork was not speculated, or why its speculation was aborted: a kind, and for some kinds a
+/// number (the system call, the command, the signal).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct AbortReason {
     kind: AbortKind,

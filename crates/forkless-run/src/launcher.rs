@@ -1,7 +1,8 @@
 //! Starting a program with the preloaded library.
 //!
-//! A [`Launcher`] finds the program. [`Launcher::examine`] says whether the library can be in it. [`Examined::prepare`] makes
-//! its environment. A [`Prepared`] program is executed in this process, or becomes a [`Command`](std::process::Command).
+//! A [`Launcher`] finds the program. [`Launcher::examine`] says whether the library can be in it.
+//! [`Examined::prepare`] makes its environment. A [`Prepared`] program is executed in this process,
+//! or becomes a [`Command`](std::process::Command).
 
 mod collector;
 mod environment;
@@ -53,7 +54,8 @@ impl Launcher {
     /// Looks the first word of `argv` up as `execvp(3)` does, with the `PATH` of `environment`.
     ///
     /// # Errors
-    /// [`NotFound`](io::ErrorKind::NotFound) where no file has the name, or `argv` is empty; else why it cannot be executed.
+    /// [`NotFound`](io::ErrorKind::NotFound) where no file has the name, or `argv` is empty; else
+    /// why it cannot be executed.
     pub fn new(argv: Vec<OsString>, settings: Settings, environment: Environment) -> io::Result<Launcher> {
         let name = argv.first().map(OsString::as_os_str).unwrap_or_default();
         let program = target::find(name, &environment)?;
@@ -71,13 +73,14 @@ impl Launcher {
         &self.program
     }
 
-    /// Whether the environment switches the library off: it is in the program then, and leaves everything as it is.
+    /// Whether the environment switches the library off: it is in the program then, and leaves
+    /// everything as it is.
     pub fn is_switched_off(&self) -> bool {
         self.environment.get(SWITCH_VARIABLE).is_some_and(is_off)
     }
 
-    /// Finds out whether the library can be in the program. `/bin/sh` is asked what it is meanwhile, where lines may run
-    /// without it.
+    /// Finds out whether the library can be in the program. `/bin/sh` is asked what it is
+    /// meanwhile, where lines may run without it.
     ///
     /// # Errors
     /// Why the library cannot be in the program. [`Launcher::plain`] runs it all the same.
@@ -85,10 +88,11 @@ impl Launcher {
         let shell = match self.settings {
             _ if self.is_switched_off() => shell::Answer::None,
             Settings { skip_shells: false, .. } => shell::Answer::None,
-            // A single program, which may never come to need the answer. A tree of them would ask again and again.
+            // A single program, which may never come to need the answer. A tree of them would ask
+            // again and again.
             Settings { children: false, .. } => shell::Answer::LeftToTheLibrary,
-            // First, so that it answers while the rest is prepared. An error drops it, which waits for it: the asked shell is
-            // never a child of the program.
+            // First, so that it answers while the rest is prepared. An error drops it, which waits
+            // for it: the asked shell is never a child of the program.
             Settings { children: true, .. } => {
                 shell::ask().map_or(shell::Answer::None, shell::Answer::Expected)
             }
@@ -142,9 +146,11 @@ pub struct Examined<'l> {
 }
 
 impl Examined<'_> {
-    /// Makes the environment: what the library reads, and what makes the loader map it. Waits for the answer of the shell.
+    /// Makes the environment: what the library reads, and what makes the loader map it. Waits for
+    /// the answer of the shell.
     ///
-    /// Where the environment comes from a program that is run under the library, this program counts into the same record.
+    /// Where the environment comes from a program that is run under the library, this program
+    /// counts into the same record.
     pub fn prepare(self) -> Prepared {
         let Launcher { program, argv, settings, environment, .. } = self.launcher;
         let mut environment = environment.clone();
@@ -181,7 +187,8 @@ impl Examined<'_> {
             environment::allow_another_library_first(&mut environment);
         }
         let mut warnings = Vec::new();
-        // The default is no request: a caller who asks for the usual gets what there is, without a line at every start.
+        // The default is no request: a caller who asks for the usual gets what there is, without a
+        // line at every start.
         if settings.fork == crate::ForkMode::Speculate && !SPECULATES {
             warnings.push(Warning::NeverSpeculates);
         }
@@ -274,7 +281,8 @@ impl Prepared {
         &self.warnings
     }
 
-    /// Has every process of the program's tree count into a record. Without the library nothing counts.
+    /// Has every process of the program's tree count into a record. Without the library nothing
+    /// counts.
     ///
     /// For a program in a child: when that has ended, [`RecordFile::report`] has what was counted.
     pub fn count_into(&mut self, record: &RecordFile) {
@@ -284,10 +292,11 @@ impl Prepared {
         }
     }
 
-    /// Has a report written at the end of the program that this process becomes by [`Prepared::exec`], which must follow.
+    /// Has a report written at the end of the program that this process becomes by
+    /// [`Prepared::exec`], which must follow.
     ///
-    /// A process apart, no child of this one, waits for that end; `render` makes the text there. It keeps nothing open but
-    /// `destination`. Of this process there must be one thread.
+    /// A process apart, no child of this one, waits for that end; `render` makes the text there. It
+    /// keeps nothing open but `destination`. Of this process there must be one thread.
     ///
     /// # Errors
     /// [`Error::Collector`], where that process could not be made.
@@ -323,8 +332,8 @@ impl Prepared {
         environment
     }
 
-    /// Executes the program in this process, with its signal mask and actions and its descriptors as they are. Returns only
-    /// to say why not.
+    /// Executes the program in this process, with its signal mask and actions and its descriptors
+    /// as they are. Returns only to say why not.
     pub fn exec(self) -> io::Error {
         let environment = self.environment();
         if self.enables_huge_pages {
@@ -333,8 +342,8 @@ impl Prepared {
         exec::exec(&self.program, &self.argv, environment.entries())
     }
 
-    /// The program as a command of the standard library, whose child has exactly this environment. Entries that are no
-    /// `NAME=VALUE` are left out: the standard library cannot hand them on.
+    /// The program as a command of the standard library, whose child has exactly this environment.
+    /// Entries that are no `NAME=VALUE` are left out: the standard library cannot hand them on.
     pub fn command(self) -> Command {
         let mut command = Command::new(&self.program);
         if let Some((name, arguments)) = self.argv.split_first() {

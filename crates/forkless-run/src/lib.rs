@@ -1,12 +1,13 @@
 //! Running a program under the preloaded library of Forkless, without the command.
 //!
-//! One part is for both sides of the border between the process that starts a program and the library in the program: the
-//! environment variables, the [`Options`] and the [`Record`]. It is `no_std` and allocates nothing, because the preloaded
-//! library is so; the feature `launcher` is off there. Nothing in it acts.
+//! One part is for both sides of the border between the process that starts a program and the
+//! library in the program: the environment variables, the [`Options`] and the [`Record`]. It is
+//! `no_std` and allocates nothing, because the preloaded library is so; the feature `launcher` is
+//! off there. Nothing in it acts.
 //!
-//! The other part is the launcher: a [`Launcher`] finds and examines a program, prepares its environment, and executes it in
-//! this process or in a child. It says in types why a program cannot be helped; how to word that, with which flags, is the
-//! caller's.
+//! The other part is the launcher: a [`Launcher`] finds and examines a program, prepares its
+//! environment, and executes it in this process or in a child. It says in types why a program
+//! cannot be helped; how to word that, with which flags, is the caller's.
 #![cfg_attr(not(feature = "launcher"), no_std)]
 
 mod abort_reason;
@@ -37,8 +38,8 @@ pub fn is_off(value: &[u8]) -> bool {
 /// File name of the preloaded library.
 pub const LIBRARY_NAME: &str = "libforkless_preload.so";
 
-/// The tunable that the launcher appends to `GLIBC_TUNABLES` for memory from the pool of huge pages. The library takes it out
-/// again before any child can inherit it.
+/// The tunable that the launcher appends to `GLIBC_TUNABLES` for memory from the pool of huge
+/// pages. The library takes it out again before any child can inherit it.
 pub const HUGETLB_TUNABLE: &str = "glibc.malloc.hugetlb=2097152";
 
 #[cfg(test)]

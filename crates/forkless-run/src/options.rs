@@ -1,8 +1,9 @@
 //! The options: what the launcher asks of the preloaded library, as one value of the environment.
 //!
-//! `KEY=VALUE` pairs separated by commas. [`Options::encode`] writes them and [`Options::parse`] reads them; nothing else
-//! knows their words. Programs of the tree inherit the text, so a reader passes by what it does not know and keeps the default
-//! where a value is malformed: a program must never fail for it.
+//! `KEY=VALUE` pairs separated by commas. [`Options::encode`] writes them and [`Options::parse`]
+//! reads them; nothing else knows their words. Programs of the tree inherit the text, so a reader
+//! passes by what it does not know and keeps the default where a value is malformed: a program must
+//! never fail for it.
 
 use core::num::{NonZeroU32, NonZeroU64};
 
@@ -69,23 +70,27 @@ pub struct Options<'a> {
     pub minimum: u64,
     /// How long a child may speculate, in milliseconds.
     pub limit_ms: u32,
-    /// Whether call sites whose children do not exec are left alone after a while. Off only in tests.
+    /// Whether call sites whose children do not exec are left alone after a while. Off only in
+    /// tests.
     pub learn: bool,
     /// What is known of `/bin/sh`.
     pub shell: Shell,
-    /// Seccomp filters that were in force when the launcher started: a program can tell by their number that one came later.
+    /// Seccomp filters that were in force when the launcher started: a program can tell by their
+    /// number that one came later.
     pub filters: u32,
     /// User-level context switches without system calls for the signal mask.
     pub fast_context: bool,
     /// Collapse memory into huge pages before a fork.
     pub collapse: bool,
-    /// [`HUGETLB_TUNABLE`](crate::HUGETLB_TUNABLE) ends `GLIBC_TUNABLES`, and must not reach children.
+    /// [`HUGETLB_TUNABLE`](crate::HUGETLB_TUNABLE) ends `GLIBC_TUNABLES`, and must not reach
+    /// children.
     pub hugetlb: bool,
     /// Do not say why huge pages could not be used.
     pub quiet: bool,
     /// Whether programs that the program executes get the same treatment.
     pub children: bool,
-    /// The process that ends with a report: the number that the launcher had when it became the program.
+    /// The process that ends with a report: the number that the launcher had when it became the
+    /// program.
     pub root: Option<NonZeroU32>,
     /// The root's PID namespace, by inode: another namespace has a process of the same number.
     pub root_namespace: Option<NonZeroU64>,
@@ -116,7 +121,8 @@ impl Default for Options<'_> {
 }
 
 impl<'a> Options<'a> {
-    /// Reads what [`encode`](Self::encode) has written. Of a key that comes twice the later value counts.
+    /// Reads what [`encode`](Self::encode) has written. Of a key that comes twice the later value
+    /// counts.
     pub fn parse(text: &'a [u8]) -> Options<'a> {
         let mut options = Options::default();
         for pair in text.split(|byte| *byte == b',') {
@@ -128,7 +134,8 @@ impl<'a> Options<'a> {
     }
 
     fn read(&mut self, key: &[u8], value: &'a [u8]) {
-        // Once for all keys: each call would be more code in a page that every program of the tree runs through.
+        // Once for all keys: each call would be more code in a page that every program of the tree
+        // runs through.
         let number = decimal(value);
         match (key, value, number) {
             (b"fork", b"off", _) => self.fork = ForkMode::Off,
@@ -216,7 +223,8 @@ fn known(value: &[u8]) -> Option<KnownShell> {
     Some(KnownShell { traits: ShellTraits::from_bits(traits as u8), device, inode })
 }
 
-/// A number of decimal digits. By hand, for `parse` first makes sure of UTF-8, in another page of the preloaded library.
+/// A number of decimal digits. By hand, for `parse` first makes sure of UTF-8, in another page of
+/// the preloaded library.
 fn decimal(text: &[u8]) -> Option<u64> {
     let digit = |n: u64, byte: &u8| {
         let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;

@@ -1,4 +1,5 @@
-//! The record: a file that every process of the tree maps, and counts into with relaxed atomic additions.
+//! The record: a file that every process of the tree maps, and counts into with relaxed atomic
+//! additions.
 
 use core::sync::atomic::{
     AtomicU8, AtomicU32, AtomicU64,
@@ -74,8 +75,8 @@ pub struct Site {
     name: [AtomicU8; NAME],
 }
 
-/// The whole record. A fresh file of [`Record::SIZE`] zeros becomes a valid empty record when [`Record::format`] stores the
-/// magic number.
+/// The whole record. A fresh file of [`Record::SIZE`] zeros becomes a valid empty record when
+/// [`Record::format`] stores the magic number.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Record {
@@ -108,8 +109,8 @@ impl Record {
         self.magic.load(Relaxed) == RECORD_MAGIC
     }
 
-    /// Says that the root process is about to end: the report may be written now. The result names this end in
-    /// [`Record::answer`].
+    /// Says that the root process is about to end: the report may be written now. The result names
+    /// this end in [`Record::answer`].
     ///
     /// `certain`: the root itself ends, not another process that shares its memory.
     pub fn announce(&self, certain: bool) -> Ending {
@@ -130,8 +131,8 @@ impl Record {
         self.certain.load(Relaxed) != 0
     }
 
-    /// Ends the wait of the process that announced this end, or an earlier one: the report has been written, or will be
-    /// written later.
+    /// Ends the wait of the process that announced this end, or an earlier one: the report has been
+    /// written, or will be written later.
     pub fn answer(&self, ending: Ending) {
         let is_later = |before: u32| ending.0.wrapping_sub(before).cast_signed() > 0;
         let _ = self.answered.fetch_update(Release, Relaxed, |before| is_later(before).then_some(ending.0));

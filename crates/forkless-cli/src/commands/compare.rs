@@ -1,4 +1,4 @@
-//! `forkless compare` and `forkless history`: results kept, and one against another.
+//! `forkless compare` and `forkless history`: saved results, compared and listed.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -23,15 +23,16 @@ use crate::terminal;
     regression; 2 usage."
 )]
 pub(crate) struct Args {
-    /// Results: a file, the beginning of a saved name, latest, latest~1, published or published:SYSTEM (macosx, linux,
-    /// solaris); #METHOD picks one method. The first is what the others are compared with.
+    /// Results: a file, the beginning of a saved name, latest, latest~1, published or
+    /// published:SYSTEM (macosx, linux, solaris); #METHOD picks one method. The first is what the
+    /// others are compared with.
     #[arg(required = true, num_args = 2..=26, value_name = "RESULT")]
     results: Vec<OsString>,
     /// Exit with 1 when a whole interval is worse by more than this percentage.
     #[arg(long, value_name = "PERCENT", value_parser = args::percent, allow_negative_numbers = true)]
     fail_on_regression: Option<f64>,
-    /// Compare every figure relative to its own side's yardstick, without a verdict; so it always is beside published figures
-    /// and those taken in an emulator.
+    /// Compare every figure relative to its own side's yardstick, without a verdict; so it always
+    /// is beside published figures and those taken in an emulator.
     #[arg(long, conflicts_with = "fail_on_regression")]
     relative: bool,
     /// Only these metrics.
@@ -92,7 +93,7 @@ fn load(name: &OsStr) -> anyhow::Result<Results> {
     store.load(name).map_err(from_library)
 }
 
-/// What a side has of something, for the messages that say what to write instead.
+/// The names of a side's rows, for messages that say which names there are.
 fn names<'a>(rows: impl Iterator<Item = &'a str>) -> String {
     let names: BTreeSet<&str> = rows.collect();
     names.into_iter().collect::<Vec<_>>().join(", ")
@@ -127,7 +128,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     let Some(((base_name, base, base_method), others)) = sides.split_first() else {
         return Err(Usage("two results are needed".into()).into());
     };
-    // One table has one measure: where one of several sides has no absolute figures, none has.
+    // One table has one measure: where one side has no absolute figures, all are compared by
+    // relative ones.
     let relative = args.relative || sides.iter().any(|(_, results, _)| is_of_another_world(results));
     let mut all: Vec<Vec<Change>> = Vec::new();
     for (name, results, method) in others {
@@ -183,13 +185,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     Ok(Exit::Finding)
 }
 
-/// What a run said of its machine: a difference to another may be no more than that.
+/// The notes of a noisy machine: a difference to another result may be no more than that noise.
 fn warnings(results: &Results) -> BTreeSet<&str> {
     let notes = results.suites.iter().flat_map(|suite| &suite.notes);
     notes.map(String::as_str).filter(|note| note.starts_with("noisy:")).collect()
 }
 
-/// One table of all results against the first, under what each letter stands for and how it was compared.
+/// One table of all results against the first, under what each letter stands for and how it was
+/// compared.
 fn print(
     args: &Args,
     sides: &[(String, Results, Option<String>)],

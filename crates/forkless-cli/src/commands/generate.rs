@@ -1,5 +1,5 @@
-//! `forkless generate`: the manual pages and shell completions, made from the flags themselves, so that they cannot be out of date.
-//! For packagers; `./x install` calls it.
+//! `forkless generate`: the manual pages and shell completions, made from the flags themselves, so
+//! that they cannot be out of date. For packagers; `./x install` calls it.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -50,8 +50,8 @@ pub(crate) fn run(args: &Args, whole: &Command) -> anyhow::Result<Exit> {
     Ok(Exit::Fine)
 }
 
-/// Writes the page of a command and those of its subcommands. `above` names the commands it belongs to, `beside` the other
-/// subcommands of the last of those: its page refers to both.
+/// Writes the page of a command and those of its subcommands. `above` names the commands it belongs
+/// to, `beside` the other subcommands of the last of those: its page refers to both.
 fn pages(command: &Command, above: &[String], beside: &[String], directory: &Path) -> io::Result<()> {
     let below: Vec<&Command> = command.get_subcommands().filter(|sub| !sub.is_hide_set()).collect();
     let names: Vec<String> = below.iter().map(|sub| name(sub)).collect();

@@ -1,5 +1,5 @@
-//! `forkless repair`: flags, progress and the summary of a repair. What is repaired, and how gently, is the
-//! `forkless-diagnose` library's.
+//! `forkless repair`: flags, progress and the summary of a repair. The library `forkless-diagnose`
+//! decides which memory to repair, and how gently.
 
 use std::io::IsTerminal as _;
 use std::sync::Arc;
@@ -33,7 +33,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PERCENT", default_value_t = 25.0, value_parser = args::percent_up_to::<100>)]
     duty: f64,
 
-    /// Put together huge pages of which at least this much is in use; the rest of each is new memory.
+    /// Put together huge pages of which at least this much is in use; the rest of each is new
+    /// memory.
     #[arg(long, value_name = "PERCENT", default_value_t = 50.0, value_parser = args::percent_up_to::<100>)]
     populated: f64,
 
@@ -94,7 +95,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
     if live {
         crate::terminal::complain!();
     }
-    // The same shape in this process: forking the target itself is not ours to do.
+    // Measured in this process, with memory of the same shape: the target cannot be made to fork.
     let probe = |kinds: &PageKinds| -> anyhow::Result<Option<ForkProbe>> {
         if args.no_probe || args.dry_run {
             return Ok(None);

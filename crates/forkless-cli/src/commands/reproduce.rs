@@ -16,7 +16,8 @@ Exit codes: 0 the experiments were run, whatever became of the claims (some may 
 --expect, or the machine failed; 2 usage; 3 nothing could be run here.\n\n\
 Missing programs (a Ruby for E1, Apache for E3, strace) are installed from Debian when root runs this; FORKLESS_NO_INSTALL=1 forbids it.")]
 pub(crate) struct Args {
-    /// The experiments: E1 passes after a fork, E2 system calls, E3 a server and huge pages, E4 signal masks, E5 popen [default: all].
+    /// The experiments: E1 passes after a fork, E2 system calls, E3 a server and huge pages, E4
+    /// signal masks, E5 popen [default: all].
     #[arg(value_name = "E1..E5", value_parser = |name: &str| name.parse::<Id>())]
     experiments: Vec<Id>,
     /// Smaller sizes and fewer runs: a rough answer in seconds.
@@ -25,7 +26,8 @@ pub(crate) struct Args {
     /// Seed of the order of methods and of the intervals.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Take experiments that are not named from an earlier result (JSON), instead of running them; may be repeated.
+    /// Take the experiments that are not named from an earlier result (JSON), instead of running
+    /// them; may be repeated.
     #[arg(long, value_name = "FILE")]
     with: Vec<PathBuf>,
     /// Run nothing: show what --with brings, judged anew.
@@ -40,10 +42,12 @@ pub(crate) struct Args {
     /// Write everything as JSON to a file; - is standard output, in place of the tables.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write tables and ledger as GitHub-flavoured Markdown; - is standard output, in place of the tables.
+    /// Write tables and ledger as GitHub-flavoured Markdown; - is standard output, in place of the
+    /// tables.
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Write an article with the plots, all in one file; - is standard output, in place of the tables.
+    /// Write an article with the plots, all in one file; - is standard output, in place of the
+    /// tables.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -88,7 +92,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     })
 }
 
-/// Runs what was asked for. Without names: all that `--with` has not brought.
+/// Runs the named experiments; without names, every experiment that `--with` has not brought.
 fn measure(args: &Args, article: &mut Article) -> anyhow::Result<()> {
     let known = |id: &Id| article.experiments.iter().any(|experiment| experiment.id == *id);
     let mut wanted: Vec<Id> = match args.experiments.as_slice() {
@@ -116,7 +120,8 @@ fn measure(args: &Args, article: &mut Article) -> anyhow::Result<()> {
         }
     }
     for (id, error) in failures {
-        // Nothing else to show: the reason is the outcome. Beside other experiments it is a line.
+        // Where there is nothing else to show, the reason is the outcome. Beside other experiments
+        // it is one line.
         if article.experiments.is_empty() {
             return Err(from_library(error).context(id.to_string()));
         }

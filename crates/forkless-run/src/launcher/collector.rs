@@ -1,8 +1,9 @@
-//! The collector: the process that waits for the program's end and writes the report. The launching process becomes the
-//! program, so another process must.
+//! The collector: the process that waits for the program's end and writes the report. The launching
+//! process becomes the program, so another process must.
 //!
-//! The collector is forked twice, so that the program has no child it did not make. It leads a session of its own, so that the
-//! terminal's signals do not reach it. It holds no descriptor but the report's, so that it keeps no pipe open.
+//! The collector is forked twice, so that the program has no child it did not make. It leads a
+//! session of its own, so that the terminal's signals do not reach it. It holds no descriptor but
+//! the report's, so that it keeps no pipe open.
 #![expect(unsafe_code, reason = "forks this single-threaded process")]
 
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
@@ -76,14 +77,16 @@ fn collect(
     let record = file.record();
     let began = Instant::now();
     let mut written: Option<Instant> = None;
-    // The library of the root process says when that is about to end. It waits for an answer without a system call, which the
-    // program may have forbidden itself. A process that is killed says nothing.
+    // The library of the root process says when that is about to end. It waits for an answer
+    // without a system call, which the program may have forbidden itself. A process that is killed
+    // says nothing.
     loop {
         if let Some(ending) = record.announced() {
             let is_the_roots = record.is_certain() || !waits_for_a_child(pid);
             // A child that has waited for long takes its end back before its parent goes on.
             if record.announced() == Some(ending) {
-                // Written again, where an earlier end was that of a process which shared the root's memory.
+                // Written again, where an earlier end was that of a process which shared the root's
+                // memory.
                 if is_the_roots {
                     write();
                     written = Some(Instant::now());
@@ -91,7 +94,8 @@ fn collect(
                 record.answer(ending);
             }
         }
-        // Often enough that a program that ends by itself hardly waits, rarely enough to cost nothing.
+        // Often enough that a program that ends by itself hardly waits, rarely enough to cost
+        // nothing.
         let pause = if began.elapsed() < Duration::from_secs(1) { 5 } else { 10 };
         let time = rustix::time::Timespec { tv_sec: 0, tv_nsec: pause * 1_000_000 };
         match poll(&mut [PollFd::new(&root, PollFlags::IN)], Some(&time)) {
@@ -100,14 +104,16 @@ fn collect(
             _ => break,
         }
     }
-    // Where the root lived on after a report, a process that shared its memory had announced an end.
+    // Where the root lived on after a report, a process that shared its memory had announced an
+    // end.
     if written.is_none_or(|at| at.elapsed() > Duration::from_secs(1)) {
         write();
     }
 }
 
-/// Whether a thread of a process is suspended until a child that shares its memory executes a program or ends (`vfork`, which
-/// waits in state D: kernel/fork.c, `wait_for_vfork_done`). Then that child may have announced an end by `_exit`.
+/// Whether a thread of a process is suspended until a child that shares its memory executes a
+/// program or ends (`vfork`, which waits in state D: kernel/fork.c, `wait_for_vfork_done`). Then
+/// that child may have announced an end by `_exit`.
 fn waits_for_a_child(pid: Pid) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())) else { return false };
     threads.flatten().any(|thread| {

@@ -1,5 +1,5 @@
-//! The environment that a program starts with: the caller's, entry by entry as it stands (the standard library would drop
-//! malformed ones), with what the library reads.
+//! The environment that a program starts with: the caller's, entry by entry as it stands (the
+//! standard library would drop malformed ones), with what the library reads.
 #![expect(unsafe_code, reason = "walks the C environment")]
 
 use std::ffi::{CStr, CString, OsStr};
@@ -37,7 +37,8 @@ impl Environment {
         self.0.iter().find_map(|entry| value(entry, name))
     }
 
-    /// Sets a variable: in place of the first entry with its name, else as the last entry. A value ends at its first NUL.
+    /// Sets a variable: in place of the first entry with its name, else as the last entry. A value
+    /// ends at its first NUL.
     pub fn set(&mut self, name: &str, value: &[u8]) {
         let value = value.split(|byte| *byte == 0).next().unwrap_or_default();
         let entry = [name.as_bytes(), b"=", value].concat();
@@ -92,7 +93,8 @@ pub(super) fn preload(environment: &mut Environment, library: &Path) {
     environment.set(VARIABLE, &all);
 }
 
-/// The runtime of AddressSanitizer checks that it comes first. It may come second to a library that only passes calls on.
+/// The runtime of AddressSanitizer checks that it comes first. It may come second to a library that
+/// only passes calls on.
 pub(super) fn allow_another_library_first(environment: &mut Environment) {
     const VARIABLE: &str = "ASAN_OPTIONS";
     let mut options = environment.get(VARIABLE).unwrap_or_default().to_vec();
@@ -103,7 +105,8 @@ pub(super) fn allow_another_library_first(environment: &mut Environment) {
     environment.set(VARIABLE, &options);
 }
 
-/// Sets `TZ` where it is unset. With `/etc/localtime` missing glibc means UTC, and would look for the file again at every call.
+/// Sets `TZ` where it is unset. With `/etc/localtime` missing glibc means UTC, and would look for
+/// the file again at every call.
 pub(super) fn set_time_zone(environment: &mut Environment) {
     if environment.get("TZ").is_none() {
         let zone: &[u8] = if Path::new("/etc/localtime").exists() { b":/etc/localtime" } else { b"UTC0" };
@@ -111,7 +114,8 @@ pub(super) fn set_time_zone(environment: &mut Environment) {
     }
 }
 
-/// Seccomp filters of this process, as the library counts them: one where the kernel gives no number (before 5.9).
+/// Seccomp filters of this process, as the library counts them: one where the kernel gives no
+/// number (before 5.9).
 pub(super) fn filters_in_force() -> Option<u32> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());

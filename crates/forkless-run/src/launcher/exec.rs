@@ -1,5 +1,5 @@
-//! execve itself. The standard library's would set SIGPIPE to its default action and empty the signal mask; the program is to
-//! inherit both.
+//! execve itself. The standard library's would set SIGPIPE to its default action and empty the
+//! signal mask; the program is to inherit both.
 #![expect(unsafe_code, reason = "execve")]
 
 use std::ffi::{CString, NulError, OsString};

@@ -1,5 +1,5 @@
-//! Huge pages for a program's heap: for forks that cannot be avoided, fewer and larger pages to copy. The settings are those of
-//! the allocators, not of the system.
+//! Huge pages for a program's heap: for forks that cannot be avoided, fewer and larger pages to
+//! copy. The settings are those of the allocators, not of the system.
 
 use std::fmt;
 use std::fs;
@@ -104,8 +104,8 @@ fn decide(mode: HugePages, system: &System, environment: &Environment) -> Alloca
     }
     let text =
         |name: &str| environment.get(name).and_then(|value| str::from_utf8(value).ok()).unwrap_or_default();
-    // A setting of the caller's own would reach every program that is executed later: with pages of 1 GiB the first child would
-    // die of SIGBUS.
+    // A setting of the caller's own would reach every program that is executed later: with pages of
+    // 1 GiB the first child would die of SIGBUS.
     let tunables = text("GLIBC_TUNABLES");
     let (asked, own): (Vec<&str>, Vec<&str>) =
         tunables.split(':').filter(|t| !t.is_empty()).partition(|t| t.starts_with("glibc.malloc.hugetlb="));
@@ -127,16 +127,17 @@ fn decide(mode: HugePages, system: &System, environment: &Environment) -> Alloca
                 None => s.warnings.push(HugePagesWarning::NoTransparent),
                 Some(_) => {}
             }
-            // madvise for the memory that malloc gets from the kernel. Large blocks come from the heap, too: a threshold of
-            // 128 KiB would put them into mappings of their own, too small for a huge page.
+            // madvise for the memory that malloc gets from the kernel. Large blocks come from the
+            // heap, too: a threshold of 128 KiB would put them into mappings of their own, too
+            // small for a huge page.
             let tunables = "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=33554432";
             s.variables.push(("GLIBC_TUNABLES", joined(&own, tunables)));
             s.variables.push(("MALLOC_CONF", appended(text("MALLOC_CONF"), ",", "thp:always")));
             s.variables.push(("MIMALLOC_ALLOW_THP", "1".to_owned()));
         }
         HugePages::Pool => {
-            // Last, where the library finds it. Two MiB by size: a default size of 1 GiB would hand the only such page to the
-            // process that comes first.
+            // Last, where the library finds it. Two MiB by size: a default size of 1 GiB would hand
+            // the only such page to the process that comes first.
             s.variables.push(("GLIBC_TUNABLES", joined(&own, HUGETLB_TUNABLE)));
             s.hugetlb = true;
         }

@@ -17,7 +17,8 @@ pub enum LibraryError {
     NoFile(PathBuf),
     /// The path could not be resolved.
     Unresolved(PathBuf, io::Error),
-    /// The path has a space or a colon: the loader splits `LD_PRELOAD` at both, and knows no way to quote them.
+    /// The path has a space or a colon: the loader splits `LD_PRELOAD` at both, and knows no way to
+    /// quote them.
     Separator(PathBuf),
     /// The running executable, beside which the library is looked for, could not be found.
     Executable(io::Error),
@@ -46,8 +47,9 @@ impl fmt::Display for LibraryError {
 
 impl std::error::Error for LibraryError {}
 
-/// The library: where [`LIBRARY_PATH_VARIABLE`] says, or beside the running executable, in `../lib/forkless`, or where a build
-/// of this repository puts it (`target/preload` beside `target/release`).
+/// The library: where [`LIBRARY_PATH_VARIABLE`] says, or beside the running executable, in
+/// `../lib/forkless`, or where a build of this repository puts it (`target/preload` beside
+/// `target/release`).
 ///
 /// # Errors
 /// Why there is none that the loader could preload.

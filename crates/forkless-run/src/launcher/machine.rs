@@ -1,4 +1,5 @@
-//! What this machine gives the preloaded library. Each question is asked by trying, and changes nothing.
+//! What this machine gives the preloaded library. Each question is asked by trying, and changes
+//! nothing.
 
 use std::fs::File;
 use std::io;
@@ -7,8 +8,8 @@ use std::path::Path;
 
 use forkless_sys::{Errno, dispatch, maps};
 
-/// Whether the library speculates on this processor at all: its trap reads and writes the registers of x86-64. Elsewhere it
-/// leaves forks as they are, whatever the kernel has.
+/// Whether the library speculates on this processor at all: its trap reads and writes the registers
+/// of x86-64. Elsewhere it leaves forks as they are, whatever the kernel has.
 pub const SPECULATES: bool = cfg!(target_arch = "x86_64");
 
 fn error(errno: Errno) -> io::Error {
@@ -24,7 +25,8 @@ pub fn user_dispatch() -> io::Result<()> {
     dispatch::off().map_err(error)
 }
 
-/// Whether one mapping can be found without reading all of `/proc/self/maps` (`PROCMAP_QUERY`, Linux 6.11).
+/// Whether one mapping can be found without reading all of `/proc/self/maps` (`PROCMAP_QUERY`,
+/// Linux 6.11).
 ///
 /// # Errors
 /// The kernel's answer where it cannot.
@@ -34,8 +36,8 @@ pub fn procmap_query() -> io::Result<()> {
     maps::query(maps.as_raw_fd(), &raw const mapped as usize, maps::READABLE).map(drop).map_err(error)
 }
 
-/// Whether memory can be brought into a speculative child: by `/proc/self/mem`, which a process that is not dumpable may not
-/// open.
+/// Whether memory can be brought into a speculative child: by `/proc/self/mem`, which a process
+/// that is not dumpable may not open.
 ///
 /// # Errors
 /// Why it cannot be opened.
@@ -43,7 +45,8 @@ pub fn own_memory() -> io::Result<()> {
     File::open("/proc/self/mem").map(drop)
 }
 
-/// The dynamic loaders that are installed. Whether one program is dynamically linked tells nothing of others.
+/// The dynamic loaders that are installed. Whether one program is dynamically linked tells nothing
+/// of others.
 pub fn loaders() -> Vec<&'static str> {
     let known = [
         "/lib64/ld-linux-x86-64.so.2",

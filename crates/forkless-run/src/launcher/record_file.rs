@@ -82,7 +82,8 @@ fn make(path: &Path) -> io::Result<NonNull<Record>> {
 }
 
 fn map(file: &File) -> io::Result<NonNull<Record>> {
-    // Programs of the tree may have changed their user before they map it. It holds counts, and its name cannot be guessed.
+    // Programs of the tree may have changed their user before they map it. It holds counts, and its
+    // name cannot be guessed.
     file.set_permissions(fs::Permissions::from_mode(0o666))?;
     file.set_len(Record::SIZE as u64)?;
     // SAFETY: a new mapping of a file of that size.

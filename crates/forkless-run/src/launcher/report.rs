@@ -68,7 +68,8 @@ impl SiteReport {
     }
 }
 
-/// Where a report is written. It is opened before the program starts, so that an unwritable one is refused then.
+/// Where a report is written. It is opened before the program starts, so that an unwritable one is
+/// refused then.
 #[derive(Debug)]
 pub struct Destination {
     output: File,

@@ -1,4 +1,5 @@
-//! How a program is to be run: what a caller chooses. [`Options`] is what becomes of it for the library in the program.
+//! How a program is to be run: what a caller chooses. [`Options`] is what becomes of it for the
+//! library in the program.
 
 use crate::{ForkMode, Options};
 
@@ -23,15 +24,18 @@ pub struct Settings {
     pub minimum: u64,
     /// A child that has not executed a program after this many milliseconds is aborted.
     pub limit_ms: u32,
-    /// Whether call sites whose children do not exec are left alone after a while. Off only in tests.
+    /// Whether call sites whose children do not exec are left alone after a while. Off only in
+    /// tests.
     pub learn: bool,
     /// Whether lines of `system` and `popen` that need no shell run without one.
     pub skip_shells: bool,
     /// Huge pages for the heap.
     pub huge_pages: HugePages,
-    /// User-level context switches without system calls for the signal mask: a context then has no mask of its own.
+    /// User-level context switches without system calls for the signal mask: a context then has no
+    /// mask of its own.
     pub fast_context: bool,
-    /// Whether `TZ` is set where it is unset, so that `localtime` does not look at `/etc/localtime` every time.
+    /// Whether `TZ` is set where it is unset, so that `localtime` does not look at `/etc/localtime`
+    /// every time.
     pub time_zone: bool,
     /// Whether programs that the program executes get the same treatment.
     pub children: bool,

@@ -18,7 +18,8 @@ use super::environment::Environment;
 /// Why a program's loader will not preload the library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgramError {
-    /// It gets rights of its file's owner or group: the loader ignores paths in `LD_PRELOAD` then (secure execution, ld.so(8)).
+    /// It gets rights of its file's owner or group: the loader ignores paths in `LD_PRELOAD` then
+    /// (secure execution, ld.so(8)).
     SetId,
     /// It is no 64-bit ELF file.
     Not64Bit,
@@ -41,8 +42,8 @@ impl fmt::Display for ProgramError {
 
 impl std::error::Error for ProgramError {}
 
-/// Looks a name up as `execvp(3)` does: a name with a slash is a path, any other is searched for in `PATH`. No program has the
-/// empty name.
+/// Looks a name up as `execvp(3)` does: a name with a slash is a path, any other is searched for in
+/// `PATH`. No program has the empty name.
 pub(super) fn find(name: &OsStr, environment: &Environment) -> io::Result<PathBuf> {
     if name.is_empty() {
         return Err(io::Error::from_raw_os_error(libc::ENOENT));
@@ -78,9 +79,11 @@ pub(super) struct Target {
 pub(super) fn examine(program: &Path) -> Result<Target, ProgramError> {
     let mut path = program.to_owned();
     for _ in 0..INTERPRETERS {
-        // Executable but not readable: the loader may still be able to preload; if not, it will say so.
+        // Executable but not readable: the loader may still be able to preload; if not, it will say
+        // so.
         let Ok(file) = File::open(&path) else { break };
-        // Reads no more than is asked for: programs of tens of megabytes are common, and this precedes every start.
+        // Reads no more than is asked for: programs of tens of megabytes are common, and this
+        // precedes every start.
         let file = ReadCache::new(file);
         match interpreter(&file) {
             Some(next) => path = next,

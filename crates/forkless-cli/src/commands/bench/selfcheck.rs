@@ -1,4 +1,5 @@
-//! `forkless bench selfcheck`: does the instrument find differences that are not there, or miss one that is?
+//! `forkless bench selfcheck`: does the instrument find differences that are not there, or miss one
+//! that is?
 
 use forkless_bench::engine::Plan;
 use forkless_bench::spawn::Method;
@@ -30,8 +31,8 @@ pub(crate) struct Args {
     seed: u64,
 }
 
-/// Runs the check; a finding (exit code 1) where more than 5 % of the comparisons are false alarms or fewer than 90 %
-/// find the slowdown.
+/// Runs the check; a finding (exit code 1) where more than 5 % of the comparisons are false alarms
+/// or fewer than 90 % find the slowdown.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     let method: Method = args.method.parse().map_err(from_library)?;
     let plan = Plan { runs: args.runs as usize, seed: args.seed, ..Plan::default() };

@@ -1,5 +1,6 @@
-//! `forkless run`: its flags, and the words for what the launcher of `forkless-run` finds. The program is executed in this very
-//! process: its status, signals and terminal are the program's own.
+//! `forkless run`: its flags, and the words for what the launcher of `forkless-run` finds. The
+//! program is executed in this very process: its status, signals and terminal are the program's
+//! own.
 
 mod report;
 
@@ -18,9 +19,10 @@ use crate::terminal::complain;
 
 /// Run a program unmodified, without the cost of its forks.
 ///
-/// The program is executed in this process, under a preloaded library. Its forks become speculative: the child runs on almost
-/// no copied memory, execve commits, and anything that another process could notice aborts to a real fork. Lines of system() and
-/// popen() run without their shell where that is provably the same.
+/// The program is executed in this process, under a preloaded library. Its forks become
+/// speculative: the child runs on almost no copied memory, execve commits, and anything that
+/// another process could notice aborts to a real fork. Lines of system() and popen() run without
+/// their shell where that is provably the same.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "forkless run [OPTIONS] [--] <PROGRAM> [ARGS]...",
@@ -53,13 +55,13 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = HugePages::Off, value_name = "KIND")]
     huge_pages: HugePages,
 
-    /// Set TZ where it is unset, so that localtime() no longer looks at /etc/localtime every time. A change of that file
-    /// is then not noticed until the program starts again.
+    /// Set TZ where it is unset, so that localtime() no longer looks at /etc/localtime every time.
+    /// A change of that file is then not noticed until the program starts again.
     #[arg(long)]
     tz: bool,
 
-    /// User-level context switches (swapcontext and its kin) without system calls for the signal mask. A context then
-    /// no longer has a mask of its own.
+    /// User-level context switches (swapcontext and its kin) without system calls for the signal
+    /// mask. A context then no longer has a mask of its own.
     #[arg(long, value_enum, default_value_t = Context::Off, value_name = "MODE")]
     context: Context,
 
@@ -167,7 +169,8 @@ fn prepare_and_exec(args: &Args) -> Result<Never, Failure> {
     Err(not_executable(name, prepared.exec()))
 }
 
-/// The program with the library, and its report under way. `None`, which is said, where the library cannot be in it.
+/// The program with the library, and its report under way. `None`, which is said, where the library
+/// cannot be in it.
 fn prepare(args: &Args, launcher: &Launcher) -> anyhow::Result<Option<Prepared>> {
     let say = |line: &dyn std::fmt::Display| {
         if !args.quiet {
