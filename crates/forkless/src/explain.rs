@@ -2,7 +2,7 @@
 
 use crate::error::{SpawnError, Step as At};
 use crate::plan::Plan;
-use forkless_child::{Failure, Phase, Step};
+use forkless_child::{Action as Step, Failure, Phase};
 use forkless_sys::Errno;
 use std::path::Path;
 
@@ -28,10 +28,11 @@ pub(crate) fn failed_step(step: Option<&Step<'_>>, errno: Errno) -> SpawnError {
         Step::CloseRange { first, last, .. } | Step::CloexecRange { first, last, .. } => {
             (At::Descriptors, format!("{first} to {last} (closing)"))
         }
+        Step::Close { fds } => (At::Descriptors, format!("{fds:?} (closing)")),
         Step::Dup { from, to } => (At::Descriptors, format!("{to} from {from}")),
-        Step::Save { from, .. } => (At::Descriptors, format!("{from}")),
+        Step::Save { from, .. } | Step::CopyUntilExec { from, .. } => (At::Descriptors, format!("{from}")),
         Step::Keep { fd } | Step::Restore { to: fd } => (At::Descriptors, format!("{fd}")),
-        Step::Open { path: p, to, .. } => (At::Descriptors, format!("{to} from {}", path(p))),
+        Step::Open { path: p, to, .. } | Step::OpenWithoutWaiting { path: p, to, .. } => (At::Descriptors, format!("{to} from {}", path(p))),
         Step::ResetHandlers | Step::Dispositions { .. } => {
             return SpawnError::new(At::Signals, None, errno.raw());
         }
@@ -57,7 +58,7 @@ pub(crate) fn failed_step(step: Option<&Step<'_>>, errno: Errno) -> SpawnError {
         Step::Uid { uid } => (At::Uid, uid.to_string()),
         Step::DeathSignal { signal, .. } => (At::DeathSignal, signal.to_string()),
         Step::NoNewPrivs => return SpawnError::new(At::NoNewPrivs, None, errno.raw()),
-        Step::Hook(_) => return SpawnError::new(At::PreExec, None, errno.raw()),
+        Step::Hook(_) | Step::Run(_) => return SpawnError::new(At::PreExec, None, errno.raw()),
     };
     SpawnError::new(at, what, errno.raw())
 }

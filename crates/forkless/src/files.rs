@@ -2,7 +2,7 @@
 //!
 //! Pure: numbers in, steps out. Opening, owning and closing are elsewhere.
 
-use forkless_child::{Fetch, Step};
+use forkless_child::{Action as Step, Fetch};
 use forkless_sys::CPtr;
 
 /// What one number in the child is to be.

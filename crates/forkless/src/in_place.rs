@@ -8,7 +8,7 @@ use crate::facilities;
 use crate::files::{self, Means, Moves, Table};
 use crate::plan::Plan;
 use crate::wiring::{means, wire};
-use forkless_child::{Launch, Phase, Step};
+use forkless_child::{Action as Step, Launch, Phase};
 use forkless_sys::process;
 use forkless_sys::signal::{self, SigSet};
 
@@ -35,7 +35,7 @@ pub(crate) fn exec(command: &Command, plan: &Plan) -> SpawnError {
             *parent = process::getppid();
         }
     }
-    let launch = Launch { files: &moves.steps, steps: &steps, exec, hint: 0, report: &report };
+    let launch = Launch { files: &moves.steps, actions: &steps, exec, hint: 0, report: &report };
     let f = forkless_child::carry_out(&launch);
     let _ = signal::set_mask(caller_mask);
     match f.phase {

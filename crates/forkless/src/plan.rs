@@ -9,7 +9,7 @@ use crate::error::{SpawnError, Step as At};
 use crate::facilities::All;
 use crate::fixed::Fixed;
 use crate::layout::{self, Builder, Layout};
-use forkless_child::{Candidate, Exec, Hook, Step};
+use forkless_child::{Action as Step, Candidate, Exec, Hook};
 use forkless_sys::signal::SigSet;
 use forkless_sys::{CPtr, process};
 use std::ffi::{CStr, CString, OsStr, c_char, c_void};
@@ -166,6 +166,7 @@ impl Plan {
             envp: self.envp,
             mask: self.mask.unwrap_or(caller_mask),
             no_core_dump: all.core_dump_kills_sharers,
+            wait_for_writers: true,
         }
     }
 

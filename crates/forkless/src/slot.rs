@@ -12,7 +12,7 @@ use crate::facilities;
 use crate::files::Moves;
 use crate::own;
 use crate::plan::Plan;
-use forkless_child::{Failure, Launch, Phase, Report, Step as ChildStep};
+use forkless_child::{Action as ChildStep, Failure, Launch, Phase, Report};
 use forkless_sys::mm;
 use forkless_sys::signal::SigSet;
 use forkless_sys::time::Timespec;

@@ -20,7 +20,7 @@ use crate::reap;
 use crate::slot::{self, Flight, Kept, Likeness, Slot};
 use crate::stdio;
 use crate::wiring::{choose_table, far, means, proven, wire};
-use forkless_child::{Launch, Phase, Report, Step};
+use forkless_child::{Action as Step, Launch, Phase, Report};
 use forkless_sys::signal::{self, SigSet};
 use forkless_sys::time::Timespec;
 use forkless_sys::{Errno, poll, process};
@@ -265,7 +265,7 @@ impl Once<'_> {
             // SAFETY: kept with the slot.
             files: unsafe { &*file_steps },
             // SAFETY: kept with the slot.
-            steps: unsafe { &*plan_steps },
+            actions: unsafe { &*plan_steps },
             // SAFETY: kept with the slot.
             exec: unsafe { self.request.plan.exec(self.all, self.caller_mask) },
             hint: self.request.hint.load(Ordering::Relaxed),
