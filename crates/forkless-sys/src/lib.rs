@@ -32,6 +32,7 @@ pub mod futex;
 pub mod ids;
 pub mod maps;
 pub mod mm;
+pub mod namespace;
 pub mod poll;
 pub mod process;
 mod reg;

@@ -25,7 +25,7 @@ pub(crate) struct State {
     pub dumpable: Mutex<(usize, i32)>,
     pub single_threaded: SingleThreaded,
     /// This process's PID namespace, as its link in /proc says it: it never has another.
-    pub pid_namespace: OnceLock<[u8; 24]>,
+    pub pid_namespace: OnceLock<forkless_sys::namespace::PidNamespace>,
     /// Whose it is, where the page is not wiped.
     pid: i32,
     /// Of the process that this one was forked from.

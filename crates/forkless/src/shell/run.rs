@@ -17,7 +17,7 @@ use forkless_shell::{
     Span, analyze,
 };
 use forkless_sys::signal::{self, SigSet};
-use forkless_sys::{fd, ids, process};
+use forkless_sys::{ids, namespace, process};
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -109,20 +109,16 @@ fn may_be_direct() -> bool {
         && process::may_execute(c"/bin/sh".into()).is_ok()
 }
 
-/// Whether children are in this thread's own PID namespace. After `unshare(CLONE_NEWPID)` the first child is the init of a new one, which ends
-/// with it: that is to be the line's shell, and signals at their default are nothing to it.
+/// Whether children are in this thread's own PID namespace. The first child of a new one is its init and ends it: that child is to be the
+/// line's shell, and signals at their default do not end it.
 pub(super) fn children_stay() -> bool {
-    let read = |path: &CStr| {
-        let mut name = [0; 24];
-        fd::readlinkat(fd::AT_FDCWD, path.into(), &mut name).ok().map(|_| name)
-    };
     let known = &own::state().pid_namespace;
     let own = known.get().copied().or_else(|| {
-        let own = read(c"/proc/thread-self/ns/pid")?;
+        let own = namespace::of_thread().ok()?;
         let _ = known.set(own);
         Some(own)
     });
-    own.is_some() && own == read(c"/proc/thread-self/ns/pid_for_children")
+    own.is_some_and(|own| namespace::children_stay_in(&own))
 }
 
 /// Whether this process may survive a signal that ends its group, and with it a shell that waits for its programs. Nothing says
