@@ -16,7 +16,7 @@ use crate::{circles, engine, source, tool_words, tree, width};
 const ALLOWED: &[(&str, &[&str])] = &[
     ("forkless-sys", &[]),
     ("forkless-shell", &[]),
-    ("forkless-run", &["forkless-sys", "forkless-shell"]),
+    ("forkless-run", &["forkless", "forkless-sys", "forkless-shell"]),
     ("forkless-child", &["forkless-sys"]),
     ("forkless", &["forkless-sys", "forkless-child", "forkless-shell"]),
     ("forkless-capi", &["forkless"]),

@@ -32,7 +32,9 @@ pub(crate) fn failed_step(step: Option<&Step<'_>>, errno: Errno) -> SpawnError {
         Step::Dup { from, to } => (At::Descriptors, format!("{to} from {from}")),
         Step::Save { from, .. } | Step::CopyUntilExec { from, .. } => (At::Descriptors, format!("{from}")),
         Step::Keep { fd } | Step::Restore { to: fd } => (At::Descriptors, format!("{fd}")),
-        Step::Open { path: p, to, .. } | Step::OpenWithoutWaiting { path: p, to, .. } => (At::Descriptors, format!("{to} from {}", path(p))),
+        Step::Open { path: p, to, .. } | Step::OpenWithoutWaiting { path: p, to, .. } => {
+            (At::Descriptors, format!("{to} from {}", path(p)))
+        }
         Step::ResetHandlers | Step::Dispositions { .. } => {
             return SpawnError::new(At::Signals, None, errno.raw());
         }

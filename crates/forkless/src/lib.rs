@@ -46,6 +46,7 @@ mod explain;
 mod facilities;
 mod files;
 mod fixed;
+mod function;
 mod hook_stack;
 mod in_place;
 mod keeper;
@@ -77,8 +78,12 @@ pub use communicate::{Communicate, Conversation, End};
 pub use error::{SpawnError, Step, WaitError};
 pub use facilities::{Facility, FacilityReport, facilities};
 pub use forkless_sys::signal::SigSet;
+#[doc(hidden)]
+pub use function::run_suspended;
 pub use pipeline::{Children, Pipeline};
 pub use prepared::Prepared;
+#[doc(hidden)]
+pub use shell::{AskedShell, ShellFile};
 pub use shell::{ShellChild, ShellLine, shell, shell_traits};
 /// The standard library's own, so that one changed `use` brings all of `std::process` that goes with a command.
 #[doc(no_inline)]

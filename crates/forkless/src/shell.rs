@@ -13,6 +13,8 @@ mod wiring;
 
 pub use child::ShellChild;
 pub use traits::shell_traits;
+#[doc(hidden)]
+pub use traits::{AskedShell, ShellFile};
 
 use crate::command::Command;
 use crate::env::EnvChanges;

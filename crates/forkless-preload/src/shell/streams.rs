@@ -16,8 +16,7 @@ use crate::late::Late;
 use crate::next::Next;
 use crate::reserve;
 
-use super::launch::Step;
-use super::line;
+use super::line::{self, Pipe};
 use super::message::{Ending, Errors, Signals, ignored_for_writing};
 use super::system::{fail, wait};
 
@@ -180,10 +179,9 @@ fn open(
             n += 1;
         }
     }
-    let first = [Step::Copy { from: theirs, to: target }];
+    let pipe = Some(Pipe { from: theirs, to: target });
     let mask = signal::mask().unwrap_or_default();
-    let terms =
-        line::Terms { close: &others[..n], first: &first, restore: SigSet::EMPTY, mask, is_stream: true };
+    let terms = line::Terms { close: &others[..n], pipe, restore: SigSet::EMPTY, mask, is_stream: true };
     let started = line::start(line, environ, &terms);
     let _ = fd::close(theirs);
     let started = match started {

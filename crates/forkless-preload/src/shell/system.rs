@@ -51,7 +51,7 @@ extern "C" fn system(line: *const c_char) -> c_int {
     let before = signal::mask().unwrap_or_default();
     let _ = signal::set_mask(before.with(SIGCHLD));
     let restore = QUIET.restore();
-    let terms = line::Terms { close: &[], first: &[], restore, mask: before, is_stream: false };
+    let terms = line::Terms { close: &[], pipe: None, restore, mask: before, is_stream: false };
     // The message belongs to what is waited for.
     let result =
         line::start(line, environ, &terms).map(|started| match (wait(started.pid), started.ending) {
