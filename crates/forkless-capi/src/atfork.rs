@@ -5,8 +5,8 @@
 //! the locks for the time of the fork, lest one be held in the new process by a thread that is not there.
 #![expect(unsafe_code, reason = "pthread_atfork")]
 
-use crate::popen::{self, Streams};
 use crate::signals::{self, Waiting};
+use crate::streams::{self, Streams};
 use std::cell::{Cell, RefCell};
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,7 +44,7 @@ extern "C" fn prepare() {
         return;
     }
     // No other place takes both.
-    let held = (signals::waiting(), popen::streams());
+    let held = (signals::waiting(), streams::streams());
     let _ = HELD.try_with(|h| *h.borrow_mut() = Some(held));
 }
 

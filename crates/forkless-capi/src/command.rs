@@ -4,11 +4,11 @@
     reason = "exported C symbols; a hook and borrowed descriptors whose safety the header asks of the caller"
 )]
 
-use crate::child::ForklessChild;
+use crate::child::{ForklessChild, on_drop};
 use crate::error::Failure;
 use crate::ffi::{Array, Data, Out, Text, Vector, sigset};
 use crate::guard::{Remembers, free, on, quietly};
-use forkless::{Command, OnDrop, Resource, Scheduler, Stdio};
+use forkless::{Command, Resource, Scheduler, Stdio};
 use libc::{c_int, c_uint};
 use std::ffi::OsStr;
 use std::io;
@@ -494,16 +494,6 @@ pub extern "C" fn forkless_command_ignore_signals(
         c.ignore_signals(sigset(signals)?);
         Ok(())
     })
-}
-
-/// `enum forkless_on_free`.
-pub(crate) fn on_drop(policy: c_int) -> Result<OnDrop, Failure> {
-    match policy {
-        0 => Ok(OnDrop::Detach),
-        1 => Ok(OnDrop::Kill),
-        2 => Ok(OnDrop::Wait),
-        _ => Err(Failure::plain(libc::EINVAL, &format!("{policy} is no enum forkless_on_free"))),
-    }
 }
 
 /// See `forkless.h`.

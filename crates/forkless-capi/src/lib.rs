@@ -6,12 +6,14 @@
 //! The exported functions take types that carry what the header promises of an argument ([`ffi`]), so that their bodies are safe
 //! code, and Rust code (the bench) can call them.
 //!
-//! What is *not* here: any way of starting a process. The one fork in the project, popen-noshell's debug mode, is in [`noshell`].
+//! What is *not* here: any way of starting a process, but for the one fork in the project, popen-noshell's debug mode (`debug_fork`).
 
 mod atfork;
 pub mod child;
 pub mod command;
 pub mod communicate;
+pub mod conversation;
+mod debug_fork;
 pub mod error;
 pub mod facilities;
 pub mod ffi;
@@ -22,6 +24,8 @@ pub mod popen;
 pub mod prepared;
 mod shell_line;
 mod signals;
+mod streams;
+pub mod strerror;
 pub mod system;
 pub mod version;
 

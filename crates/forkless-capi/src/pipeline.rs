@@ -3,7 +3,7 @@
 
 use crate::child::ForklessChild;
 use crate::command::ForklessCommand;
-use crate::communicate::ForklessConversation;
+use crate::conversation::ForklessConversation;
 use crate::error::Failure;
 use crate::ffi::Out;
 use crate::guard::{Remembers, free, on, quietly};

@@ -74,7 +74,6 @@ fn has(set: &sigset_t, signal: c_int) -> bool {
 
 impl Shield {
     pub(crate) fn raise() -> Shield {
-        crate::atfork::register();
         let mut w = waiting();
         if w.calls == 0 {
             let ignore = ignoring();
