@@ -65,7 +65,7 @@ pub unsafe extern "C" fn forkless_communicate_input(
     size: usize,
 ) -> c_int {
     edit(how, |h| {
-        // Looked at only when the conversation begins; until then the pointer is just kept.
+        // Read only when the conversation begins; until then the pointer is just kept.
         // SAFETY: the header: `size` bytes.
         unsafe { bytes.need(size, "input") }?;
         h.input = Some((bytes, size));
@@ -166,7 +166,8 @@ fn calling((call, data): (Callback, Data)) -> impl FnMut(c_int, &[u8]) -> Contro
 impl ForklessCommunicate {
     fn apply<'a>(&self, mut to: Communicate<'a>) -> Result<Communicate<'a>, Failure> {
         if let Some((bytes, size)) = self.input {
-            // SAFETY: the header: in place and unchanged until the last conversation with it has ended.
+            // SAFETY: the header: in place and unchanged until the last conversation with it has
+            // ended.
             to = to.input(unsafe { bytes.need(size, "input") }?);
         }
         if self.merged {

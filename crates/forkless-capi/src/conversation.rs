@@ -17,7 +17,7 @@ pub struct ForklessConversation {
 impl ForklessConversation {
     fn boxed(mut streams: Vec<(c_int, Vec<u8>)>, end: End) -> Box<ForklessConversation> {
         for (_, bytes) in &mut streams {
-            // So that text can be used as a C string; not counted.
+            // A NUL that is not counted: text can be used as a C string.
             bytes.push(0);
         }
         let end = match end {

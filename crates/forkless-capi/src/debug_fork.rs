@@ -1,6 +1,8 @@
-//! popen-noshell's `FORK` mode, for debugging and comparison: the one place in this project that forks.
+//! popen-noshell's `FORK` mode, for debugging and comparison: the one place in this project that
+//! forks.
 //!
-//! Not kept of popen-noshell: stdio in the child, which would write the parent's buffers out a second time.
+//! Not kept of popen-noshell: stdio in the child, which would write the parent's buffers out a
+//! second time.
 #![expect(unsafe_code, reason = "fork, and a child that makes system calls only")]
 
 use crate::error::Failure;

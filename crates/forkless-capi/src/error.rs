@@ -1,4 +1,4 @@
-//! Failures as a C program sees them: a number, the step, the thing, a sentence.
+//! Failures in the form for a C program: a number, the step, the thing, a sentence.
 #![expect(unsafe_code, reason = "exported C symbols")]
 
 use forkless::{SpawnError, Step, WaitError};
@@ -29,7 +29,7 @@ impl Failure {
         Failure { number, step: 0, step_name: CString::default(), thing: None, message: text(message) }
     }
 
-    /// A pointer that must not be NULL was.
+    /// A pointer was NULL that must not be.
     pub(crate) fn null(what: &str) -> Failure {
         Failure::plain(libc::EINVAL, &format!("{what} is NULL"))
     }
@@ -74,7 +74,8 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// `enum forkless_step`. These numbers are ABI: they never change, and 99 stands for steps younger than this table.
+/// `enum forkless_step`. These numbers are ABI: they never change, and 99 stands for steps younger
+/// than this table.
 pub fn step_number(step: Step) -> c_int {
     match step {
         Step::Command => 1,

@@ -1,8 +1,9 @@
 //! `popen_noshell.h`: the functions of popen-noshell, for programs that only relink.
 //!
-//! Crate `forkless` makes the children of the `CLONE` and `POSIX_SPAWN` modes and of `popen_noshell_vmfork`. The two modes keep the
-//! differences that a caller can see: the status of a program that cannot be executed, and the effect of a bad `stderr_mode`. The `FORK`
-//! mode is in [`crate::debug_fork`].
+//! Crate `forkless` makes the children of the `CLONE` and `POSIX_SPAWN` modes and of
+//! `popen_noshell_vmfork`. The two modes keep the differences that a caller can see: the status of
+//! a program that cannot be executed, and the effect of a bad `stderr_mode`. The `FORK` mode is in
+//! `debug_fork`.
 #![expect(unsafe_code, reason = "exported C symbols")]
 
 use crate::debug_fork::{BAD_STDERR_MODE, EXEC_FAILED, Program};
@@ -46,7 +47,8 @@ pub struct PassToPclose {
     pub func_args: *mut c_void,
 }
 
-/// Where `struct popen_noshell_pass_to_pclose` has its members, for comparison with the header: offsets, and the size.
+/// Where `struct popen_noshell_pass_to_pclose` has its members, for comparison with the header:
+/// offsets, and the size.
 pub const PASS_TO_PCLOSE: [usize; 6] = [
     offset_of!(PassToPclose, fp),
     offset_of!(PassToPclose, pid),
@@ -142,7 +144,8 @@ fn open(
     Ok(pass.fp)
 }
 
-/// Connects a child's descriptors as popen-noshell does: one end of the pipe, and `/dev/null` at the other number.
+/// Connects a child's descriptors as popen-noshell does: one end of the pipe, and `/dev/null` at
+/// the other number.
 fn wire(program: &Program<'_>, c: &mut Command) {
     c.inherit_descriptors(true).inherit_signals(true);
     // SAFETY: `forkless.h` asks it of the program, as getenv(3) does.
@@ -181,7 +184,8 @@ fn start(program: &Program<'_>) -> Result<Child, Failure> {
     }
 }
 
-/// A child that only writes `message` and ends with `code`: popen-noshell's callers learn of these failures from the status.
+/// A child that only writes `message` and ends with `code`: popen-noshell's callers learn of these
+/// failures from the status.
 fn stand_in(program: &Program<'_>, code: c_int, message: &str) -> Result<Child, Failure> {
     let mut sh = Command::new("/bin/sh");
     sh.args(["-c", r#"[ -z "$2" ] || printf '%s\n' "$2" >&2; exit "$1""#, "popen_noshell"]);
@@ -229,8 +233,9 @@ fn wait_all(pid: pid_t) -> Result<c_int, Failure> {
     }
 }
 
-/// Splits at blanks outside quotes, as popen-noshell does. `None` for characters that only a shell understands, quoted or not, for an
-/// open quote, and for no word at all. An empty pair of quotes is no word, as in popen-noshell.
+/// Splits at blanks outside quotes, as popen-noshell does. `None` for characters that only a shell
+/// understands, quoted or not, for an open quote, and for no word at all. An empty pair of quotes
+/// is no word, as in popen-noshell.
 fn split(command: &[u8]) -> Option<Vec<CString>> {
     let mut words = Vec::new();
     let mut word = Vec::new();
@@ -271,7 +276,8 @@ struct Call {
 /// See `popen_noshell.h`.
 ///
 /// # Safety
-/// `function` runs in this process's memory while the calling thread is suspended; `memory` gets a block for free(3).
+/// `function` runs in this process's memory while the calling thread is suspended; `memory` gets a
+/// block for free(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn popen_noshell_vmfork(
     function: Option<Function>,
@@ -288,7 +294,8 @@ pub unsafe extern "C" fn popen_noshell_vmfork(
         }
         let size = STACK_SIZE - (stack as usize + STACK_SIZE) % 16;
         let mut call = Call { function, data };
-        // SAFETY: a fresh stack; `call` stays in place while this thread is suspended; the header asks the rest of the function.
+        // SAFETY: a fresh stack; `call` stays in place while this thread is suspended; the header
+        // asks the rest of the function.
         let made = unsafe { forkless::run_suspended(stack, size, in_child, (&raw mut call).cast()) };
         match made {
             Ok(pid) => {

@@ -53,7 +53,8 @@ fn fill<T>(to: Option<&mut MaybeUninit<T>>, results: Vec<T>) {
     let Some(to) = to else { return };
     let mut at: *mut MaybeUninit<T> = to;
     for r in results {
-        // SAFETY: `get` has compared the number of results with the room that, the header says, is there.
+        // SAFETY: `get` has compared the number of results with the room that, the header says, is
+        // there.
         unsafe { at.write(MaybeUninit::new(r)) };
         at = at.wrapping_add(1);
     }

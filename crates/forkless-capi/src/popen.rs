@@ -1,7 +1,7 @@
 //! `forkless_popen` and `forkless_pclose`: popen(3) and pclose(3).
 //!
-//! POSIX wants the streams of earlier calls closed in the child, and without `e` those streams are inheritable. [`crate::streams`] knows
-//! them, and the calls under way.
+//! POSIX wants the streams of earlier calls closed in the child, and without `e` those streams are
+//! inheritable. The module `streams` knows them, and the calls under way.
 #![expect(unsafe_code, reason = "exported C symbols; stdio streams")]
 
 use crate::atfork;
@@ -45,7 +45,7 @@ pub(crate) fn fdopen(end: OwnedFd, read: bool) -> Result<*mut FILE, Failure> {
     if file.is_null() {
         return Err(last_error());
     }
-    // The stream's now.
+    // The stream owns it now.
     let _ = end.into_raw_fd();
     Ok(file)
 }
@@ -69,7 +69,8 @@ fn open(line: &CStr, mode: Mode) -> Result<*mut FILE, Failure> {
     for fd in close {
         line.close_descriptor(fd);
     }
-    // Where this process has no standard streams, an earlier stream may have this number: this one counts.
+    // Where this process has no standard streams, an earlier stream may have this number: the new
+    // stream takes it.
     if mode.read {
         line.stdout(Stdio::piped());
     } else {
@@ -85,13 +86,14 @@ fn open(line: &CStr, mode: Mode) -> Result<*mut FILE, Failure> {
     let id = ticket.0;
     drop(ticket);
     let mut s = streams();
-    // One with this address was closed by fclose. Its child is reaped by whoever drops it, outside the lock.
+    // An earlier stream with this address was closed by fclose. The drop of its child, which reaps
+    // it, comes outside the lock.
     let stale: Vec<Stream> =
         s.open.extract_if(.., |o| o.file == file as usize && o.child.is_some()).collect();
     s.open.push(Stream { id, file: file as usize, fd, pipe, child: Some(child) });
     if !mode.cloexec {
-        // Whoever begins from here on knows of the stream. Those before may be about to copy the table, and must not find it
-        // inheritable: their child would keep the pipe open.
+        // Calls that begin from here on know of the stream. Earlier calls may be about to copy the
+        // table, and must not find it inheritable: their child would keep the pipe open.
         let until = s.next;
         s.waiters += 1;
         while s.spawning.iter().any(|t| *t < until) {

@@ -1,7 +1,8 @@
 //! The streams of `forkless_popen`, and its calls under way.
 //!
-//! libc holds a lock while it spawns, so that every child closes the streams of earlier calls; its threads wait for each other. Here
-//! spawns run side by side. A new stream becomes inheritable only once the spawns that cannot know of it are over.
+//! libc holds a lock while it spawns, so that every child closes the streams of earlier calls; its
+//! threads wait for each other. Here spawns run side by side. A new stream becomes inheritable only
+//! once the spawns that cannot know of it are over.
 #![expect(unsafe_code, reason = "fstat")]
 
 use forkless::ShellChild;
@@ -15,7 +16,8 @@ pub(crate) struct Stream {
     /// Its address: only ever compared.
     pub(crate) file: usize,
     pub(crate) fd: RawFd,
-    /// The pipe, so that a number which was closed behind our back (by fclose) and given to another file is not closed in children.
+    /// The pipe. The program may have closed the number by fclose, and another file may have it:
+    /// children must not close that.
     pub(crate) pipe: (u64, u64),
     /// Gone while `forkless_pclose` closes the stream.
     pub(crate) child: Option<ShellChild>,
@@ -27,18 +29,18 @@ pub(crate) struct Streams {
     pub(crate) next: u64,
     /// Tickets of calls that have looked at `open` and may not have made their child yet.
     pub(crate) spawning: Vec<u64>,
-    /// Calls that wait for others to have made theirs.
+    /// Calls that wait until other calls have made their children.
     pub(crate) waiters: usize,
     pub(crate) open: Vec<Stream>,
 }
 
-/// Held for looking and noting only.
+/// Held only to look or to note.
 static STREAMS: Mutex<Streams> =
     Mutex::new(Streams { next: 0, spawning: Vec::new(), waiters: 0, open: Vec::new() });
 pub(crate) static SPAWNED: Condvar = Condvar::new();
 
 impl Streams {
-    /// In a forked process: nobody is in `forkless_popen`, and the streams stay.
+    /// For a forked process: no thread is in `forkless_popen`, and the streams stay.
     pub(crate) fn forget_calls(&mut self) {
         self.spawning.clear();
         self.waiters = 0;
@@ -56,7 +58,7 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         let mut s = streams();
         s.spawning.retain(|t| *t != self.0);
-        // Whoever waits does so for all before it, so only the end of the oldest can be news.
+        // A call waits for all calls before it, so only the end of the oldest can end a wait.
         let news = s.waiters > 0 && s.spawning.iter().all(|t| *t > self.0);
         drop(s);
         if news {
@@ -65,7 +67,7 @@ impl Drop for Ticket {
     }
 }
 
-/// Which file a number stands for, if any.
+/// Device and inode of the file behind a number, if it is open.
 pub(crate) fn identity(fd: RawFd) -> Option<(u64, u64)> {
     let mut st = std::mem::MaybeUninit::<libc::stat>::uninit();
     // SAFETY: room for the result.
@@ -77,7 +79,7 @@ pub(crate) fn identity(fd: RawFd) -> Option<(u64, u64)> {
     Some((st.st_dev, st.st_ino))
 }
 
-/// Takes a ticket; with it, the numbers this call's child must not have.
+/// Takes a ticket. Returns also the numbers that this call's child must not have.
 pub(crate) fn begin() -> (Ticket, Vec<RawFd>) {
     let mut s = streams();
     let ticket = s.next;

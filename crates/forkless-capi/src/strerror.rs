@@ -10,7 +10,8 @@ use std::io;
 /// See `forkless.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn forkless_strerror(error: c_int) -> *const c_char {
-    /// One text a number, made at the first call for it and never freed: the pointer is good for ever, in every thread.
+    /// One text a number, made at the first call for it and never freed: the pointer is good for
+    /// ever, in every thread.
     static TEXTS: [std::sync::OnceLock<CString>; 256] = [const { std::sync::OnceLock::new() }; 256];
     quietly(c"unknown error".as_ptr(), || {
         let number = error.unsigned_abs();

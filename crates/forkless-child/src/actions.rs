@@ -40,13 +40,14 @@ pub struct Function {
 /// One thing to do before exec.
 #[derive(Clone, Copy)]
 pub enum Action<'p> {
-    /// Takes a private copy of the shared descriptor table below `first`, without the rest. Every other action on descriptors
-    /// comes later: before, it would change the parent's table.
+    /// Takes a private copy of the shared descriptor table below `first`, without the rest. Every
+    /// other action on descriptors comes later: before, it would change the parent's table.
     Unshare {
         /// The lowest number that is not copied.
         first: u32,
     },
-    /// Copies descriptors from the table of the thread that made the child, which must not have closed them yet.
+    /// Copies descriptors from the table of the thread that made the child, which must not have
+    /// closed them yet.
     FetchAll {
         /// The parent's process id.
         parent: i32,
@@ -64,7 +65,8 @@ pub enum Action<'p> {
         /// Target; a descriptor of this number is closed.
         to: i32,
     },
-    /// Clears close-on-exec of a descriptor that keeps its number: dup2 onto itself would leave the flag set.
+    /// Clears close-on-exec of a descriptor that keeps its number: dup2 onto itself would leave the
+    /// flag set.
     Keep {
         /// The descriptor.
         fd: i32,
@@ -81,8 +83,8 @@ pub enum Action<'p> {
         /// Target.
         to: i32,
     },
-    /// Copies a descriptor to `min` or above until the exec, if it is open. A shell copies a descriptor before it redirects it, and
-    /// fails where no number is left.
+    /// Copies a descriptor to `min` or above until the exec, if it is open. A shell copies a
+    /// descriptor before it redirects it, and fails where no number is left.
     CopyUntilExec {
         /// Source.
         from: i32,
@@ -105,8 +107,9 @@ pub enum Action<'p> {
         /// One more than the highest number that may be open, for the loop.
         limit: u32,
     },
-    /// Marks `first..=last` close-on-exec, one by one where `close_range` is refused. It stands for `CloseRange` in a process that
-    /// execs in place, which must still have its descriptors if the exec fails.
+    /// Marks `first..=last` close-on-exec, one by one where `close_range` is refused. It stands for
+    /// `CloseRange` in a process that execs in place, which must still have its descriptors if the
+    /// exec fails.
     CloexecRange {
         /// Lowest number.
         first: u32,
@@ -128,8 +131,8 @@ pub enum Action<'p> {
         /// Where it goes.
         to: i32,
     },
-    /// Opens a file at a number as `Open` does, with permissions 0666, but fails rather than wait for another process (a lease, which
-    /// may be the caller's own).
+    /// Opens a file at a number as `Open` does, with permissions 0666, but fails rather than wait
+    /// for another process (a lease, which may be the caller's own).
     OpenWithoutWaiting {
         /// The path of a regular file or of the null device.
         path: CPtr<'p>,
@@ -138,7 +141,8 @@ pub enum Action<'p> {
         /// Where it goes.
         to: i32,
     },
-    /// Handlers to default where `CLONE_CLEAR_SIGHAND` was refused. Ignored signals stay ignored, as exec has it.
+    /// Handlers to default where `CLONE_CLEAR_SIGHAND` was refused. Ignored signals stay ignored,
+    /// as exec has it.
     ResetHandlers,
     /// Dispositions the program is to start with.
     Dispositions {
@@ -159,17 +163,20 @@ pub enum Action<'p> {
         /// Number in the child.
         fd: i32,
     },
-    /// Makes the child's group the terminal's foreground group. SIGTTOU, which this would raise, is blocked like all signals.
+    /// Makes the child's group the terminal's foreground group. SIGTTOU, which this would raise, is
+    /// blocked like all signals.
     Foreground {
         /// Number in the child.
         fd: i32,
     },
-    /// Joins a cgroup where `CLONE_INTO_CGROUP` was refused. Comes before anything that lowers privilege.
+    /// Joins a cgroup where `CLONE_INTO_CGROUP` was refused. Comes before anything that lowers
+    /// privilege.
     JoinCgroup {
         /// Path of its `cgroup.procs`.
         procs: CPtr<'p>,
     },
-    /// The root directory, before credentials (needs CAP_SYS_CHROOT); the working directory becomes its `/`.
+    /// The root directory, before credentials (needs CAP_SYS_CHROOT); the working directory becomes
+    /// its `/`.
     Chroot {
         /// The path.
         path: CPtr<'p>,
@@ -218,8 +225,8 @@ pub enum Action<'p> {
         /// The list; replaces all.
         groups: &'p [u32],
     },
-    /// No supplementary groups, where the user is root and that is allowed: a user namespace may refuse it (user_namespaces(7),
-    /// `setgroups`). Comes before the user.
+    /// No supplementary groups, where the user is root and that is allowed: a user namespace may
+    /// refuse it (user_namespaces(7), `setgroups`). Comes before the user.
     DropGroups,
     /// The group, as setgid(2): all three ids for root, the effective one for others.
     Gid {
@@ -329,8 +336,9 @@ impl Action<'_> {
             Action::Uid { uid } => ids::setuid(uid),
             Action::DeathSignal { signal, parent } => {
                 process::set_pdeathsig(signal)?;
-                // The parent may have died before the call above; 0 means it is outside this pid namespace, where that cannot be
-                // told. Pending until the mask is lifted, so it kills just before exec.
+                // The parent may have died before the call above; 0 means it is outside this pid
+                // namespace, where that cannot be told. Pending until the mask is lifted, so it
+                // kills just before exec.
                 match process::getppid() {
                     0 => Ok(()),
                     now if now == parent => Ok(()),
@@ -365,14 +373,16 @@ fn place(at: i32, to: i32) -> Result<()> {
 
 const RLIMIT_NOFILE: u32 = 7;
 
-/// Fetches descriptors of the parent. It needs the right to attach to the parent (`PTRACE_MODE_ATTACH_REALCREDS`), so it comes before
-/// credentials change.
+/// Fetches descriptors of the parent. It needs the right to attach to the parent
+/// (`PTRACE_MODE_ATTACH_REALCREDS`), so it comes before credentials change.
 fn fetch(parent: i32, thread: i32, fds: &[Fetch]) -> Result<()> {
-    // 0 for a parent outside this PID namespace (unshare(2), setns(2)): here its number is another process's, or free.
+    // 0 for a parent outside this PID namespace (unshare(2), setns(2)): here its number is another
+    // process's, or free.
     if process::getppid() == 0 {
         return Err(Errno::ESRCH);
     }
-    // A process's pidfd leads to the table of its first thread (`pidfd_getfd`, kernel/pid.c). The calling thread may have another.
+    // A process's pidfd leads to the table of its first thread (`pidfd_getfd`, kernel/pid.c). The
+    // calling thread may have another.
     let (of, exact) = if thread == parent {
         (process::pidfd_open(parent)?, true)
     } else {
@@ -387,7 +397,8 @@ fn fetch(parent: i32, thread: i32, fds: &[Fetch]) -> Result<()> {
         fd::dup3(at, f.to, fd::O_CLOEXEC)?;
         fd::close(at)?;
     }
-    // Checked afterwards: the first thread may leave the common table at any time, and never comes back to it.
+    // Checked afterwards: the first thread may leave the common table at any time, and never comes
+    // back to it.
     if !exact && !process::share_descriptors(parent, thread)? {
         return Err(Errno::ESRCH);
     }
@@ -407,7 +418,8 @@ fn each_in_range(
     }
     if by_range {
         match fd::close_range(first, last, flags) {
-            // A filter installed since the parent tried it. The parent may not be waiting, so the child closes one by one.
+            // A filter installed since the parent tried it. The parent may not be waiting, so the
+            // child closes one by one.
             Err(e @ (Errno::ENOSYS | Errno::EPERM | Errno::EACCES | Errno::EINVAL)) => {
                 report.refused.store(e.raw(), Ordering::Relaxed);
                 limit = sched::getrlimit(RLIMIT_NOFILE).map_or(1 << 20, |l| l.hard.min(1 << 20) as u32);
@@ -420,8 +432,9 @@ fn each_in_range(
         let _ = if flags == 0 { fd::close(n as i32) } else { fd::set_cloexec(n as i32, true) };
     };
     let wanted = |n: u32| (first..=last).contains(&n);
-    // The list is exact, since the table is this child's own. Where a call costs microseconds (gVisor, a supervisor of seccomp), tens
-    // of thousands of calls for numbers that are not open took a second.
+    // The list is exact, since the table is this child's own. Where a call costs microseconds
+    // (gVisor, a supervisor of seccomp), tens of thousands of calls for numbers that are not open
+    // took a second.
     if limit - first.min(limit) > FEW
         && each_open(|n| {
             if wanted(n) {
@@ -443,8 +456,9 @@ fn each_in_range(
 /// For up to so many numbers the directory is not worth opening.
 const FEW: u32 = 64;
 
-/// Calls `act` for every open descriptor of this thread, whose table need not be the first thread's. An error, as where /proc is not
-/// mounted or no descriptor is left, may come after some calls.
+/// Calls `act` for every open descriptor of this thread, whose table need not be the first
+/// thread's. An error, as where /proc is not mounted or no descriptor is left, may come after some
+/// calls.
 fn each_open(mut act: impl FnMut(u32)) -> Result<()> {
     let flags = fd::O_RDONLY | fd::O_DIRECTORY | fd::O_CLOEXEC;
     let list = fd::openat(fd::AT_FDCWD, c"/proc/thread-self/fd".into(), flags, 0)?;
@@ -453,7 +467,8 @@ fn each_open(mut act: impl FnMut(u32)) -> Result<()> {
     let done = loop {
         match fd::getdents64(list, &mut entries) {
             Ok([]) => break Ok(()),
-            // The kernel finds its place again by number (`proc_readfd_common`, fs/proc/fd.c), so closing meanwhile loses none.
+            // The kernel finds its place again by number (`proc_readfd_common`, fs/proc/fd.c), so
+            // closing meanwhile loses none.
             Ok(some) => numbers(some, |n| {
                 if n as i32 != list {
                     act(n)

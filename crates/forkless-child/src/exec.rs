@@ -1,4 +1,5 @@
-//! Becoming the program: the search of execvp(3), scripts without `#!`, and files that another process still has open for writing.
+//! Becoming the program: the search of execvp(3), scripts without `#!`, and files that another
+//! process still has open for writing.
 
 use crate::{Candidate, Exec};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -10,11 +11,13 @@ use forkless_sys::{Errno, process};
 const DUMPS_CORE: SigSet =
     SigSet::EMPTY.with(3).with(4).with(5).with(6).with(7).with(8).with(11).with(24).with(25).with(31);
 
-/// Signals of glibc's and musl's own. Neither libc lets a program block them, so a mask set through libc leaves them out.
+/// Signals of glibc's and musl's own. Neither libc lets a program block them, so a mask set through
+/// libc leaves them out.
 const OF_LIBC: SigSet = SigSet::EMPTY.with(32).with(33);
 
-/// The mask for the program after the caller's functions have run: `wanted`, with the changes that they made to the mask they found.
-/// They find every signal blocked, so a signal that they block makes no difference.
+/// The mask for the program after the caller's functions have run: `wanted`, with the changes that
+/// they made to the mask they found. They find every signal blocked, so a signal that they block
+/// makes no difference.
 pub(crate) fn mask_after_hooks(wanted: SigSet, before: SigSet) -> SigSet {
     let Ok(now) = signal::mask() else { return wanted };
     let set_whole = before.0 & OF_LIBC.0 == OF_LIBC.0 && now.0 & OF_LIBC.0 == 0;
@@ -28,12 +31,14 @@ pub(crate) fn mask_after_hooks(wanted: SigSet, before: SigSet) -> SigSet {
     SigSet((wanted.0 & !(before.0 & !now.0)) | (now.0 & !before.0))
 }
 
-/// Tries the candidates. Returns the one that failed, and why: the first that exists but may not be executed, else the last.
+/// Tries the candidates. Returns the one that failed, and why: the first that exists but may not be
+/// executed, else the last.
 pub(crate) fn exec(program: &Exec<'_>, hint: usize, tried: &AtomicU32) -> (usize, Errno) {
     if program.no_core_dump {
         kill_instead_of_dumping(program.mask);
     }
-    // Every disposition is default or ignored by now, so a signal that comes through runs no code of the parent's.
+    // Every disposition is default or ignored by now, so a signal that comes through runs no code
+    // of the parent's.
     if let Err(e) = signal::set_mask(program.mask) {
         return (0, e);
     }
@@ -49,8 +54,8 @@ pub(crate) fn exec(program: &Exec<'_>, hint: usize, tried: &AtomicU32) -> (usize
         last = (i, errno);
         match errno {
             Errno::EACCES => denied = denied.or(Some(last)),
-            // The same list as in glibc's execvpe: the next directory may still have the file. glibc skips a directory too long for a
-            // path before it is tried.
+            // The same list as in glibc's execvpe: the next directory may still have the file.
+            // glibc skips a directory too long for a path before it is tried.
             Errno::ENOENT
             | Errno::ENOTDIR
             | Errno::ESTALE
@@ -65,8 +70,8 @@ pub(crate) fn exec(program: &Exec<'_>, hint: usize, tried: &AtomicU32) -> (usize
 
 fn exec_one(program: &Exec<'_>, candidate: &Candidate<'_>) -> Errno {
     let script = candidate.script_argv;
-    // A sibling forked by another thread may hold the file open for writing until its own exec; the only remedy is to wait
-    // (golang.org/issue/22315). 1 + 2 + ... + 32 ms.
+    // A sibling forked by another thread may hold the file open for writing until its own exec; the
+    // only remedy is to wait (golang.org/issue/22315). 1 + 2 + ... + 32 ms.
     let mut pause_ms = 1;
     loop {
         // SAFETY: the launch's vectors are null-terminated and live until this child has left.
@@ -77,7 +82,8 @@ fn exec_one(program: &Exec<'_>, candidate: &Candidate<'_>) -> Errno {
                 pause_ms *= 2;
             }
             Errno::ENOEXEC if !script.is_null() => {
-                // SAFETY: as above. Where the shell is missing, too, the report keeps the script's ENOEXEC, the error to mend.
+                // SAFETY: as above. Where the shell is missing, too, the report keeps the script's
+                // ENOEXEC, the error to mend.
                 unsafe { process::execve(c"/bin/sh".into(), script, program.envp) };
                 return errno;
             }

@@ -1,15 +1,18 @@
 //! What a child does between clone and exec while it shares its parent's memory.
 //!
-//! The parent lays out a [`Launch`]: every byte the child needs, decided and allocated beforehand. The child begins in [`start`].
-//! It becomes the new program, or writes one fixed [`Report`] and exits. Nothing here allocates, locks, calls libc, touches
-//! thread-local storage or panics. The thread pointer, the heap and every lock are the parent's. Without `CLONE_VFORK` the
-//! parent runs meanwhile and uses them.
+//! The parent lays out a [`Launch`]: every byte the child needs, decided and allocated beforehand.
+//! The child begins in [`start`]. It becomes the new program, or writes one fixed [`Report`] and
+//! exits. Nothing here allocates, locks, calls libc, touches thread-local storage or panics. The
+//! thread pointer, the heap and every lock are the parent's. Without `CLONE_VFORK` the parent runs
+//! meanwhile and uses them.
 //!
-//! This crate decides nothing. The parent chooses the actions and their order: `plan.rs` of crate `forkless` for a command,
-//! `shell/line.rs` of the preloaded library for a shell line. [`start_suspended`] is the plainest way to make such a child.
+//! This crate decides nothing. The parent chooses the actions and their order: `plan.rs` of crate
+//! `forkless` for a command, `shell/line.rs` of the preloaded library for a shell line.
+//! [`start_suspended`] is the plainest way to make such a child.
 //!
-//! Signals: the parent blocks all of them around the clone, so no handler can run in the child. The child sets its final mask as
-//! the last thing before exec, when every disposition is default or ignored.
+//! Signals: the parent blocks all of them around the clone, so no handler can run in the child. The
+//! child sets its final mask as the last thing before exec, when every disposition is default or
+//! ignored.
 #![no_std]
 #![expect(
     unsafe_code,
@@ -28,12 +31,14 @@ use forkless_sys::{CPtr, Errno, process};
 pub use actions::{Action, Fetch, Function, Hook};
 pub use suspended::{Stack, start_suspended};
 
-/// One path to try, and the argument vector that runs it as a script when the kernel says `ENOEXEC`.
+/// One path to try, and the argument vector that runs it as a script when the kernel says
+/// `ENOEXEC`.
 #[derive(Clone, Copy)]
 pub struct Candidate<'p> {
     /// The file to execute.
     pub path: CPtr<'p>,
-    /// `/bin/sh`, the path, the arguments from 1 on, null: execvp(3) runs the same. Null where scripts are not wanted.
+    /// `/bin/sh`, the path, the arguments from 1 on, null: execvp(3) runs the same. Null where
+    /// scripts are not wanted.
     pub script_argv: *const *const c_char,
 }
 
@@ -48,16 +53,18 @@ pub struct Exec<'p> {
     pub envp: *const *const c_char,
     /// The mask the program starts with.
     pub mask: SigSet,
-    /// Before Linux 5.16 a core dump kills every process that shares the memory (`zap_threads`). With this set, a pending signal
-    /// that would dump core becomes SIGKILL.
+    /// Before Linux 5.16 a core dump kills every process that shares the memory (`zap_threads`).
+    /// With this set, a pending signal that would dump core becomes SIGKILL.
     pub no_core_dump: bool,
     /// Whether to wait up to 63 ms while a process has the file open for writing (`ETXTBSY`).
     pub wait_for_writers: bool,
 }
 
-/// The complete data for one child. It lives, with everything it points to, until the child has left the shared memory.
+/// The complete data for one child. It lives, with everything it points to, until the child has
+/// left the shared memory.
 pub struct Launch<'p> {
-    /// Actions on the descriptor table. They come first: until the table is the child's own, the parent may have to wait.
+    /// Actions on the descriptor table. They come first: until the table is the child's own, the
+    /// parent may have to wait.
     pub files: &'p [Action<'p>],
     /// All other actions.
     pub actions: &'p [Action<'p>],
@@ -83,7 +90,8 @@ pub enum Phase {
     Exec = 3,
 }
 
-/// The child's message to the parent, through shared memory: which action failed and why. On success the child writes nothing.
+/// The child's message to the parent, through shared memory: which action failed and why. On
+/// success the child writes nothing.
 #[repr(C)]
 pub struct Report {
     phase: AtomicU32,
@@ -101,7 +109,8 @@ pub struct Report {
 pub struct Failure {
     /// The part that failed.
     pub phase: Phase,
-    /// Its entry. One past the last action stands for the handlers, which [`start_suspended`] could not reset.
+    /// Its entry. One past the last action stands for the handlers, which [`start_suspended`] could
+    /// not reset.
     pub index: usize,
     /// Why.
     pub errno: Errno,
@@ -120,8 +129,8 @@ impl Report {
         }
     }
 
-    /// Forgets an earlier child. Most children leave nothing to forget. A word that is not written need not be fetched back from
-    /// the child's processor.
+    /// Forgets an earlier child. Most children leave nothing to forget. A word that is not written
+    /// need not be fetched back from the child's processor.
     pub fn reset(&self) {
         for word in [&self.index, &self.tried, &self.staged, &self.phase] {
             if word.load(Ordering::Relaxed) != 0 {
@@ -135,7 +144,8 @@ impl Report {
         }
     }
 
-    /// Takes over the contents of another report: that of a child which could not write to this one.
+    /// Takes over the contents of another report: that of a child which could not write to this
+    /// one.
     pub fn copy_from(&self, other: &Report) {
         let take =
             |to: &AtomicU32, from: &AtomicU32| to.store(from.load(Ordering::Acquire), Ordering::Relaxed);
@@ -164,7 +174,8 @@ impl Report {
         self.tried.load(Ordering::Relaxed) as usize
     }
 
-    /// The errno of a `close_range` that the child replaced by single calls. The parent lays out later children without it.
+    /// The errno of a `close_range` that the child replaced by single calls. The parent lays out
+    /// later children without it.
     pub fn refused(&self) -> Option<Errno> {
         match self.refused.load(Ordering::Relaxed) {
             0 => None,
@@ -194,8 +205,8 @@ impl Default for Report {
 /// Where the clone begins: carries out the launch and does not return.
 ///
 /// # Safety
-/// `launch` points to a [`Launch`] that nobody changes until this child has exec'd or exited, all signals are
-/// blocked, and the caller's stack is this child's alone.
+/// `launch` points to a [`Launch`] that nobody changes until this child has exec'd or exited, all
+/// signals are blocked, and the caller's stack is this child's alone.
 pub unsafe extern "C" fn start(launch: *mut c_void) -> ! {
     // SAFETY: the caller's contract.
     let launch = unsafe { &*launch.cast::<Launch<'_>>() };
@@ -203,7 +214,8 @@ pub unsafe extern "C" fn start(launch: *mut c_void) -> ! {
     launch.report.fail(failure)
 }
 
-/// Carries out the launch in the calling process. It returns only to say which part failed; the actions before that are done.
+/// Carries out the launch in the calling process. It returns only to say which part failed; the
+/// actions before that are done.
 pub fn carry_out(launch: &Launch<'_>) -> Failure {
     let report = launch.report;
     let hooked = launch.actions.iter().any(|action| matches!(action, Action::Hook(_)));

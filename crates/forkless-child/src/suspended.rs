@@ -1,6 +1,7 @@
 //! Making a child that suspends the calling thread until the child has left the shared memory.
 //!
-//! Crate `forkless` makes its children by a call of its own (`create.rs`): they may have a pidfd, a cgroup, and a parent that runs on.
+//! Crate `forkless` makes its children by a call of its own (`create.rs`): they may have a pidfd, a
+//! cgroup, and a parent that runs on.
 
 use crate::{Failure, Launch, Phase, actions, start};
 use core::ffi::c_void;
@@ -18,18 +19,21 @@ pub struct Stack {
     pub size: usize,
 }
 
-/// Makes a child that carries out `launch`, and returns its pid once it has executed a program or ended. [`Launch::report`] then
-/// says which.
+/// Makes a child that carries out `launch`, and returns its pid once it has executed a program or
+/// ended. [`Launch::report`] then says which.
 ///
-/// A child with an `exit_signal` of 0 ends without a signal, and a wait finds it only with `__WALL` or `__WCLONE`
-/// (`eligible_child`, kernel/exit.c). When it executes a program it gets SIGCHLD (`de_thread`, fs/exec.c).
+/// A child with an `exit_signal` of 0 ends without a signal, and a wait finds it only with `__WALL`
+/// or `__WCLONE` (`eligible_child`, kernel/exit.c). When it executes a program it gets SIGCHLD
+/// (`de_thread`, fs/exec.c).
 ///
-/// Handlers of the caller are reset in the child: by `CLONE_CLEAR_SIGHAND`, or by the child itself where `clone3` is refused, as by
-/// container filters that cannot look into its arguments. `clone3_refused` remembers the refusal for the next child.
+/// Handlers of the caller are reset in the child: by `CLONE_CLEAR_SIGHAND`, or by the child itself
+/// where `clone3` is refused, as by container filters that cannot look into its arguments.
+/// `clone3_refused` remembers the refusal for the next child.
 ///
 /// # Safety
-/// All signals are blocked: a handler in the child would work on the caller's memory under another pid. Nothing else uses `stack`
-/// or changes the launch during the call. Every pointer of the launch is valid, and its functions keep the rules of the child side.
+/// All signals are blocked: a handler in the child would work on the caller's memory under another
+/// pid. Nothing else uses `stack` or changes the launch during the call. Every pointer of the
+/// launch is valid, and its functions keep the rules of the child side.
 pub unsafe fn start_suspended(
     launch: &Launch<'_>,
     stack: Stack,
@@ -43,7 +47,8 @@ pub unsafe fn start_suspended(
         args.exit_signal = u64::from(exit_signal);
         args.stack = stack.lowest as u64;
         args.stack_size = stack.size as u64;
-        // SAFETY: the caller's contract; CLONE_VFORK keeps the launch in use no longer than the call takes.
+        // SAFETY: the caller's contract; CLONE_VFORK keeps the launch in use no longer than the
+        // call takes.
         match unsafe { clone::clone3(&args, start, data) } {
             // EINVAL: emulators of the kernel may lack CLONE_CLEAR_SIGHAND.
             Err(Errno::ENOSYS | Errno::EPERM | Errno::EINVAL) => clone3_refused.store(true, Relaxed),

@@ -1,4 +1,5 @@
-//! Before Linux 5.16 a core dump of the child kills every process that shares its memory; the child ends by SIGKILL instead.
+//! Before Linux 5.16 a core dump of the child kills every process that shares its memory; the child
+//! ends by SIGKILL instead.
 #![expect(unsafe_code, reason = "lays out a launch by hand and carries it out in a forked process")]
 
 use forkless_child::{Action, Candidate, Exec, Launch, Report, carry_out};
@@ -8,7 +9,8 @@ use std::ptr::null;
 
 const SIGQUIT: i32 = 3;
 
-/// The signal that ends a child which has a SIGQUIT pending when its mask is lifted: its parent is not the one it expects.
+/// The signal that ends a child which has a SIGQUIT pending when its mask is lifted: its parent is
+/// not the one it expects.
 fn ends_by(no_core_dump: bool) -> i32 {
     let path = c"/bin/true";
     let argv = [path.as_ptr(), null()];

@@ -63,7 +63,8 @@ impl Start<'_> {
         let stack = mm::map_anonymous(STACK, mm::PROT_READ | mm::PROT_WRITE, mm::MAP_PRIVATE).unwrap();
         let refused = AtomicBool::new(!self.by_clone3);
         let before = signal::set_mask(SigSet::ALL).unwrap();
-        // SAFETY: all signals are blocked, the stack is fresh, and everything else lives until the call returns.
+        // SAFETY: all signals are blocked, the stack is fresh, and everything else lives until the
+        // call returns.
         let pid = unsafe {
             start_suspended(&launch, Stack { lowest: stack, size: STACK }, self.exit_signal, &refused)
         };

@@ -1,6 +1,6 @@
-//! The release build of the code that runs in shared memory refers to nothing outside itself: no panic (which would print, take locks
-//! and unwind), no allocation, no libc, and no call through a lazily bound table, which would run the dynamic linker on the child's
-//! small stack.
+//! The release build of the code that runs in shared memory refers to nothing outside itself: no
+//! panic (which would print, take locks and unwind), no allocation, no libc, and no call through a
+//! lazily bound table, which would run the dynamic linker on the child's small stack.
 
 use object::read::archive::ArchiveFile;
 use object::{Object, ObjectSymbol};

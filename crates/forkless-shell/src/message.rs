@@ -41,7 +41,8 @@ const NAMES: [&str; 31] = [
 
 const SIGINT: u8 = 2;
 const SIGPIPE: u8 = 13;
-/// The first real-time signal to `strsignal`: the kernel's first two, 32 and 33, are the C library's.
+/// The first real-time signal to `strsignal`: the kernel's first two, 32 and 33, are the C
+/// library's.
 const SIGRTMIN: u8 = 34;
 
 /// The line a shell writes to standard error, newline included.
@@ -52,8 +53,8 @@ pub struct SignalMessage {
 }
 
 impl SignalMessage {
-    /// Its text: words, a number for a signal that has no name, and the end of the line. It allows for callers that cannot afford
-    /// `core::fmt`, as a library that every program of a tree maps.
+    /// Its text: words, a number for a signal that has no name, and the end of the line. It allows
+    /// for callers that cannot afford `core::fmt`, as a library that every program of a tree maps.
     #[must_use]
     pub fn parts(&self) -> (&'static str, Option<u8>, &'static str) {
         let end = if self.core_dumped { " (core dumped)\n" } else { "\n" };
@@ -77,10 +78,12 @@ impl fmt::Display for SignalMessage {
 }
 
 impl ShellTraits {
-    /// The message of this shell when a program it waited for died of `signal`. dash and busybox write one for every signal but SIGINT
-    /// and SIGPIPE (dash src/jobs.c, `sprint_status`); bash with `-c` writes none.
+    /// The message of this shell when a program it waited for died of `signal`. dash and busybox
+    /// write one for every signal but SIGINT and SIGPIPE (dash src/jobs.c, `sprint_status`); bash
+    /// with `-c` writes none.
     ///
-    /// It goes to the shell's own standard error. While a lone command runs, that is the command's, redirected or not.
+    /// It goes to the shell's own standard error. While a lone command runs, that is the command's,
+    /// redirected or not.
     #[must_use]
     pub const fn signal_message(&self, signal: u8, core_dumped: bool) -> Option<SignalMessage> {
         match (self.kind, signal) {

@@ -1,8 +1,10 @@
-//! Finding out which shell `/bin/sh` is: the questions, the driver that asks them, and the meaning of the answers.
+//! Finding out which shell `/bin/sh` is: the questions, the driver that asks them, and the meaning
+//! of the answers.
 //!
-//! [`ask`] runs `/bin/sh -c LINE` with exactly the strings of [`ENVIRONMENT`] and reads its output. The caller only starts processes
-//! and reads from them ([`Asker`]). The answer is good for as long as `/bin/sh` is the same file (device, inode, modification time).
-//! Nothing is taken on trust: the shell is known only if the model of one of the known shells reproduces the environment that it
+//! [`ask`] runs `/bin/sh -c LINE` with exactly the strings of `ENVIRONMENT` and reads its output.
+//! The caller only starts processes and reads from them ([`Asker`]). The answer is good for as long
+//! as `/bin/sh` is the same file (device, inode, modification time). Nothing is taken on trust: the
+//! shell is known only if the model of one of the known shells reproduces the environment that it
 //! exported, byte for byte and in order.
 
 use core::ffi::CStr;
@@ -16,8 +18,9 @@ const LINE: &CStr = c"/bin/cat /proc/self/stat /proc/self/environ";
 
 /// The environment to run it with.
 ///
-/// Among the names are: one no shell can hold, a level, directories that are wrong, a variable that bash puts its
-/// version into, and pairs that share a bucket of the Almquist shells' table with a variable those have built in.
+/// Among the names are: one no shell can hold, a level, directories that are wrong, a variable that
+/// bash puts its version into, and pairs that share a bucket of the Almquist shells' table with a
+/// variable those have built in.
 const ENVIRONMENT: [&CStr; 17] = [
     c"C4=before PATH",
     c"PATH=/usr/bin:/bin",
@@ -38,14 +41,14 @@ const ENVIRONMENT: [&CStr; 17] = [
     c"Z=",
 ];
 
-/// The second line, for busybox only ([`ShellTraits::needs_applet_probe`]). With [`APPLET_ENVIRONMENT`] it exits with 127 unless busybox
-/// runs commands from within itself.
+/// The second line, for busybox only ([`ShellTraits::needs_applet_probe`]). With
+/// [`APPLET_ENVIRONMENT`] it exits with 127 unless busybox runs commands from within itself.
 const APPLET_LINE: &CStr = c"cat /dev/null";
 
 /// The environment of [`APPLET_LINE`]: a `PATH` without programs.
 const APPLET_ENVIRONMENT: [&CStr; 1] = [c"PATH=/nonexistent/forkless"];
 
-/// bash versions whose rules for replacing themselves were tested.
+/// The beginning of bash versions whose rules for replacing themselves were tested.
 const TESTED_BASH: &[u8] = b"BASH_VERSION=5.2.";
 
 /// The most strings that a question's environment has.
@@ -69,7 +72,8 @@ pub struct Answer<'a> {
     pub shell: u32,
     /// The directory it was started in, as getcwd(3) gives it.
     pub directory: &'a [u8],
-    /// Its exit code. `None`: a signal ended it, or its status is lost, as where the caller ignores SIGCHLD.
+    /// Its exit code. `None`: a signal ended it, or its status is lost, as where the caller ignores
+    /// SIGCHLD.
     pub exit_code: Option<i32>,
 }
 
@@ -78,15 +82,17 @@ pub trait Asker {
     /// A shell that was started.
     type Shell;
 
-    /// Starts `/bin/sh` under the name `sh`, with the null device for its input and its errors. `None`: it cannot be started now.
+    /// Starts `/bin/sh` under the name `sh`, with the null device for its input and its errors.
+    /// `None`: it cannot be started now.
     fn start(&mut self, question: &Question) -> Option<Self::Shell>;
 
-    /// Reads the shell's output to its end, then waits for the shell. `None`: its output could not be read.
+    /// Reads the shell's output to its end, then waits for the shell. `None`: its output could not
+    /// be read.
     fn hear(&mut self, shell: Self::Shell) -> Option<Answer<'_>>;
 }
 
-/// Asks `/bin/sh` which shell it is. `None` when it cannot be started, which may be otherwise later; [`ShellTraits::UNKNOWN`] when it
-/// does not answer as one of the known shells does.
+/// Asks `/bin/sh` which shell it is. `None` when it cannot be started, which may be otherwise
+/// later; [`ShellTraits::UNKNOWN`] when it does not answer as one of the known shells does.
 pub fn ask<A: Asker>(asker: &mut A) -> Option<ShellTraits> {
     let shell = start(asker)?;
     Some(hear(asker, shell))
@@ -108,14 +114,16 @@ pub fn hear<A: Asker>(asker: &mut A, shell: A::Shell) -> ShellTraits {
     let Some(shell) = asker.start(&question) else { return ShellTraits::UNKNOWN };
     match asker.hear(shell) {
         None => ShellTraits::UNKNOWN,
-        // Without an exit code it stays open whether busybox runs its own commands: lines that name one are left to it.
+        // Without an exit code it stays open whether busybox runs its own commands: lines that name
+        // one are left to it.
         Some(answer) => answer.exit_code.map_or(traits, |code| traits.with_applet_probe(code)),
     }
 }
 
 impl ShellTraits {
-    /// The traits of a `/bin/sh`, from its answer to the first question of [`probe::ask`](crate::probe::ask): its output, the process
-    /// id it was started with, and its directory as getcwd(3) gives it.
+    /// The traits of a `/bin/sh`, from its answer to the first question of
+    /// [`probe::ask`](crate::probe::ask): its output, the process id it was started with, and its
+    /// directory as getcwd(3) gives it.
     ///
     /// [`ShellTraits::UNKNOWN`] when no known shell answers exactly so.
     #[must_use]
@@ -126,7 +134,8 @@ impl ShellTraits {
     fn read_probe(output: &[u8], shell: u32, directory: &[u8]) -> Option<Self> {
         let newline = output.iter().position(|&byte| byte == b'\n')?;
         let (stat, exported) = (output.get(..newline)?, output.get(newline + 1..)?);
-        // pid (comm) state ppid: the name may hold anything, so the fields after it are counted from its end.
+        // pid (comm) state ppid: the name may hold anything, so the fields after it are counted
+        // from its end.
         let pid = number(stat.split(|&byte| byte == b' ').next()?)?;
         let after_name = stat.get(stat.iter().rposition(|&byte| byte == b')')? + 2..)?;
         let parent = number(after_name.split(|&byte| byte == b' ').nth(1)?)?;
@@ -191,14 +200,16 @@ impl ShellTraits {
         rest.is_empty()
     }
 
-    /// Whether it is open that the shell runs commands from within itself. Until the second question of
-    /// [`probe::ask`](crate::probe::ask) says that it does not, lines that name such a command are left to it.
+    /// Whether it is open that the shell runs commands from within itself. Until the second
+    /// question of [`probe::ask`](crate::probe::ask) says that it does not, lines that name such a
+    /// command are left to it.
     #[must_use]
     pub const fn needs_applet_probe(&self) -> bool {
         self.may_run_applets && !matches!(self.kind, crate::ShellKind::Unknown)
     }
 
-    /// These traits with the answer to the second question of [`probe::ask`](crate::probe::ask): its exit code.
+    /// These traits with the answer to the second question of [`probe::ask`](crate::probe::ask):
+    /// its exit code.
     #[must_use]
     pub const fn with_applet_probe(mut self, exit_code: i32) -> Self {
         self.may_run_applets = exit_code != 127;

@@ -1,7 +1,8 @@
 //! The PID namespaces of a thread: its own, and that of the children it makes.
 //!
-//! After `unshare(CLONE_NEWPID)` the first child is the init of a new namespace, and with that child the namespace ends. In a namespace
-//! entered by `setns` a child cannot tell whether its parent lives.
+//! After `unshare(CLONE_NEWPID)` the first child is the init of a new namespace, and with that
+//! child the namespace ends. In a namespace entered by `setns` a child cannot tell whether its
+//! parent lives.
 
 use crate::{CPtr, Result, fd};
 use core::ffi::CStr;
@@ -15,8 +16,9 @@ pub fn of_thread() -> Result<PidNamespace> {
     read(c"/proc/thread-self/ns/pid")
 }
 
-/// Whether a child of the calling thread, whose namespace is `own`, would be in that namespace, too. It takes no descriptor, of which
-/// another thread would miss the number; so the answer is only as good as /proc.
+/// Whether a child of the calling thread, whose namespace is `own`, would be in that namespace,
+/// too. It takes no descriptor, of which another thread would miss the number; so the answer is
+/// only as good as /proc.
 pub fn children_stay_in(own: &PidNamespace) -> bool {
     // The link of a new namespace leads nowhere before it has an init.
     read(c"/proc/thread-self/ns/pid_for_children").as_ref() == Ok(own)

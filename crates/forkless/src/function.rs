@@ -1,4 +1,5 @@
-//! A child that runs a function of the caller's in the caller's memory, for the C interface (`popen_noshell_vmfork`).
+//! A child that runs a function of the caller's in the caller's memory, for the C interface
+//! (`popen_noshell_vmfork`).
 #![expect(unsafe_code, reason = "a child that shares memory")]
 
 use crate::error::{SpawnError, Step};
@@ -9,12 +10,14 @@ use std::ffi::{c_int, c_void};
 use std::ptr::null;
 use std::sync::atomic::AtomicBool;
 
-/// Runs `call(data)` in a child on `size` bytes from `stack`, while the calling thread is suspended. The result is the child's exit
-/// status. The child has the caller's mask, and no handlers. Returns its pid; it has no exit signal, so wait for it with `__WALL`.
+/// Runs `call(data)` in a child on `size` bytes from `stack`, while the calling thread is
+/// suspended. The result is the child's exit status. The child has the caller's mask, and no
+/// handlers. Returns its pid; it has no exit signal, so wait for it with `__WALL`.
 ///
 /// # Safety
-/// Nothing else uses the stack until the child has left the shared memory; its end is a multiple of 16. `call` takes no lock, allocates
-/// nothing, does not unwind, and leaves alone all that this process relies on.
+/// Nothing else uses the stack until the child has left the shared memory; its end is a multiple of
+/// 16. `call` takes no lock, allocates nothing, does not unwind, and leaves alone all that this
+/// process relies on.
 #[doc(hidden)]
 pub unsafe fn run_suspended(
     stack: *mut c_void,
@@ -37,7 +40,8 @@ pub unsafe fn run_suspended(
     };
     let report = Report::new();
     let launch = Launch { files: &[], actions: &run, exec, hint: 0, report: &report };
-    // SAFETY: the caller's contract; all signals are blocked, and the launch lives until the call returns.
+    // SAFETY: the caller's contract; all signals are blocked, and the launch lives until the call
+    // returns.
     let made = unsafe { start_suspended(&launch, Stack { lowest: stack, size }, 0, &CLONE3_REFUSED) };
     let restored = signal::set_mask(before);
     debug_assert!(restored.is_ok());

@@ -1,10 +1,14 @@
-//! Asking `/bin/sh` which shell it is from within the program (`sh=ask`): once for the process, when the first line depends on it.
+//! Asking `/bin/sh` which shell it is from within the program (`sh=ask`): once for the process,
+//! when the first line depends on it.
 //!
-//! The program must not find the asked shell among its children. So the shell is the child of an asker. The asker shares the program's
-//! memory until it ends; it ends without a signal, and only this library can wait for it. It executes nothing: an exec would give it
-//! SIGCHLD for its exit signal (kernel exec.c, `de_thread`). Whatever fails, the shell stays unknown and gets every line.
+//! The program must not find the asked shell among its children. So the shell is the child of an
+//! asker. The asker shares the program's memory until it ends; it ends without a signal, and only
+//! this library can wait for it. It executes nothing: an exec would give it SIGCHLD for its exit
+//! signal (kernel exec.c, `de_thread`). Whatever fails, the shell stays unknown and gets every
+//! line.
 //!
-//! While a thread asks, lines of other threads go to the shell. A child forked meanwhile, without that thread, stays so.
+//! While a thread asks, lines of other threads go to the shell. A child forked meanwhile, without
+//! that thread, stays so.
 #![expect(unsafe_code, reason = "a child that shares memory")]
 
 use core::ffi::{CStr, c_char, c_void};
@@ -24,7 +28,8 @@ use crate::signals::{SIGCHLD, SIGINT, SIGQUIT, SIGTSTP};
 use super::launch::{self, Process, SIZE, STACK, Workspace};
 use super::{ASKING, SHELL, UNASKED, UNKNOWN, line};
 
-/// Called before anything is locked, blocked or ignored for the line: all of that would last until the shell has answered.
+/// Called before anything is locked, blocked or ignored for the line: all of that would last until
+/// the shell has answered.
 pub(super) fn if_needed(line: &CStr, environ: *const *const c_char) {
     if SHELL.load(Relaxed) != UNASKED {
         return;
@@ -49,7 +54,7 @@ fn ask(workspace: &mut Workspace) -> Option<()> {
     if shell == ShellTraits::UNKNOWN {
         return None;
     }
-    super::learnt(shell, file.device, file.inode);
+    super::remember(shell, file.device, file.inode);
     Some(())
 }
 
@@ -73,7 +78,8 @@ fn by_an_asker(workspace: &mut Workspace) -> Option<ShellTraits> {
     let launch = Launch { files: &[], actions: &run, exec, hint: 0, report: &report };
     // A handler that jumped away would leave the asker unreaped.
     let before = signal::set_mask(SigSet::ALL).ok()?;
-    // SAFETY: the workspace's stack; nothing else uses `asker` until the child ends; `in_asker` keeps the rules.
+    // SAFETY: the workspace's stack; nothing else uses `asker` until the child ends; `in_asker`
+    // keeps the rules.
     let pid = unsafe { launch::suspended(&launch, stack) };
     if let Ok(pid) = pid {
         launch::reap(pid);
@@ -82,11 +88,12 @@ fn by_an_asker(workspace: &mut Workspace) -> Option<ShellTraits> {
     asker.found
 }
 
-/// Bytes of a workspace for a shell's output. The asked shell's stack comes after it, then the asker's.
+/// Bytes of a workspace for a shell's output. The asked shell's stack comes after it, then the
+/// asker's.
 const OUTPUT: usize = SIZE - 2 * STACK;
 
-/// The process between. It shares the caller's memory, and nothing else: no libc, no allocation. The analysis of the answers runs in
-/// it, for it has more stack than the caller may have.
+/// The process between. It shares the caller's memory, and nothing else: no libc, no allocation.
+/// The analysis of the answers runs in it, for it has more stack than the caller may have.
 unsafe extern "C" fn in_asker(data: *mut c_void) -> i32 {
     // SAFETY: the caller's asker, which it does not look at while it is suspended.
     let asker = unsafe { &mut *data.cast::<Asker<'_>>() };
@@ -115,10 +122,11 @@ struct Asked {
 
 impl Asker<'_> {
     fn prepare(&mut self) -> Result<(), Errno> {
-        // The asker must not hold the program's descriptors open for so long: a program that closes a pipe or a lock means it. And the
-        // program may have used up all its numbers.
+        // The asker must not hold the program's descriptors open for so long: a program that closes
+        // a pipe or a lock means it. And the program may have used up all its numbers.
         fd::close_range(0, u32::MAX, 0)?;
-        // With SIGCHLD ignored, as the program may have it, the shell would reap itself, and its status would be lost.
+        // With SIGCHLD ignored, as the program may have it, the shell would reap itself, and its
+        // status would be lost.
         signal::reset(SIGCHLD, false)?;
         process::chdir(CPtr::from(c"/"))?;
         self.null_device = fd::openat(fd::AT_FDCWD, CPtr::from(c"/dev/null"), fd::O_RDWR, 0)?;
@@ -139,7 +147,8 @@ impl Asker<'_> {
             // All were closed: the null device is 0, the pipe 1 and 2.
             files: &[Action::Dup { from: write, to: 1 }, Action::Dup { from: self.null_device, to: 2 }],
             restore: SigSet::EMPTY.with(SIGCHLD),
-            // The terminal's keys are for the program, which could not be stopped before this shell has ended.
+            // The terminal's keys are for the program, which could not be stopped before this shell
+            // has ended.
             ignored: SigSet::EMPTY.with(SIGINT).with(SIGQUIT).with(SIGTSTP),
             mask: SigSet::EMPTY,
         }

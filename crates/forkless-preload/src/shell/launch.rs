@@ -1,4 +1,5 @@
-//! Starting a process without copying anything, by crate `forkless-child`, on a stack of its own; and the memory for that.
+//! Starting a process without copying anything, by crate `forkless-child`, on a stack of its own;
+//! and the memory for that.
 #![expect(unsafe_code, reason = "a child that shares memory")]
 
 use core::ffi::{CStr, c_char, c_void};
@@ -16,18 +17,19 @@ use forkless_sys::{CPtr, Errno, mm, process};
 use crate::insist::insist;
 use crate::{next, reserve};
 
-/// Memory for one launch: the analysis, the vectors, the child's stack. It leaves the caller's stack to the caller, as libc does:
-/// threads and handlers may have no more than 16 KiB. Text is wiped when the memory is given back, for a line may hold a password,
-/// which the program erases.
+/// Memory for one launch: the analysis, the vectors, the child's stack. It leaves the caller's
+/// stack to the caller, as libc does: threads and handlers may have no more than 16 KiB. Text is
+/// wiped when the memory is given back, for a line may hold a password, which the program erases.
 pub(super) struct Workspace {
     at: *mut c_void,
 }
 
-/// Where the texts of a workspace begin: the script, the strings the shell would make, the program's path, PWD, OLDPWD. The vectors come
-/// after them, the stack last.
+/// Where the texts of a workspace begin: the script, the strings the shell would make, the
+/// program's path, PWD, OLDPWD. The vectors come after them, the stack last.
 const TEXTS: [usize; 5] = [0, 48 << 10, 72 << 10, 78 << 10, 83 << 10];
 const VECTORS: usize = 84 << 10;
-/// The most strings that an environment or an argument vector may have; a line with more goes to the shell.
+/// The most strings that an environment or an argument vector may have; a line with more goes to
+/// the shell.
 pub(super) const VECTOR: usize = 256;
 const ACTIONS: usize = 33;
 
@@ -76,7 +78,8 @@ pub(crate) const WORKSPACES_LEN: usize = WORKSPACES * SIZE;
 static TAKEN: [AtomicBool; WORKSPACES] = [const { AtomicBool::new(false) }; WORKSPACES];
 
 impl Workspace {
-    /// One of the reserve. With more launches at a time, a temporary one, wherever the kernel has room.
+    /// One of the reserve. With more launches at a time, a temporary one, wherever the kernel has
+    /// room.
     pub(super) fn take() -> Option<Workspace> {
         if let Some(free) = TAKEN.iter().position(|taken| !taken.swap(true, Acquire)) {
             // They stay usable. Two threads at once make them so twice, which is harmless.
@@ -121,8 +124,8 @@ impl Workspace {
         })
     }
 
-    /// Wipes the texts and the top of the stack; a child uses no more of it. Each text is written from its beginning on without gaps,
-    /// so the first zeroed piece ends it.
+    /// Wipes the texts and the top of the stack; a child uses no more of it. Each text is written
+    /// from its beginning on without gaps, so the first zeroed piece ends it.
     fn wipe(&mut self) {
         const PIECE: usize = 64;
         let words = self.at.cast::<u64>();
@@ -181,8 +184,9 @@ pub(super) struct Process<'a> {
 }
 
 impl Process<'_> {
-    /// Starts it on the stack of a workspace and returns its pid: `EAGAIN` where no process can be made, for whatever reason. After an
-    /// error nothing was executed and no process is left. No signal of one has come either: a child has no exit signal until it executes.
+    /// Starts it on the stack of a workspace and returns its pid: `EAGAIN` where no process can be
+    /// made, for whatever reason. After an error nothing was executed and no process is left. No
+    /// signal of one has come either: a child has no exit signal until it executes.
     pub(super) fn start(&self, stack: Stack) -> Result<i32, Errno> {
         let signals = [Action::Dispositions { default: self.restore, ignore: self.ignored }];
         let candidates = [Candidate { path: CPtr::from(self.path), script_argv: null() }];
@@ -225,8 +229,9 @@ pub(super) fn close(fd: i32) -> Action<'static> {
     Action::CloseRange { first: fd, last: fd, by_range: false, limit: fd + 1 }
 }
 
-/// Makes a child that carries out `launch`. The caller is suspended until the child executes a program or ends. The child has no exit
-/// signal: it ends without one, and no wait without `__WALL` or `__WCLONE` finds it (`eligible_child` of kernel/exit.c).
+/// Makes a child that carries out `launch`. The caller is suspended until the child executes a
+/// program or ends. The child has no exit signal: it ends without one, and no wait without `__WALL`
+/// or `__WCLONE` finds it (`eligible_child` of kernel/exit.c).
 ///
 /// # Safety
 /// As for [`start_suspended`], but for the mask.
@@ -239,8 +244,8 @@ pub(super) unsafe fn suspended(launch: &Launch<'_>, stack: Stack) -> Result<i32,
     pid
 }
 
-/// Waits for a child of this library, whatever its exit signal, and returns its status. `None`: it is gone. Where SIGCHLD is ignored,
-/// children that send it reap themselves.
+/// Waits for a child of this library, whatever its exit signal, and returns its status. `None`: it
+/// is gone. Where SIGCHLD is ignored, children that send it reap themselves.
 pub(super) fn reap(pid: i32) -> Option<i32> {
     insist(|| {
         loop {
@@ -254,8 +259,9 @@ pub(super) fn reap(pid: i32) -> Option<i32> {
     .unwrap_or(None)
 }
 
-/// The signals of libc's own that its posix_spawn, and so its system and popen, leave ignored in the child. glibc leaves both of its two
-/// (sysdeps/unix/sysv/linux/spawni.c), musl those of its three that have a handler (src/process/posix_spawn.c).
+/// The signals of libc's own that its posix_spawn, and so its system and popen, leave ignored in
+/// the child. glibc leaves both of its two (sysdeps/unix/sysv/linux/spawni.c), musl those of its
+/// three that have a handler (src/process/posix_spawn.c).
 pub(super) fn left_ignored() -> SigSet {
     let glibc = next::is_glibc();
     let has_handler = |signal| matches!(signal::disposition(signal), Ok(Disposition::Handler(_)));

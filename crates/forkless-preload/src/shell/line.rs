@@ -103,7 +103,8 @@ fn start_counted(line: &CStr, environ: *const *const c_char, terms: &Terms<'_>) 
     with_shell(line, environ, terms, &workspace).map(|pid| Started { pid, ending: None })
 }
 
-/// The cost of a shell besides the program it runs: 520 to 700 us measured, of which a program takes 80.
+/// The cost of a shell besides the program it runs: 520 to 700 us measured, of which a program
+/// takes 80.
 const SHELL_NANOS: u64 = 450_000;
 
 fn with_shell(
@@ -127,7 +128,8 @@ fn with_shell(
     .start(workspace.stack())
 }
 
-/// Whether this line depends on which shell `/bin/sh` is: were it dash, which does the least of its own, the line would need no shell.
+/// Whether this line depends on which shell `/bin/sh` is: were it dash, which does the least of its
+/// own, the line would need no shell.
 pub(super) fn depends_on_the_shell(line: &CStr, environ: *const *const c_char, memory: &mut [u8]) -> bool {
     analyze(line.to_bytes(), &Environ(environ), &ShellTraits::DASH, memory)
         .is_ok_and(|script| script.single().is_some_and(|command| command.is_program()))
@@ -199,16 +201,19 @@ fn without_shell(
     Some(Started { pid, ending: (!replaces).then_some(ending) })
 }
 
-/// Whether the program may learn of its child's end in another way than by waiting for it, or survive a signal that ends a shell which
-/// waits for the line's program.
+/// Whether the program may learn of its child's end in another way than by waiting for it, or
+/// survive a signal that ends a shell which waits for the line's program.
 ///
-/// A signal to the process group of all three, or to their control group, ends the shell as well, whose status is then that signal.
-/// Afterwards nothing shows that the signal came to more than the line's program. But a program that has no handler for it and has not
-/// blocked it would be gone. SIGINT and SIGQUIT are ignored while `system` waits; these two are assumed to come from the terminal.
+/// A signal to the process group of all three, or to their control group, ends the shell as well,
+/// whose status is then that signal. Afterwards nothing shows that the signal came to more than the
+/// line's program. But a program that has no handler for it and has not blocked it would be gone.
+/// SIGINT and SIGQUIT are ignored while `system` waits; these two are assumed to come from the
+/// terminal.
 ///
-/// A handler for SIGCHLD learns of the child's end in terms that a waiting shell would have changed: from its `siginfo_t`, and from its
-/// own waits for any child, which find a stream's. Beside other threads, which do not block the signal, it learns also that the child
-/// of `system` stops and goes on.
+/// A handler for SIGCHLD learns of the child's end in terms that a waiting shell would have
+/// changed: from its `siginfo_t`, and from its own waits for any child, which find a stream's.
+/// Beside other threads, which do not block the signal, it learns also that the child of `system`
+/// stops and goes on.
 fn may_see_the_end(terms: &Terms<'_>) -> bool {
     let sent = if terms.is_stream { signal::SENT } else { signal::SENT.without(SIGINT).without(SIGQUIT) };
     if terms.mask.and(sent.with(SIGCHLD)) != SigSet::EMPTY || signal::any_handled(sent) {
@@ -220,9 +225,11 @@ fn may_see_the_end(terms: &Terms<'_>) -> bool {
     })
 }
 
-/// The effect of the shell on signals that the caller ignores or blocks: those that are back at their default for the program, and its
-/// mask. dash and busybox handle SIGCHLD; bash leaves it ignored, but unblocks it. dash starts a program by vfork with all signals
-/// blocked, and then empties the mask (`vforkexec`, jobs.c). A program that replaces dash by `exec` has dash's own mask.
+/// The effect of the shell on signals that the caller ignores or blocks: those that are back at
+/// their default for the program, and its mask. dash and busybox handle SIGCHLD; bash leaves it
+/// ignored, but unblocks it. dash starts a program by vfork with all signals blocked, and then
+/// empties the mask (`vforkexec`, jobs.c). A program that replaces dash by `exec` has dash's own
+/// mask.
 fn signals(shell: ShellKind, replaces: bool, terms: &Terms<'_>) -> (SigSet, SigSet) {
     let handled = if shell == ShellKind::Bash { terms.restore } else { terms.restore.with(SIGCHLD) };
     match shell {
@@ -243,7 +250,8 @@ fn fill(vector: &mut [*const c_char], from: impl Iterator<Item = *const c_char>)
     Some(())
 }
 
-/// The program: the first regular file with execute permission along `PATH`; a name with a slash as it is.
+/// The program: the first regular file with execute permission along `PATH`; a name with a slash as
+/// it is.
 fn find<'b>(name: &CStr, environment: &Environ, buf: &'b mut [u8]) -> Option<&'b CStr> {
     let bytes = name.to_bytes();
     let joined = |buf: &mut [u8], folder: &[u8]| -> Option<usize> {
@@ -297,7 +305,8 @@ fn current<'b>(environment: &Environ, buf: &'b mut [u8]) -> Option<&'b [u8]> {
             return Some(&buf[..len]);
         }
     }
-    // A directory that cannot be reached from the root directory has no name; then the answer does not begin with a slash.
+    // A directory that cannot be reached from the root directory has no name; then the answer does
+    // not begin with a slash.
     let len = process::getcwd(buf).ok()?;
     Some(&buf[..len]).filter(|name| name.starts_with(b"/"))
 }
@@ -358,10 +367,11 @@ impl<'a> Files<'a> {
         Some(())
     }
 
-    /// The child opens the files, one by one and in order, as the shell would. The caller opens and closes none: another of its threads
-    /// would miss a number that it took for a moment. A process that closes any descriptor of a file loses all its record locks on the
-    /// file (fcntl_locking(2)). And a terminal could become that of the caller's session. So a line is for the shell where a message of
-    /// the shell would go to one of the files.
+    /// The child opens the files, one by one and in order, as the shell would. The caller opens and
+    /// closes none: another of its threads would miss a number that it took for a moment. A process
+    /// that closes any descriptor of a file loses all its record locks on the file
+    /// (fcntl_locking(2)). And a terminal could become that of the caller's session. So a line is
+    /// for the shell where a message of the shell would go to one of the files.
     fn redirect(&mut self, command: &Command<'a>, terms: &Terms<'_>, shell: &ShellTraits) -> Option<()> {
         use linux_raw_sys::general as k;
         let mut saved = 0u16;
@@ -402,7 +412,8 @@ impl<'a> Files<'a> {
                 Some(S_IFREG) => Source::File,
                 None if flags & k::O_CREAT != 0 => Source::File,
                 Some(S_IFCHR) if path == c"/dev/null" => Source::Null,
-                // A file that may block (a FIFO, a line without a carrier) would block the caller rather than the shell.
+                // A file that may block (a FIFO, a line without a carrier) would block the caller
+                // rather than the shell.
                 _ => return None,
             };
             self.push(Action::OpenWithoutWaiting { path: path.into(), flags, to })?;

@@ -1,7 +1,9 @@
-//! The shell's reaction when the program that it waits for is killed: its status, and the message it writes.
+//! The shell's reaction when the program that it waits for is killed: its status, and the message
+//! it writes.
 //!
-//! A shell is started to write the message. A writer may be killed for it (SIGPIPE, SIGXFSZ), stopped (SIGTTOU) or kept waiting. So it
-//! must be a process of its own, with the signals and limits a shell would have; its end is then the line's end.
+//! A shell is started to write the message. A writer may be killed for it (SIGPIPE, SIGXFSZ),
+//! stopped (SIGTTOU) or kept waiting. So it must be a process of its own, with the signals and
+//! limits a shell would have; its end is then the line's end.
 
 use core::ptr::null;
 
@@ -32,7 +34,8 @@ pub(super) struct Errors {
     pub(super) descriptor: i32,
     pub(super) device: u64,
     pub(super) inode: u64,
-    /// When the file was made: a newer file may have the inode of a deleted one. 0: the file system does not say.
+    /// When the file was made: a newer file may have the inode of a deleted one. 0: the file system
+    /// does not say.
     pub(super) birth: u64,
     /// Where the next byte goes; 0 for a file without a position.
     pub(super) position: u64,
@@ -41,7 +44,8 @@ pub(super) struct Errors {
 impl Errors {
     pub(super) const NOWHERE: Errors = Errors { descriptor: -1, device: 0, inode: 0, birth: 0, position: 0 };
 
-    /// Those of a program that is started now, and of its shell: nowhere, where the descriptor is close-on-exec.
+    /// Those of a program that is started now, and of its shell: nowhere, where the descriptor is
+    /// close-on-exec.
     pub(super) fn at(descriptor: i32) -> Errors {
         if descriptor >= 0 && fd::get_fd_flags(descriptor) == Ok(0) {
             Errors::now(descriptor)
@@ -58,8 +62,9 @@ impl Errors {
         Errors { descriptor, device, inode, birth: birth.unwrap_or(0), position: position.unwrap_or(0) }
     }
 
-    /// Whether the descriptor is still that file. The position shows a file that was closed and opened again since: a shell would have
-    /// kept the first. (A second descriptor would keep it for this library, and the program would find that descriptor.)
+    /// Whether the descriptor is still that file. The position shows a file that was closed and
+    /// opened again since: a shell would have kept the first. (A second descriptor would keep it
+    /// for this library, and the program would find that descriptor.)
     fn is_still(&self) -> bool {
         if self.descriptor < 0 {
             return false;
@@ -104,7 +109,8 @@ impl Signals {
 }
 
 impl Ending {
-    /// The status a shell would have given for the program. Writes its message where the program was killed.
+    /// The status a shell would have given for the program. Writes its message where the program
+    /// was killed.
     pub(super) fn tell(&self, status: i32, signals: &Signals) -> i32 {
         let counted = fork::begin_work();
         let told = self.told(status, signals);
@@ -126,8 +132,9 @@ impl Ending {
         }
     }
 
-    /// Whether a signal that ended the program has ended the shell, too. It may have come to all three where it does not end the caller:
-    /// the caller has a handler for it by now, or blocks it, or is the first process of its namespace, which has no default action.
+    /// Whether a signal that ended the program has ended the shell, too. It may have come to all
+    /// three where it does not end the caller: the caller has a handler for it by now, or blocks
+    /// it, or is the first process of its namespace, which has no default action.
     fn ends_the_shell(&self, signal: i32, mask: SigSet) -> bool {
         let is_keys = signal == SIGINT || signal == SIGQUIT;
         if self.waits && is_keys {
@@ -160,8 +167,8 @@ impl Ending {
         text.push(b"\0")?;
         let argv = [c"sh".as_ptr(), c"-c".as_ptr(), text.bytes.as_ptr().cast(), null()];
         let workspace = Workspace::take()?;
-        // Its own complaints, should it fail to write, go nowhere. While it is kept waiting it must hold nothing else open: the reader of
-        // another stream's pipe waits for the end.
+        // Its own complaints, should it fail to write, go nowhere. While it is kept waiting it must
+        // hold nothing else open: the reader of another stream's pipe waits for the end.
         let files = [
             launch::connect(self.errors.descriptor, 1),
             launch::close(0),

@@ -35,8 +35,8 @@ impl Stamp {
     }
 }
 
-/// Null, or a box that is never freed, since a thread may be reading it. A program makes one for each `/bin/sh` that it lives to see.
-/// There is no lock: a fork might copy it while it is held.
+/// Null, or a box that is never freed, since a thread may be reading it. A program makes one for
+/// each `/bin/sh` that it lives to see. There is no lock: a fork might copy it while it is held.
 static KNOWN: AtomicPtr<(Stamp, ShellTraits)> = AtomicPtr::new(null_mut());
 
 #[expect(unsafe_code, reason = "a pointer that is published once and never freed")]
@@ -47,8 +47,9 @@ fn known() -> Option<&'static (Stamp, ShellTraits)> {
 
 /// The behaviour of this machine's `/bin/sh`, as far as lines without a shell need to know it.
 ///
-/// The first call runs it (for busybox twice). Later calls only check that it is still the same file. `UNKNOWN` when it does not
-/// behave as one of the known shells: every line is then left to it. Also when it cannot be started now; the next call tries again.
+/// The first call runs it (for busybox twice). Later calls only check that it is still the same
+/// file. `UNKNOWN` when it does not behave as one of the known shells: every line is then left to
+/// it. Also when it cannot be started now; the next call tries again.
 ///
 /// ```
 /// let traits = forkless::shell_traits();
@@ -61,9 +62,9 @@ pub fn shell_traits() -> ShellTraits {
     {
         return *traits;
     }
-    // A thread that comes meanwhile asks, too, rather than wait for a process.
-    // The next line asks again where the shell cannot be asked now: no descriptor or process is left, or the first child in a new PID
-    // namespace has to be the program's.
+    // A thread that comes meanwhile asks, too, rather than wait for a process. The next line asks
+    // again where the shell cannot be asked now: no descriptor or process is left, or the first
+    // child in a new PID namespace has to be the program's.
     let asked = children_stay().then(|| probe::ask(&mut Asker::default()));
     let Some(traits) = asked.flatten() else { return ShellTraits::UNKNOWN };
     KNOWN.store(Box::into_raw(Box::new((stamp, traits))), Ordering::Release);
@@ -105,7 +106,8 @@ impl probe::Asker for Asker {
     }
 }
 
-/// A `/bin/sh` that was asked which shell it is and runs while its asker does other things. Dropped unheard it is waited for.
+/// A `/bin/sh` that was asked which shell it is and runs while its asker does other things. Dropped
+/// unheard it is waited for.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct AskedShell {
