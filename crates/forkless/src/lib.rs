@@ -80,9 +80,13 @@ pub use error::{SpawnError, Step, WaitError};
 pub use facility_report::{FacilityReport, facilities};
 pub use forkless_sys::signal::SigSet;
 pub use kernel::facilities::Facility;
+#[doc(hidden)]
+pub use shell::{AskedShell, ShellFile};
 pub use shell::{ShellChild, ShellLine, shell, shell_traits};
 pub use spec::attributes::{OnDrop, Resource, Scheduler};
 pub use spec::stdio::Stdio;
+#[doc(hidden)]
+pub use start::run_suspended;
 /// Types of the standard library, so that one changed `use` brings all that goes with a command.
 #[doc(no_inline)]
 pub use std::process::{ChildStderr, ChildStdin, ChildStdout, ExitStatus, Output};

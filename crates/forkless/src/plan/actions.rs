@@ -6,7 +6,7 @@
 use super::fixed::Fixed;
 use crate::error::{SpawnError, Step};
 use crate::spec::attributes::{Attributes, HookFn};
-use forkless_child::{Hook, Step as Action};
+use forkless_child::{Action, Hook};
 use forkless_sys::signal::SigSet;
 use forkless_sys::{CPtr, process};
 use std::ffi::{CStr, CString, c_char, c_void};

@@ -13,7 +13,7 @@ use crate::kernel::facilities::Facilities;
 use crate::spec::Spec;
 use crate::spec::env::EnvChanges;
 use actions::ActionData;
-use forkless_child::{Candidate, Exec, Step as Action};
+use forkless_child::{Action, Candidate, Exec};
 use forkless_sys::signal::SigSet;
 use forkless_sys::{CPtr, process};
 use layout::{Builder, Layout, Offset};
@@ -162,6 +162,7 @@ impl Plan {
             envp: self.envp,
             mask: self.mask.unwrap_or(caller_mask),
             no_core_dump: facilities.core_dump_kills_sharers,
+            wait_for_writers: true,
         }
     }
 

@@ -20,3 +20,5 @@ mod wiring;
 pub use child::ShellChild;
 pub use line::{ShellLine, shell};
 pub use traits::shell_traits;
+#[doc(hidden)]
+pub use traits::{AskedShell, ShellFile};

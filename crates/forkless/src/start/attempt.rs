@@ -18,7 +18,7 @@ use crate::kernel::facilities::{self, Facilities};
 use crate::kernel::fd_count;
 use crate::plan::Plan;
 use crate::reap::by_pidfd;
-use forkless_child::{Launch, Phase, Report, Step as Action};
+use forkless_child::{Action, Launch, Phase, Report};
 use forkless_sys::signal::SigSet;
 use forkless_sys::time::Timespec;
 use forkless_sys::{Errno, poll, process};
@@ -173,7 +173,7 @@ impl Attempt<'_> {
             // SAFETY: kept with the slot.
             files: unsafe { &*file_actions },
             // SAFETY: kept with the slot.
-            steps: unsafe { &*plan_actions },
+            actions: unsafe { &*plan_actions },
             // SAFETY: kept with the slot.
             exec: unsafe { self.request.plan.exec(self.facilities, self.caller_mask) },
             hint: self.request.hint.load(Ordering::Relaxed),

@@ -2,7 +2,7 @@
 
 use crate::error::{SpawnError, Step};
 use crate::plan::Plan;
-use forkless_child::{Failure, Phase, Step as Action};
+use forkless_child::{Action, Failure, Phase};
 use forkless_sys::Errno;
 use std::path::Path;
 
@@ -28,10 +28,15 @@ pub(crate) fn failed_action(action: Option<&Action<'_>>, errno: Errno) -> SpawnE
         Action::CloseRange { first, last, .. } | Action::CloexecRange { first, last, .. } => {
             (Step::Descriptors, format!("{first} to {last} (closing)"))
         }
+        Action::Close { fds } => (Step::Descriptors, format!("{fds:?} (closing)")),
         Action::Dup { from, to } => (Step::Descriptors, format!("{to} from {from}")),
-        Action::Save { from, .. } => (Step::Descriptors, format!("{from}")),
+        Action::Save { from, .. } | Action::CopyUntilExec { from, .. } => {
+            (Step::Descriptors, format!("{from}"))
+        }
         Action::Keep { fd } | Action::Restore { to: fd } => (Step::Descriptors, format!("{fd}")),
-        Action::Open { path: p, to, .. } => (Step::Descriptors, format!("{to} from {}", path(p))),
+        Action::Open { path: p, to, .. } | Action::OpenWithoutWaiting { path: p, to, .. } => {
+            (Step::Descriptors, format!("{to} from {}", path(p)))
+        }
         Action::ResetHandlers | Action::Dispositions { .. } => {
             return SpawnError::new(Step::Signals, None, errno.raw());
         }
@@ -57,7 +62,7 @@ pub(crate) fn failed_action(action: Option<&Action<'_>>, errno: Errno) -> SpawnE
         Action::Uid { uid } => (Step::Uid, uid.to_string()),
         Action::DeathSignal { signal, .. } => (Step::DeathSignal, signal.to_string()),
         Action::NoNewPrivs => return SpawnError::new(Step::NoNewPrivs, None, errno.raw()),
-        Action::Hook(_) => return SpawnError::new(Step::PreExec, None, errno.raw()),
+        Action::Hook(_) | Action::Run(_) => return SpawnError::new(Step::PreExec, None, errno.raw()),
     };
     SpawnError::new(step, what, errno.raw())
 }

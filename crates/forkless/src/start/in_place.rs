@@ -8,7 +8,7 @@ use crate::error::SpawnError;
 use crate::kernel::facilities;
 use crate::plan::Plan;
 use crate::spec::{Defaults, Spec};
-use forkless_child::{Launch, Phase, Step as Action};
+use forkless_child::{Action, Launch, Phase};
 use forkless_sys::process;
 use forkless_sys::signal::{self, SigSet};
 
@@ -36,7 +36,7 @@ pub(crate) fn exec(spec: &Spec, plan: &Plan) -> SpawnError {
             *parent = process::getppid();
         }
     }
-    let launch = Launch { files: &moves.actions, steps: &actions, exec, hint: 0, report: &report };
+    let launch = Launch { files: &moves.actions, actions: &actions, exec, hint: 0, report: &report };
     let f = forkless_child::carry_out(&launch);
     let _ = signal::set_mask(caller_mask);
     match f.phase {

@@ -12,11 +12,13 @@
 //! - `create`: the clone, with every signal blocked
 //! - `explain`: the child's report becomes an error
 //! - `in_place`: the same without a child, for an exec of this process
+//! - `function`: a child that runs a function of the caller's, for the C interface
 
 mod attempt;
 mod create;
 mod dumpable;
 mod explain;
+mod function;
 mod in_place;
 mod moves;
 mod pdeathsig_thread;
@@ -27,6 +29,7 @@ mod wiring;
 
 pub(crate) use attempt::struck_off;
 pub(crate) use explain::{failed_action, failure};
+pub use function::run_suspended;
 pub(crate) use in_place::exec;
 pub(crate) use request::{Request, WaitFor};
 pub(crate) use slot::SlotHandle;

@@ -2,7 +2,7 @@
 //!
 //! Pure: numbers in, actions out. Opening, owning and closing are elsewhere.
 
-use forkless_child::{Fetch, Step as Action};
+use forkless_child::{Action, Fetch};
 use forkless_sys::CPtr;
 
 /// What one number in the child is to be.

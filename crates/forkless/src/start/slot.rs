@@ -15,7 +15,7 @@ use crate::error::{SpawnError, Step};
 use crate::kernel::facilities;
 use crate::kernel::process_state::{self, PerProcess};
 use crate::plan::Plan;
-use forkless_child::{Failure, Launch, Phase, Report, Step as Action};
+use forkless_child::{Action, Failure, Launch, Phase, Report};
 use forkless_sys::signal::SigSet;
 use forkless_sys::time::Timespec;
 use std::cell::UnsafeCell;

@@ -67,7 +67,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     Ok(if args.fail_on_miss && missed { Exit::Finding } else { Exit::Fine })
 }
 
-/// Whether a limit was missed, or nothing shows that it was kept. Figures without a limit have no say.
+/// Whether a limit was missed, or nothing shows that it was kept. Figures without a limit have no
+/// say.
 fn misses(suite: &Suite) -> bool {
     suite.checks.iter().any(|check| matches!(check.verdict, Verdict::Missed | Verdict::NotShown))
 }
