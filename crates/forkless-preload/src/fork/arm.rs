@@ -14,7 +14,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use forkless_record::{Kind, Reason};
+use forkless_run::{AbortKind as Kind, AbortReason as Reason};
 use forkless_sys::signal::{self, AltStack, KernelAction, SigSet};
 use forkless_sys::{Errno, dispatch, sched};
 

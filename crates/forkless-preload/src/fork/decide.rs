@@ -5,7 +5,7 @@ use core::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 
-use forkless_record::Kind;
+use forkless_run::AbortKind as Kind;
 use forkless_sys::{Errno, mm, process, sched, time};
 use linux_raw_sys::general as k;
 

@@ -17,7 +17,7 @@ use core::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 
-use forkless_record::{Counter, Kind, Reason};
+use forkless_run::{AbortKind as Kind, AbortReason as Reason, Counter};
 use forkless_sys::{process, sched, time};
 use linux_raw_sys::prctl;
 
@@ -269,7 +269,7 @@ pub(crate) fn forget_parents() {
 fn report(site: usize, verdict: arm::Verdict) {
     let Some(record) = tally::record() else { return };
     let line = tally::site(site);
-    let count = |f: fn(&forkless_record::Site) -> &core::sync::atomic::AtomicU64| {
+    let count = |f: fn(&forkless_run::Site) -> &core::sync::atomic::AtomicU64| {
         if let Some(line) = line {
             f(line).fetch_add(1, Relaxed);
         }

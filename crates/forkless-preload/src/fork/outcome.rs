@@ -8,7 +8,7 @@ use core::ffi::c_void;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use forkless_record::Reason;
+use forkless_run::AbortReason as Reason;
 use forkless_sys::mm;
 use forkless_sys::signal::Taken;
 

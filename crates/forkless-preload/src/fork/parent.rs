@@ -3,8 +3,8 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use forkless_record::Kind;
-use forkless_record::protocol::{self, Answer, Question};
+use forkless_run::AbortKind as Kind;
+use forkless_run::protocol::{self, Answer, Question};
 use forkless_sys::process::{self, P_PID, WALL, WEXITED, WNOHANG, WNOWAIT, WaitInfo};
 use forkless_sys::signal::{self, SigSet};
 use forkless_sys::time::Timespec;

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use forkless_record::{Counter, Kind};
+use forkless_run::{AbortKind as Kind, Counter};
 use linux_raw_sys::prctl;
 
 use crate::{

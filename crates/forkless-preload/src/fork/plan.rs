@@ -4,7 +4,7 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use forkless_record::Kind;
+use forkless_run::AbortKind as Kind;
 use forkless_sys::maps::{self, Mapping};
 use forkless_sys::mm;
 

@@ -17,7 +17,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use forkless_record::Kind;
+use forkless_run::AbortKind as Kind;
 use forkless_sys::{CPtr, Errno, clone, fd, futex, mm, process, sched};
 use linux_raw_sys::general as k;
 

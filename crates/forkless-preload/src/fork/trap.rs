@@ -3,7 +3,7 @@
 
 use core::arch::naked_asm;
 
-use forkless_record::Kind;
+use forkless_run::AbortKind as Kind;
 use forkless_sys::dispatch::SYS_USER_DISPATCH;
 use forkless_sys::process;
 use forkless_sys::signal::KernelAction;

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-use forkless_record::Kind;
+use forkless_run::AbortKind as Kind;
 use forkless_sys::maps::{self, Mapping};
 use forkless_sys::{Errno, fd, mm};
 

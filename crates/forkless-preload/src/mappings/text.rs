@@ -1,6 +1,6 @@
 //! `/proc/self/maps` read as text, where there are many mappings or the kernel has no `PROCMAP_QUERY`: fields as `proc_pid_maps(5)` has them.
 
-use forkless_record::Kind;
+use forkless_run::AbortKind as Kind;
 use forkless_sys::maps::{self, Mapping};
 use forkless_sys::{Errno, fd};
 

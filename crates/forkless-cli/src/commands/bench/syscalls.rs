@@ -18,7 +18,8 @@ pub(super) struct Flags {
     /// The calls to measure, for example getpid,fork,execve; all by default.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     calls: Vec<String>,
-    /// A tracer to show the cost of, run as `TRACER -o /dev/null PROGRAM` [default: strace, if it is in PATH].
+    /// A tracer to show the cost of, run as `TRACER -o /dev/null PROGRAM` [default: strace, if it
+    /// is in PATH].
     #[arg(long, value_name = "TRACER")]
     tracer: Option<PathBuf>,
 }

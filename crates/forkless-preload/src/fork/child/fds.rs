@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use forkless_record::Kind;
+use forkless_run::AbortKind as Kind;
 use forkless_sys::{Errno, fd};
 
 use crate::kernel::Args;

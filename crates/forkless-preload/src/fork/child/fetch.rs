@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use forkless_record::Kind;
+use forkless_run::AbortKind as Kind;
 use forkless_sys::{fd, mm};
 
 use super::super::{outcome, plan, source, tables};

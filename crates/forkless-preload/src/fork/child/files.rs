@@ -2,7 +2,7 @@
 //! (creating, truncating, waking the other end of a FIFO, taking a terminal, starting a tape) may not happen twice.
 #![expect(unsafe_code, reason = "the program's own open, and stat structures")]
 
-use forkless_record::{Kind, Reason};
+use forkless_run::{AbortKind as Kind, AbortReason as Reason};
 use forkless_sys::{CPtr, Errno, fd};
 use linux_raw_sys::general as k;
 

@@ -7,7 +7,7 @@
 
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
-use forkless_record::{Kind, Reason};
+use forkless_run::{AbortKind as Kind, AbortReason as Reason};
 use forkless_sys::time::Timespec;
 use forkless_sys::{Errno, dispatch, mm, process, timer};
 

@@ -1,7 +1,7 @@
 //! Memory a system call is about to touch, fetched before it is made. The kernel answers EFAULT where the program's own access would
 //! fault and be served; repeating after EFAULT is wrong, for the first try may have had half of its effect.
 
-use forkless_record::Kind;
+use forkless_run::AbortKind as Kind;
 
 use super::super::{memory, plan};
 use super::{abort, fds, fetch};

@@ -2,7 +2,7 @@
 //! and only after the memory it touches is present; everything else aborts. Decided per call, and per command where a call is many.
 #![expect(unsafe_code, reason = "the program's own system calls")]
 
-use forkless_record::{Kind, Reason};
+use forkless_run::{AbortKind as Kind, AbortReason as Reason};
 use forkless_sys::{Errno, process, sched};
 use linux_raw_sys::{general as k, ioctl as io, prctl as p};
 

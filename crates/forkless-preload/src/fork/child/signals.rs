@@ -5,7 +5,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use forkless_record::{Kind, Reason};
+use forkless_run::{AbortKind as Kind, AbortReason as Reason};
 use forkless_sys::signal::{self, AltStack, KernelAction, SigSet, Taken};
 use forkless_sys::{Errno, process};
 
