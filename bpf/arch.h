@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What differs between architectures: the numbers of system calls, and where a system
- * call's number, arguments and caller are in the saved registers. The only file that
- * asks which one it is; build.sh builds an object for each.
+ * Differences between architectures: the numbers of system calls, and the places of a
+ * system call's number, arguments and caller in the saved registers. Only this file
+ * depends on the architecture; build.sh builds an object for each.
  *
  * Numbers: arch/x86/entry/syscalls/syscall_64.tbl, and for arm64
  * include/uapi/asm-generic/unistd.h. A call that an architecture lacks has no name.
@@ -101,7 +101,7 @@ struct pt_regs {
 #define NR_OPENAT2 437
 #define NR_FACCESSAT2 439
 
-/* Of 32-bit programs, the same on i386 and 32-bit ARM. */
+/* 32-bit programs. i386 and 32-bit ARM have the same numbers. */
 #define NR32_FORK 2
 #define NR32_EXECVE 11
 #define NR32_CLONE 120

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What the kernel side hands to the user side. Mirrored field by field in
+ * The kernel side's records for the user side. Mirrored field by field in
  * crates/forkless-diagnose/src/record.rs; the loader refuses a map whose value size
  * differs from the mirror's. All times are CLOCK_MONOTONIC nanoseconds, 0 = did not
  * happen (yet). Explicit padding only: the records are compared as bytes.
@@ -31,7 +31,7 @@ struct site {
 	u32 nr;
 };
 
-/* One process creation, from the system call to the exit of what it created. */
+/* One process creation, from the system call to the child's exit. */
 struct creation {
 	u32 kind;
 	u32 state;
@@ -93,7 +93,7 @@ struct after_fork {
 	u64 reused;
 };
 
-/* What a system call was found to be (key of `calls`). */
+/* Class of a system call (key of `calls`). */
 enum {
 	CLASS_ANY = 0,
 	CLASS_SIGMASK_NEEDLESS = 1,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
  * Follows every process creation of the watched processes from the system call to
- * the exit of the child, and (when asked) counts system calls by what they turned
- * out to be. Decides nothing: ranking, prices and remedies are the user side's.
+ * the exit of the child, and (when asked) counts system calls by class. It
+ * decides nothing: the user side ranks, prices and finds remedies.
  *
  * A program on sys_enter or sys_exit costs every system call of the machine 50 to
  * 70 ns before its first instruction, so three ways to time a creation fill the same
@@ -27,14 +27,14 @@ HIDDEN_CONST u64 watch_cgroup = 0; /* id in the unified hierarchy */
 HIDDEN_CONST u32 watch_level = 0;  /* depth of that cgroup below the root */
 HIDDEN_CONST u32 want_calls = 0;   /* system-call findings */
 HIDDEN_CONST u32 timing = 0;       /* enum timing */
-/* System calls that do nothing but answer, by number: a bit each. Of the others only those
- * that fail are counted, since a success has had an effect. */
+/* System calls that do nothing but answer, one bit for each number. Of other calls only
+ * failures are counted, since a success has had an effect. */
 HIDDEN_CONST u64 answering[8] = {};
 HIDDEN_CONST u32 stacks_per_second = 64;
 
 enum timing { TIMING_COPY = 0, TIMING_SYSCALLS = 1, TIMING_FENTRY = 2 };
 
-/* A creation under way in a thread. With TIMING_COPY only start_ns means something. */
+/* A creation under way in a thread. With TIMING_COPY only start_ns is set. */
 struct pending {
 	u64 start_ns;
 	struct site site;
@@ -47,9 +47,9 @@ struct rate {
 	u64 used;
 };
 
-/* Which thread's write-protect fault is being served on this CPU. */
+/* The thread whose write-protect fault this CPU is serving. */
 struct fault_now {
-	u32 tid;   /* 0: nobody's, or not a write-protect fault */
+	u32 tid;   /* 0: no thread, or another kind of fault */
 	u32 child; /* its record in `live`, 0 for a parent */
 };
 
@@ -167,7 +167,7 @@ INLINE struct totals *total(void)
 			t_->member++;          \
 	} while (0)
 
-/* Is the current process one the user asked about? */
+/* Is the current process watched? */
 INLINE int is_watched(u32 tgid)
 {
 	if (tgid == own_tgid)
@@ -278,7 +278,7 @@ INLINE void note_site(struct site *site, u64 sp, u64 fp, u64 lr)
 
 /* ---- creations ------------------------------------------------------------- */
 
-/* Which call of which place brought the thread into the kernel; samples its stack. */
+/* Notes the system call and call site that the thread came from; samples its stack. */
 INLINE void site_of_caller(struct site *site, struct task_struct *task)
 {
 	struct pt_regs *regs = bpf_task_pt_regs(task);
@@ -297,7 +297,7 @@ INLINE void begin_creation(struct task_struct *task)
 	u32 tid = task->pid;
 
 	site_of_caller(&p.site, task);
-	/* Last, so that our own work above is not in the time. */
+	/* Taken last, so that the time leaves out our own work above. */
 	p.start_ns = bpf_ktime_get_ns();
 	bpf_map_update_elem(&pending, &tid, &p, UPDATE_ANY);
 }
@@ -324,7 +324,7 @@ INLINE void end_creation(u32 tid)
 	child = p->child;
 	if (child) {
 		c = bpf_map_lookup_elem(&live, &child);
-		/* The number may be another creator's child by now. */
+		/* The pid may belong to another creator's child by now. */
 		if (c && c->caller_tid == tid) {
 			c->returned_ns = bpf_ktime_get_ns();
 			finish_if_complete(c, child, STATE_RETURNED);
@@ -413,7 +413,7 @@ int on_newtask(u64 *ctx)
 	empty = bpf_map_lookup_elem(&blank, &zero);
 	if (!empty)
 		return 0;
-	/* A record that is still there belongs to the number's last owner, and is lost. */
+	/* A record that is still there belongs to the pid's last owner, and is lost. */
 	if (bpf_map_update_elem(&live, &pid, empty, UPDATE_NOEXIST)) {
 		COUNT(live_full);
 		if (bpf_map_update_elem(&live, &pid, empty, UPDATE_EXIST))
@@ -505,7 +505,7 @@ int on_exit(u64 *ctx)
 	/* A thread killed inside clone never reaches sys_exit. */
 	end_creation(tid);
 	if (want_calls)
-		bpf_map_delete_elem(&masks, &tid); /* not the next thread's of that number */
+		bpf_map_delete_elem(&masks, &tid); /* the tid's next owner has another mask */
 	/* `live` was lowered before this tracepoint: 0 only in the last thread. */
 	if (signal->live.counter)
 		return 0;
@@ -574,7 +574,7 @@ INLINE void count_call(u32 tgid, u32 class, struct pt_regs *regs, s64 result, u6
 	if (!call) {
 		struct call first = { .count = 1, .last = result, .bytes = bytes };
 
-		/* Nothing would ever be said of it, and short-lived processes make many. */
+		/* It could never be a finding, and short-lived processes make many. */
 		if (!class && result >= 0 && !only_answers(nr))
 			return;
 		if (!bpf_map_update_elem(&calls, &key, &first, UPDATE_NOEXIST)) {
@@ -589,7 +589,7 @@ INLINE void count_call(u32 tgid, u32 class, struct pt_regs *regs, s64 result, u6
 			return;
 		}
 	}
-	/* The first on this CPU has none before it. */
+	/* The first result on this CPU has no predecessor. */
 	if (call->count && call->last == result)
 		call->same++;
 	call->count++;
@@ -616,10 +616,10 @@ INLINE u32 blamed(u32 tgid)
 
 /*
  * Did this rt_sigprocmask, now over, leave the mask as it was? The old mask is in the
- * caller's oldset if it asked for it; else it is what the thread's last call left
- * (a signal handler's return in between may have changed it: then it is a call that
- * is not counted as needless, never the other way round for a caller that sets twice
- * the same).
+ * caller's oldset if it asked for it; else it is the mask that the thread's last call
+ * left. A signal handler's return in between may have changed the mask. Then a
+ * needless call is not counted; a caller that sets the same mask twice is never
+ * miscounted the other way round.
  */
 INLINE int sigmask_needless(struct task_struct *task, u64 set, u64 oldset)
 {
@@ -918,7 +918,7 @@ int on_fault(u64 *ctx)
 	now = bpf_map_lookup_elem(&faults_now, &zero);
 	if (!now)
 		return 0;
-	/* Whatever is allocated from here on is not for the fault before. */
+	/* Later allocations are not for the fault before. */
 	now->tid = 0;
 	if ((error & 7) != 7) /* present, write, user */
 		return 0;

@@ -62,7 +62,7 @@ has() { # TARGET
 
 for target in x86_64-unknown-freebsd aarch64-apple-darwin; do
 	if has $target; then
-		try "$target" cargo clippy --locked --package forkless-bench --package forkless-cli --target $target -- -Dwarnings &&
+		try "$target" cargo clippy --locked --package forkless-bench --package forkless-lab --package forkless-cli --target $target -- -Dwarnings &&
 			compiled+=("$target: forkless bench, compare, history")
 	else
 		skipped+=("$target: no standard library")
@@ -80,7 +80,7 @@ musl() {
 	fi
 	linked+=("musl, x86-64: forkless, one static file")
 	tests "the parts of the library, musl" --target $target --package forkless-sys --package forkless-child --package forkless-shell \
-		--package forkless-record
+		--package forkless-run
 	tests "the library, musl" --target $target --package forkless --test behaviour --test shell_lines --lib
 	tests "the bench, musl" --target $target --package forkless-bench --lib
 	for suite in spawn cow syscalls context; do

@@ -1,5 +1,5 @@
 /*
- * Give a program its input and collect what it writes, however much, within a time limit.
+ * Give a program its input and collect its output, however long, within a time limit.
  *
  * Prints:
  * output: HELLO
@@ -32,7 +32,7 @@ int main(void)
 
 	forkless_communicate *how = forkless_communicate_new();
 	const char *input = "hello";
-	forkless_communicate_input(how, input, strlen(input)); /* not copied */
+	forkless_communicate_input(how, input, strlen(input)); /* the library does not copy it */
 	forkless_communicate_timeout(how, 10000);
 	forkless_communicate_limit(how, 1 << 20);
 

@@ -1,5 +1,5 @@
 /*
- * system() and popen() by other names: the same lines, the same results.
+ * Use system() and popen() under other names: the same lines give the same results.
  *
  * Prints:
  * from system

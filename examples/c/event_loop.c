@@ -1,5 +1,6 @@
 /*
- * Start programs without waiting for them to get going, and wait for any of them in poll(2): no SIGCHLD handler.
+ * Start programs without waiting for their exec, then wait for all of them in poll(2).
+ * No SIGCHLD handler is needed.
  *
  * Prints:
  * first: exit 1
@@ -25,10 +26,12 @@ int main(void)
 		if (forkless_command_spawn_nonblocking(command, &children[i]) < 0)
 			return 1;
 		forkless_command_free(command);
-		fds[i].fd = forkless_child_pidfd(children[i]); /* readable once it has ended */
+		/* readable once the child has ended */
+		fds[i].fd = forkless_child_pidfd(children[i]);
 		fds[i].events = POLLIN;
 	}
-	/* The third first or last, as it happens: kept until the others are done, to print in order. */
+	/* The third child ends first or last, by chance. It is kept until the others are done, so
+	 * that the output is in order. */
 	for (int left = 2; left;) {
 		if (poll(fds, 2, -1) < 0)
 			continue;

@@ -1,5 +1,5 @@
 /*
- * What this kernel lets the library use, and what it does without.
+ * List the facilities that work on this kernel, and what replaces those that do not.
  *
  * Prints lines that begin with:
  * clone3:

@@ -1,5 +1,5 @@
 /*
- * Start a program and wait for it; say which step failed when it does not start.
+ * Start a program and wait for it. If it does not start, say which step failed.
  *
  * Prints:
  * hello from the child
@@ -24,7 +24,7 @@ int main(void)
 	}
 	printf("status %d\n", WEXITSTATUS(status));
 
-	/* A mistake shows at the start, with its step. */
+	/* A mistake in the command shows at the start, with its step. */
 	forkless_command_current_dir(command, "/nowhere");
 	if (forkless_command_status(command, &status) < 0)
 		printf("%s\n", forkless_error_message(forkless_command_error(command)));

@@ -1,5 +1,5 @@
 /*
- * Take a program's output line by line as it comes, and stop when enough was seen.
+ * Read the output of a program line by line as it comes, and stop after enough lines.
  *
  * Prints:
  * 1: y
@@ -13,9 +13,9 @@
 static int on_line(void *data, int number, const void *bytes, size_t size)
 {
 	int *count = data;
-	(void)number; /* 1, standard output, or 2 */
+	(void)number; /* 1 is standard output, 2 is standard error */
 	printf("%d: %.*s\n", ++*count, (int)size, (const char *)bytes);
-	return *count == 3; /* not 0: stop */
+	return *count == 3; /* a result other than 0 stops */
 }
 
 int main(void)

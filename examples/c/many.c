@@ -1,5 +1,5 @@
 /*
- * One program, many times, from several threads: laid out once.
+ * Prepare a program once, and start it many times from several threads.
  *
  * Prints:
  * 40 children, 0 failures

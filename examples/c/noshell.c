@@ -1,5 +1,5 @@
 /*
- * A program written for popen-noshell, relinked.
+ * Relink a program that was written for popen-noshell.
  *
  * Prints:
  * a b

@@ -1,5 +1,5 @@
 /*
- * Join programs by pipes, and see the status of each.
+ * Join programs by pipes, and get the status of each.
  *
  * Prints:
  * a
@@ -15,7 +15,7 @@ static int add(forkless_pipeline *pipeline, const char *program, const char *arg
 	forkless_command *command = forkless_command_new(program);
 	if (arg)
 		forkless_command_arg(command, arg);
-	int result = forkless_pipeline_add(pipeline, command); /* uses it up */
+	int result = forkless_pipeline_add(pipeline, command); /* uses the command up */
 	forkless_command_free(command);
 	return result;
 }

@@ -1,5 +1,5 @@
 /*
- * Talk to a program in both directions, by pipes of its descriptors 0 and 1.
+ * Talk to a program in both directions, by pipes at its descriptors 0 and 1.
  *
  * Prints:
  * 6 * 7 = 42
@@ -27,7 +27,7 @@ int main(void)
 	fflush(to);
 	if (fscanf(from, "%d", &product) == 1)
 		printf("6 * 7 = %d\n", product);
-	fclose(to); /* the end of its input: it goes */
+	fclose(to); /* the child sees the end of its input and exits */
 	fclose(from);
 	forkless_child_wait(child, NULL);
 	forkless_child_free(child);

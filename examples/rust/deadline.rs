@@ -1,4 +1,6 @@
-//! A time limit that holds although a grandchild keeps the pipe open. `cargo run -p forkless --example deadline`
+//! A time limit that holds although a grandchild keeps the pipe open.
+//!
+//! `cargo run -p forkless --example deadline`
 
 use forkless::{Command, End};
 use std::ops::ControlFlow;
@@ -12,7 +14,7 @@ fn main() -> Result<(), forkless::SpawnError> {
     assert_eq!(said.end, End::Deadline);
     println!("{} after {:.1?}: {:?}", status, began.elapsed(), String::from_utf8_lossy(&said.stdout));
 
-    // Lines as they come, until one has been seen.
+    // Gets lines as they come, until one line has been seen.
     let mut count = 0;
     let (_, said) = Command::new("yes")
         .communicate()

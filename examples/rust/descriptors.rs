@@ -1,4 +1,6 @@
-//! Any descriptor at any number, and a pipeline with every stage's status. `cargo run -p forkless --example descriptors`
+//! Any descriptor at any number, and a pipeline with the status of every stage.
+//!
+//! `cargo run -p forkless --example descriptors`
 
 use forkless::{Command, Stdio};
 use std::io::{Read, Write};

@@ -1,4 +1,6 @@
-//! What posix_spawn cannot do, at the same cost: limits, umask, scheduling, a death signal; and errors that name the step.
+//! Attributes that posix_spawn cannot set, at the same cost: limits, umask, scheduling, a death
+//! signal. Errors name the step.
+//!
 //! `cargo run -p forkless --example limits`
 
 use forkless::{Command, OnDrop, Resource, Step};
@@ -11,7 +13,7 @@ fn main() -> Result<(), forkless::SpawnError> {
         .rlimit(Resource::OpenFiles, 64, 64)
         .rlimit(Resource::Core, 0, 0)
         .nice(5)
-        .parent_death_signal(15) // goes with this process, not with the thread that started it
+        .parent_death_signal(15) // at the end of this process, not of the thread that started it
         .no_new_privs(true)
         .on_drop(OnDrop::Kill);
     let out = worker.output()?;

@@ -1,11 +1,13 @@
-//! A hundred starts, none of which waits for its exec; errors come with the wait. `cargo run -p forkless --example nonblocking`
+//! A hundred starts that do not wait for the exec. Errors come with the wait.
+//!
+//! `cargo run -p forkless --example nonblocking`
 
 use forkless::{Command, WaitError};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut sh = Command::new("sh");
     sh.args(["-c", "exit 7"]);
-    // Laid out once: the search of PATH and every string.
+    // Prepared once: the search of PATH and every string.
     let prepared = sh.prepare()?;
     let mut children = (0..100).map(|_| prepared.spawn_nonblocking()).collect::<Result<Vec<_>, _>>()?;
     children.push(Command::new("/does/not/exist").spawn_nonblocking()?);

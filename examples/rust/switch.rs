@@ -1,6 +1,7 @@
-//! From `std::process` by changing one line: `cargo run -p forkless --example switch`.
+//! Switch from `std::process` by changing one line: `cargo run -p forkless --example switch`.
 //!
-//! `forkless::process` has std's names, signatures and errors; its documentation says what differs.
+//! `forkless::process` has std's names, signatures and errors. Its documentation lists the
+//! differences.
 
 use forkless::process::Command; // was: use std::process::Command;
 

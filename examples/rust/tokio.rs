@@ -1,4 +1,6 @@
-//! Starts and waits that block no thread. `cargo run -p forkless --features tokio --example tokio`
+//! Starts and waits without blocking a thread.
+//!
+//! `cargo run -p forkless --features tokio --example tokio`
 
 use forkless::tokio::Command;
 use std::time::Duration;

@@ -1,15 +1,18 @@
 #!/bin/bash
-# Runs the portable suites of `forkless bench` with one static binary under this kernel, Debian's 6.1 and 6.12 kernels in an
-# emulator, and gVisor, and compares them in one report. `./x kernels` builds the binary and starts this.
+# Runs the portable suites of `forkless bench` with one static binary, and compares the systems in
+# one report. The systems are this kernel, Debian's 6.1 and 6.12 kernels in an emulator, and gVisor.
+# build-and-bench.sh (`./x kernels`) builds the binary and starts this script.
 #
-#   tests/kernels/bench.sh BINARY OUTPUT-DIRECTORY [PACKAGE...]   default: the newest 6.1 and 6.12 cloud kernels apt offers
+#   tests/kernels/bench.sh BINARY OUTPUT-DIRECTORY [PACKAGE...]
 #
-# With FORKLESS_ARM64 in the environment, a static binary for arm64, a fifth system is Debian's 6.12 for arm64, emulated too.
+# The default packages are the newest 6.1 and 6.12 cloud kernels that apt offers. If FORKLESS_ARM64
+# names a static binary for arm64, a fifth system is Debian's 6.12 for arm64, emulated too.
 #
-# The emulator's absolute times mean nothing, and the report says so: what is compared are ratios within each system. On the
-# emulated kernels the block-device suite runs too, for they have a device mapper. Exit 1 if a system gives no result or
-# shows another behaviour than all kernels should, 3 if something needed is missing. A system that cannot be had is named, here and
-# in the report, and is no failure.
+# The emulator's absolute times mean nothing, and the report says so. Only ratios within each system
+# are compared. The block-device suite also runs on the emulated kernels, since they have a device
+# mapper. Exit 1 if a system gives no result, or shows another behaviour than all kernels should.
+# Exit 3 if something needed is missing. A system that cannot be had is named, here and in the
+# report, and is no failure.
 set -euo pipefail
 binary=$(realpath "$1")
 output=$(realpath -m "$2")
@@ -44,7 +47,8 @@ delivered() { # NAME: is there a whole result?
 		failed=1
 	fi
 }
-# Every field before the median is without a comma: suite, method, params, metric, unit, estimate, n, median.
+# The fields up to the median contain no comma: suite, method, params, metric, unit, estimate, n,
+# median.
 expect() { # NAME DESCRIPTION AWK-CONDITION...: some row meets it
 	if awk -F, "$3 { found = 1 } END { exit !found }" "$work/$1.csv" 2>/dev/null; then
 		echo "ok      $1: $2"
@@ -60,7 +64,7 @@ shapes() {
 	expect "$1" "a mask-free switch makes none" '$1 == "context" && $2 == "mask_free" && $4 == "syscalls" && $8 == 0'
 }
 
-# What follows is about one system; ends the one before with the time it took.
+# Begins the output about one system, and ends the previous system's with the time it took.
 system= begun=0
 begin() { # WHAT
 	[ -z "$system" ] || echo "        $((SECONDS - begun)) s"
@@ -82,14 +86,16 @@ if command -v runsc >/dev/null; then
 	timeout 600 runsc --root "$work/runsc" --platform=ptrace --network=none --ignore-cgroups do "$binary" "${bench[@]}" --json - \
 		>"$output/gvisor.json" 2>"$output/gvisor.log" || true
 	delivered gvisor
-	# It lacks close_range: a child that closed every possible number instead of those in /proc/self/fd would take half a second.
+	# gVisor lacks close_range. A child that closed every possible number, instead of those in
+	# /proc/self/fd, would take half a second.
 	expect gvisor "a start takes milliseconds" '$1 == "spawn" && $2 == "forkless" && $4 == "wall" && $8 < 100000'
 else
 	lacks gVisor "runsc is not installed"
 fi
 
-# Boots KERNEL-TREE (vmlinuz, modules) in an emulator with BINARY and BUSYBOX of its architecture. The results come out by the
-# console, compressed and in printable characters, between two lines that nothing else prints.
+# Boots KERNEL-TREE (vmlinuz, modules) in an emulator with BINARY and BUSYBOX of its architecture.
+# The results come over the console, compressed and in printable characters. They stand between two
+# lines that nothing else prints.
 emulate() { # NAME KERNEL-TREE BINARY BUSYBOX CONSOLE QEMU...
 	local name=$1 tree=$2 program=$3 busybox=$4 console=$5 part before target
 	shift 5
@@ -148,11 +154,12 @@ for package; do
 	fi
 done
 
-# The same on arm64, if the caller built for it.
+# The same on arm64, if the caller built a binary for it.
 arm64() {
 	local options package name tree
 	mkdir -p "$work"/apt/{lists,archives}/partial
-	# Lists and status of this architecture alone: the machine's own apt does not learn of it.
+	# Lists and status of this architecture alone, so that the machine's own apt does not learn
+	# of it.
 	options=(-o APT::Architecture=arm64 -o APT::Architectures=arm64 -o "Dir::State::lists=$work/apt/lists" -o Dir::State::status=/dev/null
 		-o "Dir::Cache::archives=$work/apt/archives" -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache=)
 	if ! apt-get -qq -o APT::Sandbox::User=root "${options[@]}" update ||

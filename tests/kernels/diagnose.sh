@@ -1,15 +1,20 @@
 #!/bin/bash
-# Runs `forkless diagnose` on Debian's other kernels in an emulator: 5.10, 6.1, 6.12, and 6.12 for arm64. Commands of their own, not for every
-# push: they download kernels (apt), build for arm64 where rustup and Debian's cross compiler are at hand, and take minutes.
+# Runs `forkless diagnose` on Debian's other kernels in an emulator: 5.10, 6.1, 6.12, and 6.12 for
+# arm64. Commands of their own, not for every push. They download kernels (apt), build for arm64 if
+# rustup and Debian's cross compiler are there, and take minutes.
 #
-#   tests/kernels/diagnose.sh [SYSTEM ...]                  each tier that works there gives the same findings, doctor says which do, and
-#                                                           under lockdown it says what is refused and falls back
-#   tests/kernels/diagnose.sh --idle SECONDS [SYSTEM ...]   a machine that does nothing: nothing found, nothing lost, no growth
-#   tests/kernels/diagnose.sh --spawn SECONDS [SYSTEM ...]  the same of a machine busy with posix_spawn and vfork alone
+#   tests/kernels/diagnose.sh [SYSTEM ...]
+#       each tier that works there gives the same findings, doctor names these tiers, and under
+#       lockdown the tool says what is refused and falls back
+#   tests/kernels/diagnose.sh --idle SECONDS [SYSTEM ...]
+#       a machine that does nothing: nothing found, nothing lost, no growth
+#   tests/kernels/diagnose.sh --spawn SECONDS [SYSTEM ...]
+#       the same on a machine that is busy with posix_spawn and vfork alone
 #
-# SYSTEM is 5.10, 6.1, 6.12 or arm64; without any all of them, of --idle and --spawn 6.1 and 6.12. Needs qemu-system-x86_64, busybox (static), cpio,
-# cc, dpkg and apt. TCG's times mean nothing and are not looked at. Exit 1 if a kernel gives another answer, 4 if something needed is missing, of
-# everything or of one system: it says so.
+# SYSTEM is 5.10, 6.1, 6.12 or arm64. The default is all of them; with --idle and --spawn 6.1 and
+# 6.12. Needs qemu-system-x86_64, busybox (static), cpio, cc, dpkg and apt. TCG's times mean nothing
+# and are not looked at. Exit 1 if a kernel gives another answer. Exit 4, with a message, if
+# something is missing that all systems or one of them need.
 set -eu
 top=$(cd "$(dirname "$0")/../.." && pwd)
 part=tiers seconds=0
@@ -21,7 +26,7 @@ case ${1-} in
 	esac
 	shift 2
 	;;
--*) sed -n '5,9s/^# *//p' "$0" >&2; exit 2 ;;
+-*) sed -n '6,12s/^#   //p' "$0" >&2; exit 2 ;;
 esac
 for system; do
 	case $system in 5.10 | 6.1 | 6.12 | arm64) ;; *) echo "${0##*/}: $system: known are 5.10, 6.1, 6.12 and arm64" >&2; exit 2 ;; esac
@@ -37,14 +42,15 @@ target=${CARGO_TARGET_DIR:-$top/target}
 . "$(dirname "$0")/fetch.sh"
 [ $# -gt 0 ] || if [ $part = tiers ]; then set -- 5.10 6.1 6.12 arm64; else set -- 6.1 6.12; fi
 
-# The initial file system: the tool, and a victim that needs nothing else.
+# The initial file system: the tool, and fixtures/diagnose/known_problem.c under the name victim,
+# which needs nothing else.
 fill() { # BUSYBOX TOOL COMPILER
 	furnish "$1" sh true sleep cat echo mount poweroff uname
 	cp "$2" "$root/bin/forkless"
-	"$3" -O1 -g -static -fomit-frame-pointer -o "$root/bin/victim" "$top/fixtures/victims/victim.c"
+	"$3" -O1 -g -static -fomit-frame-pointer -o "$root/bin/victim" "$top/fixtures/diagnose/known_problem.c"
 }
 
-# The tool is linked dynamically: its libraries go to where they are looked for.
+# The tool is linked dynamically. Its libraries go where the loader looks for them.
 x86() {
 	qemu=(qemu-system-x86_64 -accel tcg -cpu max) console=ttyS0
 	[ "$filled" = x86 ] && return
@@ -57,7 +63,7 @@ x86() {
 	filled=x86
 }
 
-# Fails and says why where this machine cannot build for it.
+# Fails, with the reason, if this machine cannot build for arm64.
 arm64() { # APT-OPTION...
 	local triple=aarch64-unknown-linux-gnu libraries=/usr/aarch64-linux-gnu/lib
 	qemu=(qemu-system-aarch64 -M virt -accel tcg -cpu max,pauth-impdef=on) console=ttyAMA0
@@ -68,7 +74,7 @@ arm64() { # APT-OPTION...
 	done
 	[ -e "$cache/busybox-arm64" ] || (cd "$work" && apt-get -qq -o APT::Sandbox::User=root "$@" download busybox-static &&
 		dpkg -x busybox-static_*.deb busybox && cp busybox/bin/busybox "$cache/busybox-arm64") >&2 || { echo "no busybox for it"; return 1; }
-	# Its times mean nothing, so it need not be optimised.
+	# Its times mean nothing, so it is not optimised.
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc CARGO_PROFILE_DEV_DEBUG=0 \
 		cargo build -q -p forkless-cli --manifest-path "$top/Cargo.toml" --target $triple >&2
 	fill "$cache/busybox-arm64" "$target/$triple/debug/forkless" aarch64-linux-gnu-gcc
@@ -77,7 +83,7 @@ arm64() { # APT-OPTION...
 	filled=arm64
 }
 
-begin_init() { # what each guest begins with
+begin_init() { # the beginning of each guest's first process
 	cat <<-'INIT'
 		#!/bin/sh
 		mount -t proc none /proc
@@ -112,8 +118,8 @@ tiers_init() {
 	INIT
 }
 
-# Two watches at once, with and without system calls; what they use of memory, each minute. The shell's own `sleep` is all
-# that an idle machine starts.
+# Two watches at once, with and without system calls. The guest prints their memory each minute. An
+# idle machine starts nothing but the shell's own `sleep`.
 healthy_init() { # SECONDS LOAD
 	cat <<-INIT
 		forkless diagnose --json --all -d $1 --system-calls no >/tmp/plain 2>&1 & plain=\$!
@@ -139,7 +145,8 @@ healthy_init() { # SECONDS LOAD
 	INIT
 }
 
-# Under lockdown: what the tool says of BPF, and what it finds without. securityfs and tracefs are where systemd mounts them.
+# Under lockdown: the tool's message about BPF, and its findings without BPF. securityfs and tracefs
+# are where systemd mounts them.
 lockdown_init() {
 	cat <<-'INIT'
 		mount -t securityfs none /sys/kernel/security
@@ -154,7 +161,8 @@ lockdown_init() {
 	INIT
 }
 
-# A guest that runs BODY, with PARAMETERS of its kernel besides; what it says, into $log. On a busy machine the emulated timer fails the kernel's check.
+# Boots a guest that runs BODY, with PARAMETERS added to its kernel's. Its output goes to $log. On a
+# busy machine the emulated timer fails the kernel's check.
 boot() { # BODY PARAMETERS
 	{
 		begin_init
@@ -187,7 +195,7 @@ check_tiers() {
 	expect "forks that do not exec" '"full_fork_alone":3'
 	expect "needless mask calls" '"kind":"needless_signal_mask"'
 	expect "a missing program, 10 of 10" '"kind":"missing_program".*"count":10,'
-	# arm64 has no such system call: vfork() is a clone there.
+	# arm64 has no such system call: there, vfork() is a clone.
 	expect "three vforks in the log" '"call":"(vfork|clone)","flags":16640,"kind":"vfork_like"'
 	expect "the tracepoint tier, 6 of 6" '"tier":"bpf_tracepoints".*"full_fork_then_exec":6.*"kind":"full_fork_then_exec".*"count":6,'
 	expect "the tracepoint tier logs posix_spawn" '^4 process creations, 0 lost'
@@ -198,13 +206,14 @@ check_tiers() {
 check_others() {
 	expect "perf events, 7 of 7" '"tier":"perf".*"full_fork_then_exec":7.*"kind":"full_fork_then_exec".*"count":7,'
 	expect "and the call site" '"tier":"perf".*"function":"fork_for_exec"'
-	# They live 20 ms: too short to know that no exec was missed.
+	# The children live 20 ms. That is too short to know that no exec was missed.
 	expect "/proc sees children, and accuses none that it may have missed an exec of" '"tier":"procfs".*"creations":[1-8],.*"shared_memory":[1-8],'
-	# busybox is the shell, the subshell and the sleep: the same file, but only the last is an exec.
+	# busybox is the shell, the subshell and the sleep. The file is the same, but only the sleep
+	# is an exec.
 	expect "/proc sees the fork that lives on, and tells the exec of the same file" '"tier":"procfs".*"creations":2,.*"full_fork_alone":1,"shared_memory":1,'
 }
 
-# Before 5.15 the BPF programs cannot run: it says so, and perf events serve.
+# Before 5.15 the BPF programs cannot run. The tool says so, and uses perf events.
 check_5_10() {
 	expect "no BPF tier is said to work" '^tier: BPF with tracepoints.*: not here: .*need Linux 5\.15'
 	expect "nor by doctor" '^ *"detail": ".*they need Linux 5\.15'
@@ -218,7 +227,8 @@ check_healthy() {
 		expect "$watch: exit code 0" "^@exit $watch 0"
 		expect "$watch: nothing found" "^@report $watch .*\"findings\":\[\]"
 		expect "$watch: nothing lost" "^@report $watch .*\"lost_ring\":0,\"lost_live\":0,\"lost_calls\":0"
-		# From a quarter on, when the calibration's memory has gone; what grows for ever shows in 2 MiB, if it is given an hour.
+		# Counted from the first quarter on, when the calibration's memory has been
+		# released. In an hour, endless growth shows in 2 MiB.
 		if awk -v watch=$watch '
 			$1 == "@memory" && $2 == watch { looks[n++] = $3 }
 			END {

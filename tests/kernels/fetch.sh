@@ -1,12 +1,15 @@
-# Sourced by the scripts beside it: Debian's kernels, fetched once and unpacked for an emulator. Needs bash, apt-get, dpkg and xz.
+# Sourced by the scripts beside it: Debian's kernels, fetched once and unpacked for an emulator.
+# Needs bash, apt-get, dpkg and xz.
 #
-# The caller has $work, a scratch directory. Kernels are kept in $cache, a directory a package: vmlinuz, and the modules for
-# block devices. Set FORKLESS_KERNEL_CACHE to keep them elsewhere.
+# The caller sets $work, a scratch directory. Kernels are kept in $cache, one directory for each
+# package. It holds vmlinuz, and the modules for block devices. Set FORKLESS_KERNEL_CACHE to keep
+# them elsewhere.
 
 cache=${FORKLESS_KERNEL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/forkless-kernels}
 mkdir -p "$cache"
 
-# The newest package of a series, such as 6[.]1[.]: its name. Fails, and says why, where apt knows none.
+# Prints the name of the newest package of a series, such as 6[.]1[.]. Fails, with the reason, if
+# apt knows none.
 newest() { # SERIES ARCHITECTURE APT-OPTION...
 	local series=$1 architecture=$2 found
 	shift 2
@@ -16,7 +19,8 @@ newest() { # SERIES ARCHITECTURE APT-OPTION...
 	[ -n "$found" ]
 }
 
-# apt of another release or architecture, of which the machine's own does not learn: fills the array `apt`.
+# Fills the array `apt` with an apt of another release or architecture. The machine's own apt does
+# not learn of it.
 apart() { # NAME ARCHITECTURE [SOURCE...]
 	local state=$work/apt-$1 arch=$2
 	shift 2
@@ -30,7 +34,8 @@ apart() { # NAME ARCHITECTURE [SOURCE...]
 	apt-get -qq -o APT::Sandbox::User=root "${apt[@]}" update
 }
 
-# Fetches and unpacks a package unless that was done before: the directory. Fails, and says why, where it cannot be had.
+# Prints the directory of a package, after fetching and unpacking it if that was not done before.
+# Fails, with the reason, if the package cannot be had.
 kernel() { # PACKAGE APT-OPTION...
 	local package=$1 tree=$cache/$1.d
 	shift
@@ -43,7 +48,7 @@ kernel() { # PACKAGE APT-OPTION...
 		fi
 		find "$work/unpacked/boot" -name 'vmlinuz-*' -exec cp {} "$tree.part/vmlinuz" \;
 		find "$work/unpacked" \( -name 'dm-mod.ko*' -o -name 'loop.ko*' \) -exec cp {} "$tree.part/" \;
-		# busybox reads no compressed modules.
+		# busybox cannot read compressed modules.
 		find "$tree.part" -name '*.xz' -exec xz -d {} +
 		rm -rf "$work/unpacked"
 		mv "$tree.part" "$tree"
@@ -51,8 +56,9 @@ kernel() { # PACKAGE APT-OPTION...
 	echo "$tree"
 }
 
-# The directory of Linux 5.10, the oldest kernel that is supported. bullseye is no longer in the archives of this machine's release, and some
-# of its packages are gone from the mirrors before their lists are: the newest that can be had.
+# Prints the directory of Linux 5.10, the oldest supported kernel. bullseye is no longer in the
+# archives of this machine's release. Mirrors drop some of its packages before its lists: the newest
+# package that can be had is taken.
 oldest() {
 	local package tree
 	apart bullseye amd64 "http://deb.debian.org/debian bullseye main" "http://deb.debian.org/debian-security bullseye-security main" || return 1
@@ -65,7 +71,7 @@ oldest() {
 	return 1
 }
 
-# Makes $root an initial file system with busybox under these names, packed by pack.
+# Makes $root an initial file system with busybox under these names. `pack` packs it.
 furnish() { # BUSYBOX APPLET...
 	local busybox=$1 applet
 	shift

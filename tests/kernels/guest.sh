@@ -1,15 +1,17 @@
-# Sourced by library.sh and run.sh beside it: systems in an emulator, with Debian's programs in their initial file system, whose first process
-# runs something, prints marked lines, and powers off; and what is then looked for in these lines. Needs what fetch.sh needs, and qemu,
-# busybox and cpio.
+# Sourced by library.sh and run.sh beside it: systems in an emulator, with Debian's programs in
+# their initial file system. The first process of a system runs commands, prints marked lines, and
+# powers off. Functions here then look for these lines. Needs everything that fetch.sh needs, and
+# qemu, busybox and cpio.
 #
-# The caller has $work, a scratch directory, and prints `failed` and `absent` at its end.
+# The caller sets $work, a scratch directory, and prints `failed` and `absent` at its end.
 
 root=$work/root
 failed=0 absent=()
 # shellcheck source=tests/kernels/fetch.sh
 . "$(dirname "${BASH_SOURCE[0]}")/fetch.sh"
 
-# Packages unpacked beside each other, once: their directory. A list that changes gets a new name.
+# Prints the directory of packages that are unpacked together, once. A changed list needs a new
+# NAME.
 unpacked() { # NAME "PACKAGE..." APT-OPTION...
 	local name=$1 packages=$2 tree=$cache/$1.d
 	shift 2
@@ -25,7 +27,8 @@ unpacked() { # NAME "PACKAGE..." APT-OPTION...
 	echo "$tree"
 }
 
-# Makes $root an initial file system with these programs, the few files that base-files has not, and busybox's for what is missing.
+# Makes $root an initial file system with these programs, the few files that base-files lacks, and
+# busybox's applets for missing programs.
 furnish_with() { # USERLAND APPLET...
 	local userland=$1 applet
 	shift
@@ -38,7 +41,7 @@ furnish_with() { # USERLAND APPLET...
 	for applet in mount poweroff dmesg ip "$@"; do ln -sf busybox "$root/bin/$applet"; done
 }
 
-# What the first process of every system begins with; what follows is the caller's, on standard input.
+# The beginning of the first process of every system. The caller's part follows, on standard input.
 first_process() {
 	cat - >"$root/init.rest"
 	cat >"$root/init" <<-'INIT'
@@ -73,7 +76,7 @@ first_process() {
 	rm "$root/init.rest"
 }
 
-# Boots a kernel with $root, and keeps what is said in $log, and in $FORKLESS_KERNEL_LOGS.
+# Boots a kernel with $root. Its output goes to $log, and to $FORKLESS_KERNEL_LOGS.
 start() { # NAME KERNEL-TREE MIB SECONDS QEMU...
 	local name=$1 tree=$2 memory=$3 limit=$4 console=ttyS0
 	shift 4
@@ -88,7 +91,7 @@ start() { # NAME KERNEL-TREE MIB SECONDS QEMU...
 	grep -a '^@kernel' "$log" | sed 's/^@kernel/        Linux/'
 }
 qemu_x86=(qemu-system-x86_64 -accel tcg -cpu max)
-# Pointers signed by the processor's own function take an emulator most of its time.
+# Pointers signed by the processor's own function would take most of an emulator's time.
 qemu_arm64=(qemu-system-aarch64 -M virt -accel tcg -cpu "max,pauth-impdef=on")
 
 expect() { # DESCRIPTION PATTERN: some line of the log matches
@@ -105,14 +108,15 @@ lacks() { # WHAT WHY
 	absent+=("$1: $2")
 }
 
-# Finds the newest kernel of a series, or 5.10: its directory.
+# Prints the directory of the newest kernel of a series, or of 5.10.
 x86_kernel() { # SERIES
 	local package
 	[ "$1" != 5.10 ] || { oldest; return; }
 	package=$(newest "${1/./[.]}[.]" amd64) && kernel "$package"
 }
 
-# What arm64 needs of this machine: its apt in `apt`, its kernel in `tree`. Says what is missing.
+# The needs of arm64 on this machine: sets `apt` to its apt and `tree` to its kernel. Says what is
+# missing.
 arm64_tools() {
 	local need package
 	for need in aarch64-linux-gnu-gcc qemu-system-aarch64; do
@@ -126,7 +130,8 @@ arm64_tools() {
 	export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
 }
 
-# Ends the script where an argument is no system, or this machine lacks what every system needs.
+# Ends the script if an argument is no system, or if this machine lacks something that every system
+# needs.
 check_systems() { # NEED... -- SYSTEM...
 	local known=yes
 	while [ "$1" != -- ]; do

@@ -1,14 +1,16 @@
 #!/bin/bash
-# Runs the library's tests, `forkless doctor`, `bench` and `run` on Debian's other kernels in an emulator: 5.10, the oldest that is
-# supported, 6.1, 6.12, and 6.12 for arm64. A command of its own, not for every push: it downloads kernels and programs (apt), builds
-# for arm64 where rustup and Debian's cross compiler are at hand, and takes a quarter of an hour a system on an idle machine.
+# Runs the library's tests, `forkless doctor`, `bench` and `run` on Debian's other kernels in an
+# emulator: 5.10, the oldest supported, 6.1, 6.12, and 6.12 for arm64. A command of its own, not for
+# every push. It downloads kernels and programs (apt), and builds for arm64 if rustup and Debian's
+# cross compiler are there. A system takes a quarter of an hour on an idle machine.
 #
-#   tests/kernels/library.sh [--tests "WORD..."] [5.10] [6.1] [6.12] [arm64]      default: all of them
+#   tests/kernels/library.sh [--tests "WORD..."] [5.10] [6.1] [6.12] [arm64]     default: all of them
 #
-# With --tests only the library's tests whose names hold one of the words are run, and nothing else.
+# With --tests, only the library's tests run whose names hold one of the words, and nothing else.
 #
-# The guests have Debian's own dash, bash and coreutils. TCG's times mean nothing: the few tests that are about time are skipped, and
-# counted. Exit 1 if a system behaves otherwise than it should, 3 if something needed is missing; what cannot be had is named.
+# The guests have Debian's own dash, bash and coreutils. TCG's times mean nothing: the few tests
+# about time are skipped, and counted. Exit 1 if a system does not behave as it should, 3 if
+# something needed is missing. A system that cannot be had is named.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/../.." && pwd)
 target=${CARGO_TARGET_DIR:-$top/target}
@@ -24,7 +26,8 @@ fi
 [ $# -gt 0 ] || set -- 5.10 6.1 6.12 arm64
 check_systems qemu-system-x86_64 busybox cpio cc dpkg apt-get xz -- "$@"
 
-# What a program expects of a system: Debian's C library, shells and small programs. Prints where.
+# Prints the directory of the programs that every system has: Debian's C library, shells and small
+# programs.
 userland() { # ARCHITECTURE APT-OPTION...
 	local architecture=$1
 	shift
@@ -32,7 +35,8 @@ userland() { # ARCHITECTURE APT-OPTION...
 		busybox-static base-files" "$@"
 }
 
-# Builds the command, the preloaded library, the victim and the tests: into $work/bin.
+# Builds the command, the preloaded library, fixtures/diagnose/known_problem.c (as victim) and the
+# tests into $work/bin.
 build() { # COMPILER CARGO-OPTION...
 	local compiler=$1 path
 	shift
@@ -53,10 +57,10 @@ build() { # COMPILER CARGO-OPTION...
 	sed -n 's/^ *Executable.*(\(.*\))$/\1/p' "$work/built" | while read -r path; do
 		(cd "$top" && cp "$path" "$work/bin/$(basename "${path%-*}")")
 	done
-	"$compiler" -O1 -g -fomit-frame-pointer -o "$work/bin/victim" "$top/fixtures/victims/victim.c"
+	"$compiler" -O1 -g -fomit-frame-pointer -o "$work/bin/victim" "$top/fixtures/diagnose/known_problem.c"
 }
 
-# Boots a kernel with all of it, and keeps what is said in $log.
+# Boots a kernel with all of these. Its output goes to $log.
 boot() { # NAME KERNEL-TREE USERLAND QEMU...
 	local name=$1 tree=$2 userland=$3
 	shift 3
@@ -85,7 +89,7 @@ boot() { # NAME KERNEL-TREE USERLAND QEMU...
 	start "$name" "$tree" 2048 3600 "$@"
 }
 
-# What holds on every system.
+# Checks the behaviour that every system must have.
 judge() {
 	expect "the library's tests" '^@exit library 0$'
 	echo "        $(sed -n 's/^library| test result: //p' "$log")"

@@ -1,5 +1,6 @@
-# Sourced by run.sh beside it: `forkless run` on arm64, where forks are left as they are. Each program of fixtures/run with and without,
-# compared, and how the remedies were at work, by strace and by the report.
+# Sourced by run.sh beside it: `forkless run` on arm64, where forks are left alone. Each program of
+# fixtures/run runs with and without it, and the results are compared. strace and the report show
+# how the remedies worked.
 
 hold() { # DESCRIPTION CONDITION...
 	local what=$1
@@ -7,7 +8,7 @@ hold() { # DESCRIPTION CONDITION...
 	if [ "$@" ]; then passed "$what"; else fail "$what"; fi
 }
 
-# Builds for it, and makes $root a system with Debian's programs, ours, and the fixtures.
+# Builds for arm64, and makes $root a system with Debian's programs, ours, and the fixtures.
 arm64_root() { # USERLAND
 	local triple=aarch64-unknown-linux-gnu cc=aarch64-linux-gnu-gcc fixtures=$top/fixtures/run
 	local library wanted expected program musl at libc
@@ -35,7 +36,8 @@ arm64_root() { # USERLAND
 	$cc -O1 -static -o "$root/bin/static" "$fixtures/static.c"
 	$cc -O1 -shared -fPIC -o "$root/lib/plugin.so" "$fixtures/plugin.c" -lpthread
 	$cc -O1 -DPROGRAM -o "$root/bin/loads_plugin" "$fixtures/plugin.c"
-	# Code that the processor holds to landing pads, in a shared object, for libc's own start code has none here.
+	# Code in which the processor enforces landing pads. It is in a shared object, since libc's
+	# own start code has no landing pads here.
 	cat >"$work/guarded.c" <<-'C'
 		int cases(int argc, char **argv);
 		int main(int argc, char **argv) { return cases(argc, argv); }
@@ -44,9 +46,10 @@ arm64_root() { # USERLAND
 	$cc -O1 -fPIC -shared -nostartfiles -Dmain=cases -mbranch-protection=standard -Wl,-z,force-bti,-soname,libcases.so -o "$root/lib/libcases.so" \
 		"$fixtures/context_cases.c" "$work/handle.c" -lm 2>/dev/null
 	$cc -O1 -o "$root/bin/context_guarded" "$work/guarded.c" "$root/lib/libcases.so" -lm
-	$cc -O1 -o "$root/bin/victim" "$top/fixtures/victims/victim.c"
+	$cc -O1 -o "$root/bin/victim" "$top/fixtures/diagnose/known_problem.c"
 
-	# The same object in a program of another C library, built with this machine's compiler and that library's headers and start files.
+	# The same object in a program of another C library. This machine's compiler builds it with
+	# that library's headers and start files.
 	if musl=$(unpacked musl-arm64 "musl musl-dev" "${apt[@]}"); then
 		at=$musl/usr/lib/aarch64-linux-musl libc=$musl/lib/aarch64-linux-musl/libc.so
 		$cc -O1 -nostdinc -isystem "$musl/usr/include/aarch64-linux-musl" -nostdlib -no-pie -fno-stack-protector \
@@ -61,7 +64,8 @@ arm64_root() { # USERLAND
 arm64_init() {
 	first_process <<-'INIT'
 
-		# Standard output and status with and without, but for times that were measured; standard error is kept.
+		# Compares standard output and status with and without, except measured times. Keeps
+		# standard error.
 		same() { # NAME OPTIONS PROGRAM ARGS...
 			name=$1 options=$2
 			shift 2
@@ -91,7 +95,7 @@ arm64_init() {
 			strace -f --seccomp-bpf -o trace -e trace=$call "$@" >/dev/null 2>&1
 			echo "@calls $name $(grep -c "$call(" trace)"
 		}
-		# Not in the working directory, which a line lists.
+		# Not in the working directory, since a shell line lists it.
 		counted="--json --report=/dev/shm/report"
 		lines() {
 			same $1 "$counted" $2 '/bin/echo hello' 'sleep 0.01 > /dev/null' 'LC_ALL=C ls -d /' 'cat < /etc/hostname' \

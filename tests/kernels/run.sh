@@ -1,18 +1,23 @@
 #!/bin/bash
-# Runs `forkless run` and the library it preloads on Debian's other kernels in an emulator: 5.10, the oldest that is supported, where forks
-# are left as they are; 6.1, where mappings are read from /proc/self/maps; 6.12, where they are asked for; and 6.12 for arm64. A command of
-# its own, not for every push: it downloads kernels and programs (apt), and takes some minutes a system.
+# Runs `forkless run` and its preloaded library on Debian's other kernels in an emulator. 5.10 is
+# the oldest supported: forks are left alone there. On 6.1 mappings are read from /proc/self/maps,
+# on 6.12 a call asks for them. The fourth system is 6.12 for arm64. A command of its own, not for
+# every push: it downloads kernels and programs (apt), and takes some minutes a system.
 #
-#   tests/kernels/run.sh [--tests "WORD..."] [5.10] [6.1] [6.12] [arm64]      default: all of them
+#   tests/kernels/run.sh [--tests "WORD..."] [5.10] [6.1] [6.12] [arm64]         default: all of them
 #
-# With --tests only the tests whose names hold one of the words are run, and nothing else; that is for x86-64.
+# With --tests, only the tests run whose names hold one of the words, and nothing else. That is for
+# x86-64.
 #
-# On x86-64 the tests of `forkless run` (crates/forkless-cli/tests/run) are run, all that every `cargo test` runs: first on this kernel, which
-# compiles what they start and says how many there are, then, the same files, in each system. Their random children are FORKLESS_SEEDS (20)
-# and those that ever failed. What cannot be said there is counted as skipped, with the reason. On arm64: run-arm64.sh.
+# On x86-64 all tests of `forkless run` (crates/forkless-cli/tests/run) run that every `cargo test`
+# runs. They run first on this kernel, which compiles their programs and tells the number of tests.
+# Then the same files run in each system. Their random children are FORKLESS_SEEDS (20) and all that
+# ever failed. A test that cannot run in a system is counted as skipped, with the reason. On arm64:
+# run-arm64.sh.
 #
-# Exit 1 if something behaves otherwise than it should, 2 for a wrong argument, 3 if something needed is missing. A system that cannot be
-# had is named and counted. The guests' whole output is kept in $FORKLESS_KERNEL_LOGS, if that is set.
+# Exit 1 if something does not behave as it should, 2 for a wrong argument, 3 if something needed is
+# missing. A system that cannot be had is named and counted. If $FORKLESS_KERNEL_LOGS is set, it
+# keeps the guests' whole output.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/../.." && pwd)
 target=$(realpath -m "${CARGO_TARGET_DIR:-$top/target}")
@@ -31,7 +36,7 @@ fi
 [ $# -gt 0 ] || set -- 5.10 6.1 6.12 arm64
 check_systems qemu-system-x86_64 busybox cpio cc strip dpkg apt-get xz cargo -- "$@"
 
-# What the tests start besides their fixtures, strace for arm64.
+# The programs that the tests start beside their fixtures, and strace for arm64.
 programs() { # ARCHITECTURE APT-OPTION...
 	local architecture=$1
 	shift
@@ -39,7 +44,7 @@ programs() { # ARCHITECTURE APT-OPTION...
 		libunwind8 liblzma5 libpcre2-8-0 libselinux1 libgmp10 libacl1 libattr1" "$@"
 }
 
-# Says how the tests of a system went, by its log: how many there were in $total.
+# Reports the tests of a system from its log, and sets $total to their number.
 tests() { # MARK: before each of their lines
 	local all=$work/tests result skipped
 	sed -n "s/^$1//p" "$log" >"$all"
@@ -52,7 +57,7 @@ tests() { # MARK: before each of their lines
 	echo "        skipped: $(grep -c . <<<"$skipped" || true)"
 }
 
-# Builds, and runs the tests here.
+# Builds the tests, and runs them here.
 here() {
 	local built
 	echo "== this kernel"
@@ -65,7 +70,8 @@ here() {
 	tests_here=$total
 }
 
-# Makes $root a system with Debian's programs, and with the tests, the command and the fixtures at the places that the tests know.
+# Makes $root a system with Debian's programs. The tests, the command and the fixtures are at the
+# places that the tests expect.
 x86_root() { # USERLAND
 	local file brought=$root/brought
 	furnish_with "$1" umount
@@ -82,7 +88,7 @@ x86_root() { # USERLAND
 
 x86_init() {
 	first_process <<-'INIT'
-		# Only now, for the places may lie below one that was mounted on.
+		# Only now, since a file system may have been mounted above these places.
 		cp -a /brought/. / && rm -rf /brought
 		. /settings
 		echo +memory >/sys/fs/cgroup/cgroup.subtree_control
@@ -98,7 +104,7 @@ x86_init() {
 			esac
 			for number in 0 16 56; do echo "@calls $number $(grep -c "^parent $number\$" /tmp/calls 2>/dev/null)"; done
 		fi
-		# A line lists its directory.
+		# An empty directory, since a shell line lists it.
 		mkdir /empty && cd /empty
 		(unset FORKLESS_LIBRARY; run-tests --show-output $words 2>&1) | sed 's/^/tests| /'
 	INIT

@@ -1,10 +1,11 @@
-# Tests of coreutils about processes and signals (tests/), of the release of the programs that are installed. What forks are the tests' shell
-# and Perl, split, sort, timeout and the programs' own children.
+# Tests of coreutils about processes and signals (tests/), of the release of the installed programs.
+# The forks are those of the tests' shell and Perl, split, sort, timeout and the programs' own
+# children.
 # shellcheck shell=bash
 
 prepare() {
 	fetch_source coreutils || return 1
-	# The tests look there for what was built: the programs, and one that tells limits.
+	# The tests expect the built programs there, and a program that prints limits.
 	mkdir -p "$source/built/src" && ln -sf /usr/bin/* "$source/built/src" && : >"$source/built/config.h" &&
 		printf '%s\n' '#!/bin/sh' 'for t in INT:2147483647:2147483648 PID_T:2147483647:2147483648 UINT:4294967295:4294967296 \' \
 			'OFF_T:9223372036854775807:9223372036854775808 INTMAX:9223372036854775807:9223372036854775808 \' \
@@ -29,5 +30,6 @@ one() {
 		timeout -k 5 120 "${RUN[@]}" "${by[@]}" "$test" 9>&2
 }
 
-# The names of their directories, how long dd took, and bash's lines about children that were killed.
+# The names of the tests' directories, the time that dd took, and bash's lines about killed
+# children.
 said() { sed -E "s/ copied, .*/ copied/; s/(gt-[a-zA-Z0-9_-]+|[.]tmp-)[.]?[a-zA-Z0-9]{4}\\b/\\1/g; s/(line [0-9]+: +)[0-9]+( Killed| Term)/\\1PID\\2/"; }

@@ -1,5 +1,6 @@
-# dash has no tests; busybox's tests of its own shell (shell/ash_test), which was made from the same one, run by the installed dash. A case
-# is a directory of them. Some fail, for dash cannot all that they ask for, but all in the same way.
+# dash has no tests. The installed dash runs busybox's tests of its own shell (shell/ash_test),
+# which has the same origin. A case is a directory of tests. Some tests fail, since dash lacks
+# features that they use, but all fail in the same way.
 # shellcheck shell=bash
 
 prepare() {
@@ -14,10 +15,10 @@ prepare() {
 
 cases() { (cd "$source/shell/ash_test" && ls -d ash-*); }
 
-# They write beside themselves.
+# The tests write beside themselves.
 one() {
 	cp -r "$source/shell/ash_test/." . && cd "$1" || return
-	# It never ends with dash.
+	# This test never ends with dash.
 	rm -f var_LINENO1.tests
 	# shellcheck disable=SC2016
 	env PATH="$PWD/..:$PATH" THIS_SH=/bin/dash TERM=dumb TMPDIR="$PWD" "${RUN[@]}" /bin/dash -c \

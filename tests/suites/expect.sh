@@ -1,4 +1,5 @@
-# Expect's own tests (tests/), of the release that is installed: its spawn forks onto a terminal of its own.
+# Expect's own tests (tests/), of the installed release. Its spawn forks a child onto a terminal of
+# its own.
 # shellcheck shell=bash
 
 prepare() {

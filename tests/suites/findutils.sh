@@ -1,5 +1,5 @@
-# The tests of findutils (tests/, and those of DejaGnu for find and xargs), of the release that is installed. What forks are xargs, find -exec,
-# the tests' shell, and Tcl.
+# The tests of findutils (tests/, and DejaGnu's tests of find and xargs), of the installed release.
+# The forks are those of xargs, find -exec, the tests' shell, and Tcl.
 # shellcheck shell=bash
 
 prepare() {
@@ -11,7 +11,7 @@ cases() {
 	(cd "$source" && ls tests/{find,xargs}/*.sh | grep -v OOM && echo xargs find)
 }
 
-# Those of DejaGnu want the programs that were built beside themselves, and what they were built from.
+# DejaGnu's tests expect the built programs and their object files beside themselves.
 one() {
 	mkdir find xargs && ln -s /usr/bin/find find && ln -s /usr/bin/xargs xargs && touch find/ftsfind.o xargs/xargs.o
 	case $1 in

@@ -1,10 +1,11 @@
-# gawk's own tests (test/), of the release of the gawk that is installed: those with system(), pipes, coprocesses or terminals.
+# gawk's own tests (test/) with system(), pipes, coprocesses or terminals, of the release of the
+# installed gawk.
 # shellcheck shell=bash
 
 prepare() {
 	[ -x /usr/bin/gawk ] || { echo "suites: gawk's tests need gawk"; return 1; }
 	fetch_source gawk || return 1
-	# Its extensions, as installed.
+	# gawk's extensions, as installed.
 	mkdir -p "$source/extension" && ln -sfn /usr/lib/*/gawk "$source/extension/.libs"
 	[ -e "$source/test/Makefile" ] || (cd "$source" && ./configure >configured 2>&1) ||
 		{ echo "suites: gawk's tests cannot be configured: see $source/configured"; return 1; }
@@ -15,7 +16,7 @@ cases() {
 		grep -Fx -f <(sed -n 's/^\([a-zA-Z0-9_-]*\):.*/\1/p' Makefile))
 }
 
-# They write beside themselves: _CASE is what is left of one that fails.
+# The tests write beside themselves. A test that fails leaves _CASE behind.
 one() {
 	cd "$source/test" || return
 	rm -f _*

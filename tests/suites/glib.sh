@@ -1,5 +1,5 @@
-# GLib's own tests, as Debian installs them (libglib2.0-tests): those that spawn, fork or start a bus. g_spawn_async() forks unless it may spawn
-# with posix_spawn, and many of them do so with threads.
+# GLib's own tests that spawn, fork or start a bus, as Debian installs them (libglib2.0-tests).
+# g_spawn_async() forks unless it may use posix_spawn, and many tests call it beside threads.
 # shellcheck shell=bash
 
 prepare() {
@@ -14,7 +14,7 @@ cases() {
 		done | grep -vxE 'gvariant|gmenumodel|gdbus-export')
 }
 
-# Standard error comes from the buses, too, in any order.
+# The buses write to standard error, too, in any order.
 one() {
 	mkdir run && env G_TEST_SRCDIR=$tests G_TEST_BUILDDIR=$tests HOME="$PWD" XDG_RUNTIME_DIR="$PWD/run" TMPDIR="$PWD" \
 		timeout -k 5 120 "${RUN[@]}" "$tests/$1" --tap --seed R02S0000000000000000000000000000000a 2>errors

@@ -1,11 +1,13 @@
-# The Linux Test Project's tests of system calls. Debian has no package of them: LTP_DIR names a tree of its sources, which is copied and built
-# once (a quarter of an hour). Needs autoconf, automake, m4, unshare, root, and hours for all of it: choose with --cases.
+# The Linux Test Project's tests of system calls. Debian has no package of them. LTP_DIR names a
+# tree of their sources, which is copied and built once (a quarter of an hour). The suite needs
+# autoconf, automake, m4, unshare, root, and hours for all cases: choose with --cases.
 #
-# Each case runs in namespaces of its own, with a temporary directory in memory. It runs as a child of their first process, which
-# ignores signals, and is ended after two minutes.
+# Each case runs in namespaces of its own, with a temporary directory in memory. It is a child of
+# the namespaces' first process, which ignores signals, and is ended after two minutes.
 # shellcheck shell=bash
 
-# Left out: what sets the clock, the host's swap, modules, accounting or quotas, restarts the machine, or fills its memory.
+# Left out: tests that set the clock, the host's swap, modules, accounting or quotas, restart the
+# machine, or fill its memory.
 ltp_left_out='adjtime|clock_settime|settimeofday|^stime|leapsec|swapo|_module|reboot|kexec|^acct|quotactl|oom|kmsg|sysinfo|ioperm|iopl'
 
 prepare() {
@@ -45,7 +47,8 @@ one() {
 			exit $status' "$PWD" "${RUN[@]}" sh -c "exec $command"
 }
 
-# The results, in any order: several processes say them. What differs from run to run is numbers and names of temporary files.
+# The results, in any order, since several processes print them. Numbers and names of temporary
+# files differ from run to run.
 said() {
 	grep -aE 'T(PASS|FAIL|BROK|CONF)|^[0-9]+$' |
 		sed -E 's/0x[0-9a-f]+/N/g; s/LTP_[A-Za-z0-9]+/LTP_/g; s/[0-9]+/N/g' | sort

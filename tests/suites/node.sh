@@ -1,5 +1,6 @@
-# Node.js's own tests of child processes, clusters, standard streams, signals and the process object, then all that start programs.
-# They come from Debian's source of the same major version: of a Node.js that no release of Debian has they are missing.
+# Node.js's own tests of child processes, clusters, standard streams, signals and the process
+# object, then all other tests that start programs. They come from Debian's source of the same major
+# version. If no release of Debian has that version, the tests are missing.
 # shellcheck shell=bash
 
 prepare() {
@@ -13,13 +14,13 @@ prepare() {
 	fetch_source nodejs "$release"
 }
 
-# Those of the debugger depend on the clock.
+# The debugger's tests depend on the clock.
 cases() {
 	(cd "$source/test" && { ls -- {parallel,sequential}/test-{child-process,cluster,process,stdin,stdio,stdout,signal,kill,spawn}*.*js
 		grep -lE "child_process|'cluster'" -- {parallel,sequential}/*.*js; } 2>/dev/null) | awk '!/test-(debugger|inspector|runner)/ && !seen[$0]++'
 }
 
-# They expect to be run in the source's directory, and write elsewhere.
+# The tests expect to run in the source's directory, and write elsewhere.
 one() {
 	local file=$source/test/$1 flags here=$PWD
 	cd "$source" || return

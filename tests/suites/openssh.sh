@@ -1,4 +1,5 @@
-# OpenSSH's own tests, which Debian packages as openssh-tests, of the OpenSSH that is installed. They need to be root.
+# OpenSSH's own tests, which Debian packages as openssh-tests, of the installed OpenSSH. They need
+# root.
 # shellcheck shell=bash
 
 prepare() {
@@ -6,7 +7,7 @@ prepare() {
 	[ "$(id -u)" = 0 ] || { echo "suites: OpenSSH's tests start servers, as root"; return 1; }
 }
 
-# Not those of ciphers and keys, which take hours and start nothing.
+# Without the tests of ciphers and keys, which take hours and start nothing.
 cases() {
 	printf '%s\n' connect connect-privsep connect-uri proxy-connect sshfp-connect proto-version reexec reconfigure exit-status exit-status-signal \
 		stderr-data stderr-after-eof broken-pipe yes-head login-timeout envpass transfer banner multiplex channel-timeout forwarding dynamic-forward \
@@ -15,7 +16,7 @@ cases() {
 		authinfo cfgmatch cfgmatchlisten
 }
 
-# sshd wants a directory that its service makes.
+# sshd expects a directory that its service makes.
 one() {
 	mkdir /run/sshd 2>/dev/null && trap 'rmdir /run/sshd' EXIT
 	cp -a /usr/lib/openssh/regress t

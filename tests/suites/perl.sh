@@ -1,18 +1,20 @@
-# Those of Perl's own tests that make processes, run by the installed perl.
+# Perl's own tests that make processes, run by the installed perl.
 # shellcheck shell=bash
 
 prepare() {
 	fetch_source perl || return 1
 	local dir
 	grep -qF '"version" : "'"$(perl -e 'print "$]"')"'"' "$source/META.json" || { echo "suites: $source is not of the perl that is installed"; return 1; }
-	# The tests look for modules in lib only, where those that are built would be: the installed ones stand in.
+	# The tests look for modules in lib only, the place of built modules. The installed modules
+	# take their place.
 	[ -e "$source/lib/Config.pm" ] || for dir in $(perl -MConfig -e 'print "@Config{qw(archlib privlib)}"'); do
 		cp -rsn "$(realpath "$dir")/." "$source/lib/"
 	done
 	ln -sf "$(command -v perl)" "$source/t/perl"
 }
 
-# Not those of the source tree itself, of other systems, of memory by the gigabyte, and one that prints who of three processes was first.
+# Without the tests of the source tree itself, of other systems, and of memory by the gigabyte.
+# Without a test that prints which of three processes was first.
 cases() {
 	(cd "$source" && find t lib dist ext cpan -name '*.t' ! -path 't/porting/*' ! -path 't/win32/*' ! -path 't/bigmem/*' ! -name 'uniprops*' ! -path '*/XS-*' ! -path '*Win32*' ! -path '*VMS*' ! -name multiplexer.t -print0 |
 		xargs -0 grep -lE "\b(fork|fresh_perl\w*|runperl|run_multiple_progs|popen|qx|watchdog|waitpid)\b|\b(system|exec)\b *[({\"'\$]|\`[^\`']*\`|\bopen[23]?\b.*[|]|IPC::" | sort -r)
@@ -25,20 +27,21 @@ one() {
 	lib/*) file=../$1 ;;
 	*) dir=${1%%/t/*} file=${1#"$dir"/} && words=(-I../../lib -I../../t) ;;
 	esac
-	# They write beside themselves, into files of their own.
+	# The tests write beside themselves, into files of their own.
 	mkdir -p "$dir" "$temporary" && cp -rl "$source/$dir/." "$dir" || return
 	ln -s "$source"/* . 2>/dev/null
-	# By which MakeMaker would take all this for a perl that is built.
+	# With perl.h, MakeMaker would take this directory for a perl that is built.
 	[ ! -L perl.h ] || rm perl.h
 	cd "$dir" || return
 	taint=$(sed -nE '1s/^#!.*perl.* -[a-zA-Z]*([tT]).*/-\1/p' "$file")
 	case $dir in
-	# These find what they need only as they are released by themselves.
+	# These tests find their files only in the layout in which they are released on their own.
 	cpan/ExtUtils-Constant | cpan/IO-Compress | cpan/Pod-Simple | cpan/Test-Simple) words=() ;;
 	*) export PERL_CORE=1 ;;
 	esac
 	env TMPDIR="$temporary" PERL_HASH_SEED=0 TERM=dumb LC_ALL=C timeout -k 5 300 "${RUN[@]}" perl ${taint:+"$taint"} "${words[@]}" "$file"
 }
 
-# Numbers of processes and times, wherever they stand, but for the numbers of tests; names of temporary files; addresses.
+# Process numbers and times anywhere, but not the numbers of tests. Names of temporary files.
+# Addresses.
 said() { sed -E '/^ *(not )?ok [0-9]+ *$/b; s/0x[0-9a-f]+|\b[0-9a-f]{8,}\b/N/g; s/[0-9]+\.[0-9]{2,}|[0-9]+(:[0-9]{2})+| *[0-9]{3,}/N/g; s/tmp_[A-Z]+_/tmp_N_/g; s/tmpN[A-Z]+/tmpN/g; s#(/temporary/)\w{10}#\1N#g'; }

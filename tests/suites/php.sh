@@ -6,7 +6,8 @@ prepare() {
 	fetch_source "$(php -r 'echo "php", PHP_MAJOR_VERSION, ".", PHP_MINOR_VERSION;')"
 }
 
-# pcntl/tests/002.phpt now and then waits for a signal that has been, without forkless too, and then stays for ever.
+# pcntl/tests/002.phpt sometimes waits for ever for a signal that has already come, without forkless
+# too.
 cases() {
 	(cd "$source" && ls -- ext/standard/tests/general_functions/proc_*.phpt ext/standard/tests/general_functions/*bug*.phpt ext/standard/tests/misc/*.phpt \
 		ext/{pcntl,posix,sysvmsg,sysvsem,sysvshm,shmop}/tests/*.phpt sapi/cli/tests/*.phpt
@@ -20,7 +21,7 @@ one() {
 	env TEST_PHP_EXECUTABLE="$(command -v php)" TMPDIR="$PWD" NO_INTERACTION=1 NO_COLOR=1 timeout -k 5 120 "${RUN[@]}" php -n run-tests.php -q --show-diff --no-progress "$1"
 }
 
-# What the run says of itself, its temporary directory, and times.
+# The run's description of itself, its temporary directory, and times.
 said() {
 	sed -E -e '/^(PHP_|=+$|CWD|Extra dirs|VALGRIND|Zend|INI|PHP |TEST_|Running|TIME |Time taken|LOG |More )/d' -e 's/[0-9]+\.[0-9]+ seconds/N seconds/' \
 		-e "s|$work|WORK|g" -e 's/0x[0-9a-f]{6,}/ADDRESS/g'

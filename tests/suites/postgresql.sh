@@ -1,4 +1,5 @@
-# PostgreSQL's own regression tests with the server that is installed: its backends are forks that never execute anything.
+# PostgreSQL's own regression tests with the installed server. Its backends are forks that never
+# execute a program.
 # shellcheck shell=bash
 
 prepare() {
@@ -8,14 +9,15 @@ prepare() {
 	[ -x "$bin/postgres" ] && [ -x "$regress" ] || { echo "suites: no server of Debian's PostgreSQL is installed"; return 1; }
 	[ "$(id -u)" = 0 ] || { echo "suites: PostgreSQL's tests are run by the user postgres, as whom only root can run them"; return 1; }
 	fetch_source "postgresql-${version##*/}" || return 1
-	# The functions in C that the tests call need the headers of this version, which configure makes.
+	# The tests call functions in C. Building them needs the headers of this version, which
+	# configure makes.
 	[ -e "$source/src/test/regress/regress.so" ] || (cd "$source" && ./configure --without-readline --without-zlib --without-icu >configured 2>&1 &&
 		make -s -C src/backend generated-headers >made 2>&1 &&
 		cc -O2 -fPIC -fno-strict-aliasing -fwrapv -shared -D_GNU_SOURCE -Isrc/include -o src/test/regress/regress.so src/test/regress/regress.c >>made 2>&1) ||
 		{ echo "suites: the functions that PostgreSQL's tests call cannot be built: see $source/configured and $source/made"; return 1; }
 }
 
-# A test needs the tables of those before it: all are one case, of which each test is a line.
+# A test needs the tables of earlier tests. So all tests are one case, with a line for each.
 cases() { echo parallel_schedule; }
 
 one() {
@@ -28,7 +30,7 @@ one() {
 	return $status
 }
 
-# Which of the tests that run beside each other ends first differs.
+# The order in which parallel tests end differs.
 said() {
 	sed -E -e 's/^(parallel group \([^)]*\)):.*/\1/; s/ +[0-9]+ ms$//; s/[pP][iI][dD] [0-9]+/PID N/; s/port [0-9]+/port N/; s/^(---|\+\+\+) .*//' \
 		-e "s|$work|WORK|g"

@@ -1,4 +1,5 @@
-# redis's own tests of what forks: snapshots, rewrites of the append-only file, replication, debug commands.
+# redis's own tests of operations that fork: snapshots, rewrites of the append-only file,
+# replication, debug commands.
 # shellcheck shell=bash
 
 prepare() {

@@ -1,10 +1,11 @@
-# rsync's own tests with the rsync that is installed: sender, generator and receiver are forks of each other.
+# rsync's own tests with the installed rsync. Sender, generator and receiver are forks of each
+# other.
 # shellcheck shell=bash
 
 prepare() {
 	command -v rsync >/dev/null || { echo "suites: rsync is not installed"; return 1; }
 	fetch_source rsync || return 1
-	# Programs of its own that the tests start.
+	# Programs of rsync's sources that the tests start.
 	[ -x "$source/wildtest" ] || (cd "$source" && ./configure --disable-openssl --disable-xxhash --disable-zstd --disable-lz4 --disable-md2man >configured 2>&1 &&
 		make -s tls getgroups getfsdev testrun trimslash t_unsafe wildtest >made 2>&1) ||
 		{ echo "suites: rsync's own test programs cannot be built: see $source/configured and $source/made"; return 1; }
@@ -12,7 +13,8 @@ prepare() {
 
 cases() { (cd "$source/testsuite" && ls -- *.test | sed 's/\.test$//'); }
 
-# What rsync says depends on when files are written: of a test that passes only that is said.
+# rsync's output depends on when files are written. For a test that passes, only the pass is
+# reported.
 one() {
 	local here=$PWD
 	cd "$source" || return

@@ -1,4 +1,5 @@
-# Ruby's own tests of what has to do with processes, of the release of Debian's Ruby. A case is a method of a test class.
+# Ruby's own tests about processes, of the release of Debian's Ruby. A case is a method of a test
+# class.
 # shellcheck shell=bash
 
 prepare() {

@@ -1,25 +1,32 @@
 #!/bin/bash
-# Runs the test suites of programs that fork, with and without `forkless run`. With it every fork is speculated, once in processes with
-# one thread (strict) and once in all (speculate), and what each test says and how it ends must be the same. Every case meets one of the two with
-# --report and the other without, in turns: the library does more with it, and hides less without. A command of its own, not for
-# every push: it fetches the sources of Debian's packages, and takes from minutes to hours a suite.
+# Runs the test suites of programs that fork, with and without `forkless run`. With it every fork is
+# speculated: once only in processes with one thread (strict), and once in all (speculate). Each
+# test must print the same and end the same. Every case runs one of the two with --report and the
+# other without, in turns. The library does more with a report, and hides less without. A command of
+# its own, not for every push: it fetches the sources of Debian's packages, and takes from minutes
+# to hours a suite.
 #
-#   tests/suites/run.sh [--cases "WORD..."] [--list] [--forkless COMMAND] [SUITE...]      default: every suite there is a file of here
+#   tests/suites/run.sh [--cases "WORD..."] [--list] [--forkless COMMAND] [SUITE...]
 #
-# With --cases only the cases whose names hold one of the words are run; --list prints the cases instead. --forkless names a command that is
-# built, with its library beside it; else both are built here.
+# Without a SUITE all suites run: every file here is one. With --cases only the cases run whose
+# names hold one of the words. --list prints the cases instead. --forkless names a built command,
+# with its library beside it. Otherwise both are built here.
 #
-# A case whose outcome is another one is run three times more in each way. It counts as different unless it does not always end the same
-# without forkless either. What differs is printed, with the directory that both outputs are kept in.
+# A case whose outcome differs runs three more times in each way. It counts as different, unless its
+# outcome also varies without forkless. The difference is printed, with the directory that keeps
+# both outputs.
 #
 # A suite is a file SUITE.sh, which defines
-#   prepare      gets what the suite needs into $source, which is kept between runs ($FORKLESS_SUITES, else ~/.cache/forkless-suites);
+#   prepare      puts the suite's needs into $source, which is kept between runs
+#                ($FORKLESS_SUITES, else ~/.cache/forkless-suites);
 #                returns 1 after a line about what is missing
-#   cases        prints their names, one a line, without spaces
-#   one CASE     runs one, in an empty current directory, with $RUN (a list of words, often empty) before the program
-#   said         standard input without what differs from run to run: times, process ids. Optional
+#   cases        prints the cases' names, one a line, without spaces
+#   one CASE     runs a case, in an empty current directory, with $RUN (a list of words, often
+#                empty) before the program
+#   said         copies standard input without the parts that differ from run to run: times,
+#                process ids. Optional
 #   deviates CASE
-#                succeeds, and prints why, for a case that is known to differ. Optional
+#                succeeds, and prints the reason, for a case that is known to differ. Optional
 #
 # Exit 1 if a case differs, 2 for a wrong argument, 3 if something needed is missing.
 set -uo pipefail
@@ -50,13 +57,15 @@ if [ -z "$forkless" ]; then
 		cargo build --quiet --locked --profile preload --package forkless-preload) || exit 3
 	target=$(realpath -m "${CARGO_TARGET_DIR:-$top/target}")
 	forkless=$target/release/forkless
-	# The one just built: a copy, which nobody builds over while programs run with it.
+	# A copy of the library that was just built: no build replaces it while programs run with
+	# it.
 	cp "$target/preload/libforkless_preload.so" "$work/libforkless_preload.so"
 	export FORKLESS_LIBRARY=$work/libforkless_preload.so
 fi
 
-# Unpacks the source of a Debian package, as its authors released it, into $source. apt gets lists of its own: the system's are not changed.
-# The newest is taken that can be had: a mirror may lack the newest one it lists.
+# Unpacks the source of a Debian package, as its authors released it, into $source. apt gets lists
+# of its own: the system's lists do not change. The newest version that can be had is taken: a
+# mirror may lack the newest version that it lists.
 fetch_source() { # PACKAGE [RELEASE OF DEBIAN]
 	local apt=$store/apt file version release=${2:-}
 	[ -e "$source/.fetched" ] && return
@@ -74,7 +83,8 @@ fetch_source() { # PACKAGE [RELEASE OF DEBIAN]
 	tar -xf "$file" -C "$source" --strip-components=1 && rm -r "$source/archives" && touch "$source/.fetched"
 }
 
-# Runs one case in one way: its output, then its status, into a file. A mode is plain, strict or speculate, the latter two with +report or without.
+# Runs one case in one mode, and writes its output, then its status, into a file. A mode is plain,
+# strict or speculate; the latter two with +report or without.
 once() { # MODE CASE FILE
 	local here=$work/here RUN=() status
 	rm -rf "$here" && mkdir "$here"
@@ -87,14 +97,14 @@ once() { # MODE CASE FILE
 	status=$?
 	{ said <"$work/output"; echo "status $status"; } >"$3"
 	if [ "$1" != "${1%+report}" ]; then
-		# The report comes a moment after the end.
+		# The report comes a moment after the program's end.
 		for _ in $(seq 50); do [ -s "$work/report" ] && break; sleep 0.1; done
 		[ ! -s "$work/report" ] || { cat "$work/report"; echo; } >>"$work/reports"
 		rm -f "$work/report"
 	fi
 }
 
-# How often a case ended in each way it did: plainly, and in one mode.
+# Counts how often a case ended in each way: plainly, and in one mode.
 again() { # MODE CASE DIRECTORY
 	local i
 	for i in 2 3 4; do

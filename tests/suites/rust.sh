@@ -1,5 +1,6 @@
-# Rust's own tests of processes: std's, where the component rust-src is installed, and the programs of the compiler's suite that start
-# others, from Debian's source. Built by the Rust that is installed, whose std runs them; what it cannot build any more is no case.
+# Rust's own tests of processes. They are std's tests, if the component rust-src is installed, and
+# the programs of the compiler's suite that start others, from Debian's source. The installed Rust
+# builds them, and its std runs them. A test that it can no longer build is no case.
 # shellcheck shell=bash
 
 prepare() {
@@ -30,7 +31,7 @@ cases() {
 	[ ! -e "$source/built/std" ] || "$source/built/std" --list 2>/dev/null | sed -n 's/: test$//; s/^/std:/p' | grep -vE 'std:($|[0-9]+ tests)'
 }
 
-# A program may leave files beside itself.
+# A program may leave files in its directory.
 one() {
 	local program=$1 arguments=()
 	case $1 in std:*) program=std arguments=("${1#std:}" --exact) ;; esac

@@ -1,14 +1,16 @@
 #!/bin/bash
-# Runs the process tests of Rust's standard library, of tokio and of `just`, written for std::process and tokio::process, with the Rust
-# library in their place: the `use` is changed, and nothing else but what is named below. A command of its own, not for every push.
+# Runs the process tests of Rust's standard library, of tokio and of `just` with the Rust library in
+# place of std::process and tokio::process. The `use` is changed, and nothing else except the
+# changes named below. A command of its own, not for every push.
 #
 #   tests/suites/std-process.sh [std] [tokio] [just]      default: all of them, some ten minutes
 #
-# Needs the component rust-src of the Rust that is installed (rustup component add rust-src), and crates.io. Sources are copied into
-# $FORKLESS_SUITES, else ~/.cache/forkless-suites. `just` runs its own suite twice, as it is and with forkless.
+# Needs the component rust-src of the installed Rust (rustup component add rust-src), and crates.io.
+# Sources are copied into $FORKLESS_SUITES, else ~/.cache/forkless-suites. `just` runs its own suite
+# twice, as it is and with forkless.
 #
-# A test that fails must be named below, with the reason, or (`just`) fail without forkless, too. One that is named must fail.
-# Exit 1 if not, 2 for a wrong argument, 3 if something needed is missing.
+# A test that fails must be named below, with the reason, or (`just`) fail without forkless, too. A
+# named test must fail. Exit 1 if not, 2 for a wrong argument, 3 if something needed is missing.
 set -uo pipefail
 top=$(cd "$(dirname "$0")/../.." && pwd)
 store=${FORKLESS_SUITES:-${XDG_CACHE_HOME:-$HOME/.cache}/forkless-suites}/std-process
@@ -24,7 +26,7 @@ deviations() {
 	esac
 }
 
-# The change of `use`: paths, and the two ways of naming them inside braces.
+# The change of `use`: plain paths, and the two forms of names inside braces.
 switch() {
 	perl -0pe '
 		s/\b(?:std|crate)::(?:os::unix::)?process\b(?!\()/forkless::process/g;
@@ -40,7 +42,8 @@ missing() {
 	exit 3
 }
 
-# A package of our own, with the library as a dependency. The rest of the manifest is standard input.
+# Makes a package of our own, with the library as a dependency. Standard input is the rest of the
+# manifest.
 package() { # NAME FEATURES [EDITION]
 	rm -rf "${store:?}/$1"
 	mkdir -p "$store/$1/src" "$store/$1/tests"
@@ -52,7 +55,7 @@ package() { # NAME FEATURES [EDITION]
 	: >"$store/$1/src/lib.rs"
 }
 
-# The source of a crate, by cargo.
+# Fetches the source of a crate by cargo, and prints its directory.
 crate_source() { # NAME VERSION
 	local home=${CARGO_HOME:-$HOME/.cargo} found
 	find_it() { found=$(find "$home/registry/src" -maxdepth 2 -name "$1-$2" 2>/dev/null | head -1); }
@@ -66,14 +69,14 @@ crate_source() { # NAME VERSION
 	echo "$found"
 }
 
-# What failed of a run's output, one name a line.
+# The tests that failed in a run's output, one name a line.
 failures() { sed -nE 's/^test (.*) \.\.\. FAILED$/\1/p' "$1" | sort -u; }
 
 judge() { # NAME OUTPUT [OUTPUT WITHOUT FORKLESS]
 	local passed expected got
 	passed=$(grep -cE '^test .* \.\.\. ok$' "$2")
 	got=$(failures "$2")
-	# Names whose test fails either way are no deviation.
+	# A test that fails with and without forkless is no deviation.
 	[ -z "${3:-}" ] || got=$(comm -23 <(echo "$got") <(failures "$3"))
 	expected=$(deviations "$1" | awk '{ print $1 }' | sort)
 	if [ "$passed" -eq 0 ] || grep -q '^error: could not compile' "$2"; then
@@ -104,7 +107,8 @@ std() {
 	END
 	switch <"$from/process/tests.rs" | sed 's/\bsuper::/forkless::process::/g; s/\bcrate::/std::/g' >"$here/src/process.rs"
 	switch <"$from/sys/process/unix/unix/tests.rs" | sed 's/\bcrate::/std::/g' >"$here/src/unix.rs"
-	# These are written for std's insides: the same calls by their public names. One test is about a type that is not public.
+	# These tests are written for std's inside. They are changed to the public names of the same
+	# calls. One test is about a type that is not public.
 	{
 		cat <<-'END'
 			use forkless::process::{Command, CommandExt, Stdio};
@@ -160,7 +164,7 @@ just() {
 		here=$store/just-$way
 		rm -rf "$here"
 		cp -r "$from" "$here"
-		# It leaves the workspace that the cache may lie in.
+		# An own workspace keeps the package out of a workspace above the cache.
 		printf '\n[workspace]\n' >>"$here/Cargo.toml"
 	done
 	printf '[dependencies.forkless]\npath = "%s"\n' "$top/crates/forkless" >>"$here/Cargo.toml"

@@ -1,5 +1,5 @@
-# GNU tar's own tests (tests/), of the release that is installed: with compressors, checkpoint actions, filters and volume scripts. What forks are
-# tar and the tests' shell.
+# GNU tar's own tests (tests/), of the installed release: with compressors, checkpoint actions,
+# filters and volume scripts. The forks are those of tar and of the tests' shell.
 # shellcheck shell=bash
 
 prepare() {
@@ -10,7 +10,7 @@ prepare() {
 		{ echo "suites: the helpers of tar's tests cannot be built: see $source/configured and $source/made"; return 1; }
 }
 
-# Without the one that writes and reads 8 GiB.
+# Without the test that writes and reads 8 GiB.
 cases() { (cd "$source/tests" && sh testsuite -l) | sed -nE 's/^ *([0-9]+): ([^. ]+)\.at.*/\1-\2/p' | grep -v sparse03; }
 
 one() {
@@ -19,5 +19,5 @@ one() {
 	cat testsuite.dir/*/testsuite.log 2>/dev/null
 }
 
-# The times that a test took, and those of files.
+# The times that a test took, and the times of files.
 said() { sed -E 's/[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}/TIME/g; s/^((---|\+\+\+) [^\t]*)\t.*/\1/; s/\([0-9]+m[0-9.]+s [0-9]+m[0-9.]+s\)//'; }

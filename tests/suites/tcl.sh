@@ -1,4 +1,5 @@
-# Tcl's own tests (tests/*.test), of the release of the tclsh8.6 that is installed; each says which of its tests passed.
+# Tcl's own tests (tests/*.test), of the release of the installed tclsh8.6. Each file prints which
+# of its tests passed.
 # shellcheck shell=bash
 
 prepare() {
@@ -6,11 +7,11 @@ prepare() {
 	fetch_source tcl8.6
 }
 
-# Those that make processes or threads.
+# The tests that make processes or threads.
 cases() { (cd "$source/tests" && grep -lE '\bexec\b|\bopen +["{]?\||\bthread::|testfork' -- *.test); }
 
 one() {
-	# They write beside themselves.
+	# The tests write beside themselves.
 	cp -r "$source/tests" t && cd t || return
 	env TERM=dumb timeout -k 5 300 "${RUN[@]}" tclsh8.6 "$1" -verbose bpe
 }

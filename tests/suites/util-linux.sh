@@ -1,5 +1,6 @@
-# Tests of util-linux about processes (tests/ts), of the release that is installed: script and its replay on terminals, setsid, flock, chrt, the
-# listings of namespaces and descriptors. What forks are script and the tests' shell.
+# Tests of util-linux about processes (tests/ts), of the installed release: script and its replay on
+# terminals, setsid, flock, chrt, the listings of namespaces and descriptors. The forks are those of
+# script and of the tests' shell.
 # shellcheck shell=bash
 
 prepare() {
@@ -11,7 +12,7 @@ prepare() {
 
 cases() { (cd "$source/tests/ts" && ls -- {script,misc,schedutils,lsns,lsfd}/* | grep -vE '\.|functions|strtosize|mbsencode'); }
 
-# They write beside themselves.
+# The tests write beside themselves.
 one() {
 	rm -rf "$source/tests/output" && cd "$source" && timeout -k 5 120 "${RUN[@]}" bash "tests/ts/$1" --use-system-commands --show-diff
 }

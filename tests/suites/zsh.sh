@@ -1,4 +1,4 @@
-# zsh's own tests (Test/*.ztst), of the release of the zsh that is installed.
+# zsh's own tests (Test/*.ztst), of the release of the installed zsh.
 # shellcheck shell=bash
 
 prepare() {
@@ -11,7 +11,8 @@ cases() { (cd "$source/Test" && ls -- *.ztst); }
 one() {
 	local zsh
 	zsh=$(command -v zsh)
-	# They write beside themselves, and find functions, the shell and what it was configured with relative to that.
+	# The tests write beside themselves. They find functions, the shell and its configuration
+	# relative to their directory.
 	mkdir Src && ln -s "$source/Functions" "$source/Completion" . && ln -s "$zsh" Src && cp -r "$source/Test" . || return
 	printf '#define %s 1\n' PATH_DEV_FD HAVE_FIFOS HAVE_INITGROUPS HAVE_SETRESUID >config.h
 	cd Test || return

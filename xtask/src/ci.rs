@@ -1,4 +1,5 @@
-//! Everything a change must pass, cheapest first, and one closing line computed from what really ran.
+//! Every check that a change must pass, cheapest first, and one closing line with the counts of the
+//! checks that ran.
 
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -25,9 +26,11 @@ enum Work {
     Tests(&'static [&'static str]),
 }
 
-/// The seconds end a hang: a busy machine takes several times as long as an idle one.
+/// The seconds are a limit that ends a hang. A busy machine takes several times as long as an idle
+/// one.
 ///
-/// A `no_std` shared object has no test harness and no unwinding: it is built, linted and tested by lines of its own.
+/// The preloaded library, a `no_std` shared object without unwinding, has no test harness. Steps of
+/// its own build and lint it.
 const STEPS: &[(&str, u64, Work)] = &[
     ("format", 60, Work::Once(&["cargo", "fmt", "--all", "--check"])),
     ("paths", 60, Work::Check(text::paths)),
@@ -115,7 +118,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         match take(name, *seconds, work) {
             Ok(counted) => tally.add(counted),
             Err(error) => {
-                // Interrupted, or a command that is not there: what follows would only repeat it.
+                // Interrupted, or a command is missing: the next steps would fail in the same way.
                 eprintln!("xtask: {error:#}");
                 tally.check(name, false);
                 break;
@@ -149,7 +152,8 @@ fn take(name: &str, seconds: u64, work: &Work) -> anyhow::Result<Tally> {
         .current_dir(tree::root())
         .env("RUSTDOCFLAGS", "-Dwarnings")
         .env("CARGO_TERM_COLOR", "never")
-        // Set by `cargo run` for this package; build scripts and tests of others must not see them.
+        // `cargo run` sets these for this package. Build scripts and tests of other packages must
+        // not see them.
         .env_remove("CARGO_MANIFEST_DIR")
         .env_remove("CARGO_PKG_NAME");
     step::run(name, &mut command, counted, Duration::from_secs(seconds))

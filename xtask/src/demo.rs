@@ -1,7 +1,8 @@
-//! `./x demo`: the product on this machine in under two minutes. It measures, lets the tool explain, fixes, and closes with one
-//! table of before and after.
+//! `./x demo`: the product on this machine in under two minutes. It measures, lets the tool
+//! explain, fixes, and closes with one table of before and after.
 //!
-//! Everything shown is measured here and now by the programs that users run; this module starts them and lays out the result.
+//! Everything shown is measured here and now by the programs that users run; this module starts
+//! them and lays out the result.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -31,9 +32,9 @@ const METHODS: &[&str] = &[
 
 /// How the victim is run: what the table calls it, whether under `forkless run`, and the program.
 const VARIANTS: [(&str, bool, &str); 3] = [
-    ("as it is: std::process, which forks", false, "victim-fork"),
-    ("unchanged, under forkless run", true, "victim-fork"),
-    ("with the library: one `use` changed", false, "victim-forkless"),
+    ("as it is: std::process, which forks", false, "server-fork"),
+    ("unchanged, under forkless run", true, "server-fork"),
+    ("with the library: one `use` changed", false, "server-forkless"),
 ];
 
 pub(crate) fn run(args: &Args) -> ExitCode {
@@ -59,7 +60,7 @@ fn show(args: &Args) -> Result<()> {
     let mib = spawn_table(&forkless, &methods, memory)? >> 20;
 
     heading(&format!("Explain: a server that holds {mib} MiB starts a few programs"));
-    explain(&forkless, &built.join("victim-fork"), mib)?;
+    explain(&forkless, &built.join("server-fork"), mib)?;
 
     heading("Fix: the same server three ways, timed from inside");
     let mut measured: [Vec<Victim>; 3] = Default::default();
@@ -120,7 +121,8 @@ fn known_methods(forkless: &Path) -> Result<String> {
     Ok(METHODS.iter().copied().filter(|method| known.contains(method)).collect::<Vec<_>>().join(","))
 }
 
-/// Prints the table, and returns how many bytes the parent really held: less than asked for where memory is short.
+/// Prints the table, and returns how many bytes the parent really held: less than asked for where
+/// memory is short.
 fn spawn_table(forkless: &Path, methods: &str, rss: &str) -> Result<u64> {
     let file = Scratch(std::env::temp_dir().join(format!("forkless-demo-{}.json", std::process::id())));
     let status = Command::new(forkless)

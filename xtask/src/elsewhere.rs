@@ -1,4 +1,4 @@
-//! What measures compiles for the systems that are not Linux, too. It is not linked, and nothing of it is run.
+//! The measuring crates compile for systems other than Linux. Nothing is linked or run.
 
 use std::process::Command;
 
@@ -9,7 +9,8 @@ use crate::tree;
 /// One target for each system that `forkless bench` is written for.
 const TARGETS: [&str; 2] = ["x86_64-unknown-freebsd", "aarch64-apple-darwin"];
 
-/// Compiles the command, which there is `bench`, `compare` and `history`, for every target whose standard library is here.
+/// Compiles the command for every target whose standard library is installed. There it has `bench`,
+/// `compare` and `history`.
 pub(crate) fn check() -> Result<String> {
     let output = Command::new("rustc").args(["--print", "sysroot"]).current_dir(tree::root()).output()?;
     let sysroot = String::from_utf8(output.stdout).context("rustc --print sysroot")?;
@@ -26,11 +27,13 @@ pub(crate) fn check() -> Result<String> {
                 "--package",
                 "forkless-bench",
                 "--package",
+                "forkless-lab",
+                "--package",
                 "forkless-cli",
             ])
             .args(present.iter().flat_map(|target| ["--target", *target]))
             .args(["--", "-Dwarnings"])
-            // Set by `cargo run` for this package.
+            // `cargo run` sets these for this package.
             .env_remove("CARGO_MANIFEST_DIR")
             .env_remove("CARGO_PKG_NAME")
             .current_dir(tree::root())

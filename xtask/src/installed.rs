@@ -1,4 +1,4 @@
-//! `./x install` as a packager and then a user meet it: everything in place, and usable from there.
+//! `./x install` puts every file in place, and a user's programs work from there.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -31,7 +31,7 @@ pub(crate) fn check() -> Result<String> {
     };
     install()?;
 
-    // The command finds the preloaded library by itself, and says which version it is.
+    // The command finds the preloaded library, and its version is known.
     let command = prefix.join("bin/forkless");
     let version = run(Command::new(&command).arg("--version"))?;
     let version = version.trim().strip_prefix("forkless ").context("forkless --version")?.to_owned();
@@ -40,7 +40,8 @@ pub(crate) fn check() -> Result<String> {
     let preload = prefix.join("lib/forkless/libforkless_preload.so");
     ensure!(preload.is_file(), "{} is missing", preload.display());
 
-    // An upgrade leaves the files alone that running programs have mapped. The links keep their inodes from being used again.
+    // An upgrade does not write into files that running programs have mapped. The hard links keep
+    // the old inodes from being reused.
     let shared = prefix.join(format!("lib/libforkless.so.{version}"));
     let built = tree::target().join("release/libforkless_preload.so");
     let mapped = [&command, &preload, &shared, &built];
@@ -69,7 +70,7 @@ pub(crate) fn check() -> Result<String> {
     let said = run(Command::new(scratch.join("shared")).env("LD_LIBRARY_PATH", prefix.join("lib")))?;
     ensure!(said == expected, "the program linked with libforkless.so said: {said}");
 
-    // The static library, with what forkless.pc says it needs.
+    // The static library, with the libraries that forkless.pc names.
     let archive = prefix.join("lib/libforkless.a");
     let include = format!("-I{}", prefix.join("include").display());
     let private = fs::read_to_string(prefix.join("lib/pkgconfig/forkless.pc"))?;
@@ -95,7 +96,7 @@ fn compile<S: AsRef<OsStr>>(scratch: &Path, output: &str, flags: impl Iterator<I
     run(&mut cc).map(drop)
 }
 
-/// Standard output of a command that must succeed.
+/// The standard output of a command, which must succeed.
 fn run(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("{:?}", command.get_program()))?;
     ensure!(

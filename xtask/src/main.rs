@@ -1,19 +1,25 @@
-//! What CI and contributors run: each check by its name, and `ci`, which runs them all and counts.
+//! The checks that CI and contributors run, each by its name, and `ci`, which runs all and counts.
 //!
-//! It does not install anything (that is `./x`), and holds no check that needs more than the tree and a built workspace.
+//! It installs nothing (`./x` does). Its checks need only the tree and a built workspace.
 
 mod ci;
+mod circles;
 mod demo;
 mod elsewhere;
+mod engine;
 mod examples;
 mod installed;
 mod layers;
 mod msrv;
+mod ratchet;
+mod source;
 mod step;
 mod symbols;
 mod tally;
 mod text;
+mod tool_words;
 mod tree;
+mod width;
 
 use std::process::ExitCode;
 
@@ -37,9 +43,10 @@ enum Task {
     Paths,
     /// Relative links in the Markdown pages lead somewhere.
     Links,
-    /// Crates depend only downwards, as CONTRIBUTING.md's table says.
+    /// Crates and modules depend only downwards, libraries do not know the tool, one crate creates
+    /// processes, and prose ends at column 100.
     Layers,
-    /// Every public item of the libraries has an example that is run as a test.
+    /// Every public item of the crate forkless has an example that is run as a test.
     Examples,
     /// The built shared objects export, need and promise what was agreed (after ./x build).
     Symbols,

@@ -1,4 +1,5 @@
-//! One minimum Rust version: the manifests, the pages and a compiler agree on it.
+//! One minimum Rust version: the manifests and the pages name it, and the workspace compiles with
+//! it.
 
 use std::process::Command;
 
@@ -6,8 +7,9 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::tree;
 
-/// Checks that every package inherits the workspace's version, that CONTRIBUTING.md names it, and that the workspace
-/// compiles with exactly that compiler. Where only a newer one is installed the last part is reported as skipped.
+/// Checks that every package inherits the workspace's version, that CONTRIBUTING.md names it, and
+/// that the workspace compiles with exactly that compiler. Where only a newer one is installed the
+/// last part is reported as skipped.
 pub(crate) fn check() -> Result<String> {
     let manifest = std::fs::read_to_string(tree::root().join("Cargo.toml"))?;
     let msrv = manifest
@@ -54,7 +56,7 @@ pub(crate) fn check() -> Result<String> {
                 "forkless-preload",
             ])
             .env("CARGO_TARGET_DIR", tree::root().join("target/msrv"))
-            // Set by `cargo run` to the outer toolchain's compiler.
+            // `cargo run` sets it to the outer toolchain.
             .env_remove("RUSTUP_TOOLCHAIN")
             .current_dir(tree::root())
             .status()?;

@@ -1,5 +1,5 @@
-//! Runs one command of the checks: its output shown as it comes, its tests counted, its time limited, and everything
-//! it started gone when it ends or the user presses Ctrl-C.
+//! Runs one command of the checks. Shows its output at once, counts its tests, and limits its time.
+//! At its end, or after Ctrl-C, every process that it started is gone.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -14,30 +14,31 @@ use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
 use crate::tally::{Reader, Show, Tally};
 
-/// How a step's outcome is counted.
+/// How a step counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Counted {
-    /// One check: it succeeds or not.
+    /// As one check.
     Once,
-    /// A test runner: its own tests.
+    /// As the tests that it ran.
     Tests,
 }
 
-/// Set by SIGINT, SIGTERM and SIGHUP: the steps have process groups of their own, so the signal reaches only this one.
+/// SIGINT, SIGTERM and SIGHUP set it. Each step has its own process group, so the terminal's signal
+/// reaches this process alone.
 fn interrupted() -> &'static Arc<AtomicBool> {
     static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
     FLAG.get_or_init(|| {
         let flag = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP]
         {
-            // Fails only for signals that cannot be caught; these can.
+            // It fails only for signals that cannot be caught.
             let _ = signal_hook::flag::register(signal, Arc::clone(&flag));
         }
         flag
     })
 }
 
-/// Runs `command` for at most `limit` and counts what it did.
+/// Runs `command` for at most `limit`, and counts its tests or itself.
 pub(crate) fn run(name: &str, command: &mut Command, counted: Counted, limit: Duration) -> Result<Tally> {
     let interrupted = interrupted();
     let (reading, writing) = std::io::pipe()?;
@@ -48,7 +49,8 @@ pub(crate) fn run(name: &str, command: &mut Command, counted: Counted, limit: Du
         .process_group(0)
         .spawn()
         .with_context(|| format!("{:?}", command.get_program()))?;
-    // The command keeps copies of the pipe's end; without this the reader below never sees its end.
+    // `command` keeps copies of the pipe's writing end, and the reader below would never see its
+    // end.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("the child has no pid")?;
 
@@ -85,7 +87,8 @@ pub(crate) fn run(name: &str, command: &mut Command, counted: Counted, limit: Du
         }
         thread::sleep(Duration::from_millis(20));
     };
-    // Nothing of the step may live on: it would hold the pipe, and is a defect to see. Orphans on their way out get a moment.
+    // No process of the step may live on: it would hold the pipe, and it is a defect. Orphans that
+    // are about to end get two seconds.
     let grace = Instant::now() + Duration::from_secs(2);
     while test_kill_process_group(group).is_ok() {
         if note.is_some() || Instant::now() > grace {
@@ -114,7 +117,7 @@ pub(crate) fn run(name: &str, command: &mut Command, counted: Counted, limit: Du
     })
 }
 
-/// The programs of a process group, each as `name (pid)`; best effort, for a message.
+/// The processes of a group as `name (pid)`, for a message. Incomplete where /proc is.
 fn members(group: Pid) -> Vec<String> {
     let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
     processes
@@ -122,7 +125,8 @@ fn members(group: Pid) -> Vec<String> {
         .filter_map(|process| {
             let pid = process.file_name().into_string().ok()?;
             let stat = std::fs::read_to_string(process.path().join("stat")).ok()?;
-            // pid (comm) state ppid pgrp: comm may hold anything, so from its last parenthesis on.
+            // pid (comm) state ppid pgrp: comm may hold any character, so the fields begin after
+            // the last parenthesis.
             let (before, after) = stat.rsplit_once(')')?;
             let of = after.split_whitespace().nth(2)?.parse::<i32>().ok()?;
             (of == group.as_raw_nonzero().get())

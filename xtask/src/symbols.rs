@@ -1,7 +1,8 @@
-//! What the built shared objects say of themselves: names they export and want, libraries they need, how they are bound.
+//! Checks the built shared objects: the names they export and need, their libraries, and their
+//! binding.
 //!
-//! Signatures and the list of the C library's functions are compared with the headers by crates/forkless-capi's tests;
-//! here are the properties that only the linked object shows.
+//! Signatures and the list of the C library's functions are compared with the headers by
+//! crates/forkless-capi's tests; this module checks the properties of the linked object.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,22 +11,26 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::tree;
 
-/// What the preloaded library may take from the program's C library: both glibc and musl have these, and a program cannot be
-/// without them. Any other name (`rust_eh_personality` once) makes every program it is preloaded into exit with 127; and each is looked up
-/// through all objects of every program of a tree, in about 0.3 us.
+/// The names that the preloaded library may need from the program's C library. Both glibc and musl
+/// have them. Any other name (`rust_eh_personality` once) makes every program exit with 127. Each
+/// name costs a search through all objects of every program, about 0.3 us.
 const PRELOAD_MAY_WANT: &[&str] = &["__errno_location", "dlsym", "environ", "getauxval"];
-/// What it must not export, but for glibc's `__register_atfork`: a program's own `memcpy` would become ours.
+/// Prefixes of names that it must not export, except glibc's `__register_atfork`: programs would
+/// use its `memcpy` instead of their own.
 const PRELOAD_MUST_NOT_EXPORT: &[&str] =
     &["mem", "bcmp", "str", "rust_", "__rust", "_R", "_ZN", "_Unwind", "__"];
-/// The most the preloaded library may occupy on disk, but for the zeros of its reserve: it is mapped into every program.
+/// Its largest size on disk, without the zeros of its reserve: it is mapped into every program.
 const PRELOAD_BYTES: u64 = 220_000;
 
-/// The most writable memory it may have. The loader relocates it in every program of a tree; a second page of the file would be another fault and
-/// another copy there, about 2 us, and one of zeroes another mapping, 5 us.
+/// Its largest writable memory, one page. The loader relocates it in every program. A second page
+/// of the file costs another fault and copy, about 2 us; a page of zeros costs another mapping, 5
+/// us.
 const PRELOAD_WRITABLE_BYTES: u64 = 4096;
 
-/// Where in its file the functions end that programs run through when they start, fork and end (crates/forkless-preload/layout.ld): the kernel maps
-/// 64 KiB at a time, from wherever the loader has put the file, and each time costs every program 4 us. A test of `forkless run` knows this number.
+/// Where in the file the functions end that programs use when they start, fork and end
+/// (crates/forkless-preload/layout.ld). The kernel maps 64 KiB at a time, wherever the loader has
+/// put the file, and each time costs every program 4 us. A test of `forkless run` depends on this
+/// number.
 const PRELOAD_START_BYTES: u64 = 40 << 10;
 
 /// Checks `target/release`.
@@ -118,7 +123,8 @@ fn tool(name: &str, flags: &[&str], file: &Path) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Lazy binding would run the loader, its locks included, in a child that shares its parent's memory.
+/// Lazy binding would run the loader, its locks included, in a child that shares its parent's
+/// memory.
 fn bound_at_load(name: &str, dynamic: &str) -> Result<()> {
     ensure!(
         dynamic.contains("BIND_NOW") || dynamic.contains("Flags: NOW"),
@@ -127,7 +133,8 @@ fn bound_at_load(name: &str, dynamic: &str) -> Result<()> {
     Ok(())
 }
 
-/// Bytes in memory of the writable segment, by `readelf -lW`: kind, offset, two addresses, size in the file, size in memory, rights.
+/// Bytes in memory of the writable segment, by `readelf -lW`: kind, offset, two addresses, size in
+/// the file, size in memory, rights.
 fn writable(headers: &str) -> Result<u64> {
     let sizes = headers.lines().filter_map(|line| match line.split_whitespace().collect::<Vec<_>>()[..] {
         ["LOAD", _, _, _, _, in_memory, "RW", ..] => Some(in_memory),
@@ -137,7 +144,8 @@ fn writable(headers: &str) -> Result<u64> {
     Ok(u64::from_str_radix(size.trim_start_matches("0x"), 16)?)
 }
 
-/// Where a section begins in the file, and its size, by `readelf -SW`: number, name, kind, address, offset, size.
+/// Where a section begins in the file, and its size, by `readelf -SW`: number, name, kind, address,
+/// offset, size.
 fn section(name: &str, sections: &str) -> Result<(u64, u64)> {
     let fields = sections
         .lines()

@@ -1,25 +1,29 @@
-//! Counts tests from what their runners print.
+//! Counts tests from the output of their runners.
 //!
-//! libtest and libtest-mimic close each binary with `test result: ok. 12 passed; 0 failed; 1 ignored; ...`. A test that
-//! cannot run on this machine prints a line that starts with `skipped:` and returns; libtest calls that passed. Run with
-//! `--show-output` it is printed under the test's name, and counted here as what it is.
+//! libtest and libtest-mimic close each binary with `test result: ok. 12 passed; 0 failed; ...`. A
+//! test that cannot run on this machine prints a line that starts with `skipped:` and returns;
+//! libtest calls that passed. With `--show-output` the line stands under the test's name, and the
+//! test is counted here as skipped.
+//!
+//! Not cargo-nextest: CI would have to build it from source (minutes on two processors), it starts
+//! a process for each test, and it does not know a test that skips itself.
 
 use std::collections::BTreeSet;
 
-/// What was counted so far, with the names that the closing summary shows.
+/// The counts so far, with the names for the closing summary.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) passed: u64,
     pub(crate) failed: u64,
     pub(crate) skipped: u64,
-    /// What failed.
+    /// Names of failures.
     pub(crate) failures: Vec<String>,
-    /// What was skipped, and why where it said so.
+    /// Names of skipped checks, with their reasons.
     pub(crate) skips: Vec<String>,
 }
 
 impl Tally {
-    /// Adds one check that is no test runner.
+    /// Adds one check.
     pub(crate) fn check(&mut self, name: &str, passed: bool) {
         if passed {
             self.passed += 1;
@@ -29,7 +33,7 @@ impl Tally {
         }
     }
 
-    /// Adds what another tally holds.
+    /// Adds another tally.
     pub(crate) fn add(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed += other.failed;
@@ -48,21 +52,22 @@ impl Tally {
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     tally: Tally,
-    /// The test whose output is being shown, of those that passed.
+    /// The passed test whose output is shown now.
     showing: Option<String>,
-    /// A test whose name was printed without its outcome.
+    /// The test whose name has been printed, and whose outcome has not.
     begun: Option<String>,
-    /// In the part of the output that shows what failed tests printed.
+    /// Inside the output of failed tests.
     failures: bool,
-    /// In the part that shows what passed tests printed, or lists them.
+    /// Inside the output or the list of passed tests.
     successes: bool,
-    /// Lines that say `skipped:` outside any test's output, until a result line counts them itself.
+    /// `skipped:` lines outside the output of any test, since the last result line.
     loose: u64,
-    /// Tests of the present binary that said they were skipped.
+    /// Tests of this binary that printed `skipped:`.
     said_skipped: BTreeSet<String>,
-    /// Tests that said so between their name and their outcome: libtest-mimic captures nothing, and counts them as passed.
+    /// Tests that printed it between their name and their outcome. libtest-mimic captures no
+    /// output, and counts them as passed.
     skipped_on_the_way: BTreeSet<String>,
-    /// Binaries whose result line said FAILED, and how many cargo says failed.
+    /// Binaries whose result line said FAILED, and the number that cargo gives.
     targets_seen: u64,
     targets_failed: u64,
     /// Result lines seen.
@@ -123,7 +128,7 @@ impl Reader {
             }
             return Show::Yes;
         }
-        // What a test printed past the capture stands between its name and its outcome.
+        // Output that is not captured stands between the test's name and its outcome.
         if let Some(name) = line.strip_prefix("test ").and_then(|rest| rest.trim_end().strip_suffix(" ...")) {
             self.begun = Some(name.trim_end().to_owned());
             return Show::Yes;
@@ -174,7 +179,7 @@ impl Reader {
         self.tally.passed += of[0] - said;
         self.tally.failed += of[1];
         self.tally.skipped += of[2] + said;
-        // A harness of the project's own counts the skips it prints; libtest knows nothing of them.
+        // The project's own harness counts the skips that it prints; libtest does not.
         if !counts.contains("skipped") {
             self.tally.skipped += self.loose;
         }
@@ -187,8 +192,8 @@ impl Reader {
         self.successes = false;
     }
 
-    /// Closes the count with how the runner ended. A binary that died before its result line, a runner that failed
-    /// without naming a test, and one that ran nothing are failures of the step.
+    /// Ends the count. The step also fails where a binary died before its result line, the runner
+    /// failed without naming a test, or no test ran.
     pub(crate) fn finish(mut self, step: &str, succeeded: bool) -> Tally {
         self.tally.skipped += self.loose;
         let died = self.targets_failed.saturating_sub(self.targets_seen);
@@ -204,7 +209,8 @@ impl Reader {
         self.tally
     }
 
-    /// The same of a step that did not come to its end, which is a failure beside those of its tests: others did not get their turn.
+    /// [`Self::finish`] for a step that was stopped: one more failure, because the remaining tests
+    /// did not run.
     pub(crate) fn cut_short(self, step: &str) -> Tally {
         let mut tally = self.finish(step, true);
         tally.check(step, false);

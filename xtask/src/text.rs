@@ -1,4 +1,8 @@
-//! Checks of the tracked text itself: no machine's paths in it, no dead relative links.
+//! Checks of the tracked text: it names no path of somebody's machine, and its relative links lead
+//! somewhere.
+//!
+//! Not lychee: CI would have to build it from source, HTTP client included, for links into this
+//! tree alone.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -6,7 +10,8 @@ use anyhow::{Result, bail};
 
 use crate::tree;
 
-/// Beginnings of paths that exist on one machine only. Written in pieces, so that this file passes its own check.
+/// Paths that exist on one machine only. They are assembled here, so that this file passes its own
+/// check.
 fn machine_paths() -> [String; 4] {
     ["work", "root", "home", "Users"].map(|top| format!("/{top}/"))
 }
@@ -32,8 +37,8 @@ pub(crate) fn paths() -> Result<String> {
     Ok(format!("{} files name no machine's paths", files.len()))
 }
 
-/// Whether `path` begins a path in `line`, and is not the middle of a longer one (`target/home/` is none).
-/// A made-up user of an example (`/home/user`, `/home/u`) is allowed.
+/// Whether a path in `line` begins with `path`; `target/home/` does not. An example's user
+/// (`/home/user`, `/home/u`) is allowed.
 fn names_path(line: &str, path: &str) -> bool {
     line.match_indices(path).any(|(at, _)| {
         let before = line[..at].chars().next_back();
@@ -67,7 +72,8 @@ pub(crate) fn links() -> Result<String> {
     Ok(format!("{count} relative links on {pages} pages lead somewhere"))
 }
 
-/// The targets of inline links and images outside code, with their line numbers; other sites' are left out.
+/// The targets of inline links and images with their line numbers, without code and without links
+/// to other sites.
 fn targets(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let mut fenced = false;
@@ -79,7 +85,7 @@ fn targets(text: &str) -> Vec<(usize, &str)> {
             continue;
         }
         for (at, _) in line.match_indices("](") {
-            // An odd number of back-ticks before it: inside inline code.
+            // An odd number of back-ticks before the link: it is inline code.
             if line[..at].matches('`').count() % 2 == 1 {
                 continue;
             }
@@ -109,7 +115,7 @@ fn follow(page: &Path, target: &str) -> Result<(), String> {
     if known { Ok(()) } else { Err("no such heading".to_owned()) }
 }
 
-/// A heading's anchor as GitHub makes it.
+/// A heading's anchor on GitHub.
 fn slug(heading: &str) -> String {
     heading
         .trim_start_matches('#')

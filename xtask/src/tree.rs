@@ -1,22 +1,22 @@
-//! Where the tree is and which files belong to it.
+//! The place of the tree, and its files.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// The root of the workspace, known when this was compiled: `cargo xtask` works from any folder below it.
+/// The root of the workspace, from compile time: `cargo xtask` works in any folder below it.
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
 }
 
-/// Where cargo builds, as `./x` finds it too.
+/// Cargo's target folder, as `./x` finds it.
 pub(crate) fn target() -> PathBuf {
     root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or("target".into()))
 }
 
-/// The files git tracks, and new ones not ignored, relative to the root; without git (an unpacked archive), every file
-/// outside `target`.
+/// The files git tracks, and new ones not ignored, relative to the root; without git (an unpacked
+/// archive), every file outside `target`.
 pub(crate) fn files() -> Result<Vec<PathBuf>> {
     let listed = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])

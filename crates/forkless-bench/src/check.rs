@@ -1,26 +1,14 @@
-//! Limits that figures are held to. A suite that makes a promise states it, what was measured, and whether the promise was
-//! kept; a figure whose interval spans its limit decides nothing, and one taken without the mechanism it is about proves
-//! nothing.
+//! Figures with the evidence that the mechanism they are about was at work, held to a limit where
+//! there is one. A figure whose interval spans its limit decides nothing, and one without evidence
+//! proves nothing.
 
 use serde::{Deserialize, Serialize};
 
-use crate::results::Params;
-#[cfg(target_os = "linux")]
+use crate::params::Params;
 use crate::stats::bootstrap::{Replicates, Resampler, Samples, within_rounds};
-#[cfg(target_os = "linux")]
 use crate::stats::median;
 
-/// A figure against its limit.
-///
-/// ```
-/// use forkless_bench::check::{Bound, Check, Verdict};
-/// let check: Check = serde_json::from_str(
-///     r#"{"name": "system", "params": {}, "figure": "plain / run", "unit": "times", "bound": "at_least",
-///         "limit": 4.0, "value": 5.2, "ci95": [5.0, 5.4], "verdict": "reached", "evidence": "12 lines"}"#,
-/// )?;
-/// assert_eq!((check.bound, check.verdict), (Bound::AtLeast, Verdict::Reached));
-/// # Ok::<(), serde_json::Error>(())
-/// ```
+/// A figure, its evidence, and its limit if it has one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Check {
     /// Of whom: the victim.
@@ -32,25 +20,34 @@ pub struct Check {
     /// Its unit.
     pub unit: String,
     /// Which side of the limit is the right one.
-    pub bound: Bound,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound: Option<Bound>,
     /// The limit, in the figure's unit.
-    pub limit: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<f64>,
     /// The figure; `None` when it was not measured.
     pub value: Option<f64>,
     /// Its 95 % interval.
     pub ci95: Option<[f64; 2]>,
     /// The verdict.
-    pub verdict: Verdict,
+    pub verdict: CheckVerdict,
     /// What shows that the intended mechanism ran, or why there is no figure.
     pub evidence: String,
 }
 
+impl Check {
+    /// The same figure held to a limit; one that was not measured, or without evidence, is as it
+    /// was.
+    #[must_use]
+    pub fn held_to(mut self, bound: Bound, limit: f64) -> Check {
+        if let (Some(value), Some(ci95)) = (self.value, self.ci95) {
+            self.verdict = Quantity { value, ci95 }.judge(bound, limit);
+        }
+        Check { bound: Some(bound), limit: Some(limit), ..self }
+    }
+}
+
 /// The right side of a limit.
-///
-/// ```
-/// use forkless_bench::check::Bound;
-/// assert_eq!(serde_json::to_string(&Bound::AtMost).unwrap(), "\"at_most\"");
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
@@ -60,15 +57,12 @@ pub enum Bound {
     AtMost,
 }
 
-/// Whether a limit was kept.
-///
-/// ```
-/// use forkless_bench::check::Verdict;
-/// assert_eq!(serde_json::from_str::<Verdict>("\"not_shown\"").unwrap(), Verdict::NotShown);
-/// ```
+/// What became of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum CheckVerdict {
+    /// A figure with its evidence; there is no limit.
+    Shown,
     /// The whole interval is on the right side.
     Reached,
     /// The whole interval is on the wrong side.
@@ -81,86 +75,85 @@ pub enum Verdict {
     Skipped,
 }
 
-impl Verdict {
+impl CheckVerdict {
     /// In words.
     #[must_use]
-    pub(crate) fn words(self) -> &'static str {
+    pub fn words(self) -> &'static str {
         match self {
-            Verdict::Reached => "reached",
-            Verdict::Missed => "missed",
-            Verdict::Undecided => "undecided",
-            Verdict::NotShown => "not shown",
-            Verdict::Skipped => "skipped",
+            CheckVerdict::Shown => "shown",
+            CheckVerdict::Reached => "reached",
+            CheckVerdict::Missed => "missed",
+            CheckVerdict::Undecided => "undecided",
+            CheckVerdict::NotShown => "not shown",
+            CheckVerdict::Skipped => "skipped",
         }
     }
 }
 
 /// A figure with its interval.
-#[cfg(target_os = "linux")]
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Figure {
+pub struct Quantity {
     /// The figure.
     pub value: f64,
     /// Its 95 % interval; the range of the rounds where these are too few for one.
     pub ci95: [f64; 2],
 }
 
-#[cfg(target_os = "linux")]
-impl Figure {
+impl Quantity {
     /// The median of one value a round.
     #[must_use]
-    pub(crate) fn of_rounds(rounds: &Samples, seed: u64) -> Option<Figure> {
+    pub fn of_rounds(rounds: &Samples, seed: u64) -> Option<Quantity> {
         if rounds.values.is_empty() {
             return None;
         }
         let range = |fold: fn(f64, f64) -> f64, from| rounds.values.iter().copied().fold(from, fold);
         let whole = [range(f64::min, f64::INFINITY), range(f64::max, f64::NEG_INFINITY)];
         let replicates = Resampler::new([rounds], 2000, seed).medians(rounds);
-        Some(Figure { value: median(&rounds.values), ci95: replicates.interval(0.95).unwrap_or(whole) })
+        Some(Quantity { value: median(&rounds.values), ci95: replicates.interval(0.95).unwrap_or(whole) })
     }
 
     /// One series divided by another of the same run, round by round.
     #[must_use]
-    pub(crate) fn ratio(numerator: &Samples, denominator: &Samples, seed: u64) -> Option<Figure> {
-        Figure::of_rounds(&within_rounds(numerator, denominator), seed)
+    pub fn ratio(numerator: &Samples, denominator: &Samples, seed: u64) -> Option<Quantity> {
+        Quantity::of_rounds(&within_rounds(numerator, denominator), seed)
     }
 
     /// A figure computed from several series, with the same of every draw of rounds.
     #[must_use]
-    pub(crate) fn from_replicates(value: f64, replicates: &Replicates) -> Figure {
-        Figure { value, ci95: replicates.interval(0.95).unwrap_or([value; 2]) }
+    pub fn from_replicates(value: f64, replicates: &Replicates) -> Quantity {
+        Quantity { value, ci95: replicates.interval(0.95).unwrap_or([value; 2]) }
     }
 
     /// On which side of a limit it is.
     #[must_use]
-    pub(crate) fn judge(self, bound: Bound, limit: f64) -> Verdict {
+    pub fn judge(self, bound: Bound, limit: f64) -> CheckVerdict {
         let [low, high] = self.ci95;
         let (right, wrong) = match bound {
             Bound::AtLeast => (low >= limit, high < limit),
             Bound::AtMost => (high <= limit, low > limit),
         };
         match (right, wrong) {
-            (true, _) => Verdict::Reached,
-            (_, true) => Verdict::Missed,
-            _ => Verdict::Undecided,
+            (true, _) => CheckVerdict::Reached,
+            (_, true) => CheckVerdict::Missed,
+            _ => CheckVerdict::Undecided,
         }
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn only_a_whole_interval_decides() {
-        let figure = |low: f64, high: f64| Figure { value: f64::midpoint(low, high), ci95: [low, high] };
+        let figure = |low: f64, high: f64| Quantity { value: f64::midpoint(low, high), ci95: [low, high] };
         for (low, high, bound, verdict) in [
-            (101.0, 120.0, Bound::AtLeast, Verdict::Reached),
-            (80.0, 99.0, Bound::AtLeast, Verdict::Missed),
-            (99.0, 120.0, Bound::AtLeast, Verdict::Undecided),
-            (80.0, 99.0, Bound::AtMost, Verdict::Reached),
-            (101.0, 120.0, Bound::AtMost, Verdict::Missed),
-            (99.0, 120.0, Bound::AtMost, Verdict::Undecided),
+            (101.0, 120.0, Bound::AtLeast, CheckVerdict::Reached),
+            (80.0, 99.0, Bound::AtLeast, CheckVerdict::Missed),
+            (99.0, 120.0, Bound::AtLeast, CheckVerdict::Undecided),
+            (80.0, 99.0, Bound::AtMost, CheckVerdict::Reached),
+            (101.0, 120.0, Bound::AtMost, CheckVerdict::Missed),
+            (99.0, 120.0, Bound::AtMost, CheckVerdict::Undecided),
         ] {
             assert_eq!(figure(low, high).judge(bound, 100.0), verdict, "{low} {high} {bound:?}");
         }
@@ -169,12 +162,12 @@ mod tests {
     #[test]
     fn a_ratio_is_taken_round_by_round() {
         let rounds = |values: Vec<f64>| Samples::one_a_round(values);
-        let figure = Figure::ratio(&rounds(vec![20.0; 30]), &rounds(vec![4.0; 30]), 1).unwrap();
+        let figure = Quantity::ratio(&rounds(vec![20.0; 30]), &rounds(vec![4.0; 30]), 1).unwrap();
         assert!((figure.value - 5.0).abs() < 1e-9);
         assert!(figure.ci95[0] <= 5.0 && 5.0 <= figure.ci95[1]);
         // One round has no interval of its own, but still a figure.
-        let single = Figure::ratio(&rounds(vec![3.0]), &rounds(vec![1.0]), 1).unwrap();
+        let single = Quantity::ratio(&rounds(vec![3.0]), &rounds(vec![1.0]), 1).unwrap();
         assert_eq!(single.ci95, [3.0, 3.0]);
-        assert!(Figure::ratio(&rounds(vec![]), &rounds(vec![]), 1).is_none());
+        assert!(Quantity::ratio(&rounds(vec![]), &rounds(vec![]), 1).is_none());
     }
 }

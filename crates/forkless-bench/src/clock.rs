@@ -1,5 +1,6 @@
-//! The clocks of a measurement: monotonic time between two points, and processor time of this process and its reaped
-//! children. What reading the monotonic clock costs is measured, so that results can subtract and state it.
+//! The clocks of a measurement: monotonic time between two points, and processor time of this
+//! process and its reaped children. What reading the monotonic clock costs is measured, so that
+//! results can subtract and state it.
 
 #![expect(unsafe_code, reason = "clock_gettime and getrusage are C functions")]
 
@@ -8,17 +9,18 @@ use std::hint::black_box;
 /// Nanoseconds of `CLOCK_MONOTONIC`, read through the vDSO.
 #[inline]
 #[must_use]
-pub(crate) fn now() -> u64 {
+pub fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is writable; CLOCK_MONOTONIC exists on every supported system, so the call cannot fail.
+    // SAFETY: `time` is writable; CLOCK_MONOTONIC exists on every supported system, so the call
+    // cannot fail.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
-/// What one reading of the clock adds to the interval it ends, in nanoseconds: the median distance of two readings
-/// with nothing between them.
+/// What one reading of the clock adds to the interval it ends, in nanoseconds: the median distance
+/// of two readings with nothing between them.
 #[must_use]
-pub(crate) fn overhead() -> f64 {
+pub fn overhead() -> f64 {
     const PAIRS: usize = 2001;
     const READINGS: u64 = 16;
     let mut distances: Vec<u64> = Vec::with_capacity(PAIRS);
@@ -40,11 +42,12 @@ pub(crate) fn overhead() -> f64 {
 
 /// Processor time used so far, in microseconds.
 ///
-/// Under tick-based accounting (`CONFIG_TICK_CPU_ACCOUNTING`, the usual kernel) the kernel keeps the *sum* exact to
-/// the nanosecond but divides it into user and system by sampling at the timer tick (`kernel/sched/cputime.c`,
-/// `cputime_adjust`): the parts are estimates even over long batches, the total is not.
+/// Under tick-based accounting (`CONFIG_TICK_CPU_ACCOUNTING`, the usual kernel) the *sum* is exact
+/// to the nanosecond. The kernel divides it into user and system time by sampling at the timer tick
+/// (`kernel/sched/cputime.c`, `cputime_adjust`). So the parts are estimates even over long batches;
+/// the total is not.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(crate) struct CpuTime {
+pub struct CpuTime {
     /// Estimated share spent in user mode.
     pub user: f64,
     /// Estimated share spent in the kernel.
@@ -54,13 +57,13 @@ pub(crate) struct CpuTime {
 impl CpuTime {
     /// User and system together: exact.
     #[must_use]
-    pub(crate) fn total(self) -> f64 {
+    pub fn total(self) -> f64 {
         self.user + self.system
     }
 
     /// This process with all its threads, and every descendant waited for so far.
     #[must_use]
-    pub(crate) fn of_self_and_children() -> CpuTime {
+    pub fn of_self_and_children() -> CpuTime {
         let own = usage(libc::RUSAGE_SELF);
         let children = usage(libc::RUSAGE_CHILDREN);
         CpuTime { user: own.user + children.user, system: own.system + children.system }
@@ -69,13 +72,13 @@ impl CpuTime {
     /// This process with all its threads alone.
     #[cfg(target_os = "linux")]
     #[must_use]
-    pub(crate) fn of_self() -> CpuTime {
+    pub fn of_self() -> CpuTime {
         usage(libc::RUSAGE_SELF)
     }
 
     /// What was used between `earlier` and `self`.
     #[must_use]
-    pub(crate) fn since(self, earlier: CpuTime) -> CpuTime {
+    pub fn since(self, earlier: CpuTime) -> CpuTime {
         CpuTime { user: self.user - earlier.user, system: self.system - earlier.system }
     }
 }

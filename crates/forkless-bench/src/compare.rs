@@ -1,34 +1,35 @@
-//! One result against another, with a test that fits how they were taken, and words for what it shows.
+//! One result against another, with a test that fits how they were taken, and words for what it
+//! shows.
 //!
-//! - Two methods of one file were *interleaved*: the ratio within rounds is tested, which cancels what both suffered.
-//! - Two files are *separate runs*: their machine may have changed in between, which no number of samples inside a run can
-//!   show. Whole restarts are resampled, and the interval is widened by what restarts made in one sitting do not see
-//!   ([`SITTING`]); a file of fewer than three restarts says so and gets [`SINGLE`] instead.
-//! - *Published* tables are of other machines, and an *emulator*'s clock is not the time of any: only figures relative to each
-//!   side's own yardstick are compared (`relative.rs`), and no difference is called faster or slower.
+//! - Two methods of one file were *interleaved*: the ratio within rounds is tested, which cancels
+//!   what both suffered.
+//! - Two files are *separate runs*: their machine may have changed in between, which no number of
+//!   samples inside a run can show. Whole restarts are resampled. The interval is widened by
+//!   [`SITTING`], for changes that restarts made in one sitting do not see. A file of fewer than
+//!   three restarts says so and gets [`SINGLE`] instead.
+//! - *Published* tables are of other machines, and an *emulator*'s clock is that of no machine.
+//!   Only figures relative to each side's own yardstick are compared (`relative.rs`), and no
+//!   difference is called faster or slower.
 
 mod relative;
 
 use serde::Serialize;
 
 pub(crate) use self::relative::{published, published_on};
+use crate::registry::Registry;
 use crate::results::{Params, Results, Row};
 use crate::stats::bootstrap::{Replicates, Resampler, Samples, within_rounds};
 use crate::stats::median;
 
-/// How far two sittings of the same thing on a shared machine lie apart beyond what restarts within one show: the half-width
-/// added to the interval of a ratio, as a share.
+/// How far two sittings on a shared machine differ beyond the differences between restarts of one
+/// sitting. The share is added to each side of a ratio's interval.
 pub const SITTING: f64 = 0.05;
 
-/// The same where a file has too few restarts to resample: absolute times on shared machines move by 20 % and more.
+/// The same where a file has too few restarts to resample: absolute times on shared machines move
+/// by 20 % and more.
 pub const SINGLE: f64 = 0.25;
 
 /// How the two sides were taken.
-///
-/// ```
-/// use forkless_bench::compare::Comparison;
-/// assert_eq!(serde_json::to_string(&Comparison::SingleRestart).unwrap(), "\"single_restart\"");
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Comparison {
@@ -48,11 +49,6 @@ pub enum Comparison {
 
 impl Comparison {
     /// One sentence for the report.
-    ///
-    /// ```
-    /// use forkless_bench::compare::{Comparison, SINGLE};
-    /// assert!(Comparison::SingleRestart.about().contains(&format!("{} %", SINGLE * 100.0)));
-    /// ```
     #[must_use]
     pub fn about(self) -> &'static str {
         match self {
@@ -75,14 +71,9 @@ impl Comparison {
 }
 
 /// What a comparison shows.
-///
-/// ```
-/// use forkless_bench::compare::Verdict;
-/// assert_eq!(serde_json::to_string(&Verdict::NoDifferenceShown).unwrap(), "\"no_difference_shown\"");
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum Difference {
     /// The whole interval is on the better side.
     Faster,
     /// The whole interval is on the worse side.
@@ -93,30 +84,20 @@ pub enum Verdict {
     None,
 }
 
-impl Verdict {
+impl Difference {
     /// In words.
     #[must_use]
-    pub(crate) fn words(self) -> &'static str {
+    pub fn words(self) -> &'static str {
         match self {
-            Verdict::Faster => "faster",
-            Verdict::Slower => "slower",
-            Verdict::NoDifferenceShown => "no difference shown",
-            Verdict::None => "",
+            Difference::Faster => "faster",
+            Difference::Slower => "slower",
+            Difference::NoDifferenceShown => "no difference shown",
+            Difference::None => "",
         }
     }
 }
 
 /// One row of one result against the same row of another.
-///
-/// ```
-/// use forkless_bench::compare::{Comparison, Side, compare};
-/// use forkless_bench::store::Store;
-/// let published = Store::at("/nonexistent").load("published")?;
-/// let side = |method| Side { results: &published, method };
-/// let changes = compare(&side(None), &side(None), false, 1);
-/// assert!(changes.iter().all(|change| change.comparison == Comparison::Published));
-/// # Ok::<(), forkless_bench::error::Error>(())
-/// ```
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Change {
     /// Suite, method, parameters and metric of the row.
@@ -140,29 +121,11 @@ pub struct Change {
     /// How the sides were taken.
     pub comparison: Comparison,
     /// What it shows.
-    pub verdict: Verdict,
+    pub verdict: Difference,
 }
 
 impl Change {
     /// Whether the second side is worse by more than `percent`, with the whole interval.
-    ///
-    /// ```
-    /// use forkless_bench::compare::{Change, Comparison, Verdict};
-    /// let change = Change {
-    ///     suite: "spawn".into(),
-    ///     method: "posix_spawn".into(),
-    ///     metric: "wall".into(),
-    ///     unit: "us".into(),
-    ///     params: Default::default(),
-    ///     a: 90.0,
-    ///     b: 108.0,
-    ///     ratio: 1.2,
-    ///     ci95: [1.15, 1.25],
-    ///     comparison: Comparison::Restarts,
-    ///     verdict: Verdict::Slower,
-    /// };
-    /// assert!(change.is_regression(10.0) && !change.is_regression(20.0));
-    /// ```
     #[must_use]
     pub fn is_regression(&self, percent: f64) -> bool {
         let [low, high] = self.ci95;
@@ -179,24 +142,6 @@ fn higher_is_better(metric: &str) -> bool {
 }
 
 /// A result, and possibly the one method of it that is meant.
-///
-/// ```
-/// use forkless_bench::compare::{Side, compare};
-/// use forkless_bench::results::{Results, Row, Suite};
-/// let row = |method: &str, median| {
-///     let mut row = Row { method: method.into(), metric: "wall".into(), ..Row::default() };
-///     row.summary.median = median;
-///     row.samples = vec![median; 30];
-///     row.per_round = vec![1; 30];
-///     row
-/// };
-/// let rows = vec![row("vfork_exec", 60.0), row("posix_spawn", 90.0)];
-/// let mut results = Results::begin();
-/// results.suites.push(Suite { name: "spawn".into(), rows, ..Suite::default() });
-/// let side = |method| Side { results: &results, method: Some(method) };
-/// let changes = compare(&side("vfork_exec"), &side("posix_spawn"), false, 1);
-/// assert_eq!(changes[0].ratio, 1.5);
-/// ```
 #[derive(Debug, Clone)]
 pub struct Side<'a> {
     /// The file's content.
@@ -206,41 +151,16 @@ pub struct Side<'a> {
 }
 
 /// Whether a result's absolute figures are of another world: published, or taken in an emulator.
-///
-/// ```
-/// use forkless_bench::compare::is_of_another_world;
-/// use forkless_bench::store::Store;
-/// assert!(is_of_another_world(&Store::at("/nonexistent").load("published")?));
-/// # Ok::<(), forkless_bench::error::Error>(())
-/// ```
 #[must_use]
 pub fn is_of_another_world(results: &Results) -> bool {
     results.machine.os == "published" || results.machine.emulator.is_some()
 }
 
-/// Compares all rows that both sides have. Estimates are left out: they are no ground for a verdict. With `relative` every figure
-/// is taken relative to its own side's yardstick, as it always is where one side is of another world.
-///
-/// ```
-/// use forkless_bench::compare::{Side, Verdict, compare};
-/// use forkless_bench::results::{Results, Row, Suite};
-/// let run = |us: f64| {
-///     let mut row = Row { method: "forkless".into(), metric: "wall".into(), ..Row::default() };
-///     row.summary.median = us;
-///     row.samples = vec![us; 30];
-///     row.per_round = vec![1; 30];
-///     let mut results = Results::begin();
-///     results.suites.push(Suite { name: "spawn".into(), rows: vec![row], ..Suite::default() });
-///     results
-/// };
-/// let (before, after) = (run(60.0), run(66.0));
-/// let side = |results| Side { results, method: None };
-/// let changes = compare(&side(&before), &side(&after), false, 1);
-/// // 10 % more, but of two single runs on a machine that may have changed between them.
-/// assert_eq!(changes[0].verdict, Verdict::NoDifferenceShown);
-/// ```
+/// Compares all rows that both sides have. Estimates are left out: they are no ground for a
+/// verdict. With `relative` every figure is taken relative to its own side's yardstick, as it
+/// always is where one side is of another world.
 #[must_use]
-pub fn compare(a: &Side<'_>, b: &Side<'_>, relative: bool, seed: u64) -> Vec<Change> {
+pub fn compare(a: &Side<'_>, b: &Side<'_>, relative: bool, seed: u64, registry: Registry) -> Vec<Change> {
     let either = |is: fn(&Results) -> bool| is(a.results) || is(b.results);
     let by_yardstick = if either(|results| results.machine.os == "published") {
         Some(Comparison::Published)
@@ -261,9 +181,14 @@ pub fn compare(a: &Side<'_>, b: &Side<'_>, relative: bool, seed: u64) -> Vec<Cha
                     continue;
                 }
                 let change = match by_yardstick {
-                    Some(kind) => {
-                        relative::change(&suite.name, first, second, &suite.rows, &other.rows, kind)
-                    }
+                    Some(kind) => relative::change(
+                        registry.of(&suite.name),
+                        first,
+                        second,
+                        &suite.rows,
+                        &other.rows,
+                        kind,
+                    ),
                     None => Some(measured(first, second, same_run, seed)),
                 };
                 changes.extend(change.map(|change| Change { suite: suite.name.clone(), ..change }));
@@ -314,7 +239,7 @@ fn change(first: &Row, second: &Row) -> Change {
         ratio: second.summary.median / first.summary.median,
         ci95: [0.0; 2],
         comparison: Comparison::Published,
-        verdict: Verdict::None,
+        verdict: Difference::None,
     }
 }
 
@@ -339,18 +264,18 @@ fn measured(first: &Row, second: &Row, same_run: bool, seed: u64) -> Change {
     };
     if change.a == 0.0 || change.b == 0.0 {
         // Faults where there are none, times below the clock's grain: equal or not, but no ratio.
-        change.verdict = if change.a == change.b { Verdict::NoDifferenceShown } else { Verdict::None };
+        change.verdict = if change.a == change.b { Difference::NoDifferenceShown } else { Difference::None };
         return change;
     }
     let Some(ci95) = interval else { return change };
     change.ci95 = ci95;
     let better_below = !higher_is_better(&change.metric);
     change.verdict = match ci95 {
-        [low, _] if low > 1.0 && better_below => Verdict::Slower,
-        [low, _] if low > 1.0 => Verdict::Faster,
-        [_, high] if high < 1.0 && better_below => Verdict::Faster,
-        [_, high] if high < 1.0 => Verdict::Slower,
-        _ => Verdict::NoDifferenceShown,
+        [low, _] if low > 1.0 && better_below => Difference::Slower,
+        [low, _] if low > 1.0 => Difference::Faster,
+        [_, high] if high < 1.0 && better_below => Difference::Faster,
+        [_, high] if high < 1.0 => Difference::Slower,
+        _ => Difference::NoDifferenceShown,
     };
     change
 }
@@ -374,6 +299,7 @@ fn round_replicates(row: &Row, seed: u64) -> Replicates {
 mod tests {
     use super::*;
     use crate::results::{Metric, Series, Suite, rows};
+    use crate::suites::SUITES;
 
     const WALL: Metric = Metric { name: "wall", unit: "us", estimate: false };
 
@@ -396,7 +322,7 @@ mod tests {
 
     fn one(a: &Results, b: &Results) -> Change {
         let side = |results| Side { results, method: None };
-        compare(&side(a), &side(b), false, 1).pop().unwrap()
+        compare(&side(a), &side(b), false, 1, SUITES).pop().unwrap()
     }
 
     #[test]
@@ -404,17 +330,17 @@ mod tests {
         for salt in 0..40 {
             let change = one(&results(60.0, salt, 5), &results(60.0, salt + 100, 5));
             assert_eq!(change.comparison, Comparison::Restarts);
-            assert_eq!(change.verdict, Verdict::NoDifferenceShown, "{change:?}");
+            assert_eq!(change.verdict, Difference::NoDifferenceShown, "{change:?}");
         }
     }
 
     #[test]
     fn a_large_slowdown_is_a_regression_and_a_gain_is_not() {
         let slower = one(&results(60.0, 1, 5), &results(90.0, 2, 5));
-        assert_eq!(slower.verdict, Verdict::Slower);
+        assert_eq!(slower.verdict, Difference::Slower);
         assert!(slower.is_regression(20.0) && !slower.is_regression(60.0));
         let faster = one(&results(90.0, 1, 5), &results(60.0, 2, 5));
-        assert_eq!(faster.verdict, Verdict::Faster);
+        assert_eq!(faster.verdict, Difference::Faster);
         assert!(!faster.is_regression(0.0));
     }
 
@@ -422,7 +348,7 @@ mod tests {
     fn a_single_restart_is_said_and_asks_for_a_larger_difference() {
         let change = one(&results(60.0, 1, 1), &results(66.0, 2, 1));
         assert_eq!(change.comparison, Comparison::SingleRestart);
-        assert_eq!(change.verdict, Verdict::NoDifferenceShown);
+        assert_eq!(change.verdict, Difference::NoDifferenceShown);
     }
 
     #[test]
@@ -440,8 +366,8 @@ mod tests {
         add_yardstick(&mut real, 0.5);
         add_yardstick(&mut emulated, 0.25);
         let side = |results| Side { results, method: Some("m") };
-        let change = compare(&side(&real), &side(&emulated), false, 1).pop().unwrap();
-        assert_eq!((change.comparison, change.verdict), (Comparison::Emulated, Verdict::None));
+        let change = compare(&side(&real), &side(&emulated), false, 1, SUITES).pop().unwrap();
+        assert_eq!((change.comparison, change.verdict), (Comparison::Emulated, Difference::None));
         assert!((change.a - 2.0).abs() < 1e-9 && (change.b - 4.0).abs() < 1e-9, "{change:?}");
         assert!(!change.is_regression(0.0));
     }
@@ -450,10 +376,10 @@ mod tests {
     fn published_figures_are_compared_relative_to_their_yardstick() {
         let published = published();
         let side = |method| Side { results: &published, method: Some(method) };
-        let all = compare(&side("vfork_exec"), &side("system"), false, 1);
+        let all = compare(&side("vfork_exec"), &side("system"), false, 1, SUITES);
         let change = all.iter().find(|change| change.suite == "spawn").unwrap();
         assert!((change.b - 115.4 / 9.0).abs() < 1e-9);
-        assert_eq!(change.verdict, Verdict::None);
+        assert_eq!(change.verdict, Difference::None);
         assert!(!change.is_regression(0.0));
     }
 }

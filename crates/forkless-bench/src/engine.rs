@@ -1,9 +1,9 @@
-//! Runs several methods of doing the same thing so that they can be compared: in rounds, every method once a round, in
-//! an order drawn anew each round, after a warm-up. What disturbs the machine for a while then disturbs all methods
-//! alike.
+//! Runs several methods so that they can be compared. After a warm-up come rounds: in each, every
+//! method has one turn, in an order drawn anew. A disturbance of the machine that lasts a while
+//! then meets all methods alike.
 //!
-//! A method's turn is a few repetitions, the first of which is not counted: it finds the caches, the page tables and
-//! the branch predictors as another method left them.
+//! A method's turn is a few repetitions, the first of which is not counted: it finds the caches,
+//! the page tables and the branch predictors as another method left them.
 
 use std::time::{Duration, Instant};
 
@@ -15,9 +15,9 @@ use crate::error::Error;
 use crate::stats::bootstrap::Samples;
 
 /// Something to measure: it fills one or more series, the same ones every turn.
-pub(crate) trait Arm {
-    /// Repeats the work: `settle` times uncounted, then `counted` times, adding at least one value to every series of
-    /// `turn`.
+pub trait Arm {
+    /// Repeats the work: `settle` times uncounted, then `counted` times, adding at least one value
+    /// to every series of `turn`.
     ///
     /// # Errors
     /// Ends the whole run.
@@ -29,7 +29,7 @@ pub(crate) trait Arm {
 
 /// What one turn of an [`Arm`] gave.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Turn {
+pub struct Turn {
     series: Vec<Vec<f64>>,
 }
 
@@ -45,21 +45,14 @@ impl Turn {
     }
 
     /// Adds a value to a series.
-    pub(crate) fn add(&mut self, series: usize, value: f64) {
+    pub fn add(&mut self, series: usize, value: f64) {
         self.series[series].push(value);
     }
 }
 
 /// How long and how densely to measure.
-///
-/// ```
-/// use std::time::Duration;
-/// use forkless_bench::engine::Plan;
-/// let rough = Plan { runs: 200, time: Some(Duration::from_secs(5)), ..Plan::default() };
-/// assert_eq!((rough.per_turn, rough.seed), (5, 1));
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Plan {
+pub struct Schedule {
     /// Counted repetitions of a method fast enough to take all of its turns in full.
     pub runs: usize,
     /// Stop at the end of the first round after this time.
@@ -72,30 +65,13 @@ pub struct Plan {
     pub turn_budget: Duration,
 }
 
-impl Default for Plan {
-    fn default() -> Plan {
-        Plan { runs: 3000, time: None, seed: 1, per_turn: 5, turn_budget: Duration::from_millis(10) }
+impl Default for Schedule {
+    fn default() -> Schedule {
+        Schedule { runs: 3000, time: None, seed: 1, per_turn: 5, turn_budget: Duration::from_millis(10) }
     }
 }
 
 /// Told how a run goes.
-///
-/// ```
-/// use forkless_bench::engine::{Observer, Plan};
-/// use forkless_bench::spawn::{self, Method, Spec};
-/// struct Last(usize, usize);
-/// impl Observer for Last {
-///     fn progress(&mut self, done: usize, total: usize) {
-///         *self = Last(done, total);
-///     }
-///     fn note(&mut self, _text: &str) {}
-/// }
-/// let mut last = Last(0, 0);
-/// let plan = Plan { runs: 20, ..Plan::default() };
-/// spawn::run(&Spec { methods: vec![Method::PosixSpawn], plan, ..Spec::default() }, None, &mut last)?;
-/// assert!(last.0 > 0 && last.0 == last.1);
-/// # Ok::<(), forkless_bench::error::Error>(())
-/// ```
 pub trait Observer {
     /// `done` of `total` rounds are finished; the total may shrink when time runs out.
     fn progress(&mut self, done: usize, total: usize);
@@ -105,13 +81,6 @@ pub trait Observer {
 }
 
 /// An observer that ignores everything.
-///
-/// ```
-/// use forkless_bench::engine::{Observer, Silent};
-/// let observer: &mut dyn Observer = &mut Silent;
-/// observer.note("nobody hears this");
-/// assert_eq!(size_of::<Silent>(), 0);
-/// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silent;
 
@@ -122,12 +91,12 @@ impl Observer for Silent {
 
 /// What a run gave.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Outcome {
+pub struct Measured {
     /// For every arm, in the order given, its series.
     pub series: Vec<Vec<Samples>>,
     /// Rounds finished.
     pub rounds: usize,
-    /// Rounds the plan asked for.
+    /// Rounds the schedule asked for.
     pub planned: usize,
     /// Time all rounds took, warm-up excluded.
     pub elapsed: Duration,
@@ -137,12 +106,12 @@ pub(crate) struct Outcome {
 ///
 /// # Errors
 /// The first error of any arm; [`Error::Spec`] when nothing is to be measured.
-pub(crate) fn run(
+pub fn run(
     arms: &mut [Box<dyn Arm + '_>],
-    plan: &Plan,
+    schedule: &Schedule,
     observer: &mut dyn Observer,
-) -> Result<Outcome, Error> {
-    if arms.is_empty() || plan.runs == 0 || plan.per_turn == 0 {
+) -> Result<Measured, Error> {
+    if arms.is_empty() || schedule.runs == 0 || schedule.per_turn == 0 {
         return Err(Error::Spec(
             "nothing to measure: the filter leaves nothing, or no run was asked for".into(),
         ));
@@ -150,16 +119,16 @@ pub(crate) fn run(
     let mut turns: Vec<Turn> = arms.iter().map(|arm| Turn::with_series(arm.series())).collect();
     let mut paces = Vec::with_capacity(arms.len());
     for (arm, turn) in arms.iter_mut().zip(&mut turns) {
-        paces.push(warm_up(arm.as_mut(), turn, plan)?);
+        paces.push(warm_up(arm.as_mut(), turn, schedule)?);
     }
-    let planned = plan.runs.div_ceil(plan.per_turn).max(1);
-    let mut outcome = Outcome {
+    let planned = schedule.runs.div_ceil(schedule.per_turn).max(1);
+    let mut outcome = Measured {
         series: arms.iter().map(|arm| vec![Samples::default(); arm.series()]).collect(),
         rounds: 0,
         planned,
         elapsed: Duration::ZERO,
     };
-    let mut rng = Xoshiro256PlusPlus::seed_from_u64(plan.seed);
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(schedule.seed);
     let mut order: Vec<usize> = (0..arms.len()).collect();
     let start = Instant::now();
     observer.progress(0, planned);
@@ -174,7 +143,7 @@ pub(crate) fn run(
         }
         outcome.rounds = round + 1;
         observer.progress(round + 1, planned);
-        if plan.time.is_some_and(|limit| start.elapsed() >= limit) {
+        if schedule.time.is_some_and(|limit| start.elapsed() >= limit) {
             break;
         }
     }
@@ -183,10 +152,10 @@ pub(crate) fn run(
 }
 
 /// Uncounted and counted repetitions a turn for one arm, from its own pace.
-fn warm_up(arm: &mut dyn Arm, turn: &mut Turn, plan: &Plan) -> Result<(usize, usize), Error> {
+fn warm_up(arm: &mut dyn Arm, turn: &mut Turn, schedule: &Schedule) -> Result<(usize, usize), Error> {
     let mut pace = Duration::ZERO;
-    // The first repetition pays for first-touch faults and lazy binding, and speculative forks learn from the first three; the last one stands
-    // for the rest.
+    // The first repetition pays for first-touch faults and lazy binding, and speculative forks
+    // learn from the first three; the last one stands for the rest.
     for _ in 0..4 {
         let start = Instant::now();
         arm.turn(0, 1, turn)?;
@@ -194,13 +163,14 @@ fn warm_up(arm: &mut dyn Arm, turn: &mut Turn, plan: &Plan) -> Result<(usize, us
         for series in &mut turn.series {
             series.clear();
         }
-        if pace > plan.turn_budget * 10 {
+        if pace > schedule.turn_budget * 10 {
             break;
         }
     }
-    let fitting = plan.turn_budget.as_nanos() / pace.as_nanos().max(1);
-    let counted = usize::try_from(fitting).unwrap_or(usize::MAX).clamp(1, plan.per_turn);
-    // For a method that fills its turn with one repetition, what the others left behind no longer shows.
+    let fitting = schedule.turn_budget.as_nanos() / pace.as_nanos().max(1);
+    let counted = usize::try_from(fitting).unwrap_or(usize::MAX).clamp(1, schedule.per_turn);
+    // For a method that fills its turn with one repetition, what the others left behind no longer
+    // shows.
     let settle = usize::from(counted > 1);
     Ok((settle, counted))
 }
@@ -244,7 +214,7 @@ mod tests {
     fn every_method_has_one_turn_a_round_in_an_order_that_changes() {
         let log = Log::default();
         let mut arms = fakes(&[Duration::ZERO; 3], &log);
-        let outcome = run(&mut arms, &Plan { runs: 100, ..Plan::default() }, &mut Silent).unwrap();
+        let outcome = run(&mut arms, &Schedule { runs: 100, ..Schedule::default() }, &mut Silent).unwrap();
         assert_eq!((outcome.rounds, outcome.planned), (20, 20));
         assert_eq!(outcome.series[2][0].values.len(), 100);
         assert_eq!(outcome.series[2][1].rounds, vec![1; 20]);
@@ -264,7 +234,7 @@ mod tests {
         let order = |seed| {
             let log = Log::default();
             let mut arms = fakes(&[Duration::ZERO; 4], &log);
-            run(&mut arms, &Plan { runs: 50, seed, ..Plan::default() }, &mut Silent).unwrap();
+            run(&mut arms, &Schedule { runs: 50, seed, ..Schedule::default() }, &mut Silent).unwrap();
             let log = log.borrow().clone();
             log.into_iter().map(|entry| entry.0).collect::<Vec<_>>()
         };
@@ -276,7 +246,7 @@ mod tests {
     fn a_slow_method_takes_shorter_turns_and_no_settling_repetition() {
         let log = Log::default();
         let mut arms = fakes(&[Duration::ZERO, Duration::from_millis(11)], &log);
-        run(&mut arms, &Plan { runs: 10, ..Plan::default() }, &mut Silent).unwrap();
+        run(&mut arms, &Schedule { runs: 10, ..Schedule::default() }, &mut Silent).unwrap();
         let log = log.borrow();
         assert!(log.contains(&(0, 1, 5)));
         assert!(log[8..].iter().all(|entry| entry.0 == 0 || entry.1 == 0 && entry.2 == 1));
@@ -286,8 +256,9 @@ mod tests {
     fn time_ends_a_run_at_a_whole_round() {
         let log = Log::default();
         let mut arms = fakes(&[Duration::from_millis(2); 2], &log);
-        let plan = Plan { runs: 1_000_000, time: Some(Duration::from_millis(30)), ..Plan::default() };
-        let outcome = run(&mut arms, &plan, &mut Silent).unwrap();
+        let schedule =
+            Schedule { runs: 1_000_000, time: Some(Duration::from_millis(30)), ..Schedule::default() };
+        let outcome = run(&mut arms, &schedule, &mut Silent).unwrap();
         assert!(outcome.rounds < outcome.planned);
         assert_eq!(outcome.series[0][1].rounds.len(), outcome.rounds);
         assert_eq!(outcome.series[1][1].rounds.len(), outcome.rounds);
@@ -295,6 +266,6 @@ mod tests {
 
     #[test]
     fn nothing_to_measure_is_an_error() {
-        assert!(run(&mut [], &Plan::default(), &mut Silent).is_err());
+        assert!(run(&mut [], &Schedule::default(), &mut Silent).is_err());
     }
 }

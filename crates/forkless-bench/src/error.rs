@@ -1,16 +1,10 @@
-//! What can go wrong while a suite is set up or measured. Every variant says which step failed on what, and its
-//! message what to do next; nothing here is printed by the library.
+//! What can go wrong while a suite is set up or measured. Every variant names the step that failed
+//! and the thing it failed on; its message says what to do next. The library prints nothing.
 
 use std::fmt;
 use std::io;
 
 /// Why a suite could not be set up or measured.
-///
-/// ```
-/// use forkless_bench::error::Error;
-/// let error = Error::Child { method: "system".into(), outcome: "exited with 127".into() };
-/// assert!(error.to_string().starts_with("system: the child exited with 127"));
-/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -21,7 +15,8 @@ pub enum Error {
         /// The system's answer.
         source: io::Error,
     },
-    /// A measured child did not end as its program does; its time would be the time of something else.
+    /// A measured child did not end as its program does; its time would be the time of something
+    /// else.
     Child {
         /// The method that started it.
         method: String,
@@ -30,13 +25,14 @@ pub enum Error {
     },
     /// The specification asks for what cannot be: an unknown method, zero threads, no run at all.
     Spec(String),
-    /// The machine has not got what the specification asks for: memory, descriptors, a facility, a privilege.
+    /// The machine has not got what the specification asks for: memory, descriptors, a facility, a
+    /// privilege.
     Missing(String),
 }
 
 impl Error {
     /// Wraps the calling thread's `errno`.
-    pub(crate) fn last_os(step: impl Into<String>) -> Error {
+    pub fn last_os(step: impl Into<String>) -> Error {
         Error::Os { step: step.into(), source: io::Error::last_os_error() }
     }
 
@@ -46,13 +42,13 @@ impl Error {
     }
 
     /// Wraps an `io::Error`; made for `map_err`.
-    pub(crate) fn io(step: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
+    pub fn io(step: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
         let step = step.into();
         move |source| Error::Os { step, source }
     }
 
     /// Judges a wait status: only a child that exited with 0 did what was timed.
-    pub(crate) fn check_status(method: &str, status: i32) -> Result<(), Error> {
+    pub fn check_status(method: &str, status: i32) -> Result<(), Error> {
         if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0 {
             return Ok(());
         }

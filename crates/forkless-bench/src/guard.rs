@@ -1,13 +1,14 @@
 //! A process that undoes what a measurement changed, even when the measuring process is killed.
 //!
-//! Signal handlers and destructors do not run on SIGKILL or an abort. So every lasting change (a temporary directory, a
-//! system setting) is first announced to a separate process over a pipe; when the pipe closes, for whatever reason, that
-//! process undoes the announced changes in reverse order and exits. Undoing is idempotent: a change already undone by its
-//! owner costs nothing. A pipe that closes without a word means that the measuring process was interrupted or killed; the guard is
-//! then the only one left to say so.
+//! Signal handlers and destructors do not run on SIGKILL or an abort. So every lasting change (a
+//! temporary directory, a system setting) is first announced to a separate process over a pipe.
+//! When the pipe closes, for whatever reason, that process undoes the announced changes in reverse
+//! order and exits. Undoing is idempotent: a change already undone by its owner costs nothing. A
+//! pipe that closes without a word means that the measuring process was interrupted or killed; the
+//! guard is then the only one left to say so.
 //!
-//! This library cannot know how to start itself as a program; the caller gives a [`Command`] whose program calls
-//! [`serve`] on its standard input.
+//! This library cannot know how to start itself as a program; the caller gives a [`Command`] whose
+//! program calls [`serve`] on its standard input.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -24,24 +25,19 @@ const WRITE: u8 = b'w';
 const RUN: u8 = b'x';
 /// No change: the measuring process ends by itself.
 const DONE: u8 = b'd';
-#[cfg(target_os = "linux")]
-const LOOP: u8 = b'l';
-#[cfg(target_os = "linux")]
-const VOLUME: u8 = b'v';
 
-/// The measuring process's end: announces changes. Dropping it has them undone and waits until they are.
-///
-/// ```
-/// use std::process::Command;
-/// use forkless_bench::guard::Guard;
-/// // A program that calls `serve`; cat listens as well, and undoes nothing.
-/// let mut command = Command::new("sh");
-/// command.args(["-c", "cat >/dev/null"]);
-/// let mut guard = Guard::start(command)?;
-/// guard.run_at_end(&["true".as_ref()])?;
-/// drop(guard); // waits for it
-/// # Ok::<(), forkless_bench::error::Error>(())
-/// ```
+/// A change that only its suite knows how to undo: announced with one word, the name of the thing
+/// changed, and undone by the function in the guarding process. [`serve`] is given all there are.
+#[derive(Debug, Clone, Copy)]
+pub struct Undo {
+    /// Tells it from the others and from the guard's own: `r`, `w`, `x` and `d` are taken.
+    pub kind: u8,
+    /// Undoes it; must be fine where that has been done already.
+    pub undo: fn(&OsStr) -> io::Result<()>,
+}
+
+/// The measuring process's end: announces changes. Dropping it has them undone and waits until they
+/// are.
 #[derive(Debug)]
 pub struct Guard {
     child: Child,
@@ -49,25 +45,18 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Starts the guarding process in a process group of its own, so that Ctrl-C on the terminal reaches the measuring
-    /// process and not the one that cleans up after it.
+    /// Starts the guarding process in a process group of its own, so that Ctrl-C on the terminal
+    /// reaches the measuring process and not the one that cleans up after it.
     ///
     /// # Errors
     /// When the program cannot be started; then nothing may be changed that would need undoing.
-    ///
-    /// ```
-    /// use std::process::Command;
-    /// use forkless_bench::guard::Guard;
-    /// let error = Guard::start(Command::new("/nonexistent/forkless")).unwrap_err();
-    /// assert!(error.to_string().contains("/nonexistent/forkless"));
-    /// ```
     pub fn start(mut command: Command) -> Result<Guard, Error> {
         let step =
             format!("start the process that restores settings ({})", command.get_program().to_string_lossy());
         let mut child = command
             .stdin(Stdio::piped())
-            // It prints nothing there, and must not hold open what readers of the results wait for the end of; /dev/null
-            // would do if everybody could open it everywhere.
+            // It prints nothing there, and must not hold open what readers of the results wait for
+            // the end of; /dev/null would do if everybody could open it everywhere.
             .stdout(io::stderr())
             .process_group(0)
             .spawn()
@@ -80,11 +69,12 @@ impl Guard {
     ///
     /// # Errors
     /// When the guarding process is gone.
-    pub(crate) fn remove_directory(&mut self, path: &Path) -> Result<(), Error> {
+    pub fn remove_directory(&mut self, path: &Path) -> Result<(), Error> {
         self.announce(REMOVE, &[path.as_os_str().as_bytes()])
     }
 
-    /// Announces a setting (a file under `/sys` or `/proc/sys`) to be set back to `value`. Call it before the change.
+    /// Announces a setting (a file under `/sys` or `/proc/sys`) to be set back to `value`. Call it
+    /// before the change.
     ///
     /// # Errors
     /// When the guarding process is gone.
@@ -92,45 +82,27 @@ impl Guard {
         self.announce(WRITE, &[path.as_os_str().as_bytes(), value.as_bytes()])
     }
 
-    /// Announces a command to be run: a device to be detached, a target to be removed. It is run without a shell.
+    /// Announces a command to be run: a device to be detached, a target to be removed. It is run
+    /// without a shell.
     ///
     /// # Errors
     /// When the guarding process is gone.
-    ///
-    /// ```
-    /// # use std::process::Command;
-    /// # use forkless_bench::guard::{self, Guard};
-    /// # let heard = std::env::temp_dir().join(format!("forkless-run-at-end-{}", std::process::id()));
-    /// # let mut command = Command::new("sh");
-    /// # command.args(["-c", "cat > \"$0\""]).arg(&heard);
-    /// let mut guard = Guard::start(command)?;
-    /// guard.run_at_end(&["echo".as_ref(), "undone".as_ref()])?;
-    /// drop(guard);
-    /// # let said = guard::serve(std::fs::File::open(&heard).unwrap());
-    /// # std::fs::remove_file(heard).unwrap();
-    /// assert!(said.is_empty(), "{said:?}");
-    /// # Ok::<(), forkless_bench::error::Error>(())
-    /// ```
     pub fn run_at_end(&mut self, arguments: &[&OsStr]) -> Result<(), Error> {
         let fields: Vec<&[u8]> = arguments.iter().map(|argument| argument.as_bytes()).collect();
         self.announce(RUN, &fields)
     }
 
-    /// Announces a loop device that was added, to be removed again once it is detached.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn remove_loop_device(&mut self, number: u32) -> Result<(), Error> {
-        self.announce(LOOP, &[number.to_string().as_bytes()])
-    }
-
-    /// Announces a device-mapper volume to be removed.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn remove_volume(&mut self, name: &str) -> Result<(), Error> {
-        self.announce(VOLUME, &[name.as_bytes()])
+    /// Announces a change that a registered suite knows how to undo. Call it before the change.
+    ///
+    /// # Errors
+    /// When the guarding process is gone.
+    pub fn undo_at_end(&mut self, how: &Undo, thing: &OsStr) -> Result<(), Error> {
+        self.announce(how.kind, &[thing.as_bytes()])
     }
 
     fn announce(&mut self, kind: u8, fields: &[&[u8]]) -> Result<(), Error> {
-        // One write below PIPE_BUF: a kill cannot leave half an announcement that reads as another one, since the
-        // record carries its length.
+        // One write below PIPE_BUF: a kill cannot leave half an announcement that reads as another
+        // one, since the record carries its length.
         let mut record = vec![kind, u8::try_from(fields.len()).unwrap_or(u8::MAX)];
         for field in fields {
             let length = u32::try_from(field.len()).unwrap_or(u32::MAX);
@@ -144,23 +116,20 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // Whoever is not told says that there was an interruption, and is right about that if the pipe is broken.
+        // Whoever is not told says that there was an interruption, and is right about that if the
+        // pipe is broken.
         let _ = self.announce(DONE, &[]);
         drop(self.pipe.take());
         let _ = self.child.wait();
     }
 }
 
-/// The guarding process: reads announcements until the other end is gone, then undoes them, last first. Returns what there is to
-/// say about it, in sentences: what could not be undone, and that the other end went without a word. The caller prints them and must
-/// bear it when nobody is there to read: the terminal may be gone, too.
-///
-/// ```
-/// let said = forkless_bench::guard::serve(std::io::empty());
-/// assert_eq!(said, ["interrupted: nothing is kept"]);
-/// ```
+/// The guarding process: reads announcements until the other end is gone, then undoes them, last
+/// first. Returns what there is to say about it, in sentences: what could not be undone, and that
+/// the other end went without a word. The caller prints them and must bear it when nobody is there
+/// to read: the terminal may be gone, too.
 #[must_use]
-pub fn serve(mut input: impl Read) -> Vec<String> {
+pub fn serve(mut input: impl Read, undos: &[Undo]) -> Vec<String> {
     let mut changes = Vec::new();
     let mut done = false;
     while let Ok(change) = read_change(&mut input) {
@@ -173,7 +142,7 @@ pub fn serve(mut input: impl Read) -> Vec<String> {
     let changed = !changes.is_empty();
     let mut said = Vec::new();
     for (kind, fields) in changes.into_iter().rev() {
-        if let Err(error) = undo(kind, &fields) {
+        if let Err(error) = undo(kind, &fields, undos) {
             let what =
                 fields.first().map_or_else(String::new, |field| String::from_utf8_lossy(field).into_owned());
             said.push(format!("could not undo the change to {what}: {error}"));
@@ -201,7 +170,7 @@ fn read_change(input: &mut impl Read) -> io::Result<(u8, Vec<Vec<u8>>)> {
     Ok((head[0], fields))
 }
 
-fn undo(kind: u8, fields: &[Vec<u8>]) -> io::Result<()> {
+fn undo(kind: u8, fields: &[Vec<u8>], undos: &[Undo]) -> io::Result<()> {
     let path = |index: usize| fields.get(index).map(|field| Path::new(OsStr::from_bytes(field)));
     match (kind, path(0), fields.get(1)) {
         (REMOVE, Some(path), _) => match fs::remove_dir_all(path) {
@@ -209,18 +178,10 @@ fn undo(kind: u8, fields: &[Vec<u8>]) -> io::Result<()> {
             other => other,
         },
         (WRITE, Some(path), Some(value)) => fs::OpenOptions::new().write(true).open(path)?.write_all(value),
-        #[cfg(target_os = "linux")]
-        (LOOP, Some(number), _) => {
-            let number = number.to_str().and_then(|number| number.parse().ok());
-            crate::suites::blockwrite::remove_loop_device(number.ok_or(io::ErrorKind::InvalidData)?)
-        }
-        #[cfg(target_os = "linux")]
-        (VOLUME, Some(name), _) => {
-            crate::suites::blockwrite::mapper::remove(name.to_str().ok_or(io::ErrorKind::InvalidData)?)
-        }
         (RUN, Some(program), _) => {
             let arguments = fields.iter().skip(1).map(|field| OsStr::from_bytes(field));
-            // The command may find its work already done; its own complaint about that is not one of ours.
+            // The command may find its work already done; its own complaint about that is not one
+            // of ours.
             Command::new(program)
                 .args(arguments)
                 .stderr(Stdio::null())
@@ -228,7 +189,11 @@ fn undo(kind: u8, fields: &[Vec<u8>]) -> io::Result<()> {
                 .status()
                 .map(drop)
         }
-        _ => Err(io::Error::from(io::ErrorKind::InvalidData)),
+        (_, Some(thing), _) => match undos.iter().find(|known| known.kind == kind) {
+            Some(known) => (known.undo)(thing.as_os_str()),
+            None => Err(io::ErrorKind::InvalidData.into()),
+        },
+        _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }
 
@@ -253,7 +218,8 @@ mod tests {
         fs::write(&setting, "changed").unwrap();
         let kept = directory.with_extension("kept");
         let path = |path: &Path| path.as_os_str().as_bytes().to_vec();
-        // First announced, last undone: the setting inside the directory is written before the directory goes.
+        // First announced, last undone: the setting inside the directory is written before the
+        // directory goes.
         let copy = directory.with_extension("copy");
         let mut input = record(REMOVE, &[&path(&directory)]);
         input.extend(record(RUN, &[b"/bin/cp", &path(&setting), &path(&copy)]));
@@ -261,7 +227,7 @@ mod tests {
         let torn = record(WRITE, &[&path(&kept), b"x"]);
         input.extend(&torn[..torn.len() - 1]);
         assert_eq!(
-            serve(&input[..]),
+            serve(&input[..], &[]),
             ["interrupted: nothing is kept, and what had been changed is as it was"]
         );
         assert_eq!(fs::read_to_string(&copy).unwrap(), "restored");
@@ -272,9 +238,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_undone_is_named_and_a_good_end_is_silent() {
-        let said = serve(&record(WRITE, &[b"/nonexistent/setting", b"x"])[..]);
+        let said = serve(&record(WRITE, &[b"/nonexistent/setting", b"x"])[..], &[]);
         assert!(said[0].contains("/nonexistent/setting"), "{said:?}");
         assert_eq!(said[1..], ["interrupted: nothing is kept"]);
-        assert!(serve(&record(DONE, &[])[..]).is_empty());
+        assert!(serve(&record(DONE, &[])[..], &[]).is_empty());
     }
 }

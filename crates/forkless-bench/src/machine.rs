@@ -1,5 +1,6 @@
-//! The record of the machine a result was measured on: enough to tell two machines apart and to judge whether this
-//! one was quiet, nothing that identifies its user. A field the system does not tell is `None`, never a guess.
+//! The record of the machine a result was measured on: enough to tell two machines apart and to
+//! judge whether this one was quiet, nothing that identifies its user. A field the system does not
+//! tell is `None`, never a guess.
 
 #![expect(unsafe_code, reason = "sysconf, uname, geteuid and gnu_get_libc_version are C functions")]
 
@@ -31,17 +32,10 @@ struct Told {
 }
 
 /// What a result says about where and in which state it was measured.
-///
-/// ```
-/// use forkless_bench::machine::Machine;
-/// let machine = Machine::observe();
-/// let back: Machine = serde_json::from_str(&serde_json::to_string(&machine)?)?;
-/// assert_eq!(back, machine);
-/// # Ok::<(), serde_json::Error>(())
-/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Sixteen hexadecimal digits that change with processor, processor count, memory size, kernel or C library.
+    /// Sixteen hexadecimal digits that change with processor, processor count, memory size, kernel
+    /// or C library.
     pub fingerprint: String,
     /// `uname -s`.
     pub os: String,
@@ -80,12 +74,6 @@ pub struct Machine {
 
 impl Machine {
     /// Looks at the machine now.
-    ///
-    /// ```
-    /// let machine = forkless_bench::machine::Machine::observe();
-    /// assert!(machine.cpus >= 1);
-    /// assert_eq!(machine.fingerprint.len(), 16);
-    /// ```
     #[must_use]
     pub fn observe() -> Machine {
         let uname = uname();
@@ -114,11 +102,6 @@ impl Machine {
     }
 
     /// Every field as a name and a printable value, in the order of the structure.
-    ///
-    /// ```
-    /// let lines = forkless_bench::machine::Machine::observe().lines();
-    /// assert!(lines.iter().any(|(name, value)| *name == "page size" && value.parse::<u64>().is_ok()));
-    /// ```
     #[must_use]
     pub fn lines(&self) -> Vec<(&'static str, String)> {
         fn or_unknown<T: ToString>(value: Option<T>) -> String {
@@ -145,7 +128,8 @@ impl Machine {
     }
 
     fn compute_fingerprint(&self) -> String {
-        // FNV-1a: the fingerprint names files and must stay the same across versions, which std's hasher does not promise.
+        // FNV-1a: the fingerprint names files and must stay the same across versions, which std's
+        // hasher does not promise.
         let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
         let cpus = self.cpus.to_string();
         let memory = self.memory_total.unwrap_or(0).to_string();
@@ -161,14 +145,14 @@ impl Machine {
 
 /// Whether this process's effective user is root.
 #[cfg(target_os = "linux")]
-pub(crate) fn is_root() -> bool {
+pub fn is_root() -> bool {
     // SAFETY: no arguments, cannot fail.
     unsafe { libc::geteuid() == 0 }
 }
 
 /// The base page size in bytes.
 #[must_use]
-pub(crate) fn page_size() -> u64 {
+pub fn page_size() -> u64 {
     // SAFETY: sysconf reads a constant of the system and has no preconditions.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     u64::try_from(size).unwrap_or(4096)

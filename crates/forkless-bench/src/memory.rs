@@ -1,5 +1,6 @@
-//! How much memory a measurement may take: what the system says is available, further limited by every control group
-//! this process is in. Asking first is what keeps a memory sweep from driving a machine into its out-of-memory killer.
+//! How much memory a measurement may take: what the system says is available, further limited by
+//! every control group this process is in. Asking first is what keeps a memory sweep from driving a
+//! machine into its out-of-memory killer.
 
 use crate::error::Error;
 
@@ -13,7 +14,8 @@ mod system;
 /// Left to the rest of the system, whatever is asked for.
 const RESERVE: u64 = 256 << 20;
 
-/// Bytes that can be allocated and touched now without pushing others out; `None` where the system does not tell.
+/// Bytes that can be allocated and touched now without pushing others out; `None` where the system
+/// does not tell.
 #[must_use]
 pub(crate) fn available() -> Option<u64> {
     system::available()
@@ -23,7 +25,7 @@ pub(crate) fn available() -> Option<u64> {
 ///
 /// # Errors
 /// [`Error::Missing`], naming what is wanted, what there is, and the largest size that would pass.
-pub(crate) fn require(wanted: u64) -> Result<(), Error> {
+pub fn require(wanted: u64) -> Result<(), Error> {
     let largest = largest_safe();
     if wanted <= largest {
         return Ok(());
@@ -37,15 +39,10 @@ pub(crate) fn require(wanted: u64) -> Result<(), Error> {
 }
 
 /// The most that `require` grants now; no limit where the system does not tell.
-///
-/// ```
-/// let bytes = forkless_bench::memory::largest_safe();
-/// println!("a sweep may go up to {} MiB", bytes >> 20);
-/// assert!(bytes < 1 << 60 || bytes == u64::MAX, "known, or no limit");
-/// ```
 #[must_use]
 pub fn largest_safe() -> u64 {
-    // A 32nd of the memory goes into page tables of the parent and of forked children, and into the harness.
+    // A 32nd of the memory goes into page tables of the parent and of forked children, and into the
+    // harness.
     available().map_or(u64::MAX, |bytes| bytes.saturating_sub(RESERVE) / 32 * 31)
 }
 

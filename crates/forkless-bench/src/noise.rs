@@ -1,5 +1,6 @@
-//! How quiet the machine was while something was measured: time stolen by a hypervisor, processor time used by others,
-//! and how far a figure wandered between the beginning and the end. A noisy run says so.
+//! How quiet the machine was during a measurement: time stolen by a hypervisor, processor time used
+//! by other processes, and how far a figure wandered from the beginning to the end. A noisy run
+//! says so.
 
 use std::fs;
 
@@ -10,18 +11,14 @@ use crate::stats::bootstrap::Samples;
 use crate::stats::{Summary, median};
 
 /// What disturbed a measurement. A field the system does not tell is `None`.
-///
-/// ```
-/// let noise = forkless_bench::results::Noise { steal_percent: Some(2.5), ..Default::default() };
-/// assert_eq!(serde_json::to_value(&noise).unwrap()["steal_percent"], 2.5);
-/// ```
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Noise {
     /// Percentage of all processor time that a hypervisor gave to others.
     pub steal_percent: Option<f64>,
     /// Percentage of all processor time used by processes that are not part of the measurement.
     pub others_percent: Option<f64>,
-    /// Percentage by which the most stable method's median differed between the first and the last half.
+    /// Percentage by which the most stable method's median differed between the first and the last
+    /// half.
     pub drift_percent: Option<f64>,
     /// Relative interquartile range of the most stable method, in percent: the grain of this run.
     pub spread_percent: Option<f64>,
@@ -42,7 +39,7 @@ impl Noise {
 
     /// Sentences about what is beyond the usual; none when the machine was quiet.
     #[must_use]
-    pub(crate) fn warnings(&self) -> Vec<String> {
+    pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         let mut warn = |value: Option<f64>, limit: f64, text: &str| {
             if let Some(value) = value.filter(|&value| value > limit) {
@@ -67,7 +64,7 @@ impl Noise {
 
 /// A snapshot to measure noise from.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Watch {
+pub struct Watch {
     system: Option<SystemTime>,
     own: CpuTime,
 }
@@ -75,13 +72,14 @@ pub(crate) struct Watch {
 impl Watch {
     /// Starts watching.
     #[must_use]
-    pub(crate) fn start() -> Watch {
+    pub fn start() -> Watch {
         Watch { system: SystemTime::read(), own: CpuTime::of_self_and_children() }
     }
 
-    /// What disturbed the machine since the start. `series` are the samples of one metric, one set a method.
+    /// What disturbed the machine since the start. `series` are the samples of one metric, one set
+    /// a method.
     #[must_use]
-    pub(crate) fn finish<'a>(self, series: impl IntoIterator<Item = &'a Samples>) -> Noise {
+    pub fn finish<'a>(self, series: impl IntoIterator<Item = &'a Samples>) -> Noise {
         let own = CpuTime::of_self_and_children().since(self.own).total() / 1e6;
         let mut noise = Noise::default();
         if let (Some(before), Some(after)) = (self.system, SystemTime::read()) {
@@ -124,8 +122,8 @@ impl SystemTime {
     }
 
     fn parse(stat: &str) -> Option<SystemTime> {
-        // proc_stat(5): user nice system idle iowait irq softirq steal guest guest_nice, in ticks of 1/100 s; guest time is
-        // part of user time.
+        // proc_stat(5): user nice system idle iowait irq softirq steal guest guest_nice, in ticks
+        // of 1/100 s; guest time is part of user time.
         let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
         let seconds: Vec<f64> =
             line.split_whitespace().filter_map(|word| Some(word.parse::<f64>().ok()? / 100.0)).collect();

@@ -1,4 +1,5 @@
-//! The kinds of pages that can stand behind a parent's memory, and what must be set up before the kernel gives them.
+//! The kinds of pages that can stand behind a parent's memory, and what must be set up before the
+//! kernel gives them.
 
 use std::fmt;
 use std::fs;
@@ -10,23 +11,19 @@ use crate::guard::Guard;
 use crate::settings::Changed;
 
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";
-/// Writing to it has the kernel move what can be moved together (Documentation/admin-guide/sysctl/vm.rst).
+/// Writing to it has the kernel move what can be moved together
+/// (Documentation/admin-guide/sysctl/vm.rst).
 const COMPACT: &str = "/proc/sys/vm/compact_memory";
 
 /// Which pages back the parent's memory.
-///
-/// ```
-/// use forkless_bench::pages::Pages;
-/// assert_eq!("thp-2m".parse::<Pages>()?, Pages::Thp(2048));
-/// assert_eq!(Pages::Thp(2048).to_string(), "thp-2m");
-/// # Ok::<(), forkless_bench::error::Error>(())
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, PartialOrd, Ord)]
 pub enum Pages {
-    /// The base page size, 4 KiB on x86-64: transparent huge pages are declined with `MADV_NOHUGEPAGE`.
+    /// The base page size, 4 KiB on x86-64: transparent huge pages are declined with
+    /// `MADV_NOHUGEPAGE`.
     #[default]
     Base,
-    /// Transparent huge pages of this many KiB: 2048 the classic ones, smaller the multi-size ones (Linux 6.8).
+    /// Transparent huge pages of this many KiB: 2048 the classic ones, smaller the multi-size ones
+    /// (Linux 6.8).
     Thp(u64),
     /// Pages of this many KiB from a hugetlb pool.
     Hugetlb(u64),
@@ -42,12 +39,8 @@ impl Pages {
         }
     }
 
-    /// Every kind this kernel offers, smallest pages first; what of it may be used is another question.
-    ///
-    /// ```
-    /// use forkless_bench::pages::Pages;
-    /// assert_eq!(Pages::offered()[0], Pages::Base);
-    /// ```
+    /// Every kind this kernel offers, smallest pages first; what of it may be used is another
+    /// question.
     #[must_use]
     pub fn offered() -> Vec<Pages> {
         let mut kinds = vec![Pages::Base];
@@ -60,8 +53,9 @@ impl Pages {
         kinds
     }
 
-    /// Has the kernel give pages of this kind for `bytes` of memory that asks for them, until the result is dropped.
-    pub(crate) fn enable(self, bytes: u64, mut guard: Option<&mut Guard>) -> Result<Enabled, Error> {
+    /// Has the kernel give pages of this kind for `bytes` of memory that asks for them, until the
+    /// result is dropped.
+    pub fn enable(self, bytes: u64, mut guard: Option<&mut Guard>) -> Result<Enabled, Error> {
         let offered = Pages::offered();
         if !offered.contains(&self) {
             let offered: Vec<String> = offered.iter().map(ToString::to_string).collect();
@@ -87,7 +81,8 @@ impl Pages {
                     set(path, "madvise")?;
                 }
                 for size in thp_sizes() {
-                    // The kernel takes the largest size allowed that fits; only the wanted one may be allowed.
+                    // The kernel takes the largest size allowed that fits; only the wanted one may
+                    // be allowed.
                     let value = if size == wanted { "madvise" } else { "never" };
                     let path = format!("{THP}/hugepages-{size}kB/enabled");
                     let text = fs::read_to_string(&path).unwrap_or_default();
@@ -111,7 +106,8 @@ impl Pages {
                     let total = (number("nr_hugepages") + needed - free()).to_string();
                     let pool = PathBuf::from(format!("{pool}/nr_hugepages"));
                     let changed = Changed::set(&pool, &total, guard)?;
-                    // The kernel gives as many as it finds and says nothing. Free memory may be there, but in smaller pieces.
+                    // The kernel gives as many as it finds and says nothing. Free memory may be
+                    // there, but in smaller pieces.
                     if free() < needed
                         && let Some(changed) = &changed
                     {
@@ -137,14 +133,15 @@ impl Pages {
 
 /// Settings that make a kind of pages available; dropping it restores them.
 #[derive(Debug)]
-pub(crate) struct Enabled {
+pub struct Enabled {
     _settings: Vec<Changed>,
     /// What was done to the machine beside settings, to be said with the results.
-    pub(crate) note: Option<String>,
+    pub note: Option<String>,
 }
 
-/// The sizes in KiB in which anonymous memory can have transparent huge pages. Some directories are of shared memory alone
-/// (8 KiB on x86-64: `shmem_enabled` without `enabled`; mm/huge_memory.c, `thpsize_create`).
+/// The sizes in KiB in which anonymous memory can have transparent huge pages. Some directories are
+/// of shared memory alone (8 KiB on x86-64: `shmem_enabled` without `enabled`; mm/huge_memory.c,
+/// `thpsize_create`).
 fn thp_sizes() -> Vec<u64> {
     let mut sizes = sizes(THP);
     sizes.retain(|size| PathBuf::from(format!("{THP}/hugepages-{size}kB/enabled")).exists());

@@ -1,5 +1,6 @@
-//! The burden a measured parent carries: memory it has written, descriptors it holds open. Threads are the business of
-//! the suite that uses them. Everything is given back when the value is dropped.
+//! The burden a measured parent carries: memory it has written, descriptors it holds open. Threads
+//! are the business of the suite that uses them. Everything is given back when the value is
+//! dropped.
 
 #![expect(unsafe_code, reason = "mmap, madvise and rlimits")]
 
@@ -19,16 +20,12 @@ mod system;
 #[path = "parent/elsewhere.rs"]
 mod system;
 
-/// Binds what calls it to the given processors: the thread, on FreeBSD the process; the threads it will start, and all children.
+/// Binds what calls it to the given processors: the thread, on FreeBSD the process; the threads it
+/// will start, and all children.
 ///
 /// # Errors
-/// [`Error::Missing`] when none of them exists or may be used, and on macOS, which binds nothing; [`Error::Spec`] for a number that
-/// no processor can have.
-///
-/// ```
-/// use forkless_bench::{error::Error, parent::pin};
-/// assert!(matches!(pin(&[1 << 20]), Err(Error::Spec(_) | Error::Missing(_))));
-/// ```
+/// [`Error::Missing`] when none of them exists or may be used, and on macOS, which binds nothing;
+/// [`Error::Spec`] for a number that no processor can have.
 pub fn pin(cpus: &[usize]) -> Result<(), Error> {
     system::pin(cpus)
 }
@@ -46,7 +43,7 @@ fn cannot_run_on(cpus: &[usize]) -> Error {
 
 /// Written anonymous private memory.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub struct Memory {
     start: NonNull<u8>,
     length: usize,
     mapped: usize,
@@ -71,7 +68,7 @@ impl Memory {
     ///
     /// # Errors
     /// When the address space or the commit limit does not allow it.
-    pub(crate) fn mapped(bytes: u64, pages: Pages) -> Result<Memory, Error> {
+    pub fn mapped(bytes: u64, pages: Pages) -> Result<Memory, Error> {
         let too_large = || Error::Spec(format!("{bytes} bytes do not fit this machine's address space"));
         // Zero bytes cannot be mapped; a page stands for none.
         let length = usize::try_from(bytes.max(1)).map_err(|_| too_large())?;
@@ -79,14 +76,16 @@ impl Memory {
         let unit = usize::try_from(pages.size()).map_err(|_| too_large())?.max(2 << 20);
         let length = length.checked_next_multiple_of(unit).ok_or_else(too_large)?;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | system::map_flags(pages)?;
-        // SAFETY: a new private anonymous mapping at an address the kernel chooses touches no existing memory.
+        // SAFETY: a new private anonymous mapping at an address the kernel chooses touches no
+        // existing memory.
         let start = unsafe {
             libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
         };
         if start == libc::MAP_FAILED {
             let error = std::io::Error::last_os_error();
             let what = format!("map {} MiB of {pages} pages", bytes >> 20);
-            // A limit that is not among those asked for beforehand (`ulimit -v`), or vm.overcommit_memory.
+            // A limit that is not among those asked for beforehand (`ulimit -v`), or
+            // vm.overcommit_memory.
             return Err(match error.raw_os_error() {
                 Some(libc::ENOMEM) => {
                     Error::Missing(format!("cannot {what}: {error}: ask for less, or raise the limit"))
@@ -106,34 +105,34 @@ impl Memory {
 
     /// The first byte.
     #[must_use]
-    pub(crate) fn start(&self) -> NonNull<u8> {
+    pub fn start(&self) -> NonNull<u8> {
         self.start
     }
 
     /// Bytes asked for.
     #[must_use]
-    pub(crate) fn len(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.length
     }
 
-    /// Bytes of this mapping that huge pages of the PMD size back now, transparent or from a pool; `None` where the system
-    /// (`/proc/self/smaps` on Linux) does not tell.
+    /// Bytes of this mapping that huge pages of the PMD size back now, transparent or from a pool;
+    /// `None` where the system (`/proc/self/smaps` on Linux) does not tell.
     #[must_use]
-    pub(crate) fn huge_bytes(&self) -> Option<u64> {
+    pub fn huge_bytes(&self) -> Option<u64> {
         let first = self.start.as_ptr() as u64;
         system::huge_bytes(first, first + self.mapped as u64)
     }
 
     /// Writes one byte to every base page of the first `bytes`.
-    pub(crate) fn touch(&mut self, bytes: usize) {
+    pub fn touch(&mut self, bytes: usize) {
         let step = usize::try_from(page_size()).unwrap_or(4096);
         self.write((0..bytes.min(self.length)).step_by(step), 1);
     }
 
-    /// Writes one byte to every base page of `parts` equal parts, a page of each in turn: so the pages of all parts lie alike in
-    /// physical memory.
+    /// Writes one byte to every base page of `parts` equal parts, a page of each in turn: so the
+    /// pages of all parts lie alike in physical memory.
     #[cfg(target_os = "linux")]
-    pub(crate) fn touch_in_turns(&mut self, parts: usize) {
+    pub fn touch_in_turns(&mut self, parts: usize) {
         let step = usize::try_from(page_size()).unwrap_or(4096);
         let part = self.length / parts / step * step;
         self.write((0..part).step_by(step).flat_map(|page| (0..parts).map(move |one| one * part + page)), 1);
@@ -144,7 +143,7 @@ impl Memory {
     /// # Errors
     /// When the kernel does not know `MADV_DONTFORK`.
     #[cfg(target_os = "linux")]
-    pub(crate) fn fork_only(&mut self, bytes: usize) -> Result<(), Error> {
+    pub fn fork_only(&mut self, bytes: usize) -> Result<(), Error> {
         let bytes = bytes.min(self.mapped);
         // SAFETY: the range is this value's own mapping; only what becomes of it in a fork changes.
         let whole = unsafe { libc::madvise(self.start.as_ptr().cast(), self.mapped, libc::MADV_DOFORK) };
@@ -156,7 +155,7 @@ impl Memory {
     }
 
     /// Writes `value` to one byte of every `stride`-th base page.
-    pub(crate) fn write_every(&mut self, stride: u64, value: u8) {
+    pub fn write_every(&mut self, stride: u64, value: u8) {
         let step = usize::try_from(stride.saturating_mul(page_size())).unwrap_or(usize::MAX);
         self.write((0..self.length).step_by(step.max(1)), value);
     }
@@ -166,14 +165,14 @@ impl Memory {
             debug_assert!(offset < self.length);
             // SAFETY: callers give offsets below the mapping's length.
             let byte = unsafe { self.start.add(offset) };
-            // SAFETY: the byte is inside a writable mapping that nothing else refers to. Volatile, for the compiler
-            // would otherwise see that nobody reads it.
+            // SAFETY: the byte is inside a writable mapping that nothing else refers to. Volatile,
+            // for the compiler would otherwise see that nobody reads it.
             unsafe { byte.write_volatile(value) };
         }
     }
 
-    /// Has the kernel gather the memory into huge pages again; the milliseconds it took, or `None` where it cannot
-    /// (`MADV_COLLAPSE`, Linux 6.1).
+    /// Has the kernel gather the memory into huge pages again; the milliseconds it took, or `None`
+    /// where it cannot (`MADV_COLLAPSE`, Linux 6.1).
     pub(crate) fn collapse(&self) -> Option<f64> {
         let start = std::time::Instant::now();
         // SAFETY: the range is this value's own mapping.
@@ -198,8 +197,8 @@ pub(crate) struct Descriptors {
 }
 
 impl Descriptors {
-    /// Opens `/dev/null` until `count` descriptors are open, those of the program included, raising the soft limit if
-    /// the hard one allows.
+    /// Opens `/dev/null` until `count` descriptors are open, those of the program included, raising
+    /// the soft limit if the hard one allows.
     ///
     /// # Errors
     /// [`Error::Missing`] when the hard limit on descriptors is lower.
@@ -266,7 +265,8 @@ impl Drop for RaisedLimit {
 mod tests {
     use super::*;
 
-    /// Pages of this mapping that are in memory. Not the process's resident size: other tests allocate and free beside this one.
+    /// Pages of this mapping that are in memory. Not the process's resident size: other tests
+    /// allocate and free beside this one.
     fn resident(memory: &Memory) -> usize {
         let mut pages = vec![0_u8; memory.mapped.div_ceil(usize::try_from(page_size()).unwrap())];
         let start = memory.start.as_ptr().cast();

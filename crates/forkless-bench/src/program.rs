@@ -1,8 +1,9 @@
-//! The programs that measured children run. The usual one is a static ELF file of under 300 bytes assembled here, so
-//! that a measurement needs no compiler and what is timed is process creation, not the start of a C library: it calls
-//! `_exit(0)` at once, or writes one line first. Its file lives in a private directory that goes away with
-//! `Program`, or with the [guard](crate::guard) if this process is killed. Such files are for Linux: elsewhere children
-//! run the system's `/usr/bin/true`, and results name it.
+//! The programs that measured children run. The usual child is a static ELF file of under 300
+//! bytes, assembled here. A measurement then needs no compiler, and times process creation, not the
+//! start of a C library. The child calls `_exit(0)` at once, or writes one line first. Its file
+//! lives in a private directory that goes away with `Program`, or with the [guard](crate::guard) if
+//! this process is killed. Such files are for Linux: elsewhere children run the system's
+//! `/usr/bin/true`, and results name it.
 
 use std::ffi::{CString, OsStr};
 use std::fs;
@@ -24,26 +25,15 @@ mod assembled;
 mod image;
 
 /// Which program the children run.
-///
-/// ```
-/// use forkless_bench::engine::{Plan, Silent};
-/// use forkless_bench::program::Kind;
-/// use forkless_bench::spawn::{self, Method, Spec};
-/// let spec = Spec {
-///     methods: vec![Method::PosixSpawn],
-///     child: Kind::File("/nonexistent/program".into()),
-///     plan: Plan { runs: 20, ..Plan::default() },
-///     ..Spec::default()
-/// };
-/// assert!(spawn::run(&spec, None, &mut Silent).is_err());
-/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     /// A tiny static program that exits at once; `/usr/bin/true` on other systems than Linux.
     Exit,
-    /// A tiny static program that writes `Hello, world!` and a newline to its standard output, then exits; on Linux only.
+    /// A tiny static program that writes `Hello, world!` and a newline to its standard output, then
+    /// exits; on Linux only.
     Write,
-    /// A program of the system, usually dynamically linked, e.g. `/bin/true`; run without arguments, it must exit with 0.
+    /// A program of the system, usually dynamically linked, e.g. `/bin/true`; run without
+    /// arguments, it must exit with 0.
     File(PathBuf),
 }
 
@@ -61,7 +51,7 @@ impl Kind {
 
 /// A program ready to be started; removes what it created when dropped.
 #[derive(Debug)]
-pub(crate) struct Program {
+pub struct Program {
     path: CString,
     command: CString,
     writes: bool,
@@ -69,13 +59,13 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Finds or writes the program and runs it once, so that a program that cannot be started is an error here and not
-    /// in the middle of a measurement.
+    /// Finds or writes the program and runs it once, so that a program that cannot be started is an
+    /// error here and not in the middle of a measurement.
     ///
     /// # Errors
-    /// When no directory among `$TMPDIR`, `$XDG_RUNTIME_DIR`, `/dev/shm`, `/tmp` and `/var/tmp` takes an executable
-    /// file, or the program does not exit with 0.
-    pub(crate) fn prepare(kind: &Kind, guard: Option<&mut Guard>) -> Result<Program, Error> {
+    /// When no directory among `$TMPDIR`, `$XDG_RUNTIME_DIR`, `/dev/shm`, `/tmp` and `/var/tmp`
+    /// takes an executable file, or the program does not exit with 0.
+    pub fn prepare(kind: &Kind, guard: Option<&mut Guard>) -> Result<Program, Error> {
         match kind {
             Kind::File(path) => Program::of_the_system(path.clone()),
             Kind::Exit | Kind::Write => Program::assemble(kind, guard),
@@ -90,7 +80,7 @@ impl Program {
 
     /// The absolute path.
     #[must_use]
-    pub(crate) fn path(&self) -> &CString {
+    pub fn path(&self) -> &CString {
         &self.path
     }
 
@@ -108,7 +98,7 @@ impl Program {
 
     /// The path for `std`'s interfaces.
     #[must_use]
-    pub(crate) fn os_path(&self) -> &OsStr {
+    pub fn os_path(&self) -> &OsStr {
         OsStr::from_bytes(self.path.as_bytes())
     }
 
@@ -126,7 +116,8 @@ impl Program {
         let mut command: Vec<u8> = if bytes.iter().all(plain) {
             bytes.to_vec()
         } else {
-            // The noshell rivals refuse every special character but quotes, so quoting is all that may be used.
+            // The noshell rivals refuse every special character but quotes, so quoting is all that
+            // may be used.
             [b"'", bytes, b"'"].concat()
         };
         if bytes.contains(&b'\'') {
@@ -140,8 +131,8 @@ impl Program {
 
     fn try_run(&self, arguments: &[&str]) -> Result<(), Error> {
         let path = self.os_path();
-        // A child that another thread forked while the file was open for writing holds it open until it execs; so long
-        // the kernel refuses with ETXTBSY.
+        // A child that another thread forked while the file was open for writing holds it open
+        // until it execs; so long the kernel refuses with ETXTBSY.
         let busy = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ExecutableFileBusy;
         // An input of its own, which ends at once: not everybody may open /dev/null everywhere.
         let run = || Command::new(path).args(arguments).stdin(Stdio::piped()).output();
@@ -154,7 +145,8 @@ impl Program {
             output = run();
         }
         let name = Path::new(path).display();
-        // Whoever asked for a program of the system can ask for another one; those made here are the machine's to run.
+        // Whoever asked for a program of the system can ask for another one; those made here are
+        // the machine's to run.
         let wrong =
             |text: String| if self.directory.is_none() { Error::Spec(text) } else { Error::Missing(text) };
         let output =

@@ -1,8 +1,9 @@
-//! The figures of the five write-ups that this project reproduces, as their authors measured them on machines of their time. They
-//! are here and nowhere else: [`compare`](crate::compare) makes a result of the tables.
-//! Shapes are to be compared, not seconds.
+//! The figures of the five write-ups that this project reproduces, as their authors measured them
+//! on machines of their time. They are here and nowhere else: [`compare`](crate::compare) makes a
+//! result of the tables. Shapes are to be compared, not seconds.
 
-/// E1: milliseconds of one pass over 100,000 pages, the first after a fork, and the first after `system` in Ruby 2.1.
+/// E1: milliseconds of one pass over 100,000 pages, the first after a fork, and the first after
+/// `system` in Ruby 2.1.
 pub mod cow {
     /// A pass that nothing disturbs.
     pub const PASS_MS: f64 = 7.0;
@@ -17,8 +18,9 @@ pub mod cow {
 }
 
 /// E2: a series of six articles of May 2014 on the cost of system calls, system by system
-/// (<https://flying-foozy.hatenablog.com/entry/20140527/1401186984> is the last, with a summary): part 1 has fork and execve, part 2
-/// vfork, part 3 fstat. What the others have of lstat, getpid, gettimeofday, time and umask is not known here.
+/// (<https://flying-foozy.hatenablog.com/entry/20140527/1401186984> is the last, with a summary):
+/// part 1 has fork and execve, part 2 vfork, part 3 fstat. What the others have of lstat, getpid,
+/// gettimeofday, time and umask is not known here.
 pub mod calls {
     /// How often calls that make or execute a process were made.
     pub const REPETITIONS: u64 = 0x1_0000;
@@ -40,7 +42,7 @@ pub mod calls {
     /// Seconds of one call on each system; `None` where they are not known.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "numbers of calls")]
-    pub(crate) fn one(call: &str) -> Option<[f64; 3]> {
+    pub fn one(call: &str) -> Option<[f64; 3]> {
         let (_, repetitions, seconds) = SECONDS.iter().find(|known| known.0 == call)?;
         Some(seconds.map(|seconds| seconds / *repetitions as f64))
     }
@@ -93,7 +95,8 @@ pub mod spawn {
     ];
     /// Runs behind each row of [`BY_METHOD`].
     pub const RUNS: u32 = 60_000;
-    /// Method, and seconds of parent and children: user, system, total. A parent of 200 MB, half of it written.
+    /// Method, and seconds of parent and children: user, system, total. A parent of 200 MB, half of
+    /// it written.
     pub const BY_METHOD: [(&str, [f64; 3]); 11] = [
         ("vfork_exec", [7.4, 1.6, 9.0]),
         ("noshell_clone_compat1", [7.7, 2.1, 9.7]),

@@ -1,32 +1,27 @@
-//! Results for readers: a table for the terminal, GitHub-flavoured Markdown, CSV. One line of a table is one method
-//! under one set of parameters; its columns are the metrics.
+//! Results for readers: a table for the terminal, GitHub-flavoured Markdown, CSV. One line of a
+//! table is one method under one set of parameters; its columns are the metrics.
 
 use std::fmt::Write as _;
 
-use crate::results::{Results, Row, Suite};
+use crate::registry::Registry;
+use crate::results::{Results, Suite};
 
 mod grid;
 mod limits;
 
 pub use self::grid::Grid;
-pub(crate) use self::grid::{Style, number, param};
+pub use self::grid::number;
+pub(crate) use self::grid::{Style, param};
 use self::grid::{table, varying_params};
 pub(crate) use self::limits::limits;
 
 /// Tables for a terminal of the given width, each under its suite's name and followed by its notes.
-///
-/// ```
-/// use forkless_bench::results::{Results, Row, Suite};
-/// let row = Row { method: "forkless".into(), metric: "wall".into(), unit: "us".into(), ..Row::default() };
-/// let mut results = Results::begin();
-/// results.suites.push(Suite { name: "spawn".into(), rows: vec![row], ..Suite::default() });
-/// assert!(forkless_bench::render::terminal(&results, 80).contains("forkless"));
-/// ```
 #[must_use]
-pub fn terminal(results: &Results, width: u16) -> String {
+pub fn terminal(results: &Results, width: u16, registry: Registry) -> String {
     let mut text = String::new();
     for suite in &results.suites {
-        let mut grid = Grid::of(suite, Style::Short);
+        let registered = registry.of(&suite.name);
+        let mut grid = Grid::of(suite, registered.columns, Style::Short);
         let left_out = grid.narrow(width);
         let _ = writeln!(text, "{}\n{}\n{}", title(suite), table(&grid, width), legend(suite));
         if !left_out.is_empty() {
@@ -41,52 +36,16 @@ pub fn terminal(results: &Results, width: u16) -> String {
             let _ = writeln!(text, "{:<name$}  {bounds} {}", one.name, one.unit);
         }
         if !suite.checks.is_empty() {
-            let _ = writeln!(text, "\nlimits\n{}", table(&Grid::of_checks(suite), width));
+            let _ = writeln!(text, "\nfigures and their evidence\n{}", table(&Grid::of_checks(suite), width));
         }
-        text.push_str(&bars(suite));
+        if let Some(picture) = registered.picture {
+            text.push_str(&picture(suite));
+        }
         for limit in limits(suite) {
             let _ = writeln!(text, "limited by {limit}");
         }
         for note in &suite.notes {
             let _ = writeln!(text, "note: {note}");
-        }
-    }
-    text
-}
-
-/// The published picture of the `cow` suite: one `*` a millisecond for the first pass after the child, between the passes
-/// before and after it. Empty for other suites.
-#[must_use]
-pub(crate) fn bars(suite: &Suite) -> String {
-    let mut text = String::new();
-    if suite.name != "cow" {
-        return text;
-    }
-    text.push_str("\npass before, first pass after the child, later passes; one * a millisecond\n");
-    let named = |row: &Row| {
-        let word = |name: &str| row.params.get(name).map(ToString::to_string).unwrap_or_default();
-        format!("{} ({}), {}", row.method, word("child"), word("pages"))
-    };
-    let firsts = || suite.rows.iter().filter(|row| row.metric == "first");
-    let width = firsts().map(|row| named(row).len()).max().unwrap_or(0);
-    for row in firsts() {
-        let same = |metric: &str| {
-            let found = suite.rows.iter().find(|other| {
-                other.method == row.method && other.params == row.params && other.metric == metric
-            });
-            found.map_or(0.0, |row| row.summary.median)
-        };
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "clamped to a line's length"
-        )]
-        let stars = |milliseconds: f64| "*".repeat(milliseconds.clamp(0.0, 100.0).round() as usize);
-        let name = named(row);
-        for (label, value) in [(name.as_str(), same("before")), ("", row.summary.median), ("", same("after"))]
-        {
-            let _ =
-                writeln!(text, "{}", format!("{label:<width$} {value:>8.2} ms {}", stars(value)).trim_end());
         }
     }
     text
@@ -122,28 +81,20 @@ pub(crate) fn legend(suite: &Suite) -> String {
     )
 }
 
-/// GitHub-flavoured Markdown: a heading, a table and the notes for each suite, the machine at the end.
-///
-/// ```
-/// use forkless_bench::results::{Results, Row, Suite};
-/// let row = Row { method: "forkless".into(), metric: "wall".into(), unit: "us".into(), ..Row::default() };
-/// let mut results = Results::begin();
-/// results.suites.push(Suite { name: "spawn".into(), rows: vec![row], ..Suite::default() });
-/// let text = forkless_bench::render::markdown(&results);
-/// assert!(text.starts_with("### spawn") && text.contains("| forkless |"), "{text}");
-/// ```
+/// GitHub-flavoured Markdown: a heading, a table and the notes for each suite, the machine at the
+/// end.
 #[must_use]
-pub fn markdown(results: &Results) -> String {
+pub fn markdown(results: &Results, registry: Registry) -> String {
     let mut text = String::new();
     for suite in &results.suites {
         let _ = writeln!(text, "### {}\n", title(suite));
-        text.push_str(&Grid::of(suite, Style::Bounds).to_markdown());
+        text.push_str(&Grid::of(suite, registry.of(&suite.name).columns, Style::Bounds).to_markdown());
         let _ = writeln!(text, "\n{}\n", legend(suite));
         if !suite.fits.is_empty() {
             let _ = writeln!(text, "Fitted to the memory used:\n\n{}", Grid::of_fits(suite).to_markdown());
         }
         if !suite.checks.is_empty() {
-            let _ = writeln!(text, "Limits:\n\n{}", Grid::of_checks(suite).to_markdown());
+            let _ = writeln!(text, "Figures and their evidence:\n\n{}", Grid::of_checks(suite).to_markdown());
         }
         let limits = limits(suite);
         for limit in &limits {
@@ -167,15 +118,6 @@ pub fn markdown(results: &Results) -> String {
 }
 
 /// One line a row, without the samples; parameters as `name=value` pairs in one field.
-///
-/// ```
-/// use forkless_bench::results::{Results, Row, Suite};
-/// let row = Row { method: "forkless".into(), metric: "wall".into(), unit: "us".into(), ..Row::default() };
-/// let mut results = Results::begin();
-/// results.suites.push(Suite { name: "spawn".into(), rows: vec![row], ..Suite::default() });
-/// let text = forkless_bench::render::csv(&results);
-/// assert!(text.lines().nth(1).is_some_and(|line| line.starts_with("spawn,forkless,,wall,us,false,0,")));
-/// ```
 #[must_use]
 pub fn csv(results: &Results) -> String {
     let mut text = String::from(
@@ -229,25 +171,27 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::engine::{Plan, Silent};
+    use crate::engine::{Schedule, Silent};
+    use crate::registry::Columns;
     use crate::spawn::{self, Method, Spec};
+    use crate::suites::SUITES;
 
     fn results() -> Results {
-        let plan = Plan { runs: 10, ..Plan::default() };
+        let schedule = Schedule { runs: 10, ..Schedule::default() };
         let methods = vec![Method::VforkExec, Method::System];
-        let suite = spawn::run(&Spec { methods, plan, ..Spec::default() }, None, &mut Silent).unwrap();
+        let suite = spawn::run(&Spec { methods, schedule, ..Spec::default() }, None, &mut Silent).unwrap();
         Results { suites: vec![suite], ..Results::begin() }
     }
 
     #[test]
     fn every_form_names_every_method_and_stays_rectangular() {
         let results = results();
-        let grid = Grid::of(&results.suites[0], Style::Short);
+        let grid = Grid::of(&results.suites[0], Columns::Metrics { all: true }, Style::Short);
         assert_eq!(grid.lines.len(), 2);
         assert!(grid.lines.iter().all(|line| line.len() == grid.heads.len()));
-        assert!(terminal(&results, 120).contains("vfork_exec"));
+        assert!(terminal(&results, 120, SUITES).contains("vfork_exec"));
 
-        let markdown = markdown(&results);
+        let markdown = markdown(&results, SUITES);
         let bars: BTreeSet<usize> = markdown
             .lines()
             .filter(|line| line.starts_with('|'))

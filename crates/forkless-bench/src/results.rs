@@ -1,7 +1,6 @@
-//! What a run gives: typed results, and their JSON form, whose schema is named in every file (`forkless.bench/1`) and
-//! described in `docs/`.
+//! What a run gives: typed results, and their JSON form, whose schema is named in every file
+//! (`forkless.bench/1`) and described in `docs/`.
 
-use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -9,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::check::Check;
 use crate::machine::Machine;
 pub use crate::noise::Noise;
+pub use crate::params::{Param, Params};
 use crate::stats::bootstrap::{Replicates, Resampler, Samples, within_rounds};
 pub use crate::stats::{Histogram, Summary};
 
@@ -19,14 +19,6 @@ pub const SCHEMA: &str = "forkless.bench/1";
 const RESAMPLES: usize = 2000;
 
 /// Everything one invocation measured.
-///
-/// ```
-/// use forkless_bench::results::Results;
-/// let results = Results::begin();
-/// let back: Results = serde_json::from_str(&results.to_json())?;
-/// assert_eq!(back, results);
-/// # Ok::<(), serde_json::Error>(())
-/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Results {
     /// [`SCHEMA`].
@@ -43,12 +35,6 @@ pub struct Results {
 
 impl Results {
     /// Results that begin now, on this machine, without suites.
-    ///
-    /// ```
-    /// use forkless_bench::results::{Results, SCHEMA};
-    /// let results = Results::begin();
-    /// assert!(results.schema == SCHEMA && results.suites.is_empty());
-    /// ```
     #[must_use]
     pub fn begin() -> Results {
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -62,12 +48,6 @@ impl Results {
     }
 
     /// The results as one JSON object.
-    ///
-    /// ```
-    /// use forkless_bench::results::Results;
-    /// let json: serde_json::Value = serde_json::from_str(&Results::begin().to_json()).unwrap();
-    /// assert_eq!(json["schema"], "forkless.bench/1");
-    /// ```
     #[must_use]
     pub fn to_json(&self) -> String {
         // Serialising plain structures, strings and numbers into a string cannot fail.
@@ -75,42 +55,7 @@ impl Results {
     }
 }
 
-/// A parameter's value: a number (bytes, a count) or a word.
-///
-/// ```
-/// use forkless_bench::results::Param;
-/// assert_eq!(serde_json::from_str::<Param>("4096").unwrap(), Param::Number(4096));
-/// assert_eq!(serde_json::from_str::<Param>("\"thp-2m\"").unwrap(), Param::Word("thp-2m".into()));
-/// ```
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Param {
-    /// A size in bytes, a count, a share in percent.
-    Number(u64),
-    /// A name.
-    Word(String),
-}
-
-impl std::fmt::Display for Param {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Param::Number(number) => number.fmt(f),
-            Param::Word(word) => word.fmt(f),
-        }
-    }
-}
-
-/// Parameters of a row, by name.
-pub type Params = BTreeMap<String, Param>;
-
 /// One suite's rows and what is to be known about how they were taken.
-///
-/// ```
-/// use forkless_bench::results::Suite;
-/// let suite = Suite { name: "spawn".into(), ..Suite::default() };
-/// // What is empty is left out.
-/// assert!(serde_json::to_value(&suite).unwrap().get("fits").is_none());
-/// ```
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Suite {
     /// `spawn`, `memory`, ...
@@ -135,21 +80,14 @@ pub struct Suite {
     /// Figures computed from several rows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub derived: Vec<Derived>,
-    /// Limits that figures are held to.
+    /// Figures with their evidence.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<Check>,
 }
 
 impl Suite {
-    /// One suite of the rows of several runs of it under different parameters: rounds and seconds add up, the noise is the
-    /// worst of them. A default suite for none.
-    ///
-    /// ```
-    /// use forkless_bench::results::Suite;
-    /// let part = Suite { name: "spawn".into(), rounds: 20, notes: vec!["no strace".into()], ..Suite::default() };
-    /// let joined = Suite::join(vec![part.clone(), part]);
-    /// assert_eq!((joined.rounds, joined.notes.len()), (40, 1));
-    /// ```
+    /// One suite of the rows of several runs of it under different parameters: rounds and seconds
+    /// add up, the noise is the worst of them. A default suite for none.
     #[must_use]
     pub fn join(suites: Vec<Suite>) -> Suite {
         let mut suites = suites.into_iter();
@@ -168,7 +106,7 @@ impl Suite {
     }
 
     /// Adds notes that are not there yet.
-    pub(crate) fn take_notes(&mut self, notes: Vec<String>) {
+    pub fn take_notes(&mut self, notes: Vec<String>) {
         for note in notes {
             if !self.notes.contains(&note) {
                 self.notes.push(note);
@@ -178,13 +116,6 @@ impl Suite {
 }
 
 /// A figure computed from the medians of several rows of one interleaved run.
-///
-/// ```
-/// use forkless_bench::results::Derived;
-/// let text = r#"{"name": "localtime, TZ unset / set", "unit": "times", "value": 10.2, "ci95": [9.9, 10.4]}"#;
-/// assert_eq!(serde_json::from_str::<Derived>(text)?.unit, "times");
-/// # Ok::<(), serde_json::Error>(())
-/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Derived {
     /// What of what.
@@ -198,16 +129,6 @@ pub struct Derived {
 }
 
 /// Time as a constant and a growth with memory.
-///
-/// ```
-/// use forkless_bench::results::Fit;
-/// let fit: Fit = serde_json::from_str(
-///     r#"{"method": "fork_exec", "pages": "base", "metric": "wall", "constant_us": 130.0, "r2": 0.999,
-///         "constant_us_ci95": [120.0, 140.0], "per_gib_ms": 8.1, "per_gib_ms_ci95": [8.0, 8.2]}"#,
-/// )?;
-/// assert!(fit.constant_us + 1000.0 * 4.0 * fit.per_gib_ms > 32_000.0, "microseconds at 4 GiB");
-/// # Ok::<(), serde_json::Error>(())
-/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fit {
     /// What was measured.
@@ -229,14 +150,6 @@ pub struct Fit {
 }
 
 /// One method's figures for one metric.
-///
-/// ```
-/// use forkless_bench::results::Row;
-/// let mut row = Row { method: "forkless".into(), metric: "wall".into(), ..Row::default() };
-/// row.summary.median = 60.5;
-/// // The statistics stand beside the names.
-/// assert_eq!(serde_json::to_value(&row).unwrap()["median"], 60.5);
-/// ```
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Row {
     /// What was measured.
@@ -275,22 +188,12 @@ pub struct Row {
 impl Row {
     /// The samples with their grouping.
     #[must_use]
-    pub(crate) fn grouped(&self) -> Samples {
+    pub fn grouped(&self) -> Samples {
         Samples { values: self.samples.clone(), rounds: self.per_round.clone() }
     }
 }
 
 /// Two methods of one interleaved run against each other.
-///
-/// ```
-/// use forkless_bench::results::Ratio;
-/// let ratio: Ratio = serde_json::from_str(
-///     r#"{"to": "vfork_exec", "value": 1.43, "ci95": [1.4, 1.46], "within_rounds": 1.44,
-///         "within_rounds_ci95": [1.43, 1.45]}"#,
-/// )?;
-/// assert!(ratio.within_rounds_ci95[0] > 1.0, "slower than vfork_exec");
-/// # Ok::<(), serde_json::Error>(())
-/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
     /// The method in the denominator.
@@ -307,7 +210,7 @@ pub struct Ratio {
 
 /// A metric: name, unit, and whether it is an estimate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Metric {
+pub struct Metric {
     /// Name in the results.
     pub name: &'static str,
     /// Unit in the results.
@@ -318,7 +221,7 @@ pub(crate) struct Metric {
 
 /// A series on its way to become a row.
 #[derive(Debug, Clone)]
-pub(crate) struct Series {
+pub struct Series {
     /// See [`Row::method`].
     pub method: String,
     /// See [`Row::params`].
@@ -331,10 +234,10 @@ pub(crate) struct Series {
     pub samples: Samples,
 }
 
-/// Makes rows of series taken in one interleaved run. Each is compared with the series of the same metric and parameters whose
-/// method is `baseline`, with draws common to all.
+/// Makes rows of series taken in one interleaved run. Each is compared with the series of the same
+/// metric and parameters whose method is `baseline`, with draws common to all.
 #[must_use]
-pub(crate) fn rows(series: Vec<Series>, baseline: Option<&str>, seed: u64) -> Vec<Row> {
+pub fn rows(series: Vec<Series>, baseline: Option<&str>, seed: u64) -> Vec<Row> {
     let resampler = Resampler::new(series.iter().map(|one| &one.samples), RESAMPLES, seed);
     let replicates: Vec<Replicates> = series.iter().map(|one| resampler.medians(&one.samples)).collect();
     let base = |of: &Series| {
@@ -386,104 +289,6 @@ pub(crate) fn rows(series: Vec<Series>, baseline: Option<&str>, seed: u64) -> Ve
         .collect()
 }
 
-/// Puts the results of several restarts of the same run together: one row for each that all have, its samples one restart
-/// after the other. `None` for no results.
-///
-/// ```
-/// use forkless_bench::results::{Results, Row, Suite, merge};
-/// let restart = |us: f64| {
-///     let row = Row { metric: "wall".into(), samples: vec![us; 3], per_round: vec![1; 3], ..Row::default() };
-///     let mut results = Results::begin();
-///     results.suites.push(Suite { name: "spawn".into(), rows: vec![row], ..Suite::default() });
-///     results
-/// };
-/// let merged = merge(vec![restart(60.0), restart(66.0)]).unwrap();
-/// let row = &merged.suites[0].rows[0];
-/// assert_eq!((row.samples.len(), &row.restarts[..]), (6, &[3, 3][..]));
-/// ```
-#[must_use]
-pub fn merge(parts: Vec<Results>) -> Option<Results> {
-    let mut parts = parts.into_iter();
-    let mut merged = parts.next()?;
-    let rest: Vec<Results> = parts.collect();
-    for (index, suite) in merged.suites.iter_mut().enumerate() {
-        let others: Vec<&Suite> = rest.iter().filter_map(|part| part.suites.get(index)).collect();
-        let baseline = suite.rows.iter().find_map(|row| Some(row.ratio.as_ref()?.to.clone()));
-        let mut series = Vec::new();
-        let mut restarts = Vec::new();
-        for row in std::mem::take(&mut suite.rows) {
-            let mut samples = row.grouped();
-            let mut counts = vec![count(&row.per_round)];
-            for other in &others {
-                let same = |found: &&Row| {
-                    (&found.method, &found.params, &found.metric) == (&row.method, &row.params, &row.metric)
-                };
-                if let Some(found) = other.rows.iter().find(same) {
-                    samples.values.extend(&found.samples);
-                    samples.rounds.extend(&found.per_round);
-                    counts.push(count(&found.per_round));
-                }
-            }
-            restarts.push((counts, row.unit, row.metric, row.estimate));
-            let metric = Metric { name: "", unit: "", estimate: row.estimate };
-            series.push(Series { method: row.method, params: row.params, metric, limit: row.limit, samples });
-        }
-        suite.rows = merged_rows(series, restarts, baseline.as_deref(), suite.seed);
-        for other in others {
-            suite.rounds += other.rounds;
-            suite.seconds += other.seconds;
-            suite.noise = suite.noise.worst(&other.noise);
-            suite.take_notes(other.notes.clone());
-            merge_derived(&mut suite.derived, &other.derived);
-        }
-        if !suite.fits.is_empty() {
-            suite.fits = crate::suites::memory::fits(&suite.rows, suite.seed);
-        }
-        for one in &mut suite.derived {
-            // The sum of one value from each restart that had it: the mean.
-            one.value /= f64::from(u32::try_from(1 + rest.len()).unwrap_or(1));
-        }
-    }
-    Some(merged)
-}
-
-/// Adds up the figures of restarts; the interval becomes the hull of theirs, for restarts differ by more than rounds do.
-fn merge_derived(into: &mut Vec<Derived>, others: &[Derived]) {
-    into.retain_mut(|one| {
-        let Some(other) = others.iter().find(|other| other.name == one.name) else { return false };
-        one.value += other.value;
-        one.ci95 = [one.ci95[0].min(other.ci95[0]), one.ci95[1].max(other.ci95[1])];
-        true
-    });
-}
-
-fn count(per_round: &[u32]) -> u32 {
-    u32::try_from(per_round.len()).unwrap_or(u32::MAX)
-}
-
-/// [`rows`] for metrics known only by name: they are taken one metric at a time.
-fn merged_rows(
-    series: Vec<Series>,
-    names: Vec<(Vec<u32>, String, String, bool)>,
-    baseline: Option<&str>,
-    seed: u64,
-) -> Vec<Row> {
-    let mut order: Vec<(usize, Row)> = Vec::new();
-    let mut metrics: Vec<&String> = names.iter().map(|(_, _, metric, _)| metric).collect();
-    metrics.sort();
-    metrics.dedup();
-    for metric in metrics {
-        let indices: Vec<usize> = (0..names.len()).filter(|&index| names[index].2 == *metric).collect();
-        let group = indices.iter().map(|&index| series[index].clone()).collect();
-        for (index, mut row) in indices.into_iter().zip(rows(group, baseline, seed)) {
-            (row.restarts, row.unit, row.metric, row.estimate) = names[index].clone();
-            order.push((index, row));
-        }
-    }
-    order.sort_by_key(|(index, _)| *index);
-    order.into_iter().map(|(_, row)| row).collect()
-}
-
 /// Six significant digits: more than any clock here gives, and half the bytes in a file.
 #[expect(clippy::cast_possible_truncation, reason = "the exponent of a timing is between -12 and 12")]
 fn six_digits(value: f64) -> f64 {
@@ -519,23 +324,6 @@ mod tests {
         assert!((ratio.value - 3.0).abs() < 1e-9);
         assert!(ratio.ci95[0] <= 3.0 + 1e-9 && 3.0 <= ratio.ci95[1] + 1e-9);
         assert!(rows[1].ci95[0] <= rows[1].summary.median && rows[1].summary.median <= rows[1].ci95[1]);
-    }
-
-    #[test]
-    fn restarts_are_merged_and_remembered() {
-        let part = |scale| {
-            let all =
-                rows(vec![series("vfork_exec", scale), series("system", 2.0 * scale)], Some("vfork_exec"), 1);
-            let suite = Suite { name: "spawn".into(), rows: all, ..Suite::default() };
-            Results { suites: vec![suite], ..Results::begin() }
-        };
-        let merged = merge(vec![part(1.0), part(1.1), part(1.2)]).unwrap();
-        let row = &merged.suites[0].rows[1];
-        assert_eq!((row.method.as_str(), row.metric.as_str(), row.unit.as_str()), ("system", "wall", "us"));
-        assert_eq!(row.restarts, [60, 60, 60]);
-        assert_eq!(row.samples.len(), 180);
-        assert!((row.ratio.as_ref().unwrap().within_rounds - 2.0).abs() < 1e-6);
-        assert!(merge(vec![]).is_none());
     }
 
     #[test]

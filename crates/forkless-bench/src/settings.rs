@@ -1,5 +1,6 @@
-//! System settings changed for the length of a measurement. The guard hears of each before it happens, and each is set
-//! back when its value is dropped, so a setting returns to what it was after success, error, panic and kill alike.
+//! System settings changed for the length of a measurement. The guard is told of each change before
+//! it happens, and the setting is restored when its value is dropped. So a setting returns to its
+//! old value after success, error, panic and kill alike.
 
 use std::fs;
 use std::io::Write as _;
@@ -10,14 +11,15 @@ use crate::guard::Guard;
 
 /// A setting that is not what it was; dropping it restores it.
 #[derive(Debug)]
-pub(crate) struct Changed {
+pub struct Changed {
     path: PathBuf,
     old: String,
 }
 
 impl Changed {
-    /// Sets `path` to `value`; `None` when it is that already. Without a guard nothing is changed: [`Error::Missing`].
-    pub(crate) fn set(path: &Path, value: &str, guard: Option<&mut Guard>) -> Result<Option<Changed>, Error> {
+    /// Sets `path` to `value`; `None` when it is that already. Without a guard nothing is changed:
+    /// [`Error::Missing`].
+    pub fn set(path: &Path, value: &str, guard: Option<&mut Guard>) -> Result<Option<Changed>, Error> {
         let text = fs::read_to_string(path).map_err(Error::io(format!("read {}", path.display())))?;
         let old = selected(text.trim());
         if old == value {
@@ -26,15 +28,16 @@ impl Changed {
         let Some(guard) = guard else {
             return Err(Error::Missing(format!("nobody would restore {} after a crash", path.display())));
         };
-        // What may not be written will not change: the guard must not hear of it, or it would complain of not being able to
-        // undo what never happened.
+        // What may not be written will not change: the guard must not hear of it, or it would
+        // complain of not being able to undo what never happened.
         drop(open(path)?);
         guard.restore_setting(path, old)?;
         write(path, value)?;
         Ok(Some(Changed { path: path.to_owned(), old: old.to_owned() }))
     }
 
-    /// Sets it to another value, or asks for the same once more; what it goes back to stays what it was.
+    /// Sets it to another value, or asks for the same once more; what it goes back to stays what it
+    /// was.
     pub(crate) fn again(&self, value: &str) -> Result<(), Error> {
         write(&self.path, value)
     }
@@ -61,7 +64,7 @@ fn write(path: &Path, value: &str) -> Result<(), Error> {
 }
 
 /// The chosen word of `always [madvise] never`, or the whole text of a plain setting.
-pub(crate) fn selected(text: &str) -> &str {
+pub fn selected(text: &str) -> &str {
     text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map_or(text, |(word, _)| word)
 }
 

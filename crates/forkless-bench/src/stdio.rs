@@ -1,5 +1,5 @@
-//! Sends this process's standard output to `/dev/null` for a while, so that what measured children write does not mix
-//! with results. Process-wide, hence not for use while another thread prints.
+//! Sends this process's standard output to `/dev/null` for a while, so that what measured children
+//! write does not mix with results. Process-wide, hence not for use while another thread prints.
 
 #![expect(unsafe_code, reason = "dup2 onto a descriptor the standard library owns")]
 
@@ -10,12 +10,16 @@ use crate::error::Error;
 
 /// Standard output goes to `/dev/null` until this is dropped.
 #[derive(Debug)]
-pub(crate) struct NullStdout {
+pub struct NullStdout {
     saved: OwnedFd,
 }
 
 impl NullStdout {
-    pub(crate) fn new() -> Result<NullStdout, Error> {
+    /// Leads standard output to `/dev/null`.
+    ///
+    /// # Errors
+    /// When there is no `/dev/null`, or no descriptor to keep the old one.
+    pub fn new() -> Result<NullStdout, Error> {
         use std::io::Write as _;
         use std::os::fd::AsFd as _;
         // What is buffered belongs to where it was going.

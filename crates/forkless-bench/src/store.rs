@@ -1,5 +1,5 @@
-//! Results kept in the user's data directory, one JSON file a run, named by time, suites and machine:
-//! `20261121T214501Z-spawn-18025e60.json`.
+//! Results kept in the user's data directory, one JSON file a run, named by time, suites and
+//! machine: `20261121T214501Z-spawn-18025e60.json`.
 
 use std::env;
 use std::fs;
@@ -10,17 +10,6 @@ use crate::error::Error;
 use crate::results::Results;
 
 /// A directory of saved results.
-///
-/// ```
-/// use forkless_bench::{results::Results, store::Store};
-/// let directory = std::env::temp_dir().join(format!("forkless-store-{}", std::process::id()));
-/// let store = Store::at(&directory);
-/// let results = Results::begin();
-/// store.save(&results)?;
-/// assert_eq!(store.load("latest")?, results);
-/// # std::fs::remove_dir_all(directory).unwrap();
-/// # Ok::<(), forkless_bench::error::Error>(())
-/// ```
 #[derive(Debug, Clone)]
 pub struct Store {
     directory: PathBuf,
@@ -30,15 +19,8 @@ impl Store {
     /// `$XDG_DATA_HOME/forkless/bench`, or `~/.local/share/forkless/bench`.
     ///
     /// # Errors
-    /// When neither variable names an absolute path. The directory itself is made when something is saved.
-    ///
-    /// ```
-    /// use forkless_bench::{error::Error, store::Store};
-    /// match Store::open() {
-    ///     Ok(store) => assert!(store.directory().ends_with("forkless/bench")),
-    ///     Err(error) => assert!(matches!(error, Error::Missing(_)), "neither XDG_DATA_HOME nor HOME"),
-    /// }
-    /// ```
+    /// When neither variable names an absolute path. The directory itself is made when something is
+    /// saved.
     pub fn open() -> Result<Store, Error> {
         let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let data = absolute("XDG_DATA_HOME")
@@ -50,32 +32,18 @@ impl Store {
     }
 
     /// A store in a directory of the caller's choice.
-    ///
-    /// ```
-    /// let store = forkless_bench::store::Store::at("/nonexistent");
-    /// assert!(store.load("latest").is_err());
-    /// ```
     #[must_use]
     pub fn at(directory: impl Into<PathBuf>) -> Store {
         Store { directory: directory.into() }
     }
 
     /// Where the results are.
-    ///
-    /// ```
-    /// let store = forkless_bench::store::Store::at("results");
-    /// assert_eq!(store.directory().to_str(), Some("results"));
-    /// ```
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
     /// The saved files, oldest first; none where nothing was ever saved.
-    ///
-    /// ```
-    /// assert!(forkless_bench::store::Store::at("/nonexistent").list().is_empty());
-    /// ```
     #[must_use]
     pub fn list(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -95,17 +63,11 @@ impl Store {
         files
     }
 
-    /// Reads a result: a path, `published` or `published:SYSTEM`, `latest`, `latest~N` (the N-th before it), or the beginning of a saved name.
+    /// Reads a result: a path, `published` or `published:SYSTEM`, `latest`, `latest~N` (the N-th
+    /// before it), or the beginning of a saved name.
     ///
     /// # Errors
     /// [`Error::Spec`] when nothing or more than one file is meant, or it is not a result.
-    ///
-    /// ```
-    /// let store = forkless_bench::store::Store::at("/nonexistent");
-    /// assert_eq!(store.load("published")?.machine.os, "published");
-    /// assert!(store.load("latest~1").is_err());
-    /// # Ok::<(), forkless_bench::error::Error>(())
-    /// ```
     pub fn load(&self, name: &str) -> Result<Results, Error> {
         if name == "published" {
             return Ok(crate::compare::published());
@@ -124,12 +86,6 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Spec`] when it cannot be read, or is not a result.
-    ///
-    /// ```
-    /// use std::path::Path;
-    /// let error = forkless_bench::store::Store::read(Path::new("/nonexistent")).unwrap_err();
-    /// assert!(error.to_string().starts_with("cannot read /nonexistent: "));
-    /// ```
     pub fn read(path: &Path) -> Result<Results, Error> {
         let text = fs::read_to_string(path)
             .map_err(|error| Error::Spec(format!("cannot read {}: {error}", path.display())))?;
@@ -187,17 +143,6 @@ impl Store {
     ///
     /// # Errors
     /// When the directory cannot be made or written: a read-only home, a full disk.
-    ///
-    /// ```
-    /// # use forkless_bench::{results::Results, store::Store};
-    /// # let directory = std::env::temp_dir().join(format!("forkless-save-{}", std::process::id()));
-    /// let store = Store::at(&directory);
-    /// let first = store.save(&Results::begin())?;
-    /// let second = store.save(&Results::begin())?;
-    /// assert_ne!(first, second, "nothing is replaced");
-    /// # std::fs::remove_dir_all(directory).unwrap();
-    /// # Ok::<(), forkless_bench::error::Error>(())
-    /// ```
     pub fn save(&self, results: &Results) -> Result<PathBuf, Error> {
         let cannot = |path: &Path| format!("write {}", path.display());
         fs::create_dir_all(&self.directory)
@@ -231,10 +176,6 @@ impl Store {
 }
 
 /// `20261121T214501Z` for seconds since 1970: sorts by time and needs no quoting.
-///
-/// ```
-/// assert_eq!(forkless_bench::store::timestamp(1_795_297_501), "20261121T214501Z");
-/// ```
 #[must_use]
 pub fn timestamp(seconds: u64) -> String {
     let time = i64::try_from(seconds).ok().and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());

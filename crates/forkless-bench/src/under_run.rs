@@ -1,14 +1,14 @@
-//! The same measurement in a process that runs under `forkless run`: a second process of the calling program, started through
-//! `run`, does the work of one `Arm` and hands its figures back over a pipe, so that it takes its turns among the others of
-//! the same run. What it forks is libc's `fork`, in a program that knows nothing of the library preloaded into it.
+//! The same measurement in a process under `forkless run`. The calling program starts itself once
+//! more through `run`; this second process does the work of one `Arm` and returns its figures over
+//! a pipe. So it takes its turns among the other arms of the same run. What it forks is libc's
+//! `fork`, in a program that knows nothing of the library preloaded into it.
 //!
-//! The figures count only if the library did what they are said to show: when the process ends, the report of `run` must have as
-//! many forks speculated and committed as were made, or the results say otherwise.
+//! The figures count only if the library was at work. When the process ends, the report of `run`
+//! must show that the forks were speculated and committed; otherwise the results say so.
 //!
-//! This library cannot know how to start itself as a program; the caller gives the program, whose `bench forker` must call
-//! [`serve`].
+//! This library cannot know how to start itself as a program; the caller gives the program, whose
+//! `bench forker` must call [`serve`].
 
-use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -20,29 +20,33 @@ use serde_json::Value;
 
 use crate::engine::{Arm, Turn};
 use crate::error::Error;
+use crate::forkless_run::{RunOptions, RunReport};
 use crate::guard::Guard;
 use crate::program::private_directory;
+use crate::registry::Registry;
 
 /// The program that has both `run` and `bench forker`: its path.
-///
-/// ```
-/// use forkless_bench::{suites::cow::Spec, under_run::Launcher};
-/// let spec = Spec { under_run: Some(Launcher("/usr/bin/forkless".into())), ..Spec::default() };
-/// assert!(spec.under_run.is_some());
-/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launcher(pub PathBuf);
 
 /// How results name the method.
 pub const METHOD: &str = "fork_exec_under_run";
 
-/// What the second process is to build and repeat.
+const TALK: &str = "talk to the process under forkless run";
+
+/// The first line to the second process: which suite's part it is, and what is to be built for it.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Setup {
-    /// [`suites::memory`](crate::suites::memory): fork and exec from a parent with memory.
-    Memory { pages: String, allocated: u64, used: u64, program: Vec<u8>, overhead: f64 },
-    /// [`suites::cow`](crate::suites::cow): the passes around it.
-    Cow { pages: String, bytes: u64, stride: u64, passes: usize, program: Vec<u8> },
+struct Beginning {
+    suite: String,
+    setup: Value,
+}
+
+/// A setup as the suite knows it.
+///
+/// # Errors
+/// [`Error::Spec`] where it is that of another suite.
+pub(crate) fn setup<T: for<'de> Deserialize<'de>>(value: &Value) -> Result<T, Error> {
+    T::deserialize(value).map_err(|error| Error::Spec(format!("not a setup of this suite: {error}")))
 }
 
 /// Answer to a request: figures, or what went wrong.
@@ -74,7 +78,8 @@ impl Forker {
     /// Starts it and waits until it has its memory.
     pub(crate) fn start(
         launcher: &Launcher,
-        setup: &Setup,
+        suite: &str,
+        setup: &impl Serialize,
         guard: Option<&mut Guard>,
     ) -> Result<Forker, Error> {
         let directory = private_directory(&std::env::temp_dir())?;
@@ -84,17 +89,13 @@ impl Forker {
             }
             let complaints =
                 File::create(directory.join("stderr")).map_err(Error::io("make a temporary file"))?;
-            let mut report = OsString::from("--report=");
-            report.push(directory.join("report"));
-            let mut command = Command::new(&launcher.0);
-            // A child that a busy machine runs late would be undone, and another mechanism be measured.
-            const PATIENT: &str = "--fork-limit=10000";
-            command
-                .arg("run")
-                .arg(report)
-                .args(["--json", PATIENT, "--"])
-                .arg(&launcher.0)
-                .args(["bench", "forker"]);
+            // A child that a busy machine runs late would be undone, and another mechanism be
+            // measured.
+            let patient = RunOptions { fork_limit_ms: Some(10_000), ..RunOptions::USUAL };
+            let report = directory.join("report");
+            let words = patient.before(&launcher.0, Some(&report));
+            let mut command = Command::new(&words[0]);
+            command.args(&words[1..]).arg(&launcher.0).args(["bench", "forker"]);
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(complaints);
             command.spawn().map_err(Error::io("start a process under forkless run"))
         })();
@@ -110,7 +111,8 @@ impl Forker {
             return Err(Error::Missing("a process under forkless run has no output".into()));
         };
         let mut forker = Forker { child, requests, answers, directory };
-        match forker.ask(setup)? {
+        let setup = serde_json::to_value(setup).map_err(|error| Error::io(TALK)(error.into()))?;
+        match forker.ask(&Beginning { suite: suite.to_owned(), setup })? {
             Answer::Ready => Ok(forker),
             other => Err(forker.unexpected(other)),
         }
@@ -118,8 +120,7 @@ impl Forker {
 
     /// One request, one answer.
     fn ask(&mut self, request: &impl Serialize) -> Result<Answer, Error> {
-        let step = "talk to the process under forkless run";
-        let line = serde_json::to_string(request).map_err(|error| Error::io(step)(error.into()))?;
+        let line = serde_json::to_string(request).map_err(|error| Error::io(TALK)(error.into()))?;
         let sent = self.requests.as_mut().map_or(Ok(()), |pipe| writeln!(pipe, "{line}"));
         let mut line = String::new();
         // A write fails with EPIPE where the process has ended, and only its complaint says why.
@@ -130,7 +131,7 @@ impl Forker {
             let complaint = self.complaint();
             return Err(Error::Missing(format!("the process under forkless run {how}: {complaint}")));
         }
-        serde_json::from_str(&line).map_err(|error| Error::io(step)(error.into()))
+        serde_json::from_str(&line).map_err(|error| Error::io(TALK)(error.into()))
     }
 
     fn unexpected(&self, answer: Answer) -> Error {
@@ -148,18 +149,19 @@ impl Forker {
     }
 
     /// Ends the process and says what the library did in it.
-    pub(crate) fn finish(mut self) -> Result<Outcome, Error> {
+    pub(crate) fn finish(mut self) -> Result<ForkCounts, Error> {
         drop(self.requests.take());
         self.child.wait().map_err(Error::io("wait for the process under forkless run"))?;
-        // `run` has a collector write the report when the last process of the tree is gone: soon, but later.
+        // `run` has a collector write the report when the last process of the tree is gone: soon,
+        // but later.
         let path = self.directory.join("report");
         let end = Instant::now() + Duration::from_secs(60);
         loop {
-            let text = fs::read_to_string(&path).unwrap_or_default();
-            if let Ok(report) = serde_json::from_str::<Value>(&text) {
-                return Ok(Outcome::of(&report));
+            if let Ok(report) = RunReport::read(&path) {
+                return Ok(ForkCounts::of(&report));
             }
-            // Without a report, which `run` opens before it executes anything, the program ran plainly.
+            // Without a report, which `run` opens before it executes anything, the program ran
+            // plainly.
             if !path.exists() || Instant::now() > end {
                 return Err(Error::Missing(format!("forkless run did nothing: {}", self.complaint())));
             }
@@ -179,7 +181,7 @@ impl Drop for Forker {
 
 /// What the library did, from the report of `run`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Outcome {
+pub struct ForkCounts {
     /// Forks the library saw.
     pub(crate) forks: u64,
     /// Those of them whose child executed a program without the memory ever being copied.
@@ -188,19 +190,13 @@ pub(crate) struct Outcome {
     pub(crate) reasons: Vec<String>,
 }
 
-impl Outcome {
-    fn of(report: &Value) -> Outcome {
-        let counter = |name: &str| report["counters"][name].as_u64().unwrap_or(0);
-        let mut reasons: Vec<String> = Vec::new();
-        for site in report["sites"].as_array().into_iter().flatten() {
-            for reason in site["reasons"].as_array().into_iter().flatten() {
-                let text = reason["detail"].as_str().unwrap_or("unknown").to_owned();
-                if !reasons.contains(&text) {
-                    reasons.push(text);
-                }
-            }
+impl ForkCounts {
+    fn of(report: &RunReport) -> ForkCounts {
+        ForkCounts {
+            forks: report.count("forks"),
+            committed: report.count("committed"),
+            reasons: report.reasons(),
         }
-        Outcome { forks: counter("forks"), committed: counter("committed"), reasons }
     }
 
     /// Whether (all but a hundredth of) what was measured is what the row claims.
@@ -209,7 +205,7 @@ impl Outcome {
     }
 
     /// A sentence on forks that were not speculated; `None` when all were.
-    pub(crate) fn note(&self) -> Option<String> {
+    pub fn note(&self) -> Option<String> {
         let reasons =
             if self.reasons.is_empty() { "no reason given".to_owned() } else { self.reasons.join(", ") };
         (self.committed < self.forks).then(|| {
@@ -246,18 +242,12 @@ impl Arm for Remote<'_> {
     }
 }
 
-/// The second process: builds what the first line asks for and repeats it as the following lines ask, until there are none.
+/// The second process: builds what the first line asks for and repeats it as the following lines
+/// ask, until there are none.
 ///
 /// # Errors
 /// When an answer cannot be written.
-///
-/// ```
-/// let mut answers = Vec::new();
-/// forkless_bench::under_run::serve(std::io::empty(), &mut answers)?;
-/// assert!(answers.is_empty(), "nothing asked, nothing answered");
-/// # Ok::<(), std::io::Error>(())
-/// ```
-pub fn serve(input: impl BufRead, mut output: impl Write) -> io::Result<()> {
+pub fn serve(input: impl BufRead, mut output: impl Write, registry: Registry) -> io::Result<()> {
     let mut answer = |answer: &Answer| -> io::Result<()> {
         serde_json::to_writer(&mut output, answer)?;
         output.write_all(b"\n")?;
@@ -265,7 +255,7 @@ pub fn serve(input: impl BufRead, mut output: impl Write) -> io::Result<()> {
     };
     let mut lines = input.lines();
     let Some(first) = lines.next() else { return Ok(()) };
-    let setup: Setup = serde_json::from_str(&first?)?;
+    let Beginning { suite, setup } = serde_json::from_str(&first?)?;
     let mut host = |arm: &mut dyn Arm| -> io::Result<()> {
         answer(&Answer::Ready)?;
         for line in lines.by_ref() {
@@ -278,9 +268,9 @@ pub fn serve(input: impl BufRead, mut output: impl Write) -> io::Result<()> {
         }
         Ok(())
     };
-    let built = match &setup {
-        Setup::Memory { .. } => crate::suites::memory::host(&setup, &mut host),
-        Setup::Cow { .. } => crate::suites::cow::host(&setup, &mut host),
+    let built = match registry.of(&suite).host {
+        Some(build) => build(&setup, &mut host),
+        None => Err(Error::Spec(format!("{suite}: no suite that has a part under forkless run"))),
     };
     match built {
         Ok(served) => served,
@@ -299,35 +289,12 @@ mod tests {
             "counters": {"forks": 10, "committed": 4},
             "sites": [{"reasons": [{"detail": "more than one thread", "count": 6}]}],
         });
-        let outcome = Outcome::of(&report);
+        let outcome = ForkCounts::of(&serde_json::from_value(report).unwrap());
         assert!(!outcome.speculated());
         assert!(outcome.note().unwrap().contains("4 of 10"), "{outcome:?}");
-        let all = Outcome { forks: 10, committed: 10, reasons: vec![] };
+        let all = ForkCounts { forks: 10, committed: 10, reasons: vec![] };
         assert!(all.speculated() && all.note().is_none());
-        let none = Outcome { forks: 0, committed: 0, reasons: vec![] };
+        let none = ForkCounts { forks: 0, committed: 0, reasons: vec![] };
         assert!(!none.speculated(), "a program the library was not in has not been speculated");
-    }
-
-    #[test]
-    fn the_second_process_answers_each_turn_with_the_arms_series() {
-        let program = crate::program::Program::prepare(&crate::program::Kind::Exit, None).unwrap();
-        let setup = Setup::Memory {
-            pages: "base".into(),
-            allocated: 1 << 20,
-            used: 1 << 20,
-            program: program.path().as_bytes().to_vec(),
-            overhead: 0.0,
-        };
-        let input = format!(
-            "{}\n{}\n",
-            serde_json::to_string(&setup).unwrap(),
-            serde_json::to_string(&Request { settle: 1, counted: 3 }).unwrap()
-        );
-        let mut output = Vec::new();
-        serve(input.as_bytes(), &mut output).unwrap();
-        let text = String::from_utf8(output).unwrap();
-        let answers: Vec<Answer> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        let [Answer::Ready, Answer::Series(series)] = answers.as_slice() else { panic!("{answers:?}") };
-        assert_eq!(series.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3, 1, 1, 1]);
     }
 }

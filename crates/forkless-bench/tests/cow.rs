@@ -1,6 +1,7 @@
-//! The `cow` suite in a process of its own: a fork by any other test of the same process would write-protect its pages, too.
+//! The `cow` suite in a process of its own: a fork by any other test of the same process would
+//! write-protect its pages, too.
 
-use forkless_bench::engine::{Plan, Silent};
+use forkless_bench::engine::{Schedule, Silent};
 use forkless_bench::pages::Pages;
 use forkless_bench::results::Param;
 use forkless_bench::spawn::Method;
@@ -13,7 +14,7 @@ fn a_fork_makes_the_first_pass_fault_and_other_ways_do_not() {
         passes: 3,
         pages: vec![Pages::Base],
         methods: vec![Method::VforkExec, Method::Forkless],
-        plan: Plan { runs: 3, per_turn: 1, ..Plan::default() },
+        schedule: Schedule { runs: 3, per_turn: 1, ..Schedule::default() },
         ..Spec::default()
     };
     let suite = run(&spec, None, &mut Silent).unwrap();

@@ -1,12 +1,13 @@
-//! What a fork by the program does to the state of the drop-ins.
+//! The effect of a fork by the program on the state of `forkless_system` and `forkless_popen`.
 //!
-//! The library's own state is forgotten by a forked process (docs/decisions/0004). This cannot be: the streams that `forkless_popen`
-//! handed out are open there, too, and are still to be closed in later children. So it is kept whole as libc keeps its own, by taking
-//! the locks for the time of the fork, lest one be held in the new process by a thread that is not there.
+//! A forked process forgets the library's own state (docs/decisions/0004), but not this state: the
+//! streams of `forkless_popen` are open in the new process, too, and later children must still
+//! close them. So the state is kept whole as libc keeps its own: the fork holds the locks.
+//! Otherwise a thread that does not exist in the new process could hold one there.
 #![expect(unsafe_code, reason = "pthread_atfork")]
 
-use crate::popen::{self, Streams};
 use crate::signals::{self, Waiting};
+use crate::streams::{self, Streams};
 use std::cell::{Cell, RefCell};
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,10 +32,12 @@ thread_local! {
 
 /// Called before either lock is first taken.
 pub(crate) fn register() {
-    // Not a `Once`, which is a lock. A thread that comes second may be a moment early, in the first call of a program's life.
+    // Not a `Once`, which is a lock. A second thread may go on a moment before the first has
+    // registered, once in a program's life.
     static DONE: AtomicBool = AtomicBool::new(false);
     if !DONE.load(Ordering::Relaxed) && !DONE.swap(true, Ordering::Relaxed) {
-        // SAFETY: functions that stay, since the library is never unloaded. Without memory for it, a fork is as it was.
+        // SAFETY: functions that stay, since the library is never unloaded. Without memory for it,
+        // a fork is as it was.
         unsafe { pthread_atfork(Some(prepare), Some(parent), Some(child)) };
     }
 }
@@ -44,7 +47,7 @@ extern "C" fn prepare() {
         return;
     }
     // No other place takes both.
-    let held = (signals::waiting(), popen::streams());
+    let held = (signals::waiting(), streams::streams());
     let _ = HELD.try_with(|h| *h.borrow_mut() = Some(held));
 }
 
@@ -58,7 +61,7 @@ extern "C" fn parent() {
 extern "C" fn child() {
     let _ = HELD.try_with(|h| {
         if let Some((waiting, streams)) = &mut *h.borrow_mut() {
-            // The calls under way are other threads', which do not exist here.
+            // The calls under way belong to other threads, which do not exist here.
             waiting.forget();
             streams.forget_calls();
         }

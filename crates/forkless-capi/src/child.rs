@@ -1,12 +1,11 @@
 //! `forkless_child`: a running child.
 #![expect(unsafe_code, reason = "exported C symbols")]
 
-use crate::command::on_drop;
-use crate::communicate::ForklessConversation;
+use crate::conversation::ForklessConversation;
 use crate::error::Failure;
 use crate::ffi::Out;
 use crate::guard::{Remembers, free, on};
-use forkless::Child;
+use forkless::{Child, OnDrop};
 use libc::c_int;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
@@ -87,6 +86,16 @@ pub extern "C" fn forkless_child_take_pipe(child: Handle<'_>, number: c_int) -> 
             Failure::plain(libc::ENOENT, &format!("no pipe, or no longer, at descriptor {number}"))
         })
     })
+}
+
+/// `enum forkless_on_free`.
+pub(crate) fn on_drop(policy: c_int) -> Result<OnDrop, Failure> {
+    match policy {
+        0 => Ok(OnDrop::Detach),
+        1 => Ok(OnDrop::Kill),
+        2 => Ok(OnDrop::Wait),
+        _ => Err(Failure::plain(libc::EINVAL, &format!("{policy} is no enum forkless_on_free"))),
+    }
 }
 
 /// See `forkless.h`.

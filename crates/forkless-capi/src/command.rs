@@ -4,11 +4,11 @@
     reason = "exported C symbols; a hook and borrowed descriptors whose safety the header asks of the caller"
 )]
 
-use crate::child::ForklessChild;
+use crate::child::{ForklessChild, on_drop};
 use crate::error::Failure;
 use crate::ffi::{Array, Data, Out, Text, Vector, sigset};
 use crate::guard::{Remembers, free, on, quietly};
-use forkless::{Command, OnDrop, Resource, Scheduler, Stdio};
+use forkless::{Command, Resource, Scheduler, Stdio};
 use libc::{c_int, c_uint};
 use std::ffi::OsStr;
 use std::io;
@@ -19,7 +19,7 @@ use std::os::unix::process::ExitStatusExt;
 /// `forkless_command`.
 #[derive(Debug)]
 pub struct ForklessCommand {
-    /// Gone once it was made into something else.
+    /// Gone once it has become a prepared command or part of a pipeline.
     inner: Option<Command>,
     error: Option<Failure>,
 }
@@ -65,7 +65,7 @@ pub extern "C" fn forkless_command_new(program: Text<'_>) -> Option<Box<Forkless
         let mut command = Command::new(OsStr::from_bytes(program.to_bytes()));
         // SAFETY: `forkless.h` asks it of the program, as getenv(3) does.
         unsafe { command.read_environ() };
-        // As posix_spawn(3): who ignores SIGPIPE in C wants that of its children, too.
+        // As posix_spawn(3): a C program that ignores SIGPIPE wants its children to ignore it, too.
         command.inherit_signals(true);
         Some(Box::new(ForklessCommand { inner: Some(command), error: None }))
     })
@@ -166,7 +166,7 @@ fn not_negative(from: c_int) -> Result<c_int, Failure> {
 /// See `forkless.h`.
 ///
 /// # Safety
-/// `from` stays open, and means what the caller thinks, until the last start.
+/// `from` stays open, and the same file, until the last start.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkless_command_fd(command: Handle<'_>, number: c_int, from: c_int) -> c_int {
     connect(command, number, || {
@@ -184,7 +184,8 @@ pub unsafe extern "C" fn forkless_command_fd(command: Handle<'_>, number: c_int,
 pub unsafe extern "C" fn forkless_command_fd_take(command: Handle<'_>, number: c_int, from: c_int) -> c_int {
     connect(command, number, || {
         let from = not_negative(from)?;
-        // Closing a number that is not open would abort a debug build, and a wrong one is the caller's mistake to hear of.
+        // A debug build would abort when it closes a number that is not open. A wrong number is an
+        // error for the caller.
         // SAFETY: F_GETFD takes no pointer.
         if unsafe { libc::fcntl(from, libc::F_GETFD) } < 0 {
             return Err(io::Error::last_os_error().into());
@@ -496,16 +497,6 @@ pub extern "C" fn forkless_command_ignore_signals(
     })
 }
 
-/// `enum forkless_on_free`.
-pub(crate) fn on_drop(policy: c_int) -> Result<OnDrop, Failure> {
-    match policy {
-        0 => Ok(OnDrop::Detach),
-        1 => Ok(OnDrop::Kill),
-        2 => Ok(OnDrop::Wait),
-        _ => Err(Failure::plain(libc::EINVAL, &format!("{policy} is no enum forkless_on_free"))),
-    }
-}
-
 /// See `forkless.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn forkless_command_on_free(command: Handle<'_>, policy: c_int) -> c_int {
@@ -521,7 +512,8 @@ type Hook = extern "C" fn(Data) -> c_int;
 /// See `forkless.h`.
 ///
 /// # Safety
-/// The function keeps to what [`Command::pre_exec`] asks; `data` is valid for as long as the command.
+/// The function keeps the rules of [`Command::pre_exec`]; `data` is valid for as long as the
+/// command.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkless_command_pre_exec(
     command: Handle<'_>,

@@ -1,18 +1,18 @@
-//! `forkless_communicate`, how to talk to a child, and `forkless_conversation`, what came of it.
+//! `forkless_communicate`: how to talk to a child.
 #![expect(
     unsafe_code,
     reason = "exported C symbols; input that the header keeps in place until the call that reads it"
 )]
 
 use crate::command::ForklessCommand;
+use crate::conversation::ForklessConversation;
 use crate::error::Failure;
 use crate::ffi::{Array, Data, Out};
 use crate::guard::{free, number, on, quietly};
-use forkless::{Communicate, Conversation, End};
+use forkless::Communicate;
 use libc::{c_int, c_void};
 use std::ops::ControlFlow;
 use std::os::unix::process::ExitStatusExt;
-use std::process::Output;
 use std::time::Duration;
 
 /// `int (*)(void *data, int number, const void *bytes, size_t size)`.
@@ -31,41 +31,6 @@ pub struct ForklessCommunicate {
     linger: Option<Duration>,
     on_chunk: Option<(Callback, Data)>,
     on_line: Option<(Callback, Data)>,
-}
-
-/// `forkless_conversation`.
-#[derive(Debug)]
-pub struct ForklessConversation {
-    streams: Vec<(c_int, Vec<u8>)>,
-    end: c_int,
-}
-
-impl ForklessConversation {
-    fn boxed(mut streams: Vec<(c_int, Vec<u8>)>, end: End) -> Box<ForklessConversation> {
-        for (_, bytes) in &mut streams {
-            // So that text can be used as a C string; not counted.
-            bytes.push(0);
-        }
-        let end = match end {
-            End::Complete => 0,
-            End::Lingered => 1,
-            End::Deadline => 2,
-            End::Limit => 3,
-            End::Stopped => 4,
-            _ => 99,
-        };
-        Box::new(ForklessConversation { streams, end })
-    }
-
-    fn of(said: Conversation) -> Box<ForklessConversation> {
-        let mut streams = vec![(1, said.stdout), (2, said.stderr)];
-        streams.extend(said.others);
-        ForklessConversation::boxed(streams, said.end)
-    }
-
-    pub(crate) fn of_output(out: Output) -> Box<ForklessConversation> {
-        ForklessConversation::boxed(vec![(1, out.stdout), (2, out.stderr)], End::Complete)
-    }
 }
 
 type Handle<'a> = Option<&'a mut ForklessCommunicate>;
@@ -100,7 +65,7 @@ pub unsafe extern "C" fn forkless_communicate_input(
     size: usize,
 ) -> c_int {
     edit(how, |h| {
-        // Looked at only when the conversation begins; until then the pointer is just kept.
+        // Read only when the conversation begins; until then the pointer is just kept.
         // SAFETY: the header: `size` bytes.
         unsafe { bytes.need(size, "input") }?;
         h.input = Some((bytes, size));
@@ -201,7 +166,8 @@ fn calling((call, data): (Callback, Data)) -> impl FnMut(c_int, &[u8]) -> Contro
 impl ForklessCommunicate {
     fn apply<'a>(&self, mut to: Communicate<'a>) -> Result<Communicate<'a>, Failure> {
         if let Some((bytes, size)) = self.input {
-            // SAFETY: the header: in place and unchanged until the last conversation with it has ended.
+            // SAFETY: the header: in place and unchanged until the last conversation with it has
+            // ended.
             to = to.input(unsafe { bytes.need(size, "input") }?);
         }
         if self.merged {
@@ -250,31 +216,4 @@ pub extern "C" fn forkless_command_communicate(
         said.set(ForklessConversation::of(heard));
         Ok(0)
     })
-}
-
-/// See `forkless.h`.
-#[unsafe(no_mangle)]
-pub extern "C" fn forkless_conversation_end(said: Option<&ForklessConversation>) -> c_int {
-    said.map_or(-libc::EINVAL, |s| s.end)
-}
-
-/// See `forkless.h`.
-#[unsafe(no_mangle)]
-pub extern "C" fn forkless_conversation_output(
-    said: Option<&ForklessConversation>,
-    number: c_int,
-    bytes: Out<'_, *const c_void>,
-    size: Out<'_, usize>,
-) -> c_int {
-    let Some(said) = said else { return -libc::EINVAL };
-    let Some((_, of)) = said.streams.iter().find(|s| s.0 == number) else { return -libc::ENOENT };
-    bytes.set(of.as_ptr().cast());
-    size.set(of.len() - 1);
-    0
-}
-
-/// See `forkless.h`.
-#[unsafe(no_mangle)]
-pub extern "C" fn forkless_conversation_free(said: Option<Box<ForklessConversation>>) {
-    free(said);
 }

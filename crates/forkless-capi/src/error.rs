@@ -1,7 +1,6 @@
-//! Failures as a C program sees them: a number, the step, the thing, a sentence.
+//! Failures in the form for a C program: a number, the step, the thing, a sentence.
 #![expect(unsafe_code, reason = "exported C symbols")]
 
-use crate::guard::quietly;
 use forkless::{SpawnError, Step, WaitError};
 use libc::{c_char, c_int};
 use std::ffi::{CStr, CString};
@@ -18,8 +17,8 @@ pub struct Failure {
     message: CString,
 }
 
-/// Text for C; nothing that gets here has a NUL, but if it had, it would end there.
-fn text(s: &str) -> CString {
+/// Text for C. A NUL, of which no text here has one, would end it.
+pub(crate) fn text(s: &str) -> CString {
     let end = s.find('\0').unwrap_or(s.len());
     CString::new(&s[..end]).unwrap_or_default()
 }
@@ -30,7 +29,7 @@ impl Failure {
         Failure { number, step: 0, step_name: CString::default(), thing: None, message: text(message) }
     }
 
-    /// A pointer that must not be NULL was.
+    /// A pointer was NULL that must not be.
     pub(crate) fn null(what: &str) -> Failure {
         Failure::plain(libc::EINVAL, &format!("{what} is NULL"))
     }
@@ -75,7 +74,8 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// `enum forkless_step`. These numbers are ABI: they never change, and 99 stands for steps younger than this table.
+/// `enum forkless_step`. These numbers are ABI: they never change, and 99 stands for steps younger
+/// than this table.
 pub fn step_number(step: Step) -> c_int {
     match step {
         Step::Command => 1,
@@ -134,24 +134,4 @@ pub extern "C" fn forkless_error_thing(error: Option<&Failure>) -> *const c_char
 #[unsafe(no_mangle)]
 pub extern "C" fn forkless_error_message(error: Option<&Failure>) -> *const c_char {
     error.map_or(c"no error".as_ptr(), |e| e.message.as_ptr())
-}
-
-/// See `forkless.h`.
-#[unsafe(no_mangle)]
-pub extern "C" fn forkless_strerror(error: c_int) -> *const c_char {
-    /// One text a number, made when first asked for and never freed, so that the pointer is good for ever, in every thread.
-    static TEXTS: [std::sync::OnceLock<CString>; 256] = [const { std::sync::OnceLock::new() }; 256];
-    quietly(c"unknown error".as_ptr(), || {
-        let number = error.unsigned_abs();
-        if number == 0 {
-            return c"success".as_ptr();
-        }
-        let Some(place) = TEXTS.get(number as usize) else { return c"unknown error".as_ptr() };
-        place
-            .get_or_init(|| {
-                let text_of = io::Error::from_raw_os_error(number as c_int).to_string();
-                text(text_of.split(" (os error").next().unwrap_or_default())
-            })
-            .as_ptr()
-    })
 }

@@ -1,4 +1,4 @@
-//! What this kernel lets the library use.
+//! The facilities of this kernel that the library can use.
 #![expect(unsafe_code, reason = "exported C symbols; a structure whose size the caller gives")]
 
 use crate::guard::number;
@@ -20,7 +20,8 @@ pub struct ForklessFacility {
     fallback: *const c_char,
 }
 
-/// Where `struct forkless_facility` has its members, for comparison with the header: offsets, and the size.
+/// Where `struct forkless_facility` has its members, for comparison with the header: offsets, and
+/// the size.
 pub const FACILITY: [usize; 6] = [
     offset_of!(ForklessFacility, size),
     offset_of!(ForklessFacility, name),
@@ -72,7 +73,8 @@ pub unsafe extern "C" fn forkless_facility(index: usize, report: Option<NonNull<
         if room < size_of::<usize>() {
             return Err(crate::error::Failure::plain(libc::EINVAL, "size is not set"));
         }
-        // A caller built with an older header has a shorter structure, one with a newer header a longer one.
+        // The structure is shorter for a caller built with an older header, and longer for one
+        // built with a newer header.
         let known = room.min(size_of::<ForklessFacility>());
         // SAFETY: `known` bytes are in both structures.
         unsafe {

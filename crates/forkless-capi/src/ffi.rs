@@ -1,7 +1,8 @@
-//! Arguments as C passes them, each type carrying what the header promises of it.
+//! Arguments as C passes them; the type of each carries the header's promise about it.
 //!
-//! All are one machine word with NULL as the empty case. They are made from Rust values by safe conversions, and by C at the border
-//! under the header's rules; turning one into a reference is therefore safe, and the only place for it is here.
+//! Each is one machine word with NULL as the empty case. Rust makes them from its values by safe
+//! conversions, C under the header's rules. So a conversion to a reference is safe; it happens only
+//! here.
 #![expect(unsafe_code, reason = "pointers from C become references under the header's promises")]
 
 use crate::error::Failure;
@@ -125,12 +126,13 @@ impl<T: 'static> Out<'_, T> {
     }
 }
 
-/// A pointer of the caller's that is only ever handed back to it.
+/// A pointer of the caller's that is only handed back to it.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug)]
 pub struct Data(pub *mut libc::c_void);
 
-// SAFETY: never dereferenced here; the header says from which threads the caller's functions are called with it.
+// SAFETY: never dereferenced here; the header says from which threads the caller's functions are
+// called with it.
 unsafe impl Send for Data {}
 // SAFETY: as above.
 unsafe impl Sync for Data {}
@@ -140,7 +142,8 @@ pub(crate) fn sigset(set: Option<&libc::sigset_t>) -> Result<forkless::SigSet, F
     let set = set.ok_or_else(|| Failure::null("signal set"))?;
     let mut bits = 0;
     for signal in 1..=64 {
-        // SAFETY: reads a set that the caller initialised. -1, for a number libc keeps to itself, counts as absent.
+        // SAFETY: reads a set that the caller initialised. -1, for a number libc keeps to itself,
+        // counts as absent.
         if unsafe { libc::sigismember(set, signal as c_int) } == 1 {
             bits |= 1u64 << (signal - 1);
         }

@@ -1,4 +1,5 @@
-//! What every call from C goes through: panics are caught, `errno` is put back, and the thread cannot be cancelled inside.
+//! The guard around every call from C: it catches panics, puts `errno` back, and keeps the thread
+//! from being cancelled inside.
 #![expect(unsafe_code, reason = "errno and cancellation belong to libc")]
 
 use crate::error::Failure;
@@ -13,8 +14,8 @@ unsafe extern "C" {
 /// The same number in glibc and musl.
 const PTHREAD_CANCEL_DISABLE: c_int = 1;
 
-/// While it lives, `pthread_cancel` has no effect here: libc would unwind through frames that do not expect it, and leave children
-/// and descriptors behind. At its end `errno` is as it was.
+/// While it lives, `pthread_cancel` has no effect here: libc would unwind through frames that do
+/// not expect it, and leave children and descriptors behind. At its end `errno` is as it was.
 pub(crate) struct Inside {
     cancel_state: c_int,
     errno: c_int,
@@ -75,7 +76,7 @@ pub(crate) fn number(body: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
     guarded(body).unwrap_or_else(|f| -f.number)
 }
 
-/// For functions with libc's convention: -1 (or what stands for it), and `errno`.
+/// For functions with libc's convention: -1 (or another value for failure), and `errno`.
 pub(crate) fn as_libc<T>(failed: T, body: impl FnOnce() -> Result<T, Failure>) -> T {
     match guarded(body) {
         Ok(v) => v,

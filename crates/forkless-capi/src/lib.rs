@@ -1,17 +1,22 @@
-//! The C ABI of [`forkless`]: `include/forkless.h` and `include/popen_noshell.h`, which document every function here.
+//! The C ABI of [`forkless`]: `include/forkless.h` and `include/popen_noshell.h`, which document
+//! every function here.
 //!
-//! Translation only. What a call means is decided in `forkless`; here are handles, numbers for names, and what C needs at the
-//! border: negative error numbers, `errno` left as it was, no panic let out, no thread cancelled half way (`guard`).
+//! Translation only. Crate `forkless` decides the meaning of a call. Here are handles, numbers for
+//! names, and the needs of C at the border: negative error numbers, `errno` left as it was, no
+//! panic let out, no thread cancelled half way (`guard`).
 //!
-//! The exported functions take types that carry what the header promises of an argument ([`ffi`]), so that their bodies are safe
-//! code, and Rust code (the bench) can call them.
+//! The exported functions take types that carry the header's promise about an argument ([`ffi`]).
+//! So their bodies are safe code, and Rust code (the bench) can call them.
 //!
-//! What is *not* here: any way of starting a process. The one fork in the project, popen-noshell's debug mode, is in [`noshell`].
+//! What is *not* here: any way of starting a process, but for the one fork in the project,
+//! popen-noshell's debug mode (`debug_fork`).
 
 mod atfork;
 pub mod child;
 pub mod command;
 pub mod communicate;
+pub mod conversation;
+mod debug_fork;
 pub mod error;
 pub mod facilities;
 pub mod ffi;
@@ -22,6 +27,8 @@ pub mod popen;
 pub mod prepared;
 mod shell_line;
 mod signals;
+mod streams;
+pub mod strerror;
 pub mod system;
 pub mod version;
 

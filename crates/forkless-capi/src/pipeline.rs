@@ -3,7 +3,7 @@
 
 use crate::child::ForklessChild;
 use crate::command::ForklessCommand;
-use crate::communicate::ForklessConversation;
+use crate::conversation::ForklessConversation;
 use crate::error::Failure;
 use crate::ffi::Out;
 use crate::guard::{Remembers, free, on, quietly};
@@ -53,7 +53,8 @@ fn fill<T>(to: Option<&mut MaybeUninit<T>>, results: Vec<T>) {
     let Some(to) = to else { return };
     let mut at: *mut MaybeUninit<T> = to;
     for r in results {
-        // SAFETY: `get` has compared the number of results with the room that, the header says, is there.
+        // SAFETY: `get` has compared the number of results with the room that, the header says, is
+        // there.
         unsafe { at.write(MaybeUninit::new(r)) };
         at = at.wrapping_add(1);
     }

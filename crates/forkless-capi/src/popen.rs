@@ -1,102 +1,23 @@
 //! `forkless_popen` and `forkless_pclose`: popen(3) and pclose(3).
 //!
-//! POSIX wants the streams of earlier calls closed in the child, and without `e` those streams are inheritable. libc keeps the two
-//! together by a lock held while it spawns, so that threads wait for each other. Here spawns run side by side, and a new stream is
-//! made inheritable only once the spawns that cannot know of it are over (`Streams`).
+//! POSIX wants the streams of earlier calls closed in the child, and without `e` those streams are
+//! inheritable. The module `streams` knows them, and the calls under way.
 #![expect(unsafe_code, reason = "exported C symbols; stdio streams")]
 
+use crate::atfork;
 use crate::error::Failure;
 use crate::ffi::Text;
 use crate::guard::as_libc;
 use crate::shell_line;
-use forkless::{ShellChild, Stdio};
+use crate::streams::{SPAWNED, Stream, begin, identity, streams};
+use forkless::Stdio;
 use libc::{FILE, c_int};
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::ptr::null_mut;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-
-/// A stream that was handed out.
-struct Stream {
-    /// The ticket of the call that made it.
-    id: u64,
-    /// Its address: only ever compared.
-    file: usize,
-    fd: RawFd,
-    /// The pipe, so that a number which was closed behind our back (by fclose) and given to another file is not closed in children.
-    pipe: (u64, u64),
-    /// Gone while `forkless_pclose` closes the stream.
-    child: Option<ShellChild>,
-}
-
-/// The streams handed out, and the calls under way.
-#[derive(Default)]
-pub(crate) struct Streams {
-    next: u64,
-    /// Tickets of calls that have looked at `open` and may not have made their child yet.
-    spawning: Vec<u64>,
-    /// Calls that wait for others to have made theirs.
-    waiters: usize,
-    open: Vec<Stream>,
-}
-
-/// Held for looking and noting only.
-static STREAMS: Mutex<Streams> =
-    Mutex::new(Streams { next: 0, spawning: Vec::new(), waiters: 0, open: Vec::new() });
-static SPAWNED: Condvar = Condvar::new();
-
-impl Streams {
-    /// In a forked process: nobody is in `forkless_popen`, and the streams stay.
-    pub(crate) fn forget_calls(&mut self) {
-        self.spawning.clear();
-        self.waiters = 0;
-    }
-}
-
-pub(crate) fn streams() -> MutexGuard<'static, Streams> {
-    STREAMS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A call under way.
-struct Ticket(u64);
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        let mut s = streams();
-        s.spawning.retain(|t| *t != self.0);
-        // Whoever waits does so for all before it, so only the end of the oldest can be news.
-        let news = s.waiters > 0 && s.spawning.iter().all(|t| *t > self.0);
-        drop(s);
-        if news {
-            SPAWNED.notify_all();
-        }
-    }
-}
-
-/// Which file a number stands for, if any.
-fn identity(fd: RawFd) -> Option<(u64, u64)> {
-    let mut st = std::mem::MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: room for the result.
-    if unsafe { libc::fstat(fd, st.as_mut_ptr()) } != 0 {
-        return None;
-    }
-    // SAFETY: success filled it.
-    let st = unsafe { st.assume_init() };
-    Some((st.st_dev, st.st_ino))
-}
-
-/// Takes a ticket; with it, the numbers this call's child must not have.
-fn begin() -> (Ticket, Vec<RawFd>) {
-    crate::atfork::register();
-    let mut s = streams();
-    let ticket = s.next;
-    s.next += 1;
-    s.spawning.push(ticket);
-    let close = s.open.iter().filter(|o| identity(o.fd) == Some(o.pipe)).map(|o| o.fd).collect();
-    (Ticket(ticket), close)
-}
+use std::sync::PoisonError;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mode {
@@ -124,7 +45,7 @@ pub(crate) fn fdopen(end: OwnedFd, read: bool) -> Result<*mut FILE, Failure> {
     if file.is_null() {
         return Err(last_error());
     }
-    // The stream's now.
+    // The stream owns it now.
     let _ = end.into_raw_fd();
     Ok(file)
 }
@@ -142,12 +63,14 @@ pub extern "C" fn forkless_popen(line: Text<'_>, mode: Text<'_>) -> *mut FILE {
 }
 
 fn open(line: &CStr, mode: Mode) -> Result<*mut FILE, Failure> {
+    atfork::register();
     let (ticket, close) = begin();
     let mut line = shell_line::line(line);
     for fd in close {
         line.close_descriptor(fd);
     }
-    // Where this process has no standard streams, an earlier stream may have this number: this one counts.
+    // Where this process has no standard streams, an earlier stream may have this number: the new
+    // stream takes it.
     if mode.read {
         line.stdout(Stdio::piped());
     } else {
@@ -163,13 +86,14 @@ fn open(line: &CStr, mode: Mode) -> Result<*mut FILE, Failure> {
     let id = ticket.0;
     drop(ticket);
     let mut s = streams();
-    // One with this address was closed by fclose. Its child is reaped by whoever drops it, outside the lock.
+    // An earlier stream with this address was closed by fclose. The drop of its child, which reaps
+    // it, comes outside the lock.
     let stale: Vec<Stream> =
         s.open.extract_if(.., |o| o.file == file as usize && o.child.is_some()).collect();
     s.open.push(Stream { id, file: file as usize, fd, pipe, child: Some(child) });
     if !mode.cloexec {
-        // Whoever begins from here on knows of the stream. Those before may be about to copy the table, and must not find it
-        // inheritable: their child would keep the pipe open.
+        // Calls that begin from here on know of the stream. Earlier calls may be about to copy the
+        // table, and must not find it inheritable: their child would keep the pipe open.
         let until = s.next;
         s.waiters += 1;
         while s.spawning.iter().any(|t| *t < until) {

@@ -18,7 +18,8 @@ pub struct ForklessPrepared {
 }
 
 thread_local! {
-    /// Several threads use one handle at once, so its failures are kept by thread: of the last call on any prepared command.
+    /// The failure of this thread's last call on any prepared command: several threads may use one
+    /// handle at once.
     static FAILURE: RefCell<Option<Box<Failure>>> = const { RefCell::new(None) };
 }
 
@@ -29,7 +30,7 @@ fn with(
     let Some(prepared) = prepared else { return -libc::EINVAL };
     let result = guarded(|| body(&prepared.inner));
     let number = result.as_ref().map_or_else(|f| -f.number, |v| *v);
-    // Only a thread that is ending has it no longer.
+    // Only a thread that is ending has lost it.
     let _ = FAILURE.try_with(|f| *f.borrow_mut() = result.err().map(Box::new));
     number
 }

@@ -1,4 +1,5 @@
-//! Lines as `system` and `popen` take them, with descriptors, signals and environment as libc's functions hand them on.
+//! Lines for `system` and `popen`, which hand on descriptors, signals and environment like libc's
+//! functions.
 #![expect(unsafe_code, reason = "the environment as getenv reads it")]
 
 use crate::error::Failure;
@@ -12,7 +13,7 @@ use std::os::unix::process::ExitStatusExt;
 /// The wait status of a shell that could not be executed, as system(3) has it.
 const NO_SHELL: c_int = 127 << 8;
 
-/// The line, which inherits as a child of fork would.
+/// The line. It inherits like a child of fork.
 pub(crate) fn line(text: &CStr) -> ShellLine {
     let mut line = shell(OsStr::from_bytes(text.to_bytes()));
     line.inherit_descriptors(true).inherit_signals(true);
@@ -21,7 +22,7 @@ pub(crate) fn line(text: &CStr) -> ShellLine {
     line
 }
 
-/// Runs a line and waits; the wait status.
+/// Runs a line and waits. Returns the wait status.
 pub(crate) fn run(text: &CStr, signals: &Original) -> Result<c_int, Failure> {
     let mut line = line(text);
     signals.apply(&mut line);

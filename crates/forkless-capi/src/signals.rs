@@ -1,4 +1,5 @@
-//! What system(3) does to signals while it waits: SIGINT and SIGQUIT ignored in the process, SIGCHLD blocked in the thread.
+//! The signals while system(3) waits: SIGINT and SIGQUIT are ignored in the process, SIGCHLD is
+//! blocked in the thread.
 #![expect(unsafe_code, reason = "sigaction and pthread_sigmask")]
 
 use forkless::{ShellLine, SigSet};
@@ -7,7 +8,7 @@ use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Calls that wait, in all threads, and what the dispositions were before the first of them.
+/// The calls that wait, in all threads, and the dispositions before the first of them.
 pub(crate) struct Waiting {
     calls: usize,
     before: Option<[sigaction; 2]>,
@@ -21,7 +22,7 @@ pub(crate) fn waiting() -> MutexGuard<'static, Waiting> {
 }
 
 impl Waiting {
-    /// Puts the dispositions back, whoever waits.
+    /// Puts the dispositions back, though calls may wait.
     pub(crate) fn forget(&mut self) {
         self.calls = 0;
         for (signal, action) in [SIGINT, SIGQUIT].into_iter().zip(self.before.take().iter().flatten()) {
@@ -35,18 +36,18 @@ impl Waiting {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Original {
     mask: SigSet,
-    /// Those of SIGINT and SIGQUIT that only this call ignores.
+    /// The signals, of SIGINT and SIGQUIT, that the program did not ignore before.
     default: SigSet,
 }
 
 impl Original {
-    /// Gives a line's children the signals of the caller rather than those of the wait.
+    /// Gives a line's children the signals of the caller rather than those during the wait.
     pub(crate) fn apply(&self, to: &mut ShellLine) {
         to.signal_mask(self.mask).default_signals(self.default);
     }
 }
 
-/// While it lives, signals are as system(3) wants them.
+/// While it lives, signals are as system(3) demands.
 pub(crate) struct Shield {
     mask: sigset_t,
     pub(crate) original: Original,
@@ -74,7 +75,6 @@ fn has(set: &sigset_t, signal: c_int) -> bool {
 
 impl Shield {
     pub(crate) fn raise() -> Shield {
-        crate::atfork::register();
         let mut w = waiting();
         if w.calls == 0 {
             let ignore = ignoring();
@@ -113,7 +113,7 @@ impl Drop for Shield {
             w.forget();
         }
         drop(w);
-        // Last: a SIGCHLD that waited comes now, and its handler must find everything as it was.
+        // Last: a pending SIGCHLD comes now, and its handler must find everything as it was.
         // SAFETY: the set this thread had.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.mask, null_mut()) };
     }

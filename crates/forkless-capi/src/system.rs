@@ -1,6 +1,7 @@
 //! `forkless_system`: system(3).
 #![expect(unsafe_code, reason = "exported C symbols")]
 
+use crate::atfork;
 use crate::ffi::Text;
 use crate::guard::as_libc;
 use crate::shell_line;
@@ -15,6 +16,7 @@ pub extern "C" fn forkless_system(line: Text<'_>) -> c_int {
             // SAFETY: a static path.
             return Ok(c_int::from(unsafe { libc::access(c"/bin/sh".as_ptr(), libc::X_OK) } == 0));
         };
+        atfork::register();
         let shield = Shield::raise();
         shell_line::run(line, &shield.original)
     })

@@ -1,4 +1,4 @@
-//! Which library this is.
+//! The version of this library.
 #![expect(unsafe_code, reason = "exported C symbols")]
 
 use libc::{c_char, c_uint};

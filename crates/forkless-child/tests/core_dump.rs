@@ -1,22 +1,24 @@
-//! Before Linux 5.16 a core dump of the child kills everybody who shares its memory; the child ends by SIGKILL instead.
+//! Before Linux 5.16 a core dump of the child kills every process that shares its memory; the child
+//! ends by SIGKILL instead.
 #![expect(unsafe_code, reason = "lays out a launch by hand and carries it out in a forked process")]
 
-use forkless_child::{Candidate, Exec, Launch, Report, Step, carry_out};
+use forkless_child::{Action, Candidate, Exec, Launch, Report, carry_out};
 use forkless_sys::signal::{self, SigSet};
 use forkless_sys::{CPtr, process};
 use std::ptr::null;
 
 const SIGQUIT: i32 = 3;
 
-/// The signal a child ends by that has a SIGQUIT waiting when its mask is lifted: its parent is not the one it expects.
+/// The signal that ends a child which has a SIGQUIT pending when its mask is lifted: its parent is
+/// not the one it expects.
 fn ends_by(no_core_dump: bool) -> i32 {
     let path = c"/bin/true";
     let argv = [path.as_ptr(), null()];
     let envp = [null()];
     let candidates = [Candidate { path: CPtr::from(path), script_argv: null() }];
-    let steps = [
-        Step::Rlimit { resource: 4, limit: forkless_sys::sched::Rlimit { soft: 0, hard: 0 } },
-        Step::DeathSignal { signal: SIGQUIT, parent: 1 << 30 },
+    let actions = [
+        Action::Rlimit { resource: 4, limit: forkless_sys::sched::Rlimit { soft: 0, hard: 0 } },
+        Action::DeathSignal { signal: SIGQUIT, parent: 1 << 30 },
     ];
     let exec = Exec {
         candidates: &candidates,
@@ -24,10 +26,11 @@ fn ends_by(no_core_dump: bool) -> i32 {
         envp: envp.as_ptr(),
         mask: SigSet::EMPTY,
         no_core_dump,
+        wait_for_writers: true,
     };
     let report = Report::new();
-    let launch = Launch { files: &[], steps: &steps, exec, hint: 0, report: &report };
-    // A shell starts what it puts in the background with SIGQUIT ignored.
+    let launch = Launch { files: &[], actions: &actions, exec, hint: 0, report: &report };
+    // A shell starts programs in the background with SIGQUIT ignored.
     // SAFETY: no handler; the process has this one test.
     unsafe { libc::signal(SIGQUIT, libc::SIG_DFL) };
     // SAFETY: the new process makes system calls only.

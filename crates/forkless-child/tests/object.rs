@@ -1,6 +1,6 @@
-//! The code that runs in shared memory, as it is built for release, refers to nothing outside itself: no panic (that would print, take
-//! locks and unwind), no allocation, no libc, and no call through a lazily bound table, which would run the dynamic linker on the
-//! child's small stack.
+//! The release build of the code that runs in shared memory refers to nothing outside itself: no
+//! panic (which would print, take locks and unwind), no allocation, no libc, and no call through a
+//! lazily bound table, which would run the dynamic linker on the child's small stack.
 
 use object::read::archive::ArchiveFile;
 use object::{Object, ObjectSymbol};
@@ -33,7 +33,7 @@ fn the_release_object_needs_nothing_from_outside() {
         .args(["build", "--quiet", "--release", "--package", "forkless-child", "--offline", "--target-dir"])
         .arg(&target)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
-        // A coverage or sanitizer build of the tests is not what is looked at.
+        // Not the flags of a coverage or sanitizer build of the tests.
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .status()

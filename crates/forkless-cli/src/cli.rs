@@ -1,4 +1,5 @@
-//! The top level of the command line. A subcommand's own flags live beside its code in `commands/NAME`.
+//! The top level of the command line. A subcommand's own flags live beside its code in
+//! `commands/NAME`.
 
 #[cfg(target_os = "linux")]
 use std::env;
@@ -30,34 +31,41 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Measure process creation, memory, system calls and context switches on this machine.
     ///
-    /// The methods of a suite take turns in rounds, and every figure is a median with its 95 % interval. No suite needs root or a
-    /// compiler; root lets some of them measure more kinds of pages and devices, and settings they change are put back however they
-    /// end. Results are kept in $XDG_DATA_HOME/forkless/bench (else below ~/.local/share), where `forkless history` lists them.
+    /// The methods of a suite take turns in rounds, and every figure is a median with its 95 %
+    /// interval. No suite needs root or a compiler; root lets some of them measure more kinds of
+    /// pages and devices, and settings they change are put back however they end. Results are kept
+    /// in $XDG_DATA_HOME/forkless/bench (else below ~/.local/share), where `forkless history` lists
+    /// them.
     Bench(commands::bench::Args),
     /// Find out who pays for process creation here, how much, and why.
     ///
-    /// Watches a command, a process with its descendants, a cgroup or the machine, and ranks what it found by what the remedy would
-    /// save: forks of much memory, shells that no line needs, searches along PATH, and system calls that do nothing. As root it looks
-    /// through BPF; with less it sees less and says so (`forkless doctor`).
+    /// Watches a command, a process with its descendants, a cgroup or the machine, and ranks what
+    /// it found by what the remedy would save: forks of much memory, shells that no line needs,
+    /// searches along PATH, and system calls that do nothing. As root it looks through BPF; with
+    /// less it sees less and says so (`forkless doctor`).
     #[cfg(target_os = "linux")]
     Diagnose(commands::diagnose::Args),
     /// Compare saved results: faster, slower, or no difference shown.
     ///
-    /// Two methods of one result were interleaved, and their ratios within rounds are tested. Two results are separate runs: whole
-    /// restarts are resampled, and the interval is widened by what one sitting cannot show.
+    /// Two methods of one result were interleaved, and their ratios within rounds are tested. Two
+    /// results are separate runs: whole restarts are resampled, and the interval is widened by what
+    /// one sitting cannot show.
     Compare(commands::compare::Args),
     /// List the saved results.
     History(commands::compare::HistoryArgs),
-    /// Show what this machine lets each part of the tool use, and what is done without.
+    /// Show which facilities of this machine each part of the tool can use, and what replaces those
+    /// that are missing.
     #[cfg(target_os = "linux")]
     Doctor(commands::doctor::Args),
     /// Write manual pages or shell completions; for packagers.
     #[command(hide = true)]
     Generate(commands::generate::Args),
-    /// Put a running process's memory into huge pages, so that its forks copy 512 times fewer entries.
+    /// Put a running process's memory into huge pages, so that its forks copy 512 times fewer
+    /// entries.
     ///
-    /// From outside, by process_madvise(MADV_COLLAPSE), in short calls at a limited share of the time. Needs Linux 6.1 and root, or
-    /// CAP_SYS_NICE and CAP_SYS_PTRACE. Memory that the program excluded and huge pages that are mostly unused are left out.
+    /// From outside, by process_madvise(MADV_COLLAPSE), in short calls at a limited share of the
+    /// time. Needs Linux 6.1 and root, or CAP_SYS_NICE and CAP_SYS_PTRACE. Memory that the program
+    /// excluded and huge pages that are mostly unused are left out.
     #[cfg(target_os = "linux")]
     Repair(commands::repair::Args),
     /// Execute the published experiments on this machine and close with a ledger of their claims.
@@ -71,10 +79,10 @@ pub(crate) enum Command {
 }
 
 impl Cli {
-    /// What was asked for; ends the process with help or an error where that is the answer.
+    /// Reads the command line. Help and errors end the process here.
     ///
-    /// `run` stands before programs that are to notice nothing, the clock included: for it the flags of the others, several hundred, are
-    /// not even built.
+    /// A program that `run` starts must notice no difference, in time either: for `run` the several
+    /// hundred flags of the other subcommands are not built.
     pub(crate) fn read() -> Cli {
         #[cfg(target_os = "linux")]
         if env::args_os().nth(1).is_some_and(|word| word == "run") {
@@ -85,7 +93,8 @@ impl Cli {
     }
 }
 
-/// Prints help or an error and ends with its exit code; unlike [`clap::Error::exit`] not with success where it could not be printed.
+/// Prints help or an error and ends with its exit code. Unlike [`clap::Error::exit`] it fails where
+/// the text could not be printed.
 fn end_with(answer: &clap::Error) -> ! {
     let printed = answer.print().and_then(|()| io::stdout().flush());
     let code = match printed {

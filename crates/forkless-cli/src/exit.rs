@@ -1,4 +1,5 @@
-//! How a subcommand ends: the exit codes every part of the tool shares, and the one place that prints errors.
+//! How a subcommand ends: the exit codes every part of the tool shares, and the one place that
+//! prints errors.
 
 #![expect(unsafe_code, reason = "the disposition of SIGPIPE is set through libc")]
 
@@ -10,14 +11,14 @@ use std::process::ExitCode;
 pub(crate) enum Exit {
     /// 0: done, nothing to report.
     Fine,
-    /// A status that is not ours to choose: 125 to 127 of `run`.
+    /// The status of a line, or 125 to 127 of `run`.
     #[cfg(target_os = "linux")]
     Code(u8),
     /// 1: something the user asked to be told about: a regression, a diagnosis, a failed check.
     Finding,
 }
 
-/// An error the user can mend by changing the command line: exit code 2, as clap's own errors.
+/// An error that another command line would avoid: exit code 2, as clap's own errors.
 #[derive(Debug)]
 pub(crate) struct Usage(pub(crate) String);
 
@@ -60,8 +61,9 @@ pub(crate) fn report(outcome: anyhow::Result<Exit>) -> ExitCode {
     }
 }
 
-/// Rust's runtime ignores SIGPIPE, which every exec would hand on to measured and wrapped programs, and which turns
-/// `forkless ... | head` into a panic. Give it back its default action before anything else runs.
+/// Gives SIGPIPE its default action, before anything else runs. Rust's runtime ignores it:
+/// `forkless ... | head` would panic, and every exec would hand the ignored signal on to the
+/// programs that are measured or run.
 pub(crate) fn restore_sigpipe() {
     // SAFETY: setting a default disposition installs no handler; no other thread runs yet.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };

@@ -1,13 +1,18 @@
-//! The `forkless` command: parse, dispatch, turn the outcome into an exit code. It decides nothing about
-//! processes itself; each subcommand is a module of [`commands`] that glues a library to the terminal. Those that measure and
-//! compare are for FreeBSD and macOS, too.
+//! The `forkless` command: it reads flags, calls a library, and turns the outcome into words and an
+//! exit code. The libraries decide about processes; each subcommand is a module of [`commands`].
+//! The subcommands that measure and compare are for FreeBSD and macOS, too.
 
+mod args;
 mod cli;
 mod commands;
 mod exit;
+#[cfg(target_os = "linux")]
+mod inherited;
 mod terminal;
 
 use std::process::ExitCode;
+
+use clap::CommandFactory as _;
 
 use crate::cli::{Cli, Command};
 
@@ -21,7 +26,7 @@ fn main() -> ExitCode {
         Command::History(args) => commands::compare::history(&args),
         #[cfg(target_os = "linux")]
         Command::Doctor(args) => commands::doctor::run(&args),
-        Command::Generate(args) => commands::generate::run(&args),
+        Command::Generate(args) => commands::generate::run(&args, &Cli::command()),
         #[cfg(target_os = "linux")]
         Command::Repair(args) => commands::repair::run(args),
         #[cfg(target_os = "linux")]

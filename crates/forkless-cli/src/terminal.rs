@@ -1,11 +1,12 @@
-//! Standard output: the width tables are laid out for, and writing to it.
+//! Standard output and standard error: the width that tables are laid out for, and writing without
+//! a panic.
 
 use std::io::{IsTerminal as _, Write as _, stdout};
 
 use anyhow::Context as _;
 
-/// A line on standard error. Unlike `eprintln!` it does not panic where that cannot be written: what is to be done is done all the
-/// same, with its own exit code.
+/// Writes a line to standard error. Unlike `eprintln!` it does not panic where that cannot be
+/// written: the subcommand goes on, and its exit code stays its own.
 macro_rules! complain {
     ($($text:tt)*) => {{
         use std::io::Write as _;

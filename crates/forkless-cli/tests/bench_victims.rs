@@ -90,14 +90,22 @@ fn figures_come_with_evidence_that_the_mechanism_was_at_work() {
         let check = checks.iter().filter(|check| check["name"] == name).find(said);
         let check = check.unwrap_or_else(|| panic!("{name}: no {evidence:?} in {checks:?}"));
         // How fast it was is for a quiet machine to say.
-        assert!(matches!(check["verdict"].as_str().unwrap(), "reached" | "missed" | "undecided"), "{check}");
+        let verdict = check["verdict"].as_str().unwrap();
+        assert!(matches!(verdict, "shown" | "reached" | "missed" | "undecided"), "{check}");
         assert!(check["value"].is_f64() && check["ci95"].is_array(), "{check}");
     }
-    // These two are far on the right side of their limits on any machine.
+    // These two are far on the right side of the project's limits on any machine, and so of those that users see.
+    let judged = forkless_lab::acceptance::judge(&serde_json::from_value(value.clone()).unwrap()).unwrap();
     for name in ["swapcontext", "localtime"] {
         let check = checks.iter().find(|check| check["name"] == name).unwrap();
-        assert_eq!(check["verdict"], "reached", "{check}");
+        assert_eq!((&check["verdict"], &check["limit"]), (&"reached".into(), &1.0.into()), "{check}");
+        let accepted = judged.checks.iter().find(|check| check.name == name).unwrap();
+        assert_eq!(accepted.verdict, forkless_bench::check::CheckVerdict::Reached, "{accepted:?}");
+        assert!(accepted.limit > Some(1.0), "{accepted:?}");
     }
+    // What shows `run` beside something else than the plain program has no limit for users.
+    let load = checks.iter().find(|check| check["name"] == "load").unwrap();
+    assert!(load["verdict"] == "shown" && load.get("limit").is_none(), "{load}");
     assert_eq!(scratch.temporary_files(), 0);
     assert_eq!(scratch.processes(), Vec::<String>::new());
 }
@@ -171,8 +179,7 @@ fn interpreters_are_also_measured_without_the_memory_and_no_limit_is_set_for_tha
 fn lines_run_in_turns() {
     let scratch = Scratch::new("turns");
     let program = scratch.0.join("in_turns");
-    let source =
-        concat!(env!("CARGO_MANIFEST_DIR"), "/../forkless-bench/src/suites/victims/programs/in_turns.c");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../forkless-lab/src/victims/programs/in_turns.c");
     let compiled = Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(source).status().unwrap();
     assert!(compiled.success());
     let log = scratch.0.join("log");
@@ -243,7 +250,7 @@ fn what_is_missing_is_skipped_and_counted() {
     assert!(text(&output.stderr).contains("perl is not installed"), "{}", text(&output.stderr));
 }
 
-/// The keeper left orphans unreaped until the program had ended. Apache's mod_cgid waits six seconds for the number of a CGI
+/// The subreaper left orphans unreaped until the program had ended. Apache's mod_cgid waits six seconds for the number of a CGI
 /// program to be free, and was killed after five.
 #[test]
 fn an_orphan_is_reaped_while_the_program_that_waits_for_its_number_ends() {
@@ -252,7 +259,7 @@ fn an_orphan_is_reaped_while_the_program_that_waits_for_its_number_ends() {
     let script = "trap 'while kill -0 $(cat \"$0\") 2>/dev/null; do sleep 0.01; done; exit 9' TERM\n\
                   sh -c 'sleep 0.3 >/dev/null & echo $! >\"$0\"' \"$0\"\n\
                   echo ready; while :; do sleep 0.01; done";
-    let mut keeper = Command::new(env!("CARGO_BIN_EXE_forkless"))
+    let mut subreaper = Command::new(env!("CARGO_BIN_EXE_forkless"))
         .args(["bench", "keep", "--on-terminate", "--", "/bin/sh", "-c", script])
         .arg(&orphan)
         .stdin(Stdio::piped())
@@ -261,10 +268,10 @@ fn an_orphan_is_reaped_while_the_program_that_waits_for_its_number_ends() {
         .spawn()
         .unwrap();
     let mut ready = String::new();
-    BufReader::new(keeper.stdout.as_mut().unwrap()).read_line(&mut ready).unwrap();
+    BufReader::new(subreaper.stdout.as_mut().unwrap()).read_line(&mut ready).unwrap();
     assert_eq!(ready, "ready\n");
-    drop(keeper.stdin.take());
-    let output = keeper.wait_with_output().unwrap();
+    drop(subreaper.stdin.take());
+    let output = subreaper.wait_with_output().unwrap();
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(9), String::new()));
 }
 
@@ -331,7 +338,7 @@ fn an_interrupted_or_killed_run_leaves_no_process_and_no_file() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // Two keepers and the two they keep, one of them through forkless run.
+        // Two subreapers and the two they keep, one of them through forkless run.
         assert!(wait_until(|| scratch.processes().len() >= 4), "the victims never started");
         let status = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().unwrap();
         assert!(status.success());

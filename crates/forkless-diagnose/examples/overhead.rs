@@ -1,16 +1,18 @@
-//! What watching costs the watched machine: `cargo run --release -p forkless-diagnose --example overhead`.
+//! What watching costs the watched machine: `cargo run --release -p forkless-diagnose --example
+//! overhead`.
 //!
-//! Needs root, cc and a quiet machine; takes about two minutes. Runs each load without a watch, with `--all`, and with `--all`
-//! and system calls counted, interleaved, and prints the median of each, the median of its ratios to the first of the same round
-//! with the middle half of them, and the watch's own CPU time, its start included, as a share of one CPU. Loads: spawns of the cheapest program there is, one after the other as fast as they go, and
-//! getppid in a loop.
+//! Needs root, cc and an idle machine; takes about two minutes. It runs each load without a watch,
+//! with a watch of the whole machine, and with system calls counted as well, interleaved. It prints
+//! three figures: the median of each; the median ratio to the first of the same round, with the
+//! middle half; and the watch's own CPU time, its start included, as a share of one CPU. The loads
+//! are spawns of the cheapest program, one after the other, and getppid in a loop.
 
 use std::error::Error;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use forkless_diagnose::{CostModel, Diagnosis, Target, Thresholds, WatchOptions};
+use forkless_diagnose::{CostModel, Diagnosis, Thresholds, WatchOptions, WatchTarget};
 
 const ROUNDS: usize = 15;
 const SPAWNS: u32 = 5000;
@@ -35,11 +37,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn compare() -> Result<(), Box<dyn Error>> {
     let tiny = std::env::temp_dir().join(format!("forkless-tiny-{}", std::process::id()));
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/victims/tiny.c");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/diagnose/tiny.c");
     let built =
         Command::new("cc").args(["-O1", "-static", "-nostdlib", "-o"]).arg(&tiny).arg(source).status()?;
     if !built.success() {
-        return Err("cc cannot build fixtures/victims/tiny.c".into());
+        return Err("cc cannot build fixtures/diagnose/tiny.c".into());
     }
     let outcome = compare_with(&tiny.to_string_lossy());
     std::fs::remove_file(&tiny)?;
@@ -87,7 +89,7 @@ fn under<T>(
     watching: Watching,
     load: impl FnOnce() -> Result<T, Box<dyn Error>>,
 ) -> Result<T, Box<dyn Error>> {
-    let mut options = WatchOptions::new(Target::All);
+    let mut options = WatchOptions::new(WatchTarget::All);
     options.faults = false;
     options.system_calls = match watching {
         Watching::Nothing => return load(),
@@ -113,7 +115,7 @@ fn under<T>(
     })
 }
 
-/// What the load says of itself.
+/// The load's own figure.
 fn run_load(arguments: &[&str]) -> Result<f64, Box<dyn Error>> {
     let output = Command::new(std::env::current_exe()?).args(arguments).stderr(Stdio::inherit()).output()?;
     Ok(String::from_utf8(output.stdout)?.trim().parse()?)

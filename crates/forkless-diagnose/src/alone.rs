@@ -1,8 +1,9 @@
-//! A test in a process of its own, for what is measured of the whole process or takes more of it than other tests allow.
+//! Runs a test in its own process: it measures the whole process, or takes more memory than other
+//! tests allow.
 
 use std::process::Command;
 
-/// Runs the ignored test of this path, which must pass, and passes on what it had to skip.
+/// Runs the ignored test of this path. It must pass; what it skipped is printed.
 pub(crate) fn alone(test: &str) {
     let tests = std::env::current_exe().expect("we run from a file");
     let output = Command::new(tests)
@@ -12,6 +13,6 @@ pub(crate) fn alone(test: &str) {
     let said = String::from_utf8_lossy(&output.stdout);
     let complained = String::from_utf8_lossy(&output.stderr);
     complained.lines().filter(|line| line.starts_with("SKIPPED")).for_each(|line| eprintln!("{line}"));
-    // A test that is not there any more would pass.
+    // Without the count, a test that no longer exists would pass.
     assert!(output.status.success() && said.contains("1 passed"), "{said}{complained}");
 }

@@ -1,8 +1,9 @@
-//! All entries of a per-CPU BPF hash map by BPF_MAP_LOOKUP_BATCH (Linux 5.6), which the BPF loader has no call for.
+//! Reads all entries of a per-CPU BPF hash map by BPF_MAP_LOOKUP_BATCH (Linux 5.6). aya has no call
+//! for it.
 //!
-//! One system call brings some hundred entries, bucket by bucket, so that entries that come and go meanwhile disturb nothing. Asking
-//! key by key is two calls an entry, and begins at the front again when the key last asked for is gone: on a machine that starts
-//! thousands of processes a second it did not come to its end for a long time.
+//! One system call returns some hundred entries, bucket by bucket, so entries that come and go
+//! meanwhile do no harm. Asking key by key takes two calls an entry and restarts when the last key
+//! is deleted. On a machine that starts thousands of processes a second it took very long to end.
 
 #![expect(unsafe_code, reason = "bpf(2) takes the addresses of its buffers as numbers")]
 
@@ -13,9 +14,10 @@ use aya::Pod;
 
 /// `BPF_MAP_LOOKUP_BATCH` of `enum bpf_cmd`.
 const LOOKUP_BATCH: libc::c_int = 24;
-/// Entries to ask for at once, unless a bucket has more (they have one or two).
+/// Entries to ask for in one call, unless a bucket has more. Buckets have one or two.
 pub(crate) const AT_ONCE: usize = 512;
-/// The kernel gives up when it is interrupted, or a bucket is held (EAGAIN, EINTR, EBUSY); so often it is asked again.
+/// Retries of calls that the kernel gave up because of a signal or a locked bucket (EAGAIN, EINTR,
+/// EBUSY).
 const PATIENCE: u32 = 16;
 
 /// The `batch` part of `union bpf_attr`.
@@ -32,11 +34,12 @@ struct Attributes {
     flags: u64,
 }
 
-/// Hands each entry to `sink`, with a value for each of the `cpus` possible CPUs; asks for `at_once` of them.
+/// Hands each entry to `sink`, with a value for each of the `cpus` possible CPUs; asks for
+/// `at_once` of them.
 ///
 /// # Errors
-/// What the kernel says: `EINVAL` or 524 (ENOTSUPP) where it has no batches, `EPERM` where they are refused. `sink` may have been
-/// called by then.
+/// The kernel's error: `EINVAL` or 524 (ENOTSUPP) where it has no batches, `EPERM` where they are
+/// refused. `sink` may already have been called.
 pub(crate) fn for_each<K: Pod, V: Pod + Default>(
     map: BorrowedFd<'_>,
     cpus: usize,
@@ -47,7 +50,7 @@ pub(crate) fn for_each<K: Pod, V: Pod + Default>(
     const { assert!(size_of::<V>().is_multiple_of(8) && align_of::<V>() <= 8) };
     const { assert!(align_of::<K>() <= 8) };
     let (mut room, mut patience) = (at_once, PATIENCE);
-    // Where to go on: a bucket's number, opaque to us.
+    // The bucket to continue with; opaque to us.
     let mut token: Option<u32> = None;
     loop {
         let mut keys = vec![0u64; (room * size_of::<K>()).div_ceil(8)];
@@ -62,8 +65,9 @@ pub(crate) fn for_each<K: Pod, V: Pod + Default>(
             map_fd: map.as_raw_fd() as u32,
             ..Attributes::default()
         };
-        // SAFETY: the attributes are as large as said, `in_batch` and `out_batch` are a u32 each as hash maps want them, and the
-        // buffers have room for `count` keys, and for as many values of every possible CPU; all outlive the call.
+        // SAFETY: the attributes are as large as said, `in_batch` and `out_batch` are a u32 each as
+        // hash maps want them, and the buffers have room for `count` keys, and for as many values
+        // of every possible CPU; all outlive the call.
         let result = unsafe {
             libc::syscall(libc::SYS_bpf, LOOKUP_BATCH, &raw mut attributes, size_of::<Attributes>())
         };
@@ -85,7 +89,8 @@ pub(crate) fn for_each<K: Pod, V: Pod + Default>(
         };
         let count = (attributes.count as usize).min(room);
         for (at, value) in values.chunks_exact(cpus).take(count).enumerate() {
-            // SAFETY: the kernel has filled `count` keys one after the other from the buffer's start; K is plain old data.
+            // SAFETY: the kernel has filled `count` keys one after the other from the buffer's
+            // start; K is plain old data.
             let key = unsafe { keys.as_ptr().cast::<K>().wrapping_add(at).read_unaligned() };
             sink(key, value);
         }

@@ -1,23 +1,19 @@
-//! One process creation as users see it: who asked, by which system call and flags, what was copied, and how the child
-//! went on. Built from a raw record; holds facts only, no judgement.
+//! One process creation as users see it: its caller, system call and flags, the memory copied, and
+//! the child's exec and end. It holds facts only, no judgement.
 
 use std::fmt;
 
 use serde::Serialize;
 
-use crate::record::{self, RawCreation, STATE_RETURNED};
+use crate::record::{self, RawCreation, RawSite, STATE_RETURNED};
 
-/// The system call that created the process, by the number the kernel saw.
-///
-/// ```
-/// use forkless_diagnose::CreatingCall;
-/// assert_eq!(serde_json::to_string(&CreatingCall::Clone3).unwrap(), "\"clone3\"");
-/// ```
+/// The system call that created the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum CreatingCall {
-    /// fork(2). glibc's `fork()` does not issue it: it issues [`Clone`](Self::Clone). aarch64 does not have it.
+    /// fork(2). glibc's `fork()` does not issue it: it issues [`Clone`](Self::Clone). aarch64 does
+    /// not have it.
     Fork,
     /// vfork(2). aarch64 does not have it: `vfork()` is a [`Clone`](Self::Clone) there.
     Vfork,
@@ -41,7 +37,7 @@ impl CreatingCall {
             #[cfg(target_arch = "aarch64")]
             220 => Self::Clone,
             435 => Self::Clone3,
-            // Of 32-bit programs, the same on i386 and 32-bit ARM.
+            // 32-bit programs. i386 and 32-bit ARM have the same numbers.
             2 => Self::Fork,
             190 => Self::Vfork,
             120 => Self::Clone,
@@ -50,10 +46,6 @@ impl CreatingCall {
     }
 
     /// The name in the manual.
-    ///
-    /// ```
-    /// assert_eq!(forkless_diagnose::CreatingCall::Vfork.name(), "vfork");
-    /// ```
     pub fn name(self) -> &'static str {
         match self {
             Self::Fork => "fork",
@@ -65,31 +57,20 @@ impl CreatingCall {
     }
 }
 
-/// What the clone flags say about memory and waiting.
-///
-/// ```
-/// use forkless_diagnose::{CloneFlags, CreationKind};
-/// const VM: u64 = 0x100;
-/// assert_eq!(CloneFlags(VM).kind(), CreationKind::SharedMemory);
-/// ```
+/// What happens to the caller's memory, and whether the caller waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CreationKind {
     /// The caller's page tables were copied (no `CLONE_VM`).
     FullFork,
-    /// Memory shared and the caller suspended until exec or exit (`CLONE_VM | CLONE_VFORK`): vfork, posix_spawn.
+    /// Memory shared and the caller suspended until exec or exit (`CLONE_VM | CLONE_VFORK`): vfork,
+    /// posix_spawn.
     VforkLike,
     /// Memory shared and the caller runs on (`CLONE_VM` without `CLONE_VFORK`).
     SharedMemory,
 }
 
 /// The flags of clone(2) as the kernel saw them, without the exit signal.
-///
-/// ```
-/// use forkless_diagnose::CloneFlags;
-/// let glibc_fork = CloneFlags(0x1200000);
-/// assert_eq!(glibc_fork.to_string(), "CHILD_CLEARTID|CHILD_SETTID");
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(transparent)]
 pub struct CloneFlags(pub u64);
@@ -126,13 +107,7 @@ impl CloneFlags {
     const VM: u64 = 0x100;
     const VFORK: u64 = 0x4000;
 
-    /// What the flags mean for the caller's memory.
-    ///
-    /// ```
-    /// use forkless_diagnose::{CloneFlags, CreationKind};
-    /// assert_eq!(CloneFlags(0x4100).kind(), CreationKind::VforkLike);
-    /// assert_eq!(CloneFlags(0x1200000).kind(), CreationKind::FullFork);
-    /// ```
+    /// The kind of creation that these flags ask for.
     pub fn kind(self) -> CreationKind {
         match (self.0 & Self::VM != 0, self.0 & Self::VFORK != 0) {
             (true, true) => CreationKind::VforkLike,
@@ -143,23 +118,14 @@ impl CloneFlags {
 }
 
 impl CloneFlags {
-    /// Whether the caller was suspended although nothing is shared (`CLONE_VFORK` without `CLONE_VM`). That is how the
-    /// speculative forks of `forkless run` show; no C library creates processes so.
-    ///
-    /// ```
-    /// assert!(forkless_diagnose::CloneFlags(0x4000).is_speculated());
-    /// assert!(!forkless_diagnose::CloneFlags(0x4100).is_speculated());
-    /// ```
+    /// Whether the caller was suspended though nothing is shared (`CLONE_VFORK` without
+    /// `CLONE_VM`). Only a speculated fork has these flags: no C library creates processes so.
     pub fn is_speculated(self) -> bool {
         self.0 & (Self::VM | Self::VFORK) == Self::VFORK
     }
 }
 
 /// The names without `CLONE_`, joined by `|`; unknown bits in hexadecimal; `0` for none.
-///
-/// ```
-/// assert_eq!(forkless_diagnose::CloneFlags(0x4100).to_string(), "VM|VFORK");
-/// ```
 impl fmt::Display for CloneFlags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut rest = self.0;
@@ -182,22 +148,16 @@ impl fmt::Display for CloneFlags {
 }
 
 /// How the child ended.
-///
-/// ```
-/// use forkless_diagnose::End;
-/// assert_eq!(End::Exited(3).to_string(), "exit 3");
-/// assert_eq!(serde_json::to_string(&End::Killed(9)).unwrap(), r#"{"how":"killed","value":9}"#);
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case", tag = "how", content = "value")]
 pub enum End {
-    /// It still ran when the record was made.
+    /// The child still ran when the record was made.
     Running,
     /// exit status, 0 to 255.
     Exited(u8),
     /// Number of the signal that killed it.
     Killed(u8),
-    /// It ended, and this tier cannot see how.
+    /// The child ended; this tier cannot see how.
     Unknown,
 }
 
@@ -212,16 +172,11 @@ impl fmt::Display for End {
     }
 }
 
-/// The caller's memory when it made the call, from its kernel counters (exact to some tens of pages), in bytes.
-///
-/// ```
-/// use forkless_diagnose::CallerMemory;
-/// let memory = CallerMemory { anon: 8 << 20, file: 2 << 20, ..CallerMemory::default() };
-/// assert_eq!(serde_json::to_value(memory).unwrap()["anon"], 8 << 20);
-/// ```
+/// The caller's memory when it made the call, from its kernel counters (exact to some tens of
+/// pages), in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct CallerMemory {
-    /// Anonymous memory: what a full fork copies the page-table entries of.
+    /// Anonymous memory. A full fork copies its page-table entries.
     pub anon: u64,
     /// File mappings.
     pub file: u64,
@@ -237,31 +192,14 @@ pub struct CallerMemory {
 
 impl CallerMemory {
     /// The resident size as /proc/PID/status counts it (no hugetlb).
-    ///
-    /// ```
-    /// use forkless_diagnose::CallerMemory;
-    /// let memory = CallerMemory { anon: 8 << 20, file: 2 << 20, hugetlb: 1 << 30, ..Default::default() };
-    /// assert_eq!(memory.resident(), 10 << 20);
-    /// ```
     pub fn resident(&self) -> u64 {
         self.anon + self.file + self.shmem
     }
 }
 
-/// Identifies a place in a process that makes a system call.
-///
-/// ```
-/// use std::collections::HashMap;
-/// use forkless_diagnose::Site;
-/// // Creations by place.
-/// let mut places: HashMap<Site, u64> = HashMap::new();
-/// for ip in [0x401136, 0x401136, 0x4011f0] {
-///     *places.entry(Site { pid: 812, nr: 56, ip, word: 0 }).or_default() += 1;
-/// }
-/// assert_eq!(places[&Site { pid: 812, nr: 56, ip: 0x401136, word: 0 }], 2);
-/// ```
+/// A place in a process that makes a system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-pub struct Site {
+pub struct CallSite {
     /// The process.
     pub pid: u32,
     /// The system call's number.
@@ -272,32 +210,13 @@ pub struct Site {
     pub word: u64,
 }
 
+impl CallSite {
+    pub(crate) fn from_raw(raw: &RawSite) -> Self {
+        Self { pid: raw.tgid, nr: raw.nr, ip: raw.ip, word: raw.word }
+    }
+}
+
 /// One process creation.
-///
-/// ```
-/// use std::time::Duration;
-/// use forkless_diagnose::{End, Event, Target, Watch, WatchOptions};
-/// let command = ["sh", "-c", "sleep 0; true"].map(Into::into).to_vec();
-/// match Watch::start(&WatchOptions::new(Target::Command(command))) {
-///     Ok(mut watch) => {
-///         let mut created = Vec::new();
-///         let mut ended = false;
-///         while !ended {
-///             ended = watch.command_ended();
-///             watch.poll(Duration::from_millis(10), |event| {
-///                 if let Event::Created(creation) = event {
-///                     created.push(creation);
-///                 }
-///             })?;
-///         }
-///         assert_eq!(created[0].argv, ["sleep", "0"]);
-///         assert_eq!(created[0].end, End::Exited(0));
-/// #         watch.command().unwrap().wait()?;
-///     }
-///     Err(error) => assert!(error.is_missing_facility(), "{error}"),
-/// }
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Creation {
     /// The system call.
@@ -306,7 +225,7 @@ pub struct Creation {
     pub flags: CloneFlags,
     /// What the flags mean.
     pub kind: CreationKind,
-    /// The calling process and thread.
+    /// The calling process.
     pub caller: u32,
     /// The calling thread.
     pub caller_thread: u32,
@@ -315,22 +234,23 @@ pub struct Creation {
     /// The caller's cgroup (inode number in the unified hierarchy).
     pub caller_cgroup: u64,
     /// The place of the call.
-    pub site: Site,
+    pub site: CallSite,
     /// The caller's memory.
     pub memory: CallerMemory,
     /// The new process.
     pub child: u32,
     /// The child's name after its exec, else at its exit.
     pub child_comm: String,
-    /// CLOCK_MONOTONIC when the call began; when the child was there if the beginning was missed.
+    /// CLOCK_MONOTONIC at the begin of the call; at the begin of the child if that of the call was
+    /// missed.
     pub at_ns: u64,
-    /// From the call to the copied child: what the copy cost the caller.
+    /// From the call to the copied child: the copy's cost to the caller.
     pub copy_ns: Option<u64>,
     /// From the call to the new program in place.
     pub until_exec_ns: Option<u64>,
     /// The exec itself, in the child: it opens the program and tears the old memory down.
     pub exec_ns: Option<u64>,
-    /// From the call to the caller's return from it: it waited this long.
+    /// From the call to the caller's return: the time the caller waited.
     pub caller_waited_ns: Option<u64>,
     /// From the call to the child's exit.
     pub lifetime_ns: Option<u64>,
@@ -338,9 +258,9 @@ pub struct Creation {
     pub exec_path: Option<String>,
     /// Its arguments, cut at 384 bytes.
     pub argv: Vec<String>,
-    /// `argv` was longer.
+    /// Whether `argv` was cut.
     pub argv_cut: bool,
-    /// The child's thread that called exec, as it was numbered before.
+    /// The child's thread that called exec, by its number before the exec.
     pub exec_thread: Option<u32>,
     /// Execs that succeeded.
     pub execs: u32,
@@ -356,7 +276,7 @@ pub struct Creation {
     pub exec_failed_path: Option<String>,
     /// Write-protect faults of the child, before its exec, that copied a page.
     pub child_copied: u64,
-    /// And those that could reuse it.
+    /// Such faults that could reuse the page.
     pub child_reused: u64,
     /// How it ended.
     pub end: End,
@@ -380,7 +300,7 @@ impl Creation {
         let at_ns = if raw.start_ns != 0 { raw.start_ns } else { raw.copied_ns };
         let since = |end: u64, begin: u64| (end != 0 && begin != 0).then(|| end.saturating_sub(begin));
         let argv_bytes = &raw.argv[..(raw.argv_bytes as usize).min(raw.argv.len())];
-        // The kernel stores each argument with its NUL: a cut list is one that does not end in it.
+        // The kernel stores each argument with its NUL. A list that does not end in NUL was cut.
         let argv_cut = argv_bytes.last().is_some_and(|&last| last != 0);
         let argv = match argv_bytes {
             [] => Vec::new(),
@@ -401,7 +321,7 @@ impl Creation {
             caller_thread: raw.caller_tid,
             caller_comm: record::text(&raw.caller_comm),
             caller_cgroup: raw.cgroup,
-            site: Site { pid: raw.site.tgid, nr: raw.site.nr, ip: raw.site.ip, word: raw.site.word },
+            site: CallSite::from_raw(&raw.site),
             memory: CallerMemory {
                 anon: pages(raw.anon_pages),
                 file: pages(raw.file_pages),
@@ -438,7 +358,7 @@ impl Creation {
         }
     }
 
-    /// A creation of which nothing is known: what the tiers without BPF start from.
+    /// A creation with nothing known. The tiers without BPF start from it.
     pub(crate) fn unseen() -> Self {
         let flags = CloneFlags(CloneFlags::VM);
         Self {
@@ -449,7 +369,7 @@ impl Creation {
             caller_thread: 0,
             caller_comm: String::new(),
             caller_cgroup: 0,
-            site: Site { pid: 0, nr: 0, ip: 0, word: 0 },
+            site: CallSite { pid: 0, nr: 0, ip: 0, word: 0 },
             memory: CallerMemory::default(),
             child: 0,
             child_comm: String::new(),
@@ -490,11 +410,21 @@ mod tests {
         assert_eq!(CloneFlags(0).to_string(), "0");
         assert_eq!(CloneFlags(1 << 50).to_string(), "0x4000000000000");
         assert_eq!(CloneFlags(1 << 50 | 0x100).to_string(), "VM|0x4000000000000");
+        assert_eq!(CloneFlags(0x120_0000).to_string(), "CHILD_CLEARTID|CHILD_SETTID");
     }
 
     #[test]
     fn flags_alone_tell_the_kinds_apart() {
         assert_eq!(CloneFlags(0x4000).kind(), CreationKind::FullFork);
         assert_eq!(CloneFlags(0x100).kind(), CreationKind::SharedMemory);
+        assert_eq!(CloneFlags(0x4100).kind(), CreationKind::VforkLike);
+        assert!(CloneFlags(0x4000).is_speculated() && !CloneFlags(0x4100).is_speculated());
+    }
+
+    #[test]
+    fn an_end_reads_the_same_in_text_and_in_json() {
+        assert_eq!(End::Exited(3).to_string(), "exit 3");
+        let json = serde_json::to_string(&End::Killed(9)).expect("plain data");
+        assert_eq!(json, r#"{"how":"killed","value":9}"#);
     }
 }

@@ -1,4 +1,4 @@
-//! A watch, what it has collected, and the report made of it.
+//! A watch with the sums it collects, and the report made of them.
 
 use std::time::{Duration, Instant};
 
@@ -6,40 +6,22 @@ use serde::Serialize;
 
 use crate::collect::{Collected, Outcome};
 use crate::error::WatchError;
+use crate::event::{Event, Totals};
 use crate::finding::{self, Context, Finding, Thresholds};
 use crate::model::CostModel;
 use crate::perf::PerfWatch;
 use crate::sampler::Sampler;
-use crate::target::Target;
+use crate::target::WatchTarget;
 use crate::tier::Tier;
-use crate::watch::{Event, Totals, Watch, WatchOptions};
+use crate::watch::{Watch, WatchOptions};
 
-/// Between two looks at what the kernel side sums up.
+/// Time between two readings of the kernel side's sums.
 const TICK: Duration = Duration::from_secs(1);
 
 /// A watch that is turned into findings.
-///
-/// ```
-/// use std::time::{Duration, Instant};
-/// use forkless_diagnose::{CostModel, Diagnosis, Target, Thresholds, WatchOptions};
-///
-/// let model = CostModel::calibrate()?;
-/// let target = Target::Pid(std::process::id());
-/// let mut diagnosis = Diagnosis::start(&WatchOptions::new(target), model, Thresholds::default())?;
-/// let until = Instant::now() + Duration::from_millis(200);
-/// while Instant::now() < until {
-///     diagnosis.poll(Duration::from_millis(100))?;
-/// }
-/// let report = diagnosis.report()?;
-/// for finding in &report.findings {
-///     println!("{}: {}", finding.title, finding.remedy);
-/// }
-/// assert!(report.window_ns >= 200_000_000);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Debug)]
 pub struct Diagnosis {
-    source: Source,
+    source: TierWatch,
     limits: Vec<String>,
     collected: Collected,
     model: CostModel,
@@ -51,14 +33,14 @@ pub struct Diagnosis {
 
 /// Where events come from.
 #[derive(Debug)]
-enum Source {
+enum TierWatch {
     Bpf(Box<Watch>),
     Perf(Box<PerfWatch>),
     Procfs(Sampler),
 }
 
-impl Source {
-    /// The best that works here, or the tier asked for, and what it cannot see.
+impl TierWatch {
+    /// Starts the best tier that works, or the tier asked for. Also returns what it cannot see.
     fn start(options: &WatchOptions) -> Result<(Self, Vec<String>), WatchError> {
         let mut limits = Vec::new();
         if !matches!(options.tier, Some(Tier::Perf | Tier::Procfs)) {
@@ -73,18 +55,19 @@ impl Source {
                 Err(error) => return Err(error),
             }
         }
-        // Here, not in each tier: no lower one would help.
+        // Checked here, not in each tier: no lower tier would help.
         if crate::procfs::is_foreign() {
             return Err(WatchError::ForeignProc);
         }
-        let own = matches!(options.target, Target::Pid(_) | Target::Command(_));
+        let own = matches!(options.target, WatchTarget::Pid(_) | WatchTarget::Command(_));
         if options.tier != Some(Tier::Procfs) {
             match PerfWatch::start(&options.target) {
                 Ok(watch) => {
                     limits.extend(watch.limits());
                     return Ok((Self::Perf(Box::new(watch)), limits));
                 }
-                // Own processes can be looked at without privileges; all of them, or a cgroup's, cannot.
+                // Without privileges only one's own processes can be watched, not the machine or a
+                // cgroup.
                 Err(error) if error.is_missing_facility() && options.tier.is_none() && own => {
                     limits.push(format!("no perf events: {error}"));
                 }
@@ -92,7 +75,7 @@ impl Source {
             }
         }
         if !own {
-            return Err(WatchError::NotThroughBpf);
+            return Err(WatchError::TierTooWeak);
         }
         limits.push(
             "sampled through /proc: counts are lower bounds, short-lived children are missed or count as sharing memory, costs are predicted, \
@@ -103,8 +86,8 @@ impl Source {
     }
 }
 
-impl Source {
-    /// The command that was started, if the target is one.
+impl TierWatch {
+    /// The pid of the command, if the target is a command.
     fn command_pid(&self) -> Option<u32> {
         match self {
             Self::Bpf(watch) => watch.command_pid(),
@@ -115,18 +98,6 @@ impl Source {
 }
 
 /// Creations by kind.
-///
-/// ```
-/// # use std::time::Duration;
-/// # use forkless_diagnose::{CostModel, CreationCounts, Diagnosis, Target, Thresholds, Tier, WatchOptions};
-/// let own = Target::Pid(std::process::id());
-/// let options = WatchOptions { tier: Some(Tier::Procfs), ..WatchOptions::new(own) };
-/// let mut diagnosis = Diagnosis::start(&options, CostModel::default(), Thresholds::default())?;
-/// diagnosis.poll(Duration::from_millis(10))?;
-/// // Nobody created anything.
-/// assert_eq!(diagnosis.report()?.creations, CreationCounts::default());
-/// # Ok::<(), forkless_diagnose::WatchError>(())
-/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct CreationCounts {
     /// Full forks whose child executed a program (or tried to).
@@ -135,42 +106,27 @@ pub struct CreationCounts {
     pub full_fork_alone: u64,
     /// Creations that shared the caller's memory: vfork, posix_spawn, clone(CLONE_VM).
     pub shared_memory: u64,
-    /// Forks that `forkless run` speculated, so that they copied little.
+    /// Speculated forks, which copied little.
     pub speculated: u64,
 }
 
-/// The outcome of a diagnosis. Serializes to the JSON that `forkless diagnose --json` prints.
-///
-/// ```
-/// # use std::time::Duration;
-/// # use forkless_diagnose::{CostModel, Diagnosis, Target, Thresholds, Tier, WatchOptions};
-/// let own = Target::Pid(std::process::id());
-/// let options = WatchOptions { tier: Some(Tier::Procfs), ..WatchOptions::new(own) };
-/// let mut diagnosis = Diagnosis::start(&options, CostModel::default(), Thresholds::default())?;
-/// diagnosis.poll(Duration::from_millis(10))?;
-/// let report = diagnosis.report()?;
-/// assert!(report.limits[0].contains("lower bounds"));
-/// assert_eq!(serde_json::to_value(&report)?["tier"], "procfs");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Debug, Clone, Serialize)]
+/// The outcome of a diagnosis.
+#[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct Report {
-    /// Of this JSON's shape.
-    pub schema: u32,
-    /// How the kernel was asked.
+pub struct DiagnosisReport {
+    /// The tier that was used.
     pub tier: Tier,
-    /// What this tier cannot see; empty for a complete one.
+    /// Facts that this tier cannot see; empty for a complete tier.
     pub limits: Vec<String>,
     /// Length of the watch, nanoseconds.
     pub window_ns: u64,
-    /// What the kernel side counted and lost.
+    /// Everything counted and lost.
     pub totals: Totals,
     /// Creations by kind, those whose child still runs included.
     pub creations: CreationCounts,
-    /// Whether system calls were counted: without, findings about them cannot appear.
+    /// Whether system calls were counted. If not, there are no findings about them.
     pub system_calls: bool,
-    /// From where on something is a finding.
+    /// The least costs of a finding.
     pub thresholds: Thresholds,
     /// The prices the predictions rest on.
     pub model: CostModel,
@@ -179,57 +135,36 @@ pub struct Report {
 }
 
 impl Diagnosis {
-    /// Begins to watch: through BPF, where that is refused through perf events, and where those are too and the target is a
-    /// process or a command, through /proc; [`Report::limits`] says what is then missing.
+    /// Begins to watch through BPF. If BPF is refused, it takes perf events; if these are refused
+    /// too and the target is a process or a command, /proc. [`DiagnosisReport::limits`] says what
+    /// is then missing.
     ///
     /// # Errors
     /// As [`Watch::start`].
-    ///
-    /// ```
-    /// # use forkless_diagnose::{CostModel, Diagnosis, Target, Thresholds, Tier, WatchError, WatchOptions};
-    /// let command = Target::Command(vec!["/nonexistent".into()]);
-    /// let options = WatchOptions { tier: Some(Tier::Procfs), ..WatchOptions::new(command) };
-    /// let refused = Diagnosis::start(&options, CostModel::default(), Thresholds::default());
-    /// assert!(matches!(refused, Err(WatchError::Command { .. })));
-    /// ```
     pub fn start(
         options: &WatchOptions,
         model: CostModel,
         thresholds: Thresholds,
     ) -> Result<Self, WatchError> {
         let mut collected = Collected::new();
-        if let Target::Pid(pid) = options.target {
+        if let WatchTarget::Pid(pid) = options.target {
             collected.baseline_cpu(&crate::procfs::with_descendants(pid));
         }
-        let (source, limits) = Source::start(options)?;
-        if let (Target::Command(argv), Some(pid)) = (&options.target, source.command_pid()) {
+        let (source, limits) = TierWatch::start(options)?;
+        if let (WatchTarget::Command(argv), Some(pid)) = (&options.target, source.command_pid()) {
             collected.command(pid, argv);
         }
-        let system_calls = options.system_calls && matches!(source, Source::Bpf(_));
+        let system_calls = options.system_calls && matches!(source, TierWatch::Bpf(_));
         let now = Instant::now();
         Ok(Self { source, limits, collected, model, thresholds, system_calls, begin: now, ticked: now })
     }
 
     /// Whether the target is a command that has ended.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use forkless_diagnose::{CostModel, Diagnosis, Target, Thresholds, Tier, WatchOptions};
-    /// let begin = std::time::Instant::now();
-    /// let target = Target::Command(vec!["sleep".into(), "0.1".into()]);
-    /// let options = WatchOptions { tier: Some(Tier::Procfs), ..WatchOptions::new(target) };
-    /// let mut diagnosis = Diagnosis::start(&options, CostModel::default(), Thresholds::default())?;
-    /// while !diagnosis.command_ended() {
-    ///     diagnosis.poll(Duration::from_millis(100))?;
-    /// }
-    /// assert!(begin.elapsed() >= Duration::from_millis(100));
-    /// # Ok::<(), forkless_diagnose::WatchError>(())
-    /// ```
     pub fn command_ended(&self) -> bool {
         match &self.source {
-            Source::Bpf(watch) => watch.command_ended(),
-            Source::Perf(watch) => watch.command_ended(),
-            Source::Procfs(sampler) => sampler.command_ended(),
+            TierWatch::Bpf(watch) => watch.command_ended(),
+            TierWatch::Perf(watch) => watch.command_ended(),
+            TierWatch::Procfs(sampler) => sampler.command_ended(),
         }
     }
 
@@ -237,20 +172,6 @@ impl Diagnosis {
     ///
     /// # Errors
     /// As [`Watch::poll`].
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use forkless_diagnose::{CostModel, Diagnosis, Target, Thresholds, Tier, WatchOptions};
-    /// # let own = Target::Pid(std::process::id());
-    /// # let options = WatchOptions { tier: Some(Tier::Procfs), ..WatchOptions::new(own) };
-    /// let mut diagnosis = Diagnosis::start(&options, CostModel::default(), Thresholds::default())?;
-    /// let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-    /// diagnosis.poll(Duration::from_millis(10))?;
-    /// assert_eq!(diagnosis.report()?.totals.creations, 1);
-    /// # child.kill().unwrap();
-    /// # child.wait().unwrap();
-    /// # Ok::<(), forkless_diagnose::WatchError>(())
-    /// ```
     pub fn poll(&mut self, timeout: Duration) -> Result<(), WatchError> {
         self.take_in(timeout)?;
         self.collected.take_names();
@@ -264,94 +185,69 @@ impl Diagnosis {
     fn take_in(&mut self, timeout: Duration) -> Result<(), WatchError> {
         let Self { source, collected, .. } = self;
         match source {
-            Source::Bpf(watch) => {
+            TierWatch::Bpf(watch) => {
                 let mut copies_much = false;
                 watch.poll(timeout, |event: Event| copies_much |= collected.event(event))?;
                 if copies_much {
                     watch.track_faults()?;
                 }
             }
-            Source::Perf(watch) => watch.poll(timeout, |event| {
+            TierWatch::Perf(watch) => watch.poll(timeout, |event| {
                 collected.event(event);
             })?,
-            Source::Procfs(sampler) => sampler.poll(timeout, |event| {
+            TierWatch::Procfs(sampler) => sampler.poll(timeout, |event| {
                 collected.event(event);
             }),
         }
         Ok(())
     }
 
-    /// Takes over what is summed up elsewhere: what is due, or everything.
+    /// Takes over the sums of the kernel side: those that are due, or all.
     fn tick(&mut self, everything: bool) -> Result<(), WatchError> {
         match &self.source {
-            Source::Bpf(watch) => self.collected.tick(watch, everything)?,
-            Source::Perf(watch) => {
+            TierWatch::Bpf(watch) => self.collected.tick(watch, everything)?,
+            TierWatch::Perf(watch) => {
                 self.collected.tick_sampled(watch.totals());
                 self.collected.cpu_samples(watch.samples());
             }
-            Source::Procfs(sampler) => self.collected.tick_sampled(sampler.totals()),
+            TierWatch::Procfs(sampler) => self.collected.tick_sampled(sampler.totals()),
         }
         Ok(())
     }
 
-    /// Judges what has been collected so far, once every stack of it has its names: where programs have large libraries that takes
-    /// seconds, in which nothing is taken in. The watch goes on; while it does, [`report_so_far`](Self::report_so_far) is for looks.
+    /// Makes a report of everything collected so far. It waits until every stack has its names:
+    /// with large libraries that takes seconds, in which no events are taken in. The watch goes on.
+    /// For reports during a watch use [`report_so_far`](Self::report_so_far).
     ///
     /// # Errors
     /// [`WatchError::Map`] if the kernel side cannot be read.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use forkless_diagnose::{CostModel, Diagnosis, Target, Thresholds, Tier, WatchOptions};
-    /// # let own = Target::Pid(std::process::id());
-    /// # let options = WatchOptions { tier: Some(Tier::Procfs), ..WatchOptions::new(own) };
-    /// # let mut diagnosis = Diagnosis::start(&options, CostModel::default(), Thresholds::default())?;
-    /// diagnosis.poll(Duration::from_millis(10))?;
-    /// let early = diagnosis.report()?;
-    /// diagnosis.poll(Duration::from_millis(10))?;
-    /// assert!(diagnosis.report()?.window_ns > early.window_ns);
-    /// # Ok::<(), forkless_diagnose::WatchError>(())
-    /// ```
-    pub fn report(&mut self) -> Result<Report, WatchError> {
+    pub fn report(&mut self) -> Result<DiagnosisReport, WatchError> {
         self.tick(true)?;
         let window = self.begin.elapsed();
         self.collected.take_all_names();
         self.judge(window)
     }
 
-    /// The same without a wait: call sites whose symbols are still being read are missing from it.
+    /// The same without the wait. Call sites whose symbols are still being read are missing from
+    /// it.
     ///
     /// # Errors
     /// As [`report`](Self::report).
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use forkless_diagnose::{CostModel, Diagnosis, Target, Thresholds, Tier, WatchOptions};
-    /// # let own = Target::Pid(std::process::id());
-    /// # let options = WatchOptions { tier: Some(Tier::Procfs), ..WatchOptions::new(own) };
-    /// # let mut diagnosis = Diagnosis::start(&options, CostModel::default(), Thresholds::default())?;
-    /// for _ in 0..3 {
-    ///     diagnosis.poll(Duration::from_millis(10))?;
-    ///     println!("{} findings", diagnosis.report_so_far()?.findings.len());
-    /// }
-    /// assert!(diagnosis.report()?.findings.is_empty());
-    /// # Ok::<(), forkless_diagnose::WatchError>(())
-    /// ```
-    pub fn report_so_far(&mut self) -> Result<Report, WatchError> {
+    pub fn report_so_far(&mut self) -> Result<DiagnosisReport, WatchError> {
         self.tick(true)?;
         let window = self.begin.elapsed();
         self.collected.take_names();
         self.judge(window)
     }
 
-    fn judge(&self, window: Duration) -> Result<Report, WatchError> {
+    fn judge(&self, window: Duration) -> Result<DiagnosisReport, WatchError> {
         let (living, tier) = match &self.source {
-            Source::Bpf(watch) => (watch.living()?, watch.tier()),
-            Source::Perf(watch) => (watch.living(), Tier::Perf),
-            Source::Procfs(_) => (Vec::new(), Tier::Procfs),
+            TierWatch::Bpf(watch) => (watch.living()?, watch.tier()),
+            TierWatch::Perf(watch) => (watch.living(), Tier::Perf),
+            TierWatch::Procfs(_) => (Vec::new(), Tier::Procfs),
         };
         let mut limits = self.limits.clone();
-        if let Source::Perf(watch) = &self.source {
+        if let TierWatch::Perf(watch) = &self.source {
             limits.extend(watch.losses());
         }
         let mut totals = self.collected.totals;
@@ -376,8 +272,7 @@ impl Diagnosis {
             thresholds: self.thresholds,
             window_ns: window.as_nanos() as f64,
         };
-        Ok(Report {
-            schema: 1,
+        Ok(DiagnosisReport {
             tier,
             limits,
             window_ns: window.as_nanos() as u64,
@@ -390,19 +285,43 @@ impl Diagnosis {
         })
     }
 
-    /// The totals, and the findings of `report`, in the OpenMetrics text format. Bounded: a few kinds for each of at most
-    /// 201 cgroups, never a pid.
-    ///
-    /// ```
-    /// # use forkless_diagnose::{CostModel, Diagnosis, Target, Thresholds, Tier, WatchOptions};
-    /// # let own = Target::Pid(std::process::id());
-    /// # let options = WatchOptions { tier: Some(Tier::Procfs), ..WatchOptions::new(own) };
-    /// # let mut diagnosis = Diagnosis::start(&options, CostModel::default(), Thresholds::default())?;
-    /// let report = diagnosis.report()?;
-    /// assert!(diagnosis.metrics(&report).contains("forkless_events_lost_total 0\n"));
-    /// # Ok::<(), forkless_diagnose::WatchError>(())
-    /// ```
-    pub fn metrics(&self, report: &Report) -> String {
-        crate::metrics::encode(&self.collected, &self.collected.by_cgroup, &report.findings)
+    /// The totals, and the findings of `report`, in the OpenMetrics text format. Bounded: a few
+    /// kinds for each of at most 201 cgroups, never a pid.
+    pub fn metrics(&self, report: &DiagnosisReport) -> String {
+        crate::metrics::encode(&self.collected, &report.findings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sampled(target: WatchTarget) -> Result<Diagnosis, WatchError> {
+        let options = WatchOptions { tier: Some(Tier::Procfs), ..WatchOptions::new(target) };
+        Diagnosis::start(&options, CostModel::default(), Thresholds::default())
+    }
+
+    #[test]
+    fn the_lowest_tier_counts_a_child_and_says_what_it_misses() {
+        let mut diagnosis = sampled(WatchTarget::Pid(std::process::id())).expect("our own process");
+        let before = diagnosis.report_so_far().expect("a report").totals.creations;
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep runs");
+        diagnosis.poll(Duration::from_millis(10)).expect("a look");
+        let report = diagnosis.report().expect("a report");
+        child.kill().expect("it is ours");
+        child.wait().expect("it ended");
+        // Other tests of this process may have children, too.
+        assert!(report.totals.creations > before, "{report:?}");
+        assert!(report.limits.iter().any(|limit| limit.contains("lower bounds")), "{report:?}");
+        assert!(diagnosis.metrics(&report).contains("forkless_events_lost_total 0\n"));
+    }
+
+    #[test]
+    fn a_command_that_cannot_be_run_is_an_error() {
+        let refused = sampled(WatchTarget::Command(vec!["/nonexistent".into()]));
+        assert!(matches!(refused, Err(WatchError::Command { .. })));
+        assert!(
+            !WatchError::EmptyCommand.is_missing_facility() && WatchError::LockedDown.is_missing_facility()
+        );
     }
 }

@@ -1,33 +1,28 @@
-//! The library's errors. Each says what failed, on what, and what to do next.
+//! The library's errors. Each names the failed step, the thing it failed on, and the next thing to
+//! do.
 
 use std::path::PathBuf;
 
 /// Why a watch could not begin or go on.
-///
-/// ```
-/// use forkless_diagnose::{Target, Watch, WatchOptions};
-/// let error = Watch::start(&WatchOptions::new(Target::Pid(0))).unwrap_err();
-/// assert_eq!(error.to_string(), "no process 0 (it may have ended); see `ps -e`");
-/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WatchError {
     /// There is no such process.
     #[error("no process {pid} (it may have ended); see `ps -e`")]
     NoProcess {
-        /// The one asked for.
+        /// The number or path asked for.
         pid: u32,
     },
     /// The path is not a cgroup that can be watched.
     #[error("cgroup {}: {why}", path.display())]
     NoCgroup {
-        /// The one asked for.
+        /// The number or path asked for.
         path: PathBuf,
         /// The reason.
         why: String,
     },
-    /// `Target::Command` without a word.
-    #[error("no command given after --")]
+    /// `WatchTarget::Command` has no words.
+    #[error("the command to watch has no words")]
     EmptyCommand,
     /// The command could not be started.
     #[error("cannot run {program}: {source}; {}", mend(source))]
@@ -40,7 +35,7 @@ pub enum WatchError {
     /// BPF is out of reach for this process.
     #[error("{why}; {}", remedy())]
     NotPermitted {
-        /// What was refused.
+        /// The refusal.
         why: String,
     },
     /// BPF may not read the kernel's memory.
@@ -51,17 +46,17 @@ pub enum WatchError {
     /// The kernel lacks what the programs need.
     #[error("this kernel cannot run the BPF programs: {why}")]
     Unsupported {
-        /// What is missing.
+        /// The missing facility.
         why: String,
     },
-    /// What /proc says of a number is said of another process.
+    /// /proc belongs to another pid namespace: its numbers mean other processes.
     #[error(
         "/proc shows the processes of another pid namespace; mount this one's: mount -t proc proc /proc, or unshare --mount-proc"
     )]
     ForeignProc,
     /// The tier asked for cannot do this.
-    #[error("only BPF can log, and /proc alone cannot watch the whole machine or a cgroup; leave --tier out")]
-    NotThroughBpf,
+    #[error("only BPF can list single creations, and /proc alone cannot watch the whole machine or a cgroup")]
+    TierTooWeak,
     /// The kernel refused one program.
     #[error("BPF program {program}: {why}")]
     Program {
@@ -84,13 +79,8 @@ pub enum WatchError {
 }
 
 impl WatchError {
-    /// Whether another tier (more privilege, another kernel) would help, rather than another command line.
-    ///
-    /// ```
-    /// use forkless_diagnose::WatchError;
-    /// assert!(WatchError::LockedDown.is_missing_facility());
-    /// assert!(!WatchError::EmptyCommand.is_missing_facility());
-    /// ```
+    /// Whether the machine lacks a facility (a privilege, a kernel feature), so that another tier
+    /// may help. Otherwise the request was wrong.
     pub fn is_missing_facility(&self) -> bool {
         matches!(
             self,
@@ -108,11 +98,11 @@ fn mend(source: &std::io::Error) -> &'static str {
     match source.kind() {
         std::io::ErrorKind::NotFound => "check its path, or the PATH",
         std::io::ErrorKind::PermissionDenied => "it must be a program that may be executed (chmod +x)",
-        _ => "try it without `forkless diagnose --`",
+        _ => "see whether it starts without a watch",
     }
 }
 
-/// What to do about a refusal depends on who was refused.
+/// The advice depends on whether root was refused.
 fn remedy() -> &'static str {
     if rustix::process::geteuid().is_root() {
         "root is not enough here: the kernel's configuration or a container's policy forbids it"

@@ -1,13 +1,8 @@
-//! Figures with an interval, since a figure without one is a guess.
+//! Figures with an interval: a figure without one is a guess.
 
 use serde::Serialize;
 
 /// A value in nanoseconds with the interval it is expected in.
-///
-/// ```
-/// let each = forkless_diagnose::Estimate { low: 8e3, mid: 1e4, high: 2e4 };
-/// assert_eq!(serde_json::to_string(&each).unwrap(), r#"{"low":8000.0,"mid":10000.0,"high":20000.0}"#);
-/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Estimate {
     /// Lower end.
@@ -19,7 +14,8 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Median of samples with the values at one and nine tenths as the interval; zero without samples.
+    /// Median of samples with the values at one and nine tenths as the interval; zero without
+    /// samples.
     pub(crate) fn of_samples(samples: &mut [f64]) -> Self {
         samples.sort_by(f64::total_cmp);
         let at = |share: f64| {
@@ -29,8 +25,8 @@ impl Estimate {
         Self { low: at(0.1).unwrap_or(0.0), mid: at(0.5).unwrap_or(0.0), high: at(0.9).unwrap_or(0.0) }
     }
 
-    /// As [`of_samples`](Self::of_samples) for wall-clock times of something that other work can only make longer: the
-    /// lower quartile, between the least and the median.
+    /// As [`of_samples`](Self::of_samples), for wall-clock times, which other work can only make
+    /// longer. The figure is the lower quartile, its interval the least value and the median.
     pub(crate) fn of_disturbed(samples: &mut [f64]) -> Self {
         samples.sort_by(f64::total_cmp);
         let at =
@@ -91,12 +87,12 @@ impl Stream {
     }
 }
 
-/// Wall-clock times: their mean, which sums up to what was spent, and their median, which is what one of them takes. The scheduler
-/// makes the two differ: a fork that is preempted for 50 ms once is not a slower fork.
+/// Wall-clock times. Their mean gives the total spent, their median the typical time of one.
+/// Preemption makes the two differ: one fork preempted for 50 ms does not make forks slower.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Times {
     all: Stream,
-    /// Some of them, each as likely as any other (reservoir sampling).
+    /// A sample of them, each equally likely (reservoir sampling).
     kept: Vec<f32>,
     random: u64,
 }
@@ -125,7 +121,8 @@ impl Times {
         }
     }
 
-    /// Which samples are kept need not be unpredictable, only unrelated to their values (an LCG's upper bits).
+    /// The choice of samples need not be unpredictable, only unrelated to their values (upper bits
+    /// of an LCG).
     fn random_below(&mut self, end: u64) -> u64 {
         self.random =
             self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -149,7 +146,8 @@ impl Times {
         }
     }
 
-    /// The median, and where it lies at about 95 % confidence: the order statistics a root of their number away from it.
+    /// The median, and where it lies at about 95 % confidence: the order statistics a root of their
+    /// number away from it.
     pub(crate) fn median(&self) -> Estimate {
         let mut sorted = self.kept.clone();
         sorted.sort_by(f32::total_cmp);

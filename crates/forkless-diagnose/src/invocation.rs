@@ -1,14 +1,15 @@
-//! How a process was started, as a line that a shell takes: for the commands that a report ends its findings with. What cannot be told
-//! with certainty (a title that the process has written over its arguments, control characters) gives no line.
+//! How a process was started, as a line for a shell. A report's commands are made of such lines.
+//! There is no line where the arguments are uncertain (the process wrote a title over them) or hold
+//! control characters.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// Longer lines are for nobody to read: the program's path stands for them.
+/// Longer lines are unreadable. A report then gives the program's path alone.
 const LONGEST: usize = 240;
 
-/// A process's arguments and where it looks for the files they name.
+/// A process's arguments, and the directory of the relative paths in them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Invocation {
     words: Vec<String>,
@@ -16,7 +17,7 @@ pub(crate) struct Invocation {
 }
 
 impl Invocation {
-    /// `None` if the process is gone, or has no arguments of its own to tell (a kernel thread, a zombie).
+    /// `None` if the process is gone or has no arguments (a kernel thread, a zombie).
     pub(crate) fn of(pid: u32) -> Option<Self> {
         let line = String::from_utf8(fs::read(format!("/proc/{pid}/cmdline")).ok()?).ok()?;
         let mut words: Vec<String> = line.strip_suffix('\0')?.split('\0').map(str::to_owned).collect();
@@ -24,13 +25,14 @@ impl Invocation {
         let directory = fs::read_link(format!("/proc/{pid}/cwd")).ok();
         let first = words.first()?;
         if !starts(first, directory.as_deref()?, &exe) {
-            // A title, or a name like `-bash`: only the latter is followed by what was given.
+            // The first word is a title, or a name like `-bash`. Only after a name come the real
+            // arguments.
             if first.contains(char::is_whitespace) || first.contains(':') {
                 return None;
             }
             words[0] = fs::read_link(exe).ok()?.to_str()?.to_owned();
         }
-        // Only where it matters: an argument that names a file there.
+        // The directory matters only if an argument names a file in it.
         let relative =
             |word: &String| !word.starts_with(['/', '-']) && (word.contains('/') || word.contains('.'));
         let here = std::env::current_dir().ok();
@@ -42,7 +44,7 @@ impl Invocation {
         Some(Self { words, directory })
     }
 
-    /// Of a command that is run in our own directory.
+    /// The invocation of a command that runs in our own directory.
     pub(crate) fn of_command(argv: &[std::ffi::OsString]) -> Option<Self> {
         let words: Option<Vec<String>> = argv.iter().map(|word| word.to_str().map(str::to_owned)).collect();
         Some(Self { words: words?, directory: None })
@@ -60,7 +62,7 @@ impl Invocation {
     }
 }
 
-/// Whether this name, in that directory or along our PATH, is the file that the process runs.
+/// Whether `name`, in `directory` or along our PATH, is the file that the process runs.
 fn starts(name: &str, directory: &Path, exe: &str) -> bool {
     let Ok(runs) = fs::metadata(exe) else { return false };
     let is_it = |path: PathBuf| {
@@ -76,13 +78,13 @@ fn starts(name: &str, directory: &Path, exe: &str) -> bool {
         .is_some_and(is_it)
 }
 
-/// A word for a shell; `None` with characters that a terminal would not print.
+/// The word quoted for a shell; `None` if it has control characters.
 pub(crate) fn quoted(word: &str) -> Option<String> {
     if word.chars().any(char::is_control) {
         return None;
     }
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-+=/.,:@%".contains(c);
-    // `=` in the first word would make it an assignment.
+    // A first word with `=` would be an assignment.
     if !word.is_empty() && word.chars().all(plain) && !word.starts_with('=') {
         return Some(word.to_owned());
     }
@@ -113,7 +115,8 @@ mod tests {
             .stdin(std::process::Stdio::piped())
             .spawn()
             .expect("sh runs");
-        // The caller goes on before the new program's arguments are in place (exec_mmap() in the kernel's fs/exec.c).
+        // The caller goes on before the new program's arguments are in place (exec_mmap() in the
+        // kernel's fs/exec.c).
         let arrived = |pid: u32| {
             while fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.is_empty()) {
                 std::thread::yield_now();
@@ -123,11 +126,8 @@ mod tests {
         let found = arrived(child.id());
         child.kill().expect("it is ours");
         child.wait().expect("it ends");
-        let line = found.and_then(|found| found.line("forkless run -- "));
-        assert_eq!(
-            line.as_deref(),
-            Some("cd /usr/bin && forkless run -- sh -c 'read x; exec sleep 60' ./sh")
-        );
+        let line = found.and_then(|found| found.line("nice -n 5 "));
+        assert_eq!(line.as_deref(), Some("cd /usr/bin && nice -n 5 sh -c 'read x; exec sleep 60' ./sh"));
         assert_eq!(Invocation::of(child.id()), None);
 
         use std::os::unix::process::CommandExt as _;

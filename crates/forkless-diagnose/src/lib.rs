@@ -1,29 +1,34 @@
-//! Who pays for process creation, how much, and why.
+//! Which programs pay for process creation, how much, and why.
 //!
-//! A [`Watch`] loads the BPF programs of `bpf/` and hands out [`Event`]s: every process creation of the watched
-//! processes from the system call to the exit of the child, and samples of the call stacks behind them. A [`Diagnosis`]
-//! sums them up and judges them into a [`Report`] of [`Finding`]s, with savings predicted from a [`CostModel`] that is
-//! measured on the machine itself.
+//! A [`Watch`] loads the BPF programs of `bpf/` and hands out [`Event`]s. An event is a process
+//! creation, from the system call to the child's exit, or the call stack behind a system call. A
+//! [`Diagnosis`] sums events up and makes a [`DiagnosisReport`] of [`Finding`]s. It predicts what a
+//! finding's remedy saves from a [`CostModel`] measured on the same machine.
 //!
-//! [`repair()`] puts a running process's memory into huge pages. The library prints nothing, and nothing but `repair` changes
-//! what it looks at. Linux on x86-64 and aarch64.
+//! [`repair()`] puts a running process's memory into huge pages. The library prints nothing, and
+//! only `repair` changes a watched process. Linux on x86-64 and aarch64.
 
 #[cfg(test)]
 mod alone;
+mod answering;
 mod batch;
 mod collect;
+mod command;
 mod creation;
 mod diagnosis;
 mod error;
 mod estimate;
+mod event;
 mod finding;
 mod invocation;
 mod load;
 mod metrics;
 mod model;
 mod perf;
+mod probe;
 mod procfs;
 mod record;
+mod remedy;
 mod repair;
 mod sampler;
 mod shell;
@@ -33,15 +38,18 @@ mod target;
 mod tier;
 mod watch;
 
-pub use creation::{CallerMemory, CloneFlags, CreatingCall, Creation, CreationKind, End, Site};
-pub use diagnosis::{CreationCounts, Diagnosis, Report};
+pub use creation::{CallSite, CallerMemory, CloneFlags, CreatingCall, Creation, CreationKind, End};
+pub use diagnosis::{CreationCounts, Diagnosis, DiagnosisReport};
 pub use error::WatchError;
 pub use estimate::Estimate;
+pub use event::{Event, StackTop, Totals};
 pub use finding::{Cost, Evidence, Finding, FindingKind, ForkTimes, Thresholds};
 pub use model::{CostModel, ForkProbe, probe_fork};
+pub use probe::{TierProbe, probe_tiers};
 pub use procfs::{PageKinds, ProcessName};
+pub use remedy::{Check, Remedy, StartedProgram, Treatment};
 pub use repair::{RepairError, RepairOptions, RepairReport, repair};
 pub use stack::{Frame, Sighting, Unwinder};
-pub use target::{ResolvedTarget, Target};
-pub use tier::{Probe, Tier, probe};
-pub use watch::{Event, StackTop, Totals, Watch, WatchOptions};
+pub use target::{ResolvedTarget, WatchTarget};
+pub use tier::Tier;
+pub use watch::{Watch, WatchOptions};

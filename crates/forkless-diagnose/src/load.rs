@@ -1,12 +1,13 @@
-//! Loading and attaching the BPF programs one by one, and what the kernel's refusals mean. Which are needed when, `watch`
-//! knows.
+//! Loads and attaches the BPF programs one by one, and turns the kernel's refusals into errors.
+//! `watch` decides which programs are needed.
 
 use aya::programs::{BtfTracePoint, FEntry, FExit, ProgramError};
 use aya::{Btf, Ebpf, EbpfError, EbpfLoader};
 
 use crate::error::WatchError;
 
-/// The kernel side, built from `bpf/` (see its README). Aligned, because the ELF parser reads it in place.
+/// The kernel side, built from `bpf/` (see its README). Aligned, because the ELF parser reads it in
+/// place.
 #[cfg(target_arch = "x86_64")]
 pub(crate) static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/built/watch-x86_64.bpf.o");
 #[cfg(target_arch = "aarch64")]
@@ -20,7 +21,7 @@ pub(crate) fn map_error(map: &'static str) -> impl Fn(aya::maps::MapError) -> Wa
     move |source| WatchError::Map { map, source }
 }
 
-/// The whole chain of causes: aya's outermost message alone says only "the BPF_PROG_LOAD syscall failed".
+/// The whole chain of causes. aya's outermost message says only "the BPF_PROG_LOAD syscall failed".
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -32,9 +33,9 @@ fn chain(error: &dyn std::error::Error) -> String {
         }
         next = cause.source();
     }
-    // Without a log the loader still announces one.
+    // The loader announces a log even if there is none.
     let text = text.trim_end().trim_end_matches("Verifier output:").trim_end_matches([' ', '.']).to_owned();
-    // A verifier's log has thousands of lines; its last ones hold the reason.
+    // A verifier's log has thousands of lines. The last ones hold the reason.
     let lines: Vec<&str> = text.lines().collect();
     if lines.len() > 6 {
         format!("{} ... {}", lines[0], lines[lines.len() - 4..].join(" | "))
@@ -52,17 +53,18 @@ pub(crate) fn load_error(error: EbpfError) -> WatchError {
     }
 }
 
-/// What the oldest kernel has that the programs need: bpf_task_pt_regs() came last, after atomics with a result (5.12).
+/// The oldest kernel that can run the programs. bpf_task_pt_regs() came last, after atomics with a
+/// result (5.12).
 const NEEDED: (u32, u32) = (5, 15);
 
-/// The reason itself, of what a verifier says.
+/// The line of a verifier's log that holds the reason.
 fn last_of(why: &str) -> &str {
     let said = why.rsplit("Verifier output:").next().unwrap_or(why);
     let mut lines = said.split(" | ").map(str::trim);
     lines.find(|line| LACKING.iter().any(|says| line.contains(says))).unwrap_or(said.trim())
 }
 
-/// How verifiers say that they do not know what a program uses.
+/// Verifiers' words for a facility that they do not know.
 const LACKING: [&str; 4] =
     ["invalid func unknown#", "unknown func bpf_", "uses reserved fields", "unknown opcode"];
 
@@ -75,9 +77,9 @@ fn program_error(program: &'static str) -> impl Fn(ProgramError) -> WatchError {
             .iter()
             .any(|says| why.contains(says))
         {
-            // bpf_tracing_func_proto() has none of them under lockdown (kernel/trace/bpf_trace.c), which the verifier says in one way on Linux 6.1 and
-            // in the other later; the loader has then replaced
-            // bpf_probe_read_kernel by the older helper.
+            // Under lockdown bpf_tracing_func_proto() (kernel/trace/bpf_trace.c) offers none of
+            // these helpers. The first text is that of Linux 6.1, the second that of later ones. By
+            // then the loader has replaced bpf_probe_read_kernel with the older helper.
             WatchError::LockedDown
         } else if !kernel_is_at_least(NEEDED.0, NEEDED.1) && LACKING.iter().any(|says| why.contains(says)) {
             WatchError::Unsupported {
@@ -127,24 +129,26 @@ pub(crate) enum Timing {
 }
 
 impl Timing {
-    /// Where there is no fentry.
+    /// The timing for kernels without fentry.
     pub(crate) fn without_fentry(exact: bool) -> Self {
-        // Before Linux 6.2 a new memory descriptor has no per-CPU part to be seen by.
+        // Before Linux 6.2 a new memory descriptor allocates nothing per CPU, so its copy cannot be
+        // seen.
         if exact || !kernel_is_at_least(6, 2) { Self::SystemCalls } else { Self::Copy }
     }
 }
 
-/// What counts write-protect faults, attached when somebody forks.
+/// The programs that count write-protect faults. They are attached when a process forks.
 pub(crate) const FAULTS: [(&str, &str); 2] =
     [("on_fault", "page_fault_user"), ("on_page_alloc", "mm_page_alloc")];
 
-/// Whether the object has the programs of [`FAULTS`]: on aarch64 no tracepoint tells a write-protect fault.
+/// Whether the object has the programs of [`FAULTS`]: on aarch64 no tracepoint reports a
+/// write-protect fault.
 pub(crate) fn sees_faults(bpf: &Ebpf) -> bool {
     FAULTS.iter().all(|(name, _)| bpf.program(name).is_some())
 }
 
-/// The programs on tracepoints of a watch, in the order in which they are attached. What ends records comes before what begins them: a
-/// creation is never left half seen.
+/// The tracepoint programs of a watch, in the order of their attachment. Programs that end records
+/// come before programs that begin them: otherwise a creation could stay half recorded.
 fn tracepoints(timing: Timing, system_calls: bool) -> Vec<(&'static str, &'static str)> {
     let mut programs = vec![("on_exit", "sched_process_exit"), ("on_exec", "sched_process_exec")];
     if system_calls || timing == Timing::SystemCalls {
@@ -190,8 +194,8 @@ pub(crate) fn start(bpf: &mut Ebpf, btf: &Btf, timing: Timing, system_calls: boo
     Ok(())
 }
 
-/// The kernel side counts in the initial pid namespace's numbers. From within another, ours and the target's are other
-/// numbers there, and nothing would ever match.
+/// The kernel side sees pids of the initial namespace. In another namespace our pids differ from
+/// these, and no process would match.
 pub(crate) fn in_first_pid_namespace() -> Result<(), WatchError> {
     /// PROC_PID_INIT_INO, include/linux/proc_ns.h.
     const INITIAL: &str = "pid:[4026531836]";
@@ -231,7 +235,7 @@ fn attach_fexit(bpf: &mut Ebpf, btf: &Btf) -> Result<(), WatchError> {
     Ok(())
 }
 
-/// The object with maps as small as they can be, for a try.
+/// Loads the object with the smallest possible maps, for a try.
 fn load_smallest(btf: &Btf) -> Result<Ebpf, WatchError> {
     EbpfLoader::new()
         .btf(Some(btf))
@@ -243,14 +247,14 @@ fn load_smallest(btf: &Btf) -> Result<Ebpf, WatchError> {
         .map_err(load_error)
 }
 
-/// Loads and attaches the smallest fentry program there is here, and takes it out again.
+/// Loads, attaches and unloads the smallest fentry program.
 pub(crate) fn try_fentry(btf: &Btf) -> Result<(), WatchError> {
     in_first_pid_namespace()?;
     let mut bpf = load_smallest(btf)?;
     attach_fentry(&mut bpf, btf)
 }
 
-/// Loads every tracepoint program that a watch may need, attaches one, and takes all out again.
+/// Loads every tracepoint program that a watch may need, attaches one, and unloads all.
 pub(crate) fn try_tracepoint(btf: &Btf) -> Result<(), WatchError> {
     in_first_pid_namespace()?;
     let mut bpf = load_smallest(btf)?;
@@ -266,7 +270,7 @@ pub(crate) fn try_tracepoint(btf: &Btf) -> Result<(), WatchError> {
 mod tests {
     use super::*;
 
-    /// As Linux 5.10 says it.
+    /// The texts of Linux 5.10.
     #[test]
     fn of_a_refusal_the_reason_is_shown() {
         let said = "the BPF_PROG_LOAD syscall returned Invalid argument (os error 22). Verifier output: BPF_STX uses reserved fields";

@@ -1,13 +1,13 @@
-//! What things cost on this machine, measured by the tool itself just before a watch. Predictions come from here and
-//! from what was observed, never from constants.
+//! The prices of forks, faults and calls on this machine, measured just before a watch. Predictions
+//! come from these prices and from observations, never from constants.
 //!
-//! Takes some 0.3 s, forks children of its own that exit at once, and uses up to 48 MiB for that long. The interval of
-//! each figure is the spread of its repetitions: a busy machine gives wide ones.
+//! The measurement takes some 0.3 s, forks children that exit at once, and uses up to 48 MiB
+//! meanwhile. A figure's interval is the spread of its repetitions: it is wide on a busy machine.
 
 #![expect(unsafe_code, reason = "fork, mmap and raw system calls are what is measured")]
 
 #[cfg(target_env = "gnu")]
-mod context;
+mod ucontext;
 
 use std::ffi::CString;
 use std::io;
@@ -20,22 +20,12 @@ use serde::Serialize;
 use crate::estimate::Estimate;
 
 /// Prices in nanoseconds.
-///
-/// ```
-/// # use forkless_diagnose::{CostModel, Diagnosis, Estimate, Target, Thresholds, Tier, WatchOptions};
-/// // Prices of another machine.
-/// let model = CostModel { shell: Estimate { low: 5e5, mid: 6e5, high: 7e5 }, ..CostModel::default() };
-/// # let own = Target::Pid(std::process::id());
-/// # let options = WatchOptions { tier: Some(Tier::Procfs), ..WatchOptions::new(own) };
-/// let mut diagnosis = Diagnosis::start(&options, model, Thresholds::default())?;
-/// assert_eq!(diagnosis.report()?.model.shell.mid, 6e5);
-/// # Ok::<(), forkless_diagnose::WatchError>(())
-/// ```
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct CostModel {
     /// fork() of a process with next to no memory, time in the caller.
     pub fork_fixed: Estimate,
-    /// Creating a process that copies no memory (`CLONE_VM`), time in the caller: what a fork does before and after its copy.
+    /// Creating a process that copies no memory (`CLONE_VM`), time in the caller: a fork without
+    /// its copy.
     pub create: Estimate,
     /// Added by each 4 KiB page-table entry, in the caller.
     pub fork_per_entry: Estimate,
@@ -67,21 +57,15 @@ pub struct CostModel {
 
 const PAGE: usize = 4096;
 const HUGE: usize = 2 << 20;
-/// Enough for a slope, little enough to be had anywhere.
+/// Large enough for a slope, small enough for any machine.
 const BLOCK: usize = 32 << 20;
 const REPETITIONS: usize = 7;
 
 impl CostModel {
-    /// Measures.
+    /// Measures the prices.
     ///
     /// # Errors
     /// If memory or a child process cannot be had.
-    ///
-    /// ```
-    /// let model = forkless_diagnose::CostModel::calibrate()?;
-    /// assert!(model.spawn.low > 0.0 && model.spawn.low <= model.spawn.high);
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
     pub fn calibrate() -> io::Result<Self> {
         let block = Block::new(BLOCK, libc::MADV_NOHUGEPAGE)?;
         let forks = Forks::measure(&block)?;
@@ -108,9 +92,9 @@ impl CostModel {
             }),
             sigprocmask: sigprocmask(),
             #[cfg(target_env = "gnu")]
-            swapcontext: Some(context::swapcontext()),
+            swapcontext: Some(ucontext::swapcontext()),
             #[cfg(target_env = "gnu")]
-            getcontext: Some(context::getcontext()),
+            getcontext: Some(ucontext::getcontext()),
             #[cfg(not(target_env = "gnu"))]
             swapcontext: None,
             #[cfg(not(target_env = "gnu"))]
@@ -119,7 +103,8 @@ impl CostModel {
         })
     }
 
-    /// What a full fork of so many entries and huge pages costs its caller. Huge pages whose price is unknown count as free.
+    /// The cost of a full fork of so many entries and huge pages to its caller. Huge pages of
+    /// unknown price count as free.
     pub(crate) fn fork(&self, entries: u64, huge_pages: u64) -> Estimate {
         self.fork_fixed
             .plus(self.fork_per_entry.times(entries as f64))
@@ -128,32 +113,21 @@ impl CostModel {
 }
 
 /// A fork in a process of a given shape, measured here.
-///
-/// ```
-/// use forkless_diagnose::{Estimate, ForkProbe};
-/// let probe = ForkProbe { fork: Estimate { low: 7e6, mid: 8e6, high: 9e6 }, scale: 0.5 };
-/// assert_eq!(serde_json::to_value(probe).unwrap()["fork"]["mid"], 8e6);
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct ForkProbe {
     /// Time of fork() in its caller, nanoseconds.
     pub fork: Estimate,
-    /// Measured with that much memory times this; the rest is extrapolated. 1 where the memory was there.
+    /// The share of the memory that was measured; the rest is extrapolated. 1 if all the memory
+    /// could be had.
     pub scale: f64,
 }
 
-/// Forks a process (this one, which gives the memory back afterwards) with `small` bytes in 4 KiB pages and `huge` bytes in
-/// transparent huge pages, as far as a quarter of the free memory allows; beyond that a smaller one, extrapolated.
+/// Measures a fork with `small` bytes in 4 KiB pages and `huge` bytes in transparent huge pages. It
+/// forks this process and gives the memory back afterwards. If a quarter of the free memory does
+/// not suffice, it measures a smaller fork and extrapolates.
 ///
 /// # Errors
 /// If memory or a child process cannot be had.
-///
-/// ```
-/// let probe = forkless_diagnose::probe_fork(4 << 20, 0)?;
-/// assert!(probe.fork.mid > 0.0);
-/// assert!(probe.scale > 0.0 && probe.scale <= 1.0);
-/// # Ok::<(), std::io::Error>(())
-/// ```
 pub fn probe_fork(small: u64, huge: u64) -> io::Result<ForkProbe> {
     let available = available_memory().unwrap_or(1 << 30) / 4;
     let wanted = small + huge;
@@ -215,8 +189,8 @@ impl Block {
         for offset in (0..bytes.min(self.bytes)).step_by(PAGE) {
             // SAFETY: the offset is within the block.
             let at = unsafe { self.start.add(offset) };
-            // SAFETY: `at` is mapped, writable, ours alone, and a byte has no invalid values; volatile, because the
-            // write is for its fault.
+            // SAFETY: `at` is mapped, writable, ours alone, and a byte has no invalid values;
+            // volatile, because the write is for its fault.
             unsafe { at.write_volatile(at.addr() as u8) };
         }
     }
@@ -231,7 +205,8 @@ impl Block {
         Ok(())
     }
 
-    /// Bytes in huge pages, by the kernel's own account: advice is followed as far as free huge pages go.
+    /// Bytes in huge pages by the kernel's count. The kernel follows the advice only while it has
+    /// free huge pages.
     fn huge_bytes(&self) -> usize {
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
         let address = format!("{:x}-", self.start.addr());
@@ -248,8 +223,8 @@ impl Block {
     }
 }
 
-/// The price of a huge page at a fork; what could not be had as huge pages is taken out again. `None` if less than half
-/// could, or MADV_HUGEPAGE is refused because THP is not built in.
+/// The price of a huge page at a fork. The cost of memory that stayed in small pages is subtracted.
+/// `None` if less than half became huge, or MADV_HUGEPAGE is refused because THP is not built in.
 fn per_huge_page(per_entry: Estimate) -> io::Result<Option<Estimate>> {
     let Ok(block) = Block::new(BLOCK, libc::MADV_HUGEPAGE) else { return Ok(None) };
     let huge = block.huge_bytes().min(BLOCK);
@@ -268,13 +243,14 @@ impl Drop for Block {
     }
 }
 
-/// CPU time of fork() in the caller, and of the whole child. CPU time, because a busy machine preempts either.
+/// CPU time of fork() in the caller, and of the whole child. Not wall time, because a busy machine
+/// preempts both.
 struct Forks {
     /// In the caller, with next to no memory to copy.
     bare: Estimate,
-    /// What a block adds in the caller.
+    /// The part of a block in the caller.
     caller_added: Estimate,
-    /// And in the child, which takes it down.
+    /// The part of a block in the child, which tears it down.
     child_added: Estimate,
 }
 
@@ -285,12 +261,14 @@ fn since(begin: Instant) -> f64 {
 /// Forks a child that exits as soon as it may read from `wait_for`, or at once.
 fn fork_child(wait_for: Option<libc::c_int>) -> io::Result<(libc::pid_t, f64)> {
     let begin = cpu_time();
-    // SAFETY: the child makes system calls only until it exits: it is safe whatever other threads held.
+    // SAFETY: the child makes system calls only until it exits: it is safe whatever other threads
+    // held.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         if let Some(fd) = wait_for {
             let mut byte = 0u8;
-            // SAFETY: one byte of the child's own stack; end of file when the parent closes its end.
+            // SAFETY: one byte of the child's own stack; end of file when the parent closes its
+            // end.
             unsafe { libc::read(fd, ptr::from_mut(&mut byte).cast(), 1) };
         }
         // SAFETY: runs nothing of the parent's on the way out.
@@ -310,7 +288,8 @@ fn cpu_time() -> f64 {
 fn reap(pid: libc::pid_t) -> io::Result<f64> {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     loop {
-        // SAFETY: a child of ours that nobody else waits for; no status is asked for, and `usage` is a whole rusage.
+        // SAFETY: a child of ours that nobody else waits for; no status is asked for, and `usage`
+        // is a whole rusage.
         if unsafe { libc::wait4(pid, ptr::null_mut(), 0, usage.as_mut_ptr()) } == pid {
             // SAFETY: zeroed, and all integers: initialised whether or not the kernel wrote it.
             let usage = unsafe { usage.assume_init() };
@@ -329,8 +308,9 @@ impl Forks {
         Self::measure_with(&[block])
     }
 
-    /// With and without the blocks in turns, each difference of two neighbours: one after the other, a machine that was slower at first
-    /// made copying appear to cost nothing, and then no fork was worth a finding.
+    /// Measures with and without the blocks in turns and takes the differences of neighbours.
+    /// Measured one after the other, a machine that was slower at first made copying appear free,
+    /// and then no fork was a finding.
     fn measure_with(blocks: &[&Block]) -> io::Result<Self> {
         let (mut bare, mut in_caller, mut in_child) = (Vec::new(), Vec::new(), Vec::new());
         for round in 0..=REPETITIONS {
@@ -357,7 +337,7 @@ impl Forks {
                 in_child.push(with.1 - without.1);
             }
         }
-        // What is measured next wants the blocks copied again.
+        // The next measurement needs the blocks copied again.
         for block in blocks {
             block.inherit(true)?;
         }
@@ -384,7 +364,7 @@ fn faults(block: &Block) -> io::Result<(Estimate, Estimate)> {
         let begin = cpu_time();
         block.write(WRITTEN);
         copied.push((cpu_time() - begin) / pages);
-        // The child holds the writing end too, so one byte, not the end of file, lets it go.
+        // One byte releases the child. End of file would not: the child holds the writing end too.
         let told = io::Write::write_all(&mut &writer, &[0]);
         reap(pid)?;
         told?;
@@ -408,14 +388,14 @@ extern "C" fn nothing(_: *mut libc::c_void) -> libc::c_int {
 
 /// CPU time in the caller of a clone that shares the memory. The child returns at once.
 fn create_without_copy() -> io::Result<Estimate> {
-    // The child's, which lives in our memory; aligned as the ABI wants a stack's top.
+    // The child's stack, in our memory; its top is aligned as the ABI requires.
     let mut stack = vec![0u128; 4096];
     let mut samples = Vec::new();
     for round in 0..=REPETITIONS {
         let top = stack.as_mut_ptr_range().end;
         let begin = cpu_time();
-        // SAFETY: `nothing` touches no memory but its stack, which is ours until the child has been waited for below, and what
-        // glibc's clone does after it is to exit.
+        // SAFETY: `nothing` touches no memory but its stack, which is ours until the child has been
+        // waited for below, and what glibc's clone does after it is to exit.
         let pid =
             unsafe { libc::clone(nothing, top.cast(), libc::CLONE_VM | libc::SIGCHLD, ptr::null_mut()) };
         let took = cpu_time() - begin;
@@ -430,7 +410,8 @@ fn create_without_copy() -> io::Result<Estimate> {
     Ok(Estimate::of_samples(&mut samples))
 }
 
-/// Time in posix_spawn (descriptors are inherited: /bin/true uses none, and /dev/null may be closed to us), which is what the standard library uses for a plain command.
+/// Time in posix_spawn, which the standard library uses for a plain command. Descriptors are
+/// inherited: /bin/true uses none, and /dev/null may be closed to us.
 fn spawn_blocked() -> io::Result<Estimate> {
     let mut samples = Vec::new();
     for round in 0..=REPETITIONS {
@@ -482,7 +463,8 @@ fn failed_exec() -> Estimate {
     let argv = [path.as_ptr(), ptr::null()];
     let environment: [*const libc::c_char; 1] = [ptr::null()];
     repeated(|| {
-        // SAFETY: the arrays end in null, their strings in NUL; /proc never has that file, so the call returns.
+        // SAFETY: the arrays end in null, their strings in NUL; /proc never has that file, so the
+        // call returns.
         unsafe { libc::execve(path.as_ptr(), argv.as_ptr(), environment.as_ptr()) };
     })
 }
@@ -519,7 +501,8 @@ mod tests {
         assert!(model.fork_per_entry.mid > 0.0, "{model:?}");
         assert!((1.0..model.fork_fixed.high).contains(&model.create.mid), "{model:?}");
         assert!(model.fault_copied.high >= model.fault_reused.low, "{model:?}");
-        // A fault enters the kernel, as a system call does: less is no fault, of memory that no child had.
+        // A fault enters the kernel as a system call does. A smaller figure would be of memory that
+        // no child shared.
         let least = model.system_call.low / 2.0;
         assert!(model.fault_reused.mid > least && model.fault_copied.mid > least, "{model:?}");
         assert!(model.spawn.mid > 0.0 && model.system_call.mid > 0.0, "{model:?}");

@@ -1,9 +1,12 @@
-//! What /proc tells of a process. Every answer may be missing: processes end at any time.
+//! Reads facts about processes from /proc. Every answer may be missing: processes end at any time.
+//! The crate procfs is no substitute: its `Status` fails on a name that is not UTF-8, and it parses
+//! every field for each fork.
 
 use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::ops::Range;
+use std::path::PathBuf;
 
 use crate::creation::CallerMemory;
 
@@ -25,19 +28,20 @@ pub(crate) fn with_descendants(pid: u32) -> Vec<u32> {
     found
 }
 
-/// Whether /proc shows another pid namespace than ours, as under `unshare --pid` without `--mount-proc`: what it says of a number is said of
-/// another process. Not where it is missing.
+/// Whether /proc shows another pid namespace than ours, as under unshare(1) without a mount of
+/// /proc. Its numbers then mean other processes. `false` if /proc is missing.
 pub(crate) fn is_foreign() -> bool {
     fs::read_link("/proc/self").is_ok_and(|own| own.as_os_str() != std::process::id().to_string().as_str())
 }
 
-/// A file of /proc as text. A process's name is any 15 bytes (prctl(2), PR_SET_NAME), and it stands in `stat`, `status` and `comm`: what is
-/// no UTF-8 there must not take the rest of the file with it.
+/// A file of /proc as text. A process's name is any 15 bytes (prctl(2), PR_SET_NAME) and occurs in
+/// `stat`, `status` and `comm`. A name that is not UTF-8 must not make the rest unreadable.
 pub(crate) fn read(path: &str) -> Option<String> {
     fs::read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The fields of /proc/PID/stat after the command name, which may hold blanks and parentheses itself.
+/// The fields of /proc/PID/stat after the command name, which may hold blanks and parentheses
+/// itself.
 fn stat_fields(pid: u32) -> Option<Vec<String>> {
     let stat = read(&format!("/proc/{pid}/stat"))?;
     let (_, rest) = stat.rsplit_once(')')?;
@@ -48,19 +52,21 @@ fn parent_of(pid: u32) -> Option<u32> {
     stat_fields(pid)?.get(1)?.parse().ok()
 }
 
-/// User and system time of a process with its ended threads, in nanoseconds (clock ticks of usually 10 ms).
+/// User and system time of a process with its ended threads, in nanoseconds (clock ticks of usually
+/// 10 ms).
 pub(crate) fn cpu_ns(pid: u32) -> Option<u64> {
     let fields = stat_fields(pid)?;
     let ticks: u64 = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
     Some(ticks * (1_000_000_000 / rustix::param::clock_ticks_per_second()))
 }
 
-/// Start time of a process in clock ticks since boot: with the pid, a name that is not reused.
+/// Start time of a process in clock ticks since boot. With the pid it identifies a process for
+/// ever.
 pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
     stat_fields(pid)?.get(19)?.parse().ok()
 }
 
-/// Whether a process runs: it is there, and no zombie that waits for its parent.
+/// Whether a process exists and is no zombie.
 pub(crate) fn runs(pid: u32) -> bool {
     stat_fields(pid)
         .is_some_and(|fields| fields.first().is_some_and(|state| !matches!(state.as_str(), "Z" | "X")))
@@ -73,7 +79,8 @@ pub(crate) fn ticks_since_boot() -> u64 {
         + now.tv_nsec as u64 / (1_000_000_000 / rustix::param::clock_ticks_per_second())
 }
 
-/// The code that ends right before an address of a process; `None` where its memory may not be read.
+/// The code that ends right before an address of a process; `None` where its memory may not be
+/// read.
 pub(crate) fn code_before<const LENGTH: usize>(pid: u32, address: u64) -> Option<[u8; LENGTH]> {
     use std::os::unix::fs::FileExt as _;
     let memory = fs::File::open(format!("/proc/{pid}/mem")).ok()?;
@@ -82,15 +89,16 @@ pub(crate) fn code_before<const LENGTH: usize>(pid: u32, address: u64) -> Option
     Some(code)
 }
 
-/// Where the main program's code is: fields 26 and 27 of /proc/PID/stat, which are zero for who may not trace it.
+/// The address range of the main program's code: fields 26 and 27 of /proc/PID/stat. They are zero
+/// without the right to trace the process.
 pub(crate) fn text_range(pid: u32) -> Option<Range<u64>> {
     let fields = stat_fields(pid)?;
     let range = fields.get(23)?.parse().ok()?..fields.get(24)?.parse().ok()?;
     (range.start > 1 && !range.is_empty()).then_some(range)
 }
 
-/// Where the arguments of a process lie (field 48 of /proc/PID/stat): somewhere else after each exec, where addresses are randomised.
-/// `None` for who may not trace it, and for kernel threads.
+/// The address of a process's arguments (field 48 of /proc/PID/stat). Each exec changes it where
+/// addresses are randomised. `None` without the right to trace the process, and for kernel threads.
 pub(crate) fn arguments_at(pid: u32) -> Option<u64> {
     stat_fields(pid)?.get(45)?.parse().ok().filter(|&address| address != 0)
 }
@@ -100,6 +108,17 @@ pub(crate) fn arguments(pid: u32) -> Vec<String> {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let Some(line) = line.strip_suffix(&[0]) else { return Vec::new() };
     line.split(|&byte| byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+/// Where the unified cgroup hierarchy is mounted.
+pub(crate) fn cgroup_roots() -> io::Result<Vec<PathBuf>> {
+    let mounts = fs::read("/proc/self/mounts")?;
+    let root = |line: &str| {
+        let mut fields = line.split(' ');
+        let (_, at, kind) = (fields.next()?, fields.next()?, fields.next()?);
+        (kind == "cgroup2").then(|| PathBuf::from(at))
+    };
+    Ok(String::from_utf8_lossy(&mounts).lines().filter_map(root).collect())
 }
 
 /// The memory of a process as /proc/PID/status has it; nothing if it is gone.
@@ -124,11 +143,6 @@ pub(crate) fn memory_of(pid: u32) -> CallerMemory {
 }
 
 /// The page kinds of a process.
-///
-/// ```
-/// let kinds = forkless_diagnose::PageKinds { anon: 8 << 20, anon_huge: 2 << 20, hugetlb: 0 };
-/// assert_eq!(serde_json::to_value(kinds).unwrap()["anon_huge"], 2 << 20);
-/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct PageKinds {
     /// Anonymous memory, bytes.
@@ -141,22 +155,18 @@ pub struct PageKinds {
 
 impl PageKinds {
     /// The part of anonymous memory in huge pages, 0 to 1.
-    ///
-    /// ```
-    /// let kinds = forkless_diagnose::PageKinds { anon: 8 << 20, anon_huge: 2 << 20, hugetlb: 0 };
-    /// assert_eq!(kinds.huge_share(), 0.25);
-    /// ```
     pub fn huge_share(&self) -> f64 {
         if self.anon == 0 { 0.0 } else { self.anon_huge as f64 / self.anon as f64 }
     }
 }
 
-/// Reads smaps_rollup, which walks the page tables under the target's mmap lock: milliseconds per GiB. Ask seldom.
+/// Reads smaps_rollup, which walks the page tables under the target's mmap lock: milliseconds per
+/// GiB. Ask seldom.
 pub(crate) fn page_kinds(pid: u32) -> Option<PageKinds> {
     read_page_kinds(pid).ok()
 }
 
-/// The same, or why they cannot be read: `ESRCH` for a process without memory.
+/// The same with the error: `ESRCH` for a process without memory.
 pub(crate) fn read_page_kinds(pid: u32) -> io::Result<PageKinds> {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
     let bytes = |name: &str| {
@@ -176,7 +186,8 @@ pub(crate) fn read_page_kinds(pid: u32) -> io::Result<PageKinds> {
     })
 }
 
-/// Whether a process has excluded itself from transparent huge pages (THP_enabled of /proc/PID/status, Linux 5.0).
+/// Whether a process has excluded itself from transparent huge pages (THP_enabled of
+/// /proc/PID/status, Linux 5.0).
 pub(crate) fn refuses_huge_pages(pid: u32) -> bool {
     let status = read(&format!("/proc/{pid}/status")).unwrap_or_default();
     status.lines().any(|line| line.strip_prefix("THP_enabled:").is_some_and(|value| value.trim() == "0"))
@@ -187,13 +198,7 @@ pub(crate) fn has_threads(pid: u32) -> bool {
     stat_fields(pid).and_then(|fields| fields.get(17)?.parse::<u64>().ok()).is_some_and(|threads| threads > 1)
 }
 
-/// What the reports call a process by.
-///
-/// ```
-/// use forkless_diagnose::ProcessName;
-/// let name = ProcessName { comm: "httpd".into(), exe: Some("/usr/sbin/httpd".into()), cgroup: None };
-/// assert_eq!(serde_json::to_value(name).unwrap()["exe"], "/usr/sbin/httpd");
-/// ```
+/// A process's names in reports.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct ProcessName {
     /// The thread leader's name.
@@ -204,7 +209,8 @@ pub struct ProcessName {
     pub cgroup: Option<String>,
 }
 
-/// The program of a process. The kernel appends to the name of a file that has been removed, as an upgrade does under a running server.
+/// The program of a process. The kernel appends " (deleted)" to the name of a removed file. An
+/// upgrade removes the file of a running server.
 pub(crate) fn exe_of(pid: u32) -> Option<String> {
     use std::os::unix::fs::MetadataExt as _;
     let link = format!("/proc/{pid}/exe");
@@ -242,7 +248,8 @@ mod tests {
     fn a_process_whose_name_is_no_text_is_read_like_any_other() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep runs");
         let pid = child.id();
-        // Only the process itself may write it, so a thread of ours does: its directory has the same files.
+        // Only the process itself may set its name, so a thread of ours does. A thread's directory
+        // has the same files.
         let named = std::thread::spawn(|| {
             // The kernel copies 16 bytes at most, up to the NUL.
             rustix::thread::set_name(c"\xff\xfe) R 1").expect("a name");

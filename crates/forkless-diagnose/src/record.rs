@@ -1,8 +1,8 @@
-//! The records of `bpf/records.h`, field by field, and their safe decoding from the bytes the kernel hands over.
+//! The records of `bpf/records.h`, field by field, and their safe decoding from the kernel's bytes.
 //! Nothing is interpreted here.
 //!
-//! A map whose key or value size differs from these types is refused by aya when it is opened, and a ring record of
-//! another length by [`Record::decode`], so a stale object cannot be misread.
+//! A stale object cannot be misread: aya refuses a map whose key or value has another size, and
+//! [`Record::decode`] a ring record of another length.
 
 #![expect(unsafe_code, reason = "records from the kernel are plain old data, read from their bytes")]
 
@@ -163,7 +163,7 @@ fn read<T: aya::Pod>(bytes: &[u8]) -> Option<T> {
 }
 
 impl<'a> Record<'a> {
-    /// `None` for a record that is not one of ours: another kind, or another length.
+    /// `None` for a record of another kind or length.
     pub(crate) fn decode(bytes: &'a [u8]) -> Option<Self> {
         match read::<u32>(bytes)? {
             KIND_CREATION if bytes.len() == size_of::<RawCreation>() => {
@@ -180,7 +180,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Text up to the first NUL; bytes that are not UTF-8 are replaced, since this is for people.
+/// Text up to the first NUL; bytes that are not UTF-8 are replaced, since people read it.
 pub(crate) fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()

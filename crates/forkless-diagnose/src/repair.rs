@@ -1,12 +1,14 @@
-//! Puts the small pages of a running process into huge ones, from outside: `process_madvise(MADV_COLLAPSE)`, in pieces,
-//! at a limited share of the time. Afterwards its forks copy one entry where they copied 512.
+//! Puts the small pages of a running process into huge ones, from outside:
+//! `process_madvise(MADV_COLLAPSE)`, in pieces, at a limited share of the time. Afterwards its
+//! forks copy one entry where they copied 512.
 //!
-//! The kernel takes the target's mmap lock anew for each huge page (mm/khugepaged.c, `collapse_huge_page`), so a thread of
-//! the target that faults or maps at that moment waits for the copy of one, under a millisecond on an idle machine. A call
-//! also makes every CPU drain its page lists once, and a thread of the target that maps may wait for that, too. So calls are
-//! kept short: [`Pace`] says how. Nothing else of the target is touched; what it has excluded (`MADV_NOHUGEPAGE`,
-//! `PR_SET_THP_DISABLE`) the kernel leaves alone, and we leave regions that are mostly untouched, since filling them would
-//! cost memory.
+//! The kernel takes the target's mmap lock anew for each huge page (mm/khugepaged.c,
+//! `collapse_huge_page`). A thread of the target that faults or maps then waits for the copy of one
+//! huge page, under a millisecond on an idle machine. A call also makes every CPU drain its page
+//! lists once, and a thread that maps may wait for that too. So calls are kept short: see [`Pace`].
+//! Nothing else of the target is touched. The kernel leaves excluded memory alone
+//! (`MADV_NOHUGEPAGE`, `PR_SET_THP_DISABLE`). Regions mostly unused are left alone too, since
+//! filling them would cost memory.
 
 #![expect(unsafe_code, reason = "process_madvise has no safe wrapper")]
 
@@ -23,22 +25,16 @@ use serde::Serialize;
 use crate::procfs::{self, PageKinds};
 
 /// How gently to repair.
-///
-/// ```
-/// use forkless_diagnose::RepairOptions;
-/// let gentler = RepairOptions { duty: 0.05, ..RepairOptions::default() };
-/// assert_eq!((gentler.longest_call.as_millis(), gentler.populated), (50, 0.5));
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RepairOptions {
-    /// One call to the kernel should not take longer than this. It is an aim: each call is as large as the one before lets
-    /// expect, and puts together one huge page at least, which may take longer on a busy machine.
+    /// Aim for the longest call to the kernel. The size of each call follows from the time of the
+    /// call before. Even a call for one huge page may take longer on a busy machine.
     pub longest_call: Duration,
     /// Share of the time spent in such calls, above 0 and up to 1.
     pub duty: f64,
-    /// Huge pages of which at least this share is in use are put together; the rest of each is new memory.
+    /// Least used share of a huge page that is put together. The rest of it is new memory.
     pub populated: f64,
-    /// Only say what would be done.
+    /// Change nothing; only report the plan.
     pub dry_run: bool,
 }
 
@@ -49,28 +45,18 @@ impl Default for RepairOptions {
     }
 }
 
-/// What a repair did.
-///
-/// ```
-/// use forkless_diagnose::{RepairOptions, repair};
-/// let memory = vec![1u8; 8 << 20];
-/// let options = RepairOptions { dry_run: true, ..RepairOptions::default() };
-/// let plan = repair(std::process::id(), &options, |_, _| true)?;
-/// assert!(plan.before.anon >= memory.len() as u64);
-/// assert_eq!((plan.collapsed, plan.calls), (0, 0));
-/// # Ok::<(), forkless_diagnose::RepairError>(())
-/// ```
+/// The result of a repair.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct RepairReport {
     /// Page kinds before.
     pub before: PageKinds,
-    /// And after.
+    /// Page kinds after.
     pub after: PageKinds,
-    /// Bytes in huge pages' worth that were asked for.
+    /// Bytes asked for, in whole huge pages.
     pub asked: u64,
-    /// Of them, bytes that the kernel reports as collapsed (those that were huge already included).
+    /// Bytes that the kernel reports as collapsed, those that were huge already included.
     pub collapsed: u64,
-    /// Bytes it refused for now (busy or pinned pages, no free huge page).
+    /// Bytes that the kernel refused for now (busy or pinned pages, no free huge page).
     pub refused: u64,
     /// Bytes left out because the program excludes them from huge pages.
     pub excluded: u64,
@@ -78,38 +64,32 @@ pub struct RepairReport {
     pub sparse: u64,
     /// Calls to the kernel.
     pub calls: u64,
-    /// Bytes that the largest of them asked for.
+    /// Bytes of the largest call.
     pub largest_call: u64,
-    /// Time in these calls, nanoseconds: what one CPU paid.
+    /// CPU time in these calls, nanoseconds.
     pub busy_ns: u64,
-    /// The longest of them, nanoseconds.
+    /// The longest call, nanoseconds.
     pub longest_call_ns: u64,
-    /// From the first to the last, nanoseconds.
+    /// From the first call to the last, nanoseconds.
     pub elapsed_ns: u64,
     /// Stopped before the end, and why.
     pub stopped: Option<String>,
 }
 
-/// Why nothing could be repaired.
-///
-/// ```
-/// use forkless_diagnose::{RepairOptions, repair};
-/// let error = repair(0, &RepairOptions::default(), |_, _| true).unwrap_err();
-/// assert_eq!(error.to_string(), "no process 0 (it may have ended); see `ps -e`");
-/// ```
+/// The reason why nothing could be repaired.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RepairError {
     /// There is no such process.
     #[error("no process {pid} (it may have ended); see `ps -e`")]
     NoProcess {
-        /// The one asked for.
+        /// The pid asked for.
         pid: u32,
     },
     /// It has no memory of its own.
     #[error("process {pid} has no memory of its own: it is a thread of the kernel, or has ended")]
     NoMemory {
-        /// The one asked for.
+        /// The pid asked for.
         pid: u32,
     },
     /// The kernel or the permissions do not allow it.
@@ -128,16 +108,6 @@ pub enum RepairError {
 
 impl RepairError {
     /// Whether a privilege or a newer kernel is missing, rather than the process.
-    ///
-    /// ```
-    /// let refused = forkless_diagnose::RepairError::Refused {
-    ///     pid: 812,
-    ///     what: "pidfd_open",
-    ///     source: std::io::Error::from_raw_os_error(38),
-    ///     hint: "needs Linux 5.3",
-    /// };
-    /// assert!(refused.is_missing_facility());
-    /// ```
     pub fn is_missing_facility(&self) -> bool {
         matches!(self, Self::Refused { .. })
     }
@@ -148,9 +118,9 @@ const PAGE: u64 = 4096;
 /// linux/mman.h; Linux 6.1.
 const MADV_COLLAPSE: libc::c_int = 25;
 
-/// How many huge pages the next call asks for. The first asks for one; then twice as many while a call takes less than an eighth
-/// of the longest allowed, and proportionally fewer once it takes more than a quarter. The rest is room for load that comes between
-/// two calls.
+/// The number of huge pages that the next call asks for. The first asks for one. A call under an
+/// eighth of the longest allowed time doubles the number; a call over a quarter lowers it in
+/// proportion. The distance to the longest time is room for load that comes between two calls.
 #[derive(Debug)]
 struct Pace {
     longest: Duration,
@@ -159,10 +129,10 @@ struct Pace {
 }
 
 impl Pace {
-    /// What a huge page costs on a machine that is busy: twenty times its cost on an idle one. No call asks for more pages than would
-    /// take the longest time allowed at that cost, however fast the calls before were.
+    /// The cost of a huge page on a busy machine: twenty times that on an idle one. At this cost no
+    /// call takes longer than allowed, however fast the calls before were.
     const BUSY: Duration = Duration::from_millis(8);
-    /// No copy of a huge page is faster: 40 GB/s.
+    /// No copy of a huge page is faster than this: 40 GB/s.
     const COPY: Duration = Duration::from_micros(50);
     const MOST: u64 = 256;
 
@@ -171,9 +141,9 @@ impl Pace {
         Self { longest, pages: 1, most }
     }
 
-    /// Takes note of how long a call for so many pages took.
+    /// Notes the time that a call for `pages` took.
     fn took(&mut self, pages: u64, time: Duration) {
-        // Pages that are huge already cost nothing, and say nothing of the ones that follow.
+        // Pages that were huge already cost nothing and predict nothing.
         if time < Self::COPY * pages as u32 {
             return;
         }
@@ -185,27 +155,19 @@ impl Pace {
         }
     }
 
-    /// Takes note of a call that failed. One bad page fails the piece: the next calls go on one by one to lose only that.
+    /// Notes a failed call. One bad page fails the whole piece, so the next calls ask for single
+    /// pages to lose only that one.
     fn failed(&mut self) {
         self.pages = 1;
     }
 }
 
-/// Repairs process `pid`. `progress` is told (bytes done, bytes planned) after each piece and returns `false` to stop.
+/// Repairs process `pid`. `progress` is told (bytes done, bytes planned) after each piece and
+/// returns `false` to stop.
 ///
 /// # Errors
-/// [`RepairError`] if the process is not there, or the first piece shows that it is not permitted or not known to the
-/// kernel.
-///
-/// ```
-/// use forkless_diagnose::{RepairOptions, repair};
-/// let memory = vec![1u8; 8 << 20];
-/// match repair(std::process::id(), &RepairOptions::default(), |_done, _planned| true) {
-///     Ok(report) => assert!(report.stopped.is_some() || report.collapsed + report.refused == report.asked),
-///     Err(error) => assert!(error.is_missing_facility(), "{error}"),
-/// }
-/// # drop(memory);
-/// ```
+/// [`RepairError`] if the process is not there, or the first piece shows that it is not permitted
+/// or not known to the kernel.
 pub fn repair(
     pid: u32,
     options: &RepairOptions,
@@ -268,14 +230,14 @@ fn open(pid: u32) -> Result<OwnedFd, RepairError> {
     })
 }
 
-/// The ranges worth asking for: whole huge pages of written private memory, in use enough.
+/// The ranges to ask for: whole huge pages of written private memory that is used enough.
 fn plan(pid: u32, options: &RepairOptions, report: &mut RepairReport) -> io::Result<Vec<Range<u64>>> {
     let smaps = fs::read_to_string(format!("/proc/{pid}/smaps"))?;
     let pagemap = File::open(format!("/proc/{pid}/pagemap"))?;
     let mut plan: Vec<Range<u64>> = Vec::new();
     for vma in Vma::all(&smaps) {
         let aligned = vma.range.start.next_multiple_of(HUGE)..vma.range.end / HUGE * HUGE;
-        // A mapping that is all huge needs nothing; one that is not anonymous would not become so.
+        // Skip mappings that are all huge already, and those that are not anonymous.
         if !vma.private_writable || aligned.is_empty() || vma.anon <= vma.anon_huge {
             continue;
         }
@@ -303,7 +265,8 @@ fn plan(pid: u32, options: &RepairOptions, report: &mut RepairReport) -> io::Res
 fn populated(pagemap: &File, start: u64) -> io::Result<u64> {
     let mut entries = [0u8; (HUGE / PAGE * 8) as usize];
     pagemap.read_exact_at(&mut entries, start / PAGE * 8)?;
-    // The entry's highest byte holds both bits (the kernel writes native words; this is little-endian only).
+    // The entry's highest byte holds both bits (the kernel writes native words; this is
+    // little-endian only).
     Ok(entries.chunks_exact(8).filter(|entry| entry[7] & 0xc0 != 0).count() as u64)
 }
 
@@ -353,8 +316,8 @@ fn collapse_all(
     Ok(())
 }
 
-/// EAGAIN: pages pinned or on their way; ENOMEM: no free huge page, or unmapped meanwhile; EBUSY, EINVAL: a mapping that
-/// has changed. Only this piece is lost.
+/// EAGAIN: pages pinned or on their way; ENOMEM: no free huge page, or unmapped meanwhile; EBUSY,
+/// EINVAL: a mapping that has changed. Only this piece is lost.
 fn retryable(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -365,8 +328,8 @@ fn retryable(error: &io::Error) -> bool {
 fn collapse(pidfd: &OwnedFd, at: u64, length: u64) -> io::Result<()> {
     let vector =
         libc::iovec { iov_base: std::ptr::without_provenance_mut(at as usize), iov_len: length as usize };
-    // SAFETY: the vector is one valid iovec for the time of the call; its address is the other process's and is never
-    // dereferenced here.
+    // SAFETY: the vector is one valid iovec for the time of the call; its address is the other
+    // process's and is never dereferenced here.
     let done = unsafe {
         libc::syscall(
             libc::SYS_process_madvise,
@@ -380,12 +343,12 @@ fn collapse(pidfd: &OwnedFd, at: u64, length: u64) -> io::Result<()> {
     match done {
         -1 => Err(io::Error::last_os_error()),
         bytes if bytes as u64 == length => Ok(()),
-        // Part of it: the rest failed for a reason that the next call will name.
+        // Only part was done. The next call will report why the rest failed.
         _ => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
     }
 }
 
-/// What matters here of one entry of /proc/PID/smaps.
+/// The needed fields of an entry of /proc/PID/smaps.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Vma {
     range: Range<u64>,
@@ -441,7 +404,8 @@ mod tests {
         assert!(!vmas[1].private_writable && vmas[1].excluded);
     }
 
-    /// The huge pages each call asks for, where a page takes what `cost` says: the number of the page, and of the call.
+    /// The huge pages that each call asks for. `cost` gives a page's time by the number of the page
+    /// and of the call.
     fn calls(pages: u64, cost: impl Fn(u64, usize) -> Duration) -> Vec<(u64, Duration)> {
         let plan = [HUGE..HUGE * (pages / 2), HUGE * pages..HUGE * (pages + pages / 2)];
         let planned: u64 = plan.iter().map(|range| (range.end - range.start) / HUGE).sum();
@@ -463,7 +427,8 @@ mod tests {
         made
     }
 
-    /// A call could be of 512 MiB, and lasted for 456 ms where 50 were the aim: calls for memory that was huge already had cost nothing.
+    /// A call asked for 512 MiB and took 456 ms instead of 50, because the calls before, for memory
+    /// already huge, had cost nothing.
     #[test]
     fn calls_that_cost_nothing_do_not_make_the_next_one_long() {
         let free_then_slow =
@@ -477,7 +442,7 @@ mod tests {
         let sizes = |made: &[(u64, Duration)]| made.iter().map(|call| call.0).collect::<Vec<_>>();
         let quick = calls(400, |_, _| Duration::from_micros(400));
         assert_eq!(sizes(&quick)[..6], [1, 2, 4, 6, 6, 6]);
-        // The load comes, and goes.
+        // Load comes and goes.
         let loaded =
             calls(400, |_, number| Duration::from_micros(if (6..9).contains(&number) { 8000 } else { 400 }));
         assert_eq!(sizes(&loaded)[4..14], [6, 6, 6, 1, 1, 1, 2, 4, 6, 6]);

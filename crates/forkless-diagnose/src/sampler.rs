@@ -1,29 +1,31 @@
-//! The last tier: without BPF, one's own processes through /proc. Looks at the children of the watched processes every few
-//! milliseconds, so it sees only those that live that long: its counts are lower bounds, and it times nothing. What a
-//! full fork costs is then predicted from the caller's memory.
+//! The last tier: watches one's own processes through /proc alone. It looks at the children of the
+//! watched processes every few milliseconds and misses children that live shorter. So its counts
+//! are lower bounds, and it times nothing: the cost of a full fork is predicted from the caller's
+//! memory.
 
 #![expect(unsafe_code, reason = "kcmp has no safe wrapper")]
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsString;
 use std::fs;
-use std::process::{Child, Command};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
-use crate::creation::{CloneFlags, CreatingCall, Creation, End, Site};
+use crate::command;
+use crate::creation::{CallSite, CloneFlags, CreatingCall, Creation, End};
 use crate::error::WatchError;
+use crate::event::{Event, Totals};
 use crate::procfs::{self, exe_of};
 use crate::target::ResolvedTarget;
-use crate::watch::{Event, Totals, exited_unreaped};
 
-/// Between two looks.
+/// Time between two looks.
 const INTERVAL: Duration = Duration::from_millis(5);
-/// More children than this at once are not followed.
+/// Further children at one time are not followed.
 const MAX_CHILDREN: usize = 4096;
 
-/// A child without an exec for so long is not about to make one.
+/// A child that has lived this long without an exec is taken to make none.
 const LIVED_ON: Duration = Duration::from_secs(1);
-/// `CLONE_VM`: how a creation is marked of which it is not known that memory was copied. Never an accusation.
+/// `CLONE_VM`. It also marks creations of which it is not known whether memory was copied: they are
+/// never a finding.
 const SHARED: u64 = 0x100;
 
 /// A watch through /proc.
@@ -40,7 +42,7 @@ pub(crate) struct Sampler {
 struct Seen {
     creation: Creation,
     callers_exe: Option<String>,
-    /// Where the caller's arguments lie: every exec puts them somewhere else, a fork leaves them there.
+    /// The address of the caller's arguments. An exec changes it, a fork does not.
     callers_arguments: Option<u64>,
     first: Instant,
     reported: bool,
@@ -48,7 +50,8 @@ struct Seen {
 
 impl Sampler {
     pub(crate) fn start(target: &ResolvedTarget) -> Result<Self, WatchError> {
-        // Whether another user's process shares its memory with its children may not be asked: all its forks would count as harmless.
+        // kcmp(2) may not ask about another user's processes, so all their forks would count as
+        // harmless.
         if let Some(pid) = target.pids.first()
             && let Err(error) = fs::read_link(format!("/proc/{pid}/exe"))
             && error.kind() == std::io::ErrorKind::PermissionDenied
@@ -65,7 +68,7 @@ impl Sampler {
             command: None,
             totals: Totals::default(),
         };
-        // Children that are there already were not created under our eyes.
+        // Children that exist already were not created during the watch.
         for (child, caller) in sampler.children_now() {
             if let Some(start) = procfs::start_ticks(child) {
                 sampler
@@ -73,9 +76,10 @@ impl Sampler {
                     .insert((child, start), Seen { reported: true, ..first_sight(child, caller) });
             }
         }
-        // Only now: all that the command creates is new, what it has created before the first look included.
+        // The command starts only now: all its children are new, even those made before the first
+        // look.
         if let Some(argv) = &target.command {
-            let child = run(argv)?;
+            let child = command::start(argv)?;
             sampler.watched.push(child.id());
             sampler.command = Some(child);
         }
@@ -83,10 +87,10 @@ impl Sampler {
     }
 
     pub(crate) fn command_ended(&self) -> bool {
-        self.command.as_ref().is_some_and(exited_unreaped)
+        self.command.as_ref().is_some_and(command::has_ended)
     }
 
-    /// The number of the command, if the target is one.
+    /// The pid of the command, if the target is a command.
     pub(crate) fn command_pid(&self) -> Option<u32> {
         self.command.as_ref().map(Child::id)
     }
@@ -124,14 +128,15 @@ impl Sampler {
         }
         self.children.retain(|key, seen| {
             let ended = !alive.contains(key);
-            // A child's own children are watched through it, so it stays known while it lives.
+            // A child stays known while it lives: its own children are watched through it.
             if !seen.reported && (ended || seen.creation.execed()) {
                 seen.reported = true;
                 let mut creation = seen.creation.clone();
                 if ended {
                     creation.end = End::Unknown;
                 }
-                // It may have executed something between two looks: no exec is known only of one that lived on.
+                // An exec between two looks is missed. Only a child that lived long is taken to
+                // have made none.
                 if !creation.execed() && seen.first.elapsed() < LIVED_ON {
                     creation.flags = CloneFlags(SHARED);
                     creation.kind = creation.flags.kind();
@@ -162,15 +167,8 @@ impl Sampler {
     }
 }
 
-fn run(argv: &[OsString]) -> Result<Child, WatchError> {
-    let (program, arguments) = argv.split_first().ok_or(WatchError::EmptyCommand)?;
-    Command::new(program)
-        .args(arguments)
-        .spawn()
-        .map_err(|source| WatchError::Command { program: program.to_string_lossy().into_owned(), source })
-}
-
-/// Whether two processes share their memory, by kcmp(2); `None` if it may not be asked or is not built in.
+/// Whether two processes share their memory, by kcmp(2); `None` if it may not be asked or is not
+/// built in.
 fn share_memory(a: u32, b: u32) -> Option<bool> {
     const KCMP_VM: libc::c_int = 1;
     // SAFETY: kcmp takes numbers only.
@@ -183,7 +181,7 @@ fn share_memory(a: u32, b: u32) -> Option<bool> {
 
 fn first_sight(child: u32, caller: u32) -> Seen {
     let callers_exe = exe_of(caller);
-    // Flags as far as they show: shared memory or not. Unknown counts as shared, which is never accused.
+    // Only CLONE_VM can be told. Unknown counts as shared, which is never a finding.
     let flags = CloneFlags(if share_memory(child, caller) == Some(false) { 0 } else { SHARED });
     let name = procfs::name_of(child).unwrap_or_default();
     let mut seen = Seen {
@@ -194,7 +192,7 @@ fn first_sight(child: u32, caller: u32) -> Seen {
             caller,
             caller_thread: caller,
             caller_comm: procfs::name_of(caller).map(|name| name.comm).unwrap_or_default(),
-            site: Site { pid: caller, nr: 0, ip: 0, word: 0 },
+            site: CallSite { pid: caller, nr: 0, ip: 0, word: 0 },
             memory: procfs::memory_of(caller),
             child,
             child_comm: name.comm,
@@ -206,7 +204,8 @@ fn first_sight(child: u32, caller: u32) -> Seen {
         reported: false,
     };
     seen.look_again();
-    // After its exec a child has memory of its own in any case: how it was made can no longer be told.
+    // After its exec a child always has its own memory: the kind of its creation can no longer be
+    // told.
     if seen.creation.execed() {
         seen.creation.flags = CloneFlags(SHARED);
         seen.creation.kind = seen.creation.flags.kind();
@@ -220,7 +219,7 @@ impl Seen {
             return;
         }
         let Some(exe) = exe_of(self.creation.child) else { return };
-        // The same file again, too: a shell that starts a shell, busybox's applets.
+        // Finds an exec of the same file, too: a shell that starts a shell, busybox's applets.
         let moved = self
             .callers_arguments
             .zip(procfs::arguments_at(self.creation.child))
@@ -235,8 +234,10 @@ impl Seen {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
     use super::*;
-    use crate::target::Target;
+    use crate::target::WatchTarget;
 
     #[test]
     fn a_process_shares_memory_with_itself() {
@@ -245,13 +246,16 @@ mod tests {
         assert_eq!(share_memory(own, 1 << 23), None);
     }
 
-    /// A shell's subshell that lives on is a fork alone; a shell that it starts is none, though it runs the same file.
+    /// A shell's subshell that lives on is a fork alone; a shell that it starts is none, though it
+    /// runs the same file.
     #[test]
     fn an_exec_of_the_same_file_is_told_from_a_fork() {
         let of = |line: &str| {
             let command = ["sh", "-c", line].map(OsString::from).to_vec();
-            let target =
-                ResolvedTarget { command: Some(command), ..Target::All.resolve().expect("all is there") };
+            let target = ResolvedTarget {
+                command: Some(command),
+                ..WatchTarget::All.resolve().expect("all is there")
+            };
             let target = ResolvedTarget { all: false, ..target };
             let mut sampler = Sampler::start(&target).expect("sh runs");
             let mut created = Vec::new();
@@ -282,7 +286,8 @@ mod tests {
 
     #[test]
     fn a_child_that_lives_long_enough_is_seen() {
-        // Several: on a busy machine one may be looked at between its fork and its exec, or not at all.
+        // Several children: on a busy machine one may be seen only between its fork and its exec,
+        // or never.
         let target = ResolvedTarget {
             all: false,
             cgroup: None,

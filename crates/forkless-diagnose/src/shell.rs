@@ -1,4 +1,4 @@
-//! Shells that were started for one line, and whether the line needed one.
+//! Judges shells that were started for one line: does the line need a shell?
 
 use std::collections::HashMap;
 use std::fs;
@@ -7,21 +7,21 @@ use forkless_shell::{ShellTraits, analyze};
 
 use crate::creation::Creation;
 
-/// What becomes of a line without a shell.
+/// Whether a line can be carried out without a shell.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Fate {
-    /// One program: a spawn does it.
+    /// The line is one program: a spawn carries it out.
     OneProgram,
-    /// Several programs: a pipeline or a list.
+    /// The line is several programs: a pipeline or a list.
     Programs,
-    /// Only a shell can do it.
+    /// Only a shell can carry it out, for this reason.
     NeedsShell(String),
-    /// The line was longer than what is recorded of it.
+    /// The record holds only the beginning of the line.
     Unknown,
 }
 
 impl Fate {
-    /// For labels: without the reason.
+    /// The name in metrics, without the reason.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::OneProgram | Self::Programs => "needless",
@@ -40,7 +40,8 @@ pub(crate) struct Judge {
     buffer: Vec<u8>,
 }
 
-/// Recorded lines are shorter than 384 bytes; a script takes up to 25 times its line, and the values it expands.
+/// Recorded lines are shorter than 384 bytes; a script takes up to 25 times its line, and the
+/// values it expands.
 const BUFFER: usize = 64 << 10;
 const MAX_ENVIRONMENTS: usize = 1024;
 
@@ -49,8 +50,9 @@ impl Judge {
         Self { traits: HashMap::new(), environments: HashMap::new(), buffer: vec![0; BUFFER] }
     }
 
-    /// Judges `line` as `shell` would be given it by process `caller`. A caller that is gone had, for us, an
-    /// environment with a PATH only: then a line that expands variables is left to the shell.
+    /// Judges `line` as `shell` would be given it by process `caller`. For a caller that is gone,
+    /// an environment with PATH alone is assumed: a line that expands variables then needs the
+    /// shell.
     pub(crate) fn fate(&mut self, line: &str, cut: bool, shell: &str, caller: u32) -> Fate {
         if cut {
             return Fate::Unknown;
@@ -75,7 +77,7 @@ impl Judge {
     }
 }
 
-/// By the name of the file behind the path: Debian's and Alpine's /bin/sh are links.
+/// Goes by the name of the file behind the path: /bin/sh of Debian and Alpine is a link.
 fn traits_of(shell: &str) -> ShellTraits {
     let file = fs::canonicalize(shell).ok();
     match (file.as_deref().and_then(|path| path.file_name()?.to_str()), shell.rsplit('/').next()) {

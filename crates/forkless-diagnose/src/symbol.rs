@@ -1,4 +1,5 @@
-//! Function names of an ELF file: its symbol tables, or those of its separate debug file found by build id.
+//! Function names of an ELF file: its symbol tables, or those of its separate debug file found by
+//! build id.
 
 use std::fs;
 
@@ -13,7 +14,7 @@ pub(crate) struct Symbols {
 
 /// How many symbols may lie between the start of a function and an address in it.
 const NESTED: usize = 8;
-/// How far a symbol without a size reaches, bytes.
+/// Assumed length of a symbol without a size, bytes.
 const WITHOUT_SIZE: u64 = 512;
 
 pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
@@ -65,8 +66,8 @@ impl Symbols {
         if let Some(around) = before.iter().rev().take(NESTED).find(inside) {
             return named(around);
         }
-        // Assembly routines often have no size: the nearest symbol is believed a little way. One that has a size and has
-        // ended is not: what follows it has no name here.
+        // Assembly routines often have no size: the nearest symbol without a size is believed for a
+        // short distance. After the end of a symbol with a size, the code has no name.
         (nearest.1 == 0 && address - nearest.0 < WITHOUT_SIZE).then(|| named(nearest)).flatten()
     }
 }
@@ -76,7 +77,8 @@ pub(crate) fn demangled(name: &str) -> String {
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
         return format!("{rust:#}");
     }
-    // The parser takes bare type names too ("a" is signed char): only names with the prefix are C++'s.
+    // The parser also takes bare type names ("a" is signed char). Only names with the prefix are
+    // C++'s.
     name.starts_with("_Z")
         .then(|| cpp_demangle::Symbol::new(name).ok())
         .flatten()

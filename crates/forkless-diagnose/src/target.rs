@@ -1,4 +1,4 @@
-//! Which processes are watched, and the checks that can be made before anything is loaded.
+//! The processes to watch, and the checks that need nothing loaded.
 
 use std::ffi::OsString;
 use std::fs;
@@ -8,15 +8,9 @@ use std::path::{Path, PathBuf};
 use crate::error::WatchError;
 use crate::procfs;
 
-/// What to watch. Children of what is watched are watched too.
-///
-/// ```
-/// use forkless_diagnose::Target;
-/// let target = Target::Pid(std::process::id());
-/// assert!(target.resolve().is_ok());
-/// ```
+/// The processes to watch. Their children are watched too.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
+pub enum WatchTarget {
     /// One process and the descendants it has and will have.
     Pid(u32),
     /// Every process of the machine but the caller.
@@ -27,14 +21,7 @@ pub enum Target {
     Command(Vec<OsString>),
 }
 
-/// A target found on this machine: proof that it is there, and what the tiers need to watch it.
-///
-/// ```
-/// use forkless_diagnose::{ResolvedTarget, Target};
-/// let found: ResolvedTarget = Target::Pid(std::process::id()).resolve()?;
-/// assert_ne!(found, Target::All.resolve()?);
-/// # Ok::<(), forkless_diagnose::WatchError>(())
-/// ```
+/// A target that exists on this machine, with the data that the tiers need to watch it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResolvedTarget {
     pub(crate) all: bool,
@@ -44,19 +31,12 @@ pub struct ResolvedTarget {
     pub(crate) command: Option<Vec<OsString>>,
 }
 
-impl Target {
+impl WatchTarget {
     /// Looks the target up.
     ///
     /// # Errors
-    /// [`WatchError::NoProcess`] if there is no such process, [`WatchError::NoCgroup`] if the path is not a cgroup of
-    /// the unified hierarchy, [`WatchError::EmptyCommand`] without a command.
-    ///
-    /// ```
-    /// use forkless_diagnose::{Target, WatchError};
-    /// Target::Pid(std::process::id()).resolve().expect("we are there");
-    /// let nobody = Target::Pid(1 << 23).resolve(); // above every pid that Linux gives
-    /// assert!(matches!(nobody, Err(WatchError::NoProcess { pid: 8_388_608 })));
-    /// ```
+    /// [`WatchError::NoProcess`] if there is no such process, [`WatchError::NoCgroup`] if the path
+    /// is not a cgroup of the unified hierarchy, [`WatchError::EmptyCommand`] without a command.
     pub fn resolve(&self) -> Result<ResolvedTarget, WatchError> {
         let mut resolved = ResolvedTarget {
             all: false,
@@ -85,22 +65,15 @@ impl Target {
     }
 }
 
-/// The id, depth and directory of a cgroup. The id is the directory's inode number (`cgroup_id()`, kernfs).
+/// The id, depth and directory of a cgroup. The id is the directory's inode number (`cgroup_id()`,
+/// kernfs).
 fn cgroup_id(path: &Path) -> Result<(u64, u32, PathBuf), WatchError> {
     let error = |why: &str| WatchError::NoCgroup { path: path.to_owned(), why: why.to_owned() };
-    let mounts = fs::read_to_string("/proc/self/mounts").map_err(|e| error(&e.to_string()))?;
-    let roots: Vec<PathBuf> = mounts
-        .lines()
-        .filter_map(|line| {
-            let mut fields = line.split(' ');
-            let (_, at, kind) = (fields.next()?, fields.next()?, fields.next()?);
-            (kind == "cgroup2").then(|| PathBuf::from(at))
-        })
-        .collect();
+    let roots = procfs::cgroup_roots().map_err(|e| error(&e.to_string()))?;
     if roots.is_empty() {
         return Err(error("no cgroup2 file system is mounted: mount -t cgroup2 none /sys/fs/cgroup"));
     }
-    // Both spellings that people use: a directory, and the name in /proc/PID/cgroup.
+    // People give a directory, or the name in /proc/PID/cgroup.
     let named = path.strip_prefix("/").unwrap_or(path);
     let directory = std::iter::once(path.to_owned())
         .chain(roots.iter().map(|root| root.join(named)))
@@ -121,12 +94,12 @@ mod tests {
     #[test]
     fn a_process_that_is_not_there_is_named() {
         // pid_max is at most 2^22.
-        let error = Target::Pid(1 << 23).resolve().expect_err("no such process");
+        let error = WatchTarget::Pid(1 << 23).resolve().expect_err("no such process");
         assert!(error.to_string().contains("8388608"), "{error}");
     }
 
     #[test]
     fn a_path_outside_the_hierarchy_is_refused() {
-        assert!(matches!(Target::Cgroup("/etc".into()).resolve(), Err(WatchError::NoCgroup { .. })));
+        assert!(matches!(WatchTarget::Cgroup("/etc".into()).resolve(), Err(WatchError::NoCgroup { .. })));
     }
 }

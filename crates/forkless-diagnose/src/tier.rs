@@ -1,30 +1,24 @@
-//! How much this kernel and our privileges let us see, found out by trying.
+//! The ways to watch: how the kernel is asked.
 
 use std::fmt;
 
-use aya::Btf;
 use serde::Serialize;
 
-use crate::load;
-
 /// The ways to watch, best first.
-///
-/// ```
-/// use forkless_diagnose::Tier;
-/// assert!(Tier::BpfFentry < Tier::Procfs, "better ones come first");
-/// assert_eq!(serde_json::to_string(&Tier::BpfTracepoints).unwrap(), "\"bpf_tracepoints\"");
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Tier {
-    /// BPF with fentry: creations are timed around `kernel_clone`, other system calls pay for nothing.
+    /// BPF with fentry: times `kernel_clone` itself, so other system calls cost nothing more.
     BpfFentry,
-    /// BPF on tracepoints with type information: complete, some nanoseconds on every system call.
+    /// BPF on tracepoints with type information: complete, costs some nanoseconds on every system
+    /// call.
     BpfTracepoints,
-    /// Perf events: creations, execs and exits; full forks told by tracepoint or by page faults. No system calls.
+    /// Perf events: creations, execs and exits. A tracepoint or page faults tell full forks. No
+    /// system calls.
     Perf,
-    /// /proc, for one's own processes: counts are lower bounds, nothing is timed, costs are predicted.
+    /// /proc, for the user's own processes: counts are lower bounds, nothing is timed, costs are
+    /// predicted.
     Procfs,
 }
 
@@ -37,57 +31,4 @@ impl fmt::Display for Tier {
             Self::Procfs => "/proc alone (sampled, own processes)",
         })
     }
-}
-
-/// One tier, and whether it works here.
-///
-/// ```
-/// use forkless_diagnose::{Probe, Tier};
-/// let probe = Probe { tier: Tier::Perf, refused: Some("perf_event_paranoid is 3".into()) };
-/// assert_eq!(serde_json::to_value(probe).unwrap()["tier"], "perf");
-/// ```
-#[derive(Debug, Clone, Serialize)]
-pub struct Probe {
-    /// The tier.
-    pub tier: Tier,
-    /// `None` if it works, else why not.
-    pub refused: Option<String>,
-}
-
-/// Tries each tier. Loads and unloads small BPF programs; needs the same privileges as a watch.
-///
-/// ```
-/// let probes = forkless_diagnose::probe();
-/// assert!(probes.is_sorted_by_key(|probe| probe.tier), "the best one first");
-/// for probe in probes {
-///     println!("{}: {}", probe.tier, probe.refused.as_deref().unwrap_or("works"));
-/// }
-/// ```
-pub fn probe() -> Vec<Probe> {
-    let attempt = |tier, try_it: fn(&Btf) -> Result<(), crate::WatchError>| {
-        let outcome = match Btf::from_sys_fs() {
-            Ok(btf) => try_it(&btf).map_err(|e| e.to_string()),
-            Err(e) => Err(format!("no type information in /sys/kernel/btf/vmlinux ({e})")),
-        };
-        Probe { tier, refused: outcome.err() }
-    };
-    let tracepoints = attempt(Tier::BpfTracepoints, load::try_tracepoint);
-    let mut fentry = attempt(Tier::BpfFentry, load::try_fentry);
-    // It is the other tier's programs, timed in another way.
-    fentry.refused = fentry.refused.or_else(|| tracepoints.refused.clone());
-    vec![
-        fentry,
-        tracepoints,
-        Probe { tier: Tier::Perf, refused: crate::perf::refused() },
-        Probe { tier: Tier::Procfs, refused: procfs_refused() },
-    ]
-}
-
-fn procfs_refused() -> Option<String> {
-    let children = format!("/proc/self/task/{}/children", rustix::thread::gettid().as_raw_nonzero());
-    std::fs::read(&children).err().map(|e| format!("{children}: {e} (needs /proc and CONFIG_PROC_CHILDREN)"))
-}
-
-pub(crate) fn fentry_works(btf: &Btf) -> bool {
-    load::try_fentry(btf).is_ok()
 }

@@ -1,48 +1,43 @@
-//! Loads the BPF programs, hands out what they record, and takes everything out of the kernel again when dropped.
+//! Loads the BPF programs, hands out what they record, and takes everything out of the kernel again
+//! when dropped.
 //!
-//! Nothing is pinned: programs, links and maps live by this process's descriptors, so that even SIGKILL leaves nothing
-//! behind.
+//! Nothing is pinned: programs, links and maps live by this process's descriptors, so that even
+//! SIGKILL leaves nothing behind.
 
 use std::cell::Cell;
 use std::ffi::OsString;
 use std::os::fd::AsFd as _;
-use std::process::{Child, Command};
+use std::process::Child;
 use std::time::Duration;
 
 use aya::maps::{HashMap as BpfHashMap, Map, MapData, PerCpuArray, PerCpuHashMap, RingBuf};
 use aya::{Btf, Ebpf, EbpfLoader};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::batch;
-use crate::creation::{Creation, Site};
+use crate::creation::Creation;
 use crate::error::WatchError;
+use crate::event::{BlockReads, CallCount, Event, StackTop, Totals};
 use crate::load::{self, OBJECT, Timing, in_first_pid_namespace, load_error, map_error, missing_map};
-use crate::record::{
-    RawAfterFork, RawBlockReads, RawCall, RawCallKey, RawCreation, RawStackHead, RawTotals, Record,
-};
-use crate::target::{ResolvedTarget, Target};
+use crate::record::{RawAfterFork, RawBlockReads, RawCall, RawCallKey, RawCreation, RawTotals, Record};
+use crate::target::{ResolvedTarget, WatchTarget};
 use crate::tier::Tier;
+use crate::{answering, batch, command};
 
-/// What to watch and how closely.
-///
-/// ```
-/// use forkless_diagnose::{Target, Tier, Watch, WatchError, WatchOptions};
-/// let own = Target::Pid(std::process::id());
-/// let options = WatchOptions { tier: Some(Tier::Procfs), ..WatchOptions::new(own) };
-/// assert!(Watch::start(&options).is_err(), "a Watch goes through BPF; a Diagnosis takes any tier");
-/// ```
+/// The processes to watch, and how closely.
 #[derive(Debug, Clone)]
 pub struct WatchOptions {
-    /// Which processes.
-    pub target: Target,
-    /// Count system calls too (findings 4 to 8). Costs every system call of the machine some 110 nanoseconds.
+    /// The processes.
+    pub target: WatchTarget,
+    /// Count system calls too (findings 4 to 8). Costs every system call of the machine some 110
+    /// nanoseconds.
     pub system_calls: bool,
-    /// Time every creation from its system call to the caller's return from it. Without fentry this costs every
-    /// system call of the machine some 100 nanoseconds; when `false`, full forks are timed from the copy of the
-    /// memory on, at no cost, and how long a vfork's caller waited is not known.
+    /// Time every creation from its system call to the caller's return. Without fentry this costs
+    /// every system call of the machine some 100 nanoseconds. If `false`, a full fork is timed from
+    /// the copy of its memory on, at no cost, and a vfork's waiting time is not known.
     pub exact_times: bool,
-    /// Count write-protect faults from the start: the programs see every page fault and page allocation of the machine and
-    /// cost each some 60 nanoseconds. A [`Diagnosis`](crate::Diagnosis) begins by itself when somebody forks in full.
+    /// Count write-protect faults from the start. This costs every page fault and page allocation
+    /// of the machine some 60 nanoseconds. If `false`, a [`Diagnosis`](crate::Diagnosis) begins to
+    /// count at the first full fork of much memory.
     pub faults: bool,
     /// Use this tier and no other; `None` takes the best that works.
     pub tier: Option<Tier>,
@@ -52,14 +47,7 @@ pub struct WatchOptions {
 
 impl WatchOptions {
     /// Everything on but the exact times, 64 stacks a second and CPU.
-    ///
-    /// ```
-    /// use forkless_diagnose::{Target, WatchOptions};
-    /// let mut options = WatchOptions::new(Target::All);
-    /// options.system_calls = false; // what costs every system call of the machine
-    /// assert!(options.faults && !options.exact_times);
-    /// ```
-    pub fn new(target: Target) -> Self {
+    pub fn new(target: WatchTarget) -> Self {
         Self {
             target,
             system_calls: true,
@@ -71,155 +59,8 @@ impl WatchOptions {
     }
 }
 
-/// Something that the kernel side reported.
-///
-/// ```
-/// use forkless_diagnose::{Event, Site, StackTop, Unwinder};
-/// fn handle(event: Event, unwinder: &mut Unwinder) -> String {
-///     match event {
-///         Event::Created(creation) => format!("{} -> {}", creation.caller, creation.child),
-///         Event::Stack(top) => unwinder.frames(&top).map_or("gone".into(), |frames| format!("{frames:?}")),
-///         _ => String::new(),
-///     }
-/// }
-/// # let site = Site { pid: 0, nr: 56, ip: 0, word: 0 };
-/// # let event = Event::Stack(StackTop { site, class: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() });
-/// assert_eq!(handle(event, &mut Unwinder::new()), "gone");
-/// ```
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Event {
-    /// A creation whose child has ended and whose caller has run on.
-    Created(Box<Creation>),
-    /// The top of the stack at a system call.
-    Stack(StackTop),
-}
-
-/// The top of a user stack, to be unwound while the process is there.
-///
-/// ```
-/// use forkless_diagnose::{Site, StackTop, Unwinder};
-/// fn entered() -> u32 { 815 }
-/// fn caller() -> u32 { 4711 }
-/// let address = |function: fn() -> u32| function as usize as u64;
-/// // On entry to a function the word at the stack pointer is its return address.
-/// let site = Site { pid: std::process::id(), nr: 56, ip: address(entered), word: 0 };
-/// let top = (address(caller) + 1).to_ne_bytes().to_vec();
-/// let frames = Unwinder::new().frames(&StackTop { site, class: 0, sp: 0x7ffc_1000, fp: 0, lr: 0, top }).unwrap();
-/// assert!(frames[1].function.as_deref().is_some_and(|name| name.contains("caller")), "{frames:?}");
-/// ```
-#[derive(Debug, Clone)]
-pub struct StackTop {
-    /// The place.
-    pub site: Site,
-    /// Class of the system call; 0 for a creation.
-    pub class: u16,
-    /// The stack pointer at the system call.
-    pub sp: u64,
-    /// The frame pointer register.
-    pub fp: u64,
-    /// The link register; 0 where the architecture has none.
-    pub lr: u64,
-    /// The bytes from `sp` up.
-    pub top: Vec<u8>,
-}
-
-impl StackTop {
-    fn new(head: &RawStackHead, top: &[u8]) -> Self {
-        Self {
-            site: site(&head.site),
-            class: head.class as u16,
-            sp: head.sp,
-            fp: head.fp,
-            lr: head.lr,
-            top: top.to_vec(),
-        }
-    }
-}
-
-fn site(raw: &crate::record::RawSite) -> Site {
-    Site { pid: raw.tgid, nr: raw.nr, ip: raw.ip, word: raw.word }
-}
-
-/// What the kernel side counted in all, and what it lost.
-///
-/// ```
-/// let totals = forkless_diagnose::Totals { creations: 9, lost_ring: 2, ..Default::default() };
-/// assert_eq!(serde_json::to_value(totals).unwrap()["lost_ring"], 2);
-/// ```
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Totals {
-    /// Process creations.
-    pub creations: u64,
-    /// Thread creations.
-    pub threads: u64,
-    /// Creations and stacks lost because the ring was full.
-    pub lost_ring: u64,
-    /// Creations lost because too many children lived at once.
-    pub lost_live: u64,
-    /// System calls lost because the table of their places was full.
-    pub lost_calls: u64,
-    /// Stacks left out by the rate limit, or because too many waited for their symbols; nothing but stacks is lost by it.
-    pub stacks_skipped: u64,
-}
-
-impl Totals {
-    /// Events that are missing from the counts.
-    ///
-    /// ```
-    /// use forkless_diagnose::Totals;
-    /// let totals = Totals { lost_ring: 2, lost_live: 1, stacks_skipped: 5, ..Totals::default() };
-    /// assert_eq!(totals.lost(), 3);
-    /// ```
-    pub fn lost(&self) -> u64 {
-        self.lost_ring + self.lost_live + self.lost_calls
-    }
-}
-
-/// System calls of one place, of one class.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct CallCount {
-    pub(crate) key: RawCallKey,
-    pub(crate) count: u64,
-    /// How many gave the same result as the one before.
-    pub(crate) same: u64,
-    pub(crate) bytes: u64,
-    /// A result that was seen.
-    pub(crate) last: i64,
-}
-
-/// Reads from a device for the sake of partial writes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct BlockReads {
-    pub(crate) reads: u64,
-    /// Of them, those whose time is known.
-    pub(crate) timed: u64,
-    /// The writers' waiting for those, nanoseconds.
-    pub(crate) ns: u64,
-}
-
-/// A running watch. Dropping it detaches and unloads everything, and kills nothing: a command that was started runs on.
-///
-/// ```
-/// use std::time::Duration;
-/// use forkless_diagnose::{Event, Target, Watch, WatchOptions};
-/// let command = ["sh", "-c", "sleep 0; true"].map(Into::into).to_vec();
-/// match Watch::start(&WatchOptions::new(Target::Command(command))) {
-///     Ok(mut watch) => {
-///         while !watch.command_ended() {
-///             watch.poll(Duration::from_millis(10), |event| {
-///                 if let Event::Created(creation) = event {
-///                     println!("{} {:?}: {}", creation.call.name(), creation.argv, creation.end);
-///                 }
-///             })?;
-///         }
-///         assert_eq!(watch.totals()?.creations, 1);
-/// #         watch.command().unwrap().wait()?;
-///     }
-///     Err(error) => assert!(error.is_missing_facility(), "{error}"),
-/// }
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+/// A running watch. Dropping it detaches and unloads all BPF programs. A command that it started
+/// runs on.
 pub struct Watch {
     // Programs and links live in here.
     bpf: Ebpf,
@@ -227,7 +68,7 @@ pub struct Watch {
     tier: Tier,
     child: Option<Child>,
     tracks_faults: bool,
-    /// Whether maps are read in batches: until the kernel has refused it.
+    /// Whether to read maps in batches. `false` once the kernel has refused it.
     batches: Cell<bool>,
 }
 
@@ -242,12 +83,6 @@ impl Watch {
     ///
     /// # Errors
     /// [`WatchError`]: the target is not there, BPF is not permitted or a program is refused.
-    ///
-    /// ```
-    /// use forkless_diagnose::{Target, Watch, WatchError, WatchOptions};
-    /// let nobody = Watch::start(&WatchOptions::new(Target::Pid(0)));
-    /// assert!(matches!(nobody, Err(WatchError::NoProcess { pid: 0 })));
-    /// ```
     pub fn start(options: &WatchOptions) -> Result<Self, WatchError> {
         let target = options.target.resolve()?;
         in_first_pid_namespace()?;
@@ -256,8 +91,8 @@ impl Watch {
         })?;
         let tier = match options.tier {
             Some(tier @ (Tier::BpfFentry | Tier::BpfTracepoints)) => tier,
-            Some(Tier::Perf | Tier::Procfs) => return Err(WatchError::NotThroughBpf),
-            None if crate::tier::fentry_works(&btf) => Tier::BpfFentry,
+            Some(Tier::Perf | Tier::Procfs) => return Err(WatchError::TierTooWeak),
+            None if load::try_fentry(&btf).is_ok() => Tier::BpfFentry,
             None => Tier::BpfTracepoints,
         };
         Self::start_in(options, &target, &btf, tier)
@@ -294,7 +129,7 @@ impl Watch {
         }
         let mut bpf = loader.load(OBJECT).map_err(load_error)?;
 
-        // The watched set first, so that the first event already finds it.
+        // Fill the watched set before the programs run: the first event must find it.
         let mut watched = open_watched(&mut bpf)?;
         for pid in &target.pids {
             watched.insert(pid, 1, 0).map_err(map_error("watched"))?;
@@ -309,8 +144,8 @@ impl Watch {
         }
         if let Some(argv) = &target.command {
             watch.child = Some(watch.run(argv)?);
-        } else if let Target::Pid(pid) = options.target {
-            // Children made between the first look and the attachment.
+        } else if let WatchTarget::Pid(pid) = options.target {
+            // Add the children made between the first look at /proc and the attachment.
             let mut watched = open_watched(&mut watch.bpf)?;
             for pid in crate::procfs::with_descendants(pid) {
                 watched.insert(pid, 1, 0).map_err(map_error("watched"))?;
@@ -319,21 +154,20 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Starts the command so that it is watched from its first instruction: while our own process is listed, the
-    /// kernel side lists the children we create.
+    /// Starts the command so that it is watched from its first instruction: while our own process
+    /// is in the watched set, the kernel side adds each child that we create.
     fn run(&mut self, argv: &[OsString]) -> Result<Child, WatchError> {
-        let (program, arguments) = argv.split_first().ok_or(WatchError::EmptyCommand)?;
         let own = std::process::id();
         let mut watched = open_watched(&mut self.bpf)?;
         watched.insert(own, 1, 0).map_err(map_error("watched"))?;
-        let child = Command::new(program).args(arguments).spawn();
+        let child = command::start(argv);
         watched.remove(&own).map_err(map_error("watched"))?;
         child
-            .map_err(|source| WatchError::Command { program: program.to_string_lossy().into_owned(), source })
     }
 
-    /// Begins to count write-protect faults (idempotent), where a tracepoint tells them: not on aarch64. The programs see every page fault and page allocation of the
-    /// machine and cost each some 60 nanoseconds: worth it only while somebody forks in full.
+    /// Begins to count write-protect faults, if not yet begun. On aarch64 no tracepoint reports
+    /// them. Counting costs every page fault and page allocation of the machine some 60
+    /// nanoseconds, so it is only for when a process forks in full.
     ///
     /// # Errors
     /// [`WatchError::Program`] or [`WatchError::NotPermitted`].
@@ -347,7 +181,7 @@ impl Watch {
         Ok(())
     }
 
-    /// What cannot be seen here that others can see by the same tier, for the report.
+    /// Facts that this machine hides though its tier shows them elsewhere, for the report.
     pub(crate) fn limits(&self) -> Vec<String> {
         let mut limits = Vec::new();
         if !load::sees_faults(&self.bpf) {
@@ -359,104 +193,32 @@ impl Watch {
         limits
     }
 
-    /// The number of the command, if the target is one.
+    /// The pid of the command, if the target is a command.
     pub(crate) fn command_pid(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
 
-    /// How the kernel is asked.
+    /// The tier in use.
     pub(crate) fn tier(&self) -> Tier {
         self.tier
     }
 
-    /// The command, if the target is one.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use forkless_diagnose::{Event, Target, Tier, Watch, WatchOptions};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let target = Target::Command(["sh", "-c", "sleep 0; true"].map(Into::into).to_vec());
-    /// # let options = WatchOptions { tier: Some(Tier::BpfTracepoints), ..WatchOptions::new(target) };
-    /// # let mut watch = match Watch::start(&options) {
-    /// #     Ok(watch) => watch,
-    /// #     Err(error) => {
-    /// #         assert!(error.is_missing_facility(), "{error}");
-    /// #         return Ok(());
-    /// #     }
-    /// # };
-    /// while !watch.command_ended() {
-    ///     watch.poll(Duration::from_millis(10), |_| {})?;
-    /// }
-    /// assert!(watch.command().expect("the target is one").wait()?.success());
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// The command, if the target is a command.
     pub fn command(&mut self) -> Option<&mut Child> {
         self.child.as_mut()
     }
 
-    /// Whether the target is a command that has ended. It is left unreaped, so that /proc still knows its times; call
-    /// [`command`](Self::command) to collect its status.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use forkless_diagnose::{Event, Target, Tier, Watch, WatchOptions};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let target = Target::Command(["sh", "-c", "sleep 0; true"].map(Into::into).to_vec());
-    /// # let options = WatchOptions { tier: Some(Tier::BpfTracepoints), ..WatchOptions::new(target) };
-    /// # let mut watch = match Watch::start(&options) {
-    /// #     Ok(watch) => watch,
-    /// #     Err(error) => {
-    /// #         assert!(error.is_missing_facility(), "{error}");
-    /// #         return Ok(());
-    /// #     }
-    /// # };
-    /// while !watch.command_ended() {
-    ///     watch.poll(Duration::from_millis(10), |_| {})?;
-    /// }
-    /// let shell = watch.command().expect("the target is one");
-    /// assert!(shell.try_wait()?.is_some_and(|status| status.success()));
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// Whether the target is a command that has ended. It is left unreaped, so that /proc still
+    /// knows its times; call [`command`](Self::command) to collect its status.
     pub fn command_ended(&self) -> bool {
-        self.child.as_ref().is_some_and(exited_unreaped)
+        self.child.as_ref().is_some_and(command::has_ended)
     }
 
-    /// Waits up to `timeout` and hands over what has arrived. A signal ends the wait early.
+    /// Waits up to `timeout` and hands over the events that have arrived. A signal ends the wait
+    /// early.
     ///
     /// # Errors
     /// [`WatchError::Wait`] if poll(2) fails.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use forkless_diagnose::{Event, Target, Tier, Watch, WatchOptions};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let target = Target::Command(["sh", "-c", "sleep 0; true"].map(Into::into).to_vec());
-    /// # let options = WatchOptions { tier: Some(Tier::BpfTracepoints), ..WatchOptions::new(target) };
-    /// # let mut watch = match Watch::start(&options) {
-    /// #     Ok(watch) => watch,
-    /// #     Err(error) => {
-    /// #         assert!(error.is_missing_facility(), "{error}");
-    /// #         return Ok(());
-    /// #     }
-    /// # };
-    /// let mut programs = Vec::new();
-    /// let mut ended = false;
-    /// while !ended {
-    ///     // Asked first, so that what happened before the end is still taken in.
-    ///     ended = watch.command_ended();
-    ///     watch.poll(Duration::from_millis(10), |event| {
-    ///         if let Event::Created(creation) = event {
-    ///             programs.extend(creation.exec_path);
-    ///         }
-    ///     })?;
-    /// }
-    /// assert!(programs.len() == 1 && programs[0].contains("/bin/"), "{programs:?}");
-    /// # watch.command().unwrap().wait()?;
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn poll(&mut self, timeout: Duration, mut sink: impl FnMut(Event)) -> Result<(), WatchError> {
         let mut fds = [PollFd::from_borrowed_fd(self.ring.as_fd(), PollFlags::IN)];
         let timeout = Timespec {
@@ -481,32 +243,10 @@ impl Watch {
     ///
     /// # Errors
     /// [`WatchError::Map`].
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use forkless_diagnose::{Event, Target, Tier, Watch, WatchOptions};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let target = Target::Command(["sh", "-c", "sleep 0; true"].map(Into::into).to_vec());
-    /// # let options = WatchOptions { tier: Some(Tier::BpfTracepoints), ..WatchOptions::new(target) };
-    /// # let mut watch = match Watch::start(&options) {
-    /// #     Ok(watch) => watch,
-    /// #     Err(error) => {
-    /// #         assert!(error.is_missing_facility(), "{error}");
-    /// #         return Ok(());
-    /// #     }
-    /// # };
-    /// while !watch.command_ended() {
-    ///     watch.poll(Duration::from_millis(10), |_| {})?;
-    /// }
-    /// assert_eq!(watch.living()?, []);
-    /// # watch.command().unwrap().wait()?;
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn living(&self) -> Result<Vec<Creation>, WatchError> {
         let map = self.bpf.map("live").ok_or_else(|| missing_map("live"))?;
         let map: BpfHashMap<_, u32, RawCreation> = BpfHashMap::try_from(map).map_err(map_error("live"))?;
-        // An entry that is deleted under the iteration restarts it: the same one may come twice.
+        // A deleted entry restarts the iteration: an entry may come twice.
         let mut found: Vec<Creation> =
             map.iter().flatten().map(|(_, raw)| Creation::from_raw(&raw)).collect();
         found.sort_by_key(|c| (c.at_ns, c.child));
@@ -514,33 +254,10 @@ impl Watch {
         Ok(found)
     }
 
-    /// What has been counted so far.
+    /// The counts so far.
     ///
     /// # Errors
     /// [`WatchError::Map`].
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use forkless_diagnose::{Event, Target, Tier, Watch, WatchOptions};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let target = Target::Command(["sh", "-c", "sleep 0; true"].map(Into::into).to_vec());
-    /// # let options = WatchOptions { tier: Some(Tier::BpfTracepoints), ..WatchOptions::new(target) };
-    /// # let mut watch = match Watch::start(&options) {
-    /// #     Ok(watch) => watch,
-    /// #     Err(error) => {
-    /// #         assert!(error.is_missing_facility(), "{error}");
-    /// #         return Ok(());
-    /// #     }
-    /// # };
-    /// while !watch.command_ended() {
-    ///     watch.poll(Duration::from_millis(10), |_| {})?;
-    /// }
-    /// let totals = watch.totals()?;
-    /// assert_eq!((totals.creations, totals.threads, totals.lost()), (1, 0, 0));
-    /// # watch.command().unwrap().wait()?;
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn totals(&self) -> Result<Totals, WatchError> {
         let map = self.bpf.map("totals").ok_or_else(|| missing_map("totals"))?;
         let map: PerCpuArray<_, RawTotals> = PerCpuArray::try_from(map).map_err(map_error("totals"))?;
@@ -555,7 +272,8 @@ impl Watch {
         }))
     }
 
-    /// Write-protect faults of a process since its first full fork that was seen: (pages copied, pages reused).
+    /// Write-protect faults of a process since its first full fork that was seen: (pages copied,
+    /// pages reused).
     pub(crate) fn faults_after_fork(&self, pid: u32) -> Option<(u64, u64)> {
         let map: BpfHashMap<_, u32, RawAfterFork> =
             BpfHashMap::try_from(self.bpf.map("after_forks")?).ok()?;
@@ -563,7 +281,7 @@ impl Watch {
         Some(((raw.copied as i64).max(0) as u64, (raw.reused as i64).max(0) as u64))
     }
 
-    /// The reads that a process's partial writes to block devices have made it wait for.
+    /// Device reads that a process waited for because of its partial writes.
     pub(crate) fn block_reads(&self, pid: u32) -> Option<BlockReads> {
         let map: BpfHashMap<_, u32, RawBlockReads> =
             BpfHashMap::try_from(self.bpf.map("block_reads")?).ok()?;
@@ -571,12 +289,12 @@ impl Watch {
         Some(BlockReads { reads, timed, ns })
     }
 
-    /// The system calls counted so far, by place and class, in no order.
+    /// The system calls counted so far, by call site and class, unordered.
     pub(crate) fn calls(&self) -> Result<Vec<CallCount>, WatchError> {
         if self.batches.get() {
             match self.calls_in_batches(batch::AT_ONCE) {
                 Ok(found) => return Ok(found),
-                // Whatever the reason: the other way needs less.
+                // Whatever the reason: reading one by one needs less of the kernel.
                 Err(_) => self.batches.set(false),
             }
         }
@@ -599,7 +317,8 @@ impl Watch {
         let map = self.bpf.map("calls").ok_or_else(|| missing_map("calls"))?;
         let map: PerCpuHashMap<_, RawCallKey, RawCall> =
             PerCpuHashMap::try_from(map).map_err(map_error("calls"))?;
-        // The iteration begins again when the entry it stands on goes: on a busy machine it would have no end.
+        // The iteration restarts when its present entry is deleted. On a busy machine it would
+        // never end.
         let mut found: Vec<CallCount> = map
             .iter()
             .take(2 * CALL_PLACES)
@@ -615,37 +334,13 @@ impl Watch {
 /// Entries of the map `calls`.
 const CALL_PLACES: usize = 16_384;
 
-impl CallCount {
-    fn sum(key: RawCallKey, values: &[RawCall]) -> Self {
-        let sum = |field: fn(&RawCall) -> u64| values.iter().map(field).sum::<u64>();
-        Self {
-            key,
-            count: sum(|c| c.count),
-            same: sum(|c| c.same),
-            bytes: sum(|c| c.bytes),
-            last: values.iter().rfind(|c| c.count > 0).map_or(0, |c| c.last),
-        }
-    }
-}
-
-/// The system calls whose successes are counted, a bit each: `answering` of the kernel side.
+/// The system calls whose successes the kernel side counts, one bit each: its variable `answering`.
 fn answering_calls() -> [u64; 8] {
     let mut bits = [0u64; 8];
-    for number in (0..512u16).filter(|number| crate::finding::only_answers(*number)) {
+    for number in (0..512u16).filter(|number| answering::only_answers(*number)) {
         bits[usize::from(number / 64)] |= 1 << (number % 64);
     }
     bits
-}
-
-/// Whether a child of ours has ended; it is not reaped by this.
-pub(crate) fn exited_unreaped(child: &Child) -> bool {
-    use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    match waitid(WaitId::Pid(Pid::from_child(child)), options) {
-        Ok(status) => status.is_some(),
-        // Reaped already, by whoever called `Watch::command`.
-        Err(_) => true,
-    }
 }
 
 fn open_watched(bpf: &mut Ebpf) -> Result<BpfHashMap<&mut MapData, u32, u32>, WatchError> {
@@ -657,19 +352,28 @@ fn open_watched(bpf: &mut Ebpf) -> Result<BpfHashMap<&mut MapData, u32, u32>, Wa
 mod tests {
     use super::*;
 
-    /// In a process of its own: the kernel's type information takes more memory for a moment than other tests allow.
+    #[test]
+    fn a_watch_goes_through_bpf_alone() {
+        let own = WatchTarget::Pid(std::process::id());
+        let options = WatchOptions { tier: Some(Tier::Procfs), ..WatchOptions::new(own) };
+        let error = Watch::start(&options).expect_err("refused");
+        assert!(matches!(error, WatchError::TierTooWeak | WatchError::Unsupported { .. }), "{error}");
+    }
+
+    /// Runs in its own process: loading the kernel's type information takes more memory than the
+    /// memory tests allow.
     #[test]
     fn a_table_read_in_batches_of_any_size_and_one_by_one_says_the_same() {
         crate::alone::alone("watch::tests::read_in_batches_and_one_by_one");
     }
 
-    /// More places than come in one batch, whose counts do not change any more.
+    /// Makes more call sites than fit in one batch. Their counts no longer change.
     #[test]
     #[ignore = "run by the test before it"]
     fn read_in_batches_and_one_by_one() {
         let line = "i=0; while [ $i -lt 700 ]; do (cd /nowhere 2>/dev/null); i=$((i + 1)); done";
         let command = ["sh", "-c", line].map(OsString::from).to_vec();
-        let mut watch = match Watch::start(&WatchOptions::new(Target::Command(command))) {
+        let mut watch = match Watch::start(&WatchOptions::new(WatchTarget::Command(command))) {
             Ok(watch) => watch,
             Err(error) => return eprintln!("SKIPPED: {error}"),
         };
@@ -690,7 +394,7 @@ mod tests {
             Ok(found) => assert_eq!(sorted(found), one_by_one),
             Err(error) => return eprintln!("SKIPPED: no batches: {error}"),
         }
-        // With room for one entry, every bucket of two is refused at first.
+        // With room for one entry, the kernel first refuses every bucket of two.
         assert_eq!(sorted(watch.calls_in_batches(1).expect("as before")), one_by_one);
         drop(watch.command().map(Child::wait));
     }

@@ -1,31 +1,22 @@
-//! What is switched on: read once, when the library is loaded, from `FORKLESS_RUN` (written by `forkless run`) and `FORKLESS` (the
-//! off switch). Loading costs one walk over the environment and no system call.
+//! The options in force: read once, when the library is loaded, from `FORKLESS_RUN` (which the
+//! launcher writes) and `FORKLESS` (the off switch). Loading costs one walk over the environment
+//! and no system call.
 #![expect(unsafe_code, reason = "walks the C environment")]
 
 use core::ffi::{CStr, c_char};
+use core::num::{NonZeroU32, NonZeroU64};
 use core::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed,
 };
 
-use forkless_record::{DEFAULT_MINIMUM, OPTIONS_VARIABLE, SWITCH_VARIABLE};
+pub(crate) use forkless_run::ForkMode as Fork;
+use forkless_run::{OPTIONS_VARIABLE, Options, SWITCH_VARIABLE};
 
-use forkless_speculate::text::decimal;
-
-/// Which processes speculate.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Fork {
-    Off = 0,
-    /// Those with a single thread.
-    Strict = 1,
-    /// All.
-    Speculate = 2,
-}
-
+// `apply` sets them all; until then nothing is switched on.
 static FORK: AtomicU8 = AtomicU8::new(Fork::Off as u8);
-static MINIMUM: AtomicUsize = AtomicUsize::new(DEFAULT_MINIMUM);
-static LIMIT_MS: AtomicU32 = AtomicU32::new(50);
-static LEARN: AtomicBool = AtomicBool::new(true);
+static MINIMUM: AtomicUsize = AtomicUsize::new(0);
+static LIMIT_MS: AtomicU32 = AtomicU32::new(0);
+static LEARN: AtomicBool = AtomicBool::new(false);
 static ROOT: AtomicU32 = AtomicU32::new(0);
 /// See [`filters`].
 static FILTERS: AtomicU32 = AtomicU32::new(0);
@@ -57,7 +48,7 @@ pub(crate) fn learn() -> bool {
     LEARN.load(Relaxed)
 }
 
-/// Process that `forkless run` became: the one that prints the report.
+/// The process that the launcher became: the report comes at its end. 0: none.
 pub(crate) fn root() -> i32 {
     ROOT.load(Relaxed) as i32
 }
@@ -67,23 +58,26 @@ pub(crate) fn root_namespace() -> u64 {
     NAMESPACE.load(Relaxed)
 }
 
-/// Seccomp filters that were in force when `forkless run` started.
+/// Seccomp filters that were in force when the launcher started.
 pub(crate) fn filters() -> u32 {
     FILTERS.load(Relaxed)
 }
 
-/// Path of the record, as the environment has it: it ends at a NUL or a comma. Null: nothing is recorded.
+/// Path of the record, as the environment has it: it ends at a NUL or a comma. Null: nothing is
+/// recorded.
 pub(crate) fn record() -> *const c_char {
     RECORD.load(Relaxed)
 }
 
-/// Reads the environment. `envp` is the vector the loader hands to constructors.
+/// Reads the environment. `envp` is the vector the loader hands to constructors. Returns the options
+/// in force, for other modules to take over theirs; `None` where the library is switched off.
 ///
 /// # Safety
-/// `envp` is null or a vector of NUL-terminated strings that ends in a null pointer and stays as long as the process.
-pub(crate) unsafe fn read(envp: *mut *mut c_char) -> Settings {
+/// `envp` is null or a vector of NUL-terminated strings that ends in a null pointer and stays as
+/// long as the process.
+pub(crate) unsafe fn read(envp: *mut *mut c_char) -> Option<Options<'static>> {
     if envp.is_null() {
-        return Settings::default();
+        return None;
     }
     let (mut options, mut off) = (None, false);
     let mut at = envp;
@@ -98,35 +92,37 @@ pub(crate) unsafe fn read(envp: *mut *mut c_char) -> Settings {
             options = Some(value);
         // SAFETY: as above.
         } else if let Some(value) = unsafe { value_of(entry, SWITCH_VARIABLE) } {
-            off = forkless_record::is_off(value.to_bytes());
+            off = forkless_run::is_off(value.to_bytes());
         }
         at = at.wrapping_add(1);
     }
     if off {
-        return Settings::default();
+        return None;
     }
-    FORK.store(Fork::Strict as u8, Relaxed);
-    let Some(options) = options else { return Settings::default() };
-    let (settings, environment) = apply(options.to_bytes());
-    if environment.keep_hugetlb_here {
-        // SAFETY: the caller's vector, still ours alone this early; libc has read its tunables before any library is loaded.
+    let options = Options::parse(options.unwrap_or_default().to_bytes());
+    apply(&options);
+    if options.hugetlb {
+        // SAFETY: the caller's vector, still ours alone this early; libc has read its tunables
+        // before any library is loaded.
         unsafe { keep_hugetlb_here(envp) };
     }
-    if environment.forget {
+    if !options.children {
         // SAFETY: the caller's vector, still ours alone this early.
         unsafe { forget(envp) };
     }
-    settings
+    Some(options)
 }
 
-/// The text after `name=`, when the variable is called so. Of the others, which every program of the tree goes through when it is loaded, one byte is read.
+/// The text after `name=`, where the entry has that name. Of most other entries one byte is read:
+/// every program of the tree goes through all entries when it is loaded.
 ///
 /// # Safety
 /// `entry` is a NUL-terminated string that stays as long as the process.
 unsafe fn value_of(entry: *const c_char, name: &str) -> Option<&'static CStr> {
     let mut at = entry.cast::<u8>();
     for byte in name.bytes().chain(*b"=") {
-        // SAFETY: the string has not ended before `at`: what came before was equal to a byte that is not NUL.
+        // SAFETY: the string has not ended before `at`: what came before was equal to a byte that
+        // is not NUL.
         if unsafe { *at } != byte {
             return None;
         }
@@ -136,61 +132,22 @@ unsafe fn value_of(entry: *const c_char, name: &str) -> Option<&'static CStr> {
     Some(unsafe { CStr::from_ptr(at.cast()) })
 }
 
-/// What other modules are told when the library is loaded.
-#[derive(Default)]
-pub(crate) struct Settings {
-    /// `--context=fast`.
-    pub(crate) fast_context: bool,
-    /// `--huge-pages`.
-    pub(crate) collapse: bool,
-    /// Memory moves into the pool of huge pages.
-    pub(crate) hugetlb: bool,
-    /// Nothing is said about it.
-    pub(crate) is_quiet: bool,
-    /// What `/bin/sh` is.
-    pub(crate) shell: Option<&'static [u8]>,
-}
-
-/// What is to be done to the environment.
-#[derive(Default)]
-struct Environment {
-    keep_hugetlb_here: bool,
-    forget: bool,
-}
-
-/// `KEY=VALUE,...`, as `forkless run` has written it.
-fn apply(options: &'static [u8]) -> (Settings, Environment) {
-    let mut environment = Environment::default();
-    let mut settings = Settings::default();
-    for option in options.split(|byte| *byte == b',') {
-        let Some(equals) = option.iter().position(|byte| *byte == b'=') else { continue };
-        let (key, value) = (&option[..equals], &option[equals + 1..]);
-        match (key, value) {
-            (b"fork", b"off") => FORK.store(Fork::Off as u8, Relaxed),
-            (b"fork", b"speculate") => FORK.store(Fork::Speculate as u8, Relaxed),
-            (b"min", _) => decimal(value).into_iter().for_each(|n| MINIMUM.store(n as usize, Relaxed)),
-            (b"limit", _) => decimal(value).into_iter().for_each(|n| LIMIT_MS.store(n as u32, Relaxed)),
-            (b"learn", b"no") => LEARN.store(false, Relaxed),
-            (b"root", _) => decimal(value).into_iter().for_each(|n| ROOT.store(n as u32, Relaxed)),
-            (b"ns", _) => decimal(value).into_iter().for_each(|n| NAMESPACE.store(n, Relaxed)),
-            (b"filters", _) => decimal(value).into_iter().for_each(|n| FILTERS.store(n as u32, Relaxed)),
-            (b"sh", _) => settings.shell = Some(value),
-            (b"context", b"fast") => settings.fast_context = true,
-            (b"collapse", b"yes") => settings.collapse = true,
-            (b"hugetlb", b"yes") => {
-                environment.keep_hugetlb_here = true;
-                settings.hugetlb = true;
-            }
-            (b"quiet", b"yes") => settings.is_quiet = true,
-            (b"children", b"no") => environment.forget = true,
-            (b"record", _) => RECORD.store(value.as_ptr().cast_mut().cast(), Relaxed),
-            _ => {}
-        }
+/// Puts this module's options in force.
+fn apply(options: &Options<'static>) {
+    FORK.store(options.fork as u8, Relaxed);
+    MINIMUM.store(options.minimum as usize, Relaxed);
+    LIMIT_MS.store(options.limit_ms, Relaxed);
+    LEARN.store(options.learn, Relaxed);
+    ROOT.store(options.root.map_or(0, NonZeroU32::get), Relaxed);
+    NAMESPACE.store(options.root_namespace.map_or(0, NonZeroU64::get), Relaxed);
+    FILTERS.store(options.filters, Relaxed);
+    if let Some(record) = options.record {
+        RECORD.store(record.bytes().as_ptr().cast_mut().cast(), Relaxed);
     }
-    (settings, environment)
 }
 
-/// Takes our variables out of the environment, and our library out of `LD_PRELOAD`: programs executed later start without us.
+/// Takes our variables out of the environment, and our library out of `LD_PRELOAD`: programs
+/// executed later start without us.
 ///
 /// # Safety
 /// As for [`read`].
@@ -216,7 +173,8 @@ unsafe fn forget(envp: *mut *mut c_char) {
     }
 }
 
-/// Removes our library from an `LD_PRELOAD=` entry in place; says whether nothing is left of the list.
+/// Removes our library from an `LD_PRELOAD=` entry in place; says whether nothing is left of the
+/// list.
 ///
 /// # Safety
 /// `entry` is a writable string that ends in a NUL.
@@ -231,7 +189,7 @@ unsafe fn strip_preload(entry: *mut c_char) -> bool {
     let (mut read, mut write) = (0, 0);
     while read < len {
         let end = (read..len).find(|&i| matches!(text[i], b':' | b' ')).unwrap_or(len);
-        let ours = text[read..end].ends_with(forkless_record::LIBRARY_NAME.as_bytes());
+        let ours = text[read..end].ends_with(forkless_run::LIBRARY_NAME.as_bytes());
         if !ours && end > read {
             if write > 0 {
                 text[write] = b':';
@@ -246,8 +204,9 @@ unsafe fn strip_preload(entry: *mut c_char) -> bool {
     write == 0
 }
 
-/// Takes the tunable that `forkless run --huge-pages=hugetlb` put at the end of `GLIBC_TUNABLES` out again: a child that inherited it would
-/// take pages from the pool, and at worst die of SIGBUS.
+/// Takes the tunable for the pool of huge pages, which the launcher put at the end of
+/// `GLIBC_TUNABLES`, out again: a child that inherited it would take pages from the pool, and at
+/// worst die of SIGBUS.
 ///
 /// # Safety
 /// As for [`read`].
@@ -261,7 +220,7 @@ unsafe fn keep_hugetlb_here(envp: *mut *mut c_char) {
         }
         // SAFETY: entries are NUL-terminated, and stay.
         if let Some(value) = unsafe { value_of(entry, "GLIBC_TUNABLES") }
-            && let Some(rest) = value.to_bytes().strip_suffix(forkless_record::HUGETLB_TUNABLE.as_bytes())
+            && let Some(rest) = value.to_bytes().strip_suffix(forkless_run::HUGETLB_TUNABLE.as_bytes())
         {
             // Without the colon that joined it to what was there.
             let kept = rest.strip_suffix(b":").unwrap_or(rest);

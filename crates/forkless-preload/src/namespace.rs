@@ -1,6 +1,6 @@
 //! The PID namespace that children are made in.
 
-use forkless_sys::{CPtr, fd};
+use forkless_sys::{CPtr, fd, namespace};
 
 #[cfg(target_arch = "x86_64")]
 use crate::proc;
@@ -26,12 +26,7 @@ pub(crate) fn children_stay() -> forkless_sys::Result<bool> {
 /// would miss. So the answer is that of whoever owns /proc, and only the line's own end depends on
 /// it.
 pub(crate) fn line_s_child_stays() -> bool {
-    let read = |path| {
-        let mut name = [0; 24];
-        fd::readlinkat(fd::AT_FDCWD, CPtr::from(path), &mut name).map(|_| name)
-    };
-    let own = read(c"/proc/thread-self/ns/pid");
-    own.is_ok() && own == read(c"/proc/thread-self/ns/pid_for_children")
+    namespace::of_thread().is_ok_and(|own| namespace::children_stay_in(&own))
 }
 
 /// The number of this process's PID namespace. `None`: there is no /proc.

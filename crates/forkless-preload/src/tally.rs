@@ -12,7 +12,7 @@ use core::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
-use forkless_record::{Counter, Record, Site};
+use forkless_run::{Counter, Record, Site};
 use forkless_sys::{CPtr, fd, mm, process};
 
 use crate::config;

@@ -1,9 +1,10 @@
-//! `cd DIRECTORY` as text: the logical path a shell makes of it.
+//! `cd DIRECTORY` as text: the logical path that a shell computes.
 
 use crate::reason::{Reason, Rejection};
 
-/// Whether every shell makes the same of `cd OPERAND`: no option, no `-`, `..` only at the front of a relative path
-/// (further inside, shells differ in whether the components before it must exist).
+/// Whether every shell goes to the same directory by `cd OPERAND`: no option, no `-`, and `..` only
+/// at the front of a relative path. (Further inside, shells differ in whether the components before
+/// it must exist.)
 pub(crate) fn is_plain_operand(operand: &[u8]) -> bool {
     if operand.is_empty() || operand.starts_with(b"-") || operand.starts_with(b"//") {
         return false;
@@ -20,20 +21,16 @@ pub(crate) fn is_plain_operand(operand: &[u8]) -> bool {
     true
 }
 
-/// The directory `cd operand` changes to and the value `PWD` then has, both being the same path: shells follow `cd`'s
-/// default, the logical one, in which `..` removes the last component of `PWD` rather than asking the kernel.
+/// The directory `cd operand` changes to, which is also the value of `PWD` afterwards. Shells
+/// follow the logical path, the default of `cd`: `..` removes the last component of `PWD`, without
+/// asking the kernel.
 ///
-/// `current` is the shell's `PWD`: absolute, as [`Directory`](crate::Directory) gives it. The result ends in a NUL.
+/// `current` is the shell's `PWD`: absolute, as [`Directory`](crate::Directory) gives it. The
+/// result ends in a NUL.
 ///
 /// # Errors
-/// [`Reason::BuiltinOperand`] when `operand` is not one that [`analyze`](crate::analyze) accepts or `current` is not a
-/// plain absolute path; [`Reason::BufferTooSmall`].
-///
-/// ```
-/// let mut buf = [0; 64];
-/// let to = forkless_shell::resolve_directory(b"/usr/lib", b"../share//doc/", &mut buf).unwrap();
-/// assert_eq!(to, c"/usr/share/doc");
-/// ```
+/// [`Reason::BuiltinOperand`] when [`analyze`](crate::analyze) does not accept `operand`, or
+/// `current` is not a plain absolute path; [`Reason::BufferTooSmall`].
 pub fn resolve_directory<'b>(
     current: &[u8],
     operand: &[u8],
@@ -76,7 +73,8 @@ fn append(buf: &mut [u8], len: usize, bytes: &[u8]) -> Result<usize, Rejection> 
     Ok(end)
 }
 
-/// Whether a path is absolute and without empty, `.` or `..` components: one that no shell rewrites.
+/// Whether a path is absolute and without empty, `.` or `..` components. No shell rewrites such a
+/// path.
 pub(crate) fn is_canonical(path: &[u8]) -> bool {
     match path.strip_prefix(b"/") {
         None => false,

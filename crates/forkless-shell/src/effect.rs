@@ -1,12 +1,14 @@
-//! The environment each program gets through this shell: which strings, with which values, in which order.
+//! The environment each program gets through this shell: which strings, with which values, in which
+//! order.
 //!
-//! A shell does not pass its environment on; it imports what it can hold as variables and builds a new one from its
-//! hash table for each program. The order of the strings is part of what a program sees (`env`, `printenv`), so it is
-//! reproduced, too: both families of shells walk the buckets of a table whose hash function is known.
+//! A shell does not pass its environment on. It imports the strings that it can hold as variables,
+//! and builds a new environment from its hash table for each program. The order of the strings is
+//! part of what a program sees (`env`, `printenv`), so it is reproduced, too: both families of
+//! shells walk the buckets of a table whose hash function is known.
 //!
-//! Sources: dash src/var.c (`INIT`, `hashvar`, `listvars`), src/cd.c (`setpwd`); busybox shell/ash.c (the same, and
-//! `SHLVL`); bash variables.c (`initialize_shell_variables`, `adjust_shlvl`, `maybe_make_export_env`), hashlib.c
-//! (`hash_string`).
+//! Sources: dash src/var.c (`INIT`, `hashvar`, `listvars`), src/cd.c (`setpwd`); busybox
+//! shell/ash.c (the same, and `SHLVL`); bash variables.c (`initialize_shell_variables`,
+//! `adjust_shlvl`, `maybe_make_export_env`), hashlib.c (`hash_string`).
 
 use core::ffi::CStr;
 
@@ -17,91 +19,42 @@ use crate::reason::{Reason, Rejection};
 use crate::script::{Command, CommandKind};
 use crate::traits::{ShellKind, ShellTraits, parse_level};
 
-/// Where the shell is, by its own account: what it exports as `PWD` and `OLDPWD`.
-///
-/// ```
-/// use forkless_shell::{Directory, PreviousDirectory, resolve_directory};
-/// let mut buf = [0; 64];
-/// let mut directory = Directory { current: b"/usr/lib", previous: PreviousDirectory::Inherited };
-/// // After `cd ../bin`:
-/// let to = resolve_directory(directory.current, b"../bin", &mut buf).unwrap();
-/// directory = Directory { current: to.to_bytes(), previous: PreviousDirectory::Left(directory.current) };
-/// assert_eq!(directory.current, b"/usr/bin");
-/// ```
+/// Where the shell is, by its own account: its `PWD` and `OLDPWD`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Directory<'a> {
     /// The value of `PWD`.
     ///
-    /// At the start of a line the environment's `PWD` if it is absolute and names the same directory (device and
-    /// inode) as `.`, else what getcwd(3) says; if that fails, the line is for the shell. After a `cd`, what
-    /// [`resolve_directory`](crate::resolve_directory) said.
+    /// At the start of a line the environment's `PWD` if it is absolute and names the same
+    /// directory (device and inode) as `.`, else the result of getcwd(3); if that fails, the line
+    /// is for the shell. After a `cd`, the result of
+    /// [`resolve_directory`](crate::resolve_directory).
     pub current: &'a [u8],
     /// The value of `OLDPWD`.
     pub previous: PreviousDirectory<'a>,
 }
 
-/// What becomes of `OLDPWD`.
-///
-/// ```
-/// # use forkless_shell::{Directory, EnvSlot, EnvString, PreviousDirectory, ShellTraits, analyze};
-/// # let env: [&[u8]; 3] = [b"PATH=/bin", b"PWD=/", b"OLDPWD=/nonexistent"];
-/// # let (mut buf, mut text) = ([0; 256], [0; 256]);
-/// # let script = analyze(b"ls", &env, &ShellTraits::DASH, &mut buf).unwrap();
-/// # let ls = script.single().unwrap();
-/// let directory = Directory { current: b"/", previous: PreviousDirectory::Stale };
-/// let mut exports_old = |shell: ShellTraits| {
-///     let mut slots = [EnvSlot::EMPTY; 16];
-///     let count = shell.environment(&env, &ls, &directory, b"/bin/ls", &mut text, &mut slots).unwrap();
-///     slots[..count].iter().any(|slot| slot.string() == EnvString::Inherited(2))
-/// };
-/// assert!(exports_old(ShellTraits::DASH) && !exports_old(ShellTraits::BASH));
-/// ```
+/// The shell's `OLDPWD`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PreviousDirectory<'a> {
-    /// No `cd` yet, and the environment's names a directory (or there is none).
+    /// No `cd` yet, and the environment's `OLDPWD` names a directory, or there is none.
     Inherited,
-    /// No `cd` yet, and the environment's does not name a directory: bash drops it, the others do not look.
+    /// No `cd` yet, and the environment's `OLDPWD` names no directory: bash drops it, the other
+    /// shells do not look.
     Stale,
     /// The directory before the last `cd`.
     Left(&'a [u8]),
 }
 
 /// One string of a program's environment.
-///
-/// ```
-/// # use forkless_shell::{Directory, EnvSlot, EnvString, PreviousDirectory, ShellTraits, analyze};
-/// # let env: [&[u8]; 2] = [b"PATH=/bin", b"PWD=/"];
-/// # let (mut buf, mut text) = ([0; 256], [0; 256]);
-/// # let directory = Directory { current: b"/", previous: PreviousDirectory::Inherited };
-/// let script = analyze(b"A=1 ls", &env, &ShellTraits::DASH, &mut buf).unwrap();
-/// # let ls = script.single().unwrap();
-/// # let mut slots = [EnvSlot::EMPTY; 16];
-/// # let count = ShellTraits::DASH.environment(&env, &ls, &directory, b"/bin/ls", &mut text, &mut slots);
-/// let strings: Vec<EnvString> = slots[..count.unwrap()].iter().map(|slot| slot.string()).collect();
-/// assert!(strings.contains(&EnvString::Inherited(0)) && strings.contains(&EnvString::Own(c"A=1")));
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EnvString<'o> {
-    /// The string at this index of the environment that was given, unchanged.
+    /// The string at this index of the given environment, unchanged.
     Inherited(usize),
-    /// A string of the shell's or the line's making.
+    /// A string that the shell or the line makes.
     Own(&'o CStr),
 }
 
 /// Room for one string while the environment is put in order.
-///
-/// ```
-/// # use forkless_shell::{Directory, EnvSlot, PreviousDirectory, ShellTraits, analyze};
-/// # let env: [&[u8]; 2] = [b"PATH=/bin", b"PWD=/"];
-/// # let (mut buf, mut text) = ([0; 256], [0; 256]);
-/// # let script = analyze(b"ls", &env, &ShellTraits::DASH, &mut buf).unwrap();
-/// # let ls = script.single().unwrap();
-/// # let directory = Directory { current: b"/", previous: PreviousDirectory::Inherited };
-/// let mut slots = [EnvSlot::EMPTY; 2 + 4]; // what is inherited, and four
-/// let count = ShellTraits::DASH.environment(&env, &ls, &directory, b"/bin/ls", &mut text, &mut slots);
-/// assert_eq!(count, Ok(2));
-/// assert!(slots[..2].iter().all(|slot| slot.string() != EnvSlot::EMPTY.string()));
-/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct EnvSlot<'o> {
     string: EnvString<'o>,
@@ -113,11 +66,6 @@ impl<'o> EnvSlot<'o> {
     pub const EMPTY: Self = Self { string: EnvString::Inherited(usize::MAX), key: 0 };
 
     /// The string in this slot.
-    ///
-    /// ```
-    /// use forkless_shell::{EnvSlot, EnvString};
-    /// assert_eq!(EnvSlot::EMPTY.string(), EnvString::Inherited(usize::MAX));
-    /// ```
     #[must_use]
     pub const fn string(&self) -> EnvString<'o> {
         self.string
@@ -131,7 +79,7 @@ impl<'o> EnvSlot<'o> {
     }
 }
 
-/// What the shell itself sets: at most PWD, OLDPWD, SHLVL, `_`.
+/// The most variables that the shell itself sets: PWD, OLDPWD, SHLVL, `_`.
 const OWN: usize = 4;
 /// The bytes [`ShellTraits::environment`] needs besides the three paths: names, `=`, NULs, a level.
 const OVERHEAD: usize = 64;
@@ -151,36 +99,20 @@ impl<'o> Override<'o> {
 }
 
 impl ShellTraits {
-    /// The environment `command` gets when this shell runs it: fills `slots` in order and returns how many.
+    /// The environment `command` gets when this shell runs it: fills `slots` in order and returns
+    /// how many.
     ///
-    /// `environment` is the one the shell was started with (and the line analysed against), `directory` where the shell
-    /// is by then, `program` the path given to execve(2): the found one for a name without `/`, the name itself
-    /// otherwise. `slots` needs room for every inherited string, the command's assignments and four more; `buf` for
-    /// the three paths and 64 bytes.
+    /// `environment` is the environment of the shell, against which the line was analysed.
+    /// `directory` is the shell's when the command starts. `program` is the path given to
+    /// execve(2): the path found for a name without `/`, else the name itself. `slots` needs room
+    /// for every inherited string, the command's assignments and four more; `buf` for the three
+    /// paths and 64 bytes.
     ///
     /// # Errors
-    /// [`Reason::BufferTooSmall`]; [`Reason::DuplicateVariable`] and [`Reason::EnvironmentVariable`] for environments
-    /// whose import this crate does not follow. The line is then for the shell; the answer is the same for every
-    /// command of a line as far as the inherited strings are concerned.
-    ///
-    /// ```
-    /// use forkless_shell::{Directory, EnvSlot, EnvString, PreviousDirectory, ShellTraits, analyze};
-    ///
-    /// let environment: [&[u8]; 3] = [b"PATH=/bin", b"not.a.name=1", b"LANG=C"];
-    /// let (mut buf, mut text) = ([0; 256], [0; 256]);
-    /// let script = analyze(b"A=1 make", &environment, &ShellTraits::DASH, &mut buf).unwrap();
-    /// let directory = Directory { current: b"/tmp", previous: PreviousDirectory::Inherited };
-    /// let mut slots = [EnvSlot::EMPTY; 16];
-    /// let count = ShellTraits::DASH
-    ///     .environment(&environment, &script.single().unwrap(), &directory, b"/bin/make", &mut text, &mut slots)
-    ///     .unwrap();
-    /// let strings: Vec<_> = slots[..count].iter().map(|slot| slot.string()).collect();
-    /// // In the order of dash's table; `not.a.name` is no shell variable, PWD was missing.
-    /// assert_eq!(
-    ///     strings,
-    ///     [EnvString::Own(c"A=1"), EnvString::Inherited(0), EnvString::Inherited(2), EnvString::Own(c"PWD=/tmp")]
-    /// );
-    /// ```
+    /// [`Reason::BufferTooSmall`]; [`Reason::DuplicateVariable`] and
+    /// [`Reason::EnvironmentVariable`] for environments whose import this crate does not model. The
+    /// line is then for the shell. The inherited strings lead to the same answer for every command
+    /// of a line.
     pub fn environment<'o, E: Environment + ?Sized>(
         &self,
         environment: &E,
@@ -193,7 +125,7 @@ impl ShellTraits {
         self.environment_in(&environment, command, directory, program, buf, slots)
     }
 
-    /// One for all kinds of environment, as the analysis is.
+    /// One function for all kinds of environment, like the analysis.
     fn environment_in<'o>(
         &self,
         environment: &dyn Environment,
@@ -245,7 +177,8 @@ impl ShellTraits {
             let name = name_of(entry).unwrap_or_default();
             if !names::is_valid_name(name) {
                 if self.kind == ShellKind::Bash {
-                    // bash keeps what it cannot hold and exports it first, from a table of 64 buckets.
+                    // bash keeps strings that it cannot hold as variables, and exports them first,
+                    // from a table of 64 buckets.
                     if name.is_empty() {
                         return Err(Rejection::environment(Reason::EnvironmentVariable, this));
                     }
@@ -277,7 +210,8 @@ impl ShellTraits {
             if !own.placed {
                 let name = own.name();
                 let key = if name == b"_" && self.kind == ShellKind::Bash {
-                    // Put in last, behind the table's (execute_cmd.c, `put_command_name_into_env`).
+                    // bash adds it last, after those of the table (execute_cmd.c,
+                    // `put_command_name_into_env`).
                     u64::MAX
                 } else {
                     self.place(name, index + offset)
@@ -288,7 +222,8 @@ impl ShellTraits {
         for (offset, text) in command.assignments().enumerate() {
             let name = name_of(text.to_bytes()).unwrap_or_default();
             if self.kind == ShellKind::Bash {
-                // The temporary environment: before the variables, from a table of four buckets, last in first out.
+                // The temporary environment: before the variables, from a table of four buckets,
+                // last in first out.
                 filled.push(
                     EnvString::Own(text),
                     key(1, fnv1(name) % 4, 0, u32::MAX - position(index + OWN + offset)),
@@ -304,7 +239,7 @@ impl ShellTraits {
         Ok(len)
     }
 
-    /// What takes the place of an inherited variable, if anything does.
+    /// The string in place of an inherited variable, if the shell or the line sets that variable.
     fn replacement<'o>(
         &self,
         command: &Command<'o>,
@@ -318,7 +253,7 @@ impl ShellTraits {
                 return Some(own.text);
             }
         }
-        // Most commands have none, and looking for them goes through all words.
+        // Most commands have no assignment, and the search for one goes through all words.
         if !has_assignments {
             return None;
         }
@@ -331,35 +266,23 @@ impl ShellTraits {
             // New variables go to the head of their chain.
             return key(2, fnv1(name) % 1024, 0, u32::MAX - position(index));
         }
-        // The shell's own variables were in the table before the environment was read, and each went to the head of its
-        // chain; those of the environment are appended.
+        // The shell enters its own variables before it reads the environment, each at the head of
+        // its chain. It appends those of the environment.
         let rank = names::ASH_VARIABLES.iter().rev().position(|own| own.as_bytes() == name).unwrap_or(0xff);
         key(2, ash_hash(name), u8::try_from(rank).unwrap_or(0xff), position(index))
     }
 }
 
 impl Command<'_> {
-    /// The size of `buf` that always suffices for [`ShellTraits::environment`], given the lengths of its three paths.
-    ///
-    /// ```
-    /// # use forkless_shell::{Command, Directory, EnvSlot, PreviousDirectory, ShellTraits, analyze};
-    /// # let env: [&[u8]; 2] = [b"PATH=/bin", b"PWD=/nonexistent"];
-    /// # let mut buf = [0; 256];
-    /// # let script = analyze(b"ls", &env, &ShellTraits::BASH, &mut buf).unwrap();
-    /// # let ls = script.single().unwrap();
-    /// # let mut slots = [EnvSlot::EMPTY; 16];
-    /// let directory = Directory { current: b"/usr", previous: PreviousDirectory::Left(b"/tmp") };
-    /// let mut text = vec![0; Command::environment_bytes(4, 4, 7)];
-    /// let count = ShellTraits::BASH.environment(&env, &ls, &directory, b"/bin/ls", &mut text, &mut slots);
-    /// assert_eq!(count, Ok(5)); // PATH, PWD, OLDPWD, SHLVL, _
-    /// ```
+    /// The size of `buf` that always suffices for [`ShellTraits::environment`], given the lengths
+    /// of its three paths.
     #[must_use]
     pub const fn environment_bytes(current: usize, previous: usize, program: usize) -> usize {
         current + previous + program + OVERHEAD
     }
 }
 
-/// What was put into the slots so far.
+/// The slots filled so far.
 struct Filled<'s, 'o> {
     slots: &'s mut [EnvSlot<'o>],
     len: usize,
@@ -421,8 +344,9 @@ fn inherits<E: Environment + ?Sized>(environment: &E, name: &[u8]) -> bool {
     environment.variable(name).is_some()
 }
 
-/// A name inherited twice is imported once, in ways that depend on the shell. Same names have the same bucket, so they
-/// are neighbours up to the other names of it. A string of the shell's or the line's own is in each of their places.
+/// A shell imports a name inherited twice once, each shell in its own way. Equal names have the
+/// same bucket, so only other names of that bucket can stand between them. A string that the shell
+/// or the line makes stands in both places.
 fn refuse_duplicates<E: Environment + ?Sized>(
     environment: &E,
     slots: &[EnvSlot<'_>],
@@ -438,7 +362,7 @@ fn refuse_duplicates<E: Environment + ?Sized>(
     Ok(())
 }
 
-/// Where the environment first has a name.
+/// The index of the first string with this name.
 fn first_of<E: Environment + ?Sized>(environment: &E, name: &[u8]) -> usize {
     let mut index = 0;
     while environment.entry(index).is_some_and(|entry| name_of(entry) != Some(name)) {
@@ -447,7 +371,8 @@ fn first_of<E: Environment + ?Sized>(environment: &E, name: &[u8]) -> usize {
     index
 }
 
-/// Writes `NAME=VALUE` and a NUL into the front of `buf`; the text and what is left of the buffer.
+/// Writes `NAME=VALUE` and a NUL into the front of `buf`. Returns the text and the rest of the
+/// buffer.
 fn format<'o>(buf: &'o mut [u8], name: &[u8], value: &[u8]) -> Result<(&'o CStr, &'o mut [u8]), Rejection> {
     let len = name.len() + value.len() + 2;
     let (front, rest) = buf.split_at_mut_checked(len).ok_or(Rejection::whole(Reason::BufferTooSmall))?;

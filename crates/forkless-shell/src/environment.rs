@@ -2,26 +2,18 @@
 
 /// The strings of an environment, `NAME=VALUE` each, in their order.
 ///
-/// Implemented for slices of byte strings; a C program's `environ` needs a wrapper of a few lines that hands out the
-/// strings behind its pointers.
-///
-/// ```
-/// use forkless_shell::Environment;
-///
-/// let environment: &[&[u8]] = &[b"HOME=/root", b"PATH=/bin"];
-/// assert_eq!(environment.variable(b"PATH"), Some(&b"/bin"[..]));
-/// assert_eq!(environment.variable(b"SHELL"), None);
-/// ```
+/// Slices of byte strings implement it. A C program's `environ` needs a wrapper of a few lines that
+/// returns the strings behind its pointers.
 pub trait Environment {
     /// The string at `index` without its terminating NUL, or `None` past the end.
     fn entry(&self, index: usize) -> Option<&[u8]>;
 
-    /// The value of `name`; of several, the last, which is the one a shell keeps.
+    /// The value of `name`. Where the name occurs twice, the last value, which a shell keeps.
     fn variable(&self, name: &[u8]) -> Option<&[u8]> {
         let mut found = None;
         let mut index = 0;
         while let Some(entry) = self.entry(index) {
-            // The one byte that tells most entries apart is looked at first.
+            // First the byte that tells most entries apart.
             if entry.get(name.len()) == Some(&b'=') && entry.starts_with(name) {
                 found = entry.get(name.len() + 1..);
             }

@@ -7,28 +7,11 @@ use crate::reason::Rejection;
 use crate::script::{Command, CommandKind, Connector, RedirectionKind, Script};
 
 /// Displays the result of an analysis together with its line.
-///
-/// ```
-/// use forkless_shell::{Explanation, ShellTraits, analyze};
-///
-/// let environment: [&[u8]; 1] = [b"PATH=/bin"];
-/// let mut buf = [0; 512];
-/// let line = b"ls -l | wc > out; echo done";
-/// let decision = analyze(line, &environment, &ShellTraits::DASH, &mut buf);
-/// assert_eq!(
-///     format!("{}", Explanation { line, decision: &decision }),
-///     "shell: byte 18: this is a builtin: it acts on the shell, or differs from the program of that name\n  \
-///      ls -l | wc > out; echo done\n                    ^^^^"
-/// );
-/// let line = b"ls -l | wc > out";
-/// let decision = analyze(line, &environment, &ShellTraits::DASH, &mut buf);
-/// assert_eq!(format!("{}", Explanation { line, decision: &decision }), "direct: ls -l | wc 1>out");
-/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Explanation<'a, 'b> {
     /// The line that was analysed.
     pub line: &'a [u8],
-    /// What became of it.
+    /// The result of its analysis.
     pub decision: &'a Result<Script<'b>, Rejection>,
 }
 
@@ -70,7 +53,8 @@ fn caret(f: &mut fmt::Formatter<'_>, line: &[u8], rejection: &Rejection) -> fmt:
     Ok(())
 }
 
-/// Text as it is, control characters as `?` so that carets stay in place, bytes that are not UTF-8 as U+FFFD.
+/// Text as it is, control characters as `?` so that carets stay in place, bytes that are not UTF-8
+/// as U+FFFD.
 fn printable(f: &mut fmt::Formatter<'_>, text: &[u8]) -> fmt::Result {
     for chunk in text.utf8_chunks() {
         for c in chunk.valid().chars() {
@@ -83,7 +67,7 @@ fn printable(f: &mut fmt::Formatter<'_>, text: &[u8]) -> fmt::Result {
     Ok(())
 }
 
-/// How many characters [`printable`] makes of it.
+/// The number of characters that [`printable`] writes for `text`.
 fn columns(text: &[u8]) -> usize {
     text.utf8_chunks()
         .map(|chunk| chunk.valid().chars().count() + usize::from(!chunk.invalid().is_empty()))
@@ -157,7 +141,7 @@ impl fmt::Display for Command<'_> {
     }
 }
 
-/// A word as one would type it: single quotes where they are needed.
+/// A word in the form in which a user types it: single quotes where they are needed.
 fn quoted(f: &mut fmt::Formatter<'_>, text: &[u8], may_be_empty: bool) -> fmt::Result {
     let plain = |byte: &u8| {
         byte.is_ascii_alphanumeric()

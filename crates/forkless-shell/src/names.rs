@@ -1,8 +1,10 @@
-//! The names a shell treats specially: reserved words, builtins, and the variables it manages itself.
+//! The names a shell treats specially: reserved words, builtins, and the variables it manages
+//! itself.
 //!
-//! The lists are the union over dash 0.5.12, bash 5.2 and busybox ash 1.35, so that a name missing from one shell but
-//! known to another is never run directly by mistake. They are sorted: lookups are binary searches. And they hold no pointers, which the loader
-//! would have to relocate in every program that has the preloaded library.
+//! The lists are the union over dash 0.5.12, bash 5.2 and busybox ash 1.35: a name missing from one
+//! shell but known to another is then never run directly by mistake. They are sorted for binary
+//! searches. They hold no pointers, which the loader would have to relocate in every program that
+//! has the preloaded library.
 
 /// A name and its length, in the order of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -11,7 +13,7 @@ struct Name([u8; LONGEST], u8);
 const LONGEST: usize = 15;
 
 impl Name {
-    /// `None` for one that is longer than any in a list.
+    /// `None` for a name that is longer than any in a list.
     const fn new(name: &[u8]) -> Option<Name> {
         let mut padded = [0; LONGEST];
         let Some((text, _)) = padded.split_at_mut_checked(name.len()) else { return None };
@@ -96,8 +98,8 @@ const BUILTINS: &[Name] = &list([
     "wait",
 ]);
 
-/// Variables some shell sets, resets, computes or reads for itself: neither their value nor their export can be told
-/// from the environment alone.
+/// Variables that some shell sets, resets, computes or reads for itself. The environment alone
+/// tells neither their value nor whether they are exported.
 const MANAGED: &[Name] = &list([
     "ATTY",
     "CHILD_MAX",
@@ -156,8 +158,9 @@ const MANAGED: &[Name] = &list([
     "histchars",
 ]);
 
-/// Variables a shell may give a value of its own when the environment has none (bash: `set_if_not` and `set_home_var`
-/// of variables.c; dash and ash: `varinit`). Expanding one that is unset is for the shell.
+/// Variables to which a shell may give a value of its own when the environment has none (bash:
+/// `set_if_not` and `set_home_var` of variables.c; dash and ash: `varinit`). A line that expands
+/// one while it is unset is for the shell.
 const DEFAULTED: &[Name] = &list([
     "CDPATH",
     "ENV",
@@ -177,8 +180,9 @@ const DEFAULTED: &[Name] = &list([
     "USER",
 ]);
 
-/// The exported variables that dash and busybox have in their table before they read the environment, in the order in
-/// which `initvar` enters them; names entered together with others into one bucket stay in front of it.
+/// The exported variables that dash and busybox have in their table before they read the
+/// environment, in the order in which `initvar` enters them. In a bucket they stay in front of the
+/// names of the environment.
 pub(crate) const ASH_VARIABLES: &[&str] = &["MAIL", "MAILPATH", "PATH", "PS1", "PS2", "PS4"];
 
 fn contains(list: &[Name], name: &[u8]) -> bool {
@@ -206,7 +210,8 @@ pub(crate) fn is_defaulted(name: &[u8]) -> bool {
     contains(DEFAULTED, name)
 }
 
-/// Whether assigning this variable changes how bash itself behaves: its locale, or how its own messages look.
+/// Whether an assignment to this variable changes bash itself: its locale, or the look of its
+/// messages.
 #[inline(always)]
 pub(crate) fn is_locale(name: &[u8]) -> bool {
     name == b"LANG" || name == b"LANGUAGE" || name.starts_with(b"LC_")

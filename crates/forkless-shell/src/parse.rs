@@ -1,6 +1,7 @@
 //! The grammar: and-or lists, pipelines, simple commands.
 //!
-//! Only what every supported shell reads alike is accepted; the first thing that is not ends the analysis.
+//! It accepts only text that every supported shell reads alike; the first other thing ends the
+//! analysis.
 
 use crate::environment::Environment;
 use crate::reason::{Reason, Rejection, Span};
@@ -29,7 +30,8 @@ pub(crate) fn analyze_unchecked<'b>(
     if matches!(line.first(), Some(b'-' | b'+')) {
         return Err(Rejection::at(Reason::ShellOption, 0, 1));
     }
-    // bash that becomes the interpreter of a script without `#!` takes over the state this leaves its parser in.
+    // This leaves bash's parser in a state that lasts where bash becomes the interpreter of a
+    // script without `#!`.
     if shell.kind() == ShellKind::Bash && line.ends_with(b"\\\n") {
         return Err(Rejection::at(Reason::Continuation, line.len() - 2, line.len()));
     }
@@ -38,11 +40,11 @@ pub(crate) fn analyze_unchecked<'b>(
     Ok(parser.out.finish())
 }
 
-/// What decides whether the last command takes the shell's place.
+/// The facts that decide whether the last command takes the shell's place.
 #[derive(Default)]
 struct Shape {
-    /// Whether the pipeline before the last, on the same line, was joined to the last one by `&&` or `||` after a `;`:
-    /// bash then sees a list whose last element is itself a list.
+    /// Whether the pipeline before the last, on the same line, was joined to the last one by `&&`
+    /// or `||` after a `;`: bash then sees a list whose last element is itself a list.
     nested: bool,
     /// Whether a `;` was seen in this line.
     semicolon_in_line: bool,
@@ -64,9 +66,9 @@ pub(crate) struct Parser<'a, 'l, 'b, E: ?Sized> {
     pub(crate) out: Writer<'b>,
     last: Option<Last>,
     shape: Shape,
-    /// bash: no lone simple command was run yet, and none set `_`.
+    /// bash: no lone simple command was run yet that set `_`.
     keeps_underscore: bool,
-    /// The command that may or may not have done so.
+    /// The command that may or may not have set `_`.
     underscore_doubt: Option<Span>,
     /// A lone program came before.
     ran_program: bool,
@@ -80,7 +82,7 @@ impl<E: Environment + ?Sized> Parser<'_, '_, '_, E> {
         loop {
             if connector == Connector::Always {
                 if self.skip_lines()? {
-                    // What the last pipeline was stays: a newline may be all that follows it.
+                    // Do not forget the last pipeline: only this newline may follow it.
                     self.shape.semicolon_in_line = false;
                 }
                 if self.cursor.peek().is_none() {
@@ -117,7 +119,8 @@ impl<E: Environment + ?Sized> Parser<'_, '_, '_, E> {
         }
     }
 
-    /// Steps over an operator of `len` bytes. After it a line continuation may hide that the operator goes on.
+    /// Steps over an operator of `len` bytes. After it a line continuation may hide that the
+    /// operator goes on.
     pub(crate) fn operator(&mut self, len: usize) -> Result<(), Rejection> {
         self.cursor.at += len;
         let mut ahead = 0;
@@ -156,7 +159,7 @@ impl<E: Environment + ?Sized> Parser<'_, '_, '_, E> {
         }
     }
 
-    /// Skips blanks, comments and newlines; whether there was a newline.
+    /// Skips blanks, comments and newlines. Returns whether there was a newline.
     fn skip_lines(&mut self) -> Result<bool, Rejection> {
         let mut newline = false;
         loop {
@@ -214,8 +217,9 @@ impl<E: Environment + ?Sized> Parser<'_, '_, '_, E> {
         }
         if self.lexer.shell.kind() == ShellKind::Bash && stages == 1 {
             match last.kind {
-                // bash has laid out the environment for a program by now, and appends OLDPWD to it instead of putting
-                // it in its place (builtins/cd.def, `setpwd`: `update_export_env_inplace`).
+                // bash has laid out the environment for a program by now. It appends OLDPWD to it
+                // instead of inserting it at its place (builtins/cd.def, `setpwd`:
+                // `update_export_env_inplace`).
                 CommandKind::ChangeDirectory if self.last.is_none() => self.has_previous = true,
                 CommandKind::ChangeDirectory if self.ran_program && !self.has_previous => {
                     return Err(Rejection::at(Reason::BuiltinOperand, start, last.end));
@@ -233,7 +237,7 @@ impl<E: Environment + ?Sized> Parser<'_, '_, '_, E> {
         }
         self.shape.nested = self.shape.semicolon_in_line && connector != Connector::Always;
         if stages == 1 && self.keeps_underscore {
-            // Whether it runs, and sets `_`, is known only for the first pipeline of all.
+            // Only the very first pipeline is certain to run, and so to set `_`.
             if connector != Connector::Always && self.lexer.environment.variable(b"_").is_some() {
                 self.underscore_doubt = Some(Span { start, end: last.end });
             }
@@ -259,7 +263,8 @@ impl<E: Environment + ?Sized> Parser<'_, '_, '_, E> {
             ReplacesShell::Never => false,
             ReplacesShell::AtEndOfInput => last.next_line.is_none(),
             ReplacesShell::WhereBashSuppressesFork => {
-                // bash tests whether its parser has consumed the string, the newline that ended the command included.
+                // bash tests whether its parser has consumed the string, the newline that ended the
+                // command included.
                 let is_last_line = last.next_line.is_none_or(|at| at == self.cursor.line.len());
                 is_last_line && !last.has_redirections && !self.shape.nested
             }

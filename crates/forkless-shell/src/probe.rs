@@ -1,9 +1,11 @@
-//! Finding out what `/bin/sh` is: the question, and what its answer means.
+//! Finding out which shell `/bin/sh` is: the questions, the driver that asks them, and the meaning
+//! of the answers.
 //!
-//! The caller asks, by running `/bin/sh -c` [`LINE`] with exactly [`ENVIRONMENT`], standard output into a pipe; the
-//! answer is good for as long as `/bin/sh` is the same file (device, inode, modification time). Nothing is taken on
-//! trust: the shell is known only if the model of one of the known shells reproduces the environment it exported, byte
-//! for byte and in order.
+//! [`ask`] runs `/bin/sh -c LINE` with exactly the strings of `ENVIRONMENT` and reads its output.
+//! The caller only starts processes and reads from them ([`Asker`]). The answer is good for as long
+//! as `/bin/sh` is the same file (device, inode, modification time). Nothing is taken on trust: the
+//! shell is known only if the model of one of the known shells reproduces the environment that it
+//! exported, byte for byte and in order.
 
 use core::ffi::CStr;
 
@@ -11,14 +13,15 @@ use crate::effect::{Directory, EnvSlot, EnvString, PreviousDirectory};
 use crate::parse::analyze_unchecked;
 use crate::traits::{ReplacesShell, ShellTraits};
 
-/// The line to run: it prints who runs it and what it was given.
-pub const LINE: &CStr = c"/bin/cat /proc/self/stat /proc/self/environ";
+/// The line to run: it prints which process runs it and the environment it was given.
+const LINE: &CStr = c"/bin/cat /proc/self/stat /proc/self/environ";
 
 /// The environment to run it with.
 ///
-/// Among the names are: one no shell can hold, a level, directories that are wrong, a variable that bash puts its
-/// version into, and pairs that share a bucket of the Almquist shells' table with a variable those have built in.
-pub const ENVIRONMENT: [&CStr; 17] = [
+/// Among the names are: one no shell can hold, a level, directories that are wrong, a variable that
+/// bash puts its version into, and pairs that share a bucket of the Almquist shells' table with a
+/// variable those have built in.
+const ENVIRONMENT: [&CStr; 17] = [
     c"C4=before PATH",
     c"PATH=/usr/bin:/bin",
     c"not.a.name=1",
@@ -38,35 +41,91 @@ pub const ENVIRONMENT: [&CStr; 17] = [
     c"Z=",
 ];
 
-/// The second question, asked only of busybox ([`ShellTraits::needs_applet_probe`]): run with
-/// [`APPLET_ENVIRONMENT`], the exit code is 127 unless busybox runs commands from within itself.
-pub const APPLET_LINE: &CStr = c"cat /dev/null";
+/// The second line, for busybox only ([`ShellTraits::needs_applet_probe`]). With
+/// [`APPLET_ENVIRONMENT`] it exits with 127 unless busybox runs commands from within itself.
+const APPLET_LINE: &CStr = c"cat /dev/null";
 
 /// The environment of [`APPLET_LINE`]: a `PATH` without programs.
-pub const APPLET_ENVIRONMENT: [&CStr; 1] = [c"PATH=/nonexistent/forkless"];
+const APPLET_ENVIRONMENT: [&CStr; 1] = [c"PATH=/nonexistent/forkless"];
 
-/// bash versions whose rules for replacing themselves were tested.
+/// The beginning of bash versions whose rules for replacing themselves were tested.
 const TESTED_BASH: &[u8] = b"BASH_VERSION=5.2.";
 
+/// The most strings that a question's environment has.
+pub const ENVIRONMENT_LEN: usize = ENVIRONMENT.len();
+
+/// A line to give to `/bin/sh`.
+#[derive(Debug, Clone, Copy)]
+pub struct Question {
+    /// The line: `sh -c LINE`.
+    pub line: &'static CStr,
+    /// The strings of its environment, all of them, in this order.
+    pub environment: &'static [&'static CStr],
+}
+
+/// The answer of a shell to a [`Question`].
+#[derive(Debug, Clone, Copy)]
+pub struct Answer<'a> {
+    /// All that it wrote to its standard output.
+    pub output: &'a [u8],
+    /// Its process id, as its own /proc has it.
+    pub shell: u32,
+    /// The directory it was started in, as getcwd(3) gives it.
+    pub directory: &'a [u8],
+    /// Its exit code. `None`: a signal ended it, or its status is lost, as where the caller ignores
+    /// SIGCHLD.
+    pub exit_code: Option<i32>,
+}
+
+/// Starts shells for [`ask`] and reads their answers.
+pub trait Asker {
+    /// A shell that was started.
+    type Shell;
+
+    /// Starts `/bin/sh` under the name `sh`, with the null device for its input and its errors.
+    /// `None`: it cannot be started now.
+    fn start(&mut self, question: &Question) -> Option<Self::Shell>;
+
+    /// Reads the shell's output to its end, then waits for the shell. `None`: its output could not
+    /// be read.
+    fn hear(&mut self, shell: Self::Shell) -> Option<Answer<'_>>;
+}
+
+/// Asks `/bin/sh` which shell it is. `None` when it cannot be started, which may be otherwise
+/// later; [`ShellTraits::UNKNOWN`] when it does not answer as one of the known shells does.
+pub fn ask<A: Asker>(asker: &mut A) -> Option<ShellTraits> {
+    let shell = start(asker)?;
+    Some(hear(asker, shell))
+}
+
+/// The first half of [`ask`], for a caller that does other things while the shell runs.
+pub fn start<A: Asker>(asker: &mut A) -> Option<A::Shell> {
+    asker.start(&Question { line: LINE, environment: &ENVIRONMENT })
+}
+
+/// The second half of [`ask`].
+pub fn hear<A: Asker>(asker: &mut A, shell: A::Shell) -> ShellTraits {
+    let Some(answer) = asker.hear(shell) else { return ShellTraits::UNKNOWN };
+    let traits = ShellTraits::from_probe(answer.output, answer.shell, answer.directory);
+    if !traits.needs_applet_probe() {
+        return traits;
+    }
+    let question = Question { line: APPLET_LINE, environment: &APPLET_ENVIRONMENT };
+    let Some(shell) = asker.start(&question) else { return ShellTraits::UNKNOWN };
+    match asker.hear(shell) {
+        None => ShellTraits::UNKNOWN,
+        // Without an exit code it stays open whether busybox runs its own commands: lines that name
+        // one are left to it.
+        Some(answer) => answer.exit_code.map_or(traits, |code| traits.with_applet_probe(code)),
+    }
+}
+
 impl ShellTraits {
-    /// What this `/bin/sh` is, from its answer to [`LINE`](crate::probe::LINE): `output` is what it printed, `shell` the
-    /// process id it was started with, `directory` what getcwd(3) gives where it was started.
+    /// The traits of a `/bin/sh`, from its answer to the first question of
+    /// [`probe::ask`](crate::probe::ask): its output, the process id it was started with, and its
+    /// directory as getcwd(3) gives it.
     ///
-    /// [`ShellTraits::UNKNOWN`] when the answer is not exactly what one of the known shells gives.
-    ///
-    /// ```
-    /// use forkless_shell::{ShellKind, ShellTraits, probe};
-    /// let mut ask = std::process::Command::new("env"); // which puts strings in their order
-    /// ask.arg("-i").args(probe::ENVIRONMENT.map(|string| string.to_str().unwrap()));
-    /// ask.args(["/bin/sh", "-c", probe::LINE.to_str().unwrap()]).current_dir("/");
-    /// let sh = ask.stdout(std::process::Stdio::piped()).spawn().unwrap();
-    /// let (pid, answer) = (sh.id(), sh.wait_with_output().unwrap().stdout);
-    /// let traits = ShellTraits::from_probe(&answer, pid, b"/");
-    /// if std::fs::canonicalize("/bin/sh").unwrap().ends_with("dash") {
-    ///     assert_eq!(traits.kind(), ShellKind::Dash);
-    /// }
-    /// assert_eq!(ShellTraits::from_probe(&answer, 0, b"/"), ShellTraits::UNKNOWN); // another process's
-    /// ```
+    /// [`ShellTraits::UNKNOWN`] when no known shell answers exactly so.
     #[must_use]
     pub fn from_probe(output: &[u8], shell: u32, directory: &[u8]) -> Self {
         Self::read_probe(output, shell, directory).unwrap_or(Self::UNKNOWN)
@@ -75,7 +134,8 @@ impl ShellTraits {
     fn read_probe(output: &[u8], shell: u32, directory: &[u8]) -> Option<Self> {
         let newline = output.iter().position(|&byte| byte == b'\n')?;
         let (stat, exported) = (output.get(..newline)?, output.get(newline + 1..)?);
-        // pid (comm) state ppid: the name may hold anything, so the fields after it are counted from its end.
+        // pid (comm) state ppid: the name may hold anything, so the fields after it are counted
+        // from its end.
         let pid = number(stat.split(|&byte| byte == b' ').next()?)?;
         let after_name = stat.get(stat.iter().rposition(|&byte| byte == b')')? + 2..)?;
         let parent = number(after_name.split(|&byte| byte == b' ').nth(1)?)?;
@@ -140,28 +200,16 @@ impl ShellTraits {
         rest.is_empty()
     }
 
-    /// Whether [`APPLET_LINE`](crate::probe::APPLET_LINE) has to be asked, too, before names without `/` can be run
-    /// directly.
-    ///
-    /// ```
-    /// use forkless_shell::ShellTraits;
-    /// assert!(!ShellTraits::DASH.needs_applet_probe() && !ShellTraits::UNKNOWN.needs_applet_probe());
-    /// assert!(ShellTraits::BUSYBOX.with_applet_probe(0).needs_applet_probe());
-    /// ```
+    /// Whether it is open that the shell runs commands from within itself. Until the second
+    /// question of [`probe::ask`](crate::probe::ask) says that it does not, lines that name such a
+    /// command are left to it.
     #[must_use]
     pub const fn needs_applet_probe(&self) -> bool {
         self.may_run_applets && !matches!(self.kind, crate::ShellKind::Unknown)
     }
 
-    /// These traits with the answer to [`APPLET_LINE`](crate::probe::APPLET_LINE): its exit code.
-    ///
-    /// ```
-    /// use forkless_shell::{Reason, ShellTraits, analyze};
-    /// let env: [&[u8]; 1] = [b"PATH=/bin"];
-    /// let decide = |shell| analyze(b"cat x", &env, &shell, &mut [0; 256]).map(|_| ()).map_err(|e| e.reason);
-    /// assert_eq!(decide(ShellTraits::BUSYBOX.with_applet_probe(127)), Ok(())); // `cat` was not found
-    /// assert_eq!(decide(ShellTraits::BUSYBOX.with_applet_probe(0)), Err(Reason::Applet));
-    /// ```
+    /// These traits with the answer to the second question of [`probe::ask`](crate::probe::ask):
+    /// its exit code.
     #[must_use]
     pub const fn with_applet_probe(mut self, exit_code: i32) -> Self {
         self.may_run_applets = exit_code != 127;
@@ -170,5 +218,11 @@ impl ShellTraits {
 }
 
 fn number(text: &[u8]) -> Option<u32> {
-    core::str::from_utf8(text).ok()?.parse().ok()
+    if text.is_empty() {
+        return None;
+    }
+    text.iter().try_fold(0u32, |number, &byte| {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 { None } else { number.checked_mul(10)?.checked_add(digit.into()) }
+    })
 }

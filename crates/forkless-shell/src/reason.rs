@@ -3,13 +3,6 @@
 use core::fmt;
 
 /// A range of bytes of the analysed line.
-///
-/// ```
-/// use forkless_shell::{ShellTraits, analyze};
-/// let env: [&[u8]; 1] = [b"PATH=/bin"];
-/// let rejection = analyze(b"ls *.o", &env, &ShellTraits::DASH, &mut [0; 256]).unwrap_err();
-/// assert_eq!((rejection.span.start, rejection.span.end), (3, 4));
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Span {
     /// Offset of the first byte.
@@ -20,29 +13,13 @@ pub struct Span {
 
 impl Span {
     /// The bytes of `line` this span covers (empty when `line` is not the line that was analysed).
-    ///
-    /// ```
-    /// let span = forkless_shell::Span { start: 3, end: 6 };
-    /// assert_eq!(span.of(b"rm *.o"), b"*.o");
-    /// assert_eq!(span.of(b"rm"), b"");
-    /// ```
     #[must_use]
     pub fn of<'l>(&self, line: &'l [u8]) -> &'l [u8] {
         line.get(self.start..self.end).unwrap_or_default()
     }
 }
 
-/// What only the shell can do, or what this crate does not prove.
-///
-/// ```
-/// use forkless_shell::{Reason, ShellTraits, analyze};
-/// let env: [&[u8]; 1] = [b"PATH=/bin"];
-/// let mut reason = |line: &str| {
-///     analyze(line.as_bytes(), &env, &ShellTraits::DASH, &mut [0; 256]).unwrap_err().reason
-/// };
-/// assert_eq!(reason("sleep 9 &"), Reason::Background);
-/// assert_eq!(reason("ls `pwd`"), Reason::CommandSubstitution);
-/// ```
+/// Something that only the shell can do, or that this crate does not prove to be the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
@@ -52,9 +29,11 @@ pub enum Reason {
     LineTooLong,
     /// The line holds a NUL byte, which no C string can.
     Nul,
-    /// It is not known what this `/bin/sh` does (see [`ShellTraits::UNKNOWN`](crate::ShellTraits::UNKNOWN)).
+    /// The behaviour of this `/bin/sh` is not known (see
+    /// [`ShellTraits::UNKNOWN`](crate::ShellTraits::UNKNOWN)).
     UnknownShell,
-    /// A variable of the environment changes what the shell does (`SHELLOPTS`, exported functions, `IFS`, ...).
+    /// A variable of the environment changes what the shell does (`SHELLOPTS`, exported functions,
+    /// `IFS`, ...).
     EnvironmentVariable,
     /// The same name appears twice in the environment.
     DuplicateVariable,
@@ -110,7 +89,8 @@ pub enum Reason {
     DescriptorNumber,
     /// A duplication whose operand is not one digit or `-`.
     DuplicationOperand,
-    /// A redirection target that means the opening process (`/proc/self`, `/dev/fd`) or that bash treats specially.
+    /// A redirection target that means the opening process (`/proc/self`, `/dev/fd`) or that bash
+    /// treats specially.
     RedirectionTarget,
     /// A line that begins with `-` or `+`, which `sh -c` takes for an option.
     ShellOption,
@@ -138,11 +118,6 @@ pub enum Reason {
 
 impl Reason {
     /// One line, fit to follow "because".
-    ///
-    /// ```
-    /// use forkless_shell::Reason;
-    /// assert_eq!(Reason::Background.describe(), "background jobs need a shell");
-    /// ```
     #[must_use]
     pub const fn describe(self) -> &'static str {
         match self {
@@ -200,10 +175,6 @@ impl Reason {
     }
 
     /// A name for machine-readable output: the variant's, in snake case.
-    ///
-    /// ```
-    /// assert_eq!(forkless_shell::Reason::HereDocument.code(), "here_document");
-    /// ```
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
@@ -261,25 +232,14 @@ impl fmt::Display for Reason {
     }
 }
 
-/// "Ask the shell": what stopped the analysis, and where.
-///
-/// ```
-/// use forkless_shell::{ShellTraits, analyze};
-/// let env: [&[u8]; 1] = [b"PATH=/bin"];
-/// let rejection = analyze(b"make & ls", &env, &ShellTraits::DASH, &mut [0; 256]).unwrap_err();
-/// assert_eq!(rejection.to_string(), "byte 5: background jobs need a shell");
-/// assert_eq!(rejection.variable, None);
-/// let env: [&[u8]; 2] = [b"PATH=/bin", b"IFS=:"];
-/// let rejection = analyze(b"ls", &env, &ShellTraits::DASH, &mut [0; 256]).unwrap_err();
-/// assert_eq!(rejection.variable, Some(1));
-/// ```
+/// "Ask the shell": the thing that stopped the analysis, and its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Rejection {
-    /// What only the shell can do.
+    /// Why only the shell can run the line.
     pub reason: Reason,
-    /// The bytes of the line it is about; empty (0..0) when the line is not the cause.
+    /// The bytes of the line that are the cause; empty (0..0) when the line is not the cause.
     pub span: Span,
-    /// The string of the environment it is about, for the reasons that blame the environment.
+    /// The string of the environment that is the cause, if one is.
     pub variable: Option<usize>,
 }
 

@@ -1,8 +1,10 @@
-//! The result of an analysis, laid out in the caller's buffer: what is written there, and how it is read back.
+//! The result of an analysis, laid out in the caller's buffer: the records, their writer and their
+//! readers.
 //!
-//! One stream of records in source order: a pipeline header, for each of its stages a command header, for each command
-//! its items (words, assignments, redirections). Headers carry the length of what follows, so that iterating needs
-//! neither recursion nor memory. Nothing outside this file knows the layout.
+//! One stream of records in source order: a pipeline header, for each of its stages a command
+//! header, for each command its items (words, assignments, redirections). Each header has the
+//! length of its record, so that an iterator needs neither recursion nor memory. Nothing outside
+//! this file knows the layout.
 
 use core::ffi::CStr;
 
@@ -20,15 +22,7 @@ const FLAG_NEGATED: u8 = 1;
 const FLAG_REPLACES_SHELL: u8 = 2;
 const FLAG_KEEPS_UNDERSCORE: u8 = 4;
 
-/// How a pipeline follows what came before it.
-///
-/// ```
-/// # use forkless_shell::{Connector, ShellTraits, analyze};
-/// # let (env, mut buf): ([&[u8]; 1], _) = ([b"PATH=/bin"], [0; 512]);
-/// let script = analyze(b"make && ls || date; id", &env, &ShellTraits::DASH, &mut buf).unwrap();
-/// let connectors = script.pipelines().map(|pipeline| pipeline.connector());
-/// assert!(connectors.eq([Connector::Always, Connector::And, Connector::Or, Connector::Always]));
-/// ```
+/// How a pipeline follows the pipeline before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Connector {
     /// After `;`, a newline, or nothing: run always.
@@ -39,27 +33,20 @@ pub enum Connector {
     Or,
 }
 
-/// What a simple command is.
-///
-/// ```
-/// # use forkless_shell::{CommandKind, ShellTraits, analyze};
-/// # let (env, mut buf): ([&[u8]; 1], _) = ([b"PATH=/bin"], [0; 512]);
-/// let script = analyze(b"cd /; false || exit 3", &env, &ShellTraits::DASH, &mut buf).unwrap();
-/// let kinds = script.pipelines().map(|pipeline| pipeline.stages().next().unwrap().kind());
-/// assert!(kinds.eq([CommandKind::ChangeDirectory, CommandKind::Status(1), CommandKind::Exit(Some(3))]));
-/// ```
+/// The kind of a simple command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CommandKind {
     /// A program to run: its words are `argv`.
     External,
-    /// `exec PROGRAM`: as [`External`](CommandKind::External) (the words are without the `exec`), and nothing after it
-    /// is ever run.
+    /// `exec PROGRAM`: as [`External`](CommandKind::External) (the words are without the `exec`),
+    /// and nothing after it is ever run.
     Exec,
     /// `true`, `:` or `false`: nothing to run, this status.
     Status(u8),
     /// `exit` (the status so far) or `exit N`: nothing after it is run.
     Exit(Option<u8>),
-    /// `cd DIRECTORY`: see [`Command::operand`] and [`resolve_directory`](crate::resolve_directory).
+    /// `cd DIRECTORY`: see [`Command::operand`] and
+    /// [`resolve_directory`](crate::resolve_directory).
     ChangeDirectory,
 }
 
@@ -87,19 +74,7 @@ impl CommandKind {
     }
 }
 
-/// What a redirection does with its descriptor.
-///
-/// ```
-/// # use forkless_shell::{RedirectionKind, ShellTraits, analyze};
-/// # let (env, mut buf): ([&[u8]; 1], _) = ([b"PATH=/bin"], [0; 512]);
-/// let script = analyze(b"sort <in >>out 2>&1", &env, &ShellTraits::DASH, &mut buf).unwrap();
-/// let kinds = script.single().unwrap().redirections().map(|redirection| redirection.kind);
-/// assert!(kinds.eq([
-///     RedirectionKind::Read(c"in"),
-///     RedirectionKind::Append(c"out"),
-///     RedirectionKind::Duplicate(1),
-/// ]));
-/// ```
+/// The effect of a redirection on its descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RedirectionKind<'b> {
     /// `<`: `O_RDONLY`.
@@ -116,20 +91,13 @@ pub enum RedirectionKind<'b> {
     Close,
 }
 
-/// One redirection; those of a command take effect in order, after the pipeline's own.
-///
-/// ```
-/// # use forkless_shell::{Redirection, RedirectionKind, ShellTraits, analyze};
-/// # let (env, mut buf): ([&[u8]; 1], _) = ([b"PATH=/bin"], [0; 512]);
-/// let script = analyze(b"ls 3<&-", &env, &ShellTraits::DASH, &mut buf).unwrap();
-/// let close = Redirection { descriptor: 3, kind: RedirectionKind::Close };
-/// assert_eq!(script.single().unwrap().redirections().next(), Some(close));
-/// ```
+/// One redirection. The redirections of a command take effect in order, after the ends of the
+/// pipeline's pipes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Redirection<'b> {
-    /// The descriptor it is about, 0 to 9.
+    /// The descriptor, 0 to 9.
     pub descriptor: u8,
-    /// What becomes of it.
+    /// The effect on it.
     pub kind: RedirectionKind<'b>,
 }
 
@@ -174,17 +142,17 @@ impl<'b> Writer<'b> {
         Ok(())
     }
 
-    /// What was written since `start`.
+    /// The bytes written since `start`.
     pub(crate) fn since(&self, start: usize) -> &[u8] {
         self.buf.get(start..self.len).unwrap_or_default()
     }
 
-    /// What was written from `start` to `end`.
+    /// The bytes written from `start` to `end`.
     pub(crate) fn range(&self, start: usize, end: usize) -> &[u8] {
         self.buf.get(start..end).unwrap_or_default()
     }
 
-    /// Forgets what was written since `start`.
+    /// Forgets the bytes written since `start`.
     pub(crate) fn truncate(&mut self, start: usize) {
         self.len = self.len.min(start);
     }
@@ -203,7 +171,8 @@ impl<'b> Writer<'b> {
         }
     }
 
-    // The analysis refuses lines of 2^31 bytes and more, and what a record holds is at most a few times its source.
+    // The analysis refuses lines of more than 2^30 bytes, and a record is at most a few times its
+    // source.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "lengths are bounded by the check on the line's length"
@@ -216,7 +185,7 @@ impl<'b> Writer<'b> {
         self.reserve(ITEM_HEADER)
     }
 
-    /// Ends the item begun at `at`, returning where its payload starts.
+    /// Ends the item begun at `at`.
     pub(crate) fn end_item(&mut self, at: usize, tag: u8, first: u8, second: u8) -> Result<(), Rejection> {
         let payload = self.len - at - ITEM_HEADER;
         self.push(0)?;
@@ -295,15 +264,6 @@ fn u32_at(records: &[u8], at: usize) -> Option<usize> {
 /// A line that can be run without a shell: and-or lists of pipelines, in order.
 ///
 /// Empty (a line of blanks and comments) means: nothing to run, status 0.
-///
-/// ```
-/// # use forkless_shell::{ShellTraits, analyze};
-/// # let (env, mut buf): ([&[u8]; 1], _) = ([b"PATH=/bin"], [0; 512]);
-/// let script = analyze(b"ls | sort && date", &env, &ShellTraits::DASH, &mut buf).unwrap();
-/// assert_eq!((script.pipelines().count(), script.program_count()), (2, 3));
-/// let nothing = analyze(b" # a comment", &env, &ShellTraits::DASH, &mut buf).unwrap();
-/// assert!(nothing.pipelines().next().is_none());
-/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Script<'b> {
     records: &'b [u8],
@@ -311,29 +271,12 @@ pub struct Script<'b> {
 
 impl<'b> Script<'b> {
     /// The pipelines in order.
-    ///
-    /// ```
-    /// # use forkless_shell::{ShellTraits, analyze};
-    /// # let (env, mut buf): ([&[u8]; 1], _) = ([b"PATH=/bin"], [0; 512]);
-    /// let script = analyze(b"ls | sort && date", &env, &ShellTraits::DASH, &mut buf).unwrap();
-    /// assert!(script.pipelines().map(|pipeline| pipeline.stage_count()).eq([2, 1]));
-    /// ```
     #[must_use]
     pub fn pipelines(&self) -> Pipelines<'b> {
         Pipelines { records: self.records }
     }
 
-    /// The line as a single command, when it is one: one stage, not negated.
-    ///
-    /// ```
-    /// # use forkless_shell::{ShellTraits, analyze};
-    /// # let env: [&[u8]; 1] = [b"PATH=/bin"];
-    /// let mut buf = [0; 512];
-    /// let script = analyze(b"ls -l", &env, &ShellTraits::DASH, &mut buf).unwrap();
-    /// assert_eq!(script.single().unwrap().words().count(), 2);
-    /// let script = analyze(b"ls && ls", &env, &ShellTraits::DASH, &mut buf).unwrap();
-    /// assert!(script.single().is_none());
-    /// ```
+    /// The line as a single command, where it is one command: one stage, not negated.
     #[must_use]
     pub fn single(&self) -> Option<Command<'b>> {
         let mut pipelines = self.pipelines();
@@ -344,28 +287,13 @@ impl<'b> Script<'b> {
         only.stages().next()
     }
 
-    /// How many of its commands are programs; of an and-or list not all of them need run.
-    ///
-    /// ```
-    /// # use forkless_shell::{ShellTraits, analyze};
-    /// # let (env, mut buf): ([&[u8]; 1], _) = ([b"PATH=/bin"], [0; 512]);
-    /// let script = analyze(b"cd /tmp && ls | sort", &env, &ShellTraits::DASH, &mut buf).unwrap();
-    /// assert_eq!(script.program_count(), 2); // not cd
-    /// ```
+    /// The number of its commands that are programs. Not all programs of an and-or list need run.
     #[must_use]
     pub fn program_count(&self) -> usize {
         self.pipelines().flat_map(|pipeline| pipeline.stages()).filter(Command::is_program).count()
     }
 
-    /// How many bytes of the buffer it takes.
-    ///
-    /// ```
-    /// # use forkless_shell::{Reason, ShellTraits, analyze};
-    /// # let (env, mut buf): ([&[u8]; 1], _) = ([b"PATH=/bin"], [0; 512]);
-    /// let size = analyze(b"ls -l", &env, &ShellTraits::DASH, &mut buf).unwrap().size();
-    /// let fits = |len| analyze(b"ls -l", &env, &ShellTraits::DASH, &mut vec![0; len]).is_ok();
-    /// assert!(!fits(size - 1) && fits(512));
-    /// ```
+    /// The number of bytes that it takes of the buffer.
     #[must_use]
     pub fn size(&self) -> usize {
         self.records.len()
@@ -373,15 +301,6 @@ impl<'b> Script<'b> {
 }
 
 /// Iterator over the pipelines of a [`Script`].
-///
-/// ```
-/// # use forkless_shell::{Pipelines, ShellTraits, analyze};
-/// # let (env, mut buf): ([&[u8]; 1], _) = ([b"PATH=/bin"], [0; 512]);
-/// let script = analyze(b"ls; date", &env, &ShellTraits::DASH, &mut buf).unwrap();
-/// let mut left: Pipelines = script.pipelines();
-/// left.next();
-/// assert_eq!((left.clone().count(), left.next().unwrap().span().start), (1, 4));
-/// ```
 #[derive(Debug, Clone)]
 pub struct Pipelines<'b> {
     records: &'b [u8],
@@ -399,29 +318,13 @@ impl<'b> Iterator for Pipelines<'b> {
 }
 
 /// One or more commands connected by `|`.
-///
-/// ```
-/// # use forkless_shell::{ShellTraits, analyze};
-/// # let (env, mut buf): ([&[u8]; 1], _) = ([b"PATH=/bin"], [0; 512]);
-/// let line = b"ls | sort -u";
-/// let script = analyze(line, &env, &ShellTraits::DASH, &mut buf).unwrap();
-/// let pipeline = script.pipelines().next().unwrap();
-/// assert!(pipeline.stages().map(|stage| stage.span().of(line)).eq([&b"ls"[..], b"sort -u"]));
-/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Pipeline<'b> {
     record: &'b [u8],
 }
 
 impl<'b> Pipeline<'b> {
-    /// When it is run.
-    ///
-    /// ```
-    /// # use forkless_shell::{Connector, ShellTraits, analyze};
-    /// # let (env, mut buf): ([&[u8]; 1], _) = ([b"PATH=/bin"], [0; 512]);
-    /// let script = analyze(b"make || date", &env, &ShellTraits::DASH, &mut buf).unwrap();
-    /// assert_eq!(script.pipelines().last().unwrap().connector(), Connector::Or);
-    /// ```
+    /// When to run it.
     #[must_use]
     pub fn connector(&self) -> Connector {
         match self.record.first() {
@@ -432,55 +335,25 @@ impl<'b> Pipeline<'b> {
     }
 
     /// Whether `!` stands before it: a status of zero becomes 1, any other 0.
-    ///
-    /// ```
-    /// # use forkless_shell::{ShellTraits, analyze};
-    /// # let (env, mut buf): ([&[u8]; 1], _) = ([b"PATH=/bin"], [0; 512]);
-    /// let script = analyze(b"! cmp a b; ls", &env, &ShellTraits::DASH, &mut buf).unwrap();
-    /// assert!(script.pipelines().map(|pipeline| pipeline.is_negated()).eq([true, false]));
-    /// ```
     #[must_use]
     pub fn is_negated(&self) -> bool {
         self.record.get(1).is_some_and(|flags| flags & FLAG_NEGATED != 0)
     }
 
-    /// How many commands it has, at least one.
-    ///
-    /// ```
-    /// # use forkless_shell::{ShellTraits, analyze};
-    /// # let (env, mut buf): ([&[u8]; 1], _) = ([b"PATH=/bin"], [0; 512]);
-    /// let script = analyze(b"ls | sort | wc", &env, &ShellTraits::DASH, &mut buf).unwrap();
-    /// assert_eq!(script.pipelines().next().unwrap().stage_count(), 3);
-    /// ```
+    /// The number of its commands, at least one.
     #[must_use]
     pub fn stage_count(&self) -> usize {
         u32_at(self.record, 4).unwrap_or(0)
     }
 
-    /// Its source, `!` included. `&line[span.start..]` is a line that does what is left to do from here on.
-    ///
-    /// ```
-    /// # use forkless_shell::{ShellTraits, analyze};
-    /// # let (env, mut buf): ([&[u8]; 1], _) = ([b"PATH=/bin"], [0; 512]);
-    /// let line = b"make && ls | wc; date";
-    /// let script = analyze(line, &env, &ShellTraits::DASH, &mut buf).unwrap();
-    /// let span = script.pipelines().nth(1).unwrap().span();
-    /// assert_eq!((span.of(line), &line[span.start..]), (&b"ls | wc"[..], &b"ls | wc; date"[..]));
-    /// ```
+    /// Its source, `!` included. `&line[span.start..]` is a line that does all the rest from here
+    /// on.
     #[must_use]
     pub fn span(&self) -> Span {
         Span { start: u32_at(self.record, 8).unwrap_or(0), end: u32_at(self.record, 12).unwrap_or(0) }
     }
 
     /// Its commands, first to last.
-    ///
-    /// ```
-    /// # use forkless_shell::{Command, ShellTraits, analyze};
-    /// # let (env, mut buf): ([&[u8]; 1], _) = ([b"PATH=/bin"], [0; 512]);
-    /// let script = analyze(b"ls | wc -l", &env, &ShellTraits::DASH, &mut buf).unwrap();
-    /// let stages = script.pipelines().next().unwrap().stages();
-    /// assert!(stages.flat_map(|stage| stage.words()).eq([c"ls", c"wc", c"-l"]));
-    /// ```
     #[must_use]
     pub fn stages(&self) -> Stages<'b> {
         Stages { records: self.record.get(PIPELINE_HEADER..).unwrap_or_default() }
@@ -488,15 +361,6 @@ impl<'b> Pipeline<'b> {
 }
 
 /// Iterator over the commands of a [`Pipeline`].
-///
-/// ```
-/// # use forkless_shell::{ShellTraits, Stages, analyze};
-/// # let (env, mut buf): ([&[u8]; 1], _) = ([b"PATH=/bin"], [0; 512]);
-/// let script = analyze(b"ls | wc", &env, &ShellTraits::DASH, &mut buf).unwrap();
-/// let mut left: Stages = script.pipelines().next().unwrap().stages();
-/// left.next();
-/// assert!(left.next().unwrap().words().eq([c"wc"]) && left.next().is_none());
-/// ```
 #[derive(Debug, Clone)]
 pub struct Stages<'b> {
     records: &'b [u8],
@@ -514,29 +378,13 @@ impl<'b> Iterator for Stages<'b> {
 }
 
 /// A simple command.
-///
-/// ```
-/// # use forkless_shell::{ShellTraits, analyze};
-/// # let (env, mut buf): ([&[u8]; 1], _) = ([b"PATH=/bin"], [0; 512]);
-/// let script = analyze(b"CC=gcc make all >log", &env, &ShellTraits::DASH, &mut buf).unwrap();
-/// let make = script.single().unwrap();
-/// assert!(make.is_program() && make.words().eq([c"make", c"all"]));
-/// assert_eq!((make.assignments().next(), make.redirections().count()), (Some(c"CC=gcc"), 1));
-/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Command<'b> {
     record: &'b [u8],
 }
 
 impl<'b> Command<'b> {
-    /// What it is.
-    ///
-    /// ```
-    /// # use forkless_shell::{CommandKind, ShellTraits, analyze};
-    /// # let (env, mut buf): ([&[u8]; 1], _) = ([b"PATH=/bin"], [0; 512]);
-    /// let script = analyze(b"exec ls", &env, &ShellTraits::DASH, &mut buf).unwrap();
-    /// assert_eq!(script.single().unwrap().kind(), CommandKind::Exec);
-    /// ```
+    /// Its kind.
     #[must_use]
     pub fn kind(&self) -> CommandKind {
         match self.record {
@@ -545,14 +393,8 @@ impl<'b> Command<'b> {
         }
     }
 
-    /// Whether a program is to be run: [`External`](CommandKind::External) or [`Exec`](CommandKind::Exec).
-    ///
-    /// ```
-    /// # use forkless_shell::{ShellTraits, analyze};
-    /// # let (env, mut buf): ([&[u8]; 1], _) = ([b"PATH=/bin"], [0; 512]);
-    /// let script = analyze(b"true && ls", &env, &ShellTraits::DASH, &mut buf).unwrap();
-    /// assert!(script.pipelines().flat_map(|p| p.stages()).map(|stage| stage.is_program()).eq([false, true]));
-    /// ```
+    /// Whether a program is to be run: [`External`](CommandKind::External) or
+    /// [`Exec`](CommandKind::Exec).
     #[must_use]
     pub fn is_program(&self) -> bool {
         matches!(self.kind(), CommandKind::External | CommandKind::Exec)
@@ -561,18 +403,8 @@ impl<'b> Command<'b> {
     /// Whether this shell would replace itself by the program instead of waiting for it.
     ///
     /// If so, a death by signal is the line's own; if not, it becomes the status 128 + n, with
-    /// [`signal_message`](crate::ShellTraits::signal_message) on the standard error the command had.
-    ///
-    /// ```
-    /// # use forkless_shell::{ShellTraits, analyze};
-    /// # let (env, mut buf): ([&[u8]; 1], _) = ([b"PATH=/bin"], [0; 512]);
-    /// let mut replaces = |line: &str, shell| {
-    ///     let script = analyze(line.as_bytes(), &env, &shell, &mut buf).unwrap();
-    ///     script.pipelines().last().unwrap().stages().last().unwrap().replaces_shell()
-    /// };
-    /// assert!(replaces("ls", ShellTraits::BASH) && !replaces("ls | wc", ShellTraits::BASH));
-    /// assert!(!replaces("ls", ShellTraits::DASH) && replaces("exec ls", ShellTraits::DASH));
-    /// ```
+    /// [`signal_message`](crate::ShellTraits::signal_message) on the standard error the command
+    /// had.
     #[must_use]
     pub fn replaces_shell(&self) -> bool {
         self.record.get(2).is_some_and(|flags| flags & FLAG_REPLACES_SHELL != 0)
@@ -583,29 +415,13 @@ impl<'b> Command<'b> {
         self.record.get(2).is_some_and(|flags| flags & FLAG_KEEPS_UNDERSCORE != 0)
     }
 
-    /// Its source, assignments and redirections included: a line that does what this stage does.
-    ///
-    /// ```
-    /// # use forkless_shell::{ShellTraits, analyze};
-    /// # let (env, mut buf): ([&[u8]; 1], _) = ([b"PATH=/bin"], [0; 512]);
-    /// let line = b"A=1 ls -l >out | wc";
-    /// let script = analyze(line, &env, &ShellTraits::DASH, &mut buf).unwrap();
-    /// let ls = script.pipelines().next().unwrap().stages().next().unwrap();
-    /// assert_eq!(ls.span().of(line), b"A=1 ls -l >out");
-    /// ```
+    /// Its source, assignments and redirections included: as a line it does the same as this stage.
     #[must_use]
     pub fn span(&self) -> Span {
         Span { start: u32_at(self.record, 8).unwrap_or(0), end: u32_at(self.record, 12).unwrap_or(0) }
     }
 
-    /// How many words it has.
-    ///
-    /// ```
-    /// # use forkless_shell::{ShellTraits, analyze};
-    /// # let (env, mut buf): ([&[u8]; 1], _) = ([b"PATH=/bin"], [0; 512]);
-    /// let script = analyze(b"A=1 ls -l '' >out", &env, &ShellTraits::DASH, &mut buf).unwrap();
-    /// assert_eq!(script.single().unwrap().word_count(), 3);
-    /// ```
+    /// The number of its words.
     #[must_use]
     pub fn word_count(&self) -> usize {
         u32_at(self.record, 4).unwrap_or(0)
@@ -615,52 +431,23 @@ impl<'b> Command<'b> {
         Items { records: self.record.get(COMMAND_HEADER..).unwrap_or_default() }
     }
 
-    /// Its words: `argv` of a program; a builtin's begin with its name.
-    ///
-    /// ```
-    /// # use forkless_shell::{ShellTraits, analyze};
-    /// # let (env, mut buf): ([&[u8]; 1], _) = ([b"PATH=/bin"], [0; 512]);
-    /// let script = analyze(br#"grep 'a b' "$PATH" >out"#, &env, &ShellTraits::DASH, &mut buf).unwrap();
-    /// assert!(script.single().unwrap().words().eq([c"grep", c"a b", c"/bin"]));
-    /// ```
+    /// Its words: `argv` of a program. Those of a builtin begin with its name.
     pub fn words(&self) -> impl Iterator<Item = &'b CStr> + Clone + use<'b> {
         self.items().filter(|item| item.tag == ITEM_WORD).map(|item| item.text)
     }
 
     /// The directory of a `cd`.
-    ///
-    /// ```
-    /// # use forkless_shell::{ShellTraits, analyze};
-    /// # let (env, mut buf): ([&[u8]; 0], _) = ([], [0; 512]);
-    /// let script = analyze(b"cd /usr/lib", &env, &ShellTraits::DASH, &mut buf).unwrap();
-    /// assert_eq!(script.single().unwrap().operand(), Some(c"/usr/lib"));
-    /// ```
     #[must_use]
     pub fn operand(&self) -> Option<&'b CStr> {
         if self.kind() == CommandKind::ChangeDirectory { self.words().nth(1) } else { None }
     }
 
     /// The `NAME=VALUE` strings before the command name, in order.
-    ///
-    /// ```
-    /// # use forkless_shell::{ShellTraits, analyze};
-    /// # let (env, mut buf): ([&[u8]; 1], _) = ([b"PATH=/bin"], [0; 512]);
-    /// let script = analyze(b"A=1 B='2 3' env", &env, &ShellTraits::DASH, &mut buf).unwrap();
-    /// assert!(script.single().unwrap().assignments().eq([c"A=1", c"B=2 3"]));
-    /// ```
     pub fn assignments(&self) -> impl Iterator<Item = &'b CStr> + Clone + use<'b> {
         self.items().filter(|item| item.tag == ITEM_ASSIGNMENT).map(|item| item.text)
     }
 
     /// Its redirections in order.
-    ///
-    /// ```
-    /// # use forkless_shell::{ShellTraits, analyze};
-    /// # let (env, mut buf): ([&[u8]; 1], _) = ([b"PATH=/bin"], [0; 512]);
-    /// let script = analyze(b"make 2>log <in", &env, &ShellTraits::DASH, &mut buf).unwrap();
-    /// let redirections = script.single().unwrap().redirections();
-    /// assert!(redirections.map(|redirection| redirection.descriptor).eq([2, 0]));
-    /// ```
     pub fn redirections(&self) -> impl Iterator<Item = Redirection<'b>> + Clone + use<'b> {
         self.items().filter(|item| item.tag == ITEM_REDIRECTION).map(|item| {
             let kind = match item.second {

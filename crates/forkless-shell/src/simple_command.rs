@@ -1,4 +1,4 @@
-//! One simple command: assignments, words, redirections, and what kind of command they make.
+//! One simple command: assignments, words, redirections, and the kind of command they make.
 
 use crate::environment::Environment;
 use crate::names;
@@ -7,11 +7,11 @@ use crate::reason::{Reason, Rejection, Span};
 use crate::script::{CommandKind, ITEM_ASSIGNMENT, ITEM_REDIRECTION, ITEM_WORD, RedirectionCode, Writer};
 use crate::word::Place;
 
-/// More assignments than this before one command are left to the shell: each is compared with all others, and
-/// bash enlarges the table whose order it exports them in.
+/// A command with more assignments is left to the shell: each is compared with all others, and bash
+/// enlarges the table whose order it exports them in.
 const MAX_ASSIGNMENTS: usize = 7;
 
-/// What was learnt of one command.
+/// The result for one command.
 pub(crate) struct Parsed {
     pub(crate) kind: CommandKind,
     pub(crate) has_redirections: bool,
@@ -57,7 +57,8 @@ impl<E: Environment + ?Sized> Parser<'_, '_, '_, E> {
         let start = self.cursor.at;
         let place = if command.name.is_none() { Place::Command } else { Place::Argument };
         let before = self.out.len();
-        // Up to the command's name only: what is searched for each expansion must not grow with the arguments.
+        // Up to the command's name only: the list searched for each expansion must not grow with
+        // the arguments.
         if command.assignments > 0 && command.name.is_none() {
             self.lexer.assigned = Some((items, before));
         }
@@ -78,7 +79,7 @@ impl<E: Environment + ?Sized> Parser<'_, '_, '_, E> {
         }
         if let Some(name_len) = word.name_len {
             if command.is_exec {
-                // No assignment any more: the name of a program.
+                // After `exec` this is no assignment, but the name of a program.
                 return Err(Rejection::at(Reason::BuiltinOperand, span.0, span.1));
             }
             let text = self.out.since(word.payload);
@@ -151,7 +152,7 @@ impl<E: Environment + ?Sized> Parser<'_, '_, '_, E> {
         Ok(())
     }
 
-    /// Decides what the command is once all of it is read.
+    /// The kind of the command, once all of it is read.
     fn classify(
         &self,
         command: &Words,
@@ -223,7 +224,8 @@ impl<E: Environment + ?Sized> Parser<'_, '_, '_, E> {
             (1, RedirectionCode::Read)
         };
         self.operator(len)?;
-        // `>&2` is followed by its operand at once, but blanks are allowed; a comment or the end is an error.
+        // `>&2` is followed by its operand at once, but blanks are allowed; a comment or the end is
+        // an error.
         let after = self.cursor.at;
         while matches!(self.cursor.peek(), Some(b' ' | b'\t')) || self.cursor.starts_with(b"\\\n") {
             self.cursor.at += if self.cursor.peek() == Some(b'\\') { 2 } else { 1 };
@@ -240,7 +242,8 @@ impl<E: Environment + ?Sized> Parser<'_, '_, '_, E> {
         let word = self.lexer.word(&mut self.cursor, Place::Target, &mut self.out)?;
         let reject = |reason, end| Err(Rejection::at(reason, start, end));
         let end = self.cursor.at;
-        // `>a>b` is fine, `>2>b` is not: shells disagree on whether the 2 is the target or the next descriptor.
+        // `>a>b` is fine, `>2>b` is not: shells disagree on whether the 2 is the target or the next
+        // descriptor.
         if matches!(self.cursor.peek(), Some(b'<' | b'>'))
             && self.out.since(word.payload).iter().all(u8::is_ascii_digit)
         {
@@ -301,8 +304,8 @@ fn is_portable_locale(value: &[u8]) -> bool {
     matches!(value, b"" | b"C" | b"POSIX")
 }
 
-/// Whether opening this path in another process than the command itself opens something else, or bash treats it
-/// specially (`/dev/tcp/HOST/PORT`).
+/// Whether another process than the command itself, by opening this path, opens something else; or
+/// bash treats it specially (`/dev/tcp/HOST/PORT`).
 fn means_the_opener(path: &[u8]) -> bool {
     let mut components = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".");
     let mut previous: &[u8] = b"";

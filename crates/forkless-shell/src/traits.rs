@@ -1,4 +1,4 @@
-//! What is known of this machine's `/bin/sh`, and how it is found out.
+//! The traits of this machine's `/bin/sh`, as far as the analysis depends on them.
 
 use core::fmt;
 
@@ -8,17 +8,10 @@ use crate::reason::{Reason, Rejection};
 use crate::script::{Command, CommandKind};
 
 /// Which shell `/bin/sh` is.
-///
-/// ```
-/// use forkless_shell::{ShellKind, ShellTraits};
-/// assert_eq!(ShellTraits::from_probe(b"sh: not found\n", 7, b"/"), ShellTraits::UNKNOWN);
-/// assert_eq!(ShellTraits::UNKNOWN.kind(), ShellKind::Unknown);
-/// assert_eq!(ShellKind::Busybox.to_string(), "busybox");
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ShellKind {
-    /// Not one of the below, or not established: every line is left to it.
+    /// None of the shells below, or not established: every line is left to it.
     Unknown,
     /// The Debian Almquist shell.
     Dash,
@@ -45,34 +38,28 @@ impl fmt::Display for ShellKind {
 pub(crate) enum ReplacesShell {
     /// dash of Debian 12 and before.
     Never,
-    /// Almquist shells whose `evalstring` passes `EV_EXIT`: the last command of the list, when no newline follows it.
+    /// Almquist shells whose `evalstring` passes `EV_EXIT`: the last command of the list, when no
+    /// newline follows it.
     AtEndOfInput,
-    /// bash 5.1 and 5.2: `should_suppress_fork` and `can_optimize_connection` of builtins/evalstring.c.
+    /// bash 5.1 and 5.2: `should_suppress_fork` and `can_optimize_connection` of
+    /// builtins/evalstring.c.
     WhereBashSuppressesFork,
-    /// Other bash: a lone command without redirections and newlines, as the probe is one.
+    /// Other versions of bash: a lone command without redirections and newlines, like the line of
+    /// the probe.
     KnownForLoneCommand,
 }
 
-/// What is known of this machine's `/bin/sh`.
+/// The behaviour of this machine's `/bin/sh`, as far as it is known.
 ///
-/// The constants describe the shells this crate was tested against; a program should use what
-/// [`ShellTraits::from_probe`] finds.
-///
-/// ```
-/// use forkless_shell::{Reason, ShellTraits, analyze};
-/// let env: [&[u8]; 1] = [b"PATH=/bin"];
-/// let decide = |shell| analyze(b"ls {a,b}", &env, &shell, &mut [0; 256]).map(|_| ()).map_err(|e| e.reason);
-/// assert_eq!(decide(ShellTraits::DASH), Ok(())); // one word as it stands
-/// assert_eq!(decide(ShellTraits::BASH), Err(Reason::BraceExpansion));
-/// assert_eq!(decide(ShellTraits::UNKNOWN), Err(Reason::UnknownShell));
-/// ```
+/// The constants describe the shells this crate was tested against. A program should use the result
+/// of [`probe::ask`](crate::probe::ask).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ShellTraits {
     pub(crate) kind: ShellKind,
     pub(crate) replaces_shell: ReplacesShell,
     pub(crate) may_run_applets: bool,
-    /// Exports what came in under a name that no variable can have, in its hash's place: busybox as its authors release it
-    /// (shell/ash.c, `init`); Debian's drops it.
+    /// Whether it exports strings whose name no variable can have, at the place of their hash:
+    /// busybox as its authors release it (shell/ash.c, `init`). Debian's drops them.
     pub(crate) exports_any_name: bool,
 }
 
@@ -89,31 +76,19 @@ impl ShellTraits {
     /// bash 5.2 called `sh`.
     pub const BASH: Self =
         Self { kind: ShellKind::Bash, replaces_shell: ReplacesShell::WhereBashSuppressesFork, ..Self::DASH };
-    /// busybox ash 1.35 of Debian 12, built so that it looks for programs in `PATH` before its own applets.
+    /// busybox ash 1.35 of Debian 12, built so that it looks for programs in `PATH` before its own
+    /// applets.
     pub const BUSYBOX: Self =
         Self { kind: ShellKind::Busybox, replaces_shell: ReplacesShell::AtEndOfInput, ..Self::DASH };
 
     /// Which shell it is.
-    ///
-    /// ```
-    /// use forkless_shell::{ShellKind, ShellTraits};
-    /// assert_eq!(ShellTraits::BUSYBOX.kind(), ShellKind::Busybox);
-    /// ```
     #[must_use]
     pub const fn kind(&self) -> ShellKind {
         self.kind
     }
 
-    /// These traits as a number from 1 to 127, for another process that has this version of the crate; 0 for
-    /// [`UNKNOWN`](ShellTraits::UNKNOWN). What the bits mean is not promised.
-    ///
-    /// ```
-    /// use forkless_shell::ShellTraits;
-    /// for shell in [ShellTraits::DASH, ShellTraits::BASH, ShellTraits::BUSYBOX.with_applet_probe(0)] {
-    ///     assert_eq!(ShellTraits::from_bits(shell.to_bits()), shell);
-    /// }
-    /// assert_eq!(ShellTraits::UNKNOWN.to_bits(), 0);
-    /// ```
+    /// These traits as a number from 1 to 127, for another process that has this version of the
+    /// crate; 0 for [`UNKNOWN`](ShellTraits::UNKNOWN). The meaning of the bits is not promised.
     #[must_use]
     pub const fn to_bits(&self) -> u8 {
         let kind = match self.kind {
@@ -131,13 +106,8 @@ impl ShellTraits {
         kind | replaces_shell << 2 | (self.may_run_applets as u8) << 4 | (self.exports_any_name as u8) << 5
     }
 
-    /// The traits that [`to_bits`](ShellTraits::to_bits) made a number; [`UNKNOWN`](ShellTraits::UNKNOWN) for any other number.
-    ///
-    /// ```
-    /// use forkless_shell::ShellTraits;
-    /// assert_eq!(ShellTraits::from_bits(0), ShellTraits::UNKNOWN);
-    /// assert_eq!(ShellTraits::from_bits(0xff), ShellTraits::UNKNOWN);
-    /// ```
+    /// The traits that [`to_bits`](ShellTraits::to_bits) made a number;
+    /// [`UNKNOWN`](ShellTraits::UNKNOWN) for any other number.
     #[must_use]
     pub const fn from_bits(bits: u8) -> Self {
         let kind = match bits & 3 {
@@ -163,22 +133,12 @@ impl ShellTraits {
         }
     }
 
-    /// Whether the program of `command` starts with SIGQUIT ignored, whatever the line was started with.
+    /// Whether the program of `command` starts with SIGQUIT ignored, whatever its disposition at
+    /// the start of the line.
     ///
-    /// busybox ignores that signal. It takes this back in what it forks, and before `exec`, but not in the program that takes its
-    /// place at the end of a line (shell/ash.c: `setsignal`, `execcmd`).
-    ///
-    /// ```
-    /// use forkless_shell::{ShellTraits, analyze};
-    /// let (env, mut buf): ([&[u8]; 1], _) = ([b"PATH=/bin"], [0; 512]);
-    /// let mut ignores = |line: &str, shell: ShellTraits| {
-    ///     let script = analyze(line.as_bytes(), &env, &shell, &mut buf).unwrap();
-    ///     script.pipelines().map(|p| shell.ignores_sigquit(&p.stages().last().unwrap())).collect::<Vec<_>>()
-    /// };
-    /// assert_eq!(ignores("ls; ls", ShellTraits::BUSYBOX), [false, true]);
-    /// assert_eq!(ignores("exec ls", ShellTraits::BUSYBOX), [false]);
-    /// assert_eq!(ignores("ls; ls", ShellTraits::DASH), [false, false]);
-    /// ```
+    /// busybox ignores that signal. It restores it in children that it forks, and before `exec`,
+    /// but not in the program that takes its place at the end of a line (shell/ash.c: `setsignal`,
+    /// `execcmd`).
     #[must_use]
     pub fn ignores_sigquit(&self, command: &Command<'_>) -> bool {
         self.kind == ShellKind::Busybox && command.replaces_shell() && command.kind() == CommandKind::External
@@ -194,7 +154,7 @@ impl ShellTraits {
 }
 
 impl ShellTraits {
-    /// Refuses environments that change what the shell does with any line at all.
+    /// Refuses environments that change the shell's reading of every line.
     pub(crate) fn check_environment<E: Environment + ?Sized>(
         &self,
         environment: &E,
@@ -202,7 +162,8 @@ impl ShellTraits {
         let mut index = 0;
         while let Some(entry) = environment.entry(index) {
             index += 1;
-            // The first byte tells nearly all of an environment apart from what the Almquist shells react to.
+            // The Almquist shells react to few names; their first byte excludes nearly all of an
+            // environment.
             let may_react = match entry.first() {
                 Some(b'E' | b'F' | b'I' | b'L' | b'O' | b'P' | b'R' | b'S') => true,
                 _ => self.kind == ShellKind::Bash,
@@ -221,7 +182,8 @@ impl ShellTraits {
 
     fn reacts_to(&self, name: &[u8], value: &[u8]) -> bool {
         match self.kind {
-            // Reset, computed or counted at start, and exported again because they came from the environment.
+            // Reset, computed or counted at start, and exported again because they came from the
+            // environment.
             ShellKind::Dash => matches!(name, b"IFS" | b"LINENO" | b"OPTIND" | b"PPID"),
             ShellKind::Busybox => match name {
                 b"IFS" | b"LINENO" | b"OPTIND" | b"PPID" | b"RANDOM" | b"FUNCNAME" | b"EPOCHSECONDS"

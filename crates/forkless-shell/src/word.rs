@@ -1,4 +1,5 @@
-//! One word: quotes, backslashes and the plain expansions, written out as the program would get it.
+//! One word: quotes, backslashes and the plain expansions, written out in the form in which the
+//! program gets it.
 
 use crate::environment::Environment;
 use crate::names;
@@ -6,7 +7,7 @@ use crate::reason::{Reason, Rejection};
 use crate::script::Writer;
 use crate::traits::ShellTraits;
 
-/// What a word is for; some characters mean more in some places.
+/// The place of a word; some characters have more meanings in some places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Before or as the command name, where `NAME=` is an assignment.
@@ -17,7 +18,7 @@ pub(crate) enum Place {
     Target,
 }
 
-/// What was found out about a word besides its text.
+/// The facts about a word besides its text.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Word {
     /// Where its payload starts in the buffer.
@@ -28,7 +29,7 @@ pub(crate) struct Word {
     pub(crate) is_quoted: bool,
 }
 
-/// The text being read, and where.
+/// The text being read, and the place of the next byte.
 pub(crate) struct Cursor<'l> {
     pub(crate) line: &'l [u8],
     pub(crate) at: usize,
@@ -57,7 +58,7 @@ impl Cursor<'_> {
     }
 }
 
-/// Bytes that mean nothing but themselves inside an unquoted word, once it can no longer be an assignment.
+/// Bytes that stand for themselves inside an unquoted word, once it can no longer be an assignment.
 const ORDINARY: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;
@@ -82,7 +83,8 @@ fn is_delimiter(byte: u8) -> bool {
 pub(crate) struct Lexer<'a, E: ?Sized> {
     pub(crate) environment: &'a E,
     pub(crate) shell: &'a ShellTraits,
-    /// The names of the assignments of this command, as ranges of the writer; expanding one of them is rejected.
+    /// The names of the assignments of this command, as ranges of the writer; expanding one of them
+    /// is rejected.
     pub(crate) assigned: Option<(usize, usize)>,
 }
 
@@ -99,7 +101,7 @@ impl<E: Environment + ?Sized> Lexer<'_, E> {
         let payload = out.len();
         let start = cursor.at;
         let mut word = Word { payload, name_len: None, is_quoted: false };
-        // Still reading what may become the NAME of `NAME=`: unquoted name bytes and nothing else.
+        // Whether the text so far may be the NAME of `NAME=`: unquoted name bytes and nothing else.
         let mut in_name = place == Place::Command;
         let mut continued = false;
         let mut braces_checked = false;
@@ -192,7 +194,8 @@ impl<E: Environment + ?Sized> Lexer<'_, E> {
             }
             previous = Some(byte);
         }
-        // `2\<newline>>file`: whether the digit is a descriptor number depends on when the continuation is removed.
+        // `2\<newline>>file`: the digit is a descriptor number only for shells that remove the
+        // continuation early.
         if cursor.follows_continuation() && matches!(cursor.peek(), Some(b'<' | b'>')) {
             return Err(cursor.reject(Reason::Continuation, 1));
         }
@@ -258,7 +261,7 @@ impl<E: Environment + ?Sized> Lexer<'_, E> {
         Ok(())
     }
 
-    /// Reads what a `$` begins.
+    /// Reads the expansion that a `$` begins.
     fn expansion(
         &self,
         cursor: &mut Cursor<'_>,
@@ -277,7 +280,8 @@ impl<E: Environment + ?Sized> Lexer<'_, E> {
             Some(b'0'..=b'9' | b'@' | b'*' | b'#' | b'?' | b'-' | b'$' | b'!') => {
                 return Err(cursor.reject(Reason::SpecialParameter, 2));
             }
-            // Alone, `$` is itself: before the end of the word or of the quotes, and before these.
+            // Alone, `$` stands for itself: before the end of the word or of the quotes, and before
+            // these.
             None
             | Some(b' ' | b'\t' | b'\n' | b'/' | b'.' | b',' | b':' | b'=' | b'%' | b'+' | b'|' | b';') => {
                 out.push(b'$')?;
@@ -366,8 +370,9 @@ fn bracket(cursor: &Cursor<'_>) -> Rejection {
     }
 }
 
-/// Whether the unquoted expansion of `value` is exactly one field, `value`: shells start with IFS at its default
-/// whatever the environment says, and a value without pattern characters is never matched against file names.
+/// Whether the unquoted expansion of `value` is exactly one field, `value`: shells start with IFS
+/// at its default whatever the environment says, and a value without pattern characters is never
+/// matched against file names.
 fn is_plain(value: &[u8]) -> bool {
     !value.is_empty()
         && value
@@ -381,8 +386,8 @@ fn is_assigned(records: &[u8], name: &[u8]) -> bool {
         .any(|text| text.to_bytes().strip_prefix(name).is_some_and(|rest| rest.first() == Some(&b'=')))
 }
 
-/// bash expands `{a,b}` and `{1..9}`. The braces of one word are literal when neither `,` nor `..` follows the first of
-/// them, and no quote or expansion hides one.
+/// bash expands `{a,b}` and `{1..9}`. The braces of one word are literal when neither `,` nor `..`
+/// follows the first of them, and no quote or expansion hides one.
 fn check_braces(cursor: &Cursor<'_>) -> Result<(), Rejection> {
     let rest = cursor.line.get(cursor.at..).unwrap_or_default();
     let len = rest.iter().position(|&byte| is_delimiter(byte)).unwrap_or(rest.len());

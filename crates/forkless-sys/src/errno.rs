@@ -1,15 +1,9 @@
-//! Error numbers, kept apart from every other integer.
+//! Error numbers, as a type of their own.
 
 use core::fmt;
 use linux_raw_sys::errno as e;
 
 /// An error number as the kernel returned it (`errno(3)`), never zero.
-///
-/// ```
-/// use forkless_sys::Errno;
-/// assert_eq!(Errno::ENOENT.raw(), 2);
-/// assert_eq!(forkless_sys::fd::close(-1), Err(Errno::EBADF));
-/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Errno(i32);
@@ -19,13 +13,8 @@ macro_rules! errnos {
         impl Errno {
             $(#[doc = concat!("`", stringify!($name), "`, see `errno(3)`.")] pub const $name: Errno = Errno(e::$name as i32);)*
 
-            /// The symbolic name, where this crate uses it; `None` for the rest.
-            ///
-            /// ```
-            /// use forkless_sys::Errno;
-            /// assert_eq!(Errno::from_raw(2).name(), Some("ENOENT"));
-            /// assert_eq!(Errno::from_raw(4000).name(), None);
-            /// ```
+            /// The symbolic name if this crate has it as a constant.
+            #[inline]
             pub const fn name(self) -> Option<&'static str> {
                 match self {
                     $(Errno::$name => Some(stringify!($name)),)*
@@ -79,33 +68,21 @@ errnos!(
 );
 
 impl Errno {
-    /// From a positive error number; anything else becomes `EINVAL` rather than a success.
-    ///
-    /// ```
-    /// use forkless_sys::Errno;
-    /// assert_eq!(Errno::from_raw(9), Errno::EBADF);
-    /// assert_eq!(Errno::from_raw(-9), Errno::EINVAL);
-    /// ```
+    /// From a positive error number. Any other number becomes `EINVAL`: an `Errno` is never a
+    /// success.
+    #[inline]
     pub const fn from_raw(raw: i32) -> Errno {
         if raw > 0 && raw < 4096 { Errno(raw) } else { Errno::EINVAL }
     }
 
     /// The positive error number.
-    ///
-    /// ```
-    /// assert_eq!(forkless_sys::Errno::EBADF.raw(), 9);
-    /// ```
+    #[inline]
     pub const fn raw(self) -> i32 {
         self.0
     }
 
-    /// Splits the kernel's answer: `-4095..=-1` is an error (`include/linux/err.h`, `IS_ERR_VALUE`).
-    ///
-    /// ```
-    /// use forkless_sys::Errno;
-    /// assert_eq!(Errno::check(-2), Err(Errno::ENOENT));
-    /// assert_eq!(Errno::check(-4096), Ok(usize::MAX - 4095)); // an address
-    /// ```
+    /// Splits the kernel's answer: `-4095..=-1` is an error (`include/linux/err.h`,
+    /// `IS_ERR_VALUE`).
     #[inline(always)]
     pub const fn check(ret: isize) -> crate::Result<usize> {
         if ret < 0 && ret >= -4095 { Err(Errno(-ret as i32)) } else { Ok(ret as usize) }

@@ -1,44 +1,25 @@
-//! Waiting for a word that another process changes.
+//! Waits for a word of memory that another process changes.
 #![expect(unsafe_code, reason = "each call states why the kernel writes no memory")]
 
+use crate::calls::{self, Num, Op};
 use core::sync::atomic::AtomicU32;
 
 use crate::Result;
 use linux_raw_sys::general as k;
 
-/// `futex(2)`, `FUTEX_WAIT`: until somebody wakes the word. `EAGAIN` where it has another value already, `EINTR` after a signal.
+/// `futex(2)`, `FUTEX_WAIT`: waits for [`wake`]. `EAGAIN`: the word is not `expected`. `EINTR`: a
+/// signal came.
 ///
-/// The word may be in memory that processes share; the waiters of all of them are one queue.
-///
-/// ```
-/// # use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
-/// # use forkless_sys::{Errno, futex};
-/// let word = AtomicU32::new(1);
-/// assert_eq!(futex::wait(&word, 0), Err(Errno::EAGAIN)); // it is 1
-/// std::thread::scope(|s| {
-///     s.spawn(|| {
-///         word.store(2, Relaxed);
-///         futex::wake(&word)
-///     });
-///     while word.load(Relaxed) == 1 {
-///         let _ = futex::wait(&word, 1);
-///     }
-/// });
-/// ```
+/// The word may be in memory that processes share: their waiters are in one queue.
 #[inline(always)]
 pub fn wait(word: &AtomicU32, expected: u32) -> Result<()> {
     // SAFETY: the kernel reads the word; no time limit is given.
-    unsafe { call!(__NR_futex, word.as_ptr(), k::FUTEX_WAIT, expected, core::ptr::null::<u8>()) }.map(drop)
+    unsafe { calls::futex(word.as_ptr(), Op(k::FUTEX_WAIT), Num(expected), core::ptr::null()) }.map(drop)
 }
 
-/// `futex(2)`, `FUTEX_WAKE`: everybody who waits for the word.
-///
-/// ```
-/// # use core::sync::atomic::AtomicU32;
-/// assert_eq!(forkless_sys::futex::wake(&AtomicU32::new(0)), Ok(0)); // nobody waited
-/// ```
+/// `futex(2)`, `FUTEX_WAKE`: wakes every waiter, and returns how many there were.
 #[inline(always)]
 pub fn wake(word: &AtomicU32) -> Result<usize> {
-    // SAFETY: the kernel takes the word's address for a name, and reads nothing.
-    unsafe { call!(__NR_futex, word.as_ptr(), k::FUTEX_WAKE, i32::MAX) }
+    // SAFETY: the kernel uses the address as a key, and reads nothing.
+    unsafe { calls::futex(word.as_ptr(), Op(k::FUTEX_WAKE), Num(i32::MAX as u32), core::ptr::null()) }
 }

@@ -1,215 +1,117 @@
-//! Users and groups. **These act on the calling thread alone**, unlike libc's, which signal every thread of the process:
-//! right for a child between clone and exec, wrong anywhere else.
+//! Users and groups. **These act on the calling thread alone**, unlike libc's, which signal every
+//! thread of the process: right for a child between clone and exec, wrong anywhere else.
 #![expect(unsafe_code, reason = "each call states why the kernel writes only to memory it is given")]
 
 use crate::Result;
+use crate::calls::{self, Id, Len, Op, Word};
 use linux_raw_sys::{general as k, prctl as p};
 
 /// Leaves an id as it is, for the `setres*` calls.
 pub const KEEP: u32 = u32::MAX;
 
-/// `setresuid(2)`, this thread only. Clears the *shared* dumpable flag when memory is shared (`commit_creds`).
-///
-/// ```
-/// # use forkless_sys::{Errno, ids};
-/// match ids::setresuid(ids::KEEP, ids::getuid(), ids::KEEP) {
-///     Ok(()) => assert_eq!(ids::geteuid(), ids::getuid()),
-///     Err(e) => assert_eq!(e, Errno::EINVAL), // an id that this user namespace does not map
-/// }
-/// ```
+/// `setresuid(2)`, this thread only. Clears the *shared* dumpable flag when memory is shared
+/// (`commit_creds`).
 #[inline(always)]
 pub fn setresuid(real: u32, effective: u32, saved: u32) -> Result<()> {
     // SAFETY: writes no memory.
-    unsafe { call!(__NR_setresuid, real, effective, saved) }.map(drop)
-}
-
-/// `setresgid(2)`, this thread only.
-///
-/// ```
-/// # use forkless_sys::{Errno, ids};
-/// match ids::setresgid(ids::KEEP, ids::getgid(), ids::KEEP) {
-///     Ok(()) => assert_eq!(ids::getegid(), ids::getgid()),
-///     Err(e) => assert_eq!(e, Errno::EINVAL), // an id that this user namespace does not map
-/// }
-/// ```
-#[inline(always)]
-pub fn setresgid(real: u32, effective: u32, saved: u32) -> Result<()> {
-    // SAFETY: writes no memory.
-    unsafe { call!(__NR_setresgid, real, effective, saved) }.map(drop)
+    unsafe { calls::setresuid(Id(real), Id(effective), Id(saved)) }.map(drop)
 }
 
 /// `setgroups(2)`, this thread only.
-///
-/// ```
-/// # use forkless_sys::{Errno, ids};
-/// match ids::setgroups(&[]) {
-///     Ok(()) => {
-///         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
-///         assert!(status.lines().any(|line| line.trim_end() == "Groups:"));
-///     }
-///     Err(e) => assert_eq!(e, Errno::EPERM), // without CAP_SETGID
-/// }
-/// ```
 #[inline(always)]
 pub fn setgroups(groups: &[u32]) -> Result<()> {
     // SAFETY: the kernel reads `len` ids.
-    unsafe { call!(__NR_setgroups, groups.len(), groups.as_ptr()) }.map(drop)
+    unsafe { calls::setgroups(Len(groups.len()), groups.as_ptr()) }.map(drop)
 }
 
 /// `setuid(2)`, this thread only: all three ids with CAP_SETUID, the effective one without.
-///
-/// ```
-/// # use forkless_sys::{Errno, ids};
-/// match ids::setuid(ids::getuid()) {
-///     Ok(()) => assert_eq!(ids::geteuid(), ids::getuid()),
-///     Err(e) => assert_eq!(e, Errno::EINVAL), // an id that this user namespace does not map
-/// }
-/// assert_eq!(ids::setuid(u32::MAX), Err(Errno::EINVAL)); // no user's
-/// ```
 #[inline(always)]
 pub fn setuid(uid: u32) -> Result<()> {
     // SAFETY: writes no memory.
-    unsafe { call!(__NR_setuid, uid) }.map(drop)
+    unsafe { calls::setuid(Id(uid)) }.map(drop)
 }
 
 /// `setgid(2)`, this thread only.
-///
-/// ```
-/// # use forkless_sys::{Errno, ids};
-/// match ids::setgid(ids::getgid()) {
-///     Ok(()) => assert_eq!(ids::getegid(), ids::getgid()),
-///     Err(e) => assert_eq!(e, Errno::EINVAL), // an id that this user namespace does not map
-/// }
-/// assert_eq!(ids::setgid(u32::MAX), Err(Errno::EINVAL)); // no group's
-/// ```
 #[inline(always)]
 pub fn setgid(gid: u32) -> Result<()> {
     // SAFETY: writes no memory.
-    unsafe { call!(__NR_setgid, gid) }.map(drop)
+    unsafe { calls::setgid(Id(gid)) }.map(drop)
 }
 
 macro_rules! getter {
-    ($($(#[$doc:meta])* $name:ident = $nr:ident;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
         $(#[$doc])*
         #[inline(always)]
         pub fn $name() -> u32 {
             // SAFETY: cannot fail, writes no memory.
-            unsafe { call!($nr) }.unwrap_or(0) as u32
+            unsafe { calls::$name() }.unwrap_or(0) as u32
         }
     )*};
 }
 getter! {
     /// `getuid(2)`.
-    ///
-    /// ```
-    /// # use forkless_sys::ids;
-    /// let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    /// assert!(status.contains(&format!("Uid:\t{}\t{}\t", ids::getuid(), ids::geteuid())));
-    /// ```
-    getuid = __NR_getuid;
+    getuid;
     /// `geteuid(2)`.
-    ///
-    /// ```
-    /// # use std::os::unix::fs::MetadataExt as _;
-    /// assert_eq!(forkless_sys::ids::geteuid(), std::fs::metadata("/proc/self").unwrap().uid());
-    /// ```
-    geteuid = __NR_geteuid;
+    geteuid;
     /// `getgid(2)`.
-    ///
-    /// ```
-    /// # use forkless_sys::ids;
-    /// let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    /// assert!(status.contains(&format!("Gid:\t{}\t{}\t", ids::getgid(), ids::getegid())));
-    /// ```
-    getgid = __NR_getgid;
+    getgid;
     /// `getegid(2)`.
-    ///
-    /// ```
-    /// # use std::os::unix::fs::MetadataExt as _;
-    /// assert_eq!(forkless_sys::ids::getegid(), std::fs::metadata("/proc/self").unwrap().gid());
-    /// ```
-    getegid = __NR_getegid;
+    getegid;
 }
 
 /// The real, the effective and the saved user of the calling thread: `getresuid(2)`.
-///
-/// ```
-/// # use forkless_sys::{Errno, ids};
-/// assert_eq!(ids::getresuid()?[..2], [ids::getuid(), ids::geteuid()]);
-/// # Ok::<(), Errno>(())
-/// ```
+#[inline]
 pub fn getresuid() -> Result<[u32; 3]> {
     let [mut real, mut effective, mut saved] = [0u32; 3];
     // SAFETY: the kernel writes three ids.
-    unsafe { call!(__NR_getresuid, &raw mut real, &raw mut effective, &raw mut saved) }?;
+    unsafe { calls::getresuid(&raw mut real, &raw mut effective, &raw mut saved) }?;
     Ok([real, effective, saved])
 }
 
 /// The real, the effective and the saved group of the calling thread: `getresgid(2)`.
-///
-/// ```
-/// # use forkless_sys::{Errno, ids};
-/// assert_eq!(ids::getresgid()?[..2], [ids::getgid(), ids::getegid()]);
-/// # Ok::<(), Errno>(())
-/// ```
+#[inline]
 pub fn getresgid() -> Result<[u32; 3]> {
     let [mut real, mut effective, mut saved] = [0u32; 3];
     // SAFETY: the kernel writes three ids.
-    unsafe { call!(__NR_getresgid, &raw mut real, &raw mut effective, &raw mut saved) }?;
+    unsafe { calls::getresgid(&raw mut real, &raw mut effective, &raw mut saved) }?;
     Ok([real, effective, saved])
 }
 
-/// Capabilities of the calling thread, bit n for capability n: `capget(2)`.
-///
-/// ```
-/// # use forkless_sys::{Errno, ids};
-/// let own = ids::capabilities()?;
-/// assert_eq!(own.effective & !own.permitted, 0);
-/// # Ok::<(), Errno>(())
-/// ```
+/// Capabilities of a thread: bit n for capability n.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// In force.
+    /// Those that the kernel checks.
     pub effective: u64,
-    /// May be put in force.
+    /// Those that the thread may make effective.
     pub permitted: u64,
-    /// May be given by an exec.
+    /// Those that an exec may pass on.
     pub inheritable: u64,
 }
 
 /// `capget(2)` of the calling thread.
-///
-/// ```
-/// # use forkless_sys::{Errno, ids};
-/// let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
-/// assert!(status.contains(&format!("CapEff:\t{:016x}\n", ids::capabilities()?.effective)));
-/// # Ok::<(), Errno>(())
-/// ```
+#[inline]
 pub fn capabilities() -> Result<Capabilities> {
-    // Version 3 and the calling thread; then effective, permitted and inheritable, the low halves first.
+    // Version 3 and the calling thread; then effective, permitted and inheritable, the low halves
+    // first.
     let header = [k::_LINUX_CAPABILITY_VERSION_3, 0];
     let mut sets = [0u32; 6];
-    // SAFETY: the kernel reads the header, whose version it knows, and writes two structures of three words.
-    unsafe { call!(__NR_capget, header.as_ptr(), sets.as_mut_ptr()) }?;
+    // SAFETY: the kernel reads the header, whose version it knows, and writes two structures of
+    // three words.
+    unsafe { calls::capget(&raw const header, &raw mut sets) }?;
     let both = |low: usize| u64::from(sets[low]) | u64::from(sets[low + 3]) << 32;
     Ok(Capabilities { effective: both(0), permitted: both(1), inheritable: both(2) })
 }
 
-/// The capabilities that decide what a shell itself may do before it has a program executed, bit n for capability n: search and open
-/// (`CAP_DAC_OVERRIDE`, `CAP_DAC_READ_SEARCH`, `CAP_FOWNER`, `CAP_MAC_OVERRIDE`), what becomes of a file's mode (`CAP_FSETID`), and what is kept for root
-/// (`CAP_SYS_ADMIN`, `CAP_SYS_RESOURCE`). With the others a program has what its exec gives, whoever executes it.
+/// The capabilities that change what a shell does before it executes a program. They decide about
+/// searching and opening (`CAP_DAC_OVERRIDE`, `CAP_DAC_READ_SEARCH`, `CAP_FOWNER`,
+/// `CAP_MAC_OVERRIDE`), about a file's mode (`CAP_FSETID`), and about limits reserved for root
+/// (`CAP_SYS_ADMIN`, `CAP_SYS_RESOURCE`). All others matter only to the program, which gets them
+/// from its exec.
 pub const OF_A_SHELL: u64 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 21 | 1 << 24 | 1 << 32;
 
-/// Which of [`OF_A_SHELL`] an exec may give (`PR_CAPBSET_READ`): a system call for each.
-///
-/// ```
-/// # use forkless_sys::{Errno, ids};
-/// let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
-/// let all = status.lines().find_map(|line| line.strip_prefix("CapBnd:\t")).unwrap();
-/// let all = u64::from_str_radix(all, 16).unwrap();
-/// assert_eq!(ids::bounding_capabilities()?, all & ids::OF_A_SHELL);
-/// # Ok::<(), Errno>(())
-/// ```
+/// Which of [`OF_A_SHELL`] are in the bounding set (`PR_CAPBSET_READ`), so that an exec may give
+/// them. One system call for each.
+#[inline]
 pub fn bounding_capabilities() -> Result<u64> {
     let mut set = 0;
     for capability in (0..u64::BITS).filter(|capability| OF_A_SHELL >> capability & 1 == 1) {
@@ -218,43 +120,29 @@ pub fn bounding_capabilities() -> Result<u64> {
     Ok(set)
 }
 
-/// The user and the group that files are accessed as, by the calls that set them and, with no id, change nothing.
-///
-/// ```
-/// # use forkless_sys::{Errno, ids};
-/// assert_eq!(ids::file_ids()?, [ids::geteuid(), ids::getegid()]);
-/// # Ok::<(), Errno>(())
-/// ```
+/// The user and the group for file access (`setfsuid(2)`). The calls that set them return the old
+/// id; with an invalid id they change nothing.
+#[inline]
 pub fn file_ids() -> Result<[u32; 2]> {
     // SAFETY: writes no memory.
-    let user = unsafe { call!(__NR_setfsuid, KEEP) }?;
+    let user = unsafe { calls::setfsuid(Id(KEEP)) }?;
     // SAFETY: as above.
-    let group = unsafe { call!(__NR_setfsgid, KEEP) }?;
+    let group = unsafe { calls::setfsgid(Id(KEEP)) }?;
     Ok([user as u32, group as u32])
 }
 
-/// Whether a shell would act with the calling thread's own credentials, and hand them on.
+/// Whether a shell would act with the calling thread's credentials, and pass them on.
 ///
-/// It would not where the ids differ: a shell gives up effective ids that are not the real ones (dash of 0.5.11 on,
-/// busybox, bash), and an exec sets the ids of file access to the effective ones. Nor where capabilities differ from
-/// those that an exec gives (`capabilities(7)`): to root all that the bounding set has and all that is inheritable, whether it has them now
-/// or not (of these [`OF_A_SHELL`] counts); to others the ambient ones. A set-user-ID program of a real root has equal ids from the start.
+/// False where the ids differ: a shell drops effective ids that are not the real ones (dash since
+/// 0.5.11, busybox, bash), and an exec sets the ids for file access to the effective ones. False
+/// also where the capabilities differ from those that an exec gives (`capabilities(7)`). An exec
+/// gives root the bounding set and the inheritable set, whatever root has now; only [`OF_A_SHELL`]
+/// of these counts here. An exec gives other users the ambient set. A set-user-ID program started
+/// by a real root has equal ids from the start.
 ///
-/// `bounding` gives what [`bounding_capabilities`] does; it is asked for root alone. Five system calls besides, for root six.
-///
-/// ```
-/// # use forkless_sys::{Errno, ids};
-/// let are_a_shells = || ids::are_a_shells(ids::bounding_capabilities);
-/// let before = are_a_shells();
-/// if ids::getresuid()? == [0; 3] && before {
-///     ids::setresuid(ids::KEEP, 65534, ids::KEEP)?;
-///     assert!(!are_a_shells());
-///     ids::setresuid(ids::KEEP, 0, ids::KEEP)?;
-///     assert!(are_a_shells());
-///     assert!(!ids::are_a_shells(|| Ok(0))); // an exec would take its capabilities
-/// }
-/// # Ok::<(), Errno>(())
-/// ```
+/// `bounding` returns [`bounding_capabilities`] or a copy of it; it is called for root alone. Takes
+/// five other system calls, six for root.
+#[inline]
 pub fn are_a_shells(bounding: impl FnOnce() -> Result<u64>) -> bool {
     let same = |ids: Result<[u32; 3]>| match ids {
         Ok([real, effective, saved]) if real == effective && real == saved => Some(real),
@@ -272,7 +160,7 @@ pub fn are_a_shells(bounding: impl FnOnce() -> Result<u64>) -> bool {
     (0..u64::BITS).all(|capability| own.permitted >> capability & 1 == 0 || is_ambient(capability))
 }
 
-/// Whether user 0 gets its capabilities from an exec.
+/// Whether an exec gives user 0 its capabilities.
 fn root_is_root() -> bool {
     const SECBIT_NOROOT: usize = 1 << 0;
     prctl(p::PR_GET_SECUREBITS, 0, 0).is_ok_and(|bits| bits & SECBIT_NOROOT == 0)
@@ -284,6 +172,6 @@ fn is_ambient(capability: u32) -> bool {
 
 /// `prctl(2)` with an option for which the kernel writes no memory.
 fn prctl(option: u32, a: usize, b: usize) -> Result<usize> {
-    // SAFETY: writes no memory, by the caller.
-    unsafe { call!(__NR_prctl, option, a, b, 0usize, 0usize) }
+    // SAFETY: the option writes no memory, by this function's contract.
+    unsafe { calls::prctl(Op(option), Word(a), Word(b), Word(0), Word(0)) }
 }

@@ -1,31 +1,29 @@
-//! Raw Linux system calls, typed by what each register carries.
+//! Raw Linux system calls, each with the kernel's prototype (`calls`).
 //!
-//! This crate exists because a child that shares its parent's memory may not touch libc: libc's wrappers write
-//! `errno` through the parent's thread pointer, take locks, and some (`setuid`) signal every thread. Everything here is
-//! one `syscall` instruction, `no_std`, without allocation, and touches no thread-local storage.
+//! This crate exists because a child that shares its parent's memory may not touch libc: libc's
+//! wrappers write `errno` through the parent's thread pointer, take locks, and some (`setuid`)
+//! signal every thread. Everything here is one `syscall` instruction, `no_std`, without allocation,
+//! and touches no thread-local storage.
 //!
-//! It does not interpret: no retry on `EINTR`, no fallback, no caching. A refusal is the caller's to handle.
+//! Every function is inlined into its caller, so that a child in shared memory stays inside its own
+//! object (forkless-child, tests/object.rs).
 //!
-//! Functions are safe when the kernel cannot be made to write to memory the caller does not own, and `unsafe`
-//! otherwise. All of them are async-signal-safe and thread-safe as far as the kernel's own semantics go; where a call acts on
-//! the calling thread only although POSIX says "process" (the set*id family), its documentation says so.
+//! It does not interpret: no retry on `EINTR`, no fallback, no caching. The caller handles a
+//! refusal.
 //!
-//! ```
-//! use forkless_sys::{fd, process};
-//! assert_eq!(process::getpid(), std::process::id() as i32);
-//! let (r, w) = fd::pipe2(fd::O_CLOEXEC).unwrap();
-//! assert_eq!(fd::write(w, b"x"), Ok(1));
-//! fd::close(w).unwrap();
-//! fd::close(r).unwrap();
-//! ```
+//! A function is `unsafe` if the kernel could be made to write to memory that the caller does not
+//! own. All functions are async-signal-safe, and thread-safe as far as the kernel's call is. Where
+//! a call acts on the calling thread although POSIX says "process" (the set*id family), its
+//! documentation says so.
 #![no_std]
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("forkless-sys is for Linux; portable measurements live in forkless-bench");
 
-#[macro_use]
-mod macros;
+mod abi;
 mod arch;
+#[doc(hidden)]
+pub mod calls;
 pub mod clone;
 pub mod dispatch;
 mod errno;
@@ -34,6 +32,7 @@ pub mod futex;
 pub mod ids;
 pub mod maps;
 pub mod mm;
+pub mod namespace;
 pub mod poll;
 pub mod process;
 mod reg;
@@ -46,5 +45,5 @@ pub use arch::raw;
 pub use errno::Errno;
 pub use reg::{CPtr, Reg};
 
-/// What a system call returns: its value, or the error the kernel named.
+/// The value of a system call, or the kernel's error.
 pub type Result<T> = core::result::Result<T, Errno>;

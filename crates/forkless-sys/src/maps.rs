@@ -1,25 +1,12 @@
-//! The calling process's mappings, one question at a time: the `PROCMAP_QUERY` ioctl of `/proc/PID/maps` (Linux 6.11).
+//! The calling process's mappings, one question at a time: the `PROCMAP_QUERY` ioctl of
+//! `/proc/PID/maps` (Linux 6.11).
 #![expect(unsafe_code, reason = "the kernel fills in one structure that lives in the function")]
 
 use crate::Result;
+use crate::calls::{self, Fd, Op};
 use linux_raw_sys::general::procmap_query;
 
-/// What a mapping allows and is.
-///
-/// ```
-/// # use forkless_sys::{CPtr, Errno, fd, maps};
-/// # fn code() {}
-/// let address = code as fn() as usize;
-/// let file = fd::openat(fd::AT_FDCWD, c"/proc/self/maps".into(), fd::O_CLOEXEC, 0)?;
-/// match maps::query(file, address, maps::EXECUTABLE) {
-///     Ok(maps::Mapping { start, end, flags, inode, .. }) => {
-///         assert!((start..end).contains(&address) && flags & maps::WRITABLE == 0 && inode != 0);
-///     }
-///     Err(e) => assert_eq!(e, Errno::ENOTTY), // before Linux 6.11
-/// }
-/// # fd::close(file)?;
-/// # Ok::<(), Errno>(())
-/// ```
+/// One mapping: its range, its permissions, and its file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mapping {
     /// First address.
@@ -30,7 +17,7 @@ pub struct Mapping {
     pub flags: u64,
     /// Inode of the backing file; 0 for anonymous memory.
     pub inode: u64,
-    /// Bytes a page: more than the base page size for memory from a pool of huge pages.
+    /// Bytes per page: above the base page size for memory from a pool of huge pages.
     pub page_size: u64,
 }
 
@@ -42,23 +29,14 @@ pub const WRITABLE: u64 = 2;
 pub const EXECUTABLE: u64 = 4;
 /// `MAP_SHARED`.
 pub const SHARED: u64 = 8;
-/// As a filter: the mapping covering the address, or the next that matches.
+/// As a filter: the mapping that covers the address, or else the next one that matches.
 pub const COVERING_OR_NEXT: u64 = 0x10;
 
 const _: () = assert!(size_of::<procmap_query>() == 104, "PROCMAP_QUERY, include/uapi/linux/fs.h");
 
-/// The mapping at `addr` that has all the properties in `filter`. `ENOENT`: none; `ENOTTY`: the kernel is older than 6.11.
-///
-/// ```
-/// use forkless_sys::{CPtr, fd, maps};
-/// let file = fd::openat(-100, CPtr::from(c"/proc/self/maps"), fd::O_CLOEXEC, 0).unwrap();
-/// let here = 0u8;
-/// match maps::query(file, &raw const here as usize, maps::WRITABLE) {
-///     Ok(stack) => assert!(stack.inode == 0 && stack.end > stack.start),
-///     Err(e) => assert_eq!(e, forkless_sys::Errno::ENOTTY),
-/// }
-/// fd::close(file).unwrap();
-/// ```
+/// The mapping at `addr` that has all the properties in `filter`. `ENOENT`: none; `ENOTTY`: the
+/// kernel is older than 6.11.
+#[inline]
 pub fn query(maps_fd: i32, addr: usize, filter: u64) -> Result<Mapping> {
     const REQUEST: u32 = (3 << 30) | ((size_of::<procmap_query>() as u32) << 16) | (0x66 << 8) | 17;
     let mut q = procmap_query {
@@ -78,8 +56,9 @@ pub fn query(maps_fd: i32, addr: usize, filter: u64) -> Result<Mapping> {
         vma_name_addr: 0,
         build_id_addr: 0,
     };
-    // SAFETY: the kernel writes at most `size` bytes; no name and no build id is asked for.
-    unsafe { call!(__NR_ioctl, maps_fd, REQUEST, &raw mut q) }?;
+    // SAFETY: the kernel writes at most `size` bytes; it writes a name and a build id only where a
+    // buffer is given.
+    unsafe { calls::ioctl(Fd(maps_fd), Op(REQUEST), (&raw mut q).cast()) }?;
     Ok(Mapping {
         start: q.vma_start as usize,
         end: q.vma_end as usize,

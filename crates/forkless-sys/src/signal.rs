@@ -1,251 +1,73 @@
-//! Signal masks and dispositions, the whole set: libc hides its own two (32 and 33) from every mask it is given, and a child
-//! that shares memory must not run their handlers either.
+//! Signal masks and dispositions of all 64 signals. libc removes its own two (32 and 33) from every
+//! mask; a child that shares memory must not run their handlers either.
 #![expect(unsafe_code, reason = "each call states why the kernel writes only to memory it is given")]
 
 use crate::Result;
+pub use crate::abi::{AltStack, Disposition, KernelAction, MAX_SIGNAL, SigSet};
+use crate::calls::{self, Len, Op, Pid, Signal};
 use core::ptr::{null, null_mut};
 use linux_raw_sys::general as k;
 
-/// The number of signals, the highest being this one (`_NSIG`).
-pub const MAX_SIGNAL: i32 = 64;
-
-/// A set of signals as the kernel has it: bit `n - 1` for signal `n`.
-///
-/// ```
-/// use forkless_sys::signal::SigSet;
-/// let s = SigSet::EMPTY.with(15);
-/// assert!(s.has(15) && !s.has(2));
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[repr(transparent)]
-pub struct SigSet(pub u64);
-
-impl SigSet {
-    /// No signal.
-    pub const EMPTY: SigSet = SigSet(0);
-    /// Every signal, libc's own included.
-    pub const ALL: SigSet = SigSet(u64::MAX);
-
-    /// The set and `signal`; out-of-range numbers change nothing.
-    ///
-    /// ```
-    /// # use forkless_sys::signal::SigSet;
-    /// assert_eq!(SigSet::EMPTY.with(1).with(64), SigSet(1 | 1 << 63));
-    /// assert_eq!(SigSet::EMPTY.with(65), SigSet::EMPTY);
-    /// ```
-    #[must_use]
-    pub const fn with(self, signal: i32) -> SigSet {
-        if signal < 1 || signal > MAX_SIGNAL { self } else { SigSet(self.0 | 1 << (signal - 1)) }
-    }
-
-    /// The set without `signal`.
-    ///
-    /// ```
-    /// # use forkless_sys::signal::SigSet;
-    /// assert_eq!(SigSet::ALL.without(9).0, !(1 << 8));
-    /// ```
-    #[must_use]
-    pub const fn without(self, signal: i32) -> SigSet {
-        SigSet(self.0 & !SigSet::EMPTY.with(signal).0)
-    }
-
-    /// Whether `signal` is in the set.
-    ///
-    /// ```
-    /// # use forkless_sys::signal::SigSet;
-    /// assert!(SigSet::EMPTY.with(64).has(64));
-    /// assert!(!SigSet::ALL.has(0) && !SigSet::ALL.has(65));
-    /// ```
-    pub const fn has(self, signal: i32) -> bool {
-        self.0 & SigSet::EMPTY.with(signal).0 != 0
-    }
-
-    /// The signals in both.
-    ///
-    /// ```
-    /// # use forkless_sys::signal::SigSet;
-    /// let blocked = SigSet::EMPTY.with(2).with(15);
-    /// assert_eq!(blocked.and(SigSet::EMPTY.with(15).with(17)), SigSet::EMPTY.with(15));
-    /// ```
-    #[must_use]
-    pub const fn and(self, other: SigSet) -> SigSet {
-        SigSet(self.0 & other.0)
-    }
-}
+/// What a child's end sends to its parent (`asm-generic/signal.h`).
+pub const SIGCHLD: i32 = 17;
 
 /// `rt_sigprocmask(SIG_SETMASK)` of the calling thread; returns the mask it replaced.
-///
-/// ```
-/// # use forkless_sys::{Errno, signal::{self, SigSet}};
-/// let old = signal::set_mask(SigSet::ALL)?;
-/// assert_eq!(signal::set_mask(old)?, SigSet::ALL.without(9).without(19)); // SIGKILL and SIGSTOP stay
-/// # Ok::<(), Errno>(())
-/// ```
 #[inline(always)]
 pub fn set_mask(mask: SigSet) -> Result<SigSet> {
     let mut old = SigSet::EMPTY;
     // SAFETY: the kernel reads eight bytes and writes eight.
-    unsafe { call!(__NR_rt_sigprocmask, k::SIG_SETMASK, &raw const mask, &raw mut old, 8usize) }?;
+    unsafe { calls::rt_sigprocmask(Op(k::SIG_SETMASK), &raw const mask, &raw mut old, Len(8)) }?;
     Ok(old)
 }
 
 /// The calling thread's mask.
-///
-/// ```
-/// # use forkless_sys::{Errno, signal};
-/// let old = signal::set_mask(signal::mask()?.with(15))?;
-/// assert!(signal::mask()?.has(15));
-/// signal::set_mask(old)?;
-/// # Ok::<(), Errno>(())
-/// ```
+#[inline]
 pub fn mask() -> Result<SigSet> {
     let mut old = SigSet::EMPTY;
     // SAFETY: the kernel writes eight bytes.
-    unsafe { call!(__NR_rt_sigprocmask, k::SIG_SETMASK, null::<SigSet>(), &raw mut old, 8usize) }?;
+    unsafe { calls::rt_sigprocmask(Op(k::SIG_SETMASK), null(), &raw mut old, Len(8)) }?;
     Ok(old)
 }
 
-/// `rt_sigpending(2)`: blocked signals that wait.
-///
-/// ```
-/// # use forkless_sys::{Errno, process, signal};
-/// let usr1 = signal::SigSet::EMPTY.with(10);
-/// let old = signal::set_mask(usr1)?;
-/// process::kill(process::getpid(), 10)?;
-/// assert_eq!(signal::pending(), Ok(usr1));
-/// # signal::take_pending(usr1)?;
-/// # signal::set_mask(old)?;
-/// # Ok::<(), Errno>(())
-/// ```
+/// `rt_sigpending(2)`: the blocked signals that are pending.
+#[inline]
 pub fn pending() -> Result<SigSet> {
     let mut set = SigSet::EMPTY;
     // SAFETY: the kernel writes eight bytes.
-    unsafe { call!(__NR_rt_sigpending, &raw mut set, 8usize) }?;
+    unsafe { calls::rt_sigpending(&raw mut set, Len(8)) }?;
     Ok(set)
 }
 
-/// What the kernel does with a signal.
-///
-/// ```
-/// # use forkless_sys::{Errno, signal::{self, Disposition}};
-/// signal::reset(10, true)?;
-/// assert_eq!(signal::disposition(10), Ok(Disposition::Ignore));
-/// signal::reset(10, false)?;
-/// assert_eq!(signal::disposition(10), Ok(Disposition::Default));
-/// # Ok::<(), Errno>(())
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Disposition {
-    /// The signal's default action.
-    Default,
-    /// Nothing. Survives exec.
-    Ignore,
-    /// A function runs; its address.
-    Handler(usize),
-}
-
-/// `struct sigaction` as the kernel has it, which is not libc's.
-///
-/// ```
-/// # use forkless_sys::signal::{Disposition, KernelAction};
-/// let ignore = KernelAction { handler: 1, ..KernelAction::DEFAULT };
-/// assert_eq!(ignore.disposition(), Disposition::Ignore);
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct KernelAction {
-    /// 0: the default action, 1: ignored, else the address of a function.
-    pub handler: usize,
-    /// `SA_*`.
-    pub flags: usize,
-    /// The code a handler returns to, with `SA_RESTORER`. Part of the structure on arm64, too, which has no use for it.
-    pub restorer: usize,
-    /// Signals blocked while the handler runs.
-    pub mask: u64,
-}
-
-impl KernelAction {
-    /// The default action.
-    pub const DEFAULT: KernelAction = KernelAction { handler: 0, flags: 0, restorer: 0, mask: 0 };
-
-    /// What the handler's number means.
-    ///
-    /// ```
-    /// # use forkless_sys::signal::{Disposition, KernelAction};
-    /// assert_eq!(KernelAction::DEFAULT.disposition(), Disposition::Default);
-    /// let handled = KernelAction { handler: 0x1000, ..KernelAction::DEFAULT };
-    /// assert_eq!(handled.disposition(), Disposition::Handler(0x1000));
-    /// ```
-    #[inline(always)]
-    pub fn disposition(&self) -> Disposition {
-        match self.handler {
-            0 => Disposition::Default,
-            1 => Disposition::Ignore,
-            h => Disposition::Handler(h),
-        }
-    }
-}
-
-const _: () = {
-    use core::mem::offset_of;
-    assert!(size_of::<KernelAction>() == size_of::<k::kernel_sigaction>());
-    assert!(offset_of!(KernelAction, mask) == offset_of!(k::kernel_sigaction, sa_mask));
-};
-
-/// `rt_sigaction(2)`: the whole action now in force.
-///
-/// ```
-/// # use forkless_sys::{Errno, signal};
-/// signal::reset(10, true)?;
-/// assert_eq!(signal::action(10)?.handler, 1);
-/// # signal::reset(10, false)?;
-/// # Ok::<(), Errno>(())
-/// ```
+/// `rt_sigaction(2)`: the current action.
 #[inline(always)]
 pub fn action(signal: i32) -> Result<KernelAction> {
     let mut old = KernelAction::DEFAULT;
     // SAFETY: the kernel writes one action.
-    unsafe { call!(__NR_rt_sigaction, signal, null::<KernelAction>(), &raw mut old, 8usize) }?;
+    unsafe { calls::rt_sigaction(Signal(signal), null(), &raw mut old, Len(8)) }?;
     Ok(old)
 }
 
 /// `rt_sigaction(2)`: replaces the action and returns the one before.
 ///
 /// # Safety
-/// A handler must be a function that may run at any point of the program, and the restorer one that calls `rt_sigreturn`.
-///
-/// ```
-/// # use forkless_sys::{Errno, signal::{self, KernelAction}};
-/// let ignore = KernelAction { handler: 1, ..KernelAction::DEFAULT };
-/// // SAFETY: no handler.
-/// let before = unsafe { signal::set_action(10, &ignore) }?;
-/// // SAFETY: as it was.
-/// let between = unsafe { signal::set_action(10, &before) }?;
-/// assert_eq!((between.handler, signal::action(10)), (1, Ok(before)));
-/// # Ok::<(), Errno>(())
-/// ```
+/// The handler must be sound at any point of the program. The restorer must call `rt_sigreturn`.
 #[inline(always)]
 pub unsafe fn set_action(signal: i32, new: &KernelAction) -> Result<KernelAction> {
     let mut old = KernelAction::DEFAULT;
-    // SAFETY: the kernel reads one action and writes one; the caller answers for the handler.
-    unsafe { call!(__NR_rt_sigaction, signal, &raw const *new, &raw mut old, 8usize) }?;
+    // SAFETY: the kernel reads one action and writes one; the handler is sound by the caller's
+    // contract.
+    unsafe { calls::rt_sigaction(Signal(signal), &raw const *new, &raw mut old, Len(8)) }?;
     Ok(old)
 }
 
-/// `rt_sigaction(2)`: the disposition now in force. Fails with `EINVAL` for numbers that are no signal.
-///
-/// ```
-/// # use forkless_sys::{Errno, signal::{self, Disposition}};
-/// assert_eq!(signal::disposition(9), Ok(Disposition::Default)); // SIGKILL cannot have another
-/// assert_eq!(signal::disposition(65), Err(Errno::EINVAL));
-/// ```
+/// `rt_sigaction(2)`: the current disposition. `EINVAL`: the number is no signal.
 #[inline(always)]
 pub fn disposition(signal: i32) -> Result<Disposition> {
     Ok(action(signal)?.disposition())
 }
 
-/// Signals that end a process by default and that another one sends, or the terminal, often to a whole group: all but
-/// SIGKILL and those of an instruction, from 1 to 31.
+/// Signals that another process or the terminal sends, often to a whole group, and that end a
+/// process by default: those from 1 to 31 without SIGKILL and without the faults of an instruction.
 pub const SENT: SigSet = {
     const HUP_INT_QUIT: u64 = 0b111;
     const USR1_USR2: u64 = 1 << 9 | 1 << 11;
@@ -255,125 +77,54 @@ pub const SENT: SigSet = {
     SigSet(HUP_INT_QUIT | USR1_USR2 | PIPE_ALRM_TERM_STKFLT | XCPU_XFSZ_VTALRM_PROF | IO_PWR)
 };
 
-/// Whether the program has a handler for one of these. One `rt_sigaction(2)` for each.
-///
-/// ```
-/// # use forkless_sys::signal::{self, SigSet};
-/// assert!(!signal::any_handled(SigSet::EMPTY.with(10).with(12)));
-/// assert!(signal::SENT.has(15) && signal::SENT.has(29) && !signal::SENT.has(11) && !signal::SENT.has(9));
-/// ```
+/// Whether the program has a handler for a signal of the set. One `rt_sigaction(2)` for each
+/// signal.
+#[inline]
 pub fn any_handled(of: SigSet) -> bool {
     (1..=MAX_SIGNAL)
         .any(|signal| of.has(signal) && matches!(disposition(signal), Ok(Disposition::Handler(_))))
 }
 
-/// `rt_sigaction(2)` to the default action, or to ignore. `SIGKILL` and `SIGSTOP` are refused with `EINVAL`.
-///
-/// ```
-/// # use forkless_sys::{Errno, signal::{self, Disposition}};
-/// signal::reset(10, true)?;
-/// assert_eq!(signal::disposition(10), Ok(Disposition::Ignore));
-/// assert_eq!(signal::reset(9, true), Err(Errno::EINVAL));
-/// # signal::reset(10, false)?;
-/// # Ok::<(), Errno>(())
-/// ```
+/// `rt_sigaction(2)`: sets the default action, or ignores the signal. `EINVAL` for `SIGKILL` and
+/// `SIGSTOP`.
 #[inline(always)]
 pub fn reset(signal: i32, ignore: bool) -> Result<()> {
     let new = KernelAction { handler: usize::from(ignore), ..KernelAction::DEFAULT };
     // SAFETY: the kernel reads one action without a handler.
-    unsafe { call!(__NR_rt_sigaction, signal, &raw const new, null_mut::<KernelAction>(), 8usize) }.map(drop)
-}
-
-/// `stack_t`: where handlers installed with `SA_ONSTACK` run.
-///
-/// ```
-/// # use forkless_sys::{Errno, signal::{self, AltStack}};
-/// // SAFETY: no memory, so none that others use.
-/// let old = unsafe { signal::set_altstack(&AltStack::NONE) }?;
-/// assert_eq!(old.flags & AltStack::ONSTACK, 0); // else it would have been EPERM
-/// // SAFETY: as it was.
-/// assert_eq!(unsafe { signal::set_altstack(&old) }, Ok(AltStack::NONE));
-/// # Ok::<(), Errno>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct AltStack {
-    /// Lowest address.
-    pub start: usize,
-    /// `SS_DISABLE`, `SS_ONSTACK`, `SS_AUTODISARM`.
-    pub flags: i32,
-    /// Bytes.
-    pub size: usize,
-}
-
-impl AltStack {
-    /// No alternate stack (`SS_DISABLE`).
-    pub const NONE: AltStack = AltStack { start: 0, flags: 2, size: 0 };
-    /// Bit of `flags`: the thread runs on it now.
-    pub const ONSTACK: i32 = 1;
+    unsafe { calls::rt_sigaction(Signal(signal), &raw const new, null_mut(), Len(8)) }.map(drop)
 }
 
 /// The calling thread's alternate stack, and whether it runs on it.
-///
-/// ```
-/// # use forkless_sys::{Errno, signal::{self, AltStack}};
-/// assert_eq!(signal::altstack()?.flags & AltStack::ONSTACK, 0); // no handler calls this
-/// # Ok::<(), Errno>(())
-/// ```
+#[inline]
 pub fn altstack() -> Result<AltStack> {
     let mut now = AltStack::NONE;
     // SAFETY: the kernel writes one stack_t.
-    unsafe { call!(__NR_sigaltstack, null::<AltStack>(), &raw mut now) }?;
+    unsafe { calls::sigaltstack(null(), &raw mut now) }?;
     Ok(now)
 }
 
-/// `sigaltstack(2)` of the calling thread: replaces it and returns the one before. `EPERM` while the thread runs on it.
+/// `sigaltstack(2)` of the calling thread: replaces the stack and returns the old one. `EPERM`: the
+/// thread runs on it.
 ///
 /// # Safety
-/// The memory must be writable, used by nobody else, and stay so until replaced.
-///
-/// ```
-/// # use forkless_sys::{Errno, signal::{self, AltStack}};
-/// let mut memory = vec![0u8; 64 << 10];
-/// let new = AltStack { start: memory.as_mut_ptr() as usize, flags: 0, size: memory.len() };
-/// // SAFETY: `memory` is used for nothing else, and lives until the old one is back.
-/// let old = unsafe { signal::set_altstack(&new) }?;
-/// // SAFETY: as it was.
-/// assert_eq!(unsafe { signal::set_altstack(&old) }, Ok(new));
-/// # Ok::<(), Errno>(())
-/// ```
+/// The memory must be writable, and used for nothing else until the stack is replaced.
+#[inline]
 pub unsafe fn set_altstack(new: &AltStack) -> Result<AltStack> {
     let mut old = AltStack::NONE;
-    // SAFETY: the kernel reads one stack_t and writes one; the caller answers for the stack.
-    unsafe { call!(__NR_sigaltstack, &raw const *new, &raw mut old) }?;
+    // SAFETY: the kernel reads one stack_t and writes one; the stack is usable by the caller's
+    // contract.
+    unsafe { calls::sigaltstack(&raw const *new, &raw mut old) }?;
     Ok(old)
 }
 
-/// `rt_sigtimedwait(2)` with no time: takes one pending signal of the set off the queue. `EAGAIN` when there is none.
-///
-/// ```
-/// # use forkless_sys::{Errno, process, signal};
-/// let usr1 = signal::SigSet::EMPTY.with(10);
-/// let old = signal::set_mask(usr1)?;
-/// process::kill(process::getpid(), 10)?;
-/// assert_eq!(signal::take_pending(usr1), Ok(10));
-/// assert_eq!(signal::take_pending(usr1), Err(Errno::EAGAIN));
-/// signal::set_mask(old)?;
-/// # Ok::<(), Errno>(())
-/// ```
+/// `rt_sigtimedwait(2)` with a time-out of zero: takes one pending signal of the set. `EAGAIN`:
+/// none is pending.
+#[inline]
 pub fn take_pending(set: SigSet) -> Result<i32> {
     take_pending_from(set).map(|taken| taken.signal())
 }
 
-/// A signal that was taken off the queue, and where it came from.
-///
-/// ```
-/// # use forkless_sys::signal::Taken;
-/// // What alarm(2) sends: nobody's, so the kernel's.
-/// let mut info = [0; 32];
-/// (info[0], info[2]) = (14, Taken::KERNEL);
-/// assert_eq!((Taken(info).signal(), Taken(info).code()), (14, Taken::KERNEL));
-/// ```
+/// A pending signal that was taken, and its origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Taken(
@@ -383,77 +134,47 @@ pub struct Taken(
 
 impl Taken {
     /// Its number.
-    ///
-    /// ```
-    /// assert_eq!(forkless_sys::signal::Taken([15; 32]).signal(), 15);
-    /// ```
     #[must_use]
+    #[inline]
     pub const fn signal(&self) -> i32 {
         self.0[0]
     }
 
-    /// `si_code`: zero or below where a process sent it.
-    ///
-    /// ```
-    /// # use forkless_sys::signal::Taken;
-    /// assert_eq!(Taken([0; 32]).code(), Taken::USER);
-    /// ```
+    /// `si_code`: zero or negative if a process sent it.
     #[must_use]
+    #[inline]
     pub const fn code(&self) -> i32 {
         self.0[2]
     }
 
-    /// `si_pid`: who sent it, where the code says that a process did.
-    ///
-    /// ```
-    /// assert_eq!(forkless_sys::signal::Taken([7; 32]).sender(), 7);
-    /// ```
+    /// `si_pid`: the sender, if the code says that a process sent it.
     #[must_use]
+    #[inline]
     pub const fn sender(&self) -> i32 {
         self.0[4]
     }
 
-    /// Sends it to the calling process, with all that is said of it: `rt_sigqueueinfo(2)`, which allows that for oneself only.
-    ///
-    /// ```
-    /// # use forkless_sys::{Errno, process, signal};
-    /// let usr1 = signal::SigSet::EMPTY.with(10);
-    /// let old = signal::set_mask(usr1)?;
-    /// let mut info = [0; 32];
-    /// (info[0], info[4]) = (10, 4711); // from somebody who is long gone
-    /// signal::Taken(info).send_again(process::getpid())?;
-    /// assert_eq!(signal::take_pending_from(usr1)?.sender(), 4711);
-    /// # signal::set_mask(old)?;
-    /// # Ok::<(), Errno>(())
-    /// ```
+    /// Sends it to the calling process with the same information. `rt_sigqueueinfo(2)` allows any
+    /// sender only for the caller itself.
+    #[inline]
     pub fn send_again(&self, me: i32) -> Result<()> {
         // SAFETY: the kernel reads one siginfo_t.
-        unsafe { call!(__NR_rt_sigqueueinfo, me, self.signal(), self.0.as_ptr()) }.map(drop)
+        unsafe { calls::rt_sigqueueinfo(Pid(me), Signal(self.signal()), &raw const self.0) }.map(drop)
     }
 
-    /// `SI_USER`: kill, or the kernel on behalf of the process that made a call (a broken pipe).
+    /// `SI_USER`: `kill`, or the kernel for the process that made a call (a broken pipe).
     pub const USER: i32 = 0;
     /// `SI_KERNEL`: a timer, a limit, a terminal.
     pub const KERNEL: i32 = 0x80;
 }
 
-/// [`take_pending`], with where the signal came from.
-///
-/// ```
-/// # use forkless_sys::{Errno, process, signal};
-/// let usr1 = signal::SigSet::EMPTY.with(10);
-/// let old = signal::set_mask(usr1)?;
-/// process::kill(process::getpid(), 10)?;
-/// let taken = signal::take_pending_from(usr1)?;
-/// assert_eq!((taken.signal(), taken.code(), taken.sender()), (10, signal::Taken::USER, process::getpid()));
-/// # signal::set_mask(old)?;
-/// # Ok::<(), Errno>(())
-/// ```
+/// [`take_pending`], with the signal's origin.
+#[inline]
 pub fn take_pending_from(set: SigSet) -> Result<Taken> {
     let now = crate::time::Timespec { tv_sec: 0, tv_nsec: 0 };
-    // signal, error, code, padding, then for a sender its id.
+    // signal, error, code, padding, then the sender's pid.
     let mut info = [0i32; 32];
     // SAFETY: the kernel reads the set and the time, and writes one siginfo_t.
-    unsafe { call!(__NR_rt_sigtimedwait, &raw const set, &raw mut info, &raw const now, 8usize) }
+    unsafe { calls::rt_sigtimedwait(&raw const set, &raw mut info, &raw const now, Len(8)) }
         .map(|_| Taken(info))
 }

@@ -1,48 +1,32 @@
 //! POSIX timers of the calling process. Not inherited by clone, deleted at exec.
 #![expect(unsafe_code, reason = "each call states why the kernel writes only to memory it is given")]
 
-use crate::{Result, time::Timespec};
+use crate::Result;
+use crate::abi::Timespec;
+use crate::calls::{self, Flags, Int, Op, Word};
 use linux_raw_sys::general as k;
 
 /// A timer's kernel id.
-///
-/// ```
-/// # use forkless_sys::{Errno, timer};
-/// let (one, other) = (timer::create(14)?, timer::create(14)?);
-/// assert_ne!(one, other);
-/// # Ok::<(), Errno>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimerId(pub i32);
 
-/// `timer_create(2)` on the monotonic clock, sending `signal` to the process. `EAGAIN` when `RLIMIT_SIGPENDING` is used up.
-///
-/// ```
-/// # use forkless_sys::{Errno, time::Timespec, timer};
-/// let timer = timer::create(14)?;
-/// timer::set(timer, Timespec { tv_sec: 0, tv_nsec: 0 })?; // not armed
-/// assert_eq!(timer::create(65), Err(Errno::EINVAL)); // no signal's
-/// # Ok::<(), Errno>(())
-/// ```
+/// `timer_create(2)` on the monotonic clock, sending `signal` to the process. `EAGAIN`:
+/// `RLIMIT_SIGPENDING` is used up.
+#[inline]
 pub fn create(signal: i32) -> Result<TimerId> {
     create_as(signal, 0)
 }
 
-/// The same with the largest number there is, after which the kernel starts anew: the next timer, also one that is made after an exec, gets 0, as
-/// in a process that has made none. Needs Linux 6.15; before that it is [`create`]. Only where no other thread makes timers.
-///
-/// ```
-/// # use forkless_sys::{Errno, timer};
-/// let last = timer::create_last(14)?;
-/// let next = timer::create(14)?;
-/// assert!((last.0 == i32::MAX && next.0 == 0) || next.0 == last.0 + 1);
-/// # Ok::<(), Errno>(())
-/// ```
+/// [`create`] with the largest id, after which the kernel counts from 0 again. So the next timer,
+/// also one made after an exec, gets id 0, as in a process without timers. Before Linux 6.15 it is
+/// [`create`]. No other thread may create timers meanwhile.
+#[inline]
 pub fn create_last(signal: i32) -> Result<TimerId> {
-    /// Of linux/prctl.h; a timer is then made with the number that is asked for.
+    /// linux/prctl.h: while it is on, a timer gets the id that its creator asks for.
     const PR_TIMER_CREATE_RESTORE_IDS: u32 = 77;
-    // SAFETY: changes how timers are numbered.
-    let restore = |on: u32| unsafe { call!(__NR_prctl, PR_TIMER_CREATE_RESTORE_IDS, on, 0u32, 0u32, 0u32) };
+    // SAFETY: the call writes no memory.
+    let restore =
+        |on| unsafe { calls::prctl(Op(PR_TIMER_CREATE_RESTORE_IDS), Word(on), Word(0), Word(0), Word(0)) };
     if restore(1).is_err() {
         return create(signal);
     }
@@ -52,7 +36,8 @@ pub fn create_last(signal: i32) -> Result<TimerId> {
 }
 
 fn create_as(signal: i32, mut id: i32) -> Result<TimerId> {
-    /// `struct sigevent` (`asm-generic/siginfo.h`): value, signal, kind of notification, padding to 64 bytes.
+    /// `struct sigevent` (`asm-generic/siginfo.h`): value, signal, kind of notification, padding to
+    /// 64 bytes.
     #[repr(C)]
     struct SigEvent {
         value: usize,
@@ -63,45 +48,25 @@ fn create_as(signal: i32, mut id: i32) -> Result<TimerId> {
     const _: () = assert!(size_of::<SigEvent>() == 64);
     let event = SigEvent { value: 0, signo: signal, notify: k::SIGEV_SIGNAL as i32, pad: [0; 12] };
     // SAFETY: the kernel reads one sigevent, and reads and writes one int.
-    unsafe { call!(__NR_timer_create, k::CLOCK_MONOTONIC, &raw const event, &raw mut id) }?;
+    unsafe { calls::timer_create(Op(k::CLOCK_MONOTONIC), (&raw const event).cast(), &raw mut id) }?;
     Ok(TimerId(id))
 }
 
-/// `timer_gettime(2)`: how long it still takes to go off; zero once it has, or when it is not armed.
-///
-/// ```
-/// # use forkless_sys::{Errno, time::Timespec, timer};
-/// let alarm = timer::create(14)?;
-/// assert_eq!((timer::left(alarm)?.tv_sec, timer::left(alarm)?.tv_nsec), (0, 0));
-/// timer::set(alarm, Timespec { tv_sec: 1000, tv_nsec: 0 })?;
-/// assert!(timer::left(alarm)?.tv_sec > 900);
-/// # Ok::<(), Errno>(())
-/// ```
+/// `timer_gettime(2)`: the time until it expires; zero after that, and when it is not armed.
+#[inline]
 pub fn left(timer: TimerId) -> Result<Timespec> {
     let none = Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut now = [none, none];
     // SAFETY: the kernel writes one itimerspec: interval, then value.
-    unsafe { call!(__NR_timer_gettime, timer.0, now.as_mut_ptr()) }.map(|_| now[1])
+    unsafe { calls::timer_gettime(Int(timer.0), &raw mut now) }.map(|_| now[1])
 }
 
-/// `timer_settime(2)`, once, that long from now; zero disarms. Returns how long it had been from going off, zero when not armed.
-///
-/// ```
-/// # use forkless_sys::{Errno, signal, time::{self, Timespec}, timer};
-/// let alarm = signal::SigSet::EMPTY.with(14);
-/// let old = signal::set_mask(alarm)?;
-/// let millisecond = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-/// timer::set(timer::create(14)?, millisecond)?;
-/// while !signal::pending()?.has(14) {
-///     time::nanosleep(millisecond)?;
-/// }
-/// assert_eq!(signal::take_pending(alarm), Ok(14));
-/// signal::set_mask(old)?;
-/// # Ok::<(), Errno>(())
-/// ```
+/// `timer_settime(2)`: expires once, `after` from now; zero disarms. Returns the time that was
+/// left, zero when it was not armed.
+#[inline]
 pub fn set(timer: TimerId, after: Timespec) -> Result<Timespec> {
     let none = Timespec { tv_sec: 0, tv_nsec: 0 };
     let (spec, mut old) = ([none, after], [none, none]);
     // SAFETY: the kernel reads one itimerspec (interval, then value) and writes one.
-    unsafe { call!(__NR_timer_settime, timer.0, 0u32, spec.as_ptr(), old.as_mut_ptr()) }.map(|_| old[1])
+    unsafe { calls::timer_settime(Int(timer.0), Flags(0), &raw const spec, &raw mut old) }.map(|_| old[1])
 }

@@ -1,4 +1,5 @@
-//! A child made by the assembly really runs on its own stack, shares memory, and is seen by waitid and by its pidfd.
+//! A child made by the assembly really runs on its own stack, shares memory, and is seen by waitid
+//! and by its pidfd.
 #![expect(unsafe_code, reason = "creating processes is what is tested")]
 
 use core::ffi::c_void;

@@ -1,9 +1,10 @@
-//! What went wrong: the step, the thing it was about, and the kernel's reason.
+//! What went wrong: the step, the thing that it was about, and the kernel's reason.
 
 use std::fmt;
 use std::io;
 
-/// The step of a start that failed. Names are those of the system call or, where there is none, of the part of the plan.
+/// The step of a start that failed. A step has the name of its system call or, where there is none,
+/// of its part of the plan.
 ///
 /// ```
 /// use forkless::{Command, Step};
@@ -13,7 +14,8 @@ use std::io;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum Step {
-    /// The command itself cannot be carried out: a NUL byte, an empty program, contradictory options.
+    /// The command itself cannot be carried out: a NUL byte, an empty program, contradictory
+    /// options.
     Command,
     /// Making a pipe or opening a file for the child, in the parent.
     Pipe,
@@ -132,8 +134,9 @@ impl Step {
 ///
 /// Nothing of it is left: no child, no descriptor, no changed signal mask.
 ///
-/// Becomes an [`io::Error`] with `?`, of the same [`kind`](SpawnError::kind) and text. That one's own `raw_os_error` is `None`, as with every
-/// error that has something in it; the number and the step are in `get_ref`:
+/// Becomes an [`io::Error`] with `?`, of the same [`kind`](SpawnError::kind) and text. The
+/// `raw_os_error` of that error is `None`, as of every `io::Error` that wraps another. The number
+/// and the step are in `get_ref`:
 ///
 /// ```
 /// use forkless::{SpawnError, Step};
@@ -147,7 +150,8 @@ impl Step {
 /// ```
 ///
 /// ```
-/// let err = forkless::Command::new("/bin/true").current_dir("/nowhere").status().unwrap_err();
+/// let err =
+///     forkless::Command::new("/bin/true").current_dir("/nowhere").status().unwrap_err();
 /// assert_eq!(err.to_string(), "chdir to /nowhere: No such file or directory");
 /// assert_eq!(err.step(), forkless::Step::Chdir);
 /// assert_eq!(err.kind(), std::io::ErrorKind::NotFound);
@@ -160,7 +164,7 @@ pub struct SpawnError {
 }
 
 impl SpawnError {
-    /// Cold, so that what leads to an error is laid out away from what does not.
+    /// Cold, so that the compiler lays code that leads to an error out apart.
     #[cold]
     pub(crate) fn new(step: Step, what: impl Into<Option<String>>, errno: i32) -> SpawnError {
         SpawnError { step, what: what.into().map(String::into_boxed_str), errno }
@@ -170,7 +174,7 @@ impl SpawnError {
         SpawnError::new(step, what.to_string(), errno.raw())
     }
 
-    /// Whether the clone failed for want of a descriptor: the pidfd's is the only one that it makes.
+    /// Whether the clone failed for want of a descriptor: it makes the pidfd and no other.
     pub(crate) fn table_full(&self) -> bool {
         self.step == Step::Clone && matches!(self.errno, libc::EMFILE | libc::ENFILE)
     }
@@ -185,7 +189,7 @@ impl SpawnError {
         self.step
     }
 
-    /// What it was about: a path, a number, an argument.
+    /// The thing that the step was about: a path, a number, an argument.
     ///
     /// ```
     /// let error = forkless::Command::new("/nowhere").status().unwrap_err();
@@ -205,8 +209,9 @@ impl SpawnError {
         Some(self.errno)
     }
 
-    /// The error that `std::process` would give: the number alone, so that `raw_os_error` tells it; the step is lost. For a command
-    /// that cannot be carried out there is no number there, either.
+    /// The error that `std::process` would give. It has the number alone, so that `raw_os_error`
+    /// tells it, and no step. For a command that cannot be carried out it has no number, as with
+    /// std.
     ///
     /// ```
     /// let error = forkless::Command::new("/nowhere").status().unwrap_err();
@@ -275,12 +280,12 @@ impl From<SpawnError> for io::Error {
 pub enum WaitError {
     /// The child never became the program: a non-blocking start failed after it returned.
     Start(SpawnError),
-    /// The child is gone and nobody kept its status: the process ignores SIGCHLD, or another part of it waited for the child,
-    /// and the kernel is older than Linux 6.15 (`PIDFD_GET_INFO`).
+    /// The child is gone, and its status is lost. The process ignores SIGCHLD, or another part of
+    /// it waited for the child, and the kernel is older than Linux 6.15 (`PIDFD_GET_INFO`).
     Unknown,
     /// The deadline passed first. The child goes on; nothing was lost.
     Deadline,
-    /// Anything else the kernel said.
+    /// Any other error of the kernel.
     Os(io::Error),
 }
 

@@ -1,9 +1,10 @@
 //! Start any program, from any process, at the cost of vfork.
 //!
-//! fork(2) copies the page tables of its caller: 10 ms a gigabyte, and as much again in page faults afterwards. posix_spawn(3) does
-//! not, but cannot set credentials, limits or a umask, and does not say what failed. This library creates the child with
-//! `clone3(CLONE_VM)`, on a stack of its own, and can do everything in that child; its cost does not grow with the memory
-//! of the caller, nor with the number of its open descriptors.
+//! fork(2) copies the page tables of its caller: 10 ms a gigabyte, and as much again in page faults
+//! afterwards. posix_spawn(3) does not, but cannot set credentials, limits or a umask, and does not
+//! say what failed. This library creates the child with `clone3(CLONE_VM)`, on a stack of its own,
+//! and can do everything in that child. Its cost grows neither with the memory of the caller, nor
+//! with the number of its open descriptors.
 //!
 //! | you have | you want |
 //! |---|---|
@@ -14,11 +15,13 @@
 //! | `a \| b \| c` | [`Command::pipe`] |
 //! | a line for `/bin/sh`, as system(3) and popen(3) take, without the shell | [`shell`] |
 //!
-//! Any thread may start, wait and signal, at once with others, without a lock held while a process is created. Nothing here is
-//! async-signal-safe (a start allocates). The environment is read at the start, under the lock of
-//! [`std::env`](mod@std::env): a thread may change it at any time as far as it may with `std::process`.
+//! Any thread may start, wait and signal, at the same time as others. No lock is held while a
+//! process is created. Nothing here is async-signal-safe (a start allocates). The environment is
+//! read at the start, under the lock of [`std::env`](mod@std::env). So a thread may change it
+//! whenever it may with `std::process`.
 //!
-//! Linux 5.10 and later, x86-64 and aarch64. What the kernel refuses is done another way, and [`facilities`] tells which.
+//! Linux 5.10 and later, x86-64 and aarch64. Where the kernel refuses a facility, the library takes
+//! another way; [`facilities`] lists both.
 //!
 //! ```
 //! use forkless::{Command, Resource};
@@ -31,56 +34,59 @@
 //! # Ok::<(), forkless::SpawnError>(())
 //! ```
 
-mod alone;
-mod attributes;
-mod cancel;
-mod census;
-mod child;
-mod command;
-mod communicate;
-mod copied;
-mod create;
-mod env;
-mod error;
-mod explain;
-mod facilities;
-mod files;
-mod fixed;
-mod hook_stack;
-mod in_place;
-mod keeper;
-mod layout;
-mod orphans;
-mod own;
-mod pipeline;
-mod plan;
-mod prepared;
-mod probe;
-pub mod process;
-mod ready;
-mod reap;
-mod shell;
-mod slot;
-mod start;
-mod std_command;
-mod stdio;
-mod strings;
-mod thread;
+// A start passes through these rooms, from `Command` to `execve`:
+//
+//   process, tokio    the same commands under std's and tokio's names
+//   shell             turns a line for /bin/sh into commands
+//   command           the builder; it fills a `Spec`
+//   child/spawn       takes a `Spec`, and returns a `Child`
+//   plan              validates the `Spec`, and puts every byte that the child needs in its place
+//   start             makes pipes, takes a slot, clones; puts back what the child changed
+//   forkless-child    carries the plan out in the child, and calls execve
+//   start             reads the child's report, and turns a failure into an error
+//   child/handle      waits for the child, signals it, lets go of it
+//   child/talk        writes its input, and reads its output
+//   reap              reaps children whose handles were dropped
+//
+// The modules below stand in the order of their imports, which point down only. So it is inside
+// each folder, too: no module imports from its parent.
+
 #[cfg(feature = "tokio")]
 pub mod tokio;
-mod wiring;
 
-pub use attributes::{OnDrop, Resource, Scheduler};
-pub use child::{Child, ChildParts};
-pub use command::Command;
-pub use communicate::{Communicate, Conversation, End};
+pub mod process;
+
+mod facility_report;
+mod shell;
+
+mod command;
+
+mod child;
+
+mod start;
+
+mod plan;
+mod reap;
+
+mod spec;
+
+mod kernel;
+
+mod error;
+
+pub use child::{Child, ChildParts, Conversation, End};
+pub use command::{Children, Command, Communicate, Pipeline, Prepared};
 pub use error::{SpawnError, Step, WaitError};
-pub use facilities::{Facility, FacilityReport, facilities};
+pub use facility_report::{FacilityReport, facilities};
 pub use forkless_sys::signal::SigSet;
-pub use pipeline::{Children, Pipeline};
-pub use prepared::Prepared;
+pub use kernel::facilities::Facility;
+#[doc(hidden)]
+pub use shell::{AskedShell, ShellFile};
 pub use shell::{ShellChild, ShellLine, shell, shell_traits};
-/// The standard library's own, so that one changed `use` brings all of `std::process` that goes with a command.
+pub use spec::attributes::{OnDrop, Resource, Scheduler};
+pub use spec::stdio::Stdio;
+#[doc(hidden)]
+pub use start::run_suspended;
+/// Types of the standard library, so that one changed `use` brings all that goes with a command.
 #[doc(no_inline)]
 pub use std::process::{ChildStderr, ChildStdin, ChildStdout, ExitStatus, Output};
-pub use stdio::Stdio;

@@ -1,24 +1,32 @@
-//! `std::process` by another door: the same names, signatures and defaults, so that switching is a change of `use` alone.
+//! `std::process` under this crate's name: the same names, signatures and defaults, so that
+//! switching is a change of `use` alone.
 //!
-//! `std::process` and `std::os::unix::process` both become `forkless::process`. Errors are `std::io::Error`s of the operating system, as
-//! std's are; for errors that name the step, and for all that std cannot do, there is [`crate::Command`]. A command of either kind
-//! is turned into the other by `From` and [`Command::as_inner_mut`].
+//! `std::process` and `std::os::unix::process` both become `forkless::process`. Errors are
+//! `std::io::Error`s of the operating system, as std's are. For errors that name the step, and for
+//! all that std cannot do, there is [`crate::Command`]. `From` and [`Command::as_inner_mut`] turn a
+//! command of either kind into the other.
 //!
-//! What differs from `std::process`:
+//! Differences from `std::process`:
 //!
-//! - A dropped [`Child`] leaves no zombie: it is reaped when it ends. So its number must not be waited for after the drop.
-//! - [`CommandExt::pre_exec`] runs in this process's memory; a panic in it fails the start (`ECANCELED`), where std's child aborts.
+//! - A dropped [`Child`] leaves no zombie: it is reaped when it ends. So its number must not be
+//!   waited for after the drop.
+//! - [`CommandExt::pre_exec`] runs in this process's memory; a panic in it fails the start
+//!   (`ECANCELED`), where std's child aborts.
 //! - A file without `#!` is run by `/bin/sh`, as execvp(3) does; std does so only where it forks.
 //! - A status is not lost where the program ignores SIGCHLD, from Linux 6.15 on; std says `ECHILD`.
 //! - The environment's entries without `=` reach no child.
-//! - The names of std's iterators, `CommandArgs` and `CommandEnvs`, and what is unstable in std (`Child::into_pidfd`, ...) are not here.
-//! - These are types of their own: functions that take std's `Command`, `Child` or `CommandExt` do not take them. See
-//!   [`crate::Command::into_std`] and [`crate::Child::into_parts`].
+//! - The names of std's iterators, `CommandArgs` and `CommandEnvs`, and std's unstable functions
+//!   (`Child::into_pidfd`, ...) are not here.
+//! - These are types of their own: functions that take std's `Command`, `Child` or `CommandExt` do
+//!   not take them. See [`crate::Command::into_std`] and [`crate::Child::into_parts`].
 //!
 //! ```
-//! use forkless::process::{Command, CommandExt, Stdio}; // was: std::process, and std::os::unix::process
+//! // Was: std::process, and std::os::unix::process.
+//! use forkless::process::{Command, CommandExt, Stdio};
 //! fn first_line() -> std::io::Result<String> {
-//!     let mut child = Command::new("sh").arg0("-sh").args(["-c", "echo $0"]).stdout(Stdio::piped()).spawn()?;
+//!     let mut sh = Command::new("sh");
+//!     sh.arg0("-sh").args(["-c", "echo $0"]).stdout(Stdio::piped());
+//!     let mut child = sh.spawn()?;
 //!     child.wait()?;
 //!     std::io::read_to_string(child.stdout.unwrap())
 //! }
@@ -32,7 +40,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-pub use crate::stdio::Stdio;
+pub use crate::spec::stdio::Stdio;
 #[doc(no_inline)]
 pub use std::os::unix::process::{ExitStatusExt, parent_id};
 #[doc(no_inline)]
@@ -57,7 +65,10 @@ pub(crate) fn waited(e: WaitError) -> io::Error {
 /// use forkless::process::Command;
 /// let missing = Command::new("/nowhere").status().unwrap_err();
 /// assert_eq!(missing.raw_os_error(), Some(2));
-/// assert_eq!(missing.to_string(), std::process::Command::new("/nowhere").status().unwrap_err().to_string());
+/// assert_eq!(
+///     missing.to_string(),
+///     std::process::Command::new("/nowhere").status().unwrap_err().to_string()
+/// );
 /// ```
 pub struct Command(crate::Command);
 
@@ -94,7 +105,7 @@ impl Command {
         Command(inner)
     }
 
-    /// The same command, for what std cannot do.
+    /// The command itself, for settings that std does not have.
     ///
     /// ```
     /// use forkless::process::Command;
@@ -151,7 +162,10 @@ impl Command {
     ///
     /// ```
     /// use forkless::process::Command;
-    /// assert_eq!(Command::new("printenv").arg("B").envs([("A", "1"), ("B", "2")]).output()?.stdout, b"2\n");
+    /// assert_eq!(
+    ///     Command::new("printenv").arg("B").envs([("A", "1"), ("B", "2")]).output()?.stdout,
+    ///     b"2\n"
+    /// );
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn envs<I, K, V>(&mut self, vars: I) -> &mut Command
@@ -168,7 +182,10 @@ impl Command {
     ///
     /// ```
     /// use forkless::process::Command;
-    /// assert_eq!(Command::new("printenv").arg("A").env("A", "1").env_remove("A").status()?.code(), Some(1));
+    /// assert_eq!(
+    ///     Command::new("printenv").arg("A").env("A", "1").env_remove("A").status()?.code(),
+    ///     Some(1)
+    /// );
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn env_remove<K: AsRef<OsStr>>(&mut self, key: K) -> &mut Command {
@@ -180,7 +197,10 @@ impl Command {
     ///
     /// ```
     /// use forkless::process::Command;
-    /// assert_eq!(Command::new("/usr/bin/env").env_clear().env("A", "1").output()?.stdout, b"A=1\n");
+    /// assert_eq!(
+    ///     Command::new("/usr/bin/env").env_clear().env("A", "1").output()?.stdout,
+    ///     b"A=1\n"
+    /// );
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn env_clear(&mut self) -> &mut Command {
@@ -229,7 +249,10 @@ impl Command {
     ///
     /// ```
     /// use forkless::process::{Command, Stdio};
-    /// assert_eq!(Command::new("ls").arg("/nowhere").stderr(Stdio::null()).status()?.code(), Some(2));
+    /// assert_eq!(
+    ///     Command::new("ls").arg("/nowhere").stderr(Stdio::null()).status()?.code(),
+    ///     Some(2)
+    /// );
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn stderr<T: Into<Stdio>>(&mut self, cfg: T) -> &mut Command {
@@ -249,7 +272,8 @@ impl Command {
     /// ```
     ///
     /// # Errors
-    /// The kernel's; `InvalidInput`, without a number, for a command that cannot be carried out, such as one with a NUL byte.
+    /// Those of the kernel. `InvalidInput`, without a number, for a command that cannot be carried
+    /// out, such as one with a NUL byte.
     pub fn spawn(&mut self) -> io::Result<Child> {
         self.0.spawn().map(Child::from).map_err(os)
     }
@@ -430,7 +454,7 @@ impl Child {
         crate::Child::from(self).wait_with_output().map_err(os)
     }
 
-    /// The same child, for what std cannot do.
+    /// The child itself, for methods that std does not have.
     ///
     /// ```
     /// let mut child = forkless::process::Command::new("sleep").arg("60").spawn()?;
@@ -443,7 +467,8 @@ impl Child {
     }
 }
 
-/// As [`std::os::unix::process::CommandExt`], for this crate's commands. `groups`, `chroot` and `setsid` are unstable there.
+/// As [`std::os::unix::process::CommandExt`], for this crate's commands. `groups`, `chroot` and
+/// `setsid` are unstable there.
 ///
 /// ```
 /// use forkless::process::{Command, CommandExt};

@@ -1,7 +1,8 @@
-//! The public API as a text that is reviewed: `docs/api/forkless.txt`. A change of it shows up in a diff.
+//! The public API as a text that is reviewed: `docs/api/forkless.txt`. A change of it shows up in a
+//! diff.
 //!
-//! Read from the source: the lint `unreachable_pub` sees to it that `pub` means public. After a change that is meant:
-//! `FORKLESS_UPDATE_API=1 cargo test -p forkless --test public_api`.
+//! It is read from the source: the lint `unreachable_pub` makes sure that `pub` means public. After
+//! an intended change: `FORKLESS_UPDATE_API=1 cargo test -p forkless --test public_api`.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ fn sources(dir: &Path, into: &mut Vec<PathBuf>) {
 /// Declarations of one file, each with the type or `impl` it is in.
 fn declarations(text: &str) -> Vec<String> {
     let mut found = Vec::new();
-    // The item at the margin that the lines below it belong to; `None` for one that is not public.
+    // The item at the margin that the lines below belong to; `None` for an item that is not public.
     let mut within: Option<String> = None;
     let mut lines = text.lines();
     while let Some(line) = lines.next() {

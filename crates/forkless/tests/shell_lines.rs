@@ -1,4 +1,4 @@
-//! Lines without a shell: that none was started, and that nothing else differs from when one is.
+//! Lines without a shell: no shell was started, and nothing else differs from a run with one.
 
 use forkless::{ShellLine, Stdio, shell};
 use std::io::{Read as _, Write as _};
@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// A directory that is gone when the test is.
+/// A directory that is removed at the end of the test.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -27,7 +27,8 @@ impl Drop for Scratch {
     }
 }
 
-/// The process id of the parent of the last program of `line`, which must print its own `/proc/self/stat`.
+/// The process id of the parent of the last program of `line`, which must print its own
+/// `/proc/self/stat`.
 fn parent_of(line: &str, tune: impl FnOnce(&mut ShellLine)) -> u32 {
     let mut line = shell(line);
     tune(&mut line);
@@ -37,8 +38,8 @@ fn parent_of(line: &str, tune: impl FnOnce(&mut ShellLine)) -> u32 {
     after_name.split(' ').nth(1).unwrap_or_else(|| panic!("{text:?}")).parse().unwrap()
 }
 
-/// Lines that end in a program whose parent is this process unless a shell came between. A line of which the shell replaces
-/// itself by the last program cannot tell, so each has something after it.
+/// Lines that end in a program whose parent is this process, unless a shell came between. A shell
+/// that replaces itself by the last program could not be told, so each line has a command after it.
 const DIRECT: &[&str] = &[
     "cat /proc/self/stat",
     "cat /proc/self/stat && exit 0",
@@ -321,7 +322,7 @@ fn every_program_of_a_line_has_the_signals_a_shell_would_give_it() {
             String::from_utf8(line.output().unwrap().stdout).unwrap()
         };
         let direct = said(false);
-        // Which programs have SIGUSR1 blocked is this shell's affair.
+        // Which programs have SIGUSR1 blocked depends on this shell.
         assert_eq!(direct, said(true), "{text}");
         let ignored =
             direct.lines().nth(1).and_then(|l| u64::from_str_radix(l.rsplit('\t').next()?, 16).ok());

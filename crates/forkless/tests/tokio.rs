@@ -45,7 +45,8 @@ under_both! {
             c.as_inner_mut().inherit_descriptors(inherit).fd(9, Stdio::null()).stdout(Stdio::piped());
             let out = c.spawn_async().await.unwrap().wait_with_output().await.unwrap();
             let text = String::from_utf8(out.stdout).unwrap();
-            // 0, 1, 2, 9 and the listing's own; with the rest inherited nothing more, since std opens close-on-exec.
+            // 0, 1, 2, 9 and the listing's own. Inheriting the rest adds nothing, since std opens
+            // files close-on-exec.
             if !inherit {
                 assert!(text.starts_with("5\n"), "{text}");
             }
@@ -54,7 +55,7 @@ under_both! {
 
     waiting_holds_up_nobody {
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn_async().await.unwrap();
-        // cat lives as long as this.
+        // cat lives as long as this pipe.
         let mut input = child.stdin.take();
         let mut ticks = 0;
         let status = {

@@ -1,22 +1,26 @@
-//! Comparisons of what has no common measure: figures of other machines, or of an emulator. Every figure is divided by its own
-//! side's yardstick, which is a figure of the same suite; the published tables are made into results here for that purpose.
+//! Comparisons of what has no common measure: figures of other machines, or of an emulator. Every
+//! figure is divided by its own side's yardstick, which is a figure of the same suite; the
+//! published tables are made into results here for that purpose.
 
 use super::{Change, Comparison};
 use crate::published::{calls, cow, masks, spawn};
+use crate::registry::Registration;
 use crate::results::{Param, Params, Results, Row, Suite};
 use crate::stats::Summary;
 
 /// Both sides relative to the yardstick of their own table; `None` where one has none.
 pub(super) fn change(
-    suite: &str,
+    suite: &Registration,
     first: &Row,
     second: &Row,
     firsts: &[Row],
     seconds: &[Row],
     kind: Comparison,
 ) -> Option<Change> {
-    let a = first.summary.median / yardstick(suite, firsts, first)?;
-    let b = second.summary.median / yardstick(suite, seconds, second)?;
+    let yardstick =
+        |rows, row| (suite.yardstick)(rows, row).map(|row| row.summary.median).filter(|&median| median > 0.0);
+    let a = first.summary.median / yardstick(firsts, first)?;
+    let b = second.summary.median / yardstick(seconds, second)?;
     let mut change = super::change(first, second);
     change.unit = "x yardstick".to_owned();
     change.comparison = kind;
@@ -25,34 +29,8 @@ pub(super) fn change(
     change.ratio.is_finite().then_some(Change { ci95: [change.ratio; 2], ..change })
 }
 
-/// What a row is measured against: the plain way to start a program, the pass that nothing disturbs, the switch without a
-/// system call, the whole page-cache block.
-fn yardstick(suite: &str, rows: &[Row], row: &Row) -> Option<f64> {
-    let same_metric = |other: &&Row| other.metric == row.metric;
-    let found = match suite {
-        "cow" if row.unit == "ms" => rows.iter().find(|other| {
-            other.metric == "before" && other.method == row.method && other.params == row.params
-        }),
-        "context" => rows.iter().filter(same_metric).find(|other| other.method == "_setjmp"),
-        "syscalls" => rows.iter().filter(same_metric).find(|other| other.method == "vfork+execve"),
-        "blockwrite" => rows.iter().filter(same_metric).find(|other| {
-            let mut params = row.params.clone();
-            params.insert("bs".to_owned(), Param::Number(4096));
-            other.method == row.method && other.params == params
-        }),
-        _ => {
-            let of = |same_params: bool| {
-                rows.iter().filter(same_metric).find(|other| {
-                    other.method == "vfork_exec" && (!same_params || other.params == row.params)
-                })
-            };
-            of(true).or_else(|| of(false))
-        }
-    };
-    found.map(|row| row.summary.median).filter(|&median| median > 0.0)
-}
-
-/// The articles' own tables, their Linux columns where there are several, as a result to compare with.
+/// The articles' own tables, their Linux columns where there are several, as a result to compare
+/// with.
 #[must_use]
 pub(crate) fn published() -> Results {
     tables(1)
@@ -141,6 +119,7 @@ fn row(method: &str, params: &[(&str, &str)], metric: &str, unit: &str, value: f
 mod tests {
     use super::*;
     use crate::compare::{Side, compare};
+    use crate::suites::SUITES;
 
     #[test]
     fn every_published_system_has_a_table() {
@@ -155,6 +134,7 @@ mod tests {
             &Side { results: &mac, method: None },
             false,
             1,
+            SUITES,
         );
         let vfork = change.iter().find(|change| change.method == "vfork").unwrap();
         assert!((vfork.a - 6.03 / 25.56).abs() < 1e-9 && (vfork.b - 0.52 / 161.87).abs() < 1e-9);
@@ -173,7 +153,7 @@ mod tests {
             row.params.insert("stride".into(), Param::Number(1));
             row.summary.median *= 3.0;
         }
-        let changes = compare(&side, &Side { results: &other, method: None }, false, 1);
+        let changes = compare(&side, &Side { results: &other, method: None }, false, 1, SUITES);
         let first = changes.iter().find(|change| change.suite == "cow" && change.metric == "first").unwrap();
         assert!((first.a - 65.0 / 7.0).abs() < 1e-9 && (first.ratio - 1.0).abs() < 1e-9, "{first:?}");
     }

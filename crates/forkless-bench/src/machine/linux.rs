@@ -52,7 +52,8 @@ fn has_hypervisor(cpuinfo: &str) -> Option<bool> {
     Some(flags.split_whitespace().any(|flag| flag == "hypervisor"))
 }
 
-/// qemu without hardware virtualisation: a processor that says so, or one of another architecture than this program's.
+/// qemu without hardware virtualisation: a processor that says so, or one of another architecture
+/// than this program's.
 fn emulator(cpuinfo: &str) -> Option<String> {
     let field = |name: &str| {
         cpuinfo.lines().filter_map(|line| line.split_once(':')).find(|(key, _)| key.trim() == name)

@@ -1,4 +1,5 @@
-//! What FreeBSD and macOS tell of themselves: sysctl(3) and getloadavg(3). What has no name there stays unknown.
+//! What FreeBSD and macOS tell of themselves: sysctl(3) and getloadavg(3). What has no name there
+//! stays unknown.
 
 use super::Told;
 use crate::sysctl;

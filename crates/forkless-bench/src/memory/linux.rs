@@ -17,8 +17,8 @@ fn meminfo(text: &str, field: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// The smallest headroom on the way from a group to the root: any ancestor's limit binds. `line` is one of
-/// `/proc/self/cgroup`: `0::/a/b` in version 2, `5:memory:/a/b` in version 1.
+/// The smallest headroom on the way from a group to the root: any ancestor's limit binds. `line` is
+/// one of `/proc/self/cgroup`: `0::/a/b` in version 2, `5:memory:/a/b` in version 1.
 fn group_headroom(line: &str, root: &Path) -> Option<u64> {
     let mut parts = line.splitn(3, ':');
     let (id, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);

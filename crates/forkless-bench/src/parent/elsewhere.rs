@@ -1,5 +1,5 @@
-//! What the parent's burden is made of on FreeBSD and macOS: base pages, for neither lets a program choose. FreeBSD promotes to
-//! superpages and splits them again by itself, and tells nobody.
+//! What the parent's burden is made of on FreeBSD and macOS: base pages, for neither lets a program
+//! choose. FreeBSD promotes to superpages and splits them again by itself, and tells nobody.
 
 use std::ffi::c_int;
 use std::ptr::NonNull;
@@ -7,8 +7,8 @@ use std::ptr::NonNull;
 use crate::error::Error;
 use crate::pages::Pages;
 
-/// The directory with one entry for each open descriptor. On FreeBSD without fdescfs it has the standard three alone: those
-/// that the command line did not open itself.
+/// The directory with one entry for each open descriptor. On FreeBSD without fdescfs it has the
+/// standard three alone: those that the command line did not open itself.
 pub(super) const DESCRIPTORS: &str = "/dev/fd";
 
 /// There is nothing to ask for but memory.
@@ -53,7 +53,8 @@ pub(super) fn pin(cpus: &[usize]) -> Result<(), Error> {
         unsafe { libc::CPU_SET(cpu, &mut set) };
     }
     let (level, which) = (libc::CPU_LEVEL_WHICH, libc::CPU_WHICH_PID);
-    // SAFETY: the set is initialised and as large as said; -1 is the calling process (cpuset_setaffinity(2)).
+    // SAFETY: the set is initialised and as large as said; -1 is the calling process
+    // (cpuset_setaffinity(2)).
     if unsafe { libc::cpuset_setaffinity(level, which, -1, size_of::<libc::cpuset_t>(), &raw const set) } != 0
     {
         return Err(super::cannot_run_on(cpus));

@@ -22,8 +22,9 @@ pub(super) fn map_flags(pages: Pages) -> Result<c_int, Error> {
     })
 }
 
-/// Asks for transparent huge pages, or declines them. A kernel without them answers EINVAL, which for base pages means that
-/// there is nothing to decline; for huge ones the caller looks at what it got.
+/// Asks for transparent huge pages, or declines them. A kernel without them answers EINVAL, which
+/// for base pages means that there is nothing to decline; for huge ones the caller looks at what it
+/// got.
 ///
 /// # Safety
 /// The range is a mapping of the caller's own.
@@ -37,7 +38,8 @@ pub(super) unsafe fn advise(start: NonNull<u8>, length: usize, pages: Pages) {
     unsafe { libc::madvise(start.as_ptr().cast(), length, advice) };
 }
 
-/// Bytes between two addresses that huge pages of the PMD size back now; `None` where `/proc/self/smaps` does not tell.
+/// Bytes between two addresses that huge pages of the PMD size back now; `None` where
+/// `/proc/self/smaps` does not tell.
 pub(super) fn huge_bytes(first: u64, end: u64) -> Option<u64> {
     // Never empty where there is one.
     let smaps = std::fs::read_to_string("/proc/self/smaps").ok().filter(|text| !text.is_empty())?;
@@ -58,7 +60,8 @@ pub(super) fn huge_bytes(first: u64, end: u64) -> Option<u64> {
     Some(kib << 10)
 }
 
-/// Has the kernel gather the range into huge pages again; false where it cannot (`MADV_COLLAPSE`, Linux 6.1).
+/// Has the kernel gather the range into huge pages again; false where it cannot (`MADV_COLLAPSE`,
+/// Linux 6.1).
 ///
 /// # Safety
 /// The range is a mapping of the caller's own.

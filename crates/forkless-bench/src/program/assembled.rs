@@ -1,4 +1,5 @@
-//! Writes the executables of [`image`](super::image) where they can be run and nobody else can touch them.
+//! Writes the executables of [`image`](super::image) where they can be run and nobody else can
+//! touch them.
 
 use std::fs;
 use std::io::Write as _;
@@ -21,12 +22,9 @@ impl Program {
         }
     }
 
-    /// Writes an executable that consists of `code` and is entered at its first byte. It is run once, with `arguments`.
-    pub(crate) fn assembled(
-        code: &[u8],
-        arguments: &[&str],
-        guard: Option<&mut Guard>,
-    ) -> Result<Program, Error> {
+    /// Writes an executable that consists of `code` and is entered at its first byte. It is run
+    /// once, with `arguments`.
+    pub fn assembled(code: &[u8], arguments: &[&str], guard: Option<&mut Guard>) -> Result<Program, Error> {
         Program::write(&image::image_of(code, b""), false, arguments, guard)
     }
 
@@ -64,8 +62,8 @@ fn directories() -> impl Iterator<Item = PathBuf> {
     from_environment.chain(fixed).filter(|path| path.is_absolute() && path.is_dir())
 }
 
-/// Writes the executable into a directory of its own, readable by nobody else: a world-writable one would let others
-/// replace the file between two runs.
+/// Writes the executable into a directory of its own, readable by nobody else: a world-writable one
+/// would let others replace the file between two runs.
 fn write_private(base: &Path, image: &[u8]) -> Result<(PathBuf, PathBuf), Error> {
     let directory = private_directory(base)?;
     let path = directory.join("child");

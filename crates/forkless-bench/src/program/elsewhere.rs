@@ -6,7 +6,8 @@ use super::{Kind, Program};
 use crate::error::Error;
 use crate::guard::Guard;
 
-/// What stands for [`Kind::Exit`], and how results name it: on FreeBSD and macOS alike it does nothing but start and end.
+/// What stands for [`Kind::Exit`], and how results name it: on FreeBSD and macOS alike it does
+/// nothing but start and end.
 pub(super) const EXIT: &str = "/usr/bin/true";
 
 impl Program {

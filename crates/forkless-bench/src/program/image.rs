@@ -1,6 +1,7 @@
 //! Static ELF executables of a few hundred bytes for Linux, put together from machine code.
 
-/// The code of the child: write `text` if there is any, then `_exit(0)`. `data` is the address of `text`.
+/// The code of the child: write `text` if there is any, then `_exit(0)`. `data` is the address of
+/// `text`.
 #[cfg(target_arch = "x86_64")]
 fn code(text: &[u8], data: u32) -> Vec<u8> {
     let mut code = Vec::new();
@@ -20,7 +21,8 @@ fn code(text: &[u8], data: u32) -> Vec<u8> {
     code
 }
 
-/// The code of the child: write `text` if there is any, then `_exit(0)`. `data` is the address of `text`.
+/// The code of the child: write `text` if there is any, then `_exit(0)`. `data` is the address of
+/// `text`.
 #[cfg(target_arch = "aarch64")]
 fn code(text: &[u8], data: u32) -> Vec<u8> {
     let movz = |register: u32, value: u32| 0xd280_0000 | (value & 0xffff) << 5 | register;
@@ -47,8 +49,9 @@ pub(super) fn image(text: &[u8]) -> Vec<u8> {
     image_of(&code(text, BASE + START + length), text)
 }
 
-/// A complete static executable: ELF header, one loadable read-and-execute segment that is the whole file, and a
-/// `PT_GNU_STACK` header without the execute bit (where it is missing the kernel makes the stack executable).
+/// A complete static executable: an ELF header, one loadable read-and-execute segment (the whole
+/// file), and a `PT_GNU_STACK` header without the execute bit. Without that header the kernel makes
+/// the stack executable.
 pub(super) fn image_of(code: &[u8], data: &[u8]) -> Vec<u8> {
     const MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
     let size = u64::from(START) + code.len() as u64 + data.len() as u64;

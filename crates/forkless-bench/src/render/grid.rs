@@ -8,15 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::check::{Bound, Check};
 use crate::compare::Change;
+use crate::registry::Columns;
 use crate::results::{Fit, Param, Row, Suite};
 
 /// A suite as lines and columns of text.
-///
-/// ```
-/// use forkless_bench::render::Grid;
-/// let grid = Grid { heads: vec!["size".into()], lines: vec![vec!["1 GiB".into()]], text_columns: 1 };
-/// assert!(grid.to_markdown().contains("| 1 GiB |"));
-/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grid {
     /// Column heads.
@@ -52,19 +47,21 @@ impl Style {
 }
 
 impl Grid {
-    /// Lays out a suite: method, the parameters that differ between rows, then for each metric its median with the 95 %
-    /// interval, and the ratio to the baseline where there is one.
+    /// Lays out a suite: the method, the parameters that differ between rows, then each metric's
+    /// median with its 95 % interval, and the ratio to the baseline if there is one.
     #[must_use]
-    pub(crate) fn of(suite: &Suite, style: Style) -> Grid {
-        if suite.name == "victims" {
-            return Grid::of_victims(suite, style);
-        }
+    pub(crate) fn of(suite: &Suite, columns: Columns, style: Style) -> Grid {
+        let all = match columns {
+            Columns::Rows { subject } => return Grid::of_rows(suite, subject, style),
+            Columns::Metrics { all } => style == Style::Bounds || all,
+        };
         let varying = varying_params(suite);
         let mut metrics: Vec<(&str, &str)> = Vec::new();
         let mut keys: Vec<(&str, &crate::results::Params)> = Vec::new();
         for row in &suite.rows {
-            // A terminal has no room for estimates beside figures, but where the published table has them.
-            let shown = style == Style::Bounds || suite.name == "spawn" || !row.estimate;
+            // A terminal has no room for estimates beside figures, but where the published table
+            // has them.
+            let shown = all || !row.estimate;
             if shown && !metrics.iter().any(|&(name, _)| name == row.metric) {
                 metrics.push((&row.metric, &row.unit));
             }
@@ -73,7 +70,7 @@ impl Grid {
             }
         }
         let has_ratio = |metric: &str| {
-            let room = style == Style::Bounds || suite.name == "spawn" || metric == "wall";
+            let room = all || metric == "wall";
             room && rows_of(suite, metric).any(|row| row.ratio.is_some() && !row.estimate)
         };
         let base =
@@ -115,13 +112,13 @@ impl Grid {
     }
 
     /// Lays out rows that have hardly a metric in common, one a line.
-    fn of_victims(suite: &Suite, style: Style) -> Grid {
+    fn of_rows(suite: &Suite, subject: &str, style: Style) -> Grid {
         let line = |row: &Row| {
-            let others = row.params.iter().filter(|(name, _)| *name != "victim");
+            let others = row.params.iter().filter(|(name, _)| *name != subject);
             let others: Vec<String> =
                 others.map(|(name, value)| format!("{name} {}", param(name, value))).collect();
             vec![
-                row.params.get("victim").map(ToString::to_string).unwrap_or_default(),
+                row.params.get(subject).map(ToString::to_string).unwrap_or_default(),
                 others.join(", "),
                 row.method.clone(),
                 format!("{} {}", row.metric, row.unit),
@@ -129,7 +126,7 @@ impl Grid {
                 style.ratio(row),
             ]
         };
-        let heads = ["victim", "parameters", "method", "metric", "median", "x plain"];
+        let heads = [subject, "parameters", "method", "metric", "median", "x plain"];
         Grid {
             heads: heads.map(str::to_owned).to_vec(),
             lines: suite.rows.iter().map(line).collect(),
@@ -137,21 +134,26 @@ impl Grid {
         }
     }
 
-    /// Lays out a suite's limits and what became of them.
+    /// Lays out a suite's checks.
     #[must_use]
-    pub(crate) fn of_checks(suite: &Suite) -> Grid {
+    pub fn of_checks(suite: &Suite) -> Grid {
         let line = |check: &Check| {
-            let limit = match check.bound {
-                Bound::AtLeast => "at least",
-                Bound::AtMost => "at most",
-            };
+            let limit =
+                check.bound.zip(check.limit).filter(|_| !check.figure.is_empty()).map(|(bound, limit)| {
+                    let bound = match bound {
+                        Bound::AtLeast => "at least",
+                        Bound::AtMost => "at most",
+                    };
+                    format!("{bound} {limit} {}", check.unit)
+                });
             let measured = check.value.zip(check.ci95);
-            let limited = !check.figure.is_empty();
             vec![
                 check.name.clone(),
                 check.figure.clone(),
-                if limited { format!("{limit} {} {}", check.limit, check.unit) } else { String::new() },
-                measured.map_or_else(String::new, |(value, ci95)| Style::Bounds.cell(value, ci95, number)),
+                limit.unwrap_or_default(),
+                measured.map_or_else(String::new, |(value, ci95)| {
+                    format!("{} {}", Style::Bounds.cell(value, ci95, number), check.unit)
+                }),
                 check.verdict.words().to_owned(),
                 check.evidence.clone(),
             ]
@@ -164,20 +166,8 @@ impl Grid {
         }
     }
 
-    /// Lays out comparisons of one result, A, with several others, B, C and so on: a line for each row of A that any of them
-    /// has.
-    ///
-    /// ```
-    /// use forkless_bench::compare::{Side, compare};
-    /// use forkless_bench::render::Grid;
-    /// use forkless_bench::store::Store;
-    /// let store = Store::at("/nonexistent");
-    /// let (linux, solaris) = (store.load("published:linux")?, store.load("published:solaris")?);
-    /// let side = |results| Side { results, method: None };
-    /// let grid = Grid::of_changes(&[compare(&side(&linux), &side(&solaris), false, 1)]);
-    /// assert_eq!(grid.heads[..4], ["suite", "method", "params", "metric"]);
-    /// # Ok::<(), forkless_bench::error::Error>(())
-    /// ```
+    /// Lays out comparisons of one result, A, with several others, B, C and so on: a line for each
+    /// row of A that any of them has.
     #[must_use]
     pub fn of_changes(others: &[Vec<Change>]) -> Grid {
         let mut heads = ["suite", "method", "params", "metric", "A"].map(str::to_owned).to_vec();
@@ -246,8 +236,8 @@ impl Grid {
         }
     }
 
-    /// Leaves out the last columns of figures as long as the rest would not fit without being broken within words and figures, and
-    /// returns their heads.
+    /// Leaves out the last columns of figures as long as the rest would not fit without being
+    /// broken within words and figures, and returns their heads.
     pub(super) fn narrow(&mut self, width: u16) -> Vec<String> {
         // A border on either side, a blank on either side of each column, and one more between two.
         let needed = |grid: &Grid| {
@@ -277,24 +267,12 @@ impl Grid {
     }
 
     /// As a table for a terminal of the given width.
-    ///
-    /// ```
-    /// use forkless_bench::render::Grid;
-    /// let grid = Grid { heads: vec!["size".into()], lines: vec![vec!["1 GiB".into()]], text_columns: 1 };
-    /// assert!(grid.to_terminal(80).contains("1 GiB"));
-    /// ```
     #[must_use]
     pub fn to_terminal(&self, width: u16) -> String {
         table(self, width).to_string()
     }
 
     /// As a table of GitHub-flavoured Markdown.
-    ///
-    /// ```
-    /// use forkless_bench::render::Grid;
-    /// let grid = Grid { heads: vec!["line".into()], lines: vec![vec!["a | b".into()]], text_columns: 1 };
-    /// assert!(grid.to_markdown().contains(r"| a \| b |"));
-    /// ```
     #[must_use]
     pub fn to_markdown(&self) -> String {
         let mut text = String::new();
@@ -369,7 +347,7 @@ fn size(bytes: u64) -> String {
 
 /// Three or four significant digits: what the intervals leave standing.
 #[must_use]
-pub(crate) fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     let magnitude = value.abs();
     if magnitude == 0.0 {
         "0".to_owned()

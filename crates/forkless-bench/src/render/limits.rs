@@ -1,9 +1,11 @@
-//! What bounds the figures of a suite, for readers: a line for every reason, with the methods it holds for.
+//! What bounds the figures of a suite, for readers: a line for every reason, with the methods it
+//! holds for.
 
 use super::grid::{param, varying_params};
 use crate::results::{Row, Suite};
 
-/// `REASON: METHODS` for every reason among the rows; a method that has several is named with the parameter that decides.
+/// `REASON: METHODS` for every reason among the rows; a method that has several is named with the
+/// parameter that decides.
 #[must_use]
 pub(crate) fn limits(suite: &Suite) -> Vec<String> {
     let mut all: Vec<(&str, Vec<String>)> = Vec::new();

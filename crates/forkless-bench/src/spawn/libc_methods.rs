@@ -1,4 +1,5 @@
-//! The ways a C program starts another with what every system gives it: vfork, posix_spawn, fork, system, popen.
+//! The ways a C program starts another with what every system gives it: vfork, posix_spawn, fork,
+//! system, popen.
 
 #![expect(unsafe_code, reason = "the workloads are the C functions themselves")]
 
@@ -12,13 +13,13 @@ use std::sync::Arc;
 use libc::{c_char, c_int, c_long, pid_t};
 
 use super::raw::vfork_exec;
-use super::worker::{Lap, Target, Worker, environment, finish, fork_exec, pipe, reap};
+use super::worker::{Lap, SpawnedProgram, Worker, environment, finish, fork_exec, pipe, reap};
 use crate::clock::now;
 use crate::error::Error;
 
 /// `vfork_exec` and `vfork_exec_pipes`.
 pub(super) struct Vfork {
-    pub(super) target: Arc<Target>,
+    pub(super) target: Arc<SpawnedProgram>,
     pub(super) piped: bool,
 }
 
@@ -27,7 +28,8 @@ impl Vfork {
     fn start(&self, stdout: c_int) -> Result<pid_t, Error> {
         let argv = self.target.argv();
         let mut failure: c_int = 0;
-        // SAFETY: the path and vectors outlive the call; no signal handler is installed while a suite runs.
+        // SAFETY: the path and vectors outlive the call; no signal handler is installed while a
+        // suite runs.
         let pid: c_long = unsafe {
             vfork_exec(self.target.path.as_ptr(), argv.as_ptr(), environment(), stdout, &raw mut failure)
         };
@@ -35,7 +37,8 @@ impl Vfork {
         if pid < 0 {
             return Err(Error::errno("vfork", -pid));
         }
-        // SAFETY: `failure` is a local; volatile because the compiler does not see the child write to it.
+        // SAFETY: `failure` is a local; volatile because the compiler does not see the child write
+        // to it.
         let failure = unsafe { ptr::read_volatile(&raw const failure) };
         if failure != 0 {
             reap(pid, 0)?;
@@ -62,7 +65,7 @@ impl Worker for Vfork {
 
 /// `posix_spawn` and `posix_spawn_pipes`.
 pub(super) struct PosixSpawn {
-    pub(super) target: Arc<Target>,
+    pub(super) target: Arc<SpawnedProgram>,
     pub(super) piped: bool,
 }
 
@@ -70,8 +73,8 @@ impl PosixSpawn {
     fn start(&self, actions: *const libc::posix_spawn_file_actions_t) -> Result<pid_t, Error> {
         let argv = self.target.argv();
         let mut pid = 0;
-        // SAFETY: path and vectors are valid; `actions` is null or initialised. posix_spawn takes `char *const *` for
-        // historical reasons and does not write through it.
+        // SAFETY: path and vectors are valid; `actions` is null or initialised. posix_spawn takes
+        // `char *const *` for historical reasons and does not write through it.
         let errno = unsafe {
             libc::posix_spawn(
                 &raw mut pid,
@@ -156,7 +159,7 @@ impl Drop for FileActions {
 
 /// `fork_exec`.
 pub(super) struct Fork {
-    pub(super) target: Arc<Target>,
+    pub(super) target: Arc<SpawnedProgram>,
 }
 
 impl Worker for Fork {
@@ -169,8 +172,8 @@ impl Worker for Fork {
 
 /// `system`. The caller is blocked all the way: both times are the same.
 pub(super) struct System {
-    pub(super) target: Arc<Target>,
-    pub(super) run: fn(&CStr) -> c_int,
+    pub(super) target: Arc<SpawnedProgram>,
+    pub run: fn(&CStr) -> c_int,
     pub(super) name: &'static str,
 }
 
@@ -195,7 +198,7 @@ impl Worker for System {
 
 /// `popen` and `forkless_popen`: the functions that open and close.
 pub(super) struct Popen {
-    pub(super) target: Arc<Target>,
+    pub(super) target: Arc<SpawnedProgram>,
     pub(super) open: fn(&CStr) -> *mut libc::FILE,
     /// Called once, with what `open` gave.
     pub(super) close: unsafe extern "C" fn(*mut libc::FILE) -> c_int,

@@ -6,12 +6,6 @@ use std::str::FromStr;
 use crate::error::Error;
 
 /// A way to start a program and wait for it.
-///
-/// ```
-/// use forkless_bench::spawn::Method;
-/// assert_eq!("posix_spawn".parse::<Method>()?, Method::PosixSpawn);
-/// # Ok::<(), forkless_bench::error::Error>(())
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "`Method::about` describes each, for programs and readers alike")]
@@ -43,7 +37,8 @@ pub enum Method {
 }
 
 impl Method {
-    /// All methods, in the order of the table; what of them there is here, [`Method::offered`] says.
+    /// All methods, in the order of the table; what of them there is here, [`Method::offered`]
+    /// says.
     pub const ALL: [Method; 24] = [
         Method::VforkExec,
         Method::CloneVm,
@@ -72,11 +67,6 @@ impl Method {
     ];
 
     /// Those that this system has: all on Linux, elsewhere what every Unix has.
-    ///
-    /// ```
-    /// use forkless_bench::spawn::Method;
-    /// assert!(Method::offered().contains(&Method::VforkExec));
-    /// ```
     #[must_use]
     pub fn offered() -> Vec<Method> {
         Method::only_offered(&Method::ALL)
@@ -101,10 +91,6 @@ impl Method {
     }
 
     /// The name used in results and on the command line.
-    ///
-    /// ```
-    /// assert_eq!(forkless_bench::spawn::Method::CloneVm.name(), "clone_vm");
-    /// ```
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -136,11 +122,6 @@ impl Method {
     }
 
     /// One line: what is timed.
-    ///
-    /// ```
-    /// use forkless_bench::spawn::Method;
-    /// assert!(Method::System.about().contains("/bin/sh"));
-    /// ```
     #[must_use]
     pub fn about(self) -> &'static str {
         match self {

@@ -1,13 +1,14 @@
 //! The `spawn` suite: ways to start a tiny program and wait for it, in one interleaved run.
 //!
-//! All methods start the same file with the same arguments and environment and wait in the same way; those with a pipe
-//! read it to its end first. A child inherits standard input, output and error unless a method's nature is another
-//! (popen-noshell gives it `/dev/null` to read from).
+//! All methods start the same file with the same arguments and environment and wait in the same
+//! way; those with a pipe read it to its end first. A child inherits standard input, output and
+//! error unless a method's nature is another (popen-noshell gives it `/dev/null` to read from).
 //!
-//! Metrics, each a spawn: `wall`, from before the method's first action (its pipe) until the child is reaped; `blocked`,
-//! the part of it until the call that makes the child returned; `cpu_total`, processor time of this process and its
-//! children over a whole turn, with the kernel's estimated division into `cpu_user` and `cpu_system`; with several
-//! threads, `rate`: spawns a second of all threads together.
+//! Metrics of one spawn: `wall` lasts from before the method's first action (its pipe) until the
+//! child is reaped. `blocked` is its part until the call that makes the child returns. `cpu_total`
+//! is the processor time of this process and its children over a whole turn; `cpu_user` and
+//! `cpu_system` are the kernel's estimated division of it. With several threads, `rate` counts the
+//! spawns of all threads in a second.
 
 mod libc_methods;
 #[cfg(target_os = "linux")]
@@ -17,7 +18,7 @@ pub mod selfcheck;
 mod threads;
 #[cfg(any(not(target_os = "linux"), test))]
 pub(crate) mod vfork;
-pub(crate) mod worker;
+pub mod worker;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -30,28 +31,31 @@ pub use self::method::Method;
 use self::threads::Pool;
 #[cfg(not(target_os = "linux"))]
 pub(crate) use self::vfork as raw;
-pub(crate) use self::worker::Target;
+pub use self::worker::SpawnedProgram;
 use self::worker::{Lap, Worker};
 use crate::clock::{self, CpuTime};
-use crate::engine::{self, Arm, Observer, Outcome, Plan, Turn};
+use crate::engine::{self, Arm, Measured, Observer, Schedule, Turn};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::noise::Watch;
 use crate::pages::Pages;
 use crate::parent::{Descriptors, Memory};
 use crate::program::{Kind, Program};
+use crate::registry::{Columns, MetricPlot, Registration};
 use crate::results::{Metric, Param, Params, Series, Suite, rows};
 use crate::stats::bootstrap::Samples;
 use crate::stdio::NullStdout;
 
+/// The suite for those that show and compare.
+pub(crate) const SUITE: Registration = Registration {
+    name: "spawn",
+    // As the published table has them.
+    columns: Columns::Metrics { all: true },
+    plots: &[MetricPlot::marks("wall"), MetricPlot::marks("blocked"), MetricPlot::marks("rate")],
+    ..Registration::UNKNOWN
+};
+
 /// What to measure.
-///
-/// ```
-/// use forkless_bench::engine::Silent;
-/// use forkless_bench::spawn::{self, Spec};
-/// let nobody = Spec { threads: 0, ..Spec::default() };
-/// assert!(spawn::run(&nobody, None, &mut Silent).is_err());
-/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     /// The methods, each once.
@@ -67,7 +71,7 @@ pub struct Spec {
     /// Threads that spawn at once; 1 measures in the calling thread.
     pub threads: usize,
     /// Length and density.
-    pub plan: Plan,
+    pub schedule: Schedule,
 }
 
 impl Default for Spec {
@@ -79,7 +83,7 @@ impl Default for Spec {
             pages: Pages::Base,
             fds: 0,
             threads: 1,
-            plan: Plan::default(),
+            schedule: Schedule::default(),
         }
     }
 }
@@ -90,34 +94,20 @@ const CPU_TOTAL: Metric = Metric { name: "cpu_total", unit: "us", estimate: fals
 const CPU_USER: Metric = Metric { name: "cpu_user", unit: "us", estimate: true };
 const CPU_SYSTEM: Metric = Metric { name: "cpu_system", unit: "us", estimate: true };
 const RATE: Metric = Metric { name: "rate", unit: "1/s", estimate: false };
-pub(crate) const METRICS: [Metric; 6] = [WALL, BLOCKED, CPU_TOTAL, CPU_USER, CPU_SYSTEM, RATE];
+/// What every method is measured by.
+pub const METRICS: [Metric; 6] = [WALL, BLOCKED, CPU_TOTAL, CPU_USER, CPU_SYSTEM, RATE];
 
 /// Measures. The parent's burden is taken up first and given back at the end, whatever the outcome.
 ///
 /// # Errors
-/// [`Error::Missing`] when the machine has not got the memory or the descriptors; [`Error::Spec`] for a specification
-/// without methods, runs or threads; the first error of any spawn otherwise.
-///
-/// ```
-/// use forkless_bench::engine::{Plan, Silent};
-/// use forkless_bench::spawn::{self, Method, Spec};
-///
-/// let spec = Spec {
-///     methods: vec![Method::VforkExec, Method::PosixSpawn],
-///     plan: Plan { runs: 20, ..Plan::default() },
-///     ..Spec::default()
-/// };
-/// let suite = spawn::run(&spec, None, &mut Silent)?;
-/// let wall = suite.rows.iter().filter(|row| row.metric == "wall");
-/// assert_eq!(wall.count(), 2);
-/// # Ok::<(), forkless_bench::error::Error>(())
-/// ```
+/// [`Error::Missing`] when the machine has not got the memory or the descriptors; [`Error::Spec`]
+/// for a specification without methods, runs or threads; the first error of any spawn otherwise.
 pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observer) -> Result<Suite, Error> {
     if spec.threads == 0 {
         return Err(Error::Spec("--threads must be at least 1".into()));
     }
     let program = Program::prepare(&spec.child, guard.as_deref_mut())?;
-    let target = Target::new(&program);
+    let target = SpawnedProgram::new(&program);
     // What a talking child writes must not end up among the results.
     let _quiet = program.writes().then(NullStdout::new).transpose()?;
     let _descriptors = (spec.fds > 0).then(|| Descriptors::held(spec.fds)).transpose()?;
@@ -127,7 +117,7 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
     let overhead = clock::overhead();
     let mut arms = arms(spec, &target, overhead)?;
     let watch = Watch::start();
-    let outcome = engine::run(&mut arms, &spec.plan, observer)?;
+    let outcome = engine::run(&mut arms, &spec.schedule, observer)?;
     drop(arms);
     let noise = watch.finish(outcome.series.iter().map(|series| steady_series(series)));
     let mut notes = noise.warnings();
@@ -147,24 +137,25 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
         notes.push(format!("only {} rounds: the intervals are rough", outcome.rounds));
     }
     Ok(Suite {
-        name: "spawn".to_owned(),
-        seed: spec.plan.seed,
+        name: SUITE.name.to_owned(),
+        seed: spec.schedule.seed,
         rounds: outcome.rounds,
         seconds: outcome.elapsed.as_secs_f64(),
         clock_overhead_ns: overhead,
         noise,
         notes,
-        rows: rows(series(spec, outcome), Some(Method::VforkExec.name()), spec.plan.seed),
+        rows: rows(series(spec, outcome), Some(Method::VforkExec.name()), spec.schedule.seed),
         ..Suite::default()
     })
 }
 
-/// The series whose wandering says most about the machine: with many threads, single spawns wait for each other.
+/// The series whose wandering says most about the machine: with many threads, single spawns wait
+/// for each other.
 fn steady_series(series: &[Samples]) -> &Samples {
     series.get(5).unwrap_or(&series[0])
 }
 
-fn series(spec: &Spec, outcome: Outcome) -> Vec<Series> {
+fn series(spec: &Spec, outcome: Measured) -> Vec<Series> {
     let params = Params::from([
         ("child".to_owned(), Param::Word(spec.child.name())),
         ("fds".to_owned(), Param::Number(spec.fds)),
@@ -187,7 +178,11 @@ fn series(spec: &Spec, outcome: Outcome) -> Vec<Series> {
     all
 }
 
-pub(crate) fn worker(method: Method, target: &Arc<Target>) -> Result<Box<dyn Worker>, Error> {
+/// What starts children by a method.
+///
+/// # Errors
+/// When the method's preparation fails.
+pub fn worker(method: Method, target: &Arc<SpawnedProgram>) -> Result<Box<dyn Worker>, Error> {
     let (target, name) = (target.clone(), method.name());
     Ok(match method {
         Method::VforkExec => Box::new(libc_methods::Vfork { target, piped: false }),
@@ -207,7 +202,7 @@ pub(crate) fn worker(method: Method, target: &Arc<Target>) -> Result<Box<dyn Wor
     })
 }
 
-fn arms(spec: &Spec, target: &Arc<Target>, overhead: f64) -> Result<Vec<Box<dyn Arm>>, Error> {
+fn arms(spec: &Spec, target: &Arc<SpawnedProgram>, overhead: f64) -> Result<Vec<Box<dyn Arm>>, Error> {
     let workers = || spec.methods.iter().map(|&method| worker(method, target)).collect::<Result<Vec<_>, _>>();
     if spec.threads == 1 {
         return single_arms(&spec.methods, target, overhead);
@@ -218,10 +213,11 @@ fn arms(spec: &Spec, target: &Arc<Target>, overhead: f64) -> Result<Vec<Box<dyn 
     Ok((0..spec.methods.len()).map(arm).collect())
 }
 
-/// An arm for each method, repeated in the calling thread; its series are the first five of [`METRICS`].
-pub(crate) fn single_arms(
+/// An arm for each method, repeated in the calling thread; its series are the first five of
+/// [`METRICS`].
+pub fn single_arms(
     methods: &[Method],
-    target: &Arc<Target>,
+    target: &Arc<SpawnedProgram>,
     overhead: f64,
 ) -> Result<Vec<Box<dyn Arm>>, Error> {
     let arm = |&method: &Method| {
@@ -230,7 +226,8 @@ pub(crate) fn single_arms(
     methods.iter().map(arm).collect()
 }
 
-/// Adds a lap to the series `wall` and `blocked`, in microseconds, without what the clock readings inside it cost.
+/// Adds a lap to the series `wall` and `blocked`, in microseconds, without what the clock readings
+/// inside it cost.
 #[expect(clippy::cast_precision_loss, reason = "a double holds a hundred days of nanoseconds exactly")]
 fn add_lap(turn: &mut Turn, lap: Lap, overhead: f64) {
     let microseconds =
@@ -288,7 +285,8 @@ impl Arm for Crowd {
         let before = CpuTime::of_self_and_children();
         let laps = pool.run(self.method, settle, total)?;
         let used = CpuTime::of_self_and_children().since(before);
-        // Every thread's laps would swamp the results with thousands of values a turn; every n-th one stands for them.
+        // Every thread's laps would swamp the results with thousands of values a turn; every n-th
+        // one stands for them.
         for &lap in laps.iter().skip(pool.len() / 2).step_by(pool.len()) {
             add_lap(turn, lap, self.overhead);
         }
@@ -312,7 +310,8 @@ mod tests {
     use crate::engine::Silent;
 
     fn quick(spec: Spec) -> Suite {
-        run(&Spec { plan: Plan { runs: 10, ..Plan::default() }, ..spec }, None, &mut Silent).unwrap()
+        run(&Spec { schedule: Schedule { runs: 10, ..Schedule::default() }, ..spec }, None, &mut Silent)
+            .unwrap()
     }
 
     #[test]

@@ -1,27 +1,20 @@
-//! The instrument against itself: a method compared with itself must show no difference, and with itself slowed down by a
-//! known share must show that difference. Both comparisons are made many times, each an interleaved run of its own, and
-//! counted. The ratio looked at is the one within rounds.
+//! The instrument against itself: a method compared with itself must show no difference, and with
+//! itself slowed down by a known share must show that difference. Both comparisons are made many
+//! times, each an interleaved run of its own, and counted. The ratio looked at is the one within
+//! rounds.
 
 use crate::clock::{self, now};
-use crate::engine::{self, Arm, Observer, Plan, Silent, Turn};
+use crate::engine::{self, Arm, Observer, Schedule, Silent, Turn};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::program::{Kind, Program};
 use crate::stats::bootstrap::{Resampler, Samples, within_rounds};
 
 use super::method::Method;
-use super::worker::{Target, Worker};
+use super::worker::{SpawnedProgram, Worker};
 use super::{add_lap, worker};
 
 /// What to check.
-///
-/// ```
-/// use forkless_bench::engine::{Plan, Silent};
-/// use forkless_bench::spawn::{Method, selfcheck::{Spec, self_check}};
-/// let plan = Plan::default();
-/// let none = Spec { method: Method::VforkExec, comparisons: 0, slowdown: 0.03, confidence: 0.95, plan };
-/// assert!(self_check(&none, None, &mut Silent).is_err());
-/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     /// The method measured against itself.
@@ -33,18 +26,12 @@ pub struct Spec {
     /// Confidence of the intervals.
     pub confidence: f64,
     /// Length of each run.
-    pub plan: Plan,
+    pub schedule: Schedule,
 }
 
 /// What came out.
-///
-/// ```
-/// use forkless_bench::spawn::selfcheck::Verdict;
-/// let verdict = Verdict { comparisons: 20, false_alarms: 1, found: 20, width: 0.01, measured: 1.03 };
-/// assert!(verdict.false_alarms <= verdict.comparisons / 10, "95 % intervals");
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Verdict {
+pub struct SelfChecked {
     /// Runs made.
     pub comparisons: usize,
     /// Runs in which the method was said to differ from itself.
@@ -53,7 +40,8 @@ pub struct Verdict {
     pub found: usize,
     /// Median over the runs of the interval's width of the ratio of a method to itself.
     pub width: f64,
-    /// Median over the runs of the measured ratio of the slowed-down method: one plus the slowdown, if all is well.
+    /// Median over the runs of the measured ratio of the slowed-down method: one plus the slowdown,
+    /// if all is well.
     pub measured: f64,
 }
 
@@ -61,38 +49,28 @@ pub struct Verdict {
 ///
 /// # Errors
 /// As [`run`](super::run).
-///
-/// ```
-/// use forkless_bench::engine::{Plan, Silent};
-/// use forkless_bench::spawn::{Method, selfcheck::{Spec, self_check}};
-/// let plan = Plan { runs: 100, ..Plan::default() };
-/// let spec = Spec { method: Method::PosixSpawn, comparisons: 1, slowdown: 0.5, confidence: 0.95, plan };
-/// let verdict = self_check(&spec, None, &mut Silent)?;
-/// assert!(verdict.false_alarms <= verdict.comparisons && verdict.measured > 0.0);
-/// # Ok::<(), forkless_bench::error::Error>(())
-/// ```
 pub fn self_check(
     spec: &Spec,
     guard: Option<&mut Guard>,
     observer: &mut dyn Observer,
-) -> Result<Verdict, Error> {
+) -> Result<SelfChecked, Error> {
     if spec.comparisons == 0 {
         return Err(Error::Spec("at least one comparison is needed".into()));
     }
     let program = Program::prepare(&Kind::Exit, guard)?;
-    let target = Target::new(&program);
+    let target = SpawnedProgram::new(&program);
     let overhead = clock::overhead();
 
-    let mut verdict =
-        Verdict { comparisons: spec.comparisons, false_alarms: 0, found: 0, width: 0.0, measured: 0.0 };
+    let mut checked =
+        SelfChecked { comparisons: spec.comparisons, false_alarms: 0, found: 0, width: 0.0, measured: 0.0 };
     let (mut widths, mut ratios) = (Vec::new(), Vec::new());
     for comparison in 0..spec.comparisons {
         let mut arms: Vec<Box<dyn Arm>> = Vec::new();
         for slowdown in [0.0, 0.0, spec.slowdown] {
             arms.push(Box::new(Slowed { worker: worker(spec.method, &target)?, overhead, slowdown }));
         }
-        let seed = spec.plan.seed.wrapping_add(comparison as u64);
-        let outcome = engine::run(&mut arms, &Plan { seed, ..spec.plan }, &mut Silent)?;
+        let seed = spec.schedule.seed.wrapping_add(comparison as u64);
+        let outcome = engine::run(&mut arms, &Schedule { seed, ..spec.schedule }, &mut Silent)?;
         let series: Vec<&Samples> = outcome.series.iter().map(|series| &series[0]).collect();
         let against_first = |index: usize| {
             let ratios = within_rounds(series[index], series[0]);
@@ -101,15 +79,15 @@ pub fn self_check(
         let (Some([low, high]), Some([slow_low, _])) = (against_first(1), against_first(2)) else {
             return Err(Error::Spec("too few runs for an interval: ask for at least 100".into()));
         };
-        verdict.false_alarms += usize::from(low > 1.0 || high < 1.0);
-        verdict.found += usize::from(slow_low > 1.0);
+        checked.false_alarms += usize::from(low > 1.0 || high < 1.0);
+        checked.found += usize::from(slow_low > 1.0);
         widths.push(high - low);
         ratios.push(crate::stats::median(&within_rounds(series[2], series[0]).values));
         observer.progress(comparison + 1, spec.comparisons);
     }
-    verdict.width = crate::stats::median(&widths);
-    verdict.measured = crate::stats::median(&ratios);
-    Ok(verdict)
+    checked.width = crate::stats::median(&widths);
+    checked.measured = crate::stats::median(&ratios);
+    Ok(checked)
 }
 
 /// A method that takes longer by a share of its own time.
@@ -152,12 +130,13 @@ mod tests {
 
     #[test]
     fn a_slowdown_shows_in_the_measured_ratio() {
-        let plan = Plan { runs: 200, ..Plan::default() };
-        let spec = Spec { method: Method::VforkExec, comparisons: 3, slowdown: 1.0, confidence: 0.99, plan };
-        let verdict = self_check(&spec, None, &mut Silent).unwrap();
-        assert_eq!(verdict.comparisons, 3);
+        let schedule = Schedule { runs: 200, ..Schedule::default() };
+        let spec =
+            Spec { method: Method::VforkExec, comparisons: 3, slowdown: 1.0, confidence: 0.99, schedule };
+        let checked = self_check(&spec, None, &mut Silent).unwrap();
+        assert_eq!(checked.comparisons, 3);
         // Twice the time is found however noisy the machine the tests run on.
-        assert_eq!(verdict.found, 3, "{verdict:?}");
-        assert!(verdict.measured > 1.3, "{verdict:?}");
+        assert_eq!(checked.found, 3, "{checked:?}");
+        assert!(checked.measured > 1.3, "{checked:?}");
     }
 }

@@ -1,5 +1,5 @@
-//! Many threads starting programs at once: a pool whose threads wait, start together, and share out a number of spawns,
-//! so that all of them are busy until the last one.
+//! Many threads that start programs at once. The threads of a pool wait, start together, and share
+//! a number of spawns, so that all are busy until the last spawn.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -57,8 +57,8 @@ impl Pool {
         self.threads.len()
     }
 
-    /// Has all threads repeat a method: each `settle` times first, then `total` times together. Returns the laps of the
-    /// latter in the order of their beginnings.
+    /// Has all threads repeat a method: each `settle` times first, then `total` times together.
+    /// Returns the laps of the latter in the order of their beginnings.
     pub(super) fn run(&self, method: usize, settle: usize, total: usize) -> Result<Vec<Lap>, Error> {
         let start = Arc::new(Barrier::new(self.threads.len()));
         let job = Job { method, settle, left: Arc::new(AtomicUsize::new(total)), start };

@@ -1,8 +1,10 @@
-//! libc's `vfork` and `execve`, for systems whose system calls are not an interface: the yardstick of the suite there.
+//! libc's `vfork` and `execve`, for systems whose system calls are not an interface: the yardstick
+//! of the suite there.
 //!
-//! As on Linux, a vfork child runs on its parent's stack, and compiled code must not call vfork. This assembly may: all that it
-//! needs afterwards is in callee-saved registers or was pushed before, the child only calls functions, which use the stack below,
-//! and the parent is suspended until the child has become a program. libc's vfork keeps its own return address off the stack.
+//! As on Linux, a vfork child runs on its parent's stack, and compiled code must not call vfork.
+//! This assembly may. All that it needs afterwards is in callee-saved registers or was pushed
+//! before. The child only calls functions, which use the stack below. The parent is suspended until
+//! the child has become a program. libc's vfork keeps its own return address off the stack.
 //!
 //! It works with any libc, so its tests run on Linux, too.
 
@@ -20,7 +22,8 @@ unsafe extern "C" {
     fn errno_location() -> *mut c_int;
 }
 
-/// What the assembly calls, in this order; addresses, so that how a system spells and binds its symbols does not matter.
+/// What the assembly calls, in this order; addresses, so that how a system spells and binds its
+/// symbols does not matter.
 #[repr(C)]
 struct Calls {
     vfork: unsafe extern "C" fn() -> pid_t,
@@ -44,14 +47,14 @@ struct Child {
     stdout: c_int,
 }
 
-/// vfork; in the child, dup2 of `stdout` onto descriptor 1 unless it is negative, then execve. Returns the child's pid
-/// or a negative error number of vfork. When execve fails the child writes the error number to `failure` (the memory is
-/// the parent's) and exits with 127.
+/// vfork; in the child, dup2 of `stdout` onto descriptor 1 unless it is negative, then execve.
+/// Returns the child's pid or a negative error number of vfork. When execve fails the child writes
+/// the error number to `failure` (the memory is the parent's) and exits with 127.
 ///
 /// # Safety
-/// `path` is a NUL-terminated string, `argv` and `envp` are NULL-terminated arrays of such, and `failure` is writable;
-/// all stay so until the function returns. The child takes no signal handler: the program must have none that runs on
-/// this stack, as this one has not.
+/// `path` is a NUL-terminated string, `argv` and `envp` are NULL-terminated arrays of such, and
+/// `failure` is writable; all stay so until the function returns. The child takes no signal
+/// handler: the program must have none that runs on this stack, as this one has not.
 #[inline]
 pub(super) unsafe fn vfork_exec(
     path: *const c_char,

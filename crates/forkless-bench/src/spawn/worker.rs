@@ -1,5 +1,5 @@
-//! What a method is to the suite: something that starts the child once and times it. And the few system calls that
-//! the workloads share, so that all of them wait and read in the same way.
+//! What a method is to the suite: something that starts the child once and times it. And the few
+//! system calls that the workloads share, so that all of them wait and read in the same way.
 
 #![expect(unsafe_code, reason = "waitpid, pipe2, read and environ")]
 
@@ -14,11 +14,12 @@ use crate::clock::now;
 use crate::error::Error;
 use crate::program::Program;
 
-/// One child, from before it is made until after it is reaped, in nanoseconds of the monotonic clock.
+/// One child, from before it is made until after it is reaped, in nanoseconds of the monotonic
+/// clock.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Lap {
+pub struct Lap {
     /// Before the first thing a method does for this child, its pipe included.
-    pub(crate) start: u64,
+    pub start: u64,
     /// When the call that makes the child has returned.
     pub(crate) returned: u64,
     /// When the child's output is read to its end, if it has a pipe, and the child is reaped.
@@ -26,27 +27,29 @@ pub(crate) struct Lap {
 }
 
 /// A method ready to be repeated in one thread.
-pub(crate) trait Worker: Send {
+pub trait Worker: Send {
     /// Starts the child, waits for it, and judges its status.
     fn spawn(&mut self) -> Result<Lap, Error>;
 }
 
 /// The program to start, in the forms the methods need it.
 #[derive(Debug)]
-pub(crate) struct Target {
-    pub(crate) path: CString,
+pub struct SpawnedProgram {
+    /// The program's path.
+    pub path: CString,
     pub(crate) command: CString,
 }
 
-impl Target {
-    pub(crate) fn new(program: &Program) -> Arc<Target> {
-        Arc::new(Target { path: program.path().clone(), command: program.command().clone() })
+impl SpawnedProgram {
+    /// The forms of a prepared program.
+    pub fn new(program: &Program) -> Arc<SpawnedProgram> {
+        Arc::new(SpawnedProgram { path: program.path().clone(), command: program.command().clone() })
     }
 
     /// The program at a path that another process prepared.
-    pub(crate) fn at(path: &[u8]) -> Result<Arc<Target>, Error> {
+    pub(crate) fn at(path: &[u8]) -> Result<Arc<SpawnedProgram>, Error> {
         let path = CString::new(path).map_err(|_| Error::Spec("a path with a NUL".into()))?;
-        Ok(Arc::new(Target { command: path.clone(), path }))
+        Ok(Arc::new(SpawnedProgram { command: path.clone(), path }))
     }
 
     /// The argument vector: the program's path alone.
@@ -62,16 +65,18 @@ unsafe extern "C" {
 /// The environment all methods hand on: this process's own.
 #[inline]
 pub(crate) fn environment() -> *const *const c_char {
-    // SAFETY: the suite changes no environment variable while it measures, and nobody else may (as std says of set_var).
+    // SAFETY: the suite changes no environment variable while it measures, and nobody else may (as
+    // std says of set_var).
     unsafe { environ }
 }
 
 /// Reaps a child; `flags` as of waitpid.
 #[inline]
-pub(crate) fn reap(pid: pid_t, flags: c_int) -> Result<c_int, Error> {
+pub fn reap(pid: pid_t, flags: c_int) -> Result<c_int, Error> {
     let mut status = 0;
     loop {
-        // SAFETY: `status` is writable; `pid` is a child of this process that nobody else waits for.
+        // SAFETY: `status` is writable; `pid` is a child of this process that nobody else waits
+        // for.
         if unsafe { libc::waitpid(pid, &raw mut status, flags) } == pid {
             return Ok(status);
         }
@@ -85,7 +90,8 @@ pub(crate) fn reap(pid: pid_t, flags: c_int) -> Result<c_int, Error> {
 /// Forks; the child does `work` and exits with the status it gives.
 ///
 /// # Safety
-/// `work` calls only async-signal-safe functions: the child has one thread and whatever locks others held.
+/// `work` calls only async-signal-safe functions: the child has one thread and whatever locks
+/// others held.
 #[inline]
 pub(crate) unsafe fn fork(work: impl FnOnce() -> c_int) -> Result<pid_t, Error> {
     // SAFETY: the caller answers for what the child does.
@@ -100,7 +106,7 @@ pub(crate) unsafe fn fork(work: impl FnOnce() -> c_int) -> Result<pid_t, Error> 
 
 /// Forks a child that becomes the target's program.
 #[inline]
-pub(crate) fn fork_exec(target: &Target) -> Result<pid_t, Error> {
+pub(crate) fn fork_exec(target: &SpawnedProgram) -> Result<pid_t, Error> {
     let argv = target.argv();
     let exec = || {
         // SAFETY: path and vectors are valid; the child has its own copy of the memory they are in.
@@ -111,9 +117,10 @@ pub(crate) fn fork_exec(target: &Target) -> Result<pid_t, Error> {
     unsafe { fork(exec) }
 }
 
-/// The second half of a lap: reads the child's output to its end, where it has a pipe, reaps the child and judges it.
+/// The second half of a lap: reads the child's output to its end, where it has a pipe, reaps the
+/// child and judges it.
 #[inline]
-pub(crate) fn finish(
+pub fn finish(
     method: &str,
     start: u64,
     returned: u64,
@@ -150,8 +157,8 @@ fn new_pipe(ends: &mut [c_int; 2]) -> c_int {
     unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) }
 }
 
-/// macOS has no pipe2. A child that another thread starts between these calls inherits the ends, and with them the wait
-/// for its end; it is as short as the others.
+/// macOS has no pipe2. A child that another thread starts between these calls inherits the ends,
+/// and with them the wait for its end; it is as short as the others.
 #[cfg(target_os = "macos")]
 fn new_pipe(ends: &mut [c_int; 2]) -> c_int {
     // SAFETY: `ends` has room for the two descriptors the call writes.

@@ -1,14 +1,15 @@
 //! Intervals by resampling rounds.
 //!
-//! Samples taken in one round share the state of the machine, and neighbouring rounds share much of it; treating every
-//! sample as independent gives intervals that are too narrow. What is drawn with replacement is therefore whole
-//! *rounds*, in runs of neighbouring ones (a circular block bootstrap, Politis and Romano 1992) as long as the dependence of
-//! the rounds asks for, and the same draw is applied to every method of the run: what slowed one method down in a round
+//! Samples taken in one round share the state of the machine, and neighbouring rounds share much of
+//! it; treating every sample as independent gives intervals that are too narrow. Therefore whole
+//! *rounds* are drawn with replacement, in blocks of neighbouring rounds (a circular block
+//! bootstrap, Politis and Romano 1992). The length of a block follows the dependence of the rounds.
+//! Every method of the run gets the same draw: a disturbance that slowed one method in a round
 //! slowed the others too, and cancels in their ratio.
 //!
-//! Intervals are percentile intervals. For a median the bias and acceleration of BCa add nothing but noise (its
-//! jackknife is inconsistent for quantiles: Efron and Tibshirani 1993, section 11.6); the tests below measure
-//! what the percentile interval really covers.
+//! Intervals are percentile intervals. For a median the bias and acceleration of BCa add only
+//! noise: its jackknife is inconsistent for quantiles (Efron and Tibshirani 1993, section 11.6).
+//! The tests below measure how often the percentile interval covers the true value.
 
 use rand::RngExt as _;
 use rand::SeedableRng as _;
@@ -17,7 +18,7 @@ use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
 
 /// Samples of one method, in the order taken, grouped by round.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct Samples {
+pub struct Samples {
     /// The values, round after round.
     pub values: Vec<f64>,
     /// How many values each round gave; sums to the number of values.
@@ -27,7 +28,7 @@ pub(crate) struct Samples {
 impl Samples {
     /// Samples with one value a round.
     #[must_use]
-    pub(crate) fn one_a_round(values: Vec<f64>) -> Samples {
+    pub fn one_a_round(values: Vec<f64>) -> Samples {
         let rounds = vec![1; values.len()];
         Samples { values, rounds }
     }
@@ -40,20 +41,21 @@ impl Samples {
     }
 }
 
-/// One series against another *within* rounds: the ratio of their medians in each round, one value a round.
+/// One series against another *within* rounds: the ratio of their medians in each round, one value
+/// a round.
 ///
-/// The median of these values says how the two compare with what both suffered cancelled before it can widen anything. In
-/// interleaved runs of a spawn against itself on a busy virtual machine it scattered by a quarter of what the ratio of the
-/// two overall medians did.
+/// The median of these values says how the two compare with what both suffered cancelled before it
+/// can widen anything. In interleaved runs of a spawn against itself on a busy virtual machine it
+/// scattered by a quarter of what the ratio of the two overall medians did.
 #[must_use]
-pub(crate) fn within_rounds(numerator: &Samples, denominator: &Samples) -> Samples {
+pub fn within_rounds(numerator: &Samples, denominator: &Samples) -> Samples {
     let pairs = round_medians(numerator).into_iter().zip(round_medians(denominator));
     Samples::one_a_round(pairs.filter(|&(_, d)| d > 0.0).map(|(n, d)| n / d).collect())
 }
 
 /// The draws of rounds shared by all series of one run.
 #[derive(Debug, Clone)]
-pub(crate) struct Resampler {
+pub struct Resampler {
     rounds: usize,
     block: usize,
     /// How often each round was drawn, one row a draw.
@@ -61,13 +63,10 @@ pub(crate) struct Resampler {
 }
 
 impl Resampler {
-    /// Draws `resamples` times as many rounds as the series have, in blocks long enough for the most dependent of them.
+    /// Draws `resamples` times as many rounds as the series have, in blocks long enough for the
+    /// most dependent of them.
     #[must_use]
-    pub(crate) fn new<'a>(
-        series: impl IntoIterator<Item = &'a Samples>,
-        resamples: usize,
-        seed: u64,
-    ) -> Resampler {
+    pub fn new<'a>(series: impl IntoIterator<Item = &'a Samples>, resamples: usize, seed: u64) -> Resampler {
         let medians: Vec<Vec<f64>> = series.into_iter().map(round_medians).collect();
         let rounds = medians.iter().map(Vec::len).max().unwrap_or(0);
         let dependence = medians.iter().map(|medians| autocorrelation(medians)).fold(0.0, f64::max);
@@ -99,7 +98,7 @@ impl Resampler {
 
     /// The median of each draw. A series of another number of rounds than the draws gives nothing.
     #[must_use]
-    pub(crate) fn medians(&self, samples: &Samples) -> Replicates {
+    pub fn medians(&self, samples: &Samples) -> Replicates {
         if samples.rounds.len() != self.rounds || samples.values.is_empty() {
             return Replicates::default();
         }
@@ -118,7 +117,7 @@ impl Resampler {
 
 /// A figure computed from each draw.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct Replicates {
+pub struct Replicates {
     /// The figure for each draw.
     pub values: Vec<f64>,
     /// Independent units behind each draw.
@@ -126,14 +125,15 @@ pub(crate) struct Replicates {
 }
 
 impl Replicates {
-    /// The interval that holds the figure with `confidence` (0 to 1); `None` for fewer than two replicates or blocks.
+    /// The interval that holds the figure with `confidence` (0 to 1); `None` for fewer than two
+    /// replicates or blocks.
     ///
-    /// Percentiles of replicates are too narrow for few units, by the square root of (n - 1) / n and by taking the normal
-    /// distribution for Student's. The percentiles are moved outward by both (the expanded percentile interval: Hesterberg,
-    /// The American Statistician 69(4), 2015).
+    /// Percentiles of replicates are too narrow for few units, by the square root of (n - 1) / n
+    /// and by taking the normal distribution for Student's. The percentiles are moved outward by
+    /// both (the expanded percentile interval: Hesterberg, The American Statistician 69(4), 2015).
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a number of blocks")]
-    pub(crate) fn interval(&self, confidence: f64) -> Option<[f64; 2]> {
+    pub fn interval(&self, confidence: f64) -> Option<[f64; 2]> {
         let n = self.blocks as f64;
         if self.values.len() < 2 || self.blocks < 2 {
             return None;
@@ -148,14 +148,16 @@ impl Replicates {
 
     /// This figure divided by another, draw by draw; both from the same [`Resampler`].
     #[must_use]
-    pub(crate) fn ratio(&self, denominator: &Replicates) -> Replicates {
+    pub fn ratio(&self, denominator: &Replicates) -> Replicates {
         let pairs = self.values.iter().zip(&denominator.values);
         let values = pairs.filter(|&(_, &d)| d > 0.0).map(|(n, d)| n / d).collect();
         Replicates { values, blocks: self.blocks.min(denominator.blocks) }
     }
 }
 
-pub(crate) fn round_medians(samples: &Samples) -> Vec<f64> {
+/// The median of each round.
+#[must_use]
+pub fn round_medians(samples: &Samples) -> Vec<f64> {
     let mut rest = samples.values.as_slice();
     let mut medians = Vec::with_capacity(samples.rounds.len());
     for &count in &samples.rounds {
@@ -166,8 +168,8 @@ pub(crate) fn round_medians(samples: &Samples) -> Vec<f64> {
     medians
 }
 
-/// How much a round tells of the next: the correlation of ranks, which a few outliers do not hide as they would hide
-/// that of the values.
+/// How much a round tells of the next: the correlation of ranks, which a few outliers do not hide
+/// as they would hide that of the values.
 #[expect(clippy::cast_precision_loss, reason = "ranks are far below 2^52")]
 fn autocorrelation(values: &[f64]) -> f64 {
     let mut order: Vec<usize> = (0..values.len()).collect();
@@ -182,9 +184,10 @@ fn autocorrelation(values: &[f64]) -> f64 {
     if variance > 0.0 { (products / variance).clamp(0.0, 0.95) } else { 0.0 }
 }
 
-/// The block length that is best for the variance of a mean under first-order dependence (Carlstein 1986), and never so
-/// long that fewer than eight blocks are drawn. At least the square root of the number of rounds: a slow change of the
-/// machine hides behind the noise of single rounds, so that too little of it shows in their correlation.
+/// The block length that is best for the variance of a mean under first-order dependence (Carlstein
+/// 1986), and never so long that fewer than eight blocks are drawn. At least the square root of the
+/// number of rounds. A slow change of the machine hides behind the noise of single rounds, so their
+/// correlation shows too little of it.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -197,7 +200,8 @@ fn block_length(rounds: usize, dependence: f64) -> usize {
     (carlstein.max(rounds.sqrt()).min(rounds / 8.0).round() as usize).max(1)
 }
 
-/// The median where the sample of round `r` counts `weights[r]` times; `None` where every weight is zero.
+/// The median where the sample of round `r` counts `weights[r]` times; `None` where every weight is
+/// zero.
 fn weighted_median(sorted: &[(f64, usize)], weights: &[u16], counts: &[u32]) -> Option<f64> {
     let total: u64 = weights.iter().zip(counts).map(|(&w, &c)| u64::from(w) * u64::from(c)).sum();
     let mut seen = 0;
@@ -208,7 +212,8 @@ fn weighted_median(sorted: &[(f64, usize)], weights: &[u16], counts: &[u32]) -> 
             return Some(value);
         }
         if 2 * seen == total && total > 0 {
-            // An even number of samples, split exactly here: the middle of this one and the next that counts.
+            // An even number of samples, split exactly here: the middle of this one and the next
+            // that counts.
             let next = iter.find(|&&(_, round)| weights[round] > 0).map_or(value, |&(next, _)| next);
             return Some(value.midpoint(next));
         }
@@ -293,7 +298,8 @@ mod tests {
 
     #[test]
     fn the_interval_of_a_median_covers_the_truth_about_as_often_as_it_says() {
-        // exp is monotonic and the tail is rare: the true median of sample(1.0) lies a little above 60.
+        // exp is monotonic and the tail is rare: the true median of sample(1.0) lies a little above
+        // 60.
         let truth = {
             let mut timer = Timer::new(99);
             let samples: Vec<f64> = (0..200_000)

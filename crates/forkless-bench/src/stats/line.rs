@@ -7,7 +7,7 @@ use super::{mean, median};
 
 /// A straight line fitted by least squares.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Line {
+pub struct Line {
     /// Value at zero.
     pub intercept: f64,
     /// Growth per unit.
@@ -32,9 +32,10 @@ fn fit_line(points: &[(f64, f64)]) -> Option<Line> {
     Some(Line { intercept: y_mean - slope * x_mean, slope, r2 })
 }
 
-/// A line through the medians of several series, with 95 % intervals; `None` where there are too few rounds for one.
+/// A line through the medians of several series, with 95 % intervals; `None` where there are too
+/// few rounds for one.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Fitted {
+pub struct Fitted {
     /// The line through the medians.
     pub line: Line,
     /// Of its value at zero.
@@ -45,12 +46,13 @@ pub(crate) struct Fitted {
     pub r2: Option<[f64; 2]>,
 }
 
-/// Fits a line through the medians of series at several abscissae, and again through those of resampled rounds.
+/// Fits a line through the medians of series at several abscissae, and again through those of
+/// resampled rounds.
 ///
-/// Not the median of lines through single rounds: one disturbed turn makes a round's points no line at all, which says much about
-/// the machine and nothing about the series.
+/// Not the median of lines through single rounds: one disturbed turn makes a round's points no line
+/// at all, which says much about the machine and nothing about the series.
 #[must_use]
-pub(crate) fn fit_medians(series: &[(f64, Samples)], resamples: usize, seed: u64) -> Option<Fitted> {
+pub fn fit_medians(series: &[(f64, Samples)], resamples: usize, seed: u64) -> Option<Fitted> {
     let points: Vec<(f64, f64)> = series.iter().map(|(x, samples)| (*x, median(&samples.values))).collect();
     let line = fit_line(&points)?;
     let replicates: Vec<Replicates> = series

@@ -1,18 +1,12 @@
-//! What can be said about a set of timings: quantiles that say where most of them lie, outliers counted and not hidden,
-//! and intervals from [resampling](bootstrap) that say how far the figures can be trusted.
+//! Statistics of a set of timings: quantiles show where most of them lie, outliers are counted and
+//! kept, and intervals from [resampling](bootstrap) show how far the figures can be trusted.
 
-pub(crate) mod bootstrap;
-pub(crate) mod line;
+pub mod bootstrap;
+pub mod line;
 
 use serde::{Deserialize, Serialize};
 
 /// Order statistics of one series.
-///
-/// ```
-/// use forkless_bench::results::Summary;
-/// let summary = Summary { n: 3, min: 1.0, median: 2.0, max: 3.0, ..Summary::default() };
-/// assert_eq!(serde_json::to_value(summary).unwrap()["median"], 2.0);
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Summary {
     /// Number of samples.
@@ -39,8 +33,8 @@ pub struct Summary {
     pub max: f64,
     /// Arithmetic mean, outliers included.
     pub mean: f64,
-    /// Samples further than three interquartile ranges outside the quartiles (Tukey's outer fences). They are part of
-    /// every figure above.
+    /// Samples further than three interquartile ranges outside the quartiles (Tukey's outer
+    /// fences). They are part of every figure above.
     pub outliers: usize,
 }
 
@@ -79,8 +73,8 @@ pub(crate) fn mean(samples: &[f64]) -> f64 {
     if samples.is_empty() { 0.0 } else { samples.iter().sum::<f64>() / samples.len() as f64 }
 }
 
-/// The `p` quantile of ascending samples, interpolated between neighbours (Hyndman and Fan's type 7, the default of R
-/// and NumPy); 0 for no samples.
+/// The `p` quantile of ascending samples, interpolated between neighbours (Hyndman and Fan's type
+/// 7, the default of R and NumPy); 0 for no samples.
 #[must_use]
 #[expect(
     clippy::cast_precision_loss,
@@ -99,19 +93,13 @@ pub(crate) fn quantile_sorted(sorted: &[f64], p: f64) -> f64 {
 
 /// The median of samples in any order; 0 for none.
 #[must_use]
-pub(crate) fn median(samples: &[f64]) -> f64 {
+pub fn median(samples: &[f64]) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     quantile_sorted(&sorted, 0.5)
 }
 
 /// Counts in logarithmic bins: what a reader needs to see two humps or a long tail.
-///
-/// ```
-/// use forkless_bench::results::Histogram;
-/// let histogram = Histogram { edges: vec![50.0, 100.0], counts: vec![97, 3] };
-/// assert_eq!(histogram.counts.iter().sum::<u64>(), 100);
-/// ```
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Histogram {
     /// Lower edge of each bin, ascending; a bin ends where the next begins.
@@ -121,8 +109,8 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// At most `bins` bins of equal ratio between the smallest and the largest positive sample; samples that are not
-    /// positive are counted in the first bin.
+    /// At most `bins` bins of equal ratio between the smallest and the largest positive sample;
+    /// samples that are not positive are counted in the first bin.
     #[must_use]
     #[expect(
         clippy::cast_precision_loss,

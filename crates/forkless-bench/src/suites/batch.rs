@@ -1,4 +1,5 @@
-//! Work too short to time alone: a batch of calls between two clock readings, and its processor time.
+//! Work too short to time alone: a batch of calls between two clock readings, and its processor
+//! time.
 
 use std::hint::black_box;
 
@@ -15,8 +16,8 @@ pub(crate) const METRICS: [Metric; 4] = [
     Metric { name: "cpu_system", unit: "ns", estimate: true },
 ];
 
-/// Repeats something a number of times and returns how many nanoseconds that took, or `None` to have it timed from
-/// outside.
+/// Repeats something a number of times and returns how many nanoseconds that took, or `None` to
+/// have it timed from outside.
 type Work<'a> = Box<dyn FnMut(u64) -> Result<Option<f64>, Error> + 'a>;
 
 /// A batch of calls as an arm of the engine.

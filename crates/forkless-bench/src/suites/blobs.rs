@@ -1,6 +1,7 @@
-//! Programs of a few instructions, assembled with this library and copied from its code into executables of their own
-//! (see [`program`](crate::program)): position-independent, no data, no stack but what the kernel gives. The labels are
-//! global, for the code that names them may be in another object file of this crate than the assembly.
+//! Programs of a few instructions, assembled with this library and copied from its code into
+//! executables of their own (see [`program`](crate::program)). They are position-independent, and
+//! have no data and only the kernel's stack. The labels are global, for the code that names them
+//! may be in another object file of this crate than the assembly.
 
 #![expect(unsafe_code, reason = "reads the library's own machine code")]
 
@@ -150,17 +151,19 @@ unsafe extern "C" {
 }
 
 /// Code that execs its own file until the number in its first argument, seven digits, is used up.
-pub(crate) fn countdown() -> &'static [u8] {
+pub fn countdown() -> &'static [u8] {
     between(&raw const forkless_bench_countdown, &raw const forkless_bench_countdown_end)
 }
 
-/// Code that asks for its signal mask as many times as its first argument, a decimal number, says, and exits.
-pub(crate) fn mask_loop() -> &'static [u8] {
+/// Code that asks for its signal mask as many times as its first argument, a decimal number, says,
+/// and exits.
+pub fn mask_loop() -> &'static [u8] {
     between(&raw const forkless_bench_mask_loop, &raw const forkless_bench_mask_loop_end)
 }
 
 fn between(start: *const u8, end: *const u8) -> &'static [u8] {
     let length = end as usize - start as usize;
-    // SAFETY: both labels are in the same constant section above, the end behind the start; it is never written to.
+    // SAFETY: both labels are in the same constant section above, the end behind the start; it is
+    // never written to.
     unsafe { std::slice::from_raw_parts(start, length) }
 }

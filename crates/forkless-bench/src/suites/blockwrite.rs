@@ -1,19 +1,21 @@
-//! The `blockwrite` suite: the reads that appear in a pure write test, by block size. A *buffered* write that covers part of a
-//! block of the page cache which is not in memory makes the kernel read that block first; a write of whole blocks does not,
-//! whatever the device's sector. Measured on a scratch file and, as root, on a loop device and a device-mapper volume that
-//! the suite makes and removes. No device that was there before is ever written to.
+//! The `blockwrite` suite: the reads that appear in a pure write test, by block size. A *buffered*
+//! write to part of a page-cache block that is not in memory makes the kernel read that block
+//! first. A write of whole blocks does not, whatever the device's sector size. Measured on a
+//! scratch file and, as root, on a loop device and a device-mapper volume that the suite makes and
+//! removes. No device that was there before is ever written to.
 //!
-//! One repetition starts with nothing of the target in memory (written back, then `POSIX_FADV_DONTNEED`; where the kernel
-//! tells what is cached, it is checked), writes the target once from its beginning in writes of one size, and ends when the
-//! data is on the device (`fdatasync`). Metrics: `throughput`; `reads`, the device's for every 4 KiB written, and
-//! `read_bytes`, those this process caused, in percent of the bytes written; and what iostat prints for the
-//! device: `r/s`, `rsec/s`, `w/s`, `wsec/s`.
+//! One repetition starts with nothing of the target in memory: it is written back and dropped
+//! (`POSIX_FADV_DONTNEED`), and checked where the kernel tells the cached pages. Then the target is
+//! written once from its beginning, in writes of one size. The repetition ends when the data is on
+//! the device (`fdatasync`). Metrics: `throughput`; `reads`, the device's reads for every 4 KiB
+//! written; `read_bytes`, the reads this process caused, in percent of the bytes written. `r/s`,
+//! `rsec/s`, `w/s` and `wsec/s` are iostat's figures for the device.
 
 #![expect(unsafe_code, reason = "posix_fadvise and cachestat")]
 
 mod counters;
 mod loop_device;
-pub(crate) mod mapper;
+mod mapper;
 mod scratch;
 mod target;
 
@@ -23,36 +25,32 @@ use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use self::target::Target;
+use self::target::WriteTarget;
 use crate::clock::{self, now};
-use crate::engine::{self, Arm, Observer, Outcome, Plan, Turn};
+use crate::engine::{self, Arm, Measured, Observer, Schedule, Turn};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::noise::Watch;
-use crate::results::{Derived, Metric, Param, Params, Series, Suite, rows};
+use crate::registry::{MetricPlot, Registration};
+use crate::results::{Derived, Metric, Param, Params, Row, Series, Suite, rows};
 use crate::stats::bootstrap::{Resampler, Samples};
 use crate::suites::Stages;
 
-pub(crate) use self::loop_device::remove as remove_loop_device;
+/// The suite for those that show and undo. A row's yardstick is the whole page-cache block.
+pub(crate) const SUITE: Registration = Registration {
+    name: "blockwrite",
+    plots: &[MetricPlot::marks("throughput"), MetricPlot::marks("rsec/s")],
+    yardstick: |rows, row| {
+        let mut params = row.params.clone();
+        params.insert("bs".to_owned(), Param::Number(4096));
+        let whole = |other: &&Row| (&other.metric, &other.method) == (&row.metric, &row.method);
+        rows.iter().filter(whole).find(|other| other.params == params)
+    },
+    undos: &[loop_device::UNDO, mapper::UNDO],
+    ..Registration::UNKNOWN
+};
 
 /// What to measure.
-///
-/// ```
-/// use forkless_bench::engine::{Plan, Silent};
-/// use forkless_bench::suites::blockwrite::{self, Mode, On, Spec};
-/// let spec = Spec {
-///     targets: vec![On::File],
-///     bs: vec![512, 4096],
-///     size: 64 << 10,
-///     modes: vec![Mode::Buffered],
-///     plan: Plan { runs: 2, per_turn: 1, ..Plan::default() },
-///     ..Spec::default()
-/// };
-/// let suite = blockwrite::run(&spec, None, &mut Silent)?;
-/// // Where no usual place for scratch files is on a block device, a note says so.
-/// assert!(!suite.rows.is_empty() || !suite.notes.is_empty());
-/// # Ok::<(), forkless_bench::error::Error>(())
-/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     /// What is written to.
@@ -66,7 +64,7 @@ pub struct Spec {
     /// Only `buffered` or `direct`, or both.
     pub modes: Vec<Mode>,
     /// `runs` is the number of repetitions of each.
-    pub plan: Plan,
+    pub schedule: Schedule,
 }
 
 impl Default for Spec {
@@ -77,18 +75,12 @@ impl Default for Spec {
             size: 4 << 20,
             directory: None,
             modes: Mode::ALL.to_vec(),
-            plan: Plan { runs: 20, per_turn: 1, ..Plan::default() },
+            schedule: Schedule { runs: 20, per_turn: 1, ..Schedule::default() },
         }
     }
 }
 
 /// What is written to.
-///
-/// ```
-/// use forkless_bench::suites::blockwrite::On;
-/// assert_eq!("loop-4k".parse::<On>()?, On::Loop4k);
-/// # Ok::<(), forkless_bench::error::Error>(())
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum On {
     /// A file.
@@ -128,11 +120,6 @@ impl FromStr for On {
 }
 
 /// How the writes reach the device.
-///
-/// ```
-/// use forkless_bench::suites::blockwrite::Mode;
-/// assert_eq!(Mode::ALL, [Mode::Buffered, Mode::Direct]);
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Through the page cache.
@@ -146,10 +133,6 @@ impl Mode {
     pub const ALL: [Mode; 2] = [Mode::Buffered, Mode::Direct];
 
     /// `buffered` or `direct`.
-    ///
-    /// ```
-    /// assert_eq!(forkless_bench::suites::blockwrite::Mode::Direct.name(), "direct");
-    /// ```
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -172,15 +155,8 @@ const METRICS: [Metric; 7] = [
 /// Measures each target in turn; on one target all block sizes and modes are interleaved.
 ///
 /// # Errors
-/// [`Error::Spec`] for no target or a block size of zero or beyond the size; the first write that fails. A target this machine
-/// does not give, and a block size `O_DIRECT` refuses, are notes.
-///
-/// ```
-/// use forkless_bench::{engine::Silent, error::Error};
-/// use forkless_bench::suites::blockwrite::{self, Spec};
-/// let too_large = Spec { bs: vec![8 << 20], size: 4 << 20, ..Spec::default() };
-/// assert!(matches!(blockwrite::run(&too_large, None, &mut Silent), Err(Error::Spec(_))));
-/// ```
+/// [`Error::Spec`] for no target or a block size of zero or beyond the size; the first write that
+/// fails. A target this machine does not give, and a block size `O_DIRECT` refuses, are notes.
 pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observer) -> Result<Suite, Error> {
     if spec.targets.is_empty() || spec.bs.is_empty() || spec.modes.is_empty() {
         return Err(Error::Spec("nothing to write: choose a target, a block size and a mode".into()));
@@ -195,8 +171,8 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
     let watch = Watch::start();
     let mut stages = Stages::new(observer, spec.targets.len());
     let mut suite = Suite {
-        name: "blockwrite".into(),
-        seed: spec.plan.seed,
+        name: SUITE.name.into(),
+        seed: spec.schedule.seed,
         clock_overhead_ns: overhead,
         ..Suite::default()
     };
@@ -222,7 +198,7 @@ fn measure(
     observer: &mut dyn Observer,
     suite: &mut Suite,
 ) -> Result<Option<Samples>, Error> {
-    let target = Target::make(on, spec.size, spec.directory.as_deref(), guard)?;
+    let target = WriteTarget::make(on, spec.size, spec.directory.as_deref(), guard)?;
     suite.notes.extend(target.notes.iter().map(|note| format!("{}: {note}", on.name())));
     let mut kinds: Vec<(Mode, u64)> = Vec::new();
     for &mode in &spec.modes {
@@ -268,8 +244,9 @@ fn measure(
         return Err(Error::Missing("no block size can be written".into()));
     }
     let stages = u32::try_from(spec.targets.len()).unwrap_or(1);
-    let plan = Plan { time: spec.plan.time.map(|time| time / stages), per_turn: 1, ..spec.plan };
-    let outcome = engine::run(&mut arms, &plan, observer)?;
+    let schedule =
+        Schedule { time: spec.schedule.time.map(|time| time / stages), per_turn: 1, ..spec.schedule };
+    let outcome = engine::run(&mut arms, &schedule, observer)?;
     drop(arms);
     suite.rounds += outcome.rounds;
     suite.seconds += outcome.elapsed.as_secs_f64();
@@ -291,12 +268,12 @@ fn measure(
     }
     let all = series(on, &kinds, outcome);
     let steady = all.iter().find(|one| one.metric == METRICS[0]).map(|one| one.samples.clone());
-    suite.derived.extend(derived(on, &all, spec.plan.seed));
-    suite.rows.extend(rows(all, None, spec.plan.seed));
+    suite.derived.extend(derived(on, &all, spec.schedule.seed));
+    suite.rows.extend(rows(all, None, spec.schedule.seed));
     Ok(steady)
 }
 
-fn series(on: On, kinds: &[(Mode, u64)], outcome: Outcome) -> Vec<Series> {
+fn series(on: On, kinds: &[(Mode, u64)], outcome: Measured) -> Vec<Series> {
     let mut all = Vec::new();
     for (&(mode, bs), series) in kinds.iter().zip(outcome.series) {
         let params = Params::from([
@@ -352,7 +329,7 @@ fn derived(on: On, series: &[Series], seed: u64) -> Vec<Derived> {
 
 /// Writes of one size in one mode.
 struct Writes<'a> {
-    target: &'a Target,
+    target: &'a WriteTarget,
     mode: Mode,
     bs: u64,
     size: u64,
@@ -414,10 +391,12 @@ fn write_once(file: &File, bs: u64, bytes: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Puts the target out of memory; returns how many of its pages are still in it, 0 where the kernel does not tell.
+/// Puts the target out of memory; returns how many of its pages are still in it, 0 where the kernel
+/// does not tell.
 fn forget(file: &File, size: u64) -> Result<u64, Error> {
     let mut left = 0;
-    // A page under way to the device, or held by another processor's batch, is passed over the first time.
+    // A page under way to the device, or held by another processor's batch, is passed over the
+    // first time.
     for _ in 0..10 {
         file.sync_data().map_err(Error::io("write the target's pages back"))?;
         // SAFETY: the descriptor is open; the call only drops clean pages from the cache.
@@ -440,13 +419,14 @@ fn cached(file: &File, size: u64) -> Option<u64> {
     let range = [0_u64, size];
     // nr_cache, nr_dirty, nr_writeback, nr_evicted, nr_recently_evicted
     let mut stat = [0_u64; 5];
-    // SAFETY: range and result are as long as the kernel's structures (include/uapi/linux/mman.h), flags must be 0.
+    // SAFETY: range and result are as long as the kernel's structures (include/uapi/linux/mman.h),
+    // flags must be 0.
     let result =
         unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), range.as_ptr(), stat.as_mut_ptr(), 0_u32) };
     (result == 0).then_some(stat[0])
 }
 
-impl Target {
+impl WriteTarget {
     fn file(&self, mode: Mode) -> Result<&File, String> {
         match mode {
             Mode::Buffered => Ok(&self.buffered),
@@ -465,7 +445,7 @@ mod tests {
             targets: vec![on],
             bs: vec![512, 4096, 6144, 8192],
             size: 384 << 10,
-            plan: Plan { runs: 3, per_turn: 1, ..Plan::default() },
+            schedule: Schedule { runs: 3, per_turn: 1, ..Schedule::default() },
             ..Spec::default()
         };
         let suite = run(&spec, None, &mut Silent).unwrap();

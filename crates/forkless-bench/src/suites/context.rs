@@ -1,8 +1,9 @@
-//! The `context` suite: the cost of switching contexts with and without the system calls that libc's functions make on the way,
-//! and of asking for the local time with and without TZ.
+//! The `context` suite: the cost of a context switch with and without the system calls of libc's
+//! functions, and of asking for the local time with and without TZ.
 //!
-//! Metrics, each an operation: `real`, and `syscalls`, the number of system calls it makes, counted in a traced child and so
-//! exact. Everything runs in forked children, for TZ is a process's own and a library's cache of it is for life.
+//! Metrics, each an operation: `real`, and `syscalls`, the number of system calls it makes, counted
+//! in a traced child and so exact. Everything runs in forked children, for TZ is a process's own
+//! and a library's cache of it is for life.
 
 #![expect(unsafe_code, reason = "context switches, ptrace and the C library's time functions")]
 
@@ -11,9 +12,10 @@ use std::hint::black_box;
 use std::io::Read as _;
 
 use crate::clock::now;
-use crate::engine::{self, Arm, Observer, Plan, Turn};
+use crate::engine::{self, Arm, Observer, Schedule, Turn};
 use crate::error::Error;
 use crate::noise::Watch;
+use crate::registry::{Registration, row_of};
 use crate::results::{Derived, Metric, Param, Params, Series, Suite, rows};
 use crate::spawn::worker::{pipe, reap};
 use crate::stats::bootstrap::{Resampler, Samples};
@@ -21,20 +23,21 @@ use crate::stats::bootstrap::{Resampler, Samples};
 mod count;
 pub(crate) mod switch;
 
+/// The suite for those that show and compare. A row's yardstick is the switch without a system
+/// call.
+pub(crate) const SUITE: Registration = Registration {
+    name: "context",
+    yardstick: |rows, row| row_of(rows, "_setjmp", row),
+    ..Registration::UNKNOWN
+};
+
 /// What to measure.
-///
-/// ```
-/// use forkless_bench::engine::{Plan, Silent};
-/// use forkless_bench::suites::context::{self, Spec};
-/// let spec = Spec { filter: vec!["nothing".into()], plan: Plan::default() };
-/// assert!(context::run(&spec, &mut Silent).is_err());
-/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     /// Words that a name must contain; all when empty.
     pub filter: Vec<String>,
     /// Length and density.
-    pub plan: Plan,
+    pub schedule: Schedule,
 }
 
 const REAL: Metric = Metric { name: "real", unit: "ns", estimate: false };
@@ -82,15 +85,6 @@ fn operations() -> Vec<Operation> {
 ///
 /// # Errors
 /// [`Error::Spec`] when the filter leaves nothing; the first error of any child.
-///
-/// ```
-/// use forkless_bench::engine::{Plan, Silent};
-/// use forkless_bench::suites::context::{self, Spec};
-/// let spec = Spec { filter: vec!["localtime_r".into()], plan: Plan { runs: 10, ..Plan::default() } };
-/// let suite = context::run(&spec, &mut Silent)?;
-/// assert!(suite.rows.iter().all(|row| row.method == "localtime_r") && !suite.rows.is_empty());
-/// # Ok::<(), forkless_bench::error::Error>(())
-/// ```
 pub fn run(spec: &Spec, observer: &mut dyn Observer) -> Result<Suite, Error> {
     let wanted =
         |name: &str| spec.filter.is_empty() || spec.filter.iter().any(|word| name.contains(word.as_str()));
@@ -101,7 +95,7 @@ pub fn run(spec: &Spec, observer: &mut dyn Observer) -> Result<Suite, Error> {
         arms.push(Box::new(Isolated { operation }));
     }
     let watch = Watch::start();
-    let outcome = engine::run(&mut arms, &spec.plan, observer)?;
+    let outcome = engine::run(&mut arms, &spec.schedule, observer)?;
     drop(arms);
     let noise = watch.finish(outcome.series.iter().map(|series| &series[0]));
     let mut notes = noise.warnings();
@@ -130,15 +124,15 @@ pub fn run(spec: &Spec, observer: &mut dyn Observer) -> Result<Suite, Error> {
             all.push(Series { method: operation.name.into(), params, metric: REAL, limit, samples });
         }
     }
-    let derived = derived(&all, spec.plan.seed);
+    let derived = derived(&all, spec.schedule.seed);
     Ok(Suite {
-        name: "context".into(),
-        seed: spec.plan.seed,
+        name: SUITE.name.into(),
+        seed: spec.schedule.seed,
         rounds: outcome.rounds,
         seconds: outcome.elapsed.as_secs_f64(),
         noise,
         notes,
-        rows: rows(all, None, spec.plan.seed),
+        rows: rows(all, None, spec.schedule.seed),
         derived,
         ..Suite::default()
     })
@@ -208,18 +202,21 @@ fn set_zone(operation: &Operation) {
 #[expect(clippy::cast_precision_loss, reason = "nanoseconds and counts of a batch")]
 fn in_child(operation: &Operation, batches: usize) -> Result<Vec<f64>, Error> {
     let (read, write) = pipe()?;
-    // SAFETY: the child runs the operation, writes to a pipe and exits; the suite runs in a program of one thread.
+    // SAFETY: the child runs the operation, writes to a pipe and exits; the suite runs in a program
+    // of one thread.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         set_zone(operation);
-        // The first batch fills caches that are the process's own, such as the rules of the time zone.
+        // The first batch fills caches that are the process's own, such as the rules of the time
+        // zone.
         (operation.repeat)(operation.batch.div_ceil(10));
         for _ in 0..batches {
             let start = now();
             (operation.repeat)(operation.batch);
             let elapsed = (now() - start) as f64 / operation.batch as f64;
             let bytes = elapsed.to_ne_bytes();
-            // SAFETY: eight bytes of a local. The parent reads meanwhile, however little the pipe holds.
+            // SAFETY: eight bytes of a local. The parent reads meanwhile, however little the pipe
+            // holds.
             unsafe {
                 libc::write(std::os::fd::AsRawFd::as_raw_fd(&write), bytes.as_ptr().cast(), bytes.len())
             };
@@ -244,7 +241,8 @@ const SOME_DAY: i64 = 1_700_000_000;
 fn localtime(count: u64) {
     for second in 0..count.cast_signed() {
         let time = SOME_DAY + second;
-        // SAFETY: the pointer is to a local; the result is a static of the library, used by one thread.
+        // SAFETY: the pointer is to a local; the result is a static of the library, used by one
+        // thread.
         black_box(unsafe { libc::localtime(&raw const time) });
     }
 }
@@ -310,7 +308,7 @@ mod tests {
 
     #[test]
     fn every_operation_is_timed() {
-        let spec = Spec { filter: vec![], plan: Plan { runs: 10, ..Plan::default() } };
+        let spec = Spec { filter: vec![], schedule: Schedule { runs: 10, ..Schedule::default() } };
         let suite = run(&spec, &mut engine::Silent).unwrap();
         for operation in operations() {
             let row =

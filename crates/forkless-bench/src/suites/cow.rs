@@ -1,20 +1,28 @@
-//! The `cow` suite: what a fork leaves behind for its parent. After a fork both processes share every page write-protected, and
-//! the parent's next write to each takes a fault: a copy while the child lives, a mere change of the entry once it is gone.
+//! The `cow` suite: what a fork leaves behind for its parent. After a fork both processes share
+//! every page, write-protected. The parent's next write to each page takes a fault. The fault
+//! copies the page while the child lives, and changes only the page-table entry once the child is
+//! gone.
 //!
-//! One repetition is the published procedure: passes that write one byte to every page, timed with the thread's processor
-//! clock; a child; the same passes again. Metrics, each a pass: `before` and `after` (medians of the undisturbed passes) and `first`, the one
-//! right after the child was made; `faults` in that pass; `copied`, the share of pages that lie elsewhere afterwards, seen
-//! from their physical addresses (root only); with transparent huge pages `huge_left`, the share of memory still backed by
-//! them, and `collapse`, the time MADV_COLLAPSE takes to bring the rest back, which it does after each repetition.
+//! One repetition is the published procedure: passes that write one byte to every page, timed with
+//! the thread's processor clock; a child; the same passes again. Metrics: `before` and `after` are
+//! medians of the undisturbed passes; `first` is the pass right after the child was made. `faults`
+//! counts that pass's page faults. `copied` is the share of pages that lie elsewhere afterwards,
+//! told by their physical addresses (root only). With transparent huge pages, `huge_left` is the
+//! share of memory still backed by them. `collapse` is the time MADV_COLLAPSE takes to restore the
+//! rest, after each repetition.
 
 #![expect(unsafe_code, reason = "fork, thread clocks and madvise")]
 
 use std::cell::RefCell;
+use std::fmt::Write as _;
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
-use crate::engine::{self, Arm, Observer, Plan, Turn};
+use serde::{Deserialize, Serialize};
+
+use crate::engine::{self, Arm, Observer, Schedule, Turn};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::machine::page_size;
@@ -22,20 +30,43 @@ use crate::noise::Watch;
 use crate::pages::Pages;
 use crate::parent::Memory;
 use crate::program::{Kind, Program};
-use crate::results::{Metric, Param, Params, Series, Suite, rows};
+use crate::registry::{MetricPlot, Registration};
+use crate::results::{Metric, Param, Params, Row, Series, Suite, rows};
 use crate::spawn::worker::{Worker, fork, reap};
-use crate::spawn::{Method, Target, worker};
+use crate::spawn::{Method, SpawnedProgram, worker};
 use crate::stats::median;
 use crate::suites::Stages;
-use crate::under_run::{self, Forker, Launcher, Remote, Setup};
+use crate::under_run::{self, Forker, Launcher, Remote};
+
+/// The suite for those that show and compare. A pass is measured against the one that nothing
+/// disturbs.
+pub(crate) const SUITE: Registration = Registration {
+    name: "cow",
+    plots: &[MetricPlot::marks("first")],
+    yardstick: |rows, row| {
+        if row.unit != "ms" {
+            return (Registration::UNKNOWN.yardstick)(rows, row);
+        }
+        let same = |other: &&Row| (&other.method, &other.params) == (&row.method, &row.params);
+        rows.iter().filter(same).find(|other| other.metric == "before")
+    },
+    picture: Some(bars),
+    host: Some(host),
+    ..Registration::UNKNOWN
+};
+
+/// The part of a process under `forkless run`: the same procedure around a fork and exec of its
+/// own.
+#[derive(Debug, Serialize, Deserialize)]
+struct Setup {
+    pages: String,
+    bytes: u64,
+    stride: u64,
+    passes: usize,
+    program: Vec<u8>,
+}
 
 /// What to measure.
-///
-/// ```
-/// use forkless_bench::suites::cow::Spec;
-/// let sparse = Spec { stride: vec![1, 16], ..Spec::default() };
-/// assert_eq!((sparse.count, sparse.passes), (100_000, 10));
-/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     /// Pages of the base size the parent holds.
@@ -48,10 +79,11 @@ pub struct Spec {
     pub pages: Vec<Pages>,
     /// Methods that run a program; fork alone, its child dead or alive, is always measured.
     pub methods: Vec<Method>,
-    /// Measure the procedure in a process under `forkless run`, too; it holds the same memory once more.
+    /// Measure the procedure in a process under `forkless run`, too; it holds the same memory once
+    /// more.
     pub under_run: Option<Launcher>,
     /// `runs` is the number of repetitions of the whole procedure.
-    pub plan: Plan,
+    pub schedule: Schedule,
 }
 
 impl Default for Spec {
@@ -69,7 +101,7 @@ impl Default for Spec {
                 Method::ForkExec,
             ]),
             under_run: None,
-            plan: Plan { runs: 10, per_turn: 1, ..Plan::default() },
+            schedule: Schedule { runs: 10, per_turn: 1, ..Schedule::default() },
         }
     }
 }
@@ -87,32 +119,16 @@ const METRICS: [Metric; 7] = [
 /// Measures each kind of pages in turn; within it all methods are interleaved.
 ///
 /// # Errors
-/// [`Error::Spec`] for no pages or passes; the first error of any child. Kinds of pages the machine does not give are notes.
-///
-/// ```
-/// use forkless_bench::engine::{Plan, Silent};
-/// use forkless_bench::pages::Pages;
-/// use forkless_bench::suites::cow::{self, Spec};
-/// let spec = Spec {
-///     count: 1000,
-///     passes: 2,
-///     pages: vec![Pages::Base],
-///     methods: vec![],
-///     plan: Plan { runs: 2, per_turn: 1, ..Plan::default() },
-///     ..Spec::default()
-/// };
-/// let suite = cow::run(&spec, None, &mut Silent)?;
-/// assert!(suite.rows.iter().any(|row| row.metric == "first"));
-/// # Ok::<(), forkless_bench::error::Error>(())
-/// ```
+/// [`Error::Spec`] for no pages or passes; the first error of any child. Kinds of pages the machine
+/// does not give are notes.
 pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observer) -> Result<Suite, Error> {
     if spec.count == 0 || spec.passes == 0 || spec.stride.contains(&0) {
         return Err(Error::Spec("pages, passes and strides must be at least 1".into()));
     }
     let program = Program::prepare(&Kind::Exit, guard.as_deref_mut())?;
-    let target = Target::new(&program);
+    let target = SpawnedProgram::new(&program);
     let watch = Watch::start();
-    let mut suite = Suite { name: "cow".into(), seed: spec.plan.seed, ..Suite::default() };
+    let mut suite = Suite { name: SUITE.name.into(), seed: spec.schedule.seed, ..Suite::default() };
     let mut stages = Stages::new(observer, spec.pages.len() * spec.stride.len());
     let mut steady = None;
     for &pages in &spec.pages {
@@ -145,7 +161,7 @@ fn measure(
     spec: &Spec,
     pages: Pages,
     stride: u64,
-    target: &Arc<Target>,
+    target: &Arc<SpawnedProgram>,
     mut guard: Option<&mut Guard>,
     observer: &mut dyn Observer,
     suite: &mut Suite,
@@ -165,14 +181,15 @@ fn measure(
     let mut memory = Memory::mapped(bytes, pages)?;
     memory.touch(usize::try_from(bytes).unwrap_or(usize::MAX));
     let memory = RefCell::new(memory);
-    let setup = Setup::Cow {
+    let setup = Setup {
         pages: pages.to_string(),
         bytes,
         stride,
         passes: spec.passes,
         program: target.path.as_bytes().to_vec(),
     };
-    let forker = match launcher.map(|launcher| Forker::start(launcher, &setup, guard)).transpose() {
+    let forker = match launcher.map(|launcher| Forker::start(launcher, SUITE.name, &setup, guard)).transpose()
+    {
         Ok(forker) => forker.map(RefCell::new),
         Err(Error::Missing(why)) => {
             suite.notes.push(format!("skipped: {}: {why}", under_run::METHOD));
@@ -195,7 +212,7 @@ fn measure(
     if let Some(forker) = &forker {
         arms.push(Box::new(Remote { forker, series: METRICS.len() }));
     }
-    let outcome = engine::run(&mut arms, &spec.plan, observer)?;
+    let outcome = engine::run(&mut arms, &spec.schedule, observer)?;
     drop(arms);
     if let Some(forker) = forker {
         match forker.into_inner().finish() {
@@ -236,21 +253,57 @@ fn measure(
             });
         }
     }
-    suite.rows.extend(rows(all, None, spec.plan.seed));
+    suite.rows.extend(rows(all, None, spec.schedule.seed));
     Ok(steady)
 }
 
-/// The part of a process under `forkless run`: the same procedure around a fork and exec of its own.
-pub(crate) fn host<T>(setup: &Setup, serve: &mut dyn FnMut(&mut dyn Arm) -> T) -> Result<T, Error> {
-    let Setup::Cow { pages, bytes, stride, passes, program } = setup else {
-        return Err(Error::Spec("not a setup of the cow suite".into()));
+/// The published picture of the `cow` suite: one `*` a millisecond for the first pass after the
+/// child, between the passes before and after it.
+#[must_use]
+fn bars(suite: &Suite) -> String {
+    let mut text =
+        String::from("\npass before, first pass after the child, later passes; one * a millisecond\n");
+    let named = |row: &Row| {
+        let word = |name: &str| row.params.get(name).map(ToString::to_string).unwrap_or_default();
+        format!("{} ({}), {}", row.method, word("child"), word("pages"))
     };
+    let firsts = || suite.rows.iter().filter(|row| row.metric == "first");
+    let width = firsts().map(|row| named(row).len()).max().unwrap_or(0);
+    for row in firsts() {
+        let same = |metric: &str| {
+            let found = suite.rows.iter().find(|other| {
+                other.method == row.method && other.params == row.params && other.metric == metric
+            });
+            found.map_or(0.0, |row| row.summary.median)
+        };
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "clamped to a line's length"
+        )]
+        let stars = |milliseconds: f64| "*".repeat(milliseconds.clamp(0.0, 100.0).round() as usize);
+        let name = named(row);
+        for (label, value) in [(name.as_str(), same("before")), ("", row.summary.median), ("", same("after"))]
+        {
+            let _ =
+                writeln!(text, "{}", format!("{label:<width$} {value:>8.2} ms {}", stars(value)).trim_end());
+        }
+    }
+    text
+}
+
+/// Builds the second process's part.
+fn host(
+    setup: &serde_json::Value,
+    serve: &mut dyn FnMut(&mut dyn Arm) -> io::Result<()>,
+) -> Result<io::Result<()>, Error> {
+    let Setup { pages, bytes, stride, passes, program } = under_run::setup(setup)?;
     let pages: Pages = pages.parse()?;
-    let mut memory = Memory::mapped(*bytes, pages)?;
-    memory.touch(usize::try_from(*bytes).unwrap_or(usize::MAX));
+    let mut memory = Memory::mapped(bytes, pages)?;
+    memory.touch(usize::try_from(bytes).unwrap_or(usize::MAX));
     let memory = RefCell::new(memory);
-    let child = Child::Program(worker(Method::ForkExec, &Target::at(program)?)?);
-    let mut arm = Procedure { child, memory: &memory, pages, stride: *stride, passes: *passes };
+    let child = Child::Program(worker(Method::ForkExec, &SpawnedProgram::at(&program)?)?);
+    let mut arm = Procedure { child, memory: &memory, pages, stride, passes };
     Ok(serve(&mut arm))
 }
 
@@ -340,7 +393,7 @@ impl Arm for Procedure<'_> {
             if let Pages::Thp(2048) = self.pages {
                 let memory = self.memory.borrow();
                 if let Some(huge) = memory.huge_bytes() {
-                    turn.add(5, (100.0 * huge as f64 / memory.len().max(1) as f64).min(100.0));
+                    turn.add(5, (100.0 * huge as f64 / memory.bytes().max(1) as f64).min(100.0));
                 }
                 if let Some(milliseconds) = memory.collapse() {
                     turn.add(6, milliseconds);
@@ -355,7 +408,8 @@ impl Arm for Procedure<'_> {
     }
 }
 
-/// Waits to be killed. Nobody would kill this child if the bench itself is killed during the passes: it dies with its parent.
+/// Waits to be killed. Nobody would kill this child if the bench itself is killed during the
+/// passes: it dies with its parent.
 #[cfg(target_os = "linux")]
 fn live_as_long_as_the_parent() {
     // SAFETY: affects only this child.
@@ -366,7 +420,8 @@ fn live_as_long_as_the_parent() {
     }
 }
 
-/// Where no signal tells of the parent's death, looks after it each second: an orphan has got another parent.
+/// Where no signal tells of the parent's death, looks after it each second: an orphan has got
+/// another parent.
 #[cfg(not(target_os = "linux"))]
 fn live_as_long_as_the_parent() {
     // SAFETY: getppid has no preconditions.
@@ -380,7 +435,7 @@ fn live_as_long_as_the_parent() {
 
 /// Milliseconds of processor time of this thread.
 #[expect(clippy::cast_precision_loss, reason = "a double holds a hundred days of nanoseconds exactly")]
-pub(crate) fn thread_time() -> f64 {
+pub fn thread_time() -> f64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is writable and every supported system has the clock.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
@@ -395,12 +450,12 @@ fn minor_faults() -> i64 {
     usage.ru_minflt
 }
 
-/// Physical page numbers of up to a thousand pages spread over the memory; `None` where the kernel hides them
-/// (proc_pid_pagemap(5): without CAP_SYS_ADMIN they read as zero).
+/// Physical page numbers of up to a thousand pages spread over the memory; `None` where the kernel
+/// hides them (proc_pid_pagemap(5): without CAP_SYS_ADMIN they read as zero).
 fn places(memory: &Memory) -> Option<Vec<u64>> {
     let map = File::open("/proc/self/pagemap").ok()?;
     let page = page_size();
-    let count = memory.len() as u64 / page;
+    let count = memory.bytes() as u64 / page;
     let first = memory.start().as_ptr() as u64 / page;
     let step = (count / 1000).max(1);
     let mut places = Vec::new();

@@ -1,24 +1,28 @@
-//! The `memory` suite: what starting a program costs a parent that holds much memory, by size, by the share of it that was
-//! ever written, and by the kind of pages behind it.
+//! The `memory` suite: the cost of starting a program from a parent that holds much memory. It
+//! depends on the size, on the share of memory that was ever written, and on the kind of pages.
 //!
-//! Beside the metrics of the `spawn` suite there are, for fork, the parts of its time: `until_exec`, until the child has become
-//! the program (by then the copied page tables are gone again); `wait`, from then until the child is reaped; and
-//! `teardown`, from the last instruction of a forked child that exits at once until the parent has reaped it. What a
-//! method costs is then fitted as a constant and a share a GiB.
+//! For fork, three metrics beside those of the `spawn` suite divide its time. `until_exec` lasts
+//! until the child has become the program; by then the copied page tables are gone again. `wait`
+//! lasts from then until the child is reaped. `teardown` is taken from a forked child that exits at
+//! once: from its last instruction until the parent has reaped it. What a method costs is then
+//! fitted as a constant and a share a GiB.
 //!
-//! Sizes that do not fit the machine and pages it does not give are left out, and a note says so. System settings change only
-//! as root, and go back to what they were.
+//! Sizes that do not fit the machine and pages it does not give are left out, and a note says so.
+//! System settings change only as root, and go back to what they were.
 
 #![expect(unsafe_code, reason = "fork, and memory shared with the forked child")]
 
 use std::cell::RefCell;
+use std::io;
 use std::os::fd::AsRawFd as _;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use serde::{Deserialize, Serialize};
+
 use crate::clock::{self, now};
-use crate::engine::{self, Arm, Observer, Plan, Turn};
+use crate::engine::{self, Arm, Observer, Schedule, Turn};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::memory as room;
@@ -26,20 +30,34 @@ use crate::noise::Watch;
 use crate::pages::Pages;
 use crate::parent::Memory;
 use crate::program::{Kind, Program};
+use crate::registry::{MetricPlot, Registration};
 use crate::results::{Fit, Metric, Param, Params, Row, Series, Suite, rows};
 use crate::spawn::worker::{self, drain, fork_exec, pipe, reap};
-use crate::spawn::{METRICS, Method, Target, single_arms};
+use crate::spawn::{METRICS, Method, SpawnedProgram, single_arms};
 use crate::stats::line::fit_medians;
 use crate::suites::Stages;
-use crate::under_run::{self, Forker, Launcher, Remote, Setup};
+use crate::under_run::{self, Forker, Launcher, Remote};
+
+/// The suite for those that show, compare and fit.
+pub(crate) const SUITE: Registration = Registration {
+    name: "memory",
+    plots: &[MetricPlot::over_memory("wall"), MetricPlot::over_memory("blocked")],
+    fits: Some(fits),
+    host: Some(host),
+    ..Registration::UNKNOWN
+};
+
+/// The part of a process under `forkless run`: the same memory, the same fork and exec.
+#[derive(Debug, Serialize, Deserialize)]
+struct Setup {
+    pages: String,
+    allocated: u64,
+    used: u64,
+    program: Vec<u8>,
+    overhead: f64,
+}
 
 /// What to measure.
-///
-/// ```
-/// use forkless_bench::suites::memory::Spec;
-/// let half_used = Spec { sizes: vec![1 << 30], usage: vec![50], ..Spec::default() };
-/// assert_eq!(half_used.plan.runs, 200);
-/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     /// Bytes the parent has mapped.
@@ -50,10 +68,11 @@ pub struct Spec {
     pub pages: Vec<Pages>,
     /// Methods; `vfork_exec` is what the others are compared with.
     pub methods: Vec<Method>,
-    /// Measure fork and exec in a process under `forkless run`, too; it holds the same memory once more.
+    /// Measure fork and exec in a process under `forkless run`, too; it holds the same memory once
+    /// more.
     pub under_run: Option<Launcher>,
     /// Length and density of the run at each size.
-    pub plan: Plan,
+    pub schedule: Schedule,
 }
 
 impl Default for Spec {
@@ -72,7 +91,7 @@ impl Default for Spec {
                 Method::Popen,
             ]),
             under_run: None,
-            plan: Plan { runs: 200, ..Plan::default() },
+            schedule: Schedule { runs: 200, ..Schedule::default() },
         }
     }
 }
@@ -94,33 +113,16 @@ struct State {
 ///
 /// # Errors
 /// As [`spawn::run`](crate::spawn::run); a state the machine cannot take is a note, not an error.
-///
-/// ```
-/// use forkless_bench::engine::{Plan, Silent};
-/// use forkless_bench::pages::Pages;
-/// use forkless_bench::spawn::Method;
-/// use forkless_bench::suites::memory::{self, Spec};
-/// let spec = Spec {
-///     sizes: vec![8 << 20],
-///     pages: vec![Pages::Base],
-///     methods: vec![Method::VforkExec],
-///     plan: Plan { runs: 10, ..Plan::default() },
-///     ..Spec::default()
-/// };
-/// let suite = memory::run(&spec, None, &mut Silent)?;
-/// assert!(suite.rows.iter().any(|row| row.method == "vfork_exec"), "{:?}", suite.notes);
-/// # Ok::<(), forkless_bench::error::Error>(())
-/// ```
 pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observer) -> Result<Suite, Error> {
     let program = Program::prepare(&Kind::Exit, guard.as_deref_mut())?;
-    let target = Target::new(&program);
+    let target = SpawnedProgram::new(&program);
     let overhead = clock::overhead();
     let states = states(spec);
     let mut stages = Stages::new(observer, states.len());
     let watch = Watch::start();
     let mut suite = Suite {
-        name: "memory".into(),
-        seed: spec.plan.seed,
+        name: SUITE.name.into(),
+        seed: spec.schedule.seed,
         clock_overhead_ns: overhead,
         ..Suite::default()
     };
@@ -146,7 +148,7 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
     suite.take_notes(notes);
     suite.noise = watch.finish(steady.first());
     suite.notes.extend(suite.noise.warnings());
-    suite.fits = fits(&suite.rows, spec.plan.seed);
+    suite.fits = fits(&suite.rows, spec.schedule.seed);
     Ok(suite)
 }
 
@@ -176,16 +178,18 @@ fn states(spec: &Spec) -> Vec<State> {
 fn measure(
     spec: &Spec,
     state: State,
-    target: &Arc<Target>,
+    target: &Arc<SpawnedProgram>,
     overhead: f64,
     mut guard: Option<&mut Guard>,
     observer: &mut dyn Observer,
     suite: &mut Suite,
 ) -> Result<Vec<Row>, Error> {
-    // A pool takes its pages away from everybody when it grows, so what is written is not all that must fit.
+    // A pool takes its pages away from everybody when it grows, so what is written is not all that
+    // must fit.
     let wanted = if matches!(state.pages, Pages::Hugetlb(_)) { state.allocated } else { state.used };
     room::require(wanted)?;
-    // The process under `forkless run` holds as much again; where that does not fit, it alone is left out.
+    // The process under `forkless run` holds as much again; where that does not fit, it alone is
+    // left out.
     let twice = spec.under_run.as_ref().filter(|_| wanted.saturating_mul(2) <= room::largest_safe());
     if twice.is_none() && spec.under_run.is_some() {
         suite.notes.push(format!(
@@ -205,14 +209,14 @@ fn measure(
         memory.touch(usize::try_from(state.used).unwrap_or(usize::MAX));
         note_missing_huge_pages(state, memory, suite);
     }
-    let setup = Setup::Memory {
+    let setup = Setup {
         pages: state.pages.to_string(),
         allocated: state.allocated,
         used: state.used,
         program: target.path.as_bytes().to_vec(),
         overhead,
     };
-    let forker = match twice.map(|launcher| Forker::start(launcher, &setup, guard)).transpose() {
+    let forker = match twice.map(|launcher| Forker::start(launcher, SUITE.name, &setup, guard)).transpose() {
         Ok(forker) => forker.map(RefCell::new),
         Err(Error::Missing(why)) => {
             suite.notes.push(format!("skipped: {}: {why}", under_run::METHOD));
@@ -232,7 +236,7 @@ fn measure(
     if let Some(forker) = &forker {
         arms.push(Box::new(Remote { forker, series }));
     }
-    let outcome = engine::run(&mut arms, &spec.plan, observer)?;
+    let outcome = engine::run(&mut arms, &spec.schedule, observer)?;
     drop(arms);
     suite.rounds += outcome.rounds;
     suite.seconds += outcome.elapsed.as_secs_f64();
@@ -263,7 +267,8 @@ fn measure(
                 names.push((under_run::METHOD, Method::Forkless.limit().to_owned(), &METRICS[..series]));
             }
             Ok(done) => {
-                // Left alone, as below --fork-minimum: what a user gets, and the row says that it is a plain fork.
+                // Left alone, as below --fork-minimum: what a user gets, and the row says that it
+                // is a plain fork.
                 let plain = format!("not speculated: {}", done.reasons.join(", "));
                 names.push((under_run::METHOD, plain, &METRICS[..series]));
                 let note = done.note().unwrap_or_default();
@@ -285,14 +290,15 @@ fn measure(
             });
         }
     }
-    Ok(rows(all, Some(Method::VforkExec.name()), spec.plan.seed))
+    Ok(rows(all, Some(Method::VforkExec.name()), spec.schedule.seed))
 }
 
 /// What a row is limited by.
 fn limit(method: Method, pages: Pages) -> String {
     let limit = match (method, pages) {
-        // copy_huge_pmd, mm/huge_memory.c: pte_alloc_one for every huge page, kept for the day it is split. The child's exit frees
-        // them, the next fork takes the same ones. Forks with a cold cache lie on a straight line, at twice the price.
+        // copy_huge_pmd, mm/huge_memory.c: pte_alloc_one for every huge page, kept for the day it
+        // is split. The child's exit frees them, the next fork takes the same ones. Forks with a
+        // cold cache lie on a straight line, at twice the price.
         (Method::ForkExec, Pages::Thp(2048)) => {
             "a page table zeroed for every huge page: forks in a row find them in the processor's cache while they fit, so \
              the line bends upwards"
@@ -302,20 +308,22 @@ fn limit(method: Method, pages: Pages) -> String {
     limit.to_owned()
 }
 
-/// The part of a process under `forkless run`: the same memory, the same fork and exec.
-pub(crate) fn host<T>(setup: &Setup, serve: &mut dyn FnMut(&mut dyn Arm) -> T) -> Result<T, Error> {
-    let Setup::Memory { pages, allocated, used, program, overhead } = setup else {
-        return Err(Error::Spec("not a setup of the memory suite".into()));
-    };
-    let mut memory = (*allocated > 0).then(|| Memory::mapped(*allocated, pages.parse()?)).transpose()?;
+/// Builds the second process's part.
+fn host(
+    setup: &serde_json::Value,
+    serve: &mut dyn FnMut(&mut dyn Arm) -> io::Result<()>,
+) -> Result<io::Result<()>, Error> {
+    let Setup { pages, allocated, used, program, overhead } = under_run::setup(setup)?;
+    let mut memory = (allocated > 0).then(|| Memory::mapped(allocated, pages.parse()?)).transpose()?;
     if let Some(memory) = &mut memory {
-        memory.touch(usize::try_from(*used).unwrap_or(usize::MAX));
+        memory.touch(usize::try_from(used).unwrap_or(usize::MAX));
     }
-    let mut arms = single_arms(&[Method::ForkExec], &Target::at(program)?, *overhead)?;
+    let mut arms = single_arms(&[Method::ForkExec], &SpawnedProgram::at(&program)?, overhead)?;
     Ok(serve(arms[0].as_mut()))
 }
 
-/// The kernel falls back to small pages silently; the figures would then be those of something else.
+/// The kernel falls back to small pages silently; the figures would then be those of something
+/// else.
 fn note_missing_huge_pages(state: State, memory: &Memory, suite: &mut Suite) {
     if !matches!(state.pages, Pages::Thp(2048) | Pages::Hugetlb(_)) {
         return;
@@ -345,7 +353,8 @@ struct Stamp {
 
 impl Stamp {
     fn new() -> Result<Stamp, Error> {
-        // SAFETY: a new anonymous mapping at an address the kernel chooses touches no existing memory.
+        // SAFETY: a new anonymous mapping at an address the kernel chooses touches no existing
+        // memory.
         let page = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -377,7 +386,7 @@ impl Drop for Stamp {
 
 /// The parts of fork's time: one fork that leads to an exec and one that exits at once.
 struct Split {
-    target: Arc<Target>,
+    target: Arc<SpawnedProgram>,
     stamp: Stamp,
     overhead: f64,
 }
@@ -434,8 +443,8 @@ impl Arm for Split {
     }
 }
 
-/// For every method, kind of pages and time metric: a constant and a growth with the memory used, from the medians; their
-/// intervals from resampled rounds at every size.
+/// For every method, kind of pages and time metric: a constant and a growth with the memory used,
+/// from the medians; their intervals from resampled rounds at every size.
 pub(crate) fn fits(rows: &[Row], seed: u64) -> Vec<Fit> {
     let mut fits: Vec<Fit> = Vec::new();
     for row in rows {
@@ -497,7 +506,7 @@ mod tests {
             sizes: vec![0, 8 << 20, 16 << 20],
             pages: vec![Pages::Base],
             methods: vec![Method::VforkExec, Method::ForkExec],
-            plan: Plan { runs: 20, ..Plan::default() },
+            schedule: Schedule { runs: 20, ..Schedule::default() },
             ..Spec::default()
         };
         let suite = run(&spec, None, &mut Silent).unwrap();
@@ -520,7 +529,7 @@ mod tests {
         let spec = Spec {
             sizes: vec![1 << 50],
             pages: vec![Pages::Base],
-            plan: Plan { runs: 5, ..Plan::default() },
+            schedule: Schedule { runs: 5, ..Schedule::default() },
             ..Spec::default()
         };
         let suite = run(&spec, None, &mut Silent).unwrap();

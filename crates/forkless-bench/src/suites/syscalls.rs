@@ -1,9 +1,9 @@
-//! The `syscalls` suite: single system calls, through libc, raw and through the vDSO; the calls that make processes, alone and
-//! together; and a system call under a tracer, for contrast.
+//! The `syscalls` suite: single system calls, through libc, raw and through the vDSO; the calls
+//! that make processes, alone and together; and a system call under a tracer, for contrast.
 //!
-//! Metrics, each a call: `real`; `cpu_total`, exact; `cpu_user` and `cpu_system`, the kernel's estimate. `execve` alone is
-//! measured by a program that execs itself, counting an argument down. What other systems than Linux have is what goes through
-//! libc.
+//! Metrics, each a call: `real`; `cpu_total`, exact; `cpu_user` and `cpu_system`, the kernel's
+//! estimate. `execve` alone is measured by a program that execs itself, counting an argument down.
+//! What other systems than Linux have is what goes through libc.
 
 #![expect(unsafe_code, reason = "the workloads are system calls")]
 
@@ -15,14 +15,15 @@ use std::path::PathBuf;
 use std::ptr;
 
 use crate::clock;
-use crate::engine::{self, Arm, Observer, Plan};
+use crate::engine::{self, Arm, Observer, Schedule};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::noise::Watch;
 use crate::program::{Kind, Program};
+use crate::registry::{Registration, row_of};
 use crate::results::{Derived, Param, Params, Series, Suite, rows};
 use crate::spawn::worker::{Worker, reap};
-use crate::spawn::{Method, Target, worker};
+use crate::spawn::{Method, SpawnedProgram, worker};
 use crate::stats::bootstrap::{Replicates, Resampler, Samples};
 use crate::suites::batch::{Batch, METRICS};
 
@@ -34,16 +35,16 @@ mod system;
 mod system;
 
 #[cfg(target_os = "linux")]
-pub(crate) use self::system::exec_chain;
+pub use self::system::exec_chain;
+
+/// The suite for those that show and compare.
+pub(crate) const SUITE: Registration = Registration {
+    name: "syscalls",
+    yardstick: |rows, row| row_of(rows, "vfork+execve", row),
+    ..Registration::UNKNOWN
+};
 
 /// What to measure.
-///
-/// ```
-/// use forkless_bench::{engine::Silent, error::Error};
-/// use forkless_bench::suites::syscalls::{self, Spec};
-/// let unknown = Spec { calls: vec!["getpidd".into()], ..Spec::default() };
-/// assert!(matches!(syscalls::run(&unknown, None, &mut Silent), Err(Error::Spec(_))));
-/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     /// Names of calls to measure, as [`offered`] has them; all when empty.
@@ -51,12 +52,12 @@ pub struct Spec {
     /// A tracer that takes `-o FILE PROGRAM`, such as strace.
     pub tracer: Option<PathBuf>,
     /// Length and density.
-    pub plan: Plan,
+    pub schedule: Schedule,
 }
 
 impl Default for Spec {
     fn default() -> Spec {
-        Spec { calls: Vec::new(), tracer: None, plan: Plan { runs: 200, ..Plan::default() } }
+        Spec { calls: Vec::new(), tracer: None, schedule: Schedule { runs: 200, ..Schedule::default() } }
     }
 }
 
@@ -88,12 +89,8 @@ const CALLS: [(&str, &str); 24] = [
     ("system", "libc"),
 ];
 
-/// What of them there is here: everywhere the ways that go through libc, vfork among them where its system call is no interface.
-///
-/// ```
-/// use forkless_bench::suites::syscalls::offered;
-/// assert!(offered().contains(&("posix_spawn", "libc")));
-/// ```
+/// What of them there is here: everywhere the ways that go through libc, vfork among them where its
+/// system call is no interface.
 #[must_use]
 pub fn offered() -> Vec<(&'static str, &'static str)> {
     let here = |(name, via)| match (name, via) {
@@ -105,23 +102,14 @@ pub fn offered() -> Vec<(&'static str, &'static str)> {
     CALLS.into_iter().filter_map(here).collect()
 }
 
-/// Calls in a batch of cheap ones: long enough for the clock not to matter, short enough to stay interleaved.
+/// Calls in a batch of cheap ones: long enough for the clock not to matter, short enough to stay
+/// interleaved.
 const BATCH: u64 = 2000;
 
 /// Measures, all calls interleaved.
 ///
 /// # Errors
 /// [`Error::Spec`] for a name that is not [`offered`]; the first error of any child.
-///
-/// ```
-/// use forkless_bench::engine::{Plan, Silent};
-/// use forkless_bench::suites::syscalls::{self, Spec};
-/// let plan = Plan { runs: 10, ..Plan::default() };
-/// let spec = Spec { calls: vec!["getpid".into()], plan, ..Spec::default() };
-/// let suite = syscalls::run(&spec, None, &mut Silent)?;
-/// assert!(suite.rows.iter().all(|row| row.method == "getpid") && !suite.rows.is_empty());
-/// # Ok::<(), forkless_bench::error::Error>(())
-/// ```
 pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observer) -> Result<Suite, Error> {
     let offered = offered();
     if let Some(name) = spec.calls.iter().find(|name| !offered.iter().any(|(known, _)| known == name)) {
@@ -149,14 +137,14 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
         }
     }
     let watch = Watch::start();
-    let outcome = engine::run(&mut arms, &spec.plan, observer)?;
+    let outcome = engine::run(&mut arms, &spec.schedule, observer)?;
     drop(arms);
     let noise = watch.finish(outcome.series.iter().map(|series| &series[0]));
     notes.extend(noise.warnings());
     if outcome.rounds < outcome.planned {
         notes.push(format!("stopped for time after {} of {} rounds", outcome.rounds, outcome.planned));
     }
-    let derived = derived(&names, &outcome.series, spec.plan.seed);
+    let derived = derived(&names, &outcome.series, spec.schedule.seed);
     let mut all = Vec::new();
     for ((name, via), series) in names.into_iter().zip(outcome.series) {
         let params = Params::from([("via".to_owned(), Param::Word(via.to_owned()))]);
@@ -171,14 +159,14 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
         }
     }
     Ok(Suite {
-        name: "syscalls".into(),
-        seed: spec.plan.seed,
+        name: SUITE.name.into(),
+        seed: spec.schedule.seed,
         rounds: outcome.rounds,
         seconds: outcome.elapsed.as_secs_f64(),
         clock_overhead_ns: fixture.overhead,
         noise,
         notes,
-        rows: rows(all, None, spec.plan.seed),
+        rows: rows(all, None, spec.schedule.seed),
         derived,
         ..Suite::default()
     })
@@ -256,7 +244,7 @@ impl Fixture {
         if let Some(arm) = self.system.arm(name, via, self.overhead) {
             return arm;
         }
-        let target = Target::new(&self.exit);
+        let target = SpawnedProgram::new(&self.exit);
         let spawning = |method| -> Result<Box<dyn Arm + 'a>, Error> {
             let mut worker: Box<dyn Worker> = worker(method, &target)?;
             Ok(Batch::arm(4, self.overhead, move |calls| {
@@ -300,8 +288,8 @@ impl Fixture {
             ("clock_process_cpu", _) => cheap(|| read_clock(libc::CLOCK_PROCESS_CPUTIME_ID)),
             ("clock_thread_cpu", _) => cheap(|| read_clock(libc::CLOCK_THREAD_CPUTIME_ID)),
             ("umask", _) => {
-                // Reading it is not possible without setting it; it is set to what it is from then on.
-                // SAFETY: umask cannot fail.
+                // Reading it is not possible without setting it; it is set to what it is from then
+                // on. SAFETY: umask cannot fail.
                 let mask = unsafe { libc::umask(0o077) };
                 // SAFETY: as above.
                 unsafe { libc::umask(mask) };
@@ -346,14 +334,14 @@ fn stat_with(call: impl FnOnce(*mut libc::stat) -> c_int) {
 }
 
 /// fork; the child exits at once and is waited for.
-pub(crate) fn fork_exit() -> Result<(), Error> {
+pub fn fork_exit() -> Result<(), Error> {
     // SAFETY: the child only exits.
     let pid = unsafe { crate::spawn::worker::fork(|| 0) }?;
     Error::check_status("fork", reap(pid, 0)?)
 }
 
 /// vfork; the child exits at once and is waited for.
-pub(crate) fn vfork_exit() -> Result<(), Error> {
+pub fn vfork_exit() -> Result<(), Error> {
     // SAFETY: the routine touches no stack in the child.
     let pid = unsafe { crate::spawn::raw::vfork_exit() };
     let pid = i32::try_from(pid).unwrap_or(-1);
@@ -370,7 +358,12 @@ mod tests {
 
     fn quick(calls: &[&str], tracer: Option<PathBuf>) -> Suite {
         let calls = calls.iter().map(|&call| call.to_owned()).collect();
-        run(&Spec { calls, tracer, plan: Plan { runs: 10, ..Plan::default() } }, None, &mut Silent).unwrap()
+        run(
+            &Spec { calls, tracer, schedule: Schedule { runs: 10, ..Schedule::default() } },
+            None,
+            &mut Silent,
+        )
+        .unwrap()
     }
 
     #[test]

@@ -1,15 +1,14 @@
-//! `forkless generate`: the manual pages and shell completions, made from the flags themselves, so that they cannot be out of date.
-//! For packagers; `./x install` calls it.
+//! `forkless generate`: the manual pages and shell completions, made from the flags themselves, so
+//! that they cannot be out of date. For packagers; `./x install` calls it.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use clap::{Command, CommandFactory as _, ValueEnum};
+use clap::{Command, ValueEnum};
 use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 
-use crate::cli::Cli;
 use crate::exit::{Exit, Usage};
 
 /// Write the manual pages, or completions for shells, into a directory.
@@ -30,19 +29,20 @@ enum What {
     Completions,
 }
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
+/// Writes what is asked for about `whole`, the command with all its subcommands.
+pub(crate) fn run(args: &Args, whole: &Command) -> anyhow::Result<Exit> {
     let directory = &args.directory;
     let cannot = |error: io::Error| Usage(format!("cannot write into {}: {error}", directory.display()));
     std::fs::create_dir_all(directory).map_err(cannot)?;
     match args.what {
         What::Man => {
-            let mut all = Cli::command().disable_help_subcommand(true);
+            let mut all = whole.clone().disable_help_subcommand(true);
             all.build();
             pages(&all, &[], &[], directory).map_err(cannot)?;
         }
         What::Completions => {
             for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-                clap_complete::generate_to(shell, &mut Cli::command(), "forkless", directory)
+                clap_complete::generate_to(shell, &mut whole.clone(), "forkless", directory)
                     .map_err(cannot)?;
             }
         }
@@ -50,8 +50,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     Ok(Exit::Fine)
 }
 
-/// Writes the page of a command and those of its subcommands. Beside it stand the pages of the commands it belongs to, and of the other
-/// subcommands of the last of them.
+/// Writes the page of a command and those of its subcommands. `above` names the commands it belongs
+/// to, `beside` the other subcommands of the last of those: its page refers to both.
 fn pages(command: &Command, above: &[String], beside: &[String], directory: &Path) -> io::Result<()> {
     let below: Vec<&Command> = command.get_subcommands().filter(|sub| !sub.is_hide_set()).collect();
     let names: Vec<String> = below.iter().map(|sub| name(sub)).collect();

@@ -1,4 +1,5 @@
-//! One module a subcommand: its flags (`Args`) and its `run`, which returns an [`Exit`](crate::exit::Exit).
+//! One module a subcommand: its flags (`Args`) and its `run`, which returns an
+//! [`Exit`](crate::exit::Exit).
 
 #[cfg(target_os = "linux")]
 use crate::exit::Missing;
@@ -19,8 +20,8 @@ pub(crate) mod run;
 #[cfg(target_os = "linux")]
 pub(crate) mod sh;
 
-/// Fails where /proc is not mounted, as in a bare `chroot`: without it, what is missing looks like a process that has ended, or a
-/// permission that is refused.
+/// Fails where /proc is not mounted, as in a bare `chroot`. Without this check the missing files
+/// would look like a process that has ended, or like a refused permission.
 #[cfg(target_os = "linux")]
 pub(crate) fn need_proc() -> anyhow::Result<()> {
     match std::fs::symlink_metadata("/proc/self/exe") {

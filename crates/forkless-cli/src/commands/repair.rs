@@ -1,5 +1,5 @@
-//! `forkless repair`: flags, progress and the summary of a repair. What is repaired, and how gently, is the
-//! `forkless-diagnose` library's.
+//! `forkless repair`: flags, progress and the summary of a repair. The library `forkless-diagnose`
+//! decides which memory to repair, and how gently.
 
 use std::io::IsTerminal as _;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use forkless_diagnose::{ForkProbe, PageKinds, RepairOptions, RepairReport, probe_fork, repair};
 
 use super::diagnose::{bytes, duration};
+use crate::args;
 use crate::exit::{Exit, Missing, Usage};
 use crate::terminal;
 
@@ -29,11 +30,12 @@ pub(crate) struct Args {
     longest_call: f64,
 
     /// Share of the time to spend at it, in percent.
-    #[arg(long, value_name = "PERCENT", default_value_t = 25.0, value_parser = percent)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 25.0, value_parser = args::percent_up_to::<100>)]
     duty: f64,
 
-    /// Put together huge pages of which at least this much is in use; the rest of each is new memory.
-    #[arg(long, value_name = "PERCENT", default_value_t = 50.0, value_parser = percent)]
+    /// Put together huge pages of which at least this much is in use; the rest of each is new
+    /// memory.
+    #[arg(long, value_name = "PERCENT", default_value_t = 50.0, value_parser = args::percent_up_to::<100>)]
     populated: f64,
 
     /// Say what would be done, and do nothing.
@@ -54,13 +56,6 @@ fn positive(text: &str) -> Result<f64, String> {
         .ok()
         .filter(|value: &f64| *value > 0.0 && *value <= 60_000.0)
         .ok_or_else(|| "must be above 0 and at most 60000".to_owned())
-}
-
-fn percent(text: &str) -> Result<f64, String> {
-    text.parse()
-        .ok()
-        .filter(|value: &f64| *value > 0.0 && *value <= 100.0)
-        .ok_or_else(|| "must be above 0 and at most 100".to_owned())
 }
 
 #[derive(serde::Serialize)]
@@ -100,7 +95,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
     if live {
         crate::terminal::complain!();
     }
-    // The same shape in this process: forking the target itself is not ours to do.
+    // Measured in this process, with memory of the same shape: the target cannot be made to fork.
     let probe = |kinds: &PageKinds| -> anyhow::Result<Option<ForkProbe>> {
         if args.no_probe || args.dry_run {
             return Ok(None);

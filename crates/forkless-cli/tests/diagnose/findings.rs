@@ -49,9 +49,19 @@ fn nothing(report: &Value) {
     assert!(titles.is_empty(), "{titles:?}");
 }
 
+/// The command of a finding about a victim that was started with these arguments.
+#[track_caller]
+fn starts_again(finding: &Value, before: &str, arguments: &str) {
+    let victim = crate::support::victim().expect("checked before").to_string_lossy();
+    assert_eq!(finding["command"], format!("{before}{victim} {arguments}"));
+}
+
 fn full_forks() {
     let (report, truth) = report(&["forkexec", "20", "128"]);
     let finding = only(&report, "full_fork_then_exec");
+    starts_again(&finding, "forkless run -- ", "forkexec 20 128");
+    let remedy = finding["remedy"].as_str().expect("text");
+    assert!(remedy.ends_with(", or run the program unchanged under `forkless run`."), "{remedy}");
     assert_eq!(finding["count"], 20);
     assert_eq!(report["creations"]["full_fork_then_exec"], 20);
     // Without sys_enter only the copy is timed; on a busy machine the caller's own clock also holds its preemption
@@ -77,7 +87,10 @@ fn predicted_spawn() {
 
 fn predicted_huge_pages() {
     let (report, before) = report(&["snapshot", "10", "256"]);
-    let saving = only(&report, "fork_of_small_pages")["saving_each_ns"].clone();
+    let finding = only(&report, "fork_of_small_pages");
+    // The victim has ended: it can only be started again.
+    starts_again(&finding, "forkless run --huge-pages=thp -- ", "snapshot 10 256");
+    let saving = finding["saving_each_ns"].clone();
     // One fork only: the parent's writes during the child's life break the huge pages up, and the next is slower.
     let (_, first, _) = diagnose(&[], &["snapshot-huge", "1", "256"]);
     if !has_huge_pages(&first, 256) {
@@ -132,8 +145,7 @@ fn shells() {
     let finding = only(&report, "needless_shell");
     assert_eq!(finding["count"], 50);
     assert!(functions(&finding).contains(&"one_shell"), "{:?}", functions(&finding));
-    let victim = crate::support::victim().expect("checked before").to_string_lossy();
-    assert_eq!(finding["command"], format!("forkless run -- {victim} shell 50"));
+    starts_again(&finding, "forkless run -- ", "shell 50");
 }
 
 fn needed_shells() {
@@ -151,6 +163,7 @@ fn swapcontext() {
         finding["count"]
     );
     assert_eq!(functions(&finding).first(), Some(&"swapcontext"));
+    starts_again(&finding, "forkless run --context=fast -- ", "swapcontext 500000");
 }
 
 fn sigsetjmp() {
@@ -174,6 +187,7 @@ fn localtime() {
         finding["count"]
     );
     assert!(functions(&finding).contains(&"one_localtime"), "{:?}", functions(&finding));
+    starts_again(&finding, "TZ=:/etc/localtime ", "localtime 200000");
 }
 
 fn constant() {
@@ -181,6 +195,7 @@ fn constant() {
     let finding = only(&report, "constant_system_call");
     assert_eq!(finding["count"], 1_000_000);
     assert!(functions(&finding).contains(&"one_getppid"), "{:?}", functions(&finding));
+    assert_eq!(finding["command"], "forkless diagnose --all -d 60");
 }
 
 /// A loop device on a file, taken away again when dropped.
@@ -250,12 +265,15 @@ fn loops() {
     assert!((95_000..=100_000).contains(&count), "{count}");
 
     let (report, _) = self::report(&["pathmiss", "200"]);
-    assert_eq!(only(&report, "path_search")["count"], 600);
+    let finding = only(&report, "path_search");
+    assert_eq!(finding["count"], 600);
+    assert_eq!(finding["command"], "forkless diagnose --log --all -d 60");
 
     let (report, _) = self::report(&["missing", "50"]);
     let finding = only(&report, "missing_program");
     assert_eq!(finding["count"], 50);
     assert!(finding["title"].as_str().expect("text").contains("/nowhere/gone"));
+    assert_eq!(finding["command"], "ls -l /nowhere/gone");
 }
 
 fn text() {

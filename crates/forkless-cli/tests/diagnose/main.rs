@@ -1,4 +1,4 @@
-//! `forkless diagnose` against programs whose truth is known (`fixtures/victims/victim.c`). Counts must be exact where
+//! `forkless diagnose` against programs whose truth is known (`fixtures/diagnose/known_problem.c`). Counts must be exact where
 //! nothing was lost; times are compared loosely, since this machine does other work too.
 //!
 //! Has a harness of its own so that a test that cannot run here (no root, no BPF, no C compiler) is counted as ignored,

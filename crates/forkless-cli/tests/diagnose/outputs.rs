@@ -124,10 +124,7 @@ impl Serving {
             .spawn()
             .expect("forkless runs");
         let mut stderr = BufReader::new(tool.stderr.take().expect("piped"));
-        let mut line = String::new();
-        stderr.read_line(&mut line).expect("it says where");
-        let address = line.trim().trim_start_matches("metrics at http://").trim_end_matches("/metrics");
-        let address = address.parse().unwrap_or_else(|_| panic!("no address: {line}"));
+        let address = address_of_metrics(&mut stderr);
         let serving = Self { tool, address, _stderr: stderr };
         serving.wait_for("forkless_events_lost_total");
         serving
@@ -159,7 +156,15 @@ impl Drop for Serving {
     }
 }
 
-fn get(address: SocketAddr, path: &str) -> String {
+/// Where the tool says that it serves metrics, in its first line.
+pub(crate) fn address_of_metrics(stderr: &mut impl std::io::Read) -> SocketAddr {
+    let mut line = String::new();
+    BufReader::with_capacity(1, stderr).read_line(&mut line).expect("it says where");
+    let address = line.trim().trim_start_matches("metrics at http://").trim_end_matches("/metrics");
+    address.parse().unwrap_or_else(|_| panic!("no address: {line}"))
+}
+
+pub(crate) fn get(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("somebody listens");
     write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("a request");
     let mut answer = String::new();

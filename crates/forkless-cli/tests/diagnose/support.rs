@@ -32,7 +32,8 @@ pub(crate) fn victim() -> Option<&'static Path> {
     static VICTIM: OnceLock<Option<PathBuf>> = OnceLock::new();
     VICTIM
         .get_or_init(|| {
-            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/victims/victim.c");
+            let source =
+                Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/diagnose/known_problem.c");
             let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join("victim");
             // No frame pointers, as distributions build: stacks must come out all the same.
             let status = Command::new("cc")
@@ -42,7 +43,7 @@ pub(crate) fn victim() -> Option<&'static Path> {
                 .status();
             match status {
                 Ok(status) => {
-                    assert!(status.success(), "fixtures/victims/victim.c does not compile");
+                    assert!(status.success(), "fixtures/diagnose/known_problem.c does not compile");
                     Some(binary)
                 }
                 Err(_) => None,

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 /// Built once, under its own profile: it is no default member of the workspace. `FORKLESS_LIBRARY` tells the command about it.
 pub(crate) static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("preload");
-    let library = target.join("preload").join(forkless_record::LIBRARY_NAME);
+    let library = target.join("preload").join(forkless_run::LIBRARY_NAME);
     // No compiler there: what these tests built on the machine that emulates is at the same place.
     if std::env::var_os("FORKLESS_TEST_EMULATED").is_some() {
         assert!(library.exists(), "{} was not brought along", library.display());

@@ -8,7 +8,7 @@ use crate::support::{
     FORKLESS, LIBRARY, compile, emulated, observe, plain, reported, reported_by, temporary,
 };
 
-pub(crate) static ASKING: LazyLock<PathBuf> = LazyLock::new(|| compile("asking.c", &["-lpthread"]));
+pub(crate) static ASKING: LazyLock<PathBuf> = LazyLock::new(|| compile("ask_shell_cases.c", &["-lpthread"]));
 
 const ONLY_IT: &[&str] = &["--children=no"];
 

@@ -1,10 +1,14 @@
 //! Starting PROGRAM: exit statuses, programs that cannot be preloaded, what the environment carries on.
 
 use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use forkless_run::{Counter, Environment, Launcher, RecordFile, Settings};
+
 use crate::support::{
-    FORK_CASES, FORKLESS, compile, compile_as, observe, plain, reported, run, seconds, without_dispatch,
+    FORK_CASES, FORKLESS, LIBRARY, compile, compile_as, observe, plain, reported, run, seconds,
+    without_dispatch,
 };
 
 #[test]
@@ -73,7 +77,7 @@ fn a_dispositions_and_closed_descriptors_are_handed_on() {
         let without = observe(&mut plain(sh, &["-c", &line("exec")]));
         let with_line = line(&format!("exec {FORKLESS} run --quiet --"));
         let mut with = plain(sh, &["-c", &with_line]);
-        with.env("FORKLESS_LIBRARY", &*crate::support::LIBRARY);
+        with.env("FORKLESS_LIBRARY", &*LIBRARY);
         assert_eq!(without, observe(&mut with), "{setup}");
     }
 }
@@ -111,6 +115,25 @@ fn a_nested_run_works() {
         "forkless itself, the program it becomes, and the echo it executes"
     );
     assert_eq!(report.count("committed"), u64::from(!without_dispatch()), "{:?}", report.reasons());
+}
+
+/// The launcher of `forkless-run`, by a caller that is not the command: for a child, whose record the caller reads.
+#[test]
+fn a_caller_without_the_command_gets_the_same() {
+    let case = "redirect_and_exec";
+    let argv = vec![FORK_CASES.clone().into_os_string(), case.into()];
+    let settings = Settings { minimum: 1 << 20, limit_ms: 20_000, ..Settings::default() };
+    let launcher = Launcher::new(argv, settings, Environment::current()).expect("the fixture is there");
+    let launcher = launcher.library(LIBRARY.clone());
+    let mut prepared = launcher.examine().expect("dynamically linked").prepare();
+    assert_eq!(prepared.warnings(), []);
+    let record = RecordFile::create().expect("a record");
+    prepared.count_into(&record);
+    let mut command = prepared.command();
+    assert_eq!(observe(command.stdin(Stdio::null())), observe(&mut plain(&FORK_CASES, &[case])));
+    let report = record.report();
+    assert_eq!(report.count(Counter::Processes), 2, "the program, and the echo it executes: {report:?}");
+    assert_eq!(report.count(Counter::Committed), u64::from(!without_dispatch()), "{report:?}");
 }
 
 /// Before our library has read its options forks are plain; after that they speculate.
@@ -151,8 +174,8 @@ fn what_most_programs_call_lies_together() {
 fn call_sites_of_objects_that_replace_each_other() {
     let flags = ["-shared", "-fPIC"];
     let [first, second] =
-        ["first_plugin", "second_plugin"].map(|name| compile_as(name, "replaced.c", &flags));
-    let program = compile_as("loads_replaced", "replaced.c", &["-DPROGRAM", "-ldl"]);
+        ["first_plugin", "second_plugin"].map(|name| compile_as(name, "replaced_plugin.c", &flags));
+    let program = compile_as("loads_replaced", "replaced_plugin.c", &["-DPROGRAM", "-ldl"]);
     let plugins = [&first, &second, &first].map(|p| p.to_str().expect("a path of ours"));
     let without = observe(&mut plain(&program, &plugins));
     assert_eq!(without.1.matches("in its place").count(), 2, "{without:?}");

@@ -13,7 +13,7 @@ struct Case {
     needs: &'static [&'static str],
     /// Only root may do it.
     root: bool,
-    /// Runs in an empty directory. `$RUN` stands before the program under test, `$SOURCE` is `fixtures/run/real.c`.
+    /// Runs in an empty directory. `$RUN` stands before the program under test, `$SOURCE` is `fixtures/run/fork_uses.c`.
     script: &'static str,
 }
 
@@ -352,7 +352,7 @@ fn observed(case: &Case, run: &str) -> (Option<i32>, String, String) {
     let path = |p: &Path| p.to_str().expect("UTF-8").to_owned();
     let mut command = plain("sh".as_ref(), &["-c", case.script]);
     command.current_dir(&folder).env("RUN", run).env("FORKLESS_LIBRARY", &*LIBRARY);
-    command.env("SOURCE", path(&root().join("fixtures/run/real.c"))).env("LC_ALL", "C");
+    command.env("SOURCE", path(&root().join("fixtures/run/fork_uses.c"))).env("LC_ALL", "C");
     let seen = observe(&mut command);
     std::fs::remove_dir_all(&folder).expect("the case's own directory");
     seen

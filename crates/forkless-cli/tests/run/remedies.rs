@@ -66,7 +66,7 @@ fn lines_do_without_a_shell_what_they_do_with_it() {
 /// As in a container with Docker's filter, which cannot look into the arguments of clone3. Regression: no line ran at all.
 #[test]
 fn lines_do_without_a_shell_where_clone3_is_refused() {
-    let filter = compile("refuses.c", &[]);
+    let filter = compile("without_call.c", &[]);
     let clone3 = libc::SYS_clone3.to_string();
     let mut args = vec![clone3.as_str(), SHELL_CASES.to_str().expect("a path of ours")];
     args.extend(LINES.iter().map(|(line, _)| *line));

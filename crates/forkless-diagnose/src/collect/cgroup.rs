@@ -1,5 +1,5 @@
-//! Names of cgroups by their numbers, for creations whose caller was gone before it could be asked: a service's shells live for a
-//! millisecond, and are the service's all the same.
+//! Names of cgroups by their numbers, for creations whose caller had ended before /proc was read. A
+//! service's shell lives for a millisecond and still belongs to the service.
 
 use std::collections::HashMap;
 use std::fs;
@@ -7,12 +7,14 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Between two walks through the hierarchy for numbers that nobody has told.
+use crate::procfs::cgroup_roots;
+
+/// Least time between two walks through the hierarchy for unknown numbers.
 const EVERY: Duration = Duration::from_secs(10);
 /// Larger hierarchies are not walked to their end.
 const MAX_NAMES: usize = 16_384;
 
-/// What is known of the unified hierarchy.
+/// The known part of the unified hierarchy.
 #[derive(Debug, Default)]
 pub(super) struct CgroupNames {
     names: HashMap<u64, String>,
@@ -20,10 +22,11 @@ pub(super) struct CgroupNames {
 }
 
 impl CgroupNames {
-    /// The name of cgroup `id` (the number of its directory; 0 where it was not seen), which /proc has just told if `told` is there.
+    /// The name of cgroup `id`, which is the inode of its directory, or 0 if unknown. `told` is the
+    /// name that /proc gives for the process.
     pub(super) fn name<'n>(&'n mut self, id: u64, told: Option<&'n str>) -> Option<&'n str> {
         if let Some(told) = told {
-            // A process that was moved had another number when it made the call.
+            // A process that has moved since its call was in another cgroup then.
             if id != 0 && self.names.len() < MAX_NAMES && !self.names.contains_key(&id) {
                 self.learn_if_right(id, told);
             }
@@ -31,14 +34,18 @@ impl CgroupNames {
         }
         if id != 0 && !self.names.contains_key(&id) && self.walked.is_none_or(|at| at.elapsed() >= EVERY) {
             self.walked = Some(Instant::now());
-            roots().iter().for_each(|root| self.walk(root));
+            cgroup_roots().unwrap_or_default().iter().for_each(|root| self.walk(root));
         }
         self.names.get(&id).map(String::as_str)
     }
 
     fn learn_if_right(&mut self, id: u64, told: &str) {
         let directory = |root: &PathBuf| root.join(told.strip_prefix('/').unwrap_or(told));
-        if roots().iter().any(|root| fs::metadata(directory(root)).is_ok_and(|found| found.ino() == id)) {
+        if cgroup_roots()
+            .unwrap_or_default()
+            .iter()
+            .any(|root| fs::metadata(directory(root)).is_ok_and(|found| found.ino() == id))
+        {
             self.names.insert(id, told.to_owned());
         }
     }
@@ -62,24 +69,13 @@ impl CgroupNames {
     }
 }
 
-/// Where the unified hierarchy is mounted.
-fn roots() -> Vec<PathBuf> {
-    let mounts = crate::procfs::read("/proc/self/mounts").unwrap_or_default();
-    let second = |line: &str| {
-        let mut fields = line.split(' ');
-        let (_, at, kind) = (fields.next()?, fields.next()?, fields.next()?);
-        (kind == "cgroup2").then(|| PathBuf::from(at))
-    };
-    mounts.lines().filter_map(second).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_caller_that_is_gone_is_its_cgroups_all_the_same() {
-        let Some(root) = roots().into_iter().next() else {
+        let Some(root) = cgroup_roots().unwrap_or_default().into_iter().next() else {
             return println!("skipped: no cgroup2 is mounted");
         };
         let id = fs::metadata(&root).expect("it is mounted").ino();

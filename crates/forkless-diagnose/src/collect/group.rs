@@ -1,12 +1,12 @@
-//! The creations of one place with one outcome, summed up.
+//! Sums of the creations of one call site with one outcome.
 
 use std::collections::HashMap;
 
-use super::table::Tally;
-use crate::creation::{CallerMemory, Creation, CreationKind, End, Site};
+use super::bounded::Tally;
+use crate::creation::{CallSite, CallerMemory, Creation, CreationKind, End};
 use crate::estimate::{Stream, Times};
 
-/// What came of a creation.
+/// What a creation led to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Outcome {
     /// Page tables copied, then thrown away by an exec.
@@ -15,7 +15,7 @@ pub(crate) enum Outcome {
     ForkAlone,
     /// Memory shared.
     Shared,
-    /// A fork under `forkless run`, which has kept most of the memory out of the copy.
+    /// A speculated fork: most of the memory was kept out of the copy.
     Speculated,
 }
 
@@ -30,13 +30,13 @@ impl Outcome {
     }
 }
 
-/// The creations of one place with one outcome.
+/// The creations of one call site with one outcome.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Group {
     pub(crate) count: u64,
-    /// Time in the caller: all of the call where it is known, else the copy.
+    /// Time in the caller: the whole call if it was timed, else the copy alone.
     pub(crate) caller: Times,
-    /// Of those times, how many are of the copy alone.
+    /// How many of these times are of the copy alone.
     pub(crate) copies_timed: u64,
     /// From the child's existence to its exec, or to its end without one.
     pub(crate) child: Times,
@@ -62,7 +62,8 @@ impl Group {
             self.copies_timed += u64::from(creation.caller_waited_ns.is_none());
         }
         let child_ns = match creation.kind {
-            // The copy is over; what follows is the child's own work, its exec, and the teardown of the copy.
+            // The copy is over; what follows is the child's own work, its exec, and the teardown of
+            // the copy.
             CreationKind::FullFork => creation.until_exec_ns.or(creation.lifetime_ns),
             _ => creation.until_exec_ns,
         };
@@ -72,7 +73,8 @@ impl Group {
         if let Some(ns) = creation.exec_ns {
             self.exec.add(ns as f64);
         }
-        // Without BPF it is read from /proc, and the caller may be gone by then: that is no process without memory.
+        // Without BPF the memory is read from /proc, where the caller may be gone. Zero then means
+        // unknown.
         if creation.memory != CallerMemory::default() {
             self.anon.add(creation.memory.anon as f64);
             self.swap.add(creation.memory.swap as f64);
@@ -118,10 +120,11 @@ impl Group {
     }
 }
 
-/// Where places come from samples (perf), some creations have none: they go to the place of the same process and outcome
-/// that was seen most often.
-pub(super) fn place_the_unplaced(groups: &mut HashMap<(Site, Outcome), Group>) {
-    let unplaced: Vec<(Site, Outcome)> = groups.keys().filter(|(site, _)| site.ip == 0).copied().collect();
+/// perf samples call sites, so some creations have none. They are counted at the most frequent call
+/// site of the same process and outcome.
+pub(super) fn place_the_unplaced(groups: &mut HashMap<(CallSite, Outcome), Group>) {
+    let unplaced: Vec<(CallSite, Outcome)> =
+        groups.keys().filter(|(site, _)| site.ip == 0).copied().collect();
     for key in unplaced {
         let known = groups
             .iter()
@@ -141,7 +144,7 @@ pub(super) fn place_the_unplaced(groups: &mut HashMap<(Site, Outcome), Group>) {
 mod tests {
     use super::*;
 
-    /// A program's last fork was read when the program had ended, and made all of them smaller.
+    /// The memory of a program's last fork was read after the program's end, and lowered the mean.
     #[test]
     fn memory_that_could_not_be_read_is_not_averaged() {
         let mut group = Group::default();
@@ -155,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_creation_without_a_place_joins_its_processs_most_frequent_one() {
-        let site = |pid, ip| Site { pid, nr: 0, ip, word: 0 };
+        let site = |pid, ip| CallSite { pid, nr: 0, ip, word: 0 };
         let group = |count| Group { count, ..Group::default() };
         let mut groups = HashMap::from([
             ((site(1, 0x10), Outcome::ForkAlone), group(5)),

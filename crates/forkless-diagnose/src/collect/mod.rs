@@ -1,49 +1,52 @@
-//! Sums up events as they arrive, in bounded memory: by place of the call and by what came of it. Judges nothing.
+//! Sums up events as they arrive, by call site and outcome, in bounded memory. It judges nothing.
 
+mod bounded;
 mod cgroup;
 mod group;
 mod naming;
 mod process;
 mod start;
-mod table;
+mod sums;
 
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
+use self::bounded::{forget_the_least, forget_the_least_of};
 use self::cgroup::CgroupNames;
 use self::group::place_the_unplaced;
 pub(crate) use self::group::{Group, Outcome};
 use self::naming::{Named, Naming};
 pub(crate) use self::process::{CpuTime, PageHistory};
 pub(crate) use self::start::{FailedExecs, ShellGroup};
-use self::table::{forget_the_least, forget_the_least_of};
-use crate::creation::{Creation, CreationKind, Site};
+pub(crate) use self::sums::KINDS;
+use self::sums::{ByCgroup, Sums};
+use crate::creation::{CallSite, Creation, CreationKind};
 use crate::error::WatchError;
+use crate::event::{BlockReads, CallCount, CpuSamples, Event, StackTop, Totals};
 use crate::invocation::Invocation;
-use crate::metrics::ByCgroup;
-use crate::perf::CpuSamples;
 use crate::procfs::{self, ProcessName};
 use crate::record::{
     CLASS_ANY, CLASS_BLOCK_WRITE_PARTIAL, CLASS_LOCALTIME, CLASS_SIGMASK_NEEDLESS, CLASS_ZONEINFO, RawCallKey,
 };
 use crate::shell;
 use crate::stack::{Frame, Sighting, Unwinder};
-use crate::watch::{BlockReads, CallCount, Event, StackTop, Totals, Watch};
+use crate::watch::Watch;
 
-/// Calls of one place and class.
+/// Calls of one call site and class.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Calls {
     pub(crate) count: u64,
     pub(crate) same: u64,
     pub(crate) bytes: u64,
-    /// A result that was seen.
+    /// One of the results.
     pub(crate) last: i64,
-    /// What the kernel side's entry said at the last look: it may make room and begin again.
+    /// The kernel side's figures at the last look. Its entry may be evicted and begin again at
+    /// zero.
     seen: (u64, u64, u64),
 }
 
 impl Calls {
-    /// Takes over what is new; returns how many calls that is.
+    /// Adds the calls since the last look and returns their number.
     fn follow(&mut self, now: &CallCount) -> u64 {
         let (count, same, bytes) = if now.count < self.seen.0 { (0, 0, 0) } else { self.seen };
         self.count += now.count - count;
@@ -55,8 +58,8 @@ impl Calls {
     }
 }
 
-/// When to look through the kernel side's table of system calls: each look may cost milliseconds, and is to stay a fiftieth of the
-/// time at most.
+/// When to read the kernel side's table of system calls. Each reading may take milliseconds;
+/// together they are to take a fiftieth of the time at most.
 #[derive(Debug, Default)]
 struct Walk {
     began: Option<Instant>,
@@ -80,45 +83,36 @@ impl Walk {
     }
 }
 
-/// What metrics count. Apart from the tables, which forget: a counter must not fall.
-#[derive(Debug, Default)]
-pub(crate) struct Sums {
-    pub(crate) signal_mask_unchanged: u64,
-    pub(crate) localtime: u64,
-    /// By [`shell::Fate::name`].
-    pub(crate) shells: HashMap<&'static str, u64>,
-}
-
 /// The stacks seen at one place.
 pub(crate) type Stacks = Vec<(Vec<Frame>, u64)>;
 
 const MAX_GROUPS: usize = 16_384;
 const MAX_NAMES: usize = 16_384;
-/// Places from which one process starts shells.
+/// Call sites from which one process starts shells.
 const MAX_SHELL_SITES: usize = 64;
-/// Memory, in bytes, from which on a forking process is asked for its page kinds.
+/// Least memory, in bytes, of a forking process whose page kinds are read.
 const PAGE_KINDS_FROM: u64 = 16 << 20;
+/// Least memory, in bytes, of a process whose forks the preloaded library speculates. The remedy is
+/// not for smaller ones, so their command lines are not read.
+pub(crate) const SPECULATED_FROM: u64 = 8 << 20;
 
-/// The same, for how it was started (the default of `forkless run --fork-minimum`).
-const INVOCATION_FROM: u64 = 8 << 20;
-
-/// Everything that was collected.
+/// Everything collected in a watch.
 #[derive(Debug)]
 pub(crate) struct Collected {
-    pub(crate) groups: HashMap<(Site, Outcome), Group>,
+    pub(crate) groups: HashMap<(CallSite, Outcome), Group>,
     pub(crate) failed: HashMap<u32, FailedExecs>,
     pub(crate) shells: HashMap<(u32, shell::Fate), ShellGroup>,
     pub(crate) names: HashMap<u32, ProcessName>,
-    /// Of processes that a remedy may start anew.
+    /// Invocations of processes that a remedy may start again.
     pub(crate) invocations: HashMap<u32, Invocation>,
-    pub(crate) stacks: HashMap<Site, Stacks>,
+    pub(crate) stacks: HashMap<CallSite, Stacks>,
     pub(crate) pages: HashMap<u32, PageHistory>,
     pub(crate) faults: HashMap<u32, (u64, u64)>,
     pub(crate) calls: HashMap<(u32, u16, u16, u64), Calls>,
-    /// By process: reads that its partial writes to devices waited for.
+    /// By process: the reads that its partial writes to devices waited for.
     pub(crate) block_reads: HashMap<u32, BlockReads>,
     pub(crate) cpu: HashMap<u32, CpuTime>,
-    /// By process, where the CPU clock is sampled.
+    /// By process, if the CPU clock is sampled.
     pub(crate) samples: HashMap<u32, CpuSamples>,
     pub(crate) totals: Totals,
     pub(crate) creations: u64,
@@ -129,16 +123,17 @@ pub(crate) struct Collected {
     pub(crate) by_cgroup: ByCgroup,
     cgroups: CgroupNames,
     pub(crate) sums: Sums,
-    /// The beginning of the watch, as processes' starts are told.
+    /// The beginning of the watch, in the unit of processes' start times.
     began_ticks: u64,
     calls_walk: Walk,
     judge: shell::Judge,
     unwinder: Unwinder,
-    /// Where stacks whose processes were met, and may be gone by now, get their names. Started for the first of them.
+    /// The thread that names stacks. Their processes may be gone by then. It starts with the first
+    /// stack.
     naming: Option<Naming>,
-    /// Stacks that came while no thread could be started.
+    /// Stacks lost because no thread could be started.
     never_named: u64,
-    /// Lives of the programs that a living shell has started.
+    /// By living shell: the summed lives of the programs it started.
     shell_children: HashMap<u32, f64>,
 }
 
@@ -174,7 +169,8 @@ impl Collected {
         }
     }
 
-    /// Takes one event in. True if somebody copies enough memory for its faults to be worth counting.
+    /// Takes one event in. Returns whether it is a fork of so much memory that its write-protect
+    /// faults should be counted.
     pub(crate) fn event(&mut self, event: Event) -> bool {
         match event {
             Event::Created(creation) => {
@@ -188,7 +184,8 @@ impl Collected {
         }
     }
 
-    /// Only what must be done while the process is there: its maps are read and its files opened. Symbols are read by another thread.
+    /// Does only the work that needs the living process: reads its maps and opens its files.
+    /// Another thread reads symbols.
     fn stack(&mut self, stack: StackTop) {
         let pid = stack.site.pid;
         let Some(sighting) = self.unwinder.meet(stack) else { return };
@@ -202,7 +199,7 @@ impl Collected {
         }
     }
 
-    /// Takes back the stacks that have their names by now. Never waits.
+    /// Takes back the stacks that already have names. Never waits.
     pub(crate) fn take_names(&mut self) {
         while let Some(named) = self.naming.as_mut().and_then(Naming::ready) {
             self.named(named);
@@ -216,7 +213,7 @@ impl Collected {
         }
     }
 
-    /// Stacks taken in that will have no names: too many waited.
+    /// Stacks that will have no names because too many waited.
     pub(crate) fn stacks_left_out(&self) -> u64 {
         self.never_named + self.naming.as_ref().map_or(0, Naming::left_out)
     }
@@ -233,7 +230,8 @@ impl Collected {
         }
     }
 
-    /// Remembers who a process is, while it can be asked. `comm` tells that it has become somebody else.
+    /// Remembers the name of a process while /proc has it. A new `comm` means that the process has
+    /// become another program.
     fn name(&mut self, pid: u32, comm: Option<&str>) {
         let known = self.names.get(&pid);
         if known.is_some_and(|name| comm.is_none_or(|comm| name.comm == comm)) {
@@ -253,7 +251,7 @@ impl Collected {
         }
     }
 
-    /// The same for a command of our own.
+    /// Remembers the invocation of the command that the watch started.
     pub(crate) fn command(&mut self, pid: u32, argv: &[std::ffi::OsString]) {
         if let Some(invocation) = Invocation::of_command(argv) {
             self.invocations.insert(pid, invocation);
@@ -270,7 +268,7 @@ impl Collected {
         }
     }
 
-    /// Forgets the names of processes that nothing is known of any more; all of them if that is not enough.
+    /// Forgets the names of processes that no table refers to; all names if that is not enough.
     fn forget_names(&mut self) {
         let mut wanted: HashSet<u32> = self.groups.keys().map(|(site, _)| site.pid).collect();
         wanted.extend(self.shells.keys().map(|(pid, _)| *pid));
@@ -283,7 +281,8 @@ impl Collected {
         }
     }
 
-    /// Forgets the stacks of places that are forgotten: without, later places would have none.
+    /// Forgets the stacks of forgotten call sites. Otherwise the table would be full and later call
+    /// sites have no stack.
     fn forget_stacks(&mut self) {
         let Self { stacks, groups, shells, calls, .. } = self;
         let mut wanted: HashSet<(u32, u64)> = groups.keys().map(|(site, _)| (site.pid, site.ip)).collect();
@@ -298,8 +297,7 @@ impl Collected {
         if creation.kind == CreationKind::FullFork && creation.memory.anon >= PAGE_KINDS_FROM {
             self.look_at_pages(creation.caller);
         }
-        // What a plain fork of little memory costs has another remedy.
-        if creation.kind == CreationKind::FullFork && creation.memory.anon >= INVOCATION_FROM {
+        if creation.kind == CreationKind::FullFork && creation.memory.anon >= SPECULATED_FROM {
             self.invocation(creation.caller);
         }
         let cgroup = self.names.get(&creation.caller).and_then(|name| name.cgroup.as_deref());
@@ -313,7 +311,8 @@ impl Collected {
     fn group(&mut self, creation: &Creation) {
         let outcome = Outcome::of(creation);
         *self.outcomes.entry(outcome).or_default() += 1;
-        // Nothing is ever found in the others: most of a healthy machine's creations need no place.
+        // Other outcomes are never a finding, so most of a healthy machine's creations need no
+        // group.
         if !matches!(outcome, Outcome::ForkThenExec | Outcome::ForkAlone) {
             return;
         }
@@ -395,17 +394,18 @@ impl Collected {
         }
     }
 
-    /// The same where there is no kernel side.
+    /// The same for the tiers without BPF.
     pub(crate) fn tick_sampled(&mut self, totals: Totals) {
         self.totals = totals;
     }
 
-    /// Takes over what the CPU clock's samples say.
+    /// Takes over the samples of the CPU clock.
     pub(crate) fn cpu_samples(&mut self, samples: impl Iterator<Item = (u32, CpuSamples)>) {
         self.samples.extend(samples);
     }
 
-    /// Reads what the kernel side sums up itself. To be called about once a second, and with `end` when all of it is wanted.
+    /// Reads the sums of the kernel side. To be called about once a second, and with `end` for a
+    /// complete reading.
     pub(crate) fn tick(&mut self, watch: &Watch, end: bool) -> Result<(), WatchError> {
         self.totals = watch.totals()?;
         let forkers: HashSet<u32> = self
@@ -428,9 +428,10 @@ impl Collected {
         Ok(())
     }
 
-    /// Takes over the system calls counted, and asks who made those that may matter, while that can be asked.
+    /// Takes over the counted system calls, and asks /proc about the processes behind those that
+    /// may matter.
     fn take_calls(&mut self, watch: &Watch) -> Result<(), WatchError> {
-        // Of each process once: it may have many places.
+        // Ask once for each process: it may have many call sites.
         let mut asked = HashSet::new();
         let counted = watch.calls()?;
         for &call in &counted {
@@ -446,7 +447,7 @@ impl Collected {
                     forget_the_least(&mut self.cpu, |cpu| cpu.used() as f64);
                 }
                 if let Some(now) = procfs::cpu_ns(tgid) {
-                    // What has begun under our eyes has used none of its time before.
+                    // A process that began during the watch has used all its CPU time in the watch.
                     let is_new = procfs::start_ticks(tgid).is_some_and(|start| start >= self.began_ticks);
                     let before = if is_new { 0 } else { now };
                     self.cpu.entry(tgid).or_insert(CpuTime::since(before)).follow(now);
@@ -468,12 +469,12 @@ impl Collected {
         Ok(())
     }
 
-    /// `counted` is all that the kernel side has at present.
+    /// `counted` is the kernel side's whole table.
     fn call(&mut self, call: &CallCount, counted: &[CallCount]) {
         let key = |call: &CallCount| (call.key.tgid, call.key.nr, call.key.class, call.key.ip);
         if self.calls.len() >= MAX_GROUPS && !self.calls.contains_key(&key(call)) {
-            // Only what the kernel side has forgotten, too: else all of it would be counted once more at the next look. It has room for no
-            // more than this table.
+            // Forget only entries that the kernel side has forgotten too: any other would be
+            // counted again at the next look. The kernel side's table is no larger than this one.
             let there: HashSet<_> = counted.iter().map(key).collect();
             forget_the_least_of(&mut self.calls, |key, _| !there.contains(key), |calls| calls.count as f64);
         }
@@ -486,8 +487,9 @@ impl Collected {
         *sum += new;
     }
 
-    /// Adds the creations whose children still live, for a report; they will come again when they end.
-    pub(crate) fn groups_with(&self, living: &[Creation]) -> HashMap<(Site, Outcome), Group> {
+    /// Adds the creations whose children still live, for a report; they will come again when they
+    /// end.
+    pub(crate) fn groups_with(&self, living: &[Creation]) -> HashMap<(CallSite, Outcome), Group> {
         let mut groups = self.groups.clone();
         for creation in living {
             groups.entry((creation.site, Outcome::of(creation))).or_default().add(creation);
@@ -496,7 +498,8 @@ impl Collected {
         groups
     }
 
-    /// The CPU time a process had when the watch began, so that shares are of the watch's time.
+    /// Notes the CPU time that processes had used before the watch, so that shares refer to the
+    /// watch.
     pub(crate) fn baseline_cpu(&mut self, pids: &[u32]) {
         for &pid in pids {
             if let Some(now) = procfs::cpu_ns(pid) {
@@ -527,7 +530,7 @@ mod tests {
             let mut creation = Creation {
                 caller: pid,
                 child: (1 << 24) + i,
-                site: Site { pid, nr: 56, ip: u64::from(i), word: u64::from(i) },
+                site: CallSite { pid, nr: 56, ip: u64::from(i), word: u64::from(i) },
                 flags: crate::CloneFlags(0),
                 kind: CreationKind::FullFork,
                 caller_comm: format!("c{i}"),
@@ -544,7 +547,7 @@ mod tests {
         assert!(collected.groups.len() <= MAX_GROUPS && collected.names.len() <= MAX_NAMES);
         assert!(collected.shells.len() <= MAX_GROUPS && collected.failed.len() <= MAX_NAMES);
         assert!(collected.shell_children.len() <= MAX_NAMES);
-        // What had no room is counted.
+        // Creations without room are counted.
         let grouped: u64 = collected.groups.values().map(|group| group.count).sum();
         assert_eq!(grouped + collected.ungrouped, u64::from(creations));
         let grown = resident().saturating_sub(before) >> 20;
@@ -552,7 +555,7 @@ mod tests {
         assert!(grown < 128, "{grown} MiB");
     }
 
-    /// In a process of its own: what another test holds for a moment is no memory of this one.
+    /// Runs in its own process, so that the memory of other tests is not counted.
     #[test]
     fn memory_is_bounded_whatever_comes() {
         crate::alone::alone("collect::tests::fifty_thousand_processes_and_places");
@@ -564,14 +567,14 @@ mod tests {
         flood(50_000);
     }
 
-    /// As the issue has it; takes half a minute unoptimized.
+    /// The full size of the requirement. Takes half a minute unoptimized.
     #[test]
     #[ignore = "slow; cargo test -p forkless-diagnose --release -- --ignored a_million"]
     fn a_million_processes_and_places_take_no_more() {
         flood(1_000_000);
     }
 
-    /// An entry of the kernel side that had to make room begins again at nothing, and what it said before stays counted.
+    /// An entry that the kernel side evicted begins again at zero. Its earlier counts stay.
     #[test]
     fn calls_whose_entry_began_again_are_added_up() {
         let key = RawCallKey { ip: 1, tgid: 2, nr: 3, class: 0 };
@@ -582,7 +585,8 @@ mod tests {
         }
     }
 
-    /// `needless_system_calls` fell when the table of places had to make room, and an entry that was forgotten too early was counted twice.
+    /// `needless_system_calls` fell when the table made room, and an entry forgotten too early was
+    /// counted twice.
     #[test]
     fn sums_of_calls_neither_fall_nor_count_twice_when_places_are_forgotten() {
         let mut collected = Collected::new();
@@ -608,13 +612,14 @@ mod tests {
         assert!(kept < made, "places were forgotten");
     }
 
-    /// The symbols of rustc's libraries took seconds to read on the thread that empties the ring, and thousands of records were lost.
+    /// The thread that empties the ring spent seconds on the symbols of rustc's libraries, and
+    /// thousands of records were lost.
     #[test]
     fn events_are_taken_in_while_symbols_are_read() {
         let (open, gate) = std::sync::mpsc::channel::<()>();
         let mut collected = Collected::new();
         let slow = move |_: &Sighting| {
-            // Opened, or given up by a test that has failed: then nothing has a name.
+            // The gate opens, or a failed test drops it: then no stack gets a name.
             let opened =
                 gate.recv_timeout(std::time::Duration::from_secs(20)) != Err(RecvTimeoutError::Timeout);
             let frame =
@@ -623,7 +628,7 @@ mod tests {
         };
         collected.naming = Some(Naming::start(slow).expect("a thread"));
         let ip = std::process::id as fn() -> u32 as usize as u64;
-        let site = Site { pid: std::process::id(), nr: 56, ip, word: 0 };
+        let site = CallSite { pid: std::process::id(), nr: 56, ip, word: 0 };
         let left_out = 7;
         for _ in 0..naming::MAX_UNNAMED + left_out {
             let stack = StackTop { site, class: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
@@ -645,7 +650,7 @@ mod tests {
         let mut collected = Collected::new();
         collected.naming = Some(Naming::start(|_| panic!("as a parser might")).expect("a thread"));
         let ip = std::process::id as fn() -> u32 as usize as u64;
-        let site = Site { pid: std::process::id(), nr: 56, ip, word: 0 };
+        let site = CallSite { pid: std::process::id(), nr: 56, ip, word: 0 };
         for _ in 0..3 {
             let stack = StackTop { site, class: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
             collected.event(Event::Stack(stack));
@@ -654,12 +659,13 @@ mod tests {
         assert_eq!((collected.stacks.len(), collected.stacks_left_out()), (0, 3));
     }
 
-    /// Three million creations in an hour filled the table with places that did not matter, and later ones were not seen.
+    /// Three million creations in an hour filled the table with cheap call sites, and later ones
+    /// were lost.
     #[test]
     fn what_costs_most_is_seen_however_late_it_comes() {
         let mut collected = Collected::new();
         let mut fork = |pid: u32, ns: u64| {
-            let site = Site { pid, nr: 56, ip: 1, word: 0 };
+            let site = CallSite { pid, nr: 56, ip: 1, word: 0 };
             let flags = crate::CloneFlags(0);
             let (caller, child, kind) = (pid, pid + (1 << 22), CreationKind::FullFork);
             let copy_ns = Some(ns);

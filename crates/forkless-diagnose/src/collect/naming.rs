@@ -1,5 +1,6 @@
-//! Names stacks on a thread of its own: reading the symbols of a compiler's libraries takes seconds, and the thread that empties the
-//! kernel's ring must be back within milliseconds. Does not look at processes; what is needed of them was taken when they were met.
+//! Names stacks on a thread of its own. Reading the symbols of a compiler's libraries takes
+//! seconds, but the thread that empties the kernel's ring must be back within milliseconds. Nothing
+//! here looks at processes: a [`Sighting`] holds all that is needed.
 
 use std::io;
 use std::sync::Arc;
@@ -7,16 +8,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 
-use crate::creation::Site;
+use crate::creation::CallSite;
 use crate::stack::{Frame, Sighting};
 
 /// Stacks that wait for their names or to be taken back, each of some 8 KiB.
 pub(super) const MAX_UNNAMED: usize = 1024;
 
-/// A place and its frames.
-pub(super) type Named = (Site, Vec<Frame>);
+/// A call site and its frames.
+pub(super) type Named = (CallSite, Vec<Frame>);
 
-/// The thread and what is on the way to it and back. Dropping it waits for the one stack that is being named.
+/// The thread, and the stacks on their way to it and back. Dropping it waits for the stack being
+/// named.
 #[derive(Debug)]
 pub(super) struct Naming {
     to_name: Option<Sender<Sighting>>,
@@ -28,7 +30,7 @@ pub(super) struct Naming {
 }
 
 impl Naming {
-    /// Starts the thread; `frames` is what takes its time.
+    /// Starts the thread, which calls `frames` for each stack.
     pub(super) fn start(frames: impl Fn(&Sighting) -> Vec<Frame> + Send + 'static) -> io::Result<Self> {
         let (to_name, sightings) = mpsc::channel::<Sighting>();
         let (names, named) = mpsc::channel();
@@ -46,7 +48,8 @@ impl Naming {
         Ok(Self { to_name: Some(to_name), named, thread: Some(thread), stop, waiting: 0, left_out: 0 })
     }
 
-    /// Hands a stack over. Never waits: where too many are on their way it is left out, and counted.
+    /// Hands a stack over. Never waits: if too many are on their way, it drops the stack and counts
+    /// it.
     pub(super) fn add(&mut self, sighting: Sighting) {
         let taken = self.waiting < MAX_UNNAMED
             && self.to_name.as_ref().is_some_and(|to_name| to_name.send(sighting).is_ok());
@@ -57,7 +60,7 @@ impl Naming {
         }
     }
 
-    /// A stack that has its names by now.
+    /// A stack that already has its names.
     pub(super) fn ready(&mut self) -> Option<Named> {
         let named = self.named.try_recv().ok()?;
         self.waiting -= 1;
@@ -70,7 +73,7 @@ impl Naming {
             return None;
         }
         let Ok(named) = self.named.recv() else {
-            // A file that the parsers panic on has ended the thread.
+            // A parser panicked on a file, which ended the thread.
             self.left_out += self.waiting as u64;
             self.waiting = 0;
             return None;

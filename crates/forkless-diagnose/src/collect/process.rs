@@ -1,22 +1,23 @@
-//! What /proc is asked of a process in the course of a watch.
+//! Facts that a watch reads from /proc about a process.
 
 use std::time::{Duration, Instant};
 
 use crate::procfs::{self, PageKinds};
 
-/// What is seldom asked of a process that forks much memory: its page kinds, first and last seen, and its settings.
+/// Page kinds (first and last seen) and settings of a process that forks much memory. They are read
+/// seldom.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PageHistory {
     pub(crate) first: PageKinds,
     pub(crate) last: PageKinds,
-    /// It asked the kernel for no transparent huge pages.
+    /// It has turned transparent huge pages off for itself.
     pub(crate) refuses_huge: bool,
     /// It has had more than one thread.
     pub(crate) has_threads: bool,
     asked: Instant,
 }
 
-/// smaps_rollup walks the page tables under the target's lock: seldom, and only where it matters.
+/// Least time between two readings: smaps_rollup walks the page tables under the target's lock.
 const EVERY: Duration = Duration::from_secs(5);
 
 impl PageHistory {
@@ -45,7 +46,7 @@ impl PageHistory {
     }
 }
 
-/// CPU time of a process, as far as it was seen.
+/// CPU time of a process between the first and the last look.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CpuTime {
     first: u64,
@@ -53,7 +54,7 @@ pub(crate) struct CpuTime {
 }
 
 impl CpuTime {
-    /// Of a process that has used so many nanoseconds at the first look.
+    /// The first look: the process has used `ns` so far.
     pub(super) fn since(ns: u64) -> Self {
         Self { first: ns, last: ns }
     }

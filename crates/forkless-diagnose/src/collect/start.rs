@@ -1,12 +1,12 @@
-//! What came of starting programs: execs that failed, and shells by the fate of their line.
+//! Sums about starting programs: failed execs, and shells by the fate of their line.
 
 use std::collections::HashMap;
 
-use super::table::Tally;
-use crate::creation::Site;
+use super::bounded::Tally;
+use crate::creation::CallSite;
 use crate::estimate::Times;
 
-/// Execs that failed, of one process's children or of a process itself.
+/// Failed execs of one process's children, or of the process itself.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FailedExecs {
     pub(crate) creations: u64,
@@ -40,6 +40,6 @@ pub(crate) struct ShellGroup {
     /// The shell's life less its programs' lives.
     pub(crate) overhead: Times,
     pub(crate) lines: Tally,
-    pub(crate) sites: HashMap<Site, u64>,
+    pub(crate) sites: HashMap<CallSite, u64>,
     pub(crate) comm: String,
 }

@@ -1,18 +1,20 @@
-//! Findings 4, 5, 7, 8 and the descriptor part of 6: system calls that need not be made.
+//! Findings 4, 5, 7, 8 and the descriptor part of 6: needless system calls.
 
 use std::collections::HashMap;
 
 use super::{Context, Cost, Finding, FindingKind, evidence, label, time};
+use crate::answering::{asks_only, clock_call};
 use crate::collect::Calls;
-use crate::creation::Site;
+use crate::creation::CallSite;
 use crate::estimate::Estimate;
+use crate::event::BlockReads;
 use crate::procfs::ProcessName;
 use crate::record::{
     CLASS_ANY, CLASS_BLOCK_WRITE_PARTIAL, CLASS_CLOSE_UNUSED, CLASS_LOCALTIME, CLASS_SIGMASK_NEEDLESS,
     CLASS_ZONEINFO,
 };
+use crate::remedy::{Check, Remedy, StartedProgram, Treatment};
 use crate::stack::Frame;
-use crate::watch::BlockReads;
 
 /// Calls of one process name, class and system call.
 struct Merged {
@@ -21,8 +23,8 @@ struct Merged {
     calls: Calls,
     /// CPU time of these processes over the watch, nanoseconds; 0 if it could not be read.
     cpu_ns: u64,
-    /// The place with most calls.
-    place: (u64, Site),
+    /// The call site with most calls.
+    place: (u64, CallSite),
     nr: u16,
 }
 
@@ -32,12 +34,12 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
     all.sort_by_key(|(key, _)| **key);
     for ((pid, nr, class, ip), calls) in all {
         let process = context.name(*pid, "?");
-        // Opening and stat-ing the zone are one finding, whatever the system call.
+        // open and stat of the zone file are one finding.
         let (family, number) = match *class {
             CLASS_LOCALTIME | CLASS_ZONEINFO => (CLASS_LOCALTIME, 0),
             class => (class, *nr),
         };
-        let site = Site { pid: *pid, nr: u32::from(*nr), ip: *ip, word: 0 };
+        let site = CallSite { pid: *pid, nr: u32::from(*nr), ip: *ip, word: 0 };
         let entry =
             merged.entry((label(&process), process.cgroup.clone(), family, number)).or_insert_with(|| {
                 Merged {
@@ -78,11 +80,12 @@ struct Text {
     kind: FindingKind,
     title: String,
     reason: String,
-    remedy: String,
-    command: String,
+    advice: String,
+    remedy: Remedy,
+    check: Check,
 }
 
-/// A finding if the calls are a share of the process's time and of a CPU that is worth a word.
+/// A finding, if the calls take enough of the process's CPU time and of a CPU.
 fn finding(
     context: &Context<'_>,
     merged: &Merged,
@@ -91,7 +94,8 @@ fn finding(
 ) -> Option<Finding> {
     let count = merged.calls.count;
     let ns = each.mid * count as f64;
-    // CPU time comes in ticks of 10 ms: a process that used less is measured by the clock.
+    // CPU time comes in ticks of 10 ms: for a process that used little, the watch's length is taken
+    // instead.
     let cpu_ns = if merged.cpu_ns >= 50_000_000 { merged.cpu_ns as f64 } else { context.window_ns };
     let process_share = ns / cpu_ns;
     if context.share(ns) < context.thresholds.share || process_share < context.thresholds.process_share {
@@ -124,25 +128,26 @@ fn finding(
         fork_times: None,
         evidence: list,
         reason: text.reason,
+        advice: text.advice,
         remedy: text.remedy,
         saving_each_ns: each,
         saving_in_caller_ns: each,
         saving_share: context.shares(each, count),
-        command: text.command,
+        check: text.check,
     })
 }
 
-/// The innermost named function, which for these calls is the C library's.
+/// The innermost named function: for these calls, a function of the C library.
 fn function(stack: &[Frame]) -> Option<&str> {
     stack.iter().find_map(|frame| frame.function.as_deref())
 }
 
-fn program(merged: &Merged) -> &str {
-    merged.process.exe.as_deref().unwrap_or(&merged.process.comm)
+fn program(context: &Context<'_>, merged: &Merged) -> StartedProgram {
+    context.program(&merged.pids, merged.process.exe.as_deref().unwrap_or(&merged.process.comm))
 }
 
-fn watch_again(merged: &Merged) -> String {
-    super::watch_again(&merged.pids)
+fn diagnose_again(merged: &Merged) -> Check {
+    super::diagnose_again(&merged.pids)
 }
 
 fn signal_mask(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
@@ -150,7 +155,8 @@ fn signal_mask(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let stack = context.stack(&merged.place.1);
     let names = || stack.iter().take(2).filter_map(|frame| frame.function.as_deref());
     let switching = names().any(|name| name.contains("context"));
-    // A switch without the mask spares more than the call: glibc saves the floating-point environment around it.
+    // A switch without the mask saves more than the call: glibc also saves the floating-point
+    // environment.
     let switch =
         if names().any(|name| name.contains("swapcontext")) { model.swapcontext } else { model.getcontext };
     let each = switch.filter(|_| switching).unwrap_or(model.sigprocmask);
@@ -168,16 +174,17 @@ fn signal_mask(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             } else {
                 "Each of these calls enters the kernel and leaves the mask as it was.".to_owned()
             },
+            advice: if switching {
+                "Switch stacks without the mask (_setjmp/_longjmp, an assembly switch)"
+            } else {
+                "Use the forms that leave the mask alone (_setjmp, sigsetjmp with 0), or keep the mask in the program"
+            }.to_owned(),
             remedy: if switching {
-                "Switch stacks without the mask (_setjmp/_longjmp, an assembly switch), or run unchanged under `forkless run --context=fast`.".to_owned()
+                Remedy::Run { treatment: Treatment::SwitchContexts, program: Some(program(context, merged)) }
             } else {
-                "Use the forms that leave the mask alone (_setjmp, sigsetjmp with 0), or keep the mask in the program.".to_owned()
+                Remedy::Change
             },
-            command: if switching {
-                context.start_again("forkless run --context=fast -- ", &merged.pids, program(merged))
-            } else {
-                watch_again(merged)
-            },
+            check: diagnose_again(merged),
         }
     })
 }
@@ -188,8 +195,9 @@ fn localtime(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         kind: FindingKind::LocaltimeLookups,
         title: format!("{} looks at /etc/localtime {:.0} times a second", label(&merged.process), context.per_second(merged.calls.count)),
         reason: "With TZ unset, the C library's localtime() and mktime() check on every call whether the zone file has changed.".to_owned(),
-        remedy: "Set TZ=:/etc/localtime in the program's environment (the zone is then read once), or use localtime_r.".to_owned(),
-        command: context.start_again("TZ=:/etc/localtime ", &merged.pids, program(merged)),
+        advice: "Set TZ=:/etc/localtime in the program's environment (the zone is then read once), or use localtime_r".to_owned(),
+        remedy: Remedy::SetVariable { name: "TZ", value: ":/etc/localtime", program: program(context, merged) },
+        check: diagnose_again(merged),
     }
     })
 }
@@ -204,13 +212,14 @@ fn close_loop(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         ),
         reason: "A loop over all possible descriptor numbers makes a system call for each, open or not."
             .to_owned(),
-        remedy: "Use close_range(2) or closefrom(3), or open descriptors close-on-exec.".to_owned(),
-        command: watch_again(merged),
+        advice: "Use close_range(2) or closefrom(3), or open descriptors close-on-exec".to_owned(),
+        remedy: Remedy::Change,
+        check: diagnose_again(merged),
     })
 }
 
-/// What the writer waits for the reads it causes: measured, from the submission of each until it ran again. A block that is
-/// written in full is not read first, so all of it is saved.
+/// Counts the writer's waiting for the reads that it causes, from each read's submission until the
+/// writer runs again. A block written in full is not read first, so all the waiting is saved.
 fn block_writes(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let count = merged.calls.count;
     let reads = merged.pids.iter().filter_map(|pid| context.collected.block_reads.get(pid)).fold(
@@ -227,7 +236,7 @@ fn block_writes(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     }
     let each_read = reads.ns as f64 / reads.timed.max(1) as f64;
     let reads_a_write = reads.reads as f64 / count as f64;
-    // Reads come one by one: their number is a count, and two deviations of it the interval.
+    // The number of reads is a count. Its interval is two standard deviations.
     let margin = 1.0 / (reads.timed.max(1) as f64).sqrt();
     let wait = each_read * reads_a_write;
     let saving_each = Estimate { low: wait * (1.0 - margin), mid: wait, high: wait * (1.0 + margin) };
@@ -259,41 +268,16 @@ fn block_writes(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             evidence("the writer's waiting for each read (measured)", time(each_read)),
         ],
         reason: "A buffered write of part of a page-cache block that is not cached makes the kernel read the block first, and the writer wait for it.".to_owned(),
-        remedy: "Write multiples of 4096 bytes, aligned (dd: bs=4096 or more), or use O_DIRECT with the sector size.".to_owned(),
+        advice: "Write multiples of 4096 bytes, aligned (dd: bs=4096 or more), or use O_DIRECT with the sector size".to_owned(),
+        remedy: Remedy::Change,
         saving_each_ns: saving_each,
         saving_in_caller_ns: saving_each,
         saving_share: context.shares(saving_each, count),
-        command: "cat /sys/block/*/stat   # reads grow with the writes".to_owned(),
+        check: Check::Command("cat /sys/block/*/stat   # reads grow with the writes".to_owned()),
     })
 }
 
-/// System calls whose whole result is the number they return, and that have no effect.
-fn asks_only(nr: u16) -> bool {
-    use syscalls::Sysno as S;
-    const CALLS: &[S] = &[
-        S::getpid,
-        S::getppid,
-        S::gettid,
-        S::getuid,
-        S::geteuid,
-        S::getgid,
-        S::getegid,
-        // Only the older architectures have it; the others' libc asks getpgid(0).
-        #[cfg(target_arch = "x86_64")]
-        S::getpgrp,
-        S::getpgid,
-        S::getsid,
-        S::getpriority,
-        S::sched_getscheduler,
-        S::sched_get_priority_max,
-        S::sched_get_priority_min,
-        S::personality,
-        S::uname,
-    ];
-    CALLS.iter().any(|call| call.id() == i32::from(nr))
-}
-
-/// Errors that mean "not yet": asking again is the point.
+/// Errors that mean "not yet": the program is right to ask again.
 fn means_again(result: i64) -> bool {
     [libc::EAGAIN, libc::EINTR, libc::ETIMEDOUT, libc::EINPROGRESS]
         .iter()
@@ -302,14 +286,14 @@ fn means_again(result: i64) -> bool {
 
 fn constant(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let calls = merged.calls;
-    // Each CPU's first result has none before it to be compared with.
+    // A CPU's first result has no predecessor to compare with.
     let same = calls.same as f64 >= calls.count as f64 * 0.99;
     let fails = calls.last < 0 && !means_again(calls.last);
     let clock = clock_call(merged.nr);
     if !(clock || same && (asks_only(merged.nr) || fails)) {
         return None;
     }
-    // A large share: these calls are cheap, and a few are in every program.
+    // The threshold is higher: these calls are cheap, and every program makes a few.
     let context =
         &Context { thresholds: super::Thresholds { process_share: 0.05, ..context.thresholds }, ..*context };
     let name =
@@ -327,36 +311,19 @@ fn constant(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         } else {
             format!("The result is {} every time, yet each call enters the kernel.", calls.last)
         },
-        remedy: if clock {
-            "Choose a clock source with a vDSO (tsc, kvm-clock), or read the clock less often.".to_owned()
+        advice: if clock {
+            "Choose a clock source with a vDSO (tsc, kvm-clock), or read the clock less often".to_owned()
         } else {
             format!(
-                "Call {name} once and keep the result{}.",
+                "Call {name} once and keep the result{}",
                 if fails { ", or stop asking for what fails" } else { "" }
             )
         },
-        command: if clock {
-            "cat /sys/devices/system/clocksource/clocksource0/current_clocksource".to_owned()
+        remedy: Remedy::Change,
+        check: if clock {
+            Check::Command("cat /sys/devices/system/clocksource/clocksource0/current_clocksource".to_owned())
         } else {
-            watch_again(merged)
+            diagnose_again(merged)
         },
     })
-}
-
-fn clock_call(nr: u16) -> bool {
-    use syscalls::Sysno as S;
-    const CALLS: &[S] = &[
-        S::clock_gettime,
-        S::gettimeofday,
-        // Only the older architectures have it.
-        #[cfg(target_arch = "x86_64")]
-        S::time,
-    ];
-    CALLS.iter().any(|call| call.id() == i32::from(nr))
-}
-
-/// Whether a system call does nothing but answer. Only these, and failures, can be a [`constant`] call: the kernel side counts no
-/// others.
-pub(crate) fn only_answers(nr: u16) -> bool {
-    asks_only(nr) || clock_call(nr)
 }

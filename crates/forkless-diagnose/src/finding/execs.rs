@@ -1,4 +1,5 @@
-//! Finding 6, its exec part: searches along PATH, programs that are not there, files still open for writing.
+//! Finding 6, its exec part: searches along PATH, programs that are not there, files still open for
+//! writing.
 
 use std::collections::HashMap;
 
@@ -7,8 +8,9 @@ use crate::collect::FailedExecs;
 use crate::estimate::Estimate;
 use crate::invocation::quoted;
 use crate::procfs::ProcessName;
+use crate::remedy::{Check, Remedy};
 
-/// A program that is missing once is an accident; this many times a loop.
+/// From this many execs of a missing program on, it is a loop and no accident.
 const MISSING_FROM: u64 = 3;
 
 pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
@@ -39,8 +41,8 @@ struct Text {
     title: String,
     evidence: Vec<Evidence>,
     reason: &'static str,
-    remedy: &'static str,
-    command: String,
+    advice: &'static str,
+    check: Check,
 }
 
 fn finding(
@@ -66,17 +68,19 @@ fn finding(
         fork_times: None,
         evidence: text.evidence,
         reason: text.reason.to_owned(),
-        remedy: text.remedy.to_owned(),
+        advice: text.advice.to_owned(),
+        remedy: Remedy::Change,
         saving_each_ns: saving_each,
         saving_in_caller_ns: Estimate::default(),
         saving_share: context.shares(saving_each, count),
-        command: text.command,
+        check: text.check,
     }
 }
 
-/// A command that asks about a file; its path may be anything that some program has made up.
-fn about_file(command: &str, path: &str, pids: &[u32]) -> String {
-    quoted(path).map_or_else(|| super::watch_again(pids), |path| format!("{command} {path}"))
+/// A command about a file. Any program may have made up its path, so it is quoted.
+fn about_file(command: &str, path: &str, pids: &[u32]) -> Check {
+    quoted(path)
+        .map_or_else(|| super::diagnose_again(pids), |path| Check::Command(format!("{command} {path}")))
 }
 
 fn path_search(
@@ -101,11 +105,8 @@ fn path_search(
             format!("{count}, before {} that succeeded", failed.searching_creations),
         )],
         reason: "The child tries each directory of PATH by an exec, and does so again for every child.",
-        remedy: "Look the program up once in the parent and execute its full path (forkless does), or put its directory first in PATH.",
-        command: super::living(pids).map_or_else(
-            || "forkless diagnose --log --all -d 60".to_owned(),
-            |pid| format!("forkless diagnose --log -p {pid}"),
-        ),
+        advice: "Look the program up once in the parent and execute its full path (the library forkless does), or put its directory first in PATH",
+        check: Check::Log { pid: super::living(pids) },
     };
     Some(finding(context, FindingKind::PathSearch, process, pids, count, each, text))
 }
@@ -124,10 +125,10 @@ fn missing(
         title: format!("{} executes {path}, which does not exist: {count} times", label(process)),
         evidence: vec![evidence("children that could execute nothing", failed.missing.to_string())],
         reason: "A whole process is created each time only to find that its program is missing.",
-        remedy: "Install the program or correct its path; check for it before creating a process.",
-        command: about_file("ls -l", &path, pids),
+        advice: "Install the program or correct its path; check for it before creating a process",
+        check: about_file("ls -l", &path, pids),
     };
-    // The whole creation is for nothing.
+    // The whole creation is wasted.
     let each = context.model.spawn.plus(context.model.failed_exec);
     Some(finding(context, FindingKind::MissingProgram, process, pids, count, each, text))
 }
@@ -145,8 +146,8 @@ fn busy(context: &Context<'_>, process: &ProcessName, pids: &[u32], failed: &Fai
         ),
         evidence: vec![evidence("most frequent file", path.clone())],
         reason: "A writing descriptor of the file was inherited by another child, which holds it open until its own exec.",
-        remedy: "Open files with O_CLOEXEC, and create children without copying descriptors (forkless, posix_spawn with close-on-exec).",
-        command: about_file("fuser -v", &path, pids),
+        advice: "Open files with O_CLOEXEC, and create children without copying descriptors (forkless, posix_spawn with close-on-exec)",
+        check: about_file("fuser -v", &path, pids),
     };
     Some(finding(
         context,

@@ -1,14 +1,16 @@
-//! Findings 1 and 2: full forks, those that exec and those that do not.
+//! Findings 1 and 2: full forks with and without an exec.
 
 use std::collections::HashMap;
 
 use super::{
-    Context, Cost, Evidence, Finding, FindingKind, ForkTimes, evidence, label, living, mib, time, watch_again,
+    Context, Cost, Evidence, Finding, FindingKind, ForkTimes, diagnose_again, evidence, label, living, mib,
+    time,
 };
-use crate::collect::{Group, Outcome};
-use crate::creation::Site;
+use crate::collect::{Group, Outcome, PageHistory, SPECULATED_FROM};
+use crate::creation::CallSite;
 use crate::estimate::Estimate;
 use crate::procfs::ProcessName;
+use crate::remedy::{Remedy, Treatment};
 use crate::stack::Frame;
 
 /// Groups of one process name, outcome and stack: a prefork server's workers have one call site.
@@ -17,7 +19,7 @@ struct Merged {
     pids: Vec<u32>,
     stack: Vec<Frame>,
     group: Group,
-    /// Of them, how many had no stack.
+    /// How many of its creations had no stack.
     unplaced: u64,
 }
 
@@ -29,17 +31,17 @@ impl Merged {
     }
 }
 
-/// Name, cgroup and stack; without a stack, what is started.
+/// Name, cgroup and stack; without a stack, the program that is started.
 type Key = (String, Option<String>, Vec<Frame>, Option<String>);
 
-/// The program that most of a group's children became.
+/// The program that most children of a group became.
 fn started(group: &Group) -> Option<String> {
     group.programs.top(1).pop().map(|(path, _)| path)
 }
 
 fn merge(context: &Context<'_>, outcome: Outcome) -> Vec<Merged> {
     let mut merged: HashMap<Key, Merged> = HashMap::new();
-    let mut places: Vec<(&Site, &Group)> = context
+    let mut places: Vec<(&CallSite, &Group)> = context
         .groups
         .iter()
         .filter(|((_, found), _)| *found == outcome)
@@ -48,8 +50,8 @@ fn merge(context: &Context<'_>, outcome: Outcome) -> Vec<Merged> {
     places.sort_by_key(|(site, _)| **site);
     for (site, group) in places {
         let process = context.name(site.pid, &group.comm);
-        // Where samples show several stacks behind one place, they stay together under the most frequent: the samples
-        // are too few to split counts by.
+        // If samples show several stacks for one call site, it is filed under the most frequent.
+        // The samples are too few to split counts by.
         let stack = context.stack(site);
         let starts = if stack.is_empty() { started(group) } else { None };
         let key = (label(&process), process.cgroup.clone(), stack.clone(), starts);
@@ -69,8 +71,8 @@ fn merge(context: &Context<'_>, outcome: Outcome) -> Vec<Merged> {
     merged.into_values().collect()
 }
 
-/// Creations whose stack could not be had, since the process was gone, join those of the same program that started the same, and whose
-/// most frequent one could: a script's subshells were a finding of their own, at no place.
+/// Creations without a stack (their process was gone) join the creations of the same program that
+/// started the same. Before, a script's subshells were a finding of their own, without a call site.
 fn place_the_stackless(merged: &mut HashMap<Key, Merged>) {
     let without: Vec<Key> = merged.keys().filter(|(_, _, stack, _)| stack.is_empty()).cloned().collect();
     for key in without {
@@ -101,7 +103,7 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
     then_exec.chain(alone).collect()
 }
 
-/// Page-table entries copied at each fork, as far as the page kinds could be seen.
+/// Page-table entries copied at each fork, as far as the page kinds are known.
 struct Copied {
     entries: f64,
     huge_share: Option<f64>,
@@ -117,8 +119,9 @@ fn copied(context: &Context<'_>, merged: &Merged) -> Copied {
     }
 }
 
-/// (copied, reused) of all the processes, as far as these forks have to do with them. The kernel side counts a process's faults
-/// since its first fork, whichever fork made them: each of its forks gets the same share.
+/// Faults (copied, reused) that these forks caused. The kernel side counts a process's faults since
+/// its first fork, without telling which fork caused them. So each fork of the process gets the
+/// same share.
 fn faults(context: &Context<'_>, merged: &Merged) -> (u64, u64) {
     let (copied, reused) = merged
         .pids
@@ -130,7 +133,7 @@ fn faults(context: &Context<'_>, merged: &Merged) -> (u64, u64) {
     (part(copied), part(reused))
 }
 
-/// How many they were, where they were counted: of the lower tiers' 0 nothing follows.
+/// The number of faults, if they were counted. The lower tiers do not count them.
 fn faults_evidence(context: &Context<'_>, merged: &Merged) -> Option<Evidence> {
     let counted = merged.pids.iter().any(|pid| context.collected.faults.contains_key(pid));
     let (copied, reused) = faults(context, merged);
@@ -142,7 +145,7 @@ fn faults_evidence(context: &Context<'_>, merged: &Merged) -> Option<Evidence> {
     })
 }
 
-/// All the full forks of these processes, of other places and outcomes too.
+/// The number of all full forks of these processes, of other call sites and outcomes too.
 fn forks_of(context: &Context<'_>, merged: &Merged) -> u64 {
     let of_these = context
         .groups
@@ -177,17 +180,17 @@ fn interval(estimate: Estimate) -> String {
     format!("{} ({} to {})", time(estimate.mid), time(estimate.low), time(estimate.high))
 }
 
-/// What a fork costs its caller.
+/// The cost of forks to their caller.
 struct Call {
-    /// One of them.
+    /// Cost of one fork.
     each: Estimate,
-    /// All of them.
+    /// Cost of all forks.
     sum_ns: f64,
     how: &'static str,
 }
 
-/// As timed, where only the copy was with the rest of the call as it costs here; where nothing could be timed, as sampled; else
-/// predicted from the memory.
+/// Takes the measured times. If only the copy was timed, it adds the calibrated rest of the call.
+/// If nothing was timed, it takes the CPU samples, else a prediction from the memory.
 fn call_cost(context: &Context<'_>, merged: &Merged, pages: &Copied) -> Call {
     let group = &merged.group;
     let timed = group.caller.count();
@@ -214,7 +217,7 @@ fn call_cost(context: &Context<'_>, merged: &Merged, pages: &Copied) -> Call {
     Call { each, sum_ns: each.mid * group.count as f64, how }
 }
 
-/// How long one of them takes, as far as it was timed.
+/// The time of one fork, as far as it was measured.
 fn fork_times(call: Estimate, group: &Group, execs: bool) -> ForkTimes {
     ForkTimes {
         call,
@@ -223,8 +226,8 @@ fn fork_times(call: Estimate, group: &Group, execs: bool) -> ForkTimes {
     }
 }
 
-/// The CPU samples of these processes below `kernel_clone`, spread over their creations. `None` below so many samples that
-/// the interval (two standard deviations of a count) would be wider than half the figure.
+/// The cost of one fork from the CPU samples below `kernel_clone`. `None` if there are too few: the
+/// interval (two standard deviations of the count) would be wider than half the figure.
 fn sampled_cost(context: &Context<'_>, merged: &Merged) -> Option<Estimate> {
     const ENOUGH: u64 = 16;
     let samples: u64 =
@@ -232,7 +235,8 @@ fn sampled_cost(context: &Context<'_>, merged: &Merged) -> Option<Estimate> {
     if samples < ENOUGH {
         return None;
     }
-    // Samples do not tell which creation they belong to: those that share memory cost next to nothing and count for none.
+    // Samples do not tell their creation. Creations that share memory cost next to nothing and are
+    // left out.
     let each = crate::perf::CLOCK_PERIOD as f64 / forks_of(context, merged) as f64;
     let margin = 2.0 * (samples as f64).sqrt();
     Some(
@@ -241,9 +245,10 @@ fn sampled_cost(context: &Context<'_>, merged: &Merged) -> Option<Estimate> {
     )
 }
 
-/// Whether a saving at each fork, in all and in the caller, is worth a word: as a share of a CPU, or as a pause. Of what was
-/// timed only as much counts as the memory explains, at the upper ends of the prices and with a margin for caches and a model that was
-/// measured in quiet: the rest is preemption, and one shell that was kept off its CPU in a fork of next to nothing is no finding.
+/// Whether the saving of each fork is large enough for a finding: as a share of a CPU, or as a
+/// pause of the caller. Of the measured time only the part counts that the memory explains, at the
+/// upper ends of the prices. A margin allows for caches and for a model measured on an idle
+/// machine. The rest is preemption: a shell that lost its CPU during a cheap fork is no finding.
 fn is_worth_a_word(
     context: &Context<'_>,
     group: &Group,
@@ -266,51 +271,19 @@ fn is_worth_a_word(
         || in_caller >= context.thresholds.pause_ns
 }
 
-/// How `forkless run` would treat a program's forks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unchanged {
-    /// By its defaults.
-    Speculated,
-    /// It has threads: only if it is told to.
-    SpeculatedIfTold,
-    /// It has less memory than makes a speculative fork worth while.
-    LeftAlone,
-}
-
-impl Unchanged {
-    fn of(context: &Context<'_>, merged: &Merged) -> Self {
-        // The default of `forkless run --fork-minimum`.
-        if merged.group.anon.mean < f64::from(8 << 20) {
-            Self::LeftAlone
-        } else if merged
-            .pids
-            .iter()
-            .any(|pid| context.collected.pages.get(pid).is_some_and(|history| history.has_threads))
-        {
-            Self::SpeculatedIfTold
-        } else {
-            Self::Speculated
-        }
+/// The preloaded library's treatment of these forks; `None` if their memory is too small for
+/// speculation.
+fn treatment(context: &Context<'_>, merged: &Merged) -> Option<Treatment> {
+    if merged.group.anon.mean < SPECULATED_FROM as f64 {
+        return None;
     }
-
-    fn remedy(self) -> &'static str {
-        match self {
-            Self::Speculated => ", or run the program unchanged under `forkless run`",
-            Self::SpeculatedIfTold => {
-                ", or run the program unchanged under `forkless run --fork=speculate` (it has threads: what its children do \
-                 before their exec must be async-signal-safe)"
-            }
-            Self::LeftAlone => "",
-        }
-    }
-
-    fn flag(self) -> Option<&'static str> {
-        match self {
-            Self::Speculated => Some(""),
-            Self::SpeculatedIfTold => Some("--fork=speculate "),
-            Self::LeftAlone => None,
-        }
-    }
+    let has_threads =
+        |pid| context.collected.pages.get(pid).is_some_and(|history: &PageHistory| history.has_threads);
+    Some(if merged.pids.iter().any(has_threads) {
+        Treatment::SpeculateForksDespiteThreads
+    } else {
+        Treatment::SpeculateForks
+    })
 }
 
 fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
@@ -325,10 +298,11 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         .plus(model.fault_reused.times(faults_reused as f64 / count as f64));
     let teardown = model.teardown_per_entry.times(pages.entries);
     let Call { each: call, sum_ns: caller_ns, how } = call_cost(context, merged, &pages);
-    // What stays with the remedy is the price of a spawn on this machine.
+    // With the remedy, each start still costs a spawn.
     let in_caller = call.plus(fault_each).minus(model.spawn).at_least_zero();
-    // The child's exec takes the copy down. It was timed as a whole, and a spawn's price holds a whole exec too; where it was
-    // not, the price of taking down so many entries is added.
+    // The child's exec tears the copy down. If the exec was timed, its whole time is added, since
+    // the price of a spawn contains an exec too. Otherwise the price of tearing down so many
+    // entries is added.
     let saving_each = if group.exec.count() > 0 {
         call.plus(fault_each).plus(group.exec.median()).minus(model.spawn).at_least_zero()
     } else {
@@ -359,7 +333,6 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     }
     list.splice(1..1, memory_evidence(group, &pages));
     list.extend(merged.unplaced_evidence());
-    let unchanged = Unchanged::of(context, merged);
     let child_ns = if group.exec.count() > 0 { group.exec.mean() } else { teardown.mid } * count as f64;
     let faults_ns = fault_each.mid * count as f64;
     Some(Finding {
@@ -388,24 +361,20 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             "fork() copies about {:.0} page-table entries that the exec throws away, and write-protects every page of the caller.",
             pages.entries
         ),
-        remedy: format!(
-            "Start programs with posix_spawn or vfork (libraries: forkless){}.",
-            unchanged.remedy()
-        ),
+        advice: "Start programs with posix_spawn or vfork (libraries: forkless)".to_owned(),
+        remedy: treatment(context, merged).map_or(Remedy::Change, |treatment| Remedy::Run {
+            treatment,
+            program: merged.process.exe.as_deref().map(|exe| context.program(&merged.pids, exe)),
+        }),
         saving_each_ns: saving_each,
         saving_in_caller_ns: in_caller,
         saving_share,
-        command: match (unchanged.flag(), &merged.process.exe) {
-            (Some(flag), Some(exe)) => {
-                context.start_again(&format!("forkless run {flag}-- "), &merged.pids, exe)
-            }
-            _ => watch_again(&merged.pids),
-        },
+        check: diagnose_again(&merged.pids),
         process: merged.process.clone(),
     })
 }
 
-/// Anonymous memory in huge pages from which on there is nothing to be gained.
+/// Share of anonymous memory in huge pages above which nothing is gained.
 const HUGE_ENOUGH: f64 = 0.9;
 
 fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
@@ -414,11 +383,11 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let count = group.count;
     let pages = copied(context, merged);
     let Call { each: call, sum_ns: caller_ns, how } = call_cost(context, merged, &pages);
-    // What stays with the remedy: the same memory in huge pages.
+    // With the remedy, the same memory is in huge pages.
     let with_huge_pages = model.fork(0, (group.anon.mean / f64::from(2 << 20)) as u64);
     let mut saving_each = call.minus(with_huge_pages).at_least_zero();
     if model.fork_per_huge_page.is_none() {
-        // No huge page was to be had just now: nothing may be saved at all.
+        // No huge page could be had: perhaps nothing is saved.
         saving_each.low = 0.0;
     }
     let saving_share = context.shares(saving_each, count);
@@ -463,7 +432,11 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         model.fault_copied.mid * faults_copied as f64 + model.fault_reused.mid * faults_reused as f64;
     Some(Finding {
         kind: FindingKind::ForkOfSmallPages,
-        title: format!("{name} forks {} in small pages and goes on: {} each", mib(group.resident.mean), time(call.mid)),
+        title: format!(
+            "{name} forks {} in small pages and goes on: {} each",
+            mib(group.resident.mean),
+            time(call.mid)
+        ),
         process: merged.process.clone(),
         pid,
         processes: merged.pids.len() as u64,
@@ -478,16 +451,20 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             pages.entries,
             group.anon.mean / f64::from(2 << 20)
         ),
-        remedy: "Put the heap into huge pages: madvise(MADV_HUGEPAGE), GLIBC_TUNABLES=glibc.malloc.hugetlb=1, or from outside `forkless repair`."
+        advice: "Put the heap into huge pages: madvise(MADV_HUGEPAGE), GLIBC_TUNABLES=glibc.malloc.hugetlb=1"
             .to_owned(),
+        remedy: match (living(&merged.pids), &merged.process.exe) {
+            (Some(pid), _) => Remedy::Repair { pid },
+            (None, Some(exe)) => Remedy::Run {
+                treatment: Treatment::UseHugePages,
+                program: Some(context.program(&merged.pids, exe)),
+            },
+            (None, None) => Remedy::Change,
+        },
         saving_each_ns: saving_each,
         saving_in_caller_ns: saving_each,
         saving_share,
-        command: match (living(&merged.pids), &merged.process.exe) {
-            (None, Some(exe)) => context.start_again("forkless run --huge-pages=thp -- ", &merged.pids, exe),
-            (None, None) => watch_again(&merged.pids),
-            (Some(pid), _) => format!("forkless repair -p {pid}"),
-        },
+        check: diagnose_again(&merged.pids),
     })
 }
 
@@ -502,7 +479,7 @@ mod tests {
         Estimate { low: ns, mid: ns, high: ns }
     }
 
-    /// Findings of a single fork and exec in a minute, so much memory copied in so many nanoseconds.
+    /// Findings of one fork with exec in a minute that copied `anon_bytes` in `fork_ns`.
     fn findings(anon_bytes: f64, fork_ns: f64) -> Vec<Finding> {
         findings_by(&model(), anon_bytes, fork_ns)
     }
@@ -518,7 +495,7 @@ mod tests {
     }
 
     fn findings_by(model: &CostModel, anon_bytes: f64, fork_ns: f64) -> Vec<Finding> {
-        let site = Site { pid: 1, nr: 56, ip: 1, word: 0 };
+        let site = CallSite { pid: 1, nr: 56, ip: 1, word: 0 };
         let mut group = Group { count: 1, ..Group::default() };
         group.caller.add(fork_ns);
         group.anon.add(anon_bytes);
@@ -534,10 +511,11 @@ mod tests {
         find(&context)
     }
 
-    /// A shell that forks a hundred subshells and one program had all their faults laid at the program's door: 1.7 ms it never took.
+    /// All faults of a shell's hundred subshells and one program were charged to the program: 1.7
+    /// ms too much.
     #[test]
     fn the_faults_of_a_process_are_shared_by_all_its_forks() {
-        let site = |ip| Site { pid: 1, nr: 56, ip, word: 0 };
+        let site = |ip| CallSite { pid: 1, nr: 56, ip, word: 0 };
         let group = |count| Group { count, ..Group::default() };
         let groups = HashMap::from([
             ((site(1), Outcome::ForkThenExec), group(1)),
@@ -562,12 +540,13 @@ mod tests {
         assert_eq!(of(Outcome::ForkAlone), [(495, 990)]);
     }
 
-    /// Subshells live for a millisecond: of a script's hundred forks some had no name and no stack, and were findings of their own.
+    /// Subshells live for a millisecond. Some of a script's hundred forks had no name and no stack,
+    /// and were findings of their own.
     #[test]
     fn forks_of_processes_that_were_gone_join_those_that_were_met() {
-        let site = |pid| Site { pid, nr: 56, ip: 1, word: 0 };
+        let site = |pid| CallSite { pid, nr: 56, ip: 1, word: 0 };
         let group = |count| Group { count, comm: "bash".to_owned(), ..Group::default() };
-        // Another place of the same program, as it starts something else.
+        // Another call site of the same program starts another program.
         let mut sed = group(7);
         sed.programs.add("/bin/sed");
         let groups = HashMap::from([
@@ -603,7 +582,8 @@ mod tests {
         assert_eq!(counts, [(5, 0, 1), (7, 0, 1), (100, 40, 2)]);
     }
 
-    /// On a machine that was slower at first, 32 MiB more appeared to cost a fork nothing, and forks of 256 MiB were no finding.
+    /// On a machine that was slower at first, 32 MiB more seemed to cost a fork nothing, and forks
+    /// of 256 MiB were no finding.
     #[test]
     fn prices_that_were_lost_in_noise_hide_no_fork() {
         let lost = Estimate { low: 0.0, mid: 0.0, high: 500.0 };

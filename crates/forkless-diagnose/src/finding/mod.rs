@@ -1,37 +1,32 @@
-//! What is wrong, what it costs, and what removes it. One module a family of findings; each is a function of what was
-//! collected and of the cost model, and reports nothing below the thresholds, so that a healthy machine is left alone.
+//! Findings: problems with their cost, place and remedy. Each module holds a family of findings,
+//! made from the collected sums and the cost model. Nothing below the thresholds is reported: a
+//! healthy machine has no findings.
 
 mod calls;
 mod execs;
 mod forks;
 mod shells;
 
-pub(crate) use self::calls::only_answers;
 use std::collections::HashMap;
 
 use serde::Serialize;
 
 use crate::collect::{Collected, Group, Outcome};
-use crate::creation::Site;
+use crate::creation::CallSite;
 use crate::estimate::Estimate;
-use crate::invocation::quoted;
 use crate::model::CostModel;
 use crate::procfs::ProcessName;
+use crate::remedy::{Check, Remedy, StartedProgram};
 use crate::stack::Frame;
 
 /// The kinds of findings.
-///
-/// ```
-/// use forkless_diagnose::FindingKind;
-/// assert_eq!(serde_json::to_string(&FindingKind::FullForkThenExec).unwrap(), "\"full_fork_then_exec\"");
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FindingKind {
     /// The page tables are copied only to be thrown away by an exec.
     FullForkThenExec,
-    /// A fork that is meant (a snapshot, a worker) copies more page-table entries than it has to.
+    /// An intended fork (a snapshot, a worker) copies more page-table entries than necessary.
     ForkOfSmallPages,
     /// A shell is started for a line that does not need one.
     NeedlessShell,
@@ -47,7 +42,7 @@ pub enum FindingKind {
     MissingProgram,
     /// Execs fail because the file is still open for writing.
     TextFileBusy,
-    /// A system call that takes a large share of a process's time and always gives the same.
+    /// A system call that takes a large share of a process's time and always returns the same.
     ConstantSystemCall,
     /// Buffered writes of parts of blocks to a device, which make the kernel read.
     PartialBlockWrites,
@@ -56,7 +51,7 @@ pub enum FindingKind {
 impl FindingKind {
     /// The name it has in JSON and in metrics.
     pub(crate) fn name(self) -> String {
-        // The variants' own names in snake case, as serde writes them.
+        // The variants' names in snake case, as serde writes them.
         let mut name = String::new();
         for (at, letter) in format!("{self:?}").char_indices() {
             if at > 0 && letter.is_ascii_uppercase() {
@@ -68,125 +63,85 @@ impl FindingKind {
     }
 }
 
-/// Where the money goes, summed over the watch.
-///
-/// ```
-/// use forkless_diagnose::Cost;
-/// let cost = Cost { caller_ns: 8e6, child_ns: 1e6, faults_ns: 1e6, cpu_share: 0.01 };
-/// assert_eq!(serde_json::to_value(cost).unwrap()["faults_ns"], 1e6);
-/// ```
+/// The cost of a finding, summed over the watch.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct Cost {
     /// Nanoseconds spent in the calling threads.
     pub caller_ns: f64,
     /// Nanoseconds spent in the children, before they did anything of their own.
     pub child_ns: f64,
-    /// Nanoseconds of write-protect faults that followed in the caller (counted, priced by the cost model).
+    /// Nanoseconds of the write-protect faults that followed in the caller: their count times the
+    /// model's price.
     pub faults_ns: f64,
     /// All of it as a share of one CPU over the watch.
     pub cpu_share: f64,
 }
 
-/// How long one full fork takes: medians, since the scheduler makes some of them longer. Nanoseconds.
-///
-/// ```
-/// use forkless_diagnose::{Estimate, ForkTimes};
-/// let call = Estimate { low: 7e6, mid: 8e6, high: 9e6 };
-/// let snapshot = ForkTimes { call, until_exec: None, exec: None };
-/// assert_eq!(serde_json::to_value(snapshot).unwrap()["call"]["mid"], 8e6);
-/// ```
+/// The times of one full fork, in nanoseconds. Medians, since preemption makes some forks longer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct ForkTimes {
     /// fork() in its caller, from the system call's entry until the caller runs on.
     pub call: Estimate,
     /// From the finished copy to the new program in place, in the child.
     pub until_exec: Option<Estimate>,
-    /// Of it, the exec, which also takes the copied page tables down.
+    /// The exec's part of it, which also tears the copied page tables down.
     pub exec: Option<Estimate>,
 }
 
 /// A measured fact behind a finding.
-///
-/// ```
-/// use forkless_diagnose::Evidence;
-/// let fact = Evidence { what: "resident memory of the caller".into(), value: "1.00 GiB".into() };
-/// let json = r#"{"what":"resident memory of the caller","value":"1.00 GiB"}"#;
-/// assert_eq!(serde_json::to_string(&fact).unwrap(), json);
-/// ```
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Evidence {
-    /// What it is.
+    /// The name of the fact.
     pub what: String,
     /// The value, with its unit.
     pub value: String,
 }
 
-/// Something to mend.
-///
-/// ```
-/// use std::time::Duration;
-/// use forkless_diagnose::{CostModel, Diagnosis, FindingKind, Target, Thresholds, WatchOptions};
-/// let target = Target::Command(["sh", "-c", "sh -c 'sleep 0'; true"].map(Into::into).to_vec());
-/// let all = Thresholds { share: 0.0, ..Thresholds::default() };
-/// let mut diagnosis = Diagnosis::start(&WatchOptions::new(target), CostModel::default(), all)?;
-/// let mut ended = false;
-/// while !ended {
-///     ended = diagnosis.command_ended();
-///     diagnosis.poll(Duration::from_millis(10))?;
-/// }
-/// let report = diagnosis.report()?;
-/// match report.findings.iter().find(|finding| finding.kind == FindingKind::NeedlessShell) {
-///     Some(finding) => assert_eq!(finding.count, 1),
-///     // /proc alone does not show shells.
-///     None => assert!(!report.limits.is_empty()),
-/// }
-/// # Ok::<(), forkless_diagnose::WatchError>(())
-/// ```
+/// A problem with its cost, place and remedy.
 #[derive(Debug, Clone, Serialize)]
 pub struct Finding {
     /// Its kind.
     pub kind: FindingKind,
-    /// One line that says it all.
+    /// The finding in one line.
     pub title: String,
-    /// Who.
+    /// The process.
     pub process: ProcessName,
     /// One of the processes, for commands that take a pid.
     pub pid: u32,
-    /// How many processes of that name.
+    /// Number of processes of that name.
     pub processes: u64,
-    /// The place, innermost frame first; empty if its stack could not be had.
+    /// The call site's stack, innermost frame first; empty if it could not be read.
     pub call_site: Vec<Frame>,
-    /// How often.
+    /// Number of occurrences.
     pub count: u64,
-    /// How often a second.
+    /// Occurrences a second.
     pub per_second: f64,
-    /// What it costs.
+    /// Its cost.
     pub cost: Cost,
-    /// Each time, for forks.
+    /// Times of one fork, for forks.
     pub fork_times: Option<ForkTimes>,
     /// The facts.
     pub evidence: Vec<Evidence>,
-    /// Why it costs that, in a sentence.
+    /// The reason of the cost, in a sentence.
     pub reason: String,
-    /// What to do.
-    pub remedy: String,
-    /// Nanoseconds the remedy saves for each occurrence, in the caller and in what it creates: whoever waits for both gains it.
+    /// The change to the program that removes the cost: a sentence without its full stop.
+    #[serde(skip)]
+    pub advice: String,
+    /// What removes the cost without such a change.
+    #[serde(skip)]
+    pub remedy: Remedy,
+    /// Nanoseconds that the remedy saves at each occurrence, in the caller and the child together.
     pub saving_each_ns: Estimate,
-    /// Of it, what the caller itself gains at once: its pause in the call, and its faults afterwards.
+    /// The caller's part of it: its pause in the call, and its faults afterwards.
     pub saving_in_caller_ns: Estimate,
     /// Saved over the watch, as a share of one CPU.
     pub saving_share: Estimate,
-    /// The command that applies the remedy, or that verifies it.
-    pub command: String,
+    /// What shows whether it is gone.
+    #[serde(skip)]
+    pub check: Check,
 }
 
-/// From where on something is a finding.
-///
-/// ```
-/// use forkless_diagnose::Thresholds;
-/// let from_a_hundredth_of_a_cpu = Thresholds { share: 0.01, ..Thresholds::default() };
-/// assert_eq!(from_a_hundredth_of_a_cpu.pause_ns, 1e6);
-/// ```
+/// The least costs of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Thresholds {
     /// Saved share of one CPU.
@@ -204,23 +159,20 @@ impl Default for Thresholds {
     }
 }
 
-/// One of the processes that still run. A zombie, such as the command that was watched to its end, does not.
+/// A process that still runs. A zombie does not, such as a watched command after its end.
 fn living(pids: &[u32]) -> Option<u32> {
     pids.iter().copied().find(|pid| crate::procfs::runs(*pid))
 }
 
-/// The command that shows whether a finding is gone. Not by the number of a process that is gone.
-fn watch_again(pids: &[u32]) -> String {
-    living(pids).map_or_else(
-        || "forkless diagnose --all -d 60".to_owned(),
-        |pid| format!("forkless diagnose -p {pid}"),
-    )
+/// Another diagnosis, of a process that still runs.
+fn diagnose_again(pids: &[u32]) -> Check {
+    Check::Diagnose { pid: living(pids) }
 }
 
-/// By the name of the thread leader: who all processes of that name are, or `None` if they differ.
+/// By thread leader's name: the program of all processes of that name, or `None` if they differ.
 pub(crate) type Namesakes<'c> = HashMap<&'c str, Option<&'c ProcessName>>;
 
-/// The processes whose programs are known, by name.
+/// Finds the programs of processes by the thread leader's name.
 pub(crate) fn namesakes(collected: &Collected) -> Namesakes<'_> {
     let mut by_name: Namesakes<'_> = HashMap::new();
     for name in collected.names.values().filter(|name| name.exe.is_some()) {
@@ -232,10 +184,10 @@ pub(crate) fn namesakes(collected: &Collected) -> Namesakes<'_> {
     by_name
 }
 
-/// What the finders look at.
+/// The input of the finders.
 pub(crate) struct Context<'c> {
     pub(crate) collected: &'c Collected,
-    pub(crate) groups: &'c HashMap<(Site, Outcome), Group>,
+    pub(crate) groups: &'c HashMap<(CallSite, Outcome), Group>,
     pub(crate) namesakes: &'c Namesakes<'c>,
     pub(crate) model: &'c CostModel,
     pub(crate) thresholds: Thresholds,
@@ -246,7 +198,8 @@ impl Context<'_> {
     pub(crate) fn name(&self, pid: u32, comm: &str) -> ProcessName {
         match self.collected.names.get(&pid) {
             Some(name) if name.exe.is_some() => name.clone(),
-            // It was gone when it was asked. Others of the same name tell, where all of that name are the same.
+            // The process was gone. Others of its name tell its program if all of them have the
+            // same.
             gone => {
                 let comm = gone.map_or(comm, |name| name.comm.as_str());
                 let alike = self.namesakes.get(comm).copied().flatten();
@@ -272,16 +225,15 @@ impl Context<'_> {
         each.times(count as f64 / self.window_ns)
     }
 
-    /// The line that starts one of these processes again, with `before` in front of it; where their arguments are not known, dots stand
-    /// for them.
-    pub(crate) fn start_again(&self, before: &str, pids: &[u32], exe: &str) -> String {
-        let known = pids.iter().find_map(|pid| self.collected.invocations.get(pid)?.line(before));
-        known
-            .unwrap_or_else(|| format!("{before}{} ...", quoted(exe).unwrap_or_else(|| "PROGRAM".to_owned())))
+    /// The program of these processes, with the first invocation that can be spelled.
+    pub(crate) fn program(&self, pids: &[u32], name: &str) -> StartedProgram {
+        let known = pids.iter().filter_map(|pid| self.collected.invocations.get(pid));
+        let invocation = known.into_iter().find(|invocation| invocation.line("").is_some()).cloned();
+        StartedProgram { name: name.to_owned(), invocation }
     }
 
-    /// The stack most often seen at a place.
-    pub(crate) fn stack(&self, site: &Site) -> Vec<Frame> {
+    /// The most frequent stack of a call site.
+    pub(crate) fn stack(&self, site: &CallSite) -> Vec<Frame> {
         let stacks = self.collected.stacks.get(site);
         stacks
             .and_then(|stacks| stacks.iter().max_by_key(|(_, count)| *count))
@@ -312,7 +264,7 @@ pub(crate) fn time(ns: f64) -> String {
     }
 }
 
-/// What a report calls a process: its program's file, else its name.
+/// A process's name in reports: its program's file name, else the thread leader's name.
 pub(crate) fn label(name: &ProcessName) -> String {
     name.exe
         .as_deref()

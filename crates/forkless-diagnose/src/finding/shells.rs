@@ -1,4 +1,4 @@
-//! Finding 3: shells started for lines that do not need one.
+//! Finding 3: shells started for lines that need none.
 
 use std::collections::HashMap;
 
@@ -7,6 +7,7 @@ use crate::collect::ShellGroup;
 use crate::estimate::Estimate;
 use crate::invocation::quoted;
 use crate::procfs::ProcessName;
+use crate::remedy::{Check, Remedy, Treatment};
 use crate::shell::Fate;
 use crate::stack::Frame;
 
@@ -34,8 +35,9 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
     callers.into_values().filter_map(|caller| needless(context, &caller)).collect()
 }
 
-/// Whether the C library's system() or popen() has started the shell. `forkless run` knows their lines; a program that executes
-/// `/bin/sh -c` itself (Perl, Node.js, Python's subprocess) gets its shell there, too.
+/// Whether the C library's system() or popen() has started the shell. [`Treatment::SpareShells`]
+/// knows their lines; a program that executes `/bin/sh -c` itself (Perl, Node.js, Python's
+/// subprocess) gets its shell there, too.
 fn is_libcs(stack: &[Frame]) -> bool {
     let names = [
         "system",
@@ -48,7 +50,8 @@ fn is_libcs(stack: &[Frame]) -> bool {
         "_IO_new_proc_open",
     ];
     let named = |frame: &Frame| frame.function.as_deref().is_some_and(|function| names.contains(&function));
-    // Of a stripped libc only what it exports has names: there something nameless of its own calls posix_spawn.
+    // A stripped libc has names only for its exports. There a nameless function of libc calls
+    // posix_spawn.
     let nameless = |pair: &[Frame]| {
         pair[0].function.as_deref() == Some("posix_spawn")
             && pair[1].function.is_none()
@@ -73,7 +76,7 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
     for group in &caller.needless {
         overhead.merge(&group.overhead);
     }
-    // Measured where the shell's programs were seen to end; else the price of a shell on this machine.
+    // Measured if the shell's programs were seen to end, else the price of a shell on this machine.
     let saving_each: Estimate = if overhead.count() > 0 {
         overhead.median().at_least_zero()
     } else {
@@ -112,18 +115,17 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
             evidence("the shell's own part of each", format!("{} ({} to {})", time(saving_each.mid), time(saving_each.low), time(saving_each.high))),
         ],
         reason: "The line is plain words, pipes and redirections: the shell is loaded, linked and started only to start them.".to_owned(),
-        remedy: format!(
-            "Call the program with an argument vector, or use forkless's shell bypass{}.",
-            if by_libc { ", or run unchanged under `forkless run`" } else { "" }
-        ),
+        advice: "Call the program with an argument vector, or use forkless's shell bypass".to_owned(),
+        remedy: if by_libc {
+            let program = caller.process.exe.as_deref().map(|exe| context.program(&caller.pids, exe));
+            Remedy::Run { treatment: Treatment::SpareShells, program }
+        } else {
+            Remedy::Change
+        },
         saving_each_ns: saving_each,
         saving_in_caller_ns: Estimate::default(),
         saving_share,
-        command: match (&caller.process.exe, quoted(line)) {
-            (Some(exe), _) if by_libc => context.start_again("forkless run -- ", &caller.pids, exe),
-            (_, Some(line)) => format!("forkless sh --explain {line}"),
-            (_, None) => super::watch_again(&caller.pids),
-        },
+        check: quoted(line).map_or_else(|| super::diagnose_again(&caller.pids), Check::ShellLine),
     })
 }
 
@@ -131,7 +133,8 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
 mod tests {
     use super::*;
 
-    /// `forkless run` was the remedy for the shells of Node.js and of Python's subprocess, which it does not spare.
+    /// The remedy for shells of Node.js and Python's subprocess was the preloaded library, which
+    /// does not spare them.
     #[test]
     fn only_the_c_librarys_shells_are_spared_by_run() {
         let stack = |functions: &[&str]| -> Vec<Frame> {

@@ -1,39 +1,42 @@
 //! From perf records to process creations, in the order of their times.
 //!
-//! A FORK record does not tell whether memory was copied. Where the tracepoint that does may not be read, the child's own
-//! page faults do: file pages are not copied by a fork (`vma_needs_copy()` in the kernel's mm/memory.c), so the first
-//! instruction that a forked child executes faults on its own address. A child that shares its parent's memory runs on
-//! pages that the parent has just run on. Its stack at that fault is a copy of its parent's at the call, and names the place.
+//! A FORK record does not tell whether memory was copied; a tracepoint does. If that may not be
+//! read, the child's page faults tell. A fork does not copy the mappings of file pages
+//! (`vma_needs_copy()` in the kernel's mm/memory.c), so a forked child's first instruction faults
+//! on its own address. A child that shares its parent's memory runs on pages that the parent has
+//! just used. The child's stack at that first fault is a copy of its parent's, and gives the call
+//! site.
 
 use std::collections::HashMap;
 
-use super::record::{PerfRecord, UserStack, What};
-use crate::creation::{CallerMemory, CloneFlags, Creation, CreationKind, End, Site};
+use super::record::{PerfRecord, PerfRecordKind, UserStack};
+use crate::creation::{CallSite, CallerMemory, CloneFlags, Creation, CreationKind, End};
+use crate::event::{CpuSamples, Event, StackTop, Totals};
 use crate::procfs;
-use crate::watch::{Event, StackTop, Totals};
 
-/// Children that live at once; more are counted as lost.
+/// Children followed at one time. Further ones are counted as lost.
 const MAX_CHILDREN: usize = 16_384;
-/// Callers whose places, and threads whose allocations, are remembered.
+/// Callers whose call sites, and threads whose allocations, are remembered.
 const MAX_CALLERS: usize = 16_384;
-/// A child that faults so often before its exec has memory of its own, though its first fault was missed. Each fault comes
-/// twice where stacks are sampled.
+/// A child with this many faults before its exec has its own memory, even if its first fault was
+/// missed. With stack samples each fault comes twice.
 const FAULTS_OF_A_COPY: u32 = 16;
 /// `syscall`, or `svc #0`.
 #[cfg(target_arch = "x86_64")]
 const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
 #[cfg(target_arch = "aarch64")]
 const SYSTEM_CALL: [u8; 4] = 0xd400_0001_u32.to_le_bytes();
-/// `CLONE_VM`. Also how a creation is marked of which it is not known that memory was copied: never an accusation.
+/// `CLONE_VM`. It also marks creations of which it is not known whether memory was copied: they are
+/// never a finding.
 const SHARED: u64 = 0x100;
-/// `CLONE_VFORK` without `CLONE_VM`: what a fork looks like that `forkless run` has speculated.
+/// `CLONE_VFORK` without `CLONE_VM`: the flags of a speculated fork.
 const SPECULATED: u64 = 0x4000;
 
 /// A child from its creation to its end.
 #[derive(Debug)]
 struct Tracked {
     creation: Creation,
-    /// The tracepoint said so, or the child's faults.
+    /// The flags, by the tracepoint or the child's faults.
     flags: Option<u64>,
     /// The caller's last allocation before it.
     allocated: Option<u64>,
@@ -41,35 +44,27 @@ struct Tracked {
     awaits_path: bool,
 }
 
-/// CPU time of a process as it was sampled, in samples.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct CpuSamples {
-    pub(crate) all: u64,
-    pub(crate) in_kernel: u64,
-    /// Below `kernel_clone`, creations of threads included.
-    pub(crate) creating: u64,
-}
-
 #[derive(Debug, Default)]
 pub(super) struct Follow {
     children: HashMap<u32, Tracked>,
-    /// The place where a process was last seen to create another.
-    sites: HashMap<u32, Site>,
-    /// Of threads: when they last allocated what a new memory descriptor needs.
+    /// By process: the call site of its last known creation.
+    sites: HashMap<u32, CallSite>,
+    /// By thread: the time of its last allocation for a memory descriptor.
     allocations: HashMap<u32, u64>,
-    /// Of threads: the process they have just created, `None` for a thread. The tracepoint comes right after the record
-    /// (copy_process() and kernel_clone() in kernel/fork.c).
+    /// By thread: the process it has just created, `None` for a thread. The tracepoint comes right
+    /// after the record (copy_process() and kernel_clone() in kernel/fork.c).
     made: HashMap<u32, Option<u32>>,
     texts: HashMap<u32, Option<std::ops::Range<u64>>>,
-    /// Of callers since their exec, as they last were: the last forks of a short program are read when it is gone.
+    /// By caller: its memory when last seen since its exec. A short program's last forks are read
+    /// after its end.
     memories: HashMap<u32, CallerMemory>,
-    /// Addresses of a process: whether a system call returns there.
+    /// By process and address: whether a system call returns there.
     returns: HashMap<(u32, u64), bool>,
     samples: HashMap<u32, CpuSamples>,
     totals: Totals,
-    /// Page-fault samples that had no room.
+    /// Page-fault samples lost for want of room.
     pub(super) lost_samples: u64,
-    /// Full forks of which it is not known how much memory they copied: their callers were gone.
+    /// Full forks whose copied memory is unknown because their callers were gone.
     pub(super) unpriced: u64,
     /// The kernel's `kernel_clone`, if its address may be known.
     kernel_clone: Option<std::ops::Range<u64>>,
@@ -93,7 +88,7 @@ impl Follow {
         self.children.values().map(|tracked| self.settled(tracked)).collect()
     }
 
-    /// Loses so many records of what creations are made of.
+    /// Counts lost records of tasks.
     pub(super) fn lost(&mut self, records: u64) {
         self.totals.lost_ring += records;
     }
@@ -102,15 +97,15 @@ impl Follow {
     pub(super) fn take(&mut self, record: PerfRecord, sink: &mut impl FnMut(Event)) {
         let PerfRecord { time, process, thread, what } = record;
         match what {
-            What::Fork { child, child_process, .. } if child != child_process => {
+            PerfRecordKind::Fork { child, child_process, .. } if child != child_process => {
                 self.totals.threads += 1;
                 self.made.insert(thread, None);
             }
-            What::Fork { child, memory, .. } => {
+            PerfRecordKind::Fork { child, memory, .. } => {
                 let memory = self.memory_of(process, memory);
                 self.forked(Creation { memory, ..creation(time, process, thread, child) });
             }
-            What::Exec { comm, argv } => {
+            PerfRecordKind::Exec { comm, argv } => {
                 self.texts.remove(&process);
                 self.sites.remove(&process);
                 self.memories.remove(&process);
@@ -119,37 +114,37 @@ impl Follow {
                     tracked.executed(time, thread, comm, argv);
                 }
             }
-            What::Map { path } => {
+            PerfRecordKind::Map { path } => {
                 if let Some(tracked) = self.children.get_mut(&process)
                     && std::mem::take(&mut tracked.awaits_path)
                 {
                     tracked.creation.exec_path = Some(path);
                 }
             }
-            What::Exit => {
+            PerfRecordKind::Exit => {
                 self.allocations.remove(&thread);
                 self.made.remove(&thread);
                 if process == thread {
                     self.ended(time, process, sink);
                 }
             }
-            What::Fault { ip, address, stack } => self.fault(process, ip, address, stack, sink),
-            What::NewTask { flags, stack } => {
+            PerfRecordKind::Fault { ip, address, stack } => self.fault(process, ip, address, stack, sink),
+            PerfRecordKind::NewTask { flags, stack } => {
                 if let Some(Some(child)) = self.made.remove(&thread) {
                     self.told(child, flags, stack, sink);
                 }
             }
-            What::Allocation => {
+            PerfRecordKind::Allocation => {
                 if self.allocations.len() < MAX_CALLERS || self.allocations.contains_key(&thread) {
                     self.allocations.insert(thread, time);
                 }
             }
-            What::Running { kernel } => self.running(process, &kernel),
-            What::Lost(_) => {}
+            PerfRecordKind::Running { kernel } => self.running(process, &kernel),
+            PerfRecordKind::Lost(_) => {}
         }
     }
 
-    /// A caller's memory; what it last was if the caller was gone.
+    /// A caller's memory; the last known one if the caller was gone.
     fn memory_of(&mut self, caller: u32, seen: CallerMemory) -> CallerMemory {
         if seen == CallerMemory::default() {
             return self.memories.get(&caller).copied().unwrap_or_default();
@@ -168,7 +163,7 @@ impl Follow {
             return;
         }
         self.made.insert(thread, Some(child));
-        // The number's last owner, if its exit was lost.
+        // Forget the pid's last owner, in case its exit was lost.
         self.sites.remove(&child);
         self.texts.remove(&child);
         self.memories.remove(&child);
@@ -177,14 +172,15 @@ impl Follow {
             .insert(child, Tracked { creation, flags: None, allocated, faults: 0, awaits_path: false });
     }
 
-    /// The tracepoint has told of a creation.
+    /// Takes in the tracepoint of a creation.
     fn told(&mut self, child: u32, flags: u64, stack: UserStack, sink: &mut impl FnMut(Event)) {
         let Some(caller) = self.children.get(&child).map(|tracked| tracked.creation.caller) else { return };
         let site = self.place(caller, stack, sink);
         let Some(tracked) = self.children.get_mut(&child) else { return };
         tracked.flags = Some(flags);
         tracked.creation.site = site;
-        // Who shares memory has made no memory descriptor: what was allocated was something else.
+        // A creation that shares memory makes no memory descriptor: its allocation was for
+        // something else.
         if flags & SHARED == 0
             && let Some(began) = tracked.allocated
         {
@@ -194,10 +190,10 @@ impl Follow {
         }
     }
 
-    /// Makes a place of a caller's stack, and hands the stack on.
-    fn place(&mut self, caller: u32, stack: UserStack, sink: &mut impl FnMut(Event)) -> Site {
+    /// Makes a call site of a caller's stack, and hands the stack on.
+    fn place(&mut self, caller: u32, stack: UserStack, sink: &mut impl FnMut(Event)) -> CallSite {
         let word = self.code_word(caller, &stack.top);
-        let site = Site { pid: caller, nr: 0, ip: stack.ip, word };
+        let site = CallSite { pid: caller, nr: 0, ip: stack.ip, word };
         if self.sites.len() < MAX_CALLERS || self.sites.contains_key(&caller) {
             self.sites.insert(caller, site);
         }
@@ -208,7 +204,8 @@ impl Follow {
         site
     }
 
-    /// The nearest word on the stack that points into the main program, as the BPF tiers' `struct site` has it.
+    /// The nearest word on the stack that points into the main program, as the BPF tiers' `struct
+    /// site` has it.
     fn code_word(&mut self, caller: u32, top: &[u8]) -> u64 {
         if self.texts.len() >= MAX_CALLERS {
             self.texts.clear();
@@ -233,7 +230,8 @@ impl Follow {
             return;
         };
         let undecided = tracked.flags.is_none() || tracked.creation.site.nr == UNPLACED;
-        // Where the creation returned to, and nowhere else: a child that shares memory may be the first to run another page of it.
+        // The fault must be where the creation returned: a child that shares memory may be the
+        // first to run another page.
         let is_first = ip & page_mask == address & page_mask
             && undecided
             && self.is_after_system_call(tracked.creation.caller, process, ip);
@@ -243,7 +241,7 @@ impl Follow {
             tracked.flags = Some(if is_speculating(tracked.creation.caller) { SPECULATED } else { 0 });
         }
         if let Some(stack) = stack {
-            // Only the first one: later stacks are of the child's own calls.
+            // Only the first fault's stack: later ones belong to the child's own calls.
             if is_first && tracked.creation.site.nr == UNPLACED {
                 let caller = tracked.creation.caller;
                 let site = self.place(caller, stack, sink);
@@ -254,7 +252,8 @@ impl Follow {
         }
     }
 
-    /// Whether the instruction before this address is a system call. Unreadable memory counts as such: then it is as likely as before.
+    /// Whether the instruction before this address is a system call. If the memory cannot be read,
+    /// it is assumed.
     fn is_after_system_call(&mut self, caller: u32, child: u32, ip: u64) -> bool {
         if self.returns.len() >= MAX_CALLERS {
             self.returns.clear();
@@ -274,7 +273,7 @@ impl Follow {
         self.memories.remove(&process);
         let last_site = self.sites.remove(&process);
         let Some(mut tracked) = self.children.remove(&process) else {
-            // Still its own children's caller.
+            // It may still be the caller of its own children.
             if let Some(site) = last_site {
                 self.sites.insert(process, site);
             }
@@ -289,14 +288,14 @@ impl Follow {
         sink(Event::Created(Box::new(creation)));
     }
 
-    /// The creation as far as it is known: with its caller's last place if its own was missed.
+    /// The creation as far as it is known. A missed call site is replaced by its caller's last one.
     fn settled(&self, tracked: &Tracked) -> Creation {
         let mut creation = tracked.creation.clone();
         creation.flags = CloneFlags(tracked.flags.unwrap_or(SHARED));
         creation.kind = creation.flags.kind();
         if creation.site.nr == UNPLACED {
             let known = self.sites.get(&creation.caller).copied();
-            creation.site = known.unwrap_or(Site { nr: 0, ..creation.site });
+            creation.site = known.unwrap_or(CallSite { nr: 0, ..creation.site });
         }
         creation
     }
@@ -314,7 +313,7 @@ impl Follow {
     }
 }
 
-/// `Site::nr` of a creation whose place is not known yet.
+/// `CallSite::nr` of a creation whose call site is not known yet.
 const UNPLACED: u32 = u32::MAX;
 
 impl Tracked {
@@ -332,7 +331,7 @@ impl Tracked {
     }
 }
 
-/// Whether the library of `forkless run` is in the process: then its forks are its business.
+/// Whether the preloaded library is in the process: then its forks are speculated.
 fn is_speculating(pid: u32) -> bool {
     let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     environment
@@ -346,7 +345,7 @@ fn creation(time: u64, caller: u32, thread: u32, child: u32) -> Creation {
         caller,
         caller_thread: thread,
         caller_comm: procfs::name_of(caller).map(|name| name.comm).unwrap_or_default(),
-        site: Site { pid: caller, nr: UNPLACED, ip: 0, word: 0 },
+        site: CallSite { pid: caller, nr: UNPLACED, ip: 0, word: 0 },
         child,
         at_ns: time,
         ..Creation::unseen()
@@ -361,7 +360,7 @@ mod tests {
     const CALLER: u32 = 1 << 23;
     const CHILD: u32 = CALLER + 1;
 
-    fn run(records: &[(u64, u32, What)]) -> (Follow, Vec<Creation>) {
+    fn run(records: &[(u64, u32, PerfRecordKind)]) -> (Follow, Vec<Creation>) {
         let mut follow = Follow::new(Some(0x1000..0x2000));
         let mut created = Vec::new();
         for (time, process, what) in records {
@@ -375,29 +374,29 @@ mod tests {
         (follow, created)
     }
 
-    fn fork() -> What {
+    fn fork() -> PerfRecordKind {
         fork_of(CallerMemory::default())
     }
 
-    fn fork_of(memory: CallerMemory) -> What {
-        What::Fork { child: CHILD, child_process: CHILD, memory }
+    fn fork_of(memory: CallerMemory) -> PerfRecordKind {
+        PerfRecordKind::Fork { child: CHILD, child_process: CHILD, memory }
     }
 
-    fn fault(ip: u64, address: u64) -> What {
-        What::Fault { ip, address, stack: None }
+    fn fault(ip: u64, address: u64) -> PerfRecordKind {
+        PerfRecordKind::Fault { ip, address, stack: None }
     }
 
     #[test]
     fn a_child_that_faults_on_its_own_instruction_has_copied_memory() {
-        let exec = What::Exec { comm: "true".into(), argv: Vec::new() };
-        let map = What::Map { path: "/bin/true".into() };
+        let exec = PerfRecordKind::Exec { comm: "true".into(), argv: Vec::new() };
+        let map = PerfRecordKind::Map { path: "/bin/true".into() };
         let (_, created) = run(&[
             (10, CALLER, fork()),
             (11, CHILD, fault(0x7000_0123, 0x7000_0123)),
             (15, CHILD, exec),
             (16, CHILD, map),
-            (17, CHILD, What::Map { path: "/lib/ld.so".into() }),
-            (30, CHILD, What::Exit),
+            (17, CHILD, PerfRecordKind::Map { path: "/lib/ld.so".into() }),
+            (30, CHILD, PerfRecordKind::Exit),
         ]);
         assert_eq!(created.len(), 1);
         assert_eq!(created[0].kind, crate::CreationKind::FullFork);
@@ -410,8 +409,11 @@ mod tests {
     fn a_fault_on_another_instruction_than_the_first_is_no_copy() {
         let here = std::process::id();
         let function = a_child_on_a_fresh_stack_shares_memory as fn() as usize as u64;
-        let (_, created) =
-            run(&[(10, here, fork()), (11, CHILD, fault(function, function)), (30, CHILD, What::Exit)]);
+        let (_, created) = run(&[
+            (10, here, fork()),
+            (11, CHILD, fault(function, function)),
+            (30, CHILD, PerfRecordKind::Exit),
+        ]);
         assert_eq!(created[0].kind, crate::CreationKind::SharedMemory);
     }
 
@@ -421,7 +423,7 @@ mod tests {
             (10, CALLER, fork()),
             (11, CHILD, fault(0x7000_0123, 0x5000_0ff8)),
             (12, CHILD, fault(0x7000_0130, 0x5000_2ff8)),
-            (30, CHILD, What::Exit),
+            (30, CHILD, PerfRecordKind::Exit),
         ]);
         assert_eq!(created[0].kind, crate::CreationKind::SharedMemory);
         assert!(!created[0].execed());
@@ -429,20 +431,24 @@ mod tests {
 
     #[test]
     fn faults_after_the_exec_say_nothing_about_the_creation() {
-        let exec = What::Exec { comm: "true".into(), argv: Vec::new() };
-        let records =
-            [(10, CALLER, fork()), (11, CHILD, exec), (12, CHILD, fault(1, 1)), (13, CHILD, What::Exit)];
+        let exec = PerfRecordKind::Exec { comm: "true".into(), argv: Vec::new() };
+        let records = [
+            (10, CALLER, fork()),
+            (11, CHILD, exec),
+            (12, CHILD, fault(1, 1)),
+            (13, CHILD, PerfRecordKind::Exit),
+        ];
         assert_eq!(run(&records).1[0].kind, crate::CreationKind::SharedMemory);
     }
 
     #[test]
     fn the_tracepoint_tells_flags_and_the_length_of_the_copy() {
-        let task = What::NewTask { flags: 0x0120_0000, stack: UserStack::default() };
+        let task = PerfRecordKind::NewTask { flags: 0x0120_0000, stack: UserStack::default() };
         let (_, created) = run(&[
-            (5, CALLER, What::Allocation),
+            (5, CALLER, PerfRecordKind::Allocation),
             (105, CALLER, fork()),
             (106, CALLER, task),
-            (200, CHILD, What::Exit),
+            (200, CHILD, PerfRecordKind::Exit),
         ]);
         assert_eq!(created[0].flags, CloneFlags(0x0120_0000));
         assert_eq!((created[0].at_ns, created[0].copy_ns), (5, Some(100)));
@@ -450,10 +456,15 @@ mod tests {
 
     #[test]
     fn what_the_tracepoint_tells_of_a_thread_is_not_the_last_processs() {
-        let task = What::NewTask { flags: 0x0001_0100, stack: UserStack::default() };
-        let thread = What::Fork { child: CHILD + 1, child_process: CALLER, memory: CallerMemory::default() };
-        let (follow, created) =
-            run(&[(1, CALLER, fork()), (2, CALLER, thread), (3, CALLER, task), (4, CHILD, What::Exit)]);
+        let task = PerfRecordKind::NewTask { flags: 0x0001_0100, stack: UserStack::default() };
+        let thread =
+            PerfRecordKind::Fork { child: CHILD + 1, child_process: CALLER, memory: CallerMemory::default() };
+        let (follow, created) = run(&[
+            (1, CALLER, fork()),
+            (2, CALLER, thread),
+            (3, CALLER, task),
+            (4, CHILD, PerfRecordKind::Exit),
+        ]);
         assert_eq!((follow.totals().threads, follow.totals().creations), (1, 1));
         assert_eq!(created[0].flags, CloneFlags(SHARED));
     }
@@ -466,9 +477,9 @@ mod tests {
         };
         for child in 0..20_000 {
             let memory = CallerMemory { anon: 4096, ..CallerMemory::default() };
-            take(CALLER, What::Fork { child: CHILD + child, child_process: CHILD + child, memory });
-            take(CHILD + child, What::Running { kernel: Vec::new() });
-            take(CHILD + child, What::Allocation);
+            take(CALLER, PerfRecordKind::Fork { child: CHILD + child, child_process: CHILD + child, memory });
+            take(CHILD + child, PerfRecordKind::Running { kernel: Vec::new() });
+            take(CHILD + child, PerfRecordKind::Allocation);
         }
         assert_eq!(follow.totals().creations, 20_000);
         assert_eq!(follow.totals().lost_live, 20_000 - MAX_CHILDREN as u64);
@@ -478,18 +489,18 @@ mod tests {
     #[test]
     fn a_caller_that_was_gone_had_the_memory_that_it_last_had_since_its_exec() {
         let memory = CallerMemory { anon: 64 << 20, ..CallerMemory::default() };
-        let exec = What::Exec { comm: "true".into(), argv: Vec::new() };
+        let exec = PerfRecordKind::Exec { comm: "true".into(), argv: Vec::new() };
         let copied = || fault(0x7000_0123, 0x7000_0123);
         let (follow, created) = run(&[
             (10, CALLER, fork_of(memory)),
-            (20, CHILD, What::Exit),
+            (20, CHILD, PerfRecordKind::Exit),
             (30, CALLER, fork()),
             (31, CHILD, copied()),
-            (40, CHILD, What::Exit),
+            (40, CHILD, PerfRecordKind::Exit),
             (50, CALLER, exec),
             (60, CALLER, fork()),
             (61, CHILD, copied()),
-            (70, CHILD, What::Exit),
+            (70, CHILD, PerfRecordKind::Exit),
         ]);
         let memories: Vec<_> = created.iter().map(|creation| creation.memory).collect();
         assert_eq!(memories, [memory, memory, CallerMemory::default()]);
@@ -499,9 +510,9 @@ mod tests {
     #[test]
     fn samples_below_kernel_clone_are_told_from_others() {
         let (follow, _) = run(&[
-            (1, CALLER, What::Running { kernel: vec![0x9000, 0x1800, 0x9100] }),
-            (2, CALLER, What::Running { kernel: vec![0x9000] }),
-            (3, CALLER, What::Running { kernel: Vec::new() }),
+            (1, CALLER, PerfRecordKind::Running { kernel: vec![0x9000, 0x1800, 0x9100] }),
+            (2, CALLER, PerfRecordKind::Running { kernel: vec![0x9000] }),
+            (3, CALLER, PerfRecordKind::Running { kernel: Vec::new() }),
         ]);
         assert_eq!(follow.samples()[&CALLER], CpuSamples { all: 3, in_kernel: 2, creating: 1 });
     }

@@ -1,14 +1,17 @@
-//! The tier without BPF but with perf_event_open(2): process creations, execs and exits as the kernel records them, one's
-//! own processes without any privilege (perf_event_paranoid up to 2), everybody's with CAP_PERFMON.
+//! The tier that uses perf_event_open(2) instead of BPF. The kernel records process creations,
+//! execs and exits: of one's own processes without any privilege (perf_event_paranoid up to 2), of
+//! all with CAP_PERFMON.
 //!
-//! What it asks for, each where it is permitted, and what is then known:
-//! - task records: every creation, exec and exit of the watched, counted exactly as long as nothing is lost;
+//! It opens these events, each if permitted, and learns from them:
+//! - task records: every creation, exec and exit of the watched processes, exactly as long as
+//!   nothing is lost;
 //! - page faults in user mode: whether a creation copied memory, and its place (see `follow`);
-//! - the tracepoints task_newtask and percpu_alloc_percpu, if tracefs can be read: flags, place, and time of the copy;
-//! - the CPU clock in the kernel, where the tracepoints are not to be had: how long creations take on average.
+//! - the tracepoints task_newtask and percpu_alloc_percpu, if tracefs can be read: flags, place,
+//!   and time of the copy;
+//! - the CPU clock in the kernel, without the tracepoints: the mean time of creations.
 //!
-//! Never seen by it: system calls, failed execs, exit statuses, write-protect faults told from others, how long a vfork's
-//! caller waited.
+//! It never sees system calls, failed execs, exit statuses, write-protect faults apart from others,
+//! or the waiting time of a vfork's caller.
 
 mod follow;
 mod open;
@@ -16,32 +19,33 @@ mod record;
 mod tracepoint;
 
 use std::collections::HashMap;
-use std::process::{Child, Command};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-pub(crate) use self::follow::CpuSamples;
 use self::follow::Follow;
 pub(crate) use self::open::{CLOCK_PERIOD, refused};
 use self::open::{Opener, Ring};
-use self::record::{PerfRecord, Source, What};
+use self::record::{PerfRecord, PerfRecordKind, PerfSource};
+use crate::command;
 use crate::creation::Creation;
 use crate::error::WatchError;
+use crate::event::{CpuSamples, Event, Totals};
 use crate::procfs;
-use crate::target::Target;
-use crate::watch::{Event, Totals, exited_unreaped};
+use crate::target::WatchTarget;
 
-/// After a drain: let more records come, so that a busy creator does not wake us for each.
+/// Pause after a drain. More records gather, so that a busy creator does not wake us for each.
 const GATHER: Duration = Duration::from_micros(200);
-/// Between looks at rings that poll(2) cannot wait for, or that nobody is expected to write into.
+/// Time between looks at rings that poll(2) cannot wait for, or that are expected to stay empty.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
-/// A record's time is taken before it is in the ring: younger ones may still be overtaken.
+/// A record gets its time before it is in the ring. So a record younger than this may still be
+/// overtaken.
 const SETTLE: Duration = Duration::from_millis(1);
 
-/// Why a wait for records is over.
+/// The reason why a wait for records ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WokenBy {
     Records,
@@ -54,20 +58,20 @@ enum WokenBy {
 pub(crate) struct PerfWatch {
     rings: Vec<Ring>,
     follow: Follow,
-    /// Records that are too young to be put in order.
+    /// Records too young to be ordered.
     waiting: Vec<PerfRecord>,
     own: u32,
     command: Option<Child>,
-    /// Tells its end to poll(2); `None` where pidfd_open is refused.
+    /// Lets poll(2) wait for the command's end; `None` where pidfd_open is refused.
     command_handle: Option<OwnedFd>,
     sees: Sees,
 }
 
-/// What is permitted here beyond the task records.
+/// The events that are permitted beyond the task records.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sees {
     faults: bool,
-    /// Flags and places by tracepoint.
+    /// Flags and call sites by tracepoint.
     tasks: bool,
     /// The copy's time by tracepoint.
     copies: bool,
@@ -75,32 +79,34 @@ struct Sees {
 }
 
 impl PerfWatch {
-    /// Opens what is permitted, then starts the command if the target is one.
+    /// Opens the permitted events, then starts the command if the target is a command.
     ///
     /// # Errors
-    /// [`WatchError::NotPermitted`] if not even the task records are, [`WatchError::Command`] if the command cannot be run.
-    pub(crate) fn start(target: &Target) -> Result<Self, WatchError> {
+    /// [`WatchError::NotPermitted`] if not even the task records are, [`WatchError::Command`] if
+    /// the command cannot be run.
+    pub(crate) fn start(target: &WatchTarget) -> Result<Self, WatchError> {
         let resolved = target.resolve()?;
         let opener = Opener::new(target, &resolved)?;
-        let mut rings =
-            opener.open(Source::Tasks).map_err(|e| WatchError::NotPermitted { why: open::refusal(&e) })?;
+        let mut rings = opener
+            .open(PerfSource::Tasks)
+            .map_err(|e| WatchError::NotPermitted { why: open::refusal(&e) })?;
         let mut add = |source| opener.open(source).map(|more| rings.extend(more)).is_ok();
-        let mut sees = Sees { faults: add(Source::Faults), ..Sees::default() };
+        let mut sees = Sees { faults: add(PerfSource::Faults), ..Sees::default() };
         if let Some((id, flags)) = tracepoint::task_newtask() {
-            sees.tasks = add(Source::NewTask { id, flags });
+            sees.tasks = add(PerfSource::NewTask { id, flags });
         }
         if sees.tasks
             && let Some(id) = tracepoint::id("percpu", "percpu_alloc_percpu")
         {
-            sees.copies = add(Source::Allocations { id });
+            sees.copies = add(PerfSource::Allocations { id });
         }
         if sees.faults && !sees.tasks {
-            add(Source::FaultStacks);
+            add(PerfSource::FaultStacks);
         }
         let mut kernel_clone = None;
         if !sees.copies {
             kernel_clone = tracepoint::kernel_symbol("kernel_clone");
-            sees.clock = kernel_clone.is_some() && add(Source::Clock);
+            sees.clock = kernel_clone.is_some() && add(PerfSource::Clock);
         }
         let mut watch = Self {
             rings,
@@ -112,20 +118,16 @@ impl PerfWatch {
             sees,
         };
         if let Some(argv) = &resolved.command {
-            let (program, arguments) = argv.split_first().ok_or(WatchError::EmptyCommand)?;
-            // Events of this thread are inherited by what it starts now; they begin to count at its exec.
-            let child = Command::new(program).args(arguments).spawn();
-            let child = child.map_err(|source| WatchError::Command {
-                program: program.to_string_lossy().into_owned(),
-                source,
-            })?;
+            // Events of this thread are inherited by what it starts now; they begin to count at its
+            // exec.
+            let child = command::start(argv)?;
             watch.command_handle = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).ok();
             watch.command = Some(child);
         }
         Ok(watch)
     }
 
-    /// What cannot be seen, for the report.
+    /// Facts that cannot be seen, for the report.
     pub(crate) fn limits(&self) -> Vec<String> {
         let mut limits = vec![
             "watched by perf events: system calls, failed execs, exit statuses and copy-on-write faults are not seen, the command lines of shells that end at once may be missed".to_owned(),
@@ -147,7 +149,7 @@ impl PerfWatch {
         limits
     }
 
-    /// What was missed besides the records that count, for the report.
+    /// Losses other than of task records, for the report.
     pub(crate) fn losses(&self) -> Vec<String> {
         let mut losses = Vec::new();
         if self.follow.lost_samples > 0 {
@@ -166,10 +168,10 @@ impl PerfWatch {
     }
 
     pub(crate) fn command_ended(&self) -> bool {
-        self.command.as_ref().is_some_and(exited_unreaped)
+        self.command.as_ref().is_some_and(command::has_ended)
     }
 
-    /// The number of the command, if the target is one.
+    /// The pid of the command, if the target is a command.
     pub(crate) fn command_pid(&self) -> Option<u32> {
         self.command.as_ref().map(Child::id)
     }
@@ -187,7 +189,8 @@ impl PerfWatch {
         self.follow.samples().iter().map(|(pid, samples)| (*pid, *samples))
     }
 
-    /// Waits up to `timeout` and hands over what has come to its end. A signal ends the wait early.
+    /// Waits up to `timeout` and hands over the creations that have ended. A signal ends the wait
+    /// early.
     ///
     /// # Errors
     /// [`WatchError::Wait`] if poll(2) fails.
@@ -199,17 +202,17 @@ impl PerfWatch {
             if ended {
                 left = left.min(LOOK_AGAIN);
             }
-            // Young records are taken in whether or not more come: their processes must still be there to be asked.
+            // Young records are taken in even if no more come, while their processes still exist.
             let settling = !self.waiting.is_empty();
             let woken = self.wait(if settling { left.min(SETTLE) } else { left }, ended)?;
-            // At once: whoever made the record may be about to end.
+            // Drain at once: the process behind the record may be about to end.
             self.drain(&mut sink);
             let goes_on = match woken {
                 WokenBy::Records => true,
                 WokenBy::Time => settling,
                 WokenBy::Signal => false,
             };
-            // Without a look at the clock a busy ring would keep us here for ever.
+            // Without this check of the clock a busy ring would keep us here for ever.
             if left.is_zero() || ended || !goes_on {
                 return Ok(());
             }
@@ -219,7 +222,7 @@ impl PerfWatch {
         }
     }
 
-    /// Also for the command's end, unless that has been seen.
+    /// Waits for records and for the command's end, unless the end has been seen.
     fn wait(&self, wanted: Duration, ended: bool) -> Result<WokenBy, WatchError> {
         let mut fds: Vec<PollFd<'_>> =
             self.rings.iter().map(|ring| PollFd::from_borrowed_fd(ring.fd(), PollFlags::IN)).collect();
@@ -233,8 +236,9 @@ impl PerfWatch {
         match poll(&mut fds, Some(&timeout)) {
             Ok(0) => Ok(WokenBy::Time),
             Ok(_) if fds.iter().any(|fd| fd.revents().contains(PollFlags::IN)) => Ok(WokenBy::Records),
-            // The events of a thread that has ended are hung up from then on (perf_poll() in kernel/events/core.c), also when its
-            // children go on to write into its ring: poll returns at once, over and over, and says nothing.
+            // poll(2) reports POLLHUP for the events of a thread that has ended (perf_poll() in
+            // kernel/events/core.c), though its children may still write into its ring. It would
+            // return at once, over and over.
             Ok(_) => {
                 std::thread::sleep(wanted.min(LOOK_AGAIN));
                 Ok(WokenBy::Time)
@@ -244,7 +248,8 @@ impl PerfWatch {
         }
     }
 
-    /// Takes in what is old enough to be in order; everything once the command is over and nothing more will come.
+    /// Takes in the records that are old enough to be ordered; all records once the command has
+    /// ended.
     fn drain(&mut self, sink: &mut impl FnMut(Event)) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let now = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
@@ -252,29 +257,29 @@ impl PerfWatch {
         if self.command_ended() {
             horizon = u64::MAX;
         }
-        // A busy caller is asked once.
+        // A busy caller's memory is read once.
         let mut memories = HashMap::new();
         for ring in &mut self.rings {
             let source = ring.source;
             while let Some(mut record) = ring.next() {
                 match &mut record.what {
-                    What::Exec { argv, .. } => *argv = procfs::arguments(record.process),
-                    What::Fork { child, child_process, memory } if child == child_process => {
+                    PerfRecordKind::Exec { argv, .. } => *argv = procfs::arguments(record.process),
+                    PerfRecordKind::Fork { child, child_process, memory } if child == child_process => {
                         let caller = record.process;
                         *memory = *memories.entry(caller).or_insert_with(|| procfs::memory_of(caller));
                     }
                     _ => {}
                 }
                 match record {
-                    PerfRecord { what: What::Lost(count), .. } if source == Source::Tasks => {
+                    PerfRecord { what: PerfRecordKind::Lost(count), .. } if source == PerfSource::Tasks => {
                         self.follow.lost(count);
                     }
-                    PerfRecord { what: What::Lost(count), .. } if source == Source::Faults => {
+                    PerfRecord { what: PerfRecordKind::Lost(count), .. } if source == PerfSource::Faults => {
                         self.follow.lost_samples += count;
                     }
-                    // Stacks and CPU samples are samples anyway.
-                    PerfRecord { what: What::Lost(_), .. } => {}
-                    // 0: the idle task, or a process that our pid namespace does not have.
+                    // Lost stacks and CPU samples do no harm: they are samples.
+                    PerfRecord { what: PerfRecordKind::Lost(_), .. } => {}
+                    // Process 0 is the idle task, or a process outside our pid namespace.
                     record if record.process != self.own && record.process != 0 => self.waiting.push(record),
                     _ => {}
                 }
@@ -292,11 +297,11 @@ impl PerfWatch {
 mod tests {
     use super::*;
 
-    /// What had been drained waited for the next record, or for the end of the wait, until it was taken in.
+    /// A drained record was taken in only with the next record, or at the end of the wait.
     #[test]
     fn a_creation_is_handed_over_while_its_caller_lives() {
         let command = ["sh", "-c", "/bin/true; sleep 1"].map(Into::into).to_vec();
-        let mut watch = match PerfWatch::start(&Target::Command(command)) {
+        let mut watch = match PerfWatch::start(&WatchTarget::Command(command)) {
             Ok(watch) => watch,
             Err(error) => return println!("skipped: {error}"),
         };

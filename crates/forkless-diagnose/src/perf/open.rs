@@ -1,5 +1,6 @@
-//! Opens perf events and their rings: one ring for each CPU and kind of event, since an event that children inherit can
-//! have no ring across CPUs (perf_event_mmap in kernel/events/core.c). Everything goes when it is dropped.
+//! Opens perf events and their rings. Each CPU and kind of event has its own ring: an event that
+//! children inherit can have no ring across CPUs (perf_event_mmap in kernel/events/core.c).
+//! Dropping a ring closes its events.
 
 #![expect(
     unsafe_code,
@@ -13,9 +14,9 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 use perf_event::events::{Software, Tracepoint};
 use perf_event::{Builder, Clock, Counter, SampleFlag, Sampler};
 
-use super::record::{self, PerfRecord, Source};
+use super::record::{self, PerfRecord, PerfSource};
 use crate::error::WatchError;
-use crate::target::{ResolvedTarget, Target};
+use crate::target::{ResolvedTarget, WatchTarget};
 
 /// bp, sp and ip: bits 6 to 8 of `enum perf_event_x86_regs`. `Fields::user_stack` takes them apart.
 #[cfg(target_arch = "x86_64")]
@@ -31,9 +32,9 @@ pub(crate) const CLOCK_PERIOD: u64 = 1_000_000;
 
 /// A ring and the events that write into it.
 pub(super) struct Ring {
-    pub(super) source: Source,
+    pub(super) source: PerfSource,
     sampler: Sampler,
-    /// Of other threads, on the same CPU.
+    /// Events of other threads on the same CPU.
     _others: Vec<Counter>,
 }
 
@@ -44,7 +45,7 @@ impl std::fmt::Debug for Ring {
 }
 
 impl Ring {
-    /// The oldest record that has not been taken; one that cannot be read is left out.
+    /// The oldest record not yet taken. Unreadable records are skipped.
     pub(super) fn next(&mut self) -> Option<PerfRecord> {
         loop {
             let raw = self.sampler.next_record()?;
@@ -55,16 +56,17 @@ impl Ring {
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the sampler owns the descriptor and closes it no earlier than the borrow of `self` ends.
+        // SAFETY: the sampler owns the descriptor and closes it no earlier than the borrow of
+        // `self` ends.
         unsafe { BorrowedFd::borrow_raw(self.sampler.as_raw_fd()) }
     }
 }
 
-/// Whom events are opened on.
+/// The processes that events are opened on.
 enum Observed {
-    /// These threads, and all that they create from now on.
+    /// These threads, and everything they create from now on.
     Threads(Vec<i32>),
-    /// What the calling thread is about to start, from its exec on.
+    /// The process that the calling thread starts next, from its exec on.
     NextExec,
     Everybody,
     Cgroup(File),
@@ -76,12 +78,14 @@ pub(super) struct Opener {
 }
 
 impl Opener {
-    pub(super) fn new(target: &Target, resolved: &ResolvedTarget) -> Result<Self, WatchError> {
+    pub(super) fn new(target: &WatchTarget, resolved: &ResolvedTarget) -> Result<Self, WatchError> {
         let observed = match target {
-            Target::All => Observed::Everybody,
-            Target::Command(_) => Observed::NextExec,
-            Target::Pid(_) => Observed::Threads(resolved.pids.iter().flat_map(|pid| threads(*pid)).collect()),
-            Target::Cgroup(path) => {
+            WatchTarget::All => Observed::Everybody,
+            WatchTarget::Command(_) => Observed::NextExec,
+            WatchTarget::Pid(_) => {
+                Observed::Threads(resolved.pids.iter().flat_map(|pid| threads(*pid)).collect())
+            }
+            WatchTarget::Cgroup(path) => {
                 let directory = resolved.cgroup_directory.as_deref().unwrap_or(path);
                 Observed::Cgroup(
                     File::open(directory)
@@ -93,11 +97,11 @@ impl Opener {
     }
 
     /// One ring for each CPU, all or none.
-    pub(super) fn open(&self, source: Source) -> io::Result<Vec<Ring>> {
+    pub(super) fn open(&self, source: PerfSource) -> io::Result<Vec<Ring>> {
         self.cpus.iter().map(|&cpu| self.open_on(cpu, source)).collect()
     }
 
-    fn open_on(&self, cpu: usize, source: Source) -> io::Result<Ring> {
+    fn open_on(&self, cpu: usize, source: PerfSource) -> io::Result<Ring> {
         let (mut builder, kib) = builder(source);
         builder.one_cpu(cpu);
         let size = kib << 10;
@@ -124,12 +128,17 @@ impl Opener {
     }
 }
 
-fn ring(source: Source, counter: Counter, size: usize) -> io::Result<Ring> {
+fn ring(source: PerfSource, counter: Counter, size: usize) -> io::Result<Ring> {
     Ok(Ring { source, sampler: counter.sampled(size)?, _others: Vec::new() })
 }
 
 /// All threads' events on one CPU in one ring; threads that have ended meanwhile are left out.
-fn of_threads(source: Source, builder: &mut Builder<'_>, threads: &[i32], size: usize) -> io::Result<Ring> {
+fn of_threads(
+    source: PerfSource,
+    builder: &mut Builder<'_>,
+    threads: &[i32],
+    size: usize,
+) -> io::Result<Ring> {
     let mut ring: Option<Ring> = None;
     for &thread in threads {
         let counter = match builder.observe_pid(thread).build() {
@@ -143,7 +152,8 @@ fn of_threads(source: Source, builder: &mut Builder<'_>, threads: &[i32], size: 
         };
         /// `_IO('$', 5)`, linux/perf_event.h.
         const SET_OUTPUT: libc::Ioctl = 0x2405;
-        // SAFETY: both are open perf descriptors of ours on the same CPU; the call takes the second as a number.
+        // SAFETY: both are open perf descriptors of ours on the same CPU; the call takes the second
+        // as a number.
         if unsafe { libc::ioctl(counter.as_raw_fd(), SET_OUTPUT, ring.sampler.as_raw_fd()) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -152,29 +162,32 @@ fn of_threads(source: Source, builder: &mut Builder<'_>, threads: &[i32], size: 
     ring.ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))
 }
 
-/// The event of a source, and the size of its ring in KiB. Together they stay below the 516 KiB a CPU that an
-/// unprivileged user may lock (perf_event_mlock_kb).
-fn builder(source: Source) -> (Builder<'static>, usize) {
+/// The event of a source, and the size of its ring in KiB. Together the rings stay below the 516
+/// KiB a CPU that an unprivileged user may lock (perf_event_mlock_kb).
+fn builder(source: PerfSource) -> (Builder<'static>, usize) {
     let mut builder = match source {
-        Source::Tasks => Builder::new(Software::DUMMY),
-        Source::Faults | Source::FaultStacks => Builder::new(Software::PAGE_FAULTS),
-        Source::NewTask { id, .. } | Source::Allocations { id } => Builder::new(Tracepoint::with_id(id)),
-        Source::Clock => Builder::new(Software::CPU_CLOCK),
+        PerfSource::Tasks => Builder::new(Software::DUMMY),
+        PerfSource::Faults | PerfSource::FaultStacks => Builder::new(Software::PAGE_FAULTS),
+        PerfSource::NewTask { id, .. } | PerfSource::Allocations { id } => {
+            Builder::new(Tracepoint::with_id(id))
+        }
+        PerfSource::Clock => Builder::new(Software::CPU_CLOCK),
     };
     builder.sample(SampleFlag::TID | SampleFlag::TIME).sample_id_all(true).clockid(Clock::MONOTONIC);
     let stack = SampleFlag::REGS_USER | SampleFlag::STACK_USER;
     let kib = match source {
-        Source::Tasks => {
-            // Each record is to wake us, since what it leaves out is asked of a process that may be about to end. wakeup_events would
-            // not do it: it counts samples, of which this event has none (perf_event_open(2)).
+        PerfSource::Tasks => {
+            // Each record must wake us: /proc is then asked for what the record lacks, while the
+            // process exists. wakeup_events would not do: it counts samples, and this event has
+            // none (perf_event_open(2)).
             builder.task(true).comm(true).comm_exec(true).mmap(true).mmap2(true).wakeup_watermark(1);
             128
         }
-        Source::Faults => {
+        PerfSource::Faults => {
             builder.sample_period(1).sample(SampleFlag::IP | SampleFlag::ADDR).wakeup_watermark(128 << 10);
             256
         }
-        Source::FaultStacks => {
+        PerfSource::FaultStacks => {
             builder.sample_period(1).sample(SampleFlag::IP | SampleFlag::ADDR | stack);
             builder
                 .sample_regs_user(USER_REGISTERS)
@@ -182,7 +195,7 @@ fn builder(source: Source) -> (Builder<'static>, usize) {
                 .wakeup_watermark(48 << 10);
             64
         }
-        Source::NewTask { .. } => {
+        PerfSource::NewTask { .. } => {
             builder.sample_period(1).exclude_kernel(false).sample(SampleFlag::RAW | stack);
             builder
                 .sample_regs_user(USER_REGISTERS)
@@ -190,11 +203,11 @@ fn builder(source: Source) -> (Builder<'static>, usize) {
                 .wakeup_watermark(128 << 10);
             256
         }
-        Source::Allocations { .. } => {
+        PerfSource::Allocations { .. } => {
             builder.sample_period(1).exclude_kernel(false).wakeup_watermark(16 << 10);
             32
         }
-        Source::Clock => {
+        PerfSource::Clock => {
             builder.sample_period(CLOCK_PERIOD).exclude_kernel(false).sample(SampleFlag::CALLCHAIN);
             builder.exclude_callchain_user(true).wakeup_watermark(16 << 10);
             32
@@ -225,7 +238,7 @@ fn cpus_of(list: &str) -> Vec<usize> {
         .collect()
 }
 
-/// What a refusal means.
+/// A refusal in words.
 pub(super) fn refusal(error: &io::Error) -> String {
     let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
     match error.raw_os_error() {
@@ -242,7 +255,7 @@ pub(super) fn refusal(error: &io::Error) -> String {
 /// Why the task records of one's own processes cannot be had; `None` if they can.
 pub(crate) fn refused() -> Option<String> {
     let opener = Opener { observed: Observed::NextExec, cpus: online_cpus() };
-    opener.open(Source::Tasks).err().map(|error| refusal(&error))
+    opener.open(PerfSource::Tasks).err().map(|error| refusal(&error))
 }
 
 #[cfg(test)]
@@ -251,11 +264,12 @@ mod tests {
 
     use super::*;
 
-    /// A program of 15 ms was gone when its forks were read, with the timeout: how much memory they had copied was not known.
+    /// The forks of a program of 15 ms were read only at the timeout. The program was gone, and
+    /// their copied memory unknown.
     #[test]
     fn a_record_of_a_task_wakes_who_waits_for_it() {
         let opener = Opener { observed: Observed::NextExec, cpus: online_cpus() };
-        let rings = match opener.open(Source::Tasks) {
+        let rings = match opener.open(PerfSource::Tasks) {
             Ok(rings) => rings,
             Err(error) => return println!("skipped: {}", refusal(&error)),
         };
@@ -275,7 +289,7 @@ mod tests {
 
     #[test]
     fn an_unprivileged_users_rings_fit_into_what_it_may_lock() {
-        let kib: usize = [Source::Tasks, Source::Faults, Source::FaultStacks, Source::Clock]
+        let kib: usize = [PerfSource::Tasks, PerfSource::Faults, PerfSource::FaultStacks, PerfSource::Clock]
             .into_iter()
             .map(|source| builder(source).1 + 4)
             .sum();

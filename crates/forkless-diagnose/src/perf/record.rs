@@ -1,7 +1,10 @@
-//! The records of perf_event_open(2) that the perf tier asks for, decoded from their bytes. Nothing is interpreted here.
+//! The records of perf_event_open(2) that the perf tier asks for, decoded from their bytes. Nothing
+//! is interpreted here.
 //!
-//! Layouts are those of the manual page, "MMAP layout". Every event of ours has `TID` and `TIME` in its sample type and
-//! `sample_id_all`, so every record that is not a sample ends in process, thread and time.
+//! Layouts are those of the manual page, "MMAP layout". All our events set `TID`, `TIME` and
+//! `sample_id_all`, so every record that is no sample ends in process, thread and time. The crate
+//! perf-event-data is no substitute: it reads user registers even where the kernel wrote none (ABI
+//! none, for kernel threads).
 
 use crate::creation::CallerMemory;
 
@@ -20,7 +23,7 @@ const CONTEXT_MAX: u64 = -4095_i64 as u64;
 
 /// Which event a ring belongs to: it decides how its samples are laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum PerfSource {
     /// No samples: processes, names and mappings only.
     Tasks,
     /// A page fault in user mode: `IP | TID | TIME | ADDR`.
@@ -55,18 +58,18 @@ pub(super) struct UserStack {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum What {
-    /// A process or thread `child` (its process: `child_process`) was created. Its caller's memory is not in the record: whoever takes it from
-    /// the ring asks for it while the caller is there.
+pub(super) enum PerfRecordKind {
+    /// A process or thread `child` of process `child_process` was created. The record lacks the
+    /// caller's memory: it is read from /proc as soon as the record leaves the ring.
     Fork { child: u32, child_process: u32, memory: CallerMemory },
     /// The thread exits.
     Exit,
-    /// The process became another program, whose name this is. The arguments are not in the record: whoever takes it from
-    /// the ring asks for them while the process is there.
+    /// The process became another program of this name. The record lacks the arguments: they are
+    /// read from /proc as soon as the record leaves the ring.
     Exec { comm: String, argv: Vec<String> },
     /// A file was mapped executable.
     Map { path: String },
-    /// So many records had no room in the ring.
+    /// This many records had no room in the ring.
     Lost(u64),
     /// A page fault in user mode.
     Fault { ip: u64, address: u64, stack: Option<UserStack> },
@@ -74,7 +77,7 @@ pub(super) enum What {
     NewTask { flags: u64, stack: UserStack },
     /// The thread allocates per-CPU memory, as a new memory descriptor does.
     Allocation,
-    /// The thread was found running; the kernel addresses, innermost first, if it was in the kernel.
+    /// The thread was running. If it was in the kernel: the kernel addresses, innermost first.
     Running { kernel: Vec<u64> },
 }
 
@@ -83,7 +86,7 @@ pub(super) struct PerfRecord {
     pub(super) time: u64,
     pub(super) process: u32,
     pub(super) thread: u32,
-    pub(super) what: What,
+    pub(super) what: PerfRecordKind,
 }
 
 /// Takes fields off the front of a record's body.
@@ -104,8 +107,8 @@ impl<'b> Fields<'b> {
         self.bytes(8)?.try_into().ok().map(u64::from_ne_bytes)
     }
 
-    /// `REGS_USER` with frame pointer, link register (where there is one), sp and ip asked for, ascending by their number, then
-    /// `STACK_USER`.
+    /// `REGS_USER` with frame pointer, link register (where there is one), sp and ip asked for,
+    /// ascending by their number, then `STACK_USER`.
     fn user_stack(&mut self) -> Option<UserStack> {
         const ABI_NONE: u64 = 0;
         let mut stack = UserStack::default();
@@ -119,7 +122,7 @@ impl<'b> Fields<'b> {
         let size = usize::try_from(self.u64()?).ok()?;
         if size > 0 {
             let top = self.bytes(size)?;
-            // How much of it could really be read follows the bytes.
+            // The number of bytes that could be read follows.
             let valid = usize::try_from(self.u64()?).ok()?;
             stack.top = top.get(..valid)?.to_vec();
         }
@@ -127,9 +130,9 @@ impl<'b> Fields<'b> {
     }
 }
 
-/// Decodes a record from its type, its `misc` bits and its body. `None` for a kind that is not asked for, and for one that
-/// is shorter than its kind.
-pub(super) fn decode(source: Source, kind: u32, misc: u16, body: &[u8]) -> Option<PerfRecord> {
+/// Decodes a record from its type, its `misc` bits and its body. `None` for a kind that is not
+/// asked for, and for one that is shorter than its kind.
+pub(super) fn decode(source: PerfSource, kind: u32, misc: u16, body: &[u8]) -> Option<PerfRecord> {
     if kind == SAMPLE {
         return sample(source, body);
     }
@@ -144,54 +147,56 @@ pub(super) fn decode(source: Source, kind: u32, misc: u16, body: &[u8]) -> Optio
             let (child_process, _parent, child, _parent_thread) =
                 (fields.u32()?, fields.u32()?, fields.u32()?, fields.u32()?);
             fields.u64()?; // the time once more
-            record(What::Fork { child, child_process, memory: CallerMemory::default() })
+            record(PerfRecordKind::Fork { child, child_process, memory: CallerMemory::default() })
         }
         EXIT => {
             let (process, _parent, thread) = (fields.u32()?, fields.u32()?, fields.u32()?);
             fields.bytes(12)?;
-            Some(PerfRecord { time, process, thread, what: What::Exit })
+            Some(PerfRecord { time, process, thread, what: PerfRecordKind::Exit })
         }
         COMM if misc & MISC_COMM_EXEC != 0 => {
             fields.bytes(8)?;
-            record(What::Exec { comm: crate::record::text(fields.0), argv: Vec::new() })
+            record(PerfRecordKind::Exec { comm: crate::record::text(fields.0), argv: Vec::new() })
         }
         MMAP2 => {
             // pid, tid, addr, len, pgoff, device and inode or build id, protection and flags
             fields.bytes(8 + 3 * 8 + 24 + 8)?;
-            record(What::Map { path: crate::record::text(fields.0) })
+            record(PerfRecordKind::Map { path: crate::record::text(fields.0) })
         }
         LOST => {
             fields.u64()?;
-            record(What::Lost(fields.u64()?))
+            record(PerfRecordKind::Lost(fields.u64()?))
         }
-        LOST_SAMPLES => record(What::Lost(fields.u64()?)),
+        LOST_SAMPLES => record(PerfRecordKind::Lost(fields.u64()?)),
         _ => None,
     }
 }
 
-fn sample(source: Source, body: &[u8]) -> Option<PerfRecord> {
+fn sample(source: PerfSource, body: &[u8]) -> Option<PerfRecord> {
     let mut fields = Fields(body);
     let ip = match source {
-        Source::Faults | Source::FaultStacks => fields.u64()?,
+        PerfSource::Faults | PerfSource::FaultStacks => fields.u64()?,
         _ => 0,
     };
     let (process, thread, time) = (fields.u32()?, fields.u32()?, fields.u64()?);
     let what = match source {
-        Source::Tasks => return None,
-        Source::Faults => What::Fault { ip, address: fields.u64()?, stack: None },
-        Source::FaultStacks => What::Fault { ip, address: fields.u64()?, stack: Some(fields.user_stack()?) },
-        Source::NewTask { flags: (at, width), .. } => {
+        PerfSource::Tasks => return None,
+        PerfSource::Faults => PerfRecordKind::Fault { ip, address: fields.u64()?, stack: None },
+        PerfSource::FaultStacks => {
+            PerfRecordKind::Fault { ip, address: fields.u64()?, stack: Some(fields.user_stack()?) }
+        }
+        PerfSource::NewTask { flags: (at, width), .. } => {
             let length = fields.u32()? as usize;
             let raw = fields.bytes(length)?;
             let mut flags = Fields(raw.get(at..)?);
             let flags = if width == 8 { flags.u64()? } else { u64::from(flags.u32()?) };
-            What::NewTask { flags, stack: fields.user_stack()? }
+            PerfRecordKind::NewTask { flags, stack: fields.user_stack()? }
         }
-        Source::Allocations { .. } => What::Allocation,
-        Source::Clock => {
+        PerfSource::Allocations { .. } => PerfRecordKind::Allocation,
+        PerfSource::Clock => {
             let count = fields.u64()?;
             let chain = (0..count.min(512)).map_while(|_| fields.u64());
-            What::Running { kernel: chain.filter(|address| *address < CONTEXT_MAX).collect() }
+            PerfRecordKind::Running { kernel: chain.filter(|address| *address < CONTEXT_MAX).collect() }
         }
     };
     Some(PerfRecord { time, process, thread, what })
@@ -212,9 +217,12 @@ mod tests {
     #[test]
     fn a_fork_names_the_creator_by_its_trailer() {
         let body = words(&[pair(20, 10), pair(20, 11), 99, pair(10, 11), 100]);
-        let record = decode(Source::Tasks, FORK, 0, &body).expect("a fork");
+        let record = decode(PerfSource::Tasks, FORK, 0, &body).expect("a fork");
         assert_eq!((record.process, record.thread, record.time), (10, 11, 100));
-        assert!(matches!(record.what, What::Fork { child: 20, child_process: 20, .. }), "{record:?}");
+        assert!(
+            matches!(record.what, PerfRecordKind::Fork { child: 20, child_process: 20, .. }),
+            "{record:?}"
+        );
     }
 
     #[test]
@@ -222,9 +230,9 @@ mod tests {
         let mut body = words(&[pair(20, 20)]);
         body.extend(b"true\0\0\0\0");
         body.extend(words(&[pair(20, 20), 7]));
-        assert_eq!(decode(Source::Tasks, COMM, 0, &body), None);
-        let record = decode(Source::Tasks, COMM, MISC_COMM_EXEC, &body).expect("an exec");
-        assert_eq!(record.what, What::Exec { comm: "true".into(), argv: Vec::new() });
+        assert_eq!(decode(PerfSource::Tasks, COMM, 0, &body), None);
+        let record = decode(PerfSource::Tasks, COMM, MISC_COMM_EXEC, &body).expect("an exec");
+        assert_eq!(record.what, PerfRecordKind::Exec { comm: "true".into(), argv: Vec::new() });
     }
 
     #[test]
@@ -232,8 +240,8 @@ mod tests {
         let registers: &[u64] =
             if cfg!(target_arch = "aarch64") { &[0xb, 0xc, 0xa, 0x1] } else { &[0xb, 0xa, 0x1] };
         let body = words(&[&[0x1000, pair(5, 5), 7, 0x2000, 2], registers, &[16, 1, 2, 8]].concat());
-        let record = decode(Source::FaultStacks, SAMPLE, 0, &body).expect("a fault");
-        let What::Fault { stack: Some(stack), address: 0x2000, ip: 0x1000 } = record.what else {
+        let record = decode(PerfSource::FaultStacks, SAMPLE, 0, &body).expect("a fault");
+        let PerfRecordKind::Fault { stack: Some(stack), address: 0x2000, ip: 0x1000 } = record.what else {
             panic!("{record:?}")
         };
         assert_eq!((stack.fp, stack.sp, stack.ip, stack.top.len()), (0xb, 0xa, 0x1, 8));
@@ -243,16 +251,16 @@ mod tests {
     fn records_that_end_early_are_refused_whatever_they_claim() {
         let body = words(&[pair(20, 10), pair(20, 11), 99, pair(10, 11), 100]);
         for length in 0..body.len() {
-            assert_eq!(decode(Source::Tasks, FORK, 0, &body[..length]), None, "{length} bytes");
+            assert_eq!(decode(PerfSource::Tasks, FORK, 0, &body[..length]), None, "{length} bytes");
         }
         let claims_more = words(&[0x1000, pair(5, 5), 7, 0x2000, 2, 1, 1, 1, u64::MAX]);
-        assert_eq!(decode(Source::FaultStacks, SAMPLE, 0, &claims_more), None);
+        assert_eq!(decode(PerfSource::FaultStacks, SAMPLE, 0, &claims_more), None);
     }
 
     #[test]
     fn markers_of_a_call_chain_are_no_addresses() {
         let body = words(&[pair(5, 5), 7, 3, -128_i64 as u64, 0xffff_ffff_8100_0000, -512_i64 as u64]);
-        let record = decode(Source::Clock, SAMPLE, 0, &body).expect("a sample");
-        assert_eq!(record.what, What::Running { kernel: vec![0xffff_ffff_8100_0000] });
+        let record = decode(PerfSource::Clock, SAMPLE, 0, &body).expect("a sample");
+        assert_eq!(record.what, PerfRecordKind::Running { kernel: vec![0xffff_ffff_8100_0000] });
     }
 }

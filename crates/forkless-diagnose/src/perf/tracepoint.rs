@@ -1,4 +1,5 @@
-//! What tracefs and /proc/kallsyms say of the kernel's tracepoints and symbols. Both are for root on most systems.
+//! Reads tracepoints from tracefs and symbols from /proc/kallsyms. On most systems only root may
+//! read them.
 
 use std::fs;
 use std::ops::Range;
@@ -10,12 +11,14 @@ fn read(group: &str, name: &str, file: &str) -> Option<String> {
     MOUNTS.iter().find_map(|mount| fs::read_to_string(format!("{mount}/events/{group}/{name}/{file}")).ok())
 }
 
-/// The number perf_event_open knows a tracepoint by; `None` if tracefs cannot be read or does not have it.
+/// The number perf_event_open knows a tracepoint by; `None` if tracefs cannot be read or does not
+/// have it.
 pub(super) fn id(group: &str, name: &str) -> Option<u64> {
     read(group, name, "id")?.trim().parse().ok()
 }
 
-/// task_newtask, and where in its data (offset, bytes) the clone flags are: they became 64 bits wide in Linux 6.18.
+/// task_newtask, and where in its data (offset, bytes) the clone flags are: Linux 6.18 made them 64
+/// bits wide.
 pub(super) fn task_newtask() -> Option<(u64, (usize, usize))> {
     Some((id("task", "task_newtask")?, field(&read("task", "task_newtask", "format")?, "clone_flags")?))
 }

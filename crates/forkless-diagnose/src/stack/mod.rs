@@ -1,12 +1,13 @@
 //! From the top of a stack and two registers to a list of named frames.
 //!
-//! Unwinds by `.eh_frame`, since distributions build without frame pointers; where a module has none, by frame
-//! pointers. Reads the modules through the process's own view of the file system (`map_files`, else `root`), so that a
-//! container's or a deleted file is the right one; a module's tables are read once.
+//! Unwinds by `.eh_frame`, since distributions build without frame pointers; by frame pointers for
+//! modules without it. It reads modules through the process's own view of the file system
+//! (`map_files`, else `root`): a container's file or a deleted file must be the right one. A
+//! module's tables are read once.
 //!
-//! In two steps, because a program that lives for a millisecond is gone before the symbols of its libraries are read:
-//! [`Unwinder::meet`] reads /proc/PID/maps and opens the files that are new (some 100 us for a process that is new), and
-//! [`Sighting::frames`] reads them and unwinds, at any time after.
+//! There are two steps, because a program that lives for a millisecond is gone before the symbols
+//! of its libraries are read. [`Unwinder::meet`] reads /proc/PID/maps and opens new files (some 100
+//! us for a new process). [`Sighting::frames`] reads the files and unwinds, at any later time.
 
 mod maps;
 mod module;
@@ -20,19 +21,10 @@ use serde::Serialize;
 
 use self::maps::MapsLine;
 use self::module::MappedFile;
-use crate::watch::StackTop;
+use crate::creation::CallSite;
+use crate::event::StackTop;
 
 /// One frame, innermost first in a stack.
-///
-/// ```
-/// let frame = forkless_diagnose::Frame {
-///     function: Some("spawn_worker".into()),
-///     offset: 0x2a,
-///     module: "/usr/sbin/httpd".into(),
-///     build_id: None,
-/// };
-/// assert_eq!(frame.to_string(), "spawn_worker (httpd)");
-/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct Frame {
     /// The function, demangled; `None` without symbols.
@@ -48,13 +40,13 @@ pub struct Frame {
 impl std::fmt::Display for Frame {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let module = match self.module.rsplit('/').next() {
-            // What a compiler has put into memory while the program runs.
+            // Code that a run-time compiler has put into memory.
             None | Some("") => "code without a file",
             Some(module) => module,
         };
         match &self.function {
             Some(function) => write!(f, "{function} ({module})"),
-            // What is needed to find the name elsewhere.
+            // These figures find the name elsewhere.
             None => {
                 write!(f, "{module}+{:#x}", self.offset)?;
                 self.build_id.as_ref().map_or(Ok(()), |id| write!(f, " [build id {id}]"))
@@ -70,7 +62,7 @@ struct Mapping {
     file: Option<Arc<MappedFile>>,
 }
 
-/// A process as it was when it was met.
+/// A process at the time of its stack.
 #[derive(Debug)]
 struct Process {
     start_ticks: u64,
@@ -79,12 +71,13 @@ struct Process {
 }
 
 impl Process {
-    /// Whether an address is in code that we know.
+    /// Whether an address is in known code.
     fn covers(&self, address: u64) -> bool {
         self.mappings.iter().any(|mapping| mapping.map.range.contains(&address))
     }
 
-    /// Whether the files' code lies as in another look. What a compiler at run time maps has no tables anyway.
+    /// Whether files are mapped as in another look. Code of run-time compilers is ignored: it has
+    /// no tables.
     fn is_the_same(&self, other: &Self) -> bool {
         fn files(process: &Process) -> impl Iterator<Item = &MapsLine> {
             process.mappings.iter().map(|mapping| &mapping.map).filter(|map| map.inode != 0)
@@ -93,7 +86,7 @@ impl Process {
     }
 }
 
-/// What unwinding needs of the modules. Made when it is first needed.
+/// The modules' tables for unwinding. They are made at first use.
 struct Tables {
     unwinder: UnwinderNative<Arc<[u8]>, MayAllocateDuringUnwind>,
     cache: CacheNative<MayAllocateDuringUnwind>,
@@ -105,7 +98,7 @@ struct Placed {
     range: Range<u64>,
     path: String,
     file: Option<Arc<MappedFile>>,
-    /// Added to the file's addresses gives the process's.
+    /// The process's addresses minus the file's.
     bias: u64,
 }
 
@@ -115,29 +108,20 @@ impl std::fmt::Debug for Tables {
     }
 }
 
-/// Processes' mappings and modules, kept from stack to stack. Bounded: it forgets everything when it has seen
-/// `MAX_PROCESSES` processes or `MAX_MODULES` modules.
-///
-/// ```
-/// use forkless_diagnose::{Site, StackTop, Unwinder};
-/// fn here() -> u32 { 4711 }
-/// let site = Site { pid: std::process::id(), nr: 56, ip: here as fn() -> u32 as usize as u64, word: 0 };
-/// let top = StackTop { site, class: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
-/// let frames = Unwinder::new().frames(&top).expect("the process is there");
-/// assert!(frames[0].function.as_deref().is_some_and(|name| name.contains("here")), "{frames:?}");
-/// ```
+/// Processes' mappings and modules, kept from stack to stack. Bounded: it forgets everything when
+/// it has seen `MAX_PROCESSES` processes or `MAX_MODULES` modules.
 #[derive(Default)]
 pub struct Unwinder {
     processes: HashMap<u32, Arc<Process>>,
-    /// By device and inode, as /proc/PID/maps prints them. Only files that could be opened: what was gone with one process may be
-    /// there in the next.
+    /// By device and inode, as /proc/PID/maps prints them. Only files that could be opened: a file
+    /// that failed in one process may open in the next.
     modules: HashMap<(String, u64), Arc<MappedFile>>,
 }
 
 const MAX_PROCESSES: usize = 256;
 /// Also bounds the descriptors held for modules that are not read yet.
 const MAX_MODULES: usize = 256;
-/// Deeper stacks are cut; the top of 8 KiB seldom holds as many.
+/// Deeper stacks are cut. 8 KiB of stack seldom hold as many frames.
 const MAX_FRAMES: usize = 48;
 
 impl std::fmt::Debug for Unwinder {
@@ -146,16 +130,7 @@ impl std::fmt::Debug for Unwinder {
     }
 }
 
-/// A stack whose process was met in time. It may be gone since; see [`Unwinder::meet`].
-///
-/// ```
-/// # use forkless_diagnose::{Sighting, Site, StackTop, Unwinder};
-/// # let ip = std::process::id as fn() -> u32 as usize as u64;
-/// # let site = Site { pid: std::process::id(), nr: 56, ip, word: 0 };
-/// # let top = StackTop { site, class: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
-/// let mut kept: Vec<Sighting> = Unwinder::new().meet(top).into_iter().collect();
-/// assert!(kept.pop().is_some_and(|sighting| sighting.frames().len() == 1));
-/// ```
+/// A stack with the mappings of its process, which may be gone by now; see [`Unwinder::meet`].
 #[derive(Debug)]
 pub struct Sighting {
     stack: StackTop,
@@ -164,36 +139,22 @@ pub struct Sighting {
 
 impl Unwinder {
     /// An unwinder that knows no process yet.
-    ///
-    /// ```
-    /// let unwinder = forkless_diagnose::Unwinder::new();
-    /// assert_eq!(format!("{unwinder:?}"), "Unwinder { processes: 0, .. }");
-    /// ```
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Notes what a stack's process has mapped, and opens the files. `None` if the process is gone.
-    ///
-    /// ```
-    /// use forkless_diagnose::{Site, StackTop, Unwinder};
-    /// let ip = std::process::id as fn() -> u32 as usize as u64;
-    /// let site = Site { pid: std::process::id(), nr: 56, ip, word: 0 };
-    /// let top = StackTop { site, class: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
-    /// let sighting = Unwinder::new().meet(top).expect("the process is there");
-    /// // The process may end here.
-    /// assert_eq!(sighting.frames().len(), 1);
-    /// ```
+    /// Notes the mappings of a stack's process and opens their files. `None` if the process is
+    /// gone.
     pub fn meet(&mut self, stack: StackTop) -> Option<Sighting> {
         let pid = stack.site.pid;
-        // Each time: a library that was loaded since the last stack would be missing from this one, though its place (in libc) is known.
+        // Look each time: the process may have loaded a library since its last stack.
         let Some(now) = self.look_at(pid) else {
-            // It was met before, and has ended since: this stack was taken before its end.
+            // The process is known and has ended: the stack was taken before its end.
             let process = Arc::clone(self.processes.get(&pid)?);
             return process.covers(stack.site.ip).then_some(Sighting { stack, process });
         };
         let process = match self.processes.get(&pid) {
-            // The same code: what was read of it is kept.
+            // The same code: its tables are kept.
             Some(known) if known.is_the_same(&now) => Arc::clone(known),
             _ => {
                 if self.processes.len() >= MAX_PROCESSES {
@@ -208,13 +169,6 @@ impl Unwinder {
     }
 
     /// The frames of a stack, innermost first. `None` if the process is gone.
-    ///
-    /// ```
-    /// use forkless_diagnose::{Site, StackTop, Unwinder};
-    /// let nowhere = Site { pid: 0, nr: 56, ip: 0x401136, word: 0 };
-    /// let top = StackTop { site: nowhere, class: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
-    /// assert_eq!(Unwinder::new().frames(&top), None);
-    /// ```
     pub fn frames(&mut self, stack: &StackTop) -> Option<Vec<Frame>> {
         Some(self.meet(stack.clone())?.frames())
     }
@@ -226,7 +180,7 @@ impl Unwinder {
             let file = self.file(pid, &map);
             mappings.push(Mapping { map, file });
         }
-        // Last, because the files are what goes away.
+        // Read last: the files are what vanishes first.
         let start_ticks = crate::procfs::start_ticks(pid).unwrap_or(0);
         Some(Process { start_ticks, mappings, tables: Mutex::new(None) })
     }
@@ -249,16 +203,8 @@ impl Unwinder {
 }
 
 impl Sighting {
-    /// The frames, innermost first. Reads the modules that no stack has needed before, which takes milliseconds each.
-    ///
-    /// ```
-    /// # use forkless_diagnose::{Site, StackTop, Unwinder};
-    /// fn here() -> u32 { 4711 }
-    /// # let site = Site { pid: std::process::id(), nr: 56, ip: here as fn() -> u32 as usize as u64, word: 0 };
-    /// # let top = StackTop { site, class: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
-    /// let sighting = Unwinder::new().meet(top).expect("the process is there");
-    /// assert!(sighting.frames()[0].to_string().contains("here"));
-    /// ```
+    /// The frames, innermost first. Reads the modules that no stack has needed before, which takes
+    /// milliseconds each.
     pub fn frames(&self) -> Vec<Frame> {
         let Self { stack, process } = self;
         let mut tables = process.tables.lock().unwrap_or_else(PoisonError::into_inner);
@@ -280,8 +226,8 @@ impl Sighting {
         addresses.into_iter().filter_map(|address| tables.name(address)).collect()
     }
 
-    /// The place of the stack.
-    pub(crate) fn site(&self) -> crate::Site {
+    /// The call site of the stack.
+    pub(crate) fn site(&self) -> CallSite {
         self.stack.site
     }
 }
@@ -293,7 +239,7 @@ fn registers(stack: &StackTop) -> UnwindRegsNative {
 
 #[cfg(target_arch = "aarch64")]
 fn registers(stack: &StackTop) -> UnwindRegsNative {
-    // Above the 48 bits of an address a return address may be signed (pointer authentication).
+    // A return address may carry a signature above its 48 bits (pointer authentication).
     let address = framehop::aarch64::PtrAuthMask(u64::MAX >> 16);
     UnwindRegsNative::new_with_ptr_auth_mask(address, stack.lr, stack.sp, stack.fp)
 }
@@ -342,12 +288,18 @@ mod tests {
         std::hint::black_box(7)
     }
 
+    #[cfg(target_arch = "x86_64")]
+    #[inline(never)]
+    fn another_place() -> u64 {
+        std::hint::black_box(8)
+    }
+
     /// This test is linked as Rust links everything, today by LLD.
     #[test]
     fn our_own_code_is_found_under_its_name() {
         a_place_of_our_own();
         let ip = (a_place_of_our_own as fn() -> u64) as usize as u64 + 1;
-        let site = crate::Site { pid: std::process::id(), nr: 0, ip, word: 0 };
+        let site = CallSite { pid: std::process::id(), nr: 0, ip, word: 0 };
         let stack = StackTop { site, class: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
         let frames = Unwinder::new().frames(&stack).expect("we are there");
         let first = frames.first().expect("the innermost frame");
@@ -355,6 +307,20 @@ mod tests {
             first.function.as_deref().is_some_and(|name| name.ends_with("a_place_of_our_own")),
             "{first:?}"
         );
+    }
+
+    /// On entry to a function the word at the stack pointer is its return address.
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn the_caller_of_a_function_just_entered_is_found_on_the_stack() {
+        let address = |function: fn() -> u64| function as usize as u64;
+        let ip = address(a_place_of_our_own);
+        let site = CallSite { pid: std::process::id(), nr: 0, ip, word: 0 };
+        let top = (address(another_place) + 1).to_ne_bytes().to_vec();
+        let stack = StackTop { site, class: 0, sp: 0x7ffc_1000, fp: 0, lr: 0, top };
+        let frames = Unwinder::new().frames(&stack).expect("we are there");
+        let caller = frames.get(1).and_then(|frame| frame.function.as_deref());
+        assert!(caller.is_some_and(|name| name.ends_with("another_place")), "{frames:?}");
     }
 
     #[test]
@@ -374,14 +340,15 @@ mod tests {
         assert_eq!(frame.to_string(), "libx.so+0x1234 [build id ab12]");
     }
 
-    /// Java's first stack comes while it starts, and its fork long after, from a library that was not there then.
+    /// Java's first stack comes while it starts. Its fork comes much later, from a library loaded
+    /// since.
     #[test]
     #[expect(unsafe_code, reason = "maps code as a loader does")]
     fn code_that_is_mapped_later_is_found_and_what_was_read_is_kept() {
         let pid = std::process::id();
         let ip = (a_place_of_our_own as fn() -> u64) as usize as u64 + 1;
         let at = |ip| StackTop {
-            site: crate::Site { pid, nr: 0, ip, word: 0 },
+            site: CallSite { pid, nr: 0, ip, word: 0 },
             class: 0,
             sp: 0,
             fp: 0,
@@ -408,7 +375,7 @@ mod tests {
 
     #[test]
     fn a_process_that_is_gone_has_no_frames() {
-        let site = crate::Site { pid: 1 << 23, nr: 56, ip: 0, word: 0 };
+        let site = CallSite { pid: 1 << 23, nr: 56, ip: 0, word: 0 };
         let stack = StackTop { site, class: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
         assert_eq!(Unwinder::new().frames(&stack), None);
     }

@@ -1,4 +1,5 @@
-//! A mapped file: opened at once, while the process that maps it is there, and read when a stack needs it.
+//! A mapped file. It is opened while the process that maps it exists, and read when a stack needs
+//! it.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -12,7 +13,7 @@ use object::{Object as _, ObjectSection as _, ObjectSegment as _};
 use super::maps::MapsLine;
 use crate::symbol::{self, Symbols};
 
-/// A file that some process maps. Holds a descriptor until it is read.
+/// A file that a process maps. It holds a descriptor until it is read.
 #[derive(Debug)]
 pub(super) struct MappedFile {
     unread: Mutex<Option<File>>,
@@ -20,8 +21,9 @@ pub(super) struct MappedFile {
 }
 
 impl MappedFile {
-    /// Opens the file behind a mapping: through the process's own view (the very file, deleted or in a container, then the path below
-    /// its root), and where the process is gone under the same path here, if that is the same file.
+    /// Opens the file behind a mapping. First through the process: map_files (also for deleted
+    /// files and containers), then the path below its root. If the process is gone, the same path
+    /// here, if it is the same file.
     pub(super) fn open(pid: u32, map: &MapsLine) -> Option<Self> {
         let exact = format!("/proc/{pid}/map_files/{:x}-{:x}", map.range.start, map.range.end);
         let path = map.path.trim_end_matches(" (deleted)");
@@ -32,7 +34,7 @@ impl MappedFile {
         Some(Self { unread: Mutex::new(Some(file)), read: OnceLock::new() })
     }
 
-    /// What is kept of it; `None` if it is no ELF file. Takes milliseconds the first time.
+    /// The contents that are kept; `None` if it is no ELF file. Takes milliseconds the first time.
     pub(super) fn module(&self) -> Option<&ModuleFile> {
         self.read
             .get_or_init(|| {
@@ -43,14 +45,14 @@ impl MappedFile {
     }
 }
 
-/// Whether a file found by its path is the one that was mapped. File systems whose devices are anonymous (overlay, btrfs) say two
-/// different devices: then it counts as another file.
+/// Whether a file found by its path is the mapped one. File systems with anonymous devices
+/// (overlay, btrfs) report two different devices: then it counts as another file.
 fn is_the_file_of(file: &File, map: &MapsLine) -> bool {
     let device = |device| format!("{:02x}:{:02x}", libc::major(device), libc::minor(device));
     file.metadata().is_ok_and(|found| found.ino() == map.inode && device(found.dev()) == map.device)
 }
 
-/// What is kept of one mapped file.
+/// The kept contents of a mapped file.
 #[derive(Debug)]
 pub(super) struct ModuleFile {
     pub(super) symbols: Symbols,
@@ -59,7 +61,7 @@ pub(super) struct ModuleFile {
     eh_frame_hdr: Option<(Range<u64>, Arc<[u8]>)>,
     text: Option<(Range<u64>, Arc<[u8]>)>,
     got: Option<Range<u64>>,
-    /// The executable segments: what relates a mapping to the file's own addresses.
+    /// The executable segments. They relate a mapping to the file's own addresses.
     segments: Vec<Segment>,
 }
 
@@ -72,9 +74,10 @@ struct Segment {
 }
 
 impl Segment {
-    /// The file's own address of what is mapped from `offset`, if this segment was mapped there. Mappings begin at a page's
-    /// start, segments need not: with LLD the first page of the text also holds the end of the segment before it, at
-    /// another distance from its address. Only executable segments may answer for an executable mapping.
+    /// The file's own address of file offset `offset`, if this segment was mapped there. A mapping
+    /// begins at a page, a segment need not. With LLD the first page of the text also holds the end
+    /// of the segment before it, whose addresses are at another distance. So only executable
+    /// segments may answer for an executable mapping.
     fn address_of(&self, offset: u64) -> Option<u64> {
         let page = rustix::param::page_size() as u64;
         let mapped = self.offset & !(page - 1)..self.offset + self.size;
@@ -111,12 +114,12 @@ impl ModuleFile {
         })
     }
 
-    /// The file's own address of what is mapped executable from `offset`.
+    /// The file's own address of file offset `offset` in an executable mapping.
     pub(super) fn address_of(&self, offset: u64) -> Option<u64> {
         self.segments.iter().find_map(|segment| segment.address_of(offset))
     }
 
-    /// For the unwinder, mapped so.
+    /// The module for the unwinder, at this mapping.
     pub(super) fn unwind_module(&self, map: &MapsLine, bias: u64) -> Module<Arc<[u8]>> {
         let range = |part: &Option<(Range<u64>, Arc<[u8]>)>| part.as_ref().map(|(range, _)| range.clone());
         let bytes =
@@ -140,7 +143,8 @@ impl ModuleFile {
 mod tests {
     use super::*;
 
-    /// As LLD lays files out: text that begins in the middle of a page, at another distance than the segment before it.
+    /// As LLD lays files out: text that begins in the middle of a page, at another distance than
+    /// the segment before it.
     #[test]
     fn a_page_that_two_segments_share_belongs_to_the_executable_one() {
         let text = Segment { offset: 0x18050, size: 0x4e140, address: 0x19050 };

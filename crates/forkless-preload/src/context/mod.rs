@@ -13,7 +13,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
-use forkless_record::Counter;
+use forkless_run::Counter;
 
 use crate::next::{Next, jump_slot};
 use crate::tally;

@@ -16,7 +16,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use forkless_record::{Kind, Reason};
+use forkless_run::{AbortKind, AbortReason};
 use forkless_sys::signal::{self, AltStack, KernelAction, SigSet};
 use forkless_sys::{Errno, dispatch, sched};
 
@@ -37,9 +37,9 @@ const SS_AUTODISARM: i32 = 1 << 31;
 /// How a fork went.
 #[derive(Clone, Copy)]
 pub(crate) enum Resolution {
-    Plain(Reason),
+    Plain(AbortReason),
     Committed { bytes: usize },
-    Aborted(Reason),
+    Aborted(AbortReason),
 }
 
 /// A signal frame with AVX-512 state takes 3.5 KB, with AMX state 11 KB. Two may nest (a fault
@@ -130,13 +130,13 @@ pub(crate) fn arm(site: usize, late: bool) -> Attempt<Turn> {
     forget_left(here);
     if let Some(outer) = mine() {
         outer.stand_down();
-        return Err(Kind::Nested);
+        return Err(AbortKind::Nested);
     }
-    let slot = claim().ok_or(Kind::Busy)?;
+    let slot = claim().ok_or(AbortKind::Busy)?;
     let turn = slot.turn.fetch_add(1, Relaxed) + 1;
     slot.taken_at.store(here, Relaxed);
     slot.site.store(site, Relaxed);
-    slot.set_resolution(Resolution::Plain(Kind::Unusual.into()));
+    slot.set_resolution(Resolution::Plain(AbortKind::Unusual.into()));
     if late {
         slot.waiting.store(true, Relaxed);
     } else if let Err(kind) = slot.arm() {
@@ -219,7 +219,7 @@ impl Turn {
     pub(crate) fn release(self) -> Resolution {
         let slot = self.slot;
         if slot.owner.load(Relaxed) != rt::thread_pointer() || slot.turn.load(Relaxed) != self.turn {
-            return Resolution::Plain(Kind::Unusual.into());
+            return Resolution::Plain(AbortKind::Unusual.into());
         }
         // Still armed if libc made no system call that could be the fork.
         slot.stand_down();
@@ -255,7 +255,7 @@ impl Slot {
 
     fn arm(&self) -> Attempt<()> {
         // From here on only SIGSYS is delivered.
-        let Ok(before) = signal::set_mask(SigSet::ALL) else { return Err(Kind::Setup) };
+        let Ok(before) = signal::set_mask(SigSet::ALL) else { return Err(AbortKind::Setup) };
         self.mask.store(before.0, Relaxed);
         let result = self.arm_blocked(before);
         let mask = if result.is_ok() { SigSet::ALL.without(SIGSYS) } else { before };
@@ -267,7 +267,7 @@ impl Slot {
         // A SIGSYS that waits for the program would be delivered to our handler. An action that
         // ignores it would take it away.
         if before.has(SIGSYS) && signal::pending().is_ok_and(|waiting| waiting.has(SIGSYS)) {
-            return Err(Kind::Unusual);
+            return Err(AbortKind::Unusual);
         }
         self.take_stack()?;
         let armed = HANDLER.install().and_then(|()| {
@@ -277,7 +277,7 @@ impl Slot {
             unsafe { dispatch::on(text.start, text.len()) }.map_err(|_| {
                 NO_DISPATCH.store(true, Relaxed);
                 HANDLER.remove();
-                Kind::NoDispatch
+                AbortKind::NoDispatch
             })
         });
         match armed {
@@ -303,8 +303,8 @@ impl Slot {
             Ok(old) => old,
             // The program forks from a handler on its own alternate stack, which cannot be
             // exchanged under it.
-            Err(Errno::EPERM) => return Err(Kind::AltStack),
-            Err(_) => return Err(Kind::Setup),
+            Err(Errno::EPERM) => return Err(AbortKind::AltStack),
+            Err(_) => return Err(AbortKind::Setup),
         };
         self.alt_start.store(old.start, Relaxed);
         self.alt_flags.store(old.flags, Relaxed);
@@ -395,7 +395,7 @@ impl Slot {
 
     fn resolution(&self) -> Resolution {
         let number = self.number.load(Relaxed);
-        let reason = Reason::from_raw(number as u32).unwrap_or(Kind::Unusual.into());
+        let reason = AbortReason::from_raw(number as u32).unwrap_or(AbortKind::Unusual.into());
         match self.resolution.load(Relaxed) {
             1 => Resolution::Committed { bytes: number },
             2 => Resolution::Aborted(reason),
@@ -438,7 +438,7 @@ impl Handler {
                         self.mask.store(old.mask, Relaxed);
                     }
                     Err(_) => {
-                        result = Err(Kind::Setup);
+                        result = Err(AbortKind::Setup);
                         return;
                     }
                 }

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, Ordering::Relaxed};
 
-use forkless_record::Kind;
+use forkless_run::AbortKind;
 use forkless_sys::{Errno, mm, process, time};
 use linux_raw_sys::general as k;
 
@@ -78,7 +78,7 @@ pub(crate) fn note_clone3(args: usize) {
 
 pub(crate) fn decide(at: usize) -> Attempt<()> {
     if NO_DISPATCH.load(Relaxed) {
-        return Err(Kind::NoDispatch);
+        return Err(AbortKind::NoDispatch);
     }
     its_own_rules()?;
     // Questions that open a file come after the look for threads: another thread could get a number
@@ -86,25 +86,25 @@ pub(crate) fn decide(at: usize) -> Attempt<()> {
     let usage = process::memory_usage();
     let guess = usage.map_or(Some(false), |usage| threshold::guess(usage, at));
     if guess == Some(true) {
-        return Err(Kind::Small);
+        return Err(AbortKind::Small);
     }
     stays_strict()?;
     if guess.is_none() && usage.is_ok_and(threshold::is_small) {
-        return Err(Kind::Small);
+        return Err(AbortKind::Small);
     }
     if !site::worth_trying(at) {
-        return Err(Kind::Learned);
+        return Err(AbortKind::Learned);
     }
     if advice::overflowed() {
-        return Err(Kind::Advice);
+        return Err(AbortKind::Advice);
     }
     if traced() || rt::is_translated() {
-        return Err(Kind::Traced);
+        return Err(AbortKind::Traced);
     }
     stays_in_namespace()?;
     in_own_memory()?;
     if !state::map() || !shared_pages::prepare() {
-        return Err(Kind::Setup);
+        return Err(AbortKind::Setup);
     }
     Ok(())
 }
@@ -125,9 +125,9 @@ fn in_own_memory() -> Attempt<()> {
         }
     };
     if !is_sure && is_shared() {
-        return Err(Kind::Shared);
+        return Err(AbortKind::Shared);
     }
-    if memory_owner::mark() { Ok(()) } else { Err(Kind::Setup) }
+    if memory_owner::mark() { Ok(()) } else { Err(AbortKind::Setup) }
 }
 
 /// What fork handlers may have changed since the first look.
@@ -139,12 +139,12 @@ pub(crate) fn again() -> Attempt<()> {
 
 pub(crate) fn its_own_rules() -> Attempt<()> {
     if filters::sandboxed() {
-        return Err(if filters::are_dispatch() { Kind::DispatchTaken } else { Kind::Sandbox });
+        return Err(if filters::are_dispatch() { AbortKind::DispatchTaken } else { AbortKind::Sandbox });
     }
     match DONE.load(Relaxed) {
         0 => Ok(()),
-        done if done & LENT != 0 => Err(Kind::Lent),
-        _ => Err(Kind::Files),
+        done if done & LENT != 0 => Err(AbortKind::Lent),
+        _ => Err(AbortKind::Files),
     }
 }
 
@@ -154,8 +154,8 @@ fn stays_strict() -> Attempt<()> {
     }
     match single_threaded() {
         Some(true) => Ok(()),
-        Some(false) => Err(Kind::Threads),
-        None => Err(Kind::NoProc),
+        Some(false) => Err(AbortKind::Threads),
+        None => Err(AbortKind::NoProc),
     }
 }
 
@@ -200,11 +200,11 @@ fn stays_in_namespace() -> Attempt<()> {
         return Ok(());
     }
     let stay = namespace::children_stay().map_err(|errno| match errno {
-        Errno::EMFILE | Errno::ENFILE => Kind::Descriptors,
-        _ => Kind::NoProc,
+        Errno::EMFILE | Errno::ENFILE => AbortKind::Descriptors,
+        _ => AbortKind::NoProc,
     });
     if !stay? {
-        return Err(Kind::Namespace);
+        return Err(AbortKind::Namespace);
     }
     // Unless another thread has changed its own meanwhile.
     let _ = NAMESPACE.compare_exchange(UNKNOWN, SAME, Relaxed, Relaxed);

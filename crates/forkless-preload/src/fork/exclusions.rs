@@ -2,7 +2,7 @@
 //! window, so one listing at a time in a process.
 #![expect(unsafe_code, reason = "advice that is taken back")]
 
-use forkless_record::Kind;
+use forkless_run::AbortKind;
 use forkless_speculate::exclusions::{self, Pins, Places, Ranges};
 use forkless_speculate::marks::{self, Part};
 use forkless_sys::maps::{self, Mapping};
@@ -41,7 +41,7 @@ pub(crate) fn list(
     tid_word: usize,
     smallest: usize,
     beside_threads: bool,
-) -> core::result::Result<Listed, Kind> {
+) -> core::result::Result<Listed, AbortKind> {
     let (absent, shared) = (absent(), shared());
     absent.clear();
     shared.clear();

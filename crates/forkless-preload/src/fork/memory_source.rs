@@ -22,7 +22,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use forkless_record::Kind;
+use forkless_run::AbortKind;
 use forkless_sys::{CPtr, Errno, clone, fd, futex, mm, process, sched};
 use linux_raw_sys::general as k;
 
@@ -51,11 +51,11 @@ impl Source {
     pub(super) fn open(slot: &'static Slot, beside_threads: bool) -> Attempt<Source> {
         match proc::open(c"self/mem") {
             Ok(low) => move_up(low).map(Source::File),
-            Err(Errno::EMFILE | Errno::ENFILE) => Err(Kind::Descriptors),
+            Err(Errno::EMFILE | Errno::ENFILE) => Err(AbortKind::Descriptors),
             // Another thread's child could inherit the shared pages. And a filter may kill for a
             // call that it does not know.
             Err(Errno::EACCES | Errno::EPERM) if !beside_threads && decide::is_unfiltered() => start(slot),
-            Err(_) => Err(Kind::NoProc),
+            Err(_) => Err(AbortKind::NoProc),
         }
     }
 
@@ -109,7 +109,7 @@ fn move_up(low: i32) -> Attempt<i32> {
         _ => {}
     }
     let _ = fd::close(low);
-    high.map_err(|_| Kind::Descriptors)
+    high.map_err(|_| AbortKind::Descriptors)
 }
 
 /// The pages that the server shares with its parent and the child.
@@ -144,7 +144,7 @@ fn exchange() -> &'static Exchange {
 /// Starts the server, on a stack that the slot has for it.
 fn start(slot: &'static Slot) -> Attempt<Source> {
     let Ok(at) = reserve::EXCHANGE.replace(mm::PROT_READ | mm::PROT_WRITE, mm::MAP_SHARED) else {
-        return Err(Kind::Setup);
+        return Err(AbortKind::Setup);
     };
     EXCHANGE.store(at.cast(), Relaxed);
     exchange().parent.store(process::getpid() as u32, Relaxed);
@@ -158,7 +158,7 @@ fn start(slot: &'static Slot) -> Attempt<Source> {
     };
     server.map(Source::Server).map_err(|_| {
         let _ = reserve::EXCHANGE.let_go();
-        Kind::CloneFailed
+        AbortKind::CloneFailed
     })
 }
 

@@ -21,7 +21,7 @@ use core::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 
-use forkless_record::{Counter, Kind, Reason};
+use forkless_run::{AbortKind, AbortReason, Counter};
 use forkless_sys::{process, sched, time};
 
 use crate::{
@@ -184,7 +184,10 @@ fn fork_sandboxed(real: next::Fork, site: usize) -> i32 {
         window::reset();
         WORKING.store(0, Relaxed);
     } else {
-        report(site, arm::Resolution::Plain(decide::its_own_rules().err().unwrap_or(Kind::Sandbox).into()));
+        report(
+            site,
+            arm::Resolution::Plain(decide::its_own_rules().err().unwrap_or(AbortKind::Sandbox).into()),
+        );
     }
     pid
 }
@@ -213,12 +216,12 @@ pub(crate) fn forget_parents() {
 fn report(site: usize, resolution: arm::Resolution) {
     let Some(record) = tally::record() else { return };
     let line = tally::site(site);
-    let count = |f: fn(&forkless_record::Site) -> &core::sync::atomic::AtomicU64| {
+    let count = |f: fn(&forkless_run::Site) -> &core::sync::atomic::AtomicU64| {
         if let Some(line) = line {
             f(line).fetch_add(1, Relaxed);
         }
     };
-    let because = |reason: Reason| {
+    let because = |reason: AbortReason| {
         if let Some(line) = line {
             line.because(reason);
         }
@@ -254,4 +257,4 @@ fn report(site: usize, resolution: arm::Resolution) {
 }
 
 /// What a step gives, or why it was not taken.
-type Attempt<T> = Result<T, Kind>;
+type Attempt<T> = Result<T, AbortKind>;

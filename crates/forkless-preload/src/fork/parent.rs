@@ -4,7 +4,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use forkless_record::Kind;
+use forkless_run::AbortKind;
 use forkless_speculate::commit::{self, Answer, Question};
 use forkless_sys::process::{self, P_PID, WALL, WEXITED, WNOHANG, WNOWAIT, WaitInfo};
 use forkless_sys::signal::{self, SigSet};
@@ -95,11 +95,11 @@ fn futex(args: &Args) -> Attempt<isize> {
     match args[1] & !(k::FUTEX_PRIVATE_FLAG as usize) {
         WAIT if args[3] == 0 => args[3] = (&raw const PATIENCE) as usize,
         WAKE => {}
-        _ => return Err(Kind::Unusual),
+        _ => return Err(AbortKind::Unusual),
     }
     // SAFETY: libc's own call, but for the time.
     let answer = unsafe { kernel::pass(k::__NR_futex, &args) };
-    if answer == -(Errno::ETIMEDOUT.raw() as isize) { Err(Kind::Lock) } else { Ok(answer) }
+    if answer == -(Errno::ETIMEDOUT.raw() as isize) { Err(AbortKind::Lock) } else { Ok(answer) }
 }
 
 /// `rt_sigprocmask` on the program's view of its mask. libc's pointers are valid. An invalid one
@@ -134,7 +134,7 @@ fn fork(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) {
             let outcome = shared_pages::get();
             site::aborted(at);
             again = outcome.has_signals();
-            Resolution::Aborted(outcome.reason().unwrap_or(Kind::Died.into()))
+            Resolution::Aborted(outcome.reason().unwrap_or(AbortKind::Died.into()))
         }
         Err(kind) => Resolution::Plain(kind.into()),
     };
@@ -193,7 +193,7 @@ enum Ended {
 }
 
 fn speculate(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> Attempt<Ended> {
-    window::open().map_err(|Busy| Kind::Busy)?;
+    window::open().map_err(|Busy| AbortKind::Busy)?;
     let result = in_window(slot, frame, nr, args);
     // The child has a copy of the window, which never matters there.
     if !matches!(result, Ok(Ended::InChild)) {
@@ -212,15 +212,15 @@ fn in_window(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> At
     let bytes = listed.absent;
     if bytes < config::minimum() {
         site::note_small(at, bytes);
-        return Err(Kind::Small);
+        return Err(AbortKind::Small);
     }
     threshold::note_large();
     if costs_too_many_looks(&listed, beside_threads) {
         site::aborted(at);
-        return Err(Kind::Small);
+        return Err(AbortKind::Small);
     }
     // Also signals that are never blocked otherwise, until the child has handlers for them.
-    let Ok(before) = signal::set_mask(SigSet::ALL) else { return Err(Kind::Setup) };
+    let Ok(before) = signal::set_mask(SigSet::ALL) else { return Err(AbortKind::Setup) };
     let made = make_child(slot, frame, nr, args, beside_threads);
     if made == Ok(0) {
         return Ok(Ended::InChild);
@@ -249,7 +249,7 @@ fn make_child(
     shared_pages::get().reset();
     if !shared_pages::lend() {
         source.close();
-        return Err(Kind::Setup);
+        return Err(AbortKind::Setup);
     }
     mark();
     let parent = process::getpid();
@@ -271,7 +271,7 @@ fn make_child(
     shared_pages::keep();
     unmark(beside_threads);
     source.close();
-    if pid < 0 { Err(Kind::CloneFailed) } else { Ok(pid as i32) }
+    if pid < 0 { Err(AbortKind::CloneFailed) } else { Ok(pid as i32) }
 }
 
 /// Whether the child, which has left our memory, executed a program. If not, it is reaped.

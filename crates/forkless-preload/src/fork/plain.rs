@@ -5,7 +5,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use forkless_record::{Counter, Kind};
+use forkless_run::{AbortKind, Counter};
 
 use crate::{
     config, filters, huge, mappings,
@@ -58,6 +58,6 @@ fn report(site: usize) {
     tally::add(Counter::Plain, 1);
     if let Some(line) = tally::site(site) {
         line.forks.fetch_add(1, Relaxed);
-        line.because(Kind::NoDispatch.into());
+        line.because(AbortKind::NoDispatch.into());
     }
 }

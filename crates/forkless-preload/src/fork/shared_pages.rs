@@ -12,7 +12,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use forkless_record::Reason;
+use forkless_run::AbortReason;
 use forkless_sys::mm;
 use forkless_sys::signal::Taken;
 
@@ -34,7 +34,7 @@ const SIGNALS: usize = 32;
 pub(crate) struct Outcome {
     /// Set just before execve, cleared when it fails.
     executing: AtomicU32,
-    /// [`Reason::raw`] of an abort.
+    /// [`AbortReason::raw`] of an abort.
     reason: AtomicU32,
     /// Signals that arrived for the child and must reach its replacement, of which nothing more is
     /// known.
@@ -149,12 +149,12 @@ impl Outcome {
     }
 
     /// The first reason stays. What follows an abort is a consequence.
-    pub(crate) fn abort(&self, reason: Reason) {
+    pub(crate) fn abort(&self, reason: AbortReason) {
         let _ = self.reason.compare_exchange(0, reason.raw(), Relaxed, Relaxed);
     }
 
-    pub(crate) fn reason(&self) -> Option<Reason> {
-        Reason::from_raw(self.reason.load(Relaxed))
+    pub(crate) fn reason(&self) -> Option<AbortReason> {
+        AbortReason::from_raw(self.reason.load(Relaxed))
     }
 
     /// Notes a signal; whether there was room.

@@ -4,7 +4,7 @@
 
 use core::arch::naked_asm;
 
-use forkless_record::Kind;
+use forkless_run::AbortKind;
 use forkless_sys::dispatch::SYS_USER_DISPATCH;
 use forkless_sys::process;
 use forkless_sys::signal::KernelAction;
@@ -32,7 +32,7 @@ pub(crate) extern "C" fn on_sigsys(signal: i32, info: &Info, frame: &mut Frame) 
     if super::speculating() {
         if info.table != OWN_TABLE {
             // A system call of i386 (int 0x80).
-            child::abort(Kind::Unusual);
+            child::abort(AbortKind::Unusual);
         }
         let answer = child::trapped(frame.number(), &frame.args());
         frame.answer(answer);

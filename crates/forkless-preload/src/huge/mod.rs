@@ -8,7 +8,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-use forkless_record::Counter;
+use forkless_run::Counter;
 use forkless_sys::{CPtr, maps, mm, process};
 
 use crate::mappings::each_writable;

@@ -30,13 +30,12 @@ extern "C" fn load() {
     crate::objects::remember();
     crate::memory_owner::at_take_over(fork::forget_parents);
     // SAFETY: libc's own vector, set before constructors run.
-    let settings = unsafe { config::read(crate::next::environment()) };
-    if let Some(shell) = settings.shell {
-        crate::shell::configure(shell);
+    if let Some(options) = unsafe { config::read(crate::next::environment()) } {
+        crate::shell::configure(options.shell);
+        crate::context::configure(options.fast_context);
+        crate::huge::configure(options.collapse);
+        pool::configure(options.hugetlb, !options.quiet);
     }
-    crate::context::configure(settings.fast_context);
-    crate::huge::configure(settings.collapse);
-    pool::configure(settings.hugetlb, !settings.is_quiet);
     crate::tally::begin();
 }
 

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-use forkless_record::Kind;
+use forkless_run::AbortKind;
 use forkless_speculate::maps as text;
 use forkless_sys::maps::{self, Mapping};
 use forkless_sys::{Errno, fd, mm};
@@ -41,11 +41,11 @@ const READ: u8 = 1;
 const BETTER_ASKED_FOR: u8 = 2;
 
 /// Calls `each` for every writable mapping, going up, until it says `false`: too many to keep.
-pub(crate) fn each_writable(mut each: impl FnMut(Mapping) -> bool) -> Result<(), Kind> {
+pub(crate) fn each_writable(mut each: impl FnMut(Mapping) -> bool) -> Result<(), AbortKind> {
     let file = match open() {
         Ok(file) => file,
-        Err(Errno::EMFILE | Errno::ENFILE) => return Err(Kind::Descriptors),
-        Err(_) => return Err(Kind::NoProc),
+        Err(Errno::EMFILE | Errno::ENFILE) => return Err(AbortKind::Descriptors),
+        Err(_) => return Err(AbortKind::NoProc),
     };
     let mut count = 0;
     let mut each = |mapping| {
@@ -56,9 +56,9 @@ pub(crate) fn each_writable(mut each: impl FnMut(Mapping) -> bool) -> Result<(),
     let asked = if listing == READ { None } else { ask(file, &mut each) };
     let result = match asked {
         Some(asked) => asked.map(|()| None),
-        None => {
-            text::each_writable(&mut |into| fd::read(file, into), &mut each).ok_or(Kind::NoMaps).map(Some)
-        }
+        None => text::each_writable(&mut |into| fd::read(file, into), &mut each)
+            .ok_or(AbortKind::NoMaps)
+            .map(Some),
     };
     let _ = fd::close(file);
     let better = match result {
@@ -73,14 +73,14 @@ pub(crate) fn each_writable(mut each: impl FnMut(Mapping) -> bool) -> Result<(),
 }
 
 /// Asks the kernel for one mapping after the other. `None`: the kernel is older than 6.11.
-fn ask(file: i32, each: &mut impl FnMut(Mapping) -> bool) -> Option<Result<(), Kind>> {
+fn ask(file: i32, each: &mut impl FnMut(Mapping) -> bool) -> Option<Result<(), AbortKind>> {
     let mut addr = 0;
     loop {
         match maps::query(file, addr, maps::WRITABLE | maps::COVERING_OR_NEXT) {
             Ok(m) if each(m) => addr = m.end,
             Err(Errno::ENOENT) => return Some(Ok(())),
             Err(Errno::ENOTTY) if addr == 0 => return None,
-            Ok(_) | Err(_) => return Some(Err(Kind::NoMaps)),
+            Ok(_) | Err(_) => return Some(Err(AbortKind::NoMaps)),
         }
     }
 }

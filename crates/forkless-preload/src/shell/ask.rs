@@ -1,17 +1,23 @@
-//! Asking `/bin/sh` what it is from within the program (`sh=ask`): when the first line depends on it, once for the process.
+//! Asking `/bin/sh` which shell it is from within the program (`sh=ask`): once for the process,
+//! when the first line depends on it.
 //!
-//! The program must not find the asked shell among its children. So it is the child of an asker, a process that shares the program's memory
-//! until it ends, that sends no signal then and that only we can wait for. The asker executes nothing: an exec would give it
-//! SIGCHLD for its exit signal (kernel exec.c, `begin_new_exec`). Whatever fails, the shell stays unknown and gets every line.
+//! The program must not find the asked shell among its children. So the shell is the child of an
+//! asker. The asker shares the program's memory until it ends; it ends without a signal, and only
+//! this library can wait for it. It executes nothing: an exec would give it SIGCHLD for its exit
+//! signal (kernel exec.c, `de_thread`). Whatever fails, the shell stays unknown and gets every
+//! line.
 //!
-//! While a thread asks, lines of others go to the shell. A child forked meanwhile, without that thread, stays so.
+//! While a thread asks, lines of other threads go to the shell. A child forked meanwhile, without
+//! that thread, stays so.
 #![expect(unsafe_code, reason = "a child that shares memory")]
 
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr::null;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
-use forkless_shell::{ShellTraits, probe};
+use forkless_child::{Action, Exec, Function, Launch, Report, Stack};
+use forkless_shell::ShellTraits;
+use forkless_shell::probe::{self, Answer, ENVIRONMENT_LEN, Question};
 use forkless_sys::signal::{self, SigSet};
 use forkless_sys::{CPtr, Errno, fd, process};
 
@@ -19,16 +25,17 @@ use crate::fork;
 use crate::signals::{SIGCHLD, SIGINT, SIGQUIT, SIGTSTP};
 use forkless_speculate::retry::retry;
 
-use super::launch::{self, Launch, SIZE, STACK, Step, Workspace};
+use super::launch::{self, Process, SIZE, STACK, Workspace};
 use super::{ASKING, SHELL, UNASKED, UNKNOWN, line};
 
-/// Before anything is locked, blocked or ignored for the line: all of that would last as long as the shell takes to answer.
+/// Called before anything is locked, blocked or ignored for the line: all of that would last until
+/// the shell has answered.
 pub(super) fn if_needed(line: &CStr, environ: *const *const c_char) {
     if SHELL.load(Relaxed) != UNASKED {
         return;
     }
     let Some(mut workspace) = Workspace::take() else { return };
-    // The part that is wiped off.
+    // The script's part is wiped.
     let Some(script) = workspace.parts().map(|parts| parts.script) else { return };
     if line::depends_on_the_shell(line, environ, script)
         && SHELL.compare_exchange(UNASKED, ASKING, Relaxed, Relaxed).is_ok()
@@ -43,116 +50,136 @@ fn ask(workspace: &mut Workspace) -> Option<()> {
     fork::children_stay().then_some(())?;
     // Before the question: the answer is then never one of an older file.
     let file = launch::stat(c"/bin/sh")?;
-    let heard = put(workspace, probe::LINE, &probe::ENVIRONMENT)?;
-    let mut shell = heard.traits;
-    if shell.needs_applet_probe() {
-        let heard = put(workspace, probe::APPLET_LINE, &probe::APPLET_ENVIRONMENT)?;
-        if let Some(status) = heard.status {
-            shell = shell.with_applet_probe(status >> 8 & 0xff);
-        }
-    }
+    let shell = by_an_asker(workspace)?;
     if shell == ShellTraits::UNKNOWN {
         return None;
     }
-    super::learnt(shell, file.device, file.inode);
+    super::remember(shell, file.device, file.inode);
     Some(())
 }
 
-/// What a shell answered, in the workspace's memory.
-struct Heard {
-    len: usize,
-    /// The asked shell's process id, as its parent and so its /proc have it.
-    shell: i32,
-    /// Its wait status.
-    status: Option<i32>,
-    /// What its answer means. The asker finds that out, which has more stack than the caller may have.
-    traits: ShellTraits,
-}
-
-/// Has an asker run a line by `/bin/sh` with an environment.
-fn put(workspace: &mut Workspace, line: &CStr, environment: &[&CStr]) -> Option<Heard> {
+/// Has an asker put the questions.
+fn by_an_asker(workspace: &mut Workspace) -> Option<ShellTraits> {
     let stack = workspace.stack();
-    let (answer, shells_stack) = workspace.memory().split_at_mut_checked(ANSWER)?;
-    let heard = Heard { len: 0, shell: 0, status: None, traits: ShellTraits::UNKNOWN };
-    let mut question =
-        Question { line, environment, stack: shells_stack.as_mut_ptr() as usize, answer, heard };
+    let (output, shells_stack) = workspace.memory().split_at_mut_checked(OUTPUT)?;
+    let shells_stack = Stack { lowest: shells_stack.as_mut_ptr().cast(), size: STACK };
+    let mut asker = Asker { stack: shells_stack, output, null_device: -1, found: None };
+    let run = [Action::Run(Function { call: in_asker, data: (&raw mut asker).cast(), mask: SigSet::ALL })];
+    let report = Report::new();
+    let nothing = null();
+    let exec = Exec {
+        candidates: &[],
+        argv: &nothing,
+        envp: &nothing,
+        mask: SigSet::ALL,
+        no_core_dump: false,
+        wait_for_writers: false,
+    };
+    let launch = Launch { files: &[], actions: &run, exec, hint: 0, report: &report };
     // A handler that jumped away would leave the asker unreaped.
     let before = signal::set_mask(SigSet::ALL).ok()?;
-    // SAFETY: the workspace's stack; `question` is used by nobody else until the asker ends; `asker` keeps the rules.
-    let asker = unsafe { launch::suspended(stack, 0, asker, (&raw mut question).cast()) };
-    if let Ok(asker) = asker {
-        launch::reap(asker);
+    // SAFETY: the workspace's stack; nothing else uses `asker` until the child ends; `in_asker`
+    // keeps the rules.
+    let pid = unsafe { launch::suspended(&launch, stack) };
+    if let Ok(pid) = pid {
+        launch::reap(pid);
     }
     let _ = retry(|| signal::set_mask(before));
-    Some(question.heard)
+    asker.found
 }
 
-/// Bytes of a workspace for the answer; the asked shell's stack is behind it, and the asker's behind that.
-const ANSWER: usize = SIZE - 2 * STACK;
+/// Bytes of a workspace for a shell's output. The asked shell's stack comes after it, then the
+/// asker's.
+const OUTPUT: usize = SIZE - 2 * STACK;
 
-/// What the caller and the asker share.
-struct Question<'a> {
-    line: &'a CStr,
-    environment: &'a [&'a CStr],
-    /// Where the asked shell starts.
-    stack: usize,
-    answer: &'a mut [u8],
-    heard: Heard,
+/// The process between. It shares the caller's memory, and nothing else: no libc, no allocation.
+/// The analysis of the answers runs in it, for it has more stack than the caller may have.
+unsafe extern "C" fn in_asker(data: *mut c_void) -> i32 {
+    // SAFETY: the caller's asker, which it does not look at while it is suspended.
+    let asker = unsafe { &mut *data.cast::<Asker<'_>>() };
+    if asker.prepare().is_ok() {
+        asker.found = probe::ask(asker);
+    }
+    0
 }
 
-/// The process between. Shares the caller's memory, and nothing else: no libc, no allocation.
-unsafe extern "C" fn asker(data: *mut c_void) -> ! {
-    // SAFETY: the caller's question, which it does not look at while it is suspended.
-    let question = unsafe { &mut *data.cast::<Question<'_>>() };
-    let _ = question.put();
-    process::exit_group(0)
+/// Shared by the caller and the process between.
+struct Asker<'a> {
+    /// The asked shell's.
+    stack: Stack,
+    output: &'a mut [u8],
+    /// Its descriptor.
+    null_device: i32,
+    found: Option<ShellTraits>,
 }
 
-impl Question<'_> {
-    fn put(&mut self) -> Result<(), Errno> {
-        // The program's descriptors are not held open for as long as this takes: who closes a pipe or a lock means it. And it may have
-        // used up all its numbers.
+/// A shell that was asked.
+struct Asked {
+    pid: i32,
+    /// The end of a pipe.
+    output: i32,
+}
+
+impl Asker<'_> {
+    fn prepare(&mut self) -> Result<(), Errno> {
+        // The asker must not hold the program's descriptors open for so long: a program that closes
+        // a pipe or a lock means it. And the program may have used up all its numbers.
         fd::close_range(0, u32::MAX, 0)?;
-        // A program that ignores SIGCHLD would have the shell reap itself, and its status lost.
+        // With SIGCHLD ignored, as the program may have it, the shell would reap itself, and its
+        // status would be lost.
         signal::reset(SIGCHLD, false)?;
         process::chdir(CPtr::from(c"/"))?;
-        let nowhere = fd::openat(fd::AT_FDCWD, CPtr::from(c"/dev/null"), fd::O_RDWR, 0)?;
-        let (read, write) = fd::pipe2(fd::O_CLOEXEC)?;
-        self.heard.shell = self.start(nowhere, write)?;
-        let _ = fd::close(write);
-        while let Some(room @ [_, ..]) = self.answer.get_mut(self.heard.len..) {
-            match fd::read(read, room) {
-                Err(Errno::EINTR) => {}
-                Ok(0) | Err(_) => break,
-                Ok(n) => self.heard.len += n,
-            }
-        }
-        // One that has more to say is told that nobody listens.
-        let _ = fd::close(read);
-        self.heard.status = launch::reap(self.heard.shell);
-        let said = self.answer.get(..self.heard.len).unwrap_or_default();
-        self.heard.traits = ShellTraits::from_probe(said, self.heard.shell.cast_unsigned(), b"/");
+        self.null_device = fd::openat(fd::AT_FDCWD, CPtr::from(c"/dev/null"), fd::O_RDWR, 0)?;
         Ok(())
     }
 
-    fn start(&self, nowhere: i32, write: i32) -> Result<i32, Errno> {
-        let argv = [c"sh".as_ptr(), c"-c".as_ptr(), self.line.as_ptr(), null()];
-        let mut envp = [null(); probe::ENVIRONMENT.len() + 1];
-        for (pointer, entry) in envp.iter_mut().zip(self.environment) {
+    fn start_shell(&self, question: &Question) -> Result<Asked, Errno> {
+        let (read, write) = fd::pipe2(fd::O_CLOEXEC)?;
+        let argv = [c"sh".as_ptr(), c"-c".as_ptr(), question.line.as_ptr(), null()];
+        let mut envp = [null(); ENVIRONMENT_LEN + 1];
+        for (pointer, entry) in envp.iter_mut().zip(question.environment) {
             *pointer = entry.as_ptr();
         }
-        Launch {
+        let pid = Process {
             path: c"/bin/sh",
             argv: argv.as_ptr(),
             envp: envp.as_ptr(),
-            close: &[],
-            // All were closed: `nowhere` is 0, the pipe 1 and 2.
-            steps: &[Step::Copy { from: write, to: 1 }, Step::Copy { from: nowhere, to: 2 }],
+            // All were closed: the null device is 0, the pipe 1 and 2.
+            files: &[Action::Dup { from: write, to: 1 }, Action::Dup { from: self.null_device, to: 2 }],
             restore: SigSet::EMPTY.with(SIGCHLD),
-            // The terminal's keys are for the program, which could not be stopped before this shell has ended.
+            // The terminal's keys are for the program, which could not be stopped before this shell
+            // has ended.
             ignored: SigSet::EMPTY.with(SIGINT).with(SIGQUIT).with(SIGTSTP),
             mask: SigSet::EMPTY,
         }
-        .start(self.stack)
+        .start(self.stack)?;
+        let _ = fd::close(write);
+        Ok(Asked { pid, output: read })
+    }
+}
+
+impl probe::Asker for Asker<'_> {
+    type Shell = Asked;
+
+    fn start(&mut self, question: &Question) -> Option<Asked> {
+        self.start_shell(question).ok()
+    }
+
+    fn hear(&mut self, shell: Asked) -> Option<Answer<'_>> {
+        let mut len = 0;
+        while let Some(room @ [_, ..]) = self.output.get_mut(len..) {
+            match fd::read(shell.output, room) {
+                Err(Errno::EINTR) => {}
+                Ok(0) | Err(_) => break,
+                Ok(n) => len += n,
+            }
+        }
+        // A shell that has more to say gets SIGPIPE.
+        let _ = fd::close(shell.output);
+        let status = launch::reap(shell.pid);
+        // `None` for an end by a signal, the low seven bits.
+        let exit_code = status.filter(|status| status & 0x7f == 0).map(|status| status >> 8 & 0xff);
+        let output = self.output.get(..len).unwrap_or_default();
+        Some(Answer { output, shell: shell.pid.cast_unsigned(), directory: b"/", exit_code })
     }
 }

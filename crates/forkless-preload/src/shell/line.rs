@@ -1,10 +1,11 @@
-//! From a line to a process: what the analysis says, laid out as vectors; or the shell.
+//! From a line to a process: the result of the analysis, laid out as vectors; or the shell.
 #![expect(unsafe_code, reason = "walks the C environment, lays out vectors")]
 
 use core::ffi::{CStr, c_char};
 use core::ptr::null;
 
-use forkless_record::Counter;
+use forkless_child::Action;
+use forkless_run::Counter;
 use forkless_shell::{
     Command, Directory, EnvString, Environment, PreviousDirectory, RedirectionKind, ShellKind, ShellTraits,
     analyze,
@@ -15,7 +16,7 @@ use forkless_sys::{CPtr, Errno, fd, process};
 use crate::signals::{SIGCHLD, SIGINT, SIGQUIT};
 use crate::{fork, next, tally};
 
-use super::launch::{self, Launch, Parts, Step, Workspace};
+use super::launch::{self, Parts, Process, Workspace, close, connect};
 use super::message::{Ending, Errors};
 use super::rights;
 
@@ -30,7 +31,7 @@ struct Environ(*const *const c_char);
 
 impl Environment for Environ {
     fn entry(&self, index: usize) -> Option<&[u8]> {
-        // SAFETY: callers go upwards and stop at the end, as the trait asks.
+        // SAFETY: callers go upwards and stop at the end, as the trait demands.
         let entry = unsafe { *self.0.wrapping_add(index) };
         if entry.is_null() {
             return None;
@@ -43,20 +44,39 @@ impl Environment for Environ {
 /// A process that stands for a shell's line.
 pub(super) struct Started {
     pub(super) pid: i32,
-    /// What a shell that waits for it would make of its end; `None`: nothing.
+    /// What a shell that waits for it would do after its end. `None`: nothing.
     pub(super) ending: Option<Ending>,
 }
 
 /// How the caller wants it started.
 pub(super) struct Terms<'a> {
-    /// Descriptors that are closed in the child: streams.
+    /// Descriptors that the child closes first: those of streams.
     pub(super) close: &'a [i32],
-    /// Steps before the line's own redirections: a pipe's end.
-    pub(super) first: &'a [Step<'a>],
+    /// A stream's end of its pipe. It gets its place before the line's own redirections.
+    pub(super) pipe: Option<Pipe>,
     pub(super) restore: SigSet,
     pub(super) mask: SigSet,
     /// The caller waits for it elsewhere: in `pclose`, or by a wait for any child.
     pub(super) is_stream: bool,
+}
+
+/// One end of a pipe.
+#[derive(Clone, Copy)]
+pub(super) struct Pipe {
+    pub(super) from: i32,
+    /// Its number in the child.
+    pub(super) to: i32,
+}
+
+impl Terms<'_> {
+    /// The first actions of the child, and how many they are.
+    fn first_actions(&self) -> ([Action<'_>; 2], usize) {
+        let close = Action::Close { fds: self.close };
+        match self.pipe {
+            Some(Pipe { from, to }) => ([close, connect(from, to)], 2),
+            None => ([close; 2], 1),
+        }
+    }
 }
 
 /// Starts a line, without a shell where that is the same.
@@ -83,7 +103,8 @@ fn start_counted(line: &CStr, environ: *const *const c_char, terms: &Terms<'_>) 
     with_shell(line, environ, terms, &workspace).map(|pid| Started { pid, ending: None })
 }
 
-/// What a shell costs besides the program it runs: 520 to 700 us measured, of which a program takes 80.
+/// The cost of a shell besides the program it runs: 520 to 700 us measured, of which a program
+/// takes 80.
 const SHELL_NANOS: u64 = 450_000;
 
 fn with_shell(
@@ -94,12 +115,12 @@ fn with_shell(
 ) -> Result<i32, Errno> {
     let argv = [c"sh".as_ptr(), c"-c".as_ptr(), c"--".as_ptr(), line.as_ptr(), null()];
     let plain = [c"sh".as_ptr(), c"-c".as_ptr(), line.as_ptr(), null()];
-    Launch {
+    let (actions, n) = terms.first_actions();
+    Process {
         path: c"/bin/sh",
         argv: if next::ends_options() { argv.as_ptr() } else { plain.as_ptr() },
         envp: environ,
-        close: terms.close,
-        steps: terms.first,
+        files: &actions[..n],
         restore: terms.restore,
         ignored: launch::left_ignored(),
         mask: terms.mask,
@@ -107,13 +128,14 @@ fn with_shell(
     .start(workspace.stack())
 }
 
-/// Whether it matters for this line what `/bin/sh` is: dash, which does the least of its own, could be spared.
+/// Whether this line depends on which shell `/bin/sh` is: were it dash, which does the least of its
+/// own, the line would need no shell.
 pub(super) fn depends_on_the_shell(line: &CStr, environ: *const *const c_char, memory: &mut [u8]) -> bool {
     analyze(line.to_bytes(), &Environ(environ), &ShellTraits::DASH, memory)
         .is_ok_and(|script| script.single().is_some_and(|command| command.is_program()))
 }
 
-/// `None`: ask the shell; nothing has happened that it would not repeat.
+/// `None`: the line is for the shell, which would repeat all that has happened.
 fn without_shell(
     line: &CStr,
     environ: *const *const c_char,
@@ -122,7 +144,7 @@ fn without_shell(
     workspace: &mut Workspace,
 ) -> Option<Started> {
     let stack = workspace.stack();
-    let Parts { script, own, path, current: here, previous: old, argv, envp, slots, steps } =
+    let Parts { script, own, path, current: here, previous: old, argv, envp, slots, actions } =
         workspace.parts()?;
     let environment = Environ(environ);
     let script = analyze(line.to_bytes(), &environment, shell, script).ok()?;
@@ -135,7 +157,7 @@ fn without_shell(
         return None;
     }
     let replaces = command.replaces_shell();
-    if !replaces && would_be_told(terms) {
+    if !replaces && may_see_the_end(terms) {
         return None;
     }
     let path = find(command.words().next()?, &environment, path)?;
@@ -151,28 +173,27 @@ fn without_shell(
             EnvString::Own(text) => text.as_ptr(),
         }),
     )?;
-    let mut plan = Plan::new(steps, terms)?;
-    let ready = plan.redirect(&command, terms, shell);
-    // Before the start: the program may close it.
-    let errors = if replaces { Errors::NOWHERE } else { Errors::at(plan.errors()) };
+    let mut files = Files::new(actions, terms)?;
+    let ready = files.redirect(&command, terms, shell);
+    // Before the start: the program may close its standard error.
+    let errors = if replaces { Errors::NOWHERE } else { Errors::at(files.errors()) };
     let (restore, mask) = signals(shell.kind(), replaces, terms);
     let mut ignored = launch::left_ignored();
     if shell.ignores_sigquit(&command) {
         ignored = ignored.with(SIGQUIT);
     }
     let launched = ready.and_then(|()| {
-        Launch {
+        Process {
             path,
             argv: argv.as_ptr(),
             envp: envp.as_ptr(),
-            close: terms.close,
-            steps: &plan.steps[..plan.len],
+            files: &files.actions[..files.len],
             restore,
             ignored,
             mask,
         }
         .start(stack)
-        // No #! line, a missing interpreter, a race: the shell knows what to do and say.
+        // No #! line, a missing interpreter, a race: the shell handles it, with its own message.
         .ok()
     });
     let pid = launched?;
@@ -180,17 +201,20 @@ fn without_shell(
     Some(Started { pid, ending: (!replaces).then_some(ending) })
 }
 
-/// Whether the program may be told how its child ended otherwise than by its waiting for it, or survive a signal that ends a shell
-/// which waits for the line's program.
+/// Whether the program may learn of its child's end in another way than by waiting for it, or
+/// survive a signal that ends a shell which waits for the line's program.
 ///
-/// A signal that is sent to the process group of all three, or to their control group, ends the shell as well: its status is that signal. Nothing
-/// says afterwards that the signal came to more than the line's program; but a program without a handler, that has not blocked
-/// it, would not be there any more.
-/// SIGINT and SIGQUIT are ignored while `system` waits, and of these two it is taken for granted that they come from the terminal.
+/// A signal to the process group of all three, or to their control group, ends the shell as well,
+/// whose status is then that signal. Afterwards nothing shows that the signal came to more than the
+/// line's program. But a program that has no handler for it and has not blocked it would be gone.
+/// SIGINT and SIGQUIT are ignored while `system` waits; these two are assumed to come from the
+/// terminal.
 ///
-/// A handler for SIGCHLD is told of the child's end in words that a waiting shell would have changed: in its `siginfo_t`, and by its own waits for
-/// any child, which find a stream's; and beside other threads, which do not block the signal, also that of `system`, that it stops and goes on.
-fn would_be_told(terms: &Terms<'_>) -> bool {
+/// A handler for SIGCHLD learns of the child's end in terms that a waiting shell would have
+/// changed: from its `siginfo_t`, and from its own waits for any child, which find a stream's.
+/// Beside other threads, which do not block the signal, it learns also that the child of `system`
+/// stops and goes on.
+fn may_see_the_end(terms: &Terms<'_>) -> bool {
     let sent = if terms.is_stream { signal::SENT } else { signal::SENT.without(SIGINT).without(SIGQUIT) };
     if terms.mask.and(sent.with(SIGCHLD)) != SigSet::EMPTY || signal::any_handled(sent) {
         return true;
@@ -201,9 +225,11 @@ fn would_be_told(terms: &Terms<'_>) -> bool {
     })
 }
 
-/// What becomes in the shell of signals that the caller ignores or blocks: which are back at their default for the program, and its mask. dash and
-/// busybox handle SIGCHLD; bash leaves it ignored, but unblocks it. dash starts a program by vfork, for which it blocks all signals, and lifts
-/// the block by emptying the mask (`vforkexec`, jobs.c); what it becomes by `exec` has its own.
+/// The effect of the shell on signals that the caller ignores or blocks: those that are back at
+/// their default for the program, and its mask. dash and busybox handle SIGCHLD; bash leaves it
+/// ignored, but unblocks it. dash starts a program by vfork with all signals blocked, and then
+/// empties the mask (`vforkexec`, jobs.c). A program that replaces dash by `exec` has dash's own
+/// mask.
 fn signals(shell: ShellKind, replaces: bool, terms: &Terms<'_>) -> (SigSet, SigSet) {
     let handled = if shell == ShellKind::Bash { terms.restore } else { terms.restore.with(SIGCHLD) };
     match shell {
@@ -224,7 +250,8 @@ fn fill(vector: &mut [*const c_char], from: impl Iterator<Item = *const c_char>)
     Some(())
 }
 
-/// The program: the first regular file with execute permission along `PATH`; a name with a slash as it is.
+/// The program: the first regular file with execute permission along `PATH`; a name with a slash as
+/// it is.
 fn find<'b>(name: &CStr, environment: &Environ, buf: &'b mut [u8]) -> Option<&'b CStr> {
     let bytes = name.to_bytes();
     let joined = |buf: &mut [u8], folder: &[u8]| -> Option<usize> {
@@ -260,7 +287,7 @@ fn find<'b>(name: &CStr, environment: &Environ, buf: &'b mut [u8]) -> Option<&'b
     None
 }
 
-/// What the shell would call the current directory.
+/// The shell's name for the current directory.
 fn current<'b>(environment: &Environ, buf: &'b mut [u8]) -> Option<&'b [u8]> {
     let here = launch::stat(c".")?;
     if let Some(pwd) = environment.variable(b"PWD")
@@ -278,7 +305,8 @@ fn current<'b>(environment: &Environ, buf: &'b mut [u8]) -> Option<&'b [u8]> {
             return Some(&buf[..len]);
         }
     }
-    // One that cannot be reached from the root directory has no name, whatever this says.
+    // A directory that cannot be reached from the root directory has no name; then the answer does
+    // not begin with a slash.
     let len = process::getcwd(buf).ok()?;
     Some(&buf[..len]).filter(|name| name.starts_with(b"/"))
 }
@@ -293,9 +321,9 @@ fn previous(environment: &Environ, buf: &mut [u8]) -> Option<PreviousDirectory<'
     Some(if is_directory { PreviousDirectory::Inherited } else { PreviousDirectory::Stale })
 }
 
-/// The child's descriptor steps.
-struct Plan<'a> {
-    steps: &'a mut [Step<'a>],
+/// The child's actions on its descriptors.
+struct Files<'a> {
+    actions: &'a mut [Action<'a>],
     len: usize,
     /// Where the child's descriptors come from.
     now: [Source; 10],
@@ -312,37 +340,38 @@ enum Source {
     Null,
 }
 
-impl<'a> Plan<'a> {
-    fn new(steps: &'a mut [Step<'a>], terms: &Terms<'a>) -> Option<Plan<'a>> {
-        let mut plan = Plan { steps, len: 0, now: core::array::from_fn(|n| Source::Ours(n as i32)) };
+impl<'a> Files<'a> {
+    fn new(actions: &'a mut [Action<'a>], terms: &'a Terms<'a>) -> Option<Files<'a>> {
+        let mut files = Files { actions, len: 0, now: core::array::from_fn(|n| Source::Ours(n as i32)) };
         let mut set = |number: i32, source| {
-            if let Some(now) = usize::try_from(number).ok().and_then(|n| plan.now.get_mut(n)) {
+            if let Some(now) = usize::try_from(number).ok().and_then(|n| files.now.get_mut(n)) {
                 *now = source;
             }
         };
         for &closed in terms.close {
             set(closed, Source::Closed);
         }
-        for step in terms.first {
-            if let Step::Copy { from, to } = *step {
-                set(to, Source::Ours(from));
-            }
+        if let Some(Pipe { from, to }) = terms.pipe {
+            set(to, Source::Ours(from));
         }
-        for step in terms.first {
-            plan.push(*step)?;
+        let (first, n) = terms.first_actions();
+        for action in &first[..n] {
+            files.push(*action)?;
         }
-        Some(plan)
+        Some(files)
     }
 
-    fn push(&mut self, step: Step<'a>) -> Option<()> {
-        *self.steps.get_mut(self.len)? = step;
+    fn push(&mut self, action: Action<'a>) -> Option<()> {
+        *self.actions.get_mut(self.len)? = action;
         self.len += 1;
         Some(())
     }
 
-    /// The child opens the files, one by one and in order, as the shell would. The caller opens and closes nothing: a number that it took
-    /// for a moment another of its threads would miss, and who closes any descriptor of a file loses all his record locks on it
-    /// (fcntl_locking(2)). So where a message of the shell would go to one of the files the line is the shell's.
+    /// The child opens the files, one by one and in order, as the shell would. The caller opens and
+    /// closes none: another of its threads would miss a number that it took for a moment. A process
+    /// that closes any descriptor of a file loses all its record locks on the file
+    /// (fcntl_locking(2)). And a terminal could become that of the caller's session. So a line is
+    /// for the shell where a message of the shell would go to one of the files.
     fn redirect(&mut self, command: &Command<'a>, terms: &Terms<'_>, shell: &ShellTraits) -> Option<()> {
         use linux_raw_sys::general as k;
         let mut saved = 0u16;
@@ -351,10 +380,10 @@ impl<'a> Plan<'a> {
             if r.descriptor == 2 && terms.is_stream && shell.kind() != ShellKind::Bash {
                 return None;
             }
-            // bash does so for its builtins only.
+            // bash saves a descriptor for its builtins only.
             if shell.kind() != ShellKind::Bash && saved & 1 << r.descriptor == 0 {
                 saved |= 1 << r.descriptor;
-                self.push(Step::Save(r.descriptor.into()))?;
+                self.push(Action::CopyUntilExec { from: r.descriptor.into(), min: 10 })?;
             }
             let to = i32::from(r.descriptor);
             let (path, flags) = match r.kind {
@@ -365,17 +394,17 @@ impl<'a> Plan<'a> {
                 RedirectionKind::Duplicate(from) => {
                     let source = self.now[usize::from(from)];
                     let ours = source == Source::Ours(i32::from(from));
-                    // Close-on-exec in the caller: it would not exist for the shell.
+                    // Close-on-exec in the caller, a descriptor would not exist for the shell.
                     if source == Source::Closed || (ours && fd::get_fd_flags(from.into()).ok()? & 1 != 0) {
                         return None;
                     }
                     self.now[usize::from(r.descriptor)] = source;
-                    self.push(Step::Copy { from: i32::from(from), to })?;
+                    self.push(connect(from.into(), to))?;
                     continue;
                 }
                 RedirectionKind::Close => {
                     self.now[usize::from(r.descriptor)] = Source::Closed;
-                    self.push(Step::Close(to))?;
+                    self.push(close(to))?;
                     continue;
                 }
             };
@@ -383,17 +412,18 @@ impl<'a> Plan<'a> {
                 Some(S_IFREG) => Source::File,
                 None if flags & k::O_CREAT != 0 => Source::File,
                 Some(S_IFCHR) if path == c"/dev/null" => Source::Null,
-                // What may block (a FIFO, a line without a carrier) would block the caller rather than the shell.
+                // A file that may block (a FIFO, a line without a carrier) would block the caller
+                // rather than the shell.
                 _ => return None,
             };
-            self.push(Step::Open { path, flags, to })?;
+            self.push(Action::OpenWithoutWaiting { path: path.into(), flags, to })?;
             self.now[usize::from(r.descriptor)] = source;
         }
         let says = !command.replaces_shell() && shell.signal_message(SIGKILL, false).is_some();
         (!says || self.now[2] != Source::File).then_some(())
     }
 
-    /// Where the command's standard error is; -1: where nobody hears of it.
+    /// The caller's descriptor that is the command's standard error. -1: nobody reads that.
     fn errors(&self) -> i32 {
         match self.now[2] {
             Source::Ours(at) => at,

@@ -1,8 +1,10 @@
-//! `system`, `popen` and `pclose`: lines that need no shell run without one, by the analysis of `forkless-shell` and under the obligations
-//! its documentation lists. Everything else is given to `/bin/sh` as libc would, but by the same launcher, so that libc's
-//! bookkeeping (ignored signals, open streams) and ours are never both in force.
+//! `system`, `popen` and `pclose`: lines that need no shell run without one, by the analysis of
+//! `forkless-shell` and under the duties that its documentation lists. `/bin/sh` gets every other
+//! line, as from libc, but by this library's launcher. Otherwise libc's bookkeeping (ignored
+//! signals, open streams) and this library's could both be in force.
 //!
-//! Ordinary code: libc may be called. Not supported: cancelling a thread that waits in `system`; it stays until the command ends.
+//! Ordinary code: it may call libc. Not supported: cancelling a thread that waits in `system`; it
+//! stays until the command ends.
 
 mod ask;
 mod launch;
@@ -17,48 +19,47 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use forkless_record::Counter;
+use forkless_run::{Counter, KnownShell, Shell};
 use forkless_shell::{ShellKind, ShellTraits};
 use forkless_sys::{CPtr, process};
 
 use crate::{rt, tally};
-use forkless_speculate::text::decimal;
 
 pub(crate) use rights::note_rights;
 
-/// 0: off. Else what it is (`ShellTraits::to_bits`), or one of the numbers below, which are larger.
+/// The shell: 0 is off. Else its traits (`ShellTraits::to_bits`), or one of the numbers below,
+/// which are larger.
 static SHELL: AtomicU8 = AtomicU8::new(0);
-/// Device and inode of `/bin/sh` when it was asked what it is.
+/// Device and inode of `/bin/sh` when it was asked which shell it is.
 static DEVICE: AtomicU64 = AtomicU64::new(0);
 static INODE: AtomicU64 = AtomicU64::new(0);
 
 /// To be asked when the first line depends on it.
 const UNASKED: u8 = 0x80;
-/// A thread is asking; in a child, one was when it was forked. Lines go to the shell.
+/// A thread is asking, or was when this process was forked. Lines go to the shell.
 const ASKING: u8 = 0x81;
-/// Asked, without an answer that we know. Lines go to the shell, by our launcher and not by libc's: lines of ours may be under way.
+/// Asked, and no known shell. Lines go to the shell by this library's launcher, not by libc's:
+/// other lines of it may be under way.
 const UNKNOWN: u8 = 0x82;
 
-/// `sh=TRAITS:DEVICE:INODE` of the options, all three numbers, or `sh=ask`.
-pub(crate) fn configure(option: &[u8]) {
-    if option == b"ask" {
-        SHELL.store(UNASKED, Relaxed);
-        return;
+/// Takes over the option `shell`.
+pub(crate) fn configure(shell: Shell) {
+    match shell {
+        Shell::Unknown => {}
+        Shell::Ask => SHELL.store(UNASKED, Relaxed),
+        Shell::Known(KnownShell { traits, device, inode }) => remember(traits, device, inode),
     }
-    let mut parts = option.split(|b| *b == b':');
-    let mut number = || decimal(parts.next()?);
-    let (Some(traits), Some(device), Some(inode)) = (number(), number(), number()) else { return };
-    learnt(ShellTraits::from_bits(traits as u8), device, inode);
 }
 
 /// `/bin/sh` is this, as long as it is this file.
-fn learnt(shell: ShellTraits, device: u64, inode: u64) {
+fn remember(shell: ShellTraits, device: u64, inode: u64) {
     DEVICE.store(device, Relaxed);
     INODE.store(inode, Relaxed);
     SHELL.store(shell.to_bits(), Release);
 }
 
-/// What `/bin/sh` is; `None` when this is not known, the file is another one by now (a chroot), or the caller may not execute it.
+/// The traits of `/bin/sh`. `None` when they are not known, the file is another one by now (a
+/// chroot), or the caller may not execute it.
 fn traits() -> Option<ShellTraits> {
     let shell = ShellTraits::from_bits(SHELL.load(Acquire));
     if shell.kind() == ShellKind::Unknown {
@@ -69,9 +70,10 @@ fn traits() -> Option<ShellTraits> {
     (is_same && process::may_execute(CPtr::from(c"/bin/sh")).is_ok()).then_some(shell)
 }
 
-/// Whether to stand aside: switched off, under valgrind, or in a speculative child, whose processes are to be judged as libc makes them; or
-/// another library has functions of its own for this, which may do more than libc's.
-fn aside() -> bool {
+/// Whether to leave the call to the next library: this is switched off, or under valgrind; or this
+/// is a speculative child, whose processes are judged as libc makes them; or another library has
+/// such functions of its own, which may do more than libc's.
+fn is_left_to_the_next() -> bool {
     if crate::fork::speculating() || SHELL.load(Relaxed) == 0 || rt::is_translated() {
         return true;
     }
@@ -86,8 +88,8 @@ fn aside() -> bool {
     others
 }
 
-/// Whether the program has rules of its own for system calls. They are made for what libc calls, so the line is for libc, and nothing
-/// is asked before.
+/// Whether the program has a filter of its own for system calls. It allows the calls of libc, so
+/// the line is for libc, and no question is asked before.
 fn is_sandboxed() -> bool {
     if SHELL.load(Relaxed) == 0 {
         return false;
@@ -100,5 +102,5 @@ fn is_sandboxed() -> bool {
     sandboxed
 }
 
-/// Whether they have: 1 if not, 2 if they have, 0 until it was looked up.
+/// Whether another library has such functions: 1 if not, 2 if one has, 0 until it was looked up.
 static OTHERS: AtomicU8 = AtomicU8::new(0);

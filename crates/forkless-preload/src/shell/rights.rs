@@ -1,5 +1,6 @@
-//! Whether a shell would act with the calling thread's credentials. What takes long to find out is kept: the capabilities that an exec may give
-//! are taken away by orders that the library sees, and by nothing else.
+//! Whether a shell would act with the calling thread's credentials. The set of capabilities that an
+//! exec may give takes long to find out, so it is kept: only calls that the library sees can take
+//! capabilities from it.
 
 use core::sync::atomic::{
     AtomicU8, AtomicU64,
@@ -13,12 +14,13 @@ static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
 
 /// Values of [`STATE`].
 const UNKNOWN: u8 = 0;
-/// [`BOUNDING`] is that of all threads, which have it from the first.
+/// [`BOUNDING`] is the set of all threads, which inherit it from the first.
 const KNOWN: u8 = 1;
-/// A thread has changed its own, so each looks.
+/// A thread has changed its own set, so each thread asks the kernel.
 const CHANGED: u8 = 2;
 
-/// A thread is about to change the set, or to enter a user namespace, where it has all.
+/// A thread is about to change its set, or to enter a user namespace, where it has every
+/// capability.
 pub(crate) fn note_rights() {
     STATE.store(CHANGED, Relaxed);
 }

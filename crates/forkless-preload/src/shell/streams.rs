@@ -16,8 +16,7 @@ use crate::lazy_mapping::LazyMapping;
 use crate::next::Next;
 use crate::reserve;
 
-use super::launch::Step;
-use super::line;
+use super::line::{self, Pipe};
 use super::message::{Ending, Errors, Signals, ignored_for_writing};
 use super::system::{fail, wait};
 
@@ -37,7 +36,7 @@ static PCLOSE: Next<Close> = unsafe { Next::new(c"pclose") };
 // SAFETY: its type.
 static FCLOSE: Next<Close> = unsafe { Next::new(c"fclose") };
 
-/// Streams open at a time. With one more all further ones are libc's.
+/// The most streams open at a time. Further streams are libc's.
 const STREAMS: usize = 64;
 
 struct Stream {
@@ -47,35 +46,38 @@ struct Stream {
     fd: AtomicI32,
     /// Device and inode of the pipe that is being closed.
     pipe: [AtomicU64; 2],
-    /// The shell whose way of telling applies (`ShellTraits::to_bits`); 0: as it is.
+    /// The shell whose status and message the end is turned into (`ShellTraits::to_bits`); 0: none,
+    /// the end is told as it is.
     told: AtomicU8,
     /// Where its message goes ([`Errors`]): the descriptor, device, inode, time of birth, position.
     errors: (AtomicI32, [AtomicU64; 4]),
-    /// Signals of writing that were ignored when it was opened.
+    /// Signals that a write may bring, ignored when it was opened.
     ignored: AtomicU64,
 }
 
-/// What closes a stream writes first what its buffer holds, and that may take long: so long other children must not have the pipe. It is no
-/// stream of the program's any more, and when it is closed its number may be another file's.
+/// A stream that is being closed. Its buffer is written first, which may take long; other children
+/// must not have the pipe meanwhile. To the program it is no stream any more. Once it is closed its
+/// number may be another file's.
 const CLOSING: *mut c_void = core::ptr::dangling_mut::<u8>().cast();
 
 /// Mapped by the first `popen`.
 // SAFETY: made of atomics.
 static TABLE: LazyMapping<[Stream; STREAMS]> = unsafe { LazyMapping::new(reserve::STREAMS) };
 
-/// Streams of ours that are open: with none, `fclose` asks no further.
+/// How many streams of this library are open: with none, `fclose` looks no further.
 static OPEN: AtomicU32 = AtomicU32::new(0);
 
 /// Of [`TABLE`], how many were ever in use.
 static USED: AtomicUsize = AtomicUsize::new(0);
-/// Some streams are libc's.
+/// Whether some streams are libc's.
 static OVERFLOWN: AtomicBool = AtomicBool::new(false);
 
 fn streams() -> &'static [Stream] {
     TABLE.get().and_then(|all| all.get(..USED.load(Acquire))).unwrap_or_default()
 }
 
-/// Held while a stream is opened: POSIX wants every child to start without the streams of the earlier ones.
+/// Held while a stream is opened: POSIX wants every child to start without the streams of the
+/// earlier ones.
 static LOCK: AtomicBool = AtomicBool::new(false);
 
 fn real_popen(line: *const c_char, mode: *const c_char) -> *mut c_void {
@@ -91,8 +93,8 @@ fn real_popen(line: *const c_char, mode: *const c_char) -> *mut c_void {
 #[unsafe(no_mangle)]
 extern "C" fn popen(line: *const c_char, mode: *const c_char) -> *mut c_void {
     let sandboxed = super::is_sandboxed();
-    // libc closes its own streams in the child, and not ours.
-    if mode.is_null() || (sandboxed && OPEN.load(Acquire) == 0) || super::aside() {
+    // libc closes its own streams in the child, but not this library's.
+    if mode.is_null() || (sandboxed && OPEN.load(Acquire) == 0) || super::is_left_to_the_next() {
         return real_popen(line, mode);
     }
     // SAFETY: a string, by popen's contract.
@@ -113,30 +115,33 @@ extern "C" fn popen(line: *const c_char, mode: *const c_char) -> *mut c_void {
         USED.fetch_max(at + 1, Release);
         open(&TABLE[at], text, environ, reads, keeps).ok()
     });
-    // Each libc has its own word for a process that cannot be made, for a shell that cannot be
-    // executed (glibc's is ENOMEM), and for a mode. Nothing is left of ours by now.
-    let file = result.unwrap_or_else(|| libcs(line, mode));
+    // Each libc has its own error for a process that cannot be made, for a shell that cannot be
+    // executed (glibc's is ENOMEM), and for a bad mode. No descriptor or process of this library is
+    // left by now.
+    let file = result.unwrap_or_else(|| open_by_libc(line, mode));
     LOCK.store(false, Release);
     file
 }
 
-/// Whether the caller reads, and whether the stream is close-on-exec; `None`: libc knows what to make of it, or to say.
+/// Whether the caller reads, and whether the stream is close-on-exec. `None`: libc handles this
+/// mode, or reports it.
 fn known_mode(mode: &CStr) -> Option<(bool, bool)> {
     match mode.to_bytes() {
         b"r" => Some((true, false)),
         b"w" => Some((false, false)),
         b"re" => Some((true, true)),
         b"we" => Some((false, true)),
-        // To musl these are none.
+        // To musl these are no modes.
         b"er" if crate::next::is_glibc() => Some((true, true)),
         b"ew" if crate::next::is_glibc() => Some((false, true)),
         _ => None,
     }
 }
 
-/// One of libc's, which closes its own streams in the child, and not ours.
+/// A stream of libc's. libc closes its own streams in the child, but not this library's: they are
+/// close-on-exec meanwhile.
 #[inline(never)]
-fn libcs(line: *const c_char, mode: *const c_char) -> *mut c_void {
+fn open_by_libc(line: *const c_char, mode: *const c_char) -> *mut c_void {
     let mut marked = [core::ptr::null_mut(); STREAMS];
     for (mark, stream) in marked.iter_mut().zip(streams()) {
         if let Some(descriptor) = stream.descriptor()
@@ -151,7 +156,7 @@ fn libcs(line: *const c_char, mode: *const c_char) -> *mut c_void {
         OVERFLOWN.store(true, Relaxed);
     }
     for (mark, stream) in marked.into_iter().zip(streams()) {
-        // One that another thread closes meanwhile nobody will inherit, and its number may be another file's.
+        // Not for a stream that another thread closes meanwhile: its number may be another file's.
         if !mark.is_null() && mark != CLOSING && stream.file.load(Acquire) == mark {
             let _ = fd::set_cloexec(stream.fd.load(Relaxed), false);
         }
@@ -171,16 +176,16 @@ fn open(
     let mut others = [-1; STREAMS];
     let mut n = 0;
     for descriptor in streams().iter().filter_map(Stream::descriptor) {
-        // The program may have closed a stream's itself, and the number is the pipe's by now.
+        // The program may have closed a stream's descriptor itself, and the new pipe may have its
+        // number.
         if descriptor != read && descriptor != write {
             others[n] = descriptor;
             n += 1;
         }
     }
-    let first = [Step::Copy { from: theirs, to: target }];
+    let pipe = Some(Pipe { from: theirs, to: target });
     let mask = signal::mask().unwrap_or_default();
-    let terms =
-        line::Terms { close: &others[..n], first: &first, restore: SigSet::EMPTY, mask, is_stream: true };
+    let terms = line::Terms { close: &others[..n], pipe, restore: SigSet::EMPTY, mask, is_stream: true };
     let started = line::start(line, environ, &terms);
     let _ = fd::close(theirs);
     let started = match started {
@@ -222,7 +227,7 @@ fn identity(descriptor: i32) -> Result<[u64; 2], Errno> {
     fd::identity(descriptor, CPtr::from(c""), fd::AT_EMPTY_PATH).map(|(device, inode)| [device, inode])
 }
 
-/// Our stream behind `file`.
+/// This library's stream behind `file`.
 fn slot_of(file: *mut c_void) -> Option<&'static Stream> {
     if file.is_null() || OPEN.load(Acquire) == 0 {
         return None;
@@ -231,7 +236,7 @@ fn slot_of(file: *mut c_void) -> Option<&'static Stream> {
 }
 
 impl Stream {
-    /// What a child must not have of it.
+    /// Its descriptor, which children must not have.
     fn descriptor(&self) -> Option<i32> {
         let file = self.file.load(Acquire);
         let descriptor = self.fd.load(Relaxed);
@@ -251,14 +256,15 @@ impl Stream {
         closed
     }
 
-    /// Which pipe it is. A filter of the program's own knows of no such question.
+    /// Device and inode of its pipe. A filter of the program's own may not allow the question.
     fn identity(&self) -> Result<[u64; 2], Errno> {
         if fork::sandboxed() { Ok([0; 2]) } else { identity(self.fd.load(Relaxed)) }
     }
 
-    /// Closes the stream and waits for its program, as `pclose` does. In glibc a stream that could not be closed does not wait
-    /// (libio/iopopen.c, `_IO_new_proc_close`), and what could not be written is told where the program says nothing (libio/fileops.c,
-    /// `_IO_new_file_close_it`); musl tells neither.
+    /// Closes the stream and waits for its program, as `pclose` does. Two cases are glibc's only: a
+    /// stream that could not be closed does not wait (libio/iopopen.c, `_IO_new_proc_close`); and a
+    /// failed write of the buffer is reported where the program ended with 0 (libio/fileops.c,
+    /// `_IO_new_file_close_it`).
     fn end(&self, file: *mut c_void) -> c_int {
         let pid = self.pid.load(Relaxed);
         let shell = ShellTraits::from_bits(self.told.load(Relaxed));
@@ -279,7 +285,7 @@ impl Stream {
             }
             Err(errno) => return fail(errno),
         };
-        // With the errno of closing it.
+        // The errno is that of closing it.
         if tells && status == 0 && closed != 0 { -1 } else { status }
     }
 }
@@ -300,8 +306,8 @@ extern "C" fn pclose(file: *mut c_void) -> c_int {
     }
 }
 
-/// `fclose(3)`: glibc's closes a stream of `popen` as `pclose` does (libio/iopopen.c, `_IO_new_proc_close`), and programs rely on it; musl's
-/// leaves the program to whoever waits for it.
+/// `fclose(3)`. glibc's closes a stream of `popen` as `pclose` does (libio/iopopen.c,
+/// `_IO_new_proc_close`), and programs rely on it. musl's does not wait for the program.
 #[unsafe(no_mangle)]
 extern "C" fn fclose(file: *mut c_void) -> c_int {
     if let Some(slot) = slot_of(file) {

@@ -1,4 +1,5 @@
-//! `system(3)`: SIGINT and SIGQUIT ignored and SIGCHLD blocked while it waits, for all threads that are in it together.
+//! `system(3)`. While any thread waits in it, the process ignores SIGINT and SIGQUIT; the waiting
+//! thread blocks SIGCHLD.
 #![expect(unsafe_code, reason = "a function under libc's name; signal actions")]
 
 use core::ffi::{CStr, c_char, c_int};
@@ -34,25 +35,26 @@ pub(super) fn fail(errno: Errno) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn system(line: *const c_char) -> c_int {
     let environ = crate::next::environment().cast_const().cast::<*const c_char>();
-    // While lines of ours are waited for, libc would put back as the program's what we have set.
+    // While another thread waits here, libc would save this library's dispositions and put them
+    // back as the program's.
     if line.is_null()
         || environ.is_null()
-        || (!QUIET.is_in_force() && super::is_sandboxed())
-        || super::aside()
+        || (!KEYS.is_in_force() && super::is_sandboxed())
+        || super::is_left_to_the_next()
     {
-        return libcs_own(line);
+        return by_libc(line);
     }
     // SAFETY: not null, so a string, by system's contract.
     let line = unsafe { CStr::from_ptr(line) };
     if !fork::sandboxed() {
         super::ask::if_needed(line, environ);
     }
-    QUIET.enter();
+    KEYS.enter();
     let before = signal::mask().unwrap_or_default();
     let _ = signal::set_mask(before.with(SIGCHLD));
-    let restore = QUIET.restore();
-    let terms = line::Terms { close: &[], first: &[], restore, mask: before, is_stream: false };
-    // The message belongs to what is waited for.
+    let restore = KEYS.restore();
+    let terms = line::Terms { close: &[], pipe: None, restore, mask: before, is_stream: false };
+    // The shell writes its message while `system` still waits.
     let result =
         line::start(line, environ, &terms).map(|started| match (wait(started.pid), started.ending) {
             (Ok(status), Some(ending)) => {
@@ -60,26 +62,26 @@ extern "C" fn system(line: *const c_char) -> c_int {
             }
             (result, _) => result,
         });
-    QUIET.leave();
+    KEYS.leave();
     let _ = signal::set_mask(before);
     match result {
         Ok(Ok(status)) => status,
         Ok(Err(errno)) => fail(errno),
-        // What it means that no process can be made, each libc says in its own way, if it cannot either.
-        Err(Errno::EAGAIN | Errno::ENOMEM) => libcs_own(line.as_ptr()),
-        // As when the shell cannot be executed.
+        // Each libc reports in its own way that no process can be made, if it can make none either.
+        Err(Errno::EAGAIN | Errno::ENOMEM) => by_libc(line.as_ptr()),
+        // The status of a shell that cannot be executed.
         Err(_) => 127 << 8,
     }
 }
 
 /// The next definition of `system`, with the caller's argument.
-fn libcs_own(line: *const c_char) -> c_int {
+fn by_libc(line: *const c_char) -> c_int {
     let Some(real) = SYSTEM.get() else { return fail(Errno::ENOSYS) };
     // SAFETY: the argument that `system` was called with.
     unsafe { real(line) }
 }
 
-/// Waits for a child of ours, through interruptions.
+/// Waits for a child of this library, through interruptions.
 pub(super) fn wait(pid: i32) -> Result<c_int, Errno> {
     loop {
         match process::wait4(pid, 0) {
@@ -89,22 +91,23 @@ pub(super) fn wait(pid: i32) -> Result<c_int, Errno> {
     }
 }
 
-/// SIGINT and SIGQUIT while anybody waits: the first in saves and ignores, the last out puts back.
-struct Quiet {
+/// SIGINT and SIGQUIT while threads wait: the first saves the dispositions and ignores both
+/// signals, the last puts them back.
+struct IgnoredKeys {
     lock: AtomicBool,
     users: AtomicU32,
     saved: [[AtomicUsize; 3]; 2],
     masks: [AtomicU64; 2],
 }
 
-static QUIET: Quiet = Quiet {
+static KEYS: IgnoredKeys = IgnoredKeys {
     lock: AtomicBool::new(false),
     users: AtomicU32::new(0),
     saved: [const { [const { AtomicUsize::new(0) }; 3] }; 2],
     masks: [const { AtomicU64::new(0) }; 2],
 };
 
-impl Quiet {
+impl IgnoredKeys {
     fn locked(&self, f: impl FnOnce()) {
         while self.lock.swap(true, Acquire) {
             sched::yield_now();
@@ -151,7 +154,7 @@ impl Quiet {
         self.users.load(Relaxed) != 0
     }
 
-    /// Those of the two that the program itself did not ignore.
+    /// The signals of the two that the program itself did not ignore.
     fn restore(&self) -> SigSet {
         let mut set = SigSet::EMPTY;
         for (i, signal) in [SIGINT, SIGQUIT].into_iter().enumerate() {

@@ -1,13 +1,15 @@
 //! The shells to compare with, each under the name `sh`, and what the probe makes of them.
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsString};
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::Rc;
 
-use forkless_shell::{ShellKind, ShellTraits, probe};
+use forkless_shell::probe::{self, Answer, Question};
+use forkless_shell::{ShellKind, ShellTraits};
+use nix::unistd::Pid;
 
 use crate::process::{Outcome, start, wait};
 
@@ -45,34 +47,41 @@ impl Shell {
 
     /// Asks the questions of the crate's probe.
     fn probe(path: &CStr) -> ShellTraits {
-        let (pid, output) = ask(path, probe::LINE, &probe::ENVIRONMENT);
-        wait(pid);
-        let here = std::env::current_dir().expect("getcwd");
-        let shell = u32::try_from(pid.as_raw()).expect("a process id");
-        let traits = ShellTraits::from_probe(&output, shell, here.as_os_str().as_bytes());
-        if !traits.needs_applet_probe() {
-            return traits;
-        }
-        let (pid, _) = ask(path, probe::APPLET_LINE, &probe::APPLET_ENVIRONMENT);
-        match wait(pid) {
-            Outcome::Code(code) => traits.with_applet_probe(code.into()),
-            Outcome::Signal(..) => traits,
-        }
+        let directory = std::env::current_dir().expect("getcwd").into_os_string();
+        probe::ask(&mut Asker { path, directory, output: Vec::new() }).expect("a shell that starts")
     }
 }
 
-fn ask(path: &CStr, line: &CStr, environment: &[&CStr]) -> (nix::unistd::Pid, Vec<u8>) {
-    let (mut read, write) = std::io::pipe().expect("pipe");
-    let null = || Some(Rc::new(std::fs::File::open("/dev/null").expect("open /dev/null")));
-    let mut table = [const { None }; 10];
-    table[0] = null();
-    table[1] = Some(Rc::new(OwnedFd::from(write).into()));
-    table[2] = null();
-    let argv = [c"sh".to_owned(), c"-c".to_owned(), line.to_owned()];
-    let environment: Vec<CString> = environment.iter().map(|&entry| entry.to_owned()).collect();
-    let pid = start(path, &argv, &environment, &table).expect("start the shell");
-    drop(table);
-    let mut output = Vec::new();
-    read.read_to_end(&mut output).expect("read the probe's answer");
-    (pid, output)
+struct Asker<'a> {
+    path: &'a CStr,
+    directory: OsString,
+    output: Vec<u8>,
+}
+
+impl probe::Asker for Asker<'_> {
+    type Shell = (Pid, std::io::PipeReader);
+
+    fn start(&mut self, question: &Question) -> Option<Self::Shell> {
+        let (read, write) = std::io::pipe().expect("pipe");
+        let null = || Some(Rc::new(std::fs::File::open("/dev/null").expect("open /dev/null")));
+        let mut table = [const { None }; 10];
+        table[0] = null();
+        table[1] = Some(Rc::new(OwnedFd::from(write).into()));
+        table[2] = null();
+        let argv = [c"sh".to_owned(), c"-c".to_owned(), question.line.to_owned()];
+        let environment: Vec<CString> = question.environment.iter().map(|&entry| entry.to_owned()).collect();
+        let pid = start(self.path, &argv, &environment, &table).expect("start the shell");
+        Some((pid, read))
+    }
+
+    fn hear(&mut self, (pid, mut read): Self::Shell) -> Option<Answer<'_>> {
+        self.output.clear();
+        read.read_to_end(&mut self.output).expect("read the probe's answer");
+        let exit_code = match wait(pid) {
+            Outcome::Code(code) => Some(code.into()),
+            Outcome::Signal(..) => None,
+        };
+        let shell = u32::try_from(pid.as_raw()).expect("a process id");
+        Some(Answer { output: &self.output, shell, directory: self.directory.as_bytes(), exit_code })
+    }
 }

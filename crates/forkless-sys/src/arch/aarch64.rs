@@ -5,22 +5,16 @@ use crate::Reg;
 use core::arch::asm;
 use core::ffi::c_void;
 
-/// Makes a system call with up to six arguments and returns the kernel's answer as it stands: `-4095..=-1` is an errno.
+/// Makes a system call with up to six arguments. Returns the kernel's answer unchanged:
+/// `-4095..=-1` is an errno.
 ///
 /// # Safety
-/// The call named by `nr` must be sound with these arguments: no memory the caller does not own may be written.
-///
-/// ```
-/// use forkless_sys::{Reg, process, raw};
-/// // SAFETY: takes no arguments, writes no memory.
-/// let pid = unsafe { raw::syscall(linux_raw_sys::general::__NR_getpid, [Reg::ZERO; 6]) };
-/// assert_eq!(pid, process::getpid() as isize);
-/// ```
+/// The kernel may write only to memory that the caller owns, in the call `nr` with these arguments.
 #[inline(always)]
 pub unsafe fn syscall(nr: u32, args: [Reg; 6]) -> isize {
     let ret: isize;
     let [a, b, c, d, e, f] = args;
-    // SAFETY: the caller vouches for the call.
+    // SAFETY: the caller's contract.
     unsafe {
         asm!("svc 0", in("x8") nr as usize, inlateout("x0") a.0 as isize => ret,
             in("x1") b.0, in("x2") c.0, in("x3") d.0, in("x4") e.0, in("x5") f.0, options(nostack));
@@ -28,11 +22,12 @@ pub unsafe fn syscall(nr: u32, args: [Reg; 6]) -> isize {
     ret
 }
 
-/// `clone3(2)` whose child calls `entry(data)` on the stack named in the arguments. Returns to the parent only.
+/// `clone3(2)` whose child calls `entry(data)` on the stack of `args`. Returns in the parent only.
 ///
 /// # Safety
-/// `args` points to `size` bytes of a valid `clone_args` whose stack is writable, unused, 16-byte aligned and outlives the child;
-/// with `CLONE_VM`, `entry` must not return, unwind, or disturb memory the parent uses.
+/// `args` points to `size` bytes of a valid `clone_args` whose stack is writable, unused, 16-byte
+/// aligned and outlives the child; with `CLONE_VM`, `entry` must not return, unwind, or disturb
+/// memory the parent uses.
 #[inline(always)]
 pub(crate) unsafe fn clone3(
     args: *const c_void,
@@ -41,9 +36,10 @@ pub(crate) unsafe fn clone3(
     data: *mut c_void,
 ) -> isize {
     let ret: isize;
-    // x29 ends frame-pointer walks, x30 every other: an unwinder would take the child for a frame of the parent's, and read above
-    // the child's stack. The jump is by x16, which enters a function as a call does (BTI).
-    // SAFETY: the caller vouches for the arguments; the child never leaves the asm block.
+    // x29 = 0 ends frame-pointer walks, x30 = 0 all others. Otherwise an unwinder takes the child
+    // for a frame of the parent, and reads above the child's stack. The jump is by x16, which
+    // enters a function as a call does (BTI).
+    // SAFETY: the caller's contract for the arguments; the child never leaves the asm block.
     unsafe {
         asm!("svc 0",
             "cbnz x0, 2f",
@@ -59,10 +55,12 @@ pub(crate) unsafe fn clone3(
     ret
 }
 
-/// `clone(2)`, for kernels or filters that refuse `clone3`; the child calls `entry(data)` on the stack ending at `stack_top`.
+/// `clone(2)`, for kernels or filters that refuse `clone3`. The child calls `entry(data)` on the
+/// stack that ends at `stack_top`.
 ///
 /// # Safety
-/// As for [`clone3`]; `parent_tid` and `child_tid` must be null or writable for as long as `flags` lets the kernel write them.
+/// As for [`clone3`]; `parent_tid` and `child_tid` must be null or writable for as long as `flags`
+/// lets the kernel write them.
 #[inline(always)]
 pub(crate) unsafe fn clone(
     flags: usize,

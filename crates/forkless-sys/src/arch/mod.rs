@@ -1,4 +1,4 @@
-//! The only assembly: entering the kernel, and starting a child on a stack of its own.
+//! The only assembly: it enters the kernel, and starts a child on a stack of its own.
 
 #[cfg(target_arch = "aarch64")]
 #[path = "aarch64.rs"]

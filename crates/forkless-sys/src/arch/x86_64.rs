@@ -1,26 +1,21 @@
-//! x86-64: number in rax, arguments in rdi, rsi, rdx, r10, r8, r9; rcx and r11 are lost (`syscall(2)`).
+//! x86-64: number in rax, arguments in rdi, rsi, rdx, r10, r8, r9; rcx and r11 are lost
+//! (`syscall(2)`).
 #![expect(unsafe_code, reason = "entering the kernel is the purpose of this file")]
 
 use crate::Reg;
 use core::arch::asm;
 use core::ffi::c_void;
 
-/// Makes a system call with up to six arguments and returns the kernel's answer as it stands: `-4095..=-1` is an errno.
+/// Makes a system call with up to six arguments. Returns the kernel's answer unchanged:
+/// `-4095..=-1` is an errno.
 ///
 /// # Safety
-/// The call named by `nr` must be sound with these arguments: no memory the caller does not own may be written.
-///
-/// ```
-/// use forkless_sys::{Reg, process, raw};
-/// // SAFETY: takes no arguments, writes no memory.
-/// let pid = unsafe { raw::syscall(linux_raw_sys::general::__NR_getpid, [Reg::ZERO; 6]) };
-/// assert_eq!(pid, process::getpid() as isize);
-/// ```
+/// The kernel may write only to memory that the caller owns, in the call `nr` with these arguments.
 #[inline(always)]
 pub unsafe fn syscall(nr: u32, args: [Reg; 6]) -> isize {
     let ret: isize;
     let [a, b, c, d, e, f] = args;
-    // SAFETY: the caller vouches for the call; the clobbers are those of the syscall instruction.
+    // SAFETY: the caller's contract; the clobbers are those of the syscall instruction.
     unsafe {
         asm!("syscall", inlateout("rax") nr as isize => ret,
             in("rdi") a.0, in("rsi") b.0, in("rdx") c.0, in("r10") d.0, in("r8") e.0, in("r9") f.0,
@@ -29,11 +24,12 @@ pub unsafe fn syscall(nr: u32, args: [Reg; 6]) -> isize {
     ret
 }
 
-/// `clone3(2)` whose child calls `entry(data)` on the stack named in the arguments. Returns to the parent only.
+/// `clone3(2)` whose child calls `entry(data)` on the stack of `args`. Returns in the parent only.
 ///
 /// # Safety
-/// `args` points to `size` bytes of a valid `clone_args` whose stack is writable, unused, 16-byte aligned and outlives the child;
-/// with `CLONE_VM`, `entry` must not return, unwind, or disturb memory the parent uses.
+/// `args` points to `size` bytes of a valid `clone_args` whose stack is writable, unused, 16-byte
+/// aligned and outlives the child; with `CLONE_VM`, `entry` must not return, unwind, or disturb
+/// memory the parent uses.
 #[inline(always)]
 pub(crate) unsafe fn clone3(
     args: *const c_void,
@@ -42,11 +38,11 @@ pub(crate) unsafe fn clone3(
     data: *mut c_void,
 ) -> isize {
     let ret: isize;
-    // The child begins at the instruction after `syscall` with every register but rax, rcx, r11 and rsp as they
-    // were; so what it needs sits in r8 and r9. rbp is zeroed to end
-    // frame-pointer walks, and so is the return address: an unwinder would take the child for a frame of the parent's, and read
-    // above the child's stack.
-    // SAFETY: the caller vouches for the arguments; the child never leaves the asm block.
+    // The child begins at the instruction after `syscall` with all registers unchanged but rax,
+    // rcx, r11 and rsp: entry and data are in r8 and r9. Zeros in rbp and as return address end the
+    // walks of unwinders. Otherwise an unwinder takes the child for a frame of the parent, and
+    // reads above the child's stack.
+    // SAFETY: the caller's contract for the arguments; the child never leaves the asm block.
     unsafe {
         asm!("syscall",
             "test rax, rax",
@@ -63,10 +59,12 @@ pub(crate) unsafe fn clone3(
     ret
 }
 
-/// `clone(2)`, for kernels or filters that refuse `clone3`; the child calls `entry(data)` on the stack ending at `stack_top`.
+/// `clone(2)`, for kernels or filters that refuse `clone3`. The child calls `entry(data)` on the
+/// stack that ends at `stack_top`.
 ///
 /// # Safety
-/// As for [`clone3`]; `parent_tid` and `child_tid` must be null or writable for as long as `flags` lets the kernel write them.
+/// As for [`clone3`]; `parent_tid` and `child_tid` must be null or writable for as long as `flags`
+/// lets the kernel write them.
 #[inline(always)]
 pub(crate) unsafe fn clone(
     flags: usize,

@@ -1,22 +1,15 @@
-//! A line that was started: its processes, and what its end means.
+//! A line that was started, and its processes.
 
-use super::ShellLine;
-use super::run::{self, children_stay};
-use super::wiring::{Slot, is_handed_on};
+use super::ending::Ending;
+use super::wait;
+use super::wiring::Slot;
 use crate::child::Child;
-use crate::command::Command;
 use crate::error::WaitError;
-use crate::stdio::{self, Kind, Stdio};
-use crate::strings::Strings;
-use forkless_shell::{ShellKind, ShellTraits, SignalMessage};
-use forkless_sys::fd;
-use forkless_sys::signal::SigSet;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::process::ExitStatusExt;
 use std::process::{ChildStderr, ChildStdin, ChildStdout, ExitStatus};
 
-/// A line started by [`ShellLine::spawn`](super::ShellLine::spawn): one or several programs, or a shell.
+/// A line started by [`ShellLine::spawn`](super::ShellLine::spawn): one or several programs, or a
+/// shell.
 ///
 /// Dropping it neither waits nor kills, as for [`Child`]; nothing is left as a zombie.
 ///
@@ -42,110 +35,6 @@ pub struct ShellChild {
     next: usize,
 }
 
-/// What becomes of the status of a program, and of the word that it was killed.
-#[derive(Debug)]
-pub(super) struct Ending {
-    pub(super) traits: ShellTraits,
-    pub(super) replaces_shell: bool,
-    pub(super) stderr: Slot,
-    pub(super) kept: Option<OwnedFd>,
-    /// The signals the shell would have had.
-    pub(super) signals: Signals,
-    /// How the shell has ended that was to say that a program was killed.
-    pub(super) died: Option<ExitStatus>,
-}
-
-/// What a line says of its processes' signals.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Signals {
-    inherited: bool,
-    mask: Option<SigSet>,
-    default: SigSet,
-}
-
-impl Signals {
-    pub(super) fn of(how: &ShellLine) -> Signals {
-        Signals { inherited: how.inherit_signals, mask: how.signal_mask, default: how.default_signals }
-    }
-}
-
-impl Ending {
-    /// Whether the shell would say that a program was killed.
-    pub(super) fn may_complain(&self) -> bool {
-        const SIGKILL: u8 = 9;
-        !self.replaces_shell && self.traits.signal_message(SIGKILL, false).is_some()
-    }
-
-    /// Takes a descriptor of its own for the shell's messages: the parent's is closed after the start, or may become another file.
-    pub(super) fn keep_stderr(&mut self) {
-        let number = match self.stderr {
-            _ if !self.may_complain() => None,
-            // Close-on-exec, as our own end of the line's pipe may be, it is nothing to a shell.
-            Slot::Inherit => is_handed_on(2).then_some(2),
-            Slot::Raw(number) => Some(number),
-            Slot::Closed => None,
-        };
-        self.kept = number.and_then(|number| fd::dup_cloexec(number, 3).ok()).map(stdio::owned);
-        self.stderr = self.kept.as_ref().map_or(Slot::Closed, |kept| Slot::Raw(kept.as_raw_fd()));
-    }
-
-    /// Says what the shell would say of a program that was killed.
-    pub(super) fn complain(&mut self, status: ExitStatus) {
-        // A shell that was killed itself says no more.
-        if self.replaces_shell || self.died.is_some() || is_of_the_keyboard(status) {
-            return;
-        }
-        let signal = status.signal().and_then(|signal| u8::try_from(signal).ok());
-        let message = signal.and_then(|signal| self.traits.signal_message(signal, status.core_dumped()));
-        if let Some(message) = message {
-            self.died = self.say(message).filter(|status| status.signal().is_some());
-        }
-    }
-
-    /// Has a shell say it. Whoever writes may be killed for it (SIGPIPE, SIGXFSZ) or stopped (SIGTTOU), and this process must not be.
-    fn say(&self, message: SignalMessage) -> Option<ExitStatus> {
-        let number = match self.stderr {
-            Slot::Inherit => 2,
-            Slot::Raw(number) => number,
-            Slot::Closed => return None,
-        };
-        // The first child in a new PID namespace has to be the program's.
-        if !children_stay() {
-            return None;
-        }
-        let mut shell = Command::new("/bin/sh");
-        // It ends in a newline, and has nothing that is special in a format.
-        shell.arg0("sh").arg("-c").arg(format!("printf '{message}'"));
-        shell.env.set_exact(Strings::default());
-        // Its own complaints, should it fail to say it, are nobody's.
-        shell.stdin(Stdio::null()).stdout(Stdio(Kind::Raw(number))).stderr(Stdio::closed());
-        shell.inherit_signals(self.signals.inherited);
-        shell.default_signals(self.signals.default);
-        // As dash's is once it has started a program.
-        let mask = self.signals.mask.filter(|_| self.traits.kind() != ShellKind::Dash);
-        if mask.is_some() || self.traits.kind() == ShellKind::Dash {
-            shell.signal_mask(mask.unwrap_or(SigSet::EMPTY));
-        }
-        shell.status().ok()
-    }
-
-    /// The status of the line whose last program ended so: that of a shell that was killed itself; else a shell that waits turns a signal into 128 + n, save those of the
-    /// keyboard, which end the shell as well.
-    pub(super) fn translate(&self, status: ExitStatus) -> ExitStatus {
-        match status.signal() {
-            _ if self.died.is_some() => self.died.unwrap_or(status),
-            _ if is_of_the_keyboard(status) => status,
-            Some(signal) if !self.replaces_shell => ExitStatus::from_raw((128 + signal) << 8),
-            _ => status,
-        }
-    }
-}
-
-/// Whether a keyboard may have ended the program, and with it the shell.
-fn is_of_the_keyboard(status: ExitStatus) -> bool {
-    matches!(status.signal(), Some(libc::SIGINT | libc::SIGQUIT))
-}
-
 impl ShellChild {
     pub(super) fn of_shell(child: Child) -> ShellChild {
         ShellChild::new(vec![child], None)
@@ -163,7 +52,8 @@ impl ShellChild {
     ///
     /// ```
     /// assert!(forkless::shell("ls /").stdout(forkless::Stdio::null()).spawn()?.is_direct());
-    /// assert!(!forkless::shell("ls /*").stdout(forkless::Stdio::null()).spawn()?.is_direct()); // a glob
+    /// let mut line = forkless::shell("ls /*");
+    /// assert!(!line.stdout(forkless::Stdio::null()).spawn()?.is_direct()); // a glob
     /// # Ok::<(), forkless::SpawnError>(())
     /// ```
     #[must_use]
@@ -198,7 +88,8 @@ impl ShellChild {
         &mut self.stages
     }
 
-    /// Waits for every process of the line. Its standard input, if still held here, is closed first.
+    /// Waits for every process of the line. Its standard input, if still held here, is closed
+    /// first.
     ///
     /// ```
     /// let mut child = forkless::shell("test -e /nowhere").spawn()?;
@@ -243,7 +134,7 @@ impl ShellChild {
         Ok(self.ended)
     }
 
-    /// Kills every process of the line, as far as it is known: a shell's own children live on.
+    /// Kills every process of the line that is known here. A shell's own children live on.
     ///
     /// ```
     /// let mut child = forkless::shell("sleep 60").spawn()?;
@@ -258,12 +149,13 @@ impl ShellChild {
         self.stages.iter_mut().try_for_each(Child::kill)
     }
 
-    /// See [`run::put_down`].
+    /// See [`wait::put_down`].
     pub(super) fn put_down(&mut self) -> WaitError {
-        run::put_down(&mut self.stages)
+        wait::put_down(&mut self.stages)
     }
 
-    /// Whether somebody who reads output must also look for the end of the next process; and what is readable then, if it has a pidfd.
+    /// `Some` if a reader of the output must also look for the end of the next process; in it that
+    /// process's pidfd, if it has one.
     pub(super) fn awaited(&self) -> Option<Option<std::os::fd::BorrowedFd<'_>>> {
         self.ending.as_ref().filter(|ending| ending.kept.is_some())?;
         self.stages.get(self.next).map(Child::pidfd)

@@ -1,33 +1,51 @@
 //! Collecting what a line writes.
 
+use super::child::ShellChild;
+use super::line::ShellLine;
 use super::run::{self, needs_supervision};
 use super::wiring::Base;
-use super::{ShellChild, ShellLine};
-use crate::child::timespec;
 use crate::error::{SpawnError, Step, WaitError};
-use crate::ready;
-use crate::stdio::Kind;
-use crate::thread::Blocked;
+use crate::kernel::poll::{poll, timespec};
+use crate::kernel::thread::Blocked;
+use crate::spec::stdio::Kind;
 use forkless_sys::poll::{POLLIN, PollFd};
 use forkless_sys::{Errno, fd};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{ExitStatus, Output};
 use std::time::{Duration, Instant};
 
-/// The most that is read at once.
+/// How many bytes are read at once.
 const PIECE: usize = 64 * 1024;
 
-pub(super) fn collect(how: &ShellLine) -> Result<Output, SpawnError> {
+impl ShellLine {
+    /// Runs the line and collects what it writes; input is empty unless [`stdin`](ShellLine::stdin)
+    /// says otherwise.
+    ///
+    /// ```
+    /// let out = forkless::shell("/usr/bin/printf 'b\\na\\n' | sort").output()?;
+    /// assert_eq!(out.stdout, b"a\nb\n");
+    /// # Ok::<(), forkless::SpawnError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`ShellLine::status`].
+    pub fn output(&mut self) -> Result<Output, SpawnError> {
+        collect(self)
+    }
+}
+
+fn collect(how: &ShellLine) -> Result<Output, SpawnError> {
     let deadline = how.deadline();
     let mut base = Base::open(how, [&Kind::Null, &Kind::Piped, &Kind::Piped])?;
     let mut streams = base.ours.each_mut().map(Option::take);
-    // Input that nobody writes ends at once.
+    // Nothing is written to the line's input, so it ends at once.
     streams[0] = None;
     let [_, stdout, stderr] = streams;
     let mut streams = [(stdout, Vec::new()), (stderr, Vec::new())];
     let status = if needs_supervision(how) {
-        // Somebody has to read the pipes while one pipeline is started after the other. The caller starts them: a child gets the
-        // mask of the thread that makes it, and the thread that reads has none of the program's signals.
+        // Another thread reads the pipes while this one starts one pipeline after the other. It
+        // must be this way round: a child gets the mask of the thread that makes it, and the
+        // reading thread blocks the program's signals.
         std::thread::scope(|scope| -> Result<_, SpawnError> {
             let failed = |e: std::io::Error| {
                 let errno = e.raw_os_error().unwrap_or(libc::EAGAIN);
@@ -39,7 +57,7 @@ pub(super) fn collect(how: &ShellLine) -> Result<Output, SpawnError> {
                 thread.spawn_scoped(scope, || drain(&mut streams, deadline, None)).map_err(failed)?
             };
             let status = run::to_the_end(how, &base, deadline);
-            // Our copies of the write ends close with it, so that the reader sees the end.
+            // The copies of the write ends close with `base`, so that the reader sees the end.
             drop(base);
             match reader.join() {
                 Ok(read) => {
@@ -57,7 +75,7 @@ pub(super) fn collect(how: &ShellLine) -> Result<Output, SpawnError> {
     Ok(Output { status, stdout, stderr })
 }
 
-/// One pipeline, or a shell: read to the end, then wait.
+/// Runs one pipeline, or a shell: reads to the end, then waits.
 fn supervise(
     how: &ShellLine,
     base: Base,
@@ -75,7 +93,8 @@ fn supervise(
     }
 }
 
-/// Reads all streams to their ends, and takes the statuses of programs that a stream's end waits for.
+/// Reads all streams to their ends, and takes the statuses of programs that a stream's end waits
+/// for.
 fn drain(
     streams: &mut [(Option<OwnedFd>, Vec<u8>)],
     deadline: Option<Instant>,
@@ -84,15 +103,15 @@ fn drain(
     const SHORTEST: Duration = Duration::from_micros(200);
     const LONGEST: Duration = Duration::from_millis(20);
     let mut piece = vec![0; PIECE];
-    // A program's end is told by its pidfd, or found by looking: where it has none, or once that is ready and there is no status, since
-    // a tracer comes first.
+    // The pidfd tells of a program's end. Where there is none, looking finds the end. So it is once
+    // the pidfd is ready and there is no status, since a tracer comes first.
     let (mut told, mut pause) = (false, SHORTEST);
     while streams.iter().any(|stream| stream.0.is_some()) {
         let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
         if left.is_some_and(|left| left.is_zero()) {
             return Err(WaitError::Deadline);
         }
-        // A negative number is passed over (poll(2)).
+        // poll(2) passes a negative number over.
         let number = |file: &Option<OwnedFd>| file.as_ref().map_or(-1, AsRawFd::as_raw_fd);
         let mut entries: Vec<PollFd> =
             streams.iter().map(|(file, _)| PollFd { fd: number(file), events: POLLIN, revents: 0 }).collect();
@@ -101,7 +120,7 @@ fn drain(
         let looks = awaited.is_some() && watched < 0;
         entries.push(PollFd { fd: watched, events: POLLIN, revents: 0 });
         let longest = if looks { Some(left.map_or(pause, |left| left.min(pause))) } else { left };
-        match ready::poll(&mut entries, longest.map(timespec)) {
+        match poll(&mut entries, longest.map(timespec)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => {
                 return Err(WaitError::Start(SpawnError::at(Step::Wait, "the line's output", error)));

@@ -1,6 +1,7 @@
-//! Where the line is: the directory that `cd` changed to, without changing the caller's, and what PWD says of it.
+//! The line's directory: the one that `cd` changed to, without a change of the caller's, and its
+//! name in PWD.
 
-use crate::strings::Strings;
+use crate::spec::strings::Strings;
 use forkless_shell::{Directory, Environment, PreviousDirectory, resolve_directory};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -22,7 +23,8 @@ impl Environment for Strings {
 }
 
 impl Place {
-    /// As a shell started in `dir` sees it. `None` if it has no name: the shell complains about that itself.
+    /// The place of a shell that was started in `dir`. `None` if the directory has no name: the
+    /// shell complains about that itself.
     pub(super) fn new(dir: Option<&Path>, environment: &Strings) -> Option<Place> {
         let here = std::fs::metadata(dir.unwrap_or(Path::new("."))).ok()?;
         let says = environment.variable(b"PWD").filter(|path| path.first() == Some(&b'/')).filter(|path| {
@@ -39,7 +41,8 @@ impl Place {
                 name
             }
         };
-        // One that cannot be reached from the root directory has none, whatever the kernel says.
+        // A directory that cannot be reached from the root directory has no name, whatever the
+        // kernel says.
         if current.first() != Some(&b'/') {
             return None;
         }
@@ -50,7 +53,8 @@ impl Place {
         Some(Place { dir: dir.map(Path::to_owned), current, previous: None, stale })
     }
 
-    /// `cd operand`; `false`, and nothing changed, if the shell would fail or might.
+    /// Changes the directory as `cd operand` does. Returns `false` and changes nothing if the shell
+    /// would fail or might.
     pub(super) fn change(&mut self, operand: &[u8]) -> bool {
         let mut buf = vec![0; self.current.len() + operand.len() + 2];
         let Ok(to) = resolve_directory(&self.current, operand, &mut buf) else { return false };
@@ -63,7 +67,7 @@ impl Place {
         true
     }
 
-    /// What a path of the line is to this process.
+    /// A path of the line, as this process has to name it.
     pub(super) fn resolve(&self, path: &[u8]) -> PathBuf {
         resolve(self.dir.as_deref(), Path::new(OsStr::from_bytes(path)))
     }
@@ -99,7 +103,8 @@ fn resolve(dir: Option<&Path>, path: &Path) -> PathBuf {
     dir.map_or_else(|| path.to_owned(), |dir| dir.join(path))
 }
 
-/// Whether chdir(2) to it would succeed, found out without doing it: a directory that may be searched.
+/// Whether chdir(2) to the path would succeed, found out without doing it: a directory that may be
+/// searched.
 #[expect(unsafe_code, reason = "libc's faccessat with the effective user")]
 fn may_enter(path: &std::ffi::CStr) -> bool {
     if !std::fs::metadata(OsStr::from_bytes(path.to_bytes())).is_ok_and(|there| there.is_dir()) {

@@ -1,28 +1,42 @@
-//! What this machine's `/bin/sh` is, asked once for each `/bin/sh` there is.
+//! Which shell this machine's `/bin/sh` is, asked once for each `/bin/sh` there is.
 
-use super::run::children_stay;
+use super::namespace::children_stay;
+use crate::child::Child;
 use crate::command::Command;
-use crate::stdio::Stdio;
-use crate::strings::Strings;
-use forkless_shell::{ShellTraits, probe};
+use crate::spec::attributes::OnDrop;
+use crate::spec::stdio::Stdio;
+use crate::spec::strings::Strings;
+use forkless_shell::ShellTraits;
+use forkless_shell::probe::{self, Answer, Question};
 use forkless_sys::signal::SigSet;
-use std::ffi::CStr;
+use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The file whose behaviour was found out: replaced by an upgrade, it is another one.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// The file whose behaviour was found out. After an upgrade it is another one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Stamp {
     device: u64,
     inode: u64,
     modified: (i64, i64),
 }
 
-/// Null, or a box that is never freed, since somebody may be reading it: there is one for each `/bin/sh` that a program lives to
-/// see. No lock, which a fork might copy while it is held.
+impl Stamp {
+    fn now() -> Option<Stamp> {
+        let metadata = std::fs::metadata("/bin/sh").ok()?;
+        Some(Stamp {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+        })
+    }
+}
+
+/// Null, or a box that is never freed, since a thread may be reading it. A program makes one for
+/// each `/bin/sh` that it lives to see. There is no lock: a fork might copy it while it is held.
 static KNOWN: AtomicPtr<(Stamp, ShellTraits)> = AtomicPtr::new(null_mut());
 
 #[expect(unsafe_code, reason = "a pointer that is published once and never freed")]
@@ -31,66 +45,100 @@ fn known() -> Option<&'static (Stamp, ShellTraits)> {
     unsafe { KNOWN.load(Ordering::Acquire).as_ref() }
 }
 
-/// What this machine's `/bin/sh` does, as far as lines without a shell need to know.
+/// The behaviour of this machine's `/bin/sh`, as far as lines without a shell need to know it.
 ///
-/// The first call runs it (for busybox twice), later ones only look whether it is still the same file. `UNKNOWN` when it does not
-/// behave as one of the known shells: every line is then left to it; also when it cannot be started now, which the next call tries again.
+/// The first call runs it (for busybox twice). Later calls only check that it is still the same
+/// file. `UNKNOWN` when it does not behave as one of the known shells: every line is then left to
+/// it. Also when it cannot be started now; the next call tries again.
 ///
 /// ```
 /// let traits = forkless::shell_traits();
 /// println!("/bin/sh is {:?}", traits.kind());
 /// ```
 pub fn shell_traits() -> ShellTraits {
-    let Ok(metadata) = std::fs::metadata("/bin/sh") else { return ShellTraits::UNKNOWN };
-    let stamp = Stamp {
-        device: metadata.dev(),
-        inode: metadata.ino(),
-        modified: (metadata.mtime(), metadata.mtime_nsec()),
-    };
+    let Some(stamp) = Stamp::now() else { return ShellTraits::UNKNOWN };
     if let Some((of, traits)) = known()
         && *of == stamp
     {
         return *traits;
     }
-    // A thread that comes meanwhile asks, too, rather than wait for a process.
-    // What cannot be asked now, for want of descriptors or processes, or since the first child in a new PID namespace has to be the
-    // program's, is asked again by the next line.
-    let Some(traits) = children_stay().then(ask).flatten() else { return ShellTraits::UNKNOWN };
+    // A thread that comes meanwhile asks, too, rather than wait for a process. The next line asks
+    // again where the shell cannot be asked now: no descriptor or process is left, or the first
+    // child in a new PID namespace has to be the program's.
+    let asked = children_stay().then(|| probe::ask(&mut Asker::default()));
+    let Some(traits) = asked.flatten() else { return ShellTraits::UNKNOWN };
     KNOWN.store(Box::into_raw(Box::new((stamp, traits))), Ordering::Release);
     traits
 }
 
-/// `None` when the shell could not be started.
-fn ask() -> Option<ShellTraits> {
-    let mut command = question(probe::LINE, &probe::ENVIRONMENT);
-    let mut child = command.stdout(Stdio::piped()).spawn().ok()?;
-    let mut answer = Vec::new();
-    let read = child.stdout.take()?.take(64 << 10).read_to_end(&mut answer);
-    let pid = child.id();
-    // What it said counts, also where its status is lost: the program may ignore SIGCHLD.
-    let _ = child.wait();
-    if read.is_err() {
-        return Some(ShellTraits::UNKNOWN);
-    }
-    let traits = ShellTraits::from_probe(&answer, pid, b"/");
-    if !traits.needs_applet_probe() {
-        return Some(traits);
-    }
-    let asked = question(probe::APPLET_LINE, &probe::APPLET_ENVIRONMENT).status();
-    let code = asked.ok().and_then(|status| status.code());
-    Some(code.map_or(ShellTraits::UNKNOWN, |code| traits.with_applet_probe(code)))
+/// Starts shells by this library and reads their answers.
+#[derive(Default, Debug)]
+struct Asker {
+    output: Vec<u8>,
 }
 
-fn question(line: &CStr, environment: &[&CStr]) -> Command {
-    let mut strings = Strings::default();
-    for entry in environment {
-        strings.push(entry.to_bytes());
+impl probe::Asker for Asker {
+    type Shell = Child;
+
+    fn start(&mut self, question: &Question) -> Option<Child> {
+        let mut environment = Strings::default();
+        for entry in question.environment {
+            environment.push(entry.to_bytes());
+        }
+        let mut command = Command::new("/bin/sh");
+        command.arg0("sh").arg("-c").arg(OsStr::from_bytes(question.line.to_bytes())).current_dir("/");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        // The caller may block a signal that a shell waits for: SIGCHLD, as system(3) does.
+        command.signal_mask(SigSet::EMPTY);
+        command.spec.env.set_exact(environment);
+        // Its lines are short: it ends by itself.
+        command.on_drop(OnDrop::Wait);
+        command.spawn().ok()
     }
-    let mut command = Command::new("/bin/sh");
-    command.arg0("sh").arg("-c").arg(std::ffi::OsStr::from_bytes(line.to_bytes())).current_dir("/");
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    // The caller may block what a shell waits for: SIGCHLD, as system(3) does.
-    command.signal_mask(SigSet::EMPTY);
-    command.env.set_exact(strings);
-    command
+
+    fn hear(&mut self, mut shell: Child) -> Option<Answer<'_>> {
+        self.output.clear();
+        shell.stdout.take()?.take(64 << 10).read_to_end(&mut self.output).ok()?;
+        let pid = shell.id();
+        // Its output counts also where its status is lost: the program may ignore SIGCHLD.
+        let exit_code = shell.wait().ok().and_then(|status| status.code());
+        Some(Answer { output: &self.output, shell: pid, directory: b"/", exit_code })
+    }
+}
+
+/// A `/bin/sh` that was asked which shell it is and runs while its asker does other things. Dropped
+/// unheard it is waited for.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct AskedShell {
+    asker: Asker,
+    shell: Child,
+    file: Stamp,
+}
+
+/// A known `/bin/sh`, as long as it is this file.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct ShellFile {
+    pub traits: ShellTraits,
+    pub device: u64,
+    pub inode: u64,
+}
+
+impl AskedShell {
+    /// Asks. `None` when there is no shell.
+    pub fn start() -> Option<AskedShell> {
+        // Before the question: the answer is then never one of an older file.
+        let file = Stamp::now()?;
+        let mut asker = Asker::default();
+        let shell = probe::start(&mut asker)?;
+        Some(AskedShell { asker, shell, file })
+    }
+
+    /// Reads the answer. `None` when it is not that of a known shell.
+    pub fn hear(mut self) -> Option<ShellFile> {
+        let traits = probe::hear(&mut self.asker, self.shell);
+        let Stamp { device, inode, .. } = self.file;
+        (traits != ShellTraits::UNKNOWN).then_some(ShellFile { traits, device, inode })
+    }
 }

@@ -1,21 +1,23 @@
 //! Descriptors 0 to 9 of the line and of each of its programs.
 
-use super::ShellLine;
+use super::line::ShellLine;
 use super::place::Place;
 use crate::command::Command;
 use crate::error::{SpawnError, Step};
-use crate::stdio::{self, Kind, Stdio};
+use crate::kernel::descriptor::pipe;
+use crate::spec::stdio::{Kind, Stdio};
 use forkless_shell::RedirectionKind;
 use forkless_sys::fd;
+use forkless_sys::signal::SigSet;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileTypeExt;
 
-/// What one number is for a program.
+/// The connection of one number of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Slot {
-    /// The parent's of the same number, as far as it hands it on.
+    /// The parent's descriptor of the same number, if the parent hands it on.
     Inherit,
     /// This descriptor of the parent.
     Raw(RawFd),
@@ -27,10 +29,10 @@ pub(super) const TABLE: RawFd = 10;
 
 pub(super) type Table = [Slot; TABLE as usize];
 
-/// The descriptors the line starts with, and our ends of its pipes.
+/// The descriptors that the line starts with, and this process's ends of its pipes.
 pub(super) struct Base {
     pub(super) table: Table,
-    /// Keeps what the table names open.
+    /// Keeps the files open that the table names.
     _theirs: Vec<OwnedFd>,
     pub(super) ours: [Option<OwnedFd>; 3],
 }
@@ -65,7 +67,7 @@ impl Base {
                     Slot::Inherit
                 }
                 kind @ (Kind::Piped | Kind::PipedInput) => {
-                    let (read, write) = stdio::pipe()?;
+                    let (read, write) = pipe()?;
                     let is_input = number == 0 || matches!(kind, Kind::PipedInput);
                     let (theirs, ours) = if is_input { (read, write) } else { (write, read) };
                     base.ours[number] = Some(ours);
@@ -83,14 +85,15 @@ impl Base {
         Ok(base)
     }
 
-    /// Whether this is the other end of one of our pipes: who reads it sees no end before it is closed everywhere.
+    /// Whether this is the far end of a pipe that this process reads. The reader sees no end before
+    /// it is closed everywhere.
     pub(super) fn is_pipe_of_ours(&self, slot: Slot) -> bool {
         let slot = if slot == Slot::Inherit { self.table[2] } else { slot };
         matches!(slot, Slot::Raw(_))
             && self.table.iter().zip(&self.ours).any(|(theirs, ours)| ours.is_some() && *theirs == slot)
     }
 
-    /// Closes our ends: nobody will use them.
+    /// Closes this process's ends of the pipes, which are not used.
     pub(super) fn without_our_ends(mut self) -> Base {
         self.ours = [None, None, None];
         self
@@ -101,7 +104,7 @@ fn cannot_open(path: &str, error: &io::Error) -> SpawnError {
     SpawnError::new(Step::Pipe, path.to_owned(), error.raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// Applies one redirection. `None` if the shell would fail, or would block where this process must not.
+/// Applies one redirection. `None` if the shell would fail, or would block: this process must not.
 pub(super) fn redirect(
     redirection: forkless_shell::Redirection<'_>,
     table: &mut Table,
@@ -135,14 +138,14 @@ pub(super) fn redirect(
     Some(())
 }
 
-/// What `N>&from` makes of N.
+/// The connection of N after `N>&from`.
 fn duplicate(from: u8, table: &Table, inherits: bool) -> Option<Slot> {
     match table[usize::from(from)] {
         Slot::Closed => None,
         Slot::Raw(fd) => Some(Slot::Raw(fd)),
         Slot::Inherit => {
             let number = RawFd::from(from);
-            // Above 2 the shell has only what is handed on to it.
+            // Above 2 the shell has only descriptors that are handed on to it.
             ((number <= 2 || inherits) && is_handed_on(number)).then_some(Slot::Raw(number))
         }
     }
@@ -153,7 +156,7 @@ pub(super) fn is_handed_on(number: RawFd) -> bool {
     fd::get_fd_flags(number) == Ok(0)
 }
 
-/// Connects a command accordingly.
+/// Connects a command's descriptors as the table says.
 pub(super) fn connect(command: &mut Command, table: &Table, inherits: bool) {
     for (number, slot) in (0..).zip(table) {
         let stdio = match *slot {
@@ -164,5 +167,25 @@ pub(super) fn connect(command: &mut Command, table: &Table, inherits: bool) {
             Slot::Closed => Stdio(Kind::Closed),
         };
         command.fd(number, stdio);
+    }
+}
+
+impl ShellLine {
+    /// Gives a process what all processes of the line have in common.
+    pub(super) fn dress(&self, command: &mut Command) {
+        command.inherit_descriptors(self.inherit_descriptors);
+        if self.inherit_signals {
+            command.inherit_signals(true);
+        }
+        if let Some(blocked) = self.signal_mask {
+            command.signal_mask(blocked);
+        }
+        if self.default_signals != SigSet::EMPTY {
+            command.default_signals(self.default_signals);
+        }
+        // Lower numbers are in the table that redirections change.
+        for number in self.closed.iter().filter(|number| **number >= TABLE) {
+            command.fd(*number, Stdio::closed());
+        }
     }
 }

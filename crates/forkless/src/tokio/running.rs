@@ -1,14 +1,17 @@
 //! The moment at which a child becomes the program, awaited.
 //!
-//! The child holds a pipe that exec closes, and its end is the news. But this process has the pipe's writing end as well until the
-//! child exists, and whoever forks just then keeps a copy of it for life. So the end alone is not waited for: the kernel clears a
-//! word of this memory before it closes any descriptor (`exec_mmap` before `do_close_on_exec`, fs/exec.c), and that word is
-//! looked at now and then.
+//! The child holds the writing end of a pipe, and exec closes it: the reader sees the end. But this
+//! process has the writing end, too, until the child exists. A process forked just then keeps a
+//! copy of it for life. So the end of the pipe is not the only sign. The kernel clears a word of
+//! this memory before it closes any descriptor (`exec_mmap` before `do_close_on_exec`, fs/exec.c).
+//! That word is looked at now and then.
+#![expect(unsafe_code, reason = "registering a descriptor promises that it stays open")]
 
-use crate::child::{Child, timespec};
-use crate::stdio;
+use crate::child::Child;
+use crate::kernel::descriptor::owned;
+use crate::kernel::poll::timespec;
 use ::tokio::io::unix::AsyncFd;
-use ::tokio::io::{AsyncRead, ReadBuf};
+use ::tokio::io::{AsyncRead, Interest, ReadBuf};
 use ::tokio::net::unix::pipe::Receiver;
 use ::tokio::task::{JoinHandle, spawn_blocking};
 use forkless_sys::time;
@@ -19,11 +22,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// An exec takes a tenth of this, and the pipe tells of it at once. So the first look is the last where a copy is kept.
+/// An exec takes a tenth of this, and the pipe tells of it at once. So where another process keeps
+/// a copy of the pipe, the first look is the last.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(32);
 
-/// Until the child has left this memory. `became` is the reading end of what it holds until then.
+/// Awaits the moment when the child leaves this memory. `became` is the reading end of the pipe
+/// that it holds until then.
 pub(super) async fn until_running(child: &Child, became: &mut Receiver) -> io::Result<()> {
     if child.has_left() {
         return Ok(());
@@ -31,7 +36,7 @@ pub(super) async fn until_running(child: &Child, became: &mut Receiver) -> io::R
     let mut looks = Looks::new(FIRST_LOOK);
     poll_fn(|cx| {
         let mut byte = [0];
-        // Nobody writes: what is read is the end.
+        // Nothing is ever written, so a read returns the end.
         if let Poll::Ready(end) = Pin::new(&mut *became).poll_read(cx, &mut ReadBuf::new(&mut byte)) {
             return Poll::Ready(end);
         }
@@ -45,9 +50,9 @@ pub(super) async fn until_running(child: &Child, became: &mut Receiver) -> io::R
     .await
 }
 
-/// Ever longer pauses. Not by tokio's own clock: a runtime need not have it.
+/// Ever longer pauses. tokio's own clock is not used: a runtime need not have it.
 pub(super) struct Looks {
-    /// `None` where there is no descriptor for it: a thread of the runtime's sleeps instead.
+    /// `None` where there is no descriptor for a timer: a thread of the runtime's sleeps instead.
     timer: Option<AsyncFd<OwnedFd>>,
     sleep: Option<JoinHandle<()>>,
     pause: Duration,
@@ -62,13 +67,14 @@ impl Looks {
         poll_fn(|cx| self.poll_due(cx).map_or_else(|e| Poll::Ready(Err(e)), |ready| ready.map(Ok))).await
     }
 
-    /// Ready when a look is due; the next one is on its way then.
+    /// Ready when a look is due. The timer for the next look then runs already.
     fn poll_due(&mut self, cx: &mut Context<'_>) -> io::Result<Poll<()>> {
         let Some(timer) = &self.timer else { return self.poll_sleep(cx) };
         let Poll::Ready(ready) = timer.poll_read_ready(cx)? else { return Ok(Poll::Pending) };
         let mut ready = ready;
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-        // Before the readiness is cleared: should the time be over at once, that is news again.
+        // Before the readiness is cleared: the time may be over at once, and then it is ready
+        // again.
         time::arm_timerfd(timer.as_raw_fd(), timespec(self.pause))
             .map_err(|e| io::Error::from_raw_os_error(e.raw()))?;
         ready.clear_ready();
@@ -80,7 +86,7 @@ impl Looks {
         let sleep = self.sleep.get_or_insert_with(|| spawn_blocking(move || std::thread::sleep(pause)));
         let Poll::Ready(slept) = Pin::new(sleep).poll(cx) else { return Ok(Poll::Pending) };
         self.sleep = None;
-        // The runtime is being shut down.
+        // An error means that the runtime is being shut down.
         slept.map_err(io::Error::other)?;
         self.pause = (pause * 2).min(LONGEST_PAUSE);
         Ok(Poll::Ready(()))
@@ -89,79 +95,14 @@ impl Looks {
 
 fn timer(pause: Duration) -> io::Result<AsyncFd<OwnedFd>> {
     let system = |e: forkless_sys::Errno| io::Error::from_raw_os_error(e.raw());
-    let timer = stdio::owned(time::timerfd().map_err(system)?);
+    let timer = owned(time::timerfd().map_err(system)?);
     time::arm_timerfd(timer.as_raw_fd(), timespec(pause)).map_err(system)?;
-    super::watch(timer)
+    watch(timer)
 }
 
-#[cfg(test)]
-mod tests {
-    #![expect(unsafe_code, reason = "fork(2), for a process that keeps what it inherits")]
-
-    use crate::tokio::{Command, WHILE_HELD};
-    use forkless_sys::process::{self, P_PID, WEXITED, WNOHANG};
-    use std::cell::Cell;
-
-    thread_local! {
-        static WORKER: Cell<i32> = const { Cell::new(0) };
-    }
-
-    /// A process that inherits all there is, and ends by itself only when this test has hung.
-    fn fork_a_worker() {
-        // SAFETY: the child makes system calls only.
-        let pid = unsafe { libc::fork() };
-        if pid == 0 {
-            // SAFETY: takes a number.
-            unsafe { libc::alarm(20) };
-            loop {
-                // SAFETY: waits for the signal.
-                unsafe { libc::pause() };
-            }
-        }
-        WORKER.set(pid);
-    }
-
-    fn worker_lives() -> bool {
-        process::waitid(P_PID, WORKER.get(), WEXITED | WNOHANG).unwrap().pid == 0
-    }
-
-    fn beside_a_worker(runtime: &tokio::runtime::Runtime) {
-        for program in ["/bin/true", "/does/not/exist"] {
-            WHILE_HELD.set(Some(fork_a_worker));
-            let started = runtime.block_on(async { Command::new(program).spawn_async().await });
-            WHILE_HELD.set(None);
-            assert!(worker_lives(), "the start lasted as long as a process forked meanwhile");
-            process::kill(WORKER.get(), 9).unwrap();
-            process::waitid(P_PID, WORKER.get(), WEXITED).unwrap();
-            match started {
-                Ok(mut child) => {
-                    assert_eq!(program, "/bin/true");
-                    assert!(runtime.block_on(child.wait()).unwrap().success());
-                }
-                Err(e) => assert_eq!(e.to_string(), "exec /does/not/exist: No such file or directory"),
-            }
-        }
-    }
-
-    #[test]
-    fn a_start_does_not_wait_for_a_process_forked_meanwhile() {
-        beside_a_worker(&tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap());
-    }
-
-    #[test]
-    fn a_start_needs_no_clock_of_the_runtime_s() {
-        beside_a_worker(&tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap());
-    }
-
-    /// Regression: it panicked.
-    #[test]
-    fn a_wait_without_a_pidfd_needs_none_either() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
-        let ended = runtime.block_on(async {
-            let mut child = Command::new("/bin/sleep").arg("0.05").spawn().unwrap();
-            child.held.inner.held.forget_pidfd();
-            child.wait().await
-        });
-        assert!(ended.unwrap().success());
-    }
+/// Watches a descriptor for reading.
+pub(super) fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an `OwnedFd` is open and its own, and nobody takes or replaces it while it is
+    // registered.
+    Ok(unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?)
 }

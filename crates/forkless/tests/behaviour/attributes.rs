@@ -1,4 +1,4 @@
-//! What a child can be besides its program: user, limits, scheduling, session, terminal, cgroup, and whose death it follows.
+//! The attributes of a child: user, limits, scheduling, session, terminal, cgroup, death signal.
 
 use crate::descriptors::report_with;
 use crate::faults::Dir;
@@ -31,7 +31,7 @@ fn users_groups_and_directory_in_the_order_that_privilege_needs() {
     let e = Command::new("/bin/true").uid(1234).current_dir(&dir.0).spawn().unwrap_err();
     assert_eq!((e.step(), e.raw_os_error()), (Step::Chdir, Some(libc::EACCES)), "{e}");
     assert!(Command::new("/bin/true").current_dir(&dir.0).status().unwrap().success());
-    // A limit only root may raise, set before.
+    // Only root may raise this limit, so it is set before the user.
     let old = sched::getrlimit(7).unwrap();
     let r = report_with_public(|c| {
         c.uid(1234).rlimit(Resource::OpenFiles, old.hard, old.hard);
@@ -39,7 +39,8 @@ fn users_groups_and_directory_in_the_order_that_privilege_needs() {
     assert_eq!(r.get("limit.nofile"), format!("{} {}", old.hard, old.hard));
 }
 
-/// Regression: whether to give up the groups was decided when the command was laid out, by who laid it out.
+/// Regression: the process that prepared the command decided whether the groups are given up, and
+/// not the process that starts it.
 fn a_prepared_command_gives_up_the_groups_of_whoever_starts_it() {
     need_root();
     let groups = rustix::process::getgroups().unwrap();
@@ -114,8 +115,9 @@ fn unprivileged() {
     assert_eq!(process::dumpable(), dumpable);
 }
 
-/// A change of credentials in memory that is shared clears the parent's dumpable flag: it must be back afterwards, and must not be
-/// back while any such child is still here, whose new user could otherwise read the parent through it.
+/// A change of credentials in shared memory clears the parent's dumpable flag. It must be back
+/// afterwards. It must not be back while any such child is still in this memory: the child's new
+/// user could read the parent through it.
 #[expect(unsafe_code, reason = "pre_exec is unsafe")]
 fn the_dumpable_flag_is_cleared_while_a_child_of_another_user_is_in_our_memory() {
     need_root();
@@ -151,8 +153,8 @@ fn the_dumpable_flag_is_cleared_while_a_child_of_another_user_is_in_our_memory()
     assert_eq!(process::dumpable(), Ok(1));
 }
 
-/// Regression: a function's own change, by raw system calls, was not counted. The flag stayed cleared for good; and a start with a user
-/// that ended meanwhile put it back.
+/// Regression: a function's own change of credentials, by raw system calls, was not counted. The
+/// flag stayed cleared for good, or a start with a user that ended meanwhile put it back.
 #[expect(unsafe_code, reason = "pre_exec is unsafe")]
 fn the_dumpable_flag_is_cleared_while_a_hook_is_another_user() {
     need_root();
@@ -377,7 +379,7 @@ fn born_in_a_cgroup() {
     assert_eq!(e.to_string(), "join cgroup /does/not/exist: No such file or directory");
     let e = Command::new("true").cgroup("/tmp").spawn().unwrap_err();
     assert_eq!((e.step(), e.raw_os_error()), (Step::Cgroup, Some(libc::ENOENT)), "{e}");
-    // Refused to be born there, it joins.
+    // Where the birth there is refused, the child joins.
     let out = std::process::Command::new(me())
         .args(["--bare", short_of("joins_a_cgroup")])
         .env("GROUP", &group.0)
@@ -420,7 +422,8 @@ fn full_group() -> Group {
     group
 }
 
-/// Regression: the kernel kills all that share the memory of the process it has chosen, and the child shared this process's.
+/// Regression: the kernel kills all processes that share the memory of its victim, and the child
+/// shared this process's memory.
 fn a_cgroup_out_of_memory_ends_the_child_alone() {
     let group = full_group();
     let worker = short_of("starts_in_a_full_cgroup");
@@ -431,7 +434,8 @@ fn a_cgroup_out_of_memory_ends_the_child_alone() {
 
 fn starts_in_a_full_cgroup() {
     let group = std::env::var("GROUP").unwrap();
-    // Proven, so that nothing else has the start wait for the exec; and the arguments need memory.
+    // A first start proves the facilities, so that nothing else makes the start wait for the exec.
+    // The arguments need memory.
     assert!(Command::new("true").status().unwrap().success());
     let mut c = Command::new("true");
     c.arg("x".repeat(100_000)).cgroup(&group);
@@ -460,7 +464,8 @@ fn a_version_1_cgroup_is_joined() {
     assert!(text.lines().any(|l| l.ends_with(&group.name())), "{text}");
 }
 
-/// Starts a child that follows this process's death, as asked by `HOW`, says its number, and dies.
+/// Starts a child with a death signal, in the way that `HOW` names, prints the child's number, and
+/// dies.
 fn mortal() {
     let how = std::env::var("HOW").unwrap();
     let user = how.contains("user");
@@ -504,7 +509,7 @@ fn the_death_signal_comes_with_the_process_and_not_with_a_thread() {
         let pid: i32 = pid.parse().unwrap();
         let until = Instant::now() + patience(100);
         loop {
-            // It is ours now, since its parent is gone.
+            // This process is its parent now, since the old one is gone.
             match process::waitid(process::P_PID, pid, process::WEXITED | process::WNOHANG) {
                 Ok(i) if i.pid == pid => {
                     assert_eq!(i.status, libc::SIGTERM, "{how}");

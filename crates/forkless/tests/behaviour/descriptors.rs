@@ -1,4 +1,5 @@
-//! The child's descriptors: exactly those it was given, whatever the numbers, however many are open, whoever else opens and closes.
+//! The child's descriptors: exactly those it was given, whatever the numbers, however many are
+//! open, whoever else opens and closes.
 
 use crate::support::report::{self, Report};
 use crate::support::{Case, cases, filter, me, need_root, short_of, skip};
@@ -211,7 +212,8 @@ fn every_combination_of_closed_0_1_2() {
     }
 }
 
-/// Pipes and the pidfd take the lowest free numbers: the one that was named, where it is not open.
+/// Pipes and the pidfd take the lowest free numbers. Where a named number is not open, they could
+/// take it.
 fn a_closed_descriptor_is_an_error_and_never_one_of_the_librarys_own() {
     let lowest = std::fs::File::open("/dev/null").unwrap().as_raw_fd();
     let says = |c: &mut Command, what: &str| {
@@ -245,7 +247,7 @@ fn numbers_beyond_any_table_are_an_error_of_the_start() {
     }
 }
 
-/// The child would look its parent's number up in a PID namespace where another process has it.
+/// The child must not look its parent's number up in a PID namespace where another process has it.
 #[expect(unsafe_code, reason = "unshare(2) and fork(2)")]
 fn a_child_in_another_pid_namespace_gets_its_parents_descriptors() {
     need_root();
@@ -311,7 +313,8 @@ fn starts_beside_another_number_one() {
 /// A number that is fetched instead of copied.
 const FAR: i32 = 100;
 
-/// In a thread whose descriptor table is not the first one's: each has a pipe at [`FAR`], with what its name says.
+/// Runs in a thread with a descriptor table of its own. Each thread has a pipe at [`FAR`] that
+/// holds the thread's name.
 #[expect(unsafe_code, reason = "unshare(2) of one thread")]
 fn in_a_table_of_its_own(body: impl FnOnce() + Send) {
     let hold = |text: &[u8]| {
@@ -362,7 +365,7 @@ fn a_thread_with_a_table_of_its_own_hands_on_its_own_descriptors() {
     }
 }
 
-/// The stray is at a number that one loop closes, and the other table has nothing there.
+/// The stray descriptor has a number that one loop closes, and that is free in the other table.
 #[expect(unsafe_code, reason = "unshare(2) of one thread")]
 fn becomes_a_program_in_a_table_of_its_own() {
     std::thread::spawn(|| {

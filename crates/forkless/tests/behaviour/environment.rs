@@ -11,7 +11,7 @@ unsafe extern "C" {
     static mut environ: *mut *mut c_char;
 }
 
-/// What safe code may do in the editions to 2021.
+/// Changes the environment as safe code may in the editions to 2021.
 fn set(name: &str, value: Option<&str>) {
     match value {
         // SAFETY: all readers of these tests take std's lock; that is what is tested.
@@ -53,7 +53,7 @@ fn raced() {
 }
 
 fn other_threads_may_change_it_during_starts() {
-    // In a process of its own, whose death is told from a failure.
+    // In a process of its own, so that its death can be told from a failure.
     let mut worker = std::process::Command::new(me());
     let out = worker.args(["--bare", "environment::raced"]).env("FORKLESS_KEPT", "kept").output().unwrap();
     assert!(out.status.success(), "{:?}: {}", out.status, String::from_utf8_lossy(&out.stderr));
@@ -87,7 +87,8 @@ fn an_entry_without_a_value_is_handed_on_to_no_child() {
     assert_eq!(changed.stdout, b"=C:=D\nPATH=/usr/bin:/bin\nA=3\n");
 }
 
-/// Regression: a command that changes one variable handed on all of several with one other name, of which most programs take the first.
+/// Regression: a command that changes one variable handed on all entries of another name. Most
+/// programs take the first of them.
 fn of_several_variables_of_one_name_the_last_is_handed_on_with_changes() {
     let strings: Vec<CString> =
         ["A=1", "PATH=/usr/bin:/bin", "A=2", "B=1", "PATH=/later"].map(|s| CString::new(s).unwrap()).into();

@@ -1,5 +1,6 @@
-//! What the kernel or a filter refuses is done another way, with the same result: refused from the start, and refused only after
-//! it has worked. The refusals are seccomp filters, each in a process of its own.
+//! A facility that the kernel or a filter refuses is replaced by another way, with the same result.
+//! It is refused from the start, or only after it has worked. The refusals are seccomp filters,
+//! each in a process of its own.
 
 use crate::support::filter::{self, Rule, refuse, refuse_when};
 use crate::support::guard;
@@ -23,10 +24,10 @@ struct Refused {
     keeps_status: bool,
 }
 
-/// The status of a child that somebody else reaped is to be had since then.
+/// Since this version the kernel keeps the status of a child that other code reaped.
 const KEEPS_STATUS: (u32, u32) = (6, 15);
 
-/// What came after Linux 5.10, which has the rest.
+/// Facilities that came after Linux 5.10.
 const LATER: &[(&str, (u32, u32))] = &[("CLOSE_RANGE_CLOEXEC", (5, 11)), ("PIDFD_GET_INFO", KEEPS_STATUS)];
 
 const ALL: &[Refused] = &[
@@ -172,7 +173,7 @@ fn battery() {
     // A copy of its standard error is kept until its status is known.
     let said = forkless::shell("/bin/echo said").output().unwrap();
     assert_eq!((said.status.code(), said.stdout), (Some(0), b"said\n".to_vec()));
-    // A grandchild that keeps the pipe for longer than is waited for.
+    // A grandchild that keeps the pipe for longer than the wait.
     let mut leaves = Command::new("sh");
     leaves.args(["-c", "sleep 60 & echo $!"]);
     let (status, said) = leaves.communicate().linger(Duration::from_millis(10)).run().unwrap();
@@ -221,13 +222,15 @@ fn worker() {
             assert_eq!(f.state == Facility::Works, kernel() >= since, "{}: {:?}", f.name, f.state);
         }
     }
-    // The reaper of dropped children ends with them. Where it cannot be made, the next start does its work.
+    // The reaper of dropped children ends with them. Where it cannot be made, the next start does
+    // its work.
     std::thread::sleep(Duration::from_millis(20));
     let _ = Command::new("").spawn();
     guard::settle(1);
     guard::assert_no_children();
     signal::reset(libc::SIGCHLD, true).unwrap();
-    // Not so short that the kernel has forgotten it before pidfd_open, where the clone gives no pidfd.
+    // Not so short that the kernel has forgotten it before pidfd_open, where the clone gives no
+    // pidfd.
     let keeps_status = what.keeps_status && kernel() >= KEEPS_STATUS;
     let mut reaped = Command::new("sh").args(["-c", "sleep 0.05; exit 5"]).spawn().unwrap();
     match reaped.wait() {
@@ -243,7 +246,8 @@ fn worker() {
 fn workers(when: &str) {
     for (i, what) in ALL.iter().enumerate() {
         for (n, errno) in ["EPERM", "ENOSYS"].into_iter().enumerate() {
-            // Not every combination: each way of starting meets each refusal with one of the two errors.
+            // Not every combination: each way of starting meets each refusal with one of the two
+            // errors.
             let ways =
                 if n == 0 { ["spawn", "status", "output"] } else { ["prepared", "nonblocking", "spawn"] };
             for first in ways {

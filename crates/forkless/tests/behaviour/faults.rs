@@ -1,4 +1,5 @@
-//! Bad input and faults: a typed error or the documented result, never a hang, and nothing left behind.
+//! Bad input and faults: a typed error or the documented result, never a hang, and nothing left
+//! behind.
 
 use crate::support::guard::{self, mappings};
 use crate::support::{Case, cases, me, need_root, patience, short_of};
@@ -11,7 +12,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A directory that goes with the case.
+/// A directory that is removed at the end of the case.
 pub struct Dir(pub PathBuf);
 
 impl Dir {
@@ -176,7 +177,7 @@ fn a_directory_in_path_that_is_too_long_does_not_hide_a_later_one() {
     let mut missing = new("no-such-program");
     missing.env("PATH", format!("{path}:/does/not/exist"));
     says(missing, Step::Exec, libc::ENOENT, "exec no-such-program: No such file or directory");
-    // The name's own length is said whatever the directories are, as execvp(3) does.
+    // The error is that of the name's length, whatever the directories are, as with execvp(3).
     let mut long = new(&"n".repeat(256));
     long.env("PATH", format!("{path}:/does/not/exist"));
     assert_eq!(error_of(long).raw_os_error(), Some(libc::ENAMETOOLONG));
@@ -208,8 +209,8 @@ fn a_file_open_for_writing_is_waited_for_and_not_for_ever() {
     assert!((0..100).any(|_| waited_for()));
 }
 
-/// Two threads that each write a program and start it: without patience one fails because the other's child still has the file
-/// open (golang.org/issue/22315).
+/// Two threads that each write a program and start it. Without retries one fails, because the
+/// other's child still has the file open (golang.org/issue/22315).
 fn writing_and_starting_programs_in_two_threads() {
     let dir = Dir::new();
     std::thread::scope(|s| {
@@ -303,7 +304,8 @@ fn with_a_full_table<T>(body: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Regression: EMFILE, since there was no number for the pidfd. std's starts need none where nothing is a pipe.
+/// Regression: EMFILE, since there was no number for the pidfd. std's starts need none where
+/// nothing is a pipe.
 fn a_full_table_stops_no_start() {
     let prepared = new("/bin/false").prepare().unwrap();
     let (children, others) = with_a_full_table(|| {
@@ -357,7 +359,8 @@ fn awaits_with_a_full_table() {
     std::process::exit(77);
 }
 
-/// Regression: the wait failed with EMFILE, since there was no number to watch the pidfd by. In another process: tokio keeps sockets.
+/// Regression: the wait failed with EMFILE, since there was no number to watch the pidfd by. In
+/// another process: tokio keeps sockets.
 fn a_full_table_stops_no_awaited_wait() {
     let worker = short_of("awaits_with_a_full_table");
     let out = std::process::Command::new(me()).args(["--bare", worker]).output().unwrap();
@@ -367,7 +370,7 @@ fn a_full_table_stops_no_awaited_wait() {
     assert!(out.status.success(), "{}: {}", out.status, String::from_utf8_lossy(&out.stderr));
 }
 
-/// As system(3), which needs none; with a second thread, so that a pidfd would be taken.
+/// system(3) needs no descriptor. A second thread exists, so that a pidfd would be taken.
 fn running_to_the_end_needs_no_descriptor() {
     let (done, wait) = std::sync::mpsc::channel::<()>();
     let thread = std::thread::spawn(move || wait.recv());
@@ -376,7 +379,7 @@ fn running_to_the_end_needs_no_descriptor() {
         let status = new("/bin/true").status();
         let of_prepared = prepared.status();
         let line = forkless::shell("exit 3").status();
-        // The first that asks what /bin/sh is, which takes a pipe: it gets the shell.
+        // The first line asks what /bin/sh is, which takes a pipe: the shell runs that line.
         (status, of_prepared, line, forkless::shell("/bin/true").status())
     });
     assert!(status.unwrap().success());
@@ -500,7 +503,7 @@ fn same_as_is_settled_before_the_start() {
     assert_eq!(out.stdout, b"through\n");
 }
 
-/// What lies below a child's stack may be anybody's: nothing, so that an overflow ends there.
+/// Below a child's stack there must be no accessible memory, so that an overflow ends there.
 #[expect(unsafe_code, reason = "pre_exec is unsafe")]
 fn a_guard_lies_below_every_stack() {
     static SEEN: std::sync::Mutex<(usize, String)> = std::sync::Mutex::new((0, String::new()));

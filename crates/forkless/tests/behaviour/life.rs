@@ -1,5 +1,5 @@
-//! Handles and what outlives them: drop policies, non-blocking starts by the thousand, starts after a fork, prepared commands whose
-//! file goes or changes, threads that do everything at once.
+//! Handles and what outlives them: drop policies, non-blocking starts by the thousand, starts after
+//! a fork, prepared commands whose file goes or changes, threads that do everything at once.
 
 use crate::faults::Dir;
 use crate::support::guard::{self, mappings};
@@ -15,7 +15,7 @@ use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// A child that lives until the pipe it holds is closed here, and whose end shows there.
+/// A child that lives until this end of its pipe is closed, and whose own end shows in the pipe.
 fn lasting(policy: OnDrop) -> (forkless::Child, std::io::PipeReader) {
     let (r, w) = std::io::pipe().unwrap();
     let mut c = Command::new("sleep");
@@ -46,7 +46,8 @@ fn dropping_kills_waits_or_lets_go_and_leaves_no_zombie() {
     child.set_on_drop(OnDrop::Kill);
     drop(child);
     assert!(ended(r));
-    // Let go: they run on, and are reaped when they end. That is here: a drop that waited would never return.
+    // Let go: they run on, and are reaped when they end. That is here: a drop that waited would
+    // never return.
     let (r, w) = std::io::pipe().unwrap();
     let cat = || {
         let mut c = Command::new("cat");
@@ -120,7 +121,8 @@ fn stacks_are_used_again() {
 
 #[expect(unsafe_code, reason = "fork(2), to be in the new process")]
 fn a_forked_process_starts_children_of_its_own() {
-    // Threads that are in the middle of everything when the fork comes. They end when this one fails, too: the scope waits for them.
+    // Threads that are in the middle of everything when the fork comes. They end when this one
+    // fails, too: the scope waits for them.
     struct Stop<'a>(&'a AtomicBool);
     impl Drop for Stop<'_> {
         fn drop(&mut self) {
@@ -148,7 +150,8 @@ fn a_forked_process_starts_children_of_its_own() {
         let (held, _r) = lasting(OnDrop::Kill);
         let mut held = Some(held);
         for i in 0..many(150) {
-            // SAFETY: the new process uses what the library promises to work there, and leaves without cleaning up.
+            // SAFETY: the new process uses what the library promises to work there, and leaves
+            // without cleaning up.
             let pid = unsafe { libc::fork() };
             if pid == 0 {
                 // SAFETY: ends the process if it hangs.
@@ -170,7 +173,7 @@ fn a_forked_process_starts_children_of_its_own() {
                         .is_ok_and(|s| s.success())
                     && Command::new("echo").output().is_ok_and(|o| o.stdout == b"\n");
                 drop(Command::new("/bin/true").spawn());
-                // Its parent's, and not to be killed from here.
+                // It is a child of the parent, and must not be killed from here.
                 drop(held.take());
                 // SAFETY: as above.
                 unsafe { libc::_exit(i32::from(!ok)) };
@@ -272,8 +275,9 @@ fn a_panic_in_a_hook_fails_the_start_alone() {
     assert_eq!((e.step(), e.raw_os_error()), (forkless::Step::PreExec, Some(libc::ECANCELED)), "{e}");
 }
 
-/// Threads open, close and start children all the time, sharing one descriptor table with children on their way. No child ever has
-/// more than it was given, and no thread ever finds one of its own numbers closed or another's.
+/// Threads open, close and start children all the time, and share one descriptor table with
+/// children on their way. No child ever has more than it was given. No thread ever finds one of its
+/// numbers closed, or taken by another file.
 fn threads_that_open_close_and_start_never_see_or_lose_a_descriptor() {
     let filler: Vec<File> = (0..400).map(|_| File::open("/dev/null").unwrap()).collect();
     let stop = AtomicBool::new(false);
@@ -354,7 +358,8 @@ fn killing_at_any_moment_of_a_start() {
     assert!(ends.keys().any(|k| k.contains("SIGKILL")));
 }
 
-/// Posix record locks belong to a process's table, and are dropped when anybody who shares it closes the file.
+/// Posix record locks belong to a process's table, and are dropped when anybody who shares it
+/// closes the file.
 fn record_locks_of_the_parent_survive_starts() {
     let dir = Dir::new();
     let path = dir.0.join("locked");
@@ -379,7 +384,8 @@ fn record_locks_of_the_parent_survive_starts() {
             c.fd(5, file.try_clone().unwrap());
         }
     }
-    // Dropping the copies above released it, as close(2) does for any descriptor of the file; take it again and only start.
+    // Dropping the copies above released it, as close(2) does for any descriptor of the file; take
+    // it again and only start.
     rustix::fs::fcntl_lock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
     for _ in 0..20 {
         Command::new("/bin/true").status().unwrap();
@@ -392,7 +398,7 @@ fn inode(path: &std::path::Path) -> u64 {
     std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path).unwrap())
 }
 
-/// Regression: the wait looked for the status of a child that had ended, for a second, though it had not.
+/// Regression: the wait took the child for ended, and looked for its status for a second.
 #[expect(unsafe_code, reason = "fork(2)")]
 fn a_forked_process_cannot_wait_for_its_parents_children() {
     let (mut child, _r) = lasting(OnDrop::Kill);
@@ -417,7 +423,8 @@ fn a_forked_process_cannot_wait_for_its_parents_children() {
     inherited.wait().unwrap();
 }
 
-/// Regression: the child made its group after the start had returned, and there was none to signal or to join.
+/// Regression: the child made its group after the start had returned, and there was none to signal
+/// or to join.
 fn a_group_is_there_when_a_start_returns() {
     // On one processor the child does not run before this thread waits.
     let mut before = [0; 128];
@@ -444,12 +451,12 @@ fn a_group_is_there_when_a_start_returns() {
         let ends = [child.wait().unwrap().signal(), other.wait().unwrap().signal()];
         assert_eq!(ends, [Some(libc::SIGKILL); 2]);
     }
-    // One that is stopped on its way does not come to it.
+    // A child that is stopped on its way does not get that far.
     let mut child = session.spawn_nonblocking().unwrap();
     child.signal(libc::SIGSTOP).unwrap();
     child.kill_group().unwrap();
     assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
-    // One that never became the program leads no group any more once it has been waited for.
+    // A child that never became the program leads no group once it has been waited for.
     let mut none = Command::new("/does/not/exist").setsid(true).spawn_nonblocking().unwrap();
     let _ = none.kill_group();
     assert!(matches!(none.wait(), Err(WaitError::Start(_)) | Ok(_)));
@@ -484,7 +491,7 @@ fn go_on(pid: u32, request: u32) {
     }
 }
 
-/// Regression: a stop, of which a tracer is told whatever it waits for, was taken for the end.
+/// Regression: a stop was taken for the end. A tracer is told of it whatever it waits for.
 fn a_stop_told_to_the_tracer_is_not_the_end() {
     let stopped = |status: ExitStatus| {
         assert_eq!(
@@ -541,7 +548,8 @@ fn a_stop_told_to_the_tracer_is_not_the_end() {
     assert_eq!((status.signal(), said.end), (Some(libc::SIGKILL), forkless::End::Deadline));
 }
 
-/// Regression: the thread that a death signal hangs on took the stop for the end and went, and the child was told that its parent is gone.
+/// Regression: the thread for the death signal took the stop for the end and ended, and the child
+/// got the signal.
 fn a_child_traced_by_the_keeper_lives() {
     std::thread::spawn(|| {
         let mut child = traced("/bin/true").parent_death_signal(libc::SIGKILL).spawn().unwrap();
@@ -551,7 +559,7 @@ fn a_child_traced_by_the_keeper_lives() {
             assert_eq!(child.try_wait().unwrap(), None);
             std::thread::sleep(Duration::from_millis(1));
         }
-        // The thread that traces it is the library's.
+        // A thread of the library's traces the child.
         child.signal(libc::SIGKILL).unwrap();
         assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
     })

@@ -1,4 +1,5 @@
-//! What the library promises, tested from outside: one module a theme, one process a case (`support`).
+//! The library's promises, tested from outside: a module for each theme, a process for each case
+//! (`support`).
 
 #![allow(unreachable_pub, reason = "a binary: modules are its only readers")]
 #![allow(dead_code, reason = "support serves every theme")]

@@ -66,7 +66,7 @@ fn to_the_end_with_a_thread() {
     to_the_end_somehow();
 }
 
-/// The status, or that it is lost, which is what kernels before 6.15 leave.
+/// The status; before Linux 6.15 it is lost.
 fn to_the_end_somehow() {
     let _ = Command::new("/bin/true").status();
     trace::begin();
@@ -91,7 +91,7 @@ fn nonblocking() {
     trace::end();
 }
 
-/// Two holes at low numbers: the next descriptor says nothing of the rest.
+/// Two holes at low numbers, so that the number of the next descriptor tells nothing of the rest.
 fn nonblocking_with_many_open() {
     let mut files: Vec<_> = (0..600).map(|_| std::fs::File::open("/").unwrap()).collect();
     files.drain(..2);
@@ -171,7 +171,7 @@ fn credentials() {
     trace::end();
 }
 
-/// A directory that is none: the kernel refuses it, and so does the child that is to join.
+/// A path that is no directory: the kernel refuses it, and so does the child that is to join.
 fn cgroup() {
     warm();
     trace::begin();
@@ -268,7 +268,8 @@ fn spawning_shares_memory_and_table_and_waits_for_exec() {
     );
 }
 
-/// Where somebody else may reap the child, a handle keeps its status; where nobody can, the start does without.
+/// Where other code may reap the child, a pidfd keeps its status. Where no code can, the start
+/// makes no pidfd.
 fn only_a_wait_that_can_be_overtaken_takes_a_pidfd() {
     if cfg!(any(not(target_env = "gnu"), target_feature = "crt-static")) {
         crate::support::skip("this C library does not say whether the process has threads");
@@ -328,7 +329,8 @@ fn a_large_table_is_not_copied_even_with_holes() {
     has(the_clone(&t), c::CLONE_VM | c::CLONE_FILES, c::CLONE_VFORK);
 }
 
-/// Not one call for each number up to the limit: a second of them, where a call costs what it does under gVisor.
+/// Not one call for each number up to the limit, which takes a second where calls are as slow as
+/// under gVisor.
 fn without_close_range_only_what_is_open_is_closed() {
     let t = traced("without_close_range");
     let closed = t.of(libc::SYS_close).iter().filter(|call| call.pid != t.main).count();
@@ -391,7 +393,8 @@ fn output_makes_two_pipes_and_one_process() {
     assert_eq!(t.of(libc::SYS_pipe2).len(), 2);
 }
 
-/// Every system call of the child between clone and exec, in turn, is where it is killed or refused.
+/// Every system call of the child between clone and exec, in turn, is where it is killed or
+/// refused.
 fn at_each_call_of_the_child(worker: &'static str, act: fn(&Call) -> Act) {
     let mut reached = 0;
     for k in 0.. {
@@ -442,7 +445,7 @@ fn a_parent_that_dies_before_the_death_signal_is_set_takes_its_child_along() {
         }
         if call.nr == libc::SYS_prctl && call.args[0] == libc::PR_SET_PDEATHSIG as u64 {
             let _ = forkless_sys::process::kill(main, 9);
-            // Until it is gone the child's parent is still it.
+            // Until the traced process is gone it is still the child's parent.
             for _ in 0..2000 {
                 let stat = std::fs::read_to_string(format!("/proc/{}/status", call.pid)).unwrap_or_default();
                 if !stat.contains(&format!("PPid:\t{main}\n")) {

@@ -1,5 +1,5 @@
-//! Children whose handle was dropped while they ran: how they are reaped, at which cost, and under a program that closes, limits and
-//! reaps whatever it likes.
+//! Children whose handle was dropped while they ran: how they are reaped, at which cost, and under
+//! a program that closes, limits and reaps whatever it likes.
 #![expect(unsafe_code, reason = "fork(2) and ptrace(2), to be a tracer")]
 
 use crate::support::trace;
@@ -72,7 +72,7 @@ fn drops_many() {
     until("reaped", no_child_is_left);
 }
 
-/// Not each drop a look at all that wait.
+/// A drop does not look at all waiting children.
 fn a_drop_costs_the_same_however_many_wait() {
     let seen = trace::run(concat!(module_path!(), "::drops_many"));
     let looks = seen.of(libc::SYS_waitid).len();
@@ -120,7 +120,8 @@ fn closing_every_descriptor_leaves_no_zombie_and_hits_no_file() {
         if when == "once watched" {
             until("watched", || our_threads().contains(&String::from("forkless-watch")));
         }
-        // Stopped, so that they do not end before the program's files are in the places.
+        // The children are stopped, so that they do not end before the program's files have their
+        // numbers.
         for pid in &ends {
             process::kill(*pid, libc::SIGSTOP).unwrap();
         }
@@ -164,7 +165,7 @@ fn children_that_others_reap_are_given_up() {
     guard::settle(1);
 }
 
-/// A tracer takes the end of a child first. Until then the child is ready, and there is nothing to be had.
+/// A tracer takes the end of a child first. Until then the pidfd is ready, and there is no status.
 fn a_child_that_is_traced_is_not_waited_for_in_a_loop() {
     let (mut children, w) = waiting(1);
     let child = children.pop().unwrap();

@@ -1,4 +1,5 @@
-//! The same code against `std::process::Command` and ours: same status, same output, same view of itself in the child.
+//! The same code with `std::process::Command` and with this library's: same status, same output,
+//! and the child sees the same of itself.
 
 use crate::support::report::{self, Report};
 use crate::support::{cases, me, need_root};
@@ -24,7 +25,7 @@ macro_rules! both {
     }};
 }
 
-/// What may differ between two children that were started the same way.
+/// Removes what may differ between two children that were started the same way.
 fn comparable(out: &[u8]) -> BTreeMap<String, String> {
     let mut r = Report::parse(out).0;
     for volatile in ["pid", "fds", "pgrp"] {

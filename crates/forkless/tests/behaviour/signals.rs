@@ -1,4 +1,5 @@
-//! No handler of the parent's ever runs in a child, the program starts with the signals it is given, and nothing here needs SIGCHLD.
+//! No handler of the parent's ever runs in a child, the program starts with the signals it is
+//! given, and nothing here needs SIGCHLD.
 
 use crate::descriptors::report_with;
 use crate::support::filter::{self, refuse};
@@ -25,7 +26,8 @@ extern "C" fn note_process(_: i32) {
 
 #[expect(unsafe_code, reason = "sigaction(2)")]
 pub fn handle(signal: i32, f: extern "C" fn(i32)) {
-    // SAFETY: the handlers of this file make system calls and atomic stores only; SA_RESTART is what libc's signal() sets.
+    // SAFETY: the handlers of this file make system calls and atomic stores only; SA_RESTART is
+    // what libc's signal() sets.
     unsafe { libc::signal(signal, f as *const () as usize) };
 }
 
@@ -53,7 +55,8 @@ fn hammer_while(f: impl Fn()) {
 }
 
 fn one_of_each() {
-    // SIGUSR1 kills children whose mask has been lifted: any end is fine, the handler is what counts.
+    // SIGUSR1 kills children whose mask has been lifted: any end is fine, the handler is what
+    // counts.
     let _ = Command::new("/bin/true").spawn().map(|mut c| c.wait());
     let _ = Command::new("/bin/true").spawn_nonblocking().map(|mut c| c.wait());
     let _ = Command::new("/does/not/exist").spawn_nonblocking().map(|mut c| c.wait());
@@ -99,7 +102,8 @@ fn every_signal_is_blocked_and_every_handler_gone_until_exec() {
     handle(libc::SIGUSR1, note_process);
     MASK.store(0, Ordering::Relaxed);
     let mut c = Command::new("/bin/true");
-    // SAFETY: system calls and atomic stores, into memory that is shared: that is how the parent gets to know.
+    // SAFETY: system calls and atomic stores, into memory that is shared: that is how the parent
+    // gets to know.
     unsafe {
         c.pre_exec(|| {
             MASK.store(signal::mask().map_or(0, |m| m.0), Ordering::Relaxed);
@@ -158,7 +162,8 @@ fn masks_and_dispositions_are_as_asked() {
     assert_eq!(e.step(), forkless::Step::Signals);
 }
 
-/// Where a start waits for nothing, or goes through another thread, the mask is the calling thread's all the same.
+/// The mask is the calling thread's, also where a start waits for nothing or goes through another
+/// thread.
 fn every_way_of_starting_hands_on_the_callers_mask() {
     let line = ["-q".to_owned(), format!("^SigBlk:.*{:x}$", SigSet::EMPTY.with(libc::SIGUSR2).0)];
     let all = || {
@@ -178,7 +183,8 @@ fn every_way_of_starting_hands_on_the_callers_mask() {
     signal::set_mask(old).unwrap();
 }
 
-/// A launch that is still there serves the next start only if nothing it depends on has changed since.
+/// A launch that is still there serves the next start only if nothing it depends on has changed
+/// since.
 fn a_prepared_command_is_laid_out_anew_when_the_callers_mask_changes() {
     let line = |signal| ["-q".to_owned(), format!("^SigBlk:.*{:x}$", SigSet::EMPTY.with(signal).0)];
     let prepared = |signal: i32| {
@@ -248,7 +254,8 @@ pub extern "C" fn reap_everything(_: i32) {
     }
 }
 
-/// The handler of many a program. Ours must get on beside it, and lose no status where the kernel keeps it.
+/// Many programs have this handler. The library must work beside it, and lose no status where the
+/// kernel keeps it.
 fn a_handler_that_waits_for_everybodys_children_does_no_harm() {
     let keeps = forkless::facilities()
         .iter()
@@ -309,7 +316,8 @@ fn a_group_is_signalled_whole_and_only_where_the_child_leads_one() {
     alone.wait().unwrap();
 }
 
-/// What pthread_cancel(3) does to a thread in the middle of a libc call must not happen in the middle of a start.
+/// pthread_cancel(3) must not end a thread in the middle of a start, as it does in the middle of a
+/// libc call.
 #[expect(unsafe_code, reason = "a C program's threads")]
 fn a_cancelled_thread_finishes_its_start() {
     static DONE: AtomicBool = AtomicBool::new(false);
@@ -318,11 +326,13 @@ fn a_cancelled_thread_finishes_its_start() {
         fn pthread_setcancelstate(state: i32, before: *mut i32) -> i32;
     }
     extern "C" fn body(_: *mut libc::c_void) -> *mut libc::c_void {
-        // The first start of the process reads a file, and so has the most places where libc would act on it.
+        // The first start of the process reads a file, and so has the most places where libc would
+        // act on it.
         let mut command = Command::new("/bin/true");
         let child = command.stdout(forkless::Stdio::piped()).spawn();
         let mut before = 0;
-        // SAFETY: writes one int. What follows closes descriptors through libc, where the cancellation may act.
+        // SAFETY: writes one int. What follows closes descriptors through libc, where the
+        // cancellation may act.
         unsafe { pthread_setcancelstate(1, &raw mut before) };
         DONE.store(before == 0 && child.is_ok_and(|mut c| c.wait().is_ok()), Ordering::Relaxed);
         std::ptr::null_mut()

@@ -38,7 +38,8 @@ fn fields_move_out_of_a_child() {
         std::io::read_to_string(out).unwrap()
     };
     assert_eq!(text, "hi\n");
-    // A drop that waits must not wait for the pipe it still holds: fields are dropped in their order.
+    // A drop that waits must not wait for the pipe it still holds: fields are dropped in their
+    // order.
     let mut c = forkless::Command::new("sh");
     c.args(["-c", "head -c 1000000 /dev/zero; :"]).stdout(forkless::Stdio::piped());
     drop(c.on_drop(forkless::OnDrop::Wait).spawn().unwrap());
@@ -92,7 +93,7 @@ fn a_command_shows_itself_as_stds() {
     assert!(all.contains("umask: Some") && all.contains("rlimits"), "{all}");
 }
 
-/// What command-fds, a jobserver and socket activation live by.
+/// command-fds, jobservers and socket activation depend on this.
 fn descriptors_are_inherited_as_std_does() {
     let plain = std::fs::File::open("/etc/passwd").unwrap();
     let stray = rustix::io::fcntl_dupfd_cloexec(&plain, 40).unwrap();
@@ -180,8 +181,8 @@ fn our_commands_become_stds_or_are_refused() {
     }
 }
 
-/// The message's backtrace is taken under locks of this process's: a child that died of it, since the unwinder read past the child's
-/// stack, left them held, and the next panic waited for ever.
+/// The message's backtrace is taken under locks of this process's: a child that died of it, since
+/// the unwinder read past the child's stack, left them held, and the next panic waited for ever.
 fn panicked() {
     let mut c = forkless::process::Command::new("true");
     // SAFETY: a panic is what is tested; no other thread is there to hold a lock.
@@ -210,7 +211,8 @@ fn a_hook_that_panics_with_a_backtrace_leaves_no_lock_held() {
     }
 }
 
-/// The first child dies in a panic hook, as where one aborts, in this memory. The next run what they are to run.
+/// The first child dies in a panic hook, in this memory. Later children run their functions and
+/// programs.
 fn died_panicking() {
     use std::sync::atomic::{AtomicBool, Ordering};
     static PANICS: AtomicBool = AtomicBool::new(true);
@@ -228,7 +230,7 @@ fn died_panicking() {
         unsafe { c.args(["-c", "umask"]).pre_exec(narrow(0o27)) };
         c
     };
-    // A thread each: one whose child died so is taken to be panicking for good.
+    // A thread for each: a thread whose child died so counts as panicking for good.
     let died = |status: std::process::ExitStatus| assert_eq!(status.code(), Some(101));
     let die = move || {
         let mut c = command();
@@ -258,7 +260,7 @@ fn hooks_run_after_one_has_died_while_it_panicked() {
     assert!(ended.status.success(), "{}: {}", ended.status, String::from_utf8_lossy(&ended.stderr));
 }
 
-/// What std's hooks have: the stack of the thread that starts.
+/// std's hooks have the stack of the thread that starts.
 fn a_hook_has_room_on_its_stack() {
     let mut c = forkless::process::Command::new("true");
     let deep = || {
@@ -271,7 +273,7 @@ fn a_hook_has_room_on_its_stack() {
     assert!(c.status().unwrap().success());
 }
 
-/// Whoever takes the pieces apart reaps: nothing here does it first.
+/// A caller that takes the pieces apart reaps the child: the library does not do it first.
 fn a_child_in_pieces_is_its_takers() {
     use rustix::process::{Pid, WaitOptions, waitpid};
     let parts = forkless::Command::new("sh").args(["-c", "exit 4"]).spawn().unwrap().into_parts();
@@ -337,7 +339,7 @@ fn change_mask(how: i32, signals: u64, back: bool) {
     }
 }
 
-/// Whatever takes std's child across a `catch_unwind` takes ours.
+/// Code that takes std's child across a `catch_unwind` may take this one.
 fn a_child_crosses_a_caught_panic() {
     let status = both! {
         let mut child = Command::new("sh").args(["-c", "exit 3"]).spawn().unwrap();
@@ -357,7 +359,7 @@ fn null_is_opened_as_std_opens_it() {
     assert_eq!(seen.lines().count(), 2, "{seen}");
 }
 
-/// Root of a user namespace that may not set groups, as in a container without root.
+/// Becomes root of a user namespace that may not set groups, as in a rootless container.
 fn a_user_is_set_where_groups_may_not_be() {
     // SAFETY: this process has one thread.
     let pid = unsafe { libc::fork() };

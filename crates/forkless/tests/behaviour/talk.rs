@@ -1,4 +1,5 @@
-//! Talking to children: any size both ways, limits, deadlines that hold whoever keeps the pipe, lines and chunks; pipelines.
+//! Talking with children: any size both ways, limits, deadlines that hold though another process
+//! keeps the pipe, lines and chunks, pipelines.
 
 use crate::support::{Case, cases, me, need_root, short_of, skip};
 use forkless::{Command, End, OnDrop, Stdio, Step};
@@ -83,7 +84,7 @@ fn a_line_over_the_limit_is_not_handed_over_and_a_stop_is_the_last_call() {
         let (status, said) = sh(script).communicate().limit(5).on_line(each).run().unwrap();
         (lines, said.end, status.signal())
     };
-    // Whole in one piece, and without an end.
+    // A whole line in one piece, and one without an end.
     let over = talk("printf 'one\\n123456\\ntwo\\n'; sleep 60", "");
     assert_eq!(over, (vec![String::from("1:one")], End::Limit, Some(libc::SIGKILL)));
     let over = talk("printf 'one\\n123456'; sleep 60", "");
@@ -152,7 +153,7 @@ fn a_deadline_holds_though_a_grandchild_keeps_the_pipe() {
 /// Less than the minute that the programs here sleep.
 const AN_AGE: Duration = Duration::from_secs(50);
 
-/// Kills the process whose number a shell has written; whether it was there.
+/// Kills the process whose number a shell has written; returns whether it was there.
 fn end_grandchild(said: &[u8]) -> bool {
     let pid = std::str::from_utf8(said).unwrap().trim().parse().unwrap();
     process::kill(pid, libc::SIGKILL).is_ok()
@@ -203,11 +204,12 @@ fn writing_to_a_child_that_went_kills_nobody() {
     assert!(!pending.has(libc::SIGPIPE));
 }
 
-/// As an unprivileged user: a program that has become root's for good (as sudo's does) cannot be killed, and the deadline must hold all the same.
+/// As an unprivileged user: a program that has become root's for good (as sudo's does) cannot be
+/// killed, and the deadline must hold all the same.
 fn cannot_kill() {
     let program = std::env::var("SETUID_SLEEP").unwrap();
     nix_setuid();
-    // It lives as long as this file is there.
+    // The program lives as long as this file is there.
     let life = std::env::temp_dir().join(format!("forkless-stubborn-{}", std::process::id()));
     std::fs::write(&life, "").unwrap();
     let e = Command::new(&program)

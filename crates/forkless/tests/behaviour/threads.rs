@@ -1,4 +1,5 @@
-//! The library's own threads beside the program's: what they must answer, what they must not hold, and what they must not give.
+//! The library's own threads beside the program's: signals that they must answer, locks that they
+//! must not hold, attributes that they must not hand on.
 #![expect(
     unsafe_code,
     reason = "libc's calls that change the credentials of every thread, and raw ones of a single thread"
@@ -31,8 +32,8 @@ impl Drop for Watchdog {
     }
 }
 
-/// A thread that does nothing until this is dropped. The first thread answers libc's signals whatever its mask: a program of one
-/// thread shows nothing.
+/// A thread that does nothing until this is dropped. The first thread answers libc's signals
+/// whatever its mask: a program of one thread shows nothing.
 struct Second(Option<(std::sync::mpsc::Sender<()>, std::thread::JoinHandle<()>)>);
 
 impl Second {
@@ -54,7 +55,7 @@ impl Drop for Second {
     }
 }
 
-/// libc's, which asks every thread to do the same; to the ids there are.
+/// libc's function, which makes every thread do the same; with the present ids.
 fn change_credentials() {
     let (user, group) = (ids::geteuid(), ids::getegid());
     // SAFETY: takes numbers.
@@ -166,7 +167,8 @@ fn a_line_s_output_is_read_with_the_program_s_signals_blocked() {
     assert_reachable(&masks);
 }
 
-/// What the child of this thread is, with a death signal and without. Both run this program, through a descriptor that anybody may read.
+/// Attributes of a child of this thread, with a death signal and without. Both run this program,
+/// through a descriptor that any user may read.
 fn both_reports() -> [Report; 2] {
     let file = std::fs::File::open(me()).unwrap();
     [false, true].map(|with_signal| {
@@ -201,7 +203,7 @@ fn in_a_thread(body: impl FnOnce() + Send) {
     std::thread::scope(|s| s.spawn(body).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
-/// Raw, and so of the calling thread alone.
+/// By a raw system call, and so for the calling thread alone.
 fn raw(number: i64, arguments: [i64; 3]) {
     let [a, b, c] = arguments;
     // SAFETY: numbers only.
@@ -217,7 +219,7 @@ fn drop_privileges() {
 
 fn a_death_signal_gives_a_child_no_other_thread_s_privileges() {
     need_root();
-    // Whichever thread asks first, the other's child is not to have anything of it.
+    // Whichever thread asks first, the other thread's child must have none of its attributes.
     for unprivileged_first in [false, true] {
         let privileged = || {
             in_a_thread(|| {
@@ -281,7 +283,7 @@ fn a_death_signal_is_refused_where_no_thread_can_be_made() {
 }
 
 fn a_keeper_ends_with_its_child_however_that_is_reaped() {
-    let keepers = || masks_of_ours().iter().filter(|m| m.0 == "forkless-keeper").count();
+    let keepers = || masks_of_ours().iter().filter(|m| m.0 == "forkless-pdeath").count();
     let start = || {
         let mut c = Command::new("/bin/cat");
         let c = c.stdin(Stdio::piped()).stdout(Stdio::null()).parent_death_signal(libc::SIGTERM);

@@ -1,8 +1,9 @@
-//! Everything at once: threads that start children in every way, beside threads that change what belongs to the whole process.
+//! Everything at once: threads that start children in every way, beside threads that change state
+//! of the whole process.
 //!
-//! Bounded by numbers of operations. `FORKLESS_TORTURE=20000 cargo test -p forkless --test behaviour torture` has each starting
-//! thread do so many (`FORKLESS_TORTURE_THREADS` says how many threads) and lasts as long as that takes; the short form is part of
-//! every test run.
+//! Bounded by numbers of operations. `FORKLESS_TORTURE=20000 cargo test -p forkless --test
+//! behaviour torture` has each starting thread do so many (`FORKLESS_TORTURE_THREADS` says how many
+//! threads) and lasts as long as that takes; the short form is part of every test run.
 #![expect(unsafe_code, reason = "hooks, libc's calls on credentials, handlers and the environment, fork(2)")]
 
 use crate::descriptors::report_with;
@@ -135,7 +136,7 @@ fn new(program: &str) -> Command {
     c
 }
 
-/// What belongs to the whole process, changed and put back, until it is enough.
+/// Changes state of the whole process and puts it back, until the starts are done.
 const CHANGES: [Change; 7] = [
     ("credentials", |_| {
         let (user, group) = (ids::geteuid(), ids::getegid());
@@ -150,7 +151,8 @@ const CHANGES: [Change; 7] = [
     }),
     ("environment", |round| {
         let name = format!("FORKLESS_TORTURE_{}", round % 50);
-        // SAFETY: nothing here reads the environment but through std and the library, which take std's lock.
+        // SAFETY: nothing here reads the environment but through std and the library, which take
+        // std's lock.
         unsafe { std::env::set_var(&name, "x".repeat(round as usize % 100)) };
         // SAFETY: as above.
         unsafe { std::env::remove_var(&name) };
@@ -225,7 +227,7 @@ impl Drop for Before {
     }
 }
 
-/// Ends the process when nothing gets on any more, and says what the threads were at.
+/// Ends the process when no thread makes progress any more, and says what each was doing.
 fn watch(done: &AtomicUsize, doing: &[AtomicUsize], joined: &AtomicBool) {
     let patience = if emulated() { 3000 } else { 300 };
     let (mut last, mut quiet) = (0, 0);

@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use libc::{c_char, c_int};
 
-use super::super::worker::{Lap, Target, Worker, environment, finish};
+use super::super::worker::{Lap, SpawnedProgram, Worker, environment, finish};
 use crate::clock::now;
 use crate::error::Error;
 
 /// `clone_vm`: the stack is made once, as a program that cares would.
 pub(crate) struct CloneVm {
-    target: Arc<Target>,
+    target: Arc<SpawnedProgram>,
     stack: Stack,
 }
 
@@ -29,7 +29,8 @@ impl Stack {
     const SIZE: usize = 64 << 10;
 
     fn new() -> Result<Stack, Error> {
-        // SAFETY: a new private anonymous mapping at an address the kernel chooses touches no existing memory.
+        // SAFETY: a new private anonymous mapping at an address the kernel chooses touches no
+        // existing memory.
         let base = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -54,7 +55,8 @@ impl Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made in `new` with this size; no child runs on it any more, each has been reaped.
+        // SAFETY: the mapping was made in `new` with this size; no child runs on it any more, each
+        // has been reaped.
         unsafe { libc::munmap(self.base, Stack::SIZE) };
     }
 }
@@ -67,16 +69,17 @@ struct ExecArguments {
 }
 
 extern "C" fn exec_child(arguments: *mut c_void) -> c_int {
-    // SAFETY: the parent passed a pointer to its own `ExecArguments` and is suspended until this child execs or exits.
+    // SAFETY: the parent passed a pointer to its own `ExecArguments` and is suspended until this
+    // child execs or exits.
     let arguments = unsafe { &*arguments.cast::<ExecArguments>() };
-    // SAFETY: path and vectors are valid C strings and arrays, as `Target` makes them.
+    // SAFETY: path and vectors are valid C strings and arrays, as `SpawnedProgram` makes them.
     unsafe { libc::execve(arguments.path, arguments.argv, arguments.envp) };
     // SAFETY: _exit runs no handler of the parent whose memory this is.
     unsafe { libc::_exit(127) }
 }
 
 impl CloneVm {
-    pub(crate) fn new(target: Arc<Target>) -> Result<CloneVm, Error> {
+    pub(crate) fn new(target: Arc<SpawnedProgram>) -> Result<CloneVm, Error> {
         Ok(CloneVm { target, stack: Stack::new()? })
     }
 }
@@ -87,8 +90,8 @@ impl Worker for CloneVm {
         let argv = self.target.argv();
         let mut arguments =
             ExecArguments { path: self.target.path.as_ptr(), argv: argv.as_ptr(), envp: environment() };
-        // SAFETY: the stack is used by one child at a time, CLONE_VFORK keeps this frame alive while the child reads
-        // it, and the child calls only execve and _exit.
+        // SAFETY: the stack is used by one child at a time, CLONE_VFORK keeps this frame alive
+        // while the child reads it, and the child calls only execve and _exit.
         let pid = unsafe {
             libc::clone(
                 exec_child,

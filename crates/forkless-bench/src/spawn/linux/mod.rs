@@ -1,4 +1,5 @@
-//! The methods that only Linux has: its own system calls, `clone`, popen-noshell's way, and this project's libraries.
+//! The methods that only Linux has: its own system calls, `clone`, popen-noshell's way, and this
+//! project's libraries.
 
 mod clone_vm;
 mod noshell;
@@ -12,11 +13,11 @@ pub(super) use self::ours::may_set_groups;
 use self::ours::{Ours, Use};
 use super::Method;
 use super::libc_methods::{Popen, System};
-use super::worker::{Target, Worker};
+use super::worker::{SpawnedProgram, Worker};
 use crate::error::Error;
 
 /// The worker of a method that is not [`libc_methods`](super::libc_methods)'.
-pub(super) fn worker(method: Method, target: Arc<Target>) -> Result<Box<dyn Worker>, Error> {
+pub(super) fn worker(method: Method, target: Arc<SpawnedProgram>) -> Result<Box<dyn Worker>, Error> {
     let name = method.name();
     let noshell = |target, mode, compat| Box::new(Noshell { target, mode, compat, name });
     let ours = |target, how| Ours::new(target, how, name).map(Box::new);

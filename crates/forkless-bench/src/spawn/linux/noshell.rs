@@ -1,7 +1,8 @@
-//! popen-noshell's way of starting programs, written anew from its published description: a pipe, a child that moves
-//! descriptors with plain system calls and execs, a stdio stream in the parent. Its costs are kept: the 8 MiB stack is
-//! allocated and freed for every child, the arguments are copied, the `compat` form splits a command string, and the child's
-//! standard input is `/dev/null`. (The published table says "no pipes" of the fork mode; the program that produced it
+//! popen-noshell's way of starting programs, written anew from its published description: a pipe, a
+//! child that moves descriptors with plain system calls and execs, a stdio stream in the parent. It
+//! keeps the original's costs: an 8 MiB stack is allocated and freed for every child, the arguments
+//! are copied, the `compat` form splits a command string, and the child's standard input is
+//! `/dev/null`. (The published table says "no pipes" of the fork mode; the program that produced it
 //! used one, and so does this.)
 //!
 //! What is not kept is stdio in the child: it would corrupt the parent's.
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use libc::{c_char, c_int, pid_t};
 
 use super::super::libc_methods::{FileActions, read_stream};
-use super::super::worker::{Lap, Target, Worker, environment, pipe, reap};
+use super::super::worker::{Lap, SpawnedProgram, Worker, environment, pipe, reap};
 use crate::clock::now;
 use crate::error::Error;
 
@@ -30,9 +31,10 @@ pub(super) enum Mode {
 
 /// The six `noshell_*` methods.
 pub(super) struct Noshell {
-    pub(super) target: Arc<Target>,
+    pub(super) target: Arc<SpawnedProgram>,
     pub(super) mode: Mode,
-    /// Split a command string (`popen_noshell_compat`) or take an argument vector (`popen_noshell`).
+    /// Split a command string (`popen_noshell_compat`) or take an argument vector
+    /// (`popen_noshell`).
     pub(super) compat: bool,
     pub(super) name: &'static str,
 }
@@ -88,8 +90,9 @@ impl Worker for Noshell {
         let pid = match self.mode {
             Mode::Clone => {
                 let stack = stack.insert(Stack::new()?);
-                // SAFETY: the stack is fresh, CLONE_VFORK keeps `call` alive while the child reads it, and the child
-                // makes only plain system calls. No exit signal, as popen-noshell asks for none.
+                // SAFETY: the stack is fresh, CLONE_VFORK keeps `call` alive while the child reads
+                // it, and the child makes only plain system calls. No exit signal, as popen-noshell
+                // asks for none.
                 unsafe {
                     libc::clone(
                         clone_child,
@@ -130,11 +133,13 @@ impl Worker for Noshell {
 }
 
 extern "C" fn clone_child(call: *mut c_void) -> c_int {
-    // SAFETY: the parent passed a pointer to its own `Call` and is suspended until this child execs or exits.
+    // SAFETY: the parent passed a pointer to its own `Call` and is suspended until this child execs
+    // or exits.
     become_program(unsafe { &*call.cast::<Call>() })
 }
 
-/// Standard input from /dev/null, standard output to the pipe, exec; in the order popen-noshell moves descriptors.
+/// Standard input from /dev/null, standard output to the pipe, exec; in the order popen-noshell
+/// moves descriptors.
 fn become_program(call: &Call) -> ! {
     let fail = || -> ! {
         // SAFETY: ends the child without running the parent's exit handlers.
@@ -162,8 +167,8 @@ fn become_program(call: &Call) -> ! {
     check(unsafe { libc::dup2(call.write, 1) });
     // SAFETY: as above.
     check(unsafe { libc::close(call.write) });
-    // SAFETY: the vector is NULL-terminated and its strings are alive; the path has a slash, so nothing is searched or
-    // allocated.
+    // SAFETY: the vector is NULL-terminated and its strings are alive; the path has a slash, so
+    // nothing is searched or allocated.
     unsafe { libc::execvp(call.argv[0], call.argv.as_ptr()) };
     fail()
 }
@@ -205,7 +210,8 @@ fn open_stream(read: OwnedFd) -> Result<*mut libc::FILE, Error> {
     Ok(stream)
 }
 
-/// Splits at blanks outside quotes; refuses what only a shell understands, as popen-noshell's compat form does.
+/// Splits at blanks outside quotes; refuses what only a shell understands, as popen-noshell's
+/// compat form does.
 fn split(command: &[u8]) -> Result<Vec<CString>, Error> {
     let refuse = || Error::Spec("the command needs a shell, which noshell has not".into());
     let mut words: Vec<CString> = Vec::new();

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use forkless::{Child, Command, Prepared, Resource, SpawnError, Stdio, WaitError};
 
-use super::super::worker::{Lap, Target, Worker};
+use super::super::worker::{Lap, SpawnedProgram, Worker};
 use crate::clock::now;
 use crate::error::Error;
 
@@ -36,7 +36,7 @@ pub(super) enum Use {
     Full,
 }
 
-impl Target {
+impl SpawnedProgram {
     fn os_path(&self) -> &OsStr {
         OsStr::from_bytes(self.path.as_bytes())
     }
@@ -44,7 +44,7 @@ impl Target {
 
 /// A `forkless*` method.
 pub(super) struct Ours {
-    target: Arc<Target>,
+    target: Arc<SpawnedProgram>,
     how: Use,
     name: &'static str,
     prepared: Prepared,
@@ -53,7 +53,7 @@ pub(super) struct Ours {
 }
 
 impl Ours {
-    pub(super) fn new(target: Arc<Target>, how: Use, name: &'static str) -> Result<Ours, Error> {
+    pub(super) fn new(target: Arc<SpawnedProgram>, how: Use, name: &'static str) -> Result<Ours, Error> {
         let mut command = Command::new(target.os_path());
         let mut mapped = Vec::new();
         match how {
@@ -140,12 +140,14 @@ pub(super) fn popen(line: &CStr) -> *mut libc::FILE {
     forkless_capi::forkless_popen(line.into(), c"re".into())
 }
 
-/// Whether this process may set supplementary groups; without the privilege `forkless_full` leaves them out.
+/// Whether this process may set supplementary groups; without the privilege `forkless_full` leaves
+/// them out.
 pub(in crate::spawn) fn may_set_groups() -> bool {
     crate::machine::is_root()
 }
 
-/// The child becomes who this process is, elsewhere, under the limits it has, with twenty descriptors at new numbers.
+/// The child becomes who this process is, elsewhere, under the limits it has, with twenty
+/// descriptors at new numbers.
 fn ask_for_everything(command: &mut Command) -> Result<Vec<OwnedFd>, Error> {
     // SAFETY: getuid has no preconditions and cannot fail.
     let uid = unsafe { libc::getuid() };
@@ -164,7 +166,8 @@ fn ask_for_everything(command: &mut Command) -> Result<Vec<OwnedFd>, Error> {
     let mut mapped = Vec::new();
     for number in 0..20 {
         let file = File::open("/dev/null").map_err(Error::io("open /dev/null"))?;
-        // SAFETY: the descriptor stays open as long as the worker that owns both it and the command.
+        // SAFETY: the descriptor stays open as long as the worker that owns both it and the
+        // command.
         let source = unsafe { Stdio::from_raw_borrowed(file.as_raw_fd()) };
         command.fd(100 + number, source);
         mapped.push(OwnedFd::from(file));

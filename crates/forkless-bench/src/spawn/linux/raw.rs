@@ -1,8 +1,9 @@
 //! `vfork` and `execve` with nothing around them: the yardstick of the suite.
 //!
-//! A vfork child runs on its parent's stack. Returning from the function that called vfork, or any spill by a compiler,
-//! would overwrite what the parent finds when it resumes, which is why this is one assembly routine that touches no
-//! stack between the two system calls: the arguments stay in registers, which every task has for itself.
+//! A vfork child runs on its parent's stack. A return from the function that called vfork, or a
+//! compiler's spill, would overwrite the stack that the parent finds when it resumes. Therefore one
+//! assembly routine makes both system calls and touches no stack between them. The arguments stay
+//! in registers, which every task has for itself.
 
 #![expect(unsafe_code, reason = "vfork cannot be called safely from compiled code")]
 
@@ -10,14 +11,14 @@ use std::arch::naked_asm;
 
 use libc::{c_char, c_int, c_long};
 
-/// vfork; in the child, dup2 of `stdout` onto descriptor 1 unless it is negative, then execve. Returns the child's pid
-/// or a negative error number of vfork. When execve fails the child writes the error number to `failure` (the memory is
-/// the parent's) and exits with 127.
+/// vfork; in the child, dup2 of `stdout` onto descriptor 1 unless it is negative, then execve.
+/// Returns the child's pid or a negative error number of vfork. When execve fails the child writes
+/// the error number to `failure` (the memory is the parent's) and exits with 127.
 ///
 /// # Safety
-/// `path` is a NUL-terminated string, `argv` and `envp` are NULL-terminated arrays of such, and `failure` is writable;
-/// all stay so until the function returns. The child takes no signal handler: the program must have none that runs on
-/// this stack, as this one has not.
+/// `path` is a NUL-terminated string, `argv` and `envp` are NULL-terminated arrays of such, and
+/// `failure` is writable; all stay so until the function returns. The child takes no signal
+/// handler: the program must have none that runs on this stack, as this one has not.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn vfork_exec(
@@ -28,7 +29,8 @@ pub(crate) unsafe extern "C" fn vfork_exec(
     failure: *mut c_int,
 ) -> c_long {
     naked_asm!(
-        // syscall clobbers rcx and r11 and nothing else; the kernel gives the child a copy of the registers.
+        // syscall clobbers rcx and r11 and nothing else; the kernel gives the child a copy of the
+        // registers.
         "mov r9d, ecx",
         "mov eax, 58", // vfork
         "syscall",
@@ -58,7 +60,8 @@ pub(crate) unsafe extern "C" fn vfork_exec(
     )
 }
 
-/// The same on arm64, where vfork is `clone` with `CLONE_VM | CLONE_VFORK | SIGCHLD` and a null stack.
+/// The same on arm64, where vfork is `clone` with `CLONE_VM | CLONE_VFORK | SIGCHLD` and a null
+/// stack.
 ///
 /// # Safety
 /// As on x86-64.

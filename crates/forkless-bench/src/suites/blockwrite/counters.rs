@@ -1,5 +1,5 @@
-//! What the kernel counts: requests and sectors of a block device, as iostat reads them, and the bytes this process had read
-//! from devices.
+//! What the kernel counts: requests and sectors of a block device, as iostat reads them, and the
+//! bytes this process had read from devices.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,7 +12,8 @@ pub(super) struct Device {
     stat: PathBuf,
 }
 
-/// A reading of them (Documentation/block/stat.rst); a sector is 512 bytes whatever the device's are.
+/// A reading of them (Documentation/block/stat.rst); a sector is 512 bytes whatever the device's
+/// are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Counters {
     pub(super) reads: u64,
@@ -22,8 +23,8 @@ pub(super) struct Counters {
 }
 
 impl Device {
-    /// The device (or partition) with this number; `None` where the kernel knows none, as for file systems that are on no
-    /// device or on several.
+    /// The device (or partition) with this number; `None` where the kernel knows none, as for file
+    /// systems that are on no device or on several.
     pub(super) fn of(major: u32, minor: u32) -> Option<Device> {
         let stat = PathBuf::from(format!("/sys/dev/block/{major}:{minor}/stat"));
         stat.exists().then_some(Device { stat })
@@ -56,7 +57,8 @@ impl Counters {
     }
 }
 
-/// `read_bytes` of proc_pid_io(5): what this process caused to be fetched from devices; `None` without task I/O accounting.
+/// `read_bytes` of proc_pid_io(5): what this process caused to be fetched from devices; `None`
+/// without task I/O accounting.
 pub(super) fn own_read_bytes() -> Option<u64> {
     let text = fs::read_to_string("/proc/self/io").ok()?;
     text.lines().find_map(|line| line.strip_prefix("read_bytes:")?.trim().parse().ok())

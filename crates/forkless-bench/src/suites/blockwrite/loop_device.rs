@@ -1,9 +1,10 @@
-//! A loop device over the scratch file. It is set up to detach itself when the last descriptor of it is closed
-//! (`LO_FLAGS_AUTOCLEAR`), so that the kernel undoes it even when this process is killed; a device node that had to be added
-//! for it is removed again, by the guard if need be.
+//! A loop device over the scratch file. It detaches itself when its last descriptor is closed
+//! (`LO_FLAGS_AUTOCLEAR`), so the kernel undoes it even when this process is killed. A device that
+//! had to be added is removed again, by the guard if need be.
 
 #![expect(unsafe_code, reason = "ioctls of the loop driver")]
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -15,9 +16,18 @@ use linux_raw_sys::loop_device::{
 };
 
 use crate::error::Error;
-use crate::guard::Guard;
+use crate::guard::{Guard, Undo};
 
 const CONTROL: &str = "/dev/loop-control";
+
+/// Removes a loop device that was added, once it is detached.
+pub(super) const UNDO: Undo = Undo {
+    kind: b'l',
+    undo: |number| {
+        let number = number.to_str().and_then(|number| number.parse().ok());
+        remove(number.ok_or(std::io::ErrorKind::InvalidData)?)
+    },
+};
 
 /// An attached loop device; detached when dropped.
 #[derive(Debug)]
@@ -46,20 +56,23 @@ impl LoopDevice {
             };
             let added = !before.contains(&number);
             if let Some(guard) = guard.as_deref_mut().filter(|_| added) {
-                guard.remove_loop_device(number)?;
+                guard.undo_at_end(&UNDO, OsStr::new(&number.to_string()))?;
             }
             let mut device = LoopDevice { file: None, number, added };
             let file = open(&device.path(), 0)?;
             let mut config = loop_config {
                 fd: backing.as_raw_fd().unsigned_abs(),
                 block_size: sector,
-                // SAFETY: a structure of integers and byte arrays, for which zero means "the default".
+                // SAFETY: a structure of integers and byte arrays, for which zero means "the
+                // default".
                 info: unsafe { std::mem::zeroed() },
                 __reserved: [0; 8],
             };
-            // Direct I/O below: else reads of the device would be answered from memory and cost nothing.
+            // Direct I/O below: else reads of the device would be answered from memory and cost
+            // nothing.
             config.info.lo_flags = LO_FLAGS_AUTOCLEAR as u32 | LO_FLAGS_DIRECT_IO as u32;
-            // SAFETY: the configuration is a complete structure; the driver takes its own reference to the backing file.
+            // SAFETY: the configuration is a complete structure; the driver takes its own reference
+            // to the backing file.
             let result =
                 unsafe { libc::ioctl(file.as_raw_fd(), LOOP_CONFIGURE as libc::Ioctl, &raw const config) };
             if result == 0 {
@@ -105,7 +118,7 @@ impl Drop for LoopDevice {
 }
 
 /// Removes the node of a loop device that nobody uses; fine if it is gone already.
-pub(crate) fn remove(number: u32) -> std::io::Result<()> {
+fn remove(number: u32) -> std::io::Result<()> {
     let control = OpenOptions::new().read(true).write(true).open(CONTROL)?;
     for _ in 0..100 {
         // SAFETY: the ioctl takes a device number; it refuses a device in use.

@@ -1,8 +1,10 @@
-//! A linear device-mapper volume over another block device, made with the control device's ioctls (include/uapi/linux/dm-ioctl.h):
-//! no program of LVM is needed. It is removed when dropped, and by the guard if this process is killed.
+//! A linear device-mapper volume over another block device, made with the control device's ioctls
+//! (include/uapi/linux/dm-ioctl.h): no program of LVM is needed. It is removed when dropped, and by
+//! the guard if this process is killed.
 
 #![expect(unsafe_code, reason = "ioctls of the device mapper")]
 
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd as _;
@@ -11,9 +13,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::guard::Guard;
+use crate::guard::{Guard, Undo};
 
 const CONTROL: &str = "/dev/mapper/control";
+
+/// Removes a volume that was made.
+pub(super) const UNDO: Undo =
+    Undo { kind: b'v', undo: |name| remove(name.to_str().ok_or(ErrorKind::InvalidData)?) };
+
 const DEV_CREATE: u8 = 3;
 const DEV_REMOVE: u8 = 4;
 const DEV_SUSPEND: u8 = 6;
@@ -48,7 +55,7 @@ impl Volume {
             Error::Missing(format!("no device mapper here: {CONTROL}: {error} (needs root and dm_mod)"))
         })?;
         if let Some(guard) = guard {
-            guard.remove_volume(name)?;
+            guard.undo_at_end(&UNDO, OsStr::new(name))?;
         }
         let missing = |step: &str| {
             let step = format!("cannot {step} a device-mapper volume");
@@ -90,7 +97,7 @@ impl Drop for Volume {
 }
 
 /// Removes a volume by name; fine if it is gone already.
-pub(crate) fn remove(name: &str) -> io::Result<()> {
+fn remove(name: &str) -> io::Result<()> {
     let control = control()?;
     for _ in 0..100 {
         match request(&control, DEV_REMOVE, name, &[]) {
@@ -148,7 +155,8 @@ fn request(control: &File, number: u8, name: &str, targets: &[u8]) -> io::Result
         reason = "depends on the C library"
     )]
     let code = code as _;
-    // SAFETY: the buffer is as long as its header says, which is how far the kernel reads and writes.
+    // SAFETY: the buffer is as long as its header says, which is how far the kernel reads and
+    // writes.
     if unsafe { libc::ioctl(control.as_raw_fd(), code, buffer.as_mut_ptr()) } < 0 {
         return Err(io::Error::last_os_error());
     }

@@ -1,5 +1,5 @@
-//! The scratch file: written through once, so that no block of it is a hole, and without a name from then on, so that nothing
-//! of it outlives the process.
+//! The scratch file: written through once, so that no block of it is a hole, and without a name
+//! from then on, so that nothing of it outlives the process.
 
 #![expect(unsafe_code, reason = "statvfs has no wrapper in std")]
 
@@ -76,7 +76,8 @@ impl Scratch {
     }
 }
 
-/// Fails unless the file system has room for `size` bytes and some for others: to find out by writing would fill it meanwhile.
+/// Fails unless the file system has room for `size` bytes and some for others: to find out by
+/// writing would fill it meanwhile.
 fn room(place: &Path, size: u64, named: &Path) -> Result<(), Error> {
     let cannot = || Error::last_os(format!("look for room in {}", named.display()));
     let path = std::ffi::CString::new(place.as_os_str().as_bytes())
@@ -115,7 +116,8 @@ fn fill(file: &File, size: u64) -> std::io::Result<()> {
     file.sync_all()
 }
 
-/// The first of the usual places for temporary files that is on a block device, else the first there is.
+/// The first of the usual places for temporary files that is on a block device, else the first
+/// there is.
 fn usual_directory() -> PathBuf {
     let places: Vec<PathBuf> = std::env::var_os("TMPDIR")
         .map(PathBuf::from)

@@ -14,9 +14,10 @@ use crate::guard::Guard;
 
 const LOOP_MAJOR: u32 = 7;
 
-/// A file or device open for writing. Fields drop in order: what is on top goes before what it stands on.
+/// A file or device open for writing. Fields drop in order: what is on top goes before what it
+/// stands on.
 #[derive(Debug)]
-pub(super) struct Target {
+pub(super) struct WriteTarget {
     pub(super) buffered: File,
     pub(super) direct: Result<File, String>,
     pub(super) device: Device,
@@ -26,13 +27,13 @@ pub(super) struct Target {
     _scratch: Option<Scratch>,
 }
 
-impl Target {
+impl WriteTarget {
     pub(super) fn make(
         on: On,
         size: u64,
         directory: Option<&Path>,
         mut guard: Option<&mut Guard>,
-    ) -> Result<Target, Error> {
+    ) -> Result<WriteTarget, Error> {
         let scratch = Scratch::make(size, directory, guard.as_deref_mut())?;
         let sector = match on {
             On::File => {
@@ -42,7 +43,7 @@ impl Target {
                     scratch.directory.display()
                 )];
                 let Scratch { buffered, direct, .. } = scratch;
-                return Ok(Target {
+                return Ok(WriteTarget {
                     buffered,
                     direct,
                     device,
@@ -64,7 +65,7 @@ impl Target {
         }
         let no_counters = || Error::Missing("the kernel shows no counters of the device".into());
         if on != On::Mapper {
-            return Ok(Target {
+            return Ok(WriteTarget {
                 buffered: below.open(0)?,
                 direct: below.open(libc::O_DIRECT).map_err(|error| error.to_string()),
                 device: Device::of(LOOP_MAJOR, below.number()).ok_or_else(no_counters)?,
@@ -78,7 +79,7 @@ impl Target {
         let name = format!("forkless-bench-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let volume = Volume::linear(&name, &format!("{LOOP_MAJOR}:{}", below.number()), size / 512, guard)?;
         let (major, minor) = volume.number();
-        Ok(Target {
+        Ok(WriteTarget {
             buffered: volume.open(0)?,
             direct: volume.open(libc::O_DIRECT).map_err(|error| error.to_string()),
             device: Device::of(major, minor).ok_or_else(no_counters)?,

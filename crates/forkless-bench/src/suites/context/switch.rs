@@ -1,6 +1,7 @@
-//! Ways to switch contexts: libc's ucontext functions, which save and restore the signal mask by a system call each; jumps
-//! with and without the mask; and a switch of the callee-saved registers alone. The green threads have the shape of the
-//! published program: one pushes onto an array and yields, the other pops and yields.
+//! Ways to switch contexts: libc's ucontext functions, which save and restore the signal mask by a
+//! system call each; jumps with and without the mask; a switch of the callee-saved registers alone.
+//! The green threads have the shape of the published program: one pushes onto an array and yields,
+//! the other pops and yields.
 
 // The parent module's expectation of unsafe code covers this file and those below it.
 
@@ -22,8 +23,8 @@ mod ucontext;
 /// A name and what repeats the operation.
 pub(crate) type Named = (&'static str, fn(u64));
 
-/// What can be switched here: `getcontext`, `swapcontext` and `mask_free` are single switches, the jumps a pair of set and
-/// jump, the green threads one push or pop with the switch that follows.
+/// The kinds of switch: `getcontext`, `swapcontext` and `mask_free` are single switches; the jumps
+/// are a pair of set and jump; the green threads do one push or pop with the switch that follows.
 pub(crate) fn operations() -> Vec<Named> {
     let mut all: Vec<Named> = Vec::new();
     #[cfg(any(all(target_os = "linux", target_env = "gnu"), target_os = "freebsd"))]
@@ -53,7 +54,8 @@ pub(crate) fn missing() -> Option<&'static str> {
 }
 
 unsafe extern "C" {
-    // Never called from Rust: their addresses go to assembly, for they return twice. On Linux `sigsetjmp` is a macro.
+    // Never called from Rust: their addresses go to assembly, for they return twice. On Linux
+    // `sigsetjmp` is a macro.
     #[cfg_attr(target_os = "linux", link_name = "__sigsetjmp")]
     #[cfg_attr(not(target_os = "linux"), link_name = "sigsetjmp")]
     fn libc_sigsetjmp(buffer: *mut c_void, save_mask: c_int) -> c_int;
@@ -64,7 +66,8 @@ fn jumps(count: u64, save_mask: c_int) {
     // The largest is glibc's sigjmp_buf on arm64, of 312 bytes.
     let mut buffer = [0_u64; 64];
     if count > 0 {
-        // SAFETY: the buffer is larger than a sigjmp_buf and outlives the loop; every jump goes to a set within it.
+        // SAFETY: the buffer is larger than a sigjmp_buf and outlives the loop; every jump goes to
+        // a set within it.
         unsafe { arch::jump_loop(count, buffer.as_mut_ptr().cast(), save_mask, libc_sigsetjmp, siglongjmp) };
     }
 }
@@ -121,7 +124,8 @@ impl<W: Way> Pair<W> {
     }
 }
 
-/// `count` switches between two coroutines. The other side's stack goes away with it suspended: it owns nothing.
+/// `count` switches between two coroutines. The other side's stack goes away with it suspended: it
+/// owns nothing.
 fn pair<W: Way>(count: u64, work: bool) {
     let pair = Box::new(Pair {
         way: W::default(),

@@ -1,4 +1,5 @@
-//! Calls that the suite makes on Linux alone: raw ones, and those in programs of a few instructions.
+//! Calls that the suite makes on Linux alone: raw ones, and those in programs of a few
+//! instructions.
 
 // The parent module's expectation of unsafe code covers this file.
 
@@ -88,8 +89,8 @@ impl Programs {
         }))
     }
 
-    /// Thousands of calls in a program of their own, with or without a tracer; what it takes to start it is measured each
-    /// time with none, and subtracted.
+    /// Thousands of calls in a program of their own, with or without a tracer; what it takes to
+    /// start it is measured each time with none, and subtracted.
     fn external(&self, tracer: Option<PathBuf>) -> Box<dyn Arm + '_> {
         let run = move |calls: u64| -> Result<f64, Error> {
             let program = &self.mask_loop;
@@ -133,7 +134,7 @@ fn raw(number: c_long, [a, b, c, d]: [usize; 4]) -> c_long {
 }
 
 /// A child that execs itself so many times.
-pub(crate) fn exec_chain(path: &CString, count: u64) -> Result<(), Error> {
+pub fn exec_chain(path: &CString, count: u64) -> Result<(), Error> {
     let digits = CString::new(format!("{count:07}")).unwrap_or_default();
     let argv = [path.as_ptr(), digits.as_ptr(), ptr::null()];
     let mut pid = 0;

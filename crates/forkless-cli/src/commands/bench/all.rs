@@ -1,4 +1,5 @@
-//! `forkless bench all`: several suites one after the other, each with its own flags at their defaults, as one result.
+//! `forkless bench all`: several suites one after the other, each with its own flags at their
+//! defaults, as one result.
 
 use forkless_bench::engine::Observer;
 use forkless_bench::guard::Guard;
@@ -67,7 +68,8 @@ impl Name {
     }
 }
 
-/// Runs the suites. One that cannot be measured here at all is a note in the result, not the end of the others.
+/// Runs the suites. One that cannot be measured here at all is a note in the result, not the end of
+/// the others.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     let outputs = args.common.prepare()?;
     let mut restarts = Progress::new("all");

@@ -9,23 +9,26 @@ use forkless_bench::results::Suite;
 use forkless_bench::suites::blockwrite::{self, Mode, On, Spec};
 
 use super::common::{Common, from_library};
-use super::{size, suite};
+use super::suite;
+use crate::args;
 use crate::exit::Usage;
 
 /// Flags of `forkless bench blockwrite`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Flags {
-    /// What to write to: file, and as root loop, loop-4k (sectors of 4096 bytes) and mapper (a linear volume over a loop
-    /// device); all made for this and removed. No existing device is written to [default: all].
+    /// What to write to: file, and as root loop, loop-4k (sectors of 4096 bytes) and mapper (a
+    /// linear volume over a loop device); all made for this and removed. No existing device is
+    /// written to [default: all].
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     targets: Vec<String>,
     /// Bytes a write [default: 256 to 1M, and 6144].
-    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = args::size)]
     bs: Vec<u64>,
     /// Bytes a repetition writes, and the size of the targets [default: 4M; with --quick 1M].
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = args::size)]
     size: Option<u64>,
-    /// Where the scratch file is made [default: the first of $TMPDIR, /var/tmp, /tmp and . that is on a block device].
+    /// Where the scratch file is made [default: the first of $TMPDIR, /var/tmp, /tmp and . that is
+    /// on a block device].
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
 }
@@ -49,7 +52,7 @@ impl suite::Flags for Flags {
             size: self.size.unwrap_or(quick),
             directory: self.directory.clone(),
             modes,
-            plan: common.plan(if common.is_quick() { 50 } else { 20 })?,
+            schedule: common.plan(if common.is_quick() { 50 } else { 20 })?,
         };
         blockwrite::run(&spec, Some(guard), progress).map_err(from_library)
     }

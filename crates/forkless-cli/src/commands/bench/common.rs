@@ -1,5 +1,5 @@
-//! Flags that every suite has, and what happens to results when it is done: files first, then the table, then the
-//! store in the user's data directory.
+//! Flags that every suite has, and what happens to results when it is done: files first, then the
+//! table, then the store in the user's data directory.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -8,13 +8,15 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use forkless_bench::engine::{Observer, Plan};
+use forkless_bench::engine::{Observer, Schedule};
 use forkless_bench::error::Error;
 use forkless_bench::guard::Guard;
 use forkless_bench::html;
 use forkless_bench::render;
-use forkless_bench::results::{self, Results, Suite};
+use forkless_bench::restarts;
+use forkless_bench::results::{Results, Suite};
 use forkless_bench::store::Store;
+use forkless_lab::SUITES;
 
 use super::progress::Progress;
 use crate::exit::{Exit, Missing, Usage};
@@ -50,11 +52,13 @@ pub(crate) struct Common {
     /// Write the table as GitHub-flavoured Markdown; - is standard output, in place of the table.
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Write a page with plots and sortable tables, all in one file; - is standard output, in place of the table.
+    /// Write a page with plots and sortable tables, all in one file; - is standard output, in place
+    /// of the table.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Measure in so many processes, one after the other, each for its share of the runs: what `compare` needs to tell two
-    /// results apart [default: 5 for spawn, 1 for the others and with --quick].
+    /// Measure in so many processes, one after the other, each for its share of the runs: `compare`
+    /// needs several to tell two results apart [default: 5 for spawn, 1 for the others and with
+    /// --quick].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
     restarts: Option<u16>,
     /// One of those processes: its number and their count.
@@ -67,24 +71,24 @@ pub(crate) struct Common {
 
 impl Common {
     /// The engine's plan: `--runs` or `runs`, a tenth of them with `--quick`.
-    pub(crate) fn plan(&self, runs: u32) -> anyhow::Result<Plan> {
+    pub(crate) fn plan(&self, runs: u32) -> anyhow::Result<Schedule> {
         let runs = self.runs.unwrap_or(if self.quick { runs.div_ceil(10) } else { runs });
         let time = self.time.map(Duration::try_from_secs_f64).transpose();
         let time = time.map_err(|_| Usage("--time: not a number of seconds to measure for".into()))?;
-        // Without a limit of its own a run must still end within the patience of whoever waits for it.
+        // A run without a limit of its own must still end while its user is willing to wait.
         let time = time.unwrap_or(Duration::from_secs(if self.quick { 15 } else { 120 }));
         let (part, parts) = self.part().unwrap_or((0, 1));
         let runs = runs.div_ceil(parts);
         let seed = self.seed.wrapping_add(u64::from(part));
-        Ok(Plan { runs: runs as usize, time: Some(time / parts), seed, ..Plan::default() })
+        Ok(Schedule { runs: runs as usize, time: Some(time / parts), seed, ..Schedule::default() })
     }
 
     /// The same with a time limit of the suite's own, where none is given.
     #[cfg(target_os = "linux")]
-    pub(crate) fn plan_within(&self, runs: u32, seconds: u64) -> anyhow::Result<Plan> {
+    pub(crate) fn plan_within(&self, runs: u32, seconds: u64) -> anyhow::Result<Schedule> {
         let plan = self.plan(runs)?;
         let time = if self.time.is_some() { plan.time } else { Some(Duration::from_secs(seconds)) };
-        Ok(Plan { time, ..plan })
+        Ok(Schedule { time, ..plan })
     }
 
     /// Whether a rough answer is wanted.
@@ -103,8 +107,8 @@ impl Common {
         Some((part.parse().ok()?, parts.parse().ok().filter(|&parts| parts > 0)?))
     }
 
-    /// Has the run made by several processes of this program and puts their results together, unless one is enough or this
-    /// is one of them.
+    /// Has several processes of this program make the run, and merges their results. `None` where
+    /// one process is enough, or where this process is one of them.
     pub(crate) fn in_restarts(
         &self,
         usual: u16,
@@ -130,7 +134,7 @@ impl Common {
             }
             all.push(serde_json::from_slice(&output.stdout).context("a part of the run gave no result")?);
         }
-        Ok(results::merge(all))
+        Ok(restarts::merge(all, SUITES))
     }
 
     /// The words of `--filter`.
@@ -143,8 +147,8 @@ impl Common {
         self.filter.is_empty() || self.filter.iter().any(|word| method.contains(word.as_str()))
     }
 
-    /// What must happen before anything is measured: output files are opened, so that an hour of measuring is not lost to
-    /// a mistyped path, and the process is bound to its processors.
+    /// Prepares a measurement: opens the output files, so that an hour of measuring is not lost to
+    /// a mistyped path, and binds the process to its processors.
     pub(crate) fn prepare(&self) -> anyhow::Result<Outputs> {
         if self.part.is_some() {
             return Ok(Outputs { json: Some(Output::Stdout), csv: None, markdown: None, html: None });
@@ -168,9 +172,10 @@ impl Common {
         Ok(outputs)
     }
 
-    /// Runs one suite from its preparation to its output: outputs are opened first, the guard and the progress bar live as long
-    /// as the measurement, and a suite that could measure nothing is a facility missing. `usual` is the number of processes
-    /// that share the runs when `--restarts` does not say.
+    /// Runs one suite from its preparation to its output. Outputs are opened first; the guard and
+    /// the progress bar live as long as the measurement; a suite that measured nothing is a missing
+    /// facility. `usual` is the number of processes that share the runs where `--restarts` is not
+    /// given.
     pub(crate) fn run(
         &self,
         name: &str,
@@ -179,7 +184,8 @@ impl Common {
     ) -> anyhow::Result<Exit> {
         let outputs = self.prepare()?;
         let mut progress = Progress::new(name);
-        // Beside the parts of a divided run, too: it is what says that the run was interrupted.
+        // Beside the parts of a divided run, too: only this guard says that the run was
+        // interrupted.
         let mut guard = guard()?;
         if let Some(results) = self.in_restarts(usual, &mut progress)? {
             drop((progress, guard));
@@ -188,7 +194,7 @@ impl Common {
         }
         let mut results = Results::begin();
         let suite = measure(&mut guard, &mut progress)?;
-        // What was changed is changed back before anything is said.
+        // Changed settings are set back before anything is printed.
         drop((progress, guard));
         if suite.rows.is_empty() {
             return Err(Missing(skipped(&suite.notes)).into());
@@ -208,12 +214,13 @@ impl Common {
             output.write(&render::csv(results))?;
         }
         if let Some(output) = outputs.markdown {
-            output.write(&render::markdown(results))?;
+            output.write(&render::markdown(results, SUITES))?;
         }
         if let Some(output) = outputs.html {
-            output.write(&html::page(results))?;
+            output.write(&html::page(results, SUITES))?;
         }
-        let mut text = if taken { String::new() } else { render::terminal(results, terminal::width()) };
+        let mut text =
+            if taken { String::new() } else { render::terminal(results, terminal::width(), SUITES) };
         if !self.no_save && self.part.is_none() {
             match Store::open().and_then(|store| store.save(results)) {
                 Ok(path) if !taken => text.push_str(&format!("\nsaved as {}\n", path.display())),
@@ -275,8 +282,8 @@ impl Output {
     }
 }
 
-/// Runs this program once more, for one part of the run. A part must not go on measuring when its parent is killed; its own
-/// guard then cleans up after it.
+/// Runs this program once more, for one part of the run. A part must not go on measuring when its
+/// parent is killed; its own guard then cleans up after it.
 #[cfg(target_os = "linux")]
 fn run_part(part: &str) -> anyhow::Result<std::process::Output> {
     let mut command = forkless::Command::new(this_program()?);
@@ -299,19 +306,21 @@ fn this_program() -> anyhow::Result<PathBuf> {
     #[cfg(target_os = "linux")]
     super::super::need_proc()?;
     if cfg!(target_os = "linux") {
-        // Not current_exe(): the file may have been replaced by a new build since this process started.
+        // Not current_exe(): the file may have been replaced by a new build since this process
+        // started.
         return Ok(PathBuf::from("/proc/self/exe"));
     }
     std::env::current_exe().context("cannot find the forkless executable")
 }
 
-/// Whether missing programs may be installed: `FORKLESS_NO_INSTALL`, set to anything but nothing, forbids it. `./x` reads it, too.
+/// Whether missing programs may be installed: `FORKLESS_NO_INSTALL`, set to anything but nothing,
+/// forbids it. `./x` reads it, too.
 #[cfg(target_os = "linux")]
 pub(crate) fn may_install() -> bool {
     std::env::var_os("FORKLESS_NO_INSTALL").is_none_or(|value| value.is_empty())
 }
 
-/// Why nothing was measured: of the notes, those that say what was skipped.
+/// Why nothing was measured: the notes that say which part was skipped; all notes where none does.
 pub(super) fn skipped(notes: &[String]) -> String {
     let said: Vec<&str> =
         notes.iter().map(String::as_str).filter(|note| note.starts_with("skipped: ")).collect();

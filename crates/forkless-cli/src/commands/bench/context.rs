@@ -17,7 +17,7 @@ impl suite::Flags for Flags {
     const NAME: &'static str = "context";
 
     fn measure(&self, common: &Common, _: &mut Guard, progress: &mut dyn Observer) -> Result<Suite> {
-        let spec = Spec { filter: common.filter().to_vec(), plan: common.plan(500)? };
+        let spec = Spec { filter: common.filter().to_vec(), schedule: common.plan(500)? };
         context::run(&spec, progress).map_err(from_library)
     }
 }

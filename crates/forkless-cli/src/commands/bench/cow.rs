@@ -1,7 +1,7 @@
 //! `forkless bench cow`: flags of the suite, translated into its specification.
 
 use anyhow::Result;
-use forkless_bench::engine::{Observer, Plan};
+use forkless_bench::engine::{Observer, Schedule};
 use forkless_bench::guard::Guard;
 use forkless_bench::results::Suite;
 use forkless_bench::suites::cow::{self, Spec};
@@ -44,7 +44,7 @@ impl suite::Flags for Flags {
             pages: self.parent.pages()?,
             methods,
             under_run,
-            plan: Plan { per_turn: 1, ..common.plan(if common.is_quick() { 50 } else { 10 })? },
+            schedule: Schedule { per_turn: 1, ..common.plan(if common.is_quick() { 50 } else { 10 })? },
         };
         cow::run(&spec, Some(guard), progress).map_err(from_library)
     }

@@ -1,4 +1,4 @@
-//! `forkless bench machine`: what a result will say about where it was measured.
+//! `forkless bench machine`: the record of this machine that every result carries.
 
 use forkless_bench::machine::Machine;
 

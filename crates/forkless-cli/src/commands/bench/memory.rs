@@ -8,13 +8,14 @@ use forkless_bench::suites::memory::{self, Spec};
 
 use super::common::{Common, from_library};
 use super::parent::Parent;
-use super::{size, suite};
+use super::suite;
+use crate::args;
 
 /// Flags of `forkless bench memory`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Flags {
     /// Memory of the parent [default: 0,256M,512M,1G,2G; with --quick 0,64M,128M,256M].
-    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = args::size)]
     sizes: Vec<u64>,
     /// Percentages of it that were written.
     #[arg(
@@ -46,7 +47,7 @@ impl suite::Flags for Flags {
             pages: self.parent.pages()?,
             methods,
             under_run,
-            plan: common.plan(200)?,
+            schedule: common.plan(200)?,
         };
         memory::run(&spec, Some(guard), progress).map_err(from_library)
     }

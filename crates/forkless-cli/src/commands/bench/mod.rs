@@ -1,4 +1,5 @@
-//! `forkless bench`: the suites of `forkless-bench`, their flags, and how results reach the terminal and files.
+//! `forkless bench`: the suites of `forkless-bench`, their flags, and how results reach the
+//! terminal and files.
 
 mod all;
 #[cfg(target_os = "linux")]
@@ -11,7 +12,6 @@ mod memory;
 mod parent;
 mod progress;
 mod selfcheck;
-mod size;
 mod spawn;
 mod suite;
 mod syscalls;
@@ -21,8 +21,9 @@ mod victims;
 use std::io::{IsTerminal as _, Write as _};
 
 use clap::Subcommand;
+use forkless_lab::SUITES;
 #[cfg(target_os = "linux")]
-use forkless_bench::reproduce::green::{self, How};
+use forkless_lab::reproduce::green::{self, How};
 
 pub(crate) use self::common::from_library;
 #[cfg(target_os = "linux")]
@@ -47,20 +48,24 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Suite {
-    /// Time ways to start a program: vfork, posix_spawn, fork, system, popen and others, interleaved.
+    /// Time ways to start a program: vfork, posix_spawn, fork, system, popen and others,
+    /// interleaved.
     Spawn(Box<suite::Args<spawn::Flags>>),
-    /// Time process creation against the parent's memory: size, share written, kind of pages; fork's time in parts, fitted lines.
+    /// Time process creation against the parent's memory: size, share written, kind of pages;
+    /// fork's time in parts, fitted lines.
     Memory(Box<suite::Args<memory::Flags>>),
     /// What a fork leaves behind for its parent: the passes over its memory before and after.
     Cow(Box<suite::Args<cow::Flags>>),
-    /// Single system calls, through libc, raw and vDSO; process creation in parts and as a whole; a tracer for contrast.
+    /// Single system calls, through libc, raw and vDSO; process creation in parts and as a whole; a
+    /// tracer for contrast.
     Syscalls(Box<suite::Args<syscalls::Flags>>),
     /// Context switches with and without their system calls; local time with and without TZ.
     Context(Box<suite::Args<context::Flags>>),
-    /// Writes by block size on a scratch file, a loop device and a mapped volume: throughput, and the reads they cause.
+    /// Writes by block size on a scratch file, a loop device and a mapped volume: throughput, and
+    /// the reads they cause.
     #[cfg(target_os = "linux")]
     Blockwrite(Box<suite::Args<blockwrite::Flags>>),
-    /// Real programs with and without `forkless run`: interpreters, Apache, redis, make, git, each held to a limit.
+    /// Real programs with and without `forkless run`: interpreters, Apache, redis, make, git.
     #[cfg(target_os = "linux")]
     Victims(Box<victims::Args>),
     /// Several of these suites one after the other, as one result.
@@ -76,11 +81,13 @@ enum Suite {
     #[command(hide = true)]
     #[cfg(target_os = "linux")]
     Keep(victims::KeepArgs),
-    /// Fork and execute as standard input asks; started under `forkless run` by suites, not by users.
+    /// Fork and execute as standard input asks; started under `forkless run` by suites, not by
+    /// users.
     #[command(hide = true)]
     #[cfg(target_os = "linux")]
     Forker,
-    /// Two green threads, one pushing and one popping; started by `forkless reproduce`, not by users.
+    /// Two green threads, one pushing and one popping; started by `forkless reproduce`, not by
+    /// users.
     #[command(hide = true)]
     #[cfg(target_os = "linux")]
     GreenThreads {
@@ -108,7 +115,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
         Suite::Selfcheck(args) => selfcheck::run(&args),
         Suite::Machine(args) => machine::run(&args),
         Suite::Guard => {
-            let said = forkless_bench::guard::serve(std::io::stdin().lock());
+            let said = forkless_bench::guard::serve(std::io::stdin().lock(), &SUITES.undos());
             let mut errors = std::io::stderr();
             // Over what is left of a progress bar.
             let bar = if errors.is_terminal() { "\r\x1b[2K" } else { "" };
@@ -120,7 +127,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
         }
         #[cfg(target_os = "linux")]
         Suite::Forker => {
-            forkless_bench::under_run::serve(std::io::stdin().lock(), std::io::stdout().lock())?;
+            forkless_bench::under_run::serve(std::io::stdin().lock(), std::io::stdout().lock(), SUITES)?;
             Ok(Exit::Fine)
         }
         #[cfg(target_os = "linux")]

@@ -1,5 +1,5 @@
-//! Flags of the suites that measure from a parent with memory, `memory` and `cow`: kinds of pages, and methods with that of
-//! `forkless run` among them.
+//! Flags of `memory` and `cow`, the suites that measure from a parent with memory: kinds of pages,
+//! and methods, among them the method of `forkless run`.
 
 use forkless_bench::pages::Pages;
 use forkless_bench::spawn::Method;
@@ -12,11 +12,12 @@ use crate::exit::{Missing, Usage};
 /// Pages and methods.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Parent {
-    /// Pages behind the parent's memory: base, thp, thp-64k, hugetlb-2m, hugetlb-1g, or all that this kernel offers.
+    /// Pages behind the parent's memory: base, thp, thp-64k, hugetlb-2m, hugetlb-1g, or all that
+    /// this kernel offers.
     #[arg(long, value_name = "KIND", value_delimiter = ',', default_value = "base,thp")]
     pages: Vec<String>,
-    /// The methods to measure: those that `forkless bench spawn --methods list` prints, and fork_exec_under_run, fork and exec
-    /// in a process under `forkless run`.
+    /// The methods to measure: those that `forkless bench spawn --methods list` prints, and
+    /// fork_exec_under_run, fork and exec in a process under `forkless run`.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     methods: Vec<String>,
 }
@@ -40,7 +41,8 @@ impl Parent {
         Ok(kinds)
     }
 
-    /// The methods asked for, or the usual ones, and whether that of `forkless run` is among them.
+    /// The named methods, or the usual ones, and the launcher where the method of `forkless run` is
+    /// among them.
     pub(crate) fn methods(
         &self,
         usual: &[Method],

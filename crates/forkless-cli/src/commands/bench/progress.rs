@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 /// A bar of rounds, or nothing.
 pub(crate) struct Progress {
     bar: ProgressBar,
-    /// Whether one is done, and of how many, when the bar was last laid out.
+    /// As the bar was last laid out: whether a round was done, and how many there are.
     rounds: (bool, usize),
 }
 

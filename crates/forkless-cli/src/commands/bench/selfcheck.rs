@@ -1,11 +1,13 @@
-//! `forkless bench selfcheck`: does the instrument find differences that are not there, or miss one that is?
+//! `forkless bench selfcheck`: does the instrument find differences that are not there, or miss one
+//! that is?
 
-use forkless_bench::engine::Plan;
+use forkless_bench::engine::Schedule;
 use forkless_bench::spawn::Method;
 use forkless_bench::spawn::selfcheck::{Spec, self_check};
 
 use super::common::{self, from_library};
 use super::progress::Progress;
+use crate::args;
 use crate::exit::Exit;
 use crate::terminal;
 
@@ -19,7 +21,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 3000, value_parser = clap::value_parser!(u32).range(100..))]
     runs: u32,
     /// The injected slowdown in percent.
-    #[arg(long, value_name = "PERCENT", default_value_t = 3.0, value_parser = percent, allow_negative_numbers = true)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 3.0, value_parser = args::percent_up_to::<1000>, allow_negative_numbers = true)]
     slowdown: f64,
     /// The method measured against itself.
     #[arg(long, value_name = "NAME", default_value = "vfork_exec")]
@@ -29,22 +31,17 @@ pub(crate) struct Args {
     seed: u64,
 }
 
-fn percent(text: &str) -> Result<f64, String> {
-    let percent = text.parse().ok().filter(|percent: &f64| *percent > 0.0 && *percent <= 1000.0);
-    percent.ok_or_else(|| "must be above 0 and at most 1000".to_owned())
-}
-
-/// Runs the check; a finding (exit code 1) where more than 5 % of the comparisons are false alarms or fewer than 90 %
-/// find the slowdown.
+/// Runs the check; a finding (exit code 1) where more than 5 % of the comparisons are false alarms
+/// or fewer than 90 % find the slowdown.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     let method: Method = args.method.parse().map_err(from_library)?;
-    let plan = Plan { runs: args.runs as usize, seed: args.seed, ..Plan::default() };
+    let schedule = Schedule { runs: args.runs as usize, seed: args.seed, ..Schedule::default() };
     let spec = Spec {
         method,
         comparisons: args.comparisons as usize,
         slowdown: args.slowdown / 100.0,
         confidence: 0.99,
-        plan,
+        schedule,
     };
     let mut guard = common::guard()?;
     let mut progress = Progress::new("selfcheck");

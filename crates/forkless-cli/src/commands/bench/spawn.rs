@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use forkless_bench::engine::{Observer, Plan};
+use forkless_bench::engine::{Observer, Schedule};
 use forkless_bench::guard::Guard;
 use forkless_bench::memory;
 use forkless_bench::pages::Pages;
@@ -12,7 +12,8 @@ use forkless_bench::results::Suite;
 use forkless_bench::spawn::{self, Method, Spec};
 
 use super::common::{Common, from_library};
-use super::{size, suite};
+use super::suite;
+use crate::args;
 use crate::exit::{Exit, Usage};
 use crate::terminal;
 
@@ -20,7 +21,7 @@ use crate::terminal;
 #[derive(Debug, clap::Args)]
 pub(super) struct Flags {
     /// Memory the parent has written before it spawns, for example 1G.
-    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = args::size)]
     rss: u64,
     /// Pages behind that memory: base, thp, thp-64k, hugetlb-2m, hugetlb-1g.
     #[arg(long, value_name = "KIND", default_value_t = Pages::Base)]
@@ -31,8 +32,8 @@ pub(super) struct Flags {
     /// Descriptors the parent holds open, its own included.
     #[arg(long, value_name = "N", default_value_t = 0)]
     fds: u64,
-    /// Threads that spawn at once; more than one adds the metric `rate`. Several numbers are measured one after the other, for
-    /// example 1,2,4,8,16,32,64.
+    /// Threads that spawn at once; more than one adds the metric `rate`. Several numbers are
+    /// measured one after the other, for example 1,2,4,8,16,32,64.
     #[arg(
         long,
         value_name = "N",
@@ -41,8 +42,8 @@ pub(super) struct Flags {
         value_parser = clap::value_parser!(u16).range(1..=4096)
     )]
     threads: Vec<u16>,
-    /// What the children run: `exit` and `write` are tiny static programs, else the path of a program, such as the dynamic
-    /// /bin/true. Several are measured one after the other.
+    /// What the children run: `exit` and `write` are tiny static programs, else the path of a
+    /// program, such as the dynamic /bin/true. Several are measured one after the other.
     #[arg(long, value_name = "PROGRAM", value_delimiter = ',', default_value = "exit")]
     child: Vec<String>,
     /// The methods to measure; all by default. `list` prints them.
@@ -65,7 +66,8 @@ impl suite::Flags for Flags {
     const NAME: &'static str = "spawn";
     const RESTARTS: u16 = 5;
 
-    // Each child and number of threads in a run of its own, within which all methods are interleaved.
+    // Each child and number of threads has a run of its own, within which all methods are
+    // interleaved.
     fn measure(&self, common: &Common, guard: &mut Guard, progress: &mut dyn Observer) -> Result<Suite> {
         let combinations: Vec<(&String, u16)> = self
             .child
@@ -81,7 +83,7 @@ impl suite::Flags for Flags {
             pages: self.pages,
             fds: self.fds,
             threads: 1,
-            plan: Plan { time: plan.time.map(|time| time / share), ..plan },
+            schedule: Schedule { time: plan.time.map(|time| time / share), ..plan },
         };
         let mut shrunk = None;
         if self.shrink && memory::largest_safe() < spec.rss {
@@ -110,7 +112,7 @@ fn child(name: &str) -> Kind {
     }
 }
 
-/// The methods named, or the usual ones, less those that `--filter` leaves out; each once.
+/// The named methods, or the usual ones, each once; without the methods that `--filter` leaves out.
 fn methods(names: &[String], usual: &[Method], common: &Common) -> Result<Vec<Method>> {
     let methods = chosen(names, usual, common)?;
     if methods.is_empty() {
@@ -119,7 +121,7 @@ fn methods(names: &[String], usual: &[Method], common: &Common) -> Result<Vec<Me
     Ok(methods)
 }
 
-/// The same where none may be left.
+/// The same, possibly with none left.
 pub(super) fn chosen(names: &[String], usual: &[Method], common: &Common) -> Result<Vec<Method>> {
     let mut methods: Vec<Method> = if names.is_empty() {
         usual.to_vec()

@@ -1,4 +1,5 @@
-//! What the suites are to the command: flags of their own beside those that all have, and a measurement.
+//! A suite as the command sees it: flags of its own beside the flags that all suites have, and a
+//! measurement.
 
 use anyhow::Result;
 use forkless_bench::engine::Observer;
@@ -35,7 +36,7 @@ pub(super) fn run<F: Flags>(args: &Args<F>) -> Result<Exit> {
     args.common.run(F::NAME, F::RESTARTS, measure)
 }
 
-/// Measures with the suite's own flags as a command line without any would give them.
+/// Measures with the suite's own flags at their defaults.
 pub(super) fn measure_by_default<F: Flags>(
     common: &Common,
     guard: &mut Guard,

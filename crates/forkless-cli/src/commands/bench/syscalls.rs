@@ -18,7 +18,8 @@ pub(super) struct Flags {
     /// The calls to measure, for example getpid,fork,execve; all by default.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     calls: Vec<String>,
-    /// A tracer to show the cost of, run as `TRACER -o /dev/null PROGRAM` [default: strace, if it is in PATH].
+    /// A tracer to show the cost of, run as `TRACER -o /dev/null PROGRAM` [default: strace, if it
+    /// is in PATH].
     #[arg(long, value_name = "TRACER")]
     tracer: Option<PathBuf>,
 }
@@ -39,7 +40,7 @@ impl suite::Flags for Flags {
         let strace = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
             .map(|directory| directory.join("strace"))
             .find(|path| path.is_file());
-        let spec = Spec { calls, tracer: self.tracer.clone().or(strace), plan: common.plan(200)? };
+        let spec = Spec { calls, tracer: self.tracer.clone().or(strace), schedule: common.plan(200)? };
         syscalls::run(&spec, Some(guard), progress).map_err(from_library)
     }
 }

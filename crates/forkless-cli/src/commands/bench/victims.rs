@@ -3,10 +3,10 @@
 use std::ffi::OsString;
 
 use anyhow::Context as _;
-use forkless_bench::check::Verdict;
-use forkless_bench::keeper::{self, Ending};
+use forkless_bench::check::CheckVerdict;
 use forkless_bench::results::{Results, Suite};
-use forkless_bench::suites::victims::{self, Spec};
+use forkless_lab::subreaper::{self, Ending};
+use forkless_lab::victims::{self, Spec};
 
 use super::common::{self, Common, from_library};
 use super::progress::Progress;
@@ -20,10 +20,10 @@ use crate::terminal;
     victims without their program are skipped. --runs and --time are for each victim."
 )]
 pub(crate) struct Args {
-    /// Print the victims with the limits they are held to.
+    /// Print the victims.
     #[arg(long)]
     list: bool,
-    /// Exit with 1 when a limit is missed, or a mechanism was not at work.
+    /// Exit with 1 when a program was slower with `run`, or a mechanism was not at work.
     #[arg(long)]
     fail_on_miss: bool,
     #[command(flatten)]
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     crate::commands::need_proc()?;
     let spec = Spec {
         filter: args.common.filter().to_vec(),
-        plan: args.common.plan_within(1000, if args.common.is_quick() { 2 } else { 10 })?,
+        schedule: args.common.plan_within(1000, if args.common.is_quick() { 2 } else { 10 })?,
         // By its path: victims are started by other programs, for which /proc/self/exe is another.
         forkless: std::env::current_exe().context("cannot find the forkless executable")?,
         install: common::may_install(),
@@ -67,9 +67,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     Ok(if args.fail_on_miss && missed { Exit::Finding } else { Exit::Fine })
 }
 
-/// Whether a limit was missed, or nothing shows that it was kept. Figures without a limit have no say.
+/// Whether a program was slower with `run`, or nothing shows that `run` was at work. Figures without a limit have no say.
 fn misses(suite: &Suite) -> bool {
-    suite.checks.iter().any(|check| matches!(check.verdict, Verdict::Missed | Verdict::NotShown))
+    suite.checks.iter().any(|check| matches!(check.verdict, CheckVerdict::Missed | CheckVerdict::NotShown))
 }
 
 /// Flags of `forkless bench keep`.
@@ -90,7 +90,7 @@ pub(crate) struct KeepArgs {
 pub(crate) fn keep(args: &KeepArgs) -> Exit {
     let ending = if args.on_terminate { Ending::Terminate } else { Ending::Input };
     let (program, arguments) = args.command.split_first().unwrap_or((&args.command[0], &[]));
-    Exit::Code(keeper::keep(ending, program, arguments))
+    Exit::Code(subreaper::keep(ending, program, arguments))
 }
 
 #[cfg(test)]
@@ -104,6 +104,7 @@ mod tests {
         let slow = Suite { derived: vec![serde_json::from_str(derived).unwrap()], ..Suite::default() };
         assert!(!misses(&slow));
         for (verdict, missed) in [
+            ("shown", false),
             ("reached", false),
             ("undecided", false),
             ("skipped", false),
@@ -112,7 +113,7 @@ mod tests {
         ] {
             let check = serde_json::json!({
                 "name": "perl-system", "params": {}, "figure": "plain / run", "unit": "times", "bound": "at_least",
-                "limit": 100.0, "value": null, "ci95": null, "verdict": verdict, "evidence": "",
+                "limit": 1.0, "value": null, "ci95": null, "verdict": verdict, "evidence": "",
             });
             let suite = Suite { checks: vec![serde_json::from_value(check).unwrap()], ..slow.clone() };
             assert_eq!(misses(&suite), missed, "{verdict}");

@@ -1,10 +1,11 @@
-//! The view while a watch runs, on a terminal only: the findings so far, the largest first, renewed each second.
+//! The view while a watch runs, on a terminal only: the findings so far, the largest first, renewed
+//! each second.
 
 use std::io::{self, Write};
 
-use forkless_diagnose::Report;
+use forkless_diagnose::DiagnosisReport;
 
-/// Where there is no telling the size.
+/// The size if the terminal does not tell it.
 const DEFAULT_SIZE: (usize, usize) = (24, 80);
 
 /// Rows and columns of standard output.
@@ -16,10 +17,11 @@ fn size() -> (usize, usize) {
 }
 
 /// Draws over the last picture.
-pub(super) fn draw(out: &mut impl Write, report: &Report) -> io::Result<()> {
+pub(super) fn draw(out: &mut impl Write, report: &DiagnosisReport) -> io::Result<()> {
     let (rows, columns) = size();
     let picture = picture(report, rows, columns);
-    // Home, the lines each with its rest erased, then erase below: no flicker of an empty screen.
+    // Go home, erase the rest of each line, then everything below. So an empty screen never
+    // flickers.
     write!(out, "\x1b[H")?;
     for line in picture {
         write!(out, "{line}\x1b[K\r\n")?;
@@ -34,7 +36,7 @@ pub(super) fn clear(out: &mut impl Write) -> io::Result<()> {
     out.flush()
 }
 
-fn picture(report: &Report, rows: usize, columns: usize) -> Vec<String> {
+fn picture(report: &DiagnosisReport, rows: usize, columns: usize) -> Vec<String> {
     let c = report.creations;
     let mut lines = vec![
         format!(
@@ -67,7 +69,8 @@ fn picture(report: &Report, rows: usize, columns: usize) -> Vec<String> {
     }
     lines.truncate(rows.saturating_sub(1));
     for line in &mut lines {
-        // A title may hold a command line of the watched process: nothing of it may steer the terminal.
+        // A title may hold a command line of the watched process: none of it may control the
+        // terminal.
         *line = line.chars().map(|c| if c.is_control() { '?' } else { c }).take(columns - 1).collect();
     }
     lines

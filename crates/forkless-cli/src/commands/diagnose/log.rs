@@ -1,5 +1,6 @@
-//! `forkless diagnose --log`: one line a process creation, in the order in which the children end; children that live
-//! longer than [`SETTLE`] are printed as running, and once more when they end.
+//! `forkless diagnose --log`: prints one line for each process creation, in the order of the
+//! children's ends. A child that lives longer than [`SETTLE`] is printed as running, and again when
+//! it ends.
 
 use std::collections::HashSet;
 use std::io::{self, Write};
@@ -8,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use forkless_diagnose::{Creation, CreationKind, End, Event, Watch};
 
-use super::{Ending, Reason, classify};
+use super::{EndReason, Ending, classify};
 use crate::exit::Exit;
 
 /// A child that lives this long is printed before it ends.
@@ -18,7 +19,7 @@ pub(super) fn run(watch: &mut Watch, ending: &Ending, begin: u64, json: bool) ->
     let mut out = io::stdout().lock();
     let mut printed_running: HashSet<(u64, u32)> = HashSet::new();
     loop {
-        // Asked before the drain, so that what happened before the end is still in it.
+        // Ask before the drain, so that the drain still takes in the last events.
         let reason = ending.reached(watch.command_ended());
         drain(watch, &mut out, begin, json, &mut printed_running)?;
         let living = watch.living().map_err(classify)?;
@@ -59,12 +60,12 @@ fn drain(
     failed.map_or(Ok(()), Err)
 }
 
-fn finish(watch: &Watch, reason: Reason) -> anyhow::Result<()> {
+fn finish(watch: &Watch, reason: EndReason) -> anyhow::Result<()> {
     let totals = watch.totals().map_err(classify)?;
     let why = match reason {
-        Reason::Time => "",
-        Reason::Interrupted => ", interrupted",
-        Reason::TargetEnded => ", the target ended",
+        EndReason::Time => "",
+        EndReason::Interrupted => ", interrupted",
+        EndReason::TargetEnded => ", the target ended",
     };
     crate::terminal::complain!(
         "{} process creations, {} lost, {} threads{why}",
@@ -75,7 +76,7 @@ fn finish(watch: &Watch, reason: Reason) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A pid alone may be used again.
+/// The key of a creation: a pid alone may be reused.
 fn key_of(creation: &Creation) -> (u64, u32) {
     (creation.at_ns, creation.child)
 }

@@ -1,9 +1,11 @@
-//! `forkless diagnose`: flags, the loop that drains a watch, and where its output goes. The judgement is in the
-//! `forkless-diagnose` library.
+//! `forkless diagnose`: flags, the loop that drains a watch, and where its output goes. The library
+//! `forkless-diagnose` judges.
 
 mod html;
+mod json;
 mod live;
 mod log;
+mod remedy;
 mod serve;
 mod text;
 
@@ -19,13 +21,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use forkless_diagnose::{
-    CostModel, Diagnosis, Report, Target, Thresholds, Tier, Watch, WatchError, WatchOptions, probe,
+    CostModel, Diagnosis, Thresholds, Tier, Watch, WatchError, WatchOptions, WatchTarget, probe_tiers,
 };
 
 use crate::exit::{Exit, Missing, Usage};
 use crate::terminal;
 
-/// Find out who pays for process creation here, how much, and why.
+/// Find out which programs pay for process creation here, how much, and why.
 #[derive(Debug, clap::Args)]
 #[command(
     group(clap::ArgGroup::new("target").required(true).args(["pid", "all", "cgroup", "command"])),
@@ -48,7 +50,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATH")]
     cgroup: Option<PathBuf>,
 
-    /// Stop after this many seconds [default: until interrupted, or until CMD ends].
+    /// Stop after this many seconds [default: when interrupted, or when CMD ends].
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     duration: Option<Duration>,
 
@@ -64,28 +66,29 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["json", "log"])]
     html: bool,
 
-    /// Write the report to this file instead of standard output, which a watched command may use itself.
+    /// Write the report to this file instead of standard output, which CMD may use itself.
     #[arg(short, long, value_name = "FILE", conflicts_with = "log")]
     output: Option<PathBuf>,
 
-    /// Serve the totals as metrics at http://ADDR/metrics while watching (such as 127.0.0.1:9469; port 0 picks one).
+    /// Serve the totals as metrics at http://ADDR/metrics while watching (such as 127.0.0.1:9469;
+    /// port 0 picks a free port).
     #[arg(long, value_name = "ADDR", conflicts_with = "log", value_parser = address)]
     prometheus: Option<SocketAddr>,
 
-    /// Count system calls too: needed for findings about them, costs every system call of the machine some 110 ns [default: yes,
-    /// but no with --all].
+    /// Count system calls too. Findings about them need it; it costs every system call of the
+    /// machine some 110 ns [default: yes, but no with --all].
     #[arg(long, value_name = "yes|no", conflicts_with = "log", value_parser = yes_or_no)]
     system_calls: Option<bool>,
 
-    /// Use this way of looking and no other [default: the best that works].
+    /// Use this tier and no other [default: the best that works].
     #[arg(long, value_name = "fentry|tracepoints|perf|procfs", value_parser = tier)]
     tier: Option<Tier>,
 
-    /// Report what saves at least this share of one CPU, in percent.
-    #[arg(long, value_name = "PERCENT", default_value_t = 0.1, conflicts_with = "log", value_parser = percent, allow_negative_numbers = true)]
+    /// Report only findings that save at least this share of one CPU, in percent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.1, conflicts_with = "log", value_parser = crate::args::percent, allow_negative_numbers = true)]
     min_share: f64,
 
-    /// Run this command and watch it with all that it starts.
+    /// Run this command and watch it and everything it starts.
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
@@ -102,11 +105,6 @@ fn pid(text: &str) -> Result<u32, String> {
 fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse()
         .map_err(|_| "must be an IP address and a port, such as 127.0.0.1:9469 or [::1]:9469".to_owned())
-}
-
-fn percent(text: &str) -> Result<f64, String> {
-    let percent: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if (0.0..=1e6).contains(&percent) { Ok(percent) } else { Err("must be 0 or more percent".to_owned()) }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -136,19 +134,22 @@ fn yes_or_no(text: &str) -> Result<bool, String> {
 }
 
 impl Args {
-    fn target(&self) -> Target {
+    fn target(&self) -> WatchTarget {
         match (&self.cgroup, self.pid) {
-            _ if self.all => Target::All,
-            (Some(path), _) => Target::Cgroup(path.clone()),
-            (None, Some(pid)) => Target::Pid(pid),
-            (None, None) => Target::Command(self.command.clone()),
+            _ if self.all => WatchTarget::All,
+            (Some(path), _) => WatchTarget::Cgroup(path.clone()),
+            (None, Some(pid)) => WatchTarget::Pid(pid),
+            (None, None) => WatchTarget::Command(self.command.clone()),
         }
     }
 }
 
-/// Sorts a library error into the exit code its cause deserves.
+/// Gives a library error the exit code of its cause.
 fn classify(error: WatchError) -> anyhow::Error {
-    let text = error.to_string();
+    let text = match &error {
+        WatchError::TierTooWeak => format!("{error}; leave --tier out"),
+        _ => error.to_string(),
+    };
     if error.is_missing_facility() {
         Missing(text).into()
     } else if matches!(error, WatchError::Wait(_)) {
@@ -188,12 +189,12 @@ fn run_findings(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
     let mut options = WatchOptions::new(args.target());
     options.system_calls = args.system_calls.unwrap_or(!args.all);
     options.tier = args.tier;
-    // Every page fault of the machine would pay for a fork that may never come.
+    // Otherwise every page fault of the machine would cost more, for a fork that may never come.
     options.faults = !args.all;
     let thresholds = Thresholds { share: args.min_share / 100.0, ..Thresholds::default() };
-    // Fails for a wrong pid or path before the calibration makes the user wait.
+    // A wrong pid or path fails before the calibration makes the user wait.
     options.target.resolve().map_err(classify)?;
-    // Before the watch, which would be lost.
+    // Create the file before the watch: a failure afterwards would lose the report.
     let file = match &args.output {
         Some(path) => {
             let file = std::fs::File::create(path).map_err(|error| {
@@ -218,7 +219,7 @@ fn run_findings(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
         CostModel::calibrate().context("cannot calibrate: memory or a child process cannot be had")?;
     let mut diagnosis = Diagnosis::start(&options, model, thresholds).map_err(classify)?;
     let ending = Ending::new(args, stop);
-    // A command's own output would be drawn over.
+    // The live view would draw over the command's own output.
     let live = terminal::can_redraw() && !args.json && !args.html && args.command.is_empty();
     let reason = watch_until(&mut diagnosis, &ending, |diagnosis| {
         if live || args.prometheus.is_some() {
@@ -236,9 +237,7 @@ fn run_findings(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
     }
     let mut text = Vec::new();
     if args.json {
-        let partial = (reason == Reason::Interrupted).then_some("interrupted");
-        serde_json::to_writer(&mut text, &JsonReport { partial, report: &report })?;
-        text.push(b'\n');
+        json::print(&mut text, &report, reason)?;
     } else if args.html {
         html::print(&mut text, &report, reason)?;
     } else {
@@ -254,15 +253,15 @@ fn run_findings(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
     Ok(if report.findings.is_empty() { Exit::Fine } else { Exit::Finding })
 }
 
-/// Takes events in until the end, and calls `each_second` about so often.
+/// Takes events in until the end, and calls `each_second` about once a second.
 fn watch_until(
     diagnosis: &mut Diagnosis,
     ending: &Ending,
     mut each_second: impl FnMut(&mut Diagnosis) -> anyhow::Result<()>,
-) -> anyhow::Result<Reason> {
+) -> anyhow::Result<EndReason> {
     let mut next = Instant::now();
     loop {
-        // Asked before the poll, so that what happened before the end is still in it.
+        // Ask before the poll, so that the poll still takes in the last events.
         let reason = ending.reached(diagnosis.command_ended());
         diagnosis.poll(Duration::from_millis(100)).map_err(classify)?;
         if let Some(reason) = reason {
@@ -275,16 +274,8 @@ fn watch_until(
     }
 }
 
-/// A report that says itself whether the watch was cut short.
-#[derive(serde::Serialize)]
-struct JsonReport<'r> {
-    partial: Option<&'static str>,
-    #[serde(flatten)]
-    report: &'r Report,
-}
-
 fn print_tiers() {
-    for probe in probe() {
+    for probe in probe_tiers() {
         match probe.refused {
             None => crate::terminal::complain!("tier: {}: works", probe.tier),
             Some(why) => crate::terminal::complain!("tier: {}: not here: {why}", probe.tier),
@@ -306,25 +297,25 @@ impl Ending {
     }
 
     /// Why the watch is over, if it is.
-    fn reached(&self, command_ended: bool) -> Option<Reason> {
+    fn reached(&self, command_ended: bool) -> Option<EndReason> {
         if self.stop.load(Ordering::Relaxed) {
-            return Some(Reason::Interrupted);
+            return Some(EndReason::Interrupted);
         }
         if self.until.is_some_and(|until| Instant::now() >= until) {
-            return Some(Reason::Time);
+            return Some(EndReason::Time);
         }
         if command_ended {
-            return Some(Reason::TargetEnded);
+            return Some(EndReason::TargetEnded);
         }
         if self.target.as_ref().is_some_and(Watched::has_ended) {
-            return Some(Reason::TargetEnded);
+            return Some(EndReason::TargetEnded);
         }
         None
     }
 }
 
-/// The process of `--pid`. /proc alone would not do: a process that nobody waits for keeps its directory, and its number may be given
-/// to another.
+/// The process of `--pid`. /proc alone would not do: a zombie keeps its directory, and a pid may be
+/// reused.
 enum Watched {
     Handle(rustix::fd::OwnedFd),
     /// Before Linux 5.3, or where a policy refuses pidfd_open.
@@ -358,7 +349,7 @@ impl Watched {
 
 /// Why a watch ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reason {
+enum EndReason {
     Time,
     Interrupted,
     TargetEnded,

@@ -1,5 +1,7 @@
-//! `--prometheus ADDR`: the smallest HTTP server that a scraper is content with. One request at a time, each bounded in
-//! size and time, answered from a text that the watching loop renews; it reads nothing else of the watch.
+//! `--prometheus ADDR`: the smallest HTTP server that a scraper accepts. It handles one request at
+//! a time, bounded in size and time, and answers with the text that the watching loop last set. The
+//! crate tiny_http is no substitute: it has no time limit, and silent clients would hold threads
+//! for ever.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -28,7 +30,8 @@ impl Page {
     }
 }
 
-/// Binds and serves from a thread of its own until the process ends. Returns the address, whose port may have been 0.
+/// Binds and serves from a thread of its own until the process ends. Returns the address, whose
+/// port may have been 0.
 pub(super) fn start(address: SocketAddr, page: Page) -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind(address).map_err(|error| {
         Usage(format!(
@@ -40,7 +43,7 @@ pub(super) fn start(address: SocketAddr, page: Page) -> anyhow::Result<SocketAdd
         .name("metrics".to_owned())
         .spawn(move || {
             for stream in listener.incoming().flatten() {
-                // A scraper that goes away loses its own answer only.
+                // A scraper that goes away loses only its own answer.
                 let _ = answer(stream, &page);
             }
         })
@@ -79,7 +82,7 @@ fn respond(request: &[u8], page: &Page) -> (&'static str, &'static str, String) 
         (Some(b"GET" | b"HEAD"), Some(b"/metrics")) => {
             let text = page.get();
             if text.is_empty() {
-                // A scraper takes an empty answer for a target whose metrics are all gone.
+                // For a scraper, an empty answer means that all metrics are gone.
                 return ("503 Service Unavailable", PLAIN, "the watch is about to begin\n".to_owned());
             }
             if accepts_openmetrics(request) {
@@ -93,7 +96,8 @@ fn respond(request: &[u8], page: &Page) -> (&'static str, &'static str, String) 
     }
 }
 
-/// Whether a scraper asks for OpenMetrics, as Prometheus does. curl, promtool and older agents get the text format they know.
+/// Whether a scraper asks for OpenMetrics, as Prometheus does. curl, promtool and older agents get
+/// the text format they know.
 fn accepts_openmetrics(request: &[u8]) -> bool {
     let text = String::from_utf8_lossy(request);
     text.lines().filter_map(|line| line.split_once(':')).any(|(name, value)| {
@@ -102,8 +106,8 @@ fn accepts_openmetrics(request: &[u8]) -> bool {
     })
 }
 
-/// The text format 0.0.4 of an OpenMetrics page: there a counter's family has the name of its samples, `_total` and all, and nothing
-/// marks the end.
+/// Turns an OpenMetrics page into text format 0.0.4. There a counter's family has the name of its
+/// samples, with `_total`, and no mark ends the page.
 fn classic(page: &str) -> String {
     let type_of = |line: &str| {
         let (name, kind) = line.strip_prefix("# TYPE ")?.split_once(' ')?;
@@ -143,7 +147,8 @@ mod tests {
         assert!(respond(b"\0\xff", &page).0.starts_with("405"));
     }
 
-    /// `curl | promtool check metrics` found counters without help: OpenMetrics was sent to everybody.
+    /// `curl | promtool check metrics` found counters without help, because every client was sent
+    /// OpenMetrics.
     #[test]
     fn who_does_not_ask_for_openmetrics_gets_the_older_format() {
         let page = Page::default();

@@ -1,16 +1,17 @@
-//! The report for people: ranked, each finding with its cost, evidence, place, reason, remedy and what it would save.
+//! The report for people: ranked, each finding with its cost, evidence, place, reason, remedy and
+//! what it would save.
 
 use std::io::{self, Write};
 
-use forkless_diagnose::{Estimate, Finding, Report};
+use forkless_diagnose::{DiagnosisReport, Estimate, Finding};
 
-use super::Reason;
+use super::{EndReason, remedy};
 
-/// Stacks are long; what matters is near the call.
+/// Frames to print. Stacks are long, and the frames near the call matter.
 const FRAMES: usize = 8;
 
-pub(super) fn print(out: &mut impl Write, report: &Report, reason: Reason) -> io::Result<()> {
-    if reason == Reason::Interrupted {
+pub(super) fn print(out: &mut impl Write, report: &DiagnosisReport, reason: EndReason) -> io::Result<()> {
+    if reason == EndReason::Interrupted {
         writeln!(out, "PARTIAL: interrupted after {:.1} s", report.window_ns as f64 / 1e9)?;
     }
     let c = report.creations;
@@ -47,7 +48,8 @@ pub(super) fn print(out: &mut impl Write, report: &Report, reason: Reason) -> io
     Ok(())
 }
 
-/// Names, paths and lines of watched processes are in a finding, and may be anything: nothing of them may steer the terminal.
+/// Names, paths and lines of watched processes are in a finding, and may be anything: none of it
+/// may control the terminal.
 fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for c in text.chars() {
@@ -69,7 +71,7 @@ fn print_finding(out: &mut impl Write, rank: usize, f: &Finding) -> io::Result<(
         who += &format!(", cgroup {cgroup}");
     }
     writeln!(out, "   who      {who}")?;
-    // Where faults are not counted, a 0 would say that there were none.
+    // Faults may not have been counted: a 0 would say that there were none.
     let faults = match f.cost.faults_ns {
         0.0 => String::new(),
         ns => format!(", {} in faults afterwards", time(ns)),
@@ -95,7 +97,7 @@ fn print_finding(out: &mut impl Write, rank: usize, f: &Finding) -> io::Result<(
         }
     }
     writeln!(out, "   because  {}", f.reason)?;
-    writeln!(out, "   remedy   {}", f.remedy)?;
+    writeln!(out, "   remedy   {}", remedy::advice(f))?;
     writeln!(
         out,
         "   saves    {} each time{}; {} of a CPU",
@@ -107,7 +109,7 @@ fn print_finding(out: &mut impl Write, rank: usize, f: &Finding) -> io::Result<(
         },
         range(f.saving_share, percent)
     )?;
-    writeln!(out, "   command  {}", f.command)
+    writeln!(out, "   command  {}", remedy::command(f))
 }
 
 fn range(estimate: Estimate, show: fn(f64) -> String) -> String {

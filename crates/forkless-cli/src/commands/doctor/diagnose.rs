@@ -7,7 +7,7 @@ use forkless_diagnose::Tier;
 use super::{Entry, setting};
 
 pub(super) fn entries() -> Vec<Entry> {
-    let mut entries: Vec<Entry> = forkless_diagnose::probe()
+    let mut entries: Vec<Entry> = forkless_diagnose::probe_tiers()
         .into_iter()
         .map(|probe| {
             let outcome = probe.refused.map_or_else(|| Ok("works".to_owned()), Err);

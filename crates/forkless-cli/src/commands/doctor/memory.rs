@@ -83,7 +83,8 @@ fn pools() -> Result<String, String> {
     if pools.is_empty() { Err("none".to_owned()) } else { Ok(pools.join(", ")) }
 }
 
-/// An empty list of ranges is advice about nothing: it succeeds where call and advice are known.
+/// Tries the call with an empty list of ranges, which changes nothing and succeeds where the kernel
+/// knows call and advice.
 fn collapse() -> Result<String, String> {
     const MADV_COLLAPSE: libc::c_int = 25;
     let last = || io::Error::last_os_error().to_string();

@@ -1,6 +1,6 @@
-//! `forkless doctor`: what this machine lets each part of the tool use, and what is done without. A section is a part of
-//! the tool; each lives in a module of its own that answers with [`Entry`]s, found out by trying wherever trying is free
-//! of side effects.
+//! `forkless doctor`: which facilities of this machine each part of the tool can use, and what
+//! replaces those that are missing. A section is a part of the tool, in a module of its own that
+//! answers with [`Entry`]s. Facilities are tried, wherever that has no side effect.
 
 mod diagnose;
 mod memory;
@@ -42,7 +42,7 @@ pub(crate) struct Entry {
     /// The error, the setting's value, or what works.
     detail: String,
     used_for: String,
-    /// What is done without it; empty where nothing can be.
+    /// What replaces it; empty where nothing can.
     without: String,
 }
 
@@ -79,7 +79,7 @@ impl Entry {
 #[derive(Debug, Clone, Serialize)]
 struct Section {
     name: &'static str,
-    /// The way this part takes here, in a sentence.
+    /// How this part works here, in a sentence.
     path: String,
     entries: Vec<Entry>,
 }

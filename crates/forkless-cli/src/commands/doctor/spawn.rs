@@ -1,4 +1,4 @@
-//! What process creation can use: the library's own answer.
+//! The facilities of process creation, as the library reports them.
 
 use std::fs::File;
 
@@ -6,12 +6,13 @@ use forkless::{Command, Facility, Stdio};
 
 use super::{Entry, State, works};
 
-/// Starts a child in the way that uses most: the library finds some facilities out only by using them.
+/// Starts a child in the way that uses most facilities: the library tries some of them only when
+/// they are needed.
 fn exercise() {
     let Ok(null) = File::open("/dev/null") else { return };
-    // A high number, so that bringing it along without copying the table is tried.
+    // A high number: the library then tries to hand it on without copying the descriptor table.
     let Ok(high) = rustix::io::fcntl_dupfd_cloexec(&null, 200) else { return };
-    // What this start cannot use is what the report is about.
+    // Whether the start succeeds does not matter: the report says what it could not use.
     let _ = Command::new("/proc/self/exe")
         .arg("--version")
         .stdout(Stdio::null())

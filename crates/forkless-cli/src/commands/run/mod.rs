@@ -1,30 +1,28 @@
-//! `forkless run`: prepares the environment the preloaded library reads, then executes the program in this very process: its
-//! status, signals and terminal are the program's own. What the library does is in `crates/forkless-preload`.
+//! `forkless run`: its flags, and the words for what the launcher of `forkless-run` finds. The
+//! program is executed in this very process: its status, signals and terminal are the program's
+//! own.
 
-mod collector;
-mod environment;
-mod exec;
-mod huge_pages;
-pub(super) mod inherited;
-pub(super) mod library;
-mod record;
 mod report;
-pub(super) mod shell;
-mod target;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use forkless_run::{
+    Destination, Environment, ForkMode, Launcher, Prepared, RecordFile, SWITCH_VARIABLE, Settings,
+};
 
+use crate::args;
 use crate::exit::Exit;
+use crate::terminal::complain;
 
 /// Run a program unmodified, without the cost of its forks.
 ///
-/// The program is executed in this process, under a preloaded library. Its forks become speculative: the child runs on almost
-/// no copied memory, execve commits, and anything that another process could notice aborts to a real fork. Lines of system() and
-/// popen() run without their shell where that is provably the same.
+/// The program is executed in this process, under a preloaded library. Its forks become
+/// speculative: the child runs on almost no copied memory, execve commits, and anything that
+/// another process could notice aborts to a real fork. Lines of system() and popen() run without
+/// their shell where that is provably the same.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "forkless run [OPTIONS] [--] <PROGRAM> [ARGS]...",
@@ -37,11 +35,11 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = Fork::Strict, value_name = "MODE")]
     fork: Fork,
 
-    /// Leave forks of processes with less private memory than this alone.
-    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "8M")]
+    /// Leave the forks of a process alone that has less private memory than this.
+    #[arg(long, value_name = "SIZE", value_parser = args::size, default_value = "8M")]
     fork_minimum: u64,
 
-    /// Undo a child that has not executed a program after this many milliseconds.
+    /// Abort a speculation whose child has not executed a program after this many milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=60_000))]
     fork_limit: u32,
 
@@ -57,13 +55,13 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = HugePages::Off, value_name = "KIND")]
     huge_pages: HugePages,
 
-    /// Set TZ where it is unset, so that localtime() no longer looks at /etc/localtime every time. A change of that file
-    /// is then not noticed until the program starts again.
+    /// Set TZ where it is unset, so that localtime() no longer looks at /etc/localtime every time.
+    /// A change of that file is then not noticed until the program starts again.
     #[arg(long)]
     tz: bool,
 
-    /// User-level context switches (swapcontext and its kin) without system calls for the signal mask. A context then
-    /// no longer has a mask of its own.
+    /// User-level context switches (swapcontext and its kin) without system calls for the signal
+    /// mask. A context then no longer has a mask of its own.
     #[arg(long, value_enum, default_value_t = Context::Off, value_name = "MODE")]
     context: Context,
 
@@ -71,7 +69,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = Children::Follow, value_name = "WHICH")]
     children: Children,
 
-    /// At exit, say what was done in the whole process tree, on standard error or in FILE.
+    /// At exit, report what was done in the whole process tree, on standard error or in FILE.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     report: Option<Option<PathBuf>>,
 
@@ -137,23 +135,11 @@ enum Children {
     No,
 }
 
-/// Bytes, with an optional K, M or G (powers of 1024).
-fn size(text: &str) -> Result<u64, String> {
-    let (digits, unit) = match text.char_indices().last() {
-        Some((at, 'k' | 'K')) => (&text[..at], 1 << 10),
-        Some((at, 'm' | 'M')) => (&text[..at], 1 << 20),
-        Some((at, 'g' | 'G')) => (&text[..at], 1 << 30),
-        _ => (text, 1u64),
-    };
-    let number: u64 = digits.parse().map_err(|_| "not a number of bytes, as 4096, 512K or 8M".to_owned())?;
-    number.checked_mul(unit).ok_or_else(|| "too large".to_owned())
-}
-
 pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
     match prepare_and_exec(&args) {
         Ok(never) => match never {},
         Err(Failure { code, error }) => {
-            crate::terminal::complain!("forkless: {error:#}");
+            complain!("forkless: {error:#}");
             Ok(Exit::Code(code))
         }
     }
@@ -175,78 +161,87 @@ impl From<anyhow::Error> for Failure {
 enum Never {}
 
 fn prepare_and_exec(args: &Args) -> Result<Never, Failure> {
-    let name = &args.command[0];
-    let program = target::find(name).map_err(|e| not_executable(name, e))?;
-    let off = library::switched_off();
-    let shell = match (args.shell, args.children) {
-        _ if off => shell::Answer::None,
-        (Shell::Off, _) => shell::Answer::None,
-        // A single program, which may never come to need the answer. A tree of them would ask again and again.
-        (Shell::Bypass, Children::No) => shell::Answer::LeftToTheLibrary,
-        // First, so that it answers while the rest is prepared.
-        (Shell::Bypass, Children::Follow) => {
-            shell::ask().map_or(shell::Answer::None, shell::Answer::Expected)
+    let name = args.command[0].as_os_str();
+    let found = Launcher::new(args.command.clone(), args.settings(), Environment::current());
+    let launcher = found.map_err(|error| not_executable(name, error))?;
+    let prepared = prepare(args, &launcher)?.unwrap_or_else(|| launcher.plain());
+    crate::inherited::give_back();
+    Err(not_executable(name, prepared.exec()))
+}
+
+/// The program with the library, and its report under way. `None`, which is said, where the library
+/// cannot be in it.
+fn prepare(args: &Args, launcher: &Launcher) -> anyhow::Result<Option<Prepared>> {
+    let say = |line: &dyn std::fmt::Display| {
+        if !args.quiet {
+            complain!("forkless: {line}");
         }
     };
-    let examined = library::find().and_then(|library| Ok((library, target::examine(&program)?)));
-    let environment = match examined {
-        Ok((library, target)) => {
-            let record = match args.report_to() {
-                Some(to) => Some(record::create(to, args.json)?),
-                None => None,
-            };
-            // An operator who switched it off knows; who reads a report of zeros may not.
-            if off && record.is_some() && !args.quiet {
-                crate::terminal::complain!(
-                    "forkless: {} is off in the environment: the report will show nothing",
-                    forkless_record::SWITCH_VARIABLE
-                );
-            }
-            // The default is no request: who asks for the usual gets what there is without a line at every start.
-            if args.fork == Fork::Speculate
-                && let Some(why) = library::NEVER_SPECULATES
-                && !args.quiet
-            {
-                crate::terminal::complain!("forkless: {why}");
-            }
-            let huge = huge_pages::settings(args.huge_pages);
-            if !args.quiet {
-                for warning in &huge.warnings {
-                    crate::terminal::complain!("forkless: {warning}");
-                }
-            }
-            let environment = environment::prepared(args, &library, record.as_ref(), &target, &huge, shell);
-            if let Some(record) = record {
-                collector::start(record).context("the report's collector could not be started")?;
-            }
-            environment
-        }
+    let examined = match launcher.examine() {
+        Ok(examined) => examined,
         Err(why) => {
-            // Before the exec, or the asked shell would be a child of PROGRAM's.
-            drop(shell);
-            if !args.quiet {
-                crate::terminal::complain!("forkless: {}: {why}; running it plainly", name.to_string_lossy());
-            }
-            environment::current()
+            say(&format_args!("{}: {why}; running it plainly", args.command[0].to_string_lossy()));
+            return Ok(None);
         }
     };
-    inherited::give_back();
-    let error = exec::exec(&program, &args.command, &environment);
-    Err(not_executable(name, error))
+    // Opened here: a report that cannot be written is refused before the program starts.
+    let report = match args.destination()? {
+        Some(destination) => Some((RecordFile::create()?, destination)),
+        None => None,
+    };
+    // The operator who switched it off knows that; the reader of a report of zeros may not.
+    if report.is_some() && launcher.is_switched_off() {
+        say(&format_args!("{SWITCH_VARIABLE} is off in the environment: the report will show nothing"));
+    }
+    let mut prepared = examined.prepare();
+    for warning in prepared.warnings() {
+        say(warning);
+    }
+    if let Some((record, destination)) = report {
+        prepared.report_at_end(record, destination, if args.json { report::json } else { report::text })?;
+    }
+    Ok(Some(prepared))
 }
 
 impl Args {
+    fn settings(&self) -> Settings {
+        Settings {
+            fork: match self.fork {
+                Fork::Strict => ForkMode::Strict,
+                Fork::Speculate => ForkMode::Speculate,
+                Fork::Off => ForkMode::Off,
+            },
+            minimum: self.fork_minimum,
+            limit_ms: self.fork_limit,
+            learn: !self.fork_always,
+            skip_shells: self.shell == Shell::Bypass,
+            huge_pages: match self.huge_pages {
+                HugePages::Thp => forkless_run::HugePages::Transparent,
+                HugePages::Hugetlb => forkless_run::HugePages::Pool,
+                HugePages::Off => forkless_run::HugePages::Off,
+            },
+            fast_context: self.context == Context::Fast,
+            time_zone: self.tz,
+            children: self.children == Children::Follow,
+            quiet: self.quiet,
+        }
+    }
+
     /// Where the report goes, if anywhere.
-    fn report_to(&self) -> Option<report::Destination> {
+    fn destination(&self) -> anyhow::Result<Option<Destination>> {
         match (&self.report, self.json) {
-            (Some(Some(path)), _) => Some(report::Destination::File(path.clone())),
-            (Some(None), _) | (None, true) => Some(report::Destination::StandardError),
+            (Some(Some(path)), _) => {
+                let file = Destination::file(path);
+                Some(file.with_context(|| format!("cannot write the report to {}", path.display())))
+            }
+            (Some(None), _) | (None, true) => Some(Destination::standard_error().context("standard error")),
             (None, false) => None,
         }
+        .transpose()
     }
 }
 
-fn not_executable(name: &OsString, error: io::Error) -> Failure {
+fn not_executable(name: &OsStr, error: io::Error) -> Failure {
     let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
     Failure {
         code,
@@ -259,12 +254,52 @@ fn not_executable(name: &OsString, error: io::Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
+    use super::{Args, Settings};
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn settings(flags: &[&str]) -> Settings {
+        let line = [&["run"][..], flags, &["--", "x"]].concat();
+        Line::parse_from(line).args.settings()
+    }
+
     #[test]
-    fn sizes_take_binary_units() {
-        assert_eq!(super::size("4096"), Ok(4096));
-        assert_eq!(super::size("8M"), Ok(8 << 20));
-        assert_eq!(super::size("1g"), Ok(1 << 30));
-        assert!(super::size("M").is_err());
-        assert!(super::size("99999999999G").is_err());
+    fn without_flags_a_program_is_run_as_the_library_would() {
+        assert_eq!(settings(&[]), Settings::default());
+    }
+
+    #[test]
+    fn each_flag_is_a_setting() {
+        let all = settings(&[
+            "--fork=speculate",
+            "--fork-minimum=1.5M",
+            "--fork-limit=7",
+            "--fork-always",
+            "--shell=off",
+            "--huge-pages=hugetlb",
+            "--tz",
+            "--context=fast",
+            "--children=no",
+            "--quiet",
+        ]);
+        let expected = Settings {
+            fork: forkless_run::ForkMode::Speculate,
+            minimum: 3 << 19,
+            limit_ms: 7,
+            learn: false,
+            skip_shells: false,
+            huge_pages: forkless_run::HugePages::Pool,
+            fast_context: true,
+            time_zone: true,
+            children: false,
+            quiet: true,
+        };
+        assert_eq!(all, expected);
     }
 }

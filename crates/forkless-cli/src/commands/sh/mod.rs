@@ -1,5 +1,5 @@
-//! `forkless sh`: runs a line as `/bin/sh -c` would, without the shell where that makes no difference; `--explain` shows
-//! the decision instead. What is decided is decided in the libraries.
+//! `forkless sh`: runs a line as `/bin/sh -c` would, without the shell where that makes no
+//! difference; `--explain` shows the decision instead. The libraries decide.
 
 mod explain;
 mod plan;
@@ -62,8 +62,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
             Usage("--shell is for --explain: a line is run as this machine's /bin/sh would".into()).into()
         );
     }
-    // The programs of the line get what `sh -c` would have handed on to them.
-    super::run::inherited::give_back();
+    // The line's programs inherit the same signals and descriptors as from `sh -c`.
+    crate::inherited::give_back();
     let status = forkless::shell(&args.line)
         .inherit_descriptors(true)
         .inherit_signals(true)

@@ -1,4 +1,5 @@
-//! A decision in a form that can be printed: strings instead of a buffer, and what becomes of the environment.
+//! A decision in a form that can be printed: strings instead of a buffer, and what becomes of the
+//! environment.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -23,7 +24,7 @@ pub(super) struct Plan {
     pub(super) reason: Option<Why>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) pipelines: Vec<Stages>,
-    /// For people: the decision in a line, or the reason with the bytes it is about marked.
+    /// For people: the decision in a line, or the reason with its bytes of the line marked.
     #[serde(skip)]
     pub(super) shown: String,
 }
@@ -39,10 +40,10 @@ pub(super) enum Decision {
 pub(super) struct Why {
     pub(super) code: &'static str,
     pub(super) text: &'static str,
-    /// The bytes of the line it is about; the same twice when it is not about the line.
+    /// The bytes of the line that are the reason; start and end are equal where the line is not.
     pub(super) start: usize,
     pub(super) end: usize,
-    /// The variable it is about.
+    /// The variable that is the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) variable: Option<String>,
 }
@@ -62,7 +63,8 @@ pub(super) struct Stage {
     pub(super) argv: Vec<String>,
     pub(super) assignments: Vec<String>,
     pub(super) redirections: Vec<Redirect>,
-    /// Whether this shell would replace itself by the program: a death by signal is then the line's own.
+    /// Whether this shell would replace itself by the program: a death by signal is then the line's
+    /// own.
     pub(super) replaces_shell: bool,
     /// What this shell does to the environment for it.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -34,7 +34,7 @@ pub(crate) fn execveat(nr: u32, args: &Args) -> isize {
 fn commit(nr: u32, args: &Args) -> isize {
     signals::abort_if_signalled();
     if process::set_pdeathsig(signals::pdeathsig()).is_err() {
-        abort(forkless_record::Kind::Setup);
+        abort(forkless_run::AbortKind::Setup);
     }
     let outcome = shared_pages::get();
     outcome.set_executing(true);
@@ -50,7 +50,7 @@ fn commit(nr: u32, args: &Args) -> isize {
     outcome.set_executing(false);
     abort_if_time_is_over();
     if process::set_pdeathsig(SIGKILL).is_err() {
-        abort(forkless_record::Kind::Setup);
+        abort(forkless_run::AbortKind::Setup);
     }
     answer
 }

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use forkless_record::Kind;
+use forkless_run::AbortKind;
 use forkless_speculate::descriptors::{CloseRange, Collision, Descriptors};
 use forkless_sys::{Errno, fd};
 
@@ -45,7 +45,7 @@ pub(crate) fn opened(answer: isize, usable: bool) {
 
 fn or_abort(result: Result<(), Collision>) {
     if result.is_err() {
-        abort(Kind::Collision);
+        abort(AbortKind::Collision);
     }
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn duplicated(answer: isize, from: usize, lowest: usize) {
 /// Before `dup2` or `dup3` onto a number: ours moves out of the way.
 pub(crate) fn vacate(target: usize) {
     if let Some(old) = hidden().filter(|_| is_hidden(target)) {
-        let Ok(new) = fd::dup_cloexec(old, old + 1) else { abort(Kind::Collision) };
+        let Ok(new) = fd::dup_cloexec(old, old + 1) else { abort(AbortKind::Collision) };
         fetch::SOURCE.store(new, Relaxed);
         let _ = fd::close(old);
     }

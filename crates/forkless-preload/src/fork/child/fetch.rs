@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 
-use forkless_record::Kind;
+use forkless_run::AbortKind;
 use forkless_speculate::fetch::{Fetch, Progress, is_within_budget};
 use forkless_speculate::limit;
 use forkless_sys::{fd, mm};
@@ -24,7 +24,7 @@ pub(crate) fn fetch(addr: usize) -> bool {
     let (start, end, is_executable) = match state::get().fetched.fetch(&PROGRESS, exclusions::absent(), addr)
     {
         Fetch::Nothing => return false,
-        Fetch::TooMuch => abort(Kind::Budget),
+        Fetch::TooMuch => abort(AbortKind::Budget),
         Fetch::Range { start, end, is_executable } => (start, end, is_executable),
     };
     keep_to_budget((end - start) as u64 / 4096);
@@ -45,7 +45,7 @@ fn keep_to_budget(more: u64) {
         ROOM.load(Relaxed)
     };
     if !is_within_budget(pages, absent, known_room) {
-        abort(Kind::Budget);
+        abort(AbortKind::Budget);
     }
 }
 
@@ -60,13 +60,13 @@ fn copy(start: usize, end: usize, exec: bool) {
     let prot = mm::PROT_READ | mm::PROT_WRITE | if exec { mm::PROT_EXEC } else { 0 };
     // SAFETY: the range is reserved (PROT_NONE) for exactly this and holds nothing.
     if unsafe { mm::map_anonymous_at(start, end - start, prot, mm::MAP_PRIVATE | mm::MAP_FIXED) }.is_err() {
-        abort(Kind::Setup);
+        abort(AbortKind::Setup);
     }
     let mut at = start;
     while at < end {
         match read(at, end - at) {
             // Unmapped by another thread of the parent since.
-            0 => abort(Kind::Fault),
+            0 => abort(AbortKind::Fault),
             n => at += n,
         }
     }

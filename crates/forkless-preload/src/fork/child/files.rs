@@ -2,7 +2,7 @@
 //! (`forkless_speculate::files`).
 #![expect(unsafe_code, reason = "the program's own open, and stat structures")]
 
-use forkless_record::{Kind, Reason};
+use forkless_run::{AbortKind, AbortReason};
 use forkless_speculate::files::{self, Found, PROC, S_IFDIR, S_IFREG, may_open};
 use forkless_sys::{CPtr, Errno, fd};
 use linux_raw_sys::general as k;
@@ -22,7 +22,9 @@ pub(crate) fn open(dir: usize, path: usize, flags: usize, mode: usize) -> isize 
     let mut is_usable = false;
     if flags32 & k::O_PATH == 0 {
         let found = look(dir as i32, path, flags32 & k::O_NOFOLLOW).ok();
-        let Some(usable) = may_open(flags32, found) else { abort(Reason::new(Kind::OpenFile, flags32)) };
+        let Some(usable) = may_open(flags32, found) else {
+            abort(AbortReason::new(AbortKind::OpenFile, flags32))
+        };
         is_usable = usable;
     }
     // SAFETY: the program's own open; the path is present.
@@ -65,7 +67,7 @@ fn look(dir: i32, path: usize, nofollow: u32) -> Result<Found, Errno> {
 fn abort_if_ours(file: Result<(u64, u64), Errno>) {
     let ours = fds::hidden().map(|ours| fd::identity(ours, CPtr::from(c""), fd::AT_EMPTY_PATH));
     if file.is_ok() && ours == Some(file) {
-        abort(Kind::Collision);
+        abort(AbortKind::Collision);
     }
 }
 
@@ -110,7 +112,7 @@ pub(crate) fn counted(nr: u32, at: usize, answer: isize) {
     if ours.is_some_and(|(proc, _)| proc == device) {
         if fd::identity(fd::AT_FDCWD, CPtr::from(c"/proc/self/fd"), 0) != Ok((device, inode)) {
             // Another process's directory, which may list our file as well.
-            abort(Reason::new(Kind::Call, nr));
+            abort(AbortReason::new(AbortKind::Call, nr));
         }
         program_memory::store(size, count - 1);
     }
@@ -155,6 +157,6 @@ fn lists_descriptors(dir: usize) -> bool {
             target[..len].ends_with(b"/fd") || target[..len].ends_with(b"/fdinfo")
         }
         // Another root, or a long name.
-        _ => abort(Reason::new(Kind::Call, k::__NR_getdents64)),
+        _ => abort(AbortReason::new(AbortKind::Call, k::__NR_getdents64)),
     }
 }

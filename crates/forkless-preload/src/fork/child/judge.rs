@@ -1,7 +1,7 @@
 //! Carries out what `forkless_speculate::policy` says of each system call of a speculative child.
 #![expect(unsafe_code, reason = "the program's own system calls")]
 
-use forkless_record::{Kind, Reason};
+use forkless_run::{AbortKind, AbortReason};
 use forkless_speculate::policy::{self, Call, Cause, Emulated, Need, Then, Verdict};
 use forkless_sys::{Errno, fd, process, sched};
 use linux_raw_sys::{general as k, prctl as p};
@@ -54,12 +54,12 @@ impl policy::Child for ThisChild {
     }
 }
 
-fn reason(cause: Cause) -> Reason {
+fn reason(cause: Cause) -> AbortReason {
     match cause {
-        Cause::Call(nr) => Reason::new(Kind::Call, nr),
-        Cause::Inherited(nr) => Reason::new(Kind::Inherited, nr),
-        Cause::Command(command) => Reason::new(Kind::Command, command),
-        Cause::Layout => Kind::Layout.into(),
+        Cause::Call(nr) => AbortReason::new(AbortKind::Call, nr),
+        Cause::Inherited(nr) => AbortReason::new(AbortKind::Inherited, nr),
+        Cause::Command(command) => AbortReason::new(AbortKind::Command, command),
+        Cause::Layout => AbortKind::Layout.into(),
     }
 }
 
@@ -138,12 +138,12 @@ fn keep_pdeathsig() {
     let mut now = 0i32;
     let get = [p::PR_GET_PDEATHSIG as usize, (&raw mut now) as usize, 0, 0, 0, 0];
     if pass(k::__NR_prctl, &get) != 0 {
-        abort(Kind::Setup);
+        abort(AbortKind::Setup);
     }
     if now == 0 {
         signals::clear_pdeathsig();
         if process::set_pdeathsig(SIGKILL).is_err() {
-            abort(Kind::Setup);
+            abort(AbortKind::Setup);
         }
     }
 }

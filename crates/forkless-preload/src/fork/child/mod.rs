@@ -11,7 +11,7 @@
 
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
-use forkless_record::{Kind, Reason};
+use forkless_run::{AbortKind, AbortReason};
 use forkless_sys::time::Timespec;
 use forkless_sys::{Errno, dispatch, mm, process, timer};
 
@@ -40,13 +40,13 @@ const SI_TIMER: i32 = -2;
 
 /// Undoes the speculation: says why, and ends. The parent wakes when the child's memory is gone,
 /// reaps it and forks plainly.
-pub(crate) fn abort(reason: impl Into<Reason>) -> ! {
+pub(crate) fn abort(reason: impl Into<AbortReason>) -> ! {
     end(reason.into())
 }
 
 #[cold]
 #[inline(never)]
-fn end(reason: Reason) -> ! {
+fn end(reason: AbortReason) -> ! {
     let outcome = shared_pages::get();
     outcome.abort(reason);
     signals::hand_over();
@@ -81,7 +81,7 @@ pub(crate) fn direct(nr: u32, args: &Args) -> isize {
 /// those of the exec now.
 fn abort_if_executing() {
     if shared_pages::get().is_executing() {
-        abort(Kind::Interrupted);
+        abort(AbortKind::Interrupted);
     }
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn interrupted(signal: i32, code: i32) -> ! {
     if code <= 0 {
         signals::sent(signal);
     }
-    abort(Reason::new(Kind::Signal, signal as u32))
+    abort(AbortReason::new(AbortKind::Signal, signal as u32))
 }
 
 /// The first thing that the child does, still inside the handler that made it. All but the
@@ -121,18 +121,18 @@ pub(crate) fn begin(slot: &'static Slot, source: i32, parent: i32) {
     speculation::begin();
     // A child whose parent was killed must not execute what the program did not live to see.
     if process::set_pdeathsig(SIGKILL).is_err() || process::getppid() != parent {
-        abort(Kind::Setup);
+        abort(AbortKind::Setup);
     }
     signals::begin(slot);
     fds::begin(source);
     if start_timer().is_err() {
-        abort(Kind::Setup);
+        abort(AbortKind::Setup);
     }
     guard_memory();
     let text = rt::text();
     // SAFETY: the SIGSYS handler is inherited, and its restorer lies in the range.
     if unsafe { dispatch::on(text.start, text.len()) }.is_err() {
-        abort(Kind::Setup);
+        abort(AbortKind::Setup);
     }
 }
 
@@ -153,7 +153,7 @@ static TIMER: AtomicI32 = AtomicI32::new(0);
 fn abort_if_time_is_over() {
     match timer::left(timer::TimerId(TIMER.load(Relaxed))) {
         Ok(left) if left.tv_sec != 0 || left.tv_nsec != 0 => {}
-        _ => abort(Kind::Timeout),
+        _ => abort(AbortKind::Timeout),
     }
 }
 
@@ -165,7 +165,7 @@ fn guard_memory() {
         let flags = mm::MAP_PRIVATE | mm::MAP_NORESERVE | mm::MAP_FIXED_NOREPLACE;
         // SAFETY: nothing is mapped here (MADV_DONTFORK), and FIXED_NOREPLACE would say so.
         if unsafe { mm::map_anonymous_at(start, end - start, mm::PROT_NONE, flags) }.is_err() {
-            abort(Kind::Setup);
+            abort(AbortKind::Setup);
         }
     }
     for (start, end) in exclusions::shared().iter() {
@@ -173,7 +173,7 @@ fn guard_memory() {
         let guarded = unsafe { mm::mprotect(start as *mut _, end - start, mm::PROT_READ) };
         // Unless no child gets the mapping: drivers and programs mark such mappings themselves.
         if guarded.is_err() && mm::mincore(start, &mut [0]) != Err(Errno::ENOMEM) {
-            abort(Kind::Setup);
+            abort(AbortKind::Setup);
         }
     }
 }
@@ -187,9 +187,9 @@ extern "C" fn on_fault(signal: i32, info: &Info, _: &mut Frame) {
                 return;
             }
             let shared = exclusions::shared().find(info.address).is_some();
-            abort(if shared { Kind::SharedWrite } else { Kind::Fault });
+            abort(if shared { AbortKind::SharedWrite } else { AbortKind::Fault });
         }
-        SIGBUS if info.code == SI_TIMER => abort(Kind::Timeout),
+        SIGBUS if info.code == SI_TIMER => abort(AbortKind::Timeout),
         _ => interrupted(signal, info.code),
     }
 }

@@ -2,7 +2,7 @@
 //! access would fault and be served, the kernel answers EFAULT. Repeating a call after EFAULT is
 //! wrong: the first try may have had half of its effect.
 
-use forkless_record::Kind;
+use forkless_run::AbortKind;
 use forkless_speculate::descriptors::Parts;
 use forkless_speculate::fetch::CLUSTER;
 
@@ -18,7 +18,7 @@ pub(crate) fn bytes(addr: usize, len: usize) {
     // program's own write would abort. A call that only reads it aborts as well, which nobody can
     // tell.
     if exclusions::shared().overlaps(addr, len) {
-        abort(Kind::SharedWrite);
+        abort(AbortKind::SharedWrite);
     }
     let absent = exclusions::absent();
     if !absent.overlaps(addr, len) {
@@ -63,7 +63,7 @@ pub(crate) fn path(addr: usize) {
     loop {
         let byte = program_memory::byte(at);
         if parts.read(byte).is_some_and(fds::is_hidden) {
-            abort(Kind::Collision);
+            abort(AbortKind::Collision);
         }
         if byte == 0 {
             break;
@@ -75,7 +75,7 @@ pub(crate) fn path(addr: usize) {
 /// The same, from a directory, which must not be our descriptor.
 pub(crate) fn path_at(dir: usize, addr: usize) {
     if fds::is_hidden(dir) {
-        abort(Kind::Collision);
+        abort(AbortKind::Collision);
     }
     path(addr);
 }

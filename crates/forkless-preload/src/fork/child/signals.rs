@@ -4,7 +4,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use forkless_record::{Kind, Reason};
+use forkless_run::{AbortKind, AbortReason};
 use forkless_speculate::signals::{self, Actions, SA_RESTORER, SIG_IGN};
 use forkless_sys::signal::{self, AltStack, KernelAction, SigSet, Taken};
 use forkless_sys::{Errno, process};
@@ -52,7 +52,7 @@ pub(crate) fn begin(slot: &'static Slot) {
         // SAFETY: a handler written for any point of the program, with a restorer of ours.
         match unsafe { signal::set_action(signal, &fault_action()) } {
             Ok(old) => actions().learn(signal as usize, &old),
-            Err(_) => abort(Kind::Setup),
+            Err(_) => abort(AbortKind::Setup),
         }
     }
     // Until here such a signal would have ended the child by its default action, and been lost.
@@ -162,7 +162,7 @@ pub(crate) fn set_mask(mask: u64) {
 fn abort_if_pending(signals: u64) {
     let waiting = if signals == 0 { 0 } else { signal::pending().unwrap_or_default().0 & signals };
     if waiting != 0 {
-        abort(Reason::new(Kind::Signal, waiting.trailing_zeros() + 1));
+        abort(AbortReason::new(AbortKind::Signal, waiting.trailing_zeros() + 1));
     }
 }
 
@@ -223,7 +223,7 @@ fn abort_if_due(signals: u64) {
     let due = signal::pending().unwrap_or_default().0 & signals;
     for signal in 1..=64 {
         if due & bit(signal) != 0 && is_meant(signal) {
-            abort(Reason::new(Kind::Signal, signal as u32));
+            abort(AbortReason::new(AbortKind::Signal, signal as u32));
         }
     }
 }
@@ -291,6 +291,6 @@ pub(crate) fn suspend() {
 
 fn done<T>(result: forkless_sys::Result<T>) {
     if result.is_err() {
-        abort(Kind::Setup);
+        abort(AbortKind::Setup);
     }
 }

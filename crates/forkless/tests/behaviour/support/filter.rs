@@ -1,5 +1,7 @@
-//! Seccomp filters that refuse single system calls, or calls with certain bits in an argument, as sandboxes and container runtimes do.
-//! Written as classic BPF by hand (`Documentation/userspace-api/seccomp_filter.rst`). For good: only in processes made for it.
+//! Seccomp filters that refuse single system calls, or calls with certain bits in an argument, as
+//! sandboxes and container runtimes do. Written as classic BPF by hand
+//! (`Documentation/userspace-api/seccomp_filter.rst`). A filter stays for good, so only processes
+//! made for it install one.
 #![expect(unsafe_code, reason = "prctl takes an address")]
 
 use forkless_sys::Errno;

@@ -1,5 +1,5 @@
-//! What a case must leave as it found it: descriptors, children, threads, mappings, signal mask and dispositions, working
-//! directory, umask, dumpable flag.
+//! State that a case must leave as it found it: descriptors, children, threads, mappings, signal
+//! mask and dispositions, working directory, umask, dumpable flag.
 
 use super::Case;
 use forkless_sys::signal::{self, Disposition, SigSet};
@@ -86,7 +86,8 @@ pub fn assert_no_children() {
     assert_eq!(any, Err(Errno::ECHILD), "a child is left");
 }
 
-/// Until only the threads named are left: the library's reaper ends a moment after its last child.
+/// Waits until only the named threads are left: the library's reaper ends a moment after its last
+/// child.
 pub fn settle(threads_before: usize) {
     let until = Instant::now() + super::patience(120);
     while threads().len() > threads_before {
@@ -95,8 +96,8 @@ pub fn settle(threads_before: usize) {
     }
 }
 
-/// Runs a case and compares. Mappings may grow at first (allocator arenas, cached stacks, the pool's slots) but not for ever: a
-/// leak grows in every round.
+/// Runs a case and compares. Mappings may grow at first (allocator arenas, cached stacks, the
+/// pool's slots) but not for ever: a leak grows in every round.
 pub fn around(case: &Case) {
     let mut grew = Vec::new();
     for _ in 0..4 {
@@ -115,7 +116,8 @@ pub fn around(case: &Case) {
             return;
         }
     }
-    // musl maps what this function itself holds, and unmaps it: then every round begins with as many.
+    // musl maps what this function itself holds, and unmaps it: then every round begins with as
+    // many.
     let leaks = grew.windows(2).all(|rounds| rounds[0].0 < rounds[1].0);
     assert!(!leaks, "mappings grow with every run: {grew:?}");
 }

@@ -1,8 +1,10 @@
-//! Runs every case in a process of its own: what a start leaves behind shows in the process's descriptors, children, threads,
-//! mappings and masks, which other tests in the same process would blur; and some cases close 0, install filters or ignore signals.
+//! Runs every case in a process of its own. What a start leaves behind shows in the process's
+//! descriptors, children, threads, mappings and masks, and other tests in the same process would
+//! blur that. Some cases also close 0, install filters or ignore signals.
 //!
-//! The runner understands what `cargo test` and its users pass most: a filter, `--exact`, `--list`, `--nocapture`. A case that cannot
-//! run here says so with [`skip`]; skips are counted and printed with their reason.
+//! The runner understands the usual arguments of `cargo test`: a filter, `--exact`, `--list`,
+//! `--nocapture`. A case that cannot run here says so with [`skip`]; skips are counted and printed
+//! with their reason.
 
 pub mod filter;
 pub mod guard;
@@ -23,11 +25,12 @@ pub struct Case {
     pub name: &'static str,
     /// Panics when the behaviour is not there.
     pub run: fn(),
-    /// Whether running it again in the same process means the same: then mappings are counted, too.
+    /// Whether a second run in the same process does the same: then mappings are counted, too.
     pub repeatable: bool,
 }
 
-/// A module's cases, by the names of its functions; those after `once` change their process for good.
+/// A module's cases, by the names of its functions; those after `once` change their process for
+/// good.
 macro_rules! cases {
     ($($name:ident),* $(,)? $(; once $($once:ident),* $(,)?)?) => {
         pub const CASES: &[$crate::support::Case] = &[
@@ -44,12 +47,13 @@ pub(crate) use cases;
 
 const SKIPPED: i32 = 77;
 
-/// Long for a loaded machine, short for a hang: so many seconds, ten times as many in an emulator.
+/// A limit that is long for a loaded machine and short for a hang: so many seconds, ten times as
+/// many in an emulator.
 pub fn patience(seconds: u64) -> Duration {
     Duration::from_secs(if emulated() { 10 * seconds } else { seconds })
 }
 
-/// Waits for what is there sooner or later.
+/// Waits until a condition holds that is sure to hold sooner or later.
 #[track_caller]
 pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     let late = Instant::now() + patience(200);
@@ -88,7 +92,8 @@ pub fn need_root() {
     }
 }
 
-/// Ends the case where time passes too slowly for what it promises: `tests/kernels/library.sh` says so to its emulated systems.
+/// Ends the case where time passes too slowly for what it promises: `tests/kernels/library.sh` says
+/// so to its emulated systems.
 pub fn need_real_time() {
     if emulated() {
         skip("an emulator's times mean nothing");
@@ -127,7 +132,7 @@ pub fn main(themes: &[&[Case]], workers: &[&[Case]]) -> ExitCode {
         && flag == "--run"
     {
         let case = all.iter().find(|c| short(c.name) == name).expect("a case of that name");
-        // What cargo and its callers leave open would blur what children are seen to have.
+        // Descriptors that cargo and its callers leave open would show in the children.
         let _ = forkless_sys::fd::close_range(3, u32::MAX, 0);
         guard::around(case);
         return ExitCode::SUCCESS;

@@ -1,5 +1,5 @@
-//! The child program of most cases: says what it was started with. It runs from `.init_array`, before std's runtime opens 0, 1 and 2 where
-//! they are closed and ignores SIGPIPE.
+//! The child program of most cases: says what it was started with. It runs from `.init_array`,
+//! before std's runtime opens 0, 1 and 2 where they are closed and ignores SIGPIPE.
 #![expect(unsafe_code, reason = "a constructor has no safe form")]
 
 use std::collections::BTreeMap;
@@ -8,7 +8,8 @@ use std::ffi::CStr;
 use std::ffi::{c_char, c_int};
 use std::fmt::Write;
 
-/// The resources whose limits are reported, by the kernel's numbers (`RLIMIT_*`, x86-64 and aarch64).
+/// The resources whose limits are reported, by the kernel's numbers (`RLIMIT_*`, x86-64 and
+/// aarch64).
 pub const LIMITS: [&str; 16] = [
     "cpu",
     "fsize",
@@ -43,7 +44,8 @@ extern "C" fn before_main(argc: c_int, argv: *const *const c_char, _envp: *const
             i32::from(forkless_sys::fd::write(to, text.as_bytes()) != Ok(text.len()))
         }
         "exit" => args.get(2).and_then(|n| n.parse().ok()).unwrap_or(0),
-        // Set-user-ID: gives up the user that may kill it, says so, and lives as long as a file is there, or until a test has hung.
+        // Set-user-ID: gives up the user that may kill it, says so, and lives as long as a file is
+        // there, or until a test has hung.
         "stubborn" => {
             let changed = forkless_sys::ids::setresuid(0, 0, 0);
             let _ = forkless_sys::fd::write(1, b"x");
@@ -82,7 +84,7 @@ unsafe fn arguments(argc: c_int, argv: *const *const c_char) -> Vec<String> {
 /// musl calls constructors without parameters.
 ///
 /// # Safety
-/// None is needed: the face is that for glibc.
+/// No parameter is needed: the signature is glibc's.
 #[cfg(not(target_env = "gnu"))]
 unsafe fn arguments(_argc: c_int, _argv: *const *const c_char) -> Vec<String> {
     let line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
@@ -172,7 +174,7 @@ fn report(rest: &[String]) -> String {
     out
 }
 
-/// What a reporting child said.
+/// The report of a child.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report(pub BTreeMap<String, String>);
 
@@ -213,7 +215,7 @@ impl Report {
             .collect()
     }
 
-    /// What a number leads to.
+    /// The file that a number leads to.
     pub fn fd(&self, n: i32) -> Option<&str> {
         self.get("fds").split(',').find_map(|f| {
             let (k, to) = f.split_once(':')?;

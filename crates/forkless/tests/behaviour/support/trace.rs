@@ -1,7 +1,9 @@
-//! Which system calls a case makes, parent and child alike, seen by ptrace; and what happens when one of them is refused or the process
-//! killed there. `strace -e inject` can do part of it; this can say "the third call of the second process".
+//! The system calls that a case makes, in parent and child, seen by ptrace. A call can be refused,
+//! or the process killed there. `strace -e inject` can do part of it; this can say "the third call
+//! of the second process".
 //!
-//! The case runs as `--bare NAME` in a traced process. Between [`begin`] and [`end`] the calls are recorded.
+//! The case runs as `--bare NAME` in a traced process. Between [`begin`] and [`end`] the calls are
+//! recorded.
 #![expect(unsafe_code, reason = "ptrace")]
 
 use super::{me, short_of};
@@ -25,11 +27,11 @@ pub struct Call {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     Let,
-    /// Not made; this error is the answer.
+    /// The call is not made; this error is the answer.
     Fail(i32),
     /// The process is killed as it enters.
     Kill,
-    /// First argument changed.
+    /// The first argument is changed.
     Argument(u64),
 }
 
@@ -209,8 +211,8 @@ fn is_new(pid: i32, open: &mut BTreeMap<i32, (Option<usize>, Option<i32>)>) -> b
     !open.contains_key(&-pid) && open.insert(-pid, (None, None)).is_none()
 }
 
-/// `struct ptrace_syscall_info` (`include/uapi/linux/ptrace.h`): op, arch, two addresses, then number and arguments at an entry, the result
-/// at an exit.
+/// `struct ptrace_syscall_info` (`include/uapi/linux/ptrace.h`): op, arch, two addresses, then
+/// number and arguments at an entry, the result at an exit.
 #[repr(C)]
 #[derive(Default)]
 struct Raw {

@@ -7,8 +7,8 @@ use super::super::{Operation, set_zone};
 use crate::error::Error;
 use crate::spawn::worker::reap;
 
-/// System calls an operation makes, counted by tracing a child through two batches of different length, so that what
-/// surrounds the operations cancels.
+/// System calls an operation makes, counted by tracing a child through two batches of different
+/// length, so that what surrounds the operations cancels.
 #[expect(clippy::cast_precision_loss, reason = "counts of system calls")]
 pub(in super::super) fn system_calls(operation: &Operation) -> Option<Result<f64, Error>> {
     let difference = || Ok((traced(operation, 20)?, traced(operation, 220)?));

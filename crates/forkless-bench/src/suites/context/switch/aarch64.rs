@@ -5,7 +5,8 @@ use std::ffi::{c_int, c_void};
 
 use super::mask_free::enter;
 
-/// Sets and jumps `count` times, all within this one frame, which therefore is valid at every return.
+/// Sets and jumps `count` times, all within this one frame, which therefore is valid at every
+/// return.
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn jump_loop(
     count: u64,
@@ -44,9 +45,10 @@ pub(super) unsafe extern "C" fn jump_loop(
     )
 }
 
-/// Lays a stack out that ends at `top` so that the first switch to it enters the other side of a pair: what [`switch`] loads,
-/// twelve registers, of them x19 with the pair's address and x30 with the one to return to, and eight of floating point.
-/// Returns the stack pointer to switch to.
+/// Lays out a stack that ends at `top`, so that the first switch to it enters the other side of a
+/// pair. It holds the registers that [`switch`] loads: twelve general ones (x19 with the pair's
+/// address, x30 with the return address) and eight of floating point. Returns the stack pointer to
+/// switch to.
 ///
 /// # Safety
 /// The 192 bytes below `top` are writable, and nothing runs on that stack.
@@ -68,7 +70,8 @@ extern "C" fn trampoline() {
     naked_asm!("mov x0, x19", "bl {enter}", "brk #1", enter = sym enter)
 }
 
-/// Saves the callee-saved registers on this stack and continues on another. No system call: the signal mask is left alone.
+/// Saves the callee-saved registers on this stack and continues on another. No system call: the
+/// signal mask is left alone.
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn switch(save: *mut *mut c_void, to: *mut c_void) {
     naked_asm!(

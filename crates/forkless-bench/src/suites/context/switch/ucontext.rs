@@ -1,4 +1,5 @@
-//! libc's ucontext functions, where it has them: glibc and FreeBSD's. macOS has deprecated them, musl never had any.
+//! libc's ucontext functions, where it has them: glibc and FreeBSD's. macOS has deprecated them,
+//! musl never had any.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
@@ -74,7 +75,8 @@ impl Way for Contexts {
         made.uc_link = ptr::null_mut();
         let address = pair.expose_provenance();
         let halves = [(address >> 32) as c_int, address as u32 as c_int];
-        // SAFETY: makecontext passes ints, hence the pointer in two halves; the function takes just those.
+        // SAFETY: makecontext passes ints, hence the pointer in two halves; the function takes just
+        // those.
         let entry = unsafe {
             std::mem::transmute::<extern "C" fn(c_int, c_int) -> !, extern "C" fn()>(enter_by_halves)
         };

@@ -5,7 +5,8 @@ use std::ffi::{c_int, c_void};
 
 use super::mask_free::enter;
 
-/// Sets and jumps `count` times, all within this one frame, which therefore is valid at every return.
+/// Sets and jumps `count` times, all within this one frame, which therefore is valid at every
+/// return.
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn jump_loop(
     count: u64,
@@ -46,9 +47,10 @@ pub(super) unsafe extern "C" fn jump_loop(
     )
 }
 
-/// Lays a stack out that ends at `top` so that the first switch to it enters the other side of a pair: what [`switch`] pops,
-/// six callee-saved registers, the last of them rbx with the pair's address, then the address to return to. The stack is left
-/// as a call would leave it. Returns the stack pointer to switch to.
+/// Lays out a stack that ends at `top`, so that the first switch to it enters the other side of a
+/// pair. It holds the six callee-saved registers that [`switch`] pops, the last of them rbx with
+/// the pair's address, then the return address. The stack is left as a call would leave it. Returns
+/// the stack pointer to switch to.
 ///
 /// # Safety
 /// The 128 bytes below `top` are writable, and nothing runs on that stack.
@@ -69,7 +71,8 @@ extern "C" fn trampoline() {
     naked_asm!("mov rdi, rbx", "call {enter}", "ud2", enter = sym enter)
 }
 
-/// Saves the callee-saved registers on this stack and continues on another. No system call: the signal mask is left alone.
+/// Saves the callee-saved registers on this stack and continues on another. No system call: the
+/// signal mask is left alone.
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn switch(save: *mut *mut c_void, to: *mut c_void) {
     naked_asm!(

@@ -1,0 +1,76 @@
+//! What all HTML pages share: one self-contained file, light and dark by the reader's setting,
+//! nothing fetched from anywhere.
+
+use maud::{Markup, PreEscaped, html};
+
+use crate::machine::Machine;
+use crate::render::Grid;
+
+const STYLE: &str = include_str!("page/style.css");
+const SCRIPT: &str = include_str!("page/sort.js");
+
+/// The browser itself keeps the page from fetching anything.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
+
+/// A page with its title, rules of style beyond the common ones, and its content.
+#[must_use]
+pub fn page(title: &str, style: &str, content: &Markup) -> String {
+    let page = html! {
+        (PreEscaped("<!doctype html>\n"))
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                title { (title) }
+                style { (PreEscaped(STYLE)) (PreEscaped(style)) }
+            }
+            body {
+                (content)
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    };
+    page.into_string() + "\n"
+}
+
+/// A table that the reader can sort.
+#[must_use]
+pub fn table(grid: &Grid) -> Markup {
+    let class = |index: usize| (index < grid.text_columns).then_some("text");
+    html! {
+        div.scroll {
+            table {
+                thead {
+                    tr {
+                        @for (index, head) in grid.heads.iter().enumerate() { th class=[class(index)] { (head) } }
+                    }
+                }
+                tbody {
+                    @for line in &grid.lines {
+                        tr {
+                            @for (index, cell) in line.iter().enumerate() { td class=[class(index)] { (cell) } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The record of a machine.
+#[must_use]
+pub fn machine(machine: &Machine) -> Markup {
+    html! {
+        table {
+            tbody {
+                @for (name, value) in machine.lines() {
+                    tr {
+                        td.text { (name) }
+                        td.text { (value) }
+                    }
+                }
+            }
+        }
+    }
+}

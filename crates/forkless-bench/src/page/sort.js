@@ -1,0 +1,17 @@
+// Sorts a table by the column whose head is clicked, or chosen by the Enter key: numbers by value, once up and once down.
+document.querySelectorAll('thead th').forEach(head => {
+  head.tabIndex = 0;
+  head.onkeydown = event => { if (event.key == 'Enter') head.click(); };
+  head.onclick = () => {
+    const body = head.closest('table').tBodies[0];
+    const column = [...head.parentNode.children].indexOf(head);
+    const direction = head.ariaSort == 'ascending' ? -1 : 1;
+    const text = row => row.children[column].textContent;
+    head.parentNode.querySelectorAll('th').forEach(other => other.ariaSort = null);
+    head.ariaSort = direction > 0 ? 'ascending' : 'descending';
+    [...body.rows].sort((one, other) => {
+      const [a, b] = [parseFloat(text(one)), parseFloat(text(other))];
+      return direction * (isNaN(a) || isNaN(b) ? text(one).localeCompare(text(other)) : a - b);
+    }).forEach(row => body.append(row));
+  };
+});

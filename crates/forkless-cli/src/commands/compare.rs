@@ -1,0 +1,286 @@
+//! `forkless compare` and `forkless history`: saved results, compared and listed.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+use forkless_bench::compare::{Change, Side, compare, is_of_another_world};
+use forkless_bench::html;
+use forkless_bench::render::{self, Grid};
+use forkless_bench::results::{Results, Row};
+use forkless_bench::store::Store;
+use forkless_lab::SUITES;
+
+use crate::args;
+use crate::commands::bench::from_library;
+use crate::exit::{Exit, Usage};
+use crate::terminal;
+
+/// Flags of `forkless compare`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  forkless compare latest~1 latest --fail-on-regression 10\n  forkless compare run.json#vfork_exec \
+    run.json#forkless\n  forkless compare latest published\n\nExit codes: 0 no regression beyond the limit, or none was set; 1 a \
+    regression; 2 usage."
+)]
+pub(crate) struct Args {
+    /// Results: a file, the beginning of a saved name, latest, latest~1, published or
+    /// published:SYSTEM (macosx, linux, solaris); #METHOD picks one method. The first is what the
+    /// others are compared with.
+    #[arg(required = true, num_args = 2..=26, value_name = "RESULT")]
+    results: Vec<OsString>,
+    /// Exit with 1 when a whole interval is worse by more than this percentage.
+    #[arg(long, value_name = "PERCENT", value_parser = args::percent, allow_negative_numbers = true)]
+    fail_on_regression: Option<f64>,
+    /// Compare every figure relative to its own side's yardstick, without a verdict; so it always
+    /// is beside published figures and those taken in an emulator.
+    #[arg(long, conflicts_with = "fail_on_regression")]
+    relative: bool,
+    /// Only these metrics.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    metric: Vec<String>,
+    /// Print GitHub-flavoured Markdown.
+    #[arg(long, conflicts_with = "json")]
+    markdown: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// Seed of the intervals.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// Flags of `forkless history`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  forkless history\n  forkless history latest --format html > latest.html"
+)]
+pub(crate) struct HistoryArgs {
+    /// Show this result instead: a file, the beginning of a saved name, latest, latest~1.
+    #[arg(value_name = "RESULT")]
+    result: Option<OsString>,
+    /// In which form to show it.
+    #[arg(long, value_enum, default_value = "table", requires = "result")]
+    format: Format,
+    /// Print the list as JSON, one object a line.
+    #[arg(long, conflicts_with = "result")]
+    json: bool,
+}
+
+/// Forms of a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// For a terminal.
+    Table,
+    /// As it was saved.
+    Json,
+    /// One line a row.
+    Csv,
+    /// GitHub-flavoured.
+    Markdown,
+    /// A page with plots, all in one file.
+    Html,
+}
+
+/// Reads a result. A file can be shown without a place where results are kept.
+fn load(name: &OsStr) -> anyhow::Result<Results> {
+    // No saved name: those are all of ASCII.
+    let Some(name) = name.to_str() else { return Store::read(Path::new(name)).map_err(from_library) };
+    let store = match Store::open() {
+        Ok(store) => store,
+        Err(_) if name.starts_with("published") || Path::new(name).exists() => Store::at(""),
+        Err(nowhere) => return Err(from_library(nowhere)),
+    };
+    store.load(name).map_err(from_library)
+}
+
+/// The names of a side's rows, for messages that say which names there are.
+fn names<'a>(rows: impl Iterator<Item = &'a str>) -> String {
+    let names: BTreeSet<&str> = rows.collect();
+    names.into_iter().collect::<Vec<_>>().join(", ")
+}
+
+fn suites(results: &Results) -> String {
+    results.suites.iter().map(|suite| suite.name.as_str()).collect::<Vec<_>>().join("+")
+}
+
+fn rows(results: &Results) -> impl Iterator<Item = &Row> {
+    results.suites.iter().flat_map(|suite| &suite.rows)
+}
+
+/// Compares every result with the first.
+pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
+    let mut sides: Vec<(String, Results, Option<String>)> = Vec::new();
+    for name in &args.results {
+        let (file, method) = match name.to_str().and_then(|name| name.rsplit_once('#')) {
+            Some((file, method)) => (OsStr::new(file), Some(method.to_owned())),
+            None => (name.as_os_str(), None),
+        };
+        let results = load(file)?;
+        let (name, file) = (name.to_string_lossy().into_owned(), file.to_string_lossy());
+        if let Some(method) = &method
+            && !rows(&results).any(|row| row.method == *method)
+        {
+            let there = names(rows(&results).map(|row| row.method.as_str()));
+            return Err(Usage(format!("{file} has no method {method}; there are: {there}")).into());
+        }
+        sides.push((name, results, method));
+    }
+    let Some(((base_name, base, base_method), others)) = sides.split_first() else {
+        return Err(Usage("two results are needed".into()).into());
+    };
+    // One table has one measure: where one side has no absolute figures, all are compared by
+    // relative ones.
+    let relative = args.relative || sides.iter().any(|(_, results, _)| is_of_another_world(results));
+    let mut all: Vec<Vec<Change>> = Vec::new();
+    for (name, results, method) in others {
+        let first = Side { results: base, method: base_method.as_deref() };
+        let second = Side { results, method: method.as_deref() };
+        let mut changes = compare(&first, &second, relative, args.seed, SUITES);
+        let metrics = names(changes.iter().map(|change| change.metric.as_str()));
+        changes.retain(|change| args.metric.is_empty() || args.metric.contains(&change.metric));
+        if changes.is_empty() && !metrics.is_empty() {
+            return Err(Usage(format!(
+                "{base_name} and {name} have no metric {} in common; there are: {metrics}",
+                args.metric.join(", ")
+            ))
+            .into());
+        }
+        if changes.is_empty() && base == results && base_method == method {
+            return Err(Usage(format!(
+                "{base_name} and {name} are the same run: to compare two methods of it, name them: FILE#METHOD FILE#METHOD"
+            ))
+            .into());
+        }
+        if changes.is_empty() {
+            return Err(Usage(format!(
+                "{base_name} ({}) and {name} ({}) have no row in common: the same suite, method, parameters and metric are needed",
+                suites(base),
+                suites(results)
+            ))
+            .into());
+        }
+        all.push(changes);
+    }
+    if args.json {
+        let lines: Result<Vec<String>, _> = all.iter().map(serde_json::to_string).collect();
+        terminal::print(&(lines?.join("\n") + "\n"))?;
+    } else {
+        print(args, &sides, &all)?;
+    }
+    let mut regressions = Vec::new();
+    if let Some(percent) = args.fail_on_regression {
+        for (changes, (name, ..)) in all.iter().zip(others) {
+            let worse = changes.iter().filter(|change| change.is_regression(percent));
+            regressions.extend(worse.map(|change| format!("{} {} in {name}", change.method, change.metric)));
+        }
+    }
+    if regressions.is_empty() {
+        return Ok(Exit::Fine);
+    }
+    crate::terminal::complain!(
+        "forkless: worse by more than {} %: {}",
+        args.fail_on_regression.unwrap_or(0.0),
+        regressions.join(", ")
+    );
+    Ok(Exit::Finding)
+}
+
+/// The notes of a noisy machine: a difference to another result may be no more than that noise.
+fn warnings(results: &Results) -> BTreeSet<&str> {
+    let notes = results.suites.iter().flat_map(|suite| &suite.notes);
+    notes.map(String::as_str).filter(|note| note.starts_with("noisy:")).collect()
+}
+
+/// One table of all results against the first, under what each letter stands for and how it was
+/// compared.
+fn print(
+    args: &Args,
+    sides: &[(String, Results, Option<String>)],
+    all: &[Vec<Change>],
+) -> anyhow::Result<()> {
+    let mut text = String::new();
+    let quote = if args.markdown { "`" } else { "" };
+    for (letter, (index, (name, results, _))) in ('A'..='Z').zip(sides.iter().enumerate()) {
+        let machine = &results.machine;
+        let emulator =
+            machine.emulator.as_ref().map_or_else(String::new, |emulator| format!(", in {emulator}"));
+        let system = format!("{} {}{emulator}", machine.os, machine.kernel);
+        // Different ways side by side in one result are each said.
+        let mut kinds: Vec<&str> = Vec::new();
+        for change in index.checked_sub(1).and_then(|index| all.get(index)).into_iter().flatten() {
+            if !kinds.contains(&change.comparison.about()) {
+                kinds.push(change.comparison.about());
+            }
+        }
+        let bullet = if args.markdown { "- " } else { "" };
+        text.push_str(&format!("{bullet}{letter} = {quote}{name}{quote} ({system})"));
+        if !kinds.is_empty() {
+            text.push_str(&format!(": {}", kinds.join("; ")));
+        }
+        if sides[0].1.machine.fingerprint != machine.fingerprint {
+            text.push_str("; another machine or system than A");
+        }
+        for warning in warnings(results) {
+            text.push_str(&format!("; {warning}"));
+        }
+        text.push('\n');
+    }
+    let grid = Grid::of_changes(all);
+    let table =
+        if args.markdown { format!("\n{}", grid.to_markdown()) } else { grid.to_terminal(terminal::width()) };
+    text.push_str(&table);
+    terminal::print(&format!("{}\n", text.trim_end()))
+}
+
+/// Lists the saved results, oldest first, or shows one.
+pub(crate) fn history(args: &HistoryArgs) -> anyhow::Result<Exit> {
+    if let Some(name) = &args.result {
+        let results = load(name)?;
+        let text = match args.format {
+            Format::Table => render::terminal(&results, terminal::width(), SUITES),
+            Format::Json => results.to_json() + "\n",
+            Format::Csv => render::csv(&results),
+            Format::Markdown => render::markdown(&results, SUITES),
+            Format::Html => html::page(&results, SUITES),
+        };
+        terminal::print(&text)?;
+        return Ok(Exit::Fine);
+    }
+    let store = Store::open().map_err(from_library)?;
+    let mut text = String::new();
+    let saved = store.list();
+    if saved.is_empty() {
+        crate::terminal::complain!(
+            "forkless: no results in {}: `forkless bench` keeps them there",
+            store.directory().display()
+        );
+    }
+    for path in saved {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let results = match Store::read(&path) {
+            Ok(results) => results,
+            Err(error) => {
+                crate::terminal::complain!("forkless: {error}");
+                continue;
+            }
+        };
+        if args.json {
+            let suites: Vec<&str> = results.suites.iter().map(|suite| suite.name.as_str()).collect();
+            let line = serde_json::json!({
+                "file": path, "created": results.created, "suites": suites, "machine": results.machine.fingerprint,
+            });
+            text.push_str(&format!("{line}\n"));
+            continue;
+        }
+        let first = rows(&results).find(|row| row.metric == "wall").or_else(|| rows(&results).next());
+        let figure = first.map_or_else(String::new, |row| {
+            format!("{} {} {:.1} {}", row.method, row.metric, row.summary.median, row.unit)
+        });
+        let machine = &results.machine;
+        let line = format!("{name:<44} {:<16} {} {} {figure}", suites(&results), machine.os, machine.kernel);
+        text.push_str(&format!("{}\n", line.trim_end()));
+    }
+    terminal::print(&text)?;
+    Ok(Exit::Fine)
+}

@@ -1,0 +1,61 @@
+//! Findings' remedies and checks as command lines of this tool. The library has them as data and
+//! knows no flag.
+
+use forkless_diagnose::{Check, Finding, Remedy, Treatment};
+
+/// What to do, in a sentence.
+pub(super) fn advice(finding: &Finding) -> String {
+    let alternative = match &finding.remedy {
+        Remedy::Run { treatment, .. } => {
+            let mut command = "forkless run".to_owned();
+            if let Some(flag) = flag(*treatment) {
+                command += &format!(" {flag}");
+            }
+            let condition = match treatment {
+                Treatment::SpeculateForksDespiteThreads => {
+                    " (it has threads: what its children do before their exec must be async-signal-safe)"
+                }
+                _ => "",
+            };
+            format!(", or run the program unchanged under `{command}`{condition}")
+        }
+        Remedy::Repair { .. } => ", or from outside `forkless repair`".to_owned(),
+        _ => String::new(),
+    };
+    format!("{}{alternative}.", finding.advice)
+}
+
+/// The command that applies the remedy, or else checks the finding.
+pub(super) fn command(finding: &Finding) -> String {
+    match &finding.remedy {
+        Remedy::Run { treatment, program: Some(program) } => {
+            let flag = flag(*treatment).map(|flag| format!("{flag} ")).unwrap_or_default();
+            program.line(&format!("forkless run {flag}-- "))
+        }
+        Remedy::Repair { pid } => format!("forkless repair -p {pid}"),
+        Remedy::SetVariable { name, value, program } => program.line(&format!("{name}={value} ")),
+        _ => check(&finding.check),
+    }
+}
+
+/// The flag of `forkless run` for what it does not do by default.
+fn flag(treatment: Treatment) -> Option<&'static str> {
+    match treatment {
+        Treatment::SpeculateForksDespiteThreads => Some("--fork=speculate"),
+        Treatment::SwitchContexts => Some("--context=fast"),
+        Treatment::UseHugePages => Some("--huge-pages=thp"),
+        _ => None,
+    }
+}
+
+fn check(check: &Check) -> String {
+    let target = |pid: Option<u32>| pid.map_or_else(|| "--all -d 60".to_owned(), |pid| format!("-p {pid}"));
+    match check {
+        Check::Log { pid } => format!("forkless diagnose --log {}", target(*pid)),
+        Check::ShellLine(line) => format!("forkless sh --explain {line}"),
+        Check::Command(command) => command.clone(),
+        Check::Diagnose { pid } => format!("forkless diagnose {}", target(*pid)),
+        // Every finding can be looked for again.
+        _ => format!("forkless diagnose {}", target(None)),
+    }
+}

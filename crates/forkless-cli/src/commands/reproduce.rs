@@ -1,0 +1,162 @@
+//! `forkless reproduce`: the published experiments, executed, and the ledger of their claims.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use forkless_lab::reproduce::{self, Article, ClaimVerdict, Id, Options, page, text};
+
+use super::bench::{Output, Progress, from_library, guard, may_install};
+use crate::exit::{Exit, Missing, Usage};
+use crate::terminal;
+
+/// Flags of `forkless reproduce`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Exit codes: 0 the experiments were run, whatever became of the claims (some may say `not run here`); 1 a verdict is another than in \
+--expect, or the machine failed; 2 usage; 3 nothing could be run here.\n\n\
+Missing programs (a Ruby for E1, Apache for E3, strace) are installed from Debian when root runs this; FORKLESS_NO_INSTALL=1 forbids it.")]
+pub(crate) struct Args {
+    /// The experiments: E1 passes after a fork, E2 system calls, E3 a server and huge pages, E4
+    /// signal masks, E5 popen [default: all].
+    #[arg(value_name = "E1..E5", value_parser = |name: &str| name.parse::<Id>())]
+    experiments: Vec<Id>,
+    /// Smaller sizes and fewer runs: a rough answer in seconds.
+    #[arg(long)]
+    quick: bool,
+    /// Seed of the order of methods and of the intervals.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Take the experiments that are not named from an earlier result (JSON), instead of running
+    /// them; may be repeated.
+    #[arg(long, value_name = "FILE")]
+    with: Vec<PathBuf>,
+    /// Run nothing: show what --with brings, judged anew.
+    #[arg(long, requires = "with", conflicts_with_all = ["experiments", "quick"])]
+    no_run: bool,
+    /// Fail (exit code 1) if a claim's verdict is another than in this earlier result (JSON).
+    #[arg(long, value_name = "FILE")]
+    expect: Option<PathBuf>,
+    /// Print the ledger alone, in short.
+    #[arg(long)]
+    short: bool,
+    /// Write everything as JSON to a file; - is standard output, in place of the tables.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write tables and ledger as GitHub-flavoured Markdown; - is standard output, in place of the
+    /// tables.
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// Write an article with the plots, all in one file; - is standard output, in place of the
+    /// tables.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// Runs the experiments and prints the ledger.
+pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
+    let earlier = args.with.iter().map(|path| read(path)).collect::<anyhow::Result<Vec<_>>>()?;
+    let expected = args.expect.as_deref().map(read).transpose()?;
+    let open = |path: &Option<PathBuf>| path.as_deref().map(Output::open).transpose();
+    let outputs = [open(&args.json)?, open(&args.markdown)?, open(&args.html)?];
+    let to_stdout = outputs.iter().filter(|output| matches!(output, Some(Output::Stdout))).count();
+    if to_stdout > 1 {
+        return Err(
+            Usage("only one of --json, --markdown and --html can go to standard output".into()).into()
+        );
+    }
+
+    let mut article = Article::begin();
+    for experiment in earlier.into_iter().flat_map(|article| article.experiments) {
+        article.put(experiment);
+    }
+    measure(args, &mut article)?;
+
+    let [json, markdown, html] = outputs;
+    if let Some(output) = json {
+        output.write(&(article.to_json() + "\n"))?;
+    }
+    if let Some(output) = markdown {
+        output.write(&text::markdown(&article))?;
+    }
+    if let Some(output) = html {
+        output.write(&page::page(&article))?;
+    }
+    if to_stdout == 0 {
+        let width = terminal::width();
+        let text = if args.short { text::short(&article, width) } else { text::terminal(&article, width) };
+        terminal::print(&text)?;
+    }
+    Ok(match expected {
+        Some(expected) if changed(&expected, &article) => Exit::Finding,
+        _ => Exit::Fine,
+    })
+}
+
+/// Runs the named experiments; without names, every experiment that `--with` has not brought.
+fn measure(args: &Args, article: &mut Article) -> anyhow::Result<()> {
+    let known = |id: &Id| article.experiments.iter().any(|experiment| experiment.id == *id);
+    let mut wanted: Vec<Id> = match args.experiments.as_slice() {
+        [] if args.no_run => Vec::new(),
+        [] => Id::ALL.into_iter().filter(|id| !known(id)).collect(),
+        named => named.to_vec(),
+    };
+    wanted.sort_unstable();
+    wanted.dedup();
+    let options = Options {
+        quick: args.quick,
+        seed: args.seed,
+        install: may_install(),
+        forkless: env::current_exe().ok(),
+        run: forkless_run::find_library().is_ok(),
+    };
+    let mut failures = Vec::new();
+    for &id in &wanted {
+        // A guard for each: what one experiment changed is undone before the next one measures.
+        let mut guard = guard()?;
+        let mut progress = Progress::new(&id.to_string());
+        match reproduce::run(id, &options, Some(&mut guard), &mut progress) {
+            Ok(experiment) => article.put(experiment),
+            Err(error) => failures.push((id, error)),
+        }
+    }
+    for (id, error) in failures {
+        // Where there is nothing else to show, the reason is the outcome. Beside other experiments
+        // it is one line.
+        if article.experiments.is_empty() {
+            return Err(from_library(error).context(id.to_string()));
+        }
+        crate::terminal::complain!("forkless: {id}: {error}");
+    }
+    let judged = article.claims().any(|claim| claim.verdict != ClaimVerdict::NotRun);
+    if !wanted.is_empty() && !judged {
+        let why: Vec<String> =
+            article.claims().map(|claim| format!("{}: {}", claim.id, claim.reason)).collect();
+        return Err(Missing(format!("no claim could be decided here: {}", why.join("; "))).into());
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> anyhow::Result<Article> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Usage(format!("cannot read {}: {error}", path.display())))?;
+    let article = Article::from_json(&text);
+    article.map_err(|error| Usage(format!("{} is {error}", path.display())).into())
+}
+
+/// Names every claim whose verdict is another than expected, on standard error.
+fn changed(expected: &Article, article: &Article) -> bool {
+    let mut any = false;
+    for claim in article.claims() {
+        let before = expected.claims().find(|other| other.id == claim.id);
+        if let Some(before) = before.filter(|before| before.verdict != claim.verdict) {
+            crate::terminal::complain!(
+                "forkless: {}: {}, was: {}",
+                claim.id,
+                claim.verdict.words(),
+                before.verdict.words()
+            );
+            any = true;
+        }
+    }
+    any
+}

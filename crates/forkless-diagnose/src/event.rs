@@ -1,0 +1,114 @@
+//! Data that every tier reports: creations and stacks one by one, everything else as sums. Nothing
+//! is interpreted here.
+
+use crate::creation::{CallSite, Creation};
+use crate::record::{RawCall, RawCallKey, RawStackHead};
+
+/// One report of a watch.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A creation. Its child has ended and its caller has run on.
+    Created(Box<Creation>),
+    /// The top of the stack at a system call.
+    Stack(StackTop),
+}
+
+/// The top of a user stack. It must be unwound while the process exists.
+#[derive(Debug, Clone)]
+pub struct StackTop {
+    /// The call site.
+    pub site: CallSite,
+    /// Class of the system call; 0 for a creation.
+    pub class: u16,
+    /// The stack pointer at the system call.
+    pub sp: u64,
+    /// The frame pointer register.
+    pub fp: u64,
+    /// The link register; 0 where the architecture has none.
+    pub lr: u64,
+    /// The bytes from `sp` up.
+    pub top: Vec<u8>,
+}
+
+impl StackTop {
+    pub(crate) fn new(head: &RawStackHead, top: &[u8]) -> Self {
+        Self {
+            site: CallSite::from_raw(&head.site),
+            class: head.class as u16,
+            sp: head.sp,
+            fp: head.fp,
+            lr: head.lr,
+            top: top.to_vec(),
+        }
+    }
+}
+
+/// Everything the kernel side counted and lost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Totals {
+    /// Process creations.
+    pub creations: u64,
+    /// Thread creations.
+    pub threads: u64,
+    /// Creations and stacks lost because the ring was full.
+    pub lost_ring: u64,
+    /// Creations lost because too many children lived at once.
+    pub lost_live: u64,
+    /// System calls lost because the table of call sites was full.
+    pub lost_calls: u64,
+    /// Stacks dropped by the rate limit, or because too many waited for their symbols. Only stacks
+    /// are lost by it.
+    pub stacks_skipped: u64,
+}
+
+impl Totals {
+    /// Events that are missing from the counts.
+    pub fn lost(&self) -> u64 {
+        self.lost_ring + self.lost_live + self.lost_calls
+    }
+}
+
+/// System calls of one call site and one class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CallCount {
+    pub(crate) key: RawCallKey,
+    pub(crate) count: u64,
+    /// Calls with the same result as the call before.
+    pub(crate) same: u64,
+    pub(crate) bytes: u64,
+    /// One of the results.
+    pub(crate) last: i64,
+}
+
+/// Device reads that partial writes caused.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct BlockReads {
+    pub(crate) reads: u64,
+    /// Reads whose time is known.
+    pub(crate) timed: u64,
+    /// Time the writers waited for these timed reads, nanoseconds.
+    pub(crate) ns: u64,
+}
+
+impl CallCount {
+    pub(crate) fn sum(key: RawCallKey, values: &[RawCall]) -> Self {
+        let sum = |field: fn(&RawCall) -> u64| values.iter().map(field).sum::<u64>();
+        Self {
+            key,
+            count: sum(|c| c.count),
+            same: sum(|c| c.same),
+            bytes: sum(|c| c.bytes),
+            last: values.iter().rfind(|c| c.count > 0).map_or(0, |c| c.last),
+        }
+    }
+}
+
+/// CPU time of a process, in samples.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct CpuSamples {
+    pub(crate) all: u64,
+    pub(crate) in_kernel: u64,
+    /// Samples below `kernel_clone`, thread creations included.
+    pub(crate) creating: u64,
+}

@@ -1,0 +1,106 @@
+//! What removes a finding's cost and what shows that it is gone, as data: whoever prints it spells
+//! the commands.
+
+use crate::invocation::{Invocation, quoted};
+
+/// What removes a finding's cost without a change to the program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Remedy {
+    /// Nothing: the program or the machine must change, as
+    /// [`Finding::advice`](crate::Finding::advice) says.
+    Change,
+    /// Start the program, unchanged, under Forkless's preloaded library.
+    Run {
+        /// The part of the library that removes the cost.
+        treatment: Treatment,
+        /// The program; `None` where its file is not known.
+        program: Option<StartedProgram>,
+    },
+    /// Put the memory of this running process into huge pages, as [`repair`](crate::repair()) does.
+    Repair {
+        /// The process.
+        pid: u32,
+    },
+    /// Start the program, unchanged, with one more variable in its environment.
+    SetVariable {
+        /// The variable's name.
+        name: &'static str,
+        /// Its value; it needs no quotes in a shell.
+        value: &'static str,
+        /// The program.
+        program: StartedProgram,
+    },
+}
+
+/// What the preloaded library does for a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Treatment {
+    /// It speculates forks, by its defaults.
+    SpeculateForks,
+    /// It speculates the forks of a program with threads: only if it is told to, because what the
+    /// children do before their exec must then be async-signal-safe.
+    SpeculateForksDespiteThreads,
+    /// It switches user contexts without a system call.
+    SwitchContexts,
+    /// It has the allocator use transparent huge pages.
+    UseHugePages,
+    /// It starts the programs of the C library's system() and popen() without a shell, by its
+    /// defaults.
+    SpareShells,
+}
+
+/// What shows whether a finding is gone, or what is behind it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Check {
+    /// Another diagnosis.
+    Diagnose {
+        /// Of this process; of the whole machine where none of the finding's processes runs any
+        /// more.
+        pid: Option<u32>,
+    },
+    /// A list of process creations.
+    Log {
+        /// Of this process; of the whole machine where none of the finding's processes runs any
+        /// more.
+        pid: Option<u32>,
+    },
+    /// The analysis of a shell line, which is given here as one quoted word.
+    ShellLine(String),
+    /// This command line, of other programs than Forkless.
+    Command(String),
+}
+
+/// A program and how it was started, as far as that could be told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StartedProgram {
+    pub(crate) name: String,
+    pub(crate) invocation: Option<Invocation>,
+}
+
+impl StartedProgram {
+    /// A line for a shell that starts it again, with `before` in front of the program. Dots stand
+    /// for arguments that are not known, or would make the line too long to read.
+    pub fn line(&self, before: &str) -> String {
+        self.invocation.as_ref().and_then(|invocation| invocation.line(before)).unwrap_or_else(|| {
+            format!("{before}{} ...", quoted(&self.name).unwrap_or_else(|| "PROGRAM".to_owned()))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dots_stand_for_arguments_that_are_not_known() {
+        let program = |name: &str| StartedProgram { name: name.to_owned(), invocation: None };
+        assert_eq!(program("/opt/a b").line("nice "), "nice '/opt/a b' ...");
+        assert_eq!(program("a\nb").line("nice "), "nice PROGRAM ...");
+        let argv = ["make", "-j4"].map(Into::into);
+        let known = StartedProgram { invocation: Invocation::of_command(&argv), ..program("/usr/bin/make") };
+        assert_eq!(known.line("nice "), "nice make -j4");
+    }
+}

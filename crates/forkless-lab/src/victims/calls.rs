@@ -1,0 +1,76 @@
+//! Calls that cost what they need not, without any memory: shells, signal masks, time zones.
+
+use forkless_bench::error::Error;
+use forkless_bench::forkless_run::RunOptions;
+use forkless_bench::results::Metric;
+
+use super::stage::{Asked, NS, Stage, Subject, US, WALL, params};
+
+const SWITCH: Metric = Metric { name: "switch", unit: "ns", estimate: false };
+const CALL: Metric = Metric { name: "call", unit: "ns", estimate: false };
+
+pub(super) fn system(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
+    shell(name, "system", stage)
+}
+
+pub(super) fn popen(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
+    shell(name, "popen", stage)
+}
+
+/// A line that names a program, by system() or popen().
+fn shell(name: &'static str, order: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
+    let child = [stage.child()];
+    let plain = stage.c(name, None, 0, &child)?;
+    let run = stage.c(name, Some(RunOptions::USUAL), 0, &child)?;
+    let params = params(name, 0);
+    let series = stage.measure(vec![
+        Subject::order("plain", &params, &WALL, &plain, order, US),
+        Subject::order("run", &params, &WALL, &run, order, US),
+        Subject::order("vfork", &params, &WALL, &plain, "vfork", US),
+    ])?;
+    let run = run.into_inner();
+    let asked = run.asked(order);
+    let evidence = run.finish()?.most("shells_skipped", asked);
+    let figure = stage.ratio(&series[0][0], &series[1][0]);
+    stage.check(&params, Asked::SPEEDUP, figure, evidence);
+    Ok(())
+}
+
+pub(super) fn swapcontext(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
+    let child = [stage.child()];
+    let plain = stage.c(name, None, 0, &child)?;
+    let run = stage.c(name, Some(RunOptions { fast_context: true, ..RunOptions::USUAL }), 0, &child)?;
+    let params = params(name, 0);
+    let series = stage.measure(vec![
+        Subject::order("plain", &params, &SWITCH, &plain, "swap", NS),
+        Subject::order("run", &params, &SWITCH, &run, "swap", NS),
+    ])?;
+    let run = run.into_inner();
+    // parent.c switches so often in one repetition.
+    let switches = 2000 * run.asked("swap");
+    let evidence = run.finish()?.most("context_switches", switches);
+    let figure = stage.ratio(&series[0][0], &series[1][0]);
+    stage.check(&params, Asked::SPEEDUP, figure, evidence);
+    Ok(())
+}
+
+pub(super) fn localtime(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
+    let child = [stage.child()];
+    let plain = stage.c(name, None, 0, &child)?;
+    let run = stage.c(name, Some(RunOptions { time_zone: true, ..RunOptions::USUAL }), 0, &child)?;
+    let params = params(name, 0);
+    let series = stage.measure(vec![
+        Subject::order("plain", &params, &CALL, &plain, "localtime", NS),
+        Subject::order("run", &params, &CALL, &run, "localtime", NS),
+    ])?;
+    let is_set = |process: &std::cell::RefCell<super::coprocess::Coprocess>| {
+        process.borrow_mut().ask("tz", 1).map(|answer| answer.first().is_some_and(|&set| set > 0.0))
+    };
+    let evidence = match (is_set(&plain)?, is_set(&run)?) {
+        (false, true) => Ok("TZ set by run, unset without".to_owned()),
+        (plain, run) => Err(format!("TZ set: {plain} without run, {run} with")),
+    };
+    let figure = stage.ratio(&series[0][0], &series[1][0]);
+    stage.check(&params, Asked::SPEEDUP, figure, evidence);
+    Ok(())
+}

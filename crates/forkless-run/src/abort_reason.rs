@@ -1,0 +1,155 @@
+//! Why a fork stayed plain: one `u32` that fits a shared word.
+
+use core::fmt;
+
+macro_rules! kinds {
+    ($($name:ident = $value:literal, $text:literal;)*) => {
+        /// The kind of an [`AbortReason`].
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(u8)]
+        pub enum AbortKind {
+            $(#[doc = $text] $name = $value,)*
+        }
+        impl AbortKind {
+            /// All kinds, in the order of their numbers.
+            pub const ALL: &'static [AbortKind] = &[$(AbortKind::$name,)*];
+
+            const fn from_raw(raw: u8) -> Option<AbortKind> {
+                match raw { $($value => Some(AbortKind::$name),)* _ => None }
+            }
+
+            /// The phrase of the report.
+            pub const fn text(self) -> &'static str {
+                match self { $(AbortKind::$name => $text,)* }
+            }
+        }
+    };
+}
+kinds! {
+    // Speculation was not tried.
+    Off = 1, "switched off";
+    Small = 2, "too little memory to gain";
+    Threads = 3, "more than one thread";
+    Traced = 4, "traced by a debugger";
+    Sandbox = 5, "seccomp filter of the program's own";
+    NoDispatch = 6, "no syscall user dispatch here";
+    DispatchTaken = 7, "syscall user dispatch used by the program";
+    NoProc = 8, "no /proc of its own to read";
+    NoMaps = 9, "mappings could not be listed";
+    Descriptors = 10, "no free descriptor";
+    AltStack = 11, "on an alternate signal stack";
+    Learned = 12, "call site whose children seldom exec";
+    Busy = 13, "another thread was forking";
+    Unusual = 14, "unusual call in a fork handler";
+    Advice = 15, "not all MADV_DONTFORK ranges of the program are known";
+    CloneFailed = 16, "clone refused";
+    Nested = 17, "forked by a fork handler";
+    Namespace = 18, "its children are in another PID namespace";
+    Lock = 19, "lock held for long by another thread";
+    Shared = 20, "in memory that is another process's (vfork)";
+    Lent = 21, "memory lent to a pipe (vmsplice)";
+    Files = 22, "descriptors shared with another process";
+    // Speculation was aborted.
+    Call = 32, "system call";
+    Command = 33, "command of fcntl, ioctl or prctl";
+    Inherited = 34, "inherited descriptor used";
+    Fault = 35, "fault at an address the parent does not have";
+    SharedWrite = 36, "write to shared memory";
+    Timeout = 37, "time limit";
+    Budget = 38, "page budget";
+    Signal = 39, "signal arrived";
+    Died = 40, "child ended without exec";
+    OpenFile = 41, "open of anything but a plain file for reading";
+    Collision = 42, "descriptor number needed by the program";
+    Setup = 43, "child could not be set up";
+    Layout = 44, "change to a mapping the child does not have";
+    Interrupted = 45, "exec interrupted by a signal handler";
+}
+
+/// Why a fork was not speculated, or why its speculation was aborted: a kind, and for some kinds a
+/// number (the system call, the command, the signal).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct AbortReason {
+    kind: AbortKind,
+    detail: u32,
+}
+
+impl AbortReason {
+    /// `detail` keeps its low 24 bits.
+    pub const fn new(kind: AbortKind, detail: u32) -> AbortReason {
+        AbortReason { kind, detail: detail & 0xff_ffff }
+    }
+
+    /// The kind.
+    pub const fn kind(self) -> AbortKind {
+        self.kind
+    }
+
+    /// The number that goes with the kind; 0 when the kind has none.
+    pub const fn detail(self) -> u32 {
+        self.detail
+    }
+
+    /// As one word, never 0.
+    pub const fn raw(self) -> u32 {
+        (self.kind as u32) << 24 | self.detail
+    }
+
+    /// Back from [`raw`](Self::raw); `None` for words that are no reason.
+    pub const fn from_raw(raw: u32) -> Option<AbortReason> {
+        match AbortKind::from_raw((raw >> 24) as u8) {
+            Some(kind) => Some(AbortReason { kind, detail: raw & 0xff_ffff }),
+            None => None,
+        }
+    }
+}
+
+impl From<AbortKind> for AbortReason {
+    fn from(kind: AbortKind) -> AbortReason {
+        AbortReason::new(kind, 0)
+    }
+}
+
+impl fmt::Debug for AbortReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            AbortKind::Call
+            | AbortKind::Inherited
+            | AbortKind::Command
+            | AbortKind::Signal
+            | AbortKind::OpenFile => {
+                write!(f, "{:?}({})", self.kind, self.detail)
+            }
+            kind => write!(f, "{kind:?}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AbortKind, AbortReason};
+
+    #[test]
+    fn a_reason_survives_as_one_word() {
+        for &kind in AbortKind::ALL {
+            for detail in [0, 1, 61, 0xff_ffff] {
+                let reason = AbortReason::new(kind, detail);
+                assert_ne!(reason.raw(), 0);
+                assert_eq!(AbortReason::from_raw(reason.raw()), Some(reason));
+                assert_eq!((reason.kind(), reason.detail()), (kind, detail));
+            }
+        }
+    }
+
+    #[test]
+    fn a_detail_keeps_its_low_24_bits() {
+        assert_eq!(AbortReason::new(AbortKind::Fault, 0x7fff_1234).detail(), 0xff_1234);
+    }
+
+    #[test]
+    fn words_that_are_no_reason_are_none() {
+        for raw in [0, 61, 255 << 24, 31 << 24] {
+            assert_eq!(AbortReason::from_raw(raw), None, "{raw:#x}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The collector: the process that waits for the program's end and writes the report. The launching
+//! process becomes the program, so another process must.
+//!
+//! The collector is forked twice, so that the program has no child it did not make. It leads a
+//! session of its own, so that the terminal's signals do not reach it. It holds no descriptor but
+//! the report's, so that it keeps no pipe open.
+#![expect(unsafe_code, reason = "forks this single-threaded process")]
+
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
+
+use super::record_file::RecordFile;
+use super::report::{Destination, Report};
+
+/// Starts the collector for the process that calls it, which goes on to execute the program.
+pub(super) fn start(
+    record: RecordFile,
+    destination: &Destination,
+    render: impl Fn(&Report) -> String,
+) -> std::io::Result<()> {
+    let pid = getpid();
+    let root = pidfd_open(pid, PidfdFlags::empty())?;
+    twice(|| {
+        collect(&record, pid, root.as_fd(), destination, &render);
+    })?;
+    // The collector removes the file.
+    std::mem::forget(record);
+    Ok(())
+}
+
+/// Runs `f` in a grandchild. Only this thread exists, so the grandchild may do what it likes.
+fn twice(f: impl FnOnce()) -> std::io::Result<()> {
+    // SAFETY: this process has one thread.
+    match unsafe { libc::fork() } {
+        -1 => Err(std::io::Error::last_os_error()),
+        0 => {
+            // SAFETY: as above.
+            if unsafe { libc::fork() } == 0 {
+                f();
+            }
+            // SAFETY: ends without running destructors, which this process's parent has to run.
+            unsafe { libc::_exit(0) }
+        }
+        child => {
+            let mut status = 0;
+            // SAFETY: waits for the child just made.
+            unsafe { libc::waitpid(child, &raw mut status, 0) };
+            Ok(())
+        }
+    }
+}
+
+fn collect(
+    file: &RecordFile,
+    pid: Pid,
+    root: BorrowedFd<'_>,
+    destination: &Destination,
+    render: &impl Fn(&Report) -> String,
+) {
+    let write = || {
+        file.remove();
+        let _ = destination.write(&render(&file.report()));
+    };
+    let _ = rustix::process::setsid();
+    let _ = std::env::set_current_dir("/");
+    let keep = [destination.as_raw_fd(), root.as_raw_fd()];
+    for fd in 0..3 {
+        if !keep.contains(&fd) {
+            // SAFETY: nothing in this process uses it any more.
+            unsafe { libc::close(fd) };
+        }
+    }
+    close_others(keep);
+    let record = file.record();
+    let began = Instant::now();
+    let mut written: Option<Instant> = None;
+    // The library of the root process says when that is about to end. It waits for an answer
+    // without a system call, which the program may have forbidden itself. A process that is killed
+    // says nothing.
+    loop {
+        if let Some(ending) = record.announced() {
+            let is_the_roots = record.is_certain() || !waits_for_a_child(pid);
+            // A child that has waited for long takes its end back before its parent goes on.
+            if record.announced() == Some(ending) {
+                // Written again, where an earlier end was that of a process which shared the root's
+                // memory.
+                if is_the_roots {
+                    write();
+                    written = Some(Instant::now());
+                }
+                record.answer(ending);
+            }
+        }
+        // Often enough that a program that ends by itself hardly waits, rarely enough to cost
+        // nothing.
+        let pause = if began.elapsed() < Duration::from_secs(1) { 5 } else { 10 };
+        let time = rustix::time::Timespec { tv_sec: 0, tv_nsec: pause * 1_000_000 };
+        match poll(&mut [PollFd::new(&root, PollFlags::IN)], Some(&time)) {
+            Ok(0) => {}
+            Err(rustix::io::Errno::INTR) => {}
+            _ => break,
+        }
+    }
+    // Where the root lived on after a report, a process that shared its memory had announced an
+    // end.
+    if written.is_none_or(|at| at.elapsed() > Duration::from_secs(1)) {
+        write();
+    }
+}
+
+/// Whether a thread of a process is suspended until a child that shares its memory executes a
+/// program or ends (`vfork`, which waits in state D: kernel/fork.c, `wait_for_vfork_done`). Then
+/// that child may have announced an end by `_exit`.
+fn waits_for_a_child(pid: Pid) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())) else { return false };
+    threads.flatten().any(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('D'))
+    })
+}
+
+/// Closes what the program's starter left open: the collector must not hold it.
+fn close_others(keep: [i32; 2]) {
+    let mut keep = keep;
+    keep.sort_unstable();
+    let mut from = 3;
+    for fd in keep {
+        if fd >= from {
+            // SAFETY: nothing in this process uses the range.
+            unsafe { libc::syscall(libc::SYS_close_range, from, fd - 1, 0) };
+            from = fd + 1;
+        }
+    }
+    // SAFETY: as above.
+    unsafe { libc::syscall(libc::SYS_close_range, from, u32::MAX, 0) };
+}

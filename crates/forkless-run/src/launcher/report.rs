@@ -1,0 +1,231 @@
+//! The report: what a record holds, in types; where it is written; and reasons in words.
+
+use std::cmp::Reverse;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Seek as _, Write as _};
+use std::os::fd::{AsFd as _, AsRawFd, RawFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::{AbortKind, AbortReason, Counter, Record, Site};
+
+/// What the library has done in a tree of processes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    counts: [u64; Counter::ALL.len()],
+    /// The call sites, those with most forks first.
+    pub sites: Vec<SiteReport>,
+}
+
+/// One place in one program that forks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SiteReport {
+    /// `object+0xoffset`.
+    pub name: String,
+    /// Forks seen here.
+    pub forks: u64,
+    /// Speculations begun.
+    pub speculated: u64,
+    /// Speculations that ended in an exec.
+    pub committed: u64,
+    /// Speculations aborted.
+    pub aborted: u64,
+    /// Why forks stayed plain, and how often.
+    pub reasons: Vec<(AbortReason, u32)>,
+}
+
+impl Report {
+    pub(super) fn of(record: &Record) -> Report {
+        let mut sites: Vec<_> = record.sites().map(SiteReport::of).collect();
+        sites.sort_by_key(|site| Reverse(site.forks));
+        let mut counts = [0; Counter::ALL.len()];
+        for (count, counter) in counts.iter_mut().zip(Counter::ALL) {
+            *count = record.get(*counter);
+        }
+        Report { counts, sites }
+    }
+
+    /// A counter's value.
+    pub fn count(&self, counter: Counter) -> u64 {
+        self.counts[counter as usize]
+    }
+}
+
+impl SiteReport {
+    fn of(site: &Site) -> SiteReport {
+        let count = |n: &AtomicU64| n.load(Relaxed);
+        let mut name = [0; 128];
+        let len = site.name(&mut name);
+        SiteReport {
+            name: String::from_utf8_lossy(&name[..len]).into_owned(),
+            forks: count(&site.forks),
+            speculated: count(&site.speculated),
+            committed: count(&site.committed),
+            aborted: count(&site.aborted),
+            reasons: site.reasons().collect(),
+        }
+    }
+}
+
+/// Where a report is written. It is opened before the program starts, so that an unwritable one is
+/// refused then.
+#[derive(Debug)]
+pub struct Destination {
+    output: File,
+    /// Nothing but the report is in it, so that a later report replaces an earlier one.
+    is_ours: bool,
+}
+
+impl Destination {
+    /// Standard error.
+    ///
+    /// # Errors
+    /// Where it is closed.
+    pub fn standard_error() -> io::Result<Destination> {
+        let output = File::from(io::stderr().as_fd().try_clone_to_owned()?);
+        Ok(Destination { output, is_ours: false })
+    }
+
+    /// A file, emptied or made.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn file(path: &Path) -> io::Result<Destination> {
+        let output = File::create(path)?;
+        let is_ours = output.metadata().is_ok_and(|about| about.is_file());
+        Ok(Destination { output, is_ours })
+    }
+
+    /// Writes with one write call, so that the text does not mix with what the tree still prints.
+    pub(super) fn write(&self, text: &str) -> io::Result<()> {
+        let mut output = &self.output;
+        if self.is_ours {
+            output.set_len(0)?;
+            output.rewind()?;
+        }
+        output.write_all(text.as_bytes())
+    }
+}
+
+impl AsRawFd for Destination {
+    fn as_raw_fd(&self) -> RawFd {
+        self.output.as_raw_fd()
+    }
+}
+
+/// The reason in words: the phrase of its kind, and the system call, command or signal.
+impl fmt::Display for AbortReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.kind().text();
+        let detail = self.detail();
+        match self.kind() {
+            AbortKind::Call | AbortKind::Inherited => match call_name(detail) {
+                Some(name) => write!(f, "{text} {name}"),
+                None => write!(f, "{text} number {detail}"),
+            },
+            AbortKind::Command => write!(f, "{text} {detail:#x}"),
+            AbortKind::Signal => write!(f, "{text} {detail}"),
+            _ => f.write_str(text),
+        }
+    }
+}
+
+/// The names of the calls that children most often abort with.
+fn call_name(nr: u32) -> Option<&'static str> {
+    Some(match i64::from(nr) {
+        libc::SYS_read => "read",
+        libc::SYS_write => "write",
+        libc::SYS_exit_group => "exit_group",
+        libc::SYS_exit => "exit",
+        libc::SYS_clone => "clone",
+        libc::SYS_clone3 => "clone3",
+        libc::SYS_futex => "futex",
+        libc::SYS_kill => "kill",
+        libc::SYS_tgkill => "tgkill",
+        libc::SYS_mmap => "mmap",
+        libc::SYS_mprotect => "mprotect",
+        libc::SYS_munmap => "munmap",
+        libc::SYS_madvise => "madvise",
+        libc::SYS_lseek => "lseek",
+        libc::SYS_fcntl => "fcntl",
+        libc::SYS_ioctl => "ioctl",
+        libc::SYS_nanosleep => "nanosleep",
+        libc::SYS_clock_nanosleep => "clock_nanosleep",
+        libc::SYS_connect => "connect",
+        libc::SYS_socket => "socket",
+        libc::SYS_sendto => "sendto",
+        libc::SYS_recvfrom => "recvfrom",
+        libc::SYS_sendmsg => "sendmsg",
+        libc::SYS_recvmsg => "recvmsg",
+        libc::SYS_wait4 => "wait4",
+        libc::SYS_writev => "writev",
+        libc::SYS_openat => "openat",
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_unlink => "unlink",
+        libc::SYS_flock => "flock",
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_epoll_wait => "epoll_wait",
+        libc::SYS_ptrace => "ptrace",
+        libc::SYS_getdents64 => "getdents64",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+#[expect(unsafe_code, reason = "a zeroed record, as a fresh file is")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sites_with_most_forks_come_first() {
+        // SAFETY: a record is made of atomic numbers, for which zero is a value.
+        let record: Record = unsafe { std::mem::zeroed() };
+        for (key, name, forks) in [(1, b"few+0x1", 1), (2, b"all+0x2", 9)] {
+            let site = record.site(key, |into| {
+                into[..7].copy_from_slice(name);
+                7
+            });
+            let site = site.unwrap();
+            site.forks.fetch_add(forks, Relaxed);
+            site.because(AbortKind::Threads.into());
+        }
+        record.add(Counter::Forks, 10);
+        let report = Report::of(&record);
+        assert_eq!(report.count(Counter::Forks), 10);
+        assert_eq!(report.count(Counter::Committed), 0);
+        let names: Vec<_> = report.sites.iter().map(|site| (site.name.as_str(), site.forks)).collect();
+        assert_eq!(names, [("all+0x2", 9), ("few+0x1", 1)]);
+        assert_eq!(report.sites[0].reasons, [(AbortKind::Threads.into(), 1)]);
+    }
+
+    #[test]
+    fn reasons_name_the_call_the_command_and_the_signal() {
+        let call = |kind, number: i64| AbortReason::new(kind, u32::try_from(number).unwrap()).to_string();
+        assert_eq!(call(AbortKind::Call, libc::SYS_socket), "system call socket");
+        assert_eq!(call(AbortKind::Inherited, libc::SYS_write), "inherited descriptor used write");
+        assert_eq!(call(AbortKind::Call, 4000), "system call number 4000");
+        assert_eq!(call(AbortKind::Command, 0x5401), "command of fcntl, ioctl or prctl 0x5401");
+        assert_eq!(call(AbortKind::Signal, 15), "signal arrived 15");
+        assert_eq!(call(AbortKind::Threads, 0), "more than one thread");
+    }
+
+    /// How a caller asks for something is the caller's to say.
+    #[test]
+    fn no_phrase_names_a_flag() {
+        for kind in AbortKind::ALL {
+            assert!(!kind.text().contains("--"), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn in_a_file_of_its_own_a_report_replaces_an_earlier_one() {
+        let path = std::env::temp_dir().join(format!("forkless-run-report-{}", std::process::id()));
+        let destination = Destination::file(&path).unwrap();
+        destination.write("a long first report\n").unwrap();
+        destination.write("second\n").unwrap();
+        let text = std::fs::read_to_string(&path);
+        let _ = std::fs::remove_file(&path);
+        assert_eq!(text.unwrap(), "second\n");
+    }
+}

@@ -1,0 +1,63 @@
+//! How a program is to be run: what a caller chooses. [`Options`] is what becomes of it for the
+//! library in the program.
+
+use crate::{ForkMode, Options};
+
+/// Huge pages for the heap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HugePages {
+    /// As the program has it.
+    #[default]
+    Off,
+    /// Transparent: the kernel joins pages where it can.
+    Transparent,
+    /// From the pool of the system (`vm.nr_hugepages`); never passed on to executed programs.
+    Pool,
+}
+
+/// How a program is to be run. The default is what suits any program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Which processes speculate.
+    pub fork: ForkMode,
+    /// Forks of processes with less private memory than this are left alone; in bytes.
+    pub minimum: u64,
+    /// A child that has not executed a program after this many milliseconds is aborted.
+    pub limit_ms: u32,
+    /// Whether call sites whose children do not exec are left alone after a while. Off only in
+    /// tests.
+    pub learn: bool,
+    /// Whether lines of `system` and `popen` that need no shell run without one.
+    pub skip_shells: bool,
+    /// Huge pages for the heap.
+    pub huge_pages: HugePages,
+    /// User-level context switches without system calls for the signal mask: a context then has no
+    /// mask of its own.
+    pub fast_context: bool,
+    /// Whether `TZ` is set where it is unset, so that `localtime` does not look at `/etc/localtime`
+    /// every time.
+    pub time_zone: bool,
+    /// Whether programs that the program executes get the same treatment.
+    pub children: bool,
+    /// Whether the library says nothing on standard error.
+    pub quiet: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        let Options { fork, minimum, limit_ms, learn, fast_context, children, quiet, .. } =
+            Options::default();
+        Settings {
+            fork,
+            minimum,
+            limit_ms,
+            learn,
+            skip_shells: true,
+            huge_pages: HugePages::Off,
+            fast_context,
+            time_zone: false,
+            children,
+            quiet,
+        }
+    }
+}

@@ -1,0 +1,459 @@
+//! The options: what the launcher asks of the preloaded library, as one value of the environment.
+//!
+//! `KEY=VALUE` pairs separated by commas. [`Options::encode`] writes them and [`Options::parse`]
+//! reads them; nothing else knows their words. Programs of the tree inherit the text, so a reader
+//! passes by what it does not know and keeps the default where a value is malformed: a program must
+//! never fail for it.
+
+use core::num::{NonZeroU32, NonZeroU64};
+
+use forkless_shell::ShellTraits;
+
+/// Which processes speculate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub enum ForkMode {
+    /// None: forks stay as they are.
+    Off = 0,
+    /// Processes with a single thread.
+    #[default]
+    Strict = 1,
+    /// All processes.
+    Speculate = 2,
+}
+
+/// What the library is told of `/bin/sh`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Shell {
+    /// Nothing: every line is the shell's.
+    #[default]
+    Unknown,
+    /// To ask the shell by itself, when the first line depends on it.
+    Ask,
+    /// What the shell is.
+    Known(KnownShell),
+}
+
+/// What `/bin/sh` is, as long as it is this file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KnownShell {
+    /// How the shell treats a line.
+    pub traits: ShellTraits,
+    /// Device of the file.
+    pub device: u64,
+    /// Inode of the file.
+    pub inode: u64,
+}
+
+/// The path of a record, in a form that the options can carry: without comma and NUL.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecordPath<'a>(&'a [u8]);
+
+impl<'a> RecordPath<'a> {
+    /// `None` for a path that the options cannot carry.
+    pub fn new(path: &'a [u8]) -> Option<RecordPath<'a>> {
+        if path.iter().any(|byte| matches!(byte, b',' | 0)) { None } else { Some(RecordPath(path)) }
+    }
+
+    /// The path.
+    pub fn bytes(self) -> &'a [u8] {
+        self.0
+    }
+}
+
+/// What the launcher asks of the preloaded library.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options<'a> {
+    /// Which processes speculate.
+    pub fork: ForkMode,
+    /// Below this much private memory a fork is left alone, in bytes.
+    pub minimum: u64,
+    /// How long a child may speculate, in milliseconds.
+    pub limit_ms: u32,
+    /// Whether call sites whose children do not exec are left alone after a while. Off only in
+    /// tests.
+    pub learn: bool,
+    /// What is known of `/bin/sh`.
+    pub shell: Shell,
+    /// Seccomp filters that were in force when the launcher started: a program can tell by their
+    /// number that one came later.
+    pub filters: u32,
+    /// User-level context switches without system calls for the signal mask.
+    pub fast_context: bool,
+    /// Collapse memory into huge pages before a fork.
+    pub collapse: bool,
+    /// [`HUGETLB_TUNABLE`](crate::HUGETLB_TUNABLE) ends `GLIBC_TUNABLES`, and must not reach
+    /// children.
+    pub hugetlb: bool,
+    /// Do not say why huge pages could not be used.
+    pub quiet: bool,
+    /// Whether programs that the program executes get the same treatment.
+    pub children: bool,
+    /// The process that ends with a report: the number that the launcher had when it became the
+    /// program.
+    pub root: Option<NonZeroU32>,
+    /// The root's PID namespace, by inode: another namespace has a process of the same number.
+    pub root_namespace: Option<NonZeroU64>,
+    /// Where to count.
+    pub record: Option<RecordPath<'a>>,
+}
+
+/// What a program has whose environment names no options.
+impl Default for Options<'_> {
+    fn default() -> Self {
+        Options {
+            fork: ForkMode::default(),
+            minimum: 8 << 20,
+            limit_ms: 50,
+            learn: true,
+            shell: Shell::default(),
+            filters: 0,
+            fast_context: false,
+            collapse: false,
+            hugetlb: false,
+            quiet: false,
+            children: true,
+            root: None,
+            root_namespace: None,
+            record: None,
+        }
+    }
+}
+
+impl<'a> Options<'a> {
+    /// Reads what [`encode`](Self::encode) has written. Of a key that comes twice the later value
+    /// counts.
+    pub fn parse(text: &'a [u8]) -> Options<'a> {
+        let mut options = Options::default();
+        for pair in text.split(|byte| *byte == b',') {
+            if let Some(equals) = pair.iter().position(|byte| *byte == b'=') {
+                options.read(&pair[..equals], &pair[equals + 1..]);
+            }
+        }
+        options
+    }
+
+    fn read(&mut self, key: &[u8], value: &'a [u8]) {
+        // Once for all keys: each call would be more code in a page that every program of the tree
+        // runs through.
+        let number = decimal(value);
+        match (key, value, number) {
+            (b"fork", b"off", _) => self.fork = ForkMode::Off,
+            (b"fork", b"strict", _) => self.fork = ForkMode::Strict,
+            (b"fork", b"speculate", _) => self.fork = ForkMode::Speculate,
+            (b"min", _, Some(n)) => self.minimum = n,
+            (b"limit", _, Some(n)) => self.limit_ms = n as u32,
+            (b"learn", b"no", _) => self.learn = false,
+            (b"sh", b"ask", _) => self.shell = Shell::Ask,
+            (b"sh", _, _) => self.shell = known(value).map_or(self.shell, Shell::Known),
+            (b"filters", _, Some(n)) => self.filters = n as u32,
+            (b"context", b"fast", _) => self.fast_context = true,
+            (b"collapse", b"yes", _) => self.collapse = true,
+            (b"hugetlb", b"yes", _) => self.hugetlb = true,
+            (b"quiet", b"yes", _) => self.quiet = true,
+            (b"children", b"no", _) => self.children = false,
+            (b"root", _, Some(n)) => self.root = NonZeroU32::new(n as u32),
+            (b"ns", _, Some(n)) => self.root_namespace = NonZeroU64::new(n),
+            // No comma is in it, and no NUL is in the environment.
+            (b"record", _, _) => self.record = Some(RecordPath(value)),
+            _ => {}
+        }
+    }
+
+    /// Appends the options as a text of ASCII, but for the record's path, which may hold any byte.
+    pub fn encode(&self, into: &mut impl Extend<u8>) {
+        let fork: &[u8] = match self.fork {
+            ForkMode::Off => b"fork=off",
+            ForkMode::Strict => b"fork=strict",
+            ForkMode::Speculate => b"fork=speculate",
+        };
+        into.extend(fork.iter().copied());
+        let mut put = |word: &[u8]| into.extend(word.iter().copied());
+        let number = |put: &mut dyn FnMut(&[u8]), key: &[u8], n: u64| {
+            put(key);
+            put(digits(n, &mut [0; 20]));
+        };
+        number(&mut put, b",min=", self.minimum);
+        number(&mut put, b",limit=", u64::from(self.limit_ms));
+        if !self.learn {
+            put(b",learn=no");
+        }
+        match self.shell {
+            Shell::Unknown => {}
+            Shell::Ask => put(b",sh=ask"),
+            Shell::Known(KnownShell { traits, device, inode }) => {
+                number(&mut put, b",sh=", u64::from(traits.to_bits()));
+                number(&mut put, b":", device);
+                number(&mut put, b":", inode);
+            }
+        }
+        if self.filters != 0 {
+            number(&mut put, b",filters=", u64::from(self.filters));
+        }
+        let switches: [(bool, &[u8]); 5] = [
+            (self.fast_context, b",context=fast"),
+            (self.collapse, b",collapse=yes"),
+            (self.hugetlb, b",hugetlb=yes"),
+            (self.quiet, b",quiet=yes"),
+            (!self.children, b",children=no"),
+        ];
+        for (is_set, word) in switches {
+            if is_set {
+                put(word);
+            }
+        }
+        if let Some(root) = self.root {
+            number(&mut put, b",root=", u64::from(root.get()));
+        }
+        if let Some(namespace) = self.root_namespace {
+            number(&mut put, b",ns=", namespace.get());
+        }
+        if let Some(record) = self.record {
+            put(b",record=");
+            put(record.bytes());
+        }
+    }
+}
+
+/// `TRAITS:DEVICE:INODE`, all three numbers. What follows them is passed by.
+fn known(value: &[u8]) -> Option<KnownShell> {
+    let mut parts = value.split(|byte| *byte == b':');
+    let mut number = || decimal(parts.next()?);
+    let (traits, device, inode) = (number()?, number()?, number()?);
+    Some(KnownShell { traits: ShellTraits::from_bits(traits as u8), device, inode })
+}
+
+/// A number of decimal digits. By hand, for `parse` first makes sure of UTF-8, in another page of
+/// the preloaded library.
+fn decimal(text: &[u8]) -> Option<u64> {
+    let digit = |n: u64, byte: &u8| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        n.checked_mul(10)?.checked_add(digit)
+    };
+    if text.is_empty() { None } else { text.iter().try_fold(0, digit) }
+}
+
+/// The digits of a number, at the end of a buffer that holds those of the largest.
+fn digits(mut n: u64, buffer: &mut [u8; 20]) -> &[u8] {
+    let mut start = buffer.len();
+    loop {
+        start -= 1;
+        buffer[start] = b'0' + (n % 10) as u8;
+        n /= 10;
+        if n == 0 {
+            return &buffer[start..];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
+    use super::*;
+
+    /// Random numbers by SplitMix64, the same in every run.
+    struct Random(u64);
+
+    impl Random {
+        fn next(&mut self) -> u64 {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = self.0;
+            z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            z ^ z >> 31
+        }
+
+        fn bit(&mut self) -> bool {
+            self.next() & 1 == 1
+        }
+
+        /// A number of any length, the ends of the range among them.
+        fn number(&mut self) -> u64 {
+            match self.next() % 8 {
+                0 => 0,
+                1 => u64::MAX,
+                _ => self.next() >> (self.next() % 64),
+            }
+        }
+
+        fn options<'a>(&mut self, path: &'a [u8]) -> Options<'a> {
+            Options {
+                fork: [ForkMode::Off, ForkMode::Strict, ForkMode::Speculate][self.next() as usize % 3],
+                minimum: self.number(),
+                limit_ms: self.number() as u32,
+                learn: self.bit(),
+                shell: match self.next() % 3 {
+                    0 => Shell::Unknown,
+                    1 => Shell::Ask,
+                    _ => Shell::Known(KnownShell {
+                        traits: ShellTraits::from_bits(self.next() as u8),
+                        device: self.number(),
+                        inode: self.number(),
+                    }),
+                },
+                filters: self.number() as u32,
+                fast_context: self.bit(),
+                collapse: self.bit(),
+                hugetlb: self.bit(),
+                quiet: self.bit(),
+                children: self.bit(),
+                root: NonZeroU32::new(self.number() as u32),
+                root_namespace: NonZeroU64::new(self.number()),
+                record: if self.bit() { RecordPath::new(path) } else { None },
+            }
+        }
+    }
+
+    fn encoded(options: &Options<'_>) -> Vec<u8> {
+        let mut text = Vec::new();
+        options.encode(&mut text);
+        text
+    }
+
+    #[test]
+    fn what_was_written_is_read_back() {
+        let mut random = Random(22);
+        for _ in 0..20_000 {
+            let length = random.next() as usize % 40;
+            let path: Vec<u8> =
+                (0..length).map(|_| random.next() as u8).filter(|byte| !matches!(byte, b',' | 0)).collect();
+            let options = random.options(&path);
+            let text = encoded(&options);
+            assert_eq!(Options::parse(&text), options, "{}", text.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn the_words_are_those_of_the_environment() {
+        let text = |options: &Options<'_>| std::string::String::from_utf8(encoded(options)).unwrap();
+        assert_eq!(text(&Options::default()), "fork=strict,min=8388608,limit=50");
+        let all = Options {
+            fork: ForkMode::Speculate,
+            minimum: 0,
+            limit_ms: 60_000,
+            learn: false,
+            shell: Shell::Known(KnownShell { traits: ShellTraits::from_bits(1), device: 8, inode: 9 }),
+            filters: 2,
+            fast_context: true,
+            collapse: true,
+            hugetlb: true,
+            quiet: true,
+            children: false,
+            root: NonZeroU32::new(7),
+            root_namespace: NonZeroU64::new(4_026_531_836),
+            record: RecordPath::new(b"/dev/shm/x"),
+        };
+        assert_eq!(
+            text(&all),
+            "fork=speculate,min=0,limit=60000,learn=no,sh=1:8:9,filters=2,context=fast,collapse=yes,hugetlb=yes,\
+             quiet=yes,children=no,root=7,ns=4026531836,record=/dev/shm/x"
+        );
+    }
+
+    #[test]
+    fn unknown_words_are_passed_by() {
+        for text in [
+            "",
+            ",",
+            ",,,",
+            "fork",
+            "=",
+            "=off",
+            "fork=",
+            "fork=OFF",
+            "fork=off ",
+            " fork=off",
+            "forks=off",
+            "learn=yes",
+            "learn",
+            "context=off",
+            "collapse=no",
+            "collapse=YES",
+            "hugetlb=1",
+            "quiet=no",
+            "children=yes",
+            "color=red",
+            "sh=",
+        ] {
+            assert_eq!(Options::parse(text.as_bytes()), Options::default(), "{text:?}");
+        }
+        // Those around them count.
+        let options = Options::parse(b"color=red,fork=off,,nonsense,min=1,=,learn=no");
+        assert_eq!(options, Options { fork: ForkMode::Off, minimum: 1, learn: false, ..Options::default() });
+    }
+
+    #[test]
+    fn malformed_values_leave_the_default() {
+        for text in [
+            "min=",
+            "min=x",
+            "min=-1",
+            "min=+1",
+            "min=1k",
+            "min= 1",
+            "min=18446744073709551616",
+            "limit=",
+            "limit=5ms",
+            "filters=-0",
+            "root=x",
+            "ns=0x10",
+            "sh=1:2",
+            "sh=1:2:",
+            "sh=::",
+            "sh=a:2:3",
+            "sh=ask ",
+        ] {
+            assert_eq!(Options::parse(text.as_bytes()), Options::default(), "{text:?}");
+        }
+    }
+
+    /// Only a value that is well formed takes the place of an earlier one.
+    #[test]
+    fn of_a_key_that_comes_twice_the_later_value_counts() {
+        assert_eq!(Options::parse(b"min=1,min=2,min=x").minimum, 2);
+        assert_eq!(Options::parse(b"fork=off,fork=speculate,fork=no").fork, ForkMode::Speculate);
+        assert_eq!(Options::parse(b"root=7,root=0").root, None);
+        assert_eq!(Options::parse(b"record=/a,record=").record, RecordPath::new(b""));
+    }
+
+    #[test]
+    fn numbers_of_32_bits_keep_their_low_bits() {
+        let options = Options::parse(b"limit=4294967297,filters=4294967298,root=4294967296");
+        assert_eq!((options.limit_ms, options.filters, options.root), (1, 2, None));
+    }
+
+    #[test]
+    fn a_shell_is_three_numbers_and_what_follows_is_passed_by() {
+        let known = |traits| Shell::Known(KnownShell { traits, device: 2, inode: 3 });
+        assert_eq!(Options::parse(b"sh=1:2:3:4").shell, known(ShellTraits::from_bits(1)));
+        assert_eq!(Options::parse(b"sh=255:2:3").shell, known(ShellTraits::UNKNOWN));
+        assert_eq!(Options::parse(b"sh=ask").shell, Shell::Ask);
+    }
+
+    #[test]
+    fn any_bytes_are_read_without_a_panic_and_written_as_they_were_understood() {
+        let mut random = Random(3);
+        let words: &[&[u8]] =
+            &[b"fork=off", b"min=", b"sh=1:2:3", b"sh=", b"=", b",", b",", b"record=", b"root=", b"99999999"];
+        for _ in 0..20_000 {
+            let mut text = Vec::new();
+            for _ in 0..random.next() % 12 {
+                match random.next() % 4 {
+                    0 => text.push(random.next() as u8),
+                    _ => text.extend_from_slice(words[random.next() as usize % words.len()]),
+                }
+            }
+            let options = Options::parse(&text);
+            assert_eq!(Options::parse(&encoded(&options)), options, "{}", text.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn a_path_with_a_comma_or_a_nul_cannot_be_carried() {
+        assert!(RecordPath::new(b"/a,b").is_none() && RecordPath::new(b"/a\0b").is_none());
+        assert_eq!(RecordPath::new(b"/\xff").unwrap().bytes(), b"/\xff");
+    }
+}

@@ -1,0 +1,682 @@
+//! A running child: waiting for it, signalling it, and letting go of it.
+
+use crate::error::{SpawnError, WaitError};
+use crate::kernel::facilities;
+use crate::kernel::poll::{poll, timespec};
+use crate::kernel::process_state;
+use crate::plan::Plan;
+use crate::reap::{by_pidfd, orphans};
+use crate::spec::Spec;
+use crate::spec::attributes::OnDrop;
+use crate::start::{self, SlotHandle, Started};
+use forkless_child::Phase;
+use forkless_sys::Errno;
+use forkless_sys::poll::{POLLIN, PollFd};
+use forkless_sys::process::{self, WEXITED, WNOHANG};
+use forkless_sys::time::Timespec;
+use std::cell::Cell;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ChildStderr, ChildStdin, ChildStdout, ExitStatus};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A child process, held by a pidfd: signals and waits reach this child and no other, however
+/// numbers are reused.
+///
+/// Beyond [`std::process::Child`] it has a wait with a deadline, signals to its process group, and
+/// a choice of what its drop does ([`OnDrop`]). Nothing here needs or disturbs a SIGCHLD handler.
+///
+/// A program that closes all of its descriptors must drop its handles first. Afterwards the pidfd's
+/// number may be another file's, or another child's.
+///
+/// It may be moved to another thread and waited for there. To signal it from one thread while
+/// another waits, keep a copy of its [`pidfd`](Child::pidfd). The copy means this child alone, also
+/// when the child has been waited for.
+///
+/// ```
+/// use std::os::unix::process::ExitStatusExt;
+/// let mut child = forkless::Command::new("sleep").arg("60").spawn()?;
+/// let pidfd = child.pidfd().expect("Linux 5.4, and no filter").try_clone_to_owned()?;
+/// let waiting = std::thread::spawn(move || child.wait());
+/// rustix::process::pidfd_send_signal(&pidfd, rustix::process::Signal::TERM)?;
+/// assert_eq!(waiting.join().unwrap()?.signal(), Some(15));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// ```
+/// use forkless::Command;
+/// let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+/// assert!(child.try_wait().unwrap().is_none());
+/// child.kill().unwrap();
+/// assert!(!child.wait().unwrap().success());
+/// ```
+#[derive(Debug)]
+pub struct Child {
+    /// The parent's end of the child's standard input, if that is a pipe.
+    pub stdin: Option<ChildStdin>,
+    /// The parent's end of the child's standard output, if that is a pipe.
+    pub stdout: Option<ChildStdout>,
+    /// The parent's end of the child's standard error, if that is a pipe.
+    pub stderr: Option<ChildStderr>,
+    // After the pipes: fields are dropped in this order. With a pipe still open, a child that has
+    // filled it would never end.
+    pub(crate) held: Held,
+}
+
+/// The process behind a [`Child`], with its drop. A type with a drop of its own would not let its
+/// fields be moved out, so `Child` has none.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pid: i32,
+    pidfd: Option<OwnedFd>,
+    /// Present while it is not known whether the child became the program.
+    pending: Option<PendingStart>,
+    pipes: Vec<(RawFd, OwnedFd)>,
+    ended: Option<ExitStatus>,
+    /// The child is gone and its status is lost, so its number may be another process's by now.
+    gone: bool,
+    /// Why a non-blocking start failed: every wait says it.
+    failed: Option<SpawnError>,
+    on_drop: OnDrop,
+    /// The process that started it.
+    parent: process_state::Mark,
+    leads_group: bool,
+    /// The start failed for want of a facility that has been struck off now. The same start made
+    /// again takes another way.
+    pub try_again: bool,
+    /// Where the search for the program ended, if only the end of the child told that.
+    pub tried: Option<usize>,
+}
+
+/// What a [`Child`] is made of; see [`Child::into_parts`].
+///
+/// ```
+/// let mut child = forkless::Command::new("true").spawn()?;
+/// child.wait()?;
+/// let parts = child.into_parts();
+/// assert!(parts.waited_for && parts.stdin.is_none());
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct ChildParts {
+    /// The process id. Means this child until it is waited for.
+    pub pid: u32,
+    /// Whether the child has been waited for: `pid` may be another process's then.
+    pub waited_for: bool,
+    /// The pidfd. `None` where pidfds are refused, and where no descriptor was left at the start.
+    pub pidfd: Option<OwnedFd>,
+    /// The parent's end of the child's standard input, if that is a pipe.
+    pub stdin: Option<ChildStdin>,
+    /// The parent's end of the child's standard output, if that is a pipe.
+    pub stdout: Option<ChildStdout>,
+    /// The parent's end of the child's standard error, if that is a pipe.
+    pub stderr: Option<ChildStderr>,
+    /// The parent's ends of other pipes, by the child's numbers.
+    pub pipes: Vec<(RawFd, OwnedFd)>,
+}
+
+/// A start that may still fail, and the plan that names its steps.
+struct PendingStart {
+    slot: SlotHandle,
+    plan: Arc<Plan>,
+}
+
+impl std::fmt::Debug for PendingStart {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PendingStart")
+    }
+}
+
+impl Child {
+    pub(crate) fn new(spec: &Spec, plan: &Arc<Plan>, started: Started) -> Child {
+        let mut pipes = started.pipes;
+        // Only the usual direction: a pipe in the other direction stays among the numbered ones.
+        let mut take = |n: RawFd| {
+            let at = pipes.iter().position(|p| p.0 == n && !spec.is_output_reversed(n));
+            at.map(|i| pipes.swap_remove(i).1)
+        };
+        let (stdin, stdout, stderr) = (take(0), take(1), take(2));
+        Child {
+            stdin: stdin.map(ChildStdin::from),
+            stdout: stdout.map(ChildStdout::from),
+            stderr: stderr.map(ChildStderr::from),
+            held: Held {
+                pid: started.pid,
+                pidfd: started.pidfd,
+                pending: started.slot.map(|slot| PendingStart { slot, plan: Arc::clone(plan) }),
+                pipes,
+                ended: None,
+                gone: false,
+                failed: None,
+                on_drop: spec.on_drop,
+                try_again: false,
+                tried: None,
+                parent: process_state::mark(),
+                leads_group: spec.leads_group(),
+            },
+        }
+    }
+
+    /// The process id. A number may come to mean another process: prefer the methods here, or
+    /// [`Child::pidfd`].
+    ///
+    /// ```
+    /// let mut child = forkless::Command::new("true").spawn().unwrap();
+    /// assert!(child.id() > 1);
+    /// child.wait().unwrap();
+    /// ```
+    pub fn id(&self) -> u32 {
+        self.held.pid as u32
+    }
+
+    /// The pidfd, close-on-exec, readable once the child has ended; for event loops.
+    ///
+    /// `None` where pidfds are refused, and where no descriptor was left at the start. Then the
+    /// waits look for the end from time to time.
+    ///
+    /// ```
+    /// use std::os::fd::AsRawFd;
+    /// let mut child = forkless::Command::new("true").spawn().unwrap();
+    /// let handle = child.pidfd().expect("Linux 5.4, and no filter");
+    /// assert!(handle.as_raw_fd() > 2); // to be polled for reading
+    /// child.wait().unwrap();
+    /// ```
+    pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
+        self.held.pidfd.as_ref().map(AsFd::as_fd)
+    }
+
+    /// The parent's end of a pipe made for a descriptor of the child other than 0, 1 and 2.
+    ///
+    /// ```
+    /// use forkless::{Command, Stdio};
+    /// let mut child = Command::new("sh")
+    ///     .args(["-c", "echo hi >&5"])
+    ///     .fd(5, Stdio::piped())
+    ///     .spawn()
+    ///     .unwrap();
+    /// let pipe = child.take_pipe(5).unwrap();
+    /// assert_eq!(std::io::read_to_string(std::fs::File::from(pipe)).unwrap(), "hi\n");
+    /// assert!(child.take_pipe(5).is_none());
+    /// child.wait().unwrap();
+    /// ```
+    pub fn take_pipe(&mut self, number: RawFd) -> Option<OwnedFd> {
+        self.held.pipes.iter().position(|p| p.0 == number).map(|i| self.held.pipes.swap_remove(i).1)
+    }
+
+    /// Whether this process started it, and not the one it was forked from.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn is_ours(&self) -> bool {
+        self.held.is_ours()
+    }
+
+    /// Whether the child has been waited for, so that its number may be another process's.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn is_over(&self) -> bool {
+        self.held.ended.is_some() || self.held.gone
+    }
+
+    /// Whether the start is known to have failed: the next wait says how.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn has_failed(&self) -> bool {
+        self.held.failed.is_some() || self.held.pending.as_ref().is_some_and(|p| p.slot.failure().is_some())
+    }
+
+    /// Whether the child is known to have left this memory: it became the program, or it is gone.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn has_left(&self) -> bool {
+        self.held.pending.as_ref().is_none_or(|p| p.slot.child_has_left())
+    }
+
+    /// The child in pieces, for code that waits for it in a way of its own. From here on the caller
+    /// has to reap the child, to signal it and to close its pipes. A non-blocking start that failed
+    /// no longer says so.
+    ///
+    /// ```
+    /// use forkless::{Command, Stdio};
+    /// use rustix::process::{WaitId, WaitIdOptions, waitid};
+    /// use std::os::fd::AsFd;
+    /// let parts = Command::new("echo").arg("hi").stdout(Stdio::piped()).spawn()?.into_parts();
+    /// assert_eq!(std::io::read_to_string(parts.stdout.unwrap())?, "hi\n");
+    /// let pidfd = parts.pidfd.expect("Linux 5.4, and no filter");
+    /// let ended = waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED)?.unwrap();
+    /// assert_eq!(ended.exit_status(), Some(0));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn into_parts(mut self) -> ChildParts {
+        if let Some(pending) = self.held.pending.take() {
+            pending.slot.abandon();
+        }
+        // So its drop reaps nothing.
+        let was_gone = std::mem::replace(&mut self.held.gone, true);
+        ChildParts {
+            pid: self.held.pid as u32,
+            waited_for: was_gone || self.held.ended.is_some(),
+            pidfd: self.held.pidfd.take(),
+            stdin: self.stdin.take(),
+            stdout: self.stdout.take(),
+            stderr: self.stderr.take(),
+            pipes: std::mem::take(&mut self.held.pipes),
+        }
+    }
+
+    /// Sets what the drop of this handle does to a child that still runs.
+    ///
+    /// ```
+    /// use forkless::{Command, OnDrop};
+    /// let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+    /// child.set_on_drop(OnDrop::Kill);
+    /// ```
+    pub fn set_on_drop(&mut self, policy: OnDrop) {
+        self.held.on_drop = policy;
+    }
+
+    /// Waits for the child to end. Its standard input, if still held here, is closed first, so that
+    /// the child sees its end. Its output is not read: a child that fills an unread pipe does not
+    /// end ([`Child::wait_with_output`] reads, and so does
+    /// [`Command::communicate`](crate::Command::communicate)).
+    ///
+    /// A child that this process traces (ptrace(2)) may also have stopped. The status says so
+    /// (`stopped_signal`), as std's does, and the next wait goes on. A wait with a deadline looks
+    /// for a stop when it begins and when the time is over.
+    ///
+    /// Where the kernel keeps the status (Linux 6.15), it is not lost to a signal handler, nor
+    /// where `SIGCHLD` is ignored.
+    ///
+    /// ```
+    /// let mut child = forkless::Command::new("sh").args(["-c", "exit 3"]).spawn().unwrap();
+    /// assert_eq!(child.wait().unwrap().code(), Some(3));
+    /// assert_eq!(child.wait().unwrap().code(), Some(3)); // as often as one likes
+    /// ```
+    ///
+    /// # Errors
+    /// [`WaitError::Start`] when a non-blocking start failed; [`WaitError::Unknown`] when the
+    /// status is lost; [`WaitError::Os`] with `ECHILD` in a process forked from the one that
+    /// started the child.
+    pub fn wait(&mut self) -> Result<ExitStatus, WaitError> {
+        drop(self.stdin.take());
+        self.held.reap(0).map(|s| s.unwrap_or_default())
+    }
+
+    /// Kills the child and waits for its end.
+    ///
+    /// Fails where the child may not be killed, since it has become another user's. A wait for it,
+    /// here or when the handle is dropped, would break the promise that a deadline is. The child is
+    /// reaped when it ends.
+    pub(crate) fn put_down(&mut self) -> Result<ExitStatus, WaitError> {
+        if let Err(e) = self.kill() {
+            self.set_on_drop(OnDrop::Detach);
+            return Err(WaitError::Os(e));
+        }
+        loop {
+            // If this process traces the child, a wait may tell of a stop first.
+            let status = self.wait()?;
+            if status.stopped_signal().is_none() {
+                return Ok(status);
+            }
+            if by_pidfd::is_exit_stop(status) {
+                self.set_on_drop(OnDrop::Detach);
+                return Ok(status);
+            }
+        }
+    }
+
+    /// The status if the child has ended, else `None`, at once.
+    ///
+    /// ```
+    /// use forkless::{Command, Stdio};
+    /// let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+    /// assert!(child.try_wait().unwrap().is_none());
+    /// drop(child.stdin.take());
+    /// child.wait().unwrap();
+    /// assert!(child.try_wait().unwrap().is_some());
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Child::wait`].
+    pub fn try_wait(&mut self) -> Result<Option<ExitStatus>, WaitError> {
+        self.held.reap(WNOHANG)
+    }
+
+    /// Waits for at most `timeout`. Closes the child's standard input first, as [`Child::wait`]
+    /// does, and leaves it closed when the time is over.
+    ///
+    /// ```
+    /// use forkless::{Command, WaitError};
+    /// use std::time::Duration;
+    /// let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+    /// assert!(matches!(child.wait_timeout(Duration::ZERO), Err(WaitError::Deadline)));
+    /// child.kill().unwrap();
+    /// child.wait().unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// [`WaitError::Deadline`] when the time is over first: the child goes on, and can be waited
+    /// for again. Else as [`Child::wait`].
+    pub fn wait_timeout(&mut self, timeout: Duration) -> Result<ExitStatus, WaitError> {
+        self.wait_until(Instant::now().checked_add(timeout))
+    }
+
+    /// Waits until `deadline`; `None` is for ever. Closes the child's standard input first, as
+    /// [`Child::wait`] does.
+    ///
+    /// ```
+    /// use forkless::{Command, WaitError};
+    /// use std::time::{Duration, Instant};
+    /// let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+    /// let soon = Instant::now() + Duration::from_millis(5);
+    /// assert!(matches!(child.wait_until(Some(soon)), Err(WaitError::Deadline)));
+    /// child.kill().unwrap();
+    /// assert!(!child.wait_until(None).unwrap().success());
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Child::wait_timeout`].
+    pub fn wait_until(&mut self, deadline: Option<Instant>) -> Result<ExitStatus, WaitError> {
+        drop(self.stdin.take());
+        let Some(deadline) = deadline else {
+            return self.held.reap(0).map(|s| s.unwrap_or_default());
+        };
+        let mut pause = Duration::from_micros(200);
+        let mut ready = false;
+        loop {
+            if let Some(status) = self.held.reap(WNOHANG)? {
+                return Ok(status);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(WaitError::Deadline);
+            }
+            match &self.held.pidfd {
+                // A traced child's pidfd is ready before the child can be waited for: its tracer
+                // comes first.
+                Some(fd) if !ready => {
+                    let mut p = [PollFd { fd: fd.as_raw_fd(), events: POLLIN, revents: 0 }];
+                    ready = poll(&mut p, Some(timespec(left))).is_ok_and(|n| n > 0);
+                }
+                _ => {
+                    std::thread::sleep(pause.min(left));
+                    pause = (pause * 2).min(Duration::from_millis(20));
+                }
+            }
+        }
+    }
+
+    /// Sends SIGKILL. Fine if the child has ended already.
+    ///
+    /// ```
+    /// use std::os::unix::process::ExitStatusExt;
+    /// let mut child = forkless::Command::new("sleep").arg("60").spawn().unwrap();
+    /// child.kill().unwrap();
+    /// assert_eq!(child.wait().unwrap().signal(), Some(9));
+    /// child.kill().unwrap(); // nothing is hit any more
+    /// ```
+    ///
+    /// # Errors
+    /// Those of the kernel, as `EPERM` for a child that changed its user.
+    pub fn kill(&mut self) -> io::Result<()> {
+        self.signal(libc::SIGKILL)
+    }
+
+    /// Sends a signal to the child, and to no other process, ever. Fine if the child has ended
+    /// already.
+    ///
+    /// ```
+    /// use std::os::unix::process::ExitStatusExt;
+    /// let mut child = forkless::Command::new("sleep").arg("60").spawn().unwrap();
+    /// child.signal(15).unwrap();
+    /// assert_eq!(child.wait().unwrap().signal(), Some(15));
+    /// assert!(child.signal(99).is_err());
+    /// ```
+    ///
+    /// # Errors
+    /// Those of the kernel: `EINVAL` for a number that is no signal, `EPERM`.
+    pub fn signal(&mut self, signal: i32) -> io::Result<()> {
+        self.held.signal(signal)
+    }
+
+    /// Sends a signal to every process of the group that the child leads, also when the child has
+    /// ended and others of the group live on. The child leads one if it was started with
+    /// `process_group(0)` or `setsid`.
+    ///
+    /// ```
+    /// let mut child = forkless::Command::new("sh")
+    ///     .args(["-c", "sleep 60; true"])
+    ///     .process_group(0)
+    ///     .spawn()
+    ///     .unwrap();
+    /// child.signal_group(15).unwrap(); // the shell and its sleep
+    /// assert!(!child.wait().unwrap().success());
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidInput` when the child does not lead a group; `NotFound` (`ESRCH`) when the group is
+    /// empty; on kernels before Linux 6.9 `ESRCH` also once the child has been waited for, since
+    /// the group's number might be another's by then.
+    pub fn signal_group(&mut self, signal: i32) -> io::Result<()> {
+        if !self.held.leads_group {
+            let why = "signal_group: the child was not started with process_group(0) or setsid";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let sent = match (self.held.signal_group(signal), &self.held.pending) {
+            // A child whose exec was not waited for may not lead it yet.
+            (Err(Errno::ESRCH), Some(pending)) if self.held.is_ours() => {
+                if self.held.comes_to_lead(pending) {
+                    self.held.signal_group(signal)
+                } else {
+                    by_pidfd::signal(self.held.pid, self.held.pidfd.as_ref(), signal)
+                }
+            }
+            (sent, _) => sent,
+        };
+        sent.map_err(|e| io::Error::from_raw_os_error(e.raw()))
+    }
+
+    /// SIGKILL to the whole group; see [`Child::signal_group`].
+    ///
+    /// ```
+    /// let mut child = forkless::Command::new("sh")
+    ///     .args(["-c", "sleep 60; true"])
+    ///     .process_group(0)
+    ///     .spawn()
+    ///     .unwrap();
+    /// child.kill_group().unwrap();
+    /// assert!(!child.wait().unwrap().success());
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Child::signal_group`].
+    pub fn kill_group(&mut self) -> io::Result<()> {
+        self.signal_group(libc::SIGKILL)
+    }
+}
+
+impl Held {
+    /// Makes the child one whose pidfd was refused.
+    #[cfg(all(test, feature = "tokio"))]
+    pub(crate) fn forget_pidfd(&mut self) {
+        self.pidfd = None;
+    }
+
+    /// Whether this process started it, and not the one it was forked from.
+    fn is_ours(&self) -> bool {
+        self.parent == process_state::mark()
+    }
+
+    fn signal(&self, signal: i32) -> io::Result<()> {
+        if !signal_exists(signal) {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        if self.ended.is_some() || self.gone {
+            return Ok(());
+        }
+        match by_pidfd::signal(self.pid, self.pidfd.as_ref(), signal) {
+            Ok(()) | Err(Errno::ESRCH) => Ok(()),
+            Err(e) => Err(io::Error::from_raw_os_error(e.raw())),
+        }
+    }
+
+    fn signal_group(&self, signal: i32) -> forkless_sys::Result<()> {
+        const PIDFD_SIGNAL_PROCESS_GROUP: u32 = 1 << 2;
+        if let Some(fd) = &self.pidfd {
+            match process::pidfd_send_signal(fd.as_raw_fd(), signal, PIDFD_SIGNAL_PROCESS_GROUP) {
+                // A kernel before 6.9, or a filter. The kernel's own EPERM comes again below.
+                Err(Errno::EINVAL | Errno::EPERM | Errno::ENOSYS) if signal_exists(signal) => {}
+                sent => return sent,
+            }
+        }
+        if self.ended.is_some() || self.gone {
+            return Err(Errno::ESRCH);
+        }
+        process::kill(-self.pid, signal)
+    }
+
+    /// Waits until a child on its way to the program leads its group or session; that is its first
+    /// action.
+    ///
+    /// False where the child does not get that far, since it was stopped, say. Then it has started
+    /// nothing yet, so it is all of its group.
+    fn comes_to_lead(&self, pending: &PendingStart) -> bool {
+        const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+        let leads = || process::getpgid(self.pid) == Ok(self.pid);
+        let looks = Cell::new(0);
+        let enough = || {
+            looks.set(looks.get() + 1);
+            leads() || looks.get() > 50
+        };
+        pending.slot.wait_until(enough, PAUSE);
+        leads() || pending.slot.child_has_left()
+    }
+
+    /// `None` only with `WNOHANG`.
+    fn reap(&mut self, options: u32) -> Result<Option<ExitStatus>, WaitError> {
+        if let Some(e) = &self.failed {
+            return Err(WaitError::Start(e.clone()));
+        }
+        if let Some(status) = self.ended {
+            return Ok(Some(status));
+        }
+        if self.gone {
+            return Err(WaitError::Unknown);
+        }
+        if !self.is_ours() {
+            // Only the process that started it can wait for it. By its number it could be a child
+            // of this process.
+            let no_child = || WaitError::Os(io::Error::from_raw_os_error(libc::ECHILD));
+            return self.status_from_pidfd().flatten().map(Some).ok_or_else(no_child);
+        }
+        let status = loop {
+            match by_pidfd::wait(self.pid, self.pidfd.as_ref(), WEXITED | options) {
+                Ok(info) if info.pid == 0 => return Ok(None),
+                // The child goes on, so the next wait asks again.
+                Ok(info) if by_pidfd::is_stop(&info) => return Ok(Some(from_info(info.code, info.status))),
+                Ok(info) => break Some(from_info(info.code, info.status)),
+                Err(Errno::EINTR) => {}
+                // Another wait of this process was first, or the kernel itself, because SIGCHLD is
+                // ignored.
+                Err(Errno::ECHILD) => break self.kept_status(),
+                Err(e) => return Err(WaitError::Os(io::Error::from_raw_os_error(e.raw()))),
+            }
+        };
+        self.gone = true;
+        self.ended = status;
+        if let Some(pending) = self.pending.take() {
+            // The child is gone, so its record is final.
+            let result = pending.slot.take_result();
+            self.tried = result.tried;
+            if let Some(f) = result.failure {
+                let e = match f.phase {
+                    Phase::Files => {
+                        self.try_again = start::struck_off(result.action.as_ref(), f.errno);
+                        start::failed_action(result.action.as_ref(), f.errno)
+                    }
+                    _ => start::failure(&pending.plan, f),
+                };
+                self.failed = Some(e.clone());
+                return Err(WaitError::Start(e));
+            }
+        }
+        status.map(Some).ok_or(WaitError::Unknown)
+    }
+
+    /// The status from the pidfd of a child that can no longer be waited for.
+    fn kept_status(&self) -> Option<ExitStatus> {
+        // waitid says ECHILD as soon as the child is dead. Its status is on the pidfd a moment
+        // later (`release_task`), on a loaded machine after a while.
+        let until = Instant::now() + Duration::from_secs(1);
+        loop {
+            match self.status_from_pidfd() {
+                Some(None) if Instant::now() < until => std::thread::sleep(Duration::from_micros(100)),
+                kept => return kept?,
+            }
+        }
+    }
+
+    /// `Some(None)` while the child has not been reaped, `None` where the kernel keeps no status.
+    fn status_from_pidfd(&self) -> Option<Option<ExitStatus>> {
+        let kept = process::pidfd_exit_status(self.pidfd.as_ref()?.as_raw_fd());
+        match kept {
+            Ok(status) => {
+                if status.is_some() {
+                    facilities::get().pidfd_info.confirm();
+                }
+                Some(status.map(ExitStatus::from_raw))
+            }
+            Err(e) => {
+                facilities::get().pidfd_info.refuse(e);
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(pending) = &self.pending {
+            pending.slot.abandon();
+        }
+        if self.ended.is_some() || self.gone || !self.is_ours() {
+            return;
+        }
+        // Before a wait: a child that has filled one of these pipes would never end.
+        drop(std::mem::take(&mut self.pipes));
+        // A child that may not be killed (it changed its user) must not be waited for either: it
+        // goes on, and is reaped at its end.
+        let waits = match self.on_drop {
+            OnDrop::Wait => true,
+            OnDrop::Kill => self.signal(libc::SIGKILL).is_ok(),
+            OnDrop::Detach => false,
+        };
+        // A child that has stopped for a tracer in this process would not end before this thread
+        // goes on. That holds for a stop on its way to the end, too.
+        let over = loop {
+            match by_pidfd::forget_ended(self.pid, self.pidfd.as_ref(), if waits { 0 } else { WNOHANG }) {
+                Err(Errno::EINTR) => {}
+                over => break over,
+            }
+        };
+        if over == Ok(false) {
+            orphans::adopt(self.pid, self.pidfd.take());
+        }
+    }
+}
+
+fn signal_exists(signal: i32) -> bool {
+    (0..=forkless_sys::signal::MAX_SIGNAL).contains(&signal)
+}
+
+/// Turns `waitid`'s code and status into the status word of wait(2).
+fn from_info(code: i32, status: i32) -> ExitStatus {
+    const CLD_EXITED: i32 = 1;
+    const CLD_KILLED: i32 = 2;
+    const CLD_DUMPED: i32 = 3;
+    ExitStatus::from_raw(match code {
+        CLD_EXITED => (status & 0xff) << 8,
+        CLD_KILLED => status,
+        CLD_DUMPED => status | 0x80,
+        // A stop. One for a tracer has the event above the signal (ptrace(2)).
+        _ => status << 8 | 0x7f,
+    })
+}

@@ -1,0 +1,316 @@
+//! Talking with a child: input in, output out, however large, without deadlock, within limits and a
+//! deadline.
+
+use super::handle::Child;
+use crate::error::{SpawnError, Step, WaitError};
+use crate::kernel::poll::{poll, timespec};
+use forkless_sys::poll::{POLLIN, POLLOUT, PollFd};
+use forkless_sys::signal::{self, Disposition, SigSet};
+use forkless_sys::{Errno, fd};
+use std::ops::ControlFlow;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::process::{ExitStatus, Output};
+use std::time::{Duration, Instant};
+
+/// Why a conversation ended.
+///
+/// ```
+/// use forkless::{Command, End};
+/// let (_, said) = Command::new("yes").communicate().limit(100).run().unwrap();
+/// assert_eq!(said.end, End::Limit);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum End {
+    /// The child ended, and every pipe with it.
+    Complete,
+    /// The child ended, but another process kept a pipe open for longer than
+    /// [`Communicate::linger`](crate::Communicate::linger).
+    Lingered,
+    /// The deadline passed: the child was killed if it still ran.
+    Deadline,
+    /// A stream was longer than its limit: the child was killed.
+    Limit,
+    /// The callback asked to stop: the child was killed.
+    Stopped,
+}
+
+/// What a child wrote, and how the conversation ended.
+///
+/// ```
+/// use forkless::Command;
+/// let (status, said) =
+///     Command::new("sh").args(["-c", "echo a; echo b >&2"]).communicate().run().unwrap();
+/// assert!(status.success());
+/// assert_eq!((said.stdout, said.stderr), (b"a\n".to_vec(), b"b\n".to_vec()));
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Conversation {
+    /// What it wrote to standard output, as far as it was captured.
+    pub stdout: Vec<u8>,
+    /// What it wrote to standard error.
+    pub stderr: Vec<u8>,
+    /// What it wrote to other numbers.
+    pub others: Vec<(RawFd, Vec<u8>)>,
+    /// How it ended.
+    pub end: End,
+}
+
+type Callback<'a> = Box<dyn FnMut(RawFd, &[u8]) -> ControlFlow<()> + 'a>;
+
+/// How to talk with a child.
+#[derive(Default)]
+pub(crate) struct Talk<'a> {
+    pub input: Option<&'a [u8]>,
+    pub limit: Option<usize>,
+    pub timeout: Option<Duration>,
+    pub linger: Option<Duration>,
+    pub on_chunk: Option<Callback<'a>>,
+    pub on_line: Option<Callback<'a>>,
+    pub merged: bool,
+    pub also: Vec<RawFd>,
+    pub kill_group: bool,
+}
+
+impl Child {
+    /// Closes standard input, collects standard output and error where they are pipes, and waits.
+    ///
+    /// ```
+    /// use forkless::{Command, Stdio};
+    /// let child = Command::new("echo").arg("hi").stdout(Stdio::piped()).spawn().unwrap();
+    /// assert_eq!(child.wait_with_output().unwrap().stdout, b"hi\n");
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Child::wait`].
+    pub fn wait_with_output(mut self) -> Result<Output, SpawnError> {
+        drop(self.stdin.take());
+        let (status, said) = converse(&mut self, &mut Talk::default(), None)?;
+        Ok(Output { status, stdout: said.stdout, stderr: said.stderr })
+    }
+}
+
+struct Stream {
+    number: RawFd,
+    fd: Option<OwnedFd>,
+    kept: Vec<u8>,
+}
+
+/// How many bytes are read at once. A pipe holds 64 KiB by default (`pipe(7)`).
+const PIECE: usize = 64 * 1024;
+
+/// Between two looks at the child where nothing tells of its end.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Talks with a child until both are done.
+pub(crate) fn converse(
+    child: &mut Child,
+    how: &mut Talk<'_>,
+    deadline: Option<Instant>,
+) -> Result<(ExitStatus, Conversation), SpawnError> {
+    let mut streams: Vec<Stream> = Vec::new();
+    let mut stream = |number, fd| streams.push(Stream { number, fd: Some(fd), kept: Vec::new() });
+    if let Some(fd) = child.stdout.take() {
+        stream(1, fd.into());
+    }
+    if let Some(fd) = child.stderr.take() {
+        stream(2, fd.into());
+    }
+    for n in &how.also {
+        if let Some(fd) = child.take_pipe(*n) {
+            stream(*n, fd);
+        }
+    }
+    let mut input = how.input.unwrap_or_default();
+    let mut to_child: Option<OwnedFd> = child.stdin.take().map(OwnedFd::from).filter(|_| !input.is_empty());
+    for fd in streams.iter().filter_map(|s| s.fd.as_ref()).chain(&to_child) {
+        nonblocking(fd)?;
+    }
+    let mut buf = vec![0u8; PIECE];
+    let mut ended_at = None;
+    let end = 'talk: loop {
+        let open = streams.iter().any(|s| s.fd.is_some()) || to_child.is_some();
+        if !open {
+            break End::Complete;
+        }
+        let linger_until = ended_at.and_then(|at: Instant| how.linger.and_then(|l| at.checked_add(l)));
+        let until = match (deadline, linger_until) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        let left = until.map(|u| u.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|l| l.is_zero()) {
+            break if linger_until.is_some() && until == linger_until {
+                End::Lingered
+            } else {
+                End::Deadline
+            };
+        }
+        let mut fds: Vec<PollFd> = streams
+            .iter()
+            .map(|s| s.fd.as_ref().map_or(-1, AsRawFd::as_raw_fd))
+            .map(|fd| entry(fd, POLLIN))
+            .collect();
+        fds.push(entry(to_child.as_ref().map_or(-1, AsRawFd::as_raw_fd), POLLOUT));
+        // Only to know since when to linger. Without that, the end of the pipes says all.
+        let watched = (how.linger.is_some() && ended_at.is_none())
+            .then(|| child.pidfd().map(|f| f.as_raw_fd()))
+            .flatten();
+        fds.push(entry(watched.unwrap_or(-1), POLLIN));
+        // Where pidfds are refused, the child is looked at from time to time.
+        let looks = how.linger.is_some() && ended_at.is_none() && watched.is_none();
+        let left = if looks { Some(left.map_or(LOOK, |l| l.min(LOOK))) } else { left };
+        match poll(&mut fds, left.map(timespec)) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(e) => return Err(SpawnError::at(Step::Wait, "the child's pipes", e)),
+        }
+        if fds[streams.len() + 1].revents != 0 || (looks && !matches!(child.try_wait(), Ok(None))) {
+            ended_at = Some(Instant::now());
+        }
+        if fds[streams.len()].revents != 0
+            && let Some(fd) = &to_child
+        {
+            match write_quietly(fd.as_raw_fd(), &input[..input.len().min(PIECE)]) {
+                Ok(n) => input = &input[n..],
+                Err(Errno::EAGAIN | Errno::EINTR) => {}
+                // EPIPE: the child does not want the rest.
+                Err(_) => input = &[],
+            }
+            if input.is_empty() {
+                to_child = None;
+            }
+        }
+        for (s, p) in streams.iter_mut().zip(&fds) {
+            let Some(fd) = s.fd.as_ref().filter(|_| p.revents != 0) else { continue };
+            match fd::read(fd.as_raw_fd(), &mut buf) {
+                Ok(0) => s.fd = None,
+                Ok(n) => {
+                    if let Some(end) = take_in(s, &buf[..n], how) {
+                        break 'talk end;
+                    }
+                }
+                Err(Errno::EAGAIN | Errno::EINTR) => {}
+                Err(_) => s.fd = None,
+            }
+        }
+    };
+    finish(child, streams, how, deadline, end)
+}
+
+fn entry(fd: RawFd, events: i16) -> PollFd {
+    // poll(2) passes a negative number over.
+    PollFd { fd, events, revents: 0 }
+}
+
+/// Adds a piece to its stream, or hands it to the callback.
+fn take_in(s: &mut Stream, piece: &[u8], how: &mut Talk<'_>) -> Option<End> {
+    if let Some(f) = &mut how.on_chunk {
+        return f(s.number, piece).is_break().then_some(End::Stopped);
+    }
+    let searched = s.kept.len();
+    s.kept.extend_from_slice(piece);
+    if let Some(f) = &mut how.on_line {
+        let mut done = 0;
+        while let Some(at) = s.kept[done.max(searched)..].iter().position(|b| *b == b'\n') {
+            let at = done.max(searched) + at;
+            let line = &s.kept[done..at];
+            let over = how.limit.is_some_and(|limit| line.len() > limit);
+            if over || f(s.number, line).is_break() {
+                s.kept.clear();
+                return Some(if over { End::Limit } else { End::Stopped });
+            }
+            done = at + 1;
+        }
+        s.kept.drain(..done);
+        if how.limit.is_some_and(|limit| s.kept.len() > limit) {
+            // This is not a line, and must not be taken for the last one.
+            s.kept.clear();
+            return Some(End::Limit);
+        }
+    }
+    match how.limit {
+        Some(limit) if s.kept.len() > limit => {
+            s.kept.truncate(limit);
+            Some(End::Limit)
+        }
+        _ => None,
+    }
+}
+
+fn finish(
+    child: &mut Child,
+    mut streams: Vec<Stream>,
+    how: &mut Talk<'_>,
+    deadline: Option<Instant>,
+    mut end: End,
+) -> Result<(ExitStatus, Conversation), SpawnError> {
+    // Before its pipes are closed: the child is to end by this signal, and not by SIGPIPE.
+    if matches!(end, End::Deadline | End::Limit | End::Stopped) {
+        put_down(child, how.kill_group)?;
+    }
+    for s in &mut streams {
+        // Closed before the wait: a child that still writes gets EPIPE instead of blocking for
+        // ever.
+        s.fd = None;
+        let Some(f) = &mut how.on_line else { continue };
+        let last = std::mem::take(&mut s.kept);
+        // A callback that has asked to stop is not called again.
+        if !last.is_empty() && end != End::Stopped && f(s.number, &last).is_break() && end != End::Deadline {
+            end = End::Stopped;
+            put_down(child, how.kill_group)?;
+        }
+    }
+    let status = match end {
+        // The child may have closed its pipes and live on.
+        End::Complete => match child.wait_until(deadline) {
+            Err(WaitError::Deadline) => {
+                end = End::Deadline;
+                put_down(child, how.kill_group)?
+            }
+            other => other?,
+        },
+        End::Lingered | End::Deadline | End::Limit | End::Stopped => child.wait()?,
+    };
+    let mut said = Conversation { stdout: Vec::new(), stderr: Vec::new(), others: Vec::new(), end };
+    for s in streams {
+        match s.number {
+            1 => said.stdout = s.kept,
+            2 => said.stderr = s.kept,
+            n => said.others.push((n, s.kept)),
+        }
+    }
+    Ok((status, said))
+}
+
+fn put_down(child: &mut Child, group: bool) -> Result<ExitStatus, WaitError> {
+    if group {
+        let _ = child.kill_group();
+    }
+    child.put_down()
+}
+
+fn nonblocking(fd: &OwnedFd) -> Result<(), SpawnError> {
+    // The parent's end is an open file description of its own: the child's end keeps blocking.
+    let flags = fd::get_status_flags(fd.as_raw_fd()).map_err(|e| SpawnError::at(Step::Pipe, "flags", e))?;
+    fd::set_status_flags(fd.as_raw_fd(), flags | fd::O_NONBLOCK)
+        .map_err(|e| SpawnError::at(Step::Pipe, "flags", e))
+}
+
+/// write(2) without SIGPIPE, which would kill a C program that uses this library.
+fn write_quietly(to: RawFd, bytes: &[u8]) -> Result<usize, Errno> {
+    const SIGPIPE: i32 = 13;
+    if signal::disposition(SIGPIPE) == Ok(Disposition::Ignore) {
+        return fd::write(to, bytes);
+    }
+    let old = signal::mask()?;
+    let was_pending = signal::pending()?.has(SIGPIPE);
+    signal::set_mask(old.with(SIGPIPE))?;
+    let written = fd::write(to, bytes);
+    if written == Err(Errno::EPIPE) && !was_pending {
+        // The signal is this thread's own: the kernel sends it to the writer.
+        let _ = signal::take_pending(SigSet::EMPTY.with(SIGPIPE));
+    }
+    signal::set_mask(old)?;
+    written
+}

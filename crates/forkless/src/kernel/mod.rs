@@ -1,0 +1,13 @@
+//! What the kernel and the C library offer to this process, and state that each process has of its
+//! own.
+
+pub(crate) mod cancel;
+pub(crate) mod descriptor;
+pub(crate) mod emulated_vm;
+pub(crate) mod facilities;
+pub(crate) mod fd_count;
+pub(crate) mod page;
+pub(crate) mod poll;
+pub(crate) mod process_state;
+pub(crate) mod single_threaded;
+pub(crate) mod thread;

@@ -1,0 +1,126 @@
+//! How a line ends: its status as the shell would have it, and the shell's words about killed
+//! programs.
+
+use super::line::ShellLine;
+use super::namespace::children_stay;
+use super::wiring::{Slot, is_handed_on};
+use crate::command::Command;
+use crate::kernel::descriptor::owned;
+use crate::spec::stdio::{Kind, Stdio};
+use crate::spec::strings::Strings;
+use forkless_shell::{ShellKind, ShellTraits, SignalMessage};
+use forkless_sys::fd;
+use forkless_sys::signal::SigSet;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+/// How a line ends: the status that its last program gives it, and the message about a killed
+/// program.
+#[derive(Debug)]
+pub(super) struct Ending {
+    pub(super) traits: ShellTraits,
+    pub(super) replaces_shell: bool,
+    pub(super) stderr: Slot,
+    pub(super) kept: Option<OwnedFd>,
+    /// The signals the shell would have had.
+    pub(super) signals: Signals,
+    /// The end of a shell that was to say that a program was killed, if it died of that.
+    pub(super) died: Option<ExitStatus>,
+}
+
+/// The signal settings of a line, for the shell that speaks for it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Signals {
+    inherited: bool,
+    mask: Option<SigSet>,
+    default: SigSet,
+}
+
+impl Signals {
+    pub(super) fn of(how: &ShellLine) -> Signals {
+        Signals { inherited: how.inherit_signals, mask: how.signal_mask, default: how.default_signals }
+    }
+}
+
+impl Ending {
+    /// Whether the shell would say that a program was killed.
+    pub(super) fn may_complain(&self) -> bool {
+        const SIGKILL: u8 = 9;
+        !self.replaces_shell && self.traits.signal_message(SIGKILL, false).is_some()
+    }
+
+    /// Takes a descriptor of its own for the shell's messages: the parent's is closed after the
+    /// start, or may become another file.
+    pub(super) fn keep_stderr(&mut self) {
+        let number = match self.stderr {
+            _ if !self.may_complain() => None,
+            // A shell does not get a close-on-exec descriptor, as this process's end of the line's
+            // pipe may be.
+            Slot::Inherit => is_handed_on(2).then_some(2),
+            Slot::Raw(number) => Some(number),
+            Slot::Closed => None,
+        };
+        self.kept = number.and_then(|number| fd::dup_cloexec(number, 3).ok()).map(owned);
+        self.stderr = self.kept.as_ref().map_or(Slot::Closed, |kept| Slot::Raw(kept.as_raw_fd()));
+    }
+
+    /// Says what the shell would say of a program that was killed.
+    pub(super) fn complain(&mut self, status: ExitStatus) {
+        // A shell that was killed itself says no more.
+        if self.replaces_shell || self.died.is_some() || is_of_the_keyboard(status) {
+            return;
+        }
+        let signal = status.signal().and_then(|signal| u8::try_from(signal).ok());
+        let message = signal.and_then(|signal| self.traits.signal_message(signal, status.core_dumped()));
+        if let Some(message) = message {
+            self.died = self.say(message).filter(|status| status.signal().is_some());
+        }
+    }
+
+    /// Has a shell write the message. The writer may be killed for it (SIGPIPE, SIGXFSZ) or stopped
+    /// (SIGTTOU), and this process must not be.
+    fn say(&self, message: SignalMessage) -> Option<ExitStatus> {
+        let number = match self.stderr {
+            Slot::Inherit => 2,
+            Slot::Raw(number) => number,
+            Slot::Closed => return None,
+        };
+        // The first child in a new PID namespace has to be the program's.
+        if !children_stay() {
+            return None;
+        }
+        let mut shell = Command::new("/bin/sh");
+        // The message ends in a newline, and has nothing that is special in a format.
+        shell.arg0("sh").arg("-c").arg(format!("printf '{message}'"));
+        shell.spec.env.set_exact(Strings::default());
+        // If the shell cannot write the message, its own complaint goes nowhere.
+        shell.stdin(Stdio::null()).stdout(Stdio(Kind::Raw(number))).stderr(Stdio::closed());
+        shell.inherit_signals(self.signals.inherited);
+        shell.default_signals(self.signals.default);
+        // dash's mask is empty once it has started a program.
+        let mask = self.signals.mask.filter(|_| self.traits.kind() != ShellKind::Dash);
+        if mask.is_some() || self.traits.kind() == ShellKind::Dash {
+            shell.signal_mask(mask.unwrap_or(SigSet::EMPTY));
+        }
+        shell.status().ok()
+    }
+
+    /// The status of a line whose last program ended with `status`.
+    ///
+    /// If the shell was killed itself, it is the shell's. Otherwise a shell that waits turns a
+    /// signal into 128 + n. The keyboard's signals end the shell as well.
+    pub(super) fn translate(&self, status: ExitStatus) -> ExitStatus {
+        match status.signal() {
+            _ if self.died.is_some() => self.died.unwrap_or(status),
+            _ if is_of_the_keyboard(status) => status,
+            Some(signal) if !self.replaces_shell => ExitStatus::from_raw((128 + signal) << 8),
+            _ => status,
+        }
+    }
+}
+
+/// Whether a keyboard may have ended the program, and with it the shell.
+fn is_of_the_keyboard(status: ExitStatus) -> bool {
+    matches!(status.signal(), Some(libc::SIGINT | libc::SIGQUIT))
+}

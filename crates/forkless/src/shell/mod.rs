@@ -1,0 +1,24 @@
+//! Command lines as system(3) and popen(3) take them, run without a shell where that makes no
+//! difference.
+//!
+//! The `forkless-shell` crate decides what a line means. Here is its runner, which keeps to the
+//! contract in that crate's documentation. A line that the analysis does not vouch for is given to
+//! `/bin/sh -c`, and so is one that fails before a program has run: every error is the shell's own.
+
+mod child;
+mod ending;
+mod line;
+mod namespace;
+mod output;
+mod place;
+mod run;
+mod traits;
+mod wait;
+mod walk;
+mod wiring;
+
+pub use child::ShellChild;
+pub use line::{ShellLine, shell};
+pub use traits::shell_traits;
+#[doc(hidden)]
+pub use traits::{AskedShell, ShellFile};

@@ -1,0 +1,294 @@
+//! One attempt at a start: the launch is laid out, the child is created, and its result is read.
+//!
+//! The clone itself, and the signal mask around it, are in `create.rs`; descriptors in `wiring.rs`
+//! and `moves.rs`.
+#![expect(unsafe_code, reason = "creating a child that shares memory")]
+
+use super::create::{CloneMeans, clone_masked, with_cgroup};
+use super::dumpable::{Dumpable, errno};
+use super::explain;
+use super::moves::{self, Means, Moves, Source, Table};
+use super::request::{Request, WaitFor};
+use super::slot::{self, ChildData, LaunchKey, Slot, SlotHandle};
+use super::stack::{HOOK_SIZE, Stack};
+use super::wiring::{fetches_any, means};
+use crate::error::SpawnError;
+use crate::kernel::emulated_vm::{self, SharedReport};
+use crate::kernel::facilities::{self, Facilities};
+use crate::kernel::fd_count;
+use crate::plan::Plan;
+use crate::reap::by_pidfd;
+use forkless_child::{Action, Launch, Phase, Report};
+use forkless_sys::signal::SigSet;
+use forkless_sys::time::Timespec;
+use forkless_sys::{Errno, poll, process};
+use std::cell::Cell;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Why an attempt made no child.
+pub(super) enum Refusal {
+    /// A way of cloning was struck off: lay the actions out anew without it.
+    Clone,
+    /// The shared table, or closing by range, did not work: lay the descriptors out anew for a
+    /// copy.
+    Table,
+    Final(SpawnError),
+}
+
+/// One attempt at a start, with one choice of ways.
+pub(super) struct Attempt<'a> {
+    pub request: Request<'a>,
+    pub facilities: &'static Facilities,
+    pub caller_mask: SigSet,
+    pub table: Table,
+    pub pidfd: bool,
+    /// Where the child's memory is a copy: the pipe that the child holds until exec.
+    pub gate: &'a Cell<Option<(OwnedFd, OwnedFd)>>,
+}
+
+/// A child that an attempt has made.
+pub(super) struct Created {
+    pub pid: i32,
+    pub pidfd: Option<OwnedFd>,
+    /// Present while it is not known whether the child became the program.
+    pub slot: Option<SlotHandle>,
+}
+
+impl Attempt<'_> {
+    pub(super) fn run(&self, targets: &[(RawFd, Source)]) -> Result<Created, Refusal> {
+        let facilities = self.facilities;
+        let share = self.table == Table::Share;
+        let announce = share && self.request.wait_for == WaitFor::Clone;
+        let means = means(facilities, announce, share && fetches_any(targets));
+        // Decided once. Should another thread strike clone3 off meanwhile, a child without the
+        // action that resets handlers must not be made the other way.
+        let clone_means = CloneMeans {
+            wait_for: self.request.wait_for,
+            share,
+            clone3: facilities.clone3.works(),
+            clear_sighand: facilities.clone3.works() && facilities.clear_sighand.works(),
+            pidfd: self.pidfd,
+            stack: None,
+        };
+        let copies_memory = !facilities.shared_memory.works();
+        let shared = copies_memory.then(SharedReport::new).transpose().map_err(Refusal::Final)?;
+        let slot = slot::take().map_err(Refusal::Final)?;
+        // SAFETY: the slot is this start's until it is put back, after the last use below.
+        let child_data = unsafe { &mut *slot.data() };
+        let key = self.launch_key(targets, clone_means.clear_sighand, copies_memory);
+        let (launch, plan_before) = if key.is_some() && child_data.key == key {
+            (slot.reload(), None)
+        } else {
+            child_data.key = key;
+            let report = shared.as_ref().map_or(&slot.report, SharedReport::get);
+            self.lay_out(slot, child_data, targets, means, clone_means.clear_sighand, report)
+        };
+        let moves = &child_data.moves;
+        let made = self.create(slot, launch, clone_means);
+        drop(plan_before);
+        let (pid, pidfd) = match made {
+            Ok(made) => made,
+            Err(refusal) => {
+                slot.put_back();
+                return Err(refusal);
+            }
+        };
+        if let (Some(shared), Some((read, write))) = (&shared, self.gate.take()) {
+            drop(write);
+            emulated_vm::until_closed(&read);
+            slot.report.copy_from(shared.get());
+        }
+        if let Some(fd) = &pidfd {
+            fd_count::note_lowest_free(fd.as_raw_fd());
+        }
+        if let (WaitFor::Clone, Some(group)) = (self.request.wait_for, self.request.plan.group) {
+            // As shells do: what the caller does next with the group must not come before the
+            // child's own action. The child reports what is wrong with the group. Here the call may
+            // fail (EACCES) because the child has executed the program already.
+            let _ = process::setpgid_of(pid, group);
+        }
+        if self.request.wait_for == WaitFor::Exec {
+            return self.finished(slot, moves, pid, pidfd);
+        }
+        if self.request.wait_for == WaitFor::Clone && self.table == Table::Share {
+            wait_until_staged(slot);
+            if slot.report.failure().is_some_and(|f| f.phase == Phase::Files) {
+                return self.finished(slot, moves, pid, pidfd);
+            }
+            self.note_success(moves);
+        }
+        let waits_itself = self.request.wait_for == WaitFor::End;
+        let slot = if waits_itself { SlotHandle::Held(slot) } else { slot.leave_to_pool() };
+        Ok(Created { pid, pidfd, slot: Some(slot) })
+    }
+
+    /// The key of the launch, where it depends on nothing else: no descriptor is connected.
+    fn launch_key(
+        &self,
+        targets: &[(RawFd, Source)],
+        clear_sighand: bool,
+        copies_memory: bool,
+    ) -> Option<LaunchKey> {
+        let plain = self.table == Table::Share
+            && targets.is_empty()
+            && self.request.until_exec.is_none()
+            && !copies_memory;
+        plain.then(|| LaunchKey {
+            plan: Arc::as_ptr(self.request.plan),
+            mask: self.caller_mask,
+            hint: self.request.hint.load(Ordering::Relaxed),
+            announce: self.request.wait_for == WaitFor::Clone,
+            clear_sighand,
+        })
+    }
+
+    /// Writes the launch down for the child. Returns its address, and the plan of the child before.
+    fn lay_out(
+        &self,
+        slot: &'static Slot,
+        data: &mut ChildData,
+        targets: &[(RawFd, Source)],
+        means: Means,
+        clear_sighand: bool,
+        report: &Report,
+    ) -> (*mut std::ffi::c_void, Option<Arc<Plan>>) {
+        moves::resolve(targets, self.table, means, &mut data.moves);
+        let actions = &mut data.moves.actions;
+        if let Some(n) = self.request.until_exec {
+            let (first, last) = (n as u32, n as u32);
+            actions.push(Action::CloexecRange { first, last, by_range: false, limit: last + 1 });
+        }
+        if !clear_sighand {
+            actions.push(Action::ResetHandlers);
+        }
+        // SAFETY: neither vector is changed again before the slot is taken the next time.
+        unsafe { data.moves.link() };
+        let before = data.plan.replace(Arc::clone(self.request.plan));
+        let file_actions: *const [Action<'static>] = data.moves.actions.as_slice();
+        let plan_actions: *const [Action<'static>] = self.request.plan.actions();
+        let report: *const Report = report;
+        let launch = Launch {
+            // SAFETY: kept with the slot.
+            files: unsafe { &*file_actions },
+            // SAFETY: kept with the slot.
+            actions: unsafe { &*plan_actions },
+            // SAFETY: kept with the slot.
+            exec: unsafe { self.request.plan.exec(self.facilities, self.caller_mask) },
+            hint: self.request.hint.load(Ordering::Relaxed),
+            // SAFETY: slots are never freed, and a shared report is kept until the child has left.
+            report: unsafe { &*report },
+        };
+        // SAFETY: the slot is ours, and all the launch points into is kept with it.
+        (unsafe { slot.load(launch) }, before)
+    }
+
+    /// The result of a child that has left the shared memory: it runs the program, or it has
+    /// reported and is gone.
+    fn finished(
+        &self,
+        slot: &'static Slot,
+        moves: &Moves,
+        pid: i32,
+        pidfd: Option<OwnedFd>,
+    ) -> Result<Created, Refusal> {
+        let failure = slot.report.failure();
+        let tried = slot.report.tried();
+        let Some(failure) = failure else {
+            self.request.hint.store(tried, Ordering::Relaxed);
+            self.note_success(moves);
+            slot.put_back();
+            return Ok(Created { pid, pidfd, slot: None });
+        };
+        // The child has called exit_group: this does not block for long, and leaves no zombie.
+        by_pidfd::wait_for_end(pid, pidfd.as_ref());
+        let refusal = match failure.phase {
+            Phase::Files => files_refusal(moves.actions.get(failure.index), failure.errno),
+            _ => {
+                self.note_success(moves);
+                Refusal::Final(explain::failure(self.request.plan, failure))
+            }
+        };
+        slot.put_back();
+        Err(refusal)
+    }
+
+    fn note_success(&self, moves: &Moves) {
+        if self.table == Table::Share {
+            self.facilities.unshare_range.confirm();
+            if !moves.fetches.is_empty() {
+                self.facilities.fetch.confirm();
+            }
+        }
+    }
+
+    /// The clone itself, by the best call allowed here.
+    fn create(
+        &self,
+        slot: &'static Slot,
+        data: *mut std::ffi::c_void,
+        means: CloneMeans,
+    ) -> Result<(i32, Option<OwnedFd>), Refusal> {
+        // A function of the caller's may change credentials, too, by raw system calls.
+        let plan = self.request.plan;
+        let _dumpable = (plan.credentials || plan.hooked).then(Dumpable::hold);
+        // Hooks may call libc, which writes errno through the thread pointer the child shares.
+        let before = plan.hooked.then(|| errno().load(Ordering::Relaxed));
+        // Where memory is short, the slot's own stack does for a small function.
+        let stack = if plan.hooked { Stack::new(HOOK_SIZE).ok() } else { None };
+        let means = CloneMeans { stack: stack.as_ref().map(Stack::place), ..means };
+        let made = with_cgroup(plan, |cgroup| clone_masked(self.facilities, slot, data, cgroup, means));
+        if let Some(before) = before {
+            errno().store(before, Ordering::Relaxed);
+        }
+        let Facilities { clone3, clear_sighand, .. } = self.facilities;
+        let struck_off = (means.clone3 && !clone3.works()) || (means.clear_sighand && !clear_sighand.works());
+        made.map_err(|(what, e)| match struck_off {
+            true => Refusal::Clone,
+            false => Refusal::Final(SpawnError::new(what.0, what.1, e.raw())),
+        })
+    }
+}
+
+/// Whether a failure that showed only at the wait was a refused facility, which has been struck off
+/// now.
+pub(crate) fn struck_off(action: Option<&Action<'_>>, errno: Errno) -> bool {
+    matches!(files_refusal(action, errno), Refusal::Table)
+}
+
+/// What a failure among the descriptors means: a facility that does not exist here, a way that does
+/// not work this time, or an error.
+fn files_refusal(action: Option<&Action<'_>>, errno: Errno) -> Refusal {
+    let facilities = facilities::get();
+    let refused = matches!(errno, Errno::ENOSYS | Errno::EPERM | Errno::EACCES | Errno::EINVAL);
+    match action {
+        Some(Action::FetchAll { .. }) => {
+            if refused {
+                facilities.fetch.refuse(errno);
+            }
+            // Otherwise a low limit on numbers (EMFILE, EBADF), or a descriptor that is not open:
+            // the copy will tell.
+            Refusal::Table
+        }
+        Some(Action::Unshare { .. }) if refused => {
+            facilities.unshare_range.refuse(errno);
+            Refusal::Table
+        }
+        Some(Action::CloseRange { by_range: true, .. }) if refused => {
+            facilities.close_range.refuse(errno);
+            facilities.unshare_range.refuse(errno);
+            Refusal::Table
+        }
+        action => Refusal::Final(explain::failed_action(action, errno)),
+    }
+}
+
+/// Waits until the child has a table of its own. The child wakes this thread; the time-out is for a
+/// child that was killed before it could.
+fn wait_until_staged(slot: &Slot) {
+    let staged = &slot.report.staged;
+    while staged.load(Ordering::Acquire) == 0 && slot.tid.load(Ordering::Acquire) != 0 {
+        let _ = poll::futex_wait(staged, 0, Some(&Timespec { tv_sec: 0, tv_nsec: 10_000_000 }));
+    }
+}
