@@ -19,31 +19,14 @@ use crate::source::{Crate, Module, is_path_mark, is_punct, place, rows};
 /// module that leaves a circle leaves this table; a module that joins one is a mistake. The table
 /// is to become empty.
 const OPEN_CIRCLES: &[(&str, &str)] = &[
-    (
-        "forkless",
-        "alone attributes child command create env explain facilities in_place keeper \
-         orphans own plan prepared probe reap slot start wiring",
-    ),
-    ("forkless-bench", "check guard pages parent program results settings spawn suites under_run"),
-    ("forkless-bench::reproduce::e3", "pool server"),
-    ("forkless-bench::reproduce::e4", "found threads"),
     ("forkless-bench::suites::context::switch", "arch mask_free"),
-    ("forkless-bench::suites::victims", "coprocess words"),
-    ("forkless-capi", "atfork child command communicate error guard popen shell_line signals"),
-    ("forkless-cli", "cli commands"),
-    ("forkless-cli::commands::run", "record report"),
-    ("forkless-diagnose", "collect finding metrics perf stack tier watch"),
-    (
-        "forkless-preload",
-        "config context filters fork huge interpose late mappings next objects owner \
-         reserve shell tally",
-    ),
+    ("forkless-lab::reproduce::e3", "pool server"),
+    ("forkless-lab::reproduce::e4", "found threads"),
     (
         "forkless-preload::fork",
-        "arm child decide frame marks memory outcome parent plan sites source tables trap",
+        "arm child decide exclusions frame memory_source parent program_memory shared_pages site state trap",
     ),
     ("forkless-preload::shell", "ask line message streams system"),
-    ("forkless::shell", "child run traits"),
 ];
 
 /// Mistakes, for [`crate::layers`].

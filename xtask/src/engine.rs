@@ -18,30 +18,25 @@ const ENGINE: &[&str] = &["forkless-child", "forkless-sys"];
 /// The files that may create processes by themselves, and why.
 const ALLOWED: &[(&str, &str)] = &[
     (
-        "crates/forkless/src/create.rs",
+        "crates/forkless/src/start/create.rs",
         "hands the child's data to forkless-child, with the way the kernel allows",
     ),
     (
-        "crates/forkless/src/copied.rs",
+        "crates/forkless/src/kernel/emulated_vm.rs",
         "asks whether the kernel copies memory despite CLONE_VM; its child writes a word",
     ),
     ("crates/forkless-preload/src/fork/parent.rs", "makes the program's own fork, speculated"),
     (
-        "crates/forkless-preload/src/fork/source.rs",
+        "crates/forkless-preload/src/fork/memory_source.rs",
         "a helper that shares memory and hands pages to the child",
     ),
     (
         "crates/forkless-preload/src/interpose/x86_64.rs",
         "compares the number of the program's call, in assembly",
     ),
-    ("crates/forkless-preload/src/shell/launch.rs", "open: a second engine, which forkless-child replaces"),
+    ("crates/forkless-capi/src/debug_fork.rs", "popen-noshell's debug mode is fork"),
     (
-        "crates/forkless-capi/src/noshell.rs",
-        "popen-noshell's debug mode is fork; open: its clone, which forkless-child replaces",
-    ),
-    ("crates/forkless-cli/src/commands/run/shell.rs", "open: asks /bin/sh by posix_spawn"),
-    (
-        "crates/forkless-cli/src/commands/run/collector.rs",
+        "crates/forkless-run/src/launcher/collector.rs",
         "the collector goes on as this program, without an exec",
     ),
     ("crates/forkless-diagnose/src/model.rs", "times fork and clone, to predict what they cost"),
@@ -56,9 +51,9 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     ("crates/forkless-bench/src/suites/context/count/linux.rs", "a forked child that is traced"),
     ("crates/forkless-bench/src/suites/syscalls/linux.rs", "a chain of execs begins with posix_spawn"),
-    ("crates/forkless-bench/src/reproduce/e1.rs", "an experiment about fork"),
-    ("crates/forkless-bench/src/reproduce/e3.rs", "an experiment about fork"),
-    ("crates/forkless-bench/src/reproduce/trace.rs", "a forked child that is traced"),
+    ("crates/forkless-lab/src/reproduce/e1.rs", "an experiment about fork"),
+    ("crates/forkless-lab/src/reproduce/e3.rs", "an experiment about fork"),
+    ("crates/forkless-lab/src/reproduce/trace.rs", "a forked child that is traced"),
 ];
 
 const FUNCTIONS: &[&str] =
