@@ -25,8 +25,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "forkless-preload",
         &["forkless-sys", "forkless-child", "forkless-shell", "forkless-run", "forkless-speculate"],
     ),
-    ("forkless-bench", &["forkless", "forkless-capi"]),
-    ("forkless-lab", &["forkless", "forkless-bench"]),
+    ("forkless-bench", &["forkless", "forkless-capi", "forkless-run"]),
+    ("forkless-lab", &["forkless", "forkless-bench", "forkless-run"]),
     ("forkless-diagnose", &["forkless-shell"]),
     (
         "forkless-cli",

@@ -1,4 +1,4 @@
-//! The measuring of `forkless bench` as a library that knows nothing of the command line: it is
+//! Measuring as a library that knows nothing of the command line: it is
 //! given a specification, reports progress to an observer, and returns results.
 //!
 //! It is for Linux. FreeBSD and macOS have the suites `spawn`, `memory`, `cow`, `syscalls` and
@@ -9,8 +9,7 @@
 //! - [`engine`]: interleaves methods in rounds.
 //! - [`program`], [`pages`], [`memory`]: the measured child, the parent's burden, and how much of
 //!   it is safe.
-//! - [`forkless_run`]: how something is run under `forkless run`; [`under_run`]: a measurement in
-//!   such a process.
+//! - [`under_run`]: a measurement in a process with the preloaded library in it.
 //! - [`guard`]: undoes what a killed measurement leaves behind.
 //! - [`check`]: figures with their evidence.
 //! - [`suites`], [`registry`]: the suites, and what each tells of itself.
@@ -23,7 +22,6 @@ pub mod clock;
 pub mod compare;
 pub mod engine;
 pub mod error;
-pub mod forkless_run;
 pub mod guard;
 pub mod html;
 pub mod machine;

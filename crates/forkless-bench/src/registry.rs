@@ -30,7 +30,7 @@ pub struct Registration {
     pub picture: Option<fn(&Suite) -> String>,
     /// Changes that the guarding process is told of and undoes.
     pub undos: &'static [Undo],
-    /// The suite's part in a process under `forkless run`.
+    /// The suite's part in a process with the preloaded library.
     pub host: Option<Host>,
 }
 

@@ -1,38 +1,45 @@
-//! The same measurement in a process under `forkless run`. The calling program starts itself once
-//! more through `run`; this second process does the work of one `Arm` and returns its figures over
-//! a pipe. So it takes its turns among the other arms of the same run. What it forks is libc's
-//! `fork`, in a program that knows nothing of the library preloaded into it.
+//! The same measurement in a process with the preloaded library of `forkless-run` in it. The calling
+//! program starts itself once more with that library; this second process does the work of one
+//! `Arm` and returns its figures over a pipe. So it takes its turns among the other arms of the
+//! same run. What it forks is libc's `fork`, in a program that knows nothing of the library
+//! preloaded into it.
 //!
-//! The figures count only if the library was at work. When the process ends, the report of `run`
-//! must show that the forks were speculated and committed; otherwise the results say so.
+//! The figures count only if the library was at work. When the process has ended, the library's
+//! record must show that the forks were speculated and committed; otherwise the results say so.
 //!
-//! This library cannot know how to start itself as a program; the caller gives the program, whose
-//! `bench forker` must call [`serve`].
+//! This library cannot know how to start itself as a program; the caller gives the words, and the
+//! program must call [`serve`].
 
+#[cfg(not(target_os = "linux"))]
+#[path = "under_run/elsewhere.rs"]
+mod launch;
+#[cfg(target_os = "linux")]
+#[path = "under_run/linux.rs"]
+mod launch;
+
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
-use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::engine::{Arm, Turn};
 use crate::error::Error;
-use crate::forkless_run::{RunOptions, RunReport};
 use crate::guard::Guard;
 use crate::program::private_directory;
 use crate::registry::Registry;
 
-/// The program that has both `run` and `bench forker`: its path.
+/// The words that start a program which calls [`serve`]: its path and its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Launcher(pub PathBuf);
+pub struct ServingProgram(pub Vec<OsString>);
 
 /// How results name the method.
 pub const METHOD: &str = "fork_exec_under_run";
 
-const TALK: &str = "talk to the process under forkless run";
+const TALK: &str = "talk to the process with the preloaded library";
 
 /// The first line to the second process: which suite's part it is, and what is to be built for it.
 #[derive(Debug, Serialize, Deserialize)]
@@ -71,36 +78,35 @@ pub(crate) struct Forker {
     child: Child,
     requests: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
+    counts: launch::Counts,
     directory: PathBuf,
 }
 
 impl Forker {
     /// Starts it and waits until it has its memory.
     pub(crate) fn start(
-        launcher: &Launcher,
+        program: &ServingProgram,
         suite: &str,
         setup: &impl Serialize,
         guard: Option<&mut Guard>,
     ) -> Result<Forker, Error> {
-        let directory = private_directory(&std::env::temp_dir())?;
+        // In memory where possible: a page of the record that is written back to a disk faults
+        // again.
+        let directory =
+            private_directory(Path::new("/dev/shm")).or_else(|_| private_directory(&std::env::temp_dir()))?;
         let started = (|| {
             if let Some(guard) = guard {
                 guard.remove_directory(&directory)?;
             }
             let complaints =
                 File::create(directory.join("stderr")).map_err(Error::io("make a temporary file"))?;
-            // A child that a busy machine runs late would be undone, and another mechanism be
-            // measured.
-            let patient = RunOptions { fork_limit_ms: Some(10_000), ..RunOptions::USUAL };
-            let report = directory.join("report");
-            let words = patient.before(&launcher.0, Some(&report));
-            let mut command = Command::new(&words[0]);
-            command.args(&words[1..]).arg(&launcher.0).args(["bench", "forker"]);
+            let (mut command, counts) = launch::prepare(&program.0, &directory)?;
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(complaints);
-            command.spawn().map_err(Error::io("start a process under forkless run"))
+            let child = command.spawn();
+            Ok((child.map_err(Error::io("start a process with the preloaded library"))?, counts))
         })();
-        let mut child = match started {
-            Ok(child) => child,
+        let (mut child, counts) = match started {
+            Ok(started) => started,
             Err(error) => {
                 let _ = fs::remove_dir_all(&directory);
                 return Err(error);
@@ -108,9 +114,9 @@ impl Forker {
         };
         let (requests, answers) = (child.stdin.take(), child.stdout.take());
         let Some(answers) = answers.map(BufReader::new) else {
-            return Err(Error::Missing("a process under forkless run has no output".into()));
+            return Err(Error::Missing("a process with the preloaded library has no output".into()));
         };
-        let mut forker = Forker { child, requests, answers, directory };
+        let mut forker = Forker { child, requests, answers, counts, directory };
         let setup = serde_json::to_value(setup).map_err(|error| Error::io(TALK)(error.into()))?;
         match forker.ask(&Beginning { suite: suite.to_owned(), setup })? {
             Answer::Ready => Ok(forker),
@@ -129,7 +135,7 @@ impl Forker {
             let how =
                 received.map_or_else(|error| format!("cannot be talked to ({error})"), |_| "ended".into());
             let complaint = self.complaint();
-            return Err(Error::Missing(format!("the process under forkless run {how}: {complaint}")));
+            return Err(Error::Missing(format!("the process with the preloaded library {how}: {complaint}")));
         }
         serde_json::from_str(&line).map_err(|error| Error::io(TALK)(error.into()))
     }
@@ -137,36 +143,22 @@ impl Forker {
     fn unexpected(&self, answer: Answer) -> Error {
         match answer {
             Answer::Missing(why) => Error::Missing(why),
-            Answer::Failed(why) => Error::Missing(format!("under forkless run: {why}")),
+            Answer::Failed(why) => Error::Missing(format!("with the preloaded library: {why}")),
             Answer::Ready | Answer::Series(_) => Error::Missing("an answer out of turn".into()),
         }
     }
 
-    /// What `run` or the process said on standard error, in one line.
+    /// What the process said on standard error, in one line.
     fn complaint(&self) -> String {
         let text = fs::read(self.directory.join("stderr")).unwrap_or_default();
-        String::from_utf8_lossy(&text).trim().trim_start_matches("forkless: ").replace('\n', "; ")
+        String::from_utf8_lossy(&text).trim().replace('\n', "; ")
     }
 
     /// Ends the process and says what the library did in it.
     pub(crate) fn finish(mut self) -> Result<ForkCounts, Error> {
         drop(self.requests.take());
-        self.child.wait().map_err(Error::io("wait for the process under forkless run"))?;
-        // `run` has a collector write the report when the last process of the tree is gone: soon,
-        // but later.
-        let path = self.directory.join("report");
-        let end = Instant::now() + Duration::from_secs(60);
-        loop {
-            if let Ok(report) = RunReport::read(&path) {
-                return Ok(ForkCounts::of(&report));
-            }
-            // Without a report, which `run` opens before it executes anything, the program ran
-            // plainly.
-            if !path.exists() || Instant::now() > end {
-                return Err(Error::Missing(format!("forkless run did nothing: {}", self.complaint())));
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        self.child.wait().map_err(Error::io("wait for the process with the preloaded library"))?;
+        Ok(self.counts.forks())
     }
 }
 
@@ -179,7 +171,7 @@ impl Drop for Forker {
     }
 }
 
-/// What the library did, from the report of `run`.
+/// What the library did, by its record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForkCounts {
     /// Forks the library saw.
@@ -191,14 +183,6 @@ pub struct ForkCounts {
 }
 
 impl ForkCounts {
-    fn of(report: &RunReport) -> ForkCounts {
-        ForkCounts {
-            forks: report.count("forks"),
-            committed: report.count("committed"),
-            reasons: report.reasons(),
-        }
-    }
-
     /// Whether (all but a hundredth of) what was measured is what the row claims.
     pub(crate) fn speculated(&self) -> bool {
         self.forks > 0 && self.committed * 100 >= self.forks * 99
@@ -270,31 +254,11 @@ pub fn serve(input: impl BufRead, mut output: impl Write, registry: Registry) ->
     };
     let built = match registry.of(&suite).host {
         Some(build) => build(&setup, &mut host),
-        None => Err(Error::Spec(format!("{suite}: no suite that has a part under forkless run"))),
+        None => Err(Error::Spec(format!("{suite}: no suite that has a part in a second process"))),
     };
     match built {
         Ok(served) => served,
         Err(Error::Missing(why)) => answer(&Answer::Missing(why)),
         Err(error) => answer(&Answer::Failed(error.to_string())),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_report_is_read_for_what_was_speculated_and_why_not() {
-        let report = serde_json::json!({
-            "counters": {"forks": 10, "committed": 4},
-            "sites": [{"reasons": [{"detail": "more than one thread", "count": 6}]}],
-        });
-        let outcome = ForkCounts::of(&serde_json::from_value(report).unwrap());
-        assert!(!outcome.speculated());
-        assert!(outcome.note().unwrap().contains("4 of 10"), "{outcome:?}");
-        let all = ForkCounts { forks: 10, committed: 10, reasons: vec![] };
-        assert!(all.speculated() && all.note().is_none());
-        let none = ForkCounts { forks: 0, committed: 0, reasons: vec![] };
-        assert!(!none.speculated(), "a program the library was not in has not been speculated");
     }
 }

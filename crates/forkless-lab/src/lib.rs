@@ -14,6 +14,8 @@ mod install;
 #[cfg(target_os = "linux")]
 pub mod reproduce;
 #[cfg(target_os = "linux")]
+mod run_command;
+#[cfg(target_os = "linux")]
 pub mod subreaper;
 #[cfg(target_os = "linux")]
 pub mod victims;

@@ -332,6 +332,14 @@ impl Prepared {
         environment
     }
 
+    /// Prepares the process of a command whose program executes this one, with
+    /// [`Prepared::environment`]: what exec hands on beside the environment.
+    pub fn hand_on(&self, command: &mut Command) {
+        if self.enables_huge_pages {
+            exec::enable_huge_pages(command);
+        }
+    }
+
     /// Executes the program in this process, with its signal mask and actions and its descriptors
     /// as they are. Returns only to say why not.
     pub fn exec(self) -> io::Error {
@@ -350,9 +358,7 @@ impl Prepared {
             command.arg0(name).args(arguments);
         }
         command.env_clear().envs(self.environment().pairs());
-        if self.enables_huge_pages {
-            exec::enable_huge_pages(&mut command);
-        }
+        self.hand_on(&mut command);
         command
     }
 }

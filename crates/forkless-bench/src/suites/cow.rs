@@ -36,7 +36,7 @@ use crate::spawn::worker::{Worker, fork, reap};
 use crate::spawn::{Method, SpawnedProgram, worker};
 use crate::stats::median;
 use crate::suites::Stages;
-use crate::under_run::{self, Forker, Launcher, Remote};
+use crate::under_run::{self, Forker, Remote, ServingProgram};
 
 /// The suite for those that show and compare. A pass is measured against the one that nothing
 /// disturbs.
@@ -55,7 +55,7 @@ pub(crate) const SUITE: Registration = Registration {
     ..Registration::UNKNOWN
 };
 
-/// The part of a process under `forkless run`: the same procedure around a fork and exec of its
+/// The part of a process with the preloaded library: the same procedure around a fork and exec of its
 /// own.
 #[derive(Debug, Serialize, Deserialize)]
 struct Setup {
@@ -79,9 +79,9 @@ pub struct Spec {
     pub pages: Vec<Pages>,
     /// Methods that run a program; fork alone, its child dead or alive, is always measured.
     pub methods: Vec<Method>,
-    /// Measure the procedure in a process under `forkless run`, too; it holds the same memory once
+    /// Measure the procedure in a process with the preloaded library, too; it holds the same memory once
     /// more.
-    pub under_run: Option<Launcher>,
+    pub under_run: Option<ServingProgram>,
     /// `runs` is the number of repetitions of the whole procedure.
     pub schedule: Schedule,
 }
@@ -169,14 +169,14 @@ fn measure(
     let bytes = spec.count * page_size();
     // A child that lives through the passes keeps the old copy of every page.
     crate::memory::require(2 * bytes)?;
-    let launcher = spec.under_run.as_ref().filter(|_| 3 * bytes <= crate::memory::largest_safe());
-    if launcher.is_none() && spec.under_run.is_some() {
+    let second = spec.under_run.as_ref().filter(|_| 3 * bytes <= crate::memory::largest_safe());
+    if second.is_none() && spec.under_run.is_some() {
         suite.notes.push(format!(
             "skipped: {}, {pages} pages: a second process does not fit into memory",
             under_run::METHOD
         ));
     }
-    let enabled = pages.enable(if launcher.is_some() { 3 } else { 2 } * bytes, guard.as_deref_mut())?;
+    let enabled = pages.enable(if second.is_some() { 3 } else { 2 } * bytes, guard.as_deref_mut())?;
     suite.notes.extend(enabled.note.clone());
     let mut memory = Memory::mapped(bytes, pages)?;
     memory.touch(usize::try_from(bytes).unwrap_or(usize::MAX));
@@ -188,8 +188,7 @@ fn measure(
         passes: spec.passes,
         program: target.path.as_bytes().to_vec(),
     };
-    let forker = match launcher.map(|launcher| Forker::start(launcher, SUITE.name, &setup, guard)).transpose()
-    {
+    let forker = match second.map(|program| Forker::start(program, SUITE.name, &setup, guard)).transpose() {
         Ok(forker) => forker.map(RefCell::new),
         Err(Error::Missing(why)) => {
             suite.notes.push(format!("skipped: {}: {why}", under_run::METHOD));
@@ -234,7 +233,7 @@ fn measure(
             ("size".to_owned(), Param::Number(bytes)),
             ("stride".to_owned(), Param::Number(stride)),
         ]);
-        // A process under `forkless run` that was not speculated has no row.
+        // A process whose forks were not speculated has no row.
         let limit = if method == "fork" || method == Method::ForkExec.name() {
             "a write fault for every page: a copy while a child shares it, else only the permission"
         } else {

@@ -36,7 +36,7 @@ use crate::spawn::worker::{self, drain, fork_exec, pipe, reap};
 use crate::spawn::{METRICS, Method, SpawnedProgram, single_arms};
 use crate::stats::line::fit_medians;
 use crate::suites::Stages;
-use crate::under_run::{self, Forker, Launcher, Remote};
+use crate::under_run::{self, Forker, Remote, ServingProgram};
 
 /// The suite for those that show, compare and fit.
 pub(crate) const SUITE: Registration = Registration {
@@ -47,7 +47,7 @@ pub(crate) const SUITE: Registration = Registration {
     ..Registration::UNKNOWN
 };
 
-/// The part of a process under `forkless run`: the same memory, the same fork and exec.
+/// The part of a process with the preloaded library: the same memory, the same fork and exec.
 #[derive(Debug, Serialize, Deserialize)]
 struct Setup {
     pages: String,
@@ -68,9 +68,9 @@ pub struct Spec {
     pub pages: Vec<Pages>,
     /// Methods; `vfork_exec` is what the others are compared with.
     pub methods: Vec<Method>,
-    /// Measure fork and exec in a process under `forkless run`, too; it holds the same memory once
+    /// Measure fork and exec in a process with the preloaded library, too; it holds the same memory once
     /// more.
-    pub under_run: Option<Launcher>,
+    pub under_run: Option<ServingProgram>,
     /// Length and density of the run at each size.
     pub schedule: Schedule,
 }
@@ -188,7 +188,7 @@ fn measure(
     // must fit.
     let wanted = if matches!(state.pages, Pages::Hugetlb(_)) { state.allocated } else { state.used };
     room::require(wanted)?;
-    // The process under `forkless run` holds as much again; where that does not fit, it alone is
+    // The process with the preloaded library holds as much again; where that does not fit, it alone is
     // left out.
     let twice = spec.under_run.as_ref().filter(|_| wanted.saturating_mul(2) <= room::largest_safe());
     if twice.is_none() && spec.under_run.is_some() {
@@ -216,7 +216,7 @@ fn measure(
         program: target.path.as_bytes().to_vec(),
         overhead,
     };
-    let forker = match twice.map(|launcher| Forker::start(launcher, SUITE.name, &setup, guard)).transpose() {
+    let forker = match twice.map(|program| Forker::start(program, SUITE.name, &setup, guard)).transpose() {
         Ok(forker) => forker.map(RefCell::new),
         Err(Error::Missing(why)) => {
             suite.notes.push(format!("skipped: {}: {why}", under_run::METHOD));
@@ -267,7 +267,7 @@ fn measure(
                 names.push((under_run::METHOD, Method::Forkless.limit().to_owned(), &METRICS[..series]));
             }
             Ok(done) => {
-                // Left alone, as below --fork-minimum: what a user gets, and the row says that it
+                // Left alone, as below the library's threshold: what a user gets, and the row says that it
                 // is a plain fork.
                 let plain = format!("not speculated: {}", done.reasons.join(", "));
                 names.push((under_run::METHOD, plain, &METRICS[..series]));

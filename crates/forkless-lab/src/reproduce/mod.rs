@@ -35,9 +35,9 @@ use serde::{Deserialize, Serialize};
 
 pub use self::ledger::{ClaimVerdict, Criterion, Judged};
 pub use self::plot::{Line, Mark, Plot};
+use crate::run_command::run_command;
 use forkless_bench::engine::Observer;
 use forkless_bench::error::Error;
-use forkless_bench::forkless_run::RunOptions;
 use forkless_bench::guard::Guard;
 use forkless_bench::machine::Machine;
 use forkless_bench::noise::{Noise, Watch};
@@ -112,7 +112,7 @@ impl Options {
     /// What to put before a program to run it without the cost of its forks.
     fn launcher(&self) -> Option<Vec<OsString>> {
         let forkless = self.forkless.as_ref().filter(|_| self.run)?;
-        Some(RunOptions::USUAL.before(forkless, None))
+        Some(run_command(forkless, &[]))
     }
 }
 

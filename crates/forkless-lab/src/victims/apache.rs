@@ -21,11 +21,12 @@ use std::time::Duration;
 use forkless_bench::check::Bound;
 use forkless_bench::engine::{Arm, Turn};
 use forkless_bench::error::Error;
-use forkless_bench::forkless_run::{HugePages, RunOptions};
 use forkless_bench::memory;
 use forkless_bench::pages::Pages;
 use forkless_bench::results::{Metric, Param, Params};
+use forkless_run::{Counter, HugePages, Settings};
 
+use super::kept::huge_pages;
 use super::server::{PATIENCE, Server, Service, mostly_huge, mostly_pool};
 use super::stage::{Asked, Stage, Subject, params};
 use crate::install;
@@ -52,7 +53,7 @@ pub(super) fn cgid(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Erro
 }
 
 pub(super) fn thp(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
-    fork_call(name, stage, RunOptions::huge_pages(HugePages::Transparent), mostly_huge)
+    fork_call(name, stage, huge_pages(HugePages::Transparent), mostly_huge)
 }
 
 /// The pool has four times the server's memory. The workers write, too, each to pages of its own,
@@ -61,7 +62,7 @@ pub(super) fn hugetlb(name: &'static str, stage: &mut Stage<'_>) -> Result<(), E
     let bytes = 4 * footprint(stage);
     memory::require(2 * bytes)?;
     let _pool = Pages::Hugetlb(2048).enable(bytes, Some(stage.guard))?;
-    fork_call(name, stage, RunOptions::huge_pages(HugePages::Pool), mostly_pool)
+    fork_call(name, stage, huge_pages(HugePages::Pool), mostly_pool)
 }
 
 fn hosts(stage: &Stage<'_>) -> u64 {
@@ -85,7 +86,7 @@ fn requests(name: &'static str, stage: &mut Stage<'_>, module: &str) -> Result<(
     let generator = stage.need("ab", "apache2-utils")?;
     memory::require(3 * footprint(stage))?;
     // The one that comes last gets the memory that is cheaper to copy: let it be the plain one.
-    let run = apache.start(name, stage, Some(RunOptions::USUAL), module, &[])?;
+    let run = apache.start(name, stage, Some(Settings::default()), module, &[])?;
     let plain = apache.start(name, stage, None, module, &[])?;
     let params = host_params(name, stage);
     let served = Cell::new(0);
@@ -98,7 +99,7 @@ fn requests(name: &'static str, stage: &mut Stage<'_>, module: &str) -> Result<(
     };
     let series = stage.measure(vec![subject("plain", &plain, &nobody), subject("run", &run, &served)])?;
     plain.server.finish()?;
-    let evidence = run.server.finish()?.most("committed", served.get());
+    let evidence = run.server.finish()?.most(Counter::Committed, served.get());
     let figure = stage.ratio(&series[1][0], &series[0][0]);
     let asked_for = Asked::beyond_one("run / plain", Bound::AtLeast);
     stage.check(&params, asked_for, figure, evidence);
@@ -109,14 +110,14 @@ fn requests(name: &'static str, stage: &mut Stage<'_>, module: &str) -> Result<(
 fn fork_call(
     name: &'static str,
     stage: &mut Stage<'_>,
-    options: RunOptions,
+    settings: Settings,
     evidence: fn(u32) -> Result<String, String>,
 ) -> Result<(), Error> {
     let apache = Apache::found(name, stage)?;
     memory::require(3 * footprint(stage))?;
     let library =
         stage.compile("fork_times", include_str!("programs/fork_times.c"), &["-shared", "-fPIC", "-ldl"])?;
-    let mut start = |options: Option<RunOptions>| {
+    let mut start = |settings: Option<Settings>| {
         let times = stage.file("times");
         let file = fs::File::create(&times).and_then(|file| file.set_len(8 + 65_536 * 8).map(|()| file));
         drop(file.map_err(Error::io(format!("create {}", times.display())))?);
@@ -125,10 +126,10 @@ fn fork_call(
             ("FORKLESS_FORK_TIMES", times.clone().into()),
             ("FORKLESS_FORK_NAME", "apache2".into()),
         ];
-        let instance = apache.start(name, stage, options, "cgi", &variables)?;
+        let instance = apache.start(name, stage, settings, "cgi", &variables)?;
         Ok::<_, Error>((instance, times))
     };
-    let (run, run_times) = start(Some(options))?;
+    let (run, run_times) = start(Some(settings))?;
     let (plain, plain_times) = start(None)?;
     let params = host_params(name, stage);
     let subject = |method, instance, times: &Path| Subject {
@@ -192,7 +193,7 @@ impl Apache {
         &self,
         name: &str,
         stage: &mut Stage<'_>,
-        options: Option<RunOptions>,
+        settings: Option<Settings>,
         module: &str,
         variables: &[(&str, OsString)],
     ) -> Result<Instance, Error> {
@@ -223,7 +224,7 @@ impl Apache {
         let answers = || get(port).ok();
         let service = Service {
             name,
-            options,
+            settings,
             program: &program,
             arguments: &arguments,
             variables,

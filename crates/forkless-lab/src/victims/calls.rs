@@ -1,8 +1,8 @@
 //! Calls that cost what they need not, without any memory: shells, signal masks, time zones.
 
 use forkless_bench::error::Error;
-use forkless_bench::forkless_run::RunOptions;
 use forkless_bench::results::Metric;
+use forkless_run::{Counter, Settings};
 
 use super::stage::{Asked, NS, Stage, Subject, US, WALL, params};
 
@@ -21,7 +21,7 @@ pub(super) fn popen(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Err
 fn shell(name: &'static str, order: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
     let child = [stage.child()];
     let plain = stage.c(name, None, 0, &child)?;
-    let run = stage.c(name, Some(RunOptions::USUAL), 0, &child)?;
+    let run = stage.c(name, Some(Settings::default()), 0, &child)?;
     let params = params(name, 0);
     let series = stage.measure(vec![
         Subject::order("plain", &params, &WALL, &plain, order, US),
@@ -30,7 +30,7 @@ fn shell(name: &'static str, order: &'static str, stage: &mut Stage<'_>) -> Resu
     ])?;
     let run = run.into_inner();
     let asked = run.asked(order);
-    let evidence = run.finish()?.most("shells_skipped", asked);
+    let evidence = run.finish()?.most(Counter::Shells, asked);
     let figure = stage.ratio(&series[0][0], &series[1][0]);
     stage.check(&params, Asked::SPEEDUP, figure, evidence);
     Ok(())
@@ -39,7 +39,7 @@ fn shell(name: &'static str, order: &'static str, stage: &mut Stage<'_>) -> Resu
 pub(super) fn swapcontext(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
     let child = [stage.child()];
     let plain = stage.c(name, None, 0, &child)?;
-    let run = stage.c(name, Some(RunOptions { fast_context: true, ..RunOptions::USUAL }), 0, &child)?;
+    let run = stage.c(name, Some(Settings { fast_context: true, ..Settings::default() }), 0, &child)?;
     let params = params(name, 0);
     let series = stage.measure(vec![
         Subject::order("plain", &params, &SWITCH, &plain, "swap", NS),
@@ -48,7 +48,7 @@ pub(super) fn swapcontext(name: &'static str, stage: &mut Stage<'_>) -> Result<(
     let run = run.into_inner();
     // parent.c switches so often in one repetition.
     let switches = 2000 * run.asked("swap");
-    let evidence = run.finish()?.most("context_switches", switches);
+    let evidence = run.finish()?.most(Counter::Switches, switches);
     let figure = stage.ratio(&series[0][0], &series[1][0]);
     stage.check(&params, Asked::SPEEDUP, figure, evidence);
     Ok(())
@@ -57,7 +57,7 @@ pub(super) fn swapcontext(name: &'static str, stage: &mut Stage<'_>) -> Result<(
 pub(super) fn localtime(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
     let child = [stage.child()];
     let plain = stage.c(name, None, 0, &child)?;
-    let run = stage.c(name, Some(RunOptions { time_zone: true, ..RunOptions::USUAL }), 0, &child)?;
+    let run = stage.c(name, Some(Settings { time_zone: true, ..Settings::default() }), 0, &child)?;
     let params = params(name, 0);
     let series = stage.measure(vec![
         Subject::order("plain", &params, &CALL, &plain, "localtime", NS),

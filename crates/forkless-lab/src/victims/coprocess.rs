@@ -1,56 +1,31 @@
 //! A victim that runs beside the bench. It announces itself with a line, then takes orders on its
 //! standard input, one a line, and answers each with a line of numbers. At the end of the input it
-//! ends, and the report of `run` can be read.
+//! ends, and what the library has counted in it can be read.
 
 #![expect(unsafe_code, reason = "poll, so that a victim that hangs does not hang the suite")]
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
-use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::words::last_words;
 use forkless_bench::engine::{Arm, Turn};
 use forkless_bench::error::Error;
-use forkless_bench::forkless_run::{RunOptions, RunReport};
+use forkless_run::Settings;
+
+use super::kept::{Counted, Counts};
 
 /// How long a victim may take to hold its memory, or to carry out an order.
 const PATIENCE: Duration = Duration::from_secs(100);
 
-/// The command line of a kept program.
-pub(super) fn command(
-    forkless: &Path,
-    ending: &str,
-    report: Option<&Path>,
-    options: Option<RunOptions>,
-    program: &OsStr,
-    arguments: &[OsString],
-) -> Command {
-    let mut command = Command::new(forkless);
-    command.args(["bench", "keep", ending, "--"]);
-    if let Some(options) = options {
-        command.args(options.before(forkless, report));
-    }
-    command.arg(program).args(arguments);
-    // What is measured is the victims' own ways, whatever the bench was started with.
-    for name in ["FORKLESS", "FORKLESS_RUN", "LD_PRELOAD", "TZ", "GLIBC_TUNABLES", "MALLOC_CONF"] {
-        command.env_remove(name);
-    }
-    // Of a group of its own: a ^C, or a timeout(1), ends the bench's whole group, and the subreaper
-    // has work to do then.
-    command.env("LC_ALL", "C").stdin(Stdio::piped()).process_group(0);
-    command
-}
-
 /// A victim's name, and which of its methods it is.
-pub(super) fn who(name: &str, options: Option<RunOptions>) -> String {
-    format!("{name} ({})", if options.is_some() { "run" } else { "plain" })
+pub(super) fn who(name: &str, settings: Option<Settings>) -> String {
+    format!("{name} ({})", if settings.is_some() { "run" } else { "plain" })
 }
 
 /// A running victim.
@@ -62,21 +37,20 @@ pub(super) struct Coprocess {
     output: ChildStdout,
     unread: Vec<u8>,
     errors: PathBuf,
-    report: Option<PathBuf>,
+    counts: Counts,
     asked: BTreeMap<String, u64>,
     /// The order that it carries out, or carried out last.
     last: Option<String>,
 }
 
 impl Coprocess {
-    /// Starts a prepared [`command`] and waits until the program says that it is ready. `errors`
+    /// Starts a [kept](super::kept::Kept) program and waits until the program says that it is ready. `errors`
     /// takes its standard error.
     pub(super) fn start(
         name: &str,
-        options: Option<RunOptions>,
-        mut command: Command,
+        settings: Option<Settings>,
+        (mut command, counts): (Command, Counts),
         errors: PathBuf,
-        report: Option<PathBuf>,
     ) -> Result<Coprocess, Error> {
         let file = File::create(&errors).map_err(Error::io(format!("create {}", errors.display())))?;
         let mut child = command
@@ -87,7 +61,7 @@ impl Coprocess {
         let (Some(output), input) = (child.stdout.take(), child.stdin.take()) else {
             return Err(Error::Missing("no pipe to a victim".into()));
         };
-        let name = who(name, options);
+        let name = who(name, settings);
         let mut started = Coprocess {
             name,
             child,
@@ -95,7 +69,7 @@ impl Coprocess {
             output,
             unread: Vec::new(),
             errors,
-            report,
+            counts,
             asked: BTreeMap::new(),
             last: None,
         };
@@ -128,14 +102,14 @@ impl Coprocess {
         self.asked.get(order).copied().unwrap_or(0)
     }
 
-    /// Ends the victim and reads its report; an empty one without `run`.
-    pub(super) fn finish(mut self) -> Result<RunReport, Error> {
+    /// Ends the victim and says what the library has counted in it.
+    pub(super) fn finish(mut self) -> Result<Counted, Error> {
         drop(self.input.take());
         let status = self.child.wait().map_err(Error::io("wait for a victim"))?;
         if !status.success() {
             return Err(self.failure(&format!("was told to end and ended with {status}")));
         }
-        self.report.as_deref().map_or_else(|| Ok(RunReport::default()), RunReport::read)
+        Ok(self.counts.counted())
     }
 
     /// The next line it writes, waiting for it as long as it may take.
@@ -241,24 +215,5 @@ impl Arm for Order<'_> {
 
     fn series(&self) -> usize {
         self.series
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use super::*;
-
-    #[test]
-    fn a_signal_to_the_whole_bench_does_not_reach_the_keeper() {
-        let mut subreaper = command(Path::new("/bin/cat"), "--on-terminate", None, None, "-".as_ref(), &[]);
-        let mut subreaper = subreaper.stderr(Stdio::null()).spawn().unwrap();
-        let pid = subreaper.id();
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        subreaper.wait().unwrap();
-        // The fields behind the name: state, parent, process group.
-        let group = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(2)).unwrap();
-        assert_eq!(group, pid.to_string());
     }
 }

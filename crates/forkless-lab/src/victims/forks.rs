@@ -6,11 +6,11 @@ use std::cell::RefCell;
 use forkless_bench::check::{Bound, Quantity};
 use forkless_bench::engine::Schedule;
 use forkless_bench::error::Error;
-use forkless_bench::forkless_run::{Forks, RunOptions};
 use forkless_bench::memory;
 use forkless_bench::results::{Metric, Param, Params};
 use forkless_bench::stats::bootstrap::{Replicates, Resampler, Samples};
 use forkless_bench::stats::median;
+use forkless_run::{Counter, ForkMode, Settings};
 
 use super::coprocess::{Coprocess, Order, fill};
 use super::parents::size;
@@ -26,7 +26,7 @@ pub(super) fn pass(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Erro
     memory::require(2 * (mib << 20))?;
     let child = [stage.child()];
     let plain = stage.c(name, None, mib, &child)?;
-    let run = stage.c(name, Some(RunOptions::USUAL), mib, &child)?;
+    let run = stage.c(name, Some(Settings::default()), mib, &child)?;
     fill(&[&plain, &run], mib)?;
     let which = |word: &str| {
         let mut params = params(name, mib);
@@ -50,7 +50,7 @@ pub(super) fn pass(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Erro
     )?;
     let run = run.into_inner();
     let asked = run.asked("after");
-    let evidence = run.finish()?.most("committed", asked);
+    let evidence = run.finish()?.most(Counter::Committed, asked);
     let figure = stage.ratio(&series[0][0], &series[1][0]);
     let asked_for = Asked::of("after a fork / no fork", "times");
     stage.check(&params(name, mib), asked_for, figure, evidence);
@@ -58,15 +58,15 @@ pub(super) fn pass(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Erro
 }
 
 /// Children that never execute anything. At first a call site is tried, and its child undone;
-/// `--fork-always` makes every fork that first one. Plain is a fork of the same process past the
+/// without learning, every fork is that first one. Plain is a fork of the same process past the
 /// library: two processes would differ by where their pages lie, and by more than the difference
 /// asked about (decision 21).
 pub(super) fn worker(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
     let mib = size(stage, 1024);
     memory::require(2 * (mib << 20))?;
     let child = [stage.child()];
-    let first = stage.c(name, Some(RunOptions { forks: Forks::Always, ..RunOptions::USUAL }), mib, &child)?;
-    let again = stage.c(name, Some(RunOptions::USUAL), mib, &child)?;
+    let first = stage.c(name, Some(Settings { learn: false, ..Settings::default() }), mib, &child)?;
+    let again = stage.c(name, Some(Settings::default()), mib, &child)?;
     fill(&[&first, &again], mib)?;
     let which = |word: &str| {
         let mut params = params(name, mib);
@@ -93,10 +93,10 @@ pub(super) fn worker(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Er
         process.finish().map(|report| (report, asked))
     };
     let (report, asked) = finish(first)?;
-    let first = report.most("aborted", asked);
+    let first = report.most(Counter::Aborted, asked);
     // Each fork is left alone but the few by which the call site is tried again.
     let (report, asked) = finish(again)?;
-    let (plain, aborted) = (report.count("plain"), report.count("aborted"));
+    let (plain, aborted) = (report.count(Counter::Plain), report.count(Counter::Aborted));
     let words = format!("{plain} left alone and {aborted} undone in {asked} operations");
     let again = if plain > 2 * aborted && plain + aborted == asked { Ok(words) } else { Err(words) };
     let params = params(name, mib);
@@ -114,7 +114,7 @@ pub(super) fn stall(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Err
     let child = [stage.child()];
     let plain = stage.c(name, None, mib, &child)?;
     let run =
-        stage.c(name, Some(RunOptions { forks: Forks::Speculate, ..RunOptions::USUAL }), mib, &child)?;
+        stage.c(name, Some(Settings { fork: ForkMode::Speculate, ..Settings::default() }), mib, &child)?;
     fill(&[&plain, &run], mib)?;
     let params = params(name, mib);
     let series = stage.measure(vec![
@@ -123,7 +123,7 @@ pub(super) fn stall(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Err
     ])?;
     let run = run.into_inner();
     let asked = run.asked("stall");
-    let evidence = run.finish()?.most("committed", asked);
+    let evidence = run.finish()?.most(Counter::Committed, asked);
     let figure = stage.ratio(&series[1][0], &series[0][0]);
     stage.check(&params, Asked::beyond_one("run / plain", Bound::AtMost), figure, evidence);
     Ok(())
@@ -138,14 +138,12 @@ pub(super) fn break_even(name: &'static str, stage: &mut Stage<'_>) -> Result<()
     let mut processes = Vec::new();
     for mib in SIZES {
         let plain = stage.c(name, None, mib, &child)?;
-        let run =
-            stage.c(name, Some(RunOptions { forks: Forks::OfAnySize, ..RunOptions::USUAL }), mib, &child)?;
+        let run = stage.c(name, Some(Settings { minimum: 0, ..Settings::default() }), mib, &child)?;
         fill(&[&plain, &run], mib)?;
         processes.push((params(name, mib), plain, run));
     }
     let smallest = params(name, SIZES[0]);
-    let alone =
-        stage.c(name, Some(RunOptions { this_program_only: true, ..RunOptions::USUAL }), SIZES[0], &child)?;
+    let alone = stage.c(name, Some(Settings { children: false, ..Settings::default() }), SIZES[0], &child)?;
     fill(&[&alone], SIZES[0])?;
     let mut subjects = Vec::new();
     for (params, plain, run) in &processes {
@@ -158,7 +156,7 @@ pub(super) fn break_even(name: &'static str, stage: &mut Stage<'_>) -> Result<()
     let alone = alone.into_inner();
     let asked = alone.asked("forkexec");
     if let Some(left_alone) = left_alone
-        && alone.finish()?.most("plain", asked).is_ok()
+        && alone.finish()?.most(Counter::Plain, asked).is_ok()
     {
         stage.derive(name, "left alone / plain", &left_alone, &series[0]);
     }
@@ -166,7 +164,7 @@ pub(super) fn break_even(name: &'static str, stage: &mut Stage<'_>) -> Result<()
     for (_, _, run) in processes {
         let run = run.into_inner();
         let asked = run.asked("forkexec");
-        let shown = run.finish()?.most("committed", asked);
+        let shown = run.finish()?.most(Counter::Committed, asked);
         // The worst of them all speaks.
         evidence = evidence.and(shown);
     }

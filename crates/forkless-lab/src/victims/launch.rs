@@ -8,14 +8,14 @@ use std::path::Path;
 use forkless_bench::check::Quantity;
 use forkless_bench::engine::Schedule;
 use forkless_bench::error::Error;
-use forkless_bench::forkless_run::{RunOptions, RunReport};
 use forkless_bench::results::Metric;
 use forkless_bench::stats::bootstrap::{Samples, round_medians};
+use forkless_run::{Counter, Settings};
 
-use super::coprocess;
 use super::coprocess::Order;
 use super::stage::{Asked, MS, Stage, Subject, US, WALL, params};
 use crate::install;
+use crate::run_command::run_command;
 use crate::words::last_words_of;
 
 const WHOLE: Metric = Metric { name: "whole", unit: "ms", estimate: false };
@@ -63,9 +63,6 @@ pub(super) fn git(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error
     })
 }
 
-/// Programs that are not asked about `run` say nothing of it.
-const QUIET: RunOptions = RunOptions { quiet: true, ..RunOptions::USUAL };
-
 const METHODS: [&str; 4] = ["plain", "children=no", "follow", "empty library"];
 
 /// Without run; with it for this program only; with it for all; and with an empty library for all.
@@ -77,21 +74,21 @@ fn small(
     mut program: impl FnMut(&mut Stage<'_>) -> Result<Vec<OsString>, Error>,
 ) -> Result<(), Error> {
     let first = program(stage)?;
-    let report = reported(stage, &first)?;
+    let programs = programs(stage, &first)?;
     let empty = stage.compile("empty", "", &["-shared", "-fPIC", "-nostdlib"])?;
     let mut preload = OsString::from("LD_PRELOAD=");
     preload.push(empty);
-    let run = |options: RunOptions| options.before(stage.forkless(), None);
-    let alone = RunOptions { this_program_only: true, ..QUIET };
+    // Programs that are not asked about `run` say nothing of it.
+    let run = |flags: &[&str]| run_command(stage.forkless(), &[&["--quiet"], flags].concat());
     // The measured library and the empty one come after the same start: both go through `run` and
     // through env, whose costs are not asked about. For the empty one, env takes the library out of
     // the programs that follow and puts the empty one in.
     let env = OsString::from("/usr/bin/env");
     let before = [
         vec![],
-        run(alone),
-        [run(QUIET), vec![env.clone()]].concat(),
-        [run(QUIET), vec![env, preload]].concat(),
+        run(&["--children=no"]),
+        [run(&[]), vec![env.clone()]].concat(),
+        [run(&[]), vec![env, preload]].concat(),
     ];
     let mut lines = vec![OsString::from(TURN_MS)];
     for mut line in before {
@@ -108,7 +105,6 @@ fn small(
     let [plain, alone, follow, empty] = &series[..] else {
         return Err(Error::Missing("a method without samples".into()));
     };
-    let programs = report.count("processes");
     let evidence = if programs > 0 {
         Ok(format!("{programs} programs with the library, one without"))
     } else {
@@ -132,24 +128,17 @@ fn longer(schedule: Schedule) -> Schedule {
     Schedule { time: schedule.time.map(|time| time * 3), ..schedule }
 }
 
-/// The same program once more with a report, for the number of programs it starts.
-fn reported(stage: &mut Stage<'_>, program: &[OsString]) -> Result<RunReport, Error> {
-    let report = stage.file("report");
+/// The same program once more with a record: the number of programs, it and those it starts.
+fn programs(stage: &mut Stage<'_>, program: &[OsString]) -> Result<u64, Error> {
     let (program, arguments) = program.split_first().ok_or_else(|| Error::Spec("no program".into()))?;
-    let mut command = coprocess::command(
-        stage.forkless(),
-        "--on-input",
-        Some(&report),
-        Some(RunOptions::USUAL),
-        program,
-        arguments,
-    );
-    let output = command.output().map_err(Error::io("start forkless run"))?;
+    let (mut command, counts) =
+        stage.keep("--on-input", Some(Settings::default()), program, arguments, &[])?;
+    let output = command.output().map_err(Error::io("start a program with the preloaded library"))?;
     if !output.status.success() {
         let outcome = format!("ended with {} ({})", output.status, last_words_of(&output.stderr));
         return Err(Error::Child { method: Path::new(program).display().to_string(), outcome });
     }
-    RunReport::read(&report)
+    Ok(counts.counted().count(Counter::Processes))
 }
 
 /// What one costs more than the other, divided by so many programs, in microseconds.
@@ -168,12 +157,12 @@ pub(super) fn load(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Erro
     let mut preload = OsString::from("LD_PRELOAD=");
     preload.push(empty);
     let program = OsString::from(program);
-    let processes = reported(stage, std::slice::from_ref(&program))?.count("processes");
+    let processes = programs(stage, std::slice::from_ref(&program))?;
     // A launcher has the library that the programs it starts are to load. No report: mapping its
     // record is not asked about.
     let victim = [stage.parent()?.into_os_string(), "0".into(), program];
     let (forkless, env) = (stage.forkless().to_owned(), OsString::from("/usr/bin/env"));
-    let with_run = [&QUIET.before(&forkless, None)[1..], &victim[..]].concat();
+    let with_run = [&run_command(&forkless, &["--quiet"])[1..], &victim[..]].concat();
     let with_empty = [&[preload], &victim[..]].concat();
     let plain = stage.c(name, None, 0, &victim[2..])?;
     let run = stage.start(name, None, forkless.as_os_str(), &with_run)?;
@@ -202,7 +191,7 @@ pub(super) fn load(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Erro
 pub(super) fn start(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
     let program = install::find("true").ok_or_else(|| Error::Missing("there is no program true".into()))?;
     let plain = stage.c(name, None, 0, &[program.clone().into()])?;
-    let line = [RunOptions::USUAL.before(stage.forkless(), None), vec![program.into()]].concat();
+    let line = [run_command(stage.forkless(), &[]), vec![program.into()]].concat();
     let run = stage.c(name, None, 0, &line)?;
     let params = params(name, 0);
     stage.measure(vec![

@@ -3,7 +3,7 @@
 //! Rows are what was measured, by method: `plain`, `run`, and where there is one the yardstick,
 //! such as `vfork` or `small`, the same program without the memory. Checks are figures made of
 //! them, with a verdict where `run` could make a program slower; derived figures have none. Every
-//! figure about `run` needs evidence from the report `run` gives (`--report --json`): without it
+//! figure about `run` needs evidence from the record that the library counts into: without it
 //! the check is *not shown*, whatever the clock said. What the machine has not got is *skipped*,
 //! with the reason.
 //!
@@ -16,6 +16,7 @@ pub(crate) mod apache;
 mod calls;
 pub(crate) mod coprocess;
 mod forks;
+pub(crate) mod kept;
 mod launch;
 mod parents;
 mod redis;

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 
 use forkless_bench::check::CheckVerdict;
 use forkless_bench::error::Error;
-use forkless_bench::forkless_run::{Forks, RunOptions};
 use forkless_bench::memory;
+use forkless_run::{Counter, ForkMode, Settings};
 
 use super::coprocess::fill;
 use super::stage::{Asked, Stage, Subject, US, WALL, params};
@@ -17,7 +17,7 @@ pub(super) fn c<const MIB: u64>(name: &'static str, stage: &mut Stage<'_>) -> Re
     memory::require(2 * (mib << 20))?;
     let child = [stage.child()];
     let plain = stage.c(name, None, mib, &child)?;
-    let run = stage.c(name, Some(RunOptions::USUAL), mib, &child)?;
+    let run = stage.c(name, Some(Settings::default()), mib, &child)?;
     fill(&[&plain, &run], mib)?;
     let params = params(name, mib);
     let series = stage.measure(vec![
@@ -27,7 +27,7 @@ pub(super) fn c<const MIB: u64>(name: &'static str, stage: &mut Stage<'_>) -> Re
     ])?;
     let run = run.into_inner();
     let asked = run.asked("forkexec");
-    let evidence = run.finish()?.most("committed", asked);
+    let evidence = run.finish()?.most(Counter::Committed, asked);
     let asked_for = Asked::of("run / vfork", "times");
     let figure = stage.ratio(&series[1][0], &series[2][0]);
     stage.check(&params, asked_for, figure, evidence);
@@ -45,7 +45,7 @@ pub(super) fn perl(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Erro
     interpreter(
         name,
         stage,
-        &Interpreter { program: perl.into(), script: script.into(), options: RunOptions::USUAL, heap: 0 },
+        &Interpreter { program: perl.into(), script: script.into(), settings: Settings::default(), heap: 0 },
         Some(Asked::SPEEDUP),
     )
 }
@@ -57,7 +57,12 @@ pub(super) fn python(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Er
     interpreter(
         name,
         stage,
-        &Interpreter { program: python.into(), script: script.into(), options: RunOptions::USUAL, heap: 0 },
+        &Interpreter {
+            program: python.into(),
+            script: script.into(),
+            settings: Settings::default(),
+            heap: 0,
+        },
         Some(Asked::SPEEDUP),
     )
 }
@@ -85,7 +90,7 @@ fn node_js(name: &'static str, stage: &mut Stage<'_>, heap: u64) -> Result<Inter
     Ok(Interpreter {
         program: node.into(),
         script: script.into(),
-        options: RunOptions { forks: Forks::Speculate, ..RunOptions::USUAL },
+        settings: Settings { fork: ForkMode::Speculate, ..Settings::default() },
         heap,
     })
 }
@@ -95,7 +100,7 @@ fn node_js(name: &'static str, stage: &mut Stage<'_>, heap: u64) -> Result<Inter
 struct Interpreter {
     program: OsString,
     script: OsString,
-    options: RunOptions,
+    settings: Settings,
     heap: u64,
 }
 
@@ -110,17 +115,17 @@ fn interpreter(
     let mib = size(stage, 1024);
     memory::require(2 * (mib << 20))?;
     let child = stage.child();
-    let start = |stage: &mut Stage<'_>, options: Option<RunOptions>, mib: u64, heap: u64| {
+    let start = |stage: &mut Stage<'_>, settings: Option<Settings>, mib: u64, heap: u64| {
         let mut args = vec![of.script.clone(), (mib - heap).to_string().into(), child.clone()];
         if heap > 0 {
             args.push(heap.to_string().into());
         }
-        stage.start(name, options, &of.program, &args)
+        stage.start(name, settings, &of.program, &args)
     };
     let small = start(stage, None, 1, 0)?;
     // The one that comes last gets the memory that is cheaper to copy (`fill` says more): let it be
     // the plain one.
-    let run = start(stage, Some(of.options), mib, of.heap)?;
+    let run = start(stage, Some(of.settings), mib, of.heap)?;
     let plain = start(stage, None, mib, of.heap)?;
     let (large, little) = (params(name, mib), params(name, 1));
     let series = stage.measure(vec![
@@ -130,7 +135,7 @@ fn interpreter(
     ])?;
     let run = run.into_inner();
     let asked = run.asked("start");
-    let evidence = run.finish()?.most("committed", asked);
+    let evidence = run.finish()?.most(Counter::Committed, asked);
     stage.note(
         "small: the same program with 1 MiB, plain; its figures have no limit, and plain / small is what plain / run would be if \
          the memory cost nothing"

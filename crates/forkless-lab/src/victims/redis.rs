@@ -15,15 +15,16 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use super::kept::huge_pages;
 use super::parents::size;
 use super::server::{PATIENCE, Server, Service, mostly_huge};
 use super::stage::{Asked, Stage, Subject, params};
 use crate::install;
 use forkless_bench::engine::{Arm, Turn};
 use forkless_bench::error::Error;
-use forkless_bench::forkless_run::{HugePages, RunOptions};
 use forkless_bench::memory;
 use forkless_bench::results::Metric;
+use forkless_run::{HugePages, Settings};
 
 const FORK: Metric = Metric { name: "fork", unit: "us", estimate: false };
 
@@ -34,9 +35,9 @@ pub(super) fn bgsave(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Er
     memory::require(2 * (mib << 20) / 4 * 5)?;
     let redis = stage.need("redis-server", "redis-server")?;
     stage.note(format!("{name}: {}", install::version(&redis, "--version").unwrap_or_default()));
-    let mut start = |options: Option<RunOptions>| Redis::start(name, stage, &redis, options, mib);
+    let mut start = |settings: Option<Settings>| Redis::start(name, stage, &redis, settings, mib);
     // The one that comes last gets the memory that is cheaper to copy: let it be the plain one.
-    let run = start(Some(RunOptions::huge_pages(HugePages::Transparent)))?;
+    let run = start(Some(huge_pages(HugePages::Transparent)))?;
     let plain = start(None)?;
     let params = params(name, mib);
     let subject = |method, redis| Subject {
@@ -70,7 +71,7 @@ impl Redis {
         name: &str,
         stage: &mut Stage<'_>,
         program: &Path,
-        options: Option<RunOptions>,
+        settings: Option<Settings>,
         mib: u64,
     ) -> Result<RefCell<Redis>, Error> {
         let directory = stage.directory("redis")?;
@@ -83,7 +84,7 @@ impl Redis {
         let arguments = &arguments;
         // Its log is standard output.
         let service =
-            Service { name, options, program, arguments, variables: &[], log: None, patience: PATIENCE };
+            Service { name, settings, program, arguments, variables: &[], log: None, patience: PATIENCE };
         let (server, stream) = Server::start(stage, service, connect)?;
         let patience = Some(Duration::from_secs(60));
         stream.set_read_timeout(patience).map_err(Error::io("set a time limit on a socket"))?;

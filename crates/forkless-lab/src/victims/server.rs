@@ -8,9 +8,10 @@ use std::process::{Child, ChildStdin};
 use std::time::{Duration, Instant};
 
 use forkless_bench::error::Error;
-use forkless_bench::forkless_run::{RunOptions, RunReport};
+use forkless_run::Settings;
 
-use super::coprocess::{command, who};
+use super::coprocess::who;
+use super::kept::{Counted, Counts};
 use super::stage::Stage;
 use crate::words::last_words;
 
@@ -23,7 +24,7 @@ pub(crate) struct Server {
     name: String,
     child: Child,
     input: Option<ChildStdin>,
-    report: Option<PathBuf>,
+    counts: Counts,
     /// Standard output and standard error, and the server's own log.
     words: Vec<PathBuf>,
 }
@@ -32,7 +33,7 @@ pub(crate) struct Server {
 pub(super) struct Service<'a> {
     /// The victim's name.
     pub(super) name: &'a str,
-    pub(super) options: Option<RunOptions>,
+    pub(super) settings: Option<Settings>,
     pub(super) program: &'a Path,
     pub(super) arguments: &'a [OsString],
     pub(super) variables: &'a [(&'a str, OsString)],
@@ -50,16 +51,13 @@ impl Server {
         service: Service<'_>,
         mut answers: impl FnMut() -> Option<T>,
     ) -> Result<(Server, T), Error> {
-        let Service { name, options, program, arguments, variables, log, patience } = service;
-        let report = options.is_some().then(|| stage.file("report"));
+        let Service { name, settings, program, arguments, variables, log, patience } = service;
         let errors = stage.file("errors");
-        let name = who(name, options);
+        let name = who(name, settings);
         let made = File::create(&errors).and_then(|file| Ok((file.try_clone()?, file)));
         let (output, error) = made.map_err(Error::io(format!("create {}", errors.display())))?;
-        let forkless = stage.forkless();
-        let mut command =
-            command(forkless, "--on-terminate", report.as_deref(), options, program.as_os_str(), arguments);
-        command.envs(variables.iter().map(|(name, value)| (name, value)));
+        let (mut command, counts) =
+            stage.keep("--on-terminate", settings, program.as_os_str(), arguments, variables)?;
         let mut child = command
             // redis complains there.
             .stdout(output)
@@ -68,7 +66,7 @@ impl Server {
             .map_err(Error::io(format!("start the server {name}")))?;
         let input = child.stdin.take();
         let words = std::iter::once(errors).chain(log).collect();
-        let mut server = Server { name, child, input, report, words };
+        let mut server = Server { name, child, input, counts, words };
         let end = Instant::now() + patience;
         loop {
             if let Some(answer) = answers() {
@@ -84,14 +82,14 @@ impl Server {
         }
     }
 
-    /// Ends the server and reads its report; an empty one without `run`.
-    pub(super) fn finish(mut self) -> Result<RunReport, Error> {
+    /// Ends the server and says what the library has counted in it.
+    pub(super) fn finish(mut self) -> Result<Counted, Error> {
         drop(self.input.take());
         let status = self.child.wait().map_err(Error::io("wait for a server"))?;
         if !status.success() {
             return Err(self.failure(&format!("was told to end by SIGTERM and ended with {status}")));
         }
-        self.report.as_deref().map_or_else(|| Ok(RunReport::default()), RunReport::read)
+        Ok(self.counts.counted())
     }
 
     /// The error that says how the server failed, and what it said last.

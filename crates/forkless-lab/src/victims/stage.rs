@@ -11,15 +11,16 @@ use std::process::Command;
 use forkless_bench::check::{Bound, Check, CheckVerdict, Quantity};
 use forkless_bench::engine::{self, Arm, Measured, Observer, Schedule};
 use forkless_bench::error::Error;
-use forkless_bench::forkless_run::{RunOptions, RunReport};
 use forkless_bench::guard::Guard;
 use forkless_bench::program::{Kind, Program};
 use forkless_bench::results::{Derived, Metric, Param, Params, Series, Suite, rows};
 use forkless_bench::stats::bootstrap::Samples;
 use forkless_bench::suites::Stages;
+use forkless_run::{Counter, Settings};
 
 use super::Spec;
-use super::coprocess::{Coprocess, Order, command};
+use super::coprocess::{Coprocess, Order};
+use super::kept::{Counts, Kept};
 use crate::install;
 
 /// The C victims' source, and what it includes.
@@ -142,21 +143,16 @@ impl<'a> Stage<'a> {
     /// Fails unless `run` does something to a program here: every figure would be that of two equal
     /// runs.
     pub(super) fn try_run(&mut self) -> Result<(), Error> {
-        let report = self.file("report");
-        let mut command = command(
-            &self.spec.forkless,
-            "--on-input",
-            Some(&report),
-            Some(RunOptions::USUAL),
-            OsStr::new("/bin/true"),
-            &[],
-        );
-        let output = command.output().map_err(Error::io("start forkless run"))?;
-        if output.status.success() && RunReport::read(&report).is_ok_and(|r| r.count("processes") == 1) {
+        let missing = |why: &dyn std::fmt::Display| {
+            Error::Missing(format!("forkless run does not work here: {why} (forkless doctor says more)"))
+        };
+        let kept = self.keep("--on-input", Some(Settings::default()), OsStr::new("/bin/true"), &[], &[]);
+        let (mut command, counts) = kept.map_err(|error| missing(&error))?;
+        let output = command.output().map_err(Error::io("start a program with the preloaded library"))?;
+        if output.status.success() && counts.counted().count(Counter::Processes) == 1 {
             return Ok(());
         }
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        Err(Error::Missing(format!("forkless run does not work here: {said} (forkless doctor says more)")))
+        Err(missing(&String::from_utf8_lossy(&output.stderr).trim()))
     }
 
     /// A path in the private directory that nothing has used yet.
@@ -173,14 +169,31 @@ impl<'a> Stage<'a> {
     /// A new directory in memory, where a disk's time is not measured with the victim's; in the
     /// private one where `/dev/shm` is not to be had.
     pub(super) fn directory_in_memory(&mut self, name: &str) -> Result<PathBuf, Error> {
+        let path = self.file(name);
+        let base = self.in_memory();
+        new_directory(path.file_name().map(|name| base.join(name)).unwrap_or(path))
+    }
+
+    /// The private directory in memory, or the other one.
+    fn in_memory(&mut self) -> &Path {
         if self.memory.is_none() {
             self.memory = scratch(self.guard, Path::new("/dev/shm")).ok();
         }
-        let path = self.file(name);
-        new_directory(match (&self.memory, path.file_name()) {
-            (Some(memory), Some(name)) => memory.0.join(name),
-            _ => path,
-        })
+        &self.memory.as_ref().unwrap_or(&self.scratch).0
+    }
+
+    /// The command of a kept program, and what the library will count in it.
+    pub(super) fn keep(
+        &mut self,
+        ending: &str,
+        settings: Option<Settings>,
+        program: &OsStr,
+        arguments: &[OsString],
+        variables: &[(&str, OsString)],
+    ) -> Result<(Command, Counts), Error> {
+        let forkless = &self.spec.forkless;
+        let records = self.in_memory();
+        Kept { forkless, ending, settings, records, program, arguments, variables }.command()
     }
 
     /// Writes a file into the private directory.
@@ -239,29 +252,27 @@ impl<'a> Stage<'a> {
     pub(super) fn c(
         &mut self,
         name: &str,
-        options: Option<RunOptions>,
+        settings: Option<Settings>,
         mib: u64,
         program: &[OsString],
     ) -> Result<RefCell<Coprocess>, Error> {
         let parent = self.parent()?;
         let mut arguments = vec![OsString::from(mib.to_string())];
         arguments.extend(program.iter().cloned());
-        self.start(name, options, parent.as_os_str(), &arguments)
+        self.start(name, settings, parent.as_os_str(), &arguments)
     }
 
     /// A victim, ready.
     pub(super) fn start(
         &mut self,
         name: &str,
-        options: Option<RunOptions>,
+        settings: Option<Settings>,
         program: &OsStr,
         arguments: &[OsString],
     ) -> Result<RefCell<Coprocess>, Error> {
-        let report = options.is_some().then(|| self.file("report"));
         let errors = self.file("errors");
-        let command =
-            command(&self.spec.forkless, "--on-input", report.as_deref(), options, program, arguments);
-        Coprocess::start(name, options, command, errors, report).map(RefCell::new)
+        let kept = self.keep("--on-input", settings, program, arguments, &[])?;
+        Coprocess::start(name, settings, kept, errors).map(RefCell::new)
     }
 
     /// The `forkless` command.

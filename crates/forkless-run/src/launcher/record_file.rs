@@ -25,6 +25,16 @@ impl RecordFile {
     /// # Errors
     /// [`Error::Record`]: which file could not be read, made or mapped, and why.
     pub fn create() -> Result<RecordFile, Error> {
+        let folder = ["/dev/shm", "/tmp"].into_iter().find(|d| Path::new(d).is_dir()).unwrap_or("/tmp");
+        RecordFile::create_in(Path::new(folder))
+    }
+
+    /// Makes an empty record in a folder, for a caller whose folders go even if it is killed.
+    ///
+    /// # Errors
+    /// As those of [`RecordFile::create`]. A record in a folder whose path has a comma cannot be
+    /// counted into: see [`RecordPath`](crate::RecordPath).
+    pub fn create_in(folder: &Path) -> Result<RecordFile, Error> {
         const RANDOM: &str = "/dev/urandom";
         let at = |path: &Path| {
             let path = path.to_owned();
@@ -35,8 +45,7 @@ impl RecordFile {
             .and_then(|mut file| file.read_exact(&mut random))
             .map_err(at(Path::new(RANDOM)))?;
         let name: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        let folder = ["/dev/shm", "/tmp"].into_iter().find(|d| Path::new(d).is_dir()).unwrap_or("/tmp");
-        let path = Path::new(folder).join(format!("forkless-{name}"));
+        let path = folder.join(format!("forkless-{name}"));
         let record = make(&path).map_err(at(&path))?;
         Ok(RecordFile { path, record })
     }

@@ -16,7 +16,7 @@ pub enum HugePages {
 }
 
 /// How a program is to be run. The default is what suits any program.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     /// Which processes speculate.
     pub fork: ForkMode,

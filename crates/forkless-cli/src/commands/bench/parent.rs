@@ -3,7 +3,7 @@
 
 use forkless_bench::pages::Pages;
 use forkless_bench::spawn::Method;
-use forkless_bench::under_run::{self, Launcher};
+use forkless_bench::under_run::{self, ServingProgram};
 
 use super::common::{Common, from_library};
 use super::spawn;
@@ -41,13 +41,13 @@ impl Parent {
         Ok(kinds)
     }
 
-    /// The named methods, or the usual ones, and the launcher where the method of `forkless run` is
-    /// among them.
+    /// The named methods, or the usual ones, and the program of the second process where the method
+    /// of `forkless run` is among them.
     pub(crate) fn methods(
         &self,
         usual: &[Method],
         common: &Common,
-    ) -> anyhow::Result<(Vec<Method>, Option<Launcher>)> {
+    ) -> anyhow::Result<(Vec<Method>, Option<ServingProgram>)> {
         let (under_run, names): (Vec<String>, Vec<String>) =
             self.methods.iter().cloned().partition(|name| name == under_run::METHOD);
         if !under_run.is_empty() && !cfg!(target_os = "linux") {
@@ -56,20 +56,20 @@ impl Parent {
         let wanted = cfg!(target_os = "linux")
             && (self.methods.is_empty() || !under_run.is_empty())
             && common.selects(under_run::METHOD);
-        let launcher = if wanted {
+        let second = if wanted {
             // Not /proc/self/exe: it is resolved by another process of this program.
             let program = std::env::current_exe().map_err(|error| Usage(format!("this program: {error}")))?;
-            Some(Launcher(program))
+            Some(ServingProgram(vec![program.into(), "bench".into(), "forker".into()]))
         } else {
             None
         };
         let only_run = names.is_empty() && !under_run.is_empty();
         let methods = if only_run { Vec::new() } else { spawn::chosen(&names, usual, common)? };
-        if methods.is_empty() && launcher.is_none() {
+        if methods.is_empty() && second.is_none() {
             return Err(
                 Usage("--filter leaves no method; `--methods list` of spawn prints them".into()).into()
             );
         }
-        Ok((methods, launcher))
+        Ok((methods, second))
     }
 }

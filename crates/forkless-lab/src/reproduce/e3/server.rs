@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use forkless::{Command, OnDrop, Stdio};
 use forkless_bench::engine::{Schedule, Silent};
 use forkless_bench::error::Error;
-use forkless_bench::forkless_run::{HugePages, RunOptions};
 use forkless_bench::pages::Pages;
 use forkless_bench::stats::bootstrap::Samples;
+use forkless_run::HugePages;
 
 use super::{pool, profile};
 use crate::reproduce::plot::{Mark, Plot};
@@ -21,6 +21,7 @@ use crate::reproduce::text;
 use crate::reproduce::{Bench, Experiment, Figure, TitledGrid};
 use crate::victims;
 use crate::victims::apache::{Apache, Instance, Load, footprint, get};
+use crate::victims::kept::huge_pages;
 use crate::victims::stage::Stage;
 use crate::words::last_words;
 
@@ -99,8 +100,7 @@ fn whole(
         // The article's remedy put malloc's memory into huge pages. This Apache's is not malloc's:
         // APR maps it in small pieces.
         let _madvise = Pages::Thp(2048).enable(rss << 10, Some(stage.guard))?;
-        let huge =
-            apache.start(NAME, stage, Some(RunOptions::huge_pages(HugePages::Transparent)), "cgid", &[])?;
+        let huge = apache.start(NAME, stage, Some(huge_pages(HugePages::Transparent)), "cgid", &[])?;
         // The first clone gathers the pages.
         for _ in 0..4 {
             get(huge.port).map_err(Error::io("ask Apache"))?;

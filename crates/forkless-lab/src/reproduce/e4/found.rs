@@ -7,7 +7,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use forkless_bench::error::Error;
-use forkless_bench::forkless_run::RunOptions;
 use forkless_bench::stats::bootstrap::Samples;
 use forkless_bench::stats::median;
 use serde_json::Value;
@@ -15,6 +14,7 @@ use serde_json::Value;
 use super::threads;
 use crate::reproduce::green::{self, How};
 use crate::reproduce::{Bench, Experiment, Figure, TitledGrid, text, tools};
+use crate::run_command::run_command;
 
 /// Why a program is not run without its needless calls.
 pub(super) const NO_RUN: &str =
@@ -169,8 +169,7 @@ fn perl(
     let words = |run: bool, calls: u64| {
         let mut words = Vec::new();
         if run {
-            let options = RunOptions { time_zone: true, quiet: true, ..RunOptions::USUAL };
-            words.extend(options.before(forkless, None));
+            words.extend(run_command(forkless, &[TZ, "--quiet"]));
         }
         words.push(perl.clone().into());
         words.extend(["-e".into(), format!("my @now; @now = localtime for 1 .. {calls}").into()]);

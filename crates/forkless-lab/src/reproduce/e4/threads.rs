@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use forkless_bench::clock::CpuTime;
 use forkless_bench::error::Error;
-use forkless_bench::forkless_run::RunOptions;
 use forkless_bench::published::masks;
 use forkless_bench::stats::bootstrap::Samples;
 use forkless_bench::stats::median;
@@ -16,6 +15,7 @@ use forkless_bench::stats::median;
 use crate::reproduce::green::{self, How};
 use crate::reproduce::trace::trace;
 use crate::reproduce::{Bench, Experiment, Figure, TitledGrid, tools};
+use crate::run_command::run_command;
 
 /// What takes the calls away from an unmodified program.
 pub(super) const REMEDY: &str = "--context=fast";
@@ -59,8 +59,7 @@ const WAYS: [Way; 3] = [
 pub(super) fn words(forkless: &Path, how: How, under_run: bool, operations: u64) -> Vec<OsString> {
     let mut words = Vec::new();
     if under_run {
-        let options = RunOptions { fast_context: true, quiet: true, ..RunOptions::USUAL };
-        words = options.before(forkless, None);
+        words = run_command(forkless, &[REMEDY, "--quiet"]);
     }
     words.push(forkless.into());
     words.extend(["bench", "green-threads", how.name()].map(OsString::from));
