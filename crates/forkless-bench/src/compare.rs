@@ -57,7 +57,7 @@ impl Comparison {
                 "separate runs: whole restarts are resampled, and 5 % added for what a sitting cannot show"
             }
             Comparison::SingleRestart => {
-                "separate runs with fewer than three restarts: the interval is widened by 25 %; --restarts 5 gives a sharper one"
+                "separate runs with fewer than three restarts: the interval is widened by 25 %; five restarts give a sharper one"
             }
             Comparison::Published => {
                 "published figures of another machine: relative to each table's own yardstick, without a verdict"

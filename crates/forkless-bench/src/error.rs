@@ -25,6 +25,8 @@ pub enum Error {
     },
     /// The specification asks for what cannot be: an unknown method, zero threads, no run at all.
     Spec(String),
+    /// No file and no saved result has this name.
+    NotSaved(String),
     /// The machine has not got what the specification asks for: memory, descriptors, a facility, a
     /// privilege.
     Missing(String),
@@ -71,6 +73,7 @@ impl fmt::Display for Error {
                     "{method}: the child {outcome}, so its time would mean nothing; the run is abandoned"
                 )
             }
+            Error::NotSaved(name) => write!(f, "{name}: no such file, and no saved result begins so"),
             Error::Spec(text) | Error::Missing(text) => f.write_str(text),
         }
     }

@@ -10,9 +10,9 @@ use crate::render::{Grid, Style, legend, limits, number, param, title};
 use crate::results::{Param, Results, Row, Suite};
 use crate::store::timestamp;
 
-/// The page.
+/// The page; its title names the command or program that made it.
 #[must_use]
-pub fn page(results: &Results, registry: Registry) -> String {
+pub fn page(made_by: &str, results: &Results, registry: Registry) -> String {
     let names: Vec<&str> = results.suites.iter().map(|suite| suite.name.as_str()).collect();
     let content = html! {
         nav {
@@ -26,7 +26,7 @@ pub fn page(results: &Results, registry: Registry) -> String {
         (page::machine(&results.machine))
         p.legend { "forkless " (results.version) ", " (timestamp(results.created)) }
     };
-    page::page(&format!("forkless bench: {}", names.join(", ")), "", &content)
+    page::page(&format!("{made_by}: {}", names.join(", ")), "", &content)
 }
 
 fn section(suite: &Suite, registered: &Registration, index: usize) -> Markup {
@@ -151,7 +151,7 @@ mod tests {
         let pages = vec![crate::pages::Pages::Base];
         let memory = memory::Spec { sizes, pages, methods, schedule, ..memory::Spec::default() };
         let memory = memory::run(&memory, None, &mut Silent).unwrap();
-        let page = page(&Results { suites: vec![suite, memory], ..Results::begin() }, SUITES);
+        let page = page("bench", &Results { suites: vec![suite, memory], ..Results::begin() }, SUITES);
         assert!(page.contains("vfork_exec") && page.contains("fork_exec"));
         assert!(page.matches("<svg").count() >= 4, "{}", page.matches("<svg").count());
         assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());

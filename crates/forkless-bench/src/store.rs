@@ -67,7 +67,8 @@ impl Store {
     /// before it), or the beginning of a saved name.
     ///
     /// # Errors
-    /// [`Error::Spec`] when nothing or more than one file is meant, or it is not a result.
+    /// [`Error::NotSaved`] when nothing is meant; [`Error::Spec`] when more than one file is, or it
+    /// is not a result.
     pub fn load(&self, name: &str) -> Result<Results, Error> {
         if name == "published" {
             return Ok(crate::compare::published());
@@ -89,9 +90,8 @@ impl Store {
     pub fn read(path: &Path) -> Result<Results, Error> {
         let text = fs::read_to_string(path)
             .map_err(|error| Error::Spec(format!("cannot read {}: {error}", path.display())))?;
-        let results: Results = serde_json::from_str(&text).map_err(|error| {
-            Error::Spec(format!("{} is not a result of forkless bench: {error}", path.display()))
-        })?;
+        let results: Results = serde_json::from_str(&text)
+            .map_err(|error| Error::Spec(format!("{} is not a saved result: {error}", path.display())))?;
         if results.schema != crate::results::SCHEMA {
             return Err(Error::Spec(format!(
                 "{} has the schema {:?}, not {:?}",
@@ -129,9 +129,7 @@ impl Store {
         let found: Vec<&PathBuf> = saved.iter().filter(begins).collect();
         match found.as_slice() {
             [one] => Ok((*one).clone()),
-            [] => Err(Error::Spec(format!(
-                "{name}: no such file, and no saved result begins so; `forkless history` lists them"
-            ))),
+            [] => Err(Error::NotSaved(name.to_owned())),
             several => Err(Error::Spec(format!(
                 "{name}: {} saved results begin so: write more of the name",
                 several.len()
@@ -200,7 +198,7 @@ mod tests {
         assert_eq!(store.list(), [first.clone(), second.clone()], "the later one is the latest");
         assert_eq!(store.load("latest~1").unwrap(), results);
         assert!(matches!(store.load("2026"), Err(Error::Spec(_))), "both names begin so");
-        assert!(matches!(store.load("1999"), Err(Error::Spec(_))));
+        assert!(matches!(store.load("1999"), Err(Error::NotSaved(_))));
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 2, "no partial file stays");
         fs::remove_dir_all(directory).unwrap();
     }

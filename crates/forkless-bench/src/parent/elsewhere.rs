@@ -65,5 +65,5 @@ pub(super) fn pin(cpus: &[usize]) -> Result<(), Error> {
 /// macOS binds nothing to a processor.
 #[cfg(not(target_os = "freebsd"))]
 pub(super) fn pin(_cpus: &[usize]) -> Result<(), Error> {
-    Err(Error::Missing("this system does not bind processes to processors: leave --pin out".into()))
+    Err(Error::Missing("this system does not bind processes to processors".into()))
 }

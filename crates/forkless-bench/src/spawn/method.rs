@@ -143,15 +143,15 @@ impl Method {
             Method::PosixSpawnPipes => "pipe2 and posix_spawn with one dup2 action, read to the end",
             Method::ForkExec => "libc's fork, then execve",
             Method::System => "libc's system(): through /bin/sh",
-            Method::Forkless => "forkless: a prepared command's status(), start and wait in one call",
-            Method::ForklessSpawn => "forkless: a prepared command's spawn(), then wait()",
-            Method::ForklessCommand => "forkless: Command::new(..).status(), laid out anew each time",
-            Method::ForklessNonblocking => "forkless: spawn_nonblocking(), then wait()",
-            Method::ForklessInherit => "forkless: as `forkless`, the child inheriting every descriptor",
-            Method::ForklessPipes => "forkless: spawn() with standard output piped, read to the end",
-            Method::ForklessPipes3 => "forkless: spawn() with input, output and error piped",
+            Method::Forkless => "Forkless: a prepared command's status(), start and wait in one call",
+            Method::ForklessSpawn => "Forkless: a prepared command's spawn(), then wait()",
+            Method::ForklessCommand => "Forkless: Command::new(..).status(), laid out anew each time",
+            Method::ForklessNonblocking => "Forkless: spawn_nonblocking(), then wait()",
+            Method::ForklessInherit => "Forkless: as `forkless`, the child inheriting every descriptor",
+            Method::ForklessPipes => "Forkless: spawn() with standard output piped, read to the end",
+            Method::ForklessPipes3 => "Forkless: spawn() with input, output and error piped",
             Method::ForklessFull => {
-                "forkless: uid, gid, groups (as root), cwd, umask, two rlimits, 20 descriptors mapped"
+                "Forkless: uid, gid, groups (as root), cwd, umask, two rlimits, 20 descriptors mapped"
             }
             Method::ForklessSystem => "forkless_system() of the C library: the same line, without a shell",
             Method::ForklessPopen => "forkless_popen(..., \"r\") and forkless_pclose(): likewise",

@@ -104,7 +104,7 @@ pub const METRICS: [Metric; 6] = [WALL, BLOCKED, CPU_TOTAL, CPU_USER, CPU_SYSTEM
 /// for a specification without methods, runs or threads; the first error of any spawn otherwise.
 pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observer) -> Result<Suite, Error> {
     if spec.threads == 0 {
-        return Err(Error::Spec("--threads must be at least 1".into()));
+        return Err(Error::Spec("nobody can measure with 0 threads: there must be at least 1".into()));
     }
     let program = Program::prepare(&spec.child, guard.as_deref_mut())?;
     let target = SpawnedProgram::new(&program);

@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use forkless_bench::compare::{Change, Side, compare, is_of_another_world};
+use forkless_bench::error::Error;
 use forkless_bench::html;
 use forkless_bench::render::{self, Grid};
 use forkless_bench::results::{Results, Row};
@@ -12,7 +13,7 @@ use forkless_bench::store::Store;
 use forkless_lab::SUITES;
 
 use crate::args;
-use crate::commands::bench::from_library;
+use crate::commands::bench::{BENCH, from_library};
 use crate::exit::{Exit, Usage};
 use crate::terminal;
 
@@ -91,7 +92,10 @@ fn load(name: &OsStr) -> anyhow::Result<Results> {
         Err(_) if name.starts_with("published") || Path::new(name).exists() => Store::at(""),
         Err(nowhere) => return Err(from_library(nowhere)),
     };
-    store.load(name).map_err(from_library)
+    store.load(name).map_err(|error| match error {
+        Error::NotSaved(_) => Usage(format!("{error}; `forkless history` lists them")).into(),
+        error => from_library(error),
+    })
 }
 
 /// The names of a side's rows, for messages that say which names there are.
@@ -242,7 +246,7 @@ pub(crate) fn history(args: &HistoryArgs) -> anyhow::Result<Exit> {
             Format::Json => results.to_json() + "\n",
             Format::Csv => render::csv(&results),
             Format::Markdown => render::markdown(&results, SUITES),
-            Format::Html => html::page(&results, SUITES),
+            Format::Html => html::page(BENCH, &results, SUITES),
         };
         terminal::print(&text)?;
         return Ok(Exit::Fine);

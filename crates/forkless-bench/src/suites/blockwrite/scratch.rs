@@ -35,7 +35,7 @@ impl Scratch {
         };
         let private = private_directory(&base).map_err(|error| match directory {
             // Of the caller's choice, and so is the remedy.
-            Some(_) => Error::Spec(format!("{error}: name another --directory")),
+            Some(_) => Error::Spec(format!("{error}: name another directory")),
             None => error,
         })?;
         let made = (|| {
@@ -69,7 +69,7 @@ impl Scratch {
         let number = self.buffered.metadata().map_err(Error::io("look at the scratch file"))?.dev();
         Device::of(libc::major(number), libc::minor(number)).ok_or_else(|| {
             Error::Missing(format!(
-                "{} is not on one block device whose reads could be counted: name a --directory that is",
+                "{} is not on one block device whose reads could be counted: name a directory that is",
                 self.directory.display()
             ))
         })
@@ -98,7 +98,7 @@ fn room(place: &Path, size: u64, named: &Path) -> Result<(), Error> {
 
 fn no_room(size: u64, named: &Path) -> Error {
     Error::Missing(format!(
-        "no room for a scratch file of {} KiB in {}: ask for less with --size, or name another --directory",
+        "no room for a scratch file of {} KiB in {}: ask for a smaller size, or name another directory",
         size >> 10,
         named.display()
     ))

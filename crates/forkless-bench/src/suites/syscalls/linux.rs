@@ -80,7 +80,7 @@ impl Programs {
             ("sigprocmask", "traced") => match self.tracer.clone() {
                 Some(tracer) => self.external(Some(tracer)),
                 None => {
-                    let why = "no tracer; install strace, or name one with --tracer";
+                    let why = "no tracer: install strace, or name another one";
                     return Some(Err(Error::Missing(why.into())));
                 }
             },

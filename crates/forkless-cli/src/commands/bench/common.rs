@@ -217,7 +217,7 @@ impl Common {
             output.write(&render::markdown(results, SUITES))?;
         }
         if let Some(output) = outputs.html {
-            output.write(&html::page(results, SUITES))?;
+            output.write(&html::page(BENCH, results, SUITES))?;
         }
         let mut text =
             if taken { String::new() } else { render::terminal(results, terminal::width(), SUITES) };
@@ -333,6 +333,9 @@ pub(crate) fn guard() -> anyhow::Result<Guard> {
     command.args(["bench", "guard"]);
     Guard::start(command).map_err(from_library)
 }
+
+/// What the titles of pages call the command.
+pub(crate) const BENCH: &str = "forkless bench";
 
 /// Gives a library error the exit code of its kind.
 pub(crate) fn from_library(error: Error) -> anyhow::Error {

@@ -25,7 +25,7 @@ use forkless_lab::SUITES;
 #[cfg(target_os = "linux")]
 use forkless_lab::reproduce::green::{self, How};
 
-pub(crate) use self::common::from_library;
+pub(crate) use self::common::{BENCH, from_library};
 #[cfg(target_os = "linux")]
 pub(crate) use self::common::{Output, guard, may_install};
 #[cfg(target_os = "linux")]
