@@ -19,6 +19,7 @@ use forkless_bench::stats::bootstrap::Samples;
 use forkless_bench::stats::line::fit_medians;
 use forkless_bench::stats::median;
 
+mod held;
 mod pool;
 mod profile;
 mod server;

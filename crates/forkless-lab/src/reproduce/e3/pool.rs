@@ -14,7 +14,7 @@ use forkless_bench::guard::Guard;
 use forkless_bench::pages::Pages;
 use forkless_bench::settings::Changed;
 
-use super::server::{Held, tunables};
+use super::held::{Held, tunables};
 use crate::reproduce::{Experiment, Figure, Options, TitledGrid};
 use crate::victims::stage::Stage;
 use crate::words::last_words;

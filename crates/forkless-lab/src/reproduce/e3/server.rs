@@ -3,7 +3,6 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -15,6 +14,7 @@ use forkless_bench::pages::Pages;
 use forkless_bench::stats::bootstrap::Samples;
 use forkless_run::HugePages;
 
+use super::held::{Held, tunables};
 use super::{pool, profile};
 use crate::reproduce::plot::{Mark, Plot};
 use crate::reproduce::text;
@@ -37,14 +37,6 @@ const ALL: [&str; 7] = [
     "gigantic.serves",
 ];
 const PROFILE: &str = "profile.copy_percent_of_clone";
-
-/// malloc from the pool: all of it, and no second arena that would not be.
-pub(super) fn tunables(kib: u64) -> Vec<OsString> {
-    let pages = if kib == 2048 { "2".to_owned() } else { (kib << 10).to_string() };
-    let tunables =
-        format!("glibc.malloc.hugetlb={pages}:glibc.malloc.mmap_threshold=33554432:glibc.malloc.arena_max=1");
-    vec![format!("GLIBC_TUNABLES={tunables}").into()]
-}
 
 pub(super) fn measure(bench: &mut Bench<'_>, experiment: &mut Experiment) {
     let options = bench.options.clone();
@@ -139,28 +131,6 @@ fn whole(
     apache.patience = Duration::from_secs(if options.quick { 5 } else { 20 });
     gigantic(&apache, stage, experiment);
     Ok(())
-}
-
-/// KiB of a process: in small pages, and from the pool.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Held {
-    pub(super) rss: u64,
-    pub(super) pool: u64,
-    /// Transparent huge pages; part of `rss`.
-    huge: u64,
-}
-
-impl Held {
-    pub(super) fn of(pid: u32) -> Held {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
-        let status = status + &rollup;
-        let field = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name));
-            line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
-        };
-        Held { rss: field("VmRSS:"), pool: field("HugetlbPages:"), huge: field("AnonHugePages:") }
-    }
 }
 
 /// What the tracer saw of the process that starts the scripts, and what that process holds.
@@ -390,11 +360,5 @@ mod tests {
         assert_eq!((pid, times.len()), (13, 2));
         assert!((median(&times) - 21.0).abs() < 1e-9);
         assert!(clones("12 --- SIGBUS ---\n").is_none());
-    }
-
-    #[test]
-    fn a_process_holds_memory() {
-        let held = Held::of(std::process::id());
-        assert!(held.rss > 100 && held.pool == 0, "{held:?}");
     }
 }

@@ -11,14 +11,10 @@ use forkless_bench::stats::bootstrap::Samples;
 use forkless_bench::stats::median;
 use serde_json::Value;
 
-use super::threads;
+use super::threads::{self, NO_RUN};
 use crate::reproduce::green::{self, How};
 use crate::reproduce::{Bench, Experiment, Figure, TitledGrid, text, tools};
 use crate::run_command::run_command;
-
-/// Why a program is not run without its needless calls.
-pub(super) const NO_RUN: &str =
-    "the library of forkless run is not there (./x build puts it beside the command)";
 
 /// The remedy for programs that ask for the local time.
 const TZ: &str = "--tz";

@@ -17,6 +17,10 @@ use crate::reproduce::trace::trace;
 use crate::reproduce::{Bench, Experiment, Figure, TitledGrid, tools};
 use crate::run_command::run_command;
 
+/// Why a program is not run without its needless calls.
+pub(super) const NO_RUN: &str =
+    "the library of forkless run is not there (./x build puts it beside the command)";
+
 /// What takes the calls away from an unmodified program.
 pub(super) const REMEDY: &str = "--context=fast";
 
@@ -127,7 +131,7 @@ pub(super) fn measure(bench: &mut Bench<'_>, experiment: &mut Experiment) -> Res
         experiment.scaled.push(format!("{operations} pushes and pops instead of {}", masks::OPERATIONS));
     }
     if !bench.options.run {
-        experiment.miss(&["run.calls_per_switch", "run.gain_percent"], super::found::NO_RUN);
+        experiment.miss(&["run.calls_per_switch", "run.gain_percent"], NO_RUN);
     }
     let ways: Vec<&Way> = WAYS.iter().filter(|way| bench.options.run || !way.under_run).collect();
     let rounds = 3;
