@@ -27,7 +27,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("forkless-bench", &["forkless", "forkless-capi", "forkless-run"]),
     ("forkless-lab", &["forkless", "forkless-bench", "forkless-run"]),
-    ("forkless-diagnose", &["forkless-shell"]),
+    ("forkless-diagnose", &["forkless-run", "forkless-shell"]),
     (
         "forkless-cli",
         &[

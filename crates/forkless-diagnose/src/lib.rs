@@ -48,7 +48,7 @@ pub use model::{CostModel, ForkProbe, probe_fork};
 pub use probe::{TierProbe, probe_tiers};
 pub use procfs::{PageKinds, ProcessName};
 pub use remedy::{Check, Remedy, StartedProgram, Treatment};
-pub use repair::{RepairError, RepairOptions, RepairReport, repair};
+pub use repair::{RepairError, RepairOptions, RepairReport, probe_repair, repair};
 pub use stack::{Frame, Sighting, Unwinder};
 pub use target::{ResolvedTarget, WatchTarget};
 pub use tier::Tier;

@@ -328,24 +328,38 @@ fn retryable(error: &io::Error) -> bool {
 fn collapse(pidfd: &OwnedFd, at: u64, length: u64) -> io::Result<()> {
     let vector =
         libc::iovec { iov_base: std::ptr::without_provenance_mut(at as usize), iov_len: length as usize };
-    // SAFETY: the vector is one valid iovec for the time of the call; its address is the other
-    // process's and is never dereferenced here.
+    match collapse_each(pidfd, &[vector])? {
+        bytes if bytes == length => Ok(()),
+        // Only part was done. The next call will report why the rest failed.
+        _ => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
+    }
+}
+
+/// Asks for several ranges of a process; the bytes that were done.
+fn collapse_each(pidfd: &OwnedFd, ranges: &[libc::iovec]) -> io::Result<u64> {
+    // SAFETY: the slice is valid for the time of the call; the addresses in it are the other
+    // process's and are never dereferenced here.
     let done = unsafe {
         libc::syscall(
             libc::SYS_process_madvise,
             pidfd.as_raw_fd(),
-            &raw const vector,
-            1usize,
+            ranges.as_ptr(),
+            ranges.len(),
             MADV_COLLAPSE,
             0u32,
         )
     };
-    match done {
-        -1 => Err(io::Error::last_os_error()),
-        bytes if bytes as u64 == length => Ok(()),
-        // Only part was done. The next call will report why the rest failed.
-        _ => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
-    }
+    if done == -1 { Err(io::Error::last_os_error()) } else { Ok(done as u64) }
+}
+
+/// Tries the call on this process with an empty list of ranges, which changes nothing and succeeds
+/// where the kernel knows call and advice.
+///
+/// # Errors
+/// Why [`repair`] cannot work here. Another process takes privileges beside.
+pub fn probe_repair() -> io::Result<()> {
+    let pidfd = pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?;
+    collapse_each(&pidfd, &[]).map(drop)
 }
 
 /// The needed fields of an entry of /proc/PID/smaps.

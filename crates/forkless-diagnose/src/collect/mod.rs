@@ -92,9 +92,11 @@ const MAX_NAMES: usize = 16_384;
 const MAX_SHELL_SITES: usize = 64;
 /// Least memory, in bytes, of a forking process whose page kinds are read.
 const PAGE_KINDS_FROM: u64 = 16 << 20;
-/// Least memory, in bytes, of a process whose forks the preloaded library speculates. The remedy is
-/// not for smaller ones, so their command lines are not read.
-pub(crate) const SPECULATED_FROM: u64 = 8 << 20;
+/// Least memory, in bytes, of a process whose forks the preloaded library speculates by default.
+/// The remedy is not for smaller ones, so their command lines are not read.
+pub(crate) fn speculated_from() -> u64 {
+    forkless_run::Options::default().minimum
+}
 
 /// Everything collected in a watch.
 #[derive(Debug)]
@@ -297,7 +299,7 @@ impl Collected {
         if creation.kind == CreationKind::FullFork && creation.memory.anon >= PAGE_KINDS_FROM {
             self.look_at_pages(creation.caller);
         }
-        if creation.kind == CreationKind::FullFork && creation.memory.anon >= SPECULATED_FROM {
+        if creation.kind == CreationKind::FullFork && creation.memory.anon >= speculated_from() {
             self.invocation(creation.caller);
         }
         let cgroup = self.names.get(&creation.caller).and_then(|name| name.cgroup.as_deref());

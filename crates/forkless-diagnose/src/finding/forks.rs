@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 
+use forkless_run::{ForkMode, Options};
+
 use super::{
     Context, Cost, Evidence, Finding, FindingKind, ForkTimes, diagnose_again, evidence, label, living, mib,
     time,
 };
-use crate::collect::{Group, Outcome, PageHistory, SPECULATED_FROM};
+use crate::collect::{Group, Outcome, PageHistory, speculated_from};
 use crate::creation::CallSite;
 use crate::estimate::Estimate;
 use crate::procfs::ProcessName;
@@ -274,12 +276,13 @@ fn is_worth_a_word(
 /// The preloaded library's treatment of these forks; `None` if their memory is too small for
 /// speculation.
 fn treatment(context: &Context<'_>, merged: &Merged) -> Option<Treatment> {
-    if merged.group.anon.mean < SPECULATED_FROM as f64 {
+    if merged.group.anon.mean < speculated_from() as f64 {
         return None;
     }
     let has_threads =
         |pid| context.collected.pages.get(pid).is_some_and(|history: &PageHistory| history.has_threads);
-    Some(if merged.pids.iter().any(has_threads) {
+    let leaves_threads = Options::default().fork == ForkMode::Strict;
+    Some(if leaves_threads && merged.pids.iter().any(has_threads) {
         Treatment::SpeculateForksDespiteThreads
     } else {
         Treatment::SpeculateForks

@@ -1,12 +1,10 @@
 //! The settings that decide what a fork of much memory costs.
 
-#![expect(unsafe_code, reason = "process_madvise and pidfd_open are raw system calls")]
-
 use std::fs;
-use std::io;
-use std::os::fd::{FromRawFd as _, OwnedFd};
 
-use super::{Entry, setting, works};
+use forkless_diagnose::probe_repair;
+
+use super::{Entry, setting, works, works_or_not};
 
 const COLLAPSE: &str = "process_madvise(MADV_COLLAPSE)";
 
@@ -49,7 +47,7 @@ pub(super) fn entries() -> Vec<Entry> {
     entries.push(Entry::new("hugetlb pools", pools(), "pages reserved beforehand", "none is reserved"));
     entries.push(Entry::new(
         COLLAPSE,
-        collapse(),
+        works_or_not(probe_repair()),
         "giving a running program huge pages from outside",
         "the program must be restarted with other settings",
     ));
@@ -81,28 +79,4 @@ fn pools() -> Result<String, String> {
         .collect();
     pools.sort_by_key(|text| text.split("kB").next().and_then(|number| number.parse::<u64>().ok()));
     if pools.is_empty() { Err("none".to_owned()) } else { Ok(pools.join(", ")) }
-}
-
-/// Tries the call with an empty list of ranges, which changes nothing and succeeds where the kernel
-/// knows call and advice.
-fn collapse() -> Result<String, String> {
-    const MADV_COLLAPSE: libc::c_int = 25;
-    let last = || io::Error::last_os_error().to_string();
-    // SAFETY: the call makes a descriptor for this very process and has no other effect.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, std::process::id(), 0) };
-    let Ok(fd @ 0..) = i32::try_from(fd) else { return Err(last()) };
-    // SAFETY: the descriptor is new and owned by nobody else.
-    let pidfd = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: the list has no element, so its null pointer is not followed.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_process_madvise,
-            std::os::fd::AsRawFd::as_raw_fd(&pidfd),
-            std::ptr::null::<libc::iovec>(),
-            0_usize,
-            MADV_COLLAPSE,
-            0_u32,
-        )
-    };
-    if result == 0 { Ok("works".into()) } else { Err(last()) }
 }

@@ -138,6 +138,11 @@ pub(crate) fn works(entries: &[Entry], name: &str) -> bool {
     entries.iter().any(|entry| entry.name == name && entry.state == State::Works)
 }
 
+/// The outcome of a facility that was tried.
+pub(crate) fn works_or_not(tried: std::io::Result<()>) -> Result<String, String> {
+    tried.map(|()| "works".to_owned()).map_err(|error| error.to_string())
+}
+
 /// The first line of a file, or why there is none.
 pub(crate) fn setting(path: &str) -> Result<String, String> {
     let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;

@@ -2,7 +2,7 @@
 
 use forkless_run::Warning;
 
-use super::{Entry, setting, works};
+use super::{Entry, setting, works, works_or_not};
 
 const DISPATCH: &str = "syscall user dispatch";
 
@@ -66,10 +66,6 @@ pub(super) fn path(entries: &[Entry]) -> String {
     } else {
         "forks are left as they are: the kernel lacks syscall user dispatch (Linux 5.11)".to_owned()
     }
-}
-
-fn works_or_not(tried: std::io::Result<()>) -> Result<String, String> {
-    tried.map(|()| "works".to_owned()).map_err(|error| error.to_string())
 }
 
 fn loaders() -> Result<String, String> {
