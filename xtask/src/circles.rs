@@ -20,8 +20,6 @@ use crate::source::{Crate, Module, is_path_mark, is_punct, place, rows};
 /// is to become empty.
 const OPEN_CIRCLES: &[(&str, &str)] = &[
     ("forkless-bench::suites::context::switch", "arch mask_free"),
-    ("forkless-lab::reproduce::e3", "pool server"),
-    ("forkless-lab::reproduce::e4", "found threads"),
     (
         "forkless-preload::fork",
         "arm child decide exclusions frame memory_source parent program_memory shared_pages site state trap",
