@@ -222,11 +222,11 @@ fn a_line_killed_by_the_keyboards_signal_ends_there() {
 #[test]
 fn a_time_limit_holds_for_every_mechanism() {
     for line in [
-        "sleep 60",
-        "sleep 60 | sleep 60",
-        "true && sleep 60; sleep 60",
-        "sleep 60 & wait",
-        "sleep 60 | cat; cat",
+        "sleep 600",
+        "sleep 600 | sleep 600",
+        "true && sleep 600; sleep 600",
+        "sleep 600 & wait",
+        "sleep 600 | cat; cat",
     ] {
         for output in [false, true] {
             let begin = Instant::now();
@@ -237,7 +237,7 @@ fn a_time_limit_holds_for_every_mechanism() {
                 false => line_to_run.status().unwrap_err(),
             };
             assert_eq!(error.kind(), std::io::ErrorKind::TimedOut, "{line}");
-            assert!(begin.elapsed() < Duration::from_secs(50), "{line}");
+            assert!(begin.elapsed() < Duration::from_secs(300), "{line}");
         }
     }
 }

@@ -174,9 +174,28 @@ static void on_interrupt(int signal)
 	interrupts++;
 }
 
+/* A program that reads a FIFO: it runs once the other end is open, and ends when that is closed. */
+struct reader {
+	char fifo[64], line[128];
+	pthread_t waits;
+};
+
 static void *wait_long(void *line)
 {
 	return (void *)(long)forkless_system(line);
+}
+
+/* Returns the other end. FORMAT makes a line of the FIFO's path. */
+static int begin(struct reader *reader, const char *format, void *(*wait)(void *))
+{
+	static int number;
+	snprintf(reader->fifo, sizeof reader->fifo, "/tmp/forkless-dropins.%d.%d", getpid(), number++);
+	snprintf(reader->line, sizeof reader->line, format, reader->fifo);
+	CHECK(!mkfifo(reader->fifo, 0600));
+	CHECK(!pthread_create(&reader->waits, NULL, wait, reader->line));
+	int end = open(reader->fifo, O_WRONLY | O_CLOEXEC);
+	CHECK(end >= 0 && !unlink(reader->fifo));
+	return end;
 }
 
 static int ignored(int signal)
@@ -191,16 +210,14 @@ static void keyboard_signals(void)
 {
 	struct sigaction handler = {.sa_handler = on_interrupt}, old;
 	CHECK(!sigaction(SIGINT, &handler, &old));
-	pthread_t a, b;
-	CHECK(!pthread_create(&a, NULL, wait_long, "sleep 0.2"));
-	CHECK(!pthread_create(&b, NULL, wait_long, "sleep 0.6"));
-	sleep_ms(100);
+	struct reader a, b;
+	int end_of_a = begin(&a, "cat %s", wait_long), end_of_b = begin(&b, "cat %s", wait_long);
 	CHECK(ignored(SIGINT) && ignored(SIGQUIT));
 	CHECK(!kill(getpid(), SIGINT) && !kill(getpid(), SIGQUIT));
 	void *status;
-	CHECK(!pthread_join(a, &status) && status == 0);
+	CHECK(!close(end_of_a) && !pthread_join(a.waits, &status) && status == 0);
 	CHECK(ignored(SIGINT) && ignored(SIGQUIT));
-	CHECK(!pthread_join(b, &status) && status == 0);
+	CHECK(!close(end_of_b) && !pthread_join(b.waits, &status) && status == 0);
 	CHECK(!ignored(SIGINT) && !ignored(SIGQUIT));
 	CHECK_INT(interrupts, 0);
 	struct sigaction now;
@@ -350,7 +367,7 @@ static void credentials(void)
 	__atomic_store_n(&all_done, 1, __ATOMIC_RELAXED);
 	CHECK(!pthread_join(t[0], NULL));
 	/* The threads that reap end after the last child. */
-	for (int i = 0; tasks() > 1 && i < 5000; i++)
+	for (int i = 0; tasks() > 1 && i < 150000; i++)
 		sleep_ms(2);
 	CHECK_INT(tasks(), 1);
 	alarm(0);
@@ -358,10 +375,9 @@ static void credentials(void)
 
 static volatile int finished;
 
-static void *cancelled(void *arg)
+static void *cancelled(void *line)
 {
-	(void)arg;
-	int status = forkless_system("sleep 0.3; exit 7");
+	int status = forkless_system(line);
 	finished = status == 7 << 8;
 	pthread_testcancel();
 	finished = 2;
@@ -370,12 +386,12 @@ static void *cancelled(void *arg)
 
 static void cancellation(void)
 {
-	pthread_t t;
+	struct reader reader;
 	void *result;
-	CHECK(!pthread_create(&t, NULL, cancelled, NULL));
-	sleep_ms(100);
-	CHECK(!pthread_cancel(t));
-	CHECK(!pthread_join(t, &result));
+	int end = begin(&reader, "cat %s; exit 7", cancelled);
+	CHECK(!pthread_cancel(reader.waits));
+	CHECK(!close(end));
+	CHECK(!pthread_join(reader.waits, &result));
 	CHECK(result == PTHREAD_CANCELED);
 	CHECK_INT(finished, 1);
 }
@@ -422,7 +438,7 @@ static void forks_during_calls(void)
 		pid_t pid = fork();
 		CHECK(pid >= 0);
 		if (!pid) {
-			alarm(200); /* Rather than hang. */
+			alarm(300); /* Rather than hang. */
 			if (ignored(SIGINT) || ignored(SIGQUIT))
 				_exit(1);
 			FILE *f = forkless_popen(tiny, "w");
@@ -458,7 +474,7 @@ static void a_fork_handler_forks(void)
 {
 	CHECK_INT(forkless_system(tiny), 0);
 	handler_forks = 1;
-	alarm(200); /* Rather than hang. */
+	alarm(300); /* Rather than hang. */
 	pid_t pid = fork();
 	if (!pid)
 		_exit(forkless_system("exit 5") == 5 << 8 ? 0 : 1);

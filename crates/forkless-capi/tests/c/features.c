@@ -367,8 +367,8 @@ static void children(void)
 	CHECK_INT(forkless_child_try_wait(child, &status), 0);
 	CHECK_INT(forkless_child_signal(child, 4711), -EINVAL);
 	SET(forkless_child_signal_group(child, SIGTERM));
-	CHECK_INT(poll(&ends, 1, 10000), 1);
-	SET(forkless_child_wait_timeout(child, 10000, &status));
+	CHECK_INT(poll(&ends, 1, 300000), 1);
+	SET(forkless_child_wait_timeout(child, 300000, &status));
 	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
 	CHECK_INT(forkless_child_kill_group(child), -ESRCH);
 	CHECK_INT(forkless_child_take_pipe(child, 0), -ENOENT);
@@ -388,12 +388,12 @@ static void children(void)
 	forkless_child_free(child);
 	CHECK(kill(pid, 0) < 0 && errno == ESRCH);
 	forkless_command_free(c);
-	c = sh("sleep 60");
+	c = sh("exec sleep 60");
 	SET(forkless_command_spawn(c, &child));
 	pid = forkless_child_pid(child);
 	forkless_child_free(child); /* detached: it runs on, and is reaped when it ends */
 	CHECK_INT(kill(pid, SIGKILL), 0);
-	for (int i = 0; !kill(pid, 0) && i < 10000; i++)
+	for (int i = 0; !kill(pid, 0) && i < 30000; i++)
 		sleep_ms(10);
 	CHECK(kill(pid, 0) < 0 && errno == ESRCH);
 	forkless_command_free(c);
@@ -488,21 +488,27 @@ static int on_chunk(void *data, int number, const void *bytes, size_t size)
 struct lines {
 	char text[64];
 	int stop_at;
+	int go_on;
 };
 
-/* Collects "NUMBER:LINE|". */
+/* Collects "NUMBER:LINE|". The child goes on after each line of three letters. */
 static int on_line(void *data, int number, const void *bytes, size_t size)
 {
 	struct lines *l = data;
 	size_t used = strlen(l->text);
 	snprintf(l->text + used, sizeof l->text - used, "%d:%.*s|", number, (int)size, (const char *)bytes);
+	CHECK(size != 3 || write(l->go_on, "\n", 1) == 1);
 	return l->stop_at && --l->stop_at == 0;
 }
 
 static void lines_of_a_conversation(void)
 {
-	struct lines l = {"", 0};
-	forkless_command *c = sh("echo one; sleep 0.05; echo two >&2; sleep 0.05; echo; printf last");
+	int go[2];
+	CHECK(!pipe2(go, O_CLOEXEC));
+	struct lines l = {"", 0, go[1]};
+	/* The streams are two: the child waits until a line has been read. */
+	forkless_command *c = sh("echo one; read x <&5; echo two >&2; read x <&5; echo; printf last");
+	SET(forkless_command_fd(c, 5, go[0]));
 	forkless_communicate *how = forkless_communicate_new();
 	SET(forkless_communicate_on_line(how, on_line, &l));
 	int status;
@@ -516,7 +522,7 @@ static void lines_of_a_conversation(void)
 	CHECK(size == 0); /* the function had them */
 	forkless_conversation_free(said);
 	/* A function that has enough. */
-	l = (struct lines){"", 2};
+	l = (struct lines){"", 2, go[1]};
 	SET(forkless_command_communicate(c, how, &status, &said));
 	CHECK_STR(l.text, "1:one|2:two|");
 	CHECK_INT(forkless_conversation_end(said), FORKLESS_END_STOPPED);
@@ -524,7 +530,9 @@ static void lines_of_a_conversation(void)
 	forkless_conversation_free(said);
 	/* NULL takes it away again. */
 	SET(forkless_communicate_on_line(how, NULL, NULL));
+	CHECK(write(go[1], "\n\n", 2) == 2);
 	SET(forkless_command_communicate(c, how, &status, &said));
+	CHECK(!close(go[0]) && !close(go[1]));
 	SET(forkless_conversation_output(said, 1, &text, NULL));
 	CHECK_STR((const char *)text, "one\n\nlast");
 	forkless_conversation_free(said);

@@ -325,7 +325,7 @@ fn a_terminal_of_its_own_and_the_foreground() {
     let mut sleeper = Command::new("sleep");
     let mut sleeper = sleeper.arg("60").stdin(terminal).controlling_terminal(0).spawn().unwrap();
     drop(pty);
-    let status = sleeper.wait_timeout(patience(100)).unwrap();
+    let status = sleeper.wait_timeout(patience()).unwrap();
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGHUP));
 }
 
@@ -507,7 +507,7 @@ fn the_death_signal_comes_with_the_process_and_not_with_a_thread() {
         let (pid, alive) = line.trim().split_once(' ').unwrap_or_else(|| panic!("{how}: {line:?}"));
         assert_eq!(alive, "true", "{how}: the child died with the thread");
         let pid: i32 = pid.parse().unwrap();
-        let until = Instant::now() + patience(100);
+        let until = Instant::now() + patience();
         loop {
             // This process is its parent now, since the old one is gone.
             match process::waitid(process::P_PID, pid, process::WEXITED | process::WNOHANG) {

@@ -5,9 +5,9 @@
 use crate::support::filter::{self, Rule, refuse, refuse_when};
 use crate::support::guard;
 use crate::support::report::{self, Report};
-use crate::support::{cases, kernel, me, short_of};
+use crate::support::{cases, kernel, me, short_of, until};
 use forkless::{Command, Facility, OnDrop, SigSet, Stdio, WaitError, facilities};
-use forkless_sys::{Errno, signal};
+use forkless_sys::{Errno, process, signal};
 use std::io::{Read, Write};
 use std::time::Duration;
 
@@ -224,15 +224,21 @@ fn worker() {
     }
     // The reaper of dropped children ends with them. Where it cannot be made, the next start does
     // its work.
-    std::thread::sleep(Duration::from_millis(20));
-    let _ = Command::new("").spawn();
+    until("the dropped child is reaped", || {
+        let _ = Command::new("").spawn();
+        process::waitid(process::P_ALL, 0, process::WEXITED | process::WNOHANG | process::WNOWAIT)
+            == Err(Errno::ECHILD)
+    });
     guard::settle(1);
     guard::assert_no_children();
     signal::reset(libc::SIGCHLD, true).unwrap();
-    // Not so short that the kernel has forgotten it before pidfd_open, where the clone gives no
-    // pidfd.
+    // It ends after its start has returned: the kernel must not have forgotten it before pidfd_open,
+    // where the clone gives no pidfd.
     let keeps_status = what.keeps_status && kernel() >= KEEPS_STATUS;
-    let mut reaped = Command::new("sh").args(["-c", "sleep 0.05; exit 5"]).spawn().unwrap();
+    let mut until_told = Command::new("sh");
+    until_told.args(["-c", "read line; exit 5"]).stdin(Stdio::piped());
+    let mut reaped = until_told.spawn().unwrap();
+    drop(reaped.stdin.take());
     match reaped.wait() {
         Ok(status) => assert!(keeps_status && status.code() == Some(5), "{status}"),
         Err(WaitError::Unknown) => assert!(!keeps_status, "the status was to be had"),

@@ -315,7 +315,7 @@ fn a_full_table_stops_no_start() {
             c
         };
         let children = [sleeper().spawn(), sleeper().spawn_nonblocking(), prepared.spawn()];
-        let waited = new("/bin/true").spawn().map(|mut child| child.wait_timeout(patience(100)));
+        let waited = new("/bin/true").spawn().map(|mut child| child.wait_timeout(patience()));
         let as_std = forkless::process::Command::new("/bin/true").spawn().map(|mut child| child.wait());
         let dropped = sleeper().on_drop(forkless::OnDrop::Kill).spawn().map(drop);
         (children, (waited, as_std, dropped))

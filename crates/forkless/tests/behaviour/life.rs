@@ -33,9 +33,8 @@ fn dropping_kills_waits_or_lets_go_and_leaves_no_zombie() {
     drop(child);
     guard::assert_no_children();
     assert!(ended(r));
-    let began = Instant::now();
+    // A drop that did not wait would find this program running.
     drop(Command::new("sleep").arg("0.2").on_drop(OnDrop::Wait).spawn().unwrap());
-    assert!(began.elapsed() >= Duration::from_millis(200));
     guard::assert_no_children();
     // More than a pipe holds, and nobody to read it any more.
     let mut talkative = Command::new("sh");
@@ -130,7 +129,7 @@ fn a_forked_process_starts_children_of_its_own() {
         }
     }
     let stop = AtomicBool::new(false);
-    let patience = u32::try_from(patience(200).as_secs()).unwrap();
+    let patience = u32::try_from(patience().as_secs()).unwrap();
     std::thread::scope(|s| {
         let _stop = Stop(&stop);
         for _ in 0..2 {
@@ -334,11 +333,15 @@ fn threads_that_open_close_and_start_never_see_or_lose_a_descriptor() {
             });
         }
         std::thread::sleep(Duration::from_secs(3));
+        let late = Instant::now() + patience();
+        while starts.load(Ordering::Relaxed) < 20 && Instant::now() < late {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         stop.store(true, Ordering::Relaxed);
     });
     drop(filler);
     println!("{} starts", starts.load(Ordering::Relaxed));
-    assert!(starts.load(Ordering::Relaxed) > if crate::support::emulated() { 0 } else { 20 });
+    assert!(starts.load(Ordering::Relaxed) >= 20);
 }
 
 fn killing_at_any_moment_of_a_start() {
@@ -408,7 +411,7 @@ fn a_forked_process_cannot_wait_for_its_parents_children() {
     if pid == 0 {
         let refused = |e: WaitError| matches!(e, WaitError::Os(e) if e.raw_os_error() == Some(libc::ECHILD));
         let all = child.try_wait().is_err_and(refused)
-            && child.wait_timeout(patience(100)).is_err_and(refused)
+            && child.wait_timeout(patience()).is_err_and(refused)
             && child.wait().is_err_and(refused)
             && inherited.wait().is_err_and(|e| e.raw_os_error() == Some(libc::ECHILD));
         // SAFETY: ends the process.
@@ -483,7 +486,7 @@ fn traced(program: &str) -> Command {
 /// Lets it go on, as soon as it has stopped.
 #[expect(unsafe_code, reason = "ptrace takes addresses")]
 fn go_on(pid: u32, request: u32) {
-    let end = Instant::now() + patience(100);
+    let end = Instant::now() + patience();
     // SAFETY: no addresses with these requests.
     while unsafe { libc::ptrace(request, pid as i32, 0, 0) } != 0 {
         assert!(Instant::now() < end, "{}", std::io::Error::last_os_error());

@@ -3,7 +3,7 @@
 use crate::signals::{handle, reap_everything};
 use crate::support::filter;
 use crate::support::trace::{self, Act, Call, Trace};
-use crate::support::{Case, cases, need_root, patience};
+use crate::support::{Case, cases, need_root, patience, until};
 use forkless::{Command, OnDrop, Resource, SigSet, Stdio};
 use forkless_sys::clone as c;
 use forkless_sys::signal;
@@ -191,7 +191,7 @@ fn outcome(start: impl Fn() -> Result<forkless::Child, forkless::SpawnError>) {
     let mask = forkless_sys::signal::mask().unwrap();
     trace::begin();
     match start() {
-        Ok(mut child) => match child.wait_timeout(patience(200)) {
+        Ok(mut child) => match child.wait_timeout(patience()) {
             Ok(status) => println!("{status}"),
             Err(e) => {
                 assert!(matches!(e, forkless::WaitError::Start(_)), "{e}");
@@ -446,13 +446,10 @@ fn a_parent_that_dies_before_the_death_signal_is_set_takes_its_child_along() {
         if call.nr == libc::SYS_prctl && call.args[0] == libc::PR_SET_PDEATHSIG as u64 {
             let _ = forkless_sys::process::kill(main, 9);
             // Until the traced process is gone it is still the child's parent.
-            for _ in 0..2000 {
+            until("the parent is gone", || {
                 let stat = std::fs::read_to_string(format!("/proc/{}/status", call.pid)).unwrap_or_default();
-                if !stat.contains(&format!("PPid:\t{main}\n")) {
-                    break;
-                }
-                std::thread::sleep(std::time::Duration::from_millis(1));
-            }
+                !stat.contains(&format!("PPid:\t{main}\n"))
+            });
         }
         Act::Let
     });

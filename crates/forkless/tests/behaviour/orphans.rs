@@ -220,7 +220,7 @@ fn waits_hold_where_the_limit_was_lowered() {
     assert!(matches!(late, Err(forkless::WaitError::Deadline)));
     drop(w);
     for child in &mut quick {
-        assert!(child.wait_timeout(patience(200)).unwrap().success());
+        assert!(child.wait_timeout(patience()).unwrap().success());
     }
     drop(limited);
 }

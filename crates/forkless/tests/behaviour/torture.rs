@@ -8,7 +8,7 @@
 
 use crate::descriptors::report_with;
 use crate::signals::handle;
-use crate::support::{asked_for, cases, emulated, guard, many};
+use crate::support::{asked_for, cases, guard, many, patience};
 use forkless::{Command, OnDrop, Prepared, Resource, SigSet, Stdio, WaitError};
 use forkless_sys::sched::{self, Rlimit};
 use forkless_sys::signal;
@@ -19,7 +19,7 @@ use std::ops::ControlFlow;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 static HERE: AtomicI32 = AtomicI32::new(0);
 static ELSEWHERE: AtomicI32 = AtomicI32::new(0);
@@ -229,14 +229,16 @@ impl Drop for Before {
 
 /// Ends the process when no thread makes progress any more, and says what each was doing.
 fn watch(done: &AtomicUsize, doing: &[AtomicUsize], joined: &AtomicBool) {
-    let patience = if emulated() { 3000 } else { 300 };
-    let (mut last, mut quiet) = (0, 0);
+    let mut last = 0;
+    let mut late = Instant::now() + patience();
     while !joined.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(100));
         let now = done.load(Ordering::Relaxed);
-        quiet = if now == last { quiet + 1 } else { 0 };
-        last = now;
-        if quiet > patience {
+        if now != last {
+            last = now;
+            late = Instant::now() + patience();
+        }
+        if Instant::now() > late {
             let names: Vec<_> = doing.iter().map(|way| WAYS[way.load(Ordering::Relaxed)].0).collect();
             let _ = writeln!(std::io::stderr(), "nothing gets on after {now} operations: {names:?}");
             process::exit_group(1);
