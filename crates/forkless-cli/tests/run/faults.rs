@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use rustix::io::Errno;
 
 use crate::asking::ASKING;
-use crate::fork::same_as_plain;
+use crate::fork::{ALWAYS, same_as_plain};
 use crate::support::{
-    FORK_CASES, FORKLESS, LIBRARY, MEMORY_CASES, compile, nothing_speculates, observe, plain, report_in,
-    reported, temporary, without_dispatch,
+    FORK_CASES, FORKLESS, LIBRARY, MEMORY_CASES, PATIENT, compile, nothing_speculates, observe, plain,
+    report_in, reported, temporary, wait_until, without_dispatch,
 };
 
 static INJECT: LazyLock<PathBuf> = LazyLock::new(|| compile("inject.c", &[]));
@@ -37,12 +37,8 @@ struct Subject {
     args: &'static [&'static str],
 }
 
-/// Forks. Every call of the child takes the way over the harness, so its time is no measure.
-const FORKS: Subject = Subject {
-    options: &["--fork-minimum=1M", "--fork-always", "--fork-limit=10000"],
-    program: &UNDER_FAULTS,
-    args: &[],
-};
+/// Forks. The harness sees every call of the child, so the child is slow.
+const FORKS: Subject = Subject { options: &ALWAYS, program: &UNDER_FAULTS, args: &[] };
 
 /// A line for which the library asks `/bin/sh` what it is.
 const ASKS: Subject = Subject { options: &["--children=no"], program: &ASKING, args: &["under_faults"] };
@@ -267,12 +263,7 @@ impl Cgroup {
 impl Drop for Cgroup {
     fn drop(&mut self) {
         // Its processes are gone, but the kernel may not be done with them.
-        for _ in 0..100 {
-            if std::fs::remove_dir(&self.0).is_ok() {
-                break;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
+        wait_until(|| std::fs::remove_dir(&self.0).is_ok());
     }
 }
 
@@ -298,7 +289,7 @@ fn memory_limit_kills_nobody_who_lives_without_forkless() {
         };
         let without = enter(&case);
         assert_eq!(without.0, Some(0), "{limit} MiB: {without:?}");
-        let run = format!("{FORKLESS} run --fork-minimum=1M --fork-always --fork-limit=5000");
+        let run = format!("{FORKLESS} run --fork-minimum=1M --fork-always {PATIENT}");
         assert_eq!(without, enter(&format!("{run} -- {case}")), "{limit} MiB");
         // The process that waits to write the report is in the group, too, and takes what the least limit leaves.
         if limit == LIMITS[0] {
@@ -320,8 +311,7 @@ fn a_speculative_child_that_is_killed_is_replaced() {
     if nothing_speculates() {
         return;
     }
-    let options = ["--fork-minimum=1M", "--fork-always", "--fork-limit=5000"];
-    let (seen, report) = reported(&options, &FORK_CASES, &["a_stranger_kills_the_child"]);
+    let (seen, report) = reported(&ALWAYS, &FORK_CASES, &["a_stranger_kills_the_child"]);
     assert_eq!((seen.0, seen.2.as_str()), (Some(0), ""));
     assert!(seen.1.ends_with("ended 0\nended 0\nended 0\nnothing left 1\n"), "{}", seen.1);
     assert_eq!(report.count("committed"), 0);

@@ -2,17 +2,16 @@
 
 use std::path::Path;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
 use crate::support::{
-    FORK_CASES, Report, before_linux, nothing_speculates, observe, plain, reported, root_to, run, seconds,
-    without_dispatch,
+    FORK_CASES, PATIENT, Report, before_linux, nothing_speculates, observe, plain, reported, root_to, run,
+    wait_until, without_dispatch,
 };
 
 /// How the forks of a case must have gone: speculations that committed, and the reasons of all others.
 pub(crate) fn compare(program: &Path, case: &str, commits: u64, reasons: &[&str]) {
-    // A busy machine takes longer than any usual limit, so there is one only where it is what is looked for.
-    let limit = if reasons.contains(&"Timeout") { "--fork-limit=50" } else { "--fork-limit=20000" };
+    // Only a case about the limit may reach it.
+    let limit = if reasons.contains(&"Timeout") { "--fork-limit=50" } else { PATIENT };
     compare_in(program, &["--fork-minimum=1M", "--fork-always", limit], case, commits, reasons);
 }
 
@@ -60,12 +59,12 @@ macro_rules! cases {
 }
 pub(crate) use cases;
 
-/// A limit that no machine is too busy for: the child waits for a stranger.
-pub(crate) const PATIENT: [&str; 3] = ["--fork-minimum=1M", "--fork-always", "--fork-limit=20000"];
+/// Every fork speculates, and no child is undone for being slow.
+pub(crate) const ALWAYS: [&str; 3] = ["--fork-minimum=1M", "--fork-always", PATIENT];
 
-/// No child is undone for being slow, and what a child executes has no report of its own.
+/// The same, and what a child executes has no report of its own.
 pub(crate) fn only_its_own<'a>(mode: &[&'a str]) -> Vec<&'a str> {
-    [&PATIENT, mode, &["--children=no"]].concat()
+    [&ALWAYS, mode, &["--children=no"]].concat()
 }
 
 /// Threads meet in the window between marking and unmarking. Where it is not guarded a child crashes, hangs, or is refused what every kernel grants.
@@ -75,9 +74,26 @@ pub(crate) fn compare_threads(program: &Path, case: &str) {
         // A thread that finds another one mapping the tables does not wait for it.
         return left_as_they_are(&report, case, 1, &["Setup"]);
     }
-    // Of 100 or 200. The others found the window taken: in an emulator more than half of them.
-    let commits = report.count("committed");
-    assert!(commits >= 40, "{case}: {commits} committed, {:?}", report.reasons());
+    // The others, of 100 or 200, found the window taken. How many did is the scheduler's choice.
+    assert!(report.count("committed") > 0, "{case}: {:?}", report.reasons());
+}
+
+/// As [`compare_in`], for a case whose threads hold locks of libc's. A fork waits 50 ms for such a
+/// lock and is left alone after that. A busy machine may keep the lock's holder from running so
+/// long.
+pub(crate) fn compare_beside_locks(program: &Path, case: &str, commits: u64, reasons: &[&str]) {
+    let report = same_as_plain(program, &only_its_own(&["--fork=speculate"]), case);
+    if without_dispatch() {
+        return left_as_they_are(&report, case, commits, reasons);
+    }
+    let (committed, all) = (report.count("committed"), report.reasons());
+    let mut expected = reasons.to_vec();
+    for reason in all.iter().filter(|reason| *reason != "Lock") {
+        let at = expected.iter().position(|one| one == reason);
+        expected.remove(at.unwrap_or_else(|| panic!("{case}: {reason} in {all:?}")));
+    }
+    assert!(committed <= commits, "{case}: {committed} committed, {all:?}");
+    assert_eq!(committed + all.len() as u64, commits + reasons.len() as u64, "{case}: {all:?}");
 }
 
 cases! {
@@ -229,12 +245,11 @@ fn the_switch_in_the_environment_means_off() {
     let (_, _, complaint) = observe(command.env("FORKLESS", "off"));
     assert_eq!(complaint, "forkless: FORKLESS is off in the environment: the report will show nothing\n");
     // Nobody in a program that was left alone waits for the report: it comes a moment after the end.
-    let late = Instant::now() + seconds(300);
     let mut text = String::new();
-    while !text.ends_with('\n') && Instant::now() < late {
-        std::thread::sleep(std::time::Duration::from_millis(5));
+    wait_until(|| {
         text = std::fs::read_to_string(&file).expect("the report of a program that was left alone");
-    }
+        text.ends_with('\n')
+    });
     let _ = std::fs::remove_file(&file);
     assert!(text.contains("\"forks\":0"), "{text}");
 }
@@ -245,8 +260,7 @@ fn a_speculative_child_does_not_outlive_its_parent() {
     if nothing_speculates() {
         return;
     }
-    let options = ["--fork-minimum=1M", "--fork-always", "--fork-limit=60000"];
-    let mut command = run(&options, &FORK_CASES, &["stays_until_killed"]);
+    let mut command = run(&ALWAYS, &FORK_CASES, &["stays_until_killed"]);
     let mut child = command.stdout(Stdio::piped()).spawn().expect("starts");
     let mut line = String::new();
     std::io::BufRead::read_line(
@@ -255,27 +269,26 @@ fn a_speculative_child_does_not_outlive_its_parent() {
     )
     .expect("a pid");
     let parent: i32 = line.trim().parse().expect("a pid");
-    let began = Instant::now();
-    let kid = loop {
+    let mut kid = String::new();
+    let appeared = wait_until(|| {
         let children =
             std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
-        if let Some(kid) = children.split_whitespace().next() {
-            break kid.to_owned();
-        }
-        assert!(began.elapsed() < seconds(120), "no speculative child appeared");
-    };
-    // The window between the fork and the prctl is the child's first few microseconds.
-    std::thread::sleep(Duration::from_millis(20));
+        kid = children.split_whitespace().next().unwrap_or_default().to_owned();
+        !kid.is_empty()
+    });
+    assert!(appeared, "no speculative child appeared");
+    let state = || std::fs::read_to_string(format!("/proc/{kid}/stat")).unwrap_or_default();
+    // The death signal is set in the child's first microseconds. The child has it when it has run
+    // for a tick of the clock (utime, proc_pid_stat(5)).
+    let ticks = || state().rsplit(')').next()?.split_whitespace().nth(11)?.parse::<u32>().ok();
+    assert!(wait_until(|| ticks().is_none_or(|ticks| ticks > 0)), "the child does not run: {}", state());
     rustix::process::kill_process(
         rustix::process::Pid::from_raw(parent).expect("positive"),
         rustix::process::Signal::KILL,
     )
     .expect("alive");
-    let began = Instant::now();
-    let state = || std::fs::read_to_string(format!("/proc/{kid}/stat")).unwrap_or_default();
-    while !state().is_empty() && !state().contains(") Z ") {
-        assert!(began.elapsed() < seconds(20), "the child lives on: {}", state());
-    }
+    let ended = || state().is_empty() || state().contains(") Z ");
+    assert!(wait_until(ended), "the child lives on: {}", state());
     let _ = child.wait();
 }
 

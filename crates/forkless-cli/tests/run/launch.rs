@@ -2,12 +2,11 @@
 
 use std::path::Path;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
 use forkless_run::{Counter, Environment, Launcher, RecordFile, Settings};
 
 use crate::support::{
-    FORK_CASES, FORKLESS, LIBRARY, compile, compile_as, observe, plain, reported, run, seconds,
+    FORK_CASES, FORKLESS, LIBRARY, compile, compile_as, observe, plain, reported, run, wait_until,
     without_dispatch,
 };
 
@@ -89,14 +88,10 @@ fn the_report_comes_when_the_program_is_killed() {
     let (status, ..) = observe(&mut run(&["--json", &to], Path::new("/bin/sh"), &["-c", "kill -KILL $$"]));
     assert_eq!(status, None, "killed, as `timeout` passes on");
     let mut text = String::new();
-    let end = Instant::now() + seconds(120);
-    while Instant::now() < end {
+    wait_until(|| {
         text = std::fs::read_to_string(&file).unwrap_or_default();
-        if !text.is_empty() {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+        text.ends_with('\n')
+    });
     let _ = std::fs::remove_file(&file);
     assert!(text.contains("\"processes\":"), "{text:?}");
 }
@@ -191,12 +186,7 @@ fn nothing_is_left_behind() {
     reported(&[], Path::new("/bin/true"), &[]);
     // Other runs' records are there for as long as these take.
     let new: Vec<String> = records().difference(&before).cloned().collect();
-    let end = Instant::now() + seconds(120);
-    while Instant::now() < end && new.iter().any(|n| records().contains(n)) {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let left = records();
-    assert!(!new.iter().any(|n| left.contains(n)), "a record stayed: {new:?}");
+    assert!(wait_until(|| new.iter().all(|n| !records().contains(n))), "a record stayed: {new:?}");
 }
 
 fn records() -> std::collections::BTreeSet<String> {

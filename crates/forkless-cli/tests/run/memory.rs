@@ -1,8 +1,9 @@
 //! Memory of speculative children and of those beside them: one test a case of `memory_cases.c`.
 
-use crate::fork::{cases, compare, compare_threads, same_as_plain};
+use crate::fork::{ALWAYS, cases, compare, compare_threads, same_as_plain};
 use crate::support::{
-    MEMORY_CASES, Report, before_linux, nothing_speculates, observe, plain, reported, without_dispatch,
+    MEMORY_CASES, PATIENT, Report, before_linux, nothing_speculates, observe, plain, reported,
+    without_dispatch,
 };
 
 cases! {
@@ -38,7 +39,7 @@ fn counted(case: &str) -> (Vec<u64>, Vec<u64>, Report) {
         seen.2.lines().map(|line| line.parse().expect("a number")).collect()
     };
     let without = observe(&mut plain(&MEMORY_CASES, &[case]));
-    let (with, report) = reported(&["--fork-minimum=1M", "--fork-limit=20000"], &MEMORY_CASES, &[case]);
+    let (with, report) = reported(&["--fork-minimum=1M", PATIENT], &MEMORY_CASES, &[case]);
     assert_eq!(without.1, with.1, "{case}");
     (numbers(&without), numbers(&with), report)
 }
@@ -53,7 +54,7 @@ fn address_space_that_is_given_back_stays_free() {
         ("maps_over_an_arena_with_holes", 6, 5),
     ] {
         for mode in ["--fork=strict", "--fork=speculate"] {
-            let options = ["--fork-minimum=1M", "--fork-always", "--fork-limit=20000", mode];
+            let options = ["--fork-minimum=1M", "--fork-always", PATIENT, mode];
             let report = same_as_plain(&MEMORY_CASES, &options, case);
             assert_eq!(report.count("shells_skipped"), lines, "{case} {mode}");
             if !without_dispatch() {
@@ -73,8 +74,7 @@ fn address_space_that_is_given_back_stays_free() {
 
 #[test]
 fn what_a_copy_maps_stays_its_own() {
-    let options = ["--fork-minimum=1M", "--fork-always", "--fork-limit=20000"];
-    let report = same_as_plain(&MEMORY_CASES, &options, "a_copy_fills_every_gap");
+    let report = same_as_plain(&MEMORY_CASES, &ALWAYS, "a_copy_fills_every_gap");
     if !without_dispatch() {
         // Those of the parent. Where the gap is taken the copy's are plain.
         assert!(matches!(report.count("committed"), 4 | 6), "{:?}", report.reasons());
@@ -200,7 +200,7 @@ fn touched_by(case: &str, options: &[&str]) -> Option<Report> {
     if nothing_speculates() {
         return None;
     }
-    let options = [&["--fork-minimum=1M", "--fork-limit=20000", "--children=no"], options].concat();
+    let options = [&["--fork-minimum=1M", PATIENT, "--children=no"], options].concat();
     Some(same_as_plain(&MEMORY_CASES, &options, case))
 }
 

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use crate::fork::{compare, compare_in, only_its_own, same_as_plain};
+use crate::fork::{compare, compare_beside_locks, compare_in, only_its_own, same_as_plain};
 use crate::support::{
     compile, compile_as, nothing_speculates, observe, plain, reported, reported_by, root_to, run,
 };
@@ -81,8 +81,16 @@ root_cases! {
     new_namespaces_and_a_filter: 1, ["Call", "Call", "Call", "Call", "Call", "Call", "Command"];
 }
 
-cases! {
-    THREADS, &["--fork=speculate"];
+/// What threads do beside a fork.
+macro_rules! thread_cases {
+    ($($name:ident: $commits:literal, [$($reason:literal),*];)*) => {
+        $(#[test] fn $name() {
+            compare_beside_locks(&THREADS, stringify!($name), $commits, &[$($reason),*]);
+        })*
+    };
+}
+
+thread_cases! {
     a_lock_held_by_another_thread: 5, [];
     locks_held_by_the_forking_thread: 2, [];
     a_lock_of_libc_is_held_for_long: 0, ["Lock"];
@@ -94,6 +102,7 @@ cases! {
     memory_written_meanwhile_moves_as_one: 2, [];
     marks_made_meanwhile_stay: 2, [];
     threads_change_the_user: 0, [];
+    children_allocate_while_threads_do: 40, [];
 }
 
 /// Regression: as [`jumps_out_of_an_exec`], and nothing but the time limit ends it.
@@ -120,19 +129,7 @@ fn lines_take_no_number() {
 
 #[test]
 fn fork_handlers_that_lock() {
-    compare_in(&THREADS, &only_its_own(&["--fork=speculate"]), "fork_handlers_that_lock", 20, &["Call"; 10]);
-}
-
-/// On a machine that is busy with something else a thread that holds a lock of libc's may be away for longer than a fork waits for it (50 ms).
-#[test]
-fn children_allocate_while_threads_do() {
-    let report =
-        same_as_plain(&THREADS, &only_its_own(&["--fork=speculate"]), "children_allocate_while_threads_do");
-    if !nothing_speculates() {
-        let (committed, reasons) = (report.count("committed"), report.reasons());
-        assert!(committed >= 20 && reasons.iter().all(|r| r == "Lock"), "{committed}: {reasons:?}");
-        assert_eq!(committed + reasons.len() as u64, 40, "{reasons:?}");
-    }
+    compare_beside_locks(&THREADS, "fork_handlers_that_lock", 20, &["Call"; 10]);
 }
 
 /// Regression: threads in fork handlers had their signals blocked, and the table of threads that fork is smaller than twelve: both hung.

@@ -4,13 +4,12 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
 use crate::support::{
-    FORKLESS, compile, observe, plain, report_when, reported, reported_by, root_to, run, seconds, temporary,
-    without_dispatch,
+    FORKLESS, PATIENT, compile, observe, plain, report_when, reported, reported_by, root_to, run, temporary,
+    wait_until, without_dispatch,
 };
 
 static CASES: LazyLock<PathBuf> = LazyLock::new(|| compile("sandbox_cases.c", &["-lpthread"]));
@@ -103,7 +102,7 @@ fn the_report_is_of_the_roots_end() {
         let forks = if case == "copies_end" { 3 } else { 2 };
         let file = temporary(&format!("{case}.report.{}", std::process::id()));
         let to = format!("--report={}", file.display());
-        let options = ["--json", &to, "--fork-minimum=1M", "--fork-limit=20000"];
+        let options = ["--json", &to, "--fork-minimum=1M", PATIENT];
         let with = observe(&mut run(&options, &CASES, &[case]));
         assert_eq!(without, with, "{case}");
         // `exit` in the root's memory calls the root's handlers, so that nothing waits for the report of the root's end.
@@ -119,15 +118,14 @@ fn the_report_is_of_the_roots_end() {
 /// Regression: one that came so late that the child of `vfork` had ended took that end for the root's, and there were two reports.
 #[test]
 fn a_collector_that_comes_late_is_not_misled() {
-    let mut run =
-        run(&["--report", "--fork-minimum=1M", "--fork-limit=20000"], &CASES, &["vforks_when_told"]);
+    let mut run = run(&["--report", "--fork-minimum=1M", PATIENT], &CASES, &["vforks_when_told"]);
     run.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut timeout = run.spawn().expect("starts");
     let mut input = timeout.stdin.take().expect("a pipe");
     let mut output = BufReader::new(timeout.stdout.take().expect("a pipe"));
     // The collector has executed nothing: its arguments are those of `forkless run`, as long as the program is not there, and after.
     let own = format!("{}\0run\0", FORKLESS);
-    let collector = until("the collector", || {
+    let find_collector = || {
         let root = children_of(timeout.id()).into_iter().next()?;
         let is_program = std::fs::read_link(format!("/proc/{root}/exe")).is_ok_and(|exe| exe == *CASES);
         let all = std::fs::read_dir("/proc").ok()?.flatten();
@@ -137,7 +135,13 @@ fn a_collector_that_comes_late_is_not_misled() {
             *pid != root && line.starts_with(&own) && line.contains("vforks_when_told")
         };
         is_program.then(|| pids.find(is_it)).flatten()
+    };
+    let mut collector = None;
+    wait_until(|| {
+        collector = find_collector();
+        collector.is_some()
     });
+    let collector = collector.expect("a collector starts");
     let signal = |signal| {
         let pid = Pid::from_raw(collector.cast_signed()).expect("a number");
         rustix::process::kill_process(pid, signal).expect("lives");
@@ -150,24 +154,12 @@ fn a_collector_that_comes_late_is_not_misled() {
     signal(Signal::CONT);
     // It sleeps between two looks.
     let first = sleeps_of(collector);
-    until("three looks", || (sleeps_of(collector) > first + 3).then_some(()));
+    assert!(wait_until(|| sleeps_of(collector) > first + 3), "the collector looks no more");
     input.write_all(b"\n").expect("is read");
     let rest = timeout.wait_with_output().expect("ends");
     let report = String::from_utf8_lossy(&rest.stderr);
     assert_eq!(report.matches("forkless run report").count(), 1, "{report}");
     assert!(report.contains("2  forks seen"), "{report}");
-}
-
-/// What is there sooner or later.
-fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + seconds(120);
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < end, "{what} did not come");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 fn children_of(pid: u32) -> Vec<u32> {

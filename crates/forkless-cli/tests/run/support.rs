@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The command under test.
 pub(crate) const FORKLESS: &str = env!("CARGO_BIN_EXE_forkless");
@@ -25,8 +25,11 @@ pub(crate) fn temporary(name: &str) -> PathBuf {
 
 #[path = "../library/mod.rs"]
 mod library;
+#[path = "../wait/mod.rs"]
+mod wait;
 
 pub(crate) use library::LIBRARY;
+pub(crate) use wait::wait_until;
 
 /// Whether this is one of the systems of `tests/kernels/run.sh`: nothing is compiled there, and time passes slowly.
 pub(crate) fn emulated() -> bool {
@@ -102,6 +105,9 @@ pub(crate) static FORK_CASES: LazyLock<PathBuf> = LazyLock::new(|| compile("fork
 pub(crate) static MEMORY_CASES: LazyLock<PathBuf> =
     LazyLock::new(|| compile("memory_cases.c", &["-lpthread"]));
 
+/// A child that an emulator or a busy machine runs late must not be undone for that: a minute.
+pub(crate) const PATIENT: &str = "--fork-limit=60000";
+
 thread_local! {
     /// Seconds after which a program of this test hangs. A busy machine takes a hundred times as long as an idle one.
     static LIMIT: Cell<u32> = const { Cell::new(300) };
@@ -123,9 +129,8 @@ fn limited() -> Command {
 pub(crate) fn run(options: &[&str], program: &Path, args: &[&str]) -> Command {
     let mut command = limited();
     command.arg(FORKLESS).arg("run").args(options);
-    // A child that an emulator or a busy machine runs late is not to be undone for that.
     if !options.iter().any(|o| o.starts_with("--fork-limit")) {
-        command.arg("--fork-limit=5000");
+        command.arg(PATIENT);
     }
     command.arg("--").arg(program).args(args);
     command.env("FORKLESS_LIBRARY", &*LIBRARY);
@@ -148,7 +153,7 @@ pub(crate) fn observe(command: &mut Command) -> (Option<i32>, String, String) {
     let err = read_apart(child.stderr.take().expect("piped"));
     // Ended by `timeout` at the latest.
     let status = child.wait().expect("a child of the test");
-    let text = |(pipe, all): (PathBuf, Receiver<Vec<u8>>)| match all.recv_timeout(seconds(60)) {
+    let text = |(pipe, all): (PathBuf, Receiver<Vec<u8>>)| match all.recv_timeout(seconds(300)) {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Err(_) => panic!("{command:?} ended ({status}), and left {:?} behind", kill_holders(&pipe)),
     };
@@ -256,17 +261,13 @@ pub(crate) fn report_when(
     file: &Path,
     seen: &dyn std::fmt::Debug,
 ) -> Report {
-    // The program waits a second for its report; on a busy machine it may take longer.
-    let end = Instant::now() + seconds(120);
-    loop {
-        let text = std::fs::read_to_string(file).unwrap_or_default();
-        let report = text.ends_with('\n').then(|| serde_json::from_str(&text).ok()).flatten().map(Report);
-        let is_late = Instant::now() > end;
-        if let Some(report) = report.filter(|report| is_late || is_last(report)) {
-            let _ = std::fs::remove_file(file);
-            return report;
-        }
-        assert!(!is_late, "no report: {text:?}; {seen:?}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    // The program waits a second for its report. On a busy machine the report may take longer.
+    let (mut text, mut report) = (String::new(), None);
+    wait_until(|| {
+        text = std::fs::read_to_string(file).unwrap_or_default();
+        report = text.ends_with('\n').then(|| serde_json::from_str(&text).ok()).flatten().map(Report);
+        report.as_ref().is_some_and(&is_last)
+    });
+    let _ = std::fs::remove_file(file);
+    report.unwrap_or_else(|| panic!("no report: {text:?}; {seen:?}"))
 }

@@ -1,9 +1,12 @@
-//! What the tests of `bench` and `reproduce` share: a directory that goes away, and patience.
+//! Shared by the tests of `bench` and `reproduce`: a directory that goes away, and waiting.
 
 use std::fs;
 use std::path::PathBuf;
-use std::thread;
-use std::time::{Duration, Instant};
+
+#[path = "../wait/mod.rs"]
+mod wait;
+
+pub(crate) use wait::wait_until;
 
 /// A directory for one test's home and temporary files.
 pub(crate) struct Scratch(pub(crate) PathBuf);
@@ -29,16 +32,4 @@ impl Drop for Scratch {
 
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// Polls until `done` or five minutes are over.
-pub(crate) fn wait_until(mut done: impl FnMut() -> bool) -> bool {
-    let end = Instant::now() + Duration::from_secs(300);
-    while Instant::now() < end {
-        if done() {
-            return true;
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-    false
 }

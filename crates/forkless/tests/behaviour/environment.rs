@@ -35,6 +35,8 @@ fn raced() {
                     }
                     let name = format!("FORKLESS_RACE_{thread}_{}", round % 200);
                     set(&name, Some(&long[..1 + round * 37 % 2999]));
+                    // Else this thread takes the lock again before a starting thread has run.
+                    std::thread::yield_now();
                     if round % 200 == 199 {
                         (0..200).for_each(|i| set(&format!("FORKLESS_RACE_{thread}_{i}"), None));
                     }

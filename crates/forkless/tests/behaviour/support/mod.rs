@@ -74,7 +74,11 @@ pub fn asked_for(variable: &str) -> Option<usize> {
 
 /// The long form of the torture ends itself when nothing gets on.
 fn limit() -> Duration {
-    if std::env::var_os("FORKLESS_TORTURE").is_some() { Duration::from_secs(240 * 3600) } else { 3 * patience() }
+    if std::env::var_os("FORKLESS_TORTURE").is_some() {
+        Duration::from_secs(240 * 3600)
+    } else {
+        3 * patience()
+    }
 }
 
 /// Ends the case as not run, with the reason.
