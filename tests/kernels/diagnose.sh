@@ -42,12 +42,12 @@ target=${CARGO_TARGET_DIR:-$top/target}
 . "$(dirname "$0")/fetch.sh"
 [ $# -gt 0 ] || if [ $part = tiers ]; then set -- 5.10 6.1 6.12 arm64; else set -- 6.1 6.12; fi
 
-# The initial file system: the tool, and fixtures/diagnose/known_problem.c under the name victim,
-# which needs nothing else.
+# The initial file system: the tool, and fixtures/diagnose/known_problem.c, which needs nothing
+# else.
 fill() { # BUSYBOX TOOL COMPILER
 	furnish "$1" sh true sleep cat echo mount poweroff uname
 	cp "$2" "$root/bin/forkless"
-	"$3" -O1 -g -static -fomit-frame-pointer -o "$root/bin/victim" "$top/fixtures/diagnose/known_problem.c"
+	"$3" -O1 -g -static -fomit-frame-pointer -o "$root/bin/known_problem" "$top/fixtures/diagnose/known_problem.c"
 }
 
 # The tool is linked dynamically. Its libraries go where the loader looks for them.
@@ -102,18 +102,18 @@ tiers_init() {
 		}
 		forkless diagnose -d 0.1 -p 1 2>&1
 		forkless doctor --json 2>&1
-		try -- victim forkexec 5 256
-		try -- victim snapshot 3 64
-		try -- victim swapcontext 20000
-		try -- victim missing 10
-		try --log -- victim vfork 3
+		try -- known_problem forkexec 5 256
+		try -- known_problem snapshot 3 64
+		try -- known_problem swapcontext 20000
+		try -- known_problem missing 10
+		try --log -- known_problem vfork 3
 		echo "@tracepoints"
-		try --tier tracepoints -- victim forkexec 6 256
-		try --tier tracepoints --log -- victim spawn 4
+		try --tier tracepoints -- known_problem forkexec 6 256
+		try --tier tracepoints --log -- known_problem spawn 4
 		echo "@perf"
-		try --tier perf -- victim forkexec 7 256
+		try --tier perf -- known_problem forkexec 7 256
 		echo "@procfs"
-		try --tier procfs -- victim snapshot 8 64
+		try --tier procfs -- known_problem snapshot 8 64
 		try --tier procfs -- sh -c '( sleep 3; : ); :'
 	INIT
 }
@@ -154,7 +154,7 @@ lockdown_init() {
 		echo "@lockdown $(cat /sys/kernel/security/lockdown)"
 		forkless doctor --json 2>&1
 		echo "@exit doctor $?"
-		forkless diagnose --json -- victim forkexec 5 256 2>&1
+		forkless diagnose --json -- known_problem forkexec 5 256 2>&1
 		echo "@exit findings $?"
 		forkless diagnose --log --all -d 1 2>&1
 		echo "@exit log $?"
@@ -262,7 +262,7 @@ check_confidentiality() {
 case $part in
 tiers) body=$(tiers_init) ;;
 idle) body=$(healthy_init "$seconds" '') ;;
-spawn) body=$(healthy_init "$seconds" '(while :; do victim spawn 2000 64; victim vfork 2000 64; done) >/dev/null &') ;;
+spawn) body=$(healthy_init "$seconds" '(while :; do known_problem spawn 2000 64; known_problem vfork 2000 64; done) >/dev/null &') ;;
 esac
 
 begun=0 filled= absent=()

@@ -35,8 +35,8 @@ userland() { # ARCHITECTURE APT-OPTION...
 		busybox-static base-files" "$@"
 }
 
-# Builds the command, the preloaded library, fixtures/diagnose/known_problem.c (as victim) and the
-# tests into $work/bin.
+# Builds the command, the preloaded library, fixtures/diagnose/known_problem.c and the tests into
+# $work/bin.
 build() { # COMPILER CARGO-OPTION...
 	local compiler=$1 path
 	shift
@@ -57,7 +57,7 @@ build() { # COMPILER CARGO-OPTION...
 	sed -n 's/^ *Executable.*(\(.*\))$/\1/p' "$work/built" | while read -r path; do
 		(cd "$top" && cp "$path" "$work/bin/$(basename "${path%-*}")")
 	done
-	"$compiler" -O1 -g -fomit-frame-pointer -o "$work/bin/victim" "$top/fixtures/diagnose/known_problem.c"
+	"$compiler" -O1 -g -fomit-frame-pointer -o "$work/bin/known_problem" "$top/fixtures/diagnose/known_problem.c"
 }
 
 # Boots a kernel with all of these. Its output goes to $log.
@@ -79,11 +79,11 @@ boot() { # NAME KERNEL-TREE USERLAND QEMU...
 		try spawn forkless bench spawn --quick --time 5 --no-save --csv -
 		try syscalls forkless bench syscalls --quick --time 5 --no-save --csv -
 		try context forkless bench context --quick --time 5 --no-save --csv -
-		try run forkless run --report=/tmp/report --json -- victim forkexec 5 64
+		try run forkless run --report=/tmp/report --json -- known_problem forkexec 5 64
 		sleep 1
 		try report cat /tmp/report
 		try shell forkless run -- sh -c 'echo "$0 runs"'
-		try fast forkless run --context=fast -- victim swapcontext 1000
+		try fast forkless run --context=fast -- known_problem swapcontext 1000
 		try tiers forkless diagnose -d 0.1 -p 1
 	INIT
 	start "$name" "$tree" 2048 3600 "$@"

@@ -46,7 +46,7 @@ arm64_root() { # USERLAND
 	$cc -O1 -fPIC -shared -nostartfiles -Dmain=cases -mbranch-protection=standard -Wl,-z,force-bti,-soname,libcases.so -o "$root/lib/libcases.so" \
 		"$fixtures/context_cases.c" "$work/handle.c" -lm 2>/dev/null
 	$cc -O1 -o "$root/bin/context_guarded" "$work/guarded.c" "$root/lib/libcases.so" -lm
-	$cc -O1 -o "$root/bin/victim" "$top/fixtures/diagnose/known_problem.c"
+	$cc -O1 -o "$root/bin/known_problem" "$top/fixtures/diagnose/known_problem.c"
 
 	# The same object in a program of another C library. This machine's compiler builds it with
 	# that library's headers and start files.

@@ -30,7 +30,7 @@ const METHODS: &[&str] = &[
     "system",
 ];
 
-/// How the victim is run: what the table calls it, whether under `forkless run`, and the program.
+/// A label of the table, whether the server runs under `forkless run`, and the server's program.
 const VARIANTS: [(&str, bool, &str); 3] = [
     ("as it is: std::process, which forks", false, "server-fork"),
     ("unchanged, under forkless run", true, "server-fork"),
@@ -63,14 +63,14 @@ fn show(args: &Args) -> Result<()> {
     explain(&forkless, &built.join("server-fork"), mib)?;
 
     heading("Fix: the same server three ways, timed from inside");
-    let mut measured: [Vec<Victim>; 3] = Default::default();
+    let mut measured: [Vec<ServerTimes>; 3] = Default::default();
     // In turns, so that a machine that slows down meanwhile does not favour one.
     for _ in 0..rounds {
         for (which, (_, under_run, program)) in VARIANTS.iter().enumerate() {
-            measured[which].push(victim(&forkless, &built.join(program), *under_run, mib, starts)?);
+            measured[which].push(timed_server(&forkless, &built.join(program), *under_run, mib, starts)?);
         }
     }
-    summary(mib, &measured.map(|runs| Victim::middle(&runs)));
+    summary(mib, &measured.map(|runs| ServerTimes::middle(&runs)));
 
     heading(
         "And what the articles behind it say: their claims about signal masks and passes after a fork, on this machine",
@@ -147,10 +147,10 @@ impl Drop for Scratch {
     }
 }
 
-/// Lets the tool watch the victim. Where it may not watch, that is said and the demo goes on.
-fn explain(forkless: &Path, victim: &Path, mib: u64) -> Result<()> {
+/// Watches the server with the tool. If the tool may not watch, the demo says so and goes on.
+fn explain(forkless: &Path, server: &Path, mib: u64) -> Result<()> {
     let status =
-        Command::new(forkless).args(["diagnose", "--"]).arg(victim).args([&mib.to_string(), "5"]).status()?;
+        Command::new(forkless).args(["diagnose", "--"]).arg(server).args([&mib.to_string(), "5"]).status()?;
     match status.code() {
         // 1: it found something, as it should.
         Some(0 | 1) => {}
@@ -159,15 +159,15 @@ fn explain(forkless: &Path, victim: &Path, mib: u64) -> Result<()> {
     Ok(())
 }
 
-/// What the victim said of itself, in microseconds.
+/// The times that the server prints of itself, in microseconds.
 #[derive(Debug, Clone, Copy)]
-struct Victim {
+struct ServerTimes {
     start: f64,
     pass_before: f64,
     pass_after: f64,
 }
 
-impl Victim {
+impl ServerTimes {
     /// The median of each figure.
     fn middle(runs: &[Self]) -> Self {
         let middle = |figure: fn(&Self) -> f64| {
@@ -183,7 +183,13 @@ impl Victim {
     }
 }
 
-fn victim(forkless: &Path, program: &Path, under_run: bool, mib: u64, starts: &str) -> Result<Victim> {
+fn timed_server(
+    forkless: &Path,
+    program: &Path,
+    under_run: bool,
+    mib: u64,
+    starts: &str,
+) -> Result<ServerTimes> {
     let mut command = Command::new(if under_run { forkless } else { program });
     if under_run {
         command.args(["run", "--"]).arg(program);
@@ -196,24 +202,24 @@ fn victim(forkless: &Path, program: &Path, under_run: bool, mib: u64, starts: &s
         serde_json::from_slice(&output.stdout).with_context(|| program.display().to_string())?;
     let figure =
         |name: &str| said[name].as_f64().with_context(|| format!("{}: no {name}", program.display()));
-    Ok(Victim {
+    Ok(ServerTimes {
         start: figure("start_us")?,
         pass_before: figure("pass_before_us")?,
         pass_after: figure("pass_after_us")?,
     })
 }
 
-fn summary(mib: u64, victims: &[Victim; 3]) {
-    let before = victims[0];
+fn summary(mib: u64, servers: &[ServerTimes; 3]) {
+    let before = servers[0];
     println!("{mib} MiB held; medians, and how many times faster than as it is\n");
     println!("{:<38}{:>20}{:>32}", "", "start a program", "next pass over the memory");
-    for ((label, ..), victim) in VARIANTS.iter().zip(victims) {
+    for ((label, ..), server) in VARIANTS.iter().zip(servers) {
         println!(
             "{label:<38}{:>12}{:>8}{:>24}{:>8}",
-            milliseconds(victim.start),
-            times(before.start, victim.start),
-            milliseconds(victim.pass_after),
-            times(before.pass_after, victim.pass_after),
+            milliseconds(server.start),
+            times(before.start, server.start),
+            milliseconds(server.pass_after),
+            times(before.pass_after, server.pass_after),
         );
     }
     println!(
@@ -257,8 +263,8 @@ mod tests {
 
     #[test]
     fn the_middle_run_is_taken_figure_by_figure() {
-        let run = |start, pass_after| Victim { start, pass_before: 1.0, pass_after };
-        let middle = Victim::middle(&[run(3.0, 7.0), run(1.0, 9.0), run(2.0, 8.0)]);
+        let run = |start, pass_after| ServerTimes { start, pass_before: 1.0, pass_after };
+        let middle = ServerTimes::middle(&[run(3.0, 7.0), run(1.0, 9.0), run(2.0, 8.0)]);
         assert_eq!((middle.start, middle.pass_after), (2.0, 8.0));
     }
 }

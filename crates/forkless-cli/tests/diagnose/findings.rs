@@ -1,4 +1,4 @@
-//! Findings: each victim has its own one, with exact counts, and nothing else is found in it.
+//! Findings: each program has its own one, with exact counts, and nothing else is found in it.
 
 use std::process::Command;
 
@@ -31,8 +31,8 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
     }
 }
 
-fn report(victim: &[&str]) -> (Value, Truth) {
-    let (mut values, truth, output) = diagnose(&[], victim);
+fn report(program: &[&str]) -> (Value, Truth) {
+    let (mut values, truth, output) = diagnose(&[], program);
     assert_eq!(values.len(), 1);
     let report = values.remove(0);
     let found = !report["findings"].as_array().expect("a list").is_empty();
@@ -49,11 +49,11 @@ fn nothing(report: &Value) {
     assert!(titles.is_empty(), "{titles:?}");
 }
 
-/// The command of a finding about a victim that was started with these arguments.
+/// The command of a finding about a program that was started with these arguments.
 #[track_caller]
 fn starts_again(finding: &Value, before: &str, arguments: &str) {
-    let victim = crate::support::victim().expect("checked before").to_string_lossy();
-    assert_eq!(finding["command"], format!("{before}{victim} {arguments}"));
+    let program = crate::support::known_problem().expect("checked before").to_string_lossy();
+    assert_eq!(finding["command"], format!("{before}{program} {arguments}"));
 }
 
 fn full_forks() {
@@ -64,10 +64,9 @@ fn full_forks() {
     assert!(remedy.ends_with(", or run the program unchanged under `forkless run`."), "{remedy}");
     assert_eq!(finding["count"], 20);
     assert_eq!(report["creations"]["full_fork_then_exec"], 20);
-    // Without sys_enter only the copy is timed; on a busy machine the caller's own clock also holds its preemption
-    // right after it, when the child runs first. `--log` times all of the call, and is compared more closely.
+    // The copy is a part of the call. How large a part is for a quiet machine to say (`times.rs`).
     let share = finding["cost"]["caller_ns"].as_f64().expect("ns") / truth.ns("call_ns");
-    assert!((0.1..1.05).contains(&share), "{share} of the time that the victim saw");
+    assert!(share > 0.0 && share < 1.05, "{share} of the time that the program saw");
     assert!(functions(&finding).contains(&"fork_for_exec"), "{:?}", functions(&finding));
     assert!(
         functions(&finding).contains(&"main"),
@@ -76,51 +75,39 @@ fn full_forks() {
     );
 }
 
-/// The prediction against the remedy applied: the same work with vfork.
 fn predicted_spawn() {
-    let (report, before) = report(&["forkexec", "20", "256"]);
-    let saving = only(&report, "full_fork_then_exec")["saving_in_caller_ns"].clone();
-    let (_, after, _) = diagnose(&[], &["spawn", "20", "256"]);
-    let measured = (before.ns("call_ns") - after.ns("call_ns")) / 20.0;
-    assert_predicted(&saving, measured);
+    let (report, _) = report(&["forkexec", "20", "256"]);
+    assert_saves(&only(&report, "full_fork_then_exec")["saving_in_caller_ns"]);
 }
 
 fn predicted_huge_pages() {
-    let (report, before) = report(&["snapshot", "10", "256"]);
+    let (report, _) = report(&["snapshot", "10", "256"]);
     let finding = only(&report, "fork_of_small_pages");
-    // The victim has ended: it can only be started again.
+    // The program has ended: it can only be started again.
     starts_again(&finding, "forkless run --huge-pages=thp -- ", "snapshot 10 256");
-    let saving = finding["saving_each_ns"].clone();
-    // One fork only: the parent's writes during the child's life break the huge pages up, and the next is slower.
-    let (_, first, _) = diagnose(&[], &["snapshot-huge", "1", "256"]);
-    if !has_huge_pages(&first, 256) {
-        return;
-    }
-    assert_predicted(&saving, before.ns("call_ns") / 10.0 - first.ns("call_ns"));
+    assert_saves(&finding["saving_each_ns"]);
 }
 
-/// Of the right size. How near is for a quiet machine to say, where `real.rs` holds it to 25 %: here the two runs that are compared
-/// may have met different neighbours.
+/// A saving, with its bounds in order. How near the truth is, a quiet machine says (`times.rs`,
+/// `real.rs`).
 #[track_caller]
-fn assert_predicted(saving: &Value, measured: f64) {
+fn assert_saves(saving: &Value) {
     let at = |name: &str| saving[name].as_f64().expect("ns");
-    assert!(at("low") <= at("mid") && at("mid") <= at("high"), "{saving}");
-    let ratio = at("mid") / measured;
-    assert!((0.4..2.5).contains(&ratio), "predicted {saving}, measured {measured}");
+    assert!(0.0 < at("mid") && at("low") <= at("mid") && at("mid") <= at("high"), "{saving}");
 }
 
-/// Whether the kernel had huge pages to give; else what is about them is skipped.
-fn has_huge_pages(victim: &Truth, mib: u32) -> bool {
-    let has = victim.ns("huge_kib") > 0.9 * 1024.0 * f64::from(mib);
+/// Whether the kernel had huge pages to give. If not, the rest of the test is skipped.
+pub(crate) fn has_huge_pages(truth: &Truth, mib: u32) -> bool {
+    let has = truth.ns("huge_kib") > 0.9 * 1024.0 * f64::from(mib);
     if !has {
-        skip("the victim was given no huge pages: memory is in pieces");
+        skip("the program was given no huge pages: memory is in pieces");
     }
     has
 }
 
 fn huge_already() {
-    let (report, victim) = report(&["snapshot-huge", "1", "128"]);
-    if !has_huge_pages(&victim, 128) {
+    let (report, truth) = report(&["snapshot-huge", "1", "128"]);
+    if !has_huge_pages(&truth, 128) {
         return;
     }
     nothing(&report);
@@ -199,13 +186,13 @@ fn constant() {
 }
 
 /// A loop device on a file, taken away again when dropped.
-struct LoopDevice {
-    path: String,
+pub(crate) struct LoopDevice {
+    pub(crate) path: String,
     file: std::path::PathBuf,
 }
 
 impl LoopDevice {
-    fn new(bytes: u64) -> Result<Self, String> {
+    pub(crate) fn new(bytes: u64) -> Result<Self, String> {
         let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("loop.img");
         // Written, not sparse: the reads shall reach a disk.
         std::fs::write(&file, vec![1u8; bytes as usize]).map_err(|e| e.to_string())?;
@@ -243,19 +230,14 @@ fn block_writes() {
         Ok(device) => device,
         Err(why) => return skip(format!("no loop device: {why}")),
     };
-    let (report, small) = report(&["blockwrite", "8000", "0", &device.path]);
+    let (report, _) = report(&["blockwrite", "8000", "0", &device.path]);
     let finding = only(&report, "partial_block_writes");
     assert_eq!(finding["count"], 8000);
     let reads = finding["evidence"].to_string();
     assert!(reads.contains("1000, 0.12 a write") || reads.contains("1000, 0.13 a write"), "{reads}");
-    let (whole, large) = self::report(&["blockwrite-whole", "1000", "0", &device.path]);
+    assert_saves(&finding["saving_each_ns"]);
+    let (whole, _) = self::report(&["blockwrite-whole", "1000", "0", &device.path]);
     nothing(&whole);
-    // The same bytes in whole blocks: the reads are saved, and the calls.
-    let measured = (small.ns("wall_ns") - large.ns("wall_ns")) / 8000.0;
-    let saving = &finding["saving_each_ns"];
-    println!("partial block writes: predicted {saving}, measured {measured:.0}");
-    let share = saving["mid"].as_f64().expect("ns") / measured;
-    assert!((0.25..=2.5).contains(&share), "predicted {saving}, measured {measured}");
 }
 
 fn loops() {
@@ -279,7 +261,7 @@ fn loops() {
 fn text() {
     let output = Command::new(FORKLESS)
         .args(["diagnose", "--"])
-        .arg(crate::support::victim().expect("checked before"))
+        .arg(crate::support::known_problem().expect("checked before"))
         .args(["forkexec", "10", "128"])
         .output()
         .expect("forkless runs");
@@ -315,8 +297,8 @@ fn pid_namespace() {
     assert_eq!(foreign.status.code(), Some(3), "{stderr}");
     assert!(stderr.contains("mount -t proc proc /proc"), "{stderr}");
 
-    let victim = crate::support::victim().expect("checked before").to_string_lossy().into_owned();
-    let watched = inside(&["--json", "--", &victim, "forkexec", "10", "32"]);
+    let program = crate::support::known_problem().expect("checked before").to_string_lossy().into_owned();
+    let watched = inside(&["--json", "--", &program, "forkexec", "10", "32"]);
     let text = String::from_utf8_lossy(&watched.stdout);
     let report: Value = serde_json::from_str(text.lines().last().unwrap_or_default()).expect("JSON");
     if report["tier"] == "procfs" {
@@ -335,15 +317,15 @@ fn unprivileged() {
     let directory = std::env::temp_dir().join(format!("forkless-unprivileged-{}", std::process::id()));
     std::fs::create_dir(&directory).expect("a directory that others can read");
     std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o755)).expect("its mode");
-    let (tool, victim) = (directory.join("forkless"), directory.join("victim"));
+    let (tool, program) = (directory.join("forkless"), directory.join("known_problem"));
     std::fs::copy(FORKLESS, &tool).expect("a copy that others can reach");
-    std::fs::copy(crate::support::victim().expect("checked before"), &victim).expect("a copy");
+    std::fs::copy(crate::support::known_problem().expect("checked before"), &program).expect("a copy");
     let run = |arguments: &[&str]| {
         Command::new(&tool).args(arguments).uid(65534).gid(65534).output().expect("forkless runs")
     };
-    let victim = victim.to_string_lossy().into_owned();
-    let best = run(&["diagnose", "--json", "--", &victim, "forkexec", "20", "256"]);
-    let sampled = run(&["diagnose", "--json", "--tier", "procfs", "--", &victim, "forkexec", "40", "512"]);
+    let program = program.to_string_lossy().into_owned();
+    let best = run(&["diagnose", "--json", "--", &program, "forkexec", "20", "256"]);
+    let sampled = run(&["diagnose", "--json", "--tier", "procfs", "--", &program, "forkexec", "40", "512"]);
     let all = run(&["diagnose", "--all", "-d", "1"]);
     let removed = std::fs::remove_dir_all(&directory);
 

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use libtest_mimic::Trial;
 use serde_json::Value;
 
-use crate::support::{FORKLESS, trial, victim};
+use crate::support::{FORKLESS, known_problem, trial};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     let tests: [(&str, fn()); 2] = [
@@ -59,22 +59,22 @@ fn not_accused(report: &Value, code: Option<i32>, load: &[&str]) {
 }
 
 fn spawns() {
-    let load = Command::new(victim().expect("checked before"))
+    let load = Command::new(known_problem().expect("checked before"))
         .args(["spawn", "100000000", "64"])
         .stdout(Stdio::null())
         .spawn()
-        .expect("the victim runs");
+        .expect("the program runs");
     let load = Load(load);
     let (report, code) = watch("60");
     drop(load);
     let shared = report["creations"]["shared_memory"].as_u64().expect("a count");
     println!("{shared} spawns in a minute");
     assert!(shared > 6000, "{report}");
-    not_accused(&report, code, &["/victim", "victim", "true"]);
+    not_accused(&report, code, &["/known_problem", "known_problem", "true"]);
 }
 
 /// The tool's own parts are not to be found by it.
 fn idle() {
     let (report, code) = watch("180");
-    not_accused(&report, code, &["/victim", "victim"]);
+    not_accused(&report, code, &["/known_problem", "known_problem"]);
 }

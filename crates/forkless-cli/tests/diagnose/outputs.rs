@@ -4,11 +4,10 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
 
-use crate::support::{FORKLESS, find, skip, trial, victim};
+use crate::support::{FORKLESS, find, known_problem, skip, trial, wait_until};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     type Test = (&'static str, fn(), Option<&'static str>);
@@ -39,7 +38,7 @@ fn schema() {
     let schema = include_str!("../../../../docs/diagnose.schema.json");
     let schema: serde_json::Value = serde_json::from_str(schema).expect("JSON");
     let validator = jsonschema::validator_for(&schema).expect("a schema");
-    for (flags, victim) in [
+    for (flags, program) in [
         (&["--tier", "tracepoints"][..], &["forkexec", "5", "64"][..]),
         (&["--tier", "tracepoints"], &["swapcontext", "200000"]),
         (&["--tier", "tracepoints"], &["nothing", "10"]),
@@ -47,14 +46,14 @@ fn schema() {
         (&["--tier", "procfs"], &["snapshot", "2", "16"]),
         (&["--log"], &["missing", "3"]),
     ] {
-        let (values, ..) = crate::support::diagnose(flags, victim);
+        let (values, ..) = crate::support::diagnose(flags, program);
         assert!(!values.is_empty());
         for value in values {
             let errors: Vec<String> = validator
                 .iter_errors(&value)
                 .map(|error| format!("{}: {error}", error.instance_path()))
                 .collect();
-            assert!(errors.is_empty(), "{flags:?} {victim:?}: {}: {value}", errors.join("; "));
+            assert!(errors.is_empty(), "{flags:?} {program:?}: {}: {value}", errors.join("; "));
         }
     }
     // It is not so loose that everything passes.
@@ -74,18 +73,32 @@ fn html() {
 
 /// script(1) gives the tool a terminal.
 fn live() {
-    let mut process = waiting_victim();
-    let output = Command::new("script")
-        .args(["-qec", &format!("{FORKLESS} diagnose -d 2.5 -p {}", process.id()), "/dev/null"])
+    let mut process = waiting_program();
+    let mut script = Command::new("script")
+        .args(["-qec", &format!("{FORKLESS} diagnose -p {}", process.id()), "/dev/null"])
         // A dumb terminal, and none is said of one without a name, is not drawn on.
         .env("TERM", "xterm")
         .stdin(Stdio::null())
-        .output()
+        .stdout(Stdio::piped())
+        .spawn()
         .expect("script runs");
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.contains("\x1b[H") && text.contains("nothing found so far"), "{text:?}");
+    let mut out = script.stdout.take().expect("piped");
+    let (mut shown, mut part) = (Vec::new(), [0; 4096]);
+    while !String::from_utf8_lossy(&shown).contains("nothing found so far") {
+        let bytes = out.read(&mut part).expect("a pipe");
+        assert!(bytes > 0, "{:?}", String::from_utf8_lossy(&shown));
+        shown.extend_from_slice(&part[..bytes]);
+    }
+    // The watch ends with its target.
+    process.kill().expect("it waits");
+    process.wait().expect("it ends");
+    out.read_to_end(&mut shown).expect("a pipe");
+    script.wait().expect("it ends");
+    let text = String::from_utf8_lossy(&shown);
+    assert!(text.contains("\x1b[H"), "{text:?}");
     assert!(text.contains("Nothing found."), "the report follows: {text:?}");
 
+    let mut process = waiting_program();
     let output = Command::new(FORKLESS)
         .args(["diagnose", "-d", "1.5", "-p", &process.id().to_string()])
         .output()
@@ -95,15 +108,15 @@ fn live() {
     process.wait().expect("it ends");
 }
 
-fn waiting_victim() -> Child {
-    let mut process = Command::new(victim().expect("checked before"))
+fn waiting_program() -> Child {
+    let mut process = Command::new(known_problem().expect("checked before"))
         .args(["nothing", "1"])
-        .env("VICTIM_WAIT", "1")
+        .env("KNOWN_PROBLEM_WAIT", "1")
         .stdout(Stdio::piped())
         .spawn()
-        .expect("the victim runs");
+        .expect("the program runs");
     let mut ready = [0u8; 6];
-    process.stdout.as_mut().expect("piped").read_exact(&mut ready).expect("the victim is ready");
+    process.stdout.as_mut().expect("piped").read_exact(&mut ready).expect("the program is ready");
     process
 }
 
@@ -136,15 +149,13 @@ impl Serving {
 
     #[track_caller]
     fn wait_for(&self, text: &str) -> String {
-        let begin = Instant::now();
-        loop {
-            let page = self.get();
-            if page.contains(text) {
-                return page;
-            }
-            assert!(begin.elapsed() < Duration::from_secs(120), "no {text} in {page}");
-            std::thread::sleep(Duration::from_millis(100));
-        }
+        let mut page = String::new();
+        let there = wait_until(|| {
+            page = self.get();
+            page.contains(text)
+        });
+        assert!(there, "no {text} in {page}");
+        page
     }
 }
 
@@ -172,15 +183,15 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> String {
     answer
 }
 
-fn run_victim(arguments: &[&str]) {
+fn run_known_problem(arguments: &[&str]) {
     let status =
-        Command::new(victim().expect("checked before")).args(arguments).stdout(Stdio::null()).status();
-    assert!(status.expect("the victim runs").success());
+        Command::new(known_problem().expect("checked before")).args(arguments).stdout(Stdio::null()).status();
+    assert!(status.expect("the program runs").success());
 }
 
 fn metrics() {
     let serving = Serving::start();
-    run_victim(&["forkexec", "7", "16"]);
+    run_known_problem(&["forkexec", "7", "16"]);
     let page = serving.wait_for("kind=\"full_fork_then_exec\"");
     assert!(page.starts_with("HTTP/1.1 200 OK"), "{page}");
     assert!(!page.contains("# EOF"), "nobody asked for OpenMetrics: {page}");
@@ -225,24 +236,20 @@ fn prometheus() {
         .spawn()
         .expect("prometheus runs");
     let address = SocketAddr::from(([127, 0, 0, 1], port));
-    run_victim(&["forkexec", "7", "16"]);
+    run_known_problem(&["forkexec", "7", "16"]);
 
-    let begin = Instant::now();
     let query =
         "/api/v1/query?query=sum(forkless_process_creations_total%7Bkind=%22full_fork_then_exec%22%7D)";
     let mut answer = String::new();
-    while begin.elapsed() < Duration::from_secs(200) {
+    wait_until(|| {
         if TcpStream::connect(address).is_ok() {
             answer = get(address, query);
-            if answer.contains("\"value\"") {
-                break;
-            }
         }
-        std::thread::sleep(Duration::from_millis(300));
-    }
+        answer.contains("\"value\"")
+    });
     let ended = prometheus.kill().and_then(|()| prometheus.wait());
     let removed = std::fs::remove_dir_all(&directory);
-    // At least the victim's: other processes of this machine may fork, too.
+    // At least the program's: other processes of this machine may fork, too.
     let value = answer
         .split_once("\"value\":[")
         .and_then(|(_, value)| value.split('"').nth(1))

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use libtest_mimic::Trial;
 use serde_json::Value;
 
-use crate::support::{FORKLESS, diagnose, find, trial, victim};
+use crate::support::{FORKLESS, diagnose, find, known_problem, trial, wait_until};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     let tests: [(&str, fn()); 5] = [
@@ -175,7 +175,7 @@ fn node() {
 /// Nanoseconds of a call are within the noise of a machine from one minute to the next: predicted and measured in turns.
 fn swapcontext() {
     let arguments = ["swapcontext", "1000000"];
-    let binary = victim().expect("checked before").to_string_lossy().into_owned();
+    let binary = known_problem().expect("checked before").to_string_lossy().into_owned();
     let wall = |command: &mut Command| {
         let output = command.output().expect("it starts");
         let text = String::from_utf8_lossy(&output.stdout);
@@ -211,11 +211,8 @@ fn free_port() -> u16 {
 }
 
 fn wait_for_port(port: u16) {
-    let begin = Instant::now();
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(begin.elapsed() < Duration::from_secs(300), "nobody listens on {port}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    let listens = || TcpStream::connect(("127.0.0.1", port)).is_ok();
+    assert!(wait_until(listens), "nobody listens on {port}");
 }
 
 /// `forkless diagnose -p`, while `work` is done.

@@ -1,6 +1,7 @@
 //! What goes wrong around a watch: refusals, targets that end or hide, floods. Each gives a clear line or a report that says what
 //! is missing, and none leaves a program or a map in the kernel.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Output, Stdio};
 
@@ -8,8 +9,8 @@ use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
 
 use crate::support::{
-    FORKLESS, bpf_maps, bpf_programs, diagnose, find, functions, only, settled, skip, victim,
-    wait_for_program,
+    FORKLESS, bpf_maps, bpf_programs, diagnose, find, functions, known_problem, only, settled, skip,
+    wait_for_program, wait_until,
 };
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
@@ -52,8 +53,8 @@ pub(crate) fn add(trials: &mut Vec<Trial>) {
     }
 }
 
-fn victim_path() -> String {
-    victim().expect("checked before").to_string_lossy().into_owned()
+fn known_problem_path() -> String {
+    known_problem().expect("checked before").to_string_lossy().into_owned()
 }
 
 fn report_of(output: &Output) -> Value {
@@ -93,15 +94,15 @@ fn unreaped() {
 /// The name of a thread is any 15 bytes, and stands among its process's figures in /proc: without them nothing was copied, and nothing found.
 fn odd_name() {
     let output = Command::new(FORKLESS)
-        .args(["diagnose", "--json", "--tier", "perf", "--", &victim_path(), "forkexec", "10", "256"])
-        .env("VICTIM_NAME", "")
+        .args(["diagnose", "--json", "--tier", "perf", "--", &known_problem_path(), "forkexec", "10", "256"])
+        .env("KNOWN_PROBLEM_NAME", "")
         .output()
         .expect("forkless runs");
     let report = report_of(&output);
     let finding = only(&report, "full_fork_then_exec");
     assert_eq!(finding["count"], 10);
     let title = finding["title"].as_str().expect("a text");
-    assert!(title.starts_with("victim forks 2"), "{title}");
+    assert!(title.starts_with("known_problem forks 2"), "{title}");
 }
 
 /// Root in name only, and everything but one's own processes out of reach.
@@ -124,7 +125,7 @@ fn no_capability() {
 
 /// bpf(2) answers EPERM, as under lockdown or a container's seccomp policy.
 fn refused_bpf() {
-    let output = without_bpf(&["diagnose", "--json", "--", &victim_path(), "forkexec", "10", "32"]);
+    let output = without_bpf(&["diagnose", "--json", "--", &known_problem_path(), "forkexec", "10", "32"]);
     let report = report_of(&output);
     assert_eq!(report["tier"], "perf", "{report}");
     assert!(report["limits"].to_string().contains("no BPF"), "{report}");
@@ -162,37 +163,51 @@ fn without_bpf(arguments: &[&str]) -> Output {
     command.output().expect("forkless runs")
 }
 
-/// A victim by itself; the tool is attached to it by pid. What the tool printed.
-fn attached(victim: &mut std::process::Child, work: impl FnOnce(&mut std::process::Child)) -> Output {
+/// A program by itself; the tool is attached to it by pid. What the tool printed.
+fn attached(program: &mut std::process::Child, work: impl FnOnce(&mut std::process::Child)) -> Output {
     let mut ready = String::new();
-    BufReader::new(victim.stdout.as_mut().expect("piped")).read_line(&mut ready).expect("it is ready");
+    BufReader::new(program.stdout.as_mut().expect("piped")).read_line(&mut ready).expect("it is ready");
     let tool = Command::new(FORKLESS)
-        .args(["diagnose", "--json", "-p", &victim.id().to_string()])
+        .args(["diagnose", "--json", "-p", &program.id().to_string()])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .expect("forkless runs");
     wait_for_program(&tool, "on_page_alloc");
-    work(victim);
+    work(program);
     tool.wait_with_output().expect("forkless ends with its target")
 }
 
-fn begin(victim: &std::process::Child) {
-    rustix::process::kill_process(rustix::process::Pid::from_child(victim), rustix::process::Signal::USR1)
+fn begin(program: &std::process::Child) {
+    rustix::process::kill_process(rustix::process::Pid::from_child(program), rustix::process::Signal::USR1)
         .expect("it waits for SIGUSR1");
 }
 
 fn waiting(mut command: Command, arguments: &[&str]) -> std::process::Child {
-    command.args(arguments).env("VICTIM_WAIT", "1").stdout(Stdio::piped()).spawn().expect("the victim runs")
+    command
+        .args(arguments)
+        .env("KNOWN_PROBLEM_WAIT", "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program runs")
 }
 
 fn killed_midway() {
-    let mut process = waiting(Command::new(victim_path()), &["forkexec", "100000", "256"]);
-    let output = attached(&mut process, |victim| {
-        begin(victim);
-        std::thread::sleep(std::time::Duration::from_secs(1));
-        victim.kill().expect("it runs");
-        victim.wait().expect("it ends");
+    let mut process = waiting(Command::new(known_problem_path()), &["forkexec", "100000", "256"]);
+    let output = attached(&mut process, |program| {
+        begin(program);
+        // With the fourth child, three have executed and ended.
+        let mut children = BTreeSet::new();
+        let path = format!("/proc/{0}/task/{0}/children", program.id());
+        let forked = wait_until(|| {
+            children.extend(
+                std::fs::read_to_string(&path).unwrap_or_default().split_whitespace().map(str::to_owned),
+            );
+            children.len() > 3
+        });
+        assert!(forked, "it does not fork");
+        program.kill().expect("it runs");
+        program.wait().expect("it ends");
     });
     let report = report_of(&output);
     assert!(report["partial"].is_null(), "the target's end is the watch's: {report}");
@@ -209,13 +224,13 @@ fn container() {
     let place = directory.display();
     let script = format!(
         "mount -t tmpfs none {place} && cp {} {place}/inside && exec {place}/inside \"$@\"",
-        victim_path()
+        known_problem_path()
     );
     let mut command = Command::new("unshare");
     command.args(["--mount", "--pid", "--fork", "--mount-proc", "sh", "-c", &script, "sh"]);
     let mut process = waiting(command, &["forkexec", "15", "256"]);
     let output = attached(&mut process, |unshare| {
-        // The victim is unshare's child; its number outside is found by its name.
+        // The program is unshare's child; its number outside is found by its name.
         let children = format!("/proc/{0}/task/{0}/children", unshare.id());
         let inside: i32 =
             std::fs::read_to_string(children).expect("/proc").trim().parse().expect("one child");
@@ -230,7 +245,7 @@ fn container() {
 }
 
 fn binary_32_bit() -> std::path::PathBuf {
-    std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("victim32")
+    std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("known_problem_32")
 }
 
 fn can_build_32_bit() -> bool {
@@ -312,7 +327,7 @@ fn pid_reuse() {
 fn short_lived() {
     let script = format!(
         "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do {} forkexec 1 32 >/dev/null; done",
-        victim_path()
+        known_problem_path()
     );
     let output = Command::new(FORKLESS)
         .args(["diagnose", "--json", "--", "sh", "-c", &script])
@@ -320,9 +335,9 @@ fn short_lived() {
         .expect("forkless runs");
     let report = report_of(&output);
     let findings = report["findings"].as_array().expect("a list").iter();
-    let of_victims = findings.filter(|finding| finding["kind"] == "full_fork_then_exec");
+    let of_programs = findings.filter(|finding| finding["kind"] == "full_fork_then_exec");
     let (mut named, mut all) = (0, 0);
-    for finding in of_victims {
+    for finding in of_programs {
         let count = finding["count"].as_u64().expect("a count");
         all += count;
         named += if functions(finding).contains(&"fork_for_exec") { count } else { 0 };
@@ -334,7 +349,7 @@ fn short_lived() {
 
 fn many_processes() {
     let output = Command::new(FORKLESS)
-        .args(["diagnose", "--json", "--system-calls", "no", "--", &victim_path(), "vfork", "10000"])
+        .args(["diagnose", "--json", "--system-calls", "no", "--", &known_problem_path(), "vfork", "10000"])
         .output()
         .expect("forkless runs");
     let report = report_of(&output);
@@ -347,7 +362,7 @@ fn many_processes() {
 
 /// The tool is stopped while more is recorded than the ring holds.
 fn ring_overflow() {
-    let mut process = waiting(Command::new(victim_path()), &["vfork", "12000"]);
+    let mut process = waiting(Command::new(known_problem_path()), &["vfork", "12000"]);
     let mut ready = String::new();
     BufReader::new(process.stdout.as_mut().expect("piped")).read_line(&mut ready).expect("it is ready");
     let tool = Command::new(FORKLESS)

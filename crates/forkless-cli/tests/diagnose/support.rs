@@ -1,12 +1,16 @@
-//! Building the victims, running the tool on them, and reading what both say.
+//! Building the programs, running the tool on them, and reading what both say.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
 use serde_json::Value;
+
+#[path = "../wait/mod.rs"]
+mod wait;
+
+pub(crate) use wait::wait_until;
 
 pub(crate) const FORKLESS: &str = env!("CARGO_BIN_EXE_forkless");
 
@@ -15,7 +19,7 @@ pub(crate) fn missing() -> Option<String> {
     if !cfg!(target_arch = "x86_64") {
         return Some("the BPF programs read x86-64 registers".into());
     }
-    if victim().is_none() {
+    if known_problem().is_none() {
         return Some("no C compiler: install gcc or clang as cc".into());
     }
     // Asks the tool itself: what it says it lacks is what is missing.
@@ -27,14 +31,14 @@ pub(crate) fn missing() -> Option<String> {
     (output.status.code() == Some(3)).then(|| String::from_utf8_lossy(&output.stderr).trim().to_owned())
 }
 
-/// The compiled victim; `None` without a compiler.
-pub(crate) fn victim() -> Option<&'static Path> {
-    static VICTIM: OnceLock<Option<PathBuf>> = OnceLock::new();
-    VICTIM
+/// The compiled program; `None` without a compiler.
+pub(crate) fn known_problem() -> Option<&'static Path> {
+    static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
+    PROGRAM
         .get_or_init(|| {
             let source =
                 Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/diagnose/known_problem.c");
-            let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join("victim");
+            let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join("known_problem");
             // No frame pointers, as distributions build: stacks must come out all the same.
             let status = Command::new("cc")
                 .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fomit-frame-pointer", "-o"])
@@ -52,24 +56,24 @@ pub(crate) fn victim() -> Option<&'static Path> {
         .as_deref()
 }
 
-/// What the victim printed about itself: the last line of standard output that is its own.
+/// What the program printed about itself: the last line of standard output that is its own.
 pub(crate) struct Truth(pub(crate) Value);
 
 impl Truth {
     pub(crate) fn ns(&self, name: &str) -> f64 {
-        self.0[name].as_f64().expect("the victim prints it")
+        self.0[name].as_f64().expect("the program prints it")
     }
 }
 
-/// Runs `forkless diagnose FLAGS -- victim ARGUMENTS` with JSON output.
-pub(crate) fn diagnose(flags: &[&str], victim_arguments: &[&str]) -> (Vec<Value>, Truth, Output) {
+/// Runs `forkless diagnose FLAGS -- program ARGUMENTS` with JSON output.
+pub(crate) fn diagnose(flags: &[&str], arguments: &[&str]) -> (Vec<Value>, Truth, Output) {
     let output = Command::new(FORKLESS)
         .arg("diagnose")
         .arg("--json")
         .args(flags)
         .arg("--")
-        .arg(victim().expect("checked before"))
-        .args(victim_arguments)
+        .arg(known_problem().expect("checked before"))
+        .args(arguments)
         .stdin(Stdio::null())
         .output()
         .expect("forkless runs");
@@ -81,7 +85,7 @@ pub(crate) fn diagnose(flags: &[&str], victim_arguments: &[&str]) -> (Vec<Value>
         if value.get("wall_ns").is_some() { truth = Some(Truth(value)) } else { values.push(value) }
     }
     let stderr = String::from_utf8_lossy(&output.stderr);
-    (values, truth.unwrap_or_else(|| panic!("the victim said nothing; {stderr}")), output)
+    (values, truth.unwrap_or_else(|| panic!("the program said nothing; {stderr}")), output)
 }
 
 /// `actual` within `share` of `expected`.
@@ -134,12 +138,8 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
 /// not attached.
 #[track_caller]
 pub(crate) fn wait_for_program(tool: &Child, last: &str) {
-    let begin = Instant::now();
-    while !attached_programs(tool.id()).iter().any(|name| name == last) {
-        assert!(begin.elapsed() < Duration::from_secs(120), "the programs never appeared");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    std::thread::sleep(Duration::from_millis(100));
+    let attached = || attached_programs(tool.id()).iter().any(|name| name == last);
+    assert!(wait_until(attached), "the programs never appeared");
 }
 
 /// The names of the programs to which a process holds links, by the `prog_id` of its descriptors in /proc.
@@ -160,19 +160,13 @@ fn attached_programs(pid: u32) -> Vec<String> {
 /// watch too.
 #[track_caller]
 pub(crate) fn settled(before: &(Vec<u32>, Vec<u32>)) {
-    let begin = Instant::now();
-    loop {
-        let new_programs: Vec<u32> = bpf_programs().into_iter().filter(|id| !before.0.contains(id)).collect();
-        let new_maps: Vec<u32> = bpf_maps().into_iter().filter(|id| !before.1.contains(id)).collect();
-        if new_programs.is_empty() && new_maps.is_empty() {
-            return;
-        }
-        assert!(
-            begin.elapsed() < Duration::from_secs(120),
-            "left: programs {new_programs:?}, maps {new_maps:?}"
-        );
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let (mut new_programs, mut new_maps) = (Vec::new(), Vec::new());
+    let gone = wait_until(|| {
+        new_programs = bpf_programs().into_iter().filter(|id| !before.0.contains(id)).collect();
+        new_maps = bpf_maps().into_iter().filter(|id| !before.1.contains(id)).collect();
+        new_programs.is_empty() && new_maps.is_empty()
+    });
+    assert!(gone, "left: programs {new_programs:?}, maps {new_maps:?}");
 }
 
 static SKIPS: Mutex<Vec<String>> = Mutex::new(Vec::new());

@@ -1,25 +1,29 @@
-//! The times that `diagnose` says against those that the victim takes of itself, by its own clock: within 10 %, in every tier.
+//! The times that `diagnose` says against those that the program takes of itself, by its own clock: within 10 %, in every tier.
 //!
 //! Ignored unless asked for, since they are only as good as the machine is quiet:
 //!
 //!     cargo test --release -p forkless-cli --test diagnose -- --ignored times::
 //!
-//! Medians on both sides: what the scheduler does to one of them between the kernel's stamp and the victim's clock is nobody's time.
+//! Medians on both sides: what the scheduler does to one of them between the kernel's stamp and the program's clock is nobody's time.
 
 use std::process::Command;
 
 use libtest_mimic::Trial;
 use serde_json::Value;
 
-use crate::support::{FORKLESS, Truth, assert_near, diagnose, find, only, skip, trial, victim};
+use crate::findings::{LoopDevice, has_huge_pages};
+use crate::support::{FORKLESS, Truth, assert_near, diagnose, find, known_problem, only, skip, trial};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
-    let tests: [(&str, fn()); 5] = [
+    let tests: [(&str, fn()); 8] = [
         ("times::of_the_log", log),
         ("times::of_findings_with_tracepoints", tracepoints),
         ("times::of_findings_with_fentry", fentry),
         ("times::of_findings_with_perf_and_tracefs", perf_with_tracefs),
         ("times::of_findings_with_perf_alone", perf_alone),
+        ("times::a_spawn_saves_what_was_predicted", predicted_spawn),
+        ("times::huge_pages_save_what_was_predicted", predicted_huge_pages),
+        ("times::whole_blocks_save_what_was_predicted", predicted_whole_blocks),
     ];
     for (name, test) in tests {
         trials.push(trial(name, test).with_ignored_flag(true));
@@ -33,7 +37,7 @@ const TIMED: [&str; 3] = ["timed", "31", "512"];
 #[track_caller]
 fn near(what: &str, said: f64, truth: f64) {
     println!(
-        "{what}: {:.3} ms, by the victim's clock {:.3} ms, {:.3} of it",
+        "{what}: {:.3} ms, by the program's clock {:.3} ms, {:.3} of it",
         said / 1e6,
         truth / 1e6,
         said / truth
@@ -91,13 +95,13 @@ fn perf_with_tracefs() {
     let script = "{ test -e /sys/kernel/tracing/events || mount -t tracefs tracefs /sys/kernel/tracing; } && exec \"$@\"";
     let output = Command::new("unshare")
         .args(["-m", "sh", "-c", script, "sh", FORKLESS, "diagnose", "--json", "--tier", "perf", "--"])
-        .arg(victim().expect("checked before"))
+        .arg(known_problem().expect("checked before"))
         .args(TIMED)
         .output()
         .expect("unshare runs");
     let text = String::from_utf8_lossy(&output.stdout);
     let mut values = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
-    let (truth, report) = (Truth(values.next().expect("the victim's")), values.next().expect("a report"));
+    let (truth, report) = (Truth(values.next().expect("the program's")), values.next().expect("a report"));
     findings_are_near(&report, &truth, false);
 }
 
@@ -111,4 +115,43 @@ fn perf_alone() {
     let finding = only(&values[0], "full_fork_then_exec");
     let said = finding["fork_times"]["call"]["mid"].as_f64().expect("ns");
     near("the call", said, truth.ns("call_ns") / 80.0);
+}
+
+/// A prediction against the remedy applied. The two runs may have had different neighbours.
+#[track_caller]
+fn came_true(saving: &Value, measured: f64) {
+    println!("predicted {saving}, measured {measured:.0}");
+    let ratio = saving["mid"].as_f64().expect("ns") / measured;
+    assert!((0.4..2.5).contains(&ratio), "predicted {saving}, measured {measured}");
+}
+
+/// The same bytes in whole blocks: neither the reads nor so many calls.
+fn predicted_whole_blocks() {
+    let device = match LoopDevice::new(8 << 20) {
+        Ok(device) => device,
+        Err(why) => return skip(format!("no loop device: {why}")),
+    };
+    let (reports, small, _) = diagnose(&[], &["blockwrite", "8000", "0", &device.path]);
+    let (_, large, _) = diagnose(&[], &["blockwrite-whole", "1000", "0", &device.path]);
+    let measured = (small.ns("wall_ns") - large.ns("wall_ns")) / 8000.0;
+    came_true(&only(&reports[0], "partial_block_writes")["saving_each_ns"], measured);
+}
+
+/// The same work with posix_spawn.
+fn predicted_spawn() {
+    let (reports, before, _) = diagnose(&[], &["forkexec", "20", "256"]);
+    let (_, after, _) = diagnose(&[], &["spawn", "20", "256"]);
+    let measured = (before.ns("call_ns") - after.ns("call_ns")) / 20.0;
+    came_true(&only(&reports[0], "full_fork_then_exec")["saving_in_caller_ns"], measured);
+}
+
+fn predicted_huge_pages() {
+    let (reports, before, _) = diagnose(&[], &["snapshot", "10", "256"]);
+    // One fork alone. The parent writes while its child lives, which splits huge pages, and the
+    // next fork is slower.
+    let (_, first, _) = diagnose(&[], &["snapshot-huge", "1", "256"]);
+    if has_huge_pages(&first, 256) {
+        let measured = before.ns("call_ns") / 10.0 - first.ns("call_ns");
+        came_true(&only(&reports[0], "fork_of_small_pages")["saving_each_ns"], measured);
+    }
 }
