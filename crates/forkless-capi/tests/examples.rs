@@ -1,4 +1,5 @@
-//! The C examples, compiled by each compiler, as C and as C++ where they are both; each says in its head what it prints.
+//! The C examples, compiled by each compiler, as C and as C++ where they are both; each says in its
+//! head what it prints.
 
 mod support;
 
@@ -54,7 +55,8 @@ fn examples_print_what_they_say_compiled_by_clang() {
     every_example_with(CLANG);
 }
 
-/// What a program with AddressSanitizer in its CI sees: nothing of the library's own may be taken for lost.
+/// What a program with AddressSanitizer in its CI sees: nothing of the library's own may be taken
+/// for lost.
 #[test]
 fn a_leak_checker_finds_nothing_in_the_examples() {
     let nothing = scratch().join("nothing.c");

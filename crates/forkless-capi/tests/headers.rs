@@ -9,7 +9,8 @@ use std::path::Path;
 use std::process::Command;
 use support::{CLANG, GCC, c_sources, have, include, libraries, root, run, scratch};
 
-/// The exported functions of the crate's source: name to (return type, parameter types), as C writes them.
+/// The exported functions of the crate's source: name to (return type, parameter types), as C
+/// writes them.
 fn exported() -> BTreeMap<String, (String, Vec<String>)> {
     let mut all = BTreeMap::new();
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
@@ -231,7 +232,8 @@ fn headers_stand_alone_in_every_dialect() {
             }
             for std in ["c++98", "c++11", "c++20"] {
                 let args = [&format!("-std={std}"), "-Wno-long-long", "-Wno-c++11-long-long"];
-                // gcc does not know clang's option name, and says so only when something else is wrong.
+                // gcc does not know clang's option name, and says so only when something else is
+                // wrong.
                 accept(compiler, &args, &format!("alone-{header}.cpp"), &alone);
                 accept(compiler, &args, "both.cpp", both);
             }
@@ -297,8 +299,8 @@ fn mentions(code: &str, name: &str) -> bool {
         .any(|(at, _)| !code[..at].ends_with(in_word) && !code[at + name.len()..].starts_with(in_word))
 }
 
-/// By a test that looks at what it does: `nulls.c` alone does not count, and has a list of its own. The compiler sees to it that no
-/// test stands there uncalled (`-Wunused-function`).
+/// By a test that looks at what it does: `nulls.c` alone does not count, and has a list of its own.
+/// The compiler sees to it that no test stands there uncalled (`-Wunused-function`).
 #[test]
 fn every_function_is_used_by_a_c_test_and_given_null_by_another() {
     let (mut used, mut nulls) = (String::new(), String::new());
@@ -397,7 +399,8 @@ fn the_pkg_config_template_has_what_a_static_link_needs() {
     for flag in ["-I/opt/x/include", "-L/opt/x/lib", "-lforkless", "-lpthread"] {
         assert!(said.contains(flag), "{flag} is not in {said}");
     }
-    // A program that is static altogether finds all of it: the compiler adds its own unwinder, shared or static as the program is.
+    // A program that is static altogether finds all of it: the compiler adds its own unwinder,
+    // shared or static as the program is.
     for compiler in [GCC, CLANG] {
         if !have(compiler) {
             continue;

@@ -36,7 +36,8 @@ fn popen_noshells_functions_behave_as_its_own() {
     everywhere("noshell.c", &[]);
 }
 
-/// What one call does, of creating and executing: the lines of strace between the program's two marks.
+/// What one call does, of creating and executing: the lines of strace between the program's two
+/// marks.
 fn traced(what: &str) -> Option<Vec<String>> {
     if !have("strace") {
         return None;
@@ -64,7 +65,8 @@ fn traced(what: &str) -> Option<Vec<String>> {
     Some(marked[1].lines().map(str::to_owned).collect())
 }
 
-/// How often a call was made: its beginnings, since strace shows a call that another process interrupts in two pieces.
+/// How often a call was made: its beginnings, since strace shows a call that another process
+/// interrupts in two pieces.
 fn count(lines: &[String], call: &str) -> usize {
     lines.iter().filter(|l| l.contains(call) && !l.contains("resumed")).count()
 }
@@ -104,8 +106,9 @@ fn every_option_reaches_the_child() {
     everywhere("features.c", &[]);
 }
 
-/// What the shell meets on its own account, which is not there: ids it gives up, what befalls it when it says that a program was killed,
-/// signals of the whole group. Regression: the calling program had it instead, or nobody.
+/// What the shell meets on its own account, which is not there: ids it gives up, what befalls it
+/// when it says that a program was killed, signals of the whole group. Regression: the calling
+/// program had it instead, or nobody.
 #[test]
 fn lines_end_as_by_libcs_functions() {
     let source = root().join("fixtures/run/shell_ends.c");

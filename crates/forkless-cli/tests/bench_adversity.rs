@@ -1,7 +1,9 @@
-//! `forkless bench` on a machine that does not play along: killed while a system setting is changed, a full disk, a home that
-//! cannot be written, a memory limit, no privileges, no smaps. Each gives a clear line, and leaves nothing changed.
+//! `forkless bench` on a machine that does not play along: killed while a system setting is
+//! changed, a full disk, a home that cannot be written, a memory limit, no privileges, no smaps.
+//! Each gives a clear line, and leaves nothing changed.
 //!
-//! Most of it needs root, to change settings and to mount over directories in a namespace of its own; without, it is skipped.
+//! Most of it needs root, to change settings and to mount over directories in a namespace of its
+//! own; without, it is skipped.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,5 +1,5 @@
-//! The HTML report in a real browser: it is laid out, sorts, complains of nothing and asks for nothing. Skipped without Chromium
-//! (`apt-get install chromium`, which `./x test` does as root).
+//! The HTML report in a real browser: it is laid out, sorts, complains of nothing and asks for
+//! nothing. Skipped without Chromium (`apt-get install chromium`, which `./x test` does as root).
 
 use std::fs;
 use std::path::{Path, PathBuf};

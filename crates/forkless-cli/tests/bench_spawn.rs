@@ -1,4 +1,5 @@
-//! `forkless bench` from outside: what it prints, where it writes, how it fails, and that nothing stays behind.
+//! `forkless bench` from outside: what it prints, where it writes, how it fails, and that nothing
+//! stays behind.
 
 use std::fs;
 use std::path::Path;
@@ -292,7 +293,8 @@ fn a_regression_beyond_the_limit_is_exit_code_1() {
     let arguments =
         ["bench", "spawn", "--runs", "90", "--methods", "vfork_exec", "--restarts", "3", "--json", &a];
     assert!(scratch.run(&arguments).status.success());
-    // A steady result and the same five times slower: what was really measured beside other tests may be too noisy to tell.
+    // A steady result and the same five times slower: what was really measured beside other tests
+    // may be too noisy to tell.
     let mut value: serde_json::Value = serde_json::from_str(&fs::read_to_string(&a).unwrap()).unwrap();
     for (path, factor) in [(&a, 1.0), (&b, 5.0)] {
         for row in value["suites"][0]["rows"].as_array_mut().unwrap() {
@@ -356,7 +358,8 @@ fn every_suite_writes_what_the_schema_in_docs_describes() {
     assert!(!schema_in_docs().is_valid(&serde_json::json!({"schema": "forkless.bench/1", "suites": [{}]})));
 }
 
-/// On the overlay that a container has for its root, whose reads no block device counts, there is nothing to measure.
+/// On the overlay that a container has for its root, whose reads no block device counts, there is
+/// nothing to measure.
 #[test]
 fn writes_by_size_are_what_the_schema_in_docs_describes() {
     let suite = ["blockwrite", "--targets", "file", "--bs", "512,4096", "--size", "64K"];

@@ -1,5 +1,5 @@
-//! `forkless bench victims` from outside: that its figures are those of the mechanism they are about, that what is missing is
-//! counted, and that no program, file or setting outlives it.
+//! `forkless bench victims` from outside: that its figures are those of the mechanism they are
+//! about, that what is missing is counted, and that no program, file or setting outlives it.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -94,7 +94,8 @@ fn figures_come_with_evidence_that_the_mechanism_was_at_work() {
         assert!(matches!(verdict, "shown" | "reached" | "missed" | "undecided"), "{check}");
         assert!(check["value"].is_f64() && check["ci95"].is_array(), "{check}");
     }
-    // These two are far on the right side of the project's limits on any machine, and so of those that users see.
+    // These two are far on the right side of the project's limits on any machine, and so of those
+    // that users see.
     let judged = forkless_lab::acceptance::judge(&serde_json::from_value(value.clone()).unwrap()).unwrap();
     for name in ["swapcontext", "localtime"] {
         let check = checks.iter().find(|check| check["name"] == name).unwrap();
@@ -144,7 +145,8 @@ fn interpreters_are_also_measured_without_the_memory_and_no_limit_is_set_for_tha
     let (heap, checks): (Vec<_>, Vec<_>) = checks.into_iter().partition(|check| check["name"] == "node-heap");
     let shown = figure("node-heap", "plain / run").is_some();
     assert_eq!(shown, heap.is_empty(), "{heap:?}");
-    // One a victim: that it is measured in a third way adds no limit, and only limits decide the exit status.
+    // One a victim: that it is measured in a third way adds no limit, and only limits decide the
+    // exit status.
     assert_eq!(checks.len(), 3, "{checks:?}");
     let missed = heap
         .iter()
@@ -202,7 +204,8 @@ fn lines_run_in_turns() {
     let times: Vec<f64> = said[1].split_whitespace().map(|time| time.parse().unwrap()).collect();
     assert_eq!(times.len(), 4);
     assert!(times.iter().all(|time| *time > 0.0) && times.iter().sum::<f64>() <= all.as_nanos() as f64);
-    // Each has done all of it, and in pieces: neither one after the other nor both at a time, which would be a change at every letter.
+    // Each has done all of it, and in pieces: neither one after the other nor both at a time, which
+    // would be a change at every letter.
     let letters = fs::read(&log).unwrap();
     assert_eq!(letters.iter().filter(|letter| **letter == b'a').count(), 4000);
     assert_eq!(letters.len(), 8000);
@@ -250,8 +253,8 @@ fn what_is_missing_is_skipped_and_counted() {
     assert!(text(&output.stderr).contains("perl is not installed"), "{}", text(&output.stderr));
 }
 
-/// The subreaper left orphans unreaped until the program had ended. Apache's mod_cgid waits six seconds for the number of a CGI
-/// program to be free, and was killed after five.
+/// The subreaper left orphans unreaped until the program had ended. Apache's mod_cgid waits six
+/// seconds for the number of a CGI program to be free, and was killed after five.
 #[test]
 fn an_orphan_is_reaped_while_the_program_that_waits_for_its_number_ends() {
     let scratch = Scratch::new("orphan");

@@ -1,5 +1,6 @@
-//! What the command says to what it cannot do: one line that names it, the exit code of its kind, and no panic. The texts of `run`
-//! are among its own tests, those about settings and limits in `bench_adversity`.
+//! What the command says to what it cannot do: one line that names it, the exit code of its kind,
+//! and no panic. The texts of `run` are among its own tests, those about settings and limits in
+//! `bench_adversity`.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};

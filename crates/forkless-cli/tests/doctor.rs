@@ -1,4 +1,5 @@
-//! `forkless doctor` from outside: it never fails, names every facility, and tells what a filter above it refuses.
+//! `forkless doctor` from outside: it never fails, names every facility, and tells what a filter
+//! above it refuses.
 
 use std::process::Command;
 

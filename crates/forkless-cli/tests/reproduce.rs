@@ -1,5 +1,5 @@
-//! `forkless reproduce` from outside: the shape of its result, that verdicts follow from the figures beside them, how it fails, and
-//! that an interrupted run leaves nothing behind.
+//! `forkless reproduce` from outside: the shape of its result, that verdicts follow from the
+//! figures beside them, how it fails, and that an interrupted run leaves nothing behind.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -141,7 +141,8 @@ fn the_signal_mask_experiment_counts_exactly_and_removes_the_calls() {
         assert_eq!(figure("ucontext.calls_per_switch"), Some(2.0));
         assert_eq!(figure("setjmp.calls_per_switch"), Some(0.0));
         assert_eq!(figure("run.calls_per_switch"), Some(0.0), "the same program, unmodified");
-        // Where forkless diagnose may count system calls it sees each of them before, and none after.
+        // Where forkless diagnose may count system calls it sees each of them before, and none
+        // after.
         match figure("mask.found") {
             Some(found) => {
                 assert!((400_000.0..401_000.0).contains(&found), "{found}");
@@ -220,8 +221,8 @@ fn bad_input_is_one_clear_line_with_the_documented_exit_code() {
     assert_eq!(scratch.temporary_files(), 0);
 }
 
-/// The server's experiment with a tenth of its virtual hosts: the same way through configuration, tracer, load generator, profile and
-/// pool as at full size.
+/// The server's experiment with a tenth of its virtual hosts: the same way through configuration,
+/// tracer, load generator, profile and pool as at full size.
 #[test]
 fn the_server_experiment_measures_a_real_server_and_leaves_the_settings_as_they_were() {
     let _turn = turn();

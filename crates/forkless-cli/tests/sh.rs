@@ -112,7 +112,8 @@ fn wrong_usage_is_one_line_and_exit_code_2() {
     assert_eq!(forkless_sh(&[]).status.code(), Some(2));
 }
 
-/// Rust's runtime opens /dev/null in place of standard descriptors that are closed, and ignores SIGPIPE.
+/// Rust's runtime opens /dev/null in place of standard descriptors that are closed, and ignores
+/// SIGPIPE.
 #[test]
 fn a_line_meets_closed_descriptors_and_an_ignored_sigpipe_as_under_a_shell() {
     let outcome = |starter: &str, around: &str, line: &str| {

@@ -127,7 +127,8 @@ pub(crate) fn run(program: &Path, args: &[&str]) -> Output {
     done
 }
 
-/// A static program that does nothing but write "tiny" and exit with 0: the cheapest child there is.
+/// A static program that does nothing but write "tiny" and exit with 0: the cheapest child there
+/// is.
 pub(crate) fn tiny() -> &'static Path {
     static TINY: OnceLock<PathBuf> = OnceLock::new();
     TINY.get_or_init(|| {

@@ -274,7 +274,8 @@ fn text() {
     assert!(stderr.contains("tier: BPF with tracepoints (tp_btf): works"), "{stderr}");
 }
 
-/// In a container's pid namespace the kernel's pids are not ours: BPF says so, and perf events show the namespace's own processes.
+/// In a container's pid namespace the kernel's pids are not ours: BPF says so, and perf events show
+/// the namespace's own processes.
 fn pid_namespace() {
     let inside = |arguments: &[&str]| {
         Command::new("unshare")

@@ -1,4 +1,5 @@
-//! `--log`: one line a creation, with the right system call, times and endings; and how a watch ends.
+//! `--log`: one line a creation, with the right system call, times and endings; and how a watch
+//! ends.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};

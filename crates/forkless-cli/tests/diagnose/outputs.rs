@@ -1,4 +1,5 @@
-//! The other ways to look at a watch: a page of HTML, the live view, and metrics that a real Prometheus scrapes.
+//! The other ways to look at a watch: a page of HTML, the live view, and metrics that a real
+//! Prometheus scrapes.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -74,8 +74,9 @@ fn first(report: &Value, kind: &str) -> Value {
     findings[0].clone()
 }
 
-/// What a remedy was predicted to save each time, and what it then saved: measured in turns, since a machine is not as fast in one
-/// minute as in the next. The median of the ratios must be within 25 %.
+/// What a remedy was predicted to save each time, and what it then saved: measured in turns, since
+/// a machine is not as fast in one minute as in the next. The median of the ratios must be within
+/// 25 %.
 #[track_caller]
 fn came_true(what: &str, turns: &[(f64, f64)]) {
     let mut ratios: Vec<f64> = Vec::new();
@@ -118,7 +119,8 @@ fn median_of_lines(text: &str) -> f64 {
     median(&mut times)
 }
 
-/// The command that a finding prints, its dots replaced by the program's arguments. It must be of `forkless run`.
+/// The command that a finding prints, its dots replaced by the program's arguments. It must be of
+/// `forkless run`.
 #[track_caller]
 fn printed(finding: &Value, arguments: &[&str]) -> Command {
     let text = finding["command"].as_str().expect("text");
@@ -131,8 +133,9 @@ fn printed(finding: &Value, arguments: &[&str]) -> Command {
     command
 }
 
-/// A program that starts 30 others, waits for each and prints how long that took, plainly while it is watched and under the remedy in
-/// turns: what is predicted is of the very calls that are compared.
+/// A program that starts 30 others, waits for each and prints how long that took, plainly while it
+/// is watched and under the remedy in turns: what is predicted is of the very calls that are
+/// compared.
 fn starter(program: &str, arguments: &[&str]) {
     let mut turns = Vec::new();
     for _ in 0..TURNS {
@@ -172,7 +175,8 @@ fn node() {
     starter("node", &["-e", script]);
 }
 
-/// Nanoseconds of a call are within the noise of a machine from one minute to the next: predicted and measured in turns.
+/// Nanoseconds of a call are within the noise of a machine from one minute to the next: predicted
+/// and measured in turns.
 fn swapcontext() {
     let arguments = ["swapcontext", "1000000"];
     let binary = known_problem().expect("checked before").to_string_lossy().into_owned();
@@ -308,8 +312,9 @@ impl Redis {
     }
 }
 
-/// Two servers of the same data, one of them repaired: each takes three snapshots a turn, one after the other, and the plain one is
-/// watched. Snapshots break up huge pages that are written meanwhile, so every turn begins with a repair.
+/// Two servers of the same data, one of them repaired: each takes three snapshots a turn, one after
+/// the other, and the plain one is watched. Snapshots break up huge pages that are written
+/// meanwhile, so every turn begins with a repair.
 fn redis() {
     need("redis-server", "redis-server");
     let (plain, remedied) = (Redis::start("plain"), Redis::start("repaired"));
@@ -429,8 +434,8 @@ fn tiny_cgi() -> PathBuf {
     binary
 }
 
-/// One short watch for the command that applies the remedy; then requests to a plain and to a remedied server, one after the other,
-/// with the plain one watched.
+/// One short watch for the command that applies the remedy; then requests to a plain and to a
+/// remedied server, one after the other, with the plain one watched.
 fn apache() {
     need("apache2", "apache2");
     let plain = Apache::start("plain", None);

@@ -1,5 +1,5 @@
-//! What goes wrong around a watch: refusals, targets that end or hide, floods. Each gives a clear line or a report that says what
-//! is missing, and none leaves a program or a map in the kernel.
+//! What goes wrong around a watch: refusals, targets that end or hide, floods. Each gives a clear
+//! line or a report that says what is missing, and none leaves a program or a map in the kernel.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
@@ -64,7 +64,8 @@ fn report_of(output: &Output) -> Value {
     serde_json::from_str(last).unwrap_or_else(|e| panic!("{e}: {last}\n{stderr}"))
 }
 
-/// A zombie keeps its directory in /proc, and perf events of a thread that has ended are hung up: either kept a watch from its end.
+/// A zombie keeps its directory in /proc, and perf events of a thread that has ended are hung up:
+/// either kept a watch from its end.
 fn unreaped() {
     for tier in ["tracepoints", "perf", "procfs"] {
         let mut target = Command::new("cat").stdin(Stdio::piped()).spawn().expect("cat runs");
@@ -91,7 +92,8 @@ fn unreaped() {
     }
 }
 
-/// The name of a thread is any 15 bytes, and stands among its process's figures in /proc: without them nothing was copied, and nothing found.
+/// The name of a thread is any 15 bytes, and stands among its process's figures in /proc: without
+/// them nothing was copied, and nothing found.
 fn odd_name() {
     let output = Command::new(FORKLESS)
         .args(["diagnose", "--json", "--tier", "perf", "--", &known_problem_path(), "forkexec", "10", "256"])
@@ -153,7 +155,8 @@ fn without_bpf(arguments: &[&str]) -> Output {
     command.args(arguments).stdin(Stdio::null());
     let install = move || {
         let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
-        // SAFETY: the program and its filter live until the call returns; the kernel copies and does not write them.
+        // SAFETY: the program and its filter live until the call returns; the kernel copies and
+        // does not write them.
         let outcome =
             unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
         if outcome == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
@@ -217,7 +220,8 @@ fn killed_midway() {
     assert!(forks.is_some_and(|finding| finding["count"].as_u64() > Some(1)), "{report}");
 }
 
-/// In a pid and a mount namespace of its own, the program on a file system that is mounted only there.
+/// In a pid and a mount namespace of its own, the program on a file system that is mounted only
+/// there.
 fn container() {
     let directory = std::env::temp_dir().join(format!("forkless-container-{}", std::process::id()));
     std::fs::create_dir(&directory).expect("a directory");
@@ -252,7 +256,8 @@ fn can_build_32_bit() -> bool {
     let source =
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/diagnose/known_problem.c");
     Command::new("cc")
-        // The headers of the 64-bit packages serve: gcc-multilib, which links them, conflicts with cross compilers.
+        // The headers of the 64-bit packages serve: gcc-multilib, which links them, conflicts with
+        // cross compilers.
         .args(["-m32", "-O1", "-idirafter", "/usr/include/x86_64-linux-gnu", "-o"])
         .args([binary_32_bit(), source])
         .stderr(Stdio::null())

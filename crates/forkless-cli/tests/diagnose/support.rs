@@ -133,16 +133,18 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&std::env::var_os("PATH")?).map(|dir| dir.join(program)).find(|path| path.is_file())
 }
 
-/// Until the last program of the tool's watch is attached: the tool says nothing when it begins, for the sake of pipes. It is asked for the links that
-/// it holds itself: other watches on the machine have programs of the same names, and what it loads first, to learn what the kernel accepts, is
-/// not attached.
+/// Until the last program of the tool's watch is attached: the tool says nothing when it begins,
+/// for the sake of pipes. It is asked for the links that it holds itself: other watches on the
+/// machine have programs of the same names, and what it loads first, to learn what the kernel
+/// accepts, is not attached.
 #[track_caller]
 pub(crate) fn wait_for_program(tool: &Child, last: &str) {
     let attached = || attached_programs(tool.id()).iter().any(|name| name == last);
     assert!(wait_until(attached), "the programs never appeared");
 }
 
-/// The names of the programs to which a process holds links, by the `prog_id` of its descriptors in /proc.
+/// The names of the programs to which a process holds links, by the `prog_id` of its descriptors in
+/// /proc.
 fn attached_programs(pid: u32) -> Vec<String> {
     let links: Vec<u32> = std::fs::read_dir(format!("/proc/{pid}/fdinfo"))
         .into_iter()
@@ -156,8 +158,8 @@ fn attached_programs(pid: u32) -> Vec<String> {
     programs.filter_map(|info| info.name_as_str().map(str::to_owned)).collect()
 }
 
-/// Nothing may stay that was not there before. The kernel frees programs after a grace period, those of an earlier
-/// watch too.
+/// Nothing may stay that was not there before. The kernel frees programs after a grace period,
+/// those of an earlier watch too.
 #[track_caller]
 pub(crate) fn settled(before: &(Vec<u32>, Vec<u32>)) {
     let (mut new_programs, mut new_maps) = (Vec::new(), Vec::new());
@@ -171,7 +173,8 @@ pub(crate) fn settled(before: &(Vec<u32>, Vec<u32>)) {
 
 static SKIPS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// What a test calls that finds while it runs that it cannot, or not all of it: counted and said at the end. `cargo xtask ci` counts the line.
+/// What a test calls that finds while it runs that it cannot, or not all of it: counted and said at
+/// the end. `cargo xtask ci` counts the line.
 #[track_caller]
 pub(crate) fn skip(why: impl std::fmt::Display) {
     println!("skipped: {why}");

@@ -40,7 +40,8 @@ fn by_faults() {
     assert_eq!(report["totals"]["creations"], 20, "{report}");
     assert_eq!(report["totals"]["lost_ring"], 0);
     let finding = only(&report, "full_fork_then_exec");
-    // The samples that tell one may be lost while the program fills its memory, and on a busy machine later.
+    // The samples that tell one may be lost while the program fills its memory, and on a busy
+    // machine later.
     assert!((15..=20).contains(&finding["count"].as_u64().expect("a count")), "{finding}");
     assert!(functions(&finding).contains(&"fork_for_exec"), "{:?}", functions(&finding));
     assert!(!report["limits"].as_array().expect("a list").is_empty());
@@ -69,7 +70,8 @@ fn short_lived() {
 
 fn spawns() {
     for mode in ["spawn", "vfork"] {
-        // With its pages in the page cache: a child that is the first to need one from the disk looks like a fork (decision 18).
+        // With its pages in the page cache: a child that is the first to need one from the disk
+        // looks like a fork (decision 18).
         let warm = Command::new(known_problem().expect("checked before")).args([mode, "5", "64"]).output();
         assert!(warm.expect("the program runs").status.success());
         let report = report(&[mode, "50", "64"]);

@@ -105,7 +105,8 @@ fn perf_with_tracefs() {
     findings_are_near(&report, &truth, false);
 }
 
-/// Where tracefs can be read there are no samples to be judged. CPU samples are as exact as they are many: some 600 here.
+/// Where tracefs can be read there are no samples to be judged. CPU samples are as exact as they
+/// are many: some 600 here.
 fn perf_alone() {
     if std::path::Path::new("/sys/kernel/tracing/events").exists() {
         return skip("tracefs is mounted");

@@ -1,4 +1,5 @@
-//! With `--children=no` the library asks `/bin/sh` what it is, inside the program and when a line first depends on it: once, and unseen.
+//! With `--children=no` the library asks `/bin/sh` for its traits inside the program. It asks when
+//! a line first depends on them, once, and the program sees nothing of it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +13,8 @@ pub(crate) static ASKING: LazyLock<PathBuf> = LazyLock::new(|| compile("ask_shel
 
 const ONLY_IT: &[&str] = &["--children=no"];
 
-/// What is executed under `forkless run --children=no`, by path, in order; `None` where nobody may trace.
+/// The paths that are executed under `forkless run --children=no`, in order. `None` where tracing
+/// is refused.
 fn executed(case: &str) -> Option<Vec<String>> {
     if emulated() || Command::new("strace").arg("-V").output().is_err() {
         println!("skipped: no strace here (apt-get install strace)");
@@ -39,7 +41,7 @@ fn a_shell_is_asked_when_a_line_first_depends_on_it() {
     let (forkless, program) = (FORKLESS, ASKING.to_str().expect("UTF-8"));
     let cases = [
         ("no_line", vec![]),
-        // The shells of the lines, which none could spare.
+        // The shells of three lines, each of which needs one.
         ("lines_for_the_shell", vec!["/bin/sh"; 3]),
         ("three_lines", vec!["/bin/sh", "/bin/cat", "/bin/true", "/bin/true", "/bin/true"]),
         ("three_streams", vec!["/bin/sh", "/bin/cat", "/bin/echo", "/bin/echo", "/bin/echo"]),
@@ -50,7 +52,8 @@ fn a_shell_is_asked_when_a_line_first_depends_on_it() {
     }
 }
 
-/// What cases print, with and without, and how many lines went without and with a shell.
+/// A case prints the same with and without the library. The numbers are the lines that ran without
+/// and with a shell.
 #[test]
 fn asking_is_not_noticed() {
     let cases = [
@@ -60,24 +63,27 @@ fn asking_is_not_noticed() {
         ("lines_for_the_shell", [0, 3]),
         ("a_thread_that_waits_for_any_child", [3, 0]),
         ("adopts_orphans", [3, 0]),
-        // Blocked signals are told apart only where no shell would wait: by `exec`.
+        // A line with blocked signals runs without a shell only where no shell would wait: with
+        // `exec`.
         ("signals_of_its_own", [1, 1]),
         ("all_closed", [2, 0]),
         ("children_ask", [4, 0]),
-        // Regression: files were opened by the program itself, so the lowest number was taken for a moment; and a terminal became its own.
+        // Regression: the program itself opened files, and so the lowest number was taken for a
+        // moment. A terminal became its controlling terminal.
         ("a_thread_opens_meanwhile", [200, 3]),
         ("a_daemon_and_a_terminal", [0, 1]),
         ("a_file_that_is_missing", [0, 1]),
-        // Regression: a second SIGCHLD, of the process that could not execute it.
+        // Regression: a second SIGCHLD came, from the process that could not execute the script.
         ("a_script_without_interpreter", [0, 1]),
-        // Regression: from the 17th stream on children had the earlier ones, and pclose waited for ever.
+        // Regression: from the 17th stream on, children had the earlier streams, and pclose waited
+        // for ever.
         ("many_streams", [40, 0]),
-        // Of these six are libc's.
+        // Six of the streams are libc's.
         ("too_many_streams", [64, 0]),
         ("streams_that_fail", [3, 0]),
         ("a_stream_closed_behind_its_back", [2, 0]),
         ("a_lease_of_its_own", [0, 1]),
-        // The first child has to be the line's shell.
+        // The namespace's first child has to be the line's shell.
         ("the_first_child_of_a_namespace", [0, 2]),
     ];
     for (case, [skipped, kept]) in cases {
@@ -94,7 +100,8 @@ fn asking_is_not_noticed() {
     }
 }
 
-/// Where the shell cannot be asked it gets the lines, which then fail as they do without us.
+/// If the library cannot ask the shell, the shell gets the lines. They then fail as they do without
+/// the library.
 #[test]
 fn a_shell_that_cannot_be_asked_gets_the_lines() {
     for (case, lines) in [
@@ -117,7 +124,7 @@ fn a_shell_that_cannot_be_asked_gets_the_lines() {
     }
 }
 
-/// A command in a mount namespace where `/bin/sh` is this shell.
+/// A command in a mount namespace that has this shell as `/bin/sh`.
 fn with_shell(shell: &Path, command: &[&str]) -> Command {
     let bind = r#"mount --bind "$0" /bin/sh && exec "$@""#;
     let mut all = plain("unshare".as_ref(), &["--mount", "--propagation=private", "sh", "-c", bind]);
@@ -125,7 +132,8 @@ fn with_shell(shell: &Path, command: &[&str]) -> Command {
     all
 }
 
-/// bash, which executes a lone command in its own place, and busybox, which is asked whether it runs names by itself (Debian's does).
+/// bash executes a lone command in its own place. busybox is asked whether it runs names by itself,
+/// as Debian's does.
 #[test]
 fn other_shells_are_asked_too() {
     let program = ASKING.to_str().expect("UTF-8");
@@ -157,7 +165,7 @@ fn other_shells_are_asked_too() {
     }
 }
 
-/// Threads that come while another asks do not wait for the answer.
+/// Threads that run a line while another thread asks do not wait for the answer.
 #[test]
 fn threads_ask_once() {
     let case = ["threads_that_ask_together"];

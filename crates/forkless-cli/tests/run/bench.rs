@@ -1,4 +1,5 @@
-//! `forkless bench memory` and `cow` measure a fork under `forkless run`, too, and only if it was speculated.
+//! `forkless bench memory` and `cow` also measure a fork under `forkless run`, but only if it was
+//! speculated.
 
 use std::path::Path;
 use std::process::Command;

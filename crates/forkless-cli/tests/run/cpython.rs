@@ -1,5 +1,6 @@
-//! CPython's own tests of processes, every fork speculated, against the same without forkless. Minutes, so asked for:
-//! `cargo test -p forkless-cli --test run -- --ignored cpython`. `FORKLESS_PYTHON` names the interpreter (else `python3`).
+//! CPython's own tests of processes, with every fork speculated and without forkless. They take
+//! minutes, and run when asked for: `cargo test -p forkless-cli --test run -- --ignored cpython`.
+//! `FORKLESS_PYTHON` names the interpreter (else `python3`).
 
 use std::path::PathBuf;
 
@@ -15,7 +16,7 @@ const SUITES: [&str; 7] = [
     "test_concurrent_futures",
 ];
 
-/// The lines of a run that do not depend on how long it took.
+/// The lines of a run that do not depend on its duration.
 fn summary(out: &str) -> Vec<&str> {
     out.lines()
         .filter(|l| {

@@ -1,5 +1,6 @@
-//! Faults: every system call that the library makes in parent and child is refused once, and every kind of call always; the parent is short of
-//! something; somebody is killed. The outcome is that of the plain fork, and nothing is left behind.
+//! Faults: each system call of the library, in parent and child, is refused once, and each kind of
+//! call always. The parent lacks a resource, or a process is killed. The outcome is that of the
+//! plain fork, and nothing is left behind.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ static UNDER_FAULTS: LazyLock<PathBuf> = LazyLock::new(|| compile("under_faults.
 
 const ERRORS: [Errno; 5] = [Errno::PERM, Errno::NOMEM, Errno::INTR, Errno::AGAIN, Errno::NOSYS];
 
-/// What is to fail.
+/// The call that fails.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     None,
@@ -30,7 +31,7 @@ enum Fault {
     Number(i64),
 }
 
-/// What is run, and how.
+/// A program under test, with the options of `run`.
 struct Subject {
     options: &'static [&'static str],
     program: &'static LazyLock<PathBuf>,
@@ -43,7 +44,8 @@ const FORKS: Subject = Subject { options: &ALWAYS, program: &UNDER_FAULTS, args:
 /// A line for which the library asks `/bin/sh` what it is.
 const ASKS: Subject = Subject { options: &["--children=no"], program: &ASKING, args: &["under_faults"] };
 
-/// A run with a fault: what an observer saw, the library's calls (`parent NUMBER` or `child NUMBER`), processes left behind.
+/// A run with a fault: its output, the library's calls (`parent NUMBER` or `child NUMBER`), and the
+/// processes left behind.
 struct Run {
     seen: (Option<i32>, String, String),
     calls: Vec<String>,
@@ -69,7 +71,7 @@ fn run_with(subject: &Subject, fault: Fault, errno: Errno) -> Run {
     Run { seen, calls, orphans }
 }
 
-/// Tries all faults, two at a time; returns what differed from `expected`.
+/// Tries all faults, two at a time. Returns each outcome that differs from `expected`.
 fn try_all(
     subject: &Subject,
     faults: &[(Fault, Errno)],
@@ -99,7 +101,7 @@ fn try_all(
     })
 }
 
-/// The calls of an undisturbed run, checked to be those of speculations that commit and that abort.
+/// The calls of a run without a fault. Some of its speculations must commit, and some abort.
 fn undisturbed() -> ((Option<i32>, String, String), Vec<String>) {
     let expected = observe(&mut plain(&UNDER_FAULTS, &[]));
     assert_eq!(expected.0, Some(0), "{expected:?}");
@@ -111,8 +113,9 @@ fn undisturbed() -> ((Option<i32>, String, String), Vec<String>) {
     (expected, run.calls)
 }
 
-/// A process whose peak is no guide is looked at closely, but not again before it can have grown: to arm for a fork that is left alone costs a
-/// small program a quarter.
+/// Only a close look tells the size of a process whose peak is no guide. The library looks again
+/// when the process can have grown. To arm for each fork that is left alone costs a small program a
+/// quarter of its speed.
 #[test]
 fn a_small_process_is_looked_at_now_and_then() {
     if nothing_speculates() {
@@ -123,14 +126,15 @@ fn a_small_process_is_looked_at_now_and_then() {
     let run = run_with(&SMALL, Fault::None, Errno::PERM);
     assert_eq!(run.seen.0, Some(0), "{:?}", run.seen);
     assert_eq!(run.orphans.as_deref(), Some("orphans 0"));
-    // sigaltstack is 131: twice for each of the 200 forks, if each were looked at.
+    // sigaltstack is 131. A look at each of the 200 forks would make it twice a fork.
     let armed = run.calls.iter().filter(|l| *l == "parent 131").count() / 2;
     assert!(armed < 20, "{armed}");
     let (_, report) = reported(&["--fork-minimum=8M"], &UNDER_FAULTS, &["small"]);
     assert_eq!((report.count("forks"), report.count("committed")), (201, 1), "{:?}", report.reasons());
 }
 
-/// Some of the calls, each with one of the errors; [`every_call_refused_with_every_error`] tries them all.
+/// Some of the calls, each with one of the errors. [`every_call_refused_with_every_error`] tries
+/// them all.
 #[test]
 fn a_refused_call_is_not_noticed() {
     if nothing_speculates() {
@@ -146,7 +150,7 @@ fn a_refused_call_is_not_noticed() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// A container's filter: a kind of call that is refused whoever makes it, whenever.
+/// A container's filter refuses a kind of call to every process, at every time.
 #[test]
 fn a_kind_of_call_that_is_always_refused_is_not_noticed() {
     if nothing_speculates() {
@@ -186,20 +190,21 @@ fn every_call_while_asking_refused_with_every_error() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Every call of the library's while it asks which shell this is, refused once with one of the errors, and every kind of call always, but for
-/// those without which the program itself cannot wait or block a signal.
+/// Each call that the library makes to ask the shell is refused once, with one of the errors. Each
+/// kind of call is refused always, but for two: without them the program cannot wait or block a
+/// signal.
 #[test]
 fn a_refused_call_while_asking_is_not_noticed() {
     let expected = observe(&mut plain(&ASKING, ASKS.args));
     assert_eq!(expected.0, Some(0), "{expected:?}");
     let run = run_with(&ASKS, Fault::None, Errno::PERM);
     assert_eq!(run.seen, expected);
-    // clone3 is 435: the asker and its shell.
+    // clone3 is 435: once for the process that asks, once for its shell.
     assert_eq!(run.calls.iter().filter(|line| line.ends_with(" 435")).count(), 2, "{:?}", run.calls);
     let once = (1..=run.calls.len()).map(|n| (Fault::Call(n), ERRORS[n % ERRORS.len()]));
     let numbers: BTreeSet<i64> =
         run.calls.iter().filter_map(|line| line.rsplit(' ').next()?.parse().ok()).collect();
-    // rt_sigprocmask and wait4.
+    // The two are rt_sigprocmask and wait4.
     let always =
         numbers.iter().filter(|nr| ![14, 61].contains(*nr)).map(|nr| (Fault::Number(*nr), Errno::NOSYS));
     let faults: Vec<_> = once.chain(always).collect();
@@ -207,7 +212,7 @@ fn a_refused_call_while_asking_is_not_noticed() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Without a mounted /proc nothing can be speculated, and nothing is said about it.
+/// Without a mounted /proc the library cannot speculate, and it says nothing.
 #[test]
 fn without_proc_forks_are_plain() {
     let line = |command: &str| format!("umount -l /proc && exec {command}");
@@ -240,11 +245,11 @@ fn short_address_space_ends_as_with_a_plain_fork() {
     assert_eq!(report.count("forks"), 2);
 }
 
-/// A memory cgroup below our own; removed again.
+/// A memory cgroup below the test's own. It is removed when dropped.
 struct Cgroup(PathBuf, &'static str);
 
 impl Cgroup {
-    /// Of the first or the second version, whichever may be made here.
+    /// A cgroup of version 1 or 2, whichever can be made here.
     fn make(name: &str) -> Option<Cgroup> {
         let all = std::fs::read_to_string("/proc/self/cgroup").ok()?;
         let path = |mark: &str| all.lines().find_map(|l| Some(l.split_once(mark)?.1.trim_start_matches('/')));
@@ -262,13 +267,13 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // Its processes are gone, but the kernel may not be done with them.
+        // The processes are gone, but the kernel may still hold the cgroup.
         wait_until(|| std::fs::remove_dir(&self.0).is_ok());
     }
 }
 
-/// What a speculative child fetches counts as memory. Near the limit of a cgroup the kernel would make room by killing the largest
-/// process, its parent; once it did, at all these limits.
+/// Memory that a speculative child fetches is charged to its cgroup. Near the limit, the kernel
+/// would kill the largest process: the parent. At all these limits it once did.
 #[test]
 fn memory_limit_kills_nobody_who_lives_without_forkless() {
     const LIMITS: [u64; 3] = [67, 70, 80];
@@ -281,7 +286,7 @@ fn memory_limit_kills_nobody_who_lives_without_forkless() {
         let file = cgroup.0.join(cgroup.1);
         let case = format!("{} {} {}", program.display(), file.display(), limit << 20);
         let enter = |command: &str| {
-            // The limit of the round before would hold for the start of this one.
+            // The limit of the last round would hold for the start of this one.
             let _ = std::fs::write(&file, (1u64 << 40).to_string());
             let procs = cgroup.0.join("cgroup.procs");
             let line = format!("echo $$ > {} && exec {command}", procs.display());
@@ -291,7 +296,7 @@ fn memory_limit_kills_nobody_who_lives_without_forkless() {
         assert_eq!(without.0, Some(0), "{limit} MiB: {without:?}");
         let run = format!("{FORKLESS} run --fork-minimum=1M --fork-always {PATIENT}");
         assert_eq!(without, enter(&format!("{run} -- {case}")), "{limit} MiB");
-        // The process that waits to write the report is in the group, too, and takes what the least limit leaves.
+        // The collector is in the cgroup too, and takes the room that the lowest limit leaves.
         if limit == LIMITS[0] {
             continue;
         }
@@ -305,7 +310,8 @@ fn memory_limit_kills_nobody_who_lives_without_forkless() {
     }
 }
 
-/// Whoever kills a child that nobody has been told of yet has killed nobody: the fork returns a living one.
+/// Another process may kill a child whose pid nobody has yet. That kill has no effect: the fork
+/// returns a living child.
 #[test]
 fn a_speculative_child_that_is_killed_is_replaced() {
     if nothing_speculates() {

@@ -8,7 +8,7 @@ use crate::support::{
     wait_until, without_dispatch,
 };
 
-/// How the forks of a case must have gone: speculations that committed, and the reasons of all others.
+/// Asserts how the forks of a case went: how many committed, and the abort reasons of the others.
 pub(crate) fn compare(program: &Path, case: &str, commits: u64, reasons: &[&str]) {
     // Only a case about the limit may reach it.
     let limit = if reasons.contains(&"Timeout") { "--fork-limit=50" } else { PATIENT };
@@ -25,7 +25,8 @@ pub(crate) fn compare_in(program: &Path, options: &[&str], case: &str, commits: 
     assert_eq!(report.reasons(), reasons, "{case}");
 }
 
-/// Runs a case with and without, which must look the same and succeed. What the report says is the caller's to judge.
+/// Runs a case with and without the library. Both must look the same and succeed. The caller judges
+/// the report.
 pub(crate) fn same_as_plain(program: &Path, options: &[&str], case: &str) -> Report {
     let without = observe(&mut plain(program, &[case]));
     let (with, report) = reported(options, program, &[case]);
@@ -34,14 +35,14 @@ pub(crate) fn same_as_plain(program: &Path, options: &[&str], case: &str) -> Rep
     report
 }
 
-/// Where the kernel lacks syscall user dispatch every fork is plain and the report says why: for want of it, or of something that is looked at
-/// before.
+/// A kernel without syscall user dispatch makes every fork plain. The report gives that reason, or
+/// one that is found earlier.
 fn left_as_they_are(report: &Report, case: &str, commits: u64, elsewhere: &[&str]) {
     const BEFORE: [&str; 7] = ["AltStack", "Namespace", "Sandbox", "Setup", "Small", "Threads", "Traced"];
     let reasons = report.reasons();
     assert_eq!((report.count("speculated"), report.count("committed")), (0, 0), "{case}: {reasons:?}");
     let wanting = reasons.iter().filter(|r| *r == "NoDispatch").count();
-    // A fork handler that forks comes before either fork is tried.
+    // A fork handler that forks runs before either fork is tried.
     let before = |r: &str| BEFORE.contains(&r) || elsewhere.contains(&"Nested");
     let known = |r: &String| r == "NoDispatch" || before(r) && elsewhere.contains(&r.as_str());
     assert!(reasons.iter().all(known), "{case}: {reasons:?}");
@@ -67,11 +68,12 @@ pub(crate) fn only_its_own<'a>(mode: &[&'a str]) -> Vec<&'a str> {
     [&ALWAYS, mode, &["--children=no"]].concat()
 }
 
-/// Threads meet in the window between marking and unmarking. Where it is not guarded a child crashes, hangs, or is refused what every kernel grants.
+/// Threads meet in the window between marking and unmarking. If the window is not guarded, a child
+/// crashes or hangs, or is refused what every kernel grants.
 pub(crate) fn compare_threads(program: &Path, case: &str) {
     let report = same_as_plain(program, &["--fork=speculate", "--fork-minimum=1M", "--fork-always"], case);
     if without_dispatch() {
-        // A thread that finds another one mapping the tables does not wait for it.
+        // While another thread maps the tables, a thread does not wait for them.
         return left_as_they_are(&report, case, 1, &["Setup"]);
     }
     // The others, of 100 or 200, found the window taken. How many did is the scheduler's choice.
@@ -102,7 +104,7 @@ cases! {
     own_pipe_is_private: 1, [];
     descriptors_are_the_programs: 1, [];
     no_question_finds_a_descriptor: 2, ["Collision", "Collision", "Collision", "Collision", "Collision", "Collision"];
-    // Regression: the library's descriptor was there under other names than its number's.
+    // Regression: the child found the library's descriptor under other names than its number.
     // Regression: the listing ended before the library's own descriptor.
     lists_descriptors_in_small_pieces: 1, [];
     links_to_descriptors: 0, ["Collision", "Collision", "Collision", "Collision", "Collision", "Collision", "Collision", "Collision"];
@@ -125,8 +127,8 @@ cases! {
     locks_inherited: 0, ["Call"];
     appends_to_a_file: 0, ["OpenFile"];
     opens_a_fifo: 0, ["OpenFile"];
-    // The child aborts at its own fork; its replacement speculates in turn, and the grandchild commits, which only the
-    // replacement's report line can say.
+    // The child aborts at its own fork. Its replacement speculates in turn, and the grandchild
+    // commits. Only the replacement's line of the report can say that.
     forks_again: 1, ["Call"];
     takes_too_long: 0, ["Timeout"];
     blocks_on_its_own_pipe: 0, ["Timeout"];
@@ -144,8 +146,9 @@ cases! {
     vfork_is_left_alone: 0, [];
 }
 
-/// Regression: every exec that failed began the limit anew, and the child never gave up but where it lost the processor for as long as that.
-/// Later, one in twenty had no limit any more: the one that passed in the call that was to stop it.
+/// Regression: each exec that failed began the time limit anew. The child gave up only if it lost
+/// the processor for as long as the limit. Later, one child in twenty had no limit left: it passed
+/// during the call that was to stop it.
 #[test]
 fn tries_until_it_can_execute() {
     let limit = ["--fork-minimum=1M", "--fork-always", "--fork-limit=5"];
@@ -154,7 +157,7 @@ fn tries_until_it_can_execute() {
     compare_in(&FORK_CASES, &limit, "tries_though_faults_are_ignored", 0, &["Timeout"; 200]);
 }
 
-/// Regression: its init ended with the speculation, and the plain fork failed.
+/// Regression: the namespace's init ended with the speculation, and the plain fork failed.
 #[test]
 fn the_first_child_of_a_pid_namespace_is_no_speculation() {
     if !root_to("make a PID namespace") {
@@ -167,7 +170,8 @@ fn the_first_child_of_a_pid_namespace_is_no_speculation() {
     compare(&FORK_CASES, "its_own_pid_namespace", 3, &[]);
 }
 
-/// Whether there is one thread is asked by a call that a filter from outside may not know; it must not be made then.
+/// The library counts threads by a call that a filter from outside may not know. Under such a
+/// filter it must not make the call.
 #[test]
 fn under_a_filter_that_kills() {
     compare(&FORK_CASES, "under_a_filter_that_kills", 0, &["Sandbox"]);
@@ -175,18 +179,20 @@ fn under_a_filter_that_kills() {
 
 #[test]
 fn session_and_directory() {
-    // The shell it executes forks too, below the minimum.
+    // The executed shell forks too, below the threshold.
     compare(&FORK_CASES, "session_and_directory", 1, &["Small"]);
 }
 
-/// Regression: the size was asked for before the threads, by a file that took the lowest number for a moment.
+/// Regression: the library read the size of the process before it counted the threads. The file
+/// took the lowest number for a moment.
 #[test]
 fn a_thread_opens_beside_forks_that_are_left_alone() {
     compare(&FORK_CASES, "a_thread_opens_meanwhile", 0, &["Threads"; 200]);
 }
 
-/// Regression: a process that was made past `fork`, as forkpty's is, shared the page on which its parent is told how a child ended; programs
-/// were executed twice where SIGCHLD was ignored, a few of a hundred.
+/// Regression: a process that was made past `fork`, as forkpty does, shared a page with its parent.
+/// On this page the parent is told how a child ended. Where SIGCHLD was ignored, a few programs of
+/// a hundred were executed twice.
 #[test]
 fn both_sides_of_a_fork_by_number_execute() {
     let case = ["both_sides_of_a_fork_by_number_execute"];
@@ -194,12 +200,13 @@ fn both_sides_of_a_fork_by_number_execute() {
     let (with, report) = reported(&only_its_own(&[]), &FORK_CASES, &case);
     assert_eq!((without, with.clone()), (with, (Some(0), "executed 150 of 150\n".to_owned(), String::new())));
     if !without_dispatch() {
-        // The first, and one side's.
+        // The first fork commits, and one side of each later one.
         assert_eq!((report.count("committed"), report.count("aborted")), (151, 150));
     }
 }
 
-/// Regression: the number of the timer for the time limit. Before Linux 6.15 it cannot be chosen.
+/// Regression: the program saw the number of the library's timer. Before Linux 6.15 the number
+/// cannot be chosen.
 #[test]
 fn executes_what_makes_a_timer() {
     if !before_linux(6, 15) {
@@ -207,7 +214,8 @@ fn executes_what_makes_a_timer() {
     }
 }
 
-/// Since Linux 6.2 the size of a directory of descriptors says how many there are. Regression: ours among them.
+/// Since Linux 6.2 the size of a directory of descriptors is their number. Regression: the
+/// library's descriptors were counted.
 #[test]
 fn counts_its_descriptors() {
     let (commits, reasons) = if before_linux(6, 2) { (4, &[][..]) } else { (3, &["Call"][..]) };
@@ -244,7 +252,8 @@ fn the_switch_in_the_environment_means_off() {
     let mut command = run(&["--fork-minimum=1M", "--json", &to], &FORK_CASES, &["redirect_and_exec"]);
     let (_, _, complaint) = observe(command.env("FORKLESS", "off"));
     assert_eq!(complaint, "forkless: FORKLESS is off in the environment: the report will show nothing\n");
-    // Nobody in a program that was left alone waits for the report: it comes a moment after the end.
+    // A program that was left alone does not wait for the report, which comes a moment after its
+    // end.
     let mut text = String::new();
     wait_until(|| {
         text = std::fs::read_to_string(&file).expect("the report of a program that was left alone");
@@ -254,7 +263,7 @@ fn the_switch_in_the_environment_means_off() {
     assert!(text.contains("\"forks\":0"), "{text}");
 }
 
-/// Hazard: a child that is still judged when its parent is killed would be nobody's.
+/// Hazard: the parent is killed while its child speculates. The child would then have no owner.
 #[test]
 fn a_speculative_child_does_not_outlive_its_parent() {
     if nothing_speculates() {
@@ -292,7 +301,7 @@ fn a_speculative_child_does_not_outlive_its_parent() {
     let _ = child.wait();
 }
 
-/// Every call site that aborts is left alone for a while.
+/// A call site whose speculations abort is left alone for a while.
 #[test]
 fn a_site_whose_children_never_exec_is_left_alone_soon() {
     if nothing_speculates() {

@@ -1,5 +1,6 @@
-//! `--huge-pages=hugetlb` with a real pool: as the pool is set, a server that forks workers lives on huge pages or on smaller ones, and no
-//! worker of its is ever killed. The pool's size is the system's: it is changed for the moment of a test, and set back even if that fails.
+//! `--huge-pages=hugetlb` with a real pool. According to the pool's setting, a server that forks
+//! workers lives on huge pages or on smaller ones. No worker is ever killed. The pool is the
+//! system's: a test changes its size, and sets it back even if it fails.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,21 +12,21 @@ static HUGE_PAGES: LazyLock<PathBuf> = LazyLock::new(|| compile("huge_pages.c", 
 
 const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 
-/// MiB the server holds.
+/// The memory of the server, in MiB.
 const MIB: &str = "48";
 
 fn number(name: &str) -> Option<u64> {
     fs::read_to_string(format!("{POOL}/{name}")).ok()?.trim().parse().ok()
 }
 
-/// A pool of a size, alone with it.
+/// A pool of a certain size. One test has it at a time.
 struct Pool {
     before: [(&'static str, u64); 2],
     _alone: MutexGuard<'static, ()>,
 }
 
 impl Pool {
-    /// `None`, said aloud: it cannot be set here.
+    /// `None`, with a line that says so, if the pool cannot be set here.
     fn of(pages: u64) -> Option<Pool> {
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,7 +62,8 @@ impl Drop for Pool {
     }
 }
 
-/// Serves with huge pages and without forkless; the output must be the same. KiB of the pool used, and lines of forkless.
+/// Runs the server with huge pages and without the library. The output must be the same. Returns
+/// the KiB of the pool in use, and the lines that forkless wrote.
 fn serve(way: &str, environment: &[(&str, &str)]) -> (u64, Vec<String>) {
     let args = [way, MIB, "environment"];
     let (status, expected, _) = observe(plain(&HUGE_PAGES, &args).env_remove("GLIBC_TUNABLES"));
@@ -83,14 +85,15 @@ fn ample_pool_holds_what_malloc_gives() {
     assert!(lines.is_empty(), "{lines:?}");
 }
 
-/// Memory that never passed malloc moves into the pool; its parts can be unmapped, protected, dropped and moved all the same. Before Linux 5.16
-/// it stays where it is, and one line says so: once it was lost there, for a move that is refused has unmapped its goal.
+/// Memory that never passed malloc moves into the pool. The program can unmap, protect, drop and
+/// move its parts as before. Before Linux 5.16 it stays outside the pool, and one line says so.
+/// Regression: it was lost there, because a refused move has already unmapped its target.
 #[test]
 fn ample_pool_holds_what_was_mapped_in_pieces() {
     let Some(_pool) = Pool::of(100) else { return };
     let (kib, lines) = serve("pieces", &[]);
     if before_linux(5, 16) {
-        // What malloc gives is there, of which this program has little.
+        // Memory from malloc is in the pool, but this program has little of it.
         assert!(
             kib <= 4 << 10 && lines.len() == 1 && lines[0].contains("cannot move"),
             "{kib} KiB, {lines:?}"
@@ -111,7 +114,8 @@ fn pool_too_small_at_the_start_means_smaller_pages_and_one_line() {
     }
 }
 
-/// All of the server's memory fits, but not the copies that a worker and its parent need: without the library this worker is killed.
+/// The server's memory fits into the pool, but not the copies that a worker and its parent need.
+/// Without the library this worker is killed.
 #[test]
 fn pool_that_runs_out_while_serving_kills_no_worker() {
     let Some(_pool) = Pool::of(32) else { return };
@@ -123,7 +127,7 @@ fn pool_that_runs_out_while_serving_kills_no_worker() {
     }
 }
 
-/// The first process to inherit such a setting takes the only page, and its first child dies.
+/// The first process that inherits such a setting takes the only page, and its first child dies.
 #[test]
 fn pages_of_a_gibibyte_asked_for_are_not_taken() {
     let Some(_pool) = Pool::of(100) else { return };

@@ -1,4 +1,5 @@
-//! Starting PROGRAM: exit statuses, programs that cannot be preloaded, what the environment carries on.
+//! Starting PROGRAM: exit statuses, programs that cannot be preloaded, and the environment that is
+//! handed on.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -30,7 +31,7 @@ fn it_is_the_very_process() {
     assert!(output.status.success());
     let mut child = run(&[], Path::new("/bin/sh"), &["-c", "echo $PPID"]);
     let (_, out, _) = observe(&mut child);
-    // Its parent is `timeout`, which started forkless: no process stands between.
+    // Its parent is `timeout`, which started forkless. No process stands between.
     let parent: u32 = out.trim().parse().expect("a pid");
     assert_ne!(parent, std::process::id());
 }
@@ -45,7 +46,8 @@ fn a_static_program_runs_plainly_and_says_so() {
     assert_eq!((status, text.as_str()), (Some(0), ""));
 }
 
-/// A sanitizer's runtime ends the program when another library comes before it, unless told not to.
+/// A sanitizer's runtime ends the program if another library comes before it, unless an option
+/// permits that.
 #[test]
 fn a_sanitized_program_runs_with_the_library() {
     let program = compile_as("sanitized", "static.c", &["-fsanitize=address"]);
@@ -112,7 +114,8 @@ fn a_nested_run_works() {
     assert_eq!(report.count("committed"), u64::from(!without_dispatch()), "{:?}", report.reasons());
 }
 
-/// The launcher of `forkless-run`, by a caller that is not the command: for a child, whose record the caller reads.
+/// The launcher of `forkless-run`, called by another program than the command. The caller reads the
+/// child's record.
 #[test]
 fn a_caller_without_the_command_gets_the_same() {
     let case = "redirect_and_exec";
@@ -131,13 +134,13 @@ fn a_caller_without_the_command_gets_the_same() {
     assert_eq!(report.count(Counter::Committed), u64::from(!without_dispatch()), "{report:?}");
 }
 
-/// Before our library has read its options forks are plain; after that they speculate.
+/// Until the library has read its options, forks are plain. After that they speculate.
 #[test]
 fn libraries_may_fork_while_they_are_loaded_and_unloaded() {
     let library = compile("constructor.c", &["-shared", "-fPIC"]).display().to_string();
     let program = format!("{} redirect_and_exec", FORK_CASES.display());
     let sh = Path::new("/bin/sh");
-    // Not for `timeout` and the shell, which would be constructed first.
+    // It must not be preloaded into `timeout` and the shell, whose constructors would run first.
     let without = observe(&mut plain(sh, &["-c", &format!("LD_PRELOAD={library} exec {program}")]));
     assert!(
         without.1.starts_with("executed by a constructor\nstatus 0\nworker of a constructor"),
@@ -153,8 +156,9 @@ fn libraries_may_fork_while_they_are_loaded_and_unloaded() {
     }
 }
 
-/// What programs call at their start, when they fork and at their end lies in the first ten pages (layout.ld; `xtask symbols` holds them to it). A
-/// fault maps sixteen pages at most, so one further back than the fifteen after them was asked for. Where windows begin is random.
+/// The functions that programs call at their start, at a fork and at their end lie in the first ten
+/// pages (layout.ld; `xtask symbols` checks it). A fault maps sixteen pages at most. So a page more
+/// than fifteen behind those was asked for. Where the sixteen begin is random.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn what_most_programs_call_lies_together() {
@@ -164,7 +168,8 @@ fn what_most_programs_call_lies_together() {
     }
 }
 
-/// The report's names of call sites are kept, for the loader takes long to tell them; but not when another object has come to lie there.
+/// The library keeps the names of call sites, since the loader takes long to find them. It must not
+/// keep a name after another object was mapped at that address.
 #[test]
 fn call_sites_of_objects_that_replace_each_other() {
     let flags = ["-shared", "-fPIC"];
@@ -184,7 +189,7 @@ fn call_sites_of_objects_that_replace_each_other() {
 fn nothing_is_left_behind() {
     let before = records();
     reported(&[], Path::new("/bin/true"), &[]);
-    // Other runs' records are there for as long as these take.
+    // Records of other runs stay for as long as those runs take.
     let new: Vec<String> = records().difference(&before).cloned().collect();
     assert!(wait_until(|| new.iter().all(|n| !records().contains(n))), "a record stayed: {new:?}");
 }

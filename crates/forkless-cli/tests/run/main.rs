@@ -1,5 +1,6 @@
-//! `forkless run` from outside: every case runs plainly and under forkless, what an observer sees is compared, and the report says which
-//! mechanism ran. The programs are C, under `fixtures/run`, compiled here.
+//! `forkless run` from outside: each case runs plainly and under forkless. The tests compare what
+//! an observer sees, and the report says which mechanism ran. The programs are in C, in
+//! `fixtures/run`, and are compiled here.
 
 mod asking;
 mod bench;

@@ -1,4 +1,5 @@
-//! Memory of speculative children and of those beside them: one test a case of `memory_cases.c`.
+//! Memory of speculative children and of the processes beside them: one test a case of
+//! `memory_cases.c`.
 
 use crate::fork::{ALWAYS, cases, compare, compare_threads, same_as_plain};
 use crate::support::{
@@ -16,23 +17,25 @@ cases! {
     shared_memory_as_a_buffer: 0, ["SharedWrite", "SharedWrite"];
     shared_semaphore_posted: 0, ["SharedWrite"];
     wakes_on_memory_it_may_only_read: 0, ["Call"];
-    // Regression: each of its speculations was undone.
+    // Regression: each speculation of the process was aborted.
     shared_memory_that_is_marked: 1, [];
     maps_as_much_as_it_may: 0, ["Layout"];
     marked_memory: 2, [];
-    // Regression: forks of a process with more than 512 such places were plain for good.
+    // Regression: once a process had more than 512 such places, all its forks were plain.
     marked_in_many_places: 2, [];
     a_mark_moves_with_its_mapping: 1, [];
-    // Regression: what the program had marked past the library's functions was there in children, and the mark was gone.
+    // Regression: the program had marked memory past the library's functions. Children had this
+    // memory, and the mark was gone.
     marked_by_its_own_instruction: 4, ["Fault", "Fault"];
-    // Regression: libc moves what malloc mapped without asking the library.
+    // Regression: libc moves mappings of malloc's without asking the library.
     a_mark_moves_by_realloc: 4, [];
     a_mark_moves_to_a_known_place: 6, [];
-    // Regression: the first answered EFAULT, and the last two ended the program.
+    // Regression: the first call answered EFAULT, and the last two ended the program.
     pointers_of_every_kind: 5, ["SharedWrite"];
 }
 
-/// Runs a case that says numbers on standard error and the same as without on standard output. The numbers without, with, and the report.
+/// Runs a case that prints numbers on standard error. Its standard output must be the same with and
+/// without the library. Returns the numbers without, the numbers with, and the report.
 fn counted(case: &str) -> (Vec<u64>, Vec<u64>, Report) {
     let numbers = |seen: &(Option<i32>, String, String)| {
         assert_eq!(seen.0, Some(0), "{case}: {seen:?}");
@@ -44,8 +47,9 @@ fn counted(case: &str) -> (Vec<u64>, Vec<u64>, Report) {
     (numbers(&without), numbers(&with), report)
 }
 
-/// Regression: tables, workspaces and the shared page lay where the kernel chose, often in a hole that the program had made. It unmapped them
-/// with the rest, and crashed at its next fork; or could not have the addresses again.
+/// Regression: tables, workspaces and the shared page lay where the kernel chose, often in a hole
+/// that the program had made. The program unmapped them with the rest and crashed at its next fork.
+/// Or it could not have the addresses again.
 #[test]
 fn address_space_that_is_given_back_stays_free() {
     for (case, commits, lines) in [
@@ -59,7 +63,8 @@ fn address_space_that_is_given_back_stays_free() {
             assert_eq!(report.count("shells_skipped"), lines, "{case} {mode}");
             if !without_dispatch() {
                 let reasons = report.reasons();
-                // What a line started has this memory until a moment after the line's call returned: one fork may find it shared.
+                // A program that a line started has this memory until a moment after the line's
+                // call returned. One fork may find the memory shared.
                 assert!(reasons.iter().all(|r| r == "Threads"), "{case} {mode}: {reasons:?}");
                 assert_eq!(
                     report.count("committed") + reasons.len() as u64,
@@ -76,13 +81,14 @@ fn address_space_that_is_given_back_stays_free() {
 fn what_a_copy_maps_stays_its_own() {
     let report = same_as_plain(&MEMORY_CASES, &ALWAYS, "a_copy_fills_every_gap");
     if !without_dispatch() {
-        // Those of the parent. Where the gap is taken the copy's are plain.
+        // The parent's forks commit. If the gap is taken, the copy's forks are plain.
         assert!(matches!(report.count("committed"), 4 | 6), "{:?}", report.reasons());
     }
 }
 
-/// Counted in page faults, which a busy machine cannot change: a pass over 8,192 pages after a fork faults on each of them, after a
-/// speculation on those that were left to the kernel.
+/// Page faults are counted, which a busy machine cannot change. After a fork, a pass over 8,192
+/// pages faults on each of them. After a speculation it faults on the pages that were left to the
+/// kernel.
 #[test]
 fn no_page_has_to_be_faulted_again() {
     if nothing_speculates() {
@@ -90,12 +96,13 @@ fn no_page_has_to_be_faulted_again() {
     }
     let (without, with, report) = counted("writes_after_a_fork");
     assert_eq!(report.count("committed"), 3);
-    // Huge pages, where the system gives them unasked, fault once for 512 pages.
+    // A huge page, which some systems give unasked, faults once for 512 pages.
     assert!(without.iter().all(|n| *n >= 16), "{without:?}");
     assert!(with.iter().zip(&without).all(|(with, without)| with * 16 < *without), "{with:?}, {without:?}");
 }
 
-/// Of a kernel that can be asked for them, many mappings are read from the file from the second fork on, unless most of its lines are of others.
+/// This kernel can be asked for single mappings. A process with many reads the maps file from the
+/// second fork on, unless most lines of the file are of other mappings.
 #[test]
 fn many_mappings_are_read_from_the_file() {
     if nothing_speculates() {
@@ -112,9 +119,9 @@ fn many_mappings_are_read_from_the_file() {
             (3, vec!["SharedWrite".to_owned()]),
             "{case}"
         );
-        // Of 32 MiB each. It lies above what has a path of several pages.
+        // Each mapping has 32 MiB. It lies above mappings with a path of several pages.
         assert!(report.count("bytes_spared") > 90 << 20, "{case}: {}", report.count("bytes_spared"));
-        // A line of the file has 40 at least.
+        // A line of the file has 40 bytes at least.
         assert_eq!(
             bytes.iter().map(|bytes| *bytes > 1400 * 40).collect::<Vec<_>>(),
             read,
@@ -123,7 +130,7 @@ fn many_mappings_are_read_from_the_file() {
     }
 }
 
-/// Node's Buffers often lie where V8 had marked memory before.
+/// Node's Buffers often lie at addresses that V8 had marked before.
 #[test]
 fn a_mark_ends_with_its_mapping() {
     if nothing_speculates() {
@@ -134,7 +141,8 @@ fn a_mark_ends_with_its_mapping() {
     assert!(spared > 31 << 20, "{spared} bytes of 32 MiB");
 }
 
-/// Regression: the mark was taken for ours, and gone after the first fork. Before Linux 6.13 the kernel refuses to mark memory so.
+/// Regression: the library took the mark for its own, and the mark was gone after the first fork.
+/// Before Linux 6.13 the kernel refuses this mark.
 #[test]
 fn marked_by_process_madvise() {
     if !before_linux(6, 13) {
@@ -142,7 +150,7 @@ fn marked_by_process_madvise() {
     }
 }
 
-/// Regression: children found what their parent had.
+/// Regression: children found the contents that their parent had.
 #[test]
 fn droppable_memory() {
     if !before_linux(6, 11) {
@@ -150,24 +158,26 @@ fn droppable_memory() {
     }
 }
 
-/// Regression: one thread, but another process changes its memory, and what a speculative child read was of different moments.
+/// Regression: the process has one thread, but another process changes its memory. A speculative
+/// child read pages of different moments.
 #[test]
 fn memory_shared_with_another_process() {
     compare(&MEMORY_CASES, "memory_shared_with_another_process", 0, &["Threads"; 5]);
 }
 
-/// What a site's children touched is there from the start the next time, and withheld once more from the third.
+/// The memory that a call site's children touched is there from the start the next time. From the
+/// third fork on it is excluded once more.
 #[test]
 fn ranges_a_site_touched_are_left_to_the_kernel() {
     let Some(report) = touched_by("touches_the_same_memory", &[]) else { return };
     assert_eq!(report.count("committed"), 10);
     let fetched = report.count("pages_fetched");
-    // Three places in two children's case; none, or a stray cluster, in the other eight.
+    // Three places in two children's case. In the other eight none, or a stray cluster.
     assert!((96..=176).contains(&fetched), "{fetched} pages");
 }
 
-/// Regression: every range that a child had touched was kept for good, so that forks of a long-lived process cost more and more, up to what plain
-/// ones cost, and then were.
+/// Regression: each range that a child had touched was kept for good. The forks of a long-lived
+/// process cost more and more, as much as plain forks in the end, and then were plain.
 #[test]
 fn ranges_a_site_no_longer_touches_are_withheld() {
     let spared = |case: &str, forks: u64| {
@@ -175,18 +185,18 @@ fn ranges_a_site_no_longer_touches_are_withheld() {
         assert_eq!(report.count("committed"), forks, "{case}: {:?}", report.reasons());
         Some(report.count("bytes_spared") >> 20)
     };
-    // Of 32 MiB a child.
+    // Each child has 32 MiB.
     let (Some(each_time), Some(less)) =
         (spared("touches_other_memory_each_time", 400), spared("needs_less_later", 330))
     else {
         return;
     };
     assert!(each_time > 400 * 30, "{each_time} MiB");
-    // 27 MiB of each were spared at first.
+    // At first 27 MiB of each were spared.
     assert!(less > 330 * 30, "{less} MiB");
 }
 
-/// Regression: once nearly everything was kept at a site its forks were plain for good.
+/// Regression: once nearly all memory was kept at a call site, its forks were plain for good.
 #[test]
 fn a_site_that_needed_everything_is_tried_again() {
     let Some(report) = touched_by("needs_everything_at_first", &["--fork-always"]) else { return };
@@ -195,7 +205,7 @@ fn a_site_that_needed_everything_is_tried_again() {
     assert!(report.count("committed") >= 25, "{reasons:?}");
 }
 
-/// A case that ends the same, and what the report says; `None` where nothing speculates.
+/// Runs a case, which must end the same. Returns the report, or `None` where nothing speculates.
 fn touched_by(case: &str, options: &[&str]) -> Option<Report> {
     if nothing_speculates() {
         return None;

@@ -1,5 +1,6 @@
-//! What is to stay as it was, seen from outside: execs that fail, whatever parents and strangers can learn of a child, and children of
-//! processes with threads. One test a case of `exec_cases.c`, `outside_cases.c` and `thread_cases.c`.
+//! Behaviour that must stay, seen from outside: execs that fail, whatever parents and other
+//! processes can learn of a child, and children of processes with threads. One test a case of
+//! `exec_cases.c`, `outside_cases.c` and `thread_cases.c`.
 
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -56,12 +57,12 @@ cases! {
     deep_recursion: 2, ["Fault"];
     jumps_before_it_executes: 1, [];
     memory_of_every_kind: 3, ["Call", "Call", "Fault", "Fault", "Layout", "Layout"];
-    // Regression: the pipe had what was written after the fork.
+    // Regression: the pipe held bytes that were written after the fork.
     lends_memory_to_a_pipe: 1, ["Lent", "Lent"];
     opens_what_is_no_file: 4, ["OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile"];
 }
 
-/// What only root can do at all; another user's kernel refuses in other places.
+/// Cases that only root can run. For another user the kernel refuses at other places.
 macro_rules! root_cases {
     ($($name:ident: $commits:literal, [$($reason:literal),*];)*) => {
         $(#[test] fn $name() {
@@ -76,7 +77,7 @@ macro_rules! root_cases {
 root_cases! {
     attributes_survive_exec: 1, ["Collision", "Command"];
     privileges_of_root_are_dropped_in_part: 2, [];
-    // Regression: children took what they execute from files that another user had put there.
+    // Regression: children executed files that another user had put in place of /proc.
     somebody_elses_proc: 2, ["NoProc", "NoProc", "NoProc", "NoProc", "NoProc", "NoProc"];
     new_namespaces_and_a_filter: 1, ["Call", "Call", "Call", "Call", "Call", "Call", "Command"];
 }
@@ -105,7 +106,7 @@ thread_cases! {
     children_allocate_while_threads_do: 40, [];
 }
 
-/// Regression: as [`jumps_out_of_an_exec`], and nothing but the time limit ends it.
+/// Regression: as [`jumps_out_of_an_exec`], and only the time limit ends it.
 #[test]
 fn stays_in_a_handler_in_an_exec() {
     compare(&EXEC, "stays_in_a_handler_in_an_exec", 0, &["Timeout"]);
@@ -120,7 +121,8 @@ fn a_filter_for_all_threads() {
     }
 }
 
-/// Regression: the look at the namespaces opened files beside other threads.
+/// Regression: the library opened files to look at the namespaces, while other threads opened
+/// theirs.
 #[test]
 fn lines_take_no_number() {
     let report = same_as_plain(&THREADS, &["--fork=off"], "lines_take_no_number");
@@ -132,20 +134,22 @@ fn fork_handlers_that_lock() {
     compare_beside_locks(&THREADS, "fork_handlers_that_lock", 20, &["Call"; 10]);
 }
 
-/// Regression: threads in fork handlers had their signals blocked, and the table of threads that fork is smaller than twelve: both hung.
+/// Regression: threads in fork handlers had their signals blocked. The table of forking threads has
+/// fewer than twelve places. Both made the program hang.
 #[test]
 fn fork_handlers_that_wait_for_other_threads() {
     for case in ["a_collector_stops_the_world", "many_threads_wait_in_fork_handlers"] {
         let without = observe(&mut plain(&THREADS, &[case]));
         let (with, report) = reported(&only_its_own(&["--fork=speculate"]), &THREADS, &[case]);
         assert_eq!((without.1.as_str(), &without), ("done\n", &with), "{case}");
-        // The twelve may all come upon plain forks under way.
+        // All twelve may meet plain forks under way.
         let some = nothing_speculates() || report.count("committed") > 0;
         assert!(some || report.reasons().contains(&"Busy".to_owned()), "{case}: {:?}", report.reasons());
     }
 }
 
-/// Regression: vfork's child took the slots and stacks of a speculation under way for its own, of an ended process, and freed them.
+/// Regression: vfork's child took the slots and stacks of a speculation under way for those of an
+/// ended process, and freed them.
 #[test]
 fn vforked_children_fork() {
     let report = same_as_plain(&THREADS, &only_its_own(&["--fork=speculate"]), "vforked_children_fork");
@@ -156,8 +160,8 @@ fn vforked_children_fork() {
     }
 }
 
-/// Regression: two processes with the number 1 took the page they had in common for their own. What had been executed looked undone,
-/// and was executed again.
+/// Regression: two processes with the number 1 each took their common page for their own. A
+/// speculation that had committed looked aborted, and its program was executed again.
 #[test]
 fn two_first_processes() {
     if !root_to("make a PID namespace") {
@@ -175,7 +179,7 @@ fn shares_descriptors() {
     compare_in(&OUTSIDE, &only_its_own(&[]), "shares_descriptors", 1, &["Files"; 60]);
 }
 
-/// Call sites are learnt about here, so that there are plain forks beside speculations.
+/// The library learns about call sites here, so plain forks run beside speculations.
 #[test]
 fn workers_beside_a_thread_that_executes() {
     let options = ["--fork=speculate", "--fork-minimum=1M", "--children=no"];
@@ -187,14 +191,16 @@ fn workers_beside_a_thread_that_executes() {
     }
 }
 
-/// Regression: the library's `_exit`, and other functions of it at their first call, asked the loader in the child.
+/// Regression: at their first call in the child, the library's `_exit` and other functions asked
+/// the loader.
 #[test]
 fn children_beside_the_loader() {
     let case = ["children_beside_the_loader"];
     assert_eq!(observe(&mut plain(&THREADS, &case)), observe(&mut run(&[], &THREADS, &case)));
 }
 
-/// Regression: the first call of each of the library's functions asked the loader, whose lock was held by who waited for the caller.
+/// Regression: each function of the library asked the loader at its first call. Another thread had
+/// the loader's lock and waited for the caller.
 #[test]
 fn a_constructor_that_waits_for_a_thread() {
     let plugin = compile("plugin.c", &["-shared", "-fPIC", "-lpthread"]);
@@ -209,7 +215,8 @@ fn a_constructor_that_waits_for_a_thread() {
     }
 }
 
-/// Regression: children that took the short cut past libc, and lines that ran without a shell, went past other libraries' functions, too.
+/// Regression: direct interception, and lines without a shell, went past the functions of other
+/// libraries.
 #[test]
 fn a_library_between_program_and_libc() {
     let wrapper = compile("wrapper.c", &["-shared", "-fPIC", "-ldl"]);
@@ -234,7 +241,8 @@ fn a_library_between_program_and_libc() {
     }
 }
 
-/// How many commit depends on when mappings come and go: some children meet one that is no longer there, and are undone.
+/// How many forks commit depends on the moments at which mappings come and go. A child that meets a
+/// mapping that is gone is undone.
 #[test]
 fn threads_map_and_open_meanwhile() {
     let report =

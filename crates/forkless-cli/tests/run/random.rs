@@ -1,7 +1,8 @@
-//! Property: no sequence of steps a child takes lets an observer tell a speculative fork from a plain one, nor any of threads that all fork.
+//! Property: no sequence of steps a child takes lets an observer tell a speculative fork from a
+//! plain one, nor any of threads that all fork.
 //!
-//! `FORKLESS_SEEDS=N` tries N seeds (from `FORKLESS_FIRST_SEED` on) instead of the 40 of every test run, 20 of threads; what ever failed is
-//! in `CORPUS`.
+//! `FORKLESS_SEEDS=N` tries N seeds (from `FORKLESS_FIRST_SEED` on) instead of the 40 of every test
+//! run, 20 of threads; what ever failed is in `CORPUS`.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -13,11 +14,13 @@ static RANDOM_CHILD: LazyLock<PathBuf> = LazyLock::new(|| compile("random_child.
 static RANDOM_THREADS: LazyLock<PathBuf> =
     LazyLock::new(|| compile("random_threads.c", &["-lpthread", "-ldl", "-lm"]));
 
-/// Seeds that once failed, each with the number of kinds of steps the generator had then. 1002761 found a handler that had not run when the
-/// child blocked its signal. All others failed for what the generator did: 141 and 281 sent a signal twice, which may arrive as one; 1419
-/// read from a pipe that had taken the number of a file; 10485 learnt an errno that only timing decided; 19916 made the parent's own pipe
-/// blocking, 20669 read below its memory, where anything may lie, 31693 showed the number of its terminal, and the four from 201240 on
-/// learnt what an fstat that failed had left on the stack.
+/// Seeds that once failed, each with the number of kinds of steps the generator had then. 1002761
+/// found a handler that had not run when the child blocked its signal. All others failed for what
+/// the generator did: 141 and 281 sent a signal twice, which may arrive as one; 1419 read from a
+/// pipe that had taken the number of a file; 10485 learnt an errno that only timing decided; 19916
+/// made the parent's own pipe blocking, 20669 read below its memory, where anything may lie, 31693
+/// showed the number of its terminal, and the four from 201240 on learnt what an fstat that failed
+/// had left on the stack.
 const CORPUS: [(u64, u32); 12] = [
     (141, 48),
     (281, 48),
@@ -62,7 +65,8 @@ fn random_children_look_the_same_from_outside() {
     }
 }
 
-/// Each step says itself what it found wrong; how the threads' steps fall together differs from run to run, with and without.
+/// Each step says itself what it found wrong; how the threads' steps fall together differs from run
+/// to run, with and without.
 #[test]
 fn random_threads_find_what_they_are_promised() {
     let first = from_environment("FORKLESS_FIRST_SEED", 11);

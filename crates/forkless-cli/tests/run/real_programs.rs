@@ -1,6 +1,9 @@
-//! Real programs with and without forkless, each by a shell script whose output and status must be the same; every fork is speculated, of
-//! processes with threads, too. Once with a report, which makes the library do more, and once without, which hides nothing. Some start servers, some need root, none touches what is outside its own directory. Asked for by
-//! `cargo test -p forkless-cli --test run -- --ignored real_programs --nocapture`. What a machine lacks is counted as skipped.
+//! Real programs with and without forkless, each in a shell script whose output and status must be
+//! the same. Every fork is speculated, of processes with threads too. Each runs once with a report,
+//! for which the library does more, and once without, which hides nothing. Some start servers, and
+//! some need root. None touches anything outside its own directory. They run when asked for: `cargo
+//! test -p forkless-cli --test run -- --ignored real_programs --nocapture`. A script whose program
+//! is missing counts as skipped.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,11 +12,12 @@ use crate::support::{FORKLESS, LIBRARY, allow_seconds, observe, plain, root};
 
 struct Case {
     name: &'static str,
-    /// Programs that must be there.
+    /// Programs that the script needs.
     needs: &'static [&'static str],
-    /// Only root may do it.
+    /// Whether only root can run it.
     root: bool,
-    /// Runs in an empty directory. `$RUN` stands before the program under test, `$SOURCE` is `fixtures/run/fork_uses.c`.
+    /// Runs in an empty directory. `$RUN` stands before the program under test, `$SOURCE` is
+    /// `fixtures/run/fork_uses.c`.
     script: &'static str,
 }
 
@@ -346,7 +350,7 @@ fn real_programs_do_the_same() {
 
 /// Runs a case in a directory of its own, with `run` before its program.
 fn observed(case: &Case, run: &str) -> (Option<i32>, String, String) {
-    // Short, for the sake of socket names, and open to servers that drop their rights.
+    // The path is short, since socket names are, and open to servers that drop their rights.
     let folder = std::env::temp_dir().join(format!("forkless-real.{}", std::process::id()));
     std::fs::create_dir(&folder).expect("a new directory");
     let path = |p: &Path| p.to_str().expect("UTF-8").to_owned();

@@ -11,10 +11,11 @@ static SHELL_CASES: LazyLock<PathBuf> = LazyLock::new(|| compile("shell_cases.c"
 static CONTEXT_CASES: LazyLock<PathBuf> = LazyLock::new(|| compile("context_cases.c", &["-lm"]));
 static LOCALTIME: LazyLock<PathBuf> = LazyLock::new(|| compile("localtime.c", &[]));
 
-/// Lines, and whether the shell can be spared for them where `/bin/sh` is one we know. Each is run by system() and by popen().
+/// Lines, and whether they run without a shell where the shell traits are known. Each is run by
+/// system() and by popen().
 const LINES: &[(&str, [bool; 2])] = &[
     ("/bin/echo hello", [true; 2]),
-    // A builtin, whose ways differ from the program's.
+    // A builtin, which behaves in other ways than the program of its name.
     ("echo hello", [false; 2]),
     ("/bin/true", [true; 2]),
     ("sleep 0.01 > /dev/null", [true; 2]),
@@ -36,12 +37,12 @@ const LINES: &[(&str, [bool; 2])] = &[
     ("kill -9 $$", [false; 2]),
     // A program of that name.
     ("exec A=1 /bin/true", [false; 2]),
-    // Options of the shell's, unless libc says that they have ended.
+    // Options of the shell, unless libc ends them.
     ("-x", [false; 2]),
     ("+x", [false; 2]),
 ];
 
-/// What differs of its own accord: buffers in core files, our own variables.
+/// Text that differs between runs: buffers in core files, the library's own variables.
 fn comparable((status, out, err): (Option<i32>, String, String)) -> (Option<i32>, String, String) {
     (status, out, err.lines().filter(|l| !l.starts_with("forkless")).map(|l| format!("{l}\n")).collect())
 }
@@ -54,7 +55,7 @@ fn lines_do_without_a_shell_what_they_do_with_it() {
     // Each case also writes to `cat` through popen.
     let spared: usize = LINES.iter().map(|(_, both)| both.iter().filter(|b| **b).count() + 1).sum();
     let kept = 3 * LINES.len() - spared;
-    // The command asks which shell it is, or the library does.
+    // Either the command or the library learns the shell traits.
     for children in ["--children=follow", "--children=no"] {
         let (with, report) = reported(&[children], &SHELL_CASES, &lines);
         assert_eq!(without, comparable(with), "{children}");
@@ -63,7 +64,8 @@ fn lines_do_without_a_shell_what_they_do_with_it() {
     }
 }
 
-/// As in a container with Docker's filter, which cannot look into the arguments of clone3. Regression: no line ran at all.
+/// As in a container with Docker's filter, which cannot look into the arguments of clone3.
+/// Regression: no line ran at all.
 #[test]
 fn lines_do_without_a_shell_where_clone3_is_refused() {
     let filter = compile("without_call.c", &[]);
@@ -73,7 +75,7 @@ fn lines_do_without_a_shell_where_clone3_is_refused() {
     let without = comparable(observe(&mut plain(&filter, &args)));
     assert_eq!(without.0, Some(0));
     for children in ["--children=follow", "--children=no"] {
-        // The filter is a program of its own, so that `forkless run` is under it, too.
+        // Another program installs the filter, so that `forkless run` is under it, too.
         let (with, report) = reported_by(|more| {
             let run = run(&[more, &[children]].concat(), &SHELL_CASES, &args[2..]);
             let mut command = plain(&filter, &[&clone3]);
@@ -90,8 +92,8 @@ fn run_of(command: &Command) -> Vec<&OsStr> {
     std::iter::once(command.get_program()).chain(command.get_args()).collect()
 }
 
-/// glibc's fclose waits for the program of a stream of popen's. Once the program stayed, a zombie, and later ones were started without
-/// what had come to have the stream's descriptor.
+/// glibc's fclose waits for the program of a popen stream. Regression: the program stayed as a
+/// zombie. Later programs were started without the descriptor that had taken the stream's number.
 #[test]
 fn fclose_ends_a_stream_of_popen() {
     for line in ["ls /proc/self/fd", "sh -c 'exit 77'"] {
@@ -103,7 +105,8 @@ fn fclose_ends_a_stream_of_popen() {
     }
 }
 
-/// One stream that could not be opened for want of a process once left all later ones to libc.
+/// Regression: one stream that could not be opened for want of a process left all later streams to
+/// libc.
 #[test]
 fn a_refused_stream_leaves_the_later_ones_as_they_were() {
     let args = ["--refused", "/bin/echo hello"];
@@ -157,7 +160,8 @@ fn thp_settings_join_those_that_are_there() {
     assert_eq!(lines.next(), Some("narenas:1,thp:always"));
 }
 
-/// Neither an executed program nor a shell's child may see the tunable, or the pool is theirs.
+/// Neither an executed program nor a shell's child may see the tunable, or the pool would be
+/// theirs.
 #[test]
 fn the_hugetlb_setting_is_not_inherited() {
     let pool = std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");

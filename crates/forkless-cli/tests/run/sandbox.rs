@@ -1,4 +1,5 @@
-//! Programs that forbid themselves the system calls that they do not make: one test a case of `sandbox_cases.c`.
+//! Programs that forbid themselves all system calls but those that they make: one test a case of
+//! `sandbox_cases.c`.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -21,7 +22,8 @@ const WAYS: [&[&str]; 4] = [
     &["--fork-minimum=1M", "--huge-pages=thp", "--quiet"],
 ];
 
-/// The program is the root of its run and then another program's child, with a report and without.
+/// The program is first the root of its run and then another program's child, with a report and
+/// without.
 fn same_as_plain(case: &str) {
     let without = observe(&mut plain(&CASES, &[case]));
     assert!(matches!(without.0, Some(0..=8)), "{case}: the fixture itself failed: {without:?}");
@@ -50,29 +52,30 @@ cases! {
     forbids_twice;
     returns;
     exits;
-    // Regression: the library asked for its process's number at every exit, with a report and --fork=off, too.
+    // Regression: the library called getpid at every exit, with a report and --fork=off, too.
     exits_at_once;
     exits_unwatched;
     exits_at_once_unwatched;
     is_killed_for_a_call_more;
     strict_mode;
-    // Regression: the report's name of the call site was looked up by a system call, and huge pages asked for the size of the process.
+    // Regression: the name of the call site was looked up by a system call, and huge pages asked
+    // for the size of the process.
     forks_afterwards;
-    // Regression: the child gave back what its parent's speculations had shared.
+    // Regression: the child unmapped memory that its parent's speculations had shared.
     forks_after_speculations;
     forks_beside_a_thread;
-    // Regression: marks were noted under a lock that takes system calls.
+    // Regression: a lock that makes system calls guarded the table of marks.
     marks_and_moves_memory;
-    // Regression: functions that change the user asked who it is.
+    // Regression: functions that change the user asked for the present user.
     calls_what_is_interposed_watched;
     calls_what_is_interposed_unwatched;
-    // Regression: a program that is executed under a filter knew nothing of it, and was killed at its first fork, its first line
-    // or, with a report, as it was loaded.
+    // Regression: a program that is executed under a filter did not know of it. It was killed at
+    // its first fork, at its first line or, with a report, while it was loaded.
     executes_under_a_filter;
 }
 
-/// A container's, which all programs have: forks speculate and lines do without a shell, but not where a program of the tree has
-/// installed one more.
+/// All programs of a container have its filter: forks speculate, and lines do without a shell. They
+/// do not where a program of the tree has installed one more filter.
 #[test]
 fn a_filter_from_outside_is_worked_under() {
     for (case, sandboxed) in [("beneath_with_lines", false), ("executes_under_a_filter", true)] {
@@ -93,8 +96,8 @@ fn a_filter_from_outside_is_worked_under() {
     }
 }
 
-/// The report is written when the root ends, whoever else calls `exit` or `_exit` in its memory or in a copy of it: what comes
-/// afterwards is in it.
+/// The report is written when the root ends, whichever process calls `exit` or `_exit` in its
+/// memory or in a copy. It includes later events.
 #[test]
 fn the_report_is_of_the_roots_end() {
     for case in ["vforks", "copies_end", "shares_its_memory"] {
@@ -105,17 +108,19 @@ fn the_report_is_of_the_roots_end() {
         let options = ["--json", &to, "--fork-minimum=1M", PATIENT];
         let with = observe(&mut run(&options, &CASES, &[case]));
         assert_eq!(without, with, "{case}");
-        // `exit` in the root's memory calls the root's handlers, so that nothing waits for the report of the root's end.
+        // `exit` in the root's memory runs the root's handlers, so nothing waits for the report of
+        // the root's end.
         let report = report_when(|report| report.count("forks") == forks, &file, &with);
         assert_eq!(report.count("forks"), forks, "{case}");
         assert_eq!(report.count("committed"), if without_dispatch() { 0 } else { 2 }, "{case}");
     }
-    // And once, though nothing can be taken back.
+    // And it is written once, though nothing can be taken back.
     let seen = observe(&mut run(&["--report", "--fork-minimum=1M"], &CASES, &["vforks"]));
     assert_eq!(seen.2.matches("forkless run report").count(), 1, "{seen:?}");
 }
 
-/// Regression: one that came so late that the child of `vfork` had ended took that end for the root's, and there were two reports.
+/// Regression: a late collector took the end of vfork's child, which had ended before, for the
+/// root's end. There were two reports.
 #[test]
 fn a_collector_that_comes_late_is_not_misled() {
     let mut run = run(&["--report", "--fork-minimum=1M", PATIENT], &CASES, &["vforks_when_told"]);
@@ -123,7 +128,8 @@ fn a_collector_that_comes_late_is_not_misled() {
     let mut timeout = run.spawn().expect("starts");
     let mut input = timeout.stdin.take().expect("a pipe");
     let mut output = BufReader::new(timeout.stdout.take().expect("a pipe"));
-    // The collector has executed nothing: its arguments are those of `forkless run`, as long as the program is not there, and after.
+    // The collector has executed nothing. Its arguments are those of `forkless run`, before and
+    // after the program runs.
     let own = format!("{}\0run\0", FORKLESS);
     let find_collector = || {
         let root = children_of(timeout.id()).into_iter().next()?;
@@ -152,7 +158,7 @@ fn a_collector_that_comes_late_is_not_misled() {
     output.read_line(&mut text).expect("a line");
     assert_eq!(text, "child reaped status 100\n");
     signal(Signal::CONT);
-    // It sleeps between two looks.
+    // The collector sleeps between two looks.
     let first = sleeps_of(collector);
     assert!(wait_until(|| sleeps_of(collector) > first + 3), "the collector looks no more");
     input.write_all(b"\n").expect("is read");
@@ -174,7 +180,8 @@ fn sleeps_of(pid: u32) -> u64 {
     count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Regression: of two processes with the number 1, each in its own namespace, the one that ended first had the report written.
+/// Regression: two processes had the number 1, each in its own namespace. The report was written
+/// when the first of them ended.
 #[test]
 fn a_process_of_another_namespace_does_not_end_the_report() {
     if !root_to("make a PID namespace") {

@@ -1,4 +1,4 @@
-//! What servers do: give up being root, and map their memory in pieces.
+//! Behaviour of servers: they give up root, and map their memory in pieces.
 
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -7,7 +7,8 @@ use crate::support::{before_linux, compile, observe, plain, reported, root_to, r
 
 static SERVERS: LazyLock<PathBuf> = LazyLock::new(|| compile("servers.c", &["-lutil"]));
 
-/// Regression: Apache's workers run as another user, where /proc/self/mem cannot be opened, and never speculated.
+/// Regression: Apache's workers run as another user, where /proc/self/mem cannot be opened, and
+/// never speculated.
 #[test]
 fn a_process_that_stopped_being_root_speculates_and_keeps_no_descriptor() {
     if !root_to("change its user") {
@@ -27,8 +28,9 @@ fn a_process_that_stopped_being_root_speculates_and_keeps_no_descriptor() {
     assert_eq!(report.reasons(), ["Call"]);
 }
 
-/// Regression: a descriptor of the parent's memory was kept from before it changed its user. Children made past `fork`
-/// inherited it, became another user, and read what the parent wrote after the fork.
+/// Regression: a descriptor of the parent's memory was kept from before it changed its user.
+/// Children made past `fork` inherited it, became another user, and read what the parent wrote
+/// after the fork.
 #[test]
 fn nothing_of_a_parents_memory_crosses_a_change_of_user() {
     if !root_to("change its user") {
@@ -40,13 +42,14 @@ fn nothing_of_a_parents_memory_crosses_a_change_of_user() {
         assert_eq!(without.1.matches("status 0\n").count(), 4, "{ids:?} {without:?}");
         let (with, report) = reported(&["--fork-minimum=1M", "--fork-always"], &SERVERS, &args);
         assert_eq!(without, with, "{ids:?}");
-        // As root, before, and twice beside a child that looks.
+        // Once as root, before the change, and twice beside a child that looks.
         let committed = if without_dispatch() { 0 } else { 4 };
         assert_eq!(report.count("committed"), committed, "{ids:?}: {:?}", report.reasons());
     }
 }
 
-/// Regression: the descriptor was opened and kept for changes of the user that change nothing, which Ruby's tests for leaks noticed.
+/// Regression: the library opened and kept the descriptor at calls that leave the user as it is.
+/// Ruby's tests for leaks noticed it.
 #[test]
 fn a_process_that_stays_root_has_no_descriptor_more() {
     if !root_to("change its user") {
@@ -58,7 +61,8 @@ fn a_process_that_stays_root_has_no_descriptor_more() {
     assert_eq!(without.1, "0 0 0 0\n", "{without:?}");
 }
 
-/// Ruby 2.6 and redis do so by themselves: whoever asked for huge pages learns why there are none.
+/// Ruby 2.6 and redis forbid themselves huge pages. A user who asks for huge pages learns the
+/// reason.
 #[test]
 fn a_program_that_turns_huge_pages_off_for_itself_is_reported() {
     let declines = |options: &[&str], case: &str| {
@@ -92,6 +96,6 @@ fn memory_mapped_in_pieces_gets_huge_pages_before_a_fork() {
     }
     assert_eq!(huge(observe(&mut plain(&SERVERS, &["pieces"]))), 0);
     let with = huge(observe(&mut run(&["--quiet", "--fork=off", "--huge-pages=thp"], &SERVERS, &["pieces"])));
-    // All of the pieces, and nothing of the sparse mapping.
+    // All pieces, and nothing of the sparse mapping.
     assert!((56..=64).contains(&with), "{with} MiB");
 }

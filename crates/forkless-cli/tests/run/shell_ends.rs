@@ -1,5 +1,5 @@
-//! Lines without a shell where the shell would have met something on its own account: what it does to ids, what befalls it when it says
-//! that a program was killed, a signal of the whole group, limits, a filter.
+//! Lines without a shell, where the shell itself would have met something: its change of ids, its
+//! message about a killed program, a signal for the group, limits, a filter.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,12 +9,13 @@ use crate::support::{compile, observe, plain, reported, root_to, temporary};
 
 static SHELL_ENDS: LazyLock<PathBuf> = LazyLock::new(|| compile("shell_ends.c", &["-lpthread"]));
 
-/// A program that is killed, and what its shell would say of it.
+/// A program that is killed, and the message that its shell would print.
 const DIES: &str = "sh -c 'kill -TERM $$'";
 /// A program that says by descriptor 9 that it runs.
 const WAITS: &str = "/bin/sh -c 'echo >&9; exec 9>&-; exec sleep 20'";
 
-/// Whether this machine's `/bin/sh` waits for the program of a line that is one command; others become it.
+/// Whether this machine's `/bin/sh` waits for the program of a line that is one command. Other
+/// shells execute it in their own place.
 fn shell_waits() -> bool {
     let waits = Command::new("/bin/sh").args(["-c", DIES]).stderr(std::process::Stdio::null()).status();
     let waits = waits.expect("starts").code() == Some(143);
@@ -24,7 +25,8 @@ fn shell_waits() -> bool {
     waits
 }
 
-/// Runs a case with and without, and holds both against each other, and how many lines went without and with a shell.
+/// Runs a case with and without the library. Compares both, and the numbers of lines without and
+/// with a shell.
 fn alike(case: &[&str], counts: [u64; 2]) -> (Option<i32>, String, String) {
     let without = observe(&mut plain(&SHELL_ENDS, case));
     assert_eq!(without.0, Some(0), "{case:?}: {without:?}");
@@ -34,7 +36,8 @@ fn alike(case: &[&str], counts: [u64; 2]) -> (Option<i32>, String, String) {
     without
 }
 
-/// Shells give up effective ids that are not the real ones. Regression: the line's program had them.
+/// Shells give up effective ids that differ from the real ones. Regression: the line's program had
+/// them.
 #[test]
 fn a_program_whose_ids_differ_has_a_shell_give_them_up() {
     if !root_to("take other ids") {
@@ -49,12 +52,12 @@ fn a_program_whose_ids_differ_has_a_shell_give_them_up() {
     assert!(alike(&group, [0, 2]).1.starts_with("1000\n"));
     let dropped = ["ids", "id -u", "1000", "1000", "1000", "1000", "1000", "1000"];
     alike(&dropped, [2, 0]);
-    // One thread has others: its lines are the shell's, those of the first are not.
+    // One thread has other ids: the shell gets its lines, but not those of the first thread.
     alike(&["thread_ids", "id -u"], [2, 2]);
 }
 
-/// What an exec takes away a shell has not got when it opens files, and what it gives back it has. Regression: files were created, and
-/// others changed, by right of the program's own.
+/// An exec takes rights away before the shell opens files, and gives rights back. Regression: files
+/// were created and changed by right of the program's own.
 #[test]
 fn a_program_with_rights_that_an_exec_changes_has_a_shell_open_the_files() {
     if !root_to("keep capabilities, and file system ids") {
@@ -92,7 +95,7 @@ fn file_of(name: &str) -> String {
     temporary(&format!("shell_ends.{name}.{}", std::process::id())).to_str().expect("UTF-8").to_owned()
 }
 
-/// Regression: the program wrote the shell's message itself, and died of SIGPIPE or SIGXFSZ.
+/// Regression: the program itself wrote the shell's message, and died of SIGPIPE or SIGXFSZ.
 #[test]
 fn the_shells_message_is_not_the_programs_death() {
     let waits = shell_waits();
@@ -102,14 +105,15 @@ fn the_shells_message_is_not_the_programs_death() {
     assert!(!waits || out == "system: signaled 13\npclose: signaled 13\n", "{out}");
     let (_, out, _) = alike(&["limit", DIES, full], [2, 0]);
     assert!(!waits || out == "system: signaled 25\npclose: signaled 25\n", "{out}");
-    // Ignored, as they then are in the shell, they let it live.
+    // If they are ignored, then in the shell too, and the program lives.
     for ignored in [vec!["no_reader", DIES, "x"], vec!["limit", DIES, full, "x"]] {
         let (_, out, _) = alike(&ignored, [2, 0]);
         assert!(!waits || out == "system: exited 143\npclose: exited 143\n", "{out}");
     }
 }
 
-/// Regression: the line's program was the first process of the namespace, which has no default actions, in place of the shell.
+/// Regression: in place of the shell, the line's program was the first process of the namespace,
+/// which has no default actions.
 #[test]
 fn the_first_process_of_a_new_pid_namespace_is_the_shell() {
     if !root_to("make PID namespaces") {
@@ -123,7 +127,7 @@ fn the_first_process_of_a_new_pid_namespace_is_the_shell() {
             assert!(!shell_waits() || (!out.contains("alive") && out.contains("exited 143")), "{out}");
         }
     }
-    // It is looked at again.
+    // The library looks at the namespace again.
     alike(&["namespaces", line, "after"], [1, 1]);
     let case = ["namespace_later", DIES];
     let without = observe(&mut plain(&SHELL_ENDS, &case));
@@ -133,14 +137,16 @@ fn the_first_process_of_a_new_pid_namespace_is_the_shell() {
     assert!(with.1.ends_with("first child: exited 1\n"), "{with:?}");
 }
 
-/// Threads and handlers may have 16 KiB in all. Regression: a line took 16 KiB, where libc's functions take 1 to 4.
+/// Threads and handlers may have 16 KiB of stack in all. Regression: a line took 16 KiB, where
+/// libc's functions take 1 to 4.
 #[test]
 fn a_line_takes_little_of_the_callers_stack() {
     let (_, out, _) = alike(&["stack", "A=1 ls / >/dev/null"], [4, 0]);
     assert_eq!(out.matches("more than 12 KiB: 0").count(), 2, "{out}");
 }
 
-/// Regression: its text stayed in the library's memory, where children with fewer rights could read it.
+/// Regression: the line's text stayed in the library's memory, where children with fewer rights
+/// could read it.
 #[test]
 fn a_line_that_the_program_erases_is_gone() {
     for (line, counts) in [
@@ -158,8 +164,9 @@ fn a_line_that_the_program_erases_is_gone() {
     }
 }
 
-/// Other children do not have a stream's pipe, whose reader waits for its end. Regression: they had it while the stream was written out to be
-/// closed, and where libc opened theirs for an odd mode or without an environment.
+/// Other children do not have a stream's pipe, whose reader waits for its end. Regression: they had
+/// it while the stream was flushed at its close. They also had it where libc opened its own for an
+/// odd mode or without an environment.
 #[test]
 fn a_stream_is_no_other_childs() {
     let (_, out, _) = alike(&["flushing"], [2, 0]);
@@ -167,19 +174,21 @@ fn a_stream_is_no_other_childs() {
     alike(&["odd"], [1, 0]);
 }
 
-/// Regression: what was to say that a program was killed had all descriptors, and kept another stream's reader from its end.
+/// Regression: the process that reports a killed program had all descriptors, and kept another
+/// stream's reader from its end.
 #[test]
 fn the_shells_message_holds_no_stream_open() {
     if shell_waits() {
-        // Its name is not a shell's.
+        // The program's name is not a shell's.
         let dies = format!("{} die", SHELL_ENDS.display());
         let (_, out, _) = alike(&["said_late", &dies], [2, 0]);
         assert!(out.starts_with("a shell: 1\n"), "{out}");
     }
 }
 
-/// Whoever closes a descriptor of a file loses his record locks on it. Regression: the program opened and closed what its line redirects
-/// standard error to, and copied and closed descriptor 2.
+/// A process that closes a descriptor of a file loses its record locks on that file. Regression:
+/// the program opened and closed the file to which its line redirects standard error. It also
+/// copied and closed descriptor 2.
 #[test]
 fn a_line_leaves_the_programs_record_locks_alone() {
     let file = temporary(&format!("shell_ends.locked.{}", std::process::id()));
@@ -197,7 +206,7 @@ fn a_line_leaves_the_programs_record_locks_alone() {
     std::fs::remove_file(file).expect("made");
 }
 
-/// Regression: the message was written to what descriptor 2 had become by the time of pclose.
+/// Regression: the message went to the file that was descriptor 2 at the time of pclose.
 #[test]
 fn the_shells_message_never_lands_in_another_file() {
     let file = |name: &str| temporary(&format!("shell_ends.{name}.{}", std::process::id()));
@@ -207,16 +216,17 @@ fn the_shells_message_never_lands_in_another_file() {
     let without = observe(&mut plain(&SHELL_ENDS, &case));
     let (with, report) = reported(&["--quiet"], &SHELL_ENDS, &case);
     assert_eq!((report.count("shells_skipped"), report.count("shells_kept")), (1, 0));
-    // What was descriptor 2 is out of reach: the message is missing (docs/guide/run.md).
+    // The file that was descriptor 2 is out of reach: the message is missing (docs/guide/run.md).
     assert_eq!((with.0, &with.1), (without.0, &without.1));
     assert!(with.1.ends_with("other: DATA\n"), "{with:?}");
-    // Left as it was it is said there.
+    // If descriptor 2 is unchanged, the message goes there.
     let (_, _, err) = alike(&["moved", DIES], [1, 0]);
     assert!(!shell_waits() || err == "Terminated\n", "{err}");
 }
 
-/// Regression: it was written where descriptor 2 is close-on-exec or another stream, neither of which the shell has; and into a new file with the
-/// inode of the one that was descriptor 2.
+/// Regression: the message was written although descriptor 2 is close-on-exec or another stream,
+/// neither of which the shell has. It was also written into a new file with the inode of the file
+/// that was descriptor 2.
 #[test]
 fn the_shells_message_goes_where_the_shell_would_have_written_it() {
     let (_, out, _) = alike(&["unheard", DIES, &file_of("unheard")], [2, 0]);
@@ -232,13 +242,14 @@ fn the_shells_message_goes_where_the_shell_would_have_written_it() {
     assert!(out.ends_with("data: 5\n"), "{out}");
 }
 
-/// A shell that waits for the program is killed with it. Regression: it was taken to live on.
+/// A shell that waits for the program is killed with it. Regression: the library took it to live
+/// on.
 #[test]
 fn a_signal_to_the_group_is_the_shells_too() {
     if !shell_waits() {
         return;
     }
-    // Those that end the program as well unless it handles them, so that the shell is asked.
+    // These signals end the program as well unless it handles them, so the shell is asked.
     for signal in ["1", "10", "13", "14", "15"] {
         for stream in ["0", "1"] {
             let (_, out, _) = alike(&["group", WAITS, signal, "1", stream], [0, 1]);
@@ -246,7 +257,7 @@ fn a_signal_to_the_group_is_the_shells_too() {
             assert!(out.contains("caught 1"), "{out}");
         }
     }
-    // system() ignores these two itself.
+    // system() itself ignores these two.
     for signal in ["2", "3"] {
         for handler in ["0", "1"] {
             let (_, out, _) = alike(&["group", WAITS, signal, handler, "0"], [1, 0]);
@@ -254,12 +265,13 @@ fn a_signal_to_the_group_is_the_shells_too() {
         }
         alike(&["group", WAITS, signal, "1", "1"], [0, 1]);
     }
-    // A handler that came after the stream, and a signal that waits.
+    // A handler that was installed after the stream was opened, and a pending signal.
     let (_, out, _) = alike(&["group", WAITS, "15", "2", "1"], [1, 0]);
     assert!(out.contains("signaled 15\n"), "{out}");
     alike(&["blocked", WAITS, "15", "0", "0"], [0, 1]);
     alike(&["blocked", WAITS, "15", "0", "1"], [0, 1]);
-    // One that reaches the program alone a shell survives, in a stream the keyboard's two as well.
+    // A shell survives a signal that reaches the program alone. In a stream it survives the
+    // keyboard's two as well.
     for signal in ["HUP", "TERM", "SEGV", "KILL"] {
         alike(&["both", &format!("sh -c 'kill -{signal} $$'")], [2, 0]);
     }
@@ -267,7 +279,7 @@ fn a_signal_to_the_group_is_the_shells_too() {
     assert!(out.contains("exited 130\n"), "{out}");
 }
 
-/// Regression: a handler for SIGCHLD was told of the program's end, not of the shell's.
+/// Regression: a handler for SIGCHLD learnt of the program's end, not of the shell's.
 #[test]
 fn a_handler_for_children_is_told_of_the_shells_end() {
     if !shell_waits() {
@@ -277,12 +289,14 @@ fn a_handler_for_children_is_told_of_the_shells_end() {
     assert_eq!(out.matches("handler: code 1, status 143").count(), 2, "{out}");
     let (_, out, _) = alike(&["reaped", DIES], [0, 1]);
     assert!(out.starts_with("raw: exited 143\n"), "{out}");
-    // While system() waits another thread would run it, and find the program, or be told that it stops.
+    // While system() waits, another thread would run the handler. It would find the program, or
+    // learn that it stops.
     alike(&["watched", DIES], [1, 0]);
     alike(&["watched", DIES, "x"], [0, 1]);
 }
 
-/// Shells put a descriptor that they redirect at 10 or above. Regression: lines ran where no number was left there.
+/// Shells move a descriptor that they redirect to 10 or above. Regression: lines ran without a
+/// shell though no number was left there.
 #[test]
 fn a_line_fails_where_the_shell_has_no_descriptor_left() {
     if !shell_waits() {
@@ -297,7 +311,7 @@ fn a_line_fails_where_the_shell_has_no_descriptor_left() {
     alike(&["descriptors", "/bin/true", "8"], [2, 0]);
 }
 
-/// Regression: one that the shell or the line sets was exported as often as it was there.
+/// Regression: a variable that the shell or the line sets was exported as often as it was there.
 #[test]
 fn a_variable_that_is_there_twice_is_exported_once() {
     let env = "/usr/bin/env";
@@ -314,11 +328,12 @@ fn a_variable_that_is_there_twice_is_exported_once() {
     }
 }
 
-/// Its filter is made for what libc calls. Regression: the line's program was killed before it was executed.
+/// The program's filter permits libc's calls. Regression: the line's program was killed before it
+/// was executed.
 #[test]
 fn a_program_with_a_filter_has_libc_run_its_lines() {
     alike(&["filter", "/bin/true"], [0, 4]);
-    // And a stream from before, which is closed without a call that libc would not make.
+    // A stream from before the filter is closed without a call that libc would not make.
     let (_, out, _) = alike(&["filter", DIES, "x"], [1, 4]);
     assert!(out.contains("before\npclose: exited 0\n"), "{out}");
 }
@@ -345,7 +360,8 @@ fn where_the_shell_may_not_be_executed_nothing_runs() {
     }
 }
 
-/// Each libc has its own word for that. Regression: `popen` told glibc's callers ENOENT for ENOMEM.
+/// Each libc has its own errno for that. Regression: `popen` told glibc's callers ENOENT for
+/// ENOMEM.
 #[test]
 fn where_no_shell_can_be_executed_libc_says_so() {
     if !root_to("change the root directory") {

@@ -1,8 +1,9 @@
-//! Property: nothing that a program sees of a line by system() or popen() tells whether it had a shell, whatever is the matter with the program
-//! itself: its ids, signals, limits and descriptors, what is left of its standard error, names that are there twice.
+//! Property: a program cannot tell whether a line by system() or popen() had a shell. That holds
+//! for any ids, signals, limits, descriptors and standard error of the program, and for names that
+//! are there twice.
 //!
-//! A test run takes seconds. `FORKLESS_LINES=100000` goes on until so many lines were run *without* a shell, from the line
-//! `FORKLESS_FIRST_SEED` on. A failure prints the seed of its line.
+//! A test run takes seconds. `FORKLESS_LINES=100000` goes on until so many lines were run *without*
+//! a shell, from the line `FORKLESS_FIRST_SEED` on. A failure prints the seed of its line.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -15,7 +16,7 @@ use crate::support::{allow_seconds, compile, observe, plain, reported_by, run, t
 
 static SHELL_LINES: LazyLock<PathBuf> = LazyLock::new(|| compile("shell_lines.c", &[]));
 
-/// What the program is under.
+/// The conditions under which the program runs.
 const NAMES: &[&str] = &["obs", "ok", "no", "rc3", "both", "copy", "t1", "t2", "t9", "t11", "t13", "t15"];
 const PROGRAMS: &[&str] = &["obs", "obs", "obs", "obs", "ok", "no", "rc3", "both", "copy", "t9", "t15"];
 const RARE_PROGRAMS: &[&str] = &[
@@ -108,7 +109,7 @@ impl Random {
     }
 }
 
-/// What to set up (the letters of shell_lines.c), and the line. Most need no shell.
+/// The conditions (the letters of shell_lines.c), and the line. Most lines need no shell.
 fn line(random: &mut Random, is_root: bool) -> (String, String) {
     let mut setup = random.pick(&["s", "s", "r", "r", "w"]).to_owned();
     // A signal for the group, while the line's program waits.
@@ -128,7 +129,7 @@ fn line(random: &mut Random, is_root: bool) -> (String, String) {
     if random.one_in(20) {
         setup += random.pick(&for_shells);
     }
-    // A message that is missing kills nobody, either.
+    // A message that is missing kills no process, either.
     if setup.starts_with('r') && !setup.contains(['l', 'p']) && random.one_in(15) {
         setup += "c";
     }
@@ -153,7 +154,7 @@ fn line(random: &mut Random, is_root: bool) -> (String, String) {
     (setup, line)
 }
 
-/// The environment: what lines need, among what shells treat in ways of their own.
+/// The environment: variables that lines need, among others that each shell treats in its own way.
 fn environment(random: &mut Random, bin: &Path) -> Vec<String> {
     let mut entries = vec![
         format!("PATH={}:/usr/bin:/bin", bin.display()),
@@ -166,7 +167,7 @@ fn environment(random: &mut Random, bin: &Path) -> Vec<String> {
         let entry = random.pick(ENTRIES);
         let name = entry.split('=').next().expect("a name");
         let is_there = entries.iter().any(|other| other.split('=').next() == Some(name));
-        // Twice now and then: such lines are the shell's.
+        // Now and then a name is there twice: such lines are the shell's.
         if !is_there || random.one_in(6) {
             entries.insert(random.below(entries.len() + 1), entry.to_owned());
         }
@@ -174,7 +175,7 @@ fn environment(random: &mut Random, bin: &Path) -> Vec<String> {
     entries
 }
 
-/// A folder in which lines run, and the programs they run.
+/// A folder in which lines run, and the programs that they run.
 fn prepare() -> (PathBuf, PathBuf, PathBuf) {
     let base = temporary(&format!("shell_lines.{}", std::process::id()));
     let (bin, work) = (base.join("bin"), base.join("work"));

@@ -18,25 +18,29 @@ cases! {
     signals_keep_their_senders: 0, ["Inherited", "Inherited"];
     own_fault_handler: 0, ["Fault"];
     one_sigchld_a_child: 1, ["Call"];
-    // Regression: one that the child itself had caused was sent to the replacement before that had its handler.
+    // Regression: a signal that the child itself had caused was sent to the replacement before the
+    // replacement had its handler.
     own_signals_come_once: 0, ["Signal", "Signal"];
-    // Regression: a handler did not run where the child then blocked or ignored its signal; and not before its next instruction.
+    // Regression: a handler did not run if the child then blocked or ignored its signal. Nor did it
+    // run before the next instruction.
     own_signals_are_handled: 1, ["Signal", "Signal", "Signal", "Signal", "Signal", "Signal", "Signal"];
     forks_on_an_alternate_stack: 0, ["AltStack"];
     alternate_stack_is_kept: 1, [];
     forks_on_a_small_stack: 1, [];
-    // Regression: signals are blocked where a thread is armed, which was before the program's fork handlers ran: they waited for ever, and
-    // what handled a fault in one left all signals blocked.
+    // Regression: arming a thread blocks its signals, and came before the program's fork handlers.
+    // The handlers waited for ever. A fault that was handled in one left all signals blocked.
     fork_handlers_wait_for_signals: 5, [];
-    // Regression: the process was killed by it.
+    // Regression: the signal killed the process.
     blocks_every_signal: 5, ["Unusual", "Unusual"];
     ignored_signals_that_wait: 0, ["Signal", "Signal", "Signal"];
 }
 
-/// Regression: of what reached a child while it speculated, only what could be blocked and waited until an exec came through.
+/// Regression: of the signals that reach a child while it speculates, only those that can be
+/// blocked waited until an exec came through.
 #[test]
 fn signals_reach_the_replacement() {
-    // Seven signals for a child that executes and for one that writes; the last four cannot wait for what it does.
+    // Seven signals for a child that executes and for one that writes. The last four cannot wait
+    // for the child's next step.
     let reasons = [&["Inherited"; 3][..], &["Signal"; 11]].concat();
     compare_in(&SIGNAL_CASES, &ALWAYS, "signals_reach_the_replacement", 0, &reasons);
 }
@@ -51,27 +55,29 @@ fn an_ignored_signal_is_ignored() {
     compare_in(&SIGNAL_CASES, &ALWAYS, "an_ignored_signal_is_ignored", 1, &[]);
 }
 
-/// Regression: the fork was counted as going on, and all later forks were plain ("Busy").
+/// Regression: the fork counted as still going on, and all later forks were plain ("Busy").
 #[test]
 fn jumps_out_of_a_plain_fork() {
     let options = ["--fork=speculate", "--fork-minimum=100M", "--fork-always", PATIENT];
     compare_in(&SIGNAL_CASES, &options, "jumps_out_of_a_plain_fork", 2, &[]);
 }
 
-/// A case whose signals may come before a fork, after it, or to a child, so that every fork may go either way.
+/// A case whose signals may come before a fork, after it, or to a child. So each fork may go either
+/// way.
 fn compare_under_signals(case: &str) -> Report {
     let report = same_as_plain(&SIGNAL_CASES, &only_its_own(&[]), case);
     assert!(without_dispatch() || report.count("speculated") > 0, "{case}: {:?}", report.reasons());
     report
 }
 
-/// Regression: such a handler interrupted ours, in which SIGSYS is blocked, and the process was killed for its first system call.
+/// Regression: such a handler interrupted the library's, in which SIGSYS is blocked. The process
+/// was killed for its first system call.
 #[test]
 fn handles_what_faults_send() {
     compare_under_signals("handles_what_faults_send");
 }
 
-/// Regression: they had the library's, of 64 KiB.
+/// Regression: handlers ran on the library's stack of 64 KiB.
 #[test]
 fn handlers_have_their_own_stack() {
     compare_under_signals("handlers_have_their_own_stack");

@@ -18,7 +18,7 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A place of this build's for a file of a test.
+/// A path in this build's directory, for a file of a test.
 pub(crate) fn temporary(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
@@ -31,13 +31,14 @@ mod wait;
 pub(crate) use library::LIBRARY;
 pub(crate) use wait::wait_until;
 
-/// Whether this is one of the systems of `tests/kernels/run.sh`: nothing is compiled there, and time passes slowly.
+/// Whether this is one of the systems of `tests/kernels/run.sh`. There nothing is compiled, and
+/// time passes slowly.
 pub(crate) fn emulated() -> bool {
     std::env::var_os("FORKLESS_TEST_EMULATED").is_some()
 }
 
-/// Whether the running kernel is one before Linux MAJOR.MINOR. What a kernel has is not found out by trying: where it is refused unexpectedly,
-/// tests are to fail.
+/// Whether the running kernel is older than Linux MAJOR.MINOR. A trial call would not do: if a
+/// facility is refused unexpectedly, tests must fail.
 pub(crate) fn before_linux(major: u32, minor: u32) -> bool {
     let uname = rustix::system::uname();
     let release = uname.release().to_str().expect("ASCII");
@@ -50,7 +51,7 @@ pub(crate) fn without_dispatch() -> bool {
     before_linux(5, 11)
 }
 
-/// Whether this is root, and so may do this; else what needs it counts as skipped.
+/// Whether this process is root. If not, the test counts as skipped.
 pub(crate) fn root_to(what: &str) -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -59,7 +60,7 @@ pub(crate) fn root_to(what: &str) -> bool {
     root
 }
 
-/// For what is about speculation alone: whether the kernel is one without it, which counts as skipped.
+/// For tests of speculation alone: whether this kernel has none. Then the test counts as skipped.
 pub(crate) fn nothing_speculates() -> bool {
     if without_dispatch() {
         println!("skipped: without syscall user dispatch (Linux 5.11) nothing is speculated");
@@ -67,7 +68,7 @@ pub(crate) fn nothing_speculates() -> bool {
     without_dispatch()
 }
 
-/// What takes so many seconds at most, where time is what it seems.
+/// A time limit of so many seconds, where time passes as it seems.
 pub(crate) fn seconds(n: u32) -> Duration {
     Duration::from_secs(u64::from(if emulated() { n * SLOWER } else { n }))
 }
@@ -80,7 +81,7 @@ pub(crate) fn compile(source: &str, flags: &[&str]) -> PathBuf {
     compile_as(source.trim_end_matches(".c"), source, flags)
 }
 
-/// The same under a name of its own, beside the one that another test makes of the same source.
+/// The same under another name, beside the program that another test makes of this source.
 pub(crate) fn compile_as(name: &str, source: &str, flags: &[&str]) -> PathBuf {
     let out = temporary(name);
     if emulated() {
@@ -109,7 +110,8 @@ pub(crate) static MEMORY_CASES: LazyLock<PathBuf> =
 pub(crate) const PATIENT: &str = "--fork-limit=60000";
 
 thread_local! {
-    /// Seconds after which a program of this test hangs. A busy machine takes a hundred times as long as an idle one.
+    /// Seconds after which a program of this test is taken to hang. A busy machine takes a hundred
+    /// times as long as an idle one.
     static LIMIT: Cell<u32> = const { Cell::new(300) };
 }
 
@@ -144,9 +146,10 @@ pub(crate) fn plain(program: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// What an observer sees of a run.
+/// The status and the output of a run.
 ///
-/// A process that the program left behind may hold its output open for ever. It is killed, and the test fails.
+/// A process that the program left behind may hold its output open for ever. It is killed, and the
+/// test fails.
 pub(crate) fn observe(command: &mut Command) -> (Option<i32>, String, String) {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
     let out = read_apart(child.stdout.take().expect("piped"));
@@ -160,7 +163,7 @@ pub(crate) fn observe(command: &mut Command) -> (Option<i32>, String, String) {
     (status.code(), text(out), text(err))
 }
 
-/// What a pipe is called in /proc, and what comes out of it.
+/// The pipe's name in /proc, and a receiver of its contents.
 fn read_apart(mut pipe: impl Read + AsRawFd + Send + 'static) -> (PathBuf, Receiver<Vec<u8>>) {
     let name = std::fs::read_link(format!("/proc/self/fd/{}", pipe.as_raw_fd())).unwrap_or_default();
     let (tell, all) = channel();
@@ -172,7 +175,7 @@ fn read_apart(mut pipe: impl Read + AsRawFd + Send + 'static) -> (PathBuf, Recei
     (name, all)
 }
 
-/// Kills the other processes that have a pipe open; their command lines.
+/// Kills the other processes that have a pipe open. Returns their command lines.
 fn kill_holders(pipe: &Path) -> Vec<String> {
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -215,7 +218,7 @@ impl Report {
         all
     }
 
-    /// All reasons of all call sites, each as often as it occurred.
+    /// The reasons of all call sites, each as often as it occurred.
     pub(crate) fn reasons(&self) -> Vec<String> {
         let sites = self.0["sites"].as_array().expect("sites");
         let mut all = Vec::new();
@@ -229,7 +232,7 @@ impl Report {
     }
 }
 
-/// Runs under forkless and reads the report the run leaves.
+/// Runs under forkless and reads the report of the run.
 pub(crate) fn reported(
     options: &[&str],
     program: &Path,
@@ -250,12 +253,14 @@ pub(crate) fn reported_by(
     (seen, report)
 }
 
-/// The report that a run leaves in a file, which is removed. `seen` is for a message that it is not there.
+/// The report that a run leaves in a file, which is removed. `seen` is for the message that there
+/// is none.
 pub(crate) fn report_in(file: &Path, seen: &dyn std::fmt::Debug) -> Report {
     report_when(|_| true, file, seen)
 }
 
-/// The same for a run that may write more than one: the first that `is_last` says so of, or whichever there is in the end.
+/// The same for a run that may write several reports: the first that `is_last` accepts, or the one
+/// that is there after the time limit.
 pub(crate) fn report_when(
     is_last: impl Fn(&Report) -> bool,
     file: &Path,
