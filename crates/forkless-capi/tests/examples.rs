@@ -1,5 +1,5 @@
-//! The C examples, compiled by each compiler, as C and as C++ where they are both; each says in its
-//! head what it prints.
+//! The C examples, compiled by each compiler, as C and, where they are both, as C++. The comment at
+//! the head of each says what it prints.
 
 mod support;
 
@@ -19,7 +19,7 @@ fn examples() -> Vec<PathBuf> {
     all
 }
 
-/// What the comment at the head says is printed, and whether only the beginning of it.
+/// The output that the comment at the head promises, and whether only its beginning.
 fn promised(source: &str) -> (String, bool) {
     let head = source.split("*/").next().expect("a comment");
     let mut lines = head.lines().skip_while(|l| !l.starts_with(" * Prints"));
@@ -55,8 +55,7 @@ fn examples_print_what_they_say_compiled_by_clang() {
     every_example_with(CLANG);
 }
 
-/// What a program with AddressSanitizer in its CI sees: nothing of the library's own may be taken
-/// for lost.
+/// A program with AddressSanitizer in its CI must not be told that memory of the library's is lost.
 #[test]
 fn a_leak_checker_finds_nothing_in_the_examples() {
     let nothing = scratch().join("nothing.c");

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::Command;
 use support::{CLANG, GCC, c_sources, have, include, libraries, root, run, scratch};
 
-/// The exported functions of the crate's source: name to (return type, parameter types), as C
-/// writes them.
+/// The exported functions of the crate's source: from the name to the return type and the parameter
+/// types, in C.
 fn exported() -> BTreeMap<String, (String, Vec<String>)> {
     let mut all = BTreeMap::new();
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
@@ -57,7 +57,7 @@ fn split(params: &str) -> Vec<String> {
     out.into_iter().map(|p| p.trim().to_owned()).filter(|p| !p.is_empty()).collect()
 }
 
-/// The C type that a Rust parameter's is the other side of.
+/// The C type that corresponds to a Rust parameter's type.
 fn c_type(function: &str, module: &str, rust: &str) -> String {
     let handle = |name: &str| {
         let name = name.trim_start_matches("Forkless").to_lowercase();
@@ -217,7 +217,7 @@ fn headers_stand_alone_in_every_dialect() {
             if !have(compiler) {
                 continue;
             }
-            // The second time with nothing but the C standard, where <signal.h> has no sigset_t.
+            // The second time with the C standard alone, where <signal.h> has no sigset_t.
             for posix in ["-D_POSIX_C_SOURCE=200809L", "-U_POSIX_C_SOURCE"] {
                 for std in ["c89", "c99", "c11", "c17"] {
                     let args = [&format!("-std={std}"), posix, "-Wconversion", "-Wstrict-prototypes"];
@@ -267,7 +267,7 @@ fn every_declared_function_exists_and_is_documented() {
     }
 }
 
-/// C without its comments and strings, which name functions that nobody calls there.
+/// C without comments and strings, which name functions that they do not call.
 fn code_of(c: &str) -> String {
     let mut code = String::new();
     let mut rest = c;
@@ -299,8 +299,8 @@ fn mentions(code: &str, name: &str) -> bool {
         .any(|(at, _)| !code[..at].ends_with(in_word) && !code[at + name.len()..].starts_with(in_word))
 }
 
-/// By a test that looks at what it does: `nulls.c` alone does not count, and has a list of its own.
-/// The compiler sees to it that no test stands there uncalled (`-Wunused-function`).
+/// Each function is called by a test of its behaviour. `nulls.c` alone does not count, and has a
+/// list of its own.
 #[test]
 fn every_function_is_used_by_a_c_test_and_given_null_by_another() {
     let (mut used, mut nulls) = (String::new(), String::new());
@@ -362,7 +362,7 @@ fn steps_have_the_numbers_of_the_header() {
         let line = format!("\tFORKLESS_STEP_{} = {number},", step.name().to_uppercase());
         assert!(text.contains(&line), "{line}");
     }
-    // All but NONE and OTHER: a step that is new in the header must be in the list above.
+    // All steps but NONE and OTHER: a step that is new in the header must be in the list above.
     assert_eq!(text.matches("\tFORKLESS_STEP_").count(), all.len() + 2);
 }
 
@@ -399,8 +399,8 @@ fn the_pkg_config_template_has_what_a_static_link_needs() {
     for flag in ["-I/opt/x/include", "-L/opt/x/lib", "-lforkless", "-lpthread"] {
         assert!(said.contains(flag), "{flag} is not in {said}");
     }
-    // A program that is static altogether finds all of it: the compiler adds its own unwinder,
-    // shared or static as the program is.
+    // A fully static program finds all symbols: the compiler adds its own unwinder, shared or
+    // static as the program is.
     for compiler in [GCC, CLANG] {
         if !have(compiler) {
             continue;

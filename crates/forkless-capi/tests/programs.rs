@@ -1,4 +1,4 @@
-//! C programs against the library, compiled by each compiler: what they check is in their own text.
+//! C programs against the library, compiled by each compiler. Their text has the checks.
 
 mod support;
 
@@ -6,7 +6,7 @@ use std::fs;
 use std::process::Command;
 use support::{CLANG, GCC, Link, c_sources, compile, compile_with, have, root, run, scratch, tiny};
 
-/// Compiles with each compiler that is there, links each way once, and runs.
+/// Compiles with each compiler that is there, links in each way once, and runs.
 fn everywhere(program: &str, args: &[&str]) {
     for (compiler, link) in [(GCC, Link::Shared), (CLANG, Link::Shared), (GCC, Link::Static)] {
         if have(compiler) {
@@ -36,8 +36,8 @@ fn popen_noshells_functions_behave_as_its_own() {
     everywhere("noshell.c", &[]);
 }
 
-/// What one call does, of creating and executing: the lines of strace between the program's two
-/// marks.
+/// The calls that create and execute, in one call of the library: strace's lines between the
+/// program's two marks.
 fn traced(what: &str) -> Option<Vec<String>> {
     if !have("strace") {
         return None;
@@ -65,8 +65,8 @@ fn traced(what: &str) -> Option<Vec<String>> {
     Some(marked[1].lines().map(str::to_owned).collect())
 }
 
-/// How often a call was made: its beginnings, since strace shows a call that another process
-/// interrupts in two pieces.
+/// How often a call was made. Its beginnings are counted, since strace shows a call that another
+/// process interrupts in two pieces.
 fn count(lines: &[String], call: &str) -> usize {
     lines.iter().filter(|l| l.contains(call) && !l.contains("resumed")).count()
 }

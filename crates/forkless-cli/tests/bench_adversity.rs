@@ -1,9 +1,9 @@
-//! `forkless bench` on a machine that does not play along: killed while a system setting is
-//! changed, a full disk, a home that cannot be written, a memory limit, no privileges, no smaps.
-//! Each gives a clear line, and leaves nothing changed.
+//! `forkless bench` under adverse conditions: killed while a system setting is changed, a full
+//! disk, a home that cannot be written, a memory limit, no privileges, no smaps. Each case gives
+//! one clear line and leaves nothing changed.
 //!
-//! Most of it needs root, to change settings and to mount over directories in a namespace of its
-//! own; without, it is skipped.
+//! Most cases need root, to change settings and to mount over directories in a namespace of their
+//! own. Without root they are skipped.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -18,7 +18,7 @@ mod scratch;
 
 const FORKLESS: &str = env!("CARGO_BIN_EXE_forkless");
 
-/// Settings are the whole system's: the tests that change them take turns.
+/// Settings are the system's: the tests that change them take turns.
 static SETTINGS: Mutex<()> = Mutex::new(());
 
 fn settings() -> MutexGuard<'static, ()> {
@@ -26,7 +26,7 @@ fn settings() -> MutexGuard<'static, ()> {
 }
 
 impl Scratch {
-    /// One that others may enter.
+    /// A scratch directory that other users may enter.
     fn shared(name: &str) -> Scratch {
         let scratch = Scratch::new(name);
         for directory in [scratch.0.clone(), scratch.0.join("tmp")] {
@@ -57,7 +57,7 @@ impl Scratch {
         self.environment(&mut command).output().unwrap()
     }
 
-    /// Starts a bench; what it says goes to the file `errors`.
+    /// Starts a bench whose messages go to the file `errors`.
     fn start(&self, arguments: &[&str]) -> Child {
         let mut command = Command::new(FORKLESS);
         let errors = fs::File::create(self.0.join("errors")).unwrap();
@@ -66,7 +66,7 @@ impl Scratch {
     }
 }
 
-/// Whether this is root in the first user namespace; says so otherwise.
+/// Whether this is root in the first user namespace. If not, prints that the test is skipped.
 fn is_root() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let root = status.lines().any(|line| line.starts_with("Uid:\t0\t"));
@@ -82,7 +82,7 @@ fn signal(child: &Child, name: &str) {
     assert!(Command::new("kill").args(["-s", name, &child.id().to_string()]).status().unwrap().success());
 }
 
-/// Kills a bench once `path` is no longer what it was, and waits for it to be that again.
+/// Kills a bench once `path` has changed, and waits until it is restored.
 fn setting_survives(path: &str, arguments: &[&str]) {
     let read = || fs::read_to_string(path).unwrap_or_default();
     let before = read();
@@ -102,7 +102,7 @@ fn setting_survives(path: &str, arguments: &[&str]) {
         let restored = wait_until(|| read() == before && scratch.temporary_files() == 0);
         let after = read();
         if !restored {
-            // Whatever the verdict, the next test and the machine's owner get their setting back.
+            // Even if the test fails, the next test and the machine's owner get their setting back.
             let _ = fs::write(path, before.trim());
         }
         assert!(changed && during != before, "{path} was never changed: {status}");
@@ -194,7 +194,7 @@ fn a_full_disk_costs_one_line_and_leaves_no_part_of_a_file() {
     assert!(errors.contains("not saved") && errors.contains("No space left"), "{errors}");
     assert!(!text(&output.stdout).contains("/data/"), "{}", text(&output.stdout));
 
-    // Where the user named the file, it is an error.
+    // If the user named the file, it is an error.
     let output = scratch.in_namespace(&format!("{full} {SPAWN} --no-save --json \"$SCRATCH/data/x.json\""));
     let errors = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{errors}");
@@ -232,7 +232,7 @@ fn without_smaps_the_kind_of_pages_is_said_to_be_unchecked() {
         return;
     }
     let scratch = Scratch::shared("smaps");
-    // exec keeps the number, and with it what is mounted over the file.
+    // exec keeps the pid, and with it the mount over the file.
     let output = scratch.in_namespace(
         "mount --bind /dev/null /proc/$$/smaps; exec \"$0\" bench memory --sizes 0,8M --pages thp --runs 5 \
          --methods vfork_exec --no-save",
@@ -260,7 +260,7 @@ fn without_proc_there_is_one_line_and_nothing_is_changed() {
     assert_eq!(scratch.temporary_files(), 0);
 }
 
-/// A memory group with a limit, whichever version of control groups this is; removed when dropped.
+/// A memory cgroup with a limit, of either version. It is removed when dropped.
 struct Limited(PathBuf);
 
 impl Limited {
@@ -317,7 +317,7 @@ fn missing_privileges_are_named_and_the_rest_is_measured() {
     }
     let _turn = settings();
     let scratch = Scratch::shared("nobody");
-    // Where the tests are built others may not enter.
+    // Other users may not enter the directory in which the tests are built.
     let program = scratch.path("forkless");
     fs::copy(FORKLESS, &program).unwrap();
     let run = |arguments: &[&str]| {

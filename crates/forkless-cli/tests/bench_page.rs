@@ -1,11 +1,11 @@
-//! The HTML report in a real browser: it is laid out, sorts, complains of nothing and asks for
+//! The HTML report in a real browser: its layout is right, it sorts, it logs no error and loads
 //! nothing. Skipped without Chromium (`apt-get install chromium`, which `./x test` does as root).
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A directory that goes away.
+/// A directory that is removed when dropped.
 struct Scratch(PathBuf);
 
 impl Drop for Scratch {
@@ -23,12 +23,13 @@ fn chromium() -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Before anything of the page runs: what goes wrong is remembered.
+/// Runs before the page's scripts and records errors.
 const WATCH: &str = "<script>window.problems=[];\
 addEventListener('error',e=>problems.push('error: '+e.message),true);\
 addEventListener('securitypolicyviolation',e=>problems.push('refused: '+e.blockedURI))</script>";
 
-/// After all of it: what a reader would do and see, written where the test finds it.
+/// Runs after the page's scripts. Does and reads what a reader would, and writes it where the test
+/// finds it.
 const PROBE: &str = "<script>(()=>{\
 const table=document.querySelector('.scroll table'),heads=[...table.tHead.rows[0].cells],\
 column=heads.findIndex(h=>h.textContent.startsWith('wall')),\

@@ -1,5 +1,5 @@
-//! `forkless bench` from outside: what it prints, where it writes, how it fails, and that nothing
-//! stays behind.
+//! `forkless bench` from outside: its output, the files that it writes, its errors, and that
+//! nothing stays behind.
 
 use std::fs;
 use std::path::Path;
@@ -165,7 +165,7 @@ fn restarts_of_any_suite_are_merged_with_their_fits() {
     let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let suite = &value["suites"][0];
     assert_eq!(suite["rows"][0]["restarts"].as_array().unwrap().len(), 3);
-    // A parent of 8 MiB is compared with itself, not with one of none.
+    // A parent of 8 MiB is compared with itself, not with a parent without memory.
     let ratio = |used: u64| {
         let rows = suite["rows"].as_array().unwrap();
         let of = |method: &str| {
@@ -245,7 +245,7 @@ fn results_can_be_compared_listed_and_judged() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(text(&output.stdout).contains("whole restarts"), "{}", text(&output.stdout));
 
-    // What a run says of its machine is not lost on the way.
+    // The facts that a run records about its machine are not lost on the way.
     let mut noisy = value;
     noisy["created"] = 1.into();
     noisy["suites"][0]["notes"] =
@@ -293,8 +293,8 @@ fn a_regression_beyond_the_limit_is_exit_code_1() {
     let arguments =
         ["bench", "spawn", "--runs", "90", "--methods", "vfork_exec", "--restarts", "3", "--json", &a];
     assert!(scratch.run(&arguments).status.success());
-    // A steady result and the same five times slower: what was really measured beside other tests
-    // may be too noisy to tell.
+    // A steady result, and the same five times slower. A result measured beside other tests may be
+    // too noisy to tell.
     let mut value: serde_json::Value = serde_json::from_str(&fs::read_to_string(&a).unwrap()).unwrap();
     for (path, factor) in [(&a, 1.0), (&b, 5.0)] {
         for row in value["suites"][0]["rows"].as_array_mut().unwrap() {
@@ -321,7 +321,7 @@ fn schema_in_docs() -> jsonschema::Validator {
     jsonschema::validator_for(&serde_json::from_str(&schema).unwrap()).unwrap()
 }
 
-/// Runs a suite, and says in one line why it cannot be run here.
+/// Runs a suite. If it cannot run here, prints one line with the reason.
 fn writes_what_the_schema_describes(suite: &[&str]) -> Result<(), String> {
     let scratch = Scratch::new("schema");
     let page = scratch.0.join("page.html").display().to_string();
@@ -354,12 +354,12 @@ fn every_suite_writes_what_the_schema_in_docs_describes() {
     ] {
         assert_eq!(writes_what_the_schema_describes(suite), Ok(()));
     }
-    // The schema is not so loose that everything passes.
+    // The schema must also reject something.
     assert!(!schema_in_docs().is_valid(&serde_json::json!({"schema": "forkless.bench/1", "suites": [{}]})));
 }
 
-/// On the overlay that a container has for its root, whose reads no block device counts, there is
-/// nothing to measure.
+/// A container's root is an overlay, whose reads no block device counts: there is nothing to
+/// measure.
 #[test]
 fn writes_by_size_are_what_the_schema_in_docs_describes() {
     let suite = ["blockwrite", "--targets", "file", "--bs", "512,4096", "--size", "64K"];

@@ -1,5 +1,5 @@
-//! `forkless bench victims` from outside: that its figures are those of the mechanism they are
-//! about, that what is missing is counted, and that no program, file or setting outlives it.
+//! `forkless bench victims` from outside: its figures are of the mechanism under test, missing
+//! programs are counted, and no program, file or setting outlives it.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -89,7 +89,7 @@ fn figures_come_with_evidence_that_the_mechanism_was_at_work() {
         let said = |check: &&serde_json::Value| check["evidence"].as_str().unwrap().contains(evidence);
         let check = checks.iter().filter(|check| check["name"] == name).find(said);
         let check = check.unwrap_or_else(|| panic!("{name}: no {evidence:?} in {checks:?}"));
-        // How fast it was is for a quiet machine to say.
+        // A quiet machine tells how fast it was.
         let verdict = check["verdict"].as_str().unwrap();
         assert!(matches!(verdict, "shown" | "reached" | "missed" | "undecided"), "{check}");
         assert!(check["value"].is_f64() && check["ci95"].is_array(), "{check}");
@@ -141,12 +141,12 @@ fn interpreters_are_also_measured_without_the_memory_and_no_limit_is_set_for_tha
     let all = |list: &str| suite[list].as_array().cloned().unwrap_or_default();
     let (rows, derived, checks) = (all("rows"), all("derived"), all("checks"));
     let figure = |name: &str, what: &str| derived.iter().find(|one| one["name"] == format!("{name}: {what}"));
-    // It has no limit at all, so only a reason to have no figure makes it a check.
+    // node-heap has no limit, so only a reason to have no figure makes it a check.
     let (heap, checks): (Vec<_>, Vec<_>) = checks.into_iter().partition(|check| check["name"] == "node-heap");
     let shown = figure("node-heap", "plain / run").is_some();
     assert_eq!(shown, heap.is_empty(), "{heap:?}");
-    // One a victim: that it is measured in a third way adds no limit, and only limits decide the
-    // exit status.
+    // Each victim has one check. A third way to measure it adds no limit, and only limits decide
+    // the exit status.
     assert_eq!(checks.len(), 3, "{checks:?}");
     let missed = heap
         .iter()
@@ -170,13 +170,13 @@ fn interpreters_are_also_measured_without_the_memory_and_no_limit_is_set_for_tha
         let bound = figure(name, "plain / small").unwrap_or_else(|| panic!("{name}: {derived:?}"));
         assert!(bound["value"].as_f64() > Some(1.0), "{bound}");
         assert!(bound.get("limit").is_none() && bound.get("verdict").is_none(), "{bound}");
-        // What is said of run needs the evidence that the check needs.
+        // A figure of run needs the same evidence as the check.
         assert_eq!(figure(name, "run / small").is_some(), check["verdict"] != "not_shown", "{check}");
         assert!(text(&output.stdout).contains(&format!("- {name}: plain / small: ")));
     }
 }
 
-/// The launcher of `small-*`: lines side by side, of which one runs at a time.
+/// The launcher of `small-*`: of several lines, one runs at a time.
 #[test]
 fn lines_run_in_turns() {
     let scratch = Scratch::new("turns");
@@ -204,15 +204,15 @@ fn lines_run_in_turns() {
     let times: Vec<f64> = said[1].split_whitespace().map(|time| time.parse().unwrap()).collect();
     assert_eq!(times.len(), 4);
     assert!(times.iter().all(|time| *time > 0.0) && times.iter().sum::<f64>() <= all.as_nanos() as f64);
-    // Each has done all of it, and in pieces: neither one after the other nor both at a time, which
-    // would be a change at every letter.
+    // Each line has done all its work, and in pieces. One after the other would be one change, both
+    // at a time a change at every letter.
     let letters = fs::read(&log).unwrap();
     assert_eq!(letters.iter().filter(|letter| **letter == b'a').count(), 4000);
     assert_eq!(letters.len(), 8000);
     let changes = letters.windows(2).filter(|pair| pair[0] != pair[1]).count();
     assert!((4..2000).contains(&changes), "{changes} changes");
 
-    // One that fails ends them all.
+    // A line that fails ends them all.
     let output = turns("7", "turns 1\n");
     assert_eq!(output.status.code(), Some(1));
     assert!(
@@ -230,7 +230,7 @@ fn lines_run_in_turns() {
 #[test]
 fn what_is_missing_is_skipped_and_counted() {
     let scratch = Scratch::new("missing");
-    // Nothing there but a compiler and what it calls by name.
+    // The directory has a compiler and the programs that it calls by name.
     let bin = scratch.0.join("bin");
     fs::create_dir(&bin).unwrap();
     for (name, file) in [("cc", "/usr/bin/cc"), ("as", "/usr/bin/as"), ("ld", "/usr/bin/ld")] {

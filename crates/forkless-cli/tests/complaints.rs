@@ -1,6 +1,5 @@
-//! What the command says to what it cannot do: one line that names it, the exit code of its kind,
-//! and no panic. The texts of `run` are among its own tests, those about settings and limits in
-//! `bench_adversity`.
+//! The command's errors: one line that names the thing, the exit code of its kind, and no panic.
+//! The texts of `run` are tested with `run`, those about settings and limits in `bench_adversity`.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -23,7 +22,7 @@ fn forkless(scratch: &Scratch, arguments: &[&str]) -> Command {
     command
 }
 
-/// The one line of its complaint: of clap's several lines, the first.
+/// The one line of the message. clap prints several: its first.
 fn complaint(output: &Output) -> String {
     let said = text(&output.stderr);
     let mut lines = said.lines();
@@ -36,7 +35,7 @@ fn complaint(output: &Output) -> String {
     first
 }
 
-/// Results of one run, for what compares them.
+/// Results of one run, for the commands that compare them.
 fn result(scratch: &Scratch) -> String {
     let line = ["bench", "spawn", "--quick", "--methods", "vfork_exec", "--runs", "5", "--no-save", "--json"];
     let output = forkless(scratch, &[&line[..], &["result.json"]].concat()).output().unwrap();
@@ -118,7 +117,7 @@ fn an_empty_history_says_where_results_would_be() {
     assert!(complaint(&output).contains("data/forkless/bench: `forkless bench` keeps them there"));
 }
 
-/// A file that takes no byte; says that the test is skipped where there is none.
+/// A file that takes no byte. If there is none, prints that the test is skipped.
 fn full_disk() -> Option<File> {
     let full = File::create("/dev/full").ok();
     if full.is_none() {
@@ -168,7 +167,7 @@ fn a_thread_of_the_kernel_has_no_memory_to_repair() {
     let scratch = Scratch::new("complaints-kernel");
     let output = forkless(&scratch, &["repair", "--pid", "2"]).output().unwrap();
     let line = complaint(&output);
-    // Another user's smaps are refused before anything is said of its memory.
+    // Another user's smaps are refused before the report speaks of its memory.
     if line.contains("Permission denied") {
         println!("skipped: needs root");
         return;
@@ -197,7 +196,7 @@ fn results_are_kept_and_read_whatever_bytes_their_path_has() {
 fn a_full_disk_behind_standard_error_changes_no_exit_code() {
     let Some(full) = full_disk() else { return };
     let scratch = Scratch::new("complaints-stderr");
-    // Whatever makes `run` say that it runs a program plainly: the program runs.
+    // Whatever the reason for which `run` runs a program plainly, the program runs.
     for (arguments, library, code) in [
         (&["compare", "a", "b"][..], None, 2),
         (&["bench", "spawn", "--quick", "--rss", "1T"], None, 3),
@@ -223,7 +222,7 @@ fn an_address_space_too_small_is_memory_missing() {
     assert_eq!(output.status.code(), Some(3));
 }
 
-/// It reported every fork of another user's process as harmless, and ended with 0.
+/// Regression: it reported each fork of another user's process as harmless, and ended with 0.
 #[test]
 fn without_privilege_another_users_process_is_not_watched() {
     let scratch = Scratch::new("complaints-others");

@@ -1,4 +1,4 @@
-//! The manual and the completions that packagers get.
+//! The manual and the completions, for packagers.
 
 use std::fs;
 use std::path::PathBuf;

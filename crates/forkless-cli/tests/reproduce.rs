@@ -22,7 +22,7 @@ impl Scratch {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_forkless"));
         command.arg("reproduce").args(arguments).env("TMPDIR", self.0.join("tmp"));
-        // A test installs nothing: what is not there is a claim that was not run.
+        // A test installs nothing: without its program, a claim is not run.
         command.env("FORKLESS_NO_INSTALL", "1").env("FORKLESS_LIBRARY", &*LIBRARY).stdin(Stdio::null());
         command
     }
@@ -43,7 +43,7 @@ fn met(figures: &BTreeMap<String, [f64; 2]>, bound: &Value) -> bool {
     }
 }
 
-/// Judges the claims again, from nothing but the figures and bounds in the result.
+/// Judges the claims again, from the figures and bounds in the result alone.
 fn check_verdicts(experiment: &Value) {
     let mut figures = BTreeMap::new();
     for figure in experiment["figures"].as_array().unwrap() {
@@ -80,7 +80,7 @@ fn schema(name: &str) -> Value {
     serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// What of a result is not as `docs/reproduce.schema.json` describes it.
+/// The parts of a result that `docs/reproduce.schema.json` does not permit.
 fn against_the_schema(value: &Value) -> Vec<String> {
     let validator = jsonschema::validator_for(&schema("reproduce.schema.json")).unwrap();
     let wrong = validator.iter_errors(value);
@@ -120,7 +120,7 @@ fn quick(id: &str, claims: usize) -> Value {
     let page = fs::read_to_string(page).unwrap();
     assert!(page.contains("</html>") && page.contains("<svg") && !page.contains("://"));
     assert_eq!(scratch.temporary_files(), 0);
-    // The same result again, without measuring: the claims come out as they were.
+    // The same result again, without measuring: each claim has the same verdict.
     let again =
         scratch.run(&["--with", json.to_str().unwrap(), "--expect", json.to_str().unwrap(), "--no-run"]);
     assert!(again.status.success());
@@ -141,8 +141,8 @@ fn the_signal_mask_experiment_counts_exactly_and_removes_the_calls() {
         assert_eq!(figure("ucontext.calls_per_switch"), Some(2.0));
         assert_eq!(figure("setjmp.calls_per_switch"), Some(0.0));
         assert_eq!(figure("run.calls_per_switch"), Some(0.0), "the same program, unmodified");
-        // Where forkless diagnose may count system calls it sees each of them before, and none
-        // after.
+        // Where forkless diagnose may count system calls, it sees each call before the remedy, and
+        // none after.
         match figure("mask.found") {
             Some(found) => {
                 assert!((400_000.0..401_000.0).contains(&found), "{found}");
@@ -196,7 +196,7 @@ fn the_schema_fits_the_ledgers_that_are_kept_and_is_not_so_loose_that_everything
         *bad.pointer_mut(place).unwrap() = wrong;
         assert_eq!(against_the_schema(&bad).len(), 1, "{place}");
     }
-    // Two files, so that each can be used alone; the machine is the same in both.
+    // Each of the two files can be used alone. Both describe the machine in the same words.
     let machine = |name: &str| schema(name)["properties"]["machine"].clone();
     assert_eq!(machine("reproduce.schema.json"), machine("bench.schema.json"));
 }
@@ -221,8 +221,8 @@ fn bad_input_is_one_clear_line_with_the_documented_exit_code() {
     assert_eq!(scratch.temporary_files(), 0);
 }
 
-/// The server's experiment with a tenth of its virtual hosts: the same way through configuration,
-/// tracer, load generator, profile and pool as at full size.
+/// The server's experiment with a tenth of its virtual hosts. Configuration, tracer, load
+/// generator, profile and pool are as at full size.
 #[test]
 fn the_server_experiment_measures_a_real_server_and_leaves_the_settings_as_they_were() {
     let _turn = turn();
@@ -244,7 +244,7 @@ fn the_server_experiment_measures_a_real_server_and_leaves_the_settings_as_they_
         ("requests.gain", ["requests.before", "requests.after"]),
     ] {
         match missing(gain) {
-            // No Apache; or the machine is so busy that it did not answer in time.
+            // Apache is missing, or the machine was so busy that it did not answer in time.
             Some(why) => eprintln!("skipped: {gain}: {why}"),
             None => assert!(sides.iter().all(|side| known(side) > 0.0), "{experiment}"),
         }
@@ -259,7 +259,7 @@ fn the_server_experiment_measures_a_real_server_and_leaves_the_settings_as_they_
 /// Settings that experiments change.
 const SETTINGS: [&str; 2] = ["transparent_hugepage/enabled", "hugepages/hugepages-2048kB/nr_hugepages"];
 
-/// They are the whole system's: the tests whose experiments change them take turns.
+/// The settings are the system's: the tests whose experiments change them take turns.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -275,7 +275,7 @@ fn an_interrupted_run_leaves_no_file_no_child_and_no_setting() {
     let before = SETTINGS.map(setting);
     let scratch = Scratch::new("interrupt");
     let mut child = scratch.command(&["E1"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    // Its temporary files are there once it measures.
+    // It has temporary files once it measures.
     wait_until(|| scratch.temporary_files() > 0);
     thread::sleep(Duration::from_millis(700));
     let pid = i32::try_from(child.id()).unwrap();
@@ -283,7 +283,7 @@ fn an_interrupted_run_leaves_no_file_no_child_and_no_setting() {
     assert!(Command::new("/bin/kill").args(["-INT", &pid.to_string()]).status().unwrap().success());
     let status = child.wait().unwrap();
     assert_eq!(status.signal(), Some(2), "{status}");
-    // The guard is another process and ends a little later.
+    // The guard is another process, and ends a little later.
     wait_until(|| scratch.temporary_files() == 0 && SETTINGS.map(setting) == before);
     assert_eq!(scratch.temporary_files(), 0);
     assert_eq!(SETTINGS.map(setting), before);

@@ -1,4 +1,4 @@
-//! `forkless sh` as its users meet it.
+//! `forkless sh` from outside.
 
 use std::process::{Command, Output, Stdio};
 
@@ -135,7 +135,8 @@ fn a_line_meets_closed_descriptors_and_an_ignored_sigpipe_as_under_a_shell() {
     }
 }
 
-/// Regression: a shell gives up an effective id that is not the real one, and the line kept it.
+/// Regression: a shell gives up an effective id that differs from the real one, and the line kept
+/// it.
 #[test]
 fn ids_that_differ_are_given_up_as_by_the_shell() {
     let with_ids = |real: &str, effective: &str, sh: &[&str]| {
@@ -155,7 +156,7 @@ fn ids_that_differ_are_given_up_as_by_the_shell() {
         }
         assert_eq!(said(&by_shell).trim(), real);
         let direct = with_ids(real, effective, &ours).unwrap();
-        // The build may be where that user cannot go.
+        // That user may not enter the directory of the build.
         if direct.status.code() == Some(127) || said(&direct).is_empty() {
             println!("skipped: user {effective} may not execute the command: {direct:?}");
             continue;

@@ -143,7 +143,7 @@ fn needed_shells() {
 fn swapcontext() {
     let (report, _) = report(&["swapcontext", "500000"]);
     let finding = only(&report, "needless_signal_mask");
-    // Two for each switch there and back, and the two that set the contexts up.
+    // Two calls for each switch there and back, and the two that set up the contexts.
     assert!(
         (1_000_000..=1_000_004).contains(&finding["count"].as_u64().expect("a count")),
         "{}",
@@ -167,7 +167,7 @@ fn sigsetjmp() {
 fn localtime() {
     let (report, _) = report(&["localtime", "200000"]);
     let finding = only(&report, "localtime_lookups");
-    // One for each call, and those that load the zone.
+    // One lookup for each call, and those that load the zone.
     assert!(
         (200_000..=200_008).contains(&finding["count"].as_u64().expect("a count")),
         "{}",
@@ -194,7 +194,7 @@ pub(crate) struct LoopDevice {
 impl LoopDevice {
     pub(crate) fn new(bytes: u64) -> Result<Self, String> {
         let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("loop.img");
-        // Written, not sparse: the reads shall reach a disk.
+        // Written, not sparse: the reads must reach a disk.
         std::fs::write(&file, vec![1u8; bytes as usize]).map_err(|e| e.to_string())?;
         let run = |flags: &[&str]| {
             let output =
@@ -218,7 +218,7 @@ impl LoopDevice {
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
-        // A test that fails unwinds through here: it has its say first.
+        // A failed test unwinds through here, and has its message before this.
         let _ = Command::new("losetup").args(["-d", &self.path]).status();
         let _ = std::fs::remove_file(&self.file);
     }
@@ -274,7 +274,7 @@ fn text() {
     assert!(stderr.contains("tier: BPF with tracepoints (tp_btf): works"), "{stderr}");
 }
 
-/// In a container's pid namespace the kernel's pids are not ours: BPF says so, and perf events show
+/// In a container's pid namespace the kernel's pids are others. BPF says so, and perf events show
 /// the namespace's own processes.
 fn pid_namespace() {
     let inside = |arguments: &[&str]| {
@@ -350,7 +350,7 @@ fn unprivileged() {
         skip("the sampler met none of 40 children between its fork and its exec");
     } else {
         let finding = only(&sampled, "full_fork_then_exec");
-        // Seen by sampling: some of them, never more.
+        // The sampler sees some of them, never more.
         assert!((1..=40).contains(&finding["count"].as_u64().expect("a count")), "{finding}");
     }
 

@@ -1,9 +1,11 @@
-//! A healthy machine gets no finding. Ignored unless asked for, for their length:
+//! A healthy machine gets no finding. These tests are ignored unless asked for, since they are
+//! long:
 //!
 //!     cargo test --release -p forkless-cli --test diagnose -- --ignored healthy::
 //!
-//! A machine that tests run on does other work too, which may well deserve a finding: such findings are printed, and only those about
-//! the load are held against the tool. `tests/kernels/diagnose.sh --idle` and `--spawn` watch a machine that does nothing else.
+//! A machine that runs tests does other work too, which may deserve a finding. Findings about other
+//! programs are printed, and only findings about the load fail a test.
+//! `tests/kernels/diagnose.sh --idle` and `--spawn` watch a machine that does nothing else.
 
 use std::process::{Child, Command, Stdio};
 
@@ -27,7 +29,7 @@ struct Load(Child);
 
 impl Drop for Load {
     fn drop(&mut self) {
-        // It may have ended by itself; the test has its say elsewhere.
+        // It may have ended by itself; the test asserts that elsewhere.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -42,7 +44,7 @@ fn watch(seconds: &str) -> (Value, Option<i32>) {
     (serde_json::from_slice(&output.stdout).expect("JSON"), output.status.code())
 }
 
-/// The others' findings are printed. Without any the exit code has to be 0.
+/// Findings about other programs are printed. Without any, the exit code has to be 0.
 #[track_caller]
 fn not_accused(report: &Value, code: Option<i32>, load: &[&str]) {
     let findings = report["findings"].as_array().expect("a list");
@@ -73,7 +75,7 @@ fn spawns() {
     not_accused(&report, code, &["/known_problem", "known_problem", "true"]);
 }
 
-/// The tool's own parts are not to be found by it.
+/// The tool does not find its own parts.
 fn idle() {
     let (report, code) = watch("180");
     not_accused(&report, code, &["/known_problem", "known_problem"]);

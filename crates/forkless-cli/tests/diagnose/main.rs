@@ -1,9 +1,8 @@
-//! `forkless diagnose` against programs whose truth is known (`fixtures/diagnose/known_problem.c`).
-//! Counts must be exact where nothing was lost; times are compared loosely, since this machine does
-//! other work too.
+//! `forkless diagnose` against programs with known problems (`fixtures/diagnose/known_problem.c`).
+//! Counts must be exact where nothing was lost. Times are in `times.rs`, for a quiet machine.
 //!
-//! Has a harness of its own so that a test that cannot run here (no root, no BPF, no C compiler) is
-//! counted as ignored, with the reason printed, and never as passed. Tests run one at a time:
+//! The harness is libtest_mimic's: a test that cannot run here (no root, no BPF, no C compiler)
+//! counts as ignored, with the reason printed, and never as passed. Tests run one at a time:
 //! `--all` would see the programs of other tests.
 
 mod findings;

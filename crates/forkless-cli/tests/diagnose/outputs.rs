@@ -1,5 +1,5 @@
-//! The other ways to look at a watch: a page of HTML, the live view, and metrics that a real
-//! Prometheus scrapes.
+//! The other outputs of a watch: a page of HTML, the live view, and metrics that a real Prometheus
+//! scrapes.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -57,7 +57,7 @@ fn schema() {
             assert!(errors.is_empty(), "{flags:?} {program:?}: {}: {value}", errors.join("; "));
         }
     }
-    // It is not so loose that everything passes.
+    // The schema must also reject something.
     assert!(!validator.is_valid(&serde_json::json!({"schema": 1, "findings": []})));
 }
 
@@ -77,7 +77,7 @@ fn live() {
     let mut process = waiting_program();
     let mut script = Command::new("script")
         .args(["-qec", &format!("{FORKLESS} diagnose -p {}", process.id()), "/dev/null"])
-        // A dumb terminal, and none is said of one without a name, is not drawn on.
+        // The tool does not draw on a dumb terminal, and takes a terminal without a name for one.
         .env("TERM", "xterm")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -121,7 +121,7 @@ fn waiting_program() -> Child {
     process
 }
 
-/// The tool watching everything with metrics on a free port.
+/// The tool, which watches everything and serves metrics on a free port.
 struct Serving {
     tool: Child,
     address: SocketAddr,
@@ -250,7 +250,7 @@ fn prometheus() {
     });
     let ended = prometheus.kill().and_then(|()| prometheus.wait());
     let removed = std::fs::remove_dir_all(&directory);
-    // At least the program's: other processes of this machine may fork, too.
+    // The program's forks at least. Other processes of this machine may fork, too.
     let value = answer
         .split_once("\"value\":[")
         .and_then(|(_, value)| value.split('"').nth(1))

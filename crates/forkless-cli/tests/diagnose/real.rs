@@ -1,12 +1,13 @@
-//! Programs that people run: Apache's CGI, node, perl, redis, a switch of contexts. Each must get its finding first, with the
-//! right count and remedy, and the saving that was predicted must come true once the remedy is applied.
+//! Programs that people run: Apache's CGI, node, perl, redis, a switch of contexts. Each must get
+//! its finding first, with the right count and remedy. Once the remedy is applied, it must save as
+//! much as was predicted.
 //!
-//! Ignored unless asked for, since they need these programs (as root, with FORKLESS_INSTALL=1, they are installed), a gigabyte of
-//! memory and a quiet machine:
+//! Ignored unless asked for. The tests need these programs (as root, with FORKLESS_INSTALL=1, they
+//! are installed), a gigabyte of memory and a quiet machine:
 //!
 //!     FORKLESS_INSTALL=1 cargo test --release -p forkless-cli --test diagnose -- --ignored real::
 //!
-//! One that cannot run says SKIPPED and why, and fails: asked for, it was not shown.
+//! A test that cannot run says SKIPPED with the reason, and fails: it was asked for and not shown.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -65,7 +66,7 @@ fn need(program: &str, package: &str) {
     panic!("SKIPPED: no {program}: apt-get install {package}, or set FORKLESS_INSTALL=1");
 }
 
-/// The first finding, of this kind.
+/// The first finding, which must be of this kind.
 #[track_caller]
 fn first(report: &Value, kind: &str) -> Value {
     let findings = report["findings"].as_array().expect("a list");
@@ -74,9 +75,9 @@ fn first(report: &Value, kind: &str) -> Value {
     findings[0].clone()
 }
 
-/// What a remedy was predicted to save each time, and what it then saved: measured in turns, since
-/// a machine is not as fast in one minute as in the next. The median of the ratios must be within
-/// 25 %.
+/// The saving that was predicted for each call, and the saving that followed. Both are measured in
+/// turns, since a machine's speed changes from minute to minute. The median of the ratios must be
+/// within 25 %.
 #[track_caller]
 fn came_true(what: &str, turns: &[(f64, f64)]) {
     let mut ratios: Vec<f64> = Vec::new();
@@ -105,7 +106,7 @@ fn median(values: &mut [f64]) -> f64 {
     values[values.len() / 2]
 }
 
-/// Runs a program that prints the nanoseconds of each of its operations, one a line; their median.
+/// Runs a program that prints the nanoseconds of each operation, one a line. Returns their median.
 fn timed(command: &mut Command) -> f64 {
     let output = command.stdin(Stdio::null()).output().expect("it starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -133,9 +134,9 @@ fn printed(finding: &Value, arguments: &[&str]) -> Command {
     command
 }
 
-/// A program that starts 30 others, waits for each and prints how long that took, plainly while it
-/// is watched and under the remedy in turns: what is predicted is of the very calls that are
-/// compared.
+/// A program starts 30 others, waits for each and prints the time that each took. It runs plainly
+/// while it is watched, and under the remedy, in turns. So the prediction is of the very calls that
+/// are compared.
 fn starter(program: &str, arguments: &[&str]) {
     let mut turns = Vec::new();
     for _ in 0..TURNS {
@@ -161,7 +162,7 @@ fn starter(program: &str, arguments: &[&str]) {
 
 fn perl() {
     need("perl", "perl");
-    // A list, so that perl starts no shell; a pattern that is written, so that the memory is there.
+    // With a list perl starts no shell. The pattern is written, so that the memory is there.
     let script = r#"use Time::HiRes 'time'; $| = 1; my $memory = "x" x (512 << 20);
         for (1 .. 30) { my $begin = time; system { "/bin/true" } "true", "a"; printf "%.0f\n", (time - $begin) * 1e9 }"#;
     starter("perl", &["-e", script]);
@@ -175,8 +176,8 @@ fn node() {
     starter("node", &["-e", script]);
 }
 
-/// Nanoseconds of a call are within the noise of a machine from one minute to the next: predicted
-/// and measured in turns.
+/// Nanoseconds of a call vary from one minute to the next: they are predicted and measured in
+/// turns.
 fn swapcontext() {
     let arguments = ["swapcontext", "1000000"];
     let binary = known_problem().expect("checked before").to_string_lossy().into_owned();
@@ -272,7 +273,7 @@ struct Redis {
 impl Redis {
     fn start(name: &str) -> Self {
         let port = free_port();
-        // Of this run alone: redis loads what an earlier one left behind.
+        // The directory is of this run alone: redis loads the files of an earlier one.
         let directory =
             Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("redis-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("a directory");
@@ -312,9 +313,9 @@ impl Redis {
     }
 }
 
-/// Two servers of the same data, one of them repaired: each takes three snapshots a turn, one after
-/// the other, and the plain one is watched. Snapshots break up huge pages that are written
-/// meanwhile, so every turn begins with a repair.
+/// Two servers have the same data, and one is repaired. In turns, each takes three snapshots, one
+/// after the other, while the plain one is watched. Writes during a snapshot split huge pages, so
+/// every turn begins with a repair.
 fn redis() {
     need("redis-server", "redis-server");
     let (plain, remedied) = (Redis::start("plain"), Redis::start("repaired"));
@@ -358,7 +359,7 @@ struct Apache {
 }
 
 impl Apache {
-    /// Plainly, or with what a finding says is the remedy.
+    /// Plainly, or with the remedy of a finding.
     fn start(name: &str, remedy: Option<&Value>) -> Self {
         let directory = std::env::temp_dir().join(format!("forkless-apache-{name}-{}", std::process::id()));
         std::fs::create_dir_all(directory.join("cgi")).expect("a directory");
@@ -399,7 +400,7 @@ impl Apache {
             command.args(arguments);
             command
         };
-        // At its end it signals its process group, which is not to be the tests'.
+        // At its end it signals its process group, which must not be that of the tests.
         command.process_group(0);
         let server = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("apache2 starts");
         let apache = Self { server: Server(server), directory, port };
@@ -434,8 +435,8 @@ fn tiny_cgi() -> PathBuf {
     binary
 }
 
-/// One short watch for the command that applies the remedy; then requests to a plain and to a
-/// remedied server, one after the other, with the plain one watched.
+/// One short watch gives the command that applies the remedy. Then a plain and a remedied server
+/// get requests, one after the other, while the plain one is watched.
 fn apache() {
     need("apache2", "apache2");
     let plain = Apache::start("plain", None);

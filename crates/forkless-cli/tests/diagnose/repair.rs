@@ -43,7 +43,7 @@ impl Waiting {
         Self { process, out }
     }
 
-    /// Lets it work; what it says about itself.
+    /// Lets it work. Returns the line that it prints about itself.
     fn finish(mut self) -> Value {
         let pid = rustix::process::Pid::from_child(&self.process);
         rustix::process::kill_process(pid, rustix::process::Signal::USR1).expect("it waits for SIGUSR1");
@@ -64,7 +64,8 @@ fn repair(program: &Waiting, flags: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// Five forks of a process that is repaired; the report of the repair.
+/// A process is repaired and then forks five times. Returns its line about itself, and the report
+/// of the repair.
 fn repaired() -> (Value, Value) {
     let program = Waiting::start("forkexec-plain", "5", "256");
     let report = repair(&program, &[]);

@@ -1,5 +1,5 @@
-//! What goes wrong around a watch: refusals, targets that end or hide, floods. Each gives a clear
-//! line or a report that says what is missing, and none leaves a program or a map in the kernel.
+//! Failures around a watch: refusals, targets that end or hide, floods. Each gives a clear line, or
+//! a report that says what is missing. None leaves a program or a map in the kernel.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
@@ -64,8 +64,8 @@ fn report_of(output: &Output) -> Value {
     serde_json::from_str(last).unwrap_or_else(|e| panic!("{e}: {last}\n{stderr}"))
 }
 
-/// A zombie keeps its directory in /proc, and perf events of a thread that has ended are hung up:
-/// either kept a watch from its end.
+/// Regression: a zombie keeps its directory in /proc, and perf events of an ended thread are hung
+/// up. Either kept a watch from its end.
 fn unreaped() {
     for tier in ["tracepoints", "perf", "procfs"] {
         let mut target = Command::new("cat").stdin(Stdio::piped()).spawn().expect("cat runs");
@@ -92,8 +92,8 @@ fn unreaped() {
     }
 }
 
-/// The name of a thread is any 15 bytes, and stands among its process's figures in /proc: without
-/// them nothing was copied, and nothing found.
+/// Regression: a thread's name is any 15 bytes, and stands among its process's figures in /proc.
+/// The figures were not read, so no memory was known, and nothing was found.
 fn odd_name() {
     let output = Command::new(FORKLESS)
         .args(["diagnose", "--json", "--tier", "perf", "--", &known_problem_path(), "forkexec", "10", "256"])
@@ -107,7 +107,7 @@ fn odd_name() {
     assert!(title.starts_with("known_problem forks 2"), "{title}");
 }
 
-/// Root in name only, and everything but one's own processes out of reach.
+/// Root without any capability, which may look at its own processes alone.
 fn no_capability() {
     let drop_all = |command: &str| {
         Command::new("capsh").args(["--drop=all", "--", "-c", command]).output().expect("capsh runs")
@@ -166,7 +166,7 @@ fn without_bpf(arguments: &[&str]) -> Output {
     command.output().expect("forkless runs")
 }
 
-/// A program by itself; the tool is attached to it by pid. What the tool printed.
+/// Attaches the tool to a program by pid. Returns the tool's output.
 fn attached(program: &mut std::process::Child, work: impl FnOnce(&mut std::process::Child)) -> Output {
     let mut ready = String::new();
     BufReader::new(program.stdout.as_mut().expect("piped")).read_line(&mut ready).expect("it is ready");
@@ -214,14 +214,13 @@ fn killed_midway() {
     });
     let report = report_of(&output);
     assert!(report["partial"].is_null(), "the target's end is the watch's: {report}");
-    // The last child may not have come to its exec: then there is another finding.
+    // The last child may not have come to its exec, which makes another finding.
     let findings = report["findings"].as_array().expect("a list");
     let forks = findings.iter().find(|finding| finding["kind"] == "full_fork_then_exec");
     assert!(forks.is_some_and(|finding| finding["count"].as_u64() > Some(1)), "{report}");
 }
 
-/// In a pid and a mount namespace of its own, the program on a file system that is mounted only
-/// there.
+/// In a pid and a mount namespace, with the program on a file system that is mounted there alone.
 fn container() {
     let directory = std::env::temp_dir().join(format!("forkless-container-{}", std::process::id()));
     std::fs::create_dir(&directory).expect("a directory");
@@ -256,7 +255,7 @@ fn can_build_32_bit() -> bool {
     let source =
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/diagnose/known_problem.c");
     Command::new("cc")
-        // The headers of the 64-bit packages serve: gcc-multilib, which links them, conflicts with
+        // The headers of the 64-bit packages are used. gcc-multilib links them, and conflicts with
         // cross compilers.
         .args(["-m32", "-O1", "-idirafter", "/usr/include/x86_64-linux-gnu", "-o"])
         .args([binary_32_bit(), source])
@@ -310,7 +309,7 @@ fn pid_reuse() {
     assert_eq!(trues.len(), 6, "{text}");
     assert!(trues.iter().all(|line| line["end"]["how"] == "exited" && line["execs"] == 1), "{text}");
 
-    // The perf tier sees the namespace's own numbers, and so the same one six times.
+    // The perf tier sees the namespace's own numbers: the same number six times.
     let inner = format!("{FORKLESS} diagnose --json --tier perf -- sh -c '{script}'");
     let output = Command::new("unshare")
         .args(["--pid", "--fork", "--mount-proc", "sh", "-c", &inner])
@@ -328,7 +327,7 @@ fn pid_reuse() {
     );
 }
 
-/// Each with other libraries than the one before, as far as the tool can tell: mapped elsewhere.
+/// Each process has its libraries at other addresses, which to the tool are other libraries.
 fn short_lived() {
     let script = format!(
         "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do {} forkexec 1 32 >/dev/null; done",
@@ -347,7 +346,7 @@ fn short_lived() {
         all += count;
         named += if functions(finding).contains(&"fork_for_exec") { count } else { 0 };
     }
-    // A process may be gone before anybody was woken, on a busy machine.
+    // On a busy machine a process may be gone before the tool has run.
     println!("{named} of {all} forks are named");
     assert!(all >= 20 && named >= 15, "{named} of {all}: {report}");
 }
@@ -360,7 +359,7 @@ fn many_processes() {
     let report = report_of(&output);
     let lost = ["lost_ring", "lost_live"].map(|name| report["totals"][name].as_u64().expect("a count"));
     assert_eq!(report["totals"]["creations"], 10_000, "{report}");
-    // What was lost is counted, so that the sum is right whatever the machine was busy with.
+    // Lost events are counted, so the sum is right on a busy machine, too.
     let shared = report["creations"]["shared_memory"].as_u64().expect("a count");
     assert_eq!(shared + lost.iter().sum::<u64>(), 10_000, "{report}");
 }
@@ -407,14 +406,16 @@ fn sigint() {
     assert_eq!(report_of(&output)["partial"], "interrupted");
 }
 
-/// Two threads found no entry for their place, both made one, and the slower one's call was lost.
+/// Regression: two threads found no entry for their place, and both made one. The slower thread's
+/// call was lost.
 fn first_calls_at_once() {
     let (reports, _, _) = diagnose(&["--system-calls", "yes"], &["race", "300"]);
     let totals = &reports[0]["totals"];
     assert_eq!((&totals["creations"], &totals["lost_calls"]), (&300.into(), &0.into()), "{totals}");
 }
 
-/// A page allocated for a system call was taken for the copy of the page that had faulted before.
+/// Regression: a page allocated for a system call was taken for the copy of the page that had
+/// faulted before.
 fn reused_pages() {
     let (reports, _, _) = diagnose(&[], &["reuse", "2", "32"]);
     let finding = only(&reports[0], "fork_of_small_pages");

@@ -1,4 +1,4 @@
-//! Building the programs, running the tool on them, and reading what both say.
+//! Builds the program, runs the tool on it, and reads what both print.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -14,7 +14,7 @@ pub(crate) use wait::wait_until;
 
 pub(crate) const FORKLESS: &str = env!("CARGO_BIN_EXE_forkless");
 
-/// Why these tests cannot run here, if they cannot.
+/// The reason why these tests cannot run here, if there is one.
 pub(crate) fn missing() -> Option<String> {
     if !cfg!(target_arch = "x86_64") {
         return Some("the BPF programs read x86-64 registers".into());
@@ -22,7 +22,7 @@ pub(crate) fn missing() -> Option<String> {
     if known_problem().is_none() {
         return Some("no C compiler: install gcc or clang as cc".into());
     }
-    // Asks the tool itself: what it says it lacks is what is missing.
+    // The tool itself names what it lacks.
     let output = Command::new(FORKLESS)
         .args(["diagnose", "--log", "-d", "0.1", "--all"])
         .stdin(Stdio::null())
@@ -39,7 +39,7 @@ pub(crate) fn known_problem() -> Option<&'static Path> {
             let source =
                 Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/diagnose/known_problem.c");
             let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join("known_problem");
-            // No frame pointers, as distributions build: stacks must come out all the same.
+            // Without frame pointers, as distributions build. Stacks must be complete all the same.
             let status = Command::new("cc")
                 .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fomit-frame-pointer", "-o"])
                 .arg(&binary)
@@ -56,7 +56,7 @@ pub(crate) fn known_problem() -> Option<&'static Path> {
         .as_deref()
 }
 
-/// What the program printed about itself: the last line of standard output that is its own.
+/// The last line of standard output that the program printed about itself.
 pub(crate) struct Truth(pub(crate) Value);
 
 impl Truth {
@@ -133,10 +133,10 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&std::env::var_os("PATH")?).map(|dir| dir.join(program)).find(|path| path.is_file())
 }
 
-/// Until the last program of the tool's watch is attached: the tool says nothing when it begins,
-/// for the sake of pipes. It is asked for the links that it holds itself: other watches on the
-/// machine have programs of the same names, and what it loads first, to learn what the kernel
-/// accepts, is not attached.
+/// Waits until the last program of the tool's watch is attached. For the sake of pipes the tool
+/// prints nothing when it begins. So the links that it holds are looked up: other watches on the
+/// machine have programs of the same names. The programs that the tool loads first, to learn what
+/// the kernel accepts, are not attached.
 #[track_caller]
 pub(crate) fn wait_for_program(tool: &Child, last: &str) {
     let attached = || attached_programs(tool.id()).iter().any(|name| name == last);
@@ -158,8 +158,8 @@ fn attached_programs(pid: u32) -> Vec<String> {
     programs.filter_map(|info| info.name_as_str().map(str::to_owned)).collect()
 }
 
-/// Nothing may stay that was not there before. The kernel frees programs after a grace period,
-/// those of an earlier watch too.
+/// Waits until no program and no map is left that was not there before. The kernel frees programs
+/// after a grace period, those of an earlier watch too.
 #[track_caller]
 pub(crate) fn settled(before: &(Vec<u32>, Vec<u32>)) {
     let (mut new_programs, mut new_maps) = (Vec::new(), Vec::new());
@@ -173,8 +173,8 @@ pub(crate) fn settled(before: &(Vec<u32>, Vec<u32>)) {
 
 static SKIPS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// What a test calls that finds while it runs that it cannot, or not all of it: counted and said at
-/// the end. `cargo xtask ci` counts the line.
+/// Counts a test as skipped, in whole or in part, and says so at the end. `cargo xtask ci` counts
+/// the line.
 #[track_caller]
 pub(crate) fn skip(why: impl std::fmt::Display) {
     println!("skipped: {why}");

@@ -1,4 +1,4 @@
-//! The tiers below BPF: what each of them finds without it, and what it says it cannot see.
+//! The tiers below BPF: what each of them finds without BPF, and what it says that it cannot see.
 
 use std::process::Command;
 
@@ -40,18 +40,19 @@ fn by_faults() {
     assert_eq!(report["totals"]["creations"], 20, "{report}");
     assert_eq!(report["totals"]["lost_ring"], 0);
     let finding = only(&report, "full_fork_then_exec");
-    // The samples that tell one may be lost while the program fills its memory, and on a busy
-    // machine later.
+    // Samples tell a full fork. They may be lost while the program fills its memory, and later on a
+    // busy machine.
     assert!((15..=20).contains(&finding["count"].as_u64().expect("a count")), "{finding}");
     assert!(functions(&finding).contains(&"fork_for_exec"), "{:?}", functions(&finding));
     assert!(!report["limits"].as_array().expect("a list").is_empty());
 }
 
-/// The rings were read when the program was gone, and its memory with it: nothing was found.
+/// Regression: the rings were read when the program and its memory were gone, and nothing was
+/// found.
 fn short_lived() {
     const TOO_LATE: &str = "had ended before their memory could be read";
     let mut found = report(&["forkexec", "5", "64"]);
-    // On a machine so busy that the tool did not get to run meanwhile, it says so.
+    // On a very busy machine the tool does not run meanwhile, and says so.
     for _ in 0..4 {
         if found["limits"].to_string().contains(TOO_LATE) {
             found = report(&["forkexec", "5", "64"]);
@@ -70,7 +71,7 @@ fn short_lived() {
 
 fn spawns() {
     for mode in ["spawn", "vfork"] {
-        // With its pages in the page cache: a child that is the first to need one from the disk
+        // Its pages are in the page cache. A child that is the first to need a page from the disk
         // looks like a fork (decision 18).
         let warm = Command::new(known_problem().expect("checked before")).args([mode, "5", "64"]).output();
         assert!(warm.expect("the program runs").status.success());
@@ -99,7 +100,7 @@ fn by_tracepoint() {
     let values: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let (truth, report) = (&values[0], &values[1]);
     let finding = only(report, "full_fork_then_exec");
-    // Flags are told, not inferred: exact.
+    // The tracepoint tells the flags, so the count is exact.
     assert_eq!(finding["count"], 20, "{finding}");
     let share = finding["cost"]["caller_ns"].as_f64().expect("ns") / truth["call_ns"].as_f64().expect("ns");
     // The program's clock also counts the time that it does not run right after the copy.

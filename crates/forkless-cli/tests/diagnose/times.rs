@@ -1,10 +1,12 @@
-//! The times that `diagnose` says against those that the program takes of itself, by its own clock: within 10 %, in every tier.
+//! The times that `diagnose` reports against the times that the program takes by its own clock:
+//! within 10 %, in every tier. And predicted savings against the savings that a remedy gives.
 //!
-//! Ignored unless asked for, since they are only as good as the machine is quiet:
+//! Ignored unless asked for, since a busy machine spoils them:
 //!
 //!     cargo test --release -p forkless-cli --test diagnose -- --ignored times::
 //!
-//! Medians on both sides: what the scheduler does to one of them between the kernel's stamp and the program's clock is nobody's time.
+//! Both sides are medians. The scheduler may act between the kernel's stamp and the program's
+//! clock, and neither has that time.
 
 use std::process::Command;
 
@@ -105,14 +107,14 @@ fn perf_with_tracefs() {
     findings_are_near(&report, &truth, false);
 }
 
-/// Where tracefs can be read there are no samples to be judged. CPU samples are as exact as they
-/// are many: some 600 here.
+/// If tracefs can be read, there are no samples to judge. CPU samples are as exact as they are
+/// many: some 600 here.
 fn perf_alone() {
     if std::path::Path::new("/sys/kernel/tracing/events").exists() {
         return skip("tracefs is mounted");
     }
     let (values, truth, _) = diagnose(&["--tier", "perf"], &["timed", "80", "1024"]);
-    // Samples know all forks together, not one of them: against the mean.
+    // Samples know all forks together, not a single one: the mean is compared.
     let finding = only(&values[0], "full_fork_then_exec");
     let said = finding["fork_times"]["call"]["mid"].as_f64().expect("ns");
     near("the call", said, truth.ns("call_ns") / 80.0);
