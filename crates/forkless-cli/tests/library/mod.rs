@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
-/// Built once, under its own profile: it is no default member of the workspace. `FORKLESS_LIBRARY` tells the command about it.
+/// Built once, under its own profile: it is no default member of the workspace.
+/// `FORKLESS_LIBRARY` tells the command about it.
 pub(crate) static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("preload");
     let library = target.join("preload").join(forkless_run::LIBRARY_NAME);

@@ -225,7 +225,7 @@ fn a_closed_descriptor_is_an_error_and_never_one_of_the_librarys_own() {
         }
     };
     says(Command::new("true").fd(lowest, Stdio::inherit()), &format!("{lowest} from {lowest}"));
-    // SAFETY: that it is not open is what is tested; the number is nobody's.
+    // SAFETY: the number is nobody's. The test is about a number that is not open.
     #[expect(unsafe_code, reason = "breaks a promise on purpose")]
     let closed = unsafe { Stdio::from_raw_borrowed(lowest) };
     says(Command::new("true").fd(7, closed), &format!("7 from {lowest}"));
@@ -356,7 +356,7 @@ fn a_thread_with_a_table_of_its_own_hands_on_its_own_descriptors() {
                 child.wait().unwrap();
                 said
             };
-            // Each reads on where the one before has stopped.
+            // Each child reads on where the last one has stopped.
             let mut c = Command::new("head");
             assert_eq!(cat(c.args(["-c", "10"])), "the thread", "{filters:?}");
             assert_eq!(Command::new("head").args(["-c", "3"]).stdin(own()).output().unwrap().stdout, b"'s ");

@@ -14,7 +14,7 @@ unsafe extern "C" {
 /// Changes the environment as safe code may in the editions to 2021.
 fn set(name: &str, value: Option<&str>) {
     match value {
-        // SAFETY: all readers of these tests take std's lock; that is what is tested.
+        // SAFETY: all readers of these tests take std's lock, which is under test.
         Some(value) => unsafe { std::env::set_var(name, value) },
         // SAFETY: as above.
         None => unsafe { std::env::remove_var(name) },

@@ -232,8 +232,8 @@ fn worker() {
     guard::settle(1);
     guard::assert_no_children();
     signal::reset(libc::SIGCHLD, true).unwrap();
-    // It ends after its start has returned: the kernel must not have forgotten it before pidfd_open,
-    // where the clone gives no pidfd.
+    // It ends after its start has returned. Where the clone gives no pidfd, pidfd_open comes later,
+    // and the kernel must not have forgotten the child by then.
     let keeps_status = what.keeps_status && kernel() >= KEEPS_STATUS;
     let mut until_told = Command::new("sh");
     until_told.args(["-c", "read line; exit 5"]).stdin(Stdio::piped());

@@ -249,7 +249,7 @@ fn a_vanished_directory() {
     let mut c = new("true");
     c.current_dir(&gone);
     says(c, Step::Chdir, libc::ENOENT, &format!("chdir to {}: No such file or directory", gone.display()));
-    // The program is what is missing here, not the directory.
+    // The program is missing here, not the directory.
     let mut c = new("/does/not/exist");
     c.current_dir("/");
     assert_eq!(error_of(c).step(), Step::Exec);
@@ -379,7 +379,7 @@ fn running_to_the_end_needs_no_descriptor() {
         let status = new("/bin/true").status();
         let of_prepared = prepared.status();
         let line = forkless::shell("exit 3").status();
-        // The first line asks what /bin/sh is, which takes a pipe: the shell runs that line.
+        // The first line asks /bin/sh for its traits, which takes a pipe: the shell runs that line.
         (status, of_prepared, line, forkless::shell("/bin/true").status())
     });
     assert!(status.unwrap().success());

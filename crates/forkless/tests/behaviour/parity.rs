@@ -25,7 +25,7 @@ macro_rules! both {
     }};
 }
 
-/// Removes what may differ between two children that were started the same way.
+/// Removes the facts that may differ between two children that were started the same way.
 fn comparable(out: &[u8]) -> BTreeMap<String, String> {
     let mut r = Report::parse(out).0;
     for volatile in ["pid", "fds", "pgrp"] {

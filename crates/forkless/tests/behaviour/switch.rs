@@ -7,7 +7,7 @@ use forkless::process::CommandExt as _;
 use forkless::{SigSet, SpawnError, Step};
 use forkless_sys::{Errno, process};
 
-/// The same code twice, with the names of std and with ours.
+/// The same code twice, with the names of std and with those of this library.
 macro_rules! both {
     ($($body:tt)*) => {{
         let std = {
@@ -185,7 +185,7 @@ fn our_commands_become_stds_or_are_refused() {
 /// the unwinder read past the child's stack, left them held, and the next panic waited for ever.
 fn panicked() {
     let mut c = forkless::process::Command::new("true");
-    // SAFETY: a panic is what is tested; no other thread is there to hold a lock.
+    // SAFETY: the panic is under test; no other thread is there to hold a lock.
     unsafe { c.pre_exec(|| panic!("in the child")) };
     for _ in 0..3 {
         assert_eq!(c.status().unwrap_err().raw_os_error(), Some(libc::ECANCELED));
@@ -226,7 +226,7 @@ fn died_panicking() {
     };
     let command = move || {
         let mut c = forkless::process::Command::new("sh");
-        // SAFETY: one system call, and a panic, which is what is tested.
+        // SAFETY: one system call, and a panic, which is under test.
         unsafe { c.args(["-c", "umask"]).pre_exec(narrow(0o27)) };
         c
     };

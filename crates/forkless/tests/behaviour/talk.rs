@@ -91,7 +91,7 @@ fn a_line_over_the_limit_is_not_handed_over_and_a_stop_is_the_last_call() {
     assert_eq!(over, (vec![String::from("1:one")], End::Limit, Some(libc::SIGKILL)));
     let at_limit = talk("printf '12345\\n12345'", "");
     assert_eq!(at_limit, (vec![String::from("1:12345"), String::from("1:12345")], End::Complete, None));
-    // What standard error has begun with is not handed over after the stop.
+    // The beginning of a line on standard error is not handed over after the stop.
     let stopped = talk("printf part >&2; sleep 0.1; echo stop; sleep 60", "1:stop");
     assert_eq!(stopped, (vec![String::from("1:stop")], End::Stopped, Some(libc::SIGKILL)));
     // Nor is a stop at the last line passed over.
@@ -145,7 +145,7 @@ fn a_deadline_holds_though_a_grandchild_keeps_the_pipe() {
         assert_eq!((said.end, status.signal()), (End::Deadline, Some(libc::SIGKILL)));
         assert!(end_grandchild(&said.stdout) || group, "only with its group it is killed");
     }
-    // The child itself has ended: its status is what counts.
+    // The child itself has ended: its status counts.
     let mut c = sh("sleep 600 & echo $!; exit 4");
     let (status, said) = in_time(
         |limit| within(AN_AGE, || c.communicate().timeout(limit).run().unwrap()),

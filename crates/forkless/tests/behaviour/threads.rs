@@ -191,7 +191,7 @@ fn both_reports() -> [Report; 2] {
     })
 }
 
-/// The two are the same but for the signal itself, and what belongs to one process.
+/// The reports differ in the signal, and in facts of one process alone.
 fn assert_same_identity([without, with]: [Report; 2]) {
     assert_eq!(with.number("pdeathsig"), i64::from(libc::SIGUSR1));
     let kept = |r: &Report| {

@@ -159,7 +159,7 @@ const CHANGES: [Change; 7] = [
     }),
     ("directory", |round| std::env::set_current_dir(["/", "/usr", "/etc"][round as usize % 3]).unwrap()),
     ("limits", |round| {
-        // Above what all threads here have open at once.
+        // Above the number of descriptors that all threads here have open at once.
         let hard = sched::getrlimit(NOFILE).unwrap().hard;
         let soft = if round % 2 == 0 { hard } else { hard.min(1024) };
         sched::setrlimit(NOFILE, Rlimit { soft, hard }).unwrap();
@@ -200,7 +200,7 @@ const CHANGES: [Change; 7] = [
 const NOFILE: u32 = 7;
 const CORE: u32 = 4;
 
-/// What the process had before.
+/// The state of the process before.
 struct Before {
     limits: [(u32, Rlimit); 2],
     directory: std::path::PathBuf,
@@ -227,7 +227,7 @@ impl Drop for Before {
     }
 }
 
-/// Ends the process when no thread makes progress any more, and says what each was doing.
+/// Ends the process when no thread makes progress any more, and names the operation of each.
 fn watch(done: &AtomicUsize, doing: &[AtomicUsize], joined: &AtomicBool) {
     let mut last = 0;
     let mut late = Instant::now() + patience();
@@ -257,7 +257,7 @@ fn everything_at_once() {
     let (done, over, joined) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicBool::new(false));
     let doing: Vec<AtomicUsize> = (0..threads).map(|_| AtomicUsize::new(0)).collect();
     std::thread::scope(|s| {
-        // First: making a thread may be what hangs.
+        // First, since making a thread may hang.
         let watching = s.spawn(|| watch(&done, &doing, &joined));
         let starting: Vec<_> = (0..threads)
             .map(|t| {

@@ -54,7 +54,7 @@ impl State {
     }
 }
 
-/// Open descriptors and what they lead to.
+/// Open descriptors and the files that they lead to.
 pub fn descriptors() -> BTreeMap<i32, String> {
     let Ok(dir) = std::fs::read_dir("/proc/self/fd") else { return BTreeMap::new() };
     dir.flatten()
@@ -117,7 +117,7 @@ pub fn around(case: &Case) {
             return;
         }
     }
-    // musl maps what this function itself holds, and unmaps it: then every round begins with as
+    // musl maps the memory of this function, and unmaps it: then every round begins with as
     // many.
     let leaks = grew.windows(2).all(|rounds| rounds[0].0 < rounds[1].0);
     assert!(!leaks, "mappings grow with every run: {grew:?}");

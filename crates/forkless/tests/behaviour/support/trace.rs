@@ -23,7 +23,7 @@ pub struct Call {
     pub flags: u64,
 }
 
-/// What to do with a call.
+/// The answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     Let,
@@ -49,7 +49,7 @@ pub fn end() {
     let _ = forkless_sys::fd::close(END as i32);
 }
 
-/// What a traced case did.
+/// The calls of a traced case.
 #[derive(Debug)]
 pub struct Trace {
     pub calls: Vec<Call>,
