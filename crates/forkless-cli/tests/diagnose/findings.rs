@@ -5,7 +5,7 @@ use std::process::Command;
 use libtest_mimic::Trial;
 use serde_json::Value;
 
-use crate::support::{FORKLESS, Truth, diagnose, functions, only, skip, trial};
+use crate::support::{FORKLESS, Truth, diagnose, functions, of_kind, only, skip, trial};
 
 pub(crate) fn add(trials: &mut Vec<Trial>) {
     let tests: [(&str, fn()); 16] = [
@@ -339,7 +339,7 @@ fn unprivileged() {
     let best = report(&best);
     if best["tier"] == "perf" {
         assert_eq!(best["totals"]["creations"], 20, "{best}");
-        only(&best, "full_fork_then_exec");
+        of_kind(&best, "full_fork_then_exec");
     } else {
         skip(format!("perf events are not for users here: {}", best["limits"]));
     }

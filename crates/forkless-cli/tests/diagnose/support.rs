@@ -122,6 +122,14 @@ pub(crate) fn only(report: &Value, kind: &str) -> Value {
     findings[0].clone()
 }
 
+/// The report's finding of this kind, whatever else a busy machine makes the report find.
+#[track_caller]
+pub(crate) fn of_kind(report: &Value, kind: &str) -> Value {
+    let findings = report["findings"].as_array().expect("a list");
+    let finding = findings.iter().find(|finding| finding["kind"] == kind);
+    finding.unwrap_or_else(|| panic!("no {kind}: {report}")).clone()
+}
+
 /// The named functions of a finding's call site.
 pub(crate) fn functions(finding: &Value) -> Vec<&str> {
     let frames = finding["call_site"].as_array().expect("a list");
