@@ -24,7 +24,6 @@ const OPEN_CIRCLES: &[(&str, &str)] = &[
         "forkless-preload::fork",
         "arm child decide exclusions frame memory_source parent program_memory shared_pages site state trap",
     ),
-    ("forkless-preload::shell", "ask line message streams system"),
 ];
 
 /// Mistakes, for [`crate::layers`].

@@ -29,6 +29,7 @@ compile_error!("build with --profile preload: a preloaded library must not unwin
 
 mod config;
 mod context;
+mod errno;
 mod filters;
 #[cfg_attr(not(target_arch = "x86_64"), path = "fork/plain.rs")]
 mod fork;

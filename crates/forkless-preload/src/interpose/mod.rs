@@ -12,6 +12,7 @@ use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use linux_raw_sys::prctl;
 
 use crate::config;
+use crate::errno;
 use crate::fork;
 use crate::huge::pool;
 use crate::mappings::advice;
@@ -183,27 +184,10 @@ fn note_cancel() {
     speculation::trap_from_now_on();
 }
 
-unsafe extern "C" {
-    fn __errno_location() -> *mut c_int;
-}
-
-/// libc's convention: -1 and errno.
-fn libc_answer(answer: isize) -> c_int {
-    if (-4095..0).contains(&answer) {
-        // SAFETY: the calling thread's errno.
-        let errno = unsafe { __errno_location() };
-        // SAFETY: as above.
-        unsafe { *errno = -answer as c_int };
-        -1
-    } else {
-        answer as c_int
-    }
-}
-
 /// Stands for a function that this libc does not have. A program that calls it could not have been
 /// linked.
 extern "C" fn absent() -> c_int {
-    libc_answer(-(forkless_sys::Errno::ENOSYS.raw() as isize))
+    errno::fail(forkless_sys::Errno::ENOSYS)
 }
 
 // Functions that are watched and not replaced: what the program tells the kernel about its memory.

@@ -12,14 +12,13 @@ use forkless_sys::Errno;
 use forkless_sys::signal::KernelAction;
 use linux_raw_sys::general as k;
 
+use crate::errno::{fail, libc_answer};
 use crate::fork::{self, child};
 use crate::mappings::advice;
 use crate::next::{self, Next, arguments_back, jump_slot, keep_arguments};
 use crate::speculation::{Interception, SPECULATING};
 
-use super::{
-    absent, fork_entry, fork_signal_safe_entry, libc_answer, note_cancel, note_namespaces, note_prctl,
-};
+use super::{absent, fork_entry, fork_signal_safe_entry, note_cancel, note_namespaces, note_prctl};
 
 pub(super) use super::fork_handlers::{alone, has_ours};
 
@@ -140,7 +139,7 @@ extern "C" fn slow_seteuid(effective: u32) -> c_int {
     const NOBODY: u32 = u32::MAX;
     // glibc's does not ask the kernel for nobody (sysdeps/unix/sysv/linux/seteuid.c).
     if effective == NOBODY && next::is_glibc() {
-        return libc_answer(EINVAL);
+        return fail(Errno::EINVAL);
     }
     slow_setresuid(NOBODY, effective, NOBODY)
 }
@@ -179,7 +178,6 @@ pub(crate) struct LibcAction {
 /// Signals libc keeps to itself: cancellation and set*id broadcasts.
 const LIBC_OWN: u64 = 1 << 31 | 1 << 32;
 
-const EINVAL: isize = -(Errno::EINVAL.raw() as isize);
 const SA_RESTORER: usize = 0x0400_0000;
 
 /// Whether a signal is one of libc's own, which libc neither tells about nor changes.
@@ -204,7 +202,7 @@ extern "C" fn slow_signal(signal: c_int, handler: usize) -> usize {
         return real(signal, handler);
     }
     if is_libcs_own(signal) {
-        return libc_answer(EINVAL) as usize;
+        return fail(Errno::EINVAL) as usize;
     }
     child::count_direct();
     // As glibc's (sysdeps/posix/signal.c), and as musl's, which blocks nothing in the handler.
@@ -212,13 +210,13 @@ extern "C" fn slow_signal(signal: c_int, handler: usize) -> usize {
     let action = KernelAction { handler, flags: SA_RESTART | SA_RESTORER, restorer, mask: itself };
     match child::signals::exchange(signal as usize, Some(&action)) {
         Ok(before) => before.handler,
-        Err(e) => libc_answer(-(e.raw() as isize)) as usize,
+        Err(e) => fail(e) as usize,
     }
 }
 
 extern "C" fn slow_sigaction(signal: c_int, new: usize, old: usize) -> c_int {
     if is_libcs_own(signal) {
-        return libc_answer(EINVAL);
+        return fail(Errno::EINVAL);
     }
     let restorer = child::signals::libcs_restorer();
     if new != 0 && restorer == 0 {
@@ -257,7 +255,7 @@ extern "C" fn slow_sigaction(signal: c_int, new: usize, old: usize) -> c_int {
             }
             0
         }
-        Err(e) => libc_answer(-(e.raw() as isize)),
+        Err(e) => fail(e),
     }
 }
 

@@ -244,6 +244,16 @@ pub(super) unsafe fn suspended(launch: &Launch<'_>, stack: Stack) -> Result<i32,
     pid
 }
 
+/// Waits for a child of this library that executes a program, through interruptions.
+pub(super) fn wait(pid: i32) -> Result<i32, Errno> {
+    loop {
+        match process::wait4(pid, 0) {
+            Err(Errno::EINTR) => {}
+            other => return other,
+        }
+    }
+}
+
 /// Waits for a child of this library, whatever its exit signal, and returns its status. `None`: it
 /// is gone. Where SIGCHLD is ignored, children that send it reap themselves.
 pub(super) fn reap(pid: i32) -> Option<i32> {

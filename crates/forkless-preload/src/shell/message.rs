@@ -15,8 +15,7 @@ use forkless_sys::{CPtr, fd, process};
 use crate::fork;
 use crate::signals::{SIGCHLD, SIGHUP, SIGINT, SIGPIPE, SIGQUIT, SIGTERM, SIGTTOU, SIGXFSZ};
 
-use super::launch::{self, Process, Workspace};
-use super::system::wait;
+use super::launch::{self, Process, Workspace, wait};
 
 /// The shell would have waited for the program and lived on.
 #[derive(Clone, Copy)]

@@ -11,18 +11,15 @@ use forkless_shell::ShellTraits;
 use forkless_sys::signal::{self, SigSet};
 use forkless_sys::{CPtr, Errno, fd, sched};
 
+use crate::errno::fail;
 use crate::fork;
 use crate::lazy_mapping::LazyMapping;
 use crate::next::Next;
 use crate::reserve;
 
+use super::launch::wait;
 use super::line::{self, Pipe};
 use super::message::{Ending, Errors, Signals, ignored_for_writing};
-use super::system::{fail, wait};
-
-unsafe extern "C" {
-    pub(super) fn __errno_location() -> *mut c_int;
-}
 
 type Open<T> = unsafe extern "C" fn(T, *const c_char) -> *mut c_void;
 type Close = unsafe extern "C" fn(*mut c_void) -> c_int;

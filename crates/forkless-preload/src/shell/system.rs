@@ -9,12 +9,14 @@ use core::sync::atomic::{
 };
 
 use forkless_sys::signal::{self, KernelAction, SigSet};
-use forkless_sys::{Errno, process, sched};
+use forkless_sys::{Errno, sched};
 
+use crate::errno::fail;
 use crate::fork;
 use crate::next::Next;
 use crate::signals::{SIGCHLD, SIGINT, SIGQUIT};
 
+use super::launch::wait;
 use super::line;
 use super::message::Signals;
 
@@ -22,14 +24,6 @@ const SIG_IGN: usize = 1;
 
 // SAFETY: its type.
 static SYSTEM: Next<unsafe extern "C" fn(*const c_char) -> c_int> = unsafe { Next::new(c"system") };
-
-pub(super) fn fail(errno: Errno) -> c_int {
-    // SAFETY: the calling thread's errno.
-    let at = unsafe { super::streams::__errno_location() };
-    // SAFETY: as above.
-    unsafe { *at = errno.raw() };
-    -1
-}
 
 /// `system(3)`.
 #[unsafe(no_mangle)]
@@ -79,16 +73,6 @@ fn by_libc(line: *const c_char) -> c_int {
     let Some(real) = SYSTEM.get() else { return fail(Errno::ENOSYS) };
     // SAFETY: the argument that `system` was called with.
     unsafe { real(line) }
-}
-
-/// Waits for a child of this library, through interruptions.
-pub(super) fn wait(pid: i32) -> Result<c_int, Errno> {
-    loop {
-        match process::wait4(pid, 0) {
-            Err(Errno::EINTR) => {}
-            other => return other,
-        }
-    }
 }
 
 /// SIGINT and SIGQUIT while threads wait: the first saves the dispositions and ignores both
