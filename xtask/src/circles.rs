@@ -18,13 +18,7 @@ use crate::source::{Crate, Module, is_path_mark, is_punct, place, rows};
 /// Circles that exist: a crate, or a folder in it, with those of its modules that are in one. A
 /// module that leaves a circle leaves this table; a module that joins one is a mistake. The table
 /// is to become empty.
-const OPEN_CIRCLES: &[(&str, &str)] = &[
-    ("forkless-bench::suites::context::switch", "arch mask_free"),
-    (
-        "forkless-preload::fork",
-        "arm child decide exclusions frame memory_source parent program_memory shared_pages site state trap",
-    ),
-];
+const OPEN_CIRCLES: &[(&str, &str)] = &[("forkless-bench::suites::context::switch", "arch mask_free")];
 
 /// Mistakes, for [`crate::layers`].
 pub(crate) fn check(crates: &[Crate]) -> Vec<String> {

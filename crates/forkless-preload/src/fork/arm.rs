@@ -9,7 +9,7 @@
 //! runs before libc forks is ours, and arms the thread ([`prepare`]).
 #![expect(unsafe_code, reason = "signal stacks and handlers")]
 
-use core::cell::UnsafeCell;
+use core::arch::naked_asm;
 use core::ffi::c_void;
 use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
@@ -19,20 +19,20 @@ use core::sync::atomic::{
 use forkless_run::{AbortKind, AbortReason};
 use forkless_sys::signal::{self, AltStack, KernelAction, SigSet};
 use forkless_sys::{Errno, dispatch, sched};
+use linux_raw_sys::general as k;
 
 use crate::rt;
 use crate::signals::{BLOCKED, SIGSYS};
 use crate::window;
 use forkless_speculate::retry::retry;
 
-use super::{Attempt, NO_DISPATCH, decide, state, trap};
+use super::frame::{Frame, Info};
+use super::stacks::{SLOTS, SlotStacks};
+use super::{Attempt, NO_DISPATCH, decide, state};
 
 const SA_SIGINFO: usize = 4;
 const SA_ONSTACK: usize = 0x0800_0000;
 const SA_RESTORER: usize = 0x0400_0000;
-/// The kernel leaves the signal stack while a handler runs on it, and takes it back from the
-/// handler's frame. A signal that interrupts the handler goes further down.
-const SS_AUTODISARM: i32 = 1 << 31;
 
 /// How a fork went.
 #[derive(Clone, Copy)]
@@ -42,37 +42,18 @@ pub(crate) enum Resolution {
     Aborted(AbortReason),
 }
 
-/// A signal frame with AVX-512 state takes 3.5 KB, with AMX state 11 KB. Two may nest (a fault
-/// inside the dispatch handler), and the handlers' own frames come on top.
-const STACK: usize = 64 << 10;
-/// Below it, for a process that serves the child (`memory_source`): some calls deep, and without
-/// handlers.
-const SERVER_STACK: usize = 16 << 10;
-const SLOTS: usize = 8;
-
-#[repr(C, align(4096))]
-struct Stack {
-    server: UnsafeCell<[u8; SERVER_STACK]>,
-    own: UnsafeCell<[u8; STACK]>,
-}
-// SAFETY: only the thread that owns the slot, and the kernel on its behalf, uses the memory.
-unsafe impl Sync for Stack {}
-
-/// One for each slot.
-pub(super) struct Stacks([Stack; SLOTS]);
-
-/// A thread between [`arm`] and [`Turn::release`].
-pub(crate) struct Slot {
+/// A thread between [`arm`] and [`Arming::release`].
+pub(crate) struct ThreadSlot {
     /// Thread pointer of the owner; 0 when free.
     owner: AtomicUsize,
     /// How often it was taken: an earlier owner may have lost it.
-    turn: AtomicU32,
+    times_taken: AtomicU32,
     /// Where on its stack the owner took it. 0: it has not said so yet.
     taken_at: AtomicUsize,
     /// The thread is to be armed when the program's fork handlers have run.
     waiting: AtomicBool,
     armed: AtomicBool,
-    /// Counted among the plain forks, for which no memory may be marked, until [`Turn::release`].
+    /// Counted among the plain forks, for which no memory may be marked, until [`Arming::release`].
     plain: AtomicBool,
     pub(crate) site: AtomicUsize,
     /// The program's signal mask, as it sees it.
@@ -86,10 +67,11 @@ pub(crate) struct Slot {
     number: AtomicUsize,
 }
 
-static TABLE: [Slot; SLOTS] = [const { Slot::unused() }; SLOTS];
-static HANDLER: Handler = Handler {
+static TABLE: [ThreadSlot; SLOTS] = [const { ThreadSlot::unused() }; SLOTS];
+static HANDLER: SigsysHandler = SigsysHandler {
     lock: AtomicBool::new(false),
     users: AtomicU32::new(0),
+    ours: AtomicUsize::new(0),
     handler: AtomicUsize::new(0),
     flags: AtomicUsize::new(0),
     restorer: AtomicUsize::new(0),
@@ -98,13 +80,26 @@ static HANDLER: Handler = Handler {
 
 /// The `SIGSYS` action is the process's, and arming is a thread's. The first armed thread installs
 /// ours, and the last puts the program's back.
-struct Handler {
+struct SigsysHandler {
     lock: AtomicBool,
     users: AtomicU32,
+    /// The address of ours: [`TrapHandler`].
+    ours: AtomicUsize,
+    // The program's action.
     handler: AtomicUsize,
     flags: AtomicUsize,
     restorer: AtomicUsize,
     mask: AtomicU64,
+}
+
+/// The handler of `SIGSYS`. It stands above this module, so [`arm`] is given it.
+pub(crate) type TrapHandler = extern "C" fn(i32, &Info, &mut Frame);
+
+/// The code that our handlers return to. It is in our own text, or the call that ends the handler
+/// would be dispatched itself.
+#[unsafe(naked)]
+extern "C" fn restorer() {
+    naked_asm!("mov eax, {nr}", "syscall", "ud2", nr = const k::__NR_rt_sigreturn)
 }
 
 /// Our action for a signal, on our stack. All but the synchronous signals are blocked in it.
@@ -112,20 +107,25 @@ pub(crate) fn our_action(handler: usize) -> KernelAction {
     KernelAction {
         handler,
         flags: SA_SIGINFO | SA_ONSTACK | SA_RESTORER,
-        restorer: trap::restorer as *const () as usize,
+        restorer: restorer as *const () as usize,
         mask: BLOCKED.0,
     }
 }
 
+/// Our action for `SIGSYS`. Only after [`arm`].
+pub(crate) fn sigsys_action() -> KernelAction {
+    our_action(HANDLER.ours.load(Relaxed))
+}
+
 /// A slot, for one fork.
-pub(crate) struct Turn {
-    slot: &'static Slot,
-    turn: u32,
+pub(crate) struct Arming {
+    slot: &'static ThreadSlot,
+    times_taken: u32,
 }
 
 /// Arms the calling thread for one fork at `site`; with `late`, when libc has run the fork
-/// handlers.
-pub(crate) fn arm(site: usize, late: bool) -> Attempt<Turn> {
+/// handlers. `on_sigsys` handles its system calls from then on.
+pub(crate) fn arm(site: usize, late: bool, on_sigsys: TrapHandler) -> Attempt<Arming> {
     let here = core::ptr::from_ref(&site) as usize;
     forget_left(here);
     if let Some(outer) = mine() {
@@ -133,7 +133,8 @@ pub(crate) fn arm(site: usize, late: bool) -> Attempt<Turn> {
         return Err(AbortKind::Nested);
     }
     let slot = claim().ok_or(AbortKind::Busy)?;
-    let turn = slot.turn.fetch_add(1, Relaxed) + 1;
+    HANDLER.ours.store(on_sigsys as *const () as usize, Relaxed);
+    let times_taken = slot.times_taken.fetch_add(1, Relaxed) + 1;
     slot.taken_at.store(here, Relaxed);
     slot.site.store(site, Relaxed);
     slot.set_resolution(Resolution::Plain(AbortKind::Unusual.into()));
@@ -143,15 +144,16 @@ pub(crate) fn arm(site: usize, late: bool) -> Attempt<Turn> {
         slot.free();
         return Err(kind);
     }
-    Ok(Turn { slot, turn })
+    Ok(Arming { slot, times_taken })
 }
 
 /// Frees what the calling thread took for a fork that it has left by a jump out of a signal handler
 /// or a fork handler. The slot was taken in a frame that is no more. A fork that is merely
 /// interrupted has its frame further up, or on another stack.
 fn forget_left(here: usize) {
-    let is_left =
-        |slot: &&'static Slot| !slot.armed.load(Relaxed) && (1..=here).contains(&slot.taken_at.load(Relaxed));
+    let is_left = |slot: &&'static ThreadSlot| {
+        !slot.armed.load(Relaxed) && (1..=here).contains(&slot.taken_at.load(Relaxed))
+    };
     if let Some(slot) = mine().filter(is_left)
         && signal::altstack().is_ok_and(|stack| stack.flags & AltStack::ONSTACK == 0)
     {
@@ -171,7 +173,7 @@ pub(crate) extern "C" fn prepare() {
 
 /// Takes a free slot. Waits, but not for ever: an owner may be waiting for the caller in a fork
 /// handler, or have left its fork by a jump.
-fn claim() -> Option<&'static Slot> {
+fn claim() -> Option<&'static ThreadSlot> {
     const PATIENCE: usize = 20_000;
     let me = rt::thread_pointer();
     for _ in 0..PATIENCE {
@@ -186,7 +188,7 @@ fn claim() -> Option<&'static Slot> {
 }
 
 /// The calling thread's slot.
-pub(crate) fn mine() -> Option<&'static Slot> {
+pub(crate) fn mine() -> Option<&'static ThreadSlot> {
     let me = rt::thread_pointer();
     TABLE.iter().find(|s| s.owner.load(Relaxed) == me)
 }
@@ -213,12 +215,14 @@ pub(crate) fn reset() {
     }
 }
 
-impl Turn {
+impl Arming {
     /// After libc's fork has returned. Only here the slot becomes free, and with it the stack that
     /// the handler ran on.
     pub(crate) fn release(self) -> Resolution {
         let slot = self.slot;
-        if slot.owner.load(Relaxed) != rt::thread_pointer() || slot.turn.load(Relaxed) != self.turn {
+        if slot.owner.load(Relaxed) != rt::thread_pointer()
+            || slot.times_taken.load(Relaxed) != self.times_taken
+        {
             return Resolution::Plain(AbortKind::Unusual.into());
         }
         // Still armed if libc made no system call that could be the fork.
@@ -229,11 +233,11 @@ impl Turn {
     }
 }
 
-impl Slot {
-    const fn unused() -> Slot {
-        Slot {
+impl ThreadSlot {
+    const fn unused() -> ThreadSlot {
+        ThreadSlot {
             owner: AtomicUsize::new(0),
-            turn: AtomicU32::new(0),
+            times_taken: AtomicU32::new(0),
             taken_at: AtomicUsize::new(0),
             waiting: AtomicBool::new(false),
             armed: AtomicBool::new(false),
@@ -250,7 +254,7 @@ impl Slot {
     }
 
     fn index(&self) -> usize {
-        (core::ptr::from_ref(self) as usize - TABLE.as_ptr() as usize) / size_of::<Slot>()
+        (core::ptr::from_ref(self) as usize - TABLE.as_ptr() as usize) / size_of::<ThreadSlot>()
     }
 
     fn arm(&self) -> Attempt<()> {
@@ -287,19 +291,18 @@ impl Slot {
         armed
     }
 
-    fn stack(&self) -> &'static Stack {
-        &state::get().stacks.0[self.index()]
+    fn stacks(&self) -> &'static SlotStacks {
+        &state::get().stacks[self.index()]
     }
 
     /// Where the stack for a server begins.
     pub(crate) fn server_stack(&self) -> *mut c_void {
-        self.stack().server.get().cast::<c_void>().wrapping_byte_add(SERVER_STACK)
+        self.stacks().server_stack()
     }
 
     fn take_stack(&self) -> Attempt<()> {
-        let ours = AltStack { start: self.stack().own.get() as usize, flags: SS_AUTODISARM, size: STACK };
         // SAFETY: the slot's stack is this thread's until release.
-        let old = match unsafe { signal::set_altstack(&ours) } {
+        let old = match unsafe { signal::set_altstack(&self.stacks().signal_stack()) } {
             Ok(old) => old,
             // The program forks from a handler on its own alternate stack, which cannot be
             // exchanged under it.
@@ -341,7 +344,7 @@ impl Slot {
     /// Puts everything back from inside the handler. What the kernel restores when the handler
     /// returns is written into its frame. From then on the program's handlers run on the program's
     /// own stack, and may jump away.
-    pub(crate) fn disarm(&self, frame: &mut super::frame::Frame) {
+    pub(crate) fn disarm(&self, frame: &mut Frame) {
         let _ = retry(dispatch::off);
         HANDLER.remove();
         frame.mask = self.mask.load(Relaxed);
@@ -414,7 +417,7 @@ pub(crate) fn program_action() -> KernelAction {
     }
 }
 
-impl Handler {
+impl SigsysHandler {
     fn locked(&self, f: impl FnOnce()) {
         // Signals are blocked, so no other user of the lock on this thread interrupts the holder.
         while self.lock.swap(true, Acquire) {
@@ -428,9 +431,8 @@ impl Handler {
         let mut result = Ok(());
         self.locked(|| {
             if self.users.load(Relaxed) == 0 {
-                let ours = our_action(trap::on_sigsys as *const () as usize);
                 // SAFETY: a handler written for any point of the program, with a restorer of ours.
-                match unsafe { signal::set_action(SIGSYS, &ours) } {
+                match unsafe { signal::set_action(SIGSYS, &sigsys_action()) } {
                     Ok(old) => {
                         self.handler.store(old.handler, Relaxed);
                         self.flags.store(old.flags, Relaxed);

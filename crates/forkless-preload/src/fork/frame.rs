@@ -1,11 +1,10 @@
 //! The context that a signal handler is given (`struct ucontext`, x86-64), as far as dispatch needs
 //! it.
+#![expect(unsafe_code, reason = "the kernel's structure is longer than ours")]
 
 use forkless_sys::signal::{AltStack, Taken};
 
 use crate::kernel::Args;
-
-use super::program_memory;
 
 /// What the kernel pushed, and restores at `rt_sigreturn`.
 #[repr(C)]
@@ -78,7 +77,8 @@ pub(crate) struct Info {
 impl Info {
     /// All of what the kernel says.
     pub(crate) fn taken(&self) -> &Taken {
-        program_memory::taken(self)
+        // SAFETY: the kernel pushes all 128 bytes for a handler, of which `Info` are the first.
+        unsafe { &*core::ptr::from_ref(self).cast() }
     }
 }
 

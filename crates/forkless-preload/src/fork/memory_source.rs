@@ -31,7 +31,7 @@ use crate::proc;
 use crate::reserve;
 use forkless_speculate::retry::retry;
 
-use super::arm::Slot;
+use super::arm::ThreadSlot;
 use super::{Attempt, decide};
 
 /// What a child reads from.
@@ -48,7 +48,7 @@ const PATH: &CStr = c"/proc/self/mem";
 impl Source {
     /// Before the clone, with all signals blocked. `beside_threads`: other threads may make
     /// children of their own meanwhile.
-    pub(super) fn open(slot: &'static Slot, beside_threads: bool) -> Attempt<Source> {
+    pub(super) fn open(slot: &'static ThreadSlot, beside_threads: bool) -> Attempt<Source> {
         match proc::open(c"self/mem") {
             Ok(low) => move_up(low).map(Source::File),
             Err(Errno::EMFILE | Errno::ENFILE) => Err(AbortKind::Descriptors),
@@ -142,7 +142,7 @@ fn exchange() -> &'static Exchange {
 }
 
 /// Starts the server, on a stack that the slot has for it.
-fn start(slot: &'static Slot) -> Attempt<Source> {
+fn start(slot: &'static ThreadSlot) -> Attempt<Source> {
     let Ok(at) = reserve::EXCHANGE.replace(mm::PROT_READ | mm::PROT_WRITE, mm::MAP_SHARED) else {
         return Err(AbortKind::Setup);
     };

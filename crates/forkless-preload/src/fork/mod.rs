@@ -3,14 +3,20 @@
 //! nothing had happened.
 //!
 //! Order of events, and the module of each:
-//! 1. [`fork_entry`], ordinary code: may this fork speculate? ([`decide`], [`threshold`])
+//! 1. [`fork_entry`], ordinary code: may this fork speculate? ([`decide`], [`threshold`], and
+//!    [`site`] for the history of the call site)
 //! 2. libc's own fork runs the program's fork handlers. After them the thread is armed ([`arm`]):
-//!    block signals, take a signal stack, turn dispatch on. A program without fork handlers is
-//!    armed before libc's fork is called.
-//! 3. [`trap`]: libc's clone arrives as `SIGSYS`.
-//! 4. [`parent`]: mark memory, and clone with `CLONE_VFORK`. The kernel wakes the parent when the
-//!    child has executed a program or ended. Then commit, or make the plain fork.
-//! 5. [`child`]: judge every system call until exec or abort.
+//!    block signals, take a signal stack ([`stacks`]), install [`trap`], turn dispatch on. A
+//!    program without fork handlers is armed before libc's fork is called.
+//! 3. [`trap`]: libc's clone arrives as `SIGSYS`. The parent finds its registers in [`frame`].
+//! 4. [`parent`]: list and mark memory ([`exclusions`]), open what the child reads its parent's
+//!    memory from ([`memory_source`]), and clone with `CLONE_VFORK`. The kernel wakes the parent
+//!    when the child has executed a program or ended. Then commit, or make the plain fork.
+//! 5. [`child`]: judge every system call until exec or abort. The child tells its parent the rest
+//!    in [`shared_pages`].
+//!
+//! Imports point down only: `trap` is at the top, above `parent`, `child`, `memory_source`, `arm`,
+//! `exclusions` and `decide`. The tables of all ([`state`]) and the [`stacks`] are at the bottom.
 //!
 //! Because of the vfork completion (kernel/fork.c, `mm_release`) there is no pipe, and no race
 //! between a time limit and an exec. Only the child itself decides to give up, and the parent looks
@@ -43,6 +49,7 @@ mod parent;
 mod program_memory;
 mod shared_pages;
 mod site;
+mod stacks;
 mod state;
 mod threshold;
 mod trap;
@@ -146,15 +153,15 @@ fn fork_unfiltered(real: next::Fork, site: usize, late: bool, passes_others_over
     let attempt = decide::decide(site).and_then(|()| {
         speculation::touch();
         speculation::choose(passes_others_over);
-        arm::arm(site, late)
+        arm::arm(site, late, trap::on_sigsys)
     });
     let (pid, resolution) = match attempt {
-        Ok(turn) => {
+        Ok(arming) => {
             let pid = real();
             if speculating() {
                 return pid;
             }
-            (pid, turn.release())
+            (pid, arming.release())
         }
         Err(kind) => (window::plain(|| real()), arm::Resolution::Plain(kind.into())),
     };

@@ -18,7 +18,7 @@ use crate::signals::{BLOCKED, OF_TIMERS, SIGCHLD, SYNCHRONOUS};
 use crate::window::{self, Busy};
 use forkless_speculate::retry::retry;
 
-use super::arm::{Resolution, Slot};
+use super::arm::{Resolution, ThreadSlot};
 use super::decide::NANOS_PER_PAGE;
 use super::exclusions::Listed;
 use super::frame::Frame;
@@ -32,7 +32,7 @@ const FORK_FLAGS: usize = (k::CLONE_CHILD_SETTID | k::CLONE_CHILD_CLEARTID | k::
 const SMALLEST: usize = 128 << 10;
 
 /// A system call of an armed thread: libc's fork and the program's fork handlers.
-pub(crate) fn trapped(slot: &'static Slot, frame: &mut Frame) {
+pub(crate) fn trapped(slot: &'static ThreadSlot, frame: &mut Frame) {
     let (nr, args) = (frame.number(), frame.args());
     match nr {
         k::__NR_rt_sigprocmask => {
@@ -78,7 +78,7 @@ pub(crate) fn trapped(slot: &'static Slot, frame: &mut Frame) {
 }
 
 /// Gives up: the kernel makes the call when the handler returns, and the fork is a plain one.
-pub(crate) fn give_up(slot: &Slot, frame: &mut Frame) {
+pub(crate) fn give_up(slot: &ThreadSlot, frame: &mut Frame) {
     slot.disarm(frame);
     slot.goes_plain();
     frame.again();
@@ -104,7 +104,7 @@ fn futex(args: &Args) -> Attempt<isize> {
 
 /// `rt_sigprocmask` on the program's view of its mask. libc's pointers are valid. An invalid one
 /// faults as it would in libc.
-fn mask_of(slot: &Slot, args: &Args) -> isize {
+fn mask_of(slot: &ThreadSlot, args: &Args) -> isize {
     let [how, set, old, size, ..] = *args;
     let before = slot.mask.load(Relaxed);
     match child::signals::new_mask(before, how, set, size) {
@@ -118,7 +118,7 @@ fn mask_of(slot: &Slot, args: &Args) -> isize {
 }
 
 /// libc's clone: speculate, and make the plain fork where the child did not commit.
-fn fork(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) {
+fn fork(slot: &'static ThreadSlot, frame: &mut Frame, nr: u32, args: &Args) {
     let at = slot.site.load(Relaxed);
     let mut again = false;
     let resolution = match speculate(slot, frame, nr, args) {
@@ -192,7 +192,7 @@ enum Ended {
     Aborted,
 }
 
-fn speculate(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> Attempt<Ended> {
+fn speculate(slot: &'static ThreadSlot, frame: &mut Frame, nr: u32, args: &Args) -> Attempt<Ended> {
     window::open().map_err(|Busy| AbortKind::Busy)?;
     let result = in_window(slot, frame, nr, args);
     // The child has a copy of the window, which never matters there.
@@ -202,7 +202,7 @@ fn speculate(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> At
     result
 }
 
-fn in_window(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> Attempt<Ended> {
+fn in_window(slot: &'static ThreadSlot, frame: &mut Frame, nr: u32, args: &Args) -> Attempt<Ended> {
     let (flags, tid_word) = if nr == k::__NR_clone { (args[0] & FORK_FLAGS, args[3]) } else { (0, args[3]) };
     let tid_word = if flags & k::CLONE_CHILD_SETTID as usize != 0 { tid_word } else { frame.sp() };
     let at = slot.site.load(Relaxed);
@@ -239,7 +239,7 @@ fn in_window(slot: &'static Slot, frame: &mut Frame, nr: u32, args: &Args) -> At
 /// Makes the clone, with all signals blocked. Returns the child's number when it has executed a
 /// program or ended. In the child: 0.
 fn make_child(
-    slot: &'static Slot,
+    slot: &'static ThreadSlot,
     frame: &mut Frame,
     nr: u32,
     args: &Args,

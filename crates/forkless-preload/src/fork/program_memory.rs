@@ -1,17 +1,5 @@
-//! The few places where addresses known only as numbers become memory.
+//! Addresses that are known only as numbers become memory here.
 #![expect(unsafe_code, reason = "the purpose of this file")]
-
-use forkless_sys::signal::Taken;
-
-use super::frame::Info;
-use super::shared_pages::Outcome;
-
-/// The shared pages by their address.
-pub(crate) fn shared(at: *mut Outcome) -> &'static Outcome {
-    // SAFETY: `shared_pages::prepare` made the mapping and only `forget`, in a process with one
-    // thread, unmaps it; zeroed memory is valid.
-    unsafe { &*at }
-}
 
 /// A byte of the program's memory, wherever the program points. Absent memory is fetched by the
 /// fault it causes, and an address the parent does not have aborts the speculation, as any fault
@@ -38,10 +26,4 @@ pub(crate) fn value<T: Copy>(at: usize) -> T {
 pub(crate) fn store<T>(at: usize, value: T) {
     // SAFETY: as the kernel would have written there; a fault is handled.
     unsafe { core::ptr::write_unaligned(at as *mut T, value) }
-}
-
-/// All that the kernel says of a signal, to whose handler it gave this.
-pub(crate) fn taken(info: &Info) -> &Taken {
-    // SAFETY: the kernel pushes all 128 bytes for a handler, of which `Info` are the first.
-    unsafe { &*core::ptr::from_ref(info).cast() }
 }

@@ -31,7 +31,7 @@ const SIGNALS: usize = 32;
 
 /// The shared pages.
 #[repr(C)]
-pub(crate) struct Outcome {
+pub(crate) struct SharedPages {
     /// Set just before execve, cleared when it fails.
     executing: AtomicU32,
     /// [`AbortReason::raw`] of an abort.
@@ -51,11 +51,11 @@ pub(crate) struct Outcome {
     signal: [[AtomicI32; 32]; SIGNALS],
 }
 
-static OUTCOME: AtomicPtr<Outcome> = AtomicPtr::new(null_mut());
+static PAGES: AtomicPtr<SharedPages> = AtomicPtr::new(null_mut());
 
 /// The mapping's length.
-const LEN: usize = (size_of::<Outcome>() + 4095) & !4095;
-const _: () = assert!(LEN <= reserve::OUTCOME.len(), "room for what is shared");
+const LEN: usize = (size_of::<SharedPages>() + 4095) & !4095;
+const _: () = assert!(LEN <= reserve::SHARED_PAGES.len(), "room for what is shared");
 
 /// Whether the place in the reserve is shared memory of this process's, or is being made so.
 static SHARED: AtomicBool = AtomicBool::new(false);
@@ -67,7 +67,7 @@ static SHARED: AtomicBool = AtomicBool::new(false);
 /// believes.
 #[inline(always)]
 pub(crate) fn prepare() -> bool {
-    !OUTCOME.load(Relaxed).is_null() || uninterrupted(share)
+    !PAGES.load(Relaxed).is_null() || uninterrupted(share)
 }
 
 #[cold]
@@ -76,17 +76,17 @@ fn share() -> bool {
     if SHARED.swap(true, Acquire) {
         return false;
     }
-    let Ok(at) = reserve::OUTCOME.replace(mm::PROT_READ | mm::PROT_WRITE, mm::MAP_SHARED) else {
+    let Ok(at) = reserve::SHARED_PAGES.replace(mm::PROT_READ | mm::PROT_WRITE, mm::MAP_SHARED) else {
         SHARED.store(false, Release);
         return false;
     };
     if advise(at, mm::MADV_DONTFORK).is_err() {
-        if reserve::OUTCOME.let_go().is_ok() {
+        if reserve::SHARED_PAGES.let_go().is_ok() {
             SHARED.store(false, Release);
         }
         return false;
     }
-    OUTCOME.store(at.cast(), Relaxed);
+    PAGES.store(at.cast(), Relaxed);
     true
 }
 
@@ -97,20 +97,20 @@ fn advise(at: *mut c_void, advice: u32) -> forkless_sys::Result<()> {
 
 /// The process that is made next inherits the mapping.
 pub(crate) fn lend() -> bool {
-    advise(OUTCOME.load(Relaxed).cast(), mm::MADV_DOFORK).is_ok()
+    advise(PAGES.load(Relaxed).cast(), mm::MADV_DOFORK).is_ok()
 }
 
 /// And no process after that one.
 pub(crate) fn keep() {
-    let _ = retry(|| advise(OUTCOME.load(Relaxed).cast(), mm::MADV_DONTFORK));
+    let _ = retry(|| advise(PAGES.load(Relaxed).cast(), mm::MADV_DONTFORK));
 }
 
 /// In a child of this process, which has not got the mapping.
 pub(crate) fn forget() {
-    if !OUTCOME.load(Relaxed).is_null() {
-        OUTCOME.store(null_mut(), Relaxed);
+    if !PAGES.load(Relaxed).is_null() {
+        PAGES.store(null_mut(), Relaxed);
         // The program may have mapped something there since.
-        if reserve::OUTCOME.hold().is_ok() {
+        if reserve::SHARED_PAGES.hold().is_ok() {
             SHARED.store(false, Release);
         }
     }
@@ -118,15 +118,17 @@ pub(crate) fn forget() {
 
 /// Its first address: the child must keep it writable.
 pub(crate) fn address() -> usize {
-    OUTCOME.load(Relaxed) as usize
+    PAGES.load(Relaxed) as usize
 }
 
 /// The mapping. Only between [`prepare`] and [`forget`].
-pub(crate) fn get() -> &'static Outcome {
-    super::program_memory::shared(OUTCOME.load(Relaxed))
+pub(crate) fn get() -> &'static SharedPages {
+    // SAFETY: `prepare` made the mapping, and only `forget` gives it up, in a process with one
+    // thread. Zeroed memory is valid.
+    unsafe { &*PAGES.load(Relaxed) }
 }
 
-impl Outcome {
+impl SharedPages {
     /// Empties it for the next child.
     pub(crate) fn reset(&self) {
         self.executing.store(0, Relaxed);

@@ -14,7 +14,7 @@ use forkless_speculate::site::Sites;
 use crate::lazy_mapping::LazyMapping;
 use crate::reserve;
 
-use super::arm;
+use super::stacks::Stacks;
 
 /// What a child writes comes first, beside what the parent writes for each child. After a fork each
 /// written page costs the parent a fault, and the child a fault and a copy (1 us together).
@@ -27,7 +27,7 @@ pub(super) struct State {
     pub(super) fetched: Clusters,
     pub(super) sites: Sites,
     pub(super) seen: Seen,
-    pub(super) stacks: arm::Stacks,
+    pub(super) stacks: Stacks,
 }
 
 // SAFETY: made of atomics, and of bytes for stacks.

@@ -2,27 +2,17 @@
 //! the speculative child.
 #![expect(unsafe_code, reason = "signal handlers")]
 
-use core::arch::naked_asm;
-
 use forkless_run::AbortKind;
 use forkless_sys::dispatch::SYS_USER_DISPATCH;
 use forkless_sys::process;
 use forkless_sys::signal::KernelAction;
-use linux_raw_sys::general as k;
 
 use crate::signals::SIGSYS;
 
-use super::arm::{self, Slot};
+use super::arm::{self, ThreadSlot};
 use super::child;
 use super::frame::{Frame, Info, OWN_TABLE};
 use super::parent;
-
-/// The code that our handlers return to. It is in our own text, or the call that ends the handler
-/// would be dispatched itself.
-#[unsafe(naked)]
-pub(crate) extern "C" fn restorer() {
-    naked_asm!("mov eax, {nr}", "syscall", "ud2", nr = const k::__NR_rt_sigreturn)
-}
 
 /// Handler of `SIGSYS`, installed while any thread is armed and in speculative children.
 pub(crate) extern "C" fn on_sigsys(signal: i32, info: &Info, frame: &mut Frame) {
@@ -65,7 +55,7 @@ fn not_ours(signal: i32, info: &Info, frame: &mut Frame) {
         let _ = info.taken().send_again(process::getpid());
         return;
     }
-    let is_blocked = slot.is_some_and(Slot::blocks_sigsys);
+    let is_blocked = slot.is_some_and(ThreadSlot::blocks_sigsys);
     let action = arm::program_action();
     match action.handler {
         // The default action. Also for a signal that the kernel forces on a call and that cannot be

@@ -21,7 +21,7 @@ use crate::rt;
 use crate::signals::{SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP};
 use crate::speculation;
 
-use super::arm::{self, Slot};
+use super::arm::{self, ThreadSlot};
 use super::frame::{Frame, Info};
 use super::{exclusions, program_memory, shared_pages};
 
@@ -117,7 +117,7 @@ pub(crate) fn interrupted(signal: i32, code: i32) -> ! {
 
 /// The first thing that the child does, still inside the handler that made it. All but the
 /// synchronous signals are blocked.
-pub(crate) fn begin(slot: &'static Slot, source: i32, parent: i32) {
+pub(crate) fn begin(slot: &'static ThreadSlot, source: i32, parent: i32) {
     speculation::begin();
     // A child whose parent was killed must not execute what the program did not live to see.
     if process::set_pdeathsig(SIGKILL).is_err() || process::getppid() != parent {

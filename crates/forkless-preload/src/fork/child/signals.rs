@@ -12,7 +12,7 @@ use forkless_sys::{Errno, process};
 use crate::kernel::Args;
 use crate::signals::{BLOCKED, OF_TIMERS, SIGSYS, SYNCHRONOUS};
 
-use super::super::arm::{self, Slot};
+use super::super::arm::{self, ThreadSlot};
 use super::super::{program_memory, shared_pages, state};
 use super::need;
 use super::{FAULTS, abort, fault_action};
@@ -43,7 +43,7 @@ fn set_alternate(stack: &AltStack) {
 }
 
 /// Takes over what the parent kept apart, and installs the handlers of the synchronous signals.
-pub(crate) fn begin(slot: &'static Slot) {
+pub(crate) fn begin(slot: &'static ThreadSlot) {
     MASK.store(slot.mask.load(Relaxed), Relaxed);
     let stack = slot.program_stack();
     set_alternate(&stack);
@@ -282,9 +282,8 @@ pub(crate) fn suspend() {
             // SAFETY: as in `begin`.
             done(unsafe { signal::set_action(signal as i32, &fault_action()) });
         } else if signal == SIGSYS as usize {
-            let ours = arm::our_action(super::super::trap::on_sigsys as *const () as usize);
             // SAFETY: the dispatch handler.
-            done(unsafe { signal::set_action(SIGSYS, &ours) });
+            done(unsafe { signal::set_action(SIGSYS, &arm::sigsys_action()) });
         }
     }
 }

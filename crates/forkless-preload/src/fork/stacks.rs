@@ -1,0 +1,46 @@
+//! The signal stacks of threads that fork, one for each slot of [`arm`](super::arm).
+#![expect(unsafe_code, reason = "bytes that the kernel and one thread write")]
+
+use core::cell::UnsafeCell;
+use core::ffi::c_void;
+
+use forkless_sys::signal::AltStack;
+
+/// Threads that can be armed at a time.
+pub(super) const SLOTS: usize = 8;
+
+/// A signal frame with AVX-512 state takes 3.5 KB, with AMX state 11 KB. Two may nest (a fault
+/// inside the dispatch handler), and the handlers' own frames come on top.
+const OWN: usize = 64 << 10;
+/// Below it, for a process that serves the child (`memory_source`): some calls deep, and without
+/// handlers.
+const SERVER: usize = 16 << 10;
+
+/// The kernel leaves the signal stack while a handler runs on it, and takes it back from the
+/// handler's frame. A signal that interrupts the handler goes further down.
+const SS_AUTODISARM: i32 = 1 << 31;
+
+/// The stacks of one slot.
+#[repr(C, align(4096))]
+pub(super) struct SlotStacks {
+    server: UnsafeCell<[u8; SERVER]>,
+    own: UnsafeCell<[u8; OWN]>,
+}
+// SAFETY: only the thread that owns the slot, the kernel on its behalf, and the server of its fork
+// use the memory.
+unsafe impl Sync for SlotStacks {}
+
+/// One for each slot.
+pub(super) type Stacks = [SlotStacks; SLOTS];
+
+impl SlotStacks {
+    /// The thread's signal stack, as the kernel is told of it.
+    pub(super) fn signal_stack(&self) -> AltStack {
+        AltStack { start: self.own.get() as usize, flags: SS_AUTODISARM, size: OWN }
+    }
+
+    /// Where the stack for a server begins.
+    pub(super) fn server_stack(&self) -> *mut c_void {
+        self.server.get().cast::<c_void>().wrapping_byte_add(SERVER)
+    }
+}
