@@ -21,10 +21,8 @@ const OPEN: &[(&str, usize)] = &[
     ("docs", 23),
     ("forkless-capi", 11),
     ("forkless-cli", 180),
-    ("forkless-preload", 8),
     ("forkless-run", 1),
     ("forkless-shell", 18),
-    ("forkless-speculate", 136),
 ];
 
 /// Mistakes, for [`crate::layers`].

@@ -69,8 +69,9 @@ pub(crate) fn record() -> *const c_char {
     RECORD.load(Relaxed)
 }
 
-/// Reads the environment. `envp` is the vector the loader hands to constructors. Returns the options
-/// in force, for other modules to take over theirs; `None` where the library is switched off.
+/// Reads the environment. `envp` is the vector the loader hands to constructors. Returns the
+/// options in force, for other modules to take over theirs; `None` where the library is switched
+/// off.
 ///
 /// # Safety
 /// `envp` is null or a vector of NUL-terminated strings that ends in a null pointer and stays as

@@ -85,8 +85,9 @@ pub(crate) fn remember() {
 
 /// An entry of the loader's list, of an object that stays.
 fn map(at: *mut Map) -> Option<&'static Map> {
-    // SAFETY: null, or an entry that lives as long as its object; objects of the program stay
-    // loaded, and so do their places in the list.
+    // SAFETY: null, or an entry that lives as long as its object. Objects of the program stay
+    // loaded, and so do their places in the list. The loader changes `next` of the last entry when
+    // it loads more, and only [`remember`] reads that, before it can.
     unsafe { at.as_ref() }
 }
 

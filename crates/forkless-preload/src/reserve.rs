@@ -44,7 +44,7 @@ pub(crate) const STREAMS: Area = WORKSPACES.then(8 << 10);
 pub(crate) const TABLES: Area = ROOT.then(SPECULATION * (732 << 10));
 /// What a speculative child shares with the server of its memory.
 pub(crate) const EXCHANGE: Area = STREAMS.then(SPECULATION * (68 << 10));
-/// The page a speculative child shares with its parent.
+/// The pages that a speculative child shares with its parent.
 pub(crate) const SHARED_PAGES: Area = EXCHANGE.then(SPECULATION * (12 << 10));
 /// The record of `forkless run --report`.
 pub(crate) const RECORD: Area = SHARED_PAGES.then(28 << 10);

@@ -1,18 +1,18 @@
 //! A speculative child's descriptors.
 //!
-//! An inherited descriptor shares its open file description with the parent. So only those that the child
-//! opened since the fork are **private**. Of those, a descriptor is **usable** if nobody else can notice that
-//! it is read or written.
+//! An inherited descriptor shares its open file description with the parent. So a descriptor is
+//! **private** only if the child opened it since the fork. A private descriptor is **usable** if
+//! nobody else can notice that it is read or written.
 //!
-//! One descriptor may be the library's own: the **hidden** one. The program must neither find it, nor get
-//! other numbers because it is there.
+//! One descriptor may be the library's own: the **hidden** one. The program must not find it. Nor
+//! may the program get other numbers because it is there.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use forkless_sys::Errno;
 use forkless_sys::fd::{CLOSE_RANGE_CLOEXEC, CLOSE_RANGE_UNSHARE};
 
-/// Descriptors kept track of. Higher ones count as inherited.
+/// Descriptors that the tables cover. Higher ones count as inherited.
 const TRACKED: usize = 4096;
 
 /// One bit a descriptor.
@@ -28,20 +28,20 @@ impl Set {
         let bit = 1 << (fd % 64);
         let now = word.load(Relaxed);
         let new = if on { now | bit } else { now & !bit };
-        // The page need not be copied for what changes nothing.
+        // A store that changes nothing would copy the page.
         if new != now {
             word.store(new, Relaxed);
         }
     }
 }
 
-/// What is known of a child's descriptors. All zeros at first: all are inherited.
+/// A child's descriptors, as far as they are known. All zeros at first: all are inherited.
 pub struct Descriptors {
     private: Set,
     usable: Set,
 }
 
-/// The hidden descriptor has changed what the program would have got.
+/// The program would have got another answer without the hidden descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Collision;
 
@@ -86,7 +86,7 @@ impl Descriptors {
         Ok(())
     }
 
-    /// The kernel has answered a call for a copy of `from`. A copy is as private as what it copies.
+    /// The kernel has answered a call for a copy of `from`. A copy is as private as its original.
     pub fn duplicated(
         &self,
         answer: isize,
@@ -129,7 +129,7 @@ fn number(fd: usize) -> usize {
     fd as u32 as usize
 }
 
-/// The hidden descriptor may be the one too many. Or without it the program would have got its number.
+/// The hidden descriptor may be the one too many, or have a number that the program would have got.
 fn no_collision(answer: isize, lowest: usize, hidden: Option<i32>) -> Result<(), Collision> {
     let Some(hidden) = hidden.map(|fd| fd as isize) else { return Ok(()) };
     let too_many = answer == -(Errno::EMFILE.raw() as isize);
@@ -160,8 +160,8 @@ impl CloseRange {
         self.flags & !(CLOSE_RANGE_UNSHARE | CLOSE_RANGE_CLOEXEC) == 0
     }
 
-    /// The ranges to close below and above the hidden descriptor; `None`: it is not among them. A range of
-    /// nothing is left out.
+    /// The ranges to close below and above the hidden descriptor. `None`: it is not among them. An
+    /// empty range is left out.
     #[must_use]
     pub fn around(&self, hidden: Option<i32>) -> Option<[Option<CloseRange>; 2]> {
         let hidden = hidden.map(|fd| fd as u32).filter(|fd| (self.first..=self.last).contains(fd))?;
@@ -173,8 +173,8 @@ impl CloseRange {
     }
 }
 
-/// Follows the name of a file, and tells whether a part of it is the number of the hidden descriptor: the
-/// name may lead to it through a directory that has a link for each.
+/// Follows the name of a file, and tells the number that a part of the name is. A part with the
+/// hidden descriptor's number may lead to that descriptor: some directories have a link for each.
 pub struct Parts {
     number: Option<usize>,
 }

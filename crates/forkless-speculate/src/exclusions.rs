@@ -1,10 +1,12 @@
-//! Memory that is excluded from a speculative fork: what the child lacks, and what stays with the kernel.
+//! Exclusions of a speculative fork: which memory the child lacks, and which stays with the kernel.
 //!
-//! Page ranges are excluded, not mappings. One mapping may hold a large malloc beside TLS, the rseq area, the
-//! word that the clone clears or a stack. Without those the child dies at once, or has its parent's number.
-//! Such ranges are pinned ([`Pins`]): whatever mapping they lie in, they stay with the kernel.
+//! Exclusions are page ranges, not mappings. One mapping may hold a large malloc beside TLS, the
+//! rseq area, the word that the clone clears or a stack. Without these the child dies at once, or
+//! has its parent's number. Such ranges are pinned ([`Pins`]): whatever mapping they lie in, they
+//! stay with the kernel.
 //!
-//! The parent fills the tables in the window (one at a time in a process). Its child reads its copy of them.
+//! The parent fills the tables in the window, so one at a time in a process. Its child reads its
+//! own copy of them.
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -14,7 +16,7 @@ use crate::site::resident;
 
 const MAX: usize = 256;
 
-/// Ranges in ascending order, each with whether it is executable. All zeros at first.
+/// Ranges in ascending order, each with a flag for executable memory. All zeros at first.
 pub struct Ranges {
     len: AtomicUsize,
     /// The start, which is a page's, with [`EXEC`] in it; and the end.
@@ -107,15 +109,17 @@ impl Ranges {
     }
 }
 
-/// Below and above the stack pointer: what the kernel writes without being asked (signal frames) and what returning soon needs.
+/// Bytes below and above the stack pointer. The kernel writes signal frames there without being
+/// asked, and the functions that return soon need the rest.
 const STACK_WINDOW: usize = 256 << 10;
-/// Below the thread pointer: static TLS. Above: the thread's descriptor with its robust list, rseq area and the word
-/// CLONE_CHILD_SETTID writes, all of which the kernel touches by itself and does not ask us to fetch.
+/// Below the thread pointer lies static TLS. Above it lies the thread's descriptor with its robust
+/// list, its rseq area and the word that CLONE_CHILD_SETTID writes. The kernel touches these three
+/// by itself, and nothing asks the child to fetch them first.
 const TLS_BELOW: usize = 64 << 10;
 const TLS_ABOVE: usize = 16 << 10;
 
-/// Ranges of the library and of the thread, and those left to the kernel at a site, with a piece out of the
-/// middle of one.
+/// The ranges of library and thread, and a site's resident ranges. One of the latter may have a
+/// piece cut out of its middle.
 const PINS: usize = 4 + resident::MAX + 1;
 
 /// Page ranges that stay with the kernel, in ascending order.
@@ -125,8 +129,8 @@ pub struct Pins {
 }
 
 impl Pins {
-    /// The ranges that every fork needs: the library's `image`, the stack around `sp`, the thread's area
-    /// around its pointer `tp`, and the word where the clone writes the child's id.
+    /// The ranges that every fork needs: the library's `image`, the stack around `sp`, the thread's
+    /// area around its pointer `tp`, and the word where the clone writes the child's id.
     #[must_use]
     pub fn of(image: core::ops::Range<usize>, sp: usize, tp: usize, tid_word: usize) -> Pins {
         let mut pins = Pins { len: 0, range: [(0, 0); PINS] };
@@ -137,7 +141,8 @@ impl Pins {
         pins
     }
 
-    /// Adds the pages of `start..end`. Nothing where there is no room: the child fetches them.
+    /// Adds the pages of `start..end`. Where there is no room it adds nothing, and the child
+    /// fetches them.
     pub fn add(&mut self, start: usize, end: usize) {
         let (start, end) = (start & !4095, end.wrapping_add(4095) & !4095);
         if self.len == self.range.len() || start >= end {
@@ -158,17 +163,18 @@ impl Pins {
     }
 }
 
-/// Whether a mapping is of a kind that children may lack: private anonymous memory that can be read.
+/// Whether a mapping is of a kind that children may lack: private anonymous memory that can be
+/// read.
 #[must_use]
 pub fn is_candidate(m: &Mapping) -> bool {
     m.flags & (maps::SHARED | maps::READABLE) == maps::READABLE && m.inode == 0
 }
 
-/// Adds to `absent` what the pins leave of a mapping, in ranges of `smallest` bytes or more. Returns how many
-/// bytes that is. A full table is no error: the rest stays with the kernel.
+/// Adds to `absent` the parts of a mapping that the pins leave, in ranges of `smallest` bytes or
+/// more. Returns how many bytes that is. A full table is no error: the rest stays with the kernel.
 ///
-/// `may_split` tells whether the mapping may be split around a pinned range. Where it may not, the range is
-/// excluded with what is around it.
+/// `may_split` tells whether the mapping may be split around a pinned range. Where it may not, the
+/// range is excluded together with the memory around it.
 pub fn exclude(
     m: &Mapping,
     pins: &Pins,
@@ -197,7 +203,8 @@ pub fn exclude(
     total
 }
 
-/// A number that tells where stretches of mappings lie. Of stretches, for mappings join when marks go.
+/// A number that tells where stretches of adjacent mappings lie. Not where each mapping lies:
+/// mappings join when their marks go.
 #[derive(Default)]
 pub struct Places {
     hash: usize,
@@ -304,8 +311,8 @@ mod tests {
     }
 
     proptest! {
-        /// Every page of the mappings is either pinned, excluded, or part of a rest that is too small; never
-        /// two of them, and nothing else is excluded.
+        /// Every page of the mappings is either pinned, excluded, or part of a rest that is too
+        /// small. No page is two of these, and nothing else is excluded.
         #[test]
         fn a_page_is_pinned_or_excluded_or_too_little(
             mappings in prop::collection::vec((0usize..40, 1usize..120, 0usize..16), 1..8),

@@ -1,4 +1,5 @@
-//! Which memory a speculative child brings from its parent: clusters of pages, some ahead, within a budget.
+//! Which memory a speculative child fetches from its parent: clusters of pages, some ahead, within
+//! a budget.
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -7,21 +8,22 @@ use crate::exclusions::Ranges;
 /// Bytes of a cluster, sixteen pages: a fault costs 3 us in signal and mapping, a page 0.5 us.
 pub const CLUSTER: usize = 64 << 10;
 
-/// Clusters brought at once when faults go upwards, at most.
+/// The most clusters that one fetch brings, where faults go upwards.
 const AHEAD: usize = 16;
 
-/// Clusters that can be kept track of, 64 MB. A child that needs more is no speculation any more.
+/// The most clusters of a child, 64 MB. A child that needs more is no speculation any more.
 const TRACKED: usize = 1024;
 
-/// Clusters that a child has brought: an open-addressed set. All zeros at first.
+/// Clusters that a child has fetched: an open-addressed set. All zeros at first.
 ///
-/// An entry is the cluster's address, with the position of its range plus one in the low bits: two ranges may
-/// meet inside one cluster.
+/// An entry is the cluster's address, with the position of its range plus one in the low bits. Two
+/// ranges may meet inside one cluster.
 pub struct Clusters([AtomicUsize; TRACKED]);
 
-/// How far a child's fetches have come. Apart from [`Clusters`], for the child has written its page already.
+/// How far a child's fetches have come. Apart from [`Clusters`], because the child has written this
+/// page already.
 pub struct Progress {
-    /// Clusters brought.
+    /// Clusters fetched.
     count: AtomicUsize,
     /// Where the last fetch ended, and how many clusters it brought.
     last_end: AtomicUsize,
@@ -29,7 +31,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Nothing is brought.
+    /// Nothing is fetched.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "for a static")]
     pub const fn new() -> Progress {
@@ -37,7 +39,7 @@ impl Progress {
     }
 }
 
-/// What is to be brought for a fault.
+/// The bytes to fetch for a fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fetch {
     /// The parent has nothing there that the child lacks.
@@ -51,19 +53,19 @@ pub enum Fetch {
         /// Whether they are executable.
         is_executable: bool,
     },
-    /// More than can be kept track of.
+    /// More clusters than a child may have.
     TooMuch,
 }
 
 impl Clusters {
-    /// None is brought.
+    /// None is fetched.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "for a static")]
     pub const fn new() -> Clusters {
         Clusters([const { AtomicUsize::new(0) }; TRACKED])
     }
 
-    /// Chooses the clusters to bring for a fault at `addr`, and remembers them as brought.
+    /// Chooses the clusters to fetch for a fault at `addr`, and remembers them as fetched.
     pub fn fetch(&self, progress: &Progress, absent: &Ranges, addr: usize) -> Fetch {
         let Some(range) = absent.find(addr) else { return Fetch::Nothing };
         let (low, high, is_executable) = absent.get(range);
@@ -119,16 +121,16 @@ impl Clusters {
     }
 }
 
-/// Pages up to which no limit of memory is asked for: few children need more, and asking costs as much as
-/// sixty pages.
+/// Up to so many pages no limit of memory is looked for. Few children need more, and looking costs
+/// as much as sixty pages.
 const UNLIMITED: u64 = 48;
 
-/// Whether a child may bring so many pages in all.
+/// Whether a child may fetch so many pages in all.
 ///
-/// Copying a page costs about sixteen times what the kernel pays for its table entry. Past a sixteenth of the
-/// `absent` bytes the plain fork is cheaper. Asked before the pages are copied: near a limit of memory a
-/// megabyte may be too much. `room` says how many bytes are left (`crate::limit`). Half of them are for the
-/// plain fork, which may have to follow.
+/// Copying a page costs about sixteen times as much as the kernel's work for its table entry. Past
+/// a sixteenth of the `absent` bytes the plain fork is cheaper. The child asks before it copies the
+/// pages: near a limit of memory a megabyte may be too much. `room` says how many bytes are left
+/// (`crate::limit`). Half of them are for the plain fork, which may have to follow.
 pub fn is_within_budget(pages: u64, absent: impl FnOnce() -> usize, room: impl FnOnce() -> u64) -> bool {
     const FREE: u64 = 1024;
     pages <= UNLIMITED || pages <= (FREE + absent() as u64 / 4096 / 16).min(room() / 4096 / 2 + 1)
@@ -210,7 +212,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every page is brought once, whatever the order of faults; and nothing that is not absent.
+        /// Every page is fetched once, whatever the order of faults, and only absent pages are.
         #[test]
         fn every_page_is_brought_once(
             gaps in prop::collection::vec((1usize..40, 1usize..40), 1..6),

@@ -1,8 +1,9 @@
-//! Which files a speculative child may open, and how the hidden descriptor stays out of directories.
+//! Which files a speculative child may open, and how the hidden descriptor stays out of
+//! directories.
 //!
-//! Reading a plain file or a directory leaves no trace that another process could act on. The rest of what
-//! `open` does may not happen twice: creating, truncating, waking the other end of a FIFO, taking a terminal,
-//! starting a tape.
+//! Reading a plain file or a directory leaves no trace that another process could act on. The other
+//! effects of `open` may not happen twice: creating, truncating, waking the other end of a FIFO,
+//! taking a terminal, starting a tape.
 
 use linux_raw_sys::general as k;
 
@@ -30,14 +31,15 @@ pub fn kind(mode: u32) -> u32 {
     mode & S_IFMT
 }
 
-/// What a name leads to.
+/// The kind of file that a name leads to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Found {
     /// A device without memory or effect: null, zero, full, random, urandom.
     Null,
     /// A regular file.
     Plain {
-        /// Whether reading it has no effect on others. In /proc and its like it may have.
+        /// Whether reading it has no effect on others. In /proc and similar file systems it may
+        /// have.
         is_usable: bool,
     },
     /// A directory.
@@ -47,7 +49,8 @@ pub enum Found {
 }
 
 impl Found {
-    /// By the file's mode, its device number if it is a device, and the kind of its file system.
+    /// Tells the kind by the file's mode, its device number if it is a device, and the kind of its
+    /// file system.
     #[must_use]
     pub fn of(mode: u32, device: u64, file_system: usize) -> Found {
         if file_system == FUSE {
@@ -59,15 +62,17 @@ impl Found {
                 is_usable: !matches!(file_system, PROC | SYSFS | TRACEFS | DEBUGFS | BPF | CGROUP | CGROUP2),
             },
             S_IFDIR => Found::Directory,
-            // Major 1: 3 null, 5 zero, 7 full, 8 random, 9 urandom (Documentation/admin-guide/devices.txt).
+            // Major 1: 3 null, 5 zero, 7 full, 8 random, 9 urandom
+            // (Documentation/admin-guide/devices.txt).
             S_IFCHR if matches!(device, 0x103 | 0x105 | 0x107 | 0x108 | 0x109) => Found::Null,
             _ => Found::Other,
         }
     }
 }
 
-/// Whether a file may be opened with these flags. `found`: what its name leads to; `None`: it does not exist,
-/// or cannot be reached. Returns whether it may be read and written then; `None`: it may not be opened.
+/// Whether a file may be opened with these flags. `found` is the file that its name leads to.
+/// `None`: it does not exist, or cannot be reached. Returns whether the child may read and write it
+/// afterwards. `None`: it may not be opened.
 #[must_use]
 pub fn may_open(flags: u32, found: Option<Found>) -> Option<bool> {
     let writes = flags & k::O_ACCMODE != k::O_RDONLY
@@ -82,8 +87,8 @@ pub fn may_open(flags: u32, found: Option<Found>) -> Option<bool> {
     }
 }
 
-/// Takes the entry with the number of a descriptor out of a buffer of `struct linux_dirent64`. Returns the
-/// length that is left.
+/// Takes the entry with the number of a descriptor out of a buffer of `struct linux_dirent64`.
+/// Returns the length that is left.
 pub fn hide(entries: &mut [u8], descriptor: i32) -> usize {
     const LENGTH: usize = 16;
     const NAME: usize = 19;

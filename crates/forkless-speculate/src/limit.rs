@@ -1,7 +1,7 @@
 //! How much a speculative child may fetch where memory is limited.
 //!
-//! A plain fork would not have taken the memory that a child fetches. Near the limit of its cgroup the
-//! kernel would make room by killing the largest process, and that is the parent (decision 19).
+//! A plain fork would not take the memory that a child fetches. Near the limit of its cgroup the
+//! kernel makes room by killing the largest process, and that is the parent (decision 19).
 
 use core::ffi::CStr;
 
@@ -10,10 +10,11 @@ use crate::text::decimal;
 /// Bytes of the longest name of a file.
 const PATH: usize = 512;
 
-/// Bytes left below every limit that this process's cgroup and those above it have. File pages count as
-/// free: the kernel gives them up first. `u64::MAX`: there is no limit, or none that can be read.
+/// Bytes left below every limit of this process's cgroup and of the cgroups above it. File pages
+/// count as free: the kernel gives them up first. `u64::MAX`: there is no limit, or none that can
+/// be read.
 ///
-/// `read` reads the file of a name into a buffer, as far as that has room.
+/// `read` reads a file by its name into a buffer, as far as the buffer has room.
 pub fn room(read: impl for<'a> Fn(&CStr, &'a mut [u8]) -> Option<&'a [u8]>) -> u64 {
     let read = &read;
     let mut text = [0u8; 2048];
@@ -33,7 +34,7 @@ pub fn room(read: impl for<'a> Fn(&CStr, &'a mut [u8]) -> Option<&'a [u8]>) -> u
     room
 }
 
-/// The least room from a group up to the root of the hierarchy, as far as it is seen from here.
+/// The least room from a group up to the root of the hierarchy, as far as this process sees it.
 fn upwards(
     read: &impl for<'a> Fn(&CStr, &'a mut [u8]) -> Option<&'a [u8]>,
     mount: &[u8],

@@ -1,5 +1,5 @@
-//! `/proc/self/maps` read as text, where there are many mappings or the kernel has no `PROCMAP_QUERY`.
-//! Fields as `proc_pid_maps(5)` has them.
+//! `/proc/self/maps` read as text, where there are many mappings or the kernel has no
+//! `PROCMAP_QUERY`. `proc_pid_maps(5)` describes the fields.
 
 use forkless_sys::maps::{self, Mapping};
 use forkless_sys::{Errno, Result};
@@ -7,8 +7,8 @@ use forkless_sys::{Errno, Result};
 /// Reads the file's next bytes into a buffer, as `read(2)`.
 pub type Read<'a> = &'a mut dyn FnMut(&mut [u8]) -> Result<usize>;
 
-/// Calls `each` for every writable mapping until it says `false`. Returns how many mappings of any kind
-/// there were; `None`: not all were reached.
+/// Calls `each` for every writable mapping until it says `false`. Returns how many mappings of any
+/// kind there were. `None`: the list was not read to its end.
 pub fn each_writable(read: Read<'_>, each: &mut dyn FnMut(Mapping) -> bool) -> Option<usize> {
     let (mut count, mut all) = (0, true);
     let read = each_line(read, &mut |mapping, _| {
@@ -19,9 +19,10 @@ pub fn each_writable(read: Read<'_>, each: &mut dyn FnMut(Mapping) -> bool) -> O
     (read.is_ok() && all).then_some(count)
 }
 
-/// The file that is mapped at an address, and where its first mapping begins; `None` for memory without one.
+/// The file that is mapped at an address, and where its first mapping begins. `None` for memory
+/// without a file.
 pub fn file_at(read: Read<'_>, address: usize) -> Option<(Name, usize)> {
-    // The file whose mappings are being passed. Mappings that lie between them have none.
+    // The file whose mappings the lines show now. Mappings in between have no file.
     let (mut inode, mut first) = (0, 0);
     let mut found = None;
     let read = each_line(read, &mut |mapping, path| {
@@ -42,12 +43,13 @@ const BEGINNING: usize = 1024;
 
 /// Calls `each` for every line until it says `false`.
 ///
-/// Out of line, and once for all callers: its buffer would make their frames span two pages more of a stack
-/// that parent and child both write.
+/// Out of line, and once for all callers. Its buffer would make their frames span two pages more of
+/// a stack, and parent and child both write that stack.
 #[cold]
 #[inline(never)]
 fn each_line(read: Read<'_>, each: &mut dyn FnMut(Mapping, &[u8]) -> bool) -> Result<()> {
-    // The kernel hands out whole lines, a page of them at most. A line that is longer comes in parts.
+    // The kernel hands out whole lines, a page of them at most. A line that is longer comes in
+    // parts.
     let mut buffer = [0u8; 4096];
     let mut kept = 0;
     loop {
@@ -83,7 +85,7 @@ pub struct Name {
 }
 
 impl Name {
-    /// What follows the last slash, as far as there is room.
+    /// The part after the last slash, as far as there is room.
     #[must_use]
     pub fn last_of(path: &[u8]) -> Name {
         let last = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
@@ -99,8 +101,8 @@ impl Name {
     }
 }
 
-/// The name of anonymous memory from a pool of huge pages (fs/hugetlbfs/inode.c, `HUGETLB_ANON_FILE`). The
-/// file does not say from which pool.
+/// The name of anonymous memory from a pool of huge pages (fs/hugetlbfs/inode.c,
+/// `HUGETLB_ANON_FILE`). The list does not name the pool.
 const POOL: &[u8] = b"/anon_hugepage";
 
 /// Whole lines. Fields are taken off their front: `start-end rwxp offset major:minor inode path`.

@@ -1,10 +1,11 @@
-//! Marks of the program's on memory (`MADV_DONTFORK`, `MADV_WIPEONFORK`, `MAP_DROPPABLE`) that nobody has
-//! noted: made by an instruction of its own, or moved by libc itself (`realloc`). Decision 41.
+//! Marks of the program's on memory (`MADV_DONTFORK`, `MADV_WIPEONFORK`, `MAP_DROPPABLE`) without a
+//! note: made by an instruction of its own, or moved by libc itself (`realloc`). Decision 41.
 //!
-//! The kernel's list of mappings does not show marks. But adjacent mappings are one if all their flags are
-//! the same. So a mapping of which a part gets a flag becomes two, unless it has the flag. That takes seven
-//! calls, 4 us. So a mapping without a mark is not looked at again ([`Seen`]) unless it has shrunk or been
-//! split since, or libc may have moved a mark there ([`may_have_moved`]).
+//! The kernel's list of mappings does not show marks. But adjacent mappings become one if all their
+//! flags are the same. So a mapping becomes two when a part of it gets a flag, unless the mapping
+//! has the flag already. This test takes seven calls, 4 us. So a mapping without a mark is not
+//! tested again ([`Seen`]), with two exceptions: it has shrunk or been split since, or libc may
+//! have moved a mark there ([`may_have_moved`]).
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -42,7 +43,7 @@ impl Seen {
         }
     }
 
-    /// Whether all of a mapping that was seen is still one mapping.
+    /// Whether a mapping that was tested is still one mapping from end to end.
     pub fn has(&self, m: &Mapping) -> bool {
         let (start, end) = self.place(m.start);
         start.load(Relaxed) == m.start && end.load(Relaxed) <= m.end
@@ -64,9 +65,9 @@ impl Seen {
     }
 }
 
-/// Whether the second word of a mapping is one that glibc's malloc gives to memory that is a mapping by
-/// itself: the size, with bit 1 set (malloc/malloc.c, `IS_MMAPPED`). An mremap of glibc's own moves nothing
-/// else. A moved mapping joins no other but marked ones.
+/// Whether glibc's malloc gives such a second word to memory that is a mapping by itself: the size,
+/// with bit 1 set (malloc/malloc.c, `IS_MMAPPED`). An mremap of glibc's own moves nothing else. A
+/// moved mapping joins no other but marked ones.
 #[must_use]
 pub fn may_have_moved(second_word: usize) -> bool {
     const FLAGS: usize = 7;
@@ -86,17 +87,18 @@ pub fn border(m: &Mapping) -> usize {
 pub trait Part {
     /// Gives an advice about the part below the border.
     fn advise(&self, advice: u32) -> Result<()>;
-    /// Whether the mapping is two, split at the border. `EAGAIN`: it cannot be told, for locked memory.
+    /// Whether the mapping is two, split at the border. `EAGAIN`: it cannot be told, for locked
+    /// memory.
     fn is_split(&self) -> Result<bool>;
 }
 
-/// Whether a mapping has a mark. `None`: it cannot be told, and the mapping is as it was.
+/// Whether a mapping has a mark. `None`: that cannot be told, and the mapping is unchanged.
 ///
-/// Only "split" is evidence. A refused call also looks like "whole" (a filter, memory short for a moment), and
-/// a flag of the library's that stays would take the memory from every later child. So "whole" is asked
-/// again, and either answer about `MADV_DONTFORK` needs a "split": after the flag is set, or after it is taken
-/// away. An answer about `MADV_WIPEONFORK` rests on two questions: a third and a fourth would be asked of every
-/// mapping.
+/// Only "split" is evidence. A refused call also looks like "whole" (a filter, memory short for a
+/// moment). And a flag of the library's that stayed would take the memory from every later child.
+/// So "whole" is asked again. Either answer about `MADV_DONTFORK` needs a "split": after the flag
+/// is set, or after it is taken away. An answer about `MADV_WIPEONFORK` rests on two questions.
+/// With a third and a fourth, every mapping would cost more calls.
 pub fn look(part: &impl Part) -> Option<bool> {
     const TRIES: usize = 16;
     let advise = |advice| part.advise(advice);
@@ -113,8 +115,8 @@ pub fn look(part: &impl Part) -> Option<bool> {
     let was_unmarked = is_split();
     let _ = retry(|| advise(MADV_DOFORK));
     if !was_unmarked {
-        // Of a mapping with the mark, which is split now, the first answer says so. The mark would be lost
-        // with answers that are refused.
+        // A mapping with the mark is split now, and says so at the first question. The tries are
+        // for answers that are refused: without them the mark would be lost.
         if !(0..TRIES).any(|_| ask() == Ok(true)) {
             return None;
         }
@@ -123,7 +125,8 @@ pub fn look(part: &impl Part) -> Option<bool> {
     }
     match advise(MADV_KEEPONFORK) {
         Ok(()) => {}
-        // Droppable memory, which has `MADV_WIPEONFORK` for good (mm/madvise.c, `madvise_vma_behavior`).
+        // Droppable memory, which has `MADV_WIPEONFORK` for good (mm/madvise.c,
+        // `madvise_vma_behavior`).
         Err(Errno::EINVAL) => return Some(true),
         Err(_) => return None,
     }
@@ -212,7 +215,8 @@ mod tests {
             prop_assert_eq!(memory.below.get(), flags);
         }
 
-        /// Calls that are refused now and then, but not as often as one that takes something back is tried.
+        /// Some calls are refused, but fewer in a row than the tries of a call that takes something
+        /// back.
         #[test]
         fn a_refused_call_never_leaves_a_flag_nor_hides_a_mark(
             flags in flags(), refused in prop::collection::vec(any::<bool>(), 0..10)

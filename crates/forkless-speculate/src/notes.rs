@@ -1,18 +1,19 @@
-//! Ranges of memory that the program has marked for fork (`MADV_DONTFORK`, `MADV_WIPEONFORK`), noted as it
-//! marks them: disjoint, in ascending order.
+//! Ranges of memory that the program has marked for fork (`MADV_DONTFORK`, `MADV_WIPEONFORK`). Each
+//! is noted when the program marks it. Notes are disjoint, in ascending order.
 //!
-//! Programs with a collector have thousands (each 256 KiB of V8's heap is one). Most have none, which one
-//! load tells.
+//! Programs with a collector have thousands (each 256 KiB of V8's heap is one). Most programs have
+//! none, and one load tells that.
 //!
-//! The notes have a lock, held for some microseconds with all signals blocked. In a child that was forked
-//! meanwhile the holder is not there ([`Notes::forget_holder`]), and what it was changing is of no use:
+//! The notes have a lock, held for some microseconds with all signals blocked. A child that is
+//! forked meanwhile does not have the thread that holds it ([`Notes::forget_holder`]). A change
+//! that the thread had begun leaves the notes useless:
 //!
 //! ```text
 //!   empty ── add ──▶ known ── no room, or the holder is gone ──▶ incomplete (for good)
 //! ```
 //!
-//! When the notes are incomplete nothing may be assumed about any mapping, and every question is answered
-//! with "it may be marked".
+//! When the notes are incomplete nothing may be assumed about any mapping. The answer to every
+//! question is then "it may be marked".
 
 use core::sync::atomic::{
     AtomicBool, AtomicUsize,
@@ -22,23 +23,23 @@ use core::sync::atomic::{
 /// A range's start and end.
 pub type Note = (AtomicUsize, AtomicUsize);
 
-/// Linux allows a process 65,530 mappings (vm.max_map_count). Each range is one mapping at least, and so is
-/// nearly always the memory between it and the next, or they would be one range.
+/// Linux allows a process 65,530 mappings (vm.max_map_count). Each range is one mapping at least.
+/// So is nearly always the memory between a range and the next, or they would be one range.
 pub const MOST: usize = 1 << 15;
 
 /// The room for notes, mapped when there is something to note.
 pub trait Store {
-    /// What there is.
+    /// The notes that are mapped.
     fn notes(&self) -> &[Note];
-    /// Maps all of it; whether it is there.
+    /// Maps room for all notes. Returns whether it is there.
     fn grow(&self) -> bool;
 }
 
-/// The notes of a process, but for their room.
+/// The notes of a process, without their room.
 pub struct Notes {
     count: AtomicUsize,
     lock: AtomicBool,
-    /// Not everything is noted.
+    /// A mark may have no note.
     incomplete: AtomicBool,
 }
 
@@ -50,7 +51,7 @@ impl Notes {
         Notes { count: AtomicUsize::new(0), lock: AtomicBool::new(false), incomplete: AtomicBool::new(false) }
     }
 
-    /// Whether nothing is noted, and nothing was to be.
+    /// Whether nothing is noted, and no mark is without a note.
     pub fn is_empty(&self) -> bool {
         self.count.load(Relaxed) == 0 && !self.incomplete.load(Relaxed)
     }
@@ -60,7 +61,8 @@ impl Notes {
         self.incomplete.store(true, Relaxed);
     }
 
-    /// Forgets who has the lock: a thread of another process, which this memory is a copy of.
+    /// Forgets the thread that holds the lock: it is a thread of another process, whose memory was
+    /// copied.
     pub fn forget_holder(&self) {
         if self.lock.load(Relaxed) {
             self.incomplete.store(true, Relaxed);
@@ -68,7 +70,7 @@ impl Notes {
         }
     }
 
-    /// Does `work` with the notes, by one thread at a time; `None`: nothing is known. All signals are
+    /// Does `work` with the notes, one thread at a time. `None`: nothing is known. All signals are
     /// blocked, or a handler that marks memory as well would wait for itself.
     pub fn exclusive<S: Store, T>(
         &self,
@@ -144,7 +146,7 @@ impl<'a, S: Store> Locked<'a, S> {
         self.replace(from, to, &[(start, end)])
     }
 
-    /// Forgets what lies in `start..end`. Returns whether anything did.
+    /// Forgets the notes in `start..end`. Returns whether there were any.
     pub fn remove(&self, start: usize, end: usize) -> bool {
         let from = self.first_from(start.saturating_add(1));
         let mut to = from;
@@ -275,7 +277,7 @@ mod tests {
             }
         }
 
-        /// Without room nothing that is noted is lost: more than was asked for may stay.
+        /// Without room no mark is forgotten. Memory that is not marked may stay noted.
         #[test]
         fn a_full_table_never_forgets_what_is_marked(changes in prop::collection::vec(change(), 0..40)) {
             let (notes, room) = (Notes::new(), Room::<3>::new());

@@ -1,17 +1,17 @@
-//! What every system call of a speculative child may do, as data.
+//! Which system calls a speculative child may make, as data.
 //!
-//! A call is made if its effect is provably private to the child, and only once the memory that it touches
-//! is present. Every other call aborts, and so does every number that is not listed. The decision is for
-//! each call and, where a call is many, for each of its commands.
+//! A call is made if its effect is provably private to the child, and only once the memory that it
+//! touches is present. Every other call aborts, and so does every number that is not listed. Each
+//! call has its own decision. A call with commands has one for each command.
 //!
-//! Each row is a constant. [`judge`] reads no memory of the program and makes no call. What it says is carried out by the preloaded
-//! library: [`Verdict::Make`] names the memory to fetch before the call ([`Need`]) and what to do with
-//! the answer ([`Then`]).
+//! Each row is a constant. [`judge`] reads no memory of the program and makes no call. The
+//! preloaded library carries its ruling out. [`Ruling::Make`] names the memory to fetch before the
+//! call ([`Need`]) and the consequences of the answer ([`Then`]).
 
 use forkless_sys::Errno;
 use linux_raw_sys::{general as k, ioctl as io, prctl as p};
 
-use Verdict::Make;
+use Ruling::Make;
 
 /// The six argument registers of a system call.
 pub type Args = [usize; 6];
@@ -22,8 +22,8 @@ pub trait Child {
     fn pid(&self) -> i32;
     /// Whether a register names the descriptor that the library hides from the program.
     fn is_hidden(&self, fd: usize) -> bool;
-    /// Whether the child opened the descriptor since the fork. An inherited one shares its open file
-    /// description with the parent.
+    /// Whether the child opened the descriptor since the fork. An inherited one shares its open
+    /// file description with the parent.
     fn is_private(&self, fd: usize) -> bool;
     /// Whether it is private, and nobody else can notice that it is read or written.
     fn is_usable(&self, fd: usize) -> bool;
@@ -35,14 +35,14 @@ pub trait Child {
     fn heap_end(&self) -> usize;
 }
 
-/// What is done about a call.
+/// The policy's answer for one call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum Ruling {
     /// The call is made.
     Make(Call),
-    /// It fails at once, as it would without the library's descriptor.
+    /// The call fails at once, as it would without the library's descriptor.
     Refuse(Errno),
-    /// The library does its work.
+    /// The library does the call's work.
     Emulate(Emulated),
     /// The speculation is undone.
     Abort(Cause),
@@ -51,13 +51,14 @@ pub enum Verdict {
 /// A call that is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Call {
-    /// What must be there before it, in this order.
+    /// The needs before the call, in this order.
     pub needs: [Need; 3],
-    /// What follows from its answer.
+    /// The consequence of its answer.
     pub then: Then,
 }
 
-/// What must be there before a call. Arguments are named by their position, from 0.
+/// A need: the memory or the descriptor number that a call depends on. Arguments are named by their
+/// position, from 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Need {
     /// Nothing.
@@ -83,7 +84,8 @@ pub enum Need {
         /// Position of the count.
         count: u8,
     },
-    /// Argument `arg` points to a set of processors of as many bytes as argument `len` says, 8,192 at most.
+    /// Argument `arg` points to a set of processors of as many bytes as argument `len` says, 8,192
+    /// at most.
     Processors {
         /// Position of the address.
         arg: u8,
@@ -107,7 +109,7 @@ pub enum Need {
     Vacant,
 }
 
-/// What follows from a call's answer.
+/// The consequence of a call's answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Then {
     /// Nothing.
@@ -125,10 +127,11 @@ pub enum Then {
         /// Position of the address.
         arg: u8,
     },
-    /// Input or output. A call that failed may have raised a signal (SIGPIPE, SIGXFSZ), whose handler would
-    /// have run before the call returned.
+    /// Input or output. A failed call may have raised a signal (SIGPIPE, SIGXFSZ). The signal's
+    /// handler would have run before the call returned.
     Transferred,
-    /// Argument `arg` points to a structure that describes a file. It may count the library's descriptor.
+    /// Argument `arg` points to a structure that describes a file. It may count the library's
+    /// descriptor.
     Described {
         /// Position of the address of the `struct stat` or `struct statx`.
         arg: u8,
@@ -187,10 +190,11 @@ const STAT: u16 = 144;
 const STATX: u16 = 256;
 const STATFS: u16 = 120;
 
-/// What to do with the call `nr` of a child.
-pub fn judge(nr: u32, a: &Args, child: &impl Child) -> Verdict {
+/// Decides about the call `nr` of a child.
+pub fn judge(nr: u32, a: &Args, child: &impl Child) -> Ruling {
     match nr {
-        // Questions about oneself, and calls that change only what every process has of its own.
+        // Questions about the caller, and calls that change only things that every process has of
+        // its own.
         k::__NR_getpid
         | k::__NR_getppid
         | k::__NR_gettid
@@ -213,12 +217,12 @@ pub fn judge(nr: u32, a: &Args, child: &impl Child) -> Verdict {
         | k::__NR_personality => Make(const { make() }),
         k::__NR_setpgid if a[0] == 0 || a[0] as i32 == child.pid() => Make(const { make() }),
 
-        k::__NR_execve => Verdict::Emulate(Emulated::Exec),
-        k::__NR_execveat => Verdict::Emulate(Emulated::ExecAt),
+        k::__NR_execve => Ruling::Emulate(Emulated::Exec),
+        k::__NR_execveat => Ruling::Emulate(Emulated::ExecAt),
 
-        k::__NR_rt_sigaction => Verdict::Emulate(Emulated::Action),
-        k::__NR_rt_sigprocmask => Verdict::Emulate(Emulated::Mask),
-        k::__NR_sigaltstack => Verdict::Emulate(Emulated::AltStack),
+        k::__NR_rt_sigaction => Ruling::Emulate(Emulated::Action),
+        k::__NR_rt_sigprocmask => Ruling::Emulate(Emulated::Mask),
+        k::__NR_sigaltstack => Ruling::Emulate(Emulated::AltStack),
         // Only the question whether a process exists.
         k::__NR_kill | k::__NR_tkill if a[1] == 0 => Make(const { make() }),
         k::__NR_tgkill if a[2] == 0 => Make(const { make() }),
@@ -226,8 +230,8 @@ pub fn judge(nr: u32, a: &Args, child: &impl Child) -> Verdict {
         k::__NR_wait4 => Make(const { make().bytes(1, 4) }),
         k::__NR_waitid => Make(const { make().bytes(2, 128) }),
 
-        k::__NR_close => Verdict::Emulate(Emulated::Close),
-        k::__NR_close_range => Verdict::Emulate(Emulated::CloseRange),
+        k::__NR_close => Ruling::Emulate(Emulated::Close),
+        k::__NR_close_range => Ruling::Emulate(Emulated::CloseRange),
         k::__NR_dup => unless_hidden(child, a[0], const { make().then(Then::Duplicated) }),
         k::__NR_dup2 | k::__NR_dup3 => {
             unless_hidden(child, a[0], const { make().vacant().then(Then::Replaced) })
@@ -240,10 +244,10 @@ pub fn judge(nr: u32, a: &Args, child: &impl Child) -> Verdict {
             Make(const { make().then(Then::Opened) })
         }
 
-        k::__NR_open => Verdict::Emulate(Emulated::Open),
-        k::__NR_openat => Verdict::Emulate(Emulated::OpenAt),
+        k::__NR_open => Ruling::Emulate(Emulated::Open),
+        k::__NR_openat => Ruling::Emulate(Emulated::OpenAt),
         k::__NR_read | k::__NR_write | k::__NR_lseek | k::__NR_getdents64 if child.is_hidden(a[0]) => {
-            Verdict::Refuse(Errno::EBADF)
+            Ruling::Refuse(Errno::EBADF)
         }
         k::__NR_read | k::__NR_write | k::__NR_pread64 | k::__NR_pwrite64 => {
             if_usable(nr, child, a[0], const { make().buffer(1, 2).then(Then::Transferred) })
@@ -252,7 +256,7 @@ pub fn judge(nr: u32, a: &Args, child: &impl Child) -> Verdict {
             if_usable(nr, child, a[0], const { make().vectors().then(Then::Transferred) })
         }
         k::__NR_lseek if child.is_private(a[0]) => Make(const { make() }),
-        k::__NR_getdents64 if child.is_private(a[0]) => Verdict::Emulate(Emulated::ListDirectory),
+        k::__NR_getdents64 if child.is_private(a[0]) => Ruling::Emulate(Emulated::ListDirectory),
 
         k::__NR_stat | k::__NR_lstat => {
             Make(const { make().path().bytes(1, STAT).then(Then::Described { arg: 1 }) })
@@ -260,12 +264,12 @@ pub fn judge(nr: u32, a: &Args, child: &impl Child) -> Verdict {
         k::__NR_fstat => {
             unless_hidden(child, a[0], const { make().bytes(1, STAT).then(Then::Described { arg: 1 }) })
         }
-        // What libc makes of fstat.
+        // libc makes fstat of these.
         k::__NR_newfstatat if a[3] as u32 & k::AT_EMPTY_PATH != 0 && child.is_hidden(a[0]) => {
-            Verdict::Refuse(Errno::EBADF)
+            Ruling::Refuse(Errno::EBADF)
         }
         k::__NR_statx if a[2] as u32 & k::AT_EMPTY_PATH != 0 && child.is_hidden(a[0]) => {
-            Verdict::Refuse(Errno::EBADF)
+            Ruling::Refuse(Errno::EBADF)
         }
         k::__NR_newfstatat => {
             Make(const { make().path_at().bytes(2, STAT).then(Then::Described { arg: 2 }) })
@@ -323,8 +327,9 @@ pub fn judge(nr: u32, a: &Args, child: &impl Child) -> Verdict {
         k::__NR_getrandom => Make(const { make().buffer(0, 1) }),
         k::__NR_getcpu => Make(const { make().bytes(1, 4).bytes(0, 4) }),
         k::__NR_setitimer | k::__NR_getitimer => Make(const { make().bytes(1, 32).bytes(2, 32) }),
-        // FUTEX_WAKE and FUTEX_WAKE_BITSET, with FUTEX_PRIVATE: nobody else waits there. Without that flag
-        // the kernel goes by the mapped file, even if it may only be read (kernel/futex/core.c, get_futex_key).
+        // FUTEX_WAKE and FUTEX_WAKE_BITSET, with FUTEX_PRIVATE: nobody else waits there. Without
+        // that flag the kernel goes by the mapped file, even a file that may only be read
+        // (kernel/futex/core.c, get_futex_key).
         k::__NR_futex if matches!(a[1], 0x81 | 0x8a) => Make(const { make() }),
 
         k::__NR_mmap => mmap(nr, a, child),
@@ -336,7 +341,7 @@ pub fn judge(nr: u32, a: &Args, child: &impl Child) -> Verdict {
         k::__NR_mincore => layout(a, child, const { make().pages(2, 1) }),
         k::__NR_madvise if matches!(a[2], 0..=4 | 8 | 10..=21) => layout(a, child, const { make() }),
 
-        _ => Verdict::Abort(Cause::Call(nr)),
+        _ => Ruling::Abort(Cause::Call(nr)),
     }
 }
 
@@ -396,37 +401,38 @@ impl Call {
     }
 }
 
-/// A question about a descriptor, or a copy of it: allowed for inherited ones, refused for the hidden one.
-fn unless_hidden(child: &impl Child, fd: usize, call: Call) -> Verdict {
-    if child.is_hidden(fd) { Verdict::Refuse(Errno::EBADF) } else { Make(call) }
+/// A question about a descriptor, or a copy of it: allowed for inherited ones, refused for the
+/// hidden one.
+fn unless_hidden(child: &impl Child, fd: usize, call: Call) -> Ruling {
+    if child.is_hidden(fd) { Ruling::Refuse(Errno::EBADF) } else { Make(call) }
 }
 
-/// Input or output: only on what the child opened itself and nobody else can see.
-fn if_usable(nr: u32, child: &impl Child, fd: usize, call: Call) -> Verdict {
-    if child.is_usable(fd) { Make(call) } else { Verdict::Abort(Cause::Inherited(nr)) }
+/// Input or output: only on a descriptor that the child opened itself and nobody else can see.
+fn if_usable(nr: u32, child: &impl Child, fd: usize, call: Call) -> Ruling {
+    if child.is_usable(fd) { Make(call) } else { Ruling::Abort(Cause::Inherited(nr)) }
 }
 
 fn is_self(pid: usize, child: &impl Child) -> bool {
     pid as i32 == 0 || pid as i32 == child.pid()
 }
 
-fn fcntl(nr: u32, a: &Args, child: &impl Child) -> Verdict {
+fn fcntl(nr: u32, a: &Args, child: &impl Child) -> Ruling {
     if child.is_hidden(a[0]) {
-        return Verdict::Refuse(Errno::EBADF);
+        return Ruling::Refuse(Errno::EBADF);
     }
     match a[1] as u32 {
         k::F_DUPFD | k::F_DUPFD_CLOEXEC => Make(const { make().then(Then::DuplicatedFrom) }),
         k::F_GETFD | k::F_SETFD | k::F_GETFL | k::F_GETPIPE_SZ | k::F_GET_SEALS => Make(const { make() }),
         // The flags are the open file description's, so the parent's too unless it is new.
         k::F_SETFL if child.is_private(a[0]) => Make(const { make() }),
-        k::F_SETFL => Verdict::Abort(Cause::Inherited(nr)),
-        other => Verdict::Abort(Cause::Command(other)),
+        k::F_SETFL => Ruling::Abort(Cause::Inherited(nr)),
+        other => Ruling::Abort(Cause::Command(other)),
     }
 }
 
-fn ioctl(a: &Args, child: &impl Child) -> Verdict {
+fn ioctl(a: &Args, child: &impl Child) -> Ruling {
     if child.is_hidden(a[0]) {
-        return Verdict::Refuse(Errno::EBADF);
+        return Ruling::Refuse(Errno::EBADF);
     }
     match a[1] as u32 {
         io::FIOCLEX | io::FIONCLEX => Make(const { make() }),
@@ -434,14 +440,14 @@ fn ioctl(a: &Args, child: &impl Child) -> Verdict {
         io::TIOCGWINSZ => Make(const { make().bytes(2, 8) }),
         io::TIOCGPGRP | io::TIOCGSID | io::FIONREAD => Make(const { make().bytes(2, 4) }),
         io::FIONBIO if child.is_private(a[0]) => Make(const { make().bytes(2, 4) }),
-        other => Verdict::Abort(Cause::Command(other)),
+        other => Ruling::Abort(Cause::Command(other)),
     }
 }
 
-fn prctl(a: &Args) -> Verdict {
+fn prctl(a: &Args) -> Ruling {
     match a[0] as u32 {
-        p::PR_SET_PDEATHSIG => Verdict::Emulate(Emulated::SetPdeathsig),
-        p::PR_GET_PDEATHSIG => Verdict::Emulate(Emulated::GetPdeathsig),
+        p::PR_SET_PDEATHSIG => Ruling::Emulate(Emulated::SetPdeathsig),
+        p::PR_GET_PDEATHSIG => Ruling::Emulate(Emulated::GetPdeathsig),
         p::PR_SET_NAME | p::PR_GET_NAME => Make(const { make().bytes(1, 16) }),
         p::PR_GET_CHILD_SUBREAPER => Make(const { make().bytes(1, 4) }),
         p::PR_GET_DUMPABLE
@@ -456,47 +462,47 @@ fn prctl(a: &Args) -> Verdict {
         | p::PR_SET_TIMERSLACK
         | p::PR_GET_NO_NEW_PRIVS
         | p::PR_SET_NO_NEW_PRIVS => Make(const { make() }),
-        other => Verdict::Abort(Cause::Command(other)),
+        other => Ruling::Abort(Cause::Command(other)),
     }
 }
 
-fn mmap(nr: u32, a: &Args, child: &impl Child) -> Verdict {
+fn mmap(nr: u32, a: &Args, child: &impl Child) -> Ruling {
     let [addr, len, _, flags, fd, _] = *a;
     let flags = flags as u32;
     // Shared memory needs no system call to be noticed. Only private memory is new memory.
     if flags & k::MAP_TYPE != k::MAP_PRIVATE {
-        return Verdict::Abort(Cause::Call(nr));
+        return Ruling::Abort(Cause::Call(nr));
     }
     if flags & k::MAP_ANONYMOUS == 0 && !child.is_usable(fd) {
-        return Verdict::Abort(Cause::Inherited(nr));
+        return Ruling::Abort(Cause::Inherited(nr));
     }
     if flags & k::MAP_FIXED != 0 && child.lacks(addr, len) {
-        return Verdict::Abort(Cause::Layout);
+        return Ruling::Abort(Cause::Layout);
     }
     within_data_limit(child)
 }
 
 /// Memory that is absent does not count as data. A plain child would meet its limit sooner.
-fn within_data_limit(child: &impl Child) -> Verdict {
-    if child.has_data_limit() { Verdict::Abort(Cause::Layout) } else { Make(const { make() }) }
+fn within_data_limit(child: &impl Child) -> Ruling {
+    if child.has_data_limit() { Ruling::Abort(Cause::Layout) } else { Make(const { make() }) }
 }
 
 /// The heap may grow. Shrinking it could give up memory that is absent.
-fn brk(a: &Args, child: &impl Child) -> Verdict {
+fn brk(a: &Args, child: &impl Child) -> Ruling {
     // A question.
     if a[0] == 0 {
         return Make(const { make() });
     }
     let now = child.heap_end();
     if a[0] < now && child.lacks(a[0], now - a[0]) {
-        return Verdict::Abort(Cause::Layout);
+        return Ruling::Abort(Cause::Layout);
     }
     within_data_limit(child)
 }
 
 /// A change to a range of mappings: not where the child lacks them.
-fn layout(a: &Args, child: &impl Child, call: Call) -> Verdict {
-    if child.lacks(a[0], a[1]) { Verdict::Abort(Cause::Layout) } else { Make(call) }
+fn layout(a: &Args, child: &impl Child, call: Call) -> Ruling {
+    if child.lacks(a[0], a[1]) { Ruling::Abort(Cause::Layout) } else { Make(call) }
 }
 
 #[cfg(test)]
@@ -509,7 +515,8 @@ mod tests {
 
     use super::*;
 
-    /// A child that has inherited 0 to 9, opened 10 to 19 of which 15 to 19 are usable, and lacks a range.
+    /// A child that has inherited 0 to 9, has opened 10 to 19 of which 15 to 19 are usable, and
+    /// lacks a range.
     struct Test;
 
     const HIDDEN: usize = 240;
@@ -541,14 +548,14 @@ mod tests {
         }
     }
 
-    fn verdict(nr: u32, args: &[usize]) -> Verdict {
+    fn ruling(nr: u32, args: &[usize]) -> Ruling {
         let mut all = [0; 6];
         all[..args.len()].copy_from_slice(args);
         judge(nr, &all, &Test)
     }
 
-    fn is_made(verdict: Verdict) -> bool {
-        matches!(verdict, Make(_))
+    fn is_made(ruling: Ruling) -> bool {
+        matches!(ruling, Make(_))
     }
 
     #[test]
@@ -594,24 +601,24 @@ mod tests {
             k::__NR_membarrier,
             k::__NR_process_madvise,
         ] {
-            assert_eq!(verdict(nr, &[0; 6]), Verdict::Abort(Cause::Call(nr)), "call {nr}");
+            assert_eq!(ruling(nr, &[0; 6]), Ruling::Abort(Cause::Call(nr)), "call {nr}");
         }
     }
 
     #[test]
     fn only_oneself_may_be_changed() {
-        assert!(is_made(verdict(k::__NR_setpgid, &[0, 5])));
-        assert!(is_made(verdict(k::__NR_setpgid, &[77, 5])));
-        assert!(!is_made(verdict(k::__NR_setpgid, &[78, 5])));
-        assert!(is_made(verdict(k::__NR_prlimit64, &[77])));
-        assert!(!is_made(verdict(k::__NR_prlimit64, &[1])));
-        assert!(is_made(verdict(k::__NR_setpriority, &[0, 77])));
+        assert!(is_made(ruling(k::__NR_setpgid, &[0, 5])));
+        assert!(is_made(ruling(k::__NR_setpgid, &[77, 5])));
+        assert!(!is_made(ruling(k::__NR_setpgid, &[78, 5])));
+        assert!(is_made(ruling(k::__NR_prlimit64, &[77])));
+        assert!(!is_made(ruling(k::__NR_prlimit64, &[1])));
+        assert!(is_made(ruling(k::__NR_setpriority, &[0, 77])));
         // PRIO_PGRP and PRIO_USER, of oneself.
-        assert!(!is_made(verdict(k::__NR_setpriority, &[1, 0])));
-        assert!(!is_made(verdict(k::__NR_setpriority, &[2, 0])));
-        assert!(is_made(verdict(k::__NR_kill, &[1, 0])));
-        assert!(!is_made(verdict(k::__NR_kill, &[77, 1])));
-        assert!(!is_made(verdict(k::__NR_tgkill, &[77, 77, 6])));
+        assert!(!is_made(ruling(k::__NR_setpriority, &[1, 0])));
+        assert!(!is_made(ruling(k::__NR_setpriority, &[2, 0])));
+        assert!(is_made(ruling(k::__NR_kill, &[1, 0])));
+        assert!(!is_made(ruling(k::__NR_kill, &[77, 1])));
+        assert!(!is_made(ruling(k::__NR_tgkill, &[77, 77, 6])));
     }
 
     #[test]
@@ -619,16 +626,16 @@ mod tests {
         for nr in
             [k::__NR_read, k::__NR_write, k::__NR_readv, k::__NR_writev, k::__NR_pread64, k::__NR_pwrite64]
         {
-            assert_eq!(verdict(nr, &[0, 0x1000, 8]), Verdict::Abort(Cause::Inherited(nr)));
-            assert_eq!(verdict(nr, &[PRIVATE, 0x1000, 8]), Verdict::Abort(Cause::Inherited(nr)));
-            assert!(is_made(verdict(nr, &[USABLE, 0x1000, 8])));
+            assert_eq!(ruling(nr, &[0, 0x1000, 8]), Ruling::Abort(Cause::Inherited(nr)));
+            assert_eq!(ruling(nr, &[PRIVATE, 0x1000, 8]), Ruling::Abort(Cause::Inherited(nr)));
+            assert!(is_made(ruling(nr, &[USABLE, 0x1000, 8])));
         }
-        assert!(!is_made(verdict(k::__NR_lseek, &[3, 10, 1])));
-        assert!(is_made(verdict(k::__NR_lseek, &[PRIVATE, 10, 1])));
+        assert!(!is_made(ruling(k::__NR_lseek, &[3, 10, 1])));
+        assert!(is_made(ruling(k::__NR_lseek, &[PRIVATE, 10, 1])));
         let set_flags = k::F_SETFL as usize;
-        assert!(!is_made(verdict(k::__NR_fcntl, &[3, set_flags, 0])));
-        assert!(is_made(verdict(k::__NR_fcntl, &[PRIVATE, set_flags, 0])));
-        assert!(!is_made(verdict(k::__NR_ioctl, &[3, io::FIONBIO as usize, 0])));
+        assert!(!is_made(ruling(k::__NR_fcntl, &[3, set_flags, 0])));
+        assert!(is_made(ruling(k::__NR_fcntl, &[PRIVATE, set_flags, 0])));
+        assert!(!is_made(ruling(k::__NR_ioctl, &[3, io::FIONBIO as usize, 0])));
     }
 
     #[test]
@@ -636,23 +643,23 @@ mod tests {
         for command in
             [k::F_SETLK, k::F_SETLKW, k::F_SETOWN, k::F_SETSIG, k::F_SETLEASE, k::F_NOTIFY, k::F_ADD_SEALS]
         {
-            let verdict = verdict(k::__NR_fcntl, &[USABLE, command as usize, 0]);
-            assert_eq!(verdict, Verdict::Abort(Cause::Command(command)));
+            let ruling = ruling(k::__NR_fcntl, &[USABLE, command as usize, 0]);
+            assert_eq!(ruling, Ruling::Abort(Cause::Command(command)));
         }
-        assert!(!is_made(verdict(k::__NR_ioctl, &[USABLE, io::TIOCSPGRP as usize, 0])));
-        assert!(!is_made(verdict(k::__NR_prctl, &[p::PR_SET_DUMPABLE as usize, 0])));
+        assert!(!is_made(ruling(k::__NR_ioctl, &[USABLE, io::TIOCSPGRP as usize, 0])));
+        assert!(!is_made(ruling(k::__NR_prctl, &[p::PR_SET_DUMPABLE as usize, 0])));
     }
 
     #[test]
     fn shared_memory_is_never_made_nor_opened_for_writing() {
         let (shared, private) = (k::MAP_SHARED as usize, k::MAP_PRIVATE as usize);
         let anonymous = k::MAP_ANONYMOUS as usize;
-        assert!(!is_made(verdict(k::__NR_mmap, &[0, 4096, 3, shared | anonymous, usize::MAX, 0])));
-        assert!(is_made(verdict(k::__NR_mmap, &[0, 4096, 3, private | anonymous, usize::MAX, 0])));
-        assert!(!is_made(verdict(k::__NR_mmap, &[0, 4096, 1, private, 3, 0])));
-        assert!(is_made(verdict(k::__NR_mmap, &[0, 4096, 1, private, USABLE, 0])));
-        assert!(!is_made(verdict(k::__NR_mprotect, &[0x1000, 4096, k::PROT_WRITE as usize])));
-        assert!(is_made(verdict(k::__NR_mprotect, &[0x1000, 4096, k::PROT_READ as usize])));
+        assert!(!is_made(ruling(k::__NR_mmap, &[0, 4096, 3, shared | anonymous, usize::MAX, 0])));
+        assert!(is_made(ruling(k::__NR_mmap, &[0, 4096, 3, private | anonymous, usize::MAX, 0])));
+        assert!(!is_made(ruling(k::__NR_mmap, &[0, 4096, 1, private, 3, 0])));
+        assert!(is_made(ruling(k::__NR_mmap, &[0, 4096, 1, private, USABLE, 0])));
+        assert!(!is_made(ruling(k::__NR_mprotect, &[0x1000, 4096, k::PROT_WRITE as usize])));
+        assert!(is_made(ruling(k::__NR_mprotect, &[0x1000, 4096, k::PROT_READ as usize])));
     }
 
     #[test]
@@ -660,32 +667,32 @@ mod tests {
         let fixed = (k::MAP_PRIVATE | k::MAP_ANONYMOUS | k::MAP_FIXED) as usize;
         let within = [LACKS.start + 4096, 4096, 0, fixed, 0, 0];
         for nr in [k::__NR_munmap, k::__NR_mprotect, k::__NR_madvise, k::__NR_mincore, k::__NR_mmap] {
-            assert_eq!(verdict(nr, &within), Verdict::Abort(Cause::Layout), "call {nr}");
+            assert_eq!(ruling(nr, &within), Ruling::Abort(Cause::Layout), "call {nr}");
         }
-        assert_eq!(verdict(k::__NR_brk, &[LACKS.start]), Verdict::Abort(Cause::Layout));
-        assert!(is_made(verdict(k::__NR_brk, &[0x28_0000])));
-        assert!(is_made(verdict(k::__NR_brk, &[0])));
+        assert_eq!(ruling(k::__NR_brk, &[LACKS.start]), Ruling::Abort(Cause::Layout));
+        assert!(is_made(ruling(k::__NR_brk, &[0x28_0000])));
+        assert!(is_made(ruling(k::__NR_brk, &[0])));
         // MADV_REMOVE (9) punches a hole into a file.
-        assert!(!is_made(verdict(k::__NR_madvise, &[0x1000, 4096, 9])));
+        assert!(!is_made(ruling(k::__NR_madvise, &[0x1000, 4096, 9])));
     }
 
     #[test]
     fn a_futex_is_woken_only_where_no_other_process_waits() {
-        assert!(is_made(verdict(k::__NR_futex, &[0x1000, 0x81])));
-        assert!(!is_made(verdict(k::__NR_futex, &[0x1000, 0x01])), "shared");
-        assert!(!is_made(verdict(k::__NR_futex, &[0x1000, 0x80])), "FUTEX_WAIT");
+        assert!(is_made(ruling(k::__NR_futex, &[0x1000, 0x81])));
+        assert!(!is_made(ruling(k::__NR_futex, &[0x1000, 0x01])), "shared");
+        assert!(!is_made(ruling(k::__NR_futex, &[0x1000, 0x80])), "FUTEX_WAIT");
     }
 
     #[test]
     fn what_a_call_touches_is_named_in_the_order_of_the_call() {
-        let Make(call) = verdict(k::__NR_newfstatat, &[USABLE, 0x1000, 0x2000]) else { panic!() };
+        let Make(call) = ruling(k::__NR_newfstatat, &[USABLE, 0x1000, 0x2000]) else { panic!() };
         assert_eq!(call.needs[0], Need::PathAt);
         assert_eq!(call.needs[1], Need::Bytes { arg: 2, len: 144 });
         assert_eq!(call.then, Then::Described { arg: 2 });
         // Both: the old limit is written over the new one otherwise.
-        let Make(call) = verdict(k::__NR_prlimit64, &[0, 7, 0x1000, 0x2000]) else { panic!() };
+        let Make(call) = ruling(k::__NR_prlimit64, &[0, 7, 0x1000, 0x2000]) else { panic!() };
         assert_eq!(call.needs[..2], [Need::Bytes { arg: 2, len: 16 }, Need::Bytes { arg: 3, len: 16 }]);
-        let Make(call) = verdict(k::__NR_getresuid, &[0x1000, 0x2000, 0x3000]) else { panic!() };
+        let Make(call) = ruling(k::__NR_getresuid, &[0x1000, 0x2000, 0x3000]) else { panic!() };
         assert!(call.needs.iter().all(|need| matches!(need, Need::Bytes { len: 4, .. })));
     }
 
@@ -722,7 +729,7 @@ mod tests {
 
         #[test]
         fn numbers_that_are_not_listed_abort(nr in 500u32.., args in any::<[usize; 6]>()) {
-            prop_assert_eq!(judge(nr, &args, &Test), Verdict::Abort(Cause::Call(nr)));
+            prop_assert_eq!(judge(nr, &args, &Test), Ruling::Abort(Cause::Call(nr)));
         }
 
         /// No arguments make a call that changes the layout of what is absent.
@@ -737,11 +744,12 @@ mod tests {
         }
     }
 
-    /// The numbers that may be made or emulated with arguments of 0, so that none is added by mistake.
+    /// The numbers that may be made or emulated with arguments of 0, so that none is added by
+    /// mistake.
     #[test]
     fn the_list_is_no_longer_than_it_is() {
         let allowed: Vec<u32> =
-            (0..500).filter(|nr| !matches!(verdict(*nr, &[0; 6]), Verdict::Abort(_))).collect();
+            (0..500).filter(|nr| !matches!(ruling(*nr, &[0; 6]), Ruling::Abort(_))).collect();
         assert_eq!(allowed.len(), LISTED, "{allowed:?}");
     }
 

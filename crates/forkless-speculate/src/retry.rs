@@ -1,10 +1,10 @@
-//! Asking the kernel again.
+//! Making a refused call again.
 
 use forkless_sys::Result;
 
-/// Makes a call that takes something back, and makes it again where it is refused. One refusal (memory short
-/// for a moment, a signal) must not leave the program with a handler or a signal stack of the library's, or
-/// with memory that its children will lack.
+/// Makes a call that takes something back, and makes it again where it is refused. A single refusal
+/// (memory short for a moment, a signal) must have no lasting effect: a handler or a signal stack
+/// of the library's that stays with the program, or memory that the program's children lack.
 pub fn retry<T>(mut call: impl FnMut() -> Result<T>) -> Result<T> {
     const TRIES: u32 = 16;
     let mut result = call();

@@ -1,8 +1,8 @@
 //! A speculative child's signals as the program sees them, kept apart from the kernel's.
 //!
-//! The kernel's mask blocks all but the synchronous signals until exec, and its actions stay as inherited.
-//! A child's mask and actions matter to nobody before its exec. Then only what exec keeps matters: the
-//! mask, and which signals are ignored (`flush_signal_handlers`, kernel/signal.c).
+//! The kernel's mask blocks all but the synchronous signals until exec, and its actions stay as
+//! inherited. A child's mask and actions matter to nobody before its exec. Exec keeps the mask, and
+//! which signals are ignored (`flush_signal_handlers`, kernel/signal.c).
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -16,7 +16,8 @@ pub const SA_RESTORER: usize = 0x0400_0000;
 
 const SIGKILL: usize = 9;
 const SIGSTOP: usize = 19;
-/// `UAPI_SA_FLAGS`: NOCLDSTOP, NOCLDWAIT, SIGINFO, EXPOSE_TAGBITS, RESTORER, ONSTACK, RESTART, NODEFER, RESETHAND.
+/// `UAPI_SA_FLAGS`: NOCLDSTOP, NOCLDWAIT, SIGINFO, EXPOSE_TAGBITS, RESTORER, ONSTACK, RESTART,
+/// NODEFER, RESETHAND.
 const KNOWN_FLAGS: usize = 0xdc00_0807;
 const UNBLOCKABLE: u64 = 1 << (SIGKILL - 1) | 1 << (SIGSTOP - 1);
 
@@ -26,7 +27,8 @@ pub fn bit(signal: usize) -> u64 {
     1 << (signal - 1)
 }
 
-/// The signal that a register names. `EINVAL`: there is none, or its action is to be set and cannot be.
+/// The signal that a register names. `EINVAL`: there is none, or its action is to be set and cannot
+/// be.
 pub fn number(register: usize, is_set: bool) -> Result<usize> {
     // An int.
     let signal = register as u32 as usize;
@@ -92,18 +94,18 @@ impl Actions {
         })
     }
 
-    /// Sets the action of a signal that is known, of which the kernel keeps what it knows (`do_sigaction`,
-    /// kernel/signal.c).
+    /// Sets the action of a known signal. Like the kernel it drops unknown flags, and from the mask
+    /// the signals that cannot be blocked (`do_sigaction`, kernel/signal.c).
     pub fn set(&self, signal: usize, new: &KernelAction) {
         let kept = KernelAction { flags: new.flags & KNOWN_FLAGS, mask: new.mask & !UNBLOCKABLE, ..*new };
         self.write(signal, &kept);
         self.set.store(self.set.load(Relaxed) | bit(signal), Relaxed);
     }
 
-    /// Signals for which the kernel must be told before exec, and whether they are to be ignored.
-    /// `ours`: signals with an action of the library's.
+    /// Signals whose action the kernel must be told before exec, and whether they are to be
+    /// ignored. `ours`: signals with an action of the library's.
     pub fn differences(&self, ours: u64) -> impl Iterator<Item = (usize, bool)> {
-        // Caught signals become default at exec by themselves. Of those with an action of ours, only an
+        // Caught signals become default at exec by themselves. Among the library's signals only an
         // ignored one has to be set, whether the program ignored it before the fork or since.
         let was_ignored = self.was_ignored.load(Relaxed);
         let mut candidates = self.set.load(Relaxed) | (was_ignored & ours);
@@ -122,7 +124,7 @@ impl Actions {
     }
 }
 
-/// What a mask becomes by `rt_sigprocmask(how, set)`.
+/// The mask after `rt_sigprocmask(how, set)`.
 pub fn changed(mask: u64, how: usize, set: u64) -> Result<u64> {
     let mask = match how {
         0 => mask | set,
@@ -133,7 +135,7 @@ pub fn changed(mask: u64, how: usize, set: u64) -> Result<u64> {
     Ok(mask & !UNBLOCKABLE)
 }
 
-/// Whether the kernel throws away what waits of a signal that gets this handler (`sig_handler_ignored`,
+/// Whether the kernel throws away a waiting signal that gets this handler (`sig_handler_ignored`,
 /// kernel/signal.c).
 #[must_use]
 pub fn flushes(signal: usize, handler: usize) -> bool {

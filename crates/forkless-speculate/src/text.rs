@@ -1,7 +1,7 @@
 //! Numbers in text.
 
-/// A number of decimal digits. Written out, for `parse` first checks that the text is UTF-8, in another
-/// page of the library.
+/// A number of decimal digits. Not by `parse`, which first checks that the text is UTF-8, in
+/// another page of the library.
 #[must_use]
 pub fn decimal(text: &[u8]) -> Option<u64> {
     let digit = |n: u64, byte: &u8| {

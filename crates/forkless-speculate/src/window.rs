@@ -1,8 +1,8 @@
 //! The window of a process: the time in which a speculation has memory marked `MADV_DONTFORK`.
 //!
-//! A child made in the window lacks the marked memory. A mapping that is marked in part lies in several
-//! mappings, and cannot be moved or grow as one (EFAULT, mm/mremap.c). A mapping that moves takes its
-//! mark along. So two kinds of work must never happen in the window:
+//! A child made in the window lacks the marked memory. A mapping that is marked in part lies in
+//! several mappings. It cannot be moved or grow as one (EFAULT, mm/mremap.c). A mapping that moves
+//! takes its mark along. So two kinds of work must never happen in the window:
 //! - a **plain fork**, by any thread;
 //! - a **move**: a call that moves memory, or marks memory for the program.
 //!
@@ -23,18 +23,19 @@
 //! | plain forks under way | `Busy`, unless there is one thread | goes on | goes on |
 //! | moves under way | waits a while, then `Busy`, unless there is one thread | goes on | goes on |
 //!
-//! Who waits for whom follows from the locks that a thread may hold:
-//! - A thread that opens the window is inside libc's fork, and holds libc's locks. It never waits for a
-//!   plain fork, which may wait for those locks. It gives up.
+//! The locks that a thread may hold decide which thread waits for which:
+//! - A thread that opens the window is inside libc's fork, and holds libc's locks. It never waits
+//!   for a plain fork, which may wait for those locks. It gives up.
 //! - A plain fork waits for the window before libc's fork takes any lock.
-//! - A move holds no lock that a fork takes. So `open` waits for it, though not for ever: this may be a
-//!   fork in a signal handler, in the midst of such a call.
+//! - A move holds no lock that a fork takes. So `open` waits for it, though not for ever: this may
+//!   be a fork in a signal handler, in the midst of such a call.
 //!
-//! A handler that jumps out of a plain fork or of a move leaves it counted. Without another thread there
-//! is nobody to wait for, so a process with one thread ignores the counts.
+//! A handler that jumps out of a plain fork or of a move leaves it counted. A process with one
+//! thread has nobody to wait for, so it ignores the counts.
 //!
-//! Each side writes its own word and then reads the other's, so every access is sequentially consistent.
-//! A copy of the memory (a forked child) has none of the threads that were counted: [`Window::reset`].
+//! Each side writes its own word and then reads the other's, so every access is sequentially
+//! consistent. A copy of the memory (a forked child) has none of the threads that were counted:
+//! [`Window::reset`].
 
 use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
@@ -93,7 +94,7 @@ pub trait Threads {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Busy;
 
-/// The window of a process, with what must not happen in it.
+/// The window of a process, with the counts of the work that must not happen in it.
 pub struct Window<W = AtomicU32> {
     /// 1: a thread is between MADV_DONTFORK and MADV_DOFORK.
     open: W,
@@ -168,8 +169,8 @@ impl<W: Word> Window<W> {
         result
     }
 
-    /// In a copy of another process's memory: threads that were in the midst of something are not here.
-    /// Written only where needed: a page that a child writes is copied for it.
+    /// In a copy of another process's memory: threads that were in the midst of something are not
+    /// here. Written only where needed: a page that a child writes is copied for it.
     pub fn reset(&self) {
         for word in [&self.open, &self.plain, &self.moves] {
             if word.load() != 0 {

@@ -1,14 +1,14 @@
-//! Commit and abort as an exhaustive small model. Parent, child and kernel take every order of steps:
-//! the child may be killed at each, exec may fail or kill, the program may ignore SIGCHLD, another
-//! thread may wait with `__WALL`.
+//! Commit and abort as an exhaustive small model. Parent, child and kernel take every order of
+//! steps. The child may be killed at each step. Exec may fail or kill. The program may ignore
+//! SIGCHLD, and another thread may wait with `__WALL`.
 //!
-//! The parent's decision is the library's own ([`forkless_speculate::commit::committed`]). Child and
-//! kernel are modelled from kernel/fork.c, kernel/exit.c, kernel/signal.c and fs/exec.c.
+//! The parent's decision is the library's own ([`forkless_speculate::commit::committed`]). Child
+//! and kernel are modelled from kernel/fork.c, kernel/exit.c, kernel/signal.c and fs/exec.c.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use forkless_speculate::commit::{Answer, Question, committed};
+use forkless_speculate::commit::{WaitAnswer, WaitQuestion, committed};
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Child {
@@ -39,7 +39,7 @@ struct World {
 }
 
 impl World {
-    /// Every step child and environment may take.
+    /// Every step that child and environment may take.
     fn steps(self) -> Vec<World> {
         let mut next = Vec::new();
         match self.child {
@@ -51,7 +51,8 @@ impl World {
                 next.push(World { child: Child::Speculating, marked: false, ..self });
                 next.push(World { child: Child::Committed, sigchld: true, executed: true, ..self });
             }
-            // Also an exec that dies after the point of no return: the plain fork's child would have died so, too.
+            // Also an exec that dies after the point of no return: the plain fork's child would
+            // have died so, too.
             Child::Committed => next.push(World { child: Child::Program, woken: true, ..self }),
             Child::Program => next.push(self.ends()),
             Child::Zombie if self.thief => next.push(World { child: Child::Gone, ..self }),
@@ -63,20 +64,25 @@ impl World {
         next
     }
 
-    /// `do_exit`: memory first (which wakes the parent), then a zombie, or nothing where SIGCHLD is ignored.
+    /// `do_exit`: memory first (which wakes the parent), then a zombie, or nothing where SIGCHLD is
+    /// ignored.
     fn ends(self) -> World {
         let reaped = self.sigchld && self.ignores_sigchld;
         World { woken: true, child: if reaped { Child::Gone } else { Child::Zombie }, ..self }
     }
 
-    fn answer(self, question: Question) -> Option<(Answer, World)> {
+    fn answer(self, question: WaitQuestion) -> Option<(WaitAnswer, World)> {
         match (question, self.child) {
-            (Question::Executed, _) if self.refuses => Some((Answer::Refused, self)),
-            (_, Child::Gone) => Some((Answer::NoChild, self)),
-            (Question::Executed, _) => Some((if self.sigchld { Answer::Yes } else { Answer::NoChild }, self)),
-            (Question::End, Child::Zombie) => Some((Answer::Yes, World { child: Child::Gone, ..self })),
+            (WaitQuestion::Executed, _) if self.refuses => Some((WaitAnswer::Refused, self)),
+            (_, Child::Gone) => Some((WaitAnswer::NoChild, self)),
+            (WaitQuestion::Executed, _) => {
+                Some((if self.sigchld { WaitAnswer::Yes } else { WaitAnswer::NoChild }, self))
+            }
+            (WaitQuestion::End, Child::Zombie) => {
+                Some((WaitAnswer::Yes, World { child: Child::Gone, ..self }))
+            }
             // Blocks: the others move on.
-            (Question::End, _) => None,
+            (WaitQuestion::End, _) => None,
         }
     }
 }
@@ -95,25 +101,27 @@ fn reachable(from: World) -> BTreeSet<World> {
     seen
 }
 
-/// Runs the parent's decision against every order of steps between its questions; calls `check` with each outcome.
+/// Runs the parent's decision against every order of steps between its questions; calls `check`
+/// with each outcome.
 fn explore(start: World, check: &mut impl FnMut(bool, World)) -> usize {
     /// One way the questions may be answered: the worlds in which they are.
-    fn go(world: World, answers: &[Answer], check: &mut impl FnMut(bool, World)) -> usize {
-        // Ask again with the answers so far; the first question without one shows where the parent stands.
+    fn go(world: World, answers: &[WaitAnswer], check: &mut impl FnMut(bool, World)) -> usize {
+        // Asks again with the answers so far. The first question without an answer shows where the
+        // parent stands.
         let open = RefCell::new(None);
         let given = RefCell::new(answers.iter());
-        let verdict = committed(
+        let commits = committed(
             |question| match given.borrow_mut().next() {
                 Some(answer) => *answer,
                 None => {
                     open.borrow_mut().get_or_insert(question);
-                    Answer::NoChild
+                    WaitAnswer::NoChild
                 }
             },
             || world.marked,
         );
         let Some(question) = open.into_inner() else {
-            check(verdict, world);
+            check(commits, world);
             return 1;
         };
         let mut paths = 0;
@@ -154,7 +162,8 @@ fn a_program_is_executed_once_in_every_order_of_events() {
         let paths = explore(start, &mut |commit, world| {
             // A replacement after an exec would execute the program twice.
             assert!(commit || !world.executed, "executed and replaced: {world:?}");
-            // A commit without exec would lose it, unless somebody killed the child: so would the plain fork's have ended.
+            // A commit without exec would lose the program, unless somebody killed the child. A
+            // kill would have ended the plain fork's child as well.
             assert!(!commit || world.executed || world.killed, "lost: {world:?}");
         });
         assert!(paths >= 8, "{paths} paths: the model does not move");
@@ -172,7 +181,8 @@ fn a_replaced_child_is_never_left_as_a_zombie() {
 
 #[test]
 fn an_interrupted_question_is_put_again() {
-    let mut answers = [Answer::Interrupted, Answer::NoChild, Answer::Interrupted, Answer::Yes].into_iter();
+    let mut answers =
+        [WaitAnswer::Interrupted, WaitAnswer::NoChild, WaitAnswer::Interrupted, WaitAnswer::Yes].into_iter();
     let mut asked = Vec::new();
     let ended_by_itself = committed(
         |question| {
@@ -182,16 +192,17 @@ fn an_interrupted_question_is_put_again() {
         || true,
     );
     assert!(!ended_by_itself);
-    assert_eq!(asked, [Question::Executed, Question::Executed, Question::End, Question::End]);
+    assert_eq!(asked, [WaitQuestion::Executed, WaitQuestion::Executed, WaitQuestion::End, WaitQuestion::End]);
 }
 
 #[test]
 fn the_mark_decides_where_the_child_was_reaped_by_another() {
-    assert!(committed(|_| Answer::NoChild, || true));
-    assert!(!committed(|_| Answer::NoChild, || false));
+    assert!(committed(|_| WaitAnswer::NoChild, || true));
+    assert!(!committed(|_| WaitAnswer::NoChild, || false));
 }
 
-/// The model can fail: end of file on a pipe as the sign of a commit, the first idea, is wrong in it.
+/// The model can fail: end of file on a pipe as the sign of a commit, the first idea, is wrong in
+/// it.
 #[test]
 fn waking_up_is_not_a_commit() {
     let wrong =

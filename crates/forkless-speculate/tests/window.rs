@@ -1,6 +1,7 @@
 //! The window in many schedules of threads, by shuttle.
 //!
-//! `FORKLESS_SCHEDULES=1000000 cargo test --release -p forkless-speculate --test window` tries more.
+//! `FORKLESS_SCHEDULES=1000000 cargo test --release -p forkless-speculate --test window` tries
+//! more.
 //!
 //! Shuttle and not loom: each side writes its own word and reads the other's, which only sequential
 //! consistency makes right. Loom weakens such accesses to acquire and release; shuttle keeps them.

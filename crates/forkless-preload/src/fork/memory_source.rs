@@ -149,10 +149,10 @@ fn start(slot: &'static ThreadSlot) -> Attempt<Source> {
     EXCHANGE.store(at.cast(), Relaxed);
     exchange().parent.store(process::getpid() as u32, Relaxed);
     let stack = slot.server_stack();
-    // Exit signal 0: no process is told of its end. Descriptors are shared, so it holds none open
-    // that the program closes.
-    // SAFETY: the stack is the slot's, of which no other server is alive; `serve` writes nothing but the
-    // shared pages.
+    // Exit signal 0: no process is told of the server's end. Descriptors are shared, so the server
+    // holds none open that the program closes.
+    // SAFETY: the stack is the slot's, which no other living server uses. `serve` writes nothing
+    // but the shared pages.
     let server = unsafe {
         clone::clone(clone::CLONE_VM | clone::CLONE_FILES, 0, stack, null_mut(), null_mut(), serve, at)
     };

@@ -5,7 +5,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use forkless_run::AbortKind;
-use forkless_speculate::commit::{self, Answer, Question};
+use forkless_speculate::commit::{self, WaitAnswer, WaitQuestion};
 use forkless_sys::process::{self, P_PID, WALL, WEXITED, WNOHANG, WNOWAIT, WaitInfo};
 use forkless_sys::signal::{self, SigSet};
 use forkless_sys::time::Timespec;
@@ -278,24 +278,24 @@ fn make_child(
 fn committed(pid: i32) -> bool {
     let ask = |question| {
         let options = match question {
-            Question::Executed => WEXITED | WNOHANG | WNOWAIT,
-            Question::End => WEXITED | WALL,
+            WaitQuestion::Executed => WEXITED | WNOHANG | WNOWAIT,
+            WaitQuestion::End => WEXITED | WALL,
         };
         let asked = retry(|| match process::waitid(P_PID, pid, options) {
             Ok(ended) => {
-                if question == Question::End {
+                if question == WaitQuestion::End {
                     killed(&ended);
                 }
-                Ok(Answer::Yes)
+                Ok(WaitAnswer::Yes)
             }
-            Err(Errno::ECHILD) => Ok(Answer::NoChild),
-            Err(Errno::EINTR) => Ok(Answer::Interrupted),
+            Err(Errno::ECHILD) => Ok(WaitAnswer::NoChild),
+            Err(Errno::EINTR) => Ok(WaitAnswer::Interrupted),
             Err(other) => Err(other),
         });
-        let told = asked.unwrap_or(Answer::Refused);
+        let told = asked.unwrap_or(WaitAnswer::Refused);
         // A filter may know only waitid's predecessor.
-        if told == Answer::Refused && question == Question::End && process::wait4(pid, WALL).is_ok() {
-            Answer::Yes
+        if told == WaitAnswer::Refused && question == WaitQuestion::End && process::wait4(pid, WALL).is_ok() {
+            WaitAnswer::Yes
         } else {
             told
         }

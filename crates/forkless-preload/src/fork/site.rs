@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use forkless_speculate::site::Site;
+use forkless_speculate::site::ForkSite;
 
 use crate::config;
 
@@ -13,7 +13,7 @@ use super::{state, threshold};
 static ATTEMPTS: AtomicU32 = AtomicU32::new(0);
 
 /// The site of a call, in the window.
-fn of(address: usize) -> &'static Site {
+fn of(address: usize) -> &'static ForkSite {
     state::get().sites.of(address)
 }
 

@@ -69,9 +69,10 @@ fn not_ours(signal: i32, info: &Info, frame: &mut Frame) {
         }
         1 => {}
         handler => {
-            // SAFETY: the program's own handler, for this signal and with what the kernel says of
-            // it. Unlike the kernel's call, it runs with all but the synchronous signals blocked,
-            // and on the slot's stack where the thread has a slot.
+            // SAFETY: the program's own handler, for this signal and with the kernel's description
+            // of it. A handler of one argument (without SA_SIGINFO) ignores the other registers.
+            // Unlike the kernel's call, it runs with all but the synchronous signals blocked, and
+            // on the slot's stack where the thread has a slot.
             let handler =
                 unsafe { core::mem::transmute::<usize, extern "C" fn(i32, &Info, &mut Frame)>(handler) };
             handler(signal, info, frame);

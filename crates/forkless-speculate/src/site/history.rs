@@ -16,7 +16,7 @@ const FIRST_PAUSE: u32 = 4;
 const LONGEST: u32 = 5;
 
 impl History {
-    /// Of a site that nothing is known of.
+    /// The history of a site without forks.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "for a static")]
     pub const fn new() -> History {
@@ -41,8 +41,8 @@ impl History {
         }
     }
 
-    /// The child had to be replaced. The site pauses: a worker's fork then pays next to nothing for the
-    /// attempts, and a program that changes its ways is still noticed.
+    /// The child had to be replaced. The site pauses. So the forks of workers pay next to nothing
+    /// for attempts, and a program that changes its ways is still noticed.
     pub fn aborted(&self) {
         let streak = self.streak.load(Relaxed).min(LONGEST);
         self.streak.store(streak + 1, Relaxed);

@@ -1,4 +1,4 @@
-//! Call sites: what earlier forks from one place in the program have taught.
+//! Call sites: the lessons of earlier forks from one place in the program.
 //!
 //! - [`history`]: whether children made there execute programs, and so whether to speculate;
 //! - [`resident`]: which memory they need, and so is left to the kernel;
@@ -19,31 +19,32 @@ use resident::Resident;
 const SITES: usize = 64;
 
 /// The call sites of a process. All zeros at first.
-pub struct Sites([Site; SITES]);
+pub struct Sites([ForkSite; SITES]);
 
 /// One call site.
-pub struct Site {
+pub struct ForkSite {
     /// The return address of the program's call. 0: the entry is free.
     address: AtomicUsize,
     /// Whether its children execute programs.
     pub history: History,
-    /// What its children need.
+    /// The memory that its children need.
     pub resident: Resident,
 }
 
 impl Sites {
-    /// Of a process that has not forked.
+    /// The sites of a process that has not forked.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "for a static")]
     pub const fn new() -> Sites {
         Sites(
-            [const { Site { address: AtomicUsize::new(0), history: History::new(), resident: Resident::new() } };
-                SITES],
+            [const {
+                ForkSite { address: AtomicUsize::new(0), history: History::new(), resident: Resident::new() }
+            }; SITES],
         )
     }
 
     /// The site with this return address.
-    pub fn of(&self, address: usize) -> &Site {
+    pub fn of(&self, address: usize) -> &ForkSite {
         let Sites([sites @ .., last]) = self;
         for site in sites {
             // Read first: the exchange writes to its page, whether it succeeds or not.
@@ -59,10 +60,11 @@ impl Sites {
     }
 }
 
-impl Site {
-    /// A fork here would lack `absent` bytes, which are fewer than `minimum`. Where only the memory left to
-    /// the kernel makes them too few, children once needed nearly everything. Then that memory is forgotten,
-    /// and the site tried again as one whose children do not exec. Returns whether that was so.
+impl ForkSite {
+    /// The child of a fork here would lack `absent` bytes, fewer than `minimum`. The reason may be
+    /// the resident memory alone: children once needed nearly everything. Then the resident memory
+    /// is forgotten, and the site pauses as one whose children do not exec. Returns whether that
+    /// was so.
     pub fn forgot_resident(&self, absent: usize, minimum: usize) -> bool {
         let is_why = absent + self.resident.bytes() >= minimum;
         if is_why {

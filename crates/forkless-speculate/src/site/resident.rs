@@ -1,10 +1,12 @@
-//! Memory that is left to the kernel at a call site, because children made there need it.
+//! Resident memory of a call site: memory that is left to the kernel, because children made there
+//! need it.
 //!
-//! Leaving a range costs each fork 2 us and 80 ns a page, and the parent a fault for each page that it
-//! writes afterwards. Fetching a range costs a child 11 us a cluster. So leaving pays for memory that
-//! nearly every child touches, and for nothing else. The kernel does not tell whether a child touched what
-//! was left. So a range has to be withheld once to find out: each soon after it was first left, and of
-//! those that were touched then (sure ones) a piece now and then (decision 29).
+//! Leaving a range to the kernel costs each fork 2 us and 80 ns a page. It costs the parent a fault
+//! for each page that the parent writes afterwards. Fetching a range costs a child 11 us a cluster.
+//! So leaving pays only for memory that nearly every child touches. The kernel does not tell
+//! whether a child touched such memory. So a range has to be withheld once to find out (decision
+//! 29). A new range is withheld soon after it was first left. A range that was touched then is
+//! sure, and only a piece of it is withheld now and then.
 //!
 //! ```text
 //!             a child fetched it       the next child        the one after
@@ -15,19 +17,20 @@
 //!                                                     forgotten ◀───────────────┘
 //! ```
 //!
-//! What a child fetched that was undone is sure at once, or the next would be undone as well.
+//! The ranges that an undone child fetched are sure at once, or the next child would be undone as
+//! well.
 
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 /// Ranges left to the kernel at a site.
 pub const MAX: usize = 48;
-/// Ranges closer together than this are joined. Each range splits a mapping: a split and its undoing cost
-/// about 2 us, and copying a page table entry 25 ns.
+/// Ranges closer together than this are joined. Each range splits a mapping. A split and its
+/// undoing cost about 2 us, and copying a page table entry 25 ns.
 const GAP: usize = 512 << 10;
 /// Bytes withheld at once of a sure range: eight clusters, 90 us for a child that needs them all.
 const PIECE: usize = 512 << 10;
-/// Forks between two such pieces, at first and at most. Each piece that was needed doubles them. A piece
-/// that was not needed is followed by the next one at once.
+/// Forks between two such pieces, at first and at most. Each piece that was needed doubles them.
+/// After a piece that was not needed the next one follows at once.
 const SOON: u32 = 16;
 const SELDOM: u32 = 256;
 
@@ -35,16 +38,16 @@ const SELDOM: u32 = 256;
 
 /// One child has touched the range. It is left for the next.
 const NEW: usize = 0;
-/// It was left for that child, and is withheld from the one after.
+/// It was left for that child, and is withheld from the child after.
 const TRIED: usize = 1;
-/// That one touched it too; or a child was undone that had touched it.
+/// That child touched it too, or a child was undone that had touched it.
 const SURE: usize = 2;
 const STATE: usize = 3;
 
 /// The ranges left at one call site, in no particular order. All zeros at first.
 ///
-/// Calls are counted by the caller, for the whole process (`now`): a page for that is written at each fork
-/// anyway, a site's seldom.
+/// The caller counts the forks of the whole process (`now`). The page of its count is written at
+/// each fork anyway, a site's page seldom.
 pub struct Resident {
     len: AtomicUsize,
     start: [AtomicUsize; MAX],
@@ -81,7 +84,7 @@ impl Range {
 }
 
 impl Resident {
-    /// Of a site that nothing is known of.
+    /// The resident memory of a site without forks.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "for a static")]
     pub const fn new() -> Resident {
@@ -141,8 +144,8 @@ impl Resident {
         self.len.store(0, Relaxed);
     }
 
-    /// The `now`th fork of the process is about to be made: calls `each` for what is left to the kernel.
-    /// The rest is withheld.
+    /// Before the `now`th fork of the process: calls `each` for every range that is left to the
+    /// kernel. The rest is withheld.
     pub fn each(&self, now: u32, mut each: impl FnMut(usize, usize)) {
         let (from, to) = self.choose_piece(now);
         for range in self.iter() {
@@ -157,7 +160,8 @@ impl Resident {
         }
     }
 
-    /// Chooses the next piece of the sure ranges if one is due: going up, and from the lowest again.
+    /// Chooses the next piece of the sure ranges if one is due: going up, and from the lowest
+    /// again.
     fn choose_piece(&self, now: u32) -> (usize, usize) {
         let mut piece = (0, 0);
         if now.wrapping_sub(self.due.load(Relaxed)).cast_signed() >= 0 {
@@ -185,7 +189,8 @@ impl Resident {
         self.due.store(now.wrapping_add(forks), Relaxed);
     }
 
-    /// Learns what the child of the `now`th fork has fetched, and whether it executed a program or was undone.
+    /// Learns which ranges the child of the `now`th fork fetched, and whether it executed a program
+    /// or was undone.
     pub fn learn(&self, now: u32, fetched: impl Iterator<Item = (usize, usize)> + Clone, committed: bool) {
         self.judge_piece(now, fetched.clone(), committed);
         self.judge_tried(now, fetched.clone(), committed);
@@ -305,7 +310,7 @@ mod tests {
             Forks { site: Resident::new(), now: 0 }
         }
 
-        /// What is left to the kernel in the next fork.
+        /// The ranges that are left to the kernel in the next fork.
         fn left(&mut self) -> Vec<(usize, usize)> {
             self.now += 1;
             let mut left = Vec::new();
@@ -318,7 +323,8 @@ mod tests {
             self.site.learn(self.now, fetched.iter().copied(), committed);
         }
 
-        /// A child that touches these clusters: it fetches what is not left. Returns what it fetched.
+        /// A child that touches these clusters, and fetches those that are not left. Returns the
+        /// fetched clusters.
         fn child(&mut self, touches: &[(usize, usize)]) -> Vec<(usize, usize)> {
             let left = self.left();
             let is_left = |at: usize| left.iter().any(|&(s, e)| s <= at && at < e);
@@ -384,8 +390,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever children touch: ranges stay in bounds, whole pages, within what was ever fetched
-        /// together with the gaps that join it.
+        /// Whatever children touch: ranges stay in bounds and are whole pages. They lie within the
+        /// memory that was ever fetched, together with the gaps that join it.
         #[test]
         fn no_more_is_left_than_was_touched_and_joined(
             history in prop::collection::vec((ranges(), any::<bool>()), 1..40)
@@ -409,13 +415,15 @@ mod tests {
             }
         }
 
-        /// What an undone child fetched is there for the next one, as far as there is room.
+        /// The memory that an undone child fetched is there for the next child, as far as there is
+        /// room.
         #[test]
         fn the_child_after_an_undone_one_has_what_that_one_fetched(fetched in ranges()) {
             let mut forks = Forks::new();
             forks.left();
             forks.learn(&fetched, false);
-            // No piece is withheld yet: that is due at once for what was sure before only.
+            // No piece is withheld yet: a piece is due at once only for ranges that were sure
+            // before.
             forks.site.due.store(1000, Relaxed);
             let left = forks.left();
             for (start, end) in fetched {

@@ -1,10 +1,11 @@
 //! Whether a process has enough memory for a speculation to gain anything.
 //!
-//! Most processes have not, and their forks should cost what they cost without the library (decision 26).
-//! So the answer is found out as rarely and as cheaply as can be. A listing of the mappings costs a fork
-//! 30 us and its cycle 45 us, a quarter of a small program's. So an answer holds until the process can have
-//! grown: by one page with every fault. With huge pages it may have grown more, but then there are as few
-//! entries to copy, which is what a fork costs.
+//! Most processes have too little, and their forks should cost the same as without the library
+//! (decision 26). So the answer is found out as rarely and as cheaply as can be. A listing of the
+//! mappings costs a fork 30 us and its cycle 45 us, a quarter of a small program's. So an answer
+//! holds until the process can have grown: by one page with every fault. With huge pages it may
+//! have grown more. But then there are as few entries to copy, and copying entries is the cost of a
+//! fork.
 
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -46,8 +47,9 @@ impl Threshold {
         }
     }
 
-    /// Whether a child forked at `site` would lack less than `minimum` bytes, as far as that can be told
-    /// without opening a file. Else [`Threshold::is_small`] can tell. `me` is asked for the process's number.
+    /// Whether a child forked at `site` would lack less than `minimum` bytes, as far as that can be
+    /// told without opening a file. Else [`Threshold::is_small`] can tell. `me` returns the
+    /// process's number.
     pub fn guess(
         &self,
         usage: MemoryUsage,
@@ -78,8 +80,8 @@ impl Threshold {
         self.known.load(Relaxed) == SMALL && self.pid.load(Relaxed) == me()
     }
 
-    /// Whether a child would lack less than `minimum` bytes, where the process `me` has `anonymous` bytes
-    /// in pages or in swap.
+    /// Whether a child would lack less than `minimum` bytes, where the process `me` has `anonymous`
+    /// bytes in pages or in swap.
     pub fn is_small(&self, usage: MemoryUsage, anonymous: usize, minimum: usize, me: i32) -> bool {
         let (of, bytes) = if self.is_known_small(|| me) {
             // After a fork most faults copy a page, and add none.
@@ -113,8 +115,8 @@ impl Threshold {
     }
 }
 
-/// Adds up the anonymous memory that has entries for a fork to copy, in pages or in swap, from the lines of
-/// /proc/self/status (proc(5)).
+/// Adds up the anonymous memory that has entries for a fork to copy, in pages or in swap. Its
+/// source is the lines of /proc/self/status (proc(5)).
 #[derive(Default)]
 pub struct Anonymous {
     kib: usize,

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "the program's own system calls")]
 
 use forkless_run::{AbortKind, AbortReason};
-use forkless_speculate::policy::{self, Call, Cause, Emulated, Need, Then, Verdict};
+use forkless_speculate::policy::{self, Call, Cause, Emulated, Need, Ruling, Then};
 use forkless_sys::{Errno, fd, process, sched};
 use linux_raw_sys::{general as k, prctl as p};
 
@@ -14,10 +14,10 @@ use super::{SIGKILL, abort, exec, fds, files, need, signals};
 /// Makes the call or gives up.
 pub(crate) fn judge(nr: u32, args: &Args) -> isize {
     match policy::judge(nr, args, &ThisChild) {
-        Verdict::Make(call) => make(nr, args, &call),
-        Verdict::Refuse(errno) => -(errno.raw() as isize),
-        Verdict::Emulate(emulated) => emulate(emulated, nr, args),
-        Verdict::Abort(cause) => abort(reason(cause)),
+        Ruling::Make(call) => make(nr, args, &call),
+        Ruling::Refuse(errno) => -(errno.raw() as isize),
+        Ruling::Emulate(emulated) => emulate(emulated, nr, args),
+        Ruling::Abort(cause) => abort(reason(cause)),
     }
 }
 
