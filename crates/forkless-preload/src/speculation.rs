@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Interception {
-    /// Interposed functions go to the judgement themselves.
+    /// Interposed functions go to the policy themselves.
     Direct = 1,
     /// All system calls are judged where they arrive, in the signal handler: another library's
     /// functions, which may do more than libc's, are called in children as well.
@@ -37,7 +37,7 @@ pub(crate) const fn speculating() -> bool {
     false
 }
 
-/// Whether this is a speculative child whose interposed functions go to the judgement themselves.
+/// Whether this is a speculative child whose interposed functions go to the policy themselves.
 pub(crate) fn is_direct() -> bool {
     SPECULATING.load(Relaxed) == Interception::Direct as u8
 }

@@ -352,7 +352,7 @@ mod tests {
             }
         }
 
-        /// `find` and `overlaps` say what a look at each range says.
+        /// `find` and `overlaps` agree with a look at each range.
         #[test]
         fn searches_find_what_there_is(
             gaps in prop::collection::vec((1usize..9, 1usize..9), 0..20), at in 0usize..200, len in 0usize..40

@@ -148,7 +148,7 @@ mod tests {
 
     use super::*;
 
-    /// What children get of a page.
+    /// The flags of a page that decide about children.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     struct Flags {
         dontfork: bool,

@@ -245,7 +245,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 64 }))]
 
-        /// The notes say what a set of bytes says, for every range.
+        /// The notes agree with a set of bytes, for every range.
         #[test]
         fn notes_are_a_set_of_bytes(changes in prop::collection::vec(change(), 0..40)) {
             let (notes, room) = (Notes::new(), Room::<64>::new());

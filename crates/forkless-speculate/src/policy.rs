@@ -732,7 +732,7 @@ mod tests {
             prop_assert_eq!(judge(nr, &args, &Test), Ruling::Abort(Cause::Call(nr)));
         }
 
-        /// No arguments make a call that changes the layout of what is absent.
+        /// No arguments make a call that changes the layout of absent memory.
         #[test]
         fn layout_calls_stay_clear_of_what_is_absent(
             nr in prop::sample::select(&[k::__NR_munmap, k::__NR_mprotect, k::__NR_madvise, k::__NR_mincore][..]),

@@ -65,7 +65,7 @@ impl Actions {
         }
     }
 
-    /// Learns what a signal's action was at the fork.
+    /// Learns a signal's action at the time of the fork.
     pub fn learn(&self, signal: usize, action: &KernelAction) {
         self.write(signal, action);
         self.known.store(self.known.load(Relaxed) | bit(signal), Relaxed);

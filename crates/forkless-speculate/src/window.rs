@@ -47,7 +47,7 @@ pub trait Word {
     fn load(&self) -> u32;
     /// Writes the number.
     fn store(&self, value: u32);
-    /// Writes the number, and returns the one before.
+    /// Writes the number, and returns the number before.
     fn swap(&self, value: u32) -> u32;
     /// Adds to the number.
     fn add(&self, n: u32);

@@ -1,7 +1,7 @@
 //! The symbols that this library puts in front of libc's, and the wiring of all other modules.
 //!
 //! `fork` and `_Fork` are the point. Most of the others are libc functions that children call
-//! between fork and exec, dozens of times. In a speculative child they go straight to the judgement
+//! between fork and exec, dozens of times. In a speculative child they go straight to the policy
 //! and skip the signal (2 us each). Everywhere else they are one compare and one jump to the next
 //! definition, arguments untouched. Where no child speculates they are not interposed.
 #![expect(unsafe_code, reason = "functions under libc's names, with libc's contracts")]

@@ -365,7 +365,7 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(forks.site.bytes(), PAGE);
             forks.left();
-            // Undone children prove nothing about what they did not touch.
+            // Undone children prove nothing about memory that they did not touch.
             forks.learn(&[], false);
         }
     }
@@ -404,7 +404,7 @@ mod tests {
                 for &(start, end) in &left {
                     prop_assert!(start % PAGE == 0 && end % PAGE == 0);
                     let mut at = start;
-                    // Every byte is touched, or lies less than a gap from what is.
+                    // Every byte is touched, or lies less than a gap from a touched byte.
                     while at < end {
                         prop_assert!(ever.iter().any(|&(s, e)| s <= at + GAP && at <= e + GAP));
                         at += 16 * PAGE;

@@ -71,7 +71,7 @@ pub(crate) fn trapped(nr: u32, args: &Args) -> isize {
     judge(nr, args)
 }
 
-/// A system call whose libc function we interpose: the same judgement without the signal.
+/// A system call whose libc function we interpose: the same policy without the signal.
 pub(crate) fn direct(nr: u32, args: &Args) -> isize {
     count_direct();
     judge(nr, args)
