@@ -3,8 +3,6 @@
 use std::arch::naked_asm;
 use std::ffi::{c_int, c_void};
 
-use super::mask_free::enter;
-
 /// Sets and jumps `count` times, all within this one frame, which therefore is valid at every
 /// return.
 #[unsafe(naked)]
@@ -45,17 +43,18 @@ pub(super) unsafe extern "C" fn jump_loop(
     )
 }
 
-/// Lays out a stack that ends at `top`, so that the first switch to it enters the other side of a
-/// pair. It holds the registers that [`switch`] loads: twelve general ones (x19 with the pair's
-/// address, x30 with the return address) and eight of floating point. Returns the stack pointer to
+/// Lays out a stack that ends at `top`, so that the first switch to it calls `enter(pair)`. It holds
+/// the registers that [`switch`] loads: twelve general ones (x19 with the argument, x20 with the
+/// function, x30 with the return address) and eight of floating point. Returns the stack pointer to
 /// switch to.
 ///
 /// # Safety
 /// The 192 bytes below `top` are writable, and nothing runs on that stack.
-pub(super) unsafe fn lay_out(top: *mut u8, pair: usize) -> *mut c_void {
+pub(super) unsafe fn lay_out(top: *mut u8, enter: usize, pair: usize) -> *mut c_void {
     let top = top.wrapping_sub(top as usize % 16 + 160).cast::<usize>();
     let mut words = [0; 20];
     words[0] = pair;
+    words[1] = enter;
     words[11] = trampoline as *const () as usize;
     for (index, word) in words.into_iter().enumerate() {
         // SAFETY: twenty words at the end of the stack, below its top.
@@ -64,10 +63,10 @@ pub(super) unsafe fn lay_out(top: *mut u8, pair: usize) -> *mut c_void {
     top.cast()
 }
 
-/// The first return of a laid-out stack: its x19 holds the argument.
+/// The first return of a laid-out stack: x20 holds the function, x19 its argument.
 #[unsafe(naked)]
 extern "C" fn trampoline() {
-    naked_asm!("mov x0, x19", "bl {enter}", "brk #1", enter = sym enter)
+    naked_asm!("mov x0, x19", "blr x20", "brk #1")
 }
 
 /// Saves the callee-saved registers on this stack and continues on another. No system call: the

@@ -20,7 +20,7 @@ fn green_mask_free(count: u64) {
 }
 
 /// Stack pointers of the sides not running.
-pub(super) struct Registers(UnsafeCell<[*mut c_void; 2]>);
+struct Registers(UnsafeCell<[*mut c_void; 2]>);
 
 impl Default for Registers {
     fn default() -> Registers {
@@ -37,7 +37,9 @@ impl Registers {
 impl Way for Registers {
     fn prepare(&self, pair: *const Pair<Registers>, stack: *mut u8) {
         // SAFETY: the stack is larger than what is laid out, and nothing runs on it yet.
-        let sleeper = unsafe { lay_out(stack.wrapping_add(STACK), pair.expose_provenance()) };
+        let sleeper = unsafe {
+            lay_out(stack.wrapping_add(STACK), enter as *const () as usize, pair.expose_provenance())
+        };
         // SAFETY: nothing reads the pointer until the first switch.
         unsafe { *self.of(1) = sleeper };
     }
@@ -51,7 +53,7 @@ impl Way for Registers {
 }
 
 /// Where the first switch to the other side arrives.
-pub(super) extern "C" fn enter(pair: *const Pair<Registers>) -> ! {
+extern "C" fn enter(pair: *const Pair<Registers>) -> ! {
     // SAFETY: the pair is alive as long as anything switches to this side.
     unsafe { &*pair }.pop_for_ever()
 }

@@ -3,8 +3,6 @@
 use std::arch::naked_asm;
 use std::ffi::{c_int, c_void};
 
-use super::mask_free::enter;
-
 /// Sets and jumps `count` times, all within this one frame, which therefore is valid at every
 /// return.
 #[unsafe(naked)]
@@ -47,17 +45,17 @@ pub(super) unsafe extern "C" fn jump_loop(
     )
 }
 
-/// Lays out a stack that ends at `top`, so that the first switch to it enters the other side of a
-/// pair. It holds the six callee-saved registers that [`switch`] pops, the last of them rbx with
-/// the pair's address, then the return address. The stack is left as a call would leave it. Returns
+/// Lays out a stack that ends at `top`, so that the first switch to it calls `enter(pair)`. It holds
+/// the six callee-saved registers that [`switch`] pops (r12 with the function, rbx with the
+/// argument), then the return address. The stack is left as a call would leave it. Returns
 /// the stack pointer to switch to.
 ///
 /// # Safety
 /// The 128 bytes below `top` are writable, and nothing runs on that stack.
-pub(super) unsafe fn lay_out(top: *mut u8, pair: usize) -> *mut c_void {
+pub(super) unsafe fn lay_out(top: *mut u8, enter: usize, pair: usize) -> *mut c_void {
     // The trampoline calls, so it must find the stack aligned to 16.
     let top = top.wrapping_sub(top as usize % 16 + 72).cast::<usize>();
-    let words = [0, 0, 0, 0, 0, pair, trampoline as *const () as usize, 0];
+    let words = [0, 0, 0, enter, 0, pair, trampoline as *const () as usize, 0];
     for (index, word) in words.into_iter().enumerate() {
         // SAFETY: eight words at the end of the stack, below its top.
         unsafe { top.wrapping_add(index).write(word) };
@@ -65,10 +63,10 @@ pub(super) unsafe fn lay_out(top: *mut u8, pair: usize) -> *mut c_void {
     top.cast()
 }
 
-/// The first return of a laid-out stack: its rbx holds the argument.
+/// The first return of a laid-out stack: r12 holds the function, rbx its argument.
 #[unsafe(naked)]
 extern "C" fn trampoline() {
-    naked_asm!("mov rdi, rbx", "call {enter}", "ud2", enter = sym enter)
+    naked_asm!("mov rdi, rbx", "call r12", "ud2")
 }
 
 /// Saves the callee-saved registers on this stack and continues on another. No system call: the
