@@ -375,7 +375,7 @@ mod tests {
         let command = ["sh", "-c", line].map(OsString::from).to_vec();
         let mut watch = match Watch::start(&WatchOptions::new(WatchTarget::Command(command))) {
             Ok(watch) => watch,
-            Err(error) => return eprintln!("SKIPPED: {error}"),
+            Err(error) => return eprintln!("skipped: {error}"),
         };
         while !watch.command_ended() {
             watch.poll(Duration::from_millis(50), drop).expect("poll");
@@ -392,7 +392,7 @@ mod tests {
         assert_eq!(one_by_one.iter().filter(failed).map(|c| c.count).sum::<u64>(), 700);
         match watch.calls_in_batches(batch::AT_ONCE) {
             Ok(found) => assert_eq!(sorted(found), one_by_one),
-            Err(error) => return eprintln!("SKIPPED: no batches: {error}"),
+            Err(error) => return eprintln!("skipped: no batches: {error}"),
         }
         // With room for one entry, the kernel first refuses every bucket of two.
         assert_eq!(sorted(watch.calls_in_batches(1).expect("as before")), one_by_one);

@@ -18,7 +18,7 @@ fn the_object_was_built_from_these_sources() {
 fn building_again_gives_the_same_object() {
     let output = build_script("--rebuild-check");
     if output.status.code() == Some(4) {
-        eprintln!("SKIPPED: clang or llvm-strip is not installed");
+        eprintln!("skipped: clang or llvm-strip is not installed");
         return;
     }
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
