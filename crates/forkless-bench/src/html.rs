@@ -3,7 +3,7 @@
 
 use maud::{Markup, html};
 
-use crate::page;
+use crate::html_page;
 use crate::plot::{self, Ordinate, PlottedLine, PlottedValue};
 use crate::registry::{MetricPlot, Registration, Registry};
 use crate::render::{Grid, Style, legend, limits, number, param, title};
@@ -23,10 +23,10 @@ pub fn page(made_by: &str, results: &Results, registry: Registry) -> String {
             (section(suite, registry.of(&suite.name), index))
         }
         h1 #machine { "Machine" }
-        (page::machine(&results.machine))
+        (html_page::machine(&results.machine))
         p.legend { "forkless " (results.version) ", " (timestamp(results.created)) }
     };
-    page::page(&format!("{made_by}: {}", names.join(", ")), "", &content)
+    html_page::page(&format!("{made_by}: {}", names.join(", ")), "", &content)
 }
 
 fn section(suite: &Suite, registered: &Registration, index: usize) -> Markup {
@@ -41,15 +41,15 @@ fn section(suite: &Suite, registered: &Registration, index: usize) -> Markup {
                  spread, each as high as its fullest bin"
             }
         }
-        (page::table(&Grid::of(suite, registered.columns, Style::Bounds)))
+        (html_page::table(&Grid::of(suite, registered.columns, Style::Bounds)))
         p.legend { (legend(suite)) }
         @if !suite.fits.is_empty() {
             h2 { "Fitted to the memory used" }
-            (page::table(&Grid::of_fits(suite)))
+            (html_page::table(&Grid::of_fits(suite)))
         }
         @if !suite.checks.is_empty() {
             h2 { "Figures and their evidence" }
-            (page::table(&Grid::of_checks(suite)))
+            (html_page::table(&Grid::of_checks(suite)))
         }
         @if !suite.derived.is_empty() {
             h2 { "Derived" }
@@ -148,7 +148,7 @@ mod tests {
                 .unwrap();
         suite.notes.push("<script>alert(1)</script>".into());
         let sizes = vec![0, 4 << 20, 8 << 20];
-        let pages = vec![crate::pages::Pages::Base];
+        let pages = vec![crate::page_kinds::Pages::Base];
         let memory = memory::Spec { sizes, pages, methods, schedule, ..memory::Spec::default() };
         let memory = memory::run(&memory, None, &mut Silent).unwrap();
         let page = page("bench", &Results { suites: vec![suite, memory], ..Results::begin() }, SUITES);

@@ -7,7 +7,7 @@
 //!
 //! - [`spawn`]: the suite of ways to start a program.
 //! - [`engine`]: interleaves methods in rounds.
-//! - [`program`], [`pages`], [`memory`]: the measured child, the parent's burden, and how much of
+//! - [`program`], [`page_kinds`], [`memory`]: the measured child, the parent's burden, and how much of
 //!   it is safe.
 //! - [`under_run`]: a measurement in a process with the preloaded library in it.
 //! - [`guard`]: undoes what a killed measurement leaves behind.
@@ -15,7 +15,7 @@
 //! - [`suites`], [`registry`]: the suites, and what each tells of itself.
 //! - [`published`]: the figures of published experiments.
 //! - [`machine`], [`results`]: what is recorded, and its JSON form; [`render`]: tables, CSV,
-//!   Markdown; [`html`], [`page`], [`plot`]: pages; [`store`]: where results are kept.
+//!   Markdown; [`html`], [`html_page`], [`plot`]: pages; [`store`]: where results are kept.
 
 pub mod check;
 pub mod clock;
@@ -24,11 +24,11 @@ pub mod engine;
 pub mod error;
 pub mod guard;
 pub mod html;
+pub mod html_page;
 pub mod machine;
 pub mod memory;
 pub mod noise;
-pub mod page;
-pub mod pages;
+pub mod page_kinds;
 mod params;
 pub mod parent;
 pub mod plot;

@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use crate::error::Error;
 use crate::machine::page_size;
 use crate::memory;
-use crate::pages::Pages;
+use crate::page_kinds::Pages;
 
 #[cfg(target_os = "linux")]
 #[path = "parent/linux.rs"]

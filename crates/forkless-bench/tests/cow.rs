@@ -2,7 +2,7 @@
 //! write-protect its pages, too.
 
 use forkless_bench::engine::{Schedule, Silent};
-use forkless_bench::pages::Pages;
+use forkless_bench::page_kinds::Pages;
 use forkless_bench::results::Param;
 use forkless_bench::spawn::Method;
 use forkless_bench::suites::cow::{Spec, run};

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::record::{self, RawCreation, RawSite, STATE_RETURNED};
+use crate::ring::{self, RawCreation, RawSite, STATE_RETURNED};
 
 /// The system call that created the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -292,7 +292,7 @@ fn pages(count: u64) -> u64 {
 }
 
 fn some_text(bytes: &[u8]) -> Option<String> {
-    Some(record::text(bytes)).filter(|text| !text.is_empty())
+    Some(ring::text(bytes)).filter(|text| !text.is_empty())
 }
 
 impl Creation {
@@ -319,7 +319,7 @@ impl Creation {
             kind: flags.kind(),
             caller: raw.site.tgid,
             caller_thread: raw.caller_tid,
-            caller_comm: record::text(&raw.caller_comm),
+            caller_comm: ring::text(&raw.caller_comm),
             caller_cgroup: raw.cgroup,
             site: CallSite::from_raw(&raw.site),
             memory: CallerMemory {
@@ -331,7 +331,7 @@ impl Creation {
                 page_tables: raw.pgtables_bytes,
             },
             child: raw.child,
-            child_comm: record::text(&raw.child_comm),
+            child_comm: ring::text(&raw.child_comm),
             at_ns,
             copy_ns: since(raw.copied_ns, raw.start_ns),
             until_exec_ns: since(raw.exec_ns, at_ns),

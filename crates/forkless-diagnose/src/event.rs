@@ -2,7 +2,7 @@
 //! is interpreted here.
 
 use crate::creation::{CallSite, Creation};
-use crate::record::{RawCall, RawCallKey, RawStackHead};
+use crate::ring::{RawCall, RawCallKey, RawStackHead};
 
 /// One report of a watch.
 #[derive(Debug)]

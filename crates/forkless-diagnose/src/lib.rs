@@ -8,10 +8,7 @@
 //! [`repair()`] puts a running process's memory into huge pages. The library prints nothing, and
 //! only `repair` changes a watched process. Linux on x86-64 and aarch64.
 
-#[cfg(test)]
-mod alone;
 mod answering;
-mod batch;
 mod collect;
 mod command;
 mod creation;
@@ -22,19 +19,22 @@ mod event;
 mod finding;
 mod invocation;
 mod load;
+mod map_batch;
 mod metrics;
 mod model;
 mod perf;
 mod probe;
 mod procfs;
-mod record;
 mod remedy;
 mod repair;
+mod ring;
 mod sampler;
 mod shell;
 mod stack;
 mod symbol;
 mod target;
+#[cfg(test)]
+mod test_process;
 mod tier;
 mod watch;
 

@@ -18,10 +18,10 @@ use crate::creation::Creation;
 use crate::error::WatchError;
 use crate::event::{BlockReads, CallCount, Event, StackTop, Totals};
 use crate::load::{self, OBJECT, Timing, in_first_pid_namespace, load_error, map_error, missing_map};
-use crate::record::{RawAfterFork, RawBlockReads, RawCall, RawCallKey, RawCreation, RawTotals, Record};
+use crate::ring::{RawAfterFork, RawBlockReads, RawCall, RawCallKey, RawCreation, RawTotals, Record};
 use crate::target::{ResolvedTarget, WatchTarget};
 use crate::tier::Tier;
-use crate::{answering, batch, command};
+use crate::{answering, command, map_batch};
 
 /// The processes to watch, and how closely.
 #[derive(Debug, Clone)]
@@ -292,7 +292,7 @@ impl Watch {
     /// The system calls counted so far, by call site and class, unordered.
     pub(crate) fn calls(&self) -> Result<Vec<CallCount>, WatchError> {
         if self.batches.get() {
-            match self.calls_in_batches(batch::AT_ONCE) {
+            match self.calls_in_batches(map_batch::AT_ONCE) {
                 Ok(found) => return Ok(found),
                 // Whatever the reason: reading one by one needs less of the kernel.
                 Err(_) => self.batches.set(false),
@@ -307,7 +307,7 @@ impl Watch {
         };
         let cpus = aya::util::nr_cpus().map_err(|(_, error)| error)?;
         let mut found = Vec::new();
-        batch::for_each(map.fd().as_fd(), cpus, at_once, |key, values| {
+        map_batch::for_each(map.fd().as_fd(), cpus, at_once, |key, values| {
             found.push(CallCount::sum(key, values));
         })?;
         Ok(found)
@@ -364,7 +364,7 @@ mod tests {
     /// memory tests allow.
     #[test]
     fn a_table_read_in_batches_of_any_size_and_one_by_one_says_the_same() {
-        crate::alone::alone("watch::tests::read_in_batches_and_one_by_one");
+        crate::test_process::run_in_own_process("watch::tests::read_in_batches_and_one_by_one");
     }
 
     /// Makes more call sites than fit in one batch. Their counts no longer change.
@@ -386,11 +386,11 @@ mod tests {
         };
         watch.batches.set(false);
         let one_by_one = sorted(watch.calls().expect("the map is there"));
-        assert!(one_by_one.len() > batch::AT_ONCE, "{} places", one_by_one.len());
+        assert!(one_by_one.len() > map_batch::AT_ONCE, "{} places", one_by_one.len());
         let failed =
             |c: &&CallCount| c.key.nr == libc::SYS_chdir as u16 && c.last == -i64::from(libc::ENOENT);
         assert_eq!(one_by_one.iter().filter(failed).map(|c| c.count).sum::<u64>(), 700);
-        match watch.calls_in_batches(batch::AT_ONCE) {
+        match watch.calls_in_batches(map_batch::AT_ONCE) {
             Ok(found) => assert_eq!(sorted(found), one_by_one),
             Err(error) => return eprintln!("skipped: no batches: {error}"),
         }

@@ -12,6 +12,8 @@ pub mod acceptance;
 #[cfg(target_os = "linux")]
 mod install;
 #[cfg(target_os = "linux")]
+mod last_lines;
+#[cfg(target_os = "linux")]
 pub mod reproduce;
 #[cfg(target_os = "linux")]
 mod run_command;
@@ -19,8 +21,6 @@ mod run_command;
 pub mod subreaper;
 #[cfg(target_os = "linux")]
 pub mod victims;
-#[cfg(target_os = "linux")]
-mod words;
 
 use forkless_bench::registry::Registry;
 use forkless_bench::suites;

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::ptr::NonNull;
 
 use crate::error::Error;
-use crate::pages::Pages;
+use crate::page_kinds::Pages;
 
 /// The directory with one entry for each open descriptor. On FreeBSD without fdescfs it has the
 /// standard three alone: those that the command line did not open itself.

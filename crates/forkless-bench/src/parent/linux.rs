@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::ptr::NonNull;
 
 use crate::error::Error;
-use crate::pages::Pages;
+use crate::page_kinds::Pages;
 
 /// The directory with one entry for each open descriptor.
 pub(super) const DESCRIPTORS: &str = "/proc/self/fd";

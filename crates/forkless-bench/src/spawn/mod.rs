@@ -38,7 +38,7 @@ use crate::engine::{self, Arm, Measured, Observer, Schedule, Turn};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::noise::Watch;
-use crate::pages::Pages;
+use crate::page_kinds::Pages;
 use crate::parent::{Descriptors, Memory};
 use crate::program::{Kind, Program};
 use crate::registry::{Columns, MetricPlot, Registration};

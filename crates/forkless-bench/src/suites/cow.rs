@@ -27,7 +27,7 @@ use crate::error::Error;
 use crate::guard::Guard;
 use crate::machine::page_size;
 use crate::noise::Watch;
-use crate::pages::Pages;
+use crate::page_kinds::Pages;
 use crate::parent::Memory;
 use crate::program::{Kind, Program};
 use crate::registry::{MetricPlot, Registration};

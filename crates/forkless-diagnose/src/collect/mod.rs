@@ -25,7 +25,7 @@ use crate::error::WatchError;
 use crate::event::{BlockReads, CallCount, CpuSamples, Event, StackTop, Totals};
 use crate::invocation::Invocation;
 use crate::procfs::{self, ProcessName};
-use crate::record::{
+use crate::ring::{
     CLASS_ANY, CLASS_BLOCK_WRITE_PARTIAL, CLASS_LOCALTIME, CLASS_SIGMASK_NEEDLESS, CLASS_ZONEINFO, RawCallKey,
 };
 use crate::shell;
@@ -560,7 +560,7 @@ mod tests {
     /// Runs in its own process, so that the memory of other tests is not counted.
     #[test]
     fn memory_is_bounded_whatever_comes() {
-        crate::alone::alone("collect::tests::fifty_thousand_processes_and_places");
+        crate::test_process::run_in_own_process("collect::tests::fifty_thousand_processes_and_places");
     }
 
     #[test]

@@ -9,11 +9,11 @@ use crate::creation::CallSite;
 use crate::estimate::Estimate;
 use crate::event::BlockReads;
 use crate::procfs::ProcessName;
-use crate::record::{
+use crate::remedy::{Check, Remedy, StartedProgram, Treatment};
+use crate::ring::{
     CLASS_ANY, CLASS_BLOCK_WRITE_PARTIAL, CLASS_CLOSE_UNUSED, CLASS_LOCALTIME, CLASS_SIGMASK_NEEDLESS,
     CLASS_ZONEINFO,
 };
-use crate::remedy::{Check, Remedy, StartedProgram, Treatment};
 use crate::stack::Frame;
 
 /// Calls of one process name, class and system call.

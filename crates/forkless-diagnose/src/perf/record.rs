@@ -156,12 +156,12 @@ pub(super) fn decode(source: PerfSource, kind: u32, misc: u16, body: &[u8]) -> O
         }
         COMM if misc & MISC_COMM_EXEC != 0 => {
             fields.bytes(8)?;
-            record(PerfRecordKind::Exec { comm: crate::record::text(fields.0), argv: Vec::new() })
+            record(PerfRecordKind::Exec { comm: crate::ring::text(fields.0), argv: Vec::new() })
         }
         MMAP2 => {
             // pid, tid, addr, len, pgoff, device and inode or build id, protection and flags
             fields.bytes(8 + 3 * 8 + 24 + 8)?;
-            record(PerfRecordKind::Map { path: crate::record::text(fields.0) })
+            record(PerfRecordKind::Map { path: crate::ring::text(fields.0) })
         }
         LOST => {
             fields.u64()?;

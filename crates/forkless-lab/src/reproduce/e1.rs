@@ -10,7 +10,7 @@ use super::plot::{Line, Plot};
 use super::{Bench, Experiment, Figure, Id, TitledGrid};
 use forkless_bench::error::Error;
 use forkless_bench::machine::page_size;
-use forkless_bench::pages::Pages;
+use forkless_bench::page_kinds::Pages;
 use forkless_bench::parent::Memory;
 use forkless_bench::program::{Kind, Program};
 use forkless_bench::published::cow;

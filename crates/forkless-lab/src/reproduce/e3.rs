@@ -11,7 +11,7 @@ use super::{Bench, Experiment, Figure, Id, TitledGrid};
 use forkless_bench::clock::now;
 use forkless_bench::error::Error;
 use forkless_bench::machine::page_size;
-use forkless_bench::pages::Pages;
+use forkless_bench::page_kinds::Pages;
 use forkless_bench::parent::Memory;
 use forkless_bench::published::huge_pages;
 use forkless_bench::spawn::worker::reap;

@@ -4,7 +4,7 @@
 use forkless_bench::clock::{self, CpuTime};
 use forkless_bench::engine::{self, Schedule};
 use forkless_bench::error::Error;
-use forkless_bench::pages::Pages;
+use forkless_bench::page_kinds::Pages;
 use forkless_bench::parent::Memory;
 use forkless_bench::program::{Kind, Program};
 use forkless_bench::published::spawn as published;

@@ -1,7 +1,7 @@
 //! The article as one self-contained HTML page: for each experiment the author's procedure, the
 //! procedure here, plots, tables, and the verdicts on the claims.
 
-use forkless_bench::page::{self, table};
+use forkless_bench::html_page::{self, table};
 use maud::{Markup, html};
 
 use super::{Article, ClaimVerdict, Experiment, ledger, text};
@@ -24,14 +24,14 @@ pub fn page(article: &Article) -> String {
         }
         @for experiment in &article.experiments { (section(experiment)) }
         h2 #machine { "Machine" }
-        (page::machine(&article.machine))
+        (html_page::machine(&article.machine))
         p.legend {
             "forkless " (article.version) ", " (text::day(article.created)) ". Figures are medians with 95 % intervals; a bound \
              is met only by a whole interval; a size holds within a factor of " (format!("{:.0}", ledger::SIZE)) " of the \
              published one."
         }
     };
-    page::page("forkless reproduce", STYLE, &content)
+    html_page::page("forkless reproduce", STYLE, &content)
 }
 
 fn section(experiment: &Experiment) -> Markup {

@@ -22,7 +22,7 @@ use forkless_bench::check::Bound;
 use forkless_bench::engine::{Arm, Turn};
 use forkless_bench::error::Error;
 use forkless_bench::memory;
-use forkless_bench::pages::Pages;
+use forkless_bench::page_kinds::Pages;
 use forkless_bench::results::{Metric, Param, Params};
 use forkless_run::{Counter, HugePages, Settings};
 
@@ -30,7 +30,7 @@ use super::kept::huge_pages;
 use super::server::{PATIENCE, Server, Service, mostly_huge, mostly_pool};
 use super::stage::{Asked, Stage, Subject, params};
 use crate::install;
-use crate::words::last_words_of;
+use crate::last_lines::last_words_of;
 
 const RATE: Metric = Metric { name: "rate", unit: "1/s", estimate: false };
 const FORK: Metric = Metric { name: "fork", unit: "us", estimate: false };

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::words::last_words;
+use crate::last_lines::last_words;
 use forkless_bench::engine::{Arm, Turn};
 use forkless_bench::error::Error;
 use forkless_run::Settings;

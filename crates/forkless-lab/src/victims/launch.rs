@@ -15,8 +15,8 @@ use forkless_run::{Counter, Settings};
 use super::coprocess::Order;
 use super::stage::{Asked, MS, Stage, Subject, US, WALL, params};
 use crate::install;
+use crate::last_lines::last_words_of;
 use crate::run_command::run_command;
-use crate::words::last_words_of;
 
 const WHOLE: Metric = Metric { name: "whole", unit: "ms", estimate: false };
 

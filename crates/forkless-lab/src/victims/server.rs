@@ -13,7 +13,7 @@ use forkless_run::Settings;
 use super::coprocess::who;
 use super::kept::{Counted, Counts};
 use super::stage::Stage;
-use crate::words::last_words;
+use crate::last_lines::last_words;
 
 /// How long a server may take until it answers.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,7 +1,7 @@
 //! Flags of `memory` and `cow`, the suites that measure from a parent with memory: kinds of pages,
 //! and methods, among them the method of `forkless run`.
 
-use forkless_bench::pages::Pages;
+use forkless_bench::page_kinds::Pages;
 use forkless_bench::spawn::Method;
 use forkless_bench::under_run::{self, ServingProgram};
 

@@ -6,7 +6,7 @@ use anyhow::Result;
 use forkless_bench::engine::{Observer, Schedule};
 use forkless_bench::guard::Guard;
 use forkless_bench::memory;
-use forkless_bench::pages::Pages;
+use forkless_bench::page_kinds::Pages;
 use forkless_bench::program::Kind;
 use forkless_bench::results::Suite;
 use forkless_bench::spawn::{self, Method, Spec};

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use super::plan::{Decision, Plan, Stage};
+use super::explained_line::{Decision, Plan, Stage};
 use crate::exit::Exit;
 use crate::terminal;
 

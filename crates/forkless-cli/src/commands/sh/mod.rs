@@ -2,7 +2,7 @@
 //! difference; `--explain` shows the decision instead. The libraries decide.
 
 mod explain;
-mod plan;
+mod explained_line;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -54,7 +54,7 @@ enum Kind {
 pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     if args.explain || args.json {
         let traits = args.shell.map_or_else(forkless::shell_traits, Kind::traits);
-        let plan = plan::Plan::of(args.line.as_bytes(), &traits);
+        let plan = explained_line::Plan::of(args.line.as_bytes(), &traits);
         return if args.json { explain::json(&plan) } else { explain::text(&plan) };
     }
     if args.shell.is_some() {

@@ -11,13 +11,13 @@ use std::process::{ChildStdin, ChildStdout};
 use forkless::{Command, OnDrop, Stdio};
 use forkless_bench::error::Error;
 use forkless_bench::guard::Guard;
-use forkless_bench::pages::Pages;
+use forkless_bench::page_kinds::Pages;
 use forkless_bench::settings::Changed;
 
 use super::held::{Held, tunables};
+use crate::last_lines::last_words;
 use crate::reproduce::{Experiment, Figure, Options, TitledGrid};
 use crate::victims::stage::Stage;
-use crate::words::last_words;
 
 const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 

@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 use forkless::{Command, OnDrop, Stdio};
 use forkless_bench::engine::{Schedule, Silent};
 use forkless_bench::error::Error;
-use forkless_bench::pages::Pages;
+use forkless_bench::page_kinds::Pages;
 use forkless_bench::stats::bootstrap::Samples;
 use forkless_run::HugePages;
 
 use super::held::{Held, tunables};
 use super::{pool, profile};
+use crate::last_lines::last_words;
 use crate::reproduce::plot::{Mark, Plot};
 use crate::reproduce::text;
 use crate::reproduce::{Bench, Experiment, Figure, TitledGrid};
@@ -23,7 +24,6 @@ use crate::victims;
 use crate::victims::apache::{Apache, Instance, Load, footprint, get};
 use crate::victims::kept::huge_pages;
 use crate::victims::stage::Stage;
-use crate::words::last_words;
 
 const NAME: &str = "E3";
 /// Everything that rests on the server.

@@ -4,7 +4,7 @@
 use std::process::Command;
 
 /// Runs the ignored test of this path. It must pass; what it skipped is printed.
-pub(crate) fn alone(test: &str) {
+pub(crate) fn run_in_own_process(test: &str) {
     let tests = std::env::current_exe().expect("we run from a file");
     let output = Command::new(tests)
         .args(["--exact", test, "--ignored", "--nocapture"])
