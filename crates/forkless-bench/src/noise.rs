@@ -64,19 +64,19 @@ impl Noise {
 
 /// A snapshot to measure noise from.
 #[derive(Debug, Clone, Copy)]
-pub struct Watch {
+pub struct NoiseSnapshot {
     system: Option<SystemTime>,
     own: CpuTime,
 }
 
-impl Watch {
-    /// Starts watching.
+impl NoiseSnapshot {
+    /// Takes the snapshot.
     #[must_use]
-    pub fn start() -> Watch {
-        Watch { system: SystemTime::read(), own: CpuTime::of_self_and_children() }
+    pub fn start() -> NoiseSnapshot {
+        NoiseSnapshot { system: SystemTime::read(), own: CpuTime::of_self_and_children() }
     }
 
-    /// What disturbed the machine since the start. `series` are the samples of one metric, one set
+    /// What disturbed the machine since the snapshot. `series` are the samples of one metric, one set
     /// a method.
     #[must_use]
     pub fn finish<'a>(self, series: impl IntoIterator<Item = &'a Samples>) -> Noise {
@@ -153,7 +153,7 @@ mod tests {
         assert!(Noise::default().warnings().is_empty());
         let steady = Samples::one_a_round(vec![10.0; 40]);
         let drifting = Samples::one_a_round((0..40).map(|i| if i < 20 { 10.0 } else { 13.0 }).collect());
-        let drift = |samples: &Samples| Watch::start().finish([samples]).drift_percent.unwrap();
+        let drift = |samples: &Samples| NoiseSnapshot::start().finish([samples]).drift_percent.unwrap();
         assert!(drift(&steady) < 1e-9);
         assert!((drift(&drifting) - 30.0).abs() < 1e-9);
         let noise = Noise { drift_percent: Some(30.0), ..Noise::default() };

@@ -4,7 +4,7 @@
 //!
 //! A registry is made of lists, one for each crate that has suites ([`crate::suites::ALL`]). A
 //! suite that no list has, as in a file saved by another version, is shown as
-//! [`Registration::UNKNOWN`].
+//! [`Registration::DEFAULT`].
 
 use std::io;
 
@@ -82,7 +82,7 @@ impl MetricPlot {
 
 impl Registration {
     /// What holds for a suite that says nothing of itself.
-    pub const UNKNOWN: Registration = Registration {
+    pub const DEFAULT: Registration = Registration {
         name: "",
         columns: Columns::Metrics { all: false },
         plots: &[MetricPlot::marks("real")],
@@ -119,7 +119,7 @@ impl Registry {
     /// What the suite of this name has registered.
     #[must_use]
     pub fn of(self, name: &str) -> &'static Registration {
-        self.all().find(|suite| suite.name == name).unwrap_or(&Registration::UNKNOWN)
+        self.all().find(|suite| suite.name == name).unwrap_or(&Registration::DEFAULT)
     }
 
     /// Every suite's way to undo what it changes.

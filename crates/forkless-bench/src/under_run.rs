@@ -56,9 +56,9 @@ pub(crate) fn setup<T: for<'de> Deserialize<'de>>(value: &Value) -> Result<T, Er
     T::deserialize(value).map_err(|error| Error::Spec(format!("not a setup of this suite: {error}")))
 }
 
-/// Answer to a request: figures, or what went wrong.
+/// The reply to a request: figures, or what went wrong.
 #[derive(Debug, Serialize, Deserialize)]
-enum Answer {
+enum TurnReply {
     Ready,
     Series(Vec<Vec<f64>>),
     Missing(String),
@@ -67,7 +67,7 @@ enum Answer {
 
 /// The request for a turn.
 #[derive(Debug, Serialize, Deserialize)]
-struct Request {
+struct TurnRequest {
     settle: usize,
     counted: usize,
 }
@@ -119,13 +119,13 @@ impl Forker {
         let mut forker = Forker { child, requests, answers, counts, directory };
         let setup = serde_json::to_value(setup).map_err(|error| Error::io(TALK)(error.into()))?;
         match forker.ask(&Beginning { suite: suite.to_owned(), setup })? {
-            Answer::Ready => Ok(forker),
+            TurnReply::Ready => Ok(forker),
             other => Err(forker.unexpected(other)),
         }
     }
 
-    /// One request, one answer.
-    fn ask(&mut self, request: &impl Serialize) -> Result<Answer, Error> {
+    /// Sends one request and waits for its reply.
+    fn ask(&mut self, request: &impl Serialize) -> Result<TurnReply, Error> {
         let line = serde_json::to_string(request).map_err(|error| Error::io(TALK)(error.into()))?;
         let sent = self.requests.as_mut().map_or(Ok(()), |pipe| writeln!(pipe, "{line}"));
         let mut line = String::new();
@@ -140,11 +140,11 @@ impl Forker {
         serde_json::from_str(&line).map_err(|error| Error::io(TALK)(error.into()))
     }
 
-    fn unexpected(&self, answer: Answer) -> Error {
+    fn unexpected(&self, answer: TurnReply) -> Error {
         match answer {
-            Answer::Missing(why) => Error::Missing(why),
-            Answer::Failed(why) => Error::Missing(format!("with the preloaded library: {why}")),
-            Answer::Ready | Answer::Series(_) => Error::Missing("an answer out of turn".into()),
+            TurnReply::Missing(why) => Error::Missing(why),
+            TurnReply::Failed(why) => Error::Missing(format!("with the preloaded library: {why}")),
+            TurnReply::Ready | TurnReply::Series(_) => Error::Missing("an answer out of turn".into()),
         }
     }
 
@@ -210,8 +210,8 @@ pub(crate) struct Remote<'a> {
 impl Arm for Remote<'_> {
     fn turn(&mut self, settle: usize, counted: usize, turn: &mut Turn) -> Result<(), Error> {
         let mut forker = self.forker.borrow_mut();
-        match forker.ask(&Request { settle, counted })? {
-            Answer::Series(series) if series.len() == self.series => {
+        match forker.ask(&TurnRequest { settle, counted })? {
+            TurnReply::Series(series) if series.len() == self.series => {
                 for (index, values) in series.into_iter().enumerate() {
                     values.into_iter().for_each(|value| turn.add(index, value));
                 }
@@ -232,7 +232,7 @@ impl Arm for Remote<'_> {
 /// # Errors
 /// When an answer cannot be written.
 pub fn serve(input: impl BufRead, mut output: impl Write, registry: Registry) -> io::Result<()> {
-    let mut answer = |answer: &Answer| -> io::Result<()> {
+    let mut answer = |answer: &TurnReply| -> io::Result<()> {
         serde_json::to_writer(&mut output, answer)?;
         output.write_all(b"\n")?;
         output.flush()
@@ -241,13 +241,13 @@ pub fn serve(input: impl BufRead, mut output: impl Write, registry: Registry) ->
     let Some(first) = lines.next() else { return Ok(()) };
     let Beginning { suite, setup } = serde_json::from_str(&first?)?;
     let mut host = |arm: &mut dyn Arm| -> io::Result<()> {
-        answer(&Answer::Ready)?;
+        answer(&TurnReply::Ready)?;
         for line in lines.by_ref() {
-            let Request { settle, counted } = serde_json::from_str(&line?)?;
+            let TurnRequest { settle, counted } = serde_json::from_str(&line?)?;
             let mut turn = Turn::with_series(arm.series());
             match arm.turn(settle, counted, &mut turn) {
-                Ok(()) => answer(&Answer::Series(turn.into_series()))?,
-                Err(error) => answer(&Answer::Failed(error.to_string()))?,
+                Ok(()) => answer(&TurnReply::Series(turn.into_series()))?,
+                Err(error) => answer(&TurnReply::Failed(error.to_string()))?,
             }
         }
         Ok(())
@@ -258,7 +258,7 @@ pub fn serve(input: impl BufRead, mut output: impl Write, registry: Registry) ->
     };
     match built {
         Ok(served) => served,
-        Err(Error::Missing(why)) => answer(&Answer::Missing(why)),
-        Err(error) => answer(&Answer::Failed(error.to_string())),
+        Err(Error::Missing(why)) => answer(&TurnReply::Missing(why)),
+        Err(error) => answer(&TurnReply::Failed(error.to_string())),
     }
 }

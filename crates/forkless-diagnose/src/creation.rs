@@ -150,7 +150,7 @@ impl fmt::Display for CloneFlags {
 /// How the child ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case", tag = "how", content = "value")]
-pub enum End {
+pub enum ChildEnd {
     /// The child still ran when the record was made.
     Running,
     /// exit status, 0 to 255.
@@ -161,7 +161,7 @@ pub enum End {
     Unknown,
 }
 
-impl fmt::Display for End {
+impl fmt::Display for ChildEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Running => f.write_str("running"),
@@ -199,7 +199,7 @@ impl CallerMemory {
 
 /// A place in a process that makes a system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-pub struct CallSite {
+pub struct Place {
     /// The process.
     pub pid: u32,
     /// The system call's number.
@@ -210,7 +210,7 @@ pub struct CallSite {
     pub word: u64,
 }
 
-impl CallSite {
+impl Place {
     pub(crate) fn from_raw(raw: &RawSite) -> Self {
         Self { pid: raw.tgid, nr: raw.nr, ip: raw.ip, word: raw.word }
     }
@@ -234,7 +234,7 @@ pub struct Creation {
     /// The caller's cgroup (inode number in the unified hierarchy).
     pub caller_cgroup: u64,
     /// The place of the call.
-    pub site: CallSite,
+    pub site: Place,
     /// The caller's memory.
     pub memory: CallerMemory,
     /// The new process.
@@ -279,7 +279,7 @@ pub struct Creation {
     /// Such faults that could reuse the page.
     pub child_reused: u64,
     /// How it ended.
-    pub end: End,
+    pub end: ChildEnd,
 }
 
 fn page_size() -> u64 {
@@ -321,7 +321,7 @@ impl Creation {
             caller_thread: raw.caller_tid,
             caller_comm: ring::text(&raw.caller_comm),
             caller_cgroup: raw.cgroup,
-            site: CallSite::from_raw(&raw.site),
+            site: Place::from_raw(&raw.site),
             memory: CallerMemory {
                 anon: pages(raw.anon_pages),
                 file: pages(raw.file_pages),
@@ -351,9 +351,9 @@ impl Creation {
             child_copied: (raw.child_copied as i64).max(0) as u64,
             child_reused: (raw.child_reused as i64).max(0) as u64,
             end: match (raw.exit_ns, raw.exit_code) {
-                (0, _) => End::Running,
-                (_, code) if code & 0x7f == 0 => End::Exited((code >> 8) as u8),
-                (_, code) => End::Killed((code & 0x7f) as u8),
+                (0, _) => ChildEnd::Running,
+                (_, code) if code & 0x7f == 0 => ChildEnd::Exited((code >> 8) as u8),
+                (_, code) => ChildEnd::Killed((code & 0x7f) as u8),
             },
         }
     }
@@ -369,7 +369,7 @@ impl Creation {
             caller_thread: 0,
             caller_comm: String::new(),
             caller_cgroup: 0,
-            site: CallSite { pid: 0, nr: 0, ip: 0, word: 0 },
+            site: Place { pid: 0, nr: 0, ip: 0, word: 0 },
             memory: CallerMemory::default(),
             child: 0,
             child_comm: String::new(),
@@ -391,7 +391,7 @@ impl Creation {
             exec_failed_path: None,
             child_copied: 0,
             child_reused: 0,
-            end: End::Running,
+            end: ChildEnd::Running,
         }
     }
 
@@ -423,8 +423,8 @@ mod tests {
 
     #[test]
     fn an_end_reads_the_same_in_text_and_in_json() {
-        assert_eq!(End::Exited(3).to_string(), "exit 3");
-        let json = serde_json::to_string(&End::Killed(9)).expect("plain data");
+        assert_eq!(ChildEnd::Exited(3).to_string(), "exit 3");
+        let json = serde_json::to_string(&ChildEnd::Killed(9)).expect("plain data");
         assert_eq!(json, r#"{"how":"killed","value":9}"#);
     }
 }

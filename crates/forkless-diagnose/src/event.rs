@@ -1,7 +1,7 @@
 //! Data that every tier reports: creations and stacks one by one, everything else as sums. Nothing
 //! is interpreted here.
 
-use crate::creation::{CallSite, Creation};
+use crate::creation::{Creation, Place};
 use crate::ring::{RawCall, RawCallKey, RawStackHead};
 
 /// One report of a watch.
@@ -17,8 +17,8 @@ pub enum Event {
 /// The top of a user stack. It must be unwound while the process exists.
 #[derive(Debug, Clone)]
 pub struct StackTop {
-    /// The call site.
-    pub site: CallSite,
+    /// The place.
+    pub site: Place,
     /// Class of the system call; 0 for a creation.
     pub class: u16,
     /// The stack pointer at the system call.
@@ -34,7 +34,7 @@ pub struct StackTop {
 impl StackTop {
     pub(crate) fn new(head: &RawStackHead, top: &[u8]) -> Self {
         Self {
-            site: CallSite::from_raw(&head.site),
+            site: Place::from_raw(&head.site),
             class: head.class as u16,
             sp: head.sp,
             fp: head.fp,
@@ -55,7 +55,7 @@ pub struct Totals {
     pub lost_ring: u64,
     /// Creations lost because too many children lived at once.
     pub lost_live: u64,
-    /// System calls lost because the table of call sites was full.
+    /// System calls lost because the table of places was full.
     pub lost_calls: u64,
     /// Stacks dropped by the rate limit, or because too many waited for their symbols. Only stacks
     /// are lost by it.
@@ -69,7 +69,7 @@ impl Totals {
     }
 }
 
-/// System calls of one call site and one class.
+/// System calls of one place and one class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CallCount {
     pub(crate) key: RawCallKey,

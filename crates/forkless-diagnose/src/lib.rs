@@ -38,7 +38,7 @@ mod test_process;
 mod tier;
 mod watch;
 
-pub use creation::{CallSite, CallerMemory, CloneFlags, CreatingCall, Creation, CreationKind, End};
+pub use creation::{CallerMemory, ChildEnd, CloneFlags, CreatingCall, Creation, CreationKind, Place};
 pub use diagnosis::{CreationCounts, Diagnosis, DiagnosisReport};
 pub use error::WatchError;
 pub use estimate::Estimate;
@@ -47,7 +47,7 @@ pub use finding::{Cost, Evidence, Finding, FindingKind, ForkTimes, Thresholds};
 pub use model::{CostModel, ForkProbe, probe_fork};
 pub use probe::{TierProbe, probe_tiers};
 pub use procfs::{PageKinds, ProcessName};
-pub use remedy::{Check, Remedy, StartedProgram, Treatment};
+pub use remedy::{FollowUp, Remedy, StartedProgram, Treatment};
 pub use repair::{RepairError, RepairOptions, RepairReport, probe_repair, repair};
 pub use stack::{Frame, Sighting, Unwinder};
 pub use target::{ResolvedTarget, WatchTarget};

@@ -54,7 +54,7 @@ pub enum Treatment {
 /// What shows whether a finding is gone, or what is behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Check {
+pub enum FollowUp {
     /// Another diagnosis.
     Diagnose {
         /// Of this process; of the whole machine where none of the finding's processes runs any

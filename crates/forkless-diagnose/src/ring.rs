@@ -2,7 +2,7 @@
 //! Nothing is interpreted here.
 //!
 //! A stale object cannot be misread: aya refuses a map whose key or value has another size, and
-//! [`Record::decode`] a ring record of another length.
+//! [`RingItem::decode`] a ring record of another length.
 
 #![expect(unsafe_code, reason = "records from the kernel are plain old data, read from their bytes")]
 
@@ -151,7 +151,7 @@ unsafe impl aya::Pod for RawStackHead {}
 
 /// One item of the ring.
 #[derive(Debug)]
-pub(crate) enum Record<'a> {
+pub(crate) enum RingItem<'a> {
     Creation(Box<RawCreation>),
     Stack(RawStackHead, &'a [u8]),
 }
@@ -162,18 +162,18 @@ fn read<T: aya::Pod>(bytes: &[u8]) -> Option<T> {
     Some(unsafe { head.as_ptr().cast::<T>().read_unaligned() })
 }
 
-impl<'a> Record<'a> {
+impl<'a> RingItem<'a> {
     /// `None` for a record of another kind or length.
     pub(crate) fn decode(bytes: &'a [u8]) -> Option<Self> {
         match read::<u32>(bytes)? {
             KIND_CREATION if bytes.len() == size_of::<RawCreation>() => {
-                Some(Record::Creation(Box::new(read(bytes)?)))
+                Some(RingItem::Creation(Box::new(read(bytes)?)))
             }
             KIND_STACK if bytes.len() == size_of::<RawStackHead>() + STACK_BYTES => {
                 let head: RawStackHead = read(bytes)?;
                 let top = &bytes[size_of::<RawStackHead>()..];
                 let valid = (head.bytes as usize).min(STACK_BYTES);
-                Some(Record::Stack(head, &top[..valid]))
+                Some(RingItem::Stack(head, &top[..valid]))
             }
             _ => None,
         }
@@ -192,11 +192,11 @@ mod tests {
 
     #[test]
     fn records_of_foreign_kind_or_length_are_refused() {
-        assert!(Record::decode(&[]).is_none());
-        assert!(Record::decode(&9u32.to_ne_bytes()).is_none());
+        assert!(RingItem::decode(&[]).is_none());
+        assert!(RingItem::decode(&9u32.to_ne_bytes()).is_none());
         let mut short = vec![0u8; size_of::<RawCreation>() - 1];
         short[..4].copy_from_slice(&KIND_CREATION.to_ne_bytes());
-        assert!(Record::decode(&short).is_none());
+        assert!(RingItem::decode(&short).is_none());
     }
 
     #[test]
@@ -204,8 +204,8 @@ mod tests {
         let mut bytes = vec![0u8; size_of::<RawStackHead>() + STACK_BYTES];
         bytes[..4].copy_from_slice(&KIND_STACK.to_ne_bytes());
         bytes[4..8].copy_from_slice(&u32::MAX.to_ne_bytes());
-        match Record::decode(&bytes) {
-            Some(Record::Stack(_, top)) => assert_eq!(top.len(), STACK_BYTES),
+        match RingItem::decode(&bytes) {
+            Some(RingItem::Stack(_, top)) => assert_eq!(top.len(), STACK_BYTES),
             other => panic!("not a stack: {other:?}"),
         }
     }

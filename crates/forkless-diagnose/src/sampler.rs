@@ -11,7 +11,7 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use crate::command;
-use crate::creation::{CallSite, CloneFlags, CreatingCall, Creation, End};
+use crate::creation::{ChildEnd, CloneFlags, CreatingCall, Creation, Place};
 use crate::error::WatchError;
 use crate::event::{Event, Totals};
 use crate::procfs::{self, exe_of};
@@ -133,7 +133,7 @@ impl Sampler {
                 seen.reported = true;
                 let mut creation = seen.creation.clone();
                 if ended {
-                    creation.end = End::Unknown;
+                    creation.end = ChildEnd::Unknown;
                 }
                 // An exec between two looks is missed. Only a child that lived long is taken to
                 // have made none.
@@ -192,7 +192,7 @@ fn first_sight(child: u32, caller: u32) -> Seen {
             caller,
             caller_thread: caller,
             caller_comm: procfs::name_of(caller).map(|name| name.comm).unwrap_or_default(),
-            site: CallSite { pid: caller, nr: 0, ip: 0, word: 0 },
+            site: Place { pid: caller, nr: 0, ip: 0, word: 0 },
             memory: procfs::memory_of(caller),
             child,
             child_comm: name.comm,

@@ -18,7 +18,7 @@ use crate::creation::Creation;
 use crate::error::WatchError;
 use crate::event::{BlockReads, CallCount, Event, StackTop, Totals};
 use crate::load::{self, OBJECT, Timing, in_first_pid_namespace, load_error, map_error, missing_map};
-use crate::ring::{RawAfterFork, RawBlockReads, RawCall, RawCallKey, RawCreation, RawTotals, Record};
+use crate::ring::{RawAfterFork, RawBlockReads, RawCall, RawCallKey, RawCreation, RawTotals, RingItem};
 use crate::target::{ResolvedTarget, WatchTarget};
 use crate::tier::Tier;
 use crate::{answering, command, map_batch};
@@ -230,9 +230,9 @@ impl Watch {
             Err(errno) => return Err(WatchError::Wait(errno.into())),
         }
         while let Some(item) = self.ring.next() {
-            match Record::decode(&item) {
-                Some(Record::Creation(raw)) => sink(Event::Created(Box::new(Creation::from_raw(&raw)))),
-                Some(Record::Stack(head, top)) => sink(Event::Stack(StackTop::new(&head, top))),
+            match RingItem::decode(&item) {
+                Some(RingItem::Creation(raw)) => sink(Event::Created(Box::new(Creation::from_raw(&raw)))),
+                Some(RingItem::Stack(head, top)) => sink(Event::Stack(StackTop::new(&head, top))),
                 None => {}
             }
         }
@@ -289,7 +289,7 @@ impl Watch {
         Some(BlockReads { reads, timed, ns })
     }
 
-    /// The system calls counted so far, by call site and class, unordered.
+    /// The system calls counted so far, by place and class, unordered.
     pub(crate) fn calls(&self) -> Result<Vec<CallCount>, WatchError> {
         if self.batches.get() {
             match self.calls_in_batches(map_batch::AT_ONCE) {
@@ -367,7 +367,7 @@ mod tests {
         crate::test_process::run_in_own_process("watch::tests::read_in_batches_and_one_by_one");
     }
 
-    /// Makes more call sites than fit in one batch. Their counts no longer change.
+    /// Makes more places than fit in one batch. Their counts no longer change.
     #[test]
     #[ignore = "run by the test before it"]
     fn read_in_batches_and_one_by_one() {

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 /// How the program hears that it is to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub enum StopCue {
     /// Its standard input, the pipe, comes to an end.
     Input,
     /// By SIGTERM; its standard input is `/dev/null`.
@@ -55,7 +55,7 @@ const ABANDONED_REST: Duration = Duration::from_millis(500);
 ///
 /// It reaps every child of the calling process, and holds back SIGCHLD for the calling thread: call
 /// it from a process that has no other children and no other threads.
-pub fn keep(ending: Ending, program: &OsString, arguments: &[OsString]) -> u8 {
+pub fn keep(ending: StopCue, program: &OsString, arguments: &[OsString]) -> u8 {
     let bench = std::os::unix::process::parent_id();
     let gone = || std::os::unix::process::parent_id() != bench;
     // SAFETY: affects which process adopts this one's orphaned descendants.
@@ -67,7 +67,7 @@ pub fn keep(ending: Ending, program: &OsString, arguments: &[OsString]) -> u8 {
     // A group of its own: servers end by a signal to their whole group (Apache does), which is not
     // to reach the subreaper.
     command.args(arguments).process_group(0);
-    if ending == Ending::Terminate {
+    if ending == StopCue::Terminate {
         command.stdin(Stdio::null());
     }
     let child = match command.spawn() {
@@ -80,7 +80,7 @@ pub fn keep(ending: Ending, program: &OsString, arguments: &[OsString]) -> u8 {
     let mut kept = KeptProgram::new(child.id().cast_signed());
     let asked = kept.ended_before(&mut || None, true).is_none().then(Instant::now);
     if let Some(asked) = asked {
-        if ending == Ending::Terminate {
+        if ending == StopCue::Terminate {
             kept.signal(libc::SIGTERM);
         }
         let mut patience = || Some(asked + if gone() { ABANDONED } else { PATIENCE });
@@ -97,16 +97,16 @@ pub fn keep(ending: Ending, program: &OsString, arguments: &[OsString]) -> u8 {
 }
 
 /// The sentence about a program that a signal has ended; none about one that ended by itself.
-fn complaint(ending: Ending, asked: Option<Instant>, killed: bool, status: ExitStatus) -> Option<String> {
+fn complaint(ending: StopCue, asked: Option<Instant>, killed: bool, status: ExitStatus) -> Option<String> {
     let signal = status.signal()?;
     let order = match ending {
-        Ending::Input => "the end of its input",
-        Ending::Terminate => "SIGTERM",
+        StopCue::Input => "the end of its input",
+        StopCue::Terminate => "SIGTERM",
     };
     let seconds = asked.map_or(0.0, |asked| asked.elapsed().as_secs_f64());
     Some(match asked {
         Some(_) if killed => format!("did not end within {seconds:.1} s of {order}, and was killed"),
-        Some(_) if (ending, signal) == (Ending::Terminate, libc::SIGTERM) => return None,
+        Some(_) if (ending, signal) == (StopCue::Terminate, libc::SIGTERM) => return None,
         Some(_) => format!("died of signal {signal}, {seconds:.1} s after {order}"),
         None => format!("died of signal {signal}, which the bench had not sent"),
     })

@@ -1,7 +1,7 @@
 //! Starting a program with the preloaded library.
 //!
 //! A [`Launcher`] finds the program. [`Launcher::examine`] says whether the library can be in it.
-//! [`Examined::prepare`] makes its environment. A [`Prepared`] program is executed in this process,
+//! [`Examined::prepare`] makes its environment. A [`PreparedProgram`] is executed in this process,
 //! or becomes a [`Command`](std::process::Command).
 
 mod collector;
@@ -28,16 +28,16 @@ use std::process::Command;
 
 use crate::{OPTIONS_VARIABLE, Options, RecordPath, SWITCH_VARIABLE, is_off};
 
-pub use environment::Environment;
+pub use environment::EnvironmentEntries;
 pub use huge_pages::HugePagesWarning;
 pub use library::{LIBRARY_PATH_VARIABLE, LibraryError, find_library};
 pub use machine::{SPECULATES, loaders, own_memory, procmap_query, user_dispatch};
 pub use record_file::RecordFile;
 pub use report::{Destination, Report, SiteReport};
 pub use settings::{HugePages, Settings};
-pub use shell::{Asked, ask as ask_shell};
 pub use target::ProgramError;
 
+use shell::ShellKnowledge;
 use target::Target;
 
 /// A program that was found, and how it is to be run.
@@ -46,7 +46,7 @@ pub struct Launcher {
     program: PathBuf,
     argv: Vec<OsString>,
     settings: Settings,
-    environment: Environment,
+    environment: EnvironmentEntries,
     library: Option<PathBuf>,
 }
 
@@ -56,7 +56,11 @@ impl Launcher {
     /// # Errors
     /// [`NotFound`](io::ErrorKind::NotFound) where no file has the name, or `argv` is empty; else
     /// why it cannot be executed.
-    pub fn new(argv: Vec<OsString>, settings: Settings, environment: Environment) -> io::Result<Launcher> {
+    pub fn new(
+        argv: Vec<OsString>,
+        settings: Settings,
+        environment: EnvironmentEntries,
+    ) -> io::Result<Launcher> {
         let name = argv.first().map(OsString::as_os_str).unwrap_or_default();
         let program = target::find(name, &environment)?;
         Ok(Launcher { program, argv, settings, environment, library: None })
@@ -86,16 +90,14 @@ impl Launcher {
     /// Why the library cannot be in the program. [`Launcher::plain`] runs it all the same.
     pub fn examine(&self) -> Result<Examined<'_>, Unloadable> {
         let shell = match self.settings {
-            _ if self.is_switched_off() => shell::Answer::None,
-            Settings { skip_shells: false, .. } => shell::Answer::None,
+            _ if self.is_switched_off() => ShellKnowledge::None,
+            Settings { skip_shells: false, .. } => ShellKnowledge::None,
             // A single program, which may never come to need the answer. A tree of them would ask
             // again and again.
-            Settings { children: false, .. } => shell::Answer::LeftToTheLibrary,
+            Settings { children: false, .. } => ShellKnowledge::LeftToTheLibrary,
             // First, so that it answers while the rest is prepared. An error drops it, which waits
             // for it: the asked shell is never a child of the program.
-            Settings { children: true, .. } => {
-                shell::ask().map_or(shell::Answer::None, shell::Answer::Expected)
-            }
+            Settings { children: true, .. } => ShellKnowledge::ask(),
         };
         let library = self.library.clone().map_or_else(find_library, library::preloadable);
         let library = library.map_err(Unloadable::Library)?;
@@ -104,8 +106,8 @@ impl Launcher {
     }
 
     /// The program as it is, without the library.
-    pub fn plain(self) -> Prepared {
-        Prepared {
+    pub fn plain(self) -> PreparedProgram {
+        PreparedProgram {
             program: self.program,
             argv: self.argv,
             environment: self.environment,
@@ -142,7 +144,7 @@ pub struct Examined<'l> {
     launcher: &'l Launcher,
     library: PathBuf,
     target: Target,
-    shell: shell::Answer,
+    shell: ShellKnowledge,
 }
 
 impl Examined<'_> {
@@ -151,7 +153,7 @@ impl Examined<'_> {
     ///
     /// Where the environment comes from a program that is run under the library, this program
     /// counts into the same record.
-    pub fn prepare(self) -> Prepared {
+    pub fn prepare(self) -> PreparedProgram {
         let Launcher { program, argv, settings, environment, .. } = self.launcher;
         let mut environment = environment.clone();
         let huge = huge_pages::decide_here(settings.huge_pages, &environment);
@@ -174,7 +176,7 @@ impl Examined<'_> {
             root_namespace: outer.root_namespace,
             record: None,
         };
-        // Its place; the value comes with `Prepared::environment`.
+        // Its position; the value comes with `PreparedProgram::environment`.
         environment.set(OPTIONS_VARIABLE, b"");
         for (name, value) in &huge.variables {
             environment.set(name, value.as_bytes());
@@ -193,7 +195,7 @@ impl Examined<'_> {
             warnings.push(Warning::NeverSpeculates);
         }
         warnings.extend(huge.warnings.into_iter().map(Warning::HugePages));
-        Prepared {
+        PreparedProgram {
             program: program.clone(),
             argv: argv.clone(),
             environment,
@@ -227,7 +229,7 @@ impl fmt::Display for Warning {
 
 /// Why a program that could be prepared was not started.
 #[derive(Debug)]
-pub enum Error {
+pub enum LaunchError {
     /// The record could not be made.
     Record {
         /// The file, or what its random name is read from.
@@ -239,29 +241,29 @@ pub enum Error {
     Collector(io::Error),
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for LaunchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Record { path, .. } => write!(f, "cannot make the record {}", path.display()),
-            Error::Collector(_) => f.write_str("the report's collector could not be started"),
+            LaunchError::Record { path, .. } => write!(f, "cannot make the record {}", path.display()),
+            LaunchError::Collector(_) => f.write_str("the report's collector could not be started"),
         }
     }
 }
 
-impl std::error::Error for Error {
+impl std::error::Error for LaunchError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Error::Record { error, .. } | Error::Collector(error) => Some(error),
+            LaunchError::Record { error, .. } | LaunchError::Collector(error) => Some(error),
         }
     }
 }
 
 /// A program with its environment, ready to be executed.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct PreparedProgram {
     program: PathBuf,
     argv: Vec<OsString>,
-    environment: Environment,
+    environment: EnvironmentEntries,
     /// But for the record. None where the library is not in the program.
     options: Option<Options<'static>>,
     record: Option<Vec<u8>>,
@@ -270,7 +272,7 @@ pub struct Prepared {
     enables_huge_pages: bool,
 }
 
-impl Prepared {
+impl PreparedProgram {
     /// Whether the library will be in the program.
     pub fn is_loaded(&self) -> bool {
         self.options.is_some()
@@ -293,26 +295,26 @@ impl Prepared {
     }
 
     /// Has a report written at the end of the program that this process becomes by
-    /// [`Prepared::exec`], which must follow.
+    /// [`PreparedProgram::exec`], which must follow.
     ///
     /// A process apart, no child of this one, waits for that end; `render` makes the text there. It
     /// keeps nothing open but `destination`. Of this process there must be one thread.
     ///
     /// # Errors
-    /// [`Error::Collector`], where that process could not be made.
+    /// [`LaunchError::Collector`], where that process could not be made.
     pub fn report_at_end(
         &mut self,
         record: RecordFile,
         destination: Destination,
         render: impl Fn(&Report) -> String,
-    ) -> Result<(), Error> {
+    ) -> Result<(), LaunchError> {
         self.count_into(&record);
         if let Some(options) = &mut self.options {
             options.root = NonZeroU32::new(std::process::id());
             let namespace = std::fs::metadata("/proc/self/ns/pid").ok();
             options.root_namespace = namespace.and_then(|about| NonZeroU64::new(about.ino()));
         }
-        collector::start(record, &destination, render).map_err(Error::Collector)
+        collector::start(record, &destination, render).map_err(LaunchError::Collector)
     }
 
     /// The file that will be executed.
@@ -321,7 +323,7 @@ impl Prepared {
     }
 
     /// The environment that the program starts with.
-    pub fn environment(&self) -> Environment {
+    pub fn environment(&self) -> EnvironmentEntries {
         let mut environment = self.environment.clone();
         if let Some(options) = &self.options {
             let record = self.record.as_deref().and_then(RecordPath::new);
@@ -333,7 +335,7 @@ impl Prepared {
     }
 
     /// Prepares the process of a command whose program executes this one, with
-    /// [`Prepared::environment`]: what exec hands on beside the environment.
+    /// [`PreparedProgram::environment`]: what exec hands on beside the environment.
     pub fn hand_on(&self, command: &mut Command) {
         if self.enables_huge_pages {
             exec::enable_huge_pages(command);
@@ -370,7 +372,7 @@ mod tests {
     use super::*;
     use crate::{ForkMode, RecordPath};
 
-    fn environment(entries: &[&str]) -> Environment {
+    fn environment(entries: &[&str]) -> EnvironmentEntries {
         entries.iter().map(|entry| CString::new(*entry).unwrap()).collect()
     }
 
@@ -381,7 +383,7 @@ mod tests {
     }
 
     /// The options that a program would find.
-    fn options(prepared: &Prepared) -> Vec<u8> {
+    fn options(prepared: &PreparedProgram) -> Vec<u8> {
         prepared.environment().get(OPTIONS_VARIABLE).unwrap().to_vec()
     }
 

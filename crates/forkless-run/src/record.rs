@@ -93,7 +93,7 @@ pub struct Record {
 
 /// An announced end of the root process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ending(u32);
+pub struct AnnouncedEnd(u32);
 
 impl Record {
     /// Bytes of the file.
@@ -113,17 +113,17 @@ impl Record {
     /// this end in [`Record::answer`].
     ///
     /// `certain`: the root itself ends, not another process that shares its memory.
-    pub fn announce(&self, certain: bool) -> Ending {
+    pub fn announce(&self, certain: bool) -> AnnouncedEnd {
         if certain {
             self.certain.store(1, Relaxed);
         }
-        Ending(self.endings.fetch_add(1, Release).wrapping_add(1))
+        AnnouncedEnd(self.endings.fetch_add(1, Release).wrapping_add(1))
     }
 
     /// The last end that was announced and not answered.
-    pub fn announced(&self) -> Option<Ending> {
+    pub fn announced(&self) -> Option<AnnouncedEnd> {
         let last = self.endings.load(Acquire);
-        (last != self.answered.load(Relaxed)).then_some(Ending(last))
+        (last != self.answered.load(Relaxed)).then_some(AnnouncedEnd(last))
     }
 
     /// Whether an end was announced that is certain.
@@ -133,13 +133,13 @@ impl Record {
 
     /// Ends the wait of the process that announced this end, or an earlier one: the report has been
     /// written, or will be written later.
-    pub fn answer(&self, ending: Ending) {
+    pub fn answer(&self, ending: AnnouncedEnd) {
         let is_later = |before: u32| ending.0.wrapping_sub(before).cast_signed() > 0;
         let _ = self.answered.fetch_update(Release, Relaxed, |before| is_later(before).then_some(ending.0));
     }
 
     /// Whether this end has been answered.
-    pub fn is_answered(&self, ending: Ending) -> bool {
+    pub fn is_answered(&self, ending: AnnouncedEnd) -> bool {
         self.answered.load(Acquire).wrapping_sub(ending.0).cast_signed() >= 0
     }
 

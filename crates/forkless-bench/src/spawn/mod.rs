@@ -37,7 +37,7 @@ use crate::clock::{self, CpuTime};
 use crate::engine::{self, Arm, Measured, Observer, Schedule, Turn};
 use crate::error::Error;
 use crate::guard::Guard;
-use crate::noise::Watch;
+use crate::noise::NoiseSnapshot;
 use crate::page_kinds::Pages;
 use crate::parent::{Descriptors, Memory};
 use crate::program::{Kind, Program};
@@ -52,7 +52,7 @@ pub(crate) const SUITE: Registration = Registration {
     // As the published table has them.
     columns: Columns::Metrics { all: true },
     plots: &[MetricPlot::marks("wall"), MetricPlot::marks("blocked"), MetricPlot::marks("rate")],
-    ..Registration::UNKNOWN
+    ..Registration::DEFAULT
 };
 
 /// What to measure.
@@ -116,7 +116,7 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
 
     let overhead = clock::overhead();
     let mut arms = arms(spec, &target, overhead)?;
-    let watch = Watch::start();
+    let watch = NoiseSnapshot::start();
     let outcome = engine::run(&mut arms, &spec.schedule, observer)?;
     drop(arms);
     let noise = watch.finish(outcome.series.iter().map(|series| steady_series(series)));

@@ -30,7 +30,7 @@ use crate::clock::{self, now};
 use crate::engine::{self, Arm, Measured, Observer, Schedule, Turn};
 use crate::error::Error;
 use crate::guard::Guard;
-use crate::noise::Watch;
+use crate::noise::NoiseSnapshot;
 use crate::registry::{MetricPlot, Registration};
 use crate::results::{Derived, Metric, Param, Params, Row, Series, Suite, rows};
 use crate::stats::bootstrap::{Resampler, Samples};
@@ -47,7 +47,7 @@ pub(crate) const SUITE: Registration = Registration {
         rows.iter().filter(whole).find(|other| other.params == params)
     },
     undos: &[loop_device::UNDO, mapper::UNDO],
-    ..Registration::UNKNOWN
+    ..Registration::DEFAULT
 };
 
 /// What to measure.
@@ -168,7 +168,7 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
         )));
     }
     let overhead = clock::overhead();
-    let watch = Watch::start();
+    let watch = NoiseSnapshot::start();
     let mut stages = Stages::new(observer, spec.targets.len());
     let mut suite = Suite {
         name: SUITE.name.into(),

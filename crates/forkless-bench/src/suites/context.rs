@@ -14,7 +14,7 @@ use std::io::Read as _;
 use crate::clock::now;
 use crate::engine::{self, Arm, Observer, Schedule, Turn};
 use crate::error::Error;
-use crate::noise::Watch;
+use crate::noise::NoiseSnapshot;
 use crate::registry::{Registration, row_of};
 use crate::results::{Derived, Metric, Param, Params, Series, Suite, rows};
 use crate::spawn::worker::{pipe, reap};
@@ -28,7 +28,7 @@ pub(crate) mod switch;
 pub(crate) const SUITE: Registration = Registration {
     name: "context",
     yardstick: |rows, row| row_of(rows, "_setjmp", row),
-    ..Registration::UNKNOWN
+    ..Registration::DEFAULT
 };
 
 /// What to measure.
@@ -94,7 +94,7 @@ pub fn run(spec: &Spec, observer: &mut dyn Observer) -> Result<Suite, Error> {
     for operation in &operations {
         arms.push(Box::new(Isolated { operation }));
     }
-    let watch = Watch::start();
+    let watch = NoiseSnapshot::start();
     let outcome = engine::run(&mut arms, &spec.schedule, observer)?;
     drop(arms);
     let noise = watch.finish(outcome.series.iter().map(|series| &series[0]));

@@ -26,7 +26,7 @@ use crate::engine::{self, Arm, Observer, Schedule, Turn};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::machine::page_size;
-use crate::noise::Watch;
+use crate::noise::NoiseSnapshot;
 use crate::page_kinds::Pages;
 use crate::parent::Memory;
 use crate::program::{Kind, Program};
@@ -45,14 +45,14 @@ pub(crate) const SUITE: Registration = Registration {
     plots: &[MetricPlot::marks("first")],
     yardstick: |rows, row| {
         if row.unit != "ms" {
-            return (Registration::UNKNOWN.yardstick)(rows, row);
+            return (Registration::DEFAULT.yardstick)(rows, row);
         }
         let same = |other: &&Row| (&other.method, &other.params) == (&row.method, &row.params);
         rows.iter().filter(same).find(|other| other.metric == "before")
     },
     picture: Some(bars),
     host: Some(host),
-    ..Registration::UNKNOWN
+    ..Registration::DEFAULT
 };
 
 /// The part of a process with the preloaded library: the same procedure around a fork and exec of its
@@ -127,7 +127,7 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
     }
     let program = Program::prepare(&Kind::Exit, guard.as_deref_mut())?;
     let target = SpawnedProgram::new(&program);
-    let watch = Watch::start();
+    let watch = NoiseSnapshot::start();
     let mut suite = Suite { name: SUITE.name.into(), seed: spec.schedule.seed, ..Suite::default() };
     let mut stages = Stages::new(observer, spec.pages.len() * spec.stride.len());
     let mut steady = None;

@@ -26,7 +26,7 @@ use crate::engine::{self, Arm, Observer, Schedule, Turn};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::memory as room;
-use crate::noise::Watch;
+use crate::noise::NoiseSnapshot;
 use crate::page_kinds::Pages;
 use crate::parent::Memory;
 use crate::program::{Kind, Program};
@@ -44,7 +44,7 @@ pub(crate) const SUITE: Registration = Registration {
     plots: &[MetricPlot::over_memory("wall"), MetricPlot::over_memory("blocked")],
     fits: Some(fits),
     host: Some(host),
-    ..Registration::UNKNOWN
+    ..Registration::DEFAULT
 };
 
 /// The part of a process with the preloaded library: the same memory, the same fork and exec.
@@ -119,7 +119,7 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
     let overhead = clock::overhead();
     let states = states(spec);
     let mut stages = Stages::new(observer, states.len());
-    let watch = Watch::start();
+    let watch = NoiseSnapshot::start();
     let mut suite = Suite {
         name: SUITE.name.into(),
         seed: spec.schedule.seed,

@@ -18,7 +18,7 @@ use crate::clock;
 use crate::engine::{self, Arm, Observer, Schedule};
 use crate::error::Error;
 use crate::guard::Guard;
-use crate::noise::Watch;
+use crate::noise::NoiseSnapshot;
 use crate::program::{Kind, Program};
 use crate::registry::{Registration, row_of};
 use crate::results::{Derived, Param, Params, Series, Suite, rows};
@@ -41,7 +41,7 @@ pub use self::system::exec_chain;
 pub(crate) const SUITE: Registration = Registration {
     name: "syscalls",
     yardstick: |rows, row| row_of(rows, "vfork+execve", row),
-    ..Registration::UNKNOWN
+    ..Registration::DEFAULT
 };
 
 /// What to measure.
@@ -136,7 +136,7 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
             Err(error) => return Err(error),
         }
     }
-    let watch = Watch::start();
+    let watch = NoiseSnapshot::start();
     let outcome = engine::run(&mut arms, &spec.schedule, observer)?;
     drop(arms);
     let noise = watch.finish(outcome.series.iter().map(|series| &series[0]));

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
-use forkless_run::{Counter, Environment, Launcher, RecordFile, Report, Settings};
+use forkless_run::{Counter, EnvironmentEntries, Launcher, RecordFile, Report, Settings};
 
 use super::ForkCounts;
 use crate::error::Error;
@@ -17,7 +17,7 @@ pub(super) struct Counts(RecordFile);
 pub(super) fn prepare(program: &[OsString], directory: &Path) -> Result<(Command, Counts), Error> {
     // A child that a busy machine runs late would be undone, and another mechanism be measured.
     let patient = Settings { limit_ms: 10_000, ..Settings::default() };
-    let launcher = Launcher::new(program.to_vec(), patient, Environment::current());
+    let launcher = Launcher::new(program.to_vec(), patient, EnvironmentEntries::current());
     let launcher = launcher.map_err(Error::io("find the program of a second process"))?;
     let examined = launcher.examine();
     let examined =

@@ -3,7 +3,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use forkless_lab::reproduce::{self, Article, ClaimVerdict, Id, Options, page, text};
+use forkless_lab::reproduce::{self, Article, ClaimVerdict, Id, ReproduceOptions, page, text};
 
 use super::bench::{Output, Progress, from_library, guard, may_install};
 use crate::exit::{Exit, Missing, Usage};
@@ -102,7 +102,7 @@ fn measure(args: &Args, article: &mut Article) -> anyhow::Result<()> {
     };
     wanted.sort_unstable();
     wanted.dedup();
-    let options = Options {
+    let options = ReproduceOptions {
         quick: args.quick,
         seed: args.seed,
         install: may_install(),

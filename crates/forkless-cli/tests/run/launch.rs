@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Stdio;
 
-use forkless_run::{Counter, Environment, Launcher, RecordFile, Settings};
+use forkless_run::{Counter, EnvironmentEntries, Launcher, RecordFile, Settings};
 
 use crate::support::{
     FORK_CASES, FORKLESS, LIBRARY, compile, compile_as, observe, plain, reported, run, wait_until,
@@ -121,7 +121,8 @@ fn a_caller_without_the_command_gets_the_same() {
     let case = "redirect_and_exec";
     let argv = vec![FORK_CASES.clone().into_os_string(), case.into()];
     let settings = Settings { minimum: 1 << 20, limit_ms: 20_000, ..Settings::default() };
-    let launcher = Launcher::new(argv, settings, Environment::current()).expect("the fixture is there");
+    let launcher =
+        Launcher::new(argv, settings, EnvironmentEntries::current()).expect("the fixture is there");
     let launcher = launcher.library(LIBRARY.clone());
     let mut prepared = launcher.examine().expect("dynamically linked").prepare();
     assert_eq!(prepared.warnings(), []);

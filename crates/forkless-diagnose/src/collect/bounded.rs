@@ -4,14 +4,14 @@ use std::collections::HashMap;
 
 /// Counts by name, of a bounded number of names.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Tally {
+pub(crate) struct TopNames {
     counts: HashMap<String, u64>,
     others: u64,
 }
 
-const TALLY_NAMES: usize = 32;
+const MOST_NAMES: usize = 32;
 
-impl Tally {
+impl TopNames {
     pub(crate) fn add(&mut self, name: &str) {
         self.add_many(name, 1);
     }
@@ -19,7 +19,7 @@ impl Tally {
     fn add_many(&mut self, name: &str, count: u64) {
         if let Some(known) = self.counts.get_mut(name) {
             *known += count;
-        } else if self.counts.len() < TALLY_NAMES {
+        } else if self.counts.len() < MOST_NAMES {
             self.counts.insert(name.to_owned(), count);
         } else {
             self.others += count;

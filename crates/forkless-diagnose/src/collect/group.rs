@@ -1,9 +1,9 @@
-//! Sums of the creations of one call site with one outcome.
+//! Sums of the creations of one place with one outcome.
 
 use std::collections::HashMap;
 
-use super::bounded::Tally;
-use crate::creation::{CallSite, CallerMemory, Creation, CreationKind, End};
+use super::bounded::TopNames;
+use crate::creation::{CallerMemory, ChildEnd, Creation, CreationKind, Place};
 use crate::estimate::{Stream, Times};
 
 /// What a creation led to.
@@ -30,7 +30,7 @@ impl Outcome {
     }
 }
 
-/// The creations of one call site with one outcome.
+/// The creations of one place with one outcome.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Group {
     pub(crate) count: u64,
@@ -50,7 +50,7 @@ pub(crate) struct Group {
     pub(crate) child_faults: u64,
     pub(crate) still_running: u64,
     /// Programs the children became, the most frequent few.
-    pub(crate) programs: Tally,
+    pub(crate) programs: TopNames,
     pub(crate) comm: String,
 }
 
@@ -83,7 +83,7 @@ impl Group {
             self.page_tables.add(creation.memory.page_tables as f64);
         }
         self.child_faults += creation.child_copied + creation.child_reused;
-        self.still_running += u64::from(creation.end == End::Running);
+        self.still_running += u64::from(creation.end == ChildEnd::Running);
         if let Some(path) = creation.exec_path.as_ref().or(creation.exec_failed_path.as_ref()) {
             self.programs.add(path);
         }
@@ -120,11 +120,10 @@ impl Group {
     }
 }
 
-/// perf samples call sites, so some creations have none. They are counted at the most frequent call
-/// site of the same process and outcome.
-pub(super) fn place_the_unplaced(groups: &mut HashMap<(CallSite, Outcome), Group>) {
-    let unplaced: Vec<(CallSite, Outcome)> =
-        groups.keys().filter(|(site, _)| site.ip == 0).copied().collect();
+/// perf samples places, so some creations have none. They are counted at the most frequent
+/// place of the same process and outcome.
+pub(super) fn place_the_unplaced(groups: &mut HashMap<(Place, Outcome), Group>) {
+    let unplaced: Vec<(Place, Outcome)> = groups.keys().filter(|(site, _)| site.ip == 0).copied().collect();
     for key in unplaced {
         let known = groups
             .iter()
@@ -158,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_creation_without_a_place_joins_its_processs_most_frequent_one() {
-        let site = |pid, ip| CallSite { pid, nr: 0, ip, word: 0 };
+        let site = |pid, ip| Place { pid, nr: 0, ip, word: 0 };
         let group = |count| Group { count, ..Group::default() };
         let mut groups = HashMap::from([
             ((site(1, 0x10), Outcome::ForkAlone), group(5)),

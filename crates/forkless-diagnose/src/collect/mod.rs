@@ -1,4 +1,4 @@
-//! Sums up events as they arrive, by call site and outcome, in bounded memory. It judges nothing.
+//! Sums up events as they arrive, by place and outcome, in bounded memory. It judges nothing.
 
 mod bounded;
 mod cgroup;
@@ -20,7 +20,7 @@ pub(crate) use self::process::{CpuTime, PageHistory};
 pub(crate) use self::start::{FailedExecs, ShellGroup};
 pub(crate) use self::sums::KINDS;
 use self::sums::{ByCgroup, Sums};
-use crate::creation::{CallSite, Creation, CreationKind};
+use crate::creation::{Creation, CreationKind, Place};
 use crate::error::WatchError;
 use crate::event::{BlockReads, CallCount, CpuSamples, Event, StackTop, Totals};
 use crate::invocation::Invocation;
@@ -32,7 +32,7 @@ use crate::shell;
 use crate::stack::{Frame, Sighting, Unwinder};
 use crate::watch::Watch;
 
-/// Calls of one call site and class.
+/// Calls of one place and class.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Calls {
     pub(crate) count: u64,
@@ -101,13 +101,13 @@ pub(crate) fn speculated_from() -> u64 {
 /// Everything collected in a watch.
 #[derive(Debug)]
 pub(crate) struct Collected {
-    pub(crate) groups: HashMap<(CallSite, Outcome), Group>,
+    pub(crate) groups: HashMap<(Place, Outcome), Group>,
     pub(crate) failed: HashMap<u32, FailedExecs>,
     pub(crate) shells: HashMap<(u32, shell::Fate), ShellGroup>,
     pub(crate) names: HashMap<u32, ProcessName>,
     /// Invocations of processes that a remedy may start again.
     pub(crate) invocations: HashMap<u32, Invocation>,
-    pub(crate) stacks: HashMap<CallSite, Stacks>,
+    pub(crate) stacks: HashMap<Place, Stacks>,
     pub(crate) pages: HashMap<u32, PageHistory>,
     pub(crate) faults: HashMap<u32, (u64, u64)>,
     pub(crate) calls: HashMap<(u32, u16, u16, u64), Calls>,
@@ -283,8 +283,8 @@ impl Collected {
         }
     }
 
-    /// Forgets the stacks of forgotten call sites. Otherwise the table would be full and later call
-    /// sites have no stack.
+    /// Forgets the stacks of forgotten places. Otherwise the table would be full and later
+    /// places have no stack.
     fn forget_stacks(&mut self) {
         let Self { stacks, groups, shells, calls, .. } = self;
         let mut wanted: HashSet<(u32, u64)> = groups.keys().map(|(site, _)| (site.pid, site.ip)).collect();
@@ -433,7 +433,7 @@ impl Collected {
     /// Takes over the counted system calls, and asks /proc about the processes behind those that
     /// may matter.
     fn take_calls(&mut self, watch: &Watch) -> Result<(), WatchError> {
-        // Ask once for each process: it may have many call sites.
+        // Ask once for each process: it may have many places.
         let mut asked = HashSet::new();
         let counted = watch.calls()?;
         for &call in &counted {
@@ -491,7 +491,7 @@ impl Collected {
 
     /// Adds the creations whose children still live, for a report; they will come again when they
     /// end.
-    pub(crate) fn groups_with(&self, living: &[Creation]) -> HashMap<(CallSite, Outcome), Group> {
+    pub(crate) fn groups_with(&self, living: &[Creation]) -> HashMap<(Place, Outcome), Group> {
         let mut groups = self.groups.clone();
         for creation in living {
             groups.entry((creation.site, Outcome::of(creation))).or_default().add(creation);
@@ -532,7 +532,7 @@ mod tests {
             let mut creation = Creation {
                 caller: pid,
                 child: (1 << 24) + i,
-                site: CallSite { pid, nr: 56, ip: u64::from(i), word: u64::from(i) },
+                site: Place { pid, nr: 56, ip: u64::from(i), word: u64::from(i) },
                 flags: crate::CloneFlags(0),
                 kind: CreationKind::FullFork,
                 caller_comm: format!("c{i}"),
@@ -630,7 +630,7 @@ mod tests {
         };
         collected.naming = Some(Naming::start(slow).expect("a thread"));
         let ip = std::process::id as fn() -> u32 as usize as u64;
-        let site = CallSite { pid: std::process::id(), nr: 56, ip, word: 0 };
+        let site = Place { pid: std::process::id(), nr: 56, ip, word: 0 };
         let left_out = 7;
         for _ in 0..naming::MAX_UNNAMED + left_out {
             let stack = StackTop { site, class: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
@@ -652,7 +652,7 @@ mod tests {
         let mut collected = Collected::new();
         collected.naming = Some(Naming::start(|_| panic!("as a parser might")).expect("a thread"));
         let ip = std::process::id as fn() -> u32 as usize as u64;
-        let site = CallSite { pid: std::process::id(), nr: 56, ip, word: 0 };
+        let site = Place { pid: std::process::id(), nr: 56, ip, word: 0 };
         for _ in 0..3 {
             let stack = StackTop { site, class: 0, sp: 0, fp: 0, lr: 0, top: Vec::new() };
             collected.event(Event::Stack(stack));
@@ -661,13 +661,13 @@ mod tests {
         assert_eq!((collected.stacks.len(), collected.stacks_left_out()), (0, 3));
     }
 
-    /// Three million creations in an hour filled the table with cheap call sites, and later ones
+    /// Three million creations in an hour filled the table with cheap places, and later ones
     /// were lost.
     #[test]
     fn what_costs_most_is_seen_however_late_it_comes() {
         let mut collected = Collected::new();
         let mut fork = |pid: u32, ns: u64| {
-            let site = CallSite { pid, nr: 56, ip: 1, word: 0 };
+            let site = Place { pid, nr: 56, ip: 1, word: 0 };
             let flags = crate::CloneFlags(0);
             let (caller, child, kind) = (pid, pid + (1 << 22), CreationKind::FullFork);
             let copy_ns = Some(ns);

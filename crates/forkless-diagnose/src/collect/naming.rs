@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 
-use crate::creation::CallSite;
+use crate::creation::Place;
 use crate::stack::{Frame, Sighting};
 
 /// Stacks that wait for their names or to be taken back, each of some 8 KiB.
 pub(super) const MAX_UNNAMED: usize = 1024;
 
-/// A call site and its frames.
-pub(super) type Named = (CallSite, Vec<Frame>);
+/// A place and its frames.
+pub(super) type Named = (Place, Vec<Frame>);
 
 /// The thread, and the stacks on their way to it and back. Dropping it waits for the stack being
 /// named.

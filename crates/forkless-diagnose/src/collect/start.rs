@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::bounded::Tally;
-use crate::creation::CallSite;
+use super::bounded::TopNames;
+use crate::creation::Place;
 use crate::estimate::Times;
 
 /// Failed execs of one process's children, or of the process itself.
@@ -15,9 +15,9 @@ pub(crate) struct FailedExecs {
     pub(crate) searching_creations: u64,
     /// Never succeeded: the file is missing.
     pub(crate) missing: u64,
-    pub(crate) missing_paths: Tally,
+    pub(crate) missing_paths: TopNames,
     pub(crate) busy: u64,
-    pub(crate) busy_paths: Tally,
+    pub(crate) busy_paths: TopNames,
     pub(crate) comm: String,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct ShellGroup {
     pub(crate) count: u64,
     /// The shell's life less its programs' lives.
     pub(crate) overhead: Times,
-    pub(crate) lines: Tally,
-    pub(crate) sites: HashMap<CallSite, u64>,
+    pub(crate) lines: TopNames,
+    pub(crate) sites: HashMap<Place, u64>,
     pub(crate) comm: String,
 }

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use super::{Context, Cost, Finding, FindingKind, evidence, label, time};
 use crate::answering::{asks_only, clock_call};
 use crate::collect::Calls;
-use crate::creation::CallSite;
+use crate::creation::Place;
 use crate::estimate::Estimate;
 use crate::event::BlockReads;
 use crate::procfs::ProcessName;
-use crate::remedy::{Check, Remedy, StartedProgram, Treatment};
+use crate::remedy::{FollowUp, Remedy, StartedProgram, Treatment};
 use crate::ring::{
     CLASS_ANY, CLASS_BLOCK_WRITE_PARTIAL, CLASS_CLOSE_UNUSED, CLASS_LOCALTIME, CLASS_SIGMASK_NEEDLESS,
     CLASS_ZONEINFO,
@@ -23,8 +23,8 @@ struct Merged {
     calls: Calls,
     /// CPU time of these processes over the watch, nanoseconds; 0 if it could not be read.
     cpu_ns: u64,
-    /// The call site with most calls.
-    place: (u64, CallSite),
+    /// The place with most calls.
+    place: (u64, Place),
     nr: u16,
 }
 
@@ -39,7 +39,7 @@ pub(super) fn find(context: &Context<'_>) -> Vec<Finding> {
             CLASS_LOCALTIME | CLASS_ZONEINFO => (CLASS_LOCALTIME, 0),
             class => (class, *nr),
         };
-        let site = CallSite { pid: *pid, nr: u32::from(*nr), ip: *ip, word: 0 };
+        let site = Place { pid: *pid, nr: u32::from(*nr), ip: *ip, word: 0 };
         let entry =
             merged.entry((label(&process), process.cgroup.clone(), family, number)).or_insert_with(|| {
                 Merged {
@@ -82,7 +82,7 @@ struct Text {
     reason: String,
     advice: String,
     remedy: Remedy,
-    check: Check,
+    check: FollowUp,
 }
 
 /// A finding, if the calls take enough of the process's CPU time and of a CPU.
@@ -146,7 +146,7 @@ fn program(context: &Context<'_>, merged: &Merged) -> StartedProgram {
     context.program(&merged.pids, merged.process.exe.as_deref().unwrap_or(&merged.process.comm))
 }
 
-fn diagnose_again(merged: &Merged) -> Check {
+fn diagnose_again(merged: &Merged) -> FollowUp {
     super::diagnose_again(&merged.pids)
 }
 
@@ -273,7 +273,7 @@ fn block_writes(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         saving_each_ns: saving_each,
         saving_in_caller_ns: saving_each,
         saving_share: context.shares(saving_each, count),
-        check: Check::Command("cat /sys/block/*/stat   # reads grow with the writes".to_owned()),
+        check: FollowUp::Command("cat /sys/block/*/stat   # reads grow with the writes".to_owned()),
     })
 }
 
@@ -321,7 +321,9 @@ fn constant(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         },
         remedy: Remedy::Change,
         check: if clock {
-            Check::Command("cat /sys/devices/system/clocksource/clocksource0/current_clocksource".to_owned())
+            FollowUp::Command(
+                "cat /sys/devices/system/clocksource/clocksource0/current_clocksource".to_owned(),
+            )
         } else {
             diagnose_again(merged)
         },

@@ -8,7 +8,7 @@ use crate::collect::FailedExecs;
 use crate::estimate::Estimate;
 use crate::invocation::quoted;
 use crate::procfs::ProcessName;
-use crate::remedy::{Check, Remedy};
+use crate::remedy::{FollowUp, Remedy};
 
 /// From this many execs of a missing program on, it is a loop and no accident.
 const MISSING_FROM: u64 = 3;
@@ -42,7 +42,7 @@ struct Text {
     evidence: Vec<Evidence>,
     reason: &'static str,
     advice: &'static str,
-    check: Check,
+    check: FollowUp,
 }
 
 fn finding(
@@ -78,9 +78,9 @@ fn finding(
 }
 
 /// A command about a file. Any program may have made up its path, so it is quoted.
-fn about_file(command: &str, path: &str, pids: &[u32]) -> Check {
+fn about_file(command: &str, path: &str, pids: &[u32]) -> FollowUp {
     quoted(path)
-        .map_or_else(|| super::diagnose_again(pids), |path| Check::Command(format!("{command} {path}")))
+        .map_or_else(|| super::diagnose_again(pids), |path| FollowUp::Command(format!("{command} {path}")))
 }
 
 fn path_search(
@@ -106,7 +106,7 @@ fn path_search(
         )],
         reason: "The child tries each directory of PATH by an exec, and does so again for every child.",
         advice: "Look the program up once in the parent and execute its full path (the library forkless does), or put its directory first in PATH",
-        check: Check::Log { pid: super::living(pids) },
+        check: FollowUp::Log { pid: super::living(pids) },
     };
     Some(finding(context, FindingKind::PathSearch, process, pids, count, each, text))
 }

@@ -9,13 +9,13 @@ use super::{
     time,
 };
 use crate::collect::{Group, Outcome, PageHistory, speculated_from};
-use crate::creation::CallSite;
+use crate::creation::Place;
 use crate::estimate::Estimate;
 use crate::procfs::ProcessName;
 use crate::remedy::{Remedy, Treatment};
 use crate::stack::Frame;
 
-/// Groups of one process name, outcome and stack: a prefork server's workers have one call site.
+/// Groups of one process name, outcome and stack: a prefork server's workers have one place.
 struct Merged {
     process: ProcessName,
     pids: Vec<u32>,
@@ -43,7 +43,7 @@ fn started(group: &Group) -> Option<String> {
 
 fn merge(context: &Context<'_>, outcome: Outcome) -> Vec<Merged> {
     let mut merged: HashMap<Key, Merged> = HashMap::new();
-    let mut places: Vec<(&CallSite, &Group)> = context
+    let mut places: Vec<(&Place, &Group)> = context
         .groups
         .iter()
         .filter(|((_, found), _)| *found == outcome)
@@ -52,7 +52,7 @@ fn merge(context: &Context<'_>, outcome: Outcome) -> Vec<Merged> {
     places.sort_by_key(|(site, _)| **site);
     for (site, group) in places {
         let process = context.name(site.pid, &group.comm);
-        // If samples show several stacks for one call site, it is filed under the most frequent.
+        // If samples show several stacks for one place, it is filed under the most frequent.
         // The samples are too few to split counts by.
         let stack = context.stack(site);
         let starts = if stack.is_empty() { started(group) } else { None };
@@ -74,7 +74,7 @@ fn merge(context: &Context<'_>, outcome: Outcome) -> Vec<Merged> {
 }
 
 /// Creations without a stack (their process was gone) join the creations of the same program that
-/// started the same. Before, a script's subshells were a finding of their own, without a call site.
+/// started the same. Before, a script's subshells were a finding of their own, without a place.
 fn place_the_stackless(merged: &mut HashMap<Key, Merged>) {
     let without: Vec<Key> = merged.keys().filter(|(_, _, stack, _)| stack.is_empty()).cloned().collect();
     for key in without {
@@ -147,7 +147,7 @@ fn faults_evidence(context: &Context<'_>, merged: &Merged) -> Option<Evidence> {
     })
 }
 
-/// The number of all full forks of these processes, of other call sites and outcomes too.
+/// The number of all full forks of these processes, of other places and outcomes too.
 fn forks_of(context: &Context<'_>, merged: &Merged) -> u64 {
     let of_these = context
         .groups
@@ -498,7 +498,7 @@ mod tests {
     }
 
     fn findings_by(model: &CostModel, anon_bytes: f64, fork_ns: f64) -> Vec<Finding> {
-        let site = CallSite { pid: 1, nr: 56, ip: 1, word: 0 };
+        let site = Place { pid: 1, nr: 56, ip: 1, word: 0 };
         let mut group = Group { count: 1, ..Group::default() };
         group.caller.add(fork_ns);
         group.anon.add(anon_bytes);
@@ -518,7 +518,7 @@ mod tests {
     /// ms too much.
     #[test]
     fn the_faults_of_a_process_are_shared_by_all_its_forks() {
-        let site = |ip| CallSite { pid: 1, nr: 56, ip, word: 0 };
+        let site = |ip| Place { pid: 1, nr: 56, ip, word: 0 };
         let group = |count| Group { count, ..Group::default() };
         let groups = HashMap::from([
             ((site(1), Outcome::ForkThenExec), group(1)),
@@ -547,9 +547,9 @@ mod tests {
     /// and were findings of their own.
     #[test]
     fn forks_of_processes_that_were_gone_join_those_that_were_met() {
-        let site = |pid| CallSite { pid, nr: 56, ip: 1, word: 0 };
+        let site = |pid| Place { pid, nr: 56, ip: 1, word: 0 };
         let group = |count| Group { count, comm: "bash".to_owned(), ..Group::default() };
-        // Another call site of the same program starts another program.
+        // Another place of the same program starts another program.
         let mut sed = group(7);
         sed.programs.add("/bin/sed");
         let groups = HashMap::from([

@@ -12,11 +12,11 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use crate::collect::{Collected, Group, Outcome};
-use crate::creation::CallSite;
+use crate::creation::Place;
 use crate::estimate::Estimate;
 use crate::model::CostModel;
 use crate::procfs::ProcessName;
-use crate::remedy::{Check, Remedy, StartedProgram};
+use crate::remedy::{FollowUp, Remedy, StartedProgram};
 use crate::stack::Frame;
 
 /// The kinds of findings.
@@ -110,7 +110,7 @@ pub struct Finding {
     pub pid: u32,
     /// Number of processes of that name.
     pub processes: u64,
-    /// The call site's stack, innermost frame first; empty if it could not be read.
+    /// The place's stack, innermost frame first; empty if it could not be read.
     pub call_site: Vec<Frame>,
     /// Number of occurrences.
     pub count: u64,
@@ -138,7 +138,7 @@ pub struct Finding {
     pub saving_share: Estimate,
     /// What shows whether it is gone.
     #[serde(skip)]
-    pub check: Check,
+    pub check: FollowUp,
 }
 
 /// The least costs of a finding.
@@ -165,8 +165,8 @@ fn living(pids: &[u32]) -> Option<u32> {
 }
 
 /// Another diagnosis, of a process that still runs.
-fn diagnose_again(pids: &[u32]) -> Check {
-    Check::Diagnose { pid: living(pids) }
+fn diagnose_again(pids: &[u32]) -> FollowUp {
+    FollowUp::Diagnose { pid: living(pids) }
 }
 
 /// By thread leader's name: the program of all processes of that name, or `None` if they differ.
@@ -187,7 +187,7 @@ pub(crate) fn namesakes(collected: &Collected) -> Namesakes<'_> {
 /// The input of the finders.
 pub(crate) struct Context<'c> {
     pub(crate) collected: &'c Collected,
-    pub(crate) groups: &'c HashMap<(CallSite, Outcome), Group>,
+    pub(crate) groups: &'c HashMap<(Place, Outcome), Group>,
     pub(crate) namesakes: &'c Namesakes<'c>,
     pub(crate) model: &'c CostModel,
     pub(crate) thresholds: Thresholds,
@@ -232,8 +232,8 @@ impl Context<'_> {
         StartedProgram { name: name.to_owned(), invocation }
     }
 
-    /// The most frequent stack of a call site.
-    pub(crate) fn stack(&self, site: &CallSite) -> Vec<Frame> {
+    /// The most frequent stack of a place.
+    pub(crate) fn stack(&self, site: &Place) -> Vec<Frame> {
         let stacks = self.collected.stacks.get(site);
         stacks
             .and_then(|stacks| stacks.iter().max_by_key(|(_, count)| *count))

@@ -7,7 +7,7 @@ use crate::collect::ShellGroup;
 use crate::estimate::Estimate;
 use crate::invocation::quoted;
 use crate::procfs::ProcessName;
-use crate::remedy::{Check, Remedy, Treatment};
+use crate::remedy::{FollowUp, Remedy, Treatment};
 use crate::shell::Fate;
 use crate::stack::Frame;
 
@@ -125,7 +125,7 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
         saving_each_ns: saving_each,
         saving_in_caller_ns: Estimate::default(),
         saving_share,
-        check: quoted(line).map_or_else(|| super::diagnose_again(&caller.pids), Check::ShellLine),
+        check: quoted(line).map_or_else(|| super::diagnose_again(&caller.pids), FollowUp::ShellLine),
     })
 }
 

@@ -10,13 +10,13 @@
 use std::collections::HashMap;
 
 use super::record::{PerfRecord, PerfRecordKind, UserStack};
-use crate::creation::{CallSite, CallerMemory, CloneFlags, Creation, CreationKind, End};
+use crate::creation::{CallerMemory, ChildEnd, CloneFlags, Creation, CreationKind, Place};
 use crate::event::{CpuSamples, Event, StackTop, Totals};
 use crate::procfs;
 
 /// Children followed at one time. Further ones are counted as lost.
 const MAX_CHILDREN: usize = 16_384;
-/// Callers whose call sites, and threads whose allocations, are remembered.
+/// Callers whose places, and threads whose allocations, are remembered.
 const MAX_CALLERS: usize = 16_384;
 /// A child with this many faults before its exec has its own memory, even if its first fault was
 /// missed. With stack samples each fault comes twice.
@@ -47,8 +47,8 @@ struct Tracked {
 #[derive(Debug, Default)]
 pub(super) struct Follow {
     children: HashMap<u32, Tracked>,
-    /// By process: the call site of its last known creation.
-    sites: HashMap<u32, CallSite>,
+    /// By process: the place of its last known creation.
+    sites: HashMap<u32, Place>,
     /// By thread: the time of its last allocation for a memory descriptor.
     allocations: HashMap<u32, u64>,
     /// By thread: the process it has just created, `None` for a thread. The tracepoint comes right
@@ -190,10 +190,10 @@ impl Follow {
         }
     }
 
-    /// Makes a call site of a caller's stack, and hands the stack on.
-    fn place(&mut self, caller: u32, stack: UserStack, sink: &mut impl FnMut(Event)) -> CallSite {
+    /// Makes a place of a caller's stack, and hands the stack on.
+    fn place(&mut self, caller: u32, stack: UserStack, sink: &mut impl FnMut(Event)) -> Place {
         let word = self.code_word(caller, &stack.top);
-        let site = CallSite { pid: caller, nr: 0, ip: stack.ip, word };
+        let site = Place { pid: caller, nr: 0, ip: stack.ip, word };
         if self.sites.len() < MAX_CALLERS || self.sites.contains_key(&caller) {
             self.sites.insert(caller, site);
         }
@@ -280,7 +280,7 @@ impl Follow {
             return;
         };
         tracked.creation.lifetime_ns = Some(time.saturating_sub(tracked.creation.at_ns));
-        tracked.creation.end = End::Unknown;
+        tracked.creation.end = ChildEnd::Unknown;
         let creation = self.settled(&tracked);
         if creation.kind == CreationKind::FullFork && creation.memory == CallerMemory::default() {
             self.unpriced += 1;
@@ -288,14 +288,14 @@ impl Follow {
         sink(Event::Created(Box::new(creation)));
     }
 
-    /// The creation as far as it is known. A missed call site is replaced by its caller's last one.
+    /// The creation as far as it is known. A missed place is replaced by its caller's last one.
     fn settled(&self, tracked: &Tracked) -> Creation {
         let mut creation = tracked.creation.clone();
         creation.flags = CloneFlags(tracked.flags.unwrap_or(SHARED));
         creation.kind = creation.flags.kind();
         if creation.site.nr == UNPLACED {
             let known = self.sites.get(&creation.caller).copied();
-            creation.site = known.unwrap_or(CallSite { nr: 0, ..creation.site });
+            creation.site = known.unwrap_or(Place { nr: 0, ..creation.site });
         }
         creation
     }
@@ -313,7 +313,7 @@ impl Follow {
     }
 }
 
-/// `CallSite::nr` of a creation whose call site is not known yet.
+/// `Place::nr` of a creation whose place is not known yet.
 const UNPLACED: u32 = u32::MAX;
 
 impl Tracked {
@@ -345,7 +345,7 @@ fn creation(time: u64, caller: u32, thread: u32, child: u32) -> Creation {
         caller,
         caller_thread: thread,
         caller_comm: procfs::name_of(caller).map(|name| name.comm).unwrap_or_default(),
-        site: CallSite { pid: caller, nr: UNPLACED, ip: 0, word: 0 },
+        site: Place { pid: caller, nr: UNPLACED, ip: 0, word: 0 },
         child,
         at_ns: time,
         ..Creation::unseen()
@@ -402,7 +402,7 @@ mod tests {
         assert_eq!(created[0].kind, crate::CreationKind::FullFork);
         assert_eq!(created[0].exec_path.as_deref(), Some("/bin/true"));
         assert_eq!((created[0].until_exec_ns, created[0].lifetime_ns), (Some(5), Some(20)));
-        assert_eq!(created[0].end, End::Unknown);
+        assert_eq!(created[0].end, ChildEnd::Unknown);
     }
 
     #[test]

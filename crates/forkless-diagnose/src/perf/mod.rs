@@ -71,7 +71,7 @@ pub(crate) struct PerfWatch {
 #[derive(Debug, Clone, Copy, Default)]
 struct Sees {
     faults: bool,
-    /// Flags and call sites by tracepoint.
+    /// Flags and places by tracepoint.
     tasks: bool,
     /// The copy's time by tracepoint.
     copies: bool,

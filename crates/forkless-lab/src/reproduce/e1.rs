@@ -36,8 +36,8 @@ const OURS: &str = "The same passes around every way of making a child, the chil
 /// Milliseconds of every pass of a run, those before the child first.
 type Run = Vec<f64>;
 
-/// One way of making a child, on one kind of pages.
-struct Way {
+/// One method of making a child, on one kind of pages.
+struct ChildMethod {
     /// Beginning of its figures' names.
     key: &'static str,
     /// For readers.
@@ -45,9 +45,9 @@ struct Way {
     runs: Vec<Run>,
 }
 
-impl Way {
-    fn new(key: &'static str, name: impl Into<String>) -> Way {
-        Way { key, name: name.into(), runs: Vec::new() }
+impl ChildMethod {
+    fn new(key: &'static str, name: impl Into<String>) -> ChildMethod {
+        ChildMethod { key, name: name.into(), runs: Vec::new() }
     }
 
     /// Of each run: the median pass before, the first after, the median of the later ones.
@@ -82,13 +82,13 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<Experiment, Error> {
         experiment.scaled.push(format!("{pages} pages instead of {} ({why})", cow::PAGES));
     }
     let runs = bench.quick(4, 10);
-    let mut ways = own_program(bench, &mut experiment, pages, runs)?;
+    let mut methods = own_program(bench, &mut experiment, pages, runs)?;
     bench.observer.progress(1, 2);
-    ways.extend(ruby::ways(bench, &mut experiment, pages, bench.quick(3, 6)));
-    ways.extend(perl::ways(bench, &mut experiment, pages, bench.quick(3, 6))?);
+    methods.extend(ruby::methods(bench, &mut experiment, pages, bench.quick(3, 6)));
+    methods.extend(perl::methods(bench, &mut experiment, pages, bench.quick(3, 6))?);
     bench.observer.progress(2, 2);
     #[expect(clippy::cast_precision_loss, reason = "a number of pages")]
-    report(&mut experiment, &ways, pages as f64, bench.options.seed);
+    report(&mut experiment, &methods, pages as f64, bench.options.seed);
     Ok(experiment)
 }
 
@@ -107,33 +107,33 @@ fn own_program(
     experiment: &mut Experiment,
     pages: u64,
     runs: usize,
-) -> Result<Vec<Way>, Error> {
+) -> Result<Vec<ChildMethod>, Error> {
     let program = Program::prepare(&Kind::Exit, bench.guard.as_deref_mut())?;
     let target = SpawnedProgram::new(&program);
     let start = |method| worker(method, &target).map(Maker::Program);
     let small = vec![
-        (Way::new("fork", "fork, child dead"), Maker::Exits),
-        (Way::new("fork_alive", "fork, child alive"), Maker::Lives),
-        (Way::new("fork_exec", "fork + exec"), start(Method::ForkExec)?),
-        (Way::new("vfork", "vfork + exec"), start(Method::VforkExec)?),
-        (Way::new("posix_spawn", "posix_spawn"), start(Method::PosixSpawn)?),
-        (Way::new("system", "system()"), start(Method::System)?),
-        (Way::new("forkless", "forkless"), start(Method::Forkless)?),
+        (ChildMethod::new("fork", "fork, child dead"), Maker::Exits),
+        (ChildMethod::new("fork_alive", "fork, child alive"), Maker::Lives),
+        (ChildMethod::new("fork_exec", "fork + exec"), start(Method::ForkExec)?),
+        (ChildMethod::new("vfork", "vfork + exec"), start(Method::VforkExec)?),
+        (ChildMethod::new("posix_spawn", "posix_spawn"), start(Method::PosixSpawn)?),
+        (ChildMethod::new("system", "system()"), start(Method::System)?),
+        (ChildMethod::new("forkless", "forkless"), start(Method::Forkless)?),
     ];
-    let mut ways = on_pages(bench, Pages::Base, pages, runs, small)?;
+    let mut methods = on_pages(bench, Pages::Base, pages, runs, small)?;
     let forks = |dead, alive, name: &str| {
         vec![
-            (Way::new(dead, format!("fork, child dead, {name}")), Maker::Exits),
-            (Way::new(alive, format!("fork, child alive, {name}")), Maker::Lives),
+            (ChildMethod::new(dead, format!("fork, child dead, {name}")), Maker::Exits),
+            (ChildMethod::new(alive, format!("fork, child alive, {name}")), Maker::Lives),
         ]
     };
     for (kind, makers) in [
         (Pages::Thp(2048), forks("thp_fork", "thp_fork_alive", "THP")),
         (Pages::Hugetlb(2048), forks("hugetlb_fork", "hugetlb_fork_alive", "hugetlb")),
     ] {
-        let names: Vec<String> = makers.iter().map(|(way, _)| format!("{}.first", way.key)).collect();
+        let names: Vec<String> = makers.iter().map(|(method, _)| format!("{}.first", method.key)).collect();
         match on_pages(bench, kind, pages, runs, makers) {
-            Ok(more) => ways.extend(more),
+            Ok(more) => methods.extend(more),
             Err(Error::Missing(why)) => {
                 experiment.miss(&names.iter().map(String::as_str).collect::<Vec<_>>(), why);
             }
@@ -142,15 +142,16 @@ fn own_program(
     }
     let without = {
         let _off = WithoutThp::new()?;
-        let way = (Way::new("prctl_fork", "fork, child dead, THP switched off by prctl"), Maker::Exits);
-        on_pages(bench, Pages::Thp(2048), pages, runs, vec![way])
+        let method =
+            (ChildMethod::new("prctl_fork", "fork, child dead, THP switched off by prctl"), Maker::Exits);
+        on_pages(bench, Pages::Thp(2048), pages, runs, vec![method])
     };
     match without {
-        Ok(more) => ways.extend(more),
+        Ok(more) => methods.extend(more),
         Err(Error::Missing(why)) => experiment.miss(&["prctl_fork.first"], why),
         Err(error) => return Err(error),
     }
-    Ok(ways)
+    Ok(methods)
 }
 
 /// PR_SET_THP_DISABLE for this process, until dropped.
@@ -178,14 +179,14 @@ fn on_pages(
     kind: Pages,
     pages: u64,
     runs: usize,
-    mut makers: Vec<(Way, Maker)>,
-) -> Result<Vec<Way>, Error> {
+    mut makers: Vec<(ChildMethod, Maker)>,
+) -> Result<Vec<ChildMethod>, Error> {
     let bytes = pages * page_size();
     // From a pool, a child that writes needs pages of its own; none of these writes.
     let _enabled = kind.enable(bytes, bench.guard.as_deref_mut())?;
     let mut memory = Memory::mapped(bytes, kind)?;
     memory.touch(memory.bytes());
-    let disabled = makers.iter().any(|(way, _)| way.key == "prctl_fork");
+    let disabled = makers.iter().any(|(method, _)| method.key == "prctl_fork");
     let huge = memory.huge_bytes().unwrap_or(0);
     if kind == Pages::Thp(2048) && !disabled && huge < bytes / 10 * 9 {
         return Err(Error::Missing(format!("the kernel gave huge pages for only {} MiB", huge >> 20)));
@@ -194,10 +195,10 @@ fn on_pages(
         return Err(Error::Missing("the kernel gave huge pages although they were switched off".into()));
     }
     for run in 0..runs {
-        // Every way comes first once.
+        // Every method comes first once.
         let count = makers.len();
         for index in 0..count {
-            let (way, maker) = &mut makers[(index + run) % count];
+            let (method, maker) = &mut makers[(index + run) % count];
             if kind == Pages::Thp(2048) {
                 // A living child's huge mappings were split; the next run must not find small
                 // pages.
@@ -205,10 +206,10 @@ fn on_pages(
                 memory = Memory::mapped(bytes, kind)?;
                 memory.touch(memory.bytes());
             }
-            way.runs.push(passes(&mut memory, maker)?);
+            method.runs.push(passes(&mut memory, maker)?);
         }
     }
-    Ok(makers.into_iter().map(|(way, _)| way).collect())
+    Ok(makers.into_iter().map(|(method, _)| method).collect())
 }
 
 /// The procedure: passes, a child, passes.
@@ -218,7 +219,7 @@ fn passes(memory: &mut Memory, maker: &mut Maker) -> Result<Run, Error> {
         memory.write_every(1, value);
         thread_time() - before
     };
-    // What another way's child left behind is paid for here.
+    // This pass pays for the pages that another method's child left shared.
     pass(0);
     let mut times: Run = (0..cow::PASSES).map(|_| pass(1)).collect();
     let living = match maker {
@@ -276,7 +277,7 @@ fn thp_always(bench: &mut Bench<'_>) -> Result<Vec<Changed>, Error> {
     Ok(changed)
 }
 
-fn report(experiment: &mut Experiment, ways: &[Way], pages: f64, seed: u64) {
+fn report(experiment: &mut Experiment, methods: &[ChildMethod], pages: f64, seed: u64) {
     let mut table = TitledGrid::new(
         "A pass over all pages, ms of the thread's processor time",
         &["child made by", "before", "first after", "later", "first / before"],
@@ -284,41 +285,41 @@ fn report(experiment: &mut Experiment, ways: &[Way], pages: f64, seed: u64) {
     );
     let mut lines = Vec::new();
     let mut slow = 0.0;
-    for way in ways {
-        let [before, first, later] = way.parts().map(|part| median(&part));
+    for method in methods {
+        let [before, first, later] = method.parts().map(|part| median(&part));
         let figure = Figure::of(
-            &format!("{}.first", way.key),
-            &format!("first pass, {}", way.name),
+            &format!("{}.first", method.key),
+            &format!("first pass, {}", method.name),
             "x",
-            &way.ratios(1),
+            &method.ratios(1),
             seed,
         );
         table.line([
-            way.name.clone(),
+            method.name.clone(),
             format!("{before:.2}"),
             format!("{first:.2}"),
             format!("{later:.2}"),
             super::text::figure(&figure),
         ]);
         experiment.add(figure);
-        if way.key == "fork" {
-            let [before, first, _] = way.parts();
+        if method.key == "fork" {
+            let [before, first, _] = method.parts();
             let a_page = |(first, before): (f64, &f64)| (first - before) * 1e3 / pages;
             let cost = Samples::one_a_round(first.into_iter().zip(&before).map(a_page).collect());
             let about = "a fault, the first pass's excess by the number of pages";
             experiment.add(Figure::of("fork.fault_us", about, "us", &cost, seed));
-            slow = excess(way);
-            let about = format!("later passes, {}", way.name);
-            experiment.add(Figure::of("fork.later", &about, "x", &way.ratios(2), seed));
+            slow = excess(method);
+            let about = format!("later passes, {}", method.name);
+            experiment.add(Figure::of("fork.later", &about, "x", &method.ratios(2), seed));
         }
-        if way.key == "thp_fork" && slow > 0.0 {
-            let [before, first, _] = way.parts();
+        if method.key == "thp_fork" && slow > 0.0 {
+            let [before, first, _] = method.parts();
             let share = |(first, before): (f64, &f64)| 100.0 * (first - before) / slow;
             let left = Samples::one_a_round(first.into_iter().zip(&before).map(share).collect());
             let about = "what THP leaves of the slow pass's excess";
             experiment.add(Figure::of("thp_fork.left_percent", about, "%", &left, seed));
         }
-        lines.push(Line { name: way.name.clone(), points: points(way) });
+        lines.push(Line { name: method.name.clone(), points: points(method) });
     }
     experiment.tables.push(table);
     experiment.plots.push(Plot::Lines {
@@ -327,22 +328,22 @@ fn report(experiment: &mut Experiment, ways: &[Way], pages: f64, seed: u64) {
         y: "ms".into(),
         lines,
     });
-    experiment.picture = picture(ways);
+    experiment.picture = picture(methods);
 }
 
 /// Milliseconds by which the first pass is longer than those before it.
-fn excess(way: &Way) -> f64 {
-    let [before, first, _] = way.parts().map(|part| median(&part));
+fn excess(method: &ChildMethod) -> f64 {
+    let [before, first, _] = method.parts().map(|part| median(&part));
     first - before
 }
 
 /// The median over the runs of every pass; the last before the child is number 0.
 #[expect(clippy::cast_precision_loss, reason = "numbers of passes")]
-fn points(way: &Way) -> Vec<[f64; 2]> {
-    let count = way.runs.first().map_or(0, Vec::len);
+fn points(method: &ChildMethod) -> Vec<[f64; 2]> {
+    let count = method.runs.first().map_or(0, Vec::len);
     (0..count)
         .map(|index| {
-            let times: Vec<f64> = way.runs.iter().map(|run| run[index]).collect();
+            let times: Vec<f64> = method.runs.iter().map(|run| run[index]).collect();
             [index as f64 + 1.0 - (count / 2) as f64, median(&times)]
         })
         .collect()
@@ -350,7 +351,7 @@ fn points(way: &Way) -> Vec<[f64; 2]> {
 
 /// The published picture: seconds, and one `*` a millisecond; the last three passes before the
 /// child and the first three after.
-fn picture(ways: &[Way]) -> String {
+fn picture(methods: &[ChildMethod]) -> String {
     let mut text = String::new();
     let shown = [
         "fork",
@@ -363,9 +364,9 @@ fn picture(ways: &[Way]) -> String {
         "perl_run_system",
         "ruby_system",
     ];
-    for way in ways.iter().filter(|way| shown.contains(&way.key)) {
-        text.push_str(&format!("{}\n", way.name));
-        let points = points(way);
+    for method in methods.iter().filter(|method| shown.contains(&method.key)) {
+        text.push_str(&format!("{}\n", method.name));
+        let points = points(method);
         let middle = points.len() / 2;
         for (index, [_, ms]) in points.iter().enumerate().skip(middle - 3).take(6) {
             #[expect(
@@ -388,12 +389,12 @@ mod tests {
 
     #[test]
     fn a_run_is_split_at_the_child_and_drawn_with_one_star_a_millisecond() {
-        let mut way = Way::new("fork", "fork");
-        way.runs = vec![vec![7.0, 7.0, 7.0, 65.0, 8.0, 7.0]; 2];
-        assert_eq!(way.parts().map(|part| median(&part)), [7.0, 65.0, 7.5]);
-        assert!((median(&way.ratios(1).values) - 65.0 / 7.0).abs() < 1e-9);
-        assert_eq!(points(&way)[3], [1.0, 65.0]);
-        let picture = picture(&[way]);
+        let mut method = ChildMethod::new("fork", "fork");
+        method.runs = vec![vec![7.0, 7.0, 7.0, 65.0, 8.0, 7.0]; 2];
+        assert_eq!(method.parts().map(|part| median(&part)), [7.0, 65.0, 7.5]);
+        assert!((median(&method.ratios(1).values) - 65.0 / 7.0).abs() < 1e-9);
+        assert_eq!(points(&method)[3], [1.0, 65.0]);
+        let picture = picture(&[method]);
         assert!(picture.contains(&format!("> 0.06500 {}\n", "*".repeat(65))), "{picture}");
         assert_eq!(picture.lines().count(), 7);
     }

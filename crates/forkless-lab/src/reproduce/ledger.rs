@@ -208,7 +208,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::reproduce::Options;
+    use crate::reproduce::ReproduceOptions;
 
     /// An experiment whose figures sit on the given bounds, moved by `by` of the bound's size
     /// towards the right side.
@@ -221,7 +221,7 @@ mod tests {
                 Bound::AtMost => range.1 = range.1.min(bound.bound),
             }
         }
-        let mut experiment = Experiment::begin(claim.experiment(), &Options::default(), "", "");
+        let mut experiment = Experiment::begin(claim.experiment(), &ReproduceOptions::default(), "", "");
         for (name, (low, high)) in between {
             let margin = |bound: f64| by * bound.abs().max(0.01);
             let value = match (low.is_finite(), high.is_finite()) {
@@ -301,7 +301,7 @@ mod tests {
     #[test]
     fn a_claim_without_its_figures_is_not_run_and_says_why() {
         for claim in CLAIMS {
-            let mut experiment = Experiment::begin(claim.experiment(), &Options::default(), "", "");
+            let mut experiment = Experiment::begin(claim.experiment(), &ReproduceOptions::default(), "", "");
             let judged = claim.judge(&experiment);
             assert_eq!(judged.verdict, ClaimVerdict::NotRun);
             assert!(judged.reason.contains("was not measured"), "{}", judged.reason);

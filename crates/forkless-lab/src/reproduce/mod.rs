@@ -40,7 +40,7 @@ use forkless_bench::engine::Observer;
 use forkless_bench::error::Error;
 use forkless_bench::guard::Guard;
 use forkless_bench::machine::Machine;
-use forkless_bench::noise::{Noise, Watch};
+use forkless_bench::noise::{Noise, NoiseSnapshot};
 use forkless_bench::render::Grid;
 use forkless_bench::stats::bootstrap::{Resampler, Samples, within_rounds};
 use forkless_bench::stats::median;
@@ -93,7 +93,7 @@ impl FromStr for Id {
 
 /// How to run the experiments.
 #[derive(Debug, Clone, Default)]
-pub struct Options {
+pub struct ReproduceOptions {
     /// Smaller sizes and fewer runs: a rough answer in seconds.
     pub quick: bool,
     /// Seed of the order of methods and of the intervals.
@@ -108,7 +108,7 @@ pub struct Options {
     pub run: bool,
 }
 
-impl Options {
+impl ReproduceOptions {
     /// What to put before a program to run it without the cost of its forks.
     fn launcher(&self) -> Option<Vec<OsString>> {
         let forkless = self.forkless.as_ref().filter(|_| self.run)?;
@@ -218,7 +218,7 @@ pub struct Experiment {
 }
 
 impl Experiment {
-    fn begin(id: Id, options: &Options, theirs: &str, ours: &str) -> Experiment {
+    fn begin(id: Id, options: &ReproduceOptions, theirs: &str, ours: &str) -> Experiment {
         Experiment {
             id,
             quick: options.quick,
@@ -333,7 +333,7 @@ impl Figure {
 
 /// What an experiment has at hand.
 struct Bench<'a> {
-    options: &'a Options,
+    options: &'a ReproduceOptions,
     guard: Option<&'a mut Guard>,
     observer: &'a mut dyn Observer,
 }
@@ -353,12 +353,12 @@ impl Bench<'_> {
 /// Compiled only, for it takes minutes; the tests of `forkless reproduce` run it.
 pub fn run(
     id: Id,
-    options: &Options,
+    options: &ReproduceOptions,
     guard: Option<&mut Guard>,
     observer: &mut dyn Observer,
 ) -> Result<Experiment, Error> {
     let started = Instant::now();
-    let watch = Watch::start();
+    let watch = NoiseSnapshot::start();
     let mut bench = Bench { options, guard, observer };
     let mut experiment = match id {
         Id::E1 => e1::run(&mut bench)?,
@@ -389,7 +389,7 @@ mod tests {
     #[test]
     fn an_article_reads_back_and_is_judged_by_what_it_holds() {
         let mut article = Article::begin();
-        let mut experiment = Experiment::begin(Id::E4, &Options::default(), "", "");
+        let mut experiment = Experiment::begin(Id::E4, &ReproduceOptions::default(), "", "");
         experiment.add(Figure::exact("sigprocmask.syscalls", "", "", 1.0));
         experiment.add(Figure::exact("vdso.sigprocmask", "", "", 0.0));
         experiment.claims = ledger::judge(&experiment);

@@ -89,13 +89,14 @@ fn class(verdict: ClaimVerdict) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reproduce::{Figure, Id, Options, ledger};
+    use crate::reproduce::{Figure, Id, ReproduceOptions, ledger};
 
     #[test]
     fn the_page_has_every_claim_escapes_and_fetches_nothing() {
         let mut article = Article::begin();
         for id in Id::ALL {
-            let mut experiment = Experiment::begin(id, &Options::default(), "They <b>did</b>.", "We do.");
+            let mut experiment =
+                Experiment::begin(id, &ReproduceOptions::default(), "They <b>did</b>.", "We do.");
             experiment.add(Figure::exact("vdso.sigprocmask", "<script>", "", 0.0));
             experiment.claims = ledger::judge(&experiment);
             article.put(experiment);

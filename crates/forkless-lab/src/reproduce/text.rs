@@ -173,11 +173,11 @@ pub fn markdown(article: &Article) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reproduce::{Id, Options, ledger};
+    use crate::reproduce::{Id, ReproduceOptions, ledger};
 
     fn article() -> Article {
         let mut article = Article::begin();
-        let mut experiment = Experiment::begin(Id::E4, &Options::default(), "They did.", "We do.");
+        let mut experiment = Experiment::begin(Id::E4, &ReproduceOptions::default(), "They did.", "We do.");
         experiment.add(Figure::exact("sigprocmask.syscalls", "kernel entries | a call", "", 1.0));
         experiment.add(Figure::exact("vdso.sigprocmask", "in the vDSO", "", 0.0));
         experiment.scaled.push("half of it".into());

@@ -10,7 +10,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use forkless_bench::error::Error;
-use forkless_run::{Counter, Environment, ForkMode, HugePages, Launcher, RecordFile, Report, Settings};
+use forkless_run::{
+    Counter, EnvironmentEntries, ForkMode, HugePages, Launcher, RecordFile, Report, Settings,
+};
 
 /// Executes a program with more variables. The victim gets the library so; the subreaper, which
 /// starts it, must not have it.
@@ -83,8 +85,8 @@ impl Kept<'_> {
     }
 
     /// The environment of the plain program.
-    fn environment(&self) -> Environment {
-        let mut environment = Environment::current();
+    fn environment(&self) -> EnvironmentEntries {
+        let mut environment = EnvironmentEntries::current();
         for name in NEVER_INHERITED {
             environment.remove(name);
         }

@@ -29,7 +29,7 @@ use forkless_bench::check::CheckVerdict;
 use forkless_bench::engine::{Observer, Schedule};
 use forkless_bench::error::Error;
 use forkless_bench::guard::Guard;
-use forkless_bench::noise::Watch;
+use forkless_bench::noise::NoiseSnapshot;
 use forkless_bench::registry::{Columns, Registration};
 use forkless_bench::results::Suite;
 use stage::Stage;
@@ -39,7 +39,7 @@ pub const SUITE: Registration = Registration {
     name: crate::VICTIMS,
     columns: Columns::Rows { subject: "victim" },
     plots: &[],
-    ..Registration::UNKNOWN
+    ..Registration::DEFAULT
 };
 
 /// What to measure, and with what.
@@ -124,7 +124,7 @@ pub fn run(spec: &Spec, guard: &mut Guard, observer: &mut dyn Observer) -> Resul
     if victims.is_empty() {
         return Err(Error::Spec("--filter leaves no victim: --list names them".into()));
     }
-    let watch = Watch::start();
+    let watch = NoiseSnapshot::start();
     let mut stage = Stage::new(spec, guard, observer, victims.len())?;
     stage.try_run()?;
     for victim in victims {

@@ -12,11 +12,11 @@ unsafe extern "C" {
 
 /// The entries of an environment, in order, malformed ones and repeated names among them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Environment(Vec<CString>);
+pub struct EnvironmentEntries(Vec<CString>);
 
-impl Environment {
+impl EnvironmentEntries {
     /// The environment of this process, in which no other thread may change it meanwhile.
-    pub fn current() -> Environment {
+    pub fn current() -> EnvironmentEntries {
         let mut all = Vec::new();
         // SAFETY: set by libc before main; the caller sees to it that nobody changes it.
         let mut at = unsafe { environ };
@@ -24,7 +24,7 @@ impl Environment {
             // SAFETY: the vector ends in a null pointer, where the loop stops.
             let entry = unsafe { *at };
             if entry.is_null() {
-                return Environment(all);
+                return EnvironmentEntries(all);
             }
             // SAFETY: entries are NUL-terminated.
             all.push(unsafe { CStr::from_ptr(entry) }.to_owned());
@@ -70,9 +70,9 @@ impl Environment {
     }
 }
 
-impl FromIterator<CString> for Environment {
-    fn from_iter<I: IntoIterator<Item = CString>>(entries: I) -> Environment {
-        Environment(entries.into_iter().collect())
+impl FromIterator<CString> for EnvironmentEntries {
+    fn from_iter<I: IntoIterator<Item = CString>>(entries: I) -> EnvironmentEntries {
+        EnvironmentEntries(entries.into_iter().collect())
     }
 }
 
@@ -81,7 +81,7 @@ fn value<'e>(entry: &'e CStr, name: &str) -> Option<&'e [u8]> {
 }
 
 /// Puts the library first among those that the loader preloads.
-pub(super) fn preload(environment: &mut Environment, library: &Path) {
+pub(super) fn preload(environment: &mut EnvironmentEntries, library: &Path) {
     const VARIABLE: &str = "LD_PRELOAD";
     let library = library.as_os_str().as_bytes();
     let mut all = library.to_vec();
@@ -95,7 +95,7 @@ pub(super) fn preload(environment: &mut Environment, library: &Path) {
 
 /// The runtime of AddressSanitizer checks that it comes first. It may come second to a library that
 /// only passes calls on.
-pub(super) fn allow_another_library_first(environment: &mut Environment) {
+pub(super) fn allow_another_library_first(environment: &mut EnvironmentEntries) {
     const VARIABLE: &str = "ASAN_OPTIONS";
     let mut options = environment.get(VARIABLE).unwrap_or_default().to_vec();
     if !options.is_empty() {
@@ -107,7 +107,7 @@ pub(super) fn allow_another_library_first(environment: &mut Environment) {
 
 /// Sets `TZ` where it is unset. With `/etc/localtime` missing glibc means UTC, and would look for
 /// the file again at every call.
-pub(super) fn set_time_zone(environment: &mut Environment) {
+pub(super) fn set_time_zone(environment: &mut EnvironmentEntries) {
     if environment.get("TZ").is_none() {
         let zone: &[u8] = if Path::new("/etc/localtime").exists() { b":/etc/localtime" } else { b"UTC0" };
         environment.set("TZ", zone);
@@ -126,7 +126,7 @@ pub(super) fn filters_in_force() -> Option<u32> {
 mod tests {
     use super::*;
 
-    fn of(entries: &[&str]) -> Environment {
+    fn of(entries: &[&str]) -> EnvironmentEntries {
         entries.iter().map(|entry| CString::new(*entry).unwrap()).collect()
     }
 

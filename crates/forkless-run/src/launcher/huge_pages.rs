@@ -4,7 +4,7 @@
 use std::fmt;
 use std::fs;
 
-use super::environment::Environment;
+use super::environment::EnvironmentEntries;
 use super::settings::HugePages;
 use crate::HUGETLB_TUNABLE;
 
@@ -83,7 +83,7 @@ impl System {
 }
 
 /// Decides by what this system has and by what this process has inherited.
-pub(super) fn decide_here(mode: HugePages, environment: &Environment) -> Allocators {
+pub(super) fn decide_here(mode: HugePages, environment: &EnvironmentEntries) -> Allocators {
     if mode == HugePages::Off {
         return Allocators::default();
     }
@@ -96,7 +96,7 @@ pub(super) fn decide_here(mode: HugePages, environment: &Environment) -> Allocat
     allocators
 }
 
-fn decide(mode: HugePages, system: &System, environment: &Environment) -> Allocators {
+fn decide(mode: HugePages, system: &System, environment: &EnvironmentEntries) -> Allocators {
     let mut s = Allocators::default();
     let mut mode = mode;
     if mode == HugePages::Off {
@@ -159,13 +159,13 @@ mod tests {
     use std::ffi::CString;
 
     use super::{Allocators, HugePages, HugePagesWarning, System, decide};
-    use crate::Environment;
+    use crate::EnvironmentEntries;
 
     fn system(thp: &str, free: u64, overcommit: u64) -> System {
         System { thp: Some(thp.to_owned()), free, overcommit }
     }
 
-    fn environment(entries: &[&str]) -> Environment {
+    fn environment(entries: &[&str]) -> EnvironmentEntries {
         entries.iter().map(|entry| CString::new(*entry).unwrap()).collect()
     }
 

@@ -8,7 +8,7 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 
-use super::Error;
+use super::LaunchError;
 use super::report::Report;
 use crate::Record;
 
@@ -23,8 +23,8 @@ impl RecordFile {
     /// Makes an empty record, in memory where possible.
     ///
     /// # Errors
-    /// [`Error::Record`]: which file could not be read, made or mapped, and why.
-    pub fn create() -> Result<RecordFile, Error> {
+    /// [`LaunchError::Record`]: which file could not be read, made or mapped, and why.
+    pub fn create() -> Result<RecordFile, LaunchError> {
         let folder = ["/dev/shm", "/tmp"].into_iter().find(|d| Path::new(d).is_dir()).unwrap_or("/tmp");
         RecordFile::create_in(Path::new(folder))
     }
@@ -34,11 +34,11 @@ impl RecordFile {
     /// # Errors
     /// As those of [`RecordFile::create`]. A record in a folder whose path has a comma cannot be
     /// counted into: see [`RecordPath`](crate::RecordPath).
-    pub fn create_in(folder: &Path) -> Result<RecordFile, Error> {
+    pub fn create_in(folder: &Path) -> Result<RecordFile, LaunchError> {
         const RANDOM: &str = "/dev/urandom";
         let at = |path: &Path| {
             let path = path.to_owned();
-            move |error| Error::Record { path, error }
+            move |error| LaunchError::Record { path, error }
         };
         let mut random = [0u8; 16];
         File::open(RANDOM)

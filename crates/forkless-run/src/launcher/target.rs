@@ -13,7 +13,7 @@ use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use object::read::{ReadCache, ReadRef};
 use object::{Endianness, elf};
 
-use super::environment::Environment;
+use super::environment::EnvironmentEntries;
 
 /// Why a program's loader will not preload the library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl std::error::Error for ProgramError {}
 
 /// Looks a name up as `execvp(3)` does: a name with a slash is a path, any other is searched for in
 /// `PATH`. No program has the empty name.
-pub(super) fn find(name: &OsStr, environment: &Environment) -> io::Result<PathBuf> {
+pub(super) fn find(name: &OsStr, environment: &EnvironmentEntries) -> io::Result<PathBuf> {
     if name.is_empty() {
         return Err(io::Error::from_raw_os_error(libc::ENOENT));
     }
@@ -228,7 +228,7 @@ mod tests {
         let tool = files.write("tool", 0o755, b"");
         files.write("text", 0o644, b"");
         let path = format!("PATH=/nowhere:{}", files.0.display());
-        let environment: Environment = [CString::new(path).unwrap()].into_iter().collect();
+        let environment: EnvironmentEntries = [CString::new(path).unwrap()].into_iter().collect();
         let find = |name: &str| find(OsStr::new(name), &environment);
         assert_eq!(find("tool").unwrap(), tool);
         assert_eq!(find("./tool").unwrap(), Path::new("./tool"));

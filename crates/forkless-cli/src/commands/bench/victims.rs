@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use anyhow::Context as _;
 use forkless_bench::check::CheckVerdict;
 use forkless_bench::results::{Results, Suite};
-use forkless_lab::subreaper::{self, Ending};
+use forkless_lab::subreaper::{self, StopCue};
 use forkless_lab::victims::{self, Spec};
 
 use super::common::{self, Common, from_library};
@@ -88,7 +88,7 @@ pub(crate) struct KeepArgs {
 
 /// Runs a program that is to end with the bench.
 pub(crate) fn keep(args: &KeepArgs) -> Exit {
-    let ending = if args.on_terminate { Ending::Terminate } else { Ending::Input };
+    let ending = if args.on_terminate { StopCue::Terminate } else { StopCue::Input };
     let (program, arguments) = args.command.split_first().unwrap_or((&args.command[0], &[]));
     Exit::Code(subreaper::keep(ending, program, arguments))
 }

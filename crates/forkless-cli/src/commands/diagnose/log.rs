@@ -7,15 +7,15 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use forkless_diagnose::{Creation, CreationKind, End, Event, Watch};
+use forkless_diagnose::{ChildEnd, Creation, CreationKind, Event, Watch};
 
-use super::{EndReason, Ending, classify};
+use super::{EndReason, WatchEnd, classify};
 use crate::exit::Exit;
 
 /// A child that lives this long is printed before it ends.
 const SETTLE: Duration = Duration::from_secs(1);
 
-pub(super) fn run(watch: &mut Watch, ending: &Ending, begin: u64, json: bool) -> anyhow::Result<Exit> {
+pub(super) fn run(watch: &mut Watch, ending: &WatchEnd, begin: u64, json: bool) -> anyhow::Result<Exit> {
     let mut out = io::stdout().lock();
     let mut printed_running: HashSet<(u64, u32)> = HashSet::new();
     loop {
@@ -142,7 +142,7 @@ fn line(c: &Creation, begin: u64) -> String {
         text += &format!(" after {failed} failed");
     }
     text += &match (c.end, c.lifetime_ns) {
-        (End::Running, _) | (_, None) => format!("  {}", c.end),
+        (ChildEnd::Running, _) | (_, None) => format!("  {}", c.end),
         (end, Some(ns)) => format!("  {end} after {}", duration(ns)),
     };
     text

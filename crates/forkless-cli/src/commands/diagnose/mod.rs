@@ -181,7 +181,7 @@ fn run_log(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
     }
     let begin = log::now_ns();
     let mut watch = Watch::start(&options).map_err(classify)?;
-    let ending = Ending::new(args, stop);
+    let ending = WatchEnd::new(args, stop);
     log::run(&mut watch, &ending, begin, args.json)
 }
 
@@ -218,7 +218,7 @@ fn run_findings(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
     let model =
         CostModel::calibrate().context("cannot calibrate: memory or a child process cannot be had")?;
     let mut diagnosis = Diagnosis::start(&options, model, thresholds).map_err(classify)?;
-    let ending = Ending::new(args, stop);
+    let ending = WatchEnd::new(args, stop);
     // The live view would draw over the command's own output.
     let live = terminal::can_redraw() && !args.json && !args.html && args.command.is_empty();
     let reason = watch_until(&mut diagnosis, &ending, |diagnosis| {
@@ -256,7 +256,7 @@ fn run_findings(args: &Args, stop: Arc<AtomicBool>) -> anyhow::Result<Exit> {
 /// Takes events in until the end, and calls `each_second` about once a second.
 fn watch_until(
     diagnosis: &mut Diagnosis,
-    ending: &Ending,
+    ending: &WatchEnd,
     mut each_second: impl FnMut(&mut Diagnosis) -> anyhow::Result<()>,
 ) -> anyhow::Result<EndReason> {
     let mut next = Instant::now();
@@ -284,13 +284,13 @@ fn print_tiers() {
 }
 
 /// When a watch is over.
-struct Ending {
+struct WatchEnd {
     until: Option<Instant>,
     stop: Arc<AtomicBool>,
     target: Option<Watched>,
 }
 
-impl Ending {
+impl WatchEnd {
     fn new(args: &Args, stop: Arc<AtomicBool>) -> Self {
         let until = args.duration.map(|d| Instant::now() + d);
         Self { until, stop, target: args.pid.map(Watched::new) }

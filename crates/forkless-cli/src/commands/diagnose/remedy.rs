@@ -1,7 +1,7 @@
 //! Findings' remedies and checks as command lines of this tool. The library has them as data and
 //! knows no flag.
 
-use forkless_diagnose::{Check, Finding, Remedy, Treatment};
+use forkless_diagnose::{Finding, FollowUp, Remedy, Treatment};
 
 /// What to do, in a sentence.
 pub(super) fn advice(finding: &Finding) -> String {
@@ -48,13 +48,13 @@ fn flag(treatment: Treatment) -> Option<&'static str> {
     }
 }
 
-fn check(check: &Check) -> String {
+fn check(check: &FollowUp) -> String {
     let target = |pid: Option<u32>| pid.map_or_else(|| "--all -d 60".to_owned(), |pid| format!("-p {pid}"));
     match check {
-        Check::Log { pid } => format!("forkless diagnose --log {}", target(*pid)),
-        Check::ShellLine(line) => format!("forkless sh --explain {line}"),
-        Check::Command(command) => command.clone(),
-        Check::Diagnose { pid } => format!("forkless diagnose {}", target(*pid)),
+        FollowUp::Log { pid } => format!("forkless diagnose --log {}", target(*pid)),
+        FollowUp::ShellLine(line) => format!("forkless sh --explain {line}"),
+        FollowUp::Command(command) => command.clone(),
+        FollowUp::Diagnose { pid } => format!("forkless diagnose {}", target(*pid)),
         // Every finding can be looked for again.
         _ => format!("forkless diagnose {}", target(None)),
     }

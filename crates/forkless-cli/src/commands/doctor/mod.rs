@@ -85,7 +85,7 @@ struct Section {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct DoctorReport {
     schema: &'static str,
     machine: Machine,
     sections: Vec<Section>,
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
         section("diagnose", diagnose::entries(), diagnose::path),
         section("memory", memory::entries(), memory::path),
     ];
-    let report = Report { schema: "forkless.doctor/1", machine: Machine::observe(), sections };
+    let report = DoctorReport { schema: "forkless.doctor/1", machine: Machine::observe(), sections };
     if args.json {
         terminal::print_json(&report)?;
         return Ok(Exit::Fine);

@@ -1,5 +1,6 @@
 //! What an unmodified program needs to lose its forks under `forkless run`.
 
+use forkless::AskedShell;
 use forkless_run::Warning;
 
 use super::{Entry, setting, works, works_or_not};
@@ -42,8 +43,8 @@ pub(super) fn entries() -> Vec<Entry> {
         ),
         Entry::new(
             "/bin/sh",
-            forkless_run::ask_shell()
-                .and_then(forkless_run::Asked::known)
+            AskedShell::start()
+                .and_then(AskedShell::hear)
                 .map(|known| known.traits.kind().to_string())
                 .ok_or_else(|| "not a shell whose ways are known".to_owned()),
             "running lines of system() and popen() without it",

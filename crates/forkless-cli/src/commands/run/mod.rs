@@ -10,7 +10,8 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use forkless_run::{
-    Destination, Environment, ForkMode, Launcher, Prepared, RecordFile, SWITCH_VARIABLE, Settings,
+    Destination, EnvironmentEntries, ForkMode, Launcher, PreparedProgram, RecordFile, SWITCH_VARIABLE,
+    Settings,
 };
 
 use crate::args;
@@ -32,8 +33,8 @@ use crate::terminal::complain;
 )]
 pub(crate) struct Args {
     /// Speculative fork: in processes with one thread, in all, or in none.
-    #[arg(long, value_enum, default_value_t = Fork::Strict, value_name = "MODE")]
-    fork: Fork,
+    #[arg(long, value_enum, default_value_t = ForkArg::Strict, value_name = "MODE")]
+    fork: ForkArg,
 
     /// Leave the forks of a process alone that has less private memory than this.
     #[arg(long, value_name = "SIZE", value_parser = args::size, default_value = "8M")]
@@ -48,12 +49,12 @@ pub(crate) struct Args {
     fork_always: bool,
 
     /// Run lines of system() and popen() that need no shell without one.
-    #[arg(long, value_enum, default_value_t = Shell::Bypass, value_name = "MODE")]
-    shell: Shell,
+    #[arg(long, value_enum, default_value_t = ShellArg::Bypass, value_name = "MODE")]
+    shell: ShellArg,
 
     /// Back malloc's memory with huge pages, for forks that cannot be avoided.
-    #[arg(long, value_enum, default_value_t = HugePages::Off, value_name = "KIND")]
-    huge_pages: HugePages,
+    #[arg(long, value_enum, default_value_t = HugePagesArg::Off, value_name = "KIND")]
+    huge_pages: HugePagesArg,
 
     /// Set TZ where it is unset, so that localtime() no longer looks at /etc/localtime every time.
     /// A change of that file is then not noticed until the program starts again.
@@ -62,12 +63,12 @@ pub(crate) struct Args {
 
     /// User-level context switches (swapcontext and its kin) without system calls for the signal
     /// mask. A context then no longer has a mask of its own.
-    #[arg(long, value_enum, default_value_t = Context::Off, value_name = "MODE")]
-    context: Context,
+    #[arg(long, value_enum, default_value_t = ContextArg::Off, value_name = "MODE")]
+    context: ContextArg,
 
     /// Whether programs that PROGRAM executes get the same treatment.
-    #[arg(long, value_enum, default_value_t = Children::Follow, value_name = "WHICH")]
-    children: Children,
+    #[arg(long, value_enum, default_value_t = ChildrenArg::Follow, value_name = "WHICH")]
+    children: ChildrenArg,
 
     /// At exit, report what was done in the whole process tree, on standard error or in FILE.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
@@ -88,7 +89,7 @@ pub(crate) struct Args {
 
 /// Which processes speculate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Fork {
+enum ForkArg {
     /// Processes with one thread.
     Strict,
     /// All processes.
@@ -99,7 +100,7 @@ enum Fork {
 
 /// What happens to the lines of system() and popen().
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Shell {
+enum ShellArg {
     /// Those that need no shell lose it.
     Bypass,
     /// All go to /bin/sh.
@@ -108,7 +109,7 @@ enum Shell {
 
 /// Huge pages for the heap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum HugePages {
+enum HugePagesArg {
     /// Transparent: the kernel joins pages where it can.
     Thp,
     /// From the pool of the system (vm.nr_hugepages); never passed on to executed programs.
@@ -119,7 +120,7 @@ enum HugePages {
 
 /// How contexts are switched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Context {
+enum ContextArg {
     /// Without the mask.
     Fast,
     /// As libc does.
@@ -128,7 +129,7 @@ enum Context {
 
 /// Who gets the environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Children {
+enum ChildrenArg {
     /// Every program that is executed.
     Follow,
     /// Only PROGRAM.
@@ -162,7 +163,7 @@ enum Never {}
 
 fn prepare_and_exec(args: &Args) -> Result<Never, Failure> {
     let name = args.command[0].as_os_str();
-    let found = Launcher::new(args.command.clone(), args.settings(), Environment::current());
+    let found = Launcher::new(args.command.clone(), args.settings(), EnvironmentEntries::current());
     let launcher = found.map_err(|error| not_executable(name, error))?;
     let prepared = prepare(args, &launcher)?.unwrap_or_else(|| launcher.plain());
     crate::inherited::give_back();
@@ -171,7 +172,7 @@ fn prepare_and_exec(args: &Args) -> Result<Never, Failure> {
 
 /// The program with the library, and its report under way. `None`, which is said, where the library
 /// cannot be in it.
-fn prepare(args: &Args, launcher: &Launcher) -> anyhow::Result<Option<Prepared>> {
+fn prepare(args: &Args, launcher: &Launcher) -> anyhow::Result<Option<PreparedProgram>> {
     let say = |line: &dyn std::fmt::Display| {
         if !args.quiet {
             complain!("forkless: {line}");
@@ -207,22 +208,22 @@ impl Args {
     fn settings(&self) -> Settings {
         Settings {
             fork: match self.fork {
-                Fork::Strict => ForkMode::Strict,
-                Fork::Speculate => ForkMode::Speculate,
-                Fork::Off => ForkMode::Off,
+                ForkArg::Strict => ForkMode::Strict,
+                ForkArg::Speculate => ForkMode::Speculate,
+                ForkArg::Off => ForkMode::Off,
             },
             minimum: self.fork_minimum,
             limit_ms: self.fork_limit,
             learn: !self.fork_always,
-            skip_shells: self.shell == Shell::Bypass,
+            skip_shells: self.shell == ShellArg::Bypass,
             huge_pages: match self.huge_pages {
-                HugePages::Thp => forkless_run::HugePages::Transparent,
-                HugePages::Hugetlb => forkless_run::HugePages::Pool,
-                HugePages::Off => forkless_run::HugePages::Off,
+                HugePagesArg::Thp => forkless_run::HugePages::Transparent,
+                HugePagesArg::Hugetlb => forkless_run::HugePages::Pool,
+                HugePagesArg::Off => forkless_run::HugePages::Off,
             },
-            fast_context: self.context == Context::Fast,
+            fast_context: self.context == ContextArg::Fast,
             time_zone: self.tz,
-            children: self.children == Children::Follow,
+            children: self.children == ChildrenArg::Follow,
             quiet: self.quiet,
         }
     }

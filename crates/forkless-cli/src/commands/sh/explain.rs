@@ -2,35 +2,35 @@
 
 use std::fmt::{self, Write as _};
 
-use super::explained_line::{Decision, Plan, Stage};
+use super::explained_line::{Decision, ExplainedCommand, ExplainedLine};
 use crate::exit::Exit;
 use crate::terminal;
 
-pub(super) fn json(plan: &Plan) -> anyhow::Result<Exit> {
-    terminal::print_json(plan)?;
+pub(super) fn json(explained: &ExplainedLine) -> anyhow::Result<Exit> {
+    terminal::print_json(explained)?;
     Ok(Exit::Fine)
 }
 
-pub(super) fn text(plan: &Plan) -> anyhow::Result<Exit> {
+pub(super) fn text(explained: &ExplainedLine) -> anyhow::Result<Exit> {
     let mut out = String::new();
-    describe(&mut out, plan)?;
+    describe(&mut out, explained)?;
     terminal::print(&out)?;
     Ok(Exit::Fine)
 }
 
-fn describe(out: &mut String, plan: &Plan) -> fmt::Result {
-    writeln!(out, "{}", plan.shown)?;
-    if plan.decision == Decision::Shell {
-        let name = plan.reason.as_ref().and_then(|why| why.variable.as_ref());
+fn describe(out: &mut String, explained: &ExplainedLine) -> fmt::Result {
+    writeln!(out, "{}", explained.shown)?;
+    if explained.decision == Decision::Shell {
+        let name = explained.reason.as_ref().and_then(|why| why.variable.as_ref());
         if let Some(name) = name {
             writeln!(out, "  the variable is {name}")?;
         }
-        writeln!(out, "would run: /bin/sh -c LINE (/bin/sh is {})", plan.shell)?;
+        writeln!(out, "would run: /bin/sh -c LINE (/bin/sh is {})", explained.shell)?;
         return Ok(());
     }
-    writeln!(out, "as {} would:", plan.shell)?;
+    writeln!(out, "as {} would:", explained.shell)?;
     let mut number = 0;
-    for pipeline in &plan.pipelines {
+    for pipeline in &explained.pipelines {
         let mut when = match pipeline.runs {
             "and" => "if the status is 0",
             "or" => "if the status is not 0",
@@ -55,7 +55,7 @@ fn describe(out: &mut String, plan: &Plan) -> fmt::Result {
     Ok(())
 }
 
-fn what(command: &Stage) -> String {
+fn what(command: &ExplainedCommand) -> String {
     let words = command.argv.iter().map(|word| format!("{word:?}")).collect::<Vec<_>>().join(" ");
     match command.kind {
         "program" | "exec" => format!("run {words}"),
@@ -65,7 +65,7 @@ fn what(command: &Stage) -> String {
     }
 }
 
-fn details(out: &mut String, command: &Stage) -> fmt::Result {
+fn details(out: &mut String, command: &ExplainedCommand) -> fmt::Result {
     for redirection in &command.redirections {
         let (fd, target) = (redirection.descriptor, &redirection.target);
         match (redirection.operator, target.as_str()) {

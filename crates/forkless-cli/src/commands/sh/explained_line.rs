@@ -13,7 +13,7 @@ use serde::Serialize;
 
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
-pub(super) struct Plan {
+pub(super) struct ExplainedLine {
     pub(super) schema: &'static str,
     pub(super) line: String,
     /// What is known of `/bin/sh`.
@@ -23,7 +23,7 @@ pub(super) struct Plan {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<Why>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) pipelines: Vec<Stages>,
+    pub(super) pipelines: Vec<ExplainedPipeline>,
     /// For people: the decision in a line, or the reason with its bytes of the line marked.
     #[serde(skip)]
     pub(super) shown: String,
@@ -49,15 +49,15 @@ pub(super) struct Why {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Stages {
+pub(super) struct ExplainedPipeline {
     /// When it is run: `always`, `and`, `or`.
     pub(super) runs: &'static str,
     pub(super) negated: bool,
-    pub(super) commands: Vec<Stage>,
+    pub(super) commands: Vec<ExplainedCommand>,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Stage {
+pub(super) struct ExplainedCommand {
     /// `program`, or a builtin that is carried out: `exec`, `status`, `exit`, `cd`.
     pub(super) kind: &'static str,
     pub(super) argv: Vec<String>,
@@ -87,8 +87,8 @@ pub(super) struct Effect {
     pub(super) dropped: Vec<String>,
 }
 
-impl Plan {
-    pub(super) fn of(line: &[u8], traits: &ShellTraits) -> Plan {
+impl ExplainedLine {
+    pub(super) fn of(line: &[u8], traits: &ShellTraits) -> ExplainedLine {
         let environment: Vec<Vec<u8>> = std::env::vars_os()
             .map(|(name, value)| [name.into_vec(), b"=".to_vec(), value.into_vec()].concat())
             .collect();
@@ -96,7 +96,7 @@ impl Plan {
         let mut buf = vec![0; 4096 + 32 * line.len()];
         let decision = analyze(line, entries.as_slice(), traits, &mut buf);
         let shown = forkless_shell::Explanation { line, decision: &decision }.to_string();
-        let mut plan = Plan {
+        let mut explained = ExplainedLine {
             schema: "forkless.sh/1",
             line: text(line),
             shell: traits.kind().to_string(),
@@ -106,13 +106,13 @@ impl Plan {
             shown,
         };
         match decision {
-            Ok(script) => plan.pipelines = pipelines(&script, &entries, traits),
+            Ok(script) => explained.pipelines = pipelines(&script, &entries, traits),
             Err(rejection) => {
-                plan.decision = Decision::Shell;
-                plan.reason = Some(why(&rejection, &entries));
+                explained.decision = Decision::Shell;
+                explained.reason = Some(why(&rejection, &entries));
             }
         }
-        plan
+        explained
     }
 }
 
@@ -127,7 +127,7 @@ fn why(rejection: &Rejection, environment: &[&[u8]]) -> Why {
     }
 }
 
-fn pipelines(script: &Script<'_>, environment: &[&[u8]], traits: &ShellTraits) -> Vec<Stages> {
+fn pipelines(script: &Script<'_>, environment: &[&[u8]], traits: &ShellTraits) -> Vec<ExplainedPipeline> {
     let mut place = std::env::current_dir().ok().map(|dir| dir.into_os_string().into_vec());
     let mut previous = None;
     let mut all = Vec::new();
@@ -147,7 +147,7 @@ fn pipelines(script: &Script<'_>, environment: &[&[u8]], traits: &ShellTraits) -
                 previous = std::mem::replace(&mut place, to);
             }
         }
-        all.push(Stages {
+        all.push(ExplainedPipeline {
             runs: match pipeline.connector() {
                 Connector::Always => "always",
                 Connector::And => "and",
@@ -160,8 +160,8 @@ fn pipelines(script: &Script<'_>, environment: &[&[u8]], traits: &ShellTraits) -
     all
 }
 
-fn stage(command: &Command<'_>, environment: Option<Effect>) -> Stage {
-    Stage {
+fn stage(command: &Command<'_>, environment: Option<Effect>) -> ExplainedCommand {
+    ExplainedCommand {
         kind: match command.kind() {
             CommandKind::External => "program",
             CommandKind::Exec => "exec",

@@ -54,8 +54,8 @@ enum Kind {
 pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     if args.explain || args.json {
         let traits = args.shell.map_or_else(forkless::shell_traits, Kind::traits);
-        let plan = explained_line::Plan::of(args.line.as_bytes(), &traits);
-        return if args.json { explain::json(&plan) } else { explain::text(&plan) };
+        let explained = explained_line::ExplainedLine::of(args.line.as_bytes(), &traits);
+        return if args.json { explain::json(&explained) } else { explain::text(&explained) };
     }
     if args.shell.is_some() {
         return Err(

@@ -3,7 +3,7 @@
 
 use forkless_bench::error::Error;
 
-use super::{Way, script};
+use super::{ChildMethod, script};
 use crate::reproduce::tools::{self, Scratch};
 use crate::reproduce::{Bench, Experiment};
 
@@ -27,19 +27,19 @@ for (1 .. $runs) {
 "#;
 
 /// Perl's system(), plain and under `forkless run`; what cannot be run is a note.
-pub(super) fn ways(
+pub(super) fn methods(
     bench: &mut Bench<'_>,
     experiment: &mut Experiment,
     pages: u64,
     runs: usize,
-) -> Result<Vec<Way>, Error> {
+) -> Result<Vec<ChildMethod>, Error> {
     let Some(perl) = tools::find("perl") else {
         experiment.notes.push("skipped: Perl's system(): perl is not installed".into());
         return Ok(Vec::new());
     };
     let scratch = Scratch::new(bench.guard.as_deref_mut())?;
     let file = scratch.file("passes.pl", SCRIPT)?;
-    let mut ways = Vec::new();
+    let mut methods = Vec::new();
     let launcher = bench.options.launcher();
     let launcher = launcher.as_deref();
     for (key, name, launcher) in [
@@ -53,12 +53,12 @@ pub(super) fn ways(
         let said = script::run(launcher, &perl, &file, "system", [pages, runs as u64], script::User::Own);
         match said {
             Ok(said) => {
-                let mut way = Way::new(key, name);
-                way.runs = said.runs;
-                ways.push(way);
+                let mut method = ChildMethod::new(key, name);
+                method.runs = said.runs;
+                methods.push(method);
             }
             Err(error) => experiment.notes.push(format!("skipped: {name}: {error}")),
         }
     }
-    Ok(ways)
+    Ok(methods)
 }

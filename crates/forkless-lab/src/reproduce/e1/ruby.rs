@@ -10,7 +10,7 @@ use forkless::{Command, OnDrop, Stdio};
 use forkless_bench::error::Error;
 
 use super::script::{self, User};
-use super::{Way, thp_always};
+use super::{ChildMethod, thp_always};
 use crate::reproduce::tools::{self, Scratch};
 use crate::reproduce::{Bench, Experiment, Figure};
 
@@ -46,7 +46,12 @@ end
 const CLAIMED: [&str; 3] = ["ruby_system.first", "ruby_fork_exec.first", "ruby.disables_thp"];
 
 /// Runs the script in every mode; what cannot be run is missing with its reason.
-pub(super) fn ways(bench: &mut Bench<'_>, experiment: &mut Experiment, pages: u64, runs: usize) -> Vec<Way> {
+pub(super) fn methods(
+    bench: &mut Bench<'_>,
+    experiment: &mut Experiment,
+    pages: u64,
+    runs: usize,
+) -> Vec<ChildMethod> {
     let ruby = match tools::provide(bench, "ruby", "ruby") {
         Ok(ruby) => ruby,
         Err(why) => {
@@ -55,7 +60,7 @@ pub(super) fn ways(bench: &mut Bench<'_>, experiment: &mut Experiment, pages: u6
         }
     };
     match with(&ruby, bench, experiment, pages, runs) {
-        Ok(ways) => ways,
+        Ok(methods) => methods,
         Err(error) => {
             experiment.miss(&CLAIMED, error.to_string());
             Vec::new()
@@ -69,7 +74,7 @@ fn with(
     experiment: &mut Experiment,
     pages: u64,
     runs: usize,
-) -> Result<Vec<Way>, Error> {
+) -> Result<Vec<ChildMethod>, Error> {
     let version = tools::run(Command::new(ruby).arg("--version"), Duration::from_secs(20))?;
     let version = version.fine("ruby --version")?;
     let version = version.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
@@ -78,32 +83,32 @@ fn with(
     let file = scratch.file("passes.rb", SCRIPT)?;
     let size = [pages, runs as u64];
 
-    let mut ways = Vec::new();
+    let mut methods = Vec::new();
     let mut enabled = None;
     for (key, mode, name) in [
         ("ruby_fork", "fork", "Ruby, fork { }"),
         ("ruby_fork_exec", "fork_exec", "Ruby, fork { exec }"),
         ("ruby_system", "system", "Ruby, system(\"true\")"),
     ] {
-        let mut way = Way::new(key, name);
+        let mut method = ChildMethod::new(key, name);
         let said = script::run(None, ruby, &file, mode, size, User::Ordinary)?;
         enabled = enabled.or(said.thp);
-        way.runs = said.runs;
-        ways.push(way);
+        method.runs = said.runs;
+        methods.push(method);
     }
     if forkless_bench::machine::is_root() {
-        let mut way = Way::new("ruby_root_system", "Ruby, system(\"true\"), by root");
-        way.runs = script::run(None, ruby, &file, "system", size, User::Own)?.runs;
-        ways.push(way);
+        let mut method = ChildMethod::new("ruby_root_system", "Ruby, system(\"true\"), by root");
+        method.runs = script::run(None, ruby, &file, "system", size, User::Own)?.runs;
+        methods.push(method);
         experiment.notes.push(
             "Ruby runs as nobody: for root its system() forks, lest a vfork child share memory with one of other rights".into(),
         );
     }
     match thp_always(bench) {
         Ok(_always) => {
-            let mut way = Way::new("ruby_thp_fork", "Ruby, fork { }, THP always");
-            way.runs = script::run(None, ruby, &file, "fork", size, User::Ordinary)?.runs;
-            ways.push(way);
+            let mut method = ChildMethod::new("ruby_thp_fork", "Ruby, fork { }, THP always");
+            method.runs = script::run(None, ruby, &file, "fork", size, User::Ordinary)?.runs;
+            methods.push(method);
         }
         Err(error) => experiment.miss(&["ruby_thp_fork.first"], error.to_string()),
     }
@@ -126,7 +131,7 @@ fn with(
             .notes
             .push(format!("programs that switch transparent huge pages off: {}", found.join(", ")));
     }
-    Ok(ways)
+    Ok(methods)
 }
 
 /// Interpreters and servers that are installed, asked by starting each for a moment; and whatever

@@ -16,7 +16,7 @@ use forkless_bench::settings::Changed;
 
 use super::held::{Held, tunables};
 use crate::last_lines::last_words;
-use crate::reproduce::{Experiment, Figure, Options, TitledGrid};
+use crate::reproduce::{Experiment, Figure, ReproduceOptions, TitledGrid};
 use crate::victims::stage::Stage;
 
 const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
@@ -101,7 +101,7 @@ fn set(pages: u64, guard: &mut Guard) -> Result<Option<Changed>, Error> {
 #[expect(clippy::cast_precision_loss, reason = "KiB")]
 pub(super) fn measure(
     stage: &mut Stage<'_>,
-    options: &Options,
+    options: &ReproduceOptions,
     experiment: &mut Experiment,
 ) -> Result<(), Error> {
     let perl = stage.need("perl", "perl-base")?;

@@ -67,7 +67,7 @@ pub(super) fn measure(bench: &mut Bench<'_>, experiment: &mut Experiment) {
 
 fn whole(
     stage: &mut Stage<'_>,
-    options: &crate::reproduce::Options,
+    options: &crate::reproduce::ReproduceOptions,
     experiment: &mut Experiment,
 ) -> Result<(), Error> {
     let mut apache = Apache::found(NAME, stage)?;

@@ -20,7 +20,7 @@ use crate::run_command::run_command;
 const TZ: &str = "--tz";
 
 /// What `forkless diagnose` says about a kind of needless call in a program.
-struct Finding {
+struct FoundCalls {
     calls: f64,
     /// Where most of them come from.
     place: String,
@@ -28,7 +28,7 @@ struct Finding {
 
 /// Lets `forkless diagnose` watch a program from its beginning to its end. `None`: it finds no such
 /// calls.
-fn look(forkless: &Path, kind: &str, words: &[OsString]) -> Result<Option<Finding>, Error> {
+fn look(forkless: &Path, kind: &str, words: &[OsString]) -> Result<Option<FoundCalls>, Error> {
     let mut command = tools::command(&[forkless.into()]);
     command.args(["diagnose", "--json", "--min-share", "0", "--"]).args(words).env_remove("TZ");
     let said = tools::run(&mut command, Duration::from_secs(120))?;
@@ -44,14 +44,14 @@ fn look(forkless: &Path, kind: &str, words: &[OsString]) -> Result<Option<Findin
     Ok(finding(&report, kind))
 }
 
-fn finding(report: &Value, kind: &str) -> Option<Finding> {
+fn finding(report: &Value, kind: &str) -> Option<FoundCalls> {
     let of_kind: Vec<&Value> =
         report["findings"].as_array()?.iter().filter(|one| one["kind"] == kind).collect();
     let most = of_kind.iter().max_by_key(|one| one["count"].as_u64())?;
     let named =
         most["call_site"].as_array().into_iter().flatten().find_map(|frame| frame["function"].as_str());
     let place = named.unwrap_or("an unnamed function").to_owned();
-    Some(Finding { calls: of_kind.iter().filter_map(|one| one["count"].as_f64()).sum(), place })
+    Some(FoundCalls { calls: of_kind.iter().filter_map(|one| one["count"].as_f64()).sum(), place })
 }
 
 /// A program with needless calls, and what to do about them.

@@ -21,11 +21,11 @@ use crate::run_command::run_command;
 pub(super) const NO_RUN: &str =
     "the library of forkless run is not there (./x build puts it beside the command)";
 
-/// What takes the calls away from an unmodified program.
+/// The options that take the calls away from an unmodified program.
 pub(super) const REMEDY: &str = "--context=fast";
 
-/// A way to run the program.
-struct Way {
+/// A method of running the program.
+struct SwitchMethod {
     /// The beginning of its figures' names.
     key: &'static str,
     name: &'static str,
@@ -35,22 +35,22 @@ struct Way {
     published: Option<([f64; 3], u64)>,
 }
 
-const WAYS: [Way; 3] = [
-    Way {
+const METHODS: [SwitchMethod; 3] = [
+    SwitchMethod {
         key: "ucontext",
         name: "getcontext, setcontext",
         how: How::Ucontext,
         under_run: false,
         published: Some((masks::UCONTEXT_S, masks::MASK_CALLS[0])),
     },
-    Way {
+    SwitchMethod {
         key: "setjmp",
         name: "_setjmp, _longjmp",
         how: How::Setjmp,
         under_run: false,
         published: Some((masks::SETJMP_S, masks::MASK_CALLS[1])),
     },
-    Way {
+    SwitchMethod {
         key: "run",
         name: "the first unmodified, under forkless run",
         how: How::Ucontext,
@@ -133,15 +133,16 @@ pub(super) fn measure(bench: &mut Bench<'_>, experiment: &mut Experiment) -> Res
     if !bench.options.run {
         experiment.miss(&["run.calls_per_switch", "run.gain_percent"], NO_RUN);
     }
-    let ways: Vec<&Way> = WAYS.iter().filter(|way| bench.options.run || !way.under_run).collect();
+    let methods: Vec<&SwitchMethod> =
+        METHODS.iter().filter(|method| bench.options.run || !method.under_run).collect();
     let rounds = 3;
     let seed = bench.options.seed;
-    let mut times: Vec<Vec<[f64; 3]>> = vec![Vec::new(); ways.len()];
+    let mut times: Vec<Vec<[f64; 3]>> = vec![Vec::new(); methods.len()];
     for round in 0..rounds {
-        for step in 0..ways.len() {
-            let index = (step + round) % ways.len();
-            let way = ways[index];
-            times[index].push(timed(&words(&forkless, way.how, way.under_run, operations), &[])?);
+        for step in 0..methods.len() {
+            let index = (step + round) % methods.len();
+            let method = methods[index];
+            times[index].push(timed(&words(&forkless, method.how, method.under_run, operations), &[])?);
         }
     }
     let mut table = TitledGrid::new(
@@ -159,11 +160,11 @@ pub(super) fn measure(bench: &mut Bench<'_>, experiment: &mut Experiment) -> Res
         ],
         1,
     );
-    for (way, times) in ways.iter().zip(&times) {
-        let Way { key, name, .. } = way;
+    for (method, times) in methods.iter().zip(&times) {
+        let SwitchMethod { key, name, .. } = method;
         let column = |column: usize| Samples::one_a_round(times.iter().map(|time| time[column]).collect());
         let calls = counted([50, 250], libc::SYS_rt_sigprocmask, &[], |length| {
-            words(&forkless, way.how, way.under_run, length)
+            words(&forkless, method.how, method.under_run, length)
         });
         let whole = match calls {
             Ok((an_operation, beside)) => {
@@ -186,7 +187,7 @@ pub(super) fn measure(bench: &mut Bench<'_>, experiment: &mut Experiment) -> Res
         let mut cells = vec![(*name).to_owned()];
         cells.extend((0..3).map(|one| format!("{:.3}", median(&column(one).values))));
         cells.push(whole);
-        match way.published {
+        match method.published {
             Some((seconds, calls)) => {
                 cells.extend(seconds.map(|seconds| format!("{seconds:.3}")));
                 cells.push(calls.to_string());
@@ -195,15 +196,15 @@ pub(super) fn measure(bench: &mut Bench<'_>, experiment: &mut Experiment) -> Res
         }
         table.line(cells);
     }
-    for (way, faster) in ways.iter().zip(&times).skip(1) {
+    for (method, faster) in methods.iter().zip(&times).skip(1) {
         let saved = times[0].iter().zip(faster).map(|(slow, fast)| 100.0 * (1.0 - fast[0] / slow[0]));
-        let about = if way.under_run {
+        let about = if method.under_run {
             format!("real time saved by forkless run {REMEDY}")
         } else {
             "real time saved by _setjmp".to_owned()
         };
         let saved = Samples::one_a_round(saved.collect());
-        experiment.add(Figure::of(&format!("{}.gain_percent", way.key), &about, "%", &saved, seed));
+        experiment.add(Figure::of(&format!("{}.gain_percent", method.key), &about, "%", &saved, seed));
     }
     experiment.tables.push(table);
     Ok(())
