@@ -4,8 +4,8 @@
 //! temporary directory, a system setting) is first announced to a separate process over a pipe.
 //! When the pipe closes, for whatever reason, that process undoes the announced changes in reverse
 //! order and exits. Undoing is idempotent: a change already undone by its owner costs nothing. A
-//! pipe that closes without a word means that the measuring process was interrupted or killed; the
-//! guard is then the only one left to say so.
+//! pipe that closes without a word means that the measuring process was interrupted or killed. Only
+//! the guard is left to say so.
 //!
 //! This library cannot know how to start itself as a program; the caller gives a [`Command`] whose
 //! program calls [`serve`] on its standard input.
@@ -22,7 +22,6 @@ use crate::error::Error;
 
 const REMOVE: u8 = b'r';
 const WRITE: u8 = b'w';
-const RUN: u8 = b'x';
 /// No change: the measuring process ends by itself.
 const DONE: u8 = b'd';
 
@@ -30,7 +29,7 @@ const DONE: u8 = b'd';
 /// changed, and undone by the function in the guarding process. [`serve`] is given all there are.
 #[derive(Debug, Clone, Copy)]
 pub struct Undo {
-    /// Tells it from the others and from the guard's own: `r`, `w`, `x` and `d` are taken.
+    /// Tells it from the others and from the guard's own: `r`, `w` and `d` are taken.
     pub kind: u8,
     /// Undoes it; must be fine where that has been done already.
     pub undo: fn(&OsStr) -> io::Result<()>,
@@ -82,16 +81,6 @@ impl Guard {
         self.announce(WRITE, &[path.as_os_str().as_bytes(), value.as_bytes()])
     }
 
-    /// Announces a command to be run: a device to be detached, a target to be removed. It is run
-    /// without a shell.
-    ///
-    /// # Errors
-    /// When the guarding process is gone.
-    pub fn run_at_end(&mut self, arguments: &[&OsStr]) -> Result<(), Error> {
-        let fields: Vec<&[u8]> = arguments.iter().map(|argument| argument.as_bytes()).collect();
-        self.announce(RUN, &fields)
-    }
-
     /// Announces a change that a registered suite knows how to undo. Call it before the change.
     ///
     /// # Errors
@@ -116,8 +105,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // Whoever is not told says that there was an interruption, and is right about that if the
-        // pipe is broken.
+        // If DONE cannot be sent, the guard reports an interruption: the pipe is broken then.
         let _ = self.announce(DONE, &[]);
         drop(self.pipe.take());
         let _ = self.child.wait();
@@ -178,17 +166,6 @@ fn undo(kind: u8, fields: &[Vec<u8>], undos: &[Undo]) -> io::Result<()> {
             other => other,
         },
         (WRITE, Some(path), Some(value)) => fs::OpenOptions::new().write(true).open(path)?.write_all(value),
-        (RUN, Some(program), _) => {
-            let arguments = fields.iter().skip(1).map(|field| OsStr::from_bytes(field));
-            // The command may find its work already done; its own complaint about that is not one
-            // of ours.
-            Command::new(program)
-                .args(arguments)
-                .stderr(Stdio::null())
-                .stdin(Stdio::null())
-                .status()
-                .map(drop)
-        }
         (_, Some(thing), _) => match undos.iter().find(|known| known.kind == kind) {
             Some(known) => (known.undo)(thing.as_os_str()),
             None => Err(io::ErrorKind::InvalidData.into()),
@@ -220,14 +197,21 @@ mod tests {
         let path = |path: &Path| path.as_os_str().as_bytes().to_vec();
         // First announced, last undone: the setting inside the directory is written before the
         // directory goes.
+        let copy_beside = Undo {
+            kind: b'c',
+            undo: |setting| {
+                let directory = Path::new(setting).parent().ok_or(io::ErrorKind::NotFound)?;
+                fs::copy(setting, directory.with_extension("copy")).map(drop)
+            },
+        };
         let copy = directory.with_extension("copy");
         let mut input = record(REMOVE, &[&path(&directory)]);
-        input.extend(record(RUN, &[b"/bin/cp", &path(&setting), &path(&copy)]));
+        input.extend(record(copy_beside.kind, &[&path(&setting)]));
         input.extend(record(WRITE, &[&path(&setting), b"restored"]));
         let torn = record(WRITE, &[&path(&kept), b"x"]);
         input.extend(&torn[..torn.len() - 1]);
         assert_eq!(
-            serve(&input[..], &[]),
+            serve(&input[..], &[copy_beside]),
             ["interrupted: nothing is kept, and what had been changed is as it was"]
         );
         assert_eq!(fs::read_to_string(&copy).unwrap(), "restored");

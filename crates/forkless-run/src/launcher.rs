@@ -273,11 +273,6 @@ pub struct PreparedProgram {
 }
 
 impl PreparedProgram {
-    /// Whether the library will be in the program.
-    pub fn is_loaded(&self) -> bool {
-        self.options.is_some()
-    }
-
     /// What cannot be had as it was asked for.
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
@@ -416,7 +411,7 @@ mod tests {
         };
         assert_eq!(parsed, expected);
         assert_eq!(prepared.environment().get("A"), Some(&b"1"[..]));
-        assert!(prepared.environment().get("LD_PRELOAD").is_some() && prepared.is_loaded());
+        assert!(prepared.environment().get("LD_PRELOAD").is_some());
         assert_eq!(prepared.warnings().is_empty(), SPECULATES);
     }
 
@@ -451,7 +446,6 @@ mod tests {
     fn a_plain_program_has_the_callers_environment() {
         let entries = ["PATH=/bin", "junk", "STATUS=3"];
         let plain = launcher(Settings::default(), &entries).plain();
-        assert!(!plain.is_loaded());
         assert_eq!(plain.environment(), environment(&entries));
         assert_eq!(plain.command().status().unwrap().code(), Some(3));
     }
