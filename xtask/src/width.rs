@@ -20,8 +20,7 @@ const OPEN: &[(&str, usize)] = &[
     ("bpf", 8),
     ("docs", 23),
     ("forkless-capi", 11),
-    ("forkless-cli", 180),
-    ("forkless-run", 1),
+    ("forkless-cli", 179),
     ("forkless-shell", 18),
 ];
 

@@ -1,5 +1,5 @@
-//! What can go wrong while a suite is set up or measured. Every variant names the step that failed
-//! and the thing it failed on; its message says what to do next. The library prints nothing.
+//! Errors of setting a suite up and of measuring it. Every variant names the step that failed and
+//! the thing it failed on; its message names the next thing to do. The library prints nothing.
 
 use std::fmt;
 use std::io;

@@ -1,13 +1,13 @@
-//! What all HTML pages share: one self-contained file, light and dark by the reader's setting,
-//! nothing fetched from anywhere.
+//! The common parts of all HTML pages. A page is one self-contained file, light or dark by the
+//! reader's setting, and fetches nothing.
 
 use maud::{Markup, PreEscaped, html};
 
 use crate::machine::Machine;
 use crate::render::Grid;
 
-const STYLE: &str = include_str!("page/style.css");
-const SCRIPT: &str = include_str!("page/sort.js");
+const STYLE: &str = include_str!("html_page/style.css");
+const SCRIPT: &str = include_str!("html_page/sort.js");
 
 /// The browser itself keeps the page from fetching anything.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";

@@ -7,8 +7,8 @@
 //!
 //! - [`spawn`]: the suite of ways to start a program.
 //! - [`engine`]: interleaves methods in rounds.
-//! - [`program`], [`page_kinds`], [`memory`]: the measured child, the parent's burden, and how much of
-//!   it is safe.
+//! - [`program`], [`page_kinds`], [`memory`]: the measured child, the parent's burden, and the safe
+//!   amount of it.
 //! - [`under_run`]: a measurement in a process with the preloaded library in it.
 //! - [`guard`]: undoes what a killed measurement leaves behind.
 //! - [`check`]: figures with their evidence.

@@ -1,5 +1,5 @@
-//! How much memory a measurement may take: what the system says is available, further limited by
-//! every control group this process is in. Asking first is what keeps a memory sweep from driving a
+//! The amount of memory that a measurement may take: the system's available memory, further limited
+//! by every control group of this process. Without this question, a memory sweep would drive a
 //! machine into its out-of-memory killer.
 
 use crate::error::Error;

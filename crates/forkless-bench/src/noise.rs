@@ -1,6 +1,5 @@
-//! How quiet the machine was during a measurement: time stolen by a hypervisor, processor time used
-//! by other processes, and how far a figure wandered from the beginning to the end. A noisy run
-//! says so.
+//! Disturbances during a measurement: time stolen by a hypervisor, processor time used by other
+//! processes, and the drift of a figure from the beginning to the end. A noisy run says so.
 
 use std::fs;
 
@@ -10,7 +9,7 @@ use crate::clock::CpuTime;
 use crate::stats::bootstrap::Samples;
 use crate::stats::{Summary, median};
 
-/// What disturbed a measurement. A field the system does not tell is `None`.
+/// The disturbances of a measurement. A field the system does not tell is `None`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Noise {
     /// Percentage of all processor time that a hypervisor gave to others.
@@ -76,8 +75,8 @@ impl NoiseSnapshot {
         NoiseSnapshot { system: SystemTime::read(), own: CpuTime::of_self_and_children() }
     }
 
-    /// What disturbed the machine since the snapshot. `series` are the samples of one metric, one set
-    /// a method.
+    /// The disturbances of the machine since the snapshot. `series` are the samples of one metric,
+    /// one set a method.
     #[must_use]
     pub fn finish<'a>(self, series: impl IntoIterator<Item = &'a Samples>) -> Noise {
         let own = CpuTime::of_self_and_children().since(self.own).total() / 1e6;

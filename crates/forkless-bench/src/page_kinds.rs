@@ -1,4 +1,4 @@
-//! The kinds of pages that can stand behind a parent's memory, and what must be set up before the
+//! The kinds of pages that can stand behind a parent's memory, and the settings under which the
 //! kernel gives them.
 
 use std::fmt;

@@ -15,10 +15,10 @@ pub mod cow {
     pub const PASSES: usize = 10;
 }
 
-/// E2: a series of six articles of May 2014 on the cost of system calls, system by system
-/// (<https://flying-foozy.hatenablog.com/entry/20140527/1401186984> is the last, with a summary):
-/// part 1 has fork and execve, part 2 vfork, part 3 fstat. What the others have of lstat, getpid,
-/// gettimeofday, time and umask is not known here.
+/// E2: a series of six articles of May 2014 on the cost of system calls, system by system. The last
+/// has a summary: <https://flying-foozy.hatenablog.com/entry/20140527/1401186984>. Part 1 has fork
+/// and execve, part 2 vfork, part 3 fstat. The figures that the others have of lstat, getpid,
+/// gettimeofday, time and umask are not known here.
 pub mod calls {
     /// How often calls that make or execute a process were made.
     pub const REPETITIONS: u64 = 0x1_0000;

@@ -1,6 +1,6 @@
-//! How suites differ for those that show, compare and undo: a suite registers its name, columns,
-//! plots, fitted lines, yardstick and clean-up, and nothing else in this crate asks for a suite's
-//! name.
+//! The differences between suites for the code that shows, compares and undoes. A suite registers
+//! its name, columns, plots, fitted lines, yardstick and clean-up. Nothing else in this crate asks
+//! for a suite's name.
 //!
 //! A registry is made of lists, one for each crate that has suites ([`crate::suites::ALL`]). A
 //! suite that no list has, as in a file saved by another version, is shown as
@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::guard::Undo;
 use crate::results::{Fit, Row, Suite};
 
-/// What a suite tells of itself.
+/// The properties of one suite.
 #[derive(Debug, Clone, Copy)]
 pub struct Registration {
     /// The suite's name in results.
@@ -81,7 +81,7 @@ impl MetricPlot {
 }
 
 impl Registration {
-    /// What holds for a suite that says nothing of itself.
+    /// The properties of a suite that registers nothing.
     pub const DEFAULT: Registration = Registration {
         name: "",
         columns: Columns::Metrics { all: false },

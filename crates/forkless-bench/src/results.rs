@@ -1,5 +1,5 @@
-//! What a run gives: typed results, and their JSON form, whose schema is named in every file
-//! (`forkless.bench/1`) and described in `docs/`.
+//! The results of a run, typed, and their JSON form. Every file names the schema
+//! (`forkless.bench/1`), which `docs/` describes.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

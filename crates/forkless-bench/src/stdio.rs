@@ -1,5 +1,5 @@
-//! Sends this process's standard output to `/dev/null` for a while, so that what measured children
-//! write does not mix with results. Process-wide, hence not for use while another thread prints.
+//! Sends this process's standard output to `/dev/null` for a while, so that the output of measured
+//! children does not mix with results. Process-wide, hence not for use while another thread prints.
 
 #![expect(unsafe_code, reason = "dup2 onto a descriptor the standard library owns")]
 

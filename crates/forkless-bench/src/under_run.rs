@@ -1,8 +1,7 @@
-//! The same measurement in a process with the preloaded library of `forkless-run` in it. The calling
-//! program starts itself once more with that library; this second process does the work of one
-//! `Arm` and returns its figures over a pipe. So it takes its turns among the other arms of the
-//! same run. What it forks is libc's `fork`, in a program that knows nothing of the library
-//! preloaded into it.
+//! The same measurement in a process with the preloaded library of `forkless-run` in it. The
+//! calling program starts itself once more with that library. This second process does the work of
+//! one `Arm` and returns its figures over a pipe. So it takes its turns among the other arms of the
+//! same run. Its fork is libc's, in a program that knows nothing of the library preloaded into it.
 //!
 //! The figures count only if the library was at work. When the process has ended, the library's
 //! record must show that the forks were speculated and committed; otherwise the results say so.

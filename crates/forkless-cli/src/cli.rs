@@ -39,10 +39,10 @@ pub(crate) enum Command {
     Bench(commands::bench::Args),
     /// Find out who pays for process creation here, how much, and why.
     ///
-    /// Watches a command, a process with its descendants, a cgroup or the machine, and ranks what
-    /// it found by what the remedy would save: forks of much memory, shells that no line needs,
-    /// searches along PATH, and system calls that do nothing. As root it looks through BPF; with
-    /// less it sees less and says so (`forkless doctor`).
+    /// Watches a command, a process with its descendants, a cgroup or the machine, and ranks its
+    /// findings by the saving of their remedies. It finds forks of much memory, shells that no line
+    /// needs, searches along PATH, and system calls that do nothing. As root it looks through BPF;
+    /// with less it sees less and says so (`forkless doctor`).
     #[cfg(target_os = "linux")]
     Diagnose(commands::diagnose::Args),
     /// Compare saved results: faster, slower, or no difference shown.

@@ -1,6 +1,6 @@
-//! What this process inherited and Rust's runtime changes before `main`: the runtime ignores
-//! SIGPIPE, and opens /dev/null on standard descriptors that were closed. Both are recorded before,
-//! and given back to the program that is executed in this process, or for a line.
+//! The inherited state that Rust's runtime changes before `main`: it ignores SIGPIPE, and opens
+//! /dev/null on standard descriptors that were closed. Both are recorded before, and given back to
+//! the program that is executed in this process, or for a line.
 #![expect(unsafe_code, reason = "runs before main, and touches descriptors std knows nothing of")]
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};

@@ -65,9 +65,9 @@ pub(crate) fn for_each<K: Pod, V: Pod + Default>(
             map_fd: map.as_raw_fd() as u32,
             ..Attributes::default()
         };
-        // SAFETY: the attributes are as large as said, `in_batch` and `out_batch` are a u32 each as
-        // hash maps want them, and the buffers have room for `count` keys, and for as many values
-        // of every possible CPU; all outlive the call.
+        // SAFETY: the attributes are as large as said. `in_batch` and `out_batch` are a u32 each,
+        // as hash maps want them. The buffers have room for `count` keys, and for as many values of
+        // every possible CPU. All outlive the call.
         let result = unsafe {
             libc::syscall(libc::SYS_bpf, LOOKUP_BATCH, &raw mut attributes, size_of::<Attributes>())
         };

@@ -1,9 +1,9 @@
-//! What removes a finding's cost and what shows that it is gone, as data: whoever prints it spells
-//! the commands.
+//! The remedy of a finding and the follow-up that shows its effect, as data. The printing program
+//! spells the commands.
 
 use crate::invocation::{Invocation, quoted};
 
-/// What removes a finding's cost without a change to the program.
+/// The means to remove a finding's cost without a change to the program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Remedy {
@@ -33,7 +33,7 @@ pub enum Remedy {
     },
 }
 
-/// What the preloaded library does for a program.
+/// The part of the preloaded library that removes a program's cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Treatment {
@@ -51,7 +51,7 @@ pub enum Treatment {
     SpareShells,
 }
 
-/// What shows whether a finding is gone, or what is behind it.
+/// The next look at a finding: whether it is gone, or its cause.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FollowUp {

@@ -1,4 +1,4 @@
-//! Loads the BPF programs, hands out what they record, and takes everything out of the kernel again
+//! Loads the BPF programs, hands out their records, and takes everything out of the kernel again
 //! when dropped.
 //!
 //! Nothing is pinned: programs, links and maps live by this process's descriptors, so that even

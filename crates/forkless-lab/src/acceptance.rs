@@ -1,5 +1,5 @@
-//! This project's own acceptance limits for the suite `victims`: what its authors set out to reach.
-//! They are checked on a saved result, and users of the suite do not see them.
+//! This project's own acceptance limits for the suite `victims`: the aims of its authors. They are
+//! checked on a saved result, and users of the suite do not see them.
 
 use forkless_bench::check::{Bound, CheckVerdict};
 use forkless_bench::results::{Results, Suite};

@@ -1,4 +1,4 @@
-//! What a program said last, for the sentence about its failure.
+//! The last lines that a program printed, for the sentence about its failure.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -10,13 +10,13 @@ const TAIL: u64 = 4096;
 const LINES: usize = 3;
 const LENGTH: usize = 300;
 
-/// The last lines of files that a program wrote its complaints to, one after the other.
+/// The last lines of the files of a program's complaints, one after the other.
 pub(crate) fn last_words<'a>(files: impl IntoIterator<Item = &'a Path>) -> String {
     let lines: Vec<String> = files.into_iter().flat_map(|file| last_lines(&tail(file))).collect();
     if lines.is_empty() { "without a word".to_owned() } else { lines.join(" | ") }
 }
 
-/// The last lines of what a program wrote.
+/// The last lines of a program's output.
 pub(crate) fn last_words_of(said: &[u8]) -> String {
     let lines = last_lines(said);
     if lines.is_empty() { "without a word".to_owned() } else { lines.join(" | ") }

@@ -1,7 +1,7 @@
-//! The laboratory: what this project measures to know itself, on top of `forkless-bench`.
+//! The laboratory: this project's measurements of itself, on top of `forkless-bench`.
 //!
 //! - [`victims`]: real programs with and without `forkless run`.
-//! - [`acceptance`]: what this project set out to reach with them.
+//! - [`acceptance`]: this project's own limits for them.
 //! - [`reproduce`]: the published experiments by their authors' procedures, and a ledger of their
 //!   claims.
 //! - [`subreaper`]: ends the programs that either starts.

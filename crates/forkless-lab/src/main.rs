@@ -1,6 +1,6 @@
 //! Holds a saved result of `forkless bench victims --json FILE` to this project's acceptance
-//! limits: prints the verdicts, and exits with 1 when a limit was missed or a mechanism was not at
-//! work.
+//! limits. It prints the verdicts, and exits with 1 when a limit was missed or a mechanism was not
+//! at work.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,5 +1,5 @@
-//! The command line of `forkless run`, for figures that are of the command itself: what it adds to
-//! the start of a program, and a whole program as a user would run it. Victims that are ready
+//! The command line of `forkless run`, for figures of the command itself. These are the time that
+//! it adds to the start of a program, and a whole program as a user runs it. Victims that are ready
 //! before they are measured need no command: `victims/kept.rs`.
 
 use std::ffi::OsString;

@@ -1,9 +1,9 @@
-//! The options: what the launcher asks of the preloaded library, as one value of the environment.
+//! The options that the launcher gives the preloaded library, as one value of the environment.
 //!
 //! `KEY=VALUE` pairs separated by commas. [`Options::encode`] writes them and [`Options::parse`]
-//! reads them; nothing else knows their words. Programs of the tree inherit the text, so a reader
-//! passes by what it does not know and keeps the default where a value is malformed: a program must
-//! never fail for it.
+//! reads them; nothing else knows their words. Programs of the tree inherit the text. So a reader
+//! passes by unknown keys, and keeps the default where a value is malformed: a program must never
+//! fail for it.
 
 use core::num::{NonZeroU32, NonZeroU64};
 

@@ -1,6 +1,6 @@
-//! Comparisons of what has no common measure: figures of other machines, or of an emulator. Every
-//! figure is divided by its own side's yardstick, which is a figure of the same suite; the
-//! published tables are made into results here for that purpose.
+//! Comparisons of figures that have no common measure, because they are of other machines or of an
+//! emulator. Every figure is divided by its own side's yardstick, which is a figure of the same
+//! suite; the published tables are made into results here for that purpose.
 
 use super::{Change, Comparison};
 use crate::published::{calls, cow, masks, spawn};

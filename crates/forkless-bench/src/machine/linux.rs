@@ -1,4 +1,4 @@
-//! What Linux tells of itself, in files below `/proc` and `/sys`.
+//! The machine as Linux describes it in files below `/proc` and `/sys`.
 
 use std::fs;
 use std::path::Path;

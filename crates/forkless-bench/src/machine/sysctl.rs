@@ -1,5 +1,5 @@
-//! What FreeBSD and macOS tell of themselves: sysctl(3) and getloadavg(3). What has no name there
-//! stays unknown.
+//! The machine as FreeBSD and macOS describe it by sysctl(3) and getloadavg(3). Properties that
+//! have no name there stay unknown.
 
 use super::Told;
 use crate::sysctl;

@@ -1,4 +1,4 @@
-//! What Linux counts as available, and the limits of control groups.
+//! Linux's count of available memory, and the limits of control groups.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! What the parent's burden is made of on FreeBSD and macOS: base pages, for neither lets a program
-//! choose. FreeBSD promotes to superpages and splits them again by itself, and tells nobody.
+//! The parent's burden on FreeBSD and macOS: base pages, for neither lets a program choose. FreeBSD
+//! promotes to superpages and splits them again by itself, and tells nobody.
 
 use std::ffi::c_int;
 use std::ptr::NonNull;

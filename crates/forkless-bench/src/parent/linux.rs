@@ -1,4 +1,4 @@
-//! What the parent's burden is made of on Linux: kinds of pages, and the processors it is bound to.
+//! The parent's burden on Linux: its kinds of pages, and the processors it is bound to.
 
 use std::ffi::c_int;
 use std::ptr::NonNull;

@@ -48,7 +48,7 @@ impl Style {
 
 impl Grid {
     /// Lays out a suite: the method, the parameters that differ between rows, then each metric's
-    /// median with its 95 % interval, and the ratio to the baseline if there is one.
+    /// median with its 95 % interval. The ratio to the baseline follows if there is one.
     #[must_use]
     pub(crate) fn of(suite: &Suite, columns: Columns, style: Style) -> Grid {
         let all = match columns {

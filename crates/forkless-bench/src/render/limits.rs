@@ -1,5 +1,5 @@
-//! What bounds the figures of a suite, for readers: a line for every reason, with the methods it
-//! holds for.
+//! The bounds of a suite's figures, for readers: a line for every reason, with the methods it holds
+//! for.
 
 use super::grid::{param, varying_params};
 use crate::results::{Row, Suite};

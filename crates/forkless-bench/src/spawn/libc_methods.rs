@@ -1,5 +1,4 @@
-//! The ways a C program starts another with what every system gives it: vfork, posix_spawn, fork,
-//! system, popen.
+//! The methods that every system gives a C program: vfork, posix_spawn, fork, system, popen.
 
 #![expect(unsafe_code, reason = "the workloads are the C functions themselves")]
 

@@ -1,4 +1,4 @@
-//! The names of the ways to start a program that the suite knows, and what each one is.
+//! The methods of the suite: their names and their descriptions.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,5 +1,5 @@
-//! What a method is to the suite: something that starts the child once and times it. And the few
-//! system calls that the workloads share, so that all of them wait and read in the same way.
+//! A method as the suite sees it: it starts the child once and times it. The workloads share a few
+//! system calls, so that all of them wait and read in the same way.
 
 #![expect(unsafe_code, reason = "waitpid, pipe2, read and environ")]
 

@@ -1,5 +1,5 @@
-//! The `cow` suite: what a fork leaves behind for its parent. After a fork both processes share
-//! every page, write-protected. The parent's next write to each page takes a fault. The fault
+//! The `cow` suite: the cost that a fork leaves behind for its parent. After a fork both processes
+//! share every page, write-protected. The parent's next write to each page takes a fault. The fault
 //! copies the page while the child lives, and changes only the page-table entry once the child is
 //! gone.
 //!
@@ -55,8 +55,8 @@ pub(crate) const SUITE: Registration = Registration {
     ..Registration::DEFAULT
 };
 
-/// The part of a process with the preloaded library: the same procedure around a fork and exec of its
-/// own.
+/// The part of a process with the preloaded library: the same procedure around a fork and exec of
+/// its own.
 #[derive(Debug, Serialize, Deserialize)]
 struct Setup {
     pages: String,
@@ -79,8 +79,8 @@ pub struct Spec {
     pub pages: Vec<Pages>,
     /// Methods that run a program; fork alone, its child dead or alive, is always measured.
     pub methods: Vec<Method>,
-    /// Measure the procedure in a process with the preloaded library, too; it holds the same memory once
-    /// more.
+    /// Measure the procedure in a process with the preloaded library, too; it holds the same memory
+    /// once more.
     pub under_run: Option<ServingProgram>,
     /// `runs` is the number of repetitions of the whole procedure.
     pub schedule: Schedule,

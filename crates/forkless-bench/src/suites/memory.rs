@@ -68,8 +68,8 @@ pub struct Spec {
     pub pages: Vec<Pages>,
     /// Methods; `vfork_exec` is what the others are compared with.
     pub methods: Vec<Method>,
-    /// Measure fork and exec in a process with the preloaded library, too; it holds the same memory once
-    /// more.
+    /// Measure fork and exec in a process with the preloaded library, too; it holds the same memory
+    /// once more.
     pub under_run: Option<ServingProgram>,
     /// Length and density of the run at each size.
     pub schedule: Schedule,
@@ -188,8 +188,8 @@ fn measure(
     // must fit.
     let wanted = if matches!(state.pages, Pages::Hugetlb(_)) { state.allocated } else { state.used };
     room::require(wanted)?;
-    // The process with the preloaded library holds as much again; where that does not fit, it alone is
-    // left out.
+    // The process with the preloaded library holds as much again; where that does not fit, it alone
+    // is left out.
     let twice = spec.under_run.as_ref().filter(|_| wanted.saturating_mul(2) <= room::largest_safe());
     if twice.is_none() && spec.under_run.is_some() {
         suite.notes.push(format!(
@@ -267,8 +267,8 @@ fn measure(
                 names.push((under_run::METHOD, Method::Forkless.limit().to_owned(), &METRICS[..series]));
             }
             Ok(done) => {
-                // Left alone, as below the library's threshold: what a user gets, and the row says that it
-                // is a plain fork.
+                // Left alone, as below the library's threshold. A user gets a plain fork, too, and
+                // the row says so.
                 let plain = format!("not speculated: {}", done.reasons.join(", "));
                 names.push((under_run::METHOD, plain, &METRICS[..series]));
                 let note = done.note().unwrap_or_default();

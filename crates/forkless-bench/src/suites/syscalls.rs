@@ -3,7 +3,7 @@
 //!
 //! Metrics, each a call: `real`; `cpu_total`, exact; `cpu_user` and `cpu_system`, the kernel's
 //! estimate. `execve` alone is measured by a program that execs itself, counting an argument down.
-//! What other systems than Linux have is what goes through libc.
+//! Other systems than Linux have only the calls through libc.
 
 #![expect(unsafe_code, reason = "the workloads are system calls")]
 

@@ -178,7 +178,7 @@ fn builder(source: PerfSource) -> (Builder<'static>, usize) {
     let kib = match source {
         PerfSource::Tasks => {
             // Each record must wake us: /proc is then asked for what the record lacks, while the
-            // process exists. wakeup_events would not do: it counts samples, and this event has
+            // process exists. wakeup_events would not do. It counts samples, and this event has
             // none (perf_event_open(2)).
             builder.task(true).comm(true).comm_exec(true).mmap(true).mmap2(true).wakeup_watermark(1);
             128

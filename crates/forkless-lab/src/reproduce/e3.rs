@@ -1,6 +1,6 @@
 //! E3: the clone of a large process by the number of its page-table entries. And an Apache with
-//! very many virtual hosts: its CGI daemon's clone is traced and its requests are counted, with
-//! small and huge pages, with a pool too small, and with pages of 1 GiB.
+//! very many virtual hosts: its CGI daemon's clone is traced and its requests are counted. The
+//! pages are small, huge, of a pool too small, and of 1 GiB.
 
 #![expect(unsafe_code, reason = "fork")]
 

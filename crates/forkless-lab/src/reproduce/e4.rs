@@ -1,6 +1,6 @@
-//! E4: signal-mask calls plain and traced; a program of green threads built both ways, and run
-//! unmodified without the calls; the calls that the vDSO answers; localtime and TZ; both kinds of
-//! needless call found in running programs.
+//! E4: signal-mask calls, plain and traced. A program of green threads is built with both methods,
+//! and run unmodified without the calls. The calls that the vDSO answers; localtime and TZ; and
+//! both kinds of needless call found in running programs.
 
 #![expect(unsafe_code, reason = "signal masks")]
 

@@ -8,7 +8,7 @@
 //! - `differs`: neither. The effect is there with another size, or the interval leaves it open.
 //! - `not run here`: a figure that the claim rests on was not measured.
 //!
-//! A claim that names a size holds within a factor of [`SIZE`] of it: the machines are fifteen
+//! A claim that names a size holds within a factor of [`SIZE`] of it. The machines are fifteen
 //! years apart, and an effect's size depends on the machine more than its existence does.
 
 use forkless_bench::check::Bound;

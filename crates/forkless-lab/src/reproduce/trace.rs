@@ -1,4 +1,4 @@
-//! A system-call tracer for short programs: what a forked child and all it makes ask of the kernel,
+//! A system-call tracer for short programs: the calls of a forked child and of all its descendants,
 //! in the order seen. It shows the system calls that a library function really makes, and which
 //! process waits for which. It does not measure time.
 

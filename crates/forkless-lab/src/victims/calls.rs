@@ -1,4 +1,4 @@
-//! Calls that cost what they need not, without any memory: shells, signal masks, time zones.
+//! Calls with needless costs that do not depend on memory: shells, signal masks, time zones.
 
 use forkless_bench::error::Error;
 use forkless_bench::results::Metric;

@@ -44,8 +44,8 @@ pub(super) struct Coprocess {
 }
 
 impl Coprocess {
-    /// Starts a [kept](super::kept::Kept) program and waits until the program says that it is ready. `errors`
-    /// takes its standard error.
+    /// Starts a [kept](super::kept::Kept) program and waits until the program says that it is
+    /// ready. `errors` takes its standard error.
     pub(super) fn start(
         name: &str,
         settings: Option<Settings>,

@@ -1,5 +1,5 @@
 //! The command line of a victim: a [kept](crate::subreaper) program, plain or with the preloaded
-//! library in it; and what the library counts there.
+//! library in it; and the library's counts there.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};

@@ -118,9 +118,9 @@ fn small(
     Ok(())
 }
 
-/// How long a turn is. A machine is faster or slower for a while. Of 30,000 starts of a program on
-/// a virtual machine, those of every other second differed by 17 us (a standard error), those of
-/// every other 20 ms by 4 us.
+/// How long a turn is. A machine is faster or slower for a while. A program was started 30,000
+/// times on a virtual machine. The starts of every other second differed by 17 us (a standard
+/// error), those of every other 20 ms by 4 us.
 const TURN_MS: &str = "3";
 
 /// Small differences between long runs take more of them.

@@ -1,11 +1,11 @@
 //! The `victims` suite: real programs with and without `forkless run`, interleaved in one run.
 //!
-//! Rows are what was measured, by method: `plain`, `run`, and where there is one the yardstick,
-//! such as `vfork` or `small`, the same program without the memory. Checks are figures made of
-//! them, with a verdict where `run` could make a program slower; derived figures have none. Every
-//! figure about `run` needs evidence from the record that the library counts into: without it
-//! the check is *not shown*, whatever the clock said. What the machine has not got is *skipped*,
-//! with the reason.
+//! Rows are the measurements, by method: `plain`, `run`, and where there is one the yardstick, such
+//! as `vfork` or `small`, the same program without the memory. Checks are figures made of them,
+//! with a verdict where `run` could make a program slower; derived figures have none. Every figure
+//! about `run` needs evidence from the record that the library counts into: without it the check is
+//! *not shown*, whatever the clock said. A victim that needs something that the machine lacks is
+//! *skipped*, with the reason.
 //!
 //! The victims are programs as they come: interpreters and servers of the system, and one C program
 //! compiled on the spot (`stage.rs`). Each is a process that takes orders (`coprocess.rs`), so that

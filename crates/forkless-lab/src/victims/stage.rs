@@ -1,5 +1,5 @@
-//! What all victims share: a private directory, the C program, the child they execute, and the
-//! suite that rows and checks go into.
+//! The common parts of all victims: a private directory, the C program, the executed child, and the
+//! suite that takes rows and checks.
 
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};

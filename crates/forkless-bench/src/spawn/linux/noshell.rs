@@ -1,11 +1,11 @@
 //! popen-noshell's way of starting programs, written anew from its published description: a pipe, a
 //! child that moves descriptors with plain system calls and execs, a stdio stream in the parent. It
-//! keeps the original's costs: an 8 MiB stack is allocated and freed for every child, the arguments
-//! are copied, the `compat` form splits a command string, and the child's standard input is
+//! keeps the original's costs. An 8 MiB stack is allocated and freed for every child. The arguments
+//! are copied, and the `compat` form splits a command string. The child's standard input is
 //! `/dev/null`. (The published table says "no pipes" of the fork mode; the program that produced it
 //! used one, and so does this.)
 //!
-//! What is not kept is stdio in the child: it would corrupt the parent's.
+//! Only stdio in the child is not kept: it would corrupt the parent's.
 
 #![expect(unsafe_code, reason = "the workload is C: clone, fork, malloc, stdio")]
 

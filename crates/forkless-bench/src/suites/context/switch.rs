@@ -1,7 +1,7 @@
-//! Ways to switch contexts: libc's ucontext functions, which save and restore the signal mask by a
-//! system call each; jumps with and without the mask; a switch of the callee-saved registers alone.
-//! The green threads have the shape of the published program: one pushes onto an array and yields,
-//! the other pops and yields.
+//! Methods of switching contexts. libc's ucontext functions save and restore the signal mask by a
+//! system call each. The others are jumps with and without the mask, and a switch of the
+//! callee-saved registers alone. The green threads have the shape of the published program: one
+//! pushes onto an array and yields, the other pops and yields.
 
 // The parent module's expectation of unsafe code covers this file and those below it.
 
@@ -23,8 +23,8 @@ mod ucontext;
 /// A name and what repeats the operation.
 pub(crate) type Named = (&'static str, fn(u64));
 
-/// The kinds of switch: `getcontext`, `swapcontext` and `mask_free` are single switches; the jumps
-/// are a pair of set and jump; the green threads do one push or pop with the switch that follows.
+/// The kinds of switch. `getcontext`, `swapcontext` and `mask_free` are single switches. The jumps
+/// are a pair of set and jump. The green threads do one push or pop with the switch that follows.
 pub(crate) fn operations() -> Vec<Named> {
     let mut all: Vec<Named> = Vec::new();
     #[cfg(any(all(target_os = "linux", target_env = "gnu"), target_os = "freebsd"))]

@@ -1,5 +1,5 @@
-//! Flags that every suite has, and what happens to results when it is done: files first, then the
-//! table, then the store in the user's data directory.
+//! The flags of every suite, and the destinations of its results: files first, then the table, then
+//! the store in the user's data directory.
 
 use std::fs::File;
 use std::io::Write as _;

@@ -67,7 +67,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
     Ok(if args.fail_on_miss && missed { Exit::Finding } else { Exit::Fine })
 }
 
-/// Whether a program was slower with `run`, or nothing shows that `run` was at work. Figures without a limit have no say.
+/// Whether a program was slower with `run`, or nothing shows that `run` was at work. Figures
+/// without a limit have no say.
 fn misses(suite: &Suite) -> bool {
     suite.checks.iter().any(|check| matches!(check.verdict, CheckVerdict::Missed | CheckVerdict::NotShown))
 }

@@ -1,5 +1,5 @@
 //! The report for people: ranked, each finding with its cost, evidence, place, reason, remedy and
-//! what it would save.
+//! saving.
 
 use std::io::{self, Write};
 

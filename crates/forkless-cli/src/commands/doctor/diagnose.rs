@@ -1,4 +1,4 @@
-//! What `forkless diagnose` can see with.
+//! The tiers by which `forkless diagnose` can watch here.
 
 use std::path::Path;
 

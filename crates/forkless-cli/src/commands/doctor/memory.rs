@@ -1,4 +1,4 @@
-//! The settings that decide what a fork of much memory costs.
+//! The settings that decide the cost of a fork of much memory.
 
 use std::fs;
 

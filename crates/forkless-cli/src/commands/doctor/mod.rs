@@ -1,5 +1,5 @@
-//! `forkless doctor`: which facilities of this machine each part of the tool can use, and what
-//! replaces those that are missing. A section is a part of the tool, in a module of its own that
+//! `forkless doctor`: the facilities of this machine that each part of the tool can use, and the
+//! replacements of missing ones. A section is a part of the tool, in a module of its own that
 //! answers with [`Entry`]s. Facilities are tried, wherever that has no side effect.
 
 mod diagnose;

@@ -1,4 +1,4 @@
-//! What an unmodified program needs to lose its forks under `forkless run`.
+//! The facilities that an unmodified program needs to lose its forks under `forkless run`.
 
 use forkless::AskedShell;
 use forkless_run::Warning;

@@ -1,4 +1,4 @@
-//! `forkless run`: its flags, and the words for what the launcher of `forkless-run` finds. The
+//! `forkless run`: its flags, and the words for the findings of the launcher in `forkless-run`. The
 //! program is executed in this very process: its status, signals and terminal are the program's
 //! own.
 
@@ -22,7 +22,7 @@ use crate::terminal::complain;
 ///
 /// The program is executed in this process, under a preloaded library. Its forks become
 /// speculative: the child runs on almost no copied memory, execve commits, and anything that
-/// another process could notice aborts to a real fork. Lines of system() and popen() run without
+/// another process could notice aborts to a plain fork. Lines of system() and popen() run without
 /// their shell where that is provably the same.
 #[derive(Debug, clap::Args)]
 #[command(

@@ -1,5 +1,5 @@
-//! A decision in a form that can be printed: strings instead of a buffer, and what becomes of the
-//! environment.
+//! The decision on a line in a form that can be printed: strings instead of a buffer, and the
+//! changes of the environment.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;

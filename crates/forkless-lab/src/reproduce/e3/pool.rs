@@ -1,6 +1,6 @@
-//! A program whose memory comes from malloc, with glibc's own remedy (glibc.malloc.hugetlb=2): the
-//! RSS it shows, and its behaviour when the pool is too small, at the start and while serving.
-//! Apache will not do any more: its memory is not malloc's.
+//! A program whose memory comes from malloc, with glibc's own remedy (glibc.malloc.hugetlb=2).
+//! Measured are the RSS that it shows, and its behaviour when the pool is too small, at the start
+//! and while serving. Apache will not do any more: its memory is not malloc's.
 
 use std::ffi::OsString;
 use std::fs;
