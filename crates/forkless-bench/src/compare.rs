@@ -301,8 +301,6 @@ mod tests {
     use crate::results::{Metric, Series, Suite, rows};
     use crate::suites::SUITES;
 
-    const WALL: Metric = Metric { name: "wall", unit: "us", estimate: false };
-
     /// Five restarts of twenty rounds around `level`, each restart at a level of its own.
     fn results(level: f64, salt: u64, restarts: usize) -> Results {
         let mut samples = Samples::default();
@@ -313,7 +311,8 @@ mod tests {
                 samples.push_round([level * mood * (1.0 + f64::from(round % 5) * 0.01)]);
             }
         }
-        let series = Series { method: "m".into(), params: Params::new(), metric: WALL, limit: None, samples };
+        let series =
+            Series { method: "m".into(), params: Params::new(), metric: Metric::WALL, limit: None, samples };
         let mut rows = rows(vec![series], None, 1);
         rows[0].restarts = vec![20; restarts];
         let suite = Suite { name: "spawn".into(), rows, ..Suite::default() };

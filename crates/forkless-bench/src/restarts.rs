@@ -96,14 +96,12 @@ mod tests {
     use crate::stats::bootstrap::Samples;
     use crate::suites::SUITES;
 
-    const WALL: Metric = Metric { name: "wall", unit: "us", estimate: false };
-
     fn series(method: &str, scale: f64) -> Series {
         let values = (0..60).map(|i| scale * (10.0 + f64::from(i % 7))).collect();
         Series {
             method: method.to_owned(),
             params: Params::from([("rss".to_owned(), Param::Number(0))]),
-            metric: WALL,
+            metric: Metric::WALL,
             limit: None,
             samples: Samples::one_a_round(values),
         }

@@ -16,7 +16,7 @@ pub use crate::stats::{Histogram, Summary};
 pub const SCHEMA: &str = "forkless.bench/1";
 
 /// Draws behind every interval.
-const RESAMPLES: usize = 2000;
+pub const RESAMPLES: usize = 2000;
 
 /// Everything one invocation measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -219,6 +219,13 @@ pub struct Metric {
     pub estimate: bool,
 }
 
+impl Metric {
+    /// Time on the clock.
+    pub const WALL: Metric = Metric { name: "wall", unit: "us", estimate: false };
+    /// Starts or requests in a second.
+    pub const RATE: Metric = Metric { name: "rate", unit: "1/s", estimate: false };
+}
+
 /// A series on its way to become a row.
 #[derive(Debug, Clone)]
 pub struct Series {
@@ -303,14 +310,12 @@ fn six_digits(value: f64) -> f64 {
 mod tests {
     use super::*;
 
-    const WALL: Metric = Metric { name: "wall", unit: "us", estimate: false };
-
     fn series(method: &str, scale: f64) -> Series {
         let values = (0..60).map(|i| scale * (10.0 + f64::from(i % 7))).collect();
         Series {
             method: method.to_owned(),
             params: Params::from([("rss".to_owned(), Param::Number(0))]),
-            metric: WALL,
+            metric: Metric::WALL,
             limit: None,
             samples: Samples::one_a_round(values),
         }

@@ -104,8 +104,8 @@ const FLAG_NAMES: [(u64, &str); 25] = [
 ];
 
 impl CloneFlags {
-    const VM: u64 = 0x100;
-    const VFORK: u64 = 0x4000;
+    const VM: u64 = libc::CLONE_VM as u64;
+    const VFORK: u64 = libc::CLONE_VFORK as u64;
 
     /// The kind of creation that these flags ask for.
     pub fn kind(self) -> CreationKind {

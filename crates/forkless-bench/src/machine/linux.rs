@@ -1,6 +1,8 @@
 //! The machine as Linux describes it in files below `/proc` and `/sys`.
 
 use std::fs;
+
+use crate::page_kinds::THP;
 use std::path::Path;
 
 use super::Told;
@@ -14,7 +16,7 @@ pub(super) fn told() -> Told {
         memory_total: memory_total(),
         governor: line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         clocksource: line("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
-        thp: line("/sys/kernel/mm/transparent_hugepage/enabled").as_deref().and_then(bracketed),
+        thp: line(format!("{THP}/enabled")).as_deref().and_then(bracketed),
         load: line("/proc/loadavg").and_then(|text| text.split(' ').next()?.parse().ok()),
         boot_id: line("/proc/sys/kernel/random/boot_id"),
     }

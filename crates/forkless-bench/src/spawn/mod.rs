@@ -88,14 +88,12 @@ impl Default for Spec {
     }
 }
 
-const WALL: Metric = Metric { name: "wall", unit: "us", estimate: false };
 const BLOCKED: Metric = Metric { name: "blocked", unit: "us", estimate: false };
 const CPU_TOTAL: Metric = Metric { name: "cpu_total", unit: "us", estimate: false };
 const CPU_USER: Metric = Metric { name: "cpu_user", unit: "us", estimate: true };
 const CPU_SYSTEM: Metric = Metric { name: "cpu_system", unit: "us", estimate: true };
-const RATE: Metric = Metric { name: "rate", unit: "1/s", estimate: false };
 /// What every method is measured by.
-pub const METRICS: [Metric; 6] = [WALL, BLOCKED, CPU_TOTAL, CPU_USER, CPU_SYSTEM, RATE];
+pub const METRICS: [Metric; 6] = [Metric::WALL, BLOCKED, CPU_TOTAL, CPU_USER, CPU_SYSTEM, Metric::RATE];
 
 /// Measures. The parent's burden is taken up first and given back at the end, whatever the outcome.
 ///

@@ -10,7 +10,7 @@ use super::plot::{Line, Plot};
 use super::{Bench, Experiment, Figure, Id, TitledGrid};
 use forkless_bench::error::Error;
 use forkless_bench::machine::page_size;
-use forkless_bench::page_kinds::Pages;
+use forkless_bench::page_kinds::{Pages, THP};
 use forkless_bench::parent::Memory;
 use forkless_bench::program::{Kind, Program};
 use forkless_bench::published::cow;
@@ -265,7 +265,6 @@ fn forked(lives: bool) -> Result<i32, Error> {
 
 /// Transparent huge pages for all memory of all programs, as the article has them, until dropped.
 fn thp_always(bench: &mut Bench<'_>) -> Result<Vec<Changed>, Error> {
-    const THP: &str = "/sys/kernel/mm/transparent_hugepage";
     let mut changed = Vec::new();
     let global = format!("{THP}/enabled");
     changed.extend(Changed::set(Path::new(&global), "always", bench.guard.as_deref_mut())?);

@@ -89,7 +89,7 @@ fn sweep(bench: &mut Bench<'_>, experiment: &mut Experiment) -> Result<(), Error
         .zip(&times)
         .map(|(&size, times)| ((size / page_size()) as f64, Samples::one_a_round(times.clone())))
         .collect();
-    if let Some(fitted) = fit_medians(&series, super::RESAMPLES, seed) {
+    if let Some(fitted) = fit_medians(&series, forkless_bench::results::RESAMPLES, seed) {
         let about = "R2 of a line through time and entries";
         let undecided = Some([f64::MIN, f64::MAX]);
         let ci95 = fitted.r2.or(undecided);

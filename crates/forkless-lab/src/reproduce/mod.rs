@@ -42,6 +42,7 @@ use forkless_bench::guard::Guard;
 use forkless_bench::machine::Machine;
 use forkless_bench::noise::{Noise, NoiseSnapshot};
 use forkless_bench::render::Grid;
+use forkless_bench::results::RESAMPLES;
 use forkless_bench::stats::bootstrap::{Resampler, Samples, within_rounds};
 use forkless_bench::stats::median;
 
@@ -295,9 +296,6 @@ pub struct Figure {
     /// Its 95 % interval; `None` for a count, which is exact.
     pub ci95: Option<[f64; 2]>,
 }
-
-/// Draws behind every interval.
-const RESAMPLES: usize = 2000;
 
 impl Figure {
     /// A count, or an answer: 1 for yes and 0 for no.

@@ -28,12 +28,9 @@ use forkless_run::{Counter, HugePages, Settings};
 
 use super::kept::huge_pages;
 use super::server::{PATIENCE, Server, Service, mostly_huge, mostly_pool};
-use super::stage::{Asked, Stage, Subject, params};
+use super::stage::{Asked, FORK, Stage, Subject, params};
 use crate::install;
 use crate::last_lines::last_words_of;
-
-const RATE: Metric = Metric { name: "rate", unit: "1/s", estimate: false };
-const FORK: Metric = Metric { name: "fork", unit: "us", estimate: false };
 
 /// Requests at a time, and workers. After a request mod_cgi may sleep for 47 ms because its child,
 /// whose output has ended, is not quite gone (APR's `free_proc_chain`); enough workers keep the
@@ -94,7 +91,7 @@ fn requests(name: &'static str, stage: &mut Stage<'_>, module: &str) -> Result<(
     let subject = |method, instance, served| Subject {
         method,
         params: params.clone(),
-        metrics: std::slice::from_ref(&RATE),
+        metrics: std::slice::from_ref(&Metric::RATE),
         arm: Box::new(Load { generator: generator.clone(), server: instance, served }),
     };
     let series = stage.measure(vec![subject("plain", &plain, &nobody), subject("run", &run, &served)])?;

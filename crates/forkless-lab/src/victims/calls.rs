@@ -4,7 +4,7 @@ use forkless_bench::error::Error;
 use forkless_bench::results::Metric;
 use forkless_run::{Counter, Settings};
 
-use super::stage::{Asked, NS, Stage, Subject, US, WALL, params};
+use super::stage::{Asked, NS, Stage, Subject, US, params};
 
 const SWITCH: Metric = Metric { name: "switch", unit: "ns", estimate: false };
 const CALL: Metric = Metric { name: "call", unit: "ns", estimate: false };
@@ -24,9 +24,9 @@ fn shell(name: &'static str, order: &'static str, stage: &mut Stage<'_>) -> Resu
     let run = stage.c(name, Some(Settings::default()), 0, &child)?;
     let params = params(name, 0);
     let series = stage.measure(vec![
-        Subject::order("plain", &params, &WALL, &plain, order, US),
-        Subject::order("run", &params, &WALL, &run, order, US),
-        Subject::order("vfork", &params, &WALL, &plain, "vfork", US),
+        Subject::order("plain", &params, &Metric::WALL, &plain, order, US),
+        Subject::order("run", &params, &Metric::WALL, &run, order, US),
+        Subject::order("vfork", &params, &Metric::WALL, &plain, "vfork", US),
     ])?;
     let run = run.into_inner();
     let asked = run.asked(order);

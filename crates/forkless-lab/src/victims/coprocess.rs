@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::last_lines::last_words;
@@ -18,7 +18,7 @@ use forkless_bench::engine::{Arm, Turn};
 use forkless_bench::error::Error;
 use forkless_run::Settings;
 
-use super::kept::{Counted, Counts};
+use super::kept::{Counted, Counts, KeptProcess};
 
 /// How long a victim may take to hold its memory, or to carry out an order.
 const PATIENCE: Duration = Duration::from_secs(100);
@@ -32,12 +32,10 @@ pub(super) fn who(name: &str, settings: Option<Settings>) -> String {
 #[derive(Debug)]
 pub(super) struct Coprocess {
     name: String,
-    child: Child,
-    input: Option<ChildStdin>,
+    process: KeptProcess,
     output: ChildStdout,
     unread: Vec<u8>,
     errors: PathBuf,
-    counts: Counts,
     asked: BTreeMap<String, u64>,
     /// The order that it carries out, or carried out last.
     last: Option<String>,
@@ -58,18 +56,16 @@ impl Coprocess {
             .stderr(file)
             .spawn()
             .map_err(Error::io(format!("start the victim {name}")))?;
-        let (Some(output), input) = (child.stdout.take(), child.stdin.take()) else {
+        let Some(output) = child.stdout.take() else {
             return Err(Error::Missing("no pipe to a victim".into()));
         };
         let name = who(name, settings);
         let mut started = Coprocess {
             name,
-            child,
-            input,
+            process: KeptProcess::new(child, counts),
             output,
             unread: Vec::new(),
             errors,
-            counts,
             asked: BTreeMap::new(),
             last: None,
         };
@@ -84,7 +80,7 @@ impl Coprocess {
     pub(super) fn ask(&mut self, order: &str, count: usize) -> Result<Vec<f64>, Error> {
         let text = format!("{order} {count}\n");
         self.last = Some(text.trim_end().to_owned());
-        let sent = self.input.as_mut().map(|input| input.write_all(text.as_bytes()));
+        let sent = self.process.input.as_mut().map(|input| input.write_all(text.as_bytes()));
         if !matches!(sent, Some(Ok(()))) {
             return Err(self.failure("was gone"));
         }
@@ -104,12 +100,11 @@ impl Coprocess {
 
     /// Ends the victim and says what the library has counted in it.
     pub(super) fn finish(mut self) -> Result<Counted, Error> {
-        drop(self.input.take());
-        let status = self.child.wait().map_err(Error::io("wait for a victim"))?;
+        let status = self.process.end().map_err(Error::io("wait for a victim"))?;
         if !status.success() {
             return Err(self.failure(&format!("was told to end and ended with {status}")));
         }
-        Ok(self.counts.counted())
+        Ok(self.process.counted())
     }
 
     /// The next line it writes, waiting for it as long as it may take.
@@ -140,8 +135,7 @@ impl Coprocess {
 
     /// Its output came to an end where an answer was due.
     fn ended(&mut self) -> Error {
-        drop(self.input.take());
-        match self.child.wait() {
+        match self.process.end() {
             Ok(status) => self.failure(&format!("ended with {status} instead of an answer")),
             Err(_) => self.failure("ended instead of an answer"),
         }
@@ -152,14 +146,6 @@ impl Coprocess {
         let order = self.last.as_ref().map_or("its start".to_owned(), |order| format!("the order {order:?}"));
         let last = last_words([self.errors.as_path()]);
         Error::Child { method: self.name.clone(), outcome: format!("{what}, after {order} ({last})") }
-    }
-}
-
-impl Drop for Coprocess {
-    fn drop(&mut self) {
-        // The subreaper ends the victim when the pipe closes, and itself after it.
-        drop(self.input.take());
-        let _ = self.child.wait();
     }
 }
 

@@ -14,7 +14,7 @@ use forkless_run::{Counter, ForkMode, Settings};
 
 use super::coprocess::{Coprocess, Order, fill};
 use super::parents::size;
-use super::stage::{Asked, MS, Stage, Subject, US, WALL, params};
+use super::stage::{Asked, MS, Stage, Subject, US, params};
 
 const PASS: Metric = Metric { name: "pass", unit: "ms", estimate: false };
 const CALL: Metric = Metric { name: "call", unit: "us", estimate: false };
@@ -74,7 +74,7 @@ pub(super) fn worker(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Er
         params
     };
     let (tried, known) = (which("tried"), which("known"));
-    const METRICS: &[Metric] = &[CALL, WALL];
+    const METRICS: &[Metric] = &[CALL, Metric::WALL];
     let subject = |method, params: &Params, process, order| Subject {
         method,
         params: params.clone(),
@@ -147,10 +147,10 @@ pub(super) fn break_even(name: &'static str, stage: &mut Stage<'_>) -> Result<()
     fill(&[&alone], SIZES[0])?;
     let mut subjects = Vec::new();
     for (params, plain, run) in &processes {
-        subjects.push(Subject::order("plain", params, &WALL, plain, "forkexec", US));
-        subjects.push(Subject::order("run", params, &WALL, run, "forkexec", US));
+        subjects.push(Subject::order("plain", params, &Metric::WALL, plain, "forkexec", US));
+        subjects.push(Subject::order("run", params, &Metric::WALL, run, "forkexec", US));
     }
-    subjects.push(Subject::order("left alone", &smallest, &WALL, &alone, "forkexec", US));
+    subjects.push(Subject::order("left alone", &smallest, &Metric::WALL, &alone, "forkexec", US));
     let mut series: Vec<Samples> = stage.measure(subjects)?.into_iter().flatten().collect();
     let left_alone = series.pop();
     let alone = alone.into_inner();

@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 
 use forkless_bench::error::Error;
 use forkless_run::{
@@ -95,6 +95,39 @@ impl Kept<'_> {
             environment.set(name, value.as_bytes());
         }
         environment
+    }
+}
+
+/// A running victim with its subreaper. When the input closes, the subreaper ends the victim, and
+/// itself after it; dropping this closes the input and waits for that.
+#[derive(Debug)]
+pub(super) struct KeptProcess {
+    pub(super) child: Child,
+    pub(super) input: Option<ChildStdin>,
+    counts: Counts,
+}
+
+impl KeptProcess {
+    pub(super) fn new(mut child: Child, counts: Counts) -> KeptProcess {
+        let input = child.stdin.take();
+        KeptProcess { child, input, counts }
+    }
+
+    /// Ends the victim.
+    pub(super) fn end(&mut self) -> io::Result<ExitStatus> {
+        drop(self.input.take());
+        self.child.wait()
+    }
+
+    /// The library's counts in the victim.
+    pub(super) fn counted(&self) -> Counted {
+        self.counts.counted()
+    }
+}
+
+impl Drop for KeptProcess {
+    fn drop(&mut self) {
+        let _ = self.end();
     }
 }
 

@@ -13,7 +13,7 @@ use forkless_bench::stats::bootstrap::{Samples, round_medians};
 use forkless_run::{Counter, Settings};
 
 use super::coprocess::Order;
-use super::stage::{Asked, MS, Stage, Subject, US, WALL, params};
+use super::stage::{Asked, MS, Stage, Subject, US, params};
 use crate::install;
 use crate::last_lines::last_words_of;
 use crate::run_command::run_command;
@@ -169,9 +169,9 @@ pub(super) fn load(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Erro
     let empty = stage.start(name, None, &env, &with_empty)?;
     let params = params(name, 0);
     let series = stage.measure(vec![
-        Subject::order("plain", &params, &WALL, &plain, "launch", US),
-        Subject::order("run", &params, &WALL, &run, "launch", US),
-        Subject::order("empty library", &params, &WALL, &empty, "launch", US),
+        Subject::order("plain", &params, &Metric::WALL, &plain, "launch", US),
+        Subject::order("run", &params, &Metric::WALL, &run, "launch", US),
+        Subject::order("empty library", &params, &Metric::WALL, &empty, "launch", US),
     ])?;
     for launcher in [plain, run, empty] {
         launcher.into_inner().finish()?;
@@ -195,8 +195,8 @@ pub(super) fn start(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Err
     let run = stage.c(name, None, 0, &line)?;
     let params = params(name, 0);
     stage.measure(vec![
-        Subject::order("plain", &params, &WALL, &plain, "launch", US),
-        Subject::order("run", &params, &WALL, &run, "launch", US),
+        Subject::order("plain", &params, &Metric::WALL, &plain, "launch", US),
+        Subject::order("run", &params, &Metric::WALL, &run, "launch", US),
     ])?;
     Ok(())
 }

@@ -5,10 +5,11 @@ use std::ffi::OsString;
 use forkless_bench::check::CheckVerdict;
 use forkless_bench::error::Error;
 use forkless_bench::memory;
+use forkless_bench::results::Metric;
 use forkless_run::{Counter, ForkMode, Settings};
 
 use super::coprocess::fill;
-use super::stage::{Asked, Stage, Subject, US, WALL, params};
+use super::stage::{Asked, Stage, Subject, US, params};
 use crate::install;
 
 /// Fork, redirect, exec and wait against vfork and execve of the same program.
@@ -21,9 +22,9 @@ pub(super) fn c<const MIB: u64>(name: &'static str, stage: &mut Stage<'_>) -> Re
     fill(&[&plain, &run], mib)?;
     let params = params(name, mib);
     let series = stage.measure(vec![
-        Subject::order("plain", &params, &WALL, &plain, "forkexec", US),
-        Subject::order("run", &params, &WALL, &run, "forkexec", US),
-        Subject::order("vfork", &params, &WALL, &plain, "vfork", US),
+        Subject::order("plain", &params, &Metric::WALL, &plain, "forkexec", US),
+        Subject::order("run", &params, &Metric::WALL, &run, "forkexec", US),
+        Subject::order("vfork", &params, &Metric::WALL, &plain, "vfork", US),
     ])?;
     let run = run.into_inner();
     let asked = run.asked("forkexec");
@@ -129,9 +130,9 @@ fn interpreter(
     let plain = start(stage, None, mib, of.heap)?;
     let (large, little) = (params(name, mib), params(name, 1));
     let series = stage.measure(vec![
-        Subject::order("plain", &large, &WALL, &plain, "start", US),
-        Subject::order("run", &large, &WALL, &run, "start", US),
-        Subject::order("small", &little, &WALL, &small, "start", US),
+        Subject::order("plain", &large, &Metric::WALL, &plain, "start", US),
+        Subject::order("run", &large, &Metric::WALL, &run, "start", US),
+        Subject::order("small", &little, &Metric::WALL, &small, "start", US),
     ])?;
     let run = run.into_inner();
     let asked = run.asked("start");

@@ -18,15 +18,12 @@ use std::time::{Duration, Instant};
 use super::kept::huge_pages;
 use super::parents::size;
 use super::server::{PATIENCE, Server, Service, mostly_huge};
-use super::stage::{Asked, Stage, Subject, params};
+use super::stage::{Asked, FORK, Stage, Subject, params};
 use crate::install;
 use forkless_bench::engine::{Arm, Turn};
 use forkless_bench::error::Error;
 use forkless_bench::memory;
-use forkless_bench::results::Metric;
 use forkless_run::{HugePages, Settings};
-
-const FORK: Metric = Metric { name: "fork", unit: "us", estimate: false };
 
 /// The fork for a snapshot of 2 GB.
 pub(super) fn bgsave(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {

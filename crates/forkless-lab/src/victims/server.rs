@@ -4,14 +4,13 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin};
 use std::time::{Duration, Instant};
 
 use forkless_bench::error::Error;
 use forkless_run::Settings;
 
 use super::coprocess::who;
-use super::kept::{Counted, Counts};
+use super::kept::{Counted, KeptProcess};
 use super::stage::Stage;
 use crate::last_lines::last_words;
 
@@ -22,9 +21,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Server {
     name: String,
-    child: Child,
-    input: Option<ChildStdin>,
-    counts: Counts,
+    process: KeptProcess,
     /// Standard output and standard error, and the server's own log.
     words: Vec<PathBuf>,
 }
@@ -58,21 +55,20 @@ impl Server {
         let (output, error) = made.map_err(Error::io(format!("create {}", errors.display())))?;
         let (mut command, counts) =
             stage.keep("--on-terminate", settings, program.as_os_str(), arguments, variables)?;
-        let mut child = command
+        let child = command
             // redis complains there.
             .stdout(output)
             .stderr(error)
             .spawn()
             .map_err(Error::io(format!("start the server {name}")))?;
-        let input = child.stdin.take();
         let words = std::iter::once(errors).chain(log).collect();
-        let mut server = Server { name, child, input, counts, words };
+        let mut server = Server { name, process: KeptProcess::new(child, counts), words };
         let end = Instant::now() + patience;
         loop {
             if let Some(answer) = answers() {
                 return Ok((server, answer));
             }
-            if let Ok(Some(status)) = server.child.try_wait() {
+            if let Ok(Some(status)) = server.process.child.try_wait() {
                 return Err(server.failure(&format!("ended with {status} before it answered")));
             }
             if Instant::now() >= end {
@@ -84,26 +80,17 @@ impl Server {
 
     /// Ends the server and says what the library has counted in it.
     pub(super) fn finish(mut self) -> Result<Counted, Error> {
-        drop(self.input.take());
-        let status = self.child.wait().map_err(Error::io("wait for a server"))?;
+        let status = self.process.end().map_err(Error::io("wait for a server"))?;
         if !status.success() {
             return Err(self.failure(&format!("was told to end by SIGTERM and ended with {status}")));
         }
-        Ok(self.counts.counted())
+        Ok(self.process.counted())
     }
 
     /// The error that says how the server failed, and what it said last.
     pub(crate) fn failure(&self, what: &str) -> Error {
         let last = last_words(self.words.iter().map(PathBuf::as_path));
         Error::Child { method: self.name.clone(), outcome: format!("{what} ({last})") }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // The subreaper ends the server when the pipe closes, and itself after it.
-        drop(self.input.take());
-        let _ = self.child.wait();
     }
 }
 

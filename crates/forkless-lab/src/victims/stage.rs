@@ -32,7 +32,8 @@ pub(super) const US: f64 = 1e-3;
 pub(super) const MS: f64 = 1e-6;
 pub(super) const NS: f64 = 1.0;
 
-pub(super) const WALL: Metric = Metric { name: "wall", unit: "us", estimate: false };
+/// The time of a fork in a server.
+pub(super) const FORK: Metric = Metric { name: "fork", unit: "us", estimate: false };
 
 /// One method of one victim on its way through the engine.
 pub(super) struct Subject<'a> {
