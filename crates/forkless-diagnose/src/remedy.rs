@@ -8,7 +8,7 @@ use crate::invocation::{Invocation, quoted};
 #[non_exhaustive]
 pub enum Remedy {
     /// Nothing: the program or the machine must change, as
-    /// [`Finding::advice`](crate::Finding::advice) says.
+    /// [`Finding::explanation`](crate::Finding::explanation) says.
     Change,
     /// Start the program, unchanged, under Forkless's preloaded library.
     Run {

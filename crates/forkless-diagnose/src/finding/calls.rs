@@ -80,7 +80,7 @@ struct Text {
     kind: FindingKind,
     title: String,
     reason: String,
-    advice: String,
+    explanation: String,
     remedy: Remedy,
     check: FollowUp,
 }
@@ -116,24 +116,16 @@ fn finding(
         list.push(evidence("bytes a call", (merged.calls.bytes / count.max(1)).to_string()));
     }
     Some(Finding {
-        kind: text.kind,
         title: text.title,
-        process: merged.process.clone(),
-        pid: merged.pids.first().copied().unwrap_or(0),
-        processes: merged.pids.len() as u64,
         call_site: stack,
-        count,
-        per_second: context.per_second(count),
         cost: Cost { caller_ns: ns, child_ns: 0.0, faults_ns: 0.0, cpu_share: context.share(ns) },
-        fork_times: None,
         evidence: list,
         reason: text.reason,
-        advice: text.advice,
+        explanation: text.explanation,
         remedy: text.remedy,
-        saving_each_ns: each,
         saving_in_caller_ns: each,
-        saving_share: context.shares(each, count),
         check: text.check,
+        ..context.finding(text.kind, &merged.process, &merged.pids, count, each)
     })
 }
 
@@ -174,7 +166,7 @@ fn signal_mask(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             } else {
                 "Each of these calls enters the kernel and leaves the mask as it was.".to_owned()
             },
-            advice: if switching {
+            explanation: if switching {
                 "Switch stacks without the mask (_setjmp/_longjmp, an assembly switch)"
             } else {
                 "Use the forms that leave the mask alone (_setjmp, sigsetjmp with 0), or keep the mask in the program"
@@ -195,7 +187,7 @@ fn localtime(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         kind: FindingKind::LocaltimeLookups,
         title: format!("{} looks at /etc/localtime {:.0} times a second", label(&merged.process), context.per_second(merged.calls.count)),
         reason: "With TZ unset, the C library's localtime() and mktime() check on every call whether the zone file has changed.".to_owned(),
-        advice: "Set TZ=:/etc/localtime in the program's environment (the zone is then read once), or use localtime_r".to_owned(),
+        explanation: "Set TZ=:/etc/localtime in the program's environment (the zone is then read once), or use localtime_r".to_owned(),
         remedy: Remedy::SetVariable { name: "TZ", value: ":/etc/localtime", program: program(context, merged) },
         check: diagnose_again(merged),
     }
@@ -212,7 +204,7 @@ fn close_loop(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         ),
         reason: "A loop over all possible descriptor numbers makes a system call for each, open or not."
             .to_owned(),
-        advice: "Use close_range(2) or closefrom(3), or open descriptors close-on-exec".to_owned(),
+        explanation: "Use close_range(2) or closefrom(3), or open descriptors close-on-exec".to_owned(),
         remedy: Remedy::Change,
         check: diagnose_again(merged),
     })
@@ -246,21 +238,14 @@ fn block_writes(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     }
     let bytes = merged.calls.bytes / count;
     Some(Finding {
-        kind: FindingKind::PartialBlockWrites,
         title: format!(
             "{} writes parts of blocks to a block device: {count} writes of {bytes} bytes made it wait for {} reads of {} each",
             label(&merged.process),
             reads.reads,
             time(each_read)
         ),
-        process: merged.process.clone(),
-        pid: merged.pids.first().copied().unwrap_or(0),
-        processes: merged.pids.len() as u64,
         call_site: context.stack(&merged.place.1),
-        count,
-        per_second: context.per_second(count),
         cost: Cost { caller_ns: ns, child_ns: 0.0, faults_ns: 0.0, cpu_share: context.share(ns) },
-        fork_times: None,
         evidence: vec![
             evidence("buffered writes whose size is no multiple of 4096", count.to_string()),
             evidence("bytes a write", bytes.to_string()),
@@ -268,12 +253,10 @@ fn block_writes(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             evidence("the writer's waiting for each read (measured)", time(each_read)),
         ],
         reason: "A buffered write of part of a page-cache block that is not cached makes the kernel read the block first, and the writer wait for it.".to_owned(),
-        advice: "Write multiples of 4096 bytes, aligned (dd: bs=4096 or more), or use O_DIRECT with the sector size".to_owned(),
-        remedy: Remedy::Change,
-        saving_each_ns: saving_each,
+        explanation: "Write multiples of 4096 bytes, aligned (dd: bs=4096 or more), or use O_DIRECT with the sector size".to_owned(),
         saving_in_caller_ns: saving_each,
-        saving_share: context.shares(saving_each, count),
         check: FollowUp::Command("cat /sys/block/*/stat   # reads grow with the writes".to_owned()),
+        ..context.finding(FindingKind::PartialBlockWrites, &merged.process, &merged.pids, count, saving_each)
     })
 }
 
@@ -311,7 +294,7 @@ fn constant(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         } else {
             format!("The result is {} every time, yet each call enters the kernel.", calls.last)
         },
-        advice: if clock {
+        explanation: if clock {
             "Choose a clock source with a vDSO (tsc, kvm-clock), or read the clock less often".to_owned()
         } else {
             format!(

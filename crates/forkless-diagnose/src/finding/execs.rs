@@ -8,7 +8,7 @@ use crate::collect::FailedExecs;
 use crate::estimate::Estimate;
 use crate::invocation::quoted;
 use crate::procfs::ProcessName;
-use crate::remedy::{FollowUp, Remedy};
+use crate::remedy::FollowUp;
 
 /// From this many execs of a missing program on, it is a loop and no accident.
 const MISSING_FROM: u64 = 3;
@@ -41,7 +41,7 @@ struct Text {
     title: String,
     evidence: Vec<Evidence>,
     reason: &'static str,
-    advice: &'static str,
+    explanation: &'static str,
     check: FollowUp,
 }
 
@@ -56,24 +56,13 @@ fn finding(
 ) -> Finding {
     let ns = saving_each.mid * count as f64;
     Finding {
-        kind,
         title: text.title,
-        process: process.clone(),
-        pid: pids.first().copied().unwrap_or(0),
-        processes: pids.len() as u64,
-        call_site: Vec::new(),
-        count,
-        per_second: context.per_second(count),
         cost: Cost { caller_ns: 0.0, child_ns: ns, faults_ns: 0.0, cpu_share: context.share(ns) },
-        fork_times: None,
         evidence: text.evidence,
         reason: text.reason.to_owned(),
-        advice: text.advice.to_owned(),
-        remedy: Remedy::Change,
-        saving_each_ns: saving_each,
-        saving_in_caller_ns: Estimate::default(),
-        saving_share: context.shares(saving_each, count),
+        explanation: text.explanation.to_owned(),
         check: text.check,
+        ..context.finding(kind, process, pids, count, saving_each)
     }
 }
 
@@ -105,7 +94,7 @@ fn path_search(
             format!("{count}, before {} that succeeded", failed.searching_creations),
         )],
         reason: "The child tries each directory of PATH by an exec, and does so again for every child.",
-        advice: "Look the program up once in the parent and execute its full path (the library forkless does), or put its directory first in PATH",
+        explanation: "Look the program up once in the parent and execute its full path (the library forkless does), or put its directory first in PATH",
         check: FollowUp::Log { pid: super::living(pids) },
     };
     Some(finding(context, FindingKind::PathSearch, process, pids, count, each, text))
@@ -125,7 +114,7 @@ fn missing(
         title: format!("{} executes {path}, which does not exist: {count} times", label(process)),
         evidence: vec![evidence("children that could execute nothing", failed.missing.to_string())],
         reason: "A whole process is created each time only to find that its program is missing.",
-        advice: "Install the program or correct its path; check for it before creating a process",
+        explanation: "Install the program or correct its path; check for it before creating a process",
         check: about_file("ls -l", &path, pids),
     };
     // The whole creation is wasted.
@@ -146,7 +135,7 @@ fn busy(context: &Context<'_>, process: &ProcessName, pids: &[u32], failed: &Fai
         ),
         evidence: vec![evidence("most frequent file", path.clone())],
         reason: "A writing descriptor of the file was inherited by another child, which holds it open until its own exec.",
-        advice: "Open files with O_CLOEXEC, and create children without copying descriptors (forkless, posix_spawn with close-on-exec)",
+        explanation: "Open files with O_CLOEXEC, and create children without copying descriptors (forkless, posix_spawn with close-on-exec)",
         check: about_file("fuser -v", &path, pids),
     };
     Some(finding(

@@ -4,10 +4,7 @@ use std::collections::HashMap;
 
 use forkless_run::{ForkMode, Options};
 
-use super::{
-    Context, Cost, Evidence, Finding, FindingKind, ForkTimes, diagnose_again, evidence, label, living, mib,
-    time,
-};
+use super::{Context, Cost, Evidence, Finding, FindingKind, ForkTimes, evidence, label, living, mib, time};
 use crate::collect::{Group, Outcome, PageHistory, speculated_from};
 use crate::creation::Place;
 use crate::estimate::Estimate;
@@ -311,7 +308,6 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     } else {
         in_caller.plus(teardown)
     };
-    let saving_share = context.shares(saving_each, count);
     if !is_worth_a_word(context, group, &pages, saving_each.mid, in_caller.mid, fault_each.mid) {
         return None;
     }
@@ -339,7 +335,6 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let child_ns = if group.exec.count() > 0 { group.exec.mean() } else { teardown.mid } * count as f64;
     let faults_ns = fault_each.mid * count as f64;
     Some(Finding {
-        kind: FindingKind::FullForkThenExec,
         title: format!(
             "{name} forks {} to start {}: {} each, {:.1} a second",
             mib(group.resident.mean),
@@ -347,11 +342,7 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             time(call.mid),
             context.per_second(count),
         ),
-        pid: merged.pids.first().copied().unwrap_or(0),
-        processes: merged.pids.len() as u64,
         call_site: merged.stack.clone(),
-        count,
-        per_second: context.per_second(count),
         cost: Cost {
             caller_ns,
             child_ns,
@@ -364,16 +355,13 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             "fork() copies about {:.0} page-table entries that the exec throws away, and write-protects every page of the caller.",
             pages.entries
         ),
-        advice: "Start programs with posix_spawn or vfork (libraries: forkless)".to_owned(),
+        explanation: "Start programs with posix_spawn or vfork (libraries: forkless)".to_owned(),
         remedy: treatment(context, merged).map_or(Remedy::Change, |treatment| Remedy::Run {
             treatment,
             program: merged.process.exe.as_deref().map(|exe| context.program(&merged.pids, exe)),
         }),
-        saving_each_ns: saving_each,
         saving_in_caller_ns: in_caller,
-        saving_share,
-        check: diagnose_again(&merged.pids),
-        process: merged.process.clone(),
+        ..context.finding(FindingKind::FullForkThenExec, &merged.process, &merged.pids, count, saving_each)
     })
 }
 
@@ -393,14 +381,12 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
         // No huge page could be had: perhaps nothing is saved.
         saving_each.low = 0.0;
     }
-    let saving_share = context.shares(saving_each, count);
     if pages.huge_share.is_some_and(|share| share >= HUGE_ENOUGH)
         || !is_worth_a_word(context, group, &pages, saving_each.mid, saving_each.mid, 0.0)
     {
         return None;
     }
     let (faults_copied, faults_reused) = faults(context, merged);
-    let pid = merged.pids.first().copied().unwrap_or(0);
     let name = label(&merged.process);
     let mut list = vec![evidence(how, interval(call))];
     list.extend(memory_evidence(group, &pages));
@@ -434,18 +420,12 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
     let faults_ns =
         model.fault_copied.mid * faults_copied as f64 + model.fault_reused.mid * faults_reused as f64;
     Some(Finding {
-        kind: FindingKind::ForkOfSmallPages,
         title: format!(
             "{name} forks {} in small pages and goes on: {} each",
             mib(group.resident.mean),
             time(call.mid)
         ),
-        process: merged.process.clone(),
-        pid,
-        processes: merged.pids.len() as u64,
         call_site: merged.stack.clone(),
-        count,
-        per_second: context.per_second(count),
         cost: Cost { caller_ns, child_ns: 0.0, faults_ns, cpu_share: context.share(caller_ns + faults_ns) },
         fork_times: Some(fork_times(call, group, false)),
         evidence: list,
@@ -454,8 +434,9 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             pages.entries,
             group.anon.mean / f64::from(2 << 20)
         ),
-        advice: "Put the heap into huge pages: madvise(MADV_HUGEPAGE), GLIBC_TUNABLES=glibc.malloc.hugetlb=1"
-            .to_owned(),
+        explanation:
+            "Put the heap into huge pages: madvise(MADV_HUGEPAGE), GLIBC_TUNABLES=glibc.malloc.hugetlb=1"
+                .to_owned(),
         remedy: match (living(&merged.pids), &merged.process.exe) {
             (Some(pid), _) => Remedy::Repair { pid },
             (None, Some(exe)) => Remedy::Run {
@@ -464,10 +445,8 @@ fn fork_alone(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             },
             (None, None) => Remedy::Change,
         },
-        saving_each_ns: saving_each,
         saving_in_caller_ns: saving_each,
-        saving_share,
-        check: diagnose_again(&merged.pids),
+        ..context.finding(FindingKind::ForkOfSmallPages, &merged.process, &merged.pids, count, saving_each)
     })
 }
 

@@ -126,7 +126,7 @@ pub struct Finding {
     pub reason: String,
     /// The change to the program that removes the cost: a sentence without its full stop.
     #[serde(skip)]
-    pub advice: String,
+    pub explanation: String,
     /// What removes the cost without such a change.
     #[serde(skip)]
     pub remedy: Remedy,
@@ -195,6 +195,38 @@ pub(crate) struct Context<'c> {
 }
 
 impl Context<'_> {
+    /// A finding about some processes that occurred `count` times, and whose remedy saves
+    /// `saving_each` at each occurrence. The finder fills in the words, the cost and the evidence.
+    fn finding(
+        &self,
+        kind: FindingKind,
+        process: &ProcessName,
+        pids: &[u32],
+        count: u64,
+        saving_each: Estimate,
+    ) -> Finding {
+        Finding {
+            kind,
+            title: String::new(),
+            process: process.clone(),
+            pid: pids.first().copied().unwrap_or(0),
+            processes: pids.len() as u64,
+            call_site: Vec::new(),
+            count,
+            per_second: self.per_second(count),
+            cost: Cost::default(),
+            fork_times: None,
+            evidence: Vec::new(),
+            reason: String::new(),
+            explanation: String::new(),
+            remedy: Remedy::Change,
+            saving_each_ns: saving_each,
+            saving_in_caller_ns: Estimate::default(),
+            saving_share: self.shares(saving_each, count),
+            check: diagnose_again(pids),
+        }
+    }
+
     pub(crate) fn name(&self, pid: u32, comm: &str) -> ProcessName {
         match self.collected.names.get(&pid) {
             Some(name) if name.exe.is_some() => name.clone(),

@@ -99,33 +99,24 @@ fn needless(context: &Context<'_>, caller: &Caller<'_>) -> Option<Finding> {
     let total = count + caller.needed + caller.unknown;
     let caller_ns = saving_each.mid * count as f64;
     Some(Finding {
-        kind: FindingKind::NeedlessShell,
         title: format!("{name} starts a shell {:.1} times a second for lines that need none, such as {line:?}", context.per_second(count)),
-        process: caller.process.clone(),
-        pid: caller.pids.first().copied().unwrap_or(0),
-        processes: caller.pids.len() as u64,
         call_site: stack,
-        count,
-        per_second: context.per_second(count),
         cost: Cost { caller_ns: 0.0, child_ns: caller_ns, faults_ns: 0.0, cpu_share: context.share(caller_ns) },
-        fork_times: None,
         evidence: vec![
             evidence("shells for one line", format!("{total}: {count} need none, {} do, {} too long to tell", caller.needed, caller.unknown)),
             evidence("most frequent lines", lines.iter().take(3).map(|(line, times)| format!("{line:?} ({times})")).collect::<Vec<_>>().join(", ")),
             evidence("the shell's own part of each", format!("{} ({} to {})", time(saving_each.mid), time(saving_each.low), time(saving_each.high))),
         ],
         reason: "The line is plain words, pipes and redirections: the shell is loaded, linked and started only to start them.".to_owned(),
-        advice: "Call the program with an argument vector, or use forkless's shell bypass".to_owned(),
+        explanation: "Call the program with an argument vector, or use forkless's shell bypass".to_owned(),
         remedy: if by_libc {
             let program = caller.process.exe.as_deref().map(|exe| context.program(&caller.pids, exe));
             Remedy::Run { treatment: Treatment::SpareShells, program }
         } else {
             Remedy::Change
         },
-        saving_each_ns: saving_each,
-        saving_in_caller_ns: Estimate::default(),
-        saving_share,
         check: quoted(line).map_or_else(|| super::diagnose_again(&caller.pids), FollowUp::ShellLine),
+        ..context.finding(FindingKind::NeedlessShell, &caller.process, &caller.pids, count, saving_each)
     })
 }
 

@@ -79,7 +79,7 @@ fn section(f: &Finding, most: f64) -> Markup {
             ),
         ),
         ("because", f.reason.clone()),
-        ("remedy", remedy::advice(f)),
+        ("remedy", remedy::sentence(f)),
         ("command", remedy::command(f)),
     ];
     entries.extend(f.evidence.iter().map(|fact| ("evidence", format!("{}: {}", fact.what, fact.value))));

@@ -49,7 +49,7 @@ pub(super) fn print(out: &mut impl Write, report: &DiagnosisReport, reason: EndR
             .iter()
             .map(|finding| JsonFinding {
                 finding,
-                remedy: remedy::advice(finding),
+                remedy: remedy::sentence(finding),
                 command: remedy::command(finding),
             })
             .collect(),

@@ -4,7 +4,7 @@
 use forkless_diagnose::{Finding, FollowUp, Remedy, Treatment};
 
 /// What to do, in a sentence.
-pub(super) fn advice(finding: &Finding) -> String {
+pub(super) fn sentence(finding: &Finding) -> String {
     let alternative = match &finding.remedy {
         Remedy::Run { treatment, .. } => {
             let mut command = "forkless run".to_owned();
@@ -22,7 +22,7 @@ pub(super) fn advice(finding: &Finding) -> String {
         Remedy::Repair { .. } => ", or from outside `forkless repair`".to_owned(),
         _ => String::new(),
     };
-    format!("{}{alternative}.", finding.advice)
+    format!("{}{alternative}.", finding.explanation)
 }
 
 /// The command that applies the remedy, or else checks the finding.

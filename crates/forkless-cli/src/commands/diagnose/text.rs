@@ -97,7 +97,7 @@ fn print_finding(out: &mut impl Write, rank: usize, f: &Finding) -> io::Result<(
         }
     }
     writeln!(out, "   because  {}", f.reason)?;
-    writeln!(out, "   remedy   {}", remedy::advice(f))?;
+    writeln!(out, "   remedy   {}", remedy::sentence(f))?;
     writeln!(
         out,
         "   saves    {} each time{}; {} of a CPU",
