@@ -170,8 +170,9 @@ fn is_ambient(capability: u32) -> bool {
     prctl(p::PR_CAP_AMBIENT, p::PR_CAP_AMBIENT_IS_SET as usize, capability as usize) == Ok(1)
 }
 
-/// `prctl(2)` with an option for which the kernel writes no memory.
+/// `prctl(2)` for the queries above, whose answer is the return value.
 fn prctl(option: u32, a: usize, b: usize) -> Result<usize> {
-    // SAFETY: the option writes no memory, by this function's contract.
+    // SAFETY: this private function's callers pass PR_CAPBSET_READ, PR_GET_SECUREBITS and
+    // PR_CAP_AMBIENT_IS_SET. The kernel writes no memory for these.
     unsafe { calls::prctl(Op(option), Word(a), Word(b), Word(0), Word(0)) }
 }

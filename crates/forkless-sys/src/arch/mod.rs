@@ -1,4 +1,5 @@
-//! The only assembly: it enters the kernel, and starts a child on a stack of its own.
+//! The only assembly of the child side: it enters the kernel, and starts a child on a stack of its
+//! own.
 
 #[cfg(target_arch = "aarch64")]
 #[path = "aarch64.rs"]
