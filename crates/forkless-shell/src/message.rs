@@ -45,7 +45,8 @@ const SIGPIPE: u8 = 13;
 /// library's.
 const SIGRTMIN: u8 = 34;
 
-/// The line a shell writes to standard error, newline included.
+/// The line that a shell writes to standard error about a program that a signal has ended, newline
+/// included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SignalMessage {
     signal: u8,

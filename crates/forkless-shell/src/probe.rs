@@ -41,7 +41,7 @@ const ENVIRONMENT: [&CStr; 17] = [
     c"Z=",
 ];
 
-/// The second line, for busybox only ([`ShellTraits::needs_applet_probe`]). With
+/// The second line, for busybox only ([`ShellTraits::needs_applet_question`]). With
 /// [`APPLET_ENVIRONMENT`] it exits with 127 unless busybox runs commands from within itself.
 const APPLET_LINE: &CStr = c"cat /dev/null";
 
@@ -106,8 +106,8 @@ pub fn start<A: Asker>(asker: &mut A) -> Option<A::Shell> {
 /// The second half of [`ask`].
 pub fn hear<A: Asker>(asker: &mut A, shell: A::Shell) -> ShellTraits {
     let Some(answer) = asker.hear(shell) else { return ShellTraits::UNKNOWN };
-    let traits = ShellTraits::from_probe(answer.output, answer.shell, answer.directory);
-    if !traits.needs_applet_probe() {
+    let traits = ShellTraits::from_answer(answer.output, answer.shell, answer.directory);
+    if !traits.needs_applet_question() {
         return traits;
     }
     let question = Question { line: APPLET_LINE, environment: &APPLET_ENVIRONMENT };
@@ -116,7 +116,7 @@ pub fn hear<A: Asker>(asker: &mut A, shell: A::Shell) -> ShellTraits {
         None => ShellTraits::UNKNOWN,
         // Without an exit code it stays open whether busybox runs its own commands: lines that name
         // one are left to it.
-        Some(answer) => answer.exit_code.map_or(traits, |code| traits.with_applet_probe(code)),
+        Some(answer) => answer.exit_code.map_or(traits, |code| traits.with_applet_answer(code)),
     }
 }
 
@@ -127,11 +127,11 @@ impl ShellTraits {
     ///
     /// [`ShellTraits::UNKNOWN`] when no known shell answers exactly so.
     #[must_use]
-    pub fn from_probe(output: &[u8], shell: u32, directory: &[u8]) -> Self {
-        Self::read_probe(output, shell, directory).unwrap_or(Self::UNKNOWN)
+    pub fn from_answer(output: &[u8], shell: u32, directory: &[u8]) -> Self {
+        Self::read_answer(output, shell, directory).unwrap_or(Self::UNKNOWN)
     }
 
-    fn read_probe(output: &[u8], shell: u32, directory: &[u8]) -> Option<Self> {
+    fn read_answer(output: &[u8], shell: u32, directory: &[u8]) -> Option<Self> {
         let newline = output.iter().position(|&byte| byte == b'\n')?;
         let (stat, exported) = (output.get(..newline)?, output.get(newline + 1..)?);
         // pid (comm) state ppid: the name may hold anything, so the fields after it are counted
@@ -204,14 +204,14 @@ impl ShellTraits {
     /// question of [`probe::ask`](crate::probe::ask) says that it does not, lines that name such a
     /// command are left to it.
     #[must_use]
-    pub const fn needs_applet_probe(&self) -> bool {
+    pub const fn needs_applet_question(&self) -> bool {
         self.may_run_applets && !matches!(self.kind, crate::ShellKind::Unknown)
     }
 
     /// These traits with the answer to the second question of [`probe::ask`](crate::probe::ask):
     /// its exit code.
     #[must_use]
-    pub const fn with_applet_probe(mut self, exit_code: i32) -> Self {
+    pub const fn with_applet_answer(mut self, exit_code: i32) -> Self {
         self.may_run_applets = exit_code != 127;
         self
     }

@@ -121,7 +121,7 @@ fn random_probe_answers_are_never_taken_for_a_shell() {
         let keep = random.below(answer.len() + 1);
         answer.truncate(keep);
         answer.extend((0..random.below(60)).map(|_| u8::try_from(random.below(256)).unwrap()));
-        assert_eq!(ShellTraits::from_probe(&answer, 11, b"/"), ShellTraits::UNKNOWN);
+        assert_eq!(ShellTraits::from_answer(&answer, 11, b"/"), ShellTraits::UNKNOWN);
     }
 }
 

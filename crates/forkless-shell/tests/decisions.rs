@@ -330,9 +330,9 @@ fn both_kinds_of_busybox_are_known_by_their_answers() {
     let environment: [&[u8]; 3] = [b"PATH=/bin", b"odd.name=1", b"PWD=/"];
     let mut known = Vec::new();
     for (odd, variables) in [("", 3), ("not.a.name=1", 4)] {
-        let shell = ShellTraits::from_probe(exported(odd).as_bytes(), 7, b"/");
+        let shell = ShellTraits::from_answer(exported(odd).as_bytes(), 7, b"/");
         assert_eq!(shell.kind(), ShellKind::Busybox);
-        assert!(shell.needs_applet_probe());
+        assert!(shell.needs_applet_question());
         assert_eq!(ShellTraits::from_bits(shell.to_bits()), shell);
         let (mut buf, mut text, mut slots) = ([0; 256], [0; 256], [EnvSlot::EMPTY; 8]);
         let script = analyze(b"/bin/ls", &environment, &shell, &mut buf).expect("a program by its path");

@@ -95,7 +95,7 @@ fn a_script_tells_the_room_it_takes() {
 
 #[test]
 fn traits_survive_as_a_number() {
-    for shell in SHELLS.into_iter().chain([ShellTraits::BUSYBOX.with_applet_probe(0)]) {
+    for shell in SHELLS.into_iter().chain([ShellTraits::BUSYBOX.with_applet_answer(0)]) {
         assert_eq!(ShellTraits::from_bits(shell.to_bits()), shell);
         assert!((1..128).contains(&shell.to_bits()));
     }

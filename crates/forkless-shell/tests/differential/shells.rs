@@ -40,8 +40,8 @@ impl Shell {
         std::os::unix::fs::symlink(program, &path).expect("link the shell");
         let path = CString::new(path.as_os_str().as_bytes()).expect("no NUL");
         let found = Self::probe(&path);
-        let runs_applets = found.needs_applet_probe();
-        let traits = if runs_applets { found.with_applet_probe(127) } else { found };
+        let runs_applets = found.needs_applet_question();
+        let traits = if runs_applets { found.with_applet_answer(127) } else { found };
         Some(Self { kind, path, traits, runs_applets })
     }
 
