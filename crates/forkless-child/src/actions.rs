@@ -8,9 +8,9 @@ use forkless_sys::sched::{self, Rlimit};
 use forkless_sys::signal::{self, Disposition, MAX_SIGNAL, SigSet};
 use forkless_sys::{CPtr, Errno, Result, fd, ids, poll, process};
 
-/// A descriptor of the parent to bring into the child's own table, and the number it gets there.
+/// A descriptor of the parent that the child gets into its own table, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fetch {
+pub struct ParentDescriptor {
     /// Number in the parent.
     pub from: i32,
     /// Number in the child: free, and above every number the other actions use.
@@ -48,13 +48,13 @@ pub enum Action<'p> {
     },
     /// Copies descriptors from the table of the thread that made the child, which must not have
     /// closed them yet.
-    FetchAll {
+    GetFromParent {
         /// The parent's process id.
         parent: i32,
         /// The thread's id.
         thread: i32,
-        /// The descriptors to fetch.
-        fds: &'p [Fetch],
+        /// The descriptors.
+        fds: &'p [ParentDescriptor],
     },
     /// Tells a waiting parent that the table is the child's own.
     Staged,
@@ -258,7 +258,7 @@ impl Action<'_> {
     pub(crate) fn take(&self, report: &Report, saved: &mut i32) -> Result<()> {
         match *self {
             Action::Unshare { first } => fd::close_range(first, u32::MAX, fd::CLOSE_RANGE_UNSHARE),
-            Action::FetchAll { parent, thread, fds } => fetch(parent, thread, fds),
+            Action::GetFromParent { parent, thread, fds } => get_from_parent(parent, thread, fds),
             Action::Staged => {
                 report.staged.store(1, Ordering::Release);
                 poll::futex_wake(&report.staged, 1).map(drop)
@@ -373,9 +373,9 @@ fn place(at: i32, to: i32) -> Result<()> {
 
 const RLIMIT_NOFILE: u32 = 7;
 
-/// Fetches descriptors of the parent. It needs the right to attach to the parent
+/// Gets descriptors of the parent by `pidfd_getfd`. It needs the right to attach to the parent
 /// (`PTRACE_MODE_ATTACH_REALCREDS`), so it comes before credentials change.
-fn fetch(parent: i32, thread: i32, fds: &[Fetch]) -> Result<()> {
+fn get_from_parent(parent: i32, thread: i32, fds: &[ParentDescriptor]) -> Result<()> {
     // 0 for a parent outside this PID namespace (unshare(2), setns(2)): here its number is another
     // process's, or free.
     if process::getppid() == 0 {

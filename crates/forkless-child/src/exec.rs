@@ -1,4 +1,4 @@
-//! Becoming the program: the search of execvp(3), scripts without `#!`, and files that another
+//! Executing the program: the search of execvp(3), scripts without `#!`, and files that another
 //! process still has open for writing.
 
 use crate::{Candidate, Exec};

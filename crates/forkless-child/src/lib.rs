@@ -1,13 +1,14 @@
-//! What a child does between clone and exec while it shares its parent's memory.
+//! The code that a child runs between clone and exec, while it shares its parent's memory.
 //!
 //! The parent lays out a [`Launch`]: every byte the child needs, decided and allocated beforehand.
-//! The child begins in [`start`]. It becomes the new program, or writes one fixed [`Report`] and
+//! The child begins in [`start`]. It executes the new program, or writes one fixed [`Report`] and
 //! exits. Nothing here allocates, locks, calls libc, touches thread-local storage or panics. The
 //! thread pointer, the heap and every lock are the parent's. Without `CLONE_VFORK` the parent runs
 //! meanwhile and uses them.
 //!
-//! This crate decides nothing. The parent chooses the actions and their order: `plan.rs` of crate
-//! `forkless` for a command, `shell/line.rs` of the preloaded library for a shell line.
+//! This crate decides nothing. The parent chooses the actions and their order. For a command, crate
+//! `forkless` chooses them: those on descriptors in `start/moves.rs`, all others in
+//! `plan/actions.rs`. For a shell line, the preloaded library does, in `shell/launch.rs`.
 //! [`start_suspended`] is the plainest way to make such a child.
 //!
 //! Signals: the parent blocks all of them around the clone, so no handler can run in the child. The
@@ -28,7 +29,7 @@ use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use forkless_sys::signal::SigSet;
 use forkless_sys::{CPtr, Errno, process};
 
-pub use actions::{Action, Fetch, Function, Hook};
+pub use actions::{Action, Function, Hook, ParentDescriptor};
 pub use suspended::{Stack, start_suspended};
 
 /// One path to try, and the argument vector that runs it as a script when the kernel says
@@ -42,7 +43,7 @@ pub struct Candidate<'p> {
     pub script_argv: *const *const c_char,
 }
 
-/// The program to become.
+/// The program to execute.
 #[derive(Clone, Copy)]
 pub struct Exec<'p> {
     /// Paths in the order of the search.
@@ -70,13 +71,16 @@ pub struct Launch<'p> {
     pub actions: &'p [Action<'p>],
     /// The program, last.
     pub exec: Exec<'p>,
-    /// The candidate to try before the others: the one at which the last search ended.
+    /// Index of the candidate that was executed last: it is tried before the others.
     pub hint: usize,
     /// Where the child reports.
     pub report: &'p Report,
 }
 
-/// The part of a launch that failed.
+/// The part of a launch that failed: where in the launch the child was.
+///
+/// An error names a *step* instead. The parent makes it of the phase, the index and the errno
+/// (`start/explain.rs` of crate `forkless`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Phase {
@@ -169,7 +173,7 @@ impl Report {
         Some(Failure { phase, index, errno: Errno::from_raw(self.errno.load(Ordering::Relaxed)) })
     }
 
-    /// The candidate tried last: the one that became the program, when nothing failed.
+    /// Index of the candidate tried last. When nothing failed, it was executed.
     pub fn tried(&self) -> usize {
         self.tried.load(Ordering::Relaxed) as usize
     }

@@ -2,7 +2,8 @@
 #![expect(unsafe_code, reason = "starts children that share this process's memory")]
 
 use forkless_child::{
-    Action, Candidate, Exec, Failure, Fetch, Function, Hook, Launch, Phase, Report, Stack, start_suspended,
+    Action, Candidate, Exec, Failure, Function, Hook, Launch, ParentDescriptor, Phase, Report, Stack,
+    start_suspended,
 };
 use forkless_sys::signal::{self, Disposition, SigSet};
 use forkless_sys::{CPtr, Errno, fd, mm, process};
@@ -263,11 +264,11 @@ fn a_refused_close_range_is_reported_and_replaced() {
 }
 
 #[test]
-fn descriptors_are_fetched_from_the_parents_table() {
+fn descriptors_are_got_from_the_parents_table() {
     let (read, write) = fd::pipe2(fd::O_CLOEXEC).unwrap();
-    let fds = [Fetch { from: write, to: 100 }];
+    let fds = [ParentDescriptor { from: write, to: 100 }];
     let (parent, thread) = (process::getpid(), process::gettid());
-    let files = [Action::FetchAll { parent, thread, fds: &fds }, Action::Dup { from: 100, to: 9 }];
+    let files = [Action::GetFromParent { parent, thread, fds: &fds }, Action::Dup { from: 100, to: 9 }];
     let (status, report, _) = Start { files: &files, ..Start::of(c"echo x >&9") }.run();
     match report.failure() {
         None => {

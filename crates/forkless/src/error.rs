@@ -278,7 +278,7 @@ impl From<SpawnError> for io::Error {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// The child never became the program: a non-blocking start failed after it returned.
+    /// The child has not executed the program: a non-blocking start failed after it returned.
     Start(SpawnError),
     /// The child is gone, and its status is lost. The process ignores SIGCHLD, or another part of
     /// it waited for the child, and the kernel is older than Linux 6.15 (`PIDFD_GET_INFO`).

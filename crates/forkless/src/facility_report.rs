@@ -1,4 +1,4 @@
-//! What the kernel lets the library use, as `forkless doctor` shows it.
+//! The facilities that the kernel lets the library use, as `forkless doctor` shows them.
 //!
 //! Facilities that have no harmless probe of their own are tried here by starts.
 #![expect(unsafe_code, reason = "a descriptor from fcntl becomes ownership")]
@@ -99,7 +99,7 @@ pub fn facilities() -> Vec<FacilityReport> {
         ),
         row(
             "pidfd_getfd",
-            &found.fetch,
+            &found.pidfd_getfd,
             "bringing high-numbered descriptors along without the copy",
             "the clone copies the table",
         ),

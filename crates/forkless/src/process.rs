@@ -490,7 +490,7 @@ pub trait CommandExt {
     unsafe fn pre_exec<F>(&mut self, f: F) -> &mut Self
     where
         F: FnMut() -> io::Result<()> + Send + Sync + 'static;
-    /// Becomes the program; returns only to say why not.
+    /// Executes the program in this process; returns only the error.
     #[must_use]
     fn exec(&mut self) -> io::Error;
     /// The program's own name, `argv[0]`.

@@ -1,20 +1,16 @@
-//! A running child: waiting for it, signalling it, and letting go of it.
+//! The handle of a running child: its pipes, the waits for it and the signals to it.
 
-use crate::error::{SpawnError, WaitError};
-use crate::kernel::facilities;
+use super::held::Held;
+use crate::error::WaitError;
 use crate::kernel::poll::{poll, timespec};
-use crate::kernel::process_state;
 use crate::plan::Plan;
-use crate::reap::{by_pidfd, orphans};
+use crate::reap::by_pidfd;
 use crate::spec::Spec;
 use crate::spec::attributes::OnDrop;
-use crate::start::{self, SlotHandle, Started};
-use forkless_child::Phase;
+use crate::start::Started;
 use forkless_sys::Errno;
 use forkless_sys::poll::{POLLIN, PollFd};
-use forkless_sys::process::{self, WEXITED, WNOHANG};
-use forkless_sys::time::Timespec;
-use std::cell::Cell;
+use forkless_sys::process::WNOHANG;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::ExitStatusExt;
@@ -65,32 +61,7 @@ pub struct Child {
     pub(crate) held: Held,
 }
 
-/// The process behind a [`Child`], with its drop. A type with a drop of its own would not let its
-/// fields be moved out, so `Child` has none.
-#[derive(Debug)]
-pub(crate) struct Held {
-    pid: i32,
-    pidfd: Option<OwnedFd>,
-    /// Present while it is not known whether the child became the program.
-    pending: Option<PendingStart>,
-    pipes: Vec<(RawFd, OwnedFd)>,
-    ended: Option<ExitStatus>,
-    /// The child is gone and its status is lost, so its number may be another process's by now.
-    gone: bool,
-    /// Why a non-blocking start failed: every wait says it.
-    failed: Option<SpawnError>,
-    on_drop: OnDrop,
-    /// The process that started it.
-    parent: process_state::Mark,
-    leads_group: bool,
-    /// The start failed for want of a facility that has been struck off now. The same start made
-    /// again takes another way.
-    pub try_again: bool,
-    /// Where the search for the program ended, if only the end of the child told that.
-    pub tried: Option<usize>,
-}
-
-/// What a [`Child`] is made of; see [`Child::into_parts`].
+/// The parts of a [`Child`]; see [`Child::into_parts`].
 ///
 /// ```
 /// let mut child = forkless::Command::new("true").spawn()?;
@@ -118,45 +89,21 @@ pub struct ChildParts {
     pub pipes: Vec<(RawFd, OwnedFd)>,
 }
 
-/// A start that may still fail, and the plan that names its steps.
-struct PendingStart {
-    slot: SlotHandle,
-    plan: Arc<Plan>,
-}
-
-impl std::fmt::Debug for PendingStart {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("PendingStart")
-    }
-}
-
 impl Child {
-    pub(crate) fn new(spec: &Spec, plan: &Arc<Plan>, started: Started) -> Child {
-        let mut pipes = started.pipes;
+    pub(crate) fn new(spec: &Spec, plan: &Arc<Plan>, mut started: Started) -> Child {
+        let mut pipes = std::mem::take(&mut started.pipes);
         // Only the usual direction: a pipe in the other direction stays among the numbered ones.
         let mut take = |n: RawFd| {
             let at = pipes.iter().position(|p| p.0 == n && !spec.is_output_reversed(n));
             at.map(|i| pipes.swap_remove(i).1)
         };
         let (stdin, stdout, stderr) = (take(0), take(1), take(2));
+        let held = Held::new(spec, plan, Started { pipes, ..started });
         Child {
             stdin: stdin.map(ChildStdin::from),
             stdout: stdout.map(ChildStdout::from),
             stderr: stderr.map(ChildStderr::from),
-            held: Held {
-                pid: started.pid,
-                pidfd: started.pidfd,
-                pending: started.slot.map(|slot| PendingStart { slot, plan: Arc::clone(plan) }),
-                pipes,
-                ended: None,
-                gone: false,
-                failed: None,
-                on_drop: spec.on_drop,
-                try_again: false,
-                tried: None,
-                parent: process_state::mark(),
-                leads_group: spec.leads_group(),
-            },
+            held,
         }
     }
 
@@ -305,7 +252,7 @@ impl Child {
     /// Fails where the child may not be killed, since it has become another user's. A wait for it,
     /// here or when the handle is dropped, would break the promise that a deadline is. The child is
     /// reaped when it ends.
-    pub(crate) fn put_down(&mut self) -> Result<ExitStatus, WaitError> {
+    pub(crate) fn kill_and_reap(&mut self) -> Result<ExitStatus, WaitError> {
         if let Err(e) = self.kill() {
             self.set_on_drop(OnDrop::Detach);
             return Err(WaitError::Os(e));
@@ -463,7 +410,7 @@ impl Child {
         let sent = match (self.held.signal_group(signal), &self.held.pending) {
             // A child whose exec was not waited for may not lead it yet.
             (Err(Errno::ESRCH), Some(pending)) if self.held.is_ours() => {
-                if self.held.comes_to_lead(pending) {
+                if self.held.will_lead_group(pending) {
                     self.held.signal_group(signal)
                 } else {
                     by_pidfd::signal(self.held.pid, self.held.pidfd.as_ref(), signal)
@@ -491,192 +438,4 @@ impl Child {
     pub fn kill_group(&mut self) -> io::Result<()> {
         self.signal_group(libc::SIGKILL)
     }
-}
-
-impl Held {
-    /// Makes the child one whose pidfd was refused.
-    #[cfg(all(test, feature = "tokio"))]
-    pub(crate) fn forget_pidfd(&mut self) {
-        self.pidfd = None;
-    }
-
-    /// Whether this process started it, and not the one it was forked from.
-    fn is_ours(&self) -> bool {
-        self.parent == process_state::mark()
-    }
-
-    fn signal(&self, signal: i32) -> io::Result<()> {
-        if !signal_exists(signal) {
-            return Err(io::Error::from_raw_os_error(libc::EINVAL));
-        }
-        if self.ended.is_some() || self.gone {
-            return Ok(());
-        }
-        match by_pidfd::signal(self.pid, self.pidfd.as_ref(), signal) {
-            Ok(()) | Err(Errno::ESRCH) => Ok(()),
-            Err(e) => Err(io::Error::from_raw_os_error(e.raw())),
-        }
-    }
-
-    fn signal_group(&self, signal: i32) -> forkless_sys::Result<()> {
-        const PIDFD_SIGNAL_PROCESS_GROUP: u32 = 1 << 2;
-        if let Some(fd) = &self.pidfd {
-            match process::pidfd_send_signal(fd.as_raw_fd(), signal, PIDFD_SIGNAL_PROCESS_GROUP) {
-                // A kernel before 6.9, or a filter. The kernel's own EPERM comes again below.
-                Err(Errno::EINVAL | Errno::EPERM | Errno::ENOSYS) if signal_exists(signal) => {}
-                sent => return sent,
-            }
-        }
-        if self.ended.is_some() || self.gone {
-            return Err(Errno::ESRCH);
-        }
-        process::kill(-self.pid, signal)
-    }
-
-    /// Waits until a child on its way to the program leads its group or session; that is its first
-    /// action.
-    ///
-    /// False where the child does not get that far, since it was stopped, say. Then it has started
-    /// nothing yet, so it is all of its group.
-    fn comes_to_lead(&self, pending: &PendingStart) -> bool {
-        const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-        let leads = || process::getpgid(self.pid) == Ok(self.pid);
-        let looks = Cell::new(0);
-        let enough = || {
-            looks.set(looks.get() + 1);
-            leads() || looks.get() > 50
-        };
-        pending.slot.wait_until(enough, PAUSE);
-        leads() || pending.slot.child_has_left()
-    }
-
-    /// `None` only with `WNOHANG`.
-    fn reap(&mut self, options: u32) -> Result<Option<ExitStatus>, WaitError> {
-        if let Some(e) = &self.failed {
-            return Err(WaitError::Start(e.clone()));
-        }
-        if let Some(status) = self.ended {
-            return Ok(Some(status));
-        }
-        if self.gone {
-            return Err(WaitError::Unknown);
-        }
-        if !self.is_ours() {
-            // Only the process that started it can wait for it. By its number it could be a child
-            // of this process.
-            let no_child = || WaitError::Os(io::Error::from_raw_os_error(libc::ECHILD));
-            return self.status_from_pidfd().flatten().map(Some).ok_or_else(no_child);
-        }
-        let status = loop {
-            match by_pidfd::wait(self.pid, self.pidfd.as_ref(), WEXITED | options) {
-                Ok(info) if info.pid == 0 => return Ok(None),
-                // The child goes on, so the next wait asks again.
-                Ok(info) if by_pidfd::is_stop(&info) => return Ok(Some(from_info(info.code, info.status))),
-                Ok(info) => break Some(from_info(info.code, info.status)),
-                Err(Errno::EINTR) => {}
-                // Another wait of this process was first, or the kernel itself, because SIGCHLD is
-                // ignored.
-                Err(Errno::ECHILD) => break self.kept_status(),
-                Err(e) => return Err(WaitError::Os(io::Error::from_raw_os_error(e.raw()))),
-            }
-        };
-        self.gone = true;
-        self.ended = status;
-        if let Some(pending) = self.pending.take() {
-            // The child is gone, so its record is final.
-            let result = pending.slot.take_result();
-            self.tried = result.tried;
-            if let Some(f) = result.failure {
-                let e = match f.phase {
-                    Phase::Files => {
-                        self.try_again = start::struck_off(result.action.as_ref(), f.errno);
-                        start::failed_action(result.action.as_ref(), f.errno)
-                    }
-                    _ => start::failure(&pending.plan, f),
-                };
-                self.failed = Some(e.clone());
-                return Err(WaitError::Start(e));
-            }
-        }
-        status.map(Some).ok_or(WaitError::Unknown)
-    }
-
-    /// The status from the pidfd of a child that can no longer be waited for.
-    fn kept_status(&self) -> Option<ExitStatus> {
-        // waitid says ECHILD as soon as the child is dead. Its status is on the pidfd a moment
-        // later (`release_task`), on a loaded machine after a while.
-        let until = Instant::now() + Duration::from_secs(1);
-        loop {
-            match self.status_from_pidfd() {
-                Some(None) if Instant::now() < until => std::thread::sleep(Duration::from_micros(100)),
-                kept => return kept?,
-            }
-        }
-    }
-
-    /// `Some(None)` while the child has not been reaped, `None` where the kernel keeps no status.
-    fn status_from_pidfd(&self) -> Option<Option<ExitStatus>> {
-        let kept = process::pidfd_exit_status(self.pidfd.as_ref()?.as_raw_fd());
-        match kept {
-            Ok(status) => {
-                if status.is_some() {
-                    facilities::get().pidfd_info.confirm();
-                }
-                Some(status.map(ExitStatus::from_raw))
-            }
-            Err(e) => {
-                facilities::get().pidfd_info.refuse(e);
-                None
-            }
-        }
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        if let Some(pending) = &self.pending {
-            pending.slot.abandon();
-        }
-        if self.ended.is_some() || self.gone || !self.is_ours() {
-            return;
-        }
-        // Before a wait: a child that has filled one of these pipes would never end.
-        drop(std::mem::take(&mut self.pipes));
-        // A child that may not be killed (it changed its user) must not be waited for either: it
-        // goes on, and is reaped at its end.
-        let waits = match self.on_drop {
-            OnDrop::Wait => true,
-            OnDrop::Kill => self.signal(libc::SIGKILL).is_ok(),
-            OnDrop::Detach => false,
-        };
-        // A child that has stopped for a tracer in this process would not end before this thread
-        // goes on. That holds for a stop on its way to the end, too.
-        let over = loop {
-            match by_pidfd::forget_ended(self.pid, self.pidfd.as_ref(), if waits { 0 } else { WNOHANG }) {
-                Err(Errno::EINTR) => {}
-                over => break over,
-            }
-        };
-        if over == Ok(false) {
-            orphans::adopt(self.pid, self.pidfd.take());
-        }
-    }
-}
-
-fn signal_exists(signal: i32) -> bool {
-    (0..=forkless_sys::signal::MAX_SIGNAL).contains(&signal)
-}
-
-/// Turns `waitid`'s code and status into the status word of wait(2).
-fn from_info(code: i32, status: i32) -> ExitStatus {
-    const CLD_EXITED: i32 = 1;
-    const CLD_KILLED: i32 = 2;
-    const CLD_DUMPED: i32 = 3;
-    ExitStatus::from_raw(match code {
-        CLD_EXITED => (status & 0xff) << 8,
-        CLD_KILLED => status,
-        CLD_DUMPED => status | 0x80,
-        // A stop. One for a tracer has the event above the signal (ptrace(2)).
-        _ => status << 8 | 0x7f,
-    })
 }

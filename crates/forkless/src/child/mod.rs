@@ -1,6 +1,8 @@
-//! A running child: its handle, the talk with it, and the start that makes it.
+//! A running child: the start that makes it, its handle (`handle`), the process behind the handle
+//! (`held`), and the talk with the child.
 
 mod handle;
+mod held;
 mod spawn;
 mod talk;
 

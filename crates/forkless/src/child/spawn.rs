@@ -17,12 +17,12 @@ pub(crate) fn spawn(spec: &Spec, wait_for: WaitFor, defaults: Defaults) -> Resul
     spawn_holding(spec, wait_for, defaults, None)
 }
 
-/// As [`spawn`], with a descriptor that the child holds until it becomes the program.
+/// As [`spawn`], with a descriptor that the child holds until it executes the program.
 pub(crate) fn spawn_holding(
     spec: &Spec,
     wait_for: WaitFor,
     defaults: Defaults,
-    until_exec: Option<RawFd>,
+    held_until_exec: Option<RawFd>,
 ) -> Result<Child, SpawnError> {
     let _whole = NotCancelled::begin();
     let environment = match wait_for {
@@ -32,7 +32,7 @@ pub(crate) fn spawn_holding(
     let hint = AtomicUsize::new(0);
     let go = |cgroup| {
         let plan = Arc::new(Plan::new(spec, environment, cgroup)?);
-        let request = Request { spec, plan: &plan, wait_for, defaults, until_exec, hint: &hint };
+        let request = Request { spec, plan: &plan, wait_for, defaults, held_until_exec, hint: &hint };
         Ok(Child::new(spec, &plan, start::start(request)?))
     };
     let born = go(CgroupEntry::Born);
@@ -47,8 +47,8 @@ pub(crate) fn may_join_cgroup(spec: &Spec, e: &SpawnError) -> bool {
 
 /// Starts a child and waits for its end.
 ///
-/// Nothing is waited for in between, so a facility refused for the first time shows only at the
-/// wait. The program has not run then, and is started again another way.
+/// There is no wait in between, so a facility that is refused for the first time shows only at the
+/// wait for the end. The program has not run then, and is started again another way.
 pub(crate) fn run_to_end<T>(
     mut start: impl FnMut(WaitFor) -> Result<Child, SpawnError>,
     mut wait: impl FnMut(&mut Child) -> Result<T, SpawnError>,

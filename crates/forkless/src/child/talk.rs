@@ -247,7 +247,7 @@ fn finish(
 ) -> Result<(ExitStatus, Conversation), SpawnError> {
     // Before its pipes are closed: the child is to end by this signal, and not by SIGPIPE.
     if matches!(end, End::Deadline | End::Limit | End::Stopped) {
-        put_down(child, how.kill_group)?;
+        kill_and_reap(child, how.kill_group)?;
     }
     for s in &mut streams {
         // Closed before the wait: a child that still writes gets EPIPE instead of blocking for
@@ -258,7 +258,7 @@ fn finish(
         // A callback that has asked to stop is not called again.
         if !last.is_empty() && end != End::Stopped && f(s.number, &last).is_break() && end != End::Deadline {
             end = End::Stopped;
-            put_down(child, how.kill_group)?;
+            kill_and_reap(child, how.kill_group)?;
         }
     }
     let status = match end {
@@ -266,7 +266,7 @@ fn finish(
         End::Complete => match child.wait_until(deadline) {
             Err(WaitError::Deadline) => {
                 end = End::Deadline;
-                put_down(child, how.kill_group)?
+                kill_and_reap(child, how.kill_group)?
             }
             other => other?,
         },
@@ -283,11 +283,11 @@ fn finish(
     Ok((status, said))
 }
 
-fn put_down(child: &mut Child, group: bool) -> Result<ExitStatus, WaitError> {
+fn kill_and_reap(child: &mut Child, group: bool) -> Result<ExitStatus, WaitError> {
     if group {
         let _ = child.kill_group();
     }
-    child.put_down()
+    child.kill_and_reap()
 }
 
 fn nonblocking(fd: &OwnedFd) -> Result<(), SpawnError> {

@@ -113,7 +113,7 @@ impl Pipeline {
                 Ok(child) => started.push(child),
                 Err(e) => {
                     for mut child in started {
-                        let _ = child.put_down();
+                        let _ = child.kill_and_reap();
                     }
                     return Err(e);
                 }

@@ -145,7 +145,7 @@ impl Prepared {
         let spec = &command.spec;
         let go = |plan: &Arc<Plan>| {
             let hint = &self.hint;
-            let request = Request { spec, plan, wait_for, defaults, until_exec: None, hint };
+            let request = Request { spec, plan, wait_for, defaults, held_until_exec: None, hint };
             Ok(Child::new(spec, plan, start::start(request)?))
         };
         go(&plan).or_else(|e| {

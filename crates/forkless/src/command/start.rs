@@ -25,8 +25,8 @@ impl Command {
         self.start(WaitFor::Exec)
     }
 
-    /// Starts the program and returns as soon as the child process exists; whether it became the
-    /// program shows at the first wait.
+    /// Starts the program and returns as soon as the child process exists. The first wait shows
+    /// whether the child has executed the program.
     ///
     /// The caller is blocked for the clone alone, about a sixth of the time that `posix_spawn`
     /// takes. Exceptions:
@@ -66,7 +66,7 @@ impl Command {
         run_to_end(|wait_for| self.start(wait_for), wait_silently)
     }
 
-    /// Becomes the program: this process is replaced. Returns only to say why not; attributes set
+    /// Executes the program in this process, without a child. Returns only the error. Attributes set
     /// before the failing step stay set.
     ///
     /// ```

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Whether a child made with `CLONE_VM` shares memory: the child writes a word.
 ///
-/// Only asked where clone3 is refused, as emulators do. What has clone3 is a kernel.
+/// Only asked where clone3 is refused: an emulator refuses it, and a real kernel shares memory.
 pub(crate) fn shares_memory() -> Result<()> {
     unsafe extern "C" fn write_and_leave(word: *mut c_void) -> ! {
         // SAFETY: the word outlives this child, which its parent reaps before it returns.
@@ -79,7 +79,7 @@ impl Drop for SharedReport {
     }
 }
 
-/// Waits until the child has closed its end: it became the program, or it is gone.
+/// Waits until the child has closed its end: it has executed the program, or it is gone.
 pub(crate) fn until_closed(read: &OwnedFd) {
     while fd::read(read.as_raw_fd(), &mut [0]) == Err(Errno::EINTR) {}
 }

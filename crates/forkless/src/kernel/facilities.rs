@@ -1,7 +1,7 @@
-//! What this kernel, and every filter above it, lets the library use.
+//! The facilities that this kernel, and every filter above it, lets the library use.
 //!
 //! Each process finds that out once, by trying. A facility that is refused later, by a seccomp
-//! filter installed meanwhile, is struck off when the refusal shows.
+//! filter installed meanwhile, is noted as refused when the refusal shows.
 
 use super::emulated_vm;
 use super::process_state::PerProcess;
@@ -71,7 +71,7 @@ impl Switch {
         self.0.load(Ordering::Relaxed) == 0
     }
 
-    /// Strikes the facility off.
+    /// Notes the refusal: later starts go without the facility.
     #[cold]
     pub(crate) fn refuse(&self, e: Errno) {
         self.0.store(e.raw(), Ordering::Relaxed);
@@ -105,7 +105,7 @@ pub(crate) struct Facilities {
     pub close_range: Switch,
     pub close_range_cloexec: Switch,
     pub unshare_range: Switch,
-    pub fetch: Switch,
+    pub pidfd_getfd: Switch,
     pub into_cgroup: Switch,
     pub pidfd_info: Switch,
     pub core_dump_kills_sharers: bool,
@@ -142,7 +142,7 @@ fn probe() -> Facilities {
         close_range: Switch::known(range),
         close_range_cloexec: Switch::known(cloexec),
         unshare_range: range.err().map_or_else(Switch::untried, |e| Switch::known(Err(e))),
-        fetch: Switch::untried(),
+        pidfd_getfd: Switch::untried(),
         pidfd_info: Switch::untried(),
         core_dump_kills_sharers: core_dump_kills_sharers(),
     }

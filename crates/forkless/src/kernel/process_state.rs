@@ -1,4 +1,4 @@
-//! State that belongs to one process, and that a process forked from it must not find.
+//! State that belongs to one process. A process forked from it must not find that state.
 //!
 //! A fork copies memory, but neither threads nor the right to wait for children. It also copies
 //! locks as they are: a lock that another thread held at that moment stays held for ever. So each
@@ -145,15 +145,15 @@ fn wiped_page() -> usize {
     at as usize
 }
 
-/// Which process this is, as far as one forked from another needs to be told apart.
+/// A value that differs between a process and every process forked from it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Mark(usize);
+pub(crate) struct Identity(usize);
 
-/// The mark of this process.
-pub(crate) fn mark() -> Mark {
+/// The identity of this process.
+pub(crate) fn identity() -> Identity {
     static THIS_PROCESS: PerProcess<()> = PerProcess::new();
     // Values are never freed, so no two that live in one memory have the same address.
-    Mark(std::ptr::from_ref(THIS_PROCESS.owned()) as usize)
+    Identity(std::ptr::from_ref(THIS_PROCESS.owned()) as usize)
 }
 
 #[cfg(test)]
@@ -176,9 +176,9 @@ mod tests {
     fn a_forked_process_has_a_value_of_its_own() {
         static COUNT: PerProcess<AtomicUsize> = PerProcess::new();
         COUNT.get().store(7, Ordering::Relaxed);
-        let before = mark();
-        assert!(holds_in_a_fork(|| COUNT.get().load(Ordering::Relaxed) == 0 && mark() != before));
-        assert_eq!((COUNT.get().load(Ordering::Relaxed), mark()), (7, before));
+        let before = identity();
+        assert!(holds_in_a_fork(|| COUNT.get().load(Ordering::Relaxed) == 0 && identity() != before));
+        assert_eq!((COUNT.get().load(Ordering::Relaxed), identity()), (7, before));
     }
 
     /// As in old sandboxes, which refuse `MADV_WIPEONFORK`.

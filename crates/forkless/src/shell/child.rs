@@ -2,7 +2,7 @@
 
 use super::ending::Ending;
 use super::wait;
-use super::wiring::Slot;
+use super::wiring::Connection;
 use crate::child::Child;
 use crate::error::WaitError;
 use std::io;
@@ -149,9 +149,9 @@ impl ShellChild {
         self.stages.iter_mut().try_for_each(Child::kill)
     }
 
-    /// See [`wait::put_down`].
-    pub(super) fn put_down(&mut self) -> WaitError {
-        wait::put_down(&mut self.stages)
+    /// See [`wait::kill_and_reap_all`].
+    pub(super) fn kill_and_reap(&mut self) -> WaitError {
+        wait::kill_and_reap_all(&mut self.stages)
     }
 
     /// `Some` if a reader of the output must also look for the end of the next process; in it that
@@ -188,7 +188,7 @@ impl ShellChild {
         if self.next == self.stages.len() {
             self.ended = Some(self.ending.as_ref().map_or(status, |ending| ending.translate(status)));
             if let Some(ending) = &mut self.ending {
-                ending.stderr = Slot::Closed;
+                ending.stderr = Connection::Closed;
                 ending.kept = None;
             }
         }

@@ -3,7 +3,7 @@
 
 use super::line::ShellLine;
 use super::namespace::children_stay;
-use super::wiring::{Slot, is_handed_on};
+use super::wiring::{Connection, is_handed_on};
 use crate::command::Command;
 use crate::kernel::descriptor::owned;
 use crate::spec::stdio::{Kind, Stdio};
@@ -21,7 +21,7 @@ use std::process::ExitStatus;
 pub(super) struct Ending {
     pub(super) traits: ShellTraits,
     pub(super) replaces_shell: bool,
-    pub(super) stderr: Slot,
+    pub(super) stderr: Connection,
     pub(super) kept: Option<OwnedFd>,
     /// The signals the shell would have had.
     pub(super) signals: Signals,
@@ -57,12 +57,12 @@ impl Ending {
             _ if !self.may_complain() => None,
             // A shell does not get a close-on-exec descriptor, as this process's end of the line's
             // pipe may be.
-            Slot::Inherit => is_handed_on(2).then_some(2),
-            Slot::Raw(number) => Some(number),
-            Slot::Closed => None,
+            Connection::Inherit => is_handed_on(2).then_some(2),
+            Connection::Raw(number) => Some(number),
+            Connection::Closed => None,
         };
         self.kept = number.and_then(|number| fd::dup_cloexec(number, 3).ok()).map(owned);
-        self.stderr = self.kept.as_ref().map_or(Slot::Closed, |kept| Slot::Raw(kept.as_raw_fd()));
+        self.stderr = self.kept.as_ref().map_or(Connection::Closed, |kept| Connection::Raw(kept.as_raw_fd()));
     }
 
     /// Says what the shell would say of a program that was killed.
@@ -82,9 +82,9 @@ impl Ending {
     /// (SIGTTOU), and this process must not be.
     fn say(&self, message: SignalMessage) -> Option<ExitStatus> {
         let number = match self.stderr {
-            Slot::Inherit => 2,
-            Slot::Raw(number) => number,
-            Slot::Closed => return None,
+            Connection::Inherit => 2,
+            Connection::Raw(number) => number,
+            Connection::Closed => return None,
         };
         // The first child in a new PID namespace has to be the program's.
         if !children_stay() {

@@ -88,7 +88,7 @@ fn supervise(
         Err(error) => Err(error),
     };
     match status {
-        Err(WaitError::Deadline) => Err(child.put_down().into()),
+        Err(WaitError::Deadline) => Err(child.kill_and_reap().into()),
         other => Ok(other?),
     }
 }

@@ -4,7 +4,7 @@ use super::child::ShellChild;
 use super::line::ShellLine;
 use super::wait::{wait_for_all, wait_or_kill, with_limit};
 use super::walk::{Due, shell_command, with_walk};
-use super::wiring::{Base, Slot};
+use super::wiring::{Base, Connection};
 use crate::child::{run_to_end, spawn};
 use crate::command::Command;
 use crate::error::SpawnError;
@@ -85,7 +85,7 @@ pub(super) fn to_the_end(
                         };
                         let mut ending = walk.ending(&prepared, base);
                         // Another thread may close this process's standard error meanwhile.
-                        if ending.stderr == Slot::Inherit {
+                        if ending.stderr == Connection::Inherit {
                             ending.keep_stderr();
                         }
                         let status = if prepared.stages.len() == 1 {

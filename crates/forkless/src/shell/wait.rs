@@ -33,7 +33,7 @@ pub(super) fn wait_or_kill(
     for index in 0..children.len() {
         last = children[index].wait_until(deadline);
         if matches!(last, Err(WaitError::Deadline)) {
-            return Err(put_down(children).into());
+            return Err(kill_and_reap_all(children).into());
         }
         if let Ok(status) = &last {
             each(*status);
@@ -45,13 +45,13 @@ pub(super) fn wait_or_kill(
 /// Kills every process of a line whose time is over, and takes their statuses.
 ///
 /// Returns the error for the wait: the deadline, or that a process may not be killed.
-pub(super) fn put_down(children: &mut [Child]) -> WaitError {
+pub(super) fn kill_and_reap_all(children: &mut [Child]) -> WaitError {
     if let Some(first) = children.first_mut() {
         let _ = first.kill_group();
     }
     let mut error = WaitError::Deadline;
     for child in children.iter_mut() {
-        if let Err(refused @ WaitError::Os(_)) = child.put_down() {
+        if let Err(refused @ WaitError::Os(_)) = child.kill_and_reap() {
             error = refused;
         }
     }

@@ -6,7 +6,7 @@ use super::namespace::children_stay;
 use super::place::Place;
 use super::traits::shell_traits;
 use super::wait::{wait_for_all, with_limit};
-use super::wiring::{self, Base, Slot, Table};
+use super::wiring::{self, Base, Connection, Connections};
 use crate::child::{Child, run_to_end, spawn};
 use crate::command::Command;
 use crate::error::{SpawnError, Step};
@@ -57,9 +57,9 @@ pub(super) struct Walk<'s> {
 /// One program of a pipeline, ready to start.
 pub(super) struct Stage {
     command: Command,
-    table: Table,
+    connections: Connections,
     /// Its descriptors before its own redirections.
-    base: Table,
+    base: Connections,
     span: Span,
     /// Where the program's pipeline begins in the line.
     rest: usize,
@@ -175,7 +175,7 @@ impl<'s> Walk<'s> {
     ///
     /// Since 0.5.11 dash starts a lone command by vfork, for which it blocks all signals. It lifts
     /// the block by emptying the mask, its own for good (`vforkexec`, jobs.c). The stages of a
-    /// pipeline, which it forks, and a program that it becomes by `exec` have its own mask.
+    /// pipeline, which it forks, and a program that it executes in its place (`exec`) have its own mask.
     fn mask_is_emptied(&self, pipeline: &Pipeline<'_>) -> bool {
         let mut stages = pipeline.stages();
         let lone = pipeline.stage_count() == 1;
@@ -189,20 +189,20 @@ impl<'s> Walk<'s> {
         let mut stages = Vec::with_capacity(pipeline.stage_count());
         let mut input = None;
         for (index, stage) in pipeline.stages().enumerate() {
-            let mut own = base.table;
+            let mut own = base.connections;
             if let Some(input) = input.take() {
-                own[0] = Slot::Raw(input);
+                own[0] = Connection::Raw(input);
             }
             if index + 1 < pipeline.stage_count() {
                 let (read, write) = pipe().ok()?;
-                own[1] = Slot::Raw(write.as_raw_fd());
+                own[1] = Connection::Raw(write.as_raw_fd());
                 input = Some(read.as_raw_fd());
                 files.extend([read, write]);
             }
-            let mut table = own;
+            let mut connections = own;
             for redirection in stage.redirections() {
                 let inherits = self.how.inherit_descriptors;
-                wiring::redirect(redirection, &mut table, &mut files, &self.place, inherits)?;
+                wiring::redirect(redirection, &mut connections, &mut files, &self.place, inherits)?;
             }
             let mut words = stage.words();
             let name = words.next()?;
@@ -212,7 +212,7 @@ impl<'s> Walk<'s> {
             command.args(words.map(|word| OsStr::from_bytes(word.to_bytes())));
             command.scripts_without_interpreter(false);
             command.spec.env.set_exact(self.environment_of(&stage, &program)?);
-            self.finish(&mut command, &table, index, pipeline.stage_count());
+            self.finish(&mut command, &connections, index, pipeline.stage_count());
             if self.mask_is_emptied(pipeline) {
                 command.signal_mask(SigSet::EMPTY);
             }
@@ -221,7 +221,7 @@ impl<'s> Walk<'s> {
             }
             stages.push(Stage {
                 command,
-                table,
+                connections,
                 base: own,
                 span: stage.span(),
                 rest: pipeline.span().start,
@@ -232,9 +232,9 @@ impl<'s> Walk<'s> {
     }
 
     /// Sets descriptors, directory and process group of a process of the line.
-    fn finish(&self, command: &mut Command, table: &Table, index: usize, count: usize) {
+    fn finish(&self, command: &mut Command, connections: &Connections, index: usize, count: usize) {
         self.how.dress(command);
-        wiring::connect(command, table, self.how.inherit_descriptors);
+        wiring::connect(command, connections, self.how.inherit_descriptors);
         if let Some(dir) = self.place.dir() {
             command.current_dir(dir);
         }
@@ -288,7 +288,7 @@ impl<'s> Walk<'s> {
             traits: self.traits,
             replaces_shell: lone.is_some_and(|stage| stage.replaces_shell),
             // A shell has a lone command's descriptors while it waits for it.
-            stderr: lone.map_or(base.table[2], |stage| stage.table[2]),
+            stderr: lone.map_or(base.connections[2], |stage| stage.connections[2]),
             kept: None,
             signals: Signals::of(self.how),
             died: None,
@@ -312,7 +312,7 @@ impl<'s> Walk<'s> {
                 Ok(child) => children.push(child),
                 Err(error) => {
                     for child in &mut children {
-                        let _ = child.put_down();
+                        let _ = child.kill_and_reap();
                     }
                     return Err(error);
                 }
@@ -365,7 +365,7 @@ impl<'s> Walk<'s> {
             return shell_command(self.how, base);
         }
         let mut command = self.continuation(self.how.line.get(from.start..).unwrap_or_default());
-        self.finish(&mut command, &base.table, 0, 1);
+        self.finish(&mut command, &base.connections, 0, 1);
         if self.mask_emptied {
             command.signal_mask(SigSet::EMPTY);
         }
@@ -409,7 +409,7 @@ pub(super) fn shell_command(how: &ShellLine, base: &Base) -> Command {
     command.arg(OsStr::from_bytes(&how.line));
     command.spec.env = how.env.clone();
     how.dress(&mut command);
-    wiring::connect(&mut command, &base.table, how.inherit_descriptors);
+    wiring::connect(&mut command, &base.connections, how.inherit_descriptors);
     if let Some(dir) = &how.dir {
         command.current_dir::<&Path>(dir);
     }

@@ -16,7 +16,7 @@ use std::os::unix::fs::FileTypeExt;
 
 /// The connection of one number of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Slot {
+pub(super) enum Connection {
     /// The parent's descriptor of the same number, if the parent hands it on.
     Inherit,
     /// This descriptor of the parent.
@@ -24,47 +24,50 @@ pub(super) enum Slot {
     Closed,
 }
 
-/// How many numbers a redirection can name.
-pub(super) const TABLE: RawFd = 10;
+/// A redirection can name the numbers below this one.
+pub(super) const REDIRECTABLE: RawFd = 10;
 
-pub(super) type Table = [Slot; TABLE as usize];
+pub(super) type Connections = [Connection; REDIRECTABLE as usize];
 
 /// The descriptors that the line starts with, and this process's ends of its pipes.
 pub(super) struct Base {
-    pub(super) table: Table,
-    /// Keeps the files open that the table names.
+    pub(super) connections: Connections,
+    /// Keeps the files open that `connections` names.
     _theirs: Vec<OwnedFd>,
     pub(super) ours: [Option<OwnedFd>; 3],
 }
 
 impl Base {
     pub(super) fn open(how: &ShellLine, default: [&Kind; 3]) -> Result<Base, SpawnError> {
-        let mut base =
-            Base { table: [Slot::Inherit; TABLE as usize], _theirs: Vec::new(), ours: [None, None, None] };
+        let mut base = Base {
+            connections: [Connection::Inherit; REDIRECTABLE as usize],
+            _theirs: Vec::new(),
+            ours: [None, None, None],
+        };
         let mut same = Vec::new();
         for number in how.closed.iter().filter_map(|number| usize::try_from(*number).ok()) {
-            if let Some(slot) = base.table.get_mut(number) {
-                *slot = Slot::Closed;
+            if let Some(connection) = base.connections.get_mut(number) {
+                *connection = Connection::Closed;
             }
         }
         for (number, (set, default)) in how.std.iter().zip(default).enumerate() {
             let mut keep = |file: OwnedFd| {
-                let slot = Slot::Raw(file.as_raw_fd());
+                let connection = Connection::Raw(file.as_raw_fd());
                 base._theirs.push(file);
-                slot
+                connection
             };
-            base.table[number] = match set.as_ref().map_or(default, |stdio| &stdio.0) {
-                Kind::Inherit => base.table[number],
-                Kind::Closed => Slot::Closed,
-                Kind::Raw(fd) => Slot::Raw(*fd),
-                Kind::Owned(fd) => Slot::Raw(fd.as_raw_fd()),
+            base.connections[number] = match set.as_ref().map_or(default, |stdio| &stdio.0) {
+                Kind::Inherit => base.connections[number],
+                Kind::Closed => Connection::Closed,
+                Kind::Raw(fd) => Connection::Raw(*fd),
+                Kind::Owned(fd) => Connection::Raw(fd.as_raw_fd()),
                 Kind::Null => {
                     let null = OpenOptions::new().read(number == 0).write(number != 0).open("/dev/null");
                     keep(null.map_err(|error| cannot_open("/dev/null", &error))?.into())
                 }
                 Kind::SameAs(other) => {
                     same.push((number, *other));
-                    Slot::Inherit
+                    Connection::Inherit
                 }
                 kind @ (Kind::Piped | Kind::PipedInput) => {
                     let (read, write) = pipe()?;
@@ -76,10 +79,10 @@ impl Base {
             };
         }
         for (number, other) in same {
-            let of = usize::try_from(other).ok().and_then(|other| base.table.get(other).copied());
-            base.table[number] = match of {
-                Some(Slot::Inherit) | None => Slot::Raw(other),
-                Some(slot) => slot,
+            let of = usize::try_from(other).ok().and_then(|other| base.connections.get(other).copied());
+            base.connections[number] = match of {
+                Some(Connection::Inherit) | None => Connection::Raw(other),
+                Some(connection) => connection,
             };
         }
         Ok(base)
@@ -87,10 +90,14 @@ impl Base {
 
     /// Whether this is the far end of a pipe that this process reads. The reader sees no end before
     /// it is closed everywhere.
-    pub(super) fn is_pipe_of_ours(&self, slot: Slot) -> bool {
-        let slot = if slot == Slot::Inherit { self.table[2] } else { slot };
-        matches!(slot, Slot::Raw(_))
-            && self.table.iter().zip(&self.ours).any(|(theirs, ours)| ours.is_some() && *theirs == slot)
+    pub(super) fn is_pipe_of_ours(&self, connection: Connection) -> bool {
+        let connection = if connection == Connection::Inherit { self.connections[2] } else { connection };
+        matches!(connection, Connection::Raw(_))
+            && self
+                .connections
+                .iter()
+                .zip(&self.ours)
+                .any(|(theirs, ours)| ours.is_some() && *theirs == connection)
     }
 
     /// Closes this process's ends of the pipes, which are not used.
@@ -107,7 +114,7 @@ fn cannot_open(path: &str, error: &io::Error) -> SpawnError {
 /// Applies one redirection. `None` if the shell would fail, or would block: this process must not.
 pub(super) fn redirect(
     redirection: forkless_shell::Redirection<'_>,
-    table: &mut Table,
+    connections: &mut Connections,
     files: &mut Vec<OwnedFd>,
     place: &Place,
     inherits: bool,
@@ -119,11 +126,11 @@ pub(super) fn redirect(
         RedirectionKind::Append(path) => (options.append(true).create(true), path).1,
         RedirectionKind::ReadWrite(path) => (options.read(true).write(true).create(true), path).1,
         RedirectionKind::Duplicate(from) => {
-            table[usize::from(redirection.descriptor)] = duplicate(from, table, inherits)?;
+            connections[usize::from(redirection.descriptor)] = duplicate(from, connections, inherits)?;
             return Some(());
         }
         RedirectionKind::Close => {
-            table[usize::from(redirection.descriptor)] = Slot::Closed;
+            connections[usize::from(redirection.descriptor)] = Connection::Closed;
             return Some(());
         }
     };
@@ -133,20 +140,20 @@ pub(super) fn redirect(
         return None;
     }
     let file: File = options.open(path).ok()?;
-    table[usize::from(redirection.descriptor)] = Slot::Raw(file.as_raw_fd());
+    connections[usize::from(redirection.descriptor)] = Connection::Raw(file.as_raw_fd());
     files.push(file.into());
     Some(())
 }
 
 /// The connection of N after `N>&from`.
-fn duplicate(from: u8, table: &Table, inherits: bool) -> Option<Slot> {
-    match table[usize::from(from)] {
-        Slot::Closed => None,
-        Slot::Raw(fd) => Some(Slot::Raw(fd)),
-        Slot::Inherit => {
+fn duplicate(from: u8, connections: &Connections, inherits: bool) -> Option<Connection> {
+    match connections[usize::from(from)] {
+        Connection::Closed => None,
+        Connection::Raw(fd) => Some(Connection::Raw(fd)),
+        Connection::Inherit => {
             let number = RawFd::from(from);
             // Above 2 the shell has only descriptors that are handed on to it.
-            ((number <= 2 || inherits) && is_handed_on(number)).then_some(Slot::Raw(number))
+            ((number <= 2 || inherits) && is_handed_on(number)).then_some(Connection::Raw(number))
         }
     }
 }
@@ -156,15 +163,15 @@ pub(super) fn is_handed_on(number: RawFd) -> bool {
     fd::get_fd_flags(number) == Ok(0)
 }
 
-/// Connects a command's descriptors as the table says.
-pub(super) fn connect(command: &mut Command, table: &Table, inherits: bool) {
-    for (number, slot) in (0..).zip(table) {
-        let stdio = match *slot {
-            Slot::Inherit if number > 2 => continue,
-            Slot::Closed if number > 2 && !inherits => continue,
-            Slot::Inherit => Stdio(Kind::Inherit),
-            Slot::Raw(fd) => Stdio(Kind::Raw(fd)),
-            Slot::Closed => Stdio(Kind::Closed),
+/// Connects a command's descriptors.
+pub(super) fn connect(command: &mut Command, connections: &Connections, inherits: bool) {
+    for (number, connection) in (0..).zip(connections) {
+        let stdio = match *connection {
+            Connection::Inherit if number > 2 => continue,
+            Connection::Closed if number > 2 && !inherits => continue,
+            Connection::Inherit => Stdio(Kind::Inherit),
+            Connection::Raw(fd) => Stdio(Kind::Raw(fd)),
+            Connection::Closed => Stdio(Kind::Closed),
         };
         command.fd(number, stdio);
     }
@@ -183,8 +190,8 @@ impl ShellLine {
         if self.default_signals != SigSet::EMPTY {
             command.default_signals(self.default_signals);
         }
-        // Lower numbers are in the table that redirections change.
-        for number in self.closed.iter().filter(|number| **number >= TABLE) {
+        // Redirections may change the connections of lower numbers.
+        for number in self.closed.iter().filter(|number| **number >= REDIRECTABLE) {
             command.fd(*number, Stdio::closed());
         }
     }

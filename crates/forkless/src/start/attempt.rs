@@ -1,17 +1,18 @@
 //! One attempt at a start: the launch is laid out, the child is created, and its result is read.
 //!
-//! The clone itself, and the signal mask around it, are in `create.rs`; descriptors in `wiring.rs`
-//! and `moves.rs`.
+//! The clone itself, and the signal mask around it, are in `create.rs`. The descriptors are in
+//! `wiring.rs` and `moves.rs`.
 #![expect(unsafe_code, reason = "creating a child that shares memory")]
 
-use super::create::{CloneMeans, clone_masked, with_cgroup};
+use super::AttemptOptions;
+use super::create::{CloneOptions, clone_masked, with_cgroup};
 use super::dumpable::{Dumpable, errno};
 use super::explain;
-use super::moves::{self, Means, Moves, Source, Table};
+use super::moves::{self, MoveOptions, Moves, Source, Table};
 use super::request::{Request, WaitFor};
 use super::slot::{self, ChildData, LaunchKey, Slot, SlotHandle};
 use super::stack::{HOOK_SIZE, Stack};
-use super::wiring::{fetches_any, means};
+use super::wiring::{gets_any_from_parent, move_options};
 use crate::error::SpawnError;
 use crate::kernel::emulated_vm::{self, SharedReport};
 use crate::kernel::facilities::{self, Facilities};
@@ -29,47 +30,51 @@ use std::sync::atomic::Ordering;
 
 /// Why an attempt made no child.
 pub(super) enum Refusal {
-    /// A way of cloning was struck off: lay the actions out anew without it.
+    /// A facility for cloning was refused. The next attempt lays the actions out without it.
     Clone,
-    /// The shared table, or closing by range, did not work: lay the descriptors out anew for a
-    /// copy.
+    /// The shared table, or closing by range, did not work. The next attempt lays the descriptors
+    /// out for a copy of the table.
     Table,
+    /// No other attempt can succeed.
     Final(SpawnError),
 }
 
-/// One attempt at a start, with one choice of ways.
+/// One attempt at a start.
 pub(super) struct Attempt<'a> {
     pub request: Request<'a>,
     pub facilities: &'static Facilities,
     pub caller_mask: SigSet,
-    pub table: Table,
-    pub pidfd: bool,
-    /// Where the child's memory is a copy: the pipe that the child holds until exec.
-    pub gate: &'a Cell<Option<(OwnedFd, OwnedFd)>>,
+    pub options: AttemptOptions,
+    /// The child's number of the descriptor that exec closes: see [`Wiring::child_until_exec`].
+    ///
+    /// [`Wiring::child_until_exec`]: super::wiring::Wiring::child_until_exec
+    pub child_until_exec: Option<RawFd>,
+    /// The pipe that exec closes, under an emulated vm only: see `start_here`.
+    pub exec_pipe: &'a Cell<Option<(OwnedFd, OwnedFd)>>,
 }
 
 /// A child that an attempt has made.
 pub(super) struct Created {
     pub pid: i32,
     pub pidfd: Option<OwnedFd>,
-    /// Present while it is not known whether the child became the program.
+    /// Present until it is known whether the child has executed the program.
     pub slot: Option<SlotHandle>,
 }
 
 impl Attempt<'_> {
     pub(super) fn run(&self, targets: &[(RawFd, Source)]) -> Result<Created, Refusal> {
         let facilities = self.facilities;
-        let share = self.table == Table::Share;
+        let share = self.options.table == Table::Share;
         let announce = share && self.request.wait_for == WaitFor::Clone;
-        let means = means(facilities, announce, share && fetches_any(targets));
-        // Decided once. Should another thread strike clone3 off meanwhile, a child without the
-        // action that resets handlers must not be made the other way.
-        let clone_means = CloneMeans {
+        let options = move_options(facilities, announce, share && gets_any_from_parent(targets));
+        // Decided once. Another thread may note a refusal of clone3 meanwhile. A child without the
+        // action that resets handlers must not be made by clone(2) then.
+        let clone_options = CloneOptions {
             wait_for: self.request.wait_for,
             share,
             clone3: facilities.clone3.works(),
             clear_sighand: facilities.clone3.works() && facilities.clear_sighand.works(),
-            pidfd: self.pidfd,
+            pidfd: self.options.pidfd,
             stack: None,
         };
         let copies_memory = !facilities.shared_memory.works();
@@ -77,17 +82,18 @@ impl Attempt<'_> {
         let slot = slot::take().map_err(Refusal::Final)?;
         // SAFETY: the slot is this start's until it is put back, after the last use below.
         let child_data = unsafe { &mut *slot.data() };
-        let key = self.launch_key(targets, clone_means.clear_sighand, copies_memory);
-        let (launch, plan_before) = if key.is_some() && child_data.key == key {
+        let key = self.launch_key(targets, clone_options.clear_sighand, copies_memory);
+        let (launch, earlier_plan) = if key.is_some() && child_data.key == key {
             (slot.reload(), None)
         } else {
             child_data.key = key;
             let report = shared.as_ref().map_or(&slot.report, SharedReport::get);
-            self.lay_out(slot, child_data, targets, means, clone_means.clear_sighand, report)
+            self.lay_out(slot, child_data, targets, options, clone_options.clear_sighand, report)
         };
         let moves = &child_data.moves;
-        let made = self.create(slot, launch, clone_means);
-        drop(plan_before);
+        let made = self.create(slot, launch, clone_options);
+        // Only now: to free a plan takes time, and the child is on its way already.
+        drop(earlier_plan);
         let (pid, pidfd) = match made {
             Ok(made) => made,
             Err(refusal) => {
@@ -95,7 +101,7 @@ impl Attempt<'_> {
                 return Err(refusal);
             }
         };
-        if let (Some(shared), Some((read, write))) = (&shared, self.gate.take()) {
+        if let (Some(shared), Some((read, write))) = (&shared, self.exec_pipe.take()) {
             drop(write);
             emulated_vm::until_closed(&read);
             slot.report.copy_from(shared.get());
@@ -112,7 +118,7 @@ impl Attempt<'_> {
         if self.request.wait_for == WaitFor::Exec {
             return self.finished(slot, moves, pid, pidfd);
         }
-        if self.request.wait_for == WaitFor::Clone && self.table == Table::Share {
+        if self.request.wait_for == WaitFor::Clone && self.options.table == Table::Share {
             wait_until_staged(slot);
             if slot.report.failure().is_some_and(|f| f.phase == Phase::Files) {
                 return self.finished(slot, moves, pid, pidfd);
@@ -131,9 +137,9 @@ impl Attempt<'_> {
         clear_sighand: bool,
         copies_memory: bool,
     ) -> Option<LaunchKey> {
-        let plain = self.table == Table::Share
+        let plain = self.options.table == Table::Share
             && targets.is_empty()
-            && self.request.until_exec.is_none()
+            && self.child_until_exec.is_none()
             && !copies_memory;
         plain.then(|| LaunchKey {
             plan: Arc::as_ptr(self.request.plan),
@@ -144,19 +150,23 @@ impl Attempt<'_> {
         })
     }
 
-    /// Writes the launch down for the child. Returns its address, and the plan of the child before.
+    /// Writes the launch into the slot. Returns the launch's address, and the plan that the slot kept
+    /// for its last child.
+    ///
+    /// The caller drops that plan when the new child is on its way: see [`ChildData::plan`]. Where
+    /// the launch is used again instead, since the keys are equal, the plan stays in the slot.
     fn lay_out(
         &self,
         slot: &'static Slot,
         data: &mut ChildData,
         targets: &[(RawFd, Source)],
-        means: Means,
+        options: MoveOptions,
         clear_sighand: bool,
         report: &Report,
     ) -> (*mut std::ffi::c_void, Option<Arc<Plan>>) {
-        moves::resolve(targets, self.table, means, &mut data.moves);
+        moves::resolve(targets, self.options.table, options, &mut data.moves);
         let actions = &mut data.moves.actions;
-        if let Some(n) = self.request.until_exec {
+        if let Some(n) = self.child_until_exec {
             let (first, last) = (n as u32, n as u32);
             actions.push(Action::CloexecRange { first, last, by_range: false, limit: last + 1 });
         }
@@ -165,7 +175,7 @@ impl Attempt<'_> {
         }
         // SAFETY: neither vector is changed again before the slot is taken the next time.
         unsafe { data.moves.link() };
-        let before = data.plan.replace(Arc::clone(self.request.plan));
+        let earlier_plan = data.plan.replace(Arc::clone(self.request.plan));
         let file_actions: *const [Action<'static>] = data.moves.actions.as_slice();
         let plan_actions: *const [Action<'static>] = self.request.plan.actions();
         let report: *const Report = report;
@@ -181,7 +191,7 @@ impl Attempt<'_> {
             report: unsafe { &*report },
         };
         // SAFETY: the slot is ours, and all the launch points into is kept with it.
-        (unsafe { slot.load(launch) }, before)
+        (unsafe { slot.load(launch) }, earlier_plan)
     }
 
     /// The result of a child that has left the shared memory: it runs the program, or it has
@@ -215,20 +225,20 @@ impl Attempt<'_> {
     }
 
     fn note_success(&self, moves: &Moves) {
-        if self.table == Table::Share {
+        if self.options.table == Table::Share {
             self.facilities.unshare_range.confirm();
-            if !moves.fetches.is_empty() {
-                self.facilities.fetch.confirm();
+            if !moves.from_parent.is_empty() {
+                self.facilities.pidfd_getfd.confirm();
             }
         }
     }
 
-    /// The clone itself, by the best call allowed here.
+    /// Clones, by the best call that is allowed here.
     fn create(
         &self,
         slot: &'static Slot,
         data: *mut std::ffi::c_void,
-        means: CloneMeans,
+        options: CloneOptions,
     ) -> Result<(i32, Option<OwnedFd>), Refusal> {
         // A function of the caller's may change credentials, too, by raw system calls.
         let plan = self.request.plan;
@@ -237,35 +247,36 @@ impl Attempt<'_> {
         let before = plan.hooked.then(|| errno().load(Ordering::Relaxed));
         // Where memory is short, the slot's own stack does for a small function.
         let stack = if plan.hooked { Stack::new(HOOK_SIZE).ok() } else { None };
-        let means = CloneMeans { stack: stack.as_ref().map(Stack::place), ..means };
-        let made = with_cgroup(plan, |cgroup| clone_masked(self.facilities, slot, data, cgroup, means));
+        let options = CloneOptions { stack: stack.as_ref().map(Stack::place), ..options };
+        let made = with_cgroup(plan, |cgroup| clone_masked(self.facilities, slot, data, cgroup, options));
         if let Some(before) = before {
             errno().store(before, Ordering::Relaxed);
         }
         let Facilities { clone3, clear_sighand, .. } = self.facilities;
-        let struck_off = (means.clone3 && !clone3.works()) || (means.clear_sighand && !clear_sighand.works());
-        made.map_err(|(what, e)| match struck_off {
+        let refused =
+            (options.clone3 && !clone3.works()) || (options.clear_sighand && !clear_sighand.works());
+        made.map_err(|(what, e)| match refused {
             true => Refusal::Clone,
             false => Refusal::Final(SpawnError::new(what.0, what.1, e.raw())),
         })
     }
 }
 
-/// Whether a failure that showed only at the wait was a refused facility, which has been struck off
-/// now.
-pub(crate) fn struck_off(action: Option<&Action<'_>>, errno: Errno) -> bool {
+/// Notes a refused facility as such, after a failure that showed only at the wait. Returns whether
+/// the same start, made again, has another way.
+pub(crate) fn note_refusal(action: Option<&Action<'_>>, errno: Errno) -> bool {
     matches!(files_refusal(action, errno), Refusal::Table)
 }
 
-/// What a failure among the descriptors means: a facility that does not exist here, a way that does
-/// not work this time, or an error.
+/// Tells whether another attempt may succeed after the failure of an action on descriptors. A
+/// refused facility is noted as such.
 fn files_refusal(action: Option<&Action<'_>>, errno: Errno) -> Refusal {
     let facilities = facilities::get();
     let refused = matches!(errno, Errno::ENOSYS | Errno::EPERM | Errno::EACCES | Errno::EINVAL);
     match action {
-        Some(Action::FetchAll { .. }) => {
+        Some(Action::GetFromParent { .. }) => {
             if refused {
-                facilities.fetch.refuse(errno);
+                facilities.pidfd_getfd.refuse(errno);
             }
             // Otherwise a low limit on numbers (EMFILE, EBADF), or a descriptor that is not open:
             // the copy will tell.

@@ -1,4 +1,4 @@
-//! The clone itself, by the best call allowed here.
+//! Cloning, by the best call that is allowed here.
 //!
 //! The signal mask is changed in [`clone_masked`], and restored there on every path.
 #![expect(unsafe_code, reason = "creating a child that shares memory")]
@@ -14,16 +14,18 @@ use forkless_sys::{Errno, clone, fd, process};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering;
 
-/// How the actions were laid out, and so how the child must be made.
+/// How to clone. The options must fit the child's actions: the actions leave out the work that
+/// clone3 does.
 #[derive(Clone, Copy)]
-pub(super) struct CloneMeans {
+pub(super) struct CloneOptions {
     pub wait_for: WaitFor,
     /// The descriptor table is the caller's until the child unshares it.
     pub share: bool,
+    /// Clone by clone3, else by clone(2).
     pub clone3: bool,
     /// The kernel resets the handlers; else an action does.
     pub clear_sighand: bool,
-    /// The caller gets a handle; else the number serves it as well.
+    /// Make a pidfd. Without one the child is known by its pid.
     pub pidfd: bool,
     /// Where the child runs, if not on the slot's own stack: lowest address and size.
     pub stack: Option<(*mut std::ffi::c_void, usize)>,
@@ -53,11 +55,11 @@ pub(super) fn clone_masked(
     slot: &'static Slot,
     data: *mut std::ffi::c_void,
     cgroup: Option<RawFd>,
-    means: CloneMeans,
+    options: CloneOptions,
 ) -> Result<(i32, Option<OwnedFd>), Errno> {
     // Cannot fail: the set and its size are right (sigprocmask(2), ERRORS).
     let old = signal::set_mask(SigSet::ALL)?;
-    let made = clone_best(facilities, slot, data, cgroup, means);
+    let made = clone_best(facilities, slot, data, cgroup, options);
     let restored = signal::set_mask(old);
     debug_assert!(restored.is_ok());
     made
@@ -68,31 +70,31 @@ fn clone_best(
     slot: &'static Slot,
     data: *mut std::ffi::c_void,
     cgroup: Option<RawFd>,
-    means: CloneMeans,
+    options: CloneOptions,
 ) -> Result<(i32, Option<OwnedFd>), Errno> {
     const SIGCHLD: u32 = 17;
-    let (stack, size) = means.stack.unwrap_or_else(|| slot.stack());
+    let (stack, size) = options.stack.unwrap_or_else(|| slot.stack());
     let mut flags = clone::CLONE_VM;
-    flags |= match means.wait_for {
+    flags |= match options.wait_for {
         WaitFor::Exec => clone::CLONE_VFORK,
         WaitFor::Clone => clone::CLONE_CHILD_CLEARTID,
         // The slot is held until the child's end is seen.
         WaitFor::End => 0,
     };
-    flags |= if means.share { clone::CLONE_FILES } else { 0 };
+    flags |= if options.share { clone::CLONE_FILES } else { 0 };
     let mut pidfd: i32 = -1;
-    let occupied = u32::from(means.wait_for == WaitFor::Clone);
+    let occupied = u32::from(options.wait_for == WaitFor::Clone);
     // Read first: the word is on a cache line that the child reads.
     if slot.tid.load(Ordering::Relaxed) != occupied {
         slot.tid.store(occupied, Ordering::Release);
     }
-    if means.clone3 {
+    if options.clone3 {
         let mut args = clone::args();
         args.flags = u64::from(flags);
-        if means.pidfd {
+        if options.pidfd {
             args.flags |= u64::from(clone::CLONE_PIDFD);
         }
-        if means.clear_sighand {
+        if options.clear_sighand {
             args.flags |= clone::CLONE_CLEAR_SIGHAND;
         }
         if let Some(fd) = cgroup {
@@ -108,13 +110,13 @@ fn clone_best(
         match unsafe { clone::clone3(&args, forkless_child::start, data) } {
             Ok(pid) => {
                 facilities.clear_sighand.confirm();
-                if means.pidfd {
+                if options.pidfd {
                     facilities.pidfd.confirm();
                 }
                 if cgroup.is_some() {
                     facilities.into_cgroup.confirm();
                 }
-                return Ok((pid, means.pidfd.then(|| owned(pidfd))));
+                return Ok((pid, options.pidfd.then(|| owned(pidfd))));
             }
             // A filter installed since the probe. No other call is tried from here: the actions
             // were laid out for this one.
@@ -126,7 +128,7 @@ fn clone_best(
                 return Err(e);
             }
             // CLONE_CLEAR_SIGHAND (5.5) is newer than clone3, and emulators of the kernel lack it.
-            Err(Errno::EINVAL) if means.clear_sighand && !facilities.clear_sighand.confirmed() => {
+            Err(Errno::EINVAL) if options.clear_sighand && !facilities.clear_sighand.confirmed() => {
                 facilities.clear_sighand.refuse(Errno::EINVAL);
                 slot.tid.store(0, Ordering::Release);
                 return Err(Errno::EINVAL);
@@ -141,7 +143,7 @@ fn clone_best(
         slot.tid.store(0, Ordering::Release);
         return Err(Errno::ENOSYS);
     }
-    clone_plain(facilities, slot, data, flags, SIGCHLD, means)
+    clone_plain(facilities, slot, data, flags, SIGCHLD, options)
 }
 
 /// By `clone(2)`: the caller's actions reset the handlers, since this call cannot.
@@ -151,9 +153,9 @@ fn clone_plain(
     data: *mut std::ffi::c_void,
     flags: u32,
     exit_signal: u32,
-    means: CloneMeans,
+    options: CloneOptions,
 ) -> Result<(i32, Option<OwnedFd>), Errno> {
-    let (stack, size) = means.stack.unwrap_or_else(|| slot.stack());
+    let (stack, size) = options.stack.unwrap_or_else(|| slot.stack());
     // SAFETY: one past the end of the stack.
     let top = unsafe { stack.byte_add(size) };
     let tid = slot.tid.as_ptr().cast::<i32>();
@@ -162,7 +164,7 @@ fn clone_plain(
     let with = |more: u32, at: *mut i32| unsafe {
         clone::clone(flags | more, exit_signal, top, at, tid, forkless_child::start, data)
     };
-    if !means.pidfd {
+    if !options.pidfd {
         return with(0, std::ptr::null_mut())
             .map(|pid| (pid, None))
             .inspect_err(|_| slot.tid.store(0, Ordering::Release));

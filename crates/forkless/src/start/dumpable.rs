@@ -1,4 +1,5 @@
-//! What a child may change in this process's memory, and is put back: the dumpable flag and errno.
+//! The state of this process that a child may change, and that is put back: the dumpable flag and
+//! errno.
 #![expect(unsafe_code, reason = "libc's errno, which a child shares")]
 
 use crate::kernel::process_state::PerProcess;

@@ -22,7 +22,7 @@ pub(crate) fn failed_action(action: Option<&Action<'_>>, errno: Errno) -> SpawnE
     };
     let Some(action) = action else { return SpawnError::new(Step::Clone, None, errno.raw()) };
     let (step, what) = match *action {
-        Action::Unshare { .. } | Action::FetchAll { .. } | Action::Staged => {
+        Action::Unshare { .. } | Action::GetFromParent { .. } | Action::Staged => {
             (Step::Descriptors, String::from("table"))
         }
         Action::CloseRange { first, last, .. } | Action::CloexecRange { first, last, .. } => {

@@ -1,9 +1,9 @@
-//! Becoming the program without a child: what `CommandExt::exec` does.
+//! Executing the program in this process, without a child: `CommandExt::exec`.
 #![expect(unsafe_code, reason = "the plan's pointers are handed to the child's code")]
 
 use super::explain;
-use super::moves::{self, Means, Moves, Table};
-use super::wiring::{means, wire};
+use super::moves::{self, MoveOptions, Moves, Table};
+use super::wiring::{move_options, wire};
 use crate::error::SpawnError;
 use crate::kernel::facilities;
 use crate::plan::Plan;
@@ -19,11 +19,13 @@ pub(crate) fn exec(spec: &Spec, plan: &Plan) -> SpawnError {
         Err(e) => return e,
     };
     let facilities = facilities::get();
-    let means =
-        Means { close_range: facilities.close_range_cloexec.works(), ..means(facilities, false, false) };
+    let options = MoveOptions {
+        close_range: facilities.close_range_cloexec.works(),
+        ..move_options(facilities, false, false)
+    };
     let table = Table::InPlace { close_others: !spec.inherit_descriptors };
     let mut moves = Moves::default();
-    moves::resolve(&wiring.targets, table, means, &mut moves);
+    moves::resolve(&wiring.targets, table, options, &mut moves);
     let caller_mask = signal::mask().unwrap_or(SigSet::EMPTY);
     let report = forkless_child::Report::new();
     // SAFETY: the plan outlives the launch below, which ends in this function.

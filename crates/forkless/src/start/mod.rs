@@ -5,10 +5,10 @@
 //! - `request`: the program, how to run it, and what to wait for
 //! - `pdeathsig_thread`: another thread for a child with a parent death signal, where one is needed
 //! - `wiring`: pipes are made, and each number of the child gets its source
-//! - `attempt`: one attempt at the rest; where a way is refused, the next attempt takes another
+//! - `attempt`: one attempt at the rest; where a facility is refused, the next attempt goes without
 //! - `moves`: sources become actions in an order that loses nothing
 //! - `slot`, `stack`: the child's stack, the launch it reads, and the place where it reports
-//! - `dumpable`: what a child may change in this process is put back
+//! - `dumpable`: the dumpable flag and errno, which a child may change, are put back
 //! - `create`: the clone, with every signal blocked
 //! - `explain`: the child's report becomes an error
 //! - `in_place`: the same without a child, for an exec of this process
@@ -27,7 +27,7 @@ mod slot;
 mod stack;
 mod wiring;
 
-pub(crate) use attempt::struck_off;
+pub(crate) use attempt::note_refusal;
 pub(crate) use explain::{failed_action, failure};
 pub use function::run_suspended;
 pub(crate) use in_place::exec;
@@ -52,7 +52,7 @@ pub(crate) struct Started {
     pub pid: i32,
     /// Absent where the kernel or a filter refuses pidfds, and where no descriptor was left.
     pub pidfd: Option<OwnedFd>,
-    /// Present while it is not known whether the child became the program.
+    /// Present until it is known whether the child has executed the program.
     pub slot: Option<SlotHandle>,
     /// The parent's ends, by the number of the child's.
     pub pipes: Vec<(RawFd, OwnedFd)>,
@@ -65,8 +65,8 @@ pub(crate) fn start(request: Request<'_>) -> Result<Started, SpawnError> {
     let caller_mask =
         if plan.hands_on_mask() { signal::mask().unwrap_or(SigSet::EMPTY) } else { SigSet::EMPTY };
     if plan.death_signal && process::gettid() != process::getpid() {
-        // Another thread is the child's parent, so this one learns here whether the child became
-        // the program. That thread has a mask of its own, so the caller's is handed on.
+        // Another thread is the child's parent. So this thread waits here for the exec. The other
+        // thread has a mask of its own, so the child gets the caller's.
         let request = Request { wait_for: WaitFor::Exec, ..request };
         return pdeathsig_thread::create(|| {
             let started = start_here(request, caller_mask)?;
@@ -84,36 +84,40 @@ fn start_here(request: Request<'_>, caller_mask: SigSet) -> Result<Started, Spaw
     let _hooks = plan.hooked.then(|| spec.hooks.lock().unwrap_or_else(PoisonError::into_inner));
     let facilities = facilities::get();
     let copies_memory = !facilities.shared_memory.works();
-    let gate = if copies_memory { Some(pipe()?) } else { None };
-    let until_exec = gate.as_ref().map(|g| g.1.as_raw_fd()).or(request.until_exec);
-    let wiring = wire(spec, request.defaults, until_exec)?;
-    let wait_for = least_wait(facilities, request, &wiring);
-    let gate = Cell::new(gate);
+    // An emulator returns from the clone before the child's exec. The exec closes the child's end of
+    // this pipe, and so this process learns of it (`emulated_vm::until_closed`).
+    let exec_pipe = if copies_memory { Some(pipe()?) } else { None };
+    let held_until_exec = exec_pipe.as_ref().map(|p| p.1.as_raw_fd()).or(request.held_until_exec);
+    let wiring = wire(spec, request.defaults, held_until_exec)?;
+    let wait_for = required_wait(facilities, request, &wiring);
+    let exec_pipe = Cell::new(exec_pipe);
     let table = match choose_table(facilities, spec, &wiring, wait_for) {
         Table::Share if copies_memory => Table::Copy { close_others: true },
         table => table,
     };
-    // Without a wait of its own the caller gets a handle.
+    // A caller that does not wait in this call needs a pidfd. So does a caller that is not the sole
+    // reaper.
     let pidfd = request.wait_for != WaitFor::End || !sole_reaper::caller_is_sole_reaper();
-    let request = Request { wait_for, until_exec: wiring.until_exec, ..request };
-    let mut ways = Ways { table, pidfd };
+    let request = Request { wait_for, ..request };
+    let child_until_exec = wiring.child_until_exec;
+    let mut options = AttemptOptions { table, pidfd };
     for _ in 0..ATTEMPTS {
-        let Ways { table, pidfd } = ways;
-        let attempt = Attempt { request, facilities, caller_mask, table, pidfd, gate: &gate };
+        let attempt =
+            Attempt { request, facilities, caller_mask, options, child_until_exec, exec_pipe: &exec_pipe };
         match attempt.run(&wiring.targets) {
             Ok(created) => {
                 drop(wiring.child_ends);
                 let (pid, pidfd, slot) = (created.pid, created.pidfd, created.slot);
                 return Ok(Started { pid, pidfd, slot, pipes: wiring.parent_ends });
             }
-            Err(refusal) => ways = ways.without(refusal)?,
+            Err(refusal) => options = options.without(refusal)?,
         }
     }
     Err(SpawnError::new(Step::Descriptors, None, libc::EPERM))
 }
 
-/// What the start has to wait for, where the caller asks for less.
-fn least_wait(facilities: &Facilities, request: Request<'_>, wiring: &Wiring) -> WaitFor {
+/// The event that the start must wait for: the caller's, or a later one.
+fn required_wait(facilities: &Facilities, request: Request<'_>, wiring: &Wiring) -> WaitFor {
     let Request { spec, plan, wait_for, .. } = request;
     match wait_for {
         _ if !facilities.shared_memory.works() => WaitFor::Exec,
@@ -134,14 +138,17 @@ fn least_wait(facilities: &Facilities, request: Request<'_>, wiring: &Wiring) ->
     }
 }
 
-/// The ways that a start may take. Each refusal takes one away, so the attempts come to an end.
+/// The options that differ between the attempts of one start. The facilities that work decide the
+/// rest: [`moves::MoveOptions`] for the descriptors, `create::CloneOptions` for the clone.
 #[derive(Clone, Copy)]
-struct Ways {
+struct AttemptOptions {
     table: Table,
+    /// Make a pidfd.
     pidfd: bool,
 }
 
-/// How often a start is attempted: once more than there are refusals with another way left.
+/// How often a start is attempted: once more than there are refusals after which another way is
+/// left. Each of these comes at most once:
 ///
 /// - the shared table: a copy takes its place,
 /// - closing by range: closing one by one takes its place,
@@ -149,18 +156,18 @@ struct Ways {
 /// - the pidfd: the child is known by its number alone.
 const ATTEMPTS: usize = 1 + 5;
 
-impl Ways {
-    /// The ways left after a refusal; the error where none is.
-    fn without(self, refusal: Refusal) -> Result<Ways, SpawnError> {
+impl AttemptOptions {
+    /// The options for the next attempt after a refusal; the error if there is no other way.
+    fn without(self, refusal: Refusal) -> Result<AttemptOptions, SpawnError> {
         match refusal {
             Refusal::Table if self.table == Table::Share => {
-                Ok(Ways { table: Table::Copy { close_others: true }, ..self })
+                Ok(AttemptOptions { table: Table::Copy { close_others: true }, ..self })
             }
-            // The facility was struck off, so the next attempt lays the actions out without it.
+            // The refusal was noted, so the next attempt lays the actions out without the facility.
             Refusal::Table | Refusal::Clone => Ok(self),
-            // A full table is no reason for a start to fail, nor is it with std. What is lost is
-            // the status, if other code waits for any child.
-            Refusal::Final(e) if self.pidfd && e.table_full() => Ok(Ways { pidfd: false, ..self }),
+            // A full table is no reason for a start to fail, nor is it with std. Only the status is
+            // lost, if other code waits for any child.
+            Refusal::Final(e) if self.pidfd && e.table_full() => Ok(AttemptOptions { pidfd: false, ..self }),
             Refusal::Final(e) => Err(e),
         }
     }

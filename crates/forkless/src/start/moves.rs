@@ -1,11 +1,11 @@
 //! From "this number in the child is that descriptor" to actions in an order that loses nothing.
 //!
-//! Pure: numbers in, actions out. Opening, owning and closing are elsewhere.
+//! Pure: numbers in, actions out. `wiring.rs` opens the descriptors and owns them.
 
-use forkless_child::{Action, Fetch};
+use forkless_child::{Action, ParentDescriptor};
 use forkless_sys::CPtr;
 
-/// What one number in the child is to be.
+/// The file that one number of the child refers to.
 #[derive(Clone, Copy)]
 pub(crate) enum Source {
     /// The parent's descriptor of this number, close-on-exec or not.
@@ -14,7 +14,7 @@ pub(crate) enum Source {
     SameAs(i32),
     /// A file the child opens itself.
     Open { path: CPtr<'static>, flags: u32, mode: u32 },
-    /// Nothing: closed.
+    /// None: the number is closed.
     Closed,
 }
 
@@ -23,49 +23,52 @@ pub(crate) enum Source {
 pub(crate) enum Table {
     /// The clone copies all of it; numbers that are not given are closed afterwards.
     Copy { close_others: bool },
-    /// It is shared until the child unshares the part it needs; higher numbers are fetched from the
-    /// calling thread.
+    /// The table is shared until the child unshares the part it needs. The child gets higher
+    /// numbers from the calling thread by `pidfd_getfd`.
     Share,
     /// The process itself execs: other numbers are marked close-on-exec, so that a failure leaves
     /// them open.
     InPlace { close_others: bool },
 }
 
-/// What the kernel offers, as far as it changes the actions.
+/// How to lay the actions out, beside the way to a table.
 #[derive(Clone, Copy)]
-pub(crate) struct Means {
-    /// `close_range(2)` works.
+pub(crate) struct MoveOptions {
+    /// Close by `close_range(2)`.
     pub close_range: bool,
-    /// One more than the highest number that may be open; for the loop that replaces it.
+    /// One more than the highest number that may be open: the end of the loop that replaces
+    /// `close_range`.
     pub limit: u32,
-    /// This process, and the calling thread.
+    /// The pids of this process and of the calling thread; 0 where the child gets no descriptor
+    /// from them.
     pub caller: (i32, i32),
     /// The parent waits for the table to be the child's own.
     pub announce: bool,
 }
 
-/// Numbers below this are copied with the table; higher ones are fetched one by one. A copy costs a
-/// few ns a number, a fetch about a microsecond, so the exact place does not matter.
-pub(super) const FIRST_FETCHED: i32 = 64;
+/// Lower numbers are copied with the table. The child gets each higher number by `pidfd_getfd`. A
+/// copy costs a few ns a number, `pidfd_getfd` about a microsecond. So the exact limit does not
+/// matter.
+pub(super) const FIRST_NOT_COPIED: i32 = 64;
 
-/// The actions, and the descriptors that [`Action::FetchAll`] names: it points into `fetches`, so
+/// The actions, and the descriptors that [`Action::GetFromParent`] names: it points into `from_parent`, so
 /// keep both.
 #[derive(Default)]
 pub(crate) struct Moves {
     pub actions: Vec<Action<'static>>,
-    pub fetches: Vec<Fetch>,
+    pub from_parent: Vec<ParentDescriptor>,
 }
 
 /// Lays out the actions for `targets` in place of those in `out`. A target is a number in the
 /// child, each number once, and what it is to be. Numbers 0, 1 and 2 that are not named stay as
 /// they are in the parent.
-pub(crate) fn resolve(targets: &[(i32, Source)], table: Table, means: Means, out: &mut Moves) {
-    let Moves { actions, fetches } = out;
+pub(crate) fn resolve(targets: &[(i32, Source)], table: Table, options: MoveOptions, out: &mut Moves) {
+    let Moves { actions, from_parent } = out;
     actions.clear();
-    fetches.clear();
+    from_parent.clear();
     if targets.is_empty() && table == Table::Share {
         actions.push(Action::Unshare { first: 3 });
-        if means.announce {
+        if options.announce {
             actions.push(Action::Staged);
         }
         return;
@@ -80,7 +83,7 @@ pub(crate) fn resolve(targets: &[(i32, Source)], table: Table, means: Means, out
         let highest_low = moves
             .iter()
             .map(|&(from, _)| from)
-            .filter(|&from| from < FIRST_FETCHED)
+            .filter(|&from| from < FIRST_NOT_COPIED)
             .max()
             .unwrap_or(2)
             .max(2);
@@ -89,15 +92,15 @@ pub(crate) fn resolve(targets: &[(i32, Source)], table: Table, means: Means, out
         // its way included.
         let above = first.max(highest_target + 1) + 2;
         for (free, m) in (above..).zip(moves.iter_mut().filter(|m| m.0 >= first)) {
-            fetches.push(Fetch { from: m.0, to: free });
+            from_parent.push(ParentDescriptor { from: m.0, to: free });
             m.0 = free;
         }
         actions.push(Action::Unshare { first: first as u32 });
-        if !fetches.is_empty() {
-            let (parent, thread) = means.caller;
-            actions.push(Action::FetchAll { parent, thread, fds: &[] });
+        if !from_parent.is_empty() {
+            let (parent, thread) = options.caller;
+            actions.push(Action::GetFromParent { parent, thread, fds: &[] });
         }
-        if means.announce {
+        if options.announce {
             actions.push(Action::Staged);
         }
     }
@@ -112,27 +115,27 @@ pub(crate) fn resolve(targets: &[(i32, Source)], table: Table, means: Means, out
     for &(to, source) in targets {
         match source {
             Source::SameAs(other) if other != to => actions.push(Action::Dup { from: other, to }),
-            Source::Closed if to >= 0 => actions.push(close(to as u32, to as u32, means)),
+            Source::Closed if to >= 0 => actions.push(close(to as u32, to as u32, options)),
             _ => {}
         }
     }
     match table {
         Table::Copy { close_others: true } => {
-            gaps(targets, u32::MAX, |first, last| actions.push(close(first, last, means)))
+            gaps(targets, u32::MAX, |first, last| actions.push(close(first, last, options)))
         }
-        // Only numbers that were copied, below the limit of the unsharing: the fetched ones are
-        // close-on-exec.
+        // Only numbers that were copied, below the limit of the unsharing: descriptors from the
+        // parent are close-on-exec.
         Table::Share => {
             if let Some(Action::Unshare { first }) = actions.first().copied() {
-                gaps(targets, first - 1, |first, last| actions.push(close(first, last, means)));
+                gaps(targets, first - 1, |first, last| actions.push(close(first, last, options)));
             }
         }
         Table::InPlace { close_others: true } => gaps(targets, u32::MAX, |first, last| {
             actions.push(Action::CloexecRange {
                 first,
                 last,
-                by_range: means.close_range,
-                limit: means.limit,
+                by_range: options.close_range,
+                limit: options.limit,
             });
         }),
         Table::Copy { close_others: false } | Table::InPlace { close_others: false } => {}
@@ -140,25 +143,26 @@ pub(crate) fn resolve(targets: &[(i32, Source)], table: Table, means: Means, out
 }
 
 impl Moves {
-    /// Points the fetching action at the list. To be called once both are where they will stay.
+    /// Points [`Action::GetFromParent`] at the list. To be called once both are where they will
+    /// stay.
     ///
     /// # Safety
-    /// `fetches` must not move or be freed while the actions are in use.
+    /// `from_parent` must not move or be freed while the actions are in use.
     #[expect(unsafe_code, reason = "the list and the action that names it live in one structure")]
     pub(crate) unsafe fn link(&mut self) {
         // SAFETY: a Vec's elements stay put while it is not changed; the caller keeps it.
-        let fds: &'static [Fetch] =
-            unsafe { std::slice::from_raw_parts(self.fetches.as_ptr(), self.fetches.len()) };
+        let fds: &'static [ParentDescriptor] =
+            unsafe { std::slice::from_raw_parts(self.from_parent.as_ptr(), self.from_parent.len()) };
         for action in &mut self.actions {
-            if let Action::FetchAll { fds: place, .. } = action {
+            if let Action::GetFromParent { fds: place, .. } = action {
                 *place = fds;
             }
         }
     }
 }
 
-fn close(first: u32, last: u32, means: Means) -> Action<'static> {
-    Action::CloseRange { first, last, by_range: means.close_range, limit: means.limit }
+fn close(first: u32, last: u32, options: MoveOptions) -> Action<'static> {
+    Action::CloseRange { first, last, by_range: options.close_range, limit: options.limit }
 }
 
 /// Calls `each` for every run of numbers from 3 to `end` that is not a target.

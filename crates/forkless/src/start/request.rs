@@ -1,4 +1,4 @@
-//! One start, as it is asked for.
+//! The data of one start.
 
 use crate::plan::Plan;
 use crate::spec::{Defaults, Spec};
@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-/// What a start waits for before it returns.
+/// The event for which a start waits before it returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WaitFor {
     /// The clone and, where the descriptor table is shared, the moment it no longer is.
@@ -24,11 +24,11 @@ pub(crate) struct Request<'a> {
     pub spec: &'a Spec,
     pub plan: &'a Arc<Plan>,
     pub wait_for: WaitFor,
-    /// What 0, 1 and 2 are where the command does not say.
+    /// The connections of 0, 1 and 2 where the command does not say.
     pub defaults: Defaults,
-    /// A descriptor the child is to hold until it becomes the program, and no longer.
-    pub until_exec: Option<RawFd>,
-    /// Where the search for the program ended last time; updated when it is known where it ended
-    /// now.
+    /// This process's number of a descriptor that the child holds until it executes the program, and
+    /// no longer.
+    pub held_until_exec: Option<RawFd>,
+    /// Index of the candidate that was executed last; the next search tries it first.
     pub hint: &'a AtomicUsize,
 }

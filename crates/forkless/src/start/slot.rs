@@ -1,4 +1,5 @@
-//! Stacks for children, each with the place where its child reports, and all that the child reads.
+//! Stacks for children. Each goes with the report that its child writes and the data that its child
+//! reads.
 //!
 //! A slot is taken for one start, and goes back when its child has left this memory. After
 //! `CLONE_VFORK` that is at once. Otherwise the kernel clears the slot's `tid` word then, at exec
@@ -24,15 +25,15 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// One stack and what goes with it.
+/// A stack for one child at a time, with the memory that it shares with this process.
 pub(crate) struct Slot {
     stack: Stack,
     pub report: Report,
     /// Not 0 while a child may be in this memory whose exec was not waited for; the kernel clears
     /// it.
     pub tid: AtomicU32,
-    /// Raised when the slot is taken again. An older handle then knows that its child became the
-    /// program.
+    /// Raised when the slot is taken again. An older handle then knows that its child has executed
+    /// the program.
     generation: AtomicU32,
     /// The handle was dropped: no failure need be kept for it.
     abandoned: AtomicBool,
@@ -40,7 +41,7 @@ pub(crate) struct Slot {
     data: UnsafeCell<ChildData>,
 }
 
-/// What the child reads beside the launch.
+/// The data that a launch points into.
 ///
 /// Every start on the slot fills the vectors anew. So a start allocates nothing for them, and
 /// writes to memory that the last child's processor has read already.
@@ -155,8 +156,8 @@ impl Slot {
         self.stack.place()
     }
 
-    /// What the child will read: the taker's alone, to be filled before [`Slot::load`], and left
-    /// alone until [`Slot::put_back`].
+    /// The data for the child. It is the taker's alone: to be filled before [`Slot::load`], and left
+    /// as it is until [`Slot::put_back`].
     pub(crate) fn data(&self) -> *mut ChildData {
         self.data.get()
     }

@@ -1,7 +1,7 @@
-//! The descriptors of one start: what each number of the child is connected to, the pipes made for
-//! that, and how the child comes by its table.
+//! The descriptors of one start: the connection of each of the child's numbers, the pipes made for
+//! them, and the way in which the child gets its table.
 
-use super::moves::{FIRST_FETCHED, Means, Source, Table};
+use super::moves::{FIRST_NOT_COPIED, MoveOptions, Source, Table};
 use super::request::WaitFor;
 use crate::error::{SpawnError, Step};
 use crate::kernel::descriptor::pipe;
@@ -17,15 +17,25 @@ pub(super) struct Wiring {
     pub targets: Vec<(RawFd, Source)>,
     pub parent_ends: Vec<(RawFd, OwnedFd)>,
     pub child_ends: Vec<OwnedFd>,
-    /// The child's number of [`Request::until_exec`](super::request::Request::until_exec).
-    pub until_exec: Option<RawFd>,
+    /// The child's number of the descriptor that it holds until exec and no longer. An action of
+    /// the child's marks it close-on-exec.
+    pub child_until_exec: Option<RawFd>,
 }
 
-/// Connects the descriptors, and makes the pipes.
-pub(super) fn wire(spec: &Spec, defaults: Defaults, until_exec: Option<RawFd>) -> Result<Wiring, SpawnError> {
-    let mut w =
-        Wiring { targets: Vec::new(), parent_ends: Vec::new(), child_ends: Vec::new(), until_exec: None };
-    if until_exec.is_none() && spec.connects_nothing(defaults) {
+/// Connects the descriptors, and makes the pipes. `held_until_exec` is this process's number of a
+/// descriptor that the child holds until exec.
+pub(super) fn wire(
+    spec: &Spec,
+    defaults: Defaults,
+    held_until_exec: Option<RawFd>,
+) -> Result<Wiring, SpawnError> {
+    let mut w = Wiring {
+        targets: Vec::new(),
+        parent_ends: Vec::new(),
+        child_ends: Vec::new(),
+        child_until_exec: None,
+    };
+    if held_until_exec.is_none() && spec.connects_nothing(defaults) {
         return Ok(w);
     }
     check(spec, defaults)?;
@@ -60,10 +70,10 @@ pub(super) fn wire(spec: &Spec, defaults: Defaults, until_exec: Option<RawFd>) -
         };
         w.targets.push((number, source));
     }
-    if let Some(fd) = until_exec {
+    if let Some(fd) = held_until_exec {
         let to = w.targets.iter().map(|t| t.0).max().unwrap_or(0).max(2) + 1;
         w.targets.push((to, Source::Fd(fd)));
-        w.until_exec = Some(to);
+        w.child_until_exec = Some(to);
     }
     for i in 0..w.targets.len() {
         if let (number, Source::SameAs(other)) = w.targets[i] {
@@ -130,19 +140,19 @@ fn same_as(
     fail(format!("descriptor {number} the same as itself"))
 }
 
-/// Whether a descriptor is fetched, since its number is high.
-pub(super) fn fetches_any(targets: &[(RawFd, Source)]) -> bool {
-    targets.iter().any(|(_, s)| matches!(s, Source::Fd(n) if *n >= FIRST_FETCHED))
+/// Whether the child gets a descriptor by `pidfd_getfd`, since its number is high.
+pub(super) fn gets_any_from_parent(targets: &[(RawFd, Source)]) -> bool {
+    targets.iter().any(|(_, s)| matches!(s, Source::Fd(n) if *n >= FIRST_NOT_COPIED))
 }
 
 /// Whether the facilities that the child will use have worked before.
 pub(super) fn proven(facilities: &Facilities, spec: &Spec, wiring: &Wiring) -> bool {
     spec.inherit_descriptors
         || (facilities.unshare_range.confirmed()
-            && (!fetches_any(&wiring.targets) || facilities.fetch.confirmed()))
+            && (!gets_any_from_parent(&wiring.targets) || facilities.pidfd_getfd.confirmed()))
 }
 
-/// How the child is to get its table.
+/// Chooses the way in which the child gets its table.
 pub(super) fn choose_table(
     facilities: &Facilities,
     spec: &Spec,
@@ -156,7 +166,7 @@ pub(super) fn choose_table(
     let worth_waiting = || wait_for != WaitFor::Clone || fd_count::many_open();
     if facilities.unshare_range.works()
         && worth_waiting()
-        && (!fetches_any(&wiring.targets) || facilities.fetch.works())
+        && (!gets_any_from_parent(&wiring.targets) || facilities.pidfd_getfd.works())
     {
         Table::Share
     } else {
@@ -164,8 +174,8 @@ pub(super) fn choose_table(
     }
 }
 
-/// What the kernel offers for moving descriptors.
-pub(super) fn means(facilities: &Facilities, announce: bool, fetches: bool) -> Means {
+/// The options for the actions on descriptors, by the facilities that work.
+pub(super) fn move_options(facilities: &Facilities, announce: bool, from_parent: bool) -> MoveOptions {
     let close_range = facilities.close_range.works();
     let limit = if close_range {
         0
@@ -180,6 +190,6 @@ pub(super) fn means(facilities: &Facilities, announce: bool, fetches: bool) -> M
         let limit = sched::getrlimit(7).map_or(1024, |l| l.soft.min(1 << 20) as u32);
         limit.max(highest)
     };
-    let caller = if fetches { (process::getpid(), process::gettid()) } else { (0, 0) };
-    Means { close_range, limit, caller, announce }
+    let caller = if from_parent { (process::getpid(), process::gettid()) } else { (0, 0) };
+    MoveOptions { close_range, limit, caller, announce }
 }

@@ -427,18 +427,18 @@ impl Command {
     pub async fn spawn_async(&mut self) -> Result<Child, SpawnError> {
         let failed = |e: io::Error| SpawnError::new(Step::Pipe, None, e.raw_os_error().unwrap_or(libc::EIO));
         // The child holds a pipe until exec closes it.
-        let (became, held) = pipe()?;
+        let (exec_pipe, held) = pipe()?;
         // Before the child exists: nothing to undo when the runtime refuses it.
-        let mut became = Receiver::from_owned_fd(became).map_err(failed)?;
-        let until_exec = Some(held.as_raw_fd());
-        let inner = spawn_holding(&self.inner.spec, WaitFor::Clone, Defaults::Inherit, until_exec)?;
+        let mut exec_pipe = Receiver::from_owned_fd(exec_pipe).map_err(failed)?;
+        let held_until_exec = Some(held.as_raw_fd());
+        let inner = spawn_holding(&self.inner.spec, WaitFor::Clone, Defaults::Inherit, held_until_exec)?;
         #[cfg(test)]
         if let Some(meanwhile) = WHILE_HELD.get() {
             meanwhile();
         }
         drop(held);
         let mut child = Child::new(inner, self.kill_on_drop).map_err(failed)?;
-        until_running(&child.held.inner, &mut became).await.map_err(failed)?;
+        until_running(&child.held.inner, &mut exec_pipe).await.map_err(failed)?;
         if child.held.inner.has_failed() {
             return match child.ended().await {
                 Err(WaitError::Start(e)) => Err(e),

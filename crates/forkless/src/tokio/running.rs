@@ -1,10 +1,10 @@
-//! The moment at which a child becomes the program, awaited.
+//! Awaiting a child's exec.
 //!
 //! The child holds the writing end of a pipe, and exec closes it: the reader sees the end. But this
 //! process has the writing end, too, until the child exists. A process forked just then keeps a
 //! copy of it for life. So the end of the pipe is not the only sign. The kernel clears a word of
 //! this memory before it closes any descriptor (`exec_mmap` before `do_close_on_exec`, fs/exec.c).
-//! That word is looked at now and then.
+//! So this module looks at that word now and then.
 #![expect(unsafe_code, reason = "registering a descriptor promises that it stays open")]
 
 use crate::child::Child;
@@ -27,9 +27,9 @@ use std::time::Duration;
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(32);
 
-/// Awaits the moment when the child leaves this memory. `became` is the reading end of the pipe
-/// that it holds until then.
-pub(super) async fn until_running(child: &Child, became: &mut Receiver) -> io::Result<()> {
+/// Awaits the moment when the child leaves this memory. `exec_pipe` is the reading end of the pipe
+/// that the child holds until then.
+pub(super) async fn until_running(child: &Child, exec_pipe: &mut Receiver) -> io::Result<()> {
     if child.has_left() {
         return Ok(());
     }
@@ -37,7 +37,7 @@ pub(super) async fn until_running(child: &Child, became: &mut Receiver) -> io::R
     poll_fn(|cx| {
         let mut byte = [0];
         // Nothing is ever written, so a read returns the end.
-        if let Poll::Ready(end) = Pin::new(&mut *became).poll_read(cx, &mut ReadBuf::new(&mut byte)) {
+        if let Poll::Ready(end) = Pin::new(&mut *exec_pipe).poll_read(cx, &mut ReadBuf::new(&mut byte)) {
             return Poll::Ready(end);
         }
         while looks.poll_due(cx)?.is_ready() {

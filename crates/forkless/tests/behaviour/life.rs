@@ -459,7 +459,7 @@ fn a_group_is_there_when_a_start_returns() {
     child.signal(libc::SIGSTOP).unwrap();
     child.kill_group().unwrap();
     assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
-    // A child that never became the program leads no group once it has been waited for.
+    // A child that has executed no program leads no group once it has been waited for.
     let mut none = Command::new("/does/not/exist").setsid(true).spawn_nonblocking().unwrap();
     let _ = none.kill_group();
     assert!(matches!(none.wait(), Err(WaitError::Start(_)) | Ok(_)));

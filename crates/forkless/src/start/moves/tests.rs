@@ -3,22 +3,22 @@
 use super::*;
 use std::collections::BTreeMap;
 
-const MEANS: Means = Means { close_range: true, limit: 1024, caller: (1, 2), announce: true };
+const OPTIONS: MoveOptions = MoveOptions { close_range: true, limit: 1024, caller: (1, 2), announce: true };
 
 /// A table in which number n of the parent holds the value n; all of 0..top are open.
 fn run(targets: &[(i32, i32)], table: Table, top: i32) -> BTreeMap<i32, i32> {
     let sources: Vec<(i32, Source)> = targets.iter().map(|&(to, from)| (to, Source::Fd(from))).collect();
     let mut moves = Moves::default();
-    resolve(&sources, table, MEANS, &mut moves);
+    resolve(&sources, table, OPTIONS, &mut moves);
     let mut fds: BTreeMap<i32, i32> = (0..top).map(|n| (n, n)).collect();
     let mut cloexec: Vec<i32> = Vec::new();
     let mut saved = -1;
     for action in &moves.actions {
         match *action {
             Action::Unshare { first } => fds.retain(|&n, _| n < first as i32),
-            Action::FetchAll { .. } => {
-                for f in &moves.fetches {
-                    assert!(!fds.contains_key(&f.to), "fetched onto a number in use");
+            Action::GetFromParent { .. } => {
+                for f in &moves.from_parent {
+                    assert!(!fds.contains_key(&f.to), "got onto a number in use");
                     assert!(
                         fds.keys().filter(|n| **n < f.to).count() as i32 <= f.to - 2,
                         "no room for the pidfd below"
@@ -86,12 +86,12 @@ fn every_mapping_of_four_numbers_is_right() {
 }
 
 #[test]
-fn high_numbers_are_fetched_and_low_ones_copied() {
+fn high_numbers_come_from_the_parent_and_low_ones_are_copied() {
     let t = [(0, Source::Fd(19_000)), (1, Source::Fd(7))];
     let mut m = Moves::default();
-    resolve(&t, Table::Share, MEANS, &mut m);
+    resolve(&t, Table::Share, OPTIONS, &mut m);
     assert!(matches!(m.actions[0], Action::Unshare { first: 8 }));
-    assert!(matches!(m.actions[1], Action::FetchAll { parent: 1, thread: 2, .. }));
-    assert_eq!(m.fetches.len(), 1);
-    assert_eq!(m.fetches[0].from, 19_000);
+    assert!(matches!(m.actions[1], Action::GetFromParent { parent: 1, thread: 2, .. }));
+    assert_eq!(m.from_parent.len(), 1);
+    assert_eq!(m.from_parent[0].from, 19_000);
 }
