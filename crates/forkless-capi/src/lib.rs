@@ -8,7 +8,7 @@
 //! The exported functions take types that carry the header's promise about an argument ([`ffi`]).
 //! So their bodies are safe code, and Rust code (the bench) can call them.
 //!
-//! What is *not* here: any way of starting a process, but for the one fork in the project,
+//! This crate has no way of its own to start a process, but for the one fork in the project,
 //! popen-noshell's debug mode (`debug_fork`).
 
 mod atfork;

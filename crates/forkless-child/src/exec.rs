@@ -31,8 +31,8 @@ pub(crate) fn mask_after_hooks(wanted: SigSet, before: SigSet) -> SigSet {
     SigSet((wanted.0 & !(before.0 & !now.0)) | (now.0 & !before.0))
 }
 
-/// Tries the candidates. Returns the one that failed, and why: the first that exists but may not be
-/// executed, else the last.
+/// Tries the candidates. Returns the index and errno of a failure: of the first candidate that
+/// exists but may not be executed, else of the last.
 pub(crate) fn exec(program: &Exec<'_>, hint: usize, tried: &AtomicU32) -> (usize, Errno) {
     if program.no_core_dump {
         kill_instead_of_dumping(program.mask);

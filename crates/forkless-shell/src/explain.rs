@@ -1,4 +1,4 @@
-//! The decision as text for people: what would run, or why not.
+//! The decision as text for people: the programs that would run, or the reason of the rejection.
 
 use core::ffi::CStr;
 use core::fmt::{self, Write};

@@ -1,4 +1,4 @@
-//! What a POSIX shell line would do, or "ask the shell".
+//! The programs that a POSIX shell line would run, or the answer "only the shell can tell".
 //!
 //! [`analyze`] reads a line as `/bin/sh -c LINE` would. It answers with a [`Script`]: the programs
 //! to run with their words, assignments and redirections. Or it answers with a [`Rejection`]: the
@@ -13,8 +13,8 @@
 //!
 //! # The duties of a runner
 //!
-//! A script says what the shell would do. Nobody misses the shell if the runner of the script keeps
-//! to these rules.
+//! A script lists the actions of the shell. Nobody misses the shell if the runner of the script
+//! keeps to these rules.
 //!
 //! 1. **Order.** The status starts at 0. Pipelines run in order, each if its [`Connector`] says so;
 //!    a skipped one leaves the status. All stages of a pipeline are started before any is waited
@@ -88,7 +88,7 @@ pub use traits::{ShellKind, ShellTraits};
 /// Lengths and offsets are stored in 32 bits.
 const MAX_LINE: usize = 1 << 30;
 
-/// Decides what `/bin/sh -c line` would do in `environment`, for a `/bin/sh` that is `shell`.
+/// Finds out the actions of `/bin/sh -c line` in `environment`, for a `/bin/sh` that is `shell`.
 ///
 /// The script is laid out in `buf`. It takes about three times the line plus the values of the
 /// variables that the line expands; for many short commands up to 25 times the line. A line that

@@ -64,7 +64,7 @@ pub struct ShellTraits {
 }
 
 impl ShellTraits {
-    /// Nothing is known: every analysis answers "ask the shell".
+    /// Nothing is known: every analysis answers with a rejection.
     pub const UNKNOWN: Self = Self { kind: ShellKind::Unknown, may_run_applets: true, ..Self::DASH };
     /// dash 0.5.12 as Debian 12 builds it.
     pub const DASH: Self = Self {

@@ -65,7 +65,7 @@ impl SigSet {
     }
 }
 
-/// What the kernel does with a signal.
+/// The kernel's treatment of a signal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Disposition {
     /// The signal's default action.

@@ -44,7 +44,7 @@ use linux_raw_sys::general as k;
 use crate::abi::{AltStack, KernelAction, Rlimit, SigSet, Timespec};
 use crate::{CPtr, Errno, Reg, Result, raw};
 
-/// What may stand in a position of a prototype.
+/// A type that may stand in a position of a prototype.
 pub trait Argument: Copy {
     /// The register the kernel gets.
     fn reg(self) -> Reg;

@@ -80,11 +80,11 @@ pub fn getresgid() -> Result<[u32; 3]> {
 /// Capabilities of a thread: bit n for capability n.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Those that the kernel checks.
+    /// The capabilities that the kernel checks.
     pub effective: u64,
-    /// Those that the thread may make effective.
+    /// The capabilities that the thread may make effective.
     pub permitted: u64,
-    /// Those that an exec may pass on.
+    /// The capabilities that an exec may pass on.
     pub inheritable: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What a register carries into the kernel, and a string known by its address alone.
+//! The word that a register carries into the kernel, and a string known by its address alone.
 #![expect(unsafe_code, reason = "CPtr::from_raw, whose contract its callers state")]
 
 use core::ffi::{CStr, c_char};

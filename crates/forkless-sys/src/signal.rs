@@ -8,7 +8,7 @@ use crate::calls::{self, Len, Op, Pid, Signal};
 use core::ptr::{null, null_mut};
 use linux_raw_sys::general as k;
 
-/// What a child's end sends to its parent (`asm-generic/signal.h`).
+/// The signal that a child's end sends to its parent (`asm-generic/signal.h`).
 pub const SIGCHLD: i32 = 17;
 
 /// `rt_sigprocmask(SIG_SETMASK)` of the calling thread; returns the mask it replaced.

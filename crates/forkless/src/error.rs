@@ -1,4 +1,4 @@
-//! What went wrong: the step, the thing that it was about, and the kernel's reason.
+//! Errors: the step that failed, the thing that it was about, and the kernel's reason.
 
 use std::fmt;
 use std::io;
@@ -130,7 +130,7 @@ impl Step {
     }
 }
 
-/// A start that failed: which step, on what, and why.
+/// A start that failed: the step, the thing that it was about, and the reason.
 ///
 /// Nothing of it is left: no child, no descriptor, no changed signal mask.
 ///

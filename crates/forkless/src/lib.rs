@@ -41,10 +41,11 @@
 //   command           the builder; it fills a `Spec`
 //   child/spawn       takes a `Spec`, and returns a `Child`
 //   plan              validates the `Spec`, and puts every byte that the child needs in its place
-//   start             makes pipes, takes a slot, clones; puts back what the child changed
-//   forkless-child    carries the plan out in the child, and calls execve
+//   start             makes pipes, takes a slot, clones; puts changes of the child's back
+//   forkless-child    carries the launch out in the child, and calls execve
 //   start             reads the child's report, and turns a failure into an error
-//   child/handle      waits for the child, signals it, lets go of it
+//   child/handle      the handle: its pipes, waits and signals
+//   child/held        reaps the child, signals it, lets go of it
 //   child/talk        writes its input, and reads its output
 //   reap              reaps children whose handles were dropped
 //

@@ -153,7 +153,7 @@ impl Child {
         self.held.pipes.iter().position(|p| p.0 == number).map(|i| self.held.pipes.swap_remove(i).1)
     }
 
-    /// Whether this process started it, and not the one it was forked from.
+    /// Whether this process started the child. It may also be forked from the process that did.
     #[cfg(feature = "tokio")]
     pub(crate) fn is_ours(&self) -> bool {
         self.held.is_ours()

@@ -20,8 +20,8 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The process behind a [`Child`], with its drop. A type with a drop of its own would not let its
-/// fields be moved out, so `Child` has none.
+/// The process behind a handle (`Child`), with its drop. A type with a drop of its own would not
+/// let its fields be moved out, so `Child` has none.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(super) pid: i32,
@@ -38,8 +38,8 @@ pub(crate) struct Held {
     /// The process that started it.
     parent: process_state::Identity,
     pub(super) leads_group: bool,
-    /// The start failed since a facility was refused, and the refusal was noted. The same start made
-    /// again takes another way.
+    /// The start failed since a facility was refused, and the refusal was noted. The same start
+    /// made again takes another way.
     pub try_again: bool,
     /// Index of the candidate that was executed, if only the end of the child told it.
     pub tried: Option<usize>,
@@ -81,7 +81,7 @@ impl Held {
         self.pidfd = None;
     }
 
-    /// Whether this process started it, and not the one it was forked from.
+    /// Whether this process started the child. It may also be forked from the process that did.
     pub(super) fn is_ours(&self) -> bool {
         self.parent == process_state::identity()
     }

@@ -35,7 +35,7 @@ pub enum End {
     Stopped,
 }
 
-/// What a child wrote, and how the conversation ended.
+/// A child's output, and how the conversation ended.
 ///
 /// ```
 /// use forkless::Command;
@@ -47,11 +47,11 @@ pub enum End {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Conversation {
-    /// What it wrote to standard output, as far as it was captured.
+    /// Its output to standard output, as far as it was captured.
     pub stdout: Vec<u8>,
-    /// What it wrote to standard error.
+    /// Its output to standard error.
     pub stderr: Vec<u8>,
-    /// What it wrote to other numbers.
+    /// Its output to other numbers.
     pub others: Vec<(RawFd, Vec<u8>)>,
     /// How it ended.
     pub end: End,

@@ -1,4 +1,5 @@
-//! The methods of [`Command`] that say what the child is besides a program with arguments.
+//! The methods of [`Command`] for the child's attributes: credentials, limits, signals and
+//! the like.
 
 use super::builder::Command;
 use crate::spec::attributes::{OnDrop, Resource, SIGPIPE, Scheduler};

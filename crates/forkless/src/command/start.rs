@@ -66,8 +66,8 @@ impl Command {
         run_to_end(|wait_for| self.start(wait_for), wait_silently)
     }
 
-    /// Executes the program in this process, without a child. Returns only the error. Attributes set
-    /// before the failing step stay set.
+    /// Executes the program in this process, without a child. Returns only the error. Attributes
+    /// set before the failing step stay set.
     ///
     /// ```
     /// use forkless::Command;

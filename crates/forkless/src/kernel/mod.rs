@@ -1,5 +1,5 @@
-//! What the kernel and the C library offer to this process, and state that each process has of its
-//! own.
+//! Facilities of the kernel, properties of this process, and the state that each process has of
+//! its own.
 
 pub(crate) mod cancel;
 pub(crate) mod descriptor;

@@ -39,7 +39,7 @@ unsafe fn kept_str(s: &Fixed<CStr>) -> CPtr<'static> {
     unsafe { CPtr::from_raw(s.as_ptr().cast::<c_char>()) }
 }
 
-/// The actions that come after those on descriptors, and what they point into.
+/// The actions that come after the actions on descriptors, and the boxes that they point into.
 pub(super) fn actions(
     a: &Attributes,
     hooks: &Mutex<Vec<HookFn>>,

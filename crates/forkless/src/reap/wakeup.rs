@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 #[derive(Default)]
 pub(super) struct Wakeup(AtomicU32);
 
-/// The one of this process.
+/// The wakeup of this process.
 pub(super) fn wakeup() -> &'static Wakeup {
     static WAKEUP: PerProcess<Wakeup> = PerProcess::new();
     WAKEUP.get()

@@ -65,7 +65,7 @@ impl Ending {
         self.stderr = self.kept.as_ref().map_or(Connection::Closed, |kept| Connection::Raw(kept.as_raw_fd()));
     }
 
-    /// Says what the shell would say of a program that was killed.
+    /// Reports a killed program in the shell's words.
     pub(super) fn complain(&mut self, status: ExitStatus) {
         // A shell that was killed itself says no more.
         if self.replaces_shell || self.died.is_some() || is_of_the_keyboard(status) {

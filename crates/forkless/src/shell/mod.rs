@@ -1,7 +1,7 @@
 //! Command lines as system(3) and popen(3) take them, run without a shell where that makes no
 //! difference.
 //!
-//! The `forkless-shell` crate decides what a line means. Here is its runner, which keeps to the
+//! The `forkless-shell` crate decides the meaning of a line. Here is its runner, which keeps to the
 //! contract in that crate's documentation. A line that the analysis does not vouch for is given to
 //! `/bin/sh -c`, and so is one that fails before a program has run: every error is the shell's own.
 

@@ -1,4 +1,4 @@
-//! Collecting what a line writes.
+//! Collecting a line's output.
 
 use super::child::ShellChild;
 use super::line::ShellLine;

@@ -1,4 +1,4 @@
-//! Going through a script: what runs next, and how each program of it is started.
+//! Going through a script: which pipeline runs next, and how each of its programs is started.
 
 use super::ending::{Ending, Signals};
 use super::line::ShellLine;
@@ -175,7 +175,8 @@ impl<'s> Walk<'s> {
     ///
     /// Since 0.5.11 dash starts a lone command by vfork, for which it blocks all signals. It lifts
     /// the block by emptying the mask, its own for good (`vforkexec`, jobs.c). The stages of a
-    /// pipeline, which it forks, and a program that it executes in its place (`exec`) have its own mask.
+    /// pipeline, which it forks, have its own mask, and so has a program that it executes in its
+    /// place (`exec`).
     fn mask_is_emptied(&self, pipeline: &Pipeline<'_>) -> bool {
         let mut stages = pipeline.stages();
         let lone = pipeline.stage_count() == 1;

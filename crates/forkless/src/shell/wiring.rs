@@ -178,7 +178,7 @@ pub(super) fn connect(command: &mut Command, connections: &Connections, inherits
 }
 
 impl ShellLine {
-    /// Gives a process what all processes of the line have in common.
+    /// Sets the attributes that all processes of the line have in common.
     pub(super) fn dress(&self, command: &mut Command) {
         command.inherit_descriptors(self.inherit_descriptors);
         if self.inherit_signals {

@@ -1,4 +1,4 @@
-//! What a caller asked for, as data: nothing is checked or opened before a start.
+//! The caller's description of a child, as data: nothing is checked or opened before a start.
 
 pub(crate) mod attributes;
 pub(crate) mod env;

@@ -1,11 +1,11 @@
-//! What a descriptor of the child is connected to.
+//! The connection of one of the child's descriptors.
 
 use std::fs::File;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::process::{ChildStderr, ChildStdin, ChildStdout};
 
-/// What a descriptor of the child is connected to. Like [`std::process::Stdio`], and made from the
-/// same things.
+/// The connection of one of the child's descriptors. It is like [`std::process::Stdio`], and made
+/// from the same things.
 ///
 /// An owned descriptor stays open in the parent until the [`Command`](crate::Command) is dropped,
 /// and can be used for several children.

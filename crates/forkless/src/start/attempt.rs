@@ -4,7 +4,6 @@
 //! `wiring.rs` and `moves.rs`.
 #![expect(unsafe_code, reason = "creating a child that shares memory")]
 
-use super::AttemptOptions;
 use super::create::{CloneOptions, clone_masked, with_cgroup};
 use super::dumpable::{Dumpable, errno};
 use super::explain;
@@ -39,15 +38,48 @@ pub(super) enum Refusal {
     Final(SpawnError),
 }
 
+/// The options that differ between the attempts of one start. The facilities that work decide the
+/// rest: [`MoveOptions`] for the descriptors, [`CloneOptions`] for the clone.
+#[derive(Clone, Copy)]
+pub(super) struct AttemptOptions {
+    pub table: Table,
+    /// Make a pidfd.
+    pub pidfd: bool,
+}
+
+/// How often a start is attempted: once more than there are refusals after which another way is
+/// left. Each of these comes at most once:
+///
+/// - the shared table: a copy takes its place,
+/// - closing by range: closing one by one takes its place,
+/// - clone3, and `CLONE_CLEAR_SIGHAND`: the next attempt goes without,
+/// - the pidfd: the child is known by its number alone.
+pub(super) const ATTEMPTS: usize = 1 + 5;
+
+impl AttemptOptions {
+    /// The options for the next attempt after a refusal; the error if there is no other way.
+    pub(super) fn without(self, refusal: Refusal) -> Result<AttemptOptions, SpawnError> {
+        match refusal {
+            Refusal::Table if self.table == Table::Share => {
+                Ok(AttemptOptions { table: Table::Copy { close_others: true }, ..self })
+            }
+            // The refusal was noted, so the next attempt lays the actions out without the facility.
+            Refusal::Table | Refusal::Clone => Ok(self),
+            // A full table is no reason for a start to fail, nor is it with std. Only the status is
+            // lost, if other code waits for any child.
+            Refusal::Final(e) if self.pidfd && e.table_full() => Ok(AttemptOptions { pidfd: false, ..self }),
+            Refusal::Final(e) => Err(e),
+        }
+    }
+}
+
 /// One attempt at a start.
 pub(super) struct Attempt<'a> {
     pub request: Request<'a>,
     pub facilities: &'static Facilities,
     pub caller_mask: SigSet,
     pub options: AttemptOptions,
-    /// The child's number of the descriptor that exec closes: see [`Wiring::child_until_exec`].
-    ///
-    /// [`Wiring::child_until_exec`]: super::wiring::Wiring::child_until_exec
+    /// The child's number of the descriptor that exec closes (`Wiring::child_until_exec`).
     pub child_until_exec: Option<RawFd>,
     /// The pipe that exec closes, under an emulated vm only: see `start_here`.
     pub exec_pipe: &'a Cell<Option<(OwnedFd, OwnedFd)>>,
@@ -111,7 +143,7 @@ impl Attempt<'_> {
         }
         if let (WaitFor::Clone, Some(group)) = (self.request.wait_for, self.request.plan.group) {
             // As shells do: what the caller does next with the group must not come before the
-            // child's own action. The child reports what is wrong with the group. Here the call may
+            // child's own action. The child reports an error with the group. Here the call may
             // fail (EACCES) because the child has executed the program already.
             let _ = process::setpgid_of(pid, group);
         }
@@ -150,8 +182,8 @@ impl Attempt<'_> {
         })
     }
 
-    /// Writes the launch into the slot. Returns the launch's address, and the plan that the slot kept
-    /// for its last child.
+    /// Writes the launch into the slot. Returns the launch's address, and the plan that the slot
+    /// kept for its last child.
     ///
     /// The caller drops that plan when the new child is on its way: see [`ChildData::plan`]. Where
     /// the launch is used again instead, since the keys are equal, the plan stays in the slot.

@@ -2,7 +2,7 @@
 //!
 //! A start passes through these modules:
 //!
-//! - `request`: the program, how to run it, and what to wait for
+//! - `request`: the program, how to run it, and the event to wait for
 //! - `pdeathsig_thread`: another thread for a child with a parent death signal, where one is needed
 //! - `wiring`: pipes are made, and each number of the child gets its source
 //! - `attempt`: one attempt at the rest; where a facility is refused, the next attempt goes without
@@ -38,7 +38,7 @@ use crate::error::{SpawnError, Step};
 use crate::kernel::descriptor::pipe;
 use crate::kernel::facilities::{self, Facilities};
 use crate::reap::{orphans, sole_reaper};
-use attempt::{Attempt, Refusal};
+use attempt::{ATTEMPTS, Attempt, AttemptOptions};
 use forkless_sys::process;
 use forkless_sys::signal::{self, SigSet};
 use moves::Table;
@@ -84,8 +84,8 @@ fn start_here(request: Request<'_>, caller_mask: SigSet) -> Result<Started, Spaw
     let _hooks = plan.hooked.then(|| spec.hooks.lock().unwrap_or_else(PoisonError::into_inner));
     let facilities = facilities::get();
     let copies_memory = !facilities.shared_memory.works();
-    // An emulator returns from the clone before the child's exec. The exec closes the child's end of
-    // this pipe, and so this process learns of it (`emulated_vm::until_closed`).
+    // An emulator returns from the clone before the child's exec. The exec closes the child's end
+    // of this pipe, and so this process learns of it (`emulated_vm::until_closed`).
     let exec_pipe = if copies_memory { Some(pipe()?) } else { None };
     let held_until_exec = exec_pipe.as_ref().map(|p| p.1.as_raw_fd()).or(request.held_until_exec);
     let wiring = wire(spec, request.defaults, held_until_exec)?;
@@ -116,7 +116,7 @@ fn start_here(request: Request<'_>, caller_mask: SigSet) -> Result<Started, Spaw
     Err(SpawnError::new(Step::Descriptors, None, libc::EPERM))
 }
 
-/// The event that the start must wait for: the caller's, or a later one.
+/// The event that the start must wait for. The caller may have asked for less.
 fn required_wait(facilities: &Facilities, request: Request<'_>, wiring: &Wiring) -> WaitFor {
     let Request { spec, plan, wait_for, .. } = request;
     match wait_for {
@@ -135,40 +135,5 @@ fn required_wait(facilities: &Facilities, request: Request<'_>, wiring: &Wiring)
         // in oom_badness, mm/oom_kill.c).
         _ if spec.attributes.cgroup.is_some() => WaitFor::Exec,
         wait_for => wait_for,
-    }
-}
-
-/// The options that differ between the attempts of one start. The facilities that work decide the
-/// rest: [`moves::MoveOptions`] for the descriptors, `create::CloneOptions` for the clone.
-#[derive(Clone, Copy)]
-struct AttemptOptions {
-    table: Table,
-    /// Make a pidfd.
-    pidfd: bool,
-}
-
-/// How often a start is attempted: once more than there are refusals after which another way is
-/// left. Each of these comes at most once:
-///
-/// - the shared table: a copy takes its place,
-/// - closing by range: closing one by one takes its place,
-/// - clone3, and `CLONE_CLEAR_SIGHAND`: the next attempt goes without,
-/// - the pidfd: the child is known by its number alone.
-const ATTEMPTS: usize = 1 + 5;
-
-impl AttemptOptions {
-    /// The options for the next attempt after a refusal; the error if there is no other way.
-    fn without(self, refusal: Refusal) -> Result<AttemptOptions, SpawnError> {
-        match refusal {
-            Refusal::Table if self.table == Table::Share => {
-                Ok(AttemptOptions { table: Table::Copy { close_others: true }, ..self })
-            }
-            // The refusal was noted, so the next attempt lays the actions out without the facility.
-            Refusal::Table | Refusal::Clone => Ok(self),
-            // A full table is no reason for a start to fail, nor is it with std. Only the status is
-            // lost, if other code waits for any child.
-            Refusal::Final(e) if self.pidfd && e.table_full() => Ok(AttemptOptions { pidfd: false, ..self }),
-            Refusal::Final(e) => Err(e),
-        }
     }
 }

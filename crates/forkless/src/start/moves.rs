@@ -51,8 +51,8 @@ pub(crate) struct MoveOptions {
 /// matter.
 pub(super) const FIRST_NOT_COPIED: i32 = 64;
 
-/// The actions, and the descriptors that [`Action::GetFromParent`] names: it points into `from_parent`, so
-/// keep both.
+/// The actions, and the descriptors that [`Action::GetFromParent`] names: it points into
+/// `from_parent`, so keep both.
 #[derive(Default)]
 pub(crate) struct Moves {
     pub actions: Vec<Action<'static>>,
@@ -60,8 +60,8 @@ pub(crate) struct Moves {
 }
 
 /// Lays out the actions for `targets` in place of those in `out`. A target is a number in the
-/// child, each number once, and what it is to be. Numbers 0, 1 and 2 that are not named stay as
-/// they are in the parent.
+/// child, each number once, with its source. Numbers 0, 1 and 2 that are not named stay as they
+/// are in the parent.
 pub(crate) fn resolve(targets: &[(i32, Source)], table: Table, options: MoveOptions, out: &mut Moves) {
     let Moves { actions, from_parent } = out;
     actions.clear();

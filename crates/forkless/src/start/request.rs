@@ -18,7 +18,7 @@ pub(crate) enum WaitFor {
     End,
 }
 
-/// One start: the program, how to run it, and what to wait for.
+/// One start: the program, how to run it, and the event to wait for.
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub spec: &'a Spec,
@@ -26,8 +26,8 @@ pub(crate) struct Request<'a> {
     pub wait_for: WaitFor,
     /// The connections of 0, 1 and 2 where the command does not say.
     pub defaults: Defaults,
-    /// This process's number of a descriptor that the child holds until it executes the program, and
-    /// no longer.
+    /// This process's number of a descriptor that the child holds until it executes the program,
+    /// and no longer.
     pub held_until_exec: Option<RawFd>,
     /// Index of the candidate that was executed last; the next search tries it first.
     pub hint: &'a AtomicUsize,

@@ -156,8 +156,8 @@ impl Slot {
         self.stack.place()
     }
 
-    /// The data for the child. It is the taker's alone: to be filled before [`Slot::load`], and left
-    /// as it is until [`Slot::put_back`].
+    /// The data for the child. It is the taker's alone: to be filled before [`Slot::load`], and
+    /// left as it is until [`Slot::put_back`].
     pub(crate) fn data(&self) -> *mut ChildData {
         self.data.get()
     }

@@ -1,4 +1,4 @@
-//! The actions are run on a model of a descriptor table and compared with what was asked for.
+//! The actions are run on a model of a descriptor table and compared with the targets.
 
 use super::*;
 use std::collections::BTreeMap;
