@@ -8,10 +8,8 @@ use std::str::FromStr;
 
 use crate::error::Error;
 use crate::guard::Guard;
-use crate::settings::Changed;
+use crate::settings::{Changed, THP};
 
-/// The settings of transparent huge pages.
-pub const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 /// Writing to it has the kernel move what can be moved together
 /// (Documentation/admin-guide/sysctl/vm.rst).
 const COMPACT: &str = "/proc/sys/vm/compact_memory";

@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 use crate::error::Error;
 use crate::guard::Guard;
 
+/// The settings of transparent huge pages.
+pub const THP: &str = "/sys/kernel/mm/transparent_hugepage";
+
 /// A setting that is not what it was; dropping it restores it.
 #[derive(Debug)]
 pub struct Changed {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::page_kinds::THP;
+use crate::settings::THP;
 use std::path::Path;
 
 use super::Told;
