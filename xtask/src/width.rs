@@ -16,13 +16,7 @@ const WIDTH: usize = 100;
 
 /// Lines that are too long: the crate or folder, and how many. A number may only fall, and the
 /// table is to become empty.
-const OPEN: &[(&str, usize)] = &[
-    ("bpf", 8),
-    ("docs", 23),
-    ("forkless-capi", 11),
-    ("forkless-cli", 179),
-    ("forkless-shell", 18),
-];
+const OPEN: &[(&str, usize)] = &[("bpf", 8), ("docs", 23), ("forkless-capi", 1), ("forkless-shell", 18)];
 
 /// Mistakes, for [`crate::layers`].
 pub(crate) fn check() -> Result<Vec<String>> {

@@ -43,7 +43,7 @@ pub(super) unsafe extern "C" fn jump_loop(
     )
 }
 
-/// Lays out a stack that ends at `top`, so that the first switch to it calls `enter(pair)`. It holds
+/// Lays out a stack that ends at `top`: the first switch to it calls `enter(pair)`. It holds
 /// the registers that [`switch`] loads: twelve general ones (x19 with the argument, x20 with the
 /// function, x30 with the return address) and eight of floating point. Returns the stack pointer to
 /// switch to.

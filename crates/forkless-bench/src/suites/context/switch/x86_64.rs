@@ -45,7 +45,7 @@ pub(super) unsafe extern "C" fn jump_loop(
     )
 }
 
-/// Lays out a stack that ends at `top`, so that the first switch to it calls `enter(pair)`. It holds
+/// Lays out a stack that ends at `top`: the first switch to it calls `enter(pair)`. It holds
 /// the six callee-saved registers that [`switch`] pops (r12 with the function, rbx with the
 /// argument), then the return address. The stack is left as a call would leave it. Returns
 /// the stack pointer to switch to.
