@@ -2,7 +2,7 @@
 //! nightly only.
 //!
 //! Tables, code blocks, headings and lines with a link are free, as are words without a space to
-//! break at.
+//! break at. So are results of a day that the command has written.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,9 +14,8 @@ use crate::tree;
 
 const WIDTH: usize = 100;
 
-/// Lines that are too long: the crate or folder, and how many. A number may only fall, and the
-/// table is to become empty.
-const OPEN: &[(&str, usize)] = &[("bpf", 8), ("docs", 23), ("forkless-capi", 1), ("forkless-shell", 18)];
+/// Lines that are too long and may be: the crate or folder, and how many. None may.
+const OPEN: &[(&str, usize)] = &[];
 
 /// Mistakes, for [`crate::layers`].
 pub(crate) fn check() -> Result<Vec<String>> {
@@ -26,6 +25,9 @@ pub(crate) fn check() -> Result<Vec<String>> {
         if !is_page && file.extension().is_none_or(|extension| extension != "rs") {
             continue;
         }
+        if is_a_result(&file) {
+            continue;
+        }
         let Some(text) = tree::text(&file)? else { continue };
         let long = if is_page { long_prose(&text) } else { long_comments(&text) };
         let places = long.into_iter().map(|line| format!("{}:{line}", file.display()));
@@ -33,6 +35,12 @@ pub(crate) fn check() -> Result<Vec<String>> {
     }
     let what = format!("lines of prose pass column {WIDTH}");
     Ok(only_fewer(&found, OPEN, &what, "xtask/src/width.rs"))
+}
+
+/// Whether the page is what `forkless reproduce` wrote on a day: its name begins with the date.
+fn is_a_result(file: &Path) -> bool {
+    let name = file.file_name().map_or_else(Default::default, |name| name.to_string_lossy());
+    file.starts_with("docs/reproduction") && name.starts_with("20")
 }
 
 /// The crate of a file, else its folder at the top; `/` for pages at the root.

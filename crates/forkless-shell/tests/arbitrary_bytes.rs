@@ -171,7 +171,7 @@ fn time_grows_with_the_length_of_the_line() {
                 .min()
                 .unwrap();
         }
-        // Ten times the line; a hundred times the time would be quadratic. The sum forgives a slow machine's jitter.
+        // Ten times the line: a hundred times the time would be quadratic. The sum forgives jitter.
         assert!(times[1] < times[0] * 40 + 20_000, "{piece:?}: {times:?} us");
     }
 }

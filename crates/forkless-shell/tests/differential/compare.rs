@@ -32,7 +32,8 @@ struct Trace {
     files: BTreeMap<PathBuf, Vec<u8>>,
 }
 
-/// Whether two programs of one pipeline use the same file and one of them writes it: what comes of it is nobody's promise.
+/// Whether two programs of one pipeline use the same file and one of them writes it. The result is
+/// then undefined.
 fn is_race(script: &Script<'_>) -> bool {
     script.pipelines().any(|pipeline| {
         let mut uses: Vec<(usize, Vec<u8>, bool)> = Vec::new();
@@ -150,7 +151,8 @@ impl Bench {
         if expected.alike(&actual, leeway) {
             return Ok(Verdict::Alike(handed_over));
         }
-        // Who reads a shared input first, or complains first, varies: what the shell itself does now and then is right.
+        // Programs read a shared input, or complain, in an order that varies. Each result that the
+        // shell itself gives at times is right.
         for _ in 0..if leeway.any_order { RETRIES } else { 0 } {
             let again = self.trace(by_shell);
             if again.alike(&actual, leeway) {

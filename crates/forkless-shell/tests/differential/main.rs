@@ -1,11 +1,11 @@
 //! Runs lines through real shells and through the analysis, and compares all that can be seen.
 //!
-//! Compared are the outcome, standard output and error, every file the line left behind, and what each program reports
-//! about its arguments, environment (values and order), directory, descriptors and signals. A shell that is not installed is
-//! counted as skipped and named.
+//! The test compares the outcome, standard output and error, and every file the line left behind.
+//! Each program of the line also reports its arguments, environment (values and order), directory,
+//! descriptors and signals. A shell that is not installed is counted as skipped and named.
 //!
-//! `FORKLESS_SHELL_FUZZ_SECONDS=600` runs random lines for that long instead of the fixed number; `FORKLESS_SHELL_SEED`
-//! sets where they begin. A failure prints the seed of its line.
+//! `FORKLESS_SHELL_FUZZ_SECONDS=600` runs random lines for that long instead of the fixed number.
+//! `FORKLESS_SHELL_SEED` sets their first seed. A failure prints the seed of its line.
 
 mod cases;
 mod compare;

@@ -1,4 +1,5 @@
-//! The programs that tested lines run: this executable under other names, reporting what it was given.
+//! The programs of tested lines: this executable under other names. It reports its arguments,
+//! environment and descriptors.
 
 use std::io::{Read, Write};
 
@@ -23,7 +24,7 @@ pub(crate) fn act_as(name: &str) {
         }
         "copy" => {
             let mut text = Vec::new();
-            // A closed or write-only standard input reads as an error: say so, it is part of what is compared.
+            // A closed or write-only standard input reads as an error. The error is compared, too.
             let code = i32::from(std::io::stdin().read_to_end(&mut text).is_err());
             say(&mut std::io::stdout(), &text);
             code
@@ -62,7 +63,7 @@ fn observe() -> i32 {
         if let Ok(link) = std::fs::read_link(format!("/proc/self/fd/{fd}")) {
             let link = link.display().to_string();
             let what = if link.starts_with("pipe:") { "pipe" } else { &link };
-            // The directory stream of nobody: read_link opens nothing, so what is open was inherited.
+            // read_link opens nothing, so every open descriptor was inherited.
             let _ = writeln!(report, " {fd} -> {what}");
         }
     }
@@ -83,7 +84,7 @@ fn die_of(number: &str) -> i32 {
     /// The Rust runtime ignores SIGPIPE.
     #[expect(unsafe_code, reason = "signal(2) takes a handler")]
     fn restore_default(number: Signal) {
-        // SAFETY: the default action is no handler, so no code of ours can run in a signal's context.
+        // SAFETY: the default action is no handler, so no code runs in a signal's context.
         let _ = unsafe { signal(number, SigHandler::SigDfl) };
     }
 }

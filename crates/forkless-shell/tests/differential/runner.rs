@@ -1,4 +1,5 @@
-//! Runs a script as the crate's documentation asks of a runner, falling back to the shell where it says so.
+//! Runs a script as the crate's documentation asks of a runner, and falls back to the shell where it
+//! says so.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::{File, OpenOptions};
@@ -205,7 +206,8 @@ impl<'a> Runner<'a> {
         wait(pid)
     }
 
-    /// The shell continues where the script stopped: in its directory, with the PWD and OLDPWD its `cd`s made.
+    /// The shell continues where the script stopped: in its directory, with the PWD and OLDPWD that
+    /// its `cd`s set.
     fn start_shell(&self, text: &CStr, table: &Table) -> nix::unistd::Pid {
         let mut environment = self.environment.to_vec();
         if let Some(previous) = &self.previous {
@@ -245,7 +247,7 @@ impl<'a> Runner<'a> {
 
     fn find(&self, name: &CStr) -> Option<CString> {
         if name.to_bytes().contains(&b'/') {
-            // Whether it can be run is for execve to say; a directory or nothing at all is for the shell.
+            // execve tells whether a file can be run. A directory or a missing file is the shell's.
             let metadata = std::fs::metadata(OsStr::from_bytes(name.to_bytes())).ok()?;
             return (metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
                 .then(|| name.to_owned());

@@ -18,9 +18,10 @@ pub(crate) const SUPPORTED: &[ShellKind] = &[ShellKind::Dash, ShellKind::Bash, S
 pub(crate) struct Shell {
     pub(crate) kind: ShellKind,
     pub(crate) path: CString,
-    /// What the probe found; a shell of an untested version is found unknown, and then nothing is compared.
+    /// The shell's answers. A shell of an untested version is unknown, and nothing is compared.
     pub(crate) traits: ShellTraits,
-    /// A busybox that prefers its own applets to programs; the programs of this test have names of which it has none.
+    /// A busybox that prefers its own applets to programs. It has no applet with the names of this
+    /// test's programs.
     pub(crate) runs_applets: bool,
 }
 
