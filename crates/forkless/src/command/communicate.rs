@@ -124,7 +124,8 @@ impl<'a> Communicate<'a> {
         self
     }
 
-    /// The most bytes to keep of each stream. A child that writes more is killed ([`End::Limit`]).
+    /// The most bytes to keep of each stream. A child that writes more is killed
+    /// ([`End::Limit`](crate::End::Limit)).
     ///
     /// ```
     /// use forkless::{Command, End};

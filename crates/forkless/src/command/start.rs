@@ -60,8 +60,8 @@ impl Command {
     /// ```
     ///
     /// # Errors
-    /// As [`Command::spawn`], and with step [`Step::Wait`] when the status is lost
-    /// ([`crate::WaitError::Unknown`]).
+    /// As [`Command::spawn`], and with step [`Step::Wait`](crate::Step::Wait) when the status is
+    /// lost ([`crate::WaitError::Unknown`]).
     pub fn status(&mut self) -> Result<ExitStatus, SpawnError> {
         run_to_end(|wait_for| self.start(wait_for), wait_silently)
     }
