@@ -301,8 +301,8 @@ fn environments_that_change_the_shell_are_left_to_it() {
     }
 }
 
-/// Debian's busybox drops an entry whose name no variable can have. Its authors' busybox exports it,
-/// at its place in the hash table.
+/// Debian's busybox drops an entry whose name no variable can have. Its authors' busybox exports
+/// it, at its place in the hash table.
 #[test]
 fn both_kinds_of_busybox_are_known_by_their_answers() {
     let exported = |odd: &str| {
@@ -396,8 +396,8 @@ fn spans_name_the_offending_bytes_and_the_rest_of_the_line() {
     }
 }
 
-/// Regression: a variable that the shell or the line sets replaced each inherited entry of its name.
-/// It was exported as often as it was inherited.
+/// Regression: a variable that the shell or the line sets replaced each inherited entry of its
+/// name. It was exported as often as it was inherited.
 #[test]
 fn a_name_that_is_inherited_twice_is_for_the_shell() {
     let directory = Directory { current: b"/", previous: PreviousDirectory::Inherited };

@@ -19,8 +19,8 @@ pub(crate) enum Outcome {
     Signal(u8, bool),
 }
 
-/// Takes the numbers below 20 out of use, so that no file of the test gets into a program's table by
-/// accident.
+/// Takes the numbers below 20 out of use, so that no file of the test gets into a program's table
+/// by accident.
 pub(crate) fn reserve_low_descriptors() -> Vec<File> {
     let mut held = Vec::new();
     loop {

@@ -1,5 +1,5 @@
-//! Runs a script as the crate's documentation asks of a runner, and falls back to the shell where it
-//! says so.
+//! Runs a script as the crate's documentation asks of a runner, and falls back to the shell where
+//! it says so.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::{File, OpenOptions};
