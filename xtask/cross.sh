@@ -80,7 +80,7 @@ musl() {
 	fi
 	linked+=("musl, x86-64: forkless, one static file")
 	tests "the parts of the library, musl" --target $target --package forkless-sys --package forkless-child --package forkless-shell \
-		--package forkless-run
+		--package forkless-run --package forkless-speculate
 	tests "the library, musl" --target $target --package forkless --test behaviour --test shell_lines --lib
 	tests "the bench, musl" --target $target --package forkless-bench --lib
 	for suite in spawn cow syscalls context; do
