@@ -171,7 +171,7 @@ impl Method {
             | Method::PosixSpawnPipes
             | Method::NoshellSpawnCompat0
             | Method::NoshellSpawnCompat1 => "what libc's posix_spawn does around the clone",
-            Method::ForklessFull => "the system calls of the child before it becomes the program",
+            Method::ForklessFull => "the system calls of the child before its exec",
             Method::VforkExecPipes
             | Method::ForklessPipes
             | Method::ForklessPipes3
