@@ -28,7 +28,7 @@ use forkless_speculate::retry::retry;
 
 use super::frame::{Frame, Info};
 use super::stacks::{SLOTS, SlotStacks};
-use super::{Attempt, NO_DISPATCH, decide, state};
+use super::{NO_DISPATCH, OrPlain, decide, state};
 
 const SA_SIGINFO: usize = 4;
 const SA_ONSTACK: usize = 0x0800_0000;
@@ -123,9 +123,9 @@ pub(crate) struct Arming {
     times_taken: u32,
 }
 
-/// Arms the calling thread for one fork at `site`; with `late`, when libc has run the fork
-/// handlers. `on_sigsys` handles its system calls from then on.
-pub(crate) fn arm(site: usize, late: bool, on_sigsys: TrapHandler) -> Attempt<Arming> {
+/// Arms the calling thread for one fork at `site`; with `after_handlers`, when libc has run the
+/// fork handlers. `on_sigsys` handles its system calls from then on.
+pub(crate) fn arm(site: usize, after_handlers: bool, on_sigsys: TrapHandler) -> OrPlain<Arming> {
     let here = core::ptr::from_ref(&site) as usize;
     forget_left(here);
     if let Some(outer) = mine() {
@@ -138,7 +138,7 @@ pub(crate) fn arm(site: usize, late: bool, on_sigsys: TrapHandler) -> Attempt<Ar
     slot.taken_at.store(here, Relaxed);
     slot.site.store(site, Relaxed);
     slot.set_resolution(Resolution::Plain(AbortKind::Unusual.into()));
-    if late {
+    if after_handlers {
         slot.waiting.store(true, Relaxed);
     } else if let Err(kind) = slot.arm() {
         slot.free();
@@ -257,7 +257,7 @@ impl ThreadSlot {
         (core::ptr::from_ref(self) as usize - TABLE.as_ptr() as usize) / size_of::<ThreadSlot>()
     }
 
-    fn arm(&self) -> Attempt<()> {
+    fn arm(&self) -> OrPlain<()> {
         // From here on only SIGSYS is delivered.
         let Ok(before) = signal::set_mask(SigSet::ALL) else { return Err(AbortKind::Setup) };
         self.mask.store(before.0, Relaxed);
@@ -267,7 +267,7 @@ impl ThreadSlot {
         result
     }
 
-    fn arm_blocked(&self, before: SigSet) -> Attempt<()> {
+    fn arm_blocked(&self, before: SigSet) -> OrPlain<()> {
         // A SIGSYS that waits for the program would be delivered to our handler. An action that
         // ignores it would take it away.
         if before.has(SIGSYS) && signal::pending().is_ok_and(|waiting| waiting.has(SIGSYS)) {
@@ -300,7 +300,7 @@ impl ThreadSlot {
         self.stacks().server_stack()
     }
 
-    fn take_stack(&self) -> Attempt<()> {
+    fn take_stack(&self) -> OrPlain<()> {
         // SAFETY: the slot's stack is this thread's until release.
         let old = match unsafe { signal::set_altstack(&self.stacks().signal_stack()) } {
             Ok(old) => old,
@@ -427,7 +427,7 @@ impl SigsysHandler {
         self.lock.store(false, Release);
     }
 
-    fn install(&self) -> Attempt<()> {
+    fn install(&self) -> OrPlain<()> {
         let mut result = Ok(());
         self.locked(|| {
             if self.users.load(Relaxed) == 0 {

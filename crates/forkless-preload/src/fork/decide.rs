@@ -13,7 +13,7 @@ use crate::memory_owner;
 use crate::namespace;
 use crate::{rt, small_file};
 
-use super::{Attempt, NO_DISPATCH, shared_pages, site, state, threshold};
+use super::{NO_DISPATCH, OrPlain, shared_pages, site, state, threshold};
 
 /// Nanoseconds to copy one page table entry and to tear it down again, for the estimate in the
 /// report. 1 GB has 262,144 pages and takes 17 to 28 ms, most of it in `dup_mmap` and `exit_mmap`.
@@ -76,7 +76,7 @@ pub(crate) fn note_clone3(args: usize) {
     note_clone(if known { u64::from_ne_bytes(flags) as u32 } else { k::CLONE_FILES });
 }
 
-pub(crate) fn decide(at: usize) -> Attempt<()> {
+pub(crate) fn decide(at: usize) -> OrPlain<()> {
     if NO_DISPATCH.load(Relaxed) {
         return Err(AbortKind::NoDispatch);
     }
@@ -111,7 +111,7 @@ pub(crate) fn decide(at: usize) -> Attempt<()> {
 
 /// A process that shares another's memory (`vfork`) would take that process's tables and stacks for
 /// its own.
-fn in_own_memory() -> Attempt<()> {
+fn in_own_memory() -> OrPlain<()> {
     // `stays_strict` has asked the kernel.
     let is_sure = config::fork() == Fork::Strict && is_unfiltered();
     let is_shared = || {
@@ -131,13 +131,13 @@ fn in_own_memory() -> Attempt<()> {
 }
 
 /// What fork handlers may have changed since the first look.
-pub(crate) fn again() -> Attempt<()> {
+pub(crate) fn again() -> OrPlain<()> {
     its_own_rules()?;
     stays_strict()?;
     stays_in_namespace()
 }
 
-pub(crate) fn its_own_rules() -> Attempt<()> {
+pub(crate) fn its_own_rules() -> OrPlain<()> {
     if filters::sandboxed() {
         return Err(if filters::are_dispatch() { AbortKind::DispatchTaken } else { AbortKind::Sandbox });
     }
@@ -148,7 +148,7 @@ pub(crate) fn its_own_rules() -> Attempt<()> {
     }
 }
 
-fn stays_strict() -> Attempt<()> {
+fn stays_strict() -> OrPlain<()> {
     if config::fork() != Fork::Strict {
         return Ok(());
     }
@@ -195,7 +195,7 @@ fn traced() -> bool {
 }
 
 /// Looked up once, for exec keeps it. Looked up each time after the program has changed namespaces.
-fn stays_in_namespace() -> Attempt<()> {
+fn stays_in_namespace() -> OrPlain<()> {
     if NAMESPACE.load(Relaxed) == SAME {
         return Ok(());
     }

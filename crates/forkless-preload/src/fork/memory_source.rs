@@ -32,7 +32,7 @@ use crate::reserve;
 use forkless_speculate::retry::retry;
 
 use super::arm::ThreadSlot;
-use super::{Attempt, decide};
+use super::{OrPlain, decide};
 
 /// What a child reads from.
 #[derive(Clone, Copy)]
@@ -48,7 +48,7 @@ const PATH: &CStr = c"/proc/self/mem";
 impl Source {
     /// Before the clone, with all signals blocked. `beside_threads`: other threads may make
     /// children of their own meanwhile.
-    pub(super) fn open(slot: &'static ThreadSlot, beside_threads: bool) -> Attempt<Source> {
+    pub(super) fn open(slot: &'static ThreadSlot, beside_threads: bool) -> OrPlain<Source> {
         match proc::open(c"self/mem") {
             Ok(low) => move_up(low).map(Source::File),
             Err(Errno::EMFILE | Errno::ENFILE) => Err(AbortKind::Descriptors),
@@ -88,7 +88,7 @@ fn is_ours(descriptor: i32) -> bool {
 }
 
 /// Moves the descriptor up, out of the way of the lowest free numbers that the child will get.
-fn move_up(low: i32) -> Attempt<i32> {
+fn move_up(low: i32) -> OrPlain<i32> {
     // 255 is bash's own. A table of 256 is the kernel's second size, so most programs' tables need
     // not grow again.
     const HIGH: i32 = 240;
@@ -142,7 +142,7 @@ fn exchange() -> &'static Exchange {
 }
 
 /// Starts the server, on a stack that the slot has for it.
-fn start(slot: &'static ThreadSlot) -> Attempt<Source> {
+fn start(slot: &'static ThreadSlot) -> OrPlain<Source> {
     let Ok(at) = reserve::EXCHANGE.replace(mm::PROT_READ | mm::PROT_WRITE, mm::MAP_SHARED) else {
         return Err(AbortKind::Setup);
     };

@@ -3,14 +3,14 @@
 //! nothing had happened.
 //!
 //! Order of events, and the module of each:
-//! 1. [`fork_entry`], ordinary code: may this fork speculate? ([`decide`], [`threshold`], and
-//!    [`site`] for the history of the call site)
+//! 1. [`speculate_or_fork`], ordinary code: may this fork speculate? ([`decide`], [`threshold`],
+//!    and [`site`] for the history of the call site)
 //! 2. libc's own fork runs the program's fork handlers. After them the thread is armed ([`arm`]):
 //!    block signals, take a signal stack ([`stacks`]), install [`trap`], turn dispatch on. A
 //!    program without fork handlers is armed before libc's fork is called.
 //! 3. [`trap`]: libc's clone arrives as `SIGSYS`. The parent finds its registers in [`frame`].
-//! 4. [`parent`]: list and mark memory ([`exclusions`]), open what the child reads its parent's
-//!    memory from ([`memory_source`]), and clone with `CLONE_VFORK`. The kernel wakes the parent
+//! 4. [`parent`]: list memory ([`exclusions`]) and mark it, open the parent's memory for the child
+//!    ([`memory_source`]), and clone with `CLONE_VFORK`. The kernel wakes the parent
 //!    when the child has executed a program or ended. Then commit, or make the plain fork.
 //! 5. [`child`]: judge every system call until exec or abort. The child tells its parent the rest
 //!    in [`shared_pages`].
@@ -114,13 +114,14 @@ fn until_nobody_works() {
 }
 
 /// `fork` and `_Fork`, after the interposers. `site` is the address that the program's call returns
-/// to. `late`: libc runs fork handlers, the last of which is [`arm::prepare`].
+/// to. `arm_after_handlers`: libc runs fork handlers, and the last of them arms the thread
+/// ([`arm::prepare`]).
 /// `passes_others_over`: whether a child that passes over libc's functions would pass over another
 /// library's.
-pub(crate) fn fork_entry(
+pub(crate) fn speculate_or_fork(
     real: &'static Next<next::Fork>,
     site: usize,
-    late: bool,
+    arm_after_handlers: bool,
     passes_others_over: fn() -> bool,
 ) -> i32 {
     let real = real.get().unwrap_or_else(|| crate::rt::abort());
@@ -132,7 +133,7 @@ pub(crate) fn fork_entry(
     let pid = if sandboxed() {
         fork_sandboxed(real, site)
     } else {
-        fork_unfiltered(real, site, late, passes_others_over)
+        fork_unfiltered(real, site, arm_after_handlers, passes_others_over)
     };
     if pid != 0 {
         end_work(counted);
@@ -140,7 +141,12 @@ pub(crate) fn fork_entry(
     pid
 }
 
-fn fork_unfiltered(real: next::Fork, site: usize, late: bool, passes_others_over: fn() -> bool) -> i32 {
+fn fork_unfiltered(
+    real: next::Fork,
+    site: usize,
+    arm_after_handlers: bool,
+    passes_others_over: fn() -> bool,
+) -> i32 {
     if memory_owner::is_copy() {
         // Made past `fork`, by libc's forkpty or daemon, or without libc.
         memory_owner::take_over();
@@ -153,11 +159,13 @@ fn fork_unfiltered(real: next::Fork, site: usize, late: bool, passes_others_over
     let attempt = decide::decide(site).and_then(|()| {
         speculation::touch();
         speculation::choose(passes_others_over);
-        arm::arm(site, late, trap::on_sigsys)
+        arm::arm(site, arm_after_handlers, trap::on_sigsys)
     });
     let (pid, resolution) = match attempt {
         Ok(arming) => {
             let pid = real();
+            // The speculative child, back from libc's fork: it goes on in the program. Everything
+            // below is the parent's, or a plain fork's.
             if speculating() {
                 return pid;
             }
@@ -168,7 +176,7 @@ fn fork_unfiltered(real: next::Fork, site: usize, late: bool, passes_others_over
     if pid == 0 {
         in_plain_child();
     } else {
-        report(site, resolution);
+        count_in_record(site, resolution);
     }
     pid
 }
@@ -191,7 +199,7 @@ fn fork_sandboxed(real: next::Fork, site: usize) -> i32 {
         window::reset();
         WORKING.store(0, Relaxed);
     } else {
-        report(
+        count_in_record(
             site,
             arm::Resolution::Plain(decide::its_own_rules().err().unwrap_or(AbortKind::Sandbox).into()),
         );
@@ -220,7 +228,7 @@ pub(crate) fn forget_parents() {
     mappings::advice::forget_holder();
 }
 
-fn report(site: usize, resolution: arm::Resolution) {
+fn count_in_record(site: usize, resolution: arm::Resolution) {
     let Some(record) = tally::record() else { return };
     let line = tally::site(site);
     let count = |f: fn(&forkless_run::Site) -> &core::sync::atomic::AtomicU64| {
@@ -263,5 +271,5 @@ fn report(site: usize, resolution: arm::Resolution) {
     }
 }
 
-/// What a step gives, or why it was not taken.
-type Attempt<T> = Result<T, AbortKind>;
+/// A value, or the abort kind for which this fork stays plain.
+type OrPlain<T> = Result<T, AbortKind>;

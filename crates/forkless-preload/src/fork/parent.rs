@@ -23,7 +23,7 @@ use super::decide::NANOS_PER_PAGE;
 use super::exclusions::Listed;
 use super::frame::Frame;
 use super::memory_source::Source;
-use super::{Attempt, child, exclusions, program_memory, shared_pages, site, threshold};
+use super::{OrPlain, child, exclusions, program_memory, shared_pages, site, threshold};
 
 /// The flags of a fork. With any other flag it is another kind of clone.
 const FORK_FLAGS: usize = (k::CLONE_CHILD_SETTID | k::CLONE_CHILD_CLEARTID | k::CLONE_PARENT_SETTID) as usize;
@@ -87,7 +87,7 @@ pub(crate) fn give_up(slot: &ThreadSlot, frame: &mut Frame) {
 /// A wait for a lock, mostly one of libc's. Its holder may be waiting for this thread to handle a
 /// signal (collectors stop all threads so), and we have signals blocked. So a wait that takes
 /// longer than such a lock is held is given up, and made by the kernel without us.
-fn futex(args: &Args) -> Attempt<isize> {
+fn futex(args: &Args) -> OrPlain<isize> {
     const WAIT: usize = k::FUTEX_WAIT as usize;
     const WAKE: usize = k::FUTEX_WAKE as usize;
     static PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
@@ -192,7 +192,7 @@ enum Ended {
     Aborted,
 }
 
-fn speculate(slot: &'static ThreadSlot, frame: &mut Frame, nr: u32, args: &Args) -> Attempt<Ended> {
+fn speculate(slot: &'static ThreadSlot, frame: &mut Frame, nr: u32, args: &Args) -> OrPlain<Ended> {
     window::open().map_err(|Busy| AbortKind::Busy)?;
     let result = in_window(slot, frame, nr, args);
     // The child has a copy of the window, which never matters there.
@@ -202,7 +202,7 @@ fn speculate(slot: &'static ThreadSlot, frame: &mut Frame, nr: u32, args: &Args)
     result
 }
 
-fn in_window(slot: &'static ThreadSlot, frame: &mut Frame, nr: u32, args: &Args) -> Attempt<Ended> {
+fn in_window(slot: &'static ThreadSlot, frame: &mut Frame, nr: u32, args: &Args) -> OrPlain<Ended> {
     let (flags, tid_word) = if nr == k::__NR_clone { (args[0] & FORK_FLAGS, args[3]) } else { (0, args[3]) };
     let tid_word = if flags & k::CLONE_CHILD_SETTID as usize != 0 { tid_word } else { frame.sp() };
     let at = slot.site.load(Relaxed);
@@ -219,7 +219,7 @@ fn in_window(slot: &'static ThreadSlot, frame: &mut Frame, nr: u32, args: &Args)
         site::aborted(at);
         return Err(AbortKind::Small);
     }
-    // Also signals that are never blocked otherwise, until the child has handlers for them.
+    // Blocks the synchronous signals, too, until the child has handlers for them.
     let Ok(before) = signal::set_mask(SigSet::ALL) else { return Err(AbortKind::Setup) };
     let made = make_child(slot, frame, nr, args, beside_threads);
     if made == Ok(0) {
@@ -230,10 +230,10 @@ fn in_window(slot: &'static ThreadSlot, frame: &mut Frame, nr: u32, args: &Args)
     // For the report. Mapped memory need not be resident: sanitizers reserve terabytes. The peak
     // resident set bounds what a fork would have copied.
     let bytes = if config::record().is_null() { bytes } else { bytes.min(threshold::peak()) };
-    let committed = committed(pid);
+    let has_executed = has_executed(pid);
     child::signals::learn_restorer();
-    site::learn(at, shared_pages::get().ranges(), committed);
-    Ok(if committed { Ended::Committed { pid, bytes } } else { Ended::Aborted })
+    site::learn(at, shared_pages::get().ranges(), has_executed);
+    Ok(if has_executed { Ended::Committed { pid, bytes } } else { Ended::Aborted })
 }
 
 /// Makes the clone, with all signals blocked. Returns the child's number when it has executed a
@@ -244,7 +244,7 @@ fn make_child(
     nr: u32,
     args: &Args,
     beside_threads: bool,
-) -> Attempt<i32> {
+) -> OrPlain<i32> {
     let source = Source::open(slot, beside_threads)?;
     shared_pages::get().reset();
     if !shared_pages::lend() {
@@ -275,7 +275,7 @@ fn make_child(
 }
 
 /// Whether the child, which has left our memory, executed a program. If not, it is reaped.
-fn committed(pid: i32) -> bool {
+fn has_executed(pid: i32) -> bool {
     let ask = |question| {
         let options = match question {
             WaitQuestion::Executed => WEXITED | WNOHANG | WNOWAIT,

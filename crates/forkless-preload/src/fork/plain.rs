@@ -40,7 +40,12 @@ pub(crate) fn forget_parents() {
 }
 
 /// `fork` and `_Fork` after the interposers: `site` is the address the program's call returns to.
-pub(crate) fn fork_entry(real: &'static Next<next::Fork>, site: usize, _: bool, _: fn() -> bool) -> i32 {
+pub(crate) fn speculate_or_fork(
+    real: &'static Next<next::Fork>,
+    site: usize,
+    _: bool,
+    _: fn() -> bool,
+) -> i32 {
     let real = real.get().unwrap_or_else(|| crate::rt::abort());
     filters::learn();
     if !sandboxed() {
@@ -48,12 +53,12 @@ pub(crate) fn fork_entry(real: &'static Next<next::Fork>, site: usize, _: bool, 
     }
     let pid = real();
     if config::fork() != config::Fork::Off && pid != 0 {
-        report(site);
+        count_in_record(site);
     }
     pid
 }
 
-fn report(site: usize) {
+fn count_in_record(site: usize) {
     tally::add(Counter::Forks, 1);
     tally::add(Counter::Plain, 1);
     if let Some(line) = tally::site(site) {

@@ -103,10 +103,10 @@ extern "C" fn fork_signal_safe_entry(site: usize) -> c_int {
     fork_by(&FORK_SIGNAL_SAFE, site, false)
 }
 
-/// `late`: when libc has run the fork handlers.
-fn fork_by(real: &'static Next<next::Fork>, site: usize, late: bool) -> c_int {
+/// `arm_after_handlers`: the last fork handler arms the thread.
+fn fork_by(real: &'static Next<next::Fork>, site: usize, arm_after_handlers: bool) -> c_int {
     find_childrens();
-    let pid = fork::fork_entry(real, site, late, passes_others_over);
+    let pid = fork::speculate_or_fork(real, site, arm_after_handlers, passes_others_over);
     if pid == 0 {
         arch::alone();
     }

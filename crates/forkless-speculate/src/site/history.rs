@@ -6,8 +6,8 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 pub struct History {
     /// Aborts since the last commit.
     streak: AtomicU32,
-    /// Forks to leave alone before the next attempt.
-    skip: AtomicU32,
+    /// Forks to leave alone before the next speculation.
+    pause: AtomicU32,
 }
 
 /// Forks left alone after the first abort.
@@ -20,24 +20,24 @@ impl History {
     #[must_use]
     #[expect(clippy::new_without_default, reason = "for a static")]
     pub const fn new() -> History {
-        History { streak: AtomicU32::new(0), skip: AtomicU32::new(0) }
+        History { streak: AtomicU32::new(0), pause: AtomicU32::new(0) }
     }
 
     /// Whether to speculate now. Counts down the forks that are to be left alone.
     pub fn worth_trying(&self) -> bool {
-        let skip = self.skip.load(Relaxed);
-        if skip > 0 {
-            self.skip.store(skip - 1, Relaxed);
+        let pause = self.pause.load(Relaxed);
+        if pause > 0 {
+            self.pause.store(pause - 1, Relaxed);
         }
-        skip == 0
+        pause == 0
     }
 
     /// The child executed a program.
     pub fn committed(&self) {
         // Both are zero nearly always, and the page need not be written then.
-        if self.streak.load(Relaxed) != 0 || self.skip.load(Relaxed) != 0 {
+        if self.streak.load(Relaxed) != 0 || self.pause.load(Relaxed) != 0 {
             self.streak.store(0, Relaxed);
-            self.skip.store(0, Relaxed);
+            self.pause.store(0, Relaxed);
         }
     }
 
@@ -46,7 +46,7 @@ impl History {
     pub fn aborted(&self) {
         let streak = self.streak.load(Relaxed).min(LONGEST);
         self.streak.store(streak + 1, Relaxed);
-        self.skip.store(FIRST_PAUSE << (2 * streak), Relaxed);
+        self.pause.store(FIRST_PAUSE << (2 * streak), Relaxed);
     }
 }
 

@@ -33,7 +33,8 @@ pub(crate) fn spawn_holding(
     let go = |cgroup| {
         let plan = Arc::new(Plan::new(spec, environment, cgroup)?);
         let request = Request { spec, plan: &plan, wait_for, defaults, held_until_exec, hint: &hint };
-        Ok(Child::new(spec, &plan, start::start(request)?))
+        let started = start::start(request)?;
+        Ok(Child::new(spec, &plan, started))
     };
     let born = go(CgroupEntry::Born);
     born.or_else(|e| if may_join_cgroup(spec, &e) { go(CgroupEntry::Join) } else { Err(e) })

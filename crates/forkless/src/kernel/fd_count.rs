@@ -62,9 +62,9 @@ mod tests {
 
     #[test]
     fn counts_what_is_open_whichever_way_it_is_known() {
-        let few = count().expect("/proc");
         let files: Vec<_> = (0..300).map(|_| std::fs::File::open("/").unwrap()).collect();
-        assert!(count().unwrap() >= few + 300 || few >= 512);
+        // Tests beside this one open and close descriptors, too: these 300 stay.
+        assert!(count().unwrap() >= 300);
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         assert!(capacity(&status).unwrap() >= 300);
         assert_eq!(capacity("Name:\tx\n"), None);

@@ -269,7 +269,7 @@ impl Attempt<'_> {
     fn create(
         &self,
         slot: &'static Slot,
-        data: *mut std::ffi::c_void,
+        launch: *mut std::ffi::c_void,
         options: CloneOptions,
     ) -> Result<(i32, Option<OwnedFd>), Refusal> {
         // A function of the caller's may change credentials, too, by raw system calls.
@@ -280,7 +280,7 @@ impl Attempt<'_> {
         // Where memory is short, the slot's own stack does for a small function.
         let stack = if plan.hooked { Stack::new(HOOK_SIZE).ok() } else { None };
         let options = CloneOptions { stack: stack.as_ref().map(Stack::place), ..options };
-        let made = with_cgroup(plan, |cgroup| clone_masked(self.facilities, slot, data, cgroup, options));
+        let made = with_cgroup(plan, |cgroup| clone_masked(self.facilities, slot, launch, cgroup, options));
         if let Some(before) = before {
             errno().store(before, Ordering::Relaxed);
         }

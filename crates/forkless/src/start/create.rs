@@ -53,13 +53,13 @@ pub(super) fn with_cgroup<T>(
 pub(super) fn clone_masked(
     facilities: &Facilities,
     slot: &'static Slot,
-    data: *mut std::ffi::c_void,
+    launch: *mut std::ffi::c_void,
     cgroup: Option<RawFd>,
     options: CloneOptions,
 ) -> Result<(i32, Option<OwnedFd>), Errno> {
     // Cannot fail: the set and its size are right (sigprocmask(2), ERRORS).
     let old = signal::set_mask(SigSet::ALL)?;
-    let made = clone_best(facilities, slot, data, cgroup, options);
+    let made = clone_best(facilities, slot, launch, cgroup, options);
     let restored = signal::set_mask(old);
     debug_assert!(restored.is_ok());
     made
@@ -68,7 +68,7 @@ pub(super) fn clone_masked(
 fn clone_best(
     facilities: &Facilities,
     slot: &'static Slot,
-    data: *mut std::ffi::c_void,
+    launch: *mut std::ffi::c_void,
     cgroup: Option<RawFd>,
     options: CloneOptions,
 ) -> Result<(i32, Option<OwnedFd>), Errno> {
@@ -107,7 +107,7 @@ fn clone_best(
         args.stack = stack as u64;
         args.stack_size = size as u64;
         // SAFETY: slot and launch are kept until the child has left; all signals are blocked.
-        match unsafe { clone::clone3(&args, forkless_child::start, data) } {
+        match unsafe { clone::clone3(&args, forkless_child::start, launch) } {
             Ok(pid) => {
                 facilities.clear_sighand.confirm();
                 if options.pidfd {
@@ -143,14 +143,14 @@ fn clone_best(
         slot.tid.store(0, Ordering::Release);
         return Err(Errno::ENOSYS);
     }
-    clone_plain(facilities, slot, data, flags, SIGCHLD, options)
+    clone_without_clone3(facilities, slot, launch, flags, SIGCHLD, options)
 }
 
 /// By `clone(2)`: the caller's actions reset the handlers, since this call cannot.
-fn clone_plain(
+fn clone_without_clone3(
     facilities: &Facilities,
     slot: &'static Slot,
-    data: *mut std::ffi::c_void,
+    launch: *mut std::ffi::c_void,
     flags: u32,
     exit_signal: u32,
     options: CloneOptions,
@@ -162,7 +162,7 @@ fn clone_plain(
     let mut pidfd: i32 = -1;
     // SAFETY: as in `clone_best`.
     let with = |more: u32, at: *mut i32| unsafe {
-        clone::clone(flags | more, exit_signal, top, at, tid, forkless_child::start, data)
+        clone::clone(flags | more, exit_signal, top, at, tid, forkless_child::start, launch)
     };
     if !options.pidfd {
         return with(0, std::ptr::null_mut())

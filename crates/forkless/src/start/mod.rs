@@ -1,6 +1,7 @@
 //! From a plan to a running child.
 //!
-//! A start passes through these modules:
+//! A start passes through these modules. This one decides which event it waits for, and whether it
+//! needs a pidfd.
 //!
 //! - `request`: the program, how to run it, and the event to wait for
 //! - `pdeathsig_thread`: another thread for a child with a parent death signal, where one is needed
@@ -95,8 +96,8 @@ fn start_here(request: Request<'_>, caller_mask: SigSet) -> Result<Started, Spaw
         Table::Share if copies_memory => Table::Copy { close_others: true },
         table => table,
     };
-    // A caller that does not wait in this call needs a pidfd. So does a caller that is not the sole
-    // reaper.
+    // By the caller's `wait_for`, not by the required one: a caller that does not wait in this call
+    // needs a pidfd. So does a caller that is not the sole reaper.
     let pidfd = request.wait_for != WaitFor::End || !sole_reaper::caller_is_sole_reaper();
     let request = Request { wait_for, ..request };
     let child_until_exec = wiring.child_until_exec;

@@ -15,7 +15,7 @@ pub(crate) fn execve(nr: u32, args: &Args) -> isize {
     need::vector(argv);
     need::vector(envp);
     let answer = commit(nr, args);
-    files::not_ours(fd::AT_FDCWD as usize, path, answer);
+    files::abort_if_answer_is_ours(fd::AT_FDCWD as usize, path, answer);
     answer
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn execveat(nr: u32, args: &Args) -> isize {
     need::vector(argv);
     need::vector(envp);
     let answer = commit(nr, args);
-    files::not_ours(dir, path, answer);
+    files::abort_if_answer_is_ours(dir, path, answer);
     answer
 }
 

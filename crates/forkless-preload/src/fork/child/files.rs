@@ -72,7 +72,7 @@ fn abort_if_ours(file: Result<(u64, u64), Errno>) {
 }
 
 /// After a call that names a file: aborts where the answer may come from our file.
-pub(crate) fn not_ours(dir: usize, path: usize, answer: isize) {
+pub(crate) fn abort_if_answer_is_ours(dir: usize, path: usize, answer: isize) {
     const TOLD: [i32; 3] = [0, Errno::EACCES.raw(), Errno::ENOTDIR.raw()];
     if path != 0 && TOLD.contains(&(-answer as i32)) && fds::hidden().is_some() {
         // SAFETY: the caller has made the string present.

@@ -102,8 +102,8 @@ fn make(nr: u32, args: &Args, call: &Call) -> isize {
             }
         }
         Then::Described { arg: at } => files::counted(nr, arg(at), answer),
-        Then::Found => files::not_ours(fd::AT_FDCWD as usize, args[0], answer),
-        Then::FoundAt => files::not_ours(args[0], args[1], answer),
+        Then::Found => files::abort_if_answer_is_ours(fd::AT_FDCWD as usize, args[0], answer),
+        Then::FoundAt => files::abort_if_answer_is_ours(args[0], args[1], answer),
         Then::Credentials if answer >= 0 => keep_pdeathsig(),
         Then::Replaced | Then::Credentials => {}
     }
