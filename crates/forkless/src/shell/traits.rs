@@ -127,6 +127,11 @@ pub struct ShellFile {
 
 impl AskedShell {
     /// Asks. `None` when there is no shell.
+    ///
+    /// ```
+    /// let asked = forkless::AskedShell::start();
+    /// assert_eq!(asked.is_some(), std::path::Path::new("/bin/sh").exists());
+    /// ```
     pub fn start() -> Option<AskedShell> {
         // Before the question: the answer is then never one of an older file.
         let file = Stamp::now()?;
@@ -136,6 +141,12 @@ impl AskedShell {
     }
 
     /// Reads the answer. `None` when it is not that of a known shell.
+    ///
+    /// ```
+    /// let known = forkless::AskedShell::start().and_then(|asked| asked.hear());
+    /// let traits = known.map_or(forkless_shell::ShellTraits::UNKNOWN, |file| file.traits);
+    /// assert_eq!(traits, forkless::shell_traits());
+    /// ```
     pub fn hear(mut self) -> Option<ShellFile> {
         let traits = probe::hear(&mut self.asker, self.shell);
         let Stamp { device, inode, .. } = self.file;
