@@ -1,4 +1,4 @@
-//! The suites beyond [`spawn`](crate::spawn), one module each.
+//! The suites beyond [`spawn`], one module each.
 
 pub(crate) mod batch;
 #[cfg(target_os = "linux")]
