@@ -92,20 +92,8 @@ fn merged_rows(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::{Param, Params};
-    use crate::stats::bootstrap::Samples;
+    use crate::results::tests::series;
     use crate::suites::SUITES;
-
-    fn series(method: &str, scale: f64) -> Series {
-        let values = (0..60).map(|i| scale * (10.0 + f64::from(i % 7))).collect();
-        Series {
-            method: method.to_owned(),
-            params: Params::from([("rss".to_owned(), Param::Number(0))]),
-            metric: Metric::WALL,
-            limit: None,
-            samples: Samples::one_a_round(values),
-        }
-    }
 
     #[test]
     fn restarts_are_merged_and_remembered() {

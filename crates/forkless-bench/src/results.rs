@@ -307,10 +307,10 @@ fn six_digits(value: f64) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn series(method: &str, scale: f64) -> Series {
+    pub(crate) fn series(method: &str, scale: f64) -> Series {
         let values = (0..60).map(|i| scale * (10.0 + f64::from(i % 7))).collect();
         Series {
             method: method.to_owned(),

@@ -94,8 +94,7 @@ fn figures_come_with_evidence_that_the_mechanism_was_at_work() {
         assert!(matches!(verdict, "shown" | "reached" | "missed" | "undecided"), "{check}");
         assert!(check["value"].is_f64() && check["ci95"].is_array(), "{check}");
     }
-    // These two are far on the right side of the project's limits on any machine, and so of those
-    // that users see.
+    // On any machine these two keep the project's limits by far, and the users' limits, too.
     let judged = forkless_lab::acceptance::judge(&serde_json::from_value(value.clone()).unwrap()).unwrap();
     for name in ["swapcontext", "localtime"] {
         let check = checks.iter().find(|check| check["name"] == name).unwrap();

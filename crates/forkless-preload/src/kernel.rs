@@ -2,10 +2,8 @@
 //! Everything we ask for ourselves goes through the typed functions of `forkless-sys`.
 #![expect(unsafe_code, reason = "passing on the program's own system calls")]
 
+pub(crate) use forkless_speculate::policy::Args;
 use forkless_sys::{Reg, raw};
-
-/// The six argument registers of a system call.
-pub(crate) type Args = [usize; 6];
 
 /// Makes the call and returns the kernel's answer as it stands.
 ///

@@ -31,7 +31,7 @@ pub(super) fn guess(usage: MemoryUsage, site: usize) -> Option<bool> {
     THRESHOLD.guess(usage, site, config::minimum(), process::getpid)
 }
 
-/// Whether a child would lack too little, by what the kernel says of this process.
+/// Whether this process has too little memory to speculate, by the kernel's counts.
 pub(super) fn is_small(usage: MemoryUsage) -> bool {
     anonymous().is_some_and(|now| THRESHOLD.is_small(usage, now, config::minimum(), process::getpid()))
 }

@@ -8,9 +8,9 @@
 //! [`crate::facilities`] shows it.
 #![expect(unsafe_code, reason = "a probing child; a report in a mapping of its own")]
 
-use super::page::LARGEST_PAGE;
 use crate::error::{SpawnError, Step};
 use forkless_child::Report;
+use forkless_sys::mm::LARGEST_PAGE;
 use forkless_sys::signal::{self, SigSet};
 use forkless_sys::{Errno, Result, clone, fd, mm, process};
 use std::ffi::c_void;

@@ -6,8 +6,8 @@
 //! (`MADV_WIPEONFORK`). The new process finds a null pointer and begins anew.
 #![expect(unsafe_code, reason = "pointers kept in a mapping of their own")]
 
-use super::page::LARGEST_PAGE;
-use forkless_sys::{mm, process};
+use forkless_sys::mm::{self, LARGEST_PAGE};
+use forkless_sys::process;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 

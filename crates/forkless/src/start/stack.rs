@@ -1,8 +1,8 @@
 //! Stacks for children.
 #![expect(unsafe_code, reason = "a mapping that a child runs on")]
 
-use crate::kernel::page::LARGEST_PAGE;
-use forkless_sys::{Result, mm};
+use forkless_sys::Result;
+use forkless_sys::mm::{self, LARGEST_PAGE};
 use std::ffi::c_void;
 
 /// For a child that runs this library's code alone.
