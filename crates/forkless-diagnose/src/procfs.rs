@@ -193,11 +193,6 @@ pub(crate) fn refuses_huge_pages(pid: u32) -> bool {
     status.lines().any(|line| line.strip_prefix("THP_enabled:").is_some_and(|value| value.trim() == "0"))
 }
 
-/// Whether a process has more than one thread now; not if it is gone.
-pub(crate) fn has_threads(pid: u32) -> bool {
-    stat_fields(pid).and_then(|fields| fields.get(17)?.parse::<u64>().ok()).is_some_and(|threads| threads > 1)
-}
-
 /// A process's names in reports.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct ProcessName {
@@ -238,9 +233,6 @@ mod tests {
         let own = std::process::id();
         assert_eq!(with_descendants(own).first(), Some(&own));
         assert!(cpu_ns(own).is_some());
-        // The test harness runs each test in a thread of its own.
-        assert!(has_threads(own));
-        assert!(!has_threads(1 << 23));
         assert!(name_of(own).is_some_and(|name| name.exe.is_some()));
     }
 

@@ -39,9 +39,6 @@ pub enum Remedy {
 pub enum Treatment {
     /// It speculates forks, by its defaults.
     SpeculateForks,
-    /// It speculates the forks of a program with threads: only if it is told to, because what the
-    /// children do before their exec must then be async-signal-safe.
-    SpeculateForksDespiteThreads,
     /// It switches user contexts without a system call.
     SwitchContexts,
     /// It has the allocator use transparent huge pages.

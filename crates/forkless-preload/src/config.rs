@@ -27,6 +27,7 @@ pub(crate) fn fork() -> Fork {
     match FORK.load(Relaxed) {
         1 => Fork::Strict,
         2 => Fork::Speculate,
+        3 => Fork::Exact,
         _ => Fork::Off,
     }
 }

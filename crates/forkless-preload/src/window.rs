@@ -18,7 +18,7 @@ static WINDOW: Window = Window::new();
 /// Whether other threads run beside a speculation.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn meets_threads() -> bool {
-    config::fork() == config::Fork::Speculate
+    config::fork().serves_threads()
 }
 
 /// Makes a fork that does not speculate, never while another thread has memory marked: its child

@@ -14,6 +14,13 @@ macro_rules! kinds {
             /// All kinds, in the order of their numbers.
             pub const ALL: &'static [AbortKind] = &[$(AbortKind::$name,)*];
 
+            /// Whether a child that has read memory late may owe this end to what it read: then it
+            /// proves nothing. A child that ends by a request of its own, as most children do that
+            /// execute nothing, is taken at its word.
+            pub const fn may_come_of_late_reads(self) -> bool {
+                matches!(self, AbortKind::Late | AbortKind::Fault | AbortKind::Died)
+            }
+
             const fn from_raw(raw: u8) -> Option<AbortKind> {
                 match raw { $($value => Some(AbortKind::$name),)* _ => None }
             }
@@ -64,6 +71,7 @@ kinds! {
     Setup = 43, "child could not be set up";
     Layout = 44, "change to a mapping the child does not have";
     Interrupted = 45, "exec interrupted by a signal handler";
+    Late = 46, "read memory late";
 }
 
 /// Why a fork was not speculated, or why its speculation was aborted: a kind, and for some kinds a

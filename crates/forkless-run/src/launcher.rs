@@ -430,7 +430,7 @@ mod tests {
         let mut prepared = launcher(settings, &[outer]).examine().unwrap().prepare();
         let text = options(&prepared);
         let inner = Options::parse(&text);
-        assert_eq!((inner.fork, inner.limit_ms), (ForkMode::Strict, 50));
+        assert_eq!((inner.fork, inner.limit_ms), (ForkMode::Exact, 50));
         assert_eq!((inner.root, inner.root_namespace), (NonZeroU32::new(7), NonZeroU64::new(8)));
         assert_eq!(inner.record, RecordPath::new(b"/dev/shm/outer"));
 

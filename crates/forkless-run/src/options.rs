@@ -16,10 +16,19 @@ pub enum ForkMode {
     /// None: forks stay as they are.
     Off = 0,
     /// Processes with a single thread.
-    #[default]
     Strict = 1,
-    /// All processes.
+    /// All processes. Beside threads, a child may read memory as it is after the fork.
     Speculate = 2,
+    /// All processes. Beside threads, a child commits only if it has read no memory late.
+    #[default]
+    Exact = 3,
+}
+
+impl ForkMode {
+    /// Whether processes with threads speculate.
+    pub const fn serves_threads(self) -> bool {
+        matches!(self, ForkMode::Speculate | ForkMode::Exact)
+    }
 }
 
 /// What the library is told of `/bin/sh`.
@@ -141,6 +150,7 @@ impl<'a> Options<'a> {
             (b"fork", b"off", _) => self.fork = ForkMode::Off,
             (b"fork", b"strict", _) => self.fork = ForkMode::Strict,
             (b"fork", b"speculate", _) => self.fork = ForkMode::Speculate,
+            (b"fork", b"exact", _) => self.fork = ForkMode::Exact,
             (b"min", _, Some(n)) => self.minimum = n,
             (b"limit", _, Some(n)) => self.limit_ms = n as u32,
             (b"learn", b"no", _) => self.learn = false,
@@ -166,6 +176,7 @@ impl<'a> Options<'a> {
             ForkMode::Off => b"fork=off",
             ForkMode::Strict => b"fork=strict",
             ForkMode::Speculate => b"fork=speculate",
+            ForkMode::Exact => b"fork=exact",
         };
         into.extend(fork.iter().copied());
         let mut put = |word: &[u8]| into.extend(word.iter().copied());
@@ -281,7 +292,8 @@ mod tests {
 
         fn options<'a>(&mut self, path: &'a [u8]) -> Options<'a> {
             Options {
-                fork: [ForkMode::Off, ForkMode::Strict, ForkMode::Speculate][self.next() as usize % 3],
+                fork: [ForkMode::Off, ForkMode::Strict, ForkMode::Speculate, ForkMode::Exact]
+                    [self.next() as usize % 4],
                 minimum: self.number(),
                 limit_ms: self.number() as u32,
                 learn: self.bit(),
@@ -329,7 +341,7 @@ mod tests {
     #[test]
     fn the_words_are_those_of_the_environment() {
         let text = |options: &Options<'_>| std::string::String::from_utf8(encoded(options)).unwrap();
-        assert_eq!(text(&Options::default()), "fork=strict,min=8388608,limit=50");
+        assert_eq!(text(&Options::default()), "fork=exact,min=8388608,limit=50");
         let all = Options {
             fork: ForkMode::Speculate,
             minimum: 0,

@@ -9,7 +9,7 @@ use core::sync::atomic::{
 use crate::AbortReason;
 
 /// First word of a record; the last digit is the version of the layout.
-const RECORD_MAGIC: u64 = 0x666f_726b_6c65_7303;
+const RECORD_MAGIC: u64 = 0x666f_726b_6c65_7304;
 
 macro_rules! counters {
     ($($name:ident, $key:literal, $text:literal;)*) => {
@@ -34,6 +34,7 @@ counters! {
     Committed, "committed", "committed (the child executed a program)";
     Aborted, "aborted", "aborted and done again as a plain fork";
     Plain, "plain", "left alone";
+    Retried, "retried", "speculated once more (the first child had read memory late)";
     BytesSpared, "bytes_spared", "memory not copied by committed forks";
     PagesFetched, "pages_fetched", "pages fetched by speculative children";
     Traps, "traps", "system calls judged by the signal handler";

@@ -14,7 +14,7 @@ use forkless_sys::maps::{self, Mapping};
 
 use crate::site::resident;
 
-const MAX: usize = 256;
+const MAX: usize = 512;
 
 /// Ranges in ascending order, each with a flag for executable memory. All zeros at first.
 pub struct Ranges {
@@ -119,47 +119,83 @@ const TLS_BELOW: usize = 64 << 10;
 const TLS_ABOVE: usize = 16 << 10;
 
 /// The ranges of library and thread, and a site's resident ranges. One of the latter may have a
-/// piece cut out of its middle.
-const PINS: usize = 4 + resident::MAX + 1;
+/// piece cut out of its middle. And the ranges that an earlier child of the same fork has fetched
+/// (`late`), as far as they lie apart from the others.
+const PINS: usize = 4 + resident::MAX + 1 + FETCHED;
 
-/// Page ranges that stay with the kernel, in ascending order.
+/// Ranges that a child can report as fetched.
+pub const FETCHED: usize = 480;
+
+/// Page ranges that stay with the kernel, in ascending order, apart from each other. All zeros at
+/// first.
 pub struct Pins {
-    len: usize,
-    range: [(usize, usize); PINS],
+    len: AtomicUsize,
+    range: [(AtomicUsize, AtomicUsize); PINS],
 }
 
 impl Pins {
-    /// The ranges that every fork needs: the library's `image`, the stack around `sp`, the thread's
-    /// area around its pointer `tp`, and the word where the clone writes the child's id.
+    /// None.
     #[must_use]
-    pub fn of(image: core::ops::Range<usize>, sp: usize, tp: usize, tid_word: usize) -> Pins {
-        let mut pins = Pins { len: 0, range: [(0, 0); PINS] };
-        pins.add(image.start, image.end);
-        pins.add(sp.saturating_sub(STACK_WINDOW), sp.saturating_add(STACK_WINDOW));
-        pins.add(tp.saturating_sub(TLS_BELOW), tp.saturating_add(TLS_ABOVE));
-        pins.add(tid_word, tid_word.saturating_add(4));
-        pins
+    #[expect(clippy::new_without_default, reason = "for a static")]
+    pub const fn new() -> Pins {
+        Pins { len: AtomicUsize::new(0), range: [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; PINS] }
+    }
+
+    /// Forgets all, and adds the ranges that every fork needs: the library's `image`, the stack
+    /// around `sp`, the thread's area around its pointer `tp`, and the word where the clone writes
+    /// the child's id.
+    pub fn begin(&self, image: core::ops::Range<usize>, sp: usize, tp: usize, tid_word: usize) {
+        self.len.store(0, Relaxed);
+        self.add(image.start, image.end);
+        self.add(sp.saturating_sub(STACK_WINDOW), sp.saturating_add(STACK_WINDOW));
+        self.add(tp.saturating_sub(TLS_BELOW), tp.saturating_add(TLS_ABOVE));
+        self.add(tid_word, tid_word.saturating_add(4));
     }
 
     /// Adds the pages of `start..end`. Where there is no room it adds nothing, and the child
     /// fetches them.
-    pub fn add(&mut self, start: usize, end: usize) {
-        let (start, end) = (start & !4095, end.wrapping_add(4095) & !4095);
-        if self.len == self.range.len() || start >= end {
+    pub fn add(&self, start: usize, end: usize) {
+        let (mut start, mut end) = (start & !4095, end.wrapping_add(4095) & !4095);
+        if start >= end {
             return;
         }
-        // Insertion keeps them sorted.
-        let mut i = self.len;
-        while i > 0 && self.range[i - 1].0 > start {
-            self.range[i] = self.range[i - 1];
-            i -= 1;
+        let len = self.len.load(Relaxed);
+        // Those that it touches become one with it: `first..last`.
+        let first = self.range[..len].partition_point(|(_, e)| e.load(Relaxed) < start);
+        let mut last = first;
+        while last < len && self.get(last).0 <= end {
+            start = start.min(self.get(last).0);
+            end = end.max(self.get(last).1);
+            last += 1;
         }
-        self.range[i] = (start, end);
-        self.len += 1;
+        if first == last {
+            if len == PINS {
+                return;
+            }
+            for i in (first..len).rev() {
+                self.set(i + 1, self.get(i));
+            }
+            self.len.store(len + 1, Relaxed);
+        } else if last - first > 1 {
+            for i in last..len {
+                self.set(first + 1 + i - last, self.get(i));
+            }
+            self.len.store(len + 1 - (last - first), Relaxed);
+        }
+        self.set(first, (start, end));
+    }
+
+    fn get(&self, i: usize) -> (usize, usize) {
+        (self.range[i].0.load(Relaxed), self.range[i].1.load(Relaxed))
+    }
+
+    fn set(&self, i: usize, (start, end): (usize, usize)) {
+        self.range[i].0.store(start, Relaxed);
+        self.range[i].1.store(end, Relaxed);
     }
 
     fn iter(&self) -> impl Iterator<Item = (usize, usize)> {
-        self.range[..self.len].iter().copied()
+        (0..self.len.load(Relaxed)).map(|i| self.get(i))
     }
 }
 
@@ -251,14 +287,12 @@ mod tests {
         Mapping { start: start * PAGE, end: end * PAGE, flags, inode: 0, page_size: 4096 }
     }
 
-    fn no_pins() -> Pins {
-        Pins { len: 0, range: [(0, 0); PINS] }
-    }
-
     #[test]
     fn stack_tls_library_and_id_stay_with_the_kernel() {
         let (image, sp, tp, tid) = (100 << 20..101 << 20, 200 << 20, 300 << 20, 400 << 20);
-        let pins = Pins::of(image, sp, tp, tid);
+        let pins = Pins::new();
+        pins.add(1 << 20, 2 << 20);
+        pins.begin(image, sp, tp, tid);
         let absent = Ranges::new();
         let bytes = exclude(&mapping(50 << 8, 500 << 8), &pins, &absent, SMALLEST, |_, _| true);
         assert_eq!(absent.len(), 5);
@@ -273,7 +307,7 @@ mod tests {
 
     #[test]
     fn a_pin_that_may_not_split_its_mapping_is_excluded_with_it() {
-        let mut pins = no_pins();
+        let pins = Pins::new();
         pins.add(100 * PAGE, 101 * PAGE);
         let absent = Ranges::new();
         exclude(&mapping(0x40, 0x400), &pins, &absent, SMALLEST, |_, _| false);
@@ -292,8 +326,8 @@ mod tests {
     #[test]
     fn a_full_table_leaves_the_rest_to_the_kernel() {
         let absent = Ranges::new();
-        let bytes: usize = (0..300)
-            .map(|i| exclude(&mapping(i * 100, i * 100 + 50), &no_pins(), &absent, SMALLEST, |_, _| true))
+        let bytes: usize = (0..600)
+            .map(|i| exclude(&mapping(i * 100, i * 100 + 50), &Pins::new(), &absent, SMALLEST, |_, _| true))
             .sum();
         assert_eq!((absent.len(), bytes), (MAX, MAX * 50 * PAGE));
     }
@@ -318,7 +352,7 @@ mod tests {
             mappings in prop::collection::vec((0usize..40, 1usize..120, 0usize..16), 1..8),
             pinned in prop::collection::vec((0usize..800, 1usize..30), 0..12),
         ) {
-            let mut pins = no_pins();
+            let pins = Pins::new();
             pinned.iter().for_each(|&(at, pages)| pins.add(at * PAGE, (at + pages) * PAGE));
             let absent = Ranges::new();
             let mut at = 0;
@@ -350,6 +384,33 @@ mod tests {
                     prop_assert!(rest < SMALLEST, "a range that is large enough was left");
                 }
             }
+        }
+
+        /// Whatever is added: the pins are in order and apart from each other, and they are exactly
+        /// the pages that were added.
+        #[test]
+        fn pins_are_the_pages_that_were_added(
+            added in prop::collection::vec((0usize..800, 1usize..30), 0..60),
+        ) {
+            let pins = Pins::new();
+            added.iter().for_each(|&(at, pages)| pins.add(at * PAGE + 1, (at + pages) * PAGE - 1));
+            let all: Vec<_> = pins.iter().collect();
+            prop_assert!(all.iter().all(|(start, end)| start < end));
+            prop_assert!(all.windows(2).all(|pair| pair[0].1 < pair[1].0));
+            for page in 0..840 {
+                let is_added = added.iter().any(|&(at, pages)| (at..at + pages).contains(&page));
+                let is_pinned = all.iter().any(|&(s, e)| (s..e).contains(&(page * PAGE)));
+                prop_assert_eq!(is_added, is_pinned);
+            }
+        }
+
+        #[test]
+        fn a_full_table_of_pins_keeps_those_it_has(first in 0usize..4) {
+            let pins = Pins::new();
+            (0..PINS + 5).for_each(|i| pins.add((4 + i * 2) * PAGE, (5 + i * 2) * PAGE));
+            pins.add(first * PAGE, first * PAGE + PAGE);
+            prop_assert_eq!(pins.iter().count(), PINS);
+            prop_assert_eq!(pins.get(0).1, 5 * PAGE);
         }
 
         /// `find` and `overlaps` agree with a look at each range.

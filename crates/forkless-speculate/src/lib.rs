@@ -13,6 +13,7 @@
 //! - [`notes`], [`marks`]: which memory the program itself has marked for fork;
 //! - [`signals`]: the child's signals as the program sees them;
 //! - [`fetch`]: which memory the child fetches from its parent;
+//! - [`late`]: which memory it may not have fetched when it commits;
 //! - [`limit`]: how much memory the child may take;
 //! - [`window`]: which threads may do what while memory is marked for a fork;
 //! - [`site`]: the lessons of a call site's earlier forks;
@@ -31,6 +32,7 @@ pub mod descriptors;
 pub mod exclusions;
 pub mod fetch;
 pub mod files;
+pub mod late;
 pub mod limit;
 pub mod maps;
 pub mod marks;

@@ -313,6 +313,14 @@ pub fn unshare_memory() -> Result<()> {
     unsafe { calls::unshare(Flags(k::CLONE_VM)) }.map(drop)
 }
 
+/// Whether the process has one thread, as [`unshare_memory`], but whoever shares its memory:
+/// `unshare(CLONE_THREAD)` changes nothing either.
+#[inline]
+pub fn unshare_thread() -> Result<()> {
+    // SAFETY: with this flag alone the call only checks.
+    unsafe { calls::unshare(Flags(k::CLONE_THREAD)) }.map(drop)
+}
+
 /// `prctl(PR_GET_SECCOMP)`: 0 without a filter, 2 with one.
 #[inline]
 pub fn seccomp_mode() -> Result<i32> {

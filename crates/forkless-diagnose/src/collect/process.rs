@@ -12,8 +12,6 @@ pub(crate) struct PageHistory {
     pub(crate) last: PageKinds,
     /// It has turned transparent huge pages off for itself.
     pub(crate) refuses_huge: bool,
-    /// It has had more than one thread.
-    pub(crate) has_threads: bool,
     asked: Instant,
 }
 
@@ -28,7 +26,6 @@ impl PageHistory {
             first: kinds,
             last: kinds,
             refuses_huge: procfs::refuses_huge_pages(pid),
-            has_threads: procfs::has_threads(pid),
             asked: Instant::now(),
         })
     }
@@ -39,7 +36,6 @@ impl PageHistory {
             return;
         }
         self.asked = Instant::now();
-        self.has_threads |= procfs::has_threads(pid);
         if let Some(kinds) = procfs::page_kinds(pid) {
             self.last = kinds;
         }

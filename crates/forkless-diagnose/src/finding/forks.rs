@@ -2,10 +2,8 @@
 
 use std::collections::HashMap;
 
-use forkless_run::{ForkMode, Options};
-
 use super::{Context, Cost, Evidence, Finding, FindingKind, ForkTimes, evidence, label, living, mib, time};
-use crate::collect::{Group, Outcome, PageHistory, speculated_from};
+use crate::collect::{Group, Outcome, speculated_from};
 use crate::creation::Place;
 use crate::estimate::Estimate;
 use crate::procfs::ProcessName;
@@ -272,18 +270,8 @@ fn is_worth_a_word(
 
 /// The preloaded library's treatment of these forks; `None` if their memory is too small for
 /// speculation.
-fn treatment(context: &Context<'_>, merged: &Merged) -> Option<Treatment> {
-    if merged.group.anon.mean < speculated_from() as f64 {
-        return None;
-    }
-    let has_threads =
-        |pid| context.collected.pages.get(pid).is_some_and(|history: &PageHistory| history.has_threads);
-    let leaves_threads = Options::default().fork == ForkMode::Strict;
-    Some(if leaves_threads && merged.pids.iter().any(has_threads) {
-        Treatment::SpeculateForksDespiteThreads
-    } else {
-        Treatment::SpeculateForks
-    })
+fn treatment(merged: &Merged) -> Option<Treatment> {
+    (merged.group.anon.mean >= speculated_from() as f64).then_some(Treatment::SpeculateForks)
 }
 
 fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
@@ -356,7 +344,7 @@ fn fork_then_exec(context: &Context<'_>, merged: &Merged) -> Option<Finding> {
             pages.entries
         ),
         explanation: "Start programs with posix_spawn or vfork (libraries: forkless)".to_owned(),
-        remedy: treatment(context, merged).map_or(Remedy::Change, |treatment| Remedy::Run {
+        remedy: treatment(merged).map_or(Remedy::Change, |treatment| Remedy::Run {
             treatment,
             program: merged.process.exe.as_deref().map(|exe| context.program(&merged.pids, exe)),
         }),

@@ -121,7 +121,7 @@ fn in_own_memory() -> OrPlain<()> {
             // The kernel sees another user of the memory, and there is one thread: another process.
             is_unfiltered()
                 && process::unshare_memory() == Err(Errno::EINVAL)
-                && process::thread_count() == Some(1)
+                && process::unshare_thread().is_ok()
         }
     };
     if !is_sure && is_shared() {
@@ -149,7 +149,7 @@ pub(crate) fn its_own_rules() -> OrPlain<()> {
 }
 
 fn stays_strict() -> OrPlain<()> {
-    if config::fork() != Fork::Strict {
+    if config::fork().serves_threads() {
         return Ok(());
     }
     match single_threaded() {
@@ -165,6 +165,13 @@ pub(crate) fn is_unfiltered() -> bool {
         UNFILTERED.store(if process::seccomp_mode() == Ok(0) { 1 } else { 2 }, Relaxed);
     }
     UNFILTERED.load(Relaxed) == 1
+}
+
+/// Whether a thread, or a process that shares this one's memory, may run beside the child that is
+/// about to be made. With signals blocked, so that no handler makes a thread afterwards.
+pub(crate) fn beside_threads() -> bool {
+    // `stays_strict` has asked.
+    config::fork().serves_threads() && single_threaded() != Some(true)
 }
 
 /// Whether the process has one thread, and no other process shares its memory. `None`: that cannot

@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "advice that is taken back")]
 
 use forkless_run::AbortKind;
-use forkless_speculate::exclusions::{self, Pins, Places, Ranges};
+use forkless_speculate::exclusions::{self, Places, Ranges};
 use forkless_speculate::marks::{self, Part};
 use forkless_sys::maps::{self, Mapping};
 use forkless_sys::{Result, mm, process};
@@ -45,8 +45,10 @@ pub(crate) fn list(
     let (absent, shared) = (absent(), shared());
     absent.clear();
     shared.clear();
-    let mut pins = Pins::of(rt::image(), sp, rt::thread_pointer(), tid_word);
-    site::each_resident(call_site, |start, end| pins.add(start, end));
+    let (pins, outcome) = (&state::get().pins, shared_pages::get());
+    pins.begin(rt::image(), sp, rt::thread_pointer(), tid_word);
+    outcome.carried().for_each(|(start, end)| pins.add(start, end));
+    site::each_resident(call_site, outcome.trials(), |start, end| pins.add(start, end));
     let may_split = |start, end| may_split(start, end, beside_threads);
 
     let mut listed = Listed { absent: 0, mappings: 0 };
@@ -59,7 +61,7 @@ pub(crate) fn list(
             && m.end - m.start >= smallest
             && !is_marked(&m, beside_threads, may_split)
         {
-            listed.absent += exclusions::exclude(&m, &pins, absent, smallest, may_split);
+            listed.absent += exclusions::exclude(&m, pins, absent, smallest, may_split);
         }
         true
     })?;

@@ -26,7 +26,6 @@ use forkless_run::AbortKind;
 use forkless_sys::{CPtr, Errno, clone, fd, futex, mm, process, sched};
 use linux_raw_sys::general as k;
 
-use crate::config;
 use crate::proc;
 use crate::reserve;
 use forkless_speculate::retry::retry;
@@ -60,11 +59,11 @@ impl Source {
     }
 
     /// In the parent, when the child has left.
-    pub(super) fn close(self) {
+    pub(super) fn close(self, beside_threads: bool) {
         match self {
             Source::File(descriptor) => {
                 // Another thread may have put a file of its own at this number.
-                if config::fork() != config::Fork::Speculate || is_ours(descriptor) {
+                if !beside_threads || is_ours(descriptor) {
                     let _ = fd::close(descriptor);
                 }
             }

@@ -263,12 +263,6 @@ fn count_in_record(site: usize, resolution: arm::Resolution) {
             because(reason);
         }
     }
-    if !matches!(resolution, arm::Resolution::Plain(_)) {
-        let outcome = shared_pages::get();
-        record.add(Counter::PagesFetched, outcome.pages.load(Relaxed));
-        record.add(Counter::Traps, outcome.traps.load(Relaxed));
-        record.add(Counter::Direct, outcome.direct.load(Relaxed));
-    }
 }
 
 /// A value, or the abort kind for which this fork stays plain.

@@ -4,8 +4,9 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use forkless_run::AbortKind;
+use forkless_run::{AbortKind, AbortReason, Counter};
 use forkless_speculate::commit::{self, WaitAnswer, WaitQuestion};
+use forkless_speculate::site::resident::Lesson;
 use forkless_sys::process::{self, P_PID, WALL, WEXITED, WNOHANG, WNOWAIT, WaitInfo};
 use forkless_sys::signal::{self, SigSet};
 use forkless_sys::time::Timespec;
@@ -15,14 +16,16 @@ use linux_raw_sys::general as k;
 use crate::config;
 use crate::kernel::{self, Args};
 use crate::signals::{BLOCKED, OF_TIMERS, SIGCHLD, SYNCHRONOUS};
+use crate::tally;
 use crate::window::{self, Busy};
 use forkless_speculate::retry::retry;
 
 use super::arm::{Resolution, ThreadSlot};
-use super::decide::NANOS_PER_PAGE;
+use super::decide::{self, NANOS_PER_PAGE};
 use super::exclusions::Listed;
 use super::frame::Frame;
 use super::memory_source::Source;
+use super::shared_pages::SharedPages;
 use super::{OrPlain, child, exclusions, program_memory, shared_pages, site, threshold};
 
 /// The flags of a fork. With any other flag it is another kind of clone.
@@ -117,50 +120,75 @@ fn mask_of(slot: &ThreadSlot, args: &Args) -> isize {
     0
 }
 
-/// libc's clone: speculate, and make the plain fork where the child did not commit.
+/// libc's clone: speculate, and make the plain fork where no child committed.
 fn fork(slot: &'static ThreadSlot, frame: &mut Frame, nr: u32, args: &Args) {
-    let at = slot.site.load(Relaxed);
-    let mut again = false;
-    let resolution = match speculate(slot, frame, nr, args) {
-        Ok(Ended::InChild) => return,
-        Ok(Ended::Committed { pid, bytes }) => {
-            site::committed(at);
-            slot.set_resolution(Resolution::Committed { bytes });
-            slot.disarm(frame);
-            frame.answer(pid as isize);
-            return;
+    let resolution = match window::open() {
+        Err(Busy) => Resolution::Plain(AbortKind::Busy.into()),
+        Ok(()) => {
+            let result = in_window(slot, frame, nr, args);
+            // The child has a copy of the window, which never matters there.
+            if result == Ok(Ended::InChild) {
+                return;
+            }
+            if matches!(result, Ok(Ended::Aborted(_))) && shared_pages::get().has_signals() {
+                return resend(slot, frame, nr, args, result);
+            }
+            window::close();
+            match result {
+                Ok(Ended::Committed { pid, bytes }) => {
+                    slot.set_resolution(Resolution::Committed { bytes });
+                    slot.disarm(frame);
+                    frame.answer(pid as isize);
+                    return;
+                }
+                other => as_resolution(other),
+            }
         }
-        Ok(Ended::Aborted) => {
-            let outcome = shared_pages::get();
-            site::aborted(at);
-            again = outcome.has_signals();
-            Resolution::Aborted(outcome.reason().unwrap_or(AbortKind::Died.into()))
-        }
-        Err(kind) => Resolution::Plain(kind.into()),
     };
+    replace(slot, frame, nr, args, resolution);
+}
+
+/// How a fork went that no child committed.
+fn as_resolution(result: OrPlain<Ended>) -> Resolution {
+    match result {
+        Ok(Ended::Aborted(reason)) => Resolution::Aborted(reason),
+        Err(kind) => Resolution::Plain(kind.into()),
+        Ok(_) => Resolution::Plain(AbortKind::Unusual.into()),
+    }
+}
+
+/// Makes the plain fork. Returns its answer.
+fn replace(
+    slot: &'static ThreadSlot,
+    frame: &mut Frame,
+    nr: u32,
+    args: &Args,
+    resolution: Resolution,
+) -> isize {
     slot.set_resolution(resolution);
     // Everything is put back before the clone, so that the child inherits nothing of ours.
     slot.disarm(frame);
     // Nor may the child lack memory that another thread has marked meanwhile.
     // SAFETY: the program's own fork.
-    let replace = || window::plain(|| unsafe { kernel::pass(nr, args) });
-    frame.answer(if again { resend(replace) } else { replace() });
+    let pid = window::plain(|| unsafe { kernel::pass(nr, args) });
+    frame.answer(pid);
+    pid
 }
 
-/// Makes the plain fork. Its child gets the signals that had reached the speculative child, when
-/// the handler that we are in returns. Sent by the parent, a signal could come after something that
-/// its sender knows the child had not done yet.
+/// Makes the plain fork, and closes the window before. The child gets the signals that had reached
+/// the speculative child, when the handler that we are in returns. Sent by the parent, a signal
+/// could come after something that its sender knows the child had not done yet.
 ///
-/// Out of line, for the copy of the signals on its stack. The shared pages are the parent's, and
-/// another of its threads may be using them by then.
+/// Out of line, for the copy of the signals on its stack. When the window is closed, another thread
+/// may be using the shared pages.
 #[cold]
 #[inline(never)]
-fn resend(replace: impl FnOnce() -> isize) -> isize {
+fn resend(slot: &'static ThreadSlot, frame: &mut Frame, nr: u32, args: &Args, result: OrPlain<Ended>) {
     let outcome = shared_pages::get();
     let ((count, known), rest) = (outcome.signals(), outcome.pending.load(Relaxed));
-    let pid = replace();
-    if pid != 0 {
-        return pid;
+    window::close();
+    if replace(slot, frame, nr, args, as_resolution(result)) != 0 {
+        return;
     }
     let _ = signal::set_mask(SigSet::ALL);
     let me = process::getpid();
@@ -172,7 +200,6 @@ fn resend(replace: impl FnOnce() -> isize) -> isize {
             let _ = process::kill(me, signal);
         }
     }
-    pid
 }
 
 /// Whether finding the mappings costs more than a plain fork would copy of what the child lacks.
@@ -186,41 +213,80 @@ fn costs_too_many_looks(listed: &Listed, beside_threads: bool) -> bool {
     config::learn() && listed.absent / 4096 < looks * PAGES_A_LOOK
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Ended {
     InChild,
     Committed { pid: i32, bytes: usize },
-    Aborted,
+    Aborted(AbortReason),
 }
 
-fn speculate(slot: &'static ThreadSlot, frame: &mut Frame, nr: u32, args: &Args) -> OrPlain<Ended> {
-    window::open().map_err(|Busy| AbortKind::Busy)?;
-    let result = in_window(slot, frame, nr, args);
-    // The child has a copy of the window, which never matters there.
-    if !matches!(result, Ok(Ended::InChild)) {
-        window::close();
-    }
-    result
-}
-
+/// Speculates, and once more where a child has read memory late (`late`). What children leave in
+/// the shared pages, and what is learnt of it, is this fork's as long as the window is open.
 fn in_window(slot: &'static ThreadSlot, frame: &mut Frame, nr: u32, args: &Args) -> OrPlain<Ended> {
+    let at = slot.site.load(Relaxed);
+    let beside_threads = decide::beside_threads();
+    let outcome = shared_pages::get();
+    outcome.begin(beside_threads && config::fork() == config::Fork::Exact);
+    let mut made = 0;
+    loop {
+        let reason = match attempt(slot, frame, nr, args, beside_threads, made == 0) {
+            Ok(Ended::Aborted(reason)) => reason,
+            Ok(ended) => {
+                if matches!(ended, Ended::Committed { .. }) {
+                    site::committed(at);
+                }
+                return Ok(ended);
+            }
+            // The first child is undone already.
+            Err(_) if made > 0 => AbortKind::Late.into(),
+            Err(kind) => return Err(kind),
+        };
+        made += 1;
+        let proves_nothing = outcome.has_read_late() && reason.kind().may_come_of_late_reads();
+        // Signals that reached a child must reach the child that stays. Only a plain one is sure
+        // to stay.
+        if proves_nothing && !outcome.has_signals() && outcome.try_again(made) {
+            tally::add(Counter::Retried, 1);
+            continue;
+        }
+        if proves_nothing {
+            site::read_late(at);
+        } else {
+            site::aborted(at);
+        }
+        return Ok(Ended::Aborted(reason));
+    }
+}
+
+/// Makes one child. `is_first`: the first of its fork.
+fn attempt(
+    slot: &'static ThreadSlot,
+    frame: &mut Frame,
+    nr: u32,
+    args: &Args,
+    beside_threads: bool,
+    is_first: bool,
+) -> OrPlain<Ended> {
     let (flags, tid_word) = if nr == k::__NR_clone { (args[0] & FORK_FLAGS, args[3]) } else { (0, args[3]) };
     let tid_word = if flags & k::CLONE_CHILD_SETTID as usize != 0 { tid_word } else { frame.sp() };
     let at = slot.site.load(Relaxed);
-    // A process with one thread makes no other meanwhile: its thread waits here.
-    let beside_threads = config::fork() == config::Fork::Speculate && process::thread_count() != Some(1);
     let listed = exclusions::list(at, frame.sp(), tid_word, SMALLEST, beside_threads)?;
     let bytes = listed.absent;
     if bytes < config::minimum() {
-        site::note_small(at, bytes);
+        if is_first {
+            site::note_small(at, bytes);
+        }
         return Err(AbortKind::Small);
     }
     threshold::note_large();
-    if costs_too_many_looks(&listed, beside_threads) {
+    if is_first && costs_too_many_looks(&listed, beside_threads) {
         site::aborted(at);
         return Err(AbortKind::Small);
     }
     // Blocks the synchronous signals, too, until the child has handlers for them.
     let Ok(before) = signal::set_mask(SigSet::ALL) else { return Err(AbortKind::Setup) };
+    let outcome = shared_pages::get();
+    let trials = outcome.trials();
     let made = make_child(slot, frame, nr, args, beside_threads);
     if made == Ok(0) {
         return Ok(Ended::InChild);
@@ -232,8 +298,18 @@ fn in_window(slot: &'static ThreadSlot, frame: &mut Frame, nr: u32, args: &Args)
     let bytes = if config::record().is_null() { bytes } else { bytes.min(threshold::peak()) };
     let has_executed = has_executed(pid);
     child::signals::learn_restorer();
-    site::learn(at, shared_pages::get().ranges(), has_executed);
-    Ok(if has_executed { Ended::Committed { pid, bytes } } else { Ended::Aborted })
+    let reason = outcome.reason().unwrap_or(AbortKind::Died.into());
+    let came_to_exec = has_executed || reason.kind() == AbortKind::Late;
+    site::learn(at, outcome.ranges(), Lesson { came_to_exec, trials });
+    count(outcome);
+    Ok(if has_executed { Ended::Committed { pid, bytes } } else { Ended::Aborted(reason) })
+}
+
+/// Counts what a child did, for the report.
+fn count(outcome: &SharedPages) {
+    tally::add(Counter::PagesFetched, outcome.pages.load(Relaxed));
+    tally::add(Counter::Traps, outcome.traps.load(Relaxed));
+    tally::add(Counter::Direct, outcome.direct.load(Relaxed));
 }
 
 /// Makes the clone, with all signals blocked. Returns the child's number when it has executed a
@@ -248,7 +324,7 @@ fn make_child(
     let source = Source::open(slot, beside_threads)?;
     shared_pages::get().reset();
     if !shared_pages::lend() {
-        source.close();
+        source.close(beside_threads);
         return Err(AbortKind::Setup);
     }
     mark();
@@ -270,7 +346,7 @@ fn make_child(
     }
     shared_pages::keep();
     unmark(beside_threads);
-    source.close();
+    source.close(beside_threads);
     if pid < 0 { Err(AbortKind::CloneFailed) } else { Ok(pid as i32) }
 }
 

@@ -13,6 +13,9 @@ use core::sync::atomic::{
 };
 
 use forkless_run::AbortReason;
+use forkless_speculate::exclusions::FETCHED;
+use forkless_speculate::late;
+use forkless_speculate::site::resident::Trials;
 use forkless_sys::mm;
 use forkless_sys::signal::Taken;
 
@@ -21,9 +24,6 @@ use crate::uninterrupted::uninterrupted;
 use forkless_speculate::retry::retry;
 
 use super::program_memory;
-
-/// Ranges that a child can report as fetched. Further ones are only counted.
-const RANGES: usize = 480;
 
 /// Signals that are handed on with their senders and values, each as often as it came. Of further
 /// ones it is only known that they came.
@@ -46,8 +46,13 @@ pub(crate) struct SharedPages {
     pub(crate) pages: AtomicU64,
     /// The code that libc has handlers return to, if the child has learnt it.
     pub(crate) restorer: AtomicUsize,
+    /// A child that has fetched anything must not commit (`late`).
+    exact: AtomicU32,
+    /// How many of [`FETCHED`] ranges are noted. Further ones are only counted.
     ranges: AtomicUsize,
-    range: [(AtomicUsize, AtomicUsize); RANGES],
+    /// How many of these an earlier child of the same fork has fetched.
+    carried: AtomicUsize,
+    range: [(AtomicUsize, AtomicUsize); FETCHED],
     signal: [[AtomicI32; 32]; SIGNALS],
 }
 
@@ -129,7 +134,14 @@ pub(crate) fn get() -> &'static SharedPages {
 }
 
 impl SharedPages {
-    /// Empties it for the next child.
+    /// Empties it for the first child of a fork.
+    pub(crate) fn begin(&self, is_exact: bool) {
+        self.exact.store(u32::from(is_exact), Relaxed);
+        self.ranges.store(0, Relaxed);
+        self.carried.store(0, Relaxed);
+    }
+
+    /// Empties it for the next child, but for what earlier children of the fork have fetched.
     pub(crate) fn reset(&self) {
         self.executing.store(0, Relaxed);
         self.reason.store(0, Relaxed);
@@ -139,7 +151,17 @@ impl SharedPages {
         self.direct.store(0, Relaxed);
         self.pages.store(0, Relaxed);
         self.restorer.store(0, Relaxed);
-        self.ranges.store(0, Relaxed);
+        self.ranges.store(self.carried.load(Relaxed), Relaxed);
+    }
+
+    /// Whether a child must not commit once it has fetched anything.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.exact.load(Relaxed) != 0
+    }
+
+    /// Whether the child must not commit: beside threads it has read memory late.
+    pub(crate) fn has_read_late(&self) -> bool {
+        self.is_exact() && self.pages.load(Relaxed) != 0
     }
 
     pub(crate) fn set_executing(&self, on: bool) {
@@ -189,10 +211,44 @@ impl SharedPages {
         }
     }
 
-    /// The fetched ranges noted.
+    fn noted(&self, from: usize, to: usize) -> impl Iterator<Item = (usize, usize)> + Clone {
+        self.range[from..to].iter().map(|(s, e)| (s.load(Relaxed), e.load(Relaxed)))
+    }
+
+    fn numbers(&self) -> (usize, usize) {
+        let all = self.ranges.load(Relaxed).min(FETCHED);
+        (self.carried.load(Relaxed).min(all), all)
+    }
+
+    /// The ranges that the last child has fetched, as far as they are noted.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = (usize, usize)> + Clone {
-        let n = self.ranges.load(Relaxed).min(RANGES);
-        self.range[..n].iter().map(|(s, e)| (s.load(Relaxed), e.load(Relaxed)))
+        let (carried, all) = self.numbers();
+        self.noted(carried, all)
+    }
+
+    /// The ranges that earlier children of the same fork have fetched.
+    pub(crate) fn carried(&self) -> impl Iterator<Item = (usize, usize)> + Clone {
+        self.noted(0, self.numbers().0)
+    }
+
+    /// What may be withheld from the child that is to be made.
+    pub(crate) fn trials(&self) -> Trials {
+        match (self.is_exact(), self.numbers()) {
+            (false, _) => Trials::Usual,
+            (true, (0, _)) => Trials::Rare,
+            (true, _) => Trials::None,
+        }
+    }
+
+    /// Whether the fork is speculated once more after `made` children. If so, what the last one has
+    /// fetched is carried over. A table without room has lost some of it.
+    pub(crate) fn try_again(&self, made: u32) -> bool {
+        let (_, all) = self.numbers();
+        let again = all < FETCHED && late::again(made, self.carried(), self.ranges());
+        if again {
+            self.carried.store(all, Relaxed);
+        }
+        again
     }
 }
 

@@ -3,6 +3,7 @@
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use forkless_speculate::site::ForkSite;
+use forkless_speculate::site::resident::{Lesson, Trials};
 
 use crate::config;
 
@@ -32,17 +33,22 @@ pub(crate) fn aborted(address: usize) {
     of(address).history.aborted();
 }
 
-/// Learns what a child made at the site had fetched when it executed a program, or was undone.
-pub(crate) fn learn(address: usize, fetched: impl Iterator<Item = (usize, usize)> + Clone, committed: bool) {
-    of(address).resident.learn(ATTEMPTS.load(Relaxed), fetched, committed);
+/// The children had to be replaced, for what they had read late.
+pub(crate) fn read_late(address: usize) {
+    of(address).history.read_late();
+}
+
+/// Learns what a child made at the site had fetched when it came to its exec, or was undone before.
+pub(crate) fn learn(address: usize, fetched: impl Iterator<Item = (usize, usize)> + Clone, lesson: Lesson) {
+    of(address).resident.learn(ATTEMPTS.load(Relaxed), fetched, lesson);
 }
 
 /// Calls `each` for every range that is left to the kernel in the fork that is about to be made at
 /// a site.
-pub(crate) fn each_resident(address: usize, each: impl FnMut(usize, usize)) {
+pub(crate) fn each_resident(address: usize, trials: Trials, each: impl FnMut(usize, usize)) {
     let now = ATTEMPTS.load(Relaxed).wrapping_add(1);
     ATTEMPTS.store(now, Relaxed);
-    of(address).resident.each(now, each);
+    of(address).resident.each(now, trials, each);
 }
 
 /// A fork at the site would lack `absent` bytes, which are too few. Where what is left to the

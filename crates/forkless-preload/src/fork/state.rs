@@ -5,7 +5,7 @@
 use core::ops::Deref as _;
 
 use forkless_speculate::descriptors::Descriptors;
-use forkless_speculate::exclusions::Ranges;
+use forkless_speculate::exclusions::{Pins, Ranges};
 use forkless_speculate::fetch::Clusters;
 use forkless_speculate::marks::Seen;
 use forkless_speculate::signals::Actions;
@@ -26,6 +26,7 @@ pub(super) struct State {
     pub(super) shared: Ranges,
     pub(super) fetched: Clusters,
     pub(super) sites: Sites,
+    pub(super) pins: Pins,
     pub(super) seen: Seen,
     pub(super) stacks: Stacks,
 }

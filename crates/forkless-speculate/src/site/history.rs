@@ -41,6 +41,12 @@ impl History {
         }
     }
 
+    /// The fork became a plain one because its children had read memory late, each something else.
+    /// That is no sign that children do not exec, so pauses do not grow.
+    pub fn read_late(&self) {
+        self.pause.store(FIRST_PAUSE, Relaxed);
+    }
+
     /// The child had to be replaced. The site pauses. So the forks of workers pay next to nothing
     /// for attempts, and a program that changes its ways is still noticed.
     pub fn aborted(&self) {
@@ -68,6 +74,16 @@ mod tests {
             pause(&history)
         });
         assert_eq!(pauses, [4, 16, 64, 256, 1024, 4096, 4096, 4096]);
+    }
+
+    #[test]
+    fn late_reads_pause_a_site_for_a_short_time_only() {
+        let history = History::new();
+        let pauses = [(); 3].map(|()| {
+            history.read_late();
+            pause(&history)
+        });
+        assert_eq!(pauses, [4, 4, 4]);
     }
 
     #[test]

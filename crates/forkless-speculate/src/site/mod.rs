@@ -97,7 +97,8 @@ mod tests {
     fn a_site_whose_children_need_nearly_everything_is_paused_and_forgotten() {
         let sites = Sites::new();
         let site = sites.of(0x1000);
-        site.resident.learn(0, [(0, 6 << 20)].into_iter(), false);
+        let lesson = resident::Lesson { came_to_exec: false, trials: resident::Trials::Usual };
+        site.resident.learn(0, [(0, 6 << 20)].into_iter(), lesson);
         assert!(!site.forgot_resident(1 << 20, 8 << 20), "too small even with it");
         assert!(site.forgot_resident(4 << 20, 8 << 20));
         assert_eq!(site.resident.bytes(), 0);

@@ -18,12 +18,12 @@
 //! ```
 //!
 //! The ranges that an undone child fetched are sure at once, or the next child would be undone as
-//! well.
+//! well. Beside threads all ranges are sure at once, for each fetch costs a second child (`late`).
 
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 /// Ranges left to the kernel at a site.
-pub const MAX: usize = 48;
+pub const MAX: usize = 160;
 /// Ranges closer together than this are joined. Each range splits a mapping. A split and its
 /// undoing cost about 2 us, and copying a page table entry 25 ns.
 const GAP: usize = 512 << 10;
@@ -33,6 +33,15 @@ const PIECE: usize = 512 << 10;
 /// After a piece that was not needed the next one follows at once.
 const SOON: u32 = 16;
 const SELDOM: u32 = 256;
+/// The same where a child that fetches is undone: each piece that was needed costs a second child.
+const SOON_EXACT: u32 = 256;
+const SELDOM_EXACT: u32 = 4096;
+/// What a second child costs, in nanoseconds. While the kernel copies all ranges for less, no piece
+/// of them is withheld from a child that is undone for it.
+const SECOND_CHILD: usize = 500_000;
+/// What the kernel takes for a range and for a page of it, in nanoseconds.
+const A_RANGE: usize = 2000;
+const A_PAGE: usize = 80;
 
 // In the low bits of a start, which is a page's: the range's state.
 
@@ -60,6 +69,26 @@ pub struct Resident {
     due: AtomicU32,
     /// Forks between the last two pieces.
     pause: AtomicU32,
+}
+
+/// What is withheld of the resident memory of a site to find out whether children need it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Trials {
+    /// New ranges after their first child, and pieces of the others now and then.
+    Usual,
+    /// Pieces, seldom: a child that fetches is undone.
+    Rare,
+    /// Nothing: this is the second child.
+    None,
+}
+
+/// How the child ended of which a site learns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lesson {
+    /// The child came to its exec, so what it did not touch it did not need.
+    pub came_to_exec: bool,
+    /// What was withheld when the child was made.
+    pub trials: Trials,
 }
 
 #[derive(Clone, Copy)]
@@ -146,11 +175,11 @@ impl Resident {
 
     /// Before the `now`th fork of the process: calls `each` for every range that is left to the
     /// kernel. The rest is withheld.
-    pub fn each(&self, now: u32, mut each: impl FnMut(usize, usize)) {
-        let (from, to) = self.choose_piece(now);
+    pub fn each(&self, now: u32, trials: Trials, mut each: impl FnMut(usize, usize)) {
+        let (from, to) = self.choose_piece(now, trials);
         for range in self.iter() {
             match range.state {
-                TRIED => {}
+                TRIED if trials == Trials::Usual => {}
                 SURE if range.touches(from, to) => {
                     each(range.start, from);
                     each(to, range.end);
@@ -162,9 +191,14 @@ impl Resident {
 
     /// Chooses the next piece of the sure ranges if one is due: going up, and from the lowest
     /// again.
-    fn choose_piece(&self, now: u32) -> (usize, usize) {
+    fn choose_piece(&self, now: u32, trials: Trials) -> (usize, usize) {
         let mut piece = (0, 0);
-        if now.wrapping_sub(self.due.load(Relaxed)).cast_signed() >= 0 {
+        let pays = match trials {
+            Trials::Usual => true,
+            Trials::Rare => self.len() * A_RANGE + self.bytes() / 4096 * A_PAGE > SECOND_CHILD,
+            Trials::None => false,
+        };
+        if pays && now.wrapping_sub(self.due.load(Relaxed)).cast_signed() >= 0 {
             let above = |at| self.iter().filter(|r| r.state == SURE && r.end > at).min_by_key(|r| r.start);
             let next = self.next.load(Relaxed);
             if let Some(range) = above(next).or_else(|| above(0)) {
@@ -189,28 +223,39 @@ impl Resident {
         self.due.store(now.wrapping_add(forks), Relaxed);
     }
 
-    /// Learns which ranges the child of the `now`th fork fetched, and whether it executed a program
-    /// or was undone.
-    pub fn learn(&self, now: u32, fetched: impl Iterator<Item = (usize, usize)> + Clone, committed: bool) {
-        self.judge_piece(now, fetched.clone(), committed);
-        self.judge_tried(now, fetched.clone(), committed);
-        let state = if committed { NEW } else { SURE };
+    /// Learns which ranges the child of the `now`th fork fetched.
+    pub fn learn(&self, now: u32, fetched: impl Iterator<Item = (usize, usize)> + Clone, lesson: Lesson) {
+        let Lesson { came_to_exec, trials } = lesson;
+        if trials != Trials::None {
+            self.judge_piece(now, fetched.clone(), lesson);
+        }
+        if trials == Trials::Usual {
+            self.judge_tried(now, fetched.clone(), came_to_exec);
+        } else if self.bytes() == 0 {
+            // The first ranges of a site are no reason to withhold them again at once.
+            self.wait(now, SOON_EXACT);
+        }
+        let state = if came_to_exec && trials == Trials::Usual { NEW } else { SURE };
         for (start, end) in fetched {
             self.add(Range { start, end, state });
         }
     }
 
-    fn judge_piece(&self, now: u32, mut fetched: impl Iterator<Item = (usize, usize)>, committed: bool) {
+    fn judge_piece(&self, now: u32, mut fetched: impl Iterator<Item = (usize, usize)>, lesson: Lesson) {
         let (start, end) = self.piece();
         let piece = Range { start, end, state: SURE };
         if end == 0 {
             return;
         }
         if fetched.any(|(start, end)| piece.touches(start, end)) {
-            let pause = (self.pause.load(Relaxed) * 2).clamp(SOON, SELDOM);
+            let (soon, seldom) = match lesson.trials {
+                Trials::Usual => (SOON, SELDOM),
+                _ => (SOON_EXACT, SELDOM_EXACT),
+            };
+            let pause = (self.pause.load(Relaxed) * 2).clamp(soon, seldom);
             self.pause.store(pause, Relaxed);
             self.wait(now, pause);
-        } else if committed {
+        } else if lesson.came_to_exec {
             self.pause.store(0, Relaxed);
             self.cut(piece);
         }
@@ -280,8 +325,11 @@ impl Resident {
         }
         match (0..self.len()).find(|i| self.get(*i).state == new.state && self.get(*i).is_near(new)) {
             Some(i) => self.set(i, self.get(i).with(new)),
-            // Without room for it, the next children fetch it.
-            None => drop(self.push(new)),
+            None if self.push(new) => {}
+            // Without room, the next children fetch it. A child that is undone for a fetch needs
+            // what was touched last more than what any other child ever touched.
+            None if new.state == SURE => self.set((new.start >> 16) % MAX, new),
+            None => {}
         }
     }
 }
@@ -303,24 +351,31 @@ mod tests {
     struct Forks {
         site: Resident,
         now: u32,
+        trials: Trials,
     }
 
     impl Forks {
         fn new() -> Forks {
-            Forks { site: Resident::new(), now: 0 }
+            Forks { site: Resident::new(), now: 0, trials: Trials::Usual }
+        }
+
+        /// Beside threads.
+        fn exact() -> Forks {
+            Forks { trials: Trials::Rare, ..Forks::new() }
         }
 
         /// The ranges that are left to the kernel in the next fork.
         fn left(&mut self) -> Vec<(usize, usize)> {
             self.now += 1;
             let mut left = Vec::new();
-            self.site.each(self.now, |start, end| left.push((start, end)));
+            self.site.each(self.now, self.trials, |start, end| left.push((start, end)));
             left.retain(|(start, end)| start < end);
             left
         }
 
-        fn learn(&mut self, fetched: &[(usize, usize)], committed: bool) {
-            self.site.learn(self.now, fetched.iter().copied(), committed);
+        fn learn(&mut self, fetched: &[(usize, usize)], came_to_exec: bool) {
+            let lesson = Lesson { came_to_exec, trials: self.trials };
+            self.site.learn(self.now, fetched.iter().copied(), lesson);
         }
 
         /// A child that touches these clusters, and fetches those that are not left. Returns the
@@ -381,6 +436,56 @@ mod tests {
             forks_needed += 1;
             assert!(forks_needed < 1000, "{} bytes are left for ever", forks.site.bytes());
         }
+    }
+
+    #[test]
+    fn beside_threads_what_was_fetched_once_stays_while_it_costs_less_than_a_second_child() {
+        let mut forks = Forks::exact();
+        forks.child(&[(8 * MIB, 9 * MIB), (64 * MIB, 65 * MIB)]);
+        for _ in 0..10_000 {
+            assert_eq!(forks.child(&[(8 * MIB, 9 * MIB)]), []);
+        }
+        assert_eq!(forks.site.bytes(), 2 * MIB);
+    }
+
+    #[test]
+    fn beside_threads_pieces_of_much_memory_are_withheld_seldom() {
+        let mut forks = Forks::exact();
+        let memory: Vec<_> = (8..40).map(|i| (i * MIB, (i + 1) * MIB)).collect();
+        assert_eq!(forks.child(&memory).len(), 32);
+        // A child touches the first byte of each cluster.
+        let clusters: Vec<_> = (128..640).map(|i| (i * 16 * PAGE, (i + 1) * 16 * PAGE)).collect();
+        let undone = (0..10_000).filter(|_| !forks.child(&clusters).is_empty()).count();
+        assert!((3..=8).contains(&undone), "{undone} of 10,000 forks needed a second child");
+        // And what no child needs any more is found out.
+        for _ in 0..20_000 {
+            forks.child(&[]);
+        }
+        assert!(forks.site.bytes() < 26 * MIB, "{} bytes", forks.site.bytes());
+    }
+
+    #[test]
+    fn from_a_second_child_nothing_is_withheld() {
+        let mut forks = Forks::new();
+        forks.child(&[(8 * MIB, 9 * MIB)]);
+        forks.left();
+        forks.learn(&[], false);
+        // It is to be tried now.
+        forks.trials = Trials::None;
+        assert_eq!(forks.left(), [(8 * MIB, 9 * MIB)]);
+        // And a second child that did not fetch it has proved nothing.
+        forks.learn(&[(32 * MIB, 33 * MIB)], true);
+        assert_eq!(forks.left(), [(8 * MIB, 9 * MIB), (32 * MIB, 33 * MIB)]);
+    }
+
+    #[test]
+    fn where_there_is_no_room_the_last_fetch_takes_the_place_of_another() {
+        let mut forks = Forks::exact();
+        let all: Vec<_> = (0..MAX + 1).map(|i| (i * 4 * MIB, i * 4 * MIB + PAGE)).collect();
+        forks.child(&all);
+        let left = forks.left();
+        assert_eq!(left.len(), MAX);
+        assert!(left.contains(&all[MAX]));
     }
 
     fn ranges() -> impl Strategy<Value = Vec<(usize, usize)>> {

@@ -11,13 +11,7 @@ pub(super) fn sentence(finding: &Finding) -> String {
             if let Some(flag) = flag(*treatment) {
                 command += &format!(" {flag}");
             }
-            let condition = match treatment {
-                Treatment::SpeculateForksDespiteThreads => {
-                    " (it has threads: what its children do before their exec must be async-signal-safe)"
-                }
-                _ => "",
-            };
-            format!(", or run the program unchanged under `{command}`{condition}")
+            format!(", or run the program unchanged under `{command}`")
         }
         Remedy::Repair { .. } => ", or from outside `forkless repair`".to_owned(),
         _ => String::new(),
@@ -41,7 +35,6 @@ pub(super) fn command(finding: &Finding) -> String {
 /// The flag of `forkless run` for what it does not do by default.
 fn flag(treatment: Treatment) -> Option<&'static str> {
     match treatment {
-        Treatment::SpeculateForksDespiteThreads => Some("--fork=speculate"),
         Treatment::SwitchContexts => Some("--context=fast"),
         Treatment::UseHugePages => Some("--huge-pages=thp"),
         _ => None,

@@ -27,13 +27,13 @@ use crate::terminal::complain;
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "forkless run [OPTIONS] [--] <PROGRAM> [ARGS]...",
-    after_help = "Examples:\n  forkless run --report -- perl script.pl\n  forkless run --fork=speculate -- node server.js\n  \
+    after_help = "Examples:\n  forkless run --report -- perl script.pl\n  forkless run -- node server.js\n  \
     forkless run --fork=off --huge-pages=thp -- redis-server\n\nExit status: the program's own; 125 when forkless itself fails, 126 when the program cannot be executed, 127 \
     when it is not found. FORKLESS=off in the environment leaves everything as it is."
 )]
 pub(crate) struct Args {
-    /// Speculative fork: in processes with one thread, in all, or in none.
-    #[arg(long, value_enum, default_value_t = ForkArg::Strict, value_name = "MODE")]
+    /// Speculative fork: in which processes, and what its child may read beside threads.
+    #[arg(long, value_enum, default_value_t = ForkArg::Exact, value_name = "MODE")]
     fork: ForkArg,
 
     /// Leave the forks of a process alone that has less private memory than this.
@@ -90,9 +90,11 @@ pub(crate) struct Args {
 /// Which processes speculate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum ForkArg {
+    /// All processes. Beside threads a child commits only with memory as it was at the fork.
+    Exact,
     /// Processes with one thread.
     Strict,
-    /// All processes.
+    /// All processes. Beside threads a child may read memory as it is after the fork.
     Speculate,
     /// None.
     Off,
@@ -208,6 +210,7 @@ impl Args {
     fn settings(&self) -> Settings {
         Settings {
             fork: match self.fork {
+                ForkArg::Exact => ForkMode::Exact,
                 ForkArg::Strict => ForkMode::Strict,
                 ForkArg::Speculate => ForkMode::Speculate,
                 ForkArg::Off => ForkMode::Off,

@@ -1,6 +1,7 @@
 //! execve: the commit.
 #![expect(unsafe_code, reason = "the program's own exec")]
 
+use forkless_run::AbortKind;
 use forkless_sys::{fd, process};
 
 use crate::kernel::{self, Args};
@@ -33,10 +34,13 @@ pub(crate) fn execveat(nr: u32, args: &Args) -> isize {
 /// Gives the kernel what survives exec, and executes. When that failed, everything is taken back.
 fn commit(nr: u32, args: &Args) -> isize {
     signals::abort_if_signalled();
-    if process::set_pdeathsig(signals::pdeathsig()).is_err() {
-        abort(forkless_run::AbortKind::Setup);
-    }
     let outcome = shared_pages::get();
+    if outcome.has_read_late() {
+        abort(AbortKind::Late);
+    }
+    if process::set_pdeathsig(signals::pdeathsig()).is_err() {
+        abort(AbortKind::Setup);
+    }
     outcome.set_executing(true);
     // Last, for from here on signals act. One whose default action ends the child is an abort like
     // any other. A handler of the program's may not return: its first system call is an abort. So
@@ -50,7 +54,7 @@ fn commit(nr: u32, args: &Args) -> isize {
     outcome.set_executing(false);
     abort_if_time_is_over();
     if process::set_pdeathsig(SIGKILL).is_err() {
-        abort(forkless_run::AbortKind::Setup);
+        abort(AbortKind::Setup);
     }
     answer
 }

@@ -28,8 +28,9 @@ pub(crate) fn fetch(addr: usize) -> bool {
         Fetch::Range { start, end, is_executable } => (start, end, is_executable),
     };
     keep_to_budget((end - start) as u64 / 4096);
-    copy(start, end, is_executable);
+    // Noted first: where the parent has nothing left, the next child is to have it nevertheless.
     shared_pages::get().fetched(start, end);
+    copy(start, end, is_executable);
     true
 }
 
