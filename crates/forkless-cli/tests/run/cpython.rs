@@ -31,7 +31,7 @@ fn cpython_suites_end_as_without_forkless() {
     let python =
         PathBuf::from(std::env::var_os("FORKLESS_PYTHON").unwrap_or_else(|| "/usr/bin/python3".into()));
     allow_seconds(900);
-    for mode in ["strict", "speculate"] {
+    for mode in ["exact", "strict", "speculate"] {
         for suite in SUITES {
             let args = ["-m", "test", suite];
             let without = observe(&mut plain(&python, &args));

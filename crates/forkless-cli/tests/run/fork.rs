@@ -63,6 +63,9 @@ pub(crate) use cases;
 /// Every fork speculates, and no child is undone for being slow.
 pub(crate) const ALWAYS: [&str; 3] = ["--fork-minimum=1M", "--fork-always", PATIENT];
 
+/// The ways to speculate in processes with threads.
+pub(crate) const FOR_THREADS: [&str; 2] = ["--fork=exact", "--fork=speculate"];
+
 /// The same, and what a child executes has no report of its own.
 pub(crate) fn only_its_own<'a>(mode: &[&'a str]) -> Vec<&'a str> {
     [&ALWAYS, mode, &["--children=no"]].concat()
@@ -71,31 +74,39 @@ pub(crate) fn only_its_own<'a>(mode: &[&'a str]) -> Vec<&'a str> {
 /// Threads meet in the window between marking and unmarking. If the window is not guarded, a child
 /// crashes or hangs, or is refused what every kernel grants.
 pub(crate) fn compare_threads(program: &Path, case: &str) {
-    let report = same_as_plain(program, &["--fork=speculate", "--fork-minimum=1M", "--fork-always"], case);
-    if without_dispatch() {
-        // While another thread maps the tables, a thread does not wait for them.
-        return left_as_they_are(&report, case, 1, &["Setup"]);
+    for mode in FOR_THREADS {
+        let report = same_as_plain(program, &[mode, "--fork-minimum=1M", "--fork-always"], case);
+        if without_dispatch() {
+            // While another thread maps the tables, a thread does not wait for them.
+            left_as_they_are(&report, case, 1, &["Setup"]);
+            continue;
+        }
+        // The others, of 100 or 200, found the window taken. How many did is the scheduler's
+        // choice.
+        assert!(report.count("committed") > 0, "{case} {mode}: {:?}", report.reasons());
     }
-    // The others, of 100 or 200, found the window taken. How many did is the scheduler's choice.
-    assert!(report.count("committed") > 0, "{case}: {:?}", report.reasons());
 }
 
 /// As [`compare_in`], for a case whose threads hold locks of libc's. A fork waits 50 ms for such a
 /// lock and is left alone after that. A busy machine may keep the lock's holder from running so
 /// long.
 pub(crate) fn compare_beside_locks(program: &Path, case: &str, commits: u64, reasons: &[&str]) {
-    let report = same_as_plain(program, &only_its_own(&["--fork=speculate"]), case);
-    if without_dispatch() {
-        return left_as_they_are(&report, case, commits, reasons);
+    for mode in FOR_THREADS {
+        let report = same_as_plain(program, &only_its_own(&[mode]), case);
+        if without_dispatch() {
+            left_as_they_are(&report, case, commits, reasons);
+            continue;
+        }
+        let (committed, all) = (report.count("committed"), report.reasons());
+        let mut expected = reasons.to_vec();
+        for reason in all.iter().filter(|reason| *reason != "Lock") {
+            let at = expected.iter().position(|one| one == reason);
+            expected.remove(at.unwrap_or_else(|| panic!("{case} {mode}: {reason} in {all:?}")));
+        }
+        assert!(committed <= commits, "{case} {mode}: {committed} committed, {all:?}");
+        let forks = commits + reasons.len() as u64;
+        assert_eq!(committed + all.len() as u64, forks, "{case} {mode}: {all:?}");
     }
-    let (committed, all) = (report.count("committed"), report.reasons());
-    let mut expected = reasons.to_vec();
-    for reason in all.iter().filter(|reason| *reason != "Lock") {
-        let at = expected.iter().position(|one| one == reason);
-        expected.remove(at.unwrap_or_else(|| panic!("{case}: {reason} in {all:?}")));
-    }
-    assert!(committed <= commits, "{case}: {committed} committed, {all:?}");
-    assert_eq!(committed + all.len() as u64, commits + reasons.len() as u64, "{case}: {all:?}");
 }
 
 cases! {
@@ -134,7 +145,7 @@ cases! {
     blocks_on_its_own_pipe: 0, ["Timeout"];
     crashes: 0, ["Fault"];
     ignored_sigchld_executes_once: 20, [];
-    in_a_thread: 0, ["Threads"];
+    in_a_thread: 1, [];
     own_filter: 0, ["Sandbox"];
     own_filter_by_syscall: 0, ["Sandbox"];
     no_descriptor_left: 0, ["Descriptors"];
@@ -187,7 +198,13 @@ fn session_and_directory() {
 /// took the lowest number for a moment.
 #[test]
 fn a_thread_opens_beside_forks_that_are_left_alone() {
-    compare(&FORK_CASES, "a_thread_opens_meanwhile", 0, &["Threads"; 200]);
+    compare_in(
+        &FORK_CASES,
+        &only_its_own(&["--fork=strict"]),
+        "a_thread_opens_meanwhile",
+        0,
+        &["Threads"; 200],
+    );
 }
 
 /// Regression: a process that was made past `fork`, as forkpty does, shared a page with its parent.
@@ -223,14 +240,11 @@ fn counts_its_descriptors() {
 }
 
 #[test]
-fn a_thread_of_a_process_speculates_when_asked() {
-    compare_in(
-        &FORK_CASES,
-        &["--fork=speculate", "--fork-minimum=1M", "--fork-always"],
-        "in_a_thread",
-        1,
-        &[],
-    );
+fn a_thread_of_a_process_speculates_unless_told_otherwise() {
+    for mode in ["--fork=exact", "--fork=speculate"] {
+        compare_in(&FORK_CASES, &only_its_own(&[mode]), "in_a_thread", 1, &[]);
+    }
+    compare_in(&FORK_CASES, &only_its_own(&["--fork=strict"]), "in_a_thread", 0, &["Threads"]);
 }
 
 #[test]

@@ -20,3 +20,4 @@ mod shell_ends;
 mod shell_lines;
 mod signals;
 mod support;
+mod threads;

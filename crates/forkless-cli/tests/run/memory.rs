@@ -1,7 +1,7 @@
 //! Memory of speculative children and of the processes beside them: one test a case of
 //! `memory_cases.c`.
 
-use crate::fork::{ALWAYS, cases, compare, compare_threads, same_as_plain};
+use crate::fork::{ALWAYS, cases, compare, compare_in, compare_threads, only_its_own, same_as_plain};
 use crate::support::{
     MEMORY_CASES, PATIENT, Report, before_linux, nothing_speculates, observe, plain, reported,
     without_dispatch,
@@ -57,7 +57,7 @@ fn address_space_that_is_given_back_stays_free() {
         ("unmaps_an_arena_with_holes", 6, 5),
         ("maps_over_an_arena_with_holes", 6, 5),
     ] {
-        for mode in ["--fork=strict", "--fork=speculate"] {
+        for mode in ["--fork=strict", "--fork=exact", "--fork=speculate"] {
             let options = ["--fork-minimum=1M", "--fork-always", PATIENT, mode];
             let report = same_as_plain(&MEMORY_CASES, &options, case);
             assert_eq!(report.count("shells_skipped"), lines, "{case} {mode}");
@@ -162,7 +162,9 @@ fn droppable_memory() {
 /// child read pages of different moments.
 #[test]
 fn memory_shared_with_another_process() {
-    compare(&MEMORY_CASES, "memory_shared_with_another_process", 0, &["Threads"; 5]);
+    let case = "memory_shared_with_another_process";
+    compare_in(&MEMORY_CASES, &only_its_own(&["--fork=strict"]), case, 0, &["Threads"; 5]);
+    compare(&MEMORY_CASES, case, 0, &["Shared"; 5]);
 }
 
 /// The memory that a call site's children touched is there from the start the next time. From the

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use crate::fork::{compare, compare_beside_locks, compare_in, only_its_own, same_as_plain};
+use crate::fork::{FOR_THREADS, compare, compare_beside_locks, compare_in, only_its_own, same_as_plain};
 use crate::support::{
     compile, compile_as, nothing_speculates, observe, plain, reported, reported_by, root_to, run,
 };
@@ -115,9 +115,11 @@ fn stays_in_a_handler_in_an_exec() {
 /// Regression: a thread that was forking was killed for the library's calls.
 #[test]
 fn a_filter_for_all_threads() {
-    let report = same_as_plain(&THREADS, &only_its_own(&["--fork=speculate"]), "a_filter_for_all_threads");
-    if !nothing_speculates() {
-        assert!(report.count("committed") >= 20, "{:?}", report.reasons());
+    for mode in FOR_THREADS {
+        let report = same_as_plain(&THREADS, &only_its_own(&[mode]), "a_filter_for_all_threads");
+        if !nothing_speculates() {
+            assert!(report.count("committed") >= 20, "{mode}: {:?}", report.reasons());
+        }
     }
 }
 
@@ -140,11 +142,14 @@ fn fork_handlers_that_lock() {
 fn fork_handlers_that_wait_for_other_threads() {
     for case in ["a_collector_stops_the_world", "many_threads_wait_in_fork_handlers"] {
         let without = observe(&mut plain(&THREADS, &[case]));
-        let (with, report) = reported(&only_its_own(&["--fork=speculate"]), &THREADS, &[case]);
-        assert_eq!((without.1.as_str(), &without), ("done\n", &with), "{case}");
-        // All twelve may meet plain forks under way.
-        let some = nothing_speculates() || report.count("committed") > 0;
-        assert!(some || report.reasons().contains(&"Busy".to_owned()), "{case}: {:?}", report.reasons());
+        for mode in FOR_THREADS {
+            let (with, report) = reported(&only_its_own(&[mode]), &THREADS, &[case]);
+            assert_eq!((without.1.as_str(), &without), ("done\n", &with), "{case} {mode}");
+            // All twelve may meet plain forks under way.
+            let some = nothing_speculates() || report.count("committed") > 0;
+            let reasons = report.reasons();
+            assert!(some || reasons.contains(&"Busy".to_owned()), "{case} {mode}: {reasons:?}");
+        }
     }
 }
 
@@ -152,11 +157,13 @@ fn fork_handlers_that_wait_for_other_threads() {
 /// ended process, and freed them.
 #[test]
 fn vforked_children_fork() {
-    let report = same_as_plain(&THREADS, &only_its_own(&["--fork=speculate"]), "vforked_children_fork");
-    if !nothing_speculates() {
-        let reasons = report.reasons();
-        assert!(report.count("committed") > 0, "{reasons:?}");
-        assert_eq!(reasons.iter().filter(|r| *r == "Shared").count(), 200, "{reasons:?}");
+    for mode in FOR_THREADS {
+        let report = same_as_plain(&THREADS, &only_its_own(&[mode]), "vforked_children_fork");
+        if !nothing_speculates() {
+            let reasons = report.reasons();
+            assert!(report.count("committed") > 0, "{mode}: {reasons:?}");
+            assert_eq!(reasons.iter().filter(|r| *r == "Shared").count(), 200, "{mode}: {reasons:?}");
+        }
     }
 }
 
@@ -182,12 +189,14 @@ fn shares_descriptors() {
 /// The library learns about call sites here, so plain forks run beside speculations.
 #[test]
 fn workers_beside_a_thread_that_executes() {
-    let options = ["--fork=speculate", "--fork-minimum=1M", "--children=no"];
-    let report = same_as_plain(&THREADS, &options, "workers_beside_a_thread_that_executes");
-    if !nothing_speculates() {
-        let reasons = report.reasons();
-        assert!(report.count("committed") > 0, "{reasons:?}");
-        assert!(reasons.iter().any(|r| r == "Learned"), "{reasons:?}");
+    for mode in FOR_THREADS {
+        let options = [mode, "--fork-minimum=1M", "--children=no"];
+        let report = same_as_plain(&THREADS, &options, "workers_beside_a_thread_that_executes");
+        if !nothing_speculates() {
+            let reasons = report.reasons();
+            assert!(report.count("committed") > 0, "{mode}: {reasons:?}");
+            assert!(reasons.iter().any(|r| r == "Learned"), "{mode}: {reasons:?}");
+        }
     }
 }
 
@@ -245,9 +254,10 @@ fn a_library_between_program_and_libc() {
 /// mapping that is gone is undone.
 #[test]
 fn threads_map_and_open_meanwhile() {
-    let report =
-        same_as_plain(&THREADS, &only_its_own(&["--fork=speculate"]), "threads_map_and_open_meanwhile");
-    if !nothing_speculates() {
-        assert!(report.count("committed") > 0, "{:?}", report.reasons());
+    for mode in FOR_THREADS {
+        let report = same_as_plain(&THREADS, &only_its_own(&[mode]), "threads_map_and_open_meanwhile");
+        if !nothing_speculates() {
+            assert!(report.count("committed") > 0, "{mode}: {:?}", report.reasons());
+        }
     }
 }

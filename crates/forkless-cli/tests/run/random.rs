@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::LazyLock;
 
+use crate::fork::FOR_THREADS;
 use crate::support::{compile, observe, plain, reported, without_dispatch};
 
 static RANDOM_CHILD: LazyLock<PathBuf> = LazyLock::new(|| compile("random_child.c", &[]));
@@ -70,27 +71,31 @@ fn random_children_look_the_same_from_outside() {
 #[test]
 fn random_threads_find_what_they_are_promised() {
     let first = from_environment("FORKLESS_FIRST_SEED", 11);
-    let (mut committed, mut aborted, mut plainly) = (0, 0, 0);
+    let (mut committed, mut aborted, mut plainly, mut retried) = (0, 0, 0, 0);
     for seed in first..first + from_environment("FORKLESS_SEEDS", 20) {
         let seed = seed.to_string();
         let without = observe(plain(&RANDOM_THREADS, &[&seed]).stdin(Stdio::null()));
         // Some children wait for a lock that a thread of their parent holds, until they are undone.
         // That ends the same after any time, so it need not be a minute.
-        let options = ["--fork=speculate", "--fork-minimum=1M", "--fork-always", "--fork-limit=5000"];
-        let (with, report) = reported(&options, &RANDOM_THREADS, &[&seed]);
-        assert_eq!(without, with, "seed {seed}: {:?}", report.reasons());
-        assert_eq!(without.0, Some(0), "seed {seed}");
-        committed += report.count("committed");
-        aborted += report.count("aborted");
-        // As by default: in a process with threads none.
-        let (strict, report) = reported(&["--fork-minimum=1M"], &RANDOM_THREADS, &[&seed]);
+        for mode in FOR_THREADS {
+            let options = [mode, "--fork-minimum=1M", "--fork-always", "--fork-limit=5000"];
+            let (with, report) = reported(&options, &RANDOM_THREADS, &[&seed]);
+            assert_eq!(without, with, "{mode}, seed {seed}: {:?}", report.reasons());
+            assert_eq!(without.0, Some(0), "seed {seed}");
+            committed += report.count("committed");
+            aborted += report.count("aborted");
+            retried += report.count("retried");
+        }
+        // In a process with threads none.
+        let (strict, report) = reported(&["--fork=strict", "--fork-minimum=1M"], &RANDOM_THREADS, &[&seed]);
         assert_eq!(without, strict, "strict, seed {seed}: {:?}", report.reasons());
         plainly += report.count("plain");
     }
-    assert!(plainly >= 5, "{plainly} plain forks by default");
+    assert!(plainly >= 5, "{plainly} plain forks by --fork=strict");
     if without_dispatch() {
         assert_eq!((committed, aborted), (0, 0), "none was speculated");
     } else {
         assert!(committed >= 5 && aborted >= 5, "{committed} committed, {aborted} aborted");
+        assert!(retried >= 5, "{retried} retried");
     }
 }

@@ -323,8 +323,7 @@ fn real_programs_do_the_same() {
             continue;
         }
         let run = |more| {
-            let run =
-                format!("{FORKLESS} run --quiet --fork=speculate --fork-minimum=0 --fork-always {more} --");
+            let run = format!("{FORKLESS} run --quiet --fork-minimum=0 --fork-always {more} --");
             observed(case, &run)
         };
         let without = observed(case, "");

@@ -15,8 +15,9 @@ use crate::support::{
 
 static CASES: LazyLock<PathBuf> = LazyLock::new(|| compile("sandbox_cases.c", &["-lpthread"]));
 
-const WAYS: [&[&str]; 4] = [
+const WAYS: [&[&str]; 5] = [
     &["--fork-minimum=1M"],
+    &["--fork-minimum=1M", "--fork=strict"],
     &["--fork-minimum=1M", "--fork=speculate"],
     &["--fork=off"],
     &["--fork-minimum=1M", "--huge-pages=thp", "--quiet"],

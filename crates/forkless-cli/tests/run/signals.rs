@@ -58,7 +58,7 @@ fn an_ignored_signal_is_ignored() {
 /// Regression: the fork counted as still going on, and all later forks were plain ("Busy").
 #[test]
 fn jumps_out_of_a_plain_fork() {
-    let options = ["--fork=speculate", "--fork-minimum=100M", "--fork-always", PATIENT];
+    let options = ["--fork=exact", "--fork-minimum=100M", "--fork-always", PATIENT];
     compare_in(&SIGNAL_CASES, &options, "jumps_out_of_a_plain_fork", 2, &[]);
 }
 

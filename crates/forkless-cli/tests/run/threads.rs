@@ -1,0 +1,247 @@
+//! Processes with threads under `--fork=exact`, the default: a child commits only with memory as it
+//! was at the fork. One test a case of `late_cases.c`, and what `snapshot.c` sees.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+
+use crate::fork::{ALWAYS, cases, compare_in, only_its_own, same_as_plain};
+use crate::support::{
+    PATIENT, Report, allow_seconds, compile, nothing_speculates, observe, plain, reported, reported_by, run,
+};
+
+static LATE: LazyLock<PathBuf> = LazyLock::new(|| compile("late_cases.c", &["-lpthread"]));
+static SNAPSHOT: LazyLock<PathBuf> = LazyLock::new(|| compile("snapshot.c", &["-lpthread"]));
+
+cases! {
+    LATE;
+    touches_and_executes: 20, [];
+    touches_and_fails_to_execute: 1, [];
+    executes_a_name_it_lacks: 1, [];
+    touches_more_than_is_noted: 0, ["Late"];
+    writes_where_nothing_was: 5, [];
+    touches_and_crashes: 0, ["Fault"];
+    a_signal_reaches_the_child_that_stays: 0, ["Late"];
+    threads_come_and_go: 10, [];
+}
+
+/// The first child of a site is undone. The others find what it fetched.
+#[test]
+fn one_late_read_makes_one_more_child() {
+    if nothing_speculates() {
+        return;
+    }
+    for (case, retries) in
+        [("touches_and_executes", 1), ("touches_and_fails_to_execute", 1), ("executes_a_name_it_lacks", 1)]
+    {
+        let report = same_as_plain(&LATE, &only_its_own(&[]), case);
+        assert_eq!(report.count("retried"), retries, "{case}: {:?}", report.reasons());
+        // A second child is no second fork.
+        assert_eq!(report.count("forks"), report.count("committed"), "{case}");
+    }
+    let report = same_as_plain(&LATE, &only_its_own(&["--fork=speculate"]), "touches_and_executes");
+    assert_eq!((report.count("retried"), report.count("committed")), (0, 20), "{:?}", report.reasons());
+}
+
+#[test]
+fn strict_leaves_a_process_with_threads_alone() {
+    compare_in(&LATE, &only_its_own(&["--fork=strict"]), "touches_and_executes", 0, &["Threads"; 20]);
+    // Only its forks beside a thread.
+    compare_in(&LATE, &only_its_own(&["--fork=strict"]), "threads_come_and_go", 5, &["Threads"; 5]);
+}
+
+/// Each fork has the window, the tables and the shared pages for itself.
+#[test]
+fn threads_fork_at_the_same_moment() {
+    let report = same_as_plain(&LATE, &only_its_own(&[]), "threads_fork_at_the_same_moment");
+    if !nothing_speculates() {
+        // A fork is left alone while another thread maps the tables or forks plainly, or if it waits
+        // long for the locks of a thread that forks.
+        let others = report.reasons();
+        assert!(others.iter().all(|r| ["Busy", "Lock", "Setup"].contains(&r.as_str())), "{others:?}");
+        assert_eq!(report.count("committed") + others.len() as u64, 200);
+    }
+}
+
+/// Children that work have no second child, whatever they have read, and their site is left alone
+/// soon.
+#[test]
+fn workers_beside_a_thread_are_left_alone_soon() {
+    let report = same_as_plain(&LATE, &["--fork-minimum=1M", PATIENT], "workers");
+    if !nothing_speculates() {
+        let reasons = report.reasons();
+        let tries = reasons.iter().filter(|r| *r == "Inherited").count();
+        assert!((2..=4).contains(&tries), "{tries} of 60 tried");
+        assert_eq!(reasons.iter().filter(|r| *r == "Learned").count(), 60 - tries, "{reasons:?}");
+        assert_eq!(report.count("retried"), 0);
+    }
+}
+
+/// What `snapshot` says: how many children saw a state that never was.
+fn snapshot(options: &[&str], args: &[&str]) -> (u64, Report) {
+    let ((status, out, err), report) = reported(&[&ALWAYS, options].concat(), &SNAPSHOT, args);
+    assert_eq!((status, err.as_str()), (Some(0), ""), "{args:?} {options:?}: {out}");
+    let seen = out.split(' ').next().and_then(|n| n.parse().ok());
+    (seen.unwrap_or_else(|| panic!("{args:?} {options:?}: {out:?}")), report)
+}
+
+/// No child of the default sees it. Returns the forks that were made, and those that committed.
+fn exact(kind: &str, writers: &str, pages: &str, forks: &str) -> (u64, u64) {
+    let (seen, report) = snapshot(&["--children=no"], &[kind, writers, pages, forks]);
+    let reasons = report.reasons();
+    assert_eq!(seen, 0, "{kind}, {writers} writers, {pages} pages: {reasons:?}");
+    let (forks, committed) = (report.count("forks"), report.count("committed"));
+    // All others were plain.
+    assert_eq!(forks, committed + report.count("aborted") + report.count("plain"));
+    (forks, committed)
+}
+
+#[test]
+fn no_child_sees_a_state_that_never_was() {
+    for writers in ["1", "2", "8"] {
+        for pages in ["8", "64", "512"] {
+            exact("apart", writers, pages, "25");
+        }
+        for kind in ["adjacent", "heap", "protected"] {
+            let (forks, committed) = exact(kind, writers, "64", "25");
+            // The first child may need more pages than it may fetch.
+            assert!(
+                nothing_speculates() || committed + 1 >= forks,
+                "{kind}, {writers}: {committed} of {forks}"
+            );
+        }
+    }
+}
+
+/// Pages that are mapped, unmapped, moved and given back while children are made.
+#[test]
+fn no_child_sees_a_state_that_never_was_where_memory_comes_and_goes() {
+    for kind in ["arena", "mapped", "moved", "dropped"] {
+        for writers in ["1", "2"] {
+            let (forks, committed) = exact(kind, writers, "64", "25");
+            // Where a thread is moving memory, a fork is plain. So all of them may be.
+            let some = nothing_speculates() || kind == "moved" || committed > 0;
+            assert!(some, "{kind}, {writers}: 0 of {forks}");
+        }
+    }
+}
+
+/// The negative control: with late reads some children see it. Nobody can say how soon, so forks go
+/// on until one does. Half of them do where 256 pages lie apart, more than a site keeps.
+#[test]
+fn late_reads_show_a_state_that_never_was() {
+    if nothing_speculates() {
+        return;
+    }
+    let (seen, report) =
+        snapshot(&["--fork=speculate", "--children=no"], &["apart", "1", "256", "20000", "1"]);
+    assert_eq!(seen, 1, "of {}", report.count("forks"));
+}
+
+/// `FORKLESS_SNAPSHOT_FORKS` forks (a million), an equal part of them for each layout.
+#[test]
+#[ignore = "hours"]
+fn no_child_in_a_million_sees_a_state_that_never_was() {
+    const KINDS: [&str; 8] =
+        ["apart", "adjacent", "heap", "arena", "mapped", "protected", "moved", "dropped"];
+    const LAYOUTS: [(&str, &str); 9] = [
+        ("1", "8"),
+        ("1", "64"),
+        ("1", "512"),
+        ("2", "8"),
+        ("2", "64"),
+        ("2", "512"),
+        ("8", "8"),
+        ("8", "64"),
+        ("8", "512"),
+    ];
+    let all: usize = std::env::var("FORKLESS_SNAPSHOT_FORKS")
+        .map_or(1_000_000, |text| text.parse().expect("FORKLESS_SNAPSHOT_FORKS is a number"));
+    allow_seconds(200_000);
+    let each = all.div_ceil(KINDS.len() * LAYOUTS.len()).to_string();
+    for kind in KINDS {
+        for (writers, pages) in LAYOUTS {
+            let (forks, committed) = exact(kind, writers, pages, &each);
+            println!("{kind}, {writers} writers, {pages} pages: {committed} of {forks} committed, 0 saw it");
+        }
+    }
+}
+
+/// Whether a program of this name can be executed; else the test counts as skipped.
+fn has(program: &str, argument: &str) -> bool {
+    let works = Command::new(program).arg(argument).output().is_ok_and(|out| out.status.success());
+    if !works {
+        println!("skipped: no {program} here");
+    }
+    works
+}
+
+/// Runs a line of an interpreter plainly and by default, and asserts the same output, and that all
+/// but the first few of its forks commit.
+fn interpreter(program: &str, flag: &str, source: &str, forks: u64) {
+    let args = [flag, source];
+    let without = observe(&mut plain(Path::new(program), &args));
+    let (with, report) = reported(&["--children=no", PATIENT], Path::new(program), &args);
+    assert_eq!(without, with, "{:?}", report.reasons());
+    assert_eq!(without.0, Some(0), "{without:?}");
+    if !nothing_speculates() {
+        let reasons = report.reasons();
+        assert!(!reasons.iter().any(|r| r == "Threads"), "{reasons:?}");
+        assert!(
+            report.count("committed") >= forks - 10,
+            "{} of {forks}: {reasons:?}",
+            report.count("committed")
+        );
+    }
+}
+
+#[test]
+fn python_with_busy_threads_and_preexec_fn() {
+    const SOURCE: &str = "
+import os, subprocess, threading
+memory = bytearray(64 << 20)
+for at in range(0, len(memory), 4096): memory[at] = 1
+quit = False
+def busy():
+    while not quit: [object() for _ in range(100)]
+threads = [threading.Thread(target=busy) for _ in range(2)]
+for thread in threads: thread.start()
+for i in range(30):
+    garbage = [[str(j)] for j in range(1000)]
+    print(subprocess.run(['/bin/echo', str(i)], preexec_fn=lambda: os.umask(7), capture_output=True).stdout)
+quit = True
+for thread in threads: thread.join()
+";
+    if has("/usr/bin/python3", "--version") {
+        interpreter("/usr/bin/python3", "-c", SOURCE, 30);
+    }
+}
+
+#[test]
+fn node_spawn_sync() {
+    const SOURCE: &str = "
+const { spawnSync } = require('child_process');
+const memory = [];
+for (let i = 0; i < 64; i++) memory.push(Buffer.alloc(1 << 20, 1));
+for (let i = 0; i < 30; i++) {
+    const garbage = []; for (let j = 0; j < 1000; j++) garbage.push({ j });
+    console.log(spawnSync('/bin/echo', [String(i)]).stdout.toString());
+}
+";
+    if has("/usr/bin/node", "--version") {
+        interpreter("/usr/bin/node", "-e", SOURCE, 30);
+    }
+}
+
+/// A program that another program of the run executes has the default as well.
+#[test]
+fn a_run_below_a_shell_serves_threads_too() {
+    if nothing_speculates() {
+        return;
+    }
+    let line = format!("{} touches_and_executes; exit $?", LATE.display());
+    let (seen, report) =
+        reported_by(|more| run(&[more, &ALWAYS[..]].concat(), Path::new("/bin/sh"), &["-c", &line]));
+    assert_eq!(seen.0, Some(0), "{seen:?}");
+    assert!(report.count("committed") >= 20 && report.count("retried") >= 1, "{:?}", report.reasons());
+}
