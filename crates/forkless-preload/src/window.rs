@@ -15,10 +15,11 @@ pub(crate) use forkless_speculate::window::Busy;
 #[cfg(target_arch = "x86_64")]
 static WINDOW: Window = Window::new();
 
-/// Whether other threads run beside a speculation.
+/// Whether other threads may run beside a speculation. Where libc knows of none, nobody speculates
+/// beside any (`fork/decide`).
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn meets_threads() -> bool {
-    config::fork().serves_threads()
+    config::fork().serves_threads() && !filters::has_one_thread()
 }
 
 /// Makes a fork that does not speculate, never while another thread has memory marked: its child

@@ -167,11 +167,15 @@ pub(crate) fn is_unfiltered() -> bool {
     UNFILTERED.load(Relaxed) == 1
 }
 
-/// Whether a thread, or a process that shares this one's memory, may run beside the child that is
-/// about to be made. With signals blocked, so that no handler makes a thread afterwards.
-pub(crate) fn beside_threads() -> bool {
+/// Whether threads may run beside the child that is about to be made. With signals blocked, so that
+/// no handler makes a thread afterwards.
+///
+/// A process that shares this one's memory, or a thread, that libc does not know of, does not wait
+/// for the window: its forks and moves are made as those of the only thread (`window`).
+pub(crate) fn beside_threads() -> OrPlain<bool> {
     // `stays_strict` has asked.
-    config::fork().serves_threads() && single_threaded() != Some(true)
+    let beside = config::fork().serves_threads() && single_threaded() != Some(true);
+    if beside && filters::has_one_thread() { Err(AbortKind::Shared) } else { Ok(beside) }
 }
 
 /// Whether the process has one thread, and no other process shares its memory. `None`: that cannot

@@ -224,7 +224,7 @@ enum Ended {
 /// the shared pages, and what is learnt of it, is this fork's as long as the window is open.
 fn in_window(slot: &'static ThreadSlot, frame: &mut Frame, nr: u32, args: &Args) -> OrPlain<Ended> {
     let at = slot.site.load(Relaxed);
-    let beside_threads = decide::beside_threads();
+    let beside_threads = decide::beside_threads()?;
     let outcome = shared_pages::get();
     outcome.begin(beside_threads && config::fork() == config::Fork::Exact);
     let mut made = 0;

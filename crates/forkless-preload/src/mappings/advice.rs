@@ -16,6 +16,9 @@
 //! Once the program has a seccomp filter nothing is noted any more. That takes system calls, and no
 //! fork of it speculates.
 
+#[cfg(target_arch = "x86_64")]
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use forkless_sys::mm::{MADV_DONTFORK, MADV_WIPEONFORK};
 
 use crate::filters::{self, sandboxed};
@@ -65,10 +68,14 @@ pub(crate) fn about_to_be_given(addr: usize, len: usize, advice: u32) {
 /// threads nothing is known from here on.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn about_to_be_given_somewhere(advice: u32) {
-    if is_mark(advice) && !speculating() && !sandboxed() && window::meets_threads() {
-        window::outside(notes::give_up);
+    if is_mark(advice) && !speculating() && !sandboxed() {
+        window::outside(|| SOMEWHERE.store(true, Relaxed));
     }
 }
+
+/// There are marks that only forks of one thread find.
+#[cfg(target_arch = "x86_64")]
+static SOMEWHERE: AtomicBool = AtomicBool::new(false);
 
 /// A fork has found a mark on a mapping, which was made past the functions that are watched. With
 /// all signals blocked.
@@ -86,7 +93,7 @@ pub(crate) fn any() -> bool {
 /// Whether not all marks are known. Then nothing may be assumed about any mapping.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn overflowed() -> bool {
-    notes::is_incomplete()
+    notes::is_incomplete() || SOMEWHERE.load(Relaxed) && window::meets_threads()
 }
 
 /// Whether `start..end` has a noted byte in it.

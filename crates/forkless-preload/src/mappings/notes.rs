@@ -49,12 +49,6 @@ pub(super) fn add(start: usize, end: usize) {
     });
 }
 
-/// From here on nothing is known.
-#[cfg(target_arch = "x86_64")]
-pub(super) fn give_up() {
-    NOTES.give_up();
-}
-
 /// Forgets what lies in `start..end`. Returns whether anything did.
 pub(super) fn remove(start: usize, end: usize) -> bool {
     locked(|table| table.remove(start, end)).unwrap_or(false)
