@@ -27,8 +27,12 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     ("crates/forkless-preload/src/fork/parent.rs", "makes the program's own fork, speculated"),
     (
+        "crates/forkless-preload/src/fork/helper.rs",
+        "a thread that opens files beside others, and attends to the child",
+    ),
+    (
         "crates/forkless-preload/src/fork/memory_source.rs",
-        "a helper that shares memory and hands pages to the child",
+        "a process that shares memory and hands pages to the child",
     ),
     (
         "crates/forkless-preload/src/interpose/x86_64.rs",

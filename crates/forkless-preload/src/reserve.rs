@@ -41,7 +41,7 @@ pub(crate) const WORKSPACES: Area = POOLED.then(256 << 10);
 /// Streams of `popen`.
 pub(crate) const STREAMS: Area = WORKSPACES.then(8 << 10);
 /// Tables of speculations.
-pub(crate) const TABLES: Area = ROOT.then(SPECULATION * (880 << 10));
+pub(crate) const TABLES: Area = ROOT.then(SPECULATION * (892 << 10));
 /// What a speculative child shares with the server of its memory.
 pub(crate) const EXCHANGE: Area = STREAMS.then(SPECULATION * (68 << 10));
 /// The pages that a speculative child shares with its parent.

@@ -35,6 +35,37 @@ pub(crate) fn plain<T>(fork: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Makes a fork of which the library is not asked, as [`plain`]: by libc's `forkpty`, or by a
+/// system call.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn past_fork<T>(fork: impl FnOnce() -> T) -> T {
+    let counted = begin_past_fork();
+    let result = fork();
+    // In the child, what was counted is the parent's.
+    if counted && !memory_owner::is_copy() {
+        end_plain();
+    }
+    result
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(never)]
+fn begin_past_fork() -> bool {
+    if !meets_threads() || speculation::speculating() {
+        return false;
+    }
+    filters::learn();
+    if filters::sandboxed() {
+        return false;
+    }
+    if memory_owner::is_copy() {
+        // A window that was open in the parent is never closed here.
+        memory_owner::take_over();
+    }
+    begin_plain();
+    true
+}
+
 /// From here on no window is opened, until [`end_plain`].
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn begin_plain() {
@@ -68,15 +99,28 @@ pub(crate) fn outside<T>(call: impl FnOnce() -> T) -> T {
     call()
 }
 
-/// Opens the window, waiting for another speculation to close it.
+/// A speculation begins: waits for another one to end.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn begin() {
+    WINDOW.begin(&OurThreads);
+}
+
+/// Opens the window of a speculation, which has closed it after an earlier child.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn open() -> Result<(), Busy> {
     WINDOW.open(&OurThreads)
 }
 
+/// All marks are taken back.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn close() {
     WINDOW.close();
+}
+
+/// The speculation has ended, its window closed.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn end() {
+    WINDOW.end();
 }
 
 /// In a plain forked child: threads that were in the middle of something are not here.

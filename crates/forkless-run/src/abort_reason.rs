@@ -56,6 +56,8 @@ kinds! {
     Shared = 20, "in memory that is another process's (vfork)";
     Lent = 21, "memory lent to a pipe (vmsplice)";
     Files = 22, "descriptors shared with another process";
+    Helper = 23, "no helper thread can be made";
+    Ignored = 24, "SIGSYS is ignored, and there are threads";
     // Speculation was aborted.
     Call = 32, "system call";
     Command = 33, "command of fcntl, ioctl or prctl";

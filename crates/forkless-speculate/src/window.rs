@@ -6,6 +6,12 @@
 //! - a **plain fork**, by any thread;
 //! - a **move**: a call that moves memory, or marks memory for the program.
 //!
+//! A speculation lasts longer than its window: marks are needed for the clone alone. It opens the
+//! window once more for a second child. From [`Window::begin`] to [`Window::end`]
+//! - other speculations wait, for the tables of speculations are the process's;
+//! - moves wait as well: an undone child is replaced later, and the replacement must not lack what
+//!   the first child had.
+//!
 //! ```text
 //!              open: Ok                       close
 //!   closed ──────────────▶ open, memory marked ──────▶ closed
@@ -18,14 +24,15 @@
 //!
 //! | state | `open` | `begin_plain` | `outside` |
 //! |---|---|---|---|
-//! | closed | opens | goes on | goes on |
-//! | open | waits for `close` | counts itself, waits for `close` | waits for `close`, then counts itself |
+//! | closed, nobody speculates | (`begin` goes on) | goes on | goes on |
+//! | closed, a thread speculates | opens; another thread waits in `begin` | goes on | waits for `end` |
+//! | open | (another thread waits in `begin`) | counts itself, waits for `close` | waits for `end`, then counts itself |
 //! | plain forks under way | `Busy`, unless there is one thread | goes on | goes on |
 //! | moves under way | waits a while, then `Busy`, unless there is one thread | goes on | goes on |
 //!
 //! The locks that a thread may hold decide which thread waits for which:
-//! - A thread that opens the window is inside libc's fork, and holds libc's locks. It never waits
-//!   for a plain fork, which may wait for those locks. It gives up.
+//! - A thread that begins a speculation is inside libc's fork, and holds libc's locks. It never
+//!   waits for a plain fork, which may wait for those locks. It gives up.
 //! - A plain fork waits for the window before libc's fork takes any lock.
 //! - A move holds no lock that a fork takes. So `open` waits for it, though not for ever: this may
 //!   be a fork in a signal handler, in the midst of such a call.
@@ -96,6 +103,8 @@ pub struct Busy;
 
 /// The window of a process, with the counts of the work that must not happen in it.
 pub struct Window<W = AtomicU32> {
+    /// 1: a thread speculates.
+    turn: W,
     /// 1: a thread is between MADV_DONTFORK and MADV_DOFORK.
     open: W,
     /// Plain forks under way.
@@ -109,22 +118,33 @@ impl Window {
     #[must_use]
     #[expect(clippy::new_without_default, reason = "for a static")]
     pub const fn new() -> Window {
-        Window::of(AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0))
+        Window {
+            turn: AtomicU32::new(0),
+            open: AtomicU32::new(0),
+            plain: AtomicU32::new(0),
+            moves: AtomicU32::new(0),
+        }
     }
 }
 
 impl<W: Word> Window<W> {
-    /// A window of three words, all 0.
-    pub const fn of(open: W, plain: W, moves: W) -> Window<W> {
-        Window { open, plain, moves }
+    /// A window of four words, all 0.
+    pub fn of([turn, open, plain, moves]: [W; 4]) -> Window<W> {
+        Window { turn, open, plain, moves }
     }
 
-    /// Opens the window. Waits until another speculation has closed it.
-    pub fn open(&self, threads: &impl Threads) -> Result<(), Busy> {
-        const PATIENCE: usize = 1000;
-        while self.open.swap(1) != 0 {
+    /// A speculation begins. Waits until another one has ended.
+    pub fn begin(&self, threads: &impl Threads) {
+        while self.turn.swap(1) != 0 {
             threads.yield_now();
         }
+    }
+
+    /// Opens the window: memory may be marked. Between [`Window::begin`] and [`Window::end`], where
+    /// it is closed; for each child of a speculation anew.
+    pub fn open(&self, threads: &impl Threads) -> Result<(), Busy> {
+        const PATIENCE: usize = 1000;
+        self.open.store(1);
         let mut turns = 0;
         while self.moves.load() != 0 && turns < PATIENCE {
             threads.yield_now();
@@ -137,9 +157,15 @@ impl<W: Word> Window<W> {
         Ok(())
     }
 
-    /// Closes the window. All marks have been taken back.
+    /// Closes the window: all marks have been taken back. Before [`Window::end`], more than once if
+    /// need be, by whatever thread.
     pub fn close(&self) {
         self.open.store(0);
+    }
+
+    /// The speculation has ended, and its window is closed. The next one may begin.
+    pub fn end(&self) {
+        self.turn.store(0);
     }
 
     /// A plain fork begins: no window is opened until [`Window::end_plain`]. Waits for an open one.
@@ -153,16 +179,19 @@ impl<W: Word> Window<W> {
         self.plain.sub(1);
     }
 
-    /// Makes a move: a call that moves or marks memory, never in the window.
+    /// Makes a move: a call that moves or marks memory, never while a thread speculates.
     pub fn outside<T>(&self, threads: &impl Threads, call: impl FnOnce() -> T) -> T {
         loop {
             self.moves.add(1);
-            if self.open.load() == 0 {
+            if self.turn.load() == 0 {
                 break;
             }
-            // Not counted while it waits: the thread in the window may be waiting for moves to end.
+            // Not counted while it waits: the thread that speculates may be waiting for moves to
+            // end.
             self.moves.sub(1);
-            self.until_closed(threads);
+            while self.turn.load() != 0 {
+                threads.yield_now();
+            }
         }
         let result = call();
         self.moves.sub(1);
@@ -172,7 +201,7 @@ impl<W: Word> Window<W> {
     /// In a copy of another process's memory: threads that were in the midst of something are not
     /// here. Written only where needed: a page that a child writes is copied for it.
     pub fn reset(&self) {
-        for word in [&self.open, &self.plain, &self.moves] {
+        for word in [&self.turn, &self.open, &self.plain, &self.moves] {
             if word.load() != 0 {
                 word.store(0);
             }

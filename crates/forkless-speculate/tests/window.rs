@@ -47,6 +47,9 @@ impl Threads for Several {
 /// A window, and how many threads are in the midst of each kind of work.
 struct Process {
     window: Window<Checked>,
+    speculations: AtomicU32,
+    /// 1 while a thread speculates whose window was open.
+    has_child: AtomicU32,
     marked: AtomicU32,
     plain: AtomicU32,
     moves: AtomicU32,
@@ -56,7 +59,9 @@ impl Process {
     fn new() -> Arc<Process> {
         let word = || Checked(AtomicU32::new(0));
         Arc::new(Process {
-            window: Window::of(word(), word(), word()),
+            window: Window::of([word(), word(), word(), word()]),
+            speculations: AtomicU32::new(0),
+            has_child: AtomicU32::new(0),
             marked: AtomicU32::new(0),
             plain: AtomicU32::new(0),
             moves: AtomicU32::new(0),
@@ -64,11 +69,27 @@ impl Process {
     }
 
     fn speculate(&self) {
+        self.window.begin(&Several);
+        assert_eq!(self.speculations.fetch_add(1, SeqCst), 0, "two speculations at once");
+        // Two children.
+        for _ in 0..2 {
+            self.make_a_child();
+        }
+        self.has_child.store(0, SeqCst);
+        self.speculations.fetch_sub(1, SeqCst);
+        self.window.end();
+    }
+
+    fn make_a_child(&self) {
         if self.window.open(&Several).is_ok() {
+            self.has_child.store(1, SeqCst);
             assert_eq!(self.marked.fetch_add(1, SeqCst), 0, "two windows at once");
             self.meets(&self.plain, "a plain fork in the window");
             self.meets(&self.moves, "a move in the window");
             self.marked.fetch_sub(1, SeqCst);
+            self.window.close();
+            thread::yield_now();
+            // As a helper and the forking thread do.
             self.window.close();
         }
     }
@@ -89,6 +110,7 @@ impl Process {
         self.window.outside(&Several, || {
             self.moves.fetch_add(1, SeqCst);
             self.meets(&self.marked, "a move while memory is marked");
+            self.meets(&self.has_child, "a move beside a child");
             self.moves.fetch_sub(1, SeqCst);
         });
     }

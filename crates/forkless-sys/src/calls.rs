@@ -156,6 +156,7 @@ prototypes! {
         epoll: Fd, events: *mut k::epoll_event, max: Int, timeout: Int, mask: *const SigSet, mask_size: Len
     );
     execve = __NR_execve(path: CPtr<'_>, argv: *const *const c_char, envp: *const *const c_char);
+    exit = __NR_exit(status: Int);
     exit_group = __NR_exit_group(status: Int);
     faccessat = __NR_faccessat(dir: Fd, path: CPtr<'_>, access: Mode);
     fchdir = __NR_fchdir(fd: Fd);

@@ -201,6 +201,13 @@ pub fn set_foreground_group(fd: i32, pgid: i32) -> Result<()> {
     unsafe { calls::ioctl(Fd(fd), Op(linux_raw_sys::ioctl::TIOCSPGRP), (&raw mut group).cast()) }.map(drop)
 }
 
+/// `pread64(2)`.
+#[inline]
+pub fn pread(fd: i32, buf: &mut [u8], offset: u64) -> Result<usize> {
+    // SAFETY: the kernel writes at most `buf.len()` bytes.
+    unsafe { calls::pread64(Fd(fd), buf.as_mut_ptr(), Len(buf.len()), calls::Offset(offset)) }
+}
+
 /// `pread64(2)` to a raw address, for copies from another address space (`/proc/PID/mem`).
 ///
 /// # Safety

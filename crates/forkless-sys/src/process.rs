@@ -35,6 +35,15 @@ pub fn exit_group(status: i32) -> ! {
     }
 }
 
+/// `exit(2)`: ends the calling thread alone.
+#[inline(always)]
+pub fn exit_thread() -> ! {
+    loop {
+        // SAFETY: writes no memory but the word that the thread was made with.
+        let _ = unsafe { calls::exit(Int(0)) };
+    }
+}
+
 /// How a child ended or stopped: the fields of `siginfo_t` that `waitid(2)` fills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitInfo {

@@ -18,18 +18,18 @@ use core::sync::atomic::{
 
 use forkless_run::{AbortKind, AbortReason};
 use forkless_sys::signal::{self, AltStack, KernelAction, SigSet};
-use forkless_sys::{Errno, dispatch, sched};
+use forkless_sys::{Errno, dispatch, sched, time};
 use linux_raw_sys::general as k;
 
-use crate::rt;
 use crate::signals::{BLOCKED, SIGSYS};
-use crate::window;
+use crate::{filters, memory_owner, rt, speculation, window};
 use forkless_speculate::retry::retry;
 
 use super::frame::{Frame, Info};
 use super::stacks::{SLOTS, SlotStacks};
 use super::{NO_DISPATCH, OrPlain, decide, state};
 
+const SIG_IGN: usize = 1;
 const SA_SIGINFO: usize = 4;
 const SA_ONSTACK: usize = 0x0800_0000;
 const SA_RESTORER: usize = 0x0400_0000;
@@ -71,6 +71,7 @@ static TABLE: [ThreadSlot; SLOTS] = [const { ThreadSlot::unused() }; SLOTS];
 static HANDLER: SigsysHandler = SigsysHandler {
     lock: AtomicBool::new(false),
     users: AtomicU32::new(0),
+    waiting: AtomicU32::new(0),
     ours: AtomicUsize::new(0),
     handler: AtomicUsize::new(0),
     flags: AtomicUsize::new(0),
@@ -83,6 +84,8 @@ static HANDLER: SigsysHandler = SigsysHandler {
 struct SigsysHandler {
     lock: AtomicBool,
     users: AtomicU32,
+    /// Threads that wait for the program's own action ([`with_own_sigsys`]).
+    waiting: AtomicU32,
     /// The address of ours: [`TrapHandler`].
     ours: AtomicUsize,
     // The program's action.
@@ -213,6 +216,59 @@ pub(crate) fn reset() {
     if HANDLER.lock.load(Relaxed) {
         HANDLER.lock.store(false, Relaxed);
     }
+    if HANDLER.waiting.load(Relaxed) != 0 {
+        HANDLER.waiting.store(0, Relaxed);
+    }
+}
+
+/// Makes a call that reads or sets the action of `SIGSYS`. Beside other threads that speculate it
+/// waits until the action is the program's own, and no thread is armed meanwhile.
+pub(crate) fn with_own_sigsys<T>(call: impl FnOnce() -> T) -> T {
+    let before = begin_own_sigsys();
+    let answer = call();
+    if let Some(before) = before {
+        end_own_sigsys(before);
+    }
+    answer
+}
+
+/// `None`: nothing is to be ended. Else the mask from before.
+#[inline(never)]
+fn begin_own_sigsys() -> Option<SigSet> {
+    // Each of these has one thread, or speculates no more.
+    if speculation::speculating() || !window::meets_threads() {
+        return None;
+    }
+    filters::learn();
+    if filters::sandboxed() {
+        return None;
+    }
+    if memory_owner::is_copy() {
+        memory_owner::take_over();
+    } else if memory_owner::is_shared() {
+        // A child of vfork has the actions as they were when it was made.
+        if signal::action(SIGSYS).is_ok_and(|now| now.handler == HANDLER.ours.load(Relaxed)) {
+            HANDLER.put_back();
+        }
+        return None;
+    }
+    // A handler might jump out of the call. SIGSYS itself stays as it is: `sigset` looks at it, and
+    // changes it.
+    let before = signal::mask().ok()?;
+    let _ = signal::set_mask(with_sigsys_of(SigSet::ALL, before));
+    HANDLER.keep_out();
+    Some(before)
+}
+
+#[inline(never)]
+fn end_own_sigsys(before: SigSet) {
+    HANDLER.let_in();
+    let after = signal::mask().unwrap_or(before);
+    let _ = retry(|| signal::set_mask(with_sigsys_of(before, after)));
+}
+
+fn with_sigsys_of(set: SigSet, other: SigSet) -> SigSet {
+    if other.has(SIGSYS) { set.with(SIGSYS) } else { set.without(SIGSYS) }
 }
 
 impl Arming {
@@ -417,22 +473,79 @@ pub(crate) fn program_action() -> KernelAction {
     }
 }
 
+/// Seconds.
+const PATIENCE: i64 = 2;
+
 impl SigsysHandler {
-    fn locked(&self, f: impl FnOnce()) {
-        // Signals are blocked, so no other user of the lock on this thread interrupts the holder.
+    /// With signals blocked, so no other user of the lock on this thread interrupts the holder. A
+    /// SIGSYS of the program's may, in `sigset`, and its handler may jump away. So the lock is not
+    /// waited for for ever.
+    fn lock(&self) {
+        let mut end = None;
         while self.lock.swap(true, Acquire) {
+            let now = time::monotonic_coarse().tv_sec;
+            if now > *end.get_or_insert(now + PATIENCE) {
+                break;
+            }
             sched::yield_now();
         }
-        f();
+    }
+
+    fn unlock(&self) {
         self.lock.store(false, Release);
+    }
+
+    fn locked(&self, f: impl FnOnce()) {
+        self.lock();
+        f();
+        self.unlock();
+    }
+
+    /// Takes the lock when nobody has ours installed. It does not wait for ever: a thread may have
+    /// been killed in its fork.
+    fn keep_out(&self) {
+        let end = time::monotonic_coarse().tv_sec + PATIENCE;
+        self.waiting.fetch_add(1, Relaxed);
+        self.lock();
+        while self.users.load(Relaxed) != 0 && time::monotonic_coarse().tv_sec <= end {
+            self.unlock();
+            sched::yield_now();
+            self.lock();
+        }
+    }
+
+    fn let_in(&self) {
+        self.unlock();
+        self.waiting.fetch_sub(1, Relaxed);
+    }
+
+    /// Lets threads go first that wait in [`SigsysHandler::keep_out`]: there may always be another
+    /// thread that is armed.
+    fn give_way(&self) {
+        const PATIENCE: usize = 1000;
+        for _ in 0..PATIENCE {
+            if self.waiting.load(Relaxed) == 0 {
+                break;
+            }
+            sched::yield_now();
+        }
     }
 
     fn install(&self) -> OrPlain<()> {
         let mut result = Ok(());
+        self.give_way();
         self.locked(|| {
             if self.users.load(Relaxed) == 0 {
                 // SAFETY: a handler written for any point of the program, with a restorer of ours.
                 match unsafe { signal::set_action(SIGSYS, &sigsys_action()) } {
+                    Ok(old) if old.handler == SIG_IGN && decide::beside_threads() != Ok(false) => {
+                        // What another thread starts by `posix_spawn` meanwhile would not ignore
+                        // the signal.
+                        // SAFETY: the action the program had.
+                        let _ = retry(|| unsafe { signal::set_action(SIGSYS, &old) });
+                        result = Err(AbortKind::Ignored);
+                        return;
+                    }
                     Ok(old) => {
                         self.handler.store(old.handler, Relaxed);
                         self.flags.store(old.flags, Relaxed);

@@ -13,6 +13,7 @@ use crate::memory_owner;
 use crate::namespace;
 use crate::{rt, small_file};
 
+use super::helper::look;
 use super::{NO_DISPATCH, OrPlain, shared_pages, site, state, threshold};
 
 /// Nanoseconds to copy one page table entry and to tear it down again, for the estimate in the
@@ -65,15 +66,19 @@ pub(crate) fn note_clone(flags: u32) {
     }
 }
 
-/// The same by `clone3`. `struct clone_args` begins with the flags.
-pub(crate) fn note_clone3(args: usize) {
-    let mut flags = [0; 8];
+/// The same by `clone3`. Whether it is known to fork: the child has a copy of the memory, and the
+/// stack where it is.
+pub(crate) fn note_clone3(args: usize) -> bool {
+    // `struct clone_args`: the flags come first, the stack is the sixth.
+    let mut fields = [0; 48];
     // The kernel reads them, and answers with an error where the program points nowhere. A filter
     // could kill for the call, so under one nothing is asked.
     let known = !filters::sandboxed()
         && is_unfiltered()
-        && mm::read(process::getpid(), args, &mut flags) == Ok(flags.len());
-    note_clone(if known { u64::from_ne_bytes(flags) as u32 } else { k::CLONE_FILES });
+        && mm::read(process::getpid(), args, &mut fields) == Ok(fields.len());
+    let field = |at: usize| fields[at..].first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+    note_clone(if known { field(0) as u32 } else { k::CLONE_FILES });
+    known && field(0) as u32 & k::CLONE_VM == 0 && field(40) == 0
 }
 
 pub(crate) fn decide(at: usize) -> OrPlain<()> {
@@ -81,15 +86,22 @@ pub(crate) fn decide(at: usize) -> OrPlain<()> {
         return Err(AbortKind::NoDispatch);
     }
     its_own_rules()?;
-    // Questions that open a file come after the look for threads: another thread could get a number
-    // that is not the lowest.
+    // Questions that open a file come after the look for threads: beside them a helper opens it.
     let usage = process::memory_usage();
     let guess = usage.map_or(Some(false), |usage| threshold::guess(usage, at));
     if guess == Some(true) {
         return Err(AbortKind::Small);
     }
     stays_strict()?;
-    if guess.is_none() && usage.is_ok_and(threshold::is_small) {
+    let beside_threads = beside_threads()?;
+    if beside_threads {
+        // Before the first look: its helper would work in another process's tables.
+        in_own_memory()?;
+    }
+    if guess.is_none()
+        && let Ok(usage) = usage
+        && threshold::is_small(usage, beside_threads)?
+    {
         return Err(AbortKind::Small);
     }
     if !site::worth_trying(at) {
@@ -98,11 +110,13 @@ pub(crate) fn decide(at: usize) -> OrPlain<()> {
     if advice::overflowed() {
         return Err(AbortKind::Advice);
     }
-    if traced() || rt::is_translated() {
+    if traced(beside_threads)? || rt::is_translated() {
         return Err(AbortKind::Traced);
     }
-    stays_in_namespace()?;
-    in_own_memory()?;
+    stays_in_namespace(beside_threads)?;
+    if !beside_threads {
+        in_own_memory()?;
+    }
     if !state::map() || !shared_pages::prepare() {
         return Err(AbortKind::Setup);
     }
@@ -134,7 +148,7 @@ fn in_own_memory() -> OrPlain<()> {
 pub(crate) fn again() -> OrPlain<()> {
     its_own_rules()?;
     stays_strict()?;
-    stays_in_namespace()
+    stays_in_namespace(beside_threads()?)
 }
 
 pub(crate) fn its_own_rules() -> OrPlain<()> {
@@ -168,7 +182,7 @@ pub(crate) fn is_unfiltered() -> bool {
 }
 
 /// Whether threads may run beside the child that is about to be made. With signals blocked, so that
-/// no handler makes a thread afterwards.
+/// no handler makes a thread afterwards. If so, no file is opened in this one.
 ///
 /// A process that shares this one's memory, or a thread, that libc does not know of, does not wait
 /// for the window: its forks and moves are made as those of the only thread (`window`).
@@ -193,24 +207,24 @@ fn single_threaded() -> Option<bool> {
 
 /// Whether a debugger would see our signals. Reading the status file costs 11 us, so the answer
 /// holds for a tick of the clock, 10 ms at most.
-fn traced() -> bool {
+fn traced(beside_threads: bool) -> OrPlain<bool> {
     let now = time::monotonic_coarse();
     let now = now.tv_sec * 1_000_000_000 + now.tv_nsec;
     if now == LOOKED.load(Relaxed) {
-        return TRACED.load(Relaxed);
+        return Ok(TRACED.load(Relaxed));
     }
-    let answer = read_tracer().unwrap_or(false);
+    let answer = look(beside_threads, read_tracer)?.unwrap_or(false);
     TRACED.store(answer, Relaxed);
     LOOKED.store(now, Relaxed);
-    answer
+    Ok(answer)
 }
 
 /// Looked up once, for exec keeps it. Looked up each time after the program has changed namespaces.
-fn stays_in_namespace() -> OrPlain<()> {
+fn stays_in_namespace(beside_threads: bool) -> OrPlain<()> {
     if NAMESPACE.load(Relaxed) == SAME {
         return Ok(());
     }
-    let stay = namespace::children_stay().map_err(|errno| match errno {
+    let stay = look(beside_threads, namespace::children_stay)?.map_err(|errno| match errno {
         Errno::EMFILE | Errno::ENFILE => AbortKind::Descriptors,
         _ => AbortKind::NoProc,
     });

@@ -2,16 +2,16 @@
 //! window, so one listing at a time in a process.
 #![expect(unsafe_code, reason = "advice that is taken back")]
 
-use forkless_run::AbortKind;
 use forkless_speculate::exclusions::{self, Places, Ranges};
 use forkless_speculate::marks::{self, Part};
 use forkless_sys::maps::{self, Mapping};
 use forkless_sys::{Result, mm, process};
 
 use crate::mappings::{advice, each_writable};
-use crate::{next, rt};
+use crate::{next, reserve, rt};
+use forkless_speculate::retry::retry;
 
-use super::{decide, shared_pages, site, state};
+use super::{OrPlain, decide, shared_pages, site, state};
 
 /// Memory the parent has and the child lacks.
 pub(crate) fn absent() -> &'static Ranges {
@@ -23,7 +23,22 @@ pub(crate) fn shared() -> &'static Ranges {
     &state::get().shared
 }
 
+/// A mapping smaller than this costs more to mark, reserve and unmark than to copy.
+const SMALLEST: usize = 128 << 10;
+
+/// Where a fork is made.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    /// The return address of the program's call.
+    pub(crate) call_site: usize,
+    /// The forking thread's stack pointer.
+    pub(crate) sp: usize,
+    /// Where the clone writes the child's id.
+    pub(crate) tid_word: usize,
+}
+
 /// What a listing found.
+#[derive(Clone, Copy)]
 pub(crate) struct Listed {
     /// Bytes the child will lack.
     pub(crate) absent: usize,
@@ -31,41 +46,38 @@ pub(crate) struct Listed {
     pub(crate) mappings: usize,
 }
 
-/// Lists the mappings into [`absent`] and [`shared`].
-///
-/// `call_site` is the fork's. `tid_word` is where the clone writes the child's id.
-/// `beside_threads`: other threads run meanwhile.
-pub(crate) fn list(
-    call_site: usize,
-    sp: usize,
-    tid_word: usize,
-    smallest: usize,
-    beside_threads: bool,
-) -> core::result::Result<Listed, AbortKind> {
+/// Lists the mappings into [`absent`] and [`shared`]. In the forking thread, or in a helper with
+/// the forking thread's thread pointer. `beside_threads`: other threads run meanwhile.
+pub(crate) fn list(place: &Place, beside_threads: bool) -> OrPlain<Listed> {
     let (absent, shared) = (absent(), shared());
     absent.clear();
     shared.clear();
     let (pins, outcome) = (&state::get().pins, shared_pages::get());
-    pins.begin(rt::image(), sp, rt::thread_pointer(), tid_word);
+    pins.begin(rt::image(), place.sp, rt::thread_pointer(), place.tid_word);
     outcome.carried().for_each(|(start, end)| pins.add(start, end));
-    site::each_resident(call_site, outcome.trials(), |start, end| pins.add(start, end));
+    site::each_resident(place.call_site, outcome.trials(), |start, end| pins.add(start, end));
     let may_split = |start, end| may_split(start, end, beside_threads);
 
     let mut listed = Listed { absent: 0, mappings: 0 };
     each_writable(|m| {
         listed.mappings += 1;
         if m.flags & maps::SHARED != 0 {
-            return m.start == shared_pages::address() || shared.push(m.start, m.end, false);
+            return is_ours(m.start) || shared.push(m.start, m.end, false);
         }
         if exclusions::is_candidate(&m)
-            && m.end - m.start >= smallest
+            && m.end - m.start >= SMALLEST
             && !is_marked(&m, beside_threads, may_split)
         {
-            listed.absent += exclusions::exclude(&m, pins, absent, smallest, may_split);
+            listed.absent += exclusions::exclude(&m, pins, absent, SMALLEST, may_split);
         }
         true
     })?;
     Ok(listed)
+}
+
+/// Whether a shared mapping is one that the child writes.
+fn is_ours(start: usize) -> bool {
+    start == shared_pages::address() || start == reserve::EXCHANGE.address()
 }
 
 /// Whether a mapping may be split around `start..end`. Beside other threads not one without a page:
@@ -93,11 +105,53 @@ fn has_a_page(start: usize, end: usize) -> bool {
     false
 }
 
+/// Marks the absent ranges. The first one that refuses (VM_SPECIAL mappings do) stays with the
+/// kernel, and all after it.
+pub(crate) fn mark() {
+    let mut n = 0;
+    for (start, end) in absent().iter() {
+        // SAFETY: affects only what a child gets, and the child knows how to fetch it.
+        if unsafe { mm::madvise(start as *mut _, end - start, mm::MADV_DONTFORK) }.is_err() {
+            // Where another thread has unmapped a part of the range, the rest is marked all the
+            // same.
+            clear(start, end);
+            break;
+        }
+        n += 1;
+    }
+    absent().truncate(n);
+}
+
+fn clear(start: usize, end: usize) {
+    // SAFETY: takes back what `mark` did; mappings with the program's own mark are never among
+    // them.
+    let _ = retry(|| unsafe { mm::madvise(start as *mut _, end - start, mm::MADV_DOFORK) });
+}
+
+/// Takes the marks back.
+pub(crate) fn unmark(beside_threads: bool) {
+    absent().iter().for_each(|(start, end)| clear(start, end));
+    if beside_threads {
+        // A mapping that another thread moves downwards, while the list is read upwards, is missed.
+        // So the list is read again until all mappings lie where they lay before. Threads that
+        // never rest are given up on after some looks.
+        const LOOKS: usize = 8;
+        let mut before = None;
+        for _ in 0..LOOKS {
+            let now = Some(each_candidate(clear));
+            if now == before {
+                break;
+            }
+            before = now;
+        }
+    }
+}
+
 /// Calls `each` for every mapping that could carry our mark now, whatever became of the [`absent`]
 /// ones. Another thread's mremap moves a mapping with its flags, and the next plain fork's child
 /// would lack a mapping whose mark was left behind. Returns a number that tells where the mappings
 /// lay.
-pub(crate) fn each_candidate(mut each: impl FnMut(usize, usize)) -> usize {
+fn each_candidate(mut each: impl FnMut(usize, usize)) -> usize {
     let mut places = Places::default();
     let _ = each_writable(|m| {
         places.add(&m);

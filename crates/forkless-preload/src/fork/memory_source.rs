@@ -1,18 +1,22 @@
-//! Where a speculative child reads its parent's memory.
+//! Where a speculative child reads its parent's memory, and the process or thread that attends to
+//! the child.
 //!
-//! Mostly from `/proc/self/mem`, opened at the fork. The descriptor binds to the parent's memory
-//! (fs/proc/base.c, `mem_open`).
+//! A process with one thread opens `/proc/self/mem` for its child. The descriptor binds to the
+//! parent's memory (fs/proc/base.c, `mem_open`).
 //!
-//! A process that has changed its user is not dumpable (`commit_creds`, kernel/cred.c), and from
-//! then on the file belongs to root. A descriptor from before is not kept: children made past
-//! `fork` would inherit it, and read their parent's memory as another user. So a process that
-//! shares such a parent's memory serves the child ([`serve`]). It copies what the child asks for
-//! into pages that parent, server and child share. A process may always read its own memory
-//! (kernel/fork.c, `mm_access`).
+//! If it has changed its user it is not dumpable (`commit_creds`, kernel/cred.c), and from then on
+//! the file belongs to root. A descriptor from before is not kept: children made past `fork` would
+//! inherit it, and read their parent's memory as another user. So a process that shares such a
+//! parent's memory serves the child. It copies what the child asks for into pages that parent,
+//! server and child share. A process may always read its own memory (kernel/fork.c, `mm_access`).
 //!
-//! The shared pages are mapped for one fork. They must not be kept either, for a child made past
-//! `fork` would inherit them (decision 40).
-#![expect(unsafe_code, reason = "a process that shares memory, and the pages both use")]
+//! Beside other threads, no descriptor is opened in the program's table, and marks are to be there
+//! for the clone alone. So an [`Attendant`], a thread of the library's own, lists the memory, marks
+//! it, takes the marks back as soon as the child runs, and then serves the child.
+//!
+//! The shared pages are mapped for one fork, and only its child inherits them. They must not be
+//! kept, for a child made past `fork` at the moment of the clone inherits them, too (decision 40).
+#![expect(unsafe_code, reason = "a process and a thread that share memory, and the pages they use")]
 
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_void};
@@ -23,17 +27,20 @@ use core::sync::atomic::{
 };
 
 use forkless_run::AbortKind;
-use forkless_sys::{CPtr, Errno, clone, fd, futex, mm, process, sched};
+use forkless_sys::{Errno, clone, fd, futex, mm, process, sched};
 use linux_raw_sys::general as k;
 
 use crate::proc;
 use crate::reserve;
+use crate::window;
 use forkless_speculate::retry::retry;
 
 use super::arm::ThreadSlot;
-use super::{OrPlain, decide};
+use super::exclusions::{self, Listed, Place};
+use super::helper::{self, Helper};
+use super::{OrPlain, decide, shared_pages};
 
-/// What a child reads from.
+/// What a child of a process with one thread reads from.
 #[derive(Clone, Copy)]
 pub(super) enum Source {
     /// A descriptor of the parent's memory.
@@ -42,32 +49,33 @@ pub(super) enum Source {
     Server(i32),
 }
 
-const PATH: &CStr = c"/proc/self/mem";
+const PATH: &CStr = c"self/mem";
 
 impl Source {
-    /// Before the clone, with all signals blocked. `beside_threads`: other threads may make
-    /// children of their own meanwhile.
-    pub(super) fn open(slot: &'static ThreadSlot, beside_threads: bool) -> OrPlain<Source> {
-        match proc::open(c"self/mem") {
+    /// Before the clone, with all signals blocked.
+    pub(super) fn open(slot: &'static ThreadSlot) -> OrPlain<Source> {
+        match proc::open(PATH) {
             Ok(low) => move_up(low).map(Source::File),
             Err(Errno::EMFILE | Errno::ENFILE) => Err(AbortKind::Descriptors),
-            // Another thread's child could inherit the shared pages. And a filter may kill for a
-            // call that it does not know.
-            Err(Errno::EACCES | Errno::EPERM) if !beside_threads && decide::is_unfiltered() => start(slot),
+            // A filter may kill for a call that it does not know.
+            Err(Errno::EACCES | Errno::EPERM) if decide::is_unfiltered() => start_server(slot),
             Err(_) => Err(AbortKind::NoProc),
         }
     }
 
     /// In the parent, when the child has left.
-    pub(super) fn close(self, beside_threads: bool) {
+    pub(super) fn close(self) {
         match self {
             Source::File(descriptor) => {
-                // Another thread may have put a file of its own at this number.
-                if !beside_threads || is_ours(descriptor) {
-                    let _ = fd::close(descriptor);
-                }
+                let _ = fd::close(descriptor);
             }
-            Source::Server(pid) => stop(pid),
+            Source::Server(pid) => {
+                exchange().tell(&exchange().leave, 1);
+                // Its stack is needed again. And the next fork asks whether another process has
+                // this memory.
+                let _ = retry(|| process::wait4(pid, process::WALL));
+                unmap_exchange();
+            }
         }
     }
 
@@ -75,16 +83,13 @@ impl Source {
     pub(super) fn descriptor(self) -> i32 {
         match self {
             Source::File(descriptor) => descriptor,
-            Source::Server(_) => -1,
+            Source::Server(_) => NO_DESCRIPTOR,
         }
     }
 }
 
-/// Whether a descriptor is of this process's memory.
-fn is_ours(descriptor: i32) -> bool {
-    let of = fd::identity(descriptor, CPtr::from(c""), fd::AT_EMPTY_PATH);
-    fd::identity(fd::AT_FDCWD, CPtr::from(PATH), 0).is_ok_and(|now| of == Ok(now))
-}
+/// The child asks ([`ask`]).
+pub(super) const NO_DESCRIPTOR: i32 = -1;
 
 /// Moves the descriptor up, out of the way of the lowest free numbers that the child will get.
 fn move_up(low: i32) -> OrPlain<i32> {
@@ -111,10 +116,16 @@ fn move_up(low: i32) -> OrPlain<i32> {
     high.map_err(|_| AbortKind::Descriptors)
 }
 
-/// The pages that the server shares with its parent and the child.
+/// The pages that a server or attendant shares with its parent and the child.
 #[repr(C)]
 struct Exchange {
-    /// Goes up with each question. [`LEAVE`] at the end.
+    /// Goes up with each word below that is told to the server.
+    bell: AtomicU32,
+    /// 1: the clone is made.
+    runs: AtomicU32,
+    /// 1: the child has left.
+    leave: AtomicU32,
+    /// Goes up with each question.
     asked: AtomicU32,
     /// The question that was answered last.
     answered: AtomicU32,
@@ -129,78 +140,237 @@ struct Exchange {
 
 /// A cluster of a child's (`fetch::CLUSTER`).
 const DATA: usize = 64 << 10;
-const LEAVE: u32 = u32::MAX;
 const _: () = assert!(size_of::<Exchange>() <= reserve::EXCHANGE.len(), "room for the exchange");
 
 static EXCHANGE: AtomicPtr<Exchange> = AtomicPtr::new(null_mut());
 
 fn exchange() -> &'static Exchange {
-    // SAFETY: mapped by `start`, unmapped by `stop` when server and child are gone; zeroed memory
-    // is valid.
+    // SAFETY: mapped by `map_exchange`, unmapped when server and child are gone; zeroed memory is
+    // valid.
     unsafe { &*EXCHANGE.load(Relaxed) }
 }
 
-/// Starts the server, on a stack that the slot has for it.
-fn start(slot: &'static ThreadSlot) -> OrPlain<Source> {
+fn map_exchange() -> OrPlain<*mut c_void> {
     let Ok(at) = reserve::EXCHANGE.replace(mm::PROT_READ | mm::PROT_WRITE, mm::MAP_SHARED) else {
         return Err(AbortKind::Setup);
     };
-    EXCHANGE.store(at.cast(), Relaxed);
-    exchange().parent.store(process::getpid() as u32, Relaxed);
-    let stack = slot.server_stack();
-    // Exit signal 0: no process is told of the server's end. Descriptors are shared, so the server
-    // holds none open that the program closes.
-    // SAFETY: the stack is the slot's, which no other living server uses. `serve` writes nothing
-    // but the shared pages.
-    let server = unsafe {
-        clone::clone(clone::CLONE_VM | clone::CLONE_FILES, 0, stack, null_mut(), null_mut(), serve, at)
-    };
-    server.map(Source::Server).map_err(|_| {
+    if advise_exchange(mm::MADV_DONTFORK).is_err() {
         let _ = reserve::EXCHANGE.let_go();
-        AbortKind::CloneFailed
-    })
+        return Err(AbortKind::Setup);
+    }
+    EXCHANGE.store(at.cast(), Relaxed);
+    Ok(at)
 }
 
-fn stop(pid: i32) {
-    let exchange = exchange();
-    exchange.asked.store(LEAVE, Release);
-    let _ = futex::wake(&exchange.asked);
-    // Its stack is needed again. And the next fork asks whether another process has this memory.
-    let _ = retry(|| process::wait4(pid, process::WALL));
+/// What the process that is made next gets of it.
+fn advise_exchange(advice: u32) -> forkless_sys::Result<()> {
+    let area = reserve::EXCHANGE;
+    // SAFETY: says what a child gets, of memory of our own.
+    unsafe { mm::madvise(area.address() as *mut c_void, area.len(), advice) }
+}
+
+fn unmap_exchange() {
     EXCHANGE.store(null_mut(), Relaxed);
     let _ = reserve::EXCHANGE.let_go();
 }
 
+/// A wake that is refused must not leave anybody asleep. Where all are refused, nobody sleeps.
+fn wake(word: &AtomicU32) {
+    let _ = retry(|| futex::wake(word));
+}
+
+impl Exchange {
+    fn tell(&self, word: &AtomicU32, value: u32) {
+        word.store(value, Relaxed);
+        self.bell.fetch_add(1, Release);
+        wake(&self.bell);
+    }
+
+    /// Serves until the child has left. `read` copies memory of the parent's, and tells how many
+    /// bytes. `runs` is called once the child runs.
+    fn serve(&self, mut read: impl FnMut(usize, &mut [u8]) -> usize, mut runs: impl FnMut()) {
+        let (mut done, mut has_run) = (0, false);
+        loop {
+            let bell = self.bell.load(Acquire);
+            let asked = self.asked.load(Relaxed);
+            if self.leave.load(Relaxed) != 0 {
+                return;
+            } else if !has_run && self.runs.load(Relaxed) != 0 {
+                has_run = true;
+                runs();
+            } else if asked != done {
+                let len = self.len.load(Relaxed).min(DATA);
+                // SAFETY: the child that asked waits for the answer, and nobody else uses the
+                // bytes.
+                let to = unsafe { core::slice::from_raw_parts_mut(self.data.get().cast(), len) };
+                self.copied.store(read(self.address.load(Relaxed), to), Relaxed);
+                done = asked;
+                self.answered.store(asked, Release);
+                wake(&self.answered);
+            } else {
+                let _ = futex::wait(&self.bell, bell);
+            }
+        }
+    }
+}
+
+/// Starts a server, on a stack that the slot has for it.
+fn start_server(slot: &'static ThreadSlot) -> OrPlain<Source> {
+    let at = map_exchange()?;
+    exchange().parent.store(process::getpid() as u32, Relaxed);
+    let lent = lend();
+    let stack = slot.server_stack();
+    // Exit signal 0: no process is told of the server's end. Descriptors are shared, so the server
+    // holds none open that the program closes.
+    // SAFETY: the stack is the slot's, which no other living server uses. `server` writes nothing
+    // but the shared pages.
+    let made = unsafe {
+        clone::clone(clone::CLONE_VM | clone::CLONE_FILES, 0, stack, null_mut(), null_mut(), server, at)
+    };
+    match made {
+        Ok(pid) if lent => Ok(Source::Server(pid)),
+        Ok(pid) => {
+            Source::Server(pid).close();
+            Err(AbortKind::Setup)
+        }
+        Err(_) => {
+            unmap_exchange();
+            Err(AbortKind::CloneFailed)
+        }
+    }
+}
+
 /// The server, in its parent's memory, with all signals blocked. It makes system calls and writes
 /// the shared pages, and nothing else.
-unsafe extern "C" fn serve(at: *mut c_void) -> ! {
+unsafe extern "C" fn server(at: *mut c_void) -> ! {
     const SIGKILL: i32 = 9;
-    // SAFETY: mapped by `start`, and there until this process has ended.
+    // SAFETY: mapped by `map_exchange`, and there until this process has ended.
     let exchange = unsafe { &*at.cast::<Exchange>() };
-    if process::set_pdeathsig(SIGKILL).is_err() || process::getppid() as u32 != exchange.parent.load(Relaxed)
-    {
-        process::exit_group(0);
+    if process::set_pdeathsig(SIGKILL).is_ok() && process::getppid() as u32 == exchange.parent.load(Relaxed) {
+        let me = process::getpid();
+        exchange.serve(|from, to| mm::read(me, from, to).unwrap_or(0), || ());
     }
-    let me = process::getpid();
-    let mut done = 0;
-    loop {
-        let asked = exchange.asked.load(Acquire);
-        if asked == LEAVE {
-            process::exit_group(0);
+    process::exit_group(0)
+}
+
+/// The thread that attends to a speculation beside other threads, for one fork. It must stay in its
+/// place from [`start`](Attendant::start) on, and ends when it is dropped.
+pub(super) struct Attendant {
+    thread: Helper,
+    place: Place,
+    /// Whether the child is to be made, so that memory is marked.
+    is_worth: fn(&Listed) -> bool,
+    /// 1: `listed` is there, and all marks.
+    is_ready: AtomicU32,
+    listed: UnsafeCell<OrPlain<Listed>>,
+}
+
+impl Attendant {
+    pub(super) const fn new(place: Place, is_worth: fn(&Listed) -> bool) -> Attendant {
+        Attendant {
+            thread: Helper::new(),
+            place,
+            is_worth,
+            is_ready: AtomicU32::new(0),
+            listed: UnsafeCell::new(Err(AbortKind::Helper)),
         }
-        if asked == done {
-            let _ = futex::wait(&exchange.asked, done);
-            continue;
-        }
-        let len = exchange.len.load(Relaxed).min(DATA);
-        // SAFETY: the child that asked waits for the answer, and nobody else uses the bytes.
-        let to = unsafe { core::slice::from_raw_parts_mut(exchange.data.get().cast(), len) };
-        let copied = mm::read(me, exchange.address.load(Relaxed), to).unwrap_or(0);
-        exchange.copied.store(copied, Relaxed);
-        done = asked;
-        exchange.answered.store(asked, Release);
-        let _ = futex::wake(&exchange.answered);
     }
+
+    /// Lists the memory, and marks it if that is worth it. In the window, with all signals blocked
+    /// until it is dropped.
+    pub(super) fn start(&self, slot: &'static ThreadSlot) -> OrPlain<Listed> {
+        map_exchange()?;
+        let at = core::ptr::from_ref(self).cast_mut().cast();
+        // SAFETY: the stack is the slot's, which nothing else uses until the drop. There `self`
+        // waits for the thread's end.
+        if let Err(kind) = unsafe { self.thread.start(slot.server_stack(), attend, at) } {
+            unmap_exchange();
+            return Err(kind);
+        }
+        while self.is_ready.load(Acquire) == 0 {
+            let _ = futex::wait(&self.is_ready, 0);
+        }
+        // SAFETY: written before `is_ready`, and not since.
+        unsafe { *self.listed.get() }
+    }
+}
+
+impl Drop for Attendant {
+    fn drop(&mut self) {
+        if EXCHANGE.load(Relaxed).is_null() {
+            return;
+        }
+        exchange().tell(&exchange().leave, 1);
+        self.thread.join();
+        unmap_exchange();
+    }
+}
+
+/// The attendant, on a stack of its own.
+unsafe extern "C" fn attend(at: *mut c_void) -> ! {
+    // SAFETY: the forking thread keeps it in its place until this thread has ended.
+    let this = unsafe { &*at.cast::<Attendant>() };
+    attend_to(this);
+    process::exit_thread()
+}
+
+fn attend_to(this: &Attendant) {
+    let memory = open_memory();
+    let listed = memory.and_then(|_| exclusions::list(&this.place, true));
+    let is_marked = listed.is_ok_and(|listed| (this.is_worth)(&listed));
+    if is_marked {
+        exclusions::mark();
+    }
+    // SAFETY: the forking thread reads it after `is_ready`.
+    unsafe { *this.listed.get() = listed };
+    this.is_ready.store(1, Release);
+    wake(&this.is_ready);
+
+    let take_back = || {
+        shared_pages::keep();
+        let _ = retry(|| advise_exchange(mm::MADV_DONTFORK));
+        exclusions::unmark(true);
+        window::close();
+    };
+    let mut is_left = is_marked;
+    let me = process::gettid();
+    let read = |from, to: &mut [u8]| match memory {
+        Ok(Some(file)) => fd::pread(file, to, from as u64).unwrap_or(0),
+        _ => mm::read(me, from, to).unwrap_or(0),
+    };
+    exchange().serve(read, || {
+        if is_left {
+            take_back();
+            is_left = false;
+        }
+    });
+    if is_left {
+        // The child did not come to say that it runs, or there is none.
+        take_back();
+    }
+}
+
+/// Makes sure that the attendant can read the memory: `None`, by a call that needs no right; a
+/// descriptor of its own if a filter may kill for that call.
+fn open_memory() -> OrPlain<Option<i32>> {
+    if !helper::has_own_table() {
+        return Err(AbortKind::Helper);
+    }
+    if decide::is_unfiltered() {
+        return Ok(None);
+    }
+    // The process's first thread may have ended, and has no memory then.
+    proc::open(c"thread-self/mem").map(Some).map_err(|_| AbortKind::NoProc)
+}
+
+/// In the parent: the process that is made next inherits the shared pages.
+pub(super) fn lend() -> bool {
+    advise_exchange(mm::MADV_DOFORK).is_ok()
+}
+
+/// In a child with an attendant: the clone is made.
+pub(super) fn say_it_runs() {
+    exchange().tell(&exchange().runs, 1);
 }
 
 /// In the child: copies what the parent has from `at` on to the same place here. Returns how many
@@ -212,8 +382,7 @@ pub(super) fn ask(at: usize, len: usize) -> usize {
     exchange.address.store(at, Relaxed);
     exchange.len.store(len.min(DATA), Relaxed);
     let question = exchange.asked.load(Relaxed) + 1;
-    exchange.asked.store(question, Release);
-    let _ = futex::wake(&exchange.asked);
+    exchange.tell(&exchange.asked, question);
     loop {
         let answered = exchange.answered.load(Acquire);
         if answered == question {

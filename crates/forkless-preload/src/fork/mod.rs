@@ -10,8 +10,9 @@
 //!    program without fork handlers is armed before libc's fork is called.
 //! 3. [`trap`]: libc's clone arrives as `SIGSYS`. The parent finds its registers in [`frame`].
 //! 4. [`parent`]: list memory ([`exclusions`]) and mark it, open the parent's memory for the child
-//!    ([`memory_source`]), and clone with `CLONE_VFORK`. The kernel wakes the parent
-//!    when the child has executed a program or ended. Then commit, or make the plain fork.
+//!    ([`memory_source`]), and clone with `CLONE_VFORK`. Beside other threads a [`helper`] lists,
+//!    marks and opens. The kernel wakes the parent when the child has executed a program or ended.
+//!    Then commit, or make the plain fork.
 //! 5. [`child`]: judge every system call until exec or abort. The child tells its parent the rest
 //!    in [`shared_pages`].
 //!
@@ -44,6 +45,7 @@ pub(crate) mod child;
 mod decide;
 mod exclusions;
 mod frame;
+mod helper;
 mod memory_source;
 mod parent;
 mod program_memory;
@@ -54,7 +56,7 @@ mod state;
 mod threshold;
 mod trap;
 
-pub(crate) use arm::prepare;
+pub(crate) use arm::{prepare, with_own_sigsys};
 pub(crate) use decide::{children_stay, note_clone, note_clone3, note_namespaces, note_vmsplice};
 
 /// Dispatch was refused once, so it will be refused again.
@@ -223,6 +225,7 @@ fn in_plain_child() {
 pub(crate) fn forget_parents() {
     shared_pages::forget();
     arm::reset();
+    helper::reset();
     window::reset();
     WORKING.store(0, Relaxed);
     mappings::advice::forget_holder();

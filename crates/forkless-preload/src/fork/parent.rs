@@ -1,16 +1,16 @@
 //! The parent's side: the window between `MADV_DONTFORK` and `MADV_DOFORK`, the clone, and the
 //! decision between commit and abort.
-#![expect(unsafe_code, reason = "clone and memory advice")]
+#![expect(unsafe_code, reason = "clone and the program's own calls")]
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use forkless_run::{AbortKind, AbortReason, Counter};
 use forkless_speculate::commit::{self, WaitAnswer, WaitQuestion};
 use forkless_speculate::site::resident::Lesson;
+use forkless_sys::Errno;
 use forkless_sys::process::{self, P_PID, WALL, WEXITED, WNOHANG, WNOWAIT, WaitInfo};
 use forkless_sys::signal::{self, SigSet};
 use forkless_sys::time::Timespec;
-use forkless_sys::{Errno, mm};
 use linux_raw_sys::general as k;
 
 use crate::config;
@@ -22,17 +22,14 @@ use forkless_speculate::retry::retry;
 
 use super::arm::{Resolution, ThreadSlot};
 use super::decide::{self, NANOS_PER_PAGE};
-use super::exclusions::Listed;
+use super::exclusions::{Listed, Place};
 use super::frame::Frame;
-use super::memory_source::Source;
+use super::memory_source::{Attendant, NO_DESCRIPTOR, Source};
 use super::shared_pages::SharedPages;
-use super::{OrPlain, child, exclusions, program_memory, shared_pages, site, threshold};
+use super::{OrPlain, child, exclusions, memory_source, program_memory, shared_pages, site, threshold};
 
 /// The flags of a fork. With any other flag it is another kind of clone.
 const FORK_FLAGS: usize = (k::CLONE_CHILD_SETTID | k::CLONE_CHILD_CLEARTID | k::CLONE_PARENT_SETTID) as usize;
-
-/// A mapping smaller than this costs more to mark, reserve and unmark than to copy.
-const SMALLEST: usize = 128 << 10;
 
 /// A system call of an armed thread: libc's fork and the program's fork handlers.
 pub(crate) fn trapped(slot: &'static ThreadSlot, frame: &mut Frame) {
@@ -122,30 +119,24 @@ fn mask_of(slot: &ThreadSlot, args: &Args) -> isize {
 
 /// libc's clone: speculate, and make the plain fork where no child committed.
 fn fork(slot: &'static ThreadSlot, frame: &mut Frame, nr: u32, args: &Args) {
-    let resolution = match window::open() {
-        Err(Busy) => Resolution::Plain(AbortKind::Busy.into()),
-        Ok(()) => {
-            let result = in_window(slot, frame, nr, args);
-            // The child has a copy of the window, which never matters there.
-            if result == Ok(Ended::InChild) {
-                return;
-            }
-            if matches!(result, Ok(Ended::Aborted(_))) && shared_pages::get().has_signals() {
-                return resend(slot, frame, nr, args, result);
-            }
-            window::close();
-            match result {
-                Ok(Ended::Committed { pid, bytes }) => {
-                    slot.set_resolution(Resolution::Committed { bytes });
-                    slot.disarm(frame);
-                    frame.answer(pid as isize);
-                    return;
-                }
-                other => as_resolution(other),
-            }
-        }
-    };
-    replace(slot, frame, nr, args, resolution);
+    window::begin();
+    let result = in_turn(slot, frame, nr, args);
+    // The child has a copy of the window, which never matters there.
+    if result == Ok(Ended::InChild) {
+        return;
+    }
+    window::close();
+    if matches!(result, Ok(Ended::Aborted(_))) && shared_pages::get().has_signals() {
+        return resend(slot, frame, nr, args, result);
+    }
+    window::end();
+    if let Ok(Ended::Committed { pid, bytes }) = result {
+        slot.set_resolution(Resolution::Committed { bytes });
+        slot.disarm(frame);
+        frame.answer(pid as isize);
+        return;
+    }
+    replace(slot, frame, nr, args, as_resolution(result));
 }
 
 /// How a fork went that no child committed.
@@ -175,18 +166,18 @@ fn replace(
     pid
 }
 
-/// Makes the plain fork, and closes the window before. The child gets the signals that had reached
-/// the speculative child, when the handler that we are in returns. Sent by the parent, a signal
-/// could come after something that its sender knows the child had not done yet.
+/// Makes the plain fork, and ends the speculation before. The child gets the signals that had
+/// reached the speculative child, when the handler that we are in returns. Sent by the parent, a
+/// signal could come after something that its sender knows the child had not done yet.
 ///
-/// Out of line, for the copy of the signals on its stack. When the window is closed, another thread
-/// may be using the shared pages.
+/// Out of line, for the copy of the signals on its stack. When the speculation has ended, another
+/// thread may be using the shared pages.
 #[cold]
 #[inline(never)]
 fn resend(slot: &'static ThreadSlot, frame: &mut Frame, nr: u32, args: &Args, result: OrPlain<Ended>) {
     let outcome = shared_pages::get();
     let ((count, known), rest) = (outcome.signals(), outcome.pending.load(Relaxed));
-    window::close();
+    window::end();
     if replace(slot, frame, nr, args, as_resolution(result)) != 0 {
         return;
     }
@@ -221,8 +212,8 @@ enum Ended {
 }
 
 /// Speculates, and once more where a child has read memory late (`late`). What children leave in
-/// the shared pages, and what is learnt of it, is this fork's as long as the window is open.
-fn in_window(slot: &'static ThreadSlot, frame: &mut Frame, nr: u32, args: &Args) -> OrPlain<Ended> {
+/// the shared pages, and what is learnt of it, is this fork's until the speculation ends.
+fn in_turn(slot: &'static ThreadSlot, frame: &mut Frame, nr: u32, args: &Args) -> OrPlain<Ended> {
     let at = slot.site.load(Relaxed);
     let beside_threads = decide::beside_threads()?;
     let outcome = shared_pages::get();
@@ -267,32 +258,22 @@ fn attempt(
     beside_threads: bool,
     is_first: bool,
 ) -> OrPlain<Ended> {
+    // Other speculations wait. Plain forks and moves go on between the children of a fork.
+    window::open().map_err(|Busy| AbortKind::Busy)?;
     let (flags, tid_word) = if nr == k::__NR_clone { (args[0] & FORK_FLAGS, args[3]) } else { (0, args[3]) };
     let tid_word = if flags & k::CLONE_CHILD_SETTID as usize != 0 { tid_word } else { frame.sp() };
-    let at = slot.site.load(Relaxed);
-    let listed = exclusions::list(at, frame.sp(), tid_word, SMALLEST, beside_threads)?;
-    let bytes = listed.absent;
-    if bytes < config::minimum() {
-        if is_first {
-            site::note_small(at, bytes);
-        }
-        return Err(AbortKind::Small);
-    }
-    threshold::note_large();
-    if is_first && costs_too_many_looks(&listed, beside_threads) {
-        site::aborted(at);
-        return Err(AbortKind::Small);
-    }
+    let place = Place { call_site: slot.site.load(Relaxed), sp: frame.sp(), tid_word };
     // Blocks the synchronous signals, too, until the child has handlers for them.
     let Ok(before) = signal::set_mask(SigSet::ALL) else { return Err(AbortKind::Setup) };
     let outcome = shared_pages::get();
     let trials = outcome.trials();
-    let made = make_child(slot, frame, nr, args, beside_threads);
-    if made == Ok(0) {
+    let make = if beside_threads { make_child_beside_threads } else { make_child };
+    let made = make(slot, frame, nr, args, place, is_first);
+    if made.is_ok_and(|made| made.pid == 0) {
         return Ok(Ended::InChild);
     }
     let _ = retry(|| signal::set_mask(before));
-    let pid = made?;
+    let Made { pid, bytes } = made?;
     // For the report. Mapped memory need not be resident: sanitizers reserve terabytes. The peak
     // resident set bounds what a fork would have copied.
     let bytes = if config::record().is_null() { bytes } else { bytes.min(threshold::peak()) };
@@ -300,9 +281,31 @@ fn attempt(
     child::signals::learn_restorer();
     let reason = outcome.reason().unwrap_or(AbortKind::Died.into());
     let came_to_exec = has_executed || reason.kind() == AbortKind::Late;
-    site::learn(at, outcome.ranges(), Lesson { came_to_exec, trials });
+    site::learn(place.call_site, outcome.ranges(), Lesson { came_to_exec, trials });
     count(outcome);
     Ok(if has_executed { Ended::Committed { pid, bytes } } else { Ended::Aborted(reason) })
+}
+
+/// Whether a child that lacks the listed memory costs less than a plain fork. A second child costs
+/// less in any case.
+fn is_worth(listed: &Listed, beside_threads: bool, is_first: bool) -> bool {
+    listed.absent >= config::minimum() && !(is_first && costs_too_many_looks(listed, beside_threads))
+}
+
+/// Notes whether a child [`is_worth`] it.
+fn weigh(at: usize, listed: &Listed, beside_threads: bool, is_first: bool) -> OrPlain<()> {
+    if listed.absent < config::minimum() {
+        if is_first {
+            site::note_small(at, listed.absent, beside_threads);
+        }
+        return Err(AbortKind::Small);
+    }
+    threshold::note_large();
+    if !is_worth(listed, beside_threads, is_first) {
+        site::aborted(at);
+        return Err(AbortKind::Small);
+    }
+    Ok(())
 }
 
 /// Counts what a child did, for the report.
@@ -312,23 +315,75 @@ fn count(outcome: &SharedPages) {
     tally::add(Counter::Direct, outcome.direct.load(Relaxed));
 }
 
-/// Makes the clone, with all signals blocked. Returns the child's number when it has executed a
-/// program or ended. In the child: 0.
+/// A child was made.
+#[derive(Clone, Copy)]
+struct Made {
+    /// Its number, when it has executed a program or ended. In the child: 0.
+    pid: i32,
+    /// How much it lacked.
+    bytes: usize,
+}
+
+/// Makes a child in a process with one thread, which makes no other process meanwhile: its thread
+/// waits here. With all signals blocked.
 fn make_child(
     slot: &'static ThreadSlot,
     frame: &mut Frame,
     nr: u32,
     args: &Args,
-    beside_threads: bool,
-) -> OrPlain<i32> {
-    let source = Source::open(slot, beside_threads)?;
+    place: Place,
+    is_first: bool,
+) -> OrPlain<Made> {
+    let listed = exclusions::list(&place, false)?;
+    weigh(place.call_site, &listed, false, is_first)?;
+    let source = Source::open(slot)?;
     shared_pages::get().reset();
     if !shared_pages::lend() {
-        source.close(beside_threads);
+        source.close();
         return Err(AbortKind::Setup);
     }
-    mark();
-    let parent = process::getpid();
+    exclusions::mark();
+    let pid = clone(slot, frame, nr, args, source.descriptor());
+    if pid != Ok(0) {
+        shared_pages::keep();
+        exclusions::unmark(false);
+        source.close();
+    }
+    Ok(Made { pid: pid?, bytes: listed.absent })
+}
+
+/// The same beside other threads. They notice no descriptor, and marks for the clone alone: see
+/// [`Attendant`].
+fn make_child_beside_threads(
+    slot: &'static ThreadSlot,
+    frame: &mut Frame,
+    nr: u32,
+    args: &Args,
+    place: Place,
+    is_first: bool,
+) -> OrPlain<Made> {
+    let attendant = Attendant::new(
+        place,
+        if is_first { |l| is_worth(l, true, true) } else { |l| is_worth(l, true, false) },
+    );
+    let listed = attendant.start(slot)?;
+    weigh(place.call_site, &listed, true, is_first)?;
+    shared_pages::get().reset();
+    if !shared_pages::lend() || !memory_source::lend() {
+        return Err(AbortKind::Setup);
+    }
+    let pid = clone(slot, frame, nr, args, NO_DESCRIPTOR);
+    if pid == Ok(0) {
+        // Its thread is not in the child.
+        core::mem::forget(attendant);
+    }
+    Ok(Made { pid: pid?, bytes: listed.absent })
+}
+
+/// Makes the clone. Returns the child's number when it has executed a program or ended. In the
+/// child: 0.
+fn clone(slot: &'static ThreadSlot, frame: &mut Frame, nr: u32, args: &Args, source: i32) -> OrPlain<i32> {
+    let (parent, thread) = (process::getpid(), process::gettid());
     let flags = if nr == k::__NR_clone { args[0] & FORK_FLAGS } else { 0 } | k::CLONE_VFORK as usize;
     let spawn = match nr {
         k::__NR_clone => [flags, 0, args[2], args[3], args[4], 0],
@@ -339,14 +394,18 @@ fn make_child(
     // executed a program or ended.
     let pid = unsafe { kernel::pass(k::__NR_clone, &spawn) };
     if pid == 0 {
-        child::begin(slot, source.descriptor(), parent);
+        if source == NO_DESCRIPTOR {
+            memory_source::say_it_runs();
+        }
+        child::begin(slot, source, parent);
+        // An exec of another thread may have ended this one, and its helper with it, before the
+        // child asked for a death signal. The process lives on, and is the child's parent.
+        if process::tgkill(parent, thread, 0) == Err(Errno::ESRCH) {
+            child::abort(AbortKind::Setup);
+        }
         frame.mask = BLOCKED.0;
         frame.answer(0);
-        return Ok(0);
     }
-    shared_pages::keep();
-    unmark(beside_threads);
-    source.close(beside_threads);
     if pid < 0 { Err(AbortKind::CloneFailed) } else { Ok(pid as i32) }
 }
 
@@ -393,46 +452,5 @@ fn killed(child: &WaitInfo) {
         && !OF_TIMERS.has(child.status)
     {
         shared_pages::get().pending.fetch_or(1 << (child.status - 1), Relaxed);
-    }
-}
-
-/// Marks the absent ranges. The first one that refuses (VM_SPECIAL mappings do) stays with the
-/// kernel, and all after it.
-fn mark() {
-    let mut n = 0;
-    for (start, end) in exclusions::absent().iter() {
-        // SAFETY: affects only what a child gets, and the child knows how to fetch it.
-        if unsafe { mm::madvise(start as *mut _, end - start, mm::MADV_DONTFORK) }.is_err() {
-            // Where another thread has unmapped a part of the range, the rest is marked all the
-            // same.
-            clear(start, end);
-            break;
-        }
-        n += 1;
-    }
-    exclusions::absent().truncate(n);
-}
-
-fn clear(start: usize, end: usize) {
-    // SAFETY: takes back what `mark` did; mappings with the program's own mark are never among
-    // them.
-    let _ = retry(|| unsafe { mm::madvise(start as *mut _, end - start, mm::MADV_DOFORK) });
-}
-
-fn unmark(beside_threads: bool) {
-    exclusions::absent().iter().for_each(|(start, end)| clear(start, end));
-    if beside_threads {
-        // A mapping that another thread moves downwards, while the list is read upwards, is missed.
-        // So the list is read again until all mappings lie where they lay before. Threads that
-        // never rest are given up on after some looks.
-        const LOOKS: usize = 8;
-        let mut before = None;
-        for _ in 0..LOOKS {
-            let now = Some(exclusions::each_candidate(clear));
-            if now == before {
-                break;
-            }
-            before = now;
-        }
     }
 }

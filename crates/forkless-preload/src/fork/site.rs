@@ -53,9 +53,9 @@ pub(crate) fn each_resident(address: usize, trials: Trials, each: impl FnMut(usi
 
 /// A fork at the site would lack `absent` bytes, which are too few. Where what is left to the
 /// kernel makes them so, the site forgets it.
-pub(crate) fn note_small(address: usize, absent: usize) {
+pub(crate) fn note_small(address: usize, absent: usize, beside_threads: bool) {
     if of(address).forgot_resident(absent, config::minimum()) {
         return;
     }
-    threshold::note_small(address, absent);
+    threshold::note_small(address, absent, beside_threads);
 }

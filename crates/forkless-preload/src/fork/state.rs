@@ -14,7 +14,7 @@ use forkless_speculate::site::Sites;
 use crate::lazy_mapping::LazyMapping;
 use crate::reserve;
 
-use super::stacks::Stacks;
+use super::stacks::{LookStack, Stacks};
 
 /// What a child writes comes first, beside what the parent writes for each child. After a fork each
 /// written page costs the parent a fault, and the child a fault and a copy (1 us together).
@@ -29,6 +29,7 @@ pub(super) struct State {
     pub(super) pins: Pins,
     pub(super) seen: Seen,
     pub(super) stacks: Stacks,
+    pub(super) looking: LookStack,
 }
 
 // SAFETY: made of atomics, and of bytes for stacks.

@@ -6,11 +6,14 @@ use forkless_sys::process::{self, MemoryUsage};
 
 use crate::{config, small_file};
 
+use super::OrPlain;
+use super::helper::look;
+
 static THRESHOLD: Threshold = Threshold::new();
 
 /// A child forked at `site` would lack too little, `absent` bytes.
-pub(super) fn note_small(site: usize, absent: usize) {
-    if let (Ok(usage), Some(now)) = (process::memory_usage(), anonymous()) {
+pub(super) fn note_small(site: usize, absent: usize, beside_threads: bool) {
+    if let (Ok(usage), Ok(Some(now))) = (process::memory_usage(), anonymous(beside_threads)) {
         THRESHOLD.note_small(process::getpid(), site, absent, now, usage.faults);
     }
 }
@@ -32,13 +35,16 @@ pub(super) fn guess(usage: MemoryUsage, site: usize) -> Option<bool> {
 }
 
 /// Whether this process has too little memory to speculate, by the kernel's counts.
-pub(super) fn is_small(usage: MemoryUsage) -> bool {
-    anonymous().is_some_and(|now| THRESHOLD.is_small(usage, now, config::minimum(), process::getpid()))
+pub(super) fn is_small(usage: MemoryUsage, beside_threads: bool) -> OrPlain<bool> {
+    let now = anonymous(beside_threads)?;
+    Ok(now.is_some_and(|now| THRESHOLD.is_small(usage, now, config::minimum(), process::getpid())))
 }
 
-/// Anonymous memory that has entries for a fork to copy: 11 us.
-fn anonymous() -> Option<usize> {
-    let mut anonymous = Anonymous::default();
-    small_file::status_lines(|line| anonymous.read(line));
-    anonymous.bytes()
+/// Anonymous memory that has entries for a fork to copy: 11 us, some 50 by a helper.
+fn anonymous(beside_threads: bool) -> OrPlain<Option<usize>> {
+    look(beside_threads, || {
+        let mut anonymous = Anonymous::default();
+        small_file::status_lines(|line| anonymous.read(line));
+        anonymous.bytes()
+    })
 }

@@ -6,7 +6,7 @@
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_void};
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
 
 use forkless_sys::Errno;
 use forkless_sys::signal::KernelAction;
@@ -16,7 +16,9 @@ use crate::errno::{fail, libc_answer};
 use crate::fork::{self, child};
 use crate::mappings::advice;
 use crate::next::{self, Next, arguments_back, jump_slot, keep_arguments};
+use crate::signals::SIGSYS;
 use crate::speculation::{Interception, SPECULATING};
+use crate::window;
 
 use super::{absent, fork_entry, fork_signal_safe_entry, note_cancel, note_namespaces, note_prctl};
 
@@ -84,14 +86,105 @@ interpose! {
     chdir, c"chdir" => slow_chdir;
     umask, c"umask" => slow_umask;
     execve, c"execve" => slow_execve;
-    signal, c"signal" => slow_signal;
-    sigaction, c"sigaction" => slow_sigaction;
     sigprocmask, c"sigprocmask" => slow_sigprocmask;
     pthread_sigmask, c"pthread_sigmask" => slow_pthread_sigmask;
     setuid, c"setuid" => slow_setuid;
     seteuid, c"seteuid" => slow_seteuid;
     setreuid, c"setreuid" => slow_setreuid;
     setresuid, c"setresuid" => slow_setresuid;
+}
+
+/// Defines a function of libc's that reads or sets the action of the signal that is its first
+/// argument. There are three arguments at most, and one more here. SIGSYS's action may be the
+/// library's at the moment ([`of_sigsys`]). In a speculative child with [`Interception::Direct`] it
+/// is `$slow`.
+macro_rules! sets_actions {
+    ($($name:ident, $text:literal => $slow:path;)*) => {
+        /// The names of these functions.
+        const ACTIONS: &str = concat!($(stringify!($name), "\0"),*);
+
+        fn find_actions() {
+            $(next::settle(&$name::NEXT, $text, absent as *const ());)*
+        }
+
+        $(mod $name {
+            use super::*;
+
+            jump_slot!(pub(super) NEXT = $text, else absent);
+
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            extern "C" fn $name() {
+                naked_asm!(
+                    "cmp byte ptr [rip + {speculating}], {direct}",
+                    "je 2f",
+                    "cmp edi, {sigsys}",
+                    "je 3f",
+                    "jmp [rip + {next}]",
+                    "2: jmp {slow}",
+                    "3: lea rcx, [rip + {next}]",
+                    "jmp {of_sigsys}",
+                    speculating = sym SPECULATING,
+                    direct = const Interception::Direct as u8,
+                    sigsys = const SIGSYS,
+                    next = sym NEXT,
+                    slow = sym $slow,
+                    of_sigsys = sym of_sigsys,
+                )
+            }
+        })*
+    };
+}
+
+sets_actions! {
+    signal, c"signal" => slow_signal;
+    sigaction, c"sigaction" => slow_sigaction;
+}
+
+/// Defines those that children seldom call: their system calls are judged where they arrive.
+macro_rules! sets_actions_seldom {
+    ($($name:ident, $text:literal;)*) => {
+        $(mod $name {
+            use super::*;
+
+            jump_slot!(NEXT = $text, else absent);
+
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            extern "C" fn $name() {
+                naked_asm!(
+                    "cmp edi, {sigsys}",
+                    "je 2f",
+                    "jmp [rip + {next}]",
+                    "2: lea rcx, [rip + {next}]",
+                    "jmp {of_sigsys}",
+                    sigsys = const SIGSYS,
+                    next = sym NEXT,
+                    of_sigsys = sym of_sigsys,
+                )
+            }
+        })*
+    };
+}
+
+sets_actions_seldom! {
+    bsd_signal, c"bsd_signal";
+    sigignore, c"sigignore";
+    sigset, c"sigset";
+    ssignal, c"ssignal";
+    sysv_signal, c"sysv_signal";
+    // What `signal` is in a program that asked for nothing but ISO C or POSIX (signal.h).
+    __sysv_signal, c"__sysv_signal";
+}
+
+/// The next definition, called while the action of SIGSYS is the program's own.
+extern "C" fn of_sigsys(signal: usize, a: usize, b: usize, next: &AtomicPtr<c_void>) -> usize {
+    // SAFETY: a function of libc's that takes these arguments or fewer. Until it is found, what
+    // finds it keeps the arguments.
+    let real = unsafe {
+        core::mem::transmute::<*mut c_void, extern "C" fn(usize, usize, usize) -> usize>(next.load(Relaxed))
+    };
+    fork::with_own_sigsys(|| real(signal, a, b))
 }
 
 extern "C" fn slow_close(fd: c_int) -> c_int {
@@ -349,6 +442,7 @@ pub(super) use once_moved;
 /// Finds the functions that children call between fork and exec.
 pub(super) fn find_childrens() {
     find_replaced();
+    find_actions();
     find_watched();
     next::settle(&syscall_function::NEXT, c"syscall", absent as *const ());
 }
@@ -356,7 +450,7 @@ pub(super) fn find_childrens() {
 /// Whether speculative children with [`Interception::Direct`] would pass over another library's
 /// functions.
 pub(super) fn passes_others_over() -> bool {
-    crate::objects::others_define(REPLACED)
+    crate::objects::others_define(REPLACED) || crate::objects::others_define(ACTIONS)
 }
 
 /// Defines a libc function that is watched, whose arguments or answer are not ints. `$note` gets
@@ -387,16 +481,60 @@ macro_rules! watches_from_outside {
 
 watches_from_outside! {
     vmsplice, c"vmsplice" => note_vmsplice;
-    /// Variadic: the function and its stack come before the flags.
-    clone, c"clone" => note_clone;
 }
 
 extern "C" fn note_vmsplice() {
     fork::note_vmsplice();
 }
 
-extern "C" fn note_clone(_: usize, _: usize, flags: u32) {
-    fork::note_clone(flags);
+/// Makes a fork of libc's own, once no memory is marked.
+fn past_fork<F: Copy>(next: &'static Next<F>, call: impl FnOnce(F) -> c_int) -> c_int {
+    let Some(real) = next.get() else { return absent() };
+    window::past_fork(|| call(real))
+}
+
+// SAFETY: its type.
+static DAEMON: Next<extern "C" fn(c_int, c_int) -> c_int> = unsafe { Next::new(c"daemon") };
+
+/// `daemon(3)`, which forks without a call that could be seen.
+#[unsafe(no_mangle)]
+extern "C" fn daemon(keep_directory: c_int, keep_streams: c_int) -> c_int {
+    past_fork(&DAEMON, |real| real(keep_directory, keep_streams))
+}
+
+type ForkPty = extern "C" fn(usize, usize, usize, usize) -> c_int;
+// SAFETY: its type; all arguments are addresses.
+static FORKPTY: Next<ForkPty> = unsafe { Next::new(c"forkpty") };
+
+/// `forkpty(3)`. As `daemon`.
+#[unsafe(no_mangle)]
+extern "C" fn forkpty(terminal: usize, name: usize, settings: usize, size: usize) -> c_int {
+    past_fork(&FORKPTY, |real| real(terminal, name, settings, size))
+}
+
+type Clone = extern "C" fn(usize, usize, c_int, usize, usize, usize, usize) -> c_int;
+// SAFETY: `clone` is variadic; its last three arguments are there or they are not, and libc looks
+// at them only where they mean something.
+static CLONE: Next<Clone> = unsafe { Next::new(c"clone") };
+
+/// `clone(2)`.
+#[unsafe(no_mangle)]
+extern "C" fn clone(
+    entry: usize,
+    stack: usize,
+    flags: c_int,
+    argument: usize,
+    parent_tid: usize,
+    tls: usize,
+    child_tid: usize,
+) -> c_int {
+    fork::note_clone(flags as u32);
+    let make = |real: Clone| real(entry, stack, flags, argument, parent_tid, tls, child_tid);
+    if flags as u32 & k::CLONE_VM == 0 {
+        past_fork(&CLONE, make)
+    } else {
+        CLONE.get().map_or_else(|| absent(), make)
+    }
 }
 
 mod syscall_function {
@@ -424,15 +562,32 @@ mod syscall_function {
             "cmp edi, {vmsplice}",
             "je 2f",
             "cmp edi, {clone}",
-            "je 2f",
+            "je 5f",
             "cmp edi, {clone3}",
-            "je 2f",
-            "jmp [rip + {next}]",
+            "je 5f",
+            "cmp edi, {fork}",
+            "je 5f",
+            "cmp edi, {rt_sigaction}",
+            "je 3f",
+            "4: jmp [rip + {next}]",
+            "3: cmp esi, {sigsys}",
+            "jne 4b",
+            "jmp {of_sigsys}",
+            "5:",
+            keep_arguments!(),
+            "call {waits}",
+            "test al, al",
+            arguments_back!(),
+            "jz 4b",
+            "jmp {forks}",
             "2:",
             keep_arguments!(),
             "call {note}",
             arguments_back!(),
             "jmp [rip + {next}]",
+            rt_sigaction = const k::__NR_rt_sigaction,
+            sigsys = const SIGSYS,
+            of_sigsys = sym of_sigsys,
             madvise = const k::__NR_madvise,
             process_madvise = const k::__NR_process_madvise,
             prctl = const k::__NR_prctl,
@@ -442,9 +597,47 @@ mod syscall_function {
             vmsplice = const k::__NR_vmsplice,
             clone = const k::__NR_clone,
             clone3 = const k::__NR_clone3,
+            fork = const k::__NR_fork,
+            waits = sym waits,
+            forks = sym forks,
             next = sym NEXT,
             note = sym note,
         )
+    }
+
+    /// `rt_sigaction` of SIGSYS.
+    extern "C" fn of_sigsys(nr: usize, signal: usize, new: usize, old: usize, size: usize) -> usize {
+        // SAFETY: as in the other `of_sigsys`, and it is variadic.
+        let real = unsafe {
+            core::mem::transmute::<*mut c_void, extern "C" fn(usize, usize, usize, usize, usize) -> usize>(
+                NEXT.load(Relaxed),
+            )
+        };
+        fork::with_own_sigsys(|| real(nr, signal, new, old, size))
+    }
+
+    /// A call that makes a process or thread: whether [`forks`] is to make it. A child with a stack
+    /// of its own could not return from there.
+    extern "C" fn waits(nr: usize, a: usize, b: usize) -> bool {
+        match nr as u32 {
+            k::__NR_clone => {
+                fork::note_clone(a as u32);
+                a as u32 & k::CLONE_VM == 0 && b == 0
+            }
+            k::__NR_clone3 => fork::note_clone3(a),
+            _ => true,
+        }
+    }
+
+    extern "C" fn forks(nr: usize, a: usize, b: usize, c: usize, d: usize, e: usize) -> usize {
+        // SAFETY: as in `of_sigsys`.
+        let real = unsafe {
+            core::mem::transmute::<
+                *mut c_void,
+                extern "C" fn(usize, usize, usize, usize, usize, usize) -> usize,
+            >(NEXT.load(Relaxed))
+        };
+        window::past_fork(|| real(nr, a, b, c, d, e))
     }
 
     extern "C" fn note(nr: usize, a: usize, b: usize, c: usize, d: usize) {
@@ -454,8 +647,6 @@ mod syscall_function {
             k::__NR_prctl => note_prctl(a as u32),
             k::__NR_unshare | k::__NR_setns => note_namespaces(),
             k::__NR_vmsplice => fork::note_vmsplice(),
-            k::__NR_clone => fork::note_clone(a as u32),
-            k::__NR_clone3 => fork::note_clone3(a),
             _ => fork::note_seccomp(),
         }
     }
