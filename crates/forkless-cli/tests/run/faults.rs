@@ -17,7 +17,7 @@ use crate::support::{
 };
 
 static INJECT: LazyLock<PathBuf> = LazyLock::new(|| compile("inject.c", &[]));
-static UNDER_FAULTS: LazyLock<PathBuf> = LazyLock::new(|| compile("under_faults.c", &[]));
+static UNDER_FAULTS: LazyLock<PathBuf> = LazyLock::new(|| compile("under_faults.c", &["-lpthread"]));
 
 const ERRORS: [Errno; 5] = [Errno::PERM, Errno::NOMEM, Errno::INTR, Errno::AGAIN, Errno::NOSYS];
 
@@ -40,6 +40,9 @@ struct Subject {
 
 /// Forks. The harness sees every call of the child, so the child is slow.
 const FORKS: Subject = Subject { options: &ALWAYS, program: &UNDER_FAULTS, args: &[] };
+
+/// The same beside a thread.
+const BESIDE: Subject = Subject { options: &ALWAYS, program: &UNDER_FAULTS, args: &["beside"] };
 
 /// A line for which the library asks `/bin/sh` what it is.
 const ASKS: Subject = Subject { options: &["--children=no"], program: &ASKING, args: &["under_faults"] };
@@ -102,10 +105,10 @@ fn try_all(
 }
 
 /// The calls of a run without a fault. Some of its speculations must commit, and some abort.
-fn undisturbed() -> ((Option<i32>, String, String), Vec<String>) {
-    let expected = observe(&mut plain(&UNDER_FAULTS, &[]));
+fn undisturbed(subject: &Subject) -> ((Option<i32>, String, String), Vec<String>) {
+    let expected = observe(&mut plain(&UNDER_FAULTS, subject.args));
     assert_eq!(expected.0, Some(0), "{expected:?}");
-    let run = run_with(&FORKS, Fault::None, Errno::PERM);
+    let run = run_with(subject, Fault::None, Errno::PERM);
     assert_eq!(run.seen, expected);
     let count = |line: &str| run.calls.iter().filter(|l| *l == line).count();
     // execve is 59: two that succeed, one before that fails. madvise is 28.
@@ -135,28 +138,35 @@ fn a_small_process_is_looked_at_now_and_then() {
 
 /// Some of the calls, each with one of the errors. [`every_call_refused_with_every_error`] tries
 /// them all.
-#[test]
-fn a_refused_call_is_not_noticed() {
+fn some_refused(subject: &Subject, stride: usize) {
     if nothing_speculates() {
         return;
     }
-    const STRIDE: usize = 3;
-    let (expected, calls) = undisturbed();
+    let (expected, calls) = undisturbed(subject);
     let faults: Vec<_> = (1..=calls.len())
-        .step_by(STRIDE)
-        .map(|n| (Fault::Call(n), ERRORS[n / STRIDE % ERRORS.len()]))
+        .step_by(stride)
+        .map(|n| (Fault::Call(n), ERRORS[n / stride % ERRORS.len()]))
         .collect();
-    let wrong = try_all(&FORKS, &faults, &expected);
+    let wrong = try_all(subject, &faults, &expected);
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// A container's filter refuses a kind of call to every process, at every time.
 #[test]
-fn a_kind_of_call_that_is_always_refused_is_not_noticed() {
+fn a_refused_call_is_not_noticed() {
+    some_refused(&FORKS, 3);
+}
+
+#[test]
+fn a_refused_call_beside_a_thread_is_not_noticed() {
+    some_refused(&BESIDE, 7);
+}
+
+/// A container's filter refuses a kind of call to every process, at every time.
+fn always_refused(subject: &Subject) {
     if nothing_speculates() {
         return;
     }
-    let (expected, calls) = undisturbed();
+    let (expected, calls) = undisturbed(subject);
     let numbers: BTreeSet<i64> = calls.iter().filter_map(|l| l.rsplit(' ').next()?.parse().ok()).collect();
     assert!(numbers.len() > 15, "{numbers:?}");
     let faults: Vec<_> = numbers
@@ -164,19 +174,39 @@ fn a_kind_of_call_that_is_always_refused_is_not_noticed() {
         .enumerate()
         .map(|(i, nr)| (Fault::Number(*nr), if i % 2 == 0 { Errno::PERM } else { Errno::NOSYS }))
         .collect();
-    let wrong = try_all(&FORKS, &faults, &expected);
+    let wrong = try_all(subject, &faults, &expected);
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn a_kind_of_call_that_is_always_refused_is_not_noticed() {
+    always_refused(&FORKS);
+}
+
+#[test]
+fn a_kind_of_call_that_is_always_refused_beside_a_thread_is_not_noticed() {
+    always_refused(&BESIDE);
+}
+
+fn every_refused(subject: &Subject) {
+    let (expected, calls) = undisturbed(subject);
+    let faults: Vec<_> =
+        (1..=calls.len()).flat_map(|n| ERRORS.map(|errno| (Fault::Call(n), errno))).collect();
+    let wrong = try_all(subject, &faults, &expected);
+    eprintln!("{} calls, {} runs", calls.len(), faults.len());
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]
 #[ignore = "every call with every error: minutes"]
 fn every_call_refused_with_every_error() {
-    let (expected, calls) = undisturbed();
-    let faults: Vec<_> =
-        (1..=calls.len()).flat_map(|n| ERRORS.map(|errno| (Fault::Call(n), errno))).collect();
-    let wrong = try_all(&FORKS, &faults, &expected);
-    eprintln!("{} calls, {} runs", calls.len(), faults.len());
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    every_refused(&FORKS);
+}
+
+#[test]
+#[ignore = "every call with every error: minutes"]
+fn every_call_beside_a_thread_refused_with_every_error() {
+    every_refused(&BESIDE);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 mod asking;
 mod bench;
+mod beside;
 mod cpython;
 mod faults;
 mod fork;
