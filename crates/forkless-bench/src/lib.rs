@@ -10,6 +10,7 @@
 //! - [`program`], [`page_kinds`], [`memory`]: the measured child, the parent's burden, and the safe
 //!   amount of it.
 //! - [`under_run`]: a measurement in a process with the preloaded library in it.
+//! - [`private_directory`]: files of a measurement's own.
 //! - [`guard`]: undoes what a killed measurement leaves behind.
 //! - [`check`]: figures with their evidence.
 //! - [`suites`], [`registry`]: the suites, and what each tells of itself.
@@ -32,6 +33,7 @@ pub mod page_kinds;
 mod params;
 pub mod parent;
 pub mod plot;
+pub mod private_directory;
 pub mod program;
 pub mod published;
 pub mod registry;

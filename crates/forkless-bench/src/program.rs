@@ -6,15 +6,14 @@
 //! `/usr/bin/true`, and results name it.
 
 use std::ffi::{CString, OsStr};
-use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::error::Error;
 use crate::guard::Guard;
+use crate::private_directory::PrivateDirectory;
 
 #[cfg(target_os = "linux")]
 mod assembled;
@@ -55,7 +54,7 @@ pub struct Program {
     path: CString,
     command: CString,
     writes: bool,
-    directory: Option<PathBuf>,
+    directory: Option<PrivateDirectory>,
 }
 
 impl Program {
@@ -102,7 +101,7 @@ impl Program {
         OsStr::from_bytes(self.path.as_bytes())
     }
 
-    fn new(path: PathBuf, writes: bool, directory: Option<PathBuf>) -> Result<Program, Error> {
+    fn new(path: PathBuf, writes: bool, directory: Option<PrivateDirectory>) -> Result<Program, Error> {
         let mut program =
             Program { path: CString::default(), command: CString::default(), writes, directory };
         let bytes = path.as_os_str().as_bytes();
@@ -162,30 +161,10 @@ impl Program {
     }
 }
 
-impl Drop for Program {
-    fn drop(&mut self) {
-        if let Some(directory) = &self.directory {
-            // Nothing can be done about a failure here, and the guard tries again.
-            let _ = fs::remove_dir_all(directory);
-        }
-    }
-}
-
-/// Makes a directory that nobody else can read or write, with this process's number in its name.
-pub(crate) fn private_directory(base: &Path) -> Result<PathBuf, Error> {
-    let mut attempt = 0_u32;
-    loop {
-        let directory = base.join(format!("forkless-bench-{}-{attempt}", std::process::id()));
-        match fs::DirBuilder::new().mode(0o700).create(&directory) {
-            Ok(()) => return Ok(directory),
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && attempt < 1000 => attempt += 1,
-            Err(error) => return Err(Error::io(format!("create a directory in {}", base.display()))(error)),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

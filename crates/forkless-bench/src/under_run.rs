@@ -19,7 +19,7 @@ mod launch;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use serde::{Deserialize, Serialize};
@@ -28,7 +28,7 @@ use serde_json::Value;
 use crate::engine::{Arm, Turn};
 use crate::error::Error;
 use crate::guard::Guard;
-use crate::program::private_directory;
+use crate::private_directory::PrivateDirectory;
 use crate::registry::Registry;
 
 /// The words that start a program which calls [`serve`]: its path and its arguments.
@@ -78,7 +78,7 @@ pub(crate) struct Forker {
     requests: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
     counts: launch::Counts,
-    directory: PathBuf,
+    directory: PrivateDirectory,
 }
 
 impl Forker {
@@ -87,30 +87,18 @@ impl Forker {
         program: &ServingProgram,
         suite: &str,
         setup: &impl Serialize,
-        guard: Option<&mut Guard>,
+        mut guard: Option<&mut Guard>,
     ) -> Result<Forker, Error> {
         // In memory where possible: a page of the record that is written back to a disk faults
         // again.
-        let directory =
-            private_directory(Path::new("/dev/shm")).or_else(|_| private_directory(&std::env::temp_dir()))?;
-        let started = (|| {
-            if let Some(guard) = guard {
-                guard.remove_directory(&directory)?;
-            }
-            let complaints =
-                File::create(directory.join("stderr")).map_err(Error::io("make a temporary file"))?;
-            let (mut command, counts) = launch::prepare(&program.0, &directory)?;
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(complaints);
-            let child = command.spawn();
-            Ok((child.map_err(Error::io("start a process with the preloaded library"))?, counts))
-        })();
-        let (mut child, counts) = match started {
-            Ok(started) => started,
-            Err(error) => {
-                let _ = fs::remove_dir_all(&directory);
-                return Err(error);
-            }
-        };
+        let mut make =
+            |base: &Path| PrivateDirectory::make(base, PrivateDirectory::CLOSED, guard.as_deref_mut());
+        let directory = make(Path::new("/dev/shm")).or_else(|_| make(&std::env::temp_dir()))?;
+        let complaints =
+            File::create(directory.path().join("stderr")).map_err(Error::io("make a temporary file"))?;
+        let (mut command, counts) = launch::prepare(&program.0, directory.path())?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(complaints);
+        let mut child = command.spawn().map_err(Error::io("start a process with the preloaded library"))?;
         let (requests, answers) = (child.stdin.take(), child.stdout.take());
         let Some(answers) = answers.map(BufReader::new) else {
             return Err(Error::Missing("a process with the preloaded library has no output".into()));
@@ -149,7 +137,7 @@ impl Forker {
 
     /// What the process said on standard error, in one line.
     fn complaint(&self) -> String {
-        let text = fs::read(self.directory.join("stderr")).unwrap_or_default();
+        let text = fs::read(self.directory.path().join("stderr")).unwrap_or_default();
         String::from_utf8_lossy(&text).trim().replace('\n', "; ")
     }
 
@@ -166,7 +154,6 @@ impl Drop for Forker {
         // The end of its requests ends the process.
         drop(self.requests.take());
         let _ = self.child.wait();
-        let _ = fs::remove_dir_all(&self.directory);
     }
 }
 

@@ -6,9 +6,10 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use super::{Kind, Program, image, private_directory};
+use super::{Kind, Program, image};
 use crate::error::Error;
 use crate::guard::Guard;
+use crate::private_directory::PrivateDirectory;
 
 /// How results name [`Kind::Exit`].
 pub(super) const EXIT: &str = "exit";
@@ -37,10 +38,7 @@ impl Program {
         let mut failure = None;
         let mut guard = guard;
         for base in directories() {
-            let attempt = write_private(&base, image).and_then(|(directory, path)| {
-                if let Some(guard) = guard.as_deref_mut() {
-                    guard.remove_directory(&directory)?;
-                }
+            let attempt = write_private(&base, image, guard.as_deref_mut()).and_then(|(directory, path)| {
                 let program = Program::new(path, writes, Some(directory))?;
                 // A file system mounted noexec takes the file and refuses to run it.
                 program.try_run(arguments)?;
@@ -62,20 +60,20 @@ fn directories() -> impl Iterator<Item = PathBuf> {
     from_environment.chain(fixed).filter(|path| path.is_absolute() && path.is_dir())
 }
 
-/// Writes the executable into a directory of its own, readable by nobody else: a world-writable one
-/// would let others replace the file between two runs.
-fn write_private(base: &Path, image: &[u8]) -> Result<(PathBuf, PathBuf), Error> {
-    let directory = private_directory(base)?;
-    let path = directory.join("child");
-    let written = fs::OpenOptions::new()
+/// Writes the executable into a directory of its own.
+fn write_private(
+    base: &Path,
+    image: &[u8],
+    guard: Option<&mut Guard>,
+) -> Result<(PrivateDirectory, PathBuf), Error> {
+    let directory = PrivateDirectory::make(base, PrivateDirectory::CLOSED, guard)?;
+    let path = directory.path().join("child");
+    fs::OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(0o700)
         .open(&path)
-        .and_then(|mut file| file.write_all(image));
-    if let Err(error) = written {
-        let _ = fs::remove_dir_all(&directory);
-        return Err(Error::io(format!("write the child program {}", path.display()))(error));
-    }
+        .and_then(|mut file| file.write_all(image))
+        .map_err(Error::io(format!("write the child program {}", path.display())))?;
     Ok((directory, path))
 }

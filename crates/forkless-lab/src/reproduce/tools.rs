@@ -4,16 +4,13 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fs;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use forkless::{Command, Stdio};
 use forkless_bench::error::Error;
-use forkless_bench::guard::Guard;
+use forkless_bench::private_directory::PrivateDirectory;
 
 use super::Bench;
 use crate::install;
@@ -87,38 +84,9 @@ pub(super) fn run(command: &mut Command, limit: Duration) -> Result<Said, Error>
     })
 }
 
-/// A private directory that goes away with this value, or with the guard.
-#[derive(Debug)]
-pub(super) struct Scratch {
-    path: PathBuf,
-}
-
-impl Scratch {
-    pub(super) fn new(guard: Option<&mut Guard>) -> Result<Scratch, Error> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = env::temp_dir().join(format!("forkless-reproduce-{}-{number}", std::process::id()));
-        if let Some(guard) = guard {
-            guard.remove_directory(&path)?;
-        }
-        let made = fs::DirBuilder::new().mode(0o755).create(&path);
-        made.map_err(Error::io(format!("make {}", path.display())))?;
-        Ok(Scratch { path })
-    }
-
-    /// Writes a file and returns its path.
-    pub(super) fn file(&self, name: &str, text: impl AsRef<[u8]>) -> Result<PathBuf, Error> {
-        let path = self.path.join(name);
-        fs::write(&path, text).map_err(Error::io(format!("write {}", path.display())))?;
-        Ok(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // The guard tries again.
-        let _ = fs::remove_dir_all(&self.path);
-    }
+/// A directory for the files of an experiment, whose programs may run as another user.
+pub(super) fn scratch(bench: &mut Bench<'_>) -> Result<PrivateDirectory, Error> {
+    PrivateDirectory::make(&env::temp_dir(), PrivateDirectory::ENTERED_BY_OTHERS, bench.guard.as_deref_mut())
 }
 
 /// A command that starts `program`, put behind `launcher` where there is one.
@@ -152,14 +120,5 @@ mod tests {
         let said = run(&mut command, Duration::from_secs(20)).unwrap();
         let error = said.fine("the shell").unwrap_err().to_string();
         assert!(error.contains("the shell") && error.contains("last words"), "{error}");
-    }
-
-    #[test]
-    fn a_scratch_directory_goes_away() {
-        let scratch = Scratch::new(None).unwrap();
-        let file = scratch.file("x", "y").unwrap();
-        assert_eq!(fs::read_to_string(&file).unwrap(), "y");
-        drop(scratch);
-        assert!(!file.exists());
     }
 }

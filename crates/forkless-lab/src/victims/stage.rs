@@ -4,7 +4,6 @@
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -12,6 +11,7 @@ use forkless_bench::check::{Bound, Check, CheckVerdict, Quantity};
 use forkless_bench::engine::{self, Arm, Measured, Observer, Schedule};
 use forkless_bench::error::Error;
 use forkless_bench::guard::Guard;
+use forkless_bench::private_directory::PrivateDirectory;
 use forkless_bench::program::{Kind, Program};
 use forkless_bench::results::{Derived, Metric, Param, Params, Series, Suite, rows};
 use forkless_bench::stats::bootstrap::Samples;
@@ -97,24 +97,14 @@ pub(crate) struct Stage<'a> {
     pub(crate) guard: &'a mut Guard,
     observer: Stages<'a>,
     /// A private directory below `$TMPDIR` or `/tmp`, gone at the end.
-    scratch: Scratch,
+    scratch: PrivateDirectory,
     /// One more, in memory, for victims that write many files: made when the first asks.
-    memory: Option<Scratch>,
+    memory: Option<PrivateDirectory>,
     child: Program,
     compiled: Vec<(&'static str, PathBuf)>,
     files: u32,
     suite: Suite,
     steady: Vec<Samples>,
-}
-
-#[derive(Debug)]
-struct Scratch(PathBuf);
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // The guard tries again.
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 impl<'a> Stage<'a> {
@@ -126,8 +116,7 @@ impl<'a> Stage<'a> {
     ) -> Result<Stage<'a>, Error> {
         let child = Program::prepare(&Kind::Exit, Some(guard))?;
         let scratch = scratch(guard, &std::env::temp_dir())?;
-        let common = scratch.0.join("common.h");
-        fs::write(&common, COMMON).map_err(Error::io(format!("write {}", common.display())))?;
+        scratch.write("common.h", COMMON)?;
         let suite = Suite { name: super::SUITE.name.into(), seed: spec.schedule.seed, ..Suite::default() };
         let observer = Stages::new(observer, victims);
         let (compiled, steady) = (Vec::new(), Vec::new());
@@ -159,7 +148,7 @@ impl<'a> Stage<'a> {
     /// A path in the private directory that nothing has used yet.
     pub(crate) fn file(&mut self, name: &str) -> PathBuf {
         self.files += 1;
-        self.scratch.0.join(format!("{}-{name}", self.files))
+        self.scratch.path().join(format!("{}-{name}", self.files))
     }
 
     /// A new directory in the private one.
@@ -180,7 +169,7 @@ impl<'a> Stage<'a> {
         if self.memory.is_none() {
             self.memory = scratch(self.guard, Path::new("/dev/shm")).ok();
         }
-        &self.memory.as_ref().unwrap_or(&self.scratch).0
+        self.memory.as_ref().unwrap_or(&self.scratch).path()
     }
 
     /// The command of a kept program, and what the library will count in it.
@@ -437,20 +426,7 @@ fn new_directory(path: PathBuf) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-/// A directory of the suite's own below `base`, which servers that have dropped their privileges
-/// can enter.
-fn scratch(guard: &mut Guard, base: &Path) -> Result<Scratch, Error> {
-    for attempt in 0..1000 {
-        let path = base.join(format!("forkless-victims-{}-{attempt}", std::process::id()));
-        match fs::DirBuilder::new().mode(0o711).create(&path) {
-            Ok(()) => {
-                let scratch = Scratch(path);
-                guard.remove_directory(&scratch.0)?;
-                return Ok(scratch);
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(Error::io(format!("create a directory in {}", base.display()))(error)),
-        }
-    }
-    Err(Error::Missing(format!("no free name for a directory in {}", base.display())))
+/// A directory of the suite's own below `base`.
+fn scratch(guard: &mut Guard, base: &Path) -> Result<PrivateDirectory, Error> {
+    PrivateDirectory::make(base, PrivateDirectory::ENTERED_BY_OTHERS, Some(guard))
 }

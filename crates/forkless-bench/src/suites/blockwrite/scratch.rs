@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use super::counters::Device;
 use crate::error::Error;
 use crate::guard::Guard;
-use crate::program::private_directory;
+use crate::private_directory::PrivateDirectory;
 
 /// A file without a name, open twice.
 #[derive(Debug)]
@@ -33,17 +33,15 @@ impl Scratch {
             Some(directory) => directory.to_owned(),
             None => usual_directory(),
         };
-        let private = private_directory(&base).map_err(|error| match directory {
+        let private = PrivateDirectory::make(&base, PrivateDirectory::CLOSED, guard);
+        let private = private.map_err(|error| match directory {
             // Of the caller's choice, and so is the remedy.
             Some(_) => Error::Spec(format!("{error}: name another directory")),
             None => error,
         })?;
         let made = (|| {
-            if let Some(guard) = guard {
-                guard.remove_directory(&private)?;
-            }
-            room(&private, size, &base)?;
-            let path = private.join("scratch");
+            room(private.path(), size, &base)?;
+            let path = private.path().join("scratch");
             let cannot = || Error::io(format!("make a scratch file in {}", base.display()));
             let open = |flags| {
                 let mut options = OpenOptions::new();
@@ -55,7 +53,7 @@ impl Scratch {
             Ok((buffered, direct))
         })();
         // The open files are all that is needed; a kill from here on leaves nothing.
-        let _ = fs::remove_dir_all(&private);
+        drop(private);
         let (buffered, direct) = made?;
         fill(&buffered, size).map_err(|error| match error.raw_os_error() {
             Some(libc::ENOSPC | libc::EDQUOT) => no_room(size, &base),

@@ -4,7 +4,7 @@
 use forkless_bench::error::Error;
 
 use super::{ChildMethod, script};
-use crate::reproduce::tools::{self, Scratch};
+use crate::reproduce::tools;
 use crate::reproduce::{Bench, Experiment};
 
 /// Arguments and output as those of the Ruby script.
@@ -37,8 +37,8 @@ pub(super) fn methods(
         experiment.notes.push("skipped: Perl's system(): perl is not installed".into());
         return Ok(Vec::new());
     };
-    let scratch = Scratch::new(bench.guard.as_deref_mut())?;
-    let file = scratch.file("passes.pl", SCRIPT)?;
+    let scratch = tools::scratch(bench)?;
+    let file = scratch.write("passes.pl", SCRIPT)?;
     let mut methods = Vec::new();
     let launcher = bench.options.launcher();
     let launcher = launcher.as_deref();

@@ -11,7 +11,7 @@ use forkless_bench::error::Error;
 
 use super::script::{self, User};
 use super::{ChildMethod, thp_always};
-use crate::reproduce::tools::{self, Scratch};
+use crate::reproduce::tools;
 use crate::reproduce::{Bench, Experiment, Figure};
 
 /// Arguments: how to make the child, pages, passes, runs. Prints whether it may have huge pages,
@@ -79,8 +79,8 @@ fn with(
     let version = version.fine("ruby --version")?;
     let version = version.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
     experiment.notes.push(format!("the Ruby of this system is {version}"));
-    let scratch = Scratch::new(bench.guard.as_deref_mut())?;
-    let file = scratch.file("passes.rb", SCRIPT)?;
+    let scratch = tools::scratch(bench)?;
+    let file = scratch.write("passes.rb", SCRIPT)?;
     let size = [pages, runs as u64];
 
     let mut methods = Vec::new();
