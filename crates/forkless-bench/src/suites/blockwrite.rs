@@ -30,11 +30,10 @@ use crate::clock::{self, now};
 use crate::engine::{self, Arm, Measured, Observer, Schedule, Turn};
 use crate::error::Error;
 use crate::guard::Guard;
-use crate::noise::NoiseSnapshot;
 use crate::registry::{MetricPlot, Registration};
 use crate::results::{Derived, Metric, Param, Params, Row, Series, Suite, rows};
 use crate::stats::bootstrap::{Resampler, Samples};
-use crate::suites::Stages;
+use crate::suites::in_stages;
 
 /// The suite for those that show and undo. A row's yardstick is the whole page-cache block.
 pub(crate) const SUITE: Registration = Registration {
@@ -168,26 +167,16 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
         )));
     }
     let overhead = clock::overhead();
-    let watch = NoiseSnapshot::start();
-    let mut stages = Stages::new(observer, spec.targets.len());
-    let mut suite = Suite {
+    let suite = Suite {
         name: SUITE.name.into(),
         seed: spec.schedule.seed,
         clock_overhead_ns: overhead,
         ..Suite::default()
     };
-    let mut steady = None;
-    for &on in &spec.targets {
-        match measure(spec, on, overhead, guard.as_deref_mut(), &mut stages, &mut suite) {
-            Ok(throughput) => steady = steady.or(throughput),
-            Err(Error::Missing(why)) => suite.notes.push(format!("skipped: {}: {why}", on.name())),
-            Err(error) => return Err(error),
-        }
-        stages.next();
-    }
-    suite.noise = watch.finish(&steady);
-    suite.notes.extend(suite.noise.warnings());
-    Ok(suite)
+    let name = |on: &On| on.name().to_owned();
+    in_stages(suite, &spec.targets, observer, name, |&on, progress, suite| {
+        measure(spec, on, overhead, guard.as_deref_mut(), progress, suite)
+    })
 }
 
 fn measure(

@@ -26,7 +26,6 @@ use crate::engine::{self, Arm, Observer, Schedule, Turn};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::machine::page_size;
-use crate::noise::NoiseSnapshot;
 use crate::page_kinds::Pages;
 use crate::parent::Memory;
 use crate::program::{Kind, Program};
@@ -35,7 +34,7 @@ use crate::results::{Metric, Param, Params, Row, Series, Suite, rows};
 use crate::spawn::worker::{Worker, fork, reap};
 use crate::spawn::{Method, SpawnedProgram, worker};
 use crate::stats::median;
-use crate::suites::Stages;
+use crate::suites::in_stages;
 use crate::under_run::{self, Forker, Remote, ServingProgram};
 
 /// The suite for those that show and compare. A pass is measured against the one that nothing
@@ -127,24 +126,13 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
     }
     let program = Program::prepare(&Kind::Exit, guard.as_deref_mut())?;
     let target = SpawnedProgram::new(&program);
-    let watch = NoiseSnapshot::start();
-    let mut suite = Suite { name: SUITE.name.into(), seed: spec.schedule.seed, ..Suite::default() };
-    let mut stages = Stages::new(observer, spec.pages.len() * spec.stride.len());
-    let mut steady = None;
-    for &pages in &spec.pages {
-        for &stride in &spec.stride {
-            match measure(spec, pages, stride, &target, guard.as_deref_mut(), &mut stages, &mut suite) {
-                Ok(before) => steady = steady.or(before),
-                Err(Error::Missing(why)) => suite.notes.push(format!("skipped: {pages} pages: {why}")),
-                Err(error) => return Err(error),
-            }
-            stages.next();
-        }
-    }
-    // Each kind of pages may have said the same.
-    suite.notes.dedup();
-    suite.noise = watch.finish(&steady);
-    suite.notes.extend(suite.noise.warnings());
+    let suite = Suite { name: SUITE.name.into(), seed: spec.schedule.seed, ..Suite::default() };
+    let with_strides = |&pages| spec.stride.iter().map(move |&stride| (pages, stride));
+    let stages: Vec<(Pages, u64)> = spec.pages.iter().flat_map(with_strides).collect();
+    let name = |(pages, _): &(Pages, u64)| format!("{pages} pages");
+    let mut suite = in_stages(suite, &stages, observer, name, |&(pages, stride), progress, suite| {
+        measure(spec, pages, stride, &target, guard.as_deref_mut(), progress, suite)
+    })?;
     if suite.rows.iter().any(|row| row.params.get("pages") == Some(&Param::Word("thp-2m".into())))
         && suite.rows.iter().all(|row| row.metric != "huge_left")
     {

@@ -26,7 +26,6 @@ use crate::engine::{self, Arm, Observer, Schedule, Turn};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::memory as room;
-use crate::noise::NoiseSnapshot;
 use crate::page_kinds::Pages;
 use crate::parent::Memory;
 use crate::program::{Kind, Program};
@@ -35,7 +34,7 @@ use crate::results::{Fit, Metric, Param, Params, Row, Series, Suite, rows};
 use crate::spawn::worker::{self, drain, fork_exec, pipe, reap};
 use crate::spawn::{METRICS, Method, SpawnedProgram, single_arms};
 use crate::stats::line::fit_medians;
-use crate::suites::Stages;
+use crate::suites::in_stages;
 use crate::under_run::{self, Forker, Remote, ServingProgram};
 
 /// The suite for those that show, compare and fit.
@@ -117,37 +116,19 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
     let program = Program::prepare(&Kind::Exit, guard.as_deref_mut())?;
     let target = SpawnedProgram::new(&program);
     let overhead = clock::overhead();
-    let states = states(spec);
-    let mut stages = Stages::new(observer, states.len());
-    let watch = NoiseSnapshot::start();
-    let mut suite = Suite {
+    let suite = Suite {
         name: SUITE.name.into(),
         seed: spec.schedule.seed,
         clock_overhead_ns: overhead,
         ..Suite::default()
     };
-    let mut steady = Vec::new();
-    for state in states {
-        let measured = measure(spec, state, &target, overhead, guard.as_deref_mut(), &mut stages, &mut suite);
-        match measured {
-            Ok(rows) => {
-                if let Some(row) = rows.iter().find(|row| row.metric == "wall") {
-                    steady.push(row.grouped());
-                }
-                suite.rows.extend(rows);
-            }
-            Err(Error::Missing(why)) => {
-                suite.notes.push(format!("skipped: {} of {} pages: {why}", mib(state.used), state.pages));
-            }
-            Err(error) => return Err(error),
-        }
-        stages.next();
-    }
-    // Every state may have said the same.
-    let notes = std::mem::take(&mut suite.notes);
-    suite.take_notes(notes);
-    suite.noise = watch.finish(steady.first());
-    suite.notes.extend(suite.noise.warnings());
+    let name = |state: &State| format!("{} of {} pages", mib(state.used), state.pages);
+    let mut suite = in_stages(suite, &states(spec), observer, name, |&state, progress, suite| {
+        let rows = measure(spec, state, &target, overhead, guard.as_deref_mut(), progress, suite)?;
+        let wall = rows.iter().find(|row| row.metric == "wall").map(Row::grouped);
+        suite.rows.extend(rows);
+        Ok(wall)
+    })?;
     suite.fits = fits(&suite.rows, spec.schedule.seed);
     Ok(suite)
 }
