@@ -30,6 +30,8 @@ use forkless_sys::signal::SigSet;
 use forkless_sys::{CPtr, Errno, process};
 
 pub use actions::{Action, Function, Hook, ParentDescriptor};
+#[doc(hidden)]
+pub use suspended::start_remembering;
 pub use suspended::{Stack, start_suspended};
 
 /// One path to try, and the argument vector that runs it as a script when the kernel says

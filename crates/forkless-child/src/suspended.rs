@@ -10,6 +10,9 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use forkless_sys::clone::{self, CLONE_CLEAR_SIGHAND, CLONE_VFORK, CLONE_VM};
 use forkless_sys::{Errno, Result};
 
+/// Whether this process may not use `clone3`.
+static CLONE3_REFUSED: AtomicBool = AtomicBool::new(false);
+
 /// Memory that a child runs on.
 #[derive(Clone, Copy)]
 pub struct Stack {
@@ -28,13 +31,23 @@ pub struct Stack {
 ///
 /// Handlers of the caller are reset in the child: by `CLONE_CLEAR_SIGHAND`, or by the child itself
 /// where `clone3` is refused, as by container filters that cannot look into its arguments.
-/// `clone3_refused` remembers the refusal for the next child.
+/// The process remembers the refusal for its next child.
 ///
 /// # Safety
 /// All signals are blocked: a handler in the child would work on the caller's memory under another
 /// pid. Nothing else uses `stack` or changes the launch during the call. Every pointer of the
 /// launch is valid, and its functions keep the rules of the child side.
-pub unsafe fn start_suspended(
+pub unsafe fn start_suspended(launch: &Launch<'_>, stack: Stack, exit_signal: u32) -> Result<i32> {
+    // SAFETY: the caller's contract.
+    unsafe { start_remembering(launch, stack, exit_signal, &CLONE3_REFUSED) }
+}
+
+/// [`start_suspended`], with a memory of the caller's for the refusal.
+///
+/// # Safety
+/// As there.
+#[doc(hidden)]
+pub unsafe fn start_remembering(
     launch: &Launch<'_>,
     stack: Stack,
     exit_signal: u32,

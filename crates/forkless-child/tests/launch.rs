@@ -1,9 +1,10 @@
-//! Children made by `start_suspended`: what they do, what they report, and which clone made them.
+//! Children of `start_suspended`, made by its inner part, `start_remembering`: what they do, what
+//! they report, and which clone made them.
 #![expect(unsafe_code, reason = "starts children that share this process's memory")]
 
 use forkless_child::{
     Action, Candidate, Exec, Failure, Function, Hook, Launch, ParentDescriptor, Phase, Report, Stack,
-    start_suspended,
+    start_remembering,
 };
 use forkless_sys::signal::{self, Disposition, SigSet};
 use forkless_sys::{CPtr, Errno, fd, mm, process};
@@ -67,7 +68,7 @@ impl Start<'_> {
         // SAFETY: all signals are blocked, the stack is fresh, and everything else lives until the
         // call returns.
         let pid = unsafe {
-            start_suspended(&launch, Stack { lowest: stack, size: STACK }, self.exit_signal, &refused)
+            start_remembering(&launch, Stack { lowest: stack, size: STACK }, self.exit_signal, &refused)
         };
         signal::set_mask(before).unwrap();
         let pid = pid.unwrap();

@@ -236,10 +236,9 @@ pub(super) fn close(fd: i32) -> Action<'static> {
 /// # Safety
 /// As for [`start_suspended`], but for the mask.
 pub(super) unsafe fn suspended(launch: &Launch<'_>, stack: Stack) -> Result<i32, Errno> {
-    static CLONE3_REFUSED: AtomicBool = AtomicBool::new(false);
     let before = signal::set_mask(SigSet::ALL)?;
     // SAFETY: the caller's contract, and the line above.
-    let pid = unsafe { start_suspended(launch, stack, 0, &CLONE3_REFUSED) };
+    let pid = unsafe { start_suspended(launch, stack, 0) };
     let _ = retry(|| signal::set_mask(before));
     pid
 }

@@ -8,7 +8,6 @@ use forkless_sys::signal::{self, SigSet};
 use forkless_sys::{Errno, process};
 use std::ffi::{c_int, c_void};
 use std::ptr::null;
-use std::sync::atomic::AtomicBool;
 
 /// Runs `call(data)` in a child on `size` bytes from `stack`, while the calling thread is
 /// suspended. The result is the child's exit status. The child has the caller's mask, and no
@@ -25,7 +24,6 @@ pub unsafe fn run_suspended(
     call: unsafe extern "C" fn(*mut c_void) -> c_int,
     data: *mut c_void,
 ) -> Result<i32, SpawnError> {
-    static CLONE3_REFUSED: AtomicBool = AtomicBool::new(false);
     let fail = |e: Errno| SpawnError::new(Step::Clone, None, e.raw());
     let before = signal::set_mask(SigSet::ALL).map_err(fail)?;
     let run = [Action::Run(Function { call, data, mask: before })];
@@ -42,7 +40,7 @@ pub unsafe fn run_suspended(
     let launch = Launch { files: &[], actions: &run, exec, hint: 0, report: &report };
     // SAFETY: the caller's contract; all signals are blocked, and the launch lives until the call
     // returns.
-    let made = unsafe { start_suspended(&launch, Stack { lowest: stack, size }, 0, &CLONE3_REFUSED) };
+    let made = unsafe { start_suspended(&launch, Stack { lowest: stack, size }, 0) };
     let restored = signal::set_mask(before);
     debug_assert!(restored.is_ok());
     let pid = made.map_err(fail)?;
