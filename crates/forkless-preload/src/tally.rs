@@ -12,7 +12,7 @@ use core::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
-use forkless_run::{Counter, Record, Site};
+use forkless_run::{Counter, Record, SiteCounters};
 use forkless_sys::{CPtr, fd, mm, process};
 
 use crate::config;
@@ -162,7 +162,7 @@ fn map(path: *const c_char) -> Option<*mut Record> {
 }
 
 /// The record's line for a return address.
-pub(crate) fn site(address: usize) -> Option<&'static Site> {
+pub(crate) fn site(address: usize) -> Option<&'static SiteCounters> {
     let record = record()?;
     let owner = Owner::of(address);
     let key = hash(owner.hash(), &address.to_ne_bytes()) as usize | 1;
@@ -178,7 +178,7 @@ pub(crate) fn site(address: usize) -> Option<&'static Site> {
 struct Found {
     /// An odd number. 0: there is no line yet. [`BUSY`]: a thread is putting one.
     key: AtomicUsize,
-    site: AtomicPtr<Site>,
+    site: AtomicPtr<SiteCounters>,
 }
 
 static FOUND: [Found; 16] =
@@ -188,7 +188,7 @@ static FOUND: [Found; 16] =
 const BUSY: usize = 2;
 
 impl Found {
-    fn get(&self, key: usize) -> Option<&'static Site> {
+    fn get(&self, key: usize) -> Option<&'static SiteCounters> {
         let is_it = || self.key.load(Acquire) == key;
         let before = is_it();
         let site = self.site.load(Acquire);
@@ -196,7 +196,7 @@ impl Found {
         if before && is_it() { unsafe { site.as_ref() } } else { None }
     }
 
-    fn put(&self, key: usize, site: &'static Site) {
+    fn put(&self, key: usize, site: &'static SiteCounters) {
         // Two threads at once would leave the line of one under the key of the other.
         if self.key.swap(BUSY, AcqRel) == BUSY {
             return;
@@ -269,7 +269,7 @@ fn hash(from: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(from, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3))
 }
 
-fn named(record: &'static Record, address: usize, owner: &Owner) -> Option<&'static Site> {
+fn named(record: &'static Record, address: usize, owner: &Owner) -> Option<&'static SiteCounters> {
     let (name, base) = owner.name(address);
     let name = name.bytes();
     let offset = address.wrapping_sub(base);

@@ -20,7 +20,7 @@ pub use abort_reason::{AbortKind, AbortReason};
 #[cfg(feature = "launcher")]
 pub use launcher::*;
 pub use options::{ForkMode, KnownShell, Options, RecordPath, Shell};
-pub use record::{AnnouncedEnd, Counter, Record, Site};
+pub use record::{AnnouncedEnd, Counter, Record, SiteCounters};
 
 /// The [`Options`] of the preloaded library, in the environment.
 pub const OPTIONS_VARIABLE: &str = "FORKLESS_RUN";

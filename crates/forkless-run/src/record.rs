@@ -62,7 +62,7 @@ struct SiteReason {
 /// One place in one program that forks.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Site {
+pub struct SiteCounters {
     key: AtomicU64,
     /// Forks seen here.
     pub forks: AtomicU64,
@@ -89,7 +89,7 @@ pub struct Record {
     /// How many announced ends have been answered: nobody waits for those any more.
     answered: AtomicU32,
     counters: [AtomicU64; COUNTERS],
-    sites: [Site; SITES],
+    sites: [SiteCounters; SITES],
 }
 
 /// An announced end of the root process.
@@ -157,7 +157,7 @@ impl Record {
     /// The site with this key, made when new and named by `name`; `None` when the table is full.
     ///
     /// The key tells program and place apart, so it must not be 0.
-    pub fn site(&self, key: u64, name: impl FnOnce(&mut [u8]) -> usize) -> Option<&Site> {
+    pub fn site(&self, key: u64, name: impl FnOnce(&mut [u8]) -> usize) -> Option<&SiteCounters> {
         let start = (key ^ key >> 17) as usize;
         for i in 0..SITES {
             let site = &self.sites[(start + i) % SITES];
@@ -178,12 +178,12 @@ impl Record {
     }
 
     /// The sites in use.
-    pub fn sites(&self) -> impl Iterator<Item = &Site> {
+    pub fn sites(&self) -> impl Iterator<Item = &SiteCounters> {
         self.sites.iter().filter(|s| s.key.load(Relaxed) != 0)
     }
 }
 
-impl Site {
+impl SiteCounters {
     /// Counts a reason; the ninth different one is counted with the eighth.
     pub fn because(&self, reason: AbortReason) {
         for slot in &self.reasons {

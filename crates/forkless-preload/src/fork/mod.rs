@@ -234,7 +234,7 @@ pub(crate) fn forget_parents() {
 fn count_in_record(site: usize, resolution: arm::Resolution) {
     let Some(record) = tally::record() else { return };
     let line = tally::site(site);
-    let count = |f: fn(&forkless_run::Site) -> &core::sync::atomic::AtomicU64| {
+    let count = |f: fn(&forkless_run::SiteCounters) -> &core::sync::atomic::AtomicU64| {
         if let Some(line) = line {
             f(line).fetch_add(1, Relaxed);
         }

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd as _, AsRawFd, RawFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::{AbortKind, AbortReason, Counter, Record, Site};
+use crate::{AbortKind, AbortReason, Counter, Record, SiteCounters};
 
 /// What the library has done in a tree of processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl Report {
 }
 
 impl SiteReport {
-    fn of(site: &Site) -> SiteReport {
+    fn of(site: &SiteCounters) -> SiteReport {
         let count = |n: &AtomicU64| n.load(Relaxed);
         let mut name = [0; 128];
         let len = site.name(&mut name);
