@@ -115,8 +115,6 @@ impl RepairError {
 
 const HUGE: u64 = 2 << 20;
 const PAGE: u64 = 4096;
-/// linux/mman.h; Linux 6.1.
-const MADV_COLLAPSE: libc::c_int = 25;
 
 /// The number of huge pages that the next call asks for. The first asks for one. A call under an
 /// eighth of the longest allowed time doubles the number; a call over a quarter lowers it in
@@ -345,7 +343,7 @@ fn collapse_each(pidfd: &OwnedFd, ranges: &[libc::iovec]) -> io::Result<u64> {
             pidfd.as_raw_fd(),
             ranges.as_ptr(),
             ranges.len(),
-            MADV_COLLAPSE,
+            libc::MADV_COLLAPSE,
             0u32,
         )
     };

@@ -275,11 +275,11 @@ mod tests {
 
     use std::vec::Vec;
 
+    use forkless_sys::mm::PAGE;
     use proptest::prelude::*;
 
     use super::*;
 
-    const PAGE: usize = 4096;
     const SMALLEST: usize = 32 * PAGE;
 
     fn mapping(start: usize, end: usize) -> Mapping {

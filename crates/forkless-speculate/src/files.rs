@@ -5,14 +5,9 @@
 //! effects of `open` may not happen twice: creating, truncating, waking the other end of a FIFO,
 //! taking a terminal, starting a tape.
 
+use forkless_sys::process::{S_IFCHR, S_IFMT};
+pub use forkless_sys::process::{S_IFDIR, S_IFREG};
 use linux_raw_sys::general as k;
-
-const S_IFMT: u32 = 0o170_000;
-/// The kind of a directory, of `st_mode`.
-pub const S_IFDIR: u32 = 0o040_000;
-/// The kind of a regular file.
-pub const S_IFREG: u32 = 0o100_000;
-const S_IFCHR: u32 = 0o020_000;
 
 // Kinds of file systems (include/uapi/linux/magic.h).
 /// procfs.

@@ -6,16 +6,10 @@
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use forkless_sys::signal::{AltStack, KernelAction};
+use forkless_sys::signal::{AltStack, KernelAction, SIGKILL, SIGSTOP};
+pub use forkless_sys::signal::{SA_RESTORER, SIG_IGN};
 use forkless_sys::{Errno, Result};
 
-/// The handler of an ignored signal.
-pub const SIG_IGN: usize = 1;
-/// The flag of an action whose restorer counts.
-pub const SA_RESTORER: usize = 0x0400_0000;
-
-const SIGKILL: usize = 9;
-const SIGSTOP: usize = 19;
 /// `UAPI_SA_FLAGS`: NOCLDSTOP, NOCLDWAIT, SIGINFO, EXPOSE_TAGBITS, RESTORER, ONSTACK, RESTART,
 /// NODEFER, RESETHAND.
 const KNOWN_FLAGS: usize = 0xdc00_0807;
@@ -170,8 +164,8 @@ mod tests {
 
     use super::*;
 
-    const SIGINT: usize = 2;
-    const SIGSEGV: usize = 11;
+    const SIGINT: usize = forkless_sys::signal::SIGINT as usize;
+    const SIGSEGV: usize = forkless_sys::signal::SIGSEGV as usize;
     const OURS: u64 = 1 << (SIGSEGV - 1);
 
     fn action(handler: usize) -> KernelAction {

@@ -6,7 +6,20 @@ use crate::{CPtr, Errno, Result};
 use core::ffi::c_char;
 use linux_raw_sys::{general as k, prctl as p};
 
-pub use k::{P_ALL, P_PID, P_PIDFD, WEXITED, WNOHANG, WNOWAIT, WSTOPPED, WUNTRACED};
+pub use k::{
+    P_ALL, P_PID, P_PIDFD, S_IFCHR, S_IFDIR, S_IFMT, S_IFREG, WEXITED, WNOHANG, WNOWAIT, WSTOPPED, WUNTRACED,
+};
+/// [`WaitInfo::code`] of a child that has exited (`asm-generic/siginfo.h`, as those below).
+pub const CLD_EXITED: i32 = k::CLD_EXITED as i32;
+/// Of a child that a signal has killed.
+pub const CLD_KILLED: i32 = k::CLD_KILLED as i32;
+/// Of a child that a signal has killed, and that left a core.
+pub const CLD_DUMPED: i32 = k::CLD_DUMPED as i32;
+/// Of a child that has stopped for its tracer.
+pub const CLD_TRAPPED: i32 = k::CLD_TRAPPED as i32;
+/// Of a child that a signal has stopped.
+pub const CLD_STOPPED: i32 = k::CLD_STOPPED as i32;
+
 /// Wait for children whatever their exit signal (`__WALL`).
 pub const WALL: u32 = 0x4000_0000;
 /// Wait for children that the calling thread made, and for no other thread's (`__WNOTHREAD`).
@@ -49,7 +62,7 @@ pub fn exit_thread() -> ! {
 pub struct WaitInfo {
     /// The child; 0 when `WNOHANG` found none.
     pub pid: i32,
-    /// `CLD_EXITED`, `CLD_KILLED`, `CLD_DUMPED`, `CLD_STOPPED`...
+    /// [`CLD_EXITED`], [`CLD_KILLED`], [`CLD_DUMPED`], [`CLD_STOPPED`]...
     pub code: i32,
     /// The exit status, or the signal.
     pub status: i32,

@@ -8,8 +8,25 @@ use crate::calls::{self, Len, Op, Pid, Signal};
 use core::ptr::{null, null_mut};
 use linux_raw_sys::general as k;
 
-/// The signal that a child's end sends to its parent (`asm-generic/signal.h`).
-pub const SIGCHLD: i32 = 17;
+/// The terminal's interrupt, as the other numbers of `asm-generic/signal.h`.
+pub const SIGINT: i32 = k::SIGINT as i32;
+/// The end that cannot be caught.
+pub const SIGKILL: i32 = k::SIGKILL as i32;
+/// An access to memory that is not there.
+pub const SIGSEGV: i32 = k::SIGSEGV as i32;
+/// A write that nobody will read.
+pub const SIGPIPE: i32 = k::SIGPIPE as i32;
+/// The signal that a child's end sends to its parent.
+pub const SIGCHLD: i32 = k::SIGCHLD as i32;
+/// The stop that cannot be caught.
+pub const SIGSTOP: i32 = k::SIGSTOP as i32;
+
+/// The handler of an ignored signal.
+pub const SIG_IGN: usize = 1;
+/// The flag of a SIGCHLD action whose children leave no zombie.
+pub const SA_NOCLDWAIT: usize = k::SA_NOCLDWAIT as usize;
+/// The flag of an action whose restorer counts.
+pub const SA_RESTORER: usize = k::SA_RESTORER as usize;
 
 /// `rt_sigprocmask(SIG_SETMASK)` of the calling thread; returns the mask it replaced.
 #[inline(always)]

@@ -66,9 +66,8 @@ pub(super) fn huge_bytes(first: u64, end: u64) -> Option<u64> {
 /// # Safety
 /// The range is a mapping of the caller's own.
 pub(super) unsafe fn collapse(start: NonNull<u8>, length: usize) -> bool {
-    const MADV_COLLAPSE: c_int = 25;
     // SAFETY: the caller owns the range; collapsing changes the pages behind it, not its content.
-    unsafe { libc::madvise(start.as_ptr().cast(), length, MADV_COLLAPSE) == 0 }
+    unsafe { libc::madvise(start.as_ptr().cast(), length, libc::MADV_COLLAPSE) == 0 }
 }
 
 /// The calling thread, and what comes of it.

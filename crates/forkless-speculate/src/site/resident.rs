@@ -357,11 +357,11 @@ mod tests {
 
     use std::vec::Vec;
 
+    use forkless_sys::mm::PAGE;
     use proptest::prelude::*;
 
     use super::*;
 
-    const PAGE: usize = 4096;
     const MIB: usize = 1 << 20;
 
     /// A site, and the forks made there.

@@ -9,6 +9,7 @@
 
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
+use forkless_sys::mm::PAGE;
 use forkless_sys::process::MemoryUsage;
 
 /// The answer that was found last. All zeros at first.
@@ -28,9 +29,6 @@ pub struct Threshold {
 /// Values of [`Threshold::known`]; 0: nothing.
 const SMALL: u8 = 1;
 const LARGE: u8 = 2;
-
-/// Bytes a page.
-const PAGE: usize = 4096;
 
 impl Threshold {
     /// Nothing is known yet.

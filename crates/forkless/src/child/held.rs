@@ -10,7 +10,7 @@ use crate::spec::attributes::OnDrop;
 use crate::start::{self, SlotHandle, Started};
 use forkless_child::Phase;
 use forkless_sys::Errno;
-use forkless_sys::process::{self, WEXITED, WNOHANG};
+use forkless_sys::process::{self, CLD_DUMPED, CLD_EXITED, CLD_KILLED, WEXITED, WNOHANG};
 use forkless_sys::time::Timespec;
 use std::cell::Cell;
 use std::io;
@@ -250,9 +250,6 @@ fn signal_exists(signal: i32) -> bool {
 
 /// Turns `waitid`'s code and status into the status word of wait(2).
 fn from_info(code: i32, status: i32) -> ExitStatus {
-    const CLD_EXITED: i32 = 1;
-    const CLD_KILLED: i32 = 2;
-    const CLD_DUMPED: i32 = 3;
     ExitStatus::from_raw(match code {
         CLD_EXITED => (status & 0xff) << 8,
         CLD_KILLED => status,

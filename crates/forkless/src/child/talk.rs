@@ -5,7 +5,7 @@ use super::handle::Child;
 use crate::error::{SpawnError, Step, WaitError};
 use crate::kernel::poll::{poll, timespec};
 use forkless_sys::poll::{POLLIN, POLLOUT, PollFd};
-use forkless_sys::signal::{self, Disposition, SigSet};
+use forkless_sys::signal::{self, Disposition, SIGPIPE, SigSet};
 use forkless_sys::{Errno, fd};
 use std::ops::ControlFlow;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -299,7 +299,6 @@ fn nonblocking(fd: &OwnedFd) -> Result<(), SpawnError> {
 
 /// write(2) without SIGPIPE, which would kill a C program that uses this library.
 fn write_quietly(to: RawFd, bytes: &[u8]) -> Result<usize, Errno> {
-    const SIGPIPE: i32 = 13;
     if signal::disposition(SIGPIPE) == Ok(Disposition::Ignore) {
         return fd::write(to, bytes);
     }

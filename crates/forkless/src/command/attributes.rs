@@ -2,9 +2,9 @@
 //! the like.
 
 use super::builder::Command;
-use crate::spec::attributes::{OnDrop, Resource, SIGPIPE, Scheduler};
+use crate::spec::attributes::{OnDrop, Resource, Scheduler};
 use forkless_sys::sched::Rlimit;
-use forkless_sys::signal::SigSet;
+use forkless_sys::signal::{SIGPIPE, SigSet};
 use std::io;
 use std::os::fd::RawFd;
 use std::path::Path;

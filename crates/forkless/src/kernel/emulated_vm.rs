@@ -26,7 +26,6 @@ pub(crate) fn shares_memory() -> Result<()> {
         unsafe { &*word.cast::<AtomicU32>() }.store(1, Ordering::Release);
         process::exit_group(0)
     }
-    const SIGCHLD: u32 = 17;
     let word = AtomicU32::new(0);
     let Ok(stack) = mm::map_anonymous(LARGEST_PAGE, mm::PROT_READ | mm::PROT_WRITE, mm::MAP_PRIVATE) else {
         return Ok(());
@@ -39,7 +38,7 @@ pub(crate) fn shares_memory() -> Result<()> {
     let flags = clone::CLONE_VM | clone::CLONE_VFORK;
     // SAFETY: the stack and the word are kept until the child has been reaped. No handler runs in
     // the child, since all signals are blocked.
-    let made = unsafe { clone::clone(flags, SIGCHLD, top, none, none, write_and_leave, at) };
+    let made = unsafe { clone::clone(flags, signal::SIGCHLD as u32, top, none, none, write_and_leave, at) };
     if let Ok(old) = old {
         let _ = signal::set_mask(old);
     }

@@ -7,7 +7,9 @@
 
 use crate::kernel::descriptor::owned;
 use crate::kernel::facilities;
-use forkless_sys::process::{self, P_PID, P_PIDFD, WEXITED, WNOHANG, WNOWAIT, WaitInfo};
+use forkless_sys::process::{
+    self, CLD_STOPPED, CLD_TRAPPED, P_PID, P_PIDFD, WEXITED, WNOHANG, WNOWAIT, WaitInfo,
+};
 use forkless_sys::{Errno, Result};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt as _;
@@ -37,8 +39,6 @@ pub(crate) fn wait(pid: i32, pidfd: Option<&OwnedFd>, options: u32) -> Result<Wa
 /// Its tracer, any thread of this process, is told so whatever it waits for (`wait_task_stopped`,
 /// kernel/exit.c).
 pub(crate) fn is_stop(info: &WaitInfo) -> bool {
-    const CLD_TRAPPED: i32 = 4;
-    const CLD_STOPPED: i32 = 5;
     matches!(info.code, CLD_TRAPPED | CLD_STOPPED)
 }
 

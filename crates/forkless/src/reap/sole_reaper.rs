@@ -5,7 +5,7 @@
 //! a file with an inode of its own, which costs a twentieth of a whole cycle.
 
 use crate::kernel::single_threaded::single_threaded;
-use forkless_sys::signal::{self, Disposition};
+use forkless_sys::signal::{self, Disposition, SA_NOCLDWAIT};
 
 /// Whether nobody else in this process waits for children.
 ///
@@ -13,7 +13,6 @@ use forkless_sys::signal::{self, Disposition};
 /// kernel itself reaps. A handler of another signal may still wait for any child. The status is
 /// lost to that handler then, and the wait says so.
 pub(crate) fn caller_is_sole_reaper() -> bool {
-    const SA_NOCLDWAIT: usize = 2;
     single_threaded()
         && signal::action(libc::SIGCHLD)
             .is_ok_and(|a| a.disposition() == Disposition::Default && a.flags & SA_NOCLDWAIT == 0)

@@ -10,7 +10,7 @@ use crate::spec::stdio::{Kind, Stdio};
 use crate::spec::strings::Strings;
 use forkless_shell::{ShellKind, ShellTraits, SignalMessage};
 use forkless_sys::fd;
-use forkless_sys::signal::SigSet;
+use forkless_sys::signal::{SIGKILL, SigSet};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -46,8 +46,7 @@ impl Signals {
 impl Ending {
     /// Whether the shell would say that a program was killed.
     pub(super) fn may_complain(&self) -> bool {
-        const SIGKILL: u8 = 9;
-        !self.replaces_shell && self.traits.signal_message(SIGKILL, false).is_some()
+        !self.replaces_shell && self.traits.signal_message(SIGKILL as u8, false).is_some()
     }
 
     /// Takes a descriptor of its own for the shell's messages: the parent's is closed after the

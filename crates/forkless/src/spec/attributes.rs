@@ -1,7 +1,7 @@
 //! The attributes of a child: all but its program, arguments, environment and descriptors.
 
 use forkless_sys::sched::Rlimit;
-use forkless_sys::signal::SigSet;
+use forkless_sys::signal::{SIGPIPE, SigSet};
 use std::ffi::CString;
 use std::io;
 
@@ -144,9 +144,6 @@ pub(crate) struct Attributes {
     pub ignore: SigSet,
 }
 
-/// Rust programs ignore SIGPIPE; the programs that they start must not.
-pub(crate) const SIGPIPE: i32 = 13;
-
 impl Default for Attributes {
     fn default() -> Self {
         Attributes {
@@ -168,6 +165,7 @@ impl Default for Attributes {
             gid: None,
             groups: None,
             mask: None,
+            // Rust programs ignore SIGPIPE; the programs that they start must not.
             default: SigSet::EMPTY.with(SIGPIPE),
             ignore: SigSet::EMPTY,
         }

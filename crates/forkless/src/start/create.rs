@@ -9,7 +9,7 @@ use crate::error::Step;
 use crate::kernel::descriptor::owned;
 use crate::kernel::facilities::Facilities;
 use crate::plan::Plan;
-use forkless_sys::signal::{self, SigSet};
+use forkless_sys::signal::{self, SIGCHLD, SigSet};
 use forkless_sys::{Errno, clone, fd, process};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering;
@@ -72,7 +72,6 @@ fn clone_best(
     cgroup: Option<RawFd>,
     options: CloneOptions,
 ) -> Result<(i32, Option<OwnedFd>), Errno> {
-    const SIGCHLD: u32 = 17;
     let (stack, size) = options.stack.unwrap_or_else(|| slot.stack());
     let mut flags = clone::CLONE_VM;
     flags |= match options.wait_for {
@@ -101,7 +100,7 @@ fn clone_best(
             args.flags |= clone::CLONE_INTO_CGROUP;
             args.cgroup = fd as u64;
         }
-        args.exit_signal = u64::from(SIGCHLD);
+        args.exit_signal = SIGCHLD as u64;
         args.pidfd = (&raw mut pidfd) as u64;
         args.child_tid = slot.tid.as_ptr() as u64;
         args.stack = stack as u64;
@@ -143,7 +142,7 @@ fn clone_best(
         slot.tid.store(0, Ordering::Release);
         return Err(Errno::ENOSYS);
     }
-    clone_without_clone3(facilities, slot, launch, flags, SIGCHLD, options)
+    clone_without_clone3(facilities, slot, launch, flags, SIGCHLD as u32, options)
 }
 
 /// By `clone(2)`: the caller's actions reset the handlers, since this call cannot.
