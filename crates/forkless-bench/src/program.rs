@@ -6,7 +6,9 @@
 //! `/usr/bin/true`, and results name it.
 
 use std::ffi::{CString, OsStr};
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -55,6 +57,39 @@ pub struct Program {
     command: CString,
     writes: bool,
     directory: Option<PrivateDirectory>,
+}
+
+/// A tiny static program that reads the clock at its first instruction and tells the time; for
+/// Linux.
+#[derive(Debug)]
+pub(crate) struct FirstInstruction {
+    pub(crate) program: Program,
+    stamp: File,
+}
+
+impl FirstInstruction {
+    /// Writes the program and runs it once.
+    ///
+    /// # Errors
+    /// As [`Program::prepare`].
+    pub(crate) fn prepare(guard: Option<&mut Guard>) -> Result<FirstInstruction, Error> {
+        let (program, stamp) = Program::assemble_first(guard)?;
+        Ok(FirstInstruction { program, stamp })
+    }
+
+    /// The time of the last child's first instruction, in nanoseconds of the monotonic clock.
+    pub(crate) fn time(&self) -> Result<u64, Error> {
+        let mut timespec = [0; 16];
+        let read = self.stamp.read_exact_at(&mut timespec, 0);
+        read.map_err(Error::io("read the time of a child's first instruction"))?;
+        // tv_sec and tv_nsec of a 64-bit kernel.
+        let [seconds, nanoseconds] = [0, 8].map(|at| {
+            let mut half = [0; 8];
+            half.copy_from_slice(&timespec[at..at + 8]);
+            u64::from_ne_bytes(half)
+        });
+        Ok(seconds * 1_000_000_000 + nanoseconds)
+    }
 }
 
 impl Program {
@@ -174,6 +209,22 @@ mod tests {
             let output = Command::new(program.os_path()).output().unwrap();
             assert!(output.status.success(), "{kind:?}: {output:?}");
             assert_eq!(output.stdout, expected);
+        }
+    }
+
+    #[test]
+    fn a_program_tells_when_its_first_instruction_ran() {
+        let first = match FirstInstruction::prepare(None) {
+            Err(Error::Missing(why)) => return println!("skipped: {why}"),
+            first => first.unwrap(),
+        };
+        let mut last = 0;
+        for _ in 0..3 {
+            let before = crate::clock::now();
+            assert!(Command::new(first.program.os_path()).status().unwrap().success());
+            let time = first.time().unwrap();
+            assert!(last < before && before < time && time < crate::clock::now());
+            last = time;
         }
     }
 

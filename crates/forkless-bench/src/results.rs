@@ -66,7 +66,8 @@ pub struct Suite {
     pub rounds: usize,
     /// Wall time of the measurement in seconds.
     pub seconds: f64,
-    /// Cost of one clock reading in nanoseconds; already subtracted from `wall` and `blocked`.
+    /// Cost of one clock reading in nanoseconds; already subtracted from `wall`, `blocked` and
+    /// `first`.
     pub clock_overhead_ns: f64,
     /// How quiet the machine was meanwhile.
     pub noise: Noise,
@@ -156,7 +157,7 @@ pub struct Row {
     pub method: String,
     /// Under which parameters.
     pub params: Params,
-    /// `wall`, `blocked`, `cpu_total`, `cpu_user`, `cpu_system`, `rate`, ...
+    /// `wall`, `blocked`, `first`, `cpu_total`, `cpu_user`, `cpu_system`, `rate`, ...
     pub metric: String,
     /// `us`, `ns`, `ms`, `1/s`, ...
     pub unit: String,

@@ -35,7 +35,7 @@ fn json_goes_to_standard_output_alone_and_has_the_promised_shape() {
     let suite = &value["suites"][0];
     assert_eq!(suite["name"], "spawn");
     let rows = suite["rows"].as_array().unwrap();
-    for metric in ["wall", "blocked", "cpu_total", "cpu_user", "cpu_system"] {
+    for metric in ["wall", "blocked", "first", "cpu_total", "cpu_user", "cpu_system"] {
         let row = rows.iter().find(|row| row["method"] == "vfork_exec" && row["metric"] == metric).unwrap();
         assert_eq!(row["params"]["rss"], 0);
         assert_eq!(row["unit"], "us");

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -18,19 +19,34 @@ impl Program {
     /// The tiny program of a kind.
     pub(super) fn assemble(kind: &Kind, guard: Option<&mut Guard>) -> Result<Program, Error> {
         match kind {
-            Kind::Write => Program::write(&image::image(b"Hello, world!\n"), true, &[], guard),
-            _ => Program::write(&image::image(b""), false, &[], guard),
+            Kind::Write => Program::write(|_| Ok(image::image(b"Hello, world!\n")), true, &[], guard),
+            _ => Program::write(|_| Ok(image::image(b"")), false, &[], guard),
         }
+    }
+
+    /// The tiny program that tells when its first instruction ran, and the file that it tells it in.
+    pub(super) fn assemble_first(guard: Option<&mut Guard>) -> Result<(Program, fs::File), Error> {
+        let stamp = |directory: &Path| directory.join("stamp");
+        let make = |directory: &Path| {
+            let path = stamp(directory);
+            fs::File::create(&path).map_err(Error::io(format!("create {}", path.display())))?;
+            Ok(image::first_image(&[path.as_os_str().as_bytes(), b"\0"].concat()))
+        };
+        let program = Program::write(make, false, &[], guard)?;
+        let path = program.directory.as_ref().map(|directory| stamp(directory.path())).unwrap_or_default();
+        let file = fs::File::open(&path).map_err(Error::io(format!("open {}", path.display())))?;
+        Ok((program, file))
     }
 
     /// Writes an executable that consists of `code` and is entered at its first byte. It is run
     /// once, with `arguments`.
     pub fn assembled(code: &[u8], arguments: &[&str], guard: Option<&mut Guard>) -> Result<Program, Error> {
-        Program::write(&image::image_of(code, b""), false, arguments, guard)
+        Program::write(|_| Ok(image::image_of(code, b"")), false, arguments, guard)
     }
 
+    /// Writes the executable whose bytes `image` gives for the directory that it gets.
     fn write(
-        image: &[u8],
+        image: impl Fn(&Path) -> Result<Vec<u8>, Error>,
         writes: bool,
         arguments: &[&str],
         guard: Option<&mut Guard>,
@@ -38,7 +54,7 @@ impl Program {
         let mut failure = None;
         let mut guard = guard;
         for base in directories() {
-            let attempt = write_private(&base, image, guard.as_deref_mut()).and_then(|(directory, path)| {
+            let attempt = write_private(&base, &image, guard.as_deref_mut()).and_then(|(directory, path)| {
                 let program = Program::new(path, writes, Some(directory))?;
                 // A file system mounted noexec takes the file and refuses to run it.
                 program.try_run(arguments)?;
@@ -63,17 +79,18 @@ fn directories() -> impl Iterator<Item = PathBuf> {
 /// Writes the executable into a directory of its own.
 fn write_private(
     base: &Path,
-    image: &[u8],
+    image: impl Fn(&Path) -> Result<Vec<u8>, Error>,
     guard: Option<&mut Guard>,
 ) -> Result<(PrivateDirectory, PathBuf), Error> {
     let directory = PrivateDirectory::make(base, PrivateDirectory::CLOSED, guard)?;
     let path = directory.path().join("child");
+    let image = image(directory.path())?;
     fs::OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(0o700)
         .open(&path)
-        .and_then(|mut file| file.write_all(image))
+        .and_then(|mut file| file.write_all(&image))
         .map_err(Error::io(format!("write the child program {}", path.display())))?;
     Ok((directory, path))
 }

@@ -1,5 +1,6 @@
 //! Where no executable is assembled, the system's own stand for them.
 
+use std::fs;
 use std::path::PathBuf;
 
 use super::{Kind, Program};
@@ -20,5 +21,12 @@ impl Program {
             )),
             _ => Program::of_the_system(PathBuf::from(EXIT)),
         }
+    }
+
+    /// There is none.
+    pub(super) fn assemble_first(_guard: Option<&mut Guard>) -> Result<(Program, fs::File), Error> {
+        Err(Error::Missing(
+            "the program that tells its first instruction's time is made on Linux only".into(),
+        ))
     }
 }

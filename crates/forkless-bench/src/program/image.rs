@@ -37,6 +37,67 @@ fn code(text: &[u8], data: u32) -> Vec<u8> {
     words.into_iter().flat_map(u32::to_le_bytes).collect()
 }
 
+/// The code of a child that reads CLOCK_MONOTONIC first of all, then writes the 16 bytes to the
+/// beginning of the file whose name is at `name`. It exits with 0 if all were written.
+///
+/// The clock is read by a system call: the vDSO would have to be found first, and other counters
+/// have another zero.
+#[cfg(target_arch = "x86_64")]
+fn first_code(name: u32) -> Vec<u8> {
+    let mut code = Vec::new();
+    code.extend([0xb8, 228, 0, 0, 0]); // mov eax, 228 (clock_gettime)
+    code.extend([0xbf, 1, 0, 0, 0]); // mov edi, 1 (CLOCK_MONOTONIC)
+    code.extend([0x48, 0x8d, 0x74, 0x24, 0xc0]); // lea rsi, [rsp - 64]
+    code.extend([0x0f, 0x05]); // syscall
+    code.extend([0xb8, 2, 0, 0, 0]); // mov eax, 2 (open)
+    code.push(0xbf); // mov edi, name
+    code.extend(name.to_le_bytes());
+    code.extend([0xbe, 1, 0, 0, 0]); // mov esi, 1 (O_WRONLY)
+    code.extend([0x0f, 0x05]); // syscall
+    code.extend([0x89, 0xc7]); // mov edi, eax
+    code.extend([0xb8, 1, 0, 0, 0]); // mov eax, 1 (write)
+    code.extend([0x48, 0x8d, 0x74, 0x24, 0xc0]); // lea rsi, [rsp - 64]
+    code.extend([0xba, 16, 0, 0, 0]); // mov edx, 16
+    code.extend([0x0f, 0x05]); // syscall
+    code.extend([0x83, 0xe8, 16]); // sub eax, 16
+    code.extend([0x89, 0xc7]); // mov edi, eax
+    code.extend([0xb8, 60, 0, 0, 0]); // mov eax, 60 (exit)
+    code.extend([0x0f, 0x05]); // syscall
+    code
+}
+
+/// The code of a child that reads CLOCK_MONOTONIC first of all, then writes the 16 bytes to the
+/// beginning of the file whose name is at `name`. It exits with 0 if all were written.
+///
+/// The clock is read by a system call: the vDSO would have to be found first, and other counters
+/// have another zero.
+#[cfg(target_arch = "aarch64")]
+fn first_code(name: u32) -> Vec<u8> {
+    let movz = |register: u32, value: u32| 0xd280_0000 | (value & 0xffff) << 5 | register;
+    let movk16 = |register: u32, value: u32| 0xf2a0_0000 | (value >> 16) << 5 | register;
+    // x1 = sp - 64
+    const BUFFER: u32 = 0xd100_0000 | 64 << 10 | 31 << 5 | 1;
+    // x0 = AT_FDCWD, which is -100
+    const CURRENT: u32 = 0x9280_0000 | 99 << 5;
+    // x0 = x0 - 16
+    const LESS_16: u32 = 0xd100_0000 | 16 << 10;
+    const SVC: u32 = 0xd400_0001;
+    let words = [
+        [movz(8, 113), movz(0, 1), BUFFER, SVC].as_slice(), // clock_gettime
+        &[movz(8, 56), CURRENT, movz(1, name), movk16(1, name), movz(2, 1), movz(3, 0), SVC], // openat
+        &[movz(8, 64), BUFFER, movz(2, 16), SVC],           // write
+        &[LESS_16, movz(8, 93), SVC],                       // exit
+    ];
+    words.concat().into_iter().flat_map(u32::to_le_bytes).collect()
+}
+
+/// The executable that writes the time of its first instruction into a file with a name that ends
+/// in NUL.
+pub(super) fn first_image(name: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(first_code(0).len()).unwrap_or(0);
+    image_of(&first_code(BASE + START + length), name)
+}
+
 const BASE: u32 = 0x40_0000;
 const HEADER: u16 = 64;
 const PROGRAM_HEADER: u16 = 56;

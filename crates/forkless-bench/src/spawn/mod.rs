@@ -7,8 +7,10 @@
 //! Metrics of one spawn: `wall` lasts from before the method's first action (its pipe) until the
 //! child is reaped. `blocked` is its part until the call that makes the child returns. `cpu_total`
 //! is the processor time of this process and its children over a whole turn; `cpu_user` and
-//! `cpu_system` are the kernel's estimated division of it. With several threads, `rate` counts the
-//! spawns of all threads in a second.
+//! `cpu_system` are the kernel's estimated division of it. `first` lasts from before the method's
+//! first action until the child's first instruction. It is taken from children of their own, which
+//! read the clock and tell the time: that would lengthen `wall`. With several threads there is no
+//! `first`; `rate` counts the spawns of all threads in a second.
 
 mod libc_methods;
 #[cfg(target_os = "linux")]
@@ -40,7 +42,7 @@ use crate::guard::Guard;
 use crate::noise::NoiseSnapshot;
 use crate::page_kinds::Pages;
 use crate::parent::{Descriptors, Memory};
-use crate::program::{Kind, Program};
+use crate::program::{FirstInstruction, Kind, Program};
 use crate::registry::{Columns, MetricPlot, Registration};
 use crate::results::{Metric, Param, Params, Series, Suite, rows};
 use crate::stats::bootstrap::Samples;
@@ -51,7 +53,12 @@ pub(crate) const SUITE: Registration = Registration {
     name: "spawn",
     // As the published table has them.
     columns: Columns::Metrics { all: true },
-    plots: &[MetricPlot::marks("wall"), MetricPlot::marks("blocked"), MetricPlot::marks("rate")],
+    plots: &[
+        MetricPlot::marks("wall"),
+        MetricPlot::marks("blocked"),
+        MetricPlot::marks("first"),
+        MetricPlot::marks("rate"),
+    ],
     ..Registration::DEFAULT
 };
 
@@ -93,7 +100,10 @@ const CPU_TOTAL: Metric = Metric { name: "cpu_total", unit: "us", estimate: fals
 const CPU_USER: Metric = Metric { name: "cpu_user", unit: "us", estimate: true };
 const CPU_SYSTEM: Metric = Metric { name: "cpu_system", unit: "us", estimate: true };
 /// What every method is measured by.
-pub const METRICS: [Metric; 6] = [Metric::WALL, BLOCKED, CPU_TOTAL, CPU_USER, CPU_SYSTEM, Metric::RATE];
+pub const METRICS: [Metric; 5] = [Metric::WALL, BLOCKED, CPU_TOTAL, CPU_USER, CPU_SYSTEM];
+/// The series of an arm that comes behind those of [`METRICS`].
+const FURTHER: usize = METRICS.len();
+const FIRST: Metric = Metric { name: "first", unit: "us", estimate: false };
 
 /// Measures. The parent's burden is taken up first and given back at the end, whatever the outcome.
 ///
@@ -109,15 +119,26 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
     // What a talking child writes must not end up among the results.
     let _quiet = program.writes().then(NullStdout::new).transpose()?;
     let _descriptors = (spec.fds > 0).then(|| Descriptors::held(spec.fds)).transpose()?;
+    // A program of the system tells no times, and children of several threads would tell theirs in
+    // one file.
+    let is_first_told = spec.threads == 1 && !matches!(spec.child, Kind::File(_));
+    let first = match is_first_told.then(|| FirstInstruction::prepare(guard.as_deref_mut())).transpose() {
+        Err(Error::Missing(_)) if !cfg!(target_os = "linux") => None,
+        first => first?.map(Rc::new),
+    };
     let _pages = (spec.rss > 0).then(|| spec.pages.enable(spec.rss, guard)).transpose()?;
     let _memory = (spec.rss > 0).then(|| Memory::touched(spec.rss, spec.pages)).transpose()?;
 
     let overhead = clock::overhead();
-    let mut arms = arms(spec, &target, overhead)?;
+    let further = match &first {
+        Some(_) => Some(FIRST),
+        None => (spec.threads > 1).then_some(Metric::RATE),
+    };
+    let mut arms = arms(spec, &target, first, overhead)?;
     let watch = NoiseSnapshot::start();
     let outcome = engine::run(&mut arms, &spec.schedule, observer)?;
     drop(arms);
-    let noise = watch.finish(outcome.series.iter().map(|series| steady_series(series)));
+    let noise = watch.finish(outcome.series.iter().map(|series| steady_series(series, further)));
     let mut notes = noise.warnings();
     if outcome.rounds < outcome.planned {
         notes.push(format!(
@@ -142,18 +163,18 @@ pub fn run(spec: &Spec, mut guard: Option<&mut Guard>, observer: &mut dyn Observ
         clock_overhead_ns: overhead,
         noise,
         notes,
-        rows: rows(series(spec, outcome), Some(Method::VforkExec.name()), spec.schedule.seed),
+        rows: rows(series(spec, outcome, further), Some(Method::VforkExec.name()), spec.schedule.seed),
         ..Suite::default()
     })
 }
 
 /// The series whose wandering says most about the machine: with many threads, single spawns wait
 /// for each other.
-fn steady_series(series: &[Samples]) -> &Samples {
-    series.get(5).unwrap_or(&series[0])
+fn steady_series(series: &[Samples], further: Option<Metric>) -> &Samples {
+    &series[if further == Some(Metric::RATE) { FURTHER } else { 0 }]
 }
 
-fn series(spec: &Spec, outcome: Measured) -> Vec<Series> {
+fn series(spec: &Spec, outcome: Measured, further: Option<Metric>) -> Vec<Series> {
     let params = Params::from([
         ("child".to_owned(), Param::Word(spec.child.name())),
         ("fds".to_owned(), Param::Number(spec.fds)),
@@ -163,7 +184,12 @@ fn series(spec: &Spec, outcome: Measured) -> Vec<Series> {
     ]);
     let mut all = Vec::new();
     for (method, series) in spec.methods.iter().zip(outcome.series) {
-        for (metric, samples) in METRICS.into_iter().zip(series) {
+        let mut measured: Vec<(Metric, Samples)> = METRICS.into_iter().chain(further).zip(series).collect();
+        if further == Some(FIRST) {
+            // Beside the other times of the clock: a narrow table shows its first columns only.
+            measured[2..].rotate_right(1);
+        }
+        for (metric, samples) in measured {
             all.push(Series {
                 method: method.name().to_owned(),
                 params: params.clone(),
@@ -200,10 +226,15 @@ pub fn worker(method: Method, target: &Arc<SpawnedProgram>) -> Result<Box<dyn Wo
     })
 }
 
-fn arms(spec: &Spec, target: &Arc<SpawnedProgram>, overhead: f64) -> Result<Vec<Box<dyn Arm>>, Error> {
+fn arms(
+    spec: &Spec,
+    target: &Arc<SpawnedProgram>,
+    first: Option<Rc<FirstInstruction>>,
+    overhead: f64,
+) -> Result<Vec<Box<dyn Arm>>, Error> {
     let workers = || spec.methods.iter().map(|&method| worker(method, target)).collect::<Result<Vec<_>, _>>();
     if spec.threads == 1 {
-        return single_arms(&spec.methods, target, overhead);
+        return spec.methods.iter().map(|&method| single(method, target, first.as_ref(), overhead)).collect();
     }
     let sets = (0..spec.threads).map(|_| workers()).collect::<Result<Vec<_>, _>>()?;
     let pool = Rc::new(RefCell::new(Pool::new(sets)?));
@@ -211,17 +242,26 @@ fn arms(spec: &Spec, target: &Arc<SpawnedProgram>, overhead: f64) -> Result<Vec<
     Ok((0..spec.methods.len()).map(arm).collect())
 }
 
-/// An arm for each method, repeated in the calling thread; its series are the first five of
-/// [`METRICS`].
+/// An arm for each method, repeated in the calling thread; its series are those of [`METRICS`].
 pub fn single_arms(
     methods: &[Method],
     target: &Arc<SpawnedProgram>,
     overhead: f64,
 ) -> Result<Vec<Box<dyn Arm>>, Error> {
-    let arm = |&method: &Method| {
-        worker(method, target).map(|worker| Box::new(Single { worker, overhead }) as Box<dyn Arm>)
-    };
-    methods.iter().map(arm).collect()
+    methods.iter().map(|&method| single(method, target, None, overhead)).collect()
+}
+
+fn single(
+    method: Method,
+    target: &Arc<SpawnedProgram>,
+    first: Option<&Rc<FirstInstruction>>,
+    overhead: f64,
+) -> Result<Box<dyn Arm>, Error> {
+    let first = first.map(|first| {
+        let worker = worker(method, &SpawnedProgram::new(&first.program))?;
+        Ok(UntilFirst { worker, program: first.clone() })
+    });
+    Ok(Box::new(Single { worker: worker(method, target)?, first: first.transpose()?, overhead }))
 }
 
 /// Adds a lap to the series `wall` and `blocked`, in microseconds, without what the clock readings
@@ -246,7 +286,28 @@ fn add_cpu(turn: &mut Turn, used: CpuTime, spawns: usize) {
 /// A method repeated in the calling thread.
 struct Single {
     worker: Box<dyn Worker>,
+    first: Option<UntilFirst>,
     overhead: f64,
+}
+
+/// The same method with children that tell when they began.
+struct UntilFirst {
+    worker: Box<dyn Worker>,
+    program: Rc<FirstInstruction>,
+}
+
+impl UntilFirst {
+    /// Microseconds from before the method's first action until the child's first instruction.
+    #[expect(clippy::cast_precision_loss, reason = "a double holds a hundred days of nanoseconds exactly")]
+    fn spawn(&mut self, overhead: f64) -> Result<f64, Error> {
+        let lap = self.worker.spawn()?;
+        let first = self.program.time()?;
+        if !(lap.start..=lap.reaped).contains(&first) {
+            return Err(Error::Missing("a child's clock is not its parent's".into()));
+        }
+        let nanoseconds = first - lap.start;
+        Ok((nanoseconds as f64 - overhead).max(0.0) / 1e3)
+    }
 }
 
 impl Arm for Single {
@@ -260,11 +321,19 @@ impl Arm for Single {
             add_lap(turn, lap, self.overhead);
         }
         add_cpu(turn, CpuTime::of_self_and_children().since(before), settle + counted);
+        // After the turn's processor time was taken. A quarter as many are enough: the turn's other
+        // children have warmed the caches for all but the first.
+        if let Some(first) = &mut self.first {
+            first.spawn(self.overhead)?;
+            for _ in 0..counted.div_ceil(4) {
+                turn.add(FURTHER, first.spawn(self.overhead)?);
+            }
+        }
         Ok(())
     }
 
     fn series(&self) -> usize {
-        5
+        FURTHER + usize::from(self.first.is_some())
     }
 }
 
@@ -293,12 +362,12 @@ impl Arm for Crowd {
             return Ok(());
         };
         let elapsed = Duration::from_nanos(last - first.start).as_secs_f64();
-        turn.add(5, total as f64 / elapsed);
+        turn.add(FURTHER, total as f64 / elapsed);
         Ok(())
     }
 
     fn series(&self) -> usize {
-        METRICS.len()
+        FURTHER + 1
     }
 }
 
@@ -317,12 +386,14 @@ mod tests {
         for child in [Kind::Exit, Kind::Write] {
             let suite = quick(Spec { child, ..Spec::default() });
             for method in Method::offered() {
-                for metric in &METRICS[..5] {
+                for metric in METRICS.into_iter().chain([FIRST]) {
                     let found = suite
                         .rows
                         .iter()
                         .find(|row| row.method == method.name() && row.metric == metric.name);
-                    assert!(found.is_some_and(|row| row.summary.n >= 2), "{method} {metric:?}");
+                    // Only Linux children tell when they began.
+                    let is_due = metric != FIRST || cfg!(target_os = "linux");
+                    assert!(!is_due || found.is_some_and(|row| row.summary.n >= 2), "{method} {metric:?}");
                 }
             }
             let vfork =
@@ -342,6 +413,20 @@ mod tests {
         let rates: Vec<_> = suite.rows.iter().filter(|row| row.metric == "rate").collect();
         assert_eq!(rates.len(), 2);
         assert!(rates.iter().all(|row| row.summary.median > 0.0));
+        assert!(suite.rows.iter().all(|row| row.metric != "first"));
+    }
+
+    #[test]
+    fn only_the_programs_made_here_tell_their_first_instructions_time() {
+        let rows = |child| {
+            let methods = vec![Method::VforkExec, Method::System];
+            let rows = quick(Spec { methods, child, ..Spec::default() }).rows;
+            rows.into_iter().filter(|row| row.metric == "first").collect::<Vec<_>>()
+        };
+        let told = rows(Kind::Exit);
+        assert_eq!(told.len(), if cfg!(target_os = "linux") { 2 } else { 0 });
+        assert!(told.iter().all(|row| row.summary.min > 0.0));
+        assert_eq!(rows(Kind::File("/bin/true".into())), []);
     }
 
     #[test]

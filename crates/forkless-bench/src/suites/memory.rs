@@ -205,7 +205,7 @@ fn measure(
         }
         Err(error) => return Err(error),
     };
-    let series = METRICS.len() - 1;
+    let series = METRICS.len();
     let mut arms: Vec<Box<dyn Arm + '_>> = Vec::new();
     for arm in single_arms(&spec.methods, target, overhead)? {
         arms.push(arm);

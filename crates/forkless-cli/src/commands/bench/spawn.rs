@@ -32,8 +32,8 @@ pub(super) struct Flags {
     /// Descriptors the parent holds open, its own included.
     #[arg(long, value_name = "N", default_value_t = 0)]
     fds: u64,
-    /// Threads that spawn at once; more than one adds the metric `rate`. Several numbers are
-    /// measured one after the other, for example 1,2,4,8,16,32,64.
+    /// Threads that spawn at once; more than one gives the metric `rate` in place of `first`.
+    /// Several numbers are measured one after the other, for example 1,2,4,8,16,32,64.
     #[arg(
         long,
         value_name = "N",
