@@ -144,12 +144,20 @@ fn interpreters_are_also_measured_without_the_memory_and_no_limit_is_set_for_tha
     let (heap, checks): (Vec<_>, Vec<_>) = checks.into_iter().partition(|check| check["name"] == "node-heap");
     let shown = figure("node-heap", "plain / run").is_some();
     assert_eq!(shown, heap.is_empty(), "{heap:?}");
+    // Node.js is also measured beside another mode, where it is installed. That has no limit.
+    let (beside, checks): (Vec<_>, Vec<_>) =
+        checks.into_iter().partition(|check| check["figure"] == "run / speculate");
+    let is_measured = |check: &&serde_json::Value| check["figure"] == "plain / run";
+    let node = checks.iter().filter(is_measured).filter(|check| check["name"] == "node-spawnsync");
+    assert_eq!(beside.len(), node.count(), "{beside:?}");
+    assert!(beside.iter().all(|check| check.get("limit").is_none()), "{beside:?}");
     // Each victim has one check. A third way to measure it adds no limit, and only limits decide
     // the exit status.
-    assert_eq!(checks.len(), 3, "{checks:?}");
+    assert_eq!(checks.len(), 4, "{checks:?}");
     let missed = heap
         .iter()
         .chain(&checks)
+        .chain(&beside)
         .any(|check| check["verdict"] == "missed" || check["verdict"] == "not_shown");
     assert_eq!(output.status.code(), Some(i32::from(missed)), "{}", text(&output.stderr));
     for check in &checks {
@@ -224,6 +232,45 @@ fn lines_run_in_turns() {
         "{:?}",
         scratch.processes_naming("log")
     );
+}
+
+/// The server answers its requests while it starts programs, and programs are started by another
+/// thread than the one that asks for them: so the library sees a process with threads.
+#[test]
+fn servers_with_threads_are_measured_with_their_requests() {
+    if !cfg!(target_arch = "x86_64") {
+        return;
+    }
+    let scratch = Scratch::new("servers");
+    let filter = ["--runs", "20", "--rss", "64M", "--threads", "4", "--filter", "tokio,gunicorn,ruby,java"];
+    let output = scratch.run(&[&filter[..], &["--json", "-"]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let value = json(&output);
+    let suite = &value["suites"][0];
+    let rows = suite["rows"].as_array().unwrap();
+    for method in ["plain", "run"] {
+        for metric in ["wall", "call", "p99"] {
+            let found = rows.iter().find(|row| {
+                (&row["params"]["victim"], &row["method"], &row["metric"])
+                    == (&"tokio-preexec".into(), &method.into(), &metric.into())
+            });
+            let row = found.unwrap_or_else(|| panic!("no {method} {metric}"));
+            assert!(row["median"].as_f64() > Some(0.0), "{row}");
+            assert_eq!((&row["params"]["threads"], &row["params"]["rss"]), (&4.into(), &(64 << 20).into()));
+        }
+    }
+    for check in suite["checks"].as_array().unwrap() {
+        if check["verdict"] == "skipped" {
+            println!("skipped: {}: {}", check["name"], check["evidence"]);
+            continue;
+        }
+        // Either enough children committed, or the reason is named why not.
+        let evidence = check["evidence"].as_str().unwrap();
+        assert_eq!(evidence.starts_with("only "), check["verdict"] == "not_shown", "{check}");
+        assert!(evidence.contains(" committed in "), "{check}");
+    }
+    assert_eq!(scratch.temporary_files(), 0);
+    assert_eq!(scratch.processes(), Vec::<String>::new());
 }
 
 #[test]

@@ -28,16 +28,27 @@ const LIMITS: &[AcceptanceLimit] = &[
     at_most("c-pass", "after a fork / no fork", 1.03),
     at_least("perl-system", "plain / run", 100.0),
     at_least("python-preexec", "plain / run", 20.0),
-    at_least("node-spawnsync", "plain / run", 18.0),
+    at_least("python-busy", "plain / run", 12.0),
+    at_least("gunicorn-gthread", "plain / run", 12.0),
+    at_least("node-spawnsync", "plain / run", 25.0),
+    at_most("node-spawnsync", "run / speculate", 1.2),
+    at_least("tokio-preexec", "plain / run", 50.0),
+    at_most("tokio-preexec", "p99 of requests meanwhile: run / plain", 0.1),
+    at_least("ruby-root", "plain / run", 15.0),
     at_least("apache-cgi", "run / plain", 5.0),
     at_least("apache-cgid", "run / plain", 5.0),
     at_least("apache-thp", "plain / run", 10.0),
     at_least("apache-hugetlb", "plain / run", 10.0),
     at_most("worker", "first at a call site / plain", 1.05),
     at_most("worker", "afterwards / plain", 1.01),
+    at_most("worker-threads", "first at a call site / plain", 1.05),
+    at_most("worker-threads", "afterwards / plain", 1.01),
     at_most("malloc-stall", "run / plain", 0.1),
     at_least("system", "plain / run", 4.0),
     at_least("popen", "plain / run", 4.0),
+    at_least("sh-exec", "plain / run", 3.0),
+    at_least("sh-spawn", "plain / run", 3.0),
+    at_least("close-loop", "plain / run", 20.0),
     at_least("redis-bgsave", "plain / run", 12.0),
     at_least("swapcontext", "plain / run", 8.0),
     at_least("localtime", "plain / run", 7.0),
@@ -109,6 +120,28 @@ mod tests {
         assert_eq!(verdicts, [Missed, Reached, Reached, Shown, Skipped]);
         assert_eq!(all.checks[0].limit, Some(100.0));
         assert!(is_missed(&all));
+    }
+
+    #[test]
+    fn a_victims_figures_have_limits_of_their_own_and_its_calls_share_one() {
+        let all = judged(vec![
+            check("tokio-preexec", "plain / run", Some(60.0), "reached"),
+            check("tokio-preexec", "p99 of requests meanwhile: run / plain", Some(0.2), "reached"),
+            check("ruby-root", "plain / run", Some(20.0), "reached"),
+            check("ruby-root", "plain / run", Some(10.0), "reached"),
+        ]);
+        let verdicts: Vec<CheckVerdict> = all.checks.iter().map(|check| check.verdict).collect();
+        use CheckVerdict::{Missed, Reached};
+        assert_eq!(verdicts, [Reached, Missed, Reached, Missed]);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn every_limit_is_of_a_victim() {
+        let victims = crate::victims::list();
+        for limit in LIMITS {
+            assert!(victims.iter().any(|(name, _)| *name == limit.victim), "{}", limit.victim);
+        }
     }
 
     #[test]

@@ -82,7 +82,7 @@ pub(crate) fn mean(samples: &[f64]) -> f64 {
     clippy::cast_sign_loss,
     reason = "an index into the samples, made from a position between 0 and their count"
 )]
-pub(crate) fn quantile_sorted(sorted: &[f64], p: f64) -> f64 {
+pub fn quantile_sorted(sorted: &[f64], p: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
     let position = p.clamp(0.0, 1.0) * last as f64;
     let below = position.floor() as usize;

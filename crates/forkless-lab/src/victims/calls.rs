@@ -17,7 +17,17 @@ pub(super) fn popen(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Err
     shell(name, "popen", stage)
 }
 
-/// A line that names a program, by system() or popen().
+/// A shell that the program executes after vfork.
+pub(super) fn exec_shell(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
+    shell(name, "execsh", stage)
+}
+
+/// A shell that the program starts by posix_spawn.
+pub(super) fn spawn_shell(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
+    shell(name, "spawnsh", stage)
+}
+
+/// A line that names a program, by system(), popen() or a shell that the program starts.
 fn shell(name: &'static str, order: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
     let child = [stage.child()];
     let plain = stage.c(name, None, 0, &child)?;

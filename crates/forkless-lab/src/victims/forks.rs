@@ -61,13 +61,18 @@ pub(super) fn pass(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Erro
 /// without learning, every fork is that first one. Plain is a fork of the same process past the
 /// library: two processes would differ by where their pages lie, and by more than the difference
 /// asked about (decision 21).
-pub(super) fn worker(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
+pub(super) fn worker<const THREADS: bool>(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
     let mib = size(stage, 1024);
     memory::require(2 * (mib << 20))?;
     let child = [stage.child()];
     let first = stage.c(name, Some(Settings { learn: false, ..Settings::default() }), mib, &child)?;
     let again = stage.c(name, Some(Settings::default()), mib, &child)?;
     fill(&[&first, &again], mib)?;
+    if THREADS {
+        for process in [&first, &again] {
+            process.borrow_mut().ask("thread", 1)?;
+        }
+    }
     let which = |word: &str| {
         let mut params = params(name, mib);
         params.insert("call site".to_owned(), Param::Word(word.to_owned()));
@@ -104,6 +109,27 @@ pub(super) fn worker(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Er
     stage.check(&params, Asked::of("first at a call site / plain", "times"), figure, first);
     let figure = stage.ratio(&series[3][1], &series[2][1]);
     stage.check(&params, Asked::of("afterwards / plain", "times"), figure, again);
+    Ok(())
+}
+
+/// A child that closes 2^20 descriptors, nearly all of which are not open, before it executes.
+pub(super) fn close_loop(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
+    let mib = size(stage, 64);
+    memory::require(2 * (mib << 20))?;
+    let child = [stage.child()];
+    let plain = stage.c(name, None, mib, &child)?;
+    let run = stage.c(name, Some(Settings::default()), mib, &child)?;
+    fill(&[&plain, &run], mib)?;
+    let params = params(name, mib);
+    let series = stage.measure(vec![
+        Subject::order("plain", &params, &Metric::WALL, &plain, "closes", US),
+        Subject::order("run", &params, &Metric::WALL, &run, "closes", US),
+    ])?;
+    let run = run.into_inner();
+    let asked = run.asked("closes");
+    let evidence = run.finish()?.commits(asked);
+    let figure = stage.ratio(&series[0][0], &series[1][0]);
+    stage.check(&params, Asked::SPEEDUP, figure, evidence);
     Ok(())
 }
 

@@ -163,6 +163,21 @@ impl Counted {
         most.map_or_else(String::new, |(reason, count)| format!("; {count} times: {reason}"))
     }
 
+    /// Evidence that the children of so many forks committed: of all but ten, 95 in a hundred. A
+    /// call site learns from its first forks what its children use.
+    ///
+    /// # Errors
+    /// The sentence that says how few they were, and why.
+    pub(super) fn commits(&self, forks: u64) -> Result<String, String> {
+        const FIRST: u64 = 10;
+        let committed = self.count(Counter::Committed);
+        let due = forks.saturating_sub(FIRST);
+        if due > 0 && committed * 100 >= due * 95 {
+            return Ok(format!("{committed} committed in {forks} operations"));
+        }
+        Err(format!("only {committed} committed in {forks} operations{}", self.why()))
+    }
+
     /// Evidence that at least nine in ten of so many operations were counted. Time limits on a busy
     /// machine take a small share; a larger one would show in the median.
     ///
@@ -217,7 +232,11 @@ mod tests {
         assert_eq!(counted.most(Counter::Committed, 100), Ok("95 committed in 100 operations".into()));
         let why = counted.most(Counter::Committed, 200).unwrap_err();
         assert!(why.contains("only 95") && why.contains("5 times: more than one thread"), "{why}");
+        // 95 in a hundred, of all but the first ten.
+        assert_eq!(counted.commits(110), Ok("95 committed in 110 operations".into()));
+        assert!(counted.commits(111).unwrap_err().contains("5 times: more than one thread"));
         // Nothing done proves nothing.
+        assert!(Counts(None).counted().commits(5).is_err());
         assert!(Counts(None).counted().most(Counter::Committed, 0).is_err());
     }
 }

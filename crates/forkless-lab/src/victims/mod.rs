@@ -16,12 +16,15 @@ pub(crate) mod apache;
 mod calls;
 pub(crate) mod coprocess;
 mod forks;
+mod gunicorn;
 pub(crate) mod kept;
 mod launch;
 mod parents;
 mod redis;
 pub(crate) mod server;
 pub(crate) mod stage;
+mod tokio;
+pub mod tokio_server;
 
 use std::path::PathBuf;
 
@@ -55,6 +58,10 @@ pub struct Spec {
     pub install: bool,
     /// Smaller parents and fewer hosts, for a rough answer.
     pub quick: bool,
+    /// The most memory that a parent holds, in bytes.
+    pub rss: Option<u64>,
+    /// Threads of the tokio server.
+    pub threads: usize,
 }
 
 /// A victim: its name, what it does, and how it is measured.
@@ -84,16 +91,29 @@ const VICTIMS: &[Victim] = &[
     ),
     victim("perl-system", "Perl's system, 1 GB", parents::perl),
     victim("python-preexec", "Python's subprocess with preexec_fn, 1 GB", parents::python),
-    victim("node-spawnsync", "Node.js's spawnSync, 1 GB of Buffers, --fork=speculate", parents::node),
+    victim("python-busy", "the same beside threads that compute", parents::python_busy),
+    victim("gunicorn-gthread", "the same in gunicorn's worker with threads, by a request", gunicorn::gthread),
+    victim("node-spawnsync", "Node.js's spawnSync, 1 GB of Buffers; also --fork=speculate", parents::node),
     victim("node-heap", "the same, a quarter of it JavaScript objects", parents::node_heap),
+    victim(
+        "tokio-preexec",
+        "a tokio server with pre_exec, 8 GB, 32 threads, and its requests",
+        tokio::pre_exec,
+    ),
+    victim("java-fork", "Java with launchMechanism=FORK, 1 GB", parents::java),
+    victim("ruby-root", "Ruby as root, 500 MB: system, spawn, backticks, fork { exec }", parents::ruby),
     victim("apache-cgi", "requests to Apache with 100,000 hosts, mod_cgi under prefork", apache::cgi),
     victim("apache-cgid", "the same with mod_cgid", apache::cgid),
     victim("apache-thp", "its fork call, --fork=off --huge-pages=thp", apache::thp),
     victim("apache-hugetlb", "its fork call, --fork=off --huge-pages=hugetlb", apache::hugetlb),
-    victim("worker", "a fork that never execs, 1 GB: at first, and afterwards", forks::worker),
+    victim("worker", "a fork that never execs, 1 GB: at first, and afterwards", forks::worker::<false>),
+    victim("worker-threads", "the same in a process with threads", forks::worker::<true>),
     victim("malloc-stall", "longest wait for malloc in another thread, 1 GB, --fork=speculate", forks::stall),
     victim("system", "system() of a simple line", calls::system),
     victim("popen", "popen() of a simple line", calls::popen),
+    victim("sh-exec", "a simple line by sh -c, vfork and execve", calls::exec_shell),
+    victim("sh-spawn", "the same by posix_spawn", calls::spawn_shell),
+    victim("close-loop", "C, a child that closes 2^20 descriptors and execs, 64 MB", forks::close_loop),
     victim("redis-bgsave", "redis's fork for BGSAVE, 2 GB, --huge-pages=thp", redis::bgsave),
     victim("swapcontext", "a switch by swapcontext, --context=fast", calls::swapcontext),
     victim("localtime", "localtime(), --tz", calls::localtime),

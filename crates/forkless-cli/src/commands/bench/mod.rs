@@ -65,7 +65,7 @@ enum Suite {
     /// the reads they cause.
     #[cfg(target_os = "linux")]
     Blockwrite(Box<suite::Args<blockwrite::Flags>>),
-    /// Real programs with and without `forkless run`: interpreters, Apache, redis, make, git.
+    /// Real programs with and without `forkless run`: interpreters, servers, make, git.
     #[cfg(target_os = "linux")]
     Victims(Box<victims::Args>),
     /// Several of these suites one after the other, as one result.
@@ -81,6 +81,11 @@ enum Suite {
     #[command(hide = true)]
     #[cfg(target_os = "linux")]
     Keep(victims::KeepArgs),
+    /// A tokio server that starts programs with `pre_exec`; started by the suite victims, not by
+    /// users.
+    #[command(hide = true)]
+    #[cfg(target_os = "linux")]
+    TokioServer(victims::TokioServerArgs),
     /// Fork and execute as standard input asks; started under `forkless run` by suites, not by
     /// users.
     #[command(hide = true)]
@@ -135,6 +140,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
             green::main(how, operations).map_err(from_library)?;
             Ok(Exit::Fine)
         }
+        #[cfg(target_os = "linux")]
+        Suite::TokioServer(args) => victims::serve_tokio(args),
         #[cfg(target_os = "linux")]
         Suite::Keep(args) => Ok(victims::keep(&args)),
     }

@@ -1,15 +1,17 @@
 //! `forkless bench victims`: flags of the suite, translated into its specification.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use anyhow::Context as _;
 use forkless_bench::check::CheckVerdict;
 use forkless_bench::results::{Results, Suite};
 use forkless_lab::subreaper::{self, StopCue};
-use forkless_lab::victims::{self, Spec};
+use forkless_lab::victims::{self, Spec, tokio_server};
 
 use super::common::{self, Common, from_library};
 use super::progress::Progress;
+use crate::args;
 use crate::exit::{Exit, Missing, Usage};
 use crate::terminal;
 
@@ -23,6 +25,13 @@ pub(crate) struct Args {
     /// Print the victims.
     #[arg(long)]
     list: bool,
+    /// The most memory that a parent holds, for example 2G. Parents are smaller, and so are the
+    /// gains.
+    #[arg(long, value_name = "SIZE", value_parser = args::size)]
+    rss: Option<u64>,
+    /// Threads of the tokio server.
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    threads: u16,
     /// Exit with 1 when a program was slower with `run`, or a mechanism was not at work.
     #[arg(long)]
     fail_on_miss: bool,
@@ -51,6 +60,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
         forkless: std::env::current_exe().context("cannot find the forkless executable")?,
         install: common::may_install(),
         quick: args.common.is_quick(),
+        rss: args.rss,
+        threads: usize::from(args.threads),
     };
     let outputs = args.common.prepare()?;
     let mut guard = common::guard()?;
@@ -92,6 +103,26 @@ pub(crate) fn keep(args: &KeepArgs) -> Exit {
     let ending = if args.on_terminate { StopCue::Terminate } else { StopCue::Input };
     let (program, arguments) = args.command.split_first().unwrap_or((&args.command[0], &[]));
     Exit::Code(subreaper::keep(ending, program, arguments))
+}
+
+/// Flags of `forkless bench tokio-server`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TokioServerArgs {
+    /// The path of the socket.
+    socket: PathBuf,
+    /// Memory to hold, in MiB.
+    mib: usize,
+    /// Threads of the runtime.
+    threads: usize,
+    /// The program to start.
+    program: PathBuf,
+}
+
+/// Runs the server until its input ends.
+pub(crate) fn serve_tokio(args: TokioServerArgs) -> anyhow::Result<Exit> {
+    let TokioServerArgs { socket, mib, threads, program } = args;
+    tokio_server::main(tokio_server::Setup { socket, mib, threads, program }).map_err(from_library)?;
+    Ok(Exit::Fine)
 }
 
 #[cfg(test)]

@@ -50,6 +50,8 @@ pub(super) fn measure(bench: &mut Bench<'_>, experiment: &mut Experiment) {
         forkless,
         install: options.install,
         quick: options.quick,
+        rss: None,
+        threads: 1,
     };
     let Some(guard) = bench.guard.as_deref_mut() else {
         return experiment

@@ -108,6 +108,66 @@ static void order_after(double *result)
 	pass(result);
 }
 
+/* What a child does that is to inherit nothing, where the limit of descriptors is 2^20. */
+static void order_closes(double *result)
+{
+	double begin = now();
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		for (int fd = 3; fd < 1 << 20; fd++)
+			close(fd);
+		execve(program[0], program, environ);
+		_exit(127);
+	}
+	reap(pid);
+	result[0] = now() - begin;
+}
+
+/* The shell as build tools, interpreters and agents start it: by themselves, with a line. */
+static void order_execsh(double *result)
+{
+	char *words[] = { "sh", "-c", program[0], NULL };
+	double begin = now();
+	pid_t pid = vfork();
+
+	if (pid == 0) {
+		execve("/bin/sh", words, environ);
+		_exit(127);
+	}
+	reap(pid);
+	result[0] = now() - begin;
+}
+
+static void order_spawnsh(double *result)
+{
+	char *words[] = { "sh", "-c", program[0], NULL };
+	pid_t pid;
+	double begin = now();
+
+	if ((errno = posix_spawn(&pid, "/bin/sh", NULL, NULL, words, environ)))
+		die("/bin/sh");
+	reap(pid);
+	result[0] = now() - begin;
+}
+
+static void *idle(void *unused)
+{
+	for (;;)
+		pause();
+	return unused;
+}
+
+/* One more thread, which does nothing. */
+static void order_thread(double *result)
+{
+	pthread_t thread;
+
+	if (pthread_create(&thread, NULL, idle, NULL))
+		die("pthread_create");
+	result[0] = 0;
+}
+
 /* A worker: the child never executes anything. The call itself, and until the child is reaped. */
 static void work(double *result, int past)
 {
@@ -280,6 +340,10 @@ static const struct order {
 	{ "touch", order_touch, 1 },
 	{ "clean", pass, 1 },
 	{ "after", order_after, 1 },
+	{ "closes", order_closes, 1 },
+	{ "execsh", order_execsh, 1 },
+	{ "spawnsh", order_spawnsh, 1 },
+	{ "thread", order_thread, 1 },
 	{ "worker", order_worker, 2 },
 	{ "past", order_past, 2 },
 	{ "system", order_system, 1 },
