@@ -1,0 +1,83 @@
+#!/bin/bash
+# Measures `forkless bench spawn` on this machine's C library and on Debian 13's (glibc 2.41), one
+# after the other, and compares the two relative to each run's own vfork. glibc's posix_spawn makes
+# 122 calls of sigaction up to 2.37; from 2.38 on the kernel clears the handlers.
+#
+#   tests/glibc/spawn.sh [--out DIR] [ARGUMENTS OF bench spawn...]     such as --rss 1G
+#
+# It is a command of its own, not for every push. It needs root, and once 60 MB of downloads
+# (debootstrap): a small Debian 13 in a directory of its own, in $FORKLESS_GLIBC_CACHE, below
+# $XDG_CACHE_HOME or ~/.cache by default. The command runs there by chroot, in a mount namespace of
+# its own, so that nothing stays mounted. `system` and `popen` start that Debian's shell.
+#
+# DIR (target/glibc) gets here.json, trixie.json and compare.md. Exit 1 if a measurement fails, 2
+# for usage, 3 if something needed is missing.
+set -euo pipefail
+top=$(cd "$(dirname "$0")/../.." && pwd)
+target=${CARGO_TARGET_DIR:-$top/target}
+out=$target/glibc
+tree=${FORKLESS_GLIBC_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/forkless-trixie}
+mirror=${FORKLESS_DEBIAN_MIRROR:-http://deb.debian.org/debian}
+
+die() { # CODE MESSAGE
+	echo "glibc: $2" >&2
+	exit "$1"
+}
+
+if [ "${1-}" = --out ]; then
+	out=${2:?glibc: --out needs a directory}
+	shift 2
+fi
+case ${1-} in
+-h | --help)
+	sed -n '2,/^set /s/^# \{0,1\}//p' "$0" | sed '$d'
+	exit 0
+	;;
+esac
+[ "$(id -u)" = 0 ] || die 3 "chroot needs root"
+for program in debootstrap chroot unshare; do
+	command -v "$program" >/dev/null || die 3 "$program is missing: apt-get install debootstrap"
+done
+forkless=$target/release/forkless
+[ -x "$forkless" ] || die 3 "$forkless is missing: ./x build"
+
+# A tree that was interrupted has no such file.
+if [ ! -e "$tree/complete" ]; then
+	echo "glibc: making a Debian 13 in $tree" >&2
+	rm -rf "$tree"
+	mkdir -p "$tree"
+	debootstrap --variant=minbase trixie "$tree/root" "$mirror" >"$tree/log" 2>&1 ||
+		die 3 "debootstrap failed: see $tree/log"
+	touch "$tree/complete"
+fi
+
+mkdir -p "$out"
+# Files of the same names from another time must not be taken for these.
+rm -f "$out/here.json" "$out/trixie.json" "$out/compare.md"
+
+version() { # PREFIX...
+	"$@" /bin/sh -c 'ldd --version | head -n1'
+}
+
+# Runs a command in the tree, which sees this machine's /dev, /proc and /sys, the command, and the
+# directory of the results.
+within() {
+	unshare --mount --propagation private /bin/bash -euc '
+		root=$1 forkless=$2 out=$3
+		shift 3
+		for name in dev proc sys; do mount --rbind "/$name" "$root/$name"; done
+		mkdir -p "$root/opt/forkless" "$root/opt/out"
+		mount --bind "$forkless" "$root/opt/forkless"
+		mount --bind "$out" "$root/opt/out"
+		exec chroot "$root" "$@"' within "$tree/root" "$(dirname "$forkless")" "$(cd "$out" && pwd)" "$@"
+}
+
+echo "here:   $(version env)"
+echo "trixie: $(version within)"
+"$forkless" bench spawn --no-save --json "$out/here.json" "$@" || die 1 "the measurement here failed"
+# A clean environment: variables of this machine may name directories that the tree lacks.
+within /usr/bin/env -i PATH=/usr/bin:/bin HOME=/root TMPDIR=/tmp LC_ALL=C.UTF-8 \
+	/opt/forkless/forkless bench spawn --no-save --json /opt/out/trixie.json "$@" ||
+	die 1 "the measurement in the tree failed"
+"$forkless" compare "$out/here.json" "$out/trixie.json" --relative --markdown >"$out/compare.md"
+cat "$out/compare.md"
