@@ -34,7 +34,10 @@ const LIMITS: &[AcceptanceLimit] = &[
     at_most("node-spawnsync", "run / speculate", 1.2),
     at_least("tokio-preexec", "plain / run", 50.0),
     at_most("tokio-preexec", "p99 of requests meanwhile: run / plain", 0.1),
-    at_least("ruby-root", "plain / run", 15.0),
+    at_least("ruby-root", "system: plain / run", 15.0),
+    at_least("ruby-root", "spawn: plain / run", 15.0),
+    at_least("ruby-root", "backticks: plain / run", 15.0),
+    at_least("ruby-root", "fork { exec }: plain / run", 15.0),
     at_least("apache-cgi", "run / plain", 5.0),
     at_least("apache-cgid", "run / plain", 5.0),
     at_least("apache-thp", "plain / run", 10.0),
@@ -123,12 +126,12 @@ mod tests {
     }
 
     #[test]
-    fn a_victims_figures_have_limits_of_their_own_and_its_calls_share_one() {
+    fn each_figure_of_a_victim_has_a_limit_of_its_own() {
         let all = judged(vec![
             check("tokio-preexec", "plain / run", Some(60.0), "reached"),
             check("tokio-preexec", "p99 of requests meanwhile: run / plain", Some(0.2), "reached"),
-            check("ruby-root", "plain / run", Some(20.0), "reached"),
-            check("ruby-root", "plain / run", Some(10.0), "reached"),
+            check("ruby-root", "system: plain / run", Some(20.0), "reached"),
+            check("ruby-root", "spawn: plain / run", Some(10.0), "reached"),
         ]);
         let verdicts: Vec<CheckVerdict> = all.checks.iter().map(|check| check.verdict).collect();
         use CheckVerdict::{Missed, Reached};

@@ -24,7 +24,7 @@ impl Program {
         }
     }
 
-    /// The tiny program that tells when its first instruction ran, and the file that it tells it in.
+    /// The tiny program that tells when its first instruction ran, and the file with the time.
     pub(super) fn assemble_first(guard: Option<&mut Guard>) -> Result<(Program, fs::File), Error> {
         let stamp = |directory: &Path| directory.join("stamp");
         let make = |directory: &Path| {

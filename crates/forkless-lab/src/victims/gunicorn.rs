@@ -105,10 +105,11 @@ impl Gunicorn {
 fn get(socket: &Path, path: &str) -> io::Result<String> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: victim\r\nConnection: close\r\n\r\n")?;
+    // By the older version: the answer to HTTP/1.1 comes in pieces, each with its length.
+    write!(stream, "GET {path} HTTP/1.0\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
-    let is_good = answer.starts_with("HTTP/1.1 200 ");
+    let is_good = answer.starts_with("HTTP/1.") && answer.get(8..13) == Some(" 200 ");
     let body = answer.split_once("\r\n\r\n").filter(|_| is_good).map(|(_, body)| body.to_owned());
     body.ok_or_else(|| io::Error::other(format!("said {:?}", answer.lines().next().unwrap_or_default())))
 }

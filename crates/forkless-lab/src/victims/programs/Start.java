@@ -5,9 +5,10 @@ import java.util.Arrays;
 
 class Start {
     public static void main(String[] args) throws Exception {
-        byte[][] memory = new byte[Integer.parseInt(args[0])][];
+        // 256 KiB each: larger arrays take whole regions of the heap, and waste half of them.
+        byte[][] memory = new byte[4 * Integer.parseInt(args[0])][];
         for (int n = 0; n < memory.length; n++) {
-            memory[n] = new byte[1 << 20];
+            memory[n] = new byte[1 << 18];
             Arrays.fill(memory[n], (byte) 1);
         }
         ProcessBuilder builder = new ProcessBuilder(args[1]).redirectErrorStream(true);
