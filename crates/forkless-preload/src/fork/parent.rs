@@ -240,11 +240,7 @@ fn in_turn(slot: &'static ThreadSlot, frame: &mut Frame, nr: u32, args: &Args) -
             tally::add(Counter::Retried, 1);
             continue;
         }
-        if proves_nothing {
-            site::read_late(at);
-        } else {
-            site::aborted(at);
-        }
+        site::aborted(at, if proves_nothing { AbortKind::Late.into() } else { reason });
         return Ok(Ended::Aborted(reason));
     }
 }
@@ -302,7 +298,7 @@ fn weigh(at: usize, listed: &Listed, beside_threads: bool, is_first: bool) -> Or
     }
     threshold::note_large();
     if !is_worth(listed, beside_threads, is_first) {
-        site::aborted(at);
+        site::note_costly(at);
         return Err(AbortKind::Small);
     }
     Ok(())

@@ -2,8 +2,11 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use forkless_run::{AbortKind, AbortReason};
 use forkless_speculate::site::ForkSite;
 use forkless_speculate::site::resident::{Lesson, Trials};
+use forkless_speculate::site::history::Said;
+use linux_raw_sys::general as k;
 
 use crate::config;
 
@@ -29,13 +32,28 @@ pub(crate) fn committed(address: usize) {
 }
 
 /// The child had to be replaced.
-pub(crate) fn aborted(address: usize) {
-    of(address).history.aborted();
+pub(crate) fn aborted(address: usize, reason: AbortReason) {
+    of(address).history.aborted(said(reason));
 }
 
-/// The children had to be replaced, for what they had read late.
-pub(crate) fn read_late(address: usize) {
-    of(address).history.read_late();
+/// Speculating at the site costs more than it gains.
+pub(crate) fn note_costly(address: usize) {
+    of(address).history.aborted(Said::Works);
+}
+
+fn said(reason: AbortReason) -> Said {
+    match reason.kind() {
+        AbortKind::Call if matches!(reason.detail(), k::__NR_exit | k::__NR_exit_group) => Said::Works,
+        AbortKind::Died => Said::Works,
+        AbortKind::Signal
+        | AbortKind::Collision
+        | AbortKind::Interrupted
+        | AbortKind::Late
+        | AbortKind::Setup
+        | AbortKind::CloneFailed => Said::Nothing,
+        // The time limit and the page budget, too: an attempt may cost as long as the limit.
+        _ => Said::Acts,
+    }
 }
 
 /// Learns what a child made at the site had fetched when it came to its exec, or was undone before.

@@ -10,10 +10,25 @@ pub struct History {
     pause: AtomicU32,
 }
 
+/// What an abort says of the children of a call site.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Said {
+    /// They work instead of executing: the child ended, or its memory was used up by its work.
+    Works,
+    /// The child did something that may be noticed. Other children of the site may not do it, and
+    /// this one may have executed a program afterwards.
+    Acts,
+    /// Nothing: the reason lies outside, such as a signal, or the child had read memory late.
+    Nothing,
+}
+
 /// Forks left alone after the first abort.
 const FIRST_PAUSE: u32 = 4;
-/// Pauses grow fourfold, so often: to 4,096 forks.
+/// Pauses grow fourfold, so often: to 4,096 forks where children work.
 const LONGEST: u32 = 5;
+/// To 256 forks where they may execute programs. An undone child costs as much as a small fork: less
+/// than 1 us a fork then.
+const LONGEST_OF_ACTS: u32 = 3;
 
 impl History {
     /// The history of a site without forks.
@@ -41,18 +56,23 @@ impl History {
         }
     }
 
-    /// The fork became a plain one because its children had read memory late, each something else.
-    /// That is no sign that children do not exec, so pauses do not grow.
-    pub fn read_late(&self) {
-        self.pause.store(FIRST_PAUSE, Relaxed);
-    }
-
     /// The child had to be replaced. The site pauses. So the forks of workers pay next to nothing
     /// for attempts, and a program that changes its ways is still noticed.
-    pub fn aborted(&self) {
-        let streak = self.streak.load(Relaxed).min(LONGEST);
-        self.streak.store(streak + 1, Relaxed);
-        self.pause.store(FIRST_PAUSE << (2 * streak), Relaxed);
+    pub fn aborted(&self, said: Said) {
+        let streak = self.streak.load(Relaxed);
+        let longest = match said {
+            Said::Works => LONGEST,
+            Said::Acts => LONGEST_OF_ACTS,
+            // The site is tried again soon, and is believed what it was believed to be.
+            Said::Nothing => {
+                self.pause.store(FIRST_PAUSE, Relaxed);
+                return;
+            }
+        };
+        if streak <= longest {
+            self.streak.store(streak + 1, Relaxed);
+        }
+        self.pause.store(FIRST_PAUSE << (2 * streak.min(longest)), Relaxed);
     }
 }
 
@@ -70,29 +90,45 @@ mod tests {
         let history = History::new();
         assert_eq!(pause(&history), 0);
         let pauses = [(); 8].map(|()| {
-            history.aborted();
+            history.aborted(Said::Works);
             pause(&history)
         });
         assert_eq!(pauses, [4, 16, 64, 256, 1024, 4096, 4096, 4096]);
     }
 
     #[test]
-    fn late_reads_pause_a_site_for_a_short_time_only() {
+    fn a_site_whose_children_may_exec_is_tried_once_in_256_forks_at_least() {
         let history = History::new();
-        let pauses = [(); 3].map(|()| {
-            history.read_late();
+        let pauses = [(); 6].map(|()| {
+            history.aborted(Said::Acts);
             pause(&history)
         });
-        assert_eq!(pauses, [4, 4, 4]);
+        assert_eq!(pauses, [4, 16, 64, 256, 256, 256]);
+        history.aborted(Said::Works);
+        assert_eq!(pause(&history), 1024, "longer where children work");
+    }
+
+    #[test]
+    fn a_passing_reason_is_no_lesson() {
+        let history = History::new();
+        for _ in 0..20 {
+            history.aborted(Said::Nothing);
+            assert_eq!(pause(&history), 4);
+        }
+        (0..3).for_each(|_| history.aborted(Said::Works));
+        history.aborted(Said::Nothing);
+        assert_eq!(pause(&history), 4);
+        history.aborted(Said::Works);
+        assert_eq!(pause(&history), 256, "the earlier lessons hold");
     }
 
     #[test]
     fn a_commit_ends_the_pause_and_its_growth() {
         let history = History::new();
-        (0..4).for_each(|_| history.aborted());
+        (0..4).for_each(|_| history.aborted(Said::Works));
         history.committed();
         assert_eq!(pause(&history), 0);
-        history.aborted();
+        history.aborted(Said::Works);
         assert_eq!(pause(&history), 4);
     }
 }

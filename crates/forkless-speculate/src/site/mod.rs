@@ -12,7 +12,7 @@ pub mod threshold;
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use history::History;
+use history::{History, Said};
 use resident::Resident;
 
 /// Call sites remembered. Further ones share the last entry.
@@ -69,7 +69,7 @@ impl ForkSite {
         let is_why = absent + self.resident.bytes() >= minimum;
         if is_why {
             self.resident.forget();
-            self.history.aborted();
+            self.history.aborted(Said::Works);
         }
         is_why
     }
@@ -82,13 +82,13 @@ mod tests {
     #[test]
     fn a_site_is_found_again_and_a_65th_shares_the_last_entry() {
         let sites = Sites::new();
-        sites.of(0x1000).history.aborted();
+        sites.of(0x1000).history.aborted(Said::Works);
         assert!(sites.of(0x2000).history.worth_trying());
         assert!(!sites.of(0x1000).history.worth_trying());
         for i in 1..100 {
             let _ = sites.of(i << 12);
         }
-        sites.of(90 << 12).history.aborted();
+        sites.of(90 << 12).history.aborted(Said::Works);
         assert!(!sites.of(91 << 12).history.worth_trying());
         assert!(sites.of(0x2000).history.worth_trying());
     }
