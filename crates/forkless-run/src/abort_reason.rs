@@ -61,7 +61,7 @@ kinds! {
     // Speculation was aborted.
     Call = 32, "system call";
     Command = 33, "command of fcntl, ioctl or prctl";
-    Inherited = 34, "inherited descriptor used";
+    Inherited = 34, "inherited descriptor";
     Fault = 35, "fault at an address the parent does not have";
     SharedWrite = 36, "write to shared memory";
     Timeout = 37, "time limit";
@@ -76,6 +76,24 @@ kinds! {
     Late = 46, "read memory late";
 }
 
+/// A system call with commands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CommandOf {
+    /// `fcntl`.
+    Fcntl,
+    /// `ioctl`.
+    Ioctl,
+    /// `prctl`.
+    Prctl,
+}
+
+impl CommandOf {
+    const ALL: [CommandOf; 3] = [CommandOf::Fcntl, CommandOf::Ioctl, CommandOf::Prctl];
+}
+
+/// Bits of a command that a reason keeps.
+const COMMAND_BITS: u32 = 22;
+
 /// Why a fork was not speculated, or why its speculation was aborted: a kind, and for some kinds a
 /// number (the system call, the command, the signal).
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -88,6 +106,18 @@ impl AbortReason {
     /// `detail` keeps its low 24 bits.
     pub const fn new(kind: AbortKind, detail: u32) -> AbortReason {
         AbortReason { kind, detail: detail & 0xff_ffff }
+    }
+
+    /// A command of a call. Its low 22 bits are kept, which tell all commands apart that the kernel
+    /// has.
+    pub const fn command(of: CommandOf, command: u32) -> AbortReason {
+        AbortReason::new(AbortKind::Command, (of as u32) << COMMAND_BITS | low_bits(command))
+    }
+
+    /// Of [`command`](Self::command): the call, and the command's low bits.
+    pub fn as_command(self) -> Option<(CommandOf, u32)> {
+        let of = *CommandOf::ALL.get((self.detail >> COMMAND_BITS) as usize)?;
+        (self.kind == AbortKind::Command).then_some((of, low_bits(self.detail)))
     }
 
     /// The kind.
@@ -114,6 +144,11 @@ impl AbortReason {
     }
 }
 
+/// The bits of a command that a reason keeps.
+pub(crate) const fn low_bits(command: u32) -> u32 {
+    command & ((1 << COMMAND_BITS) - 1)
+}
+
 impl From<AbortKind> for AbortReason {
     fn from(kind: AbortKind) -> AbortReason {
         AbortReason::new(kind, 0)
@@ -137,7 +172,17 @@ impl fmt::Debug for AbortReason {
 
 #[cfg(test)]
 mod tests {
-    use super::{AbortKind, AbortReason};
+    use super::{AbortKind, AbortReason, CommandOf};
+
+    #[test]
+    fn a_command_is_kept_with_its_call() {
+        for of in CommandOf::ALL {
+            let reason = AbortReason::command(of, 0x8004_5430);
+            assert_eq!(reason.as_command(), Some((of, 0x04_5430)));
+            assert_eq!(AbortReason::from_raw(reason.raw()), Some(reason));
+        }
+        assert_eq!(AbortReason::new(AbortKind::Call, 1).as_command(), None);
+    }
 
     #[test]
     fn a_reason_survives_as_one_word() {

@@ -4,6 +4,8 @@
 //! [`Examined::prepare`] makes its environment. A [`PreparedProgram`] is executed in this process,
 //! or becomes a [`Command`](std::process::Command).
 
+#[cfg(target_arch = "x86_64")]
+mod call_names;
 mod collector;
 mod environment;
 mod exec;

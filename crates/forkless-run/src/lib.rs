@@ -16,7 +16,7 @@ mod launcher;
 mod options;
 mod record;
 
-pub use abort_reason::{AbortKind, AbortReason};
+pub use abort_reason::{AbortKind, AbortReason, CommandOf};
 #[cfg(feature = "launcher")]
 pub use launcher::*;
 pub use options::{ForkMode, KnownShell, Options, RecordPath, Shell};

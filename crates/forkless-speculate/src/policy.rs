@@ -180,8 +180,13 @@ pub enum Cause {
     Call(u32),
     /// The call with this number uses a descriptor that the child has inherited.
     Inherited(u32),
-    /// This command of `fcntl`, `ioctl` or `prctl` may be noticed.
-    Command(u32),
+    /// This command of a call (`fcntl`, `ioctl` or `prctl`) may be noticed.
+    Command {
+        /// The call's number.
+        call: u32,
+        /// The command.
+        command: u32,
+    },
     /// The call changes a range of memory that the child lacks, or its limit counts such memory.
     Layout,
 }
@@ -426,7 +431,7 @@ fn fcntl(nr: u32, a: &Args, child: &impl Child) -> Ruling {
         // The flags are the open file description's, so the parent's too unless it is new.
         k::F_SETFL if child.is_private(a[0]) => Make(const { make() }),
         k::F_SETFL => Ruling::Abort(Cause::Inherited(nr)),
-        other => Ruling::Abort(Cause::Command(other)),
+        command => Ruling::Abort(Cause::Command { call: k::__NR_fcntl, command }),
     }
 }
 
@@ -440,7 +445,7 @@ fn ioctl(a: &Args, child: &impl Child) -> Ruling {
         io::TIOCGWINSZ => Make(const { make().bytes(2, 8) }),
         io::TIOCGPGRP | io::TIOCGSID | io::FIONREAD => Make(const { make().bytes(2, 4) }),
         io::FIONBIO if child.is_private(a[0]) => Make(const { make().bytes(2, 4) }),
-        other => Ruling::Abort(Cause::Command(other)),
+        command => Ruling::Abort(Cause::Command { call: k::__NR_ioctl, command }),
     }
 }
 
@@ -462,7 +467,7 @@ fn prctl(a: &Args) -> Ruling {
         | p::PR_SET_TIMERSLACK
         | p::PR_GET_NO_NEW_PRIVS
         | p::PR_SET_NO_NEW_PRIVS => Make(const { make() }),
-        other => Ruling::Abort(Cause::Command(other)),
+        command => Ruling::Abort(Cause::Command { call: k::__NR_prctl, command }),
     }
 }
 
@@ -644,7 +649,7 @@ mod tests {
             [k::F_SETLK, k::F_SETLKW, k::F_SETOWN, k::F_SETSIG, k::F_SETLEASE, k::F_NOTIFY, k::F_ADD_SEALS]
         {
             let ruling = ruling(k::__NR_fcntl, &[USABLE, command as usize, 0]);
-            assert_eq!(ruling, Ruling::Abort(Cause::Command(command)));
+            assert_eq!(ruling, Ruling::Abort(Cause::Command { call: k::__NR_fcntl, command }));
         }
         assert!(!is_made(ruling(k::__NR_ioctl, &[USABLE, io::TIOCSPGRP as usize, 0])));
         assert!(!is_made(ruling(k::__NR_prctl, &[p::PR_SET_DUMPABLE as usize, 0])));

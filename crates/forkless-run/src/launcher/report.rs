@@ -8,7 +8,10 @@ use std::os::fd::{AsFd as _, AsRawFd, RawFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::{AbortKind, AbortReason, Counter, Record, SiteCounters};
+use crate::{AbortKind, AbortReason, CommandOf, Counter, Record, SiteCounters};
+
+#[cfg(target_arch = "x86_64")]
+use super::call_names;
 
 /// What the library has done in a tree of processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,62 +117,58 @@ impl AsRawFd for Destination {
     }
 }
 
-/// The reason in words: the phrase of its kind, and the system call, command or signal.
+/// The reason in words, with the system call and its command by name, or the signal by number.
 impl fmt::Display for AbortReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.kind().text();
         let detail = self.detail();
+        if let Some((of, number)) = self.as_command() {
+            return Command(of, number).fmt(f);
+        }
         match self.kind() {
-            AbortKind::Call | AbortKind::Inherited => match call_name(detail) {
-                Some(name) => write!(f, "{text} {name}"),
-                None => write!(f, "{text} number {detail}"),
-            },
-            AbortKind::Command => write!(f, "{text} {detail:#x}"),
+            AbortKind::Call => write!(f, "{text} {}", Call(detail)),
+            // Other commands of fcntl abort whatever they are used on.
+            #[cfg(target_arch = "x86_64")]
+            AbortKind::Inherited if i64::from(detail) == libc::SYS_fcntl => {
+                write!(f, "fcntl(F_SETFL) of an {text}")
+            }
+            AbortKind::Inherited => write!(f, "{} of an {text}", Call(detail)),
             AbortKind::Signal => write!(f, "{text} {detail}"),
             _ => f.write_str(text),
         }
     }
 }
 
-/// The names of the calls that children most often abort with.
-fn call_name(nr: u32) -> Option<&'static str> {
-    Some(match i64::from(nr) {
-        libc::SYS_read => "read",
-        libc::SYS_write => "write",
-        libc::SYS_exit_group => "exit_group",
-        libc::SYS_exit => "exit",
-        libc::SYS_clone => "clone",
-        libc::SYS_clone3 => "clone3",
-        libc::SYS_futex => "futex",
-        libc::SYS_kill => "kill",
-        libc::SYS_tgkill => "tgkill",
-        libc::SYS_mmap => "mmap",
-        libc::SYS_mprotect => "mprotect",
-        libc::SYS_munmap => "munmap",
-        libc::SYS_madvise => "madvise",
-        libc::SYS_lseek => "lseek",
-        libc::SYS_fcntl => "fcntl",
-        libc::SYS_ioctl => "ioctl",
-        libc::SYS_nanosleep => "nanosleep",
-        libc::SYS_clock_nanosleep => "clock_nanosleep",
-        libc::SYS_connect => "connect",
-        libc::SYS_socket => "socket",
-        libc::SYS_sendto => "sendto",
-        libc::SYS_recvfrom => "recvfrom",
-        libc::SYS_sendmsg => "sendmsg",
-        libc::SYS_recvmsg => "recvmsg",
-        libc::SYS_wait4 => "wait4",
-        libc::SYS_writev => "writev",
-        libc::SYS_openat => "openat",
+/// A system call by its number.
+struct Call(u32);
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_unlink => "unlink",
-        libc::SYS_flock => "flock",
+        if let Some(name) = call_names::call(self.0) {
+            return f.write_str(name);
+        }
+        write!(f, "number {}", self.0)
+    }
+}
+
+/// A command of a system call.
+struct Command(CommandOf, u32);
+
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let &Command(of, number) = self;
+        let call = match of {
+            CommandOf::Fcntl => "fcntl",
+            CommandOf::Ioctl => "ioctl",
+            CommandOf::Prctl => "prctl",
+        };
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_epoll_wait => "epoll_wait",
-        libc::SYS_ptrace => "ptrace",
-        libc::SYS_getdents64 => "getdents64",
-        _ => return None,
-    })
+        if let Some(name) = call_names::command(of, number) {
+            return write!(f, "{call}({name})");
+        }
+        write!(f, "{call}({number:#x})")
+    }
 }
 
 #[cfg(test)]
@@ -200,14 +199,22 @@ mod tests {
     }
 
     #[test]
+    #[cfg(target_arch = "x86_64")]
     fn reasons_name_the_call_the_command_and_the_signal() {
         let call = |kind, number: i64| AbortReason::new(kind, u32::try_from(number).unwrap()).to_string();
-        assert_eq!(call(AbortKind::Call, libc::SYS_socket), "system call socket");
-        assert_eq!(call(AbortKind::Inherited, libc::SYS_write), "inherited descriptor used write");
+        assert_eq!(call(AbortKind::Call, libc::SYS_timer_settime), "system call timer_settime");
+        assert_eq!(call(AbortKind::Inherited, libc::SYS_write), "write of an inherited descriptor");
+        let flags = call(AbortKind::Inherited, libc::SYS_fcntl);
+        assert_eq!(flags, "fcntl(F_SETFL) of an inherited descriptor");
         assert_eq!(call(AbortKind::Call, 4000), "system call number 4000");
-        assert_eq!(call(AbortKind::Command, 0x5401), "command of fcntl, ioctl or prctl 0x5401");
         assert_eq!(call(AbortKind::Signal, 15), "signal arrived 15");
         assert_eq!(call(AbortKind::Threads, 0), "more than one thread");
+        let command = |of, number| AbortReason::command(of, number).to_string();
+        assert_eq!(command(CommandOf::Ioctl, 0x540e), "ioctl(TIOCSCTTY)");
+        assert_eq!(command(CommandOf::Ioctl, 0x8004_5430), "ioctl(TIOCGPTN)");
+        assert_eq!(command(CommandOf::Fcntl, 4), "fcntl(F_SETFL)");
+        assert_eq!(command(CommandOf::Prctl, 0x5961_6d61), "prctl(PR_SET_PTRACER)");
+        assert_eq!(command(CommandOf::Prctl, 0x3f_fff0), "prctl(0x3ffff0)");
     }
 
     /// How a caller asks for something is the caller's to say.

@@ -1,7 +1,7 @@
 //! Carries out what `forkless_speculate::policy` says of each system call of a speculative child.
 #![expect(unsafe_code, reason = "the program's own system calls")]
 
-use forkless_run::{AbortKind, AbortReason};
+use forkless_run::{AbortKind, AbortReason, CommandOf};
 use forkless_speculate::policy::{self, Call, Cause, Emulated, Need, Ruling, Then};
 use forkless_sys::{Errno, fd, process, sched};
 use linux_raw_sys::{general as k, prctl as p};
@@ -58,7 +58,14 @@ fn reason(cause: Cause) -> AbortReason {
     match cause {
         Cause::Call(nr) => AbortReason::new(AbortKind::Call, nr),
         Cause::Inherited(nr) => AbortReason::new(AbortKind::Inherited, nr),
-        Cause::Command(command) => AbortReason::new(AbortKind::Command, command),
+        Cause::Command { call, command } => {
+            let of = match call {
+                k::__NR_fcntl => CommandOf::Fcntl,
+                k::__NR_ioctl => CommandOf::Ioctl,
+                _ => CommandOf::Prctl,
+            };
+            AbortReason::command(of, command)
+        }
         Cause::Layout => AbortKind::Layout.into(),
     }
 }
