@@ -42,5 +42,7 @@ pub mod policy;
 pub mod retry;
 pub mod signals;
 pub mod site;
+pub mod status_flags;
 pub mod text;
+pub mod timers;
 pub mod window;

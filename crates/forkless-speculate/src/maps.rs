@@ -19,6 +19,17 @@ pub fn each_writable(read: Read<'_>, each: &mut dyn FnMut(Mapping) -> bool) -> O
     (read.is_ok() && all).then_some(count)
 }
 
+/// Whether all mappings in `start..end` are private. Also `false` where the list was not read.
+pub fn are_private(read: Read<'_>, start: usize, end: usize) -> bool {
+    let mut private = true;
+    let read = each_line(read, &mut |mapping, _| {
+        let here = mapping.start < end && start < mapping.end;
+        private = !here || mapping.flags & maps::SHARED == 0;
+        private && mapping.start < end
+    });
+    read.is_ok() && private
+}
+
 /// The file that is mapped at an address, and where its first mapping begins. `None` for memory
 /// without a file.
 pub fn file_at(read: Read<'_>, address: usize) -> Option<(Name, usize)> {
@@ -229,6 +240,16 @@ mod tests {
     fn a_list_that_ends_early_is_no_list() {
         assert_eq!(each_writable(&mut in_pieces(TEXT, &[4096]), &mut |_| false), None);
         assert_eq!(each_writable(&mut |_: &mut [u8]| Err(Errno::EIO), &mut |_| true), None);
+    }
+
+    #[test]
+    fn shared_mappings_are_found_in_a_range_and_not_beside_it() {
+        let private = |start, end| are_private(&mut in_pieces(TEXT, &[4096]), start, end);
+        assert!(private(0x55d0_c0a0_0000, 0x7f10_a000_0000));
+        assert!(!private(0x55d0_c0a0_0000, 0x7f10_a000_0001));
+        assert!(!private(0x7f10_a002_0fff, 0x7f10_a003_0000));
+        assert!(private(0x7f10_a002_1000, usize::MAX));
+        assert!(!are_private(&mut |_: &mut [u8]| Err(Errno::EIO), 0, 4096), "not read");
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub trait Child {
     fn has_data_limit(&self) -> bool;
     /// Where its heap ends.
     fn heap_end(&self) -> usize;
+    /// Whether all mappings in `addr..addr + len` are known to be private.
+    fn has_only_private(&self, addr: usize, len: usize) -> bool;
 }
 
 /// The policy's answer for one call.
@@ -171,6 +173,16 @@ pub enum Emulated {
     OpenAt,
     /// `getdents64`.
     ListDirectory,
+    /// `fcntl(F_GETFL)` of an inherited descriptor.
+    GetStatusFlags,
+    /// `fcntl(F_SETFL)` of an inherited descriptor.
+    SetStatusFlags,
+    /// `timer_create`.
+    MakeTimer,
+    /// `timer_settime`.
+    SetTimer,
+    /// `timer_gettime`, `timer_getoverrun` and `timer_delete`, of the timer that argument 0 names.
+    Timer,
 }
 
 /// Why the speculation is undone.
@@ -241,7 +253,7 @@ pub fn judge(nr: u32, a: &Args, child: &impl Child) -> Ruling {
         k::__NR_dup2 | k::__NR_dup3 => {
             unless_hidden(child, a[0], const { make().vacant().then(Then::Replaced) })
         }
-        k::__NR_fcntl => fcntl(nr, a, child),
+        k::__NR_fcntl => fcntl(a, child),
         k::__NR_ioctl => ioctl(a, child),
         k::__NR_pipe | k::__NR_pipe2 => Make(const { make().bytes(0, 8).then(Then::OpenedPair { arg: 0 }) }),
         k::__NR_socketpair => Make(const { make().bytes(3, 8).then(Then::OpenedPair { arg: 3 }) }),
@@ -261,6 +273,8 @@ pub fn judge(nr: u32, a: &Args, child: &impl Child) -> Ruling {
             if_usable(nr, child, a[0], const { make().vectors().then(Then::Transferred) })
         }
         k::__NR_lseek if child.is_private(a[0]) => Make(const { make() }),
+        // SEEK_CUR by nothing only tells the position (fs/read_write.c, generic_file_llseek_size).
+        k::__NR_lseek if a[1] == 0 && a[2] as u32 == k::SEEK_CUR => Make(const { make() }),
         k::__NR_getdents64 if child.is_private(a[0]) => Ruling::Emulate(Emulated::ListDirectory),
 
         k::__NR_stat | k::__NR_lstat => {
@@ -315,6 +329,7 @@ pub fn judge(nr: u32, a: &Args, child: &impl Child) -> Ruling {
         k::__NR_sched_getaffinity => Make(const { make().processors(2, 1) }),
         k::__NR_sched_setaffinity if is_self(a[0], child) => Make(const { make().processors(2, 1) }),
         k::__NR_sched_getscheduler => Make(const { make() }),
+        k::__NR_sched_rr_get_interval => Make(const { make().bytes(1, 16) }),
         k::__NR_sched_getparam => Make(const { make().bytes(1, 4) }),
         k::__NR_sched_setparam if is_self(a[0], child) => Make(const { make().bytes(1, 4) }),
         k::__NR_sched_setscheduler if is_self(a[0], child) => Make(const { make().bytes(2, 4) }),
@@ -332,6 +347,13 @@ pub fn judge(nr: u32, a: &Args, child: &impl Child) -> Ruling {
         k::__NR_getrandom => Make(const { make().buffer(0, 1) }),
         k::__NR_getcpu => Make(const { make().bytes(1, 4).bytes(0, 4) }),
         k::__NR_setitimer | k::__NR_getitimer => Make(const { make().bytes(1, 32).bytes(2, 32) }),
+        // A process's timers are its own: clone does not copy them, exec deletes them
+        // (timer_create(2)). One that is never set to expire does nothing.
+        k::__NR_timer_create => Ruling::Emulate(Emulated::MakeTimer),
+        k::__NR_timer_settime => Ruling::Emulate(Emulated::SetTimer),
+        k::__NR_timer_gettime | k::__NR_timer_getoverrun | k::__NR_timer_delete => {
+            Ruling::Emulate(Emulated::Timer)
+        }
         // FUTEX_WAKE and FUTEX_WAKE_BITSET, with FUTEX_PRIVATE: nobody else waits there. Without
         // that flag the kernel goes by the mapped file, even a file that may only be read
         // (kernel/futex/core.c, get_futex_key).
@@ -340,8 +362,7 @@ pub fn judge(nr: u32, a: &Args, child: &impl Child) -> Ruling {
         k::__NR_mmap => mmap(nr, a, child),
         k::__NR_brk => brk(a, child),
         k::__NR_munmap => layout(a, child, const { make() }),
-        // Adding the right to write could open a shared mapping.
-        k::__NR_mprotect if a[2] as u32 & k::PROT_WRITE == 0 => layout(a, child, const { make() }),
+        k::__NR_mprotect => mprotect(nr, a, child),
         // Advice that drops or moves memory is a change of layout; MADV_REMOVE punches files.
         k::__NR_mincore => layout(a, child, const { make().pages(2, 1) }),
         k::__NR_madvise if matches!(a[2], 0..=4 | 8 | 10..=21) => layout(a, child, const { make() }),
@@ -421,16 +442,17 @@ fn is_self(pid: usize, child: &impl Child) -> bool {
     pid as i32 == 0 || pid as i32 == child.pid()
 }
 
-fn fcntl(nr: u32, a: &Args, child: &impl Child) -> Ruling {
+fn fcntl(a: &Args, child: &impl Child) -> Ruling {
     if child.is_hidden(a[0]) {
         return Ruling::Refuse(Errno::EBADF);
     }
     match a[1] as u32 {
         k::F_DUPFD | k::F_DUPFD_CLOEXEC => Make(const { make().then(Then::DuplicatedFrom) }),
-        k::F_GETFD | k::F_SETFD | k::F_GETFL | k::F_GETPIPE_SZ | k::F_GET_SEALS => Make(const { make() }),
+        k::F_GETFD | k::F_SETFD | k::F_GETPIPE_SZ | k::F_GET_SEALS => Make(const { make() }),
         // The flags are the open file description's, so the parent's too unless it is new.
-        k::F_SETFL if child.is_private(a[0]) => Make(const { make() }),
-        k::F_SETFL => Ruling::Abort(Cause::Inherited(nr)),
+        k::F_GETFL | k::F_SETFL if child.is_private(a[0]) => Make(const { make() }),
+        k::F_GETFL => Ruling::Emulate(Emulated::GetStatusFlags),
+        k::F_SETFL => Ruling::Emulate(Emulated::SetStatusFlags),
         command => Ruling::Abort(Cause::Command { call: k::__NR_fcntl, command }),
     }
 }
@@ -510,6 +532,27 @@ fn layout(a: &Args, child: &impl Child, call: Call) -> Ruling {
     if child.lacks(a[0], a[1]) { Ruling::Abort(Cause::Layout) } else { Make(call) }
 }
 
+fn mprotect(nr: u32, a: &Args, child: &impl Child) -> Ruling {
+    const ALL: usize = (k::PROT_READ | k::PROT_WRITE | k::PROT_EXEC) as usize;
+    let [addr, len, rights, ..] = *a;
+    if rights as u32 & k::PROT_WRITE == 0 {
+        return layout(a, child, const { make() });
+    }
+    // PROT_GROWSDOWN changes more than the range.
+    if rights & !ALL != 0 {
+        return Ruling::Abort(Cause::Call(nr));
+    }
+    if child.lacks(addr, len) {
+        return Ruling::Abort(Cause::Layout);
+    }
+    // Adding the right to write could open a shared mapping.
+    if !child.has_only_private(addr, len) {
+        return Ruling::Abort(Cause::Call(nr));
+    }
+    // Private memory that may be written counts as data (mm/mprotect.c, mprotect_fixup).
+    within_data_limit(child)
+}
+
 #[cfg(test)]
 mod tests {
     extern crate std;
@@ -528,6 +571,7 @@ mod tests {
     const PRIVATE: usize = 10;
     const USABLE: usize = 15;
     const LACKS: core::ops::Range<usize> = 0x10_0000..0x20_0000;
+    const SHARED: core::ops::Range<usize> = 0x70_0000..0x80_0000;
 
     impl Child for Test {
         fn pid(&self) -> i32 {
@@ -550,6 +594,9 @@ mod tests {
         }
         fn heap_end(&self) -> usize {
             0x30_0000
+        }
+        fn has_only_private(&self, addr: usize, len: usize) -> bool {
+            addr.saturating_add(len) <= SHARED.start || SHARED.end <= addr
         }
     }
 
@@ -635,10 +682,14 @@ mod tests {
             assert_eq!(ruling(nr, &[PRIVATE, 0x1000, 8]), Ruling::Abort(Cause::Inherited(nr)));
             assert!(is_made(ruling(nr, &[USABLE, 0x1000, 8])));
         }
-        assert!(!is_made(ruling(k::__NR_lseek, &[3, 10, 1])));
+        for (offset, whence) in [(10, 1), (0, 0), (0, 2), (0, 3), (0, 4)] {
+            assert!(!is_made(ruling(k::__NR_lseek, &[3, offset, whence])), "{offset} {whence}");
+        }
+        assert!(is_made(ruling(k::__NR_lseek, &[3, 0, 1])), "only told");
         assert!(is_made(ruling(k::__NR_lseek, &[PRIVATE, 10, 1])));
         let set_flags = k::F_SETFL as usize;
-        assert!(!is_made(ruling(k::__NR_fcntl, &[3, set_flags, 0])));
+        let later = Ruling::Emulate(Emulated::SetStatusFlags);
+        assert_eq!(ruling(k::__NR_fcntl, &[3, set_flags, 0]), later);
         assert!(is_made(ruling(k::__NR_fcntl, &[PRIVATE, set_flags, 0])));
         assert!(!is_made(ruling(k::__NR_ioctl, &[3, io::FIONBIO as usize, 0])));
     }
@@ -663,7 +714,13 @@ mod tests {
         assert!(is_made(ruling(k::__NR_mmap, &[0, 4096, 3, private | anonymous, usize::MAX, 0])));
         assert!(!is_made(ruling(k::__NR_mmap, &[0, 4096, 1, private, 3, 0])));
         assert!(is_made(ruling(k::__NR_mmap, &[0, 4096, 1, private, USABLE, 0])));
-        assert!(!is_made(ruling(k::__NR_mprotect, &[0x1000, 4096, k::PROT_WRITE as usize])));
+        let (read, write) = (k::PROT_READ as usize, k::PROT_WRITE as usize);
+        assert!(is_made(ruling(k::__NR_mprotect, &[0x1000, 4096, write])));
+        assert!(is_made(ruling(k::__NR_mprotect, &[SHARED.start, 4096, read])));
+        assert!(!is_made(ruling(k::__NR_mprotect, &[SHARED.start, 4096, write])));
+        assert!(!is_made(ruling(k::__NR_mprotect, &[SHARED.start - 4096, 8192, write])));
+        let down = k::PROT_GROWSDOWN as usize;
+        assert!(!is_made(ruling(k::__NR_mprotect, &[0x1000, 4096, write | down])));
         assert!(is_made(ruling(k::__NR_mprotect, &[0x1000, 4096, k::PROT_READ as usize])));
     }
 
@@ -729,7 +786,11 @@ mod tests {
             // The kernel looks at the lower half of the register only.
             let fd = HIDDEN | (high as usize) << 32;
             let args = [fd, rest[0], rest[1], rest[2], rest[3], rest[4]];
-            prop_assert!(!is_made(judge(nr, &args, &Test)));
+            let ruling = judge(nr, &args, &Test);
+            prop_assert!(
+                matches!(ruling, Ruling::Refuse(_) | Ruling::Abort(_)),
+                "{ruling:?}"
+            );
         }
 
         #[test]
@@ -758,5 +819,5 @@ mod tests {
         assert_eq!(allowed.len(), LISTED, "{allowed:?}");
     }
 
-    const LISTED: usize = 105;
+    const LISTED: usize = 111;
 }

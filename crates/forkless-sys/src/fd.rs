@@ -1,7 +1,7 @@
 //! Descriptors: making, moving, closing, and reading and writing through them.
 #![expect(unsafe_code, reason = "each call states why the kernel writes only to memory it is given")]
 
-use crate::calls::{self, Fd, Flags, Len, Mode, Num, Offset, Op, Word};
+use crate::calls::{self, Fd, Flags, Len, Mode, Num, Offset, Op, Pid, Word};
 use crate::{CPtr, Result};
 use core::mem::MaybeUninit;
 use linux_raw_sys::general as k;
@@ -79,6 +79,18 @@ pub fn get_status_flags(fd: i32) -> Result<u32> {
 pub fn set_status_flags(fd: i32, flags: u32) -> Result<()> {
     // SAFETY: writes no memory.
     unsafe { calls::fcntl(Fd(fd), Op(k::F_SETFL), Word(flags as usize)) }.map(drop)
+}
+
+/// Whether two descriptors of the calling process have one open file description: `kcmp(KCMP_FILE)`.
+/// `ENOSYS`: the kernel has no kcmp.
+#[inline]
+pub fn have_one_description(one: i32, other: i32) -> Result<bool> {
+    /// linux/kcmp.h.
+    const KCMP_FILE: u32 = 0;
+    let own = Pid(crate::process::getpid());
+    // SAFETY: writes no memory.
+    unsafe { calls::kcmp(own, own, Op(KCMP_FILE), Word(one as usize), Word(other as usize)) }
+        .map(|order| order == 0)
 }
 
 /// `pipe2(2)`: read end, write end.

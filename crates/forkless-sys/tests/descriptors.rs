@@ -22,6 +22,11 @@ fn a_descriptor_is_moved_copied_marked_and_closed() {
     assert!(copy >= 50);
     fd::dup3(write, copy, 0).unwrap();
     assert_eq!((fd::get_fd_flags(write), fd::get_fd_flags(copy)), (Ok(FD_CLOEXEC), Ok(0)));
+    if fd::have_one_description(write, copy) != Err(Errno::ENOSYS) {
+        assert_eq!(fd::have_one_description(write, copy), Ok(true));
+        assert_eq!(fd::have_one_description(write, read), Ok(false));
+        assert_eq!(fd::have_one_description(write, -1), Err(Errno::EBADF));
+    }
     fd::set_cloexec(copy, true).unwrap();
     assert_eq!(fd::get_fd_flags(copy), Ok(FD_CLOEXEC));
     assert_eq!(fd::write(copy, b"abc"), Ok(3));

@@ -133,7 +133,7 @@ cases! {
     calls_by_int_0x80: 0, ["Unusual"];
     seeks_inherited: 0, ["Call"];
     reads_inherited: 0, ["Inherited"];
-    sets_inherited_nonblocking: 0, ["Inherited"];
+    sets_inherited_nonblocking: 1, [];
     fionbio_on_inherited: 0, ["Command"];
     locks_inherited: 0, ["Call"];
     appends_to_a_file: 0, ["OpenFile"];

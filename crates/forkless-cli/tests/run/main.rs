@@ -12,6 +12,7 @@ mod huge_pages;
 mod launch;
 mod memory;
 mod outside;
+mod policy;
 mod random;
 mod real_programs;
 mod remedies;

@@ -49,14 +49,14 @@ cases! {
     a_lease_is_broken_once: 0, ["Call"];
     what_descriptors_share: 1, ["Call", "Call", "Call", "Call", "Command", "Inherited"];
     maps_a_file_in_every_way: 1, ["Call", "Call", "SharedWrite"];
-    timers_are_not_inherited: 2, ["Call"];
+    timers_are_not_inherited: 3, [];
     makes_processes_in_every_way: 0, ["Call", "Call", "Call", "Call"];
     a_daemon: 1, ["Call", "Call"];
     takes_a_terminal: 0, ["Command", "OpenFile"];
     clones_of_its_own: 0, ["Call"];
     deep_recursion: 2, ["Fault"];
     jumps_before_it_executes: 1, [];
-    memory_of_every_kind: 3, ["Call", "Call", "Fault", "Fault", "Layout", "Layout"];
+    memory_of_every_kind: 4, ["Call", "Fault", "Fault", "Layout", "Layout"];
     // Regression: the pipe held bytes that were written after the fork.
     lends_memory_to_a_pipe: 1, ["Lent", "Lent"];
     opens_what_is_no_file: 4, ["OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile", "OpenFile"];

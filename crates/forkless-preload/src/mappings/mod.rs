@@ -28,6 +28,34 @@ pub(crate) fn file_at(address: usize) -> Option<(Name, usize)> {
     found
 }
 
+/// Whether all mappings from `start` to `end` are private, as far as that can be told. Takes the
+/// lowest free descriptor for a moment.
+pub(crate) fn are_private(start: usize, end: usize) -> bool {
+    let Ok(file) = open() else { return false };
+    let asked = all_private(file, start, end);
+    let private = match asked {
+        Err(Errno::ENOTTY) => text::are_private(&mut |into| fd::read(file, into), start, end),
+        asked => asked == Ok(true),
+    };
+    let _ = fd::close(file);
+    private
+}
+
+/// `ENOTTY`: the kernel is older than 6.11.
+fn all_private(file: i32, start: usize, end: usize) -> Result<bool, Errno> {
+    let mut at = start;
+    while at < end {
+        match maps::query(file, at, maps::COVERING_OR_NEXT) {
+            Ok(m) if m.start >= end => break,
+            Ok(m) if m.flags & maps::SHARED != 0 => return Ok(false),
+            Ok(m) => at = m.end,
+            Err(Errno::ENOENT) => break,
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(true)
+}
+
 /// Writable mappings from which on the file is read. A question takes 0.8 us, and a line of the
 /// file half of that, but the file has lines of other mappings, too.
 const MANY: usize = 512;

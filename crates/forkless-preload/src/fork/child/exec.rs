@@ -7,7 +7,7 @@ use forkless_sys::{fd, process};
 use crate::kernel::{self, Args};
 
 use super::super::shared_pages;
-use super::{SIGKILL, abort, abort_if_time_is_over, files, need, signals};
+use super::{SIGKILL, abort, abort_if_time_is_over, files, need, signals, status_flags};
 
 /// `execve`, with the arguments of `execve`.
 pub(crate) fn execve(nr: u32, args: &Args) -> isize {
@@ -41,6 +41,7 @@ fn commit(nr: u32, args: &Args) -> isize {
     if process::set_pdeathsig(signals::pdeathsig()).is_err() {
         abort(AbortKind::Setup);
     }
+    status_flags::apply();
     outcome.set_executing(true);
     // Last, for from here on signals act. One whose default action ends the child is an abort like
     // any other. A handler of the program's may not return: its first system call is an abort. So

@@ -10,7 +10,7 @@ use forkless_sys::{Errno, fd};
 use crate::kernel::Args;
 
 use super::super::state;
-use super::{abort, fetch};
+use super::{abort, fetch, status_flags};
 
 fn all() -> &'static Descriptors {
     &state::get().descriptors
@@ -82,6 +82,7 @@ pub(crate) fn close(fd: usize) -> isize {
     if is_hidden(fd) {
         return -(Errno::EBADF.raw() as isize);
     }
+    status_flags::abort_if_needed(fd as u32, fd as u32);
     let answer = fd::close(fd as i32);
     // Linux closes even where close reports an error; only EBADF left everything as it was.
     all().closed(fd);
@@ -97,6 +98,9 @@ pub(crate) fn close_range(args: &Args) -> isize {
     let range = CloseRange { first: args[0] as u32, last: args[1] as u32, flags: args[2] as u32 };
     if !range.is_valid() {
         return -(Errno::EINVAL.raw() as isize);
+    }
+    if range.closes() {
+        status_flags::abort_if_needed(range.first, range.last);
     }
     let close = |part: CloseRange| errno_or_zero(fd::close_range(part.first, part.last, part.flags));
     let Some([below, above]) = range.around(hidden()) else {

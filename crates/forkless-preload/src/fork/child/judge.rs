@@ -7,9 +7,10 @@ use forkless_sys::{Errno, fd, process, sched};
 use linux_raw_sys::{general as k, prctl as p};
 
 use crate::kernel::{self, Args};
+use crate::mappings;
 
 use super::super::{exclusions, program_memory};
-use super::{SIGKILL, abort, exec, fds, files, need, signals};
+use super::{SIGKILL, abort, exec, fds, files, need, signals, status_flags, timers};
 
 /// Makes the call or gives up.
 pub(crate) fn judge(nr: u32, args: &Args) -> isize {
@@ -52,6 +53,10 @@ impl policy::Child for ThisChild {
     fn heap_end(&self) -> usize {
         pass(k::__NR_brk, &[0; 6]) as usize
     }
+
+    fn has_only_private(&self, addr: usize, len: usize) -> bool {
+        mappings::are_private(addr, addr.saturating_add(len))
+    }
 }
 
 fn reason(cause: Cause) -> AbortReason {
@@ -70,7 +75,7 @@ fn reason(cause: Cause) -> AbortReason {
     }
 }
 
-fn pass(nr: u32, args: &Args) -> isize {
+pub(super) fn pass(nr: u32, args: &Args) -> isize {
     // SAFETY: the program's own call, judged private.
     unsafe { kernel::pass(nr, args) }
 }
@@ -88,7 +93,10 @@ fn make(nr: u32, args: &Args, call: &Call) -> isize {
             Need::Path => need::path(args[0]),
             Need::PathAt => need::path_at(args[0], args[1]),
             Need::Vectors => need::iovec(args[1], args[2]),
-            Need::Vacant => fds::vacate(args[1]),
+            Need::Vacant => {
+                status_flags::abort_if_needed(args[1] as u32, args[1] as u32);
+                fds::vacate(args[1]);
+            }
         }
     }
     let answer = pass(nr, args);
@@ -135,6 +143,11 @@ fn emulate(emulated: Emulated, nr: u32, args: &Args) -> isize {
         Emulated::Open => files::open(fd::AT_FDCWD as usize, args[0], args[1], args[2]),
         Emulated::OpenAt => files::open(args[0], args[1], args[2], args[3]),
         Emulated::ListDirectory => files::getdents64(args),
+        Emulated::GetStatusFlags => status_flags::get(args[0]),
+        Emulated::SetStatusFlags => status_flags::set(args[0], args[2]),
+        Emulated::MakeTimer => timers::create(args),
+        Emulated::SetTimer => timers::set(args),
+        Emulated::Timer => timers::other(nr, args),
     }
 }
 

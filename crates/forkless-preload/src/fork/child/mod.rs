@@ -32,6 +32,8 @@ mod files;
 mod judge;
 mod need;
 pub(crate) mod signals;
+mod status_flags;
+mod timers;
 
 pub(crate) use judge::judge;
 
@@ -50,6 +52,7 @@ fn end(reason: AbortReason) -> ! {
     let outcome = shared_pages::get();
     outcome.abort(reason);
     signals::hand_over();
+    status_flags::take_back();
     leave_group();
     outcome.set_executing(false);
     process::exit_group(0)
