@@ -1,7 +1,7 @@
 //! Status flags (`fcntl(F_SETFL)`) of open file descriptions that a speculative child shares.
 //!
-//! A child that sets the flags that are set changes nothing. A change of `O_NONBLOCK` is kept until
-//! the child executes a program, and given to the kernel then. Until then the child itself sees the
+//! A child that sets the flags that are set changes nothing. A change of `O_NONBLOCK` is postponed:
+//! the kernel gets it when the child executes a program. Until then the child itself sees the
 //! changed flags, and nobody else does. Every other change may be noticed, or refused by the file.
 //!
 //! Nothing but reading, writing and the flags themselves depends on `O_NONBLOCK`, and the policy
@@ -14,13 +14,13 @@ use linux_raw_sys::general as k;
 /// What `F_SETFL` can change (fs/fcntl.c, `SETFL_MASK` and `FASYNC`). It ignores other bits.
 const SETTABLE: u32 = k::O_APPEND | k::O_NONBLOCK | k::O_DIRECT | k::O_NOATIME | k::FASYNC;
 
-/// Descriptions whose changes are kept. Programs look after standard input, output and error.
-const KEPT: usize = 4;
+/// Descriptions whose changes are change. Programs look after standard input, output and error.
+const ROOM: usize = 4;
 
 /// The changes that a child has made. All zeros: none.
-pub struct StatusFlags([Kept; KEPT]);
+pub struct StatusFlags([Postponed; ROOM]);
 
-struct Kept {
+struct Postponed {
     /// The descriptor, plus 1. 0: the entry is free.
     number: AtomicU32,
     /// The flags before the first change.
@@ -42,26 +42,26 @@ impl StatusFlags {
     pub const fn new() -> StatusFlags {
         StatusFlags(
             [const {
-                Kept {
+                Postponed {
                     number: AtomicU32::new(0),
                     before: AtomicU32::new(0),
                     wanted: AtomicU32::new(0),
                     is_given: AtomicBool::new(false),
                 }
-            }; KEPT],
+            }; ROOM],
         )
     }
 
-    fn kept(&self) -> impl Iterator<Item = &Kept> {
-        self.0.iter().filter(|kept| kept.number.load(Relaxed) != 0)
+    fn postponed(&self) -> impl Iterator<Item = &Postponed> {
+        self.0.iter().filter(|change| change.number.load(Relaxed) != 0)
     }
 
     /// The entry for the description of `fd`. `is_same` tells whether `fd` and another descriptor
     /// have one description.
-    fn find<E>(&self, fd: u32, is_same: impl Fn(u32) -> Result<bool, E>) -> Result<Option<&Kept>, E> {
-        for kept in self.kept() {
-            if kept.fd() == fd || is_same(kept.fd())? {
-                return Ok(Some(kept));
+    fn find<E>(&self, fd: u32, is_same: impl Fn(u32) -> Result<bool, E>) -> Result<Option<&Postponed>, E> {
+        for change in self.postponed() {
+            if change.fd() == fd || is_same(change.fd())? {
+                return Ok(Some(change));
             }
         }
         Ok(None)
@@ -72,10 +72,10 @@ impl StatusFlags {
     /// # Errors
     /// As `is_same`.
     pub fn seen<E>(&self, fd: u32, now: u32, is_same: impl Fn(u32) -> Result<bool, E>) -> Result<u32, E> {
-        Ok(self.find(fd, is_same)?.map_or(now, |kept| kept.seen(now)))
+        Ok(self.find(fd, is_same)?.map_or(now, |change| change.seen(now)))
     }
 
-    /// Keeps what the child sets, where the kernel says `now`.
+    /// Postpones what the child sets, where the kernel says `now`.
     ///
     /// # Errors
     /// The change may be noticed, or it cannot be told (`is_same`).
@@ -91,20 +91,20 @@ impl StatusFlags {
             return Err(Noticed);
         }
         let known = self.find(fd, is_same).map_err(|_| Noticed)?;
-        let changed = (known.map_or(now, |kept| kept.seen(now)) ^ wanted) & SETTABLE;
+        let changed = (known.map_or(now, |change| change.seen(now)) ^ wanted) & SETTABLE;
         if changed == 0 {
             return Ok(());
         }
         if changed & !k::O_NONBLOCK != 0 {
             return Err(Noticed);
         }
-        let free = || self.0.iter().find(|kept| kept.number.load(Relaxed) == 0);
+        let free = || self.0.iter().find(|change| change.number.load(Relaxed) == 0);
         let entry = match known {
-            Some(kept) => kept,
+            Some(change) => change,
             None => {
-                let kept = free().ok_or(Noticed)?;
-                kept.before.store(now, Relaxed);
-                kept
+                let change = free().ok_or(Noticed)?;
+                change.before.store(now, Relaxed);
+                change
             }
         };
         entry.wanted.store(wanted, Relaxed);
@@ -113,10 +113,10 @@ impl StatusFlags {
         Ok(())
     }
 
-    /// Whether a change is kept by one of these descriptors. It must stay until an exec.
+    /// Whether a change was made by one of these descriptors. It must stay until an exec.
     #[must_use]
     pub fn needs(&self, first: u32, last: u32) -> bool {
-        self.kept().any(|kept| (first..=last).contains(&kept.fd()))
+        self.postponed().any(|change| (first..=last).contains(&change.fd()))
     }
 
     /// At exec: the kernel gets what it does not have. `give` sets a descriptor's flags.
@@ -124,22 +124,22 @@ impl StatusFlags {
     /// # Errors
     /// As `give`.
     pub fn give<E>(&self, mut give: impl FnMut(u32, u32) -> Result<(), E>) -> Result<(), E> {
-        for kept in self.kept().filter(|kept| !kept.is_given.load(Relaxed)) {
-            give(kept.fd(), kept.wanted.load(Relaxed))?;
-            kept.is_given.store(true, Relaxed);
+        for change in self.postponed().filter(|change| !change.is_given.load(Relaxed)) {
+            give(change.fd(), change.wanted.load(Relaxed))?;
+            change.is_given.store(true, Relaxed);
         }
         Ok(())
     }
 
     /// The child is undone after an exec that failed. `back` puts back a descriptor's flags.
     pub fn take_back(&self, mut back: impl FnMut(u32, u32)) {
-        for kept in self.kept().filter(|kept| kept.is_given.load(Relaxed)) {
-            back(kept.fd(), kept.before.load(Relaxed));
+        for change in self.postponed().filter(|change| change.is_given.load(Relaxed)) {
+            back(change.fd(), change.before.load(Relaxed));
         }
     }
 }
 
-impl Kept {
+impl Postponed {
     fn fd(&self) -> u32 {
         self.number.load(Relaxed) - 1
     }
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_waiting_is_kept_until_exec_and_seen_by_the_child_alone() {
+    fn a_change_of_waiting_is_postponed_and_seen_by_the_child_alone() {
         let flags = StatusFlags::new();
         assert_eq!(flags.set(1, WRITES | WAITS, WRITES, alone), Ok(()));
         assert_eq!(flags.seen(1, WRITES | WAITS, alone), Ok(WRITES));
@@ -218,7 +218,7 @@ mod tests {
             assert_eq!(flags.set(1, WRITES, WRITES | change, alone), Err(Noticed), "{change:o}");
         }
         assert_eq!(flags.set(1, k::O_PATH, k::O_PATH, alone), Err(Noticed));
-        for fd in 0..KEPT as u32 {
+        for fd in 0..ROOM as u32 {
             assert_eq!(flags.set(fd, 0, WAITS, alone), Ok(()));
         }
         assert_eq!(flags.set(9, 0, WAITS, alone), Err(Noticed), "no room");

@@ -81,8 +81,8 @@ pub fn set_status_flags(fd: i32, flags: u32) -> Result<()> {
     unsafe { calls::fcntl(Fd(fd), Op(k::F_SETFL), Word(flags as usize)) }.map(drop)
 }
 
-/// Whether two descriptors of the calling process have one open file description: `kcmp(KCMP_FILE)`.
-/// `ENOSYS`: the kernel has no kcmp.
+/// Whether two descriptors of the calling process have one open file description, by `kcmp(2)` with
+/// `KCMP_FILE`. `ENOSYS`: the kernel has no kcmp.
 #[inline]
 pub fn have_one_description(one: i32, other: i32) -> Result<bool> {
     /// linux/kcmp.h.

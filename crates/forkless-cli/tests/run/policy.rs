@@ -1,5 +1,6 @@
-//! Calls that a speculative child may make because their effect is private, or kept until exec: one
-//! test a case of `policy_cases.c`. Each case has the program that would notice otherwise.
+//! Calls that a speculative child may make because their effect is private, or postponed until
+//! exec: one test a case of `policy_cases.c`. Each case has the program that would notice
+//! otherwise.
 
 use std::path::PathBuf;
 use std::sync::LazyLock;

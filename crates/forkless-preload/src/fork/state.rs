@@ -10,6 +10,7 @@ use forkless_speculate::fetch::Clusters;
 use forkless_speculate::marks::Seen;
 use forkless_speculate::signals::Actions;
 use forkless_speculate::site::Sites;
+use forkless_speculate::status_flags::StatusFlags;
 
 use crate::lazy_mapping::LazyMapping;
 use crate::reserve;
@@ -22,6 +23,7 @@ use super::stacks::{LookStack, Stacks};
 pub(super) struct State {
     pub(super) actions: Actions,
     pub(super) descriptors: Descriptors,
+    pub(super) status_flags: StatusFlags,
     pub(super) absent: Ranges,
     pub(super) shared: Ranges,
     pub(super) fetched: Clusters,

@@ -30,6 +30,7 @@ pub(crate) fn file_at(address: usize) -> Option<(Name, usize)> {
 
 /// Whether all mappings from `start` to `end` are private, as far as that can be told. Takes the
 /// lowest free descriptor for a moment.
+#[cfg(target_arch = "x86_64")]
 pub(crate) fn are_private(start: usize, end: usize) -> bool {
     let Ok(file) = open() else { return false };
     let asked = all_private(file, start, end);
@@ -42,6 +43,7 @@ pub(crate) fn are_private(start: usize, end: usize) -> bool {
 }
 
 /// `ENOTTY`: the kernel is older than 6.11.
+#[cfg(target_arch = "x86_64")]
 fn all_private(file: i32, start: usize, end: usize) -> Result<bool, Errno> {
     let mut at = start;
     while at < end {

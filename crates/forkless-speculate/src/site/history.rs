@@ -26,8 +26,8 @@ pub enum Said {
 const FIRST_PAUSE: u32 = 4;
 /// Pauses grow fourfold, so often: to 4,096 forks where children work.
 const LONGEST: u32 = 5;
-/// To 256 forks where they may execute programs. An undone child costs as much as a small fork: less
-/// than 1 us a fork then.
+/// To 256 forks where they may execute programs. An undone child costs as much as a small fork. So
+/// that is less than 1 us a fork.
 const LONGEST_OF_ACTS: u32 = 3;
 
 impl History {

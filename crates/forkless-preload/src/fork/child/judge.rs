@@ -75,7 +75,7 @@ fn reason(cause: Cause) -> AbortReason {
     }
 }
 
-pub(super) fn pass(nr: u32, args: &Args) -> isize {
+fn pass(nr: u32, args: &Args) -> isize {
     // SAFETY: the program's own call, judged private.
     unsafe { kernel::pass(nr, args) }
 }

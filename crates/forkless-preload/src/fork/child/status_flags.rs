@@ -5,14 +5,17 @@ use forkless_speculate::status_flags::StatusFlags;
 use forkless_sys::{Errno, fd};
 use linux_raw_sys::general as k;
 
+use super::super::state;
 use super::abort;
 
-static CHANGED: StatusFlags = StatusFlags::new();
+fn changed() -> &'static StatusFlags {
+    &state::get().status_flags
+}
 
 /// `fcntl(F_GETFL)`.
 pub(crate) fn get(fd: usize) -> isize {
     match fd::get_status_flags(fd as i32) {
-        Ok(now) => CHANGED.seen(fd as u32, now, is_same(fd)).unwrap_or_else(|_| give_up()) as isize,
+        Ok(now) => changed().seen(fd as u32, now, is_same(fd)).unwrap_or_else(|_| give_up()) as isize,
         Err(e) => -(e.raw() as isize),
     }
 }
@@ -21,7 +24,7 @@ pub(crate) fn get(fd: usize) -> isize {
 pub(crate) fn set(fd: usize, wanted: usize) -> isize {
     match fd::get_status_flags(fd as i32) {
         Ok(now) => {
-            CHANGED.set(fd as u32, now, wanted as u32, is_same(fd)).unwrap_or_else(|_| give_up());
+            changed().set(fd as u32, now, wanted as u32, is_same(fd)).unwrap_or_else(|_| give_up());
             0
         }
         Err(e) => -(e.raw() as isize),
@@ -38,21 +41,21 @@ fn give_up() -> ! {
 
 /// Before descriptors are closed or replaced. The description could not be reached at exec.
 pub(crate) fn abort_if_needed(first: u32, last: u32) {
-    if CHANGED.needs(first, last) {
+    if changed().needs(first, last) {
         give_up();
     }
 }
 
 /// At exec.
 pub(crate) fn apply() {
-    if CHANGED.give(|fd, flags| fd::set_status_flags(fd as i32, flags)).is_err() {
+    if changed().give(|fd, flags| fd::set_status_flags(fd as i32, flags)).is_err() {
         give_up();
     }
 }
 
 /// The child is undone.
 pub(crate) fn take_back() {
-    CHANGED.take_back(|fd, flags| {
+    changed().take_back(|fd, flags| {
         let _ = fd::set_status_flags(fd as i32, flags);
     });
 }
