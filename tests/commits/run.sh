@@ -127,6 +127,7 @@ python "\`subprocess\`, \`preexec_fn\`" 'subprocess.run(["true"], preexec_fn=os.
 python "\`preexec_fn\` with \`PR_SET_PDEATHSIG\`" 'subprocess.run(["true"], preexec_fn=lambda: libc.prctl(1, 9))' 'import ctypes; libc = ctypes.CDLL(None)'
 python "\`preexec_fn\` with \`signal.signal\`" 'subprocess.run(["true"], preexec_fn=lambda: signal.signal(signal.SIGPIPE, signal.SIG_DFL))'
 python "\`subprocess\`, \`user=\`" 'subprocess.run(["true"], user=65534, group=65534, extra_groups=[])'
+python "\`preexec_fn\` with \`os.initgroups\`" 'subprocess.run(["true"], preexec_fn=lambda: os.initgroups("nobody", 65534))'
 python "\`subprocess\`, pipes and \`cwd\`" 'subprocess.run(["cat"], input=b"x", capture_output=True, cwd="/", preexec_fn=lambda: None)'
 python "\`os.fork\` and \`os.execv\`" 'pid = os.fork()
     if pid == 0: os.execv("/bin/true", ["true"])

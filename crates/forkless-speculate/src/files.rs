@@ -5,8 +5,10 @@
 //! effects of `open` may not happen twice: creating, truncating, waking the other end of a FIFO,
 //! taking a terminal, starting a tape.
 
+use core::ffi::CStr;
+
 use forkless_sys::process::{S_IFCHR, S_IFMT};
-pub use forkless_sys::process::{S_IFDIR, S_IFREG};
+pub use forkless_sys::process::{S_IFDIR, S_IFREG, S_IFSOCK};
 use linux_raw_sys::general as k;
 
 // Kinds of file systems (include/uapi/linux/magic.h).
@@ -80,6 +82,27 @@ pub fn may_open(flags: u32, found: Option<Found>) -> Option<bool> {
         // The real call may say so, unless it would create something.
         None => (flags & (k::O_CREAT | k::O_TMPFILE) == 0).then_some(false),
     }
+}
+
+/// A file of /proc, below that directory, whose text says nothing of the process that reads it.
+/// Reading it has no effect either (kernel/sysctl.c, proc_dointvec). libc and libcap read these for
+/// `initgroups`, for malloc, and for sets of capabilities.
+#[must_use]
+pub fn constant(path: &[u8]) -> Option<&'static CStr> {
+    const ALL: [&CStr; 3] =
+        [c"sys/kernel/ngroups_max", c"sys/kernel/cap_last_cap", c"sys/vm/overcommit_memory"];
+    let below = path.strip_prefix(b"/proc/")?;
+    ALL.into_iter().find(|known| known.to_bytes() == below)
+}
+
+/// The name in an address of a named local socket (`struct sockaddr_un`, unix(7)), without its NUL.
+/// `None` for every other address, and for a name that ends with the address.
+#[must_use]
+pub fn socket_name(address: &[u8]) -> Option<&[u8]> {
+    const AF_UNIX: u16 = 1;
+    let (family, name) = address.split_first_chunk()?;
+    let end = name.iter().position(|byte| *byte == 0)?;
+    (u16::from_ne_bytes(*family) == AF_UNIX && end > 0).then(|| &name[..end])
 }
 
 /// Takes the entry with the number of a descriptor out of a buffer of `struct linux_dirent64`.
@@ -162,6 +185,31 @@ mod tests {
         assert_eq!(may_open(k::O_WRONLY, None), Some(false));
         assert_eq!(may_open(k::O_WRONLY | k::O_CREAT, None), None);
         assert_eq!(may_open(k::O_RDWR | k::O_TMPFILE, None), None);
+    }
+
+    #[test]
+    fn constants_are_told_by_their_whole_path() {
+        assert_eq!(constant(b"/proc/sys/kernel/ngroups_max"), Some(c"sys/kernel/ngroups_max"));
+        for path in [
+            &b"/proc/sys/kernel/ngroups_max2"[..],
+            b"/proc/sys/kernel/ns_last_pid",
+            b"/proc/self/status",
+            b"/x",
+            b"",
+        ] {
+            assert_eq!(constant(path), None);
+        }
+    }
+
+    #[test]
+    fn only_local_sockets_in_directories_have_a_name() {
+        assert_eq!(socket_name(b"\x01\0/run/s\0"), Some(&b"/run/s"[..]));
+        assert_eq!(socket_name(b"\x01\0/run/s\0x"), Some(&b"/run/s"[..]));
+        for address in
+            [&b"\x01\0/run/s"[..], b"\x01\0\0abstract\0", b"\x01\0", b"\x01", b"", b"\x02\0/run/s\0"]
+        {
+            assert_eq!(socket_name(address), None, "{address:?}");
+        }
     }
 
     fn entries(names: &[std::string::String]) -> Vec<u8> {

@@ -177,6 +177,8 @@ pub enum Emulated {
     GetStatusFlags,
     /// `fcntl(F_SETFL)` of an inherited descriptor.
     SetStatusFlags,
+    /// `connect` of a usable descriptor.
+    Connect,
     /// `timer_create`.
     MakeTimer,
     /// `timer_settime`.
@@ -206,6 +208,8 @@ pub enum Cause {
 const STAT: u16 = 144;
 const STATX: u16 = 256;
 const STATFS: u16 = 120;
+/// linux/socket.h.
+const AF_UNIX: u32 = 1;
 
 /// Decides about the call `nr` of a child.
 pub fn judge(nr: u32, a: &Args, child: &impl Child) -> Ruling {
@@ -257,6 +261,9 @@ pub fn judge(nr: u32, a: &Args, child: &impl Child) -> Ruling {
         k::__NR_ioctl => ioctl(a, child),
         k::__NR_pipe | k::__NR_pipe2 => Make(const { make().bytes(0, 8).then(Then::OpenedPair { arg: 0 }) }),
         k::__NR_socketpair => Make(const { make().bytes(3, 8).then(Then::OpenedPair { arg: 3 }) }),
+        // Nobody knows it until it has a name or a peer (unix(7)).
+        k::__NR_socket if a[0] as u32 == AF_UNIX => Make(const { make().then(Then::Opened) }),
+        k::__NR_connect if child.is_usable(a[0]) => Ruling::Emulate(Emulated::Connect),
         k::__NR_eventfd | k::__NR_eventfd2 | k::__NR_epoll_create | k::__NR_epoll_create1 => {
             Make(const { make().then(Then::Opened) })
         }
@@ -675,6 +682,13 @@ mod tests {
 
     #[test]
     fn an_inherited_descriptor_is_neither_read_nor_written_nor_moved() {
+        assert!(!is_made(ruling(k::__NR_connect, &[3, 0x1000, 110])));
+        assert_eq!(ruling(k::__NR_connect, &[PRIVATE, 0, 110]), Ruling::Abort(Cause::Call(k::__NR_connect)));
+        // AF_INET, AF_NETLINK: ports and counters of the whole system.
+        for family in [2, 10, 16] {
+            assert!(!is_made(ruling(k::__NR_socket, &[family, 1, 0])), "{family}");
+        }
+        assert!(is_made(ruling(k::__NR_socket, &[1, 1, 0])));
         for nr in
             [k::__NR_read, k::__NR_write, k::__NR_readv, k::__NR_writev, k::__NR_pread64, k::__NR_pwrite64]
         {
@@ -776,6 +790,7 @@ mod tests {
         k::__NR_dup3,
         k::__NR_fcntl,
         k::__NR_ioctl,
+        k::__NR_connect,
     ];
 
     proptest! {

@@ -37,6 +37,8 @@ cases! {
     adds_the_right_to_write: 3, ["Call", "Call", "Call"];
     adds_the_right_to_write_under_a_limit: 0, ["Layout", "Layout"];
     asks_about_its_time: 1, [];
+    looks_for_a_name_service: 2, ["Call", "Call", "Call", "Call"];
+    reads_what_is_the_same_for_all: 1, ["Inherited"];
 }
 
 /// Before Linux 6.15 the library's timer takes a number that an executed program would get.
@@ -54,6 +56,13 @@ fn numbers_go_on_over_exec() {
 fn the_last_timer_is_the_programs() {
     if root_to("become another user") {
         compare("the_last_timer_is_the_programs", 1, &["Call", "Call"]);
+    }
+}
+
+#[test]
+fn reads_what_was_the_same_for_all() {
+    if root_to("mount over files of /proc") {
+        compare("reads_what_was_the_same_for_all", 0, &["Inherited"]);
     }
 }
 

@@ -2,12 +2,15 @@
 //! (`forkless_speculate::files`).
 #![expect(unsafe_code, reason = "the program's own open, and stat structures")]
 
+use core::ffi::CStr;
+
 use forkless_run::{AbortKind, AbortReason};
-use forkless_speculate::files::{self, Found, PROC, S_IFDIR, S_IFREG, may_open};
+use forkless_speculate::files::{self, Found, PROC, S_IFDIR, S_IFREG, S_IFSOCK, may_open};
 use forkless_sys::{CPtr, Errno, fd};
 use linux_raw_sys::general as k;
 
 use crate::kernel::{self, Args};
+use crate::proc;
 
 use super::super::program_memory;
 use super::{abort, fds, need};
@@ -50,16 +53,70 @@ fn look(dir: i32, path: usize, nofollow: u32) -> Result<Found, Errno> {
     let b = unsafe {
         kernel::pass(k::__NR_fstatfs, &[handle as usize, statfs.as_mut_ptr() as usize, 0, 0, 0, 0])
     };
-    let _ = fd::close(handle);
-    Errno::check(a)?;
-    Errno::check(b)?;
     // struct stat: dev, ino, nlink, then mode and uid in one word, gid and padding, rdev.
     let (mode, device) = (stat[3] as u32, stat[5]);
     let kind = statfs[0];
+    let told = a == 0 && b == 0 && kind == PROC && files::kind(mode) == S_IFREG;
+    let is_constant = told && is_constant(handle, (stat[0], stat[1]));
+    let _ = fd::close(handle);
+    Errno::check(a)?;
+    Errno::check(b)?;
     if kind == PROC {
         abort_if_ours(Ok((stat[0], stat[1])));
     }
-    Ok(Found::of(mode, device, kind))
+    Ok(if is_constant { Found::Plain { is_usable: true } } else { Found::of(mode, device, kind) })
+}
+
+/// Whether a file of procfs says nothing of the process that reads it. Another file may have been
+/// mounted over one that does not.
+fn is_constant(handle: i32, identity: (u64, u64)) -> bool {
+    let link = files::link_to(handle as u32);
+    let mut path = [0u8; 64];
+    let known = CStr::from_bytes_until_nul(&link)
+        .ok()
+        .and_then(|link| fd::readlinkat(fd::AT_FDCWD, CPtr::from(link), &mut path).ok())
+        .and_then(|length| files::constant(path.get(..length)?));
+    let Some(file) = known.and_then(|known| proc::open(known).ok()) else { return false };
+    let same = fd::identity(file, CPtr::from(c""), fd::AT_EMPTY_PATH) == Ok(identity);
+    let _ = fd::close(file);
+    same
+}
+
+/// `connect` of a descriptor that the child has made. Where the socket's name leads nowhere, nobody
+/// notices: so it is for libc's question to a name service that is not there.
+pub(crate) fn connect(args: &Args) -> isize {
+    /// `struct sockaddr_un` (unix(7)).
+    const LONGEST: usize = 110;
+    let [socket, address, length, ..] = *args;
+    let give_up = || -> ! { abort(AbortReason::new(AbortKind::Call, k::__NR_connect)) };
+    let length = length as u32 as usize;
+    if address == 0 || length > LONGEST {
+        give_up();
+    }
+    need::bytes(address, length);
+    let mut bytes = [0u8; LONGEST];
+    for (i, byte) in bytes.iter_mut().enumerate().take(length) {
+        *byte = program_memory::byte(address + i);
+    }
+    let name = bytes.get(..length).and_then(files::socket_name);
+    let is_socket = mode(socket as i32).is_ok_and(|mode| files::kind(mode) == S_IFSOCK);
+    if name.is_none() || !is_socket {
+        give_up();
+    }
+    let path = address + 2;
+    need::path(path);
+    match look(fd::AT_FDCWD, path, 0) {
+        Err(Errno::ENOENT) => -(Errno::ENOENT.raw() as isize),
+        _ => give_up(),
+    }
+}
+
+fn mode(fd: i32) -> Result<u32, Errno> {
+    let mut stat = [0u64; 18];
+    // SAFETY: fstat fills in one struct stat of 144 bytes.
+    let answer =
+        unsafe { kernel::pass(k::__NR_fstat, &[fd as usize, stat.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    Errno::check(answer).map(|_| stat[3] as u32)
 }
 
 /// Aborts where a file is our descriptor's. A link of the program's may lead to it, of which no

@@ -145,6 +145,7 @@ fn emulate(emulated: Emulated, nr: u32, args: &Args) -> isize {
         Emulated::ListDirectory => files::getdents64(args),
         Emulated::GetStatusFlags => status_flags::get(args[0]),
         Emulated::SetStatusFlags => status_flags::set(args[0], args[2]),
+        Emulated::Connect => files::connect(args),
         Emulated::MakeTimer => timers::create(args),
         Emulated::SetTimer => timers::set(args),
         Emulated::Timer => timers::other(nr, args),
