@@ -19,7 +19,7 @@ fn main() {
         "-Wl,-z,noseparate-code",
         "-Wl,-z,nodelete",
         "-Wl,-z,noexecstack",
-        "-Wl,-soname,libforkless_preload.so",
+        "-Wl,-soname,libforkless-run.so",
     ] {
         println!("cargo:rustc-cdylib-link-arg={arg}");
     }

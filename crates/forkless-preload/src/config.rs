@@ -1,16 +1,24 @@
 //! The options in force: read once, when the library is loaded, from `FORKLESS_RUN` (which the
-//! launcher writes) and `FORKLESS` (the off switch). Loading costs one walk over the environment
-//! and no system call.
+//! launcher writes), or `FORKLESS_OPTIONS` (which people write), and the off switches: `FORKLESS`
+//! and a file. Loading costs one walk over the environment and one system call.
+//!
+//! `LD_PRELOAD` or `/etc/ld.so.preload` may have brought the library into any program, without a
+//! launcher that has looked at it. So a program with rights that its caller lacks is left alone:
+//! `/etc/ld.so.preload` counts there, and the caller's environment must not.
 #![expect(unsafe_code, reason = "walks the C environment")]
 
-use core::ffi::{CStr, c_char};
+use core::ffi::c_char;
 use core::num::{NonZeroU32, NonZeroU64};
 use core::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed,
 };
 
 pub(crate) use forkless_run::ForkMode as Fork;
-use forkless_run::{OPTIONS_VARIABLE, Options, SWITCH_VARIABLE};
+use forkless_run::{OPTIONS_VARIABLE, Options, RecordPath, SWITCH_FILE, SWITCH_VARIABLE, WORDS_VARIABLE};
+use forkless_sys::{CPtr, fd};
+
+use crate::environment::{self, value_of};
+use crate::loader;
 
 // `apply` sets them all; until then nothing is switched on.
 static FORK: AtomicU8 = AtomicU8::new(Fork::Off as u8);
@@ -20,8 +28,12 @@ static LEARN: AtomicBool = AtomicBool::new(false);
 static ROOT: AtomicU32 = AtomicU32::new(0);
 /// See [`filters`].
 static FILTERS: AtomicU32 = AtomicU32::new(0);
+/// The number is a launcher's, or the library is switched off.
+static COUNTED: AtomicBool = AtomicBool::new(true);
 static NAMESPACE: AtomicU64 = AtomicU64::new(0);
-static RECORD: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
+static RECORD: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+static RECORD_LEN: AtomicU8 = AtomicU8::new(0);
+static MAKES_RECORD: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn fork() -> Fork {
     match FORK.load(Relaxed) {
@@ -59,15 +71,23 @@ pub(crate) fn root_namespace() -> u64 {
     NAMESPACE.load(Relaxed)
 }
 
-/// Seccomp filters that were in force when the launcher started.
-pub(crate) fn filters() -> u32 {
-    FILTERS.load(Relaxed)
+/// Seccomp filters that were in force when the launcher started. `None`: no launcher has counted
+/// them.
+pub(crate) fn filters() -> Option<u32> {
+    COUNTED.load(Relaxed).then(|| FILTERS.load(Relaxed))
 }
 
-/// Path of the record, as the environment has it: it ends at a NUL or a comma. Null: nothing is
-/// recorded.
-pub(crate) fn record() -> *const c_char {
-    RECORD.load(Relaxed)
+/// Path of the record, as the environment has it. `None`: nothing is recorded.
+pub(crate) fn record() -> Option<&'static [u8]> {
+    let at = RECORD.load(Relaxed);
+    // SAFETY: the path as it lay in the environment, which stays: where a program writes over it,
+    // the bytes are others.
+    (!at.is_null()).then(|| unsafe { core::slice::from_raw_parts(at, usize::from(RECORD_LEN.load(Relaxed))) })
+}
+
+/// Whether the record is the user's, and is to be made where there is none.
+pub(crate) fn makes_record() -> bool {
+    MAKES_RECORD.load(Relaxed)
 }
 
 /// Reads the environment. `envp` is the vector the loader hands to constructors. Returns the
@@ -78,10 +98,10 @@ pub(crate) fn record() -> *const c_char {
 /// `envp` is null or a vector of NUL-terminated strings that ends in a null pointer and stays as
 /// long as the process.
 pub(crate) unsafe fn read(envp: *mut *mut c_char) -> Option<Options<'static>> {
-    if envp.is_null() {
+    if envp.is_null() || loader::is_secure() || loader::another_is_in_charge() {
         return None;
     }
-    let (mut options, mut off) = (None, false);
+    let (mut launchers, mut words, mut off) = (None, None, false);
     let mut at = envp;
     loop {
         // SAFETY: the vector has not ended before `at`.
@@ -91,47 +111,52 @@ pub(crate) unsafe fn read(envp: *mut *mut c_char) -> Option<Options<'static>> {
         }
         // SAFETY: entries are NUL-terminated.
         if let Some(value) = unsafe { value_of(entry, OPTIONS_VARIABLE) } {
-            options = Some(value);
+            launchers = Some(value);
+        // SAFETY: as above.
+        } else if let Some(value) = unsafe { value_of(entry, WORDS_VARIABLE) } {
+            words = Some((value, entry));
         // SAFETY: as above.
         } else if let Some(value) = unsafe { value_of(entry, SWITCH_VARIABLE) } {
             off = forkless_run::is_off(value.to_bytes());
         }
         at = at.wrapping_add(1);
     }
-    if off {
+    if off || is_off_by_file() {
         return None;
     }
-    let options = Options::parse(options.unwrap_or_default().to_bytes());
+    let options = match (launchers, words) {
+        (Some(launchers), _) => Options::parse(launchers.to_bytes()),
+        (None, Some((words, entry))) => {
+            let (options, understood) = Options::parse_words(words.to_bytes());
+            if !understood {
+                // SAFETY: the process's own writable string, still ours alone this early.
+                unsafe { environment::complain(entry, options.quiet) };
+            }
+            options
+        }
+        (None, None) => Options::without_launcher(),
+    };
     apply(&options);
     if options.hugetlb {
         // SAFETY: the caller's vector, still ours alone this early; libc has read its tunables
         // before any library is loaded.
-        unsafe { keep_hugetlb_here(envp) };
+        unsafe { environment::keep_hugetlb_here(envp) };
     }
     if !options.children {
         // SAFETY: the caller's vector, still ours alone this early.
-        unsafe { forget(envp) };
+        unsafe { environment::forget(envp) };
     }
     Some(options)
 }
 
-/// The text after `name=`, where the entry has that name. Of most other entries one byte is read:
-/// every program of the tree goes through all entries when it is loaded.
-///
-/// # Safety
-/// `entry` is a NUL-terminated string that stays as long as the process.
-unsafe fn value_of(entry: *const c_char, name: &str) -> Option<&'static CStr> {
-    let mut at = entry.cast::<u8>();
-    for byte in name.bytes().chain(*b"=") {
-        // SAFETY: the string has not ended before `at`: what came before was equal to a byte that
-        // is not NUL.
-        if unsafe { *at } != byte {
-            return None;
-        }
-        at = at.wrapping_add(1);
-    }
-    // SAFETY: the rest of the caller's string.
-    Some(unsafe { CStr::from_ptr(at.cast()) })
+/// Whether the file exists that switches the library off. Told by opening it: the loader has
+/// opened files in this way a moment ago, so a filter that came with the program allows it. As a
+/// path alone, so that nothing happens to the file.
+fn is_off_by_file() -> bool {
+    let flags = fd::O_PATH | fd::O_CLOEXEC | fd::O_NOFOLLOW;
+    let Ok(file) = fd::openat(fd::AT_FDCWD, CPtr::from(SWITCH_FILE), flags, 0) else { return false };
+    let _ = fd::close(file);
+    true
 }
 
 /// Puts this module's options in force.
@@ -142,93 +167,14 @@ fn apply(options: &Options<'static>) {
     LEARN.store(options.learn, Relaxed);
     ROOT.store(options.root.map_or(0, NonZeroU32::get), Relaxed);
     NAMESPACE.store(options.root_namespace.map_or(0, NonZeroU64::get), Relaxed);
-    FILTERS.store(options.filters, Relaxed);
-    if let Some(record) = options.record {
-        RECORD.store(record.bytes().as_ptr().cast_mut().cast(), Relaxed);
-    }
-}
-
-/// Takes our variables out of the environment, and our library out of `LD_PRELOAD`: programs
-/// executed later start without us.
-///
-/// # Safety
-/// As for [`read`].
-unsafe fn forget(envp: *mut *mut c_char) {
-    let (mut from, mut to) = (envp, envp);
-    loop {
-        // SAFETY: the vector has not ended before `from`.
-        let entry = unsafe { *from };
-        // SAFETY: `to` never overtakes `from`.
-        unsafe { *to = entry };
-        if entry.is_null() {
-            return;
-        }
-        // SAFETY: entries are NUL-terminated, and stay.
-        let ours =
-            [OPTIONS_VARIABLE, SWITCH_VARIABLE].iter().any(|name| unsafe { value_of(entry, name) }.is_some());
-        // SAFETY: the entry is the process's own writable string.
-        let emptied = unsafe { strip_preload(entry) };
-        if !ours && !emptied {
-            to = to.wrapping_add(1);
-        }
-        from = from.wrapping_add(1);
-    }
-}
-
-/// Removes our library from an `LD_PRELOAD=` entry in place; says whether nothing is left of the
-/// list.
-///
-/// # Safety
-/// `entry` is a writable string that ends in a NUL.
-unsafe fn strip_preload(entry: *mut c_char) -> bool {
-    const NAME: &str = "LD_PRELOAD";
-    // SAFETY: the caller's contract.
-    let Some(list) = (unsafe { value_of(entry, NAME) }) else { return false };
-    let len = list.to_bytes().len();
-    // SAFETY: as above; nobody else looks at the environment while constructors run.
-    let text =
-        unsafe { core::slice::from_raw_parts_mut(entry.cast::<u8>().wrapping_add(NAME.len() + 1), len + 1) };
-    let (mut read, mut write) = (0, 0);
-    while read < len {
-        let end = (read..len).find(|&i| matches!(text[i], b':' | b' ')).unwrap_or(len);
-        let ours = text[read..end].ends_with(forkless_run::LIBRARY_NAME.as_bytes());
-        if !ours && end > read {
-            if write > 0 {
-                text[write] = b':';
-                write += 1;
-            }
-            text.copy_within(read..end, write);
-            write += end - read;
-        }
-        read = end + 1;
-    }
-    text[write] = 0;
-    write == 0
-}
-
-/// Takes the tunable for the pool of huge pages, which the launcher put at the end of
-/// `GLIBC_TUNABLES`, out again: a child that inherited it would take pages from the pool, and at
-/// worst die of SIGBUS.
-///
-/// # Safety
-/// As for [`read`].
-unsafe fn keep_hugetlb_here(envp: *mut *mut c_char) {
-    let mut at = envp;
-    loop {
-        // SAFETY: the vector has not ended before `at`.
-        let entry = unsafe { *at };
-        if entry.is_null() {
-            return;
-        }
-        // SAFETY: entries are NUL-terminated, and stay.
-        if let Some(value) = unsafe { value_of(entry, "GLIBC_TUNABLES") }
-            && let Some(rest) = value.to_bytes().strip_suffix(forkless_run::HUGETLB_TUNABLE.as_bytes())
-        {
-            // Without the colon that joined it to what was there.
-            let kept = rest.strip_suffix(b":").unwrap_or(rest);
-            // SAFETY: inside the entry, which is the process's own writable string.
-            unsafe { *kept.as_ptr().cast_mut().wrapping_add(kept.len()) = 0 };
-        }
-        at = at.wrapping_add(1);
+    FILTERS.store(options.filters.unwrap_or(0), Relaxed);
+    COUNTED.store(options.filters.is_some(), Relaxed);
+    // A longer path is none that the record could be mapped by.
+    if let Some(path) = options.record.map(RecordPath::bytes)
+        && let Ok(length) = u8::try_from(path.len())
+    {
+        RECORD_LEN.store(length, Relaxed);
+        RECORD.store(path.as_ptr().cast_mut(), Relaxed);
+        MAKES_RECORD.store(options.makes_record, Relaxed);
     }
 }

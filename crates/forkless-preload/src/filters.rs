@@ -2,7 +2,8 @@
 //!
 //! A filter may also have come with the program: a process of the tree installed it and executed
 //! this program, and that process's library could not follow. Filters that were in force when
-//! `forkless run` started (a container's) are known to it, and are worked under.
+//! `forkless run` started (a container's) are known to it, and are worked under. Without it those
+//! of the namespace's first process are taken for the container's.
 #![expect(unsafe_code, reason = "a variable of libc's")]
 
 use core::ffi::{CStr, c_char};
@@ -13,7 +14,7 @@ use core::sync::atomic::{
 
 use forkless_sys::process;
 
-use crate::next::Next;
+use crate::next::{self, Next};
 use crate::{config, small_file, speculation};
 
 /// Children of `fork` inherit the answer as they inherit the filters. Later filters of the
@@ -80,12 +81,38 @@ fn learn_now() {
 /// descriptor may be taken. Then `prctl` tells less, but more filters know it than any other call
 /// of ours.
 fn have_come() -> bool {
-    if has_one_thread()
-        && let Some(count) = count()
+    if may_open_files()
+        && let Some(count) = count(c"/proc/self/status")
     {
-        return count > config::filters();
+        return count > 0 && count > config::filters().unwrap_or_else(containers);
     }
-    config::filters() == 0 && process::seccomp_mode() != Ok(0)
+    config::filters().unwrap_or(0) == 0 && process::seccomp_mode() != Ok(0)
+}
+
+/// Filters of the container, where no launcher has counted them: those of the first process, under
+/// which every program of the container was started. 0 where they are not to be seen: each filter
+/// is then one that has come.
+fn containers() -> u32 {
+    count(c"/proc/1/status").unwrap_or(0)
+}
+
+/// Whether the program has one thread. musl does not say so before 1.2.6: there the library has
+/// seen no thread made.
+fn may_open_files() -> bool {
+    has_one_thread() || !next::is_glibc() && !THREADED.load(Relaxed)
+}
+
+/// A thread was made, as far as `pthread_create` tells.
+static THREADED: AtomicBool = AtomicBool::new(false);
+
+/// Before the program's first thread. Where no launcher has counted filters, they are looked for
+/// now: beside threads nobody could tell the container's from others, and a program that makes
+/// threads and then forks would be left alone in every container.
+pub(crate) fn before_first_thread() {
+    if config::filters().is_none() {
+        learn();
+    }
+    THREADED.store(true, Relaxed);
 }
 
 /// glibc's `__libc_single_threaded` (2.32), a variable.
@@ -96,11 +123,11 @@ pub(crate) fn has_one_thread() -> bool {
     VARIABLE.get().is_some_and(|at| unsafe { (at as *const c_char).read_volatile() } != 0)
 }
 
-/// `Seccomp_filters` of /proc/self/status (Linux 5.9), or 1 where there is only a mode. `None`: it
+/// `Seccomp_filters` of a status file (Linux 5.9), or 1 where there is only a mode. `None`: it
 /// cannot be read.
-fn count() -> Option<u32> {
+fn count(status: &CStr) -> Option<u32> {
     let (mut mode, mut filters) = (None, None);
-    small_file::status_lines(|line| {
+    small_file::lines(status, |line| {
         let number = |name: &CStr| {
             let digits = line.strip_prefix(name.to_bytes())?;
             forkless_speculate::text::decimal(digits).map(|n| n as u32)

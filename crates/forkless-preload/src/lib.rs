@@ -1,8 +1,8 @@
 //! The library that `forkless run` preloads. An unmodified program's `fork` becomes a speculation,
 //! simple shell lines lose their shell, and context switches lose their system calls.
 //!
-//! What is switched on is read once, from one environment variable ([`config`]). With nothing
-//! switched on, every interposed function is one jump to the next definition.
+//! The options in force are read once, from one environment variable ([`config`]). With the library
+//! switched off, every interposed function is one jump to the next definition.
 //!
 //! What a speculation decides is in `forkless-speculate`, where it is tested. Here are symbols,
 //! traps, assembly and system calls.
@@ -29,6 +29,7 @@ compile_error!("build with --profile preload: a preloaded library must not unwin
 
 mod config;
 mod context;
+mod environment;
 mod errno;
 mod filters;
 #[cfg_attr(not(target_arch = "x86_64"), path = "fork/plain.rs")]
@@ -53,4 +54,5 @@ mod small_file;
 mod speculation;
 mod tally;
 mod uninterrupted;
+mod users_record;
 mod window;

@@ -3,6 +3,8 @@
 
 use core::ffi::{CStr, c_char, c_void};
 
+use crate::rt;
+
 unsafe extern "C" {
     /// Of libc (or libdl before glibc 2.34).
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
@@ -47,4 +49,35 @@ pub(crate) fn auxiliary(kind: usize) -> Option<usize> {
     let getauxval =
         unsafe { core::mem::transmute::<*mut c_void, Option<extern "C" fn(usize) -> usize>>(found) };
     Some(getauxval?(kind))
+}
+
+/// Whether the kernel started this program with more rights than its caller has: set-user-ID,
+/// set-group-ID, file capabilities, or by a security module's word. The caller's environment is
+/// not to be believed then. Also where that cannot be told.
+pub(crate) fn is_secure() -> bool {
+    const AT_SECURE: usize = 23;
+    auxiliary(AT_SECURE) != Some(0)
+}
+
+/// Exported, so that the loader binds it to the first object that has it.
+#[unsafe(no_mangle)]
+static forkless_in_charge: u8 = 0;
+
+/// Whether another copy of this library stands before this one: a file of its own, preloaded by
+/// another list. The loader takes files for the same only by device and inode.
+pub(crate) fn another_is_in_charge() -> bool {
+    let bound: usize;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: reads the address that the loader has bound.
+    unsafe {
+        core::arch::asm!("mov {}, [rip + {}@GOTPCREL]", out(reg) bound, sym forkless_in_charge,
+            options(nostack, preserves_flags, pure, readonly));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: reads the address that the loader has bound.
+    unsafe {
+        core::arch::asm!("adrp {0}, :got:{1}", "ldr {0}, [{0}, :got_lo12:{1}]", out(reg) bound,
+            sym forkless_in_charge, options(nostack, preserves_flags, pure, readonly));
+    }
+    !rt::image().contains(&bound)
 }

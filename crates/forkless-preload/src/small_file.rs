@@ -1,6 +1,8 @@
 //! Small files that the kernel writes, read at once. Another user may have put a file of its own
 //! there (`proc`). Nothing is believed of it that could do harm, and a FIFO is not waited for.
 
+use core::ffi::CStr;
+
 use forkless_sys::signal::{self, SigSet};
 use forkless_sys::{CPtr, fd};
 
@@ -16,18 +18,23 @@ pub(crate) fn read<'a>(path: CPtr<'_>, text: &'a mut [u8]) -> Option<&'a [u8]> {
     text.get(..n.ok()?)
 }
 
-/// Calls `go_on` for the lines of /proc/self/status until it says `false`. In small pieces: a fork
-/// may come from a handler on a stack of a few KiB.
+/// Calls `go_on` for the lines of /proc/self/status until it says `false`.
+#[cfg(target_arch = "x86_64")]
 pub(crate) fn status_lines(go_on: impl FnMut(&[u8]) -> bool) {
+    lines(c"/proc/self/status", go_on);
+}
+
+/// Calls `go_on` for the lines of a status file until it says `false`. In small pieces: a fork may
+/// come from a handler on a stack of a few KiB.
+pub(crate) fn lines(path: &CStr, mut go_on: impl FnMut(&[u8]) -> bool) {
     // A handler would find the lowest number taken. A handler that jumped away would leave it so.
     let Ok(before) = signal::set_mask(SigSet::ALL) else { return };
-    read_status(go_on);
+    read_lines(path, &mut go_on);
     let _ = retry(|| signal::set_mask(before));
 }
 
-fn read_status(mut go_on: impl FnMut(&[u8]) -> bool) {
-    let path = CPtr::from(c"/proc/self/status");
-    let Ok(file) = fd::openat(fd::AT_FDCWD, path, FLAGS, 0) else { return };
+fn read_lines(path: &CStr, go_on: &mut dyn FnMut(&[u8]) -> bool) {
+    let Ok(file) = fd::openat(fd::AT_FDCWD, CPtr::from(path), FLAGS, 0) else { return };
     let mut text = [0u8; 256];
     let mut len = 0;
     // Another user's file may have no end. The kernel's own is longer where there are tens of

@@ -18,7 +18,7 @@ use forkless_sys::{CPtr, fd, mm, process};
 use crate::config;
 use crate::mappings::{self, Name};
 use crate::next::Next;
-use crate::{filters, namespace, reserve};
+use crate::{filters, namespace, reserve, users_record};
 
 const _: () = assert!(Record::SIZE <= reserve::RECORD.len(), "room for the record");
 
@@ -28,10 +28,7 @@ static NONE: u8 = 0;
 
 /// The record, mapped at first use.
 pub(crate) fn record() -> Option<&'static Record> {
-    let path = config::record();
-    if path.is_null() {
-        return None;
-    }
+    let path = config::record()?;
     let known = RECORD.load(Relaxed);
     if known.cast_const().cast::<u8>() == &raw const NONE {
         return None;
@@ -140,24 +137,25 @@ pub(crate) fn finish(certain: bool) {
     }
 }
 
-fn map(path: *const c_char) -> Option<*mut Record> {
+fn map(path: &[u8]) -> Option<*mut Record> {
     let mut copy = [0u8; 256];
-    for i in 0..copy.len() - 1 {
-        // SAFETY: the option text ends in a NUL, where the loop stops.
-        let byte = unsafe { *path.cast::<u8>().wrapping_add(i) };
-        if byte == 0 || byte == b',' {
-            break;
-        }
-        copy[i] = byte;
-    }
-    let path = CStr::from_bytes_until_nul(&copy).ok()?;
-    let file = fd::openat(fd::AT_FDCWD, CPtr::from(path), fd::O_RDWR | fd::O_CLOEXEC, 0).ok()?;
+    // Shorter than the copy, so that a NUL ends it.
+    copy.get_mut(..path.len()).filter(|_| path.len() < 256)?.copy_from_slice(path);
+    let path = CPtr::from(CStr::from_bytes_until_nul(&copy).ok()?);
+    let (file, is_new) = if config::makes_record() {
+        users_record::open(path)?
+    } else {
+        (fd::openat(fd::AT_FDCWD, path, fd::O_RDWR | fd::O_CLOEXEC, 0).ok()?, false)
+    };
     let mapped = reserve::RECORD.map_shared(file);
     let _ = fd::close(file);
     let at = mapped.ok()?.cast::<Record>();
     // SAFETY: a fresh mapping of that size; the file is at least as long or the first access would
     // be a bus error, which the magic number, written last by `forkless run`, is there to prevent.
     let record = unsafe { &*at };
+    if is_new {
+        record.format();
+    }
     record.is_valid().then_some(at)
 }
 

@@ -18,7 +18,7 @@ mod settings;
 mod shell;
 mod target;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -28,7 +28,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{OPTIONS_VARIABLE, Options, RecordPath, SWITCH_VARIABLE, is_off};
+use crate::{OPTIONS_VARIABLE, Options, RecordPath, SWITCH_FILE, SWITCH_VARIABLE, is_off};
 
 pub use environment::EnvironmentEntries;
 pub use huge_pages::HugePagesWarning;
@@ -79,10 +79,13 @@ impl Launcher {
         &self.program
     }
 
-    /// Whether the environment switches the library off: it is in the program then, and leaves
+    /// The switch that turns the library off, if one does: it is in the program then, and leaves
     /// everything as it is.
-    pub fn is_switched_off(&self) -> bool {
-        self.environment.get(SWITCH_VARIABLE).is_some_and(is_off)
+    pub fn switched_off(&self) -> Option<Switch> {
+        if self.environment.get(SWITCH_VARIABLE).is_some_and(is_off) {
+            return Some(Switch::Variable);
+        }
+        switch_file_exists().then_some(Switch::File)
     }
 
     /// Finds out whether the library can be in the program. `/bin/sh` is asked what it is
@@ -92,7 +95,7 @@ impl Launcher {
     /// Why the library cannot be in the program. [`Launcher::plain`] runs it all the same.
     pub fn examine(&self) -> Result<Examined<'_>, Unloadable> {
         let shell = match self.settings {
-            _ if self.is_switched_off() => ShellKnowledge::None,
+            _ if self.switched_off().is_some() => ShellKnowledge::None,
             Settings { skip_shells: false, .. } => ShellKnowledge::None,
             // A single program, which may never come to need the answer. A tree of them would ask
             // again and again.
@@ -119,6 +122,30 @@ impl Launcher {
             enables_huge_pages: false,
         }
     }
+}
+
+/// The switches that turn the library off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Switch {
+    /// [`SWITCH_VARIABLE`], in the program's environment.
+    Variable,
+    /// [`SWITCH_FILE`].
+    File,
+}
+
+impl fmt::Display for Switch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Switch::Variable => write!(f, "{SWITCH_VARIABLE} is off in the environment"),
+            Switch::File => write!(f, "{} exists", SWITCH_FILE.to_string_lossy()),
+        }
+    }
+}
+
+/// Whether [`SWITCH_FILE`] exists, even as a link that leads nowhere.
+#[must_use]
+pub fn switch_file_exists() -> bool {
+    Path::new(OsStr::from_bytes(SWITCH_FILE.to_bytes())).symlink_metadata().is_ok()
 }
 
 /// Why the library cannot be in a program.
@@ -168,7 +195,7 @@ impl Examined<'_> {
             limit_ms: settings.limit_ms,
             learn: settings.learn,
             shell: self.shell.for_the_library(),
-            filters: environment::filters_in_force().unwrap_or(0),
+            filters: environment::filters_in_force(),
             fast_context: settings.fast_context,
             collapse: settings.huge_pages != HugePages::Off,
             hugetlb: huge.hugetlb,
@@ -177,6 +204,7 @@ impl Examined<'_> {
             root: outer.root,
             root_namespace: outer.root_namespace,
             record: None,
+            makes_record: false,
         };
         // Its position; the value comes with `PreparedProgram::environment`.
         environment.set(OPTIONS_VARIABLE, b"");
@@ -455,7 +483,7 @@ mod tests {
     #[test]
     fn what_cannot_be_in_a_program_is_said_in_types() {
         let launcher = launcher(Settings::default(), &["FORKLESS=no"]);
-        assert!(launcher.is_switched_off());
+        assert_eq!(launcher.switched_off(), Some(Switch::Variable));
         let missing = launcher.library("/nonexistent/library.so".into());
         let Err(Unloadable::Library(LibraryError::Unresolved(path, error))) = missing.examine() else {
             panic!("there is no such library");

@@ -10,23 +10,35 @@
 //! cannot be helped; how to word that, with which flags, is the caller's.
 #![cfg_attr(not(feature = "launcher"), no_std)]
 
+use core::ffi::CStr;
+
 mod abort_reason;
 #[cfg(feature = "launcher")]
 mod launcher;
 mod options;
 mod record;
+mod words;
 
 pub use abort_reason::{AbortKind, AbortReason, CommandOf};
 #[cfg(feature = "launcher")]
 pub use launcher::*;
 pub use options::{ForkMode, KnownShell, Options, RecordPath, Shell};
 pub use record::{AnnouncedEnd, Counter, Record, SiteCounters};
+pub use words::words;
 
 /// The [`Options`] of the preloaded library, in the environment.
 pub const OPTIONS_VARIABLE: &str = "FORKLESS_RUN";
 
+/// The [`Options`] of programs that no launcher has started, in words for people: those of
+/// `forkless run`'s flags. Where [`OPTIONS_VARIABLE`] is set, this one is passed by.
+pub const WORDS_VARIABLE: &str = "FORKLESS_OPTIONS";
+
 /// The off switch: any of `off`, `0`, `no` leaves every program of the tree as it is.
 pub const SWITCH_VARIABLE: &str = "FORKLESS";
+
+/// The other off switch: while a file of this name exists, in the root directory that the program
+/// starts with, programs start with the library switched off.
+pub const SWITCH_FILE: &CStr = c"/etc/forkless/off";
 
 /// Whether a value of [`SWITCH_VARIABLE`] switches the library off.
 #[must_use]
@@ -34,8 +46,18 @@ pub fn is_off(value: &[u8]) -> bool {
     matches!(value, b"off" | b"0" | b"no")
 }
 
-/// File name of the preloaded library.
+/// File name of the preloaded library where it is built.
 pub const LIBRARY_NAME: &str = "libforkless_preload.so";
+
+/// File name of the preloaded library where it is installed, for people to type.
+pub const INSTALLED_NAME: &str = "libforkless-run.so";
+
+/// Whether an entry of `LD_PRELOAD` or of `/etc/ld.so.preload` names the library.
+#[must_use]
+pub fn names_library(entry: &[u8]) -> bool {
+    let name = entry.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    name == LIBRARY_NAME.as_bytes() || name == INSTALLED_NAME.as_bytes()
+}
 
 /// The tunable that the launcher appends to `GLIBC_TUNABLES` for memory from the pool of huge
 /// pages. The library takes it out again before any child can inherit it.
@@ -43,6 +65,16 @@ pub const HUGETLB_TUNABLE: &str = "glibc.malloc.hugetlb=2097152";
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn the_library_is_known_by_both_names_in_any_folder() {
+        for entry in ["libforkless-run.so", "/usr/lib/libforkless-run.so", "/x/libforkless_preload.so"] {
+            assert!(super::names_library(entry.as_bytes()), "{entry}");
+        }
+        for entry in ["", "/", "libc.so.6", "/usr/lib/mylibforkless-run.so", "libforkless-run.so/"] {
+            assert!(!super::names_library(entry.as_bytes()), "{entry}");
+        }
+    }
+
     #[test]
     fn three_words_switch_off_and_nothing_else() {
         for word in ["off", "0", "no"] {

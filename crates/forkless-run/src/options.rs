@@ -31,6 +31,18 @@ impl ForkMode {
     }
 }
 
+impl ForkMode {
+    /// The pair by which options have this mode.
+    pub(crate) fn pair(self) -> &'static [u8] {
+        match self {
+            ForkMode::Off => b"fork=off",
+            ForkMode::Strict => b"fork=strict",
+            ForkMode::Speculate => b"fork=speculate",
+            ForkMode::Exact => b"fork=exact",
+        }
+    }
+}
+
 /// What the library is told of `/bin/sh`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Shell {
@@ -39,6 +51,8 @@ pub enum Shell {
     Unknown,
     /// To ask the shell by itself, when the first line depends on it.
     Ask,
+    /// The same, when so many lines depended on it that the next ones are worth the question.
+    AskInTime,
     /// What the shell is.
     Known(KnownShell),
 }
@@ -85,8 +99,8 @@ pub struct Options<'a> {
     /// What is known of `/bin/sh`.
     pub shell: Shell,
     /// Seccomp filters that were in force when the launcher started: a program can tell by their
-    /// number that one came later.
-    pub filters: u32,
+    /// number that one came later. `None`: no launcher has counted them.
+    pub filters: Option<u32>,
     /// User-level context switches without system calls for the signal mask.
     pub fast_context: bool,
     /// Collapse memory into huge pages before a fork.
@@ -105,6 +119,8 @@ pub struct Options<'a> {
     pub root_namespace: Option<NonZeroU64>,
     /// Where to count.
     pub record: Option<RecordPath<'a>>,
+    /// Whether the record is the user's: a program makes it where there is none.
+    pub makes_record: bool,
 }
 
 /// What a program has whose environment names no options.
@@ -116,7 +132,7 @@ impl Default for Options<'_> {
             limit_ms: 50,
             learn: true,
             shell: Shell::default(),
-            filters: 0,
+            filters: None,
             fast_context: false,
             collapse: false,
             hugetlb: false,
@@ -125,6 +141,7 @@ impl Default for Options<'_> {
             root: None,
             root_namespace: None,
             record: None,
+            makes_record: false,
         }
     }
 }
@@ -142,7 +159,8 @@ impl<'a> Options<'a> {
         options
     }
 
-    fn read(&mut self, key: &[u8], value: &'a [u8]) {
+    /// Whether the pair was understood.
+    pub(crate) fn read(&mut self, key: &[u8], value: &'a [u8]) -> bool {
         // Once for all keys: each call would be more code in a page that every program of the tree
         // runs through.
         let number = decimal(value);
@@ -155,8 +173,9 @@ impl<'a> Options<'a> {
             (b"limit", _, Some(n)) => self.limit_ms = n as u32,
             (b"learn", b"no", _) => self.learn = false,
             (b"sh", b"ask", _) => self.shell = Shell::Ask,
+            (b"sh", b"in-time", _) => self.shell = Shell::AskInTime,
             (b"sh", _, _) => self.shell = known(value).map_or(self.shell, Shell::Known),
-            (b"filters", _, Some(n)) => self.filters = n as u32,
+            (b"filters", _, Some(n)) => self.filters = Some(n as u32),
             (b"context", b"fast", _) => self.fast_context = true,
             (b"collapse", b"yes", _) => self.collapse = true,
             (b"hugetlb", b"yes", _) => self.hugetlb = true,
@@ -166,19 +185,15 @@ impl<'a> Options<'a> {
             (b"ns", _, Some(n)) => self.root_namespace = NonZeroU64::new(n),
             // No comma is in it, and no NUL is in the environment.
             (b"record", _, _) => self.record = Some(RecordPath(value)),
-            _ => {}
+            (b"makes-record", b"yes", _) => self.makes_record = true,
+            _ => return false,
         }
+        true
     }
 
     /// Appends the options as a text of ASCII, but for the record's path, which may hold any byte.
     pub fn encode(&self, into: &mut impl Extend<u8>) {
-        let fork: &[u8] = match self.fork {
-            ForkMode::Off => b"fork=off",
-            ForkMode::Strict => b"fork=strict",
-            ForkMode::Speculate => b"fork=speculate",
-            ForkMode::Exact => b"fork=exact",
-        };
-        into.extend(fork.iter().copied());
+        into.extend(self.fork.pair().iter().copied());
         let mut put = |word: &[u8]| into.extend(word.iter().copied());
         let number = |put: &mut dyn FnMut(&[u8]), key: &[u8], n: u64| {
             put(key);
@@ -192,21 +207,23 @@ impl<'a> Options<'a> {
         match self.shell {
             Shell::Unknown => {}
             Shell::Ask => put(b",sh=ask"),
+            Shell::AskInTime => put(b",sh=in-time"),
             Shell::Known(KnownShell { traits, device, inode }) => {
                 number(&mut put, b",sh=", u64::from(traits.to_bits()));
                 number(&mut put, b":", device);
                 number(&mut put, b":", inode);
             }
         }
-        if self.filters != 0 {
-            number(&mut put, b",filters=", u64::from(self.filters));
+        if let Some(filters) = self.filters {
+            number(&mut put, b",filters=", u64::from(filters));
         }
-        let switches: [(bool, &[u8]); 5] = [
+        let switches: [(bool, &[u8]); 6] = [
             (self.fast_context, b",context=fast"),
             (self.collapse, b",collapse=yes"),
             (self.hugetlb, b",hugetlb=yes"),
             (self.quiet, b",quiet=yes"),
             (!self.children, b",children=no"),
+            (self.makes_record, b",makes-record=yes"),
         ];
         for (is_set, word) in switches {
             if is_set {
@@ -236,7 +253,7 @@ fn known(value: &[u8]) -> Option<KnownShell> {
 
 /// A number of decimal digits. By hand, for `parse` first makes sure of UTF-8, in another page of
 /// the preloaded library.
-fn decimal(text: &[u8]) -> Option<u64> {
+pub(crate) fn decimal(text: &[u8]) -> Option<u64> {
     let digit = |n: u64, byte: &u8| {
         let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
         n.checked_mul(10)?.checked_add(digit)
@@ -245,7 +262,7 @@ fn decimal(text: &[u8]) -> Option<u64> {
 }
 
 /// The digits of a number, at the end of a buffer that holds those of the largest.
-fn digits(mut n: u64, buffer: &mut [u8; 20]) -> &[u8] {
+pub(crate) fn digits(mut n: u64, buffer: &mut [u8; 20]) -> &[u8] {
     let mut start = buffer.len();
     loop {
         start -= 1;
@@ -297,16 +314,17 @@ mod tests {
                 minimum: self.number(),
                 limit_ms: self.number() as u32,
                 learn: self.bit(),
-                shell: match self.next() % 3 {
+                shell: match self.next() % 4 {
                     0 => Shell::Unknown,
                     1 => Shell::Ask,
+                    2 => Shell::AskInTime,
                     _ => Shell::Known(KnownShell {
                         traits: ShellTraits::from_bits(self.next() as u8),
                         device: self.number(),
                         inode: self.number(),
                     }),
                 },
-                filters: self.number() as u32,
+                filters: self.bit().then(|| self.number() as u32),
                 fast_context: self.bit(),
                 collapse: self.bit(),
                 hugetlb: self.bit(),
@@ -315,6 +333,7 @@ mod tests {
                 root: NonZeroU32::new(self.number() as u32),
                 root_namespace: NonZeroU64::new(self.number()),
                 record: if self.bit() { RecordPath::new(path) } else { None },
+                makes_record: self.bit(),
             }
         }
     }
@@ -348,7 +367,7 @@ mod tests {
             limit_ms: 60_000,
             learn: false,
             shell: Shell::Known(KnownShell { traits: ShellTraits::from_bits(1), device: 8, inode: 9 }),
-            filters: 2,
+            filters: Some(2),
             fast_context: true,
             collapse: true,
             hugetlb: true,
@@ -357,11 +376,12 @@ mod tests {
             root: NonZeroU32::new(7),
             root_namespace: NonZeroU64::new(4_026_531_836),
             record: RecordPath::new(b"/dev/shm/x"),
+            makes_record: true,
         };
         assert_eq!(
             text(&all),
             "fork=speculate,min=0,limit=60000,learn=no,sh=1:8:9,filters=2,context=fast,collapse=yes,hugetlb=yes,\
-             quiet=yes,children=no,root=7,ns=4026531836,record=/dev/shm/x"
+             quiet=yes,children=no,makes-record=yes,root=7,ns=4026531836,record=/dev/shm/x"
         );
     }
 
@@ -434,7 +454,7 @@ mod tests {
     #[test]
     fn numbers_of_32_bits_keep_their_low_bits() {
         let options = Options::parse(b"limit=4294967297,filters=4294967298,root=4294967296");
-        assert_eq!((options.limit_ms, options.filters, options.root), (1, 2, None));
+        assert_eq!((options.limit_ms, options.filters, options.root), (1, Some(2), None));
     }
 
     #[test]

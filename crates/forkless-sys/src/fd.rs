@@ -7,8 +7,8 @@ use core::mem::MaybeUninit;
 use linux_raw_sys::general as k;
 
 pub use k::{
-    AT_EMPTY_PATH, AT_FDCWD, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_NONBLOCK, O_PATH, O_RDONLY, O_RDWR, O_TRUNC,
-    O_WRONLY,
+    AT_EMPTY_PATH, AT_FDCWD, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK,
+    O_PATH, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY,
 };
 
 /// `close_range` first gives the caller a private descriptor table, without the descriptors it
@@ -139,6 +139,23 @@ pub fn identity(dir: i32, path: CPtr<'_>, flags: u32) -> Result<(u64, u64)> {
     // SAFETY: the kernel writes one struct stat; `CPtr` is NUL-terminated.
     unsafe { calls::newfstatat(Fd(dir), path, &raw mut stat, Flags(flags)) }?;
     Ok((stat[0], stat[1]))
+}
+
+/// Of a descriptor's file: mode, owner, and size in bytes.
+#[inline]
+pub fn about(fd: i32) -> Result<(u32, u32, u64)> {
+    let mut stat = [0u64; 18];
+    let path = CPtr::from(c"");
+    // SAFETY: the kernel writes one struct stat of at most 144 bytes.
+    unsafe { calls::newfstatat(Fd(fd), path, &raw mut stat, Flags(k::AT_EMPTY_PATH)) }?;
+    // After device and inode, x86-64 has nlink of 64 bits, mode, uid; aarch64 (asm-generic/stat.h)
+    // has mode, nlink of 32 bits, uid. The size is the seventh word on both.
+    let (mode, uid) = if cfg!(target_arch = "x86_64") {
+        (stat[3] as u32, (stat[3] >> 32) as u32)
+    } else {
+        (stat[2] as u32, stat[3] as u32)
+    };
+    Ok((mode, uid, stat[6]))
 }
 
 /// When a descriptor's file was created, in nanoseconds since 1970 (`statx(2)`, `stx_btime`). 0:

@@ -272,7 +272,7 @@ fn attempt(
     let Made { pid, bytes } = made?;
     // For the report. Mapped memory need not be resident: sanitizers reserve terabytes. The peak
     // resident set bounds what a fork would have copied.
-    let bytes = if config::record().is_null() { bytes } else { bytes.min(threshold::peak()) };
+    let bytes = if config::record().is_none() { bytes } else { bytes.min(threshold::peak()) };
     let has_executed = has_executed(pid);
     child::signals::learn_restorer();
     let reason = outcome.reason().unwrap_or(AbortKind::Died.into());

@@ -7,7 +7,7 @@
 #![expect(unsafe_code, reason = "functions under libc's names, with libc's contracts")]
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering::Relaxed};
 
 use linux_raw_sys::prctl;
 
@@ -233,6 +233,7 @@ macro_rules! clears_the_way {
     ($($name:ident, $text:literal => $before:path;)*) => {
         fn find_clearing() {
             $(next::settle(&$name::NEXT, $text, absent as *const ());)*
+            next::settle(&pthread_create::NEXT, c"pthread_create", absent as *const ());
         }
 
         $(mod $name {
@@ -255,9 +256,33 @@ macro_rules! clears_the_way {
 
 clears_the_way! {
     mprotect, c"mprotect" => pool::before_use;
-    pthread_create, c"pthread_create" => before_thread;
 }
 
-fn before_thread(_: usize, _: usize) {
-    pool::before_thread();
+/// `pthread_create(3)`. Its first call comes by way of the slot's first value.
+mod pthread_create {
+    use super::*;
+
+    pub(super) static NEXT: AtomicPtr<c_void> = {
+        #[unsafe(naked)]
+        extern "C" fn find() {
+            next::find_and_go_on!(first)
+        }
+
+        extern "C" fn first() -> *mut c_void {
+            crate::filters::before_first_thread();
+            next::settle(&NEXT, c"pthread_create", absent as *const ())
+        }
+
+        AtomicPtr::new(find as *const () as *mut c_void)
+    };
+
+    #[unsafe(no_mangle)]
+    #[unsafe(naked)]
+    extern "C" fn pthread_create() {
+        arch::once_moved!(before, NEXT)
+    }
+
+    extern "C" fn before() {
+        pool::before_thread();
+    }
 }

@@ -13,7 +13,10 @@
 
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr::null;
-use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::{
+    AtomicU8,
+    Ordering::{Relaxed, Release},
+};
 
 use forkless_child::{Action, Exec, Function, Launch, Report, Stack};
 use forkless_shell::ShellTraits;
@@ -28,6 +31,16 @@ use forkless_speculate::retry::retry;
 use super::launch::{self, Process, SIZE, STACK, Workspace};
 use super::{ASKING, SHELL, UNASKED, UNKNOWN, line};
 
+/// Lines that still go to the shell before it is asked.
+static PATIENCE: AtomicU8 = AtomicU8::new(0);
+
+/// Has the shell asked when asking is worth it. The answer costs as much as four lines with their
+/// shell, and most programs that have a line have no more than that.
+pub(super) fn in_time() {
+    PATIENCE.store(4, Relaxed);
+    SHELL.store(UNASKED, Relaxed);
+}
+
 /// Called before anything is locked, blocked or ignored for the line: all of that would last until
 /// the shell has answered.
 pub(super) fn if_needed(line: &CStr, environ: *const *const c_char) {
@@ -38,6 +51,7 @@ pub(super) fn if_needed(line: &CStr, environ: *const *const c_char) {
     // The script's part is wiped.
     let Some(script) = workspace.parts().map(|parts| parts.script) else { return };
     if line::depends_on_the_shell(line, environ, script)
+        && PATIENCE.fetch_update(Relaxed, Relaxed, |lines| lines.checked_sub(1)).is_err()
         && SHELL.compare_exchange(UNASKED, ASKING, Relaxed, Relaxed).is_ok()
         && ask(&mut workspace).is_none()
     {

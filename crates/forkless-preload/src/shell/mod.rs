@@ -47,6 +47,7 @@ pub(crate) fn configure(shell: Shell) {
     match shell {
         Shell::Unknown => {}
         Shell::Ask => SHELL.store(UNASKED, Relaxed),
+        Shell::AskInTime => ask::in_time(),
         Shell::Known(KnownShell { traits, device, inode }) => remember(traits, device, inode),
     }
 }

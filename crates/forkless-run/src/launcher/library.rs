@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::LIBRARY_NAME;
+use crate::{INSTALLED_NAME, LIBRARY_NAME};
 
 /// Overrides the search for the library, for packagers and tests.
 pub const LIBRARY_PATH_VARIABLE: &str = "FORKLESS_LIBRARY";
@@ -39,7 +39,8 @@ impl fmt::Display for LibraryError {
             LibraryError::Executable(error) => write!(f, "cannot find the running executable: {error}"),
             LibraryError::NotInstalled => write!(
                 f,
-                "{LIBRARY_NAME} is not beside the executable nor in ../lib/forkless (set {LIBRARY_PATH_VARIABLE})"
+                "{LIBRARY_NAME} is not beside the executable, nor {INSTALLED_NAME} there or in ../lib (set \
+                 {LIBRARY_PATH_VARIABLE})"
             ),
         }
     }
@@ -48,7 +49,7 @@ impl fmt::Display for LibraryError {
 impl std::error::Error for LibraryError {}
 
 /// The library: where [`LIBRARY_PATH_VARIABLE`] says, or beside the running executable, in
-/// `../lib/forkless`, or where a build of this repository puts it (`target/preload` beside
+/// `../lib`, or where a build of this repository puts it (`target/preload` beside
 /// `target/release`).
 ///
 /// # Errors
@@ -74,9 +75,9 @@ pub(super) fn preloadable(found: PathBuf) -> Result<PathBuf, LibraryError> {
 fn search() -> Result<PathBuf, LibraryError> {
     let executable = env::current_exe().map_err(LibraryError::Executable)?;
     let folder = executable.parent().unwrap_or(Path::new("/"));
-    ["", "../lib/forkless", "../preload"]
+    [("", LIBRARY_NAME), ("", INSTALLED_NAME), ("../lib", INSTALLED_NAME), ("../preload", LIBRARY_NAME)]
         .iter()
-        .map(|relative| folder.join(relative).join(LIBRARY_NAME))
+        .map(|(relative, name)| folder.join(relative).join(name))
         .find(|path| path.is_file())
         .ok_or(LibraryError::NotInstalled)
 }

@@ -10,8 +10,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use forkless_run::{
-    Destination, EnvironmentEntries, ForkMode, Launcher, PreparedProgram, RecordFile, SWITCH_VARIABLE,
-    Settings,
+    Destination, EnvironmentEntries, ForkMode, Launcher, PreparedProgram, RecordFile, Settings,
 };
 
 use crate::args;
@@ -193,8 +192,10 @@ fn prepare(args: &Args, launcher: &Launcher) -> anyhow::Result<Option<PreparedPr
         None => None,
     };
     // The operator who switched it off knows that; the reader of a report of zeros may not.
-    if report.is_some() && launcher.is_switched_off() {
-        say(&format_args!("{SWITCH_VARIABLE} is off in the environment: the report will show nothing"));
+    if report.is_some()
+        && let Some(switch) = launcher.switched_off()
+    {
+        say(&format_args!("{switch}: the report will show nothing"));
     }
     let mut prepared = examined.prepare();
     for warning in prepared.warnings() {

@@ -1,0 +1,184 @@
+//! Changes that the library makes to the program's environment when it is loaded. Few programs need
+//! any, so these lie apart from the code that every program runs through (layout.ld).
+#![expect(unsafe_code, reason = "writes the C environment")]
+
+use core::ffi::{CStr, c_char};
+use core::ops::Range;
+
+use forkless_run::{OPTIONS_VARIABLE, Options, SWITCH_VARIABLE, WORDS_VARIABLE, names_library};
+use forkless_sys::fd;
+
+/// The text after `name=`, where the entry has that name. Of most other entries one byte is read:
+/// every program of the tree goes through all entries when it is loaded.
+///
+/// # Safety
+/// `entry` is a NUL-terminated string that stays as long as the process.
+#[inline(always)]
+pub(crate) unsafe fn value_of(entry: *const c_char, name: &str) -> Option<&'static CStr> {
+    let mut at = entry.cast::<u8>();
+    for byte in name.bytes().chain(*b"=") {
+        // SAFETY: the string has not ended before `at`: what came before was equal to a byte that
+        // is not NUL.
+        if unsafe { *at } != byte {
+            return None;
+        }
+        at = at.wrapping_add(1);
+    }
+    // SAFETY: the rest of the caller's string.
+    Some(unsafe { CStr::from_ptr(at.cast()) })
+}
+
+/// Says in one line which words were not understood, and puts commas in their place, so that the
+/// programs that this one executes do not say it again.
+///
+/// # Safety
+/// `entry` is the writable string of the variable, ends in a NUL, and nobody else looks at it.
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn complain(entry: *mut c_char, quiet: bool) {
+    let mut line = Line { text: [0; 256], len: 0 };
+    line.put(b"forkless: FORKLESS_OPTIONS: unknown words, passed by:");
+    // SAFETY: the caller's.
+    let len = unsafe { CStr::from_ptr(entry) }.count_bytes();
+    // SAFETY: the whole string, which is ours alone.
+    let text = unsafe { core::slice::from_raw_parts_mut(entry.cast::<u8>(), len) };
+    let mut from = WORDS_VARIABLE.len() + 1;
+    // The rest is looked at anew after each word, which may be written over.
+    while let Some(range) = next_word(text, from) {
+        from = range.end;
+        if let Some(word) = text.get_mut(range)
+            && !Options::default().read_word(word)
+        {
+            line.put(b" ");
+            line.put(word);
+            word.fill(b',');
+        }
+    }
+    if !quiet {
+        line.write();
+    }
+}
+
+/// Where the first word after `from` lies.
+fn next_word(text: &[u8], from: usize) -> Option<Range<usize>> {
+    let word = forkless_run::words(text.get(from..)?).next()?;
+    let start = (word.as_ptr() as usize).wrapping_sub(text.as_ptr() as usize);
+    Some(start..start + word.len())
+}
+
+/// A line for standard error.
+struct Line {
+    text: [u8; 256],
+    len: usize,
+}
+
+impl Line {
+    /// What does not fit is left out. Bytes that would steer a terminal are replaced.
+    fn put(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            if self.len + 1 < self.text.len()
+                && let Some(slot) = self.text.get_mut(self.len)
+            {
+                *slot = if matches!(byte, b' '..=b'~') { *byte } else { b'?' };
+                self.len += 1;
+            }
+        }
+    }
+
+    fn write(&mut self) {
+        if let Some(slot) = self.text.get_mut(self.len) {
+            *slot = b'\n';
+        }
+        let _ = fd::write(2, self.text.get(..=self.len).unwrap_or_default());
+    }
+}
+
+/// Takes our variables out of the environment, and our library out of `LD_PRELOAD`: programs
+/// executed later start without us.
+///
+/// # Safety
+/// `envp` is a vector of writable strings that end in a NUL, which ends in a null pointer; nobody
+/// else looks at it.
+#[inline(never)]
+pub(crate) unsafe fn forget(envp: *mut *mut c_char) {
+    let (mut from, mut to) = (envp, envp);
+    loop {
+        // SAFETY: the vector has not ended before `from`.
+        let entry = unsafe { *from };
+        // SAFETY: `to` never overtakes `from`.
+        unsafe { *to = entry };
+        if entry.is_null() {
+            return;
+        }
+        // SAFETY: entries are NUL-terminated, and stay.
+        let ours = [OPTIONS_VARIABLE, WORDS_VARIABLE, SWITCH_VARIABLE]
+            .iter()
+            .any(|name| unsafe { value_of(entry, name) }.is_some());
+        // SAFETY: the entry is the process's own writable string.
+        let emptied = unsafe { strip_preload(entry) };
+        if !ours && !emptied {
+            to = to.wrapping_add(1);
+        }
+        from = from.wrapping_add(1);
+    }
+}
+
+/// Removes our library from an `LD_PRELOAD=` entry in place; says whether nothing is left of the
+/// list.
+///
+/// # Safety
+/// `entry` is a writable string that ends in a NUL.
+unsafe fn strip_preload(entry: *mut c_char) -> bool {
+    const NAME: &str = "LD_PRELOAD";
+    // SAFETY: the caller's contract.
+    let Some(list) = (unsafe { value_of(entry, NAME) }) else { return false };
+    let len = list.to_bytes().len();
+    // SAFETY: as above; nobody else looks at the environment while constructors run.
+    let text =
+        unsafe { core::slice::from_raw_parts_mut(entry.cast::<u8>().wrapping_add(NAME.len() + 1), len + 1) };
+    let (mut read, mut write) = (0, 0);
+    while read < len {
+        let end = (read..len).find(|&i| matches!(text[i], b':' | b' ')).unwrap_or(len);
+        let ours = names_library(&text[read..end]);
+        if !ours && end > read {
+            if write > 0 {
+                text[write] = b':';
+                write += 1;
+            }
+            text.copy_within(read..end, write);
+            write += end - read;
+        }
+        read = end + 1;
+    }
+    text[write] = 0;
+    write == 0
+}
+
+/// Takes the tunable for the pool of huge pages, which the launcher put at the end of
+/// `GLIBC_TUNABLES`, out again: a child that inherited it would take pages from the pool, and at
+/// worst die of SIGBUS.
+///
+/// # Safety
+/// `envp` is a vector of writable strings that end in a NUL, which ends in a null pointer; nobody
+/// else looks at it.
+#[inline(never)]
+pub(crate) unsafe fn keep_hugetlb_here(envp: *mut *mut c_char) {
+    let mut at = envp;
+    loop {
+        // SAFETY: the vector has not ended before `at`.
+        let entry = unsafe { *at };
+        if entry.is_null() {
+            return;
+        }
+        // SAFETY: entries are NUL-terminated, and stay.
+        if let Some(value) = unsafe { value_of(entry, "GLIBC_TUNABLES") }
+            && let Some(rest) = value.to_bytes().strip_suffix(forkless_run::HUGETLB_TUNABLE.as_bytes())
+        {
+            // Without the colon that joined it to what was there.
+            let kept = rest.strip_suffix(b":").unwrap_or(rest);
+            // SAFETY: inside the entry, which is the process's own writable string.
+            unsafe { *kept.as_ptr().cast_mut().wrapping_add(kept.len()) = 0 };
+        }
+        at = at.wrapping_add(1);
+    }
+}

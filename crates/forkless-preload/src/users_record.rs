@@ -1,0 +1,49 @@
+//! A record that the user has named (`record=FILE` in `FORKLESS_OPTIONS`), and that stays. No
+//! launcher has made it, so the first program does.
+
+use forkless_run::Record;
+use forkless_sys::{CPtr, fd};
+
+use crate::loader;
+
+/// Opens a record that the user has named, or makes it: the second value then is `true`. `None` for
+/// a file that could do harm: whoever may shorten it ends each program that has it mapped.
+#[cold]
+#[inline(never)]
+pub(crate) fn open(path: CPtr<'_>) -> Option<(i32, bool)> {
+    const AT_EUID: usize = 12;
+    const S_IFMT: u32 = 0o170_000;
+    const S_IFREG: u32 = 0o100_000;
+    const BY_OTHERS: u32 = 0o022;
+    // A FIFO or a device is not waited for. A link may be another user's.
+    let careful = fd::O_NOFOLLOW | fd::O_NONBLOCK | fd::O_NOCTTY;
+    if let Some(file) = at(path, careful | fd::O_CREAT | fd::O_EXCL) {
+        // Written and not left as a hole: to touch one is a bus error where the disk is full.
+        let zeros = [0u8; 512];
+        let mut left = Record::SIZE;
+        while left > 0 {
+            match fd::write(file, zeros.get(..left.min(zeros.len()))?) {
+                Ok(n @ 1..) => left -= n,
+                _ => {
+                    let _ = fd::close(file);
+                    return None;
+                }
+            }
+        }
+        return Some((file, true));
+    }
+    let file = at(path, careful)?;
+    let is_fine = fd::about(file).is_ok_and(|(mode, owner, size)| {
+        let trusted = owner == 0 || loader::auxiliary(AT_EUID) == Some(owner as usize);
+        mode & S_IFMT == S_IFREG && mode & BY_OTHERS == 0 && trusted && size == Record::SIZE as u64
+    });
+    if is_fine {
+        return Some((file, false));
+    }
+    let _ = fd::close(file);
+    None
+}
+
+fn at(path: CPtr<'_>, flags: u32) -> Option<i32> {
+    fd::openat(fd::AT_FDCWD, path, fd::O_RDWR | fd::O_CLOEXEC | flags, 0o644).ok()
+}
