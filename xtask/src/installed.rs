@@ -37,8 +37,20 @@ pub(crate) fn check() -> Result<String> {
     let version = version.trim().strip_prefix("forkless ").context("forkless --version")?.to_owned();
     let said = run(Command::new(&command).args(["run", "--", "sh", "-c", "echo through"]))?;
     ensure!(said == "through\n", "forkless run from an installed tree said: {said}");
-    let preload = prefix.join("lib/forkless/libforkless_preload.so");
+    let preload = prefix.join("lib/libforkless-run.so");
     ensure!(preload.is_file(), "{} is missing", preload.display());
+    let alone = |variable: &str, value: &OsStr| {
+        let script = "grep -c -- r-xp.*libforkless-run.so /proc/self/maps";
+        run(Command::new("sh").args(["-c", script]).env("LD_PRELOAD", &preload).env(variable, value))
+    };
+    for (variable, value) in [("FORKLESS_OPTIONS", "fork=strict"), ("FORKLESS", "off")] {
+        let said = alone(variable, OsStr::new(value))?;
+        ensure!(
+            said == "1\n",
+            "a program with {} preloaded and {variable}={value} said: {said}",
+            preload.display()
+        );
+    }
 
     // An upgrade does not write into files that running programs have mapped. The hard links keep
     // the old inodes from being reused.

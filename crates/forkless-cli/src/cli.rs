@@ -68,6 +68,12 @@ pub(crate) enum Command {
     /// excluded and huge pages that are mostly unused are left out.
     #[cfg(target_os = "linux")]
     Repair(commands::repair::Args),
+    /// Print what programs have counted into a record.
+    ///
+    /// For programs that have the library without `forkless run`: FORKLESS_OPTIONS=record=FILE in
+    /// their environment has them count into FILE. The first of them makes it.
+    #[cfg(target_os = "linux")]
+    Report(commands::report::Args),
     /// Execute the published experiments on this machine and close with a ledger of their claims.
     #[cfg(target_os = "linux")]
     Reproduce(commands::reproduce::Args),

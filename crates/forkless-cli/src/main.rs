@@ -30,6 +30,8 @@ fn main() -> ExitCode {
         #[cfg(target_os = "linux")]
         Command::Repair(args) => commands::repair::run(args),
         #[cfg(target_os = "linux")]
+        Command::Report(args) => commands::report::run(&args),
+        #[cfg(target_os = "linux")]
         Command::Reproduce(args) => commands::reproduce::run(&args),
         #[cfg(target_os = "linux")]
         Command::Run(args) => commands::run::run(args),

@@ -14,6 +14,8 @@ pub(crate) mod generate;
 #[cfg(target_os = "linux")]
 pub(crate) mod repair;
 #[cfg(target_os = "linux")]
+pub(crate) mod report;
+#[cfg(target_os = "linux")]
 pub(crate) mod reproduce;
 #[cfg(target_os = "linux")]
 pub(crate) mod run;

@@ -13,6 +13,7 @@ mod launch;
 mod memory;
 mod outside;
 mod policy;
+mod preloaded;
 mod random;
 mod real_programs;
 mod remedies;

@@ -80,6 +80,31 @@ impl Drop for RecordFile {
     }
 }
 
+impl Report {
+    /// Reads what has been counted into a record that stays: one that the user has named, and that
+    /// programs without a launcher have made.
+    ///
+    /// # Errors
+    /// Why the file cannot be read; [`InvalidData`](io::ErrorKind::InvalidData) where it is no
+    /// record, or one of another version.
+    pub fn read(path: &Path) -> io::Result<Report> {
+        let no_record = || io::Error::new(io::ErrorKind::InvalidData, "no record of this version");
+        // Looked at before it is opened: a FIFO would be waited for, and a device may have no end.
+        let about = fs::metadata(path)?;
+        if !about.is_file() || about.len() != Record::SIZE as u64 {
+            return Err(no_record());
+        }
+        let mut bytes = [0; Record::SIZE];
+        File::open(path)?.read_exact(&mut bytes)?;
+        let mut record = Box::<Record>::new_uninit();
+        // SAFETY: from a buffer of as many bytes as a record has.
+        unsafe { record.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), Record::SIZE) };
+        // SAFETY: any bytes are a valid record of atomics.
+        let record = unsafe { record.assume_init() };
+        if record.is_valid() { Ok(Report::of(&record)) } else { Err(no_record()) }
+    }
+}
+
 /// Makes and maps the file.
 fn make(path: &Path) -> io::Result<NonNull<Record>> {
     let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
@@ -131,7 +156,14 @@ mod tests {
         unsafe { other.as_ref() }.add(Counter::Forks, 2);
         assert!(file.record().is_valid());
         assert_eq!(file.report().count(Counter::Forks), 2);
+        assert_eq!(Report::read(&path).unwrap().count(Counter::Forks), 2);
+        let error = |path: &Path| Report::read(path).unwrap_err().kind();
+        fs::write(&path, [0; 9]).unwrap();
+        assert_eq!(error(&path), io::ErrorKind::InvalidData);
+        fs::write(&path, [1; Record::SIZE]).unwrap();
+        assert_eq!(error(&path), io::ErrorKind::InvalidData);
         drop(file);
         assert!(!path.exists());
+        assert_eq!(error(&path), io::ErrorKind::NotFound);
     }
 }

@@ -1,9 +1,11 @@
 //! The facilities that an unmodified program needs to lose its forks under `forkless run`.
 
-use forkless::AskedShell;
-use forkless_run::Warning;
+use std::os::unix::ffi::OsStrExt as _;
 
-use super::{Entry, setting, works, works_or_not};
+use forkless::AskedShell;
+use forkless_run::{Options, Preloading, SWITCH_FILE, SWITCH_VARIABLE, WORDS_VARIABLE, Warning, is_off};
+
+use super::{Entry, State, setting, works, works_or_not};
 
 const DISPATCH: &str = "syscall user dispatch";
 
@@ -50,6 +52,14 @@ pub(super) fn entries() -> Vec<Entry> {
             "running lines of system() and popen() without it",
             "every line goes to the shell",
         ),
+        Entry::new(
+            "preloaded without run",
+            preloaded(),
+            "each program has the library, by LD_PRELOAD or /etc/ld.so.preload",
+            "only programs that `forkless run` starts have it",
+        ),
+        Entry::info("off switches", switches(), "leaving alone every program that starts while one is on"),
+        words(),
         Entry::info(
             "vm.overcommit_memory",
             setting("/proc/sys/vm/overcommit_memory").unwrap_or_else(|why| why),
@@ -67,6 +77,56 @@ pub(super) fn path(entries: &[Entry]) -> String {
     } else {
         "forks are left as they are: the kernel lacks syscall user dispatch (Linux 5.11)".to_owned()
     }
+}
+
+/// The lists that name the library. An error: none does, or the loader will not find it.
+fn preloaded() -> Result<String, String> {
+    let all = forkless_run::preloadings();
+    let name = |one: &Preloading| format!("{} names {}", one.list, one.path.display());
+    if let Some(missing) = all.iter().find(|one| one.is_missing()) {
+        return Err(format!(
+            "{}, and there is no such file: the loader says so in every program",
+            name(missing)
+        ));
+    }
+    if all.is_empty() {
+        return Err("neither LD_PRELOAD nor /etc/ld.so.preload names it".to_owned());
+    }
+    Ok(all.iter().map(name).collect::<Vec<_>>().join("; "))
+}
+
+fn switches() -> String {
+    let variable = std::env::var_os(SWITCH_VARIABLE).filter(|value| is_off(value.as_bytes()));
+    let file = SWITCH_FILE.to_string_lossy();
+    format!(
+        "{SWITCH_VARIABLE}: {}; {file}: {}",
+        if variable.is_some() { "off" } else { "not off" },
+        if forkless_run::switch_file_exists() { "there, so off" } else { "not there" },
+    )
+}
+
+/// The options that the words give, and whether all words were understood. The library in a program
+/// takes unknown words away, so they are seen here only if this command has no library.
+fn words() -> Entry {
+    let entry = |said, state| {
+        let used_for = "the options of programs that have the library without run";
+        Entry { state, ..Entry::info(WORDS_VARIABLE, said, used_for) }
+    };
+    let set = std::env::var_os(WORDS_VARIABLE);
+    let text = set.as_ref().map_or(&b""[..], |text| text.as_bytes());
+    let (options, understood) = Options::parse_words(text);
+    let mut all = Vec::new();
+    options.encode_words(&mut all);
+    let mut said = String::from_utf8_lossy(&all).into_owned();
+    if set.is_none() {
+        said = format!("not set: {said}");
+    }
+    if understood {
+        return entry(said, State::Info);
+    }
+    let unknown = |word: &&[u8]| !Options::default().read_word(word);
+    let unknown: Vec<_> = forkless_run::words(text).filter(unknown).map(String::from_utf8_lossy).collect();
+    entry(format!("unknown: {}; in force: {said}", unknown.join(" ")), State::Missing)
 }
 
 fn loaders() -> Result<String, String> {

@@ -2,7 +2,7 @@
 //! program is executed in this very process: its status, signals and terminal are the program's
 //! own.
 
-mod report;
+pub(super) mod report;
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -277,6 +277,32 @@ mod tests {
     #[test]
     fn without_flags_a_program_is_run_as_the_library_would() {
         assert_eq!(settings(&[]), Settings::default());
+    }
+
+    /// People move flags into `FORKLESS_OPTIONS` as they stand.
+    #[test]
+    fn flags_are_words_of_the_environment() {
+        let flags = [
+            "--fork=off",
+            "--fork-minimum=1.5M",
+            "--fork-limit=7",
+            "--context=fast",
+            "--children=no",
+            "--quiet",
+        ];
+        let text = flags.join(" ");
+        let (options, understood) = forkless_run::Options::parse_words(text.as_bytes());
+        assert!(understood);
+        let forkless_run::Options { fork, minimum, limit_ms, fast_context, children, quiet, .. } = options;
+        let expected =
+            Settings { fork, minimum, limit_ms, fast_context, children, quiet, ..Settings::default() };
+        assert_eq!(settings(&flags), expected);
+        for flag in
+            ["--shell=off", "--shell=bypass", "--huge-pages=off", "--huge-pages=thp", "--huge-pages=hugetlb"]
+        {
+            settings(&[flag]);
+            assert!(forkless_run::Options::parse_words(flag.as_bytes()).1, "{flag}");
+        }
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! The report of `forkless run`, as a table for people or as JSON.
+//! The report of programs under the preloaded library, as a table for people or as JSON.
 
 use std::fmt::Write as _;
 
 use forkless_run::{AbortKind, AbortReason, Counter, Report};
 use serde_json::json;
 
-pub(super) fn json(report: &Report) -> String {
+pub(in crate::commands) fn json(report: &Report) -> String {
     let counters: serde_json::Map<_, _> =
         Counter::ALL.iter().map(|&c| (c.key().to_owned(), report.count(c).into())).collect();
     let sites = report.sites.iter().map(|site| {
@@ -31,7 +31,7 @@ pub(super) fn json(report: &Report) -> String {
     format!("{whole}\n")
 }
 
-pub(super) fn text(report: &Report) -> String {
+pub(in crate::commands) fn text(report: &Report) -> String {
     let mut t = String::from("forkless run report\n");
     for &c in Counter::ALL {
         let n = report.count(c);
