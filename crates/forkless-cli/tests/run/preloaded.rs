@@ -533,3 +533,122 @@ fn beside_other_preloaded_libraries() {
         assert!(taken(&record).expect("a record").count(Counter::Processes) >= 4);
     }
 }
+
+/// The blocks of a language in the page for people who deploy.
+fn recipes(language: &str) -> Vec<String> {
+    let path = crate::support::root().join("docs/guide/deploy.md");
+    let page = fs::read_to_string(path).expect("the page");
+    let blocks = page.split("```").skip(1).step_by(2);
+    blocks.filter_map(|block| block.strip_prefix(language)?.strip_prefix('\n')).map(str::to_owned).collect()
+}
+
+/// Everything on the page that is set to `FORKLESS_OPTIONS` is understood, and the library has the
+/// name under which it is installed.
+#[test]
+fn the_pages_options_are_words() {
+    if emulated() {
+        println!("skipped: the page was not brought along");
+        return;
+    }
+    let blocks: Vec<String> = ["dockerfile", "yaml", "ini", "sh"].into_iter().flat_map(recipes).collect();
+    let mut words = 0;
+    for line in blocks.iter().flat_map(|block| block.lines()) {
+        for (name, value) in
+            line.match_indices("FORKLESS_OPTIONS").map(|(at, name)| (name, &line[at + name.len()..]))
+        {
+            let value = value.trim_start_matches(['=', ':', ' ']);
+            let text = value.strip_prefix('"').map_or_else(
+                || value.split(' ').next().unwrap_or_default(),
+                |quoted| quoted.split('"').next().unwrap_or_default(),
+            );
+            assert!(forkless_run::Options::parse_words(text.as_bytes()).1, "{name} in {line}");
+            words += 1;
+        }
+        for path in line.split([' ', '=', ':', '\'', ',']).filter(|word| word.contains("libforkless")) {
+            assert!(forkless_run::names_library(path.trim_end_matches(']').as_bytes()), "{line}");
+        }
+    }
+    assert!(words >= 4, "{words}");
+}
+
+/// The drop-in is one that systemd reads, and its environment is enough.
+#[test]
+fn the_pages_drop_in_has_forks_commit() {
+    if emulated() {
+        println!("skipped: the page was not brought along");
+        return;
+    }
+    let blocks = recipes("ini");
+    let [block] = &blocks[..] else { panic!("one drop-in") };
+    let block = block.replace("/usr/lib/libforkless-run.so", &LIBRARY.display().to_string());
+    let set = block.lines().find_map(|line| line.strip_prefix("Environment=")).expect("its line");
+    let record = fresh("drop_in");
+    let words = format!("FORKLESS_OPTIONS={PATIENT},record={}", record.display());
+    let seen = observe(&mut with(&[set.to_owned(), words], &CASES, &["alone"]));
+    assert_eq!(seen, (Some(0), "3 of 3 children, 1\n".into(), String::new()));
+    assert_eq!(committed(taken(&record).as_ref()), three());
+
+    if Command::new("systemd-analyze").arg("--version").output().is_err() {
+        println!("skipped: no systemd-analyze here");
+        return;
+    }
+    let units = fresh("units");
+    let drop_ins = units.join("server.service.d");
+    fs::create_dir_all(&drop_ins).expect("a folder of the test's own");
+    fs::write(units.join("server.service"), "[Service]\nExecStart=/bin/true\n").expect("a unit");
+    fs::write(drop_ins.join("forkless.conf"), block).expect("a drop-in");
+    let mut verify = plain(Path::new("systemd-analyze"), &["verify", "--man=no", "server.service"]);
+    verify.env("SYSTEMD_UNIT_PATH", format!("{}:", units.display())).current_dir(&units);
+    let (_, out, err) = observe(&mut verify);
+    fs::remove_dir_all(&units).expect("the test's own");
+    let about: Vec<&str> = out.lines().chain(err.lines()).filter(|line| line.contains("forkless")).collect();
+    assert_eq!(about, Vec::<&str>::new());
+}
+
+/// The pod's program finds the file where the init container puts it.
+#[test]
+fn the_pages_yaml_says_one_path() {
+    let script = r#"
+import sys, yaml
+compose, pod = [yaml.safe_load(text) for text in sys.stdin.read().split("\0")]
+server = compose["services"]["server"]
+host, inside, _ = server["volumes"][0].split(":")
+assert server["environment"]["LD_PRELOAD"] == inside == host, server
+spec = pod["spec"]
+init, [server] = spec["initContainers"][0], spec["containers"]
+mounts = [one["volumeMounts"][0] for one in (init, server)]
+assert {mount["name"] for mount in mounts} == {spec["volumes"][0]["name"]}, mounts
+copy, source, folder = init["command"]
+assert folder == mounts[0]["mountPath"] + "/", folder
+name = source.rsplit("/", 1)[1]
+assert server["env"] == [{"name": "LD_PRELOAD", "value": mounts[1]["mountPath"] + "/" + name}], server
+"#;
+    let can = Command::new("python3").args(["-c", "import yaml"]).output();
+    if emulated() || !can.is_ok_and(|output| output.status.success()) {
+        println!("skipped: no python3 with yaml here");
+        return;
+    }
+    let blocks = fresh("yaml");
+    fs::write(&blocks, recipes("yaml").join("\0")).expect("a file");
+    let mut python = plain(Path::new("python3"), &["-c", script]);
+    python.stdin(fs::File::open(&blocks).expect("that file"));
+    let seen = observe(&mut python);
+    fs::remove_file(&blocks).expect("the test's own");
+    assert_eq!(seen, (Some(0), String::new(), String::new()));
+}
+
+/// The commands for the switch do what stands beside them.
+#[test]
+fn the_pages_switch_commands_switch() {
+    if emulated() {
+        println!("skipped: the page was not brought along");
+        return;
+    }
+    let blocks = recipes("sh");
+    let block = blocks.iter().find(|block| block.contains("/etc/forkless/off")).expect("the commands");
+    let [off, on] = block.lines().collect::<Vec<_>>()[..] else { panic!("two commands: {block}") };
+    let script = format!("{SAYS}\nexport LD_PRELOAD=$LIBRARY\nsays env\n{off}\nsays env\n{on}\nsays env\n");
+    let Some(seen) = with_own_etc(&script) else { return };
+    let name = "libforkless-run.so\n";
+    assert_eq!(seen, (Some(0), format!("{name}in force\n{name}idle\n{name}in force\n"), String::new()));
+}
