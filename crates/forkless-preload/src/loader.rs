@@ -59,6 +59,15 @@ pub(crate) fn is_secure() -> bool {
     auxiliary(AT_SECURE) != Some(0)
 }
 
+/// AddressSanitizer's runtime asks this function for options, before any library's constructors. A
+/// program's own comes before ours, the runtime's empty one after it. The runtime ends a program in
+/// which another library comes before it (asan_linux.cpp, `AsanCheckDynamicRTPrereqs`), unless told
+/// that this is meant. It may come second to a library that only passes calls on.
+#[unsafe(no_mangle)]
+extern "C" fn __asan_default_options() -> *const c_char {
+    c"verify_asan_link_order=0".as_ptr()
+}
+
 /// Exported, so that the loader binds it to the first object that has it.
 #[unsafe(no_mangle)]
 static forkless_in_charge: u8 = 0;

@@ -520,6 +520,22 @@ fn musls_programs_have_it_by_the_same_file() {
     assert_eq!(seen, (Some(2), String::new(), String::new()));
 }
 
+/// A sanitizer's runtime ends a program in which another library comes before it. No launcher has
+/// set the option that permits that.
+#[test]
+fn a_sanitized_program_has_it() {
+    let source = "preloaded_cases.c";
+    let program =
+        crate::support::compile_as("preloaded_cases_asan", source, &["-fsanitize=address", "-lpthread"]);
+    let leaks = "ASAN_OPTIONS=detect_leaks=0".to_owned();
+    let without = observe(&mut with(&[leaks.clone()], &program, &["alone"]));
+    assert_eq!(without.0, Some(0), "{without:?}");
+    let record = fresh("asan");
+    let words = format!("FORKLESS_OPTIONS={PATIENT},record={}", record.display());
+    assert_eq!(without, observe(&mut with(&[leaks, preload(&LIBRARY), words], &program, &["alone"])));
+    assert_eq!(count(taken(&record).as_ref(), Counter::Forks), 3);
+}
+
 /// Other libraries that are preloaded keep their places.
 #[test]
 fn beside_other_preloaded_libraries() {
