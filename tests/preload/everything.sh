@@ -2,7 +2,7 @@
 # Whole systems under /etc/ld.so.preload: no message, the same result, and the time of both. A
 # command of its own, not for every push: it needs root, debootstrap and a mirror of Debian.
 #
-#   tests/preload/everything.sh [--library FILE] [--rounds N] [--files N] [WORKLOAD...]
+#   tests/preload/everything.sh [--library FILE] [--rounds N] [--files N] [--with NAME=VALUE] [WORKLOAD...]
 #
 # Workloads, all without an argument:
 #   apt    apt-get install of 100 packages and more, downloaded before, in a tree of Debian
@@ -12,7 +12,10 @@
 # Each round runs a workload plainly and preloaded, in turns of changing order, each in a mount
 # namespace of its own above the same tree: no file of this system is touched. Compared are the exit
 # status, the output, and the files that were made (kind, mode, owner, content), without those that
-# hold times. The last line of a workload is the ratio of each round and their median.
+# hold times. A workload ends with the median of its rounds' ratios, by the clock and by processor
+# time. The latter varies less where other programs run.
+# --with sets a variable in the preloaded runs, such as FORKLESS=off, or FORKLESS_OPTIONS=record=FILE
+# with a file in /tmp: apt and make leave it in --records, if that names a folder.
 # FORKLESS_PRELOAD_STORE (~/.cache/forkless-preload) keeps the tree.
 #
 # Exit 1 if an outcome differs or the loader or the library says something, 2 for a wrong argument,
@@ -20,12 +23,14 @@
 set -uo pipefail
 top=$(cd "$(dirname "$0")/../.." && pwd)
 store=${FORKLESS_PRELOAD_STORE:-${XDG_CACHE_HOME:-$HOME/.cache}/forkless-preload}
-library='' rounds=5 files=2000 wanted=()
+library='' rounds=5 files=2000 extra='' records='' wanted=()
 while [ $# -gt 0 ]; do
 	case $1 in
 	--library) library=$(realpath -- "${2:?--library needs a file}") && shift ;;
 	--rounds) rounds=${2:?--rounds needs a number} && shift ;;
 	--files) files=${2:?--files needs a number} && shift ;;
+	--with) extra=${2:?--with needs NAME=VALUE} && shift ;;
+	--records) records=$(realpath -- "${2:?--records needs a folder}") && shift ;;
 	apt | make | cargo) wanted+=("$1") ;;
 	*) echo "everything: no workload is called $1; there are: apt make cargo" >&2 && exit 2 ;;
 	esac
@@ -107,10 +112,12 @@ mount -t proc none "$upper/root/proc"
 set +e
 start=$(date +%s%N)
 chroot "$upper/root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C DEBIAN_FRONTEND=noninteractive \
-	sh -c "$line" </dev/null >"$out.output" 2>&1
+	${extra:+"$extra"} sh -c "$line" </dev/null >"$out.output" 2>&1
 echo "status $?" >>"$out.output"
 echo $(($(date +%s%N) - start)) >"$out.time"
+times >"$out.cpu"
 rm -f "$upper/root/etc/ld.so.preload"
+[ "$mode" = plain ] || [ -z "$records" ] || cp "$upper"/root/tmp/*record* "$records"
 cd "$upper/files"
 find . -xdev ! -type d ! -path "./var/log/*" ! -path "./var/cache/*" ! -path "./tmp/*" ! -path "./run/*" \
 	! -name "*.pyc" ! -path "./var/lib/dpkg/*-old" ! -path "./var/lib/apt/extended_states" -printf "%p %y %m %u %l\n" | sort >"$out.files"
@@ -120,8 +127,10 @@ find . -xdev -type f ! -path "./var/log/*" ! -path "./var/cache/*" ! -path "./tm
 
 # Runs a line in the tree.
 in_tree() { # MODE OUT TREE LINE
+	local with=
 	mkdir -p "$work/upper"
-	mode=$1 out=$2 lower=$3 line=$4 upper=$work/upper library=$work/libforkless-run.so \
+	[ "$1" = plain ] || with=$extra
+	mode=$1 out=$2 lower=$3 line=$4 extra=$with records=$records upper=$work/upper library=$work/libforkless-run.so \
 		unshare --mount --pid --fork bash -c "$above"
 }
 
@@ -151,17 +160,25 @@ once_cargo() { # MODE OUT
 		start=$(date +%s%N)
 		cargo test --locked --offline -p forkless-shell </dev/null >"$out.output" 2>&1
 		echo "status $?" >>"$out.output"
-		echo $(($(date +%s%N) - start)) >"$out.time"'
+		echo $(($(date +%s%N) - start)) >"$out.time"
+		times >"$out.cpu"'
 	# Order and duration vary.
 	sed -i -E '/^ *(Compiling|Blocking|Fresh|Finished|Running|Doc-tests|Downloaded)/d; s/finished in [0-9.]+s//; s/[0-9.]+ ?[mn]?s\b//g' "$2.output"
 	sort -o "$2.output" "$2.output"
 	: >"$2.files"
 }
 
+ratio() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.3f", a / b }'; }
+
+median() { printf '%s\n' "$@" | sort -n | awk '{ a[NR] = $1 } END { print NR % 2 ? a[(NR + 1) / 2] : (a[NR / 2] + a[NR / 2 + 1]) / 2 }'; }
+
+# Seconds of processor time that children took, from bash's `times`.
+cpu() { awk 'NR == 2 { for (i = 1; i <= 2; i++) { split($i, part, /[ms]/); all += part[1] * 60 + part[2] } print all }' "$1"; }
+
 failed=0
 for workload in "${wanted[@]}"; do
 	case $workload in apt) tree ;; make) built_tree ;; esac
-	ratios=()
+	ratios=() cpus=()
 	for round in $(seq "$rounds"); do
 		modes='plain preloaded'
 		[ $((round % 2)) = 1 ] || modes='preloaded plain'
@@ -178,10 +195,11 @@ for workload in "${wanted[@]}"; do
 			echo "$workload, round $round: something was said"
 		fi
 		grep -q '^status 0$' "$work/$workload.plain.output" || { failed=1 && tail -5 "$work/$workload.plain.output"; }
-		ratios+=("$(awk -v a="$(cat "$work/$workload.preloaded.time")" -v b="$(cat "$work/$workload.plain.time")" 'BEGIN { printf "%.3f", a / b }')")
+		ratios+=("$(ratio "$(cat "$work/$workload.preloaded.time")" "$(cat "$work/$workload.plain.time")")")
+		cpus+=("$(ratio "$(cpu "$work/$workload.preloaded.cpu")" "$(cpu "$work/$workload.plain.cpu")")")
 	done
 	[ "$workload" != apt ] || echo "apt: $(grep -c '^Setting up ' "$work/apt.plain.output") packages"
-	median=$(printf '%s\n' "${ratios[@]}" | sort -n | awk '{ a[NR] = $1 } END { print NR % 2 ? a[(NR + 1) / 2] : (a[NR / 2] + a[NR / 2 + 1]) / 2 }')
-	echo "$workload: preloaded / plain, by time: $median, of ${ratios[*]}"
+	echo "$workload: preloaded / plain, by time: $(median "${ratios[@]}"), of ${ratios[*]}"
+	echo "$workload: preloaded / plain, by processor time: $(median "${cpus[@]}"), of ${cpus[*]}"
 done
 exit "$failed"
