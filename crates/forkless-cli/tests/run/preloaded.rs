@@ -528,7 +528,7 @@ fn a_sanitized_program_has_it() {
     let program =
         crate::support::compile_as("preloaded_cases_asan", source, &["-fsanitize=address", "-lpthread"]);
     let leaks = "ASAN_OPTIONS=detect_leaks=0".to_owned();
-    let without = observe(&mut with(&[leaks.clone()], &program, &["alone"]));
+    let without = observe(&mut with(std::slice::from_ref(&leaks), &program, &["alone"]));
     assert_eq!(without.0, Some(0), "{without:?}");
     let record = fresh("asan");
     let words = format!("FORKLESS_OPTIONS={PATIENT},record={}", record.display());
