@@ -103,21 +103,21 @@ above='
 set -e
 mount --make-rprivate /
 mount -t tmpfs -o size=6G none "$upper"
-mkdir "$upper/files" "$upper/work" "$upper/root"
-mount -t overlay -o "lowerdir=$lower,upperdir=$upper/files,workdir=$upper/work" none "$upper/root"
-cp "$library" "$upper/root/usr/lib/libforkless-run.so"
-mount --rbind /dev "$upper/root/dev"
-mount -t proc none "$upper/root/proc"
-[ "$mode" = plain ] || echo /usr/lib/libforkless-run.so >"$upper/root/etc/ld.so.preload"
+mkdir "$upper/files" "$upper/work" "$upper/tree"
+mount -t overlay -o "lowerdir=$lower,upperdir=$upper/files,workdir=$upper/work" none "$upper/tree"
+cp "$library" "$upper/tree/usr/lib/libforkless-run.so"
+mount --rbind /dev "$upper/tree/dev"
+mount -t proc none "$upper/tree/proc"
+[ "$mode" = plain ] || echo /usr/lib/libforkless-run.so >"$upper/tree/etc/ld.so.preload"
 set +e
 start=$(date +%s%N)
-chroot "$upper/root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C DEBIAN_FRONTEND=noninteractive \
+chroot "$upper/tree" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C DEBIAN_FRONTEND=noninteractive \
 	${extra:+"$extra"} sh -c "$line" </dev/null >"$out.output" 2>&1
 echo "status $?" >>"$out.output"
 echo $(($(date +%s%N) - start)) >"$out.time"
 times >"$out.cpu"
-rm -f "$upper/root/etc/ld.so.preload"
-[ "$mode" = plain ] || [ -z "$records" ] || cp "$upper"/root/tmp/*record* "$records"
+rm -f "$upper/tree/etc/ld.so.preload"
+[ "$mode" = plain ] || [ -z "$records" ] || cp "$upper"/tree/tmp/*record* "$records"
 cd "$upper/files"
 find . -xdev ! -type d ! -path "./var/log/*" ! -path "./var/cache/*" ! -path "./tmp/*" ! -path "./run/*" \
 	! -name "*.pyc" ! -path "./var/lib/dpkg/*-old" ! -path "./var/lib/apt/extended_states" -printf "%p %y %m %u %l\n" | sort >"$out.files"

@@ -7,7 +7,8 @@ use core::ffi::c_char;
 use linux_raw_sys::{general as k, prctl as p};
 
 pub use k::{
-    P_ALL, P_PID, P_PIDFD, S_IFCHR, S_IFDIR, S_IFMT, S_IFREG, WEXITED, WNOHANG, WNOWAIT, WSTOPPED, WUNTRACED,
+    P_ALL, P_PID, P_PIDFD, S_IFCHR, S_IFDIR, S_IFMT, S_IFREG, S_IFSOCK, WEXITED, WNOHANG, WNOWAIT, WSTOPPED,
+    WUNTRACED,
 };
 /// [`WaitInfo::code`] of a child that has exited (`asm-generic/siginfo.h`, as those below).
 pub const CLD_EXITED: i32 = k::CLD_EXITED as i32;

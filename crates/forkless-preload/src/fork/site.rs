@@ -4,8 +4,8 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use forkless_run::{AbortKind, AbortReason};
 use forkless_speculate::site::ForkSite;
-use forkless_speculate::site::resident::{Lesson, Trials};
 use forkless_speculate::site::history::Said;
+use forkless_speculate::site::resident::{Lesson, Trials};
 use linux_raw_sys::general as k;
 
 use crate::config;
