@@ -77,6 +77,11 @@ fn learn_now() {
     }
 }
 
+/// The same, for a process that may share the memory of another: nothing is kept.
+pub(crate) fn are_in_force() -> bool {
+    sandboxed() || !LEARNT.load(Relaxed) && !speculation::speculating() && have_come()
+}
+
 /// The loader has opened and read files in this way a moment ago. Beside other threads no
 /// descriptor may be taken. Then `prctl` tells less, but more filters know it than any other call
 /// of ours.

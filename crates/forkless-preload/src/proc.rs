@@ -13,6 +13,8 @@ use forkless_sys::{CPtr, Errno, Result, fd};
 use linux_raw_sys::general::O_NOFOLLOW;
 use linux_raw_sys::general::PROC_SUPER_MAGIC;
 
+use crate::small_file;
+
 /// The inode of procfs's root, and of no other file in a procfs that has a `self` (`PROC_ROOT_INO`,
 /// include/linux/proc_fs.h).
 const ROOT_INODE: u64 = 1;
@@ -39,6 +41,16 @@ pub(crate) fn links(first: &CStr, second: &CStr) -> Result<([u8; 24], Option<[u8
         };
         Ok((text(first)??, text(second)?.ok()))
     })
+}
+
+/// `TracerPid` of /proc/self/status: whether the process is traced. `None`: it cannot be read.
+pub(crate) fn tracer() -> Option<bool> {
+    let mut tracer = None;
+    small_file::status_lines(|line| {
+        tracer = line.strip_prefix(b"TracerPid:\t").map(|pid| pid != b"0");
+        tracer.is_none()
+    });
+    tracer
 }
 
 fn below_root<T>(use_it: impl FnOnce(i32) -> Result<T>) -> Result<T> {

@@ -41,6 +41,10 @@ counters! {
     Direct, "direct", "system calls judged without a signal";
     Shells, "shells_skipped", "shells skipped";
     ShellsKept, "shells_kept", "lines left to the shell";
+    ExecShells, "exec_shells_skipped", "shells skipped where a program executes them";
+    ExecLines, "exec_lines_kept", "executed shells kept: more than a command";
+    ExecWaits, "exec_waits_kept", "executed shells kept: this shell waits for the command";
+    ExecStates, "exec_states_kept", "executed shells kept: for the state of the process";
     Switches, "context_switches", "context switches without a mask call";
     Declined, "huge_pages_declined", "forks of programs that turned transparent huge pages off for themselves";
     NanosSaved, "nanos_saved_estimate", "nanoseconds saved (estimate)";

@@ -2,9 +2,9 @@
 //! mask; a child that shares memory must not run their handlers either.
 #![expect(unsafe_code, reason = "each call states why the kernel writes only to memory it is given")]
 
-use crate::Result;
 pub use crate::abi::{AltStack, Disposition, KernelAction, MAX_SIGNAL, SigSet};
 use crate::calls::{self, Len, Op, Pid, Signal};
+use crate::{Errno, Result};
 use core::ptr::{null, null_mut};
 use linux_raw_sys::general as k;
 
@@ -44,6 +44,27 @@ pub fn mask() -> Result<SigSet> {
     // SAFETY: the kernel writes eight bytes.
     unsafe { calls::rt_sigprocmask(Op(k::SIG_SETMASK), null(), &raw mut old, Len(8)) }?;
     Ok(old)
+}
+
+/// Whether the kernel can read the eight aligned bytes around `at`. It reads them as a mask, for an
+/// operation that does not exist, and so changes nothing (kernel/signal.c, `rt_sigprocmask`).
+#[inline]
+pub fn is_readable(at: usize) -> bool {
+    let mask = (at & !7) as *const SigSet;
+    // SAFETY: the kernel checks the address. No operation has this number.
+    let answer = unsafe { calls::rt_sigprocmask(Op(u32::MAX), mask, null_mut(), Len(8)) };
+    answer != Err(Errno::EFAULT)
+}
+
+/// Whether the kernel can write the eight aligned bytes around `at`. It writes the mask there.
+///
+/// # Safety
+/// Nothing refers to those bytes.
+#[inline]
+pub unsafe fn is_writable(at: usize) -> bool {
+    let mask = (at & !7) as *mut SigSet;
+    // SAFETY: the kernel checks the address, and the caller vouches for what it writes over.
+    unsafe { calls::rt_sigprocmask(Op(k::SIG_SETMASK), null(), mask, Len(8)) }.is_ok()
 }
 
 /// `rt_sigpending(2)`: the blocked signals that are pending.

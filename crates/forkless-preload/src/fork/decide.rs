@@ -11,7 +11,7 @@ use crate::filters;
 use crate::mappings::advice;
 use crate::memory_owner;
 use crate::namespace;
-use crate::{rt, small_file};
+use crate::{proc, rt};
 
 use super::helper::look;
 use super::{NO_DISPATCH, OrPlain, shared_pages, site, state, threshold};
@@ -213,7 +213,8 @@ fn traced(beside_threads: bool) -> OrPlain<bool> {
     if now == LOOKED.load(Relaxed) {
         return Ok(TRACED.load(Relaxed));
     }
-    let answer = look(beside_threads, read_tracer)?.unwrap_or(false);
+    // The steps that need /proc meet what cannot be read.
+    let answer = look(beside_threads, proc::tracer)?.unwrap_or(false);
     TRACED.store(answer, Relaxed);
     LOOKED.store(now, Relaxed);
     Ok(answer)
@@ -248,15 +249,4 @@ pub(crate) fn children_stay() -> bool {
         LINES_STAY.store(true, Relaxed);
     }
     stays
-}
-
-/// `TracerPid` of /proc/self/status. `None`: it cannot be read. The steps that need /proc will meet
-/// that, too.
-fn read_tracer() -> Option<bool> {
-    let mut tracer = None;
-    small_file::status_lines(|line| {
-        tracer = line.strip_prefix(b"TracerPid:\t").map(|pid| pid != b"0");
-        tracer.is_none()
-    });
-    tracer
 }

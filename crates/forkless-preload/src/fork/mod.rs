@@ -257,6 +257,9 @@ fn count_in_record(site: usize, resolution: arm::Resolution) {
             record.add(Counter::NanosSaved, bytes as u64 / 4096 * decide::NANOS_PER_PAGE);
             count(|s| &s.speculated);
             count(|s| &s.committed);
+            if let Some(counter) = shared_pages::get().line() {
+                tally::add_line(counter);
+            }
         }
         arm::Resolution::Aborted(reason) => {
             record.add(Counter::Speculated, 1);
@@ -266,6 +269,11 @@ fn count_in_record(site: usize, resolution: arm::Resolution) {
             because(reason);
         }
     }
+}
+
+/// In a speculative child: what becomes of a shell that it executes.
+pub(crate) fn note_line(counter: Counter) {
+    shared_pages::get().note_line(counter);
 }
 
 /// A value, or the abort kind for which this fork stays plain.

@@ -12,7 +12,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use forkless_run::AbortReason;
+use forkless_run::{AbortReason, Counter};
 use forkless_speculate::exclusions::FETCHED;
 use forkless_speculate::late;
 use forkless_speculate::site::resident::Trials;
@@ -44,6 +44,9 @@ pub(crate) struct SharedPages {
     pub(crate) traps: AtomicU64,
     pub(crate) direct: AtomicU64,
     pub(crate) pages: AtomicU64,
+    /// What became of an executed shell: the place of its counter in [`Counter::ALL`] and one. 0:
+    /// the child executes none.
+    line: AtomicUsize,
     /// The code that libc has handlers return to, if the child has learnt it.
     pub(crate) restorer: AtomicUsize,
     /// A child that has fetched anything must not commit (`late`).
@@ -150,6 +153,7 @@ impl SharedPages {
         self.traps.store(0, Relaxed);
         self.direct.store(0, Relaxed);
         self.pages.store(0, Relaxed);
+        self.line.store(0, Relaxed);
         self.restorer.store(0, Relaxed);
         self.ranges.store(self.carried.load(Relaxed), Relaxed);
     }
@@ -166,6 +170,16 @@ impl SharedPages {
 
     pub(crate) fn set_executing(&self, on: bool) {
         self.executing.store(u32::from(on), Relaxed);
+    }
+
+    /// The child executes a shell, or the command in its place.
+    pub(crate) fn note_line(&self, counter: Counter) {
+        self.line.store(counter as usize + 1, Relaxed);
+    }
+
+    /// The counter of an executed shell.
+    pub(crate) fn line(&self) -> Option<Counter> {
+        Counter::ALL.get(self.line.load(Relaxed).checked_sub(1)?).copied()
     }
 
     pub(crate) fn is_executing(&self) -> bool {

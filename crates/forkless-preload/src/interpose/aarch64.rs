@@ -61,6 +61,11 @@ pub(super) const fn has_ours() -> bool {
     false
 }
 
+/// Nothing speculates.
+pub(super) const fn direct_execve() -> Option<*mut core::ffi::c_void> {
+    None
+}
+
 /// Nothing to be left alone with.
 pub(super) const fn alone() {}
 

@@ -22,6 +22,7 @@ use crate::speculation;
 #[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
 #[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
 mod arch;
+mod exec;
 #[cfg(target_arch = "x86_64")]
 mod fork_handlers;
 
@@ -129,6 +130,7 @@ fn find_childrens() {
             MUNMAP.find();
             find_clearing();
             arch::find_childrens();
+            exec::find_childrens();
             FORKS.store(2, Relaxed);
         }
         _ => {}
@@ -140,7 +142,7 @@ fn find_childrens() {
 /// hardly any memory.
 #[cfg(target_arch = "x86_64")]
 fn passes_others_over() -> bool {
-    let passes = arch::passes_others_over() || crate::objects::others_define("_exit\0_Exit\0");
+    let passes = arch::passes_others_over() || crate::objects::others_define("_exit\0_Exit\0execve\0");
     if passes {
         FORKS.store(1, Relaxed);
         find_childrens();

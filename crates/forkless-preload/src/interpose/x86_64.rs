@@ -17,7 +17,7 @@ use crate::fork::{self, child};
 use crate::mappings::advice;
 use crate::next::{self, Next, arguments_back, jump_slot, keep_arguments};
 use crate::signals::SIGSYS;
-use crate::speculation::{Interception, SPECULATING};
+use crate::speculation::{self, Interception, SPECULATING};
 use crate::window;
 
 use super::{absent, fork_entry, fork_signal_safe_entry, note_cancel, note_namespaces, note_prctl};
@@ -85,7 +85,6 @@ interpose! {
     setpgid, c"setpgid" => slow_setpgid;
     chdir, c"chdir" => slow_chdir;
     umask, c"umask" => slow_umask;
-    execve, c"execve" => slow_execve;
     sigprocmask, c"sigprocmask" => slow_sigprocmask;
     pthread_sigmask, c"pthread_sigmask" => slow_pthread_sigmask;
     setuid, c"setuid" => slow_setuid;
@@ -248,6 +247,11 @@ extern "C" fn slow_setresuid(real: u32, effective: u32, saved: u32) -> c_int {
 
 extern "C" fn slow_umask(mask: u32) -> c_int {
     libc_answer(child::direct(k::__NR_umask, &[mask as usize, 0, 0, 0, 0, 0]))
+}
+
+/// In a speculative child whose functions go to the policy themselves: `execve` there.
+pub(super) fn direct_execve() -> Option<*mut c_void> {
+    speculation::is_direct().then_some(slow_execve as *mut c_void)
 }
 
 extern "C" fn slow_execve(

@@ -27,7 +27,7 @@ const SIGKILL: u8 = 9;
 const SA_SIGINFO: usize = 4;
 
 /// A C environment in place.
-struct Environ(*const *const c_char);
+pub(super) struct Environ(pub(super) *const *const c_char);
 
 impl Environment for Environ {
     fn entry(&self, index: usize) -> Option<&[u8]> {
@@ -95,17 +95,12 @@ fn start_counted(line: &CStr, environ: *const *const c_char, terms: &Terms<'_>) 
         && fork::children_stay()
         && let Some(started) = without_shell(line, environ, terms, &shell, &mut workspace)
     {
-        tally::add(Counter::Shells, 1);
-        tally::add(Counter::NanosSaved, SHELL_NANOS);
+        tally::add_line(Counter::Shells);
         return Ok(started);
     }
     tally::add(Counter::ShellsKept, 1);
     with_shell(line, environ, terms, &workspace).map(|pid| Started { pid, ending: None })
 }
-
-/// The cost of a shell besides the program it runs: 520 to 700 us measured, of which a program
-/// takes 80.
-const SHELL_NANOS: u64 = 450_000;
 
 fn with_shell(
     line: &CStr,
@@ -239,7 +234,7 @@ fn signals(shell: ShellKind, replaces: bool, terms: &Terms<'_>) -> (SigSet, SigS
     }
 }
 
-fn fill(vector: &mut [*const c_char], from: impl Iterator<Item = *const c_char>) -> Option<()> {
+pub(super) fn fill(vector: &mut [*const c_char], from: impl Iterator<Item = *const c_char>) -> Option<()> {
     for (n, pointer) in from.enumerate() {
         // The last stays null.
         if n + 1 >= vector.len() {
@@ -252,7 +247,7 @@ fn fill(vector: &mut [*const c_char], from: impl Iterator<Item = *const c_char>)
 
 /// The program: the first regular file with execute permission along `PATH`; a name with a slash as
 /// it is.
-fn find<'b>(name: &CStr, environment: &Environ, buf: &'b mut [u8]) -> Option<&'b CStr> {
+pub(super) fn find<'b>(name: &CStr, environment: &Environ, buf: &'b mut [u8]) -> Option<&'b CStr> {
     let bytes = name.to_bytes();
     let joined = |buf: &mut [u8], folder: &[u8]| -> Option<usize> {
         let slash = usize::from(!folder.is_empty());
@@ -288,7 +283,7 @@ fn find<'b>(name: &CStr, environment: &Environ, buf: &'b mut [u8]) -> Option<&'b
 }
 
 /// The shell's name for the current directory.
-fn current<'b>(environment: &Environ, buf: &'b mut [u8]) -> Option<&'b [u8]> {
+pub(super) fn current<'b>(environment: &Environ, buf: &'b mut [u8]) -> Option<&'b [u8]> {
     let here = launch::stat(c".")?;
     if let Some(pwd) = environment.variable(b"PWD")
         && pwd.starts_with(b"/")
@@ -311,7 +306,7 @@ fn current<'b>(environment: &Environ, buf: &'b mut [u8]) -> Option<&'b [u8]> {
     Some(&buf[..len]).filter(|name| name.starts_with(b"/"))
 }
 
-fn previous(environment: &Environ, buf: &mut [u8]) -> Option<PreviousDirectory<'static>> {
+pub(super) fn previous(environment: &Environ, buf: &mut [u8]) -> Option<PreviousDirectory<'static>> {
     let Some(old) = environment.variable(b"OLDPWD") else { return Some(PreviousDirectory::Inherited) };
     let text = buf.get_mut(..=old.len())?;
     text[..old.len()].copy_from_slice(old);

@@ -7,6 +7,7 @@
 //! stays until the command ends.
 
 mod ask;
+mod exec;
 mod launch;
 mod line;
 mod message;
@@ -25,6 +26,7 @@ use forkless_sys::{CPtr, process};
 
 use crate::{rt, tally};
 
+pub(crate) use exec::{Program, note_file_action, replace, spawn};
 pub(crate) use rights::note_rights;
 
 /// The shell: 0 is off. Else its traits (`ShellTraits::to_bits`), or one of the numbers below,
@@ -59,6 +61,11 @@ fn remember(shell: ShellTraits, device: u64, inode: u64) {
     SHELL.store(shell.to_bits(), Release);
 }
 
+/// Whether a file is the shell that was asked.
+fn is_the_shell(file: &launch::Stat) -> bool {
+    file.device == DEVICE.load(Relaxed) && file.inode == INODE.load(Relaxed)
+}
+
 /// The traits of `/bin/sh`. `None` when they are not known, the file is another one by now (a
 /// chroot), or the caller may not execute it.
 fn traits() -> Option<ShellTraits> {
@@ -66,8 +73,7 @@ fn traits() -> Option<ShellTraits> {
     if shell.kind() == ShellKind::Unknown {
         return None;
     }
-    let stat = launch::stat(c"/bin/sh")?;
-    let is_same = stat.device == DEVICE.load(Relaxed) && stat.inode == INODE.load(Relaxed);
+    let is_same = is_the_shell(&launch::stat(c"/bin/sh")?);
     (is_same && process::may_execute(CPtr::from(c"/bin/sh")).is_ok()).then_some(shell)
 }
 

@@ -29,6 +29,14 @@ pub(super) fn are_a_shells() -> bool {
     ids::are_a_shells(bounding)
 }
 
+/// The same for a process that may share the memory of another: nothing is kept.
+pub(super) fn are_a_shells_in_a_child() -> bool {
+    ids::are_a_shells(|| match STATE.load(Acquire) {
+        KNOWN => Ok(BOUNDING.load(Relaxed)),
+        _ => ids::bounding_capabilities(),
+    })
+}
+
 fn bounding() -> Result<u64> {
     if STATE.load(Acquire) == KNOWN {
         return Ok(BOUNDING.load(Relaxed));
