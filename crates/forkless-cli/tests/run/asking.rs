@@ -125,7 +125,7 @@ fn a_shell_that_cannot_be_asked_gets_the_lines() {
 }
 
 /// A command in a mount namespace that has this shell as `/bin/sh`.
-fn with_shell(shell: &Path, command: &[&str]) -> Command {
+pub(crate) fn with_shell(shell: &Path, command: &[&str]) -> Command {
     let bind = r#"mount --bind "$0" /bin/sh && exec "$@""#;
     let mut all = plain("unshare".as_ref(), &["--mount", "--propagation=private", "sh", "-c", bind]);
     all.arg(shell).args(command).env("FORKLESS_LIBRARY", &*LIBRARY);

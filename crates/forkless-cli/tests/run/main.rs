@@ -6,6 +6,7 @@ mod asking;
 mod bench;
 mod beside;
 mod cpython;
+mod exec_lines;
 mod faults;
 mod fork;
 mod huge_pages;

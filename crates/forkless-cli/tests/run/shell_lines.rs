@@ -14,15 +14,16 @@ use std::sync::LazyLock;
 
 use crate::support::{allow_seconds, compile, observe, plain, reported_by, run, temporary};
 
-static SHELL_LINES: LazyLock<PathBuf> = LazyLock::new(|| compile("shell_lines.c", &[]));
+pub(crate) static SHELL_LINES: LazyLock<PathBuf> = LazyLock::new(|| compile("shell_lines.c", &[]));
 
 /// The conditions under which the program runs.
 const NAMES: &[&str] = &["obs", "ok", "no", "rc3", "both", "copy", "t1", "t2", "t9", "t11", "t13", "t15"];
-const PROGRAMS: &[&str] = &["obs", "obs", "obs", "obs", "ok", "no", "rc3", "both", "copy", "t9", "t15"];
-const RARE_PROGRAMS: &[&str] = &[
+pub(crate) const PROGRAMS: &[&str] =
+    &["obs", "obs", "obs", "obs", "ok", "no", "rc3", "both", "copy", "t9", "t15"];
+pub(crate) const RARE_PROGRAMS: &[&str] = &[
     "t1", "t2", "t11", "t13", "exec obs", "exec t15", "missing", "\"obs\"", "$TOOL", "./input", "echo", "!",
 ];
-const WORDS: &[&str] = &[
+pub(crate) const WORDS: &[&str] = &[
     "a",
     "-x",
     "'single quoted'",
@@ -42,9 +43,11 @@ const WORDS: &[&str] = &[
     "]",
     "\u{e9}",
 ];
-const RARE_WORDS: &[&str] = &["*", "$SPACED", "~", "$?", "$(ok)", "`ok`", "&& ok", "; ok", "#", "'"];
-const ASSIGNED: &[&str] = &["A=1", "B='a b'", "PLAIN=other", "LC_ALL=C", "A=$PLAIN", "PWD=/x", "OLDPWD=/"];
-const REDIRECTIONS: &[&str] = &[
+pub(crate) const RARE_WORDS: &[&str] =
+    &["*", "$SPACED", "~", "$?", "$(ok)", "`ok`", "&& ok", "; ok", "#", "'"];
+pub(crate) const ASSIGNED: &[&str] =
+    &["A=1", "B='a b'", "PLAIN=other", "LC_ALL=C", "A=$PLAIN", "PWD=/x", "OLDPWD=/"];
+pub(crate) const REDIRECTIONS: &[&str] = &[
     "> out1",
     ">> out2",
     "< input",
@@ -63,7 +66,7 @@ const REDIRECTIONS: &[&str] = &[
     "> missing/x",
     "3>&9",
 ];
-const OF_ERRORS: &[&str] = &["2>&1", "2> err1", "2>/dev/null", "2>&-", ">out1 2>&1", "1>&2"];
+pub(crate) const OF_ERRORS: &[&str] = &["2>&1", "2> err1", "2>/dev/null", "2>&-", ">out1 2>&1", "1>&2"];
 const ENTRIES: &[&str] = &[
     "PWD=/nonexistent",
     "PWD=/",
@@ -86,25 +89,25 @@ const ENTRIES: &[&str] = &[
 ];
 
 /// xorshift64*: the same lines for the same seed on every machine.
-struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    fn new(seed: u64) -> Random {
+    pub(crate) fn new(seed: u64) -> Random {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         usize::try_from(self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33).expect("31 bits") % bound
     }
 
-    fn one_in(&mut self, n: usize) -> bool {
+    pub(crate) fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
 
-    fn pick<'t>(&mut self, from: &[&'t str]) -> &'t str {
+    pub(crate) fn pick<'t>(&mut self, from: &[&'t str]) -> &'t str {
         from[self.below(from.len())]
     }
 }
@@ -155,7 +158,7 @@ fn line(random: &mut Random, is_root: bool) -> (String, String) {
 }
 
 /// The environment: variables that lines need, among others that each shell treats in its own way.
-fn environment(random: &mut Random, bin: &Path) -> Vec<String> {
+pub(crate) fn environment(random: &mut Random, bin: &Path) -> Vec<String> {
     let mut entries = vec![
         format!("PATH={}:/usr/bin:/bin", bin.display()),
         "PLAIN=plain".to_owned(),
@@ -176,8 +179,8 @@ fn environment(random: &mut Random, bin: &Path) -> Vec<String> {
 }
 
 /// A folder in which lines run, and the programs that they run.
-fn prepare() -> (PathBuf, PathBuf, PathBuf) {
-    let base = temporary(&format!("shell_lines.{}", std::process::id()));
+pub(crate) fn prepare(name: &str) -> (PathBuf, PathBuf, PathBuf) {
+    let base = temporary(&format!("{name}.{}", std::process::id()));
     let (bin, work) = (base.join("bin"), base.join("work"));
     std::fs::create_dir_all(&bin).expect("a folder");
     std::fs::create_dir_all(&work).expect("a folder");
@@ -198,7 +201,7 @@ fn random_lines_look_the_same_with_and_without_a_shell() {
     const BATCH: u64 = 500;
     allow_seconds(1200);
     let is_root = rustix::process::geteuid().is_root();
-    let (base, bin, work) = prepare();
+    let (base, bin, work) = prepare("shell_lines");
     let folder = work.to_str().expect("UTF-8");
     let (mut skipped, mut kept, mut seed) = (0, 0, first);
     while skipped < wanted {

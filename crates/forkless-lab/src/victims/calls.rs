@@ -10,25 +10,30 @@ const SWITCH: Metric = Metric { name: "switch", unit: "ns", estimate: false };
 const CALL: Metric = Metric { name: "call", unit: "ns", estimate: false };
 
 pub(super) fn system(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
-    shell(name, "system", stage)
+    shell(name, "system", Counter::Shells, stage)
 }
 
 pub(super) fn popen(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
-    shell(name, "popen", stage)
+    shell(name, "popen", Counter::Shells, stage)
 }
 
-/// A shell that the program executes after vfork.
-pub(super) fn exec_shell(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
-    shell(name, "execsh", stage)
+/// `sh -c LINE`, executed by a child of vfork.
+pub(super) fn sh_exec(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
+    shell(name, "shexec", Counter::ExecShells, stage)
 }
 
-/// A shell that the program starts by posix_spawn.
-pub(super) fn spawn_shell(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
-    shell(name, "spawnsh", stage)
+/// The same by posix_spawn.
+pub(super) fn sh_spawn(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
+    shell(name, "shspawn", Counter::ExecShells, stage)
 }
 
-/// A line that names a program, by system(), popen() or a shell that the program starts.
-fn shell(name: &'static str, order: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
+/// A line that names a program, in a way of which this counter tells.
+fn shell(
+    name: &'static str,
+    order: &'static str,
+    counter: Counter,
+    stage: &mut Stage<'_>,
+) -> Result<(), Error> {
     let child = [stage.child()];
     let plain = stage.c(name, None, 0, &child)?;
     let run = stage.c(name, Some(Settings::default()), 0, &child)?;
@@ -40,7 +45,7 @@ fn shell(name: &'static str, order: &'static str, stage: &mut Stage<'_>) -> Resu
     ])?;
     let run = run.into_inner();
     let asked = run.asked(order);
-    let evidence = run.finish()?.most(Counter::Shells, asked);
+    let evidence = run.finish()?.most(counter, asked);
     let figure = stage.ratio(&series[0][0], &series[1][0]);
     stage.check(&params, Asked::SPEEDUP, figure, evidence);
     Ok(())

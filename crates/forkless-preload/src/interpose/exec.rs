@@ -119,7 +119,7 @@ extern "C" fn before_execle(
 
 type Text = *const c_char;
 
-/// The first of a list of arguments. After the null that ends the list a register may hold anything.
+/// The first of a list of arguments. After the null that ends it a register may hold anything.
 #[unsafe(link_section = ".text.unlikely.exec")]
 fn listed(program: Program, list: [Text; 4], envp: Vector) {
     let [name, option, line, end] = list;

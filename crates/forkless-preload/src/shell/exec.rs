@@ -2,8 +2,8 @@
 //! command instead, if this shell would execute it in its own place. Process, parent and status are
 //! then the same. The shell gets every other line, and each line whose command cannot be executed.
 //!
-//! The process may be a child of `vfork`, which has its parent's memory and the parent's stack
-//! below its own frames. So nothing is written but a bounded part of that stack, and facts of this
+//! The process may be a child of `vfork`, which runs in its parent's memory and on its parent's
+//! stack. So nothing is written but a bounded part of that stack, and facts of this
 //! memory that hold for the parent as well: where libc's functions are, and whether another library
 //! has such functions. The file of the shell is compared each time. Nothing is asked of the shell
 //! here; `posix_spawn`, which is called in the parent, may ask it.
@@ -61,7 +61,7 @@ struct Called<'a> {
 /// Every program runs through this function, and nearly none through those it calls (layout.ld).
 pub(crate) fn replace(program: Program, argv: *const *const c_char, envp: *const *const c_char) {
     let shell = ShellTraits::from_bits(SHELL.load(Acquire));
-    if shell.kind() != ShellKind::Unknown && is_file(program, is_the_shell) {
+    if shell.kind() != ShellKind::Unknown && is_named_sh(program) {
         replace_shell(&shell, program, argv, envp);
     }
 }
@@ -74,8 +74,12 @@ fn replace_shell(
     envp: *const *const c_char,
 ) {
     let Some(called) = called(program, argv, envp) else { return };
-    let is_left_alone = is_left_alone() || !has_room();
-    count(if is_left_alone { Counter::ExecStates } else { on_this_stack(shell, &called, envp) });
+    let kept = match allowed(&called, is_the_shell) {
+        None => return,
+        Some(true) if has_room() => on_this_stack(shell, &called, envp),
+        Some(_) => Counter::ExecStates,
+    };
+    count(kept);
 }
 
 /// The same for a process that is to be spawned, by `start`: the next definition, called with a
@@ -99,9 +103,10 @@ pub(crate) fn spawn(
         }
         launch::stat(c"/bin/sh").is_some_and(|sh| sh.device == file.device && sh.inode == file.inode)
     };
-    let called = if is_file(program, is_shell) { called(program, argv, envp)? } else { return None };
+    let called = if is_named_sh(program) { called(program, argv, envp)? } else { return None };
     filters::learn();
-    let answer = if is_left_alone() || has_actions && ACTIONS.load(Relaxed) {
+    let allowed = allowed(&called, is_shell)?;
+    let answer = if !allowed || has_actions && ACTIONS.load(Relaxed) {
         Err(Counter::ExecStates)
     } else {
         if !is_known {
@@ -123,34 +128,18 @@ pub(crate) fn note_file_action() {
 
 static ACTIONS: AtomicBool = AtomicBool::new(false);
 
-/// Whether the program is the shell; or `sh`, which is to be looked for.
-///
-/// The kernel finds the file by the path that it would execute, and so has read all of that path.
-/// libc itself reads a name. A speculative child fetches both by reading.
-#[inline]
-fn is_file(program: Program, is_shell: impl FnOnce(&launch::Stat) -> bool) -> bool {
+/// Whether the program has the name of a shell. Nearly none has.
+fn is_named_sh(program: Program) -> bool {
     let (Program::Path(path) | Program::Name(path)) = program;
-    if path.is_null() {
-        return false;
-    }
+    // libc itself reads a name.
     let is_name = matches!(program, Program::Name(_));
-    if is_name || speculation::speculating() {
-        // SAFETY: see above.
-        let text = unsafe { CStr::from_ptr(path) };
-        if is_name && text == c"sh" {
-            return true;
-        }
-        // A name without a slash is another program's.
-        if !is_named_sh(text) {
-            return false;
-        }
-    }
-    // SAFETY: the kernel checks the address.
-    let file = process::stat(unsafe { CPtr::from_raw(path) });
-    file.is_ok_and(|(device, inode, mode)| is_shell(&launch::Stat { device, inode, mode }))
+    // SAFETY: readable, or a speculative child's.
+    !path.is_null()
+        && (is_name || speculation::speculating() || is_string(path))
+        && ends_with_sh(unsafe { CStr::from_ptr(path) })
 }
 
-/// The call of a program that [`is_file`], if it has `-c` and one line.
+/// The call of a program that [`is_named_sh`], if it has `-c` and one line.
 fn called<'a>(
     program: Program,
     argv: *const *const c_char,
@@ -159,7 +148,7 @@ fn called<'a>(
     let (Program::Path(path) | Program::Name(path)) = program;
     // SAFETY: a string, which has been read by now.
     let text = unsafe { CStr::from_ptr(path) };
-    if argv.is_null() || envp.is_null() || !is_named_sh(text) {
+    if argv.is_null() || envp.is_null() {
         return None;
     }
     let speculates = speculation::speculating();
@@ -175,7 +164,7 @@ fn called<'a>(
     };
     // bash and busybox act by this name, and a dash at its beginning means a login.
     let name = string(0)?;
-    if !is_named_sh(name) || name.to_bytes().starts_with(b"-") || string(1)? != c"-c" {
+    if !ends_with_sh(name) || name.to_bytes().starts_with(b"-") || string(1)? != c"-c" {
         return None;
     }
     let line = string(2)?;
@@ -185,7 +174,7 @@ fn called<'a>(
     (!is_option && argument(3)?.is_null()).then_some(Called { path: text.into(), is_searched_for, line })
 }
 
-fn is_named_sh(path: &CStr) -> bool {
+fn ends_with_sh(path: &CStr) -> bool {
     let path = path.to_bytes();
     path == b"sh" || path.ends_with(b"/sh")
 }
@@ -228,16 +217,21 @@ fn are_strings(vector: *const *const c_char) -> bool {
     }
 }
 
-/// Whether this process is no place for this: another library has such functions, the program runs
-/// under a filter of its own, a tracer would miss the exec of the shell, or the shell would act
-/// with other rights.
-fn is_left_alone() -> bool {
-    rt::is_translated()
-        || filters::are_in_force()
-        || others_execute()
-        // A traced process does not speculate.
-        || !speculation::speculating() && proc::tracer() != Some(false)
-        || !rights::are_a_shells_in_a_child()
+/// Whether this process may do without the shell that it calls. Not if another library has such
+/// functions, the program runs under a filter of its own, a tracer would miss the exec of the
+/// shell, or the shell would act with other rights. `None`: it calls another program.
+fn allowed(called: &Called<'_>, is_shell: impl FnOnce(&launch::Stat) -> bool) -> Option<bool> {
+    // First, for a filter may kill for the calls that follow.
+    if rt::is_translated() || filters::are_in_force() || others_execute() {
+        return Some(false);
+    }
+    if !called.is_searched_for {
+        let (device, inode, mode) = process::stat(called.path).ok()?;
+        is_shell(&launch::Stat { device, inode, mode }).then_some(())?;
+    }
+    // A traced process does not speculate.
+    let is_traced = !speculation::speculating() && proc::tracer() != Some(false);
+    Some(!is_traced && rights::are_a_shells_in_a_child())
 }
 
 fn others_execute() -> bool {
@@ -269,12 +263,12 @@ fn has_room() -> bool {
         })
 }
 
-/// Executes the command from memory on the stack. Returns only if that is not to be done, or failed.
+/// Executes the command from memory on the stack. Returns why it did not.
 #[inline(never)]
 fn on_this_stack(shell: &ShellTraits, called: &Called<'_>, envp: *const *const c_char) -> Counter {
     let (mut script, mut own) = ([0; 6 << 10], [0; 2 << 10]);
     let [mut path, mut here, mut old] = [[0; 1 << 10]; 3];
-    let (mut argv, mut strings, mut slots) = ([null(); 128], [null(); 192], [EnvSlot::EMPTY; 192]);
+    let (mut argv, mut strings, mut slots) = ([null(); 256], [null(); 192], [EnvSlot::EMPTY; 192]);
     let parts = Parts {
         script: &mut script,
         own: &mut own,

@@ -61,9 +61,10 @@ fn remember(shell: ShellTraits, device: u64, inode: u64) {
     SHELL.store(shell.to_bits(), Release);
 }
 
-/// Whether a file is the shell that was asked.
+/// Whether a file is the shell that was asked, and one that gives no rights to whoever executes it.
 fn is_the_shell(file: &launch::Stat) -> bool {
-    file.device == DEVICE.load(Relaxed) && file.inode == INODE.load(Relaxed)
+    const SET_ID: u32 = 0o6000;
+    file.mode & SET_ID == 0 && file.device == DEVICE.load(Relaxed) && file.inode == INODE.load(Relaxed)
 }
 
 /// The traits of `/bin/sh`. `None` when they are not known, the file is another one by now (a

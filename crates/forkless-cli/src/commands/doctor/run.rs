@@ -49,7 +49,7 @@ pub(super) fn entries() -> Vec<Entry> {
                 .and_then(AskedShell::hear)
                 .map(|known| known.traits.kind().to_string())
                 .ok_or_else(|| "not a shell whose ways are known".to_owned()),
-            "running lines of system() and popen() without it",
+            "running lines of system(), popen() and sh -c without it",
             "every line goes to the shell",
         ),
         Entry::new(

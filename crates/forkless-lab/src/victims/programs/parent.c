@@ -216,6 +216,41 @@ static void order_popen(double *result)
 	result[0] = now() - begin;
 }
 
+/* `sh -c LINE`, with a command that every shell executes in its own place. */
+static char **shell(void)
+{
+	static char line[4096], *vector[] = { "sh", "-c", line, NULL };
+
+	snprintf(line, sizeof(line), "exec %s", program[0]);
+	return vector;
+}
+
+static void order_shexec(double *result)
+{
+	char **vector = shell();
+	double begin = now();
+	pid_t pid = vfork();
+
+	if (pid == 0) {
+		execve("/bin/sh", vector, environ);
+		_exit(127);
+	}
+	reap(pid);
+	result[0] = now() - begin;
+}
+
+static void order_shspawn(double *result)
+{
+	char **vector = shell();
+	pid_t pid;
+	double begin = now();
+
+	if ((errno = posix_spawn(&pid, "/bin/sh", NULL, NULL, vector, environ)))
+		die("/bin/sh");
+	reap(pid);
+	result[0] = now() - begin;
+}
+
 static void order_launch(double *result)
 {
 	posix_spawn_file_actions_t actions;
@@ -348,6 +383,8 @@ static const struct order {
 	{ "past", order_past, 2 },
 	{ "system", order_system, 1 },
 	{ "popen", order_popen, 1 },
+	{ "shexec", order_shexec, 1 },
+	{ "shspawn", order_shspawn, 1 },
 	{ "launch", order_launch, 1 },
 	{ "swap", order_swap, 1 },
 	{ "localtime", order_localtime, 1 },

@@ -1,0 +1,205 @@
+//! Property: nobody can tell whether a program that executed `sh -c LINE`, or had it spawned, got
+//! the shell or the line's command. That holds for each function that executes or spawns, after
+//! fork and after vfork, in speculative children, and with each shell as `/bin/sh`.
+//!
+//! `FORKLESS_LINES=10000` goes on until so many lines were run without a shell, from the line
+//! `FORKLESS_FIRST_SEED` on. A failure prints the seed of its line.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::LazyLock;
+
+use crate::asking::with_shell;
+use crate::shell_lines::{
+    ASSIGNED, PROGRAMS, RARE_PROGRAMS, RARE_WORDS, REDIRECTIONS, Random, SHELL_LINES, WORDS, environment,
+    prepare,
+};
+use crate::support::{
+    FORKLESS, PATIENT, allow_seconds, compile, observe, plain, reported, reported_by, without_dispatch,
+};
+
+static EXEC_CASES: LazyLock<PathBuf> = LazyLock::new(|| compile("exec_shell_cases.c", &["-lpthread"]));
+
+/// The counters of the lines of a report: without a shell, and kept for each of the reasons.
+const COUNTERS: [&str; 4] = ["exec_shells_skipped", "exec_lines_kept", "exec_waits_kept", "exec_states_kept"];
+
+/// The way (a letter of shell_lines.c) and the conditions, and the line. Most lines begin with
+/// `exec`, which every shell carries out in its own place.
+fn line(random: &mut Random, is_root: bool) -> (String, String) {
+    let mut setup = random.pick(&["E", "V", "O", "L", "D", "T", "S", "P", "Q"]).to_owned();
+    if random.one_in(4) {
+        setup += random.pick(&["a", "n", "m", "0", "2", "f", "l", "k", "b", "h", "C", "B"]);
+    }
+    if is_root && random.one_in(12) {
+        setup += random.pick(&["i", "I", "g", "u", "u"]);
+    }
+    let mut line = String::new();
+    if random.one_in(5) {
+        let _ = write!(line, "{} ", random.pick(ASSIGNED));
+    }
+    let program = if random.one_in(8) { random.pick(RARE_PROGRAMS) } else { random.pick(PROGRAMS) };
+    if !program.starts_with("exec") && line.is_empty() && !random.one_in(4) {
+        line += "exec ";
+    }
+    // busybox looks at names only after its own commands.
+    if program == "obs" && random.one_in(2) {
+        line += "$BIN/";
+    }
+    line += program;
+    for _ in 0..[0, 0, 1, 2, 4][random.below(5)] {
+        let words = if random.one_in(40) { RARE_WORDS } else { WORDS };
+        let word = random.pick(words);
+        let _ = write!(line, " {word}");
+    }
+    if random.one_in(12) {
+        let _ = write!(line, " {}", random.pick(REDIRECTIONS));
+    }
+    (setup, line)
+}
+
+/// Runs lines from a seed on, until `wanted` of them had no shell. `wrap` makes the command that
+/// runs a command.
+fn compare(name: &str, wanted: u64, options: &[&str], wrap: &dyn Fn(&[&str]) -> Command) {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    let wanted = number("FORKLESS_LINES").unwrap_or(wanted);
+    const BATCH: u64 = 300;
+    allow_seconds(1200);
+    let is_root = rustix::process::geteuid().is_root();
+    let (base, bin, work) = prepare(name);
+    let program = SHELL_LINES.to_str().expect("UTF-8");
+    let folder = work.to_str().expect("UTF-8");
+    let mut counts = [0; COUNTERS.len()];
+    let mut seed = number("FORKLESS_FIRST_SEED").unwrap_or(1);
+    while counts[0] < wanted {
+        let mut cases = Vec::new();
+        let mut script = Vec::new();
+        for seed in seed..seed + BATCH {
+            let mut random = Random::new(seed);
+            let (setup, line) = line(&mut random, is_root);
+            let mut entries = environment(&mut random, &bin);
+            entries.push(format!("BIN={}", bin.display()));
+            for string in [&setup, &line].into_iter().chain(&entries).chain([&String::new()]) {
+                script.extend(string.bytes().chain([0]));
+            }
+            cases.push(format!("FORKLESS_FIRST_SEED={seed} {setup} {line:?} {entries:?}"));
+        }
+        let input = base.join("cases");
+        std::fs::write(&input, &script).expect("written");
+        let from = |mut command: Command| {
+            command.stdin(Stdio::from(File::open(&input).expect("there")));
+            command
+        };
+        let without = observe(&mut from(wrap(&[program, folder])));
+        assert_eq!(without.0, Some(0), "{}", without.2);
+        let (with, report) = reported_by(|more| {
+            let run = [&[FORKLESS, "run", "--quiet", PATIENT], options, more, &["--", program, folder]];
+            from(wrap(&run.concat()))
+        });
+        for ((plainly, run), case) in without.1.split("case ").zip(with.1.split("case ")).skip(1).zip(&cases)
+        {
+            assert_eq!(plainly, run, "{name} {options:?}: {case}");
+        }
+        assert_eq!(without, with);
+        for (count, counter) in counts.iter_mut().zip(COUNTERS) {
+            *count += report.count(counter);
+        }
+        seed += BATCH;
+    }
+    println!("{name} {options:?}: {COUNTERS:?} {counts:?}; the next is FORKLESS_FIRST_SEED={seed}");
+    assert!(counts[0] * 4 > counts[1] + counts[3], "the generator makes lines that only a shell can run");
+    std::fs::remove_dir_all(&base).expect("removed");
+}
+
+/// A command by itself, with the library's path for `forkless run`.
+fn here(command: &[&str]) -> Command {
+    let mut all = plain(command[0].as_ref(), &command[1..]);
+    all.env("FORKLESS_LIBRARY", &*crate::support::LIBRARY);
+    all
+}
+
+#[test]
+fn random_executed_lines_look_the_same_with_and_without_a_shell() {
+    compare("exec_lines", 150, &[], &here);
+}
+
+/// Children of fork speculate.
+#[test]
+fn random_lines_of_speculative_children_look_the_same() {
+    compare("exec_lines_speculate", 150, &["--fork-minimum=0", "--fork-always"], &here);
+}
+
+/// bash and busybox execute the last command of a line in their own place.
+#[test]
+fn random_executed_lines_of_other_shells_look_the_same() {
+    for name in ["bash", "busybox"] {
+        let shell = Path::new("/bin").join(name);
+        let tried = observe(&mut with_shell(&shell, &["true"]));
+        if tried.0 != Some(0) {
+            println!("skipped: {name} cannot be made /bin/sh here: {}", tried.2.trim());
+            continue;
+        }
+        compare(&format!("exec_lines_{name}"), 100, &[], &|command| with_shell(&shell, command));
+    }
+}
+
+/// Each case prints the same with and without the library. The numbers are those of [`COUNTERS`].
+#[test]
+fn executed_shells_are_skipped_or_kept() {
+    let cases: &[(&str, [u64; 4])] = &[
+        // Each function, after fork and after vfork.
+        ("every_function", [18, 0, 0, 0]),
+        ("arguments", [2, 0, 0, 0]),
+        ("pointers_to_nowhere", [0, 0, 0, 1]),
+        ("lists_and_builtins", [0, 4, 0, 0]),
+        ("a_shell_that_waits", [0, 0, 1, 0]),
+        ("a_command_that_cannot_be_executed", [0, 0, 0, 5]),
+        ("a_small_stack", [0, 0, 0, 1]),
+        ("a_signal_stack", [0, 0, 0, 1]),
+        ("a_traced_child", [0, 0, 0, 1]),
+        ("file_actions", [2, 0, 0, 3]),
+        ("a_filter", [0, 0, 0, 2]),
+        ("beside_threads", [200, 0, 0, 0]),
+        ("a_long_line", [1, 1, 0, 0]),
+        ("a_parents_memory", [1, 1, 0, 0]),
+    ];
+    for &(case, counts) in cases {
+        let without = observe(&mut plain(&EXEC_CASES, &[case]));
+        assert_eq!(without.0, Some(0), "{case}: {without:?}");
+        for options in [&[][..], &["--fork-minimum=0", "--fork-always"]] {
+            let (with, report) = reported(options, &EXEC_CASES, &[case]);
+            assert_eq!(without, with, "{case} {options:?}");
+            assert_eq!(COUNTERS.map(|counter| report.count(counter)), counts, "{case} {options:?}");
+        }
+    }
+}
+
+/// A process that asks for itself asks when it spawns, never in a child.
+#[test]
+fn a_program_alone_asks_when_it_spawns() {
+    let without = observe(&mut plain(&EXEC_CASES, &["every_function"]));
+    let (with, report) = reported(&["--children=no"], &EXEC_CASES, &["every_function"]);
+    assert_eq!(without, with);
+    let [skipped, lines, waits, states] = COUNTERS.map(|counter| report.count(counter));
+    assert_eq!((lines, waits, states), (0, 0, 0));
+    assert!(skipped >= 2, "{skipped}: at least those that are spawned");
+}
+
+#[test]
+fn with_shells_off_no_executed_shell_is_looked_at() {
+    let (_, report) = reported(&["--shell=off"], &EXEC_CASES, &["every_function"]);
+    assert_eq!(COUNTERS.map(|counter| report.count(counter)), [0; 4]);
+}
+
+/// A command that is executed in a speculative child is a commit.
+#[test]
+fn a_speculative_child_commits_with_its_command() {
+    if without_dispatch() {
+        println!("skipped: without syscall user dispatch (Linux 5.11) nothing is speculated");
+        return;
+    }
+    let options = ["--fork-minimum=0", "--fork-always"];
+    let (_, report) = reported(&options, &EXEC_CASES, &["every_function"]);
+    assert_eq!((report.count("committed"), report.count("aborted")), (7, 0), "{:?}", report.reasons());
+}
