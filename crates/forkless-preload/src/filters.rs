@@ -15,7 +15,7 @@ use core::sync::atomic::{
 use forkless_sys::process;
 
 use crate::next::{self, Next};
-use crate::{config, small_file, speculation};
+use crate::{config, proc, small_file, speculation};
 
 /// Children of `fork` inherit the answer as they inherit the filters. Later filters of the
 /// program's are noted where it installs them.
@@ -77,9 +77,19 @@ fn learn_now() {
     }
 }
 
-/// The same, for a process that may share the memory of another: nothing is kept.
-pub(crate) fn are_in_force() -> bool {
-    sandboxed() || !LEARNT.load(Relaxed) && !speculation::speculating() && have_come()
+/// Before an exec: whether filters are in force, or the process is traced. Nothing is kept, for the
+/// process may share the memory of another. A read of the status file takes longer than all else.
+pub(crate) fn are_in_force_or_traced() -> bool {
+    if sandboxed() || speculation::speculating() {
+        // A traced process does not speculate, and a process that does has found out.
+        return sandboxed();
+    }
+    if LEARNT.load(Relaxed) || !has_one_thread() {
+        return !LEARNT.load(Relaxed) && have_come() || proc::tracer() != Some(false);
+    }
+    let status = status(OWN_STATUS);
+    let before = || config::filters().unwrap_or_else(containers);
+    status.filters.is_none_or(|count| count > 0 && count > before()) || status.is_traced != Some(false)
 }
 
 /// The loader has opened and read files in this way a moment ago. Beside other threads no
@@ -87,7 +97,7 @@ pub(crate) fn are_in_force() -> bool {
 /// of ours.
 fn have_come() -> bool {
     if may_open_files()
-        && let Some(count) = count(c"/proc/self/status")
+        && let Some(count) = status(OWN_STATUS).filters
     {
         return count > 0 && count > config::filters().unwrap_or_else(containers);
     }
@@ -98,7 +108,7 @@ fn have_come() -> bool {
 /// which every program of the container was started. 0 where they are not to be seen: each filter
 /// is then one that has come.
 fn containers() -> u32 {
-    count(c"/proc/1/status").unwrap_or(0)
+    status(c"/proc/1/status").filters.unwrap_or(0)
 }
 
 /// Whether the program has one thread. musl does not say so before 1.2.6: there the library has
@@ -128,18 +138,27 @@ pub(crate) fn has_one_thread() -> bool {
     VARIABLE.get().is_some_and(|at| unsafe { (at as *const c_char).read_volatile() } != 0)
 }
 
-/// `Seccomp_filters` of a status file (Linux 5.9), or 1 where there is only a mode. `None`: it
-/// cannot be read.
-fn count(status: &CStr) -> Option<u32> {
-    let (mut mode, mut filters) = (None, None);
-    small_file::lines(status, |line| {
+const OWN_STATUS: &CStr = c"/proc/self/status";
+
+/// Facts of a status file. `None`: it cannot be read.
+struct Status {
+    /// `Seccomp_filters` (Linux 5.9), or 1 where there is only a mode.
+    filters: Option<u32>,
+    /// By `TracerPid`, which comes before.
+    is_traced: Option<bool>,
+}
+
+fn status(path: &CStr) -> Status {
+    let (mut mode, mut filters, mut is_traced) = (None, None, None);
+    small_file::lines(path, |line| {
         let number = |name: &CStr| {
             let digits = line.strip_prefix(name.to_bytes())?;
             forkless_speculate::text::decimal(digits).map(|n| n as u32)
         };
+        is_traced = is_traced.or_else(|| number(c"TracerPid:\t").map(|pid| pid != 0));
         mode = mode.or_else(|| number(c"Seccomp:\t"));
         filters = number(c"Seccomp_filters:\t");
         filters.is_none()
     });
-    filters.or_else(|| mode.map(|mode| u32::from(mode != 0)))
+    Status { filters: filters.or_else(|| mode.map(|mode| u32::from(mode != 0))), is_traced }
 }

@@ -27,7 +27,7 @@ use forkless_sys::signal::{self, Disposition, KernelAction, SigSet};
 use forkless_sys::{CPtr, process};
 
 use crate::signals::{SIGCHLD, SIGQUIT};
-use crate::{filters, fork, next, proc, rt, speculation, tally};
+use crate::{filters, fork, next, rt, speculation, tally};
 
 use super::launch::{self, Parts, Workspace};
 use super::line::{Environ, current, fill, find, previous};
@@ -222,16 +222,14 @@ fn are_strings(vector: *const *const c_char) -> bool {
 /// shell, or the shell would act with other rights. `None`: it calls another program.
 fn allowed(called: &Called<'_>, is_shell: impl FnOnce(&launch::Stat) -> bool) -> Option<bool> {
     // First, for a filter may kill for the calls that follow.
-    if rt::is_translated() || filters::are_in_force() || others_execute() {
+    if rt::is_translated() || filters::are_in_force_or_traced() || others_execute() {
         return Some(false);
     }
     if !called.is_searched_for {
         let (device, inode, mode) = process::stat(called.path).ok()?;
         is_shell(&launch::Stat { device, inode, mode }).then_some(())?;
     }
-    // A traced process does not speculate.
-    let is_traced = !speculation::speculating() && proc::tracer() != Some(false);
-    Some(!is_traced && rights::are_a_shells_in_a_child())
+    Some(rights::are_a_shells_in_a_child())
 }
 
 fn others_execute() -> bool {
@@ -336,7 +334,7 @@ fn prepare<'m>(
         previous: previous(&environment, old).ok_or(STATE)?,
     };
     let made = shell.environment(&environment, &command, &directory, path.to_bytes(), own, slots);
-    let n = made.map_err(|_| Counter::ExecLines)?;
+    let n = made.map_err(|_| STATE)?;
     let string = |slot: &EnvSlot<'_>| match slot.string() {
         // SAFETY: an index the analysis got from this environment.
         EnvString::Inherited(i) => unsafe { *envp.wrapping_add(i) },
