@@ -60,8 +60,8 @@ fn line(random: &mut Random, is_root: bool) -> (String, String) {
 }
 
 /// Runs lines from a seed on, until `wanted` of them had no shell. `wrap` makes the command that
-/// runs a command.
-fn compare(name: &str, wanted: u64, options: &[&str], wrap: &dyn Fn(&[&str]) -> Command) {
+/// runs a command. Returns how many forks committed.
+fn compare(name: &str, wanted: u64, options: &[&str], wrap: &dyn Fn(&[&str]) -> Command) -> u64 {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     let wanted = number("FORKLESS_LINES").unwrap_or(wanted);
     const BATCH: u64 = 300;
@@ -70,7 +70,7 @@ fn compare(name: &str, wanted: u64, options: &[&str], wrap: &dyn Fn(&[&str]) -> 
     let (base, bin, work) = prepare(name);
     let program = SHELL_LINES.to_str().expect("UTF-8");
     let folder = work.to_str().expect("UTF-8");
-    let mut counts = [0; COUNTERS.len()];
+    let (mut counts, mut committed) = ([0; COUNTERS.len()], 0);
     let mut seed = number("FORKLESS_FIRST_SEED").unwrap_or(1);
     while counts[0] < wanted {
         let mut cases = Vec::new();
@@ -105,11 +105,13 @@ fn compare(name: &str, wanted: u64, options: &[&str], wrap: &dyn Fn(&[&str]) -> 
         for (count, counter) in counts.iter_mut().zip(COUNTERS) {
             *count += report.count(counter);
         }
+        committed += report.count("committed");
         seed += BATCH;
     }
     println!("{name} {options:?}: {COUNTERS:?} {counts:?}; the next is FORKLESS_FIRST_SEED={seed}");
     assert!(counts[0] * 4 > counts[1] + counts[3], "the generator makes lines that only a shell can run");
     std::fs::remove_dir_all(&base).expect("removed");
+    committed
 }
 
 /// A command by itself, with the library's path for `forkless run`.
@@ -127,7 +129,8 @@ fn random_executed_lines_look_the_same_with_and_without_a_shell() {
 /// Children of fork speculate.
 #[test]
 fn random_lines_of_speculative_children_look_the_same() {
-    compare("exec_lines_speculate", 150, &["--fork-minimum=0", "--fork-always"], &here);
+    let committed = compare("exec_lines_speculate", 150, &["--fork-minimum=0", "--fork-always"], &here);
+    assert!(without_dispatch() || committed > 100, "{committed} committed");
 }
 
 /// bash and busybox execute the last command of a line in their own place.

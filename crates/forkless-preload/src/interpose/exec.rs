@@ -128,10 +128,7 @@ fn listed(program: Program, list: [Text; 4], envp: Vector) {
     }
 }
 
-/// `posix_spawn` and `posix_spawnp`.
-type Spawn = extern "C" fn(*mut c_int, *const c_char, *const c_void, *const c_void, Vector, Vector) -> c_int;
-
-/// Defines one.
+/// Defines a function that spawns.
 macro_rules! spawns {
     ($($(#[$meta:meta])* $name:ident, $text:literal, $program:path;)*) => {
         $($(#[$meta])*
@@ -145,10 +142,9 @@ macro_rules! spawns {
             envp: Vector,
         ) -> c_int {
             // SAFETY: the function of this name, or `absent`, which looks at no argument.
-            let real = unsafe { transmute::<*mut c_void, Spawn>(found($text)) };
-            let start = |path, argv, envp| real(pid, path, actions, attributes, argv, envp);
-            shell::spawn($program(file), !actions.is_null(), attributes, argv, envp, &start)
-                .unwrap_or_else(|| start(file, argv, envp))
+            let real = unsafe { transmute::<*mut c_void, shell::PosixSpawn>(found($text)) };
+            let spawn = shell::Spawn { real, pid, actions, attributes };
+            shell::spawn($program(file), &spawn, argv, envp).unwrap_or_else(|| spawn.start(file, argv, envp))
         })*
     };
 }

@@ -82,15 +82,44 @@ fn replace_shell(
     count(kept);
 }
 
-/// The same for a process that is to be spawned, by `start`: the next definition, called with a
-/// path and vectors. `None`: the call is to be made as it is.
+/// `posix_spawn(3)` and `posix_spawnp(3)`.
+pub(crate) type PosixSpawn = extern "C" fn(
+    *mut c_int,
+    *const c_char,
+    *const c_void,
+    *const c_void,
+    *const *const c_char,
+    *const *const c_char,
+) -> c_int;
+
+/// A call of one of them, but for the program.
+pub(crate) struct Spawn {
+    /// The next definition.
+    pub(crate) real: PosixSpawn,
+    pub(crate) pid: *mut c_int,
+    pub(crate) actions: *const c_void,
+    pub(crate) attributes: *const c_void,
+}
+
+impl Spawn {
+    /// Calls the next definition.
+    pub(crate) fn start(
+        &self,
+        file: *const c_char,
+        argv: *const *const c_char,
+        envp: *const *const c_char,
+    ) -> c_int {
+        (self.real)(self.pid, file, self.actions, self.attributes, argv, envp)
+    }
+}
+
+/// The same as [`replace`], for a process that is to be spawned. `None`: the call is to be made as
+/// it is.
 pub(crate) fn spawn(
     program: Program,
-    has_actions: bool,
-    attributes: *const c_void,
+    spawn: &Spawn,
     argv: *const *const c_char,
     envp: *const *const c_char,
-    start: &dyn Fn(*const c_char, *const *const c_char, *const *const c_char) -> c_int,
 ) -> Option<c_int> {
     let state = SHELL.load(Acquire);
     let is_known = ShellTraits::from_bits(state).kind() != ShellKind::Unknown;
@@ -106,14 +135,14 @@ pub(crate) fn spawn(
     let called = if is_named_sh(program) { called(program, argv, envp)? } else { return None };
     filters::learn();
     let allowed = allowed(&called, is_shell)?;
-    let answer = if !allowed || has_actions && ACTIONS.load(Relaxed) {
+    let answer = if !allowed || !spawn.actions.is_null() && ACTIONS.load(Relaxed) {
         Err(Counter::ExecStates)
     } else {
         if !is_known {
             ask::if_needed(called.line, envp);
         }
         let counted = fork::begin_work();
-        let answer = instead(&called, attributes, envp, start);
+        let answer = instead(&called, spawn, envp);
         fork::end_work(counted);
         answer
     };
@@ -426,20 +455,15 @@ fn mask() -> Option<SigSet> {
 }
 
 /// Has the command spawned in place of the shell. `Err`: the shell is to be spawned.
-fn instead(
-    called: &Called<'_>,
-    attributes: *const c_void,
-    envp: *const *const c_char,
-    start: &dyn Fn(*const c_char, *const *const c_char, *const *const c_char) -> c_int,
-) -> Result<c_int, Counter> {
+fn instead(called: &Called<'_>, spawn: &Spawn, envp: *const *const c_char) -> Result<c_int, Counter> {
     const STATE: Counter = Counter::ExecStates;
     let shell = super::traits().ok_or(STATE)?;
     let mut workspace = Workspace::take().ok_or(STATE)?;
     let prepared = prepare(&shell, called, envp, workspace.parts().ok_or(STATE)?)?;
-    if !may_spawn(&shell, &prepared, attributes).unwrap_or(false) {
+    if !may_spawn(&shell, &prepared, spawn.attributes).unwrap_or(false) {
         return Err(STATE);
     }
-    match start(prepared.path.as_ptr(), prepared.argv, prepared.envp) {
+    match spawn.start(prepared.path.as_ptr(), prepared.argv, prepared.envp) {
         0 => {
             tally::add_line(Counter::ExecShells);
             Ok(0)

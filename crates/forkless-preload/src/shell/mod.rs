@@ -26,7 +26,7 @@ use forkless_sys::{CPtr, process};
 
 use crate::{rt, tally};
 
-pub(crate) use exec::{Program, note_file_action, replace, spawn};
+pub(crate) use exec::{PosixSpawn, Program, Spawn, note_file_action, replace, spawn};
 pub(crate) use rights::note_rights;
 
 /// The shell: 0 is off. Else its traits (`ShellTraits::to_bits`), or one of the numbers below,
