@@ -160,11 +160,9 @@ static ACTIONS: AtomicBool = AtomicBool::new(false);
 /// Whether the program has the name of a shell. Nearly none has.
 fn is_named_sh(program: Program) -> bool {
     let (Program::Path(path) | Program::Name(path)) = program;
-    // libc itself reads a name.
-    let is_name = matches!(program, Program::Name(_));
     // SAFETY: readable, or a speculative child's.
     !path.is_null()
-        && (is_name || speculation::speculating() || is_string(path))
+        && (speculation::speculating() || is_string(path))
         && ends_with_sh(unsafe { CStr::from_ptr(path) })
 }
 
