@@ -53,7 +53,8 @@ pub fn is_readable(at: usize) -> bool {
     let mask = (at & !7) as *const SigSet;
     // SAFETY: the kernel checks the address. No operation has this number.
     let answer = unsafe { calls::rt_sigprocmask(Op(u32::MAX), mask, null_mut(), Len(8)) };
-    answer != Err(Errno::EFAULT)
+    // No mask is none to read.
+    !mask.is_null() && answer != Err(Errno::EFAULT)
 }
 
 /// Whether the kernel can write the eight aligned bytes around `at`. It writes the mask there.
@@ -64,7 +65,7 @@ pub fn is_readable(at: usize) -> bool {
 pub unsafe fn is_writable(at: usize) -> bool {
     let mask = (at & !7) as *mut SigSet;
     // SAFETY: the kernel checks the address, and the caller vouches for what it writes over.
-    unsafe { calls::rt_sigprocmask(Op(k::SIG_SETMASK), null(), mask, Len(8)) }.is_ok()
+    !mask.is_null() && unsafe { calls::rt_sigprocmask(Op(k::SIG_SETMASK), null(), mask, Len(8)) }.is_ok()
 }
 
 /// `rt_sigpending(2)`: the blocked signals that are pending.

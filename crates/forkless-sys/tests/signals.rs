@@ -6,7 +6,7 @@ mod common;
 use common::{in_child, must};
 use forkless_sys::signal::{self, AltStack, Disposition, KernelAction, SIGCHLD, SigSet, Taken};
 use forkless_sys::time::{self, Timespec};
-use forkless_sys::{Errno, process, timer};
+use forkless_sys::{Errno, mm, process, timer};
 
 const USR1: i32 = 10;
 const ALARM: i32 = 14;
@@ -44,6 +44,22 @@ fn a_blocked_signal_is_pending_until_taken() {
         process::tgkill(process::getpid(), process::gettid(), USR1)?;
         must(signal::take_pending(usr1) == Ok(USR1))?;
         signal::set_mask(old).map(drop)
+    });
+}
+
+#[test]
+fn the_kernel_tells_what_can_be_read_and_written() {
+    in_child(|| {
+        let before = signal::mask()?;
+        let words = [u64::MAX; 3];
+        must(signal::is_readable(&raw const words[1] as usize + 5) && signal::mask() == Ok(before))?;
+        let mut word = u64::MAX;
+        // SAFETY: this word.
+        must(unsafe { signal::is_writable(&raw mut word as usize + 3) } && word == before.0)?;
+        let closed = mm::map_anonymous(4096, mm::PROT_NONE, mm::MAP_PRIVATE)? as usize;
+        must(!signal::is_readable(closed) && !signal::is_readable(0))?;
+        // SAFETY: nothing is there.
+        must(!unsafe { signal::is_writable(closed) })
     });
 }
 
