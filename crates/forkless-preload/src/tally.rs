@@ -197,8 +197,8 @@ struct Found {
     site: AtomicPtr<SiteCounters>,
 }
 
-static FOUND: [Found; 16] =
-    [const { Found { key: AtomicUsize::new(0), site: AtomicPtr::new(null_mut()) } }; 16];
+static FOUND: [Found; 10] =
+    [const { Found { key: AtomicUsize::new(0), site: AtomicPtr::new(null_mut()) } }; 10];
 
 /// A value of [`Found::key`].
 const BUSY: usize = 2;
