@@ -18,16 +18,18 @@ pub(crate) fn read<'a>(path: CPtr<'_>, text: &'a mut [u8]) -> Option<&'a [u8]> {
 
 /// Calls `go_on` for the lines of /proc/self/status until it says `false`. In small pieces: a fork
 /// may come from a handler on a stack of a few KiB.
-pub(crate) fn status_lines(go_on: impl FnMut(&[u8]) -> bool) {
+pub(crate) fn status_lines(mut go_on: impl FnMut(&[u8]) -> bool) {
     // A handler would find the lowest number taken. A handler that jumped away would leave it so.
     let Ok(before) = signal::set_mask(SigSet::ALL) else { return };
-    read_status(go_on);
+    let path = CPtr::from(c"/proc/self/status");
+    if let Ok(file) = fd::openat(fd::AT_FDCWD, path, FLAGS, 0) {
+        lines(file, &mut go_on);
+    }
     let _ = retry(|| signal::set_mask(before));
 }
 
-fn read_status(mut go_on: impl FnMut(&[u8]) -> bool) {
-    let path = CPtr::from(c"/proc/self/status");
-    let Ok(file) = fd::openat(fd::AT_FDCWD, path, FLAGS, 0) else { return };
+/// The same for a file that is open, and is closed.
+pub(crate) fn lines(file: i32, go_on: &mut dyn FnMut(&[u8]) -> bool) {
     let mut text = [0u8; 256];
     let mut len = 0;
     // Another user's file may have no end. The kernel's own is longer where there are tens of

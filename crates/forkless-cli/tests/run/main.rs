@@ -4,6 +4,7 @@
 
 mod asking;
 mod bench;
+mod close_loops;
 mod cpython;
 mod faults;
 mod fork;

@@ -152,7 +152,7 @@ fn stays_strict() -> OrPlain<()> {
     if config::fork() != Fork::Strict {
         return Ok(());
     }
-    match single_threaded() {
+    match is_alone() {
         Some(true) => Ok(()),
         Some(false) => Err(AbortKind::Threads),
         None => Err(AbortKind::NoProc),
@@ -169,7 +169,7 @@ pub(crate) fn is_unfiltered() -> bool {
 
 /// Whether the process has one thread, and no other process shares its memory. `None`: that cannot
 /// be found out.
-fn single_threaded() -> Option<bool> {
+pub(crate) fn is_alone() -> Option<bool> {
     if is_unfiltered() {
         match process::unshare_memory() {
             Ok(()) => return Some(true),

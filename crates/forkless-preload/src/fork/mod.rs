@@ -55,7 +55,7 @@ mod threshold;
 mod trap;
 
 pub(crate) use arm::prepare;
-pub(crate) use decide::{children_stay, note_clone, note_clone3, note_namespaces, note_vmsplice};
+pub(crate) use decide::{children_stay, is_alone, note_clone, note_clone3, note_namespaces, note_vmsplice};
 
 /// Dispatch was refused once, so it will be refused again.
 static NO_DISPATCH: AtomicBool = AtomicBool::new(false);
@@ -268,6 +268,16 @@ fn count_in_record(site: usize, resolution: arm::Resolution) {
         record.add(Counter::PagesFetched, outcome.pages.load(Relaxed));
         record.add(Counter::Traps, outcome.traps.load(Relaxed));
         record.add(Counter::Direct, outcome.direct.load(Relaxed));
+        record.add(Counter::Closes, outcome.closes.load(Relaxed));
+    }
+}
+
+/// Counts closes that were answered. A speculative child may not write the record.
+pub(crate) fn count_closes(n: u64) {
+    if speculating() {
+        shared_pages::get().closes.fetch_add(n, Relaxed);
+    } else {
+        tally::add(Counter::Closes, n);
     }
 }
 

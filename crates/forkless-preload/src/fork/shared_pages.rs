@@ -44,6 +44,7 @@ pub(crate) struct SharedPages {
     pub(crate) traps: AtomicU64,
     pub(crate) direct: AtomicU64,
     pub(crate) pages: AtomicU64,
+    pub(crate) closes: AtomicU64,
     /// The code that libc has handlers return to, if the child has learnt it.
     pub(crate) restorer: AtomicUsize,
     ranges: AtomicUsize,
@@ -138,6 +139,7 @@ impl SharedPages {
         self.traps.store(0, Relaxed);
         self.direct.store(0, Relaxed);
         self.pages.store(0, Relaxed);
+        self.closes.store(0, Relaxed);
         self.restorer.store(0, Relaxed);
         self.ranges.store(0, Relaxed);
     }

@@ -12,12 +12,14 @@ use forkless_sys::Errno;
 use forkless_sys::signal::KernelAction;
 use linux_raw_sys::general as k;
 
+use crate::close_loop::{self, LOOP};
 use crate::errno::{fail, libc_answer};
 use crate::fork::{self, child};
 use crate::mappings::advice;
 use crate::next::{self, Next, arguments_back, jump_slot, keep_arguments};
 use crate::speculation::{Interception, SPECULATING};
 
+use super::closes::{self, forget_closes};
 use super::{absent, fork_entry, fork_signal_safe_entry, note_cancel, note_namespaces, note_prctl};
 
 pub(super) use super::fork_handlers::{alone, has_ours};
@@ -71,12 +73,7 @@ macro_rules! interpose {
 }
 
 interpose! {
-    close, c"close" => slow_close;
     dup, c"dup" => slow_dup;
-    dup2, c"dup2" => slow_dup2;
-    dup3, c"dup3" => slow_dup3;
-    fcntl, c"fcntl" => slow_fcntl;
-    fcntl64, c"fcntl64" => slow_fcntl;
     open, c"open" => slow_open;
     open64, c"open64" => slow_open;
     setsid, c"setsid" => slow_setsid;
@@ -94,25 +91,8 @@ interpose! {
     setresuid, c"setresuid" => slow_setresuid;
 }
 
-extern "C" fn slow_close(fd: c_int) -> c_int {
-    libc_answer(child::direct(k::__NR_close, &[fd as usize, 0, 0, 0, 0, 0]))
-}
-
 extern "C" fn slow_dup(fd: c_int) -> c_int {
     libc_answer(child::direct(k::__NR_dup, &[fd as usize, 0, 0, 0, 0, 0]))
-}
-
-extern "C" fn slow_dup2(from: c_int, to: c_int) -> c_int {
-    libc_answer(child::direct(k::__NR_dup2, &[from as usize, to as usize, 0, 0, 0, 0]))
-}
-
-extern "C" fn slow_dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
-    libc_answer(child::direct(k::__NR_dup3, &[from as usize, to as usize, flags as usize, 0, 0, 0]))
-}
-
-/// The third argument may be absent. The kernel looks at it only where it means something.
-extern "C" fn slow_fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
-    libc_answer(child::direct(k::__NR_fcntl, &[fd as usize, command as usize, argument, 0, 0, 0]))
 }
 
 extern "C" fn slow_open(path: *const c_char, flags: c_int, mode: u32) -> c_int {
@@ -349,6 +329,7 @@ pub(super) use once_moved;
 /// Finds the functions that children call between fork and exec.
 pub(super) fn find_childrens() {
     find_replaced();
+    closes::find();
     find_watched();
     next::settle(&syscall_function::NEXT, c"syscall", absent as *const ());
 }
@@ -356,7 +337,7 @@ pub(super) fn find_childrens() {
 /// Whether speculative children with [`Interception::Direct`] would pass over another library's
 /// functions.
 pub(super) fn passes_others_over() -> bool {
-    crate::objects::others_define(REPLACED)
+    crate::objects::others_define(REPLACED) || closes::others_define()
 }
 
 /// Defines a libc function that is watched, whose arguments or answer are not ints. `$note` gets
@@ -397,6 +378,7 @@ extern "C" fn note_vmsplice() {
 
 extern "C" fn note_clone(_: usize, _: usize, flags: u32) {
     fork::note_clone(flags);
+    close_loop::note_clone(flags);
 }
 
 mod syscall_function {
@@ -409,6 +391,7 @@ mod syscall_function {
     #[unsafe(naked)]
     extern "C" fn syscall() {
         naked_asm!(
+            forget_closes!(),
             "cmp edi, {madvise}",
             "je 2f",
             "cmp edi, {process_madvise}",
@@ -442,6 +425,7 @@ mod syscall_function {
             vmsplice = const k::__NR_vmsplice,
             clone = const k::__NR_clone,
             clone3 = const k::__NR_clone3,
+            known = sym LOOP,
             next = sym NEXT,
             note = sym note,
         )
@@ -454,8 +438,11 @@ mod syscall_function {
             k::__NR_prctl => note_prctl(a as u32),
             k::__NR_unshare | k::__NR_setns => note_namespaces(),
             k::__NR_vmsplice => fork::note_vmsplice(),
-            k::__NR_clone => fork::note_clone(a as u32),
-            k::__NR_clone3 => fork::note_clone3(a),
+            k::__NR_clone => note_clone(0, 0, a as u32),
+            k::__NR_clone3 => {
+                fork::note_clone3(a);
+                close_loop::note_clone(k::CLONE_FILES);
+            }
             _ => fork::note_seccomp(),
         }
     }
