@@ -35,6 +35,8 @@ const LIMITS: &[AcceptanceLimit] = &[
     at_least("apache-hugetlb", "plain / run", 10.0),
     at_most("worker", "first at a call site / plain", 1.05),
     at_most("worker", "afterwards / plain", 1.01),
+    at_least("close-loop", "plain / run", 20.0),
+    at_least("close-loop", "plain / left alone", 20.0),
     at_most("malloc-stall", "run / plain", 0.1),
     at_least("system", "plain / run", 4.0),
     at_least("popen", "plain / run", 4.0),

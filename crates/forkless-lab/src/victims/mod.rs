@@ -91,6 +91,7 @@ const VICTIMS: &[Victim] = &[
     victim("apache-thp", "its fork call, --fork=off --huge-pages=thp", apache::thp),
     victim("apache-hugetlb", "its fork call, --fork=off --huge-pages=hugetlb", apache::hugetlb),
     victim("worker", "a fork that never execs, 1 GB: at first, and afterwards", forks::worker),
+    victim("close-loop", "C, fork, 2^20 closes, exec, 64 MB: speculated, and left alone", forks::close_loop),
     victim("malloc-stall", "longest wait for malloc in another thread, 1 GB, --fork=speculate", forks::stall),
     victim("system", "system() of a simple line", calls::system),
     victim("popen", "popen() of a simple line", calls::popen),
