@@ -19,7 +19,7 @@ mod forks;
 pub(crate) mod kept;
 mod launch;
 mod parents;
-mod redis;
+pub(crate) mod redis;
 pub(crate) mod server;
 pub(crate) mod stage;
 
