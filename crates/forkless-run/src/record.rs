@@ -9,7 +9,7 @@ use core::sync::atomic::{
 use crate::AbortReason;
 
 /// First word of a record; the last digit is the version of the layout.
-const RECORD_MAGIC: u64 = 0x666f_726b_6c65_7303;
+const RECORD_MAGIC: u64 = 0x666f_726b_6c65_7304;
 
 macro_rules! counters {
     ($($name:ident, $key:literal, $text:literal;)*) => {
@@ -42,6 +42,7 @@ counters! {
     ShellsKept, "shells_kept", "lines left to the shell";
     Switches, "context_switches", "context switches without a mask call";
     Declined, "huge_pages_declined", "forks of programs that turned transparent huge pages off for themselves";
+    Merged, "huge_pages_merged", "huge pages merged, or found whole, after forks";
     NanosSaved, "nanos_saved_estimate", "nanoseconds saved (estimate)";
 }
 

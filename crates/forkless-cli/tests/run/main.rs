@@ -10,6 +10,7 @@ mod fork;
 mod huge_pages;
 mod launch;
 mod memory;
+mod merging;
 mod outside;
 mod random;
 mod real_programs;
