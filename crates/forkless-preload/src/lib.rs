@@ -53,4 +53,5 @@ mod small_file;
 mod speculation;
 mod tally;
 mod uninterrupted;
+mod waits;
 mod window;
