@@ -6,14 +6,13 @@ use std::cell::RefCell;
 use forkless_bench::check::{Bound, Quantity};
 use forkless_bench::engine::Schedule;
 use forkless_bench::error::Error;
-use forkless_bench::memory;
 use forkless_bench::results::{Metric, Param, Params};
 use forkless_bench::stats::bootstrap::{Replicates, Resampler, Samples};
 use forkless_bench::stats::median;
 use forkless_run::{Counter, ForkMode, Settings};
 
 use super::coprocess::{Coprocess, Order, fill};
-use super::parents::size;
+use super::parents::{pair, size};
 use super::stage::{Asked, MS, Stage, Subject, US, params};
 
 const PASS: Metric = Metric { name: "pass", unit: "ms", estimate: false };
@@ -23,11 +22,7 @@ const STALL: Metric = Metric { name: "stall", unit: "us", estimate: false };
 /// One write to every page, right after a fork and exec and without any.
 pub(super) fn pass(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
     let mib = size(stage, 4096);
-    memory::require(2 * (mib << 20))?;
-    let child = [stage.child()];
-    let plain = stage.c(name, None, mib, &child)?;
-    let run = stage.c(name, Some(Settings::default()), mib, &child)?;
-    fill(&[&plain, &run], mib)?;
+    let [plain, run] = pair(name, stage, mib, [None, Some(Settings::default())])?;
     let which = |word: &str| {
         let mut params = params(name, mib);
         params.insert("pass".to_owned(), Param::Word(word.to_owned()));
@@ -63,11 +58,8 @@ pub(super) fn pass(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Erro
 /// asked about (decision 21).
 pub(super) fn worker<const THREADS: bool>(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
     let mib = size(stage, 1024);
-    memory::require(2 * (mib << 20))?;
-    let child = [stage.child()];
-    let first = stage.c(name, Some(Settings { learn: false, ..Settings::default() }), mib, &child)?;
-    let again = stage.c(name, Some(Settings::default()), mib, &child)?;
-    fill(&[&first, &again], mib)?;
+    let unlearning = Settings { learn: false, ..Settings::default() };
+    let [first, again] = pair(name, stage, mib, [Some(unlearning), Some(Settings::default())])?;
     if THREADS {
         for process in [&first, &again] {
             process.borrow_mut().ask("thread", 1)?;
@@ -115,11 +107,7 @@ pub(super) fn worker<const THREADS: bool>(name: &'static str, stage: &mut Stage<
 /// A child that closes 2^20 descriptors, nearly all of which are not open, before it executes.
 pub(super) fn close_loop(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
     let mib = size(stage, 64);
-    memory::require(2 * (mib << 20))?;
-    let child = [stage.child()];
-    let plain = stage.c(name, None, mib, &child)?;
-    let run = stage.c(name, Some(Settings::default()), mib, &child)?;
-    fill(&[&plain, &run], mib)?;
+    let [plain, run] = pair(name, stage, mib, [None, Some(Settings::default())])?;
     let params = params(name, mib);
     let series = stage.measure(vec![
         Subject::order("plain", &params, &Metric::WALL, &plain, "closes", US),
@@ -136,12 +124,8 @@ pub(super) fn close_loop(name: &'static str, stage: &mut Stage<'_>) -> Result<()
 /// The longest a thread waits for malloc while another forks.
 pub(super) fn stall(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
     let mib = size(stage, 1024);
-    memory::require(2 * (mib << 20))?;
-    let child = [stage.child()];
-    let plain = stage.c(name, None, mib, &child)?;
-    let run =
-        stage.c(name, Some(Settings { fork: ForkMode::Speculate, ..Settings::default() }), mib, &child)?;
-    fill(&[&plain, &run], mib)?;
+    let speculating = Settings { fork: ForkMode::Speculate, ..Settings::default() };
+    let [plain, run] = pair(name, stage, mib, [None, Some(speculating)])?;
     let params = params(name, mib);
     let series = stage.measure(vec![
         Subject::order("plain", &params, &STALL, &plain, "stall", US),

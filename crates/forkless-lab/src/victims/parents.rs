@@ -1,5 +1,6 @@
 //! Parents with much memory that start programs: in C against vfork, and interpreters as they come.
 
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::process::Command;
 
@@ -17,11 +18,7 @@ use crate::install;
 /// Fork, redirect, exec and wait against vfork and execve of the same program.
 pub(super) fn c<const MIB: u64>(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
     let mib = size(stage, MIB);
-    memory::require(2 * (mib << 20))?;
-    let child = [stage.child()];
-    let plain = stage.c(name, None, mib, &child)?;
-    let run = stage.c(name, Some(Settings::default()), mib, &child)?;
-    fill(&[&plain, &run], mib)?;
+    let [plain, run] = pair(name, stage, mib, [None, Some(Settings::default())])?;
     let params = params(name, mib);
     let series = stage.measure(vec![
         Subject::order("plain", &params, &Metric::WALL, &plain, "forkexec", US),
@@ -45,6 +42,20 @@ pub(super) fn size(stage: &Stage<'_>, mib: u64) -> u64 {
     mib.min(quick).min(limit)
 }
 
+/// Two C victims of the same size, with their memory filled by turns.
+pub(super) fn pair(
+    name: &str,
+    stage: &mut Stage<'_>,
+    mib: u64,
+    [first, second]: [Option<Settings>; 2],
+) -> Result<[RefCell<Coprocess>; 2], Error> {
+    memory::require(2 * (mib << 20))?;
+    let child = [stage.child()];
+    let both = [stage.c(name, first, mib, &child)?, stage.c(name, second, mib, &child)?];
+    fill(&both.each_ref(), mib)?;
+    Ok(both)
+}
+
 pub(super) fn perl(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
     let perl = stage.need("perl", "perl")?;
     let script = stage.write("system.pl", include_str!("programs/system.pl"))?;
@@ -57,7 +68,8 @@ pub(super) fn python(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Er
 
 /// Beside threads that compute and threads that wait.
 pub(super) fn python_busy(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Error> {
-    of_python(name, stage, "busy.py", include_str!("programs/busy.py"))
+    let threads = include_str!("programs/busy.py");
+    of_python(name, stage, "busy.py", &[threads, include_str!("programs/preexec.py")].concat())
 }
 
 fn of_python(name: &'static str, stage: &mut Stage<'_>, file: &str, text: &str) -> Result<(), Error> {

@@ -124,33 +124,6 @@ static void order_closes(double *result)
 	result[0] = now() - begin;
 }
 
-/* The shell as build tools, interpreters and agents start it: by themselves, with a line. */
-static void order_execsh(double *result)
-{
-	char *words[] = { "sh", "-c", program[0], NULL };
-	double begin = now();
-	pid_t pid = vfork();
-
-	if (pid == 0) {
-		execve("/bin/sh", words, environ);
-		_exit(127);
-	}
-	reap(pid);
-	result[0] = now() - begin;
-}
-
-static void order_spawnsh(double *result)
-{
-	char *words[] = { "sh", "-c", program[0], NULL };
-	pid_t pid;
-	double begin = now();
-
-	if ((errno = posix_spawn(&pid, "/bin/sh", NULL, NULL, words, environ)))
-		die("/bin/sh");
-	reap(pid);
-	result[0] = now() - begin;
-}
-
 static void *idle(void *unused)
 {
 	for (;;)
@@ -376,8 +349,6 @@ static const struct order {
 	{ "clean", pass, 1 },
 	{ "after", order_after, 1 },
 	{ "closes", order_closes, 1 },
-	{ "execsh", order_execsh, 1 },
-	{ "spawnsh", order_spawnsh, 1 },
 	{ "thread", order_thread, 1 },
 	{ "worker", order_worker, 2 },
 	{ "past", order_past, 2 },
