@@ -40,8 +40,12 @@ extern "C" fn _Fork() -> c_int {
 
 /// Defines a libc function. In a speculative child with [`Interception::Direct`] it is `$slow`.
 /// Elsewhere it is the next definition, found at the first call.
+///
+/// `sigsys`: its first argument is a signal, whose action it reads or sets. There are three
+/// arguments at most, and one more here. SIGSYS's action may be the library's at the moment
+/// ([`of_sigsys`]).
 macro_rules! interpose {
-    ($($name:ident, $text:literal => $slow:path;)*) => {
+    ($($name:ident, $text:literal => $slow:path $(, $sigsys:ident)?;)*) => {
         /// The names of these functions.
         const REPLACED: &str = concat!($(stringify!($name), "\0"),*);
 
@@ -54,21 +58,46 @@ macro_rules! interpose {
 
             jump_slot!(pub(super) NEXT = $text, else absent);
 
-            #[unsafe(no_mangle)]
-            #[unsafe(naked)]
-            extern "C" fn $name() {
-                naked_asm!(
-                    "cmp byte ptr [rip + {speculating}], {direct}",
-                    "je 2f",
-                    "jmp [rip + {next}]",
-                    "2: jmp {slow}",
-                    speculating = sym SPECULATING,
-                    direct = const Interception::Direct as u8,
-                    next = sym NEXT,
-                    slow = sym $slow,
-                )
-            }
+            interpose!(@function $name, $slow $(, $sigsys)?);
         })*
+    };
+    (@function $name:ident, $slow:path) => {
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        extern "C" fn $name() {
+            naked_asm!(
+                "cmp byte ptr [rip + {speculating}], {direct}",
+                "je 2f",
+                "jmp [rip + {next}]",
+                "2: jmp {slow}",
+                speculating = sym SPECULATING,
+                direct = const Interception::Direct as u8,
+                next = sym NEXT,
+                slow = sym $slow,
+            )
+        }
+    };
+    (@function $name:ident, $slow:path, sigsys) => {
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        extern "C" fn $name() {
+            naked_asm!(
+                "cmp byte ptr [rip + {speculating}], {direct}",
+                "je 2f",
+                "cmp edi, {sigsys}",
+                "je 3f",
+                "jmp [rip + {next}]",
+                "2: jmp {slow}",
+                "3: lea rcx, [rip + {next}]",
+                "jmp {of_sigsys}",
+                speculating = sym SPECULATING,
+                direct = const Interception::Direct as u8,
+                sigsys = const SIGSYS,
+                next = sym NEXT,
+                slow = sym $slow,
+                of_sigsys = sym of_sigsys,
+            )
+        }
     };
 }
 
@@ -85,6 +114,8 @@ interpose! {
     setpgid, c"setpgid" => slow_setpgid;
     chdir, c"chdir" => slow_chdir;
     umask, c"umask" => slow_umask;
+    signal, c"signal" => slow_signal, sigsys;
+    sigaction, c"sigaction" => slow_sigaction, sigsys;
     sigprocmask, c"sigprocmask" => slow_sigprocmask;
     pthread_sigmask, c"pthread_sigmask" => slow_pthread_sigmask;
     setuid, c"setuid" => slow_setuid;
@@ -93,54 +124,8 @@ interpose! {
     setresuid, c"setresuid" => slow_setresuid;
 }
 
-/// Defines a function of libc's that reads or sets the action of the signal that is its first
-/// argument. There are three arguments at most, and one more here. SIGSYS's action may be the
-/// library's at the moment ([`of_sigsys`]). In a speculative child with [`Interception::Direct`] it
-/// is `$slow`.
-macro_rules! sets_actions {
-    ($($name:ident, $text:literal => $slow:path;)*) => {
-        /// The names of these functions.
-        const ACTIONS: &str = concat!($(stringify!($name), "\0"),*);
-
-        fn find_actions() {
-            $(next::settle(&$name::NEXT, $text, absent as *const ());)*
-        }
-
-        $(mod $name {
-            use super::*;
-
-            jump_slot!(pub(super) NEXT = $text, else absent);
-
-            #[unsafe(no_mangle)]
-            #[unsafe(naked)]
-            extern "C" fn $name() {
-                naked_asm!(
-                    "cmp byte ptr [rip + {speculating}], {direct}",
-                    "je 2f",
-                    "cmp edi, {sigsys}",
-                    "je 3f",
-                    "jmp [rip + {next}]",
-                    "2: jmp {slow}",
-                    "3: lea rcx, [rip + {next}]",
-                    "jmp {of_sigsys}",
-                    speculating = sym SPECULATING,
-                    direct = const Interception::Direct as u8,
-                    sigsys = const SIGSYS,
-                    next = sym NEXT,
-                    slow = sym $slow,
-                    of_sigsys = sym of_sigsys,
-                )
-            }
-        })*
-    };
-}
-
-sets_actions! {
-    signal, c"signal" => slow_signal;
-    sigaction, c"sigaction" => slow_sigaction;
-}
-
-/// Defines those that children seldom call: their system calls are judged where they arrive.
+/// Defines those that read or set an action and that children seldom call: their system calls are
+/// judged where they arrive.
 macro_rules! sets_actions_seldom {
     ($($name:ident, $text:literal;)*) => {
         $(mod $name {
@@ -446,7 +431,6 @@ pub(super) use once_moved;
 /// Finds the functions that children call between fork and exec.
 pub(super) fn find_childrens() {
     find_replaced();
-    find_actions();
     find_watched();
     next::settle(&syscall_function::NEXT, c"syscall", absent as *const ());
 }
@@ -454,7 +438,7 @@ pub(super) fn find_childrens() {
 /// Whether speculative children with [`Interception::Direct`] would pass over another library's
 /// functions.
 pub(super) fn passes_others_over() -> bool {
-    crate::objects::others_define(REPLACED) || crate::objects::others_define(ACTIONS)
+    crate::objects::others_define(REPLACED)
 }
 
 /// Defines a libc function that is watched, whose arguments or answer are not ints. `$note` gets
