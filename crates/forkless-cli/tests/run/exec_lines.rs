@@ -6,19 +6,16 @@
 //! `FORKLESS_FIRST_SEED` on. A failure prints the seed of its line.
 
 use std::fmt::Write as _;
-use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::LazyLock;
 
 use crate::asking::with_shell;
 use crate::shell_lines::{
-    ASSIGNED, PROGRAMS, RARE_PROGRAMS, RARE_WORDS, REDIRECTIONS, Random, SHELL_LINES, WORDS, environment,
-    prepare,
+    self, ASSIGNED, PROGRAMS, RARE_PROGRAMS, RARE_WORDS, REDIRECTIONS, Random, SHELL_LINES, WORDS,
+    environment, prepare,
 };
-use crate::support::{
-    FORKLESS, PATIENT, allow_seconds, compile, observe, plain, reported, reported_by, without_dispatch,
-};
+use crate::support::{FORKLESS, PATIENT, allow_seconds, compile, observe, plain, reported, without_dispatch};
 
 static EXEC_CASES: LazyLock<PathBuf> = LazyLock::new(|| compile("exec_shell_cases.c", &["-lpthread"]));
 
@@ -73,35 +70,22 @@ fn compare(name: &str, wanted: u64, options: &[&str], wrap: &dyn Fn(&[&str]) -> 
     let (mut counts, mut committed) = ([0; COUNTERS.len()], 0);
     let mut seed = number("FORKLESS_FIRST_SEED").unwrap_or(1);
     while counts[0] < wanted {
-        let mut cases = Vec::new();
-        let mut script = Vec::new();
-        for seed in seed..seed + BATCH {
-            let mut random = Random::new(seed);
-            let (setup, line) = line(&mut random, is_root);
-            let mut entries = environment(&mut random, &bin);
-            entries.push(format!("BIN={}", bin.display()));
-            for string in [&setup, &line].into_iter().chain(&entries).chain([&String::new()]) {
-                script.extend(string.bytes().chain([0]));
-            }
-            cases.push(format!("FORKLESS_FIRST_SEED={seed} {setup} {line:?} {entries:?}"));
-        }
-        let input = base.join("cases");
-        std::fs::write(&input, &script).expect("written");
-        let from = |mut command: Command| {
-            command.stdin(Stdio::from(File::open(&input).expect("there")));
-            command
-        };
-        let without = observe(&mut from(wrap(&[program, folder])));
-        assert_eq!(without.0, Some(0), "{}", without.2);
-        let (with, report) = reported_by(|more| {
-            let run = [&[FORKLESS, "run", "--quiet", PATIENT], options, more, &["--", program, folder]];
-            from(wrap(&run.concat()))
-        });
-        for ((plainly, run), case) in without.1.split("case ").zip(with.1.split("case ")).skip(1).zip(&cases)
-        {
-            assert_eq!(plainly, run, "{name} {options:?}: {case}");
-        }
-        assert_eq!(without, with);
+        let report = shell_lines::compare(
+            &base,
+            seed..seed + BATCH,
+            |random| {
+                let (setup, line) = line(random, is_root);
+                let mut entries = environment(random, &bin);
+                entries.push(format!("BIN={}", bin.display()));
+                (setup, line, entries)
+            },
+            &format!("{name} {options:?}: "),
+            wrap(&[program, folder]),
+            |more| {
+                let run = [&[FORKLESS, "run", "--quiet", PATIENT], options, more, &["--", program, folder]];
+                wrap(&run.concat())
+            },
+        );
         for (count, counter) in counts.iter_mut().zip(COUNTERS) {
             *count += report.count(counter);
         }

@@ -7,12 +7,13 @@
 
 use std::fmt::Write as _;
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
-use crate::support::{allow_seconds, compile, observe, plain, reported_by, run, temporary};
+use crate::support::{Report, allow_seconds, compile, observe, plain, reported_by, run, temporary};
 
 pub(crate) static SHELL_LINES: LazyLock<PathBuf> = LazyLock::new(|| compile("shell_lines.c", &[]));
 
@@ -193,6 +194,42 @@ pub(crate) fn prepare(name: &str) -> (PathBuf, PathBuf, PathBuf) {
     (base, bin, work)
 }
 
+/// Runs a line for each of the seeds, plainly and with the library, and compares what each of them
+/// prints. `case` makes the setup, the line and the environment. `label` stands before the case in
+/// a failure.
+pub(crate) fn compare(
+    base: &Path,
+    seeds: Range<u64>,
+    case: impl Fn(&mut Random) -> (String, String, Vec<String>),
+    label: &str,
+    plainly: Command,
+    with: impl Fn(&[&str]) -> Command,
+) -> Report {
+    let mut cases = Vec::new();
+    let mut script = Vec::new();
+    for seed in seeds {
+        let (setup, line, entries) = case(&mut Random::new(seed));
+        for string in [&setup, &line].into_iter().chain(&entries).chain([&String::new()]) {
+            script.extend(string.bytes().chain([0]));
+        }
+        cases.push(format!("FORKLESS_FIRST_SEED={seed} {setup} {line:?} {entries:?}"));
+    }
+    let input = base.join("cases");
+    std::fs::write(&input, &script).expect("written");
+    let from = |mut command: Command| {
+        command.stdin(Stdio::from(File::open(&input).expect("there")));
+        command
+    };
+    let without = observe(&mut from(plainly));
+    assert_eq!(without.0, Some(0), "{}", without.2);
+    let (with, report) = reported_by(|more| from(with(more)));
+    for ((plainly, run), case) in without.1.split("case ").zip(with.1.split("case ")).skip(1).zip(&cases) {
+        assert_eq!(plainly, run, "{label}{case}");
+    }
+    assert_eq!(without, with);
+    report
+}
+
 #[test]
 fn random_lines_look_the_same_with_and_without_a_shell() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
@@ -205,32 +242,17 @@ fn random_lines_look_the_same_with_and_without_a_shell() {
     let folder = work.to_str().expect("UTF-8");
     let (mut skipped, mut kept, mut seed) = (0, 0, first);
     while skipped < wanted {
-        let mut cases = Vec::new();
-        let mut script = Vec::new();
-        for seed in seed..seed + BATCH {
-            let mut random = Random::new(seed);
-            let (setup, line) = line(&mut random, is_root);
-            let entries = environment(&mut random, &bin);
-            for string in [&setup, &line].into_iter().chain(&entries).chain([&String::new()]) {
-                script.extend(string.bytes().chain([0]));
-            }
-            cases.push(format!("FORKLESS_FIRST_SEED={seed} {setup} {line:?} {entries:?}"));
-        }
-        let input = base.join("cases");
-        std::fs::write(&input, &script).expect("written");
-        let from = |mut command: Command| {
-            command.stdin(Stdio::from(File::open(&input).expect("there")));
-            command
-        };
-        let without = observe(&mut from(plain(&SHELL_LINES, &[folder])));
-        assert_eq!(without.0, Some(0), "{}", without.2);
-        let (with, report) =
-            reported_by(|more| from(run(&[more, &["--quiet"]].concat(), &SHELL_LINES, &[folder])));
-        for ((plainly, run), case) in without.1.split("case ").zip(with.1.split("case ")).skip(1).zip(&cases)
-        {
-            assert_eq!(plainly, run, "{case}");
-        }
-        assert_eq!(without, with);
+        let report = compare(
+            &base,
+            seed..seed + BATCH,
+            |random| {
+                let (setup, line) = line(random, is_root);
+                (setup, line, environment(random, &bin))
+            },
+            "",
+            plain(&SHELL_LINES, &[folder]),
+            |more| run(&[more, &["--quiet"]].concat(), &SHELL_LINES, &[folder]),
+        );
         skipped += report.count("shells_skipped");
         kept += report.count("shells_kept");
         seed += BATCH;
