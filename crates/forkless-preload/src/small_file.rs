@@ -19,7 +19,6 @@ pub(crate) fn read<'a>(path: CPtr<'_>, text: &'a mut [u8]) -> Option<&'a [u8]> {
 }
 
 /// Calls `go_on` for the lines of /proc/self/status until it says `false`.
-#[cfg(target_arch = "x86_64")]
 pub(crate) fn status_lines(go_on: impl FnMut(&[u8]) -> bool) {
     lines(c"/proc/self/status", go_on);
 }
