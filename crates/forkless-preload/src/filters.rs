@@ -88,8 +88,7 @@ pub(crate) fn are_in_force_or_traced() -> bool {
         return !LEARNT.load(Relaxed) && have_come() || proc::tracer() != Some(false);
     }
     let status = status(OWN_STATUS);
-    let before = || config::filters().unwrap_or_else(containers);
-    status.filters.is_none_or(|count| count > 0 && count > before()) || status.is_traced != Some(false)
+    status.filters.is_none_or(are_more_than_containers) || status.is_traced != Some(false)
 }
 
 /// The loader has opened and read files in this way a moment ago. Beside other threads no
@@ -99,9 +98,14 @@ fn have_come() -> bool {
     if may_open_files()
         && let Some(count) = status(OWN_STATUS).filters
     {
-        return count > 0 && count > config::filters().unwrap_or_else(containers);
+        return are_more_than_containers(count);
     }
     config::filters().unwrap_or(0) == 0 && process::seccomp_mode() != Ok(0)
+}
+
+/// Whether one of so many filters is not the container's.
+fn are_more_than_containers(count: u32) -> bool {
+    count > 0 && count > config::filters().unwrap_or_else(containers)
 }
 
 /// Filters of the container, where no launcher has counted them: those of the first process, under

@@ -35,6 +35,17 @@ pub(crate) fn plain<T>(fork: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Whether other threads may be speculating, and the library may make calls of its own to wait for
+/// them. A speculative child has one thread, and a program with a filter speculates no more.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn may_meet_speculations() -> bool {
+    if speculation::speculating() || !meets_threads() {
+        return false;
+    }
+    filters::learn();
+    !filters::sandboxed()
+}
+
 /// Makes a fork of which the library is not asked, as [`plain`]: by libc's `forkpty`, or by a
 /// system call.
 #[cfg(target_arch = "x86_64")]
@@ -51,11 +62,7 @@ pub(crate) fn past_fork<T>(fork: impl FnOnce() -> T) -> T {
 #[cfg(target_arch = "x86_64")]
 #[inline(never)]
 fn begin_past_fork() -> bool {
-    if !meets_threads() || speculation::speculating() {
-        return false;
-    }
-    filters::learn();
-    if filters::sandboxed() {
+    if !may_meet_speculations() {
         return false;
     }
     if memory_owner::is_copy() {

@@ -22,7 +22,7 @@ use forkless_sys::{Errno, dispatch, sched, time};
 use linux_raw_sys::general as k;
 
 use crate::signals::{BLOCKED, SIGSYS};
-use crate::{filters, memory_owner, rt, speculation, window};
+use crate::{memory_owner, rt, window};
 use forkless_speculate::retry::retry;
 
 use super::frame::{Frame, Info};
@@ -235,12 +235,7 @@ pub(crate) fn with_own_sigsys<T>(call: impl FnOnce() -> T) -> T {
 /// `None`: nothing is to be ended. Else the mask from before.
 #[inline(never)]
 fn begin_own_sigsys() -> Option<SigSet> {
-    // Each of these has one thread, or speculates no more.
-    if speculation::speculating() || !window::meets_threads() {
-        return None;
-    }
-    filters::learn();
-    if filters::sandboxed() {
+    if !window::may_meet_speculations() {
         return None;
     }
     if memory_owner::is_copy() {
