@@ -4,6 +4,7 @@
 mod common;
 
 use core::ptr::null;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Stdio};
@@ -21,9 +22,13 @@ fn status(name: &str) -> String {
 
 #[test]
 fn a_child_is_waited_for_by_pid_and_by_pidfd() {
-    let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+    let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let pid = child.id().cast_signed();
     assert_eq!(process::waitid(P_PID, pid, WEXITED | WNOHANG).unwrap().pid, 0, "it runs");
+    // `spawn` returns when the child has left this memory. The kernel notes the exec a moment later
+    // (fs/exec.c, begin_new_exec).
+    child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     assert_eq!(process::setpgid_of(pid, 0), Err(Errno::EACCES), "it has executed a program");
     let pidfd = process::pidfd_open(pid).unwrap();
     process::pidfd_send_signal(pidfd, 9, 0).unwrap();
