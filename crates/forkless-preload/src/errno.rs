@@ -12,10 +12,21 @@ unsafe extern "C" {
 /// libc's convention for a failure: sets errno and returns -1.
 pub(crate) fn fail(errno: Errno) -> c_int {
     // SAFETY: the calling thread's errno.
-    let at = unsafe { __errno_location() };
-    // SAFETY: as above.
-    unsafe { *at = errno.raw() };
+    unsafe { *location() = errno.raw() };
     -1
+}
+
+/// Where the calling thread's errno is.
+pub(crate) fn location() -> *mut c_int {
+    // SAFETY: libc's function, which only tells the address.
+    unsafe { __errno_location() }
+}
+
+/// The calling thread's errno.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn get() -> c_int {
+    // SAFETY: the calling thread's errno.
+    unsafe { *location() }
 }
 
 /// The kernel's answer by libc's convention.

@@ -103,8 +103,8 @@ fn have_come() -> bool {
     config::filters().unwrap_or(0) == 0 && process::seccomp_mode() != Ok(0)
 }
 
-/// Whether one of so many filters is not the container's.
-fn are_more_than_containers(count: u32) -> bool {
+/// Whether one of so many filters is not the container's. It may open a file.
+pub(crate) fn are_more_than_containers(count: u32) -> bool {
     count > 0 && count > config::filters().unwrap_or_else(containers)
 }
 

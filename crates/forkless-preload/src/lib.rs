@@ -27,6 +27,8 @@
 #[cfg(not(panic = "abort"))]
 compile_error!("build with --profile preload: a preloaded library must not unwind");
 
+#[cfg(target_arch = "x86_64")]
+mod close_loop;
 mod config;
 mod context;
 mod environment;

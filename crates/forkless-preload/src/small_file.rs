@@ -28,12 +28,14 @@ pub(crate) fn status_lines(go_on: impl FnMut(&[u8]) -> bool) {
 pub(crate) fn lines(path: &CStr, mut go_on: impl FnMut(&[u8]) -> bool) {
     // A handler would find the lowest number taken. A handler that jumped away would leave it so.
     let Ok(before) = signal::set_mask(SigSet::ALL) else { return };
-    read_lines(path, &mut go_on);
+    if let Ok(file) = fd::openat(fd::AT_FDCWD, CPtr::from(path), FLAGS, 0) {
+        lines_of(file, &mut go_on);
+    }
     let _ = retry(|| signal::set_mask(before));
 }
 
-fn read_lines(path: &CStr, go_on: &mut dyn FnMut(&[u8]) -> bool) {
-    let Ok(file) = fd::openat(fd::AT_FDCWD, CPtr::from(path), FLAGS, 0) else { return };
+/// The same for a file that is open, and is closed.
+pub(crate) fn lines_of(file: i32, go_on: &mut dyn FnMut(&[u8]) -> bool) {
     let mut text = [0u8; 256];
     let mut len = 0;
     // Another user's file may have no end. The kernel's own is longer where there are tens of

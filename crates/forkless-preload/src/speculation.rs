@@ -56,6 +56,13 @@ pub(crate) fn choose(passes_others_over: impl FnOnce() -> bool) {
     }
 }
 
+/// Whether functions that stand between program and libc would be passed over. `others_define`:
+/// whether other libraries have any, where that was not asked for all.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn passes_others_over(others_define: impl FnOnce() -> bool) -> bool {
+    CHOSEN.load(Relaxed) != Interception::Direct as u8 && others_define()
+}
+
 /// From here on no child passes over libc's functions.
 pub(crate) fn trap_from_now_on() {
     CHOSEN.store(Interception::Trap as u8, Relaxed);

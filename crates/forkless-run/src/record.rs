@@ -9,7 +9,7 @@ use core::sync::atomic::{
 use crate::AbortReason;
 
 /// First word of a record; the last digit is the version of the layout.
-const RECORD_MAGIC: u64 = 0x666f_726b_6c65_7304;
+const RECORD_MAGIC: u64 = 0x666f_726b_6c65_7305;
 
 macro_rules! counters {
     ($($name:ident, $key:literal, $text:literal;)*) => {
@@ -47,6 +47,7 @@ counters! {
     ExecStates, "exec_states_kept", "executed shells kept: for the state of the process";
     Switches, "context_switches", "context switches without a mask call";
     Declined, "huge_pages_declined", "forks of programs that turned transparent huge pages off for themselves";
+    Closes, "closes_answered", "closes past the last descriptor, answered without the kernel";
     NanosSaved, "nanos_saved_estimate", "nanoseconds saved (estimate)";
 }
 

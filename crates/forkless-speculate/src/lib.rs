@@ -8,6 +8,7 @@
 //! - [`policy`]: which system calls the child may make;
 //! - [`descriptors`]: which of the child's descriptors are its own;
 //! - [`files`]: which files the child may open;
+//! - [`close_loop`]: which closes of a child can be answered without the kernel;
 //! - [`exclusions`]: which memory the child lacks, and which stays with the kernel;
 //! - [`maps`]: the list of mappings as text;
 //! - [`notes`], [`marks`]: which memory the program itself has marked for fork;
@@ -27,6 +28,7 @@
 //! at its first use, and a handler may read it at any point.
 #![no_std]
 
+pub mod close_loop;
 pub mod commit;
 pub mod descriptors;
 pub mod exclusions;

@@ -5,6 +5,7 @@
 mod asking;
 mod bench;
 mod beside;
+mod close_loops;
 mod cpython;
 mod exec_lines;
 mod faults;

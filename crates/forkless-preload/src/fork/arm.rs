@@ -12,7 +12,7 @@
 use core::arch::naked_asm;
 use core::ffi::c_void;
 use core::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
+    AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 
@@ -26,7 +26,8 @@ use crate::{memory_owner, rt, window};
 use forkless_speculate::retry::retry;
 
 use super::frame::{Frame, Info};
-use super::stacks::{SLOTS, SlotStacks};
+use super::slot::ThreadSlot;
+use super::stacks::SlotStacks;
 use super::{NO_DISPATCH, OrPlain, decide, state};
 
 const SIG_IGN: usize = 1;
@@ -42,32 +43,6 @@ pub(crate) enum Resolution {
     Aborted(AbortReason),
 }
 
-/// A thread between [`arm`] and [`Arming::release`].
-pub(crate) struct ThreadSlot {
-    /// Thread pointer of the owner; 0 when free.
-    owner: AtomicUsize,
-    /// How often it was taken: an earlier owner may have lost it.
-    times_taken: AtomicU32,
-    /// Where on its stack the owner took it. 0: it has not said so yet.
-    taken_at: AtomicUsize,
-    /// The thread is to be armed when the program's fork handlers have run.
-    waiting: AtomicBool,
-    armed: AtomicBool,
-    /// Counted among the plain forks, for which no memory may be marked, until [`Arming::release`].
-    plain: AtomicBool,
-    pub(crate) site: AtomicUsize,
-    /// The program's signal mask, as it sees it.
-    pub(crate) mask: AtomicU64,
-    /// The program's alternate stack was taken from it.
-    has_stack: AtomicBool,
-    alt_start: AtomicUsize,
-    alt_flags: AtomicI32,
-    alt_size: AtomicUsize,
-    resolution: AtomicU8,
-    number: AtomicUsize,
-}
-
-static TABLE: [ThreadSlot; SLOTS] = [const { ThreadSlot::unused() }; SLOTS];
 static HANDLER: SigsysHandler = SigsysHandler {
     lock: AtomicBool::new(false),
     users: AtomicU32::new(0),
@@ -180,7 +155,7 @@ fn claim() -> Option<&'static ThreadSlot> {
     const PATIENCE: usize = 20_000;
     let me = rt::thread_pointer();
     for _ in 0..PATIENCE {
-        for slot in &TABLE {
+        for slot in &state::get().slots {
             if slot.owner.compare_exchange(0, me, Acquire, Relaxed).is_ok() {
                 return Some(slot);
             }
@@ -193,13 +168,13 @@ fn claim() -> Option<&'static ThreadSlot> {
 /// The calling thread's slot.
 pub(crate) fn mine() -> Option<&'static ThreadSlot> {
     let me = rt::thread_pointer();
-    TABLE.iter().find(|s| s.owner.load(Relaxed) == me)
+    state::known()?.slots.iter().find(|slot| slot.owner.load(Relaxed) == me)
 }
 
 /// In a plain forked child. Only the forking thread lives on, and it is disarmed already. Nothing
 /// is written without need: a page that the child writes is copied for it.
 pub(crate) fn reset() {
-    for slot in &TABLE {
+    for slot in state::known().map_or(&[][..], |state| &state.slots) {
         if slot.owner.load(Relaxed) != 0 {
             slot.owner.store(0, Relaxed);
             slot.taken_at.store(0, Relaxed);
@@ -285,27 +260,8 @@ impl Arming {
 }
 
 impl ThreadSlot {
-    const fn unused() -> ThreadSlot {
-        ThreadSlot {
-            owner: AtomicUsize::new(0),
-            times_taken: AtomicU32::new(0),
-            taken_at: AtomicUsize::new(0),
-            waiting: AtomicBool::new(false),
-            armed: AtomicBool::new(false),
-            plain: AtomicBool::new(false),
-            site: AtomicUsize::new(0),
-            mask: AtomicU64::new(0),
-            has_stack: AtomicBool::new(false),
-            alt_start: AtomicUsize::new(0),
-            alt_flags: AtomicI32::new(0),
-            alt_size: AtomicUsize::new(0),
-            resolution: AtomicU8::new(0),
-            number: AtomicUsize::new(0),
-        }
-    }
-
     fn index(&self) -> usize {
-        (core::ptr::from_ref(self) as usize - TABLE.as_ptr() as usize) / size_of::<ThreadSlot>()
+        (core::ptr::from_ref(self) as usize - state::get().slots.as_ptr() as usize) / size_of::<ThreadSlot>()
     }
 
     fn arm(&self) -> OrPlain<()> {

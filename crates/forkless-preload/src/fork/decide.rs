@@ -166,7 +166,7 @@ fn stays_strict() -> OrPlain<()> {
     if config::fork().serves_threads() {
         return Ok(());
     }
-    match single_threaded() {
+    match is_alone() {
         Some(true) => Ok(()),
         Some(false) => Err(AbortKind::Threads),
         None => Err(AbortKind::NoProc),
@@ -188,13 +188,13 @@ pub(crate) fn is_unfiltered() -> bool {
 /// for the window: its forks and moves are made as those of the only thread (`window`).
 pub(crate) fn beside_threads() -> OrPlain<bool> {
     // `stays_strict` has asked.
-    let beside = config::fork().serves_threads() && single_threaded() != Some(true);
+    let beside = config::fork().serves_threads() && is_alone() != Some(true);
     if beside && filters::has_one_thread() { Err(AbortKind::Shared) } else { Ok(beside) }
 }
 
 /// Whether the process has one thread, and no other process shares its memory. `None`: that cannot
 /// be found out.
-fn single_threaded() -> Option<bool> {
+pub(crate) fn is_alone() -> Option<bool> {
     if is_unfiltered() {
         match process::unshare_memory() {
             Ok(()) => return Some(true),

@@ -35,9 +35,9 @@ use crate::reserve;
 use crate::window;
 use forkless_speculate::retry::retry;
 
-use super::arm::ThreadSlot;
 use super::exclusions::{self, Listed, Place};
 use super::helper::{self, Helper};
+use super::slot::ThreadSlot;
 use super::{OrPlain, decide, shared_pages};
 
 /// What a child of a process with one thread reads from.

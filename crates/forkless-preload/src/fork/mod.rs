@@ -51,13 +51,14 @@ mod parent;
 mod program_memory;
 mod shared_pages;
 mod site;
+mod slot;
 mod stacks;
 mod state;
 mod threshold;
 mod trap;
 
 pub(crate) use arm::{prepare, with_own_sigsys};
-pub(crate) use decide::{children_stay, note_clone, note_clone3, note_namespaces, note_vmsplice};
+pub(crate) use decide::{children_stay, is_alone, note_clone, note_clone3, note_namespaces, note_vmsplice};
 
 /// Dispatch was refused once, so it will be refused again.
 static NO_DISPATCH: AtomicBool = AtomicBool::new(false);
@@ -274,6 +275,15 @@ fn count_in_record(site: usize, resolution: arm::Resolution) {
 /// In a speculative child: what becomes of a shell that it executes.
 pub(crate) fn note_line(counter: Counter) {
     shared_pages::get().note_line(counter);
+}
+
+/// Counts closes that were answered. A speculative child may not write the record.
+pub(crate) fn count_closes(n: u64) {
+    if speculating() {
+        shared_pages::get().closes.fetch_add(n, Relaxed);
+    } else {
+        tally::add(Counter::Closes, n);
+    }
 }
 
 /// A value, or the abort kind for which this fork stays plain.

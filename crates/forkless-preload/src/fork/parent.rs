@@ -20,12 +20,13 @@ use crate::tally;
 use crate::window::{self, Busy};
 use forkless_speculate::retry::retry;
 
-use super::arm::{Resolution, ThreadSlot};
+use super::arm::Resolution;
 use super::decide::{self, NANOS_PER_PAGE};
 use super::exclusions::{Listed, Place};
 use super::frame::Frame;
 use super::memory_source::{Attendant, NO_DESCRIPTOR, Source};
 use super::shared_pages::SharedPages;
+use super::slot::ThreadSlot;
 use super::{OrPlain, child, exclusions, memory_source, program_memory, shared_pages, site, threshold};
 
 /// The flags of a fork. With any other flag it is another kind of clone.
@@ -309,6 +310,7 @@ fn count(outcome: &SharedPages) {
     tally::add(Counter::PagesFetched, outcome.pages.load(Relaxed));
     tally::add(Counter::Traps, outcome.traps.load(Relaxed));
     tally::add(Counter::Direct, outcome.direct.load(Relaxed));
+    tally::add(Counter::Closes, outcome.closes.load(Relaxed));
 }
 
 /// A child was made.

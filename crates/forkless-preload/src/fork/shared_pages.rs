@@ -47,6 +47,7 @@ pub(crate) struct SharedPages {
     /// What became of an executed shell: the place of its counter in [`Counter::ALL`] and one. 0:
     /// the child executes none.
     line: AtomicUsize,
+    pub(crate) closes: AtomicU64,
     /// The code that libc has handlers return to, if the child has learnt it.
     pub(crate) restorer: AtomicUsize,
     /// A child that has fetched anything must not commit (`late`).
@@ -154,6 +155,7 @@ impl SharedPages {
         self.direct.store(0, Relaxed);
         self.pages.store(0, Relaxed);
         self.line.store(0, Relaxed);
+        self.closes.store(0, Relaxed);
         self.restorer.store(0, Relaxed);
         self.ranges.store(self.carried.load(Relaxed), Relaxed);
     }

@@ -15,7 +15,8 @@ use forkless_speculate::status_flags::StatusFlags;
 use crate::lazy_mapping::LazyMapping;
 use crate::reserve;
 
-use super::stacks::{LookStack, Stacks};
+use super::slot::ThreadSlot;
+use super::stacks::{LookStack, SLOTS, Stacks};
 
 /// What a child writes comes first, beside what the parent writes for each child. After a fork each
 /// written page costs the parent a fault, and the child a fault and a copy (1 us together).
@@ -24,6 +25,7 @@ pub(super) struct State {
     pub(super) actions: Actions,
     pub(super) descriptors: Descriptors,
     pub(super) status_flags: StatusFlags,
+    pub(super) slots: [ThreadSlot; SLOTS],
     pub(super) absent: Ranges,
     pub(super) shared: Ranges,
     pub(super) fetched: Clusters,

@@ -9,10 +9,11 @@ use forkless_sys::signal::KernelAction;
 
 use crate::signals::SIGSYS;
 
-use super::arm::{self, ThreadSlot};
+use super::arm;
 use super::child;
 use super::frame::{Frame, Info, OWN_TABLE};
 use super::parent;
+use super::slot::ThreadSlot;
 
 /// Handler of `SIGSYS`, installed while any thread is armed and in speculative children.
 pub(crate) extern "C" fn on_sigsys(signal: i32, info: &Info, frame: &mut Frame) {

@@ -22,6 +22,8 @@ use crate::speculation;
 #[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
 #[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
 mod arch;
+#[cfg(target_arch = "x86_64")]
+mod closes;
 mod exec;
 #[cfg(target_arch = "x86_64")]
 mod fork_handlers;
@@ -176,7 +178,8 @@ fn note_namespaces() {
 }
 
 /// A thread is being cancelled. Children that it forks inherit the request, and end in the next of
-/// libc's functions that is a cancellation point. So from here on no function is passed over.
+/// libc's functions that is a cancellation point. So from here on no function is passed over, and
+/// no close is answered.
 #[cfg(target_arch = "x86_64")]
 fn note_cancel() {
     if !speculation::speculating() {
@@ -184,6 +187,7 @@ fn note_cancel() {
         find_childrens();
     }
     speculation::trap_from_now_on();
+    crate::close_loop::LOOP.give_up();
 }
 
 /// Stands for a function that this libc does not have. A program that calls it could not have been

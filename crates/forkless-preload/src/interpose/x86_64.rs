@@ -12,6 +12,7 @@ use forkless_sys::Errno;
 use forkless_sys::signal::KernelAction;
 use linux_raw_sys::general as k;
 
+use crate::close_loop::{self, LOOP};
 use crate::errno::{fail, libc_answer};
 use crate::fork::{self, child};
 use crate::mappings::advice;
@@ -20,6 +21,7 @@ use crate::signals::SIGSYS;
 use crate::speculation::{self, Interception, SPECULATING};
 use crate::window;
 
+use super::closes::{self, forget_closes};
 use super::{absent, fork_entry, fork_signal_safe_entry, note_cancel, note_namespaces, note_prctl};
 
 pub(super) use super::fork_handlers::{alone, has_ours};
@@ -102,12 +104,7 @@ macro_rules! interpose {
 }
 
 interpose! {
-    close, c"close" => slow_close;
     dup, c"dup" => slow_dup;
-    dup2, c"dup2" => slow_dup2;
-    dup3, c"dup3" => slow_dup3;
-    fcntl, c"fcntl" => slow_fcntl;
-    fcntl64, c"fcntl64" => slow_fcntl;
     open, c"open" => slow_open;
     open64, c"open64" => slow_open;
     setsid, c"setsid" => slow_setsid;
@@ -171,25 +168,8 @@ extern "C" fn of_sigsys(signal: usize, a: usize, b: usize, next: &AtomicPtr<c_vo
     fork::with_own_sigsys(|| real(signal, a, b))
 }
 
-extern "C" fn slow_close(fd: c_int) -> c_int {
-    libc_answer(child::direct(k::__NR_close, &[fd as usize, 0, 0, 0, 0, 0]))
-}
-
 extern "C" fn slow_dup(fd: c_int) -> c_int {
     libc_answer(child::direct(k::__NR_dup, &[fd as usize, 0, 0, 0, 0, 0]))
-}
-
-extern "C" fn slow_dup2(from: c_int, to: c_int) -> c_int {
-    libc_answer(child::direct(k::__NR_dup2, &[from as usize, to as usize, 0, 0, 0, 0]))
-}
-
-extern "C" fn slow_dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
-    libc_answer(child::direct(k::__NR_dup3, &[from as usize, to as usize, flags as usize, 0, 0, 0]))
-}
-
-/// The third argument may be absent. The kernel looks at it only where it means something.
-extern "C" fn slow_fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
-    libc_answer(child::direct(k::__NR_fcntl, &[fd as usize, command as usize, argument, 0, 0, 0]))
 }
 
 extern "C" fn slow_open(path: *const c_char, flags: c_int, mode: u32) -> c_int {
@@ -431,6 +411,7 @@ pub(super) use once_moved;
 /// Finds the functions that children call between fork and exec.
 pub(super) fn find_childrens() {
     find_replaced();
+    closes::find();
     find_watched();
     next::settle(&syscall_function::NEXT, c"syscall", absent as *const ());
 }
@@ -438,7 +419,7 @@ pub(super) fn find_childrens() {
 /// Whether speculative children with [`Interception::Direct`] would pass over another library's
 /// functions.
 pub(super) fn passes_others_over() -> bool {
-    crate::objects::others_define(REPLACED)
+    crate::objects::others_define(REPLACED) || closes::others_define()
 }
 
 /// Defines a libc function that is watched, whose arguments or answer are not ints. `$note` gets
@@ -500,6 +481,11 @@ extern "C" fn forkpty(terminal: usize, name: usize, settings: usize, size: usize
     past_fork(&FORKPTY, |real| real(terminal, name, settings, size))
 }
 
+fn note_clone(flags: u32) {
+    fork::note_clone(flags);
+    close_loop::note_clone(flags);
+}
+
 type Clone = extern "C" fn(usize, usize, c_int, usize, usize, usize, usize) -> c_int;
 // SAFETY: `clone` is variadic; its last three arguments are there or they are not, and libc looks
 // at them only where they mean something.
@@ -516,7 +502,7 @@ extern "C" fn clone(
     tls: usize,
     child_tid: usize,
 ) -> c_int {
-    fork::note_clone(flags as u32);
+    note_clone(flags as u32);
     let make = |real: Clone| real(entry, stack, flags, argument, parent_tid, tls, child_tid);
     if flags as u32 & k::CLONE_VM == 0 {
         past_fork(&CLONE, make)
@@ -535,6 +521,7 @@ mod syscall_function {
     #[unsafe(naked)]
     extern "C" fn syscall() {
         naked_asm!(
+            forget_closes!(),
             "cmp edi, {madvise}",
             "je 2f",
             "cmp edi, {process_madvise}",
@@ -585,6 +572,7 @@ mod syscall_function {
             vmsplice = const k::__NR_vmsplice,
             clone = const k::__NR_clone,
             clone3 = const k::__NR_clone3,
+            known = sym LOOP,
             fork = const k::__NR_fork,
             waits = sym waits,
             forks = sym forks,
@@ -609,10 +597,13 @@ mod syscall_function {
     extern "C" fn waits(nr: usize, a: usize, b: usize) -> bool {
         match nr as u32 {
             k::__NR_clone => {
-                fork::note_clone(a as u32);
+                note_clone(a as u32);
                 a as u32 & k::CLONE_VM == 0 && b == 0
             }
-            k::__NR_clone3 => fork::note_clone3(a),
+            k::__NR_clone3 => {
+                close_loop::note_clone(k::CLONE_FILES);
+                fork::note_clone3(a)
+            }
             _ => true,
         }
     }

@@ -21,8 +21,9 @@ use crate::rt;
 use crate::signals::{SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP};
 use crate::speculation;
 
-use super::arm::{self, ThreadSlot};
+use super::arm;
 use super::frame::{Frame, Info};
+use super::slot::ThreadSlot;
 use super::{exclusions, program_memory, shared_pages};
 
 mod exec;

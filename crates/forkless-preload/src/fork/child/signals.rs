@@ -12,7 +12,8 @@ use forkless_sys::{Errno, process};
 use crate::kernel::Args;
 use crate::signals::{BLOCKED, OF_TIMERS, SIGSYS, SYNCHRONOUS};
 
-use super::super::arm::{self, ThreadSlot};
+use super::super::arm;
+use super::super::slot::ThreadSlot;
 use super::super::{program_memory, shared_pages, state};
 use super::need;
 use super::{FAULTS, abort, fault_action};
