@@ -108,7 +108,7 @@ static void order_after(double *result)
 	pass(result);
 }
 
-/* What a child does that is to inherit nothing, where the limit of descriptors is 2^20. */
+/* What daemons and their libraries do under a limit of 2^20 descriptors, the default of many container engines. */
 static void order_closes(double *result)
 {
 	double begin = now();
