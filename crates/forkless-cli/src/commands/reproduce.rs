@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use forkless_lab::reproduce::{self, Article, ClaimVerdict, Id, ReproduceOptions, page, text};
 
 use super::bench::{Output, Progress, from_library, guard, may_install};
+use crate::args;
 use crate::exit::{Exit, Missing, Usage};
 use crate::terminal;
 
@@ -14,11 +15,11 @@ use crate::terminal;
 #[command(after_help = "\
 Exit codes: 0 the experiments were run, whatever became of the claims (some may say `not run here`); 1 a verdict is another than in \
 --expect, or the machine failed; 2 usage; 3 nothing could be run here.\n\n\
-Missing programs (a Ruby for E1, Apache for E3, strace) are installed from Debian when root runs this; FORKLESS_NO_INSTALL=1 forbids it.")]
+Missing programs (a Ruby for E1, Apache for E3, redis for E6, strace) are installed from Debian when root runs this; FORKLESS_NO_INSTALL=1 forbids it.")]
 pub(crate) struct Args {
     /// The experiments: E1 passes after a fork, E2 system calls, E3 a server and huge pages, E4
-    /// signal masks, E5 popen [default: all].
-    #[arg(value_name = "E1..E5", value_parser = |name: &str| name.parse::<Id>())]
+    /// signal masks, E5 popen, E6 snapshots [default: all].
+    #[arg(value_name = "E1..E6", value_parser = |name: &str| name.parse::<Id>())]
     experiments: Vec<Id>,
     /// Smaller sizes and fewer runs: a rough answer in seconds.
     #[arg(long)]
@@ -26,12 +27,15 @@ pub(crate) struct Args {
     /// Seed of the order of methods and of the intervals.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// What the redis of E6 holds [default: 4G, or as much as is safe].
+    #[arg(long, value_name = "SIZE", value_parser = args::size)]
+    memory: Option<u64>,
     /// Take the experiments that are not named from an earlier result (JSON), instead of running
     /// them; may be repeated.
     #[arg(long, value_name = "FILE")]
     with: Vec<PathBuf>,
     /// Run nothing: show what --with brings, judged anew.
-    #[arg(long, requires = "with", conflicts_with_all = ["experiments", "quick"])]
+    #[arg(long, requires = "with", conflicts_with_all = ["experiments", "quick", "memory"])]
     no_run: bool,
     /// Fail (exit code 1) if a claim's verdict is another than in this earlier result (JSON).
     #[arg(long, value_name = "FILE")]
@@ -108,6 +112,7 @@ fn measure(args: &Args, article: &mut Article) -> anyhow::Result<()> {
         install: may_install(),
         forkless: env::current_exe().ok(),
         run: forkless_run::find_library().is_ok(),
+        memory: args.memory,
     };
     let mut failures = Vec::new();
     for &id in &wanted {

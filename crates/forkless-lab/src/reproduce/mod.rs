@@ -17,6 +17,7 @@ mod e2;
 mod e3;
 mod e4;
 mod e5;
+mod e6;
 pub mod green;
 pub mod page;
 mod plot;
@@ -49,7 +50,7 @@ use forkless_bench::stats::median;
 /// The name of the JSON schema, in every file.
 pub const SCHEMA: &str = "forkless.reproduce/1";
 
-/// One of the five experiments.
+/// One of the six experiments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "`title` says what each is about")]
 pub enum Id {
@@ -58,11 +59,12 @@ pub enum Id {
     E3,
     E4,
     E5,
+    E6,
 }
 
 impl Id {
     /// All, in their order.
-    pub const ALL: [Id; 5] = [Id::E1, Id::E2, Id::E3, Id::E4, Id::E5];
+    pub const ALL: [Id; 6] = [Id::E1, Id::E2, Id::E3, Id::E4, Id::E5, Id::E6];
 
     /// What the experiment is about.
     #[must_use]
@@ -73,6 +75,7 @@ impl Id {
             Id::E3 => "A large server's clone, and huge pages",
             Id::E4 => "A system call that nobody asked for",
             Id::E5 => "popen and system without fork",
+            Id::E6 => "A snapshot by fork, and the queries that wait for it",
         }
     }
 }
@@ -88,7 +91,9 @@ impl FromStr for Id {
 
     fn from_str(name: &str) -> Result<Id, Error> {
         let found = Id::ALL.into_iter().find(|id| id.to_string().eq_ignore_ascii_case(name));
-        found.ok_or_else(|| Error::Spec(format!("no experiment {name:?}: there are E1, E2, E3, E4 and E5")))
+        found.ok_or_else(|| {
+            Error::Spec(format!("no experiment {name:?}: there are E1, E2, E3, E4, E5 and E6"))
+        })
     }
 }
 
@@ -107,6 +112,8 @@ pub struct ReproduceOptions {
     pub forkless: Option<PathBuf>,
     /// Whether `forkless run` can be used; without it, its rows are missing.
     pub run: bool,
+    /// Bytes that a data store holds where an experiment has one; `None`: the experiment's own size.
+    pub memory: Option<u64>,
 }
 
 impl ReproduceOptions {
@@ -362,6 +369,7 @@ pub fn run(
         Id::E1 => e1::run(&mut bench)?,
         Id::E4 => e4::run(&mut bench)?,
         Id::E5 => e5::run(&mut bench)?,
+        Id::E6 => e6::run(&mut bench)?,
         Id::E2 => e2::run(&mut bench)?,
         Id::E3 => e3::run(&mut bench)?,
     };
@@ -381,7 +389,7 @@ mod tests {
         for id in Id::ALL {
             assert_eq!(id.to_string().to_lowercase().parse::<Id>().unwrap(), id);
         }
-        assert!(matches!("E6".parse::<Id>(), Err(Error::Spec(_))));
+        assert!(matches!("E7".parse::<Id>(), Err(Error::Spec(_))));
     }
 
     #[test]

@@ -144,11 +144,11 @@ impl Counts {
 
 /// What the library has counted: the evidence behind every figure.
 #[derive(Debug)]
-pub(super) struct Counted(Option<Report>);
+pub(crate) struct Counted(Option<Report>);
 
 impl Counted {
     /// A counter's value.
-    pub(super) fn count(&self, counter: Counter) -> u64 {
+    pub(crate) fn count(&self, counter: Counter) -> u64 {
         self.0.as_ref().map_or(0, |report| report.count(counter))
     }
 

@@ -20,7 +20,7 @@ mod gunicorn;
 pub(crate) mod kept;
 mod launch;
 mod parents;
-mod redis;
+pub(crate) mod redis;
 pub(crate) mod server;
 pub(crate) mod stage;
 mod tokio;

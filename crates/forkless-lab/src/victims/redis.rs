@@ -12,10 +12,10 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::kept::huge_pages;
+use super::kept::{Counted, huge_pages};
 use super::parents::size;
 use super::server::{PATIENCE, Server, Service, mostly_huge};
 use super::stage::{Asked, FORK, Stage, Subject, params};
@@ -49,18 +49,20 @@ pub(super) fn bgsave(name: &'static str, stage: &mut Stage<'_>) -> Result<(), Er
         Ok(_) => Err("the plain one has huge pages, too".to_owned()),
         Err(_) => mostly_huge(run.pid),
     };
-    plain.server.finish()?;
-    run.server.finish()?;
+    plain.finish()?;
+    run.finish()?;
     let figure = stage.ratio(&series[0][0], &series[1][0]);
     stage.check(&params, Asked::SPEEDUP, figure, evidence);
     Ok(())
 }
 
-/// A server full of values, and a connection to it.
-struct Redis {
+/// A server, and a connection to it.
+pub(crate) struct Redis {
     server: Server,
     stream: UnixStream,
-    pid: u32,
+    /// Where other clients find it.
+    pub(crate) socket: PathBuf,
+    pub(crate) pid: u32,
 }
 
 impl Redis {
@@ -71,6 +73,19 @@ impl Redis {
         settings: Option<Settings>,
         mib: u64,
     ) -> Result<RefCell<Redis>, Error> {
+        let mut redis = Redis::empty(name, stage, program, settings)?;
+        // Ten KiB a value, so that the dictionary is small beside them.
+        redis.call(&format!("DEBUG POPULATE {} key 10240", mib * 100))?;
+        Ok(RefCell::new(redis))
+    }
+
+    /// A server without values.
+    pub(crate) fn empty(
+        name: &str,
+        stage: &mut Stage<'_>,
+        program: &Path,
+        settings: Option<Settings>,
+    ) -> Result<Redis, Error> {
         let directory = stage.directory("redis")?;
         let socket = directory.join("s");
         let words = ["--port", "0", "--save", "", "--daemonize", "no", "--enable-debug-command", "yes"];
@@ -85,15 +100,18 @@ impl Redis {
         let (server, stream) = Server::start(stage, service, connect)?;
         let patience = Some(Duration::from_secs(60));
         stream.set_read_timeout(patience).map_err(Error::io("set a time limit on a socket"))?;
-        let mut redis = Redis { server, stream, pid: 0 };
+        let mut redis = Redis { server, stream, socket: socket.clone(), pid: 0 };
         redis.pid = redis.info("server", "process_id")?;
-        // Ten KiB a value, so that the dictionary is small beside them.
-        redis.call(&format!("DEBUG POPULATE {} key 10240", mib * 100))?;
-        Ok(RefCell::new(redis))
+        Ok(redis)
+    }
+
+    /// Ends the server and says what the library has counted in it.
+    pub(crate) fn finish(self) -> Result<Counted, Error> {
+        self.server.finish()
     }
 
     /// Sends a line and reads the answer: a line, or as many bytes as the line says.
-    fn call(&mut self, line: &str) -> Result<String, Error> {
+    pub(crate) fn call(&mut self, line: &str) -> Result<String, Error> {
         let answer = self.answer(line);
         let answer =
             answer.map_err(|error| self.server.failure(&format!("did not answer {line:?}: {error}")))?;
@@ -120,7 +138,7 @@ impl Redis {
         Ok(head)
     }
 
-    fn info<T: std::str::FromStr>(&mut self, section: &str, field: &str) -> Result<T, Error> {
+    pub(crate) fn info<T: std::str::FromStr>(&mut self, section: &str, field: &str) -> Result<T, Error> {
         let text = self.call(&format!("INFO {section}"))?;
         let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         let value = value.and_then(|value| value.trim().parse().ok());

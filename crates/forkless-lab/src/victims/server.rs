@@ -96,7 +96,7 @@ impl Server {
 
 /// A process's memory in KiB: what lies in transparent huge pages, what comes from a pool, and all
 /// of it.
-fn huge(pid: u32) -> Option<[u64; 3]> {
+pub(crate) fn huge(pid: u32) -> Option<[u64; 3]> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     let field = |name: &str| {
         let line =

@@ -1,6 +1,6 @@
 //! The claims themselves: one table, from which everything else about them follows.
 
-use forkless_bench::published::{calls, cow, huge_pages, masks, spawn};
+use forkless_bench::published::{calls, cow, huge_pages, masks, snapshots, spawn};
 
 use super::{Claim, SAME, SIZE, at_least, at_most};
 
@@ -12,6 +12,8 @@ const TRACED: f64 = masks::CALL_NS[1] / masks::CALL_NS[0];
 const CLONE: f64 = huge_pages::CLONE_S[0] / huge_pages::CLONE_S[1];
 /// popen against vfork + exec.
 const SHELL: f64 = spawn::BY_METHOD[10].1[2] / spawn::BY_METHOD[0].1[2];
+/// The tail during a snapshot with the plain fork against the one without, at 8 GB.
+const TAIL: f64 = 100.0 / (100.0 - snapshots::TAIL_PERCENT[0]);
 /// The slower posix_spawn forms against vfork + exec.
 const POSIX_SPAWN: f64 = 1.37;
 
@@ -439,6 +441,64 @@ pub(crate) const CLAIMS: &[Claim] = &[
              the device's sector",
             "writing small blocks reads nothing",
             "the reads are there, but their price is another on this device",
+        ],
+    },
+    Claim {
+        id: "6.1",
+        text: "A snapshot's fork makes queries wait: their tail during it is far above the one between snapshots",
+        published: "81.76 % of the tail at 8 GB goes with the copy of the page table",
+        beside: &["uniform.plain.p999", "uniform.plain.between_p999", "uniform.plain.fork_ms", "skewed.tail"],
+        holds: &[at_least("uniform.tail", TAIL / SIZE)],
+        gone: &[at_most("uniform.tail", 1.1)],
+        because: [
+            "while the kernel copies the page table, the server answers nobody, and all that arrive then wait",
+            "queries wait no longer during a snapshot than between two",
+            "queries wait longer during a snapshot, but not by as much",
+        ],
+    },
+    Claim {
+        id: "6.2",
+        text: "Without the copy of the page table the tail during a snapshot falls by 81.76 % at 8 GB (there by a changed kernel; here by \
+               huge pages)",
+        published: "81.76 % at 8 GB, 99.84 % at 64 GB",
+        beside: &["uniform.thp.p999", "uniform.fork_gain", "uniform.gain_max", "skewed.gain"],
+        holds: &[at_least("uniform.gain", TAIL / SIZE)],
+        gone: &[at_most("uniform.gain", 1.1)],
+        because: [
+            "512 times fewer entries to copy leave hardly a wait",
+            "the tail is as long with huge pages",
+            "the fork is shorter, but the tail has other causes as well: copies on write, and the child beside its parent",
+        ],
+    },
+    Claim {
+        id: "6.3",
+        text: "With huge pages a write after the fork copies 2 MB, so they are to be switched off",
+        published: "0.25 ms for each such write (redis #7381); \"mass copy-on-write\" (redis #2844)",
+        beside: &["uniform.thp.copied_mib", "uniform.plain.copied_mib", "skewed.copied"],
+        holds: &[at_least("uniform.copied", 10.0)],
+        gone: &[at_most("uniform.copied", SAME)],
+        because: [
+            "the kernel copies the whole huge page",
+            "since Linux 5.8 the write splits the mapping and copies 4 KiB (mm/huge_memory.c, do_huge_pmd_wp_page)",
+            "more is copied with huge pages, but not whole ones",
+        ],
+    },
+    Claim {
+        id: "6.4",
+        text: "A snapshot every minute: the fifth fork is as short as the first, though writes during each split the huge pages",
+        published: "save 60 10000, redis's default",
+        beside: &[
+            "uniform.thp.fork_ms",
+            "uniform.thp.fork_max_ms",
+            "skewed.fork_fifth",
+            "uniform.thp.huge_mib",
+        ],
+        holds: &[at_most("uniform.fork_fifth", 2.0)],
+        gone: &[at_least("uniform.fork_fifth", 5.0)],
+        because: [
+            "between two snapshots the split pages are merged again, a little at a time",
+            "the split pages stay as they are, and the next fork copies their entries",
+            "a part of the pages was merged until the next fork",
         ],
     },
 ];
