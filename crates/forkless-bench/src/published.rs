@@ -111,8 +111,8 @@ pub mod spawn {
     pub const SMALL_BLOCKS: f64 = 3.0;
 }
 
-/// E6: "Async-fork: Mitigating Query Latency Spikes Incurred by the Fork-based Snapshot Mechanism from
-/// the OS Level", PVLDB 16(5), 2023 (doi 10.14778/3579075.3579079).
+/// E6: "Async-fork: Mitigating Query Latency Spikes Incurred by the Fork-based Snapshot Mechanism
+/// from the OS Level", PVLDB 16(5), 2023 (doi 10.14778/3579075.3579079).
 pub mod snapshots {
     /// By how much the tail latency of queries fell, in percent, at 8 GB and at 64 GB.
     pub const TAIL_PERCENT: [f64; 2] = [81.76, 99.84];

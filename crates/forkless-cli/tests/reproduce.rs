@@ -89,18 +89,15 @@ fn against_the_schema(value: &Value) -> Vec<String> {
 
 /// Runs one experiment quickly and returns it.
 fn quick(id: &str, claims: usize) -> Value {
+    quick_with(id, &[], claims)
+}
+
+fn quick_with(id: &str, more: &[&str], claims: usize) -> Value {
     let scratch = Scratch::new(id);
     let json = scratch.0.join("result.json");
     let page = scratch.0.join("page.html");
-    let output = scratch.run(&[
-        id,
-        "--quick",
-        "--short",
-        "--json",
-        json.to_str().unwrap(),
-        "--html",
-        page.to_str().unwrap(),
-    ]);
+    let files = ["--json", json.to_str().unwrap(), "--html", page.to_str().unwrap()];
+    let output = scratch.run(&[&[id, "--quick", "--short"], &files[..], more].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
     let said = text(&output.stdout);
     let value: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
@@ -287,4 +284,36 @@ fn an_interrupted_run_leaves_no_file_no_child_and_no_setting() {
     wait_until(|| scratch.temporary_files() == 0 && SETTINGS.map(setting) == before);
     assert_eq!(scratch.temporary_files(), 0);
     assert_eq!(SETTINGS.map(setting), before);
+}
+
+/// A small store, for the shape of the result. How long anything takes here says nothing.
+#[test]
+fn the_snapshot_experiment_measures_a_real_redis_and_leaves_no_server_behind() {
+    let _turn = turn();
+    if !Path::new("/usr/bin/redis-server").exists() {
+        let output = Scratch::new("no-redis").run(&["E6", "--quick"]);
+        assert_eq!(output.status.code(), Some(3));
+        assert!(text(&output.stderr).contains("redis-server is not installed"), "{}", text(&output.stderr));
+        println!("skipped: redis-server is not installed");
+        return;
+    }
+    let before = SETTINGS.map(setting);
+    let experiment = quick_with("E6", &["--memory", "64M"], 4);
+    assert_eq!(SETTINGS.map(setting), before);
+    let figures = experiment["figures"].as_array().unwrap();
+    let figure =
+        |name: &str| figures.iter().find(|one| one["name"] == name).and_then(|one| one["value"].as_f64());
+    for pattern in ["uniform", "skewed"] {
+        for metric in ["p50", "p99", "p999", "max", "between_p999", "fork_ms", "copied_mib", "resident_mib"] {
+            let name = format!("{pattern}.plain.{metric}");
+            assert!(figure(&name).is_some_and(|value| value > 0.0), "{name}: {experiment}");
+        }
+        let rank = |name: &str| figure(&format!("{pattern}.plain.{name}")).unwrap();
+        assert!(rank("p50") <= rank("p99") && rank("p99") <= rank("p999") && rank("p999") <= rank("max"));
+    }
+    match experiment["missing"].get("uniform.gain") {
+        Some(why) => eprintln!("skipped: uniform.gain: {why}"),
+        // A write copies small pages, with huge pages as without.
+        None => assert!(figure("uniform.copied").is_some_and(|ratio| ratio < 4.0), "{experiment}"),
+    }
 }

@@ -48,6 +48,7 @@ counters! {
     Switches, "context_switches", "context switches without a mask call";
     Declined, "huge_pages_declined", "forks of programs that turned transparent huge pages off for themselves";
     Closes, "closes_answered", "closes past the last descriptor, answered without the kernel";
+    Merged, "huge_pages_merged", "huge pages merged, or found whole, after forks";
     NanosSaved, "nanos_saved_estimate", "nanoseconds saved (estimate)";
 }
 

@@ -186,6 +186,13 @@ pub fn read(fd: i32, buf: &mut [u8]) -> Result<usize> {
     unsafe { calls::read(Fd(fd), buf.as_mut_ptr(), Len(buf.len())) }
 }
 
+/// `pread64(2)`.
+#[inline(always)]
+pub fn read_at(fd: i32, buf: &mut [u8], offset: u64) -> Result<usize> {
+    // SAFETY: the kernel writes at most `buf.len()` bytes.
+    unsafe { calls::pread64(Fd(fd), buf.as_mut_ptr(), Len(buf.len()), Offset(offset)) }
+}
+
 /// `getdents64(2)`: the next entries of a directory, as many as fit. An empty slice: the end.
 ///
 /// Each is `struct linux_dirent64`: 16 bytes, the entry's length in 2, a type, and the name up to a

@@ -22,6 +22,15 @@ pub fn monotonic_coarse() -> Timespec {
     now
 }
 
+/// `clock_gettime(CLOCK_MONOTONIC)` by a system call.
+#[inline]
+pub fn monotonic() -> Timespec {
+    let mut now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one timespec; this clock always exists.
+    let _ = unsafe { calls::clock_gettime(Op(k::CLOCK_MONOTONIC), &raw mut now) };
+    now
+}
+
 /// `timerfd_create(2)` on the monotonic clock, close-on-exec and non-blocking. The descriptor is
 /// readable after the time of [`arm_timerfd`]. The caller closes it.
 #[inline]

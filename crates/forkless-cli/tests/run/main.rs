@@ -13,6 +13,7 @@ mod fork;
 mod huge_pages;
 mod launch;
 mod memory;
+mod merging;
 mod outside;
 mod policy;
 mod preloaded;

@@ -160,7 +160,7 @@ impl Size {
             bytes,
             rounds: bench.quick(2, 5),
             rate: bench.quick(2000.0, 5000.0),
-            pause: Duration::from_secs(bench.quick(2, 10)),
+            pause: Duration::from_secs(bench.quick(1, 10)),
         }
     }
 

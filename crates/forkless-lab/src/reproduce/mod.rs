@@ -112,7 +112,8 @@ pub struct ReproduceOptions {
     pub forkless: Option<PathBuf>,
     /// Whether `forkless run` can be used; without it, its rows are missing.
     pub run: bool,
-    /// Bytes that a data store holds where an experiment has one; `None`: the experiment's own size.
+    /// Bytes that a data store holds where an experiment has one. `None`: the experiment's own
+    /// size.
     pub memory: Option<u64>,
 }
 

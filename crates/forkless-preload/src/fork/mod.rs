@@ -156,7 +156,9 @@ fn fork_unfiltered(
     }
     huge::before_fork();
     if config::fork() == config::Fork::Off {
-        return real();
+        let pid = real();
+        huge::after_fork(pid, true);
+        return pid;
     }
     tally::add(Counter::Forks, 1);
     let attempt = decide::decide(site).and_then(|()| {
@@ -176,6 +178,7 @@ fn fork_unfiltered(
         }
         Err(kind) => (window::plain(|| real()), arm::Resolution::Plain(kind.into())),
     };
+    huge::after_fork(pid, !matches!(resolution, arm::Resolution::Committed { .. }));
     if pid == 0 {
         in_plain_child();
     } else {

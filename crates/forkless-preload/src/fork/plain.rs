@@ -48,10 +48,14 @@ pub(crate) fn speculate_or_fork(
 ) -> i32 {
     let real = real.get().unwrap_or_else(|| crate::rt::abort());
     filters::learn();
-    if !sandboxed() {
+    let sandboxed = sandboxed();
+    if !sandboxed {
         huge::before_fork();
     }
     let pid = real();
+    if !sandboxed {
+        huge::after_fork(pid, true);
+    }
     if config::fork() != config::Fork::Off && pid != 0 {
         count_in_record(site);
     }

@@ -2,9 +2,12 @@
 //! copies its page table entry by entry.
 //!
 //! Programs that map their memory piece by piece never ask malloc (APR's pools, and so Apache, map
-//! 8 KiB at a time). Before a fork, memory that has come since the last one is collapsed in place
-//! (`MADV_COLLAPSE`, Linux 6.1). That takes about a tenth of a second a GiB, once, and saves nine
-//! tenths of every later fork.
+//! 8 KiB at a time). Their memory is collapsed in place (`MADV_COLLAPSE`, Linux 6.1). That takes
+//! about a tenth of a second a GiB, and saves nine tenths of every later fork.
+//!
+//! A program that has not waited for anybody yet is starting: its new memory is collapsed before a
+//! fork, so that its workers get huge pages. Once it has waited, it serves, and a fork may not wait
+//! for that: memory is collapsed in the [`background`], after a fork.
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
@@ -15,6 +18,7 @@ use crate::mappings::each_writable;
 use crate::{config, small_file, tally};
 use forkless_speculate::text::decimal;
 
+pub(crate) mod background;
 pub(crate) mod pool;
 
 static WANTED: AtomicBool = AtomicBool::new(false);
@@ -28,19 +32,30 @@ const PAGES: usize = HUGE / 4096;
 /// Whether the option is there.
 pub(crate) fn configure(wanted: bool) {
     WANTED.store(wanted, Relaxed);
+    background::configure(wanted);
 }
 
 /// Ordinary code, before libc's fork takes its locks.
 pub(crate) fn before_fork() {
     if WANTED.load(Relaxed) {
-        collapse();
+        prepare();
+        background::hold();
+    }
+}
+
+/// After the fork. `keeps`: the child has this memory, as it did not execute a program.
+pub(crate) fn after_fork(pid: i32, keeps: bool) {
+    if pid == 0 {
+        background::in_child();
+    } else {
+        background::after_fork(pid, keeps);
     }
 }
 
 /// Out of line: its arrays would make the frame of every fork span a page more of the stack.
 #[cold]
 #[inline(never)]
-fn collapse() {
+fn prepare() {
     let grown = has_grown();
     pool::before_fork(grown);
     if !grown {
@@ -50,6 +65,9 @@ fn collapse() {
     if !pool::wanted() && process::thp_disabled() == Ok(true) {
         tally::add(Counter::Declined, 1);
         pool::warn(DECLINED);
+        return;
+    }
+    if background::has_waited() {
         return;
     }
     // The list may end early (no /proc). Memory that was not reached stays as it is.
@@ -97,12 +115,17 @@ pub(crate) fn dense(start: usize, end: usize, mut each: impl FnMut(usize, usize)
     each(from, at);
 }
 
-#[expect(unsafe_code, reason = "memory advice")]
+/// As [`collapse`], where nothing depends on it.
 pub(crate) fn advise(start: usize, end: usize) {
-    // Refused where the program declined huge pages, on older kernels, and when memory is short: no
-    // harm done.
+    let _ = collapse(start, end);
+}
+
+/// Makes huge pages of a range. Refused where the program declined huge pages, on older kernels,
+/// and when memory is short: no harm done.
+#[expect(unsafe_code, reason = "memory advice")]
+fn collapse(start: usize, end: usize) -> forkless_sys::Result<()> {
     // SAFETY: the contents stay as they are.
-    let _ = unsafe { mm::madvise(start as *mut _, end - start, mm::MADV_COLLAPSE) };
+    unsafe { mm::madvise(start as *mut _, end - start, mm::MADV_COLLAPSE) }
 }
 
 /// Resident private memory: the second field of /proc/self/statm less the third.

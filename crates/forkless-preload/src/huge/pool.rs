@@ -282,7 +282,9 @@ fn move_in(held: usize) {
                 full = full || free < pages || free - pages < held + pages;
                 unmovable = unmovable || !movable();
                 if unmovable || full || RANGES.is_full() {
-                    super::advise(start, end);
+                    if !super::background::has_waited() {
+                        super::advise(start, end);
+                    }
                 } else if replace(start, end, true) {
                     RANGES.add(start, end);
                     free -= pages;
