@@ -22,6 +22,15 @@ pub fn monotonic_coarse() -> Timespec {
     now
 }
 
+/// `clock_gettime(CLOCK_THREAD_CPUTIME_ID)`: the processor time of the calling thread.
+#[inline]
+pub fn of_thread() -> Timespec {
+    let mut time = Timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one timespec; this clock always exists.
+    let _ = unsafe { calls::clock_gettime(Op(k::CLOCK_THREAD_CPUTIME_ID), &raw mut time) };
+    time
+}
+
 /// `clock_gettime(CLOCK_MONOTONIC)` by a system call.
 #[inline]
 pub fn monotonic() -> Timespec {

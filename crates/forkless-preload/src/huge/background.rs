@@ -98,8 +98,8 @@ const IDLE_SLICE: u64 = 2 * MS;
 /// So many times the length of a slice goes by until the next.
 const REST: u64 = 19;
 
-/// A huge page that took longer than this is followed by a rest that is longer in proportion, up to
-/// [`LONGEST_REST`]: the kernel has to move memory for it, or the processors are busy.
+/// A huge page that took more processor time than this is followed by a rest that is longer in
+/// proportion, up to [`LONGEST_REST`]: the kernel has to move memory for it.
 const SLOW: u64 = 2 * MS;
 const LONGEST_REST: u64 = 2 * SECOND;
 
@@ -212,10 +212,10 @@ fn slice(length: u64) {
     }
     let (mut now, mut longest) = (begun, 0);
     while now - begun < length {
-        let before = now;
+        let before = nanoseconds(time::of_thread());
         let went_on = go_on();
+        longest = longest.max(nanoseconds(time::of_thread()) - before);
         now = nanoseconds(time::monotonic());
-        longest = longest.max(now - before);
         if !went_on {
             end(now);
             break;
