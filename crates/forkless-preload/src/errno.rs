@@ -34,3 +34,9 @@ pub(crate) fn get() -> c_int {
 pub(crate) fn libc_answer(answer: isize) -> c_int {
     Errno::check(answer).map_or_else(fail, |value| value as c_int)
 }
+
+/// Stands for a function that this libc does not have. A program that calls it could not have been
+/// linked.
+pub(crate) extern "C" fn absent() -> c_int {
+    fail(Errno::ENOSYS)
+}

@@ -57,4 +57,5 @@ mod speculation;
 mod tally;
 mod uninterrupted;
 mod users_record;
+mod waits;
 mod window;

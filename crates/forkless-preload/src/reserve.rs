@@ -36,8 +36,10 @@ const SPECULATION: usize = if cfg!(target_arch = "x86_64") { 1 } else { 0 };
 pub(crate) const MARKS: Area = Area { from: 0, len: 0 }.then(512 << 10);
 /// Ranges of memory that lie in the pool of huge pages.
 pub(crate) const POOLED: Area = MARKS.then(12 << 10);
+/// What is known of the memory that is merged in the background.
+pub(crate) const MERGING: Area = POOLED.then(PAGE);
 /// Memory for launching what replaces a shell.
-pub(crate) const WORKSPACES: Area = POOLED.then(256 << 10);
+pub(crate) const WORKSPACES: Area = MERGING.then(256 << 10);
 /// Streams of `popen`.
 pub(crate) const STREAMS: Area = WORKSPACES.then(8 << 10);
 /// Tables of speculations.

@@ -6,7 +6,7 @@
 //! answers nobody.
 //!
 //! So they are merged when the child has ended, by the program's own threads: each time that a wait
-//! of theirs has returned (`epoll_wait`, `poll`, `select`, `accept`), a slice of a millisecond at
+//! of theirs has returned (`epoll_wait`, `poll`, `select`, `accept4`), a slice of a millisecond at
 //! most, and never more than a twentieth of the time. A thread, or a process beside the program,
 //! could be seen; time cannot.
 //!
@@ -28,10 +28,11 @@ use forkless_sys::time::Timespec;
 use forkless_sys::{Errno, fd, maps, process, sched, time};
 use linux_raw_sys::general::{P_PID, WEXITED, WNOHANG, WNOWAIT};
 
+use crate::lazy_mapping::LazyMapping;
 use crate::mappings::each_writable;
 use crate::speculation::speculating;
 use crate::uninterrupted::uninterrupted;
-use crate::{proc, tally};
+use crate::{proc, reserve, tally};
 
 use super::{HUGE, PAGES};
 
@@ -44,38 +45,41 @@ static WAITED: AtomicBool = AtomicBool::new(false);
 /// A fork was made since memory was last found merged.
 static PENDING: AtomicBool = AtomicBool::new(false);
 
-/// A thread is in a slice.
-static BUSY: AtomicBool = AtomicBool::new(false);
+/// The rest of the state, which only programs with the option need.
+#[derive(Debug)]
+struct State {
+    /// A thread is in a slice.
+    busy: AtomicBool,
+    /// Threads that fork. No slice begins meanwhile.
+    forking: AtomicU32,
+    /// No slice before this time.
+    next: AtomicU64,
+    /// The last child that began with this memory, when it was forked, and whether it may live.
+    child: AtomicI32,
+    forked: AtomicU64,
+    lives: AtomicBool,
+    /// A sweep goes over all memory once. Where it is, how many ranges it has merged or found
+    /// whole, and how many it has left since others have them or there was no huge page.
+    sweeping: AtomicBool,
+    cursor: AtomicUsize,
+    merged: AtomicUsize,
+    skipped: AtomicUsize,
+    empty: AtomicUsize,
+    /// When the next sweep is due, and when the child's end may bring one forward to. In a worker,
+    /// whose parent has all its memory, each fork would bring one for nothing.
+    sweep_at: AtomicU64,
+    not_before: AtomicU64,
+    /// How often the pause between sweeps that have left something was doubled.
+    doubled: AtomicU32,
+    /// Huge pages to be merged in one call; 0 is 1. More than one while those before were whole
+    /// already.
+    at_once: AtomicUsize,
+}
 
-/// Threads that fork. No slice begins meanwhile.
-static FORKING: AtomicU32 = AtomicU32::new(0);
-
-/// No slice before this time.
-static NEXT: AtomicU64 = AtomicU64::new(0);
-
-/// The last child that began with this memory, when it was forked, and whether it may live.
-static CHILD: AtomicI32 = AtomicI32::new(0);
-static FORKED: AtomicU64 = AtomicU64::new(0);
-static LIVES: AtomicBool = AtomicBool::new(false);
-
-/// A sweep goes over all memory once. Where it is, how many ranges it has merged or found whole,
-/// and how many it has left since others have them or there was no huge page.
-static SWEEPING: AtomicBool = AtomicBool::new(false);
-static CURSOR: AtomicUsize = AtomicUsize::new(0);
-static MERGED: AtomicUsize = AtomicUsize::new(0);
-static SKIPPED: AtomicUsize = AtomicUsize::new(0);
-static EMPTY: AtomicUsize = AtomicUsize::new(0);
-
-/// When the next sweep is due, and when the child's end may bring one forward to. In a worker,
-/// whose parent has all its memory, each fork would bring one for nothing.
-static SWEEP_AT: AtomicU64 = AtomicU64::new(0);
-static NOT_BEFORE: AtomicU64 = AtomicU64::new(0);
-
-/// Seconds between sweeps that have left something.
-static PAUSE: AtomicU32 = AtomicU32::new(1);
-
-/// Huge pages to be merged in one call. More than one while those before were whole already.
-static AT_ONCE: AtomicUsize = AtomicUsize::new(1);
+/// Mapped where the option is there.
+#[expect(unsafe_code, reason = "all of it is valid when zeroed")]
+// SAFETY: made of atomics.
+static STATE: LazyMapping<State> = unsafe { LazyMapping::new(reserve::MERGING) };
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;
@@ -87,8 +91,9 @@ const LOOK: u64 = 100 * MS;
 /// tell, so they are looked at from time to time.
 const LONG: u64 = 60 * SECOND;
 
-/// The longest pause between sweeps that have left something.
-const LONGEST: u32 = 64;
+/// A sweep that has left something is followed by another after a second, and after twice the time
+/// each time; so often.
+const DOUBLED: u32 = 6;
 
 /// A slice goes on for so long: after a wait that brought something to do, and after one that ran
 /// out of time. One huge page takes 0.1 to 0.3 ms.
@@ -115,7 +120,12 @@ const MOST_AT_ONCE: usize = 8;
 const MOST_EMPTY: usize = 1 << 16;
 
 pub(super) fn configure(wanted: bool) {
-    WATCHED.store(wanted.into(), Relaxed);
+    WATCHED.store((wanted && STATE.map()).into(), Relaxed);
+}
+
+/// Whether memory is merged after forks.
+fn is_watched() -> bool {
+    WATCHED.load(Relaxed) != 0 && !speculating()
 }
 
 /// Whether the program has begun to wait for others.
@@ -126,19 +136,19 @@ pub(super) fn has_waited() -> bool {
 /// Before a fork: waits for a slice of another thread, and lets none begin until [`after_fork`].
 /// The child would have the slice's descriptor.
 pub(super) fn hold() {
-    if WATCHED.load(Relaxed) == 0 || speculating() {
+    if !is_watched() {
         return;
     }
     // A child of vfork that was killed in a slice never ends it.
     const PATIENCE: u64 = 2 * SECOND;
-    FORKING.fetch_add(1, SeqCst);
-    if !BUSY.load(SeqCst) {
+    STATE.forking.fetch_add(1, SeqCst);
+    if !STATE.busy.load(SeqCst) {
         return;
     }
     let end = nanoseconds(time::monotonic_coarse()) + PATIENCE;
-    while BUSY.load(SeqCst) {
+    while STATE.busy.load(SeqCst) {
         if nanoseconds(time::monotonic_coarse()) > end {
-            BUSY.store(false, SeqCst);
+            STATE.busy.store(false, SeqCst);
         }
         sched::yield_now();
     }
@@ -146,30 +156,31 @@ pub(super) fn hold() {
 
 /// After a fork, in the parent. `keeps`: the child has this memory, and did not execute a program.
 pub(super) fn after_fork(child: i32, keeps: bool) {
-    if WATCHED.load(Relaxed) == 0 {
+    if !is_watched() {
         return;
     }
     if keeps && child > 0 {
         let now = nanoseconds(time::monotonic_coarse());
-        CHILD.store(child, Relaxed);
-        FORKED.store(now, Relaxed);
-        LIVES.store(true, Relaxed);
-        SWEEPING.store(false, Relaxed);
-        SWEEP_AT.store(now + LONG, Relaxed);
-        NEXT.store(now + LOOK, Relaxed);
+        STATE.child.store(child, Relaxed);
+        STATE.forked.store(now, Relaxed);
+        STATE.lives.store(true, Relaxed);
+        STATE.sweeping.store(false, Relaxed);
+        STATE.sweep_at.store(now + LONG, Relaxed);
+        STATE.next.store(now + LOOK, Relaxed);
         PENDING.store(true, Relaxed);
     }
     // Where a handler forked while its thread did, there may be none.
-    let _ = FORKING.fetch_update(SeqCst, Relaxed, |n| n.checked_sub(1));
+    let _ = STATE.forking.fetch_update(SeqCst, Relaxed, |n| n.checked_sub(1));
 }
 
 /// In the child: what is to be merged is its parent's.
 pub(super) fn in_child() {
-    if WATCHED.load(Relaxed) != 0 {
-        PENDING.store(false, Relaxed);
-        BUSY.store(false, Relaxed);
-        FORKING.store(0, Relaxed);
+    if !is_watched() {
+        return;
     }
+    PENDING.store(false, Relaxed);
+    STATE.busy.store(false, Relaxed);
+    STATE.forking.store(0, Relaxed);
 }
 
 /// After a wait: whether there is something to merge. Makes no system call.
@@ -185,7 +196,7 @@ pub(crate) fn is_pending() -> bool {
 
 /// Whether the rest after the last slice is over.
 pub(crate) fn is_due() -> bool {
-    nanoseconds(time::monotonic_coarse()) >= NEXT.load(Relaxed)
+    nanoseconds(time::monotonic_coarse()) >= STATE.next.load(Relaxed)
 }
 
 /// A slice, unless another thread is in one. `idle`: the wait ran out of time.
@@ -194,20 +205,20 @@ pub(crate) fn is_due() -> bool {
 pub(crate) fn work(idle: bool) {
     // A handler would find the slice's descriptor, and could fork while the slice is held.
     uninterrupted(|| {
-        if !BUSY.swap(true, SeqCst) {
+        if !STATE.busy.swap(true, SeqCst) {
             // A fork that begins from here on waits.
-            if FORKING.load(SeqCst) == 0 {
+            if STATE.forking.load(SeqCst) == 0 {
                 slice(if idle { IDLE_SLICE } else { BUSY_SLICE });
             }
-            BUSY.store(false, SeqCst);
+            STATE.busy.store(false, SeqCst);
         }
     });
 }
 
 fn slice(length: u64) {
     let begun = nanoseconds(time::monotonic());
-    if !SWEEPING.load(Relaxed) && !begins(begun) {
-        NEXT.store(begun + LOOK, Relaxed);
+    if !STATE.sweeping.load(Relaxed) && !begins(begun) {
+        STATE.next.store(begun + LOOK, Relaxed);
         return;
     }
     let (mut now, mut longest) = (begun, 0);
@@ -223,43 +234,43 @@ fn slice(length: u64) {
     }
     let rest = (now - begun) * REST;
     let longer = (rest * (longest / SLOW).max(1)).min(LONGEST_REST);
-    NEXT.store(now + rest.max(longer), Relaxed);
+    STATE.next.store(now + rest.max(longer), Relaxed);
 }
 
 /// Whether a sweep begins now.
 fn begins(now: u64) -> bool {
-    if LIVES.load(Relaxed) && !runs(CHILD.load(Relaxed)) {
-        LIVES.store(false, Relaxed);
-        SWEEP_AT.store(NOT_BEFORE.load(Relaxed), Relaxed);
+    if STATE.lives.load(Relaxed) && !runs(STATE.child.load(Relaxed)) {
+        STATE.lives.store(false, Relaxed);
+        STATE.sweep_at.store(STATE.not_before.load(Relaxed), Relaxed);
     }
-    if now < SWEEP_AT.load(Relaxed) {
+    if now < STATE.sweep_at.load(Relaxed) {
         return false;
     }
     if process::thp_disabled() == Ok(true) {
         PENDING.store(false, Relaxed);
         return false;
     }
-    for counter in [&CURSOR, &MERGED, &SKIPPED, &EMPTY] {
+    for counter in [&STATE.cursor, &STATE.merged, &STATE.skipped, &STATE.empty] {
         counter.store(0, Relaxed);
     }
-    SWEEPING.store(true, Relaxed);
+    STATE.sweeping.store(true, Relaxed);
     true
 }
 
 /// The sweep has come to the end. Another follows if it has left something.
 fn end(now: u64) {
-    SWEEPING.store(false, Relaxed);
-    let lives = LIVES.load(Relaxed);
-    let pause = PAUSE.load(Relaxed);
-    let at = now + u64::from(pause) * SECOND;
-    let in_vain = MERGED.load(Relaxed) == 0;
+    STATE.sweeping.store(false, Relaxed);
+    let lives = STATE.lives.load(Relaxed);
+    let doubled = STATE.doubled.load(Relaxed);
+    let at = now + (SECOND << doubled);
+    let in_vain = STATE.merged.load(Relaxed) == 0;
     if !lives {
-        let left = in_vain || SKIPPED.load(Relaxed) > 0;
-        PAUSE.store(if left { (pause * 2).min(LONGEST) } else { 1 }, Relaxed);
-        NOT_BEFORE.store(if in_vain { at } else { now }, Relaxed);
+        let left = in_vain || STATE.skipped.load(Relaxed) > 0;
+        STATE.doubled.store(if left { (doubled + 1).min(DOUBLED) } else { 0 }, Relaxed);
+        STATE.not_before.store(if in_vain { at } else { now }, Relaxed);
     }
-    SWEEP_AT.store(if lives { now + LONG } else { at }, Relaxed);
-    if SKIPPED.load(Relaxed) == 0 {
+    STATE.sweep_at.store(if lives { now + LONG } else { at }, Relaxed);
+    if STATE.skipped.load(Relaxed) == 0 {
         PENDING.store(false, Relaxed);
     }
 }
@@ -283,7 +294,7 @@ enum Range {
 
 /// Merges a few ranges from the cursor on. `false`: there are no more.
 fn go_on() -> bool {
-    let cursor = CURSOR.load(Relaxed);
+    let cursor = STATE.cursor.load(Relaxed);
     let mut found = None;
     // It ends early at the mapping that is looked for.
     let _ = each_writable(|m| {
@@ -298,11 +309,11 @@ fn go_on() -> bool {
     let Some((start, end)) = found else { return false };
     let Ok(file) = proc::open(c"self/pagemap") else {
         // Of a process that may not look (it has changed its user), the pages stay as they are.
-        SKIPPED.store(0, Relaxed);
+        STATE.skipped.store(0, Relaxed);
         return false;
     };
     let (mut from, mut to, mut at) = (start, start, start);
-    let (at_once, mut looked) = (AT_ONCE.load(Relaxed), 0);
+    let (at_once, mut looked) = (STATE.at_once.load(Relaxed).max(1), 0);
     while at < end && looked < LOOKED_AT_ONCE && to - from < at_once * HUGE {
         let range = look(file, at);
         looked += 1;
@@ -317,13 +328,13 @@ fn go_on() -> bool {
         }
         at += HUGE;
         match range {
-            Range::Shared => drop(SKIPPED.fetch_add(1, Relaxed)),
-            Range::Empty if EMPTY.fetch_add(1, Relaxed) >= MOST_EMPTY => at = end,
+            Range::Shared => drop(STATE.skipped.fetch_add(1, Relaxed)),
+            Range::Empty if STATE.empty.fetch_add(1, Relaxed) >= MOST_EMPTY => at = end,
             _ => {}
         }
     }
     let _ = fd::close(file);
-    CURSOR.store(at, Relaxed);
+    STATE.cursor.store(at, Relaxed);
     from == to || merge(from, to)
 }
 
@@ -332,15 +343,15 @@ fn merge(from: usize, to: usize) -> bool {
     let before = nanoseconds(time::monotonic());
     let merged = super::collapse(from, to);
     let was_quick = nanoseconds(time::monotonic()) - before < QUICK;
-    AT_ONCE.store(if was_quick { (pages * 2).min(MOST_AT_ONCE) } else { 1 }, Relaxed);
+    STATE.at_once.store(if was_quick { (pages * 2).min(MOST_AT_ONCE) } else { 1 }, Relaxed);
     match merged {
         Ok(()) => {
-            MERGED.fetch_add(pages, Relaxed);
+            STATE.merged.fetch_add(pages, Relaxed);
             tally::add(Counter::Merged, pages as u64);
         }
         // No huge page to be had now: there may be one later.
         Err(Errno::ENOMEM) => {
-            SKIPPED.fetch_add(1, Relaxed);
+            STATE.skipped.fetch_add(1, Relaxed);
             return false;
         }
         // Pinned pages, or memory for which the program declined huge pages.

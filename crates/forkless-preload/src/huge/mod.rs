@@ -43,8 +43,18 @@ pub(crate) fn before_fork() {
     }
 }
 
-/// After the fork. `keeps`: the child has this memory, as it did not execute a program.
+/// After the fork. `keeps`: the child has this memory, as it did not execute a program. One compare
+/// where the option is not there: the rest lies far from what every fork runs through.
+#[inline]
 pub(crate) fn after_fork(pid: i32, keeps: bool) {
+    if WANTED.load(Relaxed) {
+        after_fork_wanted(pid, keeps);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn after_fork_wanted(pid: i32, keeps: bool) {
     if pid == 0 {
         background::in_child();
     } else {

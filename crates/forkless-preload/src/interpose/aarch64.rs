@@ -50,44 +50,6 @@ macro_rules! once_moved {
 }
 pub(super) use once_moved;
 
-/// The instructions that go on to `$next`, and where memory is merged in the background, come back
-/// from it and call `$after` with its answer.
-macro_rules! then {
-    ($after:ident, $next:ident) => {
-        core::arch::naked_asm!(
-            ".cfi_startproc",
-            "hint #34",
-            "adrp x16, {watched}",
-            "ldrb w16, [x16, :lo12:{watched}]",
-            "cbnz w16, 2f",
-            "adrp x16, {next}",
-            "ldr x16, [x16, :lo12:{next}]",
-            "br x16",
-            "2: stp x29, x30, [sp, #-32]!",
-            ".cfi_def_cfa_offset 32",
-            ".cfi_offset 29, -32",
-            ".cfi_offset 30, -24",
-            "mov x29, sp",
-            "adrp x16, {next}",
-            "ldr x16, [x16, :lo12:{next}]",
-            "blr x16",
-            "str x0, [sp, #16]",
-            "bl {after}",
-            "ldr x0, [sp, #16]",
-            "ldp x29, x30, [sp], #32",
-            ".cfi_def_cfa_offset 0",
-            ".cfi_restore 29",
-            ".cfi_restore 30",
-            "ret",
-            ".cfi_endproc",
-            watched = sym crate::huge::background::WATCHED,
-            next = sym $next,
-            after = sym $after,
-        )
-    };
-}
-pub(super) use then;
-
 /// Finds the functions that children call between fork and exec.
 pub(super) fn find_childrens() {
     next::settle(&prctl_function::NEXT, c"prctl", absent as *const ());

@@ -12,9 +12,9 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering::Relaxed};
 use linux_raw_sys::prctl;
 
 use crate::config;
-use crate::errno;
+use crate::errno::absent;
 use crate::fork;
-use crate::huge::{background, pool};
+use crate::huge::pool;
 use crate::mappings::advice;
 use crate::next::{self, Next, jump_slot};
 use crate::speculation;
@@ -131,7 +131,7 @@ fn find_childrens() {
             MREMAP.find();
             MUNMAP.find();
             find_clearing();
-            find_waits();
+            crate::waits::find();
             arch::find_childrens();
             exec::find_childrens();
             FORKS.store(2, Relaxed);
@@ -189,12 +189,6 @@ fn note_cancel() {
     }
     speculation::trap_from_now_on();
     crate::close_loop::LOOP.give_up();
-}
-
-/// Stands for a function that this libc does not have. A program that calls it could not have been
-/// linked.
-extern "C" fn absent() -> c_int {
-    errno::fail(forkless_sys::Errno::ENOSYS)
 }
 
 // Functions that are watched and not replaced: what the program tells the kernel about its memory.
@@ -292,54 +286,4 @@ mod pthread_create {
     extern "C" fn before() {
         pool::before_thread();
     }
-}
-
-/// Defines a function that waits. Where memory is merged in the background, that is done after the
-/// wait. Else it is one compare and one jump.
-///
-/// While the wait lasts, the function is on the stack, and a cancelled thread is unwound through
-/// it: it says where its caller is (`.cfi`).
-macro_rules! waits {
-    ($($name:ident, $text:literal;)*) => {
-        fn find_waits() {
-            $(next::settle(&$name::NEXT, $text, absent as *const ());)*
-        }
-
-        $(mod $name {
-            use super::*;
-
-            jump_slot!(pub(super) NEXT = $text, else absent);
-
-            #[unsafe(no_mangle)]
-            #[unsafe(naked)]
-            extern "C" fn $name() {
-                arch::then!(after_wait, NEXT)
-            }
-        })*
-    };
-}
-
-waits! {
-    epoll_wait, c"epoll_wait";
-    epoll_pwait, c"epoll_pwait";
-    poll, c"poll";
-    ppoll, c"ppoll";
-    select, c"select";
-    pselect, c"pselect";
-    accept, c"accept";
-    accept4, c"accept4";
-}
-
-/// `answer`: what the wait has returned, 0 if it ran out of time.
-extern "C" fn after_wait(answer: c_int) {
-    if !background::is_pending() {
-        return;
-    }
-    let counted = fork::begin_work();
-    crate::filters::learn();
-    // Before anything else: under a filter of the program's even the clock may be forbidden.
-    if !fork::sandboxed() && background::is_due() {
-        background::work(answer == 0);
-    }
-    fork::end_work(counted);
 }

@@ -408,34 +408,6 @@ macro_rules! once_moved {
 }
 pub(super) use once_moved;
 
-/// The instructions that go on to `$next`, and where memory is merged in the background, come back
-/// from it and call `$after` with its answer.
-macro_rules! then {
-    ($after:ident, $next:ident) => {
-        core::arch::naked_asm!(
-            ".cfi_startproc",
-            "cmp byte ptr [rip + {watched}], 0",
-            "jne 2f",
-            "jmp [rip + {next}]",
-            "2: sub rsp, 8",
-            ".cfi_adjust_cfa_offset 8",
-            "call [rip + {next}]",
-            "mov [rsp], rax",
-            "mov edi, eax",
-            "call {after}",
-            "mov rax, [rsp]",
-            "add rsp, 8",
-            ".cfi_adjust_cfa_offset -8",
-            "ret",
-            ".cfi_endproc",
-            watched = sym crate::huge::background::WATCHED,
-            next = sym $next,
-            after = sym $after,
-        )
-    };
-}
-pub(super) use then;
-
 /// Finds the functions that children call between fork and exec.
 pub(super) fn find_childrens() {
     find_replaced();
