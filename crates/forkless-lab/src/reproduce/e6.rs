@@ -158,9 +158,9 @@ impl Size {
         }
         Size {
             bytes,
-            rounds: bench.quick(2, 5),
+            rounds: bench.quick(2, 4),
             rate: bench.quick(2000.0, 5000.0),
-            pause: Duration::from_secs(bench.quick(1, 10)),
+            pause: Duration::from_secs(bench.quick(1, 25)),
         }
     }
 

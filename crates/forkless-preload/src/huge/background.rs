@@ -194,9 +194,9 @@ pub(crate) fn is_pending() -> bool {
     PENDING.load(Relaxed)
 }
 
-/// Whether the rest after the last slice is over.
+/// Whether the rest after the last slice is over. The coarse clock would add 4 ms to each.
 pub(crate) fn is_due() -> bool {
-    nanoseconds(time::monotonic_coarse()) >= STATE.next.load(Relaxed)
+    nanoseconds(time::monotonic()) >= STATE.next.load(Relaxed)
 }
 
 /// A slice, unless another thread is in one. `idle`: the wait ran out of time.
