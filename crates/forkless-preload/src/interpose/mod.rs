@@ -14,7 +14,7 @@ use linux_raw_sys::prctl;
 use crate::config;
 use crate::errno::absent;
 use crate::fork;
-use crate::huge::pool;
+use crate::huge::{background, pool};
 use crate::mappings::advice;
 use crate::next::{self, Next, jump_slot};
 use crate::speculation;
@@ -131,7 +131,10 @@ fn find_childrens() {
             MREMAP.find();
             MUNMAP.find();
             find_clearing();
-            crate::waits::find();
+            // They lie far away, and few children wait before they execute a program.
+            if background::WATCHED.load(Relaxed) != 0 {
+                crate::waits::find();
+            }
             arch::find_childrens();
             exec::find_childrens();
             FORKS.store(2, Relaxed);
