@@ -109,6 +109,8 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<Experiment, Error> {
         forkless,
         install: options.install,
         quick: options.quick,
+        rss: None,
+        threads: 1,
     };
     let Some(guard) = bench.guard.as_deref_mut() else {
         experiment.miss(&all, "nobody would restore the settings after a crash");
