@@ -42,7 +42,8 @@ const STEPS: &[(&str, u64, Work)] = &[
     ("shared objects", 60, Work::Check(symbols::check)),
     ("installed", 900, Work::Check(installed::check)),
     ("msrv", 1800, Work::Check(msrv::check)),
-    ("other systems", 900, Work::Check(elsewhere::check)),
+    ("other systems", 900, Work::Check(elsewhere::systems)),
+    ("other architecture", 900, Work::Check(elsewhere::architecture)),
     (
         "clippy",
         1800,

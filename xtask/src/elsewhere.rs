@@ -1,37 +1,54 @@
-//! The measuring crates compile for systems other than Linux. Nothing is linked or run.
+//! The measuring crates compile for systems other than Linux, and the preloaded library for the
+//! other architecture. Nothing is linked or run.
 
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
 use crate::tree;
 
-/// One target for each system that `forkless bench` is written for.
-const TARGETS: [&str; 2] = ["x86_64-unknown-freebsd", "aarch64-apple-darwin"];
+/// A target, and the packages that are compiled for it.
+struct Target {
+    name: &'static str,
+    arguments: &'static [&'static str],
+}
 
-/// Compiles the command for every target whose standard library is installed. There it has `bench`,
-/// `compare` and `history`.
-pub(crate) fn check() -> Result<String> {
+/// `forkless bench`, `compare` and `history`.
+const MEASURING: &[&str] =
+    &["--package", "forkless-bench", "--package", "forkless-lab", "--package", "forkless-cli"];
+
+const SYSTEMS: [Target; 2] = [
+    Target { name: "x86_64-unknown-freebsd", arguments: MEASURING },
+    Target { name: "aarch64-apple-darwin", arguments: MEASURING },
+];
+
+const ARCHITECTURE: [Target; 1] = [Target {
+    name: "aarch64-unknown-linux-gnu",
+    arguments: &["--profile=preload", "--package=forkless-preload"],
+}];
+
+/// The command, for FreeBSD and macOS.
+pub(crate) fn systems() -> Result<String> {
+    compile(SYSTEMS)
+}
+
+/// The preloaded library, for the architecture that is not this one's.
+pub(crate) fn architecture() -> Result<String> {
+    compile(ARCHITECTURE)
+}
+
+/// Compiles for every target whose standard library is installed.
+fn compile<const N: usize>(targets: [Target; N]) -> Result<String> {
     let output = Command::new("rustc").args(["--print", "sysroot"]).current_dir(tree::root()).output()?;
     let sysroot = String::from_utf8(output.stdout).context("rustc --print sysroot")?;
-    let installed = |target: &str| {
-        std::path::Path::new(sysroot.trim()).join("lib/rustlib").join(target).join("lib").is_dir()
-    };
-    let (present, absent): (Vec<&str>, Vec<&str>) = TARGETS.into_iter().partition(|target| installed(target));
-    if !present.is_empty() {
+    let libraries = Path::new(sysroot.trim()).join("lib/rustlib");
+    let (present, absent): (Vec<Target>, Vec<Target>) =
+        targets.into_iter().partition(|target| libraries.join(target.name).join("lib").is_dir());
+    for target in &present {
         let status = Command::new("cargo")
-            .args([
-                "clippy",
-                "--quiet",
-                "--locked",
-                "--package",
-                "forkless-bench",
-                "--package",
-                "forkless-lab",
-                "--package",
-                "forkless-cli",
-            ])
-            .args(present.iter().flat_map(|target| ["--target", *target]))
+            .args(["clippy", "--quiet", "--locked", "--target", target.name])
+            .args(target.arguments)
             .args(["--", "-Dwarnings"])
             // `cargo run` sets these for this package.
             .env_remove("CARGO_MANIFEST_DIR")
@@ -40,16 +57,20 @@ pub(crate) fn check() -> Result<String> {
             .status()?;
         ensure!(
             status.success(),
-            "what measures does not compile for {} without warnings",
-            present.join(" and ")
+            "{} does not compile for {} without warnings",
+            target.arguments.join(" "),
+            target.name
         );
     }
+    let names = |targets: &[Target], between: &str| {
+        targets.iter().map(|target| target.name).collect::<Vec<_>>().join(between)
+    };
     if absent.is_empty() {
-        return Ok(format!("compiles for {}", present.join(" and ")));
+        return Ok(format!("compiles for {}", names(&present, ", ")));
     }
     Ok(format!(
         "skipped: compiling for {}: no standard library here (rustup target add {})",
-        absent.join(" and "),
-        absent.join(" ")
+        names(&absent, " and "),
+        names(&absent, " ")
     ))
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 #[path = "../wait/mod.rs"]
 mod wait;
@@ -13,7 +14,10 @@ pub(crate) struct Scratch(pub(crate) PathBuf);
 
 impl Scratch {
     pub(crate) fn new(name: &str) -> Scratch {
-        let path = std::env::temp_dir().join(format!("forkless-cli-{name}-{}", std::process::id()));
+        // Tests of one process run side by side, and may call theirs the same.
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let (pid, n) = (std::process::id(), MADE.fetch_add(1, Relaxed));
+        let path = std::env::temp_dir().join(format!("forkless-cli-{name}-{pid}-{n}"));
         fs::create_dir_all(path.join("tmp")).unwrap();
         Scratch(path)
     }
