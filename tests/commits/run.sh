@@ -5,7 +5,7 @@
 #   tests/commits/run.sh [--forkless COMMAND] [--mode MODE] [WORD...]
 #
 # --forkless names a built command, with its library beside it; otherwise target/release/forkless.
-# --mode is the option --fork of `run` (speculate, in which processes with threads speculate, too).
+# --mode is the option --fork of `run` (exact, its default).
 # With WORDs only the programs run whose rows begin with one of them.
 #
 # Every fork speculates, however small the process is, and a call site is never left alone for its
@@ -16,7 +16,7 @@
 # stands before the program. Rows of programs that are not here say so.
 set -uo pipefail
 top=$(cd "$(dirname "$0")/../.." && pwd)
-forkless=$top/target/release/forkless mode=speculate words=()
+forkless=$top/target/release/forkless mode=exact words=()
 while [ $# -gt 0 ]; do
 	case $1 in
 	--forkless) forkless=$(realpath -- "${2:?--forkless needs a command}") && shift ;;

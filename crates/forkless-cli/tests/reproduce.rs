@@ -204,7 +204,7 @@ fn bad_input_is_one_clear_line_with_the_documented_exit_code() {
     let nonsense = scratch.0.join("nonsense.json");
     fs::write(&nonsense, "{}").unwrap();
     for (arguments, needle) in [
-        (&["E9"][..], "E1, E2, E3, E4 and E5"),
+        (&["E9"][..], "E1, E2, E3, E4, E5 and E6"),
         (&["E4", "--json", "-", "--html", "-"], "only one of"),
         (&["E4", "--json", "/nonexistent/x.json"], "/nonexistent/x.json"),
         (&["E4", "--with", "/nonexistent/x.json"], "/nonexistent/x.json"),
