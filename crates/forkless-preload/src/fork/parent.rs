@@ -43,9 +43,9 @@ pub(crate) fn trapped(slot: &'static ThreadSlot, frame: &mut Frame) {
         k::__NR_clone
             if args[0] & 0xff == SIGCHLD as usize && args[0] & !0xff & !FORK_FLAGS == 0 && args[1] == 0 =>
         {
-            fork(slot, frame, nr, &args);
+            fork(&mut CloneCall { slot, frame, nr, args: &args });
         }
-        k::__NR_fork => fork(slot, frame, nr, &args),
+        k::__NR_fork => fork(&mut CloneCall { slot, frame, nr, args: &args }),
         // Calls that do not return as calls do, or that would undo the arming: give up, and let the
         // kernel have them.
         k::__NR_clone
@@ -118,26 +118,34 @@ fn mask_of(slot: &ThreadSlot, args: &Args) -> isize {
     0
 }
 
+/// A system call of libc's that makes a process, in the thread that makes it.
+struct CloneCall<'a> {
+    slot: &'static ThreadSlot,
+    frame: &'a mut Frame,
+    nr: u32,
+    args: &'a Args,
+}
+
 /// libc's clone: speculate, and make the plain fork where no child committed.
-fn fork(slot: &'static ThreadSlot, frame: &mut Frame, nr: u32, args: &Args) {
+fn fork(call: &mut CloneCall<'_>) {
     window::begin();
-    let result = in_turn(slot, frame, nr, args);
+    let result = in_turn(call);
     // The child has a copy of the window, which never matters there.
     if result == Ok(Ended::InChild) {
         return;
     }
     window::close();
     if matches!(result, Ok(Ended::Aborted(_))) && shared_pages::get().has_signals() {
-        return resend(slot, frame, nr, args, result);
+        return resend(call, result);
     }
     window::end();
     if let Ok(Ended::Committed { pid, bytes }) = result {
-        slot.set_resolution(Resolution::Committed { bytes });
-        slot.disarm(frame);
-        frame.answer(pid as isize);
+        call.slot.set_resolution(Resolution::Committed { bytes });
+        call.slot.disarm(call.frame);
+        call.frame.answer(pid as isize);
         return;
     }
-    replace(slot, frame, nr, args, as_resolution(result));
+    replace(call, as_resolution(result));
 }
 
 /// How a fork went that no child committed.
@@ -150,20 +158,14 @@ fn as_resolution(result: OrPlain<Ended>) -> Resolution {
 }
 
 /// Makes the plain fork. Returns its answer.
-fn replace(
-    slot: &'static ThreadSlot,
-    frame: &mut Frame,
-    nr: u32,
-    args: &Args,
-    resolution: Resolution,
-) -> isize {
-    slot.set_resolution(resolution);
+fn replace(call: &mut CloneCall<'_>, resolution: Resolution) -> isize {
+    call.slot.set_resolution(resolution);
     // Everything is put back before the clone, so that the child inherits nothing of ours.
-    slot.disarm(frame);
+    call.slot.disarm(call.frame);
     // Nor may the child lack memory that another thread has marked meanwhile.
     // SAFETY: the program's own fork.
-    let pid = window::plain(|| unsafe { kernel::pass(nr, args) });
-    frame.answer(pid);
+    let pid = window::plain(|| unsafe { kernel::pass(call.nr, call.args) });
+    call.frame.answer(pid);
     pid
 }
 
@@ -175,11 +177,11 @@ fn replace(
 /// thread may be using the shared pages.
 #[cold]
 #[inline(never)]
-fn resend(slot: &'static ThreadSlot, frame: &mut Frame, nr: u32, args: &Args, result: OrPlain<Ended>) {
+fn resend(call: &mut CloneCall<'_>, result: OrPlain<Ended>) {
     let outcome = shared_pages::get();
     let ((count, known), rest) = (outcome.signals(), outcome.pending.load(Relaxed));
     window::end();
-    if replace(slot, frame, nr, args, as_resolution(result)) != 0 {
+    if replace(call, as_resolution(result)) != 0 {
         return;
     }
     let _ = signal::set_mask(SigSet::ALL);
@@ -214,14 +216,14 @@ enum Ended {
 
 /// Speculates, and once more where a child has read memory late (`late`). What children leave in
 /// the shared pages, and what is learnt of it, is this fork's until the speculation ends.
-fn in_turn(slot: &'static ThreadSlot, frame: &mut Frame, nr: u32, args: &Args) -> OrPlain<Ended> {
-    let at = slot.site.load(Relaxed);
+fn in_turn(call: &mut CloneCall<'_>) -> OrPlain<Ended> {
+    let at = call.slot.site.load(Relaxed);
     let beside_threads = decide::beside_threads()?;
     let outcome = shared_pages::get();
     outcome.begin(beside_threads && config::fork() == config::Fork::Exact);
     let mut made = 0;
     loop {
-        let reason = match attempt(slot, frame, nr, args, beside_threads, made == 0) {
+        let reason = match attempt(call, beside_threads, made == 0) {
             Ok(Ended::Aborted(reason)) => reason,
             Ok(ended) => {
                 if matches!(ended, Ended::Committed { .. }) {
@@ -247,25 +249,19 @@ fn in_turn(slot: &'static ThreadSlot, frame: &mut Frame, nr: u32, args: &Args) -
 }
 
 /// Makes one child. `is_first`: the first of its fork.
-fn attempt(
-    slot: &'static ThreadSlot,
-    frame: &mut Frame,
-    nr: u32,
-    args: &Args,
-    beside_threads: bool,
-    is_first: bool,
-) -> OrPlain<Ended> {
+fn attempt(call: &mut CloneCall<'_>, beside_threads: bool, is_first: bool) -> OrPlain<Ended> {
     // Other speculations wait. Plain forks and moves go on between the children of a fork.
     window::open().map_err(|Busy| AbortKind::Busy)?;
-    let (flags, tid_word) = if nr == k::__NR_clone { (args[0] & FORK_FLAGS, args[3]) } else { (0, args[3]) };
-    let tid_word = if flags & k::CLONE_CHILD_SETTID as usize != 0 { tid_word } else { frame.sp() };
-    let place = Place { call_site: slot.site.load(Relaxed), sp: frame.sp(), tid_word };
+    let (flags, tid_word) =
+        if call.nr == k::__NR_clone { (call.args[0] & FORK_FLAGS, call.args[3]) } else { (0, call.args[3]) };
+    let tid_word = if flags & k::CLONE_CHILD_SETTID as usize != 0 { tid_word } else { call.frame.sp() };
+    let place = Place { call_site: call.slot.site.load(Relaxed), sp: call.frame.sp(), tid_word };
     // Blocks the synchronous signals, too, until the child has handlers for them.
     let Ok(before) = signal::set_mask(SigSet::ALL) else { return Err(AbortKind::Setup) };
     let outcome = shared_pages::get();
     let trials = outcome.trials();
     let make = if beside_threads { make_child_beside_threads } else { make_child };
-    let made = make(slot, frame, nr, args, place, is_first);
+    let made = make(call, place, is_first);
     if made.is_ok_and(|made| made.pid == 0) {
         return Ok(Ended::InChild);
     }
@@ -324,24 +320,17 @@ struct Made {
 
 /// Makes a child in a process with one thread, which makes no other process meanwhile: its thread
 /// waits here. With all signals blocked.
-fn make_child(
-    slot: &'static ThreadSlot,
-    frame: &mut Frame,
-    nr: u32,
-    args: &Args,
-    place: Place,
-    is_first: bool,
-) -> OrPlain<Made> {
+fn make_child(call: &mut CloneCall<'_>, place: Place, is_first: bool) -> OrPlain<Made> {
     let listed = exclusions::list(&place, false)?;
     weigh(place.call_site, &listed, false, is_first)?;
-    let source = Source::open(slot)?;
+    let source = Source::open(call.slot)?;
     shared_pages::get().reset();
     if !shared_pages::lend() {
         source.close();
         return Err(AbortKind::Setup);
     }
     exclusions::mark();
-    let pid = clone(slot, frame, nr, args, source.descriptor());
+    let pid = clone(call, source.descriptor());
     if pid != Ok(0) {
         shared_pages::keep();
         exclusions::unmark(false);
@@ -352,25 +341,18 @@ fn make_child(
 
 /// The same beside other threads. They notice no descriptor, and marks for the clone alone: see
 /// [`Attendant`].
-fn make_child_beside_threads(
-    slot: &'static ThreadSlot,
-    frame: &mut Frame,
-    nr: u32,
-    args: &Args,
-    place: Place,
-    is_first: bool,
-) -> OrPlain<Made> {
+fn make_child_beside_threads(call: &mut CloneCall<'_>, place: Place, is_first: bool) -> OrPlain<Made> {
     let attendant = Attendant::new(
         place,
         if is_first { |l| is_worth(l, true, true) } else { |l| is_worth(l, true, false) },
     );
-    let listed = attendant.start(slot)?;
+    let listed = attendant.start(call.slot)?;
     weigh(place.call_site, &listed, true, is_first)?;
     shared_pages::get().reset();
     if !shared_pages::lend() || !memory_source::lend() {
         return Err(AbortKind::Setup);
     }
-    let pid = clone(slot, frame, nr, args, NO_DESCRIPTOR);
+    let pid = clone(call, NO_DESCRIPTOR);
     if pid == Ok(0) {
         // Its thread is not in the child.
         core::mem::forget(attendant);
@@ -380,11 +362,12 @@ fn make_child_beside_threads(
 
 /// Makes the clone. Returns the child's number when it has executed a program or ended. In the
 /// child: 0.
-fn clone(slot: &'static ThreadSlot, frame: &mut Frame, nr: u32, args: &Args, source: i32) -> OrPlain<i32> {
+fn clone(call: &mut CloneCall<'_>, source: i32) -> OrPlain<i32> {
     let (parent, thread) = (process::getpid(), process::gettid());
-    let flags = if nr == k::__NR_clone { args[0] & FORK_FLAGS } else { 0 } | k::CLONE_VFORK as usize;
-    let spawn = match nr {
-        k::__NR_clone => [flags, 0, args[2], args[3], args[4], 0],
+    let flags =
+        if call.nr == k::__NR_clone { call.args[0] & FORK_FLAGS } else { 0 } | k::CLONE_VFORK as usize;
+    let spawn = match call.nr {
+        k::__NR_clone => [flags, 0, call.args[2], call.args[3], call.args[4], 0],
         _ => [flags, 0, 0, 0, 0, 0],
     };
     // SAFETY: a fork as the program asked for, but with exit signal 0 (an aborted child is nobody's
@@ -395,14 +378,14 @@ fn clone(slot: &'static ThreadSlot, frame: &mut Frame, nr: u32, args: &Args, sou
         if source == NO_DESCRIPTOR {
             memory_source::say_it_runs();
         }
-        child::begin(slot, source, parent);
+        child::begin(call.slot, source, parent);
         // An exec of another thread may have ended this one, and its helper with it, before the
         // child asked for a death signal. The process lives on, and is the child's parent.
         if process::tgkill(parent, thread, 0) == Err(Errno::ESRCH) {
             child::abort(AbortKind::Setup);
         }
-        frame.mask = BLOCKED.0;
-        frame.answer(0);
+        call.frame.mask = BLOCKED.0;
+        call.frame.answer(0);
     }
     if pid < 0 { Err(AbortKind::CloneFailed) } else { Ok(pid as i32) }
 }
